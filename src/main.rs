@@ -1,0 +1,3 @@
+//! The command line: arguments in, library calls, text out.
+
+fn main() {}
