@@ -1,0 +1,226 @@
+//! The intermediate representation: a model as a list of typed ops over named values, and what is done to it before
+//! it runs. [`crate::model`] builds a [`Graph`]; the passes here rewrite it; [`Plan`](plan::Plan) fixes the
+//! batch and places every activation; [`crate::exec`] runs the plan. Pure: no device, no files.
+
+mod op;
+mod tensor;
+
+pub use op::{
+    Activation, Attention, AttentionOperands, Linear, Normalize, Op, PatchConv, PatchExtract, PixelLayout,
+    Pool, Tokens,
+};
+pub use tensor::{Bytes, DType, Tensor};
+
+use std::fmt;
+
+use crate::error::{Error, Result};
+use crate::ops;
+
+/// Names a [`Value`] of one graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ValueId(u32);
+
+impl ValueId {
+    /// The position in [`Graph::values`].
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What flows along an edge: the input, a constant, or the result of a node.
+#[derive(Clone, Debug)]
+pub struct Value {
+    /// A unique, readable name; a constant's is the tensor's name in the weight file.
+    pub name: String,
+    /// The element type. Activations are f32 here; a plan may choose a narrower one.
+    pub dtype: DType,
+    /// The extents at batch 1, outermost first.
+    pub shape: Vec<usize>,
+    /// The values, if they are known before the model runs.
+    pub constant: Option<Tensor>,
+}
+
+/// One op applied to some values.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// A unique, readable name, such as `blocks.3.attn`.
+    pub name: String,
+    /// What is computed.
+    pub op: Op,
+    /// The operands, in the order that [`Op`] states.
+    pub inputs: Vec<ValueId>,
+    /// The result.
+    pub output: ValueId,
+    /// The part of the model that the node's time is counted to.
+    pub role: Role,
+}
+
+/// The parts of a Vision Transformer that a latency breakdown tells apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Normalisation, patch extraction and embedding, tokens.
+    Patch,
+    /// The projections to queries, keys and values.
+    Qkv,
+    /// Attention itself and its output projection.
+    Attention,
+    /// The feed-forward network.
+    Ffn,
+    /// Norms, pooling, the head.
+    Other,
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Patch => "patch",
+            Self::Qkv => "QKV",
+            Self::Attention => "attention",
+            Self::Ffn => "FFN",
+            Self::Other => "other",
+        })
+    }
+}
+
+/// What a graph's result means to the caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OutputKind {
+    /// One score a class, before softmax or sigmoid: `[B, classes]`.
+    Logits,
+    /// The image's feature vector: `[B, D]`.
+    Embedding,
+}
+
+/// A model: nodes in an order in which they can run. Shapes are those of batch 1; see [`Graph::shapes`].
+#[derive(Clone, Debug)]
+pub struct Graph {
+    name: String,
+    values: Vec<Value>,
+    nodes: Vec<Node>,
+    input: ValueId,
+    outputs: Vec<(OutputKind, ValueId)>,
+}
+
+impl Graph {
+    /// A graph of one input, `[1, …]`, and no node yet.
+    pub fn new(name: impl Into<String>, input_shape: [usize; 4], input_dtype: DType) -> Self {
+        let input = Value {
+            name: "input".into(),
+            dtype: input_dtype,
+            shape: input_shape.to_vec(),
+            constant: None,
+        };
+        Self {
+            name: name.into(),
+            values: vec![input],
+            nodes: Vec::new(),
+            input: ValueId(0),
+            outputs: Vec::new(),
+        }
+    }
+
+    /// The model's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// All values, by [`ValueId::index`]; some may no longer be used by any node.
+    pub fn values(&self) -> &[Value] {
+        &self.values
+    }
+
+    /// The value `id`.
+    pub fn value(&self, id: ValueId) -> &Value {
+        &self.values[id.index()]
+    }
+
+    /// The nodes, in an order in which they can run.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// The one input: u8 pixels `[1,H,W,3]`, or f32 pixel values `[1,3,H,W]`.
+    pub fn input(&self) -> ValueId {
+        self.input
+    }
+
+    /// The results, each `[1, …]`.
+    pub fn outputs(&self) -> &[(OutputKind, ValueId)] {
+        &self.outputs
+    }
+
+    /// Declares `value` as a result.
+    pub fn set_output(&mut self, kind: OutputKind, value: ValueId) {
+        self.outputs.push((kind, value));
+    }
+
+    /// Adds a constant.
+    pub fn constant(&mut self, name: impl Into<String>, tensor: Tensor) -> ValueId {
+        self.push_value(Value {
+            name: name.into(),
+            dtype: tensor.dtype(),
+            shape: tensor.shape().to_vec(),
+            constant: Some(tensor),
+        })
+    }
+
+    /// Appends a node and infers the shape of its result.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Graph`], naming the node, if the op does not accept the operands' shapes.
+    pub fn push(
+        &mut self,
+        role: Role,
+        name: impl Into<String>,
+        op: Op,
+        inputs: impl Into<Vec<ValueId>>,
+    ) -> Result<ValueId> {
+        let (name, inputs) = (name.into(), inputs.into());
+        let operands: Vec<&[usize]> = inputs.iter().map(|&id| self.value(id).shape.as_slice()).collect();
+        let shape = ops::output_shape(&op, &operands).map_err(|reason| Error::graph(&name, reason))?;
+        let output = self.push_value(Value {
+            name: name.clone(),
+            dtype: DType::F32,
+            shape,
+            constant: None,
+        });
+        self.nodes.push(Node {
+            name,
+            op,
+            inputs,
+            output,
+            role,
+        });
+        Ok(output)
+    }
+
+    /// The shape of every value, by [`ValueId::index`], when `batch` images go in at once.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Graph`], naming the node, if an op does not accept its operands' shapes.
+    pub fn shapes(&self, batch: usize) -> Result<Vec<Vec<usize>>> {
+        let mut shapes: Vec<Vec<usize>> = self.values.iter().map(|v| v.shape.clone()).collect();
+        shapes[self.input.index()][0] = batch;
+        for node in &self.nodes {
+            let operands: Vec<&[usize]> = node
+                .inputs
+                .iter()
+                .map(|id| shapes[id.index()].as_slice())
+                .collect();
+            let shape =
+                ops::output_shape(&node.op, &operands).map_err(|reason| Error::graph(&node.name, reason))?;
+            shapes[node.output.index()] = shape;
+        }
+        Ok(shapes)
+    }
+
+    fn push_value(&mut self, value: Value) -> ValueId {
+        self.values.push(value);
+        // A graph has thousands of values at most.
+        ValueId((self.values.len() - 1) as u32)
+    }
+}

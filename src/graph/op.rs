@@ -1,0 +1,248 @@
+//! The typed ops of a graph. What each computes is stated here; the shapes it accepts and its kernels live in
+//! [`crate::ops`], one file an op; its double-precision meaning in [`crate::reference`].
+//!
+//! Shapes: `B` batch, `N` tokens, `D` channels, `H`×`W` image, `h`×`w` patch. All tensors are row-major.
+
+use std::fmt;
+
+/// What a node does with its operands.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Op {
+    /// `(pixels u8 [B,H,W,3]) → [B,3,H,W]`, see [`Normalize`].
+    Normalize(Normalize),
+    /// A convolution whose stride is its kernel: `(x [B,3,H,W], weight [D,3,h,w], bias [D]?) → [B,N,D]` with
+    /// `N = ⌊H/h⌋·⌊W/w⌋`, patches in row-major order. Pixels beyond the last whole patch are not looked at.
+    PatchConv(PatchConv),
+    /// Patches as rows of a matrix, ready for [`Op::Linear`], see [`PixelLayout`].
+    PatchExtract(PatchExtract),
+    /// `(prefix [1,P,D] …, x [B,N,D]) → [B,ΣP+N,D]`: the prefix tokens, the same for every image, before x's.
+    Prepend,
+    /// Token assembly in one step: `(x [B,N,D], prefix [1,P,D]?, position [1,N,D]?) → [B,P+N,D]`; the position table
+    /// is added to x, the prefix is copied as it is.
+    Tokens(Tokens),
+    /// `(x, y) → x + y`; y has x's shape, or 1 where x has the batch.
+    Add,
+    /// `(x [..,D], gamma [D]) → x · gamma` (LayerScale).
+    Scale,
+    /// `(x) → factor · x`.
+    MulScalar(f32),
+    /// Over the last dimension: `(x [..,D], weight [D], bias [D]) → (x − mean) / √(variance + epsilon) · weight + bias`,
+    /// the variance being the biased one. <https://arxiv.org/abs/1607.06450>
+    LayerNorm {
+        /// Added to the variance.
+        epsilon: f32,
+    },
+    /// `(x [..,K], weight [N,K], bias [N]?, residual [..,N]?) → activation(x · weightᵀ + bias) + residual`.
+    Linear(Linear),
+    /// Elementwise.
+    Activation(Activation),
+    /// `(x [..,2·D]) → silu(x[..,:D]) · x[..,D:]` (SwiGLU's gate). <https://arxiv.org/abs/2002.05202>
+    SwiGlu,
+    /// Multi-head scaled dot-product attention, `softmax(scale · Q·Kᵀ) · V`. <https://arxiv.org/abs/1706.03762>
+    Attention(Attention),
+    /// `[B,N,D] → [B,D]`.
+    Pool(Pool),
+    /// `(x [B,D1], y [B,D2]) → [B,D1+D2]`.
+    ConcatChannels,
+}
+
+/// `pixel · scale[c] + shift[c]` for channel c: rescaling, mean and standard deviation in one affine map.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Normalize {
+    /// `rescale / std` of each channel.
+    pub scale: [f32; 3],
+    /// `−mean / std` of each channel.
+    pub shift: [f32; 3],
+}
+
+/// Attributes of [`Op::PatchConv`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PatchConv {
+    /// Height and width of a patch, in pixels.
+    pub patch: [usize; 2],
+    /// Whether the third operand, the bias, is there.
+    pub bias: bool,
+}
+
+/// Attributes of [`Op::PatchExtract`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PatchExtract {
+    /// Height and width of a patch, in pixels.
+    pub patch: [usize; 2],
+    /// How the pixels come, and with it the order within a row of the result.
+    pub layout: PixelLayout,
+    /// Applied on the way, if the constants were not folded into the weights.
+    pub normalize: Option<Normalize>,
+}
+
+/// The order of an image's elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PixelLayout {
+    /// `u8 [B,H,W,3]`; a patch becomes `h·w·3` elements in the order row, column, channel.
+    Hwc,
+    /// `f32 [B,3,H,W]`; a patch becomes `3·h·w` elements in the order channel, row, column.
+    Chw,
+}
+
+/// Attributes of [`Op::Tokens`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tokens {
+    /// Whether the operand `prefix` is there.
+    pub prefix: bool,
+    /// Whether the operand `position` is there.
+    pub position: bool,
+}
+
+/// Attributes of [`Op::Linear`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Linear {
+    /// Whether the operand `bias` is there.
+    pub bias: bool,
+    /// Applied after the bias.
+    pub activation: Option<Activation>,
+    /// Whether the operand `residual`, added last, is there.
+    pub residual: bool,
+}
+
+/// Elementwise functions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Activation {
+    /// `x · Φ(x)` with the error function. <https://arxiv.org/abs/1606.08415>
+    GeluErf,
+    /// GELU by its tanh approximation, `x/2 · (1 + tanh(√(2/π) · (x + 0.044715·x³)))`.
+    GeluTanh,
+    /// `x · σ(1.702·x)`, CLIP's approximation of GELU.
+    QuickGelu,
+    /// `x · σ(x)`.
+    Silu,
+    /// `max(x, 0)`.
+    Relu,
+    /// The hyperbolic tangent (the pooler of BERT-like heads, and pre-logits).
+    Tanh,
+}
+
+/// Attributes of [`Op::Attention`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Attention {
+    /// The number of heads.
+    pub heads: usize,
+    /// Channels of a head.
+    pub head_dim: usize,
+    /// What multiplies `Q·Kᵀ`, usually `1/√head_dim`.
+    pub scale: f32,
+    /// How the operands come.
+    pub operands: AttentionOperands,
+}
+
+/// How [`Op::Attention`] gets Q, K and V. With `C = heads · head_dim`, the result is `[B,Nq,C]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttentionOperands {
+    /// `(q [B or 1,Nq,C], k [B,N,C], v [B,N,C])`.
+    Separate,
+    /// `(qkv [B,N,3·C])`: all queries of a token, then its keys, then its values.
+    PackedQkv,
+    /// `(q [B or 1,Nq,C], kv [B,N,2·C])`.
+    PackedKv,
+}
+
+/// Which token, or tokens, stand for the image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pool {
+    /// The token of this index.
+    Token(usize),
+    /// The mean of all tokens but the first `skip`.
+    Mean {
+        /// How many leading tokens to leave out.
+        skip: usize,
+    },
+}
+
+impl Op {
+    /// The op's name as `hipvit inspect` prints it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Normalize(_) => "normalize",
+            Self::PatchConv(_) => "patch_conv",
+            Self::PatchExtract(_) => "patch_extract",
+            Self::Prepend => "prepend",
+            Self::Tokens(_) => "tokens",
+            Self::Add => "add",
+            Self::Scale => "scale",
+            Self::MulScalar(_) => "mul_scalar",
+            Self::LayerNorm { .. } => "layer_norm",
+            Self::Linear(_) => "linear",
+            Self::Activation(_) => "activation",
+            Self::SwiGlu => "swiglu",
+            Self::Attention(_) => "attention",
+            Self::Pool(_) => "pool",
+            Self::ConcatChannels => "concat_channels",
+        }
+    }
+}
+
+impl Activation {
+    /// The name that PyTorch users know.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::GeluErf => "gelu",
+            Self::GeluTanh => "gelu_tanh",
+            Self::QuickGelu => "quick_gelu",
+            Self::Silu => "silu",
+            Self::Relu => "relu",
+            Self::Tanh => "tanh",
+        }
+    }
+}
+
+/// The op with what was fused into it, such as `linear+bias+gelu+residual`.
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())?;
+        match self {
+            Self::PatchConv(PatchConv { patch: [h, w], .. }) => write!(f, " {h}×{w}"),
+            Self::PatchExtract(PatchExtract {
+                patch: [h, w],
+                normalize,
+                ..
+            }) => {
+                write!(
+                    f,
+                    " {h}×{w}{}",
+                    if normalize.is_some() { " +normalize" } else { "" }
+                )
+            }
+            Self::Tokens(Tokens { prefix, position }) => {
+                f.write_str(if *prefix { "+prefix" } else { "" })?;
+                f.write_str(if *position { "+position" } else { "" })
+            }
+            Self::MulScalar(factor) => write!(f, " {factor}"),
+            Self::LayerNorm { epsilon } => write!(f, " ε={epsilon:e}"),
+            Self::Linear(Linear {
+                bias,
+                activation,
+                residual,
+            }) => {
+                f.write_str(if *bias { "+bias" } else { "" })?;
+                activation.map_or(Ok(()), |a| write!(f, "+{}", a.name()))?;
+                f.write_str(if *residual { "+residual" } else { "" })
+            }
+            Self::Activation(activation) => write!(f, " {}", activation.name()),
+            Self::Attention(Attention {
+                heads,
+                head_dim,
+                operands,
+                ..
+            }) => {
+                write!(f, " {heads}×{head_dim}")?;
+                f.write_str(match operands {
+                    AttentionOperands::Separate => "",
+                    AttentionOperands::PackedQkv => " packed-qkv",
+                    AttentionOperands::PackedKv => " packed-kv",
+                })
+            }
+            Self::Pool(Pool::Token(index)) => write!(f, " token {index}"),
+            Self::Pool(Pool::Mean { skip }) => write!(f, " mean of {skip}.."),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! Constant tensors: either a view into a memory-mapped weight file or values that a pass computed.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
+
+/// The element types that activations and weights can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DType {
+    /// Unsigned bytes: pixels before normalisation.
+    U8,
+    /// IEEE 754 single precision.
+    F32,
+    /// IEEE 754 half precision.
+    F16,
+    /// bfloat16: single precision's exponent, 8 bits of significand.
+    BF16,
+}
+
+impl DType {
+    /// Bytes of one element.
+    pub const fn size(self) -> usize {
+        match self {
+            Self::U8 => 1,
+            Self::F16 | Self::BF16 => 2,
+            Self::F32 => 4,
+        }
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::U8 => "u8",
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::BF16 => "bf16",
+        })
+    }
+}
+
+/// Bytes that stay put for as long as a [`Tensor`] looks at them, such as a mapped file.
+pub trait Bytes: AsRef<[u8]> + Send + Sync {}
+impl<T: AsRef<[u8]> + Send + Sync> Bytes for T {}
+
+/// A constant of a [`Graph`](super::Graph): row-major, contiguous, cheap to clone.
+#[derive(Clone)]
+pub struct Tensor {
+    shape: Vec<usize>,
+    dtype: DType,
+    data: Data,
+}
+
+#[derive(Clone)]
+enum Data {
+    Owned(Arc<[f32]>),
+    /// Little-endian elements of `dtype` at `range` of `bytes`.
+    View {
+        bytes: Arc<dyn Bytes>,
+        range: Range<usize>,
+    },
+}
+
+impl Tensor {
+    /// A tensor of `values` in row-major order.
+    ///
+    /// Returns `None` if `values.len()` is not the product of `shape`.
+    pub fn from_f32(shape: impl Into<Vec<usize>>, values: impl Into<Arc<[f32]>>) -> Option<Self> {
+        let (shape, values) = (shape.into(), values.into());
+        (values.len() == shape.iter().product::<usize>()).then_some(Self {
+            shape,
+            dtype: DType::F32,
+            data: Data::Owned(values),
+        })
+    }
+
+    /// A view of `bytes[range]` as little-endian elements of `dtype` in row-major order.
+    ///
+    /// Returns `None` if the range is outside `bytes` or does not have exactly the shape's bytes.
+    pub fn view(
+        shape: impl Into<Vec<usize>>,
+        dtype: DType,
+        bytes: Arc<dyn Bytes>,
+        range: Range<usize>,
+    ) -> Option<Self> {
+        let shape = shape.into();
+        let len = shape.iter().try_fold(dtype.size(), |n, &d| n.checked_mul(d))?;
+        let fits = (*bytes)
+            .as_ref()
+            .get(range.clone())
+            .is_some_and(|b| b.len() == len);
+        fits.then_some(Self {
+            shape,
+            dtype,
+            data: Data::View { bytes, range },
+        })
+    }
+
+    /// The extents, outermost first.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// The element type as stored.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The number of elements.
+    pub fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Whether there is no element.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The stored size.
+    pub fn size_in_bytes(&self) -> usize {
+        self.len() * self.dtype.size()
+    }
+
+    /// Whether the values lie in a weight file (`true`) or were computed (`false`).
+    pub fn is_mapped(&self) -> bool {
+        matches!(self.data, Data::View { .. })
+    }
+
+    /// The host address of the first element, for people who want to see where a parameter lies.
+    pub fn address(&self) -> usize {
+        match &self.data {
+            Data::Owned(values) => values.as_ptr().addr(),
+            Data::View { bytes, range } => (**bytes).as_ref().as_ptr().addr() + range.start,
+        }
+    }
+
+    /// The values as f32: borrowed where they are stored so, converted (exactly) otherwise.
+    pub fn to_f32(&self) -> Cow<'_, [f32]> {
+        let bytes = match &self.data {
+            Data::Owned(values) => return Cow::Borrowed(values),
+            Data::View { bytes, range } => &(**bytes).as_ref()[range.clone()],
+        };
+        match self.dtype {
+            DType::U8 => bytes.iter().map(|&b| f32::from(b)).collect(),
+            DType::F32 => match bytemuck::try_cast_slice(bytes) {
+                Ok(values) if cfg!(target_endian = "little") => Cow::Borrowed(values),
+                _ => bytes
+                    .as_chunks()
+                    .0
+                    .iter()
+                    .map(|&b| f32::from_le_bytes(b))
+                    .collect(),
+            },
+            DType::F16 => {
+                let half: Vec<f16> = bytes
+                    .as_chunks()
+                    .0
+                    .iter()
+                    .map(|&b| f16::from_le_bytes(b))
+                    .collect();
+                Cow::Owned(half.to_f32_vec())
+            }
+            DType::BF16 => {
+                let half: Vec<bf16> = bytes
+                    .as_chunks()
+                    .0
+                    .iter()
+                    .map(|&b| bf16::from_le_bytes(b))
+                    .collect();
+                Cow::Owned(half.to_f32_vec())
+            }
+        }
+    }
+
+    /// The same values under another shape, or `None` if the number of elements differs.
+    pub fn reshaped(&self, shape: impl Into<Vec<usize>>) -> Option<Self> {
+        let shape = shape.into();
+        (shape.iter().product::<usize>() == self.len()).then(|| Self {
+            shape,
+            ..self.clone()
+        })
+    }
+
+    /// Rows `range` of the outermost dimension, sharing the storage where it is mapped.
+    ///
+    /// Returns `None` if the tensor is a scalar or the range is outside it.
+    pub fn rows(&self, range: Range<usize>) -> Option<Self> {
+        let (&count, inner) = self.shape.split_first()?;
+        if range.start > range.end || range.end > count {
+            return None;
+        }
+        let stride: usize = inner.iter().product();
+        let shape: Vec<usize> = std::iter::once(range.len())
+            .chain(inner.iter().copied())
+            .collect();
+        let data = match &self.data {
+            Data::Owned(values) => Data::Owned(values[range.start * stride..range.end * stride].into()),
+            Data::View { bytes, range: at } => {
+                let width = stride * self.dtype.size();
+                let start = at.start + range.start * width;
+                Data::View {
+                    bytes: bytes.clone(),
+                    range: start..start + range.len() * width,
+                }
+            }
+        };
+        Some(Self {
+            shape,
+            dtype: self.dtype,
+            data,
+        })
+    }
+}
+
+impl fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{:?}", self.dtype, self.shape)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn views_convert_every_dtype_exactly() {
+        let values = [0.0f32, 1.5, -2.25, 1.0 / 3.0];
+        let cases = [
+            (
+                DType::F32,
+                values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>(),
+            ),
+            (
+                DType::F16,
+                values
+                    .iter()
+                    .flat_map(|v| f16::from_f32(*v).to_le_bytes())
+                    .collect(),
+            ),
+            (
+                DType::BF16,
+                values
+                    .iter()
+                    .flat_map(|v| bf16::from_f32(*v).to_le_bytes())
+                    .collect(),
+            ),
+        ];
+        for (dtype, bytes) in cases {
+            let len = bytes.len();
+            let tensor = Tensor::view([2, 2], dtype, Arc::new(bytes), 0..len).unwrap();
+            let expected: Vec<f32> = match dtype {
+                DType::F16 => values.iter().map(|&v| f16::from_f32(v).to_f32()).collect(),
+                DType::BF16 => values.iter().map(|&v| bf16::from_f32(v).to_f32()).collect(),
+                _ => values.to_vec(),
+            };
+            assert_eq!(tensor.to_f32().as_ref(), expected);
+            assert_eq!(tensor.rows(1..2).unwrap().to_f32().as_ref(), &expected[2..]);
+        }
+    }
+
+    #[test]
+    fn a_wrong_size_is_refused() {
+        assert!(Tensor::from_f32([2, 3], vec![0.0; 5]).is_none());
+        assert!(Tensor::view([2], DType::F32, Arc::new(vec![0u8; 7]), 0..7).is_none());
+        assert!(Tensor::view([2], DType::F16, Arc::new(vec![0u8; 4]), 2..6).is_none());
+        assert!(Tensor::view([usize::MAX, 2], DType::F32, Arc::new(vec![0u8; 4]), 0..4).is_none());
+        assert!(
+            Tensor::from_f32([2, 3], vec![0.0; 6])
+                .unwrap()
+                .rows(1..3)
+                .is_none()
+        );
+    }
+}

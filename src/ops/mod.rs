@@ -1,0 +1,105 @@
+//! One file an op: the shapes it accepts, what it costs, its CPU kernel. What an op means is stated at
+//! [`Op`]; its double-precision counterpart is in [`crate::reference`].
+
+pub mod activation;
+pub mod attention;
+pub mod elementwise;
+pub mod layer_norm;
+pub mod linear;
+pub mod patch;
+pub mod pool;
+pub mod tokens;
+
+use crate::graph::Op;
+
+/// The extents of a tensor, outermost first.
+pub type Shape = Vec<usize>;
+
+/// The shape of `op`'s result for operands of these shapes, or why it does not accept them.
+pub fn output_shape(op: &Op, inputs: &[&[usize]]) -> Result<Shape, String> {
+    match op {
+        Op::Normalize(_) => patch::normalize_shape(operands(inputs)?),
+        Op::PatchConv(spec) => patch::conv_shape(spec, inputs),
+        Op::PatchExtract(spec) => patch::extract_shape(spec, operands(inputs)?),
+        Op::Prepend => tokens::prepend_shape(inputs),
+        Op::Tokens(spec) => tokens::tokens_shape(spec, inputs),
+        Op::Add => elementwise::add_shape(operands(inputs)?),
+        Op::Scale => elementwise::scale_shape(operands(inputs)?),
+        Op::MulScalar(_) | Op::Activation(_) => operands(inputs).map(|[x]: [&[usize]; 1]| x.to_vec()),
+        Op::LayerNorm { .. } => layer_norm::shape(operands(inputs)?),
+        Op::Linear(spec) => linear::shape(spec, inputs),
+        Op::SwiGlu => activation::swiglu_shape(operands(inputs)?),
+        Op::Attention(spec) => attention::shape(spec, inputs),
+        Op::Pool(spec) => pool::shape(spec, operands(inputs)?),
+        Op::ConcatChannels => pool::concat_shape(operands(inputs)?),
+    }
+}
+
+/// Floating-point operations of `op`: an addition or a multiplication counts one, and so does a transcendental.
+/// The shapes are those that [`output_shape`] accepted and gave.
+pub fn flops(op: &Op, inputs: &[&[usize]], output: &[usize]) -> u64 {
+    let elements = count(output);
+    match op {
+        Op::PatchExtract(spec) => {
+            if spec.normalize.is_some() {
+                2 * elements
+            } else {
+                0
+            }
+        }
+        Op::Prepend | Op::ConcatChannels => 0,
+        Op::Normalize(_) => 2 * elements,
+        Op::PatchConv(spec) => linear::matmul_flops(output, inputs[1][1..].iter().product(), spec.bias),
+        Op::Tokens(_) => inputs[0].iter().product::<usize>() as u64,
+        Op::Add | Op::Scale | Op::MulScalar(_) => elements,
+        Op::LayerNorm { .. } => layer_norm::FLOPS_PER_ELEMENT * elements,
+        Op::Linear(spec) => linear::flops(spec, inputs[1], output),
+        Op::Activation(activation) => activation::flops_per_element(*activation) * elements,
+        Op::SwiGlu => (activation::flops_per_element(crate::graph::Activation::Silu) + 1) * elements,
+        Op::Attention(spec) => attention::flops(spec, inputs, output),
+        Op::Pool(spec) => pool::flops(spec, inputs[0]),
+    }
+}
+
+/// Exactly `N` operands, or an error that says how many came.
+fn operands<'a, const N: usize>(inputs: &[&'a [usize]]) -> Result<[&'a [usize]; N], String> {
+    inputs
+        .try_into()
+        .map_err(|_| format!("takes {N} operands, got {}", inputs.len()))
+}
+
+fn count(shape: &[usize]) -> u64 {
+    shape.iter().map(|&d| d as u64).product()
+}
+
+/// The operand after the required ones, if `present`; used by ops with optional operands.
+fn optional<'a>(
+    rest: &mut std::slice::Iter<'_, &'a [usize]>,
+    present: bool,
+    name: &str,
+) -> Result<Option<&'a [usize]>, String> {
+    match present {
+        true => rest
+            .next()
+            .copied()
+            .map(Some)
+            .ok_or_else(|| format!("its operand `{name}` is missing")),
+        false => Ok(None),
+    }
+}
+
+/// No operand is left over.
+fn finished(rest: &std::slice::Iter<'_, &[usize]>) -> Result<(), String> {
+    match rest.len() {
+        0 => Ok(()),
+        n => Err(format!("has {n} operands too many")),
+    }
+}
+
+fn expect(name: &str, shape: &[usize], expected: &[usize]) -> Result<(), String> {
+    if shape == expected {
+        Ok(())
+    } else {
+        Err(format!("`{name}` has shape {shape:?}, expected {expected:?}"))
+    }
+}
