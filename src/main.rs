@@ -1,3 +1,11 @@
 //! The command line: arguments in, library calls, text out.
 
-fn main() {}
+#![allow(unreachable_pub)]
+
+mod cli;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cli::main()
+}

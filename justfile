@@ -1,0 +1,45 @@
+# What a developer runs. `just` lists the recipes.
+
+_default:
+    @just --list
+
+# The main job on the embedded model and samples
+classify:
+    cargo run --release -- classify
+
+# All tests
+test:
+    cargo test
+
+# Format the code
+fmt:
+    cargo fmt --all
+
+# Lints, warnings as errors
+clippy:
+    cargo clippy --workspace --all-targets -- -D warnings
+
+# The documentation, warnings as errors
+doc:
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+
+# Licences, advisories, sources
+deny:
+    cargo deny check
+
+# All that CI checks
+ci:
+    .ci/run
+
+# Kernels and a whole ViT-B/16
+bench:
+    cargo bench --bench cpu
+
+# Whole models beside PyTorch, ONNX Runtime and OpenVINO (needs their packages)
+peers:
+    cargo build --release
+    python benches/peers.py
+
+# Make the golden models anew (needs scripts/requirements.txt)
+goldens:
+    python scripts/goldens.py

@@ -1,0 +1,72 @@
+//! `hipvit bench`: times a model alone, without files, for `benches/peers.py` and for the curious.
+
+use std::time::Instant;
+
+use anyhow::Result;
+use hipvit::timing::Timing;
+use serde_json::json;
+
+use super::{ModelArgs, Outcome};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+    /// How many timed runs, after one that warms up
+    #[arg(long, default_value_t = 10, value_name = "N", value_parser = super::positive)]
+    runs: usize,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Args {
+    pub fn run(&self) -> Result<Outcome> {
+        let session = self.model.load()?;
+        let (height, width) = session.preprocess().output_size();
+        // Any bytes will do as long as they are not all alike: a multiplicative sequence modulo a prime.
+        let pixels: Vec<u8> = (0..session.batch() * height * width * 3)
+            .scan(1u32, |x, _| {
+                *x = *x * 48_271 % 65_521;
+                Some(*x as u8)
+            })
+            .collect();
+        session.run_pixels(&pixels, &mut Timing::default())?;
+        let mut timing = Timing::default();
+        let mut milliseconds: Vec<f64> = Vec::with_capacity(self.runs);
+        for _ in 0..self.runs {
+            let start = Instant::now();
+            session.run_pixels(&pixels, &mut timing)?;
+            milliseconds.push(1e3 * start.elapsed().as_secs_f64());
+        }
+        milliseconds.sort_by(f64::total_cmp);
+        let (min, median) = (milliseconds[0], milliseconds[self.runs / 2]);
+        let flops: u64 = session.plan(session.batch())?.steps().iter().map(|step| step.flops).sum();
+        let gflops = flops as f64 / median / 1e6;
+        if self.json {
+            let line = json!({
+                "model": session.info().name,
+                "device": session.device().to_string(),
+                "dtype": session.dtype().to_string(),
+                "batch": session.batch(),
+                "runs": self.runs,
+                "min_ms": min,
+                "median_ms": median,
+                "images_per_second": 1e3 * session.batch() as f64 / median,
+                "gflop_per_second": gflops,
+                "timing": timing,
+            });
+            println!("{line}");
+        } else {
+            println!(
+                "{}: batch {}, {} runs: median {median:.3} ms, min {min:.3} ms, {:.1} images/s, {gflops:.1} GFLOP/s",
+                session.info().name,
+                session.batch(),
+                self.runs,
+                1e3 * session.batch() as f64 / median,
+            );
+            println!("{timing}");
+        }
+        Ok(Outcome::Complete)
+    }
+}

@@ -1,0 +1,150 @@
+//! The command line. One file a subcommand; what they share is here ([`ModelArgs`], exit codes) and in
+//! [`inputs`] (which images), [`output`] (files) and [`progress`].
+
+mod bench;
+mod classify;
+mod completions;
+mod embed;
+mod eval;
+mod inputs;
+mod inspect;
+mod output;
+mod preprocess;
+mod progress;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anstream::eprintln;
+use anstyle::{AnsiColor, Style};
+use clap::{Parser, Subcommand};
+use hipvit::{Device, Session, SessionBuilder};
+
+/// Vision Transformers from pixel to logit.
+#[derive(Debug, Parser)]
+#[command(version, about, arg_required_else_help = true, after_help = AFTER_HELP)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const AFTER_HELP: &str = "Exit codes: 0 all is well, 1 some input failed, 2 wrong usage.";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Classify images: a line for each with its most likely labels
+    Classify(classify::Args),
+    /// Print the embedding of each image
+    Embed(embed::Args),
+    /// Measure accuracy over labelled images
+    Eval(eval::Args),
+    /// Show a model's graph before and after optimisation, its plan, its memory and its parameters
+    Inspect(inspect::Args),
+    /// Write an image's pixel values as the model sees them
+    Preprocess(preprocess::Args),
+    /// Time a model on random pixels
+    Bench(bench::Args),
+    /// Print a shell's completion script
+    Completions(completions::Args),
+}
+
+/// Which model, and where it runs.
+#[derive(Debug, clap::Args)]
+pub struct ModelArgs {
+    /// Model directory (timm's or Hugging Face's layout); the embedded TinyViT32 if left out
+    #[arg(long, short, value_name = "DIR")]
+    model: Option<PathBuf>,
+    /// Where to run: auto or cpu
+    #[arg(long, default_value = "auto", value_name = "DEVICE")]
+    device: Device,
+    /// The most images that run at once
+    #[arg(long, default_value_t = 8, value_name = "N", value_parser = positive)]
+    batch: usize,
+    /// Threads to compute with [default: one a core]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    threads: Option<usize>,
+    /// Run at another image size than the model's own; position embeddings are interpolated
+    #[arg(long, value_name = "N or HxW", value_parser = image_size)]
+    image_size: Option<ImageSize>,
+}
+
+/// Height and width.
+#[derive(Clone, Copy, Debug)]
+struct ImageSize([usize; 2]);
+
+fn image_size(text: &str) -> Result<ImageSize, String> {
+    let (h, w) = text.split_once(['x', '×']).unwrap_or((text, text));
+    Ok(ImageSize([positive(h)?, positive(w)?]))
+}
+
+fn positive(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("must be at least 1".into()),
+        Ok(n) => Ok(n),
+        Err(e) => Err(e.to_string()),
+    }
+}
+
+impl ModelArgs {
+    fn load(&self) -> hipvit::Result<Session> {
+        let builder = self.builder();
+        match &self.model {
+            Some(path) => builder.load(path),
+            None => builder.tinyvit32(),
+        }
+    }
+
+    fn builder(&self) -> SessionBuilder {
+        let mut builder = Session::builder().device(self.device).batch(self.batch);
+        if let Some(threads) = self.threads {
+            builder = builder.threads(threads);
+        }
+        if let Some(ImageSize(size)) = self.image_size {
+            builder = builder.image_size(size);
+        }
+        builder
+    }
+}
+
+/// How a command ended, if no error stopped it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Complete,
+    /// Some input failed and was reported; the rest went on.
+    SomeFailed,
+}
+
+/// Runs the command line and says how it ended.
+pub fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Classify(args) => args.run(),
+        Command::Embed(args) => args.run(),
+        Command::Eval(args) => args.run(),
+        Command::Inspect(args) => args.run(),
+        Command::Preprocess(args) => args.run(),
+        Command::Bench(args) => args.run(),
+        Command::Completions(args) => args.run(),
+    };
+    match result {
+        Ok(Outcome::Complete) => ExitCode::SUCCESS,
+        Ok(Outcome::SomeFailed) => ExitCode::from(1),
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            report(&error);
+            ExitCode::from(1)
+        }
+    }
+}
+
+/// One line on standard error.
+fn report(error: impl std::fmt::Display) {
+    const RED: Style = AnsiColor::Red.on_default().bold();
+    eprintln!("{RED}error{RED:#}: {error}");
+}
+
+/// Whoever read our output has seen enough (`hipvit classify … | head`).
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .downcast_ref::<std::io::Error>()
+        .is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
+}

@@ -1,0 +1,180 @@
+//! Accuracy over labelled images: the sets that can be read, and the counting.
+
+use std::path::Path;
+
+use safetensors::{Dtype, SafeTensors};
+use serde::Serialize;
+
+use crate::error::{Error, Result};
+use crate::image::{Limits, RgbImage};
+use crate::model::Labels;
+use crate::pipeline::{Item, Pipeline, Source};
+use crate::session::Session;
+
+/// Images and the class that each belongs to.
+#[derive(Clone, Debug, Default)]
+pub struct LabelledSet {
+    sources: Vec<Source>,
+    classes: Vec<usize>,
+}
+
+impl LabelledSet {
+    /// Adds an image of class `class`.
+    pub fn push(&mut self, source: Source, class: usize) {
+        self.sources.push(source);
+        self.classes.push(class);
+    }
+
+    /// The number of images.
+    pub fn len(&self) -> usize {
+        self.sources.len()
+    }
+
+    /// Whether there is no image.
+    pub fn is_empty(&self) -> bool {
+        self.sources.is_empty()
+    }
+
+    /// The class that the name of a directory of images stands for: a label, or a class's index.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Image`] naming the directory, if it is neither.
+    pub fn class_of(directory: &Path, labels: &Labels) -> Result<usize> {
+        let name = directory.file_name().map(|n| n.to_string_lossy()).unwrap_or_default();
+        labels
+            .index_of(&name)
+            .or_else(|| name.parse().ok().filter(|&index| index < labels.len().max(2)))
+            .ok_or_else(|| {
+                let reason = "the directory's name is neither one of the model's labels nor a class's index";
+                Error::image(directory.display().to_string(), reason)
+            })
+    }
+
+    /// Reads a safetensors file of `images`, u8 `[N,H,W]` (grey) or `[N,H,W,3]`, and `labels`, u8 or i64 `[N]`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Weights`] or [`Error::Tensor`] naming `file` and what is wrong with it.
+    pub fn from_safetensors(file: &Path, bytes: &[u8]) -> Result<Self> {
+        let tensors = SafeTensors::deserialize(bytes).map_err(|e| Error::weights(file, e))?;
+        let tensor = |name| tensors.tensor(name).map_err(|_| Error::tensor(file, name, "is missing"));
+        let (images, labels) = (tensor("images")?, tensor("labels")?);
+        let (count, height, width, channels) = match (images.dtype(), images.shape()) {
+            (Dtype::U8, &[n, h, w]) => (n, h, w, 1),
+            (Dtype::U8, &[n, h, w, 3]) => (n, h, w, 3),
+            (dtype, shape) => {
+                let reason = format!("is {dtype:?} {shape:?}, expected U8 [N, H, W] or [N, H, W, 3]");
+                return Err(Error::tensor(file, "images", reason));
+            }
+        };
+        let classes: Vec<usize> = match (labels.dtype(), labels.shape()) {
+            (Dtype::U8, &[n]) if n == count => labels.data().iter().map(|&b| b.into()).collect(),
+            (Dtype::I64, &[n]) if n == count => {
+                labels.data().as_chunks().0.iter().map(|&b| i64::from_le_bytes(b) as usize).collect()
+            }
+            (dtype, shape) => {
+                let reason = format!("is {dtype:?} {shape:?}, expected U8 or I64 [{count}]");
+                return Err(Error::tensor(file, "labels", reason));
+            }
+        };
+        let mut set = Self::default();
+        for (index, &class) in classes.iter().enumerate() {
+            let each = height * width * channels;
+            let data = &images.data()[index * each..(index + 1) * each];
+            let data = match channels {
+                1 => data.iter().flat_map(|&grey| [grey; 3]).collect(),
+                _ => data.to_vec(),
+            };
+            let name = format!("{}#{index}", file.display());
+            set.push(Source::Decoded(name, RgbImage { width, height, data }), class);
+        }
+        Ok(set)
+    }
+}
+
+/// How often a model was right.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Evaluation {
+    /// Images that were classified.
+    pub images: usize,
+    /// Images that could not be read.
+    pub failed: usize,
+    /// Images whose likeliest class was the right one.
+    pub correct: usize,
+    /// Images whose right class was among the five likeliest.
+    pub correct_top5: usize,
+    /// `correct / images`.
+    pub accuracy: f64,
+    /// For each class that occurred: its index, label, images, and how many were right.
+    pub classes: Vec<ClassEvaluation>,
+}
+
+/// How often a model was right about the images of one class.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ClassEvaluation {
+    /// The class's index.
+    pub index: usize,
+    /// The class's name.
+    pub label: String,
+    /// Images of the class.
+    pub images: usize,
+    /// Those that were classified so.
+    pub correct: usize,
+}
+
+/// Classifies every image of `set` and counts. A model of one logit is taken as binary: class 1 if its probability
+/// is above one half. `each` sees every image's result as it comes, for a progress bar or a report of bad images.
+///
+/// # Errors
+///
+/// [`Error::Argument`] if the model has no head, or a class of the set is none of the model's.
+pub fn evaluate(
+    session: &Session,
+    set: LabelledSet,
+    limits: &Limits,
+    mut each: impl FnMut(&Item<'_>),
+) -> Result<Evaluation> {
+    let logits = session.labels().len();
+    let classes = logits.max(2);
+    if logits == 0 {
+        return Err(Error::argument("model", "has no head to classify with"));
+    }
+    if let Some(class) = set.classes.iter().find(|&&class| class >= classes) {
+        return Err(Error::argument("labels", format!("class {class} is not one of the model's {classes}")));
+    }
+    let mut seen = vec![(0, 0); classes];
+    let mut result = Evaluation::default();
+    let pipeline = Pipeline::new(session).limits(limits.clone());
+    pipeline.run(set.sources, |item| {
+        each(&item);
+        let class = set.classes[item.index];
+        let row = item.result.ok().and_then(|(outputs, row)| Some(outputs.logits()?.row(row)));
+        let Some(row) = row else {
+            result.failed += 1;
+            return Ok::<_, Error>(());
+        };
+        let order: Vec<usize> = match row.len() {
+            1 => vec![usize::from(row[0] > 0.0)],
+            _ => session.scores().top(row, 5, session.labels()).iter().map(|p| p.index).collect(),
+        };
+        let correct = order.first() == Some(&class);
+        result.images += 1;
+        result.correct += usize::from(correct);
+        result.correct_top5 += usize::from(order.contains(&class));
+        seen[class].0 += 1;
+        seen[class].1 += usize::from(correct);
+        Ok(())
+    })?;
+    result.accuracy = result.correct as f64 / result.images.max(1) as f64;
+    result.classes = (0..classes)
+        .filter(|&index| seen[index].0 > 0)
+        .map(|index| ClassEvaluation {
+            index,
+            label: if logits == 1 { index.to_string() } else { session.labels().get(index).to_string() },
+            images: seen[index].0,
+            correct: seen[index].1,
+        })
+        .collect();
+    Ok(result)
+}

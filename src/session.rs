@@ -1,0 +1,363 @@
+//! A loaded model, ready to run: [`Session::load`], [`Session::run`]. Owns the optimised graph, its executor, and a
+//! [`Plan`] for each batch size seen. [`crate::pipeline`] feeds it from files.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use ndarray::Array2;
+
+use crate::error::{Error, Result};
+use crate::exec::{Arena, CpuExecutor, Input};
+use crate::graph::{self, DType, Graph, OutputKind, Passes, Plan};
+use crate::image::{Preprocess, RgbImage};
+use crate::model::{self, InputKind, Labels, LoadOptions, Model, ModelInfo};
+use crate::outputs::{Outputs, Scores};
+use crate::timing::{Phase, Timing};
+
+/// Where a model runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Device {
+    /// The best device there is. In this version that is the CPU.
+    #[default]
+    Auto,
+    /// The host's processor.
+    Cpu,
+}
+
+impl FromStr for Device {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "cpu" => Ok(Self::Cpu),
+            _ => Err(Error::argument("device", format!("`{text}` is not one of auto, cpu"))),
+        }
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Auto => "auto",
+            Self::Cpu => "cpu",
+        })
+    }
+}
+
+/// Choices to make before a model is loaded. Made by [`Session::builder`].
+#[derive(Clone, Debug)]
+pub struct SessionBuilder {
+    device: Device,
+    dtype: DType,
+    batch: usize,
+    threads: Option<usize>,
+    load: LoadOptions,
+}
+
+impl Default for SessionBuilder {
+    fn default() -> Self {
+        Self { device: Device::Auto, dtype: DType::F32, batch: 8, threads: None, load: LoadOptions::default() }
+    }
+}
+
+impl SessionBuilder {
+    /// Where to run; the default is [`Device::Auto`].
+    pub fn device(mut self, device: Device) -> Self {
+        self.device = device;
+        self
+    }
+
+    /// The type of the activations; the CPU computes in [`DType::F32`], the default.
+    pub fn dtype(mut self, dtype: DType) -> Self {
+        self.dtype = dtype;
+        self
+    }
+
+    /// The most images that run at once, 8 by default. The memory for activations grows with it.
+    pub fn batch(mut self, batch: usize) -> Self {
+        self.batch = batch;
+        self
+    }
+
+    /// How many threads compute; by default one a core.
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = Some(threads);
+        self
+    }
+
+    /// Another image size `[height, width]` than the model's own: position embeddings are interpolated.
+    pub fn image_size(mut self, size: [usize; 2]) -> Self {
+        self.load.image_size = Some(size);
+        self
+    }
+
+    /// What goes in: RGB bytes (the default), or pixel values that the caller has normalised.
+    pub fn input(mut self, input: InputKind) -> Self {
+        self.load.input = input;
+        self
+    }
+
+    /// Loads the model directory `path` (timm's or Hugging Face's layout).
+    ///
+    /// # Errors
+    ///
+    /// The first thing wrong with the directory, its configuration or its tensors; or an option that the device does
+    /// not offer.
+    pub fn load(&self, path: impl AsRef<Path>) -> Result<Session> {
+        self.check()?;
+        self.build(model::load(path.as_ref(), &self.load)?)
+    }
+
+    /// Loads TinyViT32, the digit classifier that is part of the crate.
+    ///
+    /// # Errors
+    ///
+    /// An option that the device does not offer.
+    pub fn tinyvit32(&self) -> Result<Session> {
+        self.check()?;
+        self.build(model::tinyvit32(&self.load)?)
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.dtype != DType::F32 {
+            return Err(Error::argument("dtype", format!("the cpu computes in f32, not in {}", self.dtype)));
+        }
+        if self.batch == 0 || self.threads == Some(0) {
+            return Err(Error::argument("batch and threads", "must be at least 1"));
+        }
+        Ok(())
+    }
+
+    fn build(&self, model: Model) -> Result<Session> {
+        let Model { info, graph, preprocess, labels, scores } = model;
+        let (graph, _) = graph::optimize(graph, &Passes::default())?;
+        let executor = CpuExecutor::new(&graph, self.threads)?;
+        Ok(Session {
+            info,
+            preprocess,
+            labels,
+            scores,
+            graph: Arc::new(graph),
+            executor,
+            plans: Mutex::default(),
+            arenas: Mutex::default(),
+            batch: self.batch,
+            dtype: self.dtype,
+        })
+    }
+}
+
+/// A model and all that it needs to run. Shared between threads, it runs on all of them at once.
+pub struct Session {
+    info: ModelInfo,
+    preprocess: Preprocess,
+    labels: Labels,
+    scores: Scores,
+    graph: Arc<Graph>,
+    executor: CpuExecutor,
+    plans: Mutex<HashMap<usize, Arc<Plan>>>,
+    /// Arenas that no run is using now.
+    arenas: Mutex<Vec<Arena>>,
+    batch: usize,
+    dtype: DType,
+}
+
+impl Session {
+    /// Loads the model directory `path` with the default options.
+    ///
+    /// # Errors
+    ///
+    /// See [`SessionBuilder::load`].
+    pub fn load(path: impl AsRef<Path>) -> Result<Self> {
+        Self::builder().load(path)
+    }
+
+    /// Loads TinyViT32, the digit classifier that is part of the crate.
+    ///
+    /// # Errors
+    ///
+    /// None that is expected: the model is embedded.
+    pub fn tinyvit32() -> Result<Self> {
+        Self::builder().tinyvit32()
+    }
+
+    /// The options, at their defaults.
+    pub fn builder() -> SessionBuilder {
+        SessionBuilder::default()
+    }
+
+    /// What the model is: family, sizes, parameters.
+    pub fn info(&self) -> &ModelInfo {
+        &self.info
+    }
+
+    /// The rule that turns an image into the model's input.
+    pub fn preprocess(&self) -> &Preprocess {
+        &self.preprocess
+    }
+
+    /// The classes' names.
+    pub fn labels(&self) -> &Labels {
+        &self.labels
+    }
+
+    /// How logits become probabilities.
+    pub fn scores(&self) -> Scores {
+        self.scores
+    }
+
+    /// The device in use.
+    pub fn device(&self) -> Device {
+        Device::Cpu
+    }
+
+    /// The type of the activations.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The most images that run at once.
+    pub fn batch(&self) -> usize {
+        self.batch
+    }
+
+    /// The graph that runs, after all passes.
+    pub fn graph(&self) -> &Arc<Graph> {
+        &self.graph
+    }
+
+    /// Resizes, crops and classifies (or embeds) `images`, [`batch`](Self::batch) of them at a time.
+    ///
+    /// # Errors
+    ///
+    /// An image that the preprocessing rule does not accept.
+    pub fn run(&self, images: &[RgbImage]) -> Result<Outputs> {
+        self.run_timed(images, &mut Timing::default())
+    }
+
+    /// As [`Session::run`], adding to `timing` what each phase took.
+    ///
+    /// # Errors
+    ///
+    /// As [`Session::run`].
+    pub fn run_timed(&self, images: &[RgbImage], timing: &mut Timing) -> Result<Outputs> {
+        let start = Instant::now();
+        let pixels = self.executor.install(|| self.preprocess.apply_batch(images))?;
+        timing.add(Phase::Resize, start.elapsed());
+        self.run_input(Input::Pixels(&pixels), images.len(), timing)
+    }
+
+    /// Runs images that already have the model's size: u8 `[images, H, W, 3]`.
+    ///
+    /// # Errors
+    ///
+    /// A slice whose length is not a multiple of an image's.
+    pub fn run_pixels(&self, pixels: &[u8], timing: &mut Timing) -> Result<Outputs> {
+        let images = self.count(pixels.len())?;
+        self.run_input(Input::Pixels(pixels), images, timing)
+    }
+
+    /// Runs pixel values that the caller has normalised: f32 `[images, 3, H, W]`. The session must have been built
+    /// with [`InputKind::PixelValues`].
+    ///
+    /// # Errors
+    ///
+    /// A slice whose length is not a multiple of an image's, or a session built for pixels.
+    pub fn run_values(&self, values: &[f32], timing: &mut Timing) -> Result<Outputs> {
+        let images = self.count(values.len())?;
+        self.run_input(Input::Values(values), images, timing)
+    }
+
+    fn count(&self, elements: usize) -> Result<usize> {
+        let each = self.image_elements();
+        if !elements.is_multiple_of(each) {
+            let reason = format!("{elements} elements are not a whole number of images of {each}");
+            return Err(Error::argument("input", reason));
+        }
+        Ok(elements / each)
+    }
+
+    fn image_elements(&self) -> usize {
+        self.graph.value(self.graph.input()).shape.iter().product()
+    }
+
+    fn run_input(&self, input: Input<'_>, images: usize, timing: &mut Timing) -> Result<Outputs> {
+        let each = self.image_elements();
+        let mut all: Option<Outputs> = None;
+        for start in (0..images.max(1)).step_by(self.batch) {
+            let range = start..(start + self.batch).min(images);
+            let part = input.slice(range.start * each..range.end * each);
+            let outputs = self.run_batch(part, range.len(), timing)?;
+            match &mut all {
+                None => all = Some(outputs),
+                Some(all) => {
+                    all.append(&outputs).map_err(|e| Error::argument("outputs", e))?;
+                }
+            }
+        }
+        all.ok_or_else(|| Error::argument("input", "there is no image"))
+    }
+
+    fn run_batch(&self, input: Input<'_>, batch: usize, timing: &mut Timing) -> Result<Outputs> {
+        let plan = self.plan(batch)?;
+        let mut arena = lock(&self.arenas).pop().unwrap_or_default();
+        let start = Instant::now();
+        let mut steps = Duration::ZERO;
+        let results = self.executor.run(
+            &plan,
+            input,
+            &mut arena,
+            Some(&mut |step, time| {
+                timing.add(Phase::Step(plan.graph().nodes()[step.node].role), time);
+                steps += time;
+            }),
+        )?;
+        timing.add(Phase::Readback, start.elapsed().saturating_sub(steps));
+        lock(&self.arenas).push(arena);
+        let (mut logits, mut embeddings) = (None, None);
+        for (kind, values) in results {
+            match kind {
+                OutputKind::Logits => logits = Some(values),
+                OutputKind::Embedding => embeddings = Some(values),
+            }
+        }
+        let embeddings = embeddings.unwrap_or_else(|| Array2::zeros((batch, 0)));
+        Ok(Outputs { logits, embeddings })
+    }
+
+    /// The plan for `batch` images at once, made on first use.
+    ///
+    /// # Errors
+    ///
+    /// None that is expected of a graph that was built once.
+    pub fn plan(&self, batch: usize) -> Result<Arc<Plan>> {
+        let mut plans = lock(&self.plans);
+        if let Some(plan) = plans.get(&batch) {
+            return Ok(plan.clone());
+        }
+        let plan = Arc::new(Plan::new(self.graph.clone(), batch, self.dtype)?);
+        plans.insert(batch, plan.clone());
+        Ok(plan)
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("model", &self.info)
+            .field("device", &self.device())
+            .field("dtype", &self.dtype)
+            .field("batch", &self.batch)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What these locks guard is never left half-changed, so a panic elsewhere does not spoil it.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
