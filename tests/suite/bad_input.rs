@@ -1,0 +1,263 @@
+//! Broken images, weights and configurations: one line that names the file and the cause, exit code 1, no panic,
+//! and nothing half-written.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::at;
+use crate::command_line::{hipvit, stderr, stdout};
+
+/// Runs `hipvit` and expects exit code 1 and one line on standard error with all of `parts` in it.
+fn refused(args: &[OsString], parts: &[&str]) {
+    let output = hipvit(args);
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{args:?}\n{text}");
+    assert_eq!(text.lines().count(), 1, "{args:?}\n{text}");
+    assert!(!text.contains("panicked"), "{text}");
+    for part in parts {
+        assert!(text.contains(part), "`{part}` is not in: {text}");
+    }
+    assert_eq!(stdout(&output), "", "{args:?}");
+}
+
+fn image_refused(name: &str, bytes: &[u8], parts: &[&str]) {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join(name);
+    fs::write(&file, bytes).unwrap();
+    let parts = [&[name], parts].concat();
+    refused(&["classify".into(), file.clone().into()], &parts);
+    let output = dir.path().join("out.safetensors");
+    let args = ["preprocess".into(), file.into(), "--output".into(), output.clone().into()];
+    refused(&args, &parts);
+    assert!(!output.exists());
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "something was left behind");
+}
+
+fn sample() -> Vec<u8> {
+    fs::read(at("tests/golden/images/small.png")).unwrap()
+}
+
+#[test]
+fn broken_images_are_refused() {
+    let png = sample();
+    let jpeg = fs::read(at("tests/golden/images/photo.jpg")).unwrap();
+    image_refused("empty.png", b"", &["empty"]);
+    image_refused("magic.png", b"GIF is not what this is, nor anything else", &[]);
+    image_refused("cut.png", &png[..png.len() / 2], &[]);
+    image_refused("cut.jpg", &jpeg[..jpeg.len() / 2], &[]);
+    let mut corrupt = png;
+    // Behind the signature and the header chunk lie the pixels.
+    corrupt[80..120].fill(0xA5);
+    image_refused("corrupt.png", &corrupt, &[]);
+}
+
+#[test]
+fn a_decompression_bomb_is_refused_before_it_is_decoded() {
+    let mut png = b"\x89PNG\r\n\x1a\n".to_vec();
+    let mut header = b"IHDR".to_vec();
+    header.extend(300_000u32.to_be_bytes());
+    header.extend(300_000u32.to_be_bytes());
+    header.extend([8, 2, 0, 0, 0]);
+    png.extend(13u32.to_be_bytes());
+    png.extend(&header);
+    png.extend(crc32(&header).to_be_bytes());
+    png.extend(0u32.to_be_bytes());
+    png.extend(b"IDAT");
+    png.extend(crc32(b"IDAT").to_be_bytes());
+    image_refused("bomb.png", &png, &["300000"]);
+}
+
+#[test]
+fn the_limit_on_pixels_can_be_set() {
+    let file = at("tests/golden/images/small.png");
+    let run = |limit: &str| hipvit(["classify".into(), "--max-pixels".into(), limit.into(), OsString::from(&file)]);
+    assert_eq!(run("100").status.code(), Some(1));
+    assert_eq!(run("1000000").status.code(), Some(0));
+}
+
+/// CRC-32 as PNG uses it (ISO 3309).
+fn crc32(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0, |crc, &b| {
+        (0..8).fold(crc ^ u32::from(b), |c, _| if c & 1 == 1 { c >> 1 ^ 0xEDB8_8320 } else { c >> 1 })
+    })
+}
+
+#[test]
+fn files_that_cannot_be_read_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let missing = dir.path().join("missing.png");
+    refused(&["classify".into(), missing.into()], &["missing.png"]);
+    refused(&["classify".into(), dir.path().into()], &[dir.path().to_str().unwrap()]);
+    let pattern = dir.path().join("*.jpeg");
+    refused(&["classify".into(), pattern.into()], &["*.jpeg"]);
+}
+
+#[test]
+fn an_output_that_cannot_be_written_is_an_error() {
+    let args = ["preprocess", "tests/golden/images/small.png", "--output", "no/such/directory/x.safetensors"];
+    let output = hipvit(args.map(|a| if a.starts_with("tests") { at(a).into() } else { OsString::from(a) }));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("no/such/directory"), "{}", stderr(&output));
+}
+
+/// A copy of a golden model that a test can break.
+struct Broken {
+    dir: tempfile::TempDir,
+}
+
+impl Broken {
+    fn copy(case: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        for entry in fs::read_dir(at("tests/golden").join(case)).unwrap() {
+            let entry = entry.unwrap();
+            fs::copy(entry.path(), dir.path().join(entry.file_name())).unwrap();
+        }
+        Self { dir }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn edit_config(&self, file: &str, edit: impl FnOnce(&mut Value)) {
+        let mut config = serde_json::from_slice(&fs::read(self.file(file)).unwrap()).unwrap();
+        edit(&mut config);
+        fs::write(self.file(file), config.to_string()).unwrap();
+    }
+
+    /// Rewrites the weight file's JSON header, keeping the data.
+    fn edit_header(&self, edit: impl FnOnce(&mut Value)) {
+        let file = self.file("model.safetensors");
+        let bytes = fs::read(&file).unwrap();
+        let length = u64::from_le_bytes(*bytes.first_chunk().unwrap()) as usize;
+        let mut header = serde_json::from_slice(&bytes[8..8 + length]).unwrap();
+        edit(&mut header);
+        let header = header.to_string();
+        let mut edited = (header.len() as u64).to_le_bytes().to_vec();
+        edited.extend(header.as_bytes());
+        edited.extend(&bytes[8 + length..]);
+        fs::write(file, edited).unwrap();
+    }
+
+    fn refused(&self, parts: &[&str]) {
+        model_refused(self.dir.path(), parts);
+    }
+}
+
+fn model_refused(model: &Path, parts: &[&str]) {
+    let image = at("tests/golden/images/small.png");
+    refused(&["classify".into(), image.into(), "--model".into(), model.into()], parts);
+    refused(&["inspect".into(), model.into()], parts);
+}
+
+#[test]
+fn broken_weight_files_are_refused() {
+    let model = Broken::copy("timm_vit_class_token");
+    let whole = fs::read(model.file("model.safetensors")).unwrap();
+    for (bytes, what) in [
+        (&whole[..whole.len() - 100], "cut short"),
+        (&whole[..5], "shorter than a header's length"),
+        (&[], "empty"),
+        (&[&u64::MAX.to_le_bytes()[..], &whole[8..]].concat(), "a lying length"),
+        (&[&whole[..8], b"}", &whole[9..]].concat(), "a header that is no JSON"),
+    ] {
+        println!("{what}");
+        fs::write(model.file("model.safetensors"), bytes).unwrap();
+        model.refused(&["model.safetensors"]);
+    }
+}
+
+#[test]
+fn lying_headers_are_refused() {
+    let name = "blocks.0.attn.qkv.weight";
+    let model = Broken::copy("timm_vit_class_token");
+    model.edit_header(|h| h[name]["data_offsets"] = h["blocks.0.attn.proj.weight"]["data_offsets"].clone());
+    model.refused(&["model.safetensors"]);
+    let model = Broken::copy("timm_vit_class_token");
+    model.edit_header(|h| h[name]["dtype"] = json!("F13"));
+    model.refused(&["model.safetensors", "F13"]);
+    let model = Broken::copy("timm_vit_class_token");
+    model.edit_header(|h| h[name]["data_offsets"][1] = json!(1u64 << 40));
+    model.refused(&["model.safetensors"]);
+}
+
+#[test]
+fn tensors_that_do_not_fit_the_configuration_are_named() {
+    for case in ["timm_vit_class_token", "hf_vit"] {
+        let name = if case.starts_with("timm") { "blocks.0.norm1.weight" } else { "layernorm.weight" };
+        let model = Broken::copy(case);
+        let mut found = String::new();
+        model.edit_header(|h| {
+            let header = h.as_object_mut().unwrap();
+            let key = header.keys().find(|k| k.ends_with(name)).unwrap().clone();
+            let entry = header.remove(&key).unwrap();
+            header.insert(format!("{key}.renamed"), entry);
+            found = key;
+        });
+        model.refused(&[&found, "missing"]);
+        let model = Broken::copy(case);
+        model.edit_header(|h| {
+            let shape = h[&found]["shape"][0].as_u64().unwrap();
+            h[&found]["shape"] = json!([shape / 2, 2]);
+        });
+        model.refused(&[&found]);
+    }
+}
+
+#[test]
+fn broken_configurations_are_refused() {
+    let hf = |edit: fn(&mut Value), parts: &[&str]| {
+        let model = Broken::copy("hf_vit");
+        model.edit_config("config.json", edit);
+        model.refused(&[&["config.json"], parts].concat());
+    };
+    hf(|c| c["num_attention_heads"] = json!(5), &["5"]);
+    hf(|c| c["num_attention_heads"] = json!(0), &[]);
+    hf(|c| c["patch_size"] = json!(4096), &["4096"]);
+    hf(|c| c["patch_size"] = json!(0), &[]);
+    hf(|c| c["model_type"] = json!("resnet"), &["resnet"]);
+    hf(|c| c["hidden_act"] = json!("wavy"), &["wavy"]);
+    hf(|c| c["hidden_size"] = json!("big"), &[]);
+    let timm = |edit: fn(&mut Value), parts: &[&str]| {
+        let model = Broken::copy("timm_vit_class_token");
+        model.edit_config("config.json", edit);
+        model.refused(&[&["config.json"], parts].concat());
+    };
+    timm(|c| c["architecture"] = json!("resnet50"), &["resnet50"]);
+    timm(|c| c["model_args"]["num_heads"] = json!(5), &["5"]);
+    timm(|c| c["model_args"]["no_such_option"] = json!(1), &["no_such_option"]);
+
+    let model = Broken::copy("hf_vit");
+    fs::write(model.file("config.json"), "{ \"model_type\": ").unwrap();
+    model.refused(&["config.json"]);
+    fs::remove_file(model.file("config.json")).unwrap();
+    model.refused(&["config.json"]);
+    let model = Broken::copy("hf_vit");
+    fs::remove_file(model.file("preprocessor_config.json")).unwrap();
+    model.refused(&["preprocessor_config.json"]);
+    let model = Broken::copy("hf_vit");
+    fs::remove_file(model.file("model.safetensors")).unwrap();
+    model.refused(&["safetensors"]);
+}
+
+/// The configuration says one patch size, the weights another.
+#[test]
+fn a_patch_size_that_contradicts_the_weights_names_the_tensor() {
+    let model = Broken::copy("hf_vit");
+    model.edit_config("config.json", |c| {
+        let patch = c["patch_size"].as_u64().unwrap();
+        c["patch_size"] = json!(patch * 2);
+        c["image_size"] = json!(c["image_size"].as_u64().unwrap() * 2);
+    });
+    model.refused(&["patch_embeddings.projection.weight"]);
+}
+
+#[test]
+fn a_directory_without_a_model_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    model_refused(dir.path(), &[dir.path().to_str().unwrap()]);
+    model_refused(&dir.path().join("nowhere"), &["nowhere"]);
+}

@@ -1,0 +1,135 @@
+//! Every golden model: pixel values bit for bit, outputs within 2e-5 of the largest.
+
+use std::fs;
+
+use hipvit::image::{Limits, open};
+use hipvit::model::InputKind;
+use hipvit::timing::Timing;
+use hipvit::{Outputs, Session, SessionBuilder};
+use ndarray::{Array2, ArrayD, Axis};
+use safetensors::SafeTensors;
+use serde::Deserialize;
+
+use crate::at;
+
+#[derive(Deserialize)]
+struct Case {
+    name: String,
+    output: String,
+    images: Vec<String>,
+    image_size: [usize; 2],
+    #[serde(default)]
+    interpolate_pos_encoding: bool,
+    #[serde(default)]
+    override_image_size: Option<serde_json::Value>,
+}
+
+struct Golden {
+    pixel_values: ArrayD<f32>,
+    output: Array2<f64>,
+}
+
+fn cases() -> Vec<Case> {
+    let text = fs::read_to_string(at("tests/golden/cases.json")).unwrap();
+    let cases: Vec<Case> = serde_json::from_str(&text).unwrap();
+    assert!(cases.len() > 40);
+    cases
+}
+
+impl Case {
+    fn builder(&self) -> SessionBuilder {
+        let resized = self.interpolate_pos_encoding || self.override_image_size.is_some();
+        if resized { Session::builder().image_size(self.image_size) } else { Session::builder() }
+    }
+
+    fn load(&self, builder: &SessionBuilder) -> Session {
+        builder.load(at("tests/golden").join(&self.name)).unwrap_or_else(|e| panic!("{}: {e}", self.name))
+    }
+
+    fn golden(&self) -> Golden {
+        let bytes = fs::read(at("tests/golden").join(&self.name).join("golden.safetensors")).unwrap();
+        let tensors = SafeTensors::deserialize(&bytes).unwrap();
+        let pixels = tensors.tensor("pixel_values").unwrap();
+        let values: Vec<f32> = pixels.data().as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect();
+        let output = tensors.tensor(&self.output).unwrap();
+        let values64: Vec<f64> = output.data().as_chunks().0.iter().map(|&b| f64::from_le_bytes(b)).collect();
+        let output = ArrayD::from_shape_vec(output.shape(), values64).unwrap();
+        // A model without a pooler gives all tokens; its first one stands for the image.
+        let output = if output.ndim() == 3 { output.index_axis_move(Axis(1), 0) } else { output };
+        Golden {
+            pixel_values: ArrayD::from_shape_vec(pixels.shape(), values).unwrap(),
+            output: output.into_dimensionality().unwrap(),
+        }
+    }
+
+    fn select<'a>(&self, outputs: &'a Outputs) -> &'a Array2<f32> {
+        if self.output == "logits" { outputs.logits().unwrap() } else { outputs.embeddings() }
+    }
+
+    fn assert_output(&self, what: &str, got: &Array2<f32>, expected: &Array2<f64>) {
+        assert_eq!(got.dim(), expected.dim(), "{}", self.name);
+        let largest = expected.iter().fold(0f64, |m, x| m.max(x.abs()));
+        for ((index, &got), expected) in got.indexed_iter().zip(expected) {
+            let error = (f64::from(got) - expected).abs() / largest;
+            assert!(error <= 2e-5, "{} {what} {index:?}: {got}, expected {expected}: {error:e}", self.name);
+        }
+    }
+}
+
+#[test]
+fn pixel_values_equal_the_libraries() {
+    for case in cases() {
+        let session = case.load(&case.builder());
+        let golden = case.golden();
+        let rule = session.preprocess();
+        for (index, name) in case.images.iter().enumerate() {
+            let image = open(at("tests/golden/images").join(name), &Limits::default()).unwrap();
+            let image = rule.apply(&image).unwrap();
+            let mut got = vec![0.0; image.data.len()];
+            rule.normalize(&image.data, &mut got);
+            let expected = golden.pixel_values.index_axis(Axis(0), index);
+            assert_eq!(expected.shape(), [3, image.height, image.width], "{}", case.name);
+            // JPEG decoders may differ by 4 levels, which the resampling filters can amplify a little.
+            let jpeg = name.ends_with(".jpg") && cfg!(not(feature = "libjpeg-turbo"));
+            let plane = image.height * image.width;
+            for (at, (&got, &expected)) in got.iter().zip(expected).enumerate() {
+                let level = rule.rescale() / rule.std()[at / plane];
+                let equal = if jpeg { f64::from(got - expected).abs() <= 4.5 * level } else { got == expected };
+                assert!(equal, "{} {name} at {at}: {got}, expected {expected}", case.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn outputs_from_pixel_values_equal_the_libraries() {
+    for case in cases() {
+        let golden = case.golden();
+        let session = case.load(&case.builder().input(InputKind::PixelValues));
+        let values: Vec<f32> = golden.pixel_values.iter().copied().collect();
+        let outputs = session.run_values(&values, &mut Timing::default()).unwrap();
+        case.assert_output("from pixel values", case.select(&outputs), &golden.output);
+    }
+}
+
+/// The whole way, with the normalisation constants folded into the weights.
+#[test]
+fn outputs_from_files_equal_the_libraries() {
+    for case in cases() {
+        let session = case.load(&case.builder());
+        let golden = case.golden();
+        let (rows, images): (Vec<usize>, Vec<_>) = case
+            .images
+            .iter()
+            .enumerate()
+            .filter(|(_, name)| name.ends_with(".png") || cfg!(feature = "libjpeg-turbo"))
+            .map(|(row, name)| (row, open(at("tests/golden/images").join(name), &Limits::default()).unwrap()))
+            .unzip();
+        if !images.is_empty() {
+            let outputs = session.run(&images).unwrap();
+            let expected = golden.output.select(Axis(0), &rows);
+            // The tolerance is relative to the largest output of all the case's images.
+            case.assert_output("from files", case.select(&outputs), &expected);
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! The integration tests: one binary, a module a subject.
+
+mod bad_input;
+mod command_line;
+mod digits;
+mod goldens;
+mod session;
+
+use std::path::{Path, PathBuf};
+
+/// A path below the package's root.
+fn at(path: impl AsRef<Path>) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
