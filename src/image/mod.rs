@@ -6,10 +6,12 @@
 //! `Image.resize`, and [`Preprocess`] equals timm's evaluation transform or a Pillow-backed image processor, each bit
 //! for bit.
 
+mod decode;
 #[cfg(test)]
 mod noise;
 mod resample;
 
+pub use decode::{Limits, decode, open};
 pub use resample::{Filter, Window, resize, resize_window};
 
 use crate::{Error, Result};

@@ -142,7 +142,7 @@ fn resample(image: &RgbImage, width: usize, height: usize, filter: Filter, windo
     let y = (height != image.height).then(|| Axis::new(image.height, height, filter, rows.clone()));
     let row = image.width * 3;
     let data = match (x, y) {
-        (Some(mut x), Some(mut y)) if vertical_first(image, width, height) => {
+        (Some(mut x), Some(y)) if vertical_first(image, width, height) => {
             let used = x.rebase();
             let narrow = passes::vertical(&image.data, row, used.start * 3..used.end * 3, &y);
             passes::horizontal(&narrow, used.len() * 3, &x)
