@@ -136,11 +136,12 @@ fn decompression_bombs_are_refused_by_their_header() {
     jpeg[frame + 5..frame + 9].fill(0xFF);
     refused(&jpeg);
 
-    let mut tiff = read("tiled.tif");
-    for tag in [256_u16, 257] {
+    // Three strips of 100,000 rows.
+    let mut tiff = read("rgbx.tif");
+    for (tag, value) in [(256_u16, side), (257, side), (278, side / 3)] {
         let entry = [tag.to_le_bytes(), 4_u16.to_le_bytes()].concat();
         let at = tiff.windows(4).position(|bytes| bytes == entry).unwrap();
-        tiff[at + 8..at + 12].copy_from_slice(&side.to_le_bytes());
+        tiff[at + 8..at + 12].copy_from_slice(&value.to_le_bytes());
     }
     refused(&tiff);
 
