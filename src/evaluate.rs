@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use safetensors::{Dtype, SafeTensors};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::image::{Limits, RgbImage};
@@ -94,7 +94,7 @@ impl LabelledSet {
 }
 
 /// How often a model was right.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
     /// Images that were classified.
     pub images: usize,
@@ -111,7 +111,7 @@ pub struct Evaluation {
 }
 
 /// How often a model was right about the images of one class.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClassEvaluation {
     /// The class's index.
     pub index: usize,
