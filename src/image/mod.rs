@@ -9,9 +9,11 @@
 mod decode;
 #[cfg(test)]
 mod noise;
+mod preprocess;
 mod resample;
 
 pub use decode::{Limits, decode, open};
+pub use preprocess::{Crop, Preprocess, Rescale, Resize, Rounding, TimmOptions, ValueRule};
 pub use resample::{Filter, Window, resize, resize_window};
 
 use crate::{Error, Result};
