@@ -93,6 +93,16 @@ impl LabelledSet {
     }
 }
 
+/// The images with their classes.
+impl IntoIterator for LabelledSet {
+    type Item = (Source, usize);
+    type IntoIter = std::iter::Zip<std::vec::IntoIter<Source>, std::vec::IntoIter<usize>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.sources.into_iter().zip(self.classes)
+    }
+}
+
 /// How often a model was right.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {

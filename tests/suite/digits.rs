@@ -5,9 +5,10 @@ use std::path::Path;
 
 use hipvit::evaluate::{Evaluation, LabelledSet, evaluate};
 use hipvit::image::Limits;
-use hipvit::{Session, digits};
+use hipvit::{Scores, Session, digits};
 use ndarray::Array2;
 use safetensors::SafeTensors;
+use serde_json::Value;
 
 use crate::at;
 use crate::command_line::{hipvit, stderr, stdout};
@@ -83,4 +84,29 @@ fn a_directory_that_is_no_class_is_refused() {
     let output = hipvit(["eval".as_ref(), dir.path().as_os_str()]);
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("eleven"), "{}", stderr(&output));
+}
+
+/// One logit: the model says whether the digit is odd, and the probability is a sigmoid's.
+#[test]
+fn the_one_logit_model_is_right_about_358_of_360_and_gives_sigmoid_probabilities() {
+    let session = Session::load(at("assets/tinyvit32_odd")).unwrap();
+    assert_eq!(session.scores(), Scores::Sigmoid);
+    let mut odd = LabelledSet::default();
+    for (source, digit) in digits::held_out().unwrap() {
+        odd.push(source, digit % 2);
+    }
+    assert_eq!(accuracy(&session, odd).correct, 358);
+    assert_logits(&session, "assets/tinyvit32_odd");
+
+    let samples = at("assets/samples");
+    let model = at("assets/tinyvit32_odd");
+    let args = ["classify".as_ref(), samples.as_os_str(), "--json".as_ref(), "--model".as_ref(), model.as_os_str()];
+    for line in stdout(&hipvit(args)).lines() {
+        let line: Value = serde_json::from_str(line).unwrap();
+        let logit = line["logits"][0].as_f64().unwrap();
+        let probability = line["top"][0]["probability"].as_f64().unwrap();
+        assert!((probability - 1.0 / (1.0 + (-logit).exp())).abs() < 1e-6);
+        let digit = line["image"].as_str().unwrap().rsplit(['/', '.']).nth(1).unwrap();
+        assert_eq!(probability > 0.5, digit.parse::<u32>().unwrap() % 2 == 1, "{line}");
+    }
 }
