@@ -47,9 +47,9 @@ def in_process(call: Callable[[], object]) -> Timer:
 
 def hipvit(binary: Path, directory: Path, batch: int, threads: int) -> Timer:
     def timer(runs: int) -> list[float]:
-        command = [binary, "bench", "--model", directory, "--batch", str(batch), "--runs", str(runs), "--json"]
-        environment = os.environ | {"RAYON_NUM_THREADS": str(threads)}
-        done = subprocess.run(command, capture_output=True, text=True, env=environment)
+        command = [binary, "bench", "--model", directory, "--batch", str(batch), "--runs", str(runs),
+                   "--threads", str(threads), "--json"]
+        done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             sys.exit(f"hipvit bench failed: {done.stderr.strip()}")
         return [json.loads(done.stdout)["median_ms"]]
