@@ -3,6 +3,7 @@
 //! batch and places every activation; [`crate::exec`] runs the plan. Pure: no device, no files.
 
 mod arena;
+pub mod inspection;
 mod op;
 mod optimize;
 mod passes;
