@@ -1,0 +1,183 @@
+"""The timm cases: real architecture names, shrunk by `model_args`, written as timm writes a hub repository.
+
+Each case is saved, sometimes edited into another form that hub repositories have, and then loaded back by timm itself
+(`local-dir:`), so the committed directory is what the golden output came from.
+
+Neighbours: goldens.py runs the cases; golden_weights.py draws the weights.
+"""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Callable
+
+import timm
+import torch
+from safetensors.torch import load_file, save_file
+from timm.data import create_transform, resolve_data_config
+from timm.models import save_for_hf
+
+from golden_weights import randomise
+
+
+@dataclass
+class TimmCase:
+    name: str
+    family: str
+    architecture: str
+    args: dict[str, Any]
+    # Preprocessing that the checkpoint asks for, where it differs from the architecture's.
+    data: dict[str, Any] = field(default_factory=dict)
+    images: tuple[str, ...] = ("small.png", "wide.png")
+    labels: dict[str, Any] = field(default_factory=dict)
+    dtype: torch.dtype = torch.float32
+    # Changes config.json and the tensors after saving, before timm loads them back.
+    edit: Callable[[dict, dict], tuple[dict, dict]] | None = None
+    # Passed to `timm.create_model` beside the directory: a user's wish for another input size.
+    override_image_size: tuple[int, int] | None = None
+    note: str = ""
+    library = "timm"
+
+    def save(self, directory: Path) -> None:
+        model = timm.create_model(self.architecture, **self.args).eval()
+        randomise(model, self.name)
+        model.to(self.dtype)
+        save_for_hf(model, directory, model_config=self.labels, data_config=self.data, safe_serialization=True)
+        if self.edit:
+            config_path, weights_path = directory / "config.json", directory / "model.safetensors"
+            config, tensors = self.edit(json.loads(config_path.read_text()), load_file(weights_path))
+            config_path.write_text(json.dumps(config, indent=2))
+            save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, weights_path)
+
+    def load(self, directory: Path) -> torch.nn.Module:
+        override = {"img_size": self.override_image_size} if self.override_image_size else {}
+        return timm.create_model(f"local-dir:{directory}", pretrained=True, **override).eval().double()
+
+    def preprocess(self, directory: Path, model: torch.nn.Module, images: list) -> torch.Tensor:
+        override = {"input_size": (3, *self.override_image_size)} if self.override_image_size else {}
+        transform = create_transform(**resolve_data_config(override, model=model), is_training=False)
+        return torch.stack([transform(image) for image in images])
+
+    def outputs(self, model: torch.nn.Module, pixel_values: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"logits" if model.num_classes else "embedding": model(pixel_values.double())}
+
+    def describe(self) -> dict[str, Any]:
+        call = "timm.create_model('local-dir:DIR', pretrained=True).double()(pixel_values)"
+        if self.override_image_size:
+            call = call.replace("pretrained=True", f"pretrained=True, img_size={self.override_image_size}")
+        described = {"architecture": self.architecture, "call": call}
+        if self.override_image_size:
+            described["override_image_size"] = list(self.override_image_size)
+        return described
+
+
+def without_args(*keys: str):
+    """Drops `model_args`, as in repositories written before timm recorded them: the architecture's defaults must serve."""
+
+    def edit(config, tensors):
+        for key in keys:
+            del config["model_args"][key]
+        return config, tensors
+
+    return edit
+
+
+def with_pre_logits(config, tensors):
+    """A checkpoint from before timm dropped the representation layer: its tensors are still there, and are skipped."""
+    width = config["num_features"]
+    generator = torch.Generator().manual_seed(11)
+    tensors["pre_logits.fc.weight"] = torch.randn(width, width, generator=generator)
+    tensors["pre_logits.fc.bias"] = torch.randn(width, generator=generator)
+    return config, tensors
+
+
+def stored_for(size: int):
+    """Makes the directory ask for another image size than the tensors were saved for: timm resamples at load."""
+
+    def edit(config, tensors):
+        config["model_args"]["img_size"] = [size, size] if isinstance(size, int) else list(size)
+        config["pretrained_cfg"]["input_size"] = [3, *config["model_args"]["img_size"]]
+        return config, tensors
+
+    return edit
+
+
+SMALL = {"embed_dim": 24, "depth": 2, "num_heads": 3, "mlp_ratio": 2}
+
+CASES = [
+    TimmCase("timm_vit_class_token", "vit", "vit_tiny_patch16_224",
+             {"embed_dim": 24, "depth": 2, "img_size": 48, "num_classes": 10}, images=("photo.jpg", "tall.png"),
+             edit=without_args("img_size", "in_chans", "global_pool", "num_classes"),
+             labels={"label_names": [f"n{index:08}" for index in range(10)],
+                     "label_descriptions": {f"n{index:08}": f"thing {index}, or so" for index in range(10)}},
+             note="num_heads, mlp_ratio and patch_size come from the architecture; the image size from "
+                  "pretrained_cfg.input_size because fixed_input_size is true; the class count from the top level"),
+    TimmCase("timm_vit_avg_pool", "vit", "vit_small_patch16_224",
+             SMALL | {"patch_size": 8, "img_size": 40, "num_classes": 7, "global_pool": "avg"},
+             data={"crop_pct": 0.875, "interpolation": "bilinear"}, images=("tall.png", "small.png")),
+    TimmCase("timm_vit_no_qkv_bias", "vit", "vit_base_patch16_224",
+             SMALL | {"patch_size": 8, "img_size": 32, "num_classes": 7, "qkv_bias": False, "no_embed_class": True},
+             data={"crop_pct": 1.0, "crop_mode": "squash"}),
+    TimmCase("timm_vit_pre_norm_layer_scale", "vit", "vit_base_patch16_224",
+             SMALL | {"patch_size": 8, "img_size": 32, "num_classes": 7, "pre_norm": True, "init_values": 0.1},
+             data={"crop_pct": 0.8, "crop_mode": "border"}, images=("tall.png", "wide.png"),
+             note="pre_norm also removes the bias of patch_embed.proj"),
+    TimmCase("timm_vit_non_square", "vit", "vit_base_patch16_224",
+             {"embed_dim": 20, "depth": 2, "num_heads": 2, "mlp_ratio": 1.5, "patch_size": [8, 12],
+              "img_size": [32, 60], "num_classes": 5}, images=("small.png", "tall.png")),
+    TimmCase("timm_vit_no_class_token", "vit", "vit_small_patch8_224",
+             SMALL | {"img_size": 40, "num_classes": 7, "class_token": False, "global_pool": "avg", "fc_norm": False},
+             note="fc_norm=false keeps `norm` before the pooling although the pooling is avg"),
+    TimmCase("timm_vit_max_pool", "vit", "vit_small_patch8_224",
+             SMALL | {"img_size": 32, "num_classes": 7, "global_pool": "max"}, images=("tall.png",)),
+    TimmCase("timm_vit_gap", "vit", "vit_medium_patch16_gap_240",
+             SMALL | {"patch_size": 8, "img_size": 40, "num_classes": 7}, images=("tall.png", "wide.png")),
+    TimmCase("timm_vit_reg4_gap", "vit", "vit_medium_patch16_reg4_gap_256",
+             SMALL | {"patch_size": 8, "img_size": 40, "num_classes": 7}),
+    TimmCase("timm_vit_embedding", "vit", "vit_tiny_patch16_224",
+             {"embed_dim": 27, "depth": 2, "patch_size": 8, "img_size": 32, "mlp_ratio": 2, "num_classes": 0}),
+    TimmCase("timm_test_vit", "vit", "test_vit", {"embed_dim": 24, "depth": 2, "img_size": 64, "num_classes": 7},
+             data={"input_size": (3, 48, 80)}, images=("tall.png",),
+             note="dynamic_img_size, so fixed_input_size is false: images come at input_size, 48x80, and the positions "
+                  "of img_size's 4x4 grid are resampled to 3x5 in the forward pass"),
+    TimmCase("timm_vit_pre_logits", "vit", "vit_tiny_patch16_224",
+             SMALL | {"patch_size": 8, "img_size": 32, "num_classes": 6}, edit=with_pre_logits,
+             labels={"label_names": {str(index): f"kind {index}" for index in range(6)}},
+             note="holds pre_logits.fc.*, which timm ignores; label_names is an object"),
+    TimmCase("timm_vit_f16", "vit", "vit_tiny_patch16_224",
+             SMALL | {"patch_size": 8, "img_size": 32, "num_classes": 7}, dtype=torch.float16),
+    TimmCase("timm_vit_bf16", "vit", "vit_tiny_patch16_224",
+             SMALL | {"patch_size": 8, "img_size": 32, "num_classes": 7}, dtype=torch.bfloat16),
+    TimmCase("timm_vit_resampled_up", "vit", "vit_small_patch8_224",
+             SMALL | {"img_size": 32, "num_classes": 7}, edit=stored_for((40, 72)),
+             note="pos_embed is stored for a 4x4 grid, the model's is 5x9"),
+    TimmCase("timm_vit_resampled_down", "vit", "vit_medium_patch16_reg4_gap_256",
+             SMALL | {"patch_size": 8, "img_size": 72, "num_classes": 7}, edit=stored_for((40, 32)),
+             note="pos_embed is stored for a 9x9 grid, the model's is 5x4; antialiased; no class or register positions"),
+    TimmCase("timm_vit_override_size", "vit", "vit_small_patch8_224",
+             SMALL | {"img_size": [24, 48], "num_classes": 7}, override_image_size=(48, 40),
+             note="the directory is whole for a 3x6 grid; the caller asks for 6x5"),
+    TimmCase("timm_deit", "deit", "deit_tiny_patch16_224",
+             SMALL | {"patch_size": 8, "img_size": 40, "num_classes": 7}, images=("tall.png", "wide.png")),
+    TimmCase("timm_deit_distilled", "deit", "deit_tiny_distilled_patch16_224",
+             SMALL | {"patch_size": 8, "img_size": 40, "num_classes": 7}),
+    TimmCase("timm_deit3", "deit", "deit3_small_patch16_224",
+             SMALL | {"patch_size": 8, "img_size": 32, "num_classes": 7}),
+    TimmCase("timm_dinov2", "dinov2", "vit_small_patch14_dinov2",
+             SMALL | {"img_size": 56, "num_classes": 0}, images=("wide.png",)),
+    TimmCase("timm_dinov2_reg4", "dinov2", "vit_small_patch14_reg4_dinov2",
+             SMALL | {"img_size": 42, "num_classes": 7}),
+    TimmCase("timm_dinov2_reg4_swiglu", "dinov2", "vit_giant_patch14_reg4_dinov2",
+             {"embed_dim": 24, "depth": 2, "num_heads": 2, "img_size": 42, "num_classes": 0},
+             note="the architecture's mlp_ratio, 2 x 2.66667, gives fc1 int(24 x 5.33334) = 128 rows: 64 of gate, then 64 of value"),
+    TimmCase("timm_clip", "clip", "vit_base_patch16_clip_224",
+             SMALL | {"patch_size": 8, "img_size": 40, "num_classes": 12}, images=("small.png", "tall.png")),
+    TimmCase("timm_clip_quickgelu", "clip", "vit_base_patch16_clip_quickgelu_224",
+             SMALL | {"img_size": 48, "num_classes": 12}),
+    TimmCase("timm_siglip", "siglip", "vit_base_patch16_siglip_224",
+             SMALL | {"patch_size": 8, "img_size": 40, "num_classes": 0}, images=("tall.png", "wide.png")),
+    TimmCase("timm_siglip2_tanh", "siglip", "vit_base_patch32_siglip_256",
+             SMALL | {"patch_size": 8, "img_size": 32, "num_classes": 7}, data={"crop_mode": "squash", "crop_pct": 1.0}),
+    TimmCase("timm_siglip_gap", "siglip", "vit_base_patch16_siglip_gap_256",
+             SMALL | {"patch_size": 8, "img_size": 32, "num_classes": 0}),
+]

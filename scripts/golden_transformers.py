@@ -1,0 +1,266 @@
+"""The transformers cases: models and Pillow-backed processors, saved with `save_pretrained`.
+
+Each case is saved, sometimes edited into another form that hub repositories have (older configs leave out defaults, older
+processors write a plain number as size, older towers carry a name prefix), and then loaded back by transformers itself, so
+the committed directory is what the golden output came from.
+
+Neighbours: goldens.py runs the cases; golden_weights.py draws the weights.
+"""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Callable
+
+import torch
+import transformers as hf
+from safetensors.torch import load_file, save_file
+from transformers.models.bit.image_processing_pil_bit import BitImageProcessorPil
+from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+from transformers.models.deit.image_processing_pil_deit import DeiTImageProcessorPil
+from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
+from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
+
+from golden_weights import randomise
+
+
+@dataclass
+class TransformersCase:
+    name: str
+    family: str
+    model_class: type
+    config: Any
+    processor: Any
+    # The tensors that are kept, the main one first; see `outputs`.
+    keep: tuple[str, ...] = ("logits",)
+    images: tuple[str, ...] = ("small.png", "wide.png")
+    model_args: dict[str, Any] = field(default_factory=dict)
+    save_args: dict[str, Any] = field(default_factory=dict)
+    interpolate: bool = False
+    # Changes the files in the directory after saving, before transformers loads them back.
+    edits: tuple[Callable[[Path], None], ...] = ()
+    note: str = ""
+    library = "transformers"
+
+    def save(self, directory: Path) -> None:
+        model = self.model_class(self.config, **self.model_args).eval()
+        randomise(model, self.name)
+        model.save_pretrained(directory, **self.save_args)
+        self.processor.save_pretrained(directory)
+        for edit in self.edits:
+            edit(directory)
+
+    def load(self, directory: Path) -> torch.nn.Module:
+        model, report = self.model_class.from_pretrained(
+            directory, dtype=torch.float64, output_loading_info=True, **self.model_args)
+        problems = {key: value for key, value in report.items() if value and key != "unexpected_keys"}
+        assert not problems, f"{self.name}: {problems}"
+        return model.eval()
+
+    def preprocess(self, directory: Path, _model: torch.nn.Module, images: list) -> torch.Tensor:
+        processor = type(self.processor).from_pretrained(directory)
+        assert processor.backend == "pil"
+        return torch.stack([processor(image, return_tensors="pt").pixel_values[0] for image in images])
+
+    def outputs(self, model: torch.nn.Module, pixel_values: torch.Tensor) -> dict[str, torch.Tensor]:
+        inputs = {"pixel_values": pixel_values.double()}
+        if self.interpolate:
+            inputs["interpolate_pos_encoding"] = True
+        if isinstance(model, (hf.CLIPModel, hf.SiglipModel)):
+            # Not normalised to unit length: that belongs to the comparison with text.
+            return {"image_embeds": model.get_image_features(**inputs).pooler_output}
+        result = model(**inputs)
+        return {name: result[name] for name in self.keep}
+
+    def describe(self) -> dict[str, Any]:
+        arguments = "pixel_values" + (", interpolate_pos_encoding=True" if self.interpolate else "")
+        method = ".get_image_features" if self.model_class in (hf.CLIPModel, hf.SiglipModel) else ""
+        return {
+            "architecture": self.model_class.__name__,
+            "call": f"transformers.{self.model_class.__name__}.from_pretrained(DIR, dtype=torch.float64)"
+                    f"{method}({arguments})",
+            "interpolate_pos_encoding": self.interpolate,
+        }
+
+
+def rewrite(file: str, change: Callable[[dict], dict]) -> Callable[[Path], None]:
+    def edit(directory: Path) -> None:
+        path = directory / file
+        path.write_text(json.dumps(change(json.loads(path.read_text())), indent=2) + "\n")
+
+    return edit
+
+
+def without_defaults(*config_classes: type) -> Callable[[Path], None]:
+    """Keeps only what differs from the class's defaults, as repositories written by older releases do."""
+
+    def strip(values: dict, config_class: type) -> dict:
+        defaults = config_class().to_dict()
+        kept = {"model_type", "architectures", "vision_config", "text_config", "id2label", "label2id"}
+        return {key: value for key, value in values.items() if key in kept or value != defaults.get(key)}
+
+    def change(values: dict) -> dict:
+        values = strip(values, config_classes[0])
+        for key, config_class in zip(("vision_config", "text_config"), config_classes[1:]):
+            values[key] = strip(values[key], config_class)
+        return values
+
+    return rewrite("config.json", change)
+
+
+def with_prefix(prefix: str) -> Callable[[Path], None]:
+    """Gives every tensor the prefix that towers saved by releases before 5 have."""
+
+    def edit(directory: Path) -> None:
+        path = directory / "model.safetensors"
+        save_file({prefix + name: tensor for name, tensor in load_file(path).items()}, path, {"format": "pt"})
+
+    return edit
+
+
+def with_position_ids(directory: Path) -> None:
+    """Adds the integer buffers that releases before 4.31 saved."""
+    path = directory / "model.safetensors"
+    tensors = load_file(path)
+    for name in [name for name in tensors if name.endswith("position_embedding.weight")]:
+        buffer = name.removesuffix("position_embedding.weight") + "position_ids"
+        tensors[buffer] = torch.arange(tensors[name].shape[0]).unsqueeze(0)
+    save_file(tensors, path, {"format": "pt"})
+
+
+def labels(*names: str) -> dict[str, Any]:
+    return {"id2label": dict(enumerate(names)), "label2id": {name: index for index, name in enumerate(names)}}
+
+
+def square(size: int) -> dict[str, int]:
+    return {"height": size, "width": size}
+
+
+SMALL = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "patch_size": 8, "image_size": 32}
+MLP = {"intermediate_size": 60}
+TEXT = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24, "vocab_size": 32,
+        "max_position_embeddings": 8, "bos_token_id": 0, "eos_token_id": 2}
+ANIMALS = labels("cat", "dog, domestic dog", "okapi", "tench", "Zürich", "a:b", "0")
+IMAGENET = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}
+VIT_32 = ViTImageProcessorPil(size=square(32))
+BIT_DINO = {"resample": 3, **IMAGENET}
+
+
+def clip(projection: int = 20, **vision) -> hf.CLIPConfig:
+    vision = SMALL | MLP | {"projection_dim": projection} | vision
+    return hf.CLIPConfig(vision_config=vision, text_config=TEXT | {"projection_dim": projection},
+                         projection_dim=projection)
+
+
+def siglip(**vision) -> hf.SiglipConfig:
+    return hf.SiglipConfig(vision_config=SMALL | MLP | vision, text_config=TEXT | {"projection_size": 24})
+
+
+CASES = [
+    TransformersCase("hf_vit", "vit", hf.ViTForImageClassification,
+                     hf.ViTConfig(**SMALL, **MLP, **ANIMALS), VIT_32,
+                     images=("tall.png", "wide.png", "photo.jpg")),
+    TransformersCase("hf_vit_no_qkv_bias", "vit", hf.ViTForImageClassification,
+                     hf.ViTConfig(**SMALL, **MLP, qkv_bias=False, layer_norm_eps=1e-3),
+                     ViTImageProcessorPil(size=square(32), resample=3, **IMAGENET), images=("tall.png",),
+                     note="two classes and no id2label: the library's default is two labels, LABEL_0 and LABEL_1"),
+    TransformersCase("hf_vit_old_files", "vit", hf.ViTForImageClassification,
+                     hf.ViTConfig(**SMALL, **MLP, **ANIMALS), VIT_32,
+                     edits=(without_defaults(hf.ViTConfig),
+                            rewrite("preprocessor_config.json", lambda _: {
+                                "do_normalize": True, "do_resize": True, "image_mean": [0.5, 0.5, 0.5],
+                                "image_std": [0.5, 0.5, 0.5], "size": 32})),
+                     note="config.json leaves out defaults; preprocessor_config.json has a plain number as size, and "
+                          "neither class, resample nor rescale"),
+    TransformersCase("hf_vit_model", "vit", hf.ViTModel, hf.ViTConfig(**SMALL, **MLP), VIT_32,
+                     keep=("pooler_output", "last_hidden_state"), images=("wide.png",)),
+    TransformersCase("hf_vit_model_no_pooler", "vit", hf.ViTModel,
+                     hf.ViTConfig(**SMALL, **MLP), VIT_32, keep=("last_hidden_state",), images=("wide.png",),
+                     model_args={"add_pooling_layer": False}),
+    TransformersCase("hf_vit_interpolated", "vit", hf.ViTForImageClassification,
+                     hf.ViTConfig(**SMALL, **MLP, **ANIMALS),
+                     ViTImageProcessorPil(size={"height": 40, "width": 72}), interpolate=True,
+                     note="positions of a 4x4 grid, image of 5x9 patches; bicubic, no antialias"),
+    TransformersCase("hf_vit_sharded", "vit", hf.ViTForImageClassification,
+                     hf.ViTConfig(**SMALL, **MLP, **ANIMALS), VIT_32, save_args={"max_shard_size": "30KB"},
+                     images=("tall.png",)),
+    TransformersCase("hf_deit", "deit", hf.DeiTForImageClassification,
+                     hf.DeiTConfig(**SMALL, **MLP, **ANIMALS),
+                     DeiTImageProcessorPil(size=square(37), crop_size=square(32))),
+    TransformersCase("hf_deit_teacher", "deit", hf.DeiTForImageClassificationWithTeacher,
+                     hf.DeiTConfig(**SMALL, **MLP, **ANIMALS),
+                     DeiTImageProcessorPil(size=square(37), crop_size=square(32), **IMAGENET), images=("tall.png", "wide.png")),
+    TransformersCase("hf_deit_teacher_interpolated", "deit", hf.DeiTForImageClassificationWithTeacher,
+                     hf.DeiTConfig(**SMALL, **MLP, **ANIMALS),
+                     DeiTImageProcessorPil(size=square(64), crop_size={"height": 24, "width": 56}), interpolate=True,
+                     note="positions of a 4x4 grid, image of 3x7 patches; two tokens keep theirs"),
+    TransformersCase("hf_dinov2", "dinov2", hf.Dinov2ForImageClassification,
+                     hf.Dinov2Config(**SMALL, mlp_ratio=2, **ANIMALS),
+                     BitImageProcessorPil(size={"shortest_edge": 37}, crop_size=square(32), **BIT_DINO)),
+    TransformersCase("hf_dinov2_model", "dinov2", hf.Dinov2Model,
+                     hf.Dinov2Config(**SMALL | {"patch_size": 14, "image_size": 70}, mlp_ratio=2),
+                     BitImageProcessorPil(size={"shortest_edge": 64}, crop_size=square(56), **BIT_DINO),
+                     keep=("pooler_output", "last_hidden_state"), images=("small.png",),
+                     note="positions of a 5x5 grid, image of 4x4 patches: always interpolated, without being asked; "
+                          "bicubic, no antialias"),
+    TransformersCase("hf_dinov2_same_count", "dinov2", hf.Dinov2ForImageClassification,
+                     hf.Dinov2Config(**SMALL, mlp_ratio=2, **ANIMALS),
+                     BitImageProcessorPil(size={"shortest_edge": 64}, crop_size={"height": 16, "width": 64}, **BIT_DINO),
+                     note="16 positions of a 4x4 grid, image of 2x8 patches: as many, yet interpolated"),
+    TransformersCase("hf_dinov2_swiglu", "dinov2", hf.Dinov2Model,
+                     hf.Dinov2Config(**SMALL, mlp_ratio=3, use_swiglu_ffn=True),
+                     BitImageProcessorPil(size={"shortest_edge": 37}, crop_size=square(32), **BIT_DINO),
+                     keep=("pooler_output", "last_hidden_state"), images=("tall.png",)),
+    TransformersCase("hf_dinov2_registers", "dinov2", hf.Dinov2WithRegistersForImageClassification,
+                     hf.Dinov2WithRegistersConfig(**SMALL, mlp_ratio=2, **ANIMALS),
+                     BitImageProcessorPil(size={"shortest_edge": 37}, crop_size=square(32), **BIT_DINO)),
+    TransformersCase("hf_dinov2_registers_model", "dinov2", hf.Dinov2WithRegistersModel,
+                     hf.Dinov2WithRegistersConfig(**SMALL | {"image_size": 56}, mlp_ratio=2, num_register_tokens=3),
+                     BitImageProcessorPil(size={"shortest_edge": 48}, crop_size={"height": 40, "width": 32}, **BIT_DINO),
+                     keep=("pooler_output", "last_hidden_state"), images=("wide.png",),
+                     note="positions of a 7x7 grid, image of 5x4 patches: interpolated with antialias, unlike DINOv2 "
+                          "without registers"),
+    TransformersCase("hf_clip_projection", "clip", hf.CLIPVisionModelWithProjection, clip().vision_config,
+                     CLIPImageProcessorPil(size={"shortest_edge": 32}, crop_size=square(32)), keep=("image_embeds",)),
+    TransformersCase("hf_clip_vision", "clip", hf.CLIPVisionModel, clip(hidden_act="gelu").vision_config,
+                     CLIPImageProcessorPil(size={"shortest_edge": 28}, crop_size=square(32)),
+                     keep=("pooler_output", "last_hidden_state"), images=("small.png", "tall.png"),
+                     note="names without the vision_model prefix, as release 5 writes them; the crop is larger than the "
+                          "resized image, so it is padded with black"),
+    TransformersCase("hf_clip_vision_prefixed", "clip", hf.CLIPVisionModel, clip().vision_config,
+                     CLIPImageProcessorPil(size={"shortest_edge": 40}, crop_size=square(32)),
+                     keep=("pooler_output", "last_hidden_state"), images=("wide.png",),
+                     edits=(with_prefix("vision_model."), with_position_ids),
+                     note="names and the position_ids buffer as releases 4 wrote them"),
+    TransformersCase("hf_clip", "clip", hf.CLIPModel, clip(),
+                     CLIPImageProcessorPil(size={"shortest_edge": 32}, crop_size=square(32)), keep=("image_embeds",),
+                     edits=(with_position_ids, without_defaults(hf.CLIPConfig, hf.CLIPVisionConfig, hf.CLIPTextConfig),
+                            rewrite("preprocessor_config.json", lambda _: {
+                                "crop_size": 32, "do_center_crop": True, "do_normalize": True, "do_resize": True,
+                                "feature_extractor_type": "CLIPFeatureExtractor",
+                                "image_mean": [0.48145466, 0.4578275, 0.40821073],
+                                "image_std": [0.26862954, 0.26130258, 0.27577711], "resample": 3, "size": 32})),
+                     note="the whole model with its text tower; configs leave out defaults; plain numbers as sizes"),
+    TransformersCase("hf_clip_classifier", "clip", hf.CLIPForImageClassification,
+                     clip(), CLIPImageProcessorPil(size={"shortest_edge": 32}, crop_size=square(32)),
+                     images=("tall.png",),
+                     note="mean of the patch tokens of the encoder's output; post_layernorm has no part in it"),
+    TransformersCase("hf_clip_interpolated", "clip", hf.CLIPVisionModelWithProjection, clip().vision_config,
+                     CLIPImageProcessorPil(size={"shortest_edge": 48}, crop_size={"height": 48, "width": 40}),
+                     keep=("image_embeds",), interpolate=True, note="positions of a 4x4 grid, image of 6x5 patches"),
+    TransformersCase("hf_siglip_vision", "siglip", hf.SiglipVisionModel, siglip().vision_config,
+                     SiglipImageProcessorPil(size=square(32)), keep=("pooler_output", "last_hidden_state"),
+                     images=("small.png",)),
+    TransformersCase("hf_siglip_vision_prefixed", "siglip", hf.SiglipVisionModel,
+                     siglip(hidden_act="gelu").vision_config, SiglipImageProcessorPil(size=square(40)),
+                     keep=("pooler_output", "last_hidden_state"), images=("tall.png",), interpolate=True,
+                     edits=(with_prefix("vision_model."),),
+                     note="positions of a 4x4 grid, image of 5x5 patches"),
+    TransformersCase("hf_siglip", "siglip", hf.SiglipModel, siglip(),
+                     SiglipImageProcessorPil(size=square(32), resample=2), keep=("image_embeds",),
+                     edits=(without_defaults(hf.SiglipConfig, hf.SiglipVisionConfig, hf.SiglipTextConfig),),
+                     note="the whole model with its text tower; configs leave out defaults"),
+    TransformersCase("hf_siglip_classifier", "siglip", hf.SiglipForImageClassification, siglip(),
+                     SiglipImageProcessorPil(size=square(32)), images=("wide.png",),
+                     note="mean of the tokens after post_layernorm; the pooling head has no part in it"),
+]
