@@ -2,7 +2,9 @@
 //! it runs. [`crate::model`] builds a [`Graph`]; the passes here rewrite it; [`Plan`](plan::Plan) fixes the
 //! batch and places every activation; [`crate::exec`] runs the plan. Pure: no device, no files.
 
+mod arena;
 mod op;
+pub mod plan;
 mod tensor;
 
 pub use op::{

@@ -134,7 +134,8 @@ pub struct Attention {
     pub operands: AttentionOperands,
 }
 
-/// How [`Op::Attention`] gets Q, K and V. With `C = heads · head_dim`, the result is `[B,Nq,C]`.
+/// How [`Op::Attention`] gets Q, K and V. With `C = heads · head_dim`, the result is `[B,Nq,C]`; or `[B,C]` if q comes
+/// as `[B,C]`, which is one query an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttentionOperands {
     /// `(q [B or 1,Nq,C], k [B,N,C], v [B,N,C])`.

@@ -1,6 +1,6 @@
 //! Multi-head attention.
 
-use super::{Shape, operands};
+use super::{Shape, count, operands};
 use crate::graph::{Attention, AttentionOperands};
 
 pub(super) fn shape(spec: &Attention, inputs: &[&[usize]]) -> Result<Shape, String> {
@@ -37,8 +37,9 @@ pub(super) fn shape(spec: &Attention, inputs: &[&[usize]]) -> Result<Shape, Stri
     };
     match *query {
         [b, n, channels] if channels == c && (b == 1 || b == key[0]) => Ok(vec![key[0], n, c]),
+        [b, channels] if channels == c && b == key[0] => Ok(vec![b, c]),
         _ => Err(format!(
-            "`q` has shape {query:?}, expected [{} or 1, N, {c}]",
+            "`q` has shape {query:?}, expected [{} or 1, N, {c}] or [{0}, {c}]",
             key[0]
         )),
     }
@@ -46,7 +47,7 @@ pub(super) fn shape(spec: &Attention, inputs: &[&[usize]]) -> Result<Shape, Stri
 
 /// Both products, and four operations for the scale and softmax of each score.
 pub(super) fn flops(spec: &Attention, inputs: &[&[usize]], output: &[usize]) -> u64 {
-    let keys = inputs.last().map_or(0, |kv| kv[1]);
-    let scores = (output[0] * output[1] * spec.heads * keys) as u64;
+    let keys = inputs.last().map_or(0, |kv| kv[1]) as u64;
+    let scores = count(output) / spec.head_dim as u64 * keys;
     scores * (4 * spec.head_dim as u64 + 4)
 }

@@ -1,0 +1,331 @@
+//! The plan: a graph with its batch and dtype fixed, every activation placed in one arena by liveness, and the cost
+//! of every step. Executors ([`crate::exec`]) follow it; `hipvit inspect` prints it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::arena::{self, Storage};
+use super::{DType, Graph, Linear, Node, Op, OutputKind, Pool, ValueId};
+use crate::error::{Error, Result};
+use crate::ops;
+
+pub use super::arena::ALIGNMENT;
+
+/// One buffer may take this many bytes: what a 64-bit process can address, and far from overflow.
+const MAX_BUFFER: usize = 1 << 46;
+
+/// Names a [`Buffer`] of one plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BufferId(u32);
+
+impl BufferId {
+    /// The position in [`Plan::buffers`].
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Where a step finds an operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operand {
+    /// The graph's input, which the caller holds.
+    Input,
+    /// A constant of the graph.
+    Constant(ValueId),
+    /// An activation in the arena.
+    Buffer(BufferId),
+}
+
+/// A place in the arena that holds one value while it is needed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Buffer {
+    /// What it holds.
+    pub value: ValueId,
+    /// The extents at the plan's batch, outermost first.
+    pub shape: Vec<usize>,
+    /// Where it begins in the arena, in bytes: a multiple of [`ALIGNMENT`].
+    pub offset: usize,
+    /// Its size in bytes, without padding.
+    pub bytes: usize,
+    /// The step that writes it.
+    pub first_step: usize,
+    /// The last step that reads it; the plan's last step if it is an output.
+    pub last_step: usize,
+}
+
+/// One node, with its operands found and its cost known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The index in [`Graph::nodes`].
+    pub node: usize,
+    /// The operands, in the node's order.
+    pub inputs: Vec<Operand>,
+    /// Where the result goes.
+    pub output: BufferId,
+    /// The operand whose storage the result takes over, element for element, if any.
+    pub in_place: Option<usize>,
+    /// Floating-point operations, see [`ops::flops`].
+    pub flops: u64,
+    /// Bytes that the step has to read: every operand once, weights in the plan's dtype.
+    pub bytes_read: u64,
+    /// Bytes of the result.
+    pub bytes_written: u64,
+}
+
+/// A graph ready to run at one batch size.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    graph: Arc<Graph>,
+    batch: usize,
+    dtype: DType,
+    steps: Vec<Step>,
+    buffers: Vec<Buffer>,
+    outputs: Vec<(OutputKind, ValueId, BufferId)>,
+    arena_bytes: usize,
+    naive_bytes: usize,
+    lower_bound_bytes: usize,
+}
+
+impl Plan {
+    /// Plans `graph` for `batch` images with activations of type `dtype`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the batch is 0 or so large that a buffer cannot be addressed; [`Error::Graph`] if the
+    /// shapes do not fit at this batch, or if an output is not the result of a node.
+    pub fn new(graph: Arc<Graph>, batch: usize, dtype: DType) -> Result<Self> {
+        if batch == 0 {
+            return Err(Error::argument("batch", "is 0; at least one image is needed"));
+        }
+        let shapes = graph.shapes(batch)?;
+        let end = graph.nodes().len().saturating_sub(1);
+        let last_use = last_uses(&graph);
+        let mut buffers: Vec<Buffer> = Vec::with_capacity(graph.nodes().len());
+        let mut of_value: HashMap<ValueId, BufferId> = HashMap::new();
+        let mut steps = Vec::with_capacity(graph.nodes().len());
+        // Buffers that hand their memory on share one storage.
+        let mut storages: Vec<Storage> = Vec::new();
+        let mut storage_of: Vec<usize> = Vec::new();
+
+        for (index, node) in graph.nodes().iter().enumerate() {
+            let inputs = operands(&graph, node, &of_value)?;
+            let shape = &shapes[node.output.index()];
+            let bytes = buffer_bytes(&node.name, shape, dtype)?;
+            let is_output = |id| graph.outputs().iter().any(|&(_, output)| output == id);
+            let in_place = in_place_operand(&node.op).filter(|&i| match inputs.get(i) {
+                Some(Operand::Buffer(id)) => {
+                    let value = node.inputs[i];
+                    buffers[id.index()].last_step == index
+                        && buffers[id.index()].shape == *shape
+                        && !is_output(value)
+                        && node.inputs.iter().filter(|&&other| other == value).count() == 1
+                }
+                _ => false,
+            });
+            let last_step = if is_output(node.output) {
+                end
+            } else {
+                last_use[node.output.index()].unwrap_or(index)
+            };
+            let storage = match in_place.map(|i| inputs[i]) {
+                Some(Operand::Buffer(id)) => storage_of[id.index()],
+                _ => {
+                    storages.push(Storage {
+                        bytes,
+                        first: index,
+                        last: last_step,
+                    });
+                    storages.len() - 1
+                }
+            };
+            storages[storage].last = last_step;
+            storage_of.push(storage);
+
+            // A graph has thousands of nodes at most.
+            let output = BufferId(buffers.len() as u32);
+            of_value.insert(node.output, output);
+            steps.push(Step {
+                node: index,
+                inputs,
+                output,
+                in_place,
+                flops: step_flops(node, &shapes),
+                bytes_read: bytes_read(&graph, node, &shapes, dtype),
+                bytes_written: bytes as u64,
+            });
+            buffers.push(Buffer {
+                value: node.output,
+                shape: shape.clone(),
+                offset: 0,
+                bytes,
+                first_step: index,
+                last_step,
+            });
+        }
+
+        let (offsets, arena_bytes) = arena::place(&storages);
+        for (buffer, &storage) in buffers.iter_mut().zip(&storage_of) {
+            buffer.offset = offsets[storage];
+        }
+        let outputs = graph
+            .outputs()
+            .iter()
+            .map(|&(kind, value)| match of_value.get(&value) {
+                Some(&buffer) => Ok((kind, value, buffer)),
+                None => Err(Error::graph(
+                    &graph.value(value).name,
+                    "is an output, but no node computes it",
+                )),
+            })
+            .collect::<Result<_>>()?;
+        Ok(Self {
+            batch,
+            dtype,
+            steps,
+            outputs,
+            arena_bytes,
+            naive_bytes: arena::naive(buffers.iter().map(|b| b.bytes)),
+            lower_bound_bytes: arena::lower_bound(&storages),
+            buffers,
+            graph,
+        })
+    }
+
+    /// The graph that is planned.
+    pub fn graph(&self) -> &Arc<Graph> {
+        &self.graph
+    }
+
+    /// Images a run.
+    pub fn batch(&self) -> usize {
+        self.batch
+    }
+
+    /// The element type of the activations.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The steps, in the order in which they run.
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    /// The buffers, by [`BufferId::index`].
+    pub fn buffers(&self) -> &[Buffer] {
+        &self.buffers
+    }
+
+    /// The buffer `id`.
+    pub fn buffer(&self, id: BufferId) -> &Buffer {
+        &self.buffers[id.index()]
+    }
+
+    /// The node of `step`.
+    pub fn node(&self, step: &Step) -> &Node {
+        &self.graph.nodes()[step.node]
+    }
+
+    /// The results, which lie in their buffers after the last step.
+    pub fn outputs(&self) -> &[(OutputKind, ValueId, BufferId)] {
+        &self.outputs
+    }
+
+    /// The size of the arena.
+    pub fn arena_bytes(&self) -> usize {
+        self.arena_bytes
+    }
+
+    /// What the arena would take if no memory were ever reused.
+    pub fn naive_bytes(&self) -> usize {
+        self.naive_bytes
+    }
+
+    /// The most bytes that are alive at once: no placement can be smaller.
+    pub fn lower_bound_bytes(&self) -> usize {
+        self.lower_bound_bytes
+    }
+
+    /// Floating-point operations of a whole run.
+    pub fn flops(&self) -> u64 {
+        self.steps.iter().map(|step| step.flops).sum()
+    }
+}
+
+/// The operand that the result of `op` may overwrite: every element of the result depends on that operand's element
+/// at the same place alone, or on its row (LayerNorm), which is read before it is written.
+fn in_place_operand(op: &Op) -> Option<usize> {
+    match op {
+        Op::Add | Op::Scale | Op::MulScalar(_) | Op::Activation(_) | Op::LayerNorm { .. } => Some(0),
+        Op::Linear(Linear {
+            bias, residual: true, ..
+        }) => Some(2 + usize::from(*bias)),
+        _ => None,
+    }
+}
+
+/// The last node that reads each value, by [`ValueId::index`].
+fn last_uses(graph: &Graph) -> Vec<Option<usize>> {
+    let mut last = vec![None; graph.values().len()];
+    for (index, node) in graph.nodes().iter().enumerate() {
+        for id in &node.inputs {
+            last[id.index()] = Some(index);
+        }
+    }
+    last
+}
+
+fn operands(graph: &Graph, node: &Node, of_value: &HashMap<ValueId, BufferId>) -> Result<Vec<Operand>> {
+    let find = |&id: &ValueId| {
+        if id == graph.input() {
+            Ok(Operand::Input)
+        } else if graph.value(id).constant.is_some() {
+            Ok(Operand::Constant(id))
+        } else {
+            of_value.get(&id).copied().map(Operand::Buffer).ok_or_else(|| {
+                let operand = &graph.value(id).name;
+                Error::graph(&node.name, format!("reads `{operand}` before it is computed"))
+            })
+        }
+    };
+    node.inputs.iter().map(find).collect()
+}
+
+fn buffer_bytes(node: &str, shape: &[usize], dtype: DType) -> Result<usize> {
+    shape
+        .iter()
+        .try_fold(dtype.size(), |bytes, &extent| bytes.checked_mul(extent))
+        .filter(|&bytes| bytes <= MAX_BUFFER)
+        .ok_or_else(|| {
+            let reason = format!("the result of node `{node}`, {shape:?}, cannot be addressed");
+            Error::argument("batch", reason)
+        })
+}
+
+fn step_flops(node: &Node, shapes: &[Vec<usize>]) -> u64 {
+    let inputs: Vec<&[usize]> = node
+        .inputs
+        .iter()
+        .map(|id| shapes[id.index()].as_slice())
+        .collect();
+    ops::flops(&node.op, &inputs, &shapes[node.output.index()])
+}
+
+fn bytes_read(graph: &Graph, node: &Node, shapes: &[Vec<usize>], dtype: DType) -> u64 {
+    let elements = |id: ValueId| shapes[id.index()].iter().product::<usize>();
+    if let Op::Pool(Pool::Token(_)) = node.op {
+        return (elements(node.output) * dtype.size()) as u64;
+    }
+    let mut distinct = node.inputs.clone();
+    distinct.sort_unstable();
+    distinct.dedup();
+    let bytes = |&id: &ValueId| {
+        let size = if id == graph.input() {
+            graph.value(id).dtype.size()
+        } else {
+            dtype.size()
+        };
+        (elements(id) * size) as u64
+    };
+    distinct.iter().map(bytes).sum()
+}

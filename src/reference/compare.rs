@@ -1,0 +1,188 @@
+//! Whether a result is close enough to the oracle's.
+
+use std::fmt;
+
+use crate::graph::DType;
+
+/// How far a result is from the reference.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Difference {
+    /// The index of the element with the largest error, or of the first that is not finite.
+    pub worst: usize,
+    /// The result there.
+    pub candidate: f64,
+    /// The reference there.
+    pub reference: f64,
+    /// The largest error of an element over the largest |reference|: a single wrong element shows here.
+    pub elementwise: f64,
+    /// `‖candidate − reference‖₂ / ‖reference‖₂`: an error of every element shows here, even where one large
+    /// element hides it from `elementwise`.
+    pub normwise: f64,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "worst at index {}: {:e} instead of {:e}; error {:.2e} elementwise, {:.2e} normwise",
+            self.worst, self.candidate, self.reference, self.elementwise, self.normwise
+        )
+    }
+}
+
+/// Why a result does not pass for the reference.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+pub enum Mismatch {
+    /// There is not one element for each of the reference's.
+    #[error("{candidate} elements instead of {reference}")]
+    Length {
+        /// The result's elements.
+        candidate: usize,
+        /// The reference's.
+        reference: usize,
+    },
+    /// Too far off, or not finite.
+    #[error("{difference}; tolerance {tolerance:.2e}")]
+    Far {
+        /// How far.
+        difference: Difference,
+        /// What would have been allowed.
+        tolerance: f64,
+    },
+}
+
+/// The tolerance of [`check_close`] for an op that computes in `dtype` with f32 accumulation or better, and sums
+/// `reduction` products for an element: `ε · (4 + 2·√reduction)` for f32, where ε is the distance from 1 to the next
+/// number of the type; `ε · 4` plus that for the narrower types.
+///
+/// Each of the K additions errs by up to ε/2 of the partial sum. The errors have random signs and partial sums grow
+/// as √k, so they add up to about `√(Σ k) · ε/2 ≈ K/√2 · ε/2` terms, while the result itself is about √K terms: an
+/// error of `ε/3 · √K` of the result in the root mean square. The worst of many elements is some 5 times that,
+/// which `2·√K` covers. The constant pays for the operations that are not sums (a division, an exponential)
+/// and, in a narrow type, for rounding operands and result once each.
+pub fn tolerance(dtype: DType, reduction: usize) -> f64 {
+    let single = f64::from(f32::EPSILON) * (4.0 + 2.0 * (reduction as f64).sqrt());
+    match dtype {
+        DType::F32 | DType::U8 => single,
+        DType::F16 => single + 4.0 * half::f16::EPSILON.to_f64(),
+        DType::BF16 => single + 4.0 * half::bf16::EPSILON.to_f64(),
+    }
+}
+
+/// Compares in both ways that [`Difference`] has, and both must be within `tolerance`. An element that is not finite
+/// fails, on either side. Where the whole reference is zero, errors are absolute.
+///
+/// # Errors
+///
+/// [`Mismatch`], whose text names the worst element.
+pub fn check_close<T: Copy + Into<f64>>(
+    candidate: &[T],
+    reference: &[f64],
+    tolerance: f64,
+) -> Result<Difference, Mismatch> {
+    if candidate.len() != reference.len() {
+        return Err(Mismatch::Length {
+            candidate: candidate.len(),
+            reference: reference.len(),
+        });
+    }
+    let mut worst = 0;
+    let (mut worst_error, mut squared_error) = (0.0f64, 0.0);
+    let (mut largest, mut squared) = (0.0f64, 0.0);
+    for (index, (&c, &r)) in candidate.iter().zip(reference).enumerate() {
+        let error = (c.into() - r).abs();
+        // Infinity stands for every value that is not finite; the first such element stays the worst.
+        let error = if error.is_finite() { error } else { f64::INFINITY };
+        if error > worst_error {
+            (worst, worst_error) = (index, error);
+        }
+        squared_error += error * error;
+        largest = largest.max(r.abs());
+        squared += r * r;
+    }
+    let nonzero = |v: f64| if v > 0.0 { v } else { 1.0 };
+    let difference = Difference {
+        worst,
+        candidate: candidate.get(worst).map_or(0.0, |&c| c.into()),
+        reference: reference.get(worst).copied().unwrap_or(0.0),
+        elementwise: worst_error / nonzero(largest),
+        normwise: (squared_error / nonzero(squared)).sqrt(),
+    };
+    // Written so that a NaN fails.
+    if difference.elementwise <= tolerance && difference.normwise <= tolerance {
+        Ok(difference)
+    } else {
+        Err(Mismatch::Far {
+            difference,
+            tolerance,
+        })
+    }
+}
+
+/// [`check_close`] for tests.
+///
+/// # Panics
+///
+/// If the candidate is not close.
+#[track_caller]
+pub fn assert_close<T: Copy + Into<f64>>(candidate: &[T], reference: &[f64], tolerance: f64) {
+    let result = check_close(candidate, reference, tolerance);
+    assert!(
+        result.is_ok(),
+        "{}",
+        result.err().map_or_else(String::new, |e| e.to_string())
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worst_element_is_named_in_both_directions() {
+        let reference = [1.0, -4.0, 2.0];
+        for wrong in [2.5f32, 1.5] {
+            let error = check_close(&[1.0f32, -4.0, wrong], &reference, 0.1).unwrap_err();
+            let text = error.to_string();
+            assert!(text.starts_with("worst at index 2"), "{text}");
+            assert!(check_close(&[1.0f32, -4.0, wrong], &reference, 0.126).is_ok());
+        }
+    }
+
+    #[test]
+    fn an_error_that_one_large_element_hides_is_found() {
+        let mut reference = vec![1.0; 10_000];
+        reference[0] = 100.0;
+        let candidate: Vec<f64> = reference
+            .iter()
+            .map(|&r| if r == 1.0 { r + 0.9 } else { r })
+            .collect();
+        let Err(Mismatch::Far { difference, .. }) = check_close(&candidate, &reference, 0.01) else {
+            panic!("passed");
+        };
+        assert!(difference.elementwise < 0.01 && difference.normwise > 0.5);
+    }
+
+    #[test]
+    fn what_is_not_finite_fails() {
+        for bad in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            assert!(check_close(&[0.0, bad], &[0.0, 1.0], f64::MAX).is_err());
+            assert!(check_close(&[0.0, 1.0], &[0.0, bad], f64::MAX).is_err());
+            assert!(check_close(&[0.0, bad], &[0.0, bad], f64::MAX).is_err());
+        }
+        let first_bad = check_close(&[1.0, f64::NAN, f64::INFINITY], &[1.0; 3], 1.0).unwrap_err();
+        assert!(
+            first_bad
+                .to_string()
+                .starts_with("worst at index 1: NaN instead of 1e0")
+        );
+    }
+
+    #[test]
+    fn a_zero_reference_makes_errors_absolute() {
+        assert!(check_close(&[1e-7f32], &[0.0], 1e-6).is_ok());
+        assert!(check_close(&[1e-5f32], &[0.0], 1e-6).is_err());
+        assert!(check_close::<f32>(&[], &[], 0.0).is_ok());
+        assert!(check_close(&[0.0f32], &[], 1.0).is_err());
+    }
+}

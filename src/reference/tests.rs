@@ -1,0 +1,307 @@
+//! The oracle against values known from elsewhere, and its ops against one another.
+
+use super::*;
+use crate::graph::{
+    Activation, Attention, AttentionOperands, DType, Linear, Normalize, Op, PatchConv, PatchExtract,
+    PixelLayout, Pool, Role, Tensor, Tokens,
+};
+
+fn array(shape: &[usize], values: &[f64]) -> Array {
+    Array::new(shape, values.to_vec()).unwrap()
+}
+
+/// Distinct, exactly representable values.
+fn ramp(shape: &[usize]) -> Array {
+    let len: usize = shape.iter().product();
+    let values = (0..len).map(|i| ((i * 37) % 64) as f64 / 16.0 - 2.0).collect();
+    Array::new(shape, values).unwrap()
+}
+
+fn apply(op: &Op, operands: &[&Array]) -> Array {
+    eval(op, operands).unwrap()
+}
+
+#[test]
+fn activations_have_their_tabulated_values() {
+    let x = array(&[4], &[0.0, 1.0, -1.0, -10.0]);
+    // Φ(1) = 0.841344746068542949, Φ(−10) = 7.61985302416052607e-24, σ(1) = 0.731058578630004879.
+    let cases = [
+        (
+            Activation::GeluErf,
+            [
+                0.0,
+                0.841_344_746_068_542_9,
+                -0.158_655_253_931_457_05,
+                -7.619_853_024_160_526e-23,
+            ],
+        ),
+        (
+            Activation::Silu,
+            [
+                0.0,
+                0.731_058_578_630_004_9,
+                -0.268_941_421_369_995_1,
+                -4.539_786_870_243_44e-4,
+            ],
+        ),
+        (Activation::Relu, [0.0, 1.0, 0.0, 0.0]),
+        (
+            Activation::Tanh,
+            [
+                0.0,
+                0.761_594_155_955_764_9,
+                -0.761_594_155_955_764_9,
+                -0.999_999_995_877_692_8,
+            ],
+        ),
+    ];
+    for (activation, expected) in cases {
+        let y = apply(&Op::Activation(activation), &[&x]);
+        for (y, expected) in y.values().iter().zip(expected) {
+            assert!(
+                (y - expected).abs() <= 1e-14 * expected.abs(),
+                "{activation:?}: {y:e} {expected:e}"
+            );
+        }
+    }
+    // The approximations stay within their known distance of the error function's GELU.
+    let x = ramp(&[64]);
+    let exact = apply(&Op::Activation(Activation::GeluErf), &[&x]);
+    for (activation, distance) in [(Activation::GeluTanh, 5e-4), (Activation::QuickGelu, 2.1e-2)] {
+        let y = apply(&Op::Activation(activation), &[&x]);
+        let worst = y
+            .values()
+            .iter()
+            .zip(exact.values())
+            .map(|(a, b)| (a - b).abs())
+            .fold(0.0, f64::max);
+        assert!(
+            worst <= distance && worst > distance / 10.0,
+            "{activation:?}: {worst:e}"
+        );
+    }
+}
+
+#[test]
+fn layer_norm_uses_the_biased_variance() {
+    let x = array(&[1, 4], &[1.0, 2.0, 3.0, 4.0]);
+    let (weight, bias) = (
+        array(&[4], &[1.0, 1.0, 2.0, 1.0]),
+        array(&[4], &[0.0, 0.0, 0.0, 10.0]),
+    );
+    let y = apply(&Op::LayerNorm { epsilon: 0.0 }, &[&x, &weight, &bias]);
+    // Deviations −1.5 … 1.5 over √1.25.
+    let unit = 1.0 / 1.25f64.sqrt();
+    let expected = [-1.5 * unit, -0.5 * unit, 1.0 * unit, 10.0 + 1.5 * unit];
+    assert_close(y.values(), &expected, 1e-15);
+}
+
+#[test]
+fn linear_is_a_product_with_the_transposed_weight_and_its_epilogue() {
+    let x = array(&[1, 2, 2], &[1.0, 2.0, 3.0, 4.0]);
+    let weight = array(&[3, 2], &[1.0, 0.0, 0.0, 1.0, -1.0, -1.0]);
+    let bias = array(&[3], &[10.0, 20.0, 1.0]);
+    let residual = array(&[1, 2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    let spec = Linear {
+        bias: true,
+        activation: Some(Activation::Relu),
+        residual: true,
+    };
+    let y = apply(&Op::Linear(spec), &[&x, &weight, &bias, &residual]);
+    // x·wᵀ + b = [[11, 22, −2], [13, 24, −6]]; relu; then the residual.
+    assert_eq!(y.values(), [12.0, 24.0, 3.0, 17.0, 29.0, 6.0]);
+    let y = apply(&Op::Linear(Linear::default()), &[&x, &weight]);
+    assert_eq!(y.values(), [1.0, 2.0, -3.0, 3.0, 4.0, -7.0]);
+    // Longer than the eight partial sums, and not a multiple of them.
+    let x = array(&[1, 19], &(1..20).map(f64::from).collect::<Vec<_>>());
+    let y = apply(
+        &Op::Linear(Linear::default()),
+        &[&x, &array(&[1, 19], &[1.0; 19])],
+    );
+    assert_eq!(y.values(), [190.0]);
+}
+
+#[test]
+fn a_patch_convolution_is_extraction_and_a_linear() {
+    let normalize = Normalize {
+        scale: [0.5, 0.25, 2.0],
+        shift: [-1.0, 0.0, 1.0],
+    };
+    // 5×7 with patches of 2×3: the last row and the last column are left out.
+    let pixels = ramp(&[2, 5, 7, 3]);
+    let weight = ramp(&[4, 3, 2, 3]);
+    let bias = ramp(&[4]);
+    let patch = [2, 3];
+    let x = apply(&Op::Normalize(normalize), &[&pixels]);
+    let conv = apply(
+        &Op::PatchConv(PatchConv { patch, bias: true }),
+        &[&x, &weight, &bias],
+    );
+    assert_eq!(conv.shape(), [2, 4, 4]);
+
+    let linear = Op::Linear(Linear {
+        bias: true,
+        ..Linear::default()
+    });
+    let chw = PatchExtract {
+        patch,
+        layout: PixelLayout::Chw,
+        normalize: None,
+    };
+    let rows = apply(&Op::PatchExtract(chw), &[&x]);
+    let flat = Array::new([4, 18], weight.values().to_vec()).unwrap();
+    assert_eq!(apply(&linear, &[&rows, &flat, &bias]), conv);
+
+    let hwc = PatchExtract {
+        patch,
+        layout: PixelLayout::Hwc,
+        normalize: Some(normalize),
+    };
+    let rows = apply(&Op::PatchExtract(hwc), &[&pixels]);
+    let mut permuted = vec![0.0; weight.values().len()];
+    for d in 0..4 {
+        for c in 0..3 {
+            for e in 0..6 {
+                permuted[d * 18 + e * 3 + c] = weight.values()[(d * 3 + c) * 6 + e];
+            }
+        }
+    }
+    let permuted = Array::new([4, 18], permuted).unwrap();
+    assert_eq!(apply(&linear, &[&rows, &permuted, &bias]), conv);
+}
+
+#[test]
+fn tokens_are_an_addition_and_a_prefix() {
+    let (x, position, prefix) = (ramp(&[2, 3, 4]), ramp(&[1, 3, 4]), ramp(&[1, 2, 4]));
+    let sum = apply(&Op::Add, &[&x, &position]);
+    let expected = apply(&Op::Prepend, &[&prefix, &sum]);
+    assert_eq!(expected.shape(), [2, 5, 4]);
+    assert_eq!(&expected.values()[20..28], prefix.values());
+    let spec = Tokens {
+        prefix: true,
+        position: true,
+    };
+    assert_eq!(apply(&Op::Tokens(spec), &[&x, &prefix, &position]), expected);
+    let spec = Tokens {
+        prefix: false,
+        position: true,
+    };
+    assert_eq!(apply(&Op::Tokens(spec), &[&x, &position]), sum);
+}
+
+#[test]
+fn attention_weighs_the_values_by_softmax() {
+    let spec = Attention {
+        heads: 1,
+        head_dim: 2,
+        scale: 0.5,
+        operands: AttentionOperands::Separate,
+    };
+    let q = array(&[1, 1, 2], &[2.0, 0.0]);
+    let k = array(&[2, 2, 2], &[1.0, 5.0, 0.0, -5.0, 3.0, 1.0, 3.0, 2.0]);
+    let v = array(&[2, 2, 2], &[1.0, 0.0, 0.0, 1.0, 1.0, 3.0, 2.0, 5.0]);
+    let y = apply(&Op::Attention(spec), &[&q, &k, &v]);
+    // Image 0: scores 1 and 0; image 1, with the same query: equal scores.
+    let first = 1.0 / (1.0 + (-1f64).exp());
+    assert_close(y.values(), &[first, 1.0 - first, 1.5, 4.0], 1e-15);
+}
+
+#[test]
+fn packed_attention_is_separate_attention() {
+    let (heads, head_dim, n) = (3, 4, 5);
+    let c = heads * head_dim;
+    let qkv = ramp(&[2, n, 3 * c]);
+    let part = |from: usize, to: usize| {
+        let values = qkv
+            .values()
+            .chunks(3 * c)
+            .flat_map(|t| t[from..to].to_vec())
+            .collect();
+        Array::new([2, n, to - from], values).unwrap()
+    };
+    let (q, k, v, kv) = (part(0, c), part(c, 2 * c), part(2 * c, 3 * c), part(c, 3 * c));
+    let op = |operands| {
+        Op::Attention(Attention {
+            heads,
+            head_dim,
+            scale: 0.5,
+            operands,
+        })
+    };
+    let expected = apply(&op(AttentionOperands::Separate), &[&q, &k, &v]);
+    assert_eq!(apply(&op(AttentionOperands::PackedQkv), &[&qkv]), expected);
+    assert_eq!(apply(&op(AttentionOperands::PackedKv), &[&q, &kv]), expected);
+}
+
+#[test]
+fn the_small_ops_compute_what_they_say() {
+    let x = array(&[1, 3, 2], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    assert_eq!(apply(&Op::Pool(Pool::Token(1)), &[&x]).values(), [3.0, 4.0]);
+    assert_eq!(
+        apply(&Op::Pool(Pool::Mean { skip: 1 }), &[&x]).values(),
+        [4.0, 5.0]
+    );
+    let gamma = array(&[2], &[10.0, -1.0]);
+    assert_eq!(
+        apply(&Op::Scale, &[&x, &gamma]).values(),
+        [10.0, -2.0, 30.0, -4.0, 50.0, -6.0]
+    );
+    assert_eq!(apply(&Op::MulScalar(0.5), &[&x]).values()[5], 3.0);
+    let y = array(&[2, 1], &[7.0, 8.0]);
+    let joined = apply(&Op::ConcatChannels, &[&array(&[2, 2], &[1.0, 2.0, 3.0, 4.0]), &y]);
+    assert_eq!(joined.values(), [1.0, 2.0, 7.0, 3.0, 4.0, 8.0]);
+    let gated = apply(&Op::SwiGlu, &[&array(&[1, 4], &[1.0, 0.0, 3.0, 5.0])]);
+    assert_close(gated.values(), &[3.0 * 0.731_058_578_630_004_9, 0.0], 1e-15);
+    assert!(eval(&Op::Add, &[&x, &y]).unwrap_err().starts_with("cannot add"));
+}
+
+#[test]
+fn a_graph_runs_and_a_wrong_input_is_refused() {
+    let mut graph = Graph::new("tiny", [1, 2, 2, 3], DType::U8);
+    let normalize = Normalize {
+        scale: [1.0; 3],
+        shift: [0.0; 3],
+    };
+    let x = graph
+        .push(
+            Role::Patch,
+            "normalize",
+            Op::Normalize(normalize),
+            [graph.input()],
+        )
+        .unwrap();
+    let weight = graph.constant(
+        "weight",
+        Tensor::from_f32([2, 3, 1, 1], [1.0, 1.0, 1.0, 0.0, 0.0, 1.0]).unwrap(),
+    );
+    let patch = PatchConv {
+        patch: [1, 1],
+        bias: false,
+    };
+    let x = graph
+        .push(Role::Patch, "patches", Op::PatchConv(patch), [x, weight])
+        .unwrap();
+    let doubled = graph.push(Role::Other, "double", Op::Add, [x, x]).unwrap();
+    let pooled = graph
+        .push(Role::Other, "pool", Op::Pool(Pool::Mean { skip: 0 }), [doubled])
+        .unwrap();
+    graph.set_output(OutputKind::Embedding, pooled);
+    let pixels: Vec<u8> = (0..24).collect();
+    let outputs = run(&graph, 2, Input::Pixels(&pixels)).unwrap();
+    let [(OutputKind::Embedding, embedding)] = outputs.as_slice() else {
+        panic!("{outputs:?}");
+    };
+    // Pixels (3i, 3i+1, 3i+2): sums 9i+3 with i in 0..4 and 4..8, last channels 3i+2; means, doubled.
+    assert_eq!(embedding, &ndarray::arr2(&[[33.0, 13.0], [105.0, 37.0]]));
+
+    for (batch, input) in [
+        (1, Input::Pixels(&pixels)),
+        (0, Input::Pixels(&[])),
+        (2, Input::Values(&[0.0; 24])),
+    ] {
+        assert!(matches!(
+            run(&graph, batch, input),
+            Err(Error::Argument { what: "input", .. })
+        ));
+    }
+}
