@@ -4,6 +4,7 @@ pub mod error;
 pub mod exec;
 pub mod graph;
 pub mod image;
+pub mod model;
 pub mod ops;
 pub mod reference;
 
