@@ -113,6 +113,8 @@ enum Style {
     GapNoQkvBias,
     /// This many registers, no class token, LayerScale, the mean.
     Registers(usize),
+    /// The same without LayerScale.
+    RegistersUnscaled(usize),
     /// LayerScale, a class token, and no norm after the blocks.
     Intern,
     So150m,
@@ -134,8 +136,8 @@ enum Style {
 
 use Style::{
     Average, Clip, ClipQuickGelu, Deit3, Dinov2, Dinov2Registers, Dinov2RegistersSwiGlu, Dinov2SwiGlu,
-    Distilled, Gap, GapNoQkvBias, GapTanh, Intern, LayerScale, NoQkvBias, Plain, Registers, Siglip,
-    SiglipTanh, So150m, So150m2, Test2, Test3,
+    Distilled, Gap, GapNoQkvBias, GapTanh, Intern, LayerScale, NoQkvBias, Plain, Registers,
+    RegistersUnscaled, Siglip, SiglipTanh, So150m, So150m2, Test2, Test3,
 };
 
 #[rustfmt::skip]
@@ -178,7 +180,7 @@ const TABLE: &[Row] = &[
     Row("vit_mediumd_patch16_reg4_gap", &[256, 384], 16, MEDIUM_DEEP, Registers(4)),
     Row("vit_betwixt_patch16_reg1_gap", &[256], 16, BETWIXT, Registers(1)),
     Row("vit_betwixt_patch16_reg4_gap", &[256, 384], 16, BETWIXT, Registers(4)),
-    Row("vit_base_patch16_reg4_gap", &[256], 16, BASE, Registers(4)),
+    Row("vit_base_patch16_reg4_gap", &[256], 16, BASE, RegistersUnscaled(4)),
     Row("vit_so150m_patch16_reg4_gap", &[256, 384], 16, SO150M, So150m),
     Row("vit_so150m2_patch16_reg1_gap", &[256, 384, 448], 16, SO150M2, So150m2),
 
@@ -324,6 +326,11 @@ fn arguments(&Row(_, _, patch, Size(embed_dim, depth, num_heads, mlp_ratio), sty
         },
         Registers(count) => Arguments {
             no_embed_class: true,
+            ..registers(count)
+        },
+        RegistersUnscaled(count) => Arguments {
+            no_embed_class: true,
+            layer_scale: false,
             ..registers(count)
         },
         Intern => Arguments {
