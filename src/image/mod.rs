@@ -1,5 +1,22 @@
-//! From a file's bytes to the u8 pixels that a model sees: decoding, Pillow-exact resampling, and the resize and
-//! crop rules of timm and of the Hugging Face processors. Knows no model and no device.
+//! From a file's bytes to the u8 pixels that a model sees, and from those to its float input: decoding,
+//! Pillow-exact resampling, and the resize and crop rules of timm and of the Hugging Face processors. Knows no
+//! model and no device.
+//!
+//! The truth to match is Pillow: [`decode()`] equals `Image.open(f).convert("RGB")`, [`resize`] equals
+//! `Image.resize`, and [`Preprocess`] equals timm's evaluation transform or a Pillow-backed image processor, each bit
+//! for bit.
+
+mod decode;
+#[cfg(test)]
+mod noise;
+mod preprocess;
+mod resample;
+
+pub use decode::{Limits, decode, open};
+pub use preprocess::{Crop, Preprocess, Rescale, Resize, Rounding, TimmOptions, ValueRule};
+pub use resample::{Filter, Window, resize, resize_window};
+
+use crate::{Error, Result};
 
 /// An 8-bit RGB image, rows from the top, three interleaved bytes a pixel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,4 +27,19 @@ pub struct RgbImage {
     pub height: usize,
     /// `height × width × 3` bytes.
     pub data: Vec<u8>,
+}
+
+impl RgbImage {
+    /// An image from its pixels.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if `data` does not hold `height × width × 3` bytes, or if a side is 0.
+    pub fn new(width: usize, height: usize, data: Vec<u8>) -> Result<Self> {
+        let expected = width.checked_mul(height).and_then(|n| n.checked_mul(3));
+        if width == 0 || height == 0 || expected != Some(data.len()) {
+            let reason = format!("{} bytes are not {height} rows of {width} RGB pixels", data.len());
+            return Err(Error::argument("image", reason));
+        }
+        Ok(Self { width, height, data })
+    }
 }

@@ -1,0 +1,91 @@
+//! A file's bytes to RGB pixels, equal to what Pillow's `Image.open(file).convert("RGB")` makes of them.
+//!
+//! The format is told by content, never by name: PNG, JPEG, WebP, BMP, GIF (its first frame) and TIFF (its first page).
+//! Each has a module that maps a well-kept decoder's raw samples to RGB by Pillow's rules; only BMP is decoded here.
+//! Alpha is dropped, not blended; a palette's or colour's transparency is ignored; 16-bit colours keep their high byte,
+//! but 16-bit greys are clipped at 255, because that is what Pillow does with them. An EXIF orientation is not applied
+//! (neither Pillow nor the usual pipelines do), except in TIFF, where Pillow itself turns the image.
+//!
+//! What is not matched:
+//! - JPEG differs from libjpeg-turbo by a few levels (inverse transform and chroma upsampling round differently),
+//!   unless the feature `libjpeg-turbo` is on; by more where chroma is at most two samples wide, which libjpeg does
+//!   not interpolate.
+//! - A JPEG whose entropy-coded data is damaged is an error here, while libjpeg may go on with a warning.
+//! - Refused: TIFFs in LAB, with 12-bit samples, with old-style JPEG or with CCITT Group 3 compression, and with
+//!   YCbCr that is not JPEG; GIFs without any palette.
+//! - Read, though Pillow refuses: 4-bit BMPs with a palette of greys.
+
+mod bmp;
+mod color;
+mod gif;
+mod jpeg;
+mod png;
+#[cfg(test)]
+mod tests;
+mod tiff;
+mod webp;
+
+use std::path::Path;
+
+use super::RgbImage;
+use crate::{Error, Result};
+
+/// What an image may cost. It is checked against the header, before any pixel is allocated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The most pixels of an image (width × height).
+    pub max_pixels: u64,
+}
+
+impl Default for Limits {
+    /// 178,956,970 pixels, above which Pillow raises `DecompressionBombError` (half a gigabyte of RGB).
+    fn default() -> Self {
+        Self { max_pixels: 178_956_970 }
+    }
+}
+
+impl Limits {
+    /// The size as usable numbers, or why it is refused.
+    fn check(&self, width: impl Into<u64>, height: impl Into<u64>) -> Result<(usize, usize), String> {
+        let (width, height) = (width.into(), height.into());
+        if width == 0 || height == 0 {
+            return Err(format!("the image is empty ({width}×{height} pixels)"));
+        }
+        match width.checked_mul(height) {
+            Some(pixels) if pixels <= self.max_pixels => Ok((width as usize, height as usize)),
+            _ => Err(format!(
+                "{width}×{height} pixels exceed the limit of {} (a decompression bomb?)",
+                self.max_pixels
+            )),
+        }
+    }
+}
+
+/// Decodes an image file's content. `name` stands for it in error messages.
+///
+/// # Errors
+/// [`Error::Image`] if the content is of no known format, is damaged or cut short, or exceeds `limits`.
+pub fn decode(name: &str, bytes: &[u8], limits: &Limits) -> Result<RgbImage> {
+    let decoded = match bytes {
+        [] => Err("the file is empty".to_owned()),
+        [0x89, b'P', b'N', b'G', ..] => png::decode(bytes, limits),
+        [0xFF, 0xD8, 0xFF, ..] => jpeg::decode(bytes, limits),
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => webp::decode(bytes, limits),
+        [b'G', b'I', b'F', b'8', ..] => gif::decode(bytes, limits),
+        [b'B', b'M', ..] => bmp::decode(bytes, limits),
+        [b'I', b'I', 42 | 43, 0, ..] | [b'M', b'M', 0, 42 | 43, ..] => tiff::decode(bytes, limits),
+        _ => Err("not a PNG, JPEG, WebP, BMP, GIF or TIFF image".to_owned()),
+    };
+    // A decoder's message may span lines; an error is one line.
+    decoded.map_err(|reason| Error::image(name, reason.split_whitespace().collect::<Vec<_>>().join(" ")))
+}
+
+/// Reads and decodes an image file.
+///
+/// # Errors
+/// [`Error::Io`] if the file cannot be read, and [`Error::Image`] as [`decode()`] returns it.
+pub fn open(path: impl AsRef<Path>, limits: &Limits) -> Result<RgbImage> {
+    let path = path.as_ref();
+    let bytes = std::fs::read(path).map_err(|source| Error::io(path, source))?;
+    decode(&path.display().to_string(), &bytes, limits)
+}

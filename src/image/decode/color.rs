@@ -1,0 +1,65 @@
+//! Pillow's `convert("RGB")` for each kind of sample, and the unpacking of samples smaller than a byte.
+
+/// Grey to RGB.
+pub(super) fn grey(samples: impl Iterator<Item = u8>) -> Vec<u8> {
+    samples.flat_map(|grey| [grey; 3]).collect()
+}
+
+/// The first three of every `channels` samples.
+pub(super) fn first_three(samples: &[u8], channels: usize) -> Vec<u8> {
+    samples.chunks_exact(channels).flat_map(|pixel| &pixel[..3]).copied().collect()
+}
+
+/// Indices to RGB; an index beyond the palette (`[n, 3]`) is black.
+pub(super) fn palette(indices: impl Iterator<Item = u8>, palette: &[u8]) -> Vec<u8> {
+    let mut table = [[0; 3]; 256];
+    for (entry, color) in table.iter_mut().zip(palette.chunks_exact(3)) {
+        entry.copy_from_slice(color);
+    }
+    indices.flat_map(|index| table[usize::from(index)]).collect()
+}
+
+/// CMYK (0 is no ink) to RGB, with Pillow's rounding of the product.
+pub(super) fn cmyk(samples: impl Iterator<Item = [u8; 4]>) -> Vec<u8> {
+    samples
+        .flat_map(|[c, m, y, k]| {
+            let white = 255 - k;
+            [c, m, y].map(|ink| white - multiply(ink, white))
+        })
+        .collect()
+}
+
+/// `a × b / 255`, rounded.
+fn multiply(a: u8, b: u8) -> u8 {
+    let product = u32::from(a) * u32::from(b) + 128;
+    (((product >> 8) + product) >> 8) as u8
+}
+
+/// JFIF's YCbCr to RGB, in the 16-bit fixed point of libjpeg.
+pub(super) fn ycbcr([y, cb, cr]: [u8; 3]) -> [u8; 3] {
+    const HALF: i32 = 1 << 15;
+    let (y, cb, cr) = (i32::from(y), i32::from(cb) - 128, i32::from(cr) - 128);
+    let red = y + ((91_881 * cr + HALF) >> 16);
+    let green = y + ((-22_554 * cb - 46_802 * cr + HALF) >> 16);
+    let blue = y + ((116_130 * cb + HALF) >> 16);
+    [red, green, blue].map(|value| value.clamp(0, 255) as u8)
+}
+
+/// `width` samples of `bits` (1, 2, 4 or 8) from each row of whole bytes, the first in the highest bits.
+pub(super) fn unpack(rows: &[u8], width: usize, bits: usize) -> impl Iterator<Item = u8> {
+    let row_bytes = (width * bits).div_ceil(8);
+    let mask = 0xFF >> (8 - bits);
+    rows.chunks_exact(row_bytes.max(1)).flat_map(move |row| {
+        (0..width).map(move |x| (row[x * bits / 8] >> (8 - bits - x * bits % 8)) & mask)
+    })
+}
+
+/// What a sample of `bits` is multiplied with to reach 255.
+pub(super) fn grey_step(bits: usize) -> u8 {
+    match bits {
+        1 => 255,
+        2 => 85,
+        4 => 17,
+        _ => 1,
+    }
+}

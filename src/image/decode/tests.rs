@@ -1,0 +1,185 @@
+use std::path::PathBuf;
+
+use proptest::prelude::*;
+use serde::Deserialize;
+
+use super::*;
+
+#[derive(Deserialize)]
+struct Golden {
+    file: String,
+    width: usize,
+    height: usize,
+    crc32: u32,
+    /// Pillow's pixels, where the decoders may differ by a few levels.
+    pixels: Option<String>,
+}
+
+fn samples() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/image/samples")
+}
+
+fn goldens() -> Vec<Golden> {
+    let text = std::fs::read(samples().with_file_name("decode.json")).unwrap();
+    serde_json::from_slice(&text).unwrap()
+}
+
+/// The levels by which zune-jpeg may differ from libjpeg-turbo: both round the inverse transform (±1) and, at reduced
+/// chroma, the interpolation (±1), and the conversion to RGB multiplies a chroma error by up to 1.772.
+const JPEG_LEVELS: u8 = if cfg!(feature = "libjpeg-turbo") { 0 } else { 4 };
+
+#[test]
+fn equals_pillow_on_the_goldens() {
+    let mut wrong = Vec::new();
+    let goldens = goldens();
+    assert!(goldens.len() > 140);
+    for golden in &goldens {
+        let path = samples().join(&golden.file);
+        let image = match open(&path, &Limits::default()) {
+            Ok(image) => image,
+            Err(error) => {
+                wrong.push(error.to_string());
+                continue;
+            }
+        };
+        let mut judge = |good: bool, what: String| {
+            if !good {
+                wrong.push(format!("{}: {what}", golden.file));
+            }
+        };
+        judge((image.width, image.height) == (golden.width, golden.height), "size".to_owned());
+        if let Some(pixels) = &golden.pixels {
+            let expected = open(samples().join(pixels), &Limits::default()).unwrap();
+            assert_eq!(crc32fast::hash(&expected.data), golden.crc32);
+            let worst = image.data.iter().zip(&expected.data).map(|(a, b)| a.abs_diff(*b)).max();
+            judge(worst.is_some_and(|worst| worst <= JPEG_LEVELS), format!("{worst:?} levels"));
+        } else {
+            judge(crc32fast::hash(&image.data) == golden.crc32, "pixels".to_owned());
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn an_embedded_png_is_told_by_content_not_by_name() {
+    let png = std::fs::read(samples().join("rgb8.png")).unwrap();
+    assert!(decode("photo.jpg", &png, &Limits::default()).is_ok());
+}
+
+/// The one line that `bytes` are refused with.
+fn refusal(bytes: &[u8]) -> String {
+    let text = decode("picture", bytes, &Limits::default()).unwrap_err().to_string();
+    assert!(text.starts_with("picture: ") && !text.contains('\n'), "{text}");
+    text
+}
+
+#[test]
+fn bad_files_are_refused_in_one_line() {
+    assert_eq!(refusal(b""), "picture: the file is empty");
+    assert_eq!(refusal(b"hello"), "picture: not a PNG, JPEG, WebP, BMP, GIF or TIFF image");
+    for magic in ["\u{89}PNG", "GIF89a", "BM", "II*\0", "MM\0*"] {
+        refusal(magic.as_bytes());
+    }
+    refusal(&[0xFF, 0xD8, 0xFF]);
+    refusal(b"RIFF\0\0\0\0WEBP");
+    refusal(b"RIFF\xFF\xFF\xFF\xFFWEBPVP8X");
+    assert!(matches!(open(samples(), &Limits::default()), Err(Error::Io { .. })));
+    assert!(matches!(open("no/such/file", &Limits::default()), Err(Error::Io { .. })));
+}
+
+/// Every prefix that lacks a tenth of the file lacks pixels.
+#[test]
+fn truncated_files_are_refused() {
+    for golden in goldens() {
+        // Of an animation the first frame may be whole; trailing bytes and pages after the first do not matter; the
+        // directory of a TIFF may lie behind the pixels, or before them.
+        let whole_first = ["animated", "pages", "trailing"].iter().any(|name| golden.file.starts_with(name));
+        let bytes = std::fs::read(samples().join(&golden.file)).unwrap();
+        if whole_first || bytes.len() < 200 {
+            continue;
+        }
+        for kept in [bytes.len() / 3, bytes.len() / 2, bytes.len() * 9 / 10] {
+            let result = decode(&golden.file, &bytes[..kept], &Limits::default());
+            assert!(result.is_err(), "{} cut to {kept} of {} bytes", golden.file, bytes.len());
+        }
+    }
+}
+
+/// Headers of 300,000 × 300,000 pixels (or the most that the format can say).
+#[test]
+fn decompression_bombs_are_refused_by_their_header() {
+    let read = |name: &str| std::fs::read(samples().join(name)).unwrap();
+    let refused = |bytes: &[u8]| {
+        let text = refusal(bytes);
+        assert!(text.contains("limit") && text.contains("bomb"), "{text}");
+    };
+    let side = 300_000_u32;
+
+    let mut png = read("rgb8.png");
+    png[16..20].copy_from_slice(&side.to_be_bytes());
+    png[20..24].copy_from_slice(&side.to_be_bytes());
+    let crc = crc32fast::hash(&png[12..29]);
+    png[29..33].copy_from_slice(&crc.to_be_bytes());
+    refused(&png);
+
+    let mut bmp = read("rgb24.bmp");
+    bmp[18..22].copy_from_slice(&side.to_le_bytes());
+    bmp[22..26].copy_from_slice(&side.to_le_bytes());
+    refused(&bmp);
+
+    let mut gif = read("palette.gif");
+    gif[6..10].fill(0xFF);
+    refused(&gif);
+
+    let mut jpeg = read("baseline-420.jpg");
+    let frame = jpeg.windows(2).position(|marker| marker == [0xFF, 0xC0]).unwrap();
+    jpeg[frame + 5..frame + 9].fill(0xFF);
+    refused(&jpeg);
+
+    // Three strips of 100,000 rows.
+    let mut tiff = read("rgbx.tif");
+    for (tag, value) in [(256_u16, side), (257, side), (278, side / 3)] {
+        let entry = [tag.to_le_bytes(), 4_u16.to_le_bytes()].concat();
+        let at = tiff.windows(4).position(|bytes| bytes == entry).unwrap();
+        tiff[at + 8..at + 12].copy_from_slice(&value.to_le_bytes());
+    }
+    refused(&tiff);
+
+    let mut webp = read("animated-offset.webp");
+    webp[24..30].fill(0xFF);
+    refused(&webp);
+}
+
+#[test]
+fn the_limit_can_be_raised_and_lowered() {
+    let png = std::fs::read(samples().join("rgb8.png")).unwrap();
+    assert!(decode("rgb8.png", &png, &Limits { max_pixels: 37 * 29 }).is_ok());
+    assert!(decode("rgb8.png", &png, &Limits { max_pixels: 37 * 29 - 1 }).is_err());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(600))]
+
+    /// Damage anywhere gives an image or an error, never a panic.
+    #[test]
+    fn damaged_files_do_not_panic(
+        file: prop::sample::Index,
+        damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+        cut in prop::option::of(any::<prop::sample::Index>()),
+    ) {
+        let goldens = goldens();
+        let golden = &goldens[file.index(goldens.len())];
+        let mut bytes = std::fs::read(samples().join(&golden.file)).unwrap();
+        for (at, value) in &damage {
+            let at = at.index(bytes.len());
+            bytes[at] = *value;
+        }
+        if let Some(cut) = cut {
+            bytes.truncate(cut.index(bytes.len()));
+        }
+        let limits = Limits { max_pixels: 1 << 20 };
+        if let Ok(image) = decode(&golden.file, &bytes, &limits) {
+            prop_assert_eq!(image.data.len(), image.width * image.height * 3);
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! WebP, through `image-webp`: lossy, lossless, and the first frame of an animation.
+//!
+//! An animation's first frame lies on a transparent black canvas, unblended: its chunks are put into a still image of
+//! the frame's size, decoded as such, and pasted.
+
+use std::io::Cursor;
+
+use image_webp::WebPDecoder;
+
+use super::{Limits, color};
+use crate::image::RgbImage;
+
+const TRUNCATED: &str = "damaged or truncated WebP";
+
+pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, String> {
+    let Some(canvas) = animation_canvas(bytes)? else {
+        return still(bytes, limits);
+    };
+    let (width, height) = limits.check(canvas.0, canvas.1)?;
+    let frame = FirstFrame::find(bytes)?;
+    let (left, top) = (frame.left, frame.top);
+    let image = still(&frame.into_still(), limits)?;
+    if left + image.width > width || top + image.height > height {
+        return Err(format!("{TRUNCATED}: the first frame leaves the canvas"));
+    }
+    let mut data = vec![0; width * height * 3];
+    for (row, from) in data.chunks_exact_mut(width * 3).skip(top).zip(image.data.chunks_exact(image.width * 3)) {
+        row[left * 3..left * 3 + from.len()].copy_from_slice(from);
+    }
+    Ok(RgbImage { width, height, data })
+}
+
+fn still(bytes: &[u8], limits: &Limits) -> Result<RgbImage, String> {
+    let reason = |error: image_webp::DecodingError| format!("{TRUNCATED}: {error}");
+    let mut decoder = WebPDecoder::new(Cursor::new(bytes)).map_err(reason)?;
+    let (width, height) = decoder.dimensions();
+    let (width, height) = limits.check(width, height)?;
+    let size = decoder.output_buffer_size().ok_or("the image does not fit into memory")?;
+    let mut samples = vec![0; size];
+    decoder.read_image(&mut samples).map_err(reason)?;
+    let data = if decoder.has_alpha() { color::first_three(&samples, 4) } else { samples };
+    Ok(RgbImage { width, height, data })
+}
+
+/// The canvas's size if the file is an animation.
+fn animation_canvas(bytes: &[u8]) -> Result<Option<(u32, u32)>, String> {
+    const ANIMATION: u8 = 1 << 1;
+    match Chunks(&bytes[12..]).next() {
+        Some((b"VP8X", header)) if header.first().is_some_and(|flags| flags & ANIMATION != 0) => {
+            Ok(Some((u24(header, 4)? + 1, u24(header, 7)? + 1)))
+        }
+        _ => Ok(None),
+    }
+}
+
+struct FirstFrame<'a> {
+    left: usize,
+    top: usize,
+    /// Width and height, each minus one, as a `VP8X` header has them.
+    size: &'a [u8],
+    /// `ALPH`, `VP8 ` or `VP8L` chunks.
+    chunks: &'a [u8],
+}
+
+impl<'a> FirstFrame<'a> {
+    fn find(bytes: &'a [u8]) -> Result<Self, String> {
+        let (_, body) = Chunks(&bytes[12..])
+            .find(|(kind, _)| *kind == b"ANMF")
+            .ok_or_else(|| format!("{TRUNCATED}: an animation without a frame"))?;
+        let (left, top) = (u24(body, 0)? as usize * 2, u24(body, 3)? as usize * 2);
+        let (size, chunks) = body.get(6..12).zip(body.get(16..)).ok_or(TRUNCATED)?;
+        Ok(Self { left, top, size, chunks })
+    }
+
+    fn into_still(self) -> Vec<u8> {
+        const ALPHA: u8 = 1 << 4;
+        let has_alpha = self.chunks.starts_with(b"ALPH");
+        let mut file = b"RIFF\0\0\0\0WEBP".to_vec();
+        // A lossless image says itself whether it has alpha; a lossy one needs the extended header for it.
+        if has_alpha {
+            file.extend(b"VP8X\x0A\0\0\0");
+            file.extend([ALPHA, 0, 0, 0]);
+            file.extend(self.size);
+        }
+        file.extend(self.chunks);
+        let riff_size = (file.len() - 8) as u32;
+        file[4..8].copy_from_slice(&riff_size.to_le_bytes());
+        file
+    }
+}
+
+/// The chunks of a RIFF body: kind and content. Ends at the first one that is cut short.
+struct Chunks<'a>(&'a [u8]);
+
+impl<'a> Iterator for Chunks<'a> {
+    type Item = (&'a [u8; 4], &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (kind, rest) = self.0.split_first_chunk::<4>()?;
+        let (size, rest) = rest.split_first_chunk::<4>()?;
+        let size = u32::from_le_bytes(*size) as usize;
+        let body = rest.get(..size)?;
+        self.0 = rest.get(size + size % 2..).unwrap_or_default();
+        Some((kind, body))
+    }
+}
+
+fn u24(bytes: &[u8], at: usize) -> Result<u32, String> {
+    let bytes = bytes.get(at..at + 3).ok_or(TRUNCATED)?;
+    Ok(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], 0]))
+}

@@ -1,0 +1,182 @@
+//! The whole rule from an RGB image to a model's input, as the model's library applies it: a resize, a centre crop, and
+//! the arithmetic that makes floats of bytes.
+//!
+//! [`geometry`] holds the sizes and roundings, [`values`] the float arithmetic; [`timm`] and [`hugging_face`] read the
+//! libraries' configurations. The result equals the library's bit for bit where that works on Pillow images: timm's
+//! evaluation transform, and the Pillow-backed processors of transformers.
+
+mod geometry;
+mod hugging_face;
+mod timm;
+#[cfg(test)]
+mod tests;
+mod values;
+
+use std::fmt;
+use std::path::Path;
+
+use rayon::prelude::*;
+use serde::Serialize;
+use serde_json::Value;
+
+pub use geometry::{Crop, Resize, Rounding};
+pub use timm::TimmOptions;
+pub use values::{Rescale, ValueRule};
+
+use super::{Filter, RgbImage};
+use crate::{Error, Result};
+use values::Table;
+
+/// A model's preprocessing: resize, centre crop, then rescale and normalise.
+#[derive(Clone, Debug, Serialize)]
+pub struct Preprocess {
+    resize: Option<(Resize, Filter)>,
+    crop: Option<Crop>,
+    values: ValueRule,
+    /// Height and width of the result.
+    #[serde(skip)]
+    output: (usize, usize),
+    #[serde(skip)]
+    table: Table,
+}
+
+impl Preprocess {
+    /// A rule from its parts. The output size must not depend on the image: without a crop, the resize must be exact.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if the output size would depend on the image, is empty, or a standard deviation is zero.
+    pub fn new(resize: Option<(Resize, Filter)>, crop: Option<Crop>, values: ValueRule) -> Result<Self> {
+        let output = match (&crop, &resize) {
+            (Some(crop), _) => (crop.height, crop.width),
+            (None, Some((Resize::Exact { height, width }, _))) => (*height, *width),
+            _ => {
+                let reason = "the output's size would depend on the image: there is no centre crop";
+                return Err(Error::argument("preprocessing", reason));
+            }
+        };
+        if output.0 == 0 || output.1 == 0 {
+            return Err(Error::argument("preprocessing", "the output is empty"));
+        }
+        let table = values.table()?;
+        Ok(Self { resize, crop, values, output, table })
+    }
+
+    /// The rule of timm's evaluation transform for a `pretrained_cfg`, with timm's defaults for what is missing.
+    /// `file` is named in errors.
+    ///
+    /// # Errors
+    /// [`Error::Config`] that names the key, if its value is of the wrong kind or not supported.
+    pub fn from_timm(file: &Path, pretrained_cfg: &Value, options: &TimmOptions) -> Result<Self> {
+        timm::parse(file, pretrained_cfg, options)
+    }
+
+    /// The rule of a `preprocessor_config.json`, with the defaults of its processor's class for what is missing.
+    /// `model_type` (of `config.json`) tells the class if the file does not. `file` is named in errors.
+    ///
+    /// Supported are the processors of ViT, DeiT, DINOv2 (BiT's), CLIP, SigLIP and ConvNeXt.
+    ///
+    /// # Errors
+    /// [`Error::Config`] that names the key, if its value is of the wrong kind or not supported.
+    pub fn from_hf(file: &Path, config: &Value, model_type: Option<&str>) -> Result<Self> {
+        hugging_face::parse(file, config, model_type)
+    }
+
+    /// Height and width of the result, in pixels.
+    pub fn output_size(&self) -> (usize, usize) {
+        self.output
+    }
+
+    /// What is subtracted from a rescaled red, green or blue; 0 if the rule does not normalise.
+    pub fn mean(&self) -> [f32; 3] {
+        self.values.mean_std().0
+    }
+
+    /// What a channel is divided by at last; 1 if the rule does not normalise.
+    pub fn std(&self) -> [f32; 3] {
+        self.values.mean_std().1
+    }
+
+    /// What a byte is multiplied with at first; 1 if the rule does not rescale.
+    pub fn rescale(&self) -> f64 {
+        self.values.rescale.factor()
+    }
+
+    /// The resize, if there is one, and its filter.
+    pub fn resize(&self) -> Option<(Resize, Filter)> {
+        self.resize
+    }
+
+    /// The centre crop, if there is one.
+    pub fn crop(&self) -> Option<Crop> {
+        self.crop
+    }
+
+    /// The image at the model's size, still in bytes.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if the image is so thin that a side would shrink to nothing (Pillow refuses it too), or so
+    /// long that a side would exceed 2²⁴ pixels.
+    pub fn apply(&self, image: &RgbImage) -> Result<RgbImage> {
+        let (height, width) = match self.resize {
+            Some((resize, _)) => resize.target(image.height, image.width),
+            None => (image.height, image.width),
+        };
+        let filter = self.resize.map_or(Filter::Nearest, |(_, filter)| filter);
+        match self.crop {
+            Some(crop) => crop.of_resized(image, width, height, filter),
+            None => super::resize(image, width, height, filter),
+        }
+    }
+
+    /// As [`Self::apply`], into a buffer of `height × width × 3` bytes of the output size.
+    ///
+    /// # Errors
+    /// As [`Self::apply`], and [`Error::Argument`] if the buffer is of another length.
+    pub fn apply_into(&self, image: &RgbImage, output: &mut [u8]) -> Result<()> {
+        let done = self.apply(image)?;
+        if done.data.len() != output.len() {
+            let reason = format!("{} bytes instead of {}", output.len(), done.data.len());
+            return Err(Error::argument("output", reason));
+        }
+        output.copy_from_slice(&done.data);
+        Ok(())
+    }
+
+    /// Several images at once, on all cores: `[n, height, width, 3]`.
+    ///
+    /// # Errors
+    /// As [`Self::apply`], of the first image that fails.
+    pub fn apply_batch(&self, images: &[RgbImage]) -> Result<Vec<u8>> {
+        let (height, width) = self.output;
+        let mut batch = vec![0; images.len() * height * width * 3];
+        let slots = batch.par_chunks_exact_mut(height * width * 3);
+        images.par_iter().zip(slots).try_for_each(|(image, slot)| self.apply_into(image, slot))?;
+        Ok(batch)
+    }
+
+    /// Bytes, `[height, width, 3]`, to the model's floats, `[3, height, width]`, by one lookup a sample.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if the lengths are not equal or not whole pixels.
+    pub fn normalize(&self, pixels: &[u8], output: &mut [f32]) -> Result<()> {
+        if pixels.len() != output.len() || !pixels.len().is_multiple_of(3) {
+            let reason = format!("{} floats for {} bytes", output.len(), pixels.len());
+            return Err(Error::argument("pixel values", reason));
+        }
+        self.table.look_up(pixels, output);
+        Ok(())
+    }
+}
+
+impl fmt::Display for Preprocess {
+    /// The rule in one line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some((resize, filter)) = &self.resize {
+            write!(f, "resize {resize} {filter}, ")?;
+        }
+        if let Some(crop) = &self.crop {
+            write!(f, "{crop}, ")?;
+        }
+        write!(f, "{}", self.values)
+    }
+}

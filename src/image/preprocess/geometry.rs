@@ -1,0 +1,170 @@
+//! Sizes, crops and their roundings, in which the libraries differ.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::Result;
+use crate::image::{Filter, RgbImage, Window, resize_window};
+
+/// How the size after resizing follows from the image's size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Resize {
+    /// To this size; the aspect ratio may change.
+    Exact {
+        /// Rows.
+        height: usize,
+        /// Columns.
+        width: usize,
+    },
+    /// The shorter edge to `edge`, the other in proportion, cut to a whole number (torchvision, transformers).
+    Shortest {
+        /// Pixels of the shorter edge.
+        edge: usize,
+        /// The most pixels of the longer edge: the shorter one gives way (transformers).
+        longest: Option<usize>,
+    },
+    /// In proportion, to the smallest size that covers this box, rounded half to even (timm).
+    Cover {
+        /// Rows of the box.
+        height: usize,
+        /// Columns of the box.
+        width: usize,
+    },
+    /// In proportion, to the largest size inside this box, rounded half to even (timm's border mode).
+    Contain {
+        /// Rows of the box.
+        height: usize,
+        /// Columns of the box.
+        width: usize,
+    },
+}
+
+impl Resize {
+    /// Height and width after resizing an image of `height × width`.
+    pub(super) fn target(self, height: usize, width: usize) -> (usize, usize) {
+        match self {
+            Self::Exact { height, width } => (height, width),
+            Self::Shortest { edge, longest } => shortest(height, width, edge, longest),
+            Self::Cover { height: h, width: w } => {
+                proportional(height, width, (height as f64 / h as f64).min(width as f64 / w as f64))
+            }
+            Self::Contain { height: h, width: w } => {
+                proportional(height, width, (height as f64 / h as f64).max(width as f64 / w as f64))
+            }
+        }
+    }
+}
+
+fn proportional(height: usize, width: usize, ratio: f64) -> (usize, usize) {
+    let scaled = |side: usize| (side as f64 / ratio).round_ties_even() as usize;
+    (scaled(height), scaled(width))
+}
+
+fn shortest(height: usize, width: usize, edge: usize, longest: Option<usize>) -> (usize, usize) {
+    let (short, long) = (height.min(width), height.max(width));
+    let mut wanted = edge as f64;
+    if let Some(longest) = longest
+        && long as f64 / short as f64 * wanted > longest as f64
+    {
+        wanted = longest as f64 * short as f64 / long as f64;
+    }
+    let new_short = wanted.round_ties_even() as usize;
+    // The longer edge follows from the unrounded shorter one.
+    let new_long = if short == new_short { long } else { (wanted * long as f64 / short as f64) as usize };
+    if height <= width { (new_short, new_long) } else { (new_long, new_short) }
+}
+
+/// How an odd difference is halved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rounding {
+    /// torchvision and timm: a crop's offset half to even, a padding's down.
+    Torchvision,
+    /// transformers on arrays: a crop's offset down, a padding's up.
+    Transformers,
+}
+
+/// A centre crop; where the image is too small it is padded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Crop {
+    /// Rows of the result.
+    pub height: usize,
+    /// Columns of the result.
+    pub width: usize,
+    /// How an odd difference is halved.
+    pub rounding: Rounding,
+    /// The colour of the padding.
+    pub fill: [u8; 3],
+}
+
+/// Where one axis of the image goes: `length` pixels from `source` on, to `target`.
+struct Span {
+    source: usize,
+    target: usize,
+    length: usize,
+}
+
+impl Crop {
+    fn span(&self, image: usize, crop: usize) -> Span {
+        if image < crop {
+            let missing = crop - image;
+            let target = match self.rounding {
+                Rounding::Torchvision => missing / 2,
+                Rounding::Transformers => missing.div_ceil(2),
+            };
+            return Span { source: 0, target, length: image };
+        }
+        let half = (image - crop) as f64 / 2.0;
+        let source = match self.rounding {
+            Rounding::Torchvision => half.round_ties_even(),
+            Rounding::Transformers => half.floor(),
+        };
+        Span { source: source as usize, target: 0, length: crop }
+    }
+
+    /// The crop of `image` resized to `width × height`; only the pixels that stay are computed.
+    pub(super) fn of_resized(
+        &self,
+        image: &RgbImage,
+        width: usize,
+        height: usize,
+        filter: Filter,
+    ) -> Result<RgbImage> {
+        let (x, y) = (self.span(width, self.width), self.span(height, self.height));
+        let window = Window { left: x.source, top: y.source, width: x.length, height: y.length };
+        let part = resize_window(image, width, height, filter, window)?;
+        if (part.width, part.height) == (self.width, self.height) {
+            return Ok(part);
+        }
+        let mut data = self.fill.repeat(self.width * self.height);
+        let rows = data.chunks_exact_mut(self.width * 3).skip(y.target);
+        for (row, from) in rows.zip(part.data.chunks_exact(part.width * 3)) {
+            row[x.target * 3..x.target * 3 + from.len()].copy_from_slice(from);
+        }
+        Ok(RgbImage { width: self.width, height: self.height, data })
+    }
+}
+
+impl fmt::Display for Resize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exact { height, width } => write!(f, "to {height}×{width}"),
+            Self::Shortest { edge, longest: None } => write!(f, "shortest edge to {edge}"),
+            Self::Shortest { edge, longest: Some(longest) } => {
+                write!(f, "shortest edge to {edge}, longest to at most {longest},")
+            }
+            Self::Cover { height, width } => write!(f, "to cover {height}×{width}"),
+            Self::Contain { height, width } => write!(f, "to fit into {height}×{width}"),
+        }
+    }
+}
+
+impl fmt::Display for Crop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "crop {}×{}", self.height, self.width)?;
+        let [red, green, blue] = self.fill;
+        if self.fill == [0; 3] { Ok(()) } else { write!(f, " padded with ({red}, {green}, {blue})") }
+    }
+}
