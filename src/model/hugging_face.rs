@@ -153,17 +153,13 @@ const KINDS: &[Kind] = &[
     },
 ];
 
-/// Reads the configuration. `image` is the size of the images that come in, if that is known; `weights` are looked
+/// Reads the configuration. `image` is the size of the images that come in; `weights` are looked
 /// at to see whether the checkpoint has a pooler, which no key of the configuration tells.
 ///
 /// # Errors
 ///
 /// [`Error::Config`](crate::Error::Config), naming file and key, for what cannot be built.
-pub(super) fn describe(
-    config: Fields<'_>,
-    image: Option<[usize; 2]>,
-    weights: &Weights,
-) -> Result<Description> {
+pub(super) fn describe(config: Fields<'_>, image: [usize; 2], weights: &Weights) -> Result<Description> {
     let model_type = config.text("model_type")?.unwrap_or_default();
     let Some(kind) = KINDS.iter().find(|kind| kind.model_type == model_type) else {
         let known: Vec<&str> = KINDS.iter().map(|kind| kind.model_type).collect();
@@ -250,7 +246,7 @@ fn trunk(
     class: Class,
     config: Fields<'_>,
     vision: Option<Fields<'_>>,
-    image: Option<[usize; 2]>,
+    image: [usize; 2],
 ) -> Result<Vit> {
     let size = |key, default| {
         let value = vision.map_or(Ok(None), |fields| fields.size(key))?;
@@ -279,7 +275,6 @@ fn trunk(
     let (family, clip_like) = (kind.family, matches!(kind.family, Family::Clip | Family::Siglip));
     let configured = extent("image_size", 224)?;
     let patch = extent("patch_size", kind.patch)?;
-    let image = image.unwrap_or(configured);
     let dim = size("hidden_size", 768)?;
     let activation = match vision {
         Some(fields) => activation(fields, "hidden_act", kind.activation)?,

@@ -11,6 +11,7 @@ mod labels;
 mod mapped;
 mod names;
 mod positions;
+mod preprocessing;
 mod source;
 mod timm;
 mod vit;
@@ -22,10 +23,12 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::error::{Error, Result};
-use crate::graph::{DType, Graph};
+use crate::graph::{DType, Graph, Op, Role};
+use crate::image::Preprocess;
 pub use labels::Labels;
-use source::Source;
+use source::{Document, Source};
 pub use weights::Ignored;
+use weights::Weights;
 
 /// A loaded model: everything that is known before an image comes.
 #[derive(Clone, Debug)]
@@ -34,6 +37,8 @@ pub struct Model {
     pub name: String,
     /// The computation as the library does it, step by step; [`crate::graph::optimize`] makes it fast.
     pub graph: Graph,
+    /// How an image becomes the graph's input.
+    pub preprocess: Preprocess,
     /// The names of the classes; empty for a model without a classifier.
     pub labels: Labels,
     /// What `hipvit inspect` says about it.
@@ -163,25 +168,41 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Model> {
     assemble(&Source::open(path)?, options)
 }
 
+/// The small model inside the program: it tells handwritten digits apart, 32×32 pixels, ten classes.
+///
+/// # Errors
+///
+/// As [`load`]; with the default options there is none.
+pub fn tinyvit32(options: &LoadOptions) -> Result<Model> {
+    let source = Source::Embedded {
+        name: "tinyvit32",
+        config: include_bytes!("../../assets/tinyvit32/config.json"),
+        weights: include_bytes!("../../assets/tinyvit32/model.safetensors"),
+    };
+    assemble(&source, options)
+}
+
 fn assemble(source: &Source, options: &LoadOptions) -> Result<Model> {
     let config = source.config()?;
-    let fields = config.fields()?;
     let mut weights = source.weights()?;
-    let description = match (fields.has("architecture"), fields.has("model_type")) {
-        (true, _) => timm::describe(fields, options.image_size)?,
-        (false, true) => hugging_face::describe(fields, options.image_size, &weights)?,
-        (false, false) => {
-            let reason = "has neither timm's `architecture` nor transformers' `model_type`";
-            return Err(Error::config(fields.file(), reason));
-        }
-    };
+    let (description, preprocess) = describe(source, &config, options, &weights)?;
     let vit = &description.vit;
-    vit.check()
-        .map_err(|reason| Error::config(fields.file(), reason))?;
 
     let [height, width] = vit.image;
-    let mut graph = Graph::new(source.name(), [1, 3, height, width], DType::F32);
-    let pixels = graph.input();
+    let (mut graph, pixels) = match options.input {
+        InputKind::PixelValues => {
+            let graph = Graph::new(source.name(), [1, 3, height, width], DType::F32);
+            let pixels = graph.input();
+            (graph, pixels)
+        }
+        InputKind::Pixels => {
+            let mut graph = Graph::new(source.name(), [1, height, width, 3], DType::U8);
+            let op = Op::Normalize(preprocessing::normalize(&preprocess));
+            let input = graph.input();
+            let pixels = graph.push(Role::Patch, "normalize", op, [input])?;
+            (graph, pixels)
+        }
+    };
     let found = |prefix: &&&str| {
         weights
             .shape(&format!("{prefix}{}.weight", description.names.patch))
@@ -201,6 +222,7 @@ fn assemble(source: &Source, options: &LoadOptions) -> Result<Model> {
     Ok(Model {
         name: source.name(),
         graph,
+        preprocess,
         labels: description.labels,
         info: Info {
             library: description.library,
@@ -218,4 +240,35 @@ fn assemble(source: &Source, options: &LoadOptions) -> Result<Model> {
             ignored,
         },
     })
+}
+
+/// Reads the configuration by the rules of the library that wrote it.
+fn describe(
+    source: &Source,
+    config: &Document,
+    options: &LoadOptions,
+    weights: &Weights,
+) -> Result<(Description, Preprocess)> {
+    let fields = config.fields()?;
+    let check = |vit: &vit::Vit| vit.check().map_err(|reason| Error::config(fields.file(), reason));
+    match (fields.has("architecture"), fields.has("model_type")) {
+        (true, _) => {
+            let description = timm::describe(fields, options.image_size)?;
+            check(&description.vit)?;
+            let preprocess = preprocessing::timm(config, description.vit.image)?;
+            Ok((description, preprocess))
+        }
+        (false, true) => {
+            let model_type = fields.text("model_type")?;
+            let preprocess = preprocessing::transformers(source, model_type, options.image_size)?;
+            let (height, width) = preprocess.output_size();
+            let description = hugging_face::describe(fields, [height, width], weights)?;
+            check(&description.vit)?;
+            Ok((description, preprocess))
+        }
+        (false, false) => {
+            let reason = "has neither timm's `architecture` nor transformers' `model_type`";
+            Err(Error::config(fields.file(), reason))
+        }
+    }
 }

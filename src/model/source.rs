@@ -86,12 +86,17 @@ impl Source {
         }
     }
 
+    /// The directory, or the embedded model's name in its place.
+    pub(super) fn directory(&self) -> &Path {
+        match self {
+            Self::Directory { path, .. } => path,
+            Self::Embedded { name, .. } => Path::new(name),
+        }
+    }
+
     /// Where the file `name` of the model is, or would be.
     fn place(&self, name: &str) -> PathBuf {
-        match self {
-            Self::Directory { path, .. } => path.join(name),
-            Self::Embedded { name: model, .. } => Path::new(model).join(name),
-        }
+        self.directory().join(name)
     }
 
     /// `config.json`.

@@ -7,6 +7,9 @@ use crate::graph::Activation;
 /// More tokens than any of these models can attend to; keeps a wrong configuration from asking for terabytes.
 const MOST_TOKENS: usize = 1 << 20;
 
+/// No image side may be longer, in pixels, so that the number of patches cannot overflow.
+const LARGEST_SIDE: usize = 1 << 20;
+
 /// The structure of one model, sizes included. Channels are `dim` unless said otherwise.
 #[derive(Clone, Debug)]
 pub(super) struct Vit {
@@ -108,6 +111,9 @@ impl Vit {
     /// Whether the sizes fit each other; says which do not.
     pub(super) fn check(&self) -> Result<(), String> {
         let [[h, w], [ph, pw]] = [self.image, self.patch];
+        if h.max(w) > LARGEST_SIDE {
+            return Err(format!("an image of {h}×{w} is larger than any model takes"));
+        }
         if ph > h || pw > w {
             return Err(format!("a patch of {ph}×{pw} does not fit an image of {h}×{w}"));
         }

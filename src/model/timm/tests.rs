@@ -46,7 +46,7 @@ fn every_architecture_stands_for_what_timm_says() {
         assert_eq!(lookup(&name), expected, "{name}");
         supported += usize::from(expected.is_some());
     }
-    assert_eq!(supported, 137);
+    assert_eq!(supported, 142);
     assert!(
         BEYOND_JSON
             .iter()
