@@ -29,7 +29,9 @@ const SAMPLES: [(&str, &[u8]); 10] = [
 
 /// One held-out image of each digit, 32×32, named by the digit that it shows.
 pub fn samples() -> impl ExactSizeIterator<Item = Source> {
-    SAMPLES.iter().map(|&(name, bytes)| Source::Bytes(name.into(), Cow::Borrowed(bytes)))
+    SAMPLES
+        .iter()
+        .map(|&(name, bytes)| Source::Bytes(name.into(), Cow::Borrowed(bytes)))
 }
 
 /// The 360 held-out images, 32×32, with their digits.

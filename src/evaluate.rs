@@ -41,7 +41,10 @@ impl LabelledSet {
     ///
     /// [`Error::Image`] naming the directory, if it is neither.
     pub fn class_of(directory: &Path, labels: &Labels) -> Result<usize> {
-        let name = directory.file_name().map(|n| n.to_string_lossy()).unwrap_or_default();
+        let name = directory
+            .file_name()
+            .map(|n| n.to_string_lossy())
+            .unwrap_or_default();
         labels
             .index_of(&name)
             .or_else(|| name.parse().ok().filter(|&index| index < labels.len().max(2)))
@@ -58,7 +61,11 @@ impl LabelledSet {
     /// [`Error::Weights`] or [`Error::Tensor`] naming `file` and what is wrong with it.
     pub fn from_safetensors(file: &Path, bytes: &[u8]) -> Result<Self> {
         let tensors = SafeTensors::deserialize(bytes).map_err(|e| Error::weights(file, e))?;
-        let tensor = |name| tensors.tensor(name).map_err(|_| Error::tensor(file, name, "is missing"));
+        let tensor = |name| {
+            tensors
+                .tensor(name)
+                .map_err(|_| Error::tensor(file, name, "is missing"))
+        };
         let (images, labels) = (tensor("images")?, tensor("labels")?);
         let (count, height, width, channels) = match (images.dtype(), images.shape()) {
             (Dtype::U8, &[n, h, w]) => (n, h, w, 1),
@@ -70,9 +77,13 @@ impl LabelledSet {
         };
         let classes: Vec<usize> = match (labels.dtype(), labels.shape()) {
             (Dtype::U8, &[n]) if n == count => labels.data().iter().map(|&b| b.into()).collect(),
-            (Dtype::I64, &[n]) if n == count => {
-                labels.data().as_chunks().0.iter().map(|&b| i64::from_le_bytes(b) as usize).collect()
-            }
+            (Dtype::I64, &[n]) if n == count => labels
+                .data()
+                .as_chunks()
+                .0
+                .iter()
+                .map(|&b| i64::from_le_bytes(b) as usize)
+                .collect(),
             (dtype, shape) => {
                 let reason = format!("is {dtype:?} {shape:?}, expected U8 or I64 [{count}]");
                 return Err(Error::tensor(file, "labels", reason));
@@ -151,7 +162,10 @@ pub fn evaluate(
         return Err(Error::argument("model", "has no head to classify with"));
     }
     if let Some(class) = set.classes.iter().find(|&&class| class >= classes) {
-        return Err(Error::argument("labels", format!("class {class} is not one of the model's {classes}")));
+        return Err(Error::argument(
+            "labels",
+            format!("class {class} is not one of the model's {classes}"),
+        ));
     }
     let mut seen = vec![(0, 0); classes];
     let mut result = Evaluation::default();
@@ -159,14 +173,22 @@ pub fn evaluate(
     pipeline.run(set.sources, |item| {
         each(&item);
         let class = set.classes[item.index];
-        let row = item.result.ok().and_then(|(outputs, row)| Some(outputs.logits()?.row(row)));
+        let row = item
+            .result
+            .ok()
+            .and_then(|(outputs, row)| Some(outputs.logits()?.row(row)));
         let Some(row) = row else {
             result.failed += 1;
             return Ok::<_, Error>(());
         };
         let order: Vec<usize> = match row.len() {
             1 => vec![usize::from(row[0] > 0.0)],
-            _ => session.scores().top(row, 5, session.labels()).iter().map(|p| p.index).collect(),
+            _ => session
+                .scores()
+                .top(row, 5, session.labels())
+                .iter()
+                .map(|p| p.index)
+                .collect(),
         };
         let correct = order.first() == Some(&class);
         result.images += 1;
@@ -181,7 +203,11 @@ pub fn evaluate(
         .filter(|&index| seen[index].0 > 0)
         .map(|index| ClassEvaluation {
             index,
-            label: if logits == 1 { index.to_string() } else { session.labels().get(index).to_string() },
+            label: if logits == 1 {
+                index.to_string()
+            } else {
+                session.labels().get(index).to_string()
+            },
             images: seen[index].0,
             correct: seen[index].1,
         })

@@ -1,10 +1,46 @@
-//! hipvit runs Vision Transformers from pixel to logit.
+//! hipvit runs Vision Transformers from pixel to logit: an image file goes in, logits, labels or an embedding come
+//! out, through the model directories that timm and transformers write.
+//!
+//! ```
+//! use hipvit::Session;
+//! use hipvit::image::{Limits, open};
+//!
+//! # fn main() -> hipvit::Result<()> {
+//! # let assets = concat!(env!("CARGO_MANIFEST_DIR"), "/assets");
+//! # let (model, image) = (format!("{assets}/tinyvit32"), format!("{assets}/samples/7.png"));
+//! let session = Session::load(model)?;
+//! let images = [open(image, &Limits::default())?];
+//! let outputs = session.run(&images)?;
+//! let logits = outputs.logits().expect("the model has a head").row(0);
+//! let best = &session.scores().top(logits, 1, session.labels())[0];
+//! assert_eq!(best.label, "7");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # The rooms
+//!
+//! - [`session`]: a loaded model that runs; [`pipeline`]: files to results in bounded memory; [`outputs`], [`timing`].
+//! - [`image`]: decoding, Pillow-exact resampling, the libraries' resize and crop rules.
+//! - [`model`]: configurations and weights → [`graph`]: typed ops, passes, memory plan → [`exec`]: runs it.
+//! - [`ops`]: one file an op; [`reference`]: the oracle in f64 that they are held against.
+//! - [`evaluate`]: accuracy over labelled images; [`digits`]: the embedded model's samples and held-out set.
 
+pub mod digits;
 pub mod error;
+pub mod evaluate;
 pub mod exec;
 pub mod graph;
 pub mod image;
+pub mod model;
 pub mod ops;
+pub mod outputs;
+pub mod pipeline;
 pub mod reference;
+pub mod session;
+pub mod timing;
 
 pub use error::{Error, Result};
+pub use graph::DType;
+pub use outputs::{Outputs, Prediction, Scores};
+pub use session::{Device, Session, SessionBuilder};

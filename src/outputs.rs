@@ -35,7 +35,8 @@ impl Outputs {
 
     /// Appends `other`'s rows.
     pub(crate) fn append(&mut self, other: &Self) -> Result<(), ndarray::ShapeError> {
-        self.embeddings.append(ndarray::Axis(0), other.embeddings.view())?;
+        self.embeddings
+            .append(ndarray::Axis(0), other.embeddings.view())?;
         match (&mut self.logits, &other.logits) {
             (Some(all), Some(more)) => all.append(ndarray::Axis(0), more.view()),
             _ => Ok(()),
@@ -57,7 +58,10 @@ impl Scores {
     /// The probabilities of one image's logits, computed in f64 with the maximum subtracted.
     pub fn probabilities(self, logits: ArrayView1<'_, f32>) -> Vec<f32> {
         match self {
-            Self::Sigmoid => logits.iter().map(|&x| (1.0 / (1.0 + (-f64::from(x)).exp())) as f32).collect(),
+            Self::Sigmoid => logits
+                .iter()
+                .map(|&x| (1.0 / (1.0 + (-f64::from(x)).exp())) as f32)
+                .collect(),
             Self::Softmax => {
                 let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
                 let exp: Vec<f64> = logits.iter().map(|&x| f64::from(x - max).exp()).collect();

@@ -47,7 +47,10 @@ impl Source {
             Self::File(path) => image::open(path, limits),
             Self::Stdin => {
                 let mut bytes = Vec::new();
-                std::io::stdin().lock().read_to_end(&mut bytes).map_err(|e| Error::io("-", e))?;
+                std::io::stdin()
+                    .lock()
+                    .read_to_end(&mut bytes)
+                    .map_err(|e| Error::io("-", e))?;
                 image::decode("-", &bytes, limits)
             }
             Self::Bytes(name, bytes) => image::decode(name, bytes, limits),
@@ -86,7 +89,10 @@ struct Batch {
 impl<'a> Pipeline<'a> {
     /// A pipeline into `session`, with the default limits on image sizes.
     pub fn new(session: &'a Session) -> Self {
-        Self { session, limits: Limits::default() }
+        Self {
+            session,
+            limits: Limits::default(),
+        }
     }
 
     /// Sets what is too large an image.
@@ -151,7 +157,12 @@ impl<'a> Pipeline<'a> {
                 (pixels, timing)
             })
             .collect();
-        let mut batch = Batch { first, images: Vec::new(), pixels: Vec::new(), timing: Timing::default() };
+        let mut batch = Batch {
+            first,
+            images: Vec::new(),
+            pixels: Vec::new(),
+            timing: Timing::default(),
+        };
         for (source, (image, timing)) in sources.iter().zip(decoded) {
             batch.timing.merge(&timing);
             let start = Instant::now();
@@ -189,7 +200,11 @@ impl<'a> Pipeline<'a> {
                 // Pixels are missing only where there is an error.
                 (None, None) => continue,
             };
-            each(Item { index: batch.first + offset, name, result })?;
+            each(Item {
+                index: batch.first + offset,
+                name,
+                result,
+            })?;
         }
         Ok(())
     }

@@ -12,9 +12,10 @@ use ndarray::Array2;
 
 use crate::error::{Error, Result};
 use crate::exec::{Arena, CpuExecutor, Input};
-use crate::graph::{self, DType, Graph, OutputKind, Passes, Plan};
+use crate::graph::plan::Plan;
+use crate::graph::{self, DType, Graph, OutputKind, Passes};
 use crate::image::{Preprocess, RgbImage};
-use crate::model::{self, InputKind, Labels, LoadOptions, Model, ModelInfo};
+use crate::model::{self, Info, InputKind, Labels, LoadOptions, Model};
 use crate::outputs::{Outputs, Scores};
 use crate::timing::{Phase, Timing};
 
@@ -35,7 +36,10 @@ impl FromStr for Device {
         match text {
             "auto" => Ok(Self::Auto),
             "cpu" => Ok(Self::Cpu),
-            _ => Err(Error::argument("device", format!("`{text}` is not one of auto, cpu"))),
+            _ => Err(Error::argument(
+                "device",
+                format!("`{text}` is not one of auto, cpu"),
+            )),
         }
     }
 }
@@ -61,7 +65,13 @@ pub struct SessionBuilder {
 
 impl Default for SessionBuilder {
     fn default() -> Self {
-        Self { device: Device::Auto, dtype: DType::F32, batch: 8, threads: None, load: LoadOptions::default() }
+        Self {
+            device: Device::Auto,
+            dtype: DType::F32,
+            batch: 8,
+            threads: None,
+            load: LoadOptions::default(),
+        }
     }
 }
 
@@ -125,7 +135,10 @@ impl SessionBuilder {
 
     fn check(&self) -> Result<()> {
         if self.dtype != DType::F32 {
-            return Err(Error::argument("dtype", format!("the cpu computes in f32, not in {}", self.dtype)));
+            return Err(Error::argument(
+                "dtype",
+                format!("the cpu computes in f32, not in {}", self.dtype),
+            ));
         }
         if self.batch == 0 || self.threads == Some(0) {
             return Err(Error::argument("batch and threads", "must be at least 1"));
@@ -134,10 +147,18 @@ impl SessionBuilder {
     }
 
     fn build(&self, model: Model) -> Result<Session> {
-        let Model { info, graph, preprocess, labels, scores } = model;
+        let Model {
+            name,
+            graph,
+            preprocess,
+            labels,
+            scores,
+            info,
+        } = model;
         let (graph, _) = graph::optimize(graph, &Passes::default())?;
         let executor = CpuExecutor::new(&graph, self.threads)?;
         Ok(Session {
+            name,
             info,
             preprocess,
             labels,
@@ -154,7 +175,8 @@ impl SessionBuilder {
 
 /// A model and all that it needs to run. Shared between threads, it runs on all of them at once.
 pub struct Session {
-    info: ModelInfo,
+    name: String,
+    info: Info,
     preprocess: Preprocess,
     labels: Labels,
     scores: Scores,
@@ -191,8 +213,13 @@ impl Session {
         SessionBuilder::default()
     }
 
+    /// The model's name: its directory's.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// What the model is: family, sizes, parameters.
-    pub fn info(&self) -> &ModelInfo {
+    pub fn info(&self) -> &Info {
         &self.info
     }
 
@@ -349,7 +376,7 @@ impl Session {
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Session")
-            .field("model", &self.info)
+            .field("model", &self.name)
             .field("device", &self.device())
             .field("dtype", &self.dtype)
             .field("batch", &self.batch)

@@ -73,9 +73,20 @@ impl fmt::Display for Timing {
         let total = self.total();
         let share = |time: Duration| 100.0 * time.as_secs_f64() / total.as_secs_f64().max(f64::MIN_POSITIVE);
         for (phase, time) in self.phases() {
-            writeln!(f, "{phase:<15} {:>10.3} ms {:>6.1} %", 1e3 * time.as_secs_f64(), share(time))?;
+            writeln!(
+                f,
+                "{phase:<15} {:>10.3} ms {:>6.1} %",
+                1e3 * time.as_secs_f64(),
+                share(time)
+            )?;
         }
-        write!(f, "{:<15} {:>10.3} ms {:>6.1} %", "total", 1e3 * total.as_secs_f64(), share(total))
+        write!(
+            f,
+            "{:<15} {:>10.3} ms {:>6.1} %",
+            "total",
+            1e3 * total.as_secs_f64(),
+            share(total)
+        )
     }
 }
 
@@ -105,8 +116,10 @@ mod tests {
         let text = timing.to_string();
         let names: Vec<_> = text.lines().filter_map(|l| l.split_whitespace().next()).collect();
         assert_eq!(names, ["decode", "FFN", "readback", "total"]);
-        let per_cent: Vec<f64> =
-            text.lines().map(|l| l.rsplit(' ').nth(1).unwrap().parse().unwrap()).collect();
+        let per_cent: Vec<f64> = text
+            .lines()
+            .map(|l| l.rsplit(' ').nth(1).unwrap().parse().unwrap())
+            .collect();
         assert_eq!(per_cent, [20.0, 70.0, 10.0, 100.0]);
         assert_eq!(serde_json::to_value(&timing).unwrap()["total"], 10.0);
     }

@@ -41,11 +41,16 @@ impl Args {
         }
         milliseconds.sort_by(f64::total_cmp);
         let (min, median) = (milliseconds[0], milliseconds[self.runs / 2]);
-        let flops: u64 = session.plan(session.batch())?.steps().iter().map(|step| step.flops).sum();
+        let flops: u64 = session
+            .plan(session.batch())?
+            .steps()
+            .iter()
+            .map(|step| step.flops)
+            .sum();
         let gflops = flops as f64 / median / 1e6;
         if self.json {
             let line = json!({
-                "model": session.info().name,
+                "model": session.name(),
                 "device": session.device().to_string(),
                 "dtype": session.dtype().to_string(),
                 "batch": session.batch(),
@@ -60,7 +65,7 @@ impl Args {
         } else {
             println!(
                 "{}: batch {}, {} runs: median {median:.3} ms, min {min:.3} ms, {:.1} images/s, {gflops:.1} GFLOP/s",
-                session.info().name,
+                session.name(),
                 session.batch(),
                 self.runs,
                 1e3 * session.batch() as f64 / median,

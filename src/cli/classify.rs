@@ -38,22 +38,27 @@ impl Args {
         unlisted.iter().for_each(report);
         let session = self.model.load()?;
         if session.labels().is_empty() {
-            bail!("{}: the model has no head to classify with; try `hipvit embed`", session.info().name);
+            bail!(
+                "{}: the model has no head to classify with; try `hipvit embed`",
+                session.name()
+            );
         }
         let mut out = anstream::AutoStream::auto(std::io::stdout().lock());
         let bar = progress::images(sources.len(), true);
         let mut failed = unlisted.len();
-        let timing = Pipeline::new(&session).limits(self.inputs.limits.limits()).run(sources, |item| {
-            bar.inc(1);
-            match item.result {
-                Ok((outputs, row)) => self.print(&mut out, &session, item.name, outputs, row)?,
-                Err(error) => {
-                    failed += 1;
-                    bar.suspend(|| report(error));
+        let timing = Pipeline::new(&session)
+            .limits(self.inputs.limits.limits())
+            .run(sources, |item| {
+                bar.inc(1);
+                match item.result {
+                    Ok((outputs, row)) => self.print(&mut out, &session, item.name, outputs, row)?,
+                    Err(error) => {
+                        failed += 1;
+                        bar.suspend(|| report(error));
+                    }
                 }
-            }
-            anyhow::Ok(())
-        })?;
+                anyhow::Ok(())
+            })?;
         bar.finish_and_clear();
         if self.timing {
             match self.json {
@@ -62,7 +67,11 @@ impl Args {
             }
         }
         out.flush()?;
-        Ok(if failed == 0 { Outcome::Complete } else { Outcome::SomeFailed })
+        Ok(if failed == 0 {
+            Outcome::Complete
+        } else {
+            Outcome::SomeFailed
+        })
     }
 
     fn sources(&self) -> Result<(Vec<Source>, Vec<anyhow::Error>)> {
@@ -70,7 +79,9 @@ impl Args {
             return Ok(self.inputs.sources());
         }
         if self.model.model.is_some() {
-            bail!("name an image, a directory, a glob pattern or -: the bundled samples are for the embedded model");
+            bail!(
+                "name an image, a directory, a glob pattern or -: the bundled samples are for the embedded model"
+            );
         }
         Ok((digits::samples().collect(), Vec::new()))
     }
@@ -84,12 +95,14 @@ impl Args {
         row: usize,
     ) -> Result<()> {
         // A session with labels has logits.
-        let Some(logits) = outputs.logits().map(|l| l.row(row)) else { return Ok(()) };
+        let Some(logits) = outputs.logits().map(|l| l.row(row)) else {
+            return Ok(());
+        };
         let top = session.scores().top(logits, self.top, session.labels());
         if self.json {
             let line = json!({
                 "image": name,
-                "model": session.info().name,
+                "model": session.name(),
                 "device": session.device().to_string(),
                 "dtype": session.dtype().to_string(),
                 "logits": logits.to_vec(),
@@ -100,7 +113,12 @@ impl Args {
             writeln!(out, "{NAME}{name}{NAME:#}")?;
             for (rank, p) in top.iter().enumerate() {
                 let style = if rank == 0 { BEST } else { Style::new() };
-                writeln!(out, "  {style}{:>6.2} %  {}{style:#}", 100.0 * p.probability, p.label)?;
+                writeln!(
+                    out,
+                    "  {style}{:>6.2} %  {}{style:#}",
+                    100.0 * p.probability,
+                    p.label
+                )?;
             }
         }
         Ok(())

@@ -28,27 +28,33 @@ impl Args {
         let mut out = std::io::stdout().lock();
         let bar = progress::images(sources.len(), true);
         let mut failed = unlisted.len();
-        Pipeline::new(&session).limits(self.inputs.limits.limits()).run(sources, |item| {
-            bar.inc(1);
-            match item.result {
-                Ok((outputs, row)) => {
-                    let line = json!({
-                        "image": item.name,
-                        "model": session.info().name,
-                        "device": session.device().to_string(),
-                        "dtype": session.dtype().to_string(),
-                        "embedding": outputs.embeddings().row(row).to_vec(),
-                    });
-                    writeln!(out, "{line}")?;
+        Pipeline::new(&session)
+            .limits(self.inputs.limits.limits())
+            .run(sources, |item| {
+                bar.inc(1);
+                match item.result {
+                    Ok((outputs, row)) => {
+                        let line = json!({
+                            "image": item.name,
+                            "model": session.name(),
+                            "device": session.device().to_string(),
+                            "dtype": session.dtype().to_string(),
+                            "embedding": outputs.embeddings().row(row).to_vec(),
+                        });
+                        writeln!(out, "{line}")?;
+                    }
+                    Err(error) => {
+                        failed += 1;
+                        bar.suspend(|| report(error));
+                    }
                 }
-                Err(error) => {
-                    failed += 1;
-                    bar.suspend(|| report(error));
-                }
-            }
-            anyhow::Ok(())
-        })?;
+                anyhow::Ok(())
+            })?;
         bar.finish_and_clear();
-        Ok(if failed == 0 { Outcome::Complete } else { Outcome::SomeFailed })
+        Ok(if failed == 0 {
+            Outcome::Complete
+        } else {
+            Outcome::SomeFailed
+        })
     }
 }

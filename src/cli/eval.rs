@@ -4,10 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use hipvit::digits;
 use hipvit::evaluate::{LabelledSet, evaluate};
 use hipvit::model::Labels;
 use hipvit::pipeline::Source;
-use hipvit::digits;
 
 use super::inputs::{LimitArgs, images_below};
 use super::{ModelArgs, Outcome, progress, report};
@@ -37,7 +37,9 @@ impl Args {
                 LabelledSet::from_safetensors(path, &bytes)?
             }
             None if self.model.model.is_none() => digits::held_out()?,
-            None => bail!("name a directory or a safetensors file: the held-out digits are for the embedded model"),
+            None => bail!(
+                "name a directory or a safetensors file: the held-out digits are for the embedded model"
+            ),
         };
         let bar = progress::images(set.len(), false);
         let result = evaluate(&session, set, &self.limits.limits(), |item| {
@@ -57,7 +59,11 @@ impl Args {
             println!("{:<24} {:>7} {:>8}", "all", result.images, result.correct);
             println!("accuracy {:.2} %", 100.0 * result.accuracy);
         }
-        Ok(if result.failed == 0 { Outcome::Complete } else { Outcome::SomeFailed })
+        Ok(if result.failed == 0 {
+            Outcome::Complete
+        } else {
+            Outcome::SomeFailed
+        })
     }
 }
 
@@ -77,7 +83,10 @@ fn read_directory(path: &Path, labels: &Labels) -> Result<LabelledSet> {
         }
     }
     if set.is_empty() {
-        bail!("{}: no subdirectory with images in this directory", path.display());
+        bail!(
+            "{}: no subdirectory with images in this directory",
+            path.display()
+        );
     }
     Ok(set)
 }

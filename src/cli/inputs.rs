@@ -27,7 +27,9 @@ pub struct LimitArgs {
 
 impl LimitArgs {
     pub fn limits(&self) -> Limits {
-        Limits { max_pixels: self.max_pixels }
+        Limits {
+            max_pixels: self.max_pixels,
+        }
     }
 }
 
@@ -59,7 +61,11 @@ impl Inputs {
 fn files(path: &Path) -> Result<Vec<PathBuf>> {
     if path.is_dir() {
         let files = images_below(path)?;
-        return if files.is_empty() { Err(anyhow!("{}: no image in this directory", path.display())) } else { Ok(files) };
+        return if files.is_empty() {
+            Err(anyhow!("{}: no image in this directory", path.display()))
+        } else {
+            Ok(files)
+        };
     }
     match path.to_str() {
         Some(pattern) if !path.exists() && pattern.contains(['*', '?', '[']) => {
@@ -70,7 +76,11 @@ fn files(path: &Path) -> Result<Vec<PathBuf>> {
                     found.push(entry);
                 }
             }
-            if found.is_empty() { Err(anyhow!("{pattern}: no file matches")) } else { Ok(found) }
+            if found.is_empty() {
+                Err(anyhow!("{pattern}: no file matches"))
+            } else {
+                Ok(found)
+            }
         }
         // A missing file is reported by whoever opens it.
         _ => Ok(vec![path.to_owned()]),
@@ -80,9 +90,16 @@ fn files(path: &Path) -> Result<Vec<PathBuf>> {
 /// The image files in `directory` and below, sorted by path.
 pub fn images_below(directory: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
-    for entry in walkdir::WalkDir::new(directory).follow_links(true).sort_by_file_name() {
+    for entry in walkdir::WalkDir::new(directory)
+        .follow_links(true)
+        .sort_by_file_name()
+    {
         let entry = entry?;
-        let extension = entry.path().extension().and_then(OsStr::to_str).unwrap_or_default();
+        let extension = entry
+            .path()
+            .extension()
+            .and_then(OsStr::to_str)
+            .unwrap_or_default();
         if entry.file_type().is_file() && EXTENSIONS.iter().any(|e| extension.eq_ignore_ascii_case(e)) {
             files.push(entry.into_path());
         }

@@ -16,7 +16,10 @@ fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     if fs::metadata(path).is_ok_and(|m| !m.is_file()) {
         return fs::write(path, bytes);
     }
-    let directory = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let directory = path
+        .parent()
+        .filter(|p| !p.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
     let mut builder = tempfile::Builder::new();
     // As any new file: readable as the umask says, not by the owner alone.
     #[cfg(unix)]

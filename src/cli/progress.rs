@@ -12,9 +12,7 @@ pub fn images(len: usize, lines_on_stdout: bool) -> ProgressBar {
         return ProgressBar::hidden();
     }
     let bar = ProgressBar::new(len as u64);
-    if let Ok(style) =
-        ProgressStyle::with_template("{bar:32} {pos}/{len} images, {per_sec}, {eta} left")
-    {
+    if let Ok(style) = ProgressStyle::with_template("{bar:32} {pos}/{len} images, {per_sec}, {eta} left") {
         bar.set_style(style);
     }
     bar.enable_steady_tick(Duration::from_millis(200));

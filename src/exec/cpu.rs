@@ -57,6 +57,11 @@ impl CpuExecutor {
         self.pool.current_num_threads()
     }
 
+    /// Runs `work` with this executor's threads: what it does in parallel uses no others.
+    pub fn install<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+        self.pool.install(work)
+    }
+
     /// Runs `plan`, which must be of this executor's graph, on `input`: each output as `[B, channels]`.
     ///
     /// # Errors

@@ -30,10 +30,19 @@ fn image_refused(name: &str, bytes: &[u8], parts: &[&str]) {
     let parts = [&[name], parts].concat();
     refused(&["classify".into(), file.clone().into()], &parts);
     let output = dir.path().join("out.safetensors");
-    let args = ["preprocess".into(), file.into(), "--output".into(), output.clone().into()];
+    let args = [
+        "preprocess".into(),
+        file.into(),
+        "--output".into(),
+        output.clone().into(),
+    ];
     refused(&args, &parts);
     assert!(!output.exists());
-    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "something was left behind");
+    assert_eq!(
+        fs::read_dir(dir.path()).unwrap().count(),
+        1,
+        "something was left behind"
+    );
 }
 
 fn sample() -> Vec<u8> {
@@ -73,7 +82,14 @@ fn a_decompression_bomb_is_refused_before_it_is_decoded() {
 #[test]
 fn the_limit_on_pixels_can_be_set() {
     let file = at("tests/golden/images/small.png");
-    let run = |limit: &str| hipvit(["classify".into(), "--max-pixels".into(), limit.into(), OsString::from(&file)]);
+    let run = |limit: &str| {
+        hipvit([
+            "classify".into(),
+            "--max-pixels".into(),
+            limit.into(),
+            OsString::from(&file),
+        ])
+    };
     assert_eq!(run("100").status.code(), Some(1));
     assert_eq!(run("1000000").status.code(), Some(0));
 }
@@ -81,7 +97,9 @@ fn the_limit_on_pixels_can_be_set() {
 /// CRC-32 as PNG uses it (ISO 3309).
 fn crc32(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |crc, &b| {
-        (0..8).fold(crc ^ u32::from(b), |c, _| if c & 1 == 1 { c >> 1 ^ 0xEDB8_8320 } else { c >> 1 })
+        (0..8).fold(crc ^ u32::from(b), |c, _| {
+            if c & 1 == 1 { c >> 1 ^ 0xEDB8_8320 } else { c >> 1 }
+        })
     })
 }
 
@@ -90,17 +108,35 @@ fn files_that_cannot_be_read_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let missing = dir.path().join("missing.png");
     refused(&["classify".into(), missing.into()], &["missing.png"]);
-    refused(&["classify".into(), dir.path().into()], &[dir.path().to_str().unwrap()]);
+    refused(
+        &["classify".into(), dir.path().into()],
+        &[dir.path().to_str().unwrap()],
+    );
     let pattern = dir.path().join("*.jpeg");
     refused(&["classify".into(), pattern.into()], &["*.jpeg"]);
 }
 
 #[test]
 fn an_output_that_cannot_be_written_is_an_error() {
-    let args = ["preprocess", "tests/golden/images/small.png", "--output", "no/such/directory/x.safetensors"];
-    let output = hipvit(args.map(|a| if a.starts_with("tests") { at(a).into() } else { OsString::from(a) }));
+    let args = [
+        "preprocess",
+        "tests/golden/images/small.png",
+        "--output",
+        "no/such/directory/x.safetensors",
+    ];
+    let output = hipvit(args.map(|a| {
+        if a.starts_with("tests") {
+            at(a).into()
+        } else {
+            OsString::from(a)
+        }
+    }));
     assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("no/such/directory"), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("no/such/directory"),
+        "{}",
+        stderr(&output)
+    );
 }
 
 /// A copy of a golden model that a test can break.
@@ -149,7 +185,10 @@ impl Broken {
 
 fn model_refused(model: &Path, parts: &[&str]) {
     let image = at("tests/golden/images/small.png");
-    refused(&["classify".into(), image.into(), "--model".into(), model.into()], parts);
+    refused(
+        &["classify".into(), image.into(), "--model".into(), model.into()],
+        parts,
+    );
     refused(&["inspect".into(), model.into()], parts);
 }
 
@@ -161,8 +200,14 @@ fn broken_weight_files_are_refused() {
         (&whole[..whole.len() - 100], "cut short"),
         (&whole[..5], "shorter than a header's length"),
         (&[], "empty"),
-        (&[&u64::MAX.to_le_bytes()[..], &whole[8..]].concat(), "a lying length"),
-        (&[&whole[..8], b"}", &whole[9..]].concat(), "a header that is no JSON"),
+        (
+            &[&u64::MAX.to_le_bytes()[..], &whole[8..]].concat(),
+            "a lying length",
+        ),
+        (
+            &[&whole[..8], b"}", &whole[9..]].concat(),
+            "a header that is no JSON",
+        ),
     ] {
         println!("{what}");
         fs::write(model.file("model.safetensors"), bytes).unwrap();
@@ -187,7 +232,11 @@ fn lying_headers_are_refused() {
 #[test]
 fn tensors_that_do_not_fit_the_configuration_are_named() {
     for case in ["timm_vit_class_token", "hf_vit"] {
-        let name = if case.starts_with("timm") { "blocks.0.norm1.weight" } else { "layernorm.weight" };
+        let name = if case.starts_with("timm") {
+            "blocks.0.norm1.weight"
+        } else {
+            "layernorm.weight"
+        };
         let model = Broken::copy(case);
         let mut found = String::new();
         model.edit_header(|h| {
@@ -228,7 +277,10 @@ fn broken_configurations_are_refused() {
     };
     timm(|c| c["architecture"] = json!("resnet50"), &["resnet50"]);
     timm(|c| c["model_args"]["num_heads"] = json!(5), &["5"]);
-    timm(|c| c["model_args"]["no_such_option"] = json!(1), &["no_such_option"]);
+    timm(
+        |c| c["model_args"]["no_such_option"] = json!(1),
+        &["no_such_option"],
+    );
 
     let model = Broken::copy("hf_vit");
     fs::write(model.file("config.json"), "{ \"model_type\": ").unwrap();

@@ -11,7 +11,11 @@ use crate::at;
 
 /// Runs `hipvit` with `args`.
 pub fn hipvit(args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_hipvit")).args(args).stdin(Stdio::null()).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_hipvit"))
+        .args(args)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
 }
 
 pub fn stdout(output: &Output) -> &str {
@@ -23,7 +27,10 @@ pub fn stderr(output: &Output) -> &str {
 }
 
 fn json_lines(output: &Output) -> Vec<Value> {
-    stdout(output).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    stdout(output)
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
 }
 
 #[test]
@@ -37,7 +44,10 @@ fn classify_without_arguments_names_the_digit_of_every_sample() {
         // The samples are named by the digit that they show.
         let digit = image.chars().find(char::is_ascii_digit).unwrap().to_string();
         assert_eq!(line["top"][0]["label"], digit.as_str(), "{image}");
-        assert_eq!(line["top"][0]["logit"], line["logits"][line["top"][0]["index"].as_u64().unwrap() as usize]);
+        assert_eq!(
+            line["top"][0]["logit"],
+            line["logits"][line["top"][0]["index"].as_u64().unwrap() as usize]
+        );
         assert_eq!(line["logits"].as_array().unwrap().len(), 10);
         assert_eq!((&line["device"], &line["dtype"]), (&"cpu".into(), &"f32".into()));
     }
@@ -50,7 +60,11 @@ fn one_bad_image_among_good_ones_is_reported_and_the_rest_go_on() {
         fs::copy(sample.unwrap().path(), dir.path().join(format!("{index}.png"))).unwrap();
     }
     fs::write(dir.path().join("1a.png"), b"not an image").unwrap();
-    let output = hipvit([OsStr::new("classify"), dir.path().as_os_str(), OsStr::new("--json")]);
+    let output = hipvit([
+        OsStr::new("classify"),
+        dir.path().as_os_str(),
+        OsStr::new("--json"),
+    ]);
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(json_lines(&output).len(), 3);
     assert_eq!(stderr(&output).lines().count(), 1, "{}", stderr(&output));
@@ -59,20 +73,38 @@ fn one_bad_image_among_good_ones_is_reported_and_the_rest_go_on() {
 
 #[test]
 fn a_pattern_standard_input_and_a_file_give_the_same_logits() {
-    let sample = fs::read_dir(at("assets/samples")).unwrap().next().unwrap().unwrap().path();
+    let sample = fs::read_dir(at("assets/samples"))
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap()
+        .path();
     let dir = tempfile::tempdir().unwrap();
     let copy = dir.path().join("only one.png");
     fs::copy(&sample, &copy).unwrap();
-    let by_file = json_lines(&hipvit([OsStr::new("classify"), OsStr::new("--json"), copy.as_os_str()]));
+    let by_file = json_lines(&hipvit([
+        OsStr::new("classify"),
+        OsStr::new("--json"),
+        copy.as_os_str(),
+    ]));
     let pattern = dir.path().join("*.p?g");
-    let by_pattern = json_lines(&hipvit([OsStr::new("classify"), OsStr::new("--json"), pattern.as_os_str()]));
+    let by_pattern = json_lines(&hipvit([
+        OsStr::new("classify"),
+        OsStr::new("--json"),
+        pattern.as_os_str(),
+    ]));
     let mut child = Command::new(env!("CARGO_BIN_EXE_hipvit"))
         .args(["classify", "--json", "-"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    child.stdin.take().unwrap().write_all(&fs::read(&sample).unwrap()).unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(&fs::read(&sample).unwrap())
+        .unwrap();
     let by_stdin = json_lines(&child.wait_with_output().unwrap());
     assert_eq!(by_file[0]["logits"], by_pattern[0]["logits"]);
     assert_eq!(by_file[0]["logits"], by_stdin[0]["logits"]);
@@ -97,11 +129,27 @@ fn colours_need_a_terminal_or_a_wish_and_no_color_wins() {
 fn timing_names_every_phase_and_adds_up_to_a_hundred_per_cent() {
     let output = hipvit(["classify", "--timing"]);
     let text = stderr(&output);
-    for phase in ["decode", "resize", "copy/normalise", "patch", "QKV", "attention", "FFN", "other", "readback", "total"] {
-        assert!(text.lines().any(|line| line.starts_with(phase)), "{phase} is not in:\n{text}");
+    for phase in [
+        "decode",
+        "resize",
+        "copy/normalise",
+        "patch",
+        "QKV",
+        "attention",
+        "FFN",
+        "other",
+        "readback",
+        "total",
+    ] {
+        assert!(
+            text.lines().any(|line| line.starts_with(phase)),
+            "{phase} is not in:\n{text}"
+        );
     }
-    let shares: Vec<f64> =
-        text.lines().map(|line| line.split_whitespace().rev().nth(1).unwrap().parse().unwrap()).collect();
+    let shares: Vec<f64> = text
+        .lines()
+        .map(|line| line.split_whitespace().rev().nth(1).unwrap().parse().unwrap())
+        .collect();
     let (total, phases) = shares.split_last().unwrap();
     assert_eq!(*total, 100.0);
     assert!((phases.iter().sum::<f64>() - 100.0).abs() < 1.0, "{phases:?}");
@@ -115,7 +163,11 @@ fn embed_prints_a_vector_for_each_image() {
     assert_eq!(lines.len(), 10);
     let width = lines[0]["embedding"].as_array().unwrap().len();
     assert!(width > 10);
-    assert!(lines.iter().all(|line| line["embedding"].as_array().unwrap().len() == width));
+    assert!(
+        lines
+            .iter()
+            .all(|line| line["embedding"].as_array().unwrap().len() == width)
+    );
 }
 
 #[test]
@@ -137,12 +189,20 @@ fn preprocess_writes_pixel_values() {
     let bytes = fs::read(&file).unwrap();
     let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
     let values = tensors.tensor("pixel_values").unwrap();
-    assert_eq!((values.dtype(), values.shape()), (safetensors::Dtype::F32, &[1, 3, 48, 48][..]));
+    assert_eq!(
+        (values.dtype(), values.shape()),
+        (safetensors::Dtype::F32, &[1, 3, 48, 48][..])
+    );
 }
 
 #[test]
 fn wrong_usage_exits_with_two() {
-    for args in [&["classify", "--top", "0"][..], &["classify", "--device", "abacus"], &["frobnicate"], &[]] {
+    for args in [
+        &["classify", "--top", "0"][..],
+        &["classify", "--device", "abacus"],
+        &["frobnicate"],
+        &[],
+    ] {
         assert_eq!(hipvit(args).status.code(), Some(2), "{args:?}");
     }
 }
@@ -160,11 +220,20 @@ fn inspect_shows_the_graph_the_plan_and_the_parameters() {
     let dir = tempfile::tempdir().unwrap();
     let svg = dir.path().join("arena.svg");
     let model = at("tests/golden/timm_vit_class_token");
-    let args = [OsStr::new("inspect"), model.as_os_str(), OsStr::new("--plot"), svg.as_os_str()];
+    let args = [
+        OsStr::new("inspect"),
+        model.as_os_str(),
+        OsStr::new("--plot"),
+        svg.as_os_str(),
+    ];
     let output = hipvit(args);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     for part in ["linear+bias+gelu", "blocks.0.attn.qkv.weight", "arena"] {
-        assert!(stdout(&output).contains(part), "{part} is not in:\n{}", stdout(&output));
+        assert!(
+            stdout(&output).contains(part),
+            "{part} is not in:\n{}",
+            stdout(&output)
+        );
     }
     let drawing = fs::read_to_string(&svg).unwrap();
     assert!(drawing.contains("<svg") && drawing.contains("<rect"));

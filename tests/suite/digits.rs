@@ -14,7 +14,10 @@ use crate::at;
 use crate::command_line::{hipvit, stderr, stdout};
 
 fn accuracy(session: &Session, set: LabelledSet) -> Evaluation {
-    evaluate(session, set, &Limits::default(), |item| assert!(item.result.is_ok())).unwrap()
+    evaluate(session, set, &Limits::default(), |item| {
+        assert!(item.result.is_ok())
+    })
+    .unwrap()
 }
 
 /// The logits f64 that PyTorch computed for the held-out images.
@@ -22,7 +25,13 @@ fn golden(directory: &str) -> Array2<f64> {
     let bytes = fs::read(at(directory).join("golden.safetensors")).unwrap();
     let tensors = SafeTensors::deserialize(&bytes).unwrap();
     let logits = tensors.tensor("logits").unwrap();
-    let values = logits.data().as_chunks().0.iter().map(|&b| f64::from_le_bytes(b)).collect();
+    let values = logits
+        .data()
+        .as_chunks()
+        .0
+        .iter()
+        .map(|&b| f64::from_le_bytes(b))
+        .collect();
     Array2::from_shape_vec((logits.shape()[0], logits.shape()[1]), values).unwrap()
 }
 
@@ -30,11 +39,20 @@ fn assert_logits(session: &Session, directory: &str) {
     let expected = golden(directory);
     let bytes = fs::read(at("assets/digits/heldout.safetensors")).unwrap();
     let tensors = SafeTensors::deserialize(&bytes).unwrap();
-    let pixels: Vec<u8> = tensors.tensor("images").unwrap().data().iter().flat_map(|&g| [g; 3]).collect();
+    let pixels: Vec<u8> = tensors
+        .tensor("images")
+        .unwrap()
+        .data()
+        .iter()
+        .flat_map(|&g| [g; 3])
+        .collect();
     let outputs = session.run_pixels(&pixels, &mut Default::default()).unwrap();
     let largest = expected.iter().fold(0f64, |m, x| m.max(x.abs()));
     for (got, expected) in outputs.logits().unwrap().iter().zip(&expected) {
-        assert!((f64::from(*got) - expected).abs() <= 2e-5 * largest, "{got}, expected {expected}");
+        assert!(
+            (f64::from(*got) - expected).abs() <= 2e-5 * largest,
+            "{got}, expected {expected}"
+        );
     }
 }
 
@@ -50,10 +68,20 @@ fn tinyvit32_is_right_about_357_of_360_held_out_digits() {
 
 #[test]
 fn the_embedded_weights_are_below_a_megabyte_and_equal_the_directory() {
-    assert!(fs::metadata(at("assets/tinyvit32/model.safetensors")).unwrap().len() < 1_000_000);
-    let images: Vec<_> = digits::samples().map(|s| s.decode(&Limits::default()).unwrap()).collect();
+    assert!(
+        fs::metadata(at("assets/tinyvit32/model.safetensors"))
+            .unwrap()
+            .len()
+            < 1_000_000
+    );
+    let images: Vec<_> = digits::samples()
+        .map(|s| s.decode(&Limits::default()).unwrap())
+        .collect();
     let embedded = Session::tinyvit32().unwrap().run(&images).unwrap();
-    let loaded = Session::load(at("assets/tinyvit32")).unwrap().run(&images).unwrap();
+    let loaded = Session::load(at("assets/tinyvit32"))
+        .unwrap()
+        .run(&images)
+        .unwrap();
     assert_eq!(embedded.logits(), loaded.logits());
 }
 
@@ -63,7 +91,11 @@ fn eval_reads_a_directory_a_safetensors_file_and_the_embedded_set() {
     for digit in 0..10 {
         fs::create_dir(dir.path().join(digit.to_string())).unwrap();
         let name = format!("{digit}.png");
-        fs::copy(at("assets/samples").join(&name), dir.path().join(digit.to_string()).join(&name)).unwrap();
+        fs::copy(
+            at("assets/samples").join(&name),
+            dir.path().join(digit.to_string()).join(&name),
+        )
+        .unwrap();
     }
     let run = |data: Option<&Path>| -> Evaluation {
         let args = ["eval", "--json"].map(std::ffi::OsString::from);
@@ -71,7 +103,10 @@ fn eval_reads_a_directory_a_safetensors_file_and_the_embedded_set() {
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
         serde_json::from_str(stdout(&output)).unwrap()
     };
-    assert_eq!((run(Some(dir.path())).correct, run(Some(dir.path())).images), (10, 10));
+    assert_eq!(
+        (run(Some(dir.path())).correct, run(Some(dir.path())).images),
+        (10, 10)
+    );
     assert_eq!(run(Some(&at("assets/digits/heldout.safetensors"))).correct, 357);
     assert_eq!(run(None).correct, 357);
 }
@@ -100,13 +135,23 @@ fn the_one_logit_model_is_right_about_358_of_360_and_gives_sigmoid_probabilities
 
     let samples = at("assets/samples");
     let model = at("assets/tinyvit32_odd");
-    let args = ["classify".as_ref(), samples.as_os_str(), "--json".as_ref(), "--model".as_ref(), model.as_os_str()];
+    let args = [
+        "classify".as_ref(),
+        samples.as_os_str(),
+        "--json".as_ref(),
+        "--model".as_ref(),
+        model.as_os_str(),
+    ];
     for line in stdout(&hipvit(args)).lines() {
         let line: Value = serde_json::from_str(line).unwrap();
         let logit = line["logits"][0].as_f64().unwrap();
         let probability = line["top"][0]["probability"].as_f64().unwrap();
         assert!((probability - 1.0 / (1.0 + (-logit).exp())).abs() < 1e-6);
         let digit = line["image"].as_str().unwrap().rsplit(['/', '.']).nth(1).unwrap();
-        assert_eq!(probability > 0.5, digit.parse::<u32>().unwrap() % 2 == 1, "{line}");
+        assert_eq!(
+            probability > 0.5,
+            digit.parse::<u32>().unwrap() % 2 == 1,
+            "{line}"
+        );
     }
 }

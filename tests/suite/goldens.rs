@@ -39,23 +39,45 @@ fn cases() -> Vec<Case> {
 impl Case {
     fn builder(&self) -> SessionBuilder {
         let resized = self.interpolate_pos_encoding || self.override_image_size.is_some();
-        if resized { Session::builder().image_size(self.image_size) } else { Session::builder() }
+        if resized {
+            Session::builder().image_size(self.image_size)
+        } else {
+            Session::builder()
+        }
     }
 
     fn load(&self, builder: &SessionBuilder) -> Session {
-        builder.load(at("tests/golden").join(&self.name)).unwrap_or_else(|e| panic!("{}: {e}", self.name))
+        builder
+            .load(at("tests/golden").join(&self.name))
+            .unwrap_or_else(|e| panic!("{}: {e}", self.name))
     }
 
     fn golden(&self) -> Golden {
         let bytes = fs::read(at("tests/golden").join(&self.name).join("golden.safetensors")).unwrap();
         let tensors = SafeTensors::deserialize(&bytes).unwrap();
         let pixels = tensors.tensor("pixel_values").unwrap();
-        let values: Vec<f32> = pixels.data().as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect();
+        let values: Vec<f32> = pixels
+            .data()
+            .as_chunks()
+            .0
+            .iter()
+            .map(|&b| f32::from_le_bytes(b))
+            .collect();
         let output = tensors.tensor(&self.output).unwrap();
-        let values64: Vec<f64> = output.data().as_chunks().0.iter().map(|&b| f64::from_le_bytes(b)).collect();
+        let values64: Vec<f64> = output
+            .data()
+            .as_chunks()
+            .0
+            .iter()
+            .map(|&b| f64::from_le_bytes(b))
+            .collect();
         let output = ArrayD::from_shape_vec(output.shape(), values64).unwrap();
         // A model without a pooler gives all tokens; its first one stands for the image.
-        let output = if output.ndim() == 3 { output.index_axis_move(Axis(1), 0) } else { output };
+        let output = if output.ndim() == 3 {
+            output.index_axis_move(Axis(1), 0)
+        } else {
+            output
+        };
         Golden {
             pixel_values: ArrayD::from_shape_vec(pixels.shape(), values).unwrap(),
             output: output.into_dimensionality().unwrap(),
@@ -63,7 +85,11 @@ impl Case {
     }
 
     fn select<'a>(&self, outputs: &'a Outputs) -> &'a Array2<f32> {
-        if self.output == "logits" { outputs.logits().unwrap() } else { outputs.embeddings() }
+        if self.output == "logits" {
+            outputs.logits().unwrap()
+        } else {
+            outputs.embeddings()
+        }
     }
 
     fn assert_output(&self, what: &str, got: &Array2<f32>, expected: &Array2<f64>) {
@@ -71,7 +97,11 @@ impl Case {
         let largest = expected.iter().fold(0f64, |m, x| m.max(x.abs()));
         for ((index, &got), expected) in got.indexed_iter().zip(expected) {
             let error = (f64::from(got) - expected).abs() / largest;
-            assert!(error <= 2e-5, "{} {what} {index:?}: {got}, expected {expected}: {error:e}", self.name);
+            assert!(
+                error <= 2e-5,
+                "{} {what} {index:?}: {got}, expected {expected}: {error:e}",
+                self.name
+            );
         }
     }
 }
@@ -94,7 +124,11 @@ fn pixel_values_equal_the_libraries() {
             let plane = image.height * image.width;
             for (at, (&got, &expected)) in got.iter().zip(expected).enumerate() {
                 let level = rule.rescale() / rule.std()[at / plane];
-                let equal = if jpeg { f64::from(got - expected).abs() <= 4.5 * level } else { got == expected };
+                let equal = if jpeg {
+                    f64::from(got - expected).abs() <= 4.5 * level
+                } else {
+                    got == expected
+                };
                 assert!(equal, "{} {name} at {at}: {got}, expected {expected}", case.name);
             }
         }
@@ -123,7 +157,12 @@ fn outputs_from_files_equal_the_libraries() {
             .iter()
             .enumerate()
             .filter(|(_, name)| name.ends_with(".png") || cfg!(feature = "libjpeg-turbo"))
-            .map(|(row, name)| (row, open(at("tests/golden/images").join(name), &Limits::default()).unwrap()))
+            .map(|(row, name)| {
+                (
+                    row,
+                    open(at("tests/golden/images").join(name), &Limits::default()).unwrap(),
+                )
+            })
             .unzip();
         if !images.is_empty() {
             let outputs = session.run(&images).unwrap();

@@ -4,6 +4,7 @@ mod bad_input;
 mod command_line;
 mod digits;
 mod goldens;
+mod model;
 mod session;
 
 use std::path::{Path, PathBuf};

@@ -34,9 +34,19 @@ fn many_threads_share_a_session_and_get_the_same_bits() {
 fn the_batch_size_does_not_change_the_results() {
     let images: Vec<RgbImage> = images().into_iter().cycle().take(7).collect();
     let directory = at("tests/golden/timm_vit_class_token");
-    let whole = Session::builder().batch(7).load(&directory).unwrap().run(&images).unwrap();
+    let whole = Session::builder()
+        .batch(7)
+        .load(&directory)
+        .unwrap()
+        .run(&images)
+        .unwrap();
     for batch in [1, 3, 4] {
-        let parts = Session::builder().batch(batch).load(&directory).unwrap().run(&images).unwrap();
+        let parts = Session::builder()
+            .batch(batch)
+            .load(&directory)
+            .unwrap()
+            .run(&images)
+            .unwrap();
         let (whole, parts) = (whole.logits().unwrap(), parts.logits().unwrap());
         let largest = whole.iter().fold(0f32, |m, x| m.max(x.abs()));
         for (a, b) in whole.iter().zip(parts) {
@@ -49,13 +59,22 @@ fn the_batch_size_does_not_change_the_results() {
 fn one_thread_computes_what_all_cores_compute() {
     let directory = at("tests/golden/hf_dinov2_swiglu");
     let all = Session::load(&directory).unwrap().run(&images()).unwrap();
-    let one = Session::builder().threads(1).load(&directory).unwrap().run(&images()).unwrap();
+    let one = Session::builder()
+        .threads(1)
+        .load(&directory)
+        .unwrap()
+        .run(&images())
+        .unwrap();
     assert_eq!(all.embeddings(), one.embeddings());
 }
 
 #[test]
 fn options_that_the_cpu_lacks_are_errors() {
-    let error = Session::builder().dtype(DType::F16).tinyvit32().unwrap_err().to_string();
+    let error = Session::builder()
+        .dtype(DType::F16)
+        .tinyvit32()
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("f16") && error.contains("cpu"), "{error}");
     assert!(Session::builder().batch(0).tinyvit32().is_err());
     assert!(Session::builder().threads(0).tinyvit32().is_err());
@@ -64,7 +83,9 @@ fn options_that_the_cpu_lacks_are_errors() {
 #[test]
 fn pixels_of_the_wrong_length_are_refused() {
     let session = Session::tinyvit32().unwrap();
-    let error = session.run_pixels(&[0; 32 * 32 * 3 + 1], &mut Timing::default()).unwrap_err();
+    let error = session
+        .run_pixels(&[0; 32 * 32 * 3 + 1], &mut Timing::default())
+        .unwrap_err();
     assert!(error.to_string().contains("3072"), "{error}");
     assert!(session.run_values(&[0.0; 3072], &mut Timing::default()).is_err());
     assert!(session.run(&[]).is_err());

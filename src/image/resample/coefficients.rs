@@ -62,7 +62,13 @@ impl Axis {
     /// Makes the input begin and end with what is used of it, and returns that range of the old input.
     pub(super) fn rebase(&mut self) -> Range<usize> {
         let start = self.starts.iter().copied().min().unwrap_or(0);
-        let end = self.starts.iter().zip(&self.counts).map(|(start, count)| start + count).max().unwrap_or(0);
+        let end = self
+            .starts
+            .iter()
+            .zip(&self.counts)
+            .map(|(start, count)| start + count)
+            .max()
+            .unwrap_or(0);
         self.starts.iter_mut().for_each(|at| *at -= start);
         self.input = end - start;
         start..end
@@ -72,7 +78,11 @@ impl Axis {
 /// Rounds half away from zero, after scaling; a cast truncates.
 fn to_fixed(weight: f64) -> i32 {
     let scaled = weight * f64::from(1 << PRECISION_BITS);
-    if weight < 0.0 { (scaled - 0.5) as i32 } else { (scaled + 0.5) as i32 }
+    if weight < 0.0 {
+        (scaled - 0.5) as i32
+    } else {
+        (scaled + 0.5) as i32
+    }
 }
 
 fn support(filter: Filter) -> f64 {

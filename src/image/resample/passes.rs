@@ -18,14 +18,27 @@ fn to_u8(sum: i32) -> u8 {
 pub(super) fn horizontal(rows: &[u8], row_bytes: usize, axis: &Axis) -> Vec<u8> {
     let lanes = LaneWeights::new(axis);
     let mut output = vec![0; rows.len() / row_bytes * axis.starts.len() * 3];
-    Horizontal { rows, row_bytes, lanes: &lanes, output: &mut output }.dispatch();
+    Horizontal {
+        rows,
+        row_bytes,
+        lanes: &lanes,
+        output: &mut output,
+    }
+    .dispatch();
     output
 }
 
 /// Resamples the columns in `bytes` of the rows: `[n, row_bytes]` to `[outputs, bytes]`.
 pub(super) fn vertical(rows: &[u8], row_bytes: usize, bytes: Range<usize>, axis: &Axis) -> Vec<u8> {
     let mut output = vec![0; axis.starts.len() * bytes.len()];
-    Vertical { rows, row_bytes, bytes, axis, output: &mut output }.dispatch();
+    Vertical {
+        rows,
+        row_bytes,
+        bytes,
+        axis,
+        output: &mut output,
+    }
+    .dispatch();
     output
 }
 
@@ -51,7 +64,11 @@ impl LaneWeights {
         let row_bytes = (axis.input * 3).max(span);
         let mut weights = vec![0; axis.starts.len() * span];
         let mut starts = Vec::with_capacity(axis.starts.len());
-        let pixels = axis.starts.iter().zip(&axis.counts).zip(axis.weights.chunks_exact(axis.taps));
+        let pixels = axis
+            .starts
+            .iter()
+            .zip(&axis.counts)
+            .zip(axis.weights.chunks_exact(axis.taps));
         for (((&start, &count), from), to) in pixels.zip(weights.chunks_exact_mut(span)) {
             let first = (start * 3).min(row_bytes - span);
             let skipped = start * 3 - first;
@@ -60,7 +77,12 @@ impl LaneWeights {
             }
             starts.push(first);
         }
-        Self { weights, starts, steps, row_bytes }
+        Self {
+            weights,
+            starts,
+            steps,
+            row_bytes,
+        }
     }
 }
 
@@ -100,14 +122,20 @@ fn horizontal_row(row: &[u8], lanes: &LaneWeights, output: &mut [u8]) {
     let pixels = output.chunks_exact_mut(3).zip(lanes.weights.chunks_exact(span));
     for ((pixel, weights), &start) in pixels.zip(&lanes.starts) {
         let mut sums = [0_i32; STEP];
-        let steps = row[start..start + span].chunks_exact(STEP).zip(weights.chunks_exact(STEP));
+        let steps = row[start..start + span]
+            .chunks_exact(STEP)
+            .zip(weights.chunks_exact(STEP));
         for (bytes, weights) in steps {
             for lane in 0..STEP {
                 sums[lane] = sums[lane].wrapping_add(i32::from(bytes[lane]).wrapping_mul(weights[lane]));
             }
         }
         for (channel, value) in pixel.iter_mut().enumerate() {
-            let sum = sums.iter().skip(channel).step_by(3).fold(HALF, |sum, &lane| sum.wrapping_add(lane));
+            let sum = sums
+                .iter()
+                .skip(channel)
+                .step_by(3)
+                .fold(HALF, |sum, &lane| sum.wrapping_add(lane));
             *value = to_u8(sum);
         }
     }
@@ -129,8 +157,18 @@ impl SimdOp for Vertical<'_> {
 
     #[inline(always)]
     fn eval<I: Isa>(self, _isa: I) {
-        let Self { rows, row_bytes, bytes, axis, output } = self;
-        let positions = axis.starts.iter().zip(&axis.counts).zip(axis.weights.chunks_exact(axis.taps));
+        let Self {
+            rows,
+            row_bytes,
+            bytes,
+            axis,
+            output,
+        } = self;
+        let positions = axis
+            .starts
+            .iter()
+            .zip(&axis.counts)
+            .zip(axis.weights.chunks_exact(axis.taps));
         for (output, ((&start, &count), weights)) in output.chunks_exact_mut(bytes.len()).zip(positions) {
             let rows = &rows[start * row_bytes..(start + count) * row_bytes];
             let weights = &weights[..count];

@@ -1,0 +1,183 @@
+//! Typed access to the keys of a JSON configuration. Every error names the file and the key.
+
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use crate::error::{Error, Result};
+
+/// No size in a configuration may be larger, so that products of two sizes cannot overflow.
+const LARGEST: u64 = 1 << 20;
+
+/// One JSON object of a configuration file. A key that is `null` counts as absent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fields<'a> {
+    file: &'a Path,
+    parent: Option<&'a str>,
+    map: &'a Map<String, Value>,
+}
+
+impl<'a> Fields<'a> {
+    /// The top-level object of `file`.
+    pub(super) fn new(file: &'a Path, document: &'a Value) -> Result<Self> {
+        match document {
+            Value::Object(map) => Ok(Self {
+                file,
+                parent: None,
+                map,
+            }),
+            _ => Err(Error::config(file, "is not a JSON object")),
+        }
+    }
+
+    /// The object under `key`.
+    pub(super) fn object(&self, key: &'a str) -> Result<Option<Self>> {
+        match self.get(key) {
+            None => Ok(None),
+            Some(Value::Object(map)) => Ok(Some(Self {
+                file: self.file,
+                parent: Some(key),
+                map,
+            })),
+            Some(other) => Err(self.unexpected(key, other, "an object")),
+        }
+    }
+
+    /// An error about `key`.
+    pub(super) fn error(&self, key: &str, reason: impl std::fmt::Display) -> Error {
+        match self.parent {
+            Some(parent) => Error::config(self.file, format!("`{parent}.{key}` {reason}")),
+            None => Error::config(self.file, format!("`{key}` {reason}")),
+        }
+    }
+
+    /// The configuration file.
+    pub(super) fn file(&self) -> &'a Path {
+        self.file
+    }
+
+    /// The value of `key`, if it is there and not `null`.
+    pub(super) fn get(&self, key: &str) -> Option<&'a Value> {
+        self.map.get(key).filter(|value| !value.is_null())
+    }
+
+    /// Whether `key` is there, be it `null`.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.map.contains_key(key)
+    }
+
+    /// All keys, `null` ones included.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &'a str> {
+        self.map.keys().map(String::as_str)
+    }
+
+    /// A whole number of at least 1.
+    pub(super) fn size(&self, key: &str) -> Result<Option<usize>> {
+        match self.count(key)? {
+            Some(0) => Err(self.error(key, "is 0")),
+            size => Ok(size),
+        }
+    }
+
+    /// A whole number, maybe 0.
+    pub(super) fn count(&self, key: &str) -> Result<Option<usize>> {
+        self.get(key).map(|value| self.whole(key, value)).transpose()
+    }
+
+    /// Height and width: a pair, or one number for both.
+    pub(super) fn extent(&self, key: &str) -> Result<Option<[usize; 2]>> {
+        let positive = |value: &Value| match self.whole(key, value)? {
+            0 => Err(self.error(key, "is 0")),
+            size => Ok(size),
+        };
+        match self.get(key) {
+            None => Ok(None),
+            Some(Value::Array(pair)) => match pair.as_slice() {
+                [height, width] => Ok(Some([positive(height)?, positive(width)?])),
+                _ => Err(self.error(key, "is not a pair of height and width")),
+            },
+            Some(value) => positive(value).map(|size| Some([size, size])),
+        }
+    }
+
+    /// A finite number.
+    pub(super) fn number(&self, key: &str) -> Result<Option<f64>> {
+        self.get(key)
+            .map(|value| {
+                value
+                    .as_f64()
+                    .ok_or_else(|| self.unexpected(key, value, "a number"))
+            })
+            .transpose()
+    }
+
+    /// `true` or `false`.
+    pub(super) fn flag(&self, key: &str) -> Result<Option<bool>> {
+        self.get(key)
+            .map(|value| {
+                value
+                    .as_bool()
+                    .ok_or_else(|| self.unexpected(key, value, "true or false"))
+            })
+            .transpose()
+    }
+
+    /// A string.
+    pub(super) fn text(&self, key: &str) -> Result<Option<&'a str>> {
+        self.get(key)
+            .map(|value| {
+                value
+                    .as_str()
+                    .ok_or_else(|| self.unexpected(key, value, "a string"))
+            })
+            .transpose()
+    }
+
+    /// An error that says what `key` should have been.
+    pub(super) fn unexpected(&self, key: &str, value: &Value, expected: &str) -> Error {
+        let shown: String = value.to_string().chars().take(40).collect();
+        self.error(key, format_args!("is {shown}, expected {expected}"))
+    }
+
+    fn whole(&self, key: &str, value: &Value) -> Result<usize> {
+        match value.as_u64() {
+            Some(size) if size <= LARGEST => Ok(size as usize),
+            Some(_) => Err(self.unexpected(key, value, "at most 2^20")),
+            None => Err(self.unexpected(key, value, "a whole number")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_value_is_named_with_its_file_and_key() {
+        let document = serde_json::json!({
+            "vision_config": { "hidden_size": "abc", "depth": 0, "image_size": [1, 2, 3], "huge": 1u64 << 40, "none": null }
+        });
+        let file = Path::new("dir/config.json");
+        let top = Fields::new(file, &document).unwrap();
+        let vision = top.object("vision_config").unwrap().unwrap();
+        let messages = [
+            vision.size("hidden_size").unwrap_err(),
+            vision.size("depth").unwrap_err(),
+            vision.extent("image_size").unwrap_err(),
+            vision.count("huge").unwrap_err(),
+        ]
+        .map(|error| error.to_string());
+        assert_eq!(
+            messages,
+            [
+                "dir/config.json: `vision_config.hidden_size` is \"abc\", expected a whole number",
+                "dir/config.json: `vision_config.depth` is 0",
+                "dir/config.json: `vision_config.image_size` is not a pair of height and width",
+                "dir/config.json: `vision_config.huge` is 1099511627776, expected at most 2^20",
+            ]
+        );
+        assert_eq!(vision.size("none").unwrap(), None);
+        assert!(vision.has("none") && !vision.has("absent"));
+        assert!(Fields::new(file, &serde_json::json!([])).is_err());
+    }
+}

@@ -1,0 +1,421 @@
+//! transformers' `config.json`: `model_type` names the family, `architectures` the class and with it the head; every
+//! key that is left out has the library's default.
+
+use serde_json::Value;
+
+use super::fields::Fields;
+use super::labels::Labels;
+use super::names::{self, Names};
+use super::positions::Fitting;
+use super::vit::{Mlp, Neck, Pooling, Positions, Vit};
+use super::weights::Weights;
+use super::{Description, Family, Library};
+use crate::error::Result;
+use crate::graph::Activation;
+
+const MASK_TOKEN: (&str, &str) = ("*embeddings.mask_token", "the mask token is for pre-training");
+const POSITION_IDS: (&str, &str) = ("*position_ids", "a buffer of consecutive numbers");
+const TEXT: &[(&str, &str)] = &[
+    (
+        "text_model.*",
+        "the text tower has no part in an image's embedding",
+    ),
+    (
+        "text_projection.*",
+        "the text tower has no part in an image's embedding",
+    ),
+    ("logit_scale", "it scales similarities between images and texts"),
+    ("logit_bias", "it shifts similarities between images and texts"),
+];
+const POOLER: &str = "the classifier reads the class token, not the pooler";
+const POST_NORM: &str = "the classifier reads the tokens before this norm";
+const POOLING_HEAD: &str = "the classifier reads the mean of the tokens, not the pooling head";
+const PROJECTION: &str = "the vision model ends before the projection";
+
+/// The classes that can be built: what comes after the trunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Class {
+    /// The trunk with its own pooling.
+    Model,
+    /// The trunk with CLIP's or SigLIP's text tower beside it.
+    TwoTowers,
+    /// CLIP's trunk and projection.
+    WithProjection,
+    Classifier,
+    /// DeiT's two classifiers.
+    WithTeacher,
+}
+
+/// What distinguishes the families' configurations.
+struct Kind {
+    model_type: &'static str,
+    family: Family,
+    names: &'static Names,
+    prefixes: &'static [&'static str],
+    /// Of the class names in `architectures`.
+    classes: &'static [(&'static str, Class)],
+    epsilon: f64,
+    patch: usize,
+    activation: Activation,
+}
+
+const VIT: Kind = Kind {
+    model_type: "vit",
+    family: Family::Vit,
+    names: &names::VIT,
+    prefixes: &["vit.", ""],
+    classes: &[
+        ("ViTModel", Class::Model),
+        ("ViTForImageClassification", Class::Classifier),
+    ],
+    epsilon: 1e-12,
+    patch: 16,
+    activation: Activation::GeluErf,
+};
+
+const CLIP: Kind = Kind {
+    model_type: "clip",
+    family: Family::Clip,
+    names: &names::CLIP,
+    prefixes: &["vision_model.", ""],
+    classes: &[
+        ("CLIPModel", Class::TwoTowers),
+        ("CLIPVisionModel", Class::Model),
+        ("CLIPVisionModelWithProjection", Class::WithProjection),
+        ("CLIPForImageClassification", Class::Classifier),
+    ],
+    epsilon: 1e-5,
+    patch: 32,
+    activation: Activation::QuickGelu,
+};
+
+const SIGLIP: Kind = Kind {
+    model_type: "siglip",
+    family: Family::Siglip,
+    classes: &[
+        ("SiglipModel", Class::TwoTowers),
+        ("SiglipVisionModel", Class::Model),
+        ("SiglipForImageClassification", Class::Classifier),
+    ],
+    epsilon: 1e-6,
+    patch: 16,
+    activation: Activation::GeluTanh,
+    ..CLIP
+};
+
+const DINOV2: Kind = Kind {
+    model_type: "dinov2",
+    family: Family::Dinov2,
+    names: &names::DINOV2,
+    prefixes: &["dinov2.", ""],
+    classes: &[
+        ("Dinov2Model", Class::Model),
+        ("Dinov2ForImageClassification", Class::Classifier),
+    ],
+    epsilon: 1e-6,
+    patch: 14,
+    ..VIT
+};
+
+const KINDS: &[Kind] = &[
+    VIT,
+    Kind {
+        model_type: "deit",
+        family: Family::Deit,
+        prefixes: &["deit.", ""],
+        classes: &[
+            ("DeiTModel", Class::Model),
+            ("DeiTForImageClassification", Class::Classifier),
+            ("DeiTForImageClassificationWithTeacher", Class::WithTeacher),
+        ],
+        ..VIT
+    },
+    DINOV2,
+    Kind {
+        model_type: "dinov2_with_registers",
+        prefixes: &["dinov2_with_registers.", ""],
+        classes: &[
+            ("Dinov2WithRegistersModel", Class::Model),
+            ("Dinov2WithRegistersForImageClassification", Class::Classifier),
+        ],
+        patch: 16,
+        ..DINOV2
+    },
+    CLIP,
+    Kind {
+        model_type: "clip_vision_model",
+        ..CLIP
+    },
+    SIGLIP,
+    Kind {
+        model_type: "siglip_vision_model",
+        ..SIGLIP
+    },
+];
+
+/// Reads the configuration. `image` is the size of the images that come in; `weights` are looked
+/// at to see whether the checkpoint has a pooler, which no key of the configuration tells.
+///
+/// # Errors
+///
+/// [`Error::Config`](crate::Error::Config), naming file and key, for what cannot be built.
+pub(super) fn describe(config: Fields<'_>, image: [usize; 2], weights: &Weights) -> Result<Description> {
+    let model_type = config.text("model_type")?.unwrap_or_default();
+    let Some(kind) = KINDS.iter().find(|kind| kind.model_type == model_type) else {
+        let known: Vec<&str> = KINDS.iter().map(|kind| kind.model_type).collect();
+        let reason = format_args!("is \"{model_type}\"; supported are {}", known.join(", "));
+        return Err(config.error("model_type", reason));
+    };
+    let (architecture, class) = class(config, kind)?;
+    let vision = match model_type {
+        "clip" | "siglip" => vision_config(config)?,
+        _ => Some(config),
+    };
+    let classes = match class {
+        Class::Classifier | Class::WithTeacher => class_count(config)?,
+        Class::Model | Class::TwoTowers | Class::WithProjection => 0,
+    };
+    let mut ignored = match kind.family {
+        Family::Clip | Family::Siglip => vec![POSITION_IDS],
+        _ => vec![MASK_TOKEN],
+    };
+    match (kind.family, class) {
+        (_, Class::TwoTowers) => ignored.extend(TEXT),
+        (Family::Vit | Family::Deit, Class::Classifier | Class::WithTeacher) => {
+            ignored.extend([("*pooler.dense.weight", POOLER), ("*pooler.dense.bias", POOLER)]);
+        }
+        (Family::Clip, Class::Classifier) => {
+            ignored.extend([
+                ("*post_layernorm.weight", POST_NORM),
+                ("*post_layernorm.bias", POST_NORM),
+            ]);
+        }
+        (Family::Siglip, Class::Classifier) => {
+            ignored.extend([("vision_model.head.*", POOLING_HEAD), ("head.*", POOLING_HEAD)]);
+        }
+        (Family::Clip, Class::Model) => ignored.push(("visual_projection.weight", PROJECTION)),
+        _ => {}
+    }
+    let mut vit = trunk(kind, class, config, vision, image)?;
+    vit.classes = classes;
+    vit.neck = neck(kind, class, config, vision, vit.dim, weights)?;
+    Ok(Description {
+        library: Library::Transformers,
+        family: kind.family,
+        architecture: architecture.to_owned(),
+        vit,
+        names: kind.names,
+        prefixes: kind.prefixes,
+        ignored,
+        labels: labels(config, classes)?,
+        multi_label: config.text("problem_type")? == Some("multi_label_classification"),
+    })
+}
+
+fn class<'a>(config: Fields<'a>, kind: &Kind) -> Result<(&'a str, Class)> {
+    let name = config
+        .get("architectures")
+        .and_then(|list| list.get(0))
+        .and_then(Value::as_str)
+        .ok_or_else(|| config.error("architectures", "is missing, so the model's head is unknown"))?;
+    match kind.classes.iter().find(|(known, _)| *known == name) {
+        Some((_, class)) => Ok((name, *class)),
+        None => {
+            let known: Vec<&str> = kind.classes.iter().map(|(known, _)| *known).collect();
+            let reason = format_args!(
+                "is \"{name}\"; supported for {} are {}",
+                kind.model_type,
+                known.join(", ")
+            );
+            Err(config.error("architectures", reason))
+        }
+    }
+}
+
+/// The vision tower's part of a two-tower configuration; `None` where all is left to the defaults.
+///
+/// Old CLIP files have a `vision_config_dict` as well, which replaces `vision_config`.
+fn vision_config(config: Fields<'_>) -> Result<Option<Fields<'_>>> {
+    match config.object("vision_config_dict")? {
+        Some(fields) => Ok(Some(fields)),
+        None => config.object("vision_config"),
+    }
+}
+
+fn trunk(
+    kind: &Kind,
+    class: Class,
+    config: Fields<'_>,
+    vision: Option<Fields<'_>>,
+    image: [usize; 2],
+) -> Result<Vit> {
+    let size = |key, default| {
+        let value = vision.map_or(Ok(None), |fields| fields.size(key))?;
+        Ok::<usize, crate::Error>(value.unwrap_or(default))
+    };
+    let number = |key, default| {
+        let value = vision.map_or(Ok(None), |fields| fields.number(key))?;
+        Ok::<f64, crate::Error>(value.unwrap_or(default))
+    };
+    let flag = |key, default| {
+        let value = vision.map_or(Ok(None), |fields| fields.flag(key))?;
+        Ok::<bool, crate::Error>(value.unwrap_or(default))
+    };
+    let extent = |key, default| {
+        let value = vision.map_or(Ok(None), |fields| fields.extent(key))?;
+        Ok::<[usize; 2], crate::Error>(value.unwrap_or([default, default]))
+    };
+    let channels = size("num_channels", 3)?;
+    if channels != 3 {
+        let fields = vision.unwrap_or(config);
+        return Err(fields.error(
+            "num_channels",
+            format_args!("is {channels}; only 3 are supported"),
+        ));
+    }
+    let (family, clip_like) = (kind.family, matches!(kind.family, Family::Clip | Family::Siglip));
+    let configured = extent("image_size", 224)?;
+    let patch = extent("patch_size", kind.patch)?;
+    let dim = size("hidden_size", 768)?;
+    let activation = match vision {
+        Some(fields) => activation(fields, "hidden_act", kind.activation)?,
+        None => kind.activation,
+    };
+    let registers = match kind.model_type {
+        "dinov2_with_registers" => config.count("num_register_tokens")?.unwrap_or(4),
+        _ => 0,
+    };
+    let (mlp, hidden) = if family == Family::Dinov2 {
+        let hidden = (dim as f64 * number("mlp_ratio", 4.0)?) as usize;
+        match flag("use_swiglu_ffn", false)? {
+            // Two thirds, rounded up to a multiple of 8.
+            true => (Mlp::SwiGlu, (hidden * 2 / 3).next_multiple_of(8)),
+            false => (Mlp::Plain(activation), hidden),
+        }
+    } else {
+        (Mlp::Plain(activation), size("intermediate_size", 3072)?)
+    };
+    let class_token = family != Family::Siglip;
+    let distillation_token = family == Family::Deit;
+    let pooling = match (family, class) {
+        (_, Class::WithTeacher) => Pooling::ClassAndDistillation,
+        (Family::Clip, Class::Classifier) => Pooling::Mean { skip: 1 },
+        (Family::Siglip, Class::Classifier) => Pooling::Mean { skip: 0 },
+        (Family::Dinov2, Class::Classifier) => Pooling::ClassAndMean,
+        (Family::Siglip, _) if !flag("vision_use_head", true)? => {
+            let fields = vision.unwrap_or(config);
+            return Err(fields.error(
+                "vision_use_head",
+                "is false, so the model makes no embedding of an image",
+            ));
+        }
+        (Family::Siglip, _) => Pooling::Attention { hidden, activation },
+        _ => Pooling::Class,
+    };
+    Ok(Vit {
+        image,
+        patch,
+        dim,
+        depth: vision
+            .map_or(Ok(None), |fields| fields.count("num_hidden_layers"))?
+            .unwrap_or(12),
+        heads: size("num_attention_heads", 12)?,
+        hidden,
+        mlp,
+        epsilon: number("layer_norm_eps", kind.epsilon)?,
+        patch_bias: family != Family::Clip,
+        class_token,
+        distillation_token,
+        registers,
+        positions: Some(Positions {
+            // The registers have no positions.
+            prefix: usize::from(class_token) + usize::from(distillation_token),
+            fitting: Fitting::Transformers {
+                configured: [0, 1].map(|axis| configured[axis] / patch[axis]),
+                // DINOv2 fits the table to every image, the others when asked to.
+                keep: family != Family::Dinov2 && image == configured,
+                square_image: image[0] == image[1],
+                antialias: registers > 0,
+            },
+        }),
+        pre_norm: family == Family::Clip,
+        qkv_bias: clip_like || flag("qkv_bias", true)?,
+        block_bias: true,
+        layer_scale: family == Family::Dinov2,
+        norm: family != Family::Clip,
+        pooling,
+        pooled_norm: family == Family::Clip && class != Class::Classifier,
+        neck: Neck::None,
+        classes: 0,
+    })
+}
+
+fn neck(
+    kind: &Kind,
+    class: Class,
+    config: Fields<'_>,
+    vision: Option<Fields<'_>>,
+    dim: usize,
+    weights: &Weights,
+) -> Result<Neck> {
+    let projection = |fields: Option<Fields<'_>>| {
+        let width = fields.map_or(Ok(None), |fields| fields.size("projection_dim"))?;
+        Ok(Neck::Projection {
+            width: width.unwrap_or(512),
+        })
+    };
+    match (kind.family, class) {
+        (Family::Clip, Class::TwoTowers) => projection(Some(config)),
+        (Family::Clip, Class::WithProjection) => projection(vision),
+        (Family::Vit | Family::Deit, Class::Model) => {
+            let pooler = |prefix: &&str| {
+                weights
+                    .shape(&format!("{prefix}{}.weight", kind.names.pooler))
+                    .is_some()
+            };
+            if !kind.prefixes.iter().any(pooler) {
+                return Ok(Neck::None);
+            }
+            // An output size of 0 stands for the default, like a missing one.
+            let width = config
+                .count("pooler_output_size")?
+                .filter(|&width| width > 0)
+                .unwrap_or(dim);
+            let activation = activation(config, "pooler_act", Activation::Tanh)?;
+            Ok(Neck::Pooler { width, activation })
+        }
+        _ => Ok(Neck::None),
+    }
+}
+
+fn activation(fields: Fields<'_>, key: &'static str, default: Activation) -> Result<Activation> {
+    match fields.text(key)? {
+        None => Ok(default),
+        Some("gelu" | "gelu_python") => Ok(Activation::GeluErf),
+        Some("gelu_pytorch_tanh" | "gelu_new" | "gelu_python_tanh") => Ok(Activation::GeluTanh),
+        Some("quick_gelu") => Ok(Activation::QuickGelu),
+        Some("silu" | "swish") => Ok(Activation::Silu),
+        Some("relu") => Ok(Activation::Relu),
+        Some("tanh") => Ok(Activation::Tanh),
+        Some(other) => Err(fields.error(key, format_args!("is \"{other}\", which is not supported"))),
+    }
+}
+
+/// `id2label`'s length, else `num_labels`, else the library's 2.
+fn class_count(config: Fields<'_>) -> Result<usize> {
+    let key = "id2label";
+    let count = match config.object(key)? {
+        Some(map) => map.keys().count(),
+        None => config.count("num_labels")?.unwrap_or(2),
+    };
+    match count {
+        0 => Err(config.error(key, "names no class, but the model is a classifier")),
+        count => Ok(count),
+    }
+}
+
+fn labels(config: Fields<'_>, classes: usize) -> Result<Labels> {
+    let map = config.object("id2label")?;
+    let known = |index: usize| Some(map?.get(&index.to_string())?.as_str()?.to_owned());
+    Ok(Labels::new(classes, known, |index| format!("LABEL_{index}")))
+}

@@ -1,0 +1,309 @@
+//! From a model directory, as timm or transformers write it, to a [`Graph`], its labels and its preprocessing.
+//!
+//! `source` finds the files, `weights` holds the tensors, [`timm`] and [`hugging_face`] read the configuration into
+//! one description (`vit`) with the library's tensor names (`names`), and `builder` makes the graph of both.
+//! Neighbours: [`crate::image`] prepares the pixels, [`crate::graph`] makes the graph fast.
+
+mod builder;
+mod fields;
+mod hugging_face;
+mod labels;
+mod mapped;
+mod names;
+mod positions;
+mod preprocessing;
+mod source;
+mod timm;
+mod vit;
+mod weights;
+
+use std::fmt;
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::error::{Error, Result};
+use crate::graph::{DType, Graph, Op, Role};
+use crate::image::Preprocess;
+use crate::outputs::Scores;
+pub use labels::Labels;
+use source::{Document, Source};
+pub use weights::Ignored;
+use weights::Weights;
+
+/// A loaded model: everything that is known before an image comes.
+#[derive(Clone, Debug)]
+pub struct Model {
+    /// The model's name: its directory's.
+    pub name: String,
+    /// The computation as the library does it, step by step; [`crate::graph::optimize`] makes it fast.
+    pub graph: Graph,
+    /// How an image becomes the graph's input.
+    pub preprocess: Preprocess,
+    /// The names of the classes; empty for a model without a classifier.
+    pub labels: Labels,
+    /// How its logits become probabilities.
+    pub scores: Scores,
+    /// What `hipvit inspect` says about it.
+    pub info: Info,
+}
+
+/// Facts about a model.
+#[derive(Clone, Debug, Serialize)]
+pub struct Info {
+    /// The library that wrote the files.
+    pub library: Library,
+    /// The family of models that it belongs to.
+    pub family: Family,
+    /// timm's architecture name, or transformers' class.
+    pub architecture: String,
+    /// Height and width of the image, in pixels.
+    pub image_size: [usize; 2],
+    /// Height and width of a patch, in pixels.
+    pub patch: [usize; 2],
+    /// All tokens: class, registers and patches.
+    pub tokens: usize,
+    /// The number of blocks.
+    pub depth: usize,
+    /// Channels.
+    pub dim: usize,
+    /// Attention heads.
+    pub heads: usize,
+    /// Logits; 0 without a classifier.
+    pub classes: usize,
+    /// Parameters that take part.
+    pub parameters: u64,
+    /// The stored grid and the image's, if position embeddings were interpolated.
+    pub interpolated: Option<([usize; 2], [usize; 2])>,
+    /// Tensors of the weight file that take no part.
+    pub ignored: Vec<Ignored>,
+}
+
+/// The libraries whose model directories are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Library {
+    /// PyTorch Image Models.
+    Timm,
+    /// Hugging Face transformers.
+    Transformers,
+}
+
+/// The families of Vision Transformers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Family {
+    /// ViT, <https://arxiv.org/abs/2010.11929>.
+    Vit,
+    /// DeiT, distilled or not, <https://arxiv.org/abs/2012.12877>; DeiT III, <https://arxiv.org/abs/2204.07118>.
+    Deit,
+    /// DINOv2, <https://arxiv.org/abs/2304.07193>, with registers or not, <https://arxiv.org/abs/2309.16588>.
+    Dinov2,
+    /// CLIP's vision tower, <https://arxiv.org/abs/2103.00020>.
+    Clip,
+    /// SigLIP's vision tower, <https://arxiv.org/abs/2303.15343>.
+    Siglip,
+}
+
+impl fmt::Display for Library {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Timm => "timm",
+            Self::Transformers => "transformers",
+        })
+    }
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Vit => "ViT",
+            Self::Deit => "DeiT",
+            Self::Dinov2 => "DINOv2",
+            Self::Clip => "CLIP",
+            Self::Siglip => "SigLIP",
+        })
+    }
+}
+
+/// A few lines: what the model is, its sizes, and the tensors that take no part.
+impl fmt::Display for Info {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            image_size: [height, width],
+            patch: [patch_height, patch_width],
+            ..
+        } = self;
+        writeln!(f, "{} ({}, {})", self.architecture, self.family, self.library)?;
+        writeln!(
+            f,
+            "image {height}×{width}, patch {patch_height}×{patch_width}, {} tokens, depth {}, {} channels, {} heads, \
+             {} classes, {} parameters",
+            self.tokens, self.depth, self.dim, self.heads, self.classes, self.parameters
+        )?;
+        if let Some(([rows, columns], [new_rows, new_columns])) = self.interpolated {
+            writeln!(
+                f,
+                "position embeddings interpolated from {rows}×{columns} to {new_rows}×{new_columns}"
+            )?;
+        }
+        for ignored in &self.ignored {
+            writeln!(f, "ignored: {} ({})", ignored.tensor, ignored.reason)?;
+        }
+        Ok(())
+    }
+}
+
+/// What the caller may choose.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LoadOptions {
+    /// Height and width of the images, if not those that the model asks for. Position embeddings are interpolated.
+    pub image_size: Option<[usize; 2]>,
+    /// What the graph's input is.
+    pub input: InputKind,
+}
+
+/// What goes into a graph.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum InputKind {
+    /// u8 `[B,H,W,3]`: resized and cropped images; the graph normalises them.
+    #[default]
+    Pixels,
+    /// f32 `[B,3,H,W]`: what the libraries' processors make, normalised.
+    PixelValues,
+}
+
+/// What a configuration comes down to.
+struct Description {
+    library: Library,
+    family: Family,
+    architecture: String,
+    vit: vit::Vit,
+    names: &'static names::Names,
+    /// What may stand before the trunk's tensor names; the first under which they are found counts.
+    prefixes: &'static [&'static str],
+    /// Patterns of tensors that may be there without being used, and why.
+    ignored: Vec<(&'static str, &'static str)>,
+    labels: Labels,
+    /// Whether an image may belong to several classes at once.
+    multi_label: bool,
+}
+
+/// Loads the model at `path`: a directory with `config.json` and weights, or a `.safetensors` file beside its
+/// `config.json`. The weights are mapped, not read; nobody may change the files in place while the model is in use.
+///
+/// # Errors
+///
+/// The file or tensor at fault and the cause: [`Error::Io`] for a file that cannot be read, [`Error::Config`] for a
+/// configuration that cannot be built, [`Error::Weights`] and [`Error::Tensor`] for weights that are broken or do
+/// not fit it.
+pub fn load(path: &Path, options: &LoadOptions) -> Result<Model> {
+    assemble(&Source::open(path)?, options)
+}
+
+/// The small model inside the program: it tells handwritten digits apart, 32×32 pixels, ten classes.
+///
+/// # Errors
+///
+/// As [`load`]; with the default options there is none.
+pub fn tinyvit32(options: &LoadOptions) -> Result<Model> {
+    let source = Source::Embedded {
+        name: "tinyvit32",
+        config: include_bytes!("../../assets/tinyvit32/config.json"),
+        weights: include_bytes!("../../assets/tinyvit32/model.safetensors"),
+    };
+    assemble(&source, options)
+}
+
+fn assemble(source: &Source, options: &LoadOptions) -> Result<Model> {
+    let config = source.config()?;
+    let mut weights = source.weights()?;
+    let (description, preprocess) = describe(source, &config, options, &weights)?;
+    let vit = &description.vit;
+
+    let [height, width] = vit.image;
+    let (mut graph, pixels) = match options.input {
+        InputKind::PixelValues => {
+            let graph = Graph::new(source.name(), [1, 3, height, width], DType::F32);
+            let pixels = graph.input();
+            (graph, pixels)
+        }
+        InputKind::Pixels => {
+            let mut graph = Graph::new(source.name(), [1, height, width, 3], DType::U8);
+            let op = Op::Normalize(preprocessing::normalize(&preprocess));
+            let input = graph.input();
+            let pixels = graph.push(Role::Patch, "normalize", op, [input])?;
+            (graph, pixels)
+        }
+    };
+    let found = |prefix: &&&str| {
+        weights
+            .shape(&format!("{prefix}{}.weight", description.names.patch))
+            .is_some()
+    };
+    let prefix = description
+        .prefixes
+        .iter()
+        .find(found)
+        .unwrap_or(&description.prefixes[0]);
+    let interpolated = builder::build(&mut graph, pixels, vit, description.names, prefix, &mut weights)?;
+    for (pattern, reason) in &description.ignored {
+        weights.ignore(pattern, reason);
+    }
+    let (ignored, parameters) = weights.finish()?;
+    let [rows, columns] = vit.grid();
+    let sigmoid = description.multi_label || vit.classes == 1;
+    Ok(Model {
+        name: source.name(),
+        graph,
+        preprocess,
+        scores: if sigmoid { Scores::Sigmoid } else { Scores::Softmax },
+        labels: description.labels,
+        info: Info {
+            library: description.library,
+            family: description.family,
+            architecture: description.architecture,
+            image_size: vit.image,
+            patch: vit.patch,
+            tokens: vit.prefix() + rows * columns,
+            depth: vit.depth,
+            dim: vit.dim,
+            heads: vit.heads,
+            classes: vit.classes,
+            parameters,
+            interpolated,
+            ignored,
+        },
+    })
+}
+
+/// Reads the configuration by the rules of the library that wrote it.
+fn describe(
+    source: &Source,
+    config: &Document,
+    options: &LoadOptions,
+    weights: &Weights,
+) -> Result<(Description, Preprocess)> {
+    let fields = config.fields()?;
+    let check = |vit: &vit::Vit| vit.check().map_err(|reason| Error::config(fields.file(), reason));
+    match (fields.has("architecture"), fields.has("model_type")) {
+        (true, _) => {
+            let description = timm::describe(fields, options.image_size)?;
+            check(&description.vit)?;
+            let preprocess = preprocessing::timm(config, description.vit.image)?;
+            Ok((description, preprocess))
+        }
+        (false, true) => {
+            let model_type = fields.text("model_type")?;
+            let preprocess = preprocessing::transformers(source, model_type, options.image_size)?;
+            let (height, width) = preprocess.output_size();
+            let description = hugging_face::describe(fields, [height, width], weights)?;
+            check(&description.vit)?;
+            Ok((description, preprocess))
+        }
+        (false, false) => {
+            let reason = "has neither timm's `architecture` nor transformers' `model_type`";
+            Err(Error::config(fields.file(), reason))
+        }
+    }
+}

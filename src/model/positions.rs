@@ -1,0 +1,352 @@
+//! Position embeddings for another grid of patches than the one they were trained on: bicubic interpolation as
+//! PyTorch's `interpolate(mode="bicubic", align_corners=False)` computes it, with and without `antialias`.
+//!
+//! Cubic convolution: R. Keys, *Cubic convolution interpolation for digital image processing*, 1981. PyTorch uses
+//! a = −0.75 where it interpolates, and Pillow's −0.5 with a kernel that widens as the grid shrinks where it
+//! antialiases. Computed in double precision; the result is rounded to f32 once.
+
+use std::f64;
+
+/// Rows and columns of patches.
+pub(super) type Grid = [usize; 2];
+
+/// Where a stored table comes from, and so how its library would fit it to an image.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Fitting {
+    /// timm: a table of any length is resampled, antialiased; its grid is the configured one if that has as many
+    /// cells, and a square otherwise.
+    Timm {
+        /// The grid of the checkpoint's configured image size.
+        configured: Grid,
+    },
+    /// transformers: the table has exactly the configured grid's cells; it is used as it is, or seen as a square.
+    Transformers {
+        /// The grid of the configured image size.
+        configured: Grid,
+        /// Whether the image has the configured size and the library would then not ask for interpolation.
+        keep: bool,
+        /// Whether the image is square: transformers keeps a table of the right length only then.
+        square_image: bool,
+        /// Whether it interpolates with antialiasing.
+        antialias: bool,
+    },
+}
+
+/// What to do with a stored table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fit {
+    /// It is right as it is.
+    Keep,
+    /// It is a table of this grid and must be interpolated.
+    Resample { from: Grid, antialias: bool },
+}
+
+impl Fitting {
+    /// How a table of `cells` rows becomes one of `target`'s, or why it cannot.
+    pub(super) fn fit(self, cells: usize, target: Grid) -> Result<Fit, String> {
+        let wanted = target[0] * target[1];
+        match self {
+            Self::Timm { configured } => {
+                let known = Some(configured).filter(|grid| grid[0] * grid[1] == cells);
+                if cells == wanted && known.is_none_or(|grid| grid == target) {
+                    return Ok(Fit::Keep);
+                }
+                let from = match known {
+                    Some(grid) => grid,
+                    None => square(cells)?,
+                };
+                Ok(Fit::Resample {
+                    from,
+                    antialias: true,
+                })
+            }
+            Self::Transformers {
+                configured,
+                keep,
+                square_image,
+                antialias,
+            } => {
+                let [rows, columns] = configured;
+                if cells != rows * columns {
+                    return Err(format!(
+                        "has {cells} positions, but the configuration makes it {rows}×{columns}"
+                    ));
+                }
+                if keep || (cells == wanted && square_image) {
+                    return Ok(Fit::Keep);
+                }
+                Ok(Fit::Resample {
+                    from: square(cells)?,
+                    antialias,
+                })
+            }
+        }
+    }
+}
+
+fn square(cells: usize) -> Result<Grid, String> {
+    let side = cells.isqrt();
+    if side * side == cells && side > 0 {
+        Ok([side, side])
+    } else {
+        Err(format!(
+            "has {cells} positions, which are no square grid and so cannot be interpolated"
+        ))
+    }
+}
+
+/// Interpolates `table`, `[from.rows · from.columns, channels]`, to `[to.rows · to.columns, channels]`.
+pub(super) fn resample(table: &[f32], channels: usize, from: Grid, to: Grid, antialias: bool) -> Vec<f32> {
+    let vertical = weights(from[0], to[0], antialias);
+    let horizontal = weights(from[1], to[1], antialias);
+    // Columns first, so that the larger pass runs over whole rows of the table.
+    let mut wide = vec![0.0f64; from[0] * to[1] * channels];
+    for row in 0..from[0] {
+        for (column, taps) in horizontal.iter().enumerate() {
+            let target = &mut wide[(row * to[1] + column) * channels..][..channels];
+            for &(source, weight) in taps {
+                let values = &table[(row * from[1] + source) * channels..][..channels];
+                for (sum, &value) in target.iter_mut().zip(values) {
+                    *sum += weight * f64::from(value);
+                }
+            }
+        }
+    }
+    let width = to[1] * channels;
+    let mut result = Vec::with_capacity(to[0] * width);
+    let mut sums = vec![0.0f64; width];
+    for taps in &vertical {
+        sums.fill(0.0);
+        for &(source, weight) in taps {
+            for (sum, value) in sums.iter_mut().zip(&wide[source * width..][..width]) {
+                *sum += weight * value;
+            }
+        }
+        result.extend(sums.iter().map(|&sum| sum as f32));
+    }
+    result
+}
+
+/// For each of `to` outputs, which of `from` inputs it is made of and with what weight.
+fn weights(from: usize, to: usize, antialias: bool) -> Vec<Vec<(usize, f64)>> {
+    let scale = from as f64 / to as f64;
+    (0..to)
+        .map(|index| {
+            if antialias {
+                antialiased(from, scale, index)
+            } else {
+                interpolated(from, scale, index)
+            }
+        })
+        .collect()
+}
+
+/// Four taps around the centre; those beyond the edge repeat it.
+fn interpolated(from: usize, scale: f64, index: usize) -> Vec<(usize, f64)> {
+    let centre = scale * (index as f64 + 0.5) - 0.5;
+    let first = centre.floor() - 1.0;
+    (0..4)
+        .map(|tap| {
+            let position = first + f64::from(tap);
+            let source = position.clamp(0.0, (from - 1) as f64) as usize;
+            (source, cubic(position - centre, -0.75))
+        })
+        .collect()
+}
+
+/// All inputs under a kernel as wide as two of the coarser grid's cells to each side, their weights normalised.
+fn antialiased(from: usize, scale: f64, index: usize) -> Vec<(usize, f64)> {
+    let widening = scale.max(1.0);
+    let support = 2.0 * widening;
+    let centre = scale * (index as f64 + 0.5);
+    let start = (centre - support + 0.5).max(0.0) as usize;
+    let end = ((centre + support + 0.5) as usize).min(from);
+    let mut taps: Vec<(usize, f64)> = (start..end)
+        .map(|source| (source, cubic((source as f64 - centre + 0.5) / widening, -0.5)))
+        .collect();
+    let total: f64 = taps.iter().map(|(_, weight)| weight).sum();
+    for (_, weight) in &mut taps {
+        *weight /= total;
+    }
+    taps
+}
+
+/// The cubic convolution kernel at distance `x`.
+fn cubic(x: f64, a: f64) -> f64 {
+    let x = x.abs();
+    if x <= 1.0 {
+        ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0
+    } else if x < 2.0 {
+        (((x - 5.0) * x + 8.0) * x - 4.0) * a
+    } else {
+        0.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn both_kernels_equal_pytorch() {
+        // torch.nn.functional.interpolate(torch.arange(12.).square().reshape(1, 1, 3, 4), size, mode="bicubic",
+        // align_corners=False, antialias=...) in double precision.
+        let table: Vec<f32> = (0..12u8).map(|v| f32::from(v).powi(2)).collect();
+        for (to, antialias, expected) in CASES {
+            let result = resample(&table, 1, [3, 4], *to, *antialias);
+            assert_eq!(result.len(), expected.len());
+            for (got, want) in result.iter().zip(*expected) {
+                // The rounding of the result to f32: half a unit in the last place.
+                assert!(
+                    (f64::from(*got) - want).abs() <= want.abs() * f64::from(f32::EPSILON),
+                    "{got} {want}"
+                );
+            }
+        }
+    }
+
+    const CASES: &[(Grid, bool, &[f64])] = &[
+        (
+            [5, 3],
+            false,
+            &[
+                -1.541453703704,
+                -0.563,
+                4.59137962963,
+                3.162361111111,
+                8.669,
+                18.351564814815,
+                17.100694444444,
+                30.125,
+                47.325231481481,
+                48.319027777778,
+                68.861,
+                93.578898148148,
+                70.814842592593,
+                95.885,
+                125.131083333333,
+            ],
+        ),
+        (
+            [5, 3],
+            true,
+            &[
+                -1.246707827814,
+                0.245987855129,
+                5.031734381072,
+                4.003108029646,
+                9.493523760508,
+                18.276990334369,
+                17.594965675057,
+                30.359195402299,
+                46.41647597254,
+                50.530106902558,
+                70.568150626179,
+                93.8992451928,
+                70.851733517551,
+                94.887497289091,
+                122.216311903631,
+            ],
+        ),
+        (
+            [2, 7],
+            false,
+            &[
+                1.686358304483,
+                2.521344866071,
+                4.114616549745,
+                6.359375,
+                9.582996424016,
+                13.584431372996,
+                16.17925758473,
+                52.15274519406,
+                57.884085163083,
+                67.464282867165,
+                77.515625,
+                88.545830106596,
+                100.534191075984,
+                108.025370695153,
+            ],
+        ),
+        (
+            [2, 7],
+            true,
+            &[
+                3.396626898383,
+                4.514025809112,
+                6.82513437656,
+                9.640048154093,
+                13.136019921082,
+                18.057857364847,
+                20.700777102111,
+                46.693947555254,
+                51.601412727073,
+                61.202686626654,
+                70.378410914928,
+                80.235193192658,
+                92.447195968555,
+                98.880181966909,
+            ],
+        ),
+        ([1, 2], false, &[19.46875, 43.53125]),
+        ([1, 2], true, &[31.03665109594, 51.127560186849]),
+    ];
+
+    proptest! {
+        #[test]
+        fn the_same_grid_stays_and_a_constant_stays_constant(
+            (rows, columns) in (1usize..9, 1usize..9),
+            (to_rows, to_columns) in (1usize..12, 1usize..12),
+            antialias in any::<bool>(),
+        ) {
+            let table: Vec<f32> = (0..rows * columns * 2).map(|v| (v as f32).sin()).collect();
+            prop_assert_eq!(&resample(&table, 2, [rows, columns], [rows, columns], antialias), &table);
+            let flat = vec![1.5f32; rows * columns * 2];
+            for value in resample(&flat, 2, [rows, columns], [to_rows, to_columns], antialias) {
+                prop_assert!((value - 1.5).abs() <= 1.5 * f32::EPSILON);
+            }
+        }
+    }
+
+    #[test]
+    fn timm_keeps_resamples_and_refuses() {
+        let fitting = Fitting::Timm { configured: [3, 6] };
+        assert_eq!(fitting.fit(18, [3, 6]), Ok(Fit::Keep));
+        assert_eq!(
+            fitting.fit(18, [6, 3]),
+            Ok(Fit::Resample {
+                from: [3, 6],
+                antialias: true
+            })
+        );
+        assert_eq!(fitting.fit(16, [4, 4]), Ok(Fit::Keep));
+        assert_eq!(
+            fitting.fit(16, [5, 9]),
+            Ok(Fit::Resample {
+                from: [4, 4],
+                antialias: true
+            })
+        );
+        assert!(fitting.fit(15, [5, 9]).is_err());
+    }
+
+    #[test]
+    fn transformers_keeps_a_table_of_the_right_length_for_square_images_only() {
+        let fitting = |keep, square_image| Fitting::Transformers {
+            configured: [4, 4],
+            keep,
+            square_image,
+            antialias: false,
+        };
+        let resampled = Ok(Fit::Resample {
+            from: [4, 4],
+            antialias: false,
+        });
+        assert_eq!(fitting(true, false).fit(16, [4, 4]), Ok(Fit::Keep));
+        assert_eq!(fitting(false, true).fit(16, [4, 4]), Ok(Fit::Keep));
+        assert_eq!(fitting(false, false).fit(16, [2, 8]), resampled);
+        assert!(fitting(false, false).fit(17, [2, 8]).is_err());
+    }
+}

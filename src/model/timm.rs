@@ -1,0 +1,434 @@
+//! timm's `config.json`: an architecture's name, arguments that depart from it, and how its images are prepared.
+//! Resolved in timm's own order: the architecture's arguments, `model_args` over them, and `pretrained_cfg` for what
+//! neither says.
+
+mod architectures;
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::fields::Fields;
+use super::labels::Labels;
+use super::names;
+use super::positions::Fitting;
+use super::vit::{Mlp, Neck, Pooling, Positions, Vit};
+use super::{Description, Family, Library};
+use crate::error::{Error, Result};
+use crate::graph::Activation;
+use architectures::{Arguments, EPSILON, GlobalPool};
+
+const IMAGENET_CLASSES: usize = 1000;
+const DEFAULT_IMAGE: usize = 224;
+
+/// Arguments that only training or timm's own machinery looks at.
+const WITHOUT_EFFECT: &[&str] = &[
+    "attn_drop_rate",
+    "drop_path_rate",
+    "drop_rate",
+    "fix_init",
+    "patch_drop_rate",
+    "pos_drop_rate",
+    "proj_drop_rate",
+    "weight_init",
+];
+
+/// Arguments that change the structure in a way that is not supported unless they are `false` or `null`.
+const MUST_BE_OFF: &[&str] = &[
+    "dynamic_img_pad",
+    "embed_norm_layer",
+    "qk_norm",
+    "scale_attn_norm",
+    "scale_mlp_norm",
+    "use_naflex",
+];
+
+/// Reads the configuration; `image_size` is the caller's wish, which timm would take as `img_size`.
+///
+/// # Errors
+///
+/// [`Error::Config`], naming file and key, for what cannot be built.
+pub(super) fn describe(config: Fields<'_>, image_size: Option<[usize; 2]>) -> Result<Description> {
+    let name = config.text("architecture")?.unwrap_or_default();
+    let mut arguments = architectures::lookup(name).ok_or_else(|| unknown(config, name))?;
+    // Files from before timm had `pretrained_cfg` keep its keys at the top level.
+    let pretrained = config.object("pretrained_cfg")?.unwrap_or(config);
+    let given = config.object("model_args")?;
+    if let Some(given) = given {
+        check_supported(given)?;
+        apply(given, &mut arguments)?;
+    }
+    let sizes = sizes(pretrained, given)?;
+    let classes = classes(config, pretrained, given)?;
+    if pretrained.count("label_offset")?.is_some_and(|offset| offset > 0) {
+        return Err(pretrained.error("label_offset", "is not supported"));
+    }
+    let image = image_size.unwrap_or(sizes.image);
+    let vit = assemble(config, &arguments, sizes.checkpoint, image, classes)?;
+    let mut ignored = vec![(
+        "pre_logits.*",
+        "timm dropped the representation layer and skips its tensors",
+    )];
+    if name.contains("siglip") && arguments.global_pool != GlobalPool::Map {
+        ignored.push(("attn_pool.*", "the architecture pools by the mean instead"));
+    }
+    Ok(Description {
+        library: Library::Timm,
+        family: family(name),
+        architecture: name.to_owned(),
+        vit,
+        names: &names::TIMM,
+        prefixes: &[""],
+        ignored,
+        labels: labels(config, pretrained, classes)?,
+        multi_label: false,
+    })
+}
+
+fn unknown(config: Fields<'_>, name: &str) -> Error {
+    config.error(
+        "architecture",
+        format_args!(
+            "is \"{name}\"; supported are timm's vit_* (plain, gap, reg, clip, siglip, dinov2), deit_* and deit3_*"
+        ),
+    )
+}
+
+fn family(name: &str) -> Family {
+    match name {
+        _ if name.starts_with("deit") => Family::Deit,
+        _ if name.contains("dinov2") || name.contains("tipsv2") => Family::Dinov2,
+        _ if name.contains("_clip") => Family::Clip,
+        _ if name.contains("_siglip") => Family::Siglip,
+        _ => Family::Vit,
+    }
+}
+
+/// Refuses arguments that would be lost.
+fn check_supported(given: Fields<'_>) -> Result<()> {
+    for key in given.keys() {
+        if MUST_BE_OFF.contains(&key) {
+            match given.get(key) {
+                None | Some(Value::Bool(false)) => {}
+                Some(value) => return Err(given.unexpected(key, value, "false: it is not supported")),
+            }
+        } else if !WITHOUT_EFFECT.contains(&key) && !APPLIED.contains(&key) {
+            return Err(given.error(key, "is not a supported argument"));
+        }
+    }
+    Ok(())
+}
+
+/// The arguments that [`apply`], [`sizes`] and [`classes`] read.
+const APPLIED: &[&str] = &[
+    "act_layer",
+    "attn_layer",
+    "class_token",
+    "depth",
+    "dynamic_img_size",
+    "embed_dim",
+    "fc_norm",
+    "final_norm",
+    "global_pool",
+    "img_size",
+    "in_chans",
+    "init_values",
+    "mlp_ratio",
+    "no_embed_class",
+    "norm_layer",
+    "num_classes",
+    "num_heads",
+    "patch_size",
+    "pool_include_prefix",
+    "pos_embed",
+    "pre_norm",
+    "proj_bias",
+    "qkv_bias",
+    "reg_tokens",
+];
+
+/// Puts the arguments that are given in place of the architecture's.
+fn apply(given: Fields<'_>, arguments: &mut Arguments) -> Result<()> {
+    if let Some(channels) = given.count("in_chans")?.filter(|&channels| channels != 3) {
+        return Err(given.error(
+            "in_chans",
+            format_args!("is {channels}; only 3 channels are supported"),
+        ));
+    }
+    if let Some(attention) = given.text("attn_layer")?.filter(|&name| name != "attn") {
+        return Err(given.error(
+            "attn_layer",
+            format_args!("is \"{attention}\", which is not supported"),
+        ));
+    }
+    set(&mut arguments.patch_size, given.extent("patch_size")?);
+    set(&mut arguments.embed_dim, given.size("embed_dim")?);
+    set(&mut arguments.depth, given.count("depth")?);
+    set(&mut arguments.num_heads, given.size("num_heads")?);
+    set(&mut arguments.mlp_ratio, given.number("mlp_ratio")?);
+    set(&mut arguments.qkv_bias, given.flag("qkv_bias")?);
+    set(&mut arguments.proj_bias, given.flag("proj_bias")?);
+    set(&mut arguments.class_token, given.flag("class_token")?);
+    set(&mut arguments.reg_tokens, given.count("reg_tokens")?);
+    set(&mut arguments.no_embed_class, given.flag("no_embed_class")?);
+    set(&mut arguments.pre_norm, given.flag("pre_norm")?);
+    set(&mut arguments.final_norm, given.flag("final_norm")?);
+    set(
+        &mut arguments.pool_include_prefix,
+        given.flag("pool_include_prefix")?,
+    );
+    set(&mut arguments.act_layer, activation(given)?);
+    set(&mut arguments.pos_embed, positions(given)?);
+    set(&mut arguments.global_pool, global_pool(given)?);
+    if given.has("init_values") {
+        // Python's truth: LayerScale is off for null and for 0.
+        arguments.layer_scale = given.number("init_values")?.is_some_and(|value| value != 0.0);
+    }
+    if given.has("fc_norm") {
+        arguments.fc_norm = given.flag("fc_norm")?;
+    }
+    if let Some(norm) = given.text("norm_layer")? {
+        if norm.replace('_', "").to_lowercase() != "layernorm" {
+            return Err(given.error(
+                "norm_layer",
+                format_args!("is \"{norm}\"; only \"layernorm\" is supported"),
+            ));
+        }
+        arguments.epsilon = EPSILON;
+    }
+    Ok(())
+}
+
+fn set<T>(target: &mut T, value: Option<T>) {
+    if let Some(value) = value {
+        *target = value;
+    }
+}
+
+fn activation(given: Fields<'_>) -> Result<Option<Activation>> {
+    let Some(name) = given.text("act_layer")? else {
+        return Ok(None);
+    };
+    match name.to_lowercase().as_str() {
+        "gelu" => Ok(Some(Activation::GeluErf)),
+        "gelu_tanh" => Ok(Some(Activation::GeluTanh)),
+        "quick_gelu" => Ok(Some(Activation::QuickGelu)),
+        "silu" | "swish" => Ok(Some(Activation::Silu)),
+        "relu" => Ok(Some(Activation::Relu)),
+        "tanh" => Ok(Some(Activation::Tanh)),
+        _ => Err(given.error("act_layer", format_args!("is \"{name}\", which is not supported"))),
+    }
+}
+
+fn positions(given: Fields<'_>) -> Result<Option<bool>> {
+    match given.text("pos_embed")? {
+        None => Ok(None),
+        Some("learn") => Ok(Some(true)),
+        Some("" | "none") => Ok(Some(false)),
+        Some(other) => Err(given.error(
+            "pos_embed",
+            format_args!("is \"{other}\", expected \"learn\" or \"none\""),
+        )),
+    }
+}
+
+fn global_pool(given: Fields<'_>) -> Result<Option<GlobalPool>> {
+    match given.text("global_pool")? {
+        None => Ok(None),
+        Some("token") => Ok(Some(GlobalPool::Token)),
+        Some("avg") => Ok(Some(GlobalPool::Avg)),
+        Some("map") => Ok(Some(GlobalPool::Map)),
+        Some(other) => {
+            let reason = format_args!("is \"{other}\"; supported are \"token\", \"avg\" and \"map\"");
+            Err(given.error("global_pool", reason))
+        }
+    }
+}
+
+struct Sizes {
+    /// What the checkpoint's positions were made for, as far as the file says.
+    checkpoint: [usize; 2],
+    /// What goes in.
+    image: [usize; 2],
+}
+
+fn sizes(pretrained: Fields<'_>, given: Option<Fields<'_>>) -> Result<Sizes> {
+    let input = input_size(pretrained)?;
+    let (size, dynamic) = match given {
+        Some(given) => (
+            given.extent("img_size")?,
+            given.flag("dynamic_img_size")?.unwrap_or(false),
+        ),
+        None => (None, false),
+    };
+    let fixed = pretrained.flag("fixed_input_size")?.unwrap_or(false) && !dynamic;
+    let checkpoint = size.or(input).unwrap_or([DEFAULT_IMAGE, DEFAULT_IMAGE]);
+    // A model of fixed size takes images of that size, whatever the preprocessing was written for.
+    let image = if fixed {
+        checkpoint
+    } else {
+        input.unwrap_or(checkpoint)
+    };
+    Ok(Sizes { checkpoint, image })
+}
+
+/// `pretrained_cfg.input_size`, without its channels.
+fn input_size(pretrained: Fields<'_>) -> Result<Option<[usize; 2]>> {
+    let Some(value) = pretrained.get("input_size") else {
+        return Ok(None);
+    };
+    let size = |value: &Value| {
+        value
+            .as_u64()
+            .filter(|size| (1..=1 << 20).contains(size))
+            .map(|size| size as usize)
+    };
+    let extents: Option<Vec<usize>> = value
+        .as_array()
+        .map_or(None, |list| list.iter().map(size).collect());
+    match extents.as_deref() {
+        Some(&[3, height, width]) => Ok(Some([height, width])),
+        _ => Err(pretrained.unexpected("input_size", value, "[3, height, width]")),
+    }
+}
+
+fn classes(config: Fields<'_>, pretrained: Fields<'_>, given: Option<Fields<'_>>) -> Result<usize> {
+    let stored = match config.count("num_classes")? {
+        Some(count) => count,
+        None => pretrained.count("num_classes")?.unwrap_or(IMAGENET_CLASSES),
+    };
+    match given {
+        Some(given) => match given.count("num_classes")? {
+            Some(count) if count != stored => {
+                let reason = format_args!("is {count}, but `num_classes` of the checkpoint is {stored}");
+                Err(given.error("num_classes", reason))
+            }
+            _ => Ok(stored),
+        },
+        None => Ok(stored),
+    }
+}
+
+fn assemble(
+    config: Fields<'_>,
+    arguments: &Arguments,
+    checkpoint: [usize; 2],
+    image: [usize; 2],
+    classes: usize,
+) -> Result<Vit> {
+    let wrong = |reason: &str| Error::config(config.file(), reason);
+    let prefix = usize::from(arguments.class_token) + usize::from(arguments.distilled) + arguments.reg_tokens;
+    let width = (arguments.embed_dim as f64 * arguments.mlp_ratio) as usize;
+    let plain_hidden = width;
+    let (mlp, hidden) = match arguments {
+        Arguments {
+            swiglu: false,
+            act_layer,
+            ..
+        } => (Mlp::Plain(*act_layer), width),
+        Arguments {
+            act_layer: Activation::Silu,
+            ..
+        } if width.is_multiple_of(2) => (Mlp::SwiGlu, width / 2),
+        _ => return Err(wrong("SwiGLU needs SiLU and an even number of channels")),
+    };
+    let pooling = match arguments.global_pool {
+        GlobalPool::Token if arguments.distilled => Pooling::ClassAndDistillation,
+        _ if arguments.distilled => return Err(wrong("a distilled model pools its tokens")),
+        GlobalPool::Token => Pooling::Class,
+        GlobalPool::Avg if arguments.pool_include_prefix => Pooling::Mean { skip: 0 },
+        GlobalPool::Avg => Pooling::Mean { skip: prefix },
+        GlobalPool::Map if prefix > 0 && !arguments.pool_include_prefix => {
+            return Err(wrong(
+                "attention pooling that leaves the class or register tokens out is not supported",
+            ));
+        }
+        GlobalPool::Map => Pooling::Attention {
+            hidden: plain_hidden,
+            activation: arguments.act_layer,
+        },
+    };
+    if arguments.distilled
+        && (!arguments.class_token
+            || arguments.reg_tokens > 0
+            || arguments.no_embed_class
+            || !arguments.pos_embed)
+    {
+        return Err(wrong(
+            "a distilled model has a class token with a position, and no registers",
+        ));
+    }
+    let fc_norm = arguments
+        .fc_norm
+        .unwrap_or(arguments.global_pool == GlobalPool::Avg);
+    let patch = arguments.patch_size;
+    Ok(Vit {
+        image,
+        patch,
+        dim: arguments.embed_dim,
+        depth: arguments.depth,
+        heads: arguments.num_heads,
+        hidden,
+        mlp,
+        epsilon: arguments.epsilon,
+        patch_bias: !arguments.pre_norm,
+        class_token: arguments.class_token,
+        distillation_token: arguments.distilled,
+        registers: arguments.reg_tokens,
+        positions: arguments.pos_embed.then_some(Positions {
+            prefix: if arguments.no_embed_class { 0 } else { prefix },
+            fitting: Fitting::Timm {
+                configured: [0, 1].map(|axis| checkpoint[axis] / patch[axis]),
+            },
+        }),
+        pre_norm: arguments.pre_norm,
+        qkv_bias: arguments.qkv_bias,
+        block_bias: arguments.proj_bias,
+        layer_scale: arguments.layer_scale,
+        norm: arguments.final_norm && !fc_norm,
+        pooling,
+        pooled_norm: arguments.final_norm && fc_norm && !arguments.distilled,
+        neck: Neck::None,
+        classes,
+    })
+}
+
+/// `label_names` (a list, or an object by index) with `label_descriptions` in place of the names that it explains.
+fn labels(config: Fields<'_>, pretrained: Fields<'_>, classes: usize) -> Result<Labels> {
+    let place = |key| {
+        if config.get(key).is_some() {
+            config
+        } else {
+            pretrained
+        }
+    };
+    let mut names: BTreeMap<usize, &str> = BTreeMap::new();
+    let holder = place("label_names");
+    match holder.get("label_names") {
+        None => {}
+        Some(Value::Array(list)) => {
+            names.extend(
+                list.iter()
+                    .enumerate()
+                    .filter_map(|(index, name)| Some((index, name.as_str()?))),
+            );
+        }
+        Some(Value::Object(map)) => {
+            names.extend(
+                map.iter()
+                    .filter_map(|(index, name)| Some((index.parse().ok()?, name.as_str()?))),
+            );
+        }
+        Some(other) => return Err(holder.unexpected("label_names", other, "a list or an object")),
+    }
+    let descriptions = place("label_descriptions").object("label_descriptions")?;
+    let known = |index: usize| {
+        let name = *names.get(&index)?;
+        let description = descriptions.and_then(|map| map.get(name)).and_then(Value::as_str);
+        Some(description.unwrap_or(name).to_owned())
+    };
+    Ok(Labels::new(classes, known, |index| format!("class {index}")))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,143 @@
+//! What a Vision Transformer is made of, whichever library wrote its configuration: the one description that
+//! [`super::timm`] and [`super::hugging_face`] arrive at and that [`super::builder`] turns into a graph.
+
+use super::positions::{Fitting, Grid};
+use crate::graph::Activation;
+
+/// More tokens than any of these models can attend to; keeps a wrong configuration from asking for terabytes.
+const MOST_TOKENS: usize = 1 << 20;
+
+/// No image side may be longer, in pixels, so that the number of patches cannot overflow.
+const LARGEST_SIDE: usize = 1 << 20;
+
+/// The structure of one model, sizes included. Channels are `dim` unless said otherwise.
+#[derive(Clone, Debug)]
+pub(super) struct Vit {
+    /// Height and width of the image, in pixels.
+    pub(super) image: [usize; 2],
+    /// Height and width of a patch, in pixels.
+    pub(super) patch: [usize; 2],
+    pub(super) dim: usize,
+    pub(super) depth: usize,
+    pub(super) heads: usize,
+    /// Channels between the two layers of the feed-forward network.
+    pub(super) hidden: usize,
+    pub(super) mlp: Mlp,
+    /// Added to the variance by every layer norm.
+    pub(super) epsilon: f64,
+    /// Whether the patch projection has a bias.
+    pub(super) patch_bias: bool,
+    pub(super) class_token: bool,
+    pub(super) distillation_token: bool,
+    /// The number of register tokens, which come after the class token.
+    pub(super) registers: usize,
+    pub(super) positions: Option<Positions>,
+    /// A norm between the embeddings and the first block.
+    pub(super) pre_norm: bool,
+    pub(super) qkv_bias: bool,
+    /// Whether the attention's output projection and the feed-forward network have biases.
+    pub(super) block_bias: bool,
+    pub(super) layer_scale: bool,
+    /// A norm of all tokens after the last block.
+    pub(super) norm: bool,
+    pub(super) pooling: Pooling,
+    /// A norm of the pooled vector.
+    pub(super) pooled_norm: bool,
+    /// What makes the image's embedding from the pooled vector.
+    pub(super) neck: Neck,
+    /// Logits; 0 for a model without a classifier.
+    pub(super) classes: usize,
+}
+
+/// The feed-forward network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mlp {
+    /// `fc2(activation(fc1(x)))`.
+    Plain(Activation),
+    /// `fc2(silu(gate) · value)`, where one layer, twice as wide, gives gate and value.
+    SwiGlu,
+}
+
+/// The position table.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Positions {
+    /// How many of the tokens before the patches have a row, ahead of the patches' rows.
+    pub(super) prefix: usize,
+    /// How the rows of the patches are fitted to the image.
+    pub(super) fitting: Fitting,
+}
+
+/// From tokens to one vector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pooling {
+    /// The class token.
+    Class,
+    /// The class token and the distillation token, each with a classifier; logits and embedding are their means.
+    ClassAndDistillation,
+    /// The mean of the tokens but the first `skip`.
+    Mean { skip: usize },
+    /// The class token, then the mean of the patch tokens: `2 · dim` channels.
+    ClassAndMean,
+    /// One learned query attends to all tokens, then passes through a feed-forward network.
+    Attention { hidden: usize, activation: Activation },
+}
+
+/// Between pooling and classifier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Neck {
+    None,
+    /// A dense layer of `width` outputs with a bias, and an activation (BERT's pooler).
+    Pooler {
+        width: usize,
+        activation: Activation,
+    },
+    /// A projection to `width` channels without a bias, into the space that images and texts share.
+    Projection {
+        width: usize,
+    },
+}
+
+impl Vit {
+    /// Rows and columns of patches.
+    pub(super) fn grid(&self) -> Grid {
+        [0, 1].map(|axis| self.image[axis] / self.patch[axis])
+    }
+
+    /// Tokens before the patches.
+    pub(super) fn prefix(&self) -> usize {
+        usize::from(self.class_token) + usize::from(self.distillation_token) + self.registers
+    }
+
+    /// Whether the sizes fit each other; says which do not.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let [[h, w], [ph, pw]] = [self.image, self.patch];
+        if h.max(w) > LARGEST_SIDE {
+            return Err(format!("an image of {h}×{w} is larger than any model takes"));
+        }
+        if ph > h || pw > w {
+            return Err(format!("a patch of {ph}×{pw} does not fit an image of {h}×{w}"));
+        }
+        if !self.dim.is_multiple_of(self.heads) {
+            return Err(format!(
+                "{} channels do not divide among {} heads",
+                self.dim, self.heads
+            ));
+        }
+        let [rows, columns] = self.grid();
+        if rows * columns + self.prefix() > MOST_TOKENS {
+            return Err(format!(
+                "{rows}×{columns} patches are more than any model attends to"
+            ));
+        }
+        if self.hidden == 0 {
+            return Err("the feed-forward network has no channels".into());
+        }
+        if !(self.epsilon.is_finite() && self.epsilon >= 0.0) {
+            return Err(format!("the layer norms' epsilon is {}", self.epsilon));
+        }
+        if !self.class_token && matches!(self.pooling, Pooling::Class | Pooling::ClassAndMean) {
+            return Err("there is no class token to pool".into());
+        }
+        Ok(())
+    }
+}

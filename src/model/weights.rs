@@ -1,0 +1,198 @@
+//! The tensors of a model's weight files, each of which must be accounted for: taken by the builder, or ignored
+//! for a reason. Fed by [`super::source`], emptied by [`super::builder`].
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use safetensors::{Dtype, SafeTensorError, SafeTensors};
+
+use crate::error::{Error, Result};
+use crate::graph::{Bytes, DType, Tensor};
+
+/// A tensor of the weight file that the model does not need.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Ignored {
+    /// Its name in the file.
+    pub tensor: String,
+    /// Why it has no part in the result.
+    pub reason: &'static str,
+}
+
+/// Tensors by name. Nothing is read from disk until a tensor's values are.
+pub(super) struct Weights {
+    place: PathBuf,
+    tensors: BTreeMap<String, Stored>,
+    ignored: Vec<Ignored>,
+    parameters: u64,
+}
+
+struct Stored {
+    file: PathBuf,
+    bytes: Arc<dyn Bytes>,
+    range: Range<usize>,
+    dtype: Dtype,
+    shape: Vec<usize>,
+}
+
+impl Weights {
+    /// An empty store; `place` is the file or directory that errors about missing tensors name.
+    pub(super) fn new(place: &Path) -> Self {
+        Self {
+            place: place.to_owned(),
+            tensors: BTreeMap::new(),
+            ignored: Vec::new(),
+            parameters: 0,
+        }
+    }
+
+    /// Adds all tensors of one safetensors file.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Weights`] if the file as a whole is broken, [`Error::Tensor`] if one tensor's place in it is, or
+    /// if another file already has a tensor of the same name.
+    pub(super) fn add(&mut self, file: &Path, bytes: Arc<dyn Bytes>) -> Result<()> {
+        let content: &[u8] = (*bytes).as_ref();
+        let (header, metadata) =
+            SafeTensors::read_metadata(content).map_err(|error| broken(file, content.len(), error))?;
+        let start = size_of::<u64>() + header;
+        for (name, info) in metadata.tensors() {
+            let (begin, end) = info.data_offsets;
+            let stored = Stored {
+                file: file.to_owned(),
+                bytes: bytes.clone(),
+                range: start + begin..start + end,
+                dtype: info.dtype,
+                shape: info.shape.clone(),
+            };
+            if let Some(other) = self.tensors.insert(name.clone(), stored) {
+                let reason = format!("is also in {}", other.file.display());
+                return Err(Error::tensor(file, name, reason));
+            }
+        }
+        Ok(())
+    }
+
+    /// The file that holds `name`.
+    pub(super) fn file(&self, name: &str) -> Option<&Path> {
+        self.tensors.get(name).map(|stored| stored.file.as_path())
+    }
+
+    /// The shape of `name`, if it is there and not taken yet.
+    pub(super) fn shape(&self, name: &str) -> Option<&[usize]> {
+        self.tensors.get(name).map(|stored| stored.shape.as_slice())
+    }
+
+    /// Removes `name` from the store.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Tensor`] if it is not there, has another shape, or is not of type f32, f16 or bf16.
+    pub(super) fn take(&mut self, name: &str, shape: &[usize]) -> Result<Tensor> {
+        let Some(stored) = self.tensors.remove(name) else {
+            return Err(self.missing(name, format_args!("expected with shape {shape:?}")));
+        };
+        let error = |reason: String| Error::tensor(&stored.file, name, reason);
+        if stored.shape != shape {
+            return Err(error(format!(
+                "has shape {:?}, but the configuration makes it {shape:?}",
+                stored.shape
+            )));
+        }
+        let dtype = match stored.dtype {
+            Dtype::F32 => DType::F32,
+            Dtype::F16 => DType::F16,
+            Dtype::BF16 => DType::BF16,
+            other => return Err(error(format!("has dtype {other}, expected F32, F16 or BF16"))),
+        };
+        let tensor = Tensor::view(shape, dtype, stored.bytes.clone(), stored.range.clone())
+            .ok_or_else(|| error("does not have the bytes of its shape".into()))?;
+        self.parameters += tensor.len() as u64;
+        Ok(tensor)
+    }
+
+    /// An error about a tensor that should be in the store.
+    pub(super) fn missing(&self, name: &str, expected: impl fmt::Display) -> Error {
+        Error::tensor(&self.place, name, format_args!("is missing; {expected}"))
+    }
+
+    /// Sets aside the remaining tensors that `pattern` names. A `*` at its start or end stands for any characters.
+    pub(super) fn ignore(&mut self, pattern: &str, reason: &'static str) {
+        let matches = |name: &str| match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
+            (Some(end), _) => name.ends_with(end),
+            (_, Some(start)) => name.starts_with(start),
+            _ => name == pattern,
+        };
+        let names: Vec<String> = self
+            .tensors
+            .keys()
+            .filter(|name| matches(name))
+            .cloned()
+            .collect();
+        for tensor in names {
+            self.tensors.remove(&tensor);
+            self.ignored.push(Ignored { tensor, reason });
+        }
+    }
+
+    /// Ends the account: what was ignored, and the number of parameters that were taken.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Tensor`] if a tensor was neither taken nor ignored.
+    pub(super) fn finish(self) -> Result<(Vec<Ignored>, u64)> {
+        let Some((first, stored)) = self.tensors.first_key_value() else {
+            return Ok((self.ignored, self.parameters));
+        };
+        let others: Vec<&str> = self.tensors.keys().skip(1).map(String::as_str).collect();
+        let mut reason = String::from("is unexpected: the configuration has no place for it");
+        if !others.is_empty() {
+            let shown = others[..others.len().min(3)].join("`, `");
+            let more = if others.len() > 3 { ", …" } else { "" };
+            reason += &format!(" (nor for {} more: `{shown}`{more})", others.len());
+        }
+        Err(Error::tensor(&stored.file, first, reason))
+    }
+}
+
+impl fmt::Debug for Weights {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Weights")
+            .field("place", &self.place)
+            .field("tensors", &self.tensors.keys())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The crate's error in words that name the cause.
+fn broken(file: &Path, length: usize, error: SafeTensorError) -> Error {
+    use SafeTensorError as E;
+    let reason = match error {
+        E::HeaderTooSmall => format!("is cut short: {length} bytes are too few for a safetensors file"),
+        E::InvalidHeaderLength => {
+            format!(
+                "its header claims to reach beyond the file's {length} bytes: cut short, or not safetensors"
+            )
+        }
+        E::HeaderTooLarge => "its header claims more than 100 MB: not a safetensors file".into(),
+        E::InvalidHeader(error) => format!("its header is not UTF-8: {error}"),
+        E::InvalidHeaderDeserialization(error) => format!("its header is wrong: {error}"),
+        E::InvalidOffset(tensor) => {
+            return Error::tensor(file, tensor, "overlaps another tensor, or leaves a gap before it");
+        }
+        E::TensorInvalidInfo => {
+            "its header gives a tensor a byte range that does not fit its shape and dtype".into()
+        }
+        E::ValidationOverflow => "its header gives a tensor a shape whose size overflows".into(),
+        E::MetadataIncompleteBuffer => {
+            format!(
+                "its tensors do not end where its {length} bytes do: cut short, or something was appended"
+            )
+        }
+        other => other.to_string(),
+    };
+    Error::weights(file, reason)
+}

@@ -1,0 +1,43 @@
+"""Writes timm_architectures.json: what timm's own entry points of `vision_transformer` and `deit` pass to their class.
+
+    python tests/data/model/make_timm_architectures.py
+
+Every architecture is there, supported by hipvit or not; arguments that are no JSON are written as their repr. timm 1.0.31.
+"""
+
+import functools
+import json
+from pathlib import Path
+
+import timm
+from timm.layers import LayerNorm, SwiGLUPacked
+from timm.models import deit, vision_transformer
+from torch import nn
+
+captured = {}
+
+
+def capture(variant, pretrained=False, **arguments):
+    captured[variant] = arguments
+
+
+def plain(value):
+    if value is SwiGLUPacked:
+        return "swiglu_packed"
+    if value is nn.SiLU:
+        return "silu"
+    if isinstance(value, functools.partial) and value.func is LayerNorm:
+        return {"layer_norm": value.keywords["eps"]}
+    return value if isinstance(value, bool | int | float | str | None) else getattr(value, "__name__", repr(value))
+
+
+vision_transformer._create_vision_transformer = capture
+deit._create_deit = capture
+for module in ("vision_transformer", "deit"):
+    for name in timm.list_models(module=module):
+        timm.models.model_entrypoint(name)()
+lines = ",\n".join(
+    f"{json.dumps(name)}: {json.dumps({key: plain(value) for key, value in captured[name].items()})}"
+    for name in sorted(captured)
+)
+Path(__file__).with_name("timm_architectures.json").write_text("{\n" + lines + "\n}\n")
