@@ -71,19 +71,31 @@ pub enum Error {
 
 impl Error {
     pub(crate) fn io(path: impl AsRef<Path>, source: std::io::Error) -> Self {
-        Self::Io { path: path.as_ref().to_owned(), source }
+        Self::Io {
+            path: path.as_ref().to_owned(),
+            source,
+        }
     }
 
     pub(crate) fn image(name: impl Into<String>, reason: impl std::fmt::Display) -> Self {
-        Self::Image { name: name.into(), reason: reason.to_string() }
+        Self::Image {
+            name: name.into(),
+            reason: reason.to_string(),
+        }
     }
 
     pub(crate) fn config(file: impl AsRef<Path>, reason: impl std::fmt::Display) -> Self {
-        Self::Config { file: file.as_ref().to_owned(), reason: reason.to_string() }
+        Self::Config {
+            file: file.as_ref().to_owned(),
+            reason: reason.to_string(),
+        }
     }
 
     pub(crate) fn weights(file: impl AsRef<Path>, reason: impl std::fmt::Display) -> Self {
-        Self::Weights { file: file.as_ref().to_owned(), reason: reason.to_string() }
+        Self::Weights {
+            file: file.as_ref().to_owned(),
+            reason: reason.to_string(),
+        }
     }
 
     pub(crate) fn tensor(
@@ -91,14 +103,24 @@ impl Error {
         tensor: impl Into<String>,
         reason: impl std::fmt::Display,
     ) -> Self {
-        Self::Tensor { file: file.as_ref().to_owned(), tensor: tensor.into(), reason: reason.to_string() }
+        Self::Tensor {
+            file: file.as_ref().to_owned(),
+            tensor: tensor.into(),
+            reason: reason.to_string(),
+        }
     }
 
     pub(crate) fn graph(node: impl Into<String>, reason: impl std::fmt::Display) -> Self {
-        Self::Graph { node: node.into(), reason: reason.to_string() }
+        Self::Graph {
+            node: node.into(),
+            reason: reason.to_string(),
+        }
     }
 
     pub(crate) fn argument(what: &'static str, reason: impl std::fmt::Display) -> Self {
-        Self::Argument { what, reason: reason.to_string() }
+        Self::Argument {
+            what,
+            reason: reason.to_string(),
+        }
     }
 }

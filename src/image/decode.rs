@@ -40,7 +40,9 @@ pub struct Limits {
 impl Default for Limits {
     /// 178,956,970 pixels, above which Pillow raises `DecompressionBombError` (half a gigabyte of RGB).
     fn default() -> Self {
-        Self { max_pixels: 178_956_970 }
+        Self {
+            max_pixels: 178_956_970,
+        }
     }
 }
 

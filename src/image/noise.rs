@@ -6,7 +6,9 @@ use super::RgbImage;
 pub(crate) fn noise(width: usize, height: usize, seed: u64) -> RgbImage {
     let mut state = seed;
     let next = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (state >> 56) as u8
     };
     let data = std::iter::repeat_with(next).take(width * height * 3).collect();

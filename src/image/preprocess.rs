@@ -7,9 +7,9 @@
 
 mod geometry;
 mod hugging_face;
-mod timm;
 #[cfg(test)]
 mod tests;
+mod timm;
 mod values;
 
 use std::fmt;
@@ -58,7 +58,13 @@ impl Preprocess {
             return Err(Error::argument("preprocessing", "the output is empty"));
         }
         let table = values.table()?;
-        Ok(Self { resize, crop, values, output, table })
+        Ok(Self {
+            resize,
+            crop,
+            values,
+            output,
+            table,
+        })
     }
 
     /// The rule of timm's evaluation transform for a `pretrained_cfg`, with timm's defaults for what is missing.
@@ -150,7 +156,10 @@ impl Preprocess {
         let (height, width) = self.output;
         let mut batch = vec![0; images.len() * height * width * 3];
         let slots = batch.par_chunks_exact_mut(height * width * 3);
-        images.par_iter().zip(slots).try_for_each(|(image, slot)| self.apply_into(image, slot))?;
+        images
+            .par_iter()
+            .zip(slots)
+            .try_for_each(|(image, slot)| self.apply_into(image, slot))?;
         Ok(batch)
     }
 

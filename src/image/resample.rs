@@ -41,8 +41,14 @@ pub enum Filter {
 
 impl Filter {
     /// All filters.
-    pub const ALL: [Self; 6] =
-        [Self::Nearest, Self::Box, Self::Bilinear, Self::Hamming, Self::Bicubic, Self::Lanczos];
+    pub const ALL: [Self; 6] = [
+        Self::Nearest,
+        Self::Box,
+        Self::Bilinear,
+        Self::Hamming,
+        Self::Bicubic,
+        Self::Lanczos,
+    ];
 
     /// The filter with Pillow's number (`Image.Resampling`), as `preprocessor_config.json` writes it.
     pub fn from_pillow_id(id: u64) -> Option<Self> {
@@ -99,7 +105,18 @@ pub struct Window {
 /// # Errors
 /// [`Error::Argument`] if a side is 0.
 pub fn resize(image: &RgbImage, width: usize, height: usize, filter: Filter) -> Result<RgbImage> {
-    resize_window(image, width, height, filter, Window { left: 0, top: 0, width, height })
+    resize_window(
+        image,
+        width,
+        height,
+        filter,
+        Window {
+            left: 0,
+            top: 0,
+            width,
+            height,
+        },
+    )
 }
 
 /// The pixels of `window` of `resize(image, width, height, filter)`, without computing the others.
@@ -113,14 +130,24 @@ pub fn resize_window(
     filter: Filter,
     window: Window,
 ) -> Result<RgbImage> {
-    let sides = [width, height, window.width, window.height, image.width, image.height];
+    let sides = [
+        width,
+        height,
+        window.width,
+        window.height,
+        image.width,
+        image.height,
+    ];
     // Coordinates stay exact in f64 and i32, and the buffers far from overflow.
     if sides.iter().any(|&side| side == 0 || side > MAX_SIDE) {
         let reason = format!("{width}×{height}: a side must be between 1 and {MAX_SIDE} pixels");
         return Err(Error::argument("size", reason));
     }
     if window.left + window.width > width || window.top + window.height > height {
-        return Err(Error::argument("window", format!("{window:?} leaves an image of {width}×{height}")));
+        return Err(Error::argument(
+            "window",
+            format!("{window:?} leaves an image of {width}×{height}"),
+        ));
     }
     if image.data.len() != image.width * image.height * 3 {
         return Err(Error::argument("image", "the pixel data does not match the size"));
@@ -132,7 +159,10 @@ pub fn resize_window(
 const MAX_SIDE: usize = 1 << 24;
 
 fn resample(image: &RgbImage, width: usize, height: usize, filter: Filter, window: Window) -> RgbImage {
-    let (columns, rows) = (window.left..window.left + window.width, window.top..window.top + window.height);
+    let (columns, rows) = (
+        window.left..window.left + window.width,
+        window.top..window.top + window.height,
+    );
     if filter == Filter::Nearest || (width == image.width && height == image.height) {
         let x = nearest_positions(image.width, width, columns);
         let y = nearest_positions(image.height, height, rows);
@@ -156,7 +186,11 @@ fn resample(image: &RgbImage, width: usize, height: usize, filter: Filter, windo
         (None, Some(y)) => passes::vertical(&image.data, row, columns.start * 3..columns.end * 3, &y),
         (None, None) => image.data.clone(),
     };
-    RgbImage { width: window.width, height: window.height, data }
+    RgbImage {
+        width: window.width,
+        height: window.height,
+        data,
+    }
 }
 
 /// Pillow 13's choice of the first pass. The order shows in the result, by the rounding between the passes.
@@ -172,7 +206,11 @@ fn nearest_positions(input: usize, output: usize, wanted: std::ops::Range<usize>
     let coordinates = std::iter::successors(Some(scale * 0.5), |at| Some(at + scale));
     // The sum may drift past the end by its rounding error; Pillow leaves such a pixel black, which needs millions of
     // pixels to happen. The last pixel is the better answer.
-    coordinates.skip(wanted.start).take(wanted.len()).map(|at| (at as usize).min(input - 1)).collect()
+    coordinates
+        .skip(wanted.start)
+        .take(wanted.len())
+        .map(|at| (at as usize).min(input - 1))
+        .collect()
 }
 
 fn pick(image: &RgbImage, x: &[usize], y: &[usize]) -> RgbImage {
@@ -183,8 +221,15 @@ fn pick(image: &RgbImage, x: &[usize], y: &[usize]) -> RgbImage {
         if contiguous {
             data.extend_from_slice(&row[x[0] * 3..(x[0] + x.len()) * 3]);
         } else {
-            data.extend(x.iter().flat_map(|&at| <[u8; 3]>::try_from(&row[at * 3..at * 3 + 3]).unwrap_or([0; 3])));
+            data.extend(
+                x.iter()
+                    .flat_map(|&at| <[u8; 3]>::try_from(&row[at * 3..at * 3 + 3]).unwrap_or([0; 3])),
+            );
         }
     }
-    RgbImage { width: x.len(), height: y.len(), data }
+    RgbImage {
+        width: x.len(),
+        height: y.len(),
+        data,
+    }
 }

@@ -18,11 +18,19 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, String> 
 
     let bits = usize::from(header.bits);
     let row_bytes = (width * bits).div_ceil(32) * 4;
-    let rows = |count: usize| bytes.get(offset..).and_then(|rest| rest.get(..count)).ok_or(TRUNCATED);
+    let rows = |count: usize| {
+        bytes
+            .get(offset..)
+            .and_then(|rest| rest.get(..count))
+            .ok_or(TRUNCATED)
+    };
     let mut data = match (header.compression, bits) {
         (RLE8, 8) | (RLE4, 4) => {
             let coded = bytes.get(offset..).ok_or(TRUNCATED)?;
-            color::palette(run_lengths(coded, offset, width, height, bits == 4)?.into_iter(), &palette)
+            color::palette(
+                run_lengths(coded, offset, width, height, bits == 4)?.into_iter(),
+                &palette,
+            )
         }
         (RAW, 1 | 4 | 8) => {
             let used = (width * bits).div_ceil(8);
@@ -33,7 +41,8 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, String> 
         (RAW | BITFIELDS, 16 | 24 | 32) => {
             let unpack = header.unpacker()?;
             let rows = rows(row_bytes * height)?.chunks_exact(row_bytes);
-            rows.flat_map(|row| row.chunks_exact(bits / 8).take(width).flat_map(unpack)).collect()
+            rows.flat_map(|row| row.chunks_exact(bits / 8).take(width).flat_map(unpack))
+                .collect()
         }
         (compression, _) => return Err(format!("a BMP of {bits} bits with compression {compression}")),
     };
@@ -129,21 +138,35 @@ impl Header {
         if self.colors > 65536 {
             return Err(format!("a BMP palette of {} colours", self.colors));
         }
-        let stored = bytes.get(self.end..palette_end.min(bytes.len())).ok_or(TRUNCATED)?;
-        let palette: Vec<u8> = stored.chunks_exact(entry).flat_map(|bgr| [bgr[2], bgr[1], bgr[0]]).collect();
+        let stored = bytes
+            .get(self.end..palette_end.min(bytes.len()))
+            .ok_or(TRUNCATED)?;
+        let palette: Vec<u8> = stored
+            .chunks_exact(entry)
+            .flat_map(|bgr| [bgr[2], bgr[1], bgr[0]])
+            .collect();
         let ramp = |grey: u8| [grey; 3];
         // Pillow drops a palette that is a ramp of greys, so that indices beyond it are greys too.
-        if self.bits == 8 && palette.chunks_exact(3).zip(0..=255).all(|(color, grey)| color == ramp(grey)) {
+        if self.bits == 8
+            && palette
+                .chunks_exact(3)
+                .zip(0..=255)
+                .all(|(color, grey)| color == ramp(grey))
+        {
             return Ok((offset, (0..=255).flat_map(ramp).collect()));
         }
         Ok((offset, palette))
     }
 
-    /// From the bytes of one pixel of more than 8 bits to RGB.
-    fn unpacker(&self) -> Result<fn(&[u8]) -> [u8; 3], String> {
+    /// How a pixel of more than 8 bits is read.
+    fn unpacker(&self) -> Result<Unpacker, String> {
         let [red, green, blue, alpha] = self.masks;
         if self.compression == RAW {
-            return Ok(if self.bits == 16 { rgb555 } else { |bgr| [bgr[2], bgr[1], bgr[0]] });
+            return Ok(if self.bits == 16 {
+                rgb555
+            } else {
+                |bgr| [bgr[2], bgr[1], bgr[0]]
+            });
         }
         Ok(match (self.bits, red, green, blue, alpha) {
             (32, 0xFF_0000, 0xFF00, 0xFF, 0 | 0xFF00_0000)
@@ -154,10 +177,17 @@ impl Header {
             (32, 0xFF, 0xFF00, 0xFF_0000, 0xFF00_0000) => |rgba| [rgba[0], rgba[1], rgba[2]],
             (16, 0xF800, 0x7E0, 0x1F, _) => rgb565,
             (16, 0x7C00, 0x3E0, 0x1F, _) => rgb555,
-            _ => return Err(format!("a BMP with the bit masks {red:x}, {green:x}, {blue:x}, {alpha:x}")),
+            _ => {
+                return Err(format!(
+                    "a BMP with the bit masks {red:x}, {green:x}, {blue:x}, {alpha:x}"
+                ));
+            }
         })
     }
 }
+
+/// From the bytes of one pixel to RGB.
+type Unpacker = fn(&[u8]) -> [u8; 3];
 
 fn rgb555(pixel: &[u8]) -> [u8; 3] {
     let pixel = u16::from_le_bytes([pixel[0], pixel[1]]);
@@ -167,7 +197,11 @@ fn rgb555(pixel: &[u8]) -> [u8; 3] {
 fn rgb565(pixel: &[u8]) -> [u8; 3] {
     let pixel = u16::from_le_bytes([pixel[0], pixel[1]]);
     let five = |value: u16| ((value & 31) * 255 / 31) as u8;
-    [five(pixel >> 11), ((pixel >> 5 & 63) * 255 / 63) as u8, five(pixel)]
+    [
+        five(pixel >> 11),
+        ((pixel >> 5 & 63) * 255 / 63) as u8,
+        five(pixel),
+    ]
 }
 
 /// Indices from run-length coded rows, the bottom row first. `offset` is the code's position in the file, whose
@@ -184,7 +218,9 @@ fn run_lengths(
     let mut rest = coded;
     let mut x = 0;
     while pixels.len() < total {
-        let Some((&[count, value], after)) = rest.split_first_chunk::<2>() else { break };
+        let Some((&[count, value], after)) = rest.split_first_chunk::<2>() else {
+            break;
+        };
         rest = after;
         match (count, value) {
             (0, 0) => {
@@ -193,7 +229,9 @@ fn run_lengths(
             }
             (0, 1) => break,
             (0, 2) => {
-                let Some((&[right, up], after)) = rest.split_first_chunk::<2>() else { break };
+                let Some((&[right, up], after)) = rest.split_first_chunk::<2>() else {
+                    break;
+                };
                 rest = after;
                 let skipped = usize::from(right) + usize::from(up) * width;
                 pixels.resize((pixels.len() + skipped).min(total), 0);
@@ -215,14 +253,24 @@ fn run_lengths(
                 }
             }
             (run, value) => {
-                let run = usize::from(run).min(width.saturating_sub(x)).min(total - pixels.len());
-                let pair = if nibbles { [value >> 4, value & 15] } else { [value; 2] };
+                let run = usize::from(run)
+                    .min(width.saturating_sub(x))
+                    .min(total - pixels.len());
+                let pair = if nibbles {
+                    [value >> 4, value & 15]
+                } else {
+                    [value; 2]
+                };
                 pixels.extend(pair.iter().cycle().take(run));
                 x += run;
             }
         }
     }
-    if pixels.len() < total { Err(TRUNCATED.to_owned()) } else { Ok(pixels) }
+    if pixels.len() < total {
+        Err(TRUNCATED.to_owned())
+    } else {
+        Ok(pixels)
+    }
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> Result<u16, String> {

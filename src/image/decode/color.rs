@@ -7,7 +7,11 @@ pub(super) fn grey(samples: impl Iterator<Item = u8>) -> Vec<u8> {
 
 /// The first three of every `channels` samples.
 pub(super) fn first_three(samples: &[u8], channels: usize) -> Vec<u8> {
-    samples.chunks_exact(channels).flat_map(|pixel| &pixel[..3]).copied().collect()
+    samples
+        .chunks_exact(channels)
+        .flat_map(|pixel| &pixel[..3])
+        .copied()
+        .collect()
 }
 
 /// Indices to RGB; an index beyond the palette (`[n, 3]`) is black.
@@ -49,9 +53,8 @@ pub(super) fn ycbcr([y, cb, cr]: [u8; 3]) -> [u8; 3] {
 pub(super) fn unpack(rows: &[u8], width: usize, bits: usize) -> impl Iterator<Item = u8> {
     let row_bytes = (width * bits).div_ceil(8);
     let mask = 0xFF >> (8 - bits);
-    rows.chunks_exact(row_bytes.max(1)).flat_map(move |row| {
-        (0..width).map(move |x| (row[x * bits / 8] >> (8 - bits - x * bits % 8)) & mask)
-    })
+    rows.chunks_exact(row_bytes.max(1))
+        .flat_map(move |row| (0..width).map(move |x| (row[x * bits / 8] >> (8 - bits - x * bits % 8)) & mask))
 }
 
 /// What a sample of `bits` is multiplied with to reach 255.

@@ -12,7 +12,10 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, String> 
     let mut decoder = options.read_info(bytes).map_err(reason)?;
     let screen = (decoder.width(), decoder.height());
 
-    let frame = decoder.next_frame_info().map_err(reason)?.ok_or("the GIF has no image")?;
+    let frame = decoder
+        .next_frame_info()
+        .map_err(reason)?
+        .ok_or("the GIF has no image")?;
     let (left, top) = (usize::from(frame.left), usize::from(frame.top));
     let (frame_width, frame_height) = (usize::from(frame.width), usize::from(frame.height));
     let transparent = frame.transparent;
@@ -26,7 +29,11 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, String> 
 
     // Pillow shows the transparent colour, or the first one, where the frame leaves the canvas uncovered.
     let mut canvas = vec![transparent.unwrap_or(0); width * height];
-    for (row, from) in canvas.chunks_exact_mut(width).skip(top).zip(pixels.chunks_exact(frame_width)) {
+    for (row, from) in canvas
+        .chunks_exact_mut(width)
+        .skip(top)
+        .zip(pixels.chunks_exact(frame_width))
+    {
         row[left..left + frame_width].copy_from_slice(from);
     }
     let ramp: Vec<u8> = (0..=255).flat_map(|grey| [grey; 3]).collect();

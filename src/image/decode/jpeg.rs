@@ -13,8 +13,10 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, String> 
 
     let reason = |error: zune_jpeg::errors::DecodeErrors| format!("damaged or truncated JPEG: {error}");
     // 65535 is the format's own bound. Strict: missing pixels are an error instead of grey.
-    let options =
-        DecoderOptions::default().set_max_width(65535).set_max_height(65535).set_strict_mode(true);
+    let options = DecoderOptions::default()
+        .set_max_width(65535)
+        .set_max_height(65535)
+        .set_strict_mode(true);
     let mut decoder = JpegDecoder::new_with_options(ZCursor::new(bytes), options);
     decoder.decode_headers().map_err(reason)?;
     let info = decoder.info().ok_or("the JPEG has no header")?;
@@ -53,7 +55,13 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, String> 
     };
     let pitch = width * format.size();
     let mut pixels = vec![0; pitch * height];
-    let image = Image { pixels: &mut pixels[..], width, pitch, height, format };
+    let image = Image {
+        pixels: &mut pixels[..],
+        width,
+        pitch,
+        height,
+        format,
+    };
     decoder.decompress(bytes, image).map_err(reason)?;
     let data = match format {
         PixelFormat::CMYK => inverted_cmyk(pixels.chunks_exact(4).map(|s| [s[0], s[1], s[2], s[3]])),

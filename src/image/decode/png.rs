@@ -16,7 +16,9 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, String> 
     let (width, height) = limits.check(header.width, header.height)?;
 
     let mut reader = decoder.read_info().map_err(reason)?;
-    let size = reader.output_buffer_size().ok_or("the image does not fit into memory")?;
+    let size = reader
+        .output_buffer_size()
+        .ok_or("the image does not fit into memory")?;
     let mut samples = vec![0; size];
     let frame = reader.next_frame(&mut samples).map_err(reason)?;
     samples.truncate(frame.buffer_size());
@@ -25,9 +27,10 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, String> 
     if frame.bit_depth == BitDepth::Sixteen {
         samples = match frame.color_type {
             // Pillow clips a 16-bit grey to 8 bits; of the others it takes the high byte.
-            ColorType::Grayscale => {
-                samples.chunks_exact(2).map(|s| if s[0] == 0 { s[1] } else { 255 }).collect()
-            }
+            ColorType::Grayscale => samples
+                .chunks_exact(2)
+                .map(|s| if s[0] == 0 { s[1] } else { 255 })
+                .collect(),
             _ => samples.into_iter().step_by(2).collect(),
         };
     }

@@ -47,12 +47,23 @@ fn equals_pillow_on_the_goldens() {
                 wrong.push(format!("{}: {what}", golden.file));
             }
         };
-        judge((image.width, image.height) == (golden.width, golden.height), "size".to_owned());
+        judge(
+            (image.width, image.height) == (golden.width, golden.height),
+            "size".to_owned(),
+        );
         if let Some(pixels) = &golden.pixels {
             let expected = open(samples().join(pixels), &Limits::default()).unwrap();
             assert_eq!(crc32fast::hash(&expected.data), golden.crc32);
-            let worst = image.data.iter().zip(&expected.data).map(|(a, b)| a.abs_diff(*b)).max();
-            judge(worst.is_some_and(|worst| worst <= JPEG_LEVELS), format!("{worst:?} levels"));
+            let worst = image
+                .data
+                .iter()
+                .zip(&expected.data)
+                .map(|(a, b)| a.abs_diff(*b))
+                .max();
+            judge(
+                worst.is_some_and(|worst| worst <= JPEG_LEVELS),
+                format!("{worst:?} levels"),
+            );
         } else {
             judge(crc32fast::hash(&image.data) == golden.crc32, "pixels".to_owned());
         }
@@ -68,7 +79,9 @@ fn an_embedded_png_is_told_by_content_not_by_name() {
 
 /// The one line that `bytes` are refused with.
 fn refusal(bytes: &[u8]) -> String {
-    let text = decode("picture", bytes, &Limits::default()).unwrap_err().to_string();
+    let text = decode("picture", bytes, &Limits::default())
+        .unwrap_err()
+        .to_string();
     assert!(text.starts_with("picture: ") && !text.contains('\n'), "{text}");
     text
 }
@@ -76,15 +89,24 @@ fn refusal(bytes: &[u8]) -> String {
 #[test]
 fn bad_files_are_refused_in_one_line() {
     assert_eq!(refusal(b""), "picture: the file is empty");
-    assert_eq!(refusal(b"hello"), "picture: not a PNG, JPEG, WebP, BMP, GIF or TIFF image");
+    assert_eq!(
+        refusal(b"hello"),
+        "picture: not a PNG, JPEG, WebP, BMP, GIF or TIFF image"
+    );
     for magic in ["\u{89}PNG", "GIF89a", "BM", "II*\0", "MM\0*"] {
         refusal(magic.as_bytes());
     }
     refusal(&[0xFF, 0xD8, 0xFF]);
     refusal(b"RIFF\0\0\0\0WEBP");
     refusal(b"RIFF\xFF\xFF\xFF\xFFWEBPVP8X");
-    assert!(matches!(open(samples(), &Limits::default()), Err(Error::Io { .. })));
-    assert!(matches!(open("no/such/file", &Limits::default()), Err(Error::Io { .. })));
+    assert!(matches!(
+        open(samples(), &Limits::default()),
+        Err(Error::Io { .. })
+    ));
+    assert!(matches!(
+        open("no/such/file", &Limits::default()),
+        Err(Error::Io { .. })
+    ));
 }
 
 /// Every prefix that lacks a tenth of the file lacks pixels.
@@ -93,14 +115,21 @@ fn truncated_files_are_refused() {
     for golden in goldens() {
         // Of an animation the first frame may be whole; trailing bytes and pages after the first do not matter; the
         // directory of a TIFF may lie behind the pixels, or before them.
-        let whole_first = ["animated", "pages", "trailing"].iter().any(|name| golden.file.starts_with(name));
+        let whole_first = ["animated", "pages", "trailing"]
+            .iter()
+            .any(|name| golden.file.starts_with(name));
         let bytes = std::fs::read(samples().join(&golden.file)).unwrap();
         if whole_first || bytes.len() < 200 {
             continue;
         }
         for kept in [bytes.len() / 3, bytes.len() / 2, bytes.len() * 9 / 10] {
             let result = decode(&golden.file, &bytes[..kept], &Limits::default());
-            assert!(result.is_err(), "{} cut to {kept} of {} bytes", golden.file, bytes.len());
+            assert!(
+                result.is_err(),
+                "{} cut to {kept} of {} bytes",
+                golden.file,
+                bytes.len()
+            );
         }
     }
 }
@@ -154,7 +183,16 @@ fn decompression_bombs_are_refused_by_their_header() {
 fn the_limit_can_be_raised_and_lowered() {
     let png = std::fs::read(samples().join("rgb8.png")).unwrap();
     assert!(decode("rgb8.png", &png, &Limits { max_pixels: 37 * 29 }).is_ok());
-    assert!(decode("rgb8.png", &png, &Limits { max_pixels: 37 * 29 - 1 }).is_err());
+    assert!(
+        decode(
+            "rgb8.png",
+            &png,
+            &Limits {
+                max_pixels: 37 * 29 - 1
+            }
+        )
+        .is_err()
+    );
 }
 
 proptest! {

@@ -22,10 +22,10 @@ const PREMULTIPLIED: u16 = 1;
 
 pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, String> {
     let (photometric, bytes) = photometric::split_off(bytes)?;
-    let mut decoder = Decoder::new(Cursor::new(bytes)).map_err(reason)?;
-    let (width, height) = decoder.dimensions().map_err(reason)?;
+    let mut decoder = Decoder::new(Cursor::new(bytes)).map_err(|error| reason(&error))?;
+    let (width, height) = decoder.dimensions().map_err(|error| reason(&error))?;
     let (width, height) = limits.check(width, height)?;
-    let color = decoder.colortype().map_err(reason)?;
+    let color = decoder.colortype().map_err(|error| reason(&error))?;
     if color.num_samples() > MAX_SAMPLES || color.bit_depth() > 32 {
         return Err(format!("a TIFF with pixels of {color:?}"));
     }
@@ -64,9 +64,10 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, String> 
         (_, ColorType::CMYK(8 | 16) | ColorType::CMYKA(8 | 16)) => {
             color::cmyk(samples.chunks_exact(channels).map(|s| [s[0], s[1], s[2], s[3]]))
         }
-        (_, ColorType::YCbCr(8)) if is_jpeg(&mut decoder) => {
-            samples.chunks_exact(3).flat_map(|s| color::ycbcr([s[0], s[1], s[2]])).collect()
-        }
+        (_, ColorType::YCbCr(8)) if is_jpeg(&mut decoder) => samples
+            .chunks_exact(3)
+            .flat_map(|s| color::ycbcr([s[0], s[1], s[2]]))
+            .collect(),
         _ => return Err(format!("a TIFF with pixels of {color:?}")),
     };
     let image = RgbImage { width, height, data };
@@ -74,7 +75,7 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, String> 
     Ok(upright(image, orientation.unwrap_or(1)))
 }
 
-fn reason(error: TiffError) -> String {
+fn reason(error: &TiffError) -> String {
     format!("damaged, truncated or unsupported TIFF: {error}")
 }
 
@@ -86,7 +87,10 @@ fn read_samples(
     color: ColorType,
 ) -> Result<Vec<u8>, String> {
     let channels = usize::from(color.num_samples());
-    let planar = matches!(decoder.find_tag_unsigned::<u16>(Tag::PlanarConfiguration), Ok(Some(2)));
+    let planar = matches!(
+        decoder.find_tag_unsigned::<u16>(Tag::PlanarConfiguration),
+        Ok(Some(2))
+    );
     let (planes, channels_in_chunk) = if planar { (channels, 1) } else { (1, channels) };
     let (chunk_width, chunk_height) = decoder.chunk_dimensions();
     let (chunk_width, chunk_height) = (chunk_width as usize, chunk_height as usize);
@@ -100,12 +104,20 @@ fn read_samples(
         for top in (0..height).step_by(chunk_height) {
             for left in (0..width).step_by(chunk_width) {
                 let used_width = chunk_width.min(width - left);
-                let chunk = to_bytes(decoder.read_chunk(index).map_err(reason)?, color, used_width)?;
+                let chunk = to_bytes(
+                    decoder.read_chunk(index).map_err(|error| reason(&error))?,
+                    color,
+                    used_width,
+                )?;
                 let used_height = chunk_height.min(height - top);
                 if chunk.len() < used_width * used_height * channels_in_chunk {
                     return Err("the TIFF's pixel data does not fit its size".to_owned());
                 }
-                for (y, row) in chunk.chunks_exact(used_width * channels_in_chunk).take(used_height).enumerate() {
+                for (y, row) in chunk
+                    .chunks_exact(used_width * channels_in_chunk)
+                    .take(used_height)
+                    .enumerate()
+                {
                     let start = ((top + y) * width + left) * channels + plane;
                     if planar {
                         let pixels = samples[start..].iter_mut().step_by(channels);
@@ -138,12 +150,17 @@ fn to_bytes(samples: DecodingResult, color: ColorType, width: usize) -> Result<V
         (DecodingResult::I32(samples), _) if grey => {
             samples.into_iter().map(|s| s.clamp(0, 255) as u8).collect()
         }
-        (DecodingResult::U32(samples), _) if grey => {
-            samples.into_iter().map(|s| (s as i32).clamp(0, 255) as u8).collect()
-        }
+        (DecodingResult::U32(samples), _) if grey => samples
+            .into_iter()
+            .map(|s| (s as i32).clamp(0, 255) as u8)
+            .collect(),
         // A cast from float truncates, and saturates at both ends.
         (DecodingResult::F32(samples), _) if grey => samples.into_iter().map(|s| s as u8).collect(),
-        _ => return Err(format!("a TIFF with samples of another kind than Pillow reads ({color:?})")),
+        _ => {
+            return Err(format!(
+                "a TIFF with samples of another kind than Pillow reads ({color:?})"
+            ));
+        }
     })
 }
 
@@ -159,13 +176,21 @@ type Source<'a> = Decoder<Cursor<std::borrow::Cow<'a, [u8]>>>;
 
 /// The colour map as RGB: all reds, then all greens, then all blues, 16 bits each, of which the high byte counts.
 fn palette(decoder: &mut Source<'_>) -> Result<Vec<u8>, String> {
-    let map = decoder.get_tag_u16_vec(Tag::ColorMap).map_err(reason)?;
+    let map = decoder
+        .get_tag_u16_vec(Tag::ColorMap)
+        .map_err(|error| reason(&error))?;
     let entries = map.len() / 3;
-    Ok((0..entries).flat_map(|at| [0, 1, 2].map(|c| (map[c * entries + at] >> 8) as u8)).collect())
+    Ok((0..entries)
+        .flat_map(|at| [0, 1, 2].map(|c| (map[c * entries + at] >> 8) as u8))
+        .collect())
 }
 
 fn extra_samples(decoder: &mut Source<'_>) -> Vec<u16> {
-    decoder.find_tag_unsigned_vec(Tag::ExtraSamples).ok().flatten().unwrap_or_default()
+    decoder
+        .find_tag_unsigned_vec(Tag::ExtraSamples)
+        .ok()
+        .flatten()
+        .unwrap_or_default()
 }
 
 fn is_jpeg(decoder: &mut Source<'_>) -> bool {

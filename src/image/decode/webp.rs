@@ -24,7 +24,11 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, String> 
         return Err(format!("{TRUNCATED}: the first frame leaves the canvas"));
     }
     let mut data = vec![0; width * height * 3];
-    for (row, from) in data.chunks_exact_mut(width * 3).skip(top).zip(image.data.chunks_exact(image.width * 3)) {
+    for (row, from) in data
+        .chunks_exact_mut(width * 3)
+        .skip(top)
+        .zip(image.data.chunks_exact(image.width * 3))
+    {
         row[left * 3..left * 3 + from.len()].copy_from_slice(from);
     }
     Ok(RgbImage { width, height, data })
@@ -35,10 +39,16 @@ fn still(bytes: &[u8], limits: &Limits) -> Result<RgbImage, String> {
     let mut decoder = WebPDecoder::new(Cursor::new(bytes)).map_err(reason)?;
     let (width, height) = decoder.dimensions();
     let (width, height) = limits.check(width, height)?;
-    let size = decoder.output_buffer_size().ok_or("the image does not fit into memory")?;
+    let size = decoder
+        .output_buffer_size()
+        .ok_or("the image does not fit into memory")?;
     let mut samples = vec![0; size];
     decoder.read_image(&mut samples).map_err(reason)?;
-    let data = if decoder.has_alpha() { color::first_three(&samples, 4) } else { samples };
+    let data = if decoder.has_alpha() {
+        color::first_three(&samples, 4)
+    } else {
+        samples
+    };
     Ok(RgbImage { width, height, data })
 }
 
@@ -69,7 +79,12 @@ impl<'a> FirstFrame<'a> {
             .ok_or_else(|| format!("{TRUNCATED}: an animation without a frame"))?;
         let (left, top) = (u24(body, 0)? as usize * 2, u24(body, 3)? as usize * 2);
         let (size, chunks) = body.get(6..12).zip(body.get(16..)).ok_or(TRUNCATED)?;
-        Ok(Self { left, top, size, chunks })
+        Ok(Self {
+            left,
+            top,
+            size,
+            chunks,
+        })
     }
 
     fn into_still(self) -> Vec<u8> {

@@ -47,12 +47,16 @@ impl Resize {
         match self {
             Self::Exact { height, width } => (height, width),
             Self::Shortest { edge, longest } => shortest(height, width, edge, longest),
-            Self::Cover { height: h, width: w } => {
-                proportional(height, width, (height as f64 / h as f64).min(width as f64 / w as f64))
-            }
-            Self::Contain { height: h, width: w } => {
-                proportional(height, width, (height as f64 / h as f64).max(width as f64 / w as f64))
-            }
+            Self::Cover { height: h, width: w } => proportional(
+                height,
+                width,
+                (height as f64 / h as f64).min(width as f64 / w as f64),
+            ),
+            Self::Contain { height: h, width: w } => proportional(
+                height,
+                width,
+                (height as f64 / h as f64).max(width as f64 / w as f64),
+            ),
         }
     }
 }
@@ -72,8 +76,16 @@ fn shortest(height: usize, width: usize, edge: usize, longest: Option<usize>) ->
     }
     let new_short = wanted.round_ties_even() as usize;
     // The longer edge follows from the unrounded shorter one.
-    let new_long = if short == new_short { long } else { (wanted * long as f64 / short as f64) as usize };
-    if height <= width { (new_short, new_long) } else { (new_long, new_short) }
+    let new_long = if short == new_short {
+        long
+    } else {
+        (wanted * long as f64 / short as f64) as usize
+    };
+    if height <= width {
+        (new_short, new_long)
+    } else {
+        (new_long, new_short)
+    }
 }
 
 /// How an odd difference is halved.
@@ -114,14 +126,22 @@ impl Crop {
                 Rounding::Torchvision => missing / 2,
                 Rounding::Transformers => missing.div_ceil(2),
             };
-            return Span { source: 0, target, length: image };
+            return Span {
+                source: 0,
+                target,
+                length: image,
+            };
         }
         let half = (image - crop) as f64 / 2.0;
         let source = match self.rounding {
             Rounding::Torchvision => half.round_ties_even(),
             Rounding::Transformers => half.floor(),
         };
-        Span { source: source as usize, target: 0, length: crop }
+        Span {
+            source: source as usize,
+            target: 0,
+            length: crop,
+        }
     }
 
     /// The crop of `image` resized to `width × height`; only the pixels that stay are computed.
@@ -133,7 +153,12 @@ impl Crop {
         filter: Filter,
     ) -> Result<RgbImage> {
         let (x, y) = (self.span(width, self.width), self.span(height, self.height));
-        let window = Window { left: x.source, top: y.source, width: x.length, height: y.length };
+        let window = Window {
+            left: x.source,
+            top: y.source,
+            width: x.length,
+            height: y.length,
+        };
         let part = resize_window(image, width, height, filter, window)?;
         if (part.width, part.height) == (self.width, self.height) {
             return Ok(part);
@@ -143,7 +168,11 @@ impl Crop {
         for (row, from) in rows.zip(part.data.chunks_exact(part.width * 3)) {
             row[x.target * 3..x.target * 3 + from.len()].copy_from_slice(from);
         }
-        Ok(RgbImage { width: self.width, height: self.height, data })
+        Ok(RgbImage {
+            width: self.width,
+            height: self.height,
+            data,
+        })
     }
 }
 
@@ -152,7 +181,10 @@ impl fmt::Display for Resize {
         match self {
             Self::Exact { height, width } => write!(f, "to {height}×{width}"),
             Self::Shortest { edge, longest: None } => write!(f, "shortest edge to {edge}"),
-            Self::Shortest { edge, longest: Some(longest) } => {
+            Self::Shortest {
+                edge,
+                longest: Some(longest),
+            } => {
                 write!(f, "shortest edge to {edge}, longest to at most {longest},")
             }
             Self::Cover { height, width } => write!(f, "to cover {height}×{width}"),
@@ -165,6 +197,10 @@ impl fmt::Display for Crop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "crop {}×{}", self.height, self.width)?;
         let [red, green, blue] = self.fill;
-        if self.fill == [0; 3] { Ok(()) } else { write!(f, " padded with ({red}, {green}, {blue})") }
+        if self.fill == [0; 3] {
+            Ok(())
+        } else {
+            write!(f, " padded with ({red}, {green}, {blue})")
+        }
     }
 }

@@ -42,30 +42,46 @@ const VIT: Class = Class {
     filter: Filter::Bilinear,
     mean: STANDARD,
     std: STANDARD,
-    size: Size::Exact { height: 224, width: 224 },
+    size: Size::Exact {
+        height: 224,
+        width: 224,
+    },
     square: true,
     crop: None,
     crop_pct: None,
 };
 const DEIT: Class = Class {
     filter: Filter::Bicubic,
-    size: Size::Exact { height: 256, width: 256 },
+    size: Size::Exact {
+        height: 256,
+        width: 256,
+    },
     crop: Some(224),
     ..VIT
 };
-const SIGLIP: Class = Class { filter: Filter::Bicubic, square: false, ..VIT };
+const SIGLIP: Class = Class {
+    filter: Filter::Bicubic,
+    square: false,
+    ..VIT
+};
 const CLIP: Class = Class {
     filter: Filter::Bicubic,
     mean: CLIP_MEAN,
     std: CLIP_STD,
-    size: Size::Shortest { edge: 224, longest: None },
+    size: Size::Shortest {
+        edge: 224,
+        longest: None,
+    },
     square: false,
     crop: Some(224),
     crop_pct: None,
 };
 const CONVNEXT: Class = Class {
     filter: Filter::Bicubic,
-    size: Size::Shortest { edge: 384, longest: None },
+    size: Size::Shortest {
+        edge: 384,
+        longest: None,
+    },
     square: false,
     crop_pct: Some(224.0 / 256.0),
     ..VIT
@@ -75,7 +91,9 @@ impl Class {
     /// The class of this name; older files call it a feature extractor, and some append the backend.
     fn by_name(name: &str) -> Option<&'static Self> {
         let name = name.trim_end_matches("Fast").trim_end_matches("Pil");
-        let name = name.strip_suffix("ImageProcessor").or_else(|| name.strip_suffix("FeatureExtractor"))?;
+        let name = name
+            .strip_suffix("ImageProcessor")
+            .or_else(|| name.strip_suffix("FeatureExtractor"))?;
         Some(match name {
             "ViT" => &VIT,
             "DeiT" => &DEIT,
@@ -119,10 +137,16 @@ pub(super) fn parse(file: &Path, config: &Value, model_type: Option<&str>) -> Re
             };
             if edge < 384 {
                 let crop_pct = config.number("crop_pct")?.unwrap_or(default);
-                size = Size::Shortest { edge: (edge as f64 / crop_pct) as usize, longest: None };
+                size = Size::Shortest {
+                    edge: (edge as f64 / crop_pct) as usize,
+                    longest: None,
+                };
                 crop = Some((edge, edge));
             } else {
-                size = Size::Exact { height: edge, width: edge };
+                size = Size::Exact {
+                    height: edge,
+                    width: edge,
+                };
             }
         }
         let resized = match size {
@@ -150,7 +174,10 @@ pub(super) fn parse(file: &Path, config: &Value, model_type: Option<&str>) -> Re
         Rescale::None
     };
     let normalize = if config.flag("do_normalize", true)? {
-        Some((config.three("image_mean", class.mean)?, config.three("image_std", class.std)?))
+        Some((
+            config.three("image_mean", class.mean)?,
+            config.three("image_std", class.std)?,
+        ))
     } else {
         None
     };
@@ -182,7 +209,10 @@ impl<'a> Config<'a> {
         }
         match model_type {
             Some(model_type) => Class::by_model_type(model_type).ok_or_else(|| {
-                self.error("image_processor_type", format!("missing, and unknown for a `{model_type}` model"))
+                self.error(
+                    "image_processor_type",
+                    format!("missing, and unknown for a `{model_type}` model"),
+                )
             }),
             None => Err(self.error("image_processor_type", "missing")),
         }
@@ -242,7 +272,12 @@ impl<'a> Config<'a> {
                     None | Some(Value::Null) => Ok(None),
                     Some(value) => self.pixels(&format!("{key}.{name}"), value).map(Some),
                 };
-                match (edge("shortest_edge")?, edge("longest_edge")?, edge("height")?, edge("width")?) {
+                match (
+                    edge("shortest_edge")?,
+                    edge("longest_edge")?,
+                    edge("height")?,
+                    edge("width")?,
+                ) {
                     (Some(edge), longest, None, None) => Ok(Size::Shortest { edge, longest }),
                     (None, None, Some(height), Some(width)) => Ok(Size::Exact { height, width }),
                     _ => {
@@ -251,13 +286,21 @@ impl<'a> Config<'a> {
                     }
                 }
             }
-            Some(Value::Array(list)) if list.len() == 2 => {
-                Ok(Size::Exact { height: self.pixels(key, &list[0])?, width: self.pixels(key, &list[1])? })
-            }
+            Some(Value::Array(list)) if list.len() == 2 => Ok(Size::Exact {
+                height: self.pixels(key, &list[0])?,
+                width: self.pixels(key, &list[1])?,
+            }),
             Some(value) => {
                 let edge = self.pixels(key, value)?;
-                let square = Size::Exact { height: edge, width: edge };
-                Ok(if class.square { square } else { Size::Shortest { edge, longest: None } })
+                let square = Size::Exact {
+                    height: edge,
+                    width: edge,
+                };
+                Ok(if class.square {
+                    square
+                } else {
+                    Size::Shortest { edge, longest: None }
+                })
             }
         }
     }

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use super::Preprocess;
 use super::geometry::{Crop, Resize, Rounding};
 use super::values::{Rescale, ValueRule};
-use super::Preprocess;
 use crate::image::Filter;
 use crate::{Error, Result};
 
@@ -36,17 +36,37 @@ pub(super) fn parse(file: &Path, cfg: &Value, options: &TimmOptions) -> Result<P
 
     let mut fill = [0; 3];
     let resize = match cfg.text("crop_mode")?.unwrap_or("center") {
-        "squash" => Resize::Exact { height: scaled_height, width: scaled_width },
+        "squash" => Resize::Exact {
+            height: scaled_height,
+            width: scaled_width,
+        },
         "border" => {
             fill = mean.map(|value| (255.0 * value).round_ties_even() as u8);
-            Resize::Contain { height: scaled_height, width: scaled_width }
+            Resize::Contain {
+                height: scaled_height,
+                width: scaled_width,
+            }
         }
-        "center" if scaled_height == scaled_width => Resize::Shortest { edge: scaled_height, longest: None },
-        "center" => Resize::Cover { height: scaled_height, width: scaled_width },
+        "center" if scaled_height == scaled_width => Resize::Shortest {
+            edge: scaled_height,
+            longest: None,
+        },
+        "center" => Resize::Cover {
+            height: scaled_height,
+            width: scaled_width,
+        },
         other => return Err(cfg.error("crop_mode", format!("`{other}` is not center, squash or border"))),
     };
-    let crop = Crop { height, width, rounding: Rounding::Torchvision, fill };
-    let values = ValueRule { rescale: Rescale::DivideBy255, normalize: Some((mean, std)) };
+    let crop = Crop {
+        height,
+        width,
+        rounding: Rounding::Torchvision,
+        fill,
+    };
+    let values = ValueRule {
+        rescale: Rescale::DivideBy255,
+        normalize: Some((mean, std)),
+    };
     Preprocess::new(Some((resize, filter)), Some(crop), values).map_err(|error| Error::config(file, error))
 }
 
@@ -68,7 +88,11 @@ impl<'a> Cfg<'a> {
 
     /// The value that a test prefers under `test_{key}`, where that is wanted.
     fn get_for_test(&self, key: &str) -> Option<&'a Value> {
-        let preferred = if self.options.use_test_size { self.get(&format!("test_{key}")) } else { None };
+        let preferred = if self.options.use_test_size {
+            self.get(&format!("test_{key}"))
+        } else {
+            None
+        };
         preferred.or_else(|| self.get(key))
     }
 
@@ -80,7 +104,10 @@ impl<'a> Cfg<'a> {
                 .map_err(|_| self.error("input_size", format!("{value} is not [channels, height, width]")))?,
         };
         if size[0] != 3 {
-            return Err(self.error("input_size", format!("{} channels; only RGB is supported", size[0])));
+            return Err(self.error(
+                "input_size",
+                format!("{} channels; only RGB is supported", size[0]),
+            ));
         }
         let (height, width) = self.options.input_size.unwrap_or((size[1], size[2]));
         if height == 0 || width == 0 {
@@ -91,7 +118,9 @@ impl<'a> Cfg<'a> {
 
     fn crop_pct(&self) -> Result<f64> {
         // timm takes 0 for missing.
-        let stored = self.get_for_test("crop_pct").filter(|value| value.as_f64() != Some(0.0));
+        let stored = self
+            .get_for_test("crop_pct")
+            .filter(|value| value.as_f64() != Some(0.0));
         match stored.map(|value| (value, value.as_f64())) {
             None => Ok(DEFAULT_CROP_PCT),
             Some((_, Some(pct))) if pct > 0.0 => Ok(pct),

@@ -20,8 +20,6 @@ pub(super) struct Axis {
     pub(super) counts: Vec<usize>,
     /// Weights per output position.
     pub(super) taps: usize,
-    /// The length of the input.
-    pub(super) input: usize,
 }
 
 impl Axis {
@@ -38,7 +36,6 @@ impl Axis {
             starts: Vec::with_capacity(wanted.len()),
             counts: Vec::with_capacity(wanted.len()),
             taps,
-            input,
         };
         let mut exact = Vec::with_capacity(taps);
         for (position, fixed) in wanted.zip(axis.weights.chunks_exact_mut(taps)) {
@@ -62,9 +59,14 @@ impl Axis {
     /// Makes the input begin and end with what is used of it, and returns that range of the old input.
     pub(super) fn rebase(&mut self) -> Range<usize> {
         let start = self.starts.iter().copied().min().unwrap_or(0);
-        let end = self.starts.iter().zip(&self.counts).map(|(start, count)| start + count).max().unwrap_or(0);
+        let end = self
+            .starts
+            .iter()
+            .zip(&self.counts)
+            .map(|(start, count)| start + count)
+            .max()
+            .unwrap_or(0);
         self.starts.iter_mut().for_each(|at| *at -= start);
-        self.input = end - start;
         start..end
     }
 }
@@ -72,7 +74,11 @@ impl Axis {
 /// Rounds half away from zero, after scaling; a cast truncates.
 fn to_fixed(weight: f64) -> i32 {
     let scaled = weight * f64::from(1 << PRECISION_BITS);
-    if weight < 0.0 { (scaled - 0.5) as i32 } else { (scaled + 0.5) as i32 }
+    if weight < 0.0 {
+        (scaled - 0.5) as i32
+    } else {
+        (scaled + 0.5) as i32
+    }
 }
 
 fn support(filter: Filter) -> f64 {

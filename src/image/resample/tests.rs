@@ -23,8 +23,17 @@ fn equals_pillow_on_the_goldens() {
     for golden in goldens {
         let image = noise(golden.input.0, golden.input.1, golden.seed);
         let output = resize(&image, golden.output.0, golden.output.1, golden.filter).unwrap();
-        let Golden { input, output: size, filter, .. } = golden;
-        assert_eq!(crc32fast::hash(&output.data), golden.crc32, "{input:?} to {size:?} {filter}");
+        let Golden {
+            input,
+            output: size,
+            filter,
+            ..
+        } = golden;
+        assert_eq!(
+            crc32fast::hash(&output.data),
+            golden.crc32,
+            "{input:?} to {size:?} {filter}"
+        );
     }
 }
 
@@ -42,13 +51,16 @@ fn reference_sample(line: &[u8], output: usize, position: usize, filter: Filter)
     let center = (position as f64 + 0.5) * scale;
     let first = (center - support + 0.5).max(0.0).floor() as usize;
     let last = ((center + support + 0.5).floor() as usize).min(line.len());
-    let weights: Vec<f64> =
-        (first..last).map(|at| weight(filter, (at as f64 - center + 0.5) * (1.0 / stretch))).collect();
+    let weights: Vec<f64> = (first..last)
+        .map(|at| weight(filter, (at as f64 - center + 0.5) * (1.0 / stretch)))
+        .collect();
     let total: f64 = weights.iter().sum();
     let one = f64::from(1_u32 << 22);
     let sum: i64 = (first..last)
         .zip(&weights)
-        .map(|(at, weight)| i64::from(line[at]) * ((weight / total * one).abs() + 0.5).copysign(*weight) as i64)
+        .map(|(at, weight)| {
+            i64::from(line[at]) * ((weight / total * one).abs() + 0.5).copysign(*weight) as i64
+        })
         .sum();
     ((sum + (1 << 21)) >> 22).clamp(0, 255) as u8
 }
@@ -63,17 +75,31 @@ fn reference_columns(image: &RgbImage, output: usize, filter: Filter) -> RgbImag
         let channel = |c: usize| row.iter().skip(c).step_by(3).copied().collect::<Vec<u8>>();
         let channels = [channel(0), channel(1), channel(2)];
         for x in 0..output {
-            data.extend(channels.iter().map(|line| reference_sample(line, output, x, filter)));
+            data.extend(
+                channels
+                    .iter()
+                    .map(|line| reference_sample(line, output, x, filter)),
+            );
         }
     }
-    RgbImage { width: output, height: image.height, data }
+    RgbImage {
+        width: output,
+        height: image.height,
+        data,
+    }
 }
 
 fn transpose(image: &RgbImage) -> RgbImage {
     let pixel = |x: usize, y: usize| &image.data[(y * image.width + x) * 3..][..3];
-    let data =
-        (0..image.width).flat_map(|x| (0..image.height).flat_map(move |y| pixel(x, y))).copied().collect();
-    RgbImage { width: image.height, height: image.width, data }
+    let data = (0..image.width)
+        .flat_map(|x| (0..image.height).flat_map(move |y| pixel(x, y)))
+        .copied()
+        .collect();
+    RgbImage {
+        width: image.height,
+        height: image.width,
+        data,
+    }
 }
 
 fn any_smooth_filter() -> impl Strategy<Value = Filter> {
@@ -135,8 +161,17 @@ fn refuses_an_empty_size_and_a_window_outside() {
     let image = noise(4, 4, 0);
     assert!(resize(&image, 0, 3, Filter::Box).is_err());
     assert!(resize(&image, 3, MAX_SIDE + 1, Filter::Box).is_err());
-    let window = Window { left: 2, top: 0, width: 2, height: 1 };
+    let window = Window {
+        left: 2,
+        top: 0,
+        width: 2,
+        height: 1,
+    };
     assert!(resize_window(&image, 3, 3, Filter::Box, window).is_err());
-    let short = RgbImage { width: 4, height: 4, data: vec![0; 3] };
+    let short = RgbImage {
+        width: 4,
+        height: 4,
+        data: vec![0; 3],
+    };
     assert!(resize(&short, 2, 2, Filter::Box).is_err());
 }

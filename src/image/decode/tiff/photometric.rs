@@ -22,17 +22,28 @@ const BLACK_IS_ZERO: u8 = 1;
 
 /// The meaning of the first page, and the file with that meaning replaced by "black is zero" where it is not `Other`.
 pub(super) fn split_off(bytes: &[u8]) -> Result<(Photometric, Cow<'_, [u8]>), String> {
-    let reader = Reader { bytes, big_endian: bytes.starts_with(b"M") };
-    let at = reader.photometric_at().ok_or("the TIFF is truncated: its directory is missing")?;
+    let reader = Reader {
+        bytes,
+        big_endian: bytes.starts_with(b"M"),
+    };
+    let at = reader
+        .photometric_at()
+        .ok_or("the TIFF is truncated: its directory is missing")?;
     // A file without the tag means "white is zero" to Pillow, but the decoder insists on it.
-    let Some(at) = at else { return Ok((Photometric::Other, Cow::Borrowed(bytes))) };
+    let Some(at) = at else {
+        return Ok((Photometric::Other, Cow::Borrowed(bytes)));
+    };
     let photometric = match reader.short(at) {
         Some(0) => Photometric::WhiteIsZero,
         Some(3) => Photometric::Palette,
         _ => return Ok((Photometric::Other, Cow::Borrowed(bytes))),
     };
     let mut copy = bytes.to_vec();
-    let value = if reader.big_endian { [0, BLACK_IS_ZERO] } else { [BLACK_IS_ZERO, 0] };
+    let value = if reader.big_endian {
+        [0, BLACK_IS_ZERO]
+    } else {
+        [BLACK_IS_ZERO, 0]
+    };
     // In bounds, since the value was just read from there.
     copy[at..at + 2].copy_from_slice(&value);
     Ok((photometric, Cow::Owned(copy)))
@@ -70,8 +81,11 @@ impl Reader<'_> {
     fn number(&self, at: usize, length: usize) -> Option<usize> {
         let bytes = self.bytes.get(at..at.checked_add(length)?)?;
         let push = |value: u64, byte: &u8| value << 8 | u64::from(*byte);
-        let value =
-            if self.big_endian { bytes.iter().fold(0, push) } else { bytes.iter().rev().fold(0, push) };
+        let value = if self.big_endian {
+            bytes.iter().fold(0, push)
+        } else {
+            bytes.iter().rev().fold(0, push)
+        };
         usize::try_from(value).ok()
     }
 }
