@@ -169,7 +169,7 @@ pub fn evaluate(
     }
     let mut seen = vec![(0, 0); classes];
     let mut result = Evaluation::default();
-    let pipeline = Pipeline::new(session).limits(limits.clone());
+    let pipeline = Pipeline::new(session).limits(*limits);
     pipeline.run(set.sources, |item| {
         each(&item);
         let class = set.classes[item.index];

@@ -32,7 +32,7 @@ impl Args {
         };
         let image = rule.apply(&source.decode(&self.limits.limits())?)?;
         let mut values = vec![0.0; image.data.len()];
-        rule.normalize(&image.data, &mut values);
+        rule.normalize(&image.data, &mut values)?;
         let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
         let view = TensorView::new(Dtype::F32, vec![1, 3, image.height, image.width], &bytes)?;
         let file = safetensors::serialize([("pixel_values", view)], None)?;

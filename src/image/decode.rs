@@ -8,7 +8,7 @@
 //!
 //! What is not matched:
 //! - JPEG differs from libjpeg-turbo by a few levels (inverse transform and chroma upsampling round differently),
-//!   unless the feature `libjpeg-turbo` is on; by more where chroma is at most two samples wide, which libjpeg does
+//!   unless the feature `libjpeg-turbo` is on (which JPEGs inside TIFFs do not profit from); by more where chroma is at most two samples wide, which libjpeg does
 //!   not interpolate.
 //! - A JPEG whose entropy-coded data is damaged is an error here, while libjpeg may go on with a warning.
 //! - Refused: TIFFs in LAB, with 12-bit samples, with old-style JPEG or with CCITT Group 3 compression, and with

@@ -158,8 +158,8 @@ impl Header {
         Ok((offset, palette))
     }
 
-    /// From the bytes of one pixel of more than 8 bits to RGB.
-    fn unpacker(&self) -> Result<fn(&[u8]) -> [u8; 3], String> {
+    /// How a pixel of more than 8 bits is read.
+    fn unpacker(&self) -> Result<Unpacker, String> {
         let [red, green, blue, alpha] = self.masks;
         if self.compression == RAW {
             return Ok(if self.bits == 16 {
@@ -185,6 +185,9 @@ impl Header {
         })
     }
 }
+
+/// From the bytes of one pixel to RGB.
+type Unpacker = fn(&[u8]) -> [u8; 3];
 
 fn rgb555(pixel: &[u8]) -> [u8; 3] {
     let pixel = u16::from_le_bytes([pixel[0], pixel[1]]);

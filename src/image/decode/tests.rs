@@ -26,7 +26,13 @@ fn goldens() -> Vec<Golden> {
 
 /// The levels by which zune-jpeg may differ from libjpeg-turbo: both round the inverse transform (±1) and, at reduced
 /// chroma, the interpolation (±1), and the conversion to RGB multiplies a chroma error by up to 1.772.
-const JPEG_LEVELS: u8 = if cfg!(feature = "libjpeg-turbo") { 0 } else { 4 };
+const JPEG_LEVELS: u8 = 4;
+
+/// The levels by which a lossy sample may differ. The feature `libjpeg-turbo` does not reach into TIFFs.
+fn tolerance(file: &str) -> u8 {
+    let same_decoder = cfg!(feature = "libjpeg-turbo") && !file.ends_with(".tif");
+    if same_decoder { 0 } else { JPEG_LEVELS }
+}
 
 #[test]
 fn equals_pillow_on_the_goldens() {
@@ -61,7 +67,7 @@ fn equals_pillow_on_the_goldens() {
                 .map(|(a, b)| a.abs_diff(*b))
                 .max();
             judge(
-                worst.is_some_and(|worst| worst <= JPEG_LEVELS),
+                worst.is_some_and(|worst| worst <= tolerance(&golden.file)),
                 format!("{worst:?} levels"),
             );
         } else {
@@ -162,7 +168,8 @@ fn decompression_bombs_are_refused_by_their_header() {
 
     let mut jpeg = read("baseline-420.jpg");
     let frame = jpeg.windows(2).position(|marker| marker == [0xFF, 0xC0]).unwrap();
-    jpeg[frame + 5..frame + 9].fill(0xFF);
+    // 60,000 each way; libjpeg itself stops at 65,500.
+    jpeg[frame + 5..frame + 9].copy_from_slice(&[0xEA, 0x60, 0xEA, 0x60]);
     refused(&jpeg);
 
     // Three strips of 100,000 rows.

@@ -22,10 +22,10 @@ const PREMULTIPLIED: u16 = 1;
 
 pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, String> {
     let (photometric, bytes) = photometric::split_off(bytes)?;
-    let mut decoder = Decoder::new(Cursor::new(bytes)).map_err(reason)?;
-    let (width, height) = decoder.dimensions().map_err(reason)?;
+    let mut decoder = Decoder::new(Cursor::new(bytes)).map_err(|error| reason(&error))?;
+    let (width, height) = decoder.dimensions().map_err(|error| reason(&error))?;
     let (width, height) = limits.check(width, height)?;
-    let color = decoder.colortype().map_err(reason)?;
+    let color = decoder.colortype().map_err(|error| reason(&error))?;
     if color.num_samples() > MAX_SAMPLES || color.bit_depth() > 32 {
         return Err(format!("a TIFF with pixels of {color:?}"));
     }
@@ -75,7 +75,7 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, String> 
     Ok(upright(image, orientation.unwrap_or(1)))
 }
 
-fn reason(error: TiffError) -> String {
+fn reason(error: &TiffError) -> String {
     format!("damaged, truncated or unsupported TIFF: {error}")
 }
 
@@ -104,7 +104,11 @@ fn read_samples(
         for top in (0..height).step_by(chunk_height) {
             for left in (0..width).step_by(chunk_width) {
                 let used_width = chunk_width.min(width - left);
-                let chunk = to_bytes(decoder.read_chunk(index).map_err(reason)?, color, used_width)?;
+                let chunk = to_bytes(
+                    decoder.read_chunk(index).map_err(|error| reason(&error))?,
+                    color,
+                    used_width,
+                )?;
                 let used_height = chunk_height.min(height - top);
                 if chunk.len() < used_width * used_height * channels_in_chunk {
                     return Err("the TIFF's pixel data does not fit its size".to_owned());
@@ -172,7 +176,9 @@ type Source<'a> = Decoder<Cursor<std::borrow::Cow<'a, [u8]>>>;
 
 /// The colour map as RGB: all reds, then all greens, then all blues, 16 bits each, of which the high byte counts.
 fn palette(decoder: &mut Source<'_>) -> Result<Vec<u8>, String> {
-    let map = decoder.get_tag_u16_vec(Tag::ColorMap).map_err(reason)?;
+    let map = decoder
+        .get_tag_u16_vec(Tag::ColorMap)
+        .map_err(|error| reason(&error))?;
     let entries = map.len() / 3;
     Ok((0..entries)
         .flat_map(|at| [0, 1, 2].map(|c| (map[c * entries + at] >> 8) as u8))

@@ -20,8 +20,6 @@ pub(super) struct Axis {
     pub(super) counts: Vec<usize>,
     /// Weights per output position.
     pub(super) taps: usize,
-    /// The length of the input.
-    pub(super) input: usize,
 }
 
 impl Axis {
@@ -38,7 +36,6 @@ impl Axis {
             starts: Vec::with_capacity(wanted.len()),
             counts: Vec::with_capacity(wanted.len()),
             taps,
-            input,
         };
         let mut exact = Vec::with_capacity(taps);
         for (position, fixed) in wanted.zip(axis.weights.chunks_exact_mut(taps)) {
@@ -70,7 +67,6 @@ impl Axis {
             .max()
             .unwrap_or(0);
         self.starts.iter_mut().for_each(|at| *at -= start);
-        self.input = end - start;
         start..end
     }
 }

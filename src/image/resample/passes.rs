@@ -1,5 +1,8 @@
-//! The two passes over the pixels. Plain loops over fixed-size blocks that the compiler vectorises; `rten_simd`
-//! picks the widest instruction set of the machine at run time (AVX-512, AVX2, NEON, or the target's baseline).
+//! The two passes over the pixels, which are one kernel: output rows that are weighted sums of input rows. For the
+//! horizontal pass, strips of rows are transposed for it.
+//!
+//! The kernel is a plain loop over fixed-size blocks that the compiler vectorises; `rten_simd` picks the widest
+//! instruction set of the machine at run time (AVX-512, AVX2, NEON, or the target's baseline).
 
 use std::ops::Range;
 
@@ -7,32 +10,36 @@ use rten_simd::{Isa, SimdOp};
 
 use super::coefficients::{Axis, PRECISION_BITS};
 
-/// Half of one, added before the fraction is cut off.
-const HALF: i32 = 1 << (PRECISION_BITS - 1);
-
-fn to_u8(sum: i32) -> u8 {
-    (sum >> PRECISION_BITS).clamp(0, 255) as u8
-}
-
-/// Resamples every row of `rows`: `[n, row_bytes]` to `[n, 3 × outputs]`.
-pub(super) fn horizontal(rows: &[u8], row_bytes: usize, axis: &Axis) -> Vec<u8> {
-    let lanes = LaneWeights::new(axis);
-    let mut output = vec![0; rows.len() / row_bytes * axis.starts.len() * 3];
-    Horizontal {
-        rows,
-        row_bytes,
-        lanes: &lanes,
-        output: &mut output,
+/// Resamples every row: `[rows, inputs, 3]` to `[rows, outputs, 3]`.
+pub(super) fn horizontal(input: &[u8], row_bytes: usize, axis: &Axis) -> Vec<u8> {
+    let out_bytes = axis.starts.len() * 3;
+    let mut output = vec![0; input.len() / row_bytes * out_bytes];
+    let mut columns = vec![0; row_bytes * STRIP];
+    let mut resampled = vec![0; out_bytes * STRIP];
+    let strips = output
+        .chunks_mut(out_bytes * STRIP)
+        .zip(input.chunks(row_bytes * STRIP));
+    for (output, input) in strips {
+        transpose(input, row_bytes, &mut columns, STRIP * 3);
+        let strip = STRIP * 3;
+        WeightedRows {
+            input: &columns,
+            row_bytes: strip,
+            bytes: 0..strip,
+            axis,
+            output: &mut resampled,
+        }
+        .dispatch();
+        transpose(&resampled, strip, output, out_bytes);
     }
-    .dispatch();
     output
 }
 
-/// Resamples the columns in `bytes` of the rows: `[n, row_bytes]` to `[outputs, bytes]`.
-pub(super) fn vertical(rows: &[u8], row_bytes: usize, bytes: Range<usize>, axis: &Axis) -> Vec<u8> {
+/// Resamples the columns in `bytes`: `[inputs, row_bytes]` to `[outputs, bytes]`.
+pub(super) fn vertical(input: &[u8], row_bytes: usize, bytes: Range<usize>, axis: &Axis) -> Vec<u8> {
     let mut output = vec![0; axis.starts.len() * bytes.len()];
-    Vertical {
-        rows,
+    WeightedRows {
+        input,
         row_bytes,
         bytes,
         axis,
@@ -42,107 +49,32 @@ pub(super) fn vertical(rows: &[u8], row_bytes: usize, bytes: Range<usize>, axis:
     output
 }
 
-/// Bytes that one step of the horizontal pass multiplies: 8 pixels, a multiple of 3 channels and of 8 lanes.
-const STEP: usize = 24;
+/// Rows that the horizontal pass handles at once.
+const STRIP: usize = 16;
 
-/// The weights of a row, one for each byte instead of each pixel, in whole steps.
-struct LaneWeights {
-    /// `steps × STEP` weights for each output pixel.
-    weights: Vec<i32>,
-    /// The first byte of the row for each output pixel; whole steps from here stay inside a row of `row_bytes`.
-    starts: Vec<usize>,
-    steps: usize,
-    /// The row's length that the starts assume: the real one, or longer if the row has less than `steps` steps.
-    row_bytes: usize,
-}
-
-impl LaneWeights {
-    fn new(axis: &Axis) -> Self {
-        let most = axis.counts.iter().copied().max().unwrap_or(1);
-        let steps = (most * 3).div_ceil(STEP);
-        let span = steps * STEP;
-        let row_bytes = (axis.input * 3).max(span);
-        let mut weights = vec![0; axis.starts.len() * span];
-        let mut starts = Vec::with_capacity(axis.starts.len());
-        let pixels = axis
-            .starts
-            .iter()
-            .zip(&axis.counts)
-            .zip(axis.weights.chunks_exact(axis.taps));
-        for (((&start, &count), from), to) in pixels.zip(weights.chunks_exact_mut(span)) {
-            let first = (start * 3).min(row_bytes - span);
-            let skipped = start * 3 - first;
-            for (to, &weight) in to[skipped..].chunks_exact_mut(3).zip(&from[..count]) {
-                to.fill(weight);
-            }
-            starts.push(first);
-        }
-        Self {
-            weights,
-            starts,
-            steps,
-            row_bytes,
-        }
-    }
-}
-
-struct Horizontal<'a> {
-    rows: &'a [u8],
-    row_bytes: usize,
-    lanes: &'a LaneWeights,
-    output: &'a mut [u8],
-}
-
-impl SimdOp for Horizontal<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn eval<I: Isa>(self, _isa: I) {
-        let lanes = self.lanes;
-        let rows = self.rows.chunks_exact(self.row_bytes);
-        let outputs = self.output.chunks_exact_mut(lanes.starts.len() * 3);
-        if lanes.row_bytes == self.row_bytes {
-            for (row, output) in rows.zip(outputs) {
-                horizontal_row(row, lanes, output);
-            }
-        } else {
-            // An image narrower than one step is padded, so that a step can be read.
-            let mut padded = vec![0; lanes.row_bytes];
-            for (row, output) in rows.zip(outputs) {
-                padded[..row.len()].copy_from_slice(row);
-                horizontal_row(&padded, lanes, output);
+/// Transposes pixels of three bytes. Each matrix is given by its bytes and its row's length in bytes; what one lacks
+/// of the other is left alone.
+fn transpose(input: &[u8], input_row: usize, output: &mut [u8], output_row: usize) {
+    /// Pixels a side of a tile, so that the scattered writes stay in the cache.
+    const TILE: usize = 32;
+    let columns = (input_row / 3).min(output.len() / output_row);
+    for left in (0..columns).step_by(TILE) {
+        let right = (left + TILE).min(columns);
+        for (y, row) in input.chunks_exact(input_row).take(output_row / 3).enumerate() {
+            let outputs = output[left * output_row..].chunks_mut(output_row);
+            let (pixels, _) = row[left * 3..right * 3].as_chunks::<3>();
+            for (pixel, to) in pixels.iter().zip(outputs) {
+                if let Some(to) = to[y * 3..].first_chunk_mut::<3>() {
+                    *to = *pixel;
+                }
             }
         }
     }
 }
 
-#[inline(always)]
-fn horizontal_row(row: &[u8], lanes: &LaneWeights, output: &mut [u8]) {
-    let span = lanes.steps * STEP;
-    let pixels = output.chunks_exact_mut(3).zip(lanes.weights.chunks_exact(span));
-    for ((pixel, weights), &start) in pixels.zip(&lanes.starts) {
-        let mut sums = [0_i32; STEP];
-        let steps = row[start..start + span]
-            .chunks_exact(STEP)
-            .zip(weights.chunks_exact(STEP));
-        for (bytes, weights) in steps {
-            for lane in 0..STEP {
-                sums[lane] = sums[lane].wrapping_add(i32::from(bytes[lane]).wrapping_mul(weights[lane]));
-            }
-        }
-        for (channel, value) in pixel.iter_mut().enumerate() {
-            let sum = sums
-                .iter()
-                .skip(channel)
-                .step_by(3)
-                .fold(HALF, |sum, &lane| sum.wrapping_add(lane));
-            *value = to_u8(sum);
-        }
-    }
-}
-
-struct Vertical<'a> {
-    rows: &'a [u8],
+/// Every output row is a weighted sum of consecutive input rows, of which only the columns in `bytes` are wanted.
+struct WeightedRows<'a> {
+    input: &'a [u8],
     row_bytes: usize,
     bytes: Range<usize>,
     axis: &'a Axis,
@@ -150,15 +82,15 @@ struct Vertical<'a> {
 }
 
 /// Bytes of a row whose sums are held in registers at once.
-const BLOCK: usize = 64;
+const BLOCK: usize = STRIP * 3;
 
-impl SimdOp for Vertical<'_> {
+impl SimdOp for WeightedRows<'_> {
     type Output = ();
 
     #[inline(always)]
     fn eval<I: Isa>(self, _isa: I) {
         let Self {
-            rows,
+            input,
             row_bytes,
             bytes,
             axis,
@@ -170,42 +102,38 @@ impl SimdOp for Vertical<'_> {
             .zip(&axis.counts)
             .zip(axis.weights.chunks_exact(axis.taps));
         for (output, ((&start, &count), weights)) in output.chunks_exact_mut(bytes.len()).zip(positions) {
-            let rows = &rows[start * row_bytes..(start + count) * row_bytes];
+            let rows = &input[start * row_bytes..(start + count) * row_bytes];
             let weights = &weights[..count];
-            let (mut blocks, mut at) = (output.chunks_exact_mut(BLOCK), bytes.start);
-            for block in &mut blocks {
-                vertical_block::<BLOCK>(rows, row_bytes, at, weights, block);
+            let (blocks, rest) = output.as_chunks_mut::<BLOCK>();
+            let mut at = bytes.start;
+            for block in blocks {
+                *block = weighted_sum(rows, row_bytes, at, weights);
                 at += BLOCK;
             }
-            let mut blocks = blocks.into_remainder().chunks_exact_mut(8);
-            for block in &mut blocks {
-                vertical_block::<8>(rows, row_bytes, at, weights, block);
+            let (blocks, rest) = rest.as_chunks_mut::<8>();
+            for block in blocks {
+                *block = weighted_sum(rows, row_bytes, at, weights);
                 at += 8;
             }
-            for byte in blocks.into_remainder().chunks_exact_mut(1) {
-                vertical_block::<1>(rows, row_bytes, at, weights, byte);
+            for byte in rest {
+                [*byte] = weighted_sum(rows, row_bytes, at, weights);
                 at += 1;
             }
         }
     }
 }
 
+/// `N` bytes of an output row: the sum over the rows of `weight × byte`, rounded and clipped.
 #[inline(always)]
-fn vertical_block<const N: usize>(
-    rows: &[u8],
-    row_bytes: usize,
-    at: usize,
-    weights: &[i32],
-    output: &mut [u8],
-) {
-    let mut sums = [HALF; N];
+fn weighted_sum<const N: usize>(rows: &[u8], row_bytes: usize, at: usize, weights: &[i32]) -> [u8; N] {
+    let mut sums = [1_i32 << (PRECISION_BITS - 1); N];
     for (row, &weight) in rows.chunks_exact(row_bytes).zip(weights) {
-        let bytes = &row[at..at + N];
-        for lane in 0..N {
-            sums[lane] = sums[lane].wrapping_add(i32::from(bytes[lane]).wrapping_mul(weight));
+        let Some(bytes) = row[at..].first_chunk::<N>() else {
+            break;
+        };
+        for (sum, &byte) in sums.iter_mut().zip(bytes) {
+            *sum = sum.wrapping_add(i32::from(byte).wrapping_mul(weight));
         }
     }
-    for (output, sum) in output.iter_mut().zip(sums) {
-        *output = to_u8(sum);
-    }
+    sums.map(|sum| (sum >> PRECISION_BITS).clamp(0, 255) as u8)
 }
