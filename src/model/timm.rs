@@ -282,9 +282,7 @@ fn input_size(pretrained: Fields<'_>) -> Result<Option<[usize; 2]>> {
             .filter(|size| (1..=1 << 20).contains(size))
             .map(|size| size as usize)
     };
-    let extents: Option<Vec<usize>> = value
-        .as_array()
-        .map_or(None, |list| list.iter().map(size).collect());
+    let extents: Option<Vec<usize>> = value.as_array().and_then(|list| list.iter().map(size).collect());
     match extents.as_deref() {
         Some(&[3, height, width]) => Ok(Some([height, width])),
         _ => Err(pretrained.unexpected("input_size", value, "[3, height, width]")),

@@ -8,7 +8,7 @@ use crate::graph::Activation;
 const MOST_TOKENS: usize = 1 << 20;
 
 /// No image side may be longer, in pixels, so that the number of patches cannot overflow.
-const LARGEST_SIDE: usize = 1 << 20;
+pub(super) const LARGEST_SIDE: usize = 1 << 20;
 
 /// The structure of one model, sizes included. Channels are `dim` unless said otherwise.
 #[derive(Clone, Debug)]
