@@ -1,6 +1,15 @@
 //! Running a model: executors take a graph, an input and memory, and give its outputs. The CPU's is here; each op's
 //! kernel lies beside its shape rule in [`crate::ops`].
 
+mod arena;
+mod cpu;
+mod step;
+
+pub use arena::Arena;
+pub use cpu::CpuExecutor;
+
+use std::ops::Range;
+
 use crate::error::{Error, Result};
 use crate::graph::{DType, Graph};
 
@@ -33,6 +42,18 @@ impl Input<'_> {
     /// Whether there is no element.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// The elements `range`, which are there.
+    ///
+    /// # Panics
+    ///
+    /// If they are not.
+    pub fn slice(self, range: Range<usize>) -> Self {
+        match self {
+            Self::Pixels(pixels) => Self::Pixels(&pixels[range]),
+            Self::Values(values) => Self::Values(&values[range]),
+        }
     }
 
     /// Whether this is what `graph` takes for `batch` images.

@@ -3,14 +3,22 @@
 //! batch and places every activation; [`crate::exec`] runs the plan. Pure: no device, no files.
 
 mod arena;
+pub mod inspection;
 mod op;
+mod optimize;
+mod passes;
 pub mod plan;
+mod rewrite;
 mod tensor;
+#[cfg(test)]
+mod tests;
+mod verify;
 
 pub use op::{
     Activation, Attention, AttentionOperands, Linear, Normalize, Op, PatchConv, PatchExtract, PixelLayout,
     Pool, Tokens,
 };
+pub use optimize::{PassReport, Passes, optimize};
 pub use tensor::{Bytes, DType, Tensor};
 
 use std::fmt;

@@ -63,6 +63,8 @@ enum Data {
     View {
         bytes: Arc<dyn Bytes>,
         range: Range<usize>,
+        /// Whether the bytes are a weight file's.
+        mapped: bool,
     },
 }
 
@@ -97,8 +99,74 @@ impl Tensor {
         fits.then_some(Self {
             shape,
             dtype,
-            data: Data::View { bytes, range },
+            data: Data::View {
+                bytes,
+                range,
+                mapped: true,
+            },
         })
+    }
+
+    /// The rows of all `parts`, one part after the other, in one new tensor: f32, or 16 bits wide if all parts are of
+    /// one such type.
+    ///
+    /// Returns `None` if there is no part, or if the extents differ beyond the outermost.
+    pub fn concat_rows(parts: &[&Self]) -> Option<Self> {
+        let (first, rest) = parts.split_first()?;
+        let inner = first.shape.get(1..)?;
+        if rest.iter().any(|part| part.shape.get(1..) != Some(inner)) {
+            return None;
+        }
+        let rows = parts.iter().map(|part| part.shape[0]).sum();
+        let shape: Vec<usize> = std::iter::once(rows).chain(inner.iter().copied()).collect();
+        let stored: Option<Vec<&[u8]>> = parts.iter().map(|part| part.stored_as(first.dtype)).collect();
+        match (first.dtype, stored) {
+            (DType::F16 | DType::BF16, Some(stored)) => {
+                let bytes = stored.concat();
+                let data = Data::View {
+                    range: 0..bytes.len(),
+                    bytes: Arc::new(bytes),
+                    mapped: false,
+                };
+                Some(Self {
+                    shape,
+                    dtype: first.dtype,
+                    data,
+                })
+            }
+            _ => {
+                let values: Vec<f32> = parts.iter().flat_map(|part| part.to_f32().into_owned()).collect();
+                Self::from_f32(shape, values)
+            }
+        }
+    }
+
+    /// Row i times `factors[i]`, each product rounded once to f32.
+    ///
+    /// Returns `None` if there is not one factor a row.
+    pub fn scale_rows(&self, factors: &[f32]) -> Option<Self> {
+        let (&rows, inner) = self.shape.split_first()?;
+        if rows != factors.len() {
+            return None;
+        }
+        let width: usize = inner.iter().product();
+        let values: Vec<f32> = self
+            .to_f32()
+            .chunks(width.max(1))
+            .zip(factors)
+            .flat_map(|(row, factor)| row.iter().map(move |value| value * factor))
+            .collect();
+        Self::from_f32(self.shape.clone(), values)
+    }
+
+    /// The stored bytes, if they are elements of `dtype`.
+    fn stored_as(&self, dtype: DType) -> Option<&[u8]> {
+        match &self.data {
+            Data::View { bytes, range, .. } if self.dtype == dtype => {
+                Some(&(**bytes).as_ref()[range.clone()])
+            }
+            _ => None,
+        }
     }
 
     /// The extents, outermost first.
@@ -128,14 +196,14 @@ impl Tensor {
 
     /// Whether the values lie in a weight file (`true`) or were computed (`false`).
     pub fn is_mapped(&self) -> bool {
-        matches!(self.data, Data::View { .. })
+        matches!(self.data, Data::View { mapped: true, .. })
     }
 
     /// The host address of the first element, for people who want to see where a parameter lies.
     pub fn address(&self) -> usize {
         match &self.data {
             Data::Owned(values) => values.as_ptr().addr(),
-            Data::View { bytes, range } => (**bytes).as_ref().as_ptr().addr() + range.start,
+            Data::View { bytes, range, .. } => (**bytes).as_ref().as_ptr().addr() + range.start,
         }
     }
 
@@ -143,7 +211,7 @@ impl Tensor {
     pub fn to_f32(&self) -> Cow<'_, [f32]> {
         let bytes = match &self.data {
             Data::Owned(values) => return Cow::Borrowed(values),
-            Data::View { bytes, range } => &(**bytes).as_ref()[range.clone()],
+            Data::View { bytes, range, .. } => &(**bytes).as_ref()[range.clone()],
         };
         match self.dtype {
             DType::U8 => bytes.iter().map(|&b| f32::from(b)).collect(),
@@ -200,12 +268,17 @@ impl Tensor {
             .collect();
         let data = match &self.data {
             Data::Owned(values) => Data::Owned(values[range.start * stride..range.end * stride].into()),
-            Data::View { bytes, range: at } => {
+            Data::View {
+                bytes,
+                range: at,
+                mapped,
+            } => {
                 let width = stride * self.dtype.size();
                 let start = at.start + range.start * width;
                 Data::View {
                     bytes: bytes.clone(),
                     range: start..start + range.len() * width,
+                    mapped: *mapped,
                 }
             }
         };
@@ -261,6 +334,39 @@ mod tests {
             assert_eq!(tensor.to_f32().as_ref(), expected);
             assert_eq!(tensor.rows(1..2).unwrap().to_f32().as_ref(), &expected[2..]);
         }
+    }
+
+    #[test]
+    fn concatenated_rows_keep_a_common_half_type() {
+        let half = |values: [f32; 2]| {
+            let bytes: Vec<u8> = values
+                .iter()
+                .flat_map(|v| f16::from_f32(*v).to_le_bytes())
+                .collect();
+            Tensor::view([1, 2], DType::F16, Arc::new(bytes), 0..4).unwrap()
+        };
+        let single = Tensor::from_f32([2, 2], vec![5.0, 6.0, 7.0, 8.0]).unwrap();
+
+        let halves = Tensor::concat_rows(&[&half([1.0, 2.0]), &half([3.0, 4.0])]).unwrap();
+        assert_eq!((halves.dtype(), halves.shape()), (DType::F16, [2, 2].as_slice()));
+        assert_eq!(halves.to_f32().as_ref(), [1.0, 2.0, 3.0, 4.0]);
+        assert!(!halves.is_mapped());
+
+        let mixed = Tensor::concat_rows(&[&half([1.0, 2.0]), &single]).unwrap();
+        assert_eq!((mixed.dtype(), mixed.shape()), (DType::F32, [3, 2].as_slice()));
+        assert_eq!(mixed.to_f32().as_ref(), [1.0, 2.0, 5.0, 6.0, 7.0, 8.0]);
+
+        assert!(Tensor::concat_rows(&[]).is_none());
+        assert!(Tensor::concat_rows(&[&single, &Tensor::from_f32([1, 3], vec![0.0; 3]).unwrap()]).is_none());
+    }
+
+    #[test]
+    fn rows_are_scaled() {
+        let tensor = Tensor::from_f32([2, 2], vec![1.0, 2.0, 3.0, 4.0]).unwrap();
+        let scaled = tensor.scale_rows(&[0.5, -2.0]).unwrap();
+        assert_eq!(scaled.shape(), [2, 2]);
+        assert_eq!(scaled.to_f32().as_ref(), [0.5, 1.0, -6.0, -8.0]);
+        assert!(tensor.scale_rows(&[1.0]).is_none());
     }
 
     #[test]

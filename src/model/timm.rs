@@ -164,7 +164,7 @@ fn apply(given: Fields<'_>, arguments: &mut Arguments) -> Result<()> {
     set(&mut arguments.embed_dim, given.size("embed_dim")?);
     set(&mut arguments.depth, given.count("depth")?);
     set(&mut arguments.num_heads, given.size("num_heads")?);
-    set(&mut arguments.mlp_ratio, given.number("mlp_ratio")?);
+    set(&mut arguments.mlp_ratio, given.ratio("mlp_ratio")?);
     set(&mut arguments.qkv_bias, given.flag("qkv_bias")?);
     set(&mut arguments.proj_bias, given.flag("proj_bias")?);
     set(&mut arguments.class_token, given.flag("class_token")?);

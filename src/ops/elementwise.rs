@@ -1,5 +1,6 @@
 //! Addition and scaling, before fusion makes them part of a neighbour.
 
+use super::rows::{Source, block_len, in_blocks};
 use super::{Shape, expect};
 
 pub(super) fn add_shape([x, y]: [&[usize]; 2]) -> Result<Shape, String> {
@@ -17,4 +18,36 @@ pub(super) fn scale_shape([x, gamma]: [&[usize]; 2]) -> Result<Shape, String> {
     };
     expect("gamma", gamma, &[d])?;
     Ok(x.to_vec())
+}
+
+/// [`Op::Add`](crate::graph::Op::Add); y has one image or as many as x.
+pub(crate) fn run_add(x: Source<'_>, y: &[f32], out: &mut [f32]) {
+    // Blocks must not straddle the end of a shared y.
+    out.chunks_mut(y.len().max(1))
+        .enumerate()
+        .for_each(|(image, out)| {
+            let x = match x {
+                Source::InPlace => Source::InPlace,
+                Source::At(x) => Source::At(&x[image * y.len()..][..out.len()]),
+            };
+            in_blocks(x, out, block_len(1), |start, block| {
+                block.iter_mut().zip(&y[start..]).for_each(|(v, y)| *v += y);
+            });
+        });
+}
+
+/// [`Op::Scale`](crate::graph::Op::Scale).
+pub(crate) fn run_scale(x: Source<'_>, gamma: &[f32], out: &mut [f32]) {
+    in_blocks(x, out, block_len(gamma.len()), |_, block| {
+        for row in block.chunks_mut(gamma.len()) {
+            row.iter_mut().zip(gamma).for_each(|(v, g)| *v *= g);
+        }
+    });
+}
+
+/// [`Op::MulScalar`](crate::graph::Op::MulScalar).
+pub(crate) fn run_mul_scalar(x: Source<'_>, factor: f32, out: &mut [f32]) {
+    in_blocks(x, out, block_len(1), |_, block| {
+        block.iter_mut().for_each(|v| *v *= factor);
+    });
 }

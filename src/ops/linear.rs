@@ -1,7 +1,11 @@
 //! The matrix product with its epilogue: bias, activation, residual.
 
+use rayon::prelude::*;
+
+use super::gemm::{self, Epilogue, GemmInputB, ROW_TILE};
+use super::rows::{Source, with_scratch};
 use super::{Shape, activation, count, expect, finished, optional};
-use crate::graph::Linear;
+use crate::graph::{Activation, Linear};
 
 pub(super) fn shape(spec: &Linear, inputs: &[&[usize]]) -> Result<Shape, String> {
     let mut rest = inputs.iter();
@@ -35,4 +39,66 @@ pub(super) fn flops(spec: &Linear, weight: &[usize], output: &[usize]) -> u64 {
 /// `2·k` operations an element, and one for the bias.
 pub(super) fn matmul_flops(output: &[usize], k: usize, bias: bool) -> u64 {
     count(output) * (2 * k as u64 + u64::from(bias))
+}
+
+/// What follows the product.
+#[derive(Clone, Copy)]
+pub(crate) struct Tail<'a> {
+    pub(crate) bias: Option<&'a [f32]>,
+    pub(crate) activation: Option<Activation>,
+    pub(crate) residual: Option<Source<'a>>,
+}
+
+/// [`Op::Linear`](crate::graph::Op::Linear) on `x [M,K]`, with the weight as `[K,N]`.
+///
+/// Blocks of rows go through product, activation and residual while they are in the second-level cache.
+pub(crate) fn run(
+    x: &[f32],
+    weight: GemmInputB<'_, f32>,
+    tail: Tail<'_>,
+    out: &mut [f32],
+) -> Result<(), String> {
+    let (k, n) = (weight.rows(), weight.cols());
+    if k == 0 || n == 0 {
+        return Err("has no channels".into());
+    }
+    let block = block_rows(out.len() / n);
+    out.par_chunks_mut(block * n)
+        .zip(x.par_chunks(block * k))
+        .enumerate()
+        .try_for_each(|(i, (out, x))| {
+            let x = gemm::strided(x, out.len() / n, k, k)?;
+            if let Some(Source::At(residual)) = tail.residual {
+                out.copy_from_slice(&residual[i * block * n..][..out.len()]);
+            }
+            let epilogue = |accumulate| Epilogue {
+                scale: 1.0,
+                bias: tail.bias,
+                accumulate,
+            };
+            match (tail.activation, tail.residual.is_some()) {
+                (None, residual) => gemm::multiply(x, weight, epilogue(residual), out),
+                (Some(activation), false) => {
+                    gemm::multiply(x, weight, epilogue(false), out)?;
+                    activation::apply(activation, out);
+                    Ok(())
+                }
+                (Some(activation), true) => with_scratch(out.len(), |active| {
+                    gemm::multiply(x, weight, epilogue(false), active)?;
+                    activation::apply(activation, active);
+                    out.iter_mut().zip(active).for_each(|(y, a)| *y += *a);
+                    Ok(())
+                }),
+            }
+        })
+}
+
+/// Rows of a block of a product with `rows` rows.
+fn block_rows(rows: usize) -> usize {
+    let limit: usize = std::env::var("BLOCK")
+        .ok()
+        .and_then(|v| v.parse().ok())
+        .unwrap_or(102);
+    rows.div_ceil(rows.div_ceil(limit).max(1))
+        .next_multiple_of(ROW_TILE)
 }

@@ -4,10 +4,12 @@
 pub mod activation;
 pub mod attention;
 pub mod elementwise;
+pub(crate) mod gemm;
 pub mod layer_norm;
 pub mod linear;
 pub mod patch;
 pub mod pool;
+pub(crate) mod rows;
 pub mod tokens;
 
 use crate::graph::Op;

@@ -1,5 +1,7 @@
 //! From tokens to one vector an image.
 
+use rayon::prelude::*;
+
 use super::Shape;
 use crate::graph::Pool;
 
@@ -29,5 +31,30 @@ pub(super) fn concat_shape([x, y]: [&[usize]; 2]) -> Result<Shape, String> {
     match (x, y) {
         (&[b, m], &[batch, n]) if b == batch => Ok(vec![b, m + n]),
         _ => Err(format!("cannot concatenate the channels of {x:?} and {y:?}")),
+    }
+}
+
+/// [`Op::Pool`](crate::graph::Op::Pool) of `x [B,N,D]` with these `[N,D]`.
+pub(crate) fn run(spec: &Pool, x: &[f32], [n, d]: [usize; 2], out: &mut [f32]) {
+    out.par_chunks_mut(d.max(1))
+        .zip(x.par_chunks((n * d).max(1)))
+        .for_each(|(y, x)| match *spec {
+            Pool::Token(index) => y.copy_from_slice(&x[index * d..(index + 1) * d]),
+            Pool::Mean { skip } => {
+                y.fill(0.0);
+                for token in x[skip * d..].chunks_exact(d) {
+                    y.iter_mut().zip(token).for_each(|(y, x)| *y += x);
+                }
+                let tokens = (n - skip) as f32;
+                y.iter_mut().for_each(|y| *y /= tokens);
+            }
+        });
+}
+
+/// [`Op::ConcatChannels`](crate::graph::Op::ConcatChannels) of rows of `m` and `n` channels.
+pub(crate) fn run_concat([x, y]: [&[f32]; 2], [m, n]: [usize; 2], out: &mut [f32]) {
+    for (i, row) in out.chunks_exact_mut((m + n).max(1)).enumerate() {
+        row[..m].copy_from_slice(&x[i * m..(i + 1) * m]);
+        row[m..].copy_from_slice(&y[i * n..(i + 1) * n]);
     }
 }

@@ -1,5 +1,7 @@
 //! Putting class, register and patch tokens together.
 
+use rayon::prelude::*;
+
 use super::{Shape, expect, finished, optional};
 use crate::graph::Tokens;
 
@@ -37,4 +39,27 @@ pub(super) fn tokens_shape(spec: &Tokens, inputs: &[&[usize]]) -> Result<Shape, 
         Some(&[1, p, channels]) if channels == d => Ok(vec![b, p + n, d]),
         Some(prefix) => Err(format!("`prefix` has shape {prefix:?}, expected [1, P, {d}]")),
     }
+}
+
+/// Joins `prefixes`, each the same for every image, and the `[N,D]` elements of each image of `x`, with `position`
+/// added to them: [`Op::Prepend`](crate::graph::Op::Prepend) and [`Op::Tokens`](crate::graph::Op::Tokens).
+pub(crate) fn run<'a, P>(x: &[f32], image: usize, prefixes: P, position: Option<&[f32]>, out: &mut [f32])
+where
+    P: Iterator<Item = &'a [f32]> + Clone + Sync,
+{
+    let before: usize = prefixes.clone().map(<[f32]>::len).sum();
+    out.par_chunks_mut((before + image).max(1))
+        .zip(x.par_chunks(image.max(1)))
+        .for_each(|(out, x)| {
+            let mut rest = out;
+            for prefix in prefixes.clone() {
+                let (tokens, after) = rest.split_at_mut(prefix.len());
+                tokens.copy_from_slice(prefix);
+                rest = after;
+            }
+            rest.copy_from_slice(x);
+            if let Some(position) = position {
+                rest.iter_mut().zip(position).for_each(|(y, p)| *y += p);
+            }
+        });
 }

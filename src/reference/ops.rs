@@ -243,7 +243,10 @@ struct Packed<'a> {
 
 impl<'a> Packed<'a> {
     fn new(array: &'a Array, offset: usize) -> Self {
-        let [batch, tokens, stride] = extents(array);
+        let (batch, tokens, stride) = match *array.shape() {
+            [batch, stride] => (batch, 1, stride),
+            _ => extents(array).into(),
+        };
         Self {
             values: array.values(),
             tokens,
@@ -260,7 +263,10 @@ impl<'a> Packed<'a> {
 }
 
 fn attention(spec: &Attention, operands: &[&Array], y: &mut Array) {
-    let [batch, queries, c] = extents(y);
+    let (batch, queries, c) = match *y.shape() {
+        [batch, c] => (batch, 1, c),
+        _ => extents(y).into(),
+    };
     let [q, k, v] = match spec.operands {
         AttentionOperands::Separate => [(0, 0), (1, 0), (2, 0)],
         AttentionOperands::PackedQkv => [(0, 0), (0, c), (0, 2 * c)],

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use hipvit::exec::Input;
-use hipvit::graph::OutputKind;
+use hipvit::graph::{self, OutputKind, Passes};
 use hipvit::model::{self, Family, InputKind, Library, LoadOptions, Model};
 use hipvit::reference;
 use safetensors::tensor::TensorView;
@@ -85,7 +85,7 @@ fn floats(tensor: &TensorView<'_>) -> Vec<f32> {
 const UNSUPPORTED: &[&str] = &["timm_vit_max_pool"];
 
 #[test]
-fn every_golden_model_computes_what_its_library_computes() {
+fn every_golden_model_computes_what_its_library_computes_before_and_after_the_passes() {
     let mut compared = 0;
     for case in cases() {
         let name = text(&case, "name");
@@ -115,6 +115,19 @@ fn every_golden_model_computes_what_its_library_computes() {
             .collect();
         let close = reference::check_close(result.as_slice().unwrap(), &expected, tolerance(&case, &model));
         assert!(close.is_ok(), "{name}: {}", close.unwrap_err());
+
+        let (optimized, _) = graph::optimize(model.graph, &Passes::default()).unwrap();
+        let optimized = reference::run(&optimized, batch, Input::Values(&floats(&pixels))).unwrap();
+        for ((kind, optimized), (_, result)) in optimized.iter().zip(&outputs) {
+            // Folded weights are rounded to f32 once more: 2⁻²⁵ of each, whose errors average out in the sums.
+            let close =
+                reference::check_close(optimized.as_slice().unwrap(), result.as_slice().unwrap(), 5e-7);
+            assert!(
+                close.is_ok(),
+                "{name} optimised, {kind:?}: {}",
+                close.unwrap_err()
+            );
+        }
         compared += 1;
     }
     assert!(compared >= 50, "{compared} cases");
@@ -578,7 +591,7 @@ fn an_image_size_that_cannot_be_is_refused() {
         ),
         (
             [1 << 20, 1 << 20],
-            "131072×131072 patches are more than any model attends to",
+            "131072×131072 patches of 24 channels are more than any model attends to",
         ),
     ] {
         for case in ["timm_vit_avg_pool", "hf_vit"] {

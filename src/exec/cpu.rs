@@ -1,0 +1,165 @@
+//! The CPU executor: f32, all cores, weights packed once.
+//!
+//! Results do not depend on the number of threads nor on what else is in the batch, bit for bit: every element is
+//! summed in an order of its own, and threads only share out elements.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use ndarray::Array2;
+use rayon::prelude::*;
+use rayon::{ThreadPool, ThreadPoolBuilder};
+
+use super::step::{self, Memory};
+use super::{Arena, Input};
+use crate::error::{Error, Result};
+use crate::graph::plan::{Plan, Step};
+use crate::graph::{DType, Graph, Op, OutputKind, ValueId};
+use crate::ops::gemm::{self, PackedBMatrix};
+
+/// Called after each step with the time that it took.
+pub type Observer<'a> = dyn FnMut(&Step, Duration) + Send + 'a;
+
+/// Runs plans of one graph on the CPU. Can be shared: any number of threads may run it at once, each with an
+/// [`Arena`] of its own.
+pub struct CpuExecutor {
+    pool: ThreadPool,
+    constants: Constants,
+}
+
+/// The graph's constants as the kernels want them.
+#[derive(Default)]
+pub(super) struct Constants {
+    /// Right-hand sides of matrix products, `[K,N]`.
+    pub(super) weights: HashMap<ValueId, PackedBMatrix<f32>>,
+    pub(super) values: HashMap<ValueId, Vec<f32>>,
+}
+
+impl CpuExecutor {
+    /// An executor for `graph`, optimised or not, that uses `threads` threads, or one a core.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the threads cannot be started, [`Error::Graph`] if a weight is not a matrix.
+    pub fn new(graph: &Graph, threads: Option<usize>) -> Result<Self> {
+        let threads = threads.unwrap_or_else(num_cpus::get_physical).max(1);
+        let pool = ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .thread_name(|i| format!("hipvit-cpu-{i}"))
+            .build()
+            .map_err(|e| Error::argument("threads", e))?;
+        let constants = pool.install(|| Constants::new(graph))?;
+        Ok(Self { pool, constants })
+    }
+
+    /// The number of threads.
+    pub fn threads(&self) -> usize {
+        self.pool.current_num_threads()
+    }
+
+    /// Runs `plan`, which must be of this executor's graph, on `input`: each output as `[B, channels]`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if `input` is not what the plan takes, if the plan is of another graph or not in f32, or if
+    /// there is no memory for it; [`Error::Graph`], naming the node, if a step does not fit its op.
+    pub fn run(
+        &self,
+        plan: &Plan,
+        input: Input<'_>,
+        arena: &mut Arena,
+        observer: Option<&mut Observer<'_>>,
+    ) -> Result<Vec<(OutputKind, Array2<f32>)>> {
+        input.check(plan.graph(), plan.batch())?;
+        if plan.dtype() != DType::F32 {
+            let reason = format!("wants {}; the CPU computes in f32", plan.dtype());
+            return Err(Error::argument("dtype", reason));
+        }
+        let arena = arena.elements(plan)?;
+        self.pool.install(|| self.steps(plan, input, arena, observer))?;
+        plan.outputs()
+            .iter()
+            .map(|&(kind, value, id)| {
+                let name = &plan.graph().value(value).name;
+                let buffer = plan.buffer(id);
+                let [rows, columns] = *buffer.shape else {
+                    let reason = format!("an output of shape {:?}, expected [B, D]", buffer.shape);
+                    return Err(Error::graph(name, reason));
+                };
+                let values = step::range(buffer)
+                    .and_then(|range| arena.get(range))
+                    .ok_or_else(|| Error::graph(name, "lies outside of the arena"))?;
+                Array2::from_shape_vec((rows, columns), values.to_vec())
+                    .map(|matrix| (kind, matrix))
+                    .map_err(|e| Error::graph(name, e))
+            })
+            .collect()
+    }
+
+    fn steps(
+        &self,
+        plan: &Plan,
+        input: Input<'_>,
+        arena: &mut [f32],
+        mut observer: Option<&mut Observer<'_>>,
+    ) -> Result<()> {
+        for step in plan.steps() {
+            let start = Instant::now();
+            Memory::split(plan, step, input, &self.constants, arena)
+                .and_then(step::execute)
+                .map_err(|reason| Error::graph(&plan.node(step).name, reason))?;
+            if let Some(observer) = &mut observer {
+                observer(step, start.elapsed());
+            }
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for CpuExecutor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CpuExecutor")
+            .field("threads", &self.threads())
+            .field("weights", &self.constants.weights.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Constants {
+    fn new(graph: &Graph) -> Result<Self> {
+        let (mut weights, mut values): (HashMap<ValueId, &str>, Vec<ValueId>) = Default::default();
+        for node in graph.nodes() {
+            for (position, &id) in node.inputs.iter().enumerate() {
+                if graph.value(id).constant.is_none() {
+                    continue;
+                }
+                match node.op {
+                    Op::Linear(_) | Op::PatchConv(_) if position == 1 => {
+                        weights.insert(id, &node.name);
+                    }
+                    _ => values.push(id),
+                }
+            }
+        }
+        let weights = weights
+            .into_par_iter()
+            .map(|(id, node)| Ok((id, pack(graph, id).map_err(|e| Error::graph(node, e))?)))
+            .collect::<Result<_>>()?;
+        let values = values
+            .into_iter()
+            .filter_map(|id| Some((id, graph.value(id).constant.as_ref()?.to_f32().into_owned())))
+            .collect();
+        Ok(Self { weights, values })
+    }
+}
+
+fn pack(graph: &Graph, id: ValueId) -> Result<PackedBMatrix<f32>, String> {
+    let tensor = graph
+        .value(id)
+        .constant
+        .as_ref()
+        .ok_or("the weight has no value")?;
+    let (&n, inner) = tensor.shape().split_first().ok_or("the weight is a scalar")?;
+    let values = tensor.to_f32();
+    gemm::transposed(&values, n, inner.iter().product()).map(gemm::pack)
+}

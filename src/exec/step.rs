@@ -1,0 +1,246 @@
+//! One step of a plan on the CPU: finds its operands in memory and calls the op's kernel.
+
+use std::ops::Range;
+
+use super::Input;
+use super::cpu::Constants;
+use crate::graph::plan::{Buffer, Operand, Plan, Step};
+use crate::graph::{Attention, AttentionOperands, Linear, Op};
+use crate::ops::attention::Tokens;
+use crate::ops::gemm::{self, GemmInputB};
+use crate::ops::linear::Tail;
+use crate::ops::rows::Source;
+use crate::ops::{activation, attention, elementwise, layer_norm, linear, patch, pool, tokens};
+
+/// The elements of the arena that `buffer` has, or `None` if it does not lie on whole ones.
+pub(super) fn range(buffer: &Buffer) -> Option<Range<usize>> {
+    let len: usize = buffer.shape.iter().product();
+    let start = buffer.offset / size_of::<f32>();
+    let fits = buffer.offset.is_multiple_of(size_of::<f32>()) && buffer.bytes == len * size_of::<f32>();
+    fits.then(|| start..start + len)
+}
+
+/// What one step reads and writes.
+pub(super) struct Memory<'a> {
+    plan: &'a Plan,
+    step: &'a Step,
+    input: Input<'a>,
+    constants: &'a Constants,
+    /// The arena before and after the output.
+    before: &'a [f32],
+    after: &'a [f32],
+    output: &'a mut [f32],
+}
+
+impl<'a> Memory<'a> {
+    pub(super) fn split(
+        plan: &'a Plan,
+        step: &'a Step,
+        input: Input<'a>,
+        constants: &'a Constants,
+        arena: &'a mut [f32],
+    ) -> Result<Self, String> {
+        let range = range(plan.buffer(step.output)).filter(|range| range.end <= arena.len());
+        let range = range.ok_or("its result lies outside of the arena")?;
+        let (before, rest) = arena.split_at_mut(range.start);
+        let (output, after) = rest.split_at_mut(range.len());
+        Ok(Self {
+            plan,
+            step,
+            input,
+            constants,
+            before,
+            after,
+            output,
+        })
+    }
+
+    /// The operand's extents; those of the input and of constants are at batch 1.
+    fn shape(&self, index: usize) -> Result<&'a [usize], String> {
+        let value = |id| self.plan.graph().value(id).shape.as_slice();
+        match self.step.inputs.get(index) {
+            Some(&Operand::Input) => Ok(value(self.plan.graph().input())),
+            Some(&Operand::Constant(id)) => Ok(value(id)),
+            Some(&Operand::Buffer(id)) => Ok(&self.plan.buffer(id).shape),
+            None => Err(missing(index)),
+        }
+    }
+
+    /// The operand's channels, its last extent.
+    fn channels(&self, index: usize) -> Result<usize, String> {
+        self.shape(index)?
+            .last()
+            .copied()
+            .ok_or_else(|| "an operand is a scalar".into())
+    }
+
+    fn values(&self, index: usize) -> Result<&'a [f32], String> {
+        match self.step.inputs.get(index) {
+            Some(Operand::Input) => match self.input {
+                Input::Values(values) => Ok(values),
+                Input::Pixels(_) => Err("takes f32 values, not pixels".into()),
+            },
+            Some(Operand::Constant(id)) => self
+                .constants
+                .values
+                .get(id)
+                .map(Vec::as_slice)
+                .ok_or_else(|| "the plan is of another graph than the executor".into()),
+            Some(&Operand::Buffer(id)) => {
+                let range = range(self.plan.buffer(id)).ok_or("an operand lies outside of the arena")?;
+                let end = self.before.len() + self.output.len();
+                let part = if range.start < end {
+                    self.before.get(range)
+                } else {
+                    self.after.get(range.start - end..range.end - end)
+                };
+                part.ok_or_else(|| "an operand overlaps the result".into())
+            }
+            None => Err(missing(index)),
+        }
+    }
+
+    /// The operand of an op that can run in place.
+    fn source(&self, index: usize) -> Result<Source<'a>, String> {
+        if self.step.in_place == Some(index) {
+            Ok(Source::InPlace)
+        } else {
+            self.values(index).map(Source::At)
+        }
+    }
+
+    /// The operand as the right-hand side `[K,N]` of a product.
+    fn weight(&self, index: usize) -> Result<GemmInputB<'a, f32>, String> {
+        if let Some(Operand::Constant(id)) = self.step.inputs.get(index) {
+            let packed = self.constants.weights.get(id);
+            let packed = packed.ok_or("the plan is of another graph than the executor")?;
+            return Ok(GemmInputB::Packed(packed));
+        }
+        let [n, inner @ ..] = self.shape(index)? else {
+            return Err("the weight is a scalar".into());
+        };
+        gemm::transposed(self.values(index)?, *n, inner.iter().product()).map(GemmInputB::Unpacked)
+    }
+
+    /// The operand's elements, u8 or f32.
+    fn pixels(&self, index: usize) -> Result<Input<'a>, String> {
+        match self.step.inputs.get(index) {
+            Some(Operand::Input) => Ok(self.input),
+            _ => self.values(index).map(Input::Values),
+        }
+    }
+
+    /// Queries, keys or values: the channels from `offset` on of each token of the operand.
+    fn tokens(&self, index: usize, offset: usize) -> Result<Tokens<'a>, String> {
+        let (images, count, stride) = match *self.shape(index)? {
+            [b, n, channels] => (b, n, channels),
+            [b, channels] => (b, 1, channels),
+            ref shape => return Err(format!("an operand has shape {shape:?}, expected tokens")),
+        };
+        let data = self.values(index)?.get(offset..);
+        Ok(Tokens {
+            data: data.ok_or("an operand is too short")?,
+            count,
+            stride,
+            shared: images == 1,
+        })
+    }
+}
+
+fn missing(index: usize) -> String {
+    format!("its operand {index} is missing")
+}
+
+/// Runs the step.
+pub(super) fn execute(memory: Memory<'_>) -> Result<(), String> {
+    let m = &memory;
+    let inputs = m.step.inputs.len();
+    match &m.plan.node(m.step).op {
+        Op::Normalize(spec) => {
+            let (Input::Pixels(pixels), &[_, h, w, _]) = (m.pixels(0)?, m.shape(0)?) else {
+                return Err("takes pixels, not f32 values".into());
+            };
+            patch::run_normalize(spec, pixels, h * w, memory.output);
+        }
+        Op::PatchConv(spec) => {
+            let &[_, _, h, w] = m.shape(0)? else {
+                return Err("takes images".into());
+            };
+            let bias = if spec.bias { Some(m.values(2)?) } else { None };
+            patch::run_conv(spec, m.values(0)?, [h, w], m.weight(1)?, bias, memory.output)?;
+        }
+        Op::PatchExtract(spec) => {
+            let size = match (spec.layout, m.shape(0)?) {
+                (crate::graph::PixelLayout::Hwc, &[_, h, w, _]) => [h, w],
+                (crate::graph::PixelLayout::Chw, &[_, _, h, w]) => [h, w],
+                _ => return Err("takes images".into()),
+            };
+            patch::run_extract(spec, m.pixels(0)?, size, memory.output);
+        }
+        Op::Prepend => {
+            let x = inputs.saturating_sub(1);
+            let image = m.shape(x)?.iter().skip(1).product();
+            let prefixes = (0..x).map(|i| m.values(i)).collect::<Result<Vec<_>, _>>()?;
+            tokens::run(m.values(x)?, image, prefixes.iter().copied(), None, memory.output);
+        }
+        Op::Tokens(spec) => {
+            let image = m.shape(0)?.iter().skip(1).product();
+            let prefix = if spec.prefix { Some(m.values(1)?) } else { None };
+            let position = if spec.position {
+                Some(m.values(inputs - 1)?)
+            } else {
+                None
+            };
+            tokens::run(m.values(0)?, image, prefix.into_iter(), position, memory.output);
+        }
+        Op::Add => elementwise::run_add(m.source(0)?, m.values(1)?, memory.output),
+        Op::Scale => elementwise::run_scale(m.source(0)?, m.values(1)?, memory.output),
+        Op::MulScalar(factor) => elementwise::run_mul_scalar(m.source(0)?, *factor, memory.output),
+        Op::LayerNorm { epsilon } => {
+            layer_norm::run(*epsilon, m.source(0)?, m.values(1)?, m.values(2)?, memory.output);
+        }
+        Op::Linear(Linear {
+            bias,
+            activation,
+            residual,
+        }) => {
+            let tail = Tail {
+                bias: if *bias { Some(m.values(2)?) } else { None },
+                activation: *activation,
+                residual: if *residual {
+                    Some(m.source(inputs - 1)?)
+                } else {
+                    None
+                },
+            };
+            linear::run(m.values(0)?, m.weight(1)?, tail, memory.output)?;
+        }
+        Op::Activation(activation) => activation::run(*activation, m.source(0)?, memory.output),
+        Op::SwiGlu => activation::run_swiglu(m.values(0)?, m.channels(0)? / 2, memory.output),
+        Op::Attention(spec) => {
+            let operands = attention_operands(m, spec)?;
+            let batch = m.plan.buffer(m.step.output).shape[0];
+            attention::run(spec, operands, batch, memory.output)?;
+        }
+        Op::Pool(spec) => {
+            let &[_, n, d] = m.shape(0)? else {
+                return Err("takes tokens".into());
+            };
+            pool::run(spec, m.values(0)?, [n, d], memory.output);
+        }
+        Op::ConcatChannels => {
+            let channels = [m.channels(0)?, m.channels(1)?];
+            pool::run_concat([m.values(0)?, m.values(1)?], channels, memory.output);
+        }
+    }
+    Ok(())
+}
+
+fn attention_operands<'a>(m: &Memory<'a>, spec: &Attention) -> Result<[Tokens<'a>; 3], String> {
+    let c = spec.heads * spec.head_dim;
+    Ok(match spec.operands {
+        AttentionOperands::Separate => [m.tokens(0, 0)?, m.tokens(1, 0)?, m.tokens(2, 0)?],
+        AttentionOperands::PackedQkv => [m.tokens(0, 0)?, m.tokens(0, c)?, m.tokens(0, 2 * c)?],
+        AttentionOperands::PackedKv => [m.tokens(0, 0)?, m.tokens(1, 0)?, m.tokens(1, c)?],
+    })
+}

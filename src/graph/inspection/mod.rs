@@ -1,0 +1,305 @@
+//! What `hipvit inspect` shows of a model: the graph before and after the passes, what every step costs, where memory
+//! goes, and where each parameter lies. As JSON through serde, as tables through `Display` (`text.rs`), and the arena
+//! as a drawing ([`plot`]).
+
+mod plot;
+mod text;
+
+use serde::Serialize;
+
+use super::plan::{Operand, Plan};
+use super::{DType, Graph, PassReport, Role, ValueId};
+
+pub use plot::plot;
+
+/// All there is to know about a planned model.
+#[derive(Clone, Debug, Serialize)]
+pub struct Inspection {
+    /// The model's name.
+    pub model: String,
+    /// Images a run.
+    pub batch: usize,
+    /// The element type of the activations.
+    pub dtype: DType,
+    /// The graph as the model builder wrote it, at batch 1.
+    pub before: Vec<NodeSummary>,
+    /// What the passes did, in order.
+    pub passes: Vec<PassReport>,
+    /// The graph that is planned, at batch 1.
+    pub after: Vec<NodeSummary>,
+    /// The plan's steps at its batch.
+    pub steps: Vec<StepSummary>,
+    /// Sums over all steps.
+    pub total: Cost,
+    /// The arena.
+    pub memory: Memory,
+    /// The constants of the planned graph.
+    pub parameters: Vec<Parameter>,
+}
+
+/// One node of a graph.
+#[derive(Clone, Debug, Serialize)]
+pub struct NodeSummary {
+    /// The node's name, which is its result's.
+    pub name: String,
+    /// The op with what was fused into it.
+    pub op: String,
+    /// The part of the model.
+    pub role: Role,
+    /// The operands, in order.
+    pub inputs: Vec<ValueSummary>,
+    /// The result's extents.
+    pub shape: Vec<usize>,
+}
+
+/// One operand of a node.
+#[derive(Clone, Debug, Serialize)]
+pub struct ValueSummary {
+    /// The value's name.
+    pub name: String,
+    /// Its extents.
+    pub shape: Vec<usize>,
+}
+
+/// Work and traffic.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Cost {
+    /// Floating-point operations.
+    pub flops: u64,
+    /// Bytes that have to be read, weights included.
+    pub bytes_read: u64,
+    /// Bytes that have to be written.
+    pub bytes_written: u64,
+    /// Floating-point operations a byte: what decides between compute-bound and memory-bound.
+    pub intensity: f64,
+}
+
+/// One step of the plan.
+#[derive(Clone, Debug, Serialize)]
+pub struct StepSummary {
+    /// The node's name.
+    pub name: String,
+    /// The op with what was fused into it.
+    pub op: String,
+    /// The part of the model.
+    pub role: Role,
+    /// The result's extents at the plan's batch.
+    pub shape: Vec<usize>,
+    /// What the step costs.
+    #[serde(flatten)]
+    pub cost: Cost,
+    /// Where the result begins in the arena, in bytes.
+    pub offset: usize,
+    /// The result's size.
+    pub bytes: usize,
+    /// The operand whose memory the result takes over, if any.
+    pub in_place_of: Option<String>,
+}
+
+/// What the activations take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Memory {
+    /// The arena's size in bytes.
+    pub arena_bytes: usize,
+    /// The same without reuse.
+    pub naive_bytes: usize,
+    /// What is alive at once at most: no arena is smaller.
+    pub lower_bound_bytes: usize,
+}
+
+/// One constant.
+#[derive(Clone, Debug, Serialize)]
+pub struct Parameter {
+    /// The tensor's name in the weight file, or what it was computed from.
+    pub name: String,
+    /// The extents.
+    pub shape: Vec<usize>,
+    /// The element type as stored.
+    pub dtype: DType,
+    /// The stored size.
+    pub bytes: usize,
+    /// Where it lies.
+    pub place: Place,
+    /// The host address of its first element, in hexadecimal.
+    pub address: String,
+}
+
+/// Where a parameter's bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Place {
+    /// As they were stored, in the weight file's bytes.
+    #[serde(rename = "mapped file")]
+    MappedFile,
+    /// In memory of its own, since a pass computed or packed it.
+    #[serde(rename = "folded, host memory")]
+    HostMemory,
+}
+
+impl Inspection {
+    /// Looks at `before`, as the model builder wrote it, and at the plan that came of it.
+    pub fn new(before: &Graph, passes: &[PassReport], plan: &Plan) -> Self {
+        let steps = steps(plan);
+        let sum = |of: fn(&Cost) -> u64| steps.iter().map(|step| of(&step.cost)).sum();
+        Self {
+            model: before.name().to_owned(),
+            batch: plan.batch(),
+            dtype: plan.dtype(),
+            before: nodes(before),
+            passes: passes.to_vec(),
+            after: nodes(plan.graph()),
+            total: Cost::new(sum(|c| c.flops), sum(|c| c.bytes_read), sum(|c| c.bytes_written)),
+            steps,
+            memory: Memory {
+                arena_bytes: plan.arena_bytes(),
+                naive_bytes: plan.naive_bytes(),
+                lower_bound_bytes: plan.lower_bound_bytes(),
+            },
+            parameters: parameters(plan.graph()),
+        }
+    }
+}
+
+impl Cost {
+    fn new(flops: u64, bytes_read: u64, bytes_written: u64) -> Self {
+        let bytes = (bytes_read + bytes_written).max(1);
+        Self {
+            flops,
+            bytes_read,
+            bytes_written,
+            intensity: flops as f64 / bytes as f64,
+        }
+    }
+}
+
+fn nodes(graph: &Graph) -> Vec<NodeSummary> {
+    let value = |&id: &ValueId| ValueSummary {
+        name: graph.value(id).name.clone(),
+        shape: graph.value(id).shape.clone(),
+    };
+    graph
+        .nodes()
+        .iter()
+        .map(|node| NodeSummary {
+            name: node.name.clone(),
+            op: node.op.to_string(),
+            role: node.role,
+            inputs: node.inputs.iter().map(value).collect(),
+            shape: graph.value(node.output).shape.clone(),
+        })
+        .collect()
+}
+
+fn steps(plan: &Plan) -> Vec<StepSummary> {
+    plan.steps()
+        .iter()
+        .map(|step| {
+            let (node, buffer) = (plan.node(step), plan.buffer(step.output));
+            StepSummary {
+                name: node.name.clone(),
+                op: node.op.to_string(),
+                role: node.role,
+                shape: buffer.shape.clone(),
+                cost: Cost::new(step.flops, step.bytes_read, step.bytes_written),
+                offset: buffer.offset,
+                bytes: buffer.bytes,
+                in_place_of: step.in_place.and_then(|i| match step.inputs[i] {
+                    Operand::Buffer(id) => Some(plan.graph().value(plan.buffer(id).value).name.clone()),
+                    _ => None,
+                }),
+            }
+        })
+        .collect()
+}
+
+fn parameters(graph: &Graph) -> Vec<Parameter> {
+    graph
+        .values()
+        .iter()
+        .filter_map(|value| {
+            let tensor = value.constant.as_ref()?;
+            Some(Parameter {
+                name: value.name.clone(),
+                shape: tensor.shape().to_vec(),
+                dtype: tensor.dtype(),
+                bytes: tensor.size_in_bytes(),
+                place: match tensor.is_mapped() {
+                    true => Place::MappedFile,
+                    false => Place::HostMemory,
+                },
+                address: format!("{:#x}", tensor.address()),
+            })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::graph::tests::vit::Vit;
+    use crate::graph::{Passes, optimize};
+
+    fn tiny() -> (Inspection, Plan) {
+        let before = Vit::default().zeros();
+        let (after, reports) = optimize(before.clone(), &Passes::default()).unwrap();
+        let plan = Plan::new(Arc::new(after), 2, DType::F32).unwrap();
+        (Inspection::new(&before, &reports, &plan), plan)
+    }
+
+    #[test]
+    fn sums_and_places_are_those_of_the_plan() {
+        let (inspection, plan) = tiny();
+        assert_eq!(inspection.total.flops, plan.flops());
+        assert_eq!(inspection.steps.len(), plan.steps().len());
+        assert_eq!(inspection.after.len(), plan.graph().nodes().len());
+        let place = |name: &str| {
+            let parameter = inspection.parameters.iter().find(|p| p.name == name).unwrap();
+            (parameter.place, parameter.bytes)
+        };
+        assert_eq!(place("blocks.0.qkv.weight"), (Place::MappedFile, 36 * 12 * 4));
+        assert_eq!(place("positions.position").0, Place::MappedFile);
+        assert_eq!(place("positions.prefix").0, Place::HostMemory);
+        assert_eq!(place("patch.bias (normalized)"), (Place::HostMemory, 12 * 4));
+    }
+
+    #[test]
+    fn text_has_every_part_in_columns() {
+        let (inspection, _) = tiny();
+        let text = inspection.to_string();
+        for heading in [
+            "Graph before the passes: 27 nodes",
+            "Passes",
+            "Graph after the passes: 22 nodes",
+            "Plan: 22 steps",
+            "Memory",
+            "Parameters: 34 tensors",
+        ] {
+            assert!(text.contains(&format!("\n\n{heading}\n")), "{heading}");
+        }
+        let line = |start: &str| text.lines().find(|line| line.starts_with(start)).unwrap();
+        let (header, pool) = (line("node  "), line("pool  "));
+        assert!(pool.ends_with("norm [1, 10, 12] → [1, 12]"));
+        assert_eq!(header.find("op"), pool.find("pool token 0"));
+        assert!(text.lines().all(|line| line == line.trim_end()));
+    }
+
+    #[test]
+    fn json_has_every_part() {
+        let (inspection, _) = tiny();
+        let json = serde_json::to_value(&inspection).unwrap();
+        assert_eq!(json["batch"], 2);
+        assert_eq!(json["dtype"], "f32");
+        assert_eq!(json["before"][0]["op"], "normalize");
+        assert_eq!(json["passes"][0]["name"], "infer_shapes");
+        assert_eq!(json["steps"][0]["shape"], serde_json::json!([2, 9, 48]));
+        assert!(json["steps"][1]["flops"].as_u64().unwrap() > 0);
+        assert_eq!(json["parameters"][0]["dtype"], "f32");
+        assert!(
+            json["parameters"][0]["address"]
+                .as_str()
+                .unwrap()
+                .starts_with("0x")
+        );
+    }
+}

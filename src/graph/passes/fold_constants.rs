@@ -1,0 +1,31 @@
+//! Computes nodes whose operands are all known: class token + position, the queries of an attention pool. The oracle
+//! computes them, chains of them in double precision, and the result is rounded once.
+
+use std::collections::HashMap;
+
+use crate::error::{Error, Result};
+use crate::graph::rewrite::{Rewritten, rewrite, sized};
+use crate::graph::{Graph, Tensor, ValueId};
+use crate::reference::{self, Array};
+
+/// Counts the nodes that became constants.
+pub(in crate::graph) fn run(graph: &Graph) -> Result<Rewritten> {
+    let mut computed: HashMap<ValueId, Array> = HashMap::new();
+    rewrite(graph, |rewriter, node| {
+        let is_known = |id: &ValueId| computed.contains_key(id) || rewriter.tensor(*id).is_some();
+        if !node.inputs.iter().all(is_known) {
+            return Ok(None);
+        }
+        for &id in &node.inputs {
+            if let Some(tensor) = rewriter.tensor(id) {
+                computed.entry(id).or_insert_with(|| Array::from(tensor));
+            }
+        }
+        let operands: Vec<&Array> = node.inputs.iter().filter_map(|id| computed.get(id)).collect();
+        let result =
+            reference::eval(&node.op, &operands).map_err(|reason| Error::graph(&node.name, reason))?;
+        let tensor = sized(node, Tensor::from_f32(result.shape(), result.to_f32()))?;
+        computed.insert(node.output, result);
+        Ok(Some(rewriter.constant(&node.name, tensor)))
+    })
+}

@@ -1,0 +1,34 @@
+//! Applies an activation while the product before it is still in registers.
+
+use crate::error::Result;
+use crate::graph::rewrite::{Rewritten, rewrite};
+use crate::graph::{Graph, Linear, Op};
+
+/// Counts the activations that became part of a Linear.
+pub(in crate::graph) fn run(graph: &Graph) -> Result<Rewritten> {
+    rewrite(graph, |rewriter, node| {
+        let Op::Activation(activation) = node.op else {
+            return Ok(None);
+        };
+        let Some(producer) = rewriter.sole_producer(node.inputs[0]) else {
+            return Ok(None);
+        };
+        match producer.op {
+            Op::Linear(
+                linear @ Linear {
+                    activation: None,
+                    residual: false,
+                    ..
+                },
+            ) => {
+                let op = Op::Linear(Linear {
+                    activation: Some(activation),
+                    ..linear
+                });
+                let inputs = rewriter.map_all(&producer.inputs);
+                rewriter.emit(producer.role, &producer.name, op, inputs).map(Some)
+            }
+            _ => Ok(None),
+        }
+    })
+}

@@ -1,0 +1,11 @@
+//! The passes, one a file. Each is a pure function from a graph to an equivalent one; `optimize.rs` lists their order.
+
+pub(super) mod fold_constants;
+pub(super) mod fold_scales;
+pub(super) mod fuse_activations;
+pub(super) mod fuse_patches;
+pub(super) mod fuse_residuals;
+pub(super) mod fuse_tokens;
+pub(super) mod infer_shapes;
+pub(super) mod pack_qkv;
+pub(super) mod prune_tokens;
