@@ -1,14 +1,17 @@
 //! From a [`Vit`], a library's [`Names`] and the [`Weights`] to the unoptimised [`Graph`]: one builder for every
 //! family. It emits what the libraries compute, step by step; making that fast is the part of [`crate::graph`].
 
-use super::names::{Embeddings, Names, PoolProjections, Qkv};
+mod head;
+
+use std::path::Path;
+
+use super::names::{Embeddings, Names, Qkv};
 use super::positions::{self, Fit};
-use super::vit::{Mlp, Neck, Pooling, Vit};
+use super::vit::{Mlp, Vit};
 use super::weights::Weights;
 use crate::error::{Error, Result};
 use crate::graph::{
-    Activation, Attention, AttentionOperands, Graph, Linear, Op, OutputKind, PatchConv, Pool, Role, Tensor,
-    ValueId,
+    Activation, Attention, AttentionOperands, Graph, Linear, Op, PatchConv, Role, Tensor, ValueId,
 };
 
 /// The grids between which a position table was interpolated: the stored one, the image's.
@@ -39,6 +42,23 @@ pub(super) fn build(
     let tokens = builder.blocks(tokens)?;
     builder.head(tokens)?;
     Ok(builder.interpolated)
+}
+
+/// Position embeddings, ready to be added.
+struct Table {
+    /// Those of the tokens before the patches, `[prefix, D]`, maybe none.
+    prefix: Tensor,
+    /// Those of the patches, `[1, N, D]`.
+    patches: ValueId,
+}
+
+/// A feed-forward network of two layers.
+struct TwoLayers<'n> {
+    names: [&'n str; 2],
+    dim: usize,
+    hidden: usize,
+    bias: bool,
+    activation: Activation,
 }
 
 struct Builder<'a> {
@@ -72,45 +92,44 @@ impl Builder<'_> {
         let mut x = self
             .graph
             .push(Role::Patch, "patch_embed", Op::PatchConv(conv), inputs)?;
-        let (mut prefix_positions, patch_positions) = self.positions()?;
-        if let Some(positions) = patch_positions {
-            x = self
-                .graph
-                .push(Role::Patch, "positions", Op::Add, [x, positions])?;
+        let positions = self.positions()?;
+        if let Some(Table { patches, .. }) = positions {
+            x = self.graph.push(Role::Patch, "positions", Op::Add, [x, patches])?;
         }
         let mut tokens = Vec::new();
-        for (present, count, step, name) in [
-            (self.vit.class_token, 1, "tokens.class", self.names.class_token),
+        let mut row = 0;
+        for (step, name, count) in [
             (
-                self.vit.distillation_token,
-                1,
+                "tokens.class",
+                self.names.class_token,
+                usize::from(self.vit.class_token),
+            ),
+            (
                 "tokens.distillation",
                 self.names.distillation_token,
+                usize::from(self.vit.distillation_token),
             ),
-            (
-                self.vit.registers > 0,
-                self.vit.registers,
-                "tokens.registers",
-                self.names.registers,
-            ),
+            ("tokens.registers", self.names.registers, self.vit.registers),
         ] {
-            if !present {
+            if count == 0 {
                 continue;
             }
+            let rows = row..row + count;
+            row = rows.end;
             let mut token = self.token(name, count)?;
-            if let Some((start, table)) = prefix_positions.as_mut() {
-                let rows = *start..*start + count;
-                if let Some(rows_of_token) = table.rows(rows.clone()) {
-                    *start = rows.end;
-                    let name = format!(
-                        "{}[{}..{}]",
-                        self.trunk(self.names.positions),
-                        rows.start,
-                        rows.end
-                    );
-                    let position = self.derived(name, rows_of_token, &[1, count, dim])?;
-                    token = self.graph.push(Role::Patch, step, Op::Add, [token, position])?;
-                }
+            // Tokens beyond the table's prefix have no position.
+            let position = positions
+                .as_ref()
+                .and_then(|table| table.prefix.rows(rows.clone()));
+            if let Some(position) = position {
+                let name = format!(
+                    "{}[{}..{}]",
+                    self.trunk(self.names.positions),
+                    rows.start,
+                    rows.end
+                );
+                let position = self.derived(name, &position, &[1, count, dim])?;
+                token = self.graph.push(Role::Patch, step, Op::Add, [token, position])?;
             }
             tokens.push(token);
         }
@@ -131,61 +150,57 @@ impl Builder<'_> {
             Embeddings::Batched => self.constant(&name, &[1, count, dim]),
             Embeddings::Flat => {
                 let tensor = self.weights.take(&name, &[dim])?;
-                self.derived(name, tensor, &[1, 1, dim])
+                self.derived(name, &tensor, &[1, 1, dim])
             }
         }
     }
 
-    /// The positions of the prefix tokens, as a table with a cursor, and those of the patches, `[1,N,D]`.
-    fn positions(&mut self) -> Result<(Option<(usize, Tensor)>, Option<ValueId>)> {
+    /// The position table, its patches' part fitted to the image.
+    fn positions(&mut self) -> Result<Option<Table>> {
         let Some(spec) = self.vit.positions else {
-            return Ok((None, None));
+            return Ok(None);
         };
         let (name, dim, grid) = (self.trunk(self.names.positions), self.vit.dim, self.vit.grid());
         let rows = match (self.names.embeddings, self.weights.shape(&name)) {
             (Embeddings::Batched, Some(&[_, rows, _])) | (Embeddings::Flat, Some(&[rows, _])) => rows,
-            // No such table: let `take` report it with the shape that it should have.
+            // No such table: `take` reports it with the shape that it should have.
             _ => spec.prefix + grid[0] * grid[1],
         };
-        let file = self
-            .weights
-            .file(&name)
-            .unwrap_or(std::path::Path::new(""))
-            .to_owned();
+        let file = self.weights.file(&name).unwrap_or(Path::new("")).to_owned();
         let error = |reason: String| Error::tensor(&file, &name, reason);
         let stored = match self.names.embeddings {
             Embeddings::Batched => self.weights.take(&name, &[1, rows, dim])?,
             Embeddings::Flat => self.weights.take(&name, &[rows, dim])?,
         };
-        let cells = rows.checked_sub(spec.prefix).ok_or_else(|| {
-            error(format!(
+        let table = stored.reshaped([rows, dim]);
+        let part = |rows| table.as_ref().and_then(|table| table.rows(rows));
+        let (Some(prefix), Some(patches)) = (part(0..spec.prefix), part(spec.prefix..rows)) else {
+            return Err(error(format!(
                 "has {rows} positions, too few for {} tokens",
                 spec.prefix
-            ))
-        })?;
-        let fit = spec.fitting.fit(cells, grid).map_err(error)?;
-        let table = stored
-            .reshaped([rows, dim])
-            .ok_or_else(|| error("does not have the elements of its shape".into()))?;
-        let prefix = (spec.prefix > 0).then(|| table.rows(0..spec.prefix)).flatten();
-        let patches = table
-            .rows(spec.prefix..rows)
-            .ok_or_else(|| error("has too few rows".into()))?;
-        let patches = match fit {
-            Fit::Keep if spec.prefix == 0 => self.derived(name, patches, &[1, cells, dim])?,
-            Fit::Keep => self.derived(format!("{name}[{}..]", spec.prefix), patches, &[1, cells, dim])?,
+            )));
+        };
+        let cells = rows - spec.prefix;
+        let patches = match spec.fitting.fit(cells, grid).map_err(error)? {
+            Fit::Keep => {
+                let name = match spec.prefix {
+                    0 => name,
+                    start => format!("{name}[{start}..{rows}]"),
+                };
+                self.derived(name, &patches, &[1, cells, dim])?
+            }
             Fit::Resample { from, antialias } => {
                 self.interpolated = Some((from, grid));
                 let values = positions::resample(&patches.to_f32(), dim, from, grid, antialias);
-                let shape = [1, grid[0] * grid[1], dim];
-                let tensor =
-                    Tensor::from_f32(shape, values).ok_or_else(|| error("cannot be interpolated".into()))?;
                 let [[rows, columns], [to_rows, to_columns]] = [from, grid];
                 let name = format!("{name} {rows}×{columns}→{to_rows}×{to_columns}");
-                self.derived(name, tensor, &shape)?
+                let shape = [1, grid[0] * grid[1], dim];
+                let tensor = Tensor::from_f32(shape, values)
+                    .ok_or_else(|| Error::graph(&name, "the interpolated table has another size"))?;
+                self.graph.constant(name, tensor)
             }
         };
-        Ok((prefix.map(|table| (0, table)), Some(patches)))
+        Ok(Some(Table { prefix, patches }))
     }
 
     fn blocks(&mut self, mut x: ValueId) -> Result<ValueId> {
@@ -265,18 +280,15 @@ impl Builder<'_> {
         )?;
         let mut y = match self.vit.mlp {
             Mlp::Plain(activation) => {
-                let (fc1, fc2) = (self.names.fc1, self.names.fc2);
-                let layers = [fc1, fc2].map(|name| format!("{tensors}{name}"));
-                let sizes = [dim, hidden];
-                self.mlp(
-                    Role::Ffn,
-                    &format!("{block}.mlp"),
-                    normed,
-                    &layers,
-                    sizes,
-                    block_bias,
+                let names = [self.names.fc1, self.names.fc2];
+                let layers = TwoLayers {
+                    names,
+                    dim,
+                    hidden,
+                    bias: block_bias,
                     activation,
-                )?
+                };
+                self.two_layers(Role::Ffn, &format!("{block}.mlp"), normed, tensors, &layers)?
             }
             Mlp::SwiGlu => {
                 let name = format!("{tensors}{}", self.names.gate_and_value);
@@ -306,176 +318,28 @@ impl Builder<'_> {
             .push(Role::Ffn, format!("{block}.mlp.residual"), Op::Add, [x, y])
     }
 
-    /// Tokens to the embedding, and to logits if there is a classifier.
-    fn head(&mut self, tokens: ValueId) -> Result<()> {
-        let Vit { dim, classes, .. } = *self.vit;
-        let other = Role::Other;
-        let mut width = dim;
-        let mut x = match self.vit.pooling {
-            Pooling::ClassAndDistillation => return self.two_heads(tokens),
-            Pooling::Class => self.pool("pool", tokens, Pool::Token(0))?,
-            Pooling::Mean { skip } => self.pool("pool", tokens, Pool::Mean { skip })?,
-            Pooling::ClassAndMean => {
-                width = 2 * dim;
-                let class = self.pool("pool.class", tokens, Pool::Token(0))?;
-                let skip = self.vit.prefix();
-                let mean = self.pool("pool.mean", tokens, Pool::Mean { skip })?;
-                self.graph
-                    .push(other, "pool", Op::ConcatChannels, [class, mean])?
-            }
-            Pooling::Attention { hidden, activation } => self.attention_pool(tokens, hidden, activation)?,
-        };
-        if self.vit.pooled_norm {
-            x = self.layer_norm("fc_norm", x, &self.trunk(self.names.pooled_norm))?;
-        }
-        match self.vit.neck {
-            Neck::None => {}
-            Neck::Pooler {
-                width: outputs,
-                activation,
-            } => {
-                let name = self.trunk(self.names.pooler);
-                x = self.linear(other, "pooler", x, &name, [outputs, width], true)?;
-                x = self
-                    .graph
-                    .push(other, "pooler.act", Op::Activation(activation), [x])?;
-                width = outputs;
-            }
-            Neck::Projection { width: outputs } => {
-                x = self.linear(
-                    other,
-                    "projection",
-                    x,
-                    self.names.projection,
-                    [outputs, width],
-                    false,
-                )?;
-                width = outputs;
-            }
-        }
-        if classes > 0 {
-            let logits = self.linear(other, "head", x, self.names.head, [classes, width], true)?;
-            self.graph.set_output(OutputKind::Logits, logits);
-        }
-        self.graph.set_output(OutputKind::Embedding, x);
-        Ok(())
-    }
-
-    /// DeiT's two classifiers, on the class and the distillation token, averaged.
-    fn two_heads(&mut self, tokens: ValueId) -> Result<()> {
-        let Vit { dim, classes, .. } = *self.vit;
-        let class = self.pool("pool.class", tokens, Pool::Token(0))?;
-        let distillation = self.pool("pool.distillation", tokens, Pool::Token(1))?;
-        if classes > 0 {
-            let [first, second] = self.names.heads_of_two;
-            let first = self.linear(Role::Other, "head.class", class, first, [classes, dim], true)?;
-            let second = self.linear(
-                Role::Other,
-                "head.distillation",
-                distillation,
-                second,
-                [classes, dim],
-                true,
-            )?;
-            let logits = self.mean("head", first, second)?;
-            self.graph.set_output(OutputKind::Logits, logits);
-        }
-        let embedding = self.mean("pool", class, distillation)?;
-        self.graph.set_output(OutputKind::Embedding, embedding);
-        Ok(())
-    }
-
-    fn mean(&mut self, name: &str, x: ValueId, y: ValueId) -> Result<ValueId> {
-        let sum = self
-            .graph
-            .push(Role::Other, format!("{name}.sum"), Op::Add, [x, y])?;
-        self.graph.push(Role::Other, name, Op::MulScalar(0.5), [sum])
-    }
-
-    fn pool(&mut self, name: &str, tokens: ValueId, pool: Pool) -> Result<ValueId> {
-        self.graph.push(Role::Other, name, Op::Pool(pool), [tokens])
-    }
-
-    /// `y + mlp(norm(y))` with `y = output(attention(q(query), kv(tokens)))`.
-    fn attention_pool(&mut self, tokens: ValueId, hidden: usize, activation: Activation) -> Result<ValueId> {
-        let (dim, names, other) = (self.vit.dim, &self.names.pool, Role::Other);
-        let query = self.constant(&self.trunk(names.query), &[1, 1, dim])?;
-        let [q, kv] = match names.projections {
-            PoolProjections::QueryAndKv(q, kv) => {
-                let (q_name, kv_name) = (self.trunk(q), self.trunk(kv));
-                let q = self.linear(other, "attn_pool.q", query, &q_name, [dim, dim], true)?;
-                let kv = self.linear(other, "attn_pool.kv", tokens, &kv_name, [2 * dim, dim], true)?;
-                [q, kv]
-            }
-            PoolProjections::Packed { weight, bias } => {
-                let (weight, bias) = (self.trunk(weight), self.trunk(bias));
-                let weights = self.weights.take(&weight, &[3 * dim, dim])?;
-                let biases = self.weights.take(&bias, &[3 * dim])?;
-                let mut part = |step, x, from, to| -> Result<ValueId> {
-                    let mut inputs = vec![x];
-                    for (name, tensor) in [(&weight, &weights), (&bias, &biases)] {
-                        let rows = tensor
-                            .rows(from..to)
-                            .ok_or_else(|| Error::graph(name, "has too few rows"))?;
-                        inputs.push(self.graph.constant(format!("{name}[{from}..{to}]"), rows));
-                    }
-                    let op = Op::Linear(Linear {
-                        bias: true,
-                        ..Linear::default()
-                    });
-                    self.graph.push(other, step, op, inputs)
-                };
-                [
-                    part("attn_pool.q", query, 0, dim)?,
-                    part("attn_pool.kv", tokens, dim, 3 * dim)?,
-                ]
-            }
-        };
-        let op = self.attention_op(AttentionOperands::PackedKv);
-        let x = self.graph.push(other, "attn_pool", op, [q, kv])?;
-        let x = self.linear(
-            other,
-            "attn_pool.proj",
-            x,
-            &self.trunk(names.output),
-            [dim, dim],
-            true,
-        )?;
-        let y = self.layer_norm("attn_pool.norm", x, &self.trunk(names.norm))?;
-        let layers = [names.fc1, names.fc2].map(|name| self.trunk(name));
-        let y = self.mlp(
-            other,
-            "attn_pool.mlp",
-            y,
-            &layers,
-            [dim, hidden],
-            true,
-            activation,
-        )?;
-        let x = self.graph.push(other, "attn_pool.residual", Op::Add, [x, y])?;
-        self.pool("pool", x, Pool::Token(0))
-    }
-
-    /// `fc2(activation(fc1(x)))` from `dim` to `hidden` channels and back.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "a layer's name, place, sizes and options; private to the builder"
-    )]
-    fn mlp(
+    /// `fc2(activation(fc1(x)))`; `tensors` stands before the layers' names.
+    fn two_layers(
         &mut self,
         role: Role,
         step: &str,
         x: ValueId,
-        [fc1, fc2]: &[String; 2],
-        [dim, hidden]: [usize; 2],
-        bias: bool,
-        activation: Activation,
+        tensors: &str,
+        layers: &TwoLayers<'_>,
     ) -> Result<ValueId> {
-        let x = self.linear(role, &format!("{step}.fc1"), x, fc1, [hidden, dim], bias)?;
+        let TwoLayers {
+            names,
+            dim,
+            hidden,
+            bias,
+            activation,
+        } = *layers;
+        let [fc1, fc2] = names.map(|name| format!("{tensors}{name}"));
+        let x = self.linear(role, &format!("{step}.fc1"), x, &fc1, [hidden, dim], bias)?;
         let x = self
             .graph
             .push(role, format!("{step}.act"), Op::Activation(activation), [x])?;
-        self.linear(role, &format!("{step}.fc2"), x, fc2, [dim, hidden], bias)
+        self.linear(role, &format!("{step}.fc2"), x, &fc2, [dim, hidden], bias)
     }
 
     fn attention_op(&self, operands: AttentionOperands) -> Op {
@@ -523,7 +387,7 @@ impl Builder<'_> {
     }
 
     /// A constant made from a tensor of the weight file, under another shape.
-    fn derived(&mut self, name: String, tensor: Tensor, shape: &[usize]) -> Result<ValueId> {
+    fn derived(&mut self, name: String, tensor: &Tensor, shape: &[usize]) -> Result<ValueId> {
         let tensor = tensor.reshaped(shape).ok_or_else(|| {
             Error::graph(
                 &name,

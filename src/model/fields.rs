@@ -14,7 +14,8 @@ const LARGEST: u64 = 1 << 20;
 pub(super) struct Fields<'a> {
     file: &'a Path,
     parent: Option<&'a str>,
-    map: &'a Map<String, Value>,
+    /// `None` for an object that is not there: all its keys are absent.
+    map: Option<&'a Map<String, Value>>,
 }
 
 impl<'a> Fields<'a> {
@@ -24,7 +25,7 @@ impl<'a> Fields<'a> {
             Value::Object(map) => Ok(Self {
                 file,
                 parent: None,
-                map,
+                map: Some(map),
             }),
             _ => Err(Error::config(file, "is not a JSON object")),
         }
@@ -37,10 +38,20 @@ impl<'a> Fields<'a> {
             Some(Value::Object(map)) => Ok(Some(Self {
                 file: self.file,
                 parent: Some(key),
-                map,
+                map: Some(map),
             })),
             Some(other) => Err(self.unexpected(key, other, "an object")),
         }
+    }
+
+    /// The object under `key`, or one without any key.
+    pub(super) fn object_or_empty(&self, key: &'a str) -> Result<Self> {
+        let empty = Self {
+            file: self.file,
+            parent: Some(key),
+            map: None,
+        };
+        Ok(self.object(key)?.unwrap_or(empty))
     }
 
     /// An error about `key`.
@@ -58,17 +69,17 @@ impl<'a> Fields<'a> {
 
     /// The value of `key`, if it is there and not `null`.
     pub(super) fn get(&self, key: &str) -> Option<&'a Value> {
-        self.map.get(key).filter(|value| !value.is_null())
+        self.map?.get(key).filter(|value| !value.is_null())
     }
 
     /// Whether `key` is there, be it `null`.
     pub(super) fn has(&self, key: &str) -> bool {
-        self.map.contains_key(key)
+        self.map.is_some_and(|map| map.contains_key(key))
     }
 
     /// All keys, `null` ones included.
     pub(super) fn keys(&self) -> impl Iterator<Item = &'a str> {
-        self.map.keys().map(String::as_str)
+        self.map.into_iter().flat_map(Map::keys).map(String::as_str)
     }
 
     /// A whole number of at least 1.
@@ -109,6 +120,16 @@ impl<'a> Fields<'a> {
                     .ok_or_else(|| self.unexpected(key, value, "a number"))
             })
             .transpose()
+    }
+
+    /// A number of at least 0 and at most 1024: a layer's width as a multiple of another's.
+    pub(super) fn ratio(&self, key: &str) -> Result<Option<f64>> {
+        match self.number(key)? {
+            Some(ratio) if !(0.0..=1024.0).contains(&ratio) => {
+                Err(self.error(key, format_args!("is {ratio}, expected a number from 0 to 1024")))
+            }
+            ratio => Ok(ratio),
+        }
     }
 
     /// `true` or `false`.

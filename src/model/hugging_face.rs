@@ -169,7 +169,7 @@ pub(super) fn describe(config: Fields<'_>, image: [usize; 2], weights: &Weights)
     let (architecture, class) = class(config, kind)?;
     let vision = match model_type {
         "clip" | "siglip" => vision_config(config)?,
-        _ => Some(config),
+        _ => config,
     };
     let classes = match class {
         Class::Classifier | Class::WithTeacher => class_count(config)?,
@@ -196,7 +196,7 @@ pub(super) fn describe(config: Fields<'_>, image: [usize; 2], weights: &Weights)
         (Family::Clip, Class::Model) => ignored.push(("visual_projection.weight", PROJECTION)),
         _ => {}
     }
-    let mut vit = trunk(kind, class, config, vision, image)?;
+    let mut vit = trunk(kind, class, vision, image)?;
     vit.classes = classes;
     vit.neck = neck(kind, class, config, vision, vit.dim, weights)?;
     Ok(Description {
@@ -232,68 +232,44 @@ fn class<'a>(config: Fields<'a>, kind: &Kind) -> Result<(&'a str, Class)> {
     }
 }
 
-/// The vision tower's part of a two-tower configuration; `None` where all is left to the defaults.
+/// The vision tower's part of a two-tower configuration.
 ///
 /// Old CLIP files have a `vision_config_dict` as well, which replaces `vision_config`.
-fn vision_config(config: Fields<'_>) -> Result<Option<Fields<'_>>> {
+fn vision_config(config: Fields<'_>) -> Result<Fields<'_>> {
     match config.object("vision_config_dict")? {
-        Some(fields) => Ok(Some(fields)),
-        None => config.object("vision_config"),
+        Some(fields) => Ok(fields),
+        None => config.object_or_empty("vision_config"),
     }
 }
 
-fn trunk(
-    kind: &Kind,
-    class: Class,
-    config: Fields<'_>,
-    vision: Option<Fields<'_>>,
-    image: [usize; 2],
-) -> Result<Vit> {
-    let size = |key, default| {
-        let value = vision.map_or(Ok(None), |fields| fields.size(key))?;
-        Ok::<usize, crate::Error>(value.unwrap_or(default))
-    };
-    let number = |key, default| {
-        let value = vision.map_or(Ok(None), |fields| fields.number(key))?;
-        Ok::<f64, crate::Error>(value.unwrap_or(default))
-    };
-    let flag = |key, default| {
-        let value = vision.map_or(Ok(None), |fields| fields.flag(key))?;
-        Ok::<bool, crate::Error>(value.unwrap_or(default))
-    };
-    let extent = |key, default| {
-        let value = vision.map_or(Ok(None), |fields| fields.extent(key))?;
-        Ok::<[usize; 2], crate::Error>(value.unwrap_or([default, default]))
-    };
-    let channels = size("num_channels", 3)?;
-    if channels != 3 {
-        let fields = vision.unwrap_or(config);
-        return Err(fields.error(
+fn trunk(kind: &Kind, class: Class, config: Fields<'_>, image: [usize; 2]) -> Result<Vit> {
+    if let Some(channels) = config.count("num_channels")?.filter(|&channels| channels != 3) {
+        return Err(config.error(
             "num_channels",
             format_args!("is {channels}; only 3 are supported"),
         ));
     }
     let (family, clip_like) = (kind.family, matches!(kind.family, Family::Clip | Family::Siglip));
-    let configured = extent("image_size", 224)?;
-    let patch = extent("patch_size", kind.patch)?;
-    let dim = size("hidden_size", 768)?;
-    let activation = match vision {
-        Some(fields) => activation(fields, "hidden_act", kind.activation)?,
-        None => kind.activation,
-    };
+    let configured = config.extent("image_size")?.unwrap_or([224, 224]);
+    let patch = config.extent("patch_size")?.unwrap_or([kind.patch, kind.patch]);
+    let dim = config.size("hidden_size")?.unwrap_or(768);
+    let activation = activation(config, "hidden_act", kind.activation)?;
     let registers = match kind.model_type {
         "dinov2_with_registers" => config.count("num_register_tokens")?.unwrap_or(4),
         _ => 0,
     };
     let (mlp, hidden) = if family == Family::Dinov2 {
-        let hidden = (dim as f64 * number("mlp_ratio", 4.0)?) as usize;
-        match flag("use_swiglu_ffn", false)? {
+        let hidden = (dim as f64 * config.ratio("mlp_ratio")?.unwrap_or(4.0)) as usize;
+        match config.flag("use_swiglu_ffn")?.unwrap_or(false) {
             // Two thirds, rounded up to a multiple of 8.
             true => (Mlp::SwiGlu, (hidden * 2 / 3).next_multiple_of(8)),
             false => (Mlp::Plain(activation), hidden),
         }
     } else {
-        (Mlp::Plain(activation), size("intermediate_size", 3072)?)
+        (
+            Mlp::Plain(activation),
+            config.size("intermediate_size")?.unwrap_or(3072),
+        )
     };
     let class_token = family != Family::Siglip;
     let distillation_token = family == Family::Deit;
@@ -302,9 +278,8 @@ fn trunk(
         (Family::Clip, Class::Classifier) => Pooling::Mean { skip: 1 },
         (Family::Siglip, Class::Classifier) => Pooling::Mean { skip: 0 },
         (Family::Dinov2, Class::Classifier) => Pooling::ClassAndMean,
-        (Family::Siglip, _) if !flag("vision_use_head", true)? => {
-            let fields = vision.unwrap_or(config);
-            return Err(fields.error(
+        (Family::Siglip, _) if !config.flag("vision_use_head")?.unwrap_or(true) => {
+            return Err(config.error(
                 "vision_use_head",
                 "is false, so the model makes no embedding of an image",
             ));
@@ -316,13 +291,11 @@ fn trunk(
         image,
         patch,
         dim,
-        depth: vision
-            .map_or(Ok(None), |fields| fields.count("num_hidden_layers"))?
-            .unwrap_or(12),
-        heads: size("num_attention_heads", 12)?,
+        depth: config.count("num_hidden_layers")?.unwrap_or(12),
+        heads: config.size("num_attention_heads")?.unwrap_or(12),
         hidden,
         mlp,
-        epsilon: number("layer_norm_eps", kind.epsilon)?,
+        epsilon: config.number("layer_norm_eps")?.unwrap_or(kind.epsilon),
         patch_bias: family != Family::Clip,
         class_token,
         distillation_token,
@@ -335,11 +308,11 @@ fn trunk(
                 // DINOv2 fits the table to every image, the others when asked to.
                 keep: family != Family::Dinov2 && image == configured,
                 square_image: image[0] == image[1],
-                antialias: registers > 0,
+                antialias: kind.model_type == "dinov2_with_registers",
             },
         }),
         pre_norm: family == Family::Clip,
-        qkv_bias: clip_like || flag("qkv_bias", true)?,
+        qkv_bias: clip_like || config.flag("qkv_bias")?.unwrap_or(true),
         block_bias: true,
         layer_scale: family == Family::Dinov2,
         norm: family != Family::Clip,
@@ -354,18 +327,18 @@ fn neck(
     kind: &Kind,
     class: Class,
     config: Fields<'_>,
-    vision: Option<Fields<'_>>,
+    vision: Fields<'_>,
     dim: usize,
     weights: &Weights,
 ) -> Result<Neck> {
-    let projection = |fields: Option<Fields<'_>>| {
-        let width = fields.map_or(Ok(None), |fields| fields.size("projection_dim"))?;
+    let projection = |fields: Fields<'_>| {
+        let width = fields.size("projection_dim")?;
         Ok(Neck::Projection {
             width: width.unwrap_or(512),
         })
     };
     match (kind.family, class) {
-        (Family::Clip, Class::TwoTowers) => projection(Some(config)),
+        (Family::Clip, Class::TwoTowers) => projection(config),
         (Family::Clip, Class::WithProjection) => projection(vision),
         (Family::Vit | Family::Deit, Class::Model) => {
             let pooler = |prefix: &&str| {

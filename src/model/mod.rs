@@ -1,6 +1,6 @@
 //! From a model directory, as timm or transformers write it, to a [`Graph`], its labels and its preprocessing.
 //!
-//! `source` finds the files, `weights` holds the tensors, [`timm`] and [`hugging_face`] read the configuration into
+//! `source` finds the files, `weights` holds the tensors, `timm` and `hugging_face` read the configuration into
 //! one description (`vit`) with the library's tensor names (`names`), and `builder` makes the graph of both.
 //! Neighbours: [`crate::image`] prepares the pixels, [`crate::graph`] makes the graph fast.
 
@@ -196,7 +196,7 @@ struct Description {
 ///
 /// The file or tensor at fault and the cause: [`Error::Io`] for a file that cannot be read, [`Error::Config`] for a
 /// configuration that cannot be built, [`Error::Weights`] and [`Error::Tensor`] for weights that are broken or do
-/// not fit it.
+/// not fit it; [`Error::Argument`] for an image size that no model takes.
 pub fn load(path: &Path, options: &LoadOptions) -> Result<Model> {
     assemble(&Source::open(path)?, options)
 }
@@ -216,6 +216,17 @@ pub fn tinyvit32(options: &LoadOptions) -> Result<Model> {
 }
 
 fn assemble(source: &Source, options: &LoadOptions) -> Result<Model> {
+    if let Some([height, width]) = options.image_size
+        && ![height, width]
+            .iter()
+            .all(|side| (1..=vit::LARGEST_SIDE).contains(side))
+    {
+        let reason = format!(
+            "{height}×{width} is not between 1 and {} pixels",
+            vit::LARGEST_SIDE
+        );
+        return Err(Error::argument("image size", reason));
+    }
     let config = source.config()?;
     let mut weights = source.weights()?;
     let (description, preprocess) = describe(source, &config, options, &weights)?;

@@ -10,6 +10,7 @@ use super::fields::Fields;
 use super::mapped;
 use super::weights::Weights;
 use crate::error::{Error, Result};
+use crate::graph::Bytes;
 
 const WEIGHTS: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
@@ -127,7 +128,8 @@ impl Source {
         let (path, named) = match self {
             Self::Embedded { weights, .. } => {
                 let mut store = Weights::new(&self.place(WEIGHTS));
-                store.add(&self.place(WEIGHTS), Arc::new(*weights))?;
+                let bytes: Arc<dyn Bytes> = Arc::new(*weights);
+                store.add(&self.place(WEIGHTS), &bytes)?;
                 return Ok(store);
             }
             Self::Directory { path, weights } => (path, weights),
@@ -135,7 +137,7 @@ impl Source {
         let single = named.clone().unwrap_or_else(|| path.join(WEIGHTS));
         if named.is_some() || single.exists() {
             let mut store = Weights::new(&single);
-            store.add(&single, Arc::new(mapped::map(&single)?))?;
+            store.add(&single, &mapped::map(&single)?)?;
             return Ok(store);
         }
         match self.json(INDEX)? {
@@ -187,7 +189,7 @@ fn shards(directory: &Path, index: &Document) -> Result<Weights> {
     files.sort_unstable();
     for name in files {
         let file = directory.join(name);
-        store.add(&file, Arc::new(mapped::map(&file)?))?;
+        store.add(&file, &mapped::map(&file)?)?;
     }
     for tensor in map.keys() {
         let Some(name) = map.text(tensor)? else { continue };

@@ -165,7 +165,7 @@ fn apply(given: Fields<'_>, arguments: &mut Arguments) -> Result<()> {
     set(&mut arguments.embed_dim, given.size("embed_dim")?);
     set(&mut arguments.depth, given.count("depth")?);
     set(&mut arguments.num_heads, given.size("num_heads")?);
-    set(&mut arguments.mlp_ratio, given.number("mlp_ratio")?);
+    set(&mut arguments.mlp_ratio, given.ratio("mlp_ratio")?);
     set(&mut arguments.qkv_bias, given.flag("qkv_bias")?);
     set(&mut arguments.proj_bias, given.flag("proj_bias")?);
     set(&mut arguments.class_token, given.flag("class_token")?);
@@ -283,9 +283,7 @@ fn input_size(pretrained: Fields<'_>) -> Result<Option<[usize; 2]>> {
             .filter(|size| (1..=1 << 20).contains(size))
             .map(|size| size as usize)
     };
-    let extents: Option<Vec<usize>> = value
-        .as_array()
-        .map_or(None, |list| list.iter().map(size).collect());
+    let extents: Option<Vec<usize>> = value.as_array().and_then(|list| list.iter().map(size).collect());
     match extents.as_deref() {
         Some(&[3, height, width]) => Ok(Some([height, width])),
         _ => Err(pretrained.unexpected("input_size", value, "[3, height, width]")),

@@ -4,11 +4,11 @@
 use super::positions::{Fitting, Grid};
 use crate::graph::Activation;
 
-/// More tokens than any of these models can attend to; keeps a wrong configuration from asking for terabytes.
-const MOST_TOKENS: usize = 1 << 20;
+/// More numbers than the tokens of any of these models have; keeps a wrong configuration from asking for terabytes.
+const MOST_ELEMENTS: usize = 1 << 28;
 
 /// No image side may be longer, in pixels, so that the number of patches cannot overflow.
-const LARGEST_SIDE: usize = 1 << 20;
+pub(super) const LARGEST_SIDE: usize = 1 << 20;
 
 /// The structure of one model, sizes included. Channels are `dim` unless said otherwise.
 #[derive(Clone, Debug)]
@@ -124,9 +124,10 @@ impl Vit {
             ));
         }
         let [rows, columns] = self.grid();
-        if rows * columns + self.prefix() > MOST_TOKENS {
+        if (rows * columns + self.prefix()).saturating_mul(self.dim) > MOST_ELEMENTS {
             return Err(format!(
-                "{rows}×{columns} patches are more than any model attends to"
+                "{rows}×{columns} patches of {} channels are more than any model attends to",
+                self.dim
             ));
         }
         if self.hidden == 0 {

@@ -54,8 +54,8 @@ impl Weights {
     ///
     /// [`Error::Weights`] if the file as a whole is broken, [`Error::Tensor`] if one tensor's place in it is, or
     /// if another file already has a tensor of the same name.
-    pub(super) fn add(&mut self, file: &Path, bytes: Arc<dyn Bytes>) -> Result<()> {
-        let content: &[u8] = (*bytes).as_ref();
+    pub(super) fn add(&mut self, file: &Path, bytes: &Arc<dyn Bytes>) -> Result<()> {
+        let content: &[u8] = (**bytes).as_ref();
         let (header, metadata) =
             SafeTensors::read_metadata(content).map_err(|error| broken(file, content.len(), error))?;
         let start = size_of::<u64>() + header;

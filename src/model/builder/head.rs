@@ -1,0 +1,157 @@
+//! What comes after the blocks: pooling, the neck, the classifiers.
+
+use super::{Builder, TwoLayers};
+use crate::error::{Error, Result};
+use crate::graph::{Activation, AttentionOperands, Linear, Op, OutputKind, Pool, Role, ValueId};
+use crate::model::names::PoolProjections;
+use crate::model::vit::{Neck, Pooling, Vit};
+
+impl Builder<'_> {
+    /// Tokens to the embedding, and to logits if there is a classifier.
+    pub(super) fn head(&mut self, tokens: ValueId) -> Result<()> {
+        let Vit { dim, classes, .. } = *self.vit;
+        let other = Role::Other;
+        let mut width = dim;
+        let mut x = match self.vit.pooling {
+            Pooling::ClassAndDistillation => return self.two_heads(tokens),
+            Pooling::Class => self.pool("pool", tokens, Pool::Token(0))?,
+            Pooling::Mean { skip } => self.pool("pool", tokens, Pool::Mean { skip })?,
+            Pooling::ClassAndMean => {
+                width = 2 * dim;
+                let class = self.pool("pool.class", tokens, Pool::Token(0))?;
+                let skip = self.vit.prefix();
+                let mean = self.pool("pool.mean", tokens, Pool::Mean { skip })?;
+                self.graph
+                    .push(other, "pool", Op::ConcatChannels, [class, mean])?
+            }
+            Pooling::Attention { hidden, activation } => self.attention_pool(tokens, hidden, activation)?,
+        };
+        if self.vit.pooled_norm {
+            x = self.layer_norm("fc_norm", x, &self.trunk(self.names.pooled_norm))?;
+        }
+        match self.vit.neck {
+            Neck::None => {}
+            Neck::Pooler {
+                width: outputs,
+                activation,
+            } => {
+                let name = self.trunk(self.names.pooler);
+                x = self.linear(other, "pooler", x, &name, [outputs, width], true)?;
+                x = self
+                    .graph
+                    .push(other, "pooler.act", Op::Activation(activation), [x])?;
+                width = outputs;
+            }
+            Neck::Projection { width: outputs } => {
+                x = self.linear(
+                    other,
+                    "projection",
+                    x,
+                    self.names.projection,
+                    [outputs, width],
+                    false,
+                )?;
+                width = outputs;
+            }
+        }
+        if classes > 0 {
+            let logits = self.linear(other, "head", x, self.names.head, [classes, width], true)?;
+            self.graph.set_output(OutputKind::Logits, logits);
+        }
+        self.graph.set_output(OutputKind::Embedding, x);
+        Ok(())
+    }
+
+    /// DeiT's two classifiers, on the class and the distillation token, averaged.
+    fn two_heads(&mut self, tokens: ValueId) -> Result<()> {
+        let Vit { dim, classes, .. } = *self.vit;
+        let class = self.pool("pool.class", tokens, Pool::Token(0))?;
+        let distillation = self.pool("pool.distillation", tokens, Pool::Token(1))?;
+        if classes > 0 {
+            let [first, second] = self.names.heads_of_two;
+            let first = self.linear(Role::Other, "head.class", class, first, [classes, dim], true)?;
+            let second = self.linear(
+                Role::Other,
+                "head.distillation",
+                distillation,
+                second,
+                [classes, dim],
+                true,
+            )?;
+            let logits = self.mean("head", first, second)?;
+            self.graph.set_output(OutputKind::Logits, logits);
+        }
+        let embedding = self.mean("pool", class, distillation)?;
+        self.graph.set_output(OutputKind::Embedding, embedding);
+        Ok(())
+    }
+
+    fn mean(&mut self, name: &str, x: ValueId, y: ValueId) -> Result<ValueId> {
+        let sum = self
+            .graph
+            .push(Role::Other, format!("{name}.sum"), Op::Add, [x, y])?;
+        self.graph.push(Role::Other, name, Op::MulScalar(0.5), [sum])
+    }
+
+    fn pool(&mut self, name: &str, tokens: ValueId, pool: Pool) -> Result<ValueId> {
+        self.graph.push(Role::Other, name, Op::Pool(pool), [tokens])
+    }
+
+    /// `y + mlp(norm(y))` with `y = output(attention(q(query), kv(tokens)))`.
+    fn attention_pool(&mut self, tokens: ValueId, hidden: usize, activation: Activation) -> Result<ValueId> {
+        let (dim, names, other) = (self.vit.dim, &self.names.pool, Role::Other);
+        let query = self.constant(&self.trunk(names.query), &[1, 1, dim])?;
+        let [q, kv] = match names.projections {
+            PoolProjections::QueryAndKv(q, kv) => {
+                let (q_name, kv_name) = (self.trunk(q), self.trunk(kv));
+                let q = self.linear(other, "attn_pool.q", query, &q_name, [dim, dim], true)?;
+                let kv = self.linear(other, "attn_pool.kv", tokens, &kv_name, [2 * dim, dim], true)?;
+                [q, kv]
+            }
+            PoolProjections::Packed { weight, bias } => {
+                let (weight, bias) = (self.trunk(weight), self.trunk(bias));
+                let weights = self.weights.take(&weight, &[3 * dim, dim])?;
+                let biases = self.weights.take(&bias, &[3 * dim])?;
+                let mut part = |step, x, from, to| -> Result<ValueId> {
+                    let mut inputs = vec![x];
+                    for (name, tensor) in [(&weight, &weights), (&bias, &biases)] {
+                        let rows = tensor
+                            .rows(from..to)
+                            .ok_or_else(|| Error::graph(name, "has too few rows"))?;
+                        inputs.push(self.graph.constant(format!("{name}[{from}..{to}]"), rows));
+                    }
+                    let op = Op::Linear(Linear {
+                        bias: true,
+                        ..Linear::default()
+                    });
+                    self.graph.push(other, step, op, inputs)
+                };
+                [
+                    part("attn_pool.q", query, 0, dim)?,
+                    part("attn_pool.kv", tokens, dim, 3 * dim)?,
+                ]
+            }
+        };
+        let op = self.attention_op(AttentionOperands::PackedKv);
+        let x = self.graph.push(other, "attn_pool", op, [q, kv])?;
+        let x = self.linear(
+            other,
+            "attn_pool.proj",
+            x,
+            &self.trunk(names.output),
+            [dim, dim],
+            true,
+        )?;
+        let y = self.layer_norm("attn_pool.norm", x, &self.trunk(names.norm))?;
+        let layers = TwoLayers {
+            names: [names.fc1, names.fc2],
+            dim,
+            hidden,
+            bias: true,
+            activation,
+        };
+        let y = self.two_layers(other, "attn_pool.mlp", y, self.prefix, &layers)?;
+        let x = self.graph.push(other, "attn_pool.residual", Op::Add, [x, y])?;
+        self.pool("pool", x, Pool::Token(0))
+    }
+}
