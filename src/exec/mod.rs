@@ -6,7 +6,7 @@ mod cpu;
 mod step;
 
 pub use arena::Arena;
-pub use cpu::CpuExecutor;
+pub use cpu::{CpuExecutor, Observer};
 
 use std::ops::Range;
 
@@ -78,3 +78,6 @@ impl Input<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;
