@@ -64,7 +64,7 @@ struct GeluErf;
 
 /// Coefficients of u, u², … u⁹: the minimax fit, by iteratively reweighted least squares.
 const TAIL: [f32; 9] = [
-    0.139_621_41,
+    0.139_621_4,
     0.139_861_87,
     0.119_832_87,
     0.105_507_96,
@@ -72,7 +72,7 @@ const TAIL: [f32; 9] = [
     0.159_174,
     -0.255_714_1,
     0.143_971_62,
-    -0.029_145_909,
+    -0.029_145_91,
 ];
 
 impl SimdUnaryOp<f32> for GeluErf {
@@ -101,7 +101,7 @@ impl SimdUnaryOp<f32> for GeluTanh {
     #[inline(always)]
     fn eval<I: Isa>(&self, isa: I, x: I::F32) -> I::F32 {
         // 2·√(2/π)
-        const FACTOR: f32 = 1.595_769_1;
+        const FACTOR: f32 = 1.595_769_2;
         let ops = isa.f32();
         let cubic = ops.mul_add(ops.mul(x, x), ops.splat(0.044_715 * FACTOR), ops.splat(FACTOR));
         gated(isa, x, ops.mul(x, cubic))

@@ -224,7 +224,7 @@ fn elementwise_ops() {
         let shared = random(&[1, shape[1], d], 3);
         check_op(&Op::Add, &[x.clone(), shared], 0..0, tolerance);
         check_op(&Op::Scale, &[x.clone(), random(&[d], 4)], 1..2, tolerance);
-        check_op(&Op::MulScalar(-0.3), &[x.clone()], 0..0, tolerance);
+        check_op(&Op::MulScalar(-0.3), std::slice::from_ref(&x), 0..0, tolerance);
         for activation in ACTIVATIONS {
             check_op(&Op::Activation(activation), &[scaled(&x, 6.0)], 0..0, tolerance);
         }
@@ -245,7 +245,7 @@ fn tokens_and_pooling() {
         let (prefix, more) = (random(&[1, 2, d], 2), random(&[1, 1, d], 3));
         let position = random(&[1, n, d], 4);
         check_op(&Op::Prepend, &[prefix.clone(), more, x.clone()], 0..2, tolerance);
-        check_op(&Op::Prepend, &[x.clone()], 0..0, tolerance);
+        check_op(&Op::Prepend, std::slice::from_ref(&x), 0..0, tolerance);
         for (with_prefix, with_position) in [(true, true), (true, false), (false, true), (false, false)] {
             let mut operands = vec![x.clone()];
             operands.extend(with_prefix.then(|| prefix.clone()));
@@ -256,7 +256,12 @@ fn tokens_and_pooling() {
             };
             check_op(&Op::Tokens(spec), &operands, 1..3, tolerance);
         }
-        check_op(&Op::Pool(Pool::Token(n - 1)), &[x.clone()], 0..0, tolerance);
+        check_op(
+            &Op::Pool(Pool::Token(n - 1)),
+            std::slice::from_ref(&x),
+            0..0,
+            tolerance,
+        );
         check_op(&Op::Pool(Pool::Mean { skip: n / 2 }), &[x], 0..0, tolerance);
         let pair = [random(&[batch, d], 5), random(&[batch, 7], 6)];
         check_op(&Op::ConcatChannels, &pair, 0..0, tolerance);
