@@ -3,7 +3,7 @@
 use super::Graph;
 use super::passes::{
     fold_constants, fold_scales, fuse_activations, fuse_patches, fuse_residuals, fuse_tokens, infer_shapes,
-    pack_qkv,
+    pack_qkv, prune_tokens,
 };
 use super::rewrite::Rewritten;
 use crate::error::Result;
@@ -14,11 +14,16 @@ pub struct Passes {
     /// Fold the normalisation of pixels into the weights of the patch embedding. Executors of half precision had
     /// rather normalise while they extract patches.
     pub fold_normalize: bool,
+    /// Where the head reads one token, compute only that token in the last block.
+    pub prune_tokens: bool,
 }
 
 impl Default for Passes {
     fn default() -> Self {
-        Self { fold_normalize: true }
+        Self {
+            fold_normalize: true,
+            prune_tokens: true,
+        }
     }
 }
 
@@ -46,8 +51,9 @@ struct Pass {
 
 const ALWAYS: fn(&Passes) -> bool = |_| true;
 
-/// In this order: constants first, since fusion looks at them; activations before residuals, since a Linear applies them in that order.
-const PASSES: [Pass; 8] = [
+/// In this order: constants first, since fusion looks at them; pruning before packing, since it takes queries apart
+/// from keys and values; activations before residuals, since a Linear applies them in that order.
+const PASSES: [Pass; 9] = [
     Pass {
         name: "infer_shapes",
         purpose: "infer and check all shapes, drop unused nodes",
@@ -65,6 +71,12 @@ const PASSES: [Pass; 8] = [
         purpose: "fold LayerScale and factors into weights",
         enabled: ALWAYS,
         run: |graph, _| fold_scales::run(graph),
+    },
+    Pass {
+        name: "prune_tokens",
+        purpose: "compute only the token that the head reads",
+        enabled: |passes| passes.prune_tokens,
+        run: |graph, _| prune_tokens::run(graph),
     },
     Pass {
         name: "fuse_patches",

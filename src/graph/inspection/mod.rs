@@ -270,10 +270,10 @@ mod tests {
         for heading in [
             "Graph before the passes: 27 nodes",
             "Passes",
-            "Graph after the passes: 20 nodes",
-            "Plan: 20 steps",
+            "Graph after the passes: 22 nodes",
+            "Plan: 22 steps",
             "Memory",
-            "Parameters: 32 tensors",
+            "Parameters: 34 tensors",
         ] {
             assert!(text.contains(&format!("\n\n{heading}\n")), "{heading}");
         }

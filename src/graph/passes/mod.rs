@@ -8,3 +8,4 @@ pub(super) mod fuse_residuals;
 pub(super) mod fuse_tokens;
 pub(super) mod infer_shapes;
 pub(super) mod pack_qkv;
+pub(super) mod prune_tokens;

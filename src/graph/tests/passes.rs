@@ -7,8 +7,9 @@ use super::vit::{Head, Projection, Random, Vit};
 use crate::exec::Input;
 use crate::graph::passes::{
     fold_constants, fold_scales, fuse_activations, fuse_patches, fuse_residuals, fuse_tokens, infer_shapes,
-    pack_qkv,
+    pack_qkv, prune_tokens,
 };
+use crate::graph::plan::Plan;
 use crate::graph::rewrite::Rewritten;
 use crate::graph::{
     Activation, DType, Graph, Linear, Op, OutputKind, Passes, PatchConv, Pool, Role, Tensor, optimize,
@@ -76,7 +77,11 @@ fn folded(vit: Vit) -> Graph {
 #[test]
 fn a_vit_becomes_few_steps() {
     let graph = Vit::default().random(1);
-    let (optimized, reports) = optimize(graph.clone(), &Passes::default()).unwrap();
+    let no_pruning = Passes {
+        prune_tokens: false,
+        ..Passes::default()
+    };
+    let (optimized, reports) = optimize(graph.clone(), &no_pruning).unwrap();
     assert_same(&graph, &optimized, rounded());
     assert_ops(
         &optimized,
@@ -127,7 +132,10 @@ fn optimising_changes_no_output() {
     for (seed, vit) in (1..).zip(variants) {
         let graph = vit.random(seed);
         for fold_normalize in [false, true] {
-            let passes = Passes { fold_normalize };
+            let passes = Passes {
+                fold_normalize,
+                ..Passes::default()
+            };
             let (optimized, _) = optimize(graph.clone(), &passes).unwrap();
             assert_same(&graph, &optimized, rounded());
             // What is done is done.
@@ -380,4 +388,54 @@ fn an_activation_of_a_sum_is_not_moved_before_it() {
     assert_eq!(after.changes, 2);
     assert_eq!(ops(&after.graph)["activation tanh"], 1);
     assert_same(&graph, &after.graph, EXACT);
+}
+
+#[test]
+fn only_the_token_that_is_read_is_computed() {
+    for projection in [Projection::Packed, Projection::Separate { key_bias: false }] {
+        let graph = folded(Vit {
+            projection,
+            ..Vit::default()
+        });
+        let after = prune_tokens::run(&graph).unwrap();
+        // Attention, its projection, the residual; norm, two products, GELU, residual; the last norm. Where queries
+        // are projected apart, that too; it counts with the attention that it was split from otherwise.
+        let separate = usize::from(projection != Projection::Packed);
+        assert_eq!(after.changes, 9 + separate);
+        assert_same(&graph, &after.graph, EXACT);
+        let one_token = |name: &str| {
+            let node = after.graph.nodes().iter().find(|node| node.name == name).unwrap();
+            after.graph.value(node.output).shape.len() == 2
+        };
+        assert!(one_token("blocks.1.attn") && one_token("blocks.1.fc1") && one_token("norm"));
+        assert!(!one_token("blocks.1.norm1") && !one_token("blocks.0.fc2"));
+    }
+}
+
+#[test]
+fn nothing_is_pruned_where_all_tokens_are_read() {
+    for head in [Head::Mean, Head::AttentionPool, Head::Distilled] {
+        let graph = folded(Vit {
+            head,
+            ..Vit::default()
+        });
+        let after = prune_tokens::run(&graph).unwrap();
+        assert_eq!(after.changes, 0, "{head:?}");
+        assert_eq!(ops(&after.graph), ops(&graph));
+    }
+}
+
+#[test]
+fn pruning_saves_a_fifteenth_of_vit_base() {
+    let flops = |prune_tokens| {
+        let passes = Passes {
+            prune_tokens,
+            ..Passes::default()
+        };
+        let (graph, _) = optimize(Vit::BASE.zeros(), &passes).unwrap();
+        Plan::new(Arc::new(graph), 1, DType::F32).unwrap().flops()
+    };
+    let saved = 1.0 - flops(true) as f64 / flops(false) as f64;
+    // Of a block's 24·N·D² + 4·N²·D operations only those for keys and values, 4·N·D², are left, in one block of 12.
+    assert!((0.06..0.09).contains(&saved), "{saved}");
 }
