@@ -37,4 +37,17 @@ impl Arena {
         let start = self.values.as_ptr().align_offset(ALIGNMENT).min(padding);
         Ok(&mut self.values[start..start + len])
     }
+
+    /// An arena with more than `plan` needs, every element being `value`.
+    #[cfg(test)]
+    pub(super) fn with_guard(plan: &Plan, value: f32) -> Self {
+        Self {
+            values: vec![value; plan.arena_bytes() / size_of::<f32>() + 1000],
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn values(&self) -> &[f32] {
+        &self.values
+    }
 }

@@ -3,7 +3,7 @@
 //! Results do not depend on the number of threads nor on what else is in the batch, bit for bit: every element is
 //! summed in an order of its own, and threads only share out elements.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use ndarray::Array2;
@@ -40,9 +40,9 @@ impl CpuExecutor {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the threads cannot be started, [`Error::Graph`] if a weight is not a matrix.
+    /// [`Error::Argument`] if the threads cannot be started, [`Error::Graph`], naming the node, if a weight is a scalar.
     pub fn new(graph: &Graph, threads: Option<usize>) -> Result<Self> {
-        let threads = threads.unwrap_or_else(num_cpus::get_physical).max(1);
+        let threads = threads.unwrap_or_else(cores).max(1);
         let pool = ThreadPoolBuilder::new()
             .num_threads(threads)
             .thread_name(|i| format!("hipvit-cpu-{i}"))
@@ -111,7 +111,7 @@ impl CpuExecutor {
         for step in plan.steps() {
             let start = Instant::now();
             Memory::split(plan, step, input, &self.constants, arena)
-                .and_then(step::execute)
+                .and_then(Memory::execute)
                 .map_err(|reason| Error::graph(&plan.node(step).name, reason))?;
             if let Some(observer) = &mut observer {
                 observer(step, start.elapsed());
@@ -119,6 +119,11 @@ impl CpuExecutor {
         }
         Ok(())
     }
+}
+
+/// The physical cores that this process may use. A second thread on a core finds its vector units busy.
+fn cores() -> usize {
+    num_cpus::get_physical().min(num_cpus::get())
 }
 
 impl std::fmt::Debug for CpuExecutor {
@@ -132,7 +137,8 @@ impl std::fmt::Debug for CpuExecutor {
 
 impl Constants {
     fn new(graph: &Graph) -> Result<Self> {
-        let (mut weights, mut values): (HashMap<ValueId, &str>, Vec<ValueId>) = Default::default();
+        let mut weights: HashMap<ValueId, &str> = HashMap::new();
+        let mut values: HashSet<ValueId> = HashSet::new();
         for node in graph.nodes() {
             for (position, &id) in node.inputs.iter().enumerate() {
                 if graph.value(id).constant.is_none() {
@@ -142,7 +148,9 @@ impl Constants {
                     Op::Linear(_) | Op::PatchConv(_) if position == 1 => {
                         weights.insert(id, &node.name);
                     }
-                    _ => values.push(id),
+                    _ => {
+                        values.insert(id);
+                    }
                 }
             }
         }

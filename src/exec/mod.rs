@@ -6,7 +6,7 @@ mod cpu;
 mod step;
 
 pub use arena::Arena;
-pub use cpu::CpuExecutor;
+pub use cpu::{CpuExecutor, Observer};
 
 use std::ops::Range;
 
@@ -68,7 +68,7 @@ impl Input<'_> {
             return Err(Error::argument("input", reason));
         }
         let image: usize = expected.shape.iter().skip(1).product();
-        if batch == 0 || self.len() != batch * image {
+        if batch == 0 || batch.checked_mul(image) != Some(self.len()) {
             let reason = format!(
                 "has {} elements, expected {batch} × {image}, at least one image",
                 self.len()
@@ -78,3 +78,6 @@ impl Input<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::Input;
 use super::cpu::Constants;
 use crate::graph::plan::{Buffer, Operand, Plan, Step};
-use crate::graph::{Attention, AttentionOperands, Linear, Op};
+use crate::graph::{Attention, AttentionOperands, Linear, Op, PixelLayout};
 use crate::ops::attention::Tokens;
 use crate::ops::gemm::{self, GemmInputB};
 use crate::ops::linear::Tail;
@@ -145,95 +145,95 @@ impl<'a> Memory<'a> {
             shared: images == 1,
         })
     }
+
+    /// Runs the step.
+    pub(super) fn execute(self) -> Result<(), String> {
+        let m = &self;
+        let inputs = m.step.inputs.len();
+        match &m.plan.node(m.step).op {
+            Op::Normalize(spec) => {
+                let (Input::Pixels(pixels), &[_, h, w, _]) = (m.pixels(0)?, m.shape(0)?) else {
+                    return Err("takes pixels, not f32 values".into());
+                };
+                patch::run_normalize(spec, pixels, h * w, self.output);
+            }
+            Op::PatchConv(spec) => {
+                let &[_, _, h, w] = m.shape(0)? else {
+                    return Err("takes images".into());
+                };
+                let bias = if spec.bias { Some(m.values(2)?) } else { None };
+                patch::run_conv(spec, m.values(0)?, [h, w], m.weight(1)?, bias, self.output)?;
+            }
+            Op::PatchExtract(spec) => {
+                let size = match (spec.layout, m.shape(0)?) {
+                    (PixelLayout::Hwc, &[_, h, w, _]) => [h, w],
+                    (PixelLayout::Chw, &[_, _, h, w]) => [h, w],
+                    _ => return Err("takes images".into()),
+                };
+                patch::run_extract(spec, m.pixels(0)?, size, self.output);
+            }
+            Op::Prepend => {
+                let x = inputs.saturating_sub(1);
+                let image = m.shape(x)?.iter().skip(1).product();
+                let prefixes = (0..x).map(|i| m.values(i)).collect::<Result<Vec<_>, _>>()?;
+                tokens::run(m.values(x)?, image, &prefixes, None, self.output);
+            }
+            Op::Tokens(spec) => {
+                let image = m.shape(0)?.iter().skip(1).product();
+                let prefix = if spec.prefix { Some(m.values(1)?) } else { None };
+                let position = if spec.position {
+                    Some(m.values(inputs - 1)?)
+                } else {
+                    None
+                };
+                tokens::run(m.values(0)?, image, prefix.as_slice(), position, self.output);
+            }
+            Op::Add => elementwise::run_add(m.source(0)?, m.values(1)?, self.output),
+            Op::Scale => elementwise::run_scale(m.source(0)?, m.values(1)?, self.output),
+            Op::MulScalar(factor) => elementwise::run_mul_scalar(m.source(0)?, *factor, self.output),
+            Op::LayerNorm { epsilon } => {
+                layer_norm::run(*epsilon, m.source(0)?, m.values(1)?, m.values(2)?, self.output);
+            }
+            Op::Linear(Linear {
+                bias,
+                activation,
+                residual,
+            }) => {
+                let tail = Tail {
+                    bias: if *bias { Some(m.values(2)?) } else { None },
+                    activation: *activation,
+                    residual: if *residual {
+                        Some(m.source(inputs - 1)?)
+                    } else {
+                        None
+                    },
+                };
+                linear::run(m.values(0)?, m.weight(1)?, tail, self.output)?;
+            }
+            Op::Activation(activation) => activation::run(*activation, m.source(0)?, self.output),
+            Op::SwiGlu => activation::run_swiglu(m.values(0)?, m.channels(0)? / 2, self.output),
+            Op::Attention(spec) => {
+                let operands = attention_operands(m, spec)?;
+                let batch = m.plan.buffer(m.step.output).shape[0];
+                attention::run(spec, operands, batch, self.output)?;
+            }
+            Op::Pool(spec) => {
+                let &[_, n, d] = m.shape(0)? else {
+                    return Err("takes tokens".into());
+                };
+                pool::run(spec, m.values(0)?, [n, d], self.output);
+            }
+            Op::ConcatChannels => {
+                let channels = [m.channels(0)?, m.channels(1)?];
+                pool::run_concat([m.values(0)?, m.values(1)?], channels, self.output);
+            }
+        }
+        Ok(())
+    }
 }
 
 fn missing(index: usize) -> String {
     format!("its operand {index} is missing")
-}
-
-/// Runs the step.
-pub(super) fn execute(memory: Memory<'_>) -> Result<(), String> {
-    let m = &memory;
-    let inputs = m.step.inputs.len();
-    match &m.plan.node(m.step).op {
-        Op::Normalize(spec) => {
-            let (Input::Pixels(pixels), &[_, h, w, _]) = (m.pixels(0)?, m.shape(0)?) else {
-                return Err("takes pixels, not f32 values".into());
-            };
-            patch::run_normalize(spec, pixels, h * w, memory.output);
-        }
-        Op::PatchConv(spec) => {
-            let &[_, _, h, w] = m.shape(0)? else {
-                return Err("takes images".into());
-            };
-            let bias = if spec.bias { Some(m.values(2)?) } else { None };
-            patch::run_conv(spec, m.values(0)?, [h, w], m.weight(1)?, bias, memory.output)?;
-        }
-        Op::PatchExtract(spec) => {
-            let size = match (spec.layout, m.shape(0)?) {
-                (crate::graph::PixelLayout::Hwc, &[_, h, w, _]) => [h, w],
-                (crate::graph::PixelLayout::Chw, &[_, _, h, w]) => [h, w],
-                _ => return Err("takes images".into()),
-            };
-            patch::run_extract(spec, m.pixels(0)?, size, memory.output);
-        }
-        Op::Prepend => {
-            let x = inputs.saturating_sub(1);
-            let image = m.shape(x)?.iter().skip(1).product();
-            let prefixes = (0..x).map(|i| m.values(i)).collect::<Result<Vec<_>, _>>()?;
-            tokens::run(m.values(x)?, image, prefixes.iter().copied(), None, memory.output);
-        }
-        Op::Tokens(spec) => {
-            let image = m.shape(0)?.iter().skip(1).product();
-            let prefix = if spec.prefix { Some(m.values(1)?) } else { None };
-            let position = if spec.position {
-                Some(m.values(inputs - 1)?)
-            } else {
-                None
-            };
-            tokens::run(m.values(0)?, image, prefix.into_iter(), position, memory.output);
-        }
-        Op::Add => elementwise::run_add(m.source(0)?, m.values(1)?, memory.output),
-        Op::Scale => elementwise::run_scale(m.source(0)?, m.values(1)?, memory.output),
-        Op::MulScalar(factor) => elementwise::run_mul_scalar(m.source(0)?, *factor, memory.output),
-        Op::LayerNorm { epsilon } => {
-            layer_norm::run(*epsilon, m.source(0)?, m.values(1)?, m.values(2)?, memory.output);
-        }
-        Op::Linear(Linear {
-            bias,
-            activation,
-            residual,
-        }) => {
-            let tail = Tail {
-                bias: if *bias { Some(m.values(2)?) } else { None },
-                activation: *activation,
-                residual: if *residual {
-                    Some(m.source(inputs - 1)?)
-                } else {
-                    None
-                },
-            };
-            linear::run(m.values(0)?, m.weight(1)?, tail, memory.output)?;
-        }
-        Op::Activation(activation) => activation::run(*activation, m.source(0)?, memory.output),
-        Op::SwiGlu => activation::run_swiglu(m.values(0)?, m.channels(0)? / 2, memory.output),
-        Op::Attention(spec) => {
-            let operands = attention_operands(m, spec)?;
-            let batch = m.plan.buffer(m.step.output).shape[0];
-            attention::run(spec, operands, batch, memory.output)?;
-        }
-        Op::Pool(spec) => {
-            let &[_, n, d] = m.shape(0)? else {
-                return Err("takes tokens".into());
-            };
-            pool::run(spec, m.values(0)?, [n, d], memory.output);
-        }
-        Op::ConcatChannels => {
-            let channels = [m.channels(0)?, m.channels(1)?];
-            pool::run_concat([m.values(0)?, m.values(1)?], channels, memory.output);
-        }
-    }
-    Ok(())
 }
 
 fn attention_operands<'a>(m: &Memory<'a>, spec: &Attention) -> Result<[Tokens<'a>; 3], String> {

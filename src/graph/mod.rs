@@ -11,7 +11,7 @@ pub mod plan;
 mod rewrite;
 mod tensor;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod verify;
 
 pub use op::{

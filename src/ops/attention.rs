@@ -107,6 +107,9 @@ pub(crate) fn run(
     out: &mut [f32],
 ) -> Result<(), String> {
     let (heads, d) = (spec.heads, spec.head_dim);
+    if batch * heads * d * k.count == 0 {
+        return Err("has no key to attend to".into());
+    }
     // Few heads on many threads: share out the queries too, although each task then packs keys and values itself.
     let parts = rayon::current_num_threads().div_ceil(batch * heads);
     let queries = q.count.div_ceil(parts).next_multiple_of(ROW_TILE);
@@ -146,7 +149,7 @@ fn one_head(
         bias: None,
         accumulate: false,
     };
-    let tile = (SCORES / keys.max(1)).next_multiple_of(ROW_TILE);
+    let tile = (SCORES / keys).next_multiple_of(ROW_TILE);
     for (i, mut out) in out.axis_chunks_iter_mut(Axis(0), tile).enumerate() {
         let rows = out.nrows();
         let q = q.matrix(first + i * tile, rows, d)?;

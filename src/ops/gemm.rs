@@ -23,6 +23,7 @@ pub(crate) fn transposed(weight: &[f32], n: usize, k: usize) -> Result<Matrix<'_
 
 /// Rearranges the right-hand side `b` once for many products.
 pub(crate) fn pack(b: Matrix<'_>) -> PackedBMatrix<f32> {
+    // Making an executor chooses the kernel and costs nothing else.
     GemmExecutor::new().prepack_b(b)
 }
 

@@ -93,12 +93,14 @@ pub(crate) fn run(
         })
 }
 
-/// Rows of a block of a product with `rows` rows.
+/// Rows of a block: few enough for their results to stay in the second-level cache until the tail, enough for each
+/// read of the weight to be worth it. Measured with ViT-B/16 on two Zen 5 cores: 132 takes 84 ms an image at batch 1
+/// and 81 at batch 8; 36 takes 98 and 83, and no blocks at all 89 and 84. Within a block the product's columns are
+/// shared out too, so that few blocks keep many threads busy.
+const BLOCK_ROWS: usize = 132;
+
+/// The rows of each of the equal blocks into which `rows` rows are divided.
 fn block_rows(rows: usize) -> usize {
-    let limit: usize = std::env::var("BLOCK")
-        .ok()
-        .and_then(|v| v.parse().ok())
-        .unwrap_or(102);
-    rows.div_ceil(rows.div_ceil(limit).max(1))
-        .next_multiple_of(ROW_TILE)
+    let blocks = rows.div_ceil(BLOCK_ROWS).max(1);
+    rows.div_ceil(blocks).next_multiple_of(ROW_TILE)
 }

@@ -43,16 +43,13 @@ pub(super) fn tokens_shape(spec: &Tokens, inputs: &[&[usize]]) -> Result<Shape, 
 
 /// Joins `prefixes`, each the same for every image, and the `[N,D]` elements of each image of `x`, with `position`
 /// added to them: [`Op::Prepend`](crate::graph::Op::Prepend) and [`Op::Tokens`](crate::graph::Op::Tokens).
-pub(crate) fn run<'a, P>(x: &[f32], image: usize, prefixes: P, position: Option<&[f32]>, out: &mut [f32])
-where
-    P: Iterator<Item = &'a [f32]> + Clone + Sync,
-{
-    let before: usize = prefixes.clone().map(<[f32]>::len).sum();
+pub(crate) fn run(x: &[f32], image: usize, prefixes: &[&[f32]], position: Option<&[f32]>, out: &mut [f32]) {
+    let before: usize = prefixes.iter().map(|prefix| prefix.len()).sum();
     out.par_chunks_mut((before + image).max(1))
         .zip(x.par_chunks(image.max(1)))
         .for_each(|(out, x)| {
             let mut rest = out;
-            for prefix in prefixes.clone() {
+            for prefix in prefixes {
                 let (tokens, after) = rest.split_at_mut(prefix.len());
                 tokens.copy_from_slice(prefix);
                 rest = after;

@@ -208,7 +208,8 @@ fn activate(activation: Activation, x: f64) -> f64 {
     match activation {
         // erfc keeps its precision where 1 + erf would cancel.
         Activation::GeluErf => x * 0.5 * libm::erfc(-x * FRAC_1_SQRT_2),
-        Activation::GeluTanh => x / 2.0 * (1.0 + (FRAC_2_PI.sqrt() * (x + 0.044715 * x.powi(3))).tanh()),
+        // (1 + tanh z)/2 = σ(2z), which does not cancel either.
+        Activation::GeluTanh => x * sigmoid(2.0 * FRAC_2_PI.sqrt() * (x + 0.044715 * x.powi(3))),
         Activation::QuickGelu => x * sigmoid(1.702 * x),
         Activation::Silu => x * sigmoid(x),
         Activation::Relu => x.max(0.0),

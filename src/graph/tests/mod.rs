@@ -2,4 +2,4 @@
 
 mod passes;
 mod plan;
-pub(in crate::graph) mod vit;
+pub(crate) mod vit;

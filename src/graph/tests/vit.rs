@@ -10,7 +10,7 @@ use crate::graph::{
 
 /// How queries, keys and values are projected.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(in crate::graph) enum Projection {
+pub(crate) enum Projection {
     /// timm: one Linear.
     Packed,
     /// Hugging Face: three, of which only queries and values have a bias if `key_bias` is not set.
@@ -19,7 +19,7 @@ pub(in crate::graph) enum Projection {
 
 /// What stands for the image.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(in crate::graph) enum Head {
+pub(crate) enum Head {
     /// The class token, through a LayerNorm and a Linear.
     ClassToken,
     /// Class and distillation token, each with its head, and their mean.
@@ -31,21 +31,21 @@ pub(in crate::graph) enum Head {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(in crate::graph) struct Vit {
-    pub(in crate::graph) image: usize,
-    pub(in crate::graph) patch: usize,
-    pub(in crate::graph) dim: usize,
-    pub(in crate::graph) heads: usize,
-    pub(in crate::graph) depth: usize,
-    pub(in crate::graph) classes: usize,
-    pub(in crate::graph) projection: Projection,
-    pub(in crate::graph) head: Head,
-    pub(in crate::graph) registers: usize,
-    pub(in crate::graph) layer_scale: bool,
-    pub(in crate::graph) swiglu: bool,
+pub(crate) struct Vit {
+    pub(crate) image: usize,
+    pub(crate) patch: usize,
+    pub(crate) dim: usize,
+    pub(crate) heads: usize,
+    pub(crate) depth: usize,
+    pub(crate) classes: usize,
+    pub(crate) projection: Projection,
+    pub(crate) head: Head,
+    pub(crate) registers: usize,
+    pub(crate) layer_scale: bool,
+    pub(crate) swiglu: bool,
     /// Whether positions are added to patches alone, before the prefix goes in front.
-    pub(in crate::graph) patch_positions: bool,
-    pub(in crate::graph) pixels: bool,
+    pub(crate) patch_positions: bool,
+    pub(crate) pixels: bool,
 }
 
 impl Default for Vit {
@@ -69,7 +69,7 @@ impl Default for Vit {
 }
 
 impl Vit {
-    pub(in crate::graph) const BASE: Self = Self {
+    pub(crate) const BASE: Self = Self {
         image: 224,
         patch: 16,
         dim: 768,
@@ -86,13 +86,13 @@ impl Vit {
     };
 
     /// With weights of the size that training gives.
-    pub(in crate::graph) fn random(self, seed: u64) -> Graph {
+    pub(crate) fn random(self, seed: u64) -> Graph {
         let mut random = Random(seed);
         self.build(move |shape| random.tensor(shape))
     }
 
     /// With weights that take no memory, for tests that look at shapes alone.
-    pub(in crate::graph) fn zeros(self) -> Graph {
+    pub(crate) fn zeros(self) -> Graph {
         let zeros = Arc::new(vec![0u8; 4 * self.dim * self.dim * 4]);
         self.build(move |shape| {
             let bytes = 4 * shape.iter().product::<usize>();
@@ -118,11 +118,11 @@ impl Vit {
 }
 
 /// A generator of reproducible numbers (xorshift64*), <https://doi.org/10.18637/jss.v008.i14>.
-pub(in crate::graph) struct Random(pub(in crate::graph) u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
     /// In (−1, 1).
-    pub(in crate::graph) fn next(&mut self) -> f32 {
+    pub(crate) fn next(&mut self) -> f32 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;

@@ -1,0 +1,331 @@
+//! Every kernel against the oracle, each as a graph of its own.
+
+use std::sync::Arc;
+
+use super::run_guarded;
+use crate::exec::{CpuExecutor, Input};
+use crate::graph::plan::Plan;
+use crate::graph::{
+    Activation, Attention, AttentionOperands, DType, Graph, Linear, Normalize, Op, PatchConv, PatchExtract,
+    PixelLayout, Pool, Role, Tensor, Tokens,
+};
+use crate::reference::{self, Array, assert_close, tolerance};
+
+const ACTIVATIONS: [Activation; 6] = [
+    Activation::GeluErf,
+    Activation::GeluTanh,
+    Activation::QuickGelu,
+    Activation::Silu,
+    Activation::Relu,
+    Activation::Tanh,
+];
+
+/// Uniform in −1 … 1, from a linear congruential generator.
+fn random(shape: &[usize], seed: u32) -> Tensor {
+    let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(1);
+    let values: Vec<f32> = (0..shape.iter().product())
+        .map(|_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 8) as f32 / (1 << 23) as f32 - 1.0
+        })
+        .collect();
+    Tensor::from_f32(shape, values).unwrap()
+}
+
+fn scaled(tensor: &Tensor, factor: f32) -> Tensor {
+    let values: Vec<f32> = tensor.to_f32().iter().map(|v| v * factor).collect();
+    Tensor::from_f32(tensor.shape(), values).unwrap()
+}
+
+/// `op` on constants, then on buffers that it may overwrite, on 1 and on 3 threads, against the oracle. The operands
+/// `parameters` stay constants.
+fn check_op(op: &Op, operands: &[Tensor], parameters: std::ops::Range<usize>, tolerance: f64) {
+    let arrays: Vec<Array> = operands.iter().map(Array::from).collect();
+    let expected = reference::eval(op, &arrays.iter().collect::<Vec<_>>()).unwrap();
+    let mut results = Vec::new();
+    for in_buffers in [false, true] {
+        let mut graph = Graph::new("op", [1, 1, 1, 3], DType::U8);
+        let mut inputs = Vec::new();
+        for (i, operand) in operands.iter().enumerate() {
+            let mut id = graph.constant(format!("operand {i}"), operand.clone());
+            if in_buffers && !parameters.contains(&i) {
+                let name = format!("buffer {i}");
+                id = graph.push(Role::Other, name, Op::MulScalar(1.0), [id]).unwrap();
+            }
+            inputs.push(id);
+        }
+        graph.push(Role::Other, "op", op.clone(), inputs).unwrap();
+        let graph = Arc::new(graph);
+        let plan = Plan::new(graph.clone(), 1, DType::F32).unwrap();
+        let takes_over = |op: &Op| {
+            matches!(
+                op,
+                Op::Add | Op::Scale | Op::LayerNorm { .. } | Op::Activation(_) | Op::MulScalar(_)
+            ) || matches!(op, Op::Linear(Linear { residual: true, .. }))
+        };
+        let last = plan.steps().last().unwrap();
+        assert_eq!(last.in_place.is_some(), in_buffers && takes_over(op), "{op}");
+        for threads in [1, 3] {
+            let executor = CpuExecutor::new(&graph, Some(threads)).unwrap();
+            results.push(run_guarded(&executor, &plan, Input::Pixels(&[0; 3])));
+        }
+    }
+    let shapes: Vec<&[usize]> = operands.iter().map(Tensor::shape).collect();
+    if let Err(mismatch) = reference::check_close(&results[0], expected.values(), tolerance) {
+        panic!("{op} of {shapes:?}: {mismatch}");
+    }
+    for result in &results[1..] {
+        let same = result
+            .iter()
+            .zip(&results[0])
+            .all(|(a, b)| a.to_bits() == b.to_bits());
+        assert!(same, "{op} of {shapes:?} depends on threads or place");
+    }
+}
+
+#[test]
+fn linear_with_every_tail() {
+    // Around the kernels' tiles of 6 and 32, the depth block of 256 and the blocks of rows.
+    for (m, k, n) in [
+        (1, 1, 1),
+        (1, 300, 33),
+        (5, 16, 10),
+        (63, 48, 31),
+        (65, 257, 32),
+        (197, 64, 100),
+        (257, 512, 65),
+    ] {
+        let activations = ACTIVATIONS.into_iter().map(Some).chain([None]);
+        for (i, activation) in activations.enumerate() {
+            let (bias, residual) = (i % 2 == 0, i % 3 != 1);
+            let spec = Linear {
+                bias,
+                activation,
+                residual,
+            };
+            let mut operands = vec![random(&[1, m, k], 1), scaled(&random(&[n, k], 2), 0.2)];
+            if bias {
+                operands.push(random(&[n], 3));
+            }
+            if residual {
+                operands.push(random(&[1, m, n], 4));
+            }
+            let parameters = 1..2 + usize::from(bias);
+            check_op(&Op::Linear(spec), &operands, parameters, tolerance(DType::F32, k));
+        }
+    }
+}
+
+#[test]
+fn linear_takes_a_computed_weight() {
+    let operands = [random(&[3, 1, 48], 1), random(&[20, 48], 2)];
+    check_op(
+        &Op::Linear(Linear::default()),
+        &operands,
+        0..0,
+        tolerance(DType::F32, 48),
+    );
+}
+
+#[test]
+fn attention_of_every_shape() {
+    let sizes = [
+        (1, 64, 64),
+        (63, 32, 16),
+        (64, 16, 32),
+        (65, 72, 72),
+        (197, 64, 64),
+        (257, 80, 80),
+        (600, 88, 16),
+    ];
+    for (n, large, head_dim) in sizes {
+        let head_dim = if n < 100 { large } else { head_dim };
+        for (heads, batch) in [(1, 2), (3, 1)] {
+            let c = heads * head_dim;
+            let spec = |operands| {
+                Op::Attention(Attention {
+                    heads,
+                    head_dim,
+                    scale: 4.0 / (head_dim as f32).sqrt(),
+                    operands,
+                })
+            };
+            // The scores' error, which grows with head_dim, is an error of the exponential too.
+            let tolerance = 2.0 * tolerance(DType::F32, n + head_dim);
+            let qkv = random(&[batch, n, 3 * c], 1);
+            check_op(&spec(AttentionOperands::PackedQkv), &[qkv], 0..0, tolerance);
+            let kv = random(&[batch, n, 2 * c], 2);
+            let q = random(&[batch, 7, c], 3);
+            check_op(
+                &spec(AttentionOperands::PackedKv),
+                &[q, kv.clone()],
+                0..0,
+                tolerance,
+            );
+            let shared = random(&[1, 1, c], 4);
+            check_op(
+                &spec(AttentionOperands::PackedKv),
+                &[shared, kv.clone()],
+                0..0,
+                tolerance,
+            );
+            let one = random(&[batch, c], 5);
+            check_op(&spec(AttentionOperands::PackedKv), &[one, kv], 0..0, tolerance);
+            let separate = [
+                random(&[1, n + 1, c], 6),
+                random(&[batch, n, c], 7),
+                random(&[batch, n, c], 8),
+            ];
+            check_op(&spec(AttentionOperands::Separate), &separate, 0..0, tolerance);
+        }
+    }
+}
+
+#[test]
+fn attention_survives_large_scores() {
+    let spec = Attention {
+        heads: 2,
+        head_dim: 16,
+        scale: 1.0,
+        operands: AttentionOperands::PackedQkv,
+    };
+    // Scores of some thousands: without the maximum's subtraction everything would overflow. Their rounding errors,
+    // ε/2 of thousands, pass through the exponential to the result.
+    let qkv = scaled(&random(&[2, 65, 96], 1), 30.0);
+    check_op(&Op::Attention(spec), &[qkv], 0..0, 1e-3);
+}
+
+#[test]
+fn layer_norm_of_every_width() {
+    for (n, d) in [(1, 1), (65, 3), (197, 48), (63, 65), (257, 768), (2, 4100)] {
+        // A mean far from zero, as residual streams have.
+        let x: Vec<f32> = random(&[1, n, d], 1).to_f32().iter().map(|v| v + 3.0).collect();
+        // Subtracting the mean leaves the rounding errors of x, which are then divided by the deviation.
+        let amplification = x.chunks(d).map(|row| {
+            let mean = row.iter().sum::<f32>() / d as f32;
+            let variance = row.iter().map(|v| (v - mean).powi(2)).sum::<f32>() / d as f32;
+            mean / (variance + 1e-6).sqrt()
+        });
+        let amplification = amplification.fold(1.0, f32::max);
+        let x = Tensor::from_f32([1, n, d], x).unwrap();
+        let operands = [x, random(&[d], 2), random(&[d], 3)];
+        let tolerance = f64::from(amplification) * tolerance(DType::F32, d);
+        check_op(&Op::LayerNorm { epsilon: 1e-6 }, &operands, 1..3, tolerance);
+    }
+}
+
+#[test]
+fn elementwise_ops() {
+    let tolerance = tolerance(DType::F32, 1);
+    for shape in [[1, 1, 1], [2, 65, 33], [3, 197, 48]] {
+        let x = random(&shape, 1);
+        let d = shape[2];
+        check_op(&Op::Add, &[x.clone(), random(&shape, 2)], 0..0, tolerance);
+        let shared = random(&[1, shape[1], d], 3);
+        check_op(&Op::Add, &[x.clone(), shared], 0..0, tolerance);
+        check_op(&Op::Scale, &[x.clone(), random(&[d], 4)], 1..2, tolerance);
+        check_op(&Op::MulScalar(-0.3), std::slice::from_ref(&x), 0..0, tolerance);
+        for activation in ACTIVATIONS {
+            check_op(&Op::Activation(activation), &[scaled(&x, 6.0)], 0..0, tolerance);
+        }
+        check_op(
+            &Op::SwiGlu,
+            &[random(&[shape[0], shape[1], 2 * d], 5)],
+            0..0,
+            tolerance,
+        );
+    }
+}
+
+#[test]
+fn tokens_and_pooling() {
+    let tolerance = tolerance(DType::F32, 200);
+    for (batch, n, d) in [(1, 1, 1), (3, 64, 33), (2, 197, 16)] {
+        let x = random(&[batch, n, d], 1);
+        let (prefix, more) = (random(&[1, 2, d], 2), random(&[1, 1, d], 3));
+        let position = random(&[1, n, d], 4);
+        check_op(&Op::Prepend, &[prefix.clone(), more, x.clone()], 0..2, tolerance);
+        check_op(&Op::Prepend, std::slice::from_ref(&x), 0..0, tolerance);
+        for (with_prefix, with_position) in [(true, true), (true, false), (false, true), (false, false)] {
+            let mut operands = vec![x.clone()];
+            operands.extend(with_prefix.then(|| prefix.clone()));
+            operands.extend(with_position.then(|| position.clone()));
+            let spec = Tokens {
+                prefix: with_prefix,
+                position: with_position,
+            };
+            check_op(&Op::Tokens(spec), &operands, 1..3, tolerance);
+        }
+        check_op(
+            &Op::Pool(Pool::Token(n - 1)),
+            std::slice::from_ref(&x),
+            0..0,
+            tolerance,
+        );
+        check_op(&Op::Pool(Pool::Mean { skip: n / 2 }), &[x], 0..0, tolerance);
+        let pair = [random(&[batch, d], 5), random(&[batch, 7], 6)];
+        check_op(&Op::ConcatChannels, &pair, 0..0, tolerance);
+    }
+}
+
+/// `op` on the graph's input, u8 if `pixels` are given, against the oracle.
+fn check_on_image(op: &Op, [batch, h, w]: [usize; 3], pixels: bool, parameters: &[Tensor]) {
+    let (shape, dtype) = match pixels {
+        true => ([1, h, w, 3], DType::U8),
+        false => ([1, 3, h, w], DType::F32),
+    };
+    let mut graph = Graph::new("image", shape, dtype);
+    let mut inputs = vec![graph.input()];
+    for (i, parameter) in parameters.iter().enumerate() {
+        inputs.push(graph.constant(format!("parameter {i}"), parameter.clone()));
+    }
+    graph.push(Role::Patch, "op", op.clone(), inputs).unwrap();
+    let graph = Arc::new(graph);
+    let plan = Plan::new(graph.clone(), batch, DType::F32).unwrap();
+    let executor = CpuExecutor::new(&graph, Some(2)).unwrap();
+
+    let bytes: Vec<u8> = (0..batch * h * w * 3).map(|i| (i * 131 % 251) as u8).collect();
+    let values: Vec<f32> = bytes.iter().map(|&b| f32::from(b)).collect();
+    let input = match pixels {
+        true => Input::Pixels(&bytes),
+        false => Input::Values(&values),
+    };
+    let result = run_guarded(&executor, &plan, input);
+    let image = [batch]
+        .into_iter()
+        .chain(shape[1..].iter().copied())
+        .collect::<Vec<_>>();
+    let image = Array::new(image, values.iter().map(|&v| f64::from(v)).collect()).unwrap();
+    let parameters: Vec<Array> = parameters.iter().map(Array::from).collect();
+    let operands: Vec<&Array> = std::iter::once(&image).chain(&parameters).collect();
+    let expected = reference::eval(op, &operands).unwrap();
+    // The largest sum is that of the convolution.
+    assert_close(&result, expected.values(), tolerance(DType::F32, 3 * 16 * 16));
+}
+
+#[test]
+fn patches_of_every_layout() {
+    let normalize = Normalize {
+        scale: [1.0 / 58.0, 1.0 / 57.0, 1.0 / 59.0],
+        shift: [-2.1, -2.0, -1.8],
+    };
+    // An image with a rest at both edges, one of a single patch, and one with more patches than a block has.
+    for (image, patch) in [([2, 37, 29], [16, 4]), ([1, 8, 8], [8, 8]), ([3, 40, 56], [4, 8])] {
+        check_on_image(&Op::Normalize(normalize), image, true, &[]);
+        for normalize in [None, Some(normalize)] {
+            for (layout, pixels) in [(PixelLayout::Hwc, true), (PixelLayout::Chw, false)] {
+                let spec = PatchExtract {
+                    patch,
+                    layout,
+                    normalize,
+                };
+                check_on_image(&Op::PatchExtract(spec), image, pixels, &[]);
+            }
+        }
+        let parameters = [random(&[10, 3, patch[0], patch[1]], 2), random(&[10], 3)];
+        for bias in [false, true] {
+            let op = Op::PatchConv(PatchConv { patch, bias });
+            check_on_image(&op, image, false, &parameters[..1 + usize::from(bias)]);
+        }
+    }
+}

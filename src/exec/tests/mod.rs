@@ -1,0 +1,30 @@
+//! The CPU executor against the oracle, in memory that shows what was not written and what should not have been.
+
+mod graphs;
+mod kernels;
+
+use super::arena::Arena;
+use super::step::range;
+use super::{CpuExecutor, Input};
+use crate::graph::plan::Plan;
+
+/// Runs `plan` in memory full of NaN, a good part of which is not the plan's, and checks that nothing was written
+/// outside of the plan's buffers. Returns what the last step computed.
+fn run_guarded(executor: &CpuExecutor, plan: &Plan, input: Input<'_>) -> Vec<f32> {
+    const SENTINEL: u32 = 0x7fc0_beef;
+    let mut arena = Arena::with_guard(plan, f32::from_bits(SENTINEL));
+    executor.run(plan, input, &mut arena, None).unwrap();
+    let start = arena.elements(plan).unwrap().as_ptr().addr();
+    let values = arena.values();
+    let start = (start - values.as_ptr().addr()) / size_of::<f32>();
+    let ranges: Vec<_> = plan.buffers().iter().map(|b| range(b).unwrap()).collect();
+    for (i, value) in values.iter().enumerate() {
+        let inside = ranges.iter().any(|r| i >= start && r.contains(&(i - start)));
+        assert!(
+            inside || value.to_bits() == SENTINEL,
+            "element {i} was overwritten"
+        );
+    }
+    let last = ranges.last().unwrap();
+    values[start + last.start..start + last.end].to_vec()
+}
