@@ -5,8 +5,6 @@
 //! a = −0.75 where it interpolates, and Pillow's −0.5 with a kernel that widens as the grid shrinks where it
 //! antialiases. Computed in double precision; the result is rounded to f32 once.
 
-use std::f64;
-
 /// Rows and columns of patches.
 pub(super) type Grid = [usize; 2];
 

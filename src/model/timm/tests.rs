@@ -11,9 +11,6 @@ fn registry() -> Map<String, Value> {
     serde_json::from_str(text).unwrap()
 }
 
-/// Arguments that a supported architecture may have, beside those of `model_args`.
-const BEYOND_JSON: &[&str] = &["distilled", "mlp_layer", "norm_layer"];
-
 /// What timm passes for one architecture, or `None` if that is beyond what is supported.
 fn timm_arguments(passed: &Map<String, Value>) -> Option<Arguments> {
     let mut arguments = Arguments::default();
@@ -47,11 +44,6 @@ fn every_architecture_stands_for_what_timm_says() {
         supported += usize::from(expected.is_some());
     }
     assert_eq!(supported, 142);
-    assert!(
-        BEYOND_JSON
-            .iter()
-            .all(|key| !APPLIED.contains(key) || *key == "norm_layer")
-    );
 }
 
 #[test]
