@@ -156,6 +156,11 @@ pub enum Pool {
         /// How many leading tokens to leave out.
         skip: usize,
     },
+    /// Each channel's maximum over all tokens but the first `skip`.
+    Max {
+        /// How many leading tokens to leave out.
+        skip: usize,
+    },
 }
 
 impl Op {
@@ -243,6 +248,7 @@ impl fmt::Display for Op {
             }
             Self::Pool(Pool::Token(index)) => write!(f, " token {index}"),
             Self::Pool(Pool::Mean { skip }) => write!(f, " mean of {skip}.."),
+            Self::Pool(Pool::Max { skip }) => write!(f, " max of {skip}.."),
             _ => Ok(()),
         }
     }

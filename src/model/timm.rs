@@ -237,9 +237,11 @@ fn global_pool(given: Fields<'_>) -> Result<Option<GlobalPool>> {
         None => Ok(None),
         Some("token") => Ok(Some(GlobalPool::Token)),
         Some("avg") => Ok(Some(GlobalPool::Avg)),
+        Some("max") => Ok(Some(GlobalPool::Max)),
         Some("map") => Ok(Some(GlobalPool::Map)),
         Some(other) => {
-            let reason = format_args!("is \"{other}\"; supported are \"token\", \"avg\" and \"map\"");
+            let reason =
+                format_args!("is \"{other}\"; supported are \"token\", \"avg\", \"max\" and \"map\"");
             Err(given.error("global_pool", reason))
         }
     }
@@ -336,6 +338,8 @@ fn assemble(
         GlobalPool::Token => Pooling::Class,
         GlobalPool::Avg if arguments.pool_include_prefix => Pooling::Mean { skip: 0 },
         GlobalPool::Avg => Pooling::Mean { skip: prefix },
+        GlobalPool::Max if arguments.pool_include_prefix => Pooling::Max { skip: 0 },
+        GlobalPool::Max => Pooling::Max { skip: prefix },
         GlobalPool::Map if prefix > 0 && !arguments.pool_include_prefix => {
             return Err(wrong(
                 "attention pooling that leaves the class or register tokens out is not supported",
@@ -358,7 +362,7 @@ fn assemble(
     }
     let fc_norm = arguments
         .fc_norm
-        .unwrap_or(arguments.global_pool == GlobalPool::Avg);
+        .unwrap_or(matches!(arguments.global_pool, GlobalPool::Avg | GlobalPool::Max));
     let patch = arguments.patch_size;
     Ok(Vit {
         image,

@@ -76,6 +76,8 @@ pub(super) enum Pooling {
     ClassAndDistillation,
     /// The mean of the tokens but the first `skip`.
     Mean { skip: usize },
+    /// The maximum of the tokens but the first `skip`, channel by channel.
+    Max { skip: usize },
     /// The class token, then the mean of the patch tokens: `2 · dim` channels.
     ClassAndMean,
     /// One learned query attends to all tokens, then passes through a feed-forward network.

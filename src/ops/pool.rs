@@ -11,7 +11,7 @@ pub(super) fn shape(spec: &Pool, [x]: [&[usize]; 1]) -> Result<Shape, String> {
     };
     let wanted = match *spec {
         Pool::Token(index) => index,
-        Pool::Mean { skip } => skip,
+        Pool::Mean { skip } | Pool::Max { skip } => skip,
     };
     if wanted < n {
         Ok(vec![b, d])
@@ -23,7 +23,7 @@ pub(super) fn shape(spec: &Pool, [x]: [&[usize]; 1]) -> Result<Shape, String> {
 pub(super) fn flops(spec: &Pool, x: &[usize]) -> u64 {
     match *spec {
         Pool::Token(_) => 0,
-        Pool::Mean { skip } => (x[0] * (x[1] - skip) * x[2]) as u64,
+        Pool::Mean { skip } | Pool::Max { skip } => (x[0] * (x[1] - skip) * x[2]) as u64,
     }
 }
 
@@ -47,6 +47,12 @@ pub(crate) fn run(spec: &Pool, x: &[f32], [n, d]: [usize; 2], out: &mut [f32]) {
                 }
                 let tokens = (n - skip) as f32;
                 y.iter_mut().for_each(|y| *y /= tokens);
+            }
+            Pool::Max { skip } => {
+                y.copy_from_slice(&x[skip * d..(skip + 1) * d]);
+                for token in x[(skip + 1) * d..].chunks_exact(d) {
+                    y.iter_mut().zip(token).for_each(|(y, &x)| *y = y.max(x));
+                }
             }
         });
 }

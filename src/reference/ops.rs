@@ -304,15 +304,15 @@ fn pool(spec: &Pool, x: &Array, y: &mut Array) {
     let [batch, n, d] = extents(x);
     let range = match *spec {
         Pool::Token(index) => index..index + 1,
-        Pool::Mean { skip } => skip..n,
+        Pool::Mean { skip } | Pool::Max { skip } => skip..n,
     };
     for b in 0..batch {
         for c in 0..d {
-            let sum: f64 = range
-                .clone()
-                .map(|token| x.values()[(b * n + token) * d + c])
-                .sum();
-            y.values_mut()[b * d + c] = sum / range.len() as f64;
+            let channel = range.clone().map(|token| x.values()[(b * n + token) * d + c]);
+            y.values_mut()[b * d + c] = match spec {
+                Pool::Max { .. } => channel.fold(f64::NEG_INFINITY, f64::max),
+                Pool::Token(_) | Pool::Mean { .. } => channel.sum::<f64>() / range.len() as f64,
+            };
         }
     }
 }

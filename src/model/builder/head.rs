@@ -16,6 +16,7 @@ impl Builder<'_> {
             Pooling::ClassAndDistillation => return self.two_heads(tokens),
             Pooling::Class => self.pool("pool", tokens, Pool::Token(0))?,
             Pooling::Mean { skip } => self.pool("pool", tokens, Pool::Mean { skip })?,
+            Pooling::Max { skip } => self.pool("pool", tokens, Pool::Max { skip })?,
             Pooling::ClassAndMean => {
                 width = 2 * dim;
                 let class = self.pool("pool.class", tokens, Pool::Token(0))?;

@@ -38,6 +38,7 @@ pub(super) struct Arguments {
 pub(super) enum GlobalPool {
     Token,
     Avg,
+    Max,
     Map,
 }
 
