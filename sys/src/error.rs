@@ -1,0 +1,71 @@
+//! Why a library or one of its functions is not to be had.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Why a provider, a library or a function cannot be used. Cheap to clone, one line when shown.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// `HIPVIT_PROVIDER`, or what [`Provider::named`](crate::Provider::named) was given, means nothing.
+    #[error("provider `{value}`: {cause}")]
+    Provider {
+        /// What was given.
+        value: String,
+        /// What is wrong with it.
+        cause: String,
+    },
+
+    /// None of the library's files could be opened.
+    #[error("{library} cannot be opened; tried {}", Listed(tried))]
+    Library {
+        /// What people call the library.
+        library: &'static str,
+        /// Every file tried, in order.
+        tried: Arc<[Attempt]>,
+    },
+
+    /// A file was opened, and has none of the library's functions.
+    #[error("{library} is not in {}: it exports none of the functions", path.display())]
+    Foreign {
+        /// What people call the library.
+        library: &'static str,
+        /// The file.
+        path: Arc<Path>,
+    },
+
+    /// The library was opened, but lacks this function: its version is too old or too new, or its provider does not
+    /// offer it.
+    #[error("{library} has no function {symbol} in {}", path.display())]
+    Symbol {
+        /// What people call the library.
+        library: &'static str,
+        /// The function.
+        symbol: &'static str,
+        /// The file it was looked for in.
+        path: Arc<Path>,
+    },
+}
+
+/// A file that could not be opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Attempt {
+    /// The file, or a bare name that the system's loader was asked for.
+    pub path: PathBuf,
+    /// Why not.
+    pub cause: String,
+}
+
+struct Listed<'a>(&'a [Attempt]);
+
+impl fmt::Display for Listed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, Attempt { path, cause }) in self.0.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "; " };
+            write!(f, "{separator}{} ({cause})", path.display())?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,67 @@
+#![doc = include_str!("../README.md")]
+
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!("ROCm is 64-bit only");
+
+mod error;
+mod provider;
+mod status;
+mod table;
+
+pub use error::{Attempt, Error};
+pub use provider::{Place, Provider};
+pub use status::Status;
+pub use table::Table;
+
+/// Declares a library's module around its generated file.
+macro_rules! library {
+    ($(#[$doc:meta])* $module:ident: $Table:ident, $library:literal, $sonames:expr) => {
+        $(#[$doc])*
+        #[allow(
+            missing_debug_implementations,
+            missing_docs,
+            unused_imports,
+            non_camel_case_types,
+            non_snake_case,
+            non_upper_case_globals,
+            clippy::too_many_arguments,
+            clippy::undocumented_unsafe_blocks,
+            reason = "C names and bindgen's output"
+        )]
+        pub mod $module {
+            const LIBRARY: &str = $library;
+            const SONAMES: &[&str] = &$sonames;
+            include!(concat!(env!("HIPVIT_SYS_BINDINGS"), "/", stringify!($module), ".rs"));
+        }
+        pub use $module::$Table;
+    };
+}
+
+library! {
+    /// The HIP runtime: devices, streams, events, memory, modules, graphs.
+    hip: Hip, "the HIP runtime", ["libamdhip64.so.7", "libamdhip64.so.6"]
+}
+library! {
+    /// hipRTC: compiles HIP C++ at run time.
+    hiprtc: Hiprtc, "hipRTC", ["libhiprtc.so.7", "libhiprtc.so.6"]
+}
+library! {
+    /// rocBLAS: dense linear algebra.
+    rocblas: Rocblas, "rocBLAS", ["librocblas.so.5", "librocblas.so.4"]
+}
+library! {
+    /// hipBLASLt: matrix products with fused epilogues.
+    hipblaslt: Hipblaslt, "hipBLASLt", ["libhipblaslt.so.1", "libhipblaslt.so.0"]
+}
+library! {
+    /// MIOpen: convolution, normalisation, softmax, attention; with the functions that its header calls beta.
+    miopen: Miopen, "MIOpen", ["libMIOpen.so.1"]
+}
+library! {
+    /// RCCL: collectives between devices.
+    rccl: Rccl, "RCCL", ["librccl.so.1"]
+}
+library! {
+    /// ROCm SMI: power, heat, clocks, memory, and the links between devices.
+    rocm_smi: RocmSmi, "ROCm SMI", ["librocm_smi64.so.7", "librocm_smi64.so.1"]
+}

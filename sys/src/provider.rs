@@ -1,0 +1,331 @@
+//! Where the libraries come from, and the tables once they are open.
+
+use std::error::Error as _;
+use std::ffi::OsString;
+use std::path::{self, Path, PathBuf};
+use std::sync::OnceLock;
+use std::{env, fmt};
+
+use libloading::Library;
+
+use crate::error::{Attempt, Error};
+use crate::{Hip, Hipblaslt, Hiprtc, Miopen, Rccl, Rocblas, RocmSmi, Table};
+
+/// Where ROCm's installer puts it.
+const DEFAULT_ROCM: &str = "/opt/rocm";
+
+/// The providers that have a name.
+const NAMED: &[&str] = &["rocm"];
+
+/// A place to look for libraries.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// One shared library, which carries the functions of every table that it offers.
+    File(PathBuf),
+    /// A folder that holds libraries under the names that ROCm gives them.
+    Folder(PathBuf),
+    /// The system's loader: `LD_LIBRARY_PATH`, its cache, its default folders.
+    System,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) | Self::Folder(path) => path.display().fmt(f),
+            Self::System => f.write_str("the system's loader"),
+        }
+    }
+}
+
+/// A library, or a set of them, with the C interface of ROCm: AMD's own, or one that stands in for it.
+///
+/// Nothing is opened before it is asked for, and then once: a table, or the reason why there is none, is kept. All
+/// libraries come from the place where the HIP runtime was found, so that no two HIP runtimes meet in one process; only
+/// where there is none are the other libraries looked for everywhere.
+///
+/// What was opened is never unloaded, as ROCm's libraries do not bear it. Keep to one provider in a process: the loader
+/// serves a library that needs another with the one that was loaded first under that name.
+#[derive(Debug)]
+pub struct Provider {
+    places: Vec<Place>,
+    hip: OnceLock<Result<(usize, Hip), Error>>,
+    hiprtc: OnceLock<Result<Hiprtc, Error>>,
+    rocblas: OnceLock<Result<Rocblas, Error>>,
+    hipblaslt: OnceLock<Result<Hipblaslt, Error>>,
+    miopen: OnceLock<Result<Miopen, Error>>,
+    rccl: OnceLock<Result<Rccl, Error>>,
+    rocm_smi: OnceLock<Result<RocmSmi, Error>>,
+}
+
+impl Provider {
+    /// The provider that the environment names: `HIPVIT_PROVIDER` as for [`Provider::named`], else [`Provider::rocm`].
+    ///
+    /// # Errors
+    /// `HIPVIT_PROVIDER` is set to something that is no provider.
+    pub fn from_env() -> Result<Self, Error> {
+        match variable("HIPVIT_PROVIDER") {
+            Some(value) => Self::named(&value.to_string_lossy()),
+            None => Ok(Self::rocm()),
+        }
+    }
+
+    /// The provider called `value`: the path of a shared library or of a folder of them, or a name, which may have an
+    /// argument after a colon. With a slash or `.so` in it, it is a path. The only name so far is `rocm`.
+    ///
+    /// # Errors
+    /// There is nothing at the path, or no provider has the name.
+    pub fn named(value: &str) -> Result<Self, Error> {
+        let wrong = |cause: String| Error::Provider {
+            value: value.to_owned(),
+            cause,
+        };
+        if value.contains('/') || value.contains(".so") {
+            let path = PathBuf::from(value);
+            return match path.metadata() {
+                Ok(metadata) if metadata.is_dir() => Ok(Self::search(vec![Place::Folder(path)])),
+                Ok(_) => Ok(Self::search(vec![Place::File(path)])),
+                Err(error) => Err(wrong(error.to_string())),
+            };
+        }
+        match value.split_once(':').unwrap_or((value, "")) {
+            ("rocm", "") => Ok(Self::rocm()),
+            ("rocm", argument) => Err(wrong(format!("rocm takes no argument, and `{argument}` is one"))),
+            (name, _) => Err(wrong(format!(
+                "no provider is called `{name}`; known: {}, or the path of a library or folder",
+                NAMED.join(", ")
+            ))),
+        }
+    }
+
+    /// AMD's libraries, looked for in `$ROCM_PATH/lib`, `$HIP_PATH/lib`, `/opt/rocm/lib`, and by the system's loader.
+    #[must_use]
+    pub fn rocm() -> Self {
+        Self::search(rocm_places(variable))
+    }
+
+    /// Looks in these places, in this order. In a folder, ROCm 7's libraries go before ROCm 6's. A file that is there
+    /// and cannot be loaded ends the search: it is an error, not a reason to take another.
+    #[must_use]
+    pub fn search(places: Vec<Place>) -> Self {
+        Self {
+            places,
+            hip: OnceLock::new(),
+            hiprtc: OnceLock::new(),
+            rocblas: OnceLock::new(),
+            hipblaslt: OnceLock::new(),
+            miopen: OnceLock::new(),
+            rccl: OnceLock::new(),
+            rocm_smi: OnceLock::new(),
+        }
+    }
+
+    /// Where it looks.
+    #[must_use]
+    pub fn places(&self) -> &[Place] {
+        &self.places
+    }
+
+    /// The HIP runtime.
+    ///
+    /// # Errors
+    /// It cannot be opened; as for all that follow.
+    pub fn hip(&self) -> Result<&Hip, Error> {
+        self.home().map(|(_, hip)| hip)
+    }
+
+    /// hipRTC, the compiler.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub fn hiprtc(&self) -> Result<&Hiprtc, Error> {
+        self.table(&self.hiprtc)
+    }
+
+    /// rocBLAS.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub fn rocblas(&self) -> Result<&Rocblas, Error> {
+        self.table(&self.rocblas)
+    }
+
+    /// hipBLASLt.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub fn hipblaslt(&self) -> Result<&Hipblaslt, Error> {
+        self.table(&self.hipblaslt)
+    }
+
+    /// MIOpen.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub fn miopen(&self) -> Result<&Miopen, Error> {
+        self.table(&self.miopen)
+    }
+
+    /// RCCL.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub fn rccl(&self) -> Result<&Rccl, Error> {
+        self.table(&self.rccl)
+    }
+
+    /// ROCm SMI.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub fn rocm_smi(&self) -> Result<&RocmSmi, Error> {
+        self.table(&self.rocm_smi)
+    }
+
+    /// The HIP runtime, and the index of the place where it is.
+    fn home(&self) -> Result<&(usize, Hip), Error> {
+        self.hip
+            .get_or_init(|| open(&self.places))
+            .as_ref()
+            .map_err(Clone::clone)
+    }
+
+    fn table<'a, T: Table>(&'a self, cell: &'a OnceLock<Result<T, Error>>) -> Result<&'a T, Error> {
+        let opened = cell.get_or_init(|| {
+            let places = match self.home() {
+                Ok((home, _)) => self.places.get(*home..=*home).unwrap_or_default(),
+                Err(_) => &self.places,
+            };
+            open(places).map(|(_, table)| table)
+        });
+        opened.as_ref().map_err(Clone::clone)
+    }
+}
+
+/// A variable that is set to something.
+fn variable(name: &str) -> Option<OsString> {
+    env::var_os(name).filter(|value| !value.is_empty())
+}
+
+fn rocm_places(variable: impl Fn(&str) -> Option<OsString>) -> Vec<Place> {
+    let mut places = Vec::new();
+    for root in [
+        variable("ROCM_PATH"),
+        variable("HIP_PATH"),
+        Some(DEFAULT_ROCM.into()),
+    ]
+    .into_iter()
+    .flatten()
+    {
+        let place = Place::Folder(PathBuf::from(root).join("lib"));
+        if !places.contains(&place) {
+            places.push(place);
+        }
+    }
+    places.push(Place::System);
+    places
+}
+
+/// Opens the first of the table's files that is there, and says in which place it was.
+fn open<T: Table>(places: &[Place]) -> Result<(usize, T), Error> {
+    let mut tried = Vec::new();
+    for (index, place) in places.iter().enumerate() {
+        let candidates = match place {
+            // A bare name would make the loader search its own folders.
+            Place::File(path) => vec![path::absolute(path).unwrap_or_else(|_| path.clone())],
+            Place::Folder(folder) => T::SONAMES.iter().map(|soname| folder.join(soname)).collect(),
+            Place::System => T::SONAMES.iter().map(PathBuf::from).collect(),
+        };
+        for path in candidates {
+            if *place != Place::System && !path.exists() {
+                tried.push(Attempt {
+                    path,
+                    cause: "no such file".into(),
+                });
+                continue;
+            }
+            match open_library(&path) {
+                Ok(library) => {
+                    let table = T::load(Box::leak(Box::new(library)), &path);
+                    if table.missing().len() == T::FUNCTIONS.len() {
+                        return Err(Error::Foreign {
+                            library: T::LIBRARY,
+                            path: path.into(),
+                        });
+                    }
+                    return Ok((index, table));
+                }
+                Err(error) => {
+                    tried.push(Attempt {
+                        cause: cause(&error, &path),
+                        path,
+                    });
+                    if *place != Place::System {
+                        return Err(Error::Library {
+                            library: T::LIBRARY,
+                            tried: tried.into(),
+                        });
+                    }
+                }
+            }
+        }
+    }
+    Err(Error::Library {
+        library: T::LIBRARY,
+        tried: tried.into(),
+    })
+}
+
+/// Opens with every symbol bound at once: one that is missing shall be an error here, not an abort at its first call.
+#[cfg(unix)]
+fn open_library(path: &Path) -> Result<Library, libloading::Error> {
+    use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+    // SAFETY: runs the initialisers of a library that the user or the system's administrator put there for this, as
+    // linking against it would.
+    unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map(Into::into)
+}
+
+#[cfg(not(unix))]
+fn open_library(path: &Path) -> Result<Library, libloading::Error> {
+    // SAFETY: runs the initialisers of a library that the user or the system's administrator put there for this, as
+    // linking against it would.
+    unsafe { Library::new(path) }
+}
+
+/// The loader's message, which is the error's source, without the path that it often begins with.
+fn cause(error: &libloading::Error, path: &Path) -> String {
+    let message = error
+        .source()
+        .map_or_else(|| error.to_string(), ToString::to_string);
+    let prefix = format!("{}: ", path.display());
+    message.strip_prefix(&prefix).unwrap_or(&message).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folders(variables: &[(&str, &str)]) -> Vec<String> {
+        rocm_places(|name| {
+            variables
+                .iter()
+                .find(|(key, _)| *key == name)
+                .map(|(_, value)| value.into())
+        })
+        .iter()
+        .map(ToString::to_string)
+        .collect()
+    }
+
+    #[test]
+    fn rocm_is_searched_in_the_documented_order() {
+        assert_eq!(folders(&[]), ["/opt/rocm/lib", "the system's loader"]);
+        assert_eq!(
+            folders(&[("HIP_PATH", "/b"), ("ROCM_PATH", "/a")]),
+            ["/a/lib", "/b/lib", "/opt/rocm/lib", "the system's loader"]
+        );
+        assert_eq!(
+            folders(&[("ROCM_PATH", "/opt/rocm"), ("HIP_PATH", "/opt/rocm")]),
+            ["/opt/rocm/lib", "the system's loader"]
+        );
+    }
+}

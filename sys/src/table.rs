@@ -1,0 +1,113 @@
+//! A library's functions behind pointers that are looked up once, when the library is opened.
+
+use std::path::Path;
+
+/// The functions of one opened library. Calling one that the library lacks is an [`Error::Symbol`](crate::Error), so a
+/// table opens as long as it has any.
+///
+/// A table is a set of pointers into a library that is never unloaded.
+pub trait Table: Sized {
+    /// What people call the library.
+    const LIBRARY: &'static str;
+
+    /// The file names of the ABIs that the bindings fit, newest first.
+    const SONAMES: &'static [&'static str];
+
+    /// Every function of the table.
+    const FUNCTIONS: &'static [&'static str];
+
+    /// The file that was opened, or the bare name that the system's loader was asked for.
+    fn path(&self) -> &Path;
+
+    /// The functions that the library lacks.
+    fn missing(&self) -> Vec<&'static str>;
+
+    /// Looks every function up.
+    #[doc(hidden)]
+    fn load(library: &'static libloading::Library, path: &Path) -> Self;
+}
+
+/// Declares a table type from C prototypes; bindgen's extern block, put between these braces.
+macro_rules! table {
+    ($Table:ident; $(pub fn $function:ident($($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)?;)*) => {
+        /// The functions, each under its C name; see [`Table`](crate::Table).
+        #[derive(Clone)]
+        pub struct $Table {
+            path: ::std::sync::Arc<::std::path::Path>,
+            $($function: Option<unsafe extern "C" fn($($type),*) $(-> $result)?>,)*
+        }
+
+        impl $Table {
+            $(
+                #[doc = concat!("Calls `", stringify!($function), "`.")]
+                ///
+                /// # Safety
+                /// What the library's documentation demands of the arguments and of the state they refer to.
+                ///
+                /// # Errors
+                /// The library lacks the function.
+                pub unsafe fn $function(
+                    &self,
+                    $($argument: $type),*
+                ) -> Result<$crate::table::returned!($($result)?), $crate::Error> {
+                    match self.$function {
+                        // SAFETY: the pointer was looked up under this prototype's name in a library that stays
+                        // loaded; the caller answers for the arguments.
+                        Some(function) => Ok(unsafe { function($($argument),*) }),
+                        None => Err($crate::Error::Symbol {
+                            library: <Self as $crate::Table>::LIBRARY,
+                            symbol: stringify!($function),
+                            path: self.path.clone(),
+                        }),
+                    }
+                }
+            )*
+        }
+
+        impl $crate::Table for $Table {
+            const LIBRARY: &'static str = LIBRARY;
+            const SONAMES: &'static [&'static str] = SONAMES;
+            const FUNCTIONS: &'static [&'static str] = &[$(stringify!($function)),*];
+
+            fn path(&self) -> &::std::path::Path {
+                &self.path
+            }
+
+            fn missing(&self) -> Vec<&'static str> {
+                [$((stringify!($function), self.$function.is_none())),*]
+                    .into_iter()
+                    .filter_map(|(name, missing)| missing.then_some(name))
+                    .collect()
+            }
+
+            fn load(library: &'static ::libloading::Library, path: &::std::path::Path) -> Self {
+                Self {
+                    path: path.into(),
+                    // SAFETY: the prototype is the one of the library's own header.
+                    $($function: unsafe { library.get(concat!(stringify!($function), "\0")) }.ok().map(|symbol| *symbol),)*
+                }
+            }
+        }
+
+        impl ::std::fmt::Debug for $Table {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                f.debug_struct(stringify!($Table))
+                    .field("path", &self.path)
+                    .field("missing", &$crate::Table::missing(self))
+                    .finish()
+            }
+        }
+    };
+}
+pub(crate) use table;
+
+/// A C function's return type, as Rust says it.
+macro_rules! returned {
+    () => {
+        ()
+    };
+    ($type:ty) => {
+        $type
+    };
+}
+pub(crate) use returned;
