@@ -362,13 +362,6 @@ fn what_cannot_be_built_is_refused() {
         let text = refusal(case, |directory| set(directory, key, value));
         assert_eq!(text, format!("DIR/config.json: {expected}"), "{case} {key}");
     }
-    let text = refusal("timm_vit_max_pool", |directory| {
-        set(directory, "model_args.global_pool", json!("median"));
-    });
-    let supported = r#""token", "avg", "max" and "map""#;
-    let expected =
-        format!(r#"DIR/config.json: `model_args.global_pool` is "median"; supported are {supported}"#);
-    assert_eq!(text, expected);
 }
 
 #[test]

@@ -105,8 +105,8 @@ fn what_is_not_supported_is_named() {
             "config.json: `model_args.in_chans` is 1; only 3 channels are supported",
         ),
         (
-            json!({ "global_pool": "max" }),
-            "config.json: `model_args.global_pool` is \"max\"; supported are \"token\", \"avg\" and \"map\"",
+            json!({ "global_pool": "avgmax" }),
+            "config.json: `model_args.global_pool` is \"avgmax\"; supported are \"token\", \"avg\", \"max\" and \"map\"",
         ),
         (
             json!({ "act_layer": "mish" }),
