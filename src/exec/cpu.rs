@@ -15,7 +15,7 @@ use super::{Arena, Input};
 use crate::error::{Error, Result};
 use crate::graph::plan::{Plan, Step};
 use crate::graph::{DType, Graph, Op, OutputKind, ValueId};
-use crate::ops::gemm::{self, PackedBMatrix};
+use crate::ops::linear::PackedWeight;
 
 /// Called after each step with the time that it took.
 pub type Observer<'a> = dyn FnMut(&Step, Duration) + Send + 'a;
@@ -30,8 +30,8 @@ pub struct CpuExecutor {
 /// The graph's constants as the kernels want them.
 #[derive(Default)]
 pub(super) struct Constants {
-    /// Right-hand sides of matrix products, `[K,N]`.
-    pub(super) weights: HashMap<ValueId, PackedBMatrix<f32>>,
+    /// The weights of matrix products.
+    pub(super) weights: HashMap<ValueId, PackedWeight>,
     pub(super) values: HashMap<ValueId, Vec<f32>>,
 }
 
@@ -166,7 +166,7 @@ impl Constants {
     }
 }
 
-fn pack(graph: &Graph, id: ValueId) -> Result<PackedBMatrix<f32>, String> {
+fn pack(graph: &Graph, id: ValueId) -> Result<PackedWeight, String> {
     let tensor = graph
         .value(id)
         .constant
@@ -174,5 +174,5 @@ fn pack(graph: &Graph, id: ValueId) -> Result<PackedBMatrix<f32>, String> {
         .ok_or("the weight has no value")?;
     let (&n, inner) = tensor.shape().split_first().ok_or("the weight is a scalar")?;
     let values = tensor.to_f32();
-    gemm::transposed(&values, n, inner.iter().product()).map(gemm::pack)
+    PackedWeight::new(&values, n, inner.iter().product())
 }

@@ -1,5 +1,6 @@
 //! One step of a plan on the CPU: finds its operands in memory and calls the op's kernel.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use super::Input;
@@ -7,8 +8,7 @@ use super::cpu::Constants;
 use crate::graph::plan::{Buffer, Operand, Plan, Step};
 use crate::graph::{Attention, AttentionOperands, Linear, Op, PixelLayout};
 use crate::ops::attention::Tokens;
-use crate::ops::gemm::{self, GemmInputB};
-use crate::ops::linear::Tail;
+use crate::ops::linear::{PackedWeight, Tail};
 use crate::ops::rows::Source;
 use crate::ops::{activation, attention, elementwise, layer_norm, linear, patch, pool, tokens};
 
@@ -109,17 +109,17 @@ impl<'a> Memory<'a> {
         }
     }
 
-    /// The operand as the right-hand side `[K,N]` of a product.
-    fn weight(&self, index: usize) -> Result<GemmInputB<'a, f32>, String> {
+    /// The operand as the weight of a product; one that is computed is packed now.
+    fn weight(&self, index: usize) -> Result<Cow<'a, PackedWeight>, String> {
         if let Some(Operand::Constant(id)) = self.step.inputs.get(index) {
             let packed = self.constants.weights.get(id);
             let packed = packed.ok_or("the plan is of another graph than the executor")?;
-            return Ok(GemmInputB::Packed(packed));
+            return Ok(Cow::Borrowed(packed));
         }
         let [n, inner @ ..] = self.shape(index)? else {
             return Err("the weight is a scalar".into());
         };
-        gemm::transposed(self.values(index)?, *n, inner.iter().product()).map(GemmInputB::Unpacked)
+        PackedWeight::new(self.values(index)?, *n, inner.iter().product()).map(Cow::Owned)
     }
 
     /// The operand's elements, u8 or f32.
@@ -162,7 +162,7 @@ impl<'a> Memory<'a> {
                     return Err("takes images".into());
                 };
                 let bias = if spec.bias { Some(m.values(2)?) } else { None };
-                patch::run_conv(spec, m.values(0)?, [h, w], m.weight(1)?, bias, self.output)?;
+                patch::run_conv(spec, m.values(0)?, [h, w], &*m.weight(1)?, bias, self.output)?;
             }
             Op::PatchExtract(spec) => {
                 let size = match (spec.layout, m.shape(0)?) {
@@ -208,7 +208,7 @@ impl<'a> Memory<'a> {
                         None
                     },
                 };
-                linear::run(m.values(0)?, m.weight(1)?, tail, self.output)?;
+                linear::run(m.values(0)?, &*m.weight(1)?, tail, self.output)?;
             }
             Op::Activation(activation) => activation::run(*activation, m.source(0)?, self.output),
             Op::SwiGlu => activation::run_swiglu(m.values(0)?, m.channels(0)? / 2, self.output),

@@ -6,7 +6,7 @@ use rten_simd::{Isa, SimdOp};
 use rten_tensor::Matrix;
 use rten_vecmath::Softmax;
 
-use super::gemm::{self, Epilogue, GemmInputB, ROW_TILE};
+use super::gemm::{self, Epilogue, ROW_TILE};
 use super::rows::with_scratch;
 use super::{Shape, count, operands};
 use crate::graph::{Attention, AttentionOperands};
@@ -96,6 +96,9 @@ impl<'a> Tokens<'a> {
 /// second-level cache at the usual few hundred tokens, and be bounded at many.
 const SCORES: usize = 48 * 1024;
 
+/// Queries that are worth a pass over the packed keys and values, however many those are.
+const QUERIES: usize = 24;
+
 /// [`Op::Attention`](crate::graph::Op::Attention) into `out [B,Nq,C]`.
 ///
 /// Each head of each image is a task of its own, and takes some queries at a time: scores by a product with the
@@ -144,21 +147,17 @@ fn one_head(
     let (d, keys) = (spec.head_dim, k.count);
     let packed_k = gemm::pack(k.matrix(0, keys, d)?.transposed());
     let packed_v = gemm::pack(v.matrix(0, keys, d)?);
-    let product = |scale| Epilogue {
-        scale,
-        bias: None,
-        accumulate: false,
-    };
-    let tile = (SCORES / keys).next_multiple_of(ROW_TILE);
+    let product = |scale| Epilogue { scale, bias: None };
+    let tile = (SCORES / keys).max(QUERIES).next_multiple_of(ROW_TILE);
     for (i, mut out) in out.axis_chunks_iter_mut(Axis(0), tile).enumerate() {
         let rows = out.nrows();
         let q = q.matrix(first + i * tile, rows, d)?;
         with_scratch(rows * (keys + d), |scratch| {
             let (scores, mixed) = scratch.split_at_mut(rows * keys);
-            gemm::multiply(q, GemmInputB::Packed(&packed_k), product(spec.scale), scores)?;
+            gemm::multiply(q, &packed_k, product(spec.scale), scores)?;
             SoftmaxRows { scores, keys }.dispatch();
             let weights = gemm::strided(scores, rows, keys, keys)?;
-            gemm::multiply(weights, GemmInputB::Packed(&packed_v), product(1.0), mixed)?;
+            gemm::multiply(weights, &packed_v, product(1.0), mixed)?;
             let mixed = ArrayView2::from_shape((rows, d), mixed).map_err(|e| e.to_string())?;
             out.assign(&mixed);
             Ok::<_, String>(())

@@ -4,8 +4,8 @@
 //! Every element of a product is summed over k in one fixed order, whatever the other rows and columns are and
 //! whichever thread computes it; the executor's promise of equal bits rests on that.
 
-use rten_gemm::{BiasVector, GemmExecutor, GemmInputA, GemmOptions};
-pub(crate) use rten_gemm::{GemmInputB, PackedBMatrix};
+pub(crate) use rten_gemm::PackedBMatrix;
+use rten_gemm::{BiasVector, GemmExecutor, GemmInputA, GemmInputB, GemmOptions};
 use rten_tensor::{Matrix, NdTensorView};
 
 /// Rows that the widest kernel computes at once; blocks of rows are multiples of it.
@@ -14,11 +14,6 @@ pub(crate) const ROW_TILE: usize = 6;
 /// `x [.., K]` as a matrix whose rows begin `stride` elements apart.
 pub(crate) fn strided(x: &[f32], rows: usize, columns: usize, stride: usize) -> Result<Matrix<'_>, String> {
     NdTensorView::from_slice_with_strides([rows, columns], x, [stride, 1]).map_err(|e| e.to_string())
-}
-
-/// `weight [N,K]` as the right-hand side `[K,N]` of a product.
-pub(crate) fn transposed(weight: &[f32], n: usize, k: usize) -> Result<Matrix<'_>, String> {
-    strided(weight, n, k, k).map(|weight| weight.transposed())
 }
 
 /// Rearranges the right-hand side `b` once for many products.
@@ -34,24 +29,21 @@ pub(crate) struct Epilogue<'a> {
     pub(crate) scale: f32,
     /// Added to every row.
     pub(crate) bias: Option<&'a [f32]>,
-    /// Whether the product is added to what the output holds.
-    pub(crate) accumulate: bool,
 }
 
-/// `out = scale · a·b + bias`, plus what was in `out` if wanted; `out` is `[M,N]` without gaps.
+/// `out = scale · a·b + bias`; `out` is `[M,N]` without gaps.
 pub(crate) fn multiply(
     a: Matrix<'_>,
-    b: GemmInputB<'_, f32>,
+    b: &PackedBMatrix<f32>,
     epilogue: Epilogue<'_>,
     out: &mut [f32],
 ) -> Result<(), String> {
     let options = GemmOptions {
         alpha: epilogue.scale,
-        beta: if epilogue.accumulate { 1.0 } else { 0.0 },
         bias: epilogue.bias.map(BiasVector::Row),
         ..GemmOptions::default()
     };
     GemmExecutor::new()
-        .gemm(out, GemmInputA::Unpacked(a), b, options)
+        .gemm(out, GemmInputA::Unpacked(a), GemmInputB::Packed(b), options)
         .map_err(|e| e.to_string())
 }

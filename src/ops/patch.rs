@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::gemm::{self, Epilogue, GemmInputB};
+use super::linear::{self, PackedWeight, Tail};
 use super::rows::with_scratch;
 use super::{Shape, expect, finished, optional};
 use crate::exec::Input;
@@ -116,41 +116,36 @@ fn extract(spec: &PatchExtract, x: Input<'_>, [height, width]: [usize; 2], index
 }
 
 /// Patches that [`run_conv`] extracts at once.
-const CONV_BLOCK: usize = 48;
+const CONV_BLOCK: usize = 96;
 
-/// [`Op::PatchConv`](crate::graph::Op::PatchConv): a few patches at a time are made rows of a matrix, for a product
-/// with the weight as `[3·h·w, D]`.
+/// [`Op::PatchConv`](crate::graph::Op::PatchConv): some patches at a time are made rows of a matrix, for a product
+/// with the weight as `[D, 3·h·w]`.
 pub(crate) fn run_conv(
     spec: &PatchConv,
     x: &[f32],
     size: [usize; 2],
-    weight: GemmInputB<'_, f32>,
+    weight: &PackedWeight,
     bias: Option<&[f32]>,
     out: &mut [f32],
 ) -> Result<(), String> {
-    let (k, d) = (weight.rows(), weight.cols());
-    if k == 0 || d == 0 {
-        return Err("has no channels".into());
-    }
+    let (k, d) = (weight.k(), weight.n());
     let extraction = PatchExtract {
         patch: spec.patch,
         layout: PixelLayout::Chw,
         normalize: None,
     };
-    let epilogue = Epilogue {
-        scale: 1.0,
+    let tail = Tail {
         bias,
-        accumulate: false,
+        activation: None,
+        residual: None,
     };
-    out.par_chunks_mut(CONV_BLOCK * d)
-        .enumerate()
-        .try_for_each(|(block, out)| {
-            let rows = out.len() / d;
-            with_scratch(rows * k, |patches| {
-                for (i, row) in patches.chunks_exact_mut(k).enumerate() {
-                    extract(&extraction, Input::Values(x), size, block * CONV_BLOCK + i, row);
-                }
-                gemm::multiply(gemm::strided(patches, rows, k, k)?, weight, epilogue, out)
-            })
+    let blocks = out.par_chunks_mut(CONV_BLOCK * d).enumerate();
+    blocks.try_for_each(|(block, out)| {
+        with_scratch(out.len() / d * k, |patches| {
+            for (i, row) in patches.chunks_exact_mut(k).enumerate() {
+                extract(&extraction, Input::Values(x), size, block * CONV_BLOCK + i, row);
+            }
+            linear::run(patches, weight, tail, out)
         })
+    })
 }
