@@ -13,7 +13,7 @@
 //! let outputs = session.run(&images)?;
 //! let logits = outputs.logits().expect("the model has a head").row(0);
 //! let best = &session.scores().top(logits, 1, session.labels())[0];
-//! assert_eq!(best.label, "7");
+//! assert_eq!(best.label, "seven");
 //! # Ok(())
 //! # }
 //! ```

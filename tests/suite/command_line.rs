@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::at;
 
 /// Runs `hipvit` with `args`.
-pub fn hipvit(args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Output {
+pub(crate) fn hipvit(args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Output {
     Command::new(env!("CARGO_BIN_EXE_hipvit"))
         .args(args)
         .stdin(Stdio::null())
@@ -18,11 +18,11 @@ pub fn hipvit(args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Output {
         .unwrap()
 }
 
-pub fn stdout(output: &Output) -> &str {
+pub(crate) fn stdout(output: &Output) -> &str {
     std::str::from_utf8(&output.stdout).unwrap()
 }
 
-pub fn stderr(output: &Output) -> &str {
+pub(crate) fn stderr(output: &Output) -> &str {
     std::str::from_utf8(&output.stderr).unwrap()
 }
 
