@@ -23,7 +23,7 @@
 //! - [`session`]: a loaded model that runs; [`pipeline`]: files to results in bounded memory; [`outputs`], [`timing`].
 //! - [`image`]: decoding, Pillow-exact resampling, the libraries' resize and crop rules.
 //! - [`model`]: configurations and weights → [`graph`]: typed ops, passes, memory plan → [`exec`]: runs it.
-//! - [`ops`]: one file an op; [`reference`]: the oracle in f64 that they are held against.
+//! - [`ops`]: one file an op; [`mod@reference`]: the oracle in f64 that they are held against.
 //! - [`evaluate`]: accuracy over labelled images; [`digits`]: the embedded model's samples and held-out set.
 
 pub mod digits;

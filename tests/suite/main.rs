@@ -1,5 +1,11 @@
 //! The integration tests: one binary, a module a subject.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that cannot go on should fail there"
+)]
+
 mod bad_input;
 mod command_line;
 mod digits;
