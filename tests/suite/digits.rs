@@ -15,7 +15,7 @@ use crate::command_line::{hipvit, stderr, stdout};
 
 fn accuracy(session: &Session, set: LabelledSet) -> Evaluation {
     evaluate(session, set, &Limits::default(), |item| {
-        assert!(item.result.is_ok())
+        assert!(item.result.is_ok());
     })
     .unwrap()
 }
