@@ -10,7 +10,8 @@ use hipvit::{Session, digits};
 use serde_json::json;
 
 use super::inputs::Inputs;
-use super::{ModelArgs, Outcome, progress, report};
+use super::progress::Progress;
+use super::{ModelArgs, Outcome, report};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -44,22 +45,24 @@ impl Args {
             );
         }
         let mut out = anstream::AutoStream::auto(std::io::stdout().lock());
-        let bar = progress::images(sources.len(), true);
+        let progress = Progress::images(sources.len());
         let mut failed = unlisted.len();
         let timing = Pipeline::new(&session)
             .limits(self.inputs.limits.limits())
             .run(sources, |item| {
-                bar.inc(1);
+                progress.step();
                 match item.result {
-                    Ok((outputs, row)) => self.print(&mut out, &session, item.name, outputs, row)?,
+                    Ok((outputs, row)) => {
+                        progress.print(|| self.print(&mut out, &session, item.name, outputs, row))?;
+                    }
                     Err(error) => {
                         failed += 1;
-                        bar.suspend(|| report(error));
+                        progress.report(|| report(error));
                     }
                 }
                 anyhow::Ok(())
             })?;
-        bar.finish_and_clear();
+        drop(progress);
         if self.timing {
             match self.json {
                 true => writeln!(out, "{}", json!({ "timing": timing }))?,

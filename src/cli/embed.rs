@@ -7,7 +7,8 @@ use hipvit::pipeline::Pipeline;
 use serde_json::json;
 
 use super::inputs::Inputs;
-use super::{ModelArgs, Outcome, progress, report};
+use super::progress::Progress;
+use super::{ModelArgs, Outcome, report};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -26,12 +27,12 @@ impl Args {
         unlisted.iter().for_each(report);
         let session = self.model.load()?;
         let mut out = std::io::stdout().lock();
-        let bar = progress::images(sources.len(), true);
+        let progress = Progress::images(sources.len());
         let mut failed = unlisted.len();
         Pipeline::new(&session)
             .limits(self.inputs.limits.limits())
             .run(sources, |item| {
-                bar.inc(1);
+                progress.step();
                 match item.result {
                     Ok((outputs, row)) => {
                         let line = json!({
@@ -41,16 +42,15 @@ impl Args {
                             "dtype": session.dtype().to_string(),
                             "embedding": outputs.embeddings().row(row).to_vec(),
                         });
-                        writeln!(out, "{line}")?;
+                        progress.print(|| writeln!(out, "{line}"))?;
                     }
                     Err(error) => {
                         failed += 1;
-                        bar.suspend(|| report(error));
+                        progress.report(|| report(error));
                     }
                 }
                 anyhow::Ok(())
             })?;
-        bar.finish_and_clear();
         Ok(if failed == 0 {
             Outcome::Complete
         } else {

@@ -10,7 +10,8 @@ use hipvit::model::Labels;
 use hipvit::pipeline::Source;
 
 use super::inputs::{LimitArgs, images_below};
-use super::{ModelArgs, Outcome, progress, report};
+use super::progress::Progress;
+use super::{ModelArgs, Outcome, report};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -41,14 +42,14 @@ impl Args {
                 "name a directory or a safetensors file: the held-out digits are for the embedded model"
             ),
         };
-        let bar = progress::images(set.len(), false);
+        let progress = Progress::images(set.len());
         let result = evaluate(&session, set, &self.limits.limits(), |item| {
-            bar.inc(1);
+            progress.step();
             if let Err(error) = item.result {
-                bar.suspend(|| report(error));
+                progress.report(|| report(error));
             }
         })?;
-        bar.finish_and_clear();
+        drop(progress);
         if self.json {
             println!("{}", serde_json::to_string(&result)?);
         } else {

@@ -1,20 +1,60 @@
 //! A progress bar on standard error for work that lasts, and only on a terminal.
 
+use std::io::{IsTerminal, stdout};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A bar over `len` images. Hidden where standard error is no terminal, or standard output is one and shows a line
-/// an image anyway.
-pub fn images(len: usize, lines_on_stdout: bool) -> ProgressBar {
-    use std::io::IsTerminal;
-    if lines_on_stdout && std::io::stdout().is_terminal() || len < 2 {
-        return ProgressBar::hidden();
+/// A bar over images, and the lines that are printed meanwhile.
+pub struct Progress {
+    bar: ProgressBar,
+    lines_on_terminal: bool,
+}
+
+impl Progress {
+    /// A bar over `len` images; hidden for one image, or where standard error is no terminal.
+    pub fn images(len: usize) -> Self {
+        let bar = if len < 2 {
+            ProgressBar::hidden()
+        } else {
+            ProgressBar::new(len as u64)
+        };
+        if let Ok(style) = ProgressStyle::with_template("{bar:32} {pos}/{len} images, {per_sec}, {eta} left")
+        {
+            bar.set_style(style);
+        }
+        if !bar.is_hidden() {
+            bar.enable_steady_tick(Duration::from_millis(200));
+        }
+        Self {
+            bar,
+            lines_on_terminal: stdout().is_terminal(),
+        }
     }
-    let bar = ProgressBar::new(len as u64);
-    if let Ok(style) = ProgressStyle::with_template("{bar:32} {pos}/{len} images, {per_sec}, {eta} left") {
-        bar.set_style(style);
+
+    /// One image is done.
+    pub fn step(&self) {
+        self.bar.inc(1);
     }
-    bar.enable_steady_tick(Duration::from_millis(200));
-    bar
+
+    /// Prints to standard output: above the bar where both share a terminal.
+    pub fn print<R>(&self, print: impl FnOnce() -> R) -> R {
+        if self.lines_on_terminal {
+            self.bar.suspend(print)
+        } else {
+            print()
+        }
+    }
+
+    /// Prints to standard error, above the bar.
+    pub fn report<R>(&self, print: impl FnOnce() -> R) -> R {
+        self.bar.suspend(print)
+    }
+}
+
+/// The bar disappears when the work is over, however it ended.
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
 }
