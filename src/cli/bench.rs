@@ -1,12 +1,13 @@
 //! `hipvit bench`: times a model alone, without files, for `benches/peers.py` and for the curious.
 
+use std::io::Write;
 use std::time::Instant;
 
 use anyhow::Result;
 use hipvit::timing::Timing;
 use serde_json::json;
 
-use super::{ModelArgs, Outcome};
+use super::{ModelArgs, Outcome, output};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -23,6 +24,8 @@ pub struct Args {
 impl Args {
     pub fn run(&self) -> Result<Outcome> {
         let session = self.model.load()?;
+        // Refuses a batch that no memory holds, before memory is asked for its pixels.
+        let flops = session.plan(session.batch())?.flops();
         let (height, width) = session.preprocess().output_size();
         // Any bytes will do as long as they are not all alike: a multiplicative sequence modulo a prime.
         let pixels: Vec<u8> = (0..session.batch() * height * width * 3)
@@ -41,13 +44,8 @@ impl Args {
         }
         milliseconds.sort_by(f64::total_cmp);
         let (min, median) = (milliseconds[0], milliseconds[self.runs / 2]);
-        let flops: u64 = session
-            .plan(session.batch())?
-            .steps()
-            .iter()
-            .map(|step| step.flops)
-            .sum();
         let gflops = flops as f64 / median / 1e6;
+        let mut out = output::stdout();
         if self.json {
             let line = json!({
                 "model": session.name(),
@@ -61,16 +59,17 @@ impl Args {
                 "gflop_per_second": gflops,
                 "timing": timing,
             });
-            println!("{line}");
+            writeln!(out, "{line}")?;
         } else {
-            println!(
+            writeln!(
+                out,
                 "{}: batch {}, {} runs: median {median:.3} ms, min {min:.3} ms, {:.1} images/s, {gflops:.1} GFLOP/s",
                 session.name(),
                 session.batch(),
                 self.runs,
                 1e3 * session.batch() as f64 / median,
-            );
-            println!("{timing}");
+            )?;
+            writeln!(out, "{timing}")?;
         }
         Ok(Outcome::Complete)
     }

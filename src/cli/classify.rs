@@ -5,13 +5,13 @@ use std::io::Write;
 use anstream::eprintln;
 use anstyle::{AnsiColor, Style};
 use anyhow::{Result, bail};
-use hipvit::pipeline::{Pipeline, Source};
-use hipvit::{Session, digits};
+use hipvit::{Outputs, Prediction, Session, digits};
+use serde::Serialize;
 use serde_json::json;
 
-use super::inputs::Inputs;
-use super::progress::Progress;
-use super::{ModelArgs, Outcome, report};
+use super::inputs::{Inputs, Listing};
+use super::record::{self, Record};
+use super::{ModelArgs, Outcome, Usage, output};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -25,7 +25,7 @@ pub struct Args {
     /// Print one JSON object a line
     #[arg(long)]
     json: bool,
-    /// Show where the time went
+    /// Show where the time went; with --json as a last line of its own
     #[arg(long)]
     timing: bool,
 }
@@ -33,10 +33,15 @@ pub struct Args {
 const NAME: Style = Style::new().bold();
 const BEST: Style = AnsiColor::Green.on_default();
 
+#[derive(Serialize)]
+struct Scored {
+    logits: Vec<f32>,
+    top: Vec<Prediction>,
+}
+
 impl Args {
     pub fn run(&self) -> Result<Outcome> {
-        let (sources, unlisted) = self.sources()?;
-        unlisted.iter().for_each(report);
+        let images = self.images()?;
         let session = self.model.load()?;
         if session.labels().is_empty() {
             bail!(
@@ -44,49 +49,32 @@ impl Args {
                 session.name()
             );
         }
-        let mut out = anstream::AutoStream::auto(std::io::stdout().lock());
-        let progress = Progress::images(sources.len());
-        let mut failed = unlisted.len();
-        let timing = Pipeline::new(&session)
-            .limits(self.inputs.limits.limits())
-            .run(sources, |item| {
-                progress.step();
-                match item.result {
-                    Ok((outputs, row)) => {
-                        progress.print(|| self.print(&mut out, &session, item.name, outputs, row))?;
-                    }
-                    Err(error) => {
-                        failed += 1;
-                        progress.report(|| report(error));
-                    }
-                }
-                anyhow::Ok(())
-            })?;
-        drop(progress);
+        let mut out = output::stdout();
+        let limits = self.inputs.limits.limits();
+        let (timing, outcome) = images.run(&session, limits, |name, outputs, row| {
+            self.print(&mut out, &session, name, outputs, row)
+        })?;
         if self.timing {
             match self.json {
-                true => writeln!(out, "{}", json!({ "timing": timing }))?,
+                true => record::write(&mut out, &json!({ "timing": timing }))?,
                 false => eprintln!("{timing}"),
             }
         }
         out.flush()?;
-        Ok(if failed == 0 {
-            Outcome::Complete
-        } else {
-            Outcome::SomeFailed
-        })
+        Ok(outcome)
     }
 
-    fn sources(&self) -> Result<(Vec<Source>, Vec<anyhow::Error>)> {
+    fn images(&self) -> Result<Listing> {
         if !self.inputs.is_empty() {
-            return Ok(self.inputs.sources());
+            return self.inputs.list();
         }
         if self.model.model.is_some() {
-            bail!(
-                "name an image, a directory, a glob pattern or -: the bundled samples are for the embedded model"
-            );
+            return Err(Usage(
+                "name an image, a directory, a glob pattern or -: the bundled samples are for the embedded model",
+            )
+            .into());
         }
-        Ok((digits::samples().collect(), Vec::new()))
+        Ok(digits::samples().collect())
     }
 
     fn print(
@@ -94,7 +82,7 @@ impl Args {
         out: &mut impl Write,
         session: &Session,
         name: &str,
-        outputs: &hipvit::Outputs,
+        outputs: &Outputs,
         row: usize,
     ) -> Result<()> {
         // A session with labels has logits.
@@ -103,26 +91,14 @@ impl Args {
         };
         let top = session.scores().top(logits, self.top, session.labels());
         if self.json {
-            let line = json!({
-                "image": name,
-                "model": session.name(),
-                "device": session.device().to_string(),
-                "dtype": session.dtype().to_string(),
-                "logits": logits.to_vec(),
-                "top": top,
-            });
-            writeln!(out, "{line}")?;
-        } else {
-            writeln!(out, "{NAME}{name}{NAME:#}")?;
-            for (rank, p) in top.iter().enumerate() {
-                let style = if rank == 0 { BEST } else { Style::new() };
-                writeln!(
-                    out,
-                    "  {style}{:>6.2} %  {}{style:#}",
-                    100.0 * p.probability,
-                    p.label
-                )?;
-            }
+            let logits = logits.to_vec();
+            return record::write(out, &Record::new(session, name, Scored { logits, top }));
+        }
+        writeln!(out, "{NAME}{name}{NAME:#}")?;
+        for (rank, p) in top.iter().enumerate() {
+            let style = if rank == 0 { BEST } else { Style::new() };
+            let percent = 100.0 * p.probability;
+            writeln!(out, "  {style}{percent:>6.2} %  {}{style:#}", p.label)?;
         }
         Ok(())
     }

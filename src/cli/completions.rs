@@ -1,9 +1,11 @@
 //! `hipvit completions`.
 
+use std::io::Write;
+
 use anyhow::Result;
 use clap::CommandFactory;
 
-use super::{Cli, Outcome};
+use super::{Cli, Outcome, output};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -13,7 +15,10 @@ pub struct Args {
 
 impl Args {
     pub fn run(&self) -> Result<Outcome> {
-        clap_complete::generate(self.shell, &mut Cli::command(), "hipvit", &mut std::io::stdout());
+        // Into memory first: the generator panics where it cannot write.
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut Cli::command(), "hipvit", &mut script);
+        output::stdout().write_all(&script)?;
         Ok(Outcome::Complete)
     }
 }

@@ -1,9 +1,10 @@
 //! `hipvit eval`.
 
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use hipvit::digits;
 use hipvit::evaluate::{LabelledSet, evaluate};
 use hipvit::model::Labels;
@@ -11,7 +12,7 @@ use hipvit::pipeline::Source;
 
 use super::inputs::{LimitArgs, images_below};
 use super::progress::Progress;
-use super::{ModelArgs, Outcome, report};
+use super::{ModelArgs, Outcome, Usage, output, record, refused, report};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -31,16 +32,19 @@ pub struct Args {
 impl Args {
     pub fn run(&self) -> Result<Outcome> {
         let session = self.model.load()?;
-        let set = match &self.data {
+        let (set, unlisted) = match &self.data {
             Some(path) if path.is_dir() => read_directory(path, session.labels())?,
             Some(path) => {
-                let bytes = fs::read(path).with_context(|| path.display().to_string())?;
-                LabelledSet::from_safetensors(path, &bytes)?
+                let bytes = fs::read(path).map_err(refused(path))?;
+                (LabelledSet::from_safetensors(path, &bytes)?, 0)
             }
-            None if self.model.model.is_none() => digits::held_out()?,
-            None => bail!(
-                "name a directory or a safetensors file: the held-out digits are for the embedded model"
-            ),
+            None if self.model.model.is_none() => (digits::held_out()?, 0),
+            None => {
+                return Err(Usage(
+                    "name a directory or a safetensors file: the held-out digits are for the embedded model",
+                )
+                .into());
+            }
         };
         let progress = Progress::images(set.len());
         let result = evaluate(&session, set, &self.limits.limits(), |item| {
@@ -50,36 +54,39 @@ impl Args {
             }
         })?;
         drop(progress);
+        let mut out = output::stdout();
         if self.json {
-            println!("{}", serde_json::to_string(&result)?);
+            record::write(&mut out, &result)?;
         } else {
-            println!("{:<24} {:>7} {:>8}", "class", "images", "correct");
+            writeln!(out, "{:<24} {:>7} {:>8}", "class", "images", "correct")?;
             for class in &result.classes {
-                println!("{:<24} {:>7} {:>8}", class.label, class.images, class.correct);
+                writeln!(
+                    out,
+                    "{:<24} {:>7} {:>8}",
+                    class.label, class.images, class.correct
+                )?;
             }
-            println!("{:<24} {:>7} {:>8}", "all", result.images, result.correct);
-            println!("accuracy {:.2} %", 100.0 * result.accuracy);
+            writeln!(out, "{:<24} {:>7} {:>8}", "all", result.images, result.correct)?;
+            writeln!(out, "accuracy {:.2} %", 100.0 * result.accuracy)?;
         }
-        Ok(if result.failed == 0 {
-            Outcome::Complete
-        } else {
-            Outcome::SomeFailed
-        })
+        Ok(Outcome::of(result.failed + unlisted))
     }
 }
 
-fn read_directory(path: &Path, labels: &Labels) -> Result<LabelledSet> {
-    let mut set = LabelledSet::default();
-    let entries = fs::read_dir(path).with_context(|| path.display().to_string())?;
-    let mut directories: Vec<PathBuf> = entries
-        .map(|entry| entry.map(|e| e.path()))
-        .collect::<Result<_, _>>()
-        .with_context(|| path.display().to_string())?;
+/// The images in `path`'s subdirectories, and how many things there could not be looked into, which are reported.
+fn read_directory(path: &Path, labels: &Labels) -> Result<(LabelledSet, usize)> {
+    let (mut set, mut unlisted) = (LabelledSet::default(), 0);
+    let mut directories: Vec<PathBuf> = fs::read_dir(path)
+        .and_then(|entries| entries.map(|entry| entry.map(|e| e.path())).collect())
+        .map_err(refused(path))?;
     directories.retain(|p| p.is_dir());
     directories.sort();
     for directory in directories {
         let class = LabelledSet::class_of(&directory, labels)?;
-        for file in images_below(&directory)? {
+        let (files, errors) = images_below(&directory);
+        unlisted += errors.len();
+        errors.iter().for_each(report);
+        for file in files {
             set.push(Source::File(file), class);
         }
     }
@@ -89,5 +96,5 @@ fn read_directory(path: &Path, labels: &Labels) -> Result<LabelledSet> {
             path.display()
         );
     }
-    Ok(set)
+    Ok((set, unlisted))
 }

@@ -1,11 +1,16 @@
-//! Which images a command works on: files, directories, glob patterns, `-`.
+//! Which images a command works on: files, directories, glob patterns, `-`; and the loop over them.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, anyhow};
+use anyhow::{Error, Result, anyhow};
 use hipvit::image::Limits;
-use hipvit::pipeline::Source;
+use hipvit::pipeline::{Pipeline, Source};
+use hipvit::timing::Timing;
+use hipvit::{Outputs, Session};
+
+use super::progress::Progress;
+use super::{Outcome, Usage, report};
 
 /// Images on the command line.
 #[derive(Debug, clap::Args)]
@@ -41,68 +46,133 @@ impl Inputs {
         self.images.is_empty()
     }
 
-    /// Everything named, in order; a directory's files by name. What cannot be listed comes as an error beside.
-    pub fn sources(&self) -> (Vec<Source>, Vec<anyhow::Error>) {
-        let (mut sources, mut errors) = (Vec::new(), Vec::new());
+    /// Everything named, in order; a directory's files by name. What cannot be listed is reported.
+    pub fn list(&self) -> Result<Listing> {
+        let mut listing = Listing::default();
         for path in &self.images {
             if path == Path::new("-") {
-                sources.push(Source::Stdin);
+                if listing.sources.iter().any(|s| matches!(s, Source::Stdin)) {
+                    return Err(Usage("-: standard input can be read only once").into());
+                }
+                listing.sources.push(Source::Stdin);
                 continue;
             }
-            match files(path) {
-                Ok(files) => sources.extend(files.into_iter().map(Source::File)),
-                Err(error) => errors.push(error),
-            }
+            let (files, errors) = files(path);
+            listing.sources.extend(files.into_iter().map(Source::File));
+            listing.failed += errors.len();
+            errors.iter().for_each(report);
         }
-        (sources, errors)
+        Ok(listing)
     }
 }
 
-fn files(path: &Path) -> Result<Vec<PathBuf>> {
-    if path.is_dir() {
-        let files = images_below(path)?;
-        return if files.is_empty() {
-            Err(anyhow!("{}: no image in this directory", path.display()))
-        } else {
-            Ok(files)
-        };
+/// Images to run.
+#[derive(Debug, Default)]
+pub struct Listing {
+    sources: Vec<Source>,
+    /// How many could not be listed.
+    failed: usize,
+}
+
+impl FromIterator<Source> for Listing {
+    fn from_iter<I: IntoIterator<Item = Source>>(sources: I) -> Self {
+        Self {
+            sources: sources.into_iter().collect(),
+            failed: 0,
+        }
     }
-    match path.to_str() {
-        Some(pattern) if !path.exists() && pattern.contains(['*', '?', '[']) => {
-            let mut found = Vec::new();
-            for entry in glob::glob(pattern).map_err(|e| anyhow!("{pattern}: {e}"))? {
-                let entry = entry.map_err(|e| anyhow!("{}: {}", e.path().display(), e.error()))?;
-                if entry.is_file() {
-                    found.push(entry);
+}
+
+impl Listing {
+    /// Runs every image and calls `each` with its name, the outputs and its row in them. An image that fails is
+    /// reported, and the rest go on.
+    pub fn run(
+        self,
+        session: &Session,
+        limits: Limits,
+        mut each: impl FnMut(&str, &Outputs, usize) -> Result<()>,
+    ) -> Result<(Timing, Outcome)> {
+        let progress = Progress::images(self.sources.len());
+        let mut failed = self.failed;
+        let timing = Pipeline::new(session).limits(limits).run(self.sources, |item| {
+            progress.step();
+            match item.result {
+                Ok((outputs, row)) => progress.print(|| each(item.name, outputs, row)),
+                Err(error) => {
+                    failed += 1;
+                    progress.report(|| report(error));
+                    Ok(())
                 }
             }
-            if found.is_empty() {
-                Err(anyhow!("{pattern}: no file matches"))
-            } else {
-                Ok(found)
-            }
-        }
-        // A missing file is reported by whoever opens it.
-        _ => Ok(vec![path.to_owned()]),
+        })?;
+        Ok((timing, Outcome::of(failed)))
     }
 }
 
-/// The image files in `directory` and below, sorted by path.
-pub fn images_below(directory: &Path) -> Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    for entry in walkdir::WalkDir::new(directory)
+/// The files that `path` stands for, and why there are not more.
+fn files(path: &Path) -> (Vec<PathBuf>, Vec<Error>) {
+    if path.is_dir() {
+        let (files, mut errors) = images_below(path);
+        if files.is_empty() && errors.is_empty() {
+            errors.push(anyhow!("{}: no image in this directory", path.display()));
+        }
+        return (files, errors);
+    }
+    match path.to_str() {
+        Some(pattern) if !path.exists() && pattern.contains(['*', '?', '[']) => matches(pattern),
+        // A missing file is reported by whoever opens it.
+        _ => (vec![path.to_owned()], Vec::new()),
+    }
+}
+
+fn matches(pattern: &str) -> (Vec<PathBuf>, Vec<Error>) {
+    let (mut files, mut errors) = (Vec::new(), Vec::new());
+    match glob::glob(pattern) {
+        Ok(entries) => {
+            for entry in entries {
+                match entry {
+                    Ok(path) if path.is_file() => files.push(path),
+                    Ok(_) => {}
+                    Err(e) => errors.push(anyhow!("{}: {}", e.path().display(), e.error())),
+                }
+            }
+            if files.is_empty() && errors.is_empty() {
+                errors.push(anyhow!("{pattern}: no file matches"));
+            }
+        }
+        Err(e) => errors.push(anyhow!("{pattern}: {e}")),
+    }
+    (files, errors)
+}
+
+/// The image files in `directory` and below, sorted by path, and what could not be looked into.
+pub fn images_below(directory: &Path) -> (Vec<PathBuf>, Vec<Error>) {
+    let (mut files, mut errors) = (Vec::new(), Vec::new());
+    let entries = walkdir::WalkDir::new(directory)
         .follow_links(true)
-        .sort_by_file_name()
-    {
-        let entry = entry?;
-        let extension = entry
-            .path()
-            .extension()
-            .and_then(OsStr::to_str)
-            .unwrap_or_default();
-        if entry.file_type().is_file() && EXTENSIONS.iter().any(|e| extension.eq_ignore_ascii_case(e)) {
-            files.push(entry.into_path());
+        .sort_by_file_name();
+    for entry in entries {
+        match entry {
+            Ok(entry) if entry.file_type().is_file() && is_image(entry.path()) => {
+                files.push(entry.into_path());
+            }
+            Ok(_) => {}
+            // A link to nowhere that no search would have taken for an image.
+            Err(error) if error.io_error().is_some() && error.path().is_some_and(is_other_link) => {}
+            Err(error) => errors.push(match (error.path(), error.io_error()) {
+                (Some(path), Some(reason)) => anyhow!("{}: {reason}", path.display()),
+                _ => anyhow!("{error}"),
+            }),
         }
     }
-    Ok(files)
+    (files, errors)
+}
+
+fn is_image(path: &Path) -> bool {
+    let extension = path.extension().and_then(OsStr::to_str).unwrap_or_default();
+    EXTENSIONS.iter().any(|e| extension.eq_ignore_ascii_case(e))
+}
+
+fn is_other_link(path: &Path) -> bool {
+    path.is_symlink() && !is_image(path)
 }

@@ -12,7 +12,7 @@ use hipvit::graph::{Passes, optimize};
 use hipvit::model::{self, Info, LoadOptions};
 use serde::Serialize;
 
-use super::{ImageSize, Outcome, output};
+use super::{ImageSize, Outcome, output, record};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -60,10 +60,9 @@ impl Args {
             preprocess: model.preprocess.to_string(),
             inspection: Inspection::new(&model.graph, &passes, &plan),
         };
-        let mut out = std::io::stdout().lock();
+        let mut out = output::stdout();
         if self.json {
-            serde_json::to_writer(&mut out, &report)?;
-            writeln!(out)?;
+            record::write(&mut out, &report)?;
         } else {
             writeln!(
                 out,

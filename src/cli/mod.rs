@@ -1,5 +1,5 @@
 //! The command line. One file a subcommand; what they share is here ([`ModelArgs`], exit codes) and in
-//! [`inputs`] (which images), [`output`] (files) and [`progress`].
+//! [`inputs`] (which images), [`output`] (files and standard output), [`record`] (JSON lines) and [`progress`].
 
 mod bench;
 mod classify;
@@ -11,8 +11,10 @@ mod inspect;
 mod output;
 mod preprocess;
 mod progress;
+mod record;
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anstream::eprintln;
@@ -114,6 +116,21 @@ pub enum Outcome {
     SomeFailed,
 }
 
+impl Outcome {
+    /// The end of a command that could not use `failed` of its inputs.
+    fn of(failed: usize) -> Self {
+        match failed {
+            0 => Self::Complete,
+            _ => Self::SomeFailed,
+        }
+    }
+}
+
+/// A command line that clap accepts and the command cannot: exit code 2.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Usage(&'static str);
+
 /// Runs the command line and says how it ended.
 pub fn main() -> ExitCode {
     let result = match Cli::parse().command {
@@ -131,7 +148,7 @@ pub fn main() -> ExitCode {
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             report(&error);
-            ExitCode::from(1)
+            ExitCode::from(if error.is::<Usage>() { 2 } else { 1 })
         }
     }
 }
@@ -139,12 +156,32 @@ pub fn main() -> ExitCode {
 /// One line on standard error.
 fn report(error: impl std::fmt::Display) {
     const RED: Style = AnsiColor::Red.on_default().bold();
-    eprintln!("{RED}error{RED:#}: {error}");
+    eprintln!("{RED}error{RED:#}: {}", one_line(&error.to_string()));
+}
+
+/// The text with its line breaks and other control characters, which a file's name may have, as escapes.
+fn one_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c.is_control() {
+            true => line.extend(c.escape_default()),
+            false => line.push(c),
+        }
+    }
+    line
 }
 
 /// Whoever read our output has seen enough (`hipvit classify … | head`).
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error
-        .downcast_ref::<std::io::Error>()
-        .is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
+        .downcast_ref::<io::Error>()
+        .is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// The system's reason for refusing `path`, as the library words it.
+fn refused(path: &Path) -> impl Fn(io::Error) -> hipvit::Error {
+    move |source| hipvit::Error::Io {
+        path: path.to_owned(),
+        source,
+    }
 }
