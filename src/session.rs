@@ -94,7 +94,7 @@ impl SessionBuilder {
         self
     }
 
-    /// How many threads compute; by default one a core.
+    /// How many threads compute, and as many decode in a [pipeline](crate::pipeline); by default one a core.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = Some(threads);
         self
@@ -143,6 +143,10 @@ impl SessionBuilder {
         if self.batch == 0 || self.threads == Some(0) {
             return Err(Error::argument("batch and threads", "must be at least 1"));
         }
+        if let Some(threads) = self.threads.filter(|&threads| threads > MOST_THREADS) {
+            let reason = format!("{threads} are more than {MOST_THREADS}");
+            return Err(Error::argument("threads", reason));
+        }
         Ok(())
     }
 
@@ -155,8 +159,10 @@ impl SessionBuilder {
             scores,
             info,
         } = model;
-        let (graph, _) = graph::optimize(graph, &Passes::default())?;
+        let (mut graph, _) = graph::optimize(graph, &Passes::default())?;
         let executor = CpuExecutor::new(&graph, self.threads)?;
+        // The executor has its own arrangement of them; this unmaps the weight files too.
+        graph.release_constants();
         Ok(Session {
             name,
             info,
@@ -172,6 +178,9 @@ impl SessionBuilder {
         })
     }
 }
+
+/// More than any machine has cores; more would spend a run on waking each other.
+const MOST_THREADS: usize = 1024;
 
 /// A model and all that it needs to run. Shared between threads, it runs on all of them at once.
 pub struct Session {
@@ -253,7 +262,12 @@ impl Session {
         self.batch
     }
 
-    /// The graph that runs, after all passes.
+    /// How many threads compute.
+    pub fn threads(&self) -> usize {
+        self.executor.threads()
+    }
+
+    /// The graph that runs, after all passes. Its constants are named, but their values are the executor's.
     pub fn graph(&self) -> &Arc<Graph> {
         &self.graph
     }

@@ -40,7 +40,8 @@ impl CpuExecutor {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the threads cannot be started, [`Error::Graph`], naming the node, if a weight is a scalar.
+    /// [`Error::Argument`] if the threads cannot be started, [`Error::Graph`], naming the node, if a weight is a scalar or was
+    /// released.
     pub fn new(graph: &Graph, threads: Option<usize>) -> Result<Self> {
         let threads = threads.unwrap_or_else(cores).max(1);
         let pool = ThreadPoolBuilder::new()
@@ -141,8 +142,13 @@ impl Constants {
         let mut values: HashSet<ValueId> = HashSet::new();
         for node in graph.nodes() {
             for (position, &id) in node.inputs.iter().enumerate() {
-                if graph.value(id).constant.is_none() {
+                let value = graph.value(id);
+                if !value.is_constant {
                     continue;
+                }
+                if value.constant.is_none() {
+                    let reason = format!("the constant `{}` was released", value.name);
+                    return Err(Error::graph(&node.name, reason));
                 }
                 match node.op {
                     Op::Linear(_) | Op::PatchConv(_) if position == 1 => {

@@ -3,6 +3,7 @@
 //! batch and places every activation; [`crate::exec`] runs the plan. Pure: no device, no files.
 
 mod arena;
+mod input;
 pub mod inspection;
 mod op;
 mod optimize;
@@ -14,6 +15,7 @@ mod tensor;
 pub(crate) mod tests;
 mod verify;
 
+pub use input::Input;
 pub use op::{
     Activation, Attention, AttentionOperands, Linear, Normalize, Op, PatchConv, PatchExtract, PixelLayout,
     Pool, Tokens,
@@ -46,7 +48,9 @@ pub struct Value {
     pub dtype: DType,
     /// The extents at batch 1, outermost first.
     pub shape: Vec<usize>,
-    /// The values, if they are known before the model runs.
+    /// Whether it is known before the model runs.
+    pub is_constant: bool,
+    /// A constant's elements, until [`Graph::release_constants`].
     pub constant: Option<Tensor>,
 }
 
@@ -120,6 +124,7 @@ impl Graph {
             name: "input".into(),
             dtype: input_dtype,
             shape: input_shape.to_vec(),
+            is_constant: false,
             constant: None,
         };
         Self {
@@ -172,8 +177,17 @@ impl Graph {
             name: name.into(),
             dtype: tensor.dtype(),
             shape: tensor.shape().to_vec(),
+            is_constant: true,
             constant: Some(tensor),
         })
+    }
+
+    /// Lets go of the constants' elements, which an executor has copied into its own arrangement. What is left can
+    /// be planned and looked at, but not be rewritten or given to another executor.
+    pub fn release_constants(&mut self) {
+        for value in &mut self.values {
+            value.constant = None;
+        }
     }
 
     /// Appends a node and infers the shape of its result.
@@ -195,6 +209,7 @@ impl Graph {
             name: name.clone(),
             dtype: DType::F32,
             shape,
+            is_constant: false,
             constant: None,
         });
         self.nodes.push(Node {

@@ -279,7 +279,7 @@ fn operands(graph: &Graph, node: &Node, of_value: &HashMap<ValueId, BufferId>) -
     let find = |&id: &ValueId| {
         if id == graph.input() {
             Ok(Operand::Input)
-        } else if graph.value(id).constant.is_some() {
+        } else if graph.value(id).is_constant {
             Ok(Operand::Constant(id))
         } else {
             of_value.get(&id).copied().map(Operand::Buffer).ok_or_else(|| {

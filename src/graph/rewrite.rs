@@ -113,7 +113,7 @@ impl<'a> Rewriter<'a> {
             names: old
                 .values
                 .iter()
-                .filter(|value| value.constant.is_some())
+                .filter(|value| value.is_constant)
                 .map(|value| value.name.clone())
                 .collect(),
         }

@@ -20,7 +20,7 @@ impl Graph {
     }
 
     fn verify_order(&self) -> Result<()> {
-        let mut known: Vec<bool> = self.values.iter().map(|value| value.constant.is_some()).collect();
+        let mut known: Vec<bool> = self.values.iter().map(|value| value.is_constant).collect();
         known[self.input.index()] = true;
         for node in &self.nodes {
             if let Some(&id) = node.inputs.iter().find(|id| !known[id.index()]) {

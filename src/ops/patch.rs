@@ -5,8 +5,7 @@ use rayon::prelude::*;
 use super::linear::{self, PackedWeight, Tail};
 use super::rows::with_scratch;
 use super::{Shape, expect, finished, optional};
-use crate::exec::Input;
-use crate::graph::{Normalize, PatchConv, PatchExtract, PixelLayout};
+use crate::graph::{Input, Normalize, PatchConv, PatchExtract, PixelLayout};
 
 pub(super) fn normalize_shape([x]: [&[usize]; 1]) -> Result<Shape, String> {
     match *x {

@@ -1,5 +1,5 @@
-//! The oracle: every op as plain loops in double precision. The executors are held against it, `hipvit validate`
-//! shows it, and constant folding computes with it. Written to be read; [`crate::exec`] is what is fast.
+//! The oracle: every op as plain loops in double precision. The executors are held against it, and constant
+//! folding computes with it. Written to be read; [`crate::exec`] is what is fast.
 
 mod array;
 mod compare;
@@ -12,8 +12,7 @@ pub use ops::eval;
 use ndarray::Array2;
 
 use crate::error::{Error, Result};
-use crate::exec::Input;
-use crate::graph::{Graph, OutputKind, ValueId};
+use crate::graph::{Graph, Input, OutputKind, ValueId};
 
 /// Runs `graph`, optimised or not, on `batch` images: each of its outputs as `[B, channels]`.
 ///
@@ -40,8 +39,12 @@ pub fn run(graph: &Graph, batch: usize, input: Input<'_>) -> Result<Vec<(OutputK
         }
         let operands: Option<Vec<&Array>> =
             node.inputs.iter().map(|id| values[id.index()].as_ref()).collect();
-        let operands =
-            operands.ok_or_else(|| Error::graph(&node.name, "an operand is computed only later"))?;
+        let operands = operands.ok_or_else(|| {
+            Error::graph(
+                &node.name,
+                "an operand is computed only later, or is a constant that was released",
+            )
+        })?;
         let result = eval(&node.op, &operands).map_err(|reason| Error::graph(&node.name, reason))?;
         values[node.output.index()] = Some(result);
         for id in &node.inputs {
