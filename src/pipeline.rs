@@ -1,15 +1,15 @@
 //! From image files to results in bounded memory: while one batch computes, the next is read, decoded and resized.
 
 use std::borrow::Cow;
-use std::io::Read;
 use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::Instant;
 
 use rayon::prelude::*;
+use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::error::{Error, Result};
-use crate::image::{self, Limits, RgbImage};
+use crate::image::{self, Limits, Preprocess, RgbImage};
 use crate::outputs::Outputs;
 use crate::session::Session;
 use crate::timing::{Phase, Timing};
@@ -45,22 +45,24 @@ impl Source {
     pub fn decode(&self, limits: &Limits) -> Result<RgbImage> {
         match self {
             Self::File(path) => image::open(path, limits),
-            Self::Stdin => {
-                let mut bytes = Vec::new();
-                std::io::stdin()
-                    .lock()
-                    .read_to_end(&mut bytes)
-                    .map_err(|e| Error::io("-", e))?;
-                image::decode("-", &bytes, limits)
-            }
+            Self::Stdin => image::read("-", std::io::stdin().lock(), limits),
             Self::Bytes(name, bytes) => image::decode(name, bytes, limits),
             Self::Decoded(_, image) => Ok(image.clone()),
         }
     }
+
+    /// Brings `image`, which was decoded from here, to a model's size.
+    ///
+    /// # Errors
+    ///
+    /// As [`Preprocess::apply`], but [`Error::Image`] with this source's name.
+    pub fn resize(&self, image: &RgbImage, rule: &Preprocess) -> Result<RgbImage> {
+        rule.apply(image).map_err(|e| Error::image(self.name(), e))
+    }
 }
 
 /// Runs a stream of images through a session. At most three batches of model-sized pixels are in memory at once:
-/// one that computes, one that waits, one that is being decoded.
+/// one that computes, one that waits, one that is being decoded. As many threads decode as compute.
 #[derive(Clone, Debug)]
 pub struct Pipeline<'a> {
     session: &'a Session,
@@ -116,9 +118,15 @@ impl<'a> Pipeline<'a> {
     ) -> std::result::Result<Timing, E> {
         let sources = sources.into_iter();
         let mut timing = Timing::default();
+        // Not the session's own threads, so that a step never waits behind an image that is being decoded.
+        let pool = ThreadPoolBuilder::new()
+            .num_threads(self.session.threads())
+            .thread_name(|i| format!("hipvit-decode-{i}"))
+            .build()
+            .map_err(|e| Error::argument("threads", e))?;
         std::thread::scope(|scope| {
             let (sender, batches) = mpsc::sync_channel::<Batch>(1);
-            scope.spawn(move || self.decode_all(sources, &sender));
+            scope.spawn(|| self.decode_all(&pool, sources, sender));
             for batch in batches {
                 timing.merge(&batch.timing);
                 self.finish(batch, &mut timing, &mut each)?;
@@ -128,7 +136,12 @@ impl<'a> Pipeline<'a> {
     }
 
     /// Decodes batch after batch until the sources end or nobody receives any more.
-    fn decode_all(&self, mut sources: impl Iterator<Item = Source>, sender: &mpsc::SyncSender<Batch>) {
+    fn decode_all(
+        &self,
+        pool: &ThreadPool,
+        mut sources: impl Iterator<Item = Source>,
+        sender: mpsc::SyncSender<Batch>,
+    ) {
         let mut first = 0;
         loop {
             let sources: Vec<Source> = sources.by_ref().take(self.session.batch()).collect();
@@ -136,27 +149,26 @@ impl<'a> Pipeline<'a> {
                 return;
             }
             let count = sources.len();
-            if sender.send(self.decode_batch(first, &sources)).is_err() {
+            if sender.send(self.decode_batch(pool, first, &sources)).is_err() {
                 return;
             }
             first += count;
         }
     }
 
-    fn decode_batch(&self, first: usize, sources: &[Source]) -> Batch {
-        let decoded: Vec<(Result<RgbImage>, Timing)> = sources
-            .par_iter()
-            .map(|source| {
-                let mut timing = Timing::default();
-                let start = Instant::now();
-                let image = source.decode(&self.limits);
-                timing.add(Phase::Decode, start.elapsed());
-                let start = Instant::now();
-                let pixels = image.and_then(|image| self.session.preprocess().apply(&image));
-                timing.add(Phase::Resize, start.elapsed());
-                (pixels, timing)
-            })
-            .collect();
+    fn decode_batch(&self, pool: &ThreadPool, first: usize, sources: &[Source]) -> Batch {
+        let decode = |source: &Source| {
+            let mut timing = Timing::default();
+            let start = Instant::now();
+            let image = source.decode(&self.limits);
+            timing.add(Phase::Decode, start.elapsed());
+            let start = Instant::now();
+            let pixels = image.and_then(|image| source.resize(&image, self.session.preprocess()));
+            timing.add(Phase::Resize, start.elapsed());
+            (pixels, timing)
+        };
+        let decoded: Vec<(Result<RgbImage>, Timing)> =
+            pool.install(|| sources.par_iter().map(decode).collect());
         let mut batch = Batch {
             first,
             images: Vec::new(),

@@ -30,7 +30,7 @@ impl Args {
             true => Source::Stdin,
             false => Source::File(self.image.clone()),
         };
-        let image = rule.apply(&source.decode(&self.limits.limits())?)?;
+        let image = source.resize(&source.decode(&self.limits.limits())?, rule)?;
         let mut values = vec![0.0; image.data.len()];
         rule.normalize(&image.data, &mut values)?;
         let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
