@@ -8,8 +8,8 @@
 //!
 //! What is not matched:
 //! - JPEG differs from libjpeg-turbo by a few levels (inverse transform and chroma upsampling round differently),
-//!   unless the feature `libjpeg-turbo` is on (which JPEGs inside TIFFs do not profit from); by more where chroma is at most two samples wide, which libjpeg does
-//!   not interpolate.
+//!   unless the feature `libjpeg-turbo` is on (which JPEGs inside TIFFs do not profit from); by more where chroma is
+//!   at most two samples wide, which libjpeg does not interpolate.
 //! - A JPEG whose entropy-coded data is damaged is an error here, while libjpeg may go on with a warning.
 //! - Refused: TIFFs in LAB, with 12-bit samples, with old-style JPEG or with CCITT Group 3 compression, and with
 //!   YCbCr that is not JPEG; GIFs without any palette.
@@ -25,6 +25,8 @@ mod tests;
 mod tiff;
 mod webp;
 
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 use super::RgbImage;
@@ -54,7 +56,10 @@ impl Limits {
             return Err(format!("the image is empty ({width}×{height} pixels)"));
         }
         match width.checked_mul(height) {
-            Some(pixels) if pixels <= self.max_pixels => Ok((width as usize, height as usize)),
+            Some(pixels) if pixels <= self.max_pixels => match fits_into_memory(pixels) {
+                true => Ok((width as usize, height as usize)),
+                false => Err(format!("there is no memory for {width}×{height} pixels")),
+            },
             _ => Err(format!(
                 "{width}×{height} pixels exceed the limit of {} (a decompression bomb?)",
                 self.max_pixels
@@ -63,23 +68,60 @@ impl Limits {
     }
 }
 
+/// Whether so many RGB pixels can be allocated. It is tried, because an allocation that fails later ends the process.
+fn fits_into_memory(pixels: u64) -> bool {
+    let bytes = pixels
+        .checked_mul(3)
+        .and_then(|bytes| usize::try_from(bytes).ok());
+    bytes.is_some_and(|bytes| {
+        let mut trial: Vec<u8> = Vec::new();
+        std::hint::black_box(&mut trial).try_reserve_exact(bytes).is_ok()
+    })
+}
+
+/// From a file's content to its pixels.
+type Decoder = fn(&[u8], &Limits) -> Result<RgbImage, String>;
+
+/// Bytes at a file's beginning that tell its format.
+const SIGNATURE: u64 = 12;
+
+/// What decodes a file with this beginning.
+fn decoder(bytes: &[u8]) -> Result<Decoder, String> {
+    Ok(match bytes {
+        [] => return Err("the file is empty".to_owned()),
+        [0x89, b'P', b'N', b'G', ..] => png::decode,
+        [0xFF, 0xD8, 0xFF, ..] => jpeg::decode,
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => webp::decode,
+        [b'G', b'I', b'F', b'8', ..] => gif::decode,
+        [b'B', b'M', ..] => bmp::decode,
+        [b'I', b'I', 42 | 43, 0, ..] | [b'M', b'M', 0, 42 | 43, ..] => tiff::decode,
+        _ => return Err("not a PNG, JPEG, WebP, BMP, GIF or TIFF image".to_owned()),
+    })
+}
+
 /// Decodes an image file's content. `name` stands for it in error messages.
 ///
 /// # Errors
 /// [`Error::Image`] if the content is of no known format, is damaged or cut short, or exceeds `limits`.
 pub fn decode(name: &str, bytes: &[u8], limits: &Limits) -> Result<RgbImage> {
-    let decoded = match bytes {
-        [] => Err("the file is empty".to_owned()),
-        [0x89, b'P', b'N', b'G', ..] => png::decode(bytes, limits),
-        [0xFF, 0xD8, 0xFF, ..] => jpeg::decode(bytes, limits),
-        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => webp::decode(bytes, limits),
-        [b'G', b'I', b'F', b'8', ..] => gif::decode(bytes, limits),
-        [b'B', b'M', ..] => bmp::decode(bytes, limits),
-        [b'I', b'I', 42 | 43, 0, ..] | [b'M', b'M', 0, 42 | 43, ..] => tiff::decode(bytes, limits),
-        _ => Err("not a PNG, JPEG, WebP, BMP, GIF or TIFF image".to_owned()),
-    };
-    // A decoder's message may span lines; an error is one line.
-    decoded.map_err(|reason| Error::image(name, reason.split_whitespace().collect::<Vec<_>>().join(" ")))
+    decoder(bytes)
+        .and_then(|decode| decode(bytes, limits))
+        // A decoder's message may span lines; an error is one line.
+        .map_err(|reason| Error::image(name, reason.split_whitespace().collect::<Vec<_>>().join(" ")))
+}
+
+/// Reads and decodes an image. What does not begin as one is not read to its end, which it may not have.
+///
+/// # Errors
+/// [`Error::Io`] if it cannot be read, and [`Error::Image`] as [`decode()`] returns it; both with `name`.
+pub fn read(name: &str, mut reader: impl Read, limits: &Limits) -> Result<RgbImage> {
+    let io = |source| Error::io(name, source);
+    let mut bytes = Vec::new();
+    let mut beginning = reader.by_ref().take(SIGNATURE);
+    beginning.read_to_end(&mut bytes).map_err(io)?;
+    decoder(&bytes).map_err(|reason| Error::image(name, reason))?;
+    reader.read_to_end(&mut bytes).map_err(io)?;
+    decode(name, &bytes, limits)
 }
 
 /// Reads and decodes an image file.
@@ -88,6 +130,6 @@ pub fn decode(name: &str, bytes: &[u8], limits: &Limits) -> Result<RgbImage> {
 /// [`Error::Io`] if the file cannot be read, and [`Error::Image`] as [`decode()`] returns it.
 pub fn open(path: impl AsRef<Path>, limits: &Limits) -> Result<RgbImage> {
     let path = path.as_ref();
-    let bytes = std::fs::read(path).map_err(|source| Error::io(path, source))?;
-    decode(&path.display().to_string(), &bytes, limits)
+    let file = File::open(path).map_err(|source| Error::io(path, source))?;
+    read(&path.display().to_string(), file, limits)
 }

@@ -12,7 +12,7 @@ mod noise;
 mod preprocess;
 mod resample;
 
-pub use decode::{Limits, decode, open};
+pub use decode::{Limits, decode, open, read};
 pub use preprocess::{Crop, Preprocess, Rescale, Resize, Rounding, TimmOptions, ValueRule};
 pub use resample::{Filter, Window, resize, resize_window};
 
