@@ -75,6 +75,10 @@ impl LabelledSet {
                 return Err(Error::tensor(file, "images", reason));
             }
         };
+        if [count, height, width].contains(&0) {
+            let reason = format!("has shape {:?}: there is no pixel", images.shape());
+            return Err(Error::tensor(file, "images", reason));
+        }
         let classes: Vec<usize> = match (labels.dtype(), labels.shape()) {
             (Dtype::U8, &[n]) if n == count => labels.data().iter().map(|&b| b.into()).collect(),
             (Dtype::I64, &[n]) if n == count => labels
@@ -82,8 +86,12 @@ impl LabelledSet {
                 .as_chunks()
                 .0
                 .iter()
-                .map(|&b| i64::from_le_bytes(b) as usize)
-                .collect(),
+                .map(|&b| {
+                    let label = i64::from_le_bytes(b);
+                    usize::try_from(label)
+                        .map_err(|_| Error::tensor(file, "labels", format!("{label} is not a class")))
+                })
+                .collect::<Result<_>>()?,
             (dtype, shape) => {
                 let reason = format!("is {dtype:?} {shape:?}, expected U8 or I64 [{count}]");
                 return Err(Error::tensor(file, "labels", reason));
