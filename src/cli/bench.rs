@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use hipvit::timing::Timing;
 use serde_json::json;
 
@@ -28,12 +28,13 @@ impl Args {
         let flops = session.plan(session.batch())?.flops();
         let (height, width) = session.preprocess().output_size();
         // Any bytes will do as long as they are not all alike: a multiplicative sequence modulo a prime.
-        let pixels: Vec<u8> = (0..session.batch() * height * width * 3)
-            .scan(1u32, |x, _| {
-                *x = *x * 48_271 % 65_521;
-                Some(*x as u8)
-            })
-            .collect();
+        let mut pixels: Vec<u8> = Vec::new();
+        let len = session.batch() * height * width * 3;
+        pixels
+            .try_reserve_exact(len)
+            .map_err(|_| anyhow!("batch: no memory for the pixels of {} images", session.batch()))?;
+        let random = std::iter::successors(Some(1u32), |x| Some(x * 48_271 % 65_521));
+        pixels.extend(random.take(len).map(|x| x as u8));
         session.run_pixels(&pixels, &mut Timing::default())?;
         let mut timing = Timing::default();
         let mut milliseconds: Vec<f64> = Vec::with_capacity(self.runs);
