@@ -54,29 +54,38 @@ fn broken_images_are_refused() {
     let png = sample();
     let jpeg = fs::read(at("tests/golden/images/photo.jpg")).unwrap();
     image_refused("empty.png", b"", &["empty"]);
-    image_refused("magic.png", b"GIF is not what this is, nor anything else", &[]);
-    image_refused("cut.png", &png[..png.len() / 2], &[]);
-    image_refused("cut.jpg", &jpeg[..jpeg.len() / 2], &[]);
+    image_refused(
+        "magic.png",
+        b"GIF is not what this is, nor anything else",
+        &["not a PNG"],
+    );
+    image_refused("cut.png", &png[..png.len() / 2], &["truncated"]);
+    image_refused("cut.jpg", &jpeg[..jpeg.len() / 2], &["truncated"]);
     let mut corrupt = png;
     // Behind the signature and the header chunk lie the pixels.
     corrupt[80..120].fill(0xA5);
-    image_refused("corrupt.png", &corrupt, &[]);
+    image_refused("corrupt.png", &corrupt, &["damaged"]);
 }
 
 #[test]
 fn a_decompression_bomb_is_refused_before_it_is_decoded() {
+    image_refused("bomb.png", &bomb(300_000), &["300000"]);
+}
+
+/// A PNG whose header promises `side × side` pixels.
+fn bomb(side: u32) -> Vec<u8> {
     let mut png = b"\x89PNG\r\n\x1a\n".to_vec();
     let mut header = b"IHDR".to_vec();
-    header.extend(300_000u32.to_be_bytes());
-    header.extend(300_000u32.to_be_bytes());
+    header.extend(side.to_be_bytes());
+    header.extend(side.to_be_bytes());
     header.extend([8, 2, 0, 0, 0]);
     png.extend(13u32.to_be_bytes());
     png.extend(&header);
-    png.extend(crc32(&header).to_be_bytes());
+    png.extend(crc32fast::hash(&header).to_be_bytes());
     png.extend(0u32.to_be_bytes());
     png.extend(b"IDAT");
-    png.extend(crc32(b"IDAT").to_be_bytes());
-    image_refused("bomb.png", &png, &["300000"]);
+    png.extend(crc32fast::hash(b"IDAT").to_be_bytes());
+    png
 }
 
 #[test]
@@ -94,13 +103,67 @@ fn the_limit_on_pixels_can_be_set() {
     assert_eq!(run("1000000").status.code(), Some(0));
 }
 
-/// CRC-32 as PNG uses it (ISO 3309).
-fn crc32(bytes: &[u8]) -> u32 {
-    !bytes.iter().fold(!0, |crc, &b| {
-        (0..8).fold(crc ^ u32::from(b), |c, _| {
-            if c & 1 == 1 { c >> 1 ^ 0xEDB8_8320 } else { c >> 1 }
-        })
-    })
+/// A sliver that decodes, but has no pixel left at the model's size.
+#[test]
+fn an_image_that_the_preprocessing_refuses_is_named() {
+    let sliver = image_file((1 << 24) + 32, 1);
+    image_refused("sliver.bmp", &sliver, &["a side must be between"]);
+}
+
+/// A BMP of `width × height` black pixels at one bit each.
+fn image_file(width: u32, height: u32) -> Vec<u8> {
+    let mut bmp = b"BM".to_vec();
+    for field in [
+        0,
+        0,
+        62,
+        40,
+        width,
+        height,
+        1 << 16 | 1,
+        0,
+        0,
+        0,
+        0,
+        2,
+        0,
+        0,
+        0xFF_FFFF,
+    ] {
+        bmp.extend(field.to_le_bytes());
+    }
+    bmp.resize(bmp.len() + (width.div_ceil(32) * 4 * height) as usize, 0);
+    bmp
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn what_has_no_end_is_not_read_to_it() {
+    refused(
+        &["classify".into(), "/dev/zero".into()],
+        &["/dev/zero", "not a PNG"],
+    );
+}
+
+#[test]
+fn an_image_that_no_memory_holds_is_refused() {
+    let limit = ["--max-pixels".into(), u64::MAX.to_string().into()];
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("vast.png");
+    // The largest that PNG allows: more bytes than an address has.
+    fs::write(&file, bomb(i32::MAX as u32)).unwrap();
+    refused(
+        &[&["classify".into(), file.into()][..], &limit].concat(),
+        &["vast.png", "memory"],
+    );
+}
+
+#[test]
+fn an_error_is_one_line_whatever_the_name() {
+    refused(
+        &["classify".into(), "two\nlines.png".into()],
+        &["two\\nlines.png"],
+    );
 }
 
 #[test]
@@ -133,7 +196,7 @@ fn an_output_that_cannot_be_written_is_an_error() {
     }));
     assert_eq!(output.status.code(), Some(1));
     assert!(
-        stderr(&output).contains("no/such/directory"),
+        stderr(&output).contains("no/such/directory/x.safetensors: No such file"),
         "{}",
         stderr(&output)
     );

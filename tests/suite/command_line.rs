@@ -115,16 +115,18 @@ fn a_pattern_standard_input_and_a_file_give_the_same_logits() {
 
 #[test]
 fn colours_need_a_terminal_or_a_wish_and_no_color_wins() {
-    let run = |variable: &str| {
+    let run = |variables: &[&str]| {
         Command::new(env!("CARGO_BIN_EXE_hipvit"))
             .args(["classify", "--top", "1"])
             .env_remove("CLICOLOR_FORCE")
-            .env(variable, "1")
+            .env_remove("NO_COLOR")
+            .envs(variables.iter().map(|variable| (variable, "1")))
             .output()
             .unwrap()
     };
-    assert!(stdout(&run("CLICOLOR_FORCE")).contains('\x1b'));
-    assert!(!stdout(&run("NO_COLOR")).contains('\x1b'));
+    assert!(!stdout(&run(&[])).contains('\x1b'));
+    assert!(stdout(&run(&["CLICOLOR_FORCE"])).contains('\x1b'));
+    assert!(!stdout(&run(&["CLICOLOR_FORCE", "NO_COLOR"])).contains('\x1b'));
 }
 
 #[test]
@@ -202,6 +204,9 @@ fn wrong_usage_exits_with_two() {
     for args in [
         &["classify", "--top", "0"][..],
         &["classify", "--device", "abacus"],
+        &["classify", "-", "-"],
+        &["classify", "--model", "dir"],
+        &["embed"],
         &["frobnicate"],
         &[],
     ] {
@@ -241,5 +246,103 @@ fn inspect_shows_the_graph_the_plan_and_the_parameters() {
     assert!(drawing.contains("<svg") && drawing.contains("<rect"));
     let output = hipvit([OsStr::new("inspect"), OsStr::new("--json"), model.as_os_str()]);
     let value: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert!(value.is_object());
+    for part in ["before", "passes", "after", "steps", "parameters"] {
+        assert!(!value[part].as_array().unwrap().is_empty(), "{part}");
+    }
+    let bytes = |key: &str| value["memory"][key].as_u64().unwrap();
+    assert!(0 < bytes("arena_bytes") && bytes("arena_bytes") < bytes("naive_bytes"));
+}
+
+#[test]
+fn a_line_of_json_has_the_documented_keys_in_order() {
+    let sample = at("assets/samples/7.png");
+    let line = |command: &str| {
+        let output = hipvit([OsStr::new(command), OsStr::new("--json"), sample.as_os_str()]);
+        stdout(&output).to_owned()
+    };
+    let embed = hipvit([OsStr::new("embed"), sample.as_os_str()]);
+    for (line, keys) in [
+        (
+            line("classify"),
+            &[
+                "image",
+                "model",
+                "device",
+                "dtype",
+                "logits",
+                "top",
+                "index",
+                "label",
+                "logit",
+                "probability",
+            ][..],
+        ),
+        (
+            stdout(&embed).to_owned(),
+            &["image", "model", "device", "dtype", "embedding"],
+        ),
+    ] {
+        let places: Vec<Option<usize>> = keys.iter().map(|key| line.find(&format!("\"{key}\":"))).collect();
+        assert!(places[0] == Some(1) && places.is_sorted(), "{places:?} in {line}");
+        assert_eq!(line.lines().count(), 1);
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_directory_with_broken_links_and_loops_gives_its_images_still() {
+    use std::os::unix::fs::symlink;
+    let dir = tempfile::tempdir().unwrap();
+    fs::copy(at("assets/samples/7.png"), dir.path().join("seven.png")).unwrap();
+    fs::create_dir(dir.path().join("below")).unwrap();
+    symlink(dir.path(), dir.path().join("below/loop")).unwrap();
+    symlink("nowhere", dir.path().join("gone.png")).unwrap();
+    symlink("nowhere", dir.path().join("not an image")).unwrap();
+    let output = hipvit([
+        OsStr::new("classify"),
+        OsStr::new("--json"),
+        dir.path().as_os_str(),
+    ]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(json_lines(&output).len(), 1);
+    let errors = stderr(&output);
+    assert_eq!(errors.lines().count(), 2, "{errors}");
+    assert!(
+        errors.contains("gone.png: No such file") && errors.contains("loop"),
+        "{errors}"
+    );
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn output_that_nobody_takes_is_an_error_or_the_end() {
+    let run = |args: &[&str], to: Stdio| {
+        let output = Command::new(env!("CARGO_BIN_EXE_hipvit"))
+            .args(args)
+            .stdout(to)
+            .output()
+            .unwrap();
+        (output.status.code(), stderr(&output).to_owned())
+    };
+    for args in [
+        &["classify"][..],
+        &["embed", "assets/samples/7.png"],
+        &["eval"],
+        &["inspect", "--json"],
+        &["bench", "--runs", "1"],
+        &["completions", "bash"],
+    ] {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let (code, errors) = run(args, full.into());
+        assert_eq!(code, Some(1), "{args:?}\n{errors}");
+        assert!(
+            errors.contains("standard output: No space left"),
+            "{args:?}\n{errors}"
+        );
+        assert_eq!(errors.lines().count(), 1, "{args:?}\n{errors}");
+        // A pipe that its reader has closed.
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        assert_eq!(run(args, writer.into()), (Some(0), String::new()), "{args:?}");
+    }
 }
