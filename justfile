@@ -9,7 +9,7 @@ classify:
 
 # All tests
 test:
-    cargo test
+    cargo test --workspace
 
 # Format the code
 fmt:
@@ -34,6 +34,11 @@ ci:
 # Kernels and a whole ViT-B/16
 bench:
     cargo bench --bench cpu
+
+# Resampling beside fast_image_resize and Pillow (needs its package)
+bench-resize:
+    cargo bench --bench resize
+    python benches/resize_peers.py
 
 # Whole models beside PyTorch, ONNX Runtime and OpenVINO (needs their packages)
 peers:
