@@ -7,7 +7,7 @@ use hipvit::evaluate::{Evaluation, LabelledSet, evaluate};
 use hipvit::image::Limits;
 use hipvit::{Scores, Session, digits};
 use ndarray::Array2;
-use safetensors::SafeTensors;
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde_json::Value;
 
 use crate::at;
@@ -154,4 +154,23 @@ fn the_one_logit_model_is_right_about_358_of_360_and_gives_sigmoid_probabilities
             "{line}"
         );
     }
+}
+
+#[test]
+fn sets_without_a_pixel_or_with_labels_below_zero_are_refused() {
+    let refused = |shape: [usize; 3], labels: &[i64]| {
+        let pixels = vec![0; shape.iter().product()];
+        let labels: Vec<u8> = labels.iter().flat_map(|label| label.to_le_bytes()).collect();
+        let view = |dtype, shape, bytes| TensorView::new(dtype, shape, bytes).unwrap();
+        let tensors = [
+            ("images", view(Dtype::U8, shape.to_vec(), &pixels)),
+            ("labels", view(Dtype::I64, vec![labels.len() / 8], &labels)),
+        ];
+        let bytes = safetensors::serialize(tensors, None).unwrap();
+        let set = LabelledSet::from_safetensors(Path::new("set.safetensors"), &bytes);
+        set.unwrap_err().to_string()
+    };
+    assert!(refused([0, 8, 8], &[]).contains("images"));
+    assert!(refused([2, 0, 8], &[0, 1]).contains("images"));
+    assert!(refused([2, 8, 8], &[0, -1]).contains("-1"));
 }

@@ -78,6 +78,7 @@ fn options_that_the_cpu_lacks_are_errors() {
     assert!(error.contains("f16") && error.contains("cpu"), "{error}");
     assert!(Session::builder().batch(0).tinyvit32().is_err());
     assert!(Session::builder().threads(0).tinyvit32().is_err());
+    assert!(Session::builder().threads(100_000).tinyvit32().is_err());
 }
 
 #[test]

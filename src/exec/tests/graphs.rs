@@ -218,3 +218,18 @@ fn what_does_not_fit_is_refused() {
     let error = run(&plan(&other, 1), Input::Pixels(&images.pixels));
     assert!(error.to_string().contains("another graph"), "{error}");
 }
+
+#[test]
+fn released_constants_are_needed_by_nobody_but_another_executor() {
+    let (mut graph, _) = optimize(VIT.zeros(), &Passes::default()).unwrap();
+    let executor = CpuExecutor::new(&graph, Some(1)).unwrap();
+    graph.release_constants();
+    assert!(graph.values().iter().all(|value| value.constant.is_none()));
+    let error = CpuExecutor::new(&graph, Some(1)).unwrap_err().to_string();
+    assert!(error.contains("released"), "{error}");
+    graph.verify().unwrap();
+    let plan = Plan::new(Arc::new(graph), 1, DType::F32).unwrap();
+    let pixels = vec![0; VIT.image * VIT.image * 3];
+    let run = executor.run(&plan, Input::Pixels(&pixels), &mut Arena::new(), None);
+    assert_eq!(run.unwrap()[0].1.dim(), (1, VIT.classes));
+}
