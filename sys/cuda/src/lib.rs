@@ -11,10 +11,10 @@ compile_error!("for 64-bit Linux only, as ROCm is");
 
 mod export;
 mod hip;
-//mod hipblaslt;
+mod hipblaslt;
 mod hiprtc;
 mod library;
-//mod miopen;
-//mod rccl;
-//mod rocblas;
+mod miopen;
+mod rccl;
+mod rocblas;
 mod rocm_smi;

@@ -232,7 +232,7 @@ as_numbers! {
         CUfunc_cache, CUlimit, CUmem_advise, CUstreamCaptureMode, CUmemPool_attribute;
     nvrtc: nvrtcResult;
     cublas: cublasStatus_t, cublasOperation_t, cublasPointerMode_t, cublasAtomicsMode_t, cublasMath_t, cudaDataType_t,
-        cublasComputeType_t, cublasGemmAlgo_t;
+        cublasComputeType_t, cublasGemmAlgo_t, libraryPropertyType;
     cublaslt: cublasStatus_t, cudaDataType_t, cublasComputeType_t, cublasLtMatmulDescAttributes_t,
         cublasLtMatrixLayoutAttribute_t, cublasLtMatmulPreferenceAttributes_t,
         cublasLtMatrixTransformDescAttributes_t;
