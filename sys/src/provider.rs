@@ -94,9 +94,9 @@ impl Provider {
         match value.split_once(':').unwrap_or((value, "")) {
             ("rocm", "") => Ok(Self::rocm()),
             ("cuda", "") => Ok(Self::cuda()),
-            (name @ ("rocm" | "cuda"), argument) => {
-                Err(wrong(format!("{name} takes no argument, and `{argument}` is one")))
-            }
+            (name @ ("rocm" | "cuda"), argument) => Err(wrong(format!(
+                "{name} takes no argument, and `{argument}` is one"
+            ))),
             (name, _) => Err(wrong(format!(
                 "no provider is called `{name}`; known: {}, or the path of a library or folder",
                 NAMED.join(", ")
@@ -115,7 +115,9 @@ impl Provider {
     /// below what they use, and in `lib` beside that folder, as installers do.
     #[must_use]
     pub fn cuda() -> Self {
-        let folder = env::current_exe().ok().and_then(|exe| Some(exe.parent()?.to_owned()));
+        let folder = env::current_exe()
+            .ok()
+            .and_then(|exe| Some(exe.parent()?.to_owned()));
         Self::search(cuda_places(&folder.unwrap_or_default()))
     }
 

@@ -33,7 +33,11 @@ fn check(called: Result<u32, Missing>) -> Result<(), hiprtcResult> {
 }
 
 fn run(body: impl FnOnce() -> Result<(), hiprtcResult>) -> hiprtcResult {
-    caught(hiprtcResult::HIPRTC_SUCCESS, hiprtcResult::HIPRTC_ERROR_INTERNAL_ERROR, body)
+    caught(
+        hiprtcResult::HIPRTC_SUCCESS,
+        hiprtcResult::HIPRTC_ERROR_INTERNAL_ERROR,
+        body,
+    )
 }
 
 macro_rules! nvrtc {

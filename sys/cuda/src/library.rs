@@ -53,7 +53,8 @@ pub(crate) static NCCL: Library = Library::new(&["libnccl.so.2"], &[]);
 /// The first of the files that loads, as the README says: the folders of `HIP_ON_CUDA_PATH`, the system's loader, then
 /// the other folders.
 fn find(sonames: &[&str]) -> Option<Handle> {
-    let first = env::var_os("HIP_ON_CUDA_PATH").map_or_else(Vec::new, |paths| env::split_paths(&paths).collect());
+    let first =
+        env::var_os("HIP_ON_CUDA_PATH").map_or_else(Vec::new, |paths| env::split_paths(&paths).collect());
     let in_folders = |folders: &[PathBuf]| {
         let mut files = sonames
             .iter()
@@ -91,7 +92,8 @@ fn folders() -> Vec<PathBuf> {
 
 /// CUDA's headers, beside one of the folders that libraries are looked for in.
 pub(crate) fn include_folder() -> Option<PathBuf> {
-    let first = env::var_os("HIP_ON_CUDA_PATH").map_or_else(Vec::new, |paths| env::split_paths(&paths).collect());
+    let first =
+        env::var_os("HIP_ON_CUDA_PATH").map_or_else(Vec::new, |paths| env::split_paths(&paths).collect());
     first
         .into_iter()
         .chain(folders())

@@ -6,7 +6,8 @@ use std::ffi::{c_char, c_void};
 use hipvit_sys::Status as _;
 use hipvit_sys::hip::hipStream_t;
 use hipvit_sys::rccl::{
-    self, ncclComm_t, ncclConfig_t, ncclDataType_t, ncclRedOp_t, ncclResult_t, ncclScalarResidence_t, ncclUniqueId,
+    self, ncclComm_t, ncclConfig_t, ncclDataType_t, ncclRedOp_t, ncclResult_t, ncclScalarResidence_t,
+    ncclUniqueId,
 };
 
 use crate::export::{c_name, caught, export, not_offered};
@@ -42,7 +43,9 @@ macro_rules! nccl {
 
 /// An identifier as NCCL's: 128 characters in either.
 fn identifier(id: ncclUniqueId) -> cudarc::nccl::sys::ncclUniqueId {
-    cudarc::nccl::sys::ncclUniqueId { internal: id.internal }
+    cudarc::nccl::sys::ncclUniqueId {
+        internal: id.internal,
+    }
 }
 
 /// RCCL's configuration is that of NCCL 2.27, which tells its size and version in itself.

@@ -81,12 +81,25 @@ fn hip_says_that_there_is_no_device() {
         ]
     };
     for (index, status) in statuses.into_iter().enumerate() {
-        assert_eq!(status.expect("exported"), hipError_t::hipErrorNoDevice, "call {index}");
+        assert_eq!(
+            status.expect("exported"),
+            hipError_t::hipErrorNoDevice,
+            "call {index}"
+        );
     }
     assert_eq!(count, 0);
-    assert_eq!(unsafe { hip.hipPeekAtLastError() }.expect("exported"), hipError_t::hipErrorNoDevice);
-    assert_eq!(unsafe { hip.hipGetLastError() }.expect("exported"), hipError_t::hipErrorNoDevice);
-    assert_eq!(unsafe { hip.hipGetLastError() }.expect("exported"), hipError_t::hipSuccess);
+    assert_eq!(
+        unsafe { hip.hipPeekAtLastError() }.expect("exported"),
+        hipError_t::hipErrorNoDevice
+    );
+    assert_eq!(
+        unsafe { hip.hipGetLastError() }.expect("exported"),
+        hipError_t::hipErrorNoDevice
+    );
+    assert_eq!(
+        unsafe { hip.hipGetLastError() }.expect("exported"),
+        hipError_t::hipSuccess
+    );
 }
 
 #[test]
@@ -98,24 +111,49 @@ fn the_other_libraries_say_so_too() {
     let mut devices = 3;
     unsafe {
         let mut handle = ptr::null_mut();
-        let status = provider.rocblas().expect("rocBLAS").rocblas_create_handle(&mut handle);
-        assert_eq!(status.expect("exported"), rocblas_status_::rocblas_status_internal_error);
-        provider.rocblas().expect("rocBLAS").rocblas_initialize().expect("exported");
+        let status = provider
+            .rocblas()
+            .expect("rocBLAS")
+            .rocblas_create_handle(&mut handle);
+        assert_eq!(
+            status.expect("exported"),
+            rocblas_status_::rocblas_status_internal_error
+        );
+        provider
+            .rocblas()
+            .expect("rocBLAS")
+            .rocblas_initialize()
+            .expect("exported");
 
         let mut handle = ptr::null_mut();
-        let status = provider.hipblaslt().expect("hipBLASLt").hipblasLtCreate(&mut handle);
-        assert_eq!(status.expect("exported"), hipblasStatus_t::HIPBLAS_STATUS_NOT_INITIALIZED);
+        let status = provider
+            .hipblaslt()
+            .expect("hipBLASLt")
+            .hipblasLtCreate(&mut handle);
+        assert_eq!(
+            status.expect("exported"),
+            hipblasStatus_t::HIPBLAS_STATUS_NOT_INITIALIZED
+        );
 
         let mut handle = ptr::null_mut();
         let status = provider.miopen().expect("MIOpen").miopenCreate(&mut handle);
-        assert_eq!(status.expect("exported"), miopenStatus_t::miopenStatusNotInitialized);
+        assert_eq!(
+            status.expect("exported"),
+            miopenStatus_t::miopenStatusNotInitialized
+        );
 
         let mut comm = ptr::null_mut();
-        let status = provider.rccl().expect("RCCL").ncclCommInitAll(&mut comm, 1, ptr::null());
+        let status = provider
+            .rccl()
+            .expect("RCCL")
+            .ncclCommInitAll(&mut comm, 1, ptr::null());
         assert_eq!(status.expect("exported"), ncclResult_t::ncclUnhandledCudaError);
 
         let smi = provider.rocm_smi().expect("ROCm SMI");
-        assert_eq!(smi.rsmi_init(0).expect("exported"), rsmi_status_t::RSMI_STATUS_INIT_ERROR);
+        assert_eq!(
+            smi.rsmi_init(0).expect("exported"),
+            rsmi_status_t::RSMI_STATUS_INIT_ERROR
+        );
         assert_eq!(
             smi.rsmi_num_monitor_devices(&mut devices).expect("exported"),
             rsmi_status_t::RSMI_STATUS_INIT_ERROR
@@ -128,10 +166,19 @@ fn the_other_libraries_say_so_too() {
 fn what_is_not_offered_says_so_with_the_arguments_of_its_prototype() {
     let provider = provider();
     unsafe {
-        let status = provider.hip().expect("HIP").hipMemMap(ptr::null_mut(), 1, 2, ptr::null_mut(), 3);
+        let status = provider
+            .hip()
+            .expect("HIP")
+            .hipMemMap(ptr::null_mut(), 1, 2, ptr::null_mut(), 3);
         assert_eq!(status.expect("exported"), hipError_t::hipErrorNotSupported);
-        let status = provider.hiprtc().expect("hipRTC").hiprtcLinkDestroy(ptr::null_mut());
-        assert_eq!(status.expect("exported"), hiprtcResult::HIPRTC_ERROR_BUILTIN_OPERATION_FAILURE);
+        let status = provider
+            .hiprtc()
+            .expect("hipRTC")
+            .hiprtcLinkDestroy(ptr::null_mut());
+        assert_eq!(
+            status.expect("exported"),
+            hiprtcResult::HIPRTC_ERROR_BUILTIN_OPERATION_FAILURE
+        );
         let status = provider.miopen().expect("MIOpen").miopenGLUForward(
             ptr::null_mut(),
             ptr::null_mut(),
@@ -140,7 +187,10 @@ fn what_is_not_offered_says_so_with_the_arguments_of_its_prototype() {
             ptr::null_mut(),
             1,
         );
-        assert_eq!(status.expect("exported"), miopenStatus_t::miopenStatusUnsupportedOp);
+        assert_eq!(
+            status.expect("exported"),
+            miopenStatus_t::miopenStatusUnsupportedOp
+        );
     }
 }
 
@@ -150,7 +200,9 @@ fn errors_have_names_without_a_driver() {
     let text = |pointer: *const c_char| unsafe { CStr::from_ptr(pointer) }.to_str().expect("UTF-8");
     unsafe {
         let hip = provider.hip().expect("HIP");
-        let name = hip.hipGetErrorName(hipError_t::hipErrorOutOfMemory).expect("exported");
+        let name = hip
+            .hipGetErrorName(hipError_t::hipErrorOutOfMemory)
+            .expect("exported");
         assert_eq!(text(name), "hipErrorOutOfMemory");
         let name = hip.hipGetErrorName(hipError_t(4242)).expect("exported");
         assert_eq!(text(name), "hipErrorUnknown");
@@ -181,7 +233,13 @@ fn convolutions_are_described_on_the_host() {
         let mode = miopenConvolutionMode_t::miopenConvolution;
         done(miopen.miopenInitConvolutionDescriptor(convolution, mode, 0, 0, 16, 16, 1, 1));
         done(miopen.miopenGetConvolutionForwardOutputDim(
-            convolution, input, filter, &mut n, &mut c, &mut h, &mut w,
+            convolution,
+            input,
+            filter,
+            &mut n,
+            &mut c,
+            &mut h,
+            &mut w,
         ));
         done(miopen.miopenDestroyConvolutionDescriptor(convolution));
         done(miopen.miopenDestroyTensorDescriptor(filter));

@@ -25,7 +25,10 @@ impl Gpu {
         let provider = Provider::from_env().map_err(|error| error.to_string())?;
         provider.hip().map_err(|error| error.to_string())?;
         let mut gpu = Self { provider, arch: None };
-        gpu.arch = gpu.properties(0).ok().map(|properties| text(&properties.gcnArchName));
+        gpu.arch = gpu
+            .properties(0)
+            .ok()
+            .map(|properties| text(&properties.gcnArchName));
         Ok(gpu)
     }
 
@@ -52,7 +55,14 @@ impl Gpu {
         let mut at = ptr::null_mut();
         ok(unsafe { hip.hipMalloc(&mut at, bytes) })?;
         let memory = Memory { hip, at };
-        ok(unsafe { hip.hipMemcpy(at, values.as_ptr().cast(), bytes, hipMemcpyKind::hipMemcpyHostToDevice) })?;
+        ok(unsafe {
+            hip.hipMemcpy(
+                at,
+                values.as_ptr().cast(),
+                bytes,
+                hipMemcpyKind::hipMemcpyHostToDevice,
+            )
+        })?;
         Ok(memory)
     }
 
@@ -63,7 +73,9 @@ impl Gpu {
 
 /// C characters up to the zero.
 pub(crate) fn text(characters: &[std::ffi::c_char]) -> String {
-    unsafe { CStr::from_ptr(characters.as_ptr()) }.to_string_lossy().into_owned()
+    unsafe { CStr::from_ptr(characters.as_ptr()) }
+        .to_string_lossy()
+        .into_owned()
 }
 
 pub(crate) struct Memory<'a> {
@@ -78,7 +90,10 @@ impl Memory<'_> {
         let bytes = size_of_val(&values[..]);
         ok(unsafe { self.hip.hipDeviceSynchronize() })?;
         let to = values.as_mut_ptr().cast();
-        ok(unsafe { self.hip.hipMemcpy(to, self.at, bytes, hipMemcpyKind::hipMemcpyDeviceToHost) })?;
+        ok(unsafe {
+            self.hip
+                .hipMemcpy(to, self.at, bytes, hipMemcpyKind::hipMemcpyDeviceToHost)
+        })?;
         Ok(values)
     }
 }
@@ -107,14 +122,18 @@ pub(crate) fn compare(got: &[f32], expected: &[f32], tolerance: f32) -> Result<S
     let mut worst = (0, 0.0_f32);
     for (index, (got, expected)) in got.iter().zip(expected).enumerate() {
         let difference = (got - expected).abs();
-        // Not the other way round: NaN shall fail.
-        if !(difference <= worst.1) {
+        if difference.is_nan() {
+            return Err(format!("at {index}: {got} instead of {expected}"));
+        }
+        if difference > worst.1 {
             worst = (index, difference);
         }
     }
     let (index, difference) = worst;
     if difference <= tolerance {
-        Ok(format!("largest difference {difference:.1e}, tolerance {tolerance:.1e}"))
+        Ok(format!(
+            "largest difference {difference:.1e}, tolerance {tolerance:.1e}"
+        ))
     } else {
         Err(format!(
             "at {index}: {} instead of {}, tolerance {tolerance:.1e}",

@@ -28,8 +28,14 @@ const ITEMS: &[Item] = &[
     ("streams and events", runtime::timing),
     ("host function", runtime::host_function),
     ("module launch", runtime::launch),
-    ("module launch with an argument buffer", runtime::launch_with_buffer),
-    ("dynamic shared memory beyond the default", runtime::large_shared_memory),
+    (
+        "module launch with an argument buffer",
+        runtime::launch_with_buffer,
+    ),
+    (
+        "dynamic shared memory beyond the default",
+        runtime::large_shared_memory,
+    ),
     ("graph capture and replay", runtime::graph),
     ("rocBLAS gemm_ex f32", products::gemm_f32),
     ("rocBLAS gemm_ex f16", products::gemm_f16),
@@ -38,7 +44,10 @@ const ITEMS: &[Item] = &[
     ("rocBLAS gemm_strided_batched_ex f16", products::gemm_batched),
     ("hipBLASLt matmul + bias, bf16", products::matmul_bias),
     ("hipBLASLt matmul + bias + GELU, bf16", products::matmul_gelu),
-    ("MIOpen convolution as patch embedding, f32", products::convolution),
+    (
+        "MIOpen convolution as patch embedding, f32",
+        products::convolution,
+    ),
     ("MIOpen softmax, f32", products::softmax),
     ("RCCL all-reduce of one rank", products::all_reduce),
     ("ROCm SMI", runtime::monitoring),
@@ -64,7 +73,11 @@ fn main() -> ExitCode {
         failed += report(name, item(&gpu));
     }
     println!("{} of {} failed", failed, ITEMS.len() + 1);
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 fn report(name: &str, outcome: Outcome) -> usize {

@@ -6,11 +6,12 @@ use std::ptr;
 use half::{bf16, f16};
 use hipvit_sys::hip::hipDataType;
 use hipvit_sys::hipblaslt::{
-    hipblasComputeType_t, hipblasLtEpilogue_t, hipblasLtMatmulDescAttributes_t, hipblasLtMatmulHeuristicResult_t,
-    hipblasLtMatmulPreferenceAttributes_t, hipblasOperation_t,
+    hipblasComputeType_t, hipblasLtEpilogue_t, hipblasLtMatmulDescAttributes_t,
+    hipblasLtMatmulHeuristicResult_t, hipblasLtMatmulPreferenceAttributes_t, hipblasOperation_t,
 };
 use hipvit_sys::miopen::{
-    miopenConvAlgoPerf_t, miopenConvolutionMode_t, miopenDataType_t, miopenSoftmaxAlgorithm_t, miopenSoftmaxMode_t,
+    miopenConvAlgoPerf_t, miopenConvolutionMode_t, miopenDataType_t, miopenSoftmaxAlgorithm_t,
+    miopenSoftmaxMode_t,
 };
 use hipvit_sys::rccl::{ncclDataType_t, ncclRedOp_t};
 use hipvit_sys::rocblas::{rocblas_datatype_, rocblas_gemm_algo_, rocblas_operation_};
@@ -41,9 +42,27 @@ macro_rules! float {
         }
     };
 }
-float!(f32, rocblas_datatype_f32_r, f32::EPSILON, std::convert::identity, std::convert::identity);
-float!(f16, rocblas_datatype_f16_r, 1.0 / 1024.0, f16::from_f32, f16::to_f32);
-float!(bf16, rocblas_datatype_bf16_r, 1.0 / 128.0, bf16::from_f32, bf16::to_f32);
+float!(
+    f32,
+    rocblas_datatype_f32_r,
+    f32::EPSILON,
+    std::convert::identity,
+    std::convert::identity
+);
+float!(
+    f16,
+    rocblas_datatype_f16_r,
+    1.0 / 1024.0,
+    f16::from_f32,
+    f16::to_f32
+);
+float!(
+    bf16,
+    rocblas_datatype_bf16_r,
+    1.0 / 128.0,
+    bf16::from_f32,
+    bf16::to_f32
+);
 
 /// Awkward sizes, multiples of 8 where a vector must fit.
 const M: usize = 72;
@@ -52,7 +71,9 @@ const K: usize = 136;
 
 /// A sum of `k` products below 1, each rounded in f32, and the result rounded once in its type.
 fn tolerance<T: Float>(expected: &[f32]) -> f32 {
-    let largest = expected.iter().fold(0.0_f32, |largest, value| largest.max(value.abs()));
+    let largest = expected
+        .iter()
+        .fold(0.0_f32, |largest, value| largest.max(value.abs()));
     K as f32 * f32::EPSILON * 4.0 + largest * T::EPSILON
 }
 
@@ -64,8 +85,9 @@ fn rounded<T: Float>(count: usize, seed: u32) -> Vec<T> {
 fn product<T: Float>(a: &[T], b: &[T], beta: f64, c: &[T]) -> Vec<f32> {
     let entry = |index: usize| {
         let (row, column) = (index % M, index / M);
-        let sum: f64 =
-            (0..K).map(|k| f64::from(a[row * K + k].widen()) * f64::from(b[column * K + k].widen())).sum();
+        let sum: f64 = (0..K)
+            .map(|k| f64::from(a[row * K + k].widen()) * f64::from(b[column * K + k].widen()))
+            .sum();
         let old = c.get(index).map_or(0.0, |c| beta * f64::from(c.widen()));
         (sum + old) as f32
     };
@@ -75,22 +97,48 @@ fn product<T: Float>(a: &[T], b: &[T], beta: f64, c: &[T]) -> Vec<f32> {
 /// `D = Aᵀ·B + beta·C` by rocBLAS; with `in_place`, C is D.
 fn gemm<T: Float>(gpu: &Gpu, beta: f32, in_place: bool) -> Outcome {
     let blas = gpu.provider.rocblas().map_err(|error| error.to_string())?;
-    let (a, b, c) = (rounded::<T>(K * M, 11), rounded::<T>(K * N, 12), rounded::<T>(M * N, 13));
+    let (a, b, c) = (
+        rounded::<T>(K * M, 11),
+        rounded::<T>(K * N, 12),
+        rounded::<T>(M * N, 13),
+    );
     let (a_device, b_device, c_device) = (gpu.upload(&a)?, gpu.upload(&b)?, gpu.upload(&c)?);
-    let other = gpu.upload(&vec![T::default(); M * N])?;
+    let other = gpu.upload(&[T::default(); M * N])?;
     let d = if in_place { &c_device } else { &other };
     let mut handle = ptr::null_mut();
     let compute = rocblas_datatype_::rocblas_datatype_f32_r;
-    let (transposed, plain) =
-        (rocblas_operation_::rocblas_operation_transpose, rocblas_operation_::rocblas_operation_none);
+    let (transposed, plain) = (
+        rocblas_operation_::rocblas_operation_transpose,
+        rocblas_operation_::rocblas_operation_none,
+    );
     let alpha = 1.0_f32;
     unsafe {
         ok(blas.rocblas_create_handle(&mut handle))?;
         ok(blas.rocblas_gemm_ex(
-            handle, transposed, plain, M as i32, N as i32, K as i32, (&raw const alpha).cast(), a_device.at,
-            T::ROCBLAS, K as i32, b_device.at, T::ROCBLAS, K as i32, (&raw const beta).cast(), c_device.at,
-            T::ROCBLAS, M as i32, d.at, T::ROCBLAS, M as i32, compute,
-            rocblas_gemm_algo_::rocblas_gemm_algo_standard, 0, 0,
+            handle,
+            transposed,
+            plain,
+            M as i32,
+            N as i32,
+            K as i32,
+            (&raw const alpha).cast(),
+            a_device.at,
+            T::ROCBLAS,
+            K as i32,
+            b_device.at,
+            T::ROCBLAS,
+            K as i32,
+            (&raw const beta).cast(),
+            c_device.at,
+            T::ROCBLAS,
+            M as i32,
+            d.at,
+            T::ROCBLAS,
+            M as i32,
+            compute,
+            rocblas_gemm_algo_::rocblas_gemm_algo_standard,
+            0,
+            0,
         ))?;
         gpu.synchronize()?;
         ok(blas.rocblas_destroy_handle(handle))?;
@@ -119,7 +167,10 @@ pub(crate) fn gemm_other_output(gpu: &Gpu) -> Outcome {
 pub(crate) fn gemm_batched(gpu: &Gpu) -> Outcome {
     const BATCH: usize = 3;
     let blas = gpu.provider.rocblas().map_err(|error| error.to_string())?;
-    let (a, b) = (rounded::<f16>(BATCH * K * M, 14), rounded::<f16>(BATCH * K * N, 15));
+    let (a, b) = (
+        rounded::<f16>(BATCH * K * M, 14),
+        rounded::<f16>(BATCH * K * N, 15),
+    );
     let (a_device, b_device) = (gpu.upload(&a)?, gpu.upload(&b)?);
     let d = gpu.upload(&vec![f16::ZERO; BATCH * M * N])?;
     let half = rocblas_datatype_::rocblas_datatype_f16_r;
@@ -128,18 +179,49 @@ pub(crate) fn gemm_batched(gpu: &Gpu) -> Outcome {
     unsafe {
         ok(blas.rocblas_create_handle(&mut handle))?;
         ok(blas.rocblas_gemm_strided_batched_ex(
-            handle, rocblas_operation_::rocblas_operation_transpose, rocblas_operation_::rocblas_operation_none,
-            M as i32, N as i32, K as i32, (&raw const alpha).cast(), a_device.at, half, K as i32, (K * M) as i64,
-            b_device.at, half, K as i32, (K * N) as i64, (&raw const beta).cast(), d.at, half, M as i32,
-            (M * N) as i64, d.at, half, M as i32, (M * N) as i64, BATCH as i32,
-            rocblas_datatype_::rocblas_datatype_f32_r, rocblas_gemm_algo_::rocblas_gemm_algo_standard, 0, 0,
+            handle,
+            rocblas_operation_::rocblas_operation_transpose,
+            rocblas_operation_::rocblas_operation_none,
+            M as i32,
+            N as i32,
+            K as i32,
+            (&raw const alpha).cast(),
+            a_device.at,
+            half,
+            K as i32,
+            (K * M) as i64,
+            b_device.at,
+            half,
+            K as i32,
+            (K * N) as i64,
+            (&raw const beta).cast(),
+            d.at,
+            half,
+            M as i32,
+            (M * N) as i64,
+            d.at,
+            half,
+            M as i32,
+            (M * N) as i64,
+            BATCH as i32,
+            rocblas_datatype_::rocblas_datatype_f32_r,
+            rocblas_gemm_algo_::rocblas_gemm_algo_standard,
+            0,
+            0,
         ))?;
         gpu.synchronize()?;
         ok(blas.rocblas_destroy_handle(handle))?;
     }
-    let expected: Vec<f32> =
-        a.chunks(K * M).zip(b.chunks(K * N)).flat_map(|(a, b)| product(a, b, 0.0, &[])).collect();
-    let got: Vec<f32> = d.download::<f16>(BATCH * M * N)?.into_iter().map(f16::to_f32).collect();
+    let expected: Vec<f32> = a
+        .chunks(K * M)
+        .zip(b.chunks(K * N))
+        .flat_map(|(a, b)| product(a, b, 0.0, &[]))
+        .collect();
+    let got: Vec<f32> = d
+        .download::<f16>(BATCH * M * N)?
+        .into_iter()
+        .map(f16::to_f32)
+        .collect();
     compare(&got, &expected, tolerance::<f16>(&expected))
 }
 
@@ -152,7 +234,11 @@ fn gelu(x: f64) -> f64 {
 fn matmul(gpu: &Gpu, epilogue: hipblasLtEpilogue_t, activation: fn(f64) -> f64) -> Outcome {
     use hipblasLtMatmulDescAttributes_t as Attribute;
     let lt = gpu.provider.hipblaslt().map_err(|error| error.to_string())?;
-    let (a, b, bias) = (rounded::<bf16>(K * M, 21), rounded::<bf16>(K * N, 22), rounded::<bf16>(M, 23));
+    let (a, b, bias) = (
+        rounded::<bf16>(K * M, 21),
+        rounded::<bf16>(K * N, 22),
+        rounded::<bf16>(M, 23),
+    );
     let (a_device, b_device, bias_device) = (gpu.upload(&a)?, gpu.upload(&b)?, gpu.upload(&bias)?);
     let d = gpu.upload(&vec![bf16::ZERO; M * N])?;
     let workspace_size = 32 << 20;
@@ -166,35 +252,76 @@ fn matmul(gpu: &Gpu, epilogue: hipblasLtEpilogue_t, activation: fn(f64) -> f64) 
     unsafe {
         ok(lt.hipblasLtCreate(&mut handle))?;
         ok(lt.hipblasLtMatmulDescCreate(
-            &mut desc, hipblasComputeType_t::HIPBLAS_COMPUTE_32F, hipDataType::HIP_R_32F,
+            &mut desc,
+            hipblasComputeType_t::HIPBLAS_COMPUTE_32F,
+            hipDataType::HIP_R_32F,
         ))?;
         let set = |attribute: Attribute, value: *const c_void, size: usize| {
             ok(lt.hipblasLtMatmulDescSetAttribute(desc, attribute, value, size))
         };
         let transposed = hipblasOperation_t::HIPBLAS_OP_T;
-        set(Attribute::HIPBLASLT_MATMUL_DESC_TRANSA, (&raw const transposed).cast(), 4)?;
-        set(Attribute::HIPBLASLT_MATMUL_DESC_EPILOGUE, (&raw const epilogue).cast(), 4)?;
-        set(Attribute::HIPBLASLT_MATMUL_DESC_BIAS_POINTER, (&raw const bias_device.at).cast(), 8)?;
-        set(Attribute::HIPBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, (&raw const kind).cast(), 4)?;
+        set(
+            Attribute::HIPBLASLT_MATMUL_DESC_TRANSA,
+            (&raw const transposed).cast(),
+            4,
+        )?;
+        set(
+            Attribute::HIPBLASLT_MATMUL_DESC_EPILOGUE,
+            (&raw const epilogue).cast(),
+            4,
+        )?;
+        set(
+            Attribute::HIPBLASLT_MATMUL_DESC_BIAS_POINTER,
+            (&raw const bias_device.at).cast(),
+            8,
+        )?;
+        set(
+            Attribute::HIPBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
+            (&raw const kind).cast(),
+            4,
+        )?;
         for (layout, (rows, columns)) in layouts.iter_mut().zip([(K, M), (K, N), (M, N)]) {
             ok(lt.hipblasLtMatrixLayoutCreate(layout, kind, rows as u64, columns as u64, rows as i64))?;
         }
         ok(lt.hipblasLtMatmulPreferenceCreate(&mut preference))?;
         ok(lt.hipblasLtMatmulPreferenceSetAttribute(
-            preference, hipblasLtMatmulPreferenceAttributes_t::HIPBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-            (&raw const workspace_size).cast(), 8,
+            preference,
+            hipblasLtMatmulPreferenceAttributes_t::HIPBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+            (&raw const workspace_size).cast(),
+            8,
         ))?;
         ok(lt.hipblasLtMatmulAlgoGetHeuristic(
-            handle, desc, layouts[0], layouts[1], layouts[2], layouts[2], preference, 4, found.as_mut_ptr(),
+            handle,
+            desc,
+            layouts[0],
+            layouts[1],
+            layouts[2],
+            layouts[2],
+            preference,
+            4,
+            found.as_mut_ptr(),
             &mut count,
         ))?;
         if count < 1 {
             return Err("no algorithm".into());
         }
         ok(lt.hipblasLtMatmul(
-            handle, desc, (&raw const alpha).cast(), a_device.at, layouts[0], b_device.at, layouts[1],
-            (&raw const beta).cast(), d.at, layouts[2], d.at, layouts[2], &found[0].algo, workspace.at,
-            workspace_size, ptr::null_mut(),
+            handle,
+            desc,
+            (&raw const alpha).cast(),
+            a_device.at,
+            layouts[0],
+            b_device.at,
+            layouts[1],
+            (&raw const beta).cast(),
+            d.at,
+            layouts[2],
+            d.at,
+            layouts[2],
+            &found[0].algo,
+            workspace.at,
+            workspace_size,
+            ptr::null_mut(),
         ))?;
         gpu.synchronize()?;
         for layout in layouts {
@@ -232,7 +359,10 @@ pub(crate) fn convolution(gpu: &Gpu) -> Outcome {
     const FEATURES: usize = 16;
     const GRID: usize = SIDE / PATCH;
     let miopen = gpu.provider.miopen().map_err(|error| error.to_string())?;
-    let (x, w) = (numbers(IMAGES * CHANNELS * SIDE * SIDE, 31), numbers(FEATURES * CHANNELS * PATCH * PATCH, 32));
+    let (x, w) = (
+        numbers(IMAGES * CHANNELS * SIDE * SIDE, 31),
+        numbers(FEATURES * CHANNELS * PATCH * PATCH, 32),
+    );
     let (x_device, w_device) = (gpu.upload(&x)?, gpu.upload(&w)?);
     let y_count = IMAGES * FEATURES * GRID * GRID;
     let y_device = gpu.upload(&vec![0.0_f32; y_count])?;
@@ -261,12 +391,35 @@ pub(crate) fn convolution(gpu: &Gpu) -> Outcome {
         ok(miopen.miopenConvolutionForwardGetWorkSpaceSize(handle, w_desc, x_desc, desc, y_desc, &mut size))?;
         workspace = gpu.upload(&vec![0_u8; size.max(1)])?;
         ok(miopen.miopenFindConvolutionForwardAlgorithm(
-            handle, x_desc, x_device.at, w_desc, w_device.at, desc, y_desc, y_device.at, 4, &mut count,
-            found.as_mut_ptr(), workspace.at, size, false,
+            handle,
+            x_desc,
+            x_device.at,
+            w_desc,
+            w_device.at,
+            desc,
+            y_desc,
+            y_device.at,
+            4,
+            &mut count,
+            found.as_mut_ptr(),
+            workspace.at,
+            size,
+            false,
         ))?;
         ok(miopen.miopenConvolutionForward(
-            handle, (&raw const alpha).cast(), x_desc, x_device.at, w_desc, w_device.at, desc,
-            found[0].__bindgen_anon_1.fwd_algo, (&raw const beta).cast(), y_desc, y_device.at, workspace.at, size,
+            handle,
+            (&raw const alpha).cast(),
+            x_desc,
+            x_device.at,
+            w_desc,
+            w_device.at,
+            desc,
+            found[0].__bindgen_anon_1.fwd_algo,
+            (&raw const beta).cast(),
+            y_desc,
+            y_device.at,
+            workspace.at,
+            size,
         ))?;
         gpu.synchronize()?;
         ok(miopen.miopenDestroyConvolutionDescriptor(desc))?;
@@ -288,7 +441,11 @@ pub(crate) fn convolution(gpu: &Gpu) -> Outcome {
         expected.push(sum as f32);
     }
     // 192 products below 1 in f32; a transform, such as Winograd's, may cost a few bits more.
-    let line = compare(&y_device.download(y_count)?, &expected, 192.0 * f32::EPSILON * 16.0)?;
+    let line = compare(
+        &y_device.download(y_count)?,
+        &expected,
+        192.0 * f32::EPSILON * 16.0,
+    )?;
     Ok(format!("{count} algorithm(s), {line}"))
 }
 
@@ -296,7 +453,10 @@ pub(crate) fn softmax(gpu: &Gpu) -> Outcome {
     const ROWS: usize = 37;
     const COLUMNS: usize = 197;
     let miopen = gpu.provider.miopen().map_err(|error| error.to_string())?;
-    let x: Vec<f32> = numbers(ROWS * COLUMNS, 41).iter().map(|value| value * 20.0).collect();
+    let x: Vec<f32> = numbers(ROWS * COLUMNS, 41)
+        .iter()
+        .map(|value| value * 20.0)
+        .collect();
     let (x_device, y_device) = (gpu.upload(&x)?, gpu.upload(&vec![0.0_f32; ROWS * COLUMNS])?);
     let (mut handle, mut desc) = (ptr::null_mut(), ptr::null_mut());
     let (alpha, beta) = (1.0_f32, 0.0_f32);
@@ -306,22 +466,38 @@ pub(crate) fn softmax(gpu: &Gpu) -> Outcome {
         let kind = miopenDataType_t::miopenFloat;
         ok(miopen.miopenSet4dTensorDescriptor(desc, kind, ROWS as i32, COLUMNS as i32, 1, 1))?;
         ok(miopen.miopenSoftmaxForward_V2(
-            handle, (&raw const alpha).cast(), desc, x_device.at, (&raw const beta).cast(), desc, y_device.at,
-            miopenSoftmaxAlgorithm_t::MIOPEN_SOFTMAX_ACCURATE, miopenSoftmaxMode_t::MIOPEN_SOFTMAX_MODE_INSTANCE,
+            handle,
+            (&raw const alpha).cast(),
+            desc,
+            x_device.at,
+            (&raw const beta).cast(),
+            desc,
+            y_device.at,
+            miopenSoftmaxAlgorithm_t::MIOPEN_SOFTMAX_ACCURATE,
+            miopenSoftmaxMode_t::MIOPEN_SOFTMAX_MODE_INSTANCE,
         ))?;
         gpu.synchronize()?;
         ok(miopen.miopenDestroyTensorDescriptor(desc))?;
         ok(miopen.miopenDestroy(handle))?;
     }
     let row = |row: &[f32]| {
-        let largest = row.iter().fold(f32::NEG_INFINITY, |largest, value| largest.max(*value));
+        let largest = row
+            .iter()
+            .fold(f32::NEG_INFINITY, |largest, value| largest.max(*value));
         let powers: Vec<f64> = row.iter().map(|value| f64::from(value - largest).exp()).collect();
         let sum: f64 = powers.iter().sum();
-        powers.into_iter().map(move |power| (power / sum) as f32).collect::<Vec<_>>()
+        powers
+            .into_iter()
+            .map(move |power| (power / sum) as f32)
+            .collect::<Vec<_>>()
     };
     let expected: Vec<f32> = x.chunks(COLUMNS).flat_map(row).collect();
     // Results are at most 1; the exponent, up to 40, is rounded in f32.
-    compare(&y_device.download(ROWS * COLUMNS)?, &expected, 40.0 * f32::EPSILON)
+    compare(
+        &y_device.download(ROWS * COLUMNS)?,
+        &expected,
+        40.0 * f32::EPSILON,
+    )
 }
 
 pub(crate) fn all_reduce(gpu: &Gpu) -> Outcome {
@@ -333,7 +509,13 @@ pub(crate) fn all_reduce(gpu: &Gpu) -> Outcome {
         ok(rccl.ncclGetVersion(&mut version))?;
         ok(rccl.ncclCommInitAll(&mut comm, 1, ptr::null()))?;
         ok(rccl.ncclAllReduce(
-            from.at, to.at, values.len(), ncclDataType_t::ncclFloat32, ncclRedOp_t::ncclSum, comm, ptr::null_mut(),
+            from.at,
+            to.at,
+            values.len(),
+            ncclDataType_t::ncclFloat32,
+            ncclRedOp_t::ncclSum,
+            comm,
+            ptr::null_mut(),
         ))?;
         gpu.synchronize()?;
         ok(rccl.ncclCommDestroy(comm))?;

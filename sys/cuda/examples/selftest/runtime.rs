@@ -5,10 +5,12 @@ use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use hipvit_sys::hip::{
-    hipError_t, hipFuncAttribute, hipFunction_t, hipMemcpyKind, hipMemoryType, hipModule_t, hipPointerAttribute_t,
-    hipStreamCaptureMode, hipStreamNonBlocking,
+    hipError_t, hipFuncAttribute, hipFunction_t, hipMemcpyKind, hipMemoryType, hipModule_t,
+    hipPointerAttribute_t, hipStreamCaptureMode, hipStreamNonBlocking,
 };
-use hipvit_sys::rocm_smi::{rsmi_clk_type_t, rsmi_frequencies_t, rsmi_memory_type_t, rsmi_temperature_metric_t};
+use hipvit_sys::rocm_smi::{
+    rsmi_clk_type_t, rsmi_frequencies_t, rsmi_memory_type_t, rsmi_temperature_metric_t,
+};
 
 use crate::Outcome;
 use crate::device::{Gpu, compare, numbers, ok, text};
@@ -36,10 +38,22 @@ pub(crate) fn properties(gpu: &Gpu) -> Outcome {
         println!(
             "      {device}: {} ({}), {} units of {} lanes, {:.1} GiB, bus {} bits at {} MHz, L2 {} MiB, clock {} MHz, \
              shared {} B/block ({} opt-in), {} registers/block, PCI {:04x}:{:02x}:{:02x}, map host {}",
-            text(&p.name), text(&p.gcnArchName), p.multiProcessorCount, p.warpSize,
-            p.totalGlobalMem as f64 / (1_u64 << 30) as f64, p.memoryBusWidth, p.memoryClockRate / 1000,
-            p.l2CacheSize >> 20, p.clockRate / 1000, p.sharedMemPerBlock, p.sharedMemPerBlockOptin, p.regsPerBlock,
-            p.pciDomainID, p.pciBusID, p.pciDeviceID, p.canMapHostMemory,
+            text(&p.name),
+            text(&p.gcnArchName),
+            p.multiProcessorCount,
+            p.warpSize,
+            p.totalGlobalMem as f64 / (1_u64 << 30) as f64,
+            p.memoryBusWidth,
+            p.memoryClockRate / 1000,
+            p.l2CacheSize >> 20,
+            p.clockRate / 1000,
+            p.sharedMemPerBlock,
+            p.sharedMemPerBlockOptin,
+            p.regsPerBlock,
+            p.pciDomainID,
+            p.pciBusID,
+            p.pciDeviceID,
+            p.canMapHostMemory,
         );
         if p.warpSize != 32 && p.warpSize != 64 || p.multiProcessorCount < 1 || p.totalGlobalMem == 0 {
             return Err("a property that cannot be".into());
@@ -63,7 +77,11 @@ pub(crate) fn memory(gpu: &Gpu) -> Outcome {
     }
     let (mut free, mut total) = (0, 0);
     ok(unsafe { hip.hipMemGetInfo(&mut free, &mut total) })?;
-    Ok(format!("{:.1} of {:.1} GiB free", free as f64 / 1e9 / 1.073_741_824, total as f64 / 1e9 / 1.073_741_824))
+    Ok(format!(
+        "{:.1} of {:.1} GiB free",
+        free as f64 / 1e9 / 1.073_741_824,
+        total as f64 / 1e9 / 1.073_741_824
+    ))
 }
 
 pub(crate) fn pointers(gpu: &Gpu) -> Outcome {
@@ -84,7 +102,11 @@ pub(crate) fn pointers(gpu: &Gpu) -> Outcome {
         hipMemoryType::hipMemoryTypeHost,
         hipMemoryType::hipMemoryTypeUnregistered,
     ];
-    if kinds == expected { Ok("device, host, unregistered".into()) } else { Err(format!("{kinds:?}")) }
+    if kinds == expected {
+        Ok("device, host, unregistered".into())
+    } else {
+        Err(format!("{kinds:?}"))
+    }
 }
 
 pub(crate) fn out_of_memory(gpu: &Gpu) -> Outcome {
@@ -122,7 +144,10 @@ pub(crate) fn timing(gpu: &Gpu) -> Outcome {
         ok(hip.hipStreamDestroy(stream))?;
     }
     if milliseconds > 0.0 && milliseconds < 1000.0 {
-        Ok(format!("256 MiB filled in {milliseconds:.3} ms, {:.2} TB/s", bytes as f32 / milliseconds / 1e9))
+        Ok(format!(
+            "256 MiB filled in {milliseconds:.3} ms, {:.2} TB/s",
+            bytes as f32 / milliseconds / 1e9
+        ))
     } else {
         Err(format!("{milliseconds} ms"))
     }
@@ -133,7 +158,10 @@ pub(crate) fn host_function(gpu: &Gpu) -> Outcome {
     unsafe extern "C" fn call(data: *mut c_void) {
         CALLED.store(data.addr() as u32, Ordering::SeqCst);
     }
-    ok(unsafe { gpu.hip()?.hipLaunchHostFunc(ptr::null_mut(), Some(call), ptr::without_provenance_mut(77)) })?;
+    ok(unsafe {
+        gpu.hip()?
+            .hipLaunchHostFunc(ptr::null_mut(), Some(call), ptr::without_provenance_mut(77))
+    })?;
     gpu.synchronize()?;
     match CALLED.load(Ordering::SeqCst) {
         77 => Ok("called with its argument".into()),
@@ -152,9 +180,15 @@ pub(crate) fn code(gpu: &Gpu) -> Result<Vec<u8>, String> {
         let (mut size, mut log_size) = (0, 0);
         unsafe {
             ok(rtc.hiprtcCreateProgram(
-                &mut program, source.as_ptr(), c"selftest.hip".as_ptr(), 0, ptr::null(), ptr::null(),
+                &mut program,
+                source.as_ptr(),
+                c"selftest.hip".as_ptr(),
+                0,
+                ptr::null(),
+                ptr::null(),
             ))?;
-            let compiled = ok(rtc.hiprtcCompileProgram(program, 2, [option.as_ptr(), c"-O3".as_ptr()].as_ptr()));
+            let compiled =
+                ok(rtc.hiprtcCompileProgram(program, 2, [option.as_ptr(), c"-O3".as_ptr()].as_ptr()));
             if let Err(status) = compiled {
                 ok(rtc.hiprtcGetProgramLogSize(program, &mut log_size))?;
                 let mut log = vec![0; log_size];
@@ -181,7 +215,11 @@ pub(crate) fn code(gpu: &Gpu) -> Result<Vec<u8>, String> {
 pub(crate) fn compile(gpu: &Gpu) -> Outcome {
     let code = code(gpu)?;
     if code.get(..4) == Some(b"\x7fELF") {
-        Ok(format!("{} bytes for {}", code.len(), gpu.arch.as_deref().unwrap_or("sm_90")))
+        Ok(format!(
+            "{} bytes for {}",
+            code.len(),
+            gpu.arch.as_deref().unwrap_or("sm_90")
+        ))
     } else {
         Err(format!("{} bytes that are no ELF file", code.len()))
     }
@@ -202,7 +240,11 @@ fn added(gpu: &Gpu, with_buffer: bool) -> Outcome {
     let (module, function) = kernel(gpu, "add")?;
     let count = 10_007;
     let (a, b) = (numbers(count, 2), numbers(count, 3));
-    let (a_device, b_device, c_device) = (gpu.upload(&a)?, gpu.upload(&b)?, gpu.upload(&vec![0.0_f32; count])?);
+    let (a_device, b_device, c_device) = (
+        gpu.upload(&a)?,
+        gpu.upload(&b)?,
+        gpu.upload(&vec![0.0_f32; count])?,
+    );
     #[repr(C)]
     struct Arguments(*mut c_void, *mut c_void, *mut c_void, i32);
     let mut arguments = Arguments(a_device.at, b_device.at, c_device.at, count as i32);
@@ -223,10 +265,25 @@ fn added(gpu: &Gpu, with_buffer: bool) -> Outcome {
     extra[2] = ptr::without_provenance_mut(2);
     extra[3] = (&raw mut size).cast();
     extra[4] = ptr::without_provenance_mut(3);
-    let (pointers, extra) =
-        if with_buffer { (ptr::null_mut(), extra.as_mut_ptr()) } else { (pointers.as_mut_ptr(), ptr::null_mut()) };
+    let (pointers, extra) = if with_buffer {
+        (ptr::null_mut(), extra.as_mut_ptr())
+    } else {
+        (pointers.as_mut_ptr(), ptr::null_mut())
+    };
     ok(unsafe {
-        hip.hipModuleLaunchKernel(function, blocks, 1, 1, 256, 1, 1, 0, ptr::null_mut(), pointers, extra)
+        hip.hipModuleLaunchKernel(
+            function,
+            blocks,
+            1,
+            1,
+            256,
+            1,
+            1,
+            0,
+            ptr::null_mut(),
+            pointers,
+            extra,
+        )
     })?;
     let expected: Vec<_> = a.iter().zip(&b).map(|(a, b)| a + b).collect();
     let outcome = compare(&c_device.download(count)?, &expected, 0.0);
@@ -246,7 +303,9 @@ pub(crate) fn large_shared_memory(gpu: &Gpu) -> Outcome {
     let hip = gpu.hip()?;
     let (module, function) = kernel(gpu, "reverse")?;
     let properties = gpu.properties(0)?;
-    let bytes = properties.sharedMemPerBlockOptin.max(properties.sharedMemPerBlock);
+    let bytes = properties
+        .sharedMemPerBlockOptin
+        .max(properties.sharedMemPerBlock);
     let values = numbers(bytes / 4, 4);
     let memory = gpu.upload(&values)?;
     let (mut at, mut count) = (memory.at, values.len() as i32);
@@ -257,13 +316,27 @@ pub(crate) fn large_shared_memory(gpu: &Gpu) -> Outcome {
         ok(hip.hipFuncSetAttribute(function.cast(), attribute, bytes as i32))?;
         ok(hip.hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, function, 256, bytes))?;
         ok(hip.hipModuleLaunchKernel(
-            function, 1, 1, 1, 256, 1, 1, bytes as u32, ptr::null_mut(), arguments.as_mut_ptr(), ptr::null_mut(),
+            function,
+            1,
+            1,
+            1,
+            256,
+            1,
+            1,
+            bytes as u32,
+            ptr::null_mut(),
+            arguments.as_mut_ptr(),
+            ptr::null_mut(),
         ))?;
     }
     let expected: Vec<_> = values.iter().rev().copied().collect();
     compare(&memory.download(values.len())?, &expected, 0.0)?;
     ok(unsafe { hip.hipModuleUnload(module) })?;
-    if blocks == 1 { Ok(format!("{bytes} bytes, {blocks} block a unit")) } else { Err(format!("{blocks} blocks a unit")) }
+    if blocks == 1 {
+        Ok(format!("{bytes} bytes, {blocks} block a unit"))
+    } else {
+        Err(format!("{blocks} blocks a unit"))
+    }
 }
 
 pub(crate) fn graph(gpu: &Gpu) -> Outcome {
@@ -285,7 +358,17 @@ pub(crate) fn graph(gpu: &Gpu) -> Outcome {
         ok(hip.hipStreamBeginCapture(stream, hipStreamCaptureMode::hipStreamCaptureModeThreadLocal))?;
         for _ in 0..3 {
             ok(hip.hipModuleLaunchKernel(
-                function, 16, 1, 1, 256, 1, 1, 0, stream, arguments.as_mut_ptr(), ptr::null_mut(),
+                function,
+                16,
+                1,
+                1,
+                256,
+                1,
+                1,
+                0,
+                stream,
+                arguments.as_mut_ptr(),
+                ptr::null_mut(),
             ))?;
         }
         ok(hip.hipStreamEndCapture(stream, &mut graph))?;
@@ -299,10 +382,17 @@ pub(crate) fn graph(gpu: &Gpu) -> Outcome {
         ok(hip.hipGraphDestroy(graph))?;
         ok(hip.hipStreamDestroy(stream))?;
     }
-    let expected: Vec<_> = values.iter().map(|value| (0..6).fold(0.0, |sum, _| value + sum)).collect();
+    let expected: Vec<_> = values
+        .iter()
+        .map(|value| (0..6).fold(0.0, |sum, _| value + sum))
+        .collect();
     compare(&sum.download(count)?, &expected, 0.0)?;
     ok(unsafe { hip.hipModuleUnload(module) })?;
-    if nodes == 3 { Ok("3 nodes, replayed twice".into()) } else { Err(format!("{nodes} nodes instead of 3")) }
+    if nodes == 3 {
+        Ok("3 nodes, replayed twice".into())
+    } else {
+        Err(format!("{nodes} nodes instead of 3"))
+    }
 }
 
 pub(crate) fn monitoring(gpu: &Gpu) -> Outcome {
@@ -313,14 +403,22 @@ pub(crate) fn monitoring(gpu: &Gpu) -> Outcome {
         ok(smi.rsmi_init(0))?;
         ok(smi.rsmi_num_monitor_devices(&mut count))?;
         ok(smi.rsmi_dev_power_ave_get(0, 0, &mut power))?;
-        ok(smi.rsmi_dev_temp_metric_get(0, 0, rsmi_temperature_metric_t::RSMI_TEMP_CURRENT, &mut temperature))?;
+        ok(smi.rsmi_dev_temp_metric_get(
+            0,
+            0,
+            rsmi_temperature_metric_t::RSMI_TEMP_CURRENT,
+            &mut temperature,
+        ))?;
         ok(smi.rsmi_dev_memory_usage_get(0, rsmi_memory_type_t::RSMI_MEM_TYPE_VRAM, &mut used))?;
         ok(smi.rsmi_dev_gpu_clk_freq_get(0, rsmi_clk_type_t::RSMI_CLK_TYPE_SYS, &mut clocks))?;
         ok(smi.rsmi_shut_down())?;
     }
     Ok(format!(
         "{count} device(s), {:.0} W, {} °C, {} MiB used, {} MHz",
-        power as f64 / 1e6, temperature / 1000, used >> 20, clocks.frequency[0] / 1_000_000
+        power as f64 / 1e6,
+        temperature / 1000,
+        used >> 20,
+        clocks.frequency[0] / 1_000_000
     ))
 }
 

@@ -31,7 +31,11 @@ pub(crate) fn bound() -> Result<(), hipError_t> {
     let mut context: CUcontext = ptr::null_mut();
     // SAFETY: `context` is a handle that the call may write.
     unsafe { cu!(cuCtxGetCurrent(&mut context))? };
-    if context.is_null() { bind(DEVICE.get()) } else { Ok(()) }
+    if context.is_null() {
+        bind(DEVICE.get())
+    } else {
+        Ok(())
+    }
 }
 
 /// Makes a device's primary context the thread's.

@@ -22,8 +22,12 @@ unsafe fn copy_async(
     unsafe {
         match kind {
             _ if size == 0 => Ok(()),
-            hipMemcpyKind::hipMemcpyHostToDevice => cu!(cuMemcpyHtoDAsync_v2(address(to), from, size, stream)),
-            hipMemcpyKind::hipMemcpyDeviceToHost => cu!(cuMemcpyDtoHAsync_v2(to, address(from), size, stream)),
+            hipMemcpyKind::hipMemcpyHostToDevice => {
+                cu!(cuMemcpyHtoDAsync_v2(address(to), from, size, stream))
+            }
+            hipMemcpyKind::hipMemcpyDeviceToHost => {
+                cu!(cuMemcpyDtoHAsync_v2(to, address(from), size, stream))
+            }
             hipMemcpyKind::hipMemcpyDeviceToDevice | hipMemcpyKind::hipMemcpyDeviceToDeviceNoCU => {
                 cu!(cuMemcpyDtoDAsync_v2(address(to), address(from), size, stream))
             }
@@ -35,7 +39,12 @@ unsafe fn copy_async(
     }
 }
 
-unsafe fn copy(to: *mut c_void, from: *const c_void, size: usize, kind: hipMemcpyKind) -> Result<(), hipError_t> {
+unsafe fn copy(
+    to: *mut c_void,
+    from: *const c_void,
+    size: usize,
+    kind: hipMemcpyKind,
+) -> Result<(), hipError_t> {
     // SAFETY: as the caller's call demands.
     unsafe {
         match kind {
@@ -60,12 +69,16 @@ fn rows(
     (width, height): (usize, usize),
     kind: hipMemcpyKind,
 ) -> Result<CUDA_MEMCPY2D, hipError_t> {
-    use CUmemorytype::{CU_MEMORYTYPE_DEVICE as DEVICE, CU_MEMORYTYPE_HOST as HOST, CU_MEMORYTYPE_UNIFIED as ANY};
+    use CUmemorytype::{
+        CU_MEMORYTYPE_DEVICE as DEVICE, CU_MEMORYTYPE_HOST as HOST, CU_MEMORYTYPE_UNIFIED as ANY,
+    };
     let (source, target) = match kind {
         hipMemcpyKind::hipMemcpyHostToHost => (HOST, HOST),
         hipMemcpyKind::hipMemcpyHostToDevice => (HOST, DEVICE),
         hipMemcpyKind::hipMemcpyDeviceToHost => (DEVICE, HOST),
-        hipMemcpyKind::hipMemcpyDeviceToDevice | hipMemcpyKind::hipMemcpyDeviceToDeviceNoCU => (DEVICE, DEVICE),
+        hipMemcpyKind::hipMemcpyDeviceToDevice | hipMemcpyKind::hipMemcpyDeviceToDeviceNoCU => {
+            (DEVICE, DEVICE)
+        }
         hipMemcpyKind::hipMemcpyDefault => (ANY, ANY),
         _ => return Err(hipError_t::hipErrorInvalidMemcpyDirection),
     };

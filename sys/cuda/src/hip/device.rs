@@ -2,7 +2,9 @@
 
 use std::ffi::c_char;
 
-use hipvit_sys::hip::{self, hipDeviceProp_tR0600, hipDevice_t, hipError_t, hipLimit_t, hipMemPool_t, hipUUID};
+use hipvit_sys::hip::{
+    self, hipDevice_t, hipDeviceProp_tR0600, hipError_t, hipLimit_t, hipMemPool_t, hipUUID,
+};
 
 use super::properties::properties;
 use super::{context, cu, hip, hip_without_context, init};
@@ -12,15 +14,19 @@ fn count() -> Result<i32, hipError_t> {
     let mut count = 0;
     // SAFETY: `count` is a number that the call may write.
     unsafe { cu!(cuDeviceGetCount(&mut count))? };
-    if count == 0 { Err(hipError_t::hipErrorNoDevice) } else { Ok(count) }
+    if count == 0 {
+        Err(hipError_t::hipErrorNoDevice)
+    } else {
+        Ok(count)
+    }
 }
 
 /// HIP's limits have the driver's numbers; AMD's own lie above.
 fn limit(limit: hipLimit_t) -> Result<u32, hipError_t> {
     match limit {
-        hipLimit_t::hipLimitStackSize | hipLimit_t::hipLimitPrintfFifoSize | hipLimit_t::hipLimitMallocHeapSize => {
-            Ok(limit.0)
-        }
+        hipLimit_t::hipLimitStackSize
+        | hipLimit_t::hipLimitPrintfFifoSize
+        | hipLimit_t::hipLimitMallocHeapSize => Ok(limit.0),
         _ => Err(hipError_t::hipErrorUnsupportedLimit),
     }
 }

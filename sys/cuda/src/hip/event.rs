@@ -49,4 +49,3 @@ hip! {
         cu!(cuIpcOpenEventHandle(event.cast(), handle))
     }
 }
-

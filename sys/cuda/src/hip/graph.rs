@@ -3,10 +3,10 @@
 use std::ffi::c_char;
 use std::ptr;
 
-use cudarc::driver::sys::{CUgraphExecUpdateResultInfo, CUgraphExecUpdateResult};
+use cudarc::driver::sys::{CUgraphExecUpdateResult, CUgraphExecUpdateResultInfo};
 use hipvit_sys::hip::{
-    self, hipGraphEdgeData, hipGraphExecUpdateResult, hipGraphExec_t, hipGraphNodeType, hipGraphNode_t,
-    hipGraph_t, hipStreamCaptureMode, hipStreamCaptureStatus, hipStream_t,
+    self, hipGraph_t, hipGraphEdgeData, hipGraphExec_t, hipGraphExecUpdateResult, hipGraphNode_t,
+    hipGraphNodeType, hipStream_t, hipStreamCaptureMode, hipStreamCaptureStatus,
 };
 
 use super::{cu, hip};

@@ -7,7 +7,7 @@ use cudarc::driver::sys::{
     CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUmemorytype,
 };
 use hipvit_sys::hip::{
-    self, dim3, hipError_t, hipEvent_t, hipGraphExec_t, hipGraphNode_t, hipGraph_t, hipHostNodeParams,
+    self, dim3, hipError_t, hipEvent_t, hipGraph_t, hipGraphExec_t, hipGraphNode_t, hipHostNodeParams,
     hipKernelNodeParams, hipMemcpyKind, hipMemsetParams,
 };
 
@@ -55,13 +55,22 @@ unsafe fn fill(from: *const hipMemsetParams) -> Result<CUDA_MEMSET_NODE_PARAMS, 
     })
 }
 
-fn row(to: *mut c_void, from: *const c_void, size: usize, kind: hipMemcpyKind) -> Result<CUDA_MEMCPY3D, hipError_t> {
-    use CUmemorytype::{CU_MEMORYTYPE_DEVICE as DEVICE, CU_MEMORYTYPE_HOST as HOST, CU_MEMORYTYPE_UNIFIED as ANY};
+fn row(
+    to: *mut c_void,
+    from: *const c_void,
+    size: usize,
+    kind: hipMemcpyKind,
+) -> Result<CUDA_MEMCPY3D, hipError_t> {
+    use CUmemorytype::{
+        CU_MEMORYTYPE_DEVICE as DEVICE, CU_MEMORYTYPE_HOST as HOST, CU_MEMORYTYPE_UNIFIED as ANY,
+    };
     let (source, target) = match kind {
         hipMemcpyKind::hipMemcpyHostToHost => (HOST, HOST),
         hipMemcpyKind::hipMemcpyHostToDevice => (HOST, DEVICE),
         hipMemcpyKind::hipMemcpyDeviceToHost => (DEVICE, HOST),
-        hipMemcpyKind::hipMemcpyDeviceToDevice | hipMemcpyKind::hipMemcpyDeviceToDeviceNoCU => (DEVICE, DEVICE),
+        hipMemcpyKind::hipMemcpyDeviceToDevice | hipMemcpyKind::hipMemcpyDeviceToDeviceNoCU => {
+            (DEVICE, DEVICE)
+        }
         hipMemcpyKind::hipMemcpyDefault => (ANY, ANY),
         _ => return Err(hipError_t::hipErrorInvalidMemcpyDirection),
     };

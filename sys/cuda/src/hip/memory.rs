@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use hipvit_sys::hip::{
     self, hipDeviceptr_t, hipError_t, hipIpcMemHandle_t, hipMemAccessDesc, hipMemAccessFlags, hipMemLocation,
-    hipMemPoolAttr, hipMemPoolProps, hipMemPool_t, hipMemoryAdvise, hipStream_t,
+    hipMemPool_t, hipMemPoolAttr, hipMemPoolProps, hipMemoryAdvise, hipStream_t,
 };
 
 use super::pointer::address;
@@ -23,7 +23,11 @@ unsafe fn host_alloc(to: *mut *mut c_void, size: usize, flags: u32) -> Result<()
     // SAFETY: the caller's pointer may be written.
     unsafe {
         to.write(std::ptr::null_mut());
-        if size == 0 { Ok(()) } else { cu!(cuMemHostAlloc(to, size, host_flags(flags))) }
+        if size == 0 {
+            Ok(())
+        } else {
+            cu!(cuMemHostAlloc(to, size, host_flags(flags)))
+        }
     }
 }
 
@@ -34,7 +38,11 @@ unsafe fn alloc(to: *mut *mut c_void, size: usize) -> Result<(), hipError_t> {
     // SAFETY: the caller's pointer may be written.
     unsafe {
         to.write(std::ptr::null_mut());
-        if size == 0 { Ok(()) } else { cu!(cuMemAlloc_v2(to.cast(), size)) }
+        if size == 0 {
+            Ok(())
+        } else {
+            cu!(cuMemAlloc_v2(to.cast(), size))
+        }
     }
 }
 

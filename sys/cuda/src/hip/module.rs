@@ -40,7 +40,11 @@ pub(super) unsafe fn launch_options(extra: *mut *mut c_void) -> Result<Option<[*
     }
     // SAFETY: after two options there must be the end.
     let last = unsafe { *extra.add(4) }.addr();
-    if last == END || last == 0 { Ok(Some(options)) } else { Err(hipError_t::hipErrorInvalidValue) }
+    if last == END || last == 0 {
+        Ok(Some(options))
+    } else {
+        Err(hipError_t::hipErrorInvalidValue)
+    }
 }
 
 hip! {
@@ -155,7 +159,10 @@ mod tests {
         let mut extra = [mark(1), mark(0x1000), mark(2), mark(0x2000), mark(END)];
         // SAFETY: the array ends with HIP's mark.
         let options = unsafe { launch_options(extra.as_mut_ptr()) };
-        assert_eq!(options, Ok(Some([mark(1), mark(0x1000), mark(2), mark(0x2000), mark(0)])));
+        assert_eq!(
+            options,
+            Ok(Some([mark(1), mark(0x1000), mark(2), mark(0x2000), mark(0)]))
+        );
         // SAFETY: there is no array.
         assert_eq!(unsafe { launch_options(ptr::null_mut()) }, Ok(None));
     }

@@ -63,7 +63,8 @@ pub(super) fn properties(device: i32) -> Result<hipDeviceProp_tR0600, hipError_t
 
     properties.sharedMemPerBlock = size(Cu::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK);
     properties.sharedMemPerBlockOptin = size(Cu::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
-    properties.sharedMemPerMultiprocessor = size(Cu::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR);
+    properties.sharedMemPerMultiprocessor =
+        size(Cu::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR);
     properties.maxSharedMemoryPerMultiProcessor = properties.sharedMemPerMultiprocessor;
     properties.reservedSharedMemPerBlock = size(Cu::CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK);
     properties.regsPerBlock = number(Cu::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK);
@@ -104,7 +105,8 @@ pub(super) fn properties(device: i32) -> Result<hipDeviceProp_tR0600, hipError_t
     properties.unifiedAddressing = number(Cu::CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING);
     properties.managedMemory = number(Cu::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY);
     properties.concurrentManagedAccess = number(Cu::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS);
-    properties.directManagedMemAccessFromHost = number(Cu::CU_DEVICE_ATTRIBUTE_DIRECT_MANAGED_MEM_ACCESS_FROM_HOST);
+    properties.directManagedMemAccessFromHost =
+        number(Cu::CU_DEVICE_ATTRIBUTE_DIRECT_MANAGED_MEM_ACCESS_FROM_HOST);
     properties.pageableMemoryAccess = number(Cu::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS);
     properties.pageableMemoryAccessUsesHostPageTables =
         number(Cu::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES);
@@ -112,7 +114,8 @@ pub(super) fn properties(device: i32) -> Result<hipDeviceProp_tR0600, hipError_t
         number(Cu::CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM);
     properties.hostNativeAtomicSupported = number(Cu::CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED);
     properties.hostRegisterSupported = number(Cu::CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED);
-    properties.hostRegisterReadOnlySupported = number(Cu::CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED);
+    properties.hostRegisterReadOnlySupported =
+        number(Cu::CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED);
     properties.memoryPoolsSupported = number(Cu::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED);
     properties.gpuDirectRDMASupported = number(Cu::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED);
     properties.ipcEventSupported = number(Cu::CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED);

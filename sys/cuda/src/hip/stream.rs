@@ -3,14 +3,20 @@
 use std::ffi::c_void;
 
 use cudarc::driver::sys::CUstreamCallback;
-use hipvit_sys::hip::{self, hipDevice_t, hipError_t, hipEvent_t, hipHostFn_t, hipStreamCallback_t, hipStream_t};
+use hipvit_sys::hip::{
+    self, hipDevice_t, hipError_t, hipEvent_t, hipHostFn_t, hipStream_t, hipStreamCallback_t,
+};
 
 use super::pointer::address;
 use super::{cu, hip};
 
 /// HIP's wait waits for the masked bits; the driver has no mask.
 fn whole(mask_is_whole: bool) -> Result<(), hipError_t> {
-    if mask_is_whole { Ok(()) } else { Err(hipError_t::hipErrorNotSupported) }
+    if mask_is_whole {
+        Ok(())
+    } else {
+        Err(hipError_t::hipErrorNotSupported)
+    }
 }
 
 hip! {

@@ -31,7 +31,9 @@ fn keep(algorithm: [u64; 8]) -> usize {
 ///
 /// # Safety
 /// cuBLASLt wrote the result.
-pub(super) unsafe fn result(found: *const cublasLtMatmulHeuristicResult_t) -> hipblasLtMatmulHeuristicResult_t {
+pub(super) unsafe fn result(
+    found: *const cublasLtMatmulHeuristicResult_t,
+) -> hipblasLtMatmulHeuristicResult_t {
     // SAFETY: fields of the result; the status is read as a number, as any may be there.
     let (algorithm, workspace, status, waves) = unsafe {
         (
@@ -84,7 +86,10 @@ mod tests {
         let number = keep(first);
         assert_ne!(keep(second), number);
         assert_eq!(keep(first), number);
-        assert_eq!(known(&numbered(number, 0)).map(|algorithm| algorithm.data), Ok(first));
+        assert_eq!(
+            known(&numbered(number, 0)).map(|algorithm| algorithm.data),
+            Ok(first)
+        );
     }
 
     #[test]

@@ -8,9 +8,10 @@ use cudarc::cublaslt::sys::{
 };
 use hipvit_sys::hip::hipDataType;
 use hipvit_sys::hipblaslt::{
-    hipblasComputeType_t, hipblasLtEpilogue_t, hipblasLtMatmulDescAttributes_t, hipblasLtMatmulPreferenceAttributes_t,
-    hipblasLtMatrixLayoutAttribute_t, hipblasLtMatrixTransformDescAttributes_t, hipblasLtOrder_t,
-    hipblasLtPointerMode_t, hipblasOperation_t, hipblasStatus_t,
+    hipblasComputeType_t, hipblasLtEpilogue_t, hipblasLtMatmulDescAttributes_t,
+    hipblasLtMatmulPreferenceAttributes_t, hipblasLtMatrixLayoutAttribute_t,
+    hipblasLtMatrixTransformDescAttributes_t, hipblasLtOrder_t, hipblasLtPointerMode_t, hipblasOperation_t,
+    hipblasStatus_t,
 };
 
 use super::{datatype, value};
@@ -39,7 +40,9 @@ pub(super) fn of_layout(of: hipblasLtMatrixLayoutAttribute_t) -> Result<u32, hip
     use hipblasLtMatrixLayoutAttribute_t as Hip;
     let attribute = match of {
         Hip::HIPBLASLT_MATRIX_LAYOUT_BATCH_COUNT => Layout::CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
-        Hip::HIPBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET => Layout::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+        Hip::HIPBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET => {
+            Layout::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET
+        }
         Hip::HIPBLASLT_MATRIX_LAYOUT_TYPE => Layout::CUBLASLT_MATRIX_LAYOUT_TYPE,
         Hip::HIPBLASLT_MATRIX_LAYOUT_ORDER => Layout::CUBLASLT_MATRIX_LAYOUT_ORDER,
         Hip::HIPBLASLT_MATRIX_LAYOUT_ROWS => Layout::CUBLASLT_MATRIX_LAYOUT_ROWS,
@@ -61,7 +64,11 @@ pub(super) unsafe fn check_layout(
         Hip::HIPBLASLT_MATRIX_LAYOUT_ORDER => {
             // SAFETY: this attribute is a 4-byte number.
             let order = unsafe { value::<u32>(from, size) }?;
-            if order > hipblasLtOrder_t::HIPBLASLT_ORDER_ROW.0 { Err(NOT_SUPPORTED) } else { Ok(()) }
+            if order > hipblasLtOrder_t::HIPBLASLT_ORDER_ROW.0 {
+                Err(NOT_SUPPORTED)
+            } else {
+                Ok(())
+            }
         }
         // SAFETY: as above.
         Hip::HIPBLASLT_MATRIX_LAYOUT_TYPE => unsafe { value::<u32>(from, size) }
@@ -93,7 +100,9 @@ pub(super) fn of_desc(of: hipblasLtMatmulDescAttributes_t) -> Result<u32, hipbla
         }
         Hip::HIPBLASLT_MATMUL_DESC_POINTER_MODE => Desc::CUBLASLT_MATMUL_DESC_POINTER_MODE,
         Hip::HIPBLASLT_MATMUL_DESC_AMAX_D_POINTER => Desc::CUBLASLT_MATMUL_DESC_AMAX_D_POINTER,
-        Hip::HIPBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE => Desc::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE,
+        Hip::HIPBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE => {
+            Desc::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE
+        }
         Hip::HIPBLASLT_MATMUL_DESC_A_SCALE_MODE => Desc::CUBLASLT_MATMUL_DESC_A_SCALE_MODE,
         Hip::HIPBLASLT_MATMUL_DESC_B_SCALE_MODE => Desc::CUBLASLT_MATMUL_DESC_B_SCALE_MODE,
         _ => return Err(NOT_SUPPORTED),
@@ -133,7 +142,11 @@ pub(super) fn to_hip_operation(of: u32) -> u32 {
 
 /// Epilogues have cuBLASLt's numbers, but for AMD's own, which come later.
 fn epilogue(of: u32) -> Result<u32, hipblasStatus_t> {
-    if of < hipblasLtEpilogue_t::HIPBLASLT_EPILOGUE_SWISH_EXT.0 { Ok(of) } else { Err(NOT_SUPPORTED) }
+    if of < hipblasLtEpilogue_t::HIPBLASLT_EPILOGUE_SWISH_EXT.0 {
+        Ok(of)
+    } else {
+        Err(NOT_SUPPORTED)
+    }
 }
 
 /// The three modes of hipBLASLt have cuBLASLt's numbers.
@@ -150,7 +163,9 @@ pub(super) fn of_preference(of: hipblasLtMatmulPreferenceAttributes_t) -> Result
     use hipblasLtMatmulPreferenceAttributes_t as Hip;
     let attribute = match of {
         Hip::HIPBLASLT_MATMUL_PREF_SEARCH_MODE => Preference::CUBLASLT_MATMUL_PREF_SEARCH_MODE,
-        Hip::HIPBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES => Preference::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+        Hip::HIPBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES => {
+            Preference::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES
+        }
         _ => return Err(NOT_SUPPORTED),
     };
     Ok(attribute as u32)
@@ -158,7 +173,10 @@ pub(super) fn of_preference(of: hipblasLtMatmulPreferenceAttributes_t) -> Result
 
 pub(super) fn is_transform_operation(of: hipblasLtMatrixTransformDescAttributes_t) -> bool {
     use hipblasLtMatrixTransformDescAttributes_t as Hip;
-    matches!(of, Hip::HIPBLASLT_MATRIX_TRANSFORM_DESC_TRANSA | Hip::HIPBLASLT_MATRIX_TRANSFORM_DESC_TRANSB)
+    matches!(
+        of,
+        Hip::HIPBLASLT_MATRIX_TRANSFORM_DESC_TRANSA | Hip::HIPBLASLT_MATRIX_TRANSFORM_DESC_TRANSB
+    )
 }
 
 #[cfg(test)]
@@ -170,15 +188,23 @@ mod tests {
         use hipblasLtMatmulDescAttributes_t as Hip;
         let renumbered = |attribute, value| to_cuda(attribute).map(|renumber| renumber(value));
         let transpose = hipblasOperation_t::HIPBLAS_OP_T.0;
-        assert_eq!(renumbered(Hip::HIPBLASLT_MATMUL_DESC_TRANSB, transpose), Some(Ok(1)));
+        assert_eq!(
+            renumbered(Hip::HIPBLASLT_MATMUL_DESC_TRANSB, transpose),
+            Some(Ok(1))
+        );
         assert_eq!(to_hip_operation(1), transpose);
         let gelu_bias = hipblasLtEpilogue_t::HIPBLASLT_EPILOGUE_GELU_BIAS.0;
         assert_eq!(
             renumbered(Hip::HIPBLASLT_MATMUL_DESC_EPILOGUE, gelu_bias),
-            Some(Ok(cudarc::cublaslt::sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_GELU_BIAS as u32))
+            Some(Ok(
+                cudarc::cublaslt::sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_GELU_BIAS as u32
+            ))
         );
         let swish = hipblasLtEpilogue_t::HIPBLASLT_EPILOGUE_SWISH_EXT.0;
-        assert_eq!(renumbered(Hip::HIPBLASLT_MATMUL_DESC_EPILOGUE, swish), Some(Err(NOT_SUPPORTED)));
+        assert_eq!(
+            renumbered(Hip::HIPBLASLT_MATMUL_DESC_EPILOGUE, swish),
+            Some(Err(NOT_SUPPORTED))
+        );
         assert_eq!(renumbered(Hip::HIPBLASLT_MATMUL_DESC_BIAS_POINTER, 0), None);
     }
 }

@@ -13,10 +13,10 @@ use std::mem::MaybeUninit;
 use cudarc::cublaslt::sys::{cublasLtMatmulDescAttributes_t as Desc, cublasLtMatmulHeuristicResult_t};
 use hipvit_sys::hip::{hipDataType, hipStream_t};
 use hipvit_sys::hipblaslt::{
-    hipblasComputeType_t, hipblasLtHandle_t, hipblasLtMatmulAlgo_t, hipblasLtMatmulDescAttributes_t,
-    hipblasLtMatmulDesc_t, hipblasLtMatmulHeuristicResult_t, hipblasLtMatmulPreferenceAttributes_t,
-    hipblasLtMatmulPreference_t, hipblasLtMatrixLayoutAttribute_t, hipblasLtMatrixLayout_t,
-    hipblasLtMatrixTransformDescAttributes_t, hipblasLtMatrixTransformDesc_t, hipblasStatus_t,
+    hipblasComputeType_t, hipblasLtHandle_t, hipblasLtMatmulAlgo_t, hipblasLtMatmulDesc_t,
+    hipblasLtMatmulDescAttributes_t, hipblasLtMatmulHeuristicResult_t, hipblasLtMatmulPreference_t,
+    hipblasLtMatmulPreferenceAttributes_t, hipblasLtMatrixLayout_t, hipblasLtMatrixLayoutAttribute_t,
+    hipblasLtMatrixTransformDesc_t, hipblasLtMatrixTransformDescAttributes_t, hipblasStatus_t,
 };
 
 use crate::export::{caught, copy_text, export, not_offered};
@@ -49,7 +49,11 @@ fn check(called: Result<u32, Missing>) -> Result<(), hipblasStatus_t> {
 
 /// Runs an exported function.
 fn run(body: impl FnOnce() -> Result<(), hipblasStatus_t>) -> hipblasStatus_t {
-    caught(hipblasStatus_t::HIPBLAS_STATUS_SUCCESS, hipblasStatus_t::HIPBLAS_STATUS_INTERNAL_ERROR, body)
+    caught(
+        hipblasStatus_t::HIPBLAS_STATUS_SUCCESS,
+        hipblasStatus_t::HIPBLAS_STATUS_INTERNAL_ERROR,
+        body,
+    )
 }
 
 /// Runs an exported function that works on the thread's device.
@@ -69,7 +73,11 @@ macro_rules! lt {
 
 /// An element type's number: CUDA's and HIP's are the same, but for AMD's own types, which come later.
 fn datatype(datatype: hipDataType) -> Result<u32, hipblasStatus_t> {
-    if datatype.0 < 1000 { Ok(datatype.0) } else { Err(hipblasStatus_t::HIPBLAS_STATUS_NOT_SUPPORTED) }
+    if datatype.0 < 1000 {
+        Ok(datatype.0)
+    } else {
+        Err(hipblasStatus_t::HIPBLAS_STATUS_NOT_SUPPORTED)
+    }
 }
 
 /// Of the type `T` at `at`, of which there are `size` bytes.
@@ -82,7 +90,12 @@ unsafe fn value<T: Copy>(at: *const c_void, size: usize) -> Result<T, hipblasSta
 }
 
 /// Sets the 4 bytes at `to`, of which `size` may be written, and says how many were.
-unsafe fn set_value(to: *mut c_void, size: usize, written: *mut usize, value: u32) -> Result<(), hipblasStatus_t> {
+unsafe fn set_value(
+    to: *mut c_void,
+    size: usize,
+    written: *mut usize,
+    value: u32,
+) -> Result<(), hipblasStatus_t> {
     if to.is_null() || size < size_of::<u32>() {
         return Err(hipblasStatus_t::HIPBLAS_STATUS_INVALID_VALUE);
     }

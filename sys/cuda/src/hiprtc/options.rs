@@ -15,7 +15,15 @@ pub(super) fn translate(given: &mut [&CStr], device: Option<&str>) -> Result<Vec
     let mut given = given.iter().map(|option| option.to_string_lossy());
     while let Some(option) = given.next() {
         let option = option.as_ref();
-        if let Some(value) = one_of(option, &["--offload-arch=", "--gpu-architecture=", "-arch=", "--cuda-gpu-arch="]) {
+        if let Some(value) = one_of(
+            option,
+            &[
+                "--offload-arch=",
+                "--gpu-architecture=",
+                "-arch=",
+                "--cuda-gpu-arch=",
+            ],
+        ) {
             if value.starts_with("gfx") {
                 return Err(text(&format!(
                     "{option}: {value} is an AMD processor, and this is an NVIDIA device{}; \
@@ -50,7 +58,15 @@ pub(super) fn translate(given: &mut [&CStr], device: Option<&str>) -> Result<Vec
 /// Options about warnings, code generation and optimisation that NVRTC does not have, and that change no result: it
 /// always optimises, unless `-G` is given.
 fn clangs_own(option: &str) -> bool {
-    let prefixes = ["-O", "-W", "-m", "-f", "--hip-", "-nogpu", "--gpu-max-threads-per-block="];
+    let prefixes = [
+        "-O",
+        "-W",
+        "-m",
+        "-f",
+        "--hip-",
+        "-nogpu",
+        "--gpu-max-threads-per-block=",
+    ];
     prefixes.iter().any(|prefix| option.starts_with(prefix))
 }
 
@@ -70,7 +86,13 @@ mod tests {
     fn translated(given: &[&CStr], device: Option<&str>) -> Result<Vec<String>, String> {
         let shown = |text: &CString| text.to_string_lossy().into_owned();
         translate(&mut given.to_vec(), device)
-            .map(|options| options.iter().map(shown).filter(|option| !option.starts_with("-I")).collect())
+            .map(|options| {
+                options
+                    .iter()
+                    .map(shown)
+                    .filter(|option| !option.starts_with("-I"))
+                    .collect()
+            })
             .map_err(|message| shown(&message))
     }
 
@@ -105,7 +127,10 @@ mod tests {
 
     #[test]
     fn without_an_arch_it_is_the_devices() {
-        assert_eq!(translated(&[], Some("sm_86")), Ok(vec!["--gpu-architecture=sm_86".into()]));
+        assert_eq!(
+            translated(&[], Some("sm_86")),
+            Ok(vec!["--gpu-architecture=sm_86".into()])
+        );
         assert_eq!(translated(&[], None), Ok(vec![]));
     }
 

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::ptr;
 
 use cudarc::cudnn::sys::{
-    cudnnConvolutionDescriptor_t, cudnnConvolutionFwdAlgoPerf_t, cudnnConvolutionFwdAlgo_t as Cudnn,
+    cudnnConvolutionDescriptor_t, cudnnConvolutionFwdAlgo_t as Cudnn, cudnnConvolutionFwdAlgoPerf_t,
     cudnnConvolutionMode_t, cudnnDataType_t, cudnnMathType_t,
 };
 use hipvit_sys::miopen::{
@@ -23,9 +23,18 @@ const BAD: miopenStatus_t = miopenStatus_t::miopenStatusBadParm;
 /// MIOpen's algorithms and cuDNN's. What MIOpen calls direct needs no memory, as cuDNN's implicit product without
 /// precomputed indices; cuDNN's own direct one was never made.
 const ALGORITHMS: [(miopenConvFwdAlgorithm_t, u32); 5] = [
-    (miopenConvFwdAlgorithm_t::miopenConvolutionFwdAlgoGEMM, Cudnn::CUDNN_CONVOLUTION_FWD_ALGO_GEMM as u32),
-    (miopenConvFwdAlgorithm_t::miopenConvolutionFwdAlgoDirect, Cudnn::CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM as u32),
-    (miopenConvFwdAlgorithm_t::miopenConvolutionFwdAlgoFFT, Cudnn::CUDNN_CONVOLUTION_FWD_ALGO_FFT_TILING as u32),
+    (
+        miopenConvFwdAlgorithm_t::miopenConvolutionFwdAlgoGEMM,
+        Cudnn::CUDNN_CONVOLUTION_FWD_ALGO_GEMM as u32,
+    ),
+    (
+        miopenConvFwdAlgorithm_t::miopenConvolutionFwdAlgoDirect,
+        Cudnn::CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM as u32,
+    ),
+    (
+        miopenConvFwdAlgorithm_t::miopenConvolutionFwdAlgoFFT,
+        Cudnn::CUDNN_CONVOLUTION_FWD_ALGO_FFT_TILING as u32,
+    ),
     (
         miopenConvFwdAlgorithm_t::miopenConvolutionFwdAlgoWinograd,
         Cudnn::CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD_NONFUSED as u32,
@@ -58,7 +67,8 @@ unsafe fn convolution<'a>(of: miopenConvolutionDescriptor_t) -> Result<&'a mut C
 impl Convolution {
     /// The lengths of the result: `(in + 2·padding − dilation·(filter − 1) − 1) / stride + 1` in space.
     fn output(&self, input: &Tensor, filter: &Tensor) -> Result<Vec<i32>, miopenStatus_t> {
-        let ([batch, _, input @ ..], [features, _, filter @ ..]) = (&input.lengths[..], &filter.lengths[..]) else {
+        let ([batch, _, input @ ..], [features, _, filter @ ..]) = (&input.lengths[..], &filter.lengths[..])
+        else {
             return Err(BAD);
         };
         if [input.len(), filter.len()] != [self.padding.len(); 2] {
@@ -80,10 +90,21 @@ impl Convolution {
     /// cuDNN's description of it, for inputs of a type. Sums are f32, f64 or i32; f32 is not rounded to TF32.
     fn described(&self, kind: miopenDataType_t) -> Result<DescribedConvolution, miopenStatus_t> {
         let (compute, math) = match kind {
-            miopenDataType_t::miopenDouble => (cudnnDataType_t::CUDNN_DATA_DOUBLE, cudnnMathType_t::CUDNN_FMA_MATH),
-            miopenDataType_t::miopenInt8 => (cudnnDataType_t::CUDNN_DATA_INT32, cudnnMathType_t::CUDNN_DEFAULT_MATH),
-            miopenDataType_t::miopenFloat => (cudnnDataType_t::CUDNN_DATA_FLOAT, cudnnMathType_t::CUDNN_FMA_MATH),
-            _ => (cudnnDataType_t::CUDNN_DATA_FLOAT, cudnnMathType_t::CUDNN_TENSOR_OP_MATH),
+            miopenDataType_t::miopenDouble => (
+                cudnnDataType_t::CUDNN_DATA_DOUBLE,
+                cudnnMathType_t::CUDNN_FMA_MATH,
+            ),
+            miopenDataType_t::miopenInt8 => (
+                cudnnDataType_t::CUDNN_DATA_INT32,
+                cudnnMathType_t::CUDNN_DEFAULT_MATH,
+            ),
+            miopenDataType_t::miopenFloat => {
+                (cudnnDataType_t::CUDNN_DATA_FLOAT, cudnnMathType_t::CUDNN_FMA_MATH)
+            }
+            _ => (
+                cudnnDataType_t::CUDNN_DATA_FLOAT,
+                cudnnMathType_t::CUDNN_TENSOR_OP_MATH,
+            ),
         };
         let mut descriptor = ptr::null_mut();
         // SAFETY: `descriptor` is a handle that the call may write.
@@ -151,7 +172,13 @@ impl Problem {
         // SAFETY: the descriptions live, and `size` is a number that the call may write.
         let found = unsafe {
             cudnn!(cudnnGetConvolutionForwardWorkspaceSize(
-                of, self.x.0, self.w.0, self.convolution.0, self.y.0, algorithm, &mut size,
+                of,
+                self.x.0,
+                self.w.0,
+                self.convolution.0,
+                self.y.0,
+                algorithm,
+                &mut size,
             ))
         };
         found.is_ok().then_some(size)
@@ -159,11 +186,18 @@ impl Problem {
 }
 
 fn of_cudnn(algorithm: u32) -> Option<miopenConvFwdAlgorithm_t> {
-    ALGORITHMS.iter().find(|(_, cudnn)| *cudnn == algorithm).map(|(miopen, _)| *miopen)
+    ALGORITHMS
+        .iter()
+        .find(|(_, cudnn)| *cudnn == algorithm)
+        .map(|(miopen, _)| *miopen)
 }
 
 fn to_cudnn(algorithm: miopenConvFwdAlgorithm_t) -> Result<u32, miopenStatus_t> {
-    ALGORITHMS.iter().find(|(miopen, _)| *miopen == algorithm).map(|(_, cudnn)| *cudnn).ok_or(BAD)
+    ALGORITHMS
+        .iter()
+        .find(|(miopen, _)| *miopen == algorithm)
+        .map(|(_, cudnn)| *cudnn)
+        .ok_or(BAD)
 }
 
 /// Transposed convolution is not offered; group and depthwise ones are told by the number of groups.
@@ -279,7 +313,7 @@ export! { miopen, miopenStatus_t, on_device;
         let room = usize::try_from(wanted).unwrap_or_default();
         let number = usize::try_from(number).unwrap_or_default().min(ALL);
         let mut given = 0;
-        for result in found.iter().take(number).map(|result| result.as_ptr()) {
+        for result in found.iter().take(number).map(MaybeUninit::as_ptr) {
             // Read as numbers: any may come back.
             let status = (&raw const (*result).status).cast::<u32>().read();
             let algorithm = of_cudnn((&raw const (*result).algo).cast::<u32>().read());

@@ -36,7 +36,11 @@ fn check(called: Result<u32, Missing>) -> Result<(), miopenStatus_t> {
 
 /// Runs an exported function.
 fn run(body: impl FnOnce() -> Result<(), miopenStatus_t>) -> miopenStatus_t {
-    caught(miopenStatus_t::miopenStatusSuccess, miopenStatus_t::miopenStatusInternalError, body)
+    caught(
+        miopenStatus_t::miopenStatusSuccess,
+        miopenStatus_t::miopenStatusInternalError,
+        body,
+    )
 }
 
 /// Runs an exported function that works on the thread's device.
@@ -57,7 +61,11 @@ use cudnn;
 
 /// A handle, unless it is null.
 fn handle(handle: miopenHandle_t) -> Result<Handle, miopenStatus_t> {
-    if handle.is_null() { Err(miopenStatus_t::miopenStatusBadParm) } else { Ok(handle.cast()) }
+    if handle.is_null() {
+        Err(miopenStatus_t::miopenStatusBadParm)
+    } else {
+        Ok(handle.cast())
+    }
 }
 
 #[unsafe(no_mangle)]

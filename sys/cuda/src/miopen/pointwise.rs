@@ -9,7 +9,8 @@ use cudarc::cudnn::sys::{
 };
 use hipvit_sys::miopen::{
     miopenActivationDescriptor_t, miopenActivationMode_t, miopenDataType_t, miopenHandle_t,
-    miopenSoftmaxAlgorithm_t, miopenSoftmaxMode_t, miopenStatus_t, miopenTensorDescriptor_t, miopenTensorOp_t,
+    miopenSoftmaxAlgorithm_t, miopenSoftmaxMode_t, miopenStatus_t, miopenTensorDescriptor_t,
+    miopenTensorOp_t,
 };
 
 use super::tensor::tensor;

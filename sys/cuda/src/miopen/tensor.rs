@@ -2,10 +2,10 @@
 
 use std::ptr;
 
-use cudarc::cudnn::sys::{cudnnDataType_t, cudnnFilterDescriptor_t, cudnnTensorDescriptor_t, cudnnTensorFormat_t};
-use hipvit_sys::miopen::{
-    miopenDataType_t, miopenStatus_t, miopenTensorDescriptor_t, miopenTensorLayout_t,
+use cudarc::cudnn::sys::{
+    cudnnDataType_t, cudnnFilterDescriptor_t, cudnnTensorDescriptor_t, cudnnTensorFormat_t,
 };
+use hipvit_sys::miopen::{miopenDataType_t, miopenStatus_t, miopenTensorDescriptor_t, miopenTensorLayout_t};
 
 use super::{cudnn, run};
 use crate::export::export;
@@ -25,11 +25,18 @@ impl Tensor {
         if lengths.is_empty() || lengths.iter().chain(&strides).any(|value| *value <= 0) {
             return Err(BAD);
         }
-        Ok(Self { kind, lengths, strides })
+        Ok(Self {
+            kind,
+            lengths,
+            strides,
+        })
     }
 
     /// Strides without gaps for these lengths, with the dimensions in `order` in memory, the slowest first.
-    fn packed(lengths: &[i32], order: impl DoubleEndedIterator<Item = usize>) -> Result<Vec<i32>, miopenStatus_t> {
+    fn packed(
+        lengths: &[i32],
+        order: impl DoubleEndedIterator<Item = usize>,
+    ) -> Result<Vec<i32>, miopenStatus_t> {
         let mut strides = vec![1; lengths.len()];
         let mut stride = 1_i32;
         for dimension in order.rev() {
@@ -45,7 +52,11 @@ impl Tensor {
 
     fn channels_last(lengths: &[i32]) -> Result<Vec<i32>, miopenStatus_t> {
         let order: Vec<_> = [0].into_iter().chain(2..lengths.len()).chain([1]).collect();
-        if lengths.len() < 3 { Err(BAD) } else { Self::packed(lengths, order.into_iter()) }
+        if lengths.len() < 3 {
+            Err(BAD)
+        } else {
+            Self::packed(lengths, order.into_iter())
+        }
     }
 
     /// Bytes from the first element to the last.
@@ -62,7 +73,9 @@ impl Tensor {
             miopenDataType_t::miopenHalf | miopenDataType_t::miopenBFloat16 => 2,
             _ => 1,
         };
-        usize::try_from(last + 1).map(|count| count * size).map_err(|_| BAD)
+        usize::try_from(last + 1)
+            .map(|count| count * size)
+            .map_err(|_| BAD)
     }
 
     /// cuDNN's description of it. cuDNN wants four dimensions at least.
@@ -79,7 +92,13 @@ impl Tensor {
         let (kind, count) = (datatype(self.kind)?, lengths.len() as i32);
         // SAFETY: the arrays have `count` numbers each.
         unsafe {
-            cudnn!(cudnnSetTensorNdDescriptor(descriptor, kind, count, lengths.as_ptr(), strides.as_ptr()))?;
+            cudnn!(cudnnSetTensorNdDescriptor(
+                descriptor,
+                kind,
+                count,
+                lengths.as_ptr(),
+                strides.as_ptr()
+            ))?;
         }
         Ok(described)
     }
@@ -100,7 +119,13 @@ impl Tensor {
         let (kind, count) = (datatype(self.kind)?, self.lengths.len() as i32);
         // SAFETY: the array has `count` numbers.
         unsafe {
-            cudnn!(cudnnSetFilterNdDescriptor(descriptor, kind, format as u32, count, self.lengths.as_ptr()))?;
+            cudnn!(cudnnSetFilterNdDescriptor(
+                descriptor,
+                kind,
+                format as u32,
+                count,
+                self.lengths.as_ptr()
+            ))?;
         }
         Ok(described)
     }
@@ -145,7 +170,9 @@ pub(super) fn datatype(kind: miopenDataType_t) -> Result<u32, miopenStatus_t> {
 ///
 /// # Safety
 /// The descriptor is null, or was made by `miopenCreateTensorDescriptor` and not destroyed, and no other thread changes it.
-pub(super) unsafe fn tensor<'a>(descriptor: miopenTensorDescriptor_t) -> Result<&'a mut Tensor, miopenStatus_t> {
+pub(super) unsafe fn tensor<'a>(
+    descriptor: miopenTensorDescriptor_t,
+) -> Result<&'a mut Tensor, miopenStatus_t> {
     // SAFETY: as the caller says.
     unsafe { descriptor.cast::<Tensor>().as_mut() }.ok_or(BAD)
 }
@@ -157,7 +184,9 @@ unsafe fn numbers<T: Copy + TryInto<i32>>(from: *const T, count: i32) -> Result<
         return Err(BAD);
     }
     // SAFETY: the caller's array has as many.
-    (0..count).map(|index| unsafe { *from.add(index) }.try_into().map_err(|_| BAD)).collect()
+    (0..count)
+        .map(|index| unsafe { *from.add(index) }.try_into().map_err(|_| BAD))
+        .collect()
 }
 
 export! { miopen, miopenStatus_t, run;

@@ -83,7 +83,8 @@ unsafe fn copy_to_output(
     if mode == 0 && unsafe { is_zero(beta, compute)? } {
         return Ok(());
     }
-    let positive = |value: i32| usize::try_from(value).map_err(|_| rocblas_status::rocblas_status_invalid_size);
+    let positive =
+        |value: i32| usize::try_from(value).map_err(|_| rocblas_status::rocblas_status_invalid_size);
     let (rows, columns) = (positive(rows)?, positive(columns)?);
     for index in 0..i64::from(batch) {
         let at = |matrix: Output| {

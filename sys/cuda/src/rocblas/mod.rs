@@ -36,7 +36,11 @@ fn check(called: Result<u32, Missing>) -> Result<(), rocblas_status> {
 
 /// Runs an exported function.
 fn run(body: impl FnOnce() -> Result<(), rocblas_status>) -> rocblas_status {
-    caught(rocblas_status::rocblas_status_success, rocblas_status::rocblas_status_internal_error, body)
+    caught(
+        rocblas_status::rocblas_status_success,
+        rocblas_status::rocblas_status_internal_error,
+        body,
+    )
 }
 
 /// Runs an exported function that works on the thread's device.
@@ -57,7 +61,11 @@ use cublas;
 
 /// A handle, unless it is null.
 fn handle(handle: rocblas_handle) -> Result<Handle, rocblas_status> {
-    if handle.is_null() { Err(rocblas_status::rocblas_status_invalid_handle) } else { Ok(handle.cast()) }
+    if handle.is_null() {
+        Err(rocblas_status::rocblas_status_invalid_handle)
+    } else {
+        Ok(handle.cast())
+    }
 }
 
 fn operation(operation: rocblas_operation) -> Result<u32, rocblas_status> {
@@ -198,7 +206,11 @@ extern "C" fn rocblas_pointer_to_mode(pointer: *mut c_void) -> rocblas_pointer_m
     let address = pointer.expose_provenance() as u64;
     // SAFETY: `kind` is a number that the call may write.
     let found = bound().is_ok_and(|()| unsafe {
-        call!(CUDA, driver, cuPointerGetAttribute((&raw mut kind).cast(), ATTRIBUTE, address)) == Ok(0)
+        call!(
+            CUDA,
+            driver,
+            cuPointerGetAttribute((&raw mut kind).cast(), ATTRIBUTE, address)
+        ) == Ok(0)
     });
     if found && kind == DEVICE {
         rocblas_pointer_mode::rocblas_pointer_mode_device

@@ -10,11 +10,15 @@ use hipvit_sys::rocm_smi::{RSMI_IO_LINK_TYPE, rsmi_status_t, rsmi_sw_component_t
 
 use crate::export::{c_name, caught, export, not_offered};
 use crate::hip::LinkType;
-use nvml::{device, nvml};
 pub(crate) use nvml::nvlinked;
+use nvml::{device, nvml};
 
 fn run(body: impl FnOnce() -> Result<(), rsmi_status_t>) -> rsmi_status_t {
-    caught(rsmi_status_t::RSMI_STATUS_SUCCESS, rsmi_status_t::RSMI_STATUS_UNKNOWN_ERROR, body)
+    caught(
+        rsmi_status_t::RSMI_STATUS_SUCCESS,
+        rsmi_status_t::RSMI_STATUS_UNKNOWN_ERROR,
+        body,
+    )
 }
 
 export! { rocm_smi, rsmi_status_t, run;

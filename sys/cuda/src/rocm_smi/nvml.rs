@@ -7,7 +7,8 @@ use std::sync::OnceLock;
 use hipvit_sys::rocm_smi::rsmi_status_t;
 use nvml_wrapper_sys::bindings::{
     NvmlLib, nvmlDevice_t, nvmlGpuP2PCapsIndex_enum_NVML_P2P_CAPS_INDEX_NVLINK as NVLINK,
-    nvmlGpuP2PCapsIndex_enum_NVML_P2P_CAPS_INDEX_READ as READ, nvmlGpuP2PStatus_enum_NVML_P2P_STATUS_OK as OK,
+    nvmlGpuP2PCapsIndex_enum_NVML_P2P_CAPS_INDEX_READ as READ,
+    nvmlGpuP2PStatus_enum_NVML_P2P_STATUS_OK as OK,
 };
 
 use crate::hip::LinkType;
@@ -78,7 +79,11 @@ pub(super) fn reads(first: nvmlDevice_t, second: nvmlDevice_t) -> Result<bool, r
 /// The link, and the hops over it: one by NVLink, two by PCIe, up and down again.
 pub(super) fn link(first: nvmlDevice_t, second: nvmlDevice_t) -> Result<(LinkType, u64), rsmi_status_t> {
     let linked = peer_status(first, second, NVLINK)?;
-    Ok(if linked { (LinkType::NvLink, 1) } else { (LinkType::Pcie, 2) })
+    Ok(if linked {
+        (LinkType::NvLink, 1)
+    } else {
+        (LinkType::Pcie, 2)
+    })
 }
 
 /// Whether NVLink joins two devices of these PCI addresses; `None` if NVML does not tell.

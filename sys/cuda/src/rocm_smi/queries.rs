@@ -8,8 +8,8 @@ use hipvit_sys::rocm_smi::{
     rsmi_status_t, rsmi_temperature_metric_t,
 };
 use nvml_wrapper_sys::bindings::{
-    nvmlClockType_enum_NVML_CLOCK_MEM as CLOCK_MEMORY, nvmlClockType_enum_NVML_CLOCK_SM as CLOCK_SM, nvmlMemory_t,
-    nvmlPciInfo_t, nvmlTemperatureSensors_enum_NVML_TEMPERATURE_GPU as SENSOR,
+    nvmlClockType_enum_NVML_CLOCK_MEM as CLOCK_MEMORY, nvmlClockType_enum_NVML_CLOCK_SM as CLOCK_SM,
+    nvmlMemory_t, nvmlPciInfo_t, nvmlTemperatureSensors_enum_NVML_TEMPERATURE_GPU as SENSOR,
     nvmlTemperatureThresholds_enum_NVML_TEMPERATURE_THRESHOLD_SHUTDOWN as SHUTDOWN,
     nvmlTemperatureThresholds_enum_NVML_TEMPERATURE_THRESHOLD_SLOWDOWN as SLOWDOWN, nvmlUtilization_t,
 };
