@@ -1,7 +1,8 @@
 //! hipRTC on NVRTC.
 //!
 //! A program's code is a cubin for the processor that `--offload-arch=sm_90` names, or for the thread's device if no
-//! option names one. AMD's processors are refused, with the reason in the program's log.
+//! option names one; for a virtual processor such as `compute_90`, and where there is neither option nor device, it is
+//! PTX. AMD's processors are refused, with the reason in the program's log.
 
 mod options;
 
@@ -55,7 +56,15 @@ unsafe fn program<'a>(handle: hiprtcProgram) -> Result<&'a mut Program, hiprtcRe
     unsafe { handle.cast::<Program>().as_mut() }.ok_or(hiprtcResult::HIPRTC_ERROR_INVALID_PROGRAM)
 }
 
-/// NVRTC's log, with its end.
+/// The size of the machine code; 0 if the program was compiled for a virtual processor, and is PTX.
+unsafe fn cubin_size(program: &Program) -> Result<usize, hiprtcResult> {
+    let mut size = 0;
+    // SAFETY: `size` is a number that the call may write.
+    unsafe { nvrtc!(nvrtcGetCUBINSize(program.nvrtc, &mut size))? };
+    Ok(size)
+}
+
+/// The size of NVRTC's log, with its end.
 unsafe fn nvrtc_log_size(program: &Program) -> Result<usize, hiprtcResult> {
     let mut size = 0;
     // SAFETY: `size` is a number that the call may write.
@@ -138,11 +147,21 @@ export! { hiprtc, hiprtcResult, run;
     }
 
     fn hiprtcGetCodeSize(handle: hiprtcProgram, size: *mut usize) {
-        nvrtc!(nvrtcGetCUBINSize(program(handle)?.nvrtc, size))
+        let program = program(handle)?;
+        let cubin = cubin_size(program)?;
+        if cubin == 0 {
+            return nvrtc!(nvrtcGetPTXSize(program.nvrtc, size));
+        }
+        size.write(cubin);
+        Ok(())
     }
 
     fn hiprtcGetCode(handle: hiprtcProgram, code: *mut c_char) {
-        nvrtc!(nvrtcGetCUBIN(program(handle)?.nvrtc, code))
+        let program = program(handle)?;
+        if cubin_size(program)? == 0 {
+            return nvrtc!(nvrtcGetPTX(program.nvrtc, code));
+        }
+        nvrtc!(nvrtcGetCUBIN(program.nvrtc, code))
     }
 
     fn hiprtcGetLoweredName(handle: hiprtcProgram, expression: *const c_char, name: *mut *const c_char) {

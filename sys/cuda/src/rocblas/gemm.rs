@@ -4,7 +4,6 @@ use std::ffi::c_void;
 use std::ptr;
 
 use cudarc::driver::sys::{CUDA_MEMCPY2D, CUmemorytype};
-use hipvit_sys::hip::hipError_t;
 use hipvit_sys::rocblas::{
     rocblas_datatype, rocblas_gemm_algo, rocblas_half, rocblas_handle, rocblas_operation, rocblas_status,
     rocblas_stride,
@@ -109,9 +108,8 @@ unsafe fn copy_to_output(
             WidthInBytes: rows * size,
             Height: columns,
         };
-        let copied: Result<(), hipError_t>;
         // SAFETY: the caller answers for the matrices.
-        unsafe { copied = cu!(cuMemcpy2DAsync_v2(&copy, stream.cast())) };
+        let copied = unsafe { cu!(cuMemcpy2DAsync_v2(&copy, stream.cast())) };
         copied.map_err(|_| rocblas_status::rocblas_status_internal_error)?;
     }
     Ok(())
