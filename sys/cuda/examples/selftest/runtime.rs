@@ -258,7 +258,8 @@ fn added(gpu: &Gpu, with_buffer: bool) -> Outcome {
         ],
         [ptr::null_mut(); 5],
     );
-    let mut size = size_of::<Arguments>();
+    // CUDA takes a buffer of just the arguments' size, without the padding at the structure's end.
+    let mut size = std::mem::offset_of!(Arguments, 3) + size_of::<i32>();
     // HIP_LAUNCH_PARAM_BUFFER_POINTER, _SIZE and _END.
     extra[0] = ptr::without_provenance_mut(1);
     extra[1] = (&raw mut arguments).cast();
