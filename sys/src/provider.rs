@@ -15,7 +15,10 @@ use crate::{Hip, Hipblaslt, Hiprtc, Miopen, Rccl, Rocblas, RocmSmi, Table};
 const DEFAULT_ROCM: &str = "/opt/rocm";
 
 /// The providers that have a name.
-const NAMED: &[&str] = &["rocm"];
+const NAMED: &[&str] = &["rocm", "cuda"];
+
+/// The file that the crate hip-on-cuda makes.
+const HIP_ON_CUDA: &str = "libhip_on_cuda.so";
 
 /// A place to look for libraries.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,7 +73,8 @@ impl Provider {
     }
 
     /// The provider called `value`: the path of a shared library or of a folder of them, or a name, which may have an
-    /// argument after a colon. With a slash or `.so` in it, it is a path. The only name so far is `rocm`.
+    /// argument after a colon. With a slash or `.so` in it, it is a path. The names are `rocm`, for
+    /// [`Provider::rocm`], and `cuda`, for [`Provider::cuda`].
     ///
     /// # Errors
     /// There is nothing at the path, or no provider has the name.
@@ -89,7 +93,10 @@ impl Provider {
         }
         match value.split_once(':').unwrap_or((value, "")) {
             ("rocm", "") => Ok(Self::rocm()),
-            ("rocm", argument) => Err(wrong(format!("rocm takes no argument, and `{argument}` is one"))),
+            ("cuda", "") => Ok(Self::cuda()),
+            (name @ ("rocm" | "cuda"), argument) => Err(wrong(format!(
+                "{name} takes no argument, and `{argument}` is one"
+            ))),
             (name, _) => Err(wrong(format!(
                 "no provider is called `{name}`; known: {}, or the path of a library or folder",
                 NAMED.join(", ")
@@ -101,6 +108,17 @@ impl Provider {
     #[must_use]
     pub fn rocm() -> Self {
         Self::search(rocm_places(variable))
+    }
+
+    /// NVIDIA's libraries behind AMD's interface: `libhip_on_cuda.so`, which the crate hip-on-cuda makes. It is looked
+    /// for in the folder of the running program, in that folder's parent, as Cargo puts tests and examples one folder
+    /// below what they use, and in `lib` beside that folder, as installers do.
+    #[must_use]
+    pub fn cuda() -> Self {
+        let folder = env::current_exe()
+            .ok()
+            .and_then(|exe| Some(exe.parent()?.to_owned()));
+        Self::search(cuda_places(&folder.unwrap_or_default()))
     }
 
     /// Looks in these places, in this order. In a folder, ROCm 7's libraries go before ROCm 6's. A file that is there
@@ -225,6 +243,13 @@ fn rocm_places(variable: impl Fn(&str) -> Option<OsString>) -> Vec<Place> {
     places
 }
 
+fn cuda_places(folder: &Path) -> Vec<Place> {
+    let parent = folder.parent().unwrap_or(folder);
+    [folder, parent, &parent.join("lib")]
+        .map(|folder| Place::File(folder.join(HIP_ON_CUDA)))
+        .to_vec()
+}
+
 /// Opens the first of the table's files that is there, and says in which place it was.
 fn open<T: Table>(places: &[Place]) -> Result<(usize, T), Error> {
     let mut tried = Vec::new();
@@ -314,6 +339,22 @@ mod tests {
         .iter()
         .map(ToString::to_string)
         .collect()
+    }
+
+    #[test]
+    fn cuda_is_searched_beside_the_program() {
+        let places: Vec<_> = cuda_places(Path::new("/opt/vit/bin"))
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        assert_eq!(
+            places,
+            [
+                "/opt/vit/bin/libhip_on_cuda.so",
+                "/opt/vit/libhip_on_cuda.so",
+                "/opt/vit/lib/libhip_on_cuda.so"
+            ]
+        );
     }
 
     #[test]

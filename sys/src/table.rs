@@ -30,11 +30,17 @@ pub trait Table: Sized {
 /// Declares a table type from C prototypes; bindgen's extern block, put between these braces.
 macro_rules! table {
     ($Table:ident; $(pub fn $function:ident($($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)?;)*) => {
+        /// The functions' types, each under its function's name: what a provider has to export.
+        pub mod prototypes {
+            use super::*;
+            $(pub type $function = unsafe extern "C" fn($($type),*) $(-> $result)?;)*
+        }
+
         /// The functions, each under its C name; see [`Table`](crate::Table).
         #[derive(Clone)]
         pub struct $Table {
             path: ::std::sync::Arc<::std::path::Path>,
-            $($function: Option<unsafe extern "C" fn($($type),*) $(-> $result)?>,)*
+            $($function: Option<prototypes::$function>,)*
         }
 
         impl $Table {

@@ -268,13 +268,14 @@ fn a_provider_that_does_not_exist_is_an_error_at_once() {
     );
     assert_eq!(
         message("emulated:gfx942"),
-        "provider `emulated:gfx942`: no provider is called `emulated`; known: rocm, or the path of a library or folder"
+        "provider `emulated:gfx942`: no provider is called `emulated`; known: rocm, cuda, or the path of a library or folder"
     );
     assert_eq!(
         message("rocm:7"),
         "provider `rocm:7`: rocm takes no argument, and `7` is one"
     );
     assert!(Provider::named("rocm").is_ok());
+    assert!(Provider::named("cuda").is_ok());
 }
 
 #[test]

@@ -1,0 +1,165 @@
+//! Which device a thread works on.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::ptr;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use cudarc::driver::sys::CUcontext;
+use hipvit_sys::hip::{self, hipCtx_t, hipDevice_t, hipError_t};
+
+use super::{cu, hip, hip_without_context};
+
+thread_local! {
+    /// The device that the thread chose.
+    static DEVICE: Cell<i32> = const { Cell::new(0) };
+}
+
+/// Contexts that are retained, as addresses: one for each device that was used.
+static PRIMARY: Mutex<BTreeMap<i32, usize>> = Mutex::new(BTreeMap::new());
+
+/// Initialises the driver, once.
+pub(crate) fn init() -> Result<(), hipError_t> {
+    static INIT: OnceLock<Result<(), hipError_t>> = OnceLock::new();
+    // SAFETY: takes no pointers.
+    *INIT.get_or_init(|| unsafe { cu!(cuInit(0)) })
+}
+
+/// Sees to it that the thread has a context: that of the device it chose, or of device 0.
+pub(crate) fn bound() -> Result<(), hipError_t> {
+    init()?;
+    let mut context: CUcontext = ptr::null_mut();
+    // SAFETY: `context` is a handle that the call may write.
+    unsafe { cu!(cuCtxGetCurrent(&mut context))? };
+    if context.is_null() {
+        bind(DEVICE.get())
+    } else {
+        Ok(())
+    }
+}
+
+/// Makes a device's primary context the thread's.
+fn bind(device: i32) -> Result<(), hipError_t> {
+    let context = primary(device)?;
+    // SAFETY: the context is retained.
+    unsafe { cu!(cuCtxSetCurrent(context)) }
+}
+
+/// A device's primary context, retained at first use.
+pub(super) fn primary(device: i32) -> Result<CUcontext, hipError_t> {
+    init()?;
+    let mut retained = PRIMARY.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(address) = retained.get(&device) {
+        return Ok(ptr::with_exposed_provenance_mut(*address));
+    }
+    let mut context: CUcontext = ptr::null_mut();
+    // SAFETY: `context` is a handle that the call may write.
+    unsafe { cu!(cuDevicePrimaryCtxRetain(&mut context, device))? };
+    retained.insert(device, context.expose_provenance());
+    Ok(context)
+}
+
+/// The thread's device.
+pub(super) fn device() -> i32 {
+    DEVICE.get()
+}
+
+/// The driver's number for a device, which is HIP's, once the driver confirms it.
+pub(super) fn known(device: i32) -> Result<i32, hipError_t> {
+    init()?;
+    let mut confirmed = 0;
+    // SAFETY: `confirmed` is a number that the call may write.
+    unsafe { cu!(cuDeviceGet(&mut confirmed, device))? };
+    Ok(confirmed)
+}
+
+hip_without_context! {
+    fn hipInit(flags: u32) {
+        if flags != 0 {
+            return Err(hipError_t::hipErrorInvalidValue);
+        }
+        init()
+    }
+
+    fn hipSetDevice(device: i32) {
+        bind(known(device)?)?;
+        DEVICE.set(device);
+        Ok(())
+    }
+
+    fn hipGetDevice(device: *mut i32) {
+        init()?;
+        device.write(DEVICE.get());
+        Ok(())
+    }
+
+    fn hipDeviceGet(device: *mut hipDevice_t, ordinal: i32) {
+        device.write(known(ordinal)?);
+        Ok(())
+    }
+
+    /// Destroys what the process has on the thread's device; the device can be used anew.
+    fn hipDeviceReset() {
+        init()?;
+        let device = DEVICE.get();
+        cu!(cuDevicePrimaryCtxReset_v2(device))?;
+        let mut retained = PRIMARY.lock().unwrap_or_else(PoisonError::into_inner);
+        if retained.remove(&device).is_some() {
+            cu!(cuDevicePrimaryCtxRelease_v2(device))?;
+        }
+        cu!(cuCtxSetCurrent(ptr::null_mut()))
+    }
+
+    fn hipCtxSetCurrent(context: hipCtx_t) {
+        init()?;
+        cu!(cuCtxSetCurrent(context.cast()))?;
+        if !context.is_null() {
+            let mut device = 0;
+            cu!(cuCtxGetDevice(&mut device))?;
+            DEVICE.set(device);
+        }
+        Ok(())
+    }
+
+    fn hipCtxGetCurrent(context: *mut hipCtx_t) {
+        init()?;
+        cu!(cuCtxGetCurrent(context.cast()))
+    }
+
+    fn hipDevicePrimaryCtxGetState(device: hipDevice_t, flags: *mut u32, active: *mut i32) {
+        init()?;
+        cu!(cuDevicePrimaryCtxGetState(device, flags, active))
+    }
+
+    fn hipDevicePrimaryCtxRetain(context: *mut hipCtx_t, device: hipDevice_t) {
+        init()?;
+        cu!(cuDevicePrimaryCtxRetain(context.cast(), device))
+    }
+
+    fn hipDevicePrimaryCtxRelease(device: hipDevice_t) {
+        init()?;
+        cu!(cuDevicePrimaryCtxRelease_v2(device))
+    }
+
+    /// For the thread's device; before its first use, as CUDA's runtime demands too.
+    fn hipSetDeviceFlags(flags: u32) {
+        init()?;
+        cu!(cuDevicePrimaryCtxSetFlags_v2(DEVICE.get(), flags))
+    }
+
+    fn hipGetDeviceFlags(flags: *mut u32) {
+        init()?;
+        let mut active = 0;
+        cu!(cuDevicePrimaryCtxGetState(DEVICE.get(), flags, &mut active))
+    }
+}
+
+hip! {
+    fn hipCtxGetDevice(device: *mut hipDevice_t) {
+        cu!(cuCtxGetDevice(device))
+    }
+
+    fn hipDeviceSynchronize() {
+        cu!(cuCtxSynchronize())
+    }
+}

@@ -1,0 +1,50 @@
+//! The HIP runtime on the CUDA driver.
+//!
+//! HIP's handles are the driver's handles under another type, so nothing is allocated here and nothing has to be freed.
+//! As with CUDA's runtime, a thread works on a device by its primary context, which is retained at the first call that
+//! needs it (`context`).
+
+mod attributes;
+mod context;
+mod copy;
+mod device;
+mod event;
+mod graph;
+mod graph_nodes;
+mod memory;
+mod module;
+mod not_offered;
+mod peer;
+mod pointer;
+mod properties;
+mod status;
+mod stream;
+
+pub(crate) use context::{bound, init};
+pub(crate) use peer::LinkType;
+pub(crate) use properties::device_arch;
+pub(crate) use status::check;
+
+/// Calls a function of the driver: `Ok(())`, or the status as HIP says it.
+macro_rules! cu {
+    ($function:ident($($argument:expr),* $(,)?)) => {
+        $crate::hip::check($crate::library::call!(CUDA, driver, $function($($argument),*)))
+    };
+}
+pub(crate) use cu;
+
+/// Exports functions of HIP that need a device's context, and bind the thread to its device's if it has none yet.
+macro_rules! hip {
+    ($($functions:tt)*) => {
+        $crate::export::export! { hip, hip::hipError_t, $crate::hip::status::in_context; $($functions)* }
+    };
+}
+use hip;
+
+/// Exports functions of HIP that need no context.
+macro_rules! hip_without_context {
+    ($($functions:tt)*) => {
+        $crate::export::export! { hip, hip::hipError_t, $crate::hip::status::run; $($functions)* }
+    };
+}
+use hip_without_context;

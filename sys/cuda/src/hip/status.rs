@@ -1,0 +1,166 @@
+//! The driver's statuses as HIP's, the thread's last error, and the errors' names.
+
+use std::cell::Cell;
+use std::ffi::c_char;
+use std::ptr;
+
+use hipvit_sys::Status as _;
+use hipvit_sys::hip::{self, hipError_t};
+
+use super::{bound, cu, hip_without_context};
+use crate::export::{c_name, caught};
+use crate::library::{Missing, call};
+
+/// What the driver's statuses are called in HIP. Most have the same number there; these have not.
+fn translate(status: u32) -> hipError_t {
+    match status {
+        // No device that can be used: CUDA's stub library, a device that others hold or that has no licence.
+        34 | 46 | 102 => hipError_t::hipErrorNoDevice,
+        // An uncorrectable error of NVLink, a contained error.
+        220 | 226 => hipError_t::hipErrorECCNotCorrectable,
+        // No compiler of PTX, PTX of a version or for a processor that the driver does not know.
+        221..=223 => hipError_t::hipErrorNoBinaryForGpu,
+        // Stack error, illegal instruction, misaligned address, wrong address space, invalid program counter.
+        714..=718 => hipError_t::hipErrorLaunchFailure,
+        800 => hipError_t::hipErrorInvalidValue,
+        802 => hipError_t::hipErrorNotInitialized,
+        803 | 804 => hipError_t::hipErrorInsufficientDriver,
+        909 => hipError_t::hipErrorLaunchTimeOut,
+        same if hipError_t(same).name().is_some() => hipError_t(same),
+        _ => hipError_t::hipErrorUnknown,
+    }
+}
+
+/// What a call of the driver's came to.
+pub(crate) fn check(called: Result<u32, Missing>) -> Result<(), hipError_t> {
+    match called {
+        Ok(0) => Ok(()),
+        Ok(status) => Err(translate(status)),
+        Err(Missing::Library) => Err(hipError_t::hipErrorNoDevice),
+        Err(Missing::Function) => Err(hipError_t::hipErrorNotSupported),
+    }
+}
+
+thread_local! {
+    static LAST: Cell<hipError_t> = const { Cell::new(hipError_t::hipSuccess) };
+}
+
+/// Runs an exported function and remembers its error for `hipGetLastError`. That something is not ready is an answer,
+/// not an error.
+pub(super) fn run(body: impl FnOnce() -> Result<(), hipError_t>) -> hipError_t {
+    let status = caught(hipError_t::hipSuccess, hipError_t::hipErrorUnknown, body);
+    if !status.is_success() && status != hipError_t::hipErrorNotReady {
+        LAST.set(status);
+    }
+    status
+}
+
+/// [`run`], once the thread has a context.
+pub(super) fn in_context(body: impl FnOnce() -> Result<(), hipError_t>) -> hipError_t {
+    run(|| {
+        bound()?;
+        body()
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn hipGetLastError() -> hipError_t {
+    LAST.replace(hipError_t::hipSuccess)
+}
+const _: hip::prototypes::hipGetLastError = hipGetLastError;
+
+#[unsafe(no_mangle)]
+extern "C" fn hipExtGetLastError() -> hipError_t {
+    LAST.replace(hipError_t::hipSuccess)
+}
+const _: hip::prototypes::hipExtGetLastError = hipExtGetLastError;
+
+#[unsafe(no_mangle)]
+extern "C" fn hipPeekAtLastError() -> hipError_t {
+    LAST.get()
+}
+const _: hip::prototypes::hipPeekAtLastError = hipPeekAtLastError;
+
+#[unsafe(no_mangle)]
+extern "C" fn hipGetErrorName(error: hipError_t) -> *const c_char {
+    c_name(error.name().unwrap_or("hipErrorUnknown"))
+}
+const _: hip::prototypes::hipGetErrorName = hipGetErrorName;
+
+/// The driver's description, if it has the status, else the name.
+#[unsafe(no_mangle)]
+extern "C" fn hipGetErrorString(error: hipError_t) -> *const c_char {
+    let mut text = ptr::null();
+    // Not by CUresult, whose numbers are a closed set: the number goes to the C function as it is.
+    // SAFETY: `text` is a pointer that the call may write.
+    let found = unsafe { call!(CUDA, driver, cuGetErrorString(error.0, &mut text)) };
+    if found == Ok(0) && !text.is_null() {
+        text
+    } else {
+        hipGetErrorName(error)
+    }
+}
+const _: hip::prototypes::hipGetErrorString = hipGetErrorString;
+
+hip_without_context! {
+    fn hipDrvGetErrorName(error: hipError_t, text: *mut *const c_char) {
+        if error.name().is_none() {
+            return Err(hipError_t::hipErrorInvalidValue);
+        }
+        text.write(hipGetErrorName(error));
+        Ok(())
+    }
+
+    fn hipDrvGetErrorString(error: hipError_t, text: *mut *const c_char) {
+        if error.name().is_none() {
+            return Err(hipError_t::hipErrorInvalidValue);
+        }
+        text.write(hipGetErrorString(error));
+        Ok(())
+    }
+
+    fn hipDriverGetVersion(version: *mut i32) {
+        super::init()?;
+        cu!(cuDriverGetVersion(version))
+    }
+
+    /// The HIP whose headers the interface is taken from.
+    fn hipRuntimeGetVersion(version: *mut i32) {
+        version.write(hip::HIP_VERSION as i32);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_keep_their_meaning() {
+        for (cuda, hip) in [
+            (1, hipError_t::hipErrorInvalidValue),
+            (2, hipError_t::hipErrorOutOfMemory),
+            (100, hipError_t::hipErrorNoDevice),
+            (209, hipError_t::hipErrorNoBinaryForGpu),
+            (500, hipError_t::hipErrorNotFound),
+            (600, hipError_t::hipErrorNotReady),
+            (700, hipError_t::hipErrorIllegalAddress),
+            (716, hipError_t::hipErrorLaunchFailure),
+            (719, hipError_t::hipErrorLaunchFailure),
+            (801, hipError_t::hipErrorNotSupported),
+            (900, hipError_t::hipErrorStreamCaptureUnsupported),
+            (12345, hipError_t::hipErrorUnknown),
+        ] {
+            assert_eq!(check(Ok(cuda)), Err(hip), "{cuda}");
+        }
+        assert_eq!(check(Ok(0)), Ok(()));
+    }
+
+    #[test]
+    fn a_panic_is_a_status() {
+        let status = run(|| std::panic::resume_unwind(Box::new("on purpose")));
+        assert_eq!(status, hipError_t::hipErrorUnknown);
+        assert_eq!(hipGetLastError(), hipError_t::hipErrorUnknown);
+        assert_eq!(hipGetLastError(), hipError_t::hipSuccess);
+    }
+}

@@ -1,0 +1,210 @@
+//! Attributes and their values, from hipBLASLt's numbers to cuBLASLt's.
+
+use std::ffi::c_void;
+
+use cudarc::cublaslt::sys::{
+    cublasComputeType_t as Compute, cublasLtMatmulDescAttributes_t as Desc,
+    cublasLtMatmulPreferenceAttributes_t as Preference, cublasLtMatrixLayoutAttribute_t as Layout,
+};
+use hipvit_sys::hip::hipDataType;
+use hipvit_sys::hipblaslt::{
+    hipblasComputeType_t, hipblasLtEpilogue_t, hipblasLtMatmulDescAttributes_t,
+    hipblasLtMatmulPreferenceAttributes_t, hipblasLtMatrixLayoutAttribute_t,
+    hipblasLtMatrixTransformDescAttributes_t, hipblasLtOrder_t, hipblasLtPointerMode_t, hipblasOperation_t,
+    hipblasStatus_t,
+};
+
+use super::{datatype, value};
+
+const NOT_SUPPORTED: hipblasStatus_t = hipblasStatus_t::HIPBLAS_STATUS_NOT_SUPPORTED;
+
+pub(super) fn compute(of: hipblasComputeType_t) -> Result<u32, hipblasStatus_t> {
+    let compute = match of {
+        hipblasComputeType_t::HIPBLAS_COMPUTE_16F => Compute::CUBLAS_COMPUTE_16F,
+        hipblasComputeType_t::HIPBLAS_COMPUTE_16F_PEDANTIC => Compute::CUBLAS_COMPUTE_16F_PEDANTIC,
+        hipblasComputeType_t::HIPBLAS_COMPUTE_32F => Compute::CUBLAS_COMPUTE_32F,
+        hipblasComputeType_t::HIPBLAS_COMPUTE_32F_PEDANTIC => Compute::CUBLAS_COMPUTE_32F_PEDANTIC,
+        hipblasComputeType_t::HIPBLAS_COMPUTE_32F_FAST_16F => Compute::CUBLAS_COMPUTE_32F_FAST_16F,
+        hipblasComputeType_t::HIPBLAS_COMPUTE_32F_FAST_16BF => Compute::CUBLAS_COMPUTE_32F_FAST_16BF,
+        hipblasComputeType_t::HIPBLAS_COMPUTE_32F_FAST_TF32 => Compute::CUBLAS_COMPUTE_32F_FAST_TF32,
+        hipblasComputeType_t::HIPBLAS_COMPUTE_64F => Compute::CUBLAS_COMPUTE_64F,
+        hipblasComputeType_t::HIPBLAS_COMPUTE_64F_PEDANTIC => Compute::CUBLAS_COMPUTE_64F_PEDANTIC,
+        hipblasComputeType_t::HIPBLAS_COMPUTE_32I => Compute::CUBLAS_COMPUTE_32I,
+        hipblasComputeType_t::HIPBLAS_COMPUTE_32I_PEDANTIC => Compute::CUBLAS_COMPUTE_32I_PEDANTIC,
+        _ => return Err(NOT_SUPPORTED),
+    };
+    Ok(compute as u32)
+}
+
+pub(super) fn of_layout(of: hipblasLtMatrixLayoutAttribute_t) -> Result<u32, hipblasStatus_t> {
+    use hipblasLtMatrixLayoutAttribute_t as Hip;
+    let attribute = match of {
+        Hip::HIPBLASLT_MATRIX_LAYOUT_BATCH_COUNT => Layout::CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
+        Hip::HIPBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET => {
+            Layout::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET
+        }
+        Hip::HIPBLASLT_MATRIX_LAYOUT_TYPE => Layout::CUBLASLT_MATRIX_LAYOUT_TYPE,
+        Hip::HIPBLASLT_MATRIX_LAYOUT_ORDER => Layout::CUBLASLT_MATRIX_LAYOUT_ORDER,
+        Hip::HIPBLASLT_MATRIX_LAYOUT_ROWS => Layout::CUBLASLT_MATRIX_LAYOUT_ROWS,
+        Hip::HIPBLASLT_MATRIX_LAYOUT_COLS => Layout::CUBLASLT_MATRIX_LAYOUT_COLS,
+        Hip::HIPBLASLT_MATRIX_LAYOUT_LD => Layout::CUBLASLT_MATRIX_LAYOUT_LD,
+        _ => return Err(NOT_SUPPORTED),
+    };
+    Ok(attribute as u32)
+}
+
+/// Columns and rows have cuBLASLt's numbers; AMD's swizzled orders, and its own element types, mean nothing there.
+pub(super) unsafe fn check_layout(
+    attribute: hipblasLtMatrixLayoutAttribute_t,
+    from: *const c_void,
+    size: usize,
+) -> Result<(), hipblasStatus_t> {
+    use hipblasLtMatrixLayoutAttribute_t as Hip;
+    match attribute {
+        Hip::HIPBLASLT_MATRIX_LAYOUT_ORDER => {
+            // SAFETY: this attribute is a 4-byte number.
+            let order = unsafe { value::<u32>(from, size) }?;
+            if order > hipblasLtOrder_t::HIPBLASLT_ORDER_ROW.0 {
+                Err(NOT_SUPPORTED)
+            } else {
+                Ok(())
+            }
+        }
+        // SAFETY: as above.
+        Hip::HIPBLASLT_MATRIX_LAYOUT_TYPE => unsafe { value::<u32>(from, size) }
+            .and_then(|number| datatype(hipDataType(number)))
+            .map(drop),
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn of_desc(of: hipblasLtMatmulDescAttributes_t) -> Result<u32, hipblasStatus_t> {
+    use hipblasLtMatmulDescAttributes_t as Hip;
+    let attribute = match of {
+        Hip::HIPBLASLT_MATMUL_DESC_TRANSA => Desc::CUBLASLT_MATMUL_DESC_TRANSA,
+        Hip::HIPBLASLT_MATMUL_DESC_TRANSB => Desc::CUBLASLT_MATMUL_DESC_TRANSB,
+        Hip::HIPBLASLT_MATMUL_DESC_EPILOGUE => Desc::CUBLASLT_MATMUL_DESC_EPILOGUE,
+        Hip::HIPBLASLT_MATMUL_DESC_BIAS_POINTER => Desc::CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+        Hip::HIPBLASLT_MATMUL_DESC_BIAS_DATA_TYPE => Desc::CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
+        Hip::HIPBLASLT_MATMUL_DESC_A_SCALE_POINTER => Desc::CUBLASLT_MATMUL_DESC_A_SCALE_POINTER,
+        Hip::HIPBLASLT_MATMUL_DESC_B_SCALE_POINTER => Desc::CUBLASLT_MATMUL_DESC_B_SCALE_POINTER,
+        Hip::HIPBLASLT_MATMUL_DESC_C_SCALE_POINTER => Desc::CUBLASLT_MATMUL_DESC_C_SCALE_POINTER,
+        Hip::HIPBLASLT_MATMUL_DESC_D_SCALE_POINTER => Desc::CUBLASLT_MATMUL_DESC_D_SCALE_POINTER,
+        Hip::HIPBLASLT_MATMUL_DESC_EPILOGUE_AUX_SCALE_POINTER => {
+            Desc::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_SCALE_POINTER
+        }
+        Hip::HIPBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER => Desc::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
+        Hip::HIPBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD => Desc::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
+        Hip::HIPBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE => {
+            Desc::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE
+        }
+        Hip::HIPBLASLT_MATMUL_DESC_POINTER_MODE => Desc::CUBLASLT_MATMUL_DESC_POINTER_MODE,
+        Hip::HIPBLASLT_MATMUL_DESC_AMAX_D_POINTER => Desc::CUBLASLT_MATMUL_DESC_AMAX_D_POINTER,
+        Hip::HIPBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE => {
+            Desc::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE
+        }
+        Hip::HIPBLASLT_MATMUL_DESC_A_SCALE_MODE => Desc::CUBLASLT_MATMUL_DESC_A_SCALE_MODE,
+        Hip::HIPBLASLT_MATMUL_DESC_B_SCALE_MODE => Desc::CUBLASLT_MATMUL_DESC_B_SCALE_MODE,
+        _ => return Err(NOT_SUPPORTED),
+    };
+    Ok(attribute as u32)
+}
+
+/// From a value of hipBLASLt's to the number that cuBLASLt has for it.
+type Renumber = fn(u32) -> Result<u32, hipblasStatus_t>;
+
+/// How an attribute's value is renumbered; `None` if its bytes go as they are.
+pub(super) fn to_cuda(of: hipblasLtMatmulDescAttributes_t) -> Option<Renumber> {
+    use hipblasLtMatmulDescAttributes_t as Hip;
+    match of {
+        Hip::HIPBLASLT_MATMUL_DESC_TRANSA | Hip::HIPBLASLT_MATMUL_DESC_TRANSB => Some(operation),
+        Hip::HIPBLASLT_MATMUL_DESC_EPILOGUE => Some(epilogue),
+        Hip::HIPBLASLT_MATMUL_DESC_BIAS_DATA_TYPE | Hip::HIPBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE => {
+            Some(|number| datatype(hipDataType(number)))
+        }
+        Hip::HIPBLASLT_MATMUL_DESC_POINTER_MODE => Some(pointer_mode),
+        _ => None,
+    }
+}
+
+pub(super) fn operation(of: u32) -> Result<u32, hipblasStatus_t> {
+    match hipblasOperation_t(of) {
+        hipblasOperation_t::HIPBLAS_OP_N => Ok(0),
+        hipblasOperation_t::HIPBLAS_OP_T => Ok(1),
+        hipblasOperation_t::HIPBLAS_OP_C => Ok(2),
+        _ => Err(hipblasStatus_t::HIPBLAS_STATUS_INVALID_ENUM),
+    }
+}
+
+pub(super) fn to_hip_operation(of: u32) -> u32 {
+    hipblasOperation_t::HIPBLAS_OP_N.0 + of
+}
+
+/// Epilogues have cuBLASLt's numbers, but for AMD's own, which come later.
+fn epilogue(of: u32) -> Result<u32, hipblasStatus_t> {
+    if of < hipblasLtEpilogue_t::HIPBLASLT_EPILOGUE_SWISH_EXT.0 {
+        Ok(of)
+    } else {
+        Err(NOT_SUPPORTED)
+    }
+}
+
+/// The three modes of hipBLASLt have cuBLASLt's numbers.
+fn pointer_mode(of: u32) -> Result<u32, hipblasStatus_t> {
+    match hipblasLtPointerMode_t(of) {
+        hipblasLtPointerMode_t::HIPBLASLT_POINTER_MODE_HOST
+        | hipblasLtPointerMode_t::HIPBLASLT_POINTER_MODE_DEVICE
+        | hipblasLtPointerMode_t::HIPBLASLT_POINTER_MODE_ALPHA_DEVICE_VECTOR_BETA_HOST => Ok(of),
+        _ => Err(hipblasStatus_t::HIPBLAS_STATUS_INVALID_ENUM),
+    }
+}
+
+pub(super) fn of_preference(of: hipblasLtMatmulPreferenceAttributes_t) -> Result<u32, hipblasStatus_t> {
+    use hipblasLtMatmulPreferenceAttributes_t as Hip;
+    let attribute = match of {
+        Hip::HIPBLASLT_MATMUL_PREF_SEARCH_MODE => Preference::CUBLASLT_MATMUL_PREF_SEARCH_MODE,
+        Hip::HIPBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES => {
+            Preference::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES
+        }
+        _ => return Err(NOT_SUPPORTED),
+    };
+    Ok(attribute as u32)
+}
+
+pub(super) fn is_transform_operation(of: hipblasLtMatrixTransformDescAttributes_t) -> bool {
+    use hipblasLtMatrixTransformDescAttributes_t as Hip;
+    matches!(
+        of,
+        Hip::HIPBLASLT_MATRIX_TRANSFORM_DESC_TRANSA | Hip::HIPBLASLT_MATRIX_TRANSFORM_DESC_TRANSB
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_renumbered() {
+        use hipblasLtMatmulDescAttributes_t as Hip;
+        let renumbered = |attribute, value| to_cuda(attribute).map(|renumber| renumber(value));
+        let transpose = hipblasOperation_t::HIPBLAS_OP_T.0;
+        assert_eq!(
+            renumbered(Hip::HIPBLASLT_MATMUL_DESC_TRANSB, transpose),
+            Some(Ok(1))
+        );
+        assert_eq!(to_hip_operation(1), transpose);
+        let gelu_bias = hipblasLtEpilogue_t::HIPBLASLT_EPILOGUE_GELU_BIAS.0;
+        assert_eq!(
+            renumbered(Hip::HIPBLASLT_MATMUL_DESC_EPILOGUE, gelu_bias),
+            Some(Ok(
+                cudarc::cublaslt::sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_GELU_BIAS as u32
+            ))
+        );
+        let swish = hipblasLtEpilogue_t::HIPBLASLT_EPILOGUE_SWISH_EXT.0;
+        assert_eq!(
+            renumbered(Hip::HIPBLASLT_MATMUL_DESC_EPILOGUE, swish),
+            Some(Err(NOT_SUPPORTED))
+        );
+        assert_eq!(renumbered(Hip::HIPBLASLT_MATMUL_DESC_BIAS_POINTER, 0), None);
+    }
+}

@@ -1,0 +1,146 @@
+//! hipRTC's options, which are clang's, as NVRTC's.
+
+use std::ffi::{CStr, CString};
+
+use crate::library::include_folder;
+
+/// The options for NVRTC. `device` is the processor of the thread's device, if there is one: it is compiled for unless
+/// an option says otherwise.
+///
+/// # Errors
+/// The text for the log: an option asks for something that cannot be.
+pub(super) fn translate(given: &mut [&CStr], device: Option<&str>) -> Result<Vec<CString>, CString> {
+    let mut options = Vec::new();
+    let mut arch = None;
+    let mut given = given.iter().map(|option| option.to_string_lossy());
+    while let Some(option) = given.next() {
+        let option = option.as_ref();
+        if let Some(value) = one_of(
+            option,
+            &[
+                "--offload-arch=",
+                "--gpu-architecture=",
+                "-arch=",
+                "--cuda-gpu-arch=",
+            ],
+        ) {
+            if value.starts_with("gfx") {
+                return Err(text(&format!(
+                    "{option}: {value} is an AMD processor, and this is an NVIDIA device{}; \
+                     name an NVIDIA processor such as sm_90\n",
+                    device.map(|device| format!(" ({device})")).unwrap_or_default()
+                )));
+            }
+            arch = Some(value.to_owned());
+        } else if let Some(standard) = option.strip_prefix("-std=") {
+            // NVRTC has no GNU dialects.
+            options.push(format!("--std={}", standard.replace("gnu++", "c++")));
+        } else if option == "-ffast-math" {
+            options.push("--use_fast_math".into());
+        } else if let Some(value) = option.strip_prefix("-ffp-contract=") {
+            options.push(format!("--fmad={}", value != "off"));
+        } else if option == "-mllvm" || option == "-Xclang" {
+            // An option of the compiler's insides, and its value.
+            given.next();
+        } else if !clangs_own(option) {
+            options.push(option.to_owned());
+        }
+    }
+    if let Some(arch) = arch.as_deref().or(device) {
+        options.push(format!("--gpu-architecture={arch}"));
+    }
+    if let Some(folder) = include_folder() {
+        options.push(format!("-I{}", folder.display()));
+    }
+    Ok(options.iter().map(|option| text(option)).collect())
+}
+
+/// Options about warnings, code generation and optimisation that NVRTC does not have, and that change no result: it
+/// always optimises, unless `-G` is given.
+fn clangs_own(option: &str) -> bool {
+    let prefixes = [
+        "-O",
+        "-W",
+        "-m",
+        "-f",
+        "--hip-",
+        "-nogpu",
+        "--gpu-max-threads-per-block=",
+    ];
+    prefixes.iter().any(|prefix| option.starts_with(prefix))
+}
+
+fn one_of<'a>(option: &'a str, prefixes: &[&str]) -> Option<&'a str> {
+    prefixes.iter().find_map(|prefix| option.strip_prefix(prefix))
+}
+
+fn text(text: &str) -> CString {
+    // It comes from C strings, which have no zeros inside.
+    CString::new(text).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn translated(given: &[&CStr], device: Option<&str>) -> Result<Vec<String>, String> {
+        let shown = |text: &CString| text.to_string_lossy().into_owned();
+        translate(&mut given.to_vec(), device)
+            .map(|options| {
+                options
+                    .iter()
+                    .map(shown)
+                    .filter(|option| !option.starts_with("-I"))
+                    .collect()
+            })
+            .map_err(|message| shown(&message))
+    }
+
+    #[test]
+    fn options_are_translated() {
+        let given = [
+            c"--offload-arch=sm_90",
+            c"-O3",
+            c"-std=gnu++17",
+            c"-ffast-math",
+            c"-ffp-contract=off",
+            c"-mllvm",
+            c"-amdgpu-early-inline-all",
+            c"-Wall",
+            c"-DN=3",
+            c"--device-debug",
+        ];
+        assert_eq!(
+            translated(&given, Some("sm_80")),
+            Ok([
+                "--std=c++17",
+                "--use_fast_math",
+                "--fmad=false",
+                "-DN=3",
+                "--device-debug",
+                "--gpu-architecture=sm_90",
+            ]
+            .map(String::from)
+            .to_vec())
+        );
+    }
+
+    #[test]
+    fn without_an_arch_it_is_the_devices() {
+        assert_eq!(
+            translated(&[], Some("sm_86")),
+            Ok(vec!["--gpu-architecture=sm_86".into()])
+        );
+        assert_eq!(translated(&[], None), Ok(vec![]));
+    }
+
+    #[test]
+    fn an_amd_arch_is_refused_with_the_reason() {
+        let message = translated(&[c"--offload-arch=gfx942"], Some("sm_90")).unwrap_err();
+        assert_eq!(
+            message,
+            "--offload-arch=gfx942: gfx942 is an AMD processor, and this is an NVIDIA device (sm_90); \
+             name an NVIDIA processor such as sm_90\n"
+        );
+    }
+}

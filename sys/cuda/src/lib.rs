@@ -1,0 +1,20 @@
+#![doc = include_str!("../README.md")]
+//!
+//! One module per library of ROCm; `library` opens NVIDIA's and `export` declares what goes out.
+#![allow(
+    non_snake_case,
+    reason = "exported functions and their arguments have the names of ROCm's headers"
+)]
+
+#[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
+compile_error!("for 64-bit Linux only, as ROCm is");
+
+mod export;
+mod hip;
+mod hipblaslt;
+mod hiprtc;
+mod library;
+mod miopen;
+mod rccl;
+mod rocblas;
+mod rocm_smi;

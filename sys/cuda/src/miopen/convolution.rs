@@ -1,0 +1,368 @@
+//! Forward convolution. MIOpen names five ways to compute one, and so five of cuDNN's eight are offered.
+
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
+use std::ptr;
+
+use cudarc::cudnn::sys::{
+    cudnnConvolutionDescriptor_t, cudnnConvolutionFwdAlgo_t as Cudnn, cudnnConvolutionFwdAlgoPerf_t,
+    cudnnConvolutionMode_t, cudnnDataType_t, cudnnMathType_t,
+};
+use hipvit_sys::miopen::{
+    miopenConvAlgoPerf_t, miopenConvAlgoPerf_t__bindgen_ty_1, miopenConvFwdAlgorithm_t,
+    miopenConvolutionDescriptor_t, miopenConvolutionMode_t, miopenDataType_t, miopenHandle_t, miopenStatus_t,
+    miopenTensorDescriptor_t,
+};
+
+use super::tensor::{Described, DescribedFilter, Tensor, tensor};
+use super::{Handle, cudnn, handle, on_device, run};
+use crate::export::export;
+
+const BAD: miopenStatus_t = miopenStatus_t::miopenStatusBadParm;
+
+/// MIOpen's algorithms and cuDNN's. What MIOpen calls direct needs no memory, as cuDNN's implicit product without
+/// precomputed indices; cuDNN's own direct one was never made.
+const ALGORITHMS: [(miopenConvFwdAlgorithm_t, u32); 5] = [
+    (
+        miopenConvFwdAlgorithm_t::miopenConvolutionFwdAlgoGEMM,
+        Cudnn::CUDNN_CONVOLUTION_FWD_ALGO_GEMM as u32,
+    ),
+    (
+        miopenConvFwdAlgorithm_t::miopenConvolutionFwdAlgoDirect,
+        Cudnn::CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM as u32,
+    ),
+    (
+        miopenConvFwdAlgorithm_t::miopenConvolutionFwdAlgoFFT,
+        Cudnn::CUDNN_CONVOLUTION_FWD_ALGO_FFT_TILING as u32,
+    ),
+    (
+        miopenConvFwdAlgorithm_t::miopenConvolutionFwdAlgoWinograd,
+        Cudnn::CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD_NONFUSED as u32,
+    ),
+    (
+        miopenConvFwdAlgorithm_t::miopenConvolutionFwdAlgoImplicitGEMM,
+        Cudnn::CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM as u32,
+    ),
+];
+
+/// What a `miopenConvolutionDescriptor_t` points to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Convolution {
+    padding: Vec<i32>,
+    stride: Vec<i32>,
+    dilation: Vec<i32>,
+    groups: i32,
+}
+
+/// The convolution that a descriptor stands for.
+///
+/// # Safety
+/// The descriptor is null, or was made by `miopenCreateConvolutionDescriptor` and not destroyed, and no other thread
+/// changes it.
+unsafe fn convolution<'a>(of: miopenConvolutionDescriptor_t) -> Result<&'a mut Convolution, miopenStatus_t> {
+    // SAFETY: as the caller says.
+    unsafe { of.cast::<Convolution>().as_mut() }.ok_or(BAD)
+}
+
+impl Convolution {
+    /// The lengths of the result: `(in + 2·padding − dilation·(filter − 1) − 1) / stride + 1` in space.
+    fn output(&self, input: &Tensor, filter: &Tensor) -> Result<Vec<i32>, miopenStatus_t> {
+        let ([batch, _, input @ ..], [features, _, filter @ ..]) = (&input.lengths[..], &filter.lengths[..])
+        else {
+            return Err(BAD);
+        };
+        if [input.len(), filter.len()] != [self.padding.len(); 2] {
+            return Err(BAD);
+        }
+        let mut lengths = vec![*batch, *features];
+        for (axis, (input, filter)) in input.iter().zip(filter).enumerate() {
+            let room = i64::from(*input) + 2 * i64::from(self.padding[axis])
+                - i64::from(self.dilation[axis]) * (i64::from(*filter) - 1)
+                - 1;
+            if room < 0 {
+                return Err(BAD);
+            }
+            lengths.push(i32::try_from(room / i64::from(self.stride[axis]) + 1).map_err(|_| BAD)?);
+        }
+        Ok(lengths)
+    }
+
+    /// cuDNN's description of it, for inputs of a type. Sums are f32, f64 or i32; f32 is not rounded to TF32.
+    fn described(&self, kind: miopenDataType_t) -> Result<DescribedConvolution, miopenStatus_t> {
+        let (compute, math) = match kind {
+            miopenDataType_t::miopenDouble => (
+                cudnnDataType_t::CUDNN_DATA_DOUBLE,
+                cudnnMathType_t::CUDNN_FMA_MATH,
+            ),
+            miopenDataType_t::miopenInt8 => (
+                cudnnDataType_t::CUDNN_DATA_INT32,
+                cudnnMathType_t::CUDNN_DEFAULT_MATH,
+            ),
+            miopenDataType_t::miopenFloat => {
+                (cudnnDataType_t::CUDNN_DATA_FLOAT, cudnnMathType_t::CUDNN_FMA_MATH)
+            }
+            _ => (
+                cudnnDataType_t::CUDNN_DATA_FLOAT,
+                cudnnMathType_t::CUDNN_TENSOR_OP_MATH,
+            ),
+        };
+        let mut descriptor = ptr::null_mut();
+        // SAFETY: `descriptor` is a handle that the call may write.
+        unsafe { cudnn!(cudnnCreateConvolutionDescriptor(&mut descriptor))? };
+        let described = DescribedConvolution(descriptor);
+        let mode = cudnnConvolutionMode_t::CUDNN_CROSS_CORRELATION as u32;
+        // SAFETY: the arrays have a number for each axis.
+        unsafe {
+            cudnn!(cudnnSetConvolutionNdDescriptor(
+                descriptor,
+                self.padding.len() as i32,
+                self.padding.as_ptr(),
+                self.stride.as_ptr(),
+                self.dilation.as_ptr(),
+                mode,
+                compute as u32,
+            ))?;
+            cudnn!(cudnnSetConvolutionGroupCount(descriptor, self.groups))?;
+            cudnn!(cudnnSetConvolutionMathType(descriptor, math as u32))?;
+        }
+        Ok(described)
+    }
+}
+
+/// cuDNN's description of a convolution, destroyed with this.
+struct DescribedConvolution(cudnnConvolutionDescriptor_t);
+
+impl Drop for DescribedConvolution {
+    fn drop(&mut self) {
+        // SAFETY: it was created, and nothing else has it. Whether that worked changes nothing.
+        let _ = unsafe { cudnn!(cudnnDestroyConvolutionDescriptor(self.0)) };
+    }
+}
+
+/// All that cuDNN wants described for one convolution.
+struct Problem {
+    x: Described,
+    w: DescribedFilter,
+    convolution: DescribedConvolution,
+    y: Described,
+}
+
+impl Problem {
+    /// # Safety
+    /// As for [`tensor`] and [`convolution`].
+    unsafe fn new(
+        x: miopenTensorDescriptor_t,
+        w: miopenTensorDescriptor_t,
+        of: miopenConvolutionDescriptor_t,
+        y: miopenTensorDescriptor_t,
+    ) -> Result<Self, miopenStatus_t> {
+        // SAFETY: as the caller says.
+        let (x, w, of, y) = unsafe { (tensor(x)?, tensor(w)?, convolution(of)?, tensor(y)?) };
+        Ok(Self {
+            convolution: of.described(x.kind)?,
+            x: x.described()?,
+            w: w.described_as_filter()?,
+            y: y.described()?,
+        })
+    }
+
+    /// The memory that an algorithm needs; `None` if it cannot compute this.
+    fn workspace(&self, of: Handle, algorithm: u32) -> Option<usize> {
+        let mut size = 0;
+        // SAFETY: the descriptions live, and `size` is a number that the call may write.
+        let found = unsafe {
+            cudnn!(cudnnGetConvolutionForwardWorkspaceSize(
+                of,
+                self.x.0,
+                self.w.0,
+                self.convolution.0,
+                self.y.0,
+                algorithm,
+                &mut size,
+            ))
+        };
+        found.is_ok().then_some(size)
+    }
+}
+
+fn of_cudnn(algorithm: u32) -> Option<miopenConvFwdAlgorithm_t> {
+    ALGORITHMS
+        .iter()
+        .find(|(_, cudnn)| *cudnn == algorithm)
+        .map(|(miopen, _)| *miopen)
+}
+
+fn to_cudnn(algorithm: miopenConvFwdAlgorithm_t) -> Result<u32, miopenStatus_t> {
+    ALGORITHMS
+        .iter()
+        .find(|(miopen, _)| *miopen == algorithm)
+        .map(|(_, cudnn)| *cudnn)
+        .ok_or(BAD)
+}
+
+/// Transposed convolution is not offered; group and depthwise ones are told by the number of groups.
+fn forward_only(mode: miopenConvolutionMode_t) -> Result<(), miopenStatus_t> {
+    if mode == miopenConvolutionMode_t::miopenTranspose {
+        return Err(miopenStatus_t::miopenStatusUnsupportedOp);
+    }
+    Ok(())
+}
+
+export! { miopen, miopenStatus_t, run;
+    fn miopenCreateConvolutionDescriptor(to: *mut miopenConvolutionDescriptor_t) {
+        let plain = Convolution { padding: vec![0; 2], stride: vec![1; 2], dilation: vec![1; 2], groups: 1 };
+        to.write(Box::into_raw(Box::new(plain)).cast());
+        Ok(())
+    }
+
+    fn miopenDestroyConvolutionDescriptor(of: miopenConvolutionDescriptor_t) {
+        convolution(of)?;
+        // It was made by `Box::into_raw` above.
+        drop(Box::from_raw(of.cast::<Convolution>()));
+        Ok(())
+    }
+
+    fn miopenInitConvolutionDescriptor(
+        of: miopenConvolutionDescriptor_t, mode: miopenConvolutionMode_t, pad_h: i32, pad_w: i32, stride_h: i32,
+        stride_w: i32, dilation_h: i32, dilation_w: i32,
+    ) {
+        forward_only(mode)?;
+        if pad_h.min(pad_w) < 0 || stride_h.min(stride_w) < 1 || dilation_h.min(dilation_w) < 1 {
+            return Err(BAD);
+        }
+        *convolution(of)? = Convolution {
+            padding: vec![pad_h, pad_w],
+            stride: vec![stride_h, stride_w],
+            dilation: vec![dilation_h, dilation_w],
+            groups: 1,
+        };
+        Ok(())
+    }
+
+    fn miopenSetConvolutionGroupCount(of: miopenConvolutionDescriptor_t, groups: i32) {
+        if groups < 1 {
+            return Err(BAD);
+        }
+        convolution(of)?.groups = groups;
+        Ok(())
+    }
+
+    fn miopenGetConvolutionGroupCount(of: miopenConvolutionDescriptor_t, groups: *mut i32) {
+        groups.write(convolution(of)?.groups);
+        Ok(())
+    }
+
+    fn miopenGetConvolutionSpatialDim(of: miopenConvolutionDescriptor_t, count: *mut i32) {
+        count.write(convolution(of)?.padding.len() as i32);
+        Ok(())
+    }
+
+    fn miopenGetConvolutionForwardOutputDim(
+        of: miopenConvolutionDescriptor_t, input: miopenTensorDescriptor_t, filter: miopenTensorDescriptor_t,
+        n: *mut i32, c: *mut i32, h: *mut i32, w: *mut i32,
+    ) {
+        let lengths = convolution(of)?.output(tensor(input)?, tensor(filter)?)?;
+        let [batch, features, height, width] = lengths[..] else { return Err(BAD) };
+        n.write(batch);
+        c.write(features);
+        h.write(height);
+        w.write(width);
+        Ok(())
+    }
+
+    fn miopenGetConvolutionNdForwardOutputDim(
+        of: miopenConvolutionDescriptor_t, input: miopenTensorDescriptor_t, filter: miopenTensorDescriptor_t,
+        count: *mut i32, to: *mut i32,
+    ) {
+        let lengths = convolution(of)?.output(tensor(input)?, tensor(filter)?)?;
+        count.write(lengths.len() as i32);
+        ptr::copy_nonoverlapping(lengths.as_ptr(), to, lengths.len());
+        Ok(())
+    }
+}
+
+export! { miopen, miopenStatus_t, on_device;
+    /// As much as the algorithm needs that needs the most.
+    fn miopenConvolutionForwardGetWorkSpaceSize(
+        of: miopenHandle_t, w: miopenTensorDescriptor_t, x: miopenTensorDescriptor_t,
+        convolution: miopenConvolutionDescriptor_t, y: miopenTensorDescriptor_t, size: *mut usize,
+    ) {
+        let of = handle(of)?;
+        let problem = Problem::new(x, w, convolution, y)?;
+        let sizes = ALGORITHMS.iter().filter_map(|(_, algorithm)| problem.workspace(of, *algorithm));
+        size.write(sizes.max().ok_or(miopenStatus_t::miopenStatusUnsupportedOp)?);
+        Ok(())
+    }
+
+    /// Runs the algorithms that fit the memory and gives them out, the fastest first. Times are in milliseconds.
+    fn miopenFindConvolutionForwardAlgorithm(
+        of: miopenHandle_t, x_desc: miopenTensorDescriptor_t, x: *const c_void, w_desc: miopenTensorDescriptor_t,
+        w: *const c_void, convolution: miopenConvolutionDescriptor_t, y_desc: miopenTensorDescriptor_t,
+        y: *mut c_void, wanted: i32, count: *mut i32, results: *mut miopenConvAlgoPerf_t, workspace: *mut c_void,
+        size: usize, _exhaustive: bool,
+    ) {
+        const ALL: usize = Cudnn::CUDNN_CONVOLUTION_FWD_ALGO_COUNT as usize;
+        let of = handle(of)?;
+        let problem = Problem::new(x_desc, w_desc, convolution, y_desc)?;
+        let mut found = [const { MaybeUninit::<cudnnConvolutionFwdAlgoPerf_t>::zeroed() }; ALL];
+        let mut number = 0;
+        cudnn!(cudnnFindConvolutionForwardAlgorithmEx(
+            of, problem.x.0, x, problem.w.0, w, problem.convolution.0, problem.y.0, y, ALL as i32, &mut number,
+            found.as_mut_ptr().cast(), workspace, size,
+        ))?;
+        let room = usize::try_from(wanted).unwrap_or_default();
+        let number = usize::try_from(number).unwrap_or_default().min(ALL);
+        let mut given = 0;
+        for result in found.iter().take(number).map(MaybeUninit::as_ptr) {
+            // Read as numbers: any may come back.
+            let status = (&raw const (*result).status).cast::<u32>().read();
+            let algorithm = of_cudnn((&raw const (*result).algo).cast::<u32>().read());
+            if let (0, Some(fwd_algo), true) = (status, algorithm, given < room) {
+                results.add(given).write(miopenConvAlgoPerf_t {
+                    __bindgen_anon_1: miopenConvAlgoPerf_t__bindgen_ty_1 { fwd_algo },
+                    time: (*result).time,
+                    memory: (*result).memory,
+                });
+                given += 1;
+            }
+        }
+        count.write(given as i32);
+        if given == 0 { Err(miopenStatus_t::miopenStatusUnsupportedOp) } else { Ok(()) }
+    }
+
+    fn miopenConvolutionForward(
+        of: miopenHandle_t, alpha: *const c_void, x_desc: miopenTensorDescriptor_t, x: *const c_void,
+        w_desc: miopenTensorDescriptor_t, w: *const c_void, convolution: miopenConvolutionDescriptor_t,
+        algorithm: miopenConvFwdAlgorithm_t, beta: *const c_void, y_desc: miopenTensorDescriptor_t, y: *mut c_void,
+        workspace: *mut c_void, size: usize,
+    ) {
+        let of = handle(of)?;
+        let problem = Problem::new(x_desc, w_desc, convolution, y_desc)?;
+        cudnn!(cudnnConvolutionForward(
+            of, alpha, problem.x.0, x, problem.w.0, w, problem.convolution.0, to_cudnn(algorithm)?, workspace, size,
+            beta, problem.y.0, y,
+        ))
+    }
+
+    /// Adds one number per channel: `y = alpha·b + beta·y`.
+    fn miopenConvolutionForwardBias(
+        of: miopenHandle_t, alpha: *const c_void, b_desc: miopenTensorDescriptor_t, b: *const c_void,
+        beta: *const c_void, y_desc: miopenTensorDescriptor_t, y: *mut c_void,
+    ) {
+        let (bias, result) = (tensor(b_desc)?.described()?, tensor(y_desc)?.described()?);
+        cudnn!(cudnnAddTensor(handle(of)?, alpha, bias.0, b, beta, result.0, y))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn algorithms_map_back_and_forth() {
+        for (miopen, cudnn) in ALGORITHMS {
+            assert_eq!(to_cudnn(miopen), Ok(cudnn));
+            assert_eq!(of_cudnn(cudnn), Some(miopen));
+        }
+    }
+}

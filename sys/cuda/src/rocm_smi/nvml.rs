@@ -1,0 +1,104 @@
+//! NVML: the library, its statuses, its devices, the links between them.
+
+use std::ffi::c_char;
+use std::ptr;
+use std::sync::OnceLock;
+
+use hipvit_sys::rocm_smi::rsmi_status_t;
+use nvml_wrapper_sys::bindings::{
+    NvmlLib, nvmlDevice_t, nvmlGpuP2PCapsIndex_enum_NVML_P2P_CAPS_INDEX_NVLINK as NVLINK,
+    nvmlGpuP2PCapsIndex_enum_NVML_P2P_CAPS_INDEX_READ as READ,
+    nvmlGpuP2PStatus_enum_NVML_P2P_STATUS_OK as OK,
+};
+
+use crate::hip::LinkType;
+
+/// NVML, unless there is none. It comes with the driver, so the system's loader or the driver's folder in containers
+/// has it.
+pub(super) fn library() -> Option<&'static NvmlLib> {
+    static NVML: OnceLock<Option<NvmlLib>> = OnceLock::new();
+    let files = ["libnvidia-ml.so.1", "/usr/local/nvidia/lib64/libnvidia-ml.so.1"];
+    let open = || {
+        // SAFETY: runs the initialisers of NVIDIA's library, as linking against it would.
+        files.iter().find_map(|file| unsafe { NvmlLib::new(file) }.ok())
+    };
+    NVML.get_or_init(open).as_ref()
+}
+
+/// Calls a function of NVML: `Ok(())`, or the status as ROCm SMI says it. To be used where unsafe code is allowed.
+macro_rules! nvml {
+    ($function:ident($($argument:expr),* $(,)?)) => {
+        match $crate::rocm_smi::nvml::library() {
+            None => Err(rsmi_status_t::RSMI_STATUS_INIT_ERROR),
+            Some(library) => match library.$function.as_ref() {
+                Err(_) => Err(rsmi_status_t::RSMI_STATUS_NOT_SUPPORTED),
+                Ok(function) => $crate::rocm_smi::nvml::check(function($($argument),*)),
+            },
+        }
+    };
+}
+pub(super) use nvml;
+
+pub(super) fn check(status: u32) -> Result<(), rsmi_status_t> {
+    Err(match status {
+        0 => return Ok(()),
+        // Not initialised, no driver, no library, versions that do not fit.
+        1 | 9 | 12 | 18 => rsmi_status_t::RSMI_STATUS_INIT_ERROR,
+        2 => rsmi_status_t::RSMI_STATUS_INVALID_ARGS,
+        3 | 13 => rsmi_status_t::RSMI_STATUS_NOT_SUPPORTED,
+        4 => rsmi_status_t::RSMI_STATUS_PERMISSION,
+        6 | 28 => rsmi_status_t::RSMI_STATUS_NOT_FOUND,
+        7 => rsmi_status_t::RSMI_STATUS_INSUFFICIENT_SIZE,
+        19 => rsmi_status_t::RSMI_STATUS_BUSY,
+        20 | 23 => rsmi_status_t::RSMI_STATUS_OUT_OF_RESOURCES,
+        21 => rsmi_status_t::RSMI_STATUS_NO_DATA,
+        _ => rsmi_status_t::RSMI_STATUS_UNKNOWN_ERROR,
+    })
+}
+
+/// The device of an index.
+pub(super) fn device(index: u32) -> Result<nvmlDevice_t, rsmi_status_t> {
+    let mut device = ptr::null_mut();
+    // SAFETY: `device` is a handle that the call may write.
+    unsafe { nvml!(nvmlDeviceGetHandleByIndex_v2(index, &mut device))? };
+    Ok(device)
+}
+
+fn peer_status(first: nvmlDevice_t, second: nvmlDevice_t, index: u32) -> Result<bool, rsmi_status_t> {
+    let mut status = 0;
+    // SAFETY: both are handles of NVML's, and `status` is a number that the call may write.
+    unsafe { nvml!(nvmlDeviceGetP2PStatus(first, second, index, &mut status))? };
+    Ok(status == OK)
+}
+
+/// Whether the first can read the second's memory.
+pub(super) fn reads(first: nvmlDevice_t, second: nvmlDevice_t) -> Result<bool, rsmi_status_t> {
+    peer_status(first, second, READ)
+}
+
+/// The link, and the hops over it: one by NVLink, two by PCIe, up and down again.
+pub(super) fn link(first: nvmlDevice_t, second: nvmlDevice_t) -> Result<(LinkType, u64), rsmi_status_t> {
+    let linked = peer_status(first, second, NVLINK)?;
+    Ok(if linked {
+        (LinkType::NvLink, 1)
+    } else {
+        (LinkType::Pcie, 2)
+    })
+}
+
+/// Whether NVLink joins two devices of these PCI addresses; `None` if NVML does not tell.
+pub(crate) fn nvlinked(first: &[c_char; 32], second: &[c_char; 32]) -> Option<bool> {
+    /// Whether NVML was initialised here. It counts, so that a user's `rsmi_init` and `rsmi_shut_down` stay a pair.
+    static INITIALISED: OnceLock<bool> = OnceLock::new();
+    // SAFETY: takes no arguments.
+    if !*INITIALISED.get_or_init(|| unsafe { nvml!(nvmlInit_v2()) }.is_ok()) {
+        return None;
+    }
+    let at = |address: &[c_char; 32]| {
+        let mut device = ptr::null_mut();
+        // SAFETY: the address is C text, and `device` is a handle that the call may write.
+        let found = unsafe { nvml!(nvmlDeviceGetHandleByPciBusId_v2(address.as_ptr(), &mut device)) };
+        found.is_ok().then_some(device)
+    };
+    peer_status(at(first)?, at(second)?, NVLINK).ok()
+}
