@@ -2,6 +2,7 @@
 //! it says when something fails.
 #![allow(unsafe_code)]
 
+mod devices;
 mod faults;
 mod memory;
 mod work;
