@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Instant;
 
-use bytemuck::{NoUninit, Pod};
+use bytemuck::Pod;
 use half::{bf16, f16};
 use hipvit::hip::{
     Access, Arguments, Blas, BlasLt, Device, DeviceBuffer, Dnn, Epilogue, Gemm, Graph, Kernel, Launch,
@@ -17,6 +17,7 @@ use hipvit::hip::{
 use hipvit::{DType, Error};
 
 type Check = Result<String, Box<dyn std::error::Error>>;
+type Run = fn(&Device) -> Check;
 
 fn main() -> ExitCode {
     let device = match Runtime::open().and_then(|runtime| runtime.device(0)) {
@@ -28,7 +29,7 @@ fn main() -> ExitCode {
     };
     println!("{} by {:?}", device.name(), device.runtime().path().ok());
     println!("{:?}", device.properties());
-    let checks: [(&str, fn(&Device) -> Check); 16] = [
+    let checks: [(&str, Run); 16] = [
         ("buffers", buffers),
         ("pinned ring", pinned_ring),
         ("events order and time streams", events),
@@ -46,7 +47,7 @@ fn main() -> ExitCode {
         ("MIOpen layer norm", layer_norm),
         ("MIOpen convolution", convolution),
     ];
-    let mut failed = 0;
+    let (mut failed, mut skipped) = (0, 0);
     for (name, check) in checks {
         let start = Instant::now();
         match check(&device) {
@@ -54,18 +55,18 @@ fn main() -> ExitCode {
                 "PASS {name}: {note} ({:.0} ms)",
                 start.elapsed().as_secs_f64() * 1e3
             ),
-            Err(error) if is_absent(error.as_ref()) => println!("SKIP {name}: {error}"),
+            Err(error) if is_absent(error.as_ref()) => {
+                println!("SKIP {name}: {error}");
+                skipped += 1;
+            }
             Err(error) => {
                 println!("FAIL {name}: {error}");
                 failed += 1;
             }
         }
     }
-    println!(
-        "{failed} of {} failed; pool: {:?}",
-        checks.len(),
-        device.pool_stats()
-    );
+    println!("pool: {:?}", device.pool_stats());
+    println!("{failed} failed, {skipped} skipped, of {}", checks.len());
     ExitCode::from(u8::from(failed > 0))
 }
 
@@ -257,7 +258,7 @@ extern "C" __global__ void scale(Scale a) {
 "#;
 
 #[repr(C)]
-#[derive(Clone, Copy, NoUninit)]
+#[derive(Clone, Copy)]
 struct Scale {
     from: u64,
     to: u64,
@@ -287,11 +288,7 @@ fn scale(
     to: Operand<'_>,
 ) -> hipvit::Result<()> {
     let n = (to.bytes() / 4) as u32;
-    let launch = Launch {
-        grid: [n.div_ceil(256), 1, 1],
-        block: [256, 1, 1],
-        lds_bytes: 0,
-    };
+    let launch = Launch::new(n.div_ceil(256), 256);
     let arguments = Scale {
         from: from.address(),
         to: to.address(),
