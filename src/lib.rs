@@ -24,6 +24,7 @@
 //! - [`image`]: decoding, Pillow-exact resampling, the libraries' resize and crop rules.
 //! - [`model`]: configurations and weights → [`graph`]: typed ops, passes, memory plan → [`exec`]: runs it.
 //! - [`ops`]: one file an op; [`mod@reference`]: the oracle in f64 that they are held against.
+//! - [`hip`]: the safe layer over the GPU's libraries, which are opened at run time.
 //! - [`evaluate`]: accuracy over labelled images; [`digits`]: the embedded model's samples and held-out set.
 
 pub mod digits;
@@ -31,6 +32,7 @@ pub mod error;
 pub mod evaluate;
 pub mod exec;
 pub mod graph;
+pub mod hip;
 pub mod image;
 pub mod model;
 pub mod ops;

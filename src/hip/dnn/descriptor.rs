@@ -1,0 +1,68 @@
+//! MIOpen's descriptions of tensors.
+
+use std::ptr;
+
+use hipvit_sys::miopen::{miopenDataType_t, miopenTensorDescriptor_t};
+
+use super::{int, table};
+use crate::error::{Error, Result};
+use crate::graph::DType;
+use crate::hip::device::Device;
+use crate::hip::status::call;
+
+/// A packed tensor's description.
+pub(super) struct Tensor {
+    device: Device,
+    raw: miopenTensorDescriptor_t,
+}
+
+impl Tensor {
+    pub(super) fn new(device: &Device, dtype: DType, shape: &[usize]) -> Result<Self> {
+        let table = table(device)?;
+        let data_type = match dtype {
+            DType::F32 => miopenDataType_t::miopenFloat,
+            DType::F16 => miopenDataType_t::miopenHalf,
+            DType::BF16 => miopenDataType_t::miopenBFloat16,
+            DType::U8 => return Err(Error::argument("dtype", "MIOpen has no unsigned bytes")),
+        };
+        let sizes = shape.iter().map(|&n| int(n)).collect::<Result<Vec<_>>>()?;
+        let strides = (0..shape.len())
+            .map(|axis| int(shape[axis + 1..].iter().product()))
+            .collect::<Result<Vec<_>>>()?;
+        let mut tensor = Self {
+            device: device.clone(),
+            raw: ptr::null_mut(),
+        };
+        // SAFETY: the calls write one handle, and read as many sizes and strides as they are told.
+        unsafe {
+            call!(device, table.miopenCreateTensorDescriptor(&mut tensor.raw))?;
+            call!(
+                device,
+                table.miopenSetTensorDescriptor(
+                    tensor.raw,
+                    data_type,
+                    shape.len() as i32,
+                    sizes.as_ptr(),
+                    strides.as_ptr(),
+                )
+            )?;
+        }
+        Ok(tensor)
+    }
+
+    pub(super) fn raw(&self) -> miopenTensorDescriptor_t {
+        self.raw
+    }
+}
+
+impl Drop for Tensor {
+    fn drop(&mut self) {
+        if !self.raw.is_null()
+            && let Ok(table) = table(&self.device)
+        {
+            // SAFETY: destroyed once, by its owner.
+            let result = unsafe { call!(self.device, table.miopenDestroyTensorDescriptor(self.raw)) };
+            self.device.park(result);
+        }
+    }
+}

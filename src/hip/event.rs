@@ -1,0 +1,133 @@
+//! A point in a stream.
+
+use std::fmt;
+use std::ptr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hipvit_sys::hip::{hipError_t, hipEvent_t};
+
+use super::device::Device;
+use super::status::{call, is};
+use super::stream::Stream;
+use crate::error::Result;
+
+/// A point in a stream's queue, with the time at which the device reached it. Made by [`Stream::record`]. Cheap to clone.
+#[derive(Clone)]
+pub struct Event {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    device: Device,
+    raw: hipEvent_t,
+    stream: u64,
+    /// The stream's last submission before this point, at least.
+    after: u64,
+}
+
+// SAFETY: HIP's functions take an event handle from any thread; it is recorded before it is shared, never again, and
+// destroyed once, by the last owner.
+unsafe impl Send for Inner {}
+// SAFETY: as above.
+unsafe impl Sync for Inner {}
+
+impl Event {
+    pub(super) fn record(stream: &Stream) -> Result<Self> {
+        let device = stream.device();
+        let hip = device.enter()?;
+        let mut raw = ptr::null_mut();
+        // SAFETY: the call writes one handle.
+        unsafe { call!(device, hip.hipEventCreate(&mut raw)) }?;
+        let event = Self {
+            inner: Arc::new(Inner {
+                device: device.clone(),
+                raw,
+                stream: stream.id(),
+                // Read before the event is put into the queue: what is counted was submitted before.
+                after: stream.submitted(),
+            }),
+        };
+        // SAFETY: both handles live.
+        unsafe { call!(device, hip.hipEventRecord(raw, stream.raw())) }?;
+        Ok(event)
+    }
+
+    /// Waits until the device has passed this point.
+    ///
+    /// # Errors
+    ///
+    /// What the work before it failed with.
+    pub fn synchronize(&self) -> Result<()> {
+        let device = &self.inner.device;
+        let hip = device.enter()?;
+        // SAFETY: the handle lives.
+        unsafe { call!(device, hip.hipEventSynchronize(self.inner.raw)) }
+    }
+
+    /// Whether the device has passed this point.
+    ///
+    /// # Errors
+    ///
+    /// What the work before it failed with.
+    pub fn is_done(&self) -> Result<bool> {
+        let device = &self.inner.device;
+        let hip = device.enter()?;
+        // SAFETY: the handle lives.
+        match unsafe { call!(device, hip.hipEventQuery(self.inner.raw)) } {
+            Ok(()) => Ok(true),
+            Err(error) if is(&error, hipError_t::hipErrorNotReady) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The device's time from `earlier` to this point. Waits for both.
+    ///
+    /// # Errors
+    ///
+    /// What the work before them failed with; or they are of different devices.
+    pub fn since(&self, earlier: &Self) -> Result<Duration> {
+        earlier.synchronize()?;
+        self.synchronize()?;
+        let device = &self.inner.device;
+        let hip = device.enter()?;
+        let mut milliseconds = 0.0;
+        // SAFETY: the handles live; the call writes one float.
+        unsafe {
+            call!(
+                device,
+                hip.hipEventElapsedTime(&mut milliseconds, earlier.inner.raw, self.inner.raw)
+            )
+        }?;
+        Ok(Duration::from_secs_f64(f64::from(milliseconds.max(0.0)) / 1e3))
+    }
+
+    pub(super) fn raw(&self) -> hipEvent_t {
+        self.inner.raw
+    }
+
+    /// Whether it comes after the stream's submission of this number.
+    pub(super) fn is_after(&self, stream: &Stream, submission: u64) -> bool {
+        self.inner.stream == stream.id() && self.inner.after >= submission
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let device = &self.device;
+        let result = device
+            .select()
+            // SAFETY: the last owner destroys the handle, once. HIP allows it while a stream waits for the event.
+            .and_then(|hip| unsafe { call!(device, hip.hipEventDestroy(self.raw)) });
+        device.park(result);
+    }
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Event")
+            .field("stream", &self.inner.stream)
+            .field("after", &self.inner.after)
+            .finish()
+    }
+}
