@@ -1,0 +1,65 @@
+// The elementwise functions, in f32, by the numbers that `activation` arguments use. Each is relatively accurate in its
+// left tail too, where the textbook forms cancel; src/ops/activation.rs has the same formulas.
+#pragma once
+#include "device.hpp"
+
+namespace hipvit {
+
+enum Activation : u32 { NONE, GELU_ERF, GELU_TANH, QUICK_GELU, SILU, RELU, TANH };
+
+// x · σ(z)
+HIPVIT_DEVICE float gated(float x, float z) {
+    return x / (1.0f + exponential(-z));
+}
+
+// x·Φ(x) = max(x, 0) − |x|·exp(−x²/2)·R(|x|), R fitted by a polynomial in u = 1/(1 + 0.35·|x|).
+HIPVIT_DEVICE float gelu_erf(float x) {
+    const float t = absolute(x), u = 1.0f / multiply_add(t, 0.35f, 1.0f);
+    float ratio = -0.02914591f;
+    ratio = multiply_add(ratio, u, 0.14397162f);
+    ratio = multiply_add(ratio, u, -0.2557141f);
+    ratio = multiply_add(ratio, u, 0.159174f);
+    ratio = multiply_add(ratio, u, -0.02310973f);
+    ratio = multiply_add(ratio, u, 0.10550796f);
+    ratio = multiply_add(ratio, u, 0.11983287f);
+    ratio = multiply_add(ratio, u, 0.13986187f);
+    ratio = multiply_add(ratio, u, 0.1396214f);
+    // Beyond |x| = 20 the tail is 0, and x² must not overflow.
+    const float bounded = smaller(t, 20.0f);
+    const float tail = ratio * u * exponential(-0.5f * bounded * bounded);
+    return x != x ? x : larger(x, 0.0f) - bounded * tail;
+}
+
+// x/2 · (1 + tanh(√(2/π)·(x + 0.044715·x³))) = x · σ(2·…)
+HIPVIT_DEVICE float gelu_tanh(float x) {
+    constexpr float FACTOR = 1.5957692f;
+    return gated(x, x * multiply_add(x * x, 0.044715f * FACTOR, FACTOR));
+}
+
+// An odd polynomial near 0, where the quotient would cancel.
+HIPVIT_DEVICE float hyperbolic_tangent(float x) {
+    const float t = absolute(x), square = x * x;
+    float p = -0.0056672f;
+    p = multiply_add(p, square, 0.02060638f);
+    p = multiply_add(p, square, -0.05373007f);
+    p = multiply_add(p, square, 0.13331331f);
+    p = multiply_add(p, square, -0.33333278f);
+    const float small = multiply_add(x * square, p, x);
+    const float large = 1.0f - 2.0f / (exponential(2.0f * t) + 1.0f);
+    return t < 0.625f ? small : x < 0.0f ? -large : large;
+}
+
+// `activation` is the same for all threads.
+HIPVIT_DEVICE float activate(u32 activation, float x) {
+    switch (activation) {
+    case GELU_ERF: return gelu_erf(x);
+    case GELU_TANH: return gelu_tanh(x);
+    case QUICK_GELU: return gated(x, 1.702f * x);
+    case SILU: return gated(x, x);
+    case RELU: return x > 0.0f ? x : x != x ? x : 0.0f;
+    case TANH: return hyperbolic_tangent(x);
+    default: return x;
+    }
+}
+
+} // namespace hipvit

@@ -1,0 +1,143 @@
+// The argument struct of every kernel; src/ops/launch mirrors them in Rust, and a test there compares sizes and offsets
+// with the assertions at the end of this file. All elements are row-major; `T` is the entry's dtype. A pointer that may
+// be null says so. There is no padding between the fields.
+#pragma once
+
+namespace hipvit {
+
+// patch_extract: see patch_extract.hip.
+struct PatchExtractArgs {
+    const void *pixels; // u8 [images, height, width, 3], or f32 [images, 3, height, width]
+    void *out;          // T [images·patches, 3·patch_height·patch_width]
+    float scale[3];     // of each channel
+    float shift[3];
+    unsigned images, height, width;
+    unsigned patch_height, patch_width;
+    unsigned reserved;
+};
+
+// resize: one pass, horizontal or vertical.
+struct ResizeArgs {
+    const unsigned char *input; // from the first byte that is used
+    unsigned char *output;
+    const int *weights;      // [outputs, taps], 22 fractional bits
+    const unsigned *starts;  // [outputs]: the first input position
+    const unsigned *counts;  // [outputs]: how many positions
+    unsigned long long input_row; // bytes from one input row to the next
+    unsigned taps;
+    unsigned outputs; // positions along the resampled axis
+    unsigned rows;    // horizontal: rows. Vertical: 1
+    unsigned columns; // vertical: bytes of a row. Horizontal: 1
+};
+
+// resize_nearest: a lookup.
+struct ResizeNearestArgs {
+    const unsigned char *input;
+    unsigned char *output;   // [height, width, 3]
+    const unsigned *columns; // [width]: the input column
+    const unsigned *rows;    // [height]: the input row
+    unsigned long long input_row; // bytes
+    unsigned width, height;
+};
+
+// tokens: prefix tokens before x's, a position table added to x's.
+struct TokensArgs {
+    const void *x;        // T [images, tokens, channels]
+    const void *prefix;   // T [prefixes, channels], null if prefixes is 0
+    const void *position; // T [tokens, channels], may be null
+    void *out;            // T [images, prefixes + tokens, channels]
+    unsigned images, tokens, prefixes, channels;
+};
+
+// layer_norm, over the channels.
+struct LayerNormArgs {
+    const void *x;        // T [rows, channels]
+    const void *residual; // T [rows, channels], may be null: added to x first
+    const void *weight;   // T [channels]
+    const void *bias;     // T [channels]
+    void *sum;            // T [rows, channels], may be null, may be x or residual: gets x + residual
+    void *out;            // T [rows, channels], may be x
+    unsigned rows, channels;
+    float epsilon;
+    unsigned whole_block; // 1: a block a row; 0: a wave a row
+};
+
+// Which keys a query sees: key j is visible to query i if −left ≤ j − (i + diagonal) ≤ right, and if key_mask has a
+// byte other than 0 for it. Without bounds: left = right = 2³¹ − 1. Causal: right = 0. Sliding: both finite.
+struct Visibility {
+    const unsigned char *key_mask; // u8 [images, keys], may be null
+    int diagonal, left, right;
+    unsigned reserved;
+};
+
+// softmax over scores.
+struct SoftmaxArgs {
+    const void *x; // T [images, heads, queries, keys]
+    void *out;     // the same, may be x
+    Visibility visible;
+    unsigned images, heads, queries, keys;
+    float scale;          // multiplies the scores
+    unsigned whole_block; // 1: a block a row; 0: a wave a row
+};
+
+// attention.
+struct AttentionArgs {
+    const void *q; // T; head h of token n of image b begins at b·q_image + n·q_token + h·head_dim
+    const void *k;
+    const void *v;
+    void *out;
+    Visibility visible;
+    unsigned long long q_image, k_image, v_image, out_image; // strides in elements; 0 shares one image's with all
+    unsigned q_token, k_token, v_token, out_token;
+    unsigned images, heads, queries, keys;
+    unsigned head_dim;
+    float scale; // multiplies Q·Kᵀ
+};
+
+// bias_activation: activation(x + bias) + residual.
+struct BiasActivationArgs {
+    const void *x;        // T [rows, channels]
+    const void *bias;     // T [channels], may be null
+    const void *residual; // T [rows, channels], may be null
+    void *out;            // T [rows, channels], may be x or residual
+    unsigned rows, channels;
+    unsigned activation; // see activation.hpp
+    unsigned reserved;
+};
+
+// swiglu: silu(x[:, :channels] + bias[:channels]) · (x[:, channels:] + bias[channels:]).
+struct SwiGluArgs {
+    const void *x;    // T [rows, 2·channels]
+    const void *bias; // T [2·channels], may be null
+    void *out;        // T [rows, channels]
+    unsigned rows, channels;
+};
+
+// add: factor · gamma · x + y.
+struct AddArgs {
+    const void *x;     // T [rows, channels]
+    const void *gamma; // T [channels], may be null: 1
+    const void *y;     // T [y_rows, channels], repeated, may be null: 0
+    void *out;         // T [rows, channels], may be x, or y if y_rows is rows
+    unsigned rows, channels, y_rows;
+    float factor;
+};
+
+// pool: from tokens to one vector an image.
+struct PoolArgs {
+    const void *x; // T [images, tokens, channels]
+    void *out;     // T [images, channels]
+    unsigned images, tokens, channels;
+    unsigned mode; // 0: the token `first`. 1: the mean, 2: the maximum of the tokens from `first` on
+    unsigned first;
+    unsigned reserved;
+};
+
+// convert: one dtype to another.
+struct ConvertArgs {
+    const void *x; // [elements]
+    void *out;     // [elements]
+    unsigned long long elements;
+};
+
+} // namespace hipvit
