@@ -4,6 +4,7 @@
 mod bench;
 mod classify;
 mod completions;
+mod devices;
 mod embed;
 mod eval;
 mod inputs;
@@ -44,6 +45,8 @@ enum Command {
     Preprocess(preprocess::Args),
     /// Time a model on random pixels
     Bench(bench::Args),
+    /// List the GPUs, their memory and their links, and the CPU
+    Devices(devices::Args),
     /// Print a shell's completion script
     Completions(completions::Args),
 }
@@ -123,6 +126,7 @@ pub fn main() -> ExitCode {
         Command::Inspect(args) => args.run(),
         Command::Preprocess(args) => args.run(),
         Command::Bench(args) => args.run(),
+        Command::Devices(args) => args.run(),
         Command::Completions(args) => args.run(),
     };
     match result {

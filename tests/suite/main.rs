@@ -10,6 +10,7 @@ mod bad_input;
 mod command_line;
 mod digits;
 mod goldens;
+mod hip;
 mod image;
 mod model;
 mod session;

@@ -1,0 +1,313 @@
+//! `hipvit devices`: what there is to run on.
+
+use std::io::Write;
+
+use anyhow::Result;
+use comfy_table::{Table, presets};
+use hipvit::hip::{Device, Library, LinkType, Properties, Runtime, Topology};
+use serde::Serialize;
+
+use super::Outcome;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// All that is shown.
+#[derive(Serialize)]
+struct Report {
+    cpu: Cpu,
+    /// The HIP runtime's version.
+    hip_version: Option<i32>,
+    gpus: Vec<Gpu>,
+    /// Why there are no GPUs.
+    no_gpu: Option<String>,
+    libraries: Vec<Library>,
+}
+
+#[derive(Serialize)]
+struct Cpu {
+    name: String,
+    cores: usize,
+    threads: usize,
+    features: Vec<&'static str>,
+}
+
+#[derive(Serialize)]
+struct Gpu {
+    ordinal: usize,
+    #[serde(flatten)]
+    properties: Properties,
+    free_memory: Option<usize>,
+    memory_bandwidth: f64,
+    #[serde(flatten)]
+    topology: Option<Topology>,
+}
+
+impl Args {
+    pub fn run(&self) -> Result<Outcome> {
+        let report = Report::new();
+        let mut out = std::io::stdout().lock();
+        if self.json {
+            serde_json::to_writer(&mut out, &report)?;
+            writeln!(out)?;
+        } else {
+            write!(out, "{}", report.text())?;
+        }
+        Ok(Outcome::Complete)
+    }
+}
+
+impl Report {
+    /// That there is no GPU is an answer, not a failure.
+    fn new() -> Self {
+        let mut report = Self {
+            cpu: Cpu::new(),
+            hip_version: None,
+            gpus: Vec::new(),
+            no_gpu: None,
+            libraries: Vec::new(),
+        };
+        match Runtime::open() {
+            Ok(runtime) => {
+                report.hip_version = runtime.version().ok();
+                report.libraries = runtime.libraries();
+                match runtime.devices() {
+                    Ok(devices) => report.gpus = devices.iter().map(Gpu::new).collect(),
+                    Err(error) => report.no_gpu = Some(error.to_string()),
+                }
+                if report.gpus.is_empty() && report.no_gpu.is_none() {
+                    report.no_gpu = runtime.device(0).err().map(|error| error.to_string());
+                }
+            }
+            Err(error) => report.no_gpu = Some(error.to_string()),
+        }
+        report
+    }
+
+    fn text(&self) -> String {
+        let Cpu {
+            name, cores, threads, ..
+        } = &self.cpu;
+        let mut text = format!("cpu: {name}, {cores} cores, {threads} threads");
+        if !self.cpu.features.is_empty() {
+            text += &format!(", {}", self.cpu.features.join(" "));
+        }
+        text.push('\n');
+        for gpu in &self.gpus {
+            text += &format!(
+                "\nhip:{}: {}\n{}\n",
+                gpu.ordinal,
+                gpu.properties.name,
+                gpu.table()
+            );
+        }
+        if let Some(links) = self.links() {
+            text += &format!("\nlinks\n{links}\n");
+        }
+        if !self.libraries.is_empty() {
+            text.push('\n');
+        }
+        for library in &self.libraries {
+            let found = library.path.as_ref().or(library.error.as_ref());
+            text += &format!("{}: {}\n", library.name, found.map_or("", String::as_str));
+        }
+        if let Some(reason) = &self.no_gpu {
+            let prefix = if reason.starts_with("no GPU") {
+                ""
+            } else {
+                "no GPU: "
+            };
+            text += &format!("\n{prefix}{reason}\nModels run on the CPU.\n");
+        }
+        text
+    }
+
+    /// From each GPU (down) to each other (across).
+    fn links(&self) -> Option<Table> {
+        if self.gpus.len() < 2 {
+            return None;
+        }
+        let mut table = new_table();
+        let name = |ordinal: usize| format!("hip:{ordinal}");
+        table.add_row(std::iter::once(String::new()).chain(self.gpus.iter().map(|gpu| name(gpu.ordinal))));
+        for gpu in &self.gpus {
+            let links = gpu.topology.iter().flat_map(|topology| &topology.links);
+            let cells = self.gpus.iter().map(|other| {
+                let link = links.clone().find(|link| link.to == other.ordinal);
+                let Some(link) = link else { return "–".to_owned() };
+                let mut parts = vec![link.kind.map_or("?".to_owned(), kind)];
+                parts.extend(
+                    link.hops
+                        .map(|hops| format!("{hops} hop{}", if hops == 1 { "" } else { "s" })),
+                );
+                parts.extend((link.peer_access == Some(true)).then(|| "peer".to_owned()));
+                parts.extend((link.atomics == Some(true)).then(|| "atomics".to_owned()));
+                parts.join(", ")
+            });
+            table.add_row(std::iter::once(name(gpu.ordinal)).chain(cells));
+        }
+        Some(table)
+    }
+}
+
+fn kind(kind: LinkType) -> String {
+    match kind {
+        LinkType::HyperTransport => "HyperTransport".into(),
+        LinkType::Qpi => "QPI".into(),
+        LinkType::Pcie => "PCIe".into(),
+        LinkType::InfiniBand => "InfiniBand".into(),
+        LinkType::Xgmi => "xGMI or NVLink".into(),
+        other => format!("{other:?}"),
+    }
+}
+
+impl Cpu {
+    fn new() -> Self {
+        // Linux says what it is; elsewhere its architecture must do.
+        let name = std::fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| {
+            let line = text.lines().find(|line| line.starts_with("model name"))?;
+            Some(line.split_once(':')?.1.trim().to_owned())
+        });
+        Self {
+            name: name.unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
+            cores: num_cpus::get_physical(),
+            threads: num_cpus::get(),
+            features: features(),
+        }
+    }
+}
+
+/// The vector extensions that kernels care for.
+#[cfg(target_arch = "x86_64")]
+fn features() -> Vec<&'static str> {
+    let detected = [
+        ("avx2", is_x86_feature_detected!("avx2")),
+        ("fma", is_x86_feature_detected!("fma")),
+        ("f16c", is_x86_feature_detected!("f16c")),
+        ("avx512f", is_x86_feature_detected!("avx512f")),
+        ("avx512vnni", is_x86_feature_detected!("avx512vnni")),
+        ("avx512bf16", is_x86_feature_detected!("avx512bf16")),
+    ];
+    detected
+        .into_iter()
+        .filter_map(|(name, has)| has.then_some(name))
+        .collect()
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn features() -> Vec<&'static str> {
+    Vec::new()
+}
+
+impl Gpu {
+    fn new(device: &Device) -> Self {
+        let properties = device.properties().clone();
+        Self {
+            ordinal: device.ordinal(),
+            free_memory: device.memory().ok().map(|(free, _)| free),
+            memory_bandwidth: properties.memory_bandwidth(),
+            topology: device.topology().ok(),
+            properties,
+        }
+    }
+
+    fn table(&self) -> Table {
+        let p = &self.properties;
+        let mut table = new_table();
+        let mut row = |name: &str, value: String| {
+            table.add_row([name.to_owned(), value]);
+        };
+        row("target", p.target.clone());
+        row(
+            "compute units",
+            format!("{}, at {} MHz", p.compute_units, p.clock / 1000),
+        );
+        row(
+            "waves",
+            format!(
+                "{} lanes, {} a compute unit",
+                p.wave_size,
+                p.waves_per_compute_unit()
+            ),
+        );
+        row(
+            "block",
+            format!("{} threads, {:?} along x, y, z", p.threads_per_block, p.block),
+        );
+        row("grid", format!("{:?} blocks along x, y, z", p.grid));
+        row(
+            "registers",
+            format!(
+                "{} a compute unit, {} a block (32-bit)",
+                p.registers_per_compute_unit, p.registers_per_block
+            ),
+        );
+        row(
+            "LDS",
+            format!(
+                "{} a compute unit, {} a block, {} on request",
+                bytes(p.lds_per_compute_unit),
+                bytes(p.lds_per_block),
+                bytes(p.lds_per_block_max)
+            ),
+        );
+        row("L2 cache", bytes(p.l2_cache));
+        let free = self.free_memory.map(|free| format!(", {} free", bytes(free)));
+        let shared = if p.integrated {
+            ", shared with the host"
+        } else {
+            ""
+        };
+        row(
+            "memory",
+            format!(
+                "{}{}{shared}{}",
+                bytes(p.memory),
+                free.unwrap_or_default(),
+                if p.ecc { ", ECC" } else { "" }
+            ),
+        );
+        row(
+            "memory bus",
+            format!(
+                "{} bits at {} MHz: {:.0} GB/s at two transfers a clock",
+                p.memory_bus_bits,
+                p.memory_clock / 1000,
+                self.memory_bandwidth / 1e9
+            ),
+        );
+        let link = p.pcie_link.as_ref().map(|link| format!(", {link}"));
+        let node = p.numa_node.map(|node| format!(", NUMA node {node}"));
+        row(
+            "PCI",
+            format!(
+                "{}{}{}",
+                p.pci,
+                link.unwrap_or_default(),
+                node.unwrap_or_default()
+            ),
+        );
+        table
+    }
+}
+
+fn new_table() -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table
+}
+
+/// A size in the largest binary unit that leaves it above 1.
+fn bytes(bytes: usize) -> String {
+    let units = ["B", "KiB", "MiB", "GiB"];
+    let power = (0..3).take_while(|p| bytes >> (10 * (p + 1)) > 0).count();
+    let value = bytes as f64 / f64::from(1 << (10 * power));
+    match value.fract() {
+        0.0 => format!("{value} {}", units[power]),
+        _ => format!("{value:.1} {}", units[power]),
+    }
+}

@@ -1,0 +1,337 @@
+//! A provider for tests without a GPU: the part of HIP and rocBLAS that the fence needs, on host memory. Work really is
+//! asynchronous: each stream has a thread that runs it late. It counts what lives, notes what touches memory that does
+//! not, and fails on demand. `tests/suite/hip` compiles it with rustc.
+#![allow(non_snake_case, static_mut_refs, clippy::all)]
+
+mod blas;
+mod queue;
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, c_char, c_void};
+use std::ptr;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+pub type Status = u32;
+pub const SUCCESS: Status = 0;
+pub const INVALID: Status = 1;
+pub const OUT_OF_MEMORY: Status = 2;
+pub const NO_DEVICE: Status = 100;
+pub const NO_BINARY: Status = 209;
+pub const NOT_FOUND: Status = 500;
+pub const NOT_READY: Status = 600;
+pub const LAUNCH_FAILURE: Status = 719;
+pub const CAPTURING: Status = 900;
+
+/// What `fake_set` sets, and `fake_get` tells.
+#[repr(usize)]
+#[derive(Clone, Copy)]
+pub enum Slot {
+    Devices,
+    /// `hipMalloc` fails when more bytes than this would be live; 0 is no limit.
+    MemoryLimit,
+    /// The nth launch from now on fails; 0 is none.
+    FailLaunch,
+    /// The nth asynchronous copy from now on fails when it is run; 0 is none.
+    FailCopy,
+    /// Replays leave their last piece of work out.
+    CorruptReplay,
+    /// The nth `hipFree` from now on fails.
+    FailFree,
+    DeviceBytes,
+    Allocations,
+    Pinned,
+    Streams,
+    Events,
+    Modules,
+    Graphs,
+    Handles,
+    /// Work that touched memory which is not live.
+    Violations,
+    Mallocs,
+}
+
+const SLOTS: usize = Slot::Mallocs as usize + 1;
+static VALUES: [AtomicU64; SLOTS] = [const { AtomicU64::new(0) }; SLOTS];
+
+pub fn get(slot: Slot) -> u64 {
+    VALUES[slot as usize].load(SeqCst)
+}
+
+/// As many as were set, else as the environment says: a program under test cannot set them.
+fn devices() -> u64 {
+    let told = std::env::var("FAKE_DEVICES").ok().and_then(|n| n.parse().ok());
+    get(Slot::Devices).max(told.unwrap_or(0))
+}
+pub fn add(slot: Slot, by: i64) {
+    VALUES[slot as usize].fetch_add(by as u64, SeqCst);
+}
+/// Counts a fault down; whether it is due.
+pub fn due(slot: Slot) -> bool {
+    let counted = VALUES[slot as usize].fetch_update(SeqCst, SeqCst, |n| n.checked_sub(1));
+    counted == Ok(1)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn fake_set(slot: usize, value: u64) {
+    VALUES[slot].store(value, SeqCst);
+}
+#[unsafe(no_mangle)]
+pub extern "C" fn fake_get(slot: usize) -> u64 {
+    VALUES[slot].load(SeqCst)
+}
+
+/// Live memory of both kinds: address to bytes.
+static MEMORY: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
+
+/// Notes a violation unless the bytes lie in live memory.
+pub fn touch(address: usize, bytes: usize) -> bool {
+    let memory = MEMORY.lock().unwrap();
+    let fits = memory
+        .range(..=address)
+        .next_back()
+        .is_some_and(|(start, len)| address + bytes <= start + len);
+    if !fits {
+        add(Slot::Violations, 1);
+    }
+    fits
+}
+
+fn layout(bytes: usize) -> std::alloc::Layout {
+    std::alloc::Layout::from_size_align(bytes.max(1), 4096).unwrap()
+}
+
+unsafe fn allocate(out: *mut *mut c_void, bytes: usize) {
+    let pointer = unsafe { std::alloc::alloc(layout(bytes)) };
+    // Poison.
+    unsafe { pointer.write_bytes(0xA5, bytes) };
+    MEMORY.lock().unwrap().insert(pointer as usize, bytes);
+    unsafe { *out = pointer.cast() };
+}
+
+unsafe fn release(pointer: *mut c_void) -> Option<usize> {
+    let bytes = MEMORY.lock().unwrap().remove(&(pointer as usize))?;
+    unsafe { std::alloc::dealloc(pointer.cast(), layout(bytes)) };
+    Some(bytes)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipMalloc(out: *mut *mut c_void, bytes: usize) -> Status {
+    add(Slot::Mallocs, 1);
+    let limit = get(Slot::MemoryLimit);
+    if limit != 0 && get(Slot::DeviceBytes) + bytes as u64 > limit {
+        return OUT_OF_MEMORY;
+    }
+    add(Slot::DeviceBytes, bytes as i64);
+    add(Slot::Allocations, 1);
+    unsafe { allocate(out, bytes) };
+    SUCCESS
+}
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipFree(pointer: *mut c_void) -> Status {
+    // Unlike HIP's it does not wait, so that a free that comes too early is found out.
+    if due(Slot::FailFree) {
+        return INVALID;
+    }
+    let Some(bytes) = (unsafe { release(pointer) }) else {
+        return INVALID;
+    };
+    add(Slot::DeviceBytes, -(bytes as i64));
+    add(Slot::Allocations, -1);
+    SUCCESS
+}
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipHostMalloc(out: *mut *mut c_void, bytes: usize, _flags: u32) -> Status {
+    add(Slot::Pinned, 1);
+    unsafe { allocate(out, bytes) };
+    SUCCESS
+}
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipHostFree(pointer: *mut c_void) -> Status {
+    if unsafe { release(pointer) }.is_none() {
+        return INVALID;
+    }
+    add(Slot::Pinned, -1);
+    SUCCESS
+}
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipMemGetInfo(free: *mut usize, total: *mut usize) -> Status {
+    unsafe { *total = 1 << 30 };
+    unsafe { *free = (1 << 30) - get(Slot::DeviceBytes) as usize };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipGetDeviceCount(count: *mut i32) -> Status {
+    let devices = devices() as i32;
+    unsafe { *count = devices };
+    if devices == 0 { NO_DEVICE } else { SUCCESS }
+}
+#[unsafe(no_mangle)]
+pub extern "C" fn hipSetDevice(device: i32) -> Status {
+    if (device as u64) < devices() {
+        SUCCESS
+    } else {
+        101
+    }
+}
+#[unsafe(no_mangle)]
+pub extern "C" fn hipGetLastError() -> Status {
+    SUCCESS
+}
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipRuntimeGetVersion(version: *mut i32) -> Status {
+    unsafe { *version = 70_200_000 };
+    SUCCESS
+}
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipDeviceCanAccessPeer(access: *mut i32, _from: i32, _to: i32) -> Status {
+    unsafe { *access = 1 };
+    SUCCESS
+}
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipExtGetLinkTypeAndHopCount(
+    _a: i32,
+    _b: i32,
+    kind: *mut u32,
+    hops: *mut u32,
+) -> Status {
+    unsafe { *kind = 4 };
+    unsafe { *hops = 1 };
+    SUCCESS
+}
+
+/// Offsets of `hipDeviceProp_tR0600`, which hipvit-sys asserts.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipGetDevicePropertiesR0600(out: *mut u8, device: i32) -> Status {
+    if device as u64 >= devices() {
+        return 101;
+    }
+    let text =
+        |at: usize, text: &[u8]| unsafe { ptr::copy_nonoverlapping(text.as_ptr(), out.add(at), text.len()) };
+    let int = |at: usize, n: i32| unsafe { out.add(at).cast::<i32>().write(n) };
+    let size = |at: usize, n: usize| unsafe { out.add(at).cast::<usize>().write(n) };
+    text(0, b"Fake Instinct\0");
+    text(1160, b"gfx942:sramecc+:xnack-\0");
+    size(288, 1 << 30);
+    size(296, 65536);
+    int(304, 65536);
+    int(308, 64);
+    int(320, 1024);
+    for axis in 0..3 {
+        int(324 + 4 * axis, 1024);
+        int(336 + 4 * axis, i32::MAX);
+    }
+    int(348, 2_100_000);
+    int(388, 304);
+    int(584, 0xc1);
+    int(608, 1_300_000);
+    int(612, 8192);
+    int(616, 4 << 20);
+    int(624, 2048);
+    size(640, 65536);
+    int(648, 131_072);
+    SUCCESS
+}
+
+/// The code object's bundle must have an entry for gfx942.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipModuleLoadData(module: *mut *mut c_void, image: *const u8) -> Status {
+    let number = |at: usize| unsafe { image.add(at).cast::<u64>().read_unaligned() } as usize;
+    let mut at = 32;
+    for _ in 0..number(24) {
+        let name = unsafe { std::slice::from_raw_parts(image.add(at + 24), number(at + 16)) };
+        if name.ends_with(b"--gfx942") {
+            add(Slot::Modules, 1);
+            unsafe { *module = 1 as *mut c_void };
+            return SUCCESS;
+        }
+        at += 24 + number(at + 16);
+    }
+    NO_BINARY
+}
+#[unsafe(no_mangle)]
+pub extern "C" fn hipModuleUnload(_module: *mut c_void) -> Status {
+    add(Slot::Modules, -1);
+    SUCCESS
+}
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipModuleGetFunction(
+    f: *mut *mut c_void,
+    _module: *mut c_void,
+    name: *const c_char,
+) -> Status {
+    if unsafe { CStr::from_ptr(name) } != c"scale" {
+        return NOT_FOUND;
+    }
+    unsafe { *f = 1 as *mut c_void };
+    SUCCESS
+}
+
+/// `scale`: `to[i] = factor * from[i]` for `n` floats.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Scale {
+    from: u64,
+    to: u64,
+    n: u32,
+    factor: f32,
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipModuleLaunchKernel(
+    _f: *mut c_void,
+    _gx: u32,
+    _gy: u32,
+    _gz: u32,
+    _bx: u32,
+    _by: u32,
+    _bz: u32,
+    _lds: u32,
+    stream: *mut c_void,
+    parameters: *mut *mut c_void,
+    _extra: *mut *mut c_void,
+) -> Status {
+    if due(Slot::FailLaunch) {
+        return LAUNCH_FAILURE;
+    }
+    let Scale { from, to, n, factor } = unsafe { *(*parameters).cast::<Scale>() };
+    queue::submit(stream, move || {
+        let bytes = 4 * n as usize;
+        if !touch(from as usize, bytes) || !touch(to as usize, bytes) {
+            return INVALID;
+        }
+        for i in 0..n as usize {
+            unsafe { *(to as *mut f32).add(i) = factor * *(from as *const f32).add(i) };
+        }
+        SUCCESS
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn hipMemcpyAsync(
+    to: usize,
+    from: usize,
+    bytes: usize,
+    _kind: u32,
+    stream: *mut c_void,
+) -> Status {
+    let fails = due(Slot::FailCopy);
+    queue::submit(stream, move || {
+        if fails || !touch(to, bytes) || !touch(from, bytes) {
+            return LAUNCH_FAILURE;
+        }
+        unsafe { ptr::copy(from as *const u8, to as *mut u8, bytes) };
+        SUCCESS
+    })
+}
+#[unsafe(no_mangle)]
+pub extern "C" fn hipMemsetAsync(to: usize, byte: i32, bytes: usize, stream: *mut c_void) -> Status {
+    queue::submit(stream, move || {
+        if !touch(to, bytes) {
+            return INVALID;
+        }
+        unsafe { ptr::write_bytes(to as *mut u8, byte as u8, bytes) };
+        SUCCESS
+    })
+}

@@ -1,0 +1,63 @@
+//! `hipvit devices`.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use super::Fake;
+
+fn devices(provider: &str, count: &str, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_hipvit"))
+        .arg("devices")
+        .args(arguments)
+        .env("HIPVIT_PROVIDER", provider)
+        .env("FAKE_DEVICES", count)
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn without_rocm_the_cpu_is_listed_and_the_reason_given() {
+    let folder = tempfile::tempdir().unwrap();
+    let provider = folder.path().to_str().unwrap();
+    let output = devices(provider, "", &[]);
+    assert!(output.status.success());
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.starts_with("cpu: "), "{text}");
+    assert!(
+        text.contains("no GPU: the HIP runtime cannot be opened; tried ") && text.contains(provider),
+        "{text}"
+    );
+    let json: Value = serde_json::from_slice(&devices(provider, "", &["--json"]).stdout).unwrap();
+    assert!(json["cpu"]["threads"].as_u64().unwrap() >= 1);
+    assert!(json["no_gpu"].as_str().unwrap().contains(provider));
+}
+
+#[test]
+fn properties_and_links_are_listed() {
+    let fake = Fake::new("devices");
+    let provider = fake.path.to_str().unwrap();
+    let text = String::from_utf8(devices(provider, "2", &[]).stdout).unwrap();
+    for part in [
+        "hip:1: Fake Instinct",
+        "304, at 2100 MHz",
+        "64 lanes, 32 a compute unit",
+        "64 KiB a block",
+        "1 GiB, 1 GiB free",
+        "2662 GB/s",
+        "0000:c1:00.0",
+        "xGMI or NVLink, 1 hop, peer",
+    ] {
+        assert!(text.contains(part), "{part} is not in\n{text}");
+    }
+    assert!(!text.contains("no GPU"), "{text}");
+    let json: Value = serde_json::from_slice(&devices(provider, "2", &["--json"]).stdout).unwrap();
+    let gpu = &json["gpus"][0];
+    assert_eq!(gpu["target"], "gfx942:sramecc+:xnack-");
+    assert_eq!(gpu["wave_size"], 64);
+    assert_eq!(gpu["links"][0]["kind"], "xgmi");
+    assert_eq!(json["gpus"][1]["links"][0]["to"], 0);
+
+    let text = String::from_utf8(devices(provider, "0", &[]).stdout).unwrap();
+    assert!(text.contains("finds none; is the driver loaded"), "{text}");
+}

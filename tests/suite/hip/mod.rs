@@ -1,0 +1,179 @@
+//! The fence without a GPU: what works, on a provider made of host memory and threads (`tests/fake_provider`), and what
+//! it says when something fails.
+#![allow(unsafe_code)]
+
+mod devices;
+mod faults;
+mod memory;
+mod work;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use hipvit::hip::{Access, Arguments, Code, Device, Kernel, Launch, Module, Runtime, Stream};
+use libloading::{Library, Symbol};
+
+/// What the provider can be told and asked, in the order of its own list.
+#[derive(Clone, Copy, Debug)]
+#[repr(usize)]
+enum Slot {
+    Devices,
+    MemoryLimit,
+    FailLaunch,
+    FailCopy,
+    CorruptReplay,
+    FailFree,
+    DeviceBytes,
+    Allocations,
+    Pinned,
+    Streams,
+    Events,
+    Modules,
+    Graphs,
+    Handles,
+    Violations,
+    Mallocs,
+}
+
+/// A provider of one test's own, with its own state.
+struct Fake {
+    path: PathBuf,
+    library: Library,
+}
+
+impl Fake {
+    fn new(test: &str) -> Self {
+        static COMPILED: OnceLock<PathBuf> = OnceLock::new();
+        let compiled = COMPILED.get_or_init(|| {
+            let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fake_provider.so");
+            compile(&super::at("tests/fake_provider/library.rs"), &path);
+            path
+        });
+        // The loader gives a library once a file, so each test has a file.
+        let path = compiled.with_file_name(format!("fake_provider-{test}.so"));
+        let _ = fs::remove_file(&path);
+        fs::copy(compiled, &path).unwrap();
+        // SAFETY: it has no initialisers.
+        let library = unsafe { Library::new(&path) }.unwrap();
+        let fake = Self { path, library };
+        fake.set(Slot::Devices, 1);
+        fake
+    }
+
+    fn set(&self, slot: Slot, value: u64) {
+        // SAFETY: the function's prototype.
+        let set: Symbol<'_, extern "C" fn(usize, u64)> = unsafe { self.library.get("fake_set") }.unwrap();
+        set(slot as usize, value);
+    }
+
+    fn get(&self, slot: Slot) -> u64 {
+        // SAFETY: the function's prototype.
+        let get: Symbol<'_, extern "C" fn(usize) -> u64> = unsafe { self.library.get("fake_get") }.unwrap();
+        get(slot as usize)
+    }
+
+    fn runtime(&self) -> Runtime {
+        Runtime::named(self.path.to_str().unwrap()).unwrap()
+    }
+
+    fn device(&self) -> Device {
+        self.runtime().device(0).unwrap()
+    }
+
+    fn stream(&self) -> Stream {
+        self.device().stream().unwrap()
+    }
+
+    /// Nothing lives any more, and nothing touched what did not.
+    fn assert_clean(&self) {
+        use Slot::*;
+        for slot in [
+            Allocations,
+            DeviceBytes,
+            Pinned,
+            Streams,
+            Events,
+            Modules,
+            Graphs,
+            Handles,
+            Violations,
+        ] {
+            assert_eq!(self.get(slot), 0, "{slot:?}");
+        }
+    }
+}
+
+impl Drop for Fake {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+fn compile(source: &Path, library: &Path) {
+    let output = Command::new(std::env::var("RUSTC").unwrap_or_else(|_| "rustc".into()))
+        .args([
+            "--edition=2024",
+            "--crate-type=cdylib",
+            "--crate-name=provider",
+            "-Copt-level=1",
+            "-Awarnings",
+            "-o",
+        ])
+        .args([library, source])
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+/// A bundle of code objects for these targets.
+fn bundle(targets: &[&str]) -> Vec<u8> {
+    let names: Vec<String> = targets
+        .iter()
+        .map(|t| format!("hipv4-amdgcn-amd-amdhsa--{t}"))
+        .collect();
+    let end = 32 + names.iter().map(|name| 24 + name.len()).sum::<usize>();
+    let mut bytes = b"__CLANG_OFFLOAD_BUNDLE__".to_vec();
+    bytes.extend((names.len() as u64).to_le_bytes());
+    for name in &names {
+        for number in [end, 0, name.len()] {
+            bytes.extend((number as u64).to_le_bytes());
+        }
+        bytes.extend(name.as_bytes());
+    }
+    bytes
+}
+
+/// The provider's one kernel: `to[i] = factor * from[i]`.
+#[repr(C)]
+#[derive(Clone, Copy, bytemuck::NoUninit)]
+struct Scale {
+    from: u64,
+    to: u64,
+    n: u32,
+    factor: f32,
+}
+
+impl Arguments for Scale {
+    fn accesses(&self, visit: &mut dyn FnMut(Access)) {
+        visit(Access::read("from", self.from, 4 * self.n as usize));
+        visit(Access::write("to", self.to, 4 * self.n as usize));
+    }
+}
+
+const LAUNCH: Launch = Launch {
+    grid: [1, 1, 1],
+    block: [64, 1, 1],
+    lds_bytes: 0,
+};
+
+fn scale(device: &Device) -> Kernel<Scale> {
+    let module = Module::load(device, Code::new(&bundle(&["gfx942"])).unwrap()).unwrap();
+    // SAFETY: the provider's kernel takes this structure and touches what it says.
+    unsafe { module.kernel("scale") }.unwrap()
+}
