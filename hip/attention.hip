@@ -231,13 +231,19 @@ template <class T, int D> HIPVIT_DEVICE void attention(const AttentionArgs &a) {
     }
 }
 
-#define ATTENTION(D)                                                                                                   \
+#define ATTENTION(D) ENTRIES(D) // so that D is expanded first
+#define ENTRIES(D)                                                                                                     \
     HIPVIT_KERNEL(THREADS) attention_##D##_f32(AttentionArgs a) { attention<float, D>(a); }                            \
     HIPVIT_KERNEL(THREADS) attention_##D##_f16(AttentionArgs a) { attention<f16, D>(a); }                              \
     HIPVIT_KERNEL(THREADS) attention_##D##_bf16(AttentionArgs a) { attention<bf16, D>(a); }
 
+// A compiler at run time may ask for one head size, and be done in a fraction of the time.
+#ifdef HIPVIT_HEAD_DIM
+ATTENTION(HIPVIT_HEAD_DIM)
+#else
 ATTENTION(32)
 ATTENTION(64)
 ATTENTION(80)
 ATTENTION(96)
 ATTENTION(128)
+#endif

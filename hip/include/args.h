@@ -140,4 +140,147 @@ struct ConvertArgs {
     unsigned long long elements;
 };
 
+// The layout, as Rust has it.
+#define HIPVIT_SIZE(type, bytes) static_assert(sizeof(type) == bytes, #type)
+#define HIPVIT_FIELD(type, field, offset) static_assert(__builtin_offsetof(type, field) == offset, #type "." #field)
+
+HIPVIT_SIZE(PatchExtractArgs, 64);
+HIPVIT_FIELD(PatchExtractArgs, pixels, 0);
+HIPVIT_FIELD(PatchExtractArgs, out, 8);
+HIPVIT_FIELD(PatchExtractArgs, scale, 16);
+HIPVIT_FIELD(PatchExtractArgs, shift, 28);
+HIPVIT_FIELD(PatchExtractArgs, images, 40);
+HIPVIT_FIELD(PatchExtractArgs, height, 44);
+HIPVIT_FIELD(PatchExtractArgs, width, 48);
+HIPVIT_FIELD(PatchExtractArgs, patch_height, 52);
+HIPVIT_FIELD(PatchExtractArgs, patch_width, 56);
+HIPVIT_FIELD(PatchExtractArgs, reserved, 60);
+
+HIPVIT_SIZE(ResizeArgs, 64);
+HIPVIT_FIELD(ResizeArgs, input, 0);
+HIPVIT_FIELD(ResizeArgs, output, 8);
+HIPVIT_FIELD(ResizeArgs, weights, 16);
+HIPVIT_FIELD(ResizeArgs, starts, 24);
+HIPVIT_FIELD(ResizeArgs, counts, 32);
+HIPVIT_FIELD(ResizeArgs, input_row, 40);
+HIPVIT_FIELD(ResizeArgs, taps, 48);
+HIPVIT_FIELD(ResizeArgs, outputs, 52);
+HIPVIT_FIELD(ResizeArgs, rows, 56);
+HIPVIT_FIELD(ResizeArgs, columns, 60);
+
+HIPVIT_SIZE(ResizeNearestArgs, 48);
+HIPVIT_FIELD(ResizeNearestArgs, input, 0);
+HIPVIT_FIELD(ResizeNearestArgs, output, 8);
+HIPVIT_FIELD(ResizeNearestArgs, columns, 16);
+HIPVIT_FIELD(ResizeNearestArgs, rows, 24);
+HIPVIT_FIELD(ResizeNearestArgs, input_row, 32);
+HIPVIT_FIELD(ResizeNearestArgs, width, 40);
+HIPVIT_FIELD(ResizeNearestArgs, height, 44);
+
+HIPVIT_SIZE(TokensArgs, 48);
+HIPVIT_FIELD(TokensArgs, x, 0);
+HIPVIT_FIELD(TokensArgs, prefix, 8);
+HIPVIT_FIELD(TokensArgs, position, 16);
+HIPVIT_FIELD(TokensArgs, out, 24);
+HIPVIT_FIELD(TokensArgs, images, 32);
+HIPVIT_FIELD(TokensArgs, tokens, 36);
+HIPVIT_FIELD(TokensArgs, prefixes, 40);
+HIPVIT_FIELD(TokensArgs, channels, 44);
+
+HIPVIT_SIZE(LayerNormArgs, 64);
+HIPVIT_FIELD(LayerNormArgs, x, 0);
+HIPVIT_FIELD(LayerNormArgs, residual, 8);
+HIPVIT_FIELD(LayerNormArgs, weight, 16);
+HIPVIT_FIELD(LayerNormArgs, bias, 24);
+HIPVIT_FIELD(LayerNormArgs, sum, 32);
+HIPVIT_FIELD(LayerNormArgs, out, 40);
+HIPVIT_FIELD(LayerNormArgs, rows, 48);
+HIPVIT_FIELD(LayerNormArgs, channels, 52);
+HIPVIT_FIELD(LayerNormArgs, epsilon, 56);
+HIPVIT_FIELD(LayerNormArgs, whole_block, 60);
+
+HIPVIT_SIZE(Visibility, 24);
+HIPVIT_FIELD(Visibility, key_mask, 0);
+HIPVIT_FIELD(Visibility, diagonal, 8);
+HIPVIT_FIELD(Visibility, left, 12);
+HIPVIT_FIELD(Visibility, right, 16);
+HIPVIT_FIELD(Visibility, reserved, 20);
+
+HIPVIT_SIZE(SoftmaxArgs, 64);
+HIPVIT_FIELD(SoftmaxArgs, x, 0);
+HIPVIT_FIELD(SoftmaxArgs, out, 8);
+HIPVIT_FIELD(SoftmaxArgs, visible, 16);
+HIPVIT_FIELD(SoftmaxArgs, images, 40);
+HIPVIT_FIELD(SoftmaxArgs, heads, 44);
+HIPVIT_FIELD(SoftmaxArgs, queries, 48);
+HIPVIT_FIELD(SoftmaxArgs, keys, 52);
+HIPVIT_FIELD(SoftmaxArgs, scale, 56);
+HIPVIT_FIELD(SoftmaxArgs, whole_block, 60);
+
+HIPVIT_SIZE(AttentionArgs, 128);
+HIPVIT_FIELD(AttentionArgs, q, 0);
+HIPVIT_FIELD(AttentionArgs, k, 8);
+HIPVIT_FIELD(AttentionArgs, v, 16);
+HIPVIT_FIELD(AttentionArgs, out, 24);
+HIPVIT_FIELD(AttentionArgs, visible, 32);
+HIPVIT_FIELD(AttentionArgs, q_image, 56);
+HIPVIT_FIELD(AttentionArgs, k_image, 64);
+HIPVIT_FIELD(AttentionArgs, v_image, 72);
+HIPVIT_FIELD(AttentionArgs, out_image, 80);
+HIPVIT_FIELD(AttentionArgs, q_token, 88);
+HIPVIT_FIELD(AttentionArgs, k_token, 92);
+HIPVIT_FIELD(AttentionArgs, v_token, 96);
+HIPVIT_FIELD(AttentionArgs, out_token, 100);
+HIPVIT_FIELD(AttentionArgs, images, 104);
+HIPVIT_FIELD(AttentionArgs, heads, 108);
+HIPVIT_FIELD(AttentionArgs, queries, 112);
+HIPVIT_FIELD(AttentionArgs, keys, 116);
+HIPVIT_FIELD(AttentionArgs, head_dim, 120);
+HIPVIT_FIELD(AttentionArgs, scale, 124);
+
+HIPVIT_SIZE(BiasActivationArgs, 48);
+HIPVIT_FIELD(BiasActivationArgs, x, 0);
+HIPVIT_FIELD(BiasActivationArgs, bias, 8);
+HIPVIT_FIELD(BiasActivationArgs, residual, 16);
+HIPVIT_FIELD(BiasActivationArgs, out, 24);
+HIPVIT_FIELD(BiasActivationArgs, rows, 32);
+HIPVIT_FIELD(BiasActivationArgs, channels, 36);
+HIPVIT_FIELD(BiasActivationArgs, activation, 40);
+HIPVIT_FIELD(BiasActivationArgs, reserved, 44);
+
+HIPVIT_SIZE(SwiGluArgs, 32);
+HIPVIT_FIELD(SwiGluArgs, x, 0);
+HIPVIT_FIELD(SwiGluArgs, bias, 8);
+HIPVIT_FIELD(SwiGluArgs, out, 16);
+HIPVIT_FIELD(SwiGluArgs, rows, 24);
+HIPVIT_FIELD(SwiGluArgs, channels, 28);
+
+HIPVIT_SIZE(AddArgs, 48);
+HIPVIT_FIELD(AddArgs, x, 0);
+HIPVIT_FIELD(AddArgs, gamma, 8);
+HIPVIT_FIELD(AddArgs, y, 16);
+HIPVIT_FIELD(AddArgs, out, 24);
+HIPVIT_FIELD(AddArgs, rows, 32);
+HIPVIT_FIELD(AddArgs, channels, 36);
+HIPVIT_FIELD(AddArgs, y_rows, 40);
+HIPVIT_FIELD(AddArgs, factor, 44);
+
+HIPVIT_SIZE(PoolArgs, 40);
+HIPVIT_FIELD(PoolArgs, x, 0);
+HIPVIT_FIELD(PoolArgs, out, 8);
+HIPVIT_FIELD(PoolArgs, images, 16);
+HIPVIT_FIELD(PoolArgs, tokens, 20);
+HIPVIT_FIELD(PoolArgs, channels, 24);
+HIPVIT_FIELD(PoolArgs, mode, 28);
+HIPVIT_FIELD(PoolArgs, first, 32);
+HIPVIT_FIELD(PoolArgs, reserved, 36);
+
+HIPVIT_SIZE(ConvertArgs, 24);
+HIPVIT_FIELD(ConvertArgs, x, 0);
+HIPVIT_FIELD(ConvertArgs, out, 8);
+HIPVIT_FIELD(ConvertArgs, elements, 16);
+
+#undef HIPVIT_SIZE
+#undef HIPVIT_FIELD
+
 } // namespace hipvit

@@ -1,10 +1,11 @@
 //! One file an op: the shapes it accepts, what it costs, its CPU kernel. What an op means is stated at
-//! [`Op`]; its double-precision counterpart is in [`crate::reference`].
+//! [`Op`]; its double-precision counterpart is in [`crate::reference`]. How ops run on a GPU is planned in [`launch`].
 
 pub mod activation;
 pub mod attention;
 pub mod elementwise;
 pub(crate) mod gemm;
+pub mod launch;
 pub mod layer_norm;
 pub mod linear;
 pub mod patch;
