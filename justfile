@@ -40,6 +40,10 @@ peers:
     cargo build --release
     python benches/peers.py
 
+# Every type of the HIP layer on this machine's GPU
+hip-selftest:
+    cargo run --release --example hip_selftest
+
 # Make the golden models anew (needs scripts/requirements.txt)
 goldens:
     python scripts/goldens.py

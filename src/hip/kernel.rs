@@ -4,7 +4,6 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ptr;
 
-use bytemuck::NoUninit;
 use hipvit_sys::hip::hipFunction_t;
 
 use super::module::Module;
@@ -13,11 +12,11 @@ use super::status::call;
 use super::stream::Stream;
 use crate::error::{Error, Result};
 
-/// A kernel's one parameter: a `#[repr(C)]` structure without padding, with device addresses as `u64`.
+/// A kernel's one parameter: a `#[repr(C)]` structure of numbers, with device addresses as `u64`.
 ///
 /// The type says which memory the kernel touches when it is given these values. [`Module::kernel`] promises that this is
 /// true; [`Kernel::launch`] then checks it against the operands, so that a launch is safe.
-pub trait Arguments: NoUninit {
+pub trait Arguments: Copy + 'static {
     /// Tells `visit` every stretch of device memory that the kernel may touch.
     fn accesses(&self, visit: &mut dyn FnMut(Access));
 }
@@ -66,6 +65,18 @@ pub struct Launch {
     pub block: [u32; 3],
     /// Dynamic LDS of a block.
     pub lds_bytes: u32,
+}
+
+impl Launch {
+    /// `grid` blocks of `block` threads in a row, without dynamic LDS.
+    #[must_use]
+    pub fn new(grid: u32, block: u32) -> Self {
+        Self {
+            grid: [grid, 1, 1],
+            block: [block, 1, 1],
+            lds_bytes: 0,
+        }
+    }
 }
 
 /// A kernel whose parameter is an `A`. Cheap to clone; keeps its module loaded.

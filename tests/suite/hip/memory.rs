@@ -202,6 +202,11 @@ fn memory_is_used_again() {
         assert_eq!(fake.get(Slot::Allocations), 0);
         drop(stream.allocate::<u8>(1000).unwrap());
     }
+    assert_eq!(
+        device.runtime().device(0).unwrap(),
+        device,
+        "one GPU has one pool"
+    );
     // The stream is gone; what it gave back is anyone's.
     let mallocs = fake.get(Slot::Mallocs);
     let _again = device.stream().unwrap().allocate::<u8>(1000).unwrap();

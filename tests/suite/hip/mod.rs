@@ -1,6 +1,10 @@
 //! The fence without a GPU: what works, on a provider made of host memory and threads (`tests/fake_provider`), and what
 //! it says when something fails.
-#![allow(unsafe_code)]
+#![allow(
+    unsafe_code,
+    clippy::unwrap_used,
+    reason = "loads its provider; what fails in a test is the test"
+)]
 
 mod devices;
 mod faults;
@@ -151,7 +155,7 @@ fn bundle(targets: &[&str]) -> Vec<u8> {
 
 /// The provider's one kernel: `to[i] = factor * from[i]`.
 #[repr(C)]
-#[derive(Clone, Copy, bytemuck::NoUninit)]
+#[derive(Clone, Copy)]
 struct Scale {
     from: u64,
     to: u64,
