@@ -29,7 +29,12 @@ impl Stream {
             true => stride.checked_mul(rows - 1)?.checked_add(row_bytes),
             false => None,
         };
-        let outside = || Error::argument("rows", format!("{rows} of {row_bytes} bytes do not fit the stride"));
+        let outside = || {
+            Error::argument(
+                "rows",
+                format!("{rows} of {row_bytes} bytes do not fit the stride"),
+            )
+        };
         target.expect("target", bytes(target_stride).ok_or_else(outside)?, true)?;
         source.expect("source", bytes(source_stride).ok_or_else(outside)?, false)?;
         self.submit(&[target, source], |hip| {

@@ -133,10 +133,7 @@ impl Kernels {
         kernel.launch(stream, geometry, &Sized::<A, SIZE>(arguments), operands)
     }
 
-    fn kernel<A: KernelArguments, const SIZE: usize>(
-        &self,
-        entry: String,
-    ) -> Result<Kernel<Sized<A, SIZE>>> {
+    fn kernel<A: KernelArguments, const SIZE: usize>(&self, entry: String) -> Result<Kernel<Sized<A, SIZE>>> {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         let known = entries
             .get(&entry)
@@ -248,14 +245,7 @@ impl PatchExtractArgs {
         visit(Access::read("pixels", self.pixels, pixels));
         let down = self.height.checked_div(self.patch_height).unwrap_or(0);
         let across = self.width.checked_div(self.patch_width).unwrap_or(0);
-        let extents = [
-            self.images,
-            down,
-            across,
-            3,
-            self.patch_height,
-            self.patch_width,
-        ];
+        let extents = [self.images, down, across, 3, self.patch_height, self.patch_width];
         visit(Access::write("out", self.out, stretch(size)(self.out, &extents)));
     }
 }
@@ -395,7 +385,11 @@ unsafe impl KernelArguments for LayerNormArgs {
             self.weight,
             bytes(self.weight, &[self.channels]),
         ));
-        visit(Access::read("bias", self.bias, bytes(self.bias, &[self.channels])));
+        visit(Access::read(
+            "bias",
+            self.bias,
+            bytes(self.bias, &[self.channels]),
+        ));
         visit(Access::write("sum", self.sum, bytes(self.sum, &all)));
         visit(Access::write("out", self.out, bytes(self.out, &all)));
     }
@@ -418,7 +412,11 @@ unsafe impl KernelArguments for BiasActivationArgs {
         let bytes = stretch(size);
         let all = [self.rows, self.channels];
         visit(Access::read("x", self.x, bytes(self.x, &all)));
-        visit(Access::read("bias", self.bias, bytes(self.bias, &[self.channels])));
+        visit(Access::read(
+            "bias",
+            self.bias,
+            bytes(self.bias, &[self.channels]),
+        ));
         visit(Access::read(
             "residual",
             self.residual,
@@ -489,7 +487,9 @@ unsafe impl KernelArguments for AttentionArgs {
             let images = image.saturating_mul(u64::from(self.images.saturating_sub(1)));
             let tokens = u64::from(token) * u64::from(tokens.saturating_sub(1));
             let elements = images.saturating_add(tokens).saturating_add(head);
-            usize::try_from(elements).unwrap_or(usize::MAX).saturating_mul(size)
+            usize::try_from(elements)
+                .unwrap_or(usize::MAX)
+                .saturating_mul(size)
         };
         let (queries, keys) = (self.queries, self.keys);
         visit(Access::read(
@@ -505,7 +505,11 @@ unsafe impl KernelArguments for AttentionArgs {
             bytes(self.out_image, self.out_token, queries),
         ));
         let mask = self.visible.key_mask;
-        visit(Access::read("key_mask", mask, stretch(1)(mask, &[self.images, keys])));
+        visit(Access::read(
+            "key_mask",
+            mask,
+            stretch(1)(mask, &[self.images, keys]),
+        ));
     }
 }
 
@@ -519,10 +523,7 @@ unsafe impl KernelArguments for PoolArgs {
         properties: &launch::Properties,
     ) -> Result<(Cow<'static, str>, launch::Launch), String> {
         if self.first >= self.tokens || self.images == 0 {
-            return Err(format!(
-                "token {} is not among the {}",
-                self.first, self.tokens
-            ));
+            return Err(format!("token {} is not among the {}", self.first, self.tokens));
         }
         let launch = elementwise::pool(self.images.into(), self.channels.into(), dtype, properties)?;
         Ok(("pool".into(), launch))

@@ -7,8 +7,8 @@ use crate::graph::plan::{Operand, Plan, Step};
 use crate::graph::{
     Activation, Attention, AttentionOperands, Linear, Op, PatchExtract, PixelLayout, Pool, ValueId,
 };
-use crate::hip::kernels::PatchExtractChwArgs;
 use crate::hip::Gemm;
+use crate::hip::kernels::PatchExtractChwArgs;
 use crate::ops::launch::arguments::{
     AddArgs, AttentionArgs, BiasActivationArgs, LayerNormArgs, PatchExtractArgs, PoolArgs, SwiGluArgs,
     TokensArgs, Visibility,
@@ -331,7 +331,11 @@ impl<'a> Lowering<'a> {
             ref shape => return Err(format!("an operand has shape {shape:?}, expected tokens")),
         };
         let address = self.address(index)? + (channel * self.element()) as u64;
-        let image = if images == 1 { 0 } else { (tokens * channels) as u64 };
+        let image = if images == 1 {
+            0
+        } else {
+            (tokens * channels) as u64
+        };
         Ok((address, int(tokens)?, image, int(channels)?))
     }
 

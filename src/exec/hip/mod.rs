@@ -244,7 +244,9 @@ impl HipExecutor {
     /// An error of a node's call. What concerns the device names it already.
     fn at(&self, node: &str, error: Error) -> Error {
         match error {
-            Error::Device { .. } | Error::OutOfMemory { .. } | Error::NoCode { .. } => Error::graph(node, error),
+            Error::Device { .. } | Error::OutOfMemory { .. } | Error::NoCode { .. } => {
+                Error::graph(node, error)
+            }
             _ => Error::graph(node, format!("{}: {error}", self.device.name())),
         }
     }

@@ -11,7 +11,10 @@ use super::lower::{Addresses, Call, lower, scratch_bytes};
 use crate::exec::Input;
 use crate::graph::plan::{Operand, Plan, Step};
 use crate::graph::tests::vit::{Head, Projection, Vit};
-use crate::graph::{Activation, DType, Graph, Linear, Op, OutputKind, Passes, Role, Tensor, optimize};
+use crate::graph::{
+    Activation, DType, Graph, Linear, Normalize, Op, OutputKind, Passes, PatchConv, Pool, Role, Tensor,
+    ValueId, optimize,
+};
 use crate::hip::Access;
 use crate::hip::kernels::KernelArguments;
 use crate::ops::launch::arguments::{
@@ -190,10 +193,7 @@ impl Memory {
         let d = a.channels as usize;
         for index in 0..a.rows as usize * d {
             let (row, c) = (index / d, index % d);
-            let (gate, value) = (
-                self.get(a.x, row * 2 * d + c),
-                self.get(a.x, row * 2 * d + d + c),
-            );
+            let (gate, value) = (self.get(a.x, row * 2 * d + c), self.get(a.x, row * 2 * d + d + c));
             self.set(a.out, index, gate / (1.0 + (-gate).exp()) * value);
         }
     }
@@ -272,7 +272,7 @@ fn accesses(call: &Call, size: usize) -> Vec<Access> {
 /// A model's graph in memory.
 struct Host {
     memory: Memory,
-    constants: HashMap<crate::graph::ValueId, u64>,
+    constants: HashMap<ValueId, u64>,
     input: u64,
     arena: u64,
     scratch: u64,
@@ -287,12 +287,12 @@ impl Host {
             bytes.extend_from_slice(contents);
             (bytes.len() - contents.len()) as u64
         };
-        // All ones are not a number in any of the dtypes.
         let weights = region(&weights);
         let input = match input {
             Input::Pixels(pixels) => region(pixels),
             Input::Values(values) => region(bytemuck::cast_slice(values)),
         };
+        // All ones are not a number in any of the dtypes.
         let arena = region(&vec![0xff; plan.arena_bytes()]);
         let scratch = region(&vec![0xff; scratch_bytes(plan)]);
         Self {
@@ -300,7 +300,10 @@ impl Host {
                 bytes,
                 dtype: plan.dtype(),
             },
-            constants: offsets.into_iter().map(|(id, o)| (id, weights + o as u64)).collect(),
+            constants: offsets
+                .into_iter()
+                .map(|(id, o)| (id, weights + o as u64))
+                .collect(),
             input,
             arena,
             scratch,
@@ -400,9 +403,9 @@ fn check(graph: Graph, dtype: DType, tolerance: f64) {
 }
 
 /// A patch embedding, then what a tail makes of its tokens `[B,25,24]`.
-fn small(tail: impl FnOnce(&mut Graph, crate::graph::ValueId) -> crate::graph::ValueId) -> Graph {
+fn small(tail: impl FnOnce(&mut Graph, ValueId) -> ValueId) -> Graph {
     let mut graph = Graph::new("small", [1, VIT.image, VIT.image, 3], DType::U8);
-    let normalize = crate::graph::Normalize {
+    let normalize = Normalize {
         scale: [0.02, 0.018, 0.017],
         shift: [-2.1, -2.0, -1.8],
     };
@@ -412,7 +415,7 @@ fn small(tail: impl FnOnce(&mut Graph, crate::graph::ValueId) -> crate::graph::V
         .unwrap();
     let weight = constant(&mut graph, "patch.weight", &[24, 3, 4, 4]);
     let bias = constant(&mut graph, "patch.bias", &[24]);
-    let conv = crate::graph::PatchConv {
+    let conv = PatchConv {
         patch: [4, 4],
         bias: true,
     };
@@ -424,9 +427,11 @@ fn small(tail: impl FnOnce(&mut Graph, crate::graph::ValueId) -> crate::graph::V
     graph
 }
 
-fn constant(graph: &mut Graph, name: &str, shape: &[usize]) -> crate::graph::ValueId {
+fn constant(graph: &mut Graph, name: &str, shape: &[usize]) -> ValueId {
     let len = shape.iter().product();
-    let values: Vec<f32> = (0..len).map(|i| ((i * 7919 + 13) % 199) as f32 / 995.0 - 0.1).collect();
+    let values: Vec<f32> = (0..len)
+        .map(|i| ((i * 7919 + 13) % 199) as f32 / 995.0 - 0.1)
+        .collect();
     graph.constant(name, Tensor::from_f32(shape, values).unwrap())
 }
 
@@ -457,7 +462,11 @@ fn whole_models_equal_the_oracle_in_every_dtype() {
     for vit in variants {
         for dtype in [DType::F32, DType::F16, DType::BF16] {
             // A value of a narrow type goes through about ten roundings a block, which add up at random.
-            let roundings = if dtype == DType::F32 { 1.0 } else { (10.0 * vit.depth as f64).sqrt() };
+            let roundings = if dtype == DType::F32 {
+                1.0
+            } else {
+                (10.0 * vit.depth as f64).sqrt()
+            };
             check(vit.random(1), dtype, roundings * tolerance(dtype, 4 * vit.dim));
         }
     }
@@ -467,14 +476,15 @@ fn whole_models_equal_the_oracle_in_every_dtype() {
 fn pooled_vectors_are_put_side_by_side() {
     for dtype in [DType::F32, DType::F16] {
         let graph = small(|graph, x| {
-            let pool = |graph: &mut Graph, pool| graph.push(Role::Other, "pool", Op::Pool(pool), [x]).unwrap();
-            let first = pool(graph, crate::graph::Pool::Token(2));
-            let mean = pool(graph, crate::graph::Pool::Mean { skip: 1 });
+            let pool =
+                |graph: &mut Graph, name, pool| graph.push(Role::Other, name, Op::Pool(pool), [x]).unwrap();
+            let first = pool(graph, "first", Pool::Token(2));
+            let mean = pool(graph, "mean", Pool::Mean { skip: 1 });
             let x = graph
                 .push(Role::Other, "concat", Op::ConcatChannels, [first, mean])
                 .unwrap();
             let weight = constant(graph, "weight", &[5, 48]);
-            let most = pool(graph, crate::graph::Pool::Max { skip: 3 });
+            let most = pool(graph, "most", Pool::Max { skip: 3 });
             let y = graph
                 .push(Role::Other, "head", Op::Linear(Linear::default()), [x, weight])
                 .unwrap();
@@ -503,7 +513,7 @@ fn a_residual_in_place_survives_an_activation() {
             .push(Role::Other, "fc", Op::Linear(linear), [x, weight, bias, y])
             .unwrap();
         graph
-            .push(Role::Other, "pool", Op::Pool(crate::graph::Pool::Token(0)), [y])
+            .push(Role::Other, "pool", Op::Pool(Pool::Mean { skip: 0 }), [y])
             .unwrap()
     });
     let optimized = Arc::new(optimize(graph.clone(), &Passes::default()).unwrap().0);
