@@ -48,12 +48,12 @@ pub(crate) unsafe trait KernelArguments: Copy + Send + Sync + 'static {
 /// Arguments with the size of the elements that their addresses lead to.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-struct Sized<A, const SIZE: usize>(A);
+struct Typed<A, const SIZE: usize>(A);
 
 // SAFETY: an `A` by `repr(transparent)`, and those are arguments of kernels, which `packed` finds free of padding.
-unsafe impl<A: KernelArguments, const SIZE: usize> NoUninit for Sized<A, SIZE> {}
+unsafe impl<A: KernelArguments, const SIZE: usize> NoUninit for Typed<A, SIZE> {}
 
-impl<A: KernelArguments, const SIZE: usize> Arguments for Sized<A, SIZE> {
+impl<A: KernelArguments, const SIZE: usize> Arguments for Typed<A, SIZE> {
     fn accesses(&self, visit: &mut dyn FnMut(Access)) {
         self.0.touch(SIZE, visit);
     }
@@ -65,7 +65,7 @@ pub(crate) struct Kernels {
     dtype: DType,
     properties: launch::Properties,
     modules: HashMap<&'static str, Module>,
-    /// `Kernel<Sized<A, SIZE>>` by the entry's name, of those that were launched.
+    /// `Kernel<Typed<A, SIZE>>` by the entry's name, of those that were launched.
     entries: Mutex<HashMap<String, Box<dyn Any + Send + Sync>>>,
 }
 
@@ -130,14 +130,14 @@ impl Kernels {
             // The kernels declare theirs.
             lds_bytes: 0,
         };
-        kernel.launch(stream, geometry, &Sized::<A, SIZE>(arguments), operands)
+        kernel.launch(stream, geometry, &Typed::<A, SIZE>(arguments), operands)
     }
 
-    fn kernel<A: KernelArguments, const SIZE: usize>(&self, entry: String) -> Result<Kernel<Sized<A, SIZE>>> {
+    fn kernel<A: KernelArguments, const SIZE: usize>(&self, entry: String) -> Result<Kernel<Typed<A, SIZE>>> {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         let known = entries
             .get(&entry)
-            .and_then(|k| k.downcast_ref::<Kernel<Sized<A, SIZE>>>());
+            .and_then(|k| k.downcast_ref::<Kernel<Typed<A, SIZE>>>());
         if let Some(kernel) = known {
             return Ok(kernel.clone());
         }
@@ -146,7 +146,7 @@ impl Kernels {
             .get(A::FILE)
             .ok_or_else(|| Error::argument("kernel", format!("{} is not loaded", A::FILE)))?;
         // SAFETY: `KernelArguments` promises it for the launches that it plans, and `submit` makes no others.
-        let kernel = unsafe { module.kernel::<Sized<A, SIZE>>(&entry) }?;
+        let kernel = unsafe { module.kernel::<Typed<A, SIZE>>(&entry) }?;
         entries.insert(entry, Box::new(kernel.clone()));
         Ok(kernel)
     }
