@@ -142,7 +142,11 @@ struct ConvertArgs {
 
 // The layout, as Rust has it.
 #define HIPVIT_SIZE(type, bytes) static_assert(sizeof(type) == bytes, #type)
+#ifdef __CUDACC_RTC__
+#define HIPVIT_FIELD(type, field, offset) // NVRTC 13.0 has no offsetof; every other compiler checks
+#else
 #define HIPVIT_FIELD(type, field, offset) static_assert(__builtin_offsetof(type, field) == offset, #type "." #field)
+#endif
 
 HIPVIT_SIZE(PatchExtractArgs, 64);
 HIPVIT_FIELD(PatchExtractArgs, pixels, 0);
