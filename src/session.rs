@@ -6,14 +6,15 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ndarray::Array2;
 
 use crate::error::{Error, Result};
-use crate::exec::{Arena, CpuExecutor, Input};
+use crate::exec::{Executor, Input};
 use crate::graph::plan::Plan;
 use crate::graph::{self, DType, Graph, OutputKind, Passes};
+use crate::hip::{self, Runtime};
 use crate::image::{Preprocess, RgbImage};
 use crate::model::{self, Info, InputKind, Labels, LoadOptions, Model};
 use crate::outputs::{Outputs, Scores};
@@ -22,23 +23,28 @@ use crate::timing::{Phase, Timing};
 /// Where a model runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Device {
-    /// The best device there is. In this version that is the CPU.
+    /// The first GPU, or the CPU if there is none.
     #[default]
     Auto,
     /// The host's processor.
     Cpu,
+    /// The GPU of this number, from 0.
+    Hip(usize),
 }
 
 impl FromStr for Device {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "cpu" => Ok(Self::Cpu),
+        let number = text.strip_prefix("hip:").and_then(|n| n.parse().ok());
+        match (text, number) {
+            ("auto", _) => Ok(Self::Auto),
+            ("cpu", _) => Ok(Self::Cpu),
+            ("hip", _) => Ok(Self::Hip(0)),
+            (_, Some(number)) => Ok(Self::Hip(number)),
             _ => Err(Error::argument(
                 "device",
-                format!("`{text}` is not one of auto, cpu"),
+                format!("`{text}` is not one of auto, cpu, hip, hip:N"),
             )),
         }
     }
@@ -46,10 +52,22 @@ impl FromStr for Device {
 
 impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Auto => "auto",
-            Self::Cpu => "cpu",
-        })
+        match self {
+            Self::Auto => f.pad("auto"),
+            Self::Cpu => f.pad("cpu"),
+            Self::Hip(number) => f.pad(&format!("hip:{number}")),
+        }
+    }
+}
+
+impl Device {
+    /// The GPU that this means, or `None` for the CPU.
+    fn open(self) -> Result<Option<hip::Device>> {
+        match self {
+            Self::Cpu => Ok(None),
+            Self::Hip(number) => Runtime::open()?.device(number).map(Some),
+            Self::Auto => Ok(Runtime::open().and_then(|runtime| runtime.device(0)).ok()),
+        }
     }
 }
 
@@ -82,7 +100,7 @@ impl SessionBuilder {
         self
     }
 
-    /// The type of the activations; the CPU computes in [`DType::F32`], the default.
+    /// The type of the activations: [`DType::F32`], the default; on a GPU also [`DType::F16`] and [`DType::BF16`].
     pub fn dtype(mut self, dtype: DType) -> Self {
         self.dtype = dtype;
         self
@@ -119,8 +137,8 @@ impl SessionBuilder {
     /// The first thing wrong with the directory, its configuration or its tensors; or an option that the device does
     /// not offer.
     pub fn load(&self, path: impl AsRef<Path>) -> Result<Session> {
-        self.check()?;
-        self.build(model::load(path.as_ref(), &self.load)?)
+        let gpu = self.check()?;
+        self.build(model::load(path.as_ref(), &self.load)?, gpu)
     }
 
     /// Loads TinyViT32, the digit classifier that is part of the crate.
@@ -129,28 +147,29 @@ impl SessionBuilder {
     ///
     /// An option that the device does not offer.
     pub fn tinyvit32(&self) -> Result<Session> {
-        self.check()?;
-        self.build(model::tinyvit32(&self.load)?)
+        let gpu = self.check()?;
+        self.build(model::tinyvit32(&self.load)?, gpu)
     }
 
-    fn check(&self) -> Result<()> {
-        if self.dtype != DType::F32 {
+    fn check(&self) -> Result<Option<hip::Device>> {
+        if self.batch == 0 || self.threads == Some(0) {
+            return Err(Error::argument("batch and threads", "must be at least 1"));
+        }
+        let gpu = self.device.open()?;
+        if gpu.is_none() && self.dtype != DType::F32 {
             return Err(Error::argument(
                 "dtype",
                 format!("the cpu computes in f32, not in {}", self.dtype),
             ));
         }
-        if self.batch == 0 || self.threads == Some(0) {
-            return Err(Error::argument("batch and threads", "must be at least 1"));
-        }
         if let Some(threads) = self.threads.filter(|&threads| threads > MOST_THREADS) {
             let reason = format!("{threads} are more than {MOST_THREADS}");
             return Err(Error::argument("threads", reason));
         }
-        Ok(())
+        Ok(gpu)
     }
 
-    fn build(&self, model: Model) -> Result<Session> {
+    fn build(&self, model: Model, gpu: Option<hip::Device>) -> Result<Session> {
         let Model {
             name,
             graph,
@@ -159,8 +178,15 @@ impl SessionBuilder {
             scores,
             info,
         } = model;
-        let (mut graph, _) = graph::optimize(graph, &Passes::default())?;
-        let executor = CpuExecutor::new(&graph, self.threads)?;
+        let passes = Passes {
+            fold_normalize: self.dtype == DType::F32,
+            ..Passes::default()
+        };
+        let (mut graph, _) = graph::optimize(graph, &passes)?;
+        let executor = match &gpu {
+            Some(gpu) => Executor::hip(&graph, gpu, self.dtype, self.threads)?,
+            None => Executor::cpu(&graph, self.threads)?,
+        };
         // The executor has its own arrangement of them; this unmaps the weight files too.
         graph.release_constants();
         Ok(Session {
@@ -172,7 +198,6 @@ impl SessionBuilder {
             graph: Arc::new(graph),
             executor,
             plans: Mutex::default(),
-            arenas: Mutex::default(),
             batch: self.batch,
             dtype: self.dtype,
         })
@@ -190,10 +215,8 @@ pub struct Session {
     labels: Labels,
     scores: Scores,
     graph: Arc<Graph>,
-    executor: CpuExecutor,
+    executor: Executor,
     plans: Mutex<HashMap<usize, Arc<Plan>>>,
-    /// Arenas that no run is using now.
-    arenas: Mutex<Vec<Arena>>,
     batch: usize,
     dtype: DType,
 }
@@ -249,7 +272,10 @@ impl Session {
 
     /// The device in use.
     pub fn device(&self) -> Device {
-        Device::Cpu
+        match &self.executor {
+            Executor::Cpu { .. } => Device::Cpu,
+            Executor::Hip { executor, .. } => Device::Hip(executor.device().ordinal()),
+        }
     }
 
     /// The type of the activations.
@@ -346,20 +372,7 @@ impl Session {
 
     fn run_batch(&self, input: Input<'_>, batch: usize, timing: &mut Timing) -> Result<Outputs> {
         let plan = self.plan(batch)?;
-        let mut arena = lock(&self.arenas).pop().unwrap_or_default();
-        let start = Instant::now();
-        let mut steps = Duration::ZERO;
-        let results = self.executor.run(
-            &plan,
-            input,
-            &mut arena,
-            Some(&mut |step, time| {
-                timing.add(Phase::Step(plan.graph().nodes()[step.node].role), time);
-                steps += time;
-            }),
-        )?;
-        timing.add(Phase::Readback, start.elapsed().saturating_sub(steps));
-        lock(&self.arenas).push(arena);
+        let results = self.executor.run(&plan, input, timing)?;
         let (mut logits, mut embeddings) = (None, None);
         for (kind, values) in results {
             match kind {

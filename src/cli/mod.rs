@@ -21,7 +21,7 @@ use std::process::ExitCode;
 use anstream::eprintln;
 use anstyle::{AnsiColor, Style};
 use clap::{Parser, Subcommand};
-use hipvit::{Device, Session, SessionBuilder};
+use hipvit::{DType, Device, Session, SessionBuilder};
 
 /// Vision Transformers from pixel to logit.
 #[derive(Debug, Parser)]
@@ -59,9 +59,12 @@ pub struct ModelArgs {
     /// Model directory (timm's or Hugging Face's layout); the embedded TinyViT32 if left out
     #[arg(long, short, value_name = "DIR")]
     model: Option<PathBuf>,
-    /// Where to run: auto or cpu
+    /// Where to run: auto, cpu, hip (the first GPU) or hip:N
     #[arg(long, default_value = "auto", value_name = "DEVICE")]
     device: Device,
+    /// What to compute in: f32; on a GPU also f16 or bf16
+    #[arg(long, default_value = "f32", value_name = "DTYPE", value_parser = dtype)]
+    dtype: DType,
     /// The most images that run at once
     #[arg(long, default_value_t = 8, value_name = "N", value_parser = positive)]
     batch: usize,
@@ -82,6 +85,13 @@ fn image_size(text: &str) -> Result<ImageSize, String> {
     Ok(ImageSize([positive(h)?, positive(w)?]))
 }
 
+fn dtype(text: &str) -> Result<DType, String> {
+    [DType::F32, DType::F16, DType::BF16]
+        .into_iter()
+        .find(|dtype| dtype.to_string() == text)
+        .ok_or_else(|| "is not one of f32, f16, bf16".into())
+}
+
 fn positive(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) => Err("must be at least 1".into()),
@@ -100,7 +110,10 @@ impl ModelArgs {
     }
 
     fn builder(&self) -> SessionBuilder {
-        let mut builder = Session::builder().device(self.device).batch(self.batch);
+        let mut builder = Session::builder()
+            .device(self.device)
+            .dtype(self.dtype)
+            .batch(self.batch);
         if let Some(threads) = self.threads {
             builder = builder.threads(threads);
         }

@@ -43,12 +43,7 @@ impl CpuExecutor {
     /// [`Error::Argument`] if the threads cannot be started, [`Error::Graph`], naming the node, if a weight is a scalar or was
     /// released.
     pub fn new(graph: &Graph, threads: Option<usize>) -> Result<Self> {
-        let threads = threads.unwrap_or_else(cores).max(1);
-        let pool = ThreadPoolBuilder::new()
-            .num_threads(threads)
-            .thread_name(|i| format!("hipvit-cpu-{i}"))
-            .build()
-            .map_err(|e| Error::argument("threads", e))?;
+        let pool = thread_pool(threads)?;
         let constants = pool.install(|| Constants::new(graph))?;
         Ok(Self { pool, constants })
     }
@@ -120,6 +115,15 @@ impl CpuExecutor {
         }
         Ok(())
     }
+}
+
+/// These many threads, or one a core.
+pub(super) fn thread_pool(threads: Option<usize>) -> Result<ThreadPool> {
+    ThreadPoolBuilder::new()
+        .num_threads(threads.unwrap_or_else(cores).max(1))
+        .thread_name(|i| format!("hipvit-cpu-{i}"))
+        .build()
+        .map_err(|e| Error::argument("threads", e))
 }
 
 /// The physical cores that this process may use. A second thread on a core finds its vector units busy.

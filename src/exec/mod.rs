@@ -1,13 +1,17 @@
-//! Running a model: executors take a graph, an input and memory, and give its outputs. The CPU's is here; each op's
-//! kernel lies beside its shape rule in [`crate::ops`].
+//! Running a model: executors take a graph and an input, and give its outputs. The CPU's computes with the kernels that
+//! lie beside the shape rules in [`crate::ops`]; the GPU's speaks to the device through [`crate::hip`].
 
 mod arena;
 mod cpu;
+mod executor;
+mod hip;
 mod step;
 
 pub use crate::graph::Input;
 pub use arena::Arena;
 pub use cpu::{CpuExecutor, Observer};
+pub use executor::Executor;
+pub use hip::{HipExecutor, Stage, StageObserver};
 
 #[cfg(test)]
 mod tests;

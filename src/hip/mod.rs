@@ -39,11 +39,13 @@
 mod blas;
 mod buffer;
 mod code;
+mod copy;
 mod device;
 mod dnn;
 mod event;
 mod graph;
 mod kernel;
+pub(crate) mod kernels;
 mod module;
 mod operand;
 mod pending;

@@ -13,10 +13,10 @@ use serde::Deserialize;
 use crate::at;
 
 #[derive(Deserialize)]
-struct Case {
-    name: String,
+pub(crate) struct Case {
+    pub(crate) name: String,
     output: String,
-    images: Vec<String>,
+    pub(crate) images: Vec<String>,
     image_size: [usize; 2],
     #[serde(default)]
     interpolate_pos_encoding: bool,
@@ -24,12 +24,12 @@ struct Case {
     override_image_size: Option<serde_json::Value>,
 }
 
-struct Golden {
-    pixel_values: ArrayD<f32>,
-    output: Array2<f64>,
+pub(crate) struct Golden {
+    pub(crate) pixel_values: ArrayD<f32>,
+    pub(crate) output: Array2<f64>,
 }
 
-fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let text = fs::read_to_string(at("tests/golden/cases.json")).unwrap();
     let cases: Vec<Case> = serde_json::from_str(&text).unwrap();
     assert!(cases.len() > 40);
@@ -37,7 +37,7 @@ fn cases() -> Vec<Case> {
 }
 
 impl Case {
-    fn builder(&self) -> SessionBuilder {
+    pub(crate) fn builder(&self) -> SessionBuilder {
         let resized = self.interpolate_pos_encoding || self.override_image_size.is_some();
         if resized {
             Session::builder().image_size(self.image_size)
@@ -46,13 +46,13 @@ impl Case {
         }
     }
 
-    fn load(&self, builder: &SessionBuilder) -> Session {
+    pub(crate) fn load(&self, builder: &SessionBuilder) -> Session {
         builder
             .load(at("tests/golden").join(&self.name))
             .unwrap_or_else(|e| panic!("{}: {e}", self.name))
     }
 
-    fn golden(&self) -> Golden {
+    pub(crate) fn golden(&self) -> Golden {
         let bytes = fs::read(at("tests/golden").join(&self.name).join("golden.safetensors")).unwrap();
         let tensors = SafeTensors::deserialize(&bytes).unwrap();
         let pixels = tensors.tensor("pixel_values").unwrap();
@@ -84,7 +84,7 @@ impl Case {
         }
     }
 
-    fn select<'a>(&self, outputs: &'a Outputs) -> &'a Array2<f32> {
+    pub(crate) fn select<'a>(&self, outputs: &'a Outputs) -> &'a Array2<f32> {
         if self.output == "logits" {
             outputs.logits().unwrap()
         } else {

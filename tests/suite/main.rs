@@ -10,6 +10,7 @@ mod bad_input;
 mod command_line;
 mod digits;
 mod goldens;
+mod gpu;
 mod hip;
 mod image;
 mod model;
@@ -17,7 +18,8 @@ mod session;
 
 use std::path::{Path, PathBuf};
 
-/// A path below the package's root.
+/// A path below the package's root: cargo's, or where the environment says it is, for a binary that was carried away.
 fn at(path: impl AsRef<Path>) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+    let root = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    Path::new(&root).join(path)
 }
