@@ -52,3 +52,7 @@ hip-selftest:
 # Make the golden models anew (needs scripts/requirements.txt)
 goldens:
     python scripts/goldens.py
+
+# What runs on a GPU machine without Rust: copy target/gpu there and start target/gpu/run in it
+gpu-bundle:
+    scripts/gpu-bundle
