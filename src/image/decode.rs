@@ -27,6 +27,7 @@ mod webp;
 
 use std::fs::File;
 use std::io::Read;
+use std::panic::catch_unwind;
 use std::path::Path;
 
 use super::RgbImage;
@@ -105,7 +106,10 @@ fn decoder(bytes: &[u8]) -> Result<Decoder, String> {
 /// [`Error::Image`] if the content is of no known format, is damaged or cut short, or exceeds `limits`.
 pub fn decode(name: &str, bytes: &[u8], limits: &Limits) -> Result<RgbImage> {
     decoder(bytes)
-        .and_then(|decode| decode(bytes, limits))
+        // A decoder that panics on some bytes has a bug; it costs this image and not the run.
+        .and_then(|decode| {
+            catch_unwind(|| decode(bytes, limits)).unwrap_or_else(|_| Err("the decoder failed on it".into()))
+        })
         // A decoder's message may span lines; an error is one line.
         .map_err(|reason| Error::image(name, reason.split_whitespace().collect::<Vec<_>>().join(" ")))
 }
