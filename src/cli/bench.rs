@@ -64,7 +64,7 @@ impl Args {
         } else {
             writeln!(
                 out,
-                "{}: batch {}, {} runs: median {median:.3} ms, min {min:.3} ms, {:.1} images/s, {gflops:.1} GFLOP/s",
+                "{}: batch {}, {} runs: median {median:.3} ms, min {min:.3} ms, {:.1} images/s, {gflops:.1} GFLOP/s\nall runs together:",
                 session.name(),
                 session.batch(),
                 self.runs,

@@ -35,7 +35,7 @@ const AFTER_HELP: &str = "Exit codes: 0 all is well, 1 some input failed, 2 wron
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Classify images: a line for each with its most likely labels
+    /// Classify images: show the most likely labels of each
     Classify(classify::Args),
     /// Print the embedding of each image
     Embed(embed::Args),
