@@ -10,7 +10,7 @@ pub use array::Array;
 pub use compare::{Difference, Mismatch, assert_close, check_close};
 pub use ops::eval;
 pub(crate) use ops::masked_attention;
-pub use tolerance::{op_tolerance, tolerance};
+pub use tolerance::{model_tolerance, op_tolerance, tolerance};
 
 use ndarray::Array2;
 

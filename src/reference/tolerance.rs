@@ -57,6 +57,19 @@ pub fn op_tolerance(op: &Op, operands: &[&Array], dtype: DType) -> f64 {
     }
 }
 
+/// How far an output of a whole model of `nodes` nodes may be from the one in double precision, as a part of the largest. In
+/// f32 1e-4. In a narrower type each step rounds its operands or its result about twice, by ε/2 at most; such errors add up
+/// at random, and the worst of many elements is some four times the root mean square.
+pub fn model_tolerance(dtype: DType, nodes: usize) -> f64 {
+    let epsilon = match dtype {
+        DType::F32 | DType::U8 => return 1e-4,
+        DType::F16 => half::f16::EPSILON.to_f64(),
+        DType::BF16 => half::bf16::EPSILON.to_f64(),
+    };
+    let roundings = 2.0 * nodes as f64;
+    4.0 * epsilon / 2.0 * roundings.sqrt()
+}
+
 /// Subtracting the mean leaves the rounding errors of x, which are then divided by the deviation: how much larger they
 /// become in the worst row, at least 1.
 fn cancellation(operands: &[&Array], channels: usize, epsilon: f32) -> f64 {
