@@ -381,9 +381,7 @@ impl List {
 
     /// Images of this many patches, with `rest` more pixels at the right and the bottom.
     fn patches(&mut self, batch: usize, tokens: usize, patch: [usize; 2], rest: usize, channels: usize) {
-        let down = (1..=tokens)
-            .filter(|&d| d * d <= tokens && tokens.is_multiple_of(d))
-            .next_back();
+        let down = (1..=tokens).rfind(|&d| d * d <= tokens && tokens.is_multiple_of(d));
         let down = down.unwrap_or(1);
         let (h, w) = (down * patch[0] + rest, tokens / down * patch[1] + rest);
         let pixels = || image(&[batch, h, w, 3], DType::U8);
