@@ -24,6 +24,7 @@
 //! - [`image`]: decoding, Pillow-exact resampling, the libraries' resize and crop rules.
 //! - [`model`]: configurations and weights → [`graph`]: typed ops, passes, memory plan → [`exec`]: runs it.
 //! - [`ops`]: one file an op; [`mod@reference`]: the oracle in f64 that they are held against.
+//! - [`validate`]: every op of a device against the oracle.
 //! - [`hip`]: the safe layer over the GPU's libraries, which are opened at run time.
 //! - [`evaluate`]: accuracy over labelled images; [`digits`]: the embedded model's samples and held-out set.
 
@@ -41,6 +42,7 @@ pub mod pipeline;
 pub mod reference;
 pub mod session;
 pub mod timing;
+pub mod validate;
 
 pub use error::{Error, Result};
 pub use graph::DType;

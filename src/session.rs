@@ -62,7 +62,7 @@ impl fmt::Display for Device {
 
 impl Device {
     /// The GPU that this means, or `None` for the CPU.
-    fn open(self) -> Result<Option<hip::Device>> {
+    pub(crate) fn open(self) -> Result<Option<hip::Device>> {
         match self {
             Self::Cpu => Ok(None),
             Self::Hip(number) => Runtime::open()?.device(number).map(Some),

@@ -13,6 +13,7 @@ mod output;
 mod preprocess;
 mod progress;
 mod record;
+mod validate;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -47,6 +48,8 @@ enum Command {
     Preprocess(preprocess::Args),
     /// Time a model on random pixels
     Bench(bench::Args),
+    /// Hold every op against the oracle, and time it
+    Validate(validate::Args),
     /// List the GPUs, their memory and their links, and the CPU
     Devices(devices::Args),
     /// Print a shell's completion script
@@ -156,6 +159,7 @@ pub fn main() -> ExitCode {
         Command::Inspect(args) => args.run(),
         Command::Preprocess(args) => args.run(),
         Command::Bench(args) => args.run(),
+        Command::Validate(args) => args.run(),
         Command::Devices(args) => args.run(),
         Command::Completions(args) => args.run(),
     };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A bar over images, and the lines that are printed meanwhile.
+/// A bar over images or the like, and the lines that are printed meanwhile.
 pub struct Progress {
     bar: ProgressBar,
     lines_on_terminal: bool,
@@ -14,13 +14,18 @@ pub struct Progress {
 impl Progress {
     /// A bar over `len` images; hidden for one image, or where standard error is no terminal.
     pub fn images(len: usize) -> Self {
+        Self::counting(len, "images")
+    }
+
+    /// The same over other `things`.
+    pub fn counting(len: usize, things: &str) -> Self {
         let bar = if len < 2 {
             ProgressBar::hidden()
         } else {
             ProgressBar::new(len as u64)
         };
-        if let Ok(style) = ProgressStyle::with_template("{bar:32} {pos}/{len} images, {per_sec}, {eta} left")
-        {
+        let template = format!("{{bar:32}} {{pos}}/{{len}} {things}, {{per_sec}}, {{eta}} left");
+        if let Ok(style) = ProgressStyle::with_template(&template) {
             bar.set_style(style);
         }
         if !bar.is_hidden() {
@@ -32,7 +37,7 @@ impl Progress {
         }
     }
 
-    /// One image is done.
+    /// One of them is done.
     pub fn step(&self) {
         self.bar.inc(1);
     }

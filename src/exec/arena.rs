@@ -6,10 +6,15 @@ use crate::graph::plan::Plan;
 /// A cache line, and the widest vector.
 const ALIGNMENT: usize = 64;
 
+/// Elements that may have to be left out for that.
+const PADDING: usize = ALIGNMENT / size_of::<f32>();
+
 /// Memory for one run at a time, kept from run to run; it grows to the largest plan that it has served.
 #[derive(Debug, Default)]
 pub struct Arena {
     values: Vec<f32>,
+    /// Elements at either end that are no plan's.
+    margin: usize,
 }
 
 impl Arena {
@@ -25,29 +30,50 @@ impl Arena {
 
     /// The elements that `plan` needs, from an aligned address on; their values are arbitrary.
     pub(super) fn elements(&mut self, plan: &Plan) -> Result<&mut [f32]> {
-        let padding = ALIGNMENT / size_of::<f32>();
-        let len = plan.arena_bytes().div_ceil(size_of::<f32>());
-        if self.values.len() < len + padding {
-            let more = len + padding - self.values.len();
-            self.values
-                .try_reserve_exact(more)
-                .map_err(|e| Error::argument("batch", format!("no memory for its activations: {e}")))?;
-            self.values.resize(len + padding, 0.0);
-        }
-        let start = self.values.as_ptr().align_offset(ALIGNMENT).min(padding);
+        self.grow(plan, 0.0)?;
+        let (start, len) = (self.start(), len(plan));
         Ok(&mut self.values[start..start + len])
     }
 
-    /// An arena with more than `plan` needs, every element being `value`.
-    #[cfg(test)]
-    pub(super) fn with_guard(plan: &Plan, value: f32) -> Self {
-        Self {
-            values: vec![value; plan.arena_bytes() / size_of::<f32>() + 1000],
-        }
+    /// An arena for `plan` alone, every element being `value`, with `margin` elements at either end that a run has no
+    /// business with.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if there is no memory for it.
+    pub(crate) fn with_margin(plan: &Plan, margin: usize, value: f32) -> Result<Self> {
+        let mut arena = Self {
+            values: Vec::new(),
+            margin,
+        };
+        arena.grow(plan, value)?;
+        Ok(arena)
     }
 
-    #[cfg(test)]
-    pub(super) fn values(&self) -> &[f32] {
-        &self.values
+    /// The elements that `plan` needs, between the margins.
+    pub(crate) fn with_margins(&self, plan: &Plan) -> &[f32] {
+        let start = self.start();
+        &self.values[start - self.margin..start + len(plan) + self.margin]
     }
+
+    fn grow(&mut self, plan: &Plan, value: f32) -> Result<()> {
+        let len = len(plan) + 2 * self.margin + PADDING;
+        if let Some(more) = len.checked_sub(self.values.len()) {
+            self.values
+                .try_reserve_exact(more)
+                .map_err(|e| Error::argument("batch", format!("no memory for its activations: {e}")))?;
+            self.values.resize(len, value);
+        }
+        Ok(())
+    }
+
+    /// The index of the first aligned element behind the margin.
+    fn start(&self) -> usize {
+        let offset = self.values[self.margin..].as_ptr().align_offset(ALIGNMENT);
+        self.margin + offset.min(PADDING)
+    }
+}
+
+fn len(plan: &Plan) -> usize {
+    plan.arena_bytes().div_ceil(size_of::<f32>())
 }

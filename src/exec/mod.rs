@@ -12,6 +12,7 @@ pub use arena::Arena;
 pub use cpu::{CpuExecutor, Observer};
 pub use executor::Executor;
 pub use hip::{HipExecutor, Stage, StageObserver};
+pub(crate) use hip::{append, unpack};
 
 #[cfg(test)]
 mod tests;

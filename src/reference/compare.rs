@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use crate::graph::DType;
-
 /// How far a result is from the reference.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Difference {
@@ -49,24 +47,6 @@ pub enum Mismatch {
         /// What would have been allowed.
         tolerance: f64,
     },
-}
-
-/// The tolerance of [`check_close`] for an op that computes in `dtype` with f32 accumulation or better, and sums
-/// `reduction` products for an element: `ε · (4 + 2·√reduction)` for f32, where ε is the distance from 1 to the next
-/// number of the type; `ε · 4` plus that for the narrower types.
-///
-/// Each of the K additions errs by up to ε/2 of the partial sum. The errors have random signs and partial sums grow
-/// as √k, so they add up to about `√(Σ k) · ε/2 ≈ K/√2 · ε/2` terms, while the result itself is about √K terms: an
-/// error of `ε/3 · √K` of the result in the root mean square. The worst of many elements is some 5 times that,
-/// which `2·√K` covers. The constant pays for the operations that are not sums (a division, an exponential)
-/// and, in a narrow type, for rounding operands and result once each.
-pub fn tolerance(dtype: DType, reduction: usize) -> f64 {
-    let single = f64::from(f32::EPSILON) * (4.0 + 2.0 * (reduction as f64).sqrt());
-    match dtype {
-        DType::F32 | DType::U8 => single,
-        DType::F16 => single + 4.0 * half::f16::EPSILON.to_f64(),
-        DType::BF16 => single + 4.0 * half::bf16::EPSILON.to_f64(),
-    }
 }
 
 /// Compares in both ways that [`Difference`] has, and both must be within `tolerance`. An element that is not finite

@@ -4,10 +4,13 @@
 mod array;
 mod compare;
 mod ops;
+mod tolerance;
 
 pub use array::Array;
-pub use compare::{Difference, Mismatch, assert_close, check_close, tolerance};
+pub use compare::{Difference, Mismatch, assert_close, check_close};
 pub use ops::eval;
+pub(crate) use ops::masked_attention;
+pub use tolerance::{model_tolerance, op_tolerance, tolerance};
 
 use ndarray::Array2;
 

@@ -31,7 +31,7 @@ pub fn eval(op: &Op, operands: &[&Array]) -> Result<Array, String> {
         Op::Linear(spec) => linear(spec, operands, &mut result),
         Op::Activation(activation) => map(operands[0], &mut result, |x| activate(*activation, x)),
         Op::SwiGlu => swiglu(operands[0], &mut result),
-        Op::Attention(spec) => attention(spec, operands, &mut result),
+        Op::Attention(spec) => attention(spec, operands, &mut result, |_, _, _| true),
         Op::Pool(spec) => pool(spec, operands[0], &mut result),
         Op::ConcatChannels => concat_channels(operands[0], operands[1], &mut result),
     }
@@ -257,16 +257,38 @@ impl<'a> Packed<'a> {
         }
     }
 
-    fn at(&self, b: usize, token: usize, channel: usize) -> f64 {
+    /// The channels of a token, from its first on.
+    fn token(&self, b: usize, token: usize) -> &'a [f64] {
         let b = if self.shared { 0 } else { b };
-        self.values[(b * self.tokens + token) * self.stride + self.offset + channel]
+        &self.values[(b * self.tokens + token) * self.stride + self.offset..]
     }
 }
 
-fn attention(spec: &Attention, operands: &[&Array], y: &mut Array) {
-    let (batch, queries, c) = match *y.shape() {
-        [batch, c] => (batch, 1, c),
-        _ => extents(y).into(),
+/// [`Op::Attention`] where `visible(image, query, key)` says which keys a query sees. A query that sees none gets zeros.
+///
+/// # Errors
+///
+/// As for [`eval`].
+pub(crate) fn masked_attention(
+    spec: &Attention,
+    operands: &[&Array],
+    visible: impl Fn(usize, usize, usize) -> bool + Sync,
+) -> Result<Array, String> {
+    let shapes: Vec<&[usize]> = operands.iter().map(|a| a.shape()).collect();
+    let mut result = Array::zeros(output_shape(&Op::Attention(*spec), &shapes)?);
+    attention(spec, operands, &mut result, visible);
+    Ok(result)
+}
+
+fn attention(
+    spec: &Attention,
+    operands: &[&Array],
+    y: &mut Array,
+    visible: impl Fn(usize, usize, usize) -> bool + Sync,
+) {
+    let (queries, c) = match *y.shape() {
+        [_, c] => (1, c),
+        ref shape => (shape[1], shape[2]),
     };
     let [q, k, v] = match spec.operands {
         AttentionOperands::Separate => [(0, 0), (1, 0), (2, 0)],
@@ -275,29 +297,27 @@ fn attention(spec: &Attention, operands: &[&Array], y: &mut Array) {
     }
     .map(|(operand, offset)| Packed::new(operands[operand], offset));
 
-    for b in 0..batch {
-        for head in 0..spec.heads {
-            let channels = head * spec.head_dim..(head + 1) * spec.head_dim;
-            for query in 0..queries {
-                let scores: Vec<f64> = (0..k.tokens)
-                    .map(|key| {
-                        let product: f64 = channels
-                            .clone()
-                            .map(|d| q.at(b, query, d) * k.at(b, key, d))
-                            .sum();
-                        f64::from(spec.scale) * product
-                    })
-                    .collect();
-                let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-                let weights: Vec<f64> = scores.iter().map(|s| (s - largest).exp()).collect();
-                let total: f64 = weights.iter().sum();
-                for d in channels.clone() {
-                    let sum: f64 = (0..v.tokens).map(|key| weights[key] * v.at(b, key, d)).sum();
-                    y.values_mut()[(b * queries + query) * c + d] = sum / total;
+    y.values_mut().par_chunks_mut(c).enumerate().for_each(|(row, y)| {
+        let (b, query) = (row / queries, row % queries);
+        let keys: Vec<usize> = (0..k.tokens).filter(|&key| visible(b, query, key)).collect();
+        for (head, y) in y.chunks_mut(spec.head_dim).enumerate() {
+            let first = head * spec.head_dim;
+            let q = &q.token(b, query)[first..][..spec.head_dim];
+            let scores: Vec<f64> = keys
+                .iter()
+                .map(|&key| f64::from(spec.scale) * dot(q, &k.token(b, key)[first..][..spec.head_dim]))
+                .collect();
+            let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let weights: Vec<f64> = scores.iter().map(|s| (s - largest).exp()).collect();
+            let total: f64 = weights.iter().sum();
+            for (&key, weight) in keys.iter().zip(&weights) {
+                let v = &v.token(b, key)[first..][..spec.head_dim];
+                for (y, v) in y.iter_mut().zip(v) {
+                    *y += weight / total * v;
                 }
             }
         }
-    }
+    });
 }
 
 fn pool(spec: &Pool, x: &Array, y: &mut Array) {

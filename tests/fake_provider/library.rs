@@ -325,6 +325,33 @@ pub extern "C" fn hipMemcpyAsync(
         SUCCESS
     })
 }
+/// Where the environment says FAKE_WRONG_ROWS, the first number that is copied has the other sign.
+#[unsafe(no_mangle)]
+pub extern "C" fn hipMemcpy2DAsync(
+    to: usize,
+    to_pitch: usize,
+    from: usize,
+    from_pitch: usize,
+    width: usize,
+    height: usize,
+    _kind: u32,
+    stream: *mut c_void,
+) -> Status {
+    let wrong = std::env::var_os("FAKE_WRONG_ROWS").is_some();
+    queue::submit(stream, move || {
+        for row in 0..height {
+            let (to, from) = (to + row * to_pitch, from + row * from_pitch);
+            if !touch(to, width) || !touch(from, width) {
+                return INVALID;
+            }
+            unsafe { ptr::copy(from as *const u8, to as *mut u8, width) };
+        }
+        if wrong {
+            unsafe { *(to as *mut u8).add(3) ^= 0x80 };
+        }
+        SUCCESS
+    })
+}
 #[unsafe(no_mangle)]
 pub extern "C" fn hipMemsetAsync(to: usize, byte: i32, bytes: usize, stream: *mut c_void) -> Status {
     queue::submit(stream, move || {

@@ -6,6 +6,7 @@ use std::panic::catch_unwind;
 use hipvit::evaluate::evaluate;
 use hipvit::image::{Limits, open};
 use hipvit::model::InputKind;
+use hipvit::reference::model_tolerance;
 use hipvit::timing::Timing;
 use hipvit::{DType, Device, Outputs, Session, digits};
 use ndarray::{Array2, Axis};
@@ -22,19 +23,6 @@ fn device() -> Option<Device> {
         return None;
     };
     Some(name.parse().unwrap())
-}
-
-/// How far an output may be from the libraries' in double precision, as a part of the largest. In f32 1e-4. In a
-/// narrower type each step rounds its operands or its result about twice, by ε/2 at most; such errors add up at random,
-/// and the worst of many elements is some four times the root mean square.
-fn bound(session: &Session) -> f64 {
-    let epsilon = match session.dtype() {
-        DType::F16 => 2f64.powi(-10),
-        DType::BF16 => 2f64.powi(-7),
-        _ => return 1e-4,
-    };
-    let roundings = 2.0 * session.graph().nodes().len() as f64;
-    4.0 * epsilon / 2.0 * roundings.sqrt()
 }
 
 /// The largest error, and whether each row's largest element is the same, unless two lie closer than the bound allows.
@@ -68,7 +56,7 @@ fn run(case: &Case, device: Device, dtype: DType) -> (f64, f64, bool) {
 
     let session = case.load(&builder.clone().input(InputKind::PixelValues));
     assert_eq!(session.device(), device);
-    let bound = bound(&session);
+    let bound = model_tolerance(dtype, session.graph().nodes().len());
     let values: Vec<f32> = golden.pixel_values.iter().copied().collect();
     let outputs = session.run_values(&values, &mut Timing::default()).unwrap();
     let (mut error, mut same) = check(&outputs, &golden.output, bound);

@@ -15,6 +15,7 @@ mod hip;
 mod image;
 mod model;
 mod session;
+mod validate;
 
 use std::path::{Path, PathBuf};
 

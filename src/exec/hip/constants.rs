@@ -60,7 +60,8 @@ pub(super) fn pack(graph: &Graph, dtype: DType) -> (Vec<u8>, HashMap<ValueId, us
     (bytes, offsets)
 }
 
-fn append(bytes: &mut Vec<u8>, values: &[f32], dtype: DType) {
+/// Appends values, rounded to `dtype`, as the device reads them.
+pub(crate) fn append(bytes: &mut Vec<u8>, values: &[f32], dtype: DType) {
     match dtype {
         DType::F16 => bytes.extend(values.iter().flat_map(|&v| f16::from_f32(v).to_ne_bytes())),
         DType::BF16 => bytes.extend(values.iter().flat_map(|&v| bf16::from_f32(v).to_ne_bytes())),
@@ -69,7 +70,7 @@ fn append(bytes: &mut Vec<u8>, values: &[f32], dtype: DType) {
 }
 
 /// Elements of `dtype` as f32.
-pub(super) fn unpack(bytes: &[u8], dtype: DType) -> Vec<f32> {
+pub(crate) fn unpack(bytes: &[u8], dtype: DType) -> Vec<f32> {
     match dtype {
         DType::F16 => halves(bytes).map(|b| f16::from_bits(b).to_f32()).collect(),
         DType::BF16 => halves(bytes).map(|b| bf16::from_bits(b).to_f32()).collect(),

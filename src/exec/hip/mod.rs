@@ -4,6 +4,7 @@
 //! products by rocBLAS, all else by the crate's own kernels. Everything is submitted to one stream and waited for once.
 
 mod constants;
+mod guarded;
 mod lane;
 mod lower;
 #[cfg(test)]
@@ -16,7 +17,8 @@ use std::time::Duration;
 
 use ndarray::Array2;
 
-use self::constants::{Constants, unpack};
+use self::constants::Constants;
+pub(crate) use self::constants::{append, unpack};
 use self::lane::{Lane, Regions};
 use self::lower::{Addresses, Call, kernel_file, lower, scratch_bytes};
 use super::Input;

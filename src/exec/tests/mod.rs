@@ -12,19 +12,22 @@ use crate::graph::plan::Plan;
 /// outside of the plan's buffers. Returns what the last step computed.
 fn run_guarded(executor: &CpuExecutor, plan: &Plan, input: Input<'_>) -> Vec<f32> {
     const SENTINEL: u32 = 0x7fc0_beef;
-    let mut arena = Arena::with_guard(plan, f32::from_bits(SENTINEL));
+    const MARGIN: usize = 500;
+    let mut arena = Arena::with_margin(plan, MARGIN, f32::from_bits(SENTINEL)).unwrap();
     executor.run(plan, input, &mut arena, None).unwrap();
-    let start = arena.elements(plan).unwrap().as_ptr().addr();
-    let values = arena.values();
-    let start = (start - values.as_ptr().addr()) / size_of::<f32>();
-    let ranges: Vec<_> = plan.buffers().iter().map(|b| range(b).unwrap()).collect();
+    let values = arena.with_margins(plan);
+    let ranges: Vec<_> = plan
+        .buffers()
+        .iter()
+        .map(|b| range(b).unwrap())
+        .map(|r| MARGIN + r.start..MARGIN + r.end)
+        .collect();
     for (i, value) in values.iter().enumerate() {
-        let inside = ranges.iter().any(|r| i >= start && r.contains(&(i - start)));
+        let inside = ranges.iter().any(|r| r.contains(&i));
         assert!(
             inside || value.to_bits() == SENTINEL,
             "element {i} was overwritten"
         );
     }
-    let last = ranges.last().unwrap();
-    values[start + last.start..start + last.end].to_vec()
+    values[ranges.last().unwrap().clone()].to_vec()
 }

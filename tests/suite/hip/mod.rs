@@ -42,13 +42,13 @@ enum Slot {
 }
 
 /// A provider of one test's own, with its own state.
-struct Fake {
-    path: PathBuf,
+pub(crate) struct Fake {
+    pub(crate) path: PathBuf,
     library: Library,
 }
 
 impl Fake {
-    fn new(test: &str) -> Self {
+    pub(crate) fn new(test: &str) -> Self {
         static COMPILED: OnceLock<PathBuf> = OnceLock::new();
         let compiled = COMPILED.get_or_init(|| {
             let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fake_provider.so");

@@ -1,0 +1,68 @@
+//! `hipvit validate`.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use hipvit::validate::{Config, Options, ops, validate};
+use hipvit::{DType, Device};
+
+use super::progress::Progress;
+use super::{Outcome, output};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Where to run: auto, cpu, hip (the first GPU) or hip:N
+    #[arg(long, default_value = "auto", value_name = "DEVICE")]
+    device: Device,
+    /// What to compute in: f32; on a GPU also f16 and bf16 [default: all that the device has]
+    #[arg(long, value_name = "DTYPE,…", value_delimiter = ',', value_parser = super::dtype)]
+    dtype: Vec<DType>,
+    /// Which sizes [default: all on a GPU; micro, small and awkward on the CPU]
+    #[arg(long, value_name = "CONFIG,…", value_delimiter = ',', value_parser = configs())]
+    config: Vec<Config>,
+    /// Which ops [default: all]
+    #[arg(long, value_name = "OP,…", value_delimiter = ',', value_parser = PossibleValuesParser::new(ops()))]
+    op: Vec<String>,
+    /// Write one JSON object to a file; - prints it instead of the table
+    #[arg(long, value_name = "FILE|-")]
+    json: Option<PathBuf>,
+    /// Threads to compute with on the CPU [default: one a core]
+    #[arg(long, value_name = "N", value_parser = super::positive)]
+    threads: Option<usize>,
+}
+
+fn configs() -> impl TypedValueParser<Value = Config> {
+    PossibleValuesParser::new(Config::ALL.map(Config::name)).try_map(|name| name.parse::<Config>())
+}
+
+impl Args {
+    pub fn run(&self) -> Result<Outcome> {
+        let options = Options {
+            device: self.device,
+            dtypes: self.dtype.clone(),
+            configs: self.config.clone(),
+            ops: self.op.clone(),
+            threads: self.threads,
+        };
+        let mut progress = None;
+        let report = validate(&options, &mut |total, _| {
+            progress
+                .get_or_insert_with(|| Progress::counting(total, "cases"))
+                .step();
+        })?;
+        drop(progress);
+        let json = serde_json::to_string(&report)? + "\n";
+        match &self.json {
+            Some(path) if path == Path::new("-") => output::stdout().write_all(json.as_bytes())?,
+            path => {
+                if let Some(path) = path {
+                    output::write(path, json.as_bytes())?;
+                }
+                write!(output::stdout(), "{report}")?;
+            }
+        }
+        Ok(Outcome::of(report.failed))
+    }
+}

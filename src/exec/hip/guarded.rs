@@ -1,0 +1,82 @@
+//! Runs that are looked at from all sides, for [`crate::validate`]: in memory of their own with known contents, which
+//! comes back whole.
+
+use std::time::Duration;
+
+use super::HipExecutor;
+use super::lane::Regions;
+use super::lower::{Addresses, lower, scratch_bytes};
+use crate::error::{Error, Result};
+use crate::exec::Input;
+use crate::graph::plan::{Plan, Step};
+use crate::hip::{Blas, Stream};
+
+impl HipExecutor {
+    /// Runs `plan` for as long as `again` says, which gets the device's time of the last step of each run. The arena, with
+    /// `margin` bytes (a multiple of [`ALIGNMENT`](crate::graph::plan::ALIGNMENT)) before and after it, was all `fill` before;
+    /// returns what it is afterwards.
+    ///
+    /// # Errors
+    ///
+    /// As for [`HipExecutor::run`].
+    pub(crate) fn run_guarded(
+        &self,
+        plan: &Plan,
+        input: Input<'_>,
+        (margin, fill): (usize, u8),
+        mut again: impl FnMut(Duration) -> bool,
+    ) -> Result<Vec<u8>> {
+        input.check(plan.graph(), plan.batch())?;
+        let stream = self.device.stream()?;
+        let mut blas = Blas::new(&stream)?;
+        let input = match input {
+            Input::Pixels(pixels) => stream.upload(pixels)?,
+            Input::Values(values) => stream.upload(bytemuck::cast_slice(values))?,
+        };
+        let mut scratch = stream.allocate::<u8>(scratch_bytes(plan).max(1))?;
+        let mut memory = stream.allocate::<u8>(plan.arena_bytes() + 2 * margin)?;
+        memory.fill(fill)?;
+        loop {
+            let regions = Regions([
+                memory.writing().part(margin..margin + plan.arena_bytes())?,
+                self.constants.reading(),
+                input.reading(),
+                scratch.writing(),
+            ]);
+            let mut last = Duration::ZERO;
+            for step in plan.steps() {
+                let before = stream.record()?;
+                self.submit_step(plan, step, &regions, &stream, &mut blas)?;
+                last = stream.record()?.since(&before)?;
+            }
+            if !again(last) {
+                return memory.read();
+            }
+        }
+    }
+
+    fn submit_step(
+        &self,
+        plan: &Plan,
+        step: &Step,
+        regions: &Regions<'_>,
+        stream: &Stream,
+        blas: &mut Blas,
+    ) -> Result<()> {
+        let [arena, _, input, scratch] = regions.0.map(|region| region.address());
+        let addresses = Addresses {
+            input,
+            constants: self.constants.addresses(),
+            arena,
+            scratch,
+        };
+        let node = &plan.node(step).name;
+        let calls = lower(plan, step, addresses)
+            .map_err(|reason| Error::graph(node, format!("{}: {reason}", self.device.name())))?;
+        for call in calls {
+            self.call(call, stream, blas, regions)
+                .map_err(|error| self.at(node, error))?;
+        }
+        Ok(())
+    }
+}

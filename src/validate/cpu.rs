@@ -1,0 +1,153 @@
+//! Validation of the CPU's executor.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rayon::prelude::*;
+use sysinfo::{CpuRefreshKind, RefreshKind, System};
+
+use super::backend::{Backend, fastest, grow};
+use super::cases::{Case, Work};
+use super::check::{FILL, MARGIN, Run, again, regions};
+use super::operands::Operands;
+use super::report::{Ceilings, ProductCeiling};
+use crate::error::{Error, Result};
+use crate::exec::{Arena, CpuExecutor, Input};
+use crate::graph::plan::Plan;
+use crate::graph::{DType, Graph, Linear, Op, Role, Tensor};
+
+/// The host.
+pub(super) struct Cpu {
+    pub(super) threads: Option<usize>,
+}
+
+impl Backend for Cpu {
+    fn device(&self) -> String {
+        "cpu".into()
+    }
+
+    fn name(&self) -> String {
+        let cpu = RefreshKind::nothing().with_cpu(CpuRefreshKind::nothing());
+        let system = System::new_with_specifics(cpu);
+        let brand = system.cpus().first().map(|cpu| cpu.brand().trim());
+        let brand = brand.filter(|brand| !brand.is_empty());
+        brand.unwrap_or(std::env::consts::ARCH).to_owned()
+    }
+
+    fn dtypes(&self) -> &'static [DType] {
+        &[DType::F32]
+    }
+
+    fn lacks(&self, case: &Case) -> Option<&'static str> {
+        match case.work {
+            Work::Op(_) => None,
+            Work::Kernel(_) => Some("is a form of a GPU's kernel"),
+        }
+    }
+
+    fn free_memory(&self) -> Result<Option<usize>> {
+        Ok(None)
+    }
+
+    fn ceilings(&self, _dtypes: &[DType]) -> Ceilings {
+        let mut ceilings = Ceilings::default();
+        match self.copy() {
+            Ok((bytes, rate)) => {
+                ceilings.copy_bytes = bytes;
+                ceilings.copy_bytes_per_second = Some(rate);
+            }
+            Err(error) => ceilings.missing.push(error.to_string()),
+        }
+        match self.product() {
+            Ok(product) => ceilings.products.extend(product),
+            Err(error) => ceilings.missing.push(error.to_string()),
+        }
+        ceilings
+    }
+
+    fn run(&self, case: &Case, operands: &Operands, dtype: DType) -> Result<Run> {
+        let Work::Op(op) = &case.work else {
+            return Err(Error::graph(case.op_name(), "is a form of a GPU's kernel"));
+        };
+        let (graph, placed) = operands.graph(case, op)?;
+        let graph = Arc::new(graph);
+        let executor = CpuExecutor::new(&graph, self.threads)?;
+        let plan = Plan::new(graph, case.batch(), dtype)?;
+        let fill = f32::from_ne_bytes([FILL; 4]);
+        let mut arena = Arena::with_margin(&plan, MARGIN / size_of::<f32>(), fill)?;
+        let mut times = Vec::new();
+        while again(&times) {
+            times.push(last_step(&executor, &plan, operands.input(), &mut arena)?);
+        }
+        let step = plan.steps().last();
+        Ok(Run {
+            memory: bytemuck::cast_slice(arena.with_margins(&plan)).to_vec(),
+            regions: regions(&plan, &placed),
+            bytes: step.map_or(0, |step| step.bytes_read + step.bytes_written),
+            times,
+        })
+    }
+}
+
+impl Cpu {
+    /// The bytes of a copy by all threads, and bytes read and written a second.
+    fn copy(&self) -> Result<(usize, f64)> {
+        const BYTES: usize = 256 << 20;
+        const CHUNK: usize = 1 << 20;
+        let executor = CpuExecutor::new(&pixel_graph(), self.threads)?;
+        let (from, mut to) = (vec![1u8; BYTES], vec![0u8; BYTES]);
+        let seconds = best(4, || {
+            let start = Instant::now();
+            executor.install(|| {
+                to.par_chunks_mut(CHUNK)
+                    .zip(from.par_chunks(CHUNK))
+                    .for_each(|(to, from)| to.copy_from_slice(from));
+            });
+            Ok(start.elapsed())
+        })?;
+        Ok((BYTES, 2.0 * BYTES as f64 / seconds))
+    }
+
+    fn product(&self) -> Result<Option<ProductCeiling>> {
+        let products = grow(64, 2048, 0.05, |size| {
+            let values: Vec<f32> = (0..size * size).map(|i| (i % 251) as f32 / 251.0 - 0.5).collect();
+            let mut graph = pixel_graph();
+            let mut operand = |name, shape: &[usize]| {
+                let tensor = Tensor::from_f32(shape, values.as_slice());
+                let tensor = tensor.ok_or_else(|| Error::graph("ceiling", "an operand of another size"))?;
+                Ok::<_, Error>(graph.constant(name, tensor))
+            };
+            let inputs = [operand("x", &[1, size, size])?, operand("weight", &[size, size])?];
+            graph.push(Role::Other, "product", Op::Linear(Linear::default()), inputs)?;
+            let graph = Arc::new(graph);
+            let executor = CpuExecutor::new(&graph, self.threads)?;
+            let plan = Plan::new(graph, 1, DType::F32)?;
+            let mut arena = Arena::new();
+            best(4, || {
+                last_step(&executor, &plan, Input::Pixels(&[0; 3]), &mut arena)
+            })
+        })?;
+        Ok(fastest(products, DType::F32))
+    }
+}
+
+/// A graph whose input no one reads.
+fn pixel_graph() -> Graph {
+    Graph::new("ceiling", [1, 1, 1, 3], DType::U8)
+}
+
+/// The time of the plan's last step.
+fn last_step(executor: &CpuExecutor, plan: &Plan, input: Input<'_>, arena: &mut Arena) -> Result<Duration> {
+    let mut last = Duration::ZERO;
+    executor.run(plan, input, arena, Some(&mut |_, time| last = time))?;
+    Ok(last)
+}
+
+/// The shortest of these many times, in seconds: what other programs take away is no part of a ceiling.
+fn best(runs: usize, mut time: impl FnMut() -> Result<Duration>) -> Result<f64> {
+    let mut best = f64::INFINITY;
+    for _ in 0..runs {
+        best = best.min(time()?.as_secs_f64());
+    }
+    Ok(best.max(1e-9))
+}

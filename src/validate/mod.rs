@@ -1,0 +1,263 @@
+//! Every op in every form, size and dtype against the oracle, on any device: `hipvit validate`, and the hardware test suite.
+//!
+//! An op is a graph of one node, which is planned and run by the executor as a model's would be ([`crate::exec`]), in
+//! memory whose contents before are known, with margins around. Its operands are rounded to the dtype first; then
+//! [the oracle](mod@crate::reference) computes from the same numbers, all rows of the result or, where that would take long, a
+//! sample. The errors must be within [`op_tolerance`](crate::reference::op_tolerance), every element must be finite, and
+//! nothing but the result may have been written. Times are shown beside what the device was measured to reach, and
+//! never judged.
+//!
+//! ```
+//! use hipvit::validate::{Config, Options, validate};
+//!
+//! # fn main() -> hipvit::Result<()> {
+//! let options = Options {
+//!     device: "cpu".parse()?,
+//!     configs: vec![Config::Micro],
+//!     ops: vec!["layer_norm".into()],
+//!     ..Options::default()
+//! };
+//! let report = validate(&options, &mut |_, _| {})?;
+//! assert!(report.is_clean(), "{report}");
+//! # Ok(())
+//! # }
+//! ```
+
+mod backend;
+mod cases;
+mod check;
+mod config;
+mod cpu;
+mod expected;
+mod hip;
+mod operands;
+mod report;
+#[cfg(test)]
+mod tests;
+
+pub use config::{Config, Sizes};
+pub use report::{Ceilings, Limit, ProductCeiling, Report, Row, SCHEMA, Status, Worst};
+
+use sysinfo::{MemoryRefreshKind, RefreshKind, System};
+
+use self::backend::Backend;
+use self::cases::{Case, Role, cases};
+use self::check::{Content, check, median};
+use self::cpu::Cpu;
+use self::expected::{expect, sample};
+use self::hip::Hip;
+use self::operands::Operands;
+use crate::error::{Error, Result};
+use crate::graph::DType;
+use crate::session::Device;
+
+/// What to validate.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Where to run.
+    pub device: Device,
+    /// What to compute in; all that the device has if none is named.
+    pub dtypes: Vec<DType>,
+    /// Which sizes; if none is named, all on a GPU, and on the CPU the micro, small and awkward ones.
+    pub configs: Vec<Config>,
+    /// Which ops, see [`ops`]; all if none is named.
+    pub ops: Vec<String>,
+    /// How many threads compute on the CPU; by default one a core.
+    pub threads: Option<usize>,
+}
+
+/// The names of the ops that are validated, as `hipvit inspect` prints them.
+pub fn ops() -> Vec<&'static str> {
+    let mut names: Vec<_> = cases(Config::Micro).iter().map(Case::op_name).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// Validates, calling `progress` with how many rows there are and each that is done. That ops fail is not an error,
+/// but what the [`Report`] says.
+///
+/// # Errors
+///
+/// There is no such device, [`Error::Argument`] if it does not compute in a dtype or there is no such op.
+pub fn validate(options: &Options, progress: &mut dyn FnMut(usize, &Row)) -> Result<Report> {
+    let backend: Box<dyn Backend> = match options.device.open()? {
+        Some(device) => Box::new(Hip { device }),
+        None => Box::new(Cpu {
+            threads: options.threads,
+        }),
+    };
+    validate_on(backend.as_ref(), options, progress)
+}
+
+fn validate_on(
+    backend: &dyn Backend,
+    options: &Options,
+    progress: &mut dyn FnMut(usize, &Row),
+) -> Result<Report> {
+    let dtypes = dtypes(backend, &options.dtypes)?;
+    let known = ops();
+    if let Some(unknown) = options.ops.iter().find(|op| !known.contains(&op.as_str())) {
+        let reason = format!("`{unknown}` is not one of {}", known.join(", "));
+        return Err(Error::argument("op", reason));
+    }
+    let wanted = |case: &Case| options.ops.is_empty() || options.ops.iter().any(|op| op == case.op_name());
+    let configs = match options.configs.as_slice() {
+        [] if backend.device() == "cpu" => vec![Config::Micro, Config::Small, Config::Awkward],
+        [] => Config::ALL.to_vec(),
+        configs => configs.to_vec(),
+    };
+    let cases: Vec<Case> = configs.into_iter().flat_map(cases).filter(wanted).collect();
+
+    let ceilings = backend.ceilings(&dtypes);
+    let mut rows: Vec<Row> = Vec::with_capacity(cases.len() * dtypes.len());
+    for &dtype in &dtypes {
+        for case in &cases {
+            let row = run_case(backend, case, dtype, &ceilings)?;
+            progress(cases.len() * dtypes.len(), &row);
+            rows.push(row);
+        }
+    }
+    let count = |status| rows.iter().filter(|row| row.status == status).count();
+    Ok(Report {
+        schema: SCHEMA,
+        version: env!("CARGO_PKG_VERSION"),
+        device: backend.device(),
+        device_name: backend.name(),
+        ceilings,
+        passed: count(Status::Passed),
+        failed: count(Status::Failed),
+        skipped: count(Status::Skipped),
+        rows,
+    })
+}
+
+/// Those that are wanted, each once; or all.
+fn dtypes(backend: &dyn Backend, wanted: &[DType]) -> Result<Vec<DType>> {
+    let offered = backend.dtypes();
+    if wanted.is_empty() {
+        return Ok(offered.to_vec());
+    }
+    if let Some(dtype) = wanted.iter().find(|dtype| !offered.contains(dtype)) {
+        let names: Vec<String> = offered.iter().map(ToString::to_string).collect();
+        let reason = format!(
+            "the {} computes in {}, not in {dtype}",
+            backend.device(),
+            names.join(", ")
+        );
+        return Err(Error::argument("dtype", reason));
+    }
+    let wanted = offered.iter().copied().filter(|dtype| wanted.contains(dtype));
+    Ok(wanted.collect())
+}
+
+/// What goes wrong with one case is told in its row.
+fn run_case(backend: &dyn Backend, case: &Case, dtype: DType, ceilings: &Ceilings) -> Result<Row> {
+    let result = case.result()?;
+    let mut row = Row {
+        op: case.op_name(),
+        form: case.to_string(),
+        config: case.config,
+        dtype,
+        operands: case.operands.iter().map(|o| o.shape.clone()).collect(),
+        in_place: false,
+        status: Status::Passed,
+        reason: None,
+        rows_checked: 0,
+        rows: result.iter().product::<usize>() / result.last().copied().unwrap_or(1).max(1),
+        elementwise_error: None,
+        normwise_error: None,
+        tolerance: None,
+        worst: None,
+        seconds: None,
+        runs: 0,
+        flops: case.flops(&result),
+        bytes: 0,
+        bytes_per_second: None,
+        flops_per_second: None,
+        limit: None,
+        of_ceiling: None,
+        result,
+    };
+    let skip = match backend.lacks(case) {
+        Some(reason) => Some(reason.to_owned()),
+        None => too_large(backend, case, dtype)?,
+    };
+    if let Some(reason) = skip {
+        row.status = Status::Skipped;
+        row.reason = Some(reason);
+        return Ok(row);
+    }
+    if let Err(error) = compute(backend, case, ceilings, &mut row) {
+        row.status = Status::Failed;
+        row.reason = Some(error.to_string());
+    }
+    Ok(row)
+}
+
+fn compute(backend: &dyn Backend, case: &Case, ceilings: &Ceilings, row: &mut Row) -> Result<()> {
+    let operands = Operands::new(case, row.dtype)?;
+    let run = backend.run(case, &operands, row.dtype)?;
+    let placed = run
+        .regions
+        .iter()
+        .filter(|(_, content)| *content != Content::Result);
+    let activations = case.operands.iter().filter(|o| o.role == Role::Activation);
+    row.in_place = case.in_arena && placed.count() < activations.count();
+    row.bytes = run.bytes;
+    row.runs = run.times.len().saturating_sub(1);
+    if let Some(time) = median(&run.times) {
+        row.rate(time.as_secs_f64(), ceilings);
+    }
+    let expected = expect(case, &operands.tensors, sample(case, &row.result), row.dtype)?;
+    row.rows_checked = expected.rows.len();
+    row.tolerance = Some(expected.tolerance);
+    let verdict = check(case, &operands, &expected, &run, row.dtype);
+    row.elementwise_error = verdict.elementwise;
+    row.normwise_error = verdict.normwise;
+    row.worst = verdict.worst;
+    if verdict.failure.is_some() {
+        row.status = Status::Failed;
+        row.reason = verdict.failure;
+    }
+    Ok(())
+}
+
+/// Why the case fits neither the device's memory nor the host's, if it does not.
+fn too_large(backend: &dyn Backend, case: &Case, dtype: DType) -> Result<Option<String>> {
+    let elements = |shape: &[usize]| shape.iter().product::<usize>();
+    let operands: usize = case.operands.iter().map(|o| elements(&o.shape)).sum();
+    let parameters = case.operands.iter().filter(|o| o.role == Role::Parameter);
+    let parameters: usize = parameters.map(|o| elements(&o.shape)).sum();
+    let result = elements(&case.result()?);
+    // Operands beside the arena and in it; the result, and scratch for as much.
+    let device = dtype.size() * (2 * operands + 2 * result) + (64 << 20);
+    // As f32 and as stored; the arena as it came back and its result as f32; what the oracle computes with.
+    let sampled = (operands + result).min(expected::MOST_ELEMENTS) + parameters;
+    let host = operands * (4 + dtype.size()) + (operands + 2 * result) * 4 + 8 * sampled;
+    let needs = |what: &str, needed: usize, free: usize| {
+        let gib = |bytes: usize| bytes as f64 / f64::from(1 << 30);
+        format!(
+            "needs {:.1} GiB of {what} memory, {:.1} are free",
+            gib(needed),
+            gib(free)
+        )
+    };
+    if let Some(free) = backend.free_memory()?.filter(|&free| free < device) {
+        return Ok(Some(needs("device", device, free)));
+    }
+    let free = host_memory();
+    Ok((free < host).then(|| needs("host", host, free)))
+}
+
+/// The bytes that this process can still have.
+fn host_memory() -> usize {
+    let memory = RefreshKind::nothing().with_memory(MemoryRefreshKind::nothing().with_ram());
+    let system = System::new_with_specifics(memory);
+    let available = system.available_memory();
+    // A container may have less than its host.
+    let available = system
+        .cgroup_limits()
+        .map_or(available, |limits| limits.free_memory.min(available));
+    usize::try_from(available).unwrap_or(usize::MAX)
+}

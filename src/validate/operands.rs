@@ -1,0 +1,143 @@
+//! A case's operands: random, the same on every machine, and rounded to the dtype before anyone computes with them.
+
+use std::sync::Arc;
+
+use half::{bf16, f16};
+use rayon::prelude::*;
+
+use super::cases::{Case, Operand, Role};
+use crate::error::{Error, Result};
+use crate::exec::{Input, append};
+use crate::graph::{DType, Graph, Op, Tensor, ValueId};
+
+/// The values of a case's operands, in their order.
+pub(super) struct Operands {
+    pub(super) tensors: Vec<Tensor>,
+    input: Values,
+}
+
+/// What the graph's input is given.
+enum Values {
+    Bytes(Vec<u8>),
+    Floats(Vec<f32>),
+}
+
+impl Operands {
+    pub(super) fn new(case: &Case, dtype: DType) -> Result<Self> {
+        // A graph whose op takes no image has one pixel for input.
+        let mut input = Values::Bytes(vec![0; 3]);
+        let mut tensors = Vec::with_capacity(case.operands.len());
+        for (seed, operand) in case.operands.iter().enumerate() {
+            let shape = operand.shape.as_slice();
+            let tensor = match operand.role {
+                Role::Image(DType::U8) => {
+                    let bytes = bytes(operand, seed);
+                    input = Values::Bytes(bytes.clone());
+                    view(shape, bytes)
+                }
+                // Images are f32 in every dtype.
+                Role::Image(_) => {
+                    let values = floats(operand, DType::F32, seed);
+                    input = Values::Floats(values.clone());
+                    Tensor::from_f32(shape, values)
+                }
+                Role::KeyMask => view(shape, key_mask(operand, seed)),
+                Role::Activation | Role::Parameter => Tensor::from_f32(shape, floats(operand, dtype, seed)),
+            };
+            tensors.push(tensor.ok_or_else(|| Error::graph(case.op_name(), "an operand of another size"))?);
+        }
+        Ok(Self { tensors, input })
+    }
+
+    pub(super) fn input(&self) -> Input<'_> {
+        match &self.input {
+            Values::Bytes(bytes) => Input::Pixels(bytes),
+            Values::Floats(values) => Input::Values(values),
+        }
+    }
+
+    /// The graph of `op` alone: parameters are constants; so are activations, unless they are to lie in the arena, where
+    /// a product with 1 puts them. Says which operand each of these products puts there, in their order.
+    pub(super) fn graph(&self, case: &Case, op: &Op) -> Result<(Graph, Vec<usize>)> {
+        let role = crate::graph::Role::Other;
+        let (shape, dtype) = match case.image() {
+            Some(Operand {
+                shape,
+                role: Role::Image(dtype),
+                ..
+            }) => ([1, shape[1], shape[2], shape[3]], *dtype),
+            _ => ([1, 1, 1, 3], DType::U8),
+        };
+        let mut graph = Graph::new("validate", shape, dtype);
+        let mut placed = Vec::new();
+        let mut inputs: Vec<ValueId> = Vec::with_capacity(case.operands.len());
+        for (index, (operand, tensor)) in case.operands.iter().zip(&self.tensors).enumerate() {
+            if matches!(operand.role, Role::Image(_)) {
+                inputs.push(graph.input());
+                continue;
+            }
+            let mut id = graph.constant(format!("operand {index}"), tensor.clone());
+            if case.in_arena && operand.role == Role::Activation {
+                id = graph.push(role, format!("placed {index}"), Op::MulScalar(1.0), [id])?;
+                placed.push(index);
+            }
+            inputs.push(id);
+        }
+        graph.push(role, op.name(), op.clone(), inputs)?;
+        Ok((graph, placed))
+    }
+}
+
+/// The tensor's elements as the dtype stores them; bytes stay bytes.
+pub(super) fn stored(tensor: &Tensor, dtype: DType) -> Vec<u8> {
+    let values = tensor.to_f32();
+    if tensor.dtype() == DType::U8 {
+        return values.iter().map(|&v| v as u8).collect();
+    }
+    let mut bytes = Vec::with_capacity(values.len() * dtype.size());
+    append(&mut bytes, &values, dtype);
+    bytes
+}
+
+fn view(shape: &[usize], bytes: Vec<u8>) -> Option<Tensor> {
+    let range = 0..bytes.len();
+    Tensor::view(shape, DType::U8, Arc::new(bytes), range)
+}
+
+fn bytes(operand: &Operand, seed: usize) -> Vec<u8> {
+    let len: usize = operand.shape.iter().product();
+    (0..len).into_par_iter().map(|i| random(seed, i) as u8).collect()
+}
+
+/// About seven of ten keys are there; of the first image's, none in the first half.
+fn key_mask(operand: &Operand, seed: usize) -> Vec<u8> {
+    let len: usize = operand.shape.iter().product();
+    let hidden = operand.shape.last().map_or(0, |keys| keys / 2);
+    (0..len)
+        .map(|i| u8::from(i >= hidden && random(seed, i) % 10 < 7))
+        .collect()
+}
+
+fn floats(operand: &Operand, dtype: DType, seed: usize) -> Vec<f32> {
+    let len: usize = operand.shape.iter().product();
+    let value = |i| {
+        // 24 bits, uniform in −1 … 1.
+        let unit = (random(seed, i) >> 40) as f32 / (1 << 23) as f32 - 1.0;
+        let value = operand.mean + operand.spread * unit;
+        match dtype {
+            DType::F16 => f16::from_f32(value).to_f32(),
+            DType::BF16 => bf16::from_f32(value).to_f32(),
+            DType::F32 | DType::U8 => value,
+        }
+    };
+    (0..len).into_par_iter().map(value).collect()
+}
+
+/// The `index`th number of the stream `seed`, by SplitMix64's finaliser, which needs no state and so runs in parallel.
+/// <https://doi.org/10.1145/2714064.2660195>
+pub(super) fn random(seed: usize, index: usize) -> u64 {
+    let mut z = (((seed as u64 + 1) << 48) ^ index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}

@@ -1,0 +1,336 @@
+//! What a validation found: the structure that is written as JSON, and the table that is read.
+
+use std::fmt;
+
+use comfy_table::{Cell, CellAlignment, Table, presets};
+use serde::Serialize;
+
+use super::config::Config;
+use crate::graph::DType;
+
+/// The version of [`Report`]'s JSON: another number after the slash where a field changes its meaning or goes.
+pub const SCHEMA: &str = "hipvit.validate/1";
+
+/// All that was found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// [`SCHEMA`].
+    pub schema: &'static str,
+    /// hipvit's version.
+    pub version: &'static str,
+    /// Where it ran: `cpu` or `hip:N`.
+    pub device: String,
+    /// The device's name.
+    pub device_name: String,
+    /// What the device was measured to reach.
+    pub ceilings: Ceilings,
+    /// How many rows passed.
+    pub passed: usize,
+    /// How many failed: a wrong result, memory overwritten, or no result at all.
+    pub failed: usize,
+    /// How many did not run, for a reason that the row gives.
+    pub skipped: usize,
+    /// One for each op, form, size and dtype.
+    pub rows: Vec<Row>,
+}
+
+/// What a device reaches at most, measured in the same run.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Ceilings {
+    /// Bytes read and written a second by a large copy within the memory.
+    pub copy_bytes_per_second: Option<f64>,
+    /// The bytes that were copied.
+    pub copy_bytes: usize,
+    /// By dtype.
+    pub products: Vec<ProductCeiling>,
+    /// What could not be measured, and why.
+    pub missing: Vec<String>,
+}
+
+/// A large matrix product.
+#[derive(Clone, Debug, Serialize)]
+pub struct ProductCeiling {
+    /// The dtype of its operands.
+    pub dtype: DType,
+    /// The extent of its square matrices.
+    pub size: usize,
+    /// Floating-point operations a second.
+    pub flops_per_second: f64,
+}
+
+/// How a row ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// Within the tolerance, and nothing else was written.
+    Passed,
+    /// See [`Row::reason`].
+    Failed,
+    /// See [`Row::reason`].
+    Skipped,
+}
+
+/// What binds an op's speed, given the ceilings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Limit {
+    /// The bytes that it has to move.
+    Memory,
+    /// The operations that it has to do.
+    Compute,
+}
+
+/// One op in one form at one size in one dtype.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// The op's name, as `--op` takes it.
+    pub op: &'static str,
+    /// The op with what was fused into it.
+    pub form: String,
+    /// The set of sizes.
+    pub config: Config,
+    /// What was computed in.
+    pub dtype: DType,
+    /// The operands' extents.
+    pub operands: Vec<Vec<usize>>,
+    /// The result's extents.
+    pub result: Vec<usize>,
+    /// Whether the result took an operand's place.
+    pub in_place: bool,
+    /// How it ended.
+    pub status: Status,
+    /// Why it failed or was skipped.
+    pub reason: Option<String>,
+    /// Rows of the result that were compared with the oracle's; every element is checked for being finite.
+    pub rows_checked: usize,
+    /// Rows of the result: what lies along the last extent.
+    pub rows: usize,
+    /// The largest error of an element, as a part of the largest magnitude expected.
+    pub elementwise_error: Option<f64>,
+    /// The Euclidean norm of the error, as a part of that of what was expected.
+    pub normwise_error: Option<f64>,
+    /// What either error may be.
+    pub tolerance: Option<f64>,
+    /// Where the largest error is.
+    pub worst: Option<Worst>,
+    /// The median time, in seconds; on a GPU by its own events, the launch included.
+    pub seconds: Option<f64>,
+    /// Runs that were timed, after one that was not.
+    pub runs: usize,
+    /// Floating-point operations.
+    pub flops: u64,
+    /// Bytes that have to be read and written.
+    pub bytes: u64,
+    /// Bytes a second. What fits the caches can be above the ceiling.
+    pub bytes_per_second: Option<f64>,
+    /// Floating-point operations a second.
+    pub flops_per_second: Option<f64>,
+    /// Which ceiling is the nearer one.
+    pub limit: Option<Limit>,
+    /// The part of that ceiling that is reached.
+    pub of_ceiling: Option<f64>,
+}
+
+/// The element with the largest error.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Worst {
+    /// In the result, row-major.
+    pub index: usize,
+    /// What was computed; null if it is not finite.
+    pub got: f64,
+    /// What the oracle says, if it was asked about this row.
+    pub want: Option<f64>,
+}
+
+impl Ceilings {
+    /// Floating-point operations a second in `dtype`.
+    pub fn flops_per_second(&self, dtype: DType) -> Option<f64> {
+        let product = self.products.iter().find(|product| product.dtype == dtype)?;
+        Some(product.flops_per_second)
+    }
+}
+
+impl Row {
+    /// Fills in what follows from the time.
+    pub(super) fn rate(&mut self, seconds: f64, ceilings: &Ceilings) {
+        self.seconds = Some(seconds);
+        if seconds <= 0.0 {
+            return;
+        }
+        let (bytes, flops) = (self.bytes as f64 / seconds, self.flops as f64 / seconds);
+        self.bytes_per_second = Some(bytes);
+        self.flops_per_second = Some(flops);
+        let memory = ceilings.copy_bytes_per_second.map(|ceiling| bytes / ceiling);
+        let compute = ceilings
+            .flops_per_second(self.dtype)
+            .map(|ceiling| flops / ceiling);
+        (self.limit, self.of_ceiling) = match (memory, compute) {
+            (Some(memory), Some(compute)) if compute > memory => (Some(Limit::Compute), Some(compute)),
+            (Some(memory), _) => (Some(Limit::Memory), Some(memory)),
+            (None, Some(compute)) => (Some(Limit::Compute), Some(compute)),
+            (None, None) => (None, None),
+        };
+    }
+}
+
+impl Report {
+    /// Whether no row failed.
+    pub fn is_clean(&self) -> bool {
+        self.failed == 0
+    }
+}
+
+/// The device and its ceilings, a table of the rows, what failed in full, and the counts.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}: {}", self.device, self.device_name)?;
+        write!(f, "{}", self.ceilings)?;
+        writeln!(f, "\n{}\n", self.table())?;
+        if self.rows.iter().any(|row| row.of_ceiling > Some(1.0)) {
+            writeln!(f, "What fits the caches can be above the ceiling.\n")?;
+        }
+        for row in self.rows.iter().filter(|row| row.status == Status::Failed) {
+            writeln!(f, "FAIL {}", row.complaint())?;
+        }
+        writeln!(
+            f,
+            "{} passed, {} failed, {} skipped",
+            self.passed, self.failed, self.skipped
+        )
+    }
+}
+
+impl fmt::Display for Ceilings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(rate) = self.copy_bytes_per_second {
+            let mib = self.copy_bytes as f64 / f64::from(1 << 20);
+            writeln!(f, "ceiling: {} by a copy of {mib:.0} MiB", bandwidth(rate))?;
+        }
+        for product in &self.products {
+            let rate = throughput(product.flops_per_second);
+            let (dtype, size) = (product.dtype, product.size);
+            writeln!(
+                f,
+                "ceiling: {rate} in {dtype} by a product of {size}×{size} matrices"
+            )?;
+        }
+        for missing in &self.missing {
+            writeln!(f, "no ceiling: {missing}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Report {
+    fn table(&self) -> String {
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING).set_header([
+            "",
+            "op",
+            "config",
+            "dtype",
+            "operands → result",
+            "rows checked",
+            "error",
+            "tolerance",
+            "µs",
+            "rate",
+            "of ceiling",
+        ]);
+        for row in &self.rows {
+            table.add_row(row.cells());
+        }
+        for column in table.column_iter_mut() {
+            column.set_padding((0, 2));
+        }
+        table.trim_fmt()
+    }
+}
+
+impl Row {
+    fn cells(&self) -> Vec<Cell> {
+        let status = match self.status {
+            Status::Passed => "ok",
+            Status::Failed => "FAIL",
+            Status::Skipped => "skip",
+        };
+        let operands: Vec<String> = self.operands.iter().map(|shape| extents(shape)).collect();
+        let mut cells = vec![
+            Cell::new(status),
+            Cell::new(self.title()),
+            Cell::new(self.config),
+            Cell::new(self.dtype),
+        ];
+        if self.status == Status::Skipped {
+            cells.push(Cell::new(self.reason.as_deref().unwrap_or_default()));
+            return cells;
+        }
+        let rate = match self.limit {
+            Some(Limit::Compute) => self.flops_per_second.map(throughput),
+            _ => self.bytes_per_second.map(bandwidth),
+        };
+        let error = self.elementwise_error.zip(self.normwise_error);
+        cells.extend([
+            Cell::new(format!("{} → {}", operands.join(", "), extents(&self.result))),
+            right(match self.rows_checked == self.rows {
+                true => format!("all {}", self.rows),
+                false => format!("{} of {}", self.rows_checked, self.rows),
+            }),
+            right(or_dash(error.map(|(a, b)| format!("{:.1e}", a.max(b))))),
+            right(or_dash(self.tolerance.map(|t| format!("{t:.1e}")))),
+            right(or_dash(self.seconds.map(|s| format!("{:.1}", 1e6 * s)))),
+            right(or_dash(rate)),
+            right(or_dash(
+                self.of_ceiling.map(|part| format!("{:.1} %", 100.0 * part)),
+            )),
+        ]);
+        cells
+    }
+
+    fn title(&self) -> String {
+        let place = if self.in_place { ", in place" } else { "" };
+        format!("{}{place}", self.form)
+    }
+
+    /// One line on what is wrong.
+    fn complaint(&self) -> String {
+        let operands: Vec<String> = self.operands.iter().map(|shape| extents(shape)).collect();
+        let mut text = format!(
+            "{} of {} in {} ({}): {}",
+            self.title(),
+            operands.join(", "),
+            self.dtype,
+            self.config,
+            self.reason.as_deref().unwrap_or("failed")
+        );
+        if let Some(Worst { index, got, want }) = self.worst {
+            text += &format!("; worst at index {index}: got {got:e}");
+            text += &want.map_or(String::new(), |want| format!(", want {want:e}"));
+        }
+        text
+    }
+}
+
+fn extents(shape: &[usize]) -> String {
+    let extents: Vec<String> = shape.iter().map(ToString::to_string).collect();
+    extents.join("×")
+}
+
+fn right(content: String) -> Cell {
+    Cell::new(content).set_alignment(CellAlignment::Right)
+}
+
+fn or_dash(content: Option<String>) -> String {
+    content.unwrap_or_else(|| "–".into())
+}
+
+fn bandwidth(bytes_per_second: f64) -> String {
+    format!("{:.1} GB/s", bytes_per_second / 1e9)
+}
+
+fn throughput(flops_per_second: f64) -> String {
+    match flops_per_second {
+        1e12.. => format!("{:.1} TFLOP/s", flops_per_second / 1e12),
+        _ => format!("{:.1} GFLOP/s", flops_per_second / 1e9),
+    }
+}

@@ -1,0 +1,207 @@
+//! `hipvit validate` as a user runs it: on the CPU, and on the fake provider, whose copies of rows can be told to be
+//! wrong. What the library finds is tested beside it, with planted faults.
+
+use std::fs;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use crate::command_line::{hipvit, stderr, stdout};
+use crate::hip::Fake;
+
+fn json(text: &str) -> Value {
+    assert_eq!(text.lines().count(), 1, "{text}");
+    serde_json::from_str(text).unwrap()
+}
+
+#[test]
+fn the_cpu_passes_and_the_table_says_so() {
+    let output = hipvit(["validate", "--device", "cpu", "--config", "micro,awkward"]);
+    let text = stdout(&output);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert!(stderr(&output).is_empty(), "{}", stderr(&output));
+    assert!(text.starts_with("cpu: "), "{text}");
+    for part in [
+        "ceiling: ",
+        "GB/s by a copy of 256 MiB",
+        "FLOP/s in f32 by a product of",
+        "linear+bias+gelu",
+        "linear+bias+residual, in place",
+        "attention 2×16 packed-qkv",
+        "all 771",
+        " 0 failed, ",
+    ] {
+        assert!(text.contains(part), "{part} is not in\n{text}");
+    }
+    let row = |op: &str| {
+        let mut lines = text.lines();
+        lines.find(|line| line.starts_with(op)).unwrap().to_owned()
+    };
+    assert!(row("ok    normalize").contains("1×64×128×3 → 1×3×64×128"));
+    assert!(row("skip  layer_norm of a sum").contains("is a form of a GPU's kernel"));
+}
+
+#[test]
+fn rows_are_chosen_and_written_as_json() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("report.json");
+    let chosen = [
+        "validate",
+        "--device",
+        "cpu",
+        "--dtype",
+        "f32",
+        "--config",
+        "micro,small",
+        "--op",
+        "linear,pool",
+        "--json",
+    ];
+    let output = hipvit(chosen.into_iter().chain([file.to_str().unwrap()]));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stdout(&output).contains("linear+bias"));
+    let report = json(&fs::read_to_string(&file).unwrap());
+    assert_eq!(report["schema"], "hipvit.validate/1");
+    assert_eq!(report["device"], "cpu");
+    assert!(report["ceilings"]["copy_bytes_per_second"].as_f64().unwrap() > 0.0);
+    assert_eq!(report["ceilings"]["products"][0]["dtype"], "f32");
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!(report["passed"], rows.len());
+    assert_eq!((&report["failed"], &report["skipped"]), (&0.into(), &0.into()));
+    for row in rows {
+        assert!(["linear", "pool"].contains(&row["op"].as_str().unwrap()), "{row}");
+        assert!(
+            ["micro", "small"].contains(&row["config"].as_str().unwrap()),
+            "{row}"
+        );
+        assert_eq!((&row["status"], &row["dtype"]), (&"passed".into(), &"f32".into()));
+        assert!(
+            row["elementwise_error"].as_f64() <= row["tolerance"].as_f64(),
+            "{row}"
+        );
+        assert_eq!(row["rows_checked"], row["rows"]);
+        assert!(
+            row["seconds"].as_f64() > Some(0.0) && row["runs"].as_u64() >= Some(1),
+            "{row}"
+        );
+        assert!(row["bytes"].as_u64() > Some(0), "{row}");
+    }
+    let fc1 = rows.iter().find(|row| row["form"] == "linear+bias+gelu").unwrap();
+    assert_eq!(
+        fc1["operands"],
+        serde_json::json!([[1, 32, 32], [128, 32], [128]])
+    );
+    assert_eq!(fc1["result"], serde_json::json!([1, 32, 128]));
+    // Products and bias, 2·K+1 for an element, and what the activation counts.
+    assert!(fc1["flops"].as_u64().unwrap() >= 32 * 128 * 65);
+
+    let output = hipvit(chosen.into_iter().chain(["-"]));
+    assert_eq!(
+        json(stdout(&output))["rows"].as_array().unwrap().len(),
+        rows.len()
+    );
+}
+
+#[test]
+fn what_cannot_be_validated_is_refused() {
+    for (flag, value) in [
+        ("--config", "huge"),
+        ("--op", "softmax"),
+        ("--dtype", "f64"),
+        ("--device", "gpu"),
+    ] {
+        let output = hipvit(["validate", flag, value]);
+        assert_eq!(output.status.code(), Some(2), "{flag}");
+        assert!(stderr(&output).contains(value), "{}", stderr(&output));
+    }
+    let output = hipvit(["validate", "--device", "cpu", "--dtype", "f16"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stderr(&output).contains("the cpu computes in f32, not in f16"),
+        "{}",
+        stderr(&output)
+    );
+    let output = provider("/nowhere/libamdhip64.so", &["--config", "micro"], false);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(stderr(&output).lines().count(), 1, "{}", stderr(&output));
+    assert!(stderr(&output).contains("/nowhere"), "{}", stderr(&output));
+}
+
+/// On the first GPU of a provider.
+fn provider(path: &str, arguments: &[&str], wrong: bool) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hipvit"));
+    command
+        .args(["validate", "--device", "hip"])
+        .args(arguments)
+        .env("HIPVIT_PROVIDER", path)
+        .env("FAKE_DEVICES", "1");
+    if wrong {
+        command.env("FAKE_WRONG_ROWS", "1");
+    }
+    command.output().unwrap()
+}
+
+#[test]
+fn a_gpu_that_copies_passes_and_one_that_errs_fails() {
+    let fake = Fake::new("validate");
+    let path = fake.path.to_str().unwrap();
+    let arguments = ["--op", "concat_channels", "--config", "micro,awkward"];
+    let right = provider(path, &arguments, false);
+    assert_eq!(
+        right.status.code(),
+        Some(0),
+        "{}{}",
+        stdout(&right),
+        stderr(&right)
+    );
+    let text = stdout(&right);
+    assert!(text.starts_with("hip:0: Fake Instinct, gfx942"), "{text}");
+    // 1 and 6 sizes in three dtypes; its products are of f32 alone.
+    assert!(text.ends_with("21 passed, 0 failed, 0 skipped\n"), "{text}");
+    assert!(
+        text.contains("in f32 by a product of") && text.contains("no ceiling: product in f16"),
+        "{text}"
+    );
+
+    let wrong = provider(path, &arguments, true);
+    assert_eq!(wrong.status.code(), Some(1), "{}", stdout(&wrong));
+    let text = stdout(&wrong);
+    assert!(text.contains("FAIL  concat_channels"), "{text}");
+    assert!(text.ends_with("0 passed, 21 failed, 0 skipped\n"), "{text}");
+    let complaint = text
+        .lines()
+        .find(|line| line.starts_with("FAIL concat_channels of 1×32, 1×7 in f32"));
+    let complaint = complaint.unwrap_or_else(|| panic!("{text}"));
+    assert!(
+        complaint.contains("too far from the oracle; worst at index "),
+        "{complaint}"
+    );
+    assert!(
+        complaint.contains(": got ") && complaint.contains(", want "),
+        "{complaint}"
+    );
+}
+
+#[test]
+fn an_op_that_does_not_run_fails_and_the_others_go_on() {
+    let fake = Fake::new("validate-missing");
+    let path = fake.path.to_str().unwrap();
+    let arguments = [
+        "--op",
+        "concat_channels,pool,prepend",
+        "--config",
+        "micro",
+        "--dtype",
+        "f32",
+    ];
+    let output = provider(path, &arguments, false);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let text = stdout(&output);
+    // The provider has none of the crate's kernels.
+    assert!(text.contains("FAIL  pool mean"), "{text}");
+    assert!(
+        text.contains("skip  prepend") && text.contains("a GPU's plan has tokens instead"),
+        "{text}"
+    );
+    assert!(text.ends_with("1 passed, 3 failed, 1 skipped\n"), "{text}");
+}
