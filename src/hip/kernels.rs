@@ -175,7 +175,7 @@ fn code(device: &Device, file: &'static str) -> Result<Code> {
     }
     let source = device_code::source(file)
         .ok_or_else(|| Error::argument("kernel", format!("there is no file hip/{file}.hip")))?;
-    let code = Rtc::new(device)?.compile(
+    let code = rtc(device, file)?.compile(
         &format!("{file}.hip"),
         source,
         device_code::headers(),
@@ -183,6 +183,23 @@ fn code(device: &Device, file: &'static str) -> Result<Code> {
     )?;
     compiled.push((target.clone(), file, code.clone()));
     Ok(code)
+}
+
+/// The compiler for a kernel file that has no code object for the device. That there is none either means that the device
+/// cannot be used as the crate was built.
+fn rtc(device: &Device, file: &'static str) -> Result<Rtc> {
+    Rtc::new(device).map_err(|error| {
+        let archs: Vec<_> = device_code::archs().into_iter().collect();
+        let built = match archs.as_slice() {
+            [] => "for no architecture".to_owned(),
+            archs => format!("for {} only", archs.join(", ")),
+        };
+        Error::NoCode {
+            device: device.name().to_owned(),
+            arch: device.properties().arch().to_owned(),
+            reason: format!("`{file}` was compiled {built}, and {error}"),
+        }
+    })
 }
 
 /// A use of these many elements of `size` bytes each; none at a null address.

@@ -212,7 +212,8 @@ pub unsafe extern "C" fn hipGetDevicePropertiesR0600(out: *mut u8, device: i32) 
     let int = |at: usize, n: i32| unsafe { out.add(at).cast::<i32>().write(n) };
     let size = |at: usize, n: usize| unsafe { out.add(at).cast::<usize>().write(n) };
     text(0, b"Fake Instinct\0");
-    text(1160, b"gfx942:sramecc+:xnack-\0");
+    let target = std::env::var("FAKE_TARGET").unwrap_or_else(|_| "gfx942:sramecc+:xnack-".into());
+    text(1160, format!("{target}\0").as_bytes());
     size(288, 1 << 30);
     size(296, 65536);
     int(304, 65536);
