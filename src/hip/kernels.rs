@@ -19,8 +19,8 @@ use super::stream::Stream;
 use crate::error::{Error, Result};
 use crate::graph::DType;
 use crate::ops::launch::arguments::{
-    AddArgs, AttentionArgs, BiasActivationArgs, LayerNormArgs, PatchExtractArgs, PoolArgs, SwiGluArgs,
-    TokensArgs,
+    AddArgs, AttentionArgs, BiasActivationArgs, LayerNormArgs, PatchExtractArgs, PoolArgs, ResizeArgs,
+    ResizeNearestArgs, SwiGluArgs, TokensArgs,
 };
 use crate::ops::launch::{self, attention, device_code, elementwise, image, rows};
 
@@ -110,7 +110,7 @@ impl Kernels {
         match self.dtype {
             DType::F32 => self.submit::<A, 4>(stream, arguments, operands),
             DType::F16 | DType::BF16 => self.submit::<A, 2>(stream, arguments, operands),
-            DType::U8 => Err(Error::argument("dtype", "no kernel computes in u8")),
+            DType::U8 => self.submit::<A, 1>(stream, arguments, operands),
         }
     }
 
@@ -203,7 +203,7 @@ fn rtc(device: &Device, file: &'static str) -> Result<Rtc> {
 }
 
 /// A use of these many elements of `size` bytes each; none at a null address.
-fn stretch(size: usize) -> impl Fn(u64, &[u32]) -> usize {
+pub(super) fn stretch(size: usize) -> impl Fn(u64, &[u32]) -> usize {
     move |address, extents| match address {
         0 => 0,
         _ => extents
@@ -237,7 +237,9 @@ packed!(
     SwiGluArgs,
     AttentionArgs,
     launch::arguments::Visibility,
-    PoolArgs
+    PoolArgs,
+    ResizeArgs,
+    ResizeNearestArgs
 );
 
 /// `patch_extract`'s arguments where the pixels are f32 `[B,3,H,W]`.

@@ -53,6 +53,7 @@ mod pending;
 mod pinned;
 mod pool;
 mod properties;
+pub(crate) mod resize;
 mod rtc;
 mod runtime;
 mod status;

@@ -6,6 +6,7 @@
 mod constants;
 mod lane;
 mod lower;
+mod preprocess;
 #[cfg(test)]
 mod tests;
 
@@ -19,6 +20,7 @@ use ndarray::Array2;
 use self::constants::{Constants, unpack};
 use self::lane::{Lane, Regions};
 use self::lower::{Addresses, Call, kernel_file, lower, scratch_bytes};
+pub use self::preprocess::HipPreprocess;
 use super::Input;
 use crate::error::{Error, Result};
 use crate::graph::plan::{Plan, Step};
