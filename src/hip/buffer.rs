@@ -271,12 +271,7 @@ impl<T: Pod> DeviceBuffer<T> {
         let stream = self.stream().clone();
         let bytes = self.bytes();
         let target = self.writing();
-        if source.bytes() != bytes {
-            return Err(Error::argument(
-                "source",
-                format!("{} bytes into a buffer of {bytes}", source.bytes()),
-            ));
-        }
+        source.expect_exactly("source", bytes)?;
         stream.submit(&[target, source], |hip| {
             // SAFETY: both are device memory of this size; the target is borrowed mutably, so they are apart.
             unsafe {

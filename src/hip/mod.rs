@@ -49,6 +49,7 @@ mod kernel;
 pub(crate) mod kernels;
 mod module;
 mod operand;
+mod peer;
 mod pending;
 mod pinned;
 mod pool;

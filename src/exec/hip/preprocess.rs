@@ -63,7 +63,7 @@ impl HipPreprocess {
     /// runs out; what the driver says.
     pub fn enqueue(&mut self, image: &RgbImage, batch: &mut DeviceBuffer<u8>, index: usize) -> Result<()> {
         let bytes = self.image_bytes();
-        let at = index.checked_mul(bytes).unwrap_or(usize::MAX);
+        let at = index.saturating_mul(bytes);
         let slot = batch.writing().part(at..at.saturating_add(bytes))?;
         let stream = &self.stream;
         let prepared = prepare(

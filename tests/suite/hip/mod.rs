@@ -9,6 +9,7 @@
 mod devices;
 mod faults;
 mod memory;
+mod peers;
 mod rtc;
 mod work;
 
