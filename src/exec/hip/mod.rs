@@ -212,6 +212,7 @@ impl HipExecutor {
             Call::BiasActivation(arguments) => kernels.launch(stream, arguments, memory),
             Call::SwiGlu(arguments) => kernels.launch(stream, arguments, memory),
             Call::Attention(arguments) => kernels.launch(stream, arguments, memory),
+            Call::Softmax(arguments) => kernels.launch(stream, arguments, memory),
             Call::Pool(arguments) => kernels.launch(stream, arguments, memory),
             Call::Gemm { gemm, a, b, c } => {
                 blas.gemm(&gemm, regions.from(a)?, regions.from(b)?, regions.from(c)?)
