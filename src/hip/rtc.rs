@@ -75,10 +75,8 @@ impl Rtc {
         let options: Vec<&str> = std::iter::once(arch.as_str())
             .chain(options.iter().copied())
             .collect();
-        let cache = match &self.cache {
-            Some(cache) => Some((cache, self.key(rtc, program, source, headers, &options)?)),
-            None => None,
-        };
+        let cache = self.cache.as_ref();
+        let cache = cache.map(|cache| (cache, self.key(rtc, program, source, headers, &options)));
         if let Some(code) = cache.and_then(|(cache, key)| cache.get(key)) {
             return Ok(code);
         }
@@ -131,7 +129,8 @@ impl Rtc {
         Ok(code)
     }
 
-    /// All that the code depends on: what is compiled, how, and by whom.
+    /// All that the code depends on: what is compiled, how, and by whom. A version that a library does not tell is no
+    /// reason to compile nothing.
     fn key(
         &self,
         rtc: &Hiprtc,
@@ -139,22 +138,22 @@ impl Rtc {
         source: &str,
         headers: &[(&str, &str)],
         options: &[&str],
-    ) -> Result<Key> {
+    ) -> Key {
         let (mut major, mut minor) = (0, 0);
         // SAFETY: the call writes two ints.
-        self.check("hiprtcVersion", unsafe {
+        let told = self.check("hiprtcVersion", unsafe {
             rtc.hiprtcVersion(&mut major, &mut minor)
-        })?;
+        });
         // Versions do not tell patched builds apart; the file's size and age mostly do.
         let file = rtc.path().metadata().ok();
         let age = file.as_ref().and_then(|file| file.modified().ok());
         let age = age.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
         let compiler = format!(
-            "{} {:?} {:?} {major}.{minor} {}",
+            "{} {:?} {age:?} {:?} {:?}",
             rtc.path().display(),
             file.map(|file| file.len()),
-            age,
-            self.device.runtime().version()?,
+            told.ok().map(|()| (major, minor)),
+            self.device.runtime().version().ok(),
         );
         let variables =
             OPTION_VARIABLES.map(|name| env::var_os(name).map_or(vec![], OsString::into_encoded_bytes));
@@ -171,9 +170,7 @@ impl Rtc {
             .flat_map(|(name, text)| [name.as_bytes(), text.as_bytes()]);
         let options = options.iter().map(|option| option.as_bytes());
         let variables = variables.iter().map(Vec::as_slice);
-        Ok(Key::new(
-            parts.into_iter().chain(headers).chain(options).chain(variables),
-        ))
+        Key::new(parts.into_iter().chain(headers).chain(options).chain(variables))
     }
 
     fn code(&self, program: &Program<'_>) -> Result<Vec<u8>> {
