@@ -6,7 +6,8 @@
 // Alignment: any; 16 bytes at a time where d, the strides and the addresses allow it.
 // Accumulators: f32 for scores, sums and output; the weights are rounded to T for the second product.
 // Geometry: a block of four waves takes 64 queries of one head of one image, a wave 16; the grid is images × heads ×
-//   tiles of 64. Keys come through LDS, 64 at a time (32 in f32); the LDS is that of Q and of the result too.
+//   tiles of 64. Keys come through LDS, 64 at a time (32 in f32, and by plain FMA if D is 128); the LDS is that of Q and
+//   of the result too.
 #include "args.h"
 #include "mma.hpp"
 #include "visible.hpp"
@@ -50,7 +51,8 @@ HIPVIT_DEVICE void stage(const T *from, u32 stride, u32 first, u32 rows, u32 d, 
 
 template <class T, int D> HIPVIT_DEVICE void attention(const AttentionArgs &a) {
     using Tile = Mma<T>;
-    constexpr int KEYS = sizeof(T) == 4 ? 32 : 64;
+    // With 64, plain FMA on 128 channels spills registers where waves have 32 lanes (gfx1030, bf16, clang 19).
+    constexpr int KEYS = sizeof(T) == 4 || (PLAIN<T> && D > 96) ? 32 : 64;
     constexpr int ROW = D + PAD<T>;                        // of Q, K and the result
     constexpr int V_ROW = Tile::ROWS_LOAD ? ROW : KEYS + PAD<T>; // of V, or of V transposed
     constexpr int V_ROWS = Tile::ROWS_LOAD ? KEYS : D;

@@ -299,12 +299,12 @@ class Maker:
         if horizontal:
             starts, counts, weights = bicubic(w, ow)
             y = weighted(image.transpose(1, 0, 2), starts, counts, weights).transpose(1, 0, 2)
-            rows, columns, outputs = h, 1, ow
+            rows, columns, outputs = h, w, ow
             grid = ceil(h * ow, 256)
         else:
             starts, counts, weights = bicubic(h, oh)
             y = weighted(image, starts, counts, weights)
-            rows, columns, outputs = 1, 3 * w, oh
+            rows, columns, outputs = h, 3 * w, oh
             grid = ceil(oh * ceil(columns, 4), 256)
         out = Output(np.ascontiguousarray(y), "u8")
         fields = [("P", image), ("P", out), ("P", weights), ("P", starts), ("P", counts), ("Q", 3 * w)]
@@ -316,7 +316,7 @@ class Maker:
         image = self.random.integers(0, 256, (h, w, 3), np.uint8)
         rows, columns = (self.random.integers(0, n, m, np.uint32) for n, m in ((h, oh), (w, ow)))
         out = Output(np.ascontiguousarray(image[rows][:, columns]), "u8")
-        fields = [("P", image), ("P", out), ("P", columns), ("P", rows), ("Q", 3 * w), ("I", ow), ("I", oh)]
+        fields = [("P", image), ("P", out), ("P", columns), ("P", rows), ("Q", 3 * w)] + [("I", v) for v in (ow, oh, h, 0)]
         return self.case(f"resize_nearest {h}×{w} → {oh}×{ow}", "resize", "resize_nearest_u8", ceil(oh * ow, 256), 256, fields)
 
 

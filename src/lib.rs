@@ -28,6 +28,7 @@
 //! - [`hip`]: the safe layer over the GPU's libraries, which are opened at run time.
 //! - [`evaluate`]: accuracy over labelled images; [`digits`]: the embedded model's samples and held-out set.
 
+mod cache_folder;
 pub mod digits;
 pub mod error;
 pub mod evaluate;

@@ -5,6 +5,7 @@
 #![allow(unsafe_code)]
 
 mod dnn;
+mod peers;
 mod products;
 
 use std::process::ExitCode;
@@ -19,6 +20,7 @@ use hipvit::hip::{
 use hipvit::{DType, Error};
 
 use dnn::{convolution, layer_norm, softmax};
+use peers::peers;
 use products::{blas, blas_lt};
 
 type Check = Result<String, Box<dyn std::error::Error>>;
@@ -34,7 +36,7 @@ fn main() -> ExitCode {
     };
     println!("{} by {:?}", device.name(), device.runtime().path().ok());
     println!("{:?}", device.properties());
-    let checks: [(&str, Run); 16] = [
+    let checks: [(&str, Run); 18] = [
         ("buffers", buffers),
         ("pinned ring", pinned_ring),
         ("events order and time streams", events),
@@ -44,6 +46,8 @@ fn main() -> ExitCode {
         ("hipRTC error has a log", compile_error),
         ("module and kernel", kernel),
         ("graph", graph),
+        ("dynamic LDS", dynamic_lds),
+        ("copies between two GPUs", peers),
         ("rocBLAS f32", |d| blas::<f32>(d, DType::F32)),
         ("rocBLAS f16", |d| blas::<f16>(d, DType::F16)),
         ("rocBLAS bf16", |d| blas::<bf16>(d, DType::BF16)),
@@ -80,9 +84,21 @@ fn is_absent(error: &(dyn std::error::Error + 'static)) -> bool {
     match error.downcast_ref() {
         Some(Error::Provider { .. }) => true,
         Some(Error::Device { advice, .. }) => advice.contains("does not offer"),
-        _ => false,
+        _ => error.is::<Absent>(),
     }
 }
+
+/// What a check needs and this machine lacks.
+#[derive(Debug)]
+struct Absent(&'static str);
+
+impl std::fmt::Display for Absent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl std::error::Error for Absent {}
 
 fn ensure(holds: bool, what: impl FnOnce() -> String) -> Result<(), String> {
     if holds { Ok(()) } else { Err(what()) }
@@ -385,4 +401,63 @@ fn graph(device: &Device) -> Check {
         .all(|(a, b)| *a == b * expected);
     ensure(right, || "the replay ignored its new inputs".into())?;
     Ok(format!("41 nodes, {:?} a replay", elapsed / 100))
+}
+
+const ENDS: &str = r#"
+struct Ends { float* to; unsigned last; unsigned reserved; };
+extern "C" __global__ void ends(Ends a) {
+    extern __shared__ float lds[];
+    if (threadIdx.x == 0) {
+        lds[0] = 1.0f;
+        lds[a.last] = 2.0f;
+    }
+    __syncthreads();
+    if (threadIdx.x < 2) a.to[threadIdx.x] = lds[threadIdx.x * a.last];
+}
+"#;
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Ends {
+    to: u64,
+    last: u32,
+    reserved: u32,
+}
+
+impl Arguments for Ends {
+    fn accesses(&self, visit: &mut dyn FnMut(Access)) {
+        visit(Access::write("to", self.to, 8));
+    }
+}
+
+/// All that a block can get is there at both of its ends; a byte more is refused.
+fn dynamic_lds(device: &Device) -> Check {
+    let code = Rtc::new(device)?.compile("ends.hip", ENDS, &[], &[])?;
+    // SAFETY: the source above takes this structure and writes two floats at its address. Its other accesses are to LDS,
+    // of which the launches below give it `last + 1` floats.
+    let kernel: Kernel<Ends> = unsafe { Module::load(device, code)?.kernel("ends") }?;
+    let stream = device.stream()?;
+    let most = device.properties().lds_per_block_max as u32;
+    for bytes in [most, device.properties().lds_per_block as u32, 512] {
+        let mut to = stream.zeroed::<f32>(2)?;
+        let arguments = Ends {
+            to: to.address(),
+            last: bytes / 4 - 1,
+            reserved: 0,
+        };
+        let launch = Launch {
+            lds_bytes: bytes,
+            ..Launch::new(1, 64)
+        };
+        kernel.launch(&stream, launch, &arguments, &[to.writing()])?;
+        let got = to.read()?;
+        ensure(got == [1.0, 2.0], || format!("{got:?} with {bytes} bytes"))?;
+        let launch = Launch {
+            lds_bytes: most + 1,
+            ..launch
+        };
+        let refused = kernel.launch(&stream, launch, &arguments, &[to.writing()]);
+        ensure(refused.is_err(), || "more than there is was let through".into())?;
+    }
+    Ok(format!("{most} bytes"))
 }

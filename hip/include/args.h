@@ -26,8 +26,8 @@ struct ResizeArgs {
     unsigned long long input_row; // bytes from one input row to the next
     unsigned taps;
     unsigned outputs; // positions along the resampled axis
-    unsigned rows;    // horizontal: rows. Vertical: 1
-    unsigned columns; // vertical: bytes of a row. Horizontal: 1
+    unsigned rows;    // horizontal: rows. Vertical: rows of the input, for those who check
+    unsigned columns; // vertical: bytes of a row. Horizontal: pixels of an input row, for those who check
 };
 
 // resize_nearest: a lookup.
@@ -38,6 +38,8 @@ struct ResizeNearestArgs {
     const unsigned *rows;    // [height]: the input row
     unsigned long long input_row; // bytes
     unsigned width, height;
+    unsigned input_height; // for those who check
+    unsigned reserved;
 };
 
 // tokens: prefix tokens before x's, a position table added to x's.
@@ -172,7 +174,7 @@ HIPVIT_FIELD(ResizeArgs, outputs, 52);
 HIPVIT_FIELD(ResizeArgs, rows, 56);
 HIPVIT_FIELD(ResizeArgs, columns, 60);
 
-HIPVIT_SIZE(ResizeNearestArgs, 48);
+HIPVIT_SIZE(ResizeNearestArgs, 56);
 HIPVIT_FIELD(ResizeNearestArgs, input, 0);
 HIPVIT_FIELD(ResizeNearestArgs, output, 8);
 HIPVIT_FIELD(ResizeNearestArgs, columns, 16);
@@ -180,6 +182,8 @@ HIPVIT_FIELD(ResizeNearestArgs, rows, 24);
 HIPVIT_FIELD(ResizeNearestArgs, input_row, 32);
 HIPVIT_FIELD(ResizeNearestArgs, width, 40);
 HIPVIT_FIELD(ResizeNearestArgs, height, 44);
+HIPVIT_FIELD(ResizeNearestArgs, input_height, 48);
+HIPVIT_FIELD(ResizeNearestArgs, reserved, 52);
 
 HIPVIT_SIZE(TokensArgs, 48);
 HIPVIT_FIELD(TokensArgs, x, 0);

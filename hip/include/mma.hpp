@@ -349,4 +349,7 @@ template <> struct Mma<bf16> : SyncTile<bf16> {};
 
 #endif
 
+// Whether there is no matrix core for T.
+template <class T> constexpr bool PLAIN = __is_base_of(FmaTile<T>, Mma<T>);
+
 } // namespace hipvit

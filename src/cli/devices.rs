@@ -4,7 +4,7 @@ use std::io::Write;
 
 use anyhow::Result;
 use comfy_table::{Table, presets};
-use hipvit::hip::{Device, Library, LinkType, Properties, Runtime, Topology};
+use hipvit::hip::{Device, KernelCache, Library, LinkType, Properties, Runtime, Topology};
 use serde::Serialize;
 
 use super::Outcome;
@@ -26,6 +26,17 @@ struct Report {
     /// Why there are no GPUs.
     no_gpu: Option<String>,
     libraries: Vec<Library>,
+    /// Where compiled kernels are kept; none if they are not.
+    kernel_cache: Option<Cache>,
+}
+
+#[derive(Serialize)]
+struct Cache {
+    folder: String,
+    files: usize,
+    bytes: u64,
+    /// Why nothing can be kept there.
+    error: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -70,11 +81,13 @@ impl Report {
             gpus: Vec::new(),
             no_gpu: None,
             libraries: Vec::new(),
+            kernel_cache: None,
         };
         match Runtime::open() {
             Ok(runtime) => {
                 report.hip_version = runtime.version().ok();
                 report.libraries = runtime.libraries();
+                report.kernel_cache = KernelCache::of_user().map(|cache| Cache::new(&cache));
                 match runtime.devices() {
                     Ok(devices) => report.gpus = devices.iter().map(Gpu::new).collect(),
                     Err(error) => report.no_gpu = Some(error.to_string()),
@@ -114,6 +127,26 @@ impl Report {
         for library in &self.libraries {
             let found = library.path.as_ref().or(library.error.as_ref());
             text += &format!("{}: {}\n", library.name, found.map_or("", String::as_str));
+        }
+        if !self.libraries.is_empty() {
+            text += &match &self.kernel_cache {
+                None => "kernel cache: off\n".to_owned(),
+                Some(Cache {
+                    error: Some(error), ..
+                }) => format!("kernel cache: {error}\n"),
+                Some(Cache {
+                    folder,
+                    files,
+                    bytes: size,
+                    ..
+                }) => {
+                    let ending = if *files == 1 { "" } else { "s" };
+                    format!(
+                        "kernel cache: {folder}, {files} file{ending}, {}\n",
+                        bytes(*size as usize)
+                    )
+                }
+            };
         }
         if let Some(reason) = &self.no_gpu {
             let prefix = if reason.starts_with("no GPU") {
@@ -162,6 +195,19 @@ fn kind(kind: LinkType) -> String {
         LinkType::InfiniBand => "InfiniBand".into(),
         LinkType::Xgmi => "xGMI or NVLink".into(),
         other => format!("{other:?}"),
+    }
+}
+
+impl Cache {
+    fn new(cache: &KernelCache) -> Self {
+        let usage = cache.usage();
+        let (files, bytes) = *usage.as_ref().unwrap_or(&(0, 0));
+        Self {
+            folder: cache.folder().display().to_string(),
+            files,
+            bytes,
+            error: usage.err().map(|error| error.to_string()),
+        }
     }
 }
 

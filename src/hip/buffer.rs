@@ -11,7 +11,7 @@ use hipvit_sys::hip::hipMemcpyKind;
 use super::event::Event;
 use super::operand::Operand;
 use super::pending::Pending;
-use super::pinned::PinnedBuffer;
+use super::pinned::{PinnedBuffer, PinnedRing};
 use super::pool::Block;
 use super::status::call;
 use super::stream::Stream;
@@ -201,18 +201,37 @@ impl<T: Pod> DeviceBuffer<T> {
     where
         T: Send + Sync,
     {
-        self.range(0, values.len())?;
         let chunk = chunk::<T>(values.len());
         let mut ring = self.stream().device().pinned_ring(2, chunk)?;
-        for (index, values) in values.chunks(chunk).enumerate() {
-            let mut pinned = ring.next()?;
-            if values.len() < chunk {
-                pinned.truncate(values.len());
-            }
-            pinned.copy_from_slice(values);
-            ring.submitted(self.upload(index * chunk, pinned)?);
-        }
+        self.write_through(0, values, &mut ring)?;
         ring.wait()
+    }
+
+    /// Copies the values here from element `at` on, piece by piece through the ring's buffers, and waits for no more of
+    /// it than for the buffers to be free.
+    ///
+    /// # Errors
+    ///
+    /// As for [`DeviceBuffer::upload`], and as for [`PinnedRing::next`].
+    pub fn write_through(&mut self, at: usize, values: &[T], ring: &mut PinnedRing<T>) -> Result<()>
+    where
+        T: Send + Sync,
+    {
+        self.range(at, values.len())?;
+        let mut done = 0;
+        while done < values.len() {
+            let mut pinned = ring.next()?;
+            let rest = &values[done..];
+            let piece = &rest[..rest.len().min(pinned.capacity())];
+            if piece.is_empty() {
+                return Err(Error::argument("ring", "its buffers hold nothing"));
+            }
+            pinned.set_len(piece.len())?;
+            pinned.copy_from_slice(piece);
+            ring.submitted(self.upload(at + done, pinned)?);
+            done += piece.len();
+        }
+        Ok(())
     }
 
     /// A copy of all elements on the host; waits for it, and for what was submitted before.
@@ -252,12 +271,7 @@ impl<T: Pod> DeviceBuffer<T> {
         let stream = self.stream().clone();
         let bytes = self.bytes();
         let target = self.writing();
-        if source.bytes() != bytes {
-            return Err(Error::argument(
-                "source",
-                format!("{} bytes into a buffer of {bytes}", source.bytes()),
-            ));
-        }
+        source.expect_exactly("source", bytes)?;
         stream.submit(&[target, source], |hip| {
             // SAFETY: both are device memory of this size; the target is borrowed mutably, so they are apart.
             unsafe {

@@ -1,6 +1,9 @@
 //! Device code as bytes, checked before a driver that takes an address without a length reads it.
 
+mod waves;
+
 use std::fmt;
+use std::ops::Range;
 
 use crate::error::{Error, Result};
 
@@ -10,7 +13,10 @@ use crate::error::{Error, Result};
 pub struct Code {
     /// In words of 8 bytes, as headers are read from it in place.
     words: Vec<u64>,
+    bytes: usize,
     targets: Vec<String>,
+    /// Where the code of each target lies.
+    entries: Vec<Range<usize>>,
 }
 
 const BUNDLE: &[u8] = b"__CLANG_OFFLOAD_BUNDLE__";
@@ -24,11 +30,11 @@ impl Code {
     pub fn new(bytes: &[u8]) -> Result<Self> {
         let wrong = |reason: &str| Error::argument("code", reason);
         let short = || wrong("the code object is cut short");
-        let mut targets = Vec::new();
+        let (mut targets, mut entries) = (Vec::new(), Vec::new());
         if bytes.starts_with(b"\x7fELF") {
             check_elf(bytes).ok_or_else(short)?;
         } else if bytes.starts_with(BUNDLE) {
-            targets = check_bundle(bytes).ok_or_else(short)?;
+            (targets, entries) = check_bundle(bytes).ok_or_else(short)?;
         } else if bytes.starts_with(COMPRESSED) {
             check_compressed(bytes).ok_or_else(short)?;
         } else if bytes.starts_with(&FATBIN) {
@@ -41,13 +47,34 @@ impl Code {
         let mut words = vec![0u64; bytes.len() / 8 + 1];
         // The last word ends in at least one zero, which ends PTX.
         bytemuck::cast_slice_mut(&mut words)[..bytes.len()].copy_from_slice(bytes);
-        Ok(Self { words, targets })
+        Ok(Self {
+            words,
+            bytes: bytes.len(),
+            targets,
+            entries,
+        })
     }
 
     /// The targets that a bundle has code for, `gfx90a:xnack-`; empty if the code is no bundle, or a compressed one.
     #[must_use]
     pub fn targets(&self) -> &[String] {
         &self.targets
+    }
+
+    /// The kernels for GPUs of `arch`, and the lanes of the waves that each was compiled for. Empty where that is not a
+    /// kernel's to choose, on CUDA, and where it cannot be seen, in a compressed bundle.
+    #[must_use]
+    pub fn wave_sizes(&self, arch: &str) -> Vec<(String, u32)> {
+        let bytes = &bytemuck::cast_slice(&self.words)[..self.bytes];
+        if self.targets.is_empty() {
+            return waves::wave_sizes(bytes);
+        }
+        let targets = self.targets.iter().map(|target| target.split(':').next());
+        targets
+            .zip(&self.entries)
+            .filter(|(target, _)| *target == Some(arch))
+            .flat_map(|(_, entry)| waves::wave_sizes(&bytes[entry.clone()]))
+            .collect()
     }
 
     pub(super) fn as_ptr(&self) -> *const std::ffi::c_void {
@@ -58,7 +85,7 @@ impl Code {
 impl fmt::Debug for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Code")
-            .field("bytes", &(8 * self.words.len()))
+            .field("bytes", &self.bytes)
             .field("targets", &self.targets)
             .finish()
     }
@@ -109,8 +136,8 @@ fn check_elf(bytes: &[u8]) -> Option<()> {
 }
 
 /// clang's bundle: a count, then for each entry offset, size, and a name such as `hipv4-amdgcn-amd-amdhsa--gfx90a`.
-fn check_bundle(bytes: &[u8]) -> Option<Vec<String>> {
-    let mut targets = Vec::new();
+fn check_bundle(bytes: &[u8]) -> Option<(Vec<String>, Vec<Range<usize>>)> {
+    let (mut targets, mut entries) = (Vec::new(), Vec::new());
     let mut at = BUNDLE.len() + 8;
     for _ in 0..number::<8>(bytes, BUNDLE.len())? {
         let (offset, size, name_len) = (
@@ -125,10 +152,11 @@ fn check_bundle(bytes: &[u8]) -> Option<Vec<String>> {
             && let Some((_, target)) = name.split_once("--")
         {
             targets.push(target.to_owned());
+            entries.push(offset..offset + size);
         }
         at += 24 + name_len;
     }
-    Some(targets)
+    Some((targets, entries))
 }
 
 /// clang's compressed bundle: from version 2 on, its own size after version and method.

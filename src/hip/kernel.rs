@@ -3,8 +3,9 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::ptr;
+use std::sync::{Arc, OnceLock};
 
-use hipvit_sys::hip::hipFunction_t;
+use hipvit_sys::hip::{hipFuncAttribute, hipFunction_attribute, hipFunction_t};
 
 use super::module::Module;
 use super::operand::Operand;
@@ -84,7 +85,17 @@ pub struct Kernel<A> {
     module: Module,
     function: hipFunction_t,
     name: Box<str>,
+    lds: Arc<Lds>,
     arguments: PhantomData<fn(&A)>,
+}
+
+/// What is known and done about the LDS of a kernel that is launched with dynamic LDS.
+#[derive(Default)]
+struct Lds {
+    /// Bytes that the kernel declares itself.
+    declared: OnceLock<usize>,
+    /// Set once the driver has been told that launches may ask for all that there is.
+    raised: OnceLock<()>,
 }
 
 // SAFETY: HIP's functions take a function handle from any thread; it lives as long as its module.
@@ -98,6 +109,7 @@ impl<A: Arguments> Kernel<A> {
             module,
             function,
             name: name.into(),
+            lds: Arc::default(),
             arguments: PhantomData,
         }
     }
@@ -108,7 +120,8 @@ impl<A: Arguments> Kernel<A> {
         &self.name
     }
 
-    /// Submits a launch. The arguments are copied; `operands` are the memory that they point into.
+    /// Submits a launch. The arguments are copied; `operands` are the memory that they point into. Dynamic LDS may take
+    /// all that a block can get; the driver is told where that is more than a block gets without asking.
     ///
     /// # Errors
     ///
@@ -126,6 +139,9 @@ impl<A: Arguments> Kernel<A> {
             return Err(Error::argument("stream", "is of another device than the kernel"));
         }
         self.check_geometry(launch)?;
+        if launch.lds_bytes > 0 {
+            self.provide_lds(launch.lds_bytes as usize)?;
+        }
         self.check_accesses(arguments, operands)?;
         let [grid_x, grid_y, grid_z] = launch.grid;
         let [block_x, block_y, block_z] = launch.block;
@@ -176,13 +192,69 @@ impl<A: Arguments> Kernel<A> {
                 return wrong(format!("{sizes:?} {what}, of {most:?}"));
             }
         }
-        if launch.lds_bytes as usize > limits.lds_per_block_max {
-            return wrong(format!(
-                "{} bytes of LDS, of {}",
-                launch.lds_bytes, limits.lds_per_block_max
+        Ok(())
+    }
+
+    /// Sees that a block can have `dynamic` bytes beside what the kernel declares.
+    fn provide_lds(&self, dynamic: usize) -> Result<()> {
+        let device = self.module.device();
+        let limits = device.properties();
+        let declared = self.declared_lds()?;
+        let most = limits.lds_per_block_max.saturating_sub(declared);
+        if dynamic > most {
+            return Err(Error::argument(
+                "launch",
+                format!(
+                    "{}: {dynamic} bytes of dynamic LDS beside {declared} that it declares; a block of {} can have {}",
+                    self.name,
+                    device.name(),
+                    limits.lds_per_block_max
+                ),
             ));
         }
+        if declared + dynamic <= limits.lds_per_block || self.lds.raised.get().is_some() {
+            return Ok(());
+        }
+        let hip = device.enter()?;
+        // To the most at once, so that no two launches undo each other's.
+        let most = i32::try_from(most).unwrap_or(i32::MAX);
+        // SAFETY: the function is of a loaded module.
+        unsafe {
+            call!(
+                device,
+                hip.hipFuncSetAttribute(
+                    self.function.cast(),
+                    hipFuncAttribute::hipFuncAttributeMaxDynamicSharedMemorySize,
+                    most
+                )
+            )
+        }?;
+        let _ = self.lds.raised.set(());
         Ok(())
+    }
+
+    fn declared_lds(&self) -> Result<usize> {
+        if let Some(&declared) = self.lds.declared.get() {
+            return Ok(declared);
+        }
+        let device = self.module.device();
+        let hip = device.enter()?;
+        let mut bytes = 0;
+        // SAFETY: the call writes one int; the function is of a loaded module.
+        unsafe {
+            call!(
+                device,
+                hip.hipFuncGetAttribute(
+                    &mut bytes,
+                    hipFunction_attribute::HIP_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES,
+                    self.function
+                )
+            )
+        }?;
+        Ok(*self
+            .lds
+            .declared
+            .get_or_init(|| usize::try_from(bytes).unwrap_or(0)))
     }
 
     fn check_accesses(&self, arguments: &A, operands: &[Operand<'_>]) -> Result<()> {
@@ -239,6 +311,7 @@ impl<A> Clone for Kernel<A> {
             module: self.module.clone(),
             function: self.function,
             name: self.name.clone(),
+            lds: self.lds.clone(),
             arguments: PhantomData,
         }
     }

@@ -19,8 +19,8 @@ use super::stream::Stream;
 use crate::error::{Error, Result};
 use crate::graph::DType;
 use crate::ops::launch::arguments::{
-    AddArgs, AttentionArgs, BiasActivationArgs, LayerNormArgs, PatchExtractArgs, PoolArgs, SwiGluArgs,
-    TokensArgs,
+    AddArgs, AttentionArgs, BiasActivationArgs, LayerNormArgs, PatchExtractArgs, PoolArgs, ResizeArgs,
+    ResizeNearestArgs, SoftmaxArgs, SwiGluArgs, TokensArgs, Visibility,
 };
 use crate::ops::launch::{self, attention, device_code, elementwise, image, rows};
 
@@ -110,7 +110,7 @@ impl Kernels {
         match self.dtype {
             DType::F32 => self.submit::<A, 4>(stream, arguments, operands),
             DType::F16 | DType::BF16 => self.submit::<A, 2>(stream, arguments, operands),
-            DType::U8 => Err(Error::argument("dtype", "no kernel computes in u8")),
+            DType::U8 => self.submit::<A, 1>(stream, arguments, operands),
         }
     }
 
@@ -175,7 +175,7 @@ fn code(device: &Device, file: &'static str) -> Result<Code> {
     }
     let source = device_code::source(file)
         .ok_or_else(|| Error::argument("kernel", format!("there is no file hip/{file}.hip")))?;
-    let code = Rtc::new(device)?.compile(
+    let code = rtc(device, file)?.compile(
         &format!("{file}.hip"),
         source,
         device_code::headers(),
@@ -185,8 +185,25 @@ fn code(device: &Device, file: &'static str) -> Result<Code> {
     Ok(code)
 }
 
+/// The compiler for a kernel file that has no code object for the device. That there is none either means that the device
+/// cannot be used as the crate was built.
+fn rtc(device: &Device, file: &'static str) -> Result<Rtc> {
+    Rtc::new(device).map_err(|error| {
+        let archs: Vec<_> = device_code::archs().into_iter().collect();
+        let built = match archs.as_slice() {
+            [] => "for no architecture".to_owned(),
+            archs => format!("for {} only", archs.join(", ")),
+        };
+        Error::NoCode {
+            device: device.name().to_owned(),
+            arch: device.properties().arch().to_owned(),
+            reason: format!("`{file}` was compiled {built}, and {error}"),
+        }
+    })
+}
+
 /// A use of these many elements of `size` bytes each; none at a null address.
-fn stretch(size: usize) -> impl Fn(u64, &[u32]) -> usize {
+pub(super) fn stretch(size: usize) -> impl Fn(u64, &[u32]) -> usize {
     move |address, extents| match address {
         0 => 0,
         _ => extents
@@ -219,8 +236,11 @@ packed!(
     BiasActivationArgs,
     SwiGluArgs,
     AttentionArgs,
-    launch::arguments::Visibility,
-    PoolArgs
+    Visibility,
+    PoolArgs,
+    ResizeArgs,
+    ResizeNearestArgs,
+    SoftmaxArgs
 );
 
 /// `patch_extract`'s arguments where the pixels are f32 `[B,3,H,W]`.
@@ -483,33 +503,61 @@ unsafe impl KernelArguments for AttentionArgs {
 
     fn touch(&self, size: usize, visit: &mut dyn FnMut(Access)) {
         let head = u64::from(self.heads).saturating_mul(self.head_dim.into());
-        let bytes = |image: u64, token: u32, tokens: u32| {
+        let (queries, keys) = (self.queries, self.keys);
+        for (field, address, image, token, tokens) in [
+            ("q", self.q, self.q_image, self.q_token, queries),
+            ("k", self.k, self.k_image, self.k_token, keys),
+            ("v", self.v, self.v_image, self.v_token, keys),
+            ("out", self.out, self.out_image, self.out_token, queries),
+        ] {
             let images = image.saturating_mul(u64::from(self.images.saturating_sub(1)));
             let tokens = u64::from(token) * u64::from(tokens.saturating_sub(1));
             let elements = images.saturating_add(tokens).saturating_add(head);
-            usize::try_from(elements)
+            let bytes = usize::try_from(elements)
                 .unwrap_or(usize::MAX)
-                .saturating_mul(size)
-        };
-        let (queries, keys) = (self.queries, self.keys);
-        visit(Access::read(
-            "q",
-            self.q,
-            bytes(self.q_image, self.q_token, queries),
-        ));
-        visit(Access::read("k", self.k, bytes(self.k_image, self.k_token, keys)));
-        visit(Access::read("v", self.v, bytes(self.v_image, self.v_token, keys)));
-        visit(Access::write(
-            "out",
-            self.out,
-            bytes(self.out_image, self.out_token, queries),
-        ));
-        let mask = self.visible.key_mask;
-        visit(Access::read(
-            "key_mask",
-            mask,
-            stretch(1)(mask, &[self.images, keys]),
-        ));
+                .saturating_mul(size);
+            visit(Access {
+                written: field == "out",
+                ..Access::read(field, address, bytes)
+            });
+        }
+        touch_mask(&self.visible, self.images, keys, visit);
+    }
+}
+
+fn touch_mask(visible: &Visibility, images: u32, keys: u32, visit: &mut dyn FnMut(Access)) {
+    let mask = visible.key_mask;
+    let bytes = stretch(1)(mask, &[images, keys]);
+    visit(Access::read("key_mask", mask, bytes));
+}
+
+// SAFETY: hip/softmax.hip; waves and blocks beyond the last row return.
+unsafe impl KernelArguments for SoftmaxArgs {
+    const FILE: &'static str = "softmax";
+
+    fn plan(
+        &mut self,
+        _dtype: DType,
+        properties: &launch::Properties,
+    ) -> Result<(Cow<'static, str>, launch::Launch), String> {
+        if [self.images, self.heads, self.queries, self.keys].contains(&0) {
+            return Err("there is nothing to attend to".into());
+        }
+        let rows = u64::from(self.images) * u64::from(self.heads);
+        let rows = rows
+            .checked_mul(self.queries.into())
+            .ok_or("there are too many queries")?;
+        let (launch, whole_block) = rows::plan(rows, self.keys.into(), properties)?;
+        self.whole_block = whole_block;
+        Ok(("softmax".into(), launch))
+    }
+
+    fn touch(&self, size: usize, visit: &mut dyn FnMut(Access)) {
+        let bytes = stretch(size);
+        let all = [self.images, self.heads, self.queries, self.keys];
+        visit(Access::read("x", self.x, bytes(self.x, &all)));
+        visit(Access::write("out", self.out, bytes(self.out, &all)));
+        touch_mask(&self.visible, self.images, self.keys, visit);
     }
 }
 

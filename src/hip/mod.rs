@@ -11,7 +11,8 @@
 //! | [`DeviceBuffer`], [`Frozen`], [`Operand`] | device memory; the same, read-only on every stream; a use of either |
 //! | [`PinnedBuffer`], [`Pending`], [`PinnedRing`] | host memory that the device copies from and to while the host goes on |
 //! | [`PoolStats`] | what the caching pool behind every buffer holds |
-//! | [`Code`], [`Module`], [`Kernel`], [`Rtc`] | device code: checked, loaded, launched; compiled at run time |
+//! | [`Code`], [`Module`], [`Kernel`] | device code: checked, loaded, launched |
+//! | [`Rtc`], [`KernelCache`] | device code compiled at run time; what of it is kept on disk |
 //! | [`Graph`] | captured work that is replayed |
 //! | [`Blas`], [`BlasLt`], [`Dnn`] | rocBLAS, hipBLASLt, MIOpen |
 //!
@@ -48,10 +49,12 @@ mod kernel;
 pub(crate) mod kernels;
 mod module;
 mod operand;
+mod peer;
 mod pending;
 mod pinned;
 mod pool;
 mod properties;
+pub(crate) mod resize;
 mod rtc;
 mod runtime;
 mod status;
@@ -72,7 +75,7 @@ pub use pending::Pending;
 pub use pinned::{PinnedBuffer, PinnedRing};
 pub use pool::PoolStats;
 pub use properties::{PciAddress, Properties};
-pub use rtc::Rtc;
+pub use rtc::{KernelCache, Rtc};
 pub use runtime::{Library, Runtime};
 pub use stream::Stream;
 pub use topology::{Link, LinkType, Topology};

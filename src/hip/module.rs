@@ -22,8 +22,8 @@ pub struct Module {
 struct Inner {
     device: Device,
     raw: hipModule_t,
-    /// Some drivers go on reading the image.
-    _code: Code,
+    /// Kept also since some drivers go on reading the image.
+    code: Code,
 }
 
 // SAFETY: HIP's functions take a module handle from any thread; it is unloaded once, by the last owner.
@@ -36,20 +36,44 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// [`Error::NoCode`] if it has none for the device's architecture.
+    /// [`Error::NoCode`] if it has none for the device's architecture, or for waves of another size than the device's.
     pub fn load(device: &Device, code: Code) -> Result<Self> {
         let hip = device.enter()?;
         let mut raw = ptr::null_mut();
         // SAFETY: the call writes one handle; the image lies within its bytes, which live as long as the module.
         let loaded = unsafe { call!(device, hip.hipModuleLoadData(&mut raw, code.as_ptr())) };
         loaded.map_err(|error| no_code(device, &code, error))?;
-        Ok(Self {
+        let module = Self {
             inner: Arc::new(Inner {
                 device: device.clone(),
                 raw,
-                _code: code,
+                code,
             }),
-        })
+        };
+        // After the loading, so that a driver can first say that the code is for another architecture altogether.
+        module.check_wave_size()?;
+        Ok(module)
+    }
+
+    /// Launches are planned for the device's waves.
+    fn check_wave_size(&self) -> Result<()> {
+        let Inner { device, code, .. } = &*self.inner;
+        let properties = device.properties();
+        let waves = code.wave_sizes(properties.arch());
+        match waves
+            .into_iter()
+            .find(|&(_, lanes)| lanes != properties.wave_size)
+        {
+            None => Ok(()),
+            Some((kernel, lanes)) => Err(Error::NoCode {
+                device: device.name().to_owned(),
+                arch: properties.arch().to_owned(),
+                reason: format!(
+                    "the kernel `{kernel}` was compiled for waves of {lanes} lanes, and the GPU's have {}",
+                    properties.wave_size
+                ),
+            }),
+        }
     }
 
     /// The device that it is loaded on.

@@ -98,6 +98,19 @@ impl<'a> Operand<'a> {
         Ok(())
     }
 
+    /// # Errors
+    ///
+    /// [`Error::Argument`] unless the operand has just these many bytes, as what it is copied to.
+    pub(super) fn expect_exactly(&self, what: &'static str, bytes: usize) -> Result<()> {
+        match self.bytes == bytes {
+            true => Ok(()),
+            false => Err(Error::argument(
+                what,
+                format!("{} bytes into a buffer of {bytes}", self.bytes),
+            )),
+        }
+    }
+
     /// Sees that `stream` may use it.
     pub(super) fn admit(&self, stream: &Stream) -> Result<()> {
         if self.block.is_frozen() {

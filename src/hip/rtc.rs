@@ -1,20 +1,30 @@
-//! Device code, compiled at run time by hipRTC.
+//! Device code, compiled at run time by hipRTC, and kept.
 
-use std::ffi::{CString, c_char};
-use std::ptr;
+mod cache;
 
-use hipvit_sys::Hiprtc;
+use std::ffi::{CString, OsString, c_char};
+use std::time::UNIX_EPOCH;
+use std::{env, ptr};
+
 use hipvit_sys::hiprtc::hiprtcProgram;
+use hipvit_sys::{Hiprtc, Table};
 
+pub use self::cache::KernelCache;
+use self::cache::Key;
 use super::code::Code;
 use super::device::Device;
 use super::status::{check, missing};
 use crate::error::{Error, Result};
 
-/// hipRTC (NVRTC, where the provider is one for CUDA), for one device.
+/// Variables by which hipRTC takes options beside those that it is given.
+const OPTION_VARIABLES: [&str; 2] = ["HIPRTC_COMPILE_OPTIONS_APPEND", "HIPRTC_LINK_OPTIONS_APPEND"];
+
+/// hipRTC (NVRTC, where the provider is one for CUDA), for one device. What it compiles is kept in a [`KernelCache`], the
+/// user's unless told otherwise.
 #[derive(Clone, Debug)]
 pub struct Rtc {
     device: Device,
+    cache: Option<KernelCache>,
 }
 
 impl Rtc {
@@ -29,11 +39,21 @@ impl Rtc {
             .map_err(|error| missing(&error))?;
         Ok(Self {
             device: device.clone(),
+            cache: KernelCache::of_user(),
         })
     }
 
+    /// The same with another cache, or none.
+    #[must_use]
+    pub fn with_cache(self, cache: Option<KernelCache>) -> Self {
+        Self { cache, ..self }
+    }
+
     /// Compiles HIP C++ for the device: `source` may include the `headers` (name, contents); `options` are added to
-    /// `--offload-arch`.
+    /// `--offload-arch`. What the same compiler has made of the same before is taken from the cache.
+    ///
+    /// A cache that cannot be written costs the next start its time and nothing else, so it is no error here;
+    /// [`KernelCache::usage`] tells.
     ///
     /// # Errors
     ///
@@ -51,6 +71,16 @@ impl Rtc {
             .provider()
             .hiprtc()
             .map_err(|error| missing(&error))?;
+        let arch = format!("--offload-arch={}", self.device.properties().target);
+        let options: Vec<&str> = std::iter::once(arch.as_str())
+            .chain(options.iter().copied())
+            .collect();
+        let cache = self.cache.as_ref();
+        let cache = cache.map(|cache| (cache, self.key(rtc, program, source, headers, &options)));
+        if let Some(code) = cache.and_then(|(cache, key)| cache.get(key)) {
+            return Ok(code);
+        }
+
         let source = c_string(source)?;
         let name = c_string(program)?;
         let names = headers
@@ -61,11 +91,7 @@ impl Rtc {
             .iter()
             .map(|(_, text)| c_string(text))
             .collect::<Result<Vec<_>>>()?;
-        let arch = format!("--offload-arch={}", self.device.properties().target);
-        let options = std::iter::once(arch.as_str())
-            .chain(options.iter().copied())
-            .map(c_string)
-            .collect::<Result<Vec<_>>>()?;
+        let options = options.into_iter().map(c_string).collect::<Result<Vec<_>>>()?;
 
         let mut raw = ptr::null_mut();
         // SAFETY: the call writes one handle; every string ends in a zero, and there are as many as it is told.
@@ -95,7 +121,56 @@ impl Rtc {
                 },
             });
         }
-        Code::new(&self.code(&raw)?)
+        let bytes = self.code(&raw)?;
+        let code = Code::new(&bytes)?;
+        if let Some((cache, key)) = cache {
+            let _ = cache.put(key, &bytes);
+        }
+        Ok(code)
+    }
+
+    /// All that the code depends on: what is compiled, how, and by whom. A version that a library does not tell is no
+    /// reason to compile nothing.
+    fn key(
+        &self,
+        rtc: &Hiprtc,
+        program: &str,
+        source: &str,
+        headers: &[(&str, &str)],
+        options: &[&str],
+    ) -> Key {
+        let (mut major, mut minor) = (0, 0);
+        // SAFETY: the call writes two ints.
+        let told = self.check("hiprtcVersion", unsafe {
+            rtc.hiprtcVersion(&mut major, &mut minor)
+        });
+        // Versions do not tell patched builds apart; the file's size and age mostly do.
+        let file = rtc.path().metadata().ok();
+        let age = file.as_ref().and_then(|file| file.modified().ok());
+        let age = age.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+        let compiler = format!(
+            "{} {:?} {age:?} {:?} {:?}",
+            rtc.path().display(),
+            file.map(|file| file.len()),
+            told.ok().map(|()| (major, minor)),
+            self.device.runtime().version().ok(),
+        );
+        let variables =
+            OPTION_VARIABLES.map(|name| env::var_os(name).map_or(vec![], OsString::into_encoded_bytes));
+        // The counts tell where one list ends and the next begins.
+        let counts = [headers.len(), options.len()].map(|n| n as u64);
+        let parts = [
+            compiler.as_bytes(),
+            bytemuck::cast_slice(&counts),
+            program.as_bytes(),
+            source.as_bytes(),
+        ];
+        let headers = headers
+            .iter()
+            .flat_map(|(name, text)| [name.as_bytes(), text.as_bytes()]);
+        let options = options.iter().map(|option| option.as_bytes());
+        let variables = variables.iter().map(Vec::as_slice);
+        Key::new(parts.into_iter().chain(headers).chain(options).chain(variables))
     }
 
     fn code(&self, program: &Program<'_>) -> Result<Vec<u8>> {

@@ -71,6 +71,11 @@ impl Runtime {
         })
     }
 
+    /// Whether both are clones of one.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
     pub(super) fn provider(&self) -> &Provider {
         &self.inner.provider
     }

@@ -54,6 +54,9 @@ fn advice(status: &str) -> &'static str {
         }
         "hipErrorLaunchTimeOut" => "the kernel ran too long for a GPU that also drives a display",
         "hipErrorInsufficientDriver" => "update the GPU's driver, or install the ROCm that fits it",
+        "hipErrorPeerAccessUnsupported" => {
+            "no link between these GPUs lets one use the other's memory; copies between them go through the host"
+        }
         "hipErrorNotSupported"
         | "HIPBLAS_STATUS_NOT_SUPPORTED"
         | "rocblas_status_not_implemented"

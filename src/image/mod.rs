@@ -13,7 +13,11 @@ mod preprocess;
 mod resample;
 
 pub use decode::{Limits, decode, open, read};
+#[cfg(test)]
+pub(crate) use noise::noise;
+pub(crate) use preprocess::Padding;
 pub use preprocess::{Crop, Preprocess, Rescale, Resize, Rounding, TimmOptions, ValueRule};
+pub(crate) use resample::{Axis, Pass, Resampling};
 pub use resample::{Filter, Window, resize, resize_window};
 
 use crate::{Error, Result};

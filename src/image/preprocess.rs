@@ -19,11 +19,13 @@ use rayon::prelude::*;
 use serde::Serialize;
 use serde_json::Value;
 
+pub(crate) use geometry::Padding;
+use geometry::Placement;
 pub use geometry::{Crop, Resize, Rounding};
 pub use timm::TimmOptions;
 pub use values::{Rescale, ValueRule};
 
-use super::{Filter, RgbImage};
+use super::{Filter, Resampling, RgbImage, Window};
 use crate::{Error, Result};
 use values::Table;
 
@@ -123,14 +125,27 @@ impl Preprocess {
     /// [`Error::Argument`] if the image is so thin that a side would shrink to nothing (Pillow refuses it too), or so
     /// long that a side would exceed 2²⁴ pixels.
     pub fn apply(&self, image: &RgbImage) -> Result<RgbImage> {
+        self.placement([image.width, image.height])?.apply(image)
+    }
+
+    /// What [`Self::apply`] does to an image of this width and height.
+    ///
+    /// # Errors
+    /// As [`Self::apply`].
+    pub(crate) fn placement(&self, [width, height]: [usize; 2]) -> Result<Placement> {
+        let input = [width, height];
         let (height, width) = match self.resize {
-            Some((resize, _)) => resize.target(image.height, image.width),
-            None => (image.height, image.width),
+            Some((resize, _)) => resize.target(height, width),
+            None => (height, width),
         };
+        let output = [width, height];
         let filter = self.resize.map_or(Filter::Nearest, |(_, filter)| filter);
         match self.crop {
-            Some(crop) => crop.of_resized(image, width, height, filter),
-            None => super::resize(image, width, height, filter),
+            Some(crop) => crop.placement(input, output, filter),
+            None => Ok(Placement {
+                resampling: Resampling::new(input, output, filter, Window::whole(output))?,
+                padding: None,
+            }),
         }
     }
 

@@ -14,12 +14,13 @@ mod passes;
 mod tests;
 
 use std::fmt;
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
 use super::RgbImage;
 use crate::{Error, Result};
-use coefficients::Axis;
+pub(crate) use coefficients::Axis;
 
 /// A resampling filter, by Pillow's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -100,23 +101,24 @@ pub struct Window {
     pub height: usize,
 }
 
+impl Window {
+    /// All of an image of this width and height.
+    pub(crate) fn whole([width, height]: [usize; 2]) -> Self {
+        Self {
+            left: 0,
+            top: 0,
+            width,
+            height,
+        }
+    }
+}
+
 /// Resizes `image` to `width × height` pixels, as `Image.resize((width, height), filter)` does.
 ///
 /// # Errors
 /// [`Error::Argument`] if a side is 0.
 pub fn resize(image: &RgbImage, width: usize, height: usize, filter: Filter) -> Result<RgbImage> {
-    resize_window(
-        image,
-        width,
-        height,
-        filter,
-        Window {
-            left: 0,
-            top: 0,
-            width,
-            height,
-        },
-    )
+    resize_window(image, width, height, filter, Window::whole([width, height]))
 }
 
 /// The pixels of `window` of `resize(image, width, height, filter)`, without computing the others.
@@ -130,78 +132,147 @@ pub fn resize_window(
     filter: Filter,
     window: Window,
 ) -> Result<RgbImage> {
-    let sides = [
-        width,
-        height,
-        window.width,
-        window.height,
-        image.width,
-        image.height,
-    ];
-    // Coordinates stay exact in f64 and i32, and the buffers far from overflow.
-    if sides.iter().any(|&side| side == 0 || side > MAX_SIDE) {
-        let reason = format!("{width}×{height}: a side must be between 1 and {MAX_SIDE} pixels");
-        return Err(Error::argument("size", reason));
-    }
-    if window.left + window.width > width || window.top + window.height > height {
-        return Err(Error::argument(
-            "window",
-            format!("{window:?} leaves an image of {width}×{height}"),
-        ));
-    }
-    if image.data.len() != image.width * image.height * 3 {
-        return Err(Error::argument("image", "the pixel data does not match the size"));
-    }
-    Ok(resample(image, width, height, filter, window))
+    Resampling::new([image.width, image.height], [width, height], filter, window)?.apply(image)
 }
 
 /// The longest side that is accepted, in pixels.
 const MAX_SIDE: usize = 1 << 24;
 
-fn resample(image: &RgbImage, width: usize, height: usize, filter: Filter, window: Window) -> RgbImage {
-    let (columns, rows) = (
-        window.left..window.left + window.width,
-        window.top..window.top + window.height,
-    );
-    if filter == Filter::Nearest || (width == image.width && height == image.height) {
-        let x = nearest_positions(image.width, width, columns);
-        let y = nearest_positions(image.height, height, rows);
-        return pick(image, &x, &y);
+/// How images of one size are resampled: the passes with their tables, in Pillow's order. Whoever carries them out one
+/// after the other, rounding to u8 between them, gets Pillow's pixels.
+#[derive(Debug)]
+pub(crate) struct Resampling {
+    input: [usize; 2],
+    passes: Vec<Pass>,
+}
+
+/// What becomes of an image in one pass. Positions are the image's that the pass is given.
+#[derive(Debug)]
+pub(crate) enum Pass {
+    /// The pixels where these columns and rows meet.
+    Pick { columns: Vec<usize>, rows: Vec<usize> },
+    /// New columns, each a weighted sum of old ones, of these rows.
+    Horizontal { rows: Range<usize>, axis: Axis },
+    /// New rows, each a weighted sum of old ones, of these columns.
+    Vertical { columns: Range<usize>, axis: Axis },
+}
+
+impl Resampling {
+    /// The passes from an image of `input` (width, height) to `window` of the image of `output` (width, height).
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if a side is 0 or too long, or the window leaves the resized image.
+    pub(crate) fn new(input: [usize; 2], output: [usize; 2], filter: Filter, window: Window) -> Result<Self> {
+        let [width, height] = output;
+        let sides = input
+            .into_iter()
+            .chain(output)
+            .chain([window.width, window.height]);
+        // Coordinates stay exact in f64 and i32, and the buffers far from overflow.
+        if sides.into_iter().any(|side| side == 0 || side > MAX_SIDE) {
+            let reason = format!("{width}×{height}: a side must be between 1 and {MAX_SIDE} pixels");
+            return Err(Error::argument("size", reason));
+        }
+        if window.left + window.width > width || window.top + window.height > height {
+            return Err(Error::argument(
+                "window",
+                format!("{window:?} leaves an image of {width}×{height}"),
+            ));
+        }
+        let passes = passes_of(input, output, filter, window);
+        Ok(Self { input, passes })
     }
-    let x = (width != image.width).then(|| Axis::new(image.width, width, filter, columns.clone()));
-    let y = (height != image.height).then(|| Axis::new(image.height, height, filter, rows.clone()));
-    let row = image.width * 3;
-    let data = match (x, y) {
-        (Some(mut x), Some(y)) if vertical_first(image, width, height) => {
-            let used = x.rebase();
-            let narrow = passes::vertical(&image.data, row, used.start * 3..used.end * 3, &y);
-            passes::horizontal(&narrow, used.len() * 3, &x)
+
+    /// In the order in which they follow.
+    pub(crate) fn passes(&self) -> &[Pass] {
+        &self.passes
+    }
+
+    /// # Errors
+    /// [`Error::Argument`] if the image is not of the size that the passes are for.
+    pub(super) fn apply(&self, image: &RgbImage) -> Result<RgbImage> {
+        let size = [image.width, image.height];
+        if size != self.input || image.data.len() != image.width * image.height * 3 {
+            return Err(Error::argument("image", "the pixel data does not match the size"));
+        }
+        let mut done: Option<RgbImage> = None;
+        for pass in &self.passes {
+            done = Some(pass.apply(done.as_ref().unwrap_or(image)));
+        }
+        Ok(done.unwrap_or_else(|| image.clone()))
+    }
+}
+
+fn passes_of(input: [usize; 2], output: [usize; 2], filter: Filter, window: Window) -> Vec<Pass> {
+    let columns = window.left..window.left + window.width;
+    let rows = window.top..window.top + window.height;
+    if filter == Filter::Nearest || input == output {
+        return vec![Pass::Pick {
+            columns: nearest_positions(input[0], output[0], columns),
+            rows: nearest_positions(input[1], output[1], rows),
+        }];
+    }
+    let axis = |n: usize, wanted: &Range<usize>| {
+        (input[n] != output[n]).then(|| Axis::new(input[n], output[n], filter, wanted.clone()))
+    };
+    match (axis(0, &columns), axis(1, &rows)) {
+        (Some(mut x), Some(y)) if vertical_first(input, output) => {
+            let columns = x.rebase();
+            let rows = 0..window.height;
+            vec![
+                Pass::Vertical { columns, axis: y },
+                Pass::Horizontal { rows, axis: x },
+            ]
         }
         (Some(x), Some(mut y)) => {
-            let used = y.rebase();
-            let low = passes::horizontal(&image.data[used.start * row..used.end * row], row, &x);
-            passes::vertical(&low, window.width * 3, 0..window.width * 3, &y)
+            let rows = y.rebase();
+            let columns = 0..window.width;
+            vec![
+                Pass::Horizontal { rows, axis: x },
+                Pass::Vertical { columns, axis: y },
+            ]
         }
-        (Some(x), None) => passes::horizontal(&image.data[rows.start * row..rows.end * row], row, &x),
-        (None, Some(y)) => passes::vertical(&image.data, row, columns.start * 3..columns.end * 3, &y),
-        (None, None) => image.data.clone(),
-    };
-    RgbImage {
-        width: window.width,
-        height: window.height,
-        data,
+        (Some(axis), None) => vec![Pass::Horizontal { rows, axis }],
+        (None, Some(axis)) => vec![Pass::Vertical { columns, axis }],
+        (None, None) => Vec::new(),
     }
 }
 
 /// Pillow 13's choice of the first pass. The order shows in the result, by the rounding between the passes.
-fn vertical_first(image: &RgbImage, width: usize, height: usize) -> bool {
-    let columns_lost = image.width.saturating_sub(width);
-    image.height.saturating_sub(height) > 2 * columns_lost
+fn vertical_first(input: [usize; 2], output: [usize; 2]) -> bool {
+    let [columns_lost, rows_lost] = [0, 1].map(|n| input[n].saturating_sub(output[n]));
+    rows_lost > 2 * columns_lost
+}
+
+impl Pass {
+    /// Width and height of the result.
+    pub(crate) fn output(&self) -> [usize; 2] {
+        match self {
+            Self::Pick { columns, rows } => [columns.len(), rows.len()],
+            Self::Horizontal { rows, axis } => [axis.starts.len(), rows.len()],
+            Self::Vertical { columns, axis } => [columns.len(), axis.starts.len()],
+        }
+    }
+
+    fn apply(&self, image: &RgbImage) -> RgbImage {
+        let row = image.width * 3;
+        let [width, height] = self.output();
+        let data = match self {
+            Self::Pick { columns, rows } => pick(image, columns, rows),
+            Self::Horizontal { rows, axis } => {
+                passes::horizontal(&image.data[rows.start * row..rows.end * row], row, axis)
+            }
+            Self::Vertical { columns, axis } => {
+                passes::vertical(&image.data, row, columns.start * 3..columns.end * 3, axis)
+            }
+        };
+        RgbImage { width, height, data }
+    }
 }
 
 /// Nearest's input position for every wanted output position. The coordinate is a running sum, because Pillow's is:
 /// a product would round differently.
-fn nearest_positions(input: usize, output: usize, wanted: std::ops::Range<usize>) -> Vec<usize> {
+fn nearest_positions(input: usize, output: usize, wanted: Range<usize>) -> Vec<usize> {
     let scale = input as f64 / output as f64;
     let coordinates = std::iter::successors(Some(scale * 0.5), |at| Some(at + scale));
     // The sum may drift past the end by its rounding error; Pillow leaves such a pixel black, which needs millions of
@@ -213,7 +284,7 @@ fn nearest_positions(input: usize, output: usize, wanted: std::ops::Range<usize>
         .collect()
 }
 
-fn pick(image: &RgbImage, x: &[usize], y: &[usize]) -> RgbImage {
+fn pick(image: &RgbImage, x: &[usize], y: &[usize]) -> Vec<u8> {
     let mut data = Vec::with_capacity(x.len() * y.len() * 3);
     let contiguous = x.last().is_some_and(|last| last - x[0] + 1 == x.len());
     for &row in y {
@@ -227,9 +298,5 @@ fn pick(image: &RgbImage, x: &[usize], y: &[usize]) -> RgbImage {
             );
         }
     }
-    RgbImage {
-        width: x.len(),
-        height: y.len(),
-        data,
-    }
+    data
 }

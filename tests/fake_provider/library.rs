@@ -6,6 +6,7 @@
 mod blas;
 mod queue;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr;
@@ -21,6 +22,7 @@ pub const NO_BINARY: Status = 209;
 pub const NOT_FOUND: Status = 500;
 pub const NOT_READY: Status = 600;
 pub const LAUNCH_FAILURE: Status = 719;
+pub const ALREADY_ENABLED: Status = 704;
 pub const CAPTURING: Status = 900;
 
 /// What `fake_set` sets, and `fake_get` tells.
@@ -81,6 +83,19 @@ pub extern "C" fn fake_get(slot: usize) -> u64 {
     VALUES[slot].load(SeqCst)
 }
 
+thread_local! {
+    static CURRENT: Cell<i32> = const { Cell::new(0) };
+}
+
+/// The device that each live piece of device memory is of.
+static OWNERS: Mutex<BTreeMap<usize, i32>> = Mutex::new(BTreeMap::new());
+
+/// Whether these bytes' piece is the device's. Work is of the device of the thread that submits it.
+fn is_of(address: usize, device: i32) -> bool {
+    let owners = OWNERS.lock().unwrap();
+    owners.range(..=address).next_back().is_some_and(|(_, &owner)| owner == device)
+}
+
 /// Live memory of both kinds: address to bytes.
 static MEMORY: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
 
@@ -125,6 +140,7 @@ pub unsafe extern "C" fn hipMalloc(out: *mut *mut c_void, bytes: usize) -> Statu
     add(Slot::DeviceBytes, bytes as i64);
     add(Slot::Allocations, 1);
     unsafe { allocate(out, bytes) };
+    OWNERS.lock().unwrap().insert(unsafe { *out } as usize, CURRENT.get());
     SUCCESS
 }
 #[unsafe(no_mangle)]
@@ -136,6 +152,7 @@ pub unsafe extern "C" fn hipFree(pointer: *mut c_void) -> Status {
     let Some(bytes) = (unsafe { release(pointer) }) else {
         return INVALID;
     };
+    OWNERS.lock().unwrap().remove(&(pointer as usize));
     add(Slot::DeviceBytes, -(bytes as i64));
     add(Slot::Allocations, -1);
     SUCCESS
@@ -170,6 +187,7 @@ pub unsafe extern "C" fn hipGetDeviceCount(count: *mut i32) -> Status {
 #[unsafe(no_mangle)]
 pub extern "C" fn hipSetDevice(device: i32) -> Status {
     if (device as u64) < devices() {
+        CURRENT.set(device);
         SUCCESS
     } else {
         101
@@ -189,6 +207,32 @@ pub unsafe extern "C" fn hipDeviceCanAccessPeer(access: *mut i32, _from: i32, _t
     unsafe { *access = 1 };
     SUCCESS
 }
+/// Which device may use which one's memory: a bit for each pair.
+static PEERS: AtomicU64 = AtomicU64::new(0);
+
+#[unsafe(no_mangle)]
+pub extern "C" fn hipDeviceEnablePeerAccess(to: i32, _flags: u32) -> Status {
+    let pair = 1 << (8 * CURRENT.get() + to);
+    match PEERS.fetch_or(pair, SeqCst) & pair {
+        0 => SUCCESS,
+        _ => ALREADY_ENABLED,
+    }
+}
+#[unsafe(no_mangle)]
+pub extern "C" fn hipMemcpyPeerAsync(
+    to: usize,
+    to_device: i32,
+    from: usize,
+    from_device: i32,
+    bytes: usize,
+    stream: *mut c_void,
+) -> Status {
+    if !is_of(to, to_device) || !is_of(from, from_device) {
+        return INVALID;
+    }
+    hipMemcpyAsync(to, from, bytes, 3, stream)
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipExtGetLinkTypeAndHopCount(
     _a: i32,
@@ -212,7 +256,8 @@ pub unsafe extern "C" fn hipGetDevicePropertiesR0600(out: *mut u8, device: i32) 
     let int = |at: usize, n: i32| unsafe { out.add(at).cast::<i32>().write(n) };
     let size = |at: usize, n: usize| unsafe { out.add(at).cast::<usize>().write(n) };
     text(0, b"Fake Instinct\0");
-    text(1160, b"gfx942:sramecc+:xnack-\0");
+    let target = std::env::var("FAKE_TARGET").unwrap_or_else(|_| "gfx942:sramecc+:xnack-".into());
+    text(1160, format!("{target}\0").as_bytes());
     size(288, 1 << 30);
     size(296, 65536);
     int(304, 65536);
@@ -230,6 +275,7 @@ pub unsafe extern "C" fn hipGetDevicePropertiesR0600(out: *mut u8, device: i32) 
     int(616, 4 << 20);
     int(624, 2048);
     size(640, 65536);
+    size(696, 98304);
     int(648, 131_072);
     SUCCESS
 }
@@ -268,6 +314,28 @@ pub unsafe extern "C" fn hipModuleGetFunction(
     SUCCESS
 }
 
+/// `scale` declares this much LDS.
+const DECLARED_LDS: i32 = 1024;
+/// Dynamic LDS that it may be launched with.
+static MOST_LDS: AtomicU64 = AtomicU64::new(65536 - DECLARED_LDS as u64);
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipFuncGetAttribute(value: *mut i32, attribute: u32, _f: *mut c_void) -> Status {
+    if attribute != 1 {
+        return INVALID;
+    }
+    unsafe { *value = DECLARED_LDS };
+    SUCCESS
+}
+#[unsafe(no_mangle)]
+pub extern "C" fn hipFuncSetAttribute(_f: *const c_void, attribute: u32, value: i32) -> Status {
+    if attribute != 8 || value > 98304 - DECLARED_LDS {
+        return INVALID;
+    }
+    MOST_LDS.store(value as u64, SeqCst);
+    SUCCESS
+}
+
 /// `scale`: `to[i] = factor * from[i]` for `n` floats.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -287,11 +355,14 @@ pub unsafe extern "C" fn hipModuleLaunchKernel(
     _bx: u32,
     _by: u32,
     _bz: u32,
-    _lds: u32,
+    lds: u32,
     stream: *mut c_void,
     parameters: *mut *mut c_void,
     _extra: *mut *mut c_void,
 ) -> Status {
+    if lds > MOST_LDS.load(SeqCst) as u32 {
+        return INVALID;
+    }
     if due(Slot::FailLaunch) {
         return LAUNCH_FAILURE;
     }

@@ -4,7 +4,9 @@
 use std::panic::catch_unwind;
 
 use hipvit::evaluate::evaluate;
-use hipvit::image::{Limits, open};
+use hipvit::exec::HipPreprocess;
+use hipvit::hip::Runtime;
+use hipvit::image::{Crop, Filter, Limits, Preprocess, Rescale, Resize, RgbImage, Rounding, ValueRule, open};
 use hipvit::model::InputKind;
 use hipvit::reference::model_tolerance;
 use hipvit::timing::Timing;
@@ -134,6 +136,84 @@ fn held_out_digits_are_recognised_in_every_dtype() {
             "{dtype}: {}",
             result.correct
         );
+    }
+}
+
+/// Sizes that shrink, grow, stay and are padded; both orders of the passes; every filter.
+#[test]
+fn images_are_resized_to_the_same_bytes() {
+    let Some(Device::Hip(ordinal)) = device() else {
+        return;
+    };
+    let stream = Runtime::open()
+        .unwrap()
+        .device(ordinal)
+        .unwrap()
+        .stream()
+        .unwrap();
+    let values = ValueRule {
+        rescale: Rescale::DivideBy255,
+        normalize: None,
+    };
+    let crop = |rounding, fill| Crop {
+        height: 63,
+        width: 65,
+        rounding,
+        fill,
+    };
+    let torch = crop(Rounding::Torchvision, [0; 3]);
+    let hugging_face = crop(Rounding::Transformers, [7, 130, 255]);
+    let shortest = Resize::Shortest {
+        edge: 64,
+        longest: None,
+    };
+    let cover = Resize::Cover {
+        height: 70,
+        width: 65,
+    };
+    let small = Resize::Contain {
+        height: 40,
+        width: 64,
+    };
+    let exact = Resize::Exact {
+        height: 64,
+        width: 65,
+    };
+    let mut state = 1u64;
+    let images: Vec<RgbImage> = [
+        (257, 197),
+        (63, 64),
+        (1, 1),
+        (64, 400),
+        (65, 63),
+        (257, 197),
+        (500, 40),
+    ]
+    .into_iter()
+    .map(|(width, height)| {
+        let byte = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 56) as u8
+        };
+        let data = std::iter::repeat_with(byte).take(width * height * 3).collect();
+        RgbImage::new(width, height, data).unwrap()
+    })
+    .collect();
+    for filter in Filter::ALL {
+        for (resize, crop) in [
+            (Some(shortest), Some(torch)),
+            (Some(cover), Some(torch)),
+            (Some(small), Some(hugging_face)),
+            (Some(exact), None),
+            (None, Some(hugging_face)),
+        ] {
+            let rule = Preprocess::new(resize.map(|r| (r, filter)), crop, values.clone()).unwrap();
+            let expected = rule.apply_batch(&images).unwrap();
+            let mut on_device = HipPreprocess::new(&rule, &stream).unwrap();
+            let got = on_device.apply_batch(&images).unwrap().read().unwrap();
+            let wrong = got.iter().zip(&expected).position(|(a, b)| a != b);
+            assert_eq!((got.len(), wrong), (expected.len(), None), "{rule}");
+        }
     }
 }
 

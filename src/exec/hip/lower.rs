@@ -7,13 +7,13 @@ use crate::graph::plan::{Operand, Plan, Step};
 use crate::graph::{
     Activation, Attention, AttentionOperands, Linear, Op, PatchExtract, PixelLayout, Pool, ValueId,
 };
-use crate::hip::Gemm;
 use crate::hip::kernels::PatchExtractChwArgs;
+use crate::hip::{Gemm, Matrix};
 use crate::ops::launch::arguments::{
-    AddArgs, AttentionArgs, BiasActivationArgs, LayerNormArgs, PatchExtractArgs, PoolArgs, SwiGluArgs,
-    TokensArgs, Visibility,
+    AddArgs, AttentionArgs, BiasActivationArgs, LayerNormArgs, PatchExtractArgs, PoolArgs, SoftmaxArgs,
+    SwiGluArgs, TokensArgs, Visibility,
 };
-use crate::ops::launch::attention::UNBOUNDED;
+use crate::ops::launch::attention::{UNBOUNDED, entry_dim};
 use crate::ops::launch::elementwise::{activation_code, pool_mode};
 
 /// One thing to submit. Addresses are the device's.
@@ -27,6 +27,7 @@ pub(super) enum Call {
     BiasActivation(BiasActivationArgs),
     SwiGlu(SwiGluArgs),
     Attention(AttentionArgs),
+    Softmax(SoftmaxArgs),
     Pool(PoolArgs),
     Gemm { gemm: Gemm, a: u64, b: u64, c: u64 },
     CopyRows(CopyRows),
@@ -62,25 +63,54 @@ pub(super) fn kernel_file(op: &Op) -> Option<&'static str> {
         Op::LayerNorm { .. } => "layer_norm",
         Op::Linear(_) | Op::Activation(_) => "bias_activation",
         Op::SwiGlu => "swiglu",
-        Op::Attention(_) => "attention",
+        Op::Attention(spec) if is_fused(spec) => "attention",
+        Op::Attention(_) => "softmax",
         Op::Pool(_) => "pool",
         Op::Normalize(_) | Op::PatchConv(_) | Op::Prepend | Op::ConcatChannels => return None,
     })
 }
 
 /// The memory that some step needs beside the arena: a product that goes through an activation before a residual that
-/// lies where the result goes.
+/// lies where the result goes; the scores of attention that is not fused.
 pub(super) fn scratch_bytes(plan: &Plan) -> usize {
-    let needs = |step: &&Step| match plan.node(step).op {
-        Op::Linear(Linear { activation, .. }) => activation.is_some() && step.in_place.is_some(),
-        _ => false,
+    let bytes = |step: &Step| {
+        let output = plan.buffer(step.output);
+        match &plan.node(step).op {
+            Op::Linear(Linear { activation, .. }) if activation.is_some() && step.in_place.is_some() => {
+                output.bytes
+            }
+            Op::Attention(spec) if !is_fused(spec) => {
+                let queries: usize =
+                    output.shape.iter().product::<usize>() / (spec.heads * spec.head_dim).max(1);
+                let keys = match spec.operands {
+                    AttentionOperands::PackedQkv => step.inputs.first(),
+                    AttentionOperands::PackedKv | AttentionOperands::Separate => step.inputs.get(1),
+                };
+                let keys = keys.map_or(1, |&keys| match shape_of(plan, keys) {
+                    [_, tokens, _] => *tokens,
+                    _ => 1,
+                });
+                spec.heads * queries * keys * plan.dtype().size()
+            }
+            _ => 0,
+        }
     };
-    let bytes = plan
-        .steps()
-        .iter()
-        .filter(needs)
-        .map(|step| plan.buffer(step.output).bytes);
-    bytes.max().unwrap_or(0)
+    plan.steps().iter().map(bytes).max().unwrap_or(0)
+}
+
+/// Whether there is a fused kernel for heads of this size. Where there is none, attention is two products and a softmax.
+fn is_fused(spec: &Attention) -> bool {
+    u32::try_from(spec.head_dim).is_ok_and(|d| entry_dim(d).is_some())
+}
+
+/// The operand's extents; those of the input and of constants are at batch 1.
+fn shape_of(plan: &Plan, operand: Operand) -> &[usize] {
+    let graph = plan.graph();
+    match operand {
+        Operand::Input => &graph.value(graph.input()).shape,
+        Operand::Constant(id) => &graph.value(id).shape,
+        Operand::Buffer(id) => &plan.buffer(id).shape,
+    }
 }
 
 /// The calls that compute `step`, in order.
@@ -143,7 +173,8 @@ pub(super) fn lower(plan: &Plan, step: &Step, addresses: Addresses<'_>) -> Resul
             rows: s.rows(s.shape)?,
             channels: s.channels()?,
         })),
-        Op::Attention(spec) => one(s.attention(spec)?),
+        Op::Attention(spec) if is_fused(spec) => one(Call::Attention(s.attention(spec)?)),
+        Op::Attention(spec) => s.attention_by_products(spec),
         Op::Pool(spec) => {
             let &[images, tokens, channels] = s.shape_of(0)? else {
                 return Err("takes tokens".into());
@@ -185,14 +216,8 @@ impl<'a> Lowering<'a> {
         operand.ok_or_else(|| format!("its operand {index} is missing"))
     }
 
-    /// The operand's extents; those of the input and of constants are at batch 1.
     fn shape_of(&self, index: usize) -> Result<&'a [usize], String> {
-        let graph = self.plan.graph();
-        Ok(match self.operand(index)? {
-            Operand::Input => &graph.value(graph.input()).shape,
-            Operand::Constant(id) => &graph.value(id).shape,
-            Operand::Buffer(id) => &self.plan.buffer(id).shape,
-        })
+        Ok(shape_of(self.plan, self.operand(index)?))
     }
 
     /// Where an operand of the plan's dtype lies.
@@ -339,7 +364,7 @@ impl<'a> Lowering<'a> {
         Ok((address, int(tokens)?, image, int(channels)?))
     }
 
-    fn attention(&self, spec: &Attention) -> Result<Call, String> {
+    fn attention(&self, spec: &Attention) -> Result<AttentionArgs, String> {
         let channels = spec.heads * spec.head_dim;
         let [q, k, v] = match spec.operands {
             AttentionOperands::Separate => [(0, 0), (1, 0), (2, 0)],
@@ -349,7 +374,7 @@ impl<'a> Lowering<'a> {
         let (q, queries, q_image, q_token) = self.heads(q.0, q.1)?;
         let (k, keys, k_image, k_token) = self.heads(k.0, k.1)?;
         let (v, _, v_image, v_token) = self.heads(v.0, v.1)?;
-        Ok(Call::Attention(AttentionArgs {
+        Ok(AttentionArgs {
             q,
             k,
             v,
@@ -375,7 +400,68 @@ impl<'a> Lowering<'a> {
             keys,
             head_dim: int(spec.head_dim)?,
             scale: spec.scale,
-        }))
+        })
+    }
+
+    /// Scores, softmax, mix. A product is one head of all images: the images' results lie apart, the heads' side by side.
+    /// The scores are scaled by the product itself, so that those of f16 do not overflow before.
+    fn attention_by_products(&self, spec: &Attention) -> Result<Vec<Call>, String> {
+        let a = self.attention(spec)?;
+        let (element, dtype) = (self.element() as u64, self.plan.dtype());
+        let [images, heads, queries, keys, head_dim] =
+            [a.images, a.heads, a.queries, a.keys, a.head_dim].map(|n| n as usize);
+        let matrix = |token: u32, image: u64| Matrix::rows(token as usize).every(image as usize);
+        let scores = Matrix::rows(keys).every(heads * queries * keys);
+        let score = Gemm {
+            batch: images,
+            a: matrix(a.q_token, a.q_image),
+            b: Matrix {
+                transposed: true,
+                ..matrix(a.k_token, a.k_image)
+            },
+            c: scores,
+            alpha: a.scale,
+            ..Gemm::new(queries, keys, head_dim, dtype)
+        };
+        let mix = Gemm {
+            batch: images,
+            a: scores,
+            b: matrix(a.v_token, a.v_image),
+            c: matrix(a.out_token, a.out_image),
+            ..Gemm::new(queries, head_dim, keys, dtype)
+        };
+        let of_head = |head: u64| {
+            (
+                head * u64::from(a.head_dim) * element,
+                self.addresses.scratch + head * (queries * keys) as u64 * element,
+            )
+        };
+        let mut calls = Vec::with_capacity(2 * heads + 1);
+        for (channel, c) in (0..heads as u64).map(of_head) {
+            let (a, b) = (a.q + channel, a.k + channel);
+            calls.push(Call::Gemm { gemm: score, a, b, c });
+        }
+        calls.push(Call::Softmax(SoftmaxArgs {
+            x: self.addresses.scratch,
+            out: self.addresses.scratch,
+            visible: a.visible,
+            images: a.images,
+            heads: a.heads,
+            queries: a.queries,
+            keys: a.keys,
+            scale: 1.0,
+            whole_block: 0,
+        }));
+        for (channel, scores) in (0..heads as u64).map(of_head) {
+            let (b, c) = (a.v + channel, a.out + channel);
+            calls.push(Call::Gemm {
+                gemm: mix,
+                a: scores,
+                b,
+                c,
+            });
+        }
+        Ok(calls)
     }
 
     fn concat(&self) -> Result<Vec<Call>, String> {

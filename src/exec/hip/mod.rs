@@ -7,6 +7,7 @@ mod constants;
 mod guarded;
 mod lane;
 mod lower;
+mod preprocess;
 #[cfg(test)]
 mod tests;
 
@@ -21,6 +22,7 @@ use self::constants::Constants;
 pub(crate) use self::constants::{append, unpack};
 use self::lane::{Lane, Regions};
 use self::lower::{Addresses, Call, kernel_file, lower, scratch_bytes};
+pub use self::preprocess::HipPreprocess;
 use super::Input;
 use crate::error::{Error, Result};
 use crate::graph::plan::{Plan, Step};
@@ -212,6 +214,7 @@ impl HipExecutor {
             Call::BiasActivation(arguments) => kernels.launch(stream, arguments, memory),
             Call::SwiGlu(arguments) => kernels.launch(stream, arguments, memory),
             Call::Attention(arguments) => kernels.launch(stream, arguments, memory),
+            Call::Softmax(arguments) => kernels.launch(stream, arguments, memory),
             Call::Pool(arguments) => kernels.launch(stream, arguments, memory),
             Call::Gemm { gemm, a, b, c } => {
                 blas.gemm(&gemm, regions.from(a)?, regions.from(b)?, regions.from(c)?)

@@ -12,14 +12,14 @@ use crate::exec::Input;
 use crate::graph::plan::{Operand, Plan, Step};
 use crate::graph::tests::vit::{Head, Projection, Vit};
 use crate::graph::{
-    Activation, DType, Graph, Linear, Normalize, Op, OutputKind, Passes, PatchConv, Pool, Role, Tensor,
-    ValueId, optimize,
+    Activation, Attention, AttentionOperands, DType, Graph, Linear, Normalize, Op, OutputKind, Passes,
+    PatchConv, Pool, Role, Tensor, ValueId, optimize,
 };
-use crate::hip::Access;
 use crate::hip::kernels::KernelArguments;
+use crate::hip::{Access, Matrix};
 use crate::ops::launch::arguments::{
-    AddArgs, AttentionArgs, BiasActivationArgs, LayerNormArgs, PatchExtractArgs, PoolArgs, SwiGluArgs,
-    TokensArgs,
+    AddArgs, AttentionArgs, BiasActivationArgs, LayerNormArgs, PatchExtractArgs, PoolArgs, SoftmaxArgs,
+    SwiGluArgs, TokensArgs,
 };
 use crate::reference::{self, assert_close, tolerance};
 
@@ -65,27 +65,29 @@ impl Memory {
             Call::BiasActivation(a) => self.bias_activation(a),
             Call::SwiGlu(a) => self.swiglu(a),
             Call::Attention(a) => self.attention(a),
+            Call::Softmax(a) => self.softmax(a),
             Call::Pool(a) => self.pool(a),
             Call::Gemm { gemm, a, b, c } => {
                 let at = |transposed, stride, row: usize, column: usize| match transposed {
                     false => row * stride + column,
                     true => column * stride + row,
                 };
-                assert_eq!((gemm.batch, gemm.alpha, gemm.c.transposed), (1, 1.0, false));
-                for i in 0..gemm.m {
-                    for j in 0..gemm.n {
-                        let products = (0..gemm.k).map(|k| {
-                            self.get(*a, at(gemm.a.transposed, gemm.a.stride, i, k))
-                                * self.get(*b, at(gemm.b.transposed, gemm.b.stride, k, j))
-                        });
-                        let sum: f32 = products.sum();
-                        let index = i * gemm.c.stride + j;
-                        let before = match gemm.beta {
-                            0.0 => 0.0,
-                            beta => beta * self.get(*c, index),
-                        };
-                        self.set(*c, index, sum + before);
-                    }
+                let at = |matrix: &Matrix, image: usize, row, column| {
+                    image * matrix.batch_stride + at(matrix.transposed, matrix.stride, row, column)
+                };
+                assert!(!gemm.c.transposed);
+                for index in 0..gemm.batch * gemm.m * gemm.n {
+                    let (image, i, j) = (index / gemm.n / gemm.m, index / gemm.n % gemm.m, index % gemm.n);
+                    let products = (0..gemm.k).map(|k| {
+                        self.get(*a, at(&gemm.a, image, i, k)) * self.get(*b, at(&gemm.b, image, k, j))
+                    });
+                    let sum: f32 = products.sum();
+                    let to = at(&gemm.c, image, i, j);
+                    let before = match gemm.beta {
+                        0.0 => 0.0,
+                        beta => beta * self.get(*c, to),
+                    };
+                    self.set(*c, to, gemm.alpha * sum + before);
                 }
             }
             Call::CopyRows(copy) => {
@@ -234,6 +236,24 @@ impl Memory {
         }
     }
 
+    fn softmax(&mut self, a: &SoftmaxArgs) {
+        assert_eq!(
+            (a.visible.key_mask, a.visible.left, a.visible.right),
+            (0, i32::MAX, i32::MAX)
+        );
+        let keys = a.keys as usize;
+        for row in 0..(a.images * a.heads * a.queries) as usize {
+            let scores: Vec<f32> = (0..keys)
+                .map(|key| a.scale * self.get(a.x, row * keys + key))
+                .collect();
+            let top = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            let total: f32 = scores.iter().map(|s| (s - top).exp()).sum();
+            for (key, score) in scores.iter().enumerate() {
+                self.set(a.out, row * keys + key, (score - top).exp() / total);
+            }
+        }
+    }
+
     fn pool(&mut self, a: &PoolArgs) {
         let [tokens, d, first] = [a.tokens, a.channels, a.first].map(|n| n as usize);
         for index in 0..a.images as usize * d {
@@ -263,6 +283,7 @@ fn accesses(call: &Call, size: usize) -> Vec<Access> {
         Call::BiasActivation(a) => a.touch(size, visit),
         Call::SwiGlu(a) => a.touch(size, visit),
         Call::Attention(a) => a.touch(size, visit),
+        Call::Softmax(a) => a.touch(size, visit),
         Call::Pool(a) => a.touch(size, visit),
         Call::Gemm { .. } | Call::CopyRows(_) => {}
     }
@@ -520,6 +541,51 @@ fn a_residual_in_place_survives_an_activation() {
     let plan = Plan::new(optimized, 2, DType::F32).unwrap();
     assert_eq!(scratch_bytes(&plan), 2 * 25 * 24 * 4);
     check(graph, DType::F32, 4.0 * tolerance(DType::F32, 48));
+}
+
+/// Heads that no fused kernel takes: from one operand, from two, and of one query that all images share.
+#[test]
+fn wide_heads_are_products_and_a_softmax() {
+    const HEADS: usize = 2;
+    const HEAD_DIM: usize = 132;
+    const CHANNELS: usize = HEADS * HEAD_DIM;
+    for operands in [
+        AttentionOperands::PackedQkv,
+        AttentionOperands::PackedKv,
+        AttentionOperands::Separate,
+    ] {
+        let graph = small(|graph, x| {
+            let linear = |graph: &mut Graph, name: &str, parts: usize| {
+                let weight = constant(graph, &format!("{name}.weight"), &[parts * CHANNELS, 24]);
+                graph
+                    .push(Role::Other, name, Op::Linear(Linear::default()), [x, weight])
+                    .unwrap()
+            };
+            let inputs = match operands {
+                AttentionOperands::PackedQkv => vec![linear(graph, "qkv", 3)],
+                AttentionOperands::PackedKv => {
+                    let latent = constant(graph, "latent", &[1, 1, CHANNELS]);
+                    vec![latent, linear(graph, "kv", 2)]
+                }
+                AttentionOperands::Separate => ["q", "k", "v"].map(|name| linear(graph, name, 1)).to_vec(),
+            };
+            let attention = Attention {
+                heads: HEADS,
+                head_dim: HEAD_DIM,
+                scale: 0.7,
+                operands,
+            };
+            let y = graph
+                .push(Role::Other, "attention", Op::Attention(attention), inputs)
+                .unwrap();
+            graph
+                .push(Role::Other, "pool", Op::Pool(Pool::Mean { skip: 0 }), [y])
+                .unwrap()
+        });
+        for dtype in [DType::F32, DType::F16] {
+            check(graph.clone(), dtype, 4.0 * tolerance(dtype, HEAD_DIM));
+        }
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::Result;
-use crate::image::{Filter, RgbImage, Window, resize_window};
+use crate::image::{Filter, Resampling, RgbImage, Window};
 
 /// How the size after resizing follows from the image's size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -144,35 +144,80 @@ impl Crop {
         }
     }
 
-    /// The crop of `image` resized to `width × height`; only the pixels that stay are computed.
-    pub(super) fn of_resized(
+    /// The crop of an image of `input` (width, height) that is resized to `output`; only the pixels that stay are
+    /// computed.
+    pub(super) fn placement(
         &self,
-        image: &RgbImage,
-        width: usize,
-        height: usize,
+        input: [usize; 2],
+        output: [usize; 2],
         filter: Filter,
-    ) -> Result<RgbImage> {
-        let (x, y) = (self.span(width, self.width), self.span(height, self.height));
+    ) -> Result<Placement> {
+        let (x, y) = (
+            self.span(output[0], self.width),
+            self.span(output[1], self.height),
+        );
         let window = Window {
             left: x.source,
             top: y.source,
             width: x.length,
             height: y.length,
         };
-        let part = resize_window(image, width, height, filter, window)?;
-        if (part.width, part.height) == (self.width, self.height) {
+        let fits = (x.length, y.length) == (self.width, self.height);
+        Ok(Placement {
+            resampling: Resampling::new(input, output, filter, window)?,
+            padding: (!fits).then_some(Padding {
+                width: self.width,
+                height: self.height,
+                left: x.target,
+                top: y.target,
+                fill: self.fill,
+            }),
+        })
+    }
+}
+
+/// What becomes of images of one size: they are resampled, and laid on a larger ground if that is too small.
+#[derive(Debug)]
+pub(crate) struct Placement {
+    pub(crate) resampling: Resampling,
+    pub(crate) padding: Option<Padding>,
+}
+
+/// A ground of one colour, and where on it an image begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Padding {
+    pub(crate) width: usize,
+    pub(crate) height: usize,
+    pub(crate) left: usize,
+    pub(crate) top: usize,
+    fill: [u8; 3],
+}
+
+impl Placement {
+    /// # Errors
+    /// [`Error::Argument`](crate::Error::Argument) if the image is not of the size that it is for.
+    pub(super) fn apply(&self, image: &RgbImage) -> Result<RgbImage> {
+        let part = self.resampling.apply(image)?;
+        let Some(padding) = &self.padding else {
             return Ok(part);
-        }
-        let mut data = self.fill.repeat(self.width * self.height);
-        let rows = data.chunks_exact_mut(self.width * 3).skip(y.target);
+        };
+        let mut data = padding.ground();
+        let rows = data.chunks_exact_mut(padding.width * 3).skip(padding.top);
         for (row, from) in rows.zip(part.data.chunks_exact(part.width * 3)) {
-            row[x.target * 3..x.target * 3 + from.len()].copy_from_slice(from);
+            row[padding.left * 3..padding.left * 3 + from.len()].copy_from_slice(from);
         }
         Ok(RgbImage {
-            width: self.width,
-            height: self.height,
+            width: padding.width,
+            height: padding.height,
             data,
         })
+    }
+}
+
+impl Padding {
+    /// The ground's pixels.
+    pub(crate) fn ground(&self) -> Vec<u8> {
+        self.fill.repeat(self.width * self.height)
     }
 }
 

@@ -11,15 +11,15 @@ pub(super) const PRECISION_BITS: u32 = 32 - 8 - 2;
 
 /// The weights of a range of output positions of one axis.
 #[derive(Debug)]
-pub(super) struct Axis {
+pub(crate) struct Axis {
     /// Weights, `taps` for each output position; those after its count are zero.
-    pub(super) weights: Vec<i32>,
+    pub(crate) weights: Vec<i32>,
     /// The first input position of each output position.
-    pub(super) starts: Vec<usize>,
+    pub(crate) starts: Vec<usize>,
     /// The number of input positions that each output position sees.
-    pub(super) counts: Vec<usize>,
+    pub(crate) counts: Vec<usize>,
     /// Weights per output position.
-    pub(super) taps: usize,
+    pub(crate) taps: usize,
 }
 
 impl Axis {

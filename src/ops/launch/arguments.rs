@@ -77,6 +77,8 @@ arguments! {
         input_row: u64,
         width: u32,
         height: u32,
+        input_height: u32,
+        reserved: u32,
     }
 
     /// `tokens`.

@@ -26,15 +26,19 @@ pub struct Shape {
     pub head_dim: u32,
 }
 
+/// The size of the entry that takes heads of `head_dim` channels. Where there is none, attention is two products and a
+/// softmax.
+pub fn entry_dim(head_dim: u32) -> Option<u32> {
+    HEAD_DIMS.into_iter().find(|d| (1..=*d).contains(&head_dim))
+}
+
 /// The op part of the entry's name, and the launch.
 ///
 /// # Errors
 /// There is no kernel for heads of this size, or the device cannot launch it.
 pub fn plan(shape: Shape, dtype: DType, properties: &Properties) -> Result<(String, Launch), String> {
     let head_dim = shape.head_dim;
-    let padded = HEAD_DIMS
-        .into_iter()
-        .find(|&d| (1..=d).contains(&head_dim))
+    let padded = entry_dim(head_dim)
         .ok_or_else(|| format!("has heads of {head_dim} channels; the fused kernel takes 1 to 128"))?;
     let blocks = shape.images * shape.heads * shape.queries.div_ceil(QUERIES);
     let launch = launch(

@@ -1,6 +1,6 @@
 //! The library on a machine without NVIDIA's driver: every function is there and answers with the status that says so;
 //! none aborts. Where there is a driver, the tests that are about its absence have nothing to say and end at once.
-#![allow(clippy::expect_used, clippy::undocumented_unsafe_blocks, reason = "a test")]
+#![allow(clippy::expect_used, reason = "a test")]
 
 use std::ffi::{CStr, c_char};
 use std::path::PathBuf;
@@ -28,6 +28,7 @@ fn provider() -> Provider {
 
 fn has_driver(provider: &Provider) -> bool {
     let mut count = 0;
+    // SAFETY: the call writes one int.
     let status = unsafe { provider.hip().expect("HIP").hipGetDeviceCount(&mut count) };
     status.expect("the function") != hipError_t::hipErrorNoDevice
 }
@@ -62,6 +63,8 @@ fn hip_says_that_there_is_no_device() {
     let mut attributes = hipPointerAttribute_t::default();
     let byte = 0_u8;
     let at = ptr::from_ref(&byte).cast();
+    // SAFETY: every call writes values of the types that it is given, or nothing; the one byte that is read is there.
+    // Without a driver none gets further than to ask for it.
     let statuses = unsafe {
         [
             hip.hipInit(0),
@@ -89,14 +92,17 @@ fn hip_says_that_there_is_no_device() {
     }
     assert_eq!(count, 0);
     assert_eq!(
+        // SAFETY: takes no arguments.
         unsafe { hip.hipPeekAtLastError() }.expect("exported"),
         hipError_t::hipErrorNoDevice
     );
     assert_eq!(
+        // SAFETY: takes no arguments.
         unsafe { hip.hipGetLastError() }.expect("exported"),
         hipError_t::hipErrorNoDevice
     );
     assert_eq!(
+        // SAFETY: takes no arguments.
         unsafe { hip.hipGetLastError() }.expect("exported"),
         hipError_t::hipSuccess
     );
@@ -109,6 +115,8 @@ fn the_other_libraries_say_so_too() {
         return;
     }
     let mut devices = 3;
+    // SAFETY: every call writes values of the types that it is given, or nothing: without a driver there is nothing to
+    // be made.
     unsafe {
         let mut handle = ptr::null_mut();
         let status = provider
@@ -165,6 +173,7 @@ fn the_other_libraries_say_so_too() {
 #[test]
 fn what_is_not_offered_says_so_with_the_arguments_of_its_prototype() {
     let provider = provider();
+    // SAFETY: functions that are not offered look at no argument.
     unsafe {
         let status = provider
             .hip()
@@ -197,7 +206,9 @@ fn what_is_not_offered_says_so_with_the_arguments_of_its_prototype() {
 #[test]
 fn errors_have_names_without_a_driver() {
     let provider = provider();
+    // SAFETY: the libraries' names are static and end in a zero.
     let text = |pointer: *const c_char| unsafe { CStr::from_ptr(pointer) }.to_str().expect("UTF-8");
+    // SAFETY: takes numbers, and gives static names.
     unsafe {
         let hip = provider.hip().expect("HIP");
         let name = hip
@@ -224,6 +235,8 @@ fn convolutions_are_described_on_the_host() {
         let status: Result<miopenStatus_t, hipvit_sys::Error> = status;
         assert_eq!(status.expect("exported"), miopenStatus_t::miopenStatusSuccess);
     };
+    // SAFETY: the descriptors live on the host, until they are destroyed here; the calls write the ints that they are
+    // given.
     unsafe {
         done(miopen.miopenCreateTensorDescriptor(&mut input));
         done(miopen.miopenSet4dTensorDescriptor(input, half, 8, 3, 224, 224));

@@ -7,11 +7,16 @@ use serde_json::Value;
 use super::Fake;
 
 fn devices(provider: &str, count: &str, arguments: &[&str]) -> Output {
+    devices_with_cache(provider, count, arguments, "")
+}
+
+fn devices_with_cache(provider: &str, count: &str, arguments: &[&str], cache: &str) -> Output {
     Command::new(env!("CARGO_BIN_EXE_hipvit"))
         .arg("devices")
         .args(arguments)
         .env("HIPVIT_PROVIDER", provider)
         .env("FAKE_DEVICES", count)
+        .env("HIPVIT_CACHE_DIR", cache)
         .output()
         .unwrap()
 }
@@ -60,4 +65,31 @@ fn properties_and_links_are_listed() {
 
     let text = String::from_utf8(devices(provider, "0", &[]).stdout).unwrap();
     assert!(text.contains("finds none; is the driver loaded"), "{text}");
+}
+
+#[test]
+fn the_kernel_cache_is_shown() {
+    let fake = Fake::new("devices-cache");
+    let provider = fake.path.to_str().unwrap();
+    let text = |cache: &str| String::from_utf8(devices_with_cache(provider, "1", &[], cache).stdout).unwrap();
+    assert!(text("").contains("\nkernel cache: off\n"), "{}", text(""));
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().to_str().unwrap();
+    let expected = format!("\nkernel cache: {cache}/kernels, 0 files, 0 B\n");
+    assert!(text(cache).contains(&expected), "{}", text(cache));
+    std::fs::write(folder.path().join("kernels/1.code"), [0; 2048]).unwrap();
+    assert!(
+        text(cache).contains("/kernels, 1 file, 2 KiB\n"),
+        "{}",
+        text(cache)
+    );
+    let output = devices_with_cache(provider, "1", &["--json"], cache);
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["kernel_cache"]["bytes"], 2048);
+    let file = format!("{cache}/kernels/1.code");
+    assert!(
+        text(&file).contains(&format!("kernel cache: {file}/kernels: ")),
+        "{}",
+        text(&file)
+    );
 }

@@ -1,11 +1,12 @@
 //! What goes wrong is an error that says what and where; nothing aborts, nothing leaks, and the rest goes on.
 
 use std::fs;
+use std::process::Command;
 
 use hipvit::Error;
 use hipvit::hip::{Blas, BlasLt, Code, Dnn, Module, Rtc, Runtime};
 
-use super::{Fake, LAUNCH, Scale, Slot, bundle, compile, scale};
+use super::{Fake, LAUNCH, Scale, Slot, bundle, bundle_of, compile, scale};
 
 #[test]
 fn no_device() {
@@ -96,6 +97,49 @@ fn code_for_another_architecture_says_which_and_what_to_do() {
              build it with HIPVIT_OFFLOAD_ARCHS=gfx942, or let hipRTC compile it at run time"
         );
         scale(&device);
+    }
+    fake.assert_clean();
+}
+
+#[test]
+fn without_code_and_compiler_the_architecture_is_named() {
+    let fake = Fake::new("no-code");
+    let output = Command::new(env!("CARGO_BIN_EXE_hipvit"))
+        .args(["classify", "--device", "hip"])
+        .env("HIPVIT_PROVIDER", &fake.path)
+        .env("FAKE_DEVICES", "1")
+        .env("FAKE_TARGET", "gfx1234:xnack-")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(text.lines().count(), 1, "{text}");
+    for part in [
+        "GPU 0 (Fake Instinct, gfx1234): no code for gfx1234: ",
+        " was compiled for ",
+        "hipRTC",
+        "build it with HIPVIT_OFFLOAD_ARCHS=gfx1234, or let hipRTC compile it at run time",
+    ] {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+}
+
+#[test]
+fn code_for_waves_of_another_size_says_both() {
+    let fake = Fake::new("waves");
+    {
+        let device = fake.device();
+        let [narrow, wide] = ["gfx1100", "gfx90a"]
+            .map(|name| fs::read(crate::at(format!("tests/data/code/{name}.elf"))).unwrap());
+        // The provider looks at the bundle's names alone.
+        let load = |objects: &[(&str, &[u8])]| Module::load(&device, Code::new(&bundle_of(objects)).unwrap());
+        let error = load(&[("gfx90a", &wide), ("gfx942", &narrow)]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "GPU 0 (Fake Instinct, gfx942): no code for gfx942: the kernel `scale` was compiled for waves of 32 lanes, \
+             and the GPU's have 64; build it with HIPVIT_OFFLOAD_ARCHS=gfx942, or let hipRTC compile it at run time"
+        );
+        load(&[("gfx1100", &narrow), ("gfx942", &wide)]).unwrap();
     }
     fake.assert_clean();
 }

@@ -85,6 +85,34 @@ fn a_ring_goes_round() {
 }
 
 #[test]
+fn any_number_of_values_goes_through_a_small_ring() {
+    let fake = Fake::new("through");
+    {
+        let device = fake.device();
+        let stream = device.stream().unwrap();
+        let mut ring = device.pinned_ring::<u16>(2, 7).unwrap();
+        for len in [0, 1, 6, 7, 8, 14, 100] {
+            let values: Vec<u16> = (0..len).collect();
+            let mut buffer = stream.allocate::<u16>(len as usize + 3).unwrap();
+            buffer.fill(0xff).unwrap();
+            buffer.write_through(2, &values, &mut ring).unwrap();
+            let all = buffer.read().unwrap();
+            assert_eq!(all[2..values.len() + 2], values);
+            assert_eq!((all[1], all[values.len() + 2]), (0xffff, 0xffff));
+        }
+        let mut buffer = stream.allocate::<u16>(10).unwrap();
+        let error = buffer.write_through(8, &[1; 3], &mut ring).unwrap_err();
+        assert!(
+            error.to_string().starts_with("buffer: 3 elements from 8"),
+            "{error}"
+        );
+        let mut empty = device.pinned_ring::<u16>(2, 0).unwrap();
+        buffer.write_through(0, &[1; 3], &mut empty).unwrap_err();
+    }
+    fake.assert_clean();
+}
+
+#[test]
 fn another_stream_takes_an_event() {
     let fake = Fake::new("move");
     {

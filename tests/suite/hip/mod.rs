@@ -9,6 +9,8 @@
 mod devices;
 mod faults;
 mod memory;
+mod peers;
+mod rtc;
 mod work;
 
 use std::fs;
@@ -48,13 +50,18 @@ pub(crate) struct Fake {
 }
 
 impl Fake {
-    pub(crate) fn new(test: &str) -> Self {
+    /// The library, to be copied: it is compiled once.
+    fn compiled() -> &'static Path {
         static COMPILED: OnceLock<PathBuf> = OnceLock::new();
-        let compiled = COMPILED.get_or_init(|| {
+        COMPILED.get_or_init(|| {
             let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fake_provider.so");
             compile(&super::at("tests/fake_provider/library.rs"), &path);
             path
-        });
+        })
+    }
+
+    pub(crate) fn new(test: &str) -> Self {
+        let compiled = Self::compiled();
         // The loader gives a library once a file, so each test has a file.
         let path = compiled.with_file_name(format!("fake_provider-{test}.so"));
         let _ = fs::remove_file(&path);
@@ -135,20 +142,30 @@ fn compile(source: &Path, library: &Path) {
     );
 }
 
-/// A bundle of code objects for these targets.
+/// A bundle of empty code objects for these targets.
 fn bundle(targets: &[&str]) -> Vec<u8> {
-    let names: Vec<String> = targets
+    let empty: Vec<_> = targets.iter().map(|&target| (target, &[][..])).collect();
+    bundle_of(&empty)
+}
+
+/// A bundle of these code objects.
+fn bundle_of(objects: &[(&str, &[u8])]) -> Vec<u8> {
+    let names: Vec<String> = objects
         .iter()
-        .map(|t| format!("hipv4-amdgcn-amd-amdhsa--{t}"))
+        .map(|(target, _)| format!("hipv4-amdgcn-amd-amdhsa--{target}"))
         .collect();
-    let end = 32 + names.iter().map(|name| 24 + name.len()).sum::<usize>();
+    let mut at = 32 + names.iter().map(|name| 24 + name.len()).sum::<usize>();
     let mut bytes = b"__CLANG_OFFLOAD_BUNDLE__".to_vec();
     bytes.extend((names.len() as u64).to_le_bytes());
-    for name in &names {
-        for number in [end, 0, name.len()] {
+    for (name, (_, object)) in names.iter().zip(objects) {
+        for number in [at, object.len(), name.len()] {
             bytes.extend((number as u64).to_le_bytes());
         }
         bytes.extend(name.as_bytes());
+        at += object.len();
+    }
+    for (_, object) in objects {
+        bytes.extend(*object);
     }
     bytes
 }

@@ -178,7 +178,7 @@ fn a_launch_is_held_against_its_operands_and_the_device() {
                 ..LAUNCH
             },
             Launch {
-                lds_bytes: 65537,
+                lds_bytes: 98304 - 1023,
                 ..LAUNCH
             },
         ] {
@@ -191,6 +191,42 @@ fn a_launch_is_held_against_its_operands_and_the_device() {
             .unwrap_err()
             .to_string();
         assert!(error.ends_with("the module has no kernel `scalp`"), "{error}");
+    }
+    fake.assert_clean();
+}
+
+/// Beside the kernel's own KiB: up to 64 KiB a block gets without asking, up to 96 KiB it can get.
+#[test]
+fn dynamic_lds_goes_up_to_what_a_block_can_get() {
+    let fake = Fake::new("lds");
+    {
+        let stream = fake.stream();
+        let kernel = scale(stream.device());
+        let mut buffer = stream.upload(&[1f32; N]).unwrap();
+        let address = buffer.address();
+        let arguments = Scale {
+            from: address,
+            to: address,
+            n: N as u32,
+            factor: 2.0,
+        };
+        let mut launch = |kib: u32| {
+            let launch = Launch {
+                lds_bytes: kib << 10,
+                ..LAUNCH
+            };
+            kernel.launch(&stream, launch, &arguments, &[buffer.writing()])
+        };
+        for kib in [1, 63, 64, 95, 70] {
+            launch(kib).unwrap();
+        }
+        let error = launch(96).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "launch: scale: 98304 bytes of dynamic LDS beside 1024 that it declares; \
+             a block of GPU 0 (Fake Instinct, gfx942) can have 98304"
+        );
+        assert_eq!(buffer.read().unwrap(), [32.0; N]);
     }
     fake.assert_clean();
 }

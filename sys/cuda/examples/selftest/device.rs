@@ -38,12 +38,14 @@ impl Gpu {
 
     pub(crate) fn properties(&self, device: i32) -> Result<hipDeviceProp_tR0600, String> {
         let mut properties = hipDeviceProp_tR0600::default();
+        // SAFETY: the call writes one structure of this type.
         ok(unsafe { self.hip()?.hipGetDevicePropertiesR0600(&mut properties, device) })?;
         Ok(properties)
     }
 
     pub(crate) fn device_count(&self) -> Result<i32, String> {
         let mut count = 0;
+        // SAFETY: the call writes one int.
         ok(unsafe { self.hip()?.hipGetDeviceCount(&mut count) })?;
         Ok(count)
     }
@@ -53,8 +55,10 @@ impl Gpu {
         let hip = self.hip()?;
         let bytes = size_of_val(values);
         let mut at = ptr::null_mut();
+        // SAFETY: the call writes one pointer.
         ok(unsafe { hip.hipMalloc(&mut at, bytes) })?;
         let memory = Memory { hip, at };
+        // SAFETY: the device memory was made with these many bytes, and the values have as many.
         ok(unsafe {
             hip.hipMemcpy(
                 at,
@@ -67,12 +71,14 @@ impl Gpu {
     }
 
     pub(crate) fn synchronize(&self) -> Result<(), String> {
+        // SAFETY: takes no arguments.
         ok(unsafe { self.hip()?.hipDeviceSynchronize() })
     }
 }
 
 /// C characters up to the zero.
 pub(crate) fn text(characters: &[std::ffi::c_char]) -> String {
+    // SAFETY: the array is one that the provider ended with a zero, or zeroed before.
     unsafe { CStr::from_ptr(characters.as_ptr()) }
         .to_string_lossy()
         .into_owned()
@@ -88,8 +94,11 @@ impl Memory<'_> {
     pub(crate) fn download<T: Copy + Default>(&self, count: usize) -> Result<Vec<T>, String> {
         let mut values = vec![T::default(); count];
         let bytes = size_of_val(&values[..]);
+        // SAFETY: takes no arguments.
         ok(unsafe { self.hip.hipDeviceSynchronize() })?;
         let to = values.as_mut_ptr().cast();
+        // SAFETY: the host memory has these many bytes, of a type that any bytes are values of; that the device memory
+        // has them too the caller sees to, who uploaded it.
         ok(unsafe {
             self.hip
                 .hipMemcpy(to, self.at, bytes, hipMemcpyKind::hipMemcpyDeviceToHost)
@@ -100,6 +109,7 @@ impl Memory<'_> {
 
 impl Drop for Memory<'_> {
     fn drop(&mut self) {
+        // SAFETY: the address is hipMalloc's, freed once, by its owner.
         let _ = unsafe { self.hip.hipFree(self.at) };
     }
 }

@@ -2,10 +2,6 @@
 //! `HIPVIT_PROVIDER=cuda selftest`. The exit code is 1 if any item fails.
 //!
 //! Nothing in it knows of NVIDIA but the processor's name for hipRTC, which is taken from the device's properties.
-#![allow(
-    clippy::undocumented_unsafe_blocks,
-    reason = "all calls are C's, with arguments of this program's own making that live until the device is synchronised"
-)]
 
 mod device;
 mod products;

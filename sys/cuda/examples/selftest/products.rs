@@ -112,6 +112,8 @@ fn gemm<T: Float>(gpu: &Gpu, beta: f32, in_place: bool) -> Outcome {
         rocblas_operation_::rocblas_operation_none,
     );
     let alpha = 1.0_f32;
+    // SAFETY: the handle lives until it is destroyed here, after the device was waited for; the matrices have the
+    // extents, strides and type that are told.
     unsafe {
         ok(blas.rocblas_create_handle(&mut handle))?;
         ok(blas.rocblas_gemm_ex(
@@ -176,6 +178,8 @@ pub(crate) fn gemm_batched(gpu: &Gpu) -> Outcome {
     let half = rocblas_datatype_::rocblas_datatype_f16_r;
     let (alpha, beta) = (1.0_f32, 0.0_f32);
     let mut handle = ptr::null_mut();
+    // SAFETY: the handle lives until it is destroyed here, after the device was waited for; the matrices of the batch
+    // have the extents, strides and type that are told.
     unsafe {
         ok(blas.rocblas_create_handle(&mut handle))?;
         ok(blas.rocblas_gemm_strided_batched_ex(
@@ -249,6 +253,8 @@ fn matmul(gpu: &Gpu, epilogue: hipblasLtEpilogue_t, activation: fn(f64) -> f64) 
     let mut found = [hipblasLtMatmulHeuristicResult_t::default(); 4];
     let mut count = 0;
     let (alpha, beta) = (1.0_f32, 0.0_f32);
+    // SAFETY: the handles live until they are destroyed here, after the device was waited for; each attribute has the
+    // size that is told, and the memory that of the layouts.
     unsafe {
         ok(lt.hipblasLtCreate(&mut handle))?;
         ok(lt.hipblasLtMatmulDescCreate(
@@ -372,6 +378,8 @@ pub(crate) fn convolution(gpu: &Gpu) -> Outcome {
     let mut count = 0;
     let (alpha, beta) = (1.0_f32, 0.0_f32);
     let workspace;
+    // SAFETY: the handles live until they are destroyed here, after the device was waited for; the tensors have the
+    // extents that are told, and the workspace the size that was asked for.
     unsafe {
         ok(miopen.miopenCreate(&mut handle))?;
         let shapes = [
@@ -460,6 +468,8 @@ pub(crate) fn softmax(gpu: &Gpu) -> Outcome {
     let (x_device, y_device) = (gpu.upload(&x)?, gpu.upload(&vec![0.0_f32; ROWS * COLUMNS])?);
     let (mut handle, mut desc) = (ptr::null_mut(), ptr::null_mut());
     let (alpha, beta) = (1.0_f32, 0.0_f32);
+    // SAFETY: the handle lives until it is destroyed here, after the device was waited for; both tensors have the
+    // extents that are told.
     unsafe {
         ok(miopen.miopenCreate(&mut handle))?;
         ok(miopen.miopenCreateTensorDescriptor(&mut desc))?;
@@ -505,6 +515,8 @@ pub(crate) fn all_reduce(gpu: &Gpu) -> Outcome {
     let values = numbers(1000, 51);
     let (from, to) = (gpu.upload(&values)?, gpu.upload(&vec![0.0_f32; values.len()])?);
     let (mut comm, mut version) = (ptr::null_mut(), 0);
+    // SAFETY: the communicator lives until it is destroyed here, after the device was waited for; both vectors have
+    // this many elements.
     unsafe {
         ok(rccl.ncclGetVersion(&mut version))?;
         ok(rccl.ncclCommInitAll(&mut comm, 1, ptr::null()))?;

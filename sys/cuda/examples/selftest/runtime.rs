@@ -67,15 +67,18 @@ pub(crate) fn memory(gpu: &Gpu) -> Outcome {
     let values = numbers(100_003, 1);
     let (first, second) = (gpu.upload(&values)?, gpu.upload(&vec![0.0_f32; values.len()])?);
     let bytes = size_of_val(&values[..]);
+    // SAFETY: both are device memory of this many bytes.
     ok(unsafe { hip.hipMemcpy(second.at, first.at, bytes, hipMemcpyKind::hipMemcpyDefault) })?;
     if second.download::<f32>(values.len())? != values {
         return Err("a copy on the device differs".into());
     }
+    // SAFETY: the device memory has this many bytes.
     ok(unsafe { hip.hipMemset(second.at, 0x5a, bytes) })?;
     if second.download::<u8>(bytes)?.iter().any(|byte| *byte != 0x5a) {
         return Err("memset left other bytes".into());
     }
     let (mut free, mut total) = (0, 0);
+    // SAFETY: the call writes two sizes.
     ok(unsafe { hip.hipMemGetInfo(&mut free, &mut total) })?;
     Ok(format!(
         "{:.1} of {:.1} GiB free",
@@ -88,14 +91,17 @@ pub(crate) fn pointers(gpu: &Gpu) -> Outcome {
     let hip = gpu.hip()?;
     let device = gpu.upload(&[1_u8; 64])?;
     let mut pinned: *mut c_void = ptr::null_mut();
+    // SAFETY: the call writes one pointer.
     ok(unsafe { hip.hipHostMalloc(&mut pinned, 4096, 0) })?;
     let plain = [0_u8; 64];
     let kind = |pointer: *const c_void| {
         let mut attributes = hipPointerAttribute_t::default();
+        // SAFETY: the call writes one structure; it looks the pointer up and does not follow it.
         ok(unsafe { hip.hipPointerGetAttributes(&mut attributes, pointer) })?;
         Ok::<_, String>(attributes.type_)
     };
     let kinds = [kind(device.at)?, kind(pinned)?, kind(plain.as_ptr().cast())?];
+    // SAFETY: the address is hipHostMalloc's, freed once.
     ok(unsafe { hip.hipHostFree(pinned) })?;
     let expected = [
         hipMemoryType::hipMemoryTypeDevice,
@@ -112,7 +118,9 @@ pub(crate) fn pointers(gpu: &Gpu) -> Outcome {
 pub(crate) fn out_of_memory(gpu: &Gpu) -> Outcome {
     let hip = gpu.hip()?;
     let mut at = ptr::null_mut();
+    // SAFETY: the call writes one pointer.
     let status = unsafe { hip.hipMalloc(&mut at, 1 << 46) }.map_err(|error| error.to_string())?;
+    // SAFETY: takes no arguments.
     let last = unsafe { hip.hipGetLastError() }.map_err(|error| error.to_string())?;
     if (status, last) != (hipError_t::hipErrorOutOfMemory, hipError_t::hipErrorOutOfMemory) {
         return Err(format!("{status}, last error {last}"));
@@ -127,6 +135,8 @@ pub(crate) fn timing(gpu: &Gpu) -> Outcome {
     let memory = gpu.upload(&vec![0_u8; bytes])?;
     let (mut stream, mut start, mut stop) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
     let mut milliseconds = 0.0;
+    // SAFETY: the handles live from their creation to their destruction here, and nothing is destroyed before the stop
+    // event was waited for; the memory has this many bytes and outlives them.
     unsafe {
         ok(hip.hipStreamCreateWithFlags(&mut stream, hipStreamNonBlocking))?;
         ok(hip.hipEventCreate(&mut start))?;
@@ -158,6 +168,7 @@ pub(crate) fn host_function(gpu: &Gpu) -> Outcome {
     unsafe extern "C" fn call(data: *mut c_void) {
         CALLED.store(data.addr() as u32, Ordering::SeqCst);
     }
+    // SAFETY: the function follows no pointer: its data is a number.
     ok(unsafe {
         gpu.hip()?
             .hipLaunchHostFunc(ptr::null_mut(), Some(call), ptr::without_provenance_mut(77))
@@ -178,6 +189,8 @@ pub(crate) fn code(gpu: &Gpu) -> Result<Vec<u8>, String> {
         let option = CString::new(option).map_err(|error| error.to_string())?;
         let mut program = ptr::null_mut();
         let (mut size, mut log_size) = (0, 0);
+        // SAFETY: every string ends in a zero and lives through the call; there are as many options as is said; log and
+        // code are as long as the library asked for.
         unsafe {
             ok(rtc.hiprtcCreateProgram(
                 &mut program,
@@ -230,7 +243,9 @@ fn kernel(gpu: &Gpu, name: &str) -> Result<(hipModule_t, hipFunction_t), String>
     let code = code(gpu)?;
     let name = CString::new(name).map_err(|error| error.to_string())?;
     let (mut module, mut function) = (ptr::null_mut(), ptr::null_mut());
+    // SAFETY: the calls write one handle each; the code is an ELF file that hipRTC just made, the name ends in a zero.
     ok(unsafe { hip.hipModuleLoadData(&mut module, code.as_ptr().cast()) })?;
+    // SAFETY: the module lives.
     ok(unsafe { hip.hipModuleGetFunction(&mut function, module, name.as_ptr()) })?;
     Ok((module, function))
 }
@@ -271,6 +286,8 @@ fn added(gpu: &Gpu, with_buffer: bool) -> Outcome {
     } else {
         (pointers.as_mut_ptr(), ptr::null_mut())
     };
+    // SAFETY: the arguments are those of the kernel `add`, which the source above has, over `count` elements that all
+    // three hold; they live until the device was waited for.
     ok(unsafe {
         hip.hipModuleLaunchKernel(
             function,
@@ -288,6 +305,7 @@ fn added(gpu: &Gpu, with_buffer: bool) -> Outcome {
     })?;
     let expected: Vec<_> = a.iter().zip(&b).map(|(a, b)| a + b).collect();
     let outcome = compare(&c_device.download(count)?, &expected, 0.0);
+    // SAFETY: the device was waited for by the download.
     ok(unsafe { hip.hipModuleUnload(module) })?;
     outcome
 }
@@ -313,6 +331,8 @@ pub(crate) fn large_shared_memory(gpu: &Gpu) -> Outcome {
     let mut arguments: [*mut c_void; 2] = [(&raw mut at).cast(), (&raw mut count).cast()];
     let attribute = hipFuncAttribute::hipFuncAttributeMaxDynamicSharedMemorySize;
     let mut blocks = 0;
+    // SAFETY: the arguments are those of the kernel `reverse`; shared memory and values have as many elements as it is
+    // told.
     unsafe {
         ok(hip.hipFuncSetAttribute(function.cast(), attribute, bytes as i32))?;
         ok(hip.hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, function, 256, bytes))?;
@@ -332,6 +352,7 @@ pub(crate) fn large_shared_memory(gpu: &Gpu) -> Outcome {
     }
     let expected: Vec<_> = values.iter().rev().copied().collect();
     compare(&memory.download(values.len())?, &expected, 0.0)?;
+    // SAFETY: as in `added`.
     ok(unsafe { hip.hipModuleUnload(module) })?;
     if blocks == 1 {
         Ok(format!("{bytes} bytes, {blocks} block a unit"))
@@ -354,6 +375,8 @@ pub(crate) fn graph(gpu: &Gpu) -> Outcome {
         (&raw mut number).cast(),
     ];
     let (mut stream, mut graph, mut exec, mut nodes) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut(), 0);
+    // SAFETY: as in `added`, with the sum as an operand and the result, each element of which one thread touches; the
+    // handles live until they are destroyed, after the stream was waited for.
     unsafe {
         ok(hip.hipStreamCreateWithFlags(&mut stream, hipStreamNonBlocking))?;
         ok(hip.hipStreamBeginCapture(stream, hipStreamCaptureMode::hipStreamCaptureModeThreadLocal))?;
@@ -388,6 +411,7 @@ pub(crate) fn graph(gpu: &Gpu) -> Outcome {
         .map(|value| (0..6).fold(0.0, |sum, _| value + sum))
         .collect();
     compare(&sum.download(count)?, &expected, 0.0)?;
+    // SAFETY: as in `added`.
     ok(unsafe { hip.hipModuleUnload(module) })?;
     if nodes == 3 {
         Ok("3 nodes, replayed twice".into())
@@ -400,6 +424,7 @@ pub(crate) fn monitoring(gpu: &Gpu) -> Outcome {
     let smi = gpu.provider.rocm_smi().map_err(|error| error.to_string())?;
     let (mut count, mut power, mut temperature, mut used) = (0, 0, 0, 0);
     let mut clocks = rsmi_frequencies_t::default();
+    // SAFETY: initialised first, shut down last; each call between writes one value of the type that it is given.
     unsafe {
         ok(smi.rsmi_init(0))?;
         ok(smi.rsmi_num_monitor_devices(&mut count))?;
@@ -432,6 +457,7 @@ pub(crate) fn peers(gpu: &Gpu) -> Outcome {
     let bytes = size_of_val(&values[..]);
     let first = gpu.upload(&values)?;
     let (mut can, mut kind, mut hops) = (0, 0, 0);
+    // SAFETY: the calls write the ints that they are given.
     unsafe {
         ok(hip.hipDeviceCanAccessPeer(&mut can, 0, 1))?;
         ok(hip.hipExtGetLinkTypeAndHopCount(0, 1, &mut kind, &mut hops))?;
@@ -440,11 +466,14 @@ pub(crate) fn peers(gpu: &Gpu) -> Outcome {
     let outcome = (|| {
         let second = gpu.upload(&vec![0.0_f32; values.len()])?;
         if can != 0 {
+            // SAFETY: takes numbers.
             ok(unsafe { hip.hipDeviceEnablePeerAccess(0, 0) })?;
         }
+        // SAFETY: each device's memory has this many bytes.
         ok(unsafe { hip.hipMemcpyPeer(second.at, 1, first.at, 0, bytes) })?;
         compare(&second.download(values.len())?, &values, 0.0)
     })();
+    // SAFETY: takes a number.
     ok(unsafe { hip.hipSetDevice(0) })?;
     outcome.map(|_| format!("peer access {can}, link type {kind}, {hops} hop(s), copied"))
 }

@@ -1,0 +1,154 @@
+//! Preprocessing on a GPU: decoded images go there as they are, and become a batch of the model's size there.
+
+use std::fmt;
+
+use crate::error::Result;
+use crate::hip::resize::{DevicePass, ResizeKernels};
+use crate::hip::{DeviceBuffer, PinnedRing, Stream};
+use crate::image::{Padding, Preprocess, RgbImage};
+
+/// Bytes of an image that are staged at a time, and how many such pieces.
+const STAGE: usize = 4 << 20;
+const STAGES: usize = 2;
+
+/// A [`Preprocess`] on a stream of a GPU, which makes the same bytes.
+///
+/// An image's size decides the passes and their tables, which are kept for the next image of that size.
+pub struct HipPreprocess {
+    rule: Preprocess,
+    stream: Stream,
+    kernels: ResizeKernels,
+    staging: PinnedRing<u8>,
+    prepared: Option<Prepared>,
+}
+
+/// For images of one size.
+struct Prepared {
+    input: [usize; 2],
+    passes: Vec<DevicePass>,
+    /// The colour around images that are too small.
+    ground: Option<(Padding, DeviceBuffer<u8>)>,
+}
+
+impl HipPreprocess {
+    /// Loads the kernels.
+    ///
+    /// # Errors
+    ///
+    /// The kernels cannot be compiled or loaded; memory runs out.
+    pub fn new(rule: &Preprocess, stream: &Stream) -> Result<Self> {
+        let device = stream.device();
+        Ok(Self {
+            rule: rule.clone(),
+            kernels: ResizeKernels::load(device)?,
+            staging: device.pinned_ring(STAGES, STAGE)?,
+            stream: stream.clone(),
+            prepared: None,
+        })
+    }
+
+    /// The bytes of one image of the result, u8 `[height, width, 3]`.
+    #[must_use]
+    pub fn image_bytes(&self) -> usize {
+        let (height, width) = self.rule.output_size();
+        height * width * 3
+    }
+
+    /// Submits what makes `image` the image `index` of `batch`, u8 `[images, height, width, 3]`, and goes on; the host
+    /// waits for the last pieces of the image's upload before that at most.
+    ///
+    /// # Errors
+    ///
+    /// What [`Preprocess::apply`] does not accept; [`Error::Argument`](crate::Error::Argument) if `batch` is too small or another stream's; memory
+    /// runs out; what the driver says.
+    pub fn enqueue(&mut self, image: &RgbImage, batch: &mut DeviceBuffer<u8>, index: usize) -> Result<()> {
+        let bytes = self.image_bytes();
+        let at = index.saturating_mul(bytes);
+        let slot = batch.writing().part(at..at.saturating_add(bytes))?;
+        let stream = &self.stream;
+        let prepared = prepare(
+            &mut self.prepared,
+            &self.rule,
+            stream,
+            [image.width, image.height],
+        )?;
+
+        let mut pixels = stream.allocate(image.data.len())?;
+        pixels.write_through(0, &image.data, &mut self.staging)?;
+        let mut size = prepared.input;
+        for pass in &prepared.passes {
+            size = pass.output();
+            let mut result = stream.allocate(size[0] * size[1] * 3)?;
+            self.kernels
+                .launch(stream, pass, pixels.reading(), result.writing())?;
+            pixels = result;
+        }
+        let row = self.rule.output_size().1 * 3;
+        let mut first = 0;
+        if let Some((padding, ground)) = &prepared.ground {
+            stream.copy_rows((slot, bytes), (ground.reading(), bytes), bytes, 1)?;
+            first = padding.top * row + padding.left * 3;
+        }
+        let target = slot.part(first..bytes)?;
+        let part_row = size[0] * 3;
+        stream.copy_rows((target, row), (pixels.reading(), part_row), part_row, size[1])
+    }
+
+    /// Submits what makes a batch of `images`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`HipPreprocess::enqueue`].
+    pub fn apply_batch(&mut self, images: &[RgbImage]) -> Result<DeviceBuffer<u8>> {
+        let mut batch = self.stream.allocate(images.len() * self.image_bytes())?;
+        for (index, image) in images.iter().enumerate() {
+            self.enqueue(image, &mut batch, index)?;
+        }
+        Ok(batch)
+    }
+}
+
+/// What images of this size need, which is made unless the last one was of the same.
+fn prepare<'a>(
+    prepared: &'a mut Option<Prepared>,
+    rule: &Preprocess,
+    stream: &Stream,
+    input: [usize; 2],
+) -> Result<&'a Prepared> {
+    let last = prepared.take().filter(|prepared| prepared.input == input);
+    let made = match last {
+        Some(last) => last,
+        None => Prepared::new(rule, stream, input)?,
+    };
+    Ok(prepared.insert(made))
+}
+
+impl Prepared {
+    fn new(rule: &Preprocess, stream: &Stream, input: [usize; 2]) -> Result<Self> {
+        let placement = rule.placement(input)?;
+        let mut passes = Vec::new();
+        let mut size = input;
+        for pass in placement.resampling.passes() {
+            passes.push(DevicePass::new(stream, pass, size)?);
+            size = pass.output();
+        }
+        let ground = match placement.padding {
+            Some(padding) => Some((padding, stream.upload(&padding.ground())?)),
+            None => None,
+        };
+        Ok(Self {
+            input,
+            passes,
+            ground,
+        })
+    }
+}
+
+impl fmt::Debug for HipPreprocess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HipPreprocess")
+            .field("rule", &format_args!("{}", self.rule))
+            .field("stream", &self.stream)
+            .finish_non_exhaustive()
+    }
+}
