@@ -12,7 +12,7 @@
 //! | [`PinnedBuffer`], [`Pending`], [`PinnedRing`] | host memory that the device copies from and to while the host goes on |
 //! | [`PoolStats`] | what the caching pool behind every buffer holds |
 //! | [`Code`], [`Module`], [`Kernel`], [`Rtc`] | device code: checked, loaded, launched; compiled at run time |
-//! | [`Graph`] | captured work that is replayed |
+//! | [`Graph`], [`Replay`] | captured work that is replayed |
 //! | [`Blas`], [`BlasLt`], [`Dnn`] | rocBLAS, hipBLASLt, MIOpen |
 //!
 //! # The contract
@@ -64,7 +64,7 @@ pub use code::Code;
 pub use device::Device;
 pub use dnn::{Convolution, Dnn, PatchConvolution, Rows};
 pub use event::Event;
-pub use graph::{Graph, Work};
+pub use graph::{Graph, Replay, Work};
 pub use kernel::{Access, Arguments, Kernel, Launch};
 pub use module::Module;
 pub use operand::Operand;

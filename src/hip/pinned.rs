@@ -20,6 +20,7 @@ use crate::error::{Error, Result};
 pub struct PinnedBuffer<T> {
     pointer: NonNull<T>,
     len: usize,
+    capacity: usize,
     device: Device,
 }
 
@@ -55,15 +56,37 @@ impl<T: Pod + Send + Sync> PinnedBuffer<T> {
         Ok(Self {
             pointer,
             len,
+            capacity: len,
             device: device.clone(),
         })
     }
 }
 
 impl<T> PinnedBuffer<T> {
+    /// The number of elements that it was made with.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
     /// Makes it shorter; it stays as it is if it has not that many elements.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
+    }
+
+    /// Makes it `len` elements long, at most its [capacity](PinnedBuffer::capacity). Elements that come back have the
+    /// values that they had last.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the capacity is less.
+    pub fn set_len(&mut self, len: usize) -> Result<()> {
+        if len > self.capacity {
+            let reason = format!("{len} elements in pinned memory for {}", self.capacity);
+            return Err(Error::argument("len", reason));
+        }
+        self.len = len;
+        Ok(())
     }
 }
 
@@ -71,7 +94,7 @@ impl<T: Pod> Deref for PinnedBuffer<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: `len` elements, aligned, owned by us, initialised when made; Pod, so that whatever bytes the device
+        // SAFETY: `len` elements, at most as many as were allocated, aligned, owned by us, initialised when made; Pod, so that whatever bytes the device
         // copied there are values. No copy is under way while someone has the buffer.
         unsafe { slice::from_raw_parts(self.pointer.as_ptr(), self.len) }
     }
