@@ -3,7 +3,7 @@
 use std::fs;
 
 use hipvit::Error;
-use hipvit::hip::{Blas, BlasLt, Code, Dnn, Module, Rtc, Runtime};
+use hipvit::hip::{Blas, BlasLt, Code, Dnn, Module, Runtime};
 
 use super::{Fake, LAUNCH, Scale, Slot, bundle, compile, scale};
 
@@ -52,7 +52,6 @@ fn a_missing_library_is_named() {
     let fake = Fake::new("no-libraries");
     let stream = fake.stream();
     for (error, name) in [
-        (Rtc::new(stream.device()).map(|_| ()), "hipRTC"),
         (BlasLt::new(&stream).map(|_| ()), "hipBLASLt"),
         (Dnn::new(&stream).map(|_| ()), "MIOpen"),
     ] {
