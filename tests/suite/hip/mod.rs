@@ -9,6 +9,7 @@
 mod devices;
 mod faults;
 mod memory;
+mod session;
 mod work;
 
 use std::fs;
@@ -39,6 +40,12 @@ enum Slot {
     Handles,
     Violations,
     Mallocs,
+    EventsMade,
+    Replays,
+    Overlaps,
+    FailCapture,
+    Uploads,
+    HoldLaunches,
 }
 
 /// A provider of one test's own, with its own state.
