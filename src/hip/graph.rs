@@ -175,6 +175,7 @@ impl Replay {
         let device = stream.device();
         stream.refuse_capture("a graph")?;
         let hip = device.enter()?;
+        let guard = device.capture();
         let mode = hipStreamCaptureMode::hipStreamCaptureModeThreadLocal;
         // SAFETY: the stream lives.
         unsafe { call!(device, hip.hipStreamBeginCapture(stream.raw(), mode)) }?;
@@ -184,6 +185,7 @@ impl Replay {
         // SAFETY: the call writes one handle; it also ends a capture that failed.
         let ended = unsafe { call!(device, hip.hipStreamEndCapture(stream.raw(), &mut graph)) };
         let memory = capturing.end();
+        drop(guard);
         let mut raw = ptr::null_mut();
         let instantiated = enqueued.and(ended).and_then(|()| {
             // SAFETY: the call writes one handle; it needs no error node and no log.

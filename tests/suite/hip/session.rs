@@ -567,6 +567,31 @@ fn the_command_line_says_why_no_graph_is_replayed() {
     assert_eq!(stdout(&output).matches(" %  ").count(), 10);
 }
 
+/// While some threads load, capture and drop sessions, others wait for the whole device.
+#[test]
+fn captures_and_waits_for_the_device_do_not_meet() {
+    let fake = Fake::new("captures");
+    {
+        let gpu = fake.device();
+        let images = images(1);
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    for _ in 0..3 {
+                        let session = Session::builder().gpu(gpu.clone()).load(model()).unwrap();
+                        for _ in 0..3 {
+                            session.run(&images).unwrap();
+                        }
+                        assert_eq!(session.replays().unwrap().fallback, None);
+                    }
+                });
+            }
+            scope.spawn(|| (0..50).for_each(|_| gpu.synchronize().unwrap()));
+        });
+    }
+    fake.assert_clean();
+}
+
 /// The tests for a GPU, in f32: every golden model among them.
 #[test]
 fn the_tests_for_a_gpu_pass() {
@@ -581,6 +606,8 @@ fn the_tests_for_a_gpu_pass() {
     ];
     let output = std::process::Command::new(std::env::current_exe().unwrap())
         .args(tests)
+        // One looks at the device's memory.
+        .args(["--test-threads", "1"])
         .env("HIPVIT_PROVIDER", &fake.path)
         .env("FAKE_DEVICES", "1")
         .env("HIPVIT_TEST_DEVICE", "hip:0")
