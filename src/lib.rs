@@ -5,18 +5,19 @@
 //! use hipvit::Session;
 //! use hipvit::image::{Limits, open};
 //!
-//! # fn main() -> hipvit::Result<()> {
-//! # let assets = concat!(env!("CARGO_MANIFEST_DIR"), "/assets");
-//! # let (model, image) = (format!("{assets}/tinyvit32"), format!("{assets}/samples/7.png"));
-//! let session = Session::load(model)?;
-//! let images = [open(image, &Limits::default())?];
-//! let outputs = session.run(&images)?;
-//! let logits = outputs.logits().expect("the model has a head").row(0);
-//! let best = &session.scores().top(logits, 1, session.labels())[0];
-//! assert_eq!(best.label, "seven");
-//! # Ok(())
-//! # }
+//! fn main() -> hipvit::Result<()> {
+//!     let session = Session::load("assets/tinyvit32")?;
+//!     let images = [open("assets/samples/7.png", &Limits::default())?];
+//!     let outputs = session.run(&images)?;
+//!     if let Some(logits) = outputs.logits() {
+//!         let best = &session.scores().top(logits.row(0), 1, session.labels())[0];
+//!         assert_eq!(best.label, "seven");
+//!     }
+//!     Ok(())
+//! }
 //! ```
+//!
+//! Arrays are [`ndarray`]'s, which is re-exported.
 //!
 //! # The rooms
 //!
@@ -46,6 +47,8 @@ pub mod timing;
 pub mod validate;
 
 pub use error::{Error, Result};
+pub use exec::GraphMode;
 pub use graph::DType;
+pub use ndarray;
 pub use outputs::{Outputs, Prediction, Scores};
 pub use session::{Device, Session, SessionBuilder};

@@ -11,7 +11,7 @@ use std::time::Instant;
 use ndarray::Array2;
 
 use crate::error::{Error, Result};
-use crate::exec::{Executor, Input};
+use crate::exec::{Executor, Flight, GraphMode, Input, Replays, Staging};
 use crate::graph::plan::Plan;
 use crate::graph::{self, DType, Graph, OutputKind, Passes};
 use crate::hip::{self, Runtime};
@@ -22,6 +22,7 @@ use crate::timing::{Phase, Timing};
 
 /// Where a model runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Device {
     /// The first GPU, or the CPU if there is none.
     #[default]
@@ -75,9 +76,11 @@ impl Device {
 #[derive(Clone, Debug)]
 pub struct SessionBuilder {
     device: Device,
+    gpu: Option<hip::Device>,
     dtype: DType,
     batch: usize,
     threads: Option<usize>,
+    graph: GraphMode,
     load: LoadOptions,
 }
 
@@ -85,9 +88,11 @@ impl Default for SessionBuilder {
     fn default() -> Self {
         Self {
             device: Device::Auto,
+            gpu: None,
             dtype: DType::F32,
             batch: 8,
             threads: None,
+            graph: GraphMode::default(),
             load: LoadOptions::default(),
         }
     }
@@ -97,6 +102,14 @@ impl SessionBuilder {
     /// Where to run; the default is [`Device::Auto`].
     pub fn device(mut self, device: Device) -> Self {
         self.device = device;
+        self.gpu = None;
+        self
+    }
+
+    /// Run on a GPU that was opened already, of whatever provider.
+    pub fn gpu(mut self, gpu: hip::Device) -> Self {
+        self.device = Device::Hip(gpu.ordinal());
+        self.gpu = Some(gpu);
         self
     }
 
@@ -115,6 +128,12 @@ impl SessionBuilder {
     /// How many threads compute, and as many decode in a [pipeline](crate::pipeline); by default one a core.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = Some(threads);
+        self
+    }
+
+    /// Whether a GPU replays captured graphs; the default is [`GraphMode::Auto`]. [`Session::replays`] says what came of it.
+    pub fn graph(mut self, mode: GraphMode) -> Self {
+        self.graph = mode;
         self
     }
 
@@ -137,7 +156,7 @@ impl SessionBuilder {
     /// The first thing wrong with the directory, its configuration or its tensors; or an option that the device does
     /// not offer.
     pub fn load(&self, path: impl AsRef<Path>) -> Result<Session> {
-        let gpu = self.check()?;
+        let gpu = self.open_device()?;
         self.build(model::load(path.as_ref(), &self.load)?, gpu)
     }
 
@@ -147,15 +166,23 @@ impl SessionBuilder {
     ///
     /// An option that the device does not offer.
     pub fn tinyvit32(&self) -> Result<Session> {
-        let gpu = self.check()?;
+        let gpu = self.open_device()?;
         self.build(model::tinyvit32(&self.load)?, gpu)
     }
 
-    fn check(&self) -> Result<Option<hip::Device>> {
+    /// Sees that the options agree, and opens the GPU; `None` is the CPU.
+    ///
+    /// # Errors
+    ///
+    /// An option that is out of range or that the device does not offer, or there is no such GPU.
+    pub fn open_device(&self) -> Result<Option<hip::Device>> {
         if self.batch == 0 || self.threads == Some(0) {
             return Err(Error::argument("batch and threads", "must be at least 1"));
         }
-        let gpu = self.device.open()?;
+        let gpu = match &self.gpu {
+            Some(gpu) => Some(gpu.clone()),
+            None => self.device.open()?,
+        };
         if gpu.is_none() && self.dtype != DType::F32 {
             return Err(Error::argument(
                 "dtype",
@@ -169,6 +196,15 @@ impl SessionBuilder {
         Ok(gpu)
     }
 
+    /// The passes that a model goes through before it runs with these options.
+    pub fn passes(&self) -> Passes {
+        Passes {
+            // Weights that normalise as well lose too much in a narrow type.
+            fold_normalize: self.dtype == DType::F32,
+            ..Passes::default()
+        }
+    }
+
     fn build(&self, model: Model, gpu: Option<hip::Device>) -> Result<Session> {
         let Model {
             name,
@@ -178,13 +214,9 @@ impl SessionBuilder {
             scores,
             info,
         } = model;
-        let passes = Passes {
-            fold_normalize: self.dtype == DType::F32,
-            ..Passes::default()
-        };
-        let (mut graph, _) = graph::optimize(graph, &passes)?;
+        let (mut graph, _) = graph::optimize(graph, &self.passes())?;
         let executor = match &gpu {
-            Some(gpu) => Executor::hip(&graph, gpu, self.dtype, self.threads)?,
+            Some(gpu) => Executor::hip(&graph, gpu, self.dtype, self.threads)?.graphs(self.graph),
             None => Executor::cpu(&graph, self.threads)?,
         };
         // The executor has its own arrangement of them; this unmaps the weight files too.
@@ -298,13 +330,18 @@ impl Session {
         &self.graph
     }
 
+    /// How runs on a GPU were carried out, and why not by replaying captured graphs; `None` on the CPU.
+    pub fn replays(&self) -> Option<Replays> {
+        self.executor.replays()
+    }
+
     /// Resizes, crops and classifies (or embeds) `images`, [`batch`](Self::batch) of them at a time.
     ///
     /// # Errors
     ///
     /// An image that the preprocessing rule does not accept.
     pub fn run(&self, images: &[RgbImage]) -> Result<Outputs> {
-        self.run_timed(images, &mut Timing::default())
+        self.run_images(images, None)
     }
 
     /// As [`Session::run`], adding to `timing` what each phase took.
@@ -313,29 +350,37 @@ impl Session {
     ///
     /// As [`Session::run`].
     pub fn run_timed(&self, images: &[RgbImage], timing: &mut Timing) -> Result<Outputs> {
+        self.run_images(images, Some(timing))
+    }
+
+    fn run_images(&self, images: &[RgbImage], mut timing: Option<&mut Timing>) -> Result<Outputs> {
         let start = Instant::now();
         let pixels = self.executor.install(|| self.preprocess.apply_batch(images))?;
-        timing.add(Phase::Resize, start.elapsed());
+        if let Some(timing) = &mut timing {
+            timing.add(Phase::Resize, start.elapsed());
+            timing.add_wall(start.elapsed());
+        }
         self.run_input(Input::Pixels(&pixels), images.len(), timing)
     }
 
-    /// Runs images that already have the model's size: u8 `[images, H, W, 3]`.
+    /// Runs images that already have the model's size: u8 `[images, H, W, 3]`. Adds to `timing`, if there is one, what
+    /// each phase took; without one nothing is measured.
     ///
     /// # Errors
     ///
     /// A slice whose length is not a multiple of an image's.
-    pub fn run_pixels(&self, pixels: &[u8], timing: &mut Timing) -> Result<Outputs> {
+    pub fn run_pixels(&self, pixels: &[u8], timing: Option<&mut Timing>) -> Result<Outputs> {
         let images = self.count(pixels.len())?;
         self.run_input(Input::Pixels(pixels), images, timing)
     }
 
     /// Runs pixel values that the caller has normalised: f32 `[images, 3, H, W]`. The session must have been built
-    /// with [`InputKind::PixelValues`].
+    /// with [`InputKind::PixelValues`]. As to `timing` see [`Session::run_pixels`].
     ///
     /// # Errors
     ///
     /// A slice whose length is not a multiple of an image's, or a session built for pixels.
-    pub fn run_values(&self, values: &[f32], timing: &mut Timing) -> Result<Outputs> {
+    pub fn run_values(&self, values: &[f32], timing: Option<&mut Timing>) -> Result<Outputs> {
         let images = self.count(values.len())?;
         self.run_input(Input::Values(values), images, timing)
     }
@@ -353,13 +398,16 @@ impl Session {
         self.graph.value(self.graph.input()).shape.iter().product()
     }
 
-    fn run_input(&self, input: Input<'_>, images: usize, timing: &mut Timing) -> Result<Outputs> {
+    fn run_input(&self, input: Input<'_>, images: usize, mut timing: Option<&mut Timing>) -> Result<Outputs> {
+        let begin = Instant::now();
         let each = self.image_elements();
         let mut all: Option<Outputs> = None;
         for start in (0..images.max(1)).step_by(self.batch) {
             let range = start..(start + self.batch).min(images);
             let part = input.slice(range.start * each..range.end * each);
-            let outputs = self.run_batch(part, range.len(), timing)?;
+            let plan = self.plan(range.len())?;
+            let results = self.executor.run(&plan, part, timing.as_deref_mut())?;
+            let outputs = outputs(results, range.len());
             match &mut all {
                 None => all = Some(outputs),
                 Some(all) => {
@@ -367,21 +415,42 @@ impl Session {
                 }
             }
         }
+        if let Some(timing) = timing {
+            timing.add_wall(begin.elapsed());
+        }
         all.ok_or_else(|| Error::argument("input", "there is no image"))
     }
 
-    fn run_batch(&self, input: Input<'_>, batch: usize, timing: &mut Timing) -> Result<Outputs> {
-        let plan = self.plan(batch)?;
-        let results = self.executor.run(&plan, input, timing)?;
-        let (mut logits, mut embeddings) = (None, None);
-        for (kind, values) in results {
-            match kind {
-                OutputKind::Logits => logits = Some(values),
-                OutputKind::Embedding => embeddings = Some(values),
+    /// Memory for the pixels of `images` images of the model's size.
+    pub(crate) fn stage(&self, images: usize) -> Result<Staging> {
+        self.executor.stage(images * self.image_elements())
+    }
+
+    /// Begins a run on what was staged. While the device has no memory for it `wait_for_memory` is called with the error.
+    pub(crate) fn submit(
+        &self,
+        staging: Staging,
+        timed: bool,
+        mut wait_for_memory: impl FnMut(Error) -> Result<()>,
+    ) -> Result<Submitted> {
+        let images = self.count(staging.len())?;
+        let plan = self.plan(images)?;
+        let reservation = loop {
+            match self.executor.reserve(plan.clone()) {
+                Err(error @ Error::OutOfMemory { .. }) => wait_for_memory(error)?,
+                reservation => break reservation?,
             }
-        }
-        let embeddings = embeddings.unwrap_or_else(|| Array2::zeros((batch, 0)));
-        Ok(Outputs { logits, embeddings })
+        };
+        Ok(Submitted {
+            flight: self.executor.submit(reservation, staging, timed)?,
+            images,
+        })
+    }
+
+    /// Waits for a run that was begun.
+    pub(crate) fn finish(&self, submitted: Submitted, timing: Option<&mut Timing>) -> Result<Outputs> {
+        let results = self.executor.finish(submitted.flight, timing)?;
+        Ok(outputs(results, submitted.images))
     }
 
     /// The plan for `batch` images at once, made on first use.
@@ -409,6 +478,24 @@ impl fmt::Debug for Session {
             .field("batch", &self.batch)
             .finish_non_exhaustive()
     }
+}
+
+/// A run of some images that was begun.
+pub(crate) struct Submitted {
+    flight: Flight,
+    images: usize,
+}
+
+fn outputs(results: Vec<(OutputKind, Array2<f32>)>, images: usize) -> Outputs {
+    let (mut logits, mut embeddings) = (None, None);
+    for (kind, values) in results {
+        match kind {
+            OutputKind::Logits => logits = Some(values),
+            OutputKind::Embedding => embeddings = Some(values),
+        }
+    }
+    let embeddings = embeddings.unwrap_or_else(|| Array2::zeros((images, 0)));
+    Outputs { logits, embeddings }
 }
 
 /// What these locks guard is never left half-changed, so a panic elsewhere does not spoil it.

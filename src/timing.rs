@@ -1,27 +1,37 @@
 //! Where the time of a run went: one duration a phase, as `--timing` prints it.
+//!
+//! What the host does is measured by its clock, what a GPU does by events in its streams. In a
+//! [pipeline](crate::pipeline) the phases of several batches go on at once, and so the sum of all phases may exceed the
+//! wall time; their ratio is the [overlap](Timing::overlap).
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde::ser::{Serialize, SerializeStruct, Serializer};
 
 use crate::graph::Role;
 
-/// The phases of the way from a file to its logits, in order.
+/// The phases of the way from a file to its labels, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Phase {
     /// Reading a file and decoding it to RGB.
     Decode,
     /// Resizing and cropping to the model's size.
     Resize,
-    /// Moving the pixels of a batch to where the model reads them. Where the normalisation constants are not folded
-    /// into the weights this includes applying them.
-    Copy,
+    /// Putting a batch's pixels side by side: where a GPU computes, in pinned memory.
+    Stage,
+    /// The pixels' way to a GPU.
+    CopyIn,
     /// The model's steps, by the part of the model that they belong to.
     Step(Role),
-    /// Moving the results to the caller.
-    Readback,
+    /// All of the model's steps, where a GPU replays them as a captured graph.
+    Replay,
+    /// The results' way to the caller.
+    CopyOut,
+    /// From logits to the likeliest labels.
+    Softmax,
 }
 
 impl fmt::Display for Phase {
@@ -29,9 +39,12 @@ impl fmt::Display for Phase {
         match self {
             Self::Decode => f.pad("decode"),
             Self::Resize => f.pad("resize"),
-            Self::Copy => f.pad("copy/normalise"),
+            Self::Stage => f.pad("stage"),
+            Self::CopyIn => f.pad("copy-in"),
             Self::Step(role) => role.fmt(f),
-            Self::Readback => f.pad("readback"),
+            Self::Replay => f.pad("replay"),
+            Self::CopyOut => f.pad("copy-out"),
+            Self::Softmax => f.pad("softmax"),
         }
     }
 }
@@ -41,6 +54,8 @@ impl fmt::Display for Phase {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Timing {
     phases: BTreeMap<Phase, Duration>,
+    wall: Duration,
+    most_in_flight: usize,
 }
 
 impl Timing {
@@ -49,11 +64,23 @@ impl Timing {
         *self.phases.entry(phase).or_default() += time;
     }
 
+    /// Counts `time` to the wall time.
+    pub fn add_wall(&mut self, time: Duration) {
+        self.wall += time;
+    }
+
+    /// Notes that so many batches were under way at once.
+    pub fn note_in_flight(&mut self, batches: usize) {
+        self.most_in_flight = self.most_in_flight.max(batches);
+    }
+
     /// Adds all of `other`.
     pub fn merge(&mut self, other: &Self) {
         for (&phase, &time) in &other.phases {
             self.add(phase, time);
         }
+        self.add_wall(other.wall);
+        self.note_in_flight(other.most_in_flight);
     }
 
     /// The phases that were seen, in the order in which they happen.
@@ -65,9 +92,29 @@ impl Timing {
     pub fn total(&self) -> Duration {
         self.phases.values().sum()
     }
+
+    /// The time from the first image to the last result.
+    pub fn wall(&self) -> Duration {
+        self.wall
+    }
+
+    /// How many phases went on at once, on average: their sum over the wall time. `None` if no time passed.
+    pub fn overlap(&self) -> Option<f64> {
+        let wall = self.wall.as_secs_f64();
+        (wall > 0.0).then(|| self.total().as_secs_f64() / wall)
+    }
+
+    /// The most batches that were begun and not finished at once.
+    pub fn most_in_flight(&self) -> usize {
+        self.most_in_flight
+    }
 }
 
-/// A table: phase, milliseconds, per cent of the total.
+fn milliseconds(time: Duration) -> f64 {
+    1e3 * time.as_secs_f64()
+}
+
+/// A table: phase, milliseconds, per cent of all phases; their sum; the wall time, the overlap, the batches in flight.
 impl fmt::Display for Timing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let total = self.total();
@@ -76,29 +123,46 @@ impl fmt::Display for Timing {
             writeln!(
                 f,
                 "{phase:<15} {:>10.3} ms {:>6.1} %",
-                1e3 * time.as_secs_f64(),
+                milliseconds(time),
                 share(time)
             )?;
         }
         write!(
             f,
             "{:<15} {:>10.3} ms {:>6.1} %",
-            "total",
-            1e3 * total.as_secs_f64(),
+            "sum",
+            milliseconds(total),
             share(total)
-        )
+        )?;
+        if let Some(overlap) = self.overlap() {
+            let wall = milliseconds(self.wall);
+            write!(f, "\n{:<15} {wall:>10.3} ms, overlap {overlap:.2}", "wall")?;
+        }
+        if self.most_in_flight > 0 {
+            write!(
+                f,
+                "\n{:<15} {:>10} batches at most",
+                "in flight", self.most_in_flight
+            )?;
+        }
+        Ok(())
     }
 }
 
-/// Milliseconds by phase, and their `total`.
+/// Times in milliseconds: `phases_ms` by phase, `sum_ms`, `wall_ms`; `overlap`, a ratio; `most_in_flight`, batches.
 impl Serialize for Timing {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(self.phases.len() + 1))?;
-        for (phase, time) in self.phases() {
-            map.serialize_entry(&phase.to_string(), &(1e3 * time.as_secs_f64()))?;
-        }
-        map.serialize_entry("total", &(1e3 * self.total().as_secs_f64()))?;
-        map.end()
+        let phases: serde_json::Map<String, serde_json::Value> = self
+            .phases()
+            .map(|(phase, time)| (phase.to_string(), milliseconds(time).into()))
+            .collect();
+        let mut timing = serializer.serialize_struct("Timing", 5)?;
+        timing.serialize_field("phases_ms", &phases)?;
+        timing.serialize_field("sum_ms", &milliseconds(self.total()))?;
+        timing.serialize_field("wall_ms", &milliseconds(self.wall))?;
+        timing.serialize_field("overlap", &self.overlap())?;
+        timing.serialize_field("most_in_flight", &self.most_in_flight)?;
+        timing.end()
     }
 }
 
@@ -109,18 +173,38 @@ mod tests {
     #[test]
     fn phases_come_in_order_and_percentages_sum_to_a_hundred() {
         let mut timing = Timing::default();
-        timing.add(Phase::Readback, Duration::from_millis(1));
+        timing.add(Phase::CopyOut, Duration::from_millis(1));
         timing.add(Phase::Step(Role::Ffn), Duration::from_millis(6));
         timing.add(Phase::Decode, Duration::from_millis(2));
         timing.add(Phase::Step(Role::Ffn), Duration::from_millis(1));
         let text = timing.to_string();
         let names: Vec<_> = text.lines().filter_map(|l| l.split_whitespace().next()).collect();
-        assert_eq!(names, ["decode", "FFN", "readback", "total"]);
+        assert_eq!(names, ["decode", "FFN", "copy-out", "sum"]);
         let per_cent: Vec<f64> = text
             .lines()
             .map(|l| l.rsplit(' ').nth(1).unwrap().parse().unwrap())
             .collect();
         assert_eq!(per_cent, [20.0, 70.0, 10.0, 100.0]);
-        assert_eq!(serde_json::to_value(&timing).unwrap()["total"], 10.0);
+        let json = serde_json::to_value(&timing).unwrap();
+        assert_eq!(json["sum_ms"], 10.0);
+        assert_eq!(json["phases_ms"]["FFN"], 7.0);
+    }
+
+    #[test]
+    fn phases_that_overlap_sum_to_more_than_the_wall_time() {
+        let mut timing = Timing::default();
+        timing.add(Phase::CopyIn, Duration::from_millis(6));
+        timing.add(Phase::Replay, Duration::from_millis(6));
+        assert_eq!(timing.overlap(), None);
+        let mut wall = Timing::default();
+        wall.add_wall(Duration::from_millis(8));
+        wall.note_in_flight(3);
+        timing.merge(&wall);
+        let text = timing.to_string();
+        assert!(text.contains("8.000 ms, overlap 1.50"), "{text}");
+        assert!(text.ends_with("3 batches at most"), "{text}");
+        let json = serde_json::to_value(&timing).unwrap();
+        assert_eq!((&json["wall_ms"], &json["overlap"]), (&8.0.into(), &1.5.into()));
+        assert_eq!(json["most_in_flight"], 3);
     }
 }

@@ -1,17 +1,19 @@
 //! `hipvit classify`.
 
 use std::io::Write;
+use std::time::{Duration, Instant};
 
 use anstream::eprintln;
 use anstyle::{AnsiColor, Style};
 use anyhow::{Result, bail};
+use hipvit::timing::Phase;
 use hipvit::{Outputs, Prediction, Session, digits};
 use serde::Serialize;
 use serde_json::json;
 
 use super::inputs::{Inputs, Listing};
 use super::record::{self, Record};
-use super::{ModelArgs, Outcome, Usage, output};
+use super::{ModelArgs, Outcome, Usage, output, report_fallback};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -25,7 +27,7 @@ pub struct Args {
     /// Print one JSON object a line
     #[arg(long)]
     json: bool,
-    /// Show where the time went; with --json as a last line of its own
+    /// Show where the time went; with --json as a last line of its own. Phases overlap: their sum may exceed the wall time
     #[arg(long)]
     timing: bool,
 }
@@ -51,15 +53,22 @@ impl Args {
         }
         let mut out = output::stdout();
         let limits = self.inputs.limits.limits();
-        let (timing, outcome) = images.run(&session, limits, |name, outputs, row| {
-            self.print(&mut out, &session, name, outputs, row)
+        let mut softmax = Duration::ZERO;
+        let (mut timing, outcome) = images.run(&session, limits, self.timing, |name, outputs, row| {
+            self.print(&mut out, &session, name, outputs, row, &mut softmax)
         })?;
         if self.timing {
+            timing.add(Phase::Softmax, softmax);
+            let replays = session.replays();
             match self.json {
-                true => record::write(&mut out, &json!({ "timing": timing }))?,
+                true => record::write(&mut out, &json!({ "timing": timing, "graph": &replays }))?,
                 false => eprintln!("{timing}"),
             }
+            if let Some(replays) = replays.filter(|_| !self.json) {
+                eprintln!("{replays}");
+            }
         }
+        report_fallback(&session);
         out.flush()?;
         Ok(outcome)
     }
@@ -84,12 +93,15 @@ impl Args {
         name: &str,
         outputs: &Outputs,
         row: usize,
+        softmax: &mut Duration,
     ) -> Result<()> {
         // A session with labels has logits.
         let Some(logits) = outputs.logits().map(|l| l.row(row)) else {
             return Ok(());
         };
+        let start = Instant::now();
         let top = session.scores().top(logits, self.top, session.labels());
+        *softmax += start.elapsed();
         if self.json {
             let logits = logits.to_vec();
             return record::write(out, &Record::new(session, name, Scored { logits, top }));

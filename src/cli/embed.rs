@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::inputs::Inputs;
 use super::record::{self, Record};
-use super::{ModelArgs, Outcome, Usage, output};
+use super::{ModelArgs, Outcome, Usage, output, report_fallback};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -31,10 +31,11 @@ impl Args {
         let session = self.model.load()?;
         let mut out = output::stdout();
         let limits = self.inputs.limits.limits();
-        let (_, outcome) = images.run(&session, limits, |name, outputs, row| {
+        let (_, outcome) = images.run(&session, limits, false, |name, outputs, row| {
             let embedding = outputs.embeddings().row(row).to_vec();
             record::write(&mut out, &Record::new(&session, name, Embedded { embedding }))
         })?;
+        report_fallback(&session);
         out.flush()?;
         Ok(outcome)
     }

@@ -12,7 +12,7 @@ use hipvit::pipeline::Source;
 
 use super::inputs::{LimitArgs, images_below};
 use super::progress::Progress;
-use super::{ModelArgs, Outcome, Usage, output, record, refused, report};
+use super::{ModelArgs, Outcome, Usage, output, record, refused, report, report_fallback};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -54,6 +54,7 @@ impl Args {
             }
         })?;
         drop(progress);
+        report_fallback(&session);
         let mut out = output::stdout();
         if self.json {
             record::write(&mut out, &result)?;

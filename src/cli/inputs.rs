@@ -85,16 +85,18 @@ impl FromIterator<Source> for Listing {
 
 impl Listing {
     /// Runs every image and calls `each` with its name, the outputs and its row in them. An image that fails is
-    /// reported, and the rest go on.
+    /// reported, and the rest go on. The device's phases are measured if `timed`.
     pub fn run(
         self,
         session: &Session,
         limits: Limits,
+        timed: bool,
         mut each: impl FnMut(&str, &Outputs, usize) -> Result<()>,
     ) -> Result<(Timing, Outcome)> {
         let progress = Progress::images(self.sources.len());
         let mut failed = self.failed;
-        let timing = Pipeline::new(session).limits(limits).run(self.sources, |item| {
+        let pipeline = Pipeline::new(session).limits(limits).timed(timed);
+        let timing = pipeline.run(self.sources, |item| {
             progress.step();
             match item.result {
                 Ok((outputs, row)) => progress.print(|| each(item.name, outputs, row)),

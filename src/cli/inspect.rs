@@ -5,19 +5,26 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Result;
-use hipvit::DType;
+use hipvit::exec::HipExecutor;
 use hipvit::graph::inspection::{Inspection, plot};
+use hipvit::graph::optimize;
 use hipvit::graph::plan::Plan;
-use hipvit::graph::{Passes, optimize};
 use hipvit::model::{self, Info, LoadOptions};
+use hipvit::{DType, Device, Session};
 use serde::Serialize;
 
-use super::{ImageSize, Outcome, output, record};
+use super::{ImageSize, Outcome, choices, output, record};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Model directory (timm's or Hugging Face's layout); the embedded TinyViT32 if left out
     model: Option<PathBuf>,
+    /// Put the model on a GPU and show where it lies there: hip (the first GPU) or hip:N
+    #[arg(long, default_value = "cpu", value_name = "DEVICE", value_parser = choices::device())]
+    device: Device,
+    /// What to compute in: f32; on a GPU also f16 or bf16
+    #[arg(long, default_value = "f32", value_name = "DTYPE", value_parser = choices::dtype())]
+    dtype: DType,
     /// The batch to plan for
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = super::positive)]
     batch: usize,
@@ -42,6 +49,8 @@ struct Report<'a> {
 
 impl Args {
     pub fn run(&self) -> Result<Outcome> {
+        let session = Session::builder().device(self.device).dtype(self.dtype);
+        let gpu = session.open_device()?;
         let options = LoadOptions {
             image_size: self.image_size.map(|s| s.0),
             ..LoadOptions::default()
@@ -50,15 +59,20 @@ impl Args {
             Some(path) => model::load(path, &options)?,
             None => model::tinyvit32(&options)?,
         };
-        let (graph, passes) = optimize(model.graph.clone(), &Passes::default())?;
-        let plan = Plan::new(Arc::new(graph), self.batch, DType::F32)?;
+        let (graph, passes) = optimize(model.graph.clone(), &session.passes())?;
+        let plan = Plan::new(Arc::new(graph), self.batch, self.dtype)?;
         if let Some(file) = &self.plot {
             output::write(file, plot(&plan).as_bytes())?;
+        }
+        let mut inspection = Inspection::new(&model.graph, &passes, &plan);
+        if let Some(gpu) = gpu {
+            let executor = HipExecutor::new(plan.graph(), &gpu, self.dtype)?;
+            inspection = inspection.on_device(executor.memory(&plan)?);
         }
         let report = Report {
             info: &model.info,
             preprocess: model.preprocess.to_string(),
-            inspection: Inspection::new(&model.graph, &passes, &plan),
+            inspection,
         };
         let mut out = output::stdout();
         if self.json {

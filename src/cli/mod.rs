@@ -1,7 +1,8 @@
 //! The command line. One file a subcommand; what they share is here ([`ModelArgs`], exit codes) and in
-//! [`inputs`] (which images), [`output`] (files and standard output), [`record`] (JSON lines) and [`progress`].
+//! [`choices`] (devices and the like), [`inputs`] (which images), [`output`] (files and standard output), [`record`] (JSON lines) and [`progress`].
 
 mod bench;
+mod choices;
 mod classify;
 mod completions;
 mod devices;
@@ -22,6 +23,7 @@ use std::process::ExitCode;
 use anstream::eprintln;
 use anstyle::{AnsiColor, Style};
 use clap::{Parser, Subcommand};
+use hipvit::GraphMode;
 use hipvit::{DType, Device, Session, SessionBuilder};
 
 /// Vision Transformers from pixel to logit.
@@ -63,11 +65,14 @@ pub struct ModelArgs {
     #[arg(long, short, value_name = "DIR")]
     model: Option<PathBuf>,
     /// Where to run: auto, cpu, hip (the first GPU) or hip:N
-    #[arg(long, default_value = "auto", value_name = "DEVICE")]
+    #[arg(long, default_value = "auto", value_name = "DEVICE", value_parser = choices::device())]
     device: Device,
     /// What to compute in: f32; on a GPU also f16 or bf16
-    #[arg(long, default_value = "f32", value_name = "DTYPE", value_parser = dtype)]
+    #[arg(long, default_value = "f32", value_name = "DTYPE", value_parser = choices::dtype())]
     dtype: DType,
+    /// Replay captured graphs on a GPU: auto does where it can, but not while steps are timed
+    #[arg(long, default_value = "auto", value_name = "WHEN", value_parser = choices::graph())]
+    graph: GraphMode,
     /// The most images that run at once
     #[arg(long, default_value_t = 8, value_name = "N", value_parser = positive)]
     batch: usize,
@@ -86,13 +91,6 @@ struct ImageSize([usize; 2]);
 fn image_size(text: &str) -> Result<ImageSize, String> {
     let (h, w) = text.split_once(['x', '×']).unwrap_or((text, text));
     Ok(ImageSize([positive(h)?, positive(w)?]))
-}
-
-fn dtype(text: &str) -> Result<DType, String> {
-    [DType::F32, DType::F16, DType::BF16]
-        .into_iter()
-        .find(|dtype| dtype.to_string() == text)
-        .ok_or_else(|| "is not one of f32, f16, bf16".into())
 }
 
 fn positive(text: &str) -> Result<usize, String> {
@@ -116,6 +114,7 @@ impl ModelArgs {
         let mut builder = Session::builder()
             .device(self.device)
             .dtype(self.dtype)
+            .graph(self.graph)
             .batch(self.batch);
         if let Some(threads) = self.threads {
             builder = builder.threads(threads);
@@ -178,6 +177,15 @@ pub fn main() -> ExitCode {
 fn report(error: impl std::fmt::Display) {
     const RED: Style = AnsiColor::Red.on_default().bold();
     eprintln!("{RED}error{RED:#}: {}", one_line(&error.to_string()));
+}
+
+/// One line on standard error if graphs should have been replayed on a GPU and were not.
+fn report_fallback(session: &Session) {
+    const YELLOW: Style = AnsiColor::Yellow.on_default().bold();
+    if let Some(reason) = session.replays().and_then(|replays| replays.fallback) {
+        let reason = one_line(&reason);
+        eprintln!("{YELLOW}warning{YELLOW:#}: no captured graph is replayed, steps run one by one: {reason}");
+    }
 }
 
 /// The text with its line breaks and other control characters, which a file's name may have, as escapes.

@@ -9,15 +9,15 @@ use hipvit::validate::{Config, Options, ops, validate};
 use hipvit::{DType, Device};
 
 use super::progress::Progress;
-use super::{Outcome, output};
+use super::{Outcome, choices, output};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Where to run: auto, cpu, hip (the first GPU) or hip:N
-    #[arg(long, default_value = "auto", value_name = "DEVICE")]
+    #[arg(long, default_value = "auto", value_name = "DEVICE", value_parser = choices::device())]
     device: Device,
     /// What to compute in: f32; on a GPU also f16 and bf16 [default: all that the device has]
-    #[arg(long, value_name = "DTYPE,…", value_delimiter = ',', value_parser = super::dtype)]
+    #[arg(long, value_name = "DTYPE,…", value_delimiter = ',', value_parser = choices::dtype())]
     dtype: Vec<DType>,
     /// Which sizes [default: all on a GPU; micro, small and awkward on the CPU]
     #[arg(long, value_name = "CONFIG,…", value_delimiter = ',', value_parser = configs())]

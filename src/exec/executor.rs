@@ -1,18 +1,18 @@
 //! Either executor, as a session has it.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ndarray::Array2;
 use rayon::ThreadPool;
 
 use super::cpu::{CpuExecutor, thread_pool};
-use super::hip::{HipExecutor, Stage};
+use super::hip::{GraphMode, HipExecutor, Replays, Reserved, Running, Stage};
 use super::{Arena, Input};
-use crate::error::Result;
-use crate::graph::plan::Plan;
-use crate::graph::{DType, Graph, OutputKind};
-use crate::hip::Device;
+use crate::error::{Error, Result};
+use crate::graph::plan::{Plan, Step};
+use crate::graph::{DType, Graph, OutputKind, Role};
+use crate::hip::{Device, PinnedBuffer};
 use crate::timing::{Phase, Timing};
 
 /// Runs plans of one graph, on the CPU or on a GPU. Can be shared between threads.
@@ -59,6 +59,14 @@ impl Executor {
         })
     }
 
+    /// Sets whether runs replay captured graphs; on the CPU there are none.
+    pub fn graphs(mut self, mode: GraphMode) -> Self {
+        if let Self::Hip { executor, .. } = &mut self {
+            executor.set_graphs(mode);
+        }
+        self
+    }
+
     /// The number of threads for what is done on the host.
     pub fn threads(&self) -> usize {
         match self {
@@ -84,40 +92,177 @@ impl Executor {
         &self,
         plan: &Plan,
         input: Input<'_>,
-        timing: &mut Timing,
+        mut timing: Option<&mut Timing>,
     ) -> Result<Vec<(OutputKind, Array2<f32>)>> {
-        let role = |node: usize| plan.graph().nodes()[node].role;
         match self {
             Self::Cpu { executor, arenas } => {
                 let arenas = || arenas.lock().unwrap_or_else(PoisonError::into_inner);
                 let mut arena = arenas().pop().unwrap_or_default();
                 let start = Instant::now();
                 let mut steps = Duration::ZERO;
-                let results = executor.run(
-                    plan,
-                    input,
-                    &mut arena,
-                    Some(&mut |step, time| {
-                        timing.add(Phase::Step(role(step.node)), time);
-                        steps += time;
-                    }),
-                )?;
-                timing.add(Phase::Readback, start.elapsed().saturating_sub(steps));
+                let mut observe = |step: &Step, time| {
+                    if let Some(timing) = &mut timing {
+                        timing.add(Phase::Step(plan.node(step).role), time);
+                    }
+                    steps += time;
+                };
+                let results = executor.run(plan, input, &mut arena, Some(&mut observe))?;
+                if let Some(timing) = timing {
+                    timing.add(Phase::CopyOut, start.elapsed().saturating_sub(steps));
+                }
                 arenas().push(arena);
                 Ok(results)
             }
-            Self::Hip { executor, .. } => executor.run(
-                plan,
-                input,
-                Some(&mut |stage, time| {
-                    let phase = match stage {
-                        Stage::Upload => Phase::Copy,
-                        Stage::Step(step) => Phase::Step(role(step.node)),
-                        Stage::Download => Phase::Readback,
-                    };
-                    timing.add(phase, time);
-                }),
-            ),
+            Self::Hip { executor, .. } => match timing {
+                Some(timing) => executor.run(plan, input, Some(&mut observer(plan, timing))),
+                None => executor.run(plan, input, None),
+            },
         }
     }
+
+    /// Memory for the pixels of a batch of `bytes` bytes; empty.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory that a GPU can read.
+    pub(crate) fn stage(&self, bytes: usize) -> Result<Staging> {
+        let memory = match self {
+            Self::Cpu { .. } => StagingMemory::Host(Vec::with_capacity(bytes)),
+            Self::Hip { executor, .. } => StagingMemory::Pinned(executor.stage(bytes)?),
+        };
+        Ok(Staging { memory, filled: 0 })
+    }
+
+    /// Sees that there is memory for a run of `plan`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`], after which there may be some when another run is over.
+    pub(crate) fn reserve(&self, plan: Arc<Plan>) -> Result<Reservation> {
+        Ok(match self {
+            Self::Cpu { .. } => Reservation::Cpu(plan),
+            Self::Hip { executor, .. } => Reservation::Hip(executor.reserve(plan)?),
+        })
+    }
+
+    /// Begins a run on pixels. On a GPU it goes on by itself; on the CPU it is over when this returns.
+    ///
+    /// # Errors
+    ///
+    /// As [`Executor::run`], but for what the device's work fails with.
+    pub(crate) fn submit(&self, reservation: Reservation, staging: Staging, timed: bool) -> Result<Flight> {
+        match (self, reservation, staging.memory) {
+            (Self::Cpu { .. }, Reservation::Cpu(plan), StagingMemory::Host(pixels)) => {
+                let mut timing = Timing::default();
+                let observer = timed.then_some(&mut timing);
+                let results = self.run(&plan, Input::Pixels(&pixels), observer)?;
+                Ok(Flight::Landed(results, timing))
+            }
+            (Self::Hip { executor, .. }, Reservation::Hip(reserved), StagingMemory::Pinned(mut pixels)) => {
+                pixels.set_len(staging.filled)?;
+                Ok(Flight::Hip(executor.submit(reserved, pixels, timed)?))
+            }
+            _ => Err(Error::argument("staging", "is of another executor")),
+        }
+    }
+
+    /// Waits for a run.
+    ///
+    /// # Errors
+    ///
+    /// What the device's work failed with.
+    pub(crate) fn finish(
+        &self,
+        flight: Flight,
+        timing: Option<&mut Timing>,
+    ) -> Result<Vec<(OutputKind, Array2<f32>)>> {
+        match (self, flight) {
+            (_, Flight::Landed(results, taken)) => {
+                if let Some(timing) = timing {
+                    timing.merge(&taken);
+                }
+                Ok(results)
+            }
+            (Self::Hip { executor, .. }, Flight::Hip(running)) => match timing {
+                Some(timing) => {
+                    let plan = running.plan().clone();
+                    executor.finish(running, Some(&mut observer(&plan, timing)))
+                }
+                None => executor.finish(running, None),
+            },
+            (Self::Cpu { .. }, Flight::Hip(_)) => Err(Error::argument("run", "is of another executor")),
+        }
+    }
+
+    /// How runs on a GPU were carried out; `None` on the CPU.
+    pub fn replays(&self) -> Option<Replays> {
+        match self {
+            Self::Cpu { .. } => None,
+            Self::Hip { executor, .. } => Some(executor.replays()),
+        }
+    }
+}
+
+/// Adds each stage of a run on a GPU to the timing.
+fn observer<'a>(plan: &Plan, timing: &'a mut Timing) -> impl FnMut(Stage<'_>, Duration) + Send + 'a {
+    let roles: Vec<Role> = plan.graph().nodes().iter().map(|node| node.role).collect();
+    move |stage, time| {
+        let phase = match stage {
+            Stage::Upload => Phase::CopyIn,
+            Stage::Step(step) => Phase::Step(roles[step.node]),
+            Stage::Replay => Phase::Replay,
+            Stage::Download => Phase::CopyOut,
+        };
+        timing.add(phase, time);
+    }
+}
+
+/// Memory that the pixels of a batch are put into, one image after the other: pinned, where a GPU takes them from it.
+#[derive(Debug)]
+pub(crate) struct Staging {
+    memory: StagingMemory,
+    filled: usize,
+}
+
+#[derive(Debug)]
+enum StagingMemory {
+    Host(Vec<u8>),
+    Pinned(PinnedBuffer<u8>),
+}
+
+impl Staging {
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the memory is full.
+    pub(crate) fn push(&mut self, pixels: &[u8]) -> Result<()> {
+        match &mut self.memory {
+            StagingMemory::Host(memory) => memory.extend_from_slice(pixels),
+            StagingMemory::Pinned(memory) => {
+                let place = memory.get_mut(self.filled..self.filled + pixels.len());
+                place
+                    .ok_or_else(|| Error::argument("input", "is more than a batch"))?
+                    .copy_from_slice(pixels);
+            }
+        }
+        self.filled += pixels.len();
+        Ok(())
+    }
+
+    /// How many bytes were put there.
+    pub(crate) fn len(&self) -> usize {
+        self.filled
+    }
+}
+
+/// The memory for a run.
+pub(crate) enum Reservation {
+    Cpu(Arc<Plan>),
+    Hip(Reserved<Arc<Plan>>),
+}
+
+/// A run that was begun.
+pub(crate) enum Flight {
+    /// It is over; with what its phases took.
+    Landed(Vec<(OutputKind, Array2<f32>)>, Timing),
+    Hip(Running<Arc<Plan>>),
 }

@@ -11,7 +11,8 @@ pub use crate::graph::Input;
 pub use arena::Arena;
 pub use cpu::{CpuExecutor, Observer};
 pub use executor::Executor;
-pub use hip::{HipExecutor, HipPreprocess, Stage, StageObserver};
+pub(crate) use executor::{Flight, Staging};
+pub use hip::{GraphMode, HipExecutor, HipPreprocess, Replays, Stage, StageObserver};
 pub(crate) use hip::{append, unpack};
 
 #[cfg(test)]

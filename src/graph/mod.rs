@@ -100,6 +100,7 @@ impl fmt::Display for Role {
 /// What a graph's result means to the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum OutputKind {
     /// One score a class, before softmax or sigmoid: `[B, classes]`.
     Logits,

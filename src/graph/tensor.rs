@@ -11,6 +11,7 @@ use half::{bf16, f16};
 /// The element types that activations and weights can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum DType {
     /// Unsigned bytes: pixels before normalisation.
     U8,

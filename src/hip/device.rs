@@ -1,8 +1,9 @@
 //! A GPU: its properties, its pool, the error that a drop left behind.
 
+use std::cell::Cell;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
 use bytemuck::Pod;
 use hipvit_sys::Hip;
@@ -34,6 +35,22 @@ pub(super) struct Shared {
     pool: Pool,
     parked: Mutex<Option<Error>>,
     is_parked: AtomicBool,
+    /// Read while a stream is captured, written while the whole device is waited for: one fails or spoils the other.
+    captures: RwLock<()>,
+}
+
+thread_local! {
+    /// Whether this thread captures a stream, and so would wait for itself.
+    static CAPTURES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A capture under way on this thread.
+pub(super) struct CaptureGuard<'a>(#[allow(dead_code, reason = "held")] RwLockReadGuard<'a, ()>);
+
+impl Drop for CaptureGuard<'_> {
+    fn drop(&mut self) {
+        CAPTURES.set(false);
+    }
 }
 
 impl From<Arc<Shared>> for Device {
@@ -58,6 +75,7 @@ impl Device {
                 pool: Pool::default(),
                 parked: Mutex::default(),
                 is_parked: AtomicBool::new(false),
+                captures: RwLock::default(),
             }),
         })
     }
@@ -132,9 +150,33 @@ impl Device {
     ///
     /// What any of that work failed with.
     pub fn synchronize(&self) -> Result<()> {
+        let _alone = self.between_captures();
         let hip = self.enter()?;
         // SAFETY: takes no arguments.
         unsafe { call!(self, hip.hipDeviceSynchronize()) }
+    }
+
+    /// To be held while this thread captures one of the device's streams.
+    pub(super) fn capture(&self) -> CaptureGuard<'_> {
+        let guard = self
+            .shared
+            .captures
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        CAPTURES.set(true);
+        CaptureGuard(guard)
+    }
+
+    /// To be held while the whole device is waited for: other threads' captures are over, and none begins. `None` on a
+    /// thread that captures, where the driver refuses to wait.
+    pub(super) fn between_captures(&self) -> Option<RwLockWriteGuard<'_, ()>> {
+        let lock = || {
+            self.shared
+                .captures
+                .write()
+                .unwrap_or_else(PoisonError::into_inner)
+        };
+        (!CAPTURES.get()).then(lock)
     }
 
     /// Free and total bytes of the device's memory, over all processes.

@@ -28,26 +28,27 @@ pub trait Work {
     fn outputs(&mut self) -> Vec<Operand<'_>>;
 }
 
-/// Work that runs by replaying a captured graph, and otherwise as it is.
-///
-/// There are ROCm releases whose replay computes something else. So the work is run once, its outputs are kept and
-/// overwritten, the replay is run, and they have to be the same byte for byte. If they are not, or if capturing failed,
-/// the work runs eagerly, and [`Graph::fallback`] says why.
-///
-/// The graph keeps the memory that the captured work used, whatever happens to its buffers.
+/// Work that runs by replaying a captured graph, and otherwise as it is: a [`Replay`] with the work that it was made of.
+/// If there is none, the work runs eagerly, and [`Graph::fallback`] says why.
 pub struct Graph<W> {
     work: W,
     stream: Stream,
     replay: Result<Replay, String>,
 }
 
-struct Replay {
+/// A captured graph that did what its work does.
+///
+/// There are ROCm releases whose replay computes something else. So the work is run once, its outputs are kept and
+/// overwritten, the replay is run, and they have to be the same byte for byte.
+///
+/// The replay keeps the memory that the captured work used, whatever happens to its buffers.
+pub struct Replay {
     raw: hipGraphExec_t,
     stream: Stream,
     memory: Vec<Arc<Block>>,
 }
 
-// SAFETY: HIP launches an executable graph from any thread; `Graph::run` has it for itself; destroyed once.
+// SAFETY: HIP launches an executable graph from any thread; `Replay::run` has it for itself; destroyed once, by its owner.
 unsafe impl Send for Replay {}
 // SAFETY: a shared reference does nothing.
 unsafe impl Sync for Replay {}
@@ -60,44 +61,11 @@ impl<W: Work> Graph<W> {
     /// The work fails when it is run as it is. A failure of capture or replay is no error, but a
     /// [fallback](Graph::fallback).
     pub fn new(stream: &Stream, mut work: W) -> Result<Self> {
-        work.enqueue(stream)?;
-        let expected = snapshot(stream, &mut work)?;
-        let replay = Self::captured(stream, &mut work, &expected).map_err(|error| error.to_string());
-        if replay.is_err() {
-            // The outputs were overwritten.
-            work.enqueue(stream)?;
-        }
         Ok(Self {
+            replay: Replay::new(stream, &mut work)?,
             work,
             stream: stream.clone(),
-            replay,
         })
-    }
-
-    fn captured(stream: &Stream, work: &mut W, expected: &[Vec<u8>]) -> Result<Replay> {
-        let replay = Replay::capture(stream, |stream| work.enqueue(stream))?;
-        for (output, expected) in work.outputs().iter().zip(expected) {
-            // Another first byte than the eager run left there, so that a replay that does nothing is found out.
-            fill(output, expected.first().map_or(0, |byte| !byte))?;
-        }
-        replay.launch()?;
-        let replayed = snapshot(stream, work)?;
-        match replayed.iter().zip(expected).position(|(a, b)| a != b) {
-            None => Ok(replay),
-            Some(index) => {
-                let pairs = replayed[index].iter().zip(&expected[index]);
-                Err(Error::Device {
-                    device: stream.device().name().to_owned(),
-                    call: "hipGraphLaunch",
-                    status: format!(
-                        "the replay differs from the eager run in {} of {} bytes of output {index}",
-                        pairs.filter(|(a, b)| a != b).count(),
-                        expected[index].len()
-                    ),
-                    advice: "the work runs eagerly".into(),
-                })
-            }
-        }
     }
 
     /// Submits the work: the replay, or what it falls back to.
@@ -106,8 +74,8 @@ impl<W: Work> Graph<W> {
     ///
     /// What the submission fails with.
     pub fn run(&mut self) -> Result<()> {
-        match &self.replay {
-            Ok(replay) => replay.launch(),
+        match &mut self.replay {
+            Ok(replay) => replay.run(),
             Err(_) => self.work.enqueue(&self.stream),
         }
     }
@@ -160,10 +128,54 @@ fn read(stream: &Stream, operand: &Operand<'_>) -> Result<Vec<u8>> {
 }
 
 impl Replay {
+    /// Runs the work, captures, replays and compares; waits for the device. The work's outputs are right afterwards,
+    /// whether there is a replay, or why there is none.
+    ///
+    /// # Errors
+    ///
+    /// The work fails when it is run as it is.
+    pub fn new(stream: &Stream, work: &mut impl Work) -> Result<Result<Self, String>> {
+        work.enqueue(stream)?;
+        let expected = snapshot(stream, work)?;
+        let replay = Self::checked(stream, work, &expected).map_err(|error| error.to_string());
+        if replay.is_err() {
+            // The outputs were overwritten.
+            work.enqueue(stream)?;
+        }
+        Ok(replay)
+    }
+
+    fn checked(stream: &Stream, work: &mut impl Work, expected: &[Vec<u8>]) -> Result<Self> {
+        let mut replay = Self::capture(stream, |stream| work.enqueue(stream))?;
+        for (output, expected) in work.outputs().iter().zip(expected) {
+            // Another first byte than the eager run left there, so that a replay that does nothing is found out.
+            fill(output, expected.first().map_or(0, |byte| !byte))?;
+        }
+        replay.run()?;
+        let replayed = snapshot(stream, work)?;
+        match replayed.iter().zip(expected).position(|(a, b)| a != b) {
+            None => Ok(replay),
+            Some(index) => {
+                let pairs = replayed[index].iter().zip(&expected[index]);
+                Err(Error::Device {
+                    device: stream.device().name().to_owned(),
+                    call: "hipGraphLaunch",
+                    status: format!(
+                        "the replay differs from the eager run in {} of {} bytes of output {index}",
+                        pairs.filter(|(a, b)| a != b).count(),
+                        expected[index].len()
+                    ),
+                    advice: "the work runs eagerly".into(),
+                })
+            }
+        }
+    }
+
     fn capture(stream: &Stream, enqueue: impl FnOnce(&Stream) -> Result<()>) -> Result<Self> {
         let device = stream.device();
         stream.refuse_capture("a graph")?;
         let hip = device.enter()?;
+        let guard = device.capture();
         let mode = hipStreamCaptureMode::hipStreamCaptureModeThreadLocal;
         // SAFETY: the stream lives.
         unsafe { call!(device, hip.hipStreamBeginCapture(stream.raw(), mode)) }?;
@@ -173,6 +185,7 @@ impl Replay {
         // SAFETY: the call writes one handle; it also ends a capture that failed.
         let ended = unsafe { call!(device, hip.hipStreamEndCapture(stream.raw(), &mut graph)) };
         let memory = capturing.end();
+        drop(guard);
         let mut raw = ptr::null_mut();
         let instantiated = enqueued.and(ended).and_then(|()| {
             // SAFETY: the call writes one handle; it needs no error node and no log.
@@ -195,7 +208,12 @@ impl Replay {
         })
     }
 
-    fn launch(&self) -> Result<()> {
+    /// Submits the replay to the stream that it was captured on.
+    ///
+    /// # Errors
+    ///
+    /// What the submission fails with.
+    pub fn run(&mut self) -> Result<()> {
         let device = self.stream.device();
         self.stream.submit_captured(&self.memory, |hip| {
             // SAFETY: both handles live; the graph touches the memory that `self` keeps, on the stream that orders it.
@@ -236,6 +254,12 @@ impl Drop for Capturing<'_> {
     fn drop(&mut self) {
         self.0.set_capturing(false);
         self.0.take_captured();
+    }
+}
+
+impl fmt::Debug for Replay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Replay").field(&self.stream).finish()
     }
 }
 

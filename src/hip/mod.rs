@@ -13,7 +13,7 @@
 //! | [`PoolStats`] | what the caching pool behind every buffer holds |
 //! | [`Code`], [`Module`], [`Kernel`] | device code: checked, loaded, launched |
 //! | [`Rtc`], [`KernelCache`] | device code compiled at run time; what of it is kept on disk |
-//! | [`Graph`] | captured work that is replayed |
+//! | [`Graph`], [`Replay`] | captured work that is replayed |
 //! | [`Blas`], [`BlasLt`], [`Dnn`] | rocBLAS, hipBLASLt, MIOpen |
 //!
 //! # The contract
@@ -67,7 +67,7 @@ pub use code::Code;
 pub use device::Device;
 pub use dnn::{Convolution, Dnn, PatchConvolution, Rows};
 pub use event::Event;
-pub use graph::{Graph, Work};
+pub use graph::{Graph, Replay, Work};
 pub use kernel::{Access, Arguments, Kernel, Launch};
 pub use module::Module;
 pub use operand::Operand;

@@ -142,6 +142,7 @@ fn no_code(device: &Device, code: &Code, error: Error) -> Error {
 impl Drop for Inner {
     fn drop(&mut self) {
         let device = &self.device;
+        let _alone = device.between_captures();
         let result = device.select().and_then(|hip| {
             // Unloading code that runs is an error on some drivers, and worse on others.
             // SAFETY: takes no arguments; then the last owner unloads the module, once.

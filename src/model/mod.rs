@@ -165,6 +165,7 @@ pub struct LoadOptions {
 
 /// What goes into a graph.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum InputKind {
     /// u8 `[B,H,W,3]`: resized and cropped images; the graph normalises them.
     #[default]

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::sync::Mutex;
 
-use super::{SUCCESS, Slot, Status, add, queue, touch};
+use super::{LAUNCH_FAILURE, SUCCESS, Slot, Status, add, queue, touch};
 
 const TRANSPOSE: u32 = 112;
 const F32: u32 = 151;
@@ -24,6 +24,14 @@ pub extern "C" fn rocblas_destroy_handle(handle: *mut c_void) -> Status {
 pub extern "C" fn rocblas_set_stream(handle: *mut c_void, stream: usize) -> Status {
     *unsafe { &*handle.cast::<Mutex<usize>>() }.lock().unwrap() = stream;
     SUCCESS
+}
+#[unsafe(no_mangle)]
+pub extern "C" fn rocblas_set_atomics_mode(_handle: *mut c_void, _mode: u32) -> Status {
+    SUCCESS
+}
+#[unsafe(no_mangle)]
+pub extern "C" fn rocblas_set_workspace(_handle: *mut c_void, address: usize, bytes: usize) -> Status {
+    if touch(address, bytes) { SUCCESS } else { 2 }
 }
 
 #[unsafe(no_mangle)]
@@ -103,15 +111,20 @@ pub unsafe extern "C" fn rocblas_gemm_strided_batched_ex(
     let stream = *unsafe { &*handle.cast::<Mutex<usize>>() }.lock().unwrap();
     queue::submit(stream as *mut c_void, move || {
         let at = |base: usize, index: i64| (base as i64 + 4 * index) as usize;
-        let load = |base, index| {
-            let address = at(base, index);
-            if touch(address, 4) {
-                unsafe { *(address as *const f32) }
-            } else {
-                f32::NAN
-            }
-        };
         let (lda, ldb, ldd) = (i64::from(lda), i64::from(ldb), i64::from(ldd));
+        let (wide, high, deep) = (i64::from(m), i64::from(n), i64::from(k));
+        let stored = |turned, rows, columns| if turned { (columns, rows) } else { (rows, columns) };
+        for (base, stride, ld, (rows, columns)) in [
+            (a, stride_a, lda, stored(ta == TRANSPOSE, wide, deep)),
+            (b, stride_b, ldb, stored(tb == TRANSPOSE, deep, high)),
+            (d, stride_d, ldd, (wide, high)),
+        ] {
+            let elements = (i64::from(batch) - 1) * stride + (columns - 1) * ld + rows;
+            if !touch(base, 4 * elements as usize) {
+                return LAUNCH_FAILURE;
+            }
+        }
+        let load = |base, index| unsafe { *(at(base, index) as *const f32) };
         for z in 0..i64::from(batch) {
             for column in 0..i64::from(n) {
                 for row in 0..i64::from(m) {
@@ -131,9 +144,7 @@ pub unsafe extern "C" fn rocblas_gemm_strided_batched_ex(
                     }
                     let index = z * stride_d + row + column * ldd;
                     let old = if beta == 0.0 { 0.0 } else { beta * load(d, index) };
-                    if touch(at(d, index), 4) {
-                        unsafe { *(at(d, index) as *mut f32) = alpha * sum + old };
-                    }
+                    unsafe { *(at(d, index) as *mut f32) = alpha * sum + old };
                 }
             }
         }

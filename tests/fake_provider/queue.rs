@@ -7,9 +7,9 @@ use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{CAPTURING, INVALID, NOT_READY, SUCCESS, Slot, Status, add, get};
+use super::{CAPTURING, INVALID, NOT_READY, SUCCESS, Slot, Status, UNSUPPORTED, add, get};
 
-/// How late work runs.
+/// How late work runs, and how long it takes at least.
 const LATE: Duration = Duration::from_micros(100);
 
 type Work = Arc<dyn Fn() -> Status + Send + Sync>;
@@ -30,6 +30,8 @@ struct Stream {
     error: AtomicU32,
 }
 
+/// How many streams are at work, other than waiting for events.
+static RUNNING: AtomicU32 = AtomicU32::new(0);
 static STREAMS: Mutex<Vec<Weak<Stream>>> = Mutex::new(Vec::new());
 
 impl Stream {
@@ -86,7 +88,15 @@ fn stream(handle: *mut c_void) -> Arc<Stream> {
 }
 
 pub fn submit(handle: *mut c_void, work: impl Fn() -> Status + Send + Sync + 'static) -> Status {
-    stream(handle).submit(Arc::new(work));
+    stream(handle).submit(Arc::new(move || {
+        if RUNNING.fetch_add(1, SeqCst) > 0 {
+            add(Slot::Overlaps, 1);
+        }
+        thread::sleep(LATE);
+        let status = work();
+        RUNNING.fetch_sub(1, SeqCst);
+        status
+    }));
     SUCCESS
 }
 
@@ -147,6 +157,7 @@ impl Event {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipEventCreate(out: *mut *mut c_void) -> Status {
     add(Slot::Events, 1);
+    add(Slot::EventsMade, 1);
     unsafe { *out = Arc::into_raw(Arc::new(Event::default())).cast_mut().cast() };
     SUCCESS
 }
@@ -200,6 +211,9 @@ pub unsafe extern "C" fn hipEventElapsedTime(out: *mut f32, from: *mut c_void, t
 
 #[unsafe(no_mangle)]
 pub extern "C" fn hipStreamBeginCapture(handle: *mut c_void, _mode: u32) -> Status {
+    if get(Slot::FailCapture) != 0 || std::env::var_os("FAKE_FAIL_CAPTURE").is_some() {
+        return UNSUPPORTED;
+    }
     stream(handle).state.lock().unwrap().capture = Some(Vec::new());
     SUCCESS
 }
@@ -237,6 +251,7 @@ pub extern "C" fn hipGraphExecDestroy(graph: *mut c_void) -> Status {
 }
 #[unsafe(no_mangle)]
 pub extern "C" fn hipGraphLaunch(graph: *mut c_void, on: *mut c_void) -> Status {
+    add(Slot::Replays, 1);
     let work = unsafe { &*graph.cast::<Vec<Work>>() };
     let skipped = usize::from(get(Slot::CorruptReplay) != 0);
     for work in work.iter().take(work.len() - skipped) {

@@ -1,12 +1,9 @@
-//! A hipRTC for tests without a GPU: what it makes of a program is a bundle with nothing in it, for the architecture that
-//! it was told. It counts its compilations. `tests/suite/hip` compiles it with rustc.
-#![allow(non_snake_case, clippy::all)]
-
+//! hipRTC: what it makes of a program is a bundle with nothing in it, for the architecture that it was told, as the kernels
+//! are this library's own. It counts its compilations.
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-type Status = u32;
-const SUCCESS: Status = 0;
+use super::{SUCCESS, Status};
 const COMPILATION: Status = 6;
 
 static COMPILED: AtomicU64 = AtomicU64::new(0);

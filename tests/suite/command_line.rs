@@ -131,32 +131,56 @@ fn colours_need_a_terminal_or_a_wish_and_no_color_wins() {
 
 #[test]
 fn timing_names_every_phase_and_adds_up_to_a_hundred_per_cent() {
-    let output = hipvit(["classify", "--timing"]);
+    let output = hipvit(["classify", "--device", "cpu", "--timing"]);
     let text = stderr(&output);
-    for phase in [
+    let (phases, sums): (Vec<&str>, Vec<&str>) = text
+        .lines()
+        .partition(|line| !["sum", "wall", "in flight"].iter().any(|s| line.starts_with(s)));
+    let names: Vec<&str> = phases
+        .iter()
+        .map(|line| line.split_whitespace().next().unwrap())
+        .collect();
+    let expected = [
         "decode",
         "resize",
-        "copy/normalise",
+        "stage",
         "patch",
         "QKV",
         "attention",
         "FFN",
         "other",
-        "readback",
-        "total",
-    ] {
-        assert!(
-            text.lines().any(|line| line.starts_with(phase)),
-            "{phase} is not in:\n{text}"
-        );
+        "copy-out",
+        "softmax",
+    ];
+    assert_eq!(names, expected, "{text}");
+    let share = |line: &&str| -> f64 { line.split_whitespace().rev().nth(1).unwrap().parse().unwrap() };
+    let total: f64 = phases.iter().map(share).sum();
+    assert!((total - 100.0).abs() < 1.0, "{text}");
+    assert_eq!(share(&sums[0]), 100.0);
+    assert!(
+        sums[1].starts_with("wall") && sums[1].contains("overlap"),
+        "{text}"
+    );
+    assert!(sums[2].ends_with("batches at most"), "{text}");
+
+    let output = hipvit(["classify", "--device", "cpu", "--timing", "--json"]);
+    let last = json_lines(&output).pop().unwrap();
+    let timing = &last["timing"];
+    let sum = timing["sum_ms"].as_f64().unwrap();
+    let phases = timing["phases_ms"].as_object().unwrap();
+    let each: f64 = phases.values().map(|ms| ms.as_f64().unwrap()).sum();
+    assert!((each - sum).abs() <= 1e-6 * sum);
+    let overlap = sum / timing["wall_ms"].as_f64().unwrap();
+    assert!((timing["overlap"].as_f64().unwrap() - overlap).abs() <= 1e-9 * overlap);
+}
+
+#[test]
+fn completions_know_the_devices_and_dtypes() {
+    let output = hipvit(["completions", "bash"]);
+    let text = stdout(&output);
+    for values in ["auto cpu hip hip:1", "f32 f16 bf16", "auto on off"] {
+        assert!(text.contains(values), "{values}");
     }
-    let shares: Vec<f64> = text
-        .lines()
-        .map(|line| line.split_whitespace().rev().nth(1).unwrap().parse().unwrap())
-        .collect();
-    let (total, phases) = shares.split_last().unwrap();
-    assert_eq!(*total, 100.0);
-    assert!((phases.iter().sum::<f64>() - 100.0).abs() < 1.0, "{phases:?}");
 }
 
 #[test]

@@ -46,7 +46,7 @@ fn assert_logits(session: &Session, directory: &str) {
         .iter()
         .flat_map(|&g| [g; 3])
         .collect();
-    let outputs = session.run_pixels(&pixels, &mut Default::default()).unwrap();
+    let outputs = session.run_pixels(&pixels, None).unwrap();
     let largest = expected.iter().fold(0f64, |m, x| m.max(x.abs()));
     for (got, expected) in outputs.logits().unwrap().iter().zip(&expected) {
         assert!(

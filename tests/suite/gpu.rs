@@ -1,23 +1,30 @@
-//! Every golden model, and the held-out digits, on a GPU. Runs where `HIPVIT_TEST_DEVICE` names one (`hip:0`), and says so
-//! where it does not. `--nocapture` shows a line for each model.
+//! Every golden model, the held-out digits, and long and concurrent runs on a GPU. Runs where `HIPVIT_TEST_DEVICE` names one
+//! (`hip:0`), of the provider that `HIPVIT_PROVIDER` names, and says so where it does not. `--nocapture` shows the figures.
+//! `HIPVIT_TEST_RUNS` sets how long the long run is, `HIPVIT_TEST_DTYPES` which dtypes there are.
 
 use std::panic::catch_unwind;
 
 use hipvit::evaluate::evaluate;
 use hipvit::exec::HipPreprocess;
-use hipvit::hip::Runtime;
+use hipvit::hip::{Device as Gpu, Runtime};
 use hipvit::image::{Crop, Filter, Limits, Preprocess, Rescale, Resize, RgbImage, Rounding, ValueRule, open};
 use hipvit::model::InputKind;
+use hipvit::pipeline::{Pipeline, Source};
 use hipvit::reference::model_tolerance;
-use hipvit::timing::Timing;
-use hipvit::{DType, Device, Outputs, Session, digits};
+use hipvit::{DType, Device, Error, GraphMode, Outputs, Session, digits};
 use ndarray::{Array2, Axis};
 
 use crate::at;
 use crate::command_line::{hipvit, stderr};
 use crate::goldens::{Case, cases};
 
-const DTYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
+/// All, or those in `HIPVIT_TEST_DTYPES`, for a provider that has not all.
+fn dtypes() -> Vec<DType> {
+    let named = std::env::var("HIPVIT_TEST_DTYPES").unwrap_or_else(|_| "f32,f16,bf16".into());
+    let all = [DType::F32, DType::F16, DType::BF16];
+    let dtype = |name: &str| *all.iter().find(|d| d.to_string() == name).unwrap();
+    named.split(',').map(dtype).collect()
+}
 
 fn device() -> Option<Device> {
     let Ok(name) = std::env::var("HIPVIT_TEST_DEVICE") else {
@@ -27,8 +34,18 @@ fn device() -> Option<Device> {
     Some(name.parse().unwrap())
 }
 
-/// The largest error, and whether each row's largest element is the same, unless two lie closer than the bound allows.
-fn compare(got: &Array2<f32>, expected: &Array2<f64>, bound: f64) -> (f64, bool) {
+/// The distance from 1 to the next value.
+fn epsilon(dtype: DType) -> f64 {
+    match dtype {
+        DType::F16 => 2f64.powi(-10),
+        DType::BF16 => 2f64.powi(-7),
+        _ => f64::from(f32::EPSILON),
+    }
+}
+
+/// The largest error, and whether each row's largest element is the same. Two that lie within 2ε of the largest output may
+/// change places: each is rounded to the type at least once, when it is written.
+fn compare(got: &Array2<f32>, expected: &Array2<f64>, epsilon: f64) -> (f64, bool) {
     assert_eq!(got.dim(), expected.dim());
     let largest = expected.iter().fold(0f64, |m, x| m.max(x.abs()));
     let errors = got
@@ -44,7 +61,7 @@ fn compare(got: &Array2<f32>, expected: &Array2<f64>, bound: f64) -> (f64, bool)
         .all(|(got, expected)| {
             let top = (0..got.len()).max_by(|&a, &b| got[a].total_cmp(&got[b])).unwrap();
             let best = expected.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            best - expected[top] <= 2.0 * bound * largest
+            best - expected[top] <= 2.0 * epsilon * largest
         });
     (error, same)
 }
@@ -54,14 +71,14 @@ fn run(case: &Case, device: Device, dtype: DType) -> (f64, f64, bool) {
     let golden = case.golden();
     let builder = case.builder().device(device).dtype(dtype);
     let check =
-        |outputs: &Outputs, expected: &Array2<f64>, bound| compare(case.select(outputs), expected, bound);
+        |outputs: &Outputs, expected: &Array2<f64>| compare(case.select(outputs), expected, epsilon(dtype));
 
     let session = case.load(&builder.clone().input(InputKind::PixelValues));
     assert_eq!(session.device(), device);
     let bound = model_tolerance(dtype, session.graph().nodes().len());
     let values: Vec<f32> = golden.pixel_values.iter().copied().collect();
-    let outputs = session.run_values(&values, &mut Timing::default()).unwrap();
-    let (mut error, mut same) = check(&outputs, &golden.output, bound);
+    let outputs = session.run_values(&values, None).unwrap();
+    let (mut error, mut same) = check(&outputs, &golden.output);
 
     let png = |(_, name): &(usize, &String)| name.ends_with(".png");
     let (rows, images): (Vec<usize>, Vec<_>) = case
@@ -78,7 +95,7 @@ fn run(case: &Case, device: Device, dtype: DType) -> (f64, f64, bool) {
         .unzip();
     if !images.is_empty() {
         let outputs = case.load(&builder).run(&images).unwrap();
-        let (e, s) = check(&outputs, &golden.output.select(Axis(0), &rows), bound);
+        let (e, s) = check(&outputs, &golden.output.select(Axis(0), &rows));
         (error, same) = (if e <= error { error } else { e }, same && s);
     }
     (error, bound, same)
@@ -88,7 +105,7 @@ fn run(case: &Case, device: Device, dtype: DType) -> (f64, f64, bool) {
 fn golden_models_agree_in_every_dtype() {
     let Some(device) = device() else { return };
     let mut failed = 0;
-    for dtype in DTYPES {
+    for dtype in dtypes() {
         for case in cases() {
             // One model that cannot run hides nothing about the others.
             let Ok((error, bound, same)) = catch_unwind(|| run(&case, device, dtype)) else {
@@ -112,7 +129,7 @@ fn golden_models_agree_in_every_dtype() {
 #[test]
 fn held_out_digits_are_recognised_in_every_dtype() {
     let Some(device) = device() else { return };
-    for dtype in DTYPES {
+    for dtype in dtypes() {
         let session = Session::builder().device(device).dtype(dtype).batch(64);
         let session = session.tinyvit32().unwrap();
         let result = evaluate(
@@ -128,29 +145,162 @@ fn held_out_digits_are_recognised_in_every_dtype() {
             "{dtype:<4} TinyViT32: {} of {} right",
             result.correct, result.images
         );
-        // An image whose two first logits lie within a narrow type's error may go either way.
-        let slack = if dtype == DType::F32 { 0 } else { 2 };
-        assert_eq!(result.images, 360);
-        assert!(
-            result.correct.abs_diff(357) <= slack,
-            "{dtype}: {}",
-            result.correct
-        );
+        // What PyTorch reaches in f32, and f32 here; rounding must not cost an image.
+        let reached = match dtype {
+            DType::F32 => result.correct == 357,
+            _ => result.correct >= 357,
+        };
+        assert!(result.images == 360 && reached, "{dtype}: {}", result.correct);
     }
+}
+
+fn gpu(device: Device) -> Gpu {
+    let Device::Hip(number) = device else {
+        panic!("{device} is no GPU");
+    };
+    Runtime::open().unwrap().device(number).unwrap()
+}
+
+fn pixels(session: &Session, images: usize) -> Vec<u8> {
+    let (height, width) = session.preprocess().output_size();
+    let random = std::iter::successors(Some(1u32), |x| Some(x * 48_271 % 65_521));
+    random
+        .take(images * height * width * 3)
+        .map(|x| x as u8)
+        .collect()
+}
+
+fn same(a: &Outputs, b: &Outputs) {
+    assert_eq!(a.logits(), b.logits());
+    assert_eq!(a.embeddings(), b.embeddings());
+}
+
+/// Each thread's runs are on a stream of its own.
+#[test]
+fn four_threads_on_their_streams_get_the_bits_of_one() {
+    let Some(device) = device() else { return };
+    for dtype in dtypes() {
+        let builder = Session::builder().device(device).dtype(dtype).batch(5);
+        let session = builder.tinyvit32().unwrap();
+        let inputs: Vec<_> = (1..=4).map(|n| pixels(&session, n)).collect();
+        let alone: Vec<_> = inputs
+            .iter()
+            .map(|i| session.run_pixels(i, None).unwrap())
+            .collect();
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (session, inputs, alone) = (&session, &inputs, &alone);
+                scope.spawn(move || {
+                    for run in 0..16 {
+                        let which = (thread + run) % 4;
+                        same(&session.run_pixels(&inputs[which], None).unwrap(), &alone[which]);
+                    }
+                });
+            }
+        });
+        println!("PASS {dtype:<4} four threads: {:?}", session.replays().unwrap());
+    }
+}
+
+/// A replay gives the bits of the steps, or says why there is none.
+#[test]
+fn replayed_graphs_give_the_bits_of_the_steps() {
+    let Some(device) = device() else { return };
+    for dtype in dtypes() {
+        let builder = Session::builder().device(device).dtype(dtype);
+        let eager = builder.clone().graph(GraphMode::Off).tinyvit32().unwrap();
+        let session = builder.tinyvit32().unwrap();
+        for images in [8, 3, 8, 3, 8, 3] {
+            let input = pixels(&session, images);
+            same(
+                &session.run_pixels(&input, None).unwrap(),
+                &eager.run_pixels(&input, None).unwrap(),
+            );
+        }
+        let replays = session.replays().unwrap();
+        println!("PASS {dtype:<4} graphs: {replays:?}");
+        assert!(replays.fallback.is_some() || replays.replayed_runs == 4);
+        assert_eq!(eager.replays().unwrap().replayed_runs, 0);
+    }
+}
+
+#[test]
+fn a_pipeline_gives_the_bits_of_the_session() {
+    let Some(device) = device() else { return };
+    for dtype in dtypes() {
+        let builder = Session::builder().device(device).dtype(dtype).batch(8);
+        let session = builder.tinyvit32().unwrap();
+        let samples: Vec<Source> = digits::samples().collect();
+        let sources: Vec<Source> = samples.iter().cycle().take(83).cloned().collect();
+        let mut expected = Vec::new();
+        for batch in sources.chunks(8) {
+            let decoded = batch.iter().map(|s| s.decode(&Limits::default()).unwrap());
+            let outputs = session.run(&decoded.collect::<Vec<_>>()).unwrap();
+            expected.extend(outputs.logits().unwrap().rows().into_iter().map(|r| r.to_vec()));
+        }
+        for timed in [false, true] {
+            let mut rows = Vec::new();
+            let pipeline = Pipeline::new(&session).timed(timed);
+            let run = pipeline.run(sources.clone(), |item| {
+                let (outputs, row) = item.result.unwrap();
+                rows.push(outputs.logits().unwrap().row(row).to_vec());
+                Ok::<_, Error>(())
+            });
+            assert_eq!(rows, expected);
+            println!("PASS {dtype:<4} pipeline, timed: {timed}\n{}", run.unwrap());
+        }
+    }
+}
+
+/// After some runs neither the driver nor the pool holds more than before.
+#[test]
+fn many_runs_leave_the_memory_flat() {
+    let Some(device) = device() else { return };
+    let runs: usize = std::env::var("HIPVIT_TEST_RUNS").map_or(200, |n| n.parse().unwrap());
+    let gpu = gpu(device);
+    let session = Session::builder()
+        .gpu(gpu.clone())
+        .dtype(*dtypes().last().unwrap())
+        .tinyvit32()
+        .unwrap();
+    let inputs = [8, 3].map(|images| pixels(&session, images));
+    let expected = inputs
+        .each_ref()
+        .map(|input| session.run_pixels(input, None).unwrap());
+    let run = |count: usize| {
+        for index in 0..count {
+            let which = index % 2;
+            same(
+                &session.run_pixels(&inputs[which], None).unwrap(),
+                &expected[which],
+            );
+        }
+        gpu.synchronize().unwrap();
+        (gpu.memory().unwrap().0, gpu.pool_stats())
+    };
+    // Captures, and whatever libraries allocate at first.
+    let (free_before, pool_before) = run(20);
+    let (free_after, pool_after) = run(runs);
+    println!("{runs} runs: free {free_before} → {free_after} bytes; pool {pool_before:?} → {pool_after:?}");
+    println!("{:?}", session.replays().unwrap());
+    assert_eq!(
+        (pool_after.held, pool_after.live),
+        (pool_before.held, pool_before.live)
+    );
+    assert_eq!(pool_after.driver_allocations, pool_before.driver_allocations);
+    // The driver counts all processes, in pages of 2 MiB at most: what leaks does so every run.
+    let lost = free_before.saturating_sub(free_after);
+    assert!(
+        lost < 2 << 20 || lost / runs < 64,
+        "{lost} bytes of the device's memory are gone"
+    );
 }
 
 /// Sizes that shrink, grow, stay and are padded; both orders of the passes; every filter.
 #[test]
 fn images_are_resized_to_the_same_bytes() {
-    let Some(Device::Hip(ordinal)) = device() else {
-        return;
-    };
-    let stream = Runtime::open()
-        .unwrap()
-        .device(ordinal)
-        .unwrap()
-        .stream()
-        .unwrap();
+    let Some(device) = device() else { return };
+    let stream = gpu(device).stream().unwrap();
     let values = ValueRule {
         rescale: Rescale::DivideBy255,
         normalize: None,

@@ -1,7 +1,6 @@
 //! The library's front door: thread-safety, batches, sizes.
 
 use hipvit::image::{Limits, RgbImage, open};
-use hipvit::timing::Timing;
 use hipvit::{DType, Session};
 
 use crate::at;
@@ -84,11 +83,9 @@ fn options_that_the_cpu_lacks_are_errors() {
 #[test]
 fn pixels_of_the_wrong_length_are_refused() {
     let session = Session::tinyvit32().unwrap();
-    let error = session
-        .run_pixels(&[0; 32 * 32 * 3 + 1], &mut Timing::default())
-        .unwrap_err();
+    let error = session.run_pixels(&[0; 32 * 32 * 3 + 1], None).unwrap_err();
     assert!(error.to_string().contains("3072"), "{error}");
-    assert!(session.run_values(&[0.0; 3072], &mut Timing::default()).is_err());
+    assert!(session.run_values(&[0.0; 3072], None).is_err());
     assert!(session.run(&[]).is_err());
 }
 

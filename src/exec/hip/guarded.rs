@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use super::HipExecutor;
 use super::lane::Regions;
-use super::lower::{Addresses, lower, scratch_bytes};
-use crate::error::{Error, Result};
+use super::lower::scratch_bytes;
+use crate::error::Result;
 use crate::exec::Input;
-use crate::graph::plan::{Plan, Step};
-use crate::hip::{Blas, Stream};
+use crate::graph::plan::Plan;
+use crate::hip::Blas;
 
 impl HipExecutor {
     /// Runs `plan` for as long as `again` says, which gets the device's time of the last step of each run. The arena, with
@@ -53,30 +53,5 @@ impl HipExecutor {
                 return memory.read();
             }
         }
-    }
-
-    fn submit_step(
-        &self,
-        plan: &Plan,
-        step: &Step,
-        regions: &Regions<'_>,
-        stream: &Stream,
-        blas: &mut Blas,
-    ) -> Result<()> {
-        let [arena, _, input, scratch] = regions.0.map(|region| region.address());
-        let addresses = Addresses {
-            input,
-            constants: self.constants.addresses(),
-            arena,
-            scratch,
-        };
-        let node = &plan.node(step).name;
-        let calls = lower(plan, step, addresses)
-            .map_err(|reason| Error::graph(node, format!("{}: {reason}", self.device.name())))?;
-        for call in calls {
-            self.call(call, stream, blas, regions)
-                .map_err(|error| self.at(node, error))?;
-        }
-        Ok(())
     }
 }

@@ -1,68 +1,138 @@
-//! What one run at a time needs on a device: a stream, the libraries' handles on it, and memory.
+//! What one run at a time needs on a device: a stream, the libraries' handles on it, memory, and graphs that replay.
 
+use std::sync::Arc;
+
+use super::lower::scratch_bytes;
 use crate::error::{Error, Result};
-use crate::hip::{Blas, Device, DeviceBuffer, Operand, PinnedBuffer, Stream};
+use crate::graph::Graph;
+use crate::graph::plan::Plan;
+use crate::hip::{Blas, Device, DeviceBuffer, Operand, PinnedBuffer, Replay, Stream};
+
+/// The most plans that a lane remembers; there is one for each batch size.
+const MOST_PLANS: usize = 16;
 
 /// Kept from run to run; its memory grows to the largest plan that it has served.
 #[derive(Debug)]
 pub(super) struct Lane {
     pub(super) stream: Stream,
     pub(super) blas: Blas,
-    pub(super) input: Grown,
-    pub(super) arena: Grown,
-    pub(super) scratch: Grown,
-    /// On the host: the input, and the results in their order.
-    pub(super) staging: Staging,
-    pub(super) results: Vec<Staging>,
+    pub(super) memory: Memory,
+    /// On the host: the results, in their order.
+    pub(super) results: PinnedPool,
+    seen: Vec<Seen>,
+}
+
+/// A plan that has run on this lane's memory.
+#[derive(Debug)]
+struct Seen {
+    /// With the batch it says which plan: the dtype is the executor's.
+    graph: Arc<Graph>,
+    batch: usize,
+    replay: Option<Replay>,
+}
+
+/// The device memory of a lane.
+#[derive(Debug)]
+pub(super) struct Memory {
+    pub(super) input: DeviceBuffer<u8>,
+    pub(super) arena: DeviceBuffer<u8>,
+    pub(super) scratch: DeviceBuffer<u8>,
 }
 
 impl Lane {
-    pub(super) fn new(device: &Device) -> Result<Self> {
+    /// A lane for `plan`, whose input has `input` bytes.
+    pub(super) fn new(device: &Device, plan: &Plan, input: usize) -> Result<Self> {
         let stream = device.stream()?;
         Ok(Self {
             blas: Blas::new(&stream)?,
-            input: Grown::default(),
-            arena: Grown::default(),
-            scratch: Grown::default(),
-            staging: Staging::default(),
-            results: Vec::new(),
+            memory: Memory {
+                input: stream.allocate(input)?,
+                arena: stream.allocate(plan.arena_bytes())?,
+                scratch: stream.allocate(scratch_bytes(plan))?,
+            },
+            results: PinnedPool::default(),
+            seen: Vec::new(),
             stream,
         })
     }
-}
 
-/// Device memory that grows.
-#[derive(Debug, Default)]
-pub(super) struct Grown(Option<DeviceBuffer<u8>>);
+    /// Sees that the memory suffices for `plan`.
+    pub(super) fn fit(&mut self, plan: &Plan, input: usize) -> Result<()> {
+        let Self {
+            memory, seen, stream, ..
+        } = self;
+        for (buffer, bytes) in [
+            (&mut memory.input, input),
+            (&mut memory.arena, plan.arena_bytes()),
+            (&mut memory.scratch, scratch_bytes(plan)),
+        ] {
+            if buffer.bytes() < bytes {
+                // What was captured holds on to the memory that is too small.
+                seen.clear();
+                *buffer = stream.allocate(0)?;
+                *buffer = stream.allocate(bytes)?;
+            }
+        }
+        Ok(())
+    }
 
-impl Grown {
-    /// At least `bytes` bytes; what was there before may be gone.
-    pub(super) fn at_least(&mut self, bytes: usize, stream: &Stream) -> Result<&mut DeviceBuffer<u8>> {
-        if self.0.as_ref().is_some_and(|buffer| buffer.bytes() < bytes) {
-            self.0 = None;
+    /// Whether `plan` has run here, which is remembered from now on.
+    pub(super) fn has_seen(&mut self, plan: &Plan) -> bool {
+        if self.find(plan).is_some() {
+            return true;
         }
-        match &mut self.0 {
-            Some(buffer) => Ok(buffer),
-            empty => Ok(empty.insert(stream.allocate(bytes.max(1))?)),
+        if self.seen.len() == MOST_PLANS {
+            self.seen.remove(0);
         }
+        self.seen.push(Seen {
+            graph: plan.graph().clone(),
+            batch: plan.batch(),
+            replay: None,
+        });
+        false
+    }
+
+    /// The replay of `plan`'s steps, if there is one.
+    pub(super) fn replay(&mut self, plan: &Plan) -> Option<&mut Replay> {
+        self.find(plan)?.replay.as_mut()
+    }
+
+    pub(super) fn keep_replay(&mut self, plan: &Plan, replay: Replay) {
+        if let Some(seen) = self.find(plan) {
+            seen.replay = Some(replay);
+        }
+    }
+
+    fn find(&mut self, plan: &Plan) -> Option<&mut Seen> {
+        let is = |seen: &&mut Seen| seen.batch == plan.batch() && Arc::ptr_eq(&seen.graph, plan.graph());
+        self.seen.iter_mut().find(is)
     }
 }
 
-/// Pinned memory that is kept between runs of one size.
+/// Pinned memory that is between two uses.
 #[derive(Debug, Default)]
-pub(super) struct Staging(Option<PinnedBuffer<u8>>);
+pub(super) struct PinnedPool(Vec<PinnedBuffer<u8>>);
 
-impl Staging {
-    /// Exactly `bytes` bytes, to be given back by [`Staging::keep`].
+impl PinnedPool {
+    /// `bytes` bytes of arbitrary contents.
     pub(super) fn take(&mut self, bytes: usize, device: &Device) -> Result<PinnedBuffer<u8>> {
-        match self.0.take().filter(|buffer| buffer.len() == bytes) {
-            Some(buffer) => Ok(buffer),
-            None => device.pinned(bytes),
+        let fits = (0..self.0.len()).filter(|&index| self.0[index].capacity() >= bytes);
+        match fits.min_by_key(|&index| self.0[index].capacity()) {
+            Some(index) => {
+                let mut buffer = self.0.swap_remove(index);
+                buffer.set_len(bytes)?;
+                Ok(buffer)
+            }
+            None => {
+                // The larger one takes the place of one that is too small.
+                self.0.pop();
+                device.pinned(bytes)
+            }
         }
     }
 
     pub(super) fn keep(&mut self, buffer: PinnedBuffer<u8>) {
-        self.0 = Some(buffer);
+        self.0.push(buffer);
     }
 }
 

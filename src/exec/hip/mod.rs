@@ -1,9 +1,18 @@
 //! The GPU's executor: f32, f16 or bf16 on any provider of HIP, through [`crate::hip`].
 //!
 //! Weights lie in one allocation, activations in the arena that the plan laid out. A step becomes calls ([`lower`]):
-//! products by rocBLAS, all else by the crate's own kernels. Everything is submitted to one stream and waited for once.
+//! products by rocBLAS, all else by the crate's own kernels.
+//!
+//! A run is submitted as a whole and waited for later, so that several are under way at once. Each has a [`Lane`] of its
+//! own, with a stream that computes and then copies the results to pinned memory. The inputs of all lanes are copied by one
+//! further stream, from pinned memory too; events put the copy between what the lane did before and what it computes.
+//!
+//! A plan that comes to a lane again is captured as a graph and replayed from then on, if the replay gives the same bytes
+//! as the steps did ([`Replay`]).
 
+mod clock;
 mod constants;
+mod graphs;
 mod guarded;
 mod lane;
 mod lower;
@@ -13,46 +22,67 @@ mod tests;
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use ndarray::Array2;
 
+use self::clock::Clock;
 use self::constants::Constants;
 pub(crate) use self::constants::{append, unpack};
-use self::lane::{Lane, Regions};
-use self::lower::{Addresses, Call, kernel_file, lower, scratch_bytes};
+use self::lane::{Lane, Memory, PinnedPool, Regions};
+use self::lower::{Addresses, Call, kernel_file, lower};
 pub use self::preprocess::HipPreprocess;
 use super::Input;
 use crate::error::{Error, Result};
+use crate::graph::inspection::{DeviceMemory, Region};
 use crate::graph::plan::{Plan, Step};
-use crate::graph::{DType, Graph, OutputKind};
+use crate::graph::{DType, Graph, OutputKind, ValueId};
 use crate::hip::kernels::Kernels;
-use crate::hip::{Device, Event, Pending, PinnedBuffer};
+use crate::hip::{Blas, Device, Operand, Pending, PinnedBuffer, Replay, Stream, Work};
 
-/// Called with each stage of a run and the time that it took on the device, when the run is over.
-pub type StageObserver<'a> = dyn FnMut(Stage<'_>, Duration) + Send + 'a;
-
-/// A part of a run on a device.
-#[derive(Clone, Copy, Debug)]
-pub enum Stage<'a> {
-    /// The input's way to the device.
-    Upload,
-    /// A step of the plan.
-    Step(&'a Step),
-    /// The results' way back.
-    Download,
-}
+pub use self::clock::{Stage, StageObserver};
+pub use self::graphs::{GraphMode, Replays};
 
 /// Runs plans of one graph on a GPU. Can be shared: any number of threads may run it at once, each on a stream of its
 /// own.
 pub struct HipExecutor {
     device: Device,
     dtype: DType,
+    graphs: GraphMode,
     kernels: Kernels,
     constants: Constants,
+    /// Copies the inputs of all lanes.
+    copier: Stream,
     /// Lanes that no run is using now.
     lanes: Mutex<Vec<Lane>>,
+    /// Pinned memory for inputs that no run is using now.
+    inputs: Mutex<PinnedPool>,
+    fallback: OnceLock<String>,
+    replayed_runs: AtomicU64,
+    eager_runs: AtomicU64,
+}
+
+/// A lane with the memory for a run of a plan.
+pub(crate) struct Reserved<P> {
+    plan: P,
+    lane: Lane,
+}
+
+/// A run that was submitted. Dropping it waits for its copies.
+pub(crate) struct Running<P> {
+    upload: Pending<PinnedBuffer<u8>>,
+    downloads: Vec<Pending<PinnedBuffer<u8>>>,
+    clock: Option<Clock>,
+    plan: P,
+    lane: Lane,
+}
+
+impl<P> Running<P> {
+    pub(super) fn plan(&self) -> &P {
+        &self.plan
+    }
 }
 
 impl HipExecutor {
@@ -69,14 +99,25 @@ impl HipExecutor {
         }
         let files: BTreeSet<_> = graph.nodes().iter().filter_map(|n| kernel_file(&n.op)).collect();
         let kernels = Kernels::load(device, dtype, files)?;
-        let lane = Lane::new(device)?;
+        let copier = device.stream()?;
         Ok(Self {
-            constants: Constants::new(graph, dtype, &lane.stream)?,
+            constants: Constants::new(graph, dtype, &copier)?,
             device: device.clone(),
             dtype,
+            graphs: GraphMode::default(),
             kernels,
-            lanes: Mutex::new(vec![lane]),
+            copier,
+            lanes: Mutex::default(),
+            inputs: Mutex::default(),
+            fallback: OnceLock::new(),
+            replayed_runs: AtomicU64::new(0),
+            eager_runs: AtomicU64::new(0),
         })
+    }
+
+    /// Sets whether runs replay captured graphs.
+    pub fn set_graphs(&mut self, mode: GraphMode) {
+        self.graphs = mode;
     }
 
     /// The device it runs on.
@@ -94,7 +135,51 @@ impl HipExecutor {
         self.constants.bytes()
     }
 
-    /// Runs `plan`, which must be of this executor's graph and dtype, on `input`: each output as `[B, channels]`.
+    /// How the runs so far were carried out.
+    pub fn replays(&self) -> Replays {
+        Replays {
+            replayed_runs: self.replayed_runs.load(Ordering::Relaxed),
+            eager_runs: self.eager_runs.load(Ordering::Relaxed),
+            fallback: self.fallback.get().cloned(),
+        }
+    }
+
+    /// Where the weights are on the device, and the memory that a run of `plan` gets.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for a run.
+    pub fn memory(&self, plan: &Plan) -> Result<DeviceMemory> {
+        let reserved = self.reserve(plan)?;
+        let region = |buffer: Operand<'_>| Region {
+            address: buffer.address(),
+            bytes: buffer.bytes(),
+        };
+        let Memory {
+            input,
+            arena,
+            scratch,
+        } = &reserved.lane.memory;
+        let parameter = |(&id, &address): (&ValueId, &u64)| {
+            let elements: usize = plan.graph().value(id).shape.iter().product();
+            let bytes = elements * self.dtype.size();
+            (id, Region { address, bytes })
+        };
+        let memory = DeviceMemory {
+            device: self.device.name().to_owned(),
+            dtype: self.dtype,
+            weights: region(self.constants.reading()),
+            arena: region(arena.reading()),
+            scratch: region(scratch.reading()),
+            input: region(input.reading()),
+            parameters: self.constants.addresses().iter().map(parameter).collect(),
+        };
+        self.lanes().push(reserved.lane);
+        Ok(memory)
+    }
+
+    /// Runs `plan`, which must be of this executor's graph and dtype, on `input`: each output as `[B, channels]`. Events
+    /// are made for an `observer` alone.
     ///
     /// # Errors
     ///
@@ -107,49 +192,95 @@ impl HipExecutor {
         observer: Option<&mut StageObserver<'_>>,
     ) -> Result<Vec<(OutputKind, Array2<f32>)>> {
         input.check(plan.graph(), plan.batch())?;
-        if plan.dtype() != self.dtype {
-            let reason = format!("the plan wants {}, the executor has {}", plan.dtype(), self.dtype);
-            return Err(Error::argument("dtype", reason));
-        }
-        let idle = self.lanes().pop();
-        let mut lane = match idle {
-            Some(lane) => lane,
-            None => Lane::new(&self.device)?,
-        };
-        // A lane with an error is dropped.
-        let outputs = self.run_on(&mut lane, plan, input, observer)?;
-        self.lanes().push(lane);
-        Ok(outputs)
-    }
-
-    fn run_on(
-        &self,
-        lane: &mut Lane,
-        plan: &Plan,
-        input: Input<'_>,
-        observer: Option<&mut StageObserver<'_>>,
-    ) -> Result<Vec<(OutputKind, Array2<f32>)>> {
-        let stream = lane.stream.clone();
-        let mut clock = Clock {
-            events: observer.is_some().then(Vec::new),
-        };
-        clock.tick(|| stream.record())?;
-
+        let reserved = self.reserve(plan)?;
         let bytes: &[u8] = match input {
             Input::Pixels(pixels) => pixels,
             Input::Values(values) => bytemuck::cast_slice(values),
         };
-        let mut staging = lane.staging.take(bytes.len(), &self.device)?;
+        let mut staging = self.stage(bytes.len())?;
         staging.copy_from_slice(bytes);
-        let uploaded = lane.input.at_least(bytes.len(), &stream)?.upload(0, staging)?;
-        clock.tick(|| stream.record())?;
+        let running = self.submit(reserved, staging, observer.is_some())?;
+        self.finish(running, observer)
+    }
 
-        self.submit(lane, plan, bytes.len(), &mut clock)?;
+    /// Pinned memory for an input of `bytes` bytes.
+    pub(super) fn stage(&self, bytes: usize) -> Result<PinnedBuffer<u8>> {
+        lock(&self.inputs).take(bytes, &self.device)
+    }
 
-        let downloads = self.download(lane, plan)?;
-        clock.tick(|| stream.record())?;
+    /// A lane with all the device memory that a run of `plan` takes.
+    pub(super) fn reserve<P: Deref<Target = Plan>>(&self, plan: P) -> Result<Reserved<P>> {
+        if plan.dtype() != self.dtype {
+            let reason = format!("the plan wants {}, the executor has {}", plan.dtype(), self.dtype);
+            return Err(Error::argument("dtype", reason));
+        }
+        let lane = match self.lane(&plan) {
+            Err(Error::OutOfMemory { .. }) => {
+                // Idle lanes may hold what is missing.
+                let idle = std::mem::take(&mut *self.lanes());
+                drop(idle);
+                self.lane(&plan)
+            }
+            lane => lane,
+        }?;
+        Ok(Reserved { plan, lane })
+    }
+
+    fn lane(&self, plan: &Plan) -> Result<Lane> {
+        let input = input_bytes(plan);
+        let idle = self.lanes().pop();
+        match idle {
+            Some(mut lane) => {
+                lane.fit(plan, input)?;
+                Ok(lane)
+            }
+            None => Lane::new(&self.device, plan, input),
+        }
+    }
+
+    /// Submits a run on `staging`, which must be the plan's input.
+    pub(super) fn submit<P: Deref<Target = Plan>>(
+        &self,
+        reserved: Reserved<P>,
+        staging: PinnedBuffer<u8>,
+        timed: bool,
+    ) -> Result<Running<P>> {
+        let Reserved { plan, mut lane } = reserved;
+        if staging.len() != input_bytes(&plan) {
+            let reason = format!("has {} bytes, expected {}", staging.len(), input_bytes(&plan));
+            return Err(Error::argument("input", reason));
+        }
+        // A lane with an error is dropped.
+        let mut clock = timed.then(|| Clock::start(&self.copier)).transpose()?;
+        let upload = lane.memory.input.upload_on(&self.copier, 0, staging)?;
+        self.compute(&mut lane, &plan, &mut clock)?;
+        let downloads = self.download(&mut lane, &plan)?;
+        Ok(Running {
+            upload,
+            downloads,
+            clock,
+            plan,
+            lane,
+        })
+    }
+
+    /// Waits for a run.
+    pub(super) fn finish<P: Deref<Target = Plan>>(
+        &self,
+        running: Running<P>,
+        observer: Option<&mut StageObserver<'_>>,
+    ) -> Result<Vec<(OutputKind, Array2<f32>)>> {
+        let Running {
+            upload,
+            downloads,
+            clock,
+            plan,
+            mut lane,
+        } = running;
+        let uploaded = upload.event().clone();
+        let downloaded = downloads.last().map(|download| download.event().clone());
         let mut outputs = Vec::with_capacity(downloads.len());
-        for ((index, &(kind, value, id)), download) in plan.outputs().iter().enumerate().zip(downloads) {
+        for (&(kind, value, id), download) in plan.outputs().iter().zip(downloads) {
             let name = &plan.graph().value(value).name;
             let [rows, columns] = *plan.buffer(id).shape else {
                 let reason = format!("an output of shape {:?}, expected [B, D]", plan.buffer(id).shape);
@@ -157,26 +288,71 @@ impl HipExecutor {
             };
             let bytes = download.wait()?;
             let values = unpack(&bytes, self.dtype);
-            lane.results[index].keep(bytes);
+            lane.results.keep(bytes);
             let matrix = Array2::from_shape_vec((rows, columns), values);
             outputs.push((kind, matrix.map_err(|e| Error::graph(name, e))?));
         }
-        lane.staging.keep(uploaded.wait()?);
-        if let Some(observer) = observer {
-            clock.tell(plan, observer)?;
+        lock(&self.inputs).keep(upload.wait()?);
+        if let (Some(clock), Some(downloaded), Some(observer)) = (clock, downloaded, observer) {
+            clock.tell(&plan, &uploaded, &downloaded, observer)?;
         }
+        self.lanes().push(lane);
         Ok(outputs)
     }
 
-    /// Submits all steps.
-    fn submit(&self, lane: &mut Lane, plan: &Plan, input_bytes: usize, clock: &mut Clock) -> Result<()> {
-        let stream = &lane.stream;
-        let regions = Regions([
-            lane.arena.at_least(plan.arena_bytes(), stream)?.writing(),
-            self.constants.reading(),
-            lane.input.at_least(input_bytes, stream)?.reading(),
-            lane.scratch.at_least(scratch_bytes(plan), stream)?.writing(),
-        ]);
+    /// Submits all steps, one by one or as a replay.
+    fn compute(&self, lane: &mut Lane, plan: &Plan, clock: &mut Option<Clock>) -> Result<()> {
+        let stream = lane.stream.clone();
+        let wanted = match self.graphs {
+            GraphMode::Auto => clock.is_none(),
+            GraphMode::On => true,
+            GraphMode::Off => false,
+        };
+        // What comes once is not worth a capture.
+        let again = lane.has_seen(plan);
+        if let Some(clock) = clock {
+            clock.tick(&stream)?;
+        }
+        if wanted && again && self.fallback.get().is_none() {
+            if let Some(replay) = lane.replay(plan) {
+                replay.run()?;
+                self.replayed_runs.fetch_add(1, Ordering::Relaxed);
+            } else {
+                self.capture(lane, plan)?;
+            }
+            return clock.as_mut().map_or(Ok(()), |clock| clock.tick(&stream));
+        }
+        self.eager_runs.fetch_add(1, Ordering::Relaxed);
+        let mut steps = Steps::new(self, plan, lane);
+        steps.clock = clock.as_mut();
+        steps.enqueue(&stream)
+    }
+
+    /// Runs the steps, and keeps a replay of them if it can be had.
+    fn capture(&self, lane: &mut Lane, plan: &Plan) -> Result<()> {
+        let stream = lane.stream.clone();
+        match Replay::new(&stream, &mut Steps::new(self, plan, lane))? {
+            Ok(replay) => {
+                lane.keep_replay(plan, replay);
+                self.replayed_runs.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(reason) => {
+                self.eager_runs.fetch_add(1, Ordering::Relaxed);
+                // One wrong replay is reason enough to trust none.
+                self.fallback.get_or_init(|| reason);
+            }
+        }
+        Ok(())
+    }
+
+    fn submit_step(
+        &self,
+        plan: &Plan,
+        step: &Step,
+        regions: &Regions<'_>,
+        stream: &Stream,
+        blas: &mut Blas,
+    ) -> Result<()> {
         let [arena, _, input, scratch] = regions.0.map(|region| region.address());
         let addresses = Addresses {
             input,
@@ -184,26 +360,17 @@ impl HipExecutor {
             arena,
             scratch,
         };
-        for step in plan.steps() {
-            let node = &plan.node(step).name;
-            let calls = lower(plan, step, addresses)
-                .map_err(|reason| Error::graph(node, format!("{}: {reason}", self.device.name())))?;
-            for call in calls {
-                self.call(call, stream, &mut lane.blas, &regions)
-                    .map_err(|error| self.at(node, error))?;
-            }
-            clock.tick(|| stream.record())?;
+        let node = &plan.node(step).name;
+        let calls = lower(plan, step, addresses)
+            .map_err(|reason| Error::graph(node, format!("{}: {reason}", self.device.name())))?;
+        for call in calls {
+            self.call(call, stream, blas, regions)
+                .map_err(|error| self.at(node, error))?;
         }
         Ok(())
     }
 
-    fn call(
-        &self,
-        call: Call,
-        stream: &crate::hip::Stream,
-        blas: &mut crate::hip::Blas,
-        regions: &Regions<'_>,
-    ) -> Result<()> {
+    fn call(&self, call: Call, stream: &Stream, blas: &mut Blas, regions: &Regions<'_>) -> Result<()> {
         let (kernels, memory) = (&self.kernels, &regions.0);
         match call {
             Call::PatchExtract(arguments) => kernels.launch(stream, arguments, memory),
@@ -229,21 +396,14 @@ impl HipExecutor {
     }
 
     fn download(&self, lane: &mut Lane, plan: &Plan) -> Result<Vec<Pending<PinnedBuffer<u8>>>> {
-        let Lane {
-            arena,
-            results,
-            stream,
-            ..
-        } = lane;
-        results.resize_with(results.len().max(plan.outputs().len()), Default::default);
-        let arena = arena.at_least(plan.arena_bytes(), stream)?;
-        let outputs = plan.outputs().iter().zip(results);
-        outputs
-            .map(|(&(_, _, id), result)| {
-                let buffer = plan.buffer(id);
-                arena.download(buffer.offset, result.take(buffer.bytes, &self.device)?)
-            })
-            .collect()
+        let Lane { memory, results, .. } = lane;
+        let download = |&(_, _, id): &(OutputKind, _, _)| {
+            let buffer = plan.buffer(id);
+            memory
+                .arena
+                .download(buffer.offset, results.take(buffer.bytes, &self.device)?)
+        };
+        plan.outputs().iter().map(download).collect()
     }
 
     /// An error of a node's call. What concerns the device names it already.
@@ -256,8 +416,69 @@ impl HipExecutor {
         }
     }
 
-    fn lanes(&self) -> std::sync::MutexGuard<'_, Vec<Lane>> {
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lanes(&self) -> MutexGuard<'_, Vec<Lane>> {
+        lock(&self.lanes)
+    }
+}
+
+/// The bytes of a plan's input.
+fn input_bytes(plan: &Plan) -> usize {
+    let input = plan.graph().value(plan.graph().input());
+    plan.batch() * input.dtype.size() * input.shape.iter().skip(1).product::<usize>()
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The steps of a plan on a lane's memory.
+struct Steps<'a> {
+    executor: &'a HipExecutor,
+    plan: &'a Plan,
+    memory: &'a mut Memory,
+    blas: &'a mut Blas,
+    clock: Option<&'a mut Clock>,
+}
+
+impl<'a> Steps<'a> {
+    fn new(executor: &'a HipExecutor, plan: &'a Plan, lane: &'a mut Lane) -> Self {
+        Self {
+            executor,
+            plan,
+            memory: &mut lane.memory,
+            blas: &mut lane.blas,
+            clock: None,
+        }
+    }
+}
+
+/// A step reads the input, constants, and what a step before it wrote.
+impl Work for Steps<'_> {
+    fn enqueue(&mut self, stream: &Stream) -> Result<()> {
+        let Self { executor, plan, .. } = *self;
+        let regions = Regions([
+            self.memory.arena.writing(),
+            executor.constants.reading(),
+            self.memory.input.reading(),
+            self.memory.scratch.writing(),
+        ]);
+        for step in plan.steps() {
+            executor.submit_step(plan, step, &regions, stream, self.blas)?;
+            if let Some(clock) = &mut self.clock {
+                clock.tick(stream)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn outputs(&mut self) -> Vec<Operand<'_>> {
+        let arena = self.memory.arena.writing();
+        let part = |&(_, _, id): &(OutputKind, _, _)| {
+            let buffer = self.plan.buffer(id);
+            arena.part(buffer.offset..buffer.offset + buffer.bytes).ok()
+        };
+        // The lane's arena has at least the plan's size.
+        self.plan.outputs().iter().filter_map(part).collect()
     }
 }
 
@@ -267,31 +488,5 @@ impl fmt::Debug for HipExecutor {
             .field("device", &self.device)
             .field("dtype", &self.dtype)
             .finish_non_exhaustive()
-    }
-}
-
-/// The points between a run's stages, if someone wants to know.
-struct Clock {
-    events: Option<Vec<Event>>,
-}
-
-impl Clock {
-    fn tick(&mut self, record: impl FnOnce() -> Result<Event>) -> Result<()> {
-        if let Some(events) = &mut self.events {
-            events.push(record()?);
-        }
-        Ok(())
-    }
-
-    fn tell(&self, plan: &Plan, observer: &mut StageObserver<'_>) -> Result<()> {
-        let steps = plan.steps().iter().map(Stage::Step);
-        let stages = std::iter::once(Stage::Upload)
-            .chain(steps)
-            .chain([Stage::Download]);
-        let events = self.events.as_deref().unwrap_or_default();
-        for (stage, pair) in stages.zip(events.windows(2)) {
-            observer(stage, pair[1].since(&pair[0])?);
-        }
-        Ok(())
     }
 }

@@ -1,5 +1,5 @@
-//! The calls of whole models, carried out on the host: a GPU's memory is an array here, and each kernel a few plain loops
-//! after hip/include/args.h. So operands, strides, orders and in-place results are tested where there is no GPU.
+//! The calls of whole models, carried out on the host: a GPU's memory is an array here, and each kernel the few plain loops
+//! that the fake provider has too. So operands, strides, orders and in-place results are tested where there is no GPU.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,11 +17,13 @@ use crate::graph::{
 };
 use crate::hip::kernels::KernelArguments;
 use crate::hip::{Access, Matrix};
-use crate::ops::launch::arguments::{
-    AddArgs, AttentionArgs, BiasActivationArgs, LayerNormArgs, PatchExtractArgs, PoolArgs, SoftmaxArgs,
-    SwiGluArgs, TokensArgs,
-};
+use crate::ops::launch::arguments;
 use crate::reference::{self, assert_close, tolerance};
+
+#[path = "../../../tests/fake_provider/kernels.rs"]
+mod kernels;
+
+use self::kernels::Memory as _;
 
 /// A GPU's memory: address `a` is byte `a`.
 struct Memory {
@@ -29,7 +31,7 @@ struct Memory {
     dtype: DType,
 }
 
-impl Memory {
+impl kernels::Memory for Memory {
     fn get(&self, address: u64, index: usize) -> f32 {
         let size = self.dtype.size();
         let at = address as usize + index * size;
@@ -47,26 +49,33 @@ impl Memory {
         }
     }
 
-    /// An operand that may be left out.
-    fn optional(&self, address: u64, index: usize, without: f32) -> f32 {
-        match address {
-            0 => without,
-            _ => self.get(address, index),
-        }
+    fn pixel(&self, address: u64, index: usize) -> u8 {
+        self.bytes[address as usize + index]
     }
 
+    fn value(&self, address: u64, index: usize) -> f32 {
+        let at = address as usize + 4 * index;
+        f32::from_ne_bytes(self.bytes[at..at + 4].try_into().unwrap())
+    }
+
+    fn erf(&self, x: f32) -> f32 {
+        libm::erff(x)
+    }
+}
+
+impl Memory {
     fn call(&mut self, call: &Call) {
         match call {
-            Call::PatchExtract(a) => self.patch_extract(a, false),
-            Call::PatchExtractChw(a) => self.patch_extract(&a.0, true),
-            Call::Tokens(a) => self.tokens(a),
-            Call::Add(a) => self.add(a),
-            Call::LayerNorm(a) => self.layer_norm(a),
-            Call::BiasActivation(a) => self.bias_activation(a),
-            Call::SwiGlu(a) => self.swiglu(a),
-            Call::Attention(a) => self.attention(a),
-            Call::Softmax(a) => self.softmax(a),
-            Call::Pool(a) => self.pool(a),
+            Call::PatchExtract(a) => kernels::patch_extract(self, a, false),
+            Call::PatchExtractChw(a) => kernels::patch_extract(self, &a.0, true),
+            Call::Tokens(a) => kernels::tokens(self, a),
+            Call::Add(a) => kernels::add(self, a),
+            Call::LayerNorm(a) => kernels::layer_norm(self, a),
+            Call::BiasActivation(a) => kernels::bias_activation(self, a),
+            Call::SwiGlu(a) => kernels::swiglu(self, a),
+            Call::Attention(a) => kernels::attention(self, a),
+            Call::Softmax(a) => kernels::softmax(self, a),
+            Call::Pool(a) => kernels::pool(self, a),
             Call::Gemm { gemm, a, b, c } => {
                 let at = |transposed, stride, row: usize, column: usize| match transposed {
                     false => row * stride + column,
@@ -97,175 +106,6 @@ impl Memory {
                     self.bytes.copy_within(from..from + copy.bytes, to);
                 }
             }
-        }
-    }
-
-    fn patch_extract(&mut self, a: &PatchExtractArgs, chw: bool) {
-        let [height, width, ph, pw] = [a.height, a.width, a.patch_height, a.patch_width].map(|n| n as usize);
-        let (down, across) = (height / ph, width / pw);
-        let mut to = 0;
-        for image in 0..a.images as usize {
-            for patch in 0..down * across {
-                for element in 0..3 * ph * pw {
-                    let (c, dy, dx) = match chw {
-                        true => (element / (ph * pw), element / pw % ph, element % pw),
-                        false => (element % 3, element / 3 / pw, element / 3 % pw),
-                    };
-                    let (y, x) = (patch / across * ph + dy, patch % across * pw + dx);
-                    let value = if chw {
-                        let at = a.pixels as usize + 4 * (((image * 3 + c) * height + y) * width + x);
-                        f32::from_ne_bytes(self.bytes[at..at + 4].try_into().unwrap())
-                    } else {
-                        self.bytes[a.pixels as usize + ((image * height + y) * width + x) * 3 + c].into()
-                    };
-                    self.set(a.out, to, value * a.scale[c] + a.shift[c]);
-                    to += 1;
-                }
-            }
-        }
-    }
-
-    fn tokens(&mut self, a: &TokensArgs) {
-        let [tokens, prefixes, d] = [a.tokens, a.prefixes, a.channels].map(|n| n as usize);
-        for index in 0..a.images as usize * (prefixes + tokens) * d {
-            let (image, token, c) = (
-                index / d / (prefixes + tokens),
-                index / d % (prefixes + tokens),
-                index % d,
-            );
-            let value = if token < prefixes {
-                self.get(a.prefix, token * d + c)
-            } else {
-                let at = (token - prefixes) * d + c;
-                self.get(a.x, image * tokens * d + at) + self.optional(a.position, at, 0.0)
-            };
-            self.set(a.out, index, value);
-        }
-    }
-
-    fn add(&mut self, a: &AddArgs) {
-        let d = a.channels as usize;
-        for index in 0..a.rows as usize * d {
-            let (row, c) = (index / d, index % d);
-            let gamma = self.optional(a.gamma, c, 1.0);
-            let y = match a.y {
-                0 => 0.0,
-                y => self.get(y, row % a.y_rows as usize * d + c),
-            };
-            self.set(a.out, index, a.factor * gamma * self.get(a.x, index) + y);
-        }
-    }
-
-    fn layer_norm(&mut self, a: &LayerNormArgs) {
-        assert_eq!((a.residual, a.sum), (0, 0));
-        let d = a.channels as usize;
-        for row in 0..a.rows as usize {
-            let x: Vec<f32> = (0..d).map(|c| self.get(a.x, row * d + c)).collect();
-            let mean = x.iter().sum::<f32>() / d as f32;
-            let variance = x.iter().map(|v| (v - mean) * (v - mean)).sum::<f32>() / d as f32;
-            for (c, v) in x.iter().enumerate() {
-                let value = (v - mean) / (variance + a.epsilon).sqrt();
-                let value = value * self.get(a.weight, c) + self.get(a.bias, c);
-                self.set(a.out, row * d + c, value);
-            }
-        }
-    }
-
-    fn bias_activation(&mut self, a: &BiasActivationArgs) {
-        let d = a.channels as usize;
-        for index in 0..a.rows as usize * d {
-            let x = self.get(a.x, index) + self.optional(a.bias, index % d, 0.0);
-            let cubic = 0.797_884_6 * (x + 0.044_715 * x * x * x);
-            let value = match a.activation {
-                0 => x,
-                1 => x * 0.5 * (1.0 + libm::erff(x * std::f32::consts::FRAC_1_SQRT_2)),
-                2 => x * 0.5 * (1.0 + cubic.tanh()),
-                3 => x / (1.0 + (-1.702 * x).exp()),
-                4 => x / (1.0 + (-x).exp()),
-                5 => x.max(0.0),
-                6 => x.tanh(),
-                other => panic!("there is no activation {other}"),
-            };
-            let value = value + self.optional(a.residual, index, 0.0);
-            self.set(a.out, index, value);
-        }
-    }
-
-    fn swiglu(&mut self, a: &SwiGluArgs) {
-        let d = a.channels as usize;
-        for index in 0..a.rows as usize * d {
-            let (row, c) = (index / d, index % d);
-            let (gate, value) = (self.get(a.x, row * 2 * d + c), self.get(a.x, row * 2 * d + d + c));
-            self.set(a.out, index, gate / (1.0 + (-gate).exp()) * value);
-        }
-    }
-
-    fn attention(&mut self, a: &AttentionArgs) {
-        assert_eq!(
-            (a.visible.key_mask, a.visible.left, a.visible.right),
-            (0, i32::MAX, i32::MAX)
-        );
-        let (keys, d) = (a.keys as usize, a.head_dim as usize);
-        for image in 0..a.images as usize {
-            for head in 0..a.heads as usize {
-                let at = |image_stride: u64, token_stride: u32, token: usize, c: usize| {
-                    image * image_stride as usize + token * token_stride as usize + head * d + c
-                };
-                for query in 0..a.queries as usize {
-                    let score = |key| {
-                        let products = (0..d).map(|c| {
-                            self.get(a.q, at(a.q_image, a.q_token, query, c))
-                                * self.get(a.k, at(a.k_image, a.k_token, key, c))
-                        });
-                        a.scale * products.sum::<f32>()
-                    };
-                    let scores: Vec<f32> = (0..keys).map(score).collect();
-                    let top = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-                    let weights: Vec<f32> = scores.iter().map(|s| (s - top).exp()).collect();
-                    let total: f32 = weights.iter().sum();
-                    for c in 0..d {
-                        let values = weights
-                            .iter()
-                            .enumerate()
-                            .map(|(key, w)| w * self.get(a.v, at(a.v_image, a.v_token, key, c)));
-                        let value = values.sum::<f32>() / total;
-                        self.set(a.out, at(a.out_image, a.out_token, query, c), value);
-                    }
-                }
-            }
-        }
-    }
-
-    fn softmax(&mut self, a: &SoftmaxArgs) {
-        assert_eq!(
-            (a.visible.key_mask, a.visible.left, a.visible.right),
-            (0, i32::MAX, i32::MAX)
-        );
-        let keys = a.keys as usize;
-        for row in 0..(a.images * a.heads * a.queries) as usize {
-            let scores: Vec<f32> = (0..keys)
-                .map(|key| a.scale * self.get(a.x, row * keys + key))
-                .collect();
-            let top = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-            let total: f32 = scores.iter().map(|s| (s - top).exp()).sum();
-            for (key, score) in scores.iter().enumerate() {
-                self.set(a.out, row * keys + key, (score - top).exp() / total);
-            }
-        }
-    }
-
-    fn pool(&mut self, a: &PoolArgs) {
-        let [tokens, d, first] = [a.tokens, a.channels, a.first].map(|n| n as usize);
-        for index in 0..a.images as usize * d {
-            let (image, c) = (index / d, index % d);
-            let x = |token: usize| self.get(a.x, (image * tokens + token) * d + c);
-            let rest = (first..tokens).map(x);
-            let value = match a.mode {
-                0 => x(first),
-                1 => rest.sum::<f32>() / (tokens - first) as f32,
-                _ => rest.fold(f32::NEG_INFINITY, f32::max),
-            };
-            self.set(a.out, index, value);
         }
     }
 }

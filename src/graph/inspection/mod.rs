@@ -1,11 +1,13 @@
 //! What `hipvit inspect` shows of a model: the graph before and after the passes, what every step costs, where memory
-//! goes, and where each parameter lies. As JSON through serde, as tables through `Display` (`text.rs`), and the arena
+//! goes, and where each parameter lies, on the host and, if asked, on a GPU. As JSON through serde, as tables through `Display` (`text.rs`), and the arena
 //! as a drawing ([`plot`]).
 
 mod plot;
 mod text;
 
-use serde::Serialize;
+use std::collections::HashMap;
+
+use serde::{Serialize, Serializer};
 
 use super::plan::{Operand, Plan};
 use super::{DType, Graph, PassReport, Role, ValueId};
@@ -35,6 +37,39 @@ pub struct Inspection {
     pub memory: Memory,
     /// The constants of the planned graph.
     pub parameters: Vec<Parameter>,
+    /// The memory on a GPU, if the model was put on one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device_memory: Option<DeviceMemory>,
+}
+
+/// A stretch of a GPU's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Region {
+    /// The first byte's address, in JSON as hexadecimal text.
+    #[serde(serialize_with = "hexadecimal")]
+    pub address: u64,
+    /// Its size.
+    pub bytes: usize,
+}
+
+/// What a model takes on a GPU.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DeviceMemory {
+    /// Which GPU.
+    pub device: String,
+    /// The element type of the parameters and the activations there.
+    pub dtype: DType,
+    /// All parameters: one allocation.
+    pub weights: Region,
+    /// The activations of a run.
+    pub arena: Region,
+    /// What some step needs beside the arena.
+    pub scratch: Region,
+    /// A run's input.
+    pub input: Region,
+    /// Where each parameter lies in the weights.
+    #[serde(skip)]
+    pub parameters: HashMap<ValueId, Region>,
 }
 
 /// One node of a graph.
@@ -122,6 +157,21 @@ pub struct Parameter {
     pub place: Place,
     /// The host address of its first element, in hexadecimal.
     pub address: String,
+    /// What was uploaded of it, if the model was put on a GPU and a step reads it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<DeviceParameter>,
+    #[serde(skip)]
+    id: ValueId,
+}
+
+/// A parameter on a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct DeviceParameter {
+    /// The element type there.
+    pub dtype: DType,
+    /// Where it lies.
+    #[serde(flatten)]
+    pub region: Region,
 }
 
 /// Where a parameter's bytes are.
@@ -155,8 +205,28 @@ impl Inspection {
                 lower_bound_bytes: plan.lower_bound_bytes(),
             },
             parameters: parameters(plan.graph()),
+            device_memory: None,
         }
     }
+
+    /// Adds where the parameters lie on a GPU, and what else is there.
+    pub fn on_device(mut self, memory: DeviceMemory) -> Self {
+        for parameter in &mut self.parameters {
+            parameter.device = memory
+                .parameters
+                .get(&parameter.id)
+                .map(|&region| DeviceParameter {
+                    dtype: memory.dtype,
+                    region,
+                });
+        }
+        self.device_memory = Some(memory);
+        self
+    }
+}
+
+fn hexadecimal<S: Serializer>(address: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{address:#x}"))
 }
 
 impl Cost {
@@ -215,7 +285,8 @@ fn parameters(graph: &Graph) -> Vec<Parameter> {
     graph
         .values()
         .iter()
-        .filter_map(|value| {
+        .enumerate()
+        .filter_map(|(index, value)| {
             let tensor = value.constant.as_ref()?;
             Some(Parameter {
                 name: value.name.clone(),
@@ -227,6 +298,9 @@ fn parameters(graph: &Graph) -> Vec<Parameter> {
                     false => Place::HostMemory,
                 },
                 address: format!("{:#x}", tensor.address()),
+                device: None,
+                // A graph has thousands of values at most.
+                id: ValueId(index as u32),
             })
         })
         .collect()
@@ -282,6 +356,47 @@ mod tests {
         assert!(pool.ends_with("norm [1, 10, 12] → [1, 12]"));
         assert_eq!(header.find("op"), pool.find("pool token 0"));
         assert!(text.lines().all(|line| line == line.trim_end()));
+    }
+
+    #[test]
+    fn what_is_on_a_device_is_shown_beside_the_rest() {
+        let (inspection, plan) = tiny();
+        let ids: Vec<ValueId> = plan
+            .graph()
+            .nodes()
+            .iter()
+            .flat_map(|n| n.inputs.clone())
+            .collect();
+        let is_qkv = |id: &&ValueId| plan.graph().value(**id).name == "blocks.0.qkv.weight";
+        let id = *ids.iter().find(is_qkv).unwrap();
+        let region = |address| Region { address, bytes: 864 };
+        let inspection = inspection.on_device(DeviceMemory {
+            device: "GPU 0 (Test, gfx942)".into(),
+            dtype: DType::F16,
+            weights: region(0x1000),
+            arena: region(0x2000),
+            scratch: region(0x3000),
+            input: region(0x4000),
+            parameters: HashMap::from([(id, region(0x1100))]),
+        });
+        let text = inspection.to_string();
+        let line = |start: &str| text.lines().find(|line| line.starts_with(start)).unwrap();
+        assert!(text.contains("Memory on GPU 0 (Test, gfx942), f16"));
+        assert!(line("activations (arena)").ends_with("864  0x2000"), "{text}");
+        let qkv: Vec<&str> = line("blocks.0.qkv.weight").split_whitespace().collect();
+        assert!(qkv.ends_with(&["f16", "864", "0x1100"]), "{text}");
+        let json = serde_json::to_value(&inspection).unwrap();
+        assert_eq!(json["device_memory"]["arena"]["address"], "0x2000");
+        let parameters = json["parameters"].as_array().unwrap();
+        let qkv = parameters
+            .iter()
+            .find(|p| p["name"] == "blocks.0.qkv.weight")
+            .unwrap();
+        assert_eq!(
+            qkv["device"],
+            serde_json::json!({"dtype": "f16", "address": "0x1100", "bytes": 864})
+        );
+        assert!(parameters.iter().any(|p| p.get("device").is_none()));
     }
 
     #[test]

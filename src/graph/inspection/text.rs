@@ -4,7 +4,7 @@ use std::fmt;
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
 
-use super::{Inspection, NodeSummary, Parameter, Place, StepSummary};
+use super::{DeviceMemory, Inspection, NodeSummary, Parameter, Place, StepSummary};
 use crate::graph::PassReport;
 
 impl fmt::Display for Inspection {
@@ -23,8 +23,16 @@ impl fmt::Display for Inspection {
         writeln!(f, "{}", self.steps_table())?;
         heading(f, "Memory")?;
         writeln!(f, "{}", self.memory_table())?;
+        if let Some(memory) = &self.device_memory {
+            heading(f, &format!("Memory on {}, {}", memory.device, memory.dtype))?;
+            writeln!(f, "{}", device_memory(memory))?;
+        }
         heading(f, &format!("Parameters: {} tensors", self.parameters.len()))?;
-        writeln!(f, "{}", parameters(&self.parameters))
+        writeln!(
+            f,
+            "{}",
+            parameters(&self.parameters, self.device_memory.is_some())
+        )
     }
 }
 
@@ -124,17 +132,43 @@ fn step_row(index: usize, step: &StepSummary) -> Vec<Cell> {
     ]
 }
 
-fn parameters(parameters: &[Parameter]) -> String {
-    let mut table = table(&["parameter", "shape", "dtype", "bytes", "place", "address"]);
+fn device_memory(memory: &DeviceMemory) -> String {
+    let mut table = table(&["on the device", "bytes", "address"]);
+    for (name, region) in [
+        ("parameters", memory.weights),
+        ("activations (arena)", memory.arena),
+        ("scratch", memory.scratch),
+        ("input", memory.input),
+    ] {
+        let address = format!("{:#x}", region.address);
+        table.add_row(vec![Cell::new(name), right(region.bytes), Cell::new(address)]);
+    }
+    text(&table)
+}
+
+fn parameters(parameters: &[Parameter], on_device: bool) -> String {
+    let mut header = vec!["parameter", "shape", "dtype", "bytes", "place", "address"];
+    if on_device {
+        header.extend(["device dtype", "device bytes", "device address"]);
+    }
+    let mut table = table(&header);
     for parameter in parameters {
-        table.add_row(vec![
+        let mut row = vec![
             Cell::new(&parameter.name),
             Cell::new(format!("{:?}", parameter.shape)),
             Cell::new(parameter.dtype),
             right(parameter.bytes),
             Cell::new(parameter.place),
             Cell::new(&parameter.address),
-        ]);
+        ];
+        if let Some(device) = &parameter.device {
+            row.extend([
+                Cell::new(device.dtype),
+                right(device.region.bytes),
+                Cell::new(format!("{:#x}", device.region.address)),
+            ]);
+        }
+        table.add_row(row);
     }
     for place in [Place::MappedFile, Place::HostMemory] {
         let bytes = parameters.iter().filter(|p| p.place == place).map(|p| p.bytes);

@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use hipvit::Error;
-use hipvit::hip::{Blas, BlasLt, Code, Dnn, Module, Rtc, Runtime};
+use hipvit::hip::{Blas, BlasLt, Code, Dnn, Module, Runtime};
 
 use super::{Fake, LAUNCH, Scale, Slot, bundle, bundle_of, compile, scale};
 
@@ -53,7 +53,6 @@ fn a_missing_library_is_named() {
     let fake = Fake::new("no-libraries");
     let stream = fake.stream();
     for (error, name) in [
-        (Rtc::new(stream.device()).map(|_| ()), "hipRTC"),
         (BlasLt::new(&stream).map(|_| ()), "hipBLASLt"),
         (Dnn::new(&stream).map(|_| ()), "MIOpen"),
     ] {

@@ -11,6 +11,7 @@ mod faults;
 mod memory;
 mod peers;
 mod rtc;
+mod session;
 mod work;
 
 use std::fs;
@@ -41,6 +42,12 @@ enum Slot {
     Handles,
     Violations,
     Mallocs,
+    EventsMade,
+    Replays,
+    Overlaps,
+    FailCapture,
+    Uploads,
+    HoldLaunches,
 }
 
 /// A provider of one test's own, with its own state.

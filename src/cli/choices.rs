@@ -1,0 +1,67 @@
+//! Options with a few well-known values: which those are, for help and completion, and what they mean.
+
+use std::str::FromStr;
+
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::error::ErrorKind;
+use hipvit::GraphMode;
+use hipvit::{DType, Device};
+
+/// `auto`, `cpu`, `hip`, and `hip:N` for any N.
+pub fn device() -> impl TypedValueParser<Value = Device> {
+    DeviceParser
+}
+
+/// `f32`, `f16`, `bf16`.
+pub fn dtype() -> impl TypedValueParser<Value = DType> {
+    PossibleValuesParser::new(["f32", "f16", "bf16"]).map(|name| match name.as_str() {
+        "f16" => DType::F16,
+        "bf16" => DType::BF16,
+        _ => DType::F32,
+    })
+}
+
+/// `auto`, `on`, `off`.
+pub fn graph() -> impl TypedValueParser<Value = GraphMode> {
+    PossibleValuesParser::new(["auto", "on", "off"]).try_map(|text| GraphMode::from_str(&text))
+}
+
+/// Takes more values than it offers.
+#[derive(Clone, Debug)]
+struct DeviceParser;
+
+impl TypedValueParser for DeviceParser {
+    type Value = Device;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &std::ffi::OsStr,
+    ) -> Result<Device, clap::Error> {
+        let parse = |text: &str| text.parse::<Device>().map_err(|error| error.to_string());
+        let device = value
+            .to_str()
+            .ok_or_else(|| "is not text".to_owned())
+            .and_then(parse);
+        device.map_err(|reason| {
+            let name = argument.map(ToString::to_string).unwrap_or_default();
+            let message = format!("invalid value for '{name}': {reason}\n");
+            clap::Error::raw(ErrorKind::ValueValidation, message).with_cmd(command)
+        })
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let values = [
+            ("auto", "the first GPU, or the CPU if there is none"),
+            ("cpu", "the host's processor"),
+            ("hip", "the first GPU"),
+            ("hip:1", "the second GPU, and so on"),
+        ];
+        Some(Box::new(
+            values
+                .into_iter()
+                .map(|(name, help)| PossibleValue::new(name).help(help)),
+        ))
+    }
+}

@@ -1,0 +1,162 @@
+//! Kernels by name, and their launches.
+
+use std::ffi::{CStr, c_char, c_void};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::thread;
+use std::time::Duration;
+
+use super::{INVALID, LAUNCH_FAILURE, NOT_FOUND, SUCCESS, Slot, Status, due, get, queue, touch};
+
+#[path = "../../src/ops/launch/arguments.rs"]
+mod arguments;
+#[path = "kernels.rs"]
+mod kernels;
+
+use arguments::*;
+
+/// `scale`: `to[i] = factor * from[i]` for `n` floats.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Scale {
+    from: u64,
+    to: u64,
+    n: u32,
+    factor: f32,
+}
+
+fn scale(memory: &mut Host, a: &Scale) {
+    use kernels::Memory;
+    for i in 0..a.n as usize {
+        memory.set(a.to, i, a.factor * memory.get(a.from, i));
+    }
+}
+
+/// Host addresses, elements of f32.
+struct Host;
+
+impl kernels::Memory for Host {
+    fn get(&self, address: u64, index: usize) -> f32 {
+        unsafe { (address as *const f32).add(index).read() }
+    }
+    fn set(&mut self, address: u64, index: usize, value: f32) {
+        unsafe { (address as *mut f32).add(index).write(value) };
+    }
+    fn pixel(&self, address: u64, index: usize) -> u8 {
+        unsafe { (address as *const u8).add(index).read() }
+    }
+    fn value(&self, address: u64, index: usize) -> f32 {
+        self.get(address, index)
+    }
+    fn erf(&self, x: f32) -> f32 {
+        unsafe extern "C" {
+            safe fn erff(x: f32) -> f32;
+        }
+        erff(x)
+    }
+}
+
+/// A kernel with its copied arguments; the addresses among them.
+type Bound = (Box<dyn Fn() + Send + Sync>, Vec<u64>);
+type Bind = unsafe fn(*const c_void) -> Bound;
+
+macro_rules! kernels {
+    ($($name:literal: $arguments:ty, $run:expr, [$($address:ident),*];)*) => {
+        const KERNELS: &[(&str, Bind)] = &[$(($name, {
+            unsafe fn bind(arguments: *const c_void) -> Bound {
+                let a = unsafe { *arguments.cast::<$arguments>() };
+                (Box::new(move || $run(&mut Host, &a)), vec![$(a.$address),*])
+            }
+            bind
+        }),)*];
+    };
+}
+
+kernels! {
+    "scale": Scale, scale, [from, to];
+    "patch_extract_f32": PatchExtractArgs, |m: &mut Host, a: &_| kernels::patch_extract(m, a, false), [pixels, out];
+    "patch_extract_chw_f32": PatchExtractArgs, |m: &mut Host, a: &_| kernels::patch_extract(m, a, true), [pixels, out];
+    "tokens_f32": TokensArgs, kernels::tokens, [x, prefix, position, out];
+    "add_f32": AddArgs, kernels::add, [x, gamma, y, out];
+    "layer_norm_f32": LayerNormArgs, kernels::layer_norm, [x, weight, bias, out];
+    "bias_activation_f32": BiasActivationArgs, kernels::bias_activation, [x, bias, residual, out];
+    "swiglu_f32": SwiGluArgs, kernels::swiglu, [x, out];
+    "attention_32_f32": AttentionArgs, kernels::attention, [q, k, v, out];
+    "attention_64_f32": AttentionArgs, kernels::attention, [q, k, v, out];
+    "attention_128_f32": AttentionArgs, kernels::attention, [q, k, v, out];
+    "softmax_f32": SoftmaxArgs, kernels::softmax, [x, out];
+    "pool_f32": PoolArgs, kernels::pool, [x, out];
+}
+
+/// A function is the position in the table, from 1.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipModuleGetFunction(
+    f: *mut *mut c_void,
+    _module: *mut c_void,
+    name: *const c_char,
+) -> Status {
+    let name = unsafe { CStr::from_ptr(name) }.to_bytes();
+    let Some(index) = KERNELS.iter().position(|(known, _)| known.as_bytes() == name) else {
+        return NOT_FOUND;
+    };
+    unsafe { *f = (index + 1) as *mut c_void };
+    SUCCESS
+}
+
+/// Every kernel declares this much LDS.
+const DECLARED_LDS: i32 = 1024;
+/// Dynamic LDS that they may be launched with.
+static MOST_LDS: AtomicU64 = AtomicU64::new(65536 - DECLARED_LDS as u64);
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipFuncGetAttribute(value: *mut i32, attribute: u32, _f: *mut c_void) -> Status {
+    if attribute != 1 {
+        return INVALID;
+    }
+    unsafe { *value = DECLARED_LDS };
+    SUCCESS
+}
+#[unsafe(no_mangle)]
+pub extern "C" fn hipFuncSetAttribute(_f: *const c_void, attribute: u32, value: i32) -> Status {
+    if attribute != 8 || value > 98304 - DECLARED_LDS {
+        return INVALID;
+    }
+    MOST_LDS.store(value as u64, SeqCst);
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipModuleLaunchKernel(
+    f: *mut c_void,
+    _gx: u32,
+    _gy: u32,
+    _gz: u32,
+    _bx: u32,
+    _by: u32,
+    _bz: u32,
+    lds: u32,
+    stream: *mut c_void,
+    parameters: *mut *mut c_void,
+    _extra: *mut *mut c_void,
+) -> Status {
+    if lds > MOST_LDS.load(SeqCst) as u32 {
+        return INVALID;
+    }
+    if due(Slot::FailLaunch) {
+        return LAUNCH_FAILURE;
+    }
+    let (run, addresses) = unsafe { KERNELS[f as usize - 1].1(*parameters) };
+    queue::submit(stream, move || {
+        // The fence has seen that all of it lies in the buffers; here, that they live.
+        if !addresses.iter().all(|&a| a == 0 || touch(a as usize, 4)) {
+            return INVALID;
+        }
+        for _ in 0..10_000 {
+            if get(Slot::Uploads) >= get(Slot::HoldLaunches) {
+                break;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        run();
+        SUCCESS
+    })
+}

@@ -1,0 +1,624 @@
+//! Whole models through the HIP path: sessions and pipelines on the fake provider, and what becomes of them when it fails.
+
+use std::path::PathBuf;
+use std::thread;
+
+use hipvit::image::{Limits, RgbImage, open};
+use hipvit::pipeline::{Pipeline, Source};
+use hipvit::timing::{Phase, Timing};
+use hipvit::{Device, Error, GraphMode, Outputs, Session, SessionBuilder};
+
+use super::{Fake, Slot};
+use crate::at;
+use crate::command_line::{stderr, stdout};
+
+fn model() -> PathBuf {
+    at("tests/golden/timm_vit_class_token")
+}
+
+fn builder(fake: &Fake) -> SessionBuilder {
+    Session::builder().gpu(fake.device()).threads(2)
+}
+
+fn session(fake: &Fake, batch: usize) -> Session {
+    builder(fake).batch(batch).load(model()).unwrap()
+}
+
+fn images(count: usize) -> Vec<RgbImage> {
+    let image = |name| open(at("tests/golden/images").join(name), &Limits::default()).unwrap();
+    let mut images = ["small.png", "tall.png", "wide.png"].map(image).to_vec();
+    // None of the later ones is the same.
+    images = images.into_iter().cycle().take(count).collect();
+    for (index, image) in images.iter_mut().enumerate() {
+        let at = index % image.data.len();
+        image.data[at..]
+            .iter_mut()
+            .for_each(|byte| *byte = byte.wrapping_add(index as u8));
+    }
+    images
+}
+
+fn sources(images: &[RgbImage]) -> Vec<Source> {
+    let source = |(index, image): (usize, &RgbImage)| Source::Decoded(format!("{index}"), image.clone());
+    images.iter().enumerate().map(source).collect()
+}
+
+fn same(a: &Outputs, b: &Outputs) {
+    assert_eq!(a.logits(), b.logits());
+    assert_eq!(a.embeddings(), b.embeddings());
+}
+
+#[test]
+fn a_model_computes_what_it_does_on_the_cpu_and_is_replayed() {
+    let fake = Fake::new("session");
+    {
+        let images = images(3);
+        let cpu = Session::builder().device(Device::Cpu).load(model()).unwrap();
+        let expected = cpu.run(&images).unwrap();
+        assert_eq!(cpu.replays(), None);
+        let session = session(&fake, 3);
+        let first = session.run(&images).unwrap();
+        let (got, expected) = (first.logits().unwrap(), expected.logits().unwrap());
+        let largest = expected.iter().fold(0f32, |m, x| m.max(x.abs()));
+        for (got, expected) in got.iter().zip(expected) {
+            // Both add up some hundreds of products in f32, in orders of their own.
+            assert!((got - expected).abs() <= 1e-5 * largest, "{got} {expected}");
+        }
+        // The second captures, the others replay, and another input gives another result.
+        for _ in 0..3 {
+            same(&session.run(&images).unwrap(), &first);
+        }
+        let turned: Vec<_> = images.iter().rev().cloned().collect();
+        let other = session.run(&turned).unwrap();
+        assert_eq!(other.logits().unwrap().row(0), first.logits().unwrap().row(2));
+        let replays = session.replays().unwrap();
+        assert_eq!((replays.eager_runs, replays.replayed_runs), (1, 4));
+        assert_eq!(replays.fallback, None);
+        assert_eq!(fake.get(Slot::Replays), 4);
+
+        // A smaller batch fits the lane's memory, a larger one does not: its graphs go.
+        for count in [1, 1, 1, 3, 3] {
+            let outputs = session.run(&images[..count]).unwrap();
+            assert_eq!(outputs.logits().unwrap().row(0), first.logits().unwrap().row(0));
+        }
+        assert_eq!(session.replays().unwrap().eager_runs, 2);
+    }
+    fake.assert_clean();
+}
+
+#[test]
+fn a_lane_whose_memory_grows_captures_anew() {
+    let fake = Fake::new("growth");
+    {
+        let (session, images) = (session(&fake, 5), images(5));
+        let mut before = Vec::new();
+        for count in [1, 1, 1, 5, 5, 5, 1, 1, 1] {
+            let outputs = session.run(&images[..count]).unwrap();
+            before.push(outputs.logits().unwrap().row(0).to_owned());
+        }
+        assert!(before.windows(2).all(|pair| pair[0] == pair[1]));
+        // Of each three in a row the first is eager.
+        assert_eq!(session.replays().unwrap().eager_runs, 3);
+    }
+    fake.assert_clean();
+}
+
+#[test]
+fn a_session_whose_replay_is_wrong_goes_on_without() {
+    for (fault, reason) in [
+        (Slot::CorruptReplay, "the replay differs from the eager run"),
+        (Slot::FailCapture, "hipStreamBeginCapture failed"),
+    ] {
+        let fake = Fake::new(&format!("fallback-{fault:?}"));
+        {
+            let (session, images) = (session(&fake, 2), images(2));
+            let first = session.run(&images).unwrap();
+            fake.set(fault, 1);
+            for _ in 0..3 {
+                same(&session.run(&images).unwrap(), &first);
+            }
+            let replays = session.replays().unwrap();
+            assert!(replays.fallback.as_ref().unwrap().contains(reason), "{replays:?}");
+            assert_eq!((replays.eager_runs, replays.replayed_runs), (4, 0));
+        }
+        fake.assert_clean();
+    }
+}
+
+#[test]
+fn graphs_can_be_switched_off_and_timed() {
+    let fake = Fake::new("graph-mode");
+    {
+        let images = images(2);
+        let run = |mode, timed| {
+            let session = builder(&fake).graph(mode).load(model()).unwrap();
+            let mut timing = Timing::default();
+            let mut last = None;
+            for _ in 0..3 {
+                last = Some(match timed {
+                    true => session.run_timed(&images, &mut timing).unwrap(),
+                    false => session.run(&images).unwrap(),
+                });
+            }
+            let replayed = session.replays().unwrap().replayed_runs;
+            (last.unwrap(), replayed, timing)
+        };
+        let (off, replayed, _) = run(GraphMode::Off, false);
+        assert_eq!((replayed, fake.get(Slot::Replays)), (0, 0));
+        // While steps are timed there is no replay, unless it is wanted.
+        let (auto, replayed, timing) = run(GraphMode::Auto, true);
+        assert_eq!(replayed, 0);
+        let phases: Vec<String> = timing.phases().map(|(phase, _)| phase.to_string()).collect();
+        assert_eq!(
+            phases,
+            [
+                "resize",
+                "copy-in",
+                "patch",
+                "QKV",
+                "attention",
+                "FFN",
+                "other",
+                "copy-out"
+            ]
+        );
+        assert!(timing.phases().all(|(_, time)| !time.is_zero()), "{timing}");
+        let (on, replayed, timing) = run(GraphMode::On, true);
+        assert_eq!(replayed, 2);
+        assert!(
+            timing.phases().any(|(phase, _)| phase == Phase::Replay),
+            "{timing}"
+        );
+        same(&off, &auto);
+        same(&off, &on);
+    }
+    fake.assert_clean();
+}
+
+#[test]
+fn events_between_steps_are_made_for_a_timing_alone() {
+    let fake = Fake::new("events");
+    {
+        let images = images(1);
+        let session = builder(&fake).graph(GraphMode::Off).load(model()).unwrap();
+        let events = |timed: bool| {
+            let before = fake.get(Slot::EventsMade);
+            match timed {
+                true => session.run_timed(&images, &mut Timing::default()).unwrap(),
+                false => session.run(&images).unwrap(),
+            };
+            fake.get(Slot::EventsMade) - before
+        };
+        events(false);
+        let (without, with) = (events(false), events(true));
+        // One before the input's copy and one after it, and one after each output's.
+        assert_eq!(without, 2 + 2);
+        assert_eq!(with, without + 2 + session.graph().nodes().len() as u64);
+    }
+    fake.assert_clean();
+}
+
+/// What the session says of all images, a batch at a time as the pipeline makes them.
+fn alone(session: &Session, images: &[RgbImage]) -> Vec<Vec<f32>> {
+    let batches = images.chunks(session.batch());
+    let rows = batches.map(|batch| session.run(batch).unwrap());
+    rows.flat_map(|outputs| {
+        let logits = outputs.logits().unwrap().clone();
+        logits
+            .rows()
+            .into_iter()
+            .map(|row| row.to_vec())
+            .collect::<Vec<_>>()
+    })
+    .collect()
+}
+
+fn piped(pipeline: &Pipeline<'_>, images: &[RgbImage]) -> (Vec<Vec<f32>>, Timing) {
+    let mut rows = Vec::new();
+    let run = pipeline.run(sources(images), |item| {
+        assert_eq!(item.index, rows.len(), "results come in order");
+        let (outputs, row) = item.result.unwrap();
+        rows.push(outputs.logits().unwrap().row(row).to_vec());
+        Ok::<_, Error>(())
+    });
+    (rows, run.unwrap())
+}
+
+#[test]
+fn a_pipeline_overlaps_batches_within_its_bound_and_gives_the_same_bits() {
+    let fake = Fake::new("pipeline");
+    {
+        let (session, images) = (session(&fake, 2), images(23));
+        let expected = alone(&session, &images);
+        for in_flight in [1, 2, 3] {
+            let overlaps = fake.get(Slot::Overlaps);
+            // The device computes only when the inputs of all batches in flight were submitted: who waited for a result
+            // before would have fewer in flight.
+            fake.set(Slot::HoldLaunches, fake.get(Slot::Uploads) + in_flight as u64);
+            let pipeline = Pipeline::new(&session).in_flight(in_flight).timed(true);
+            let (rows, timing) = piped(&pipeline, &images);
+            assert_eq!(rows, expected);
+            assert_eq!(timing.most_in_flight(), in_flight);
+            assert_eq!(fake.get(Slot::Overlaps) > overlaps, in_flight > 1);
+            assert!(timing.wall() > std::time::Duration::ZERO);
+        }
+        let mallocs = fake.get(Slot::Mallocs);
+        for _ in 0..3 {
+            assert_eq!(piped(&Pipeline::new(&session), &images).0, expected);
+        }
+        assert_eq!(fake.get(Slot::Mallocs), mallocs, "no allocation on the hot path");
+        // Pinned are the inputs in flight and three more, and each lane's two outputs.
+        assert!(fake.get(Slot::Pinned) <= 6 + 6, "{}", fake.get(Slot::Pinned));
+        assert!(
+            Pipeline::new(&session)
+                .in_flight(0)
+                .run(sources(&images), |_| Ok::<_, Error>(()))
+                .is_err()
+        );
+    }
+    fake.assert_clean();
+}
+
+#[test]
+fn a_bad_image_costs_its_result_alone_and_a_caller_may_stop() {
+    let fake = Fake::new("pipeline-errors");
+    {
+        let (session, images) = (session(&fake, 2), images(9));
+        let mut sources = sources(&images);
+        for index in [2, 3, 5] {
+            sources[index] = Source::Bytes("broken".into(), b"no image"[..].into());
+        }
+        let mut failed = Vec::new();
+        let mut rows = Vec::new();
+        Pipeline::new(&session)
+            .run(sources.clone(), |item| {
+                match item.result {
+                    Ok((outputs, row)) => rows.push(outputs.logits().unwrap().row(row).to_vec()),
+                    Err(_) => failed.push(item.index),
+                }
+                Ok::<_, Error>(())
+            })
+            .unwrap();
+        assert_eq!(failed, [2, 3, 5]);
+        let good: Vec<RgbImage> = [0, 1, 4, 6, 7, 8].map(|i: usize| images[i].clone()).to_vec();
+        // In other batches the sums are the same here.
+        assert_eq!(rows, alone(&session, &good));
+
+        let mut seen = 0;
+        let stopped = Pipeline::new(&session).run(sources, |_| {
+            seen += 1;
+            match seen {
+                4 => Err(Error::Argument {
+                    what: "test",
+                    reason: "enough".into(),
+                }),
+                _ => Ok(()),
+            }
+        });
+        assert_eq!(stopped.unwrap_err().to_string(), "test: enough");
+        assert_eq!(seen, 4);
+        session.run(&images).unwrap();
+    }
+    fake.assert_clean();
+}
+
+#[test]
+fn four_threads_get_the_same_bits() {
+    let fake = Fake::new("session-threads");
+    {
+        let (session, images) = (session(&fake, 4), images(4));
+        let expected = session.run(&images).unwrap();
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..5 {
+                        same(&session.run(&images).unwrap(), &expected);
+                    }
+                });
+            }
+        });
+    }
+    fake.assert_clean();
+}
+
+/// Whichever launch or copy fails, the error names the device, and the session then works.
+#[test]
+fn a_session_survives_each_failed_launch_and_copy() {
+    let fake = Fake::new("session-faults");
+    {
+        let images = images(2);
+        let session = builder(&fake).graph(GraphMode::Off).load(model()).unwrap();
+        let expected = session.run(&images).unwrap();
+        for (fault, fewest) in [(Slot::FailLaunch, 10), (Slot::FailCopy, 3)] {
+            let mut errors = 0;
+            loop {
+                fake.set(fault, errors + 1);
+                let result = session.run(&images);
+                let due = fake.get(fault) == 0;
+                fake.set(fault, 0);
+                assert_eq!(result.is_err(), due, "{fault:?} {errors}");
+                let Err(error) = result else { break };
+                let text = error.to_string();
+                assert!(
+                    text.contains("hipErrorLaunchFailure") && text.contains("GPU 0"),
+                    "{text}"
+                );
+                errors += 1;
+                same(&session.run(&images).unwrap(), &expected);
+            }
+            assert!(errors >= fewest, "{fault:?}: {errors}");
+        }
+    }
+    fake.assert_clean();
+}
+
+/// A launch that fails while it is captured costs the graph, not the run.
+#[test]
+fn a_capture_that_fails_leaves_the_steps() {
+    let fake = Fake::new("session-capture");
+    {
+        let (session, images) = (session(&fake, 2), images(2));
+        fake.set(Slot::FailLaunch, u64::from(u32::MAX));
+        let expected = session.run(&images).unwrap();
+        let launches = u64::from(u32::MAX) - fake.get(Slot::FailLaunch);
+        // After the run that the capture begins with.
+        fake.set(Slot::FailLaunch, launches + 3);
+        same(&session.run(&images).unwrap(), &expected);
+        let fallback = session.replays().unwrap().fallback.unwrap();
+        assert!(fallback.contains("hipErrorLaunchFailure"), "{fallback}");
+        same(&session.run(&images).unwrap(), &expected);
+    }
+    fake.assert_clean();
+}
+
+/// At any limit on memory there is an error or a result, and nothing stays behind.
+#[test]
+fn a_session_without_memory_is_an_error_that_leaves_nothing() {
+    let fake = Fake::new("session-oom");
+    let images = images(8);
+    let run = |limit| {
+        fake.set(Slot::MemoryLimit, limit);
+        let session = builder(&fake).load(model())?;
+        let outputs = session.run(&images)?;
+        Ok::<_, Error>((outputs, fake.get(Slot::DeviceBytes)))
+    };
+    let (expected, most) = run(0).unwrap();
+    fake.assert_clean();
+    let mut failed = 0;
+    for limit in (0..=16).map(|part| (most * part / 16).max(1)) {
+        match run(limit) {
+            Ok((outputs, _)) => same(&outputs, &expected),
+            Err(error) => {
+                assert!(matches!(error, Error::OutOfMemory { .. }), "{error}");
+                failed += 1;
+            }
+        }
+        fake.assert_clean();
+    }
+    assert_eq!(failed, 16);
+}
+
+#[test]
+fn a_batch_too_large_for_the_device_leaves_the_session_usable() {
+    let fake = Fake::new("session-batch");
+    {
+        let (session, images) = (session(&fake, 64), images(64));
+        let one = session.run(&images[..1]).unwrap();
+        fake.set(Slot::MemoryLimit, fake.get(Slot::DeviceBytes));
+        let error = session.run(&images).unwrap_err();
+        assert!(matches!(error, Error::OutOfMemory { .. }), "{error}");
+        same(&session.run(&images[..1]).unwrap(), &one);
+        assert_eq!(session.replays().unwrap().fallback, None);
+        fake.set(Slot::MemoryLimit, 0);
+        assert_eq!(session.run(&images).unwrap().len(), 64);
+    }
+    fake.assert_clean();
+}
+
+/// Where there is memory for one lane, a pipeline has one batch in flight.
+#[test]
+fn a_pipeline_makes_do_with_the_memory_there_is() {
+    let fake = Fake::new("pipeline-memory");
+    {
+        let (session, images) = (session(&fake, 2), images(11));
+        let expected = alone(&session, &images);
+        fake.set(Slot::MemoryLimit, fake.get(Slot::DeviceBytes) + 1000);
+        let (rows, timing) = piped(&Pipeline::new(&session), &images);
+        assert_eq!(rows, expected);
+        assert_eq!(timing.most_in_flight(), 1);
+    }
+    fake.assert_clean();
+}
+
+fn run(fake: &Fake, args: &[&str]) -> std::process::Output {
+    std::process::Command::new(env!("CARGO_BIN_EXE_hipvit"))
+        .args(args)
+        .env("HIPVIT_PROVIDER", &fake.path)
+        .env("FAKE_DEVICES", "1")
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn inspect_shows_where_each_parameter_lies_on_the_device() {
+    let fake = Fake::new("inspect");
+    let output = run(
+        &fake,
+        &["inspect", "--device", "hip:0", "--dtype", "f16", "--json"],
+    );
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let json: serde_json::Value = serde_json::from_str(stdout(&output)).unwrap();
+    assert_eq!(json["dtype"], "f16");
+    let number = |value: &serde_json::Value| {
+        let text = value.as_str().unwrap().strip_prefix("0x").unwrap();
+        u64::from_str_radix(text, 16).unwrap()
+    };
+    let region = |value: &serde_json::Value| {
+        let start = number(&value["address"]);
+        start..start + value["bytes"].as_u64().unwrap()
+    };
+    let memory = &json["device_memory"];
+    assert!(memory["device"].as_str().unwrap().contains("Fake Instinct"));
+    let (weights, arena) = (region(&memory["weights"]), region(&memory["arena"]));
+    assert!(arena.end - arena.start >= json["memory"]["arena_bytes"].as_u64().unwrap());
+    assert!(arena.end <= weights.start || weights.end <= arena.start);
+    let mut places = Vec::new();
+    for parameter in json["parameters"].as_array().unwrap() {
+        // What no step reads any more is not uploaded.
+        let Some(device) = parameter.get("device") else {
+            continue;
+        };
+        let place = region(device);
+        let elements: u64 = parameter["shape"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|n| n.as_u64().unwrap())
+            .product();
+        assert_eq!(
+            (&device["dtype"], place.end - place.start),
+            (&"f16".into(), 2 * elements)
+        );
+        assert!(
+            weights.start <= place.start && place.end <= weights.end,
+            "{parameter}"
+        );
+        places.push(place);
+    }
+    assert!(places.len() > 20);
+    places.sort_by_key(|place| place.start);
+    assert!(places.windows(2).all(|pair| pair[0].end <= pair[1].start));
+
+    let output = run(&fake, &["inspect", "--device", "hip"]);
+    let text = stdout(&output);
+    assert!(
+        text.contains("Memory on GPU 0 (Fake Instinct, gfx942), f32"),
+        "{text}"
+    );
+    assert!(text.contains("device address"), "{text}");
+    let output = run(&fake, &["inspect", "--dtype", "bf16"]);
+    assert!(
+        stderr(&output).contains("the cpu computes in f32"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
+fn classify_times_every_phase_on_a_device() {
+    let fake = Fake::new("classify");
+    let timing = |args: &[&str]| {
+        let output = run(
+            &fake,
+            &[
+                &[
+                    "classify", "--device", "hip", "--batch", "2", "--timing", "--json",
+                ],
+                args,
+            ]
+            .concat(),
+        );
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let last: serde_json::Value = serde_json::from_str(stdout(&output).lines().last().unwrap()).unwrap();
+        last
+    };
+    let line = timing(&[]);
+    let phases = line["timing"]["phases_ms"].as_object().unwrap();
+    for phase in [
+        "decode",
+        "resize",
+        "stage",
+        "copy-in",
+        "patch",
+        "QKV",
+        "attention",
+        "FFN",
+        "other",
+        "copy-out",
+        "softmax",
+    ] {
+        assert!(phases[phase].as_f64().unwrap() > 0.0, "{phase}");
+    }
+    assert!(line["timing"]["wall_ms"].as_f64().unwrap() > 0.0);
+    assert!(line["timing"]["most_in_flight"].as_u64().unwrap() <= 3);
+    assert_eq!(line["graph"]["replayed_runs"], 0);
+    let line = timing(&["--graph", "on"]);
+    assert!(line["graph"]["eager_runs"].as_u64().unwrap() >= 1);
+    assert_eq!(line["graph"]["fallback"], serde_json::Value::Null);
+}
+
+#[test]
+fn the_command_line_says_why_no_graph_is_replayed() {
+    let fake = Fake::new("classify-fallback");
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_hipvit"))
+        .args(["classify", "--device", "hip", "--batch", "2", "--top", "1"])
+        .env("HIPVIT_PROVIDER", &fake.path)
+        .env("FAKE_DEVICES", "1")
+        .env("FAKE_FAIL_CAPTURE", "1")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let expected = "warning: no captured graph is replayed, steps run one by one: ";
+    assert!(
+        stderr(&output).starts_with(expected) && stderr(&output).contains("hipStreamBeginCapture failed"),
+        "{}",
+        stderr(&output)
+    );
+    assert_eq!(stdout(&output).matches(" %  ").count(), 10);
+}
+
+/// While some threads load, capture and drop sessions, others wait for the whole device.
+#[test]
+fn captures_and_waits_for_the_device_do_not_meet() {
+    let fake = Fake::new("captures");
+    {
+        let gpu = fake.device();
+        let images = images(1);
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    for _ in 0..3 {
+                        let session = Session::builder().gpu(gpu.clone()).load(model()).unwrap();
+                        for _ in 0..3 {
+                            session.run(&images).unwrap();
+                        }
+                        assert_eq!(session.replays().unwrap().fallback, None);
+                    }
+                });
+            }
+            scope.spawn(|| (0..50).for_each(|_| gpu.synchronize().unwrap()));
+        });
+    }
+    fake.assert_clean();
+}
+
+/// The tests for a GPU, in f32: every golden model among them.
+#[test]
+fn the_tests_for_a_gpu_pass() {
+    let fake = Fake::new("gpu-tests");
+    let tests = [
+        "gpu::golden",
+        "gpu::held_out",
+        "gpu::four_threads",
+        "gpu::replayed",
+        "gpu::a_pipeline",
+        "gpu::many_runs",
+    ];
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(tests)
+        // One looks at the device's memory.
+        .args(["--test-threads", "1"])
+        .env("HIPVIT_PROVIDER", &fake.path)
+        .env("FAKE_DEVICES", "1")
+        .env("HIPVIT_TEST_DEVICE", "hip:0")
+        .env("HIPVIT_TEST_DTYPES", "f32")
+        .env("HIPVIT_TEST_RUNS", "20")
+        .output()
+        .unwrap();
+    let text = stdout(&output);
+    assert!(
+        text.contains("test result: ok. 6 passed"),
+        "{text}{}",
+        stderr(&output)
+    );
+}
