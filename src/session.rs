@@ -61,14 +61,24 @@ impl fmt::Display for Device {
 }
 
 impl Device {
-    /// The GPU that this means, or `None` for the CPU.
-    fn open(self) -> Result<Option<hip::Device>> {
+    /// What this means.
+    fn open(self) -> Result<Place> {
+        let gpu = |number| Runtime::open()?.device(number);
         match self {
-            Self::Cpu => Ok(None),
-            Self::Hip(number) => Runtime::open()?.device(number).map(Some),
-            Self::Auto => Ok(Runtime::open().and_then(|runtime| runtime.device(0)).ok()),
+            Self::Cpu => Ok(Place::Cpu { no_gpu: None }),
+            Self::Hip(number) => gpu(number).map(Place::Gpu),
+            Self::Auto => Ok(gpu(0).map_or_else(|error| Place::Cpu { no_gpu: Some(error) }, Place::Gpu)),
         }
     }
+}
+
+/// A [`Device`] that was looked for.
+enum Place {
+    Cpu {
+        /// Why it is not the GPU, if that would have done.
+        no_gpu: Option<Error>,
+    },
+    Gpu(hip::Device),
 }
 
 /// Choices to make before a model is loaded. Made by [`Session::builder`].
@@ -137,8 +147,8 @@ impl SessionBuilder {
     /// The first thing wrong with the directory, its configuration or its tensors; or an option that the device does
     /// not offer.
     pub fn load(&self, path: impl AsRef<Path>) -> Result<Session> {
-        let gpu = self.check()?;
-        self.build(model::load(path.as_ref(), &self.load)?, gpu)
+        let place = self.check()?;
+        self.build(model::load(path.as_ref(), &self.load)?, place)
     }
 
     /// Loads TinyViT32, the digit classifier that is part of the crate.
@@ -147,16 +157,16 @@ impl SessionBuilder {
     ///
     /// An option that the device does not offer.
     pub fn tinyvit32(&self) -> Result<Session> {
-        let gpu = self.check()?;
-        self.build(model::tinyvit32(&self.load)?, gpu)
+        let place = self.check()?;
+        self.build(model::tinyvit32(&self.load)?, place)
     }
 
-    fn check(&self) -> Result<Option<hip::Device>> {
+    fn check(&self) -> Result<Place> {
         if self.batch == 0 || self.threads == Some(0) {
             return Err(Error::argument("batch and threads", "must be at least 1"));
         }
-        let gpu = self.device.open()?;
-        if gpu.is_none() && self.dtype != DType::F32 {
+        let place = self.device.open()?;
+        if matches!(place, Place::Cpu { .. }) && self.dtype != DType::F32 {
             return Err(Error::argument(
                 "dtype",
                 format!("the cpu computes in f32, not in {}", self.dtype),
@@ -166,10 +176,10 @@ impl SessionBuilder {
             let reason = format!("{threads} are more than {MOST_THREADS}");
             return Err(Error::argument("threads", reason));
         }
-        Ok(gpu)
+        Ok(place)
     }
 
-    fn build(&self, model: Model, gpu: Option<hip::Device>) -> Result<Session> {
+    fn build(&self, model: Model, place: Place) -> Result<Session> {
         let Model {
             name,
             graph,
@@ -183,9 +193,9 @@ impl SessionBuilder {
             ..Passes::default()
         };
         let (mut graph, _) = graph::optimize(graph, &passes)?;
-        let executor = match &gpu {
-            Some(gpu) => Executor::hip(&graph, gpu, self.dtype, self.threads)?,
-            None => Executor::cpu(&graph, self.threads)?,
+        let (executor, no_gpu) = match place {
+            Place::Gpu(gpu) => (Executor::hip(&graph, &gpu, self.dtype, self.threads)?, None),
+            Place::Cpu { no_gpu } => (Executor::cpu(&graph, self.threads)?, no_gpu),
         };
         // The executor has its own arrangement of them; this unmaps the weight files too.
         graph.release_constants();
@@ -200,6 +210,7 @@ impl SessionBuilder {
             plans: Mutex::default(),
             batch: self.batch,
             dtype: self.dtype,
+            no_gpu,
         })
     }
 }
@@ -219,6 +230,7 @@ pub struct Session {
     plans: Mutex<HashMap<usize, Arc<Plan>>>,
     batch: usize,
     dtype: DType,
+    no_gpu: Option<Error>,
 }
 
 impl Session {
@@ -276,6 +288,11 @@ impl Session {
             Executor::Cpu { .. } => Device::Cpu,
             Executor::Hip { executor, .. } => Device::Hip(executor.device().ordinal()),
         }
+    }
+
+    /// Why [`Device::Auto`] became the CPU; `None` for any other choice, and where there is a GPU.
+    pub fn no_gpu(&self) -> Option<&Error> {
+        self.no_gpu.as_ref()
     }
 
     /// The type of the activations.
