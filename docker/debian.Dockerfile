@@ -10,6 +10,7 @@ ARG BASE=docker.io/library/debian:sid
 FROM ${BASE} AS toolchain
 COPY docker/install-rocm /usr/local/bin/
 RUN install-rocm build
+ENV ROCM_PATH=/usr
 
 FROM toolchain AS build
 ARG OFFLOAD_ARCHS=gfx908,gfx90a,gfx942,gfx950,gfx1030,gfx1100,gfx1101,gfx1102,gfx1151,gfx1200,gfx1201
