@@ -4,7 +4,7 @@
 #   docker run --rm --device /dev/kfd --device /dev/dri hipvit devices
 #
 # Arguments: OFFLOAD_ARCHS, the GPUs that hipvit's kernels are compiled for (others get theirs at run time, by hipRTC);
-# LIBRARY_ARCHS, the GPUs whose rocBLAS kernels are installed, separated by blanks: each costs some 50 to 100 MB.
+# LIBRARY_ARCHS, the GPUs whose rocBLAS kernels are installed, separated by blanks: each costs some 200 MB.
 ARG BASE=docker.io/library/debian:sid
 
 FROM ${BASE} AS toolchain
