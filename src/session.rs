@@ -62,14 +62,24 @@ impl fmt::Display for Device {
 }
 
 impl Device {
-    /// The GPU that this means, or `None` for the CPU.
-    pub(crate) fn open(self) -> Result<Option<hip::Device>> {
+    /// What this means.
+    pub(crate) fn open(self) -> Result<Place> {
+        let gpu = |number| Runtime::open()?.device(number);
         match self {
-            Self::Cpu => Ok(None),
-            Self::Hip(number) => Runtime::open()?.device(number).map(Some),
-            Self::Auto => Ok(Runtime::open().and_then(|runtime| runtime.device(0)).ok()),
+            Self::Cpu => Ok(Place::Cpu { no_gpu: None }),
+            Self::Hip(number) => gpu(number).map(Place::Gpu),
+            Self::Auto => Ok(gpu(0).map_or_else(|error| Place::Cpu { no_gpu: Some(error) }, Place::Gpu)),
         }
     }
+}
+
+/// A [`Device`] that was looked for.
+pub(crate) enum Place {
+    Cpu {
+        /// Why it is not the GPU, if that would have done.
+        no_gpu: Option<Error>,
+    },
+    Gpu(hip::Device),
 }
 
 /// Choices to make before a model is loaded. Made by [`Session::builder`].
@@ -156,8 +166,8 @@ impl SessionBuilder {
     /// The first thing wrong with the directory, its configuration or its tensors; or an option that the device does
     /// not offer.
     pub fn load(&self, path: impl AsRef<Path>) -> Result<Session> {
-        let gpu = self.open_device()?;
-        self.build(model::load(path.as_ref(), &self.load)?, gpu)
+        let place = self.check()?;
+        self.build(model::load(path.as_ref(), &self.load)?, place)
     }
 
     /// Loads TinyViT32, the digit classifier that is part of the crate.
@@ -166,24 +176,32 @@ impl SessionBuilder {
     ///
     /// An option that the device does not offer.
     pub fn tinyvit32(&self) -> Result<Session> {
-        let gpu = self.open_device()?;
-        self.build(model::tinyvit32(&self.load)?, gpu)
+        let place = self.check()?;
+        self.build(model::tinyvit32(&self.load)?, place)
     }
 
-    /// Sees that the options agree, and opens the GPU; `None` is the CPU.
+    /// The GPU that sessions with these options run on; `None` is the CPU.
     ///
     /// # Errors
     ///
     /// An option that is out of range or that the device does not offer, or there is no such GPU.
     pub fn open_device(&self) -> Result<Option<hip::Device>> {
+        Ok(match self.check()? {
+            Place::Gpu(gpu) => Some(gpu),
+            Place::Cpu { .. } => None,
+        })
+    }
+
+    /// Sees that the options agree, and opens the GPU.
+    fn check(&self) -> Result<Place> {
         if self.batch == 0 || self.threads == Some(0) {
             return Err(Error::argument("batch and threads", "must be at least 1"));
         }
-        let gpu = match &self.gpu {
-            Some(gpu) => Some(gpu.clone()),
+        let place = match &self.gpu {
+            Some(gpu) => Place::Gpu(gpu.clone()),
             None => self.device.open()?,
         };
-        if gpu.is_none() && self.dtype != DType::F32 {
+        if matches!(place, Place::Cpu { .. }) && self.dtype != DType::F32 {
             return Err(Error::argument(
                 "dtype",
                 format!("the cpu computes in f32, not in {}", self.dtype),
@@ -193,7 +211,7 @@ impl SessionBuilder {
             let reason = format!("{threads} are more than {MOST_THREADS}");
             return Err(Error::argument("threads", reason));
         }
-        Ok(gpu)
+        Ok(place)
     }
 
     /// The passes that a model goes through before it runs with these options.
@@ -205,7 +223,7 @@ impl SessionBuilder {
         }
     }
 
-    fn build(&self, model: Model, gpu: Option<hip::Device>) -> Result<Session> {
+    fn build(&self, model: Model, place: Place) -> Result<Session> {
         let Model {
             name,
             graph,
@@ -215,9 +233,12 @@ impl SessionBuilder {
             info,
         } = model;
         let (mut graph, _) = graph::optimize(graph, &self.passes())?;
-        let executor = match &gpu {
-            Some(gpu) => Executor::hip(&graph, gpu, self.dtype, self.threads)?.graphs(self.graph),
-            None => Executor::cpu(&graph, self.threads)?,
+        let (executor, no_gpu) = match place {
+            Place::Gpu(gpu) => {
+                let executor = Executor::hip(&graph, &gpu, self.dtype, self.threads)?;
+                (executor.graphs(self.graph), None)
+            }
+            Place::Cpu { no_gpu } => (Executor::cpu(&graph, self.threads)?, no_gpu),
         };
         // The executor has its own arrangement of them; this unmaps the weight files too.
         graph.release_constants();
@@ -232,6 +253,7 @@ impl SessionBuilder {
             plans: Mutex::default(),
             batch: self.batch,
             dtype: self.dtype,
+            no_gpu,
         })
     }
 }
@@ -251,6 +273,7 @@ pub struct Session {
     plans: Mutex<HashMap<usize, Arc<Plan>>>,
     batch: usize,
     dtype: DType,
+    no_gpu: Option<Error>,
 }
 
 impl Session {
@@ -308,6 +331,11 @@ impl Session {
             Executor::Cpu { .. } => Device::Cpu,
             Executor::Hip { executor, .. } => Device::Hip(executor.device().ordinal()),
         }
+    }
+
+    /// Why [`Device::Auto`] became the CPU; `None` for any other choice, and where there is a GPU.
+    pub fn no_gpu(&self) -> Option<&Error> {
+        self.no_gpu.as_ref()
     }
 
     /// The type of the activations.

@@ -64,9 +64,9 @@ pub struct ModelArgs {
     /// Model directory (timm's or Hugging Face's layout); the embedded TinyViT32 if left out
     #[arg(long, short, value_name = "DIR")]
     model: Option<PathBuf>,
-    /// Where to run: auto, cpu, hip (the first GPU) or hip:N
-    #[arg(long, default_value = "auto", value_name = "DEVICE", value_parser = choices::device())]
-    device: Device,
+    /// Where to run: auto (the first GPU, else the CPU), cpu, hip (the first GPU) or hip:N [default: auto]
+    #[arg(long, value_name = "DEVICE", value_parser = choices::device())]
+    device: Option<Device>,
     /// What to compute in: f32; on a GPU also f16 or bf16
     #[arg(long, default_value = "f32", value_name = "DTYPE", value_parser = choices::dtype())]
     dtype: DType,
@@ -104,15 +104,22 @@ fn positive(text: &str) -> Result<usize, String> {
 impl ModelArgs {
     fn load(&self) -> hipvit::Result<Session> {
         let builder = self.builder();
-        match &self.model {
+        let session = match &self.model {
             Some(path) => builder.load(path),
             None => builder.tinyvit32(),
+        }?;
+        if let Some(reason) = session.no_gpu()
+            && (self.device.is_some() || !matches!(reason, hipvit::Error::Provider { .. }))
+        {
+            // Without a word only where no device was asked for and no GPU's libraries are installed.
+            eprintln!("note: running on the CPU: {}", one_line(&reason.to_string()));
         }
+        Ok(session)
     }
 
     fn builder(&self) -> SessionBuilder {
         let mut builder = Session::builder()
-            .device(self.device)
+            .device(self.device.unwrap_or_default())
             .dtype(self.dtype)
             .graph(self.graph)
             .batch(self.batch);

@@ -49,7 +49,7 @@ use self::hip::Hip;
 use self::operands::Operands;
 use crate::error::{Error, Result};
 use crate::graph::DType;
-use crate::session::Device;
+use crate::session::{Device, Place};
 
 /// What to validate.
 #[derive(Clone, Debug, Default)]
@@ -82,8 +82,8 @@ pub fn ops() -> Vec<&'static str> {
 /// There is no such device, [`Error::Argument`] if it does not compute in a dtype or there is no such op.
 pub fn validate(options: &Options, progress: &mut dyn FnMut(usize, &Row)) -> Result<Report> {
     let backend: Box<dyn Backend> = match options.device.open()? {
-        Some(device) => Box::new(Hip { device }),
-        None => Box::new(Cpu {
+        Place::Gpu(device) => Box::new(Hip { device }),
+        Place::Cpu { .. } => Box::new(Cpu {
             threads: options.threads,
         }),
     };

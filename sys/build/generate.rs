@@ -53,9 +53,7 @@ fn generate(library: &Library, include: &Path) -> Result<String, Box<dyn Error>>
             "-D__HIP_PLATFORM_AMD__=1",
             "-DMIOPEN_BETA_API=1",
             "-DROCBLAS_BETA_FEATURES_API=1",
-            "-isystem",
         ])
-        .clang_arg(include.display().to_string())
         .rust_target(RustTarget::stable(RUST_MINOR, 0).map_err(|error| error.to_string())?)
         .rust_edition(RustEdition::Edition2024)
         .default_enum_style(EnumVariation::NewType {
@@ -69,6 +67,10 @@ fn generate(library: &Library, include: &Path) -> Result<String, Box<dyn Error>>
         .generate_comments(false)
         .merge_extern_blocks(true)
         .disable_header_comment();
+    // The system's own folder stays where it is: moved to the front, it breaks the C++ library's includes.
+    if include != Path::new("/usr/include") {
+        builder = builder.clang_args(["-isystem", &include.display().to_string()]);
+    }
     if library.cpp {
         builder = builder.clang_args(["-x", "c++", "-std=c++17"]);
     }

@@ -385,6 +385,18 @@ fn without_a_provider_a_gpu_is_an_error_and_auto_is_the_cpu() {
     }
     let output = run(&["classify", "--device", "auto", "--top", "1"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let note = stderr(&output);
+    assert!(
+        note.starts_with("note: running on the CPU: ") && note.contains("/nowhere"),
+        "{note}"
+    );
+    assert_eq!(note.lines().count(), 1, "{note}");
+    // That is the default, which is silent where no GPU's libraries are installed.
+    for device in [&["--device", "cpu"][..], &[]] {
+        let output = run(&[&["classify"], device].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        assert_eq!(stderr(&output), "");
+    }
 }
 
 #[test]

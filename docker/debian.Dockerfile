@@ -1,0 +1,34 @@
+# hipvit with ROCm 7.2 from Debian's packages alone: built and run by ci/rocm.
+#
+#   docker build -f docker/debian.Dockerfile -t hipvit .
+#   docker run --rm --device /dev/kfd --device /dev/dri hipvit devices
+#
+# Arguments: OFFLOAD_ARCHS, the GPUs that hipvit's kernels are compiled for (others get theirs at run time, by hipRTC);
+# LIBRARY_ARCHS, the GPUs whose rocBLAS kernels are installed, separated by blanks: each costs some 200 MB.
+ARG BASE=docker.io/library/debian:sid
+
+FROM ${BASE} AS toolchain
+COPY docker/install-rocm /usr/local/bin/
+RUN install-rocm build
+ENV ROCM_PATH=/usr
+
+FROM toolchain AS build
+ARG OFFLOAD_ARCHS=gfx908,gfx90a,gfx942,gfx950,gfx1030,gfx1100,gfx1101,gfx1102,gfx1151,gfx1200,gfx1201
+WORKDIR /src
+COPY . .
+RUN HIPVIT_OFFLOAD_ARCHS="$OFFLOAD_ARCHS" cargo build --release --locked && cp target/release/hipvit /usr/local/bin/
+
+FROM ${BASE} AS runtime
+ARG LIBRARY_ARCHS="gfx90a gfx942 gfx1100"
+COPY docker/install-rocm /usr/local/bin/
+# The devices belong to the groups video and render.
+RUN install-rocm runtime ${LIBRARY_ARCHS} && rm /usr/local/bin/install-rocm \
+    && { getent group render || groupadd --system render; } \
+    && useradd --uid 10001 --create-home --groups video,render hipvit
+COPY --from=build /usr/local/bin/hipvit /usr/local/bin/
+USER 10001
+WORKDIR /home/hipvit
+# It runs to its end and serves nothing, so there is no health to ask for.
+HEALTHCHECK NONE
+ENTRYPOINT ["hipvit"]
+CMD ["classify"]

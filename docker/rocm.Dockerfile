@@ -1,0 +1,49 @@
+# hipvit on AMD's own images.
+#
+#   docker build -f docker/rocm.Dockerfile -t hipvit:rocm .
+#   docker run --rm --device /dev/kfd --device /dev/dri --group-add "$(getent group render | cut -d: -f3)" hipvit:rocm devices
+#
+# Arguments: ROCM, a version of docker.io/rocm/dev-ubuntu-24.04; OFFLOAD_ARCHS, the GPUs that hipvit's kernels are compiled
+# for (others get theirs at run time, by hipRTC); LIBRARY_ARCHS, a pattern of the GPUs whose library kernels stay.
+ARG ROCM=7.2.4
+
+FROM docker.io/rocm/dev-ubuntu-24.04:${ROCM}-complete AS rocm
+
+FROM rocm AS build
+ARG OFFLOAD_ARCHS=gfx908,gfx90a,gfx942,gfx950,gfx1030,gfx1100,gfx1101,gfx1102,gfx1151,gfx1200,gfx1201
+ARG RUST=1.95.0
+SHELL ["/bin/bash", "-o", "pipefail", "-c"]
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends ca-certificates curl gcc libc6-dev \
+    && rm -rf /var/lib/apt/lists/* \
+    && curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --profile minimal --default-toolchain "$RUST"
+ENV PATH=/root/.cargo/bin:$PATH ROCM_PATH=/opt/rocm
+WORKDIR /src
+COPY . .
+RUN HIPVIT_OFFLOAD_ARCHS="$OFFLOAD_ARCHS" cargo build --release --locked
+
+# What hipvit opens, and what that links to: not the compilers, headers, debuggers and profilers, and of the libraries'
+# kernels those of some GPUs alone.
+FROM rocm AS libraries
+ARG LIBRARY_ARCHS="gfx90a|gfx942|gfx1100"
+SHELL ["/bin/bash", "-o", "pipefail", "-c"]
+COPY docker/collect-rocm /usr/local/bin/
+RUN collect-rocm /collected "$LIBRARY_ARCHS"
+
+FROM docker.io/library/ubuntu:24.04
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends libatomic1 libdrm-amdgpu1 libelf1t64 libnuma1 libsqlite3-0 libstdc++6 libzstd1 zlib1g \
+    && rm -rf /var/lib/apt/lists/* \
+    && { getent group render || groupadd --system render; } \
+    && useradd --uid 10001 --create-home --groups video,render hipvit
+COPY --from=libraries /collected/ /
+COPY --from=build /src/target/release/hipvit /usr/local/bin/
+ENV ROCM_PATH=/opt/rocm
+USER 10001
+WORKDIR /home/hipvit
+# It runs to its end and serves nothing, so there is no health to ask for.
+HEALTHCHECK NONE
+ENTRYPOINT ["hipvit"]
+CMD ["classify"]
