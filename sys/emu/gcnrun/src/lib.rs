@@ -1,0 +1,1 @@
+//! Executes the machine code of AMD GPUs on the CPU.

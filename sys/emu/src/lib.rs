@@ -1,0 +1,1 @@
+//! A GPU made of software, behind the C interface of ROCm.
