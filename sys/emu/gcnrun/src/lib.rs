@@ -1,1 +1,13 @@
 //! Executes the machine code of AMD GPUs on the CPU.
+
+mod fault;
+mod memory;
+mod object;
+mod run;
+mod space;
+mod wave;
+
+pub use fault::{Fault, FaultKind, MemoryError, Place};
+pub use memory::{Allocation, Kind, Memory};
+pub use object::{Argument, KernelInfo, LoadError, Program, Variable};
+pub use run::{Checks, Launch, Order, Statistics};
