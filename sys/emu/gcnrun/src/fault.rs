@@ -70,8 +70,8 @@ pub enum FaultKind {
     LdsRace {
         /// The byte.
         offset: u32,
-        /// The other wave.
-        other: u32,
+        /// The other wave; `None` if there were several.
+        other: Option<u32>,
         /// Whether the other wave wrote (or else read).
         other_wrote: bool,
     },
@@ -160,11 +160,15 @@ impl fmt::Display for FaultKind {
                 offset,
                 other,
                 other_wrote,
-            } => write!(
-                f,
-                "byte {offset} of LDS was {} by wave {other} since the last barrier",
-                if *other_wrote { "written" } else { "read" }
-            ),
+            } => {
+                let did = if *other_wrote { "written" } else { "read" };
+                write!(f, "byte {offset} of LDS was {did} by ")?;
+                match other {
+                    Some(wave) => write!(f, "wave {wave}")?,
+                    None => f.write_str("several waves")?,
+                }
+                f.write_str(" since the last barrier")
+            }
             Self::BarrierDivergence { other_pc } => write!(
                 f,
                 "the waves of the block wait at different barriers (another waits at {other_pc:#x})"

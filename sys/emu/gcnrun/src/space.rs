@@ -10,13 +10,13 @@ use crate::fault::FaultKind;
 use crate::memory::{Block, Memory, POISON, WRITTEN};
 use crate::run::Checks;
 
-/// The upper halves of flat addresses that mean LDS and scratch memory: beyond every address of a host.
-pub(crate) const SHARED_APERTURE: u32 = 0x0001_0000;
-pub(crate) const PRIVATE_APERTURE: u32 = 0x0002_0000;
+/// Where LDS and scratch memory begin in the flat address space: beyond every address of a host. Each has 4 GiB.
+pub(crate) const SHARED_BASE: u64 = 1 << 48;
+pub(crate) const PRIVATE_BASE: u64 = 2 << 48;
 
 /// The buffer descriptor that kernels without flat scratch get for their scratch memory: its first two dwords hold
-/// [`PRIVATE_APERTURE`] (as base address), to which the kernel adds the wave's offset, which is 0 here.
-pub(crate) const SCRATCH_DESCRIPTOR: [u32; 4] = [0, PRIVATE_APERTURE, u32::MAX, 0x00e8_0000];
+/// [`PRIVATE_BASE`] (as base address), to which the kernel adds the wave's offset, which is 0 here.
+pub(crate) const SCRATCH_DESCRIPTOR: [u32; 4] = [0, (PRIVATE_BASE >> 32) as u32, u32::MAX, 0x00e8_0000];
 
 /// Where a flat address leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,9 +27,9 @@ pub(crate) enum Place {
 }
 
 pub(crate) fn aperture(address: u64) -> Place {
-    match (address >> 32) as u32 {
-        SHARED_APERTURE => Place::Lds(address as u32),
-        PRIVATE_APERTURE => Place::Scratch(address as u32),
+    match address & !0xffff_ffff {
+        SHARED_BASE => Place::Lds(address as u32),
+        PRIVATE_BASE => Place::Scratch(address as u32),
         _ => Place::Global,
     }
 }
@@ -40,8 +40,6 @@ pub(crate) struct Space<'a> {
     checks: Checks,
     /// Where the code object lies: an instruction's address is this more than in the object.
     image: u64,
-    /// The lane whose doing a fault is; `isa` sets it before it returns the fault.
-    pub(crate) lane: Option<u32>,
     recent: [Option<Arc<Block>>; RECENT],
     /// Which of `recent` to replace next.
     next: usize,
@@ -92,7 +90,6 @@ impl<'a> Space<'a> {
             device,
             checks,
             image,
-            lane: None,
             recent: [const { None }; RECENT],
             next: 0,
             wave: 0,
@@ -115,7 +112,6 @@ impl<'a> Space<'a> {
     /// From now on `wave` runs.
     pub(crate) fn enter(&mut self, wave: u32) {
         self.wave = wave;
-        self.lane = None;
     }
 
     /// All waves have met: what was done before and what is done from now on do not race.
@@ -371,7 +367,7 @@ impl<'a> Space<'a> {
         let by_others = |who: u8| who != 0 && who & !ATOMIC != me;
         let race = |who: u8, wrote: bool| FaultKind::LdsRace {
             offset: at as u32,
-            other: u32::from(who & !ATOMIC) - 1,
+            other: (who & !ATOMIC != SEVERAL).then(|| u32::from(who & !ATOMIC) - 1),
             other_wrote: wrote,
         };
         let one_more = |who: u8, bits: u8| match who & !ATOMIC {
@@ -387,11 +383,11 @@ impl<'a> Space<'a> {
                 touch.readers[at % 4] = one_more(reader, 0);
             }
             Access::Write => {
-                if by_others(reader) && !unchanged {
-                    return Err(race(reader, false));
-                }
                 if by_others(writer) && !unchanged {
                     return Err(race(writer, true));
+                }
+                if by_others(reader) && !unchanged {
+                    return Err(race(reader, false));
                 }
                 touch.writers[at % 4] = one_more(writer, 0);
             }
