@@ -11,12 +11,12 @@ use super::properties::{properties, uuid};
 use super::{capture, hip, put, queue};
 
 /// Where a device is on the PCI bus.
-pub(crate) fn bus_id(device: &Device) -> String {
+fn bus_id(device: &Device) -> String {
     format!("0000:{:02x}:00.0", bus(device))
 }
 
 /// The devices' buses, beginning with one that machines have them on.
-pub(super) fn bus(device: &Device) -> u32 {
+pub(crate) fn bus(device: &Device) -> u32 {
     0xc1 + device.ordinal
 }
 
