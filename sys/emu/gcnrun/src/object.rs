@@ -15,13 +15,8 @@ use serde::Deserialize;
 
 use crate::cache::Key;
 use crate::fault::MemoryError;
-#[cfg(feature = "isa")]
 use crate::decode::Code;
-#[cfg(feature = "isa")]
 use crate::disassembly::disassemble;
-#[cfg(not(feature = "isa"))]
-#[derive(Debug)]
-pub(crate) struct Code;
 use crate::memory::{Kind, Memory};
 
 /// A code object, loaded for one device.
@@ -618,13 +613,8 @@ impl LazyCode {
     fn get(&self) -> Result<&Code, LoadError> {
         self.code
             .get_or_init(|| {
-                #[cfg(not(feature = "isa"))]
-                return Err(damaged("the processor is not built yet"));
-                #[cfg(feature = "isa")]
-                {
                 let text = disassemble(&self.elf, &self.arch)?;
                 Ok(Code::decode(text, &self.arch, self.wave_size))
-                }
             })
             .as_ref()
             .map_err(Clone::clone)

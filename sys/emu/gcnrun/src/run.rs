@@ -9,7 +9,7 @@ use crate::fault::{Fault, FaultKind, Place};
 use crate::isa::{self, Stop, Stopped};
 use crate::memory::Kind;
 use crate::object::{Kernel, Program, Traits};
-use crate::space::{PRIVATE_BASE, SCRATCH_DESCRIPTOR, SHARED_BASE, Space};
+use crate::space::{PRIVATE_APERTURE, SCRATCH_DESCRIPTOR, SHARED_APERTURE, Space};
 use crate::wave::{Mode, Wave};
 
 /// In which order the blocks of a grid and the waves of a block run. A correct kernel gives the same in each.
@@ -215,8 +215,8 @@ fn arguments(kernel: &Kernel, launch: &Launch<'_>) -> Vec<u8> {
                 .rposition(|axis| launch.grid[axis] > 1 || launch.block[axis] > 1)
                 .unwrap_or(0) as u32,
             "dynamic_lds_size" => launch.dynamic_lds,
-            "shared_base" => (SHARED_BASE >> 32) as u32,
-            "private_base" => (PRIVATE_BASE >> 32) as u32,
+            "shared_base" => SHARED_APERTURE,
+            "private_base" => PRIVATE_APERTURE,
             // No remainders and no offsets in HIP. Null where a service of the host is missing (printf, malloc in
             // kernels, …): its use is an access out of bounds.
             _ => 0,

@@ -10,13 +10,13 @@ use crate::fault::FaultKind;
 use crate::memory::{Block, Memory, POISON, WRITTEN};
 use crate::run::Checks;
 
-/// Where LDS and scratch memory begin in the flat address space: beyond every address of a host. Each has 4 GiB.
-pub(crate) const SHARED_BASE: u64 = 1 << 48;
-pub(crate) const PRIVATE_BASE: u64 = 2 << 48;
+/// The upper halves of flat addresses that mean LDS and scratch memory: beyond every address of a host.
+pub(crate) const SHARED_APERTURE: u32 = 0x0001_0000;
+pub(crate) const PRIVATE_APERTURE: u32 = 0x0002_0000;
 
 /// The buffer descriptor that kernels without flat scratch get for their scratch memory: its first two dwords hold
-/// [`PRIVATE_BASE`] (as base address), to which the kernel adds the wave's offset, which is 0 here.
-pub(crate) const SCRATCH_DESCRIPTOR: [u32; 4] = [0, (PRIVATE_BASE >> 32) as u32, u32::MAX, 0x00e8_0000];
+/// [`PRIVATE_APERTURE`] (as base address), to which the kernel adds the wave's offset, which is 0 here.
+pub(crate) const SCRATCH_DESCRIPTOR: [u32; 4] = [0, PRIVATE_APERTURE, u32::MAX, 0x00e8_0000];
 
 /// Where a flat address leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,9 +27,9 @@ pub(crate) enum Place {
 }
 
 pub(crate) fn aperture(address: u64) -> Place {
-    match address & !0xffff_ffff {
-        SHARED_BASE => Place::Lds(address as u32),
-        PRIVATE_BASE => Place::Scratch(address as u32),
+    match (address >> 32) as u32 {
+        SHARED_APERTURE => Place::Lds(address as u32),
+        PRIVATE_APERTURE => Place::Scratch(address as u32),
         _ => Place::Global,
     }
 }

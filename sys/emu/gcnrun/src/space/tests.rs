@@ -1,4 +1,4 @@
-use super::{PRIVATE_BASE, SHARED_BASE, Space};
+use super::{PRIVATE_APERTURE, SHARED_APERTURE, Space};
 use crate::fault::FaultKind;
 use crate::memory::{Kind, Memory};
 use crate::run::Checks;
@@ -22,7 +22,7 @@ fn loads_know_which_bytes_were_written() {
     let mut dwords = [0; 3];
     assert_eq!(space.constant_load(address + 3, &mut dwords), Ok(0b100));
 
-    for place in [SHARED_BASE, PRIVATE_BASE] {
+    for place in [SHARED_APERTURE, PRIVATE_APERTURE].map(|half| u64::from(half) << 32) {
         space.flat_store(3, place + 6, [1, 2], 0b11).unwrap();
         assert_eq!(space.flat_load::<4>(3, place + 4).unwrap().1, 0b1100);
     }
