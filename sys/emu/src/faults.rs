@@ -93,7 +93,7 @@ pub(crate) fn report(device: u32, work: &str, failure: &Failure) {
 /// The report of the last fault, which is a C string until the next call of this function on any thread; null if there
 /// was none.
 #[unsafe(no_mangle)]
-pub extern "C" fn hip_emu_last_fault() -> *const c_char {
+extern "C" fn hip_emu_last_fault() -> *const c_char {
     static SHOWN: Mutex<Option<CString>> = Mutex::new(None);
     let last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
     let mut shown = SHOWN.lock().unwrap_or_else(PoisonError::into_inner);

@@ -17,6 +17,7 @@ mod hipblaslt;
 mod hiprtc;
 mod miopen;
 mod parts;
+mod rccl;
 mod rocblas;
 mod rocm_smi;
 mod settings;

@@ -44,6 +44,9 @@ pub(crate) struct Settings {
     pub(crate) corrupt_replay: Nth,
 }
 
+/// What programs that go through hipvit-sys configure it by.
+const CONFIGURED_BY: &str = "HIPVIT_PROVIDER=emu";
+
 /// A setting that cannot be used, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Wrong {
@@ -54,7 +57,8 @@ pub(crate) struct Wrong {
 
 impl fmt::Display for Wrong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}={}: {}", self.name, self.value, self.reason)
+        let between = if self.name == CONFIGURED_BY { ':' } else { '=' };
+        write!(f, "{}{between}{}: {}", self.name, self.value, self.reason)
     }
 }
 
@@ -82,7 +86,7 @@ impl Settings {
         };
 
         let parts = match configured {
-            Some(text) => devices("the configuration", text)?,
+            Some(text) => devices(CONFIGURED_BY, text)?,
             None => {
                 let text = variable("HIP_EMU_ARCH").unwrap_or_else(|| PARTS[0].arch.to_owned());
                 let parts = devices("HIP_EMU_ARCH", &text)?;
@@ -200,13 +204,13 @@ pub(crate) fn configured() -> Option<String> {
 /// # Safety
 /// `text` is a C string.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn hip_emu_configure(text: *const c_char) -> hipError_t {
+unsafe extern "C" fn hip_emu_configure(text: *const c_char) -> hipError_t {
     if text.is_null() {
         return hipError_t::hipErrorInvalidValue;
     }
     // SAFETY: as the caller says.
     let text = unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned();
-    if let Err(wrong) = devices("the configuration", &text) {
+    if let Err(wrong) = devices(CONFIGURED_BY, &text) {
         eprintln!("hip-emu: {wrong}");
         return hipError_t::hipErrorInvalidValue;
     }

@@ -111,8 +111,8 @@ impl Real for f64 {
 
     fn encode(element: Element, values: &[Self]) -> Vec<u8> {
         match element {
-            Element::F16 => bytes(values, |v| f16::from_f64(v).to_le_bytes()),
-            Element::Bf16 => bytes(values, |v| bf16::from_f64(v).to_le_bytes()),
+            Element::F16 => bytes(values, |v| f16::from_f32(odd(v)).to_le_bytes()),
+            Element::Bf16 => bytes(values, |v| bf16::from_f32(odd(v)).to_le_bytes()),
             Element::F32 => bytes(values, |v| (v as f32).to_le_bytes()),
             Element::F64 => bytes(values, Self::to_le_bytes),
             Element::I8 => bytes(values, |v| (integer(v) as i8).to_le_bytes()),
@@ -120,6 +120,17 @@ impl Real for f64 {
             Element::I64 => bytes(values, |v| integer(v).to_le_bytes()),
         }
     }
+}
+
+/// Rounded to odd: of the neighbours in f32, the one whose last bit is set. Rounding that to a type of 16 bits is the same
+/// as rounding once (Boldo and Melquiond, 2005); `half` goes by the nearest f32.
+fn odd(value: f64) -> f32 {
+    let nearest = value as f32;
+    if f64::from(nearest) == value || value.is_nan() {
+        return nearest;
+    }
+    let towards_zero = nearest.to_bits() - u32::from(f64::from(nearest).abs() > value.abs());
+    f32::from_bits(towards_zero | 1)
 }
 
 /// The nearest whole number, so that casting it to a narrower one wraps.

@@ -196,7 +196,7 @@ unsafe fn submit(
 ) -> Result<(), rocblas_status> {
     let handle = Handle::of(of)?;
     // SAFETY: as the caller says.
-    let Some(gemm) = (unsafe { checked(&handle, call, matrices) }?) else {
+    let Some(gemm) = unsafe { checked(&handle, call, matrices) }? else {
         return Ok(());
     };
     handle.submit(name, move |memory| {
