@@ -4,9 +4,8 @@
 //! is a NaN in every float type), loads bring in what memory knows, and arithmetic hands it on; [`isa`](crate::isa) does
 //! the handing on, [`run`](crate::run) sets what the hardware sets before the first instruction.
 
-/// What unknown registers hold: a quiet NaN as `f32`, and as either half of an `f16` or `bf16` pair. Memory has another poison,
-/// so that copying what memory never held can be told from storing what was never computed.
-pub(crate) const POISON: u32 = 0x7ffd_7ffd;
+/// What unknown registers hold: a quiet NaN as `f32`, and as either half of an `f16` or `bf16` pair.
+pub(crate) const POISON: u32 = 0x7fff_7fff;
 
 /// Index of `vcc_lo` among the scalar registers.
 pub(crate) const VCC: usize = 106;
@@ -142,13 +141,6 @@ impl Wave {
     pub(crate) fn set_sgpr(&mut self, register: usize, value: u32) {
         self.sgpr[register] = value;
         self.sgpr_known[register] = u32::MAX;
-    }
-
-    /// Writes two scalar registers.
-    #[inline]
-    pub(crate) fn set_sgpr_pair(&mut self, register: usize, value: u64) {
-        self.set_sgpr(register, value as u32);
-        self.set_sgpr(register + 1, (value >> 32) as u32);
     }
 
     /// Writes one lane of a vector register: it is known from now on.

@@ -224,7 +224,15 @@ pub(super) fn decode(line: &mut Line<'_>, base: &str) -> Option<Result<Instructi
             scaled(c, i, |[a, b, d], vcc| {
                 let value = f32::from_bits(a[0]).mul_add(f32::from_bits(b[0]), f32::from_bits(d[0]));
                 (
-                    [if vcc { value * 4_294_967_296.0 } else { value }.to_bits(), 0],
+                    [
+                        if vcc {
+                            unscale_f32(value, f32::from_bits(d[0]))
+                        } else {
+                            value
+                        }
+                        .to_bits(),
+                        0,
+                    ],
                     false,
                 )
             })
@@ -233,11 +241,7 @@ pub(super) fn decode(line: &mut Line<'_>, base: &str) -> Option<Result<Instructi
             scaled(c, i, |[a, b, d], vcc| {
                 let value = double(a).mul_add(double(b), double(d));
                 (
-                    words(if vcc {
-                        value * 18_446_744_073_709_551_616.0
-                    } else {
-                        value
-                    }),
+                    words(if vcc { unscale_f64(value, double(d)) } else { value }),
                     false,
                 )
             })
@@ -448,6 +452,12 @@ fn wide_mad(
     instruction: &Instruction,
     product: impl Fn(u32, u32) -> u128,
 ) -> Outcome {
+    let known =
+        |wave: &Wave, index: usize, word: usize| known_lanes(wave, &instruction.src[index][word], Type::U32);
+    let wave = &*context.wave;
+    // The lower half of the sum depends on the lower half of the addend alone.
+    let low = known(wave, 0, 0) & known(wave, 1, 0) & known(wave, 2, 0);
+    let high = low & known(wave, 2, 1);
     three_operands(
         context,
         instruction,
@@ -458,7 +468,15 @@ fn wide_mad(
             let (sum, carry) = (product(a[0], b[0]) as u64).overflowing_add(c);
             ([sum as u32, (sum >> 32) as u32], carry)
         },
-    )
+    )?;
+    let wave = &mut *context.wave;
+    let exec = wave.exec();
+    let register = usize::from(instruction.dst.register);
+    for (row, known) in [low, high].into_iter().enumerate() {
+        wave.vgpr_known[register + row] =
+            wave.vgpr_known[register + row].map(|bits| bits & !exec | known & exec);
+    }
+    Ok(())
 }
 
 fn decode_division(line: &mut Line<'_>, ty: Type, run: Handler) -> Result<Instruction, String> {
@@ -549,26 +567,46 @@ fn exponent_f64(a: f64) -> i32 {
     ((a.to_bits() >> 52) & 2047) as i32
 }
 
-/// V_DIV_SCALE_F32: `a` is the denominator `b` or the numerator `c`, scaled so that the division's steps stay in range.
+/// V_DIV_FMAS undoes the scaling of one operand: upward where the quotient is large, downward where it is small.
+fn unscale_f32(value: f32, quotient: f32) -> f32 {
+    let power = 2.0_f32.powi(64);
+    if exponent_f32(quotient) > 127 {
+        value * power
+    } else {
+        value / power
+    }
+}
+
+fn unscale_f64(value: f64, quotient: f64) -> f64 {
+    let power = 2.0_f64.powi(128);
+    if exponent_f64(quotient) > 1023 {
+        value * power
+    } else {
+        value / power
+    }
+}
+
+/// V_DIV_SCALE_F32: `a` is the denominator `b` or the numerator `c`, scaled so that the steps of a division stay in range;
+/// the flag says that only one of the two is scaled.
 fn div_scale_f32(a: f32, b: f32, c: f32) -> (f32, bool) {
-    let up = a * 18_446_744_073_709_551_616.0;
-    let reciprocal = 1.0 / f64::from(b);
-    let reciprocal_denormal = reciprocal.abs() < f64::from(f32::MIN_POSITIVE);
-    let quotient_denormal = (c / b).is_subnormal();
+    let power = 2.0_f32.powi(64);
+    let is = |other: f32| a.to_bits() == other.to_bits();
+    let reciprocal_denormal = (1.0 / f64::from(b)).abs() < f64::from(f32::MIN_POSITIVE);
+    let quotient_denormal = (c / b).is_subnormal() || (c / b == 0.0);
     if b == 0.0 || c == 0.0 {
         (f32::NAN, false)
     } else if exponent_f32(c) - exponent_f32(b) >= 96 {
-        (if a.to_bits() == b.to_bits() { up } else { a }, true)
+        (if is(b) { a * power } else { a }, true)
     } else if b.is_subnormal() {
-        (up, false)
+        (a * power, false)
     } else if reciprocal_denormal && quotient_denormal {
-        (if a.to_bits() == b.to_bits() { up } else { a }, true)
+        (if is(b) { a / power } else { a }, true)
     } else if reciprocal_denormal {
-        (a / 18_446_744_073_709_551_616.0, false)
+        (a / power, false)
     } else if quotient_denormal {
-        (if a.to_bits() == c.to_bits() { up } else { a }, true)
+        (if is(c) { a * power } else { a }, true)
     } else if exponent_f32(c) <= 23 {
-        (up, false)
+        (a * power, false)
     } else {
         (a, false)
     }
@@ -577,23 +615,23 @@ fn div_scale_f32(a: f32, b: f32, c: f32) -> (f32, bool) {
 /// V_DIV_SCALE_F64.
 fn div_scale_f64(a: f64, b: f64, c: f64) -> (f64, bool) {
     let power = 2.0_f64.powi(128);
-    let up = a * power;
+    let is = |other: f64| a.to_bits() == other.to_bits();
     let reciprocal_denormal = (1.0 / b).is_subnormal();
-    let quotient_denormal = (c / b).is_subnormal();
+    let quotient_denormal = (c / b).is_subnormal() || (c / b == 0.0);
     if b == 0.0 || c == 0.0 {
         (f64::NAN, false)
     } else if exponent_f64(c) - exponent_f64(b) >= 768 {
-        (if a.to_bits() == b.to_bits() { up } else { a }, true)
+        (if is(b) { a * power } else { a }, true)
     } else if b.is_subnormal() {
-        (up, false)
+        (a * power, false)
     } else if reciprocal_denormal && quotient_denormal {
-        (if a.to_bits() == b.to_bits() { up } else { a }, true)
+        (if is(b) { a / power } else { a }, true)
     } else if reciprocal_denormal {
         (a / power, false)
     } else if quotient_denormal {
-        (if a.to_bits() == c.to_bits() { up } else { a }, true)
+        (if is(c) { a * power } else { a }, true)
     } else if exponent_f64(c) <= 53 {
-        (up, false)
+        (a * power, false)
     } else {
         (a, false)
     }

@@ -9,6 +9,18 @@ use super::{Context, Exit, Handler, Instruction, Outcome, in_lane, uninitialised
 use crate::decode::Line;
 use crate::operands::{Source, Type};
 
+/// Prefixes of what reaches two places, how many elements apart an offset of 1 puts them, and whether it loads.
+const TWO_ADDRESSES: &[(&str, u32, bool)] = &[
+    ("load_2addr_stride64_", 64, true),
+    ("load_2addr_", 1, true),
+    ("read2st64_", 64, true),
+    ("read2_", 1, true),
+    ("store_2addr_stride64_", 64, false),
+    ("store_2addr_", 1, false),
+    ("write2st64_", 64, false),
+    ("write2_", 1, false),
+];
+
 pub(super) fn decode(line: &mut Line<'_>) -> Result<Instruction, String> {
     let name = line.mnemonic.strip_prefix("ds_").ok_or_else(String::new)?;
     match name {
@@ -26,14 +38,9 @@ pub(super) fn decode(line: &mut Line<'_>) -> Result<Instruction, String> {
         "nop" => return Ok(Instruction::new(|_, _| Ok(()))),
         _ => {}
     }
-    for (prefix, load) in [
-        ("load_2addr_", true),
-        ("read2_", true),
-        ("store_2addr_", false),
-        ("write2_", false),
-    ] {
-        if let Some(rest) = name.strip_prefix(prefix) {
-            return two_addresses(line, rest, load);
+    for (prefix, stride, load) in TWO_ADDRESSES {
+        if let Some(element) = name.strip_prefix(prefix) {
+            return two_addresses(line, element, *stride, *load);
         }
     }
     for (prefix, load) in [
@@ -135,12 +142,8 @@ fn store_lanes<const N: usize>(context: &mut Context<'_, '_>, instruction: &Inst
 }
 
 /// `read2`, `write2st64` and their kin: two offsets counted in elements, or in 64 elements.
-fn two_addresses(line: &mut Line<'_>, rest: &str, load: bool) -> Result<Instruction, String> {
-    let (stride, rest) = match rest.strip_prefix("stride64_") {
-        Some(rest) => (64, rest),
-        None => (1, rest),
-    };
-    let bytes: u32 = match rest {
+fn two_addresses(line: &mut Line<'_>, element: &str, stride: u32, load: bool) -> Result<Instruction, String> {
+    let bytes: u32 = match element {
         "b32" => 4,
         "b64" => 8,
         _ => return Err(String::new()),

@@ -280,6 +280,9 @@ fn div_fixup(q: f64, b: f64, c: f64) -> f64 {
         signed(f64::INFINITY)
     } else if b.is_infinite() || c == 0.0 {
         signed(0.0)
+    } else if q.is_nan() {
+        // The quotient of finite numbers overflowed on the way.
+        signed(f64::INFINITY)
     } else {
         signed(q.abs())
     }

@@ -9,7 +9,7 @@ use super::{Context, Exit, Handler, Instruction, Outcome, in_lane, uninitialised
 use crate::decode::Line;
 use crate::fault::FaultKind;
 use crate::operands::{Source, Type};
-use crate::space::PRIVATE_APERTURE;
+use crate::space::{PRIVATE_APERTURE, Place as Aperture, aperture};
 
 /// Caches are not modelled.
 const NOTHING: &[&str] = &[
@@ -162,7 +162,9 @@ fn store_lanes<const N: usize>(context: &mut Context<'_, '_>, instruction: &Inst
         let address = addresses[lane as usize];
         let (bytes, known) = collect::<N>(context.wave, register, width, lane);
         let stored = match kind {
-            GLOBAL => must_be_known(context, &bytes, known)
+            GLOBAL => must_be_known::<N>(context, known)
+                .and_then(|()| context.space.global_store(address, bytes, known)),
+            FLAT if aperture(address) == Aperture::Global => must_be_known::<N>(context, known)
                 .and_then(|()| context.space.global_store(address, bytes, known)),
             FLAT => context.space.flat_store(lane, address, bytes, known),
             _ => context.space.scratch_store(lane, address as u32, bytes, known),
@@ -344,7 +346,7 @@ fn buffer_store<const N: usize>(context: &mut Context<'_, '_>, instruction: &Ins
         let (bytes, known) = collect::<N>(context.wave, usize::from(instruction.dst.register), width, lane);
         let stored = match buffer.locate(context, offsets[lane as usize], N as u32) {
             Buffer::Scratch(offset) => context.space.scratch_store(lane, offset, bytes, known),
-            Buffer::Global(address) => must_be_known(context, &bytes, known)
+            Buffer::Global(address) => must_be_known::<N>(context, known)
                 .and_then(|()| context.space.global_store(address, bytes, known)),
             Buffer::Outside => Ok(()),
         };
