@@ -69,9 +69,7 @@ mod tests {
     fn a_text_is_made_once() {
         let directory = tempfile::tempdir().unwrap();
         let directory = directory.path().join("made");
-        let get = |key: Key, made: &str| {
-            text::<()>(Some(&directory), key, || Ok(made.to_owned())).unwrap()
-        };
+        let get = |key: Key, made: &str| text::<()>(Some(&directory), key, || Ok(made.to_owned())).unwrap();
         let key = Key::of(&[b"gfx942", b"code"]);
         assert_eq!(get(key, "first"), "first");
         assert_eq!(get(key, "second"), "first");

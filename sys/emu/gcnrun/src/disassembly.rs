@@ -11,34 +11,41 @@ use crate::object::LoadError;
 /// Changed whenever the way of disassembling does, so that what is cached is of this way.
 const WAY: &[u8] = b"llvm-objdump -d 1";
 
-/// Where LLVM's disassembler is: `GCNRUN_OBJDUMP`, ROCm's, or the first of `llvm-objdump`, `llvm-objdump-22` … `-18` in PATH.
-fn objdump() -> Option<PathBuf> {
+/// Where LLVM's disassembler may be: `GCNRUN_OBJDUMP` alone, or ROCm's and, in PATH, `llvm-objdump-22` … `-18` and
+/// `llvm-objdump`, which is often older.
+fn candidates() -> Vec<PathBuf> {
     if let Some(named) = env::var_os("GCNRUN_OBJDUMP") {
-        return Some(named.into());
+        return vec![named.into()];
     }
     let rocm = PathBuf::from(env::var_os("ROCM_PATH").unwrap_or_else(|| "/opt/rocm".into()));
-    let in_rocm = rocm.join("llvm/bin/llvm-objdump");
-    if in_rocm.is_file() {
-        return Some(in_rocm);
-    }
-    let path = env::var_os("PATH")?;
-    let names: Vec<_> = std::iter::once("llvm-objdump".to_owned())
-        .chain((18..=22).rev().map(|version| format!("llvm-objdump-{version}")))
-        .collect();
-    names.iter().find_map(|name| {
-        env::split_paths(&path)
-            .map(|directory| directory.join(name))
-            .find(|tool| tool.is_file())
-    })
+    let path = env::var_os("PATH").unwrap_or_default();
+    let in_path = (18..=22)
+        .rev()
+        .map(|version| format!("llvm-objdump-{version}"))
+        .chain(["llvm-objdump".to_owned()])
+        .flat_map(|name| env::split_paths(&path).map(move |directory| directory.join(&name)));
+    [rocm.join("llvm/bin/llvm-objdump")]
+        .into_iter()
+        .chain(in_path)
+        .filter(|tool| tool.is_file())
+        .collect()
 }
 
 /// What `llvm-objdump -d` writes about a code object, from the cache if it is there.
 pub(crate) fn disassemble(elf: &[u8], arch: &str) -> Result<String, LoadError> {
-    let tool = objdump().ok_or_else(|| LoadError::Disassembly {
+    let mut error = LoadError::Disassembly {
         reason: "no llvm-objdump is there: install LLVM 18 or later (Debian's package llvm-19), or name one in GCNRUN_OBJDUMP".to_owned(),
-    })?;
-    let key = Key::of(&[WAY, tool.as_os_str().as_encoded_bytes(), arch.as_bytes(), elf]);
-    cache::text(cache::directory().as_deref(), key, || run(&tool, elf, arch))
+    };
+    for tool in candidates() {
+        let name = tool.as_os_str().as_encoded_bytes();
+        let key = Key::of(&[WAY, name, arch.as_bytes(), elf]);
+        match cache::text(cache::directory().as_deref(), key, || run(&tool, elf, arch)) {
+            Ok(text) => return Ok(text),
+            // One that is too old for the architecture: another may do.
+            Err(failed) => error = failed,
+        }
+    }
+    Err(error)
 }
 
 fn run(tool: &Path, elf: &[u8], arch: &str) -> Result<String, LoadError> {
@@ -61,7 +68,8 @@ fn run(tool: &Path, elf: &[u8], arch: &str) -> Result<String, LoadError> {
         .map_err(|error| failed(error.to_string()))?;
     let message = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() || message.contains("not a recognized processor") {
-        return Err(failed(message.trim().to_owned()));
+        let first = message.lines().next().unwrap_or("no message");
+        return Err(failed(first.to_owned()));
     }
     String::from_utf8(output.stdout).map_err(|error| failed(error.to_string()))
 }

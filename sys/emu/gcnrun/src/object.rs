@@ -8,15 +8,13 @@ use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use object::read::elf::{ElfFile64, FileHeader, SectionHeader};
-use object::{
-    LittleEndian, Object, ObjectSegment, ObjectSymbol, RelocationFlags, RelocationTarget, elf,
-};
+use object::{LittleEndian, Object, ObjectSegment, ObjectSymbol, RelocationFlags, RelocationTarget, elf};
 use serde::Deserialize;
 
 use crate::cache::Key;
-use crate::fault::MemoryError;
 use crate::decode::Code;
 use crate::disassembly::disassemble;
+use crate::fault::MemoryError;
 use crate::memory::{Kind, Memory};
 
 /// A code object, loaded for one device.
@@ -155,9 +153,7 @@ pub(crate) struct Descriptor {
 
 impl Descriptor {
     fn parse(bytes: &[u8; 64], address: u64) -> Self {
-        let dword = |at: usize| {
-            u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-        };
+        let dword = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let offset = u64::from(dword(16)) | u64::from(dword(20)) << 32;
         Self {
             entry: address.wrapping_add(offset),
@@ -431,12 +427,7 @@ fn metadata(file: &Elf<'_>, data: &[u8]) -> Result<Metadata, LoadError> {
     Err(damaged("it has no metadata note of AMDGPU"))
 }
 
-fn describe(
-    file: &Elf<'_>,
-    image: &Image,
-    arch: &str,
-    kernel: KernelMetadata,
-) -> Result<Kernel, LoadError> {
+fn describe(file: &Elf<'_>, image: &Image, arch: &str, kernel: KernelMetadata) -> Result<Kernel, LoadError> {
     let address = symbols(file)
         .find(|symbol| symbol.name() == Ok(&kernel.symbol))
         .map(|symbol| symbol.address())
@@ -457,11 +448,9 @@ fn describe(
             kind: argument.kind,
         })
         .partition(|argument| argument.kind.starts_with("hidden_"));
-    if let Some(argument) = hidden
-        .iter()
-        .chain(&explicit)
-        .find(|argument| u64::from(argument.offset) + u64::from(argument.size) > u64::from(kernel.kernarg_size))
-    {
+    if let Some(argument) = hidden.iter().chain(&explicit).find(|argument| {
+        u64::from(argument.offset) + u64::from(argument.size) > u64::from(kernel.kernarg_size)
+    }) {
         return Err(damaged(format!(
             "an argument of {} ends beyond its {} bytes of arguments: {argument:?}",
             kernel.name, kernel.kernarg_size
@@ -479,7 +468,11 @@ fn describe(
             kernarg_size: kernel.kernarg_size,
             lds: kernel.lds,
             scratch: kernel.scratch + if kernel.dynamic_stack { DYNAMIC_STACK } else { 0 },
-            vgprs: if has_unified_registers(arch) { kernel.vgprs.min(vgprs) } else { kernel.vgprs },
+            vgprs: if has_unified_registers(arch) {
+                kernel.vgprs.min(vgprs)
+            } else {
+                kernel.vgprs
+            },
             agprs: kernel.agprs,
             sgprs: kernel.sgprs,
             spilled_vgprs: kernel.spilled_vgprs,
@@ -620,4 +613,3 @@ impl LazyCode {
             .map_err(Clone::clone)
     }
 }
-

@@ -105,11 +105,9 @@ impl Program {
             .entry(launch.kernel)
             .ok_or_else(|| configuration("the code object has no kernel of that name".to_owned()))?;
         self.check(kernel, launch).map_err(refused)?;
-        let traits = Traits::of(self.arch())
-            .ok_or_else(|| configuration(format!("{} is not known", self.arch())))?;
-        let code = self
-            .code()
-            .map_err(|error| configuration(error.to_string()))?;
+        let traits =
+            Traits::of(self.arch()).ok_or_else(|| configuration(format!("{} is not known", self.arch())))?;
+        let code = self.code().map_err(|error| configuration(error.to_string()))?;
         let segment = Segment::new(self, kernel, launch).map_err(refused)?;
         let grid = Grid {
             program: self,
@@ -211,9 +209,11 @@ fn arguments(kernel: &Kernel, launch: &Launch<'_>) -> Vec<u8> {
         let value = match argument.kind.trim_start_matches("hidden_") {
             "block_count_x" | "block_count_y" | "block_count_z" => launch.grid[axis],
             "group_size_x" | "group_size_y" | "group_size_z" => launch.block[axis],
-            "grid_dims" => 1 + (0..3)
-                .rposition(|axis| launch.grid[axis] > 1 || launch.block[axis] > 1)
-                .unwrap_or(0) as u32,
+            "grid_dims" => {
+                1 + (0..3)
+                    .rposition(|axis| launch.grid[axis] > 1 || launch.block[axis] > 1)
+                    .unwrap_or(0) as u32
+            }
             "dynamic_lds_size" => launch.dynamic_lds,
             "shared_base" => SHARED_APERTURE,
             "private_base" => PRIVATE_APERTURE,
@@ -346,7 +346,11 @@ impl<'a> Worker<'a> {
         // Code that names a register beyond the kernel's belongs to another kernel, and must not make this one panic.
         let [code_vgprs, code_agprs] = grid.code.registers();
         let vgprs = code_vgprs.max(vgprs as usize);
-        let agprs = if code_agprs > 0 { code_agprs.max(agprs as usize) } else { 0 };
+        let agprs = if code_agprs > 0 {
+            code_agprs.max(agprs as usize)
+        } else {
+            0
+        };
         let info = &grid.kernel.info;
         Self {
             waves: vec![Wave::new(lanes, vgprs, agprs); waves as usize],
@@ -400,9 +404,11 @@ impl<'a> Worker<'a> {
             Order::Reversed => {}
             Order::Shuffled(seed) => {
                 let count = order.len() as u64;
-                let seed = block.iter().fold(mix(seed ^ mix(stretch)), |seed, &axis| {
-                    mix(seed ^ u64::from(axis))
-                });
+                let seed =
+                    block.iter().fold(
+                        mix(seed ^ mix(stretch)),
+                        |seed, &axis| mix(seed ^ u64::from(axis)),
+                    );
                 for (turn, wave) in order.iter_mut().enumerate() {
                     *wave = permuted(turn as u64, count, seed) as usize;
                 }
@@ -420,8 +426,7 @@ impl<'a> Worker<'a> {
             Ok(Stop::Barrier) => self.states[index] = State::Waits,
             Ok(Stop::End) => self.states[index] = State::Ended,
             // It only had its turn.
-            Err(stopped)
-                if matches!(stopped.kind, FaultKind::Timeout { .. }) && wave.executed < most => {}
+            Err(stopped) if matches!(stopped.kind, FaultKind::Timeout { .. }) && wave.executed < most => {}
             Err(stopped) => return Err(stopped),
         }
         Ok(())
@@ -471,7 +476,10 @@ impl<'a> Worker<'a> {
         wave.index = index as u32;
         wave.pc = descriptor.entry;
         let (denormals_f32, denormals_f16_f64) = descriptor.denormals();
-        wave.mode = Mode { denormals_f32, denormals_f16_f64 };
+        wave.mode = Mode {
+            denormals_f32,
+            denormals_f16_f64,
+        };
 
         let mut registers = Vec::with_capacity(32);
         let pair = |value: u64| [value as u32, (value >> 32) as u32];

@@ -236,6 +236,7 @@ impl<'a> Space<'a> {
     /// Dwords as scalar loads take them (the two lowest bits of the address do not count); bit i of the result: was dword i
     /// written?
     pub(crate) fn constant_load(&mut self, address: u64, dwords: &mut [u32]) -> Result<u32, FaultKind> {
+        self.check_alignment(address, 4)?;
         let address = address & !3;
         let (block, offset) = self.locate(address, 4 * dwords.len() as u64)?;
         let mut known = 0;

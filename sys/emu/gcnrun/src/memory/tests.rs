@@ -33,11 +33,19 @@ fn each_end_of_an_allocation_holds() {
     assert_eq!(memory.write(address + 6, &[1; 4]), Ok(()));
     assert_eq!(
         memory.write(address + 7, &[1; 4]),
-        Err(FaultKind::OutOfBounds { address: address + 7, bytes: 4, nearest })
+        Err(FaultKind::OutOfBounds {
+            address: address + 7,
+            bytes: 4,
+            nearest
+        })
     );
     assert_eq!(
         memory.read(address - 1, &mut [0]),
-        Err(FaultKind::OutOfBounds { address: address - 1, bytes: 1, nearest: None })
+        Err(FaultKind::OutOfBounds {
+            address: address - 1,
+            bytes: 1,
+            nearest: None
+        })
     );
     assert_eq!(memory.read(address, &mut []), Ok(()));
     assert_eq!(memory.find(address + 10), None);
@@ -103,7 +111,10 @@ fn a_fill_repeats_a_long_pattern_over_pieces() {
     let mut read = vec![0; 300_000];
     memory.read(address, &mut read).unwrap();
     assert!(read.chunks(3).all(|part| part == [1, 2, 3]));
-    assert_eq!(memory.first_unwritten(address, 300_001), Ok(Some(address + 300_000)));
+    assert_eq!(
+        memory.first_unwritten(address, 300_001),
+        Ok(Some(address + 300_000))
+    );
 }
 
 #[test]
@@ -114,7 +125,10 @@ fn freed_memory_is_known_as_freed() {
     memory.free(address).unwrap();
     assert_eq!(
         memory.read(address + 4, &mut [0]),
-        Err(FaultKind::UseAfterFree { address: address + 4, allocation: (address, 64) })
+        Err(FaultKind::UseAfterFree {
+            address: address + 4,
+            allocation: (address, 64)
+        })
     );
     assert_eq!(memory.find(address).map(|found| found.live), Some(false));
     assert_eq!(memory.free(address), Err(MemoryError::DoubleFree { address }));
@@ -133,7 +147,10 @@ fn the_quarantine_is_bounded() {
         let address = memory.allocate(1 << 20, DEVICE, 1).unwrap();
         memory.free(address).unwrap();
     }
-    let held = (memory.0.table.read().unwrap().quarantined >> 20, super::QUARANTINE_BYTES >> 20);
+    let held = (
+        memory.0.table.read().unwrap().quarantined >> 20,
+        super::QUARANTINE_BYTES >> 20,
+    );
     assert_eq!(held.0, held.1);
 }
 
@@ -145,7 +162,11 @@ fn a_host_that_writes_too_far_is_told() {
     unsafe { (address as *mut u8).add(8).write(0) };
     assert_eq!(
         memory.free(address),
-        Err(MemoryError::Overrun { address, bytes: 6, kind: Kind::Pinned })
+        Err(MemoryError::Overrun {
+            address,
+            bytes: 6,
+            kind: Kind::Pinned
+        })
     );
 }
 

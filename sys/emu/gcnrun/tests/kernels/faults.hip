@@ -6,7 +6,9 @@ KERNEL(256) copy(int *out, const int *in, u32 n) {
 }
 KERNEL(256) copy_without_bound(int *out, const int *in, u32 n) { out[index()] = in[index()]; }
 
-KERNEL(64) load_at(int *out, const char *in, int offset) { out[item()] = *(const int *)(in + offset); }
+KERNEL(64) load_at(int *out, const char *in, int offset) { out[item()] = *(const volatile int *)(in + offset); }
+// The same for all lanes at once, by a scalar load, which drops the two lowest bits of its address.
+KERNEL(64) scalar_load_at(int *out, const char *in, int offset) { out[item()] = *(const int *)(in + offset); }
 KERNEL(64) atomic_at(char *in, int offset) {
     __hip_atomic_fetch_add((int *)(in + offset), 1, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 }

@@ -9,7 +9,12 @@ fn lanes_leave_a_loop_one_by_one() {
     on_each(FILE, |gpu| {
         let n: Vec<u32> = (1..=320).collect();
         let out = gpu.unwritten::<u32>(320);
-        gpu.launch("collatz", 5, 64, &arguments().buffer(&out).buffer(&gpu.buffer(&n)));
+        gpu.launch(
+            "collatz",
+            5,
+            64,
+            &arguments().buffer(&out).buffer(&gpu.buffer(&n)),
+        );
         let steps = |n: &u32| {
             let (mut n, mut steps) = (u64::from(*n), 0);
             while n != 1 {
@@ -18,22 +23,45 @@ fn lanes_leave_a_loop_one_by_one() {
             }
             steps
         };
-        assert_eq!(out.read(gpu), n.iter().map(steps).collect::<Vec<u32>>(), "{}", gpu.arch);
+        assert_eq!(
+            out.read(gpu),
+            n.iter().map(steps).collect::<Vec<u32>>(),
+            "{}",
+            gpu.arch
+        );
     });
 }
 
 #[test]
 fn functions_are_called() {
     fn nested(x: i32, depth: u32) -> i32 {
-        if depth > 0 { x * 3 + nested(x + 1, depth - 1) } else { x }
+        if depth > 0 {
+            x * 3 + nested(x + 1, depth - 1)
+        } else {
+            x
+        }
     }
     on_each(FILE, |gpu| {
         let out = gpu.unwritten::<i32>(64);
         gpu.launch("calls", 1, 64, &arguments().buffer(&out));
-        assert_eq!(out.read(gpu), (0..64).map(|x| nested(x, 4)).collect::<Vec<_>>(), "{}", gpu.arch);
+        assert_eq!(
+            out.read(gpu),
+            (0..64).map(|x| nested(x, 4)).collect::<Vec<_>>(),
+            "{}",
+            gpu.arch
+        );
         let which = random(64, 1, |rng| rng.i32(0..2));
-        gpu.launch("call_pointers", 1, 64, &arguments().buffer(&out).buffer(&gpu.buffer(&which)));
-        let expected: Vec<_> = which.iter().enumerate().map(|(i, which)| (i as i32 + 1) * (2 + which)).collect();
+        gpu.launch(
+            "call_pointers",
+            1,
+            64,
+            &arguments().buffer(&out).buffer(&gpu.buffer(&which)),
+        );
+        let expected: Vec<_> = which
+            .iter()
+            .enumerate()
+            .map(|(i, which)| (i as i32 + 1) * (2 + which))
+            .collect();
         assert_eq!(out.read(gpu), expected, "{}", gpu.arch);
     });
 }
@@ -44,7 +72,12 @@ fn lanes_choose_each_for_itself() {
         let which = random(64, 1, |rng| rng.i32(0..7));
         let before = random(64, 2, |rng| rng.i32(..));
         let out = gpu.buffer(&before);
-        gpu.launch("choose", 1, 64, &arguments().buffer(&out).buffer(&gpu.buffer(&which)));
+        gpu.launch(
+            "choose",
+            1,
+            64,
+            &arguments().buffer(&out).buffer(&gpu.buffer(&which)),
+        );
         let expected: Vec<_> = (0..64)
             .map(|i| match which[i] {
                 0 => 11,
@@ -75,10 +108,13 @@ fn every_item_of_a_grid_runs_once() {
             let out = gpu.buffer(&vec![0_u32; (width * height * depth) as usize]);
             let statistics = gpu.launch("positions", grid, block, &arguments().buffer(&out));
             let expected: Vec<_> = (0..depth)
-                .flat_map(|z| (0..height).flat_map(move |y| (0..width).map(move |x| 1 + x + 100 * y + 10000 * z)))
+                .flat_map(|z| {
+                    (0..height).flat_map(move |y| (0..width).map(move |x| 1 + x + 100 * y + 10000 * z))
+                })
                 .collect();
             assert_eq!(out.read(gpu), expected, "{grid:?} {block:?} on {}", gpu.arch);
-            let waves = block.iter().product::<u32>().div_ceil(gpu.wave() as u32) * grid.iter().product::<u32>();
+            let waves =
+                block.iter().product::<u32>().div_ceil(gpu.wave() as u32) * grid.iter().product::<u32>();
             assert_eq!(statistics.waves, u64::from(waves));
             assert!(statistics.instructions > statistics.waves);
         }
@@ -130,6 +166,10 @@ fn the_clock_goes_on() {
     on_each(FILE, |gpu| {
         let out = gpu.unwritten::<u64>(64);
         gpu.launch("ticks", 1, 64, &arguments().buffer(&out));
-        assert!(out.read(gpu).iter().all(|&ticks| ticks > 0 && ticks < 1 << 40), "{}", gpu.arch);
+        assert!(
+            out.read(gpu).iter().all(|&ticks| ticks > 0 && ticks < 1 << 40),
+            "{}",
+            gpu.arch
+        );
     });
 }

@@ -9,7 +9,10 @@ const FILE: &str = "faults.hip";
 /// The kernel ends as it should with the one arguments, and faults with the others; that fault.
 fn planted(gpu: &Gpu, kernel: &str, blocks: u32, items: u32, right: &Arguments, wrong: &Arguments) -> Fault {
     gpu.launch(kernel, blocks, items, right);
-    let fault = gpu.try_launch(kernel, blocks, items, wrong).map(|_| ()).expect_err("a fault was planted");
+    let fault = gpu
+        .try_launch(kernel, blocks, items, wrong)
+        .map(|_| ())
+        .expect_err("a fault was planted");
     let told = fault.to_string();
     assert!(told.starts_with(&format!("{kernel}: ")), "{told}");
     fault
@@ -49,10 +52,22 @@ fn misaligned() {
         let out = gpu.unwritten::<i32>(64);
         let load = |offset: i32| arguments().buffer(&out).buffer(&x).with(offset);
         let fault = planted(gpu, "load_at", 1, 64, &load(4), &load(2));
-        assert_eq!(fault.kind, FaultKind::Misaligned { address: x.address + 2, alignment: 4 });
+        assert_eq!(
+            fault.kind,
+            FaultKind::Misaligned {
+                address: x.address + 2,
+                alignment: 4
+            }
+        );
         let add = |offset: i32| arguments().buffer(&x).with(offset);
         let fault = planted(gpu, "atomic_at", 1, 64, &add(4), &add(6));
-        assert_eq!(fault.kind, FaultKind::Misaligned { address: x.address + 6, alignment: 4 });
+        assert_eq!(
+            fault.kind,
+            FaultKind::Misaligned {
+                address: x.address + 6,
+                alignment: 4
+            }
+        );
     });
 }
 
@@ -63,8 +78,12 @@ fn misalignment_may_be_allowed() {
         let out = gpu.unwritten::<i32>(64);
         let lenient = Gpu {
             memory: gpu.memory.clone(),
-            program: gcnrun::Program::load(&gpu.memory, 0, &crate::gpu::compiled(FILE, gpu.arch).unwrap()).unwrap(),
-            checks: Checks { alignment: false, ..Checks::default() },
+            program: gcnrun::Program::load(&gpu.memory, 0, &crate::gpu::compiled(FILE, gpu.arch).unwrap())
+                .unwrap(),
+            checks: Checks {
+                alignment: false,
+                ..Checks::default()
+            },
             ..*gpu
         };
         lenient.launch("load_at", 1, 64, &arguments().buffer(&out).buffer(&x).with(3_i32));
@@ -95,7 +114,10 @@ fn another_devices_memory() {
         let out = gpu.unwritten::<i32>(64);
         let from = arguments().buffer(&out).with(address).with(64_u32);
         let fault = gpu.try_launch("copy", 1, 64, &from).unwrap_err();
-        assert!(matches!(fault.kind, FaultKind::NoPeerAccess { owner: 1, .. }), "{fault}");
+        assert!(
+            matches!(fault.kind, FaultKind::NoPeerAccess { owner: 1, .. }),
+            "{fault}"
+        );
         gpu.memory.allow_peer(0, 1, true);
         gpu.launch("copy", 1, 64, &from);
         gpu.memory.allow_peer(0, 1, false);
@@ -107,9 +129,20 @@ fn lds_overrun() {
     on_each(FILE, |gpu| {
         let out = gpu.unwritten::<i32>(64);
         let from = |first: u32| arguments().buffer(&out).with(first);
-        gpu.try_launch_with_lds("lds_elements", 1, 64, &from(8), 72 * 4).unwrap();
-        let fault = gpu.try_launch_with_lds("lds_elements", 1, 64, &from(9), 72 * 4).unwrap_err();
-        assert_eq!(fault.kind, FaultKind::LdsOverrun { offset: 288, bytes: 4, size: 288 }, "{fault}");
+        gpu.try_launch_with_lds("lds_elements", 1, 64, &from(8), 72 * 4)
+            .unwrap();
+        let fault = gpu
+            .try_launch_with_lds("lds_elements", 1, 64, &from(9), 72 * 4)
+            .unwrap_err();
+        assert_eq!(
+            fault.kind,
+            FaultKind::LdsOverrun {
+                offset: 288,
+                bytes: 4,
+                size: 288
+            },
+            "{fault}"
+        );
         assert_eq!(at(&fault).lane, Some(63 % gpu.wave() as u32));
     });
 }
@@ -139,7 +172,12 @@ fn uninitialised_memory() {
         uninitialised(&planted(gpu, "unwritten_lds", 1, 64, &write(1), &write(0)), "");
         uninitialised(&planted(gpu, "unwritten_own", 1, 64, &write(1), &write(0)), "");
         let (x, unwritten) = (gpu.buffer(&[7_i32; 64]), gpu.unwritten::<i32>(64));
-        let from = |x| arguments().buffer(&gpu.unwritten::<i32>(64)).buffer(x).with(64_u32);
+        let from = |x| {
+            arguments()
+                .buffer(&gpu.unwritten::<i32>(64))
+                .buffer(x)
+                .with(64_u32)
+        };
         uninitialised(&planted(gpu, "copy", 1, 64, &from(&x), &from(&unwritten)), "");
     });
 }
@@ -150,7 +188,9 @@ fn uninitialised_registers() {
         let out = gpu.unwritten::<i32>(64);
         let arguments = arguments().buffer(&out);
         gpu.launch("written_register", 1, 64, &arguments);
-        let fault = gpu.try_launch("unwritten_register", 1, 64, &arguments).unwrap_err();
+        let fault = gpu
+            .try_launch("unwritten_register", 1, 64, &arguments)
+            .unwrap_err();
         uninitialised(&fault, "");
         assert!(at(&fault).instruction.contains("store"), "{fault}");
     });
@@ -176,11 +216,23 @@ fn lds_races() {
         let fault = planted(gpu, "neighbour", 1, 256, &barrier(1), &barrier(0));
         // A wave may also come upon LDS that nobody has written yet.
         assert!(
-            matches!(fault.kind, FaultKind::LdsRace { other_wrote: true, .. } | FaultKind::LdsRace { other_wrote: false, .. } | FaultKind::Uninitialised { .. }),
+            matches!(
+                fault.kind,
+                FaultKind::LdsRace {
+                    other_wrote: true,
+                    ..
+                } | FaultKind::LdsRace {
+                    other_wrote: false,
+                    ..
+                } | FaultKind::Uninitialised { .. }
+            ),
             "{fault}"
         );
         let fault = planted(gpu, "overwrite", 1, 256, &barrier(1), &barrier(0));
-        assert!(matches!(fault.kind, FaultKind::LdsRace { other: Some(_), .. }), "{fault}");
+        assert!(
+            matches!(fault.kind, FaultKind::LdsRace { other: Some(_), .. }),
+            "{fault}"
+        );
     });
 }
 
@@ -189,10 +241,16 @@ fn missing_barriers_show_in_the_order_of_waves() {
     on_each(FILE, |gpu| {
         let barrier = |there: i32| {
             let held = gpu.unwritten::<i32>(256);
-            arguments().buffer(&gpu.unwritten::<i32>(256)).buffer(&held).with(there)
+            arguments()
+                .buffer(&gpu.unwritten::<i32>(256))
+                .buffer(&held)
+                .with(there)
         };
         // Whichever wave is first finds nothing where the other writes.
-        uninitialised(&planted(gpu, "neighbour_in_global", 1, 256, &barrier(1), &barrier(0)), "");
+        uninitialised(
+            &planted(gpu, "neighbour_in_global", 1, 256, &barrier(1), &barrier(0)),
+            "",
+        );
     });
 }
 
@@ -202,7 +260,10 @@ fn barriers_that_not_all_reach() {
         let out = gpu.unwritten::<i32>(256);
         let apart = |yes: i32| arguments().buffer(&out).with(yes);
         let fault = planted(gpu, "barriers_apart", 1, 256, &apart(0), &apart(1));
-        assert!(matches!(fault.kind, FaultKind::BarrierDivergence { .. }), "{fault}");
+        assert!(
+            matches!(fault.kind, FaultKind::BarrierDivergence { .. }),
+            "{fault}"
+        );
         // Waves that have ended count as there.
         gpu.launch("some_end_early", 1, 256, &apart(1));
         let got = out.read(gpu);
@@ -215,14 +276,27 @@ fn wrong_arguments() {
     on_each(FILE, |gpu| {
         let x = gpu.buffer(&[1_i32; 64]);
         let right = arguments().buffer(&x).buffer(&x).with(64_u32);
-        for (bytes, fits) in [(20, true), (24, true), (16, false), (19, false), (28, false), (0, false)] {
+        for (bytes, fits) in [
+            (20, true),
+            (24, true),
+            (16, false),
+            (19, false),
+            (28, false),
+            (0, false),
+        ] {
             let mut given = right.clone();
             given.0.resize(bytes, 0);
             let launched = gpu.try_launch("copy", 1, 64, &given);
             match launched {
                 Ok(_) => assert!(fits, "{bytes}"),
                 Err(fault) => {
-                    assert_eq!(fault.kind, FaultKind::ArgumentSize { expected: 20, given: bytes });
+                    assert_eq!(
+                        fault.kind,
+                        FaultKind::ArgumentSize {
+                            expected: 20,
+                            given: bytes
+                        }
+                    );
                     assert!(!fits && fault.place.is_none());
                 }
             }
@@ -236,8 +310,13 @@ fn wrong_configurations() {
         let out = gpu.unwritten::<i32>(64);
         let arguments = arguments().buffer(&out).with(0_i32);
         let refused = |kernel: &str, grid: [u32; 3], block: [u32; 3], lds: u32| {
-            let fault = gpu.try_launch_with_lds(kernel, grid, block, &arguments, lds).unwrap_err();
-            assert!(matches!(fault.kind, FaultKind::Configuration { .. }) && fault.place.is_none(), "{fault}");
+            let fault = gpu
+                .try_launch_with_lds(kernel, grid, block, &arguments, lds)
+                .unwrap_err();
+            assert!(
+                matches!(fault.kind, FaultKind::Configuration { .. }) && fault.place.is_none(),
+                "{fault}"
+            );
         };
         refused("no_such_kernel", [1, 1, 1], [64, 1, 1], 0);
         refused("loop", [1, 0, 1], [64, 1, 1], 0);
@@ -254,14 +333,21 @@ fn hangs() {
     on_each(FILE, |gpu| {
         let gpu = Gpu {
             memory: gpu.memory.clone(),
-            program: gcnrun::Program::load(&gpu.memory, 0, &crate::gpu::compiled(FILE, gpu.arch).unwrap()).unwrap(),
-            checks: Checks { budget: 10_000, ..Checks::default() },
+            program: gcnrun::Program::load(&gpu.memory, 0, &crate::gpu::compiled(FILE, gpu.arch).unwrap())
+                .unwrap(),
+            checks: Checks {
+                budget: 10_000,
+                ..Checks::default()
+            },
             ..*gpu
         };
         let out = gpu.unwritten::<i32>(64);
         let forever = |yes: i32| arguments().buffer(&out).with(yes);
         let fault = planted(&gpu, "loop", 1, 64, &forever(0), &forever(1));
-        assert!(matches!(fault.kind, FaultKind::Timeout { instructions } if instructions >= 10_000), "{fault}");
+        assert!(
+            matches!(fault.kind, FaultKind::Timeout { instructions } if instructions >= 10_000),
+            "{fault}"
+        );
     });
 }
 
@@ -287,6 +373,9 @@ fn unknown_instructions() {
             matches!(&fault.kind, FaultKind::UnknownInstruction { what } if what.contains("s_sendmsghalt")),
             "{fault}"
         );
-        assert!(fault.to_string().contains("in block (0, 0, 0), wave 0"), "{fault}");
+        assert!(
+            fault.to_string().contains("in block (0, 0, 0), wave 0"),
+            "{fault}"
+        );
     });
 }

@@ -48,7 +48,14 @@ fn compiler() -> Option<&'static Path> {
 fn run(compiler: &Path, arch: &str, source: &Path, text: Option<&str>) -> Result<Vec<u8>, String> {
     let object = tempfile::NamedTempFile::new().map_err(|error| error.to_string())?;
     let mut child = Command::new(compiler)
-        .args(["-x", "hip", "-std=c++17", "-O3", "--cuda-device-only", "--no-gpu-bundle-output"])
+        .args([
+            "-x",
+            "hip",
+            "-std=c++17",
+            "-O3",
+            "--cuda-device-only",
+            "--no-gpu-bundle-output",
+        ])
         .args(["-nogpulib", "-nogpuinc", &format!("--offload-arch={arch}")])
         .arg(source)
         .arg("-o")
@@ -78,7 +85,9 @@ pub(crate) fn compiled(file: &str, arch: &str) -> Option<Arc<Vec<u8>>> {
         Arc::clone(objects.get_or_insert_default().entry(key).or_default())
     };
     let object = slot.get_or_init(|| {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kernels").join(file);
+        let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("tests/kernels")
+            .join(file);
         Arc::new(run(compiler, arch, &source, None).unwrap_or_else(|error| panic!("{error}")))
     });
     Some(Arc::clone(object))
@@ -159,7 +168,10 @@ pub(crate) struct Buffer<T> {
 impl<T: Number> Buffer<T> {
     pub(crate) fn read(&self, gpu: &Gpu) -> Vec<T> {
         let mut bytes = vec![0; self.len * T::BYTES];
-        assert_eq!(gpu.memory.first_unwritten(self.address, bytes.len() as u64), Ok(None));
+        assert_eq!(
+            gpu.memory.first_unwritten(self.address, bytes.len() as u64),
+            Ok(None)
+        );
         gpu.memory.read(self.address, &mut bytes).unwrap();
         bytes.chunks_exact(T::BYTES).map(T::get).collect()
     }

@@ -9,7 +9,14 @@ fn input(gpu: &Gpu) -> Vec<i32> {
 }
 
 /// Launches a kernel of one wave that gives `count` numbers a lane; checks each against `expected(lane, number)`.
-fn check(gpu: &Gpu, kernel: &str, input: &[i32], extra: Option<i32>, count: usize, expected: impl Fn(usize, usize) -> i32) {
+fn check(
+    gpu: &Gpu,
+    kernel: &str,
+    input: &[i32],
+    extra: Option<i32>,
+    count: usize,
+    expected: impl Fn(usize, usize) -> i32,
+) {
     let lanes = gpu.wave();
     let out = gpu.unwritten::<i32>(lanes * count);
     let mut arguments = arguments().buffer(&out).buffer(&gpu.buffer(input));
@@ -19,7 +26,12 @@ fn check(gpu: &Gpu, kernel: &str, input: &[i32], extra: Option<i32>, count: usiz
     gpu.launch(kernel, 1, lanes as u32, &arguments);
     for (i, got) in out.read(gpu).into_iter().enumerate() {
         let (lane, number) = (i / count, i % count);
-        assert_eq!(got, expected(lane, number), "{kernel} on {}: number {number} of lane {lane}", gpu.arch);
+        assert_eq!(
+            got,
+            expected(lane, number),
+            "{kernel} on {}: number {number} of lane {lane}",
+            gpu.arch
+        );
     }
 }
 
@@ -28,10 +40,14 @@ fn lanes_read_and_write_each_other() {
     on_each(FILE, |gpu| {
         let x = input(gpu);
         for mask in [1, 2, 16, 31, gpu.wave() as i32 / 2] {
-            check(gpu, "shuffle", &x, Some(mask), 1, |lane, _| x[lane ^ mask as usize]);
+            check(gpu, "shuffle", &x, Some(mask), 1, |lane, _| {
+                x[lane ^ mask as usize]
+            });
         }
         check(gpu, "scatter", &x, None, 1, |lane, _| x[lane ^ 5]);
-        check(gpu, "swizzle", &x, None, 2, |lane, number| x[if number == 0 { lane ^ 16 } else { lane ^ 3 }]);
+        check(gpu, "swizzle", &x, None, 2, |lane, number| {
+            x[if number == 0 { lane ^ 16 } else { lane ^ 3 }]
+        });
     });
 }
 
@@ -39,7 +55,10 @@ fn lanes_read_and_write_each_other() {
 fn lanes_vote() {
     on_each(FILE, |gpu| {
         let x = input(gpu);
-        let positive = x.iter().enumerate().fold(0_u64, |all, (lane, &x)| all | u64::from(x > 0) << lane);
+        let positive = x
+            .iter()
+            .enumerate()
+            .fold(0_u64, |all, (lane, &x)| all | u64::from(x > 0) << lane);
         check(gpu, "votes", &x, None, 4, |_, number| match number {
             0 => positive as u32 as i32,
             1 => (positive >> 32) as i32,
@@ -47,7 +66,9 @@ fn lanes_vote() {
             _ => x[7],
         });
         let votes = positive.count_ones() as i32;
-        check(gpu, "votes_of_some", &x, None, 1, |lane, _| if x[lane] > 0 { votes } else { 0 });
+        check(gpu, "votes_of_some", &x, None, 1, |lane, _| {
+            if x[lane] > 0 { votes } else { 0 }
+        });
     });
 }
 

@@ -20,16 +20,25 @@ fn check<T: Number, O: Number>(
     let a = random(rows * depth, 1, &make);
     let b = random(rows * depth, 2, &make);
     let out = gpu.unwritten::<O>(rows * rows);
-    let arguments = arguments().buffer(&out).buffer(&gpu.buffer(&a)).buffer(&gpu.buffer(&b));
+    let arguments = arguments()
+        .buffer(&out)
+        .buffer(&gpu.buffer(&a))
+        .buffer(&gpu.buffer(&b));
     gpu.launch(kernel, 1, gpu.wave() as u32, &arguments);
     for (i, got) in out.read(gpu).into_iter().enumerate() {
         let (row, column) = (i / rows, i % rows);
-        let terms: Vec<_> = (0..depth).map(|k| exact(a[row * depth + k]) * exact(b[column * depth + k])).collect();
+        let terms: Vec<_> = (0..depth)
+            .map(|k| exact(a[row * depth + k]) * exact(b[column * depth + k]))
+            .collect();
         let expected: f64 = terms.iter().sum();
         // Each of the additions may round once, relative to no more than the sum of magnitudes.
         let bound = epsilon * depth as f64 * terms.iter().map(|term| term.abs()).sum::<f64>();
         let got = value(got);
-        assert!((got - expected).abs() <= bound, "{kernel} on {}: [{row}, {column}] is {got}, not {expected}", gpu.arch);
+        assert!(
+            (got - expected).abs() <= bound,
+            "{kernel} on {}: [{row}, {column}] is {got}, not {expected}",
+            gpu.arch
+        );
     }
 }
 
@@ -52,8 +61,24 @@ fn wmma() {
     on("gfx1100", FILE, |gpu| {
         let tile = (16, 16);
         check::<f16, f32>(gpu, "wmma_f32_f16", tile, half_number, f64::from, f64::from, F32);
-        check::<bf16, f32>(gpu, "wmma_f32_bf16", tile, brain_number, f64::from, f64::from, F32);
-        check::<f16, f16>(gpu, "wmma_f16_f16", tile, half_number, f64::from, f64::from, f64::from(f16::EPSILON));
+        check::<bf16, f32>(
+            gpu,
+            "wmma_f32_bf16",
+            tile,
+            brain_number,
+            f64::from,
+            f64::from,
+            F32,
+        );
+        check::<f16, f16>(
+            gpu,
+            "wmma_f16_f16",
+            tile,
+            half_number,
+            f64::from,
+            f64::from,
+            f64::from(f16::EPSILON),
+        );
         check::<i8, i32>(gpu, "wmma_i32_i8", tile, byte, f64::from, f64::from, 0.0);
     });
 }
@@ -62,13 +87,53 @@ fn wmma() {
 fn mfma() {
     for (arch, bytes) in [("gfx90a", 16), ("gfx942", 32)] {
         on(arch, FILE, |gpu| {
-            check::<f16, f32>(gpu, "mfma16_f16", (16, 16), half_number, f64::from, f64::from, F32);
-            check::<bf16, f32>(gpu, "mfma16_bf16", (16, 16), brain_number, f64::from, f64::from, F32);
-            check::<f32, f32>(gpu, "mfma16_f32", (16, 4), |rng| normal(rng, 1.0), f64::from, f64::from, F32);
+            check::<f16, f32>(
+                gpu,
+                "mfma16_f16",
+                (16, 16),
+                half_number,
+                f64::from,
+                f64::from,
+                F32,
+            );
+            check::<bf16, f32>(
+                gpu,
+                "mfma16_bf16",
+                (16, 16),
+                brain_number,
+                f64::from,
+                f64::from,
+                F32,
+            );
+            check::<f32, f32>(
+                gpu,
+                "mfma16_f32",
+                (16, 4),
+                |rng| normal(rng, 1.0),
+                f64::from,
+                f64::from,
+                F32,
+            );
             check::<i8, i32>(gpu, "mfma16_i8", (16, bytes), byte, f64::from, f64::from, 0.0);
             check::<f16, f32>(gpu, "mfma32_f16", (32, 8), half_number, f64::from, f64::from, F32);
-            check::<bf16, f32>(gpu, "mfma32_bf16", (32, 8), brain_number, f64::from, f64::from, F32);
-            check::<f32, f32>(gpu, "mfma32_f32", (32, 2), |rng| normal(rng, 1.0), f64::from, f64::from, F32);
+            check::<bf16, f32>(
+                gpu,
+                "mfma32_bf16",
+                (32, 8),
+                brain_number,
+                f64::from,
+                f64::from,
+                F32,
+            );
+            check::<f32, f32>(
+                gpu,
+                "mfma32_f32",
+                (32, 2),
+                |rng| normal(rng, 1.0),
+                f64::from,
+                f64::from,
+                F32,
+            );
             check::<i8, i32>(gpu, "mfma32_i8", (32, bytes / 2), byte, f64::from, f64::from, 0.0);
             let f64_number = |rng: &mut fastrand::Rng| rng.f64() - 0.5;
             check::<f64, f64>(gpu, "mfma16_f64", (16, 4), f64_number, |x| x, |x| x, f64::EPSILON);

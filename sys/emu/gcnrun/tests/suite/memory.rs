@@ -37,15 +37,27 @@ fn lds_is_added_to_atomically() {
     on_each(FILE, |gpu| {
         let x = random(1000, 1, |rng| rng.u8(..));
         let out = gpu.unwritten::<i32>(16);
-        gpu.launch("histogram", 1, 256, &arguments().buffer(&out).buffer(&gpu.buffer(&x)).with(1000_u32));
-        let expected: Vec<_> = (0..16).map(|i| x.iter().filter(|&&x| x & 15 == i).count() as i32).collect();
+        gpu.launch(
+            "histogram",
+            1,
+            256,
+            &arguments().buffer(&out).buffer(&gpu.buffer(&x)).with(1000_u32),
+        );
+        let expected: Vec<_> = (0..16)
+            .map(|i| x.iter().filter(|&&x| x & 15 == i).count() as i32)
+            .collect();
         assert_eq!(out.read(gpu), expected, "{}", gpu.arch);
     });
 }
 
 fn reverses<T: Number>(gpu: &Gpu, kernel: &str, values: &[T], group: usize) {
     let out = gpu.unwritten::<T>(values.len());
-    gpu.launch(kernel, 1, 256, &arguments().buffer(&out).buffer(&gpu.buffer(values)));
+    gpu.launch(
+        kernel,
+        1,
+        256,
+        &arguments().buffer(&out).buffer(&gpu.buffer(values)),
+    );
     let expected: Vec<_> = values.chunks(group).rev().flatten().copied().collect();
     assert_eq!(out.read(gpu), expected, "{kernel} on {}", gpu.arch);
 }
@@ -78,7 +90,9 @@ fn lanes_have_memory_of_their_own() {
     on_each(FILE, |gpu| {
         let out = gpu.unwritten::<i32>(64);
         gpu.launch("own_array", 1, 64, &arguments().buffer(&out).with(20_i32));
-        let expected: Vec<_> = (0..64).map(|item| (0..20).map(|i| (i * 7 + item) % 40 * item).sum::<i32>()).collect();
+        let expected: Vec<_> = (0..64)
+            .map(|item| (0..20).map(|i| (i * 7 + item) % 40 * item).sum::<i32>())
+            .collect();
         assert_eq!(out.read(gpu), expected, "{}", gpu.arch);
     });
 }
@@ -106,26 +120,59 @@ fn elements_narrower_and_wider_than_a_dword() {
         let (a, b) = (random(64, 1, |rng| rng.i16(..)), random(64, 2, |rng| rng.i8(..)));
         let (c, d) = (random(64, 3, |rng| rng.u16(..)), random(64, 4, |rng| rng.u8(..)));
         let out = gpu.unwritten::<i32>(64);
-        let inputs = arguments().buffer(&out).buffer(&gpu.buffer(&a)).buffer(&gpu.buffer(&b));
-        gpu.launch("narrow_loads", 1, 64, &inputs.buffer(&gpu.buffer(&c)).buffer(&gpu.buffer(&d)));
+        let inputs = arguments()
+            .buffer(&out)
+            .buffer(&gpu.buffer(&a))
+            .buffer(&gpu.buffer(&b));
+        gpu.launch(
+            "narrow_loads",
+            1,
+            64,
+            &inputs.buffer(&gpu.buffer(&c)).buffer(&gpu.buffer(&d)),
+        );
         let sum = |i: usize| i32::from(a[i]) + i32::from(b[i]) + i32::from(c[i]) + i32::from(d[i]);
-        assert_eq!(out.read(gpu), (0..64).map(sum).collect::<Vec<_>>(), "{}", gpu.arch);
+        assert_eq!(
+            out.read(gpu),
+            (0..64).map(sum).collect::<Vec<_>>(),
+            "{}",
+            gpu.arch
+        );
 
         let x = random(64, 5, |rng| rng.u32(..));
         let (halves, bytes) = (gpu.unwritten::<u16>(64), gpu.unwritten::<u8>(64));
-        gpu.launch("narrow_stores", 1, 64, &arguments().buffer(&halves).buffer(&bytes).buffer(&gpu.buffer(&x)));
-        assert_eq!(halves.read(gpu), x.iter().map(|x| (x >> 16) as u16).collect::<Vec<_>>());
-        assert_eq!(bytes.read(gpu), x.iter().map(|x| (x >> 8) as u8).collect::<Vec<_>>());
+        gpu.launch(
+            "narrow_stores",
+            1,
+            64,
+            &arguments().buffer(&halves).buffer(&bytes).buffer(&gpu.buffer(&x)),
+        );
+        assert_eq!(
+            halves.read(gpu),
+            x.iter().map(|x| (x >> 16) as u16).collect::<Vec<_>>()
+        );
+        assert_eq!(
+            bytes.read(gpu),
+            x.iter().map(|x| (x >> 8) as u8).collect::<Vec<_>>()
+        );
 
         let x = random(256, 6, |rng| rng.i32(..));
         let out = gpu.unwritten::<i32>(256);
         gpu.launch("wide", 1, 64, &arguments().buffer(&out).buffer(&gpu.buffer(&x)));
-        assert_eq!(out.read(gpu), x.iter().map(|x| x.wrapping_add(1)).collect::<Vec<_>>());
+        assert_eq!(
+            out.read(gpu),
+            x.iter().map(|x| x.wrapping_add(1)).collect::<Vec<_>>()
+        );
 
         let x = random(192, 7, |rng| normal(rng, 1.0));
         let out = gpu.unwritten::<f32>(192);
         gpu.launch("three", 1, 64, &arguments().buffer(&out).buffer(&gpu.buffer(&x)));
-        assert_eq!(out.read(gpu), x.iter().enumerate().map(|(i, x)| x * (i % 3 + 1) as f32).collect::<Vec<_>>());
+        assert_eq!(
+            out.read(gpu),
+            x.iter()
+                .enumerate()
+                .map(|(i, x)| x * (i % 3 + 1) as f32)
+                .collect::<Vec<_>>()
+        );
     });
 }
 
@@ -134,9 +181,18 @@ fn constants_and_variables_are_where_the_object_says() {
     on_each(FILE, |gpu| {
         let out = gpu.unwritten::<i32>(64);
         gpu.launch("constants", 1, 64, &arguments().buffer(&out));
-        assert_eq!(out.read(gpu), (0..64).map(|i| 1 << (i & 7)).collect::<Vec<_>>(), "{}", gpu.arch);
+        assert_eq!(
+            out.read(gpu),
+            (0..64).map(|i| 1 << (i & 7)).collect::<Vec<_>>(),
+            "{}",
+            gpu.arch
+        );
 
-        let counter = gpu.program.variables().find(|variable| variable.name == "counter").unwrap();
+        let counter = gpu
+            .program
+            .variables()
+            .find(|variable| variable.name == "counter")
+            .unwrap();
         assert_eq!(counter.size, 4);
         let out = gpu.unwritten::<i32>(1);
         gpu.launch("variables", 1, 64, &arguments().buffer(&out));
@@ -154,7 +210,14 @@ fn constants_and_variables_are_where_the_object_says() {
 fn arguments_may_be_structs() {
     on_each(FILE, |gpu| {
         let out = gpu.unwritten::<f32>(64);
-        let arguments = arguments().with(-3_i8).with(0.5_f64).with(1_i16).with(2_i16).with(4_i16).buffer(&out).with(200_u8);
+        let arguments = arguments()
+            .with(-3_i8)
+            .with(0.5_f64)
+            .with(1_i16)
+            .with(2_i16)
+            .with(4_i16)
+            .buffer(&out)
+            .with(200_u8);
         gpu.launch("by_value", 1, 64, &arguments);
         assert_eq!(out.read(gpu), [201.5; 64], "{}", gpu.arch);
         let kernel = gpu.program.kernel("by_value").unwrap();
