@@ -54,10 +54,10 @@ impl Real for f32 {
     fn decode(element: Element, bytes: &[u8]) -> Vec<Self> {
         match element {
             Element::F16 => widened(bytes, f16::from_le_bytes, |from, to| {
-                from.convert_to_f32_slice(to)
+                from.convert_to_f32_slice(to);
             }),
             Element::Bf16 => widened(bytes, bf16::from_le_bytes, |from, to| {
-                from.convert_to_f32_slice(to)
+                from.convert_to_f32_slice(to);
             }),
             Element::F32 => each(bytes, Self::from_le_bytes),
             Element::F64 => each(bytes, |b| f64::from_le_bytes(b) as Self),

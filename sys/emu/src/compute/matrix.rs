@@ -125,7 +125,7 @@ impl Factor {
         let product = self
             .view(&values)
             .zip(vector_view)
-            .and_then(|(left, right)| multiply(left, right, rows, 1));
+            .and_then(|(left, right)| multiply(&left, &right, rows, 1));
         product.ok_or_else(|| no_product([rows, columns], [vector.len(), 1]))
     }
 
@@ -232,7 +232,7 @@ pub(crate) fn product<T: Real>(memory: &Memory, a: &Factor, b: &Factor) -> Resul
     let (left, right) = (a.stored.load::<T>(memory)?, b.stored.load::<T>(memory)?);
     let ([m, k], [also_k, n]) = (a.shape(), b.shape());
     let product = match (a.view(&left), b.view(&right)) {
-        (Some(left), Some(right)) if k == also_k => multiply(left, right, m, n),
+        (Some(left), Some(right)) if k == also_k => multiply(&left, &right, m, n),
         _ => None,
     };
     product.ok_or_else(|| no_product([m, k], [also_k, n]))
@@ -247,8 +247,8 @@ fn no_product(left: [usize; 2], right: [usize; 2]) -> FaultKind {
 /// `left·right`, packed in columns: strips of columns on all cores. An element is summed in one order however the strips
 /// are cut, so that the result is the same from run to run. `None` if the shapes do not fit.
 pub(crate) fn multiply<T: Real>(
-    left: ArrayView2<'_, T>,
-    right: ArrayView2<'_, T>,
+    left: &ArrayView2<'_, T>,
+    right: &ArrayView2<'_, T>,
     m: usize,
     n: usize,
 ) -> Option<Vec<T>> {
@@ -267,7 +267,7 @@ pub(crate) fn multiply<T: Real>(
             let first = strip * STRIP;
             let right = right.slice(ndarray::s![.., first..first + columns]);
             let mut result = ArrayViewMut2::from_shape((m, columns).f(), result).ok()?;
-            general_mat_mul(T::one(), &left, &right, T::zero(), &mut result);
+            general_mat_mul(T::one(), left, &right, T::zero(), &mut result);
             Some(())
         })?;
     Some(result)
@@ -287,9 +287,9 @@ mod tests {
             ArrayView2::from_shape((m, k).f(), &a).unwrap(),
             ArrayView2::from_shape((k, n).f(), &b).unwrap(),
         );
-        let whole = multiply(left, right, m, n).unwrap();
+        let whole = multiply(&left, &right, m, n).unwrap();
         for column in [0, 63, 64, 65, 256] {
-            let one = multiply(left, right.slice(ndarray::s![.., column..=column]), m, 1).unwrap();
+            let one = multiply(&left, &right.slice(ndarray::s![.., column..=column]), m, 1).unwrap();
             for (row, value) in one.iter().enumerate() {
                 let sum: f64 = (0..k)
                     .map(|i| f64::from(a[i * m + row]) * f64::from(b[column * k + i]))
@@ -306,6 +306,6 @@ mod tests {
     fn shapes_that_do_not_fit_are_refused() {
         let values = [1.0_f32; 6];
         let left = ArrayView2::from_shape((2, 3).f(), &values).unwrap();
-        assert_eq!(multiply(left, left, 2, 3), None);
+        assert_eq!(multiply(&left, &left, 2, 3), None);
     }
 }

@@ -272,7 +272,7 @@ impl Work {
             let product = ArrayView2::from_shape((taps, places), &patches)
                 .ok()
                 .zip(ArrayView2::from_shape((features, taps), filters).ok())
-                .and_then(|(patches, filters)| multiply(patches.t(), filters.t(), places, features));
+                .and_then(|(patches, filters)| multiply(&patches.t(), &filters.t(), places, features));
             product.ok_or_else(|| FaultKind::Configuration {
                 what: "a convolution of other shapes".into(),
             })
@@ -345,13 +345,9 @@ fn convolution(of: miopenConvolutionDescriptor_t) -> Result<Convolution, miopenS
 /// `to` is null or has room.
 unsafe fn give_all(to: *mut i32, values: &[usize]) -> Result<(), miopenStatus_t> {
     for (index, value) in values.iter().enumerate() {
-        // SAFETY: as the caller says.
-        unsafe {
-            give(
-                if to.is_null() { to } else { to.add(index) },
-                i32::try_from(*value).map_err(|_| BAD)?,
-            )?
-        };
+        let value = i32::try_from(*value).map_err(|_| BAD)?;
+        // SAFETY: as the caller says; null stays null.
+        unsafe { give(if to.is_null() { to } else { to.add(index) }, value) }?;
     }
     Ok(())
 }

@@ -115,7 +115,7 @@ unsafe extern "C" {
 ///
 /// # Safety
 /// The host's side may be read or written as far as the transfer reaches.
-unsafe fn transfer(what: Option<Transfer>, kind: hipMemcpyKind) -> Result<(), rocblas_status> {
+unsafe fn transfer(what: Option<&Transfer>, kind: hipMemcpyKind) -> Result<(), rocblas_status> {
     let Some(Transfer {
         bytes,
         pieces,
@@ -128,7 +128,7 @@ unsafe fn transfer(what: Option<Transfer>, kind: hipMemcpyKind) -> Result<(), ro
         return Ok(());
     };
     // SAFETY: as the caller says; the device's side is checked.
-    unsafe { hipMemcpy2D(to, to_pitch, from, from_pitch, bytes, pieces, kind) }
+    unsafe { hipMemcpy2D(*to, *to_pitch, *from, *from_pitch, *bytes, *pieces, kind) }
         .ok()
         .map_err(translate)
 }
@@ -138,7 +138,7 @@ unsafe fn transfer(what: Option<Transfer>, kind: hipMemcpyKind) -> Result<(), ro
 /// # Safety
 /// As for [`transfer`], and pinned memory until the stream has done it.
 unsafe fn transfer_async(
-    what: Option<Transfer>,
+    what: Option<&Transfer>,
     kind: hipMemcpyKind,
     stream: hipStream_t,
 ) -> Result<(), rocblas_status> {
@@ -154,49 +154,49 @@ unsafe fn transfer_async(
         return Ok(());
     };
     // SAFETY: as the caller says; the device's side is checked.
-    unsafe { hipMemcpy2DAsync(to, to_pitch, from, from_pitch, bytes, pieces, kind, stream) }
+    unsafe { hipMemcpy2DAsync(*to, *to_pitch, *from, *from_pitch, *bytes, *pieces, kind, stream) }
         .ok()
         .map_err(translate)
 }
 
 export! { rocblas, rocblas_status, run;
     fn rocblas_set_vector(n: i32, bytes: i32, x: *const c_void, incx: i32, y: *mut c_void, incy: i32) {
-        transfer(Transfer::vector(n, bytes, [x, y], [incx, incy])?, TO_DEVICE)
+        transfer(Transfer::vector(n, bytes, [x, y], [incx, incy])?.as_ref(), TO_DEVICE)
     }
 
     fn rocblas_get_vector(n: i32, bytes: i32, x: *const c_void, incx: i32, y: *mut c_void, incy: i32) {
-        transfer(Transfer::vector(n, bytes, [x, y], [incx, incy])?, TO_HOST)
+        transfer(Transfer::vector(n, bytes, [x, y], [incx, incy])?.as_ref(), TO_HOST)
     }
 
     fn rocblas_set_matrix(rows: i32, columns: i32, bytes: i32, a: *const c_void, lda: i32, b: *mut c_void, ldb: i32) {
-        transfer(Transfer::matrix(rows, columns, bytes, [a, b], [lda, ldb])?, TO_DEVICE)
+        transfer(Transfer::matrix(rows, columns, bytes, [a, b], [lda, ldb])?.as_ref(), TO_DEVICE)
     }
 
     fn rocblas_get_matrix(rows: i32, columns: i32, bytes: i32, a: *const c_void, lda: i32, b: *mut c_void, ldb: i32) {
-        transfer(Transfer::matrix(rows, columns, bytes, [a, b], [lda, ldb])?, TO_HOST)
+        transfer(Transfer::matrix(rows, columns, bytes, [a, b], [lda, ldb])?.as_ref(), TO_HOST)
     }
 
     fn rocblas_set_vector_async(
         n: i32, bytes: i32, x: *const c_void, incx: i32, y: *mut c_void, incy: i32, stream: hipStream_t,
     ) {
-        transfer_async(Transfer::vector(n, bytes, [x, y], [incx, incy])?, TO_DEVICE, stream)
+        transfer_async(Transfer::vector(n, bytes, [x, y], [incx, incy])?.as_ref(), TO_DEVICE, stream)
     }
 
     fn rocblas_get_vector_async(
         n: i32, bytes: i32, x: *const c_void, incx: i32, y: *mut c_void, incy: i32, stream: hipStream_t,
     ) {
-        transfer_async(Transfer::vector(n, bytes, [x, y], [incx, incy])?, TO_HOST, stream)
+        transfer_async(Transfer::vector(n, bytes, [x, y], [incx, incy])?.as_ref(), TO_HOST, stream)
     }
 
     fn rocblas_set_matrix_async(
         rows: i32, columns: i32, bytes: i32, a: *const c_void, lda: i32, b: *mut c_void, ldb: i32, stream: hipStream_t,
     ) {
-        transfer_async(Transfer::matrix(rows, columns, bytes, [a, b], [lda, ldb])?, TO_DEVICE, stream)
+        transfer_async(Transfer::matrix(rows, columns, bytes, [a, b], [lda, ldb])?.as_ref(), TO_DEVICE, stream)
     }
 
     fn rocblas_get_matrix_async(
         rows: i32, columns: i32, bytes: i32, a: *const c_void, lda: i32, b: *mut c_void, ldb: i32, stream: hipStream_t,
     ) {
-        transfer_async(Transfer::matrix(rows, columns, bytes, [a, b], [lda, ldb])?, TO_HOST, stream)
+        transfer_async(Transfer::matrix(rows, columns, bytes, [a, b], [lda, ldb])?.as_ref(), TO_HOST, stream)
     }
 }

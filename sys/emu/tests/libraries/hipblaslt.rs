@@ -59,7 +59,6 @@ fn layout(kind: Kind, shape: Shape) -> hipblasLtMatrixLayout_t {
 struct Product {
     handle: hipblasLtHandle_t,
     desc: hipblasLtMatmulDesc_t,
-    input: Kind,
     output: Kind,
     shapes: [Shape; 3],
     values: [Vec<f64>; 3],
@@ -84,7 +83,6 @@ impl Product {
         let product = Self {
             handle,
             desc,
-            input,
             output,
             buffers: std::array::from_fn(|index| {
                 Buffer::matrices(kinds[index], &values[index], shapes[index])
@@ -298,11 +296,13 @@ fn gelu(x: f64) -> f64 {
     0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3))).tanh())
 }
 
+type Function = fn(f64) -> f64;
+
 #[test]
 fn epilogues() {
     // None of them is steeper than 1.13, which GELU and swish reach.
     const STEEPEST: f64 = 1.13;
-    let cases: [(Epilogue, bool, bool, fn(f64) -> f64); 9] = [
+    let cases: [(Epilogue, bool, bool, Function); 9] = [
         (Epilogue::HIPBLASLT_EPILOGUE_BIAS, true, false, |x| x),
         (Epilogue::HIPBLASLT_EPILOGUE_RELU, false, false, |x| x.max(0.0)),
         (Epilogue::HIPBLASLT_EPILOGUE_RELU_BIAS, true, false, |x| {

@@ -63,12 +63,12 @@ impl Tensor {
         for axis in (1..lengths.len()).rev() {
             strides[axis - 1] = strides[axis] * lengths[axis];
         }
-        Self::with_strides(kind, lengths, strides, values)
+        Self::with_strides(kind, lengths, &strides, values)
     }
 
-    fn with_strides(kind: Kind, lengths: &[usize], strides: Vec<usize>, values: Vec<f64>) -> Self {
+    fn with_strides(kind: Kind, lengths: &[usize], strides: &[usize], values: Vec<f64>) -> Self {
         let mut places = vec![0];
-        for (length, stride) in lengths.iter().zip(&strides) {
+        for (length, stride) in lengths.iter().zip(strides) {
             places = places
                 .iter()
                 .flat_map(|place| (0..*length).map(move |index| place + index * stride))
@@ -76,7 +76,7 @@ impl Tensor {
         }
         let int = |values: &[usize]| values.iter().map(|value| *value as i32).collect::<Vec<_>>();
         let mut desc = ptr::null_mut();
-        let (sizes, steps) = (int(lengths), int(&strides));
+        let (sizes, steps) = (int(lengths), int(strides));
         unsafe {
             ok(miopen().miopenCreateTensorDescriptor(&mut desc));
             let count = lengths.len() as i32;
@@ -311,7 +311,7 @@ fn convolutions_by_every_algorithm_and_type() {
                 } else {
                     1.0_f32.to_le_bytes().to_vec()
                 };
-                let zero = vec![0_u8; 8];
+                let zero = [0_u8; 8];
                 ok(unsafe {
                     miopen().miopenConvolutionForward(
                         handle.0,
@@ -388,7 +388,7 @@ fn immediate_mode_and_channels_last() {
         Tensor::with_strides(
             Kind::F32,
             &lengths,
-            vec![height * width * channels, 1, width * channels, channels],
+            &[height * width * channels, 1, width * channels, channels],
             values,
         )
     };
@@ -618,11 +618,13 @@ fn layer_normalisation() {
     }
 }
 
+type Function = fn(f64) -> f64;
+
 #[test]
 fn activations() {
     let handle = Handle::new();
     let (alpha, beta, gamma) = (0.5, 1.5, 2.0);
-    let functions: [(Activation, fn(f64) -> f64); 8] = [
+    let functions: [(Activation, Function); 8] = [
         (Activation::miopenActivationPASTHRU, |x| x),
         (Activation::miopenActivationLOGISTIC, |x| 1.0 / (1.0 + (-x).exp())),
         (Activation::miopenActivationTANH, |x| 1.5 * (0.5 * x).tanh()),
@@ -653,11 +655,13 @@ fn activations() {
     refused(after, Status::miopenStatusBadParm);
 }
 
+type Operation = fn(f64, f64) -> f64;
+
 #[test]
 fn arithmetic_on_tensors() {
     let handle = Handle::new();
     let lengths = [2, 3, 4, 5];
-    let operations: [(miopenTensorOp_t, fn(f64, f64) -> f64); 4] = [
+    let operations: [(miopenTensorOp_t, Operation); 4] = [
         (miopenTensorOp_t::miopenTensorOpAdd, |a, b| a + b),
         (miopenTensorOp_t::miopenTensorOpMul, |a, b| a * b),
         (miopenTensorOp_t::miopenTensorOpMin, f64::min),
@@ -670,8 +674,8 @@ fn arithmetic_on_tensors() {
             Tensor::random(Kind::F32, &[1, 3, 1, 5], 2),
         );
         // With gaps in memory.
-        let strides = vec![3 * 4 * 8, 4 * 8, 8, 1];
-        let c = Tensor::with_strides(Kind::F32, &lengths, strides, numbers(Kind::F32, 120, 3));
+        let strides = [3 * 4 * 8, 4 * 8, 8, 1];
+        let c = Tensor::with_strides(Kind::F32, &lengths, &strides, numbers(Kind::F32, 120, 3));
         ok(unsafe {
             miopen().miopenOpTensor(
                 handle.0,
@@ -709,8 +713,8 @@ fn arithmetic_on_tensors() {
 fn tensors_are_set_scaled_and_converted() {
     let handle = Handle::new();
     let x = Tensor::random(Kind::F32, &[2, 3, 4, 5], 1);
-    let strides = vec![60, 1, 15, 3];
-    let y = Tensor::with_strides(Kind::F16, &x.lengths, strides, vec![0.0; 120]);
+    let strides = [60, 1, 15, 3];
+    let y = Tensor::with_strides(Kind::F16, &x.lengths, &strides, vec![0.0; 120]);
     ok(unsafe { miopen().miopenTransformTensor(handle.0, ONE, x.desc, x.at(), ZERO, y.desc, y.at()) });
     let converted: Vec<_> = x.values.iter().map(|x| (*x, 0.0)).collect();
     compare("transform", Kind::F16, &y.buffer.download(), &converted);

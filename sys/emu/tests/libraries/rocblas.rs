@@ -631,7 +631,7 @@ fn sums_of_matrices() {
 fn transfers_of_vectors_and_matrices() {
     let values: Vec<f32> = (0..12_u8).map(f32::from).collect();
     let wide: Vec<_> = values.iter().map(|value| f64::from(*value)).collect();
-    let on_device = Buffer::matrices(Kind::F32, &vec![0.0; 12], Shape::with_gaps(3, 4, 1));
+    let on_device = Buffer::matrices(Kind::F32, &[0.0; 12], Shape::with_gaps(3, 4, 1));
     let mut back = [0.0_f32; 12];
     unsafe {
         ok(blas().rocblas_set_matrix(3, 4, 4, values.as_ptr().cast(), 3, on_device.address(), 6));
