@@ -42,14 +42,13 @@ impl Code {
     /// Decodes what `llvm-objdump -d` writes about a code object for this architecture and wave size.
     pub(crate) fn decode(text: String, arch: &str, lanes: u32) -> Self {
         let mut lines = Vec::new();
-        for line in text.lines() {
-            if let Some((instruction, words)) = line.split_once("//") {
-                let offset = instruction.as_ptr() as usize - text.as_ptr() as usize;
-                if let Some((address, _)) = words.trim_start().split_once(':') {
-                    if let (true, Ok(address)) = (line.starts_with('\t'), u64::from_str_radix(address, 16)) {
-                        lines.push((address, offset as u32, line.len() as u32));
-                    }
-                }
+        for line in text.lines().filter(|line| line.starts_with('\t')) {
+            let offset = line.as_ptr() as usize - text.as_ptr() as usize;
+            let words = line
+                .split_once("//")
+                .and_then(|(_, words)| words.trim_start().split_once(':'));
+            if let Some(Ok(address)) = words.map(|(address, _)| u64::from_str_radix(address, 16)) {
+                lines.push((address, offset as u32, line.len() as u32));
             }
         }
         let begin = lines.first().map_or(0, |line| line.0);

@@ -70,58 +70,75 @@ pub(super) fn active(lanes: u64) -> impl Iterator<Item = u32> {
     })
 }
 
-/// Writes what a lane loaded.
-#[inline(always)]
-pub(super) fn deliver<const N: usize>(
-    wave: &mut Wave,
+/// What the lanes of a load bring, on its way to registers.
+pub(super) struct Delivery {
     register: usize,
     width: Width,
-    lane: u32,
-    bytes: [u8; N],
-    known: u16,
-) {
-    let at = lane as usize;
-    if N >= 4 {
-        for (i, dword) in bytes.chunks_exact(4).enumerate() {
-            let value = u32::from_le_bytes([dword[0], dword[1], dword[2], dword[3]]);
-            wave.vgpr[register + i][at] = value;
-            let known = known >> (4 * i);
-            set_known(wave, register + i, lane, [known & 3 == 3, known & 12 == 12]);
-        }
-        return;
-    }
-    let value = match (bytes.first(), bytes.get(1)) {
-        (Some(low), Some(high)) => u32::from(u16::from_le_bytes([*low, *high])),
-        (Some(byte), None) => u32::from(*byte),
-        _ => 0,
-    };
-    let unused = 32 - 8 * width.bytes;
-    let value = if width.signed {
-        ((value << unused).cast_signed() >> unused).cast_unsigned()
-    } else {
-        value
-    };
-    let all = (1 << width.bytes) - 1;
-    let known = known & all == all;
-    let slot = &mut wave.vgpr[register][at];
-    match width.half {
-        None => {
-            *slot = value;
-            // Above, there are zeros, or copies of the sign.
-            set_known(wave, register, lane, [known, known || !width.signed]);
-        }
-        Some(half) => {
-            *slot = *slot & !(0xffff << (16 * half)) | (value & 0xffff) << (16 * half);
-            let bits = &mut wave.vgpr_known[register][half as usize];
-            *bits = *bits & !(1 << lane) | u64::from(known) << lane;
-        }
-    }
+    /// For each register, the lanes whose low and high halves are known.
+    known: [[u64; 2]; 4],
 }
 
-#[inline(always)]
-fn set_known(wave: &mut Wave, register: usize, lane: u32, known: [bool; 2]) {
-    for (bits, known) in wave.vgpr_known[register].iter_mut().zip(known) {
-        *bits = *bits & !(1 << lane) | u64::from(known) << lane;
+impl Delivery {
+    pub(super) fn new(register: usize, width: Width) -> Self {
+        Self {
+            register,
+            width,
+            known: [[0; 2]; 4],
+        }
+    }
+
+    /// Writes what a lane loaded.
+    #[inline(always)]
+    pub(super) fn lane<const N: usize>(&mut self, wave: &mut Wave, lane: u32, bytes: [u8; N], known: u16) {
+        let at = lane as usize;
+        if N >= 4 {
+            for (i, dword) in bytes.chunks_exact(4).enumerate() {
+                let value = u32::from_le_bytes([dword[0], dword[1], dword[2], dword[3]]);
+                wave.vgpr[self.register + i][at] = value;
+                let known = known >> (4 * i);
+                self.known[i][0] |= u64::from(known & 3 == 3) << lane;
+                self.known[i][1] |= u64::from(known & 12 == 12) << lane;
+            }
+            return;
+        }
+        let value = match (bytes.first(), bytes.get(1)) {
+            (Some(low), Some(high)) => u32::from(u16::from_le_bytes([*low, *high])),
+            (Some(byte), None) => u32::from(*byte),
+            _ => 0,
+        };
+        let unused = 32 - 8 * self.width.bytes;
+        let value = match self.width.signed {
+            true => ((value << unused).cast_signed() >> unused).cast_unsigned(),
+            false => value,
+        };
+        let all = (1 << self.width.bytes) - 1;
+        let known = known & all == all;
+        let slot = &mut wave.vgpr[self.register][at];
+        // Above, there are zeros, or copies of the sign.
+        let [low, high] = match self.width.half {
+            None => [known, known || !self.width.signed],
+            Some(0) => [known, false],
+            Some(_) => [false, known],
+        };
+        *slot = match self.width.half {
+            None => value,
+            Some(half) => *slot & !(0xffff << (16 * half)) | (value & 0xffff) << (16 * half),
+        };
+        self.known[0][0] |= u64::from(low) << lane;
+        self.known[0][1] |= u64::from(high) << lane;
+    }
+
+    /// Notes what is known, once all lanes have theirs.
+    pub(super) fn finish(self, wave: &mut Wave) {
+        let exec = wave.exec();
+        for row in 0..self.width.bytes.div_ceil(4) as usize {
+            for half in 0..2 {
+                if self.width.half.is_none_or(|only| only == half as u32) {
+                    let bits = &mut wave.vgpr_known[self.register + row][half];
+                    *bits = *bits & !exec | self.known[row][half];
+                }
+            }
+        }
     }
 }
 
@@ -140,7 +157,7 @@ pub(super) fn collect<const N: usize>(
         for (i, dword) in bytes.chunks_exact_mut(4).enumerate() {
             dword.copy_from_slice(&wave.vgpr[register + i][at].to_le_bytes());
             let [low, high] = wave.vgpr_known[register + i];
-            known |= (3 * (low >> lane & 1) as u16 | 12 * (high >> lane & 1) as u16) << (4 * i);
+            known |= ((3 * (low >> lane & 1) as u16) | (12 * (high >> lane & 1) as u16)) << (4 * i);
         }
         return (bytes, known);
     }

@@ -45,8 +45,12 @@ macro_rules! integer_comparisons {
     )*};
 }
 
-// The negations hold for NaNs too, which is what they are for.
-#[allow(clippy::neg_cmp_op_on_partial_ord, clippy::nonminimal_bool)]
+// Neither `lg` nor the negations are what the simpler forms are where an operand is a NaN.
+#[allow(
+    clippy::neg_cmp_op_on_partial_ord,
+    clippy::nonminimal_bool,
+    clippy::double_comparisons
+)]
 fn float_comparisons(table: &mut HashMap<&'static str, Row>) {
     macro_rules! all {
         ($($ty:ident $suffix:literal),*) => {$(

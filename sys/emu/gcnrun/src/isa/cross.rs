@@ -61,7 +61,7 @@ fn lane_known(wave: &Wave, place: Place, lane: usize) -> u32 {
     match place {
         Place::Vgpr(register) => {
             let [low, high] = wave.vgpr_known[usize::from(register)];
-            (low >> lane & 1) as u32 * 0xffff | (high >> lane & 1) as u32 * 0xffff_0000
+            ((low >> lane & 1) as u32 * 0xffff) | ((high >> lane & 1) as u32 * 0xffff_0000)
         }
         place => scalar_known(wave, place),
     }
@@ -214,7 +214,7 @@ fn permute_rows(context: &mut Context<'_, '_>, instruction: &Instruction, flip: 
 fn swap_halves_of_wave(context: &mut Context<'_, '_>, instruction: &Instruction) -> Outcome {
     let wave = &mut *context.wave;
     let (exec, flip) = (wave.exec(), wave.lanes & 64);
-    gather(wave, instruction, 0, exec, |_, lane| Some(lane ^ flip / 2));
+    gather(wave, instruction, 0, exec, |_, lane| Some(lane ^ (flip / 2)));
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! LDS: loads, stores, atomic operations, and the permutations of lanes that use its paths.
 
 use super::access::{
-    Atomic, Width, active, addresses, atomic_operand, collect, deliver, deliver_old, with_bytes,
+    Atomic, Delivery, Width, active, addresses, atomic_operand, collect, deliver_old, with_bytes,
 };
 use super::cross::gather;
 use super::lanes::known_lanes;
@@ -111,20 +111,15 @@ fn offsets(context: &Context<'_, '_>, instruction: &Instruction) -> Result<[u64;
 fn load_lanes<const N: usize>(context: &mut Context<'_, '_>, instruction: &Instruction) -> Outcome {
     let width = Width::unpack(instruction.detail[0]);
     let offsets = offsets(context, instruction)?;
+    let mut delivery = Delivery::new(usize::from(instruction.dst.register), width);
     for lane in active(context.wave.exec()) {
         let (bytes, known) = context
             .space
             .lds_load::<N>(offsets[lane as usize] as u32)
             .map_err(|kind| in_lane(kind, lane))?;
-        deliver(
-            context.wave,
-            usize::from(instruction.dst.register),
-            width,
-            lane,
-            bytes,
-            known,
-        );
+        delivery.lane(context.wave, lane, bytes, known);
     }
+    delivery.finish(context.wave);
     Ok(())
 }
 
@@ -179,18 +174,20 @@ fn two_addresses(line: &mut Line<'_>, element: &str, stride: u32, load: bool) ->
 fn load_two<const N: usize>(context: &mut Context<'_, '_>, instruction: &Instruction) -> Outcome {
     let [width, first, second, other] = instruction.detail;
     let offsets = offsets(context, instruction)?;
-    for lane in active(context.wave.exec()) {
-        for (offset, register) in [
-            (first, usize::from(instruction.dst.register)),
-            (second, other as usize),
-        ] {
+    for (offset, register) in [
+        (first, usize::from(instruction.dst.register)),
+        (second, other as usize),
+    ] {
+        let mut delivery = Delivery::new(register, Width::unpack(width));
+        for lane in active(context.wave.exec()) {
             let at = (offsets[lane as usize] as u32).wrapping_add(offset);
             let (bytes, known) = context
                 .space
                 .lds_load::<N>(at)
                 .map_err(|kind| in_lane(kind, lane))?;
-            deliver(context.wave, register, Width::unpack(width), lane, bytes, known);
+            delivery.lane(context.wave, lane, bytes, known);
         }
+        delivery.finish(context.wave);
     }
     Ok(())
 }

@@ -284,10 +284,10 @@ fn decode_mfma(line: &mut Line<'_>, shape: &str) -> Result<Instruction, String> 
     let digits = last.find(|c: char| !c.is_ascii_digit()).ok_or_else(unknown)?;
     let depth: u32 = last[..digits].parse().map_err(|_| unknown())?;
     let mut kind = last[digits..].trim_start_matches('_');
-    if let Some((blocks, after)) = kind.split_once("b_") {
-        if blocks.chars().all(|c| c.is_ascii_digit()) {
-            kind = after;
-        }
+    if let Some((blocks, after)) = kind.split_once("b_")
+        && blocks.chars().all(|c| c.is_ascii_digit())
+    {
+        kind = after;
     }
     let element = match kind {
         "f16" => Element::F16,

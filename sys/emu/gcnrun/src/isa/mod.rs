@@ -16,6 +16,8 @@ mod matrix;
 mod packed;
 mod salu;
 mod smem;
+#[cfg(test)]
+mod tests;
 mod valu;
 mod vmem;
 

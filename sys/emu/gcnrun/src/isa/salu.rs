@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use super::lanes::{scalar, scalar_known};
+use super::lanes::{scalar, scalar_known, unknown_as};
 use super::{Context, Handler, Instruction, Outcome, uninitialised};
 use crate::decode::Line;
 use crate::operands::{Source, Type};
@@ -120,8 +120,8 @@ fn arithmetic(table: &mut HashMap<&'static str, Row>) {
         "s_sub_nc_u64" | "s_sub_u64" => 2 [Pair, Pair] |x| (x.a.wrapping_sub(x.b), None);
         "s_mul_u64" => 2 [Pair, Pair] |x| (x.a.wrapping_mul(x.b), None);
         "s_mul_i32" => 1 [Word, Word] |x| word(x.a().wrapping_mul(x.b()));
-        "s_mul_hi_u32" => 1 [Word, Word] |x| word((x.a * x.b >> 32) as u32);
-        "s_mul_hi_i32" => 1 [Word, Word] |x| word((i64::from(x.ai()) * i64::from(x.bi()) >> 32) as u32);
+        "s_mul_hi_u32" => 1 [Word, Word] |x| word(((x.a * x.b) >> 32) as u32);
+        "s_mul_hi_i32" => 1 [Word, Word] |x| word(((i64::from(x.ai()) * i64::from(x.bi())) >> 32) as u32);
         "s_addk_i32" | "s_addk_co_i32" => 1 [Old, Signed16] |x| { let (d, over) = (x.d as i32).overflowing_add(x.bi()); with(d.cast_unsigned(), over) };
         "s_mulk_i32" => 1 [Old, Signed16] |x| word((x.d as u32).wrapping_mul(x.b()));
         "s_movk_i32" => 1 [Signed16] |x| word(x.a());
@@ -200,7 +200,7 @@ fn bits(table: &mut HashMap<&'static str, Row>) {
         "s_bitset1_b32" => 1 [Word, Old] |x| word(x.d as u32 | 1 << (x.a & 31));
         "s_bitset0_b64" => 2 [Word, Old] |x| (x.d & !(1 << (x.a & 63)), None);
         "s_bitset1_b64" => 2 [Word, Old] |x| (x.d | 1 << (x.a & 63), None);
-        "s_bitreplicate_b64_b32" => 2 [Word] |x| ((0..32).fold(0, |d, bit| d | (x.a >> bit & 1) * 3 << (2 * bit)), None);
+        "s_bitreplicate_b64_b32" => 2 [Word] |x| ((0..32).fold(0, |d, bit| d | ((x.a >> bit & 1) * 3) << (2 * bit)), None);
         "s_wqm_b32" => 1 [Word] |x| word_nz(whole_quads(x.a) as u32);
         "s_wqm_b64" => 2 [Pair] |x| pair_nz(whole_quads(x.a));
         "s_quadmask_b32" => 1 [Word] |x| word_nz(quad_mask(x.a) as u32);
@@ -347,26 +347,19 @@ fn execute(context: &mut Context<'_, '_>, instruction: &Instruction, f: Scalar) 
     let (result, scc) = f(&inputs);
     let (mut known, mut result_scc_known) = (u64::MAX, true);
     if a_known & b_known & d_known != u64::MAX || !scc_known {
-        // Unknown bits as zeros and as ones: what comes out the same is known.
-        for choice in 0..16_u32 {
-            let fill = |bits: u64, known: u64, nth: u32| {
-                if choice >> nth & 1 == 1 {
-                    bits | !known
-                } else {
-                    bits & known
-                }
+        // Unknown bits one way and another: what comes out the same is known.
+        for choice in 0..18 {
+            let fill = |bits: u64, known: u64, index: usize| {
+                let pattern = u64::from(unknown_as(choice, 4, index));
+                bits & known | (pattern | pattern << 32) & !known
             };
             let scc_in = if scc_known {
                 inputs.scc
             } else {
-                choice >> 3 & 1 == 1
+                unknown_as(choice, 4, 3) & 1 == 1
             };
-            let (other, other_scc) = f(&Inputs {
-                a: fill(a, a_known, 0),
-                b: fill(b, b_known, 1),
-                d: fill(d, d_known, 2),
-                scc: scc_in,
-            });
+            let (a, b, d) = (fill(a, a_known, 0), fill(b, b_known, 1), fill(d, d_known, 2));
+            let (other, other_scc) = f(&Inputs { a, b, d, scc: scc_in });
             known &= !(result ^ other);
             result_scc_known &= scc == other_scc;
         }

@@ -144,10 +144,7 @@ fn med3_f32(a: f32, b: f32, c: f32) -> f32 {
     max_f32(min_f32(a, b), min_f32(max_f32(a, b), c))
 }
 
-fn med3<T: Ord>(a: T, b: T, c: T) -> T
-where
-    T: Copy,
-{
+fn med3<T: Ord + Copy>(a: T, b: T, c: T) -> T {
     a.min(b).max(a.max(b).min(c))
 }
 
@@ -299,12 +296,12 @@ fn integers(table: &mut Table) {
         "v_add_nc_i32 clamp" | "v_add_i32 clamp" => I32 (I32 a, I32 b) a.saturating_add(b);
         "v_sub_nc_i32 clamp" | "v_sub_i32 clamp" => I32 (I32 a, I32 b) a.saturating_sub(b);
         "v_mul_lo_u32" | "v_mul_lo_i32" => U32 (U32 a, U32 b) a.wrapping_mul(b);
-        "v_mul_hi_u32" => U32 (U32 a, U32 b) (u64::from(a) * u64::from(b) >> 32) as u32;
-        "v_mul_hi_i32" => U32 (I32 a, I32 b) (i64::from(a) * i64::from(b) >> 32) as u32;
+        "v_mul_hi_u32" => U32 (U32 a, U32 b) ((u64::from(a) * u64::from(b)) >> 32) as u32;
+        "v_mul_hi_i32" => U32 (I32 a, I32 b) ((i64::from(a) * i64::from(b)) >> 32) as u32;
         "v_mul_u32_u24" => U32 (U24 a, U24 b) a.wrapping_mul(b);
         "v_mul_i32_i24" => I32 (I24 a, I24 b) a.wrapping_mul(b);
-        "v_mul_hi_u32_u24" => U32 (U24 a, U24 b) (u64::from(a) * u64::from(b) >> 32) as u32;
-        "v_mul_hi_i32_i24" => U32 (I24 a, I24 b) (i64::from(a) * i64::from(b) >> 32) as u32;
+        "v_mul_hi_u32_u24" => U32 (U24 a, U24 b) ((u64::from(a) * u64::from(b)) >> 32) as u32;
+        "v_mul_hi_i32_i24" => U32 (I24 a, I24 b) ((i64::from(a) * i64::from(b)) >> 32) as u32;
         "v_mad_u32_u24" => U32 (U24 a, U24 b, U32 c) a.wrapping_mul(b).wrapping_add(c);
         "v_mad_i32_i24" => I32 (I24 a, I24 b, I32 c) a.wrapping_mul(b).wrapping_add(c);
         "v_mad_u32_u16" => U32 (U16 a, U16 b, U32 c) u32::from(a).wrapping_mul(u32::from(b)).wrapping_add(c);
@@ -727,8 +724,8 @@ fn dpp_lane(kind: u32, parameter: u32, lane: u32, lanes: u32) -> Option<u32> {
         0 => row | Some(place + parameter).filter(|place| *place < 16)?,
         1 => row | place.checked_sub(parameter)?,
         2 => row | place.wrapping_sub(parameter) & 15,
-        3 => row | 15 - place,
-        4 => lane & !7 | 7 - (lane & 7),
+        3 => row | (15 - place),
+        4 => lane & !7 | (7 - (lane & 7)),
         5 => row | parameter,
         6 => row | place ^ parameter,
         7 if parameter == 15 => row.checked_sub(1)?,

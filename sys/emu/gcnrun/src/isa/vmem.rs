@@ -1,7 +1,7 @@
 //! Vector loads, stores and atomic operations on global, flat and scratch memory, and through buffer descriptors.
 
 use super::access::{
-    Atomic, Width, active, addresses, atomic_operand, collect, deliver, deliver_old, must_be_known,
+    Atomic, Delivery, Width, active, addresses, atomic_operand, collect, deliver_old, must_be_known,
     with_bytes,
 };
 use super::lanes::{scalar, scalar_known};
@@ -139,7 +139,7 @@ fn load_lanes<const N: usize>(context: &mut Context<'_, '_>, instruction: &Instr
     let [width, kind, ..] = instruction.detail;
     let width = Width::unpack(width);
     let addresses = lane_addresses(context, instruction)?;
-    let register = usize::from(instruction.dst.register);
+    let mut delivery = Delivery::new(usize::from(instruction.dst.register), width);
     for lane in active(context.wave.exec()) {
         let address = addresses[lane as usize];
         let loaded = match kind {
@@ -148,8 +148,9 @@ fn load_lanes<const N: usize>(context: &mut Context<'_, '_>, instruction: &Instr
             _ => context.space.scratch_load::<N>(lane, address as u32),
         };
         let (bytes, known) = loaded.map_err(|kind| in_lane(kind, lane))?;
-        deliver(context.wave, register, width, lane, bytes, known);
+        delivery.lane(context.wave, lane, bytes, known);
     }
+    delivery.finish(context.wave);
     Ok(())
 }
 
@@ -314,6 +315,7 @@ fn buffer_load<const N: usize>(context: &mut Context<'_, '_>, instruction: &Inst
         [&instruction.src[0], &[Source::ZERO; 2]],
         false,
     )?;
+    let mut delivery = Delivery::new(usize::from(instruction.dst.register), width);
     for lane in active(context.wave.exec()) {
         let loaded = match buffer.locate(context, offsets[lane as usize], N as u32) {
             Buffer::Scratch(offset) => context.space.scratch_load::<N>(lane, offset),
@@ -321,15 +323,9 @@ fn buffer_load<const N: usize>(context: &mut Context<'_, '_>, instruction: &Inst
             Buffer::Outside => Ok(([0; N], u16::MAX)),
         };
         let (bytes, known) = loaded.map_err(|kind| in_lane(kind, lane))?;
-        deliver(
-            context.wave,
-            usize::from(instruction.dst.register),
-            width,
-            lane,
-            bytes,
-            known,
-        );
+        delivery.lane(context.wave, lane, bytes, known);
     }
+    delivery.finish(context.wave);
     Ok(())
 }
 
