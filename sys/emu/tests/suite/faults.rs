@@ -8,7 +8,7 @@ use hipvit_sys::hip::{hipError_t, hipMemcpyKind};
 use crate::{Buffer, Pinned, Stream, has, hip, is, ok};
 
 /// The library's report of the last fault.
-fn last_fault() -> String {
+pub(crate) fn last_fault() -> String {
     let path = hipvit_sys::Table::path(hip());
     let library = unsafe { libloading::Library::new(path) }.expect("open already");
     let function = unsafe { library.get::<unsafe extern "C" fn() -> *const c_char>("hip_emu_last_fault") };

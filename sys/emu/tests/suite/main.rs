@@ -12,6 +12,7 @@
 
 mod faults;
 mod graphs;
+mod kernels;
 mod memory;
 mod streams;
 mod surface;
