@@ -187,6 +187,8 @@ impl fmt::Display for FaultKind {
     }
 }
 
+impl std::error::Error for FaultKind {}
+
 /// A kernel that was stopped: why, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {

@@ -1,4 +1,4 @@
-//! Executes the machine code of AMD GPUs on the CPU.
+#![doc = include_str!("../README.md")]
 
 mod cache;
 mod decode;
