@@ -240,9 +240,9 @@ pub(super) fn submit(stream: &Stream, copy: Option<Copy>, waits: bool) -> Result
             device.fail_once("a copy", &failure);
             Ok(())
         };
-        stream.submit(Task::Library("a copy".into(), std::sync::Arc::new(fail)))?;
+        stream.submit(&Task::Library("a copy".into(), std::sync::Arc::new(fail)))?;
     } else {
-        let point = stream.submit(Task::Copy(copy))?;
+        let point = stream.submit(&Task::Copy(copy))?;
         if let Some(point) = point
             && (copy.to.pageable || copy.from.pageable)
         {
@@ -288,7 +288,7 @@ fn fill(fill: Option<Fill>, stream: Option<hipStream_t>) -> Result<(), hipError_
     let Some(task) = fill else {
         return found.device.alive();
     };
-    found.submit(Task::Fill(task))?;
+    found.submit(&Task::Fill(task))?;
     let visible = memory()?
         .find(task.to)
         .is_some_and(|target| !matches!(target.kind, Kind::Device(_)));

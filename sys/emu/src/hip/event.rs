@@ -71,7 +71,7 @@ impl Event {
         if stream.device.ordinal != self.device.ordinal {
             return Err(hipError_t::hipErrorInvalidHandle);
         }
-        stream.submit(Task::Record(self.clone())).map(drop)
+        stream.submit(&Task::Record(self.clone())).map(drop)
     }
 
     /// The point to wait for; `None` if there is none.
@@ -139,7 +139,7 @@ hip! {
             None if event.recorded().is_none() => Ok(()),
             // Not of the capture: work outside, which a replay could not wait for.
             None if stream.captured()?.is_some() => Err(hipError_t::hipErrorStreamCaptureIsolation),
-            None => stream.submit(Task::Wait(event)).map(drop),
+            None => stream.submit(&Task::Wait(event)).map(drop),
         }
     }
 

@@ -200,7 +200,7 @@ impl Executable {
         let stream = stream::find(stream)?;
         let steps = self.steps().clone();
         if stream.captured()?.is_some() {
-            return stream.submit(Task::Graph(Graph::of(steps)?)).map(drop);
+            return stream.submit(&Task::Graph(Graph::of(steps)?)).map(drop);
         }
         let mut tasks = in_order(&steps)?;
         let machine = machine()?;
@@ -209,9 +209,7 @@ impl Executable {
         {
             tasks.remove(last);
         }
-        tasks
-            .into_iter()
-            .try_for_each(|task| stream.submit(task).map(drop))
+        tasks.iter().try_for_each(|task| stream.submit(task).map(drop))
     }
 
     /// Gives the step of a node another task of the same kind.

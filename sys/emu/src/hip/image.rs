@@ -166,10 +166,8 @@ mod tests {
         let bytes = bundle(&["gfx90a:xnack+", "gfx90a:xnack-", "gfx1100"]);
         let part = find("gfx90a").unwrap();
         // SAFETY: a whole bundle.
-        assert_eq!(
-            unsafe { code_object(bytes.as_ptr(), part) }.unwrap(),
-            b"gfx90a:xnack-"
-        );
+        let found = unsafe { code_object(bytes.as_ptr(), part) };
+        assert_eq!(found.unwrap(), b"gfx90a:xnack-");
         let part = find("gfx942").unwrap();
         // SAFETY: as above.
         let (status, reason) = unsafe { code_object(bytes.as_ptr(), part) }.unwrap_err();

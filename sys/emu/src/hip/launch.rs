@@ -212,7 +212,7 @@ pub(super) fn submit(launch: Arc<Launch>, stream: hipStream_t) -> Result<(), hip
         report(stream.device.ordinal, launch.name(), &failure);
         return Err(failure.status);
     }
-    stream.submit(Task::Kernel(launch)).map(drop)
+    stream.submit(&Task::Kernel(launch)).map(drop)
 }
 
 hip! {

@@ -314,7 +314,7 @@ hip! {
             return Err(hipError_t::hipErrorInvalidValue);
         }
         let free = move |_: &gcnrun::Memory| release(address, |kind| matches!(kind, Kind::Device(_)));
-        stream.submit(Task::Library("hipFreeAsync".into(), Arc::new(free))).map(drop)
+        stream.submit(&Task::Library("hipFreeAsync".into(), Arc::new(free))).map(drop)
     }
 
     fn hipDeviceGetDefaultMemPool(to: *mut hipMemPool_t, number: i32) {

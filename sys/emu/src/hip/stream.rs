@@ -65,9 +65,9 @@ impl Stream {
     }
 
     /// Submits a task: into the capture, if there is one, else to the queue. `None` if it was captured.
-    pub(super) fn submit(&self, task: Task) -> Result<Option<Point>, hipError_t> {
+    pub(super) fn submit(&self, task: &Task) -> Result<Option<Point>, hipError_t> {
         self.device.alive()?;
-        if self.capture_task(&task)? {
+        if self.capture_task(task)? {
             return Ok(None);
         }
         if task.is_work() {
@@ -146,7 +146,7 @@ pub(crate) fn submit(
 ) -> Result<(), hipError_t> {
     let stream = find(stream)?;
     stream
-        .submit(Task::Library(name.into(), Arc::new(work)))
+        .submit(&Task::Library(name.into(), Arc::new(work)))
         .map(drop)
 }
 
@@ -286,7 +286,7 @@ hip! {
     fn hipLaunchHostFunc(stream: hipStream_t, function: hipHostFn_t, data: *mut c_void) {
         let function = function.ok_or(hipError_t::hipErrorInvalidValue)?;
         let argument = data.expose_provenance();
-        find(stream)?.submit(Task::Host(HostFunction { function, argument })).map(drop)
+        find(stream)?.submit(&Task::Host(HostFunction { function, argument })).map(drop)
     }
 
     fn hipStreamAddCallback(stream: hipStream_t, callback: hipStreamCallback_t, data: *mut c_void, flags: u32) {
