@@ -498,9 +498,9 @@ impl<'a> Worker<'a> {
         }
         // Registers for arguments that could be loaded beforehand: kernels load them themselves where nobody does.
         registers.resize(descriptor.user_sgprs().max(registers.len()), 0);
-        for axis in 0..3 {
+        for (axis, index) in block.into_iter().enumerate() {
             if descriptor.block_index(axis) {
-                registers.push(block[axis]);
+                registers.push(index);
             }
         }
         if descriptor.block_info() {

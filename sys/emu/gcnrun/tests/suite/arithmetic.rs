@@ -63,7 +63,7 @@ fn same_f64(a: f64, b: f64) -> bool {
     a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan()
 }
 
-fn same<T: PartialEq>(a: T, b: T) -> bool {
+fn same<T: Copy + PartialEq>(a: T, b: T) -> bool {
     a == b
 }
 

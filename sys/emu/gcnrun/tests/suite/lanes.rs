@@ -85,7 +85,7 @@ fn rows_of_sixteen_are_shifted_and_mirrored() {
                 1 => 5,
                 2 => x[row | (15 - place)],
                 3 => x[row | place & 8 | (7 - (place & 7))],
-                4 => x[row | (place + 8) % 16],
+                4 => x[row | ((place + 8) % 16)],
                 5 => x[lane ^ 3],
                 _ if matches!(place / 4, 0 | 2) => x[lane + 4],
                 _ => -1,

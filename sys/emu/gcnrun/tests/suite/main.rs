@@ -3,6 +3,13 @@
 //! Without a clang that targets AMD GPUs they are skipped, with one line that says so; with `HIPVIT_REQUIRE_AMD_CLANG=1` they
 //! fail.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test may fail so"
+)]
+
 mod arithmetic;
 mod control;
 mod faults;
