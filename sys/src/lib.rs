@@ -4,6 +4,8 @@
 compile_error!("ROCm is 64-bit only");
 
 mod error;
+#[cfg(feature = "export")]
+pub mod export;
 mod provider;
 mod status;
 mod table;

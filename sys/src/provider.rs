@@ -1,7 +1,7 @@
 //! Where the libraries come from, and the tables once they are open.
 
 use std::error::Error as _;
-use std::ffi::OsString;
+use std::ffi::{CString, OsString, c_char};
 use std::path::{self, Path, PathBuf};
 use std::sync::OnceLock;
 use std::{env, fmt};
@@ -9,16 +9,21 @@ use std::{env, fmt};
 use libloading::Library;
 
 use crate::error::{Attempt, Error};
+use crate::hip::hipError_t;
 use crate::{Hip, Hipblaslt, Hiprtc, Miopen, Rccl, Rocblas, RocmSmi, Table};
 
 /// Where ROCm's installer puts it.
 const DEFAULT_ROCM: &str = "/opt/rocm";
 
 /// The providers that have a name.
-const NAMED: &[&str] = &["rocm", "cuda"];
+const NAMED: &[&str] = &["rocm", "cuda", "emu"];
 
 /// The file that the crate hip-on-cuda makes.
 const HIP_ON_CUDA: &str = "libhip_on_cuda.so";
+
+/// The file that the crate hip-emu makes, and its function that takes a provider's argument.
+const HIP_EMU: &str = "libhip_emu.so";
+const CONFIGURE: &str = "hip_emu_configure";
 
 /// A place to look for libraries.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,6 +56,8 @@ impl fmt::Display for Place {
 #[derive(Debug)]
 pub struct Provider {
     places: Vec<Place>,
+    /// What the library is told before its first call.
+    argument: Option<String>,
     hip: OnceLock<Result<(usize, Hip), Error>>,
     hiprtc: OnceLock<Result<Hiprtc, Error>>,
     rocblas: OnceLock<Result<Rocblas, Error>>,
@@ -74,7 +81,8 @@ impl Provider {
 
     /// The provider called `value`: the path of a shared library or of a folder of them, or a name, which may have an
     /// argument after a colon. With a slash or `.so` in it, it is a path. The names are `rocm`, for
-    /// [`Provider::rocm`], and `cuda`, for [`Provider::cuda`].
+    /// [`Provider::rocm`], `cuda`, for [`Provider::cuda`], and `emu`, for [`Provider::emu`], whose argument says what to
+    /// emulate: `emu:gfx942`, `emu:gfx1100x2`.
     ///
     /// # Errors
     /// There is nothing at the path, or no provider has the name.
@@ -94,6 +102,8 @@ impl Provider {
         match value.split_once(':').unwrap_or((value, "")) {
             ("rocm", "") => Ok(Self::rocm()),
             ("cuda", "") => Ok(Self::cuda()),
+            ("emu", "") => Ok(Self::emu(None)),
+            ("emu", argument) => Ok(Self::emu(Some(argument))),
             (name @ ("rocm" | "cuda"), argument) => Err(wrong(format!(
                 "{name} takes no argument, and `{argument}` is one"
             ))),
@@ -115,10 +125,17 @@ impl Provider {
     /// below what they use, and in `lib` beside that folder, as installers do.
     #[must_use]
     pub fn cuda() -> Self {
-        let folder = env::current_exe()
-            .ok()
-            .and_then(|exe| Some(exe.parent()?.to_owned()));
-        Self::search(cuda_places(&folder.unwrap_or_default()))
+        Self::search(beside_program(HIP_ON_CUDA))
+    }
+
+    /// AMD GPUs made of software: `libhip_emu.so`, which the crate hip-emu makes, looked for as [`Provider::cuda`] does.
+    /// `devices` says which there are, as `gfx90a` or `gfx942x2,gfx1100`; without it `HIP_EMU_ARCH` does. A process has
+    /// one set of them: it is an error to open another with other `devices`.
+    #[must_use]
+    pub fn emu(devices: Option<&str>) -> Self {
+        let mut provider = Self::search(beside_program(HIP_EMU));
+        provider.argument = devices.map(str::to_owned);
+        provider
     }
 
     /// Looks in these places, in this order. In a folder, ROCm 7's libraries go before ROCm 6's. A file that is there
@@ -127,6 +144,7 @@ impl Provider {
     pub fn search(places: Vec<Place>) -> Self {
         Self {
             places,
+            argument: None,
             hip: OnceLock::new(),
             hiprtc: OnceLock::new(),
             rocblas: OnceLock::new(),
@@ -202,7 +220,7 @@ impl Provider {
     /// The HIP runtime, and the index of the place where it is.
     fn home(&self) -> Result<&(usize, Hip), Error> {
         self.hip
-            .get_or_init(|| open(&self.places))
+            .get_or_init(|| open(&self.places, self.argument.as_deref()))
             .as_ref()
             .map_err(Clone::clone)
     }
@@ -213,7 +231,7 @@ impl Provider {
                 Ok((home, _)) => self.places.get(*home..=*home).unwrap_or_default(),
                 Err(_) => &self.places,
             };
-            open(places).map(|(_, table)| table)
+            open(places, None).map(|(_, table)| table)
         });
         opened.as_ref().map_err(Clone::clone)
     }
@@ -243,15 +261,23 @@ fn rocm_places(variable: impl Fn(&str) -> Option<OsString>) -> Vec<Place> {
     places
 }
 
-fn cuda_places(folder: &Path) -> Vec<Place> {
+/// Where a provider is that comes with the program.
+fn beside_program(file: &str) -> Vec<Place> {
+    let folder = env::current_exe()
+        .ok()
+        .and_then(|exe| Some(exe.parent()?.to_owned()));
+    beside(&folder.unwrap_or_default(), file)
+}
+
+fn beside(folder: &Path, file: &str) -> Vec<Place> {
     let parent = folder.parent().unwrap_or(folder);
     [folder, parent, &parent.join("lib")]
-        .map(|folder| Place::File(folder.join(HIP_ON_CUDA)))
+        .map(|folder| Place::File(folder.join(file)))
         .to_vec()
 }
 
-/// Opens the first of the table's files that is there, and says in which place it was.
-fn open<T: Table>(places: &[Place]) -> Result<(usize, T), Error> {
+/// Opens the first of the table's files that is there, tells it `argument`, and says in which place it was.
+fn open<T: Table>(places: &[Place], argument: Option<&str>) -> Result<(usize, T), Error> {
     let mut tried = Vec::new();
     for (index, place) in places.iter().enumerate() {
         let candidates = match place {
@@ -270,6 +296,9 @@ fn open<T: Table>(places: &[Place]) -> Result<(usize, T), Error> {
             }
             match open_library(&path) {
                 Ok(library) => {
+                    if let Some(argument) = argument {
+                        configure(&library, argument)?;
+                    }
                     let table = T::load(Box::leak(Box::new(library)), &path);
                     if table.missing().len() == T::FUNCTIONS.len() {
                         return Err(Error::Foreign {
@@ -316,6 +345,28 @@ fn open_library(path: &Path) -> Result<Library, libloading::Error> {
     unsafe { Library::new(path) }
 }
 
+/// Hands the provider's argument on.
+fn configure(library: &Library, argument: &str) -> Result<(), Error> {
+    let refused = |cause: &str| Error::Provider {
+        value: format!("emu:{argument}"),
+        cause: cause.to_owned(),
+    };
+    let text = CString::new(argument).map_err(|_| refused("there is a zero in it"))?;
+    // SAFETY: hip-emu exports it with this prototype.
+    let function = unsafe { library.get::<unsafe extern "C" fn(*const c_char) -> hipError_t>(CONFIGURE) };
+    let function = function.map_err(|_| refused("the library takes no argument"))?;
+    // SAFETY: the text is a C string.
+    match unsafe { function(text.as_ptr()) } {
+        hipError_t::hipSuccess => Ok(()),
+        hipError_t::hipErrorIllegalState => {
+            Err(refused("other devices are emulated in this process already"))
+        }
+        _ => Err(refused(
+            "no such devices; as `gfx942`, `gfx1100x2` or `gfx90a,gfx942`",
+        )),
+    }
+}
+
 /// The loader's message, which is the error's source, without the path that it often begins with.
 fn cause(error: &libloading::Error, path: &Path) -> String {
     let message = error
@@ -342,8 +393,8 @@ mod tests {
     }
 
     #[test]
-    fn cuda_is_searched_beside_the_program() {
-        let places: Vec<_> = cuda_places(Path::new("/opt/vit/bin"))
+    fn what_comes_with_the_program_is_searched_beside_it() {
+        let places: Vec<_> = beside(Path::new("/opt/vit/bin"), HIP_ON_CUDA)
             .iter()
             .map(ToString::to_string)
             .collect();

@@ -268,7 +268,7 @@ fn a_provider_that_does_not_exist_is_an_error_at_once() {
     );
     assert_eq!(
         message("emulated:gfx942"),
-        "provider `emulated:gfx942`: no provider is called `emulated`; known: rocm, cuda, or the path of a library or folder"
+        "provider `emulated:gfx942`: no provider is called `emulated`; known: rocm, cuda, emu, or the path of a library or folder"
     );
     assert_eq!(
         message("rocm:7"),
@@ -276,6 +276,8 @@ fn a_provider_that_does_not_exist_is_an_error_at_once() {
     );
     assert!(Provider::named("rocm").is_ok());
     assert!(Provider::named("cuda").is_ok());
+    assert!(Provider::named("emu").is_ok());
+    assert!(Provider::named("emu:gfx942").is_ok());
 }
 
 #[test]

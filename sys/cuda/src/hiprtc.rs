@@ -13,9 +13,10 @@ use cudarc::nvrtc::sys::nvrtcProgram;
 use hipvit_sys::Status as _;
 use hipvit_sys::hiprtc::{self, hiprtcProgram, hiprtcResult};
 
-use crate::export::{c_name, caught, export, not_offered};
 use crate::hip::device_arch;
 use crate::library::{Missing, call};
+use hipvit_sys::export::{c_name, caught};
+use hipvit_sys::{export, not_offered};
 
 /// What a `hiprtcProgram` points to.
 struct Program {

@@ -1,6 +1,6 @@
 #![doc = include_str!("../README.md")]
 //!
-//! One module per library of ROCm; `library` opens NVIDIA's and `export` declares what goes out.
+//! One module per library of ROCm; `library` opens NVIDIA's.
 #![allow(
     non_snake_case,
     reason = "exported functions and their arguments have the names of ROCm's headers"
@@ -9,7 +9,6 @@
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!("for 64-bit Linux only, as ROCm is");
 
-mod export;
 mod hip;
 mod hipblaslt;
 mod hiprtc;

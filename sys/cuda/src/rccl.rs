@@ -10,9 +10,10 @@ use hipvit_sys::rccl::{
     ncclUniqueId,
 };
 
-use crate::export::{c_name, caught, export, not_offered};
 use crate::hip::bound;
 use crate::library::{Missing, call};
+use hipvit_sys::export::{c_name, caught};
+use hipvit_sys::{export, not_offered};
 
 fn check(called: Result<u32, Missing>) -> Result<(), ncclResult_t> {
     match called {

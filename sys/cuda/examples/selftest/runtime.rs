@@ -4,12 +4,13 @@ use std::ffi::{CString, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use hipvit_sys::Error;
 use hipvit_sys::hip::{
     hipError_t, hipFuncAttribute, hipFunction_t, hipMemcpyKind, hipMemoryType, hipModule_t,
     hipPointerAttribute_t, hipStreamCaptureMode, hipStreamNonBlocking,
 };
 use hipvit_sys::rocm_smi::{
-    rsmi_clk_type_t, rsmi_frequencies_t, rsmi_memory_type_t, rsmi_temperature_metric_t,
+    rsmi_clk_type_t, rsmi_frequencies_t, rsmi_memory_type_t, rsmi_status_t, rsmi_temperature_metric_t,
 };
 
 use crate::Outcome;
@@ -354,8 +355,9 @@ pub(crate) fn large_shared_memory(gpu: &Gpu) -> Outcome {
     compare(&memory.download(values.len())?, &expected, 0.0)?;
     // SAFETY: as in `added`.
     ok(unsafe { hip.hipModuleUnload(module) })?;
-    if blocks == 1 {
-        Ok(format!("{bytes} bytes, {blocks} block a unit"))
+    // A unit of RDNA has twice a block's limit.
+    if blocks == 1 || blocks == 2 {
+        Ok(format!("{bytes} bytes, {blocks} block(s) a unit"))
     } else {
         Err(format!("{blocks} blocks a unit"))
     }
@@ -420,32 +422,39 @@ pub(crate) fn graph(gpu: &Gpu) -> Outcome {
     }
 }
 
+/// A figure for the report; a sensor that the device has not is no failure.
+fn sensor(called: Result<rsmi_status_t, Error>, figure: impl FnOnce() -> String) -> Outcome {
+    match called {
+        Ok(rsmi_status_t::RSMI_STATUS_NOT_SUPPORTED) => Ok("-".into()),
+        called => ok(called).map(|()| figure()),
+    }
+}
+
 pub(crate) fn monitoring(gpu: &Gpu) -> Outcome {
     let smi = gpu.provider.rocm_smi().map_err(|error| error.to_string())?;
     let (mut count, mut power, mut temperature, mut used) = (0, 0, 0, 0);
     let mut clocks = rsmi_frequencies_t::default();
+    let (current, system) = (
+        rsmi_temperature_metric_t::RSMI_TEMP_CURRENT,
+        rsmi_clk_type_t::RSMI_CLK_TYPE_SYS,
+    );
     // SAFETY: initialised first, shut down last; each call between writes one value of the type that it is given.
     unsafe {
         ok(smi.rsmi_init(0))?;
         ok(smi.rsmi_num_monitor_devices(&mut count))?;
-        ok(smi.rsmi_dev_power_ave_get(0, 0, &mut power))?;
-        ok(smi.rsmi_dev_temp_metric_get(
-            0,
-            0,
-            rsmi_temperature_metric_t::RSMI_TEMP_CURRENT,
-            &mut temperature,
-        ))?;
         ok(smi.rsmi_dev_memory_usage_get(0, rsmi_memory_type_t::RSMI_MEM_TYPE_VRAM, &mut used))?;
-        ok(smi.rsmi_dev_gpu_clk_freq_get(0, rsmi_clk_type_t::RSMI_CLK_TYPE_SYS, &mut clocks))?;
+        let measured = smi.rsmi_dev_power_ave_get(0, 0, &mut power);
+        let power = sensor(measured, || format!("{:.0}", power as f64 / 1e6))?;
+        let measured = smi.rsmi_dev_temp_metric_get(0, 0, current, &mut temperature);
+        let temperature = sensor(measured, || (temperature / 1000).to_string())?;
+        let measured = smi.rsmi_dev_gpu_clk_freq_get(0, system, &mut clocks);
+        let clock = sensor(measured, || (clocks.frequency[0] / 1_000_000).to_string())?;
         ok(smi.rsmi_shut_down())?;
+        Ok(format!(
+            "{count} device(s), {power} W, {temperature} °C, {} MiB used, {clock} MHz",
+            used >> 20
+        ))
     }
-    Ok(format!(
-        "{count} device(s), {:.0} W, {} °C, {} MiB used, {} MHz",
-        power as f64 / 1e6,
-        temperature / 1000,
-        used >> 20,
-        clocks.frequency[0] / 1_000_000
-    ))
 }
 
 pub(crate) fn peers(gpu: &Gpu) -> Outcome {

@@ -36,7 +36,7 @@ pub(crate) use cu;
 /// Exports functions of HIP that need a device's context, and bind the thread to its device's if it has none yet.
 macro_rules! hip {
     ($($functions:tt)*) => {
-        $crate::export::export! { hip, hip::hipError_t, $crate::hip::status::in_context; $($functions)* }
+        hipvit_sys::export! { hip, hip::hipError_t, $crate::hip::status::in_context; $($functions)* }
     };
 }
 use hip;
@@ -44,7 +44,7 @@ use hip;
 /// Exports functions of HIP that need no context.
 macro_rules! hip_without_context {
     ($($functions:tt)*) => {
-        $crate::export::export! { hip, hip::hipError_t, $crate::hip::status::run; $($functions)* }
+        hipvit_sys::export! { hip, hip::hipError_t, $crate::hip::status::run; $($functions)* }
     };
 }
 use hip_without_context;

@@ -3,7 +3,7 @@
 
 use hipvit_sys::hip::hipError_t;
 
-crate::export::not_offered! { hip, hipError_t, hipError_t::hipErrorNotSupported;
+hipvit_sys::not_offered! { hip, hipError_t, hipError_t::hipErrorNotSupported;
     hipExtStreamCreateWithCUMask
     hipExtStreamGetCUMask
     hipDrvLaunchKernelEx

@@ -8,8 +8,8 @@ use hipvit_sys::Status as _;
 use hipvit_sys::hip::{self, hipError_t};
 
 use super::{bound, cu, hip_without_context};
-use crate::export::{c_name, caught};
 use crate::library::{Missing, call};
+use hipvit_sys::export::{c_name, caught};
 
 /// What the driver's statuses are called in HIP. Most have the same number there; these have not.
 fn translate(status: u32) -> hipError_t {

@@ -19,9 +19,10 @@ use hipvit_sys::hipblaslt::{
     hipblasLtMatrixTransformDesc_t, hipblasLtMatrixTransformDescAttributes_t, hipblasStatus_t,
 };
 
-use crate::export::{caught, copy_text, export, not_offered};
 use crate::hip::{bound, device_arch};
 use crate::library::{Missing, call};
+use hipvit_sys::export::{caught, copy_text};
+use hipvit_sys::{export, not_offered};
 
 fn translate(status: u32) -> hipblasStatus_t {
     match status {

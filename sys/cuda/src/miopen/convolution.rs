@@ -16,7 +16,7 @@ use hipvit_sys::miopen::{
 
 use super::tensor::{Described, DescribedFilter, Tensor, tensor};
 use super::{Handle, cudnn, handle, on_device, run};
-use crate::export::export;
+use hipvit_sys::export;
 
 const BAD: miopenStatus_t = miopenStatus_t::miopenStatusBadParm;
 

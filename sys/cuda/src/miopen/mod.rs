@@ -13,9 +13,10 @@ use std::ffi::c_char;
 use hipvit_sys::Status as _;
 use hipvit_sys::miopen::{self, miopenAcceleratorQueue_t, miopenHandle_t, miopenStatus_t};
 
-use crate::export::{c_name, caught, export};
 use crate::hip::bound;
 use crate::library::{Missing, call};
+use hipvit_sys::export;
+use hipvit_sys::export::{c_name, caught};
 
 /// A handle as cuDNN's.
 type Handle = cudarc::cudnn::sys::cudnnHandle_t;

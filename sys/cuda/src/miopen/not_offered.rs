@@ -3,7 +3,7 @@
 
 use hipvit_sys::miopen::miopenStatus_t;
 
-crate::export::not_offered! { miopen, miopenStatus_t, miopenStatus_t::miopenStatusUnsupportedOp;
+hipvit_sys::not_offered! { miopen, miopenStatus_t, miopenStatus_t::miopenStatusUnsupportedOp;
     miopenSetAllocator
     miopenGetKernelTime
     miopenEnableProfiling

@@ -15,7 +15,7 @@ use hipvit_sys::miopen::{
 
 use super::tensor::tensor;
 use super::{cudnn, handle, on_device, run};
-use crate::export::export;
+use hipvit_sys::export;
 
 const BAD: miopenStatus_t = miopenStatus_t::miopenStatusBadParm;
 const PROPAGATE: u32 = cudnnNanPropagation_t::CUDNN_PROPAGATE_NAN as u32;

@@ -8,7 +8,7 @@ use cudarc::cudnn::sys::{
 use hipvit_sys::miopen::{miopenDataType_t, miopenStatus_t, miopenTensorDescriptor_t, miopenTensorLayout_t};
 
 use super::{cudnn, run};
-use crate::export::export;
+use hipvit_sys::export;
 
 const BAD: miopenStatus_t = miopenStatus_t::miopenStatusBadParm;
 

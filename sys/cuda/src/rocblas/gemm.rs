@@ -10,8 +10,8 @@ use hipvit_sys::rocblas::{
 };
 
 use super::{Handle, cublas, datatype, handle, on_device, operation};
-use crate::export::export;
 use crate::hip::cu;
+use hipvit_sys::export;
 
 /// cuBLAS's own choice: -1.
 const ALGORITHM: u32 = (-1_i32).cast_unsigned();

@@ -14,9 +14,10 @@ use hipvit_sys::rocblas::{
     rocblas_pointer_mode, rocblas_status,
 };
 
-use crate::export::{c_name, caught, copy_text, export, not_offered};
 use crate::hip::bound;
 use crate::library::{Missing, call};
+use hipvit_sys::export::{c_name, caught, copy_text};
+use hipvit_sys::{export, not_offered};
 
 /// A handle as cuBLAS's.
 type Handle = cudarc::cublas::sys::cublasHandle_t;

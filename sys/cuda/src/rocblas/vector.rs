@@ -8,7 +8,7 @@ use hipvit_sys::rocblas::{
 };
 
 use super::{cublas, datatype, handle, on_device, operation};
-use crate::export::export;
+use hipvit_sys::export;
 
 export! { rocblas, rocblas_status, on_device;
     fn rocblas_set_vector(n: i32, size: i32, x: *const c_void, incx: i32, y: *mut c_void, incy: i32) {

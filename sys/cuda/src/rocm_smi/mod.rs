@@ -8,8 +8,9 @@ use std::ffi::c_char;
 use hipvit_sys::Status as _;
 use hipvit_sys::rocm_smi::{RSMI_IO_LINK_TYPE, rsmi_status_t, rsmi_sw_component_t};
 
-use crate::export::{c_name, caught, export, not_offered};
 use crate::hip::LinkType;
+use hipvit_sys::export::{c_name, caught};
+use hipvit_sys::{export, not_offered};
 pub(crate) use nvml::nvlinked;
 use nvml::{device, nvml};
 

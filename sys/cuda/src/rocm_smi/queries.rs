@@ -16,7 +16,8 @@ use nvml_wrapper_sys::bindings::{
 
 use super::nvml::{device, nvml};
 use super::run;
-use crate::export::{copy_text, export};
+use hipvit_sys::export;
+use hipvit_sys::export::copy_text;
 
 /// The hot spots that ROCm SMI tells apart by number; NVML has one sensor for the chip.
 const EDGE_OR_JUNCTION: std::ops::RangeInclusive<u32> = 0..=1;

@@ -1,0 +1,75 @@
+//! Machine code as text, by LLVM's disassembler.
+
+use std::env;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::cache::{self, Key};
+use crate::object::LoadError;
+
+/// Changed whenever the way of disassembling does, so that what is cached is of this way.
+const WAY: &[u8] = b"llvm-objdump -d 1";
+
+/// Where LLVM's disassembler may be: `GCNRUN_OBJDUMP` alone, or ROCm's and, in PATH, `llvm-objdump-22` … `-18` and
+/// `llvm-objdump`, which is often older.
+fn candidates() -> Vec<PathBuf> {
+    if let Some(named) = env::var_os("GCNRUN_OBJDUMP") {
+        return vec![named.into()];
+    }
+    let rocm = PathBuf::from(env::var_os("ROCM_PATH").unwrap_or_else(|| "/opt/rocm".into()));
+    let path = env::var_os("PATH").unwrap_or_default();
+    let in_path = (18..=22)
+        .rev()
+        .map(|version| format!("llvm-objdump-{version}"))
+        .chain(["llvm-objdump".to_owned()])
+        .flat_map(|name| env::split_paths(&path).map(move |directory| directory.join(&name)));
+    [rocm.join("llvm/bin/llvm-objdump")]
+        .into_iter()
+        .chain(in_path)
+        .filter(|tool| tool.is_file())
+        .collect()
+}
+
+/// What `llvm-objdump -d` writes about a code object, from the cache if it is there.
+pub(crate) fn disassemble(elf: &[u8], arch: &str) -> Result<String, LoadError> {
+    let mut error = LoadError::Disassembly {
+        reason: "no llvm-objdump is there: install LLVM 18 or later (Debian's package llvm-19), or name one in GCNRUN_OBJDUMP".to_owned(),
+    };
+    for tool in candidates() {
+        let name = tool.as_os_str().as_encoded_bytes();
+        let key = Key::of(&[WAY, name, arch.as_bytes(), elf]);
+        match cache::text(cache::directory().as_deref(), key, || run(&tool, elf, arch)) {
+            Ok(text) => return Ok(text),
+            // One that is too old for the architecture: another may do.
+            Err(failed) => error = failed,
+        }
+    }
+    Err(error)
+}
+
+fn run(tool: &Path, elf: &[u8], arch: &str) -> Result<String, LoadError> {
+    let failed = |reason: String| LoadError::Disassembly {
+        reason: format!("{}: {reason}", tool.display()),
+    };
+    let mut child = Command::new(tool)
+        .args(["-d", &format!("--mcpu={arch}"), "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| failed(error.to_string()))?;
+    if let Some(mut input) = child.stdin.take() {
+        // It reads the whole before it writes. If it ends early, its own message says more than the broken pipe.
+        let _ = input.write_all(elf);
+    }
+    let output = child
+        .wait_with_output()
+        .map_err(|error| failed(error.to_string()))?;
+    let message = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() || message.contains("not a recognized processor") {
+        let first = message.lines().next().unwrap_or("no message");
+        return Err(failed(first.to_owned()));
+    }
+    String::from_utf8(output.stdout).map_err(|error| failed(error.to_string()))
+}

@@ -1,0 +1,292 @@
+//! What a kernel did wrong, in words that name the instruction and the lane.
+
+use std::fmt;
+
+use crate::memory::Kind;
+
+/// Why a kernel was stopped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FaultKind {
+    /// The processor does not know the instruction, or one of its operands or modifiers.
+    UnknownInstruction {
+        /// What it does not know.
+        what: String,
+    },
+    /// A global access outside every allocation.
+    OutOfBounds {
+        /// The first byte that was asked for.
+        address: u64,
+        /// How many bytes were asked for.
+        bytes: u64,
+        /// The allocation that begins last before the address: its first byte and its length.
+        nearest: Option<(u64, u64)>,
+    },
+    /// An access to an address that is no multiple of what the access needs.
+    Misaligned {
+        /// The address, or the offset in LDS or scratch memory.
+        address: u64,
+        /// What it should be a multiple of.
+        alignment: u32,
+    },
+    /// A global access to an allocation that was freed.
+    UseAfterFree {
+        /// The first byte that was asked for.
+        address: u64,
+        /// The allocation's first byte and its length.
+        allocation: (u64, u64),
+    },
+    /// A global access to another device's memory, which this device was not allowed to reach.
+    NoPeerAccess {
+        /// The first byte that was asked for.
+        address: u64,
+        /// The device that the memory belongs to.
+        owner: u32,
+    },
+    /// An access beyond the block's LDS.
+    LdsOverrun {
+        /// The first byte that was asked for.
+        offset: u64,
+        /// How many bytes were asked for.
+        bytes: u32,
+        /// The block's LDS in bytes.
+        size: u32,
+    },
+    /// An access beyond the lane's scratch memory.
+    ScratchOverrun {
+        /// The first byte that was asked for.
+        offset: u64,
+        /// How many bytes were asked for.
+        bytes: u32,
+        /// The lane's scratch memory in bytes.
+        size: u32,
+    },
+    /// A value that nothing has written decides something: an address, a branch, which lanes are active, or what is stored.
+    Uninitialised {
+        /// What held the value, and what it was used for.
+        what: String,
+    },
+    /// Two waves touched the same byte of LDS with no barrier between, and one of them wrote.
+    LdsRace {
+        /// The byte.
+        offset: u32,
+        /// The other wave; `None` if there were several.
+        other: Option<u32>,
+        /// Whether the other wave wrote (or else read).
+        other_wrote: bool,
+    },
+    /// Waves of a block wait at different barriers, or some at one while others wait for ever.
+    BarrierDivergence {
+        /// Where another wave of the block waits.
+        other_pc: u64,
+    },
+    /// The arguments given are not as long as the kernel's.
+    ArgumentSize {
+        /// The bytes that the kernel takes.
+        expected: usize,
+        /// The bytes that were given.
+        given: usize,
+    },
+    /// The launch asks for what the kernel or the device does not allow.
+    Configuration {
+        /// What is wrong.
+        what: String,
+    },
+    /// A wave executed as many instructions as it may.
+    Timeout {
+        /// How many that were.
+        instructions: u64,
+    },
+    /// The kernel trapped, as `abort` and failed assertions do.
+    Trap {
+        /// The trap's number.
+        number: u32,
+    },
+    /// The program counter left the code.
+    WildJump {
+        /// Where it went.
+        target: u64,
+    },
+}
+
+impl fmt::Display for FaultKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownInstruction { what } => write!(f, "this emulator lacks {what}"),
+            Self::OutOfBounds {
+                address,
+                bytes,
+                nearest,
+            } => {
+                write!(f, "{bytes} bytes at {address:#x} are outside every allocation")?;
+                match nearest {
+                    Some((begin, length)) if address - begin >= *length => write!(
+                        f,
+                        "; the nearest before, {length} bytes at {begin:#x}, ends {} bytes earlier",
+                        address - begin - length
+                    ),
+                    Some((begin, length)) => write!(
+                        f,
+                        "; they begin in {length} bytes at {begin:#x}, {} bytes before its end",
+                        begin + length - address
+                    ),
+                    None => Ok(()),
+                }
+            }
+            Self::Misaligned { address, alignment } => {
+                write!(f, "{address:#x} is no multiple of {alignment}")
+            }
+            Self::UseAfterFree {
+                address,
+                allocation: (begin, length),
+            } => write!(
+                f,
+                "{address:#x} lies in {length} bytes at {begin:#x}, which were freed"
+            ),
+            Self::NoPeerAccess { address, owner } => write!(
+                f,
+                "{address:#x} is memory of device {owner}, to which peer access was not enabled"
+            ),
+            Self::LdsOverrun { offset, bytes, size } => write!(
+                f,
+                "{bytes} bytes at {offset} of LDS, of which the block has {size} bytes"
+            ),
+            Self::ScratchOverrun { offset, bytes, size } => write!(
+                f,
+                "{bytes} bytes at {offset} of scratch memory, of which a lane has {size} bytes"
+            ),
+            Self::Uninitialised { what } => write!(f, "nothing has written {what}"),
+            Self::LdsRace {
+                offset,
+                other,
+                other_wrote,
+            } => {
+                let did = if *other_wrote { "written" } else { "read" };
+                write!(f, "byte {offset} of LDS was {did} by ")?;
+                match other {
+                    Some(wave) => write!(f, "wave {wave}")?,
+                    None => f.write_str("several waves")?,
+                }
+                f.write_str(" since the last barrier")
+            }
+            Self::BarrierDivergence { other_pc } => write!(
+                f,
+                "the waves of the block wait at different barriers (another waits at {other_pc:#x})"
+            ),
+            Self::ArgumentSize { expected, given } => {
+                write!(f, "the kernel takes {expected} bytes of arguments, not {given}")
+            }
+            Self::Configuration { what } => f.write_str(what),
+            Self::Timeout { instructions } => write!(
+                f,
+                "the wave executed {instructions} instructions and has not ended"
+            ),
+            Self::Trap { number } => write!(f, "trap {number}"),
+            Self::WildJump { target } => write!(f, "a jump to {target:#x}, where there is no code"),
+        }
+    }
+}
+
+impl std::error::Error for FaultKind {}
+
+/// A kernel that was stopped: why, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Why.
+    pub kind: FaultKind,
+    /// The kernel's name.
+    pub kernel: String,
+    /// Where in it; `None` if it never began.
+    pub place: Option<Place>,
+}
+
+/// An instruction in a lane of a wave of a block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The instruction's address in the code object.
+    pub pc: u64,
+    /// The instruction as the disassembler writes it.
+    pub instruction: String,
+    /// The block's index in the grid.
+    pub block: [u32; 3],
+    /// The wave's index in the block.
+    pub wave: u32,
+    /// The lane, if it is the doing of one.
+    pub lane: Option<u32>,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.kernel, self.kind)?;
+        let Some(place) = &self.place else {
+            return Ok(());
+        };
+        let [x, y, z] = place.block;
+        write!(f, "\n  in block ({x}, {y}, {z}), wave {}", place.wave)?;
+        if let Some(lane) = place.lane {
+            write!(f, ", lane {lane}")?;
+        }
+        write!(f, "\n  at {:#x}: {}", place.pc, place.instruction)
+    }
+}
+
+impl std::error::Error for Fault {}
+
+/// What [`Memory`](crate::Memory) refuses to whoever allocates and frees.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MemoryError {
+    /// The host has no memory for it, or the size or alignment cannot be.
+    OutOfMemory {
+        /// The bytes that were asked for.
+        bytes: u64,
+    },
+    /// No allocation begins there.
+    NotAllocated {
+        /// The address.
+        address: u64,
+    },
+    /// The allocation was freed before.
+    DoubleFree {
+        /// Its first byte.
+        address: u64,
+    },
+    /// A part of it is an allocation already.
+    Overlap {
+        /// The first byte.
+        address: u64,
+        /// The bytes.
+        bytes: u64,
+    },
+    /// Something wrote beyond the allocation, which only code of the host can do: kernels are checked.
+    Overrun {
+        /// The allocation's first byte.
+        address: u64,
+        /// Its length in bytes.
+        bytes: u64,
+        /// Whose it was.
+        kind: Kind,
+    },
+}
+
+impl fmt::Display for MemoryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OutOfMemory { bytes } => write!(f, "no memory for {bytes} bytes"),
+            Self::NotAllocated { address } => write!(f, "no allocation begins at {address:#x}"),
+            Self::DoubleFree { address } => {
+                write!(f, "the allocation at {address:#x} was freed before")
+            }
+            Self::Overlap { address, bytes } => write!(
+                f,
+                "of the {bytes} bytes at {address:#x} some are in an allocation already"
+            ),
+            Self::Overrun { address, bytes, kind } => write!(
+                f,
+                "code of the host wrote beyond the {bytes} bytes at {address:#x} ({kind:?})"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for MemoryError {}

@@ -1,0 +1,53 @@
+#include "device.h"
+
+// One tile each: c [m, n] = a [m, k] · b [n, k]ᵀ, with the operands' layouts of the ISA guides.
+#if defined(__GFX11__)
+#define WMMA(name, out_type, in_type, acc_type, call, stride)                                \
+    KERNEL(32) name(out_type *c, const in_type *a, const in_type *b) {                       \
+        acc_type acc = {};                                                                   \
+        in_type x = a[item() & 15], y = b[item() & 15];                                      \
+        acc = call;                                                                          \
+        for (int i = 0; i < 8; i++) c[(2 * i + (item() >> 4)) * 16 + (item() & 15)] = acc[stride * i]; \
+    }
+WMMA(wmma_f32_f16, float, half16, float8, __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(x, y, acc), 1)
+WMMA(wmma_f32_bf16, float, short16, float8, __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32(x, y, acc), 1)
+WMMA(wmma_f16_f16, half, half16, half16, __builtin_amdgcn_wmma_f16_16x16x16_f16_w32(x, y, acc, false), 2)
+WMMA(wmma_i32_i8, int, int4, int8, __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32(true, x, true, y, acc, false), 1)
+#else
+#define MFMA16(name, out_type, in_type, acc_type, each, call)                                \
+    KERNEL(64) name(out_type *c, const in_type *a, const in_type *b) {                       \
+        u32 row = item() & 15, group = item() >> 4;                                          \
+        in_type x = a[row * 4 + group], y = b[row * 4 + group];                              \
+        acc_type acc = {};                                                                   \
+        acc = call;                                                                          \
+        for (u32 i = 0; i < 4; i++) c[(group * 4 + i) * 16 + row] = acc[i];                  \
+    }
+#define MFMA32(name, out_type, in_type, acc_type, call)                                      \
+    KERNEL(64) name(out_type *c, const in_type *a, const in_type *b) {                       \
+        u32 row = item() & 31, group = item() >> 5;                                          \
+        in_type x = a[row * 2 + group], y = b[row * 2 + group];                              \
+        acc_type acc = {};                                                                   \
+        acc = call;                                                                          \
+        for (u32 i = 0; i < 16; i++) c[((i >> 2) * 8 + group * 4 + (i & 3)) * 32 + row] = acc[i]; \
+    }
+MFMA16(mfma16_f16, float, half4, float4, 4, __builtin_amdgcn_mfma_f32_16x16x16f16(x, y, acc, 0, 0, 0))
+MFMA16(mfma16_bf16, float, short4, float4, 4, __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(x, y, acc, 0, 0, 0))
+MFMA16(mfma16_f32, float, float, float4, 1, __builtin_amdgcn_mfma_f32_16x16x4f32(x, y, acc, 0, 0, 0))
+MFMA32(mfma32_f16, float, half4, float16, __builtin_amdgcn_mfma_f32_32x32x8f16(x, y, acc, 0, 0, 0))
+MFMA32(mfma32_bf16, float, short4, float16, __builtin_amdgcn_mfma_f32_32x32x8bf16_1k(x, y, acc, 0, 0, 0))
+MFMA32(mfma32_f32, float, float, float16, __builtin_amdgcn_mfma_f32_32x32x2f32(x, y, acc, 0, 0, 0))
+#if defined(__gfx942__)
+MFMA16(mfma16_i8, int, long, int4, 8, __builtin_amdgcn_mfma_i32_16x16x32_i8(x, y, acc, 0, 0, 0))
+MFMA32(mfma32_i8, int, long, int16, __builtin_amdgcn_mfma_i32_32x32x16_i8(x, y, acc, 0, 0, 0))
+#else
+MFMA16(mfma16_i8, int, int, int4, 4, __builtin_amdgcn_mfma_i32_16x16x16i8(x, y, acc, 0, 0, 0))
+MFMA32(mfma32_i8, int, int, int16, __builtin_amdgcn_mfma_i32_32x32x8i8(x, y, acc, 0, 0, 0))
+#endif
+// f64 has a layout of its own: a lane's four results are four rows apart.
+KERNEL(64) mfma16_f64(double *c, const double *a, const double *b) {
+    u32 row = item() & 15, group = item() >> 4;
+    double4 acc = {};
+    acc = __builtin_amdgcn_mfma_f64_16x16x4f64(a[row * 4 + group], b[row * 4 + group], acc, 0, 0, 0);
+    for (u32 i = 0; i < 4; i++) c[(4 * i + group) * 16 + row] = acc[i];
+}
+#endif

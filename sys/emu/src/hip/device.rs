@@ -1,0 +1,181 @@
+//! Devices by number and by PCI address, and their contexts, which are themselves.
+
+use std::ffi::{CStr, c_char};
+use std::ptr;
+
+use hipvit_sys::export::copy_text;
+use hipvit_sys::hip::{hipCtx_t, hipDevice_t, hipDeviceProp_tR0600, hipError_t, hipLimit_t, hipUUID};
+
+use super::machine::{self, Device, count, current, device, machine};
+use super::properties::{properties, uuid};
+use super::{capture, hip, put, queue};
+
+/// Where a device is on the PCI bus.
+fn bus_id(device: &Device) -> String {
+    format!("0000:{:02x}:00.0", bus(device))
+}
+
+/// The devices' buses, beginning with one that machines have them on.
+pub(crate) fn bus(device: &Device) -> u32 {
+    0xc1 + device.ordinal
+}
+
+/// # Safety
+/// `to` has `len` bytes that may be written, unless it is null or `len` is not above 0.
+unsafe fn put_text(text: &str, to: *mut c_char, len: i32) -> Result<(), hipError_t> {
+    let len = usize::try_from(len).unwrap_or(0);
+    if to.is_null() || len == 0 {
+        return Err(hipError_t::hipErrorInvalidValue);
+    }
+    // SAFETY: as the caller says.
+    unsafe { copy_text(text.as_bytes(), to, len) };
+    Ok(())
+}
+
+/// A device's context is a number.
+const CONTEXTS: usize = 0x200;
+
+fn context(device: &Device) -> hipCtx_t {
+    ptr::without_provenance_mut(CONTEXTS + device.ordinal as usize)
+}
+
+/// Limits of the real parts, none of which is enforced here.
+fn limit(limit: hipLimit_t) -> Result<usize, hipError_t> {
+    match limit {
+        hipLimit_t::hipLimitStackSize => Ok(1024),
+        hipLimit_t::hipLimitPrintfFifoSize => Ok(1 << 20),
+        hipLimit_t::hipLimitMallocHeapSize => Ok(8 << 20),
+        _ => Err(hipError_t::hipErrorUnsupportedLimit),
+    }
+}
+
+hip! {
+    fn hipInit(flags: u32) {
+        if flags != 0 {
+            return Err(hipError_t::hipErrorInvalidValue);
+        }
+        count().map(drop)
+    }
+
+    fn hipGetDeviceCount(to: *mut i32) {
+        put(to, 0)?;
+        put(to, count()? as i32)
+    }
+
+    fn hipSetDevice(ordinal: i32) {
+        machine::choose(device(ordinal)?.ordinal);
+        Ok(())
+    }
+
+    fn hipGetDevice(ordinal: *mut i32) {
+        put(ordinal, machine::chosen()?.ordinal as i32)
+    }
+
+    fn hipDeviceGet(to: *mut hipDevice_t, ordinal: i32) {
+        put(to, device(ordinal)?.ordinal as i32)
+    }
+
+    /// What is allocated stays, unlike on AMD's, so that who uses it later is found out; a broken device is mended.
+    fn hipDeviceReset() {
+        capture::forbid_waiting()?;
+        let device = machine::chosen()?;
+        queue::wait(&queue::ends(device.ordinal));
+        device.mend();
+        Ok(())
+    }
+
+    fn hipDeviceComputeCapability(major: *mut i32, minor: *mut i32, ordinal: hipDevice_t) {
+        let capability = device(ordinal)?.part.capability;
+        put(major, capability.0)?;
+        put(minor, capability.1)
+    }
+
+    fn hipDeviceGetName(name: *mut c_char, len: i32, ordinal: hipDevice_t) {
+        put_text(device(ordinal)?.part.name, name, len)
+    }
+
+    fn hipDeviceGetUuid(to: *mut hipUUID, ordinal: hipDevice_t) {
+        put(to, uuid(device(ordinal)?))
+    }
+
+    fn hipDeviceGetPCIBusId(id: *mut c_char, len: i32, ordinal: i32) {
+        put_text(&bus_id(device(ordinal)?), id, len)
+    }
+
+    fn hipDeviceGetByPCIBusId(ordinal: *mut i32, id: *const c_char) {
+        if id.is_null() {
+            return Err(hipError_t::hipErrorInvalidValue);
+        }
+        let id = CStr::from_ptr(id).to_string_lossy();
+        let found = machine()?.devices.iter().find(|device| bus_id(device).eq_ignore_ascii_case(&id));
+        put(ordinal, found.ok_or(hipError_t::hipErrorInvalidDevice)?.ordinal as i32)
+    }
+
+    fn hipDeviceTotalMem(bytes: *mut usize, ordinal: hipDevice_t) {
+        device(ordinal)?;
+        put(bytes, machine()?.settings.memory as usize)
+    }
+
+    /// The first device that has what is asked for: compute capability and memory. Everything else is ignored.
+    fn hipChooseDeviceR0600(to: *mut i32, wanted: *const hipDeviceProp_tR0600) {
+        let wanted = wanted.as_ref().ok_or(hipError_t::hipErrorInvalidValue)?;
+        for ordinal in 0..count()? as i32 {
+            let has = properties(device(ordinal)?)?;
+            if (has.major, has.minor) >= (wanted.major, wanted.minor) && has.totalGlobalMem >= wanted.totalGlobalMem {
+                return put(to, ordinal);
+            }
+        }
+        Err(hipError_t::hipErrorInvalidValue)
+    }
+
+    fn hipDeviceGetLimit(value: *mut usize, wanted: hipLimit_t) {
+        current()?;
+        put(value, limit(wanted)?)
+    }
+
+    /// A device may give more than it was asked for; here it gives what it has.
+    fn hipDeviceSetLimit(wanted: hipLimit_t, _value: usize) {
+        current()?;
+        limit(wanted).map(drop)
+    }
+
+    fn hipSetDeviceFlags(flags: u32) {
+        machine::chosen()?.set_flags(flags);
+        Ok(())
+    }
+
+    fn hipGetDeviceFlags(flags: *mut u32) {
+        put(flags, machine::chosen()?.flags())
+    }
+
+    fn hipCtxSetCurrent(context: hipCtx_t) {
+        if context.is_null() {
+            return Ok(());
+        }
+        let ordinal = context.addr().checked_sub(CONTEXTS).ok_or(hipError_t::hipErrorInvalidContext)?;
+        let device = device(ordinal as i32).map_err(|_| hipError_t::hipErrorInvalidContext)?;
+        machine::choose(device.ordinal);
+        Ok(())
+    }
+
+    fn hipCtxGetCurrent(to: *mut hipCtx_t) {
+        put(to, context(machine::chosen()?))
+    }
+
+    fn hipCtxGetDevice(to: *mut hipDevice_t) {
+        put(to, machine::chosen()?.ordinal as i32)
+    }
+
+    fn hipDevicePrimaryCtxGetState(ordinal: hipDevice_t, flags: *mut u32, active: *mut i32) {
+        put(flags, device(ordinal)?.flags())?;
+        put(active, 1)
+    }
+
+    fn hipDevicePrimaryCtxRetain(to: *mut hipCtx_t, ordinal: hipDevice_t) {
+        put(to, context(device(ordinal)?))
+    }
+
+    fn hipDevicePrimaryCtxRelease(ordinal: hipDevice_t) {
+        device(ordinal).map(drop)
+    }
+}

@@ -1,0 +1,186 @@
+//! Events: places in streams, and the times at which they were passed, by the host's clock.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Instant;
+
+use hipvit_sys::hip::{self, hipError_t, hipEvent_t, hipStream_t};
+
+use super::capture::Captured;
+use super::machine::{Device, current};
+use super::queue::{self, Point};
+use super::stream::{self, Stream};
+use super::task::Task;
+use super::{Handles, hip, put};
+
+static EVENTS: Handles<Event> = Handles::new();
+
+const KNOWN: u32 = hip::hipEventBlockingSync
+    | hip::hipEventDisableTiming
+    | hip::hipEventInterprocess
+    | hip::hipEventDisableSystemFence
+    | hip::hipEventReleaseToDevice
+    | hip::hipEventReleaseToSystem;
+
+pub(super) struct Event {
+    device: &'static Device,
+    flags: u32,
+    state: Mutex<State>,
+}
+
+enum State {
+    Never,
+    Recorded(Recorded),
+    /// Recorded on a stream that was being captured.
+    Captured(Captured),
+}
+
+#[derive(Clone)]
+pub(super) struct Recorded {
+    pub(super) point: Point,
+    pub(super) time: Arc<OnceLock<Instant>>,
+}
+
+impl Event {
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn set(&self, recorded: Recorded) {
+        *self.state() = State::Recorded(recorded);
+    }
+
+    pub(super) fn recorded(&self) -> Option<Recorded> {
+        match &*self.state() {
+            State::Recorded(recorded) => Some(recorded.clone()),
+            _ => None,
+        }
+    }
+
+    fn captured(&self) -> Option<Captured> {
+        match &*self.state() {
+            State::Captured(captured) => Some(captured.clone()),
+            _ => None,
+        }
+    }
+
+    fn record(self: &Arc<Self>, stream: &Arc<Stream>) -> Result<(), hipError_t> {
+        if let Some(captured) = stream.captured()? {
+            *self.state() = State::Captured(captured);
+            return Ok(());
+        }
+        if stream.device.ordinal != self.device.ordinal {
+            return Err(hipError_t::hipErrorInvalidHandle);
+        }
+        stream.submit(&Task::Record(self.clone())).map(drop)
+    }
+
+    /// The point to wait for; `None` if there is none.
+    fn point(&self) -> Result<Option<Point>, hipError_t> {
+        match &*self.state() {
+            State::Never => Ok(None),
+            State::Recorded(recorded) => Ok(Some(recorded.point)),
+            State::Captured(_) => Err(hipError_t::hipErrorCapturedEvent),
+        }
+    }
+}
+
+pub(super) fn find(event: hipEvent_t) -> Result<Arc<Event>, hipError_t> {
+    EVENTS.get(event)
+}
+
+/// # Safety
+/// `to` is null or may be written.
+unsafe fn create(to: *mut hipEvent_t, flags: u32) -> Result<(), hipError_t> {
+    if to.is_null() || flags & !KNOWN != 0 {
+        return Err(hipError_t::hipErrorInvalidValue);
+    }
+    let event = Event {
+        device: current()?,
+        flags,
+        state: Mutex::new(State::Never),
+    };
+    // SAFETY: as the caller says.
+    unsafe { put(to, EVENTS.insert(Arc::new(event))) }
+}
+
+hip! {
+    fn hipEventCreate(event: *mut hipEvent_t) {
+        create(event, hip::hipEventDefault)
+    }
+
+    fn hipEventCreateWithFlags(event: *mut hipEvent_t, flags: u32) {
+        create(event, flags)
+    }
+
+    fn hipEventDestroy(event: hipEvent_t) {
+        EVENTS.remove(event).map(drop)
+    }
+
+    fn hipEventRecord(event: hipEvent_t, stream: hipStream_t) {
+        find(event)?.record(&stream::find(stream)?)
+    }
+
+    /// Records in captured graphs are those of the capture, as without flags.
+    fn hipEventRecordWithFlags(event: hipEvent_t, stream: hipStream_t, flags: u32) {
+        if flags > 1 {
+            return Err(hipError_t::hipErrorInvalidValue);
+        }
+        find(event)?.record(&stream::find(stream)?)
+    }
+
+    fn hipStreamWaitEvent(stream: hipStream_t, event: hipEvent_t, flags: u32) {
+        if flags > 1 {
+            return Err(hipError_t::hipErrorInvalidValue);
+        }
+        let (stream, event) = (stream::find(stream)?, find(event)?);
+        match event.captured() {
+            Some(captured) => stream.join(captured),
+            // What was never recorded has passed.
+            None if event.recorded().is_none() => Ok(()),
+            // Not of the capture: work outside, which a replay could not wait for.
+            None if stream.captured()?.is_some() => Err(hipError_t::hipErrorStreamCaptureIsolation),
+            None => stream.submit(&Task::Wait(event)).map(drop),
+        }
+    }
+
+    fn hipEventSynchronize(event: hipEvent_t) {
+        let event = find(event)?;
+        if let Some(point) = event.point()? {
+            super::capture::forbid_waiting()?;
+            queue::wait(&[point]);
+        }
+        event.device.outcome()
+    }
+
+    fn hipEventQuery(event: hipEvent_t) {
+        let event = find(event)?;
+        match event.point()? {
+            Some(point) if !queue::poll(&[point]) => Err(hipError_t::hipErrorNotReady),
+            _ => event.device.outcome(),
+        }
+    }
+
+    /// By the host's clock, between the moments at which the emulator passed the events: no measure of a GPU.
+    fn hipEventElapsedTime(milliseconds: *mut f32, start: hipEvent_t, stop: hipEvent_t) {
+        let (start, stop) = (find(start)?, find(stop)?);
+        if (start.flags | stop.flags) & hip::hipEventDisableTiming != 0 {
+            return Err(hipError_t::hipErrorInvalidHandle);
+        }
+        let (Some(from), Some(to)) = (start.recorded(), stop.recorded()) else {
+            return Err(hipError_t::hipErrorInvalidHandle);
+        };
+        start.device.outcome()?;
+        let points = [from.point, to.point];
+        if !queue::poll(&points) {
+            return Err(hipError_t::hipErrorNotReady);
+        }
+        let (Some(from), Some(to)) = (from.time.get(), to.time.get()) else {
+            return Err(hipError_t::hipErrorNotReady);
+        };
+        let elapsed = match to.checked_duration_since(*from) {
+            Some(later) => later.as_secs_f64(),
+            None => -from.duration_since(*to).as_secs_f64(),
+        };
+        put(milliseconds, (elapsed * 1e3) as f32)
+    }
+}

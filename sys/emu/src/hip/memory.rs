@@ -1,0 +1,348 @@
+//! Allocations: device, host, managed, pooled.
+//!
+//! Of pools there is one a device, whose memory is taken and given back in order of the stream: what `hipFreeAsync` frees
+//! is freed when the stream comes to it.
+
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use gcnrun::{Kind, MemoryError};
+use hipvit_sys::hip::{self, hipDeviceptr_t, hipError_t, hipMemPool_t, hipMemoryAdvise, hipStream_t};
+
+use super::copy::address;
+use super::machine::{self, Device, current, device, machine, memory};
+use super::stream::{self, Stream};
+use super::task::Task;
+use super::{capture, hip, put, queue};
+use crate::faults::{Failure, report};
+
+/// What the runtime remembers of an allocation beside what its memory knows.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Origin {
+    /// The device that was the thread's.
+    pub(super) device: u32,
+    pub(super) flags: u32,
+    /// The program's own memory, made known to the runtime.
+    pub(super) registered: bool,
+}
+
+static ORIGINS: Mutex<BTreeMap<u64, Origin>> = Mutex::new(BTreeMap::new());
+
+fn origins() -> std::sync::MutexGuard<'static, BTreeMap<u64, Origin>> {
+    ORIGINS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What is remembered of the allocation that begins there.
+pub(super) fn origin(begin: u64) -> Option<Origin> {
+    origins().get(&begin).copied()
+}
+
+fn pointer(address: u64) -> *mut c_void {
+    ptr::with_exposed_provenance_mut(address as usize)
+}
+
+fn remember(device: &Device, address: u64, flags: u32, registered: bool) {
+    let origin = Origin {
+        device: device.ordinal,
+        flags,
+        registered,
+    };
+    origins().insert(address, origin);
+}
+
+/// Memory of the thread's device.
+fn allocate(size: usize) -> Result<*mut c_void, hipError_t> {
+    let device = current()?;
+    capture::forbid_waiting()?;
+    allocate_on(device, size)
+}
+
+fn allocate_on(device: &Device, size: usize) -> Result<*mut c_void, hipError_t> {
+    let machine = machine()?;
+    if size == 0 {
+        return Ok(ptr::null_mut());
+    }
+    if machine.allocations.due(machine.settings.fail_allocation) {
+        return Err(hipError_t::hipErrorOutOfMemory);
+    }
+    let (total, bytes) = (machine.settings.memory, size as u64);
+    let taken = device
+        .used
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+            used.checked_add(bytes).filter(|&used| used <= total)
+        });
+    taken.map_err(|_| hipError_t::hipErrorOutOfMemory)?;
+    match machine.memory.allocate(bytes, Kind::Device(device.ordinal), 256) {
+        Ok(address) => {
+            remember(device, address, 0, false);
+            Ok(pointer(address))
+        }
+        Err(_) => {
+            device.used.fetch_sub(bytes, Ordering::Relaxed);
+            Err(hipError_t::hipErrorOutOfMemory)
+        }
+    }
+}
+
+/// Memory of the host or managed.
+fn allocate_shared(size: usize, kind: Kind, flags: u32) -> Result<*mut c_void, hipError_t> {
+    let device = current()?;
+    capture::forbid_waiting()?;
+    if size == 0 {
+        return Ok(ptr::null_mut());
+    }
+    let machine = machine()?;
+    if machine.allocations.due(machine.settings.fail_allocation) {
+        return Err(hipError_t::hipErrorOutOfMemory);
+    }
+    let address = machine.memory.allocate(size as u64, kind, 4096);
+    let address = address.map_err(|_| hipError_t::hipErrorOutOfMemory)?;
+    remember(device, address, flags, false);
+    Ok(pointer(address))
+}
+
+/// Frees the allocation that begins at `address`, of a kind that `fits`.
+fn release(address: u64, fits: impl Fn(Kind) -> bool) -> Result<(), Failure> {
+    let memory = memory()?;
+    let found = memory.find(address).filter(|found| found.begin == address);
+    let Some(found) = found.filter(|found| fits(found.kind)) else {
+        return Err(Failure::from(hipError_t::hipErrorInvalidValue));
+    };
+    let freed = memory.free(address);
+    if matches!(freed, Ok(()) | Err(MemoryError::Overrun { .. })) {
+        origins().remove(&address);
+        if let Kind::Device(owner) = found.kind
+            && let Ok(owner) = device(owner as i32)
+        {
+            owner.used.fetch_sub(found.len, Ordering::Relaxed);
+        }
+    }
+    freed.map_err(|error| Failure::new(hipError_t::hipErrorInvalidValue, error.to_string()))
+}
+
+/// [`release`] as a call: all work of the device is over before, as AMD's runtime sees to, and what is wrong is reported.
+fn free(memory: *mut c_void, fits: impl Fn(Kind) -> bool) -> Result<(), hipError_t> {
+    let chosen = machine::chosen()?;
+    if memory.is_null() {
+        return Ok(());
+    }
+    capture::forbid_waiting()?;
+    for device in &machine()?.devices {
+        queue::wait(&queue::ends(device.ordinal));
+    }
+    release(address(memory), fits).map_err(|failure| {
+        report(chosen.ordinal, "a free", &failure);
+        failure.status
+    })
+}
+
+/// A device's pool goes by its number.
+const POOLS: usize = 0x100;
+
+fn pool(device: &Device) -> hipMemPool_t {
+    ptr::without_provenance_mut(POOLS + device.ordinal as usize)
+}
+
+fn owner(pool: hipMemPool_t) -> Result<&'static Device, hipError_t> {
+    let ordinal = pool
+        .addr()
+        .checked_sub(POOLS)
+        .ok_or(hipError_t::hipErrorInvalidValue)?;
+    device(ordinal as i32).map_err(|_| hipError_t::hipErrorInvalidValue)
+}
+
+/// The memory is there at once, with nothing in it: work that uses it too early cannot be told apart.
+fn allocate_in_order(stream: &Stream, owner: &Device, size: usize) -> Result<*mut c_void, hipError_t> {
+    stream.device.alive()?;
+    if stream.captured()?.is_some() {
+        return Err(hipError_t::hipErrorNotSupported);
+    }
+    allocate_on(owner, size)
+}
+
+hip! {
+    fn hipMalloc(to: *mut *mut c_void, size: usize) {
+        put(to, ptr::null_mut())?;
+        put(to, allocate(size)?)
+    }
+
+    fn hipExtMallocWithFlags(to: *mut *mut c_void, size: usize, flags: u32) {
+        put(to, ptr::null_mut())?;
+        let known = [
+            hip::hipDeviceMallocDefault, hip::hipDeviceMallocFinegrained, hip::hipDeviceMallocUncached,
+            hip::hipDeviceMallocContiguous,
+        ];
+        if !known.contains(&flags) {
+            return Err(hipError_t::hipErrorInvalidValue);
+        }
+        put(to, allocate(size)?)
+    }
+
+    /// The pitch is a multiple of 256 bytes.
+    fn hipMallocPitch(to: *mut *mut c_void, pitch: *mut usize, width: usize, height: usize) {
+        put(to, ptr::null_mut())?;
+        let wide = width.checked_next_multiple_of(256).ok_or(hipError_t::hipErrorInvalidValue)?;
+        let size = wide.checked_mul(height).ok_or(hipError_t::hipErrorInvalidValue)?;
+        put(pitch, wide)?;
+        put(to, allocate(size)?)
+    }
+
+    fn hipMallocManaged(to: *mut *mut c_void, size: usize, flags: u32) {
+        put(to, ptr::null_mut())?;
+        put(to, allocate_shared(size, Kind::Managed, flags)?)
+    }
+
+    fn hipHostMalloc(to: *mut *mut c_void, size: usize, flags: u32) {
+        put(to, ptr::null_mut())?;
+        put(to, allocate_shared(size, Kind::Pinned, flags)?)
+    }
+
+    fn hipHostAlloc(to: *mut *mut c_void, size: usize, flags: u32) {
+        put(to, ptr::null_mut())?;
+        put(to, allocate_shared(size, Kind::Pinned, flags)?)
+    }
+
+    fn hipFree(memory: *mut c_void) {
+        free(memory, |kind| matches!(kind, Kind::Device(_) | Kind::Managed))
+    }
+
+    fn hipHostFree(memory: *mut c_void) {
+        if origin(address(memory)).is_some_and(|origin| origin.registered) {
+            return Err(hipError_t::hipErrorInvalidValue);
+        }
+        free(memory, |kind| kind == Kind::Pinned)
+    }
+
+    fn hipHostRegister(memory: *mut c_void, size: usize, flags: u32) {
+        let device = current()?;
+        if memory.is_null() || size == 0 {
+            return Err(hipError_t::hipErrorInvalidValue);
+        }
+        let registered = machine()?.memory.register(memory.cast(), size as u64);
+        let address = registered.map_err(|_| hipError_t::hipErrorHostMemoryAlreadyRegistered)?;
+        remember(device, address, flags, true);
+        Ok(())
+    }
+
+    fn hipHostUnregister(memory: *mut c_void) {
+        if !origin(address(memory)).is_some_and(|origin| origin.registered) {
+            return Err(hipError_t::hipErrorHostMemoryNotRegistered);
+        }
+        free(memory, |kind| kind == Kind::Pinned)
+    }
+
+    /// An address of the host is one of the device, too.
+    fn hipHostGetDevicePointer(to: *mut *mut c_void, host: *mut c_void, flags: u32) {
+        if flags != 0 {
+            return Err(hipError_t::hipErrorInvalidValue);
+        }
+        match machine()?.memory.find(address(host)) {
+            Some(found) if found.live && found.kind == Kind::Pinned => put(to, host),
+            _ => Err(hipError_t::hipErrorInvalidValue),
+        }
+    }
+
+    fn hipHostGetFlags(flags: *mut u32, host: *mut c_void) {
+        let found = machine()?.memory.find(address(host)).filter(|found| found.kind == Kind::Pinned);
+        let origin = found.and_then(|found| origin(found.begin));
+        put(flags, origin.ok_or(hipError_t::hipErrorInvalidValue)?.flags)
+    }
+
+    fn hipMemGetInfo(free: *mut usize, total: *mut usize) {
+        let device = current()?;
+        let memory = machine()?.settings.memory;
+        put(free, device.free(memory) as usize)?;
+        put(total, memory as usize)
+    }
+
+    fn hipMemPtrGetInfo(memory: *mut c_void, size: *mut usize) {
+        match machine()?.memory.find(address(memory)) {
+            Some(found) if found.live && found.begin == address(memory) => put(size, found.len as usize),
+            _ => Err(hipError_t::hipErrorInvalidValue),
+        }
+    }
+
+    fn hipMemGetAddressRange(base: *mut hipDeviceptr_t, size: *mut usize, memory: hipDeviceptr_t) {
+        match machine()?.memory.find(address(memory)) {
+            Some(found) if found.live => {
+                put(base, pointer(found.begin))?;
+                put(size, found.len as usize)
+            }
+            _ => Err(hipError_t::hipErrorNotFound),
+        }
+    }
+
+    /// Managed memory lies where it lies.
+    fn hipMemPrefetchAsync(memory: *const c_void, _count: usize, to: i32, stream: hipStream_t) {
+        if to != -1 {
+            device(to)?;
+        }
+        stream::find(stream)?;
+        managed(memory)
+    }
+
+    fn hipMemAdvise(memory: *const c_void, _count: usize, _advice: hipMemoryAdvise, _device: i32) {
+        managed(memory)
+    }
+
+    fn hipMallocAsync(to: *mut *mut c_void, size: usize, stream: hipStream_t) {
+        put(to, ptr::null_mut())?;
+        let stream = stream::find(stream)?;
+        put(to, allocate_in_order(&stream, stream.device, size)?)
+    }
+
+    fn hipMallocFromPoolAsync(to: *mut *mut c_void, size: usize, pool: hipMemPool_t, stream: hipStream_t) {
+        put(to, ptr::null_mut())?;
+        let owner = owner(pool)?;
+        put(to, allocate_in_order(&*stream::find(stream)?, owner, size)?)
+    }
+
+    fn hipFreeAsync(memory: *mut c_void, stream: hipStream_t) {
+        let stream = stream::find(stream)?;
+        if memory.is_null() {
+            return Err(hipError_t::hipErrorInvalidValue);
+        }
+        if stream.captured()?.is_some() {
+            return Err(hipError_t::hipErrorNotSupported);
+        }
+        let address = address(memory);
+        let found = machine()?.memory.find(address).filter(|found| found.live && found.begin == address);
+        if !found.is_some_and(|found| matches!(found.kind, Kind::Device(_))) {
+            return Err(hipError_t::hipErrorInvalidValue);
+        }
+        let free = move |_: &gcnrun::Memory| release(address, |kind| matches!(kind, Kind::Device(_)));
+        stream.submit(&Task::Library("hipFreeAsync".into(), Arc::new(free))).map(drop)
+    }
+
+    fn hipDeviceGetDefaultMemPool(to: *mut hipMemPool_t, number: i32) {
+        put(to, pool(device(number)?))
+    }
+
+    fn hipDeviceGetMemPool(to: *mut hipMemPool_t, number: i32) {
+        put(to, pool(device(number)?))
+    }
+
+    /// There is no other pool than the device's own.
+    fn hipDeviceSetMemPool(number: i32, pool: hipMemPool_t) {
+        if owner(pool)?.ordinal == device(number)?.ordinal {
+            Ok(())
+        } else {
+            Err(hipError_t::hipErrorNotSupported)
+        }
+    }
+
+    /// What is freed is gone at once.
+    fn hipMemPoolTrimTo(pool: hipMemPool_t, _keep: usize) {
+        owner(pool).map(drop)
+    }
+}
+
+fn managed(memory: *const c_void) -> Result<(), hipError_t> {
+    match machine()?.memory.find(address(memory)) {
+        Some(found) if found.live && found.kind == Kind::Managed => Ok(()),
+        _ => Err(hipError_t::hipErrorInvalidValue),
+    }
+}

@@ -1,0 +1,54 @@
+//! The HIP runtime: devices, streams, memory, modules, graphs.
+//!
+//! `machine` holds the devices and their memory, `queue` runs what was submitted to streams, as late as it may. A call
+//! becomes a `task`, which goes to a stream's queue or, while the stream is captured, into a `graph`. The other libraries
+//! come in by [`submit`].
+
+mod capture;
+mod copy;
+mod device;
+mod event;
+mod graph;
+mod graph_nodes;
+mod handles;
+mod image;
+mod launch;
+pub(crate) mod machine;
+mod memory;
+mod module;
+mod not_offered;
+mod occupancy;
+mod peer;
+mod pointer;
+mod properties;
+mod queue;
+mod status;
+mod stream;
+mod task;
+
+pub(crate) use device::bus;
+pub(crate) use handles::Handles;
+pub(crate) use machine::{current, memory};
+pub(crate) use peer::{LinkType, link};
+pub(crate) use stream::{submit, synchronize};
+
+/// Exports functions of HIP.
+macro_rules! hip {
+    ($($functions:tt)*) => {
+        hipvit_sys::export! { hip, hipvit_sys::hip::hipError_t, $crate::hip::status::run; $($functions)* }
+    };
+}
+use hip;
+
+/// Writes what a call gives out.
+///
+/// # Safety
+/// `to` is null or may be written.
+unsafe fn put<T>(to: *mut T, value: T) -> Result<(), hipvit_sys::hip::hipError_t> {
+    if to.is_null() {
+        return Err(hipvit_sys::hip::hipError_t::hipErrorInvalidValue);
+    }
+    // SAFETY: as the caller says.
+    unsafe { to.write(value) };
+    Ok(())
+}

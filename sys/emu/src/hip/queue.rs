@@ -1,0 +1,450 @@
+//! The streams' queues and the threads that work them.
+//!
+//! A stream's operations run in order, on a thread of its own, and not before they are *demanded*: something waits for
+//! them, or for what needs them; or the schedule says so; or the queue is full; or nobody has asked for long. So a program
+//! that forgot to wait sees what was there before. Work of devices runs one piece at a time, in an order that depends on
+//! the schedule and what was submitted alone; functions of the host run beside it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use gcnrun::Memory;
+use hipvit_sys::hip::hipError_t;
+
+use super::machine::{device, machine};
+use crate::faults::Failure;
+use crate::settings::Schedule;
+
+/// A stream, by a number that is never used again.
+pub(crate) type StreamId = u64;
+
+/// A place in a stream: behind its first `index` operations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Point {
+    stream: StreamId,
+    index: u64,
+}
+
+/// What a device does. It may run several times, as graphs are replayed.
+pub(crate) type Work = dyn Fn(&Memory) -> Result<(), Failure> + Send + Sync;
+
+/// One operation.
+#[derive(Clone)]
+pub(super) enum Action {
+    /// Work of the device, with a name for reports.
+    Work(Arc<str>, Arc<Work>),
+    /// A function of the host.
+    Host(Arc<dyn Fn() + Send + Sync>),
+    /// Notes the time; an event.
+    Mark(Arc<OnceLock<Instant>>),
+    /// Only waits for what it depends on.
+    Nothing,
+    /// Waits until this is so. Whatever it is waiting for, some other stream has to do.
+    Until(Arc<dyn Fn() -> bool + Send + Sync>),
+}
+
+/// An operation that nobody asks for begins after this time all the same: programs may look at memory without calling.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How often a condition in memory is looked at.
+const POLL: Duration = Duration::from_micros(200);
+
+/// The operations that a stream holds; as on a GPU, submitting more waits.
+const ROOM: u64 = 4096;
+
+struct Operation {
+    action: Action,
+    after: Vec<Point>,
+    submitted: Instant,
+}
+
+struct Queue {
+    device: u32,
+    /// The default stream that it takes turns with.
+    null: Option<StreamId>,
+    operations: VecDeque<Operation>,
+    submitted: u64,
+    demanded: u64,
+    completed: u64,
+    closed: bool,
+    has_worker: bool,
+}
+
+struct World {
+    streams: BTreeMap<StreamId, Queue>,
+    next: StreamId,
+    /// Whether a device works.
+    busy: bool,
+    /// Whose work is next, once that was chosen.
+    turn: Option<StreamId>,
+    schedule: Schedule,
+    random: Random,
+}
+
+/// Xorshift: chance that a seed repeats.
+#[derive(Debug, Clone)]
+pub(super) struct Random(u64);
+
+impl Random {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    /// A number below `limit`, which is not 0.
+    pub(super) fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % limit
+    }
+}
+
+static WORLD: Mutex<World> = Mutex::new(World {
+    streams: BTreeMap::new(),
+    next: 1,
+    busy: false,
+    turn: None,
+    schedule: Schedule::Late,
+    random: Random(1),
+});
+static CHANGED: Condvar = Condvar::new();
+
+fn world() -> MutexGuard<'static, World> {
+    WORLD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn wait_for_change(world: MutexGuard<'static, World>) -> MutexGuard<'static, World> {
+    CHANGED.wait(world).unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(super) fn configure(schedule: Schedule, seed: u64) {
+    let mut world = world();
+    world.schedule = schedule;
+    world.random = Random::new(seed);
+}
+
+/// A number below `limit` from the seed.
+pub(super) fn random(limit: u64) -> u64 {
+    world().random.below(limit)
+}
+
+pub(super) fn schedule() -> Schedule {
+    world().schedule
+}
+
+/// A device's default stream.
+pub(super) fn create_null(device: u32) -> StreamId {
+    world().create(device, None)
+}
+
+/// A stream of `device`, which takes turns with the default stream `null` if it is given.
+pub(super) fn create(device: u32, null: Option<StreamId>) -> StreamId {
+    world().create(device, null)
+}
+
+impl World {
+    fn create(&mut self, device: u32, null: Option<StreamId>) -> StreamId {
+        let id = self.next;
+        self.next += 1;
+        let queue = Queue {
+            device,
+            null,
+            operations: VecDeque::new(),
+            submitted: 0,
+            demanded: 0,
+            completed: 0,
+            closed: false,
+            has_worker: false,
+        };
+        self.streams.insert(id, queue);
+        id
+    }
+
+    fn end(&self, stream: StreamId) -> Option<Point> {
+        let queue = self.streams.get(&stream)?;
+        (queue.completed < queue.submitted).then_some(Point {
+            stream,
+            index: queue.submitted,
+        })
+    }
+
+    /// A stream that is gone had done everything.
+    fn is_done(&self, point: Point) -> bool {
+        let queue = self.streams.get(&point.stream);
+        queue.is_none_or(|queue| queue.completed >= point.index)
+    }
+
+    fn demand(&mut self, point: Point) {
+        if let Some(queue) = self.streams.get_mut(&point.stream)
+            && queue.demanded < point.index
+        {
+            queue.demanded = point.index;
+            CHANGED.notify_all();
+        }
+    }
+
+    fn demand_everything(&mut self) {
+        let points: Vec<_> = self.streams.keys().filter_map(|&id| self.end(id)).collect();
+        points.into_iter().for_each(|point| self.demand(point));
+    }
+
+    /// What an operation of this stream has to wait for because of the default streams.
+    fn default_stream_order(&self, stream: StreamId) -> Vec<Point> {
+        match self.streams.get(&stream).and_then(|queue| queue.null) {
+            Some(null) => self.end(null).into_iter().collect(),
+            None => {
+                let turns = self
+                    .streams
+                    .iter()
+                    .filter(|(_, queue)| queue.null == Some(stream));
+                turns.filter_map(|(&id, _)| self.end(id)).collect()
+            }
+        }
+    }
+
+    /// Whether the stream's first operation is demanded work, with everything before it done.
+    fn is_ready(&self, queue: &Queue) -> bool {
+        (queue.completed < queue.demanded || queue.closed)
+            && queue.operations.front().is_some_and(|operation| {
+                matches!(operation.action, Action::Work(..))
+                    && operation.after.iter().all(|&point| self.is_done(point))
+            })
+    }
+
+    /// Whether the devices are free for this stream's work.
+    fn may_work(&mut self, stream: StreamId) -> bool {
+        if self.busy {
+            return false;
+        }
+        let turn = self.turn.and_then(|turn| self.streams.get(&turn));
+        if !turn.is_some_and(|queue| self.is_ready(queue)) {
+            let ready = self.streams.iter().filter(|(_, queue)| self.is_ready(queue));
+            let ready: Vec<_> = ready.map(|(&id, _)| id).collect();
+            let chosen = match self.schedule {
+                Schedule::Random => self.random.below(ready.len().max(1) as u64) as usize,
+                Schedule::Late => ready.len().saturating_sub(1),
+                Schedule::Eager => 0,
+            };
+            self.turn = ready.get(chosen).copied();
+            CHANGED.notify_all();
+        }
+        self.turn == Some(stream)
+    }
+
+    /// What the schedule begins without being asked, at a submission.
+    fn begin_some(&mut self, submitted: Point) {
+        match self.schedule {
+            Schedule::Late => {}
+            Schedule::Eager => self.demand(submitted),
+            Schedule::Random => {
+                if self.random.below(4) == 0 {
+                    let stream = self.random.below(self.streams.len().max(1) as u64) as usize;
+                    let end = self.streams.keys().nth(stream).and_then(|&id| self.end(id));
+                    if let Some(end) = end {
+                        let index = 1 + self.random.below(end.index);
+                        self.demand(Point { index, ..end });
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Puts an operation at the end of a stream, after `after` and what the default streams demand.
+pub(super) fn push(stream: StreamId, action: Action, mut after: Vec<Point>) -> Result<Point, hipError_t> {
+    let mut world = world();
+    // As on a GPU, who submits to a full queue waits.
+    loop {
+        let queue = world
+            .streams
+            .get(&stream)
+            .ok_or(hipError_t::hipErrorInvalidHandle)?;
+        if queue.submitted - queue.completed < ROOM {
+            break;
+        }
+        let index = queue.submitted - ROOM / 2;
+        world.demand(Point { stream, index });
+        world = wait_for_change(world);
+    }
+    after.extend(world.default_stream_order(stream));
+    after.retain(|&point| point.stream != stream && !world.is_done(point));
+    let queue = world
+        .streams
+        .get_mut(&stream)
+        .ok_or(hipError_t::hipErrorInvalidHandle)?;
+    queue.operations.push_back(Operation {
+        action,
+        after,
+        submitted: Instant::now(),
+    });
+    queue.submitted += 1;
+    let point = Point {
+        stream,
+        index: queue.submitted,
+    };
+    if !queue.has_worker {
+        queue.has_worker = true;
+        let worker = thread::Builder::new()
+            .name(format!("stream {stream}"))
+            .spawn(move || work(stream));
+        worker.map_err(|_| hipError_t::hipErrorOperatingSystem)?;
+    }
+    world.begin_some(point);
+    CHANGED.notify_all();
+    Ok(point)
+}
+
+/// The end of a stream as it is now; `None` if it has nothing to do.
+pub(super) fn end(stream: StreamId) -> Option<Point> {
+    world().end(stream)
+}
+
+/// The ends of all streams of a device.
+pub(super) fn ends(device: u32) -> Vec<Point> {
+    let world = world();
+    let streams = world.streams.iter().filter(|(_, queue)| queue.device == device);
+    streams.filter_map(|(&id, _)| world.end(id)).collect()
+}
+
+/// The ends of the streams that an operation of the default stream `null` waits for, and its own.
+pub(super) fn ends_with_null(null: StreamId) -> Vec<Point> {
+    let world = world();
+    let mut ends = world.default_stream_order(null);
+    ends.extend(world.end(null));
+    ends
+}
+
+/// Waits for all of the points, which it demands.
+pub(super) fn wait(points: &[Point]) {
+    let mut world = world();
+    points.iter().for_each(|&point| world.demand(point));
+    while !points.iter().all(|&point| world.is_done(point)) {
+        world = wait_for_change(world);
+    }
+}
+
+/// Whether all of the points were passed. What was not is demanded, as asking again and again has to come to an end.
+pub(super) fn poll(points: &[Point]) -> bool {
+    let mut world = world();
+    points.iter().for_each(|&point| world.demand(point));
+    points.iter().all(|&point| world.is_done(point))
+}
+
+/// Ends a stream once it has done everything.
+pub(super) fn close(stream: StreamId) {
+    let mut world = world();
+    if let Some(queue) = world.streams.get_mut(&stream) {
+        queue.closed = true;
+        if !queue.has_worker {
+            world.streams.remove(&stream);
+        }
+    }
+    CHANGED.notify_all();
+}
+
+/// The body of a stream's thread.
+fn work(stream: StreamId) {
+    let mut world = world();
+    loop {
+        let Some(queue) = world.streams.get(&stream) else {
+            return;
+        };
+        let Some(operation) = queue.operations.front() else {
+            if queue.closed {
+                world.streams.remove(&stream);
+                CHANGED.notify_all();
+                return;
+            }
+            world = wait_for_change(world);
+            continue;
+        };
+        let next = Point {
+            stream,
+            index: queue.completed + 1,
+        };
+        if queue.completed >= queue.demanded && !queue.closed {
+            let waited = operation.submitted.elapsed();
+            if waited >= PATIENCE {
+                world.demand(next);
+            } else {
+                let (again, _) = CHANGED
+                    .wait_timeout(world, PATIENCE - waited)
+                    .unwrap_or_else(PoisonError::into_inner);
+                world = again;
+            }
+            continue;
+        }
+        let after = operation.after.clone();
+        after.iter().for_each(|&point| world.demand(point));
+        if !after.iter().all(|&point| world.is_done(point)) {
+            world = wait_for_change(world);
+            continue;
+        }
+        let Some(queue) = world.streams.get(&stream) else {
+            return;
+        };
+        let number = queue.device;
+        let Some(action) = queue.operations.front().map(|operation| operation.action.clone()) else {
+            continue;
+        };
+        let is_work = matches!(action, Action::Work(..));
+        if is_work {
+            if !world.may_work(stream) {
+                world = wait_for_change(world);
+                continue;
+            }
+            world.busy = true;
+            world.turn = None;
+        }
+        if matches!(action, Action::Until(_)) {
+            world.demand_everything();
+        }
+        drop(world);
+        perform(number, &action);
+        drop(action);
+        world = self::world();
+        world.busy &= !is_work;
+        if let Some(queue) = world.streams.get_mut(&stream) {
+            queue.operations.pop_front();
+            queue.completed += 1;
+        }
+        CHANGED.notify_all();
+    }
+}
+
+/// Runs one operation. A broken device does nothing, but time goes on, so that nobody waits for ever.
+fn perform(number: u32, action: &Action) {
+    match action {
+        Action::Nothing => {}
+        Action::Mark(time) => {
+            let _ = time.set(Instant::now());
+        }
+        Action::Host(function) => {
+            let _ = catch_unwind(AssertUnwindSafe(|| function()));
+        }
+        Action::Until(condition) => {
+            while !condition() && device(number as i32).is_ok_and(|device| device.alive().is_ok()) {
+                thread::sleep(POLL);
+            }
+        }
+        Action::Work(name, work) => {
+            let (Ok(machine), Ok(device)) = (machine(), device(number as i32)) else {
+                return;
+            };
+            if device.alive().is_err() {
+                return;
+            }
+            match catch_unwind(AssertUnwindSafe(|| work(&machine.memory))) {
+                Ok(Ok(())) => {}
+                Ok(Err(failure)) => device.fail(name, &failure),
+                Err(_) => device.fail(
+                    name,
+                    &Failure::new(hipError_t::hipErrorUnknown, "a mistake in the emulator"),
+                ),
+            }
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! Streams, and the way that work takes to them.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use gcnrun::Memory;
+use hipvit_sys::hip::{self, hipDevice_t, hipError_t, hipHostFn_t, hipStream_t, hipStreamCallback_t};
+
+use super::capture::{self, Capture};
+use super::machine::{self, Device, current, machine, memory};
+use super::queue::{self, Action, Point, StreamId};
+use super::task::{HostFunction, Task};
+use super::{Handles, hip, put};
+use crate::faults::Failure;
+
+static STREAMS: Handles<Stream> = Handles::new();
+
+/// HIP's special handles.
+const LEGACY: usize = 1;
+const PER_THREAD: usize = 2;
+
+pub(super) struct Stream {
+    pub(super) id: StreamId,
+    pub(super) device: &'static Device,
+    flags: u32,
+    priority: i32,
+    /// Whether it is the legacy default stream.
+    is_null: bool,
+    pub(super) capture: Mutex<Option<Capture>>,
+}
+
+impl Stream {
+    fn new(device: &'static Device, flags: u32, priority: i32) -> Arc<Self> {
+        let blocking = flags & hip::hipStreamNonBlocking == 0;
+        Arc::new(Self {
+            id: queue::create(device.ordinal, blocking.then_some(device.null)),
+            device,
+            flags,
+            priority,
+            is_null: false,
+            capture: Mutex::default(),
+        })
+    }
+
+    fn null(device: &'static Device) -> Arc<Self> {
+        Arc::new(Self {
+            id: device.null,
+            device,
+            flags: hip::hipStreamDefault,
+            priority: 0,
+            is_null: true,
+            capture: Mutex::default(),
+        })
+    }
+
+    pub(super) fn is_null(&self) -> bool {
+        self.is_null
+    }
+
+    /// Whether it takes turns with the default stream.
+    pub(super) fn is_blocking(&self) -> bool {
+        self.flags & hip::hipStreamNonBlocking == 0
+    }
+
+    /// Submits a task: into the capture, if there is one, else to the queue. `None` if it was captured.
+    pub(super) fn submit(&self, task: &Task) -> Result<Option<Point>, hipError_t> {
+        self.device.alive()?;
+        if self.capture_task(task)? {
+            return Ok(None);
+        }
+        if task.is_work() {
+            let machine = machine()?;
+            if machine.submissions.due(machine.settings.lose_device) {
+                let lost = Failure::new(
+                    hipError_t::hipErrorLaunchFailure,
+                    "the device is lost, as was asked for",
+                );
+                self.device.fail(&task.name(), &lost);
+                return Err(lost.status);
+            }
+        }
+        task.push(self.id).map(Some)
+    }
+
+    /// Waits until the stream has done everything.
+    pub(super) fn synchronize(&self) -> Result<(), hipError_t> {
+        self.forbid_capture()?;
+        if self.is_null {
+            queue::wait(&queue::ends_with_null(self.id));
+        } else if let Some(end) = queue::end(self.id) {
+            queue::wait(&[end]);
+        }
+        self.device.outcome()
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if !self.is_null {
+            queue::close(self.id);
+        }
+    }
+}
+
+thread_local! {
+    /// The thread's own default streams, by device.
+    static OWN: RefCell<BTreeMap<u32, Arc<Stream>>> = const { RefCell::new(BTreeMap::new()) };
+}
+
+/// The stream that a handle stands for: the special ones are those of the thread's device.
+pub(super) fn find(handle: hipStream_t) -> Result<Arc<Stream>, hipError_t> {
+    static NULL: Mutex<BTreeMap<u32, Arc<Stream>>> = Mutex::new(BTreeMap::new());
+    match handle.addr() {
+        0 | LEGACY => {
+            let device = current()?;
+            let mut streams = NULL.lock().unwrap_or_else(PoisonError::into_inner);
+            let stream = streams
+                .entry(device.ordinal)
+                .or_insert_with(|| Stream::null(device));
+            Ok(stream.clone())
+        }
+        PER_THREAD => {
+            let device = current()?;
+            let stream = OWN.with_borrow_mut(|streams| {
+                let own = || Stream::new(device, hip::hipStreamDefault, 0);
+                streams.entry(device.ordinal).or_insert_with(own).clone()
+            });
+            Ok(stream)
+        }
+        _ => STREAMS.get(handle),
+    }
+}
+
+/// Submits work of another library. It runs later, on another thread, one piece at a time, and again and again if it was
+/// captured into a graph: so it owns what it needs. `name` is for reports.
+///
+/// # Errors
+/// There is no such stream, or its device does nothing any more. What the work itself fails with is reported, and told by
+/// the next call that waits for the device.
+pub(crate) fn submit(
+    stream: hipStream_t,
+    name: &str,
+    work: impl Fn(&Memory) -> Result<(), Failure> + Send + Sync + 'static,
+) -> Result<(), hipError_t> {
+    let stream = find(stream)?;
+    stream
+        .submit(&Task::Library(name.into(), Arc::new(work)))
+        .map(drop)
+}
+
+/// Waits for a stream, for calls that give a result to the host.
+///
+/// # Errors
+/// There is no such stream, it is being captured, or work on its device failed.
+pub(crate) fn synchronize(stream: hipStream_t) -> Result<(), hipError_t> {
+    find(stream)?.synchronize()
+}
+
+/// # Safety
+/// `to` is null or may be written.
+unsafe fn create(to: *mut hipStream_t, flags: u32, priority: i32) -> Result<(), hipError_t> {
+    if to.is_null() || flags & !hip::hipStreamNonBlocking != 0 {
+        return Err(hipError_t::hipErrorInvalidValue);
+    }
+    let stream = Stream::new(current()?, flags, priority.clamp(GREATEST, LEAST));
+    // SAFETY: as the caller says.
+    unsafe { put(to, STREAMS.insert(stream)) }
+}
+
+/// Priorities, which change nothing here.
+const LEAST: i32 = 1;
+const GREATEST: i32 = -1;
+
+/// A condition of `hipStreamWaitValue32` and its sibling, by their flags: greater or equal, equal, and, nor.
+fn holds(flags: u32, value: u64, wanted: u64, whole: u64) -> bool {
+    match flags {
+        0 => value >= wanted,
+        1 => value == wanted,
+        2 => value & wanted != 0,
+        _ => !(value | wanted) & whole != 0,
+    }
+}
+
+fn wait_value(
+    stream: hipStream_t,
+    at: *mut c_void,
+    bytes: usize,
+    wanted: u64,
+    mask: u64,
+    flags: u32,
+) -> Result<(), hipError_t> {
+    if flags > 3 {
+        return Err(hipError_t::hipErrorInvalidValue);
+    }
+    let stream = find(stream)?;
+    stream.forbid_capture()?;
+    let address = at.expose_provenance() as u64;
+    let memory = memory()?;
+    let look = move || {
+        let mut value = [0; 8];
+        memory
+            .read(address, &mut value[..bytes])
+            .map(|()| u64::from_le_bytes(value) & mask)
+    };
+    look().map_err(|_| hipError_t::hipErrorInvalidValue)?;
+    let whole = u64::MAX >> (64 - 8 * bytes);
+    let condition = move || look().is_ok_and(|value| holds(flags, value, wanted, whole));
+    queue::push(stream.id, Action::Until(Arc::new(condition)), Vec::new()).map(drop)
+}
+
+fn write_value(stream: hipStream_t, at: *mut c_void, value: &[u8]) -> Result<(), hipError_t> {
+    let address = at.expose_provenance() as u64;
+    let value = value.to_vec();
+    submit(stream, "hipStreamWriteValue", move |memory| {
+        Ok(memory.write(address, &value)?)
+    })
+}
+
+hip! {
+    fn hipStreamCreate(stream: *mut hipStream_t) {
+        create(stream, hip::hipStreamDefault, 0)
+    }
+
+    fn hipStreamCreateWithFlags(stream: *mut hipStream_t, flags: u32) {
+        create(stream, flags, 0)
+    }
+
+    fn hipStreamCreateWithPriority(stream: *mut hipStream_t, flags: u32, priority: i32) {
+        create(stream, flags, priority)
+    }
+
+    /// What was submitted runs all the same.
+    fn hipStreamDestroy(stream: hipStream_t) {
+        STREAMS.remove(stream).map(drop)
+    }
+
+    fn hipStreamQuery(stream: hipStream_t) {
+        let stream = find(stream)?;
+        stream.forbid_capture()?;
+        let ends = match queue::end(stream.id) {
+            _ if stream.is_null() => queue::ends_with_null(stream.id),
+            end => end.into_iter().collect(),
+        };
+        if queue::poll(&ends) {
+            stream.device.outcome()
+        } else {
+            Err(hipError_t::hipErrorNotReady)
+        }
+    }
+
+    fn hipStreamSynchronize(stream: hipStream_t) {
+        synchronize(stream)
+    }
+
+    fn hipDeviceSynchronize() {
+        capture::forbid_waiting()?;
+        let device = machine::chosen()?;
+        queue::wait(&queue::ends(device.ordinal));
+        device.outcome()
+    }
+
+    fn hipStreamGetFlags(stream: hipStream_t, flags: *mut u32) {
+        put(flags, find(stream)?.flags)
+    }
+
+    fn hipStreamGetId(stream: hipStream_t, id: *mut u64) {
+        put(id, find(stream)?.id)
+    }
+
+    fn hipStreamGetPriority(stream: hipStream_t, priority: *mut i32) {
+        put(priority, find(stream)?.priority)
+    }
+
+    fn hipStreamGetDevice(stream: hipStream_t, device: *mut hipDevice_t) {
+        put(device, find(stream)?.device.ordinal as i32)
+    }
+
+    fn hipDeviceGetStreamPriorityRange(least: *mut i32, greatest: *mut i32) {
+        current()?;
+        put(least, LEAST)?;
+        put(greatest, GREATEST)
+    }
+
+    fn hipLaunchHostFunc(stream: hipStream_t, function: hipHostFn_t, data: *mut c_void) {
+        let function = function.ok_or(hipError_t::hipErrorInvalidValue)?;
+        let argument = data.expose_provenance();
+        find(stream)?.submit(&Task::Host(HostFunction { function, argument })).map(drop)
+    }
+
+    fn hipStreamAddCallback(stream: hipStream_t, callback: hipStreamCallback_t, data: *mut c_void, flags: u32) {
+        let Some(callback) = callback else { return Err(hipError_t::hipErrorInvalidValue) };
+        if flags != 0 {
+            return Err(hipError_t::hipErrorInvalidValue);
+        }
+        let (handle, data) = (stream.expose_provenance(), data.expose_provenance());
+        let stream = find(stream)?;
+        stream.forbid_capture()?;
+        let device = stream.device;
+        let call = move || {
+            let status = device.alive().err().unwrap_or(hipError_t::hipSuccess);
+            let (handle, data) =
+                (std::ptr::with_exposed_provenance_mut(handle), std::ptr::with_exposed_provenance_mut(data));
+            // SAFETY: the program gave the function with this argument to be called on a thread of the runtime.
+            unsafe { callback(handle, status, data) };
+        };
+        queue::push(stream.id, Action::Host(Arc::new(call)), Vec::new()).map(drop)
+    }
+
+    fn hipStreamWaitValue32(stream: hipStream_t, at: *mut c_void, value: u32, flags: u32, mask: u32) {
+        wait_value(stream, at, 4, value.into(), mask.into(), flags)
+    }
+
+    fn hipStreamWaitValue64(stream: hipStream_t, at: *mut c_void, value: u64, flags: u32, mask: u64) {
+        wait_value(stream, at, 8, value, mask, flags)
+    }
+
+    fn hipStreamWriteValue32(stream: hipStream_t, at: *mut c_void, value: u32, flags: u32) {
+        if flags != 0 {
+            return Err(hipError_t::hipErrorInvalidValue);
+        }
+        write_value(stream, at, &value.to_le_bytes())
+    }
+
+    fn hipStreamWriteValue64(stream: hipStream_t, at: *mut c_void, value: u64, flags: u32) {
+        if flags != 0 {
+            return Err(hipError_t::hipErrorInvalidValue);
+        }
+        write_value(stream, at, &value.to_le_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::holds;
+
+    #[test]
+    fn a_wait_for_a_value_has_four_conditions() {
+        let whole = u64::from(u32::MAX);
+        assert!(holds(0, 5, 5, whole) && !holds(0, 4, 5, whole));
+        assert!(holds(1, 5, 5, whole) && !holds(1, 6, 5, whole));
+        assert!(holds(2, 6, 4, whole) && !holds(2, 3, 4, whole));
+        assert!(holds(3, 1, 2, whole) && !holds(3, whole, 2, whole));
+    }
+}

@@ -1,0 +1,70 @@
+//! Algorithms. There are two, whose results may differ in the last bit, as those of the real library do.
+
+use hipvit_sys::hipblaslt::{hipblasLtMatmulAlgo_t, hipblasLtMatmulHeuristicResult_t, hipblasStatus_t};
+
+/// Marks an algorithm as one of these, so that other bytes are not taken for one.
+const MARK: u64 = 0x6869_705F_656D_7501;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Algorithm {
+    /// Each sum in one go. Needs no workspace.
+    Whole,
+    /// The sums over both halves of `k`, of which the first waits in the workspace.
+    Split,
+}
+
+impl Algorithm {
+    /// All, the likely fastest first.
+    pub(super) const ALL: [Self; 2] = [Self::Whole, Self::Split];
+
+    /// Bytes of workspace for `count` results.
+    pub(super) fn workspace(self, count: usize) -> usize {
+        match self {
+            Self::Whole => 0,
+            Self::Split => count * size_of::<f32>(),
+        }
+    }
+
+    pub(super) fn result(self, count: usize) -> hipblasLtMatmulHeuristicResult_t {
+        let number: u64 = match self {
+            Self::Whole => 0,
+            Self::Split => 1,
+        };
+        let workspace = self.workspace(count);
+        let mut data = [0; 16];
+        data[..8].copy_from_slice(&MARK.to_ne_bytes());
+        data[8..].copy_from_slice(&number.to_ne_bytes());
+        hipblasLtMatmulHeuristicResult_t {
+            algo: hipblasLtMatmulAlgo_t {
+                data,
+                max_workspace_bytes: workspace,
+            },
+            workspaceSize: workspace,
+            state: hipblasStatus_t::HIPBLAS_STATUS_SUCCESS,
+            wavesCount: 1.0,
+            reserved: [0; 4],
+        }
+    }
+
+    /// The algorithm that a caller got from the heuristics.
+    pub(super) fn known(algorithm: &hipblasLtMatmulAlgo_t) -> Result<Self, hipblasStatus_t> {
+        let known = Self::ALL
+            .into_iter()
+            .find(|known| known.result(0).algo.data == algorithm.data);
+        known.ok_or(hipblasStatus_t::HIPBLAS_STATUS_INVALID_VALUE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn algorithms_are_told_from_other_bytes() {
+        for algorithm in Algorithm::ALL {
+            assert_eq!(Algorithm::known(&algorithm.result(7).algo), Ok(algorithm));
+        }
+        let refused = Err(hipblasStatus_t::HIPBLAS_STATUS_INVALID_VALUE);
+        assert_eq!(Algorithm::known(&hipblasLtMatmulAlgo_t::default()), refused);
+    }
+}

@@ -1,0 +1,252 @@
+//! Finding clang, telling it what to compile, and keeping what it made.
+
+use std::env;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use hipvit_sys::hiprtc::hiprtcResult;
+use sha2::{Digest as _, Sha256};
+
+const PRELUDE: &str = include_str!("prelude.hpp");
+
+/// A program's text and the headers that it may include, by name.
+pub(super) struct Source {
+    pub(super) name: String,
+    pub(super) text: String,
+    pub(super) headers: Vec<(String, String)>,
+}
+
+type Failed = (hiprtcResult, String);
+
+/// The compiler: `HIP_EMU_CLANG`, ROCm's, or the newest clang of PATH that knows AMD's processors.
+fn compiler() -> Option<&'static Compiler> {
+    static FOUND: OnceLock<Option<Compiler>> = OnceLock::new();
+    FOUND.get_or_init(Compiler::find).as_ref()
+}
+
+struct Compiler {
+    path: PathBuf,
+    /// What it says that it is, for the cache's sake.
+    version: Vec<u8>,
+}
+
+impl Compiler {
+    fn find() -> Option<Self> {
+        if let Some(named) = env::var_os("HIP_EMU_CLANG") {
+            return Self::try_new(named.into());
+        }
+        let rocm = PathBuf::from(env::var_os("ROCM_PATH").unwrap_or_else(|| "/opt/rocm".into()));
+        let versions = (18..=22).rev().map(|version| format!("clang++-{version}").into());
+        [rocm.join("llvm/bin/amdclang++"), "amdclang++".into()]
+            .into_iter()
+            .chain(versions)
+            .chain(["clang++".into()])
+            .find_map(Self::try_new)
+    }
+
+    fn try_new(path: PathBuf) -> Option<Self> {
+        let output = Command::new(&path).arg("--version").output().ok()?;
+        let targets = Command::new(&path).arg("--print-targets").output().ok()?;
+        let knows = String::from_utf8_lossy(&targets.stdout).contains("amdgcn");
+        (output.status.success() && knows).then_some(Self {
+            path,
+            version: output.stdout,
+        })
+    }
+}
+
+/// The options for clang, whose own most of hipRTC's are. `device` is the target of the thread's device: it is compiled
+/// for unless an option says otherwise.
+fn translate(given: &[String], device: Option<&str>) -> Result<Vec<String>, Failed> {
+    let mut options: Vec<String> = [
+        "-x",
+        "hip",
+        "-std=c++17",
+        "-O3",
+        "--cuda-device-only",
+        "--no-gpu-bundle-output",
+        "-nogpulib",
+        "-nogpuinc",
+        "-D__HIPCC_RTC__=1",
+        // For the properties by which indices are read.
+        "-fdeclspec",
+    ]
+    .map(String::from)
+    .to_vec();
+    let mut target = None;
+    for option in given {
+        let named = [
+            "--offload-arch=",
+            "--gpu-architecture=",
+            "-arch=",
+            "--cuda-gpu-arch=",
+        ]
+        .iter()
+        .find_map(|prefix| option.strip_prefix(prefix));
+        match named {
+            Some(value) => target = Some(value),
+            None if option == "-default-device" || option.starts_with("--hip-version") => {}
+            None => options.push(option.clone()),
+        }
+    }
+    match target.or(device) {
+        None => {
+            let log = "error: there is no device to compile for; name a processor by --offload-arch=gfx942\n";
+            Err((hiprtcResult::HIPRTC_ERROR_INVALID_OPTION, log.into()))
+        }
+        Some(target) if !target.starts_with("gfx") => {
+            let log = format!("error: --offload-arch={target}: {target} is no AMD processor\n");
+            Err((hiprtcResult::HIPRTC_ERROR_INVALID_OPTION, log))
+        }
+        Some(target) => {
+            options.push(format!("--offload-arch={target}"));
+            Ok(options)
+        }
+    }
+}
+
+/// The code object and the compiler's log; both from the cache if they were made before.
+pub(super) fn compile(
+    source: &Source,
+    given: &[String],
+    device: Option<&str>,
+) -> Result<(Vec<u8>, String), Failed> {
+    let options = translate(given, device)?;
+    let compiler = compiler().ok_or_else(|| {
+        let log = "error: no clang that compiles for AMD's processors was found: install clang-19 and lld-19 (Debian's \
+                   packages) or ROCm, or name one in HIP_EMU_CLANG\n";
+        (hiprtcResult::HIPRTC_ERROR_COMPILATION, log.to_owned())
+    })?;
+    let kept = cache().map(|folder| folder.join(key(source, &options, compiler)));
+    if let Some(kept) = &kept
+        && let Ok(code) = fs::read(kept)
+    {
+        let log = fs::read_to_string(kept.with_extension("log")).unwrap_or_default();
+        return Ok((code, log));
+    }
+    let (code, log) = run(source, &options, compiler)?;
+    if let Some(kept) = &kept {
+        // The log first: who finds the code finds it whole. A folder that cannot be written is as good as none.
+        let _ = keep(&kept.with_extension("log"), log.as_bytes()).and_then(|()| keep(kept, &code));
+    }
+    Ok((code, log))
+}
+
+fn run(source: &Source, options: &[String], compiler: &Compiler) -> Result<(Vec<u8>, String), Failed> {
+    let internal = |error: std::io::Error| {
+        (
+            hiprtcResult::HIPRTC_ERROR_INTERNAL_ERROR,
+            format!("error: {error}\n"),
+        )
+    };
+    let folder = tempfile::tempdir().map_err(internal)?;
+    let write = |name: &str, text: &str| {
+        // A header's name may have folders in it, but does not leave this one.
+        let parts = Path::new(name).components().filter_map(|part| match part {
+            std::path::Component::Normal(part) => Some(part),
+            _ => None,
+        });
+        let path = folder.path().join(parts.collect::<PathBuf>());
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        fs::write(&path, text).map(|()| path)
+    };
+    for (name, text) in &source.headers {
+        write(name, text).map_err(internal)?;
+    }
+    let prelude = write("hip_emu_prelude.hpp", PRELUDE).map_err(internal)?;
+    let name = Path::new(&source.name).file_name().unwrap_or("program".as_ref());
+    let program = write(&name.to_string_lossy(), &source.text).map_err(internal)?;
+    let object = folder.path().join("object");
+    let output = Command::new(&compiler.path)
+        .args(options)
+        .arg("-include")
+        .arg(&prelude)
+        .arg("-I")
+        .arg(folder.path())
+        .arg(&program)
+        .arg("-o")
+        .arg(&object)
+        .output()
+        .map_err(internal)?;
+    // As hipRTC's, the log speaks of the program by its own name.
+    let log = String::from_utf8_lossy(&output.stderr).replace(&format!("{}/", folder.path().display()), "");
+    if !output.status.success() {
+        return Err((hiprtcResult::HIPRTC_ERROR_COMPILATION, log));
+    }
+    let code = fs::read(&object).map_err(internal)?;
+    Ok((code, log))
+}
+
+/// `$HIPVIT_CACHE_DIR`, or `hip-emu` in the user's cache folder.
+fn cache() -> Option<PathBuf> {
+    let set = |name| env::var_os(name).filter(|value| !value.is_empty());
+    set("HIPVIT_CACHE_DIR")
+        .map(PathBuf::from)
+        .or_else(|| set("XDG_CACHE_HOME").map(|path| Path::new(&path).join("hip-emu")))
+        .or_else(|| set("HOME").map(|path| Path::new(&path).join(".cache").join("hip-emu")))
+}
+
+/// A digest of all that the code depends on.
+fn key(source: &Source, options: &[String], compiler: &Compiler) -> String {
+    let mut digest = Sha256::new();
+    let mut add = |bytes: &[u8]| {
+        digest.update((bytes.len() as u64).to_le_bytes());
+        digest.update(bytes);
+    };
+    add(compiler.path.as_os_str().as_encoded_bytes());
+    add(&compiler.version);
+    add(PRELUDE.as_bytes());
+    add(source.name.as_bytes());
+    add(source.text.as_bytes());
+    for (name, text) in &source.headers {
+        add(name.as_bytes());
+        add(text.as_bytes());
+    }
+    options.iter().for_each(|option| add(option.as_bytes()));
+    let hex: String = digest
+        .finalize()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    format!("{hex}.hsaco")
+}
+
+/// Written aside and renamed, so that another process never reads a part of it.
+fn keep(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let folder = path.parent().unwrap_or(path);
+    fs::create_dir_all(folder)?;
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    file.write_all(bytes)?;
+    file.persist(path).map_err(|error| error.error)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn translated(given: &[&str], device: Option<&str>) -> Result<Vec<String>, String> {
+        let given: Vec<_> = given.iter().map(|&option| option.to_owned()).collect();
+        translate(&given, device).map_err(|(_, log)| log)
+    }
+
+    #[test]
+    fn an_option_names_the_processor_or_else_the_device_does() {
+        let options = translated(&["-O2", "-arch=gfx90a", "-DN=3"], Some("gfx942")).unwrap();
+        assert!(options.ends_with(&["-O2", "-DN=3", "--offload-arch=gfx90a"].map(String::from)));
+        let options = translated(&[], Some("gfx942:sramecc+:xnack-")).unwrap();
+        assert_eq!(options.last().unwrap(), "--offload-arch=gfx942:sramecc+:xnack-");
+    }
+
+    #[test]
+    fn what_cannot_be_compiled_for_is_named() {
+        let log = translated(&["--offload-arch=sm_90"], None).unwrap_err();
+        assert_eq!(log, "error: --offload-arch=sm_90: sm_90 is no AMD processor\n");
+        assert!(translated(&[], None).unwrap_err().contains("no device"));
+    }
+}

@@ -1,0 +1,159 @@
+//! MIOpen, computed on the CPU: tensors, forward convolution with find and immediate mode, layer normalisation, softmax,
+//! activation, and arithmetic on tensors. Computed in f32 (f64 for f64 and integers), each result rounded once.
+//!
+//! As in MIOpen, a convolution by algorithm has to be found first by the same handle. Descriptions that contradict each
+//! other, on which MIOpen may write nothing and say nothing, are refused.
+
+mod convolution;
+mod norm;
+mod not_offered;
+mod pointwise;
+mod tensor;
+
+use std::collections::HashSet;
+use std::ffi::{c_char, c_void};
+
+use gcnrun::{FaultKind, Memory};
+use hipvit_sys::Status as _;
+use hipvit_sys::export;
+use hipvit_sys::export::{c_name, caught};
+use hipvit_sys::hip::{hipError_t, hipStream_t};
+use hipvit_sys::miopen::{self, miopenAcceleratorQueue_t, miopenHandle_t, miopenStatus_t};
+
+use self::convolution::Found;
+use crate::compute::{Element, Objects, Scalar, submit};
+use crate::hip;
+
+const BAD: miopenStatus_t = miopenStatus_t::miopenStatusBadParm;
+const UNSUPPORTED: miopenStatus_t = miopenStatus_t::miopenStatusUnsupportedOp;
+
+/// The version whose interface this is.
+const VERSION: [usize; 3] = [3, 5, 1];
+
+/// What a `miopenHandle_t` stands for.
+#[derive(Clone, Debug)]
+struct Handle {
+    /// The stream's handle.
+    stream: usize,
+    /// The convolutions that were found.
+    found: HashSet<Found>,
+}
+
+static HANDLES: Objects<Handle> = Objects::new();
+
+/// Runs an exported function.
+fn run(body: impl FnOnce() -> Result<(), miopenStatus_t>) -> miopenStatus_t {
+    caught(
+        miopenStatus_t::miopenStatusSuccess,
+        miopenStatus_t::miopenStatusInternalError,
+        body,
+    )
+}
+
+/// MIOpen's status for a status of HIP.
+fn translate(status: hipError_t) -> miopenStatus_t {
+    match status {
+        hipError_t::hipErrorOutOfMemory => miopenStatus_t::miopenStatusAllocFailed,
+        hipError_t::hipErrorInvalidValue | hipError_t::hipErrorInvalidHandle => BAD,
+        _ => miopenStatus_t::miopenStatusUnknownError,
+    }
+}
+
+fn stream(of: miopenHandle_t) -> Result<hipStream_t, miopenStatus_t> {
+    let handle = HANDLES.get(of).ok_or(BAD)?;
+    Ok(std::ptr::with_exposed_provenance_mut(handle.stream))
+}
+
+/// Submits work to the handle's stream.
+fn submitted(
+    of: miopenHandle_t,
+    name: &str,
+    work: impl Fn(&Memory) -> Result<(), FaultKind> + Send + Sync + 'static,
+) -> Result<(), miopenStatus_t> {
+    submit(stream(of)?, name, work).map_err(translate)
+}
+
+/// Writes where the caller wants a value.
+///
+/// # Safety
+/// `to` is null or may be written.
+unsafe fn give<T>(to: *mut T, value: T) -> Result<(), miopenStatus_t> {
+    if to.is_null() {
+        return Err(BAD);
+    }
+    // SAFETY: it is not null, so that it may be written.
+    unsafe { to.write(value) };
+    Ok(())
+}
+
+/// Alpha or beta: an f64 for tensors of f64, an f32 for all others.
+///
+/// # Safety
+/// `at` is null or a number of this type.
+unsafe fn scalar(at: *const c_void, of: Element) -> Result<f64, miopenStatus_t> {
+    let element = if of == Element::F64 {
+        Element::F64
+    } else {
+        Element::F32
+    };
+    if at.is_null() {
+        return Err(BAD);
+    }
+    // SAFETY: as the caller says.
+    match unsafe { Scalar::new(at, element, false) } {
+        Scalar::Given(value) => Ok(value),
+        Scalar::InMemory { .. } => Err(BAD),
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn miopenGetErrorString(status: miopenStatus_t) -> *const c_char {
+    c_name(status.name().unwrap_or("miopenStatusUnknownError"))
+}
+const _: miopen::prototypes::miopenGetErrorString = miopenGetErrorString;
+
+/// Makes a handle; without a device the status is MIOpen's, `miopenStatusUnknownError`.
+///
+/// # Safety
+/// `to` is null or may be written.
+unsafe fn create(to: *mut miopenHandle_t, stream: miopenAcceleratorQueue_t) -> Result<(), miopenStatus_t> {
+    hip::current().map_err(|_| miopenStatus_t::miopenStatusUnknownError)?;
+    if to.is_null() {
+        return Err(BAD);
+    }
+    let handle = HANDLES.add(Handle {
+        stream: stream.expose_provenance(),
+        found: HashSet::new(),
+    });
+    // SAFETY: as the caller says.
+    unsafe { give(to, handle) }
+}
+
+export! { miopen, miopenStatus_t, run;
+    fn miopenCreate(to: *mut miopenHandle_t) {
+        create(to, std::ptr::null_mut())
+    }
+
+    fn miopenCreateWithStream(to: *mut miopenHandle_t, stream: miopenAcceleratorQueue_t) {
+        create(to, stream)
+    }
+
+    fn miopenDestroy(of: miopenHandle_t) {
+        HANDLES.remove(of).map(drop).ok_or(BAD)
+    }
+
+    fn miopenSetStream(of: miopenHandle_t, stream: miopenAcceleratorQueue_t) {
+        HANDLES.change(of, |handle| handle.stream = stream.expose_provenance()).ok_or(BAD)
+    }
+
+    fn miopenGetStream(of: miopenHandle_t, to: *mut miopenAcceleratorQueue_t) {
+        give(to, stream(of)?.cast())
+    }
+
+    fn miopenGetVersion(major: *mut usize, minor: *mut usize, patch: *mut usize) {
+        for (to, value) in [major, minor, patch].into_iter().zip(VERSION) {
+            give(to, value)?;
+        }
+        Ok(())
+    }
+}

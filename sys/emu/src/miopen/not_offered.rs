@@ -1,0 +1,70 @@
+//! What of MIOpen is not offered: fusion plans, reductions, find 2.0 with its attention, and what else a Vision Transformer
+//! does not need.
+
+use hipvit_sys::miopen::miopenStatus_t;
+
+hipvit_sys::not_offered! { miopen, miopenStatus_t, miopenStatus_t::miopenStatusUnsupportedOp;
+    miopenSetAllocator
+    miopenGetKernelTime
+    miopenEnableProfiling
+    miopenSetTensorCastType
+    miopenCatForward
+    miopenGLUForward
+    miopenCreateFusionPlan
+    miopenDestroyFusionPlan
+    miopenCompileFusionPlan
+    miopenFusionPlanGetWorkSpaceSize
+    miopenCreateOpConvForward
+    miopenCreateOpActivationForward
+    miopenCreateOpBiasForward
+    miopenCreateOperatorArgs
+    miopenDestroyOperatorArgs
+    miopenSetOpArgsConvForward
+    miopenSetOpArgsActivForward
+    miopenSetOpArgsBiasForward
+    miopenExecuteFusionPlan
+    miopenExecuteFusionPlan_v2
+    miopenConvolutionBiasActivationForward
+    miopenCreateReduceTensorDescriptor
+    miopenDestroyReduceTensorDescriptor
+    miopenSetReduceTensorDescriptor
+    miopenGetReduceTensorDescriptor
+    miopenGetReductionIndicesSize
+    miopenGetReductionWorkspaceSize
+    miopenReduceTensor
+    miopenCreateConvProblem
+    miopenCreateMhaProblem
+    miopenCreateMhaDescriptor
+    miopenSetMhaDescriptor
+    miopenGetMhaDescriptor
+    miopenCreateSoftmaxDescriptor
+    miopenSetSoftmaxDescriptor
+    miopenGetSoftmaxDescriptor
+    miopenDestroyProblem
+    miopenSetProblemTensorDescriptor
+    miopenCreateFindOptions
+    miopenDestroyFindOptions
+    miopenSetFindOptionTuning
+    miopenSetFindOptionResultsOrder
+    miopenSetFindOptionWorkspaceLimit
+    miopenSetFindOptionPreallocatedWorkspace
+    miopenSetFindOptionPreallocatedTensor
+    miopenSetFindOptionAttachBinaries
+    miopenFindSolutions
+    miopenRunSolution
+    miopenDestroySolution
+    miopenLoadSolution
+    miopenSaveSolution
+    miopenGetSolutionSize
+    miopenGetSolutionWorkspaceSize
+    miopenGetSolutionTime
+    miopenGetSolutionSolverId
+    miopenGetSolverIdConvAlgorithm
+    miopenCreateActivationProblem
+    miopenFuseProblems
+    miopenCreateBiasProblem
+    miopenCreateSoftmaxProblem
+    miopenRoPEForward
+    miopenSetTuningPolicy
+    miopenGetTuningPolicy
+}

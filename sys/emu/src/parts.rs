@@ -1,0 +1,141 @@
+//! The parts that can be emulated, with the figures that AMD's runtime reports for the real ones.
+
+/// A GPU that one can buy. Sizes in bytes, clocks in kHz.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Part {
+    pub(crate) name: &'static str,
+    /// The processor, as compilers call it.
+    pub(crate) arch: &'static str,
+    /// The processor with the features that its code objects may demand.
+    pub(crate) target: &'static str,
+    pub(crate) wave: u32,
+    /// Multiprocessors as HIP counts them: compute units, on RDNA pairs of them.
+    pub(crate) multiprocessors: u32,
+    /// SIMD units of a multiprocessor, and the waves that each holds.
+    pub(crate) simds: u32,
+    pub(crate) waves_per_simd: u32,
+    /// Vector registers of a SIMD unit for one lane, and the step in which a wave gets them.
+    pub(crate) vector_registers: u32,
+    pub(crate) vector_granule: u32,
+    /// Most vector registers of one wave.
+    pub(crate) vector_registers_per_wave: u32,
+    /// LDS of a multiprocessor; a block gets 64 KiB at most.
+    pub(crate) lds: u32,
+    pub(crate) l2: u32,
+    pub(crate) clock: u32,
+    pub(crate) memory_clock: u32,
+    pub(crate) memory_bus: u32,
+    /// Memory of the real part. The emulated one has what the settings say.
+    pub(crate) memory: u64,
+    pub(crate) pci_id: u32,
+    pub(crate) ecc: bool,
+    /// Linked to its like by Infinity Fabric, else by PCIe.
+    pub(crate) fabric: bool,
+    /// The compute capability that HIP makes of the processor's number.
+    pub(crate) capability: (i32, i32),
+}
+
+const KIB: u32 = 1 << 10;
+const MIB: u32 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+/// LDS of a block, at most, on all of them.
+pub(crate) const LDS_PER_BLOCK: u32 = 64 * KIB;
+/// Work-items of a block, at most, on all of them.
+pub(crate) const THREADS_PER_BLOCK: u32 = 1024;
+
+pub(crate) const PARTS: &[Part] = &[
+    Part {
+        name: "AMD Instinct MI300X",
+        arch: "gfx942",
+        target: "gfx942:sramecc+:xnack-",
+        wave: 64,
+        multiprocessors: 304,
+        simds: 4,
+        waves_per_simd: 8,
+        vector_registers: 512,
+        vector_granule: 8,
+        vector_registers_per_wave: 512,
+        lds: 64 * KIB,
+        l2: 4 * MIB,
+        clock: 2_100_000,
+        memory_clock: 1_300_000,
+        memory_bus: 8192,
+        memory: 192 * GIB,
+        pci_id: 0x74a1,
+        ecc: true,
+        fabric: true,
+        capability: (9, 4),
+    },
+    Part {
+        name: "AMD Instinct MI210",
+        arch: "gfx90a",
+        target: "gfx90a:sramecc+:xnack-",
+        wave: 64,
+        multiprocessors: 104,
+        simds: 4,
+        waves_per_simd: 8,
+        vector_registers: 512,
+        vector_granule: 8,
+        vector_registers_per_wave: 512,
+        lds: 64 * KIB,
+        l2: 8 * MIB,
+        clock: 1_700_000,
+        memory_clock: 1_600_000,
+        memory_bus: 4096,
+        memory: 64 * GIB,
+        pci_id: 0x740f,
+        ecc: true,
+        fabric: true,
+        capability: (9, 0),
+    },
+    Part {
+        name: "AMD Radeon RX 7900 XTX",
+        arch: "gfx1100",
+        target: "gfx1100",
+        wave: 32,
+        multiprocessors: 48,
+        simds: 4,
+        waves_per_simd: 16,
+        vector_registers: 1536,
+        vector_granule: 24,
+        vector_registers_per_wave: 256,
+        lds: 128 * KIB,
+        l2: 6 * MIB,
+        clock: 2_482_000,
+        memory_clock: 1_249_000,
+        memory_bus: 384,
+        memory: 24 * GIB,
+        pci_id: 0x744c,
+        ecc: false,
+        fabric: false,
+        capability: (11, 0),
+    },
+    Part {
+        name: "AMD Radeon RX 6900 XT",
+        arch: "gfx1030",
+        target: "gfx1030",
+        wave: 32,
+        multiprocessors: 40,
+        simds: 4,
+        waves_per_simd: 16,
+        vector_registers: 1024,
+        vector_granule: 16,
+        vector_registers_per_wave: 256,
+        lds: 128 * KIB,
+        l2: 4 * MIB,
+        clock: 2_660_000,
+        memory_clock: 1_000_000,
+        memory_bus: 256,
+        memory: 16 * GIB,
+        pci_id: 0x73bf,
+        ecc: false,
+        fabric: false,
+        capability: (10, 3),
+    },
+];
+
+/// The part with this processor.
+pub(crate) fn find(arch: &str) -> Option<&'static Part> {
+    PARTS.iter().find(|part| part.arch == arch)
+}

@@ -1,0 +1,290 @@
+//! rocBLAS, computed on the CPU: products in f32 (f64 for f64; exactly for i8), vectors in f64, each result rounded once.
+//!
+//! Arguments are checked as rocBLAS does, with its statuses. Work is submitted to the handle's stream; scalars on the host
+//! are read at once, those on the device when the work is done, and a result on the host is waited for. Of rocBLAS's own
+//! doings, `rocblas_initialize` ends the process where there is no device: here it does nothing.
+
+mod gemm;
+mod transfer;
+mod vector;
+
+use std::ffi::{c_char, c_void};
+
+use gcnrun::{FaultKind, Kind, Memory};
+use hipvit_sys::Status as _;
+use hipvit_sys::hip::{hipError_t, hipStream_t};
+use hipvit_sys::rocblas::{
+    self, rocblas_atomics_mode, rocblas_datatype, rocblas_handle, rocblas_math_mode, rocblas_operation,
+    rocblas_pointer_mode, rocblas_status,
+};
+
+use crate::compute::{Element, Objects, Scalar, submit};
+use crate::hip;
+use hipvit_sys::export::{c_name, caught, copy_text};
+use hipvit_sys::{export, not_offered};
+
+/// The version whose interface this is, as rocBLAS of ROCm 7.2 writes it.
+const VERSION: &str = "5.2.0.hip-emu";
+
+const INVALID_POINTER: rocblas_status = rocblas_status::rocblas_status_invalid_pointer;
+
+/// What a `rocblas_handle` stands for.
+#[derive(Clone, Debug)]
+struct Handle {
+    stream: Stream,
+    pointers: rocblas_pointer_mode,
+    atomics: rocblas_atomics_mode,
+    math: rocblas_math_mode,
+    /// The caller's scratch: its address and size.
+    workspace: Option<(u64, usize)>,
+}
+
+/// A stream's handle, which other threads may have.
+#[derive(Clone, Copy, Debug)]
+struct Stream(usize);
+
+static HANDLES: Objects<Handle> = Objects::new();
+
+impl Handle {
+    fn of(handle: rocblas_handle) -> Result<Self, rocblas_status> {
+        HANDLES
+            .get(handle)
+            .ok_or(rocblas_status::rocblas_status_invalid_handle)
+    }
+
+    fn stream(&self) -> hipStream_t {
+        std::ptr::with_exposed_provenance_mut(self.stream.0)
+    }
+
+    fn on_device(&self) -> bool {
+        self.pointers == rocblas_pointer_mode::rocblas_pointer_mode_device
+    }
+
+    /// A factor where the pointer mode says.
+    ///
+    /// # Safety
+    /// In host mode it is null or a number of this type.
+    unsafe fn scalar(&self, at: *const c_void, element: Element) -> Result<Scalar, rocblas_status> {
+        if at.is_null() {
+            return Err(INVALID_POINTER);
+        }
+        // SAFETY: as the caller says.
+        Ok(unsafe { Scalar::new(at, element, self.on_device()) })
+    }
+
+    fn submit(
+        &self,
+        name: &str,
+        work: impl Fn(&Memory) -> Result<(), FaultKind> + Send + Sync + 'static,
+    ) -> Result<(), rocblas_status> {
+        submit(self.stream(), name, work).map_err(translate)
+    }
+}
+
+/// rocBLAS's status for a status of HIP.
+fn translate(status: hipError_t) -> rocblas_status {
+    match status {
+        hipError_t::hipErrorOutOfMemory => rocblas_status::rocblas_status_memory_error,
+        hipError_t::hipErrorInvalidHandle | hipError_t::hipErrorContextIsDestroyed => {
+            rocblas_status::rocblas_status_invalid_handle
+        }
+        hipError_t::hipErrorInvalidValue => rocblas_status::rocblas_status_invalid_value,
+        _ => rocblas_status::rocblas_status_internal_error,
+    }
+}
+
+/// Runs an exported function.
+fn run(body: impl FnOnce() -> Result<(), rocblas_status>) -> rocblas_status {
+    caught(
+        rocblas_status::rocblas_status_success,
+        rocblas_status::rocblas_status_internal_error,
+        body,
+    )
+}
+
+fn is_transposed(operation: rocblas_operation) -> Result<bool, rocblas_status> {
+    match operation {
+        rocblas_operation::rocblas_operation_none => Ok(false),
+        // Of real numbers the two are the same.
+        rocblas_operation::rocblas_operation_transpose
+        | rocblas_operation::rocblas_operation_conjugate_transpose => Ok(true),
+        _ => Err(rocblas_status::rocblas_status_invalid_value),
+    }
+}
+
+/// Complex numbers and unsigned ones are not offered.
+fn element(datatype: rocblas_datatype) -> Result<Element, rocblas_status> {
+    Ok(match datatype {
+        rocblas_datatype::rocblas_datatype_f16_r => Element::F16,
+        rocblas_datatype::rocblas_datatype_bf16_r => Element::Bf16,
+        rocblas_datatype::rocblas_datatype_f32_r => Element::F32,
+        rocblas_datatype::rocblas_datatype_f64_r => Element::F64,
+        rocblas_datatype::rocblas_datatype_i8_r => Element::I8,
+        rocblas_datatype::rocblas_datatype_i32_r => Element::I32,
+        _ => return Err(rocblas_status::rocblas_status_not_implemented),
+    })
+}
+
+fn size(value: i32) -> Result<usize, rocblas_status> {
+    usize::try_from(value).map_err(|_| rocblas_status::rocblas_status_invalid_size)
+}
+
+/// Changes a handle.
+fn set(handle: rocblas_handle, change: impl FnOnce(&mut Handle)) -> Result<(), rocblas_status> {
+    HANDLES
+        .change(handle, change)
+        .ok_or(rocblas_status::rocblas_status_invalid_handle)
+}
+
+/// Writes where the caller wants a value.
+///
+/// # Safety
+/// `to` is null or may be written.
+unsafe fn give<T>(to: *mut T, value: T) -> Result<(), rocblas_status> {
+    if to.is_null() {
+        return Err(INVALID_POINTER);
+    }
+    // SAFETY: it is not null, so that it may be written.
+    unsafe { to.write(value) };
+    Ok(())
+}
+
+export! { rocblas, rocblas_status, run;
+    fn rocblas_create_handle(to: *mut rocblas_handle) {
+        hip::current().map_err(|_| rocblas_status::rocblas_status_internal_error)?;
+        if to.is_null() {
+            return Err(rocblas_status::rocblas_status_invalid_handle);
+        }
+        give(to, HANDLES.add(Handle {
+            stream: Stream(0),
+            pointers: rocblas_pointer_mode::rocblas_pointer_mode_host,
+            atomics: rocblas_atomics_mode::rocblas_atomics_allowed,
+            math: rocblas_math_mode::rocblas_default_math,
+            workspace: None,
+        }))
+    }
+
+    /// Waits for the handle's work, as rocBLAS does.
+    fn rocblas_destroy_handle(of: rocblas_handle) {
+        let handle = HANDLES.remove(of).ok_or(rocblas_status::rocblas_status_invalid_handle)?;
+        hip::synchronize(handle.stream()).map_err(translate)
+    }
+
+    fn rocblas_set_stream(of: rocblas_handle, stream: hipStream_t) {
+        set(of, |handle| handle.stream = Stream(stream.expose_provenance()))
+    }
+
+    fn rocblas_get_stream(of: rocblas_handle, stream: *mut hipStream_t) {
+        give(stream, Handle::of(of)?.stream())
+    }
+
+    fn rocblas_set_pointer_mode(of: rocblas_handle, mode: rocblas_pointer_mode) {
+        if mode.0 > 1 {
+            return Err(rocblas_status::rocblas_status_invalid_value);
+        }
+        set(of, |handle| handle.pointers = mode)
+    }
+
+    fn rocblas_get_pointer_mode(of: rocblas_handle, mode: *mut rocblas_pointer_mode) {
+        give(mode, Handle::of(of)?.pointers)
+    }
+
+    /// Results do not depend on it: sums are done in one order always.
+    fn rocblas_set_atomics_mode(of: rocblas_handle, mode: rocblas_atomics_mode) {
+        if mode.0 > 1 {
+            return Err(rocblas_status::rocblas_status_invalid_value);
+        }
+        set(of, |handle| handle.atomics = mode)
+    }
+
+    fn rocblas_get_atomics_mode(of: rocblas_handle, mode: *mut rocblas_atomics_mode) {
+        give(mode, Handle::of(of)?.atomics)
+    }
+
+    /// Results do not depend on it: f32 is never rounded to xf32.
+    fn rocblas_set_math_mode(of: rocblas_handle, mode: rocblas_math_mode) {
+        if mode.0 > 1 {
+            return Err(rocblas_status::rocblas_status_invalid_value);
+        }
+        set(of, |handle| handle.math = mode)
+    }
+
+    fn rocblas_get_math_mode(of: rocblas_handle, mode: *mut rocblas_math_mode) {
+        give(mode, Handle::of(of)?.math)
+    }
+
+    /// The scratch is overwritten by products, as far as they are large.
+    fn rocblas_set_workspace(of: rocblas_handle, workspace: *mut c_void, size: usize) {
+        let workspace = (!workspace.is_null()).then(|| (workspace.expose_provenance() as u64, size));
+        set(of, |handle| handle.workspace = workspace)
+    }
+
+    fn rocblas_get_device_memory_size(of: rocblas_handle, size: *mut usize) {
+        give(size, Handle::of(of)?.workspace.map_or(0, |(_, size)| size))
+    }
+
+    fn rocblas_get_version_string_size(size: *mut usize) {
+        give(size, VERSION.len() + 1)
+    }
+
+    fn rocblas_get_version_string(to: *mut c_char, len: usize) {
+        if to.is_null() {
+            return Err(INVALID_POINTER);
+        }
+        if len <= VERSION.len() {
+            return Err(rocblas_status::rocblas_status_invalid_size);
+        }
+        copy_text(VERSION.as_bytes(), to, len);
+        Ok(())
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn rocblas_status_to_string(status: rocblas_status) -> *const c_char {
+    c_name(status.name().unwrap_or("rocblas_status_unknown"))
+}
+const _: rocblas::prototypes::rocblas_status_to_string = rocblas_status_to_string;
+
+/// There is nothing to be loaded ahead. rocBLAS ends the process here if there is no device.
+#[unsafe(no_mangle)]
+extern "C" fn rocblas_initialize() {}
+const _: rocblas::prototypes::rocblas_initialize = rocblas_initialize;
+
+/// On the host, unless it lies in an allocation of a device.
+#[unsafe(no_mangle)]
+extern "C" fn rocblas_pointer_to_mode(pointer: *mut c_void) -> rocblas_pointer_mode {
+    let address = pointer.expose_provenance() as u64;
+    let found = hip::memory().ok().and_then(|memory| memory.find(address));
+    if found.is_some_and(|found| found.live && matches!(found.kind, Kind::Device(_))) {
+        rocblas_pointer_mode::rocblas_pointer_mode_device
+    } else {
+        rocblas_pointer_mode::rocblas_pointer_mode_host
+    }
+}
+const _: rocblas::prototypes::rocblas_pointer_to_mode = rocblas_pointer_to_mode;
+
+#[unsafe(no_mangle)]
+extern "C" fn rocblas_is_user_managing_device_memory(of: rocblas_handle) -> bool {
+    Handle::of(of).is_ok_and(|handle| handle.workspace.is_some())
+}
+const _: rocblas::prototypes::rocblas_is_user_managing_device_memory = rocblas_is_user_managing_device_memory;
+
+#[unsafe(no_mangle)]
+extern "C" fn rocblas_is_managing_device_memory(of: rocblas_handle) -> bool {
+    Handle::of(of).is_ok_and(|handle| handle.workspace.is_none())
+}
+const _: rocblas::prototypes::rocblas_is_managing_device_memory = rocblas_is_managing_device_memory;
+
+// There is nothing to tune, and no scratch is needed, so that there is nothing to ask for.
+not_offered! { rocblas, rocblas_status, rocblas_status::rocblas_status_not_implemented;
+    rocblas_set_solution_fitness_query
+    rocblas_set_performance_metric
+    rocblas_get_performance_metric
+    rocblas_start_device_memory_size_query
+    rocblas_stop_device_memory_size_query
+    rocblas_set_device_memory_size
+}
+
+not_offered! { rocblas, bool, false;
+    rocblas_is_device_memory_size_query
+}

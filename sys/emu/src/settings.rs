@@ -1,0 +1,276 @@
+//! What is emulated, and how: the environment, or what `hip_emu_configure` was told. The README lists the variables.
+
+use std::ffi::{CStr, c_char};
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::{env, fmt};
+
+use gcnrun::Order;
+use hipvit_sys::hip::hipError_t;
+
+use crate::hip::machine;
+use crate::parts::{self, PARTS, Part};
+
+/// When submitted work runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Schedule {
+    /// When something waits for it; of what is waited for, the newest stream first.
+    Late,
+    /// When something waits for it, or by chance sooner; in an order by chance, from the seed.
+    Random,
+    /// At once, on another thread.
+    Eager,
+}
+
+/// A fault that is made on purpose: at the nth chance, counted from 1.
+pub(crate) type Nth = Option<u64>;
+
+#[derive(Debug)]
+pub(crate) struct Settings {
+    /// One for each device.
+    pub(crate) parts: Vec<&'static Part>,
+    /// Memory of each device, in bytes.
+    pub(crate) memory: u64,
+    pub(crate) order: Order,
+    pub(crate) schedule: Schedule,
+    pub(crate) seed: u64,
+    /// Instructions that one launch may execute.
+    pub(crate) budget: Option<u64>,
+    pub(crate) log: Option<PathBuf>,
+    pub(crate) fail_allocation: Nth,
+    pub(crate) fail_launch: Nth,
+    pub(crate) fail_copy: Nth,
+    pub(crate) lose_device: Nth,
+    pub(crate) corrupt_replay: Nth,
+}
+
+/// What programs that go through hipvit-sys configure it by.
+const CONFIGURED_BY: &str = "HIPVIT_PROVIDER=emu";
+
+/// A setting that cannot be used, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Wrong {
+    name: String,
+    value: String,
+    reason: String,
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let between = if self.name == CONFIGURED_BY { ':' } else { '=' };
+        write!(f, "{}{between}{}: {}", self.name, self.value, self.reason)
+    }
+}
+
+impl Settings {
+    /// The environment's settings; `configured` goes before `HIP_EMU_ARCH` and `HIP_EMU_DEVICES`.
+    pub(crate) fn read(configured: Option<&str>) -> Result<Self, Wrong> {
+        Self::from(configured, |name| {
+            env::var(name).ok().filter(|value| !value.is_empty())
+        })
+    }
+
+    fn from(configured: Option<&str>, variable: impl Fn(&str) -> Option<String>) -> Result<Self, Wrong> {
+        let parsed = |name: &str, parse: &dyn Fn(&str) -> Option<u64>, reason: &str| match variable(name) {
+            None => Ok(None),
+            Some(value) => parse(&value).map(Some).ok_or(Wrong {
+                name: name.to_owned(),
+                value,
+                reason: reason.to_owned(),
+            }),
+        };
+        let number = |name| parsed(name, &|value| value.parse().ok(), "a whole number is wanted");
+        let nth = |name| {
+            let positive = |value: &str| value.parse().ok().filter(|&n| n > 0);
+            parsed(name, &positive, "a whole number from 1 on is wanted")
+        };
+
+        let parts = match configured {
+            Some(text) => devices(CONFIGURED_BY, text)?,
+            None => {
+                let text = variable("HIP_EMU_ARCH").unwrap_or_else(|| PARTS[0].arch.to_owned());
+                let parts = devices("HIP_EMU_ARCH", &text)?;
+                let count = number("HIP_EMU_DEVICES")?.unwrap_or(parts.len() as u64);
+                // Fewer or more than were named: the list from its beginning, again and again.
+                (0..count as usize).map(|n| parts[n % parts.len()]).collect()
+            }
+        };
+        let seed = number("HIP_EMU_SEED")?.unwrap_or(0);
+        let wrong = |name: &str, value: &str, reason: &str| Wrong {
+            name: name.to_owned(),
+            value: value.to_owned(),
+            reason: reason.to_owned(),
+        };
+        Ok(Self {
+            parts,
+            memory: parsed("HIP_EMU_MEMORY", &bytes, "a size such as 512M or 8G is wanted")?
+                .unwrap_or(4 << 30),
+            order: match variable("HIP_EMU_ORDER").as_deref() {
+                None | Some("forward") => Order::Forward,
+                Some("reversed") => Order::Reversed,
+                Some("shuffled") => Order::Shuffled(seed),
+                Some(other) => {
+                    return Err(wrong(
+                        "HIP_EMU_ORDER",
+                        other,
+                        "forward, reversed or shuffled is wanted",
+                    ));
+                }
+            },
+            schedule: match variable("HIP_EMU_SCHEDULE").as_deref() {
+                None | Some("late") => Schedule::Late,
+                Some("random") => Schedule::Random,
+                Some("eager") => Schedule::Eager,
+                Some(other) => {
+                    return Err(wrong(
+                        "HIP_EMU_SCHEDULE",
+                        other,
+                        "late, random or eager is wanted",
+                    ));
+                }
+            },
+            seed,
+            budget: number("HIP_EMU_BUDGET")?,
+            log: variable("HIP_EMU_LOG").map(PathBuf::from),
+            fail_allocation: nth("HIP_EMU_FAIL_ALLOC")?,
+            fail_launch: nth("HIP_EMU_FAIL_LAUNCH")?,
+            fail_copy: nth("HIP_EMU_FAIL_COPY")?,
+            lose_device: nth("HIP_EMU_LOSE_DEVICE")?,
+            corrupt_replay: nth("HIP_EMU_CORRUPT_REPLAY")?,
+        })
+    }
+}
+
+/// `gfx942`, `gfx942x2`, `gfx90a,gfx1100`: processors, each with how many there are of it. `none` is a machine without
+/// a device.
+fn devices(name: &str, text: &str) -> Result<Vec<&'static Part>, Wrong> {
+    let wrong = || {
+        let known: Vec<_> = PARTS.iter().map(|part| part.arch).collect();
+        Wrong {
+            name: name.to_owned(),
+            value: text.to_owned(),
+            reason: format!(
+                "a processor is wanted ({}), `xN` behind it for N of them, several with commas between",
+                known.join(", ")
+            ),
+        }
+    };
+    if text == "none" {
+        return Ok(Vec::new());
+    }
+    let mut devices = Vec::new();
+    for item in text.split(',') {
+        let (arch, count) = match item.split_once('x') {
+            // `gfx942` has an x of its own.
+            Some((gf, rest)) => match rest.split_once('x') {
+                Some((number, count)) => (format!("{gf}x{number}"), count.parse().map_err(|_| wrong())?),
+                None => (item.to_owned(), 1),
+            },
+            None => return Err(wrong()),
+        };
+        let part = parts::find(&arch).ok_or_else(wrong)?;
+        if !(1..=16).contains(&count) {
+            return Err(wrong());
+        }
+        devices.extend(vec![part; count]);
+    }
+    Ok(devices)
+}
+
+/// `512M`: a number, then nothing or a power of 1024.
+fn bytes(text: &str) -> Option<u64> {
+    let shift = match text.chars().last()? {
+        'K' | 'k' => 10,
+        'M' | 'm' => 20,
+        'G' | 'g' => 30,
+        'T' | 't' => 40,
+        _ => return text.parse().ok(),
+    };
+    let number: u64 = text[..text.len() - 1].parse().ok()?;
+    number.checked_mul(1 << shift)
+}
+
+static CONFIGURED: Mutex<Option<String>> = Mutex::new(None);
+
+/// What `hip_emu_configure` was told.
+pub(crate) fn configured() -> Option<String> {
+    CONFIGURED.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// Sets which devices there are, as `HIP_EMU_ARCH` does, before the first other call: `gfx942`, `gfx90ax2`,
+/// `gfx942,gfx1100`. `hipErrorInvalidValue` if the text is none of these; `hipErrorIllegalState` if it comes too late,
+/// unless it says what is already so.
+///
+/// # Safety
+/// `text` is a C string.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn hip_emu_configure(text: *const c_char) -> hipError_t {
+    if text.is_null() {
+        return hipError_t::hipErrorInvalidValue;
+    }
+    // SAFETY: as the caller says.
+    let text = unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned();
+    if let Err(wrong) = devices(CONFIGURED_BY, &text) {
+        eprintln!("hip-emu: {wrong}");
+        return hipError_t::hipErrorInvalidValue;
+    }
+    let mut configured = CONFIGURED.lock().unwrap_or_else(PoisonError::into_inner);
+    if configured.as_ref() == Some(&text) {
+        return hipError_t::hipSuccess;
+    }
+    if machine::started() {
+        return hipError_t::hipErrorIllegalState;
+    }
+    *configured = Some(text);
+    hipError_t::hipSuccess
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(variables: &[(&str, &str)]) -> Result<Settings, String> {
+        let find = |name: &str| {
+            let found = variables.iter().find(|(key, _)| *key == name);
+            found.map(|(_, value)| (*value).to_owned())
+        };
+        Settings::from(None, find).map_err(|wrong| wrong.to_string())
+    }
+
+    fn archs(settings: &Settings) -> Vec<&str> {
+        settings.parts.iter().map(|part| part.arch).collect()
+    }
+
+    #[test]
+    fn one_mi300x_unless_told_otherwise() {
+        let settings = read(&[]).unwrap();
+        assert_eq!(archs(&settings), ["gfx942"]);
+        assert_eq!(settings.schedule, Schedule::Late);
+        assert_eq!(settings.fail_launch, None);
+    }
+
+    #[test]
+    fn devices_are_named_and_counted() {
+        let settings = read(&[("HIP_EMU_ARCH", "gfx90ax2,gfx1100"), ("HIP_EMU_MEMORY", "512M")]).unwrap();
+        assert_eq!(archs(&settings), ["gfx90a", "gfx90a", "gfx1100"]);
+        assert_eq!(settings.memory, 512 << 20);
+        let settings = read(&[("HIP_EMU_DEVICES", "2")]).unwrap();
+        assert_eq!(archs(&settings), ["gfx942", "gfx942"]);
+        let settings = read(&[("HIP_EMU_ARCH", "none")]).unwrap();
+        assert!(settings.parts.is_empty());
+    }
+
+    #[test]
+    fn a_wrong_setting_is_named() {
+        for (name, value) in [
+            ("HIP_EMU_ARCH", "sm_90"),
+            ("HIP_EMU_ARCH", "gfx942x0"),
+            ("HIP_EMU_MEMORY", "much"),
+            ("HIP_EMU_FAIL_ALLOC", "0"),
+            ("HIP_EMU_ORDER", "sideways"),
+        ] {
+            let message = read(&[(name, value)]).unwrap_err();
+            assert!(message.starts_with(&format!("{name}={value}: ")), "{message}");
+        }
+    }
+}

@@ -1,0 +1,649 @@
+//! rocBLAS.
+
+use std::ptr;
+
+use hipvit_sys::Rocblas;
+use hipvit_sys::rocblas::{
+    rocblas_datatype_ as Datatype, rocblas_gemm_algo_, rocblas_handle, rocblas_operation_ as Operation,
+    rocblas_pointer_mode_, rocblas_status_ as Status,
+};
+
+use crate::gpu::{Buffer, Kind, Shape, compare, hip, numbers, ok, provider, refused, synchronize};
+
+fn blas() -> &'static Rocblas {
+    provider().rocblas().expect("rocBLAS")
+}
+
+struct Handle(rocblas_handle);
+
+impl Handle {
+    fn new() -> Self {
+        let mut handle = ptr::null_mut();
+        ok(unsafe { blas().rocblas_create_handle(&mut handle) });
+        Self(handle)
+    }
+
+    fn scalars_on_device(self) -> Self {
+        let mode = rocblas_pointer_mode_::rocblas_pointer_mode_device;
+        ok(unsafe { blas().rocblas_set_pointer_mode(self.0, mode) });
+        self
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        ok(unsafe { blas().rocblas_destroy_handle(self.0) });
+    }
+}
+
+fn datatype(kind: Kind) -> Datatype {
+    match kind {
+        Kind::F16 => Datatype::rocblas_datatype_f16_r,
+        Kind::Bf16 => Datatype::rocblas_datatype_bf16_r,
+        Kind::F32 => Datatype::rocblas_datatype_f32_r,
+        Kind::F64 => Datatype::rocblas_datatype_f64_r,
+        Kind::I8 => Datatype::rocblas_datatype_i8_r,
+        Kind::I32 => Datatype::rocblas_datatype_i32_r,
+    }
+}
+
+fn operation(transposed: bool) -> Operation {
+    if transposed {
+        Operation::rocblas_operation_transpose
+    } else {
+        Operation::rocblas_operation_none
+    }
+}
+
+/// A product: its sizes, types, and what its matrices hold.
+struct Case {
+    sizes: [usize; 3],
+    transposed: [bool; 2],
+    input: Kind,
+    output: Kind,
+    compute: Kind,
+    alpha: f64,
+    beta: f64,
+    batch: usize,
+    shapes: [Shape; 3],
+    values: [Vec<f64>; 3],
+}
+
+impl Case {
+    fn new(
+        sizes: [usize; 3],
+        transposed: [bool; 2],
+        [input, output, compute]: [Kind; 3],
+        batch: usize,
+    ) -> Self {
+        let [m, n, k] = sizes;
+        let turned = |rows, columns, transposed| {
+            if transposed {
+                Shape::with_gaps(columns, rows, batch)
+            } else {
+                Shape::with_gaps(rows, columns, batch)
+            }
+        };
+        let shapes = [
+            turned(m, k, transposed[0]),
+            turned(k, n, transposed[1]),
+            Shape::with_gaps(m, n, batch),
+        ];
+        let of = |index: usize, kind| numbers(kind, shapes[index].count(), (m * n + k + index) as u64);
+        let factor = |value: f64| {
+            if output == Kind::I32 {
+                (value * 4.0).round()
+            } else {
+                value
+            }
+        };
+        Self {
+            sizes,
+            transposed,
+            input,
+            output,
+            compute,
+            alpha: factor(1.25),
+            beta: factor(-0.5),
+            batch,
+            shapes,
+            values: [of(0, input), of(1, input), of(2, output)],
+        }
+    }
+
+    /// Each result, and the largest error that adding k products, and C, may cause: k + 3 roundings, each of no more than
+    /// the sum of the terms' sizes.
+    fn expected(&self) -> Vec<(f64, f64)> {
+        let [m, n, k] = self.sizes;
+        let [a, b, c] = self.shapes;
+        let mut expected = Vec::new();
+        for matrix in 0..self.batch {
+            for column in 0..n {
+                for row in 0..m {
+                    let (mut sum, mut size) = (0.0, 0.0_f64);
+                    for i in 0..k {
+                        let left = match self.transposed[0] {
+                            true => a.index(matrix, i, row),
+                            false => a.index(matrix, row, i),
+                        };
+                        let right = match self.transposed[1] {
+                            true => b.index(matrix, column, i),
+                            false => b.index(matrix, i, column),
+                        };
+                        let term = self.values[0][left] * self.values[1][right];
+                        sum += term;
+                        size += term.abs();
+                    }
+                    let old = match self.beta == 0.0 {
+                        true => 0.0,
+                        false => self.beta * self.values[2][c.index(matrix, row, column)],
+                    };
+                    let size = self.alpha.abs() * size + old.abs();
+                    let roundoff = self.input.accumulator().roundoff();
+                    expected.push((self.alpha * sum + old, (k + 3) as f64 * roundoff * size));
+                }
+            }
+        }
+        expected
+    }
+
+    fn buffers(&self) -> [Buffer; 3] {
+        let kinds = [self.input, self.input, self.output];
+        std::array::from_fn(|index| Buffer::matrices(kinds[index], &self.values[index], self.shapes[index]))
+    }
+
+    /// `D = alpha·op(A)·op(B) + beta·C` into a D of its own.
+    fn run(&self, handle: &Handle) -> Vec<f64> {
+        let [a, b, c] = self.buffers();
+        let d = Buffer::matrices(self.output, &vec![0.0; self.shapes[2].count()], self.shapes[2]);
+        let [alpha, beta] = [self.alpha, self.beta].map(|factor| self.compute.encode(factor));
+        ok(unsafe {
+            self.call(
+                handle,
+                [&a, &b, &c, &d],
+                alpha.as_ptr().cast(),
+                beta.as_ptr().cast(),
+            )
+        });
+        drop((alpha, beta));
+        let result = d.download();
+        assert_eq!(c.download(), self.values[2], "C is not written");
+        result
+    }
+
+    unsafe fn call(
+        &self,
+        handle: &Handle,
+        [a, b, c, d]: [&Buffer; 4],
+        alpha: *const std::ffi::c_void,
+        beta: *const std::ffi::c_void,
+    ) -> Result<Status, hipvit_sys::Error> {
+        let [m, n, k] = self.sizes.map(|size| size as i32);
+        let [lda, ldb, ldc] = self.shapes.map(|shape| shape.leading as i32);
+        let [stride_a, stride_b, stride_c] = self.shapes.map(|shape| shape.stride as i64);
+        let (input, output, compute) = (
+            datatype(self.input),
+            datatype(self.output),
+            datatype(self.compute),
+        );
+        let (op_a, op_b) = (operation(self.transposed[0]), operation(self.transposed[1]));
+        let algorithm = rocblas_gemm_algo_::rocblas_gemm_algo_standard;
+        unsafe {
+            if self.batch == 1 {
+                blas().rocblas_gemm_ex(
+                    handle.0,
+                    op_a,
+                    op_b,
+                    m,
+                    n,
+                    k,
+                    alpha,
+                    a.address(),
+                    input,
+                    lda,
+                    b.address(),
+                    input,
+                    ldb,
+                    beta,
+                    c.address(),
+                    output,
+                    ldc,
+                    d.address(),
+                    output,
+                    ldc,
+                    compute,
+                    algorithm,
+                    0,
+                    0,
+                )
+            } else {
+                blas().rocblas_gemm_strided_batched_ex(
+                    handle.0,
+                    op_a,
+                    op_b,
+                    m,
+                    n,
+                    k,
+                    alpha,
+                    a.address(),
+                    input,
+                    lda,
+                    stride_a,
+                    b.address(),
+                    input,
+                    ldb,
+                    stride_b,
+                    beta,
+                    c.address(),
+                    output,
+                    ldc,
+                    stride_c,
+                    d.address(),
+                    output,
+                    ldc,
+                    stride_c,
+                    self.batch as i32,
+                    compute,
+                    algorithm,
+                    0,
+                    0,
+                )
+            }
+        }
+    }
+}
+
+const TYPES: [[Kind; 3]; 8] = [
+    [Kind::F32, Kind::F32, Kind::F32],
+    [Kind::F16, Kind::F16, Kind::F32],
+    [Kind::F16, Kind::F16, Kind::F16],
+    [Kind::F16, Kind::F32, Kind::F32],
+    [Kind::Bf16, Kind::Bf16, Kind::F32],
+    [Kind::Bf16, Kind::F32, Kind::F32],
+    [Kind::F64, Kind::F64, Kind::F64],
+    [Kind::I8, Kind::I32, Kind::I32],
+];
+
+#[test]
+fn products_of_every_type_and_transposition() {
+    let handle = Handle::new();
+    for types in TYPES {
+        for transposed in [[false, false], [false, true], [true, false], [true, true]] {
+            for sizes in [[1, 1, 1], [63, 65, 64], [5, 197, 3], [65, 1, 257]] {
+                let case = Case::new(sizes, transposed, types, 1);
+                let what = format!("{types:?} {transposed:?} {sizes:?}");
+                compare(&what, types[1], &case.run(&handle), &case.expected());
+            }
+        }
+    }
+}
+
+#[test]
+fn batches_with_strides() {
+    let handle = Handle::new();
+    for types in TYPES {
+        let case = Case::new([33, 17, 65], [true, false], types, 3);
+        compare(
+            &format!("{types:?}"),
+            types[1],
+            &case.run(&handle),
+            &case.expected(),
+        );
+    }
+}
+
+#[test]
+fn nothing_is_read_where_its_factor_is_zero() {
+    let handle = Handle::new();
+    let mut case = Case::new([7, 9, 11], [false, false], TYPES[0], 1);
+    (case.beta, case.values[2]) = (0.0, vec![f64::NAN; 63]);
+    let [a, b, c] = case.buffers();
+    let (alpha, beta) = (case.alpha as f32, 0.0_f32);
+    ok(unsafe {
+        case.call(
+            &handle,
+            [&a, &b, &c, &c],
+            (&raw const alpha).cast(),
+            (&raw const beta).cast(),
+        )
+    });
+    compare("beta of 0", Kind::F32, &c.download(), &case.expected());
+
+    case.values = [vec![f64::NAN; 77], vec![f64::NAN; 99], numbers(Kind::F32, 63, 5)];
+    let [a, b, c] = case.buffers();
+    let (alpha, beta) = (0.0_f32, 2.0_f32);
+    ok(unsafe {
+        case.call(
+            &handle,
+            [&a, &b, &c, &c],
+            (&raw const alpha).cast(),
+            (&raw const beta).cast(),
+        )
+    });
+    let expected: Vec<_> = case.values[2].iter().map(|c| (2.0 * c, 0.0)).collect();
+    compare("alpha of 0", Kind::F32, &c.download(), &expected);
+}
+
+#[test]
+fn scalars_on_the_host_are_read_at_once_and_on_the_device_late() {
+    let case = Case::new([31, 29, 37], [false, true], TYPES[0], 1);
+    let [a, b, c] = case.buffers();
+    let handle = Handle::new();
+    let (mut alpha, mut beta) = (case.alpha as f32, case.beta as f32);
+    ok(unsafe {
+        case.call(
+            &handle,
+            [&a, &b, &c, &c],
+            (&raw const alpha).cast(),
+            (&raw const beta).cast(),
+        )
+    });
+    (alpha, beta) = (f32::NAN, f32::NAN);
+    compare("host", Kind::F32, &c.download(), &case.expected());
+    assert!(alpha.is_nan() && beta.is_nan());
+
+    let handle = Handle::new().scalars_on_device();
+    let c = Buffer::matrices(Kind::F32, &case.values[2], case.shapes[2]);
+    let factors = Buffer::new(Kind::F32, &[f64::NAN, f64::NAN]);
+    let right = Buffer::new(Kind::F32, &[case.alpha, case.beta]);
+    // The copy is submitted before the product, and both are done later.
+    let kind = hipvit_sys::hip::hipMemcpyKind::hipMemcpyDeviceToDevice;
+    ok(unsafe { hip().hipMemcpyAsync(factors.address(), right.address(), 8, kind, ptr::null_mut()) });
+    let beta = factors.address().wrapping_byte_add(4);
+    ok(unsafe { case.call(&handle, [&a, &b, &c, &c], factors.address(), beta) });
+    compare("device", Kind::F32, &c.download(), &case.expected());
+}
+
+#[test]
+fn arrays_of_addresses_are_read_on_the_device() {
+    let case = Case::new([19, 23, 21], [true, true], TYPES[1], 3);
+    let handle = Handle::new();
+    let [a, b, c] = case.buffers();
+    let list = |buffer: &Buffer, shape: &Shape, kind: Kind| {
+        let address = |matrix: usize| {
+            let at = buffer
+                .address()
+                .wrapping_byte_add(matrix * shape.stride * kind.size());
+            f64::from_bits(at.expose_provenance() as u64)
+        };
+        // Addresses as bits: nothing computes with them.
+        Buffer::new(Kind::F64, &[address(0), address(1), address(2)])
+    };
+    let [lists_a, lists_b, lists_c] = [
+        list(&a, &case.shapes[0], case.input),
+        list(&b, &case.shapes[1], case.input),
+        list(&c, &case.shapes[2], case.output),
+    ];
+    let (alpha, beta) = (case.alpha as f32, case.beta as f32);
+    let half = Datatype::rocblas_datatype_f16_r;
+    let [lda, ldb, ldc] = case.shapes.map(|shape| shape.leading as i32);
+    ok(unsafe {
+        blas().rocblas_gemm_batched_ex(
+            handle.0,
+            operation(true),
+            operation(true),
+            19,
+            23,
+            21,
+            (&raw const alpha).cast(),
+            lists_a.address(),
+            half,
+            lda,
+            lists_b.address(),
+            half,
+            ldb,
+            (&raw const beta).cast(),
+            lists_c.address(),
+            half,
+            ldc,
+            lists_c.address(),
+            half,
+            ldc,
+            3,
+            Datatype::rocblas_datatype_f32_r,
+            rocblas_gemm_algo_::rocblas_gemm_algo_standard,
+            0,
+            0,
+        )
+    });
+    compare("batched", Kind::F16, &c.download(), &case.expected());
+}
+
+#[test]
+fn arguments_are_checked_as_rocblas_does() {
+    let handle = Handle::new();
+    let case = Case::new([4, 5, 6], [false, false], TYPES[0], 1);
+    let [a, b, c] = case.buffers();
+    let call = |[m, n, k]: [i32; 3],
+                lda: i32,
+                ldc: i32,
+                op: Operation,
+                d: *mut std::ffi::c_void,
+                kind: Datatype| unsafe {
+        let one = 1.0_f32;
+        let one = (&raw const one).cast();
+        blas().rocblas_gemm_ex(
+            handle.0,
+            op,
+            operation(false),
+            m,
+            n,
+            k,
+            one,
+            a.address(),
+            kind,
+            lda,
+            b.address(),
+            kind,
+            9,
+            one,
+            c.address(),
+            kind,
+            7,
+            d,
+            kind,
+            ldc,
+            kind,
+            rocblas_gemm_algo_::rocblas_gemm_algo_standard,
+            0,
+            0,
+        )
+    };
+    let (f32, none) = (Datatype::rocblas_datatype_f32_r, operation(false));
+    refused(
+        call([-1, 5, 6], 7, 7, none, c.address(), f32),
+        Status::rocblas_status_invalid_size,
+    );
+    refused(
+        call([4, 5, 6], 3, 7, none, c.address(), f32),
+        Status::rocblas_status_invalid_size,
+    );
+    refused(
+        call([4, 5, 6], 7, 8, none, c.address(), f32),
+        Status::rocblas_status_invalid_size,
+    );
+    refused(
+        call([4, 5, 6], 7, 7, Operation(7), c.address(), f32),
+        Status::rocblas_status_invalid_value,
+    );
+    refused(
+        call([4, 5, 6], 7, 7, none, ptr::null_mut(), f32),
+        Status::rocblas_status_invalid_pointer,
+    );
+    let complex = Datatype::rocblas_datatype_f32_c;
+    refused(
+        call([4, 5, 6], 7, 7, none, c.address(), complex),
+        Status::rocblas_status_not_implemented,
+    );
+    ok(call([0, 5, 6], 7, 7, none, ptr::null_mut(), f32));
+    let mut stream = ptr::null_mut();
+    refused(
+        unsafe { blas().rocblas_get_stream(ptr::null_mut(), &mut stream) },
+        Status::rocblas_status_invalid_handle,
+    );
+    synchronize();
+    assert_eq!(c.download(), case.values[2], "nothing was done");
+}
+
+#[test]
+fn vectors() {
+    let handle = Handle::new();
+    let count = 257;
+    let (x, y) = (numbers(Kind::F32, count, 1), numbers(Kind::F32, count, 2));
+    let spread = |values: &[f64], step: usize| {
+        Buffer::at(
+            Kind::F32,
+            values,
+            (0..values.len()).map(|index| index * step).collect(),
+        )
+    };
+    let (x_device, y_device) = (spread(&x, 2), spread(&y, 3));
+    let (n, alpha) = (count as i32, 1.5_f32);
+    let (px, py) = (x_device.address().cast::<f32>(), y_device.address().cast::<f32>());
+    let (mut dot, mut norm, mut sum, mut largest) = (0.0_f32, 0.0_f32, 0.0_f32, 0);
+    unsafe {
+        ok(blas().rocblas_sdot(handle.0, n, px, 2, py, 3, &mut dot));
+        ok(blas().rocblas_snrm2(handle.0, n, px, 2, &mut norm));
+        ok(blas().rocblas_sasum(handle.0, n, px, 2, &mut sum));
+        ok(blas().rocblas_isamax(handle.0, n, px, 2, &mut largest));
+    }
+    let products: f64 = x.iter().zip(&y).map(|(x, y)| x * y).sum();
+    let squares: f64 = x.iter().map(|x| x * x).sum();
+    let sizes: f64 = x.iter().map(|x| x.abs()).sum();
+    // Summed in f64: one rounding to f32 is all that shows.
+    compare("dot", Kind::F32, &[dot.into()], &[(products, 1e-12)]);
+    compare("nrm2", Kind::F32, &[norm.into()], &[(squares.sqrt(), 1e-12)]);
+    compare("asum", Kind::F32, &[sum.into()], &[(sizes, 1e-12)]);
+    let position = x
+        .iter()
+        .position(|value| x.iter().all(|other| other.abs() <= value.abs()));
+    assert_eq!(Some(largest as usize - 1), position);
+
+    unsafe {
+        ok(blas().rocblas_saxpy(handle.0, n, &alpha, px, 2, py, 3));
+        ok(blas().rocblas_sscal(handle.0, n, &alpha, px, 2));
+    }
+    let scaled: Vec<_> = x.iter().map(|x| (1.5 * x, 0.0)).collect();
+    compare("scal", Kind::F32, &x_device.download(), &scaled);
+    let added: Vec<_> = x.iter().zip(&y).map(|(x, y)| (1.5 * x + y, 0.0)).collect();
+    compare("axpy", Kind::F32, &y_device.download(), &added);
+    // From the end to the beginning.
+    let reversed = spread(&y, 1);
+    ok(unsafe { blas().rocblas_scopy(handle.0, n, px, 2, reversed.address().cast(), -1) });
+    let mut copied = x_device.download();
+    copied.reverse();
+    assert_eq!(reversed.download(), copied);
+}
+
+#[test]
+fn a_matrix_times_a_vector() {
+    let handle = Handle::new();
+    for (transposed, rows, columns) in [(false, 65, 33), (true, 63, 197)] {
+        let shape = Shape::with_gaps(rows, columns, 1);
+        let (out, sum) = if transposed {
+            (columns, rows)
+        } else {
+            (rows, columns)
+        };
+        let (a, x, y) = (
+            numbers(Kind::F32, shape.count(), 1),
+            numbers(Kind::F32, sum, 2),
+            numbers(Kind::F32, out, 3),
+        );
+        let (a_device, x_device, y_device) = (
+            Buffer::matrices(Kind::F32, &a, shape),
+            Buffer::new(Kind::F32, &x),
+            Buffer::new(Kind::F32, &y),
+        );
+        let (alpha, beta) = (0.75_f32, 2.0_f32);
+        ok(unsafe {
+            blas().rocblas_sgemv(
+                handle.0,
+                operation(transposed),
+                rows as i32,
+                columns as i32,
+                &alpha,
+                a_device.address().cast(),
+                shape.leading as i32,
+                x_device.address().cast(),
+                1,
+                &beta,
+                y_device.address().cast(),
+                1,
+            )
+        });
+        let one = |row: usize| {
+            let at = |i| {
+                if transposed {
+                    shape.index(0, i, row)
+                } else {
+                    shape.index(0, row, i)
+                }
+            };
+            let sum: f64 = (0..sum).map(|i| a[at(i)] * x[i]).sum();
+            // In f64: the error shows in no f32.
+            (0.75 * sum + 2.0 * y[row], 1e-12)
+        };
+        let expected: Vec<_> = (0..out).map(one).collect();
+        compare("gemv", Kind::F32, &y_device.download(), &expected);
+    }
+}
+
+#[test]
+fn sums_of_matrices() {
+    let handle = Handle::new();
+    let (m, n) = (17, 9);
+    let (of_a, of_b) = (Shape::with_gaps(n, m, 1), Shape::with_gaps(m, n, 1));
+    let (a, b) = (numbers(Kind::F32, m * n, 1), numbers(Kind::F32, m * n, 2));
+    let (a_device, b_device) = (
+        Buffer::matrices(Kind::F32, &a, of_a),
+        Buffer::matrices(Kind::F32, &b, of_b),
+    );
+    let (alpha, beta) = (2.0_f32, -0.5_f32);
+    ok(unsafe {
+        blas().rocblas_sgeam(
+            handle.0,
+            operation(true),
+            operation(false),
+            m as i32,
+            n as i32,
+            &alpha,
+            a_device.address().cast(),
+            of_a.leading as i32,
+            &beta,
+            b_device.address().cast(),
+            of_b.leading as i32,
+            b_device.address().cast(),
+            of_b.leading as i32,
+        )
+    });
+    let mut expected = Vec::new();
+    for column in 0..n {
+        for row in 0..m {
+            let value = 2.0 * a[of_a.index(0, column, row)] - 0.5 * b[of_b.index(0, row, column)];
+            expected.push((value, 3.0 * Kind::F32.roundoff()));
+        }
+    }
+    compare("geam", Kind::F32, &b_device.download(), &expected);
+}
+
+#[test]
+fn transfers_of_vectors_and_matrices() {
+    let values: Vec<f32> = (0..12_u8).map(f32::from).collect();
+    let wide: Vec<_> = values.iter().map(|value| f64::from(*value)).collect();
+    let on_device = Buffer::matrices(Kind::F32, &[0.0; 12], Shape::with_gaps(3, 4, 1));
+    let mut back = [0.0_f32; 12];
+    unsafe {
+        ok(blas().rocblas_set_matrix(3, 4, 4, values.as_ptr().cast(), 3, on_device.address(), 6));
+        assert_eq!(on_device.download(), wide);
+        ok(blas().rocblas_get_matrix(3, 4, 4, on_device.address(), 6, back.as_mut_ptr().cast(), 3));
+        assert_eq!(back[..], values);
+        // Every sixth element is the first of a column.
+        ok(blas().rocblas_get_vector(4, 4, on_device.address(), 6, back.as_mut_ptr().cast(), 2));
+        assert_eq!([back[0], back[2], back[4], back[6]], [0.0, 3.0, 6.0, 9.0]);
+        refused(
+            blas().rocblas_get_matrix(3, 4, 4, on_device.address(), 2, back.as_mut_ptr().cast(), 3),
+            Status::rocblas_status_invalid_size,
+        );
+    }
+}

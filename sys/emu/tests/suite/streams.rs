@@ -1,0 +1,246 @@
+//! Work runs late: what is not waited for is not there.
+
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use hipvit_sys::hip::{hipError_t, hipEvent_t, hipEventDisableTiming, hipMemcpyKind};
+
+use crate::{Buffer, Pinned, Stream, hip, is, ok, turn};
+
+fn event() -> hipEvent_t {
+    let mut event = ptr::null_mut();
+    ok(unsafe { hip().hipEventCreate(&mut event) });
+    event
+}
+
+fn to_host(to: &Pinned, from: &Buffer, stream: &Stream) {
+    let kind = hipMemcpyKind::hipMemcpyDeviceToHost;
+    ok(unsafe { hip().hipMemcpyAsync(to.0.cast(), from.0, 4 * to.1, kind, stream.0) });
+}
+
+fn to_device(to: &Buffer, from: &Pinned, stream: &Stream) {
+    let kind = hipMemcpyKind::hipMemcpyHostToDevice;
+    ok(unsafe { hip().hipMemcpyAsync(to.0, from.0.cast(), 4 * from.1, kind, stream.0) });
+}
+
+#[test]
+fn a_result_is_not_there_before_it_was_waited_for() {
+    let _turn = turn();
+    let (stream, buffer, host) = (Stream::new(), Buffer::of(&[1; 65]), Pinned::new(65));
+    host.set(7);
+    to_host(&host, &buffer, &stream);
+    assert_eq!(host.get(), [7; 65], "the copy has not run");
+    stream.wait();
+    assert_eq!(host.get(), [1; 65]);
+}
+
+#[test]
+fn a_copy_reads_pinned_memory_when_it_runs() {
+    let _turn = turn();
+    let (stream, buffer, host) = (Stream::new(), Buffer::new(63), Pinned::new(63));
+    host.set(1);
+    to_device(&buffer, &host, &stream);
+    // Too early: the copy may not have read yet.
+    host.set(2);
+    stream.wait();
+    assert_eq!(buffer.peek(63), [2; 63]);
+}
+
+#[test]
+fn a_copy_from_pageable_memory_is_over_when_the_call_is() {
+    let _turn = turn();
+    let (stream, buffer) = (Stream::new(), Buffer::new(64));
+    let mut values = vec![1_u32; 64];
+    let kind = hipMemcpyKind::hipMemcpyHostToDevice;
+    ok(unsafe { hip().hipMemcpyAsync(buffer.0, values.as_ptr().cast(), 256, kind, stream.0) });
+    values.fill(2);
+    assert_eq!(buffer.peek(64), [1; 64]);
+}
+
+#[test]
+fn streams_run_apart_unless_an_event_orders_them() {
+    let _turn = turn();
+    for ordered in [false, true] {
+        let (first, second) = (Stream::new(), Stream::new());
+        let (source, copy) = (Buffer::of(&[1; 100]), Buffer::of(&[9; 100]));
+        source.fill(100, 2, &first);
+        let event = event();
+        ok(unsafe { hip().hipEventRecord(event, first.0) });
+        if ordered {
+            ok(unsafe { hip().hipStreamWaitEvent(second.0, event, 0) });
+        }
+        let kind = hipMemcpyKind::hipMemcpyDeviceToDevice;
+        ok(unsafe { hip().hipMemcpyAsync(copy.0, source.0, 400, kind, second.0) });
+        second.wait();
+        // The fill was not asked for.
+        assert_eq!(copy.peek(100), [if ordered { 2 } else { 1 }; 100]);
+        first.wait();
+        ok(unsafe { hip().hipEventDestroy(event) });
+    }
+}
+
+#[test]
+fn the_default_stream_takes_turns_with_blocking_streams_alone() {
+    let _turn = turn();
+    let buffer = Buffer::of(&[1; 10]);
+    let mut blocking = ptr::null_mut();
+    ok(unsafe { hip().hipStreamCreate(&mut blocking) });
+    ok(unsafe { hip().hipMemsetD32Async(buffer.0, 2, 10, blocking) });
+    assert_eq!(buffer.peek(10), [2; 10], "the default stream waited");
+
+    let apart = Stream::new();
+    buffer.fill(10, 3, &apart);
+    assert_eq!(buffer.peek(10), [2; 10], "the default stream did not wait");
+    apart.wait();
+    assert_eq!(buffer.peek(10), [3; 10]);
+
+    // The other way about: a blocking stream waits for the default stream.
+    ok(unsafe { hip().hipMemsetD32Async(buffer.0, 4, 10, ptr::null_mut()) });
+    let copy = Buffer::new(10);
+    let kind = hipMemcpyKind::hipMemcpyDeviceToDevice;
+    ok(unsafe { hip().hipMemcpyAsync(copy.0, buffer.0, 40, kind, blocking) });
+    ok(unsafe { hip().hipStreamSynchronize(blocking) });
+    assert_eq!(copy.peek(10), [4; 10]);
+    ok(unsafe { hip().hipStreamDestroy(blocking) });
+}
+
+#[test]
+fn asking_often_enough_comes_to_an_end() {
+    let _turn = turn();
+    let (stream, buffer) = (Stream::new(), Buffer::new(1000));
+    buffer.fill(1000, 5, &stream);
+    let event = event();
+    ok(unsafe { hip().hipEventRecord(event, stream.0) });
+    let mut asked = 0;
+    while unsafe { hip().hipEventQuery(event) }.unwrap() == hipError_t::hipErrorNotReady {
+        asked += 1;
+        thread::sleep(Duration::from_micros(50));
+    }
+    assert!(asked > 0, "nothing had begun");
+    assert_eq!(buffer.peek(1000), [5; 1000]);
+    is(unsafe { hip().hipStreamQuery(stream.0) }, hipError_t::hipSuccess);
+    ok(unsafe { hip().hipEventDestroy(event) });
+}
+
+#[test]
+fn a_full_queue_makes_who_submits_wait() {
+    let _turn = turn();
+    let (stream, buffer, host) = (Stream::new(), Buffer::new(1), Pinned::new(1));
+    host.set(0);
+    for value in 0..10_000 {
+        buffer.fill(1, value, &stream);
+        to_host(&host, &buffer, &stream);
+    }
+    let so_far = host.get()[0];
+    assert!(
+        (1..9_999).contains(&so_far),
+        "{so_far}: some has run, and not all"
+    );
+    stream.wait();
+    assert_eq!(host.get(), [9_999]);
+}
+
+#[test]
+fn events_tell_time_in_order() {
+    let _turn = turn();
+    let stream = Stream::new();
+    let (start, stop, untimed) = (event(), event(), {
+        let mut event = ptr::null_mut();
+        ok(unsafe { hip().hipEventCreateWithFlags(&mut event, hipEventDisableTiming) });
+        event
+    });
+    let mut elapsed = -1.0;
+    unsafe {
+        is(
+            hip().hipEventElapsedTime(&mut elapsed, start, stop),
+            hipError_t::hipErrorInvalidHandle,
+        );
+        ok(hip().hipEventRecord(start, stream.0));
+        ok(hip().hipLaunchHostFunc(stream.0, Some(sleep), ptr::null_mut()));
+        ok(hip().hipEventRecord(stop, stream.0));
+        ok(hip().hipEventRecord(untimed, stream.0));
+        ok(hip().hipEventSynchronize(untimed));
+        ok(hip().hipEventElapsedTime(&mut elapsed, start, stop));
+        is(
+            hip().hipEventElapsedTime(&mut elapsed, start, untimed),
+            hipError_t::hipErrorInvalidHandle,
+        );
+        for event in [start, stop, untimed] {
+            ok(hip().hipEventDestroy(event));
+        }
+    }
+    assert!(elapsed >= 10.0, "{elapsed} ms");
+}
+
+unsafe extern "C" fn sleep(_: *mut c_void) {
+    thread::sleep(Duration::from_millis(10));
+}
+
+#[test]
+fn host_functions_run_in_order_with_their_argument() {
+    let _turn = turn();
+    static RAN: AtomicUsize = AtomicUsize::new(0);
+    unsafe extern "C" fn note(at: *mut c_void) {
+        let seen = unsafe { *at.cast::<u32>() };
+        RAN.store(seen as usize, Ordering::SeqCst);
+    }
+    let (stream, buffer, host) = (Stream::new(), Buffer::of(&[42]), Pinned::new(1));
+    host.set(0);
+    to_host(&host, &buffer, &stream);
+    ok(unsafe { hip().hipLaunchHostFunc(stream.0, Some(note), host.0.cast()) });
+    assert_eq!(RAN.load(Ordering::SeqCst), 0);
+    stream.wait();
+    assert_eq!(RAN.load(Ordering::SeqCst), 42);
+}
+
+#[test]
+fn a_stream_waits_for_a_value_that_another_writes() {
+    let _turn = turn();
+    let (waiting, writing) = (Stream::new(), Stream::new());
+    let (flag, result) = (Buffer::of(&[0]), Buffer::of(&[0]));
+    ok(unsafe { hip().hipStreamWaitValue32(waiting.0, flag.0, 3, 1, u32::MAX) });
+    result.fill(1, 8, &waiting);
+    ok(unsafe { hip().hipStreamWriteValue32(writing.0, flag.0, 3, 0) });
+    waiting.wait();
+    assert_eq!(result.peek(1), [8]);
+}
+
+#[test]
+fn a_destroyed_stream_does_what_it_was_given_and_its_handle_is_of_no_use() {
+    let _turn = turn();
+    let buffer = Buffer::of(&[1; 4]);
+    let stream = Stream::new();
+    let handle = stream.0;
+    buffer.fill(4, 2, &stream);
+    drop(stream);
+    ok(unsafe { hip().hipDeviceSynchronize() });
+    assert_eq!(buffer.peek(4), [2; 4]);
+    is(
+        unsafe { hip().hipStreamSynchronize(handle) },
+        hipError_t::hipErrorInvalidHandle,
+    );
+}
+
+#[test]
+fn many_threads_share_a_device() {
+    let _turn = turn();
+    static WRONG: AtomicBool = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for thread in 0..4_i32 {
+            scope.spawn(move || {
+                let (stream, buffer, host) = (Stream::new(), Buffer::new(257), Pinned::new(257));
+                for round in 0..50 {
+                    let value = 1000 * thread + round;
+                    buffer.fill(257, value, &stream);
+                    to_host(&host, &buffer, &stream);
+                    stream.wait();
+                    WRONG.fetch_or(host.get() != [value.cast_unsigned(); 257], Ordering::SeqCst);
+                }
+            });
+        }
+    });
+    assert!(!WRONG.load(Ordering::SeqCst));
+}

@@ -1,0 +1,214 @@
+//! What is exported, what devices say of themselves, and a machine without any.
+
+use std::ffi::{CStr, c_char};
+use std::ptr;
+
+use hipvit_sys::Table as _;
+use hipvit_sys::hip::{
+    hipDeviceAttribute_t, hipDeviceProp_tR0600, hipError_t, hipMemcpyKind, hipPointerAttribute_t,
+};
+use hipvit_sys::hiprtc::hiprtcResult;
+use hipvit_sys::rccl::ncclResult_t;
+use hipvit_sys::rocm_smi::{rsmi_memory_type_t, rsmi_status_t};
+
+use crate::{has, hip, is, ok, provider};
+
+fn text(chars: &[c_char]) -> &str {
+    unsafe { CStr::from_ptr(chars.as_ptr()) }.to_str().expect("UTF-8")
+}
+
+fn properties(device: i32) -> hipDeviceProp_tR0600 {
+    let mut properties = hipDeviceProp_tR0600::default();
+    ok(unsafe { hip().hipGetDevicePropertiesR0600(&mut properties, device) });
+    properties
+}
+
+#[test]
+fn every_function_of_every_table_is_exported() {
+    let provider = provider();
+    let missing = [
+        provider.hip().expect("HIP").missing(),
+        provider.hiprtc().expect("hipRTC").missing(),
+        provider.rocblas().expect("rocBLAS").missing(),
+        provider.hipblaslt().expect("hipBLASLt").missing(),
+        provider.miopen().expect("MIOpen").missing(),
+        provider.rccl().expect("RCCL").missing(),
+        provider.rocm_smi().expect("ROCm SMI").missing(),
+    ];
+    assert_eq!(missing.concat(), Vec::<&str>::new());
+}
+
+#[test]
+fn an_mi300x_by_its_properties() {
+    let (mut count, mut value) = (0, 0);
+    ok(unsafe { hip().hipGetDeviceCount(&mut count) });
+    assert_eq!(count, 2);
+    let p = properties(1);
+    assert_eq!(text(&p.name), "AMD Instinct MI300X");
+    assert_eq!(text(&p.gcnArchName), "gfx942:sramecc+:xnack-");
+    assert_eq!(
+        (p.warpSize, p.multiProcessorCount, p.maxThreadsPerBlock),
+        (64, 304, 1024)
+    );
+    assert_eq!(
+        (p.sharedMemPerBlock, p.maxThreadsPerMultiProcessor),
+        (65536, 2048)
+    );
+    for (attribute, expected) in [
+        (hipDeviceAttribute_t::hipDeviceAttributeWarpSize, 64),
+        (hipDeviceAttribute_t::hipDeviceAttributeMultiprocessorCount, 304),
+        (
+            hipDeviceAttribute_t::hipDeviceAttributeMaxSharedMemoryPerBlock,
+            65536,
+        ),
+        (hipDeviceAttribute_t::hipDeviceAttributeL2CacheSize, 4 << 20),
+        (hipDeviceAttribute_t::hipDeviceAttributePciBusId, p.pciBusID),
+    ] {
+        ok(unsafe { hip().hipDeviceGetAttribute(&mut value, attribute, 1) });
+        assert_eq!(value, expected, "{attribute:?}");
+    }
+    is(
+        unsafe { hip().hipSetDevice(2) },
+        hipError_t::hipErrorInvalidDevice,
+    );
+    let (mut id, mut device) = ([0; 32], 7);
+    ok(unsafe { hip().hipDeviceGetPCIBusId(id.as_mut_ptr(), 32, 1) });
+    ok(unsafe { hip().hipDeviceGetByPCIBusId(&mut device, id.as_ptr()) });
+    assert_eq!((text(&id), device), ("0000:c2:00.0", 1));
+}
+
+#[test]
+fn other_parts_have_other_properties() {
+    let settings = [("HIP_EMU_ARCH", "gfx1100,gfx90a"), ("HIP_EMU_MEMORY", "256M")];
+    if !has(&settings, "surface::other_parts_have_other_properties") {
+        return;
+    }
+    let (p, q) = (properties(0), properties(1));
+    assert_eq!((text(&p.gcnArchName), p.warpSize, p.major), ("gfx1100", 32, 11));
+    assert_eq!((text(&q.name), q.warpSize), ("AMD Instinct MI210", 64));
+    let (mut free, mut total) = (0, 0);
+    ok(unsafe { hip().hipMemGetInfo(&mut free, &mut total) });
+    assert_eq!((free, total, p.totalGlobalMem), (256 << 20, 256 << 20, 256 << 20));
+    let (mut kind, mut hops) = (0, 0);
+    ok(unsafe { hip().hipExtGetLinkTypeAndHopCount(0, 1, &mut kind, &mut hops) });
+    assert_eq!((kind, hops), (2, 2), "PCIe");
+}
+
+#[test]
+fn a_wrong_setting_leaves_nothing_to_call() {
+    let settings = [("HIP_EMU_ARCH", "sm_90")];
+    if !has(&settings, "surface::a_wrong_setting_leaves_nothing_to_call") {
+        return;
+    }
+    let mut count = 7;
+    is(
+        unsafe { hip().hipGetDeviceCount(&mut count) },
+        hipError_t::hipErrorNotInitialized,
+    );
+    assert_eq!(count, 0);
+}
+
+#[test]
+fn without_a_device_every_library_says_so_and_none_aborts() {
+    let settings = [("HIP_EMU_ARCH", "none")];
+    let test = "surface::without_a_device_every_library_says_so_and_none_aborts";
+    if !has(&settings, test) {
+        return;
+    }
+    let (mut count, mut free, mut total, mut devices) = (7, 0, 0, 0);
+    let (mut memory, mut stream, mut event, mut module) =
+        (ptr::null_mut(), ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
+    let mut attributes = hipPointerAttribute_t::default();
+    let hip = hip();
+    let byte = 0_u8;
+    let at = ptr::from_ref(&byte).cast();
+    unsafe {
+        for status in [
+            hip.hipInit(0),
+            hip.hipGetDeviceCount(&mut count),
+            hip.hipSetDevice(0),
+            hip.hipMalloc(&mut memory, 1 << 20),
+            hip.hipHostMalloc(&mut memory, 4096, 0),
+            hip.hipMemGetInfo(&mut free, &mut total),
+            hip.hipStreamCreate(&mut stream),
+            hip.hipEventCreate(&mut event),
+            hip.hipMemcpy(memory, at, 1, hipMemcpyKind::hipMemcpyHostToDevice),
+            hip.hipDeviceSynchronize(),
+            hip.hipModuleLoadData(&mut module, at),
+        ] {
+            is(status, hipError_t::hipErrorNoDevice);
+        }
+        assert_eq!(count, 0);
+        ok(hip.hipPointerGetAttributes(&mut attributes, at));
+
+        let provider = provider();
+        let mut handle = ptr::null_mut();
+        let rocblas = provider.rocblas().expect("rocBLAS");
+        assert_ne!(rocblas.rocblas_create_handle(&mut handle).expect("exported").0, 0);
+        rocblas.rocblas_initialize().expect("exported");
+        let mut handle = ptr::null_mut();
+        let hipblaslt = provider.hipblaslt().expect("hipBLASLt");
+        assert_ne!(hipblaslt.hipblasLtCreate(&mut handle).expect("exported").0, 0);
+        let mut handle = ptr::null_mut();
+        let miopen = provider.miopen().expect("MIOpen");
+        assert_ne!(miopen.miopenCreate(&mut handle).expect("exported").0, 0);
+        let mut comm = ptr::null_mut();
+        let rccl = provider.rccl().expect("RCCL");
+        assert_eq!(
+            rccl.ncclCommInitAll(&mut comm, 1, ptr::null()).expect("exported"),
+            ncclResult_t::ncclUnhandledCudaError
+        );
+        let smi = provider.rocm_smi().expect("ROCm SMI");
+        assert_eq!(
+            smi.rsmi_num_monitor_devices(&mut devices).expect("exported"),
+            rsmi_status_t::RSMI_STATUS_INIT_ERROR
+        );
+    }
+}
+
+#[test]
+fn what_is_not_offered_says_so() {
+    let status = unsafe { hip().hipMemMap(ptr::null_mut(), 1, 2, ptr::null_mut(), 3) };
+    is(status, hipError_t::hipErrorNotSupported);
+    let rtc = provider().hiprtc().expect("hipRTC");
+    assert_eq!(
+        unsafe { rtc.hiprtcLinkDestroy(ptr::null_mut()) }.expect("exported"),
+        hiprtcResult::HIPRTC_ERROR_BUILTIN_OPERATION_FAILURE
+    );
+}
+
+#[test]
+fn rocm_smi_knows_the_devices() {
+    let smi = provider().rocm_smi().expect("ROCm SMI");
+    let (mut count, mut total, mut name) = (0, 0, [0; 64]);
+    let (mut hops, mut accessible) = (0, false);
+    let mut kind = hipvit_sys::rocm_smi::RSMI_IO_LINK_TYPE(0);
+    let done = |status: Result<rsmi_status_t, _>| {
+        let status: Result<rsmi_status_t, hipvit_sys::Error> = status;
+        assert_eq!(status.expect("exported"), rsmi_status_t::RSMI_STATUS_SUCCESS);
+    };
+    unsafe {
+        done(smi.rsmi_init(0));
+        done(smi.rsmi_num_monitor_devices(&mut count));
+        done(smi.rsmi_dev_name_get(1, name.as_mut_ptr(), 64));
+        done(smi.rsmi_dev_memory_total_get(0, rsmi_memory_type_t::RSMI_MEM_TYPE_VRAM, &mut total));
+        done(smi.rsmi_topo_get_link_type(0, 1, &mut hops, &mut kind));
+        done(smi.rsmi_is_P2P_accessible(0, 1, &mut accessible));
+    }
+    assert_eq!((count, text(&name), total), (2, "AMD Instinct MI300X", 4 << 30));
+    assert_eq!((hops, accessible), (1, true));
+}
+
+#[test]
+fn settings_come_before_the_first_call_or_not_at_all() {
+    ok(unsafe { hip().hipInit(0) });
+    let other = hipvit_sys::Provider::emu(Some("gfx1100"));
+    let error = other.hip().expect_err("others are emulated").to_string();
+    assert!(error.contains("other devices are emulated"), "{error}");
+    let wrong = hipvit_sys::Provider::emu(Some("gfx1"));
+    let error = wrong.hip().expect_err("no such part").to_string();
+    assert!(
+        error.starts_with("provider `emu:gfx1`: no such devices"),
+        "{error}"
+    );
+}
