@@ -1,5 +1,6 @@
-//! The command line. One file a subcommand; what they share is here ([`ModelArgs`], exit codes) and in
-//! [`choices`] (devices and the like), [`inputs`] (which images), [`output`] (files and standard output), [`record`] (JSON lines) and [`progress`].
+//! The command line. One file a subcommand; what they share is here ([`ModelArgs`], exit codes) and in [`choices`]
+//! (devices and the like), [`inputs`] (which images), [`output`] (files and standard output), [`record`] (JSON lines) and
+//! [`progress`].
 
 mod bench;
 mod choices;

@@ -63,6 +63,9 @@ impl Args {
                 write!(output::stdout(), "{report}")?;
             }
         }
-        Ok(Outcome::of(report.failed))
+        Ok(match report.is_clean() {
+            true => Outcome::Complete,
+            false => Outcome::SomeFailed,
+        })
     }
 }

@@ -26,7 +26,16 @@ pub trait Work {
 
     /// What the work writes and others look at, to compare a replay with.
     fn outputs(&mut self) -> Vec<Operand<'_>>;
+
+    /// What else the work writes before it reads it. It is overwritten before the replay that is compared, so that a
+    /// replay which leaves a piece of the work out does not find there what the eager run left behind.
+    fn intermediates(&mut self) -> Vec<Operand<'_>> {
+        Vec::new()
+    }
 }
+
+/// Makes no number of f16, bf16 or f32, whose results are none either.
+const NO_NUMBER: u8 = 0xff;
 
 /// Work that runs by replaying a captured graph, and otherwise as it is: a [`Replay`] with the work that it was made of.
 /// If there is none, the work runs eagerly, and [`Graph::fallback`] says why.
@@ -38,8 +47,9 @@ pub struct Graph<W> {
 
 /// A captured graph that did what its work does.
 ///
-/// There are ROCm releases whose replay computes something else. So the work is run once, its outputs are kept and
-/// overwritten, the replay is run, and they have to be the same byte for byte.
+/// There are ROCm releases whose replay computes something else. So the work is run once, its outputs are kept, they and
+/// its [intermediates](Work::intermediates) are overwritten, the replay is run, and the outputs have to be the same byte
+/// for byte.
 ///
 /// The replay keeps the memory that the captured work used, whatever happens to its buffers.
 pub struct Replay {
@@ -147,6 +157,9 @@ impl Replay {
 
     fn checked(stream: &Stream, work: &mut impl Work, expected: &[Vec<u8>]) -> Result<Self> {
         let mut replay = Self::capture(stream, |stream| work.enqueue(stream))?;
+        for intermediate in work.intermediates() {
+            fill(&intermediate, NO_NUMBER)?;
+        }
         for (output, expected) in work.outputs().iter().zip(expected) {
             // Another first byte than the eager run left there, so that a replay that does nothing is found out.
             fill(output, expected.first().map_or(0, |byte| !byte))?;

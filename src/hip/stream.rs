@@ -143,6 +143,11 @@ impl Stream {
         self.inner.id
     }
 
+    /// Whether no one else has the stream.
+    pub(super) fn is_last(&self) -> bool {
+        Arc::strong_count(&self.inner) == 1
+    }
+
     pub(super) fn submitted(&self) -> u64 {
         self.inner.submitted.load(Ordering::Acquire)
     }

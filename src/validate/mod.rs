@@ -4,7 +4,7 @@
 //! memory whose contents before are known, with margins around. Its operands are rounded to the dtype first; then
 //! [the oracle](mod@crate::reference) computes from the same numbers, all rows of the result or, where that would take long, a
 //! sample. The errors must be within [`op_tolerance`](crate::reference::op_tolerance), every element must be finite, and
-//! nothing but the result may have been written. Times are shown beside what the device was measured to reach, and
+//! nothing else in that memory may have been written. Times are shown beside what the device was measured to reach, and
 //! never judged.
 //!
 //! ```
@@ -81,13 +81,17 @@ pub fn ops() -> Vec<&'static str> {
 ///
 /// There is no such device, [`Error::Argument`] if it does not compute in a dtype or there is no such op.
 pub fn validate(options: &Options, progress: &mut dyn FnMut(usize, &Row)) -> Result<Report> {
-    let backend: Box<dyn Backend> = match options.device.open()? {
-        Place::Gpu(device) => Box::new(Hip { device }),
-        Place::Cpu { .. } => Box::new(Cpu {
-            threads: options.threads,
-        }),
+    let (backend, no_gpu): (Box<dyn Backend>, _) = match options.device.open()? {
+        Place::Gpu(device) => (Box::new(Hip { device }), None),
+        Place::Cpu { no_gpu } => {
+            let threads = options.threads;
+            (Box::new(Cpu { threads }), no_gpu)
+        }
     };
-    validate_on(backend.as_ref(), options, progress)
+    Ok(Report {
+        no_gpu: no_gpu.map(|error| error.to_string()),
+        ..validate_on(backend.as_ref(), options, progress)?
+    })
 }
 
 fn validate_on(
@@ -124,6 +128,7 @@ fn validate_on(
         version: env!("CARGO_PKG_VERSION"),
         device: backend.device(),
         device_name: backend.name(),
+        no_gpu: None,
         ceilings,
         passed: count(Status::Passed),
         failed: count(Status::Failed),

@@ -22,6 +22,8 @@ pub struct Report {
     pub device: String,
     /// The device's name.
     pub device_name: String,
+    /// Why it is not a GPU, if that would have done.
+    pub no_gpu: Option<String>,
     /// What the device was measured to reach.
     pub ceilings: Ceilings,
     /// How many rows passed.
@@ -174,9 +176,9 @@ impl Row {
 }
 
 impl Report {
-    /// Whether no row failed.
+    /// Whether something was validated and nothing failed.
     pub fn is_clean(&self) -> bool {
-        self.failed == 0
+        self.failed == 0 && self.passed > 0
     }
 }
 
@@ -184,6 +186,9 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}: {}", self.device, self.device_name)?;
+        if let Some(reason) = &self.no_gpu {
+            writeln!(f, "no GPU: {}", reason.strip_prefix("no GPU: ").unwrap_or(reason))?;
+        }
         write!(f, "{}", self.ceilings)?;
         writeln!(f, "\n{}\n", self.table())?;
         if self.rows.iter().any(|row| row.of_ceiling > Some(1.0)) {

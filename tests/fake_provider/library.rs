@@ -40,7 +40,7 @@ pub enum Slot {
     FailLaunch,
     /// The nth asynchronous copy from now on fails when it is run; 0 is none.
     FailCopy,
-    /// Replays leave their last piece of work out.
+    /// Replays leave a piece of their work out: 1 is the last, 2 the first; 0 is none.
     CorruptReplay,
     /// The nth `hipFree` from now on fails.
     FailFree,

@@ -253,9 +253,15 @@ pub extern "C" fn hipGraphExecDestroy(graph: *mut c_void) -> Status {
 pub extern "C" fn hipGraphLaunch(graph: *mut c_void, on: *mut c_void) -> Status {
     add(Slot::Replays, 1);
     let work = unsafe { &*graph.cast::<Vec<Work>>() };
-    let skipped = usize::from(get(Slot::CorruptReplay) != 0);
-    for work in work.iter().take(work.len() - skipped) {
-        stream(on).submit(work.clone());
+    let left_out = match get(Slot::CorruptReplay) {
+        0 => None,
+        1 => work.len().checked_sub(1),
+        _ => Some(0),
+    };
+    for (index, work) in work.iter().enumerate() {
+        if Some(index) != left_out {
+            stream(on).submit(work.clone());
+        }
     }
     SUCCESS
 }

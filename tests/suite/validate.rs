@@ -192,16 +192,40 @@ fn an_op_that_does_not_run_fails_and_the_others_go_on() {
         "--config",
         "micro",
         "--dtype",
-        "f32",
+        "f16",
     ];
     let output = provider(path, &arguments, false);
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     let text = stdout(&output);
-    // The provider has none of the crate's kernels.
+    // The provider has the crate's kernels in f32 alone.
     assert!(text.contains("FAIL  pool mean"), "{text}");
     assert!(
         text.contains("skip  prepend") && text.contains("a GPU's plan has tokens instead"),
         "{text}"
     );
     assert!(text.ends_with("1 passed, 3 failed, 1 skipped\n"), "{text}");
+}
+
+#[test]
+fn what_validates_nothing_is_no_success() {
+    let fake = Fake::new("validate-nothing");
+    let path = fake.path.to_str().unwrap();
+    let output = provider(path, &["--op", "prepend", "--config", "micro"], false);
+    let text = stdout(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.ends_with("0 passed, 0 failed, 3 skipped\n"), "{text}");
+}
+
+#[test]
+fn auto_says_why_it_is_the_cpu() {
+    let output = Command::new(env!("CARGO_BIN_EXE_hipvit"))
+        .args(["validate", "--op", "pool", "--config", "micro"])
+        .env("HIPVIT_PROVIDER", "/nowhere/libamdhip64.so")
+        .output()
+        .unwrap();
+    let text = stdout(&output);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert!(text.starts_with("cpu: "), "{text}");
+    let reason = text.lines().find(|line| line.starts_with("no GPU: ")).unwrap();
+    assert!(reason.contains("/nowhere"), "{reason}");
 }

@@ -480,6 +480,10 @@ impl Work for Steps<'_> {
         // The lane's arena has at least the plan's size.
         self.plan.outputs().iter().filter_map(part).collect()
     }
+
+    fn intermediates(&mut self) -> Vec<Operand<'_>> {
+        vec![self.memory.arena.writing(), self.memory.scratch.writing()]
+    }
 }
 
 impl fmt::Debug for HipExecutor {

@@ -1,6 +1,6 @@
 //! What `hipvit inspect` shows of a model: the graph before and after the passes, what every step costs, where memory
-//! goes, and where each parameter lies, on the host and, if asked, on a GPU. As JSON through serde, as tables through `Display` (`text.rs`), and the arena
-//! as a drawing ([`plot`]).
+//! goes, and where each parameter lies, on the host and, if asked, on a GPU. As JSON through serde, as tables through
+//! `Display` (`text.rs`), and the arena as a drawing ([`plot`]).
 
 mod plot;
 mod text;

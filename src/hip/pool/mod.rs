@@ -184,6 +184,8 @@ impl Block {
         if *stream != self.stream && !readers.contains(stream) {
             stream.refuse_capture("a frozen buffer's first use on a stream")?;
             stream.wait(ready)?;
+            // A stream that only this list holds gets no more work; dropping it waits for what it had.
+            readers.retain(|reader| !reader.is_last());
             readers.push(stream.clone());
         }
         Ok(())

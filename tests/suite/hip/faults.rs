@@ -103,9 +103,12 @@ fn code_for_another_architecture_says_which_and_what_to_do() {
 #[test]
 fn without_code_and_compiler_the_architecture_is_named() {
     let fake = Fake::new("no-code");
+    // A folder with the HIP runtime and without hipRTC.
+    let folder = tempfile::tempdir().unwrap();
+    fs::copy(&fake.path, folder.path().join("libamdhip64.so.7")).unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_hipvit"))
         .args(["classify", "--device", "hip"])
-        .env("HIPVIT_PROVIDER", &fake.path)
+        .env("HIPVIT_PROVIDER", folder.path())
         .env("FAKE_DEVICES", "1")
         .env("FAKE_TARGET", "gfx1234:xnack-")
         .output()

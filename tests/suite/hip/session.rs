@@ -103,6 +103,24 @@ fn a_lane_whose_memory_grows_captures_anew() {
     fake.assert_clean();
 }
 
+/// A run that fails takes its lane with it, but not for as long as the weights are there.
+#[test]
+fn runs_that_fail_leave_no_streams_behind() {
+    let fake = Fake::new("lost-lanes");
+    {
+        let (session, images) = (session(&fake, 2), images(2));
+        let first = session.run(&images).unwrap();
+        for _ in 0..10 {
+            fake.set(Slot::FailLaunch, 1);
+            session.run(&images).unwrap_err();
+        }
+        // What copies the inputs, and the last lane's, which the weights still know.
+        assert!(fake.get(Slot::Streams) <= 2, "{}", fake.get(Slot::Streams));
+        same(&session.run(&images).unwrap(), &first);
+    }
+    fake.assert_clean();
+}
+
 #[test]
 fn a_session_whose_replay_is_wrong_goes_on_without() {
     for (fault, reason) in [

@@ -52,6 +52,10 @@ impl Work for Twice {
     fn outputs(&mut self) -> Vec<Operand<'_>> {
         vec![self.to.writing()]
     }
+
+    fn intermediates(&mut self) -> Vec<Operand<'_>> {
+        vec![self.between.writing()]
+    }
 }
 
 #[test]
@@ -80,17 +84,18 @@ fn a_graph_replays_with_new_inputs() {
     fake.assert_clean();
 }
 
+/// Whichever piece of the work it leaves out.
 #[test]
 fn a_wrong_replay_falls_back_and_says_so() {
     let fake = Fake::new("replay");
-    {
+    for left_out in [1, 2] {
         let stream = fake.stream();
-        fake.set(Slot::CorruptReplay, 1);
+        fake.set(Slot::CorruptReplay, left_out);
         let mut graph = Graph::new(&stream, Twice::new(&stream)).unwrap();
         let reason = graph.fallback().unwrap();
         assert!(
             reason.contains("differs from the eager run in 400 of 400 bytes of output 0"),
-            "{reason}"
+            "{left_out}: {reason}"
         );
         assert_eq!(graph.work().to.read().unwrap(), [4.0; N]);
         graph.work_mut().from.write(&[3.0; N]).unwrap();
