@@ -51,4 +51,4 @@ pub use exec::GraphMode;
 pub use graph::DType;
 pub use ndarray;
 pub use outputs::{Outputs, Prediction, Scores};
-pub use session::{Device, Session, SessionBuilder};
+pub use session::{Device, ResizeOn, Session, SessionBuilder};

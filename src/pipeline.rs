@@ -1,6 +1,6 @@
 //! From image files to results in bounded memory, with the stages of successive batches at work at once.
 //!
-//! Three threads hand batches on: one has files decoded and resized into memory that a GPU can read, one submits, one, the
+//! Three threads hand batches on: one has files decoded and, unless the GPU does it, resized into memory that a GPU can read, one submits, one, the
 //! caller's, takes the results in order. On a GPU a batch's copy to the device, its computation and its copy back go on
 //! by themselves, each batch on a stream of its own; the submitting thread waits for none of them, only for room.
 
@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::exec::Staging;
 use crate::image::{self, Limits, Preprocess, RgbImage};
 use crate::outputs::Outputs;
-use crate::session::{Device, Session, Submitted};
+use crate::session::{Device, ResizeOn, Session, Submitted};
 use crate::timing::{Phase, Timing};
 
 /// Where an image's bytes come from.
@@ -66,13 +66,27 @@ impl Source {
     pub fn resize(&self, image: &RgbImage, rule: &Preprocess) -> Result<RgbImage> {
         rule.apply(image).map_err(|e| Error::image(self.name(), e))
     }
+
+    /// `image`, which was decoded from here, as the session takes it; adds to `timing` what the host resizes.
+    fn prepare(&self, image: RgbImage, session: &Session, timing: &mut Timing) -> Result<RgbImage> {
+        let rule = session.preprocess();
+        if session.resize() == ResizeOn::Device {
+            let check = rule.check(&image).map_err(|e| Error::image(self.name(), e));
+            return check.map(|()| image);
+        }
+        let start = Instant::now();
+        let pixels = self.resize(&image, rule);
+        timing.add(Phase::Resize, start.elapsed());
+        pixels
+    }
 }
 
 /// Runs a stream of images through a session. As many threads decode as compute.
 ///
 /// In memory are, at most, the model-sized pixels of the batches [in flight](Pipeline::in_flight) and of three more: one that
 /// is being decoded, one that waits, one that is being submitted. On a GPU each batch in flight has an arena, an input and
-/// results of its own, which the next one uses again; where the device has no memory for so many, fewer are.
+/// results of its own, which the next one uses again; where the device has no memory for so many, fewer are. Where the device
+/// [resizes](Session::resize), the three have their images as they were decoded.
 #[derive(Clone, Debug)]
 pub struct Pipeline<'a> {
     session: &'a Session,
@@ -217,10 +231,8 @@ impl<'a> Pipeline<'a> {
             let start = Instant::now();
             let image = source.decode(&self.limits);
             timing.add(Phase::Decode, start.elapsed());
-            let start = Instant::now();
-            let pixels = image.and_then(|image| source.resize(&image, self.session.preprocess()));
-            timing.add(Phase::Resize, start.elapsed());
-            (pixels, timing)
+            let image = image.and_then(|image| source.prepare(image, self.session, &mut timing));
+            (image, timing)
         };
         let results: Vec<(Result<RgbImage>, Timing)> =
             pool.install(|| sources.par_iter().map(decode).collect());
@@ -239,7 +251,7 @@ impl<'a> Pipeline<'a> {
                         Some(staging) => staging,
                         none => none.insert(self.session.stage(capacity)?),
                     };
-                    staging.push(&image.data)?;
+                    staging.push(image)?;
                     None
                 }
                 Err(error) => Some(error),

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::ops::Range;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -73,6 +74,32 @@ impl Device {
     }
 }
 
+/// Where images are brought to the model's size; both make the same bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ResizeOn {
+    /// On the host's threads, which leaves fewer bytes to copy.
+    #[default]
+    Host,
+    /// On the GPU that the model runs on, which leaves the host more time to decode.
+    Device,
+}
+
+impl FromStr for ResizeOn {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "host" => Ok(Self::Host),
+            "device" => Ok(Self::Device),
+            _ => Err(Error::argument(
+                "resize",
+                format!("`{text}` is not one of host, device"),
+            )),
+        }
+    }
+}
+
 /// A [`Device`] that was looked for.
 pub(crate) enum Place {
     Cpu {
@@ -91,6 +118,7 @@ pub struct SessionBuilder {
     batch: usize,
     threads: Option<usize>,
     graph: GraphMode,
+    resize: ResizeOn,
     load: LoadOptions,
 }
 
@@ -103,6 +131,7 @@ impl Default for SessionBuilder {
             batch: 8,
             threads: None,
             graph: GraphMode::default(),
+            resize: ResizeOn::default(),
             load: LoadOptions::default(),
         }
     }
@@ -144,6 +173,13 @@ impl SessionBuilder {
     /// Whether a GPU replays captured graphs; the default is [`GraphMode::Auto`]. [`Session::replays`] says what came of it.
     pub fn graph(mut self, mode: GraphMode) -> Self {
         self.graph = mode;
+        self
+    }
+
+    /// Where [`Session::run`] and [`Pipeline`](crate::pipeline::Pipeline) resize images; the default is [`ResizeOn::Host`].
+    /// The CPU offers no other.
+    pub fn resize(mut self, place: ResizeOn) -> Self {
+        self.resize = place;
         self
     }
 
@@ -207,6 +243,10 @@ impl SessionBuilder {
                 format!("the cpu computes in f32, not in {}", self.dtype),
             ));
         }
+        if matches!(place, Place::Cpu { .. }) && self.resize == ResizeOn::Device {
+            let reason = "there is no GPU to resize on: the model runs on the cpu, which resizes on the host";
+            return Err(Error::argument("resize", reason));
+        }
         if let Some(threads) = self.threads.filter(|&threads| threads > MOST_THREADS) {
             let reason = format!("{threads} are more than {MOST_THREADS}");
             return Err(Error::argument("threads", reason));
@@ -236,7 +276,12 @@ impl SessionBuilder {
         let (executor, no_gpu) = match place {
             Place::Gpu(gpu) => {
                 let executor = Executor::hip(&graph, &gpu, self.dtype, self.threads)?;
-                (executor.graphs(self.graph), None)
+                let executor = executor.graphs(self.graph);
+                let executor = match self.resize {
+                    ResizeOn::Host => executor,
+                    ResizeOn::Device => executor.resize(&preprocess)?,
+                };
+                (executor, None)
             }
             Place::Cpu { no_gpu } => (Executor::cpu(&graph, self.threads)?, no_gpu),
         };
@@ -338,6 +383,14 @@ impl Session {
         self.no_gpu.as_ref()
     }
 
+    /// Where images are brought to the model's size.
+    pub fn resize(&self) -> ResizeOn {
+        match self.executor.resizes() {
+            true => ResizeOn::Device,
+            false => ResizeOn::Host,
+        }
+    }
+
     /// The type of the activations.
     pub fn dtype(&self) -> DType {
         self.dtype
@@ -382,6 +435,11 @@ impl Session {
     }
 
     fn run_images(&self, images: &[RgbImage], mut timing: Option<&mut Timing>) -> Result<Outputs> {
+        if self.resize() == ResizeOn::Device {
+            return self.run_batches(images.len(), timing, |plan, range, timing| {
+                self.executor.run_images(plan, &images[range], timing)
+            });
+        }
         let start = Instant::now();
         let pixels = self.executor.install(|| self.preprocess.apply_batch(images))?;
         if let Some(timing) = &mut timing {
@@ -426,16 +484,29 @@ impl Session {
         self.graph.value(self.graph.input()).shape.iter().product()
     }
 
-    fn run_input(&self, input: Input<'_>, images: usize, mut timing: Option<&mut Timing>) -> Result<Outputs> {
-        let begin = Instant::now();
+    fn run_input(&self, input: Input<'_>, images: usize, timing: Option<&mut Timing>) -> Result<Outputs> {
         let each = self.image_elements();
+        self.run_batches(images, timing, |plan, range, timing| {
+            let part = input.slice(range.start * each..range.end * each);
+            self.executor.run(plan, part, timing)
+        })
+    }
+
+    /// Calls `run` with the images of each batch and its plan.
+    fn run_batches(
+        &self,
+        images: usize,
+        mut timing: Option<&mut Timing>,
+        run: impl Fn(&Plan, Range<usize>, Option<&mut Timing>) -> Result<Vec<(OutputKind, Array2<f32>)>>,
+    ) -> Result<Outputs> {
+        let begin = Instant::now();
         let mut all: Option<Outputs> = None;
         for start in (0..images.max(1)).step_by(self.batch) {
             let range = start..(start + self.batch).min(images);
-            let part = input.slice(range.start * each..range.end * each);
-            let plan = self.plan(range.len())?;
-            let results = self.executor.run(&plan, part, timing.as_deref_mut())?;
-            let outputs = outputs(results, range.len());
+            let count = range.len();
+            let plan = self.plan(count)?;
+            let results = run(&plan, range, timing.as_deref_mut())?;
+            let outputs = outputs(results, count);
             match &mut all {
                 None => all = Some(outputs),
                 Some(all) => {
@@ -449,7 +520,7 @@ impl Session {
         all.ok_or_else(|| Error::argument("input", "there is no image"))
     }
 
-    /// Memory for the pixels of `images` images of the model's size.
+    /// Memory for `images` images: of the model's size, or decoded ones where the [device resizes](Session::resize).
     pub(crate) fn stage(&self, images: usize) -> Result<Staging> {
         self.executor.stage(images * self.image_elements())
     }
@@ -461,7 +532,7 @@ impl Session {
         timed: bool,
         mut wait_for_memory: impl FnMut(Error) -> Result<()>,
     ) -> Result<Submitted> {
-        let images = self.count(staging.len())?;
+        let images = staging.images();
         let plan = self.plan(images)?;
         let reservation = loop {
             match self.executor.reserve(plan.clone()) {

@@ -24,6 +24,8 @@ pub enum Phase {
     Stage,
     /// The pixels' way to a GPU.
     CopyIn,
+    /// Decoded images' way to a GPU, one by one, and their resizing there.
+    DeviceResize,
     /// The model's steps, by the part of the model that they belong to.
     Step(Role),
     /// All of the model's steps, where a GPU replays them as a captured graph.
@@ -41,6 +43,7 @@ impl fmt::Display for Phase {
             Self::Resize => f.pad("resize"),
             Self::Stage => f.pad("stage"),
             Self::CopyIn => f.pad("copy-in"),
+            Self::DeviceResize => f.pad("device-resize"),
             Self::Step(role) => role.fmt(f),
             Self::Replay => f.pad("replay"),
             Self::CopyOut => f.pad("copy-out"),

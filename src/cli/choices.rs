@@ -4,8 +4,7 @@ use std::str::FromStr;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
-use hipvit::GraphMode;
-use hipvit::{DType, Device};
+use hipvit::{DType, Device, GraphMode, ResizeOn};
 
 /// `auto`, `cpu`, `hip`, and `hip:N` for any N.
 pub fn device() -> impl TypedValueParser<Value = Device> {
@@ -24,6 +23,11 @@ pub fn dtype() -> impl TypedValueParser<Value = DType> {
 /// `auto`, `on`, `off`.
 pub fn graph() -> impl TypedValueParser<Value = GraphMode> {
     PossibleValuesParser::new(["auto", "on", "off"]).try_map(|text| GraphMode::from_str(&text))
+}
+
+/// `host`, `device`.
+pub fn resize() -> impl TypedValueParser<Value = ResizeOn> {
+    PossibleValuesParser::new(["host", "device"]).try_map(|text| ResizeOn::from_str(&text))
 }
 
 /// Takes more values than it offers.

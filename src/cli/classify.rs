@@ -13,14 +13,14 @@ use serde_json::json;
 
 use super::inputs::{Inputs, Listing};
 use super::record::{self, Record};
-use super::{ModelArgs, Outcome, Usage, output, report_fallback};
+use super::{Outcome, RunArgs, Usage, output, report_fallback};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
     inputs: Inputs,
     #[command(flatten)]
-    model: ModelArgs,
+    model: RunArgs,
     /// How many labels to show
     #[arg(long, short = 'k', default_value_t = 5, value_name = "K", value_parser = super::positive)]
     top: usize,
@@ -77,7 +77,7 @@ impl Args {
         if !self.inputs.is_empty() {
             return self.inputs.list();
         }
-        if self.model.model.is_some() {
+        if !self.model.is_embedded() {
             return Err(Usage(
                 "name an image, a directory, a glob pattern or -: the bundled samples are for the embedded model",
             )

@@ -7,14 +7,14 @@ use serde::Serialize;
 
 use super::inputs::Inputs;
 use super::record::{self, Record};
-use super::{ModelArgs, Outcome, Usage, output, report_fallback};
+use super::{Outcome, RunArgs, Usage, output, report_fallback};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
     inputs: Inputs,
     #[command(flatten)]
-    model: ModelArgs,
+    model: RunArgs,
 }
 
 #[derive(Serialize)]

@@ -12,7 +12,7 @@ use hipvit::pipeline::Source;
 
 use super::inputs::{LimitArgs, images_below};
 use super::progress::Progress;
-use super::{ModelArgs, Outcome, Usage, output, record, refused, report, report_fallback};
+use super::{Outcome, RunArgs, Usage, output, record, refused, report, report_fallback};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -21,7 +21,7 @@ pub struct Args {
     #[arg(value_name = "DIR|FILE.safetensors")]
     data: Option<PathBuf>,
     #[command(flatten)]
-    model: ModelArgs,
+    model: RunArgs,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -38,7 +38,7 @@ impl Args {
                 let bytes = fs::read(path).map_err(refused(path))?;
                 (LabelledSet::from_safetensors(path, &bytes)?, 0)
             }
-            None if self.model.model.is_none() => (digits::held_out()?, 0),
+            None if self.model.is_embedded() => (digits::held_out()?, 0),
             None => {
                 return Err(Usage(
                     "name a directory or a safetensors file: the held-out digits are for the embedded model",

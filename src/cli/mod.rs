@@ -25,7 +25,7 @@ use anstream::eprintln;
 use anstyle::{AnsiColor, Style};
 use clap::{Parser, Subcommand};
 use hipvit::GraphMode;
-use hipvit::{DType, Device, Session, SessionBuilder};
+use hipvit::{DType, Device, ResizeOn, Session, SessionBuilder};
 
 /// Vision Transformers from pixel to logit.
 #[derive(Debug, Parser)]
@@ -85,6 +85,27 @@ pub struct ModelArgs {
     image_size: Option<ImageSize>,
 }
 
+/// As [`ModelArgs`], for commands that take images to their results.
+#[derive(Debug, clap::Args)]
+pub struct RunArgs {
+    #[command(flatten)]
+    model: ModelArgs,
+    /// Where to resize and crop the images: on the host, or on the GPU, to the same bytes
+    #[arg(long, default_value = "host", value_name = "WHERE", value_parser = choices::resize())]
+    resize: ResizeOn,
+}
+
+impl RunArgs {
+    fn load(&self) -> hipvit::Result<Session> {
+        self.model.load_with(self.model.builder().resize(self.resize))
+    }
+
+    /// Whether it is the embedded model.
+    fn is_embedded(&self) -> bool {
+        self.model.model.is_none()
+    }
+}
+
 /// Height and width.
 #[derive(Clone, Copy, Debug)]
 struct ImageSize([usize; 2]);
@@ -104,7 +125,10 @@ fn positive(text: &str) -> Result<usize, String> {
 
 impl ModelArgs {
     fn load(&self) -> hipvit::Result<Session> {
-        let builder = self.builder();
+        self.load_with(self.builder())
+    }
+
+    fn load_with(&self, builder: SessionBuilder) -> hipvit::Result<Session> {
         let session = match &self.model {
             Some(path) => builder.load(path),
             None => builder.tinyvit32(),

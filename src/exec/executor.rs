@@ -7,12 +7,13 @@ use ndarray::Array2;
 use rayon::ThreadPool;
 
 use super::cpu::{CpuExecutor, thread_pool};
-use super::hip::{GraphMode, HipExecutor, Replays, Reserved, Running, Stage};
+use super::hip::{Feed, GraphMode, HipExecutor, Replays, Reserved, Running, Stage};
 use super::{Arena, Input};
 use crate::error::{Error, Result};
 use crate::graph::plan::{Plan, Step};
 use crate::graph::{DType, Graph, OutputKind, Role};
 use crate::hip::{Device, PinnedBuffer};
+use crate::image::{Preprocess, RgbImage};
 use crate::timing::{Phase, Timing};
 
 /// Runs plans of one graph, on the CPU or on a GPU. Can be shared between threads.
@@ -65,6 +66,23 @@ impl Executor {
             executor.set_graphs(mode);
         }
         self
+    }
+
+    /// Has a GPU bring images to the model's size, by `rule`; on the CPU that is the caller's.
+    ///
+    /// # Errors
+    ///
+    /// See [`HipExecutor::set_resize`].
+    pub fn resize(mut self, rule: &Preprocess) -> Result<Self> {
+        if let Self::Hip { executor, .. } = &mut self {
+            executor.set_resize(rule)?;
+        }
+        Ok(self)
+    }
+
+    /// Whether a GPU resizes images.
+    pub fn resizes(&self) -> bool {
+        matches!(self, Self::Hip { executor, .. } if executor.resizes())
     }
 
     /// The number of threads for what is done on the host.
@@ -120,7 +138,27 @@ impl Executor {
         }
     }
 
-    /// Memory for the pixels of a batch of `bytes` bytes; empty.
+    /// As [`run`](Self::run), on decoded images that the device [resizes](Self::resizes).
+    ///
+    /// # Errors
+    ///
+    /// See [`HipExecutor::run_images`]; [`Error::Argument`] on the CPU.
+    pub fn run_images(
+        &self,
+        plan: &Plan,
+        images: &[RgbImage],
+        timing: Option<&mut Timing>,
+    ) -> Result<Vec<(OutputKind, Array2<f32>)>> {
+        match (self, timing) {
+            (Self::Cpu { .. }, _) => Err(Error::argument("images", "the cpu takes resized pixels")),
+            (Self::Hip { executor, .. }, Some(timing)) => {
+                executor.run_images(plan, images, Some(&mut observer(plan, timing)))
+            }
+            (Self::Hip { executor, .. }, None) => executor.run_images(plan, images, None),
+        }
+    }
+
+    /// Memory for a batch of `bytes` bytes of pixels, or for decoded images where a GPU resizes them; empty.
     ///
     /// # Errors
     ///
@@ -128,9 +166,14 @@ impl Executor {
     pub(crate) fn stage(&self, bytes: usize) -> Result<Staging> {
         let memory = match self {
             Self::Cpu { .. } => StagingMemory::Host(Vec::with_capacity(bytes)),
+            Self::Hip { executor, .. } if executor.resizes() => StagingMemory::Decoded(Vec::new()),
             Self::Hip { executor, .. } => StagingMemory::Pinned(executor.stage(bytes)?),
         };
-        Ok(Staging { memory, filled: 0 })
+        Ok(Staging {
+            memory,
+            images: 0,
+            filled: 0,
+        })
     }
 
     /// Sees that there is memory for a run of `plan`.
@@ -145,7 +188,7 @@ impl Executor {
         })
     }
 
-    /// Begins a run on pixels. On a GPU it goes on by itself; on the CPU it is over when this returns.
+    /// Begins a run on what was staged. On a GPU it goes on by itself; on the CPU it is over when this returns.
     ///
     /// # Errors
     ///
@@ -160,8 +203,15 @@ impl Executor {
             }
             (Self::Hip { executor, .. }, Reservation::Hip(reserved), StagingMemory::Pinned(mut pixels)) => {
                 pixels.set_len(staging.filled)?;
-                Ok(Flight::Hip(executor.submit(reserved, pixels, timed)?))
+                Ok(Flight::Hip(executor.submit(
+                    reserved,
+                    Feed::Staged(pixels),
+                    timed,
+                )?))
             }
+            (Self::Hip { executor, .. }, Reservation::Hip(reserved), StagingMemory::Decoded(images)) => Ok(
+                Flight::Hip(executor.submit(reserved, Feed::Images(&images), timed)?),
+            ),
             _ => Err(Error::argument("staging", "is of another executor")),
         }
     }
@@ -209,6 +259,7 @@ fn observer<'a>(plan: &Plan, timing: &'a mut Timing) -> impl FnMut(Stage<'_>, Du
     move |stage, time| {
         let phase = match stage {
             Stage::Upload => Phase::CopyIn,
+            Stage::Resize => Phase::DeviceResize,
             Stage::Step(step) => Phase::Step(roles[step.node]),
             Stage::Replay => Phase::Replay,
             Stage::Download => Phase::CopyOut,
@@ -217,10 +268,12 @@ fn observer<'a>(plan: &Plan, timing: &'a mut Timing) -> impl FnMut(Stage<'_>, Du
     }
 }
 
-/// Memory that the pixels of a batch are put into, one image after the other: pinned, where a GPU takes them from it.
+/// Memory that a batch is put into, one image after the other: pinned, where a GPU takes them from it.
 #[derive(Debug)]
 pub(crate) struct Staging {
     memory: StagingMemory,
+    images: usize,
+    /// Bytes of the pinned memory.
     filled: usize,
 }
 
@@ -228,29 +281,34 @@ pub(crate) struct Staging {
 enum StagingMemory {
     Host(Vec<u8>),
     Pinned(PinnedBuffer<u8>),
+    /// Of any size.
+    Decoded(Vec<RgbImage>),
 }
 
 impl Staging {
     /// # Errors
     ///
     /// [`Error::Argument`] if the memory is full.
-    pub(crate) fn push(&mut self, pixels: &[u8]) -> Result<()> {
+    pub(crate) fn push(&mut self, image: RgbImage) -> Result<()> {
         match &mut self.memory {
-            StagingMemory::Host(memory) => memory.extend_from_slice(pixels),
+            StagingMemory::Host(memory) => memory.extend_from_slice(&image.data),
             StagingMemory::Pinned(memory) => {
-                let place = memory.get_mut(self.filled..self.filled + pixels.len());
+                let end = self.filled + image.data.len();
+                let place = memory.get_mut(self.filled..end);
                 place
                     .ok_or_else(|| Error::argument("input", "is more than a batch"))?
-                    .copy_from_slice(pixels);
+                    .copy_from_slice(&image.data);
+                self.filled = end;
             }
+            StagingMemory::Decoded(images) => images.push(image),
         }
-        self.filled += pixels.len();
+        self.images += 1;
         Ok(())
     }
 
-    /// How many bytes were put there.
-    pub(crate) fn len(&self) -> usize {
-        self.filled
+    /// How many images were put there.
+    pub(crate) fn images(&self) -> usize {
+        self.images
     }
 }
 

@@ -30,7 +30,7 @@ const STAGE: usize = 4 << 20;
 /// # let device = hipvit::hip::Runtime::open()?.device(0)?;
 /// let (copy, compute) = (device.stream()?, device.stream()?);
 /// let buffer = copy.upload(&[1.0f32, 2.0])?;
-/// let ready = copy.record()?;
+/// let ready = copy.mark()?;
 /// let buffer = buffer.move_to(&compute, &ready)?;
 /// assert_eq!(buffer.read()?, [1.0, 2.0]);
 /// # Ok(())
@@ -44,7 +44,7 @@ const STAGE: usize = 4 << 20;
 /// # let device = hipvit::hip::Runtime::open()?.device(0)?;
 /// # let (copy, compute) = (device.stream()?, device.stream()?);
 /// # let buffer = copy.upload(&[1.0f32, 2.0])?;
-/// let moved = buffer.move_to(&compute, &copy.record()?)?;
+/// let moved = buffer.move_to(&compute, &copy.mark()?)?;
 /// buffer.read()?;
 /// # Ok(())
 /// # }
@@ -175,7 +175,7 @@ impl<T: Pod> DeviceBuffer<T> {
             return Err(Error::argument("copier", "is of another device than the buffer"));
         }
         stream.refuse_capture("an asynchronous copy")?;
-        copier.wait(&stream.record()?)?;
+        copier.wait(&stream.mark()?)?;
         // No operands: the buffer is lent by the event before and the wait after.
         let copy = copier.submit_with(&[], source, |hip, source| {
             // SAFETY: as for the upload; `copier` waits for the buffer's earlier uses.

@@ -5,14 +5,15 @@ use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hipvit_sys::hip::{hipError_t, hipEvent_t};
+use hipvit_sys::hip::{hipError_t, hipEvent_t, hipEventDefault, hipEventDisableTiming};
 
 use super::device::Device;
 use super::status::{call, is};
 use super::stream::Stream;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
-/// A point in a stream's queue, with the time at which the device reached it. Made by [`Stream::record`]. Cheap to clone.
+/// A point in a stream's queue. Made by [`Stream::record`], with the time at which the device reached it, or by
+/// [`Stream::mark`], without. Cheap to clone.
 #[derive(Clone)]
 pub struct Event {
     inner: Arc<Inner>,
@@ -21,6 +22,7 @@ pub struct Event {
 struct Inner {
     device: Device,
     raw: hipEvent_t,
+    timed: bool,
     stream: u64,
     /// The stream's last submission before this point, at least.
     after: u64,
@@ -33,16 +35,22 @@ unsafe impl Send for Inner {}
 unsafe impl Sync for Inner {}
 
 impl Event {
-    pub(super) fn record(stream: &Stream) -> Result<Self> {
+    pub(super) fn record(stream: &Stream, timed: bool) -> Result<Self> {
         let device = stream.device();
         let hip = device.enter()?;
         let mut raw = ptr::null_mut();
+        let flags = if timed {
+            hipEventDefault
+        } else {
+            hipEventDisableTiming
+        };
         // SAFETY: the call writes one handle.
-        unsafe { call!(device, hip.hipEventCreate(&mut raw)) }?;
+        unsafe { call!(device, hip.hipEventCreateWithFlags(&mut raw, flags)) }?;
         let event = Self {
             inner: Arc::new(Inner {
                 device: device.clone(),
                 raw,
+                timed,
                 stream: stream.id(),
                 // Read before the event is put into the queue: what is counted was submitted before.
                 after: stream.submitted(),
@@ -85,8 +93,14 @@ impl Event {
     ///
     /// # Errors
     ///
-    /// What the work before them failed with; or they are of different devices.
+    /// What the work before them failed with; they are of different devices; [`Error::Argument`] if either has no time.
     pub fn since(&self, earlier: &Self) -> Result<Duration> {
+        if !(self.inner.timed && earlier.inner.timed) {
+            return Err(Error::argument(
+                "event",
+                "has no time: it was marked, not recorded",
+            ));
+        }
         earlier.synchronize()?;
         self.synchronize()?;
         let device = &self.inner.device;

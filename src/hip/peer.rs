@@ -105,7 +105,7 @@ impl<T: Pod> DeviceBuffer<T> {
         let frozen = source.block().is_frozen();
         match frozen {
             true => source.admit(&stream)?,
-            false => stream.wait(&home.record()?)?,
+            false => stream.wait(&home.mark()?)?,
         }
         let [to, from] = [&stream, &home].map(|stream| stream.device().ordinal() as i32);
         let copied = stream.submit(&[target], |hip| {
@@ -123,7 +123,7 @@ impl<T: Pod> DeviceBuffer<T> {
             return copied;
         }
         let held = copied
-            .and_then(|()| stream.record())
+            .and_then(|()| stream.mark())
             .and_then(|done| home.submit(&[source], |_| home.wait(&done)));
         if held.is_err() {
             // A copy may be under way that the source's stream does not know of.

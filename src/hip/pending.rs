@@ -64,7 +64,7 @@ impl<P> Pending<P> {
         self.event.is_done()
     }
 
-    /// The copy's end, for another stream to wait for, or for its time.
+    /// The copy's end, for another stream to wait for. It has no time.
     #[must_use]
     pub fn event(&self) -> &Event {
         &self.event

@@ -84,13 +84,22 @@ impl Stream {
         unsafe { call!(self.device(), hip.hipStreamSynchronize(self.raw())) }
     }
 
-    /// An event at the queue's present end.
+    /// An event at the queue's present end, with its time.
     ///
     /// # Errors
     ///
     /// The driver refuses.
     pub fn record(&self) -> Result<Event> {
-        Event::record(self)
+        Event::record(self, true)
+    }
+
+    /// An event at the queue's present end that is for order alone: it spares the device the taking of a time.
+    ///
+    /// # Errors
+    ///
+    /// The driver refuses.
+    pub fn mark(&self) -> Result<Event> {
+        Event::record(self, false)
     }
 
     /// What is submitted from now on runs after `event`, which may be another stream's.
@@ -201,7 +210,7 @@ impl Stream {
     ) -> Result<Pending<P>> {
         self.refuse_capture("an asynchronous copy")?;
         let submitted = self.submit(operands, |hip| work(hip, &payload));
-        match submitted.and_then(|()| self.record()) {
+        match submitted.and_then(|()| self.mark()) {
             Ok(event) => Ok(Pending::new(payload, event, self.clone())),
             Err(error) => {
                 // The copy may be under way all the same.

@@ -128,6 +128,14 @@ impl Preprocess {
         self.placement([image.width, image.height])?.apply(image)
     }
 
+    /// Whether [`Self::apply`] accepts an image of this size.
+    ///
+    /// # Errors
+    /// As [`Self::apply`].
+    pub fn check(&self, image: &RgbImage) -> Result<()> {
+        self.placement([image.width, image.height]).map(drop)
+    }
+
     /// What [`Self::apply`] does to an image of this width and height.
     ///
     /// # Errors

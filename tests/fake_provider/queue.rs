@@ -155,7 +155,7 @@ impl Event {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn hipEventCreate(out: *mut *mut c_void) -> Status {
+pub unsafe extern "C" fn hipEventCreateWithFlags(out: *mut *mut c_void, _flags: u32) -> Status {
     add(Slot::Events, 1);
     add(Slot::EventsMade, 1);
     unsafe { *out = Arc::into_raw(Arc::new(Event::default())).cast_mut().cast() };

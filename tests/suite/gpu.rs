@@ -11,7 +11,8 @@ use hipvit::image::{Crop, Filter, Limits, Preprocess, Rescale, Resize, RgbImage,
 use hipvit::model::InputKind;
 use hipvit::pipeline::{Pipeline, Source};
 use hipvit::reference::model_tolerance;
-use hipvit::{DType, Device, Error, GraphMode, Outputs, Session, digits};
+use hipvit::timing::{Phase, Timing};
+use hipvit::{DType, Device, Error, GraphMode, Outputs, ResizeOn, Session, digits};
 use ndarray::{Array2, Axis};
 
 use crate::at;
@@ -252,6 +253,55 @@ fn a_pipeline_gives_the_bits_of_the_session() {
     }
 }
 
+/// Where they are resized decides no bit: one by one as a pipeline has them, all at once, timed or not, of many sizes.
+#[test]
+fn images_resized_on_the_device_give_the_same_results() {
+    let Some(device) = device() else { return };
+    let mut sources: Vec<Source> = digits::samples().collect();
+    let sizes = [(257, 197), (63, 64), (1, 1), (65, 400), (500, 40)];
+    sources.extend(sizes.map(|(width, height)| {
+        let random = std::iter::successors(Some(1u32), |x| Some(x * 48_271 % 65_521)).map(|x| x as u8);
+        let data = random.take(width * height * 3).collect();
+        Source::Decoded("noise".into(), RgbImage::new(width, height, data).unwrap())
+    }));
+    let decoded = sources.iter().map(|s| s.decode(&Limits::default()).unwrap());
+    let images: Vec<RgbImage> = decoded.collect();
+    for dtype in dtypes() {
+        let builder = Session::builder().device(device).dtype(dtype).batch(5);
+        let expected = builder.tinyvit32().unwrap().run(&images).unwrap();
+        let session = builder.resize(ResizeOn::Device).tinyvit32().unwrap();
+        assert_eq!(session.resize(), ResizeOn::Device);
+        same(&session.run(&images).unwrap(), &expected);
+        let mut timing = Timing::default();
+        same(&session.run_timed(&images, &mut timing).unwrap(), &expected);
+        let phases = |timing: &Timing| timing.phases().map(|(phase, _)| phase).collect::<Vec<_>>();
+        assert_eq!(phases(&timing)[0], Phase::DeviceResize);
+        let mut rows = Vec::new();
+        let timing = Pipeline::new(&session).timed(true).run(sources.clone(), |item| {
+            let (outputs, row) = item.result.unwrap();
+            rows.push(outputs.logits().unwrap().row(row).to_vec());
+            Ok::<_, Error>(())
+        });
+        let expected: Vec<_> = expected
+            .logits()
+            .unwrap()
+            .rows()
+            .into_iter()
+            .map(|r| r.to_vec())
+            .collect();
+        assert_eq!(rows, expected);
+        let phases = phases(&timing.unwrap());
+        assert!(
+            phases.contains(&Phase::DeviceResize) && !phases.contains(&Phase::Resize),
+            "{phases:?}"
+        );
+        // Pixels that have the model's size go there as ever.
+        let input = pixels(&session, 2);
+        assert!(session.run_pixels(&input, None).is_ok());
+        println!("PASS {dtype:<4} resized on the device");
+    }
+}
+
 /// After some runs neither the driver nor the pool holds more than before.
 #[test]
 fn many_runs_leave_the_memory_flat() {
@@ -408,7 +458,19 @@ fn the_cpu_has_no_narrow_types_and_devices_have_names() {
         "{}",
         stderr(&output)
     );
-    for (wrong, flag) in [("hip:", "--device"), ("cuda", "--device"), ("u8", "--dtype")] {
+    let output = hipvit(["classify", "--device", "cpu", "--resize", "device"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stderr(&output).contains("the cpu, which resizes on the host"),
+        "{}",
+        stderr(&output)
+    );
+    for (wrong, flag) in [
+        ("gpu", "--resize"),
+        ("hip:", "--device"),
+        ("cuda", "--device"),
+        ("u8", "--dtype"),
+    ] {
         assert_eq!(hipvit(["embed", flag, wrong]).status.code(), Some(2), "{wrong}");
     }
     for name in ["auto", "cpu", "hip:0", "hip:12"] {

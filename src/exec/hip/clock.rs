@@ -15,6 +15,8 @@ pub type StageObserver<'a> = dyn FnMut(Stage<'_>, Duration) + Send + 'a;
 pub enum Stage<'a> {
     /// The input's way to the device.
     Upload,
+    /// Decoded images' way to the device, one by one, and their resizing there.
+    Resize,
     /// A step of the plan.
     Step(&'a Step),
     /// All steps at once, replayed as a captured graph.
@@ -24,21 +26,20 @@ pub enum Stage<'a> {
 }
 
 /// The points between a run's stages.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Clock {
-    /// On the stream that copies: before the input's copy.
-    upload: Event,
-    /// On the stream that computes: before the first step, and after each; or before and after the replay.
+    /// On the stream that brings the input: before and after that.
+    input: Vec<Event>,
+    /// On the stream that computes: before the first step, and after each; or before and after the replay; then after the
+    /// results' copy.
     steps: Vec<Event>,
 }
 
 impl Clock {
-    /// Starts before the input's copy on `copier`.
-    pub(super) fn start(copier: &Stream) -> Result<Self> {
-        Ok(Self {
-            upload: copier.record()?,
-            steps: Vec::new(),
-        })
+    /// The input begins or ends.
+    pub(super) fn tick_input(&mut self, stream: &Stream) -> Result<()> {
+        self.input.push(stream.record()?);
+        Ok(())
     }
 
     pub(super) fn tick(&mut self, stream: &Stream) -> Result<()> {
@@ -46,16 +47,15 @@ impl Clock {
         Ok(())
     }
 
-    /// Tells the time of each stage; `uploaded` and `downloaded` are the copies' ends.
-    pub(super) fn tell(
-        &self,
-        plan: &Plan,
-        uploaded: &Event,
-        downloaded: &Event,
-        observer: &mut StageObserver<'_>,
-    ) -> Result<()> {
-        observer(Stage::Upload, uploaded.since(&self.upload)?);
-        let pairs = self.steps.windows(2);
+    /// Tells the time of each stage; `input` is what brought the input.
+    pub(super) fn tell(&self, plan: &Plan, input: Stage<'_>, observer: &mut StageObserver<'_>) -> Result<()> {
+        if let [begin, end] = &self.input[..] {
+            observer(input, end.since(begin)?);
+        }
+        let Some((downloaded, steps)) = self.steps.split_last() else {
+            return Ok(());
+        };
+        let pairs = steps.windows(2);
         let replayed = pairs.len() == 1 && plan.steps().len() != 1;
         for (pair, step) in pairs.zip(plan.steps()) {
             let stage = if replayed {
@@ -65,7 +65,7 @@ impl Clock {
             };
             observer(stage, pair[1].since(&pair[0])?);
         }
-        if let Some(computed) = self.steps.last() {
+        if let Some(computed) = steps.last() {
             observer(Stage::Download, downloaded.since(computed)?);
         }
         Ok(())

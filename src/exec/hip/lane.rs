@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use super::lower::scratch_bytes;
+use super::preprocess::{DeviceResize, HipPreprocess};
 use crate::error::{Error, Result};
 use crate::graph::Graph;
 use crate::graph::plan::Plan;
 use crate::hip::{Blas, Device, DeviceBuffer, Operand, PinnedBuffer, Replay, Stream};
+use crate::image::RgbImage;
 
 /// The most plans that a lane remembers; there is one for each batch size.
 const MOST_PLANS: usize = 16;
@@ -19,6 +21,8 @@ pub(super) struct Lane {
     pub(super) memory: Memory,
     /// On the host: the results, in their order.
     pub(super) results: PinnedPool,
+    /// Once it has resized images.
+    resize: Option<HipPreprocess>,
     seen: Vec<Seen>,
 }
 
@@ -51,6 +55,7 @@ impl Lane {
                 scratch: stream.allocate(scratch_bytes(plan))?,
             },
             results: PinnedPool::default(),
+            resize: None,
             seen: Vec::new(),
             stream,
         })
@@ -72,6 +77,18 @@ impl Lane {
                 *buffer = stream.allocate(0)?;
                 *buffer = stream.allocate(bytes)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Submits what makes the input of `images`.
+    pub(super) fn resize(&mut self, resize: &DeviceResize, images: &[RgbImage]) -> Result<()> {
+        let on_stream = match &mut self.resize {
+            Some(on_stream) => on_stream,
+            none => none.insert(HipPreprocess::on(&self.stream, resize)?),
+        };
+        for (index, image) in images.iter().enumerate() {
+            on_stream.enqueue(image, &mut self.memory.input, index)?;
         }
         Ok(())
     }

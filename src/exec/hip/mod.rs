@@ -5,7 +5,8 @@
 //!
 //! A run is submitted as a whole and waited for later, so that several are under way at once. Each has a [`Lane`] of its
 //! own, with a stream that computes and then copies the results to pinned memory. The inputs of all lanes are copied by one
-//! further stream, from pinned memory too; events put the copy between what the lane did before and what it computes.
+//! further stream, from pinned memory too; events put the copy between what the lane did before and what it computes. Images
+//! that the device resizes go there by the lane's own stream, as they were decoded.
 //!
 //! A plan that comes to a lane again is captured as a graph and replayed from then on, if the replay gives the same bytes
 //! as the steps did ([`Replay`]).
@@ -33,6 +34,7 @@ use self::constants::Constants;
 pub(crate) use self::constants::{append, unpack};
 use self::lane::{Lane, Memory, PinnedPool, Regions};
 use self::lower::{Addresses, Call, kernel_file, lower};
+use self::preprocess::DeviceResize;
 pub use self::preprocess::HipPreprocess;
 use super::Input;
 use crate::error::{Error, Result};
@@ -41,6 +43,7 @@ use crate::graph::plan::{Plan, Step};
 use crate::graph::{DType, Graph, OutputKind, ValueId};
 use crate::hip::kernels::Kernels;
 use crate::hip::{Blas, Device, Operand, Pending, PinnedBuffer, Replay, Stream, Work};
+use crate::image::{Preprocess, RgbImage};
 
 pub use self::clock::{Stage, StageObserver};
 pub use self::graphs::{GraphMode, Replays};
@@ -51,6 +54,7 @@ pub struct HipExecutor {
     device: Device,
     dtype: DType,
     graphs: GraphMode,
+    resize: Option<DeviceResize>,
     kernels: Kernels,
     constants: Constants,
     /// Copies the inputs of all lanes.
@@ -70,9 +74,18 @@ pub(crate) struct Reserved<P> {
     lane: Lane,
 }
 
+/// What a run takes its input from.
+pub(super) enum Feed<'a> {
+    /// The plan's input.
+    Staged(PinnedBuffer<u8>),
+    /// Decoded images, which the device resizes.
+    Images(&'a [RgbImage]),
+}
+
 /// A run that was submitted. Dropping it waits for its copies.
 pub(crate) struct Running<P> {
-    upload: Pending<PinnedBuffer<u8>>,
+    /// `None` where the device resized images.
+    upload: Option<Pending<PinnedBuffer<u8>>>,
     downloads: Vec<Pending<PinnedBuffer<u8>>>,
     clock: Option<Clock>,
     plan: P,
@@ -105,6 +118,7 @@ impl HipExecutor {
             device: device.clone(),
             dtype,
             graphs: GraphMode::default(),
+            resize: None,
             kernels,
             copier,
             lanes: Mutex::default(),
@@ -118,6 +132,23 @@ impl HipExecutor {
     /// Sets whether runs replay captured graphs.
     pub fn set_graphs(&mut self, mode: GraphMode) {
         self.graphs = mode;
+    }
+
+    /// Has the device bring images to the model's size, by `rule`, for [`run_images`](Self::run_images).
+    ///
+    /// # Errors
+    ///
+    /// The kernels cannot be compiled or loaded.
+    pub fn set_resize(&mut self, rule: &Preprocess) -> Result<()> {
+        self.resize = Some(DeviceResize::load(rule, &self.device)?);
+        // Lanes keep the rule that they have resized by.
+        self.lanes().clear();
+        Ok(())
+    }
+
+    /// Whether the device resizes images.
+    pub fn resizes(&self) -> bool {
+        self.resize.is_some()
     }
 
     /// The device it runs on.
@@ -199,7 +230,24 @@ impl HipExecutor {
         };
         let mut staging = self.stage(bytes.len())?;
         staging.copy_from_slice(bytes);
-        let running = self.submit(reserved, staging, observer.is_some())?;
+        let running = self.submit(reserved, Feed::Staged(staging), observer.is_some())?;
+        self.finish(running, observer)
+    }
+
+    /// As [`run`](Self::run), on decoded images of any size, as many as the plan's batch.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](Self::run); an image that the rule does not accept; [`Error::Argument`] without
+    /// [`set_resize`](Self::set_resize), or if the rule does not make the plan's input.
+    pub fn run_images(
+        &self,
+        plan: &Plan,
+        images: &[RgbImage],
+        observer: Option<&mut StageObserver<'_>>,
+    ) -> Result<Vec<(OutputKind, Array2<f32>)>> {
+        let reserved = self.reserve(plan)?;
+        let running = self.submit(reserved, Feed::Images(images), observer.is_some())?;
         self.finish(running, observer)
     }
 
@@ -238,23 +286,22 @@ impl HipExecutor {
         }
     }
 
-    /// Submits a run on `staging`, which must be the plan's input.
+    /// Submits a run.
     pub(super) fn submit<P: Deref<Target = Plan>>(
         &self,
         reserved: Reserved<P>,
-        staging: PinnedBuffer<u8>,
+        feed: Feed<'_>,
         timed: bool,
     ) -> Result<Running<P>> {
         let Reserved { plan, mut lane } = reserved;
-        if staging.len() != input_bytes(&plan) {
-            let reason = format!("has {} bytes, expected {}", staging.len(), input_bytes(&plan));
-            return Err(Error::argument("input", reason));
-        }
         // A lane with an error is dropped.
-        let mut clock = timed.then(|| Clock::start(&self.copier)).transpose()?;
-        let upload = lane.memory.input.upload_on(&self.copier, 0, staging)?;
+        let mut clock = timed.then(Clock::default);
+        let upload = self.feed(&mut lane, &plan, feed, &mut clock)?;
         self.compute(&mut lane, &plan, &mut clock)?;
         let downloads = self.download(&mut lane, &plan)?;
+        if let Some(clock) = &mut clock {
+            clock.tick(&lane.stream)?;
+        }
         Ok(Running {
             upload,
             downloads,
@@ -277,8 +324,6 @@ impl HipExecutor {
             plan,
             mut lane,
         } = running;
-        let uploaded = upload.event().clone();
-        let downloaded = downloads.last().map(|download| download.event().clone());
         let mut outputs = Vec::with_capacity(downloads.len());
         for (&(kind, value, id), download) in plan.outputs().iter().zip(downloads) {
             let name = &plan.graph().value(value).name;
@@ -292,12 +337,56 @@ impl HipExecutor {
             let matrix = Array2::from_shape_vec((rows, columns), values);
             outputs.push((kind, matrix.map_err(|e| Error::graph(name, e))?));
         }
-        lock(&self.inputs).keep(upload.wait()?);
-        if let (Some(clock), Some(downloaded), Some(observer)) = (clock, downloaded, observer) {
-            clock.tell(&plan, &uploaded, &downloaded, observer)?;
+        let entry = match upload {
+            Some(upload) => {
+                lock(&self.inputs).keep(upload.wait()?);
+                Stage::Upload
+            }
+            None => Stage::Resize,
+        };
+        if let (Some(clock), Some(observer)) = (clock, observer) {
+            clock.tell(&plan, entry, observer)?;
         }
         self.lanes().push(lane);
         Ok(outputs)
+    }
+
+    /// Submits what brings the input to the lane.
+    fn feed(
+        &self,
+        lane: &mut Lane,
+        plan: &Plan,
+        feed: Feed<'_>,
+        clock: &mut Option<Clock>,
+    ) -> Result<Option<Pending<PinnedBuffer<u8>>>> {
+        let stream = match feed {
+            Feed::Staged(_) => self.copier.clone(),
+            Feed::Images(_) => lane.stream.clone(),
+        };
+        let mut tick = || clock.as_mut().map_or(Ok(()), |clock| clock.tick_input(&stream));
+        match feed {
+            Feed::Staged(staging) => {
+                if staging.len() != input_bytes(plan) {
+                    let reason = format!("has {} bytes, expected {}", staging.len(), input_bytes(plan));
+                    return Err(Error::argument("input", reason));
+                }
+                tick()?;
+                let upload = lane.memory.input.upload_on(&stream, 0, staging)?;
+                tick()?;
+                Ok(Some(upload))
+            }
+            Feed::Images(images) => {
+                let Some(resize) = &self.resize else {
+                    let reason = "the executor has no rule to resize them by";
+                    return Err(Error::argument("images", reason));
+                };
+                resize.check(plan, images.len())?;
+                tick()?;
+                lane.resize(resize, images)?;
+                tick()?;
+                Ok(None)
+            }
+        }
     }
 
     /// Submits all steps, one by one or as a replay.

@@ -1,23 +1,65 @@
 //! Preprocessing on a GPU: decoded images go there as they are, and become a batch of the model's size there.
 
 use std::fmt;
+use std::sync::Arc;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::graph::DType;
+use crate::graph::plan::Plan;
 use crate::hip::resize::{DevicePass, ResizeKernels};
-use crate::hip::{DeviceBuffer, PinnedRing, Stream};
+use crate::hip::{Device, DeviceBuffer, PinnedRing, Stream};
 use crate::image::{Padding, Preprocess, RgbImage};
 
 /// Bytes of an image that are staged at a time, and how many such pieces.
 const STAGE: usize = 4 << 20;
 const STAGES: usize = 2;
 
+/// A [`Preprocess`] with its kernels on a GPU, for any of its streams.
+#[derive(Clone, Debug)]
+pub(super) struct DeviceResize {
+    rule: Preprocess,
+    kernels: Arc<ResizeKernels>,
+}
+
+impl DeviceResize {
+    /// # Errors
+    ///
+    /// The kernels cannot be compiled or loaded.
+    pub(super) fn load(rule: &Preprocess, device: &Device) -> Result<Self> {
+        Ok(Self {
+            rule: rule.clone(),
+            kernels: Arc::new(ResizeKernels::load(device)?),
+        })
+    }
+
+    /// Sees that `images` images of the result are what `plan` takes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if they are not.
+    pub(super) fn check(&self, plan: &Plan, images: usize) -> Result<()> {
+        let input = plan.graph().value(plan.graph().input());
+        let (height, width) = self.rule.output_size();
+        let takes = (input.dtype, plan.batch(), &input.shape[1..]);
+        if takes != (DType::U8, images, &[height, width, 3]) {
+            let reason = format!(
+                "{images} become u8 [{images}, {height}, {width}, 3], the plan takes {} {:?} for {}",
+                input.dtype,
+                &input.shape[1..],
+                plan.batch()
+            );
+            return Err(Error::argument("images", reason));
+        }
+        Ok(())
+    }
+}
+
 /// A [`Preprocess`] on a stream of a GPU, which makes the same bytes.
 ///
 /// An image's size decides the passes and their tables, which are kept for the next image of that size.
 pub struct HipPreprocess {
-    rule: Preprocess,
+    resize: DeviceResize,
     stream: Stream,
-    kernels: ResizeKernels,
     staging: PinnedRing<u8>,
     prepared: Option<Prepared>,
 }
@@ -37,11 +79,18 @@ impl HipPreprocess {
     ///
     /// The kernels cannot be compiled or loaded; memory runs out.
     pub fn new(rule: &Preprocess, stream: &Stream) -> Result<Self> {
-        let device = stream.device();
+        Self::on(stream, &DeviceResize::load(rule, stream.device())?)
+    }
+
+    /// With kernels that are loaded.
+    ///
+    /// # Errors
+    ///
+    /// Memory runs out.
+    pub(super) fn on(stream: &Stream, resize: &DeviceResize) -> Result<Self> {
         Ok(Self {
-            rule: rule.clone(),
-            kernels: ResizeKernels::load(device)?,
-            staging: device.pinned_ring(STAGES, STAGE)?,
+            resize: resize.clone(),
+            staging: stream.device().pinned_ring(STAGES, STAGE)?,
             stream: stream.clone(),
             prepared: None,
         })
@@ -50,7 +99,7 @@ impl HipPreprocess {
     /// The bytes of one image of the result, u8 `[height, width, 3]`.
     #[must_use]
     pub fn image_bytes(&self) -> usize {
-        let (height, width) = self.rule.output_size();
+        let (height, width) = self.resize.rule.output_size();
         height * width * 3
     }
 
@@ -59,7 +108,7 @@ impl HipPreprocess {
     ///
     /// # Errors
     ///
-    /// What [`Preprocess::apply`] does not accept; [`Error::Argument`](crate::Error::Argument) if `batch` is too small or another stream's; memory
+    /// What [`Preprocess::apply`] does not accept; [`Error::Argument`] if `batch` is too small or another stream's; memory
     /// runs out; what the driver says.
     pub fn enqueue(&mut self, image: &RgbImage, batch: &mut DeviceBuffer<u8>, index: usize) -> Result<()> {
         let bytes = self.image_bytes();
@@ -68,7 +117,7 @@ impl HipPreprocess {
         let stream = &self.stream;
         let prepared = prepare(
             &mut self.prepared,
-            &self.rule,
+            &self.resize.rule,
             stream,
             [image.width, image.height],
         )?;
@@ -79,11 +128,12 @@ impl HipPreprocess {
         for pass in &prepared.passes {
             size = pass.output();
             let mut result = stream.allocate(size[0] * size[1] * 3)?;
-            self.kernels
+            self.resize
+                .kernels
                 .launch(stream, pass, pixels.reading(), result.writing())?;
             pixels = result;
         }
-        let row = self.rule.output_size().1 * 3;
+        let row = self.resize.rule.output_size().1 * 3;
         let mut first = 0;
         if let Some((padding, ground)) = &prepared.ground {
             stream.copy_rows((slot, bytes), (ground.reading(), bytes), bytes, 1)?;
@@ -147,7 +197,7 @@ impl Prepared {
 impl fmt::Debug for HipPreprocess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HipPreprocess")
-            .field("rule", &format_args!("{}", self.rule))
+            .field("rule", &format_args!("{}", self.resize.rule))
             .field("stream", &self.stream)
             .finish_non_exhaustive()
     }

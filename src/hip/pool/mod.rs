@@ -169,7 +169,7 @@ impl Block {
     /// From now on the block is only read, by any stream.
     pub(super) fn freeze(&self) -> Result<()> {
         if self.ready.get().is_none() {
-            let event = self.stream.record()?;
+            let event = self.stream.mark()?;
             self.ready.get_or_init(|| event);
         }
         Ok(())
@@ -198,7 +198,7 @@ impl Drop for Block {
         let readers = self.readers.get_mut().unwrap_or_else(PoisonError::into_inner);
         for reader in readers.iter() {
             // The next user of the memory, on the home stream, waits for its readers.
-            if let Err(error) = reader.record().and_then(|event| self.stream.wait(&event)) {
+            if let Err(error) = reader.mark().and_then(|event| self.stream.wait(&event)) {
                 // Memory that may be in use is not used again.
                 device.pool().cache().forget(self.address);
                 device.park(Err(error));

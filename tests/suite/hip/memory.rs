@@ -209,6 +209,11 @@ fn events_tell_the_time() {
         "each of ten runs 100 µs late: {elapsed:?}"
     );
     assert!(after.is_done().unwrap());
+    let marked = stream.mark().unwrap();
+    for (late, early) in [(&marked, &before), (&marked, &marked)] {
+        let error = late.since(early).unwrap_err();
+        assert!(error.to_string().contains("has no time"), "{error}");
+    }
 }
 
 #[test]
