@@ -168,7 +168,7 @@ impl<'a> Space<'a> {
         Ok(slot)
     }
 
-    /// Every access of a dword or more is to be aligned to a dword, a smaller one to its size.
+    /// Where asked for: every access of a dword or more is to be aligned to a dword, a smaller one to its size.
     #[inline]
     fn check_alignment(&self, address: u64, bytes: usize) -> Result<(), FaultKind> {
         let alignment = bytes.min(4) as u64;
@@ -233,11 +233,10 @@ impl<'a> Space<'a> {
         Ok(block.update64(offset, update))
     }
 
-    /// Dwords as scalar loads take them (the two lowest bits of the address do not count); bit i of the result: was dword i
-    /// written?
+    /// Dwords as scalar loads take them; bit i of the result: was dword i written? The hardware drops the two lowest bits of
+    /// the address, so that one which is not aligned loads something else.
     pub(crate) fn constant_load(&mut self, address: u64, dwords: &mut [u32]) -> Result<u32, FaultKind> {
-        self.check_alignment(address, 4)?;
-        let address = address & !3;
+        must_be_multiple(address, 4)?;
         let (block, offset) = self.locate(address, 4 * dwords.len() as u64)?;
         let mut known = 0;
         for (i, dword) in dwords.iter_mut().enumerate() {

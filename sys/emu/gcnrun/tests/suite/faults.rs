@@ -43,49 +43,56 @@ fn out_of_bounds() {
     });
 }
 
+/// The same kernels, launched with other checks.
+fn with_checks(gpu: &Gpu, checks: Checks) -> Gpu {
+    let object = crate::gpu::compiled(FILE, gpu.arch).expect("these kernels are loaded already");
+    Gpu {
+        memory: gpu.memory.clone(),
+        program: gcnrun::Program::load(&gpu.memory, 0, &object).unwrap(),
+        checks,
+        ..*gpu
+    }
+}
+
+fn misaligned(fault: &Fault, address: u64) {
+    assert_eq!(
+        fault.kind,
+        FaultKind::Misaligned {
+            address,
+            alignment: 4
+        }
+    );
+}
+
 #[test]
-fn misaligned() {
+fn misaligned_scalar_loads_and_atomics() {
     on_each(FILE, |gpu| {
         let x = gpu.buffer(&[1_i32; 4]);
         let out = gpu.unwritten::<i32>(64);
         let load = |offset: i32| arguments().buffer(&out).buffer(&x).with(offset);
-        let fault = planted(gpu, "load_at", 1, 64, &load(4), &load(2));
-        assert_eq!(
-            fault.kind,
-            FaultKind::Misaligned {
-                address: x.address + 2,
-                alignment: 4
-            }
-        );
+        let fault = planted(gpu, "scalar_load_at", 1, 64, &load(4), &load(2));
+        misaligned(&fault, x.address + 2);
         let add = |offset: i32| arguments().buffer(&x).with(offset);
         let fault = planted(gpu, "atomic_at", 1, 64, &add(4), &add(6));
-        assert_eq!(
-            fault.kind,
-            FaultKind::Misaligned {
-                address: x.address + 6,
-                alignment: 4
-            }
-        );
+        misaligned(&fault, x.address + 6);
     });
 }
 
 #[test]
-fn misalignment_may_be_allowed() {
+fn misaligned_loads_where_that_is_asked_for() {
     on_each(FILE, |gpu| {
         let x = gpu.buffer(&[0x0403_0201_i32, 0x0807_0605]);
         let out = gpu.unwritten::<i32>(64);
-        let lenient = Gpu {
-            memory: gpu.memory.clone(),
-            program: gcnrun::Program::load(&gpu.memory, 0, &crate::gpu::compiled(FILE, gpu.arch).unwrap())
-                .unwrap(),
-            checks: Checks {
-                alignment: false,
-                ..Checks::default()
-            },
-            ..*gpu
-        };
-        lenient.launch("load_at", 1, 64, &arguments().buffer(&out).buffer(&x).with(3_i32));
+        let load = |offset: i32| arguments().buffer(&out).buffer(&x).with(offset);
+        gpu.launch("load_at", 1, 64, &load(3));
         assert_eq!(out.read(gpu), [0x0706_0504; 64]);
+        let strict = Checks {
+            alignment: true,
+            ..gpu.checks
+        };
+        let gpu = &with_checks(gpu, strict);
+        let fault = planted(gpu, "load_at", 1, 64, &load(4), &load(2));
+        misaligned(&fault, x.address + 2);
     });
 }
 
@@ -329,16 +336,11 @@ fn wrong_configurations() {
 #[test]
 fn hangs() {
     on_each(FILE, |gpu| {
-        let gpu = Gpu {
-            memory: gpu.memory.clone(),
-            program: gcnrun::Program::load(&gpu.memory, 0, &crate::gpu::compiled(FILE, gpu.arch).unwrap())
-                .unwrap(),
-            checks: Checks {
-                budget: 10_000,
-                ..Checks::default()
-            },
-            ..*gpu
+        let brief = Checks {
+            budget: 10_000,
+            ..gpu.checks
         };
+        let gpu = with_checks(gpu, brief);
         let out = gpu.unwritten::<i32>(64);
         let forever = |yes: i32| arguments().buffer(&out).with(yes);
         let fault = planted(&gpu, "loop", 1, 64, &forever(0), &forever(1));
