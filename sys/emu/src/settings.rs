@@ -34,6 +34,8 @@ pub(crate) struct Settings {
     pub(crate) order: Order,
     pub(crate) schedule: Schedule,
     pub(crate) seed: u64,
+    /// Are loads and stores that are not aligned faults?
+    pub(crate) alignment: bool,
     /// Instructions that one launch may execute.
     pub(crate) budget: Option<u64>,
     pub(crate) log: Option<PathBuf>,
@@ -128,6 +130,11 @@ impl Settings {
                         "late, random or eager is wanted",
                     ));
                 }
+            },
+            alignment: match variable("HIP_EMU_ALIGNMENT").as_deref() {
+                None | Some("any") => false,
+                Some("strict") => true,
+                Some(other) => return Err(wrong("HIP_EMU_ALIGNMENT", other, "any or strict is wanted")),
             },
             seed,
             budget: number("HIP_EMU_BUDGET")?,
@@ -268,6 +275,7 @@ mod tests {
             ("HIP_EMU_MEMORY", "much"),
             ("HIP_EMU_FAIL_ALLOC", "0"),
             ("HIP_EMU_ORDER", "sideways"),
+            ("HIP_EMU_ALIGNMENT", "4"),
         ] {
             let message = read(&[(name, value)]).unwrap_err();
             assert!(message.starts_with(&format!("{name}={value}: ")), "{message}");

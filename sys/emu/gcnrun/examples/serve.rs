@@ -80,11 +80,7 @@ fn answer(words: &[&str], memory: &Memory, programs: &mut Vec<Program>, input: &
                 dynamic_lds: 0,
                 arguments: &bytes.collect::<Result<Vec<_>, _>>()?,
                 order: if reversed { Order::Reversed } else { Order::Forward },
-                // Compilers merge stores of bytes into unaligned ones of words, which the hardware takes.
-                options: Checks {
-                    alignment: false,
-                    ..Checks::default()
-                },
+                options: Checks::default(),
             };
             let start = Instant::now();
             let statistics = program.launch(&launch)?;

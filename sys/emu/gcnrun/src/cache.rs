@@ -1,4 +1,4 @@
-//! Texts that are dear to make, kept on disk by the content that they were made from.
+//! What is dear to make, kept on disk by the content that it was made from.
 
 use std::env;
 use std::fs;
@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 /// What names an entry: a digest of all that it depends on.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Key([u8; 32]);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Key([u8; 32]);
 
 impl Key {
     /// Of several contents; where one ends and the next begins counts.
-    pub(crate) fn of(contents: &[&[u8]]) -> Self {
+    pub fn of(contents: &[&[u8]]) -> Self {
         let mut digest = Sha256::new();
         for content in contents {
             digest.update((content.len() as u64).to_le_bytes());
@@ -27,61 +27,65 @@ impl Key {
     }
 }
 
-/// `$HIPVIT_CACHE_DIR`, or `gcnrun` in the user's cache folder; `None` where there is neither.
-pub(crate) fn directory() -> Option<PathBuf> {
-    let set = |name| env::var_os(name).filter(|value| !value.is_empty());
-    set("HIPVIT_CACHE_DIR")
-        .map(PathBuf::from)
-        .or_else(|| set("XDG_CACHE_HOME").map(|path| Path::new(&path).join("gcnrun")))
-        .or_else(|| set("HOME").map(|path| Path::new(&path).join(".cache").join("gcnrun")))
-}
+/// A folder of entries, or nothing. One that cannot be read or written is as good as none: what was to be kept is made anew.
+#[derive(Clone, Debug)]
+pub struct Cache(Option<PathBuf>);
 
-/// The text of `key` in `directory`, or else what `make` makes, which is kept. A folder that cannot be read or written is as
-/// good as none: the text is made anew.
-pub(crate) fn text<E>(
-    directory: Option<&Path>,
-    key: Key,
-    make: impl FnOnce() -> Result<String, E>,
-) -> Result<String, E> {
-    let Some(directory) = directory else {
-        return make();
-    };
-    let path = directory.join(key.file_name());
-    if let Ok(text) = fs::read_to_string(&path) {
-        return Ok(text);
+impl Cache {
+    /// `$HIPVIT_CACHE_DIR`, or `program` in the user's cache folder; nothing where there is neither.
+    pub fn of_user(program: &str) -> Self {
+        let set = |name| env::var_os(name).filter(|value| !value.is_empty());
+        let user = || {
+            set("XDG_CACHE_HOME")
+                .map(PathBuf::from)
+                .or_else(|| set("HOME").map(|path| Path::new(&path).join(".cache")))
+                .map(|folder| folder.join(program))
+        };
+        Self(set("HIPVIT_CACHE_DIR").map(PathBuf::from).or_else(user))
     }
-    let text = make()?;
-    // Written aside and renamed, so that another process never reads a part of it.
-    let _ = fs::create_dir_all(directory)
-        .and_then(|()| tempfile::NamedTempFile::new_in(directory))
-        .and_then(|mut file| {
-            file.write_all(text.as_bytes())?;
-            file.persist(&path).map_err(|error| error.error)
-        });
-    Ok(text)
+
+    /// What was kept under the key.
+    pub fn get(&self, key: Key) -> Option<Vec<u8>> {
+        fs::read(self.0.as_ref()?.join(key.file_name())).ok()
+    }
+
+    /// Keeps an entry, if that is possible. It is written aside and renamed, so that nobody reads a part of it.
+    pub fn put(&self, key: Key, entry: &[u8]) {
+        let Some(folder) = &self.0 else {
+            return;
+        };
+        let _ = fs::create_dir_all(folder)
+            .and_then(|()| tempfile::NamedTempFile::new_in(folder))
+            .and_then(|mut file| {
+                file.write_all(entry)?;
+                file.persist(folder.join(key.file_name()))
+                    .map_err(|error| error.error)
+            });
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Key, text};
+    use super::{Cache, Key};
 
     #[test]
-    fn a_text_is_made_once() {
-        let directory = tempfile::tempdir().unwrap();
-        let directory = directory.path().join("made");
-        let get = |key: Key, made: &str| text::<()>(Some(&directory), key, || Ok(made.to_owned())).unwrap();
+    fn what_was_put_is_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache(Some(folder.path().join("made")));
         let key = Key::of(&[b"gfx942", b"code"]);
-        assert_eq!(get(key, "first"), "first");
-        assert_eq!(get(key, "second"), "first");
-        assert_eq!(get(Key::of(&[b"gfx942c", b"ode"]), "third"), "third");
-        assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 2);
+        assert_eq!(cache.get(key), None);
+        cache.put(key, b"first");
+        cache.put(Key::of(&[b"gfx942c", b"ode"]), b"second");
+        assert_eq!(cache.get(key).as_deref(), Some(&b"first"[..]));
+        assert_eq!(std::fs::read_dir(folder.path().join("made")).unwrap().count(), 2);
     }
 
     #[test]
     fn an_unwritable_folder_is_none() {
         let key = Key::of(&[b"code"]);
-        let made = text::<()>(Some("/dev/null/below".as_ref()), key, || Ok("made".to_owned()));
-        assert_eq!(made, Ok("made".to_owned()));
-        assert_eq!(text(None, key, || Err::<String, _>("no tool")), Err("no tool"));
+        for cache in [Cache(Some("/dev/null/below".into())), Cache(None)] {
+            cache.put(key, b"made");
+            assert_eq!(cache.get(key), None);
+        }
     }
 }

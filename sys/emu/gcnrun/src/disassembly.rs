@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::cache::{self, Key};
+use crate::cache::{Cache, Key};
 use crate::object::LoadError;
 
 /// Changed whenever the way of disassembling does, so that what is cached is of this way.
@@ -36,11 +36,18 @@ pub(crate) fn disassemble(elf: &[u8], arch: &str) -> Result<String, LoadError> {
     let mut error = LoadError::Disassembly {
         reason: "no llvm-objdump is there: install LLVM 18 or later (Debian's package llvm-19), or name one in GCNRUN_OBJDUMP".to_owned(),
     };
+    let cache = Cache::of_user("gcnrun");
     for tool in candidates() {
         let name = tool.as_os_str().as_encoded_bytes();
         let key = Key::of(&[WAY, name, arch.as_bytes(), elf]);
-        match cache::text(cache::directory().as_deref(), key, || run(&tool, elf, arch)) {
-            Ok(text) => return Ok(text),
+        if let Some(text) = cache.get(key).and_then(|kept| String::from_utf8(kept).ok()) {
+            return Ok(text);
+        }
+        match run(&tool, elf, arch) {
+            Ok(text) => {
+                cache.put(key, text.as_bytes());
+                return Ok(text);
+            }
             // One that is too old for the architecture: another may do.
             Err(failed) => error = failed,
         }

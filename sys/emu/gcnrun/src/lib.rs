@@ -1,6 +1,6 @@
 #![doc = include_str!("../README.md")]
 
-mod cache;
+pub mod cache;
 mod decode;
 mod disassembly;
 mod fault;

@@ -313,7 +313,7 @@ pub(crate) struct Block {
     start: NonNull<u8>,
     /// Four bits for each dword; `None` where every byte counts as written.
     shadow: Option<Box<[AtomicU8]>>,
-    /// What was allocated, from [`Block::padding`] bytes before `start`; `None` for memory that is only registered.
+    /// What was allocated, from as many bytes before `start` as it is aligned to; `None` for memory that is only registered.
     layout: Option<Layout>,
 }
 

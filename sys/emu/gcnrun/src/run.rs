@@ -31,7 +31,9 @@ pub struct Checks {
     pub uninitialised: bool,
     /// Two waves that touch a byte of LDS with no barrier between.
     pub lds_races: bool,
-    /// Accesses of a dword or more that are not aligned to a dword, and of two bytes to two. The hardware allows them, slowly.
+    /// Loads and stores of a dword or more that are not aligned to a dword, and of two bytes to two. Off by default, since
+    /// ROCm runs the hardware in its unaligned access mode and compilers merge smaller accesses accordingly. Scalar loads
+    /// and atomic operations have to be aligned in any case.
     pub alignment: bool,
     /// How many instructions a wave may execute before it counts as hung.
     pub budget: u64,
@@ -42,7 +44,7 @@ impl Default for Checks {
         Self {
             uninitialised: true,
             lds_races: true,
-            alignment: true,
+            alignment: false,
             budget: 1 << 30,
         }
     }

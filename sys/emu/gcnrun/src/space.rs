@@ -40,7 +40,9 @@ pub(crate) struct Space<'a> {
     checks: Checks,
     /// Where the code object lies: an instruction's address is this more than in the object.
     image: u64,
-    recent: [Option<Arc<Block>>; RECENT],
+    recent: [Recent; RECENT],
+    /// Which of `recent` was found last: mostly the lanes of an instruction reach one allocation.
+    last: usize,
     /// Which of `recent` to replace next.
     next: usize,
     wave: u32,
@@ -54,6 +56,25 @@ pub(crate) struct Space<'a> {
 
 /// How many allocations a thread remembers: most kernels touch fewer.
 const RECENT: usize = 8;
+
+/// An allocation that was reached, with its bounds at hand.
+#[derive(Default)]
+struct Recent {
+    begin: u64,
+    /// 0 as long as there is no block.
+    len: u64,
+    block: Option<Arc<Block>>,
+}
+
+impl Recent {
+    #[inline]
+    fn holds(&self, address: u64, bytes: u64) -> bool {
+        let offset = address.wrapping_sub(self.begin);
+        offset < self.len
+            && bytes <= self.len - offset
+            && self.block.as_ref().is_some_and(|block| block.is_live())
+    }
+}
 
 /// Who touched the four bytes of a dword of LDS since the barrier before `epoch`: for each byte 0 for nobody, a wave's
 /// index plus 1, or [`SEVERAL`]; [`ATOMIC`] is added where they all did so atomically.
@@ -90,7 +111,8 @@ impl<'a> Space<'a> {
             device,
             checks,
             image,
-            recent: [const { None }; RECENT],
+            recent: Default::default(),
+            last: 0,
             next: 0,
             wave: 0,
             lds: Local::new(lds as usize),
@@ -138,19 +160,12 @@ impl<'a> Space<'a> {
     /// The allocation that holds `bytes` bytes at `address`, and where in it they are.
     #[inline]
     fn locate(&mut self, address: u64, bytes: u64) -> Result<(&Block, u64), FaultKind> {
-        // An index and no reference, because a reference from the loop would forbid the call below.
-        let found = self.recent.iter().position(|block| {
-            block.as_ref().is_some_and(|block| {
-                let offset = address.wrapping_sub(block.begin());
-                offset < block.len() && bytes <= block.len() - offset && block.is_live()
-            })
-        });
-        let slot = match found {
-            Some(slot) => slot,
-            None => self.remember(address, bytes)?,
-        };
-        match &self.recent[slot] {
-            Some(block) => Ok((block, address - block.begin())),
+        if !self.recent[self.last].holds(address, bytes) {
+            self.last = self.find(address, bytes)?;
+        }
+        let Recent { begin, block, .. } = &self.recent[self.last];
+        match block {
+            Some(block) => Ok((block, address - begin)),
             None => Err(FaultKind::OutOfBounds {
                 address,
                 bytes,
@@ -159,16 +174,24 @@ impl<'a> Space<'a> {
         }
     }
 
-    #[cold]
-    fn remember(&mut self, address: u64, bytes: u64) -> Result<usize, FaultKind> {
+    /// Which of the recent allocations it is; a new one replaces the oldest.
+    #[inline(never)]
+    fn find(&mut self, address: u64, bytes: u64) -> Result<usize, FaultKind> {
+        if let Some(slot) = self.recent.iter().position(|recent| recent.holds(address, bytes)) {
+            return Ok(slot);
+        }
         let block = self.memory.reach(self.device, address, bytes)?;
         let slot = self.next;
-        self.recent[slot] = Some(block);
+        self.recent[slot] = Recent {
+            begin: block.begin(),
+            len: block.len(),
+            block: Some(block),
+        };
         self.next = (slot + 1) % RECENT;
         Ok(slot)
     }
 
-    /// Every access of a dword or more is to be aligned to a dword, a smaller one to its size.
+    /// Where asked for: every access of a dword or more is to be aligned to a dword, a smaller one to its size.
     #[inline]
     fn check_alignment(&self, address: u64, bytes: usize) -> Result<(), FaultKind> {
         let alignment = bytes.min(4) as u64;
@@ -233,11 +256,10 @@ impl<'a> Space<'a> {
         Ok(block.update64(offset, update))
     }
 
-    /// Dwords as scalar loads take them (the two lowest bits of the address do not count); bit i of the result: was dword i
-    /// written?
+    /// Dwords as scalar loads take them; bit i of the result: was dword i written? The hardware drops the two lowest bits of
+    /// the address, so that one which is not aligned loads something else.
     pub(crate) fn constant_load(&mut self, address: u64, dwords: &mut [u32]) -> Result<u32, FaultKind> {
-        self.check_alignment(address, 4)?;
-        let address = address & !3;
+        must_be_multiple(address, 4)?;
         let (block, offset) = self.locate(address, 4 * dwords.len() as u64)?;
         let mut known = 0;
         for (i, dword) in dwords.iter_mut().enumerate() {
@@ -320,37 +342,42 @@ impl<'a> Space<'a> {
         if !self.checks.lds_races {
             return Ok(());
         }
-        let me = self.wave as u8 + 1;
-        if N.is_multiple_of(4) && at.is_multiple_of(4) && access != Access::Atomic {
-            let mine = u32::from_ne_bytes([me; 4]);
-            for dword in 0..N / 4 {
-                let touch = &mut self.touches[at / 4 + dword];
-                if touch.epoch != self.epoch {
-                    *touch = Touch {
-                        epoch: self.epoch,
-                        ..Touch::default()
-                    };
-                }
-                let writers = u32::from_ne_bytes(touch.writers);
-                let readers = u32::from_ne_bytes(touch.readers);
-                let alone = (writers == 0 || writers == mine) && (readers == 0 || readers == mine);
-                if alone && access == Access::Read {
-                    touch.readers = [me; 4];
-                } else if alone {
-                    touch.writers = [me; 4];
-                } else {
-                    for byte in 0..4 {
-                        let new = new.map(|new| new[4 * dword + byte]);
-                        self.touch(at + 4 * dword + byte, access, new)?;
-                    }
-                }
+        let whole = N.is_multiple_of(4) && at.is_multiple_of(4) && access != Access::Atomic;
+        for first in (0..N).step_by(4) {
+            if whole && self.touch_dword((at + first) / 4, access) {
+                continue;
             }
-        } else {
-            for byte in 0..N {
+            for byte in first..N.min(first + 4) {
                 self.touch(at + byte, access, new.map(|new| new[byte]))?;
             }
         }
         Ok(())
+    }
+
+    /// As [`Space::touch`] for the four bytes of a dword at once, where they were all touched alike and no race is possible;
+    /// whether that is so.
+    #[inline]
+    fn touch_dword(&mut self, dword: usize, access: Access) -> bool {
+        let mine = [self.wave as u8 + 1; 4];
+        let touch = &mut self.touches[dword];
+        if touch.epoch != self.epoch {
+            *touch = Touch {
+                epoch: self.epoch,
+                ..Touch::default()
+            };
+        }
+        let own = |who: [u8; 4]| who == [0; 4] || who == mine;
+        if !own(touch.writers) {
+            return false;
+        }
+        match access {
+            Access::Read if own(touch.readers) => touch.readers = mine,
+            // One other wave or more.
+            Access::Read if touch.readers == [touch.readers[0]; 4] => touch.readers = [SEVERAL; 4],
+            Access::Write if own(touch.readers) => touch.writers = mine,
+            _ => return false,
+        }
+        true
     }
 
     /// Notes that the wave touches a byte of LDS, unless that is a race. Two waves may write the same value.

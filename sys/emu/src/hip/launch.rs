@@ -89,6 +89,7 @@ impl Launch {
             arguments: &self.arguments,
             order: settings.order,
             options: Checks {
+                alignment: settings.alignment,
                 budget: settings.budget.unwrap_or(defaults.budget),
                 ..defaults
             },

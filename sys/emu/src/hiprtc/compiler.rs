@@ -2,13 +2,12 @@
 
 use std::env;
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
+use gcnrun::cache::{Cache, Key};
 use hipvit_sys::hiprtc::hiprtcResult;
-use sha2::{Digest as _, Sha256};
 
 const PRELUDE: &str = include_str!("prelude.hpp");
 
@@ -120,18 +119,14 @@ pub(super) fn compile(
                    packages) or ROCm, or name one in HIP_EMU_CLANG\n";
         (hiprtcResult::HIPRTC_ERROR_COMPILATION, log.to_owned())
     })?;
-    let kept = cache().map(|folder| folder.join(key(source, &options, compiler)));
-    if let Some(kept) = &kept
-        && let Ok(code) = fs::read(kept)
-    {
-        let log = fs::read_to_string(kept.with_extension("log")).unwrap_or_default();
-        return Ok((code, log));
+    let cache = Cache::of_user("hip-emu");
+    let [kept_code, kept_log] = ["code", "log"].map(|what| key(what, source, &options, compiler));
+    if let (Some(log), Some(code)) = (cache.get(kept_log), cache.get(kept_code)) {
+        return Ok((code, String::from_utf8_lossy(&log).into_owned()));
     }
     let (code, log) = run(source, &options, compiler)?;
-    if let Some(kept) = &kept {
-        // The log first: who finds the code finds it whole. A folder that cannot be written is as good as none.
-        let _ = keep(&kept.with_extension("log"), log.as_bytes()).and_then(|()| keep(kept, &code));
-    }
+    cache.put(kept_log, log.as_bytes());
+    cache.put(kept_code, &code);
     Ok((code, log))
 }
 
@@ -182,48 +177,23 @@ fn run(source: &Source, options: &[String], compiler: &Compiler) -> Result<(Vec<
     Ok((code, log))
 }
 
-/// `$HIPVIT_CACHE_DIR`, or `hip-emu` in the user's cache folder.
-fn cache() -> Option<PathBuf> {
-    let set = |name| env::var_os(name).filter(|value| !value.is_empty());
-    set("HIPVIT_CACHE_DIR")
-        .map(PathBuf::from)
-        .or_else(|| set("XDG_CACHE_HOME").map(|path| Path::new(&path).join("hip-emu")))
-        .or_else(|| set("HOME").map(|path| Path::new(&path).join(".cache").join("hip-emu")))
-}
-
-/// A digest of all that the code depends on.
-fn key(source: &Source, options: &[String], compiler: &Compiler) -> String {
-    let mut digest = Sha256::new();
-    let mut add = |bytes: &[u8]| {
-        digest.update((bytes.len() as u64).to_le_bytes());
-        digest.update(bytes);
-    };
-    add(compiler.path.as_os_str().as_encoded_bytes());
-    add(&compiler.version);
-    add(PRELUDE.as_bytes());
-    add(source.name.as_bytes());
-    add(source.text.as_bytes());
+/// Of all that the code and the log depend on.
+fn key(what: &str, source: &Source, options: &[String], compiler: &Compiler) -> Key {
+    let headers = source.headers.len().to_le_bytes();
+    let mut contents = vec![
+        what.as_bytes(),
+        &headers,
+        compiler.path.as_os_str().as_encoded_bytes(),
+        &compiler.version,
+        PRELUDE.as_bytes(),
+        source.name.as_bytes(),
+        source.text.as_bytes(),
+    ];
     for (name, text) in &source.headers {
-        add(name.as_bytes());
-        add(text.as_bytes());
+        contents.extend([name.as_bytes(), text.as_bytes()]);
     }
-    options.iter().for_each(|option| add(option.as_bytes()));
-    let hex: String = digest
-        .finalize()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    format!("{hex}.hsaco")
-}
-
-/// Written aside and renamed, so that another process never reads a part of it.
-fn keep(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let folder = path.parent().unwrap_or(path);
-    fs::create_dir_all(folder)?;
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
-    file.write_all(bytes)?;
-    file.persist(path).map_err(|error| error.error)?;
-    Ok(())
+    contents.extend(options.iter().map(String::as_bytes));
+    Key::of(&contents)
 }
 
 #[cfg(test)]

@@ -683,6 +683,25 @@ fn unknown_bits_are_tracked() {
     );
 }
 
+/// The upper dword of a product of 64 bits, as gfx90a has it, whose pairs begin at even registers: the addend's upper half is
+/// whatever the register holds, and so is the sum's, but the lower half is known.
+#[test]
+fn a_sums_lower_half_is_known_whatever_the_addends_upper_half() {
+    let prepare = |wave: &mut Wave| {
+        fill(wave, 1, |lane| lane);
+        fill(wave, 7, |_| 5);
+        wave.set_sgpr(15, 3);
+    };
+    let lines = [
+        "v_mov_b32_e32 v8, v7",
+        "v_mad_u64_u32 v[8:9], s[0:1], s15, v1, v[8:9]",
+    ];
+    let (wave, stop) = execute("gfx90a", prepare, &lines);
+    assert_eq!(stop, Ok(Stop::End));
+    assert_eq!(wave.vgpr[8][63], 3 * 63 + 5);
+    assert_eq!((wave.vgpr_known[8], wave.vgpr_known[9]), ([u64::MAX; 2], [0; 2]));
+}
+
 #[test]
 fn unknown_bits_may_not_decide() {
     let faults = |lines: &[&str]| {

@@ -35,7 +35,11 @@ fn loads_know_which_bytes_were_written() {
 fn bounds_and_alignment_hold() {
     let memory = Memory::new();
     let address = memory.allocate(32, Kind::Device(0), 1).unwrap();
-    let mut space = space(&memory);
+    let strict = Checks {
+        alignment: true,
+        ..Checks::default()
+    };
+    let mut space = Space::new(&memory, 0, strict, 0, 64, (4, 32, 16));
     assert!(space.global_load::<8>(address + 24).is_ok());
     assert!(matches!(
         space.global_load::<8>(address + 28),

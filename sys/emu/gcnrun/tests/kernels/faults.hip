@@ -52,16 +52,24 @@ KERNEL(64) written_register(int *out) {
 }
 KERNEL(64) branch_on(int *out, const int *in) {
     out[item()] = 1;
-    if (in[item()] > 5) out[item()] = 2;
+    // What is volatile is not computed for all lanes and selected.
+    if (in[item()] > 5) asm volatile("s_nop 1");
+}
+KERNEL(64) scalar_branch_on(int *out, const int *in) {
+    if (*in > 5) asm volatile("s_nop 1");
+    out[item()] = 1;
 }
 KERNEL(64) address_from(int *out, const u32 *in) { out[in[item()]] = 1; }
 
-// A neighbour's element, from another wave.
-KERNEL(256) neighbour(int *out, int *unused, int with_barrier) {
-    SHARED int held[256];
-    ((volatile int *)held)[item()] = item();
+// The first half of the waves write what the others read.
+KERNEL(256) hand_over(int *out, int *unused, int with_barrier) {
+    SHARED int held[128];
+    volatile int *all = held;
+    if (item() < 128) all[item()] = -1;
+    barrier();
+    if (item() < 128) all[item()] = item();
     if (with_barrier) barrier();
-    out[item()] = ((volatile int *)held)[item() ^ 128];
+    if (item() >= 128) out[item()] = all[item() - 128];
 }
 KERNEL(256) overwrite(int *out, int *unused, int with_barrier) {
     SHARED int held[256];

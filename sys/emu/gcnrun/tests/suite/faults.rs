@@ -1,6 +1,6 @@
 //! Every kind of fault, planted; and beside each the same done rightly.
 
-use gcnrun::{Checks, Fault, FaultKind, Kind};
+use gcnrun::{Checks, Fault, FaultKind, Kind, Order};
 
 use crate::gpu::{Arguments, Gpu, arguments, on_each};
 
@@ -43,49 +43,56 @@ fn out_of_bounds() {
     });
 }
 
+/// The same kernels, launched with other checks.
+fn with_checks(gpu: &Gpu, checks: Checks) -> Gpu {
+    let object = crate::gpu::compiled(FILE, gpu.arch).expect("these kernels are loaded already");
+    Gpu {
+        memory: gpu.memory.clone(),
+        program: gcnrun::Program::load(&gpu.memory, 0, &object).unwrap(),
+        checks,
+        ..*gpu
+    }
+}
+
+fn misaligned(fault: &Fault, address: u64) {
+    assert_eq!(
+        fault.kind,
+        FaultKind::Misaligned {
+            address,
+            alignment: 4
+        }
+    );
+}
+
 #[test]
-fn misaligned() {
+fn misaligned_scalar_loads_and_atomics() {
     on_each(FILE, |gpu| {
         let x = gpu.buffer(&[1_i32; 4]);
         let out = gpu.unwritten::<i32>(64);
         let load = |offset: i32| arguments().buffer(&out).buffer(&x).with(offset);
-        let fault = planted(gpu, "load_at", 1, 64, &load(4), &load(2));
-        assert_eq!(
-            fault.kind,
-            FaultKind::Misaligned {
-                address: x.address + 2,
-                alignment: 4
-            }
-        );
+        let fault = planted(gpu, "scalar_load_at", 1, 64, &load(4), &load(2));
+        misaligned(&fault, x.address + 2);
         let add = |offset: i32| arguments().buffer(&x).with(offset);
         let fault = planted(gpu, "atomic_at", 1, 64, &add(4), &add(6));
-        assert_eq!(
-            fault.kind,
-            FaultKind::Misaligned {
-                address: x.address + 6,
-                alignment: 4
-            }
-        );
+        misaligned(&fault, x.address + 6);
     });
 }
 
 #[test]
-fn misalignment_may_be_allowed() {
+fn misaligned_loads_where_that_is_asked_for() {
     on_each(FILE, |gpu| {
         let x = gpu.buffer(&[0x0403_0201_i32, 0x0807_0605]);
         let out = gpu.unwritten::<i32>(64);
-        let lenient = Gpu {
-            memory: gpu.memory.clone(),
-            program: gcnrun::Program::load(&gpu.memory, 0, &crate::gpu::compiled(FILE, gpu.arch).unwrap())
-                .unwrap(),
-            checks: Checks {
-                alignment: false,
-                ..Checks::default()
-            },
-            ..*gpu
-        };
-        lenient.launch("load_at", 1, 64, &arguments().buffer(&out).buffer(&x).with(3_i32));
+        let load = |offset: i32| arguments().buffer(&out).buffer(&x).with(offset);
+        gpu.launch("load_at", 1, 64, &load(3));
         assert_eq!(out.read(gpu), [0x0706_0504; 64]);
+        let strict = Checks {
+            alignment: true,
+            ..gpu.checks
+        };
+        let gpu = &with_checks(gpu, strict);
+        let fault = planted(gpu, "load_at", 1, 64, &load(4), &load(2));
+        misaligned(&fault, x.address + 2);
     });
 }
 
@@ -167,8 +174,10 @@ fn uninitialised_memory() {
     on_each(FILE, |gpu| {
         let out = gpu.unwritten::<i32>(64);
         let write = |yes: i32| arguments().buffer(&out).with(yes);
-        uninitialised(&planted(gpu, "unwritten_lds", 1, 64, &write(1), &write(0)), "");
-        uninitialised(&planted(gpu, "unwritten_own", 1, 64, &write(1), &write(0)), "");
+        let fault = planted(gpu, "unwritten_lds", 1, 64, &write(1), &write(0));
+        uninitialised(&fault, "what is stored");
+        let fault = planted(gpu, "unwritten_own", 1, 64, &write(1), &write(0));
+        uninitialised(&fault, "what is stored");
         let (x, unwritten) = (gpu.buffer(&[7_i32; 64]), gpu.unwritten::<i32>(64));
         let from = |x| {
             arguments()
@@ -176,7 +185,8 @@ fn uninitialised_memory() {
                 .buffer(x)
                 .with(64_u32)
         };
-        uninitialised(&planted(gpu, "copy", 1, 64, &from(&x), &from(&unwritten)), "");
+        let fault = planted(gpu, "copy", 1, 64, &from(&x), &from(&unwritten));
+        uninitialised(&fault, "what is stored");
     });
 }
 
@@ -189,7 +199,7 @@ fn uninitialised_registers() {
         let fault = gpu
             .try_launch("unwritten_register", 1, 64, &arguments)
             .unwrap_err();
-        uninitialised(&fault, "");
+        uninitialised(&fault, "what is stored");
         assert!(at(&fault).instruction.contains("store"), "{fault}");
     });
 }
@@ -200,9 +210,17 @@ fn uninitialised_decisions() {
         let (x, unwritten) = (gpu.buffer(&[7_i32; 64]), gpu.unwritten::<i32>(64));
         let from = |x| arguments().buffer(&gpu.unwritten::<i32>(64)).buffer(x);
         let fault = planted(gpu, "branch_on", 1, 64, &from(&x), &from(&unwritten));
-        uninitialised(&fault, "");
+        // RDNA compares and sets EXEC in one instruction.
+        let what = if gpu.arch.starts_with("gfx9") {
+            "the mask of active lanes"
+        } else {
+            "which lanes go on"
+        };
+        uninitialised(&fault, what);
+        let fault = planted(gpu, "scalar_branch_on", 1, 64, &from(&x), &from(&unwritten));
+        uninitialised(&fault, "SCC, on which a branch depends");
         let fault = planted(gpu, "address_from", 1, 64, &from(&x), &from(&unwritten));
-        uninitialised(&fault, "");
+        uninitialised(&fault, "the address");
     });
 }
 
@@ -211,21 +229,25 @@ fn lds_races() {
     on_each(FILE, |gpu| {
         let out = gpu.unwritten::<i32>(256);
         let barrier = |there: i32| arguments().buffer(&out).with(0_u64).with(there);
-        let fault = planted(gpu, "neighbour", 1, 256, &barrier(1), &barrier(0));
-        // A wave may also come upon LDS that nobody has written yet.
-        assert!(
-            matches!(
-                fault.kind,
-                FaultKind::LdsRace {
-                    other_wrote: true,
-                    ..
-                } | FaultKind::LdsRace {
-                    other_wrote: false,
-                    ..
-                } | FaultKind::Uninitialised { .. }
-            ),
-            "{fault}"
-        );
+        let fault = planted(gpu, "hand_over", 1, 256, &barrier(1), &barrier(0));
+        let FaultKind::LdsRace {
+            offset,
+            other: Some(other),
+            other_wrote,
+        } = fault.kind
+        else {
+            panic!("{fault}");
+        };
+        let place = at(&fault);
+        let waves_apart = 128 / gpu.wave() as u32;
+        assert_eq!(place.wave.abs_diff(other), waves_apart, "{fault}");
+        assert_eq!(other_wrote, place.wave > other, "{fault}");
+        assert_eq!(offset / 4 / gpu.wave() as u32, place.wave.min(other), "{fault}");
+        match gpu.order {
+            Order::Forward => assert!(other_wrote, "{fault}"),
+            Order::Reversed => assert!(!other_wrote, "{fault}"),
+            Order::Shuffled(_) => {}
+        }
         let fault = planted(gpu, "overwrite", 1, 256, &barrier(1), &barrier(0));
         assert!(
             matches!(fault.kind, FaultKind::LdsRace { other: Some(_), .. }),
@@ -245,10 +267,8 @@ fn missing_barriers_show_in_the_order_of_waves() {
                 .with(there)
         };
         // Whichever wave is first finds nothing where the other writes.
-        uninitialised(
-            &planted(gpu, "neighbour_in_global", 1, 256, &barrier(1), &barrier(0)),
-            "",
-        );
+        let fault = planted(gpu, "neighbour_in_global", 1, 256, &barrier(1), &barrier(0));
+        uninitialised(&fault, "what is stored");
     });
 }
 
@@ -329,16 +349,11 @@ fn wrong_configurations() {
 #[test]
 fn hangs() {
     on_each(FILE, |gpu| {
-        let gpu = Gpu {
-            memory: gpu.memory.clone(),
-            program: gcnrun::Program::load(&gpu.memory, 0, &crate::gpu::compiled(FILE, gpu.arch).unwrap())
-                .unwrap(),
-            checks: Checks {
-                budget: 10_000,
-                ..Checks::default()
-            },
-            ..*gpu
+        let brief = Checks {
+            budget: 10_000,
+            ..gpu.checks
         };
+        let gpu = with_checks(gpu, brief);
         let out = gpu.unwritten::<i32>(64);
         let forever = |yes: i32| arguments().buffer(&out).with(yes);
         let fault = planted(&gpu, "loop", 1, 64, &forever(0), &forever(1));
