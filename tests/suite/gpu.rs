@@ -302,6 +302,45 @@ fn images_resized_on_the_device_give_the_same_results() {
     }
 }
 
+/// Where there are two.
+#[test]
+fn two_gpus_copy_to_each_other_and_give_the_same_bits() {
+    let Some(device) = device() else { return };
+    let gpus = gpu(device).runtime().devices().unwrap();
+    let [first, second, ..] = &gpus[..] else {
+        eprintln!("skipped: there is one GPU");
+        return;
+    };
+    first.enable_peer_access(second).unwrap();
+    second.enable_peer_access(first).unwrap();
+    let [from, to] = [first, second].map(|gpu| gpu.stream().unwrap());
+    let values: Vec<u32> = (0..100_003).map(|n: u32| n.wrapping_mul(2_654_435_761)).collect();
+    let source = from.upload(&values).unwrap();
+    let mut target = to.zeroed::<u32>(values.len()).unwrap();
+    target.copy_from_peer(source.reading()).unwrap();
+    // The memory of a source that is gone is not used again before the copy is done.
+    drop(source);
+    let mut next = from.allocate::<u32>(values.len()).unwrap();
+    next.fill(0xff).unwrap();
+    let mut back = from.zeroed::<u32>(values.len()).unwrap();
+    back.copy_from_peer(target.reading()).unwrap();
+    assert!(target.read().unwrap() == values && back.read().unwrap() == values);
+
+    for dtype in dtypes() {
+        let sessions = [first, second].map(|gpu| {
+            let builder = Session::builder().gpu(gpu.clone()).dtype(dtype);
+            builder.tinyvit32().unwrap()
+        });
+        let input = pixels(&sessions[0], 3);
+        for _ in 0..3 {
+            let [a, b] = sessions
+                .each_ref()
+                .map(|session| session.run_pixels(&input, None).unwrap());
+            same(&a, &b);
+        }
+    }
+}
+
 /// After some runs neither the driver nor the pool holds more than before.
 #[test]
 fn many_runs_leave_the_memory_flat() {

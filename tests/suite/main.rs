@@ -9,6 +9,7 @@
 mod bad_input;
 mod command_line;
 mod digits;
+mod emu;
 mod goldens;
 mod gpu;
 mod hip;

@@ -1,0 +1,448 @@
+//! The tests for a GPU, `hipvit validate`, the command line and faults on AMD GPUs made of software (`sys/emu`), which
+//! execute the machine code that AMD's GPUs execute.
+//!
+//! That needs LLVM's disassembler, and a clang for AMD's processors where the kernels were not compiled ahead of time. What
+//! is missing is said in a line and these tests end; with `HIPVIT_REQUIRE_EMU=1`, as in CI, they fail. `HIPVIT_EMU_TESTS=all`
+//! runs what takes minutes too, as `ci/emulated` does.
+
+use std::env;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+use std::time::Instant;
+
+use hipvit::image::{Limits, RgbImage, open};
+use hipvit::{Device, Error, GraphMode, Outputs, Session};
+use serde_json::Value;
+
+use crate::at;
+use crate::command_line::{stderr, stdout};
+
+/// Set in a process that a test started for itself.
+const MARK: &str = "HIPVIT_EMU_TEST";
+
+/// The library as Cargo built it for these tests.
+fn library() -> PathBuf {
+    let test = env::current_exe().unwrap();
+    let folders = test.ancestors().skip(1).take(2);
+    folders
+        .map(|folder| folder.join("libhip_emu.so"))
+        .find(|file| file.exists())
+        .expect("Cargo builds hip-emu's library for the tests")
+}
+
+/// A program that sees these GPUs: `gfx1100`, `gfx942x2`.
+fn command(program: impl Into<PathBuf>, gpus: &str) -> Command {
+    let mut command = Command::new(program.into());
+    command
+        .env("HIPVIT_PROVIDER", library())
+        .env("HIP_EMU_ARCH", gpus)
+        // What is compiled and disassembled is kept from test to test, and not among the user's own.
+        .env(
+            "HIPVIT_CACHE_DIR",
+            PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("emu-cache"),
+        );
+    command
+}
+
+fn hipvit(gpus: &str, arguments: &[&str]) -> Output {
+    let mut command = command(env!("CARGO_BIN_EXE_hipvit"), gpus);
+    command.args(arguments).output().unwrap()
+}
+
+/// Whether kernels can be had and executed here.
+fn available() -> bool {
+    if env::var_os(MARK).is_some() {
+        return true;
+    }
+    static MISSING: OnceLock<Option<String>> = OnceLock::new();
+    let missing = MISSING.get_or_init(|| {
+        let tried = [
+            "validate", "--device", "hip", "--op", "pool", "--config", "micro", "--dtype", "f32",
+        ];
+        let output = hipvit("gfx942", &tried);
+        let text = format!("{}{}", stdout(&output), stderr(&output));
+        let tool = [
+            "no llvm-objdump is there",
+            "no clang that compiles for AMD's processors",
+        ];
+        let missing = tool.iter().find_map(|tool| {
+            let rest = &text[text.find(tool)?..];
+            rest.lines().next().map(str::to_owned)
+        });
+        match &missing {
+            Some(missing) => {
+                assert!(
+                    env::var_os("HIPVIT_REQUIRE_EMU").is_none_or(|v| v != "1"),
+                    "{missing}"
+                );
+                // Past the harness, which shows nothing of a test that passes.
+                let _ = writeln!(std::io::stderr(), "skipped: the emulated GPU's tests: {missing}");
+            }
+            None => assert_eq!(output.status.code(), Some(0), "{text}"),
+        }
+        missing
+    });
+    missing.is_none()
+}
+
+fn all() -> bool {
+    env::var("HIPVIT_EMU_TESTS").is_ok_and(|v| v == "all")
+}
+
+/// Runs these of this binary's tests on the first of `gpus`; each must pass.
+fn passes(gpus: &str, dtypes: &str, tests: &[&str]) {
+    let begun = Instant::now();
+    let mut command = command(env::current_exe().unwrap(), gpus);
+    let output = command
+        .args(tests)
+        // One looks at the device's memory.
+        .args(["--exact", "--nocapture", "--test-threads", "1"])
+        .env("HIPVIT_TEST_DEVICE", "hip:0")
+        .env("HIPVIT_TEST_DTYPES", dtypes)
+        .env("HIPVIT_TEST_RUNS", "20")
+        .output()
+        .unwrap();
+    let text = stdout(&output);
+    assert!(
+        text.contains(&format!("test result: ok. {} passed", tests.len())),
+        "{gpus}:\n{text}{}",
+        stderr(&output)
+    );
+    // Nothing but what tests say is on standard error: not one report of the emulated GPU.
+    assert!(!stderr(&output).contains("hip-emu: "), "{}", stderr(&output));
+    println!("{gpus} {dtypes} ({:.1?}):\n{text}", begun.elapsed());
+}
+
+/// What an architecture must do.
+fn works(arch: &str) {
+    if !available() {
+        return;
+    }
+    let models = "gpu::golden_models_agree_in_every_dtype";
+    let some = [
+        models,
+        "gpu::replayed_graphs_give_the_bits_of_the_steps",
+        "gpu::images_are_resized_to_the_same_bytes",
+    ];
+    let rest = [
+        "gpu::held_out_digits_are_recognised_in_every_dtype",
+        "gpu::four_threads_on_their_streams_get_the_bits_of_one",
+        "gpu::a_pipeline_gives_the_bits_of_the_session",
+        "gpu::many_runs_leave_the_memory_flat",
+    ];
+    if all() {
+        passes(arch, "f32,f16,bf16", &[&some[..], &rest].concat());
+    } else {
+        passes(arch, "f16", &some);
+    }
+    validates(arch);
+    classifies(arch);
+}
+
+#[test]
+fn gfx1100_runs_models_and_ops() {
+    works("gfx1100");
+}
+
+#[test]
+fn gfx90a_runs_models_and_ops() {
+    works("gfx90a");
+}
+
+#[test]
+fn gfx942_runs_models_and_ops() {
+    works("gfx942");
+}
+
+fn validates(arch: &str) {
+    let begun = Instant::now();
+    let configs = if all() { "micro,small" } else { "micro" };
+    let output = hipvit(
+        arch,
+        &["validate", "--device", "hip", "--config", configs, "--json", "-"],
+    );
+    let text = stdout(&output);
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{arch}: {}\n{text}",
+        stderr(&output)
+    );
+    let report: Value = serde_json::from_str(text).unwrap();
+    assert!(
+        report["device_name"].as_str().unwrap().contains(arch),
+        "{}",
+        report["device_name"]
+    );
+    assert_eq!(report["failed"], 0);
+    let rows = report["rows"].as_array().unwrap();
+    for dtype in ["f32", "f16", "bf16"] {
+        for op in [
+            "linear",
+            "attention",
+            "layer_norm",
+            "pool",
+            "patch_extract",
+            "tokens",
+        ] {
+            let passed = |row: &&Value| row["op"] == op && row["dtype"] == dtype && row["status"] == "passed";
+            assert!(rows.iter().any(|row| passed(&row)), "{arch}: {op} in {dtype}");
+        }
+    }
+    for row in rows {
+        let status = row["status"].as_str().unwrap();
+        assert!(status == "passed" || row["reason"].is_string(), "{row}");
+        if status == "passed" {
+            assert!(
+                row["elementwise_error"].as_f64() <= row["tolerance"].as_f64(),
+                "{row}"
+            );
+        }
+    }
+    println!("{arch} validate: {} rows ({:.1?})", rows.len(), begun.elapsed());
+}
+
+fn classifies(arch: &str) {
+    let arguments = [
+        "classify", "--device", "hip", "--dtype", "f16", "--json", "--top", "1",
+    ];
+    let output = hipvit(arch, &arguments);
+    assert_eq!(output.status.code(), Some(0), "{arch}: {}", stderr(&output));
+    let lines = stdout(&output)
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let mut images = 0;
+    for line in lines {
+        let digit = line["image"]
+            .as_str()
+            .unwrap()
+            .chars()
+            .find_map(|c| c.to_digit(10))
+            .unwrap();
+        assert_eq!(line["top"][0]["index"], digit, "{line}");
+        assert_eq!(
+            (&line["device"], &line["dtype"]),
+            (&"hip:0".into(), &"f16".into())
+        );
+        images += 1;
+    }
+    assert_eq!(images, 10);
+}
+
+#[test]
+fn devices_shows_the_emulated_gpus() {
+    // Their properties need no tools.
+    let output = hipvit("gfx942,gfx1100", &["devices", "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let report: Value = serde_json::from_str(stdout(&output)).unwrap();
+    let gpus = report["gpus"].as_array().unwrap();
+    let shown: Vec<_> = gpus
+        .iter()
+        .map(|gpu| {
+            let target = gpu["target"].as_str().unwrap();
+            (
+                target.split(':').next().unwrap(),
+                gpu["wave_size"].as_u64().unwrap(),
+            )
+        })
+        .collect();
+    assert_eq!(shown, [("gfx942", 64), ("gfx1100", 32)]);
+    let output = hipvit("none", &["devices"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let output = hipvit("gfx000", &["devices", "--json"]);
+    let text = format!("{}{}", stdout(&output), stderr(&output));
+    assert!(text.contains("gfx000"), "{text}");
+}
+
+#[test]
+fn two_gpus_copy_to_each_other_and_give_the_same_bits() {
+    if available() {
+        passes(
+            "gfx942x2",
+            "f16",
+            &["gpu::two_gpus_copy_to_each_other_and_give_the_same_bits"],
+        );
+    }
+}
+
+/// Whether this process was started for the test `name` with settings. If not, one is started that has them, for that test
+/// alone, which must pass there: faults are settled once in a process.
+#[track_caller]
+fn alone(name: &str, gpus: &str, setting: (&str, &str)) -> bool {
+    if env::var_os(MARK).is_some() {
+        return true;
+    }
+    let output = command(env::current_exe().unwrap(), gpus)
+        .args([&format!("emu::{name}"), "--exact", "--nocapture"])
+        .env(MARK, "1")
+        .env(setting.0, setting.1)
+        .output()
+        .unwrap();
+    let passed = output.status.success() && stdout(&output).contains("1 passed");
+    assert!(
+        passed,
+        "{setting:?}: {}\n{}{}",
+        output.status,
+        stdout(&output),
+        stderr(&output)
+    );
+    false
+}
+
+fn images(count: usize) -> Vec<RgbImage> {
+    let image = open(at("tests/golden/images/small.png"), &Limits::default()).unwrap();
+    vec![image; count]
+}
+
+fn load(device: usize, mode: GraphMode) -> Result<Session, Error> {
+    let builder = Session::builder()
+        .device(Device::Hip(device))
+        .batch(2)
+        .graph(mode);
+    builder.load(at("tests/golden/timm_vit_class_token"))
+}
+
+fn same(a: &Outputs, b: &Outputs) {
+    assert_eq!(a.logits(), b.logits());
+}
+
+/// Runs until one fails, which must be soon; what it says.
+fn fails(session: &Session, expected: &Outputs) -> String {
+    for _ in 0..20 {
+        match session.run(&images(2)) {
+            Ok(outputs) => same(&outputs, expected),
+            Err(error) => return error.to_string(),
+        }
+    }
+    panic!("no run failed");
+}
+
+#[test]
+fn an_allocation_that_fails_is_tried_again_or_told() {
+    if !available() {
+        return;
+    }
+    for nth in 1..=16 {
+        let name = "an_allocation_that_fails_is_tried_again_or_told";
+        if !alone(name, "gfx942", ("HIP_EMU_FAIL_ALLOC", &nth.to_string())) {
+            continue;
+        }
+        let works = [(); 3].map(|()| load(0, GraphMode::Auto)?.run(&images(2)));
+        let mut outputs = works.iter().flatten();
+        let first = outputs.next().unwrap();
+        outputs.for_each(|outputs| same(outputs, first));
+        // Memory of the device is trimmed and asked for again; what is pinned is not.
+        let errors: Vec<_> = works.iter().filter_map(|work| work.as_ref().err()).collect();
+        assert!(errors.len() <= 1, "{errors:?}");
+        for error in errors {
+            let text = error.to_string();
+            assert!(
+                text.contains("hipHostMalloc failed: hipErrorOutOfMemory"),
+                "{text}"
+            );
+        }
+        return;
+    }
+}
+
+#[test]
+fn a_gpu_without_memory_is_an_error_and_a_smaller_batch_goes_on() {
+    let name = "a_gpu_without_memory_is_an_error_and_a_smaller_batch_goes_on";
+    if !available() || !alone(name, "gfx942", ("HIP_EMU_MEMORY", "36M")) {
+        return;
+    }
+    let session = Session::builder().device(Device::Hip(0)).batch(1024);
+    let session = session.load(at("tests/golden/timm_vit_class_token")).unwrap();
+    let expected = session.run(&images(1)).unwrap();
+    let error = session.run(&images(1024)).unwrap_err();
+    assert!(matches!(error, Error::OutOfMemory { .. }), "{error}");
+    assert!(error.to_string().contains("take a smaller batch"), "{error}");
+    same(&session.run(&images(1)).unwrap(), &expected);
+}
+
+#[test]
+fn a_launch_that_fails_costs_its_run_alone() {
+    let name = "a_launch_that_fails_costs_its_run_alone";
+    if !available() || !alone(name, "gfx942", ("HIP_EMU_FAIL_LAUNCH", "40")) {
+        return;
+    }
+    let session = load(0, GraphMode::Off).unwrap();
+    let expected = session.run(&images(2)).unwrap();
+    let text = fails(&session, &expected);
+    assert!(
+        text.contains("hipModuleLaunchKernel failed: hipErrorLaunchFailure (719) for `"),
+        "{text}"
+    );
+    assert!(text.contains("GPU 0 (AMD Instinct MI300X"), "{text}");
+    for _ in 0..3 {
+        same(&session.run(&images(2)).unwrap(), &expected);
+    }
+}
+
+#[test]
+fn a_copy_that_fails_costs_its_run_alone() {
+    let name = "a_copy_that_fails_costs_its_run_alone";
+    if !available() || !alone(name, "gfx942", ("HIP_EMU_FAIL_COPY", "12")) {
+        return;
+    }
+    let session = load(0, GraphMode::Off).unwrap();
+    let expected = session.run(&images(2)).unwrap();
+    let text = fails(&session, &expected);
+    assert!(
+        text.contains("hipErrorUnknown") && text.contains("GPU 0 (AMD Instinct MI300X"),
+        "{text}"
+    );
+    for _ in 0..3 {
+        same(&session.run(&images(2)).unwrap(), &expected);
+    }
+}
+
+/// Nothing aborts, not even when all is dropped, and the other one goes on.
+#[test]
+fn a_lost_gpu_is_an_error_until_the_end() {
+    let name = "a_lost_gpu_is_an_error_until_the_end";
+    if !available() || !alone(name, "gfx942x2", ("HIP_EMU_LOSE_DEVICE", "150")) {
+        return;
+    }
+    let (session, other) = (
+        load(0, GraphMode::Auto).unwrap(),
+        load(1, GraphMode::Auto).unwrap(),
+    );
+    let expected = session.run(&images(2)).unwrap();
+    let text = fails(&session, &expected);
+    assert!(
+        text.contains("hipErrorLaunchFailure") && text.contains("GPU 0 "),
+        "{text}"
+    );
+    for _ in 0..3 {
+        // What a drop failed with may be told first.
+        let text = session.run(&images(2)).unwrap_err().to_string();
+        assert!(text.contains("GPU 0 "), "{text}");
+    }
+    assert!(load(0, GraphMode::Auto).is_err());
+    same(&other.run(&images(2)).unwrap(), &expected);
+    drop(session);
+    same(&other.run(&images(2)).unwrap(), &expected);
+}
+
+#[test]
+fn a_replay_that_is_wrong_is_not_used() {
+    let name = "a_replay_that_is_wrong_is_not_used";
+    if !available() || !alone(name, "gfx942", ("HIP_EMU_CORRUPT_REPLAY", "1")) {
+        return;
+    }
+    let session = load(0, GraphMode::Auto).unwrap();
+    let expected = session.run(&images(2)).unwrap();
+    for _ in 0..3 {
+        same(&session.run(&images(2)).unwrap(), &expected);
+    }
+    let replays = session.replays().unwrap();
+    let reason = replays.fallback.as_ref().unwrap();
+    assert!(
+        reason.contains("the replay differs from the eager run"),
+        "{replays:?}"
+    );
+    assert_eq!((replays.eager_runs, replays.replayed_runs), (4, 0));
+}
