@@ -184,7 +184,7 @@ impl Executor {
     pub(crate) fn reserve(&self, plan: Arc<Plan>) -> Result<Reservation> {
         Ok(match self {
             Self::Cpu { .. } => Reservation::Cpu(plan),
-            Self::Hip { executor, .. } => Reservation::Hip(executor.reserve(plan)?),
+            Self::Hip { executor, .. } => Reservation::Hip(Box::new(executor.reserve(plan)?)),
         })
     }
 
@@ -203,15 +203,13 @@ impl Executor {
             }
             (Self::Hip { executor, .. }, Reservation::Hip(reserved), StagingMemory::Pinned(mut pixels)) => {
                 pixels.set_len(staging.filled)?;
-                Ok(Flight::Hip(executor.submit(
-                    reserved,
-                    Feed::Staged(pixels),
-                    timed,
-                )?))
+                let running = executor.submit(*reserved, Feed::Staged(pixels), timed)?;
+                Ok(Flight::Hip(Box::new(running)))
             }
-            (Self::Hip { executor, .. }, Reservation::Hip(reserved), StagingMemory::Decoded(images)) => Ok(
-                Flight::Hip(executor.submit(reserved, Feed::Images(&images), timed)?),
-            ),
+            (Self::Hip { executor, .. }, Reservation::Hip(reserved), StagingMemory::Decoded(images)) => {
+                let running = executor.submit(*reserved, Feed::Images(&images), timed)?;
+                Ok(Flight::Hip(Box::new(running)))
+            }
             _ => Err(Error::argument("staging", "is of another executor")),
         }
     }
@@ -236,9 +234,9 @@ impl Executor {
             (Self::Hip { executor, .. }, Flight::Hip(running)) => match timing {
                 Some(timing) => {
                     let plan = running.plan().clone();
-                    executor.finish(running, Some(&mut observer(&plan, timing)))
+                    executor.finish(*running, Some(&mut observer(&plan, timing)))
                 }
-                None => executor.finish(running, None),
+                None => executor.finish(*running, None),
             },
             (Self::Cpu { .. }, Flight::Hip(_)) => Err(Error::argument("run", "is of another executor")),
         }
@@ -315,12 +313,12 @@ impl Staging {
 /// The memory for a run.
 pub(crate) enum Reservation {
     Cpu(Arc<Plan>),
-    Hip(Reserved<Arc<Plan>>),
+    Hip(Box<Reserved<Arc<Plan>>>),
 }
 
 /// A run that was begun.
 pub(crate) enum Flight {
     /// It is over; with what its phases took.
     Landed(Vec<(OutputKind, Array2<f32>)>, Timing),
-    Hip(Running<Arc<Plan>>),
+    Hip(Box<Running<Arc<Plan>>>),
 }
