@@ -1,7 +1,7 @@
 //! MIOpen, against plain loops in f64.
 
 use hipvit::DType;
-use hipvit::hip::{Device, Dnn, PatchConvolution, Rows};
+use hipvit::hip::{Device, Dnn, MultiHeadAttention, PatchConvolution, Rows};
 
 use super::{Check, numbers, within, worst};
 
@@ -106,4 +106,43 @@ pub(crate) fn convolution(device: &Device) -> Check {
     dnn.convolve(&mut convolution, [dx.reading(), dw.reading(), dy.writing()])?;
     // Room for Winograd and TF32, which libraries may choose for f32.
     within(worst(dy.read()?.into_iter().map(f64::from), &expected), 2e-2)
+}
+
+pub(crate) fn attention(device: &Device) -> Check {
+    let stream = device.stream()?;
+    let shape = MultiHeadAttention {
+        batch: 2,
+        heads: 3,
+        tokens: 50,
+        head_dim: 32,
+        scale: 0.2,
+        dtype: DType::F32,
+    };
+    let (tokens, channels) = (shape.tokens, shape.head_dim);
+    let size = shape.batch * shape.heads * tokens * channels;
+    let [q, k, v] = [17, 18, 19].map(|seed| numbers(size, seed));
+    let mut expected = Vec::with_capacity(size);
+    for row in 0..size / channels {
+        let head = row / tokens * tokens * channels;
+        let query = &q[row * channels..][..channels];
+        let score = |key: usize| {
+            let key = &k[head + key * channels..][..channels];
+            let products = query.iter().zip(key).map(|(&a, &b)| f64::from(a) * f64::from(b));
+            (f64::from(shape.scale) * products.sum::<f64>()).exp()
+        };
+        let weights: Vec<f64> = (0..tokens).map(score).collect();
+        let total: f64 = weights.iter().sum();
+        for channel in 0..channels {
+            let value = |key: usize| f64::from(v[head + key * channels + channel]);
+            let sum: f64 = weights.iter().enumerate().map(|(key, w)| w * value(key)).sum();
+            expected.push(sum / total);
+        }
+    }
+    let mut dnn = Dnn::new(&stream)?;
+    let mut attention = dnn.find_attention(shape)?;
+    let [q, k, v] = [stream.upload(&q)?, stream.upload(&k)?, stream.upload(&v)?];
+    let mut out = stream.zeroed::<f32>(size)?;
+    let operands = [q.reading(), k.reading(), v.reading()];
+    dnn.attend(&mut attention, operands, out.writing())?;
+    within(worst(out.read()?.into_iter().map(f64::from), &expected), 1e-5)
 }

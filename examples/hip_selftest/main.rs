@@ -19,7 +19,7 @@ use hipvit::hip::{
 };
 use hipvit::{DType, Error};
 
-use dnn::{convolution, layer_norm, softmax};
+use dnn::{attention, convolution, layer_norm, softmax};
 use peers::peers;
 use products::{blas, blas_lt};
 
@@ -36,7 +36,7 @@ fn main() -> ExitCode {
     };
     println!("{} by {:?}", device.name(), device.runtime().path().ok());
     println!("{:?}", device.properties());
-    let checks: [(&str, Run); 18] = [
+    let checks: [(&str, Run); 19] = [
         ("buffers", buffers),
         ("pinned ring", pinned_ring),
         ("events order and time streams", events),
@@ -55,6 +55,7 @@ fn main() -> ExitCode {
         ("MIOpen softmax", softmax),
         ("MIOpen layer norm", layer_norm),
         ("MIOpen convolution", convolution),
+        ("MIOpen attention", attention),
     ];
     let (mut failed, mut skipped) = (0, 0);
     for (name, check) in checks {

@@ -65,7 +65,7 @@ pub use blas::{Blas, BlasLt, Epilogue, Gemm, Matmul, MatmulOperands, Matrix, Sca
 pub use buffer::{DeviceBuffer, Frozen};
 pub use code::Code;
 pub use device::Device;
-pub use dnn::{Convolution, Dnn, PatchConvolution, Rows};
+pub use dnn::{Attention, Convolution, Dnn, MultiHeadAttention, PatchConvolution, Rows};
 pub use event::Event;
 pub use graph::{Graph, Replay, Work};
 pub use kernel::{Access, Arguments, Kernel, Launch};

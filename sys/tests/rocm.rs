@@ -223,6 +223,41 @@ fn miopen_describes_softmax_and_attention() {
         done(miopen.miopenCreateMhaDescriptor(&mut attention));
         done(miopen.miopenSetMhaDescriptor(attention, 0.125));
         done(miopen.miopenGetMhaDescriptor(attention, &mut scale));
+        let mut problem = ptr::null_mut();
+        done(miopen.miopenCreateMhaProblem(
+            &mut problem,
+            attention,
+            miopenProblemDirection_t::miopenProblemDirectionForward,
+        ));
+        let one = tensor(miopen, miopenDataType_t::miopenFloat, &[1, 1, 1, 1]);
+        let integer = tensor(miopen, miopenDataType_t::miopenInt64, &[1, 1, 1, 1]);
+        let rows = tensor(miopen, miopenDataType_t::miopenFloat, &[2, 3, 50, 1]);
+        let operand = tensor(miopen, miopenDataType_t::miopenHalf, &[2, 3, 50, 32]);
+        for (id, tensor) in [
+            (miopenTensorArgumentId_t::miopenTensorMhaQ, operand),
+            (miopenTensorArgumentId_t::miopenTensorMhaK, operand),
+            (miopenTensorArgumentId_t::miopenTensorMhaV, operand),
+            (miopenTensorArgumentId_t::miopenTensorMhaO, operand),
+            (miopenTensorArgumentId_t::miopenTensorMhaDescaleQ, one),
+            (miopenTensorArgumentId_t::miopenTensorMhaDescaleK, one),
+            (miopenTensorArgumentId_t::miopenTensorMhaDescaleV, one),
+            (miopenTensorArgumentId_t::miopenTensorMhaDescaleS, one),
+            (miopenTensorArgumentId_t::miopenTensorMhaScaleS, one),
+            (miopenTensorArgumentId_t::miopenTensorMhaScaleO, one),
+            (miopenTensorArgumentId_t::miopenTensorMhaDropoutProbability, one),
+            (miopenTensorArgumentId_t::miopenTensorMhaDropoutSeed, integer),
+            (miopenTensorArgumentId_t::miopenTensorMhaDropoutOffset, integer),
+            (miopenTensorArgumentId_t::miopenTensorMhaAmaxO, one),
+            (miopenTensorArgumentId_t::miopenTensorMhaAmaxS, one),
+            (miopenTensorArgumentId_t::miopenTensorMhaM, rows),
+            (miopenTensorArgumentId_t::miopenTensorMhaZInv, rows),
+        ] {
+            done(miopen.miopenSetProblemTensorDescriptor(problem, id, tensor));
+        }
+        done(miopen.miopenDestroyProblem(problem));
+        for tensor in [one, integer, rows, operand] {
+            done(miopen.miopenDestroyTensorDescriptor(tensor));
+        }
     }
     assert_eq!((alpha, beta, scale), (0.5, 0.25, 0.125));
     assert_eq!(algorithm, miopenSoftmaxAlgorithm_t::MIOPEN_SOFTMAX_ACCURATE);

@@ -18,13 +18,11 @@ pub(super) struct Tensor {
 
 impl Tensor {
     pub(super) fn new(device: &Device, dtype: DType, shape: &[usize]) -> Result<Self> {
+        Self::of(device, data_type(dtype)?, shape)
+    }
+
+    pub(super) fn of(device: &Device, data_type: miopenDataType_t, shape: &[usize]) -> Result<Self> {
         let table = table(device)?;
-        let data_type = match dtype {
-            DType::F32 => miopenDataType_t::miopenFloat,
-            DType::F16 => miopenDataType_t::miopenHalf,
-            DType::BF16 => miopenDataType_t::miopenBFloat16,
-            DType::U8 => return Err(Error::argument("dtype", "MIOpen has no unsigned bytes")),
-        };
         let sizes = shape.iter().map(|&n| int(n)).collect::<Result<Vec<_>>>()?;
         let strides = (0..shape.len())
             .map(|axis| int(shape[axis + 1..].iter().product()))
@@ -52,6 +50,15 @@ impl Tensor {
 
     pub(super) fn raw(&self) -> miopenTensorDescriptor_t {
         self.raw
+    }
+}
+
+pub(super) fn data_type(dtype: DType) -> Result<miopenDataType_t> {
+    match dtype {
+        DType::F32 => Ok(miopenDataType_t::miopenFloat),
+        DType::F16 => Ok(miopenDataType_t::miopenHalf),
+        DType::BF16 => Ok(miopenDataType_t::miopenBFloat16),
+        DType::U8 => Err(Error::argument("dtype", "MIOpen has no unsigned bytes")),
     }
 }
 

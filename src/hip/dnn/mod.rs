@@ -1,5 +1,6 @@
 //! MIOpen: what it has of a Vision Transformer's operations.
 
+mod attention;
 mod convolution;
 mod descriptor;
 
@@ -9,6 +10,7 @@ use std::ptr;
 use hipvit_sys::Miopen;
 use hipvit_sys::miopen::{miopenHandle_t, miopenNormMode_t, miopenSoftmaxAlgorithm_t, miopenSoftmaxMode_t};
 
+pub use self::attention::{Attention, MultiHeadAttention};
 pub use self::convolution::{Convolution, PatchConvolution};
 use self::descriptor::Tensor;
 use super::buffer::DeviceBuffer;
