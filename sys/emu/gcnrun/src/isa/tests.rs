@@ -693,13 +693,13 @@ fn a_sums_lower_half_is_known_whatever_the_addends_upper_half() {
         wave.set_sgpr(15, 3);
     };
     let lines = [
-        "v_mov_b32_e32 v8, v7",
-        "v_mad_u64_u32 v[8:9], s[0:1], s15, v1, v[8:9]",
+        "v_mov_b32_e32 v40, v7",
+        "v_mad_u64_u32 v[40:41], s[0:1], s15, v1, v[40:41]",
     ];
     let (wave, stop) = execute("gfx90a", prepare, &lines);
     assert_eq!(stop, Ok(Stop::End));
-    assert_eq!(wave.vgpr[8][63], 3 * 63 + 5);
-    assert_eq!((wave.vgpr_known[8], wave.vgpr_known[9]), ([u64::MAX; 2], [0; 2]));
+    assert_eq!(wave.vgpr[40][63], 3 * 63 + 5);
+    assert_eq!((wave.vgpr_known[40], wave.vgpr_known[41]), ([u64::MAX; 2], [0; 2]));
 }
 
 #[test]
