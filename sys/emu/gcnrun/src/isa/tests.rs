@@ -699,7 +699,10 @@ fn a_sums_lower_half_is_known_whatever_the_addends_upper_half() {
     let (wave, stop) = execute("gfx90a", prepare, &lines);
     assert_eq!(stop, Ok(Stop::End));
     assert_eq!(wave.vgpr[40][63], 3 * 63 + 5);
-    assert_eq!((wave.vgpr_known[40], wave.vgpr_known[41]), ([u64::MAX; 2], [0; 2]));
+    assert_eq!(
+        (wave.vgpr_known[40], wave.vgpr_known[41]),
+        ([u64::MAX; 2], [0; 2])
+    );
 }
 
 #[test]
