@@ -107,15 +107,10 @@ impl Memory {
         if let Some(other) = table.before(begin + bytes.saturating_sub(1))
             && other.begin + other.len > begin
         {
-            if other.is_live() {
-                return Err(MemoryError::Overlap {
-                    address: begin,
-                    bytes,
-                });
-            }
-            // The host has taken an address again which a registration of before had.
-            let stale = other.begin;
-            table.blocks.remove(&stale);
+            return Err(MemoryError::Overlap {
+                address: begin,
+                bytes,
+            });
         }
         table.blocks.insert(
             begin,
@@ -132,7 +127,8 @@ impl Memory {
         Ok(begin)
     }
 
-    /// Frees the allocation that begins at `address`. It stays known, poisoned, until much more was freed.
+    /// Frees the allocation that begins at `address`. It stays known, poisoned, until much more was freed; memory that was
+    /// only registered is the host's own again, which may give it to anyone.
     ///
     /// # Errors
     ///
@@ -145,6 +141,10 @@ impl Memory {
         if !block.live.swap(false, Relaxed) {
             return Err(MemoryError::DoubleFree { address });
         }
+        if block.layout.is_none() {
+            table.blocks.remove(&address);
+            return Ok(());
+        }
         let intact = block.redzones_are_intact();
         let (bytes, kind) = (block.len, block.kind);
         block.poison();
@@ -155,14 +155,7 @@ impl Memory {
                 break;
             };
             table.quarantined -= oldest.len;
-            // Its address may have been given out again where it was only registered.
-            if table
-                .blocks
-                .get(&oldest.begin)
-                .is_some_and(|block| Arc::ptr_eq(block, &oldest))
-            {
-                table.blocks.remove(&oldest.begin);
-            }
+            table.blocks.remove(&oldest.begin);
         }
         if intact {
             Ok(())
@@ -387,18 +380,13 @@ impl Block {
     }
 
     fn poison(&self) {
-        if self.layout.is_none() {
-            return;
-        }
         for dword in 0..self.len.div_ceil(4) {
             self.dword(4 * dword).store(POISON, Relaxed);
         }
     }
 
+    /// Of an allocation; registered memory has none.
     fn redzones_are_intact(&self) -> bool {
-        if self.layout.is_none() {
-            return true;
-        }
         let before = self.start.as_ptr().wrapping_sub(REDZONE);
         let after = self
             .start

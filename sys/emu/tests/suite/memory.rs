@@ -146,6 +146,11 @@ fn pointers_tell_what_they_point_to() {
         own.iter().all(|&word| word == 0),
         "the program's memory is left as it is"
     );
+    // It may be freed now, and be another's, who copies from it.
+    own.fill(7 | 7 << 32);
+    let kind = hipMemcpyKind::hipMemcpyHostToDevice;
+    ok(unsafe { hip().hipMemcpy(buffer.0, own.as_ptr().cast(), 32, kind) });
+    assert_eq!(buffer.peek(8), [7; 8]);
 }
 
 #[test]

@@ -83,6 +83,7 @@ fn the_host_counts_as_having_written_its_memory() {
     assert_eq!(read, [2, 3, 4, 5]);
     memory.free(registered).unwrap();
     assert!(memory.read(registered, &mut read).is_err());
+    assert_eq!(memory.find(registered), None, "the host's own again");
 }
 
 #[test]
