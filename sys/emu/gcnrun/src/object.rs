@@ -367,6 +367,14 @@ impl Program {
         Ok(program)
     }
 
+    /// Disassembles and decodes it now, and not at the first launch.
+    ///
+    /// # Errors
+    /// [`LoadError::Disassembly`].
+    pub fn decode(&self) -> Result<(), LoadError> {
+        self.code.get().map(|_| ())
+    }
+
     /// The architecture, as `gfx942`.
     #[must_use]
     pub fn arch(&self) -> &str {

@@ -11,7 +11,7 @@ use gcnrun::{Checks, Fault, Kind, Launch, Memory, Order, Program, Statistics};
 
 pub(crate) const ARCHS: [&str; 3] = ["gfx1100", "gfx90a", "gfx942"];
 
-/// `HIPVIT_HIPCC`, or the first clang that compiles for AMD GPUs.
+/// `HIPVIT_HIPCC`, or the first clang that compiles for AMD GPUs; `None` also where what it makes cannot be disassembled.
 fn compiler() -> Option<&'static Path> {
     static COMPILER: OnceLock<Option<PathBuf>> = OnceLock::new();
     COMPILER
@@ -25,22 +25,26 @@ fn compiler() -> Option<&'static Path> {
                     .chain((18..=22).rev().map(|version| format!("clang++-{version}").into()))
                     .collect(),
             };
-            let found = candidates.into_iter().find(|candidate| {
-                let elf = run(candidate, "gfx942", Path::new("-"), Some("__attribute__((global)) void k() {}"));
-                elf.is_ok_and(|elf| elf.starts_with(b"\x7fELF"))
+            let found = candidates.into_iter().find_map(|candidate| {
+                let text = "__attribute__((global)) void k() {}";
+                let elf = run(&candidate, "gfx1100", Path::new("-"), Some(text)).ok()?;
+                let program = Program::load(&Memory::new(), 0, &elf).ok()?;
+                Some((candidate, program))
             });
-            if found.is_none() {
-                assert!(
-                    std::env::var_os("HIPVIT_REQUIRE_AMD_CLANG").is_none_or(|value| value != "1"),
-                    "no clang that targets AMD GPUs: install clang-19 and lld-19, or name one in HIPVIT_HIPCC"
-                );
-                // Past the harness, which shows nothing of a test that passes.
-                let _ = writeln!(
-                    std::io::stderr(),
-                    "skipped: gcnrun's kernels, for no clang that targets AMD GPUs is here (clang-19 and lld-19 would do)"
-                );
-            }
-            found
+            let missing = match &found {
+                None => "no clang that targets AMD GPUs is here: install clang-19 and lld-19, or name one in HIPVIT_HIPCC".into(),
+                Some((_, program)) => match program.decode() {
+                    Ok(()) => return found.map(|(candidate, _)| candidate),
+                    Err(error) => error.to_string(),
+                },
+            };
+            assert!(
+                std::env::var_os("HIPVIT_REQUIRE_AMD_CLANG").is_none_or(|value| value != "1"),
+                "{missing}"
+            );
+            // Past the harness, which shows nothing of a test that passes.
+            let _ = writeln!(std::io::stderr(), "skipped: gcnrun's kernels: {missing}");
+            None
         })
         .as_deref()
 }
