@@ -32,8 +32,12 @@ impl Key {
 pub struct Cache(Option<PathBuf>);
 
 impl Cache {
-    /// `$HIPVIT_CACHE_DIR`, or `program` in the user's cache folder; nothing where there is neither.
+    /// `$HIPVIT_CACHE_DIR`, or `program` in the user's cache folder; nothing where there is neither, or where
+    /// `HIPVIT_CACHE_DIR` is empty.
     pub fn of_user(program: &str) -> Self {
+        if let Some(folder) = env::var_os("HIPVIT_CACHE_DIR") {
+            return Self((!folder.is_empty()).then(|| folder.into()));
+        }
         let set = |name| env::var_os(name).filter(|value| !value.is_empty());
         let user = || {
             set("XDG_CACHE_HOME")
@@ -41,7 +45,7 @@ impl Cache {
                 .or_else(|| set("HOME").map(|path| Path::new(&path).join(".cache")))
                 .map(|folder| folder.join(program))
         };
-        Self(set("HIPVIT_CACHE_DIR").map(PathBuf::from).or_else(user))
+        Self(user())
     }
 
     /// What was kept under the key.
