@@ -283,6 +283,53 @@ const ATOMICS: [Atomic; 19] = [
     Atomic::PackedAddBf16,
 ];
 
+/// Defines what is done to integers of a width; what is for floats alone swaps.
+macro_rules! on_integers {
+    ($name:ident, $word:ty) => {
+        fn $name(self, old: $word, operand: $word, compare: $word) -> $word {
+            match self {
+                Self::Swap
+                | Self::FloatAdd
+                | Self::FloatMin
+                | Self::FloatMax
+                | Self::PackedAddF16
+                | Self::PackedAddBf16 => operand,
+                Self::CompareSwap => {
+                    if old == compare {
+                        operand
+                    } else {
+                        old
+                    }
+                }
+                Self::Add => old.wrapping_add(operand),
+                Self::Subtract => old.wrapping_sub(operand),
+                Self::ReverseSubtract => operand.wrapping_sub(old),
+                Self::SignedMin => old.cast_signed().min(operand.cast_signed()).cast_unsigned(),
+                Self::SignedMax => old.cast_signed().max(operand.cast_signed()).cast_unsigned(),
+                Self::UnsignedMin => old.min(operand),
+                Self::UnsignedMax => old.max(operand),
+                Self::And => old & operand,
+                Self::Or => old | operand,
+                Self::Xor => old ^ operand,
+                Self::Increment => {
+                    if old >= operand {
+                        0
+                    } else {
+                        old + 1
+                    }
+                }
+                Self::Decrement => {
+                    if old == 0 || old > operand {
+                        operand
+                    } else {
+                        old - 1
+                    }
+                }
+            }
+        }
+    };
+}
+
 impl Atomic {
     /// The operation and whether it is on 64 bits, from a mnemonic's end: `add_u32`, `smax_x2`, `cmpswap_b64`, `add`.
     pub(super) fn parse(name: &str) -> Option<(Self, bool)> {
@@ -348,38 +395,6 @@ impl Atomic {
         use super::float::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
         let (float, operand_float) = (f32::from_bits(old), f32::from_bits(operand));
         match self {
-            Self::Swap => operand,
-            Self::CompareSwap => {
-                if old == compare {
-                    operand
-                } else {
-                    old
-                }
-            }
-            Self::Add => old.wrapping_add(operand),
-            Self::Subtract => old.wrapping_sub(operand),
-            Self::ReverseSubtract => operand.wrapping_sub(old),
-            Self::SignedMin => old.cast_signed().min(operand.cast_signed()).cast_unsigned(),
-            Self::SignedMax => old.cast_signed().max(operand.cast_signed()).cast_unsigned(),
-            Self::UnsignedMin => old.min(operand),
-            Self::UnsignedMax => old.max(operand),
-            Self::And => old & operand,
-            Self::Or => old | operand,
-            Self::Xor => old ^ operand,
-            Self::Increment => {
-                if old >= operand {
-                    0
-                } else {
-                    old + 1
-                }
-            }
-            Self::Decrement => {
-                if old == 0 || old > operand {
-                    operand
-                } else {
-                    old - 1
-                }
-            }
             Self::FloatAdd => (float + operand_float).to_bits(),
             Self::FloatMin => super::valu::min_f32(float, operand_float).to_bits(),
             Self::FloatMax => super::valu::max_f32(float, operand_float).to_bits(),
@@ -393,49 +408,22 @@ impl Atomic {
                 };
                 half(0) | half(16) << 16
             }
+            _ => self.apply_to_u32(old, operand, compare),
         }
     }
 
     /// The new value of 64 bits.
     pub(super) fn apply64(self, old: u64, operand: u64, compare: u64) -> u64 {
         match self {
-            Self::Swap | Self::PackedAddF16 | Self::PackedAddBf16 => operand,
-            Self::CompareSwap => {
-                if old == compare {
-                    operand
-                } else {
-                    old
-                }
-            }
-            Self::Add => old.wrapping_add(operand),
-            Self::Subtract => old.wrapping_sub(operand),
-            Self::ReverseSubtract => operand.wrapping_sub(old),
-            Self::SignedMin => old.cast_signed().min(operand.cast_signed()).cast_unsigned(),
-            Self::SignedMax => old.cast_signed().max(operand.cast_signed()).cast_unsigned(),
-            Self::UnsignedMin => old.min(operand),
-            Self::UnsignedMax => old.max(operand),
-            Self::And => old & operand,
-            Self::Or => old | operand,
-            Self::Xor => old ^ operand,
-            Self::Increment => {
-                if old >= operand {
-                    0
-                } else {
-                    old + 1
-                }
-            }
-            Self::Decrement => {
-                if old == 0 || old > operand {
-                    operand
-                } else {
-                    old - 1
-                }
-            }
             Self::FloatAdd => (f64::from_bits(old) + f64::from_bits(operand)).to_bits(),
             Self::FloatMin => f64::from_bits(old).min(f64::from_bits(operand)).to_bits(),
             Self::FloatMax => f64::from_bits(old).max(f64::from_bits(operand)).to_bits(),
+            _ => self.apply_to_u64(old, operand, compare),
         }
     }
+
+    on_integers!(apply_to_u32, u32);
+    on_integers!(apply_to_u64, u64);
 }
 
 /// A lane's operand of an atomic operation, from registers `register` up.
