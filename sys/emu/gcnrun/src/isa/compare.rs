@@ -1,4 +1,4 @@
-//! Vector instructions that make or take lane masks: comparisons, selections, carries, and the scaling of divisions.
+//! Vector instructions that make or take lane masks: comparisons, selections, carries.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -211,55 +211,8 @@ pub(super) fn decode(line: &mut Line<'_>, base: &str) -> Option<Result<Instructi
                 u128::from((i64::from(a.cast_signed()) * i64::from(b.cast_signed())).cast_unsigned())
             })
         }),
-        "v_div_scale_f32" => decode_division(line, Type::F32, |c, i| {
-            scaled(c, i, |[a, b, d], _| {
-                let (value, flag) =
-                    div_scale_f32(f32::from_bits(a[0]), f32::from_bits(b[0]), f32::from_bits(d[0]));
-                ([value.to_bits(), 0], flag)
-            })
-        }),
-        "v_div_scale_f64" => decode_division(line, Type::F64, |c, i| {
-            scaled(c, i, |[a, b, d], _| {
-                let (value, flag) = div_scale_f64(double(a), double(b), double(d));
-                (words(value), flag)
-            })
-        }),
-        "v_div_fmas_f32" => decode_division(line, Type::F32, |c, i| {
-            scaled(c, i, |[a, b, d], vcc| {
-                let value = f32::from_bits(a[0]).mul_add(f32::from_bits(b[0]), f32::from_bits(d[0]));
-                (
-                    [
-                        if vcc {
-                            unscale_f32(value, f32::from_bits(d[0]))
-                        } else {
-                            value
-                        }
-                        .to_bits(),
-                        0,
-                    ],
-                    false,
-                )
-            })
-        }),
-        "v_div_fmas_f64" => decode_division(line, Type::F64, |c, i| {
-            scaled(c, i, |[a, b, d], vcc| {
-                let value = double(a).mul_add(double(b), double(d));
-                (
-                    words(if vcc { unscale_f64(value, double(d)) } else { value }),
-                    false,
-                )
-            })
-        }),
         _ => return None,
     })
-}
-
-fn double(words: [u32; 2]) -> f64 {
-    f64::from_bits(u64::from(words[0]) | u64::from(words[1]) << 32)
-}
-
-fn words(value: f64) -> [u32; 2] {
-    [value.to_bits() as u32, (value.to_bits() >> 32) as u32]
 }
 
 fn decode_comparison(line: &mut Line<'_>, name: &str, exec: bool) -> Result<Instruction, String> {
@@ -483,37 +436,8 @@ fn wide_mad(
     Ok(())
 }
 
-fn decode_division(line: &mut Line<'_>, ty: Type, run: Handler) -> Result<Instruction, String> {
-    let mut instruction = Instruction::new(run);
-    let first = if line.base().starts_with("v_div_scale") {
-        instruction.sdst = line.sgpr(1)?;
-        2
-    } else {
-        instruction.src[3][0] = Source::plain(crate::operands::Place::Sgpr(VCC as u8));
-        1
-    };
-    sources(line, &mut instruction, first, &[ty; 3], [false; 4])?;
-    instruction.dst = destination(line, "", ty, false)?;
-    // 64-bit operands and results.
-    instruction.offset = i64::from(ty.is_wide());
-    Ok(instruction)
-}
-
-/// What the divisions' helpers share: three floats, a flag in and a flag out.
-fn scaled(
-    context: &mut Context<'_, '_>,
-    instruction: &Instruction,
-    f: impl Fn([[u32; 2]; 3], bool) -> ([u32; 2], bool),
-) -> Outcome {
-    let ty = if instruction.offset == 1 {
-        Type::F64
-    } else {
-        Type::F32
-    };
-    three_operands(context, instruction, [ty; 3], ty, f)
-}
-
-fn three_operands(
+/// An instruction of three operands, with a flag in and a flag out.
+pub(super) fn three_operands(
     context: &mut Context<'_, '_>,
     instruction: &Instruction,
     types: [Type; 3],
@@ -561,84 +485,6 @@ fn three_operands(
         write_mask(wave, usize::from(register), out_flags, known | !exec);
     }
     Ok(())
-}
-
-fn exponent_f32(a: f32) -> i32 {
-    ((a.to_bits() >> 23) & 255).cast_signed()
-}
-
-fn exponent_f64(a: f64) -> i32 {
-    ((a.to_bits() >> 52) & 2047) as i32
-}
-
-/// V_DIV_FMAS undoes the scaling of one operand: upward where the quotient is large, downward where it is small.
-fn unscale_f32(value: f32, quotient: f32) -> f32 {
-    let power = 2.0_f32.powi(64);
-    if exponent_f32(quotient) > 127 {
-        value * power
-    } else {
-        value / power
-    }
-}
-
-fn unscale_f64(value: f64, quotient: f64) -> f64 {
-    let power = 2.0_f64.powi(128);
-    if exponent_f64(quotient) > 1023 {
-        value * power
-    } else {
-        value / power
-    }
-}
-
-/// V_DIV_SCALE_F32: `a` is the denominator `b` or the numerator `c`, scaled so that the steps of a division stay in range;
-/// the flag says that only one of the two is scaled.
-fn div_scale_f32(a: f32, b: f32, c: f32) -> (f32, bool) {
-    let power = 2.0_f32.powi(64);
-    let is = |other: f32| a.to_bits() == other.to_bits();
-    let reciprocal_denormal = (1.0 / f64::from(b)).abs() < f64::from(f32::MIN_POSITIVE);
-    let quotient_denormal = (c / b).is_subnormal() || (c / b == 0.0);
-    if b == 0.0 || c == 0.0 {
-        (f32::NAN, false)
-    } else if exponent_f32(c) - exponent_f32(b) >= 96 {
-        (if is(b) { a * power } else { a }, true)
-    } else if b.is_subnormal() {
-        (a * power, false)
-    } else if reciprocal_denormal && quotient_denormal {
-        (if is(b) { a / power } else { a }, true)
-    } else if reciprocal_denormal {
-        (a / power, false)
-    } else if quotient_denormal {
-        (if is(c) { a * power } else { a }, true)
-    } else if exponent_f32(c) <= 23 {
-        (a * power, false)
-    } else {
-        (a, false)
-    }
-}
-
-/// V_DIV_SCALE_F64.
-fn div_scale_f64(a: f64, b: f64, c: f64) -> (f64, bool) {
-    let power = 2.0_f64.powi(128);
-    let is = |other: f64| a.to_bits() == other.to_bits();
-    let reciprocal_denormal = (1.0 / b).is_subnormal();
-    let quotient_denormal = (c / b).is_subnormal() || (c / b == 0.0);
-    if b == 0.0 || c == 0.0 {
-        (f64::NAN, false)
-    } else if exponent_f64(c) - exponent_f64(b) >= 768 {
-        (if is(b) { a * power } else { a }, true)
-    } else if b.is_subnormal() {
-        (a * power, false)
-    } else if reciprocal_denormal && quotient_denormal {
-        (if is(b) { a / power } else { a }, true)
-    } else if reciprocal_denormal {
-        (a / power, false)
-    } else if quotient_denormal {
-        (if is(c) { a * power } else { a }, true)
-    } else if exponent_f64(c) <= 53 {
-        (a * power, false)
-    } else {
-        (a, false)
-    }
 }
 
 #[cfg(test)]

@@ -9,6 +9,9 @@ mod compare;
 mod control;
 mod convert;
 mod cross;
+mod division;
+mod dpp;
+mod dual;
 pub(crate) mod float;
 mod lanes;
 mod lds;
@@ -109,7 +112,7 @@ pub(crate) struct Instruction {
 pub(crate) fn decode(line: &mut Line<'_>) -> Result<Instruction, String> {
     let mnemonic = line.mnemonic;
     let decoded = if line.dual.is_some() {
-        valu::decode_dual(line)
+        dual::decode(line)
     } else if mnemonic.starts_with("v_") {
         valu::decode(line)
     } else if mnemonic.starts_with("s_") {

@@ -1,0 +1,137 @@
+//! V_DIV_SCALE and V_DIV_FMAS: the ends of a division, which keep its steps in range.
+
+use super::compare::three_operands;
+use super::valu::{destination, sources};
+use super::{Context, Handler, Instruction, Outcome};
+use crate::decode::Line;
+use crate::operands::{Place, Source, Type};
+use crate::wave::VCC;
+
+/// The two instructions for a float: `scaled by 2^power`, with the place of its exponent, what that is of 1, how far apart
+/// the exponents of numerator and denominator may be, and how small the numerator's.
+macro_rules! of_float {
+    ($name:ident, $float:ty, 2^$power:literal, $shift:literal, $mask:literal, $one:literal, $apart:literal, $small:literal) => {
+        mod $name {
+            fn power() -> $float {
+                (2.0 as $float).powi($power)
+            }
+
+            fn exponent(a: $float) -> i32 {
+                (a.to_bits() >> $shift & $mask) as i32
+            }
+
+            /// `a` is the denominator `b` or the numerator `c`, scaled so that the steps of a division stay in range; the
+            /// flag says that only one of the two is scaled.
+            pub(super) fn scale(a: $float, b: $float, c: $float) -> ($float, bool) {
+                let is = |other: $float| a.to_bits() == other.to_bits();
+                let reciprocal_denormal = (1.0 / b).is_subnormal();
+                let quotient_denormal = (c / b).is_subnormal() || (c / b == 0.0);
+                if b == 0.0 || c == 0.0 {
+                    (<$float>::NAN, false)
+                } else if exponent(c) - exponent(b) >= $apart {
+                    (if is(b) { a * power() } else { a }, true)
+                } else if b.is_subnormal() {
+                    (a * power(), false)
+                } else if reciprocal_denormal && quotient_denormal {
+                    (if is(b) { a / power() } else { a }, true)
+                } else if reciprocal_denormal {
+                    (a / power(), false)
+                } else if quotient_denormal {
+                    (if is(c) { a * power() } else { a }, true)
+                } else if exponent(c) <= $small {
+                    (a * power(), false)
+                } else {
+                    (a, false)
+                }
+            }
+
+            /// The last step, which undoes the scaling of one operand if the flag says so: upward where the quotient is
+            /// large, downward where it is small.
+            pub(super) fn finish(a: $float, b: $float, quotient: $float, flag: bool) -> $float {
+                let value = a.mul_add(b, quotient);
+                match flag {
+                    false => value,
+                    true if exponent(quotient) > $one => value * power(),
+                    true => value / power(),
+                }
+            }
+        }
+    };
+}
+
+of_float!(single, f32, 2 ^ 64, 23, 255, 127, 96, 23);
+of_float!(double, f64, 2 ^ 128, 52, 2047, 1023, 768, 53);
+
+/// `None` if the mnemonic is another file's.
+pub(super) fn decode(line: &mut Line<'_>, base: &str) -> Option<Result<Instruction, String>> {
+    let (ty, run): (Type, Handler) = match base {
+        "v_div_scale_f32" => (Type::F32, |c, i| {
+            on_f32(c, i, |[a, b, numerator], _| single::scale(a, b, numerator))
+        }),
+        "v_div_scale_f64" => (Type::F64, |c, i| {
+            on_f64(c, i, |[a, b, numerator], _| double::scale(a, b, numerator))
+        }),
+        "v_div_fmas_f32" => (Type::F32, |c, i| {
+            on_f32(c, i, |[a, b, quotient], flag| {
+                (single::finish(a, b, quotient, flag), false)
+            })
+        }),
+        "v_div_fmas_f64" => (Type::F64, |c, i| {
+            on_f64(c, i, |[a, b, quotient], flag| {
+                (double::finish(a, b, quotient, flag), false)
+            })
+        }),
+        _ => return None,
+    };
+    Some(decode_operands(line, ty, run))
+}
+
+fn decode_operands(line: &mut Line<'_>, ty: Type, run: Handler) -> Result<Instruction, String> {
+    let mut instruction = Instruction::new(run);
+    let first = if line.base().starts_with("v_div_scale") {
+        instruction.sdst = line.sgpr(1)?;
+        2
+    } else {
+        instruction.src[3][0] = Source::plain(Place::Sgpr(VCC as u8));
+        1
+    };
+    sources(line, &mut instruction, first, &[ty; 3], [false; 4])?;
+    instruction.dst = destination(line, "", ty, false)?;
+    Ok(instruction)
+}
+
+fn on_f32(
+    context: &mut Context<'_, '_>,
+    instruction: &Instruction,
+    f: impl Fn([f32; 3], bool) -> (f32, bool),
+) -> Outcome {
+    three_operands(
+        context,
+        instruction,
+        [Type::F32; 3],
+        Type::F32,
+        |operands, flag| {
+            let (value, flag) = f(operands.map(|[word, _]| f32::from_bits(word)), flag);
+            ([value.to_bits(), 0], flag)
+        },
+    )
+}
+
+fn on_f64(
+    context: &mut Context<'_, '_>,
+    instruction: &Instruction,
+    f: impl Fn([f64; 3], bool) -> (f64, bool),
+) -> Outcome {
+    three_operands(
+        context,
+        instruction,
+        [Type::F64; 3],
+        Type::F64,
+        |operands, flag| {
+            let bits = operands.map(|[low, high]| u64::from(low) | u64::from(high) << 32);
+            let (value, flag) = f(bits.map(f64::from_bits), flag);
+            let bits = value.to_bits();
+            ([bits as u32, (bits >> 32) as u32], flag)
+        },
+    )
+}
