@@ -45,6 +45,56 @@ macro_rules! not_offered {
     )*};
 }
 
+/// Exports what HIP remembers of a thread's last error, and errors' names. Defines `run`, which runs the body of an exported
+/// function and remembers its error.
+#[macro_export]
+macro_rules! last_error {
+    () => {
+        ::std::thread_local! {
+            static LAST: ::std::cell::Cell<$crate::hip::hipError_t> =
+                const { ::std::cell::Cell::new($crate::hip::hipError_t::hipSuccess) };
+        }
+
+        /// Runs an exported function and remembers its error for `hipGetLastError`. That something is not ready is an
+        /// answer, not an error.
+        pub(super) fn run(
+            body: impl FnOnce() -> Result<(), $crate::hip::hipError_t>,
+        ) -> $crate::hip::hipError_t {
+            use $crate::hip::hipError_t;
+            let status = $crate::export::caught(hipError_t::hipSuccess, hipError_t::hipErrorUnknown, body);
+            if !$crate::Status::is_success(status) && status != hipError_t::hipErrorNotReady {
+                LAST.set(status);
+            }
+            status
+        }
+
+        #[unsafe(no_mangle)]
+        extern "C" fn hipGetLastError() -> $crate::hip::hipError_t {
+            LAST.replace($crate::hip::hipError_t::hipSuccess)
+        }
+        const _: $crate::hip::prototypes::hipGetLastError = hipGetLastError;
+
+        #[unsafe(no_mangle)]
+        extern "C" fn hipExtGetLastError() -> $crate::hip::hipError_t {
+            LAST.replace($crate::hip::hipError_t::hipSuccess)
+        }
+        const _: $crate::hip::prototypes::hipExtGetLastError = hipExtGetLastError;
+
+        #[unsafe(no_mangle)]
+        extern "C" fn hipPeekAtLastError() -> $crate::hip::hipError_t {
+            LAST.get()
+        }
+        const _: $crate::hip::prototypes::hipPeekAtLastError = hipPeekAtLastError;
+
+        #[unsafe(no_mangle)]
+        extern "C" fn hipGetErrorName(error: $crate::hip::hipError_t) -> *const ::std::ffi::c_char {
+            let name = $crate::Status::name(error).unwrap_or("hipErrorUnknown");
+            $crate::export::c_name(name)
+        }
+        const _: $crate::hip::prototypes::hipGetErrorName = hipGetErrorName;
+    };
+}
+
 /// Compiles only if a function of type `F` returns an `R`.
 #[doc(hidden)]
 pub fn returns<R, F: Returns<R>>(_: Option<F>) {}

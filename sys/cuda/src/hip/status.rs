@@ -1,6 +1,5 @@
 //! The driver's statuses as HIP's, the thread's last error, and the errors' names.
 
-use std::cell::Cell;
 use std::ffi::c_char;
 use std::ptr;
 
@@ -9,7 +8,6 @@ use hipvit_sys::hip::{self, hipError_t};
 
 use super::{bound, cu, hip_without_context};
 use crate::library::{Missing, call};
-use hipvit_sys::export::{c_name, caught};
 
 /// What the driver's statuses are called in HIP. Most have the same number there; these have not.
 fn translate(status: u32) -> hipError_t {
@@ -41,19 +39,7 @@ pub(crate) fn check(called: Result<u32, Missing>) -> Result<(), hipError_t> {
     }
 }
 
-thread_local! {
-    static LAST: Cell<hipError_t> = const { Cell::new(hipError_t::hipSuccess) };
-}
-
-/// Runs an exported function and remembers its error for `hipGetLastError`. That something is not ready is an answer,
-/// not an error.
-pub(super) fn run(body: impl FnOnce() -> Result<(), hipError_t>) -> hipError_t {
-    let status = caught(hipError_t::hipSuccess, hipError_t::hipErrorUnknown, body);
-    if !status.is_success() && status != hipError_t::hipErrorNotReady {
-        LAST.set(status);
-    }
-    status
-}
+hipvit_sys::last_error!();
 
 /// [`run`], once the thread has a context.
 pub(super) fn in_context(body: impl FnOnce() -> Result<(), hipError_t>) -> hipError_t {
@@ -62,30 +48,6 @@ pub(super) fn in_context(body: impl FnOnce() -> Result<(), hipError_t>) -> hipEr
         body()
     })
 }
-
-#[unsafe(no_mangle)]
-extern "C" fn hipGetLastError() -> hipError_t {
-    LAST.replace(hipError_t::hipSuccess)
-}
-const _: hip::prototypes::hipGetLastError = hipGetLastError;
-
-#[unsafe(no_mangle)]
-extern "C" fn hipExtGetLastError() -> hipError_t {
-    LAST.replace(hipError_t::hipSuccess)
-}
-const _: hip::prototypes::hipExtGetLastError = hipExtGetLastError;
-
-#[unsafe(no_mangle)]
-extern "C" fn hipPeekAtLastError() -> hipError_t {
-    LAST.get()
-}
-const _: hip::prototypes::hipPeekAtLastError = hipPeekAtLastError;
-
-#[unsafe(no_mangle)]
-extern "C" fn hipGetErrorName(error: hipError_t) -> *const c_char {
-    c_name(error.name().unwrap_or("hipErrorUnknown"))
-}
-const _: hip::prototypes::hipGetErrorName = hipGetErrorName;
 
 /// The driver's description, if it has the status, else the name.
 #[unsafe(no_mangle)]

@@ -1,51 +1,13 @@
 //! The thread's last error, the errors' names, and the versions.
 
-use std::cell::Cell;
 use std::ffi::c_char;
 
 use hipvit_sys::Status as _;
-use hipvit_sys::export::{c_name, caught};
 use hipvit_sys::hip::{self, hipError_t};
 
 use super::hip;
 
-thread_local! {
-    static LAST: Cell<hipError_t> = const { Cell::new(hipError_t::hipSuccess) };
-}
-
-/// Runs an exported function and remembers its error for `hipGetLastError`. That something is not ready is an answer,
-/// not an error.
-pub(super) fn run(body: impl FnOnce() -> Result<(), hipError_t>) -> hipError_t {
-    let status = caught(hipError_t::hipSuccess, hipError_t::hipErrorUnknown, body);
-    if !status.is_success() && status != hipError_t::hipErrorNotReady {
-        LAST.set(status);
-    }
-    status
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn hipGetLastError() -> hipError_t {
-    LAST.replace(hipError_t::hipSuccess)
-}
-const _: hip::prototypes::hipGetLastError = hipGetLastError;
-
-#[unsafe(no_mangle)]
-extern "C" fn hipExtGetLastError() -> hipError_t {
-    LAST.replace(hipError_t::hipSuccess)
-}
-const _: hip::prototypes::hipExtGetLastError = hipExtGetLastError;
-
-#[unsafe(no_mangle)]
-extern "C" fn hipPeekAtLastError() -> hipError_t {
-    LAST.get()
-}
-const _: hip::prototypes::hipPeekAtLastError = hipPeekAtLastError;
-
-#[unsafe(no_mangle)]
-extern "C" fn hipGetErrorName(error: hipError_t) -> *const c_char {
-    c_name(error.name().unwrap_or("hipErrorUnknown"))
-}
-const _: hip::prototypes::hipGetErrorName = hipGetErrorName;
+hipvit_sys::last_error!();
 
 /// The same as the name, which says it.
 #[unsafe(no_mangle)]
