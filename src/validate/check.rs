@@ -161,7 +161,7 @@ fn overwritten(operands: &Operands, run: &Run, dtype: DType) -> Option<String> {
     regions.sort_by_key(|(range, _)| range.start);
     let mut end = 0;
     for (range, content) in regions {
-        if let Some(message) = changed(run, end..range.start, MARGIN) {
+        if let Some(message) = changed(run, end..range.start) {
             return Some(message);
         }
         end = range.end;
@@ -174,15 +174,15 @@ fn overwritten(operands: &Operands, run: &Run, dtype: DType) -> Option<String> {
             }
         }
     }
-    changed(run, end..run.memory.len(), MARGIN)
+    changed(run, end..run.memory.len())
 }
 
 /// The first byte of a gap that is not as it was, counted from the first byte behind the margin.
-fn changed(run: &Run, gap: Range<usize>, margin: usize) -> Option<String> {
+fn changed(run: &Run, gap: Range<usize>) -> Option<String> {
     let at = run.memory[gap.clone()]
         .par_iter()
         .position_first(|&byte| byte != FILL)?;
-    let offset = (gap.start + at) as i64 - margin as i64;
+    let offset = (gap.start + at) as i64 - MARGIN as i64;
     Some(format!(
         "memory that is not the result's was overwritten at byte {offset}"
     ))

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rayon::prelude::*;
 use sysinfo::{CpuRefreshKind, RefreshKind, System};
 
-use super::backend::{Backend, fastest, grow};
+use super::backend::{Backend, best, fastest, grow, square};
 use super::cases::{Case, Work};
 use super::check::{FILL, MARGIN, Run, again, regions};
 use super::operands::Operands;
@@ -96,7 +96,7 @@ impl Cpu {
         const CHUNK: usize = 1 << 20;
         let executor = CpuExecutor::new(&pixel_graph(), self.threads)?;
         let (from, mut to) = (vec![1u8; BYTES], vec![0u8; BYTES]);
-        let seconds = best(4, || {
+        let seconds = best(|| {
             let start = Instant::now();
             executor.install(|| {
                 to.par_chunks_mut(CHUNK)
@@ -110,7 +110,7 @@ impl Cpu {
 
     fn product(&self) -> Result<Option<ProductCeiling>> {
         let products = grow(64, 2048, 0.05, |size| {
-            let values: Vec<f32> = (0..size * size).map(|i| (i % 251) as f32 / 251.0 - 0.5).collect();
+            let values = square(size);
             let mut graph = pixel_graph();
             let mut operand = |name, shape: &[usize]| {
                 let tensor = Tensor::from_f32(shape, values.as_slice());
@@ -123,9 +123,7 @@ impl Cpu {
             let executor = CpuExecutor::new(&graph, self.threads)?;
             let plan = Plan::new(graph, 1, DType::F32)?;
             let mut arena = Arena::new();
-            best(4, || {
-                last_step(&executor, &plan, Input::Pixels(&[0; 3]), &mut arena)
-            })
+            best(|| last_step(&executor, &plan, Input::Pixels(&[0; 3]), &mut arena))
         })?;
         Ok(fastest(products, DType::F32))
     }
@@ -141,13 +139,4 @@ fn last_step(executor: &CpuExecutor, plan: &Plan, input: Input<'_>, arena: &mut 
     let mut last = Duration::ZERO;
     executor.run(plan, input, arena, Some(&mut |_, time| last = time))?;
     Ok(last)
-}
-
-/// The shortest of these many times, in seconds: what other programs take away is no part of a ceiling.
-fn best(runs: usize, mut time: impl FnMut() -> Result<Duration>) -> Result<f64> {
-    let mut best = f64::INFINITY;
-    for _ in 0..runs {
-        best = best.min(time()?.as_secs_f64());
-    }
-    Ok(best.max(1e-9))
 }

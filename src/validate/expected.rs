@@ -69,7 +69,7 @@ pub(super) fn expect(case: &Case, operands: &[Tensor], rows: Vec<usize>, dtype: 
         tolerance: 0.0,
     };
     let parts = match &case.work {
-        Work::Op(op) => parts(op, None, operands, &rows),
+        Work::Op(op) => parts(op, operands, &rows),
         Work::Kernel(KernelForm::MaskedAttention(spec, mask)) => {
             attention_parts(spec, Some(*mask), operands, &rows)
         }
@@ -138,9 +138,9 @@ impl Visible {
     }
 }
 
-fn parts(op: &Op, mask: Option<Mask>, operands: &[Tensor], rows: &[usize]) -> Result<Vec<Part>, String> {
+fn parts(op: &Op, operands: &[Tensor], rows: &[usize]) -> Result<Vec<Part>, String> {
     match op {
-        Op::Attention(spec) => attention_parts(spec, mask, operands, rows),
+        Op::Attention(spec) => attention_parts(spec, None, operands, rows),
         Op::PatchConv(PatchConv { patch, .. }) => patch_part(op, *patch, PixelLayout::Chw, operands, rows),
         Op::PatchExtract(PatchExtract { patch, layout, .. }) => {
             patch_part(op, *patch, *layout, operands, rows)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::backend::{Backend, fastest, grow};
+use super::backend::{Backend, best, fastest, grow, square};
 use super::cases::{Case, KernelForm, Mask, Work};
 use super::check::{Content, FILL, MARGIN, Run, again, regions};
 use super::operands::{Operands, stored};
@@ -159,7 +159,7 @@ impl Hip {
         let stream = self.device.stream()?;
         let mut blas = Blas::new(&stream)?;
         let products = grow(64, 8192, 2e-3, |size| {
-            let values: Vec<f32> = (0..size * size).map(|i| (i % 251) as f32 / 251.0 - 0.5).collect();
+            let values = square(size);
             let mut bytes = Vec::with_capacity(size * size * dtype.size());
             append(&mut bytes, &values, dtype);
             let operand = stream.upload(&bytes)?;
@@ -180,15 +180,6 @@ fn timed(stream: &Stream, submit: impl FnOnce() -> Result<()>) -> Result<Duratio
     let before = stream.record()?;
     submit()?;
     stream.record()?.since(&before)
-}
-
-/// The shortest of some times, in seconds, the first of which warms up.
-fn best(mut time: impl FnMut() -> Result<Duration>) -> Result<f64> {
-    let mut best = f64::INFINITY;
-    for _ in 0..5 {
-        best = best.min(time()?.as_secs_f64());
-    }
-    Ok(best.max(1e-9))
 }
 
 /// The operands of a kernel and its result in one piece of memory, with margins between.
