@@ -10,7 +10,7 @@
 //
 // So softmax(Q·Kᵀ)·V needs no data to change lanes: first D = K·Qᵀ (i a key, j a query), then Vᵀ·Pᵀ (i a channel).
 //
-//   MFMA 16×16×16           gfx90a, gfx942, gfx950: f16, bf16; 16×16×4 for f32
+//   MFMA 16×16×16           gfx908, gfx90a, gfx942, gfx950: f16, bf16; 16×16×4 for f32
 //   WMMA 16×16×16           gfx11, gfx12: f16, bf16
 //   mma.sync m16n8k16, ×2   sm_80 and later: f16, bf16
 //   plain FMA               everything else, from LDS
@@ -88,7 +88,7 @@ template <class T> struct FmaTile : GroupedLayout {
 
 template <class T> struct Mma : FmaTile<T> {};
 
-#if defined(__gfx90a__) || defined(__gfx942__) || defined(__gfx950__)
+#if defined(__gfx908__) || defined(__gfx90a__) || defined(__gfx942__) || defined(__gfx950__)
 
 using f32x4 = float __attribute__((ext_vector_type(4)));
 
@@ -141,8 +141,18 @@ template <class T> struct MfmaTile : GroupedLayout {
                                                      0, 0);
     }
     static HIPVIT_DEVICE f32x4 instruction(bf16, const X &x, const Y &y, f32x4 d) {
+#ifdef __gfx908__
+        // Half of each lane's k at a time.
+        using s16x2 = short __attribute__((ext_vector_type(2)));
+#pragma unroll
+        for (int w = 0; w < 2; ++w)
+            d = __builtin_amdgcn_mfma_f32_16x16x8bf16(__builtin_bit_cast(s16x2, x.word[w]),
+                                                      __builtin_bit_cast(s16x2, y.word[w]), d, 0, 0, 0);
+        return d;
+#else
         return __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(__builtin_bit_cast(s16x4, x), __builtin_bit_cast(s16x4, y), d,
                                                          0, 0, 0);
+#endif
     }
 };
 

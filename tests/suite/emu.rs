@@ -156,6 +156,14 @@ fn gfx942_runs_models_and_ops() {
     works("gfx942");
 }
 
+/// Its matrix cores have their own instruction for bf16.
+#[test]
+fn gfx908_runs_ops() {
+    if available() {
+        validates("gfx908");
+    }
+}
+
 fn validates(arch: &str) {
     let begun = Instant::now();
     let configs = if all() { "micro,small" } else { "micro" };

@@ -105,6 +105,9 @@ mod tests {
     #[test]
     fn registers_limit_waves() {
         for (arch, registers, waves) in [
+            ("gfx908", 24, 10),
+            ("gfx908", 25, 9),
+            ("gfx908", 256, 1),
             ("gfx90a", 64, 8),
             ("gfx90a", 65, 7),
             ("gfx942", 128, 4),

@@ -31,10 +31,15 @@ WMMA(wmma_i32_i8, int, int4, int8, __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32(tr
         for (u32 i = 0; i < 16; i++) c[((i >> 2) * 8 + group * 4 + (i & 3)) * 32 + row] = acc[i]; \
     }
 MFMA16(mfma16_f16, float, half4, float4, 4, __builtin_amdgcn_mfma_f32_16x16x16f16(x, y, acc, 0, 0, 0))
+#if defined(__gfx908__)
+MFMA16(mfma16_bf16, float, short2, float4, 2, __builtin_amdgcn_mfma_f32_16x16x8bf16(x, y, acc, 0, 0, 0))
+MFMA32(mfma32_bf16, float, short2, float16, __builtin_amdgcn_mfma_f32_32x32x4bf16(x, y, acc, 0, 0, 0))
+#else
 MFMA16(mfma16_bf16, float, short4, float4, 4, __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(x, y, acc, 0, 0, 0))
+MFMA32(mfma32_bf16, float, short4, float16, __builtin_amdgcn_mfma_f32_32x32x8bf16_1k(x, y, acc, 0, 0, 0))
+#endif
 MFMA16(mfma16_f32, float, float, float4, 1, __builtin_amdgcn_mfma_f32_16x16x4f32(x, y, acc, 0, 0, 0))
 MFMA32(mfma32_f16, float, half4, float16, __builtin_amdgcn_mfma_f32_32x32x8f16(x, y, acc, 0, 0, 0))
-MFMA32(mfma32_bf16, float, short4, float16, __builtin_amdgcn_mfma_f32_32x32x8bf16_1k(x, y, acc, 0, 0, 0))
 MFMA32(mfma32_f32, float, float, float16, __builtin_amdgcn_mfma_f32_32x32x2f32(x, y, acc, 0, 0, 0))
 #if defined(__gfx942__)
 MFMA16(mfma16_i8, int, long, int4, 8, __builtin_amdgcn_mfma_i32_16x16x32_i8(x, y, acc, 0, 0, 0))
@@ -43,6 +48,7 @@ MFMA32(mfma32_i8, int, long, int16, __builtin_amdgcn_mfma_i32_32x32x16_i8(x, y, 
 MFMA16(mfma16_i8, int, int, int4, 4, __builtin_amdgcn_mfma_i32_16x16x16i8(x, y, acc, 0, 0, 0))
 MFMA32(mfma32_i8, int, int, int16, __builtin_amdgcn_mfma_i32_32x32x8i8(x, y, acc, 0, 0, 0))
 #endif
+#if !defined(__gfx908__)
 // f64 has a layout of its own: a lane's four results are four rows apart.
 KERNEL(64) mfma16_f64(double *c, const double *a, const double *b) {
     u32 row = item() & 15, group = item() >> 4;
@@ -50,4 +56,5 @@ KERNEL(64) mfma16_f64(double *c, const double *a, const double *b) {
     acc = __builtin_amdgcn_mfma_f64_16x16x4f64(a[row * 4 + group], b[row * 4 + group], acc, 0, 0, 0);
     for (u32 i = 0; i < 4; i++) c[(4 * i + group) * 16 + row] = acc[i];
 }
+#endif
 #endif

@@ -85,7 +85,8 @@ fn wmma() {
 
 #[test]
 fn mfma() {
-    for (arch, bytes) in [("gfx90a", 16), ("gfx942", 32)] {
+    // The depths of 16 × 16 tiles; of 32 × 32 they are half as much.
+    for (arch, brain, bytes) in [("gfx908", 8, 16), ("gfx90a", 16, 16), ("gfx942", 16, 32)] {
         on(arch, FILE, |gpu| {
             check::<f16, f32>(
                 gpu,
@@ -99,7 +100,7 @@ fn mfma() {
             check::<bf16, f32>(
                 gpu,
                 "mfma16_bf16",
-                (16, 16),
+                (16, brain),
                 brain_number,
                 f64::from,
                 f64::from,
@@ -119,7 +120,7 @@ fn mfma() {
             check::<bf16, f32>(
                 gpu,
                 "mfma32_bf16",
-                (32, 8),
+                (32, brain / 2),
                 brain_number,
                 f64::from,
                 f64::from,
@@ -135,8 +136,10 @@ fn mfma() {
                 F32,
             );
             check::<i8, i32>(gpu, "mfma32_i8", (32, bytes / 2), byte, f64::from, f64::from, 0.0);
-            let f64_number = |rng: &mut fastrand::Rng| rng.f64() - 0.5;
-            check::<f64, f64>(gpu, "mfma16_f64", (16, 4), f64_number, |x| x, |x| x, f64::EPSILON);
+            if gpu.arch != "gfx908" {
+                let f64_number = |rng: &mut fastrand::Rng| rng.f64() - 0.5;
+                check::<f64, f64>(gpu, "mfma16_f64", (16, 4), f64_number, |x| x, |x| x, f64::EPSILON);
+            }
         });
     }
 }
