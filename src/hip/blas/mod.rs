@@ -3,6 +3,7 @@
 
 mod lt;
 mod rocblas;
+mod tensile;
 
 pub use self::lt::{BlasLt, Epilogue, Matmul, MatmulOperands, Scales};
 pub use self::rocblas::Blas;

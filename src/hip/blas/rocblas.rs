@@ -3,12 +3,12 @@
 use std::fmt;
 use std::ptr;
 
-use hipvit_sys::Rocblas;
 use hipvit_sys::rocblas::{
     rocblas_atomics_mode_, rocblas_datatype_, rocblas_gemm_algo_, rocblas_handle, rocblas_operation_,
 };
+use hipvit_sys::{Rocblas, Table as _};
 
-use super::{Gemm, Matrix, WORKSPACE, int};
+use super::{Gemm, Matrix, WORKSPACE, int, tensile};
 use crate::error::{Error, Result};
 use crate::graph::DType;
 use crate::hip::buffer::DeviceBuffer;
@@ -30,7 +30,7 @@ unsafe impl Send for Blas {}
 impl Blas {
     /// # Errors
     ///
-    /// [`Error::Provider`] if rocBLAS cannot be opened; what it says otherwise.
+    /// [`Error::Provider`] if rocBLAS cannot be opened, or has no kernels for the GPU; what it says otherwise.
     pub fn new(stream: &Stream) -> Result<Self> {
         let device = stream.device();
         let table = device
@@ -38,9 +38,11 @@ impl Blas {
             .provider()
             .rocblas()
             .map_err(|error| missing(&error))?;
+        tensile::check(table.path(), device.properties().arch())?;
         device.enter()?;
         let mut raw = ptr::null_mut();
-        // SAFETY: the call writes one handle. It ends the process where there is no GPU, and there is one.
+        // SAFETY: the call writes one handle. rocBLAS ends the process where there is no GPU, or none that it has kernels for;
+        // neither is so.
         unsafe { call!(device, table.rocblas_create_handle(&mut raw)) }?;
         let mut blas = Self {
             stream: stream.clone(),
