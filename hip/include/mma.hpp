@@ -7,6 +7,7 @@
 //   COLUMNS, column(e)     how many different j a lane has, and which of them element e is of
 //   reduce_column<Op>(x)   over the lanes that share a lane's j
 //   ROWS_LOAD              whether load_x_rows is as fast as load_x (else, transpose on the way into LDS)
+//   ALIGNED                load_x takes rows that begin at multiples of so many elements
 //
 // So softmax(Q·Kᵀ)·V needs no data to change lanes: first D = K·Qᵀ (i a key, j a query), then Vᵀ·Pᵀ (i a channel).
 //
@@ -28,6 +29,18 @@ struct Place {
 template <class T> HIPVIT_DEVICE u32 pair(float low, float high) {
     return u32(from_float<T>(low).bits) | u32(from_float<T>(high).bits) << 16;
 }
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+template <> HIPVIT_DEVICE u32 pair<f16>(float low, float high) {
+    u32 word;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+    return word;
+}
+template <> HIPVIT_DEVICE u32 pair<bf16>(float low, float high) {
+    u32 word;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+    return word;
+}
+#endif
 
 // Lanes 0–15 of each group of 16 have their own j, and the groups share out the i in contiguous parts. This is the
 // layout of MFMA and of gfx12's WMMA, for X, Y (k in place of i) and D, and that of plain FMA.
@@ -47,6 +60,7 @@ struct GroupedLayout {
 // Plain FMA. X stays in LDS and is read as it is multiplied; Y is as D, spread over the groups of lanes.
 template <class T> struct FmaTile : GroupedLayout {
     static constexpr bool ROWS_LOAD = true;
+    static constexpr int ALIGNED = 1;
     struct X {
         const T *from;
         int stride;
@@ -94,6 +108,7 @@ using f32x4 = float __attribute__((ext_vector_type(4)));
 
 template <class T> struct MfmaTile : GroupedLayout {
     static constexpr bool ROWS_LOAD = false;
+    static constexpr int ALIGNED = VALUES;
     struct alignas(VALUES * sizeof(T)) X {
         u32 word[VALUES * sizeof(T) / 4];
     };
@@ -166,6 +181,7 @@ using f32x8 = float __attribute__((ext_vector_type(8)));
 
 template <class T> struct WmmaTile : GroupedLayout {
     static constexpr bool ROWS_LOAD = false;
+    static constexpr int ALIGNED = 8;
     using X = Bytes16;
     using Y = Bytes16;
     static HIPVIT_DEVICE X load_x(const T *from, int stride) {
@@ -214,7 +230,7 @@ using f32x8 = float __attribute__((ext_vector_type(8)));
 // X and Y: a lane holds all k of its row, lanes 16–31 as lanes 0–15. D: lanes 0–15 have the even i, lanes 16–31 the odd.
 template <class T> struct WmmaTile {
     static constexpr bool ROWS_LOAD = false;
-    static constexpr int VALUES = 8, COLUMNS = 1;
+    static constexpr int ALIGNED = 8, VALUES = 8, COLUMNS = 1;
     struct Acc {
         float value[VALUES];
     };
@@ -287,7 +303,7 @@ template <> struct Mma<bf16> : WmmaTile<bf16> {};
 // Y is the instruction's A (16×16), X its B (16×8) twice: for i in 0–7 and in 8–15.
 template <class T> struct SyncTile {
     static constexpr bool ROWS_LOAD = true;
-    static constexpr int VALUES = 8, COLUMNS = 2;
+    static constexpr int ALIGNED = 8, VALUES = 8, COLUMNS = 2;
     struct Acc {
         float value[VALUES];
     };

@@ -479,7 +479,7 @@ unsafe impl KernelArguments for SwiGluArgs {
     }
 }
 
-// SAFETY: hip/attention.hip, whose blocks are one a tile of queries of a head of an image: so many are launched.
+// SAFETY: hip/attention.hip, whose blocks are at most one for each 64 queries of a head of an image: so many are launched.
 unsafe impl KernelArguments for AttentionArgs {
     const FILE: &'static str = "attention";
 

@@ -6,7 +6,7 @@ use crate::DType;
 /// The head sizes that there are entries for; a head takes the first that it fits.
 pub const HEAD_DIMS: [u32; 5] = [32, 64, 80, 96, 128];
 
-/// Queries of a block, and waves that share them.
+/// Queries of a block, at least, and waves that share them. Blocks that take more leave some with nothing to do.
 const QUERIES: u64 = 64;
 const WAVES: u32 = 4;
 
