@@ -208,7 +208,7 @@ class Maker:
         fields = [("P", out), ("P", out), *mask] + [("I", v) for v in (b, h, nq, nk)] + [("f", float(scale)), ("I", whole)]
         return self.case(f"softmax {b}×{h}×{nq}×{nk}{mask_name(left, right, padding)}", "softmax", f"softmax_{dtype}", grid, 256, fields)
 
-    def attention(self, dtype, b, h, nq, nk, d, left=UNBOUNDED, right=UNBOUNDED, padding=False, packed=False):
+    def attention(self, dtype, b, h, nq, nk, d, left=UNBOUNDED, right=UNBOUNDED, padding=False, packed=False, scale=None):
         c = h * d
         if packed:
             raw, all3 = self.values((b, nk, 3 * c), dtype)
@@ -221,7 +221,8 @@ class Maker:
             base, (q, k, v) = [m[0] for m in made], [m[1] for m in made]
             strides, tokens = [nq * c, nk * c, nk * c], [c] * 3
         heads = lambda x: x.reshape(b, -1, h, d).transpose(0, 2, 1, 3)
-        scale = np.float32(d**-0.5)
+        named = "" if scale is None else f" scale {scale}"
+        scale = np.float32(d**-0.5 if scale is None else scale)
         scores = heads(q) @ heads(k).transpose(0, 1, 3, 2) * float(scale)
         seen, mask = self.mask(b, nq, nk, left, right, padding)
         y = (self.weights(scores, seen) @ heads(v)).transpose(0, 2, 1, 3).reshape(b, nq, c)
@@ -235,7 +236,7 @@ class Maker:
         fields = [("P", base[0]), ("P", base[1]), ("P", base[2]), ("P", out), *mask]
         fields += [("Q", s) for s in (*strides, nq * c)] + [("I", s) for s in (*tokens, c)]
         fields += [("I", x) for x in (b, h, nq, nk, d)] + [("f", float(scale))]
-        name = f"attention {b}×{h}×{nq}×{nk}×{d}{mask_name(left, right, padding)}{' packed' if packed else ''}"
+        name = f"attention {b}×{h}×{nq}×{nk}×{d}{mask_name(left, right, padding)}{' packed' if packed else ''}{named}"
         case = self.case(name, "attention", f"attention_{block_d}_{dtype}", b * h * ceil(nq, 64), 4 * self.wave, fields)
         case.flops = int(4 * d * h * np.broadcast_to(seen, (b, 1, nq, nk)).sum())
         case.bytes = SIZE[dtype] * (2 * b * nq * c + 2 * b * nk * c)
@@ -410,6 +411,8 @@ def small(wave):
         yield m.attention(t, 2, 1, 130, 130, 32, left=40, right=7)
         yield m.attention(t, 2, 2, 1, 197, 64, padding=True)
         yield m.attention(t, 1, 1, 70, 20, 32, right=0)
+        yield m.attention(t, 1, 2, 65, 33, 32, right=0, scale=0.0)
+        yield m.attention(t, 2, 1, 40, 70, 64, padding=True, scale=-0.3)
         for activation in range(7):
             yield m.bias_activation(t, 5, 197, activation, residual=activation % 2 == 1)
         yield m.bias_activation(t, 3, 64, 1, bias=False)

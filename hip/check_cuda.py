@@ -134,12 +134,12 @@ class Cuda:
     def free(self, address):
         self("cuMemFree_v2", ctypes.c_uint64(address))
 
-    def launch(self, function, grid, block, arguments):
+    def launch(self, function, grid, block, arguments, stream=None):
         u32 = ctypes.c_uint
         buffer = ctypes.create_string_buffer(arguments, len(arguments))
         parameters = (ctypes.c_void_p * 1)(ctypes.cast(buffer, ctypes.c_void_p))
         sizes = [u32(grid), u32(1), u32(1), u32(block), u32(1), u32(1), u32(0)]
-        self("cuLaunchKernel", function, *sizes, ctypes.c_void_p(), parameters, ctypes.c_void_p())
+        self("cuLaunchKernel", function, *sizes, ctypes.c_void_p(stream), parameters, ctypes.c_void_p())
 
     def time(self, run, repeats):
         """Seconds of one of `repeats` runs."""
