@@ -202,14 +202,18 @@ fn rtc(device: &Device, file: &'static str) -> Result<Rtc> {
     })
 }
 
-/// A use of these many elements of `size` bytes each; none at a null address.
-pub(super) fn stretch(size: usize) -> impl Fn(u64, &[u32]) -> usize {
-    move |address, extents| match address {
-        0 => 0,
-        _ => extents
-            .iter()
-            .fold(size, |bytes, &extent| bytes.saturating_mul(extent as usize)),
+/// The bytes of so many elements of `size` bytes each.
+pub(super) fn stretch(size: usize) -> impl Fn(&[u32]) -> usize {
+    move |extents| {
+        let bytes = |bytes: usize, &extent: &u32| bytes.saturating_mul(extent as usize);
+        extents.iter().fold(size, bytes)
     }
+}
+
+/// A use of what may be missing: nothing at a null address.
+fn optional(access: Access) -> Access {
+    let bytes = if access.address == 0 { 0 } else { access.bytes };
+    Access { bytes, ..access }
 }
 
 /// Sees at compile time that there is no padding between the fields of these structures or after them.
@@ -261,12 +265,12 @@ impl PatchExtractArgs {
     }
 
     fn touch(&self, pixel: usize, size: usize, visit: &mut dyn FnMut(Access)) {
-        let pixels = stretch(pixel)(self.pixels, &[self.images, self.height, self.width, 3]);
+        let pixels = stretch(pixel)(&[self.images, self.height, self.width, 3]);
         visit(Access::read("pixels", self.pixels, pixels));
         let down = self.height.checked_div(self.patch_height).unwrap_or(0);
         let across = self.width.checked_div(self.patch_width).unwrap_or(0);
         let extents = [self.images, down, across, 3, self.patch_height, self.patch_width];
-        visit(Access::write("out", self.out, stretch(size)(self.out, &extents)));
+        visit(Access::write("out", self.out, stretch(size)(&extents)));
     }
 }
 
@@ -322,27 +326,19 @@ unsafe impl KernelArguments for TokensArgs {
     fn touch(&self, size: usize, visit: &mut dyn FnMut(Access)) {
         let bytes = stretch(size);
         let (images, tokens, channels) = (self.images, self.tokens, self.channels);
-        visit(Access::read(
-            "x",
-            self.x,
-            bytes(self.x, &[images, tokens, channels]),
-        ));
+        visit(Access::read("x", self.x, bytes(&[images, tokens, channels])));
         visit(Access::read(
             "prefix",
             self.prefix,
-            bytes(self.prefix, &[self.prefixes, channels]),
+            bytes(&[self.prefixes, channels]),
         ));
-        visit(Access::read(
+        visit(optional(Access::read(
             "position",
             self.position,
-            bytes(self.position, &[tokens, channels]),
-        ));
+            bytes(&[tokens, channels]),
+        )));
         let all = self.prefixes.saturating_add(tokens);
-        visit(Access::write(
-            "out",
-            self.out,
-            bytes(self.out, &[images, all, channels]),
-        ));
+        visit(Access::write("out", self.out, bytes(&[images, all, channels])));
     }
 }
 
@@ -365,15 +361,19 @@ unsafe impl KernelArguments for AddArgs {
     fn touch(&self, size: usize, visit: &mut dyn FnMut(Access)) {
         let bytes = stretch(size);
         let all = [self.rows, self.channels];
-        visit(Access::read("x", self.x, bytes(self.x, &all)));
-        visit(Access::read(
+        visit(Access::read("x", self.x, bytes(&all)));
+        visit(optional(Access::read(
             "gamma",
             self.gamma,
-            bytes(self.gamma, &[self.channels]),
-        ));
+            bytes(&[self.channels]),
+        )));
         let y_rows = self.y_rows.min(self.rows);
-        visit(Access::read("y", self.y, bytes(self.y, &[y_rows, self.channels])));
-        visit(Access::write("out", self.out, bytes(self.out, &all)));
+        visit(optional(Access::read(
+            "y",
+            self.y,
+            bytes(&[y_rows, self.channels]),
+        )));
+        visit(Access::write("out", self.out, bytes(&all)));
     }
 }
 
@@ -394,24 +394,12 @@ unsafe impl KernelArguments for LayerNormArgs {
     fn touch(&self, size: usize, visit: &mut dyn FnMut(Access)) {
         let bytes = stretch(size);
         let all = [self.rows, self.channels];
-        visit(Access::read("x", self.x, bytes(self.x, &all)));
-        visit(Access::read(
-            "residual",
-            self.residual,
-            bytes(self.residual, &all),
-        ));
-        visit(Access::read(
-            "weight",
-            self.weight,
-            bytes(self.weight, &[self.channels]),
-        ));
-        visit(Access::read(
-            "bias",
-            self.bias,
-            bytes(self.bias, &[self.channels]),
-        ));
-        visit(Access::write("sum", self.sum, bytes(self.sum, &all)));
-        visit(Access::write("out", self.out, bytes(self.out, &all)));
+        visit(Access::read("x", self.x, bytes(&all)));
+        visit(optional(Access::read("residual", self.residual, bytes(&all))));
+        visit(Access::read("weight", self.weight, bytes(&[self.channels])));
+        visit(Access::read("bias", self.bias, bytes(&[self.channels])));
+        visit(optional(Access::write("sum", self.sum, bytes(&all))));
+        visit(Access::write("out", self.out, bytes(&all)));
     }
 }
 
@@ -431,18 +419,10 @@ unsafe impl KernelArguments for BiasActivationArgs {
     fn touch(&self, size: usize, visit: &mut dyn FnMut(Access)) {
         let bytes = stretch(size);
         let all = [self.rows, self.channels];
-        visit(Access::read("x", self.x, bytes(self.x, &all)));
-        visit(Access::read(
-            "bias",
-            self.bias,
-            bytes(self.bias, &[self.channels]),
-        ));
-        visit(Access::read(
-            "residual",
-            self.residual,
-            bytes(self.residual, &all),
-        ));
-        visit(Access::write("out", self.out, bytes(self.out, &all)));
+        visit(Access::read("x", self.x, bytes(&all)));
+        visit(optional(Access::read("bias", self.bias, bytes(&[self.channels]))));
+        visit(optional(Access::read("residual", self.residual, bytes(&all))));
+        visit(Access::write("out", self.out, bytes(&all)));
     }
 }
 
@@ -461,21 +441,13 @@ unsafe impl KernelArguments for SwiGluArgs {
 
     fn touch(&self, size: usize, visit: &mut dyn FnMut(Access)) {
         let bytes = stretch(size);
-        visit(Access::read(
-            "x",
-            self.x,
-            bytes(self.x, &[self.rows, 2, self.channels]),
-        ));
-        visit(Access::read(
+        visit(Access::read("x", self.x, bytes(&[self.rows, 2, self.channels])));
+        visit(optional(Access::read(
             "bias",
             self.bias,
-            bytes(self.bias, &[2, self.channels]),
-        ));
-        visit(Access::write(
-            "out",
-            self.out,
-            bytes(self.out, &[self.rows, self.channels]),
-        ));
+            bytes(&[2, self.channels]),
+        )));
+        visit(Access::write("out", self.out, bytes(&[self.rows, self.channels])));
     }
 }
 
@@ -527,8 +499,8 @@ unsafe impl KernelArguments for AttentionArgs {
 
 fn touch_mask(visible: &Visibility, images: u32, keys: u32, visit: &mut dyn FnMut(Access)) {
     let mask = visible.key_mask;
-    let bytes = stretch(1)(mask, &[images, keys]);
-    visit(Access::read("key_mask", mask, bytes));
+    let bytes = stretch(1)(&[images, keys]);
+    visit(optional(Access::read("key_mask", mask, bytes)));
 }
 
 // SAFETY: hip/softmax.hip; waves and blocks beyond the last row return.
@@ -555,8 +527,8 @@ unsafe impl KernelArguments for SoftmaxArgs {
     fn touch(&self, size: usize, visit: &mut dyn FnMut(Access)) {
         let bytes = stretch(size);
         let all = [self.images, self.heads, self.queries, self.keys];
-        visit(Access::read("x", self.x, bytes(self.x, &all)));
-        visit(Access::write("out", self.out, bytes(self.out, &all)));
+        visit(Access::read("x", self.x, bytes(&all)));
+        visit(Access::write("out", self.out, bytes(&all)));
         touch_mask(&self.visible, self.images, self.keys, visit);
     }
 }
@@ -582,12 +554,38 @@ unsafe impl KernelArguments for PoolArgs {
         visit(Access::read(
             "x",
             self.x,
-            bytes(self.x, &[self.images, self.tokens, self.channels]),
+            bytes(&[self.images, self.tokens, self.channels]),
         ));
         visit(Access::write(
             "out",
             self.out,
-            bytes(self.out, &[self.images, self.channels]),
+            bytes(&[self.images, self.channels]),
         ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_must_be_there_is_touched_even_at_null() {
+        let arguments = AddArgs {
+            x: 0,
+            gamma: 0,
+            y: 0,
+            out: 256,
+            rows: 3,
+            channels: 5,
+            y_rows: 0,
+            factor: 1.0,
+        };
+        let mut touched = Vec::new();
+        arguments.touch(2, &mut |access| touched.push((access.field, access.bytes, access.written)));
+        let all = 3 * 5 * 2;
+        assert_eq!(
+            touched,
+            [("x", all, false), ("gamma", 0, false), ("y", 0, false), ("out", all, true)]
+        );
     }
 }

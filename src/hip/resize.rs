@@ -242,13 +242,9 @@ type Planned = Result<(Cow<'static, str>, launch::Launch), String>;
 
 fn touch_tables(a: &ResizeArgs, visit: &mut dyn FnMut(Access)) {
     let words = stretch(4);
-    visit(Access::read(
-        "weights",
-        a.weights,
-        words(a.weights, &[a.outputs, a.taps]),
-    ));
-    visit(Access::read("starts", a.starts, words(a.starts, &[a.outputs])));
-    visit(Access::read("counts", a.counts, words(a.counts, &[a.outputs])));
+    visit(Access::read("weights", a.weights, words(&[a.outputs, a.taps])));
+    visit(Access::read("starts", a.starts, words(&[a.outputs])));
+    visit(Access::read("counts", a.counts, words(&[a.outputs])));
 }
 
 /// The bytes from the first row's first byte to the end of `bytes` bytes of the last row.
@@ -272,7 +268,7 @@ unsafe impl KernelArguments for Horizontal {
         let a = &self.0;
         let read = rows(a.rows, a.input_row, u64::from(a.columns) * 3);
         visit(Access::read("input", a.input, read));
-        let written = stretch(3)(a.output, &[a.rows, a.outputs]);
+        let written = stretch(3)(&[a.rows, a.outputs]);
         visit(Access::write("output", a.output, written));
         touch_tables(a, visit);
     }
@@ -292,7 +288,7 @@ unsafe impl KernelArguments for Vertical {
         let a = &self.0;
         let read = rows(a.rows, a.input_row, a.columns.into());
         visit(Access::read("input", a.input, read));
-        let written = stretch(1)(a.output, &[a.outputs, a.columns]);
+        let written = stretch(1)(&[a.outputs, a.columns]);
         visit(Access::write("output", a.output, written));
         touch_tables(a, visit);
     }
@@ -316,9 +312,9 @@ unsafe impl KernelArguments for Nearest {
             a.input,
             rows(a.input_height, a.input_row, a.input_row),
         ));
-        visit(Access::read("columns", a.columns, words(a.columns, &[a.width])));
-        visit(Access::read("rows", a.rows, words(a.rows, &[a.height])));
-        let written = stretch(3)(a.output, &[a.height, a.width]);
+        visit(Access::read("columns", a.columns, words(&[a.width])));
+        visit(Access::read("rows", a.rows, words(&[a.height])));
+        let written = stretch(3)(&[a.height, a.width]);
         visit(Access::write("output", a.output, written));
     }
 }
