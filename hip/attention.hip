@@ -17,10 +17,13 @@ using namespace hipvit;
 constexpr int WAVES = 4, THREADS = WAVES * WAVE, ROWS = WAVES * 16;
 
 // A block has GROUPS × ROWS queries, and works on KEYS at once. With two groups, what a wave loads from LDS serves twice:
-// the matrix cores of CDNA 3 multiply 16-bit numbers as fast as the LDS delivers those of one. On RDNA and, for larger
-// heads, on NVIDIA two would take too many registers.
-#if HIPVIT_AMD
-template <class T, int D> constexpr int GROUPS = WAVE == 64 && !PLAIN<T> && sizeof(T) == 2 ? 2 : 1;
+// the matrix cores of CDNA 3 multiply 16-bit numbers as fast as the LDS delivers those of one. On CDNA 1, on RDNA and, for
+// larger heads, on NVIDIA two would take too many registers.
+#if defined(__gfx90a__) || defined(__gfx942__) || defined(__gfx950__)
+template <class T, int D> constexpr int GROUPS = sizeof(T) == 2 ? 2 : 1;
+template <class T, int D> constexpr int KEYS = 32;
+#elif HIPVIT_AMD
+template <class T, int D> constexpr int GROUPS = 1;
 template <class T, int D> constexpr int KEYS = 32;
 #else
 template <class T, int D> constexpr int GROUPS = !PLAIN<T> && D <= 64 ? 2 : 1;
@@ -60,7 +63,7 @@ template <class T, int D, int COUNT, int TOGETHER> struct Staged {
                 pack.whole = *reinterpret_cast<const Bytes16 *>(source);
             } else {
                 // Loads what exists, and no branch an element.
-                const u32 last = d - 1 - at.column;
+                const u32 last = opaque(d - 1 - at.column);
 #pragma unroll
                 for (u32 i = 0; i < PACK<T>; ++i) {
                     const T element = source[i < last ? i : last];
@@ -103,6 +106,7 @@ HIPVIT_DEVICE void each(typename Tile::Acc (&score)[GROUPS][TILES], const Change
 #pragma unroll
             for (int e = 0; e < Tile::VALUES; ++e)
                 change(score[g][t].value[e], u32(t * 16 + Tile::of_lane(e).i), g * Tile::COLUMNS + Tile::column(e));
+            schedule_fence();
         }
     }
 }
@@ -111,8 +115,8 @@ template <class T, int D> HIPVIT_DEVICE void attention(const AttentionArgs &a) {
     using Tile = Mma<T>;
     constexpr int GROUPS = ::GROUPS<T, D>, KEYS = ::KEYS<T, D>, QUERIES = GROUPS * ROWS;
     constexpr int COLUMNS = GROUPS * Tile::COLUMNS; // queries of a lane
-    // By plain FMA, 128 channels leave no registers to fetch into (clang 19 and 22).
-    constexpr bool AHEAD = !PLAIN<T> || D <= 96;
+    // By plain FMA, larger heads leave no registers to fetch into.
+    constexpr bool AHEAD = !PLAIN<T> || D <= 64;
     constexpr int ROW = D + PAD<T>; // of Q, K and the result
     constexpr bool TRANSPOSED = !Tile::ROWS_LOAD;
     constexpr int V_ROW = TRANSPOSED ? KEYS + Tile::ALIGNED : ROW;

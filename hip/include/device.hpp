@@ -141,6 +141,14 @@ HIPVIT_DEVICE void schedule_fence() {
 #endif
 }
 
+// The compiler knows nothing of the value. Without it, clang computes what a loop asks of it once, before, and spills.
+HIPVIT_DEVICE u32 opaque(u32 x) {
+#if HIPVIT_AMD_DEVICE
+    asm("" : "+v"(x));
+#endif
+    return x;
+}
+
 // e^x within some units in the last place: x·log2(e) in two parts, so that its rounding is not magnified.
 HIPVIT_DEVICE float exponential(float x) {
     constexpr float LOG2E = 1.44269502e+0f, REST = 1.92596299e-8f;

@@ -581,11 +581,18 @@ mod tests {
             factor: 1.0,
         };
         let mut touched = Vec::new();
-        arguments.touch(2, &mut |access| touched.push((access.field, access.bytes, access.written)));
+        arguments.touch(2, &mut |access| {
+            touched.push((access.field, access.bytes, access.written));
+        });
         let all = 3 * 5 * 2;
         assert_eq!(
             touched,
-            [("x", all, false), ("gamma", 0, false), ("y", 0, false), ("out", all, true)]
+            [
+                ("x", all, false),
+                ("gamma", 0, false),
+                ("y", 0, false),
+                ("out", all, true)
+            ]
         );
     }
 }
