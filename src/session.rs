@@ -237,15 +237,21 @@ impl SessionBuilder {
             Some(gpu) => Place::Gpu(gpu.clone()),
             None => self.device.open()?,
         };
-        if matches!(place, Place::Cpu { .. }) && self.dtype != DType::F32 {
-            return Err(Error::argument(
-                "dtype",
-                format!("the cpu computes in f32, not in {}", self.dtype),
-            ));
-        }
-        if matches!(place, Place::Cpu { .. }) && self.resize == ResizeOn::Device {
-            let reason = "there is no GPU to resize on: the model runs on the cpu, which resizes on the host";
-            return Err(Error::argument("resize", reason));
+        if let Place::Cpu { no_gpu } = &place {
+            // Who asked for a GPU's abilities and did not name one learns what was found.
+            let why = no_gpu
+                .as_ref()
+                .map(|reason| format!("; {reason}"))
+                .unwrap_or_default();
+            if self.dtype != DType::F32 {
+                let reason = format!("the cpu computes in f32, not in {}{why}", self.dtype);
+                return Err(Error::argument("dtype", reason));
+            }
+            if self.resize == ResizeOn::Device {
+                let reason =
+                    "there is no GPU to resize on: the model runs on the cpu, which resizes on the host";
+                return Err(Error::argument("resize", format!("{reason}{why}")));
+            }
         }
         if let Some(threads) = self.threads.filter(|&threads| threads > MOST_THREADS) {
             let reason = format!("{threads} are more than {MOST_THREADS}");

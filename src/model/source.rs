@@ -1,8 +1,8 @@
 //! Where a model's files come from: a directory, or bytes inside the program. Both go through the same loader.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::{fs, io};
 
 use serde_json::Value;
 
@@ -47,7 +47,14 @@ impl Document {
 impl Source {
     /// The model at `path`: a directory, or a `.safetensors` file beside its `config.json`.
     pub(super) fn open(path: &Path) -> Result<Self> {
-        let metadata = fs::metadata(path).map_err(|source| Error::io(path, source))?;
+        let metadata = fs::metadata(path).map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound => {
+                let reason =
+                    "there is no such directory or file; a model of a hub has to be downloaded first";
+                Error::io(path, io::Error::new(source.kind(), reason))
+            }
+            _ => Error::io(path, source),
+        })?;
         if metadata.is_dir() {
             return Ok(Self::Directory {
                 path: path.to_owned(),
