@@ -7,7 +7,7 @@
 // Accumulators: f32 for scores, sums and output; the weights are rounded to T for the second product.
 // Geometry: a block of four waves takes 64 queries of one head of one image, or 128: a wave 16 of each 64. The grid is
 //   images × heads × tiles of 64; where a block takes 128, those that are left over end at once. Keys come 32 or 64 at a
-//   time through LDS, which is that of Q and of the result too; while they are worked on, the next are on their way.
+//   time through LDS, which is that of Q and of the result too.
 #include "args.h"
 #include "mma.hpp"
 #include "visible.hpp"
@@ -19,15 +19,19 @@ constexpr int WAVES = 4, THREADS = WAVES * WAVE, ROWS = WAVES * 16;
 // A block has GROUPS × ROWS queries, and works on KEYS at once. With two groups, what a wave loads from LDS serves twice:
 // the matrix cores of CDNA 3 multiply 16-bit numbers as fast as the LDS delivers those of one. On CDNA 1, on RDNA and, for
 // larger heads, on NVIDIA two would take too many registers.
+// AHEAD, the next keys are fetched while these are worked on, which takes registers too: less for 16-bit numbers.
+#if HIPVIT_AMD
 #if defined(__gfx90a__) || defined(__gfx942__) || defined(__gfx950__)
 template <class T, int D> constexpr int GROUPS = sizeof(T) == 2 ? 2 : 1;
-template <class T, int D> constexpr int KEYS = 32;
-#elif HIPVIT_AMD
+#else
 template <class T, int D> constexpr int GROUPS = 1;
+#endif
 template <class T, int D> constexpr int KEYS = 32;
+template <class T, int D> constexpr bool AHEAD = !PLAIN<T> && sizeof(T) == 2;
 #else
 template <class T, int D> constexpr int GROUPS = !PLAIN<T> && D <= 64 ? 2 : 1;
 template <class T, int D> constexpr int KEYS = GROUPS<T, D> == 2 ? 64 : 32;
+template <class T, int D> constexpr bool AHEAD = !PLAIN<T> || D <= 64;
 #endif
 
 // Elements between rows in LDS: 16 bytes more than the row, so that rows begin in different banks.
@@ -115,8 +119,7 @@ template <class T, int D> HIPVIT_DEVICE void attention(const AttentionArgs &a) {
     using Tile = Mma<T>;
     constexpr int GROUPS = ::GROUPS<T, D>, KEYS = ::KEYS<T, D>, QUERIES = GROUPS * ROWS;
     constexpr int COLUMNS = GROUPS * Tile::COLUMNS; // queries of a lane
-    // By plain FMA, larger heads leave no registers to fetch into.
-    constexpr bool AHEAD = !PLAIN<T> || D <= 64;
+    constexpr bool AHEAD = ::AHEAD<T, D>;
     constexpr int ROW = D + PAD<T>; // of Q, K and the result
     constexpr bool TRANSPOSED = !Tile::ROWS_LOAD;
     constexpr int V_ROW = TRANSPOSED ? KEYS + Tile::ALIGNED : ROW;
