@@ -3,8 +3,8 @@
 #   docker build -f docker/rocm.Dockerfile -t hipvit:rocm .
 #   docker run --rm --device /dev/kfd --device /dev/dri --group-add "$(getent group render | cut -d: -f3)" hipvit:rocm devices
 #
-# Arguments: ROCM, a version of docker.io/rocm/dev-ubuntu-24.04, without `-complete`: that one has every library, tens of
-# gigabytes; OFFLOAD_ARCHS and LIBRARY_ARCHS as in debian.Dockerfile.
+# Arguments: ROCM, a version of docker.io/rocm/dev-ubuntu-24.04, without `-complete`: that one has every library for
+# every GPU; OFFLOAD_ARCHS and LIBRARY_ARCHS as in debian.Dockerfile.
 ARG ROCM=7.2.4
 
 FROM docker.io/rocm/dev-ubuntu-24.04:${ROCM} AS rocm
