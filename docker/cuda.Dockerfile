@@ -24,6 +24,7 @@ RUN HIPVIT_CUDA_ARCHS="$CUDA_ARCHS" cargo build --release --locked -p hipvit -p 
 # cuDNN comes with this one, for convolutions.
 FROM docker.io/nvidia/cuda:${CUDA}-cudnn-runtime-ubuntu24.04
 RUN useradd --uid 10001 --create-home hipvit
+COPY LICENSE-* /usr/share/doc/hipvit/
 COPY --from=build /src/target/release/hipvit /src/target/release/libhip_on_cuda.so /usr/local/bin/
 ENV HIPVIT_PROVIDER=cuda
 USER 10001

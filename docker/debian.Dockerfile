@@ -1,10 +1,11 @@
 # hipvit with ROCm 7.2 from Debian's packages alone: built and run by ci/rocm.
 #
 #   docker build -f docker/debian.Dockerfile -t hipvit .
-#   docker run --rm --device /dev/kfd --device /dev/dri hipvit devices
+#   docker run --rm --device /dev/kfd --device /dev/dri --group-add "$(getent group render | cut -d: -f3)" hipvit devices
 #
-# Arguments: OFFLOAD_ARCHS, the GPUs that hipvit's kernels are compiled for (others get theirs at run time, by hipRTC);
-# LIBRARY_ARCHS, the GPUs whose rocBLAS kernels are installed, separated by blanks: each costs some 200 MB.
+# Arguments: OFFLOAD_ARCHS, the GPUs that hipvit's kernels are compiled for, by default those in docker/offload-archs (others
+# get theirs at run time, by hipRTC); LIBRARY_ARCHS, the GPUs whose rocBLAS and hipBLASLt kernels are installed, separated by
+# blanks: each costs some 200 MB.
 ARG BASE=docker.io/library/debian:sid
 
 FROM ${BASE} AS toolchain
@@ -13,10 +14,11 @@ RUN install-rocm build
 ENV ROCM_PATH=/usr
 
 FROM toolchain AS build
-ARG OFFLOAD_ARCHS=gfx908,gfx90a,gfx942,gfx950,gfx1030,gfx1100,gfx1101,gfx1102,gfx1151,gfx1200,gfx1201
+ARG OFFLOAD_ARCHS
 WORKDIR /src
 COPY . .
-RUN HIPVIT_OFFLOAD_ARCHS="$OFFLOAD_ARCHS" cargo build --release --locked && cp target/release/hipvit /usr/local/bin/
+RUN HIPVIT_OFFLOAD_ARCHS="${OFFLOAD_ARCHS:-$(cat docker/offload-archs)}" cargo build --release --locked \
+    && cp target/release/hipvit /usr/local/bin/
 
 FROM ${BASE} AS runtime
 ARG LIBRARY_ARCHS="gfx90a gfx942 gfx1100"
@@ -25,6 +27,7 @@ COPY docker/install-rocm /usr/local/bin/
 RUN install-rocm runtime ${LIBRARY_ARCHS} && rm /usr/local/bin/install-rocm \
     && { getent group render || groupadd --system render; } \
     && useradd --uid 10001 --create-home --groups video,render hipvit
+COPY LICENSE-* /usr/share/doc/hipvit/
 COPY --from=build /usr/local/bin/hipvit /usr/local/bin/
 USER 10001
 WORKDIR /home/hipvit

@@ -1,16 +1,16 @@
-# hipvit on AMD's own images.
+# hipvit on AMD's own images, with AMD's packages.
 #
 #   docker build -f docker/rocm.Dockerfile -t hipvit:rocm .
 #   docker run --rm --device /dev/kfd --device /dev/dri --group-add "$(getent group render | cut -d: -f3)" hipvit:rocm devices
 #
-# Arguments: ROCM, a version of docker.io/rocm/dev-ubuntu-24.04; OFFLOAD_ARCHS, the GPUs that hipvit's kernels are compiled
-# for (others get theirs at run time, by hipRTC); LIBRARY_ARCHS, a pattern of the GPUs whose library kernels stay.
+# Arguments: ROCM, a version of docker.io/rocm/dev-ubuntu-24.04, without `-complete`: that one has every library for
+# every GPU; OFFLOAD_ARCHS and LIBRARY_ARCHS as in debian.Dockerfile.
 ARG ROCM=7.2.4
 
-FROM docker.io/rocm/dev-ubuntu-24.04:${ROCM}-complete AS rocm
+FROM docker.io/rocm/dev-ubuntu-24.04:${ROCM} AS rocm
 
 FROM rocm AS build
-ARG OFFLOAD_ARCHS=gfx908,gfx90a,gfx942,gfx950,gfx1030,gfx1100,gfx1101,gfx1102,gfx1151,gfx1200,gfx1201
+ARG OFFLOAD_ARCHS
 ARG RUST=1.95.0
 SHELL ["/bin/bash", "-o", "pipefail", "-c"]
 # hadolint ignore=DL3008
@@ -21,15 +21,13 @@ RUN apt-get update \
 ENV PATH=/root/.cargo/bin:$PATH ROCM_PATH=/opt/rocm
 WORKDIR /src
 COPY . .
-RUN HIPVIT_OFFLOAD_ARCHS="$OFFLOAD_ARCHS" cargo build --release --locked
+RUN HIPVIT_OFFLOAD_ARCHS="${OFFLOAD_ARCHS:-$(cat docker/offload-archs)}" cargo build --release --locked
 
-# What hipvit opens, and what that links to: not the compilers, headers, debuggers and profilers, and of the libraries'
-# kernels those of some GPUs alone.
+# What hipvit opens, and what that links to: not the compilers, headers, debuggers and profilers.
 FROM rocm AS libraries
-ARG LIBRARY_ARCHS="gfx90a|gfx942|gfx1100"
-SHELL ["/bin/bash", "-o", "pipefail", "-c"]
-COPY docker/collect-rocm /usr/local/bin/
-RUN collect-rocm /collected "$LIBRARY_ARCHS"
+ARG LIBRARY_ARCHS="gfx90a gfx942 gfx1100"
+COPY docker/install-rocm docker/collect-rocm /usr/local/bin/
+RUN install-rocm runtime ${LIBRARY_ARCHS} && collect-rocm /collected
 
 FROM docker.io/library/ubuntu:24.04
 # hadolint ignore=DL3008
@@ -39,6 +37,10 @@ RUN apt-get update \
     && { getent group render || groupadd --system render; } \
     && useradd --uid 10001 --create-home --groups video,render hipvit
 COPY --from=libraries /collected/ /
+RUN echo /opt/rocm/lib >/etc/ld.so.conf.d/rocm.conf && ldconfig \
+    && find /opt/rocm/lib -maxdepth 1 -type f -name '*.so*' -exec ldd {} + >/tmp/linked \
+    && if grep 'not found' /tmp/linked; then exit 1; fi && rm /tmp/linked
+COPY LICENSE-* /usr/share/doc/hipvit/
 COPY --from=build /src/target/release/hipvit /usr/local/bin/
 ENV ROCM_PATH=/opt/rocm
 USER 10001

@@ -120,6 +120,26 @@ fn without_a_gpu_every_library_answers() {
     // SAFETY: one handle is written.
     let status = unsafe { rocm.miopen().expect("opens").miopenCreate(&mut handle) };
     assert!(status.expect("exported").ok().is_err());
+    // As above, a container may do without it.
+    if let Ok(rccl) = rocm.rccl() {
+        let (mut version, mut communicator) = (0, ptr::null_mut());
+        // SAFETY: one int is written.
+        done(unsafe { rccl.ncclGetVersion(&mut version) });
+        assert!(version >= 20_000, "RCCL says that its version is {version}");
+        // SAFETY: one handle is written; no list of devices means the first ones.
+        let status = unsafe { rccl.ncclCommInitAll(&mut communicator, 1, ptr::null()) };
+        assert!(status.expect("exported").ok().is_err());
+    }
+    let smi = rocm.rocm_smi().expect("opens");
+    let mut monitored = 0;
+    // SAFETY: one number is written, if the first call succeeds, which the last one then ends.
+    unsafe {
+        if smi.rsmi_init(0).expect("exported").ok().is_ok() {
+            done(smi.rsmi_num_monitor_devices(&mut monitored));
+            done(smi.rsmi_shut_down());
+        }
+    }
+    assert_eq!(monitored, 0);
 }
 
 #[test]
