@@ -3,6 +3,7 @@
 //! `HIPVIT_TEST_RUNS` sets how long the long run is, `HIPVIT_TEST_DTYPES` which dtypes there are.
 
 use std::panic::catch_unwind;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use hipvit::evaluate::evaluate;
 use hipvit::exec::HipPreprocess;
@@ -27,7 +28,15 @@ fn dtypes() -> Vec<DType> {
     named.split(',').map(dtype).collect()
 }
 
-fn device() -> Option<Device> {
+/// The free memory is all tests' together: the one that measures it has the GPU for itself.
+static SHARED: RwLock<()> = RwLock::new(());
+
+fn device() -> Option<(Device, RwLockReadGuard<'static, ()>)> {
+    let device = device_named()?;
+    Some((device, SHARED.read().unwrap_or_else(PoisonError::into_inner)))
+}
+
+fn device_named() -> Option<Device> {
     let Ok(name) = std::env::var("HIPVIT_TEST_DEVICE") else {
         eprintln!("skipped: HIPVIT_TEST_DEVICE does not name a GPU");
         return None;
@@ -104,7 +113,7 @@ fn run(case: &Case, device: Device, dtype: DType) -> (f64, f64, bool) {
 
 #[test]
 fn golden_models_agree_in_every_dtype() {
-    let Some(device) = device() else { return };
+    let Some((device, _shared)) = device() else { return };
     let mut failed = 0;
     for dtype in dtypes() {
         for case in cases() {
@@ -129,7 +138,7 @@ fn golden_models_agree_in_every_dtype() {
 
 #[test]
 fn held_out_digits_are_recognised_in_every_dtype() {
-    let Some(device) = device() else { return };
+    let Some((device, _shared)) = device() else { return };
     for dtype in dtypes() {
         let session = Session::builder().device(device).dtype(dtype).batch(64);
         let session = session.tinyvit32().unwrap();
@@ -179,7 +188,7 @@ fn same(a: &Outputs, b: &Outputs) {
 /// Each thread's runs are on a stream of its own.
 #[test]
 fn four_threads_on_their_streams_get_the_bits_of_one() {
-    let Some(device) = device() else { return };
+    let Some((device, _shared)) = device() else { return };
     for dtype in dtypes() {
         let builder = Session::builder().device(device).dtype(dtype).batch(5);
         let session = builder.tinyvit32().unwrap();
@@ -206,7 +215,7 @@ fn four_threads_on_their_streams_get_the_bits_of_one() {
 /// A replay gives the bits of the steps, or says why there is none.
 #[test]
 fn replayed_graphs_give_the_bits_of_the_steps() {
-    let Some(device) = device() else { return };
+    let Some((device, _shared)) = device() else { return };
     for dtype in dtypes() {
         let builder = Session::builder().device(device).dtype(dtype);
         let eager = builder.clone().graph(GraphMode::Off).tinyvit32().unwrap();
@@ -227,7 +236,7 @@ fn replayed_graphs_give_the_bits_of_the_steps() {
 
 #[test]
 fn a_pipeline_gives_the_bits_of_the_session() {
-    let Some(device) = device() else { return };
+    let Some((device, _shared)) = device() else { return };
     for dtype in dtypes() {
         let builder = Session::builder().device(device).dtype(dtype).batch(8);
         let session = builder.tinyvit32().unwrap();
@@ -256,7 +265,7 @@ fn a_pipeline_gives_the_bits_of_the_session() {
 /// Where they are resized decides no bit: one by one as a pipeline has them, all at once, timed or not, of many sizes.
 #[test]
 fn images_resized_on_the_device_give_the_same_results() {
-    let Some(device) = device() else { return };
+    let Some((device, _shared)) = device() else { return };
     let mut sources: Vec<Source> = digits::samples().collect();
     let sizes = [(257, 197), (63, 64), (1, 1), (65, 400), (500, 40)];
     sources.extend(sizes.map(|(width, height)| {
@@ -305,7 +314,7 @@ fn images_resized_on_the_device_give_the_same_results() {
 /// Where there are two.
 #[test]
 fn two_gpus_copy_to_each_other_and_give_the_same_bits() {
-    let Some(device) = device() else { return };
+    let Some((device, _shared)) = device() else { return };
     let gpus = gpu(device).runtime().devices().unwrap();
     let [first, second, ..] = &gpus[..] else {
         eprintln!("skipped: there is one GPU");
@@ -344,7 +353,8 @@ fn two_gpus_copy_to_each_other_and_give_the_same_bits() {
 /// After some runs neither the driver nor the pool holds more than before.
 #[test]
 fn many_runs_leave_the_memory_flat() {
-    let Some(device) = device() else { return };
+    let Some(device) = device_named() else { return };
+    let _alone = SHARED.write().unwrap_or_else(PoisonError::into_inner);
     let runs: usize = std::env::var("HIPVIT_TEST_RUNS").map_or(200, |n| n.parse().unwrap());
     let gpu = gpu(device);
     let session = Session::builder()
@@ -388,7 +398,7 @@ fn many_runs_leave_the_memory_flat() {
 /// Sizes that shrink, grow, stay and are padded; both orders of the passes; every filter.
 #[test]
 fn images_are_resized_to_the_same_bytes() {
-    let Some(device) = device() else { return };
+    let Some((device, _shared)) = device() else { return };
     let stream = gpu(device).stream().unwrap();
     let values = ValueRule {
         rescale: Rescale::DivideBy255,
