@@ -1,6 +1,7 @@
 //! V_DIV_SCALE and V_DIV_FMAS: the ends of a division, which keep its steps in range.
 
 use super::compare::three_operands;
+use super::lanes::{F32, F64, Lane};
 use super::valu::{destination, sources};
 use super::{Context, Handler, Instruction, Outcome};
 use crate::decode::Line;
@@ -66,18 +67,18 @@ of_float!(double, f64, 2 ^ 128, 52, 2047, 1023, 768, 53);
 pub(super) fn decode(line: &mut Line<'_>, base: &str) -> Option<Result<Instruction, String>> {
     let (ty, run): (Type, Handler) = match base {
         "v_div_scale_f32" => (Type::F32, |c, i| {
-            on_f32(c, i, |[a, b, numerator], _| single::scale(a, b, numerator))
+            on::<F32>(c, i, |[a, b, numerator], _| single::scale(a, b, numerator))
         }),
         "v_div_scale_f64" => (Type::F64, |c, i| {
-            on_f64(c, i, |[a, b, numerator], _| double::scale(a, b, numerator))
+            on::<F64>(c, i, |[a, b, numerator], _| double::scale(a, b, numerator))
         }),
         "v_div_fmas_f32" => (Type::F32, |c, i| {
-            on_f32(c, i, |[a, b, quotient], flag| {
+            on::<F32>(c, i, |[a, b, quotient], flag| {
                 (single::finish(a, b, quotient, flag), false)
             })
         }),
         "v_div_fmas_f64" => (Type::F64, |c, i| {
-            on_f64(c, i, |[a, b, quotient], flag| {
+            on::<F64>(c, i, |[a, b, quotient], flag| {
                 (double::finish(a, b, quotient, flag), false)
             })
         }),
@@ -100,38 +101,14 @@ fn decode_operands(line: &mut Line<'_>, ty: Type, run: Handler) -> Result<Instru
     Ok(instruction)
 }
 
-fn on_f32(
+/// Three floats and a flag in, a float and a flag out.
+fn on<L: Lane>(
     context: &mut Context<'_, '_>,
     instruction: &Instruction,
-    f: impl Fn([f32; 3], bool) -> (f32, bool),
+    f: impl Fn([L::Value; 3], bool) -> (L::Value, bool),
 ) -> Outcome {
-    three_operands(
-        context,
-        instruction,
-        [Type::F32; 3],
-        Type::F32,
-        |operands, flag| {
-            let (value, flag) = f(operands.map(|[word, _]| f32::from_bits(word)), flag);
-            ([value.to_bits(), 0], flag)
-        },
-    )
-}
-
-fn on_f64(
-    context: &mut Context<'_, '_>,
-    instruction: &Instruction,
-    f: impl Fn([f64; 3], bool) -> (f64, bool),
-) -> Outcome {
-    three_operands(
-        context,
-        instruction,
-        [Type::F64; 3],
-        Type::F64,
-        |operands, flag| {
-            let bits = operands.map(|[low, high]| u64::from(low) | u64::from(high) << 32);
-            let (value, flag) = f(bits.map(f64::from_bits), flag);
-            let bits = value.to_bits();
-            ([bits as u32, (bits >> 32) as u32], flag)
-        },
-    )
+    three_operands(context, instruction, [L::TYPE; 3], L::TYPE, |operands, flag| {
+        let (value, flag) = f(operands.map(|[low, high]| L::get(low, high)), flag);
+        (L::put(value).into(), flag)
+    })
 }
