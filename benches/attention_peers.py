@@ -6,7 +6,6 @@ the largest product that cuBLAS reaches in the same run: microseconds, medians o
 
 import os
 import statistics
-import struct
 import sys
 
 import torch
@@ -20,7 +19,7 @@ import check_cuda  # noqa: E402
 # Images, heads, tokens, channels of a head.
 CASES = [(1, 12, 197, 64), (32, 12, 197, 64), (8, 16, 257, 80), (8, 16, 577, 64), (4, 16, 1024, 64), (1, 8, 2048, 128)]
 PEERS = {"FlashAttention 2": SDPBackend.FLASH_ATTENTION, "cuDNN": SDPBackend.CUDNN_ATTENTION}
-ROUNDS, CALLS = 9, 50
+WAVE, ROUNDS, CALLS = 32, 9, 50
 
 
 class Timed:
@@ -52,17 +51,16 @@ class Timed:
 def ours(cuda, module, qkv, out):
     """A launch of the kernel on q, k and v as they lie in `qkv` [images, tokens, 3, heads, channels]."""
     images, tokens, _, heads, channels = qkv.shape
-    dim = next(d for d in (32, 64, 80, 96, 128) if channels <= d)
-    function, _ = cuda.function(module, f"attention_{dim}_{'f16' if qkv.dtype == torch.float16 else 'bf16'}")
-    width = heads * channels
+    width, dtype = heads * channels, cases.F16 if qkv.dtype == torch.float16 else cases.BF16
     addresses = [qkv.data_ptr() + i * width * qkv.element_size() for i in range(3)] + [out.data_ptr()]
-    everything = [0, 0, cases.UNBOUNDED, cases.UNBOUNDED, 0]
-    arguments = struct.pack(
-        "<4QQiiiI4Q4I4IIf", *addresses, *everything, *[3 * width * tokens] * 3, width * tokens, *[3 * width] * 3, width,
-        images, heads, tokens, tokens, channels, channels**-0.5,
+    strides, between = [3 * width * tokens] * 3, [3 * width] * 3
+    shape = images, heads, tokens, tokens, channels
+    entry, grid, block, fields = cases.attention_launch(
+        WAVE, dtype, shape, addresses, cases.mask_fields(), strides, between, channels**-0.5
     )
-    grid = images * heads * cases.ceil(tokens, 64)
-    return lambda stream: cuda.launch(function, grid, 128, arguments, stream.cuda_stream)
+    function, _ = cuda.function(module, entry)
+    arguments = cases.Case("", "attention", entry, grid, block, fields).pack(int)
+    return lambda stream: cuda.launch(function, grid, block, arguments, stream.cuda_stream)
 
 
 def peer(backend, qkv):

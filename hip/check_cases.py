@@ -95,6 +95,21 @@ def ceil(a, b):
     return -(-a // b)
 
 
+def attention_launch(wave, dtype, shape, buffers, mask, strides, tokens, scale):
+    """Entry, grid, block and fields for q, k, v and out: `strides` and `tokens` are the elements between images and tokens of q, k, v."""
+    b, h, nq, nk, d = shape
+    c = h * d
+    head = next(x for x in (32, 64, 80, 96, 128) if d <= x)
+    fields = [("P", x) for x in buffers] + mask
+    fields += [("Q", s) for s in (*strides, nq * c)] + [("I", s) for s in (*tokens, c)]
+    fields += [("I", x) for x in shape] + [("f", float(scale))]
+    return f"attention_{head}_{dtype}", b * h * ceil(nq, 64), 4 * wave, fields
+
+
+def mask_fields(keys=None, diagonal=0, left=UNBOUNDED, right=UNBOUNDED):
+    return [("P", keys), ("i", diagonal), ("i", left), ("i", right), ("I", 0)]
+
+
 class Maker:
     """Makes the cases of one wave size."""
 
@@ -186,7 +201,7 @@ class Maker:
             keys = (self.random.random((b, nk)) < 0.7).astype(np.uint8)
             keys[0, : nk // 2] = 0
             seen = seen & (keys[:, None, None, :] != 0)
-        return seen, [("P", keys), ("i", diagonal), ("i", left), ("i", right), ("I", 0)]
+        return seen, mask_fields(keys, diagonal, left, right)
 
     @staticmethod
     def weights(scores, seen):
@@ -232,12 +247,9 @@ class Maker:
         weight = U[dtype] if dtype != F32 else 0
         tolerance = U[dtype] * np.abs(y) + (weight + (64 + 2 * nk / 32) * U[F32]) * reach + STEP[dtype]
         out = Output(y, dtype, tolerance)
-        block_d = next(x for x in (32, 64, 80, 96, 128) if d <= x)
-        fields = [("P", base[0]), ("P", base[1]), ("P", base[2]), ("P", out), *mask]
-        fields += [("Q", s) for s in (*strides, nq * c)] + [("I", s) for s in (*tokens, c)]
-        fields += [("I", x) for x in (b, h, nq, nk, d)] + [("f", float(scale))]
         name = f"attention {b}×{h}×{nq}×{nk}×{d}{mask_name(left, right, padding)}{' packed' if packed else ''}{named}"
-        case = self.case(name, "attention", f"attention_{block_d}_{dtype}", b * h * ceil(nq, 64), 4 * self.wave, fields)
+        launch = attention_launch(self.wave, dtype, (b, h, nq, nk, d), [*base, out], mask, strides, tokens, scale)
+        case = self.case(name, "attention", *launch)
         case.flops = int(4 * d * h * np.broadcast_to(seen, (b, 1, nq, nk)).sum())
         case.bytes = SIZE[dtype] * (2 * b * nq * c + 2 * b * nk * c)
         return case
