@@ -8,12 +8,14 @@ use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput};
 use hipvit::Result;
-use hipvit::exec::{Arena, CpuExecutor, Input};
+use hipvit::exec::{Arena, CpuExecutor};
 use hipvit::graph::plan::{Plan, Step};
-use hipvit::graph::{
-    Activation, Attention, AttentionOperands, DType, Graph, Linear, Op, OutputKind, PatchExtract,
-    PixelLayout, Pool, Role, Tensor, Tokens, ValueId,
+use hipvit::graph::{Graph, OutputKind, Role, ValueId};
+use hipvit::ops::{
+    Activation, Attention, AttentionOperands, Linear, Op, PatchExtract, PixelLayout, Pool, Tokens,
 };
+use hipvit::tensor::Input;
+use hipvit::tensor::{DType, Tensor};
 
 const SIZE: usize = 224;
 const PATCH: usize = 16;

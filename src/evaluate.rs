@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::image::{Limits, RgbImage};
-use crate::model::Labels;
+use crate::labels::Labels;
 use crate::pipeline::{Item, Pipeline, Source};
 use crate::session::Session;
 

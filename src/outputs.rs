@@ -3,7 +3,7 @@
 use ndarray::{Array2, ArrayView1};
 use serde::Serialize;
 
-use crate::model::Labels;
+use crate::labels::Labels;
 
 /// The results for some images, a row an image, in the order in which the images went in.
 #[derive(Clone, Debug)]

@@ -12,13 +12,15 @@ use std::time::Instant;
 use ndarray::Array2;
 
 use crate::error::{Error, Result};
-use crate::exec::{Executor, Flight, GraphMode, Input, Replays, Staging};
+use crate::exec::{Executor, Flight, GraphMode, Replays, Staging};
 use crate::graph::plan::Plan;
-use crate::graph::{self, DType, Graph, OutputKind, Passes};
+use crate::graph::{self, Graph, OutputKind, Passes};
 use crate::hip::{self, Runtime};
 use crate::image::{Preprocess, RgbImage};
-use crate::model::{self, Info, InputKind, Labels, LoadOptions, Model};
+use crate::labels::Labels;
+use crate::model::{self, Info, InputKind, LoadOptions, Model};
 use crate::outputs::{Outputs, Scores};
+use crate::tensor::{DType, Input};
 use crate::timing::{Phase, Timing};
 
 /// Where a model runs.

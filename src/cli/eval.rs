@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use hipvit::digits;
 use hipvit::evaluate::{LabelledSet, evaluate};
-use hipvit::model::Labels;
+use hipvit::labels::Labels;
 use hipvit::pipeline::Source;
 
 use super::inputs::{LimitArgs, images_below};

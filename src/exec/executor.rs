@@ -6,14 +6,15 @@ use std::time::{Duration, Instant};
 use ndarray::Array2;
 use rayon::ThreadPool;
 
+use super::Arena;
 use super::cpu::{CpuExecutor, thread_pool};
 use super::hip::{Feed, GraphMode, HipExecutor, Replays, Reserved, Running, Stage};
-use super::{Arena, Input};
 use crate::error::{Error, Result};
 use crate::graph::plan::{Plan, Step};
-use crate::graph::{DType, Graph, OutputKind, Role};
+use crate::graph::{Graph, OutputKind, Role};
 use crate::hip::{Device, PinnedBuffer};
 use crate::image::{Preprocess, RgbImage};
+use crate::tensor::{DType, Input};
 use crate::timing::{Phase, Timing};
 
 /// Runs plans of one graph, on the CPU or on a GPU. Can be shared between threads.

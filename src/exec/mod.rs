@@ -1,19 +1,12 @@
 //! Running a model: executors take a graph and an input, and give its outputs. The CPU's computes with the kernels that
 //! lie beside the shape rules in [`crate::ops`]; the GPU's speaks to the device through [`crate::hip`].
 
-mod arena;
 mod cpu;
 mod executor;
 mod hip;
-mod step;
 
-pub use crate::graph::Input;
-pub use arena::Arena;
-pub use cpu::{CpuExecutor, Observer};
+pub use cpu::{Arena, CpuExecutor, Observer};
 pub use executor::Executor;
 pub(crate) use executor::{Flight, Staging};
 pub use hip::{GraphMode, HipExecutor, HipPreprocess, Replays, Stage, StageObserver};
 pub(crate) use hip::{append, unpack};
-
-#[cfg(test)]
-mod tests;

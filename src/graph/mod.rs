@@ -3,30 +3,24 @@
 //! batch and places every activation; [`crate::exec`] runs the plan. Pure: no device, no files.
 
 mod arena;
-mod input;
 pub mod inspection;
-mod op;
+mod interpreter;
 mod optimize;
 mod passes;
 pub mod plan;
 mod rewrite;
-mod tensor;
 #[cfg(test)]
 pub(crate) mod tests;
 mod verify;
 
-pub use input::Input;
-pub use op::{
-    Activation, Attention, AttentionOperands, Linear, Normalize, Op, PatchConv, PatchExtract, PixelLayout,
-    Pool, Tokens,
-};
+pub use interpreter::interpret;
 pub use optimize::{PassReport, Passes, optimize};
-pub use tensor::{Bytes, DType, Tensor};
 
 use std::fmt;
 
 use crate::error::{Error, Result};
-use crate::ops;
+use crate::ops::{self, Op};
+use crate::tensor::{DType, Input, Tensor};
 
 /// Names a [`Value`] of one graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -242,6 +236,28 @@ impl Graph {
             shapes[node.output.index()] = shape;
         }
         Ok(shapes)
+    }
+
+    /// Checks that `input` is what the graph takes for `batch` images.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if its element type or its number of elements differs.
+    pub fn check_input(&self, input: Input<'_>, batch: usize) -> Result<()> {
+        let expected = self.value(self.input);
+        if input.dtype() != expected.dtype {
+            let reason = format!("is {}, expected {}", input.dtype(), expected.dtype);
+            return Err(Error::argument("input", reason));
+        }
+        let image: usize = expected.shape.iter().skip(1).product();
+        if batch == 0 || batch.checked_mul(image) != Some(input.len()) {
+            let reason = format!(
+                "has {} elements, expected {batch} × {image}, at least one image",
+                input.len()
+            );
+            return Err(Error::argument("input", reason));
+        }
+        Ok(())
     }
 
     fn push_value(&mut self, value: Value) -> ValueId {

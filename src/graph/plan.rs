@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::arena::{self, Storage};
-use super::{DType, Graph, Linear, Node, Op, OutputKind, Pool, ValueId};
+use super::{Graph, Node, OutputKind, ValueId};
 use crate::error::{Error, Result};
-use crate::ops;
+use crate::ops::{self, Linear, Op, Pool};
+use crate::tensor::DType;
 
 pub use super::arena::ALIGNMENT;
 

@@ -3,8 +3,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{Graph, Linear, Node, Op, Role, Tensor, ValueId};
+use super::{Graph, Node, Role, ValueId};
 use crate::error::{Error, Result};
+use crate::ops::{Linear, Op};
+use crate::tensor::Tensor;
 
 /// What a pass returns.
 #[derive(Debug)]

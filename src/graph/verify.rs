@@ -77,12 +77,14 @@ fn unique<'a>(names: impl Iterator<Item = &'a str>) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use crate::graph::{Activation, DType, Graph, Op, OutputKind, Pool, Role, Tensor};
+    use crate::graph::{Graph, OutputKind, Role};
+    use crate::ops::{Activation, Op, Pool};
+    use crate::tensor::{DType, Tensor};
 
     fn graph() -> Graph {
         let mut g = Graph::new("test", [1, 3, 4, 4], DType::F32);
         let weight = g.constant("w", Tensor::from_f32([5, 3, 2, 2], vec![0.0; 60]).unwrap());
-        let conv = Op::PatchConv(crate::graph::PatchConv {
+        let conv = Op::PatchConv(crate::ops::PatchConv {
             patch: [2, 2],
             bias: false,
         });

@@ -17,12 +17,12 @@ use super::operand::Operand;
 use super::rtc::Rtc;
 use super::stream::Stream;
 use crate::error::{Error, Result};
-use crate::graph::DType;
 use crate::ops::launch::arguments::{
     AddArgs, AttentionArgs, BiasActivationArgs, LayerNormArgs, PatchExtractArgs, PoolArgs, ResizeArgs,
     ResizeNearestArgs, SoftmaxArgs, SwiGluArgs, TokensArgs, Visibility,
 };
 use crate::ops::launch::{self, attention, device_code, elementwise, image, rows};
+use crate::tensor::DType;
 
 /// The arguments of one kernel of `hip/`.
 ///

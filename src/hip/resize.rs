@@ -11,10 +11,10 @@ use super::kernels::{KernelArguments, Kernels, stretch};
 use super::operand::Operand;
 use super::stream::Stream;
 use crate::error::{Error, Result};
-use crate::graph::DType;
 use crate::image::{Axis, Pass};
 use crate::ops::launch::arguments::{ResizeArgs, ResizeNearestArgs};
 use crate::ops::launch::{self, image};
+use crate::tensor::DType;
 
 /// The kernels, loaded on a device.
 #[derive(Debug)]

@@ -10,9 +10,9 @@ use super::positions::{self, Fit};
 use super::vit::{Mlp, Vit};
 use super::weights::Weights;
 use crate::error::{Error, Result};
-use crate::graph::{
-    Activation, Attention, AttentionOperands, Graph, Linear, Op, PatchConv, Role, Tensor, ValueId,
-};
+use crate::graph::{Graph, Role, ValueId};
+use crate::ops::{Activation, Attention, AttentionOperands, Linear, Op, PatchConv};
+use crate::tensor::Tensor;
 
 /// The grids between which a position table was interpolated: the stored one, the image's.
 pub(super) type Interpolated = ([usize; 2], [usize; 2]);

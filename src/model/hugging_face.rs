@@ -4,14 +4,14 @@
 use serde_json::Value;
 
 use super::fields::Fields;
-use super::labels::Labels;
 use super::names::{self, Names};
 use super::positions::Fitting;
 use super::vit::{Mlp, Neck, Pooling, Positions, Vit};
 use super::weights::Weights;
 use super::{Description, Family, Library};
 use crate::error::Result;
-use crate::graph::Activation;
+use crate::labels::Labels;
+use crate::ops::Activation;
 
 const MASK_TOKEN: (&str, &str) = ("*embeddings.mask_token", "the mask token is for pre-training");
 const POSITION_IDS: (&str, &str) = ("*position_ids", "a buffer of consecutive numbers");

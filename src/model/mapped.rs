@@ -8,7 +8,7 @@ use std::sync::Arc;
 use memmap2::Mmap;
 
 use crate::error::{Error, Result};
-use crate::graph::Bytes;
+use crate::tensor::Bytes;
 
 /// The file's bytes, read from disk as they are touched.
 ///

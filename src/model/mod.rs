@@ -7,7 +7,6 @@
 mod builder;
 mod fields;
 mod hugging_face;
-mod labels;
 mod mapped;
 mod names;
 mod positions;
@@ -23,10 +22,13 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::error::{Error, Result};
-use crate::graph::{DType, Graph, Op, Role};
+use crate::graph::{Graph, Role};
 use crate::image::Preprocess;
+use crate::labels::Labels;
+use crate::ops::Op;
 use crate::outputs::Scores;
-pub use labels::Labels;
+use crate::tensor::DType;
+
 use source::{Document, Source};
 pub use weights::Ignored;
 use weights::Weights;

@@ -3,8 +3,8 @@
 
 use super::source::{Document, Source};
 use crate::error::{Error, Result};
-use crate::graph::Normalize;
 use crate::image::{Crop, Filter, Preprocess, Rescale, Resize, TimmOptions, ValueRule};
+use crate::ops::Normalize;
 
 const PROCESSOR: &str = "preprocessor_config.json";
 

@@ -10,7 +10,7 @@ use super::fields::Fields;
 use super::mapped;
 use super::weights::Weights;
 use crate::error::{Error, Result};
-use crate::graph::Bytes;
+use crate::tensor::Bytes;
 
 const WEIGHTS: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";

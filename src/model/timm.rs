@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::fields::Fields;
-use super::labels::Labels;
 use super::names;
 use super::positions::Fitting;
 use super::vit::{Mlp, Neck, Pooling, Positions, Vit};
 use super::{Description, Family, Library};
 use crate::error::{Error, Result};
-use crate::graph::Activation;
+use crate::labels::Labels;
+use crate::ops::Activation;
 use architectures::{Arguments, EPSILON, GlobalPool};
 
 const IMAGENET_CLASSES: usize = 1000;

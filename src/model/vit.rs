@@ -2,7 +2,7 @@
 //! [`super::timm`] and [`super::hugging_face`] arrive at and that [`super::builder`] turns into a graph.
 
 use super::positions::{Fitting, Grid};
-use crate::graph::Activation;
+use crate::ops::Activation;
 
 /// More numbers than the tokens of any of these models have; keeps a wrong configuration from asking for terabytes.
 const MOST_ELEMENTS: usize = 1 << 28;

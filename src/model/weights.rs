@@ -10,7 +10,7 @@ use std::sync::Arc;
 use safetensors::{Dtype, SafeTensorError, SafeTensors};
 
 use crate::error::{Error, Result};
-use crate::graph::{Bytes, DType, Tensor};
+use crate::tensor::{Bytes, DType, Tensor};
 
 /// A tensor of the weight file that the model does not need.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]

@@ -4,9 +4,8 @@ use rten_simd::ops::{BitOps, FloatOps, NumOps};
 use rten_simd::{Isa, SimdUnaryOp};
 use rten_vecmath::{Exp, Tanh};
 
-use super::Shape;
 use super::rows::{Source, block_len, in_blocks};
-use crate::graph::Activation;
+use crate::ops::Activation;
 
 pub(super) fn flops_per_element(activation: Activation) -> u64 {
     match activation {
@@ -15,13 +14,6 @@ pub(super) fn flops_per_element(activation: Activation) -> u64 {
         Activation::QuickGelu => 5,
         Activation::Silu => 4,
         Activation::Relu | Activation::Tanh => 1,
-    }
-}
-
-pub(super) fn swiglu_shape([x]: [&[usize]; 1]) -> Result<Shape, String> {
-    match x.split_last() {
-        Some((&d, outer)) if d % 2 == 0 => Ok(outer.iter().copied().chain([d / 2]).collect()),
-        _ => Err(format!("x has shape {x:?}, expected an even number of channels")),
     }
 }
 
@@ -37,23 +29,9 @@ pub(crate) fn apply(activation: Activation, x: &mut [f32]) {
     }
 }
 
-/// [`Op::Activation`](crate::graph::Op::Activation).
+/// [`Op::Activation`](crate::ops::Op::Activation).
 pub(crate) fn run(activation: Activation, x: Source<'_>, out: &mut [f32]) {
     in_blocks(x, out, block_len(1), |_, block| apply(activation, block));
-}
-
-/// [`Op::SwiGlu`](crate::graph::Op::SwiGlu); `d` is the output's channels.
-pub(crate) fn run_swiglu(x: &[f32], d: usize, out: &mut [f32]) {
-    let len = block_len(d);
-    in_blocks(Source::InPlace, out, len, |start, block| {
-        let x = &x[2 * start..];
-        for (y, x) in block.chunks_mut(d).zip(x.chunks(2 * d)) {
-            let (gate, value) = x.split_at(d);
-            y.copy_from_slice(gate);
-            apply(Activation::Silu, y);
-            y.iter_mut().zip(value).for_each(|(y, v)| *y *= v);
-        }
-    });
 }
 
 /// `x·Φ(x) = max(x, 0) − |x|·q(|x|)` with the normal distribution's tail `q(t) = exp(−t²/2) · R(t)`. `R`, half the
@@ -130,7 +108,7 @@ fn gated<I: Isa>(isa: I, x: I::F32, z: I::F32) -> I::F32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graph::Op;
+    use crate::ops::Op;
     use crate::reference::{Array, eval};
 
     #[test]

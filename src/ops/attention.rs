@@ -9,7 +9,7 @@ use rten_vecmath::Softmax;
 use super::gemm::{self, Epilogue, ROW_TILE};
 use super::rows::with_scratch;
 use super::{Shape, count, operands};
-use crate::graph::{Attention, AttentionOperands};
+use crate::ops::{Attention, AttentionOperands};
 
 pub(super) fn shape(spec: &Attention, inputs: &[&[usize]]) -> Result<Shape, String> {
     let c = spec.heads * spec.head_dim;
@@ -99,7 +99,7 @@ const SCORES: usize = 48 * 1024;
 /// Queries that are worth a pass over the packed keys and values, however many those are.
 const QUERIES: usize = 24;
 
-/// [`Op::Attention`](crate::graph::Op::Attention) into `out [B,Nq,C]`.
+/// [`Op::Attention`](crate::ops::Op::Attention) into `out [B,Nq,C]`.
 ///
 /// Each head of each image is a task of its own, and takes some queries at a time: scores by a product with the
 /// packed keys, softmax of each row, a product with the packed values. Packed operands are read where they lie.

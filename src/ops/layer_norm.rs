@@ -18,7 +18,7 @@ pub(super) fn shape([x, weight, bias]: [&[usize]; 3]) -> Result<Shape, String> {
     Ok(x.to_vec())
 }
 
-/// [`Op::LayerNorm`](crate::graph::Op::LayerNorm).
+/// [`Op::LayerNorm`](crate::ops::Op::LayerNorm).
 pub(crate) fn run(epsilon: f32, x: Source<'_>, weight: &[f32], bias: &[f32], out: &mut [f32]) {
     in_blocks(x, out, block_len(weight.len()), |_, rows| {
         Rows {

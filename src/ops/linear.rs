@@ -8,7 +8,7 @@ use rten_tensor::Matrix;
 use super::gemm::{self, Epilogue, PackedBMatrix, ROW_TILE};
 use super::rows::{Source, with_scratch};
 use super::{Shape, activation, count, expect, finished, optional};
-use crate::graph::{Activation, Linear};
+use crate::ops::{Activation, Linear};
 
 pub(super) fn shape(spec: &Linear, inputs: &[&[usize]]) -> Result<Shape, String> {
     let mut rest = inputs.iter();
@@ -94,7 +94,7 @@ pub(crate) struct Tail<'a> {
     pub(crate) residual: Option<Source<'a>>,
 }
 
-/// [`Op::Linear`](crate::graph::Op::Linear) on `x [M,K]`.
+/// [`Op::Linear`](crate::ops::Op::Linear) on `x [M,K]`.
 ///
 /// A task is a block of rows times a panel of the weight. Its result goes through bias, activation and residual while
 /// it is in the second-level cache.

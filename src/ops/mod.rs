@@ -2,18 +2,24 @@
 //! [`Op`]; its double-precision counterpart is in [`crate::reference`]. How ops run on a GPU is planned in [`launch`].
 
 pub mod activation;
+pub mod add;
 pub mod attention;
-pub mod elementwise;
 pub(crate) mod gemm;
 pub mod launch;
 pub mod layer_norm;
 pub mod linear;
-pub mod patch;
+mod op;
+pub mod patch_conv;
+pub mod patch_extract;
 pub mod pool;
 pub(crate) mod rows;
+pub mod swiglu;
 pub mod tokens;
 
-use crate::graph::Op;
+pub use op::{
+    Activation, Attention, AttentionOperands, Linear, Normalize, Op, PatchConv, PatchExtract, PixelLayout,
+    Pool, Tokens,
+};
 
 /// The extents of a tensor, outermost first.
 pub type Shape = Vec<usize>;
@@ -21,17 +27,17 @@ pub type Shape = Vec<usize>;
 /// The shape of `op`'s result for operands of these shapes, or why it does not accept them.
 pub fn output_shape(op: &Op, inputs: &[&[usize]]) -> Result<Shape, String> {
     match op {
-        Op::Normalize(_) => patch::normalize_shape(operands(inputs)?),
-        Op::PatchConv(spec) => patch::conv_shape(spec, inputs),
-        Op::PatchExtract(spec) => patch::extract_shape(spec, operands(inputs)?),
+        Op::Normalize(_) => patch_conv::normalize_shape(operands(inputs)?),
+        Op::PatchConv(spec) => patch_conv::shape(spec, inputs),
+        Op::PatchExtract(spec) => patch_extract::shape(spec, operands(inputs)?),
         Op::Prepend => tokens::prepend_shape(inputs),
         Op::Tokens(spec) => tokens::tokens_shape(spec, inputs),
-        Op::Add => elementwise::add_shape(operands(inputs)?),
-        Op::Scale => elementwise::scale_shape(operands(inputs)?),
+        Op::Add => add::add_shape(operands(inputs)?),
+        Op::Scale => add::scale_shape(operands(inputs)?),
         Op::MulScalar(_) | Op::Activation(_) => operands(inputs).map(|[x]: [&[usize]; 1]| x.to_vec()),
         Op::LayerNorm { .. } => layer_norm::shape(operands(inputs)?),
         Op::Linear(spec) => linear::shape(spec, inputs),
-        Op::SwiGlu => activation::swiglu_shape(operands(inputs)?),
+        Op::SwiGlu => swiglu::shape(operands(inputs)?),
         Op::Attention(spec) => attention::shape(spec, inputs),
         Op::Pool(spec) => pool::shape(spec, operands(inputs)?),
         Op::ConcatChannels => pool::concat_shape(operands(inputs)?),
@@ -58,7 +64,7 @@ pub fn flops(op: &Op, inputs: &[&[usize]], output: &[usize]) -> u64 {
         Op::LayerNorm { .. } => layer_norm::FLOPS_PER_ELEMENT * elements,
         Op::Linear(spec) => linear::flops(spec, inputs[1], output),
         Op::Activation(activation) => activation::flops_per_element(*activation) * elements,
-        Op::SwiGlu => (activation::flops_per_element(crate::graph::Activation::Silu) + 1) * elements,
+        Op::SwiGlu => (activation::flops_per_element(Activation::Silu) + 1) * elements,
         Op::Attention(spec) => attention::flops(spec, inputs, output),
         Op::Pool(spec) => pool::flops(spec, inputs[0]),
     }

@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use super::Shape;
-use crate::graph::Pool;
+use crate::ops::Pool;
 
 pub(super) fn shape(spec: &Pool, [x]: [&[usize]; 1]) -> Result<Shape, String> {
     let [b, n, d] = *x else {
@@ -34,7 +34,7 @@ pub(super) fn concat_shape([x, y]: [&[usize]; 2]) -> Result<Shape, String> {
     }
 }
 
-/// [`Op::Pool`](crate::graph::Op::Pool) of `x [B,N,D]` with these `[N,D]`.
+/// [`Op::Pool`](crate::ops::Op::Pool) of `x [B,N,D]` with these `[N,D]`.
 pub(crate) fn run(spec: &Pool, x: &[f32], [n, d]: [usize; 2], out: &mut [f32]) {
     out.par_chunks_mut(d.max(1))
         .zip(x.par_chunks((n * d).max(1)))
@@ -57,7 +57,7 @@ pub(crate) fn run(spec: &Pool, x: &[f32], [n, d]: [usize; 2], out: &mut [f32]) {
         });
 }
 
-/// [`Op::ConcatChannels`](crate::graph::Op::ConcatChannels) of rows of `m` and `n` channels.
+/// [`Op::ConcatChannels`](crate::ops::Op::ConcatChannels) of rows of `m` and `n` channels.
 pub(crate) fn run_concat([x, y]: [&[f32]; 2], [m, n]: [usize; 2], out: &mut [f32]) {
     for (i, row) in out.chunks_exact_mut((m + n).max(1)).enumerate() {
         row[..m].copy_from_slice(&x[i * m..(i + 1) * m]);

@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use super::{Shape, expect, finished, optional};
-use crate::graph::Tokens;
+use crate::ops::Tokens;
 
 pub(super) fn prepend_shape(inputs: &[&[usize]]) -> Result<Shape, String> {
     let Some((x, prefixes)) = inputs.split_last() else {
@@ -42,7 +42,7 @@ pub(super) fn tokens_shape(spec: &Tokens, inputs: &[&[usize]]) -> Result<Shape, 
 }
 
 /// Joins `prefixes`, each the same for every image, and the `[N,D]` elements of each image of `x`, with `position`
-/// added to them: [`Op::Prepend`](crate::graph::Op::Prepend) and [`Op::Tokens`](crate::graph::Op::Tokens).
+/// added to them: [`Op::Prepend`](crate::ops::Op::Prepend) and [`Op::Tokens`](crate::ops::Op::Tokens).
 pub(crate) fn run(x: &[f32], image: usize, prefixes: &[&[f32]], position: Option<&[f32]>, out: &mut [f32]) {
     let before: usize = prefixes.iter().map(|prefix| prefix.len()).sum();
     out.par_chunks_mut((before + image).max(1))

@@ -1,6 +1,6 @@
-//! The oracle's tensor.
+//! The reference implementation's tensor.
 
-use crate::graph::Tensor;
+use crate::tensor::Tensor;
 
 /// A row-major tensor in double precision.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,4 +57,27 @@ impl From<&Tensor> for Array {
             values: tensor.to_f32().iter().map(|&v| f64::from(v)).collect(),
         }
     }
+}
+
+/// The extents of an array whose rank the shape rules have checked.
+pub(super) fn extents<const N: usize>(array: &Array) -> [usize; N] {
+    let mut extents = [1; N];
+    for (extent, &actual) in extents.iter_mut().zip(array.shape()) {
+        *extent = actual;
+    }
+    extents
+}
+
+/// Eight partial sums, so that the compiler can vectorise.
+pub(super) fn dot(x: &[f64], y: &[f64]) -> f64 {
+    let (x, x_rest) = x.as_chunks::<8>();
+    let (y, y_rest) = y.as_chunks::<8>();
+    let mut sums = [0.0; 8];
+    for (x, y) in x.iter().zip(y) {
+        for i in 0..8 {
+            sums[i] += x[i] * y[i];
+        }
+    }
+    let rest: f64 = x_rest.iter().zip(y_rest).map(|(x, y)| x * y).sum();
+    sums.iter().sum::<f64>() + rest
 }

@@ -1,98 +1,56 @@
-//! The oracle: every op as plain loops in double precision. The executors are held against it, and constant
-//! folding computes with it. Written to be read; [`crate::exec`] is what is fast.
+//! The reference implementation: every op by plain loops in double precision. The executors are checked against it, and
+//! constant folding computes with it. Written to be read; [`crate::exec`] is what is fast.
 
+mod activation;
+mod add;
 mod array;
+mod attention;
 mod compare;
-mod ops;
+mod layer_norm;
+mod linear;
+mod patch_conv;
+mod patch_extract;
+mod pool;
+mod softmax;
+mod swiglu;
+#[cfg(test)]
+mod tests;
+mod tokens;
 mod tolerance;
 
 pub use array::Array;
+pub(crate) use attention::masked_attention;
 pub use compare::{Difference, Mismatch, assert_close, check_close};
-pub use ops::eval;
-pub(crate) use ops::masked_attention;
 pub use tolerance::{model_tolerance, op_tolerance, tolerance};
 
-use ndarray::Array2;
+use crate::ops::{Op, output_shape};
+use activation::activate;
 
-use crate::error::{Error, Result};
-use crate::graph::{Graph, Input, OutputKind, ValueId};
-
-/// Runs `graph`, optimised or not, on `batch` images: each of its outputs as `[B, channels]`.
+/// `op` on these operands.
 ///
 /// # Errors
 ///
-/// [`Error::Argument`] if `input` is not what the graph takes, [`Error::Graph`] if a node's operands do not fit it.
-pub fn run(graph: &Graph, batch: usize, input: Input<'_>) -> Result<Vec<(OutputKind, Array2<f64>)>> {
-    input.check(graph, batch)?;
-    let mut last_use = vec![0; graph.values().len()];
-    for (index, node) in graph.nodes().iter().enumerate() {
-        for id in &node.inputs {
-            last_use[id.index()] = index;
-        }
+/// The reason, if the op does not accept operands of these shapes.
+pub fn eval(op: &Op, operands: &[&Array]) -> Result<Array, String> {
+    let shapes: Vec<&[usize]> = operands.iter().map(|a| a.shape()).collect();
+    let shape = output_shape(op, &shapes)?;
+    let mut result = Array::zeros(shape);
+    match op {
+        Op::Normalize(spec) => patch_conv::normalize(spec, operands[0], &mut result),
+        Op::PatchConv(spec) => patch_conv::patch_conv(spec, operands, &mut result),
+        Op::PatchExtract(spec) => patch_extract::patch_extract(spec, operands[0], &mut result),
+        Op::Prepend => tokens::prepend(operands, &mut result),
+        Op::Tokens(spec) => tokens::tokens(spec, operands, &mut result),
+        Op::Add => add::add(operands[0], operands[1], &mut result),
+        Op::Scale => add::scale(operands[0], operands[1], &mut result),
+        Op::MulScalar(factor) => add::map(operands[0], &mut result, |x| f64::from(*factor) * x),
+        Op::LayerNorm { epsilon } => layer_norm::layer_norm(*epsilon, operands, &mut result),
+        Op::Linear(spec) => linear::linear(spec, operands, &mut result),
+        Op::Activation(activation) => add::map(operands[0], &mut result, |x| activate(*activation, x)),
+        Op::SwiGlu => swiglu::swiglu(operands[0], &mut result),
+        Op::Attention(spec) => attention::attention(spec, operands, &mut result, |_, _, _| true),
+        Op::Pool(spec) => pool::pool(spec, operands[0], &mut result),
+        Op::ConcatChannels => pool::concat_channels(operands[0], operands[1], &mut result),
     }
-    for (_, id) in graph.outputs() {
-        last_use[id.index()] = usize::MAX;
-    }
-
-    let mut values: Vec<Option<Array>> = vec![None; graph.values().len()];
-    values[graph.input().index()] = Some(image(graph, batch, input)?);
-    for (index, node) in graph.nodes().iter().enumerate() {
-        for &id in &node.inputs {
-            load_constant(graph, &mut values, id);
-        }
-        let operands: Option<Vec<&Array>> =
-            node.inputs.iter().map(|id| values[id.index()].as_ref()).collect();
-        let operands = operands.ok_or_else(|| {
-            Error::graph(
-                &node.name,
-                "an operand is computed only later, or is a constant that was released",
-            )
-        })?;
-        let result = eval(&node.op, &operands).map_err(|reason| Error::graph(&node.name, reason))?;
-        values[node.output.index()] = Some(result);
-        for id in &node.inputs {
-            if last_use[id.index()] == index {
-                values[id.index()] = None;
-            }
-        }
-    }
-
-    let mut outputs = Vec::with_capacity(graph.outputs().len());
-    for &(kind, id) in graph.outputs() {
-        load_constant(graph, &mut values, id);
-        let name = &graph.value(id).name;
-        let value = values[id.index()]
-            .clone()
-            .ok_or_else(|| Error::graph(name, "an output that no node computes"))?;
-        let [rows, columns] = *value.shape() else {
-            return Err(Error::graph(
-                name,
-                format!("an output of shape {:?}, expected [B, D]", value.shape()),
-            ));
-        };
-        let matrix = Array2::from_shape_vec((rows, columns), value.into_values())
-            .map_err(|e| Error::graph(name, e))?;
-        outputs.push((kind, matrix));
-    }
-    Ok(outputs)
+    Ok(result)
 }
-
-fn image(graph: &Graph, batch: usize, input: Input<'_>) -> Result<Array> {
-    let mut shape = graph.value(graph.input()).shape.clone();
-    shape[0] = batch;
-    let values = match input {
-        Input::Pixels(pixels) => pixels.iter().map(|&v| f64::from(v)).collect(),
-        Input::Values(values) => values.iter().map(|&v| f64::from(v)).collect(),
-    };
-    Array::new(shape, values).ok_or_else(|| Error::argument("input", "does not have the graph's shape"))
-}
-
-fn load_constant(graph: &Graph, values: &mut [Option<Array>], id: ValueId) {
-    let slot = &mut values[id.index()];
-    if slot.is_none() {
-        *slot = graph.value(id).constant.as_ref().map(Array::from);
-    }
-}
-
-#[cfg(test)]
-mod tests;

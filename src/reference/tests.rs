@@ -1,9 +1,9 @@
 //! The oracle against values known from elsewhere, and its ops against one another.
 
 use super::*;
-use crate::graph::{
-    Activation, Attention, AttentionOperands, DType, Linear, Normalize, Op, PatchConv, PatchExtract,
-    PixelLayout, Pool, Role, Tensor, Tokens,
+use crate::ops::{
+    Activation, Attention, AttentionOperands, Linear, Normalize, Op, PatchConv, PatchExtract, PixelLayout,
+    Pool, Tokens,
 };
 
 fn array(shape: &[usize], values: &[f64]) -> Array {
@@ -253,55 +253,4 @@ fn the_small_ops_compute_what_they_say() {
     let gated = apply(&Op::SwiGlu, &[&array(&[1, 4], &[1.0, 0.0, 3.0, 5.0])]);
     assert_close(gated.values(), &[3.0 * 0.731_058_578_630_004_9, 0.0], 1e-15);
     assert!(eval(&Op::Add, &[&x, &y]).unwrap_err().starts_with("cannot add"));
-}
-
-#[test]
-fn a_graph_runs_and_a_wrong_input_is_refused() {
-    let mut graph = Graph::new("tiny", [1, 2, 2, 3], DType::U8);
-    let normalize = Normalize {
-        scale: [1.0; 3],
-        shift: [0.0; 3],
-    };
-    let x = graph
-        .push(
-            Role::Patch,
-            "normalize",
-            Op::Normalize(normalize),
-            [graph.input()],
-        )
-        .unwrap();
-    let weight = graph.constant(
-        "weight",
-        Tensor::from_f32([2, 3, 1, 1], [1.0, 1.0, 1.0, 0.0, 0.0, 1.0]).unwrap(),
-    );
-    let patch = PatchConv {
-        patch: [1, 1],
-        bias: false,
-    };
-    let x = graph
-        .push(Role::Patch, "patches", Op::PatchConv(patch), [x, weight])
-        .unwrap();
-    let doubled = graph.push(Role::Other, "double", Op::Add, [x, x]).unwrap();
-    let pooled = graph
-        .push(Role::Other, "pool", Op::Pool(Pool::Mean { skip: 0 }), [doubled])
-        .unwrap();
-    graph.set_output(OutputKind::Embedding, pooled);
-    let pixels: Vec<u8> = (0..24).collect();
-    let outputs = run(&graph, 2, Input::Pixels(&pixels)).unwrap();
-    let [(OutputKind::Embedding, embedding)] = outputs.as_slice() else {
-        panic!("{outputs:?}");
-    };
-    // Pixels (3i, 3i+1, 3i+2): sums 9i+3 with i in 0..4 and 4..8, last channels 3i+2; means, doubled.
-    assert_eq!(embedding, &ndarray::arr2(&[[33.0, 13.0], [105.0, 37.0]]));
-
-    for (batch, input) in [
-        (1, Input::Pixels(&pixels)),
-        (0, Input::Pixels(&[])),
-        (2, Input::Values(&[0.0; 24])),
-    ] {
-        assert!(matches!(
-            run(&graph, batch, input),
-            Err(Error::Argument { what: "input", .. })
-        ));
-    }
 }

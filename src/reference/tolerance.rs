@@ -2,7 +2,8 @@
 //! element sums, in one place for all who compare.
 
 use super::Array;
-use crate::graph::{DType, Op, Pool};
+use crate::ops::{Op, Pool};
+use crate::tensor::DType;
 
 /// The tolerance of [`check_close`](super::check_close) for an op that computes in `dtype` with f32 accumulation or better,
 /// and sums `reduction` products for an element: `ε · (4 + 2·√reduction)` for f32, where ε is the distance from 1 to the next

@@ -7,7 +7,7 @@ use super::check::Run;
 use super::operands::Operands;
 use super::report::{Ceilings, ProductCeiling};
 use crate::error::Result;
-use crate::graph::DType;
+use crate::tensor::DType;
 
 /// A device with its executor.
 pub(super) trait Backend {

@@ -4,11 +4,12 @@ use std::fmt;
 
 use super::config::{Config, Sizes};
 use crate::error::{Error, Result};
-use crate::graph::{
-    Activation, Attention, AttentionOperands, DType, Linear, Normalize, Op, PatchConv, PatchExtract,
-    PixelLayout, Pool, Tokens,
-};
 use crate::ops;
+use crate::ops::{
+    Activation, Attention, AttentionOperands, Linear, Normalize, Op, PatchConv, PatchExtract, PixelLayout,
+    Pool, Tokens,
+};
+use crate::tensor::DType;
 
 /// One thing that is computed, and from what.
 #[derive(Clone, Debug)]

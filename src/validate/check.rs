@@ -10,9 +10,9 @@ use super::expected::Expected;
 use super::operands::{Operands, stored};
 use super::report::Worst;
 use crate::exec::unpack;
-use crate::graph::DType;
 use crate::graph::plan::Plan;
 use crate::reference::{Mismatch, check_close};
+use crate::tensor::DType;
 
 /// What memory is full of before a run: no number in any of the dtypes.
 pub(super) const FILL: u8 = 0xff;

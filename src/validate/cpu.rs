@@ -12,9 +12,11 @@ use super::check::{FILL, MARGIN, Run, again, regions};
 use super::operands::Operands;
 use super::report::{Ceilings, ProductCeiling};
 use crate::error::{Error, Result};
-use crate::exec::{Arena, CpuExecutor, Input};
+use crate::exec::{Arena, CpuExecutor};
 use crate::graph::plan::Plan;
-use crate::graph::{DType, Graph, Linear, Op, Role, Tensor};
+use crate::graph::{Graph, Role};
+use crate::ops::{Linear, Op};
+use crate::tensor::{DType, Input, Tensor};
 
 /// The host.
 pub(super) struct Cpu {

@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use super::cases::{Case, KernelForm, Mask, Work};
 use super::operands::random;
 use crate::error::{Error, Result};
-use crate::graph::{Attention, AttentionOperands, DType, Op, PatchConv, PatchExtract, PixelLayout, Tensor};
+use crate::ops::{Attention, AttentionOperands, Op, PatchConv, PatchExtract, PixelLayout};
 use crate::reference::{self, Array, op_tolerance};
+use crate::tensor::{DType, Tensor};
 
 /// What the oracle may spend on a case, in floating-point operations: about a second on one core.
 const WORK: u64 = 1 << 29;

@@ -11,11 +11,12 @@ use super::report::{Ceilings, ProductCeiling};
 use crate::error::{Error, Result};
 use crate::exec::{HipExecutor, append};
 use crate::graph::plan::Plan;
-use crate::graph::{Attention, DType, Op};
 use crate::hip::kernels::{KernelArguments, Kernels};
 use crate::hip::{Blas, Device, Gemm, Stream};
 use crate::ops::launch::arguments::{AttentionArgs, LayerNormArgs, Visibility};
 use crate::ops::launch::attention::UNBOUNDED;
+use crate::ops::{Attention, Op};
+use crate::tensor::DType;
 
 /// A GPU.
 pub(super) struct Hip {

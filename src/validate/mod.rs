@@ -48,8 +48,8 @@ use self::expected::{expect, sample};
 use self::hip::Hip;
 use self::operands::Operands;
 use crate::error::{Error, Result};
-use crate::graph::DType;
 use crate::session::{Device, Place};
+use crate::tensor::DType;
 
 /// What to validate.
 #[derive(Clone, Debug, Default)]

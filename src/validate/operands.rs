@@ -7,8 +7,10 @@ use rayon::prelude::*;
 
 use super::cases::{Case, Operand, Role};
 use crate::error::{Error, Result};
-use crate::exec::{Input, append};
-use crate::graph::{DType, Graph, Op, Tensor, ValueId};
+use crate::exec::append;
+use crate::graph::{Graph, ValueId};
+use crate::ops::Op;
+use crate::tensor::{DType, Input, Tensor};
 
 /// The values of a case's operands, in their order.
 pub(super) struct Operands {

@@ -6,7 +6,7 @@ use comfy_table::{Cell, CellAlignment, Table, presets};
 use serde::Serialize;
 
 use super::config::Config;
-use crate::graph::DType;
+use crate::tensor::DType;
 
 /// The version of [`Report`]'s JSON: another number after the slash where a field changes its meaning or goes.
 pub const SCHEMA: &str = "hipvit.validate/1";

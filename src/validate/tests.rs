@@ -10,8 +10,9 @@ use super::expected::{expect, sample};
 use super::operands::Operands;
 use super::{Ceilings, Config, Options, Status, ops, validate_on};
 use crate::error::{Error, Result};
-use crate::graph::{Attention, AttentionOperands, DType, Op, Tensor};
+use crate::ops::{Attention, AttentionOperands, Op};
 use crate::reference::{self, Array};
+use crate::tensor::{DType, Tensor};
 
 /// What an executor does wrong.
 #[derive(Clone, Copy)]

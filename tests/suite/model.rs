@@ -4,10 +4,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use hipvit::exec::Input;
 use hipvit::graph::{self, OutputKind, Passes};
 use hipvit::model::{self, Family, InputKind, Library, LoadOptions, Model};
 use hipvit::reference;
+use hipvit::tensor::Input;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use serde_json::{Value, json};
@@ -91,7 +91,7 @@ fn every_golden_model_computes_what_its_library_computes_before_and_after_the_pa
         let tensors = SafeTensors::deserialize(&bytes).unwrap();
         let pixels = tensors.tensor("pixel_values").unwrap();
         let batch = pixels.shape()[0];
-        let outputs = reference::run(&model.graph, batch, Input::Values(&floats(&pixels))).unwrap();
+        let outputs = graph::interpret(&model.graph, batch, Input::Values(&floats(&pixels))).unwrap();
 
         let output = text(&case, "output");
         let kind = if output == "logits" {
@@ -111,7 +111,7 @@ fn every_golden_model_computes_what_its_library_computes_before_and_after_the_pa
         assert!(close.is_ok(), "{name}: {}", close.unwrap_err());
 
         let (optimized, _) = graph::optimize(model.graph, &Passes::default()).unwrap();
-        let optimized = reference::run(&optimized, batch, Input::Values(&floats(&pixels))).unwrap();
+        let optimized = graph::interpret(&optimized, batch, Input::Values(&floats(&pixels))).unwrap();
         for ((kind, optimized), (_, result)) in optimized.iter().zip(&outputs) {
             // Folded weights are rounded to f32 once more: 2⁻²⁵ of each, whose errors average out in the sums.
             let close =
@@ -147,8 +147,8 @@ fn pixels_that_the_graph_normalises_give_the_same_as_pixel_values() {
             .collect();
         let mut floats = vec![0.0; bytes.len()];
         values.preprocess.normalize(&bytes, &mut floats).unwrap();
-        let expected = reference::run(&values.graph, 1, Input::Values(&floats)).unwrap();
-        let result = reference::run(&pixels.graph, 1, Input::Pixels(&bytes)).unwrap();
+        let expected = graph::interpret(&values.graph, 1, Input::Values(&floats)).unwrap();
+        let result = graph::interpret(&pixels.graph, 1, Input::Pixels(&bytes)).unwrap();
         for ((kind, result), (_, expected)) in result.iter().zip(&expected) {
             // Each pixel value is rounded a few times here and there, by 2⁻²⁴ of 2 or so.
             let close =
@@ -190,7 +190,7 @@ fn the_embedded_model_and_its_directory_are_one() {
     ] {
         let bytes = fs::read(root.join(name).join("golden.safetensors")).unwrap();
         let expected = numbers(&SafeTensors::deserialize(&bytes).unwrap(), "logits");
-        let outputs = reference::run(&model.graph, batch, Input::Pixels(&pixels)).unwrap();
+        let outputs = graph::interpret(&model.graph, batch, Input::Pixels(&pixels)).unwrap();
         let logits = outputs[0].1.as_slice().unwrap();
         // The library's pixel values are f32; these are not rounded but their factors are.
         reference::assert_close(logits, &expected[..logits.len()], 2e-6);

@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use half::{bf16, f16};
 
 use crate::error::Result;
-use crate::graph::{DType, Graph, ValueId};
+use crate::graph::{Graph, ValueId};
 use crate::hip::{Frozen, Operand, Stream};
+use crate::tensor::DType;
 
 /// Where each begins: enough for any vector load.
 const ALIGNMENT: usize = 256;

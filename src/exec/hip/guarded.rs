@@ -7,9 +7,9 @@ use super::HipExecutor;
 use super::lane::Regions;
 use super::lower::scratch_bytes;
 use crate::error::Result;
-use crate::exec::Input;
 use crate::graph::plan::Plan;
 use crate::hip::Blas;
+use crate::tensor::Input;
 
 impl HipExecutor {
     /// Runs `plan` for as long as `again` says, which gets the device's time of the last step of each run. The arena, with
@@ -26,7 +26,7 @@ impl HipExecutor {
         (margin, fill): (usize, u8),
         mut again: impl FnMut(Duration) -> bool,
     ) -> Result<Vec<u8>> {
-        input.check(plan.graph(), plan.batch())?;
+        plan.graph().check_input(input, plan.batch())?;
         let stream = self.device.stream()?;
         let mut blas = Blas::new(&stream)?;
         let input = match input {

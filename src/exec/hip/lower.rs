@@ -3,10 +3,8 @@
 
 use std::collections::HashMap;
 
+use crate::graph::ValueId;
 use crate::graph::plan::{Operand, Plan, Step};
-use crate::graph::{
-    Activation, Attention, AttentionOperands, Linear, Op, PatchExtract, PixelLayout, Pool, ValueId,
-};
 use crate::hip::kernels::PatchExtractChwArgs;
 use crate::hip::{Gemm, Matrix};
 use crate::ops::launch::arguments::{
@@ -15,6 +13,7 @@ use crate::ops::launch::arguments::{
 };
 use crate::ops::launch::attention::{UNBOUNDED, entry_dim};
 use crate::ops::launch::elementwise::{activation_code, pool_mode};
+use crate::ops::{Activation, Attention, AttentionOperands, Linear, Op, PatchExtract, PixelLayout, Pool};
 
 /// One thing to submit. Addresses are the device's.
 #[derive(Clone, Debug, PartialEq)]

@@ -36,14 +36,14 @@ use self::lane::{Lane, Memory, PinnedPool, Regions};
 use self::lower::{Addresses, Call, kernel_file, lower};
 use self::preprocess::DeviceResize;
 pub use self::preprocess::HipPreprocess;
-use super::Input;
 use crate::error::{Error, Result};
 use crate::graph::inspection::{DeviceMemory, Region};
 use crate::graph::plan::{Plan, Step};
-use crate::graph::{DType, Graph, OutputKind, ValueId};
+use crate::graph::{Graph, OutputKind, ValueId};
 use crate::hip::kernels::Kernels;
 use crate::hip::{Blas, Device, Operand, Pending, PinnedBuffer, Replay, Stream, Work};
 use crate::image::{Preprocess, RgbImage};
+use crate::tensor::{DType, Input};
 
 pub use self::clock::{Stage, StageObserver};
 pub use self::graphs::{GraphMode, Replays};
@@ -222,7 +222,7 @@ impl HipExecutor {
         input: Input<'_>,
         observer: Option<&mut StageObserver<'_>>,
     ) -> Result<Vec<(OutputKind, Array2<f32>)>> {
-        input.check(plan.graph(), plan.batch())?;
+        plan.graph().check_input(input, plan.batch())?;
         let reserved = self.reserve(plan)?;
         let bytes: &[u8] = match input {
             Input::Pixels(pixels) => pixels,

@@ -4,11 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::graph::DType;
 use crate::graph::plan::Plan;
 use crate::hip::resize::{DevicePass, ResizeKernels};
 use crate::hip::{Device, DeviceBuffer, PinnedRing, Stream};
 use crate::image::{Padding, Preprocess, RgbImage};
+use crate::tensor::DType;
 
 /// Bytes of an image that are staged at a time, and how many such pieces.
 const STAGE: usize = 4 << 20;

@@ -8,17 +8,15 @@ use half::{bf16, f16};
 
 use super::constants::{pack, unpack};
 use super::lower::{Addresses, Call, lower, scratch_bytes};
-use crate::exec::Input;
 use crate::graph::plan::{Operand, Plan, Step};
 use crate::graph::tests::vit::{Head, Projection, Vit};
-use crate::graph::{
-    Activation, Attention, AttentionOperands, DType, Graph, Linear, Normalize, Op, OutputKind, Passes,
-    PatchConv, Pool, Role, Tensor, ValueId, optimize,
-};
+use crate::graph::{Graph, OutputKind, Passes, Role, ValueId, interpret, optimize};
 use crate::hip::kernels::KernelArguments;
 use crate::hip::{Access, Matrix};
 use crate::ops::launch::arguments;
-use crate::reference::{self, assert_close, tolerance};
+use crate::ops::{Activation, Attention, AttentionOperands, Linear, Normalize, Op, PatchConv, Pool};
+use crate::reference::{assert_close, tolerance};
+use crate::tensor::{DType, Input, Tensor};
 
 #[path = "../../../tests/fake_provider/kernels.rs"]
 mod kernels;
@@ -254,7 +252,7 @@ fn check(graph: Graph, dtype: DType, tolerance: f64) {
         };
         let plan = Plan::new(graph.clone(), batch, dtype).unwrap();
         let outputs = Host::new(&plan, input).run(&plan);
-        let expected = reference::run(&graph, batch, input).unwrap();
+        let expected = interpret(&graph, batch, input).unwrap();
         assert_eq!(outputs.len(), expected.len());
         for ((kind, output), (expected_kind, expected)) in outputs.iter().zip(&expected) {
             assert_eq!(kind, expected_kind);

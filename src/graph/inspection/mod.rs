@@ -10,7 +10,8 @@ use std::collections::HashMap;
 use serde::{Serialize, Serializer};
 
 use super::plan::{Operand, Plan};
-use super::{DType, Graph, PassReport, Role, ValueId};
+use super::{Graph, PassReport, Role, ValueId};
+use crate::tensor::DType;
 
 pub use plot::plot;
 

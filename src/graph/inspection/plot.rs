@@ -274,7 +274,8 @@ mod tests {
 
     use super::*;
     use crate::graph::tests::vit::Vit;
-    use crate::graph::{DType, Passes, optimize};
+    use crate::graph::{Passes, optimize};
+    use crate::tensor::DType;
 
     #[test]
     fn every_buffer_is_drawn_and_named() {

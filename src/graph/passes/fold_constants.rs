@@ -5,8 +5,9 @@ use std::collections::HashMap;
 
 use crate::error::{Error, Result};
 use crate::graph::rewrite::{Rewritten, rewrite, sized};
-use crate::graph::{Graph, Tensor, ValueId};
+use crate::graph::{Graph, ValueId};
 use crate::reference::{self, Array};
+use crate::tensor::Tensor;
 
 /// Counts the nodes that became constants.
 pub(in crate::graph) fn run(graph: &Graph) -> Result<Rewritten> {

@@ -5,7 +5,9 @@ use std::borrow::Cow;
 
 use crate::error::Result;
 use crate::graph::rewrite::{PlainLinear, Rewriter, Rewritten, rewrite, sized};
-use crate::graph::{Graph, Op, Tensor, ValueId};
+use crate::graph::{Graph, ValueId};
+use crate::ops::Op;
+use crate::tensor::Tensor;
 
 /// What the result is multiplied by, and a name for it.
 struct Factor<'a> {

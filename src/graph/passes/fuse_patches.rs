@@ -8,7 +8,9 @@ use std::borrow::Cow;
 
 use crate::error::Result;
 use crate::graph::rewrite::{Rewriter, Rewritten, rewrite, sized};
-use crate::graph::{Graph, Node, Normalize, Op, PatchExtract, PixelLayout, Role, Tensor, ValueId};
+use crate::graph::{Graph, Node, Role, ValueId};
+use crate::ops::{Normalize, Op, PatchExtract, PixelLayout};
+use crate::tensor::Tensor;
 
 /// A weight or bias, and its name.
 type Named = (String, Tensor);

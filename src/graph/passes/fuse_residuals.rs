@@ -1,8 +1,9 @@
 //! Adds a residual while the product before it is still in registers.
 
 use crate::error::Result;
+use crate::graph::Graph;
 use crate::graph::rewrite::{Rewritten, rewrite};
-use crate::graph::{Graph, Linear, Op};
+use crate::ops::{Linear, Op};
 
 /// Counts the additions that became part of a Linear.
 pub(in crate::graph) fn run(graph: &Graph) -> Result<Rewritten> {

@@ -3,7 +3,9 @@
 
 use crate::error::Result;
 use crate::graph::rewrite::{Rewriter, Rewritten, rewrite, sized};
-use crate::graph::{Graph, Node, Op, Tensor, Tokens, ValueId};
+use crate::graph::{Graph, Node, ValueId};
+use crate::ops::{Op, Tokens};
+use crate::tensor::Tensor;
 
 /// Counts the token assemblies.
 pub(in crate::graph) fn run(graph: &Graph) -> Result<Rewritten> {

@@ -3,7 +3,9 @@
 
 use crate::error::Result;
 use crate::graph::rewrite::{PlainLinear, Rewritten, rewrite, sized};
-use crate::graph::{Attention, AttentionOperands, Graph, Node, Op, Role, Tensor};
+use crate::graph::{Graph, Node, Role};
+use crate::ops::{Attention, AttentionOperands, Op};
+use crate::tensor::Tensor;
 
 /// Counts the attentions whose projections were packed.
 pub(in crate::graph) fn run(graph: &Graph) -> Result<Rewritten> {

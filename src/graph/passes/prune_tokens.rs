@@ -6,7 +6,8 @@ use std::collections::HashMap;
 
 use crate::error::Result;
 use crate::graph::rewrite::{PlainLinear, Rewriter, Rewritten, rewrite, sized};
-use crate::graph::{Attention, AttentionOperands, Graph, Node, Op, Pool, Role, ValueId};
+use crate::graph::{Graph, Node, Role, ValueId};
+use crate::ops::{Attention, AttentionOperands, Op, Pool};
 
 /// What the rest of the graph wants of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

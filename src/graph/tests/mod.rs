@@ -1,5 +1,6 @@
 //! The passes and the plan on whole Vision Transformers.
 
+mod interpreter;
 mod passes;
 mod plan;
 pub(crate) mod vit;

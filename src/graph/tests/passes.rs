@@ -4,17 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::vit::{Head, Projection, Random, Vit};
-use crate::exec::Input;
 use crate::graph::passes::{
     fold_constants, fold_scales, fuse_activations, fuse_patches, fuse_residuals, fuse_tokens, infer_shapes,
     pack_qkv, prune_tokens,
 };
 use crate::graph::plan::Plan;
 use crate::graph::rewrite::Rewritten;
-use crate::graph::{
-    Activation, DType, Graph, Linear, Op, OutputKind, Passes, PatchConv, Pool, Role, Tensor, optimize,
-};
+use crate::graph::{Graph, OutputKind, Passes, Role, interpret, optimize};
+use crate::ops::{Activation, Linear, Op, PatchConv, Pool};
 use crate::reference;
+use crate::tensor::{DType, Input, Tensor};
 
 /// Passes that move values without computing: only the order of the oracle's own f64 sums may change.
 const EXACT: f64 = 1e-13;
@@ -39,8 +38,8 @@ fn assert_same(before: &Graph, after: &Graph, tolerance: f64) {
         DType::U8 => Input::Pixels(&pixels),
         _ => Input::Values(&values),
     };
-    let expected = reference::run(before, batch, input).unwrap();
-    let actual = reference::run(after, batch, input).unwrap();
+    let expected = interpret(before, batch, input).unwrap();
+    let actual = interpret(after, batch, input).unwrap();
     assert_eq!(expected.len(), actual.len());
     for ((kind, expected), (actual_kind, actual)) in expected.iter().zip(&actual) {
         assert_eq!((kind, expected.dim()), (actual_kind, actual.dim()));

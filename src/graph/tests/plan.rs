@@ -6,10 +6,9 @@ use proptest::prelude::*;
 
 use super::vit::Vit;
 use crate::graph::plan::{ALIGNMENT, Operand, Plan};
-use crate::graph::{
-    Activation, DType, Graph, Linear, Op, OutputKind, Passes, PatchConv, Pool, Role, Tensor, ValueId,
-    optimize,
-};
+use crate::graph::{Graph, OutputKind, Passes, Role, ValueId, optimize};
+use crate::ops::{Activation, Linear, Op, PatchConv, Pool};
+use crate::tensor::{DType, Tensor};
 
 /// What is applied next, to which of the earlier values.
 #[derive(Clone, Debug)]

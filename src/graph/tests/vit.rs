@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::graph::{
-    Activation, Attention, AttentionOperands, DType, Graph, Linear, Normalize, Op, OutputKind, PatchConv,
-    Pool, Role, Tensor, ValueId,
-};
+use crate::graph::{Graph, OutputKind, Role, ValueId};
+use crate::ops::{Activation, Attention, AttentionOperands, Linear, Normalize, Op, PatchConv, Pool};
+use crate::tensor::{DType, Tensor};
 
 /// How queries, keys and values are projected.
 #[derive(Clone, Copy, Debug, PartialEq)]

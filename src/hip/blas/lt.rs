@@ -15,12 +15,12 @@ use hipvit_sys::hipblaslt::{
 
 use super::{Gemm, Matrix, WORKSPACE, int};
 use crate::error::{Error, Result};
-use crate::graph::DType;
 use crate::hip::buffer::DeviceBuffer;
 use crate::hip::device::Device;
 use crate::hip::operand::Operand;
 use crate::hip::status::{call, missing};
 use crate::hip::stream::Stream;
+use crate::tensor::DType;
 
 /// How many algorithms the heuristics are asked for.
 const CANDIDATES: usize = 8;

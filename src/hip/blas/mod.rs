@@ -10,7 +10,7 @@ pub use self::rocblas::Blas;
 
 use super::operand::Operand;
 use crate::error::{Error, Result};
-use crate::graph::DType;
+use crate::tensor::DType;
 
 /// Scratch that each library gets; what AMD recommends for its Instinct GPUs.
 const WORKSPACE: usize = 32 << 20;

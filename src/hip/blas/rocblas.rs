@@ -10,11 +10,11 @@ use hipvit_sys::{Rocblas, Table as _};
 
 use super::{Gemm, Matrix, WORKSPACE, int, tensile};
 use crate::error::{Error, Result};
-use crate::graph::DType;
 use crate::hip::buffer::DeviceBuffer;
 use crate::hip::operand::Operand;
 use crate::hip::status::{call, missing};
 use crate::hip::stream::Stream;
+use crate::tensor::DType;
 
 /// rocBLAS on one stream. Its results are the same from run to run: atomics are switched off.
 pub struct Blas {

@@ -14,11 +14,11 @@ use hipvit_sys::miopen::{
 use super::descriptor::{Tensor, data_type};
 use super::{Dnn, table};
 use crate::error::{Error, Result};
-use crate::graph::DType;
 use crate::hip::buffer::DeviceBuffer;
 use crate::hip::device::Device;
 use crate::hip::operand::Operand;
 use crate::hip::status::call;
+use crate::tensor::DType;
 
 /// `softmax(scale · Q Kᵀ) V` without a mask; Q, K, V and the result are `[batch, heads, tokens, head_dim]`, packed.
 #[derive(Clone, Copy, Debug, PartialEq)]

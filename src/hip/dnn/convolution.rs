@@ -11,11 +11,11 @@ use hipvit_sys::miopen::{
 use super::descriptor::Tensor;
 use super::{Dnn, int, table};
 use crate::error::{Error, Result};
-use crate::graph::DType;
 use crate::hip::buffer::DeviceBuffer;
 use crate::hip::device::Device;
 use crate::hip::operand::Operand;
 use crate::hip::status::call;
+use crate::tensor::DType;
 
 /// A convolution of `[batch, channels, height, width]` with `[features, channels, patch]` at the patch's stride, into
 /// `[batch, features, height / patch, width / patch]`, without a bias.

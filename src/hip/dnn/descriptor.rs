@@ -6,9 +6,9 @@ use hipvit_sys::miopen::{miopenDataType_t, miopenTensorDescriptor_t};
 
 use super::{int, table};
 use crate::error::{Error, Result};
-use crate::graph::DType;
 use crate::hip::device::Device;
 use crate::hip::status::call;
+use crate::tensor::DType;
 
 /// A packed tensor's description.
 pub(super) struct Tensor {

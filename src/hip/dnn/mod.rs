@@ -19,7 +19,7 @@ use super::operand::Operand;
 use super::status::{call, missing};
 use super::stream::Stream;
 use crate::error::{Error, Result};
-use crate::graph::DType;
+use crate::tensor::DType;
 
 /// MIOpen on one stream.
 pub struct Dnn {

@@ -2,9 +2,10 @@
 
 use super::{Builder, TwoLayers};
 use crate::error::{Error, Result};
-use crate::graph::{Activation, AttentionOperands, Linear, Op, OutputKind, Pool, Role, ValueId};
+use crate::graph::{OutputKind, Role, ValueId};
 use crate::model::names::PoolProjections;
 use crate::model::vit::{Neck, Pooling, Vit};
+use crate::ops::{Activation, AttentionOperands, Linear, Op, Pool};
 
 impl Builder<'_> {
     /// Tokens to the embedding, and to logits if there is a classifier.

@@ -1,7 +1,7 @@
 //! timm's entry points of the supported families as a table: what each name stands for before `model_args` change it.
 //! Held against timm's own registry by a test.
 
-use crate::graph::Activation;
+use crate::ops::Activation;
 
 /// The arguments of timm's `VisionTransformer` that bear on inference; the names are timm's.
 #[derive(Clone, Debug, PartialEq)]

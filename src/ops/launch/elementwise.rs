@@ -3,7 +3,7 @@
 
 use super::{Launch, Properties, launch, pack, threads};
 use crate::DType;
-use crate::graph::Activation;
+use crate::ops::Activation;
 
 /// `bias_activation`, `swiglu` and `add`, with a result of `[rows, channels]`; and `tokens`, whose rows are those of its
 /// result, `images · (prefixes + tokens)`.

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::arguments::LAYOUTS;
 use super::{Launch, Properties, attention, device_code, elementwise, image, rows};
 use crate::DType;
-use crate::graph::Activation;
+use crate::ops::Activation;
 
 const DTYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 

@@ -3,19 +3,25 @@
 //! Results do not depend on the number of threads nor on what else is in the batch, bit for bit: every element is
 //! summed in an order of its own, and threads only share out elements.
 
-use std::collections::{HashMap, HashSet};
+mod arena;
+mod constants;
+mod step;
+#[cfg(test)]
+mod tests;
+
+pub use self::arena::Arena;
 use std::time::{Duration, Instant};
 
 use ndarray::Array2;
-use rayon::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-use super::step::{self, Memory};
-use super::{Arena, Input};
+use self::constants::Constants;
+use self::step::Memory;
 use crate::error::{Error, Result};
 use crate::graph::plan::{Plan, Step};
-use crate::graph::{DType, Graph, Op, OutputKind, ValueId};
-use crate::ops::linear::PackedWeight;
+use crate::graph::{Graph, OutputKind};
+
+use crate::tensor::{DType, Input};
 
 /// Called after each step with the time that it took.
 pub type Observer<'a> = dyn FnMut(&Step, Duration) + Send + 'a;
@@ -25,14 +31,6 @@ pub type Observer<'a> = dyn FnMut(&Step, Duration) + Send + 'a;
 pub struct CpuExecutor {
     pool: ThreadPool,
     constants: Constants,
-}
-
-/// The graph's constants as the kernels want them.
-#[derive(Default)]
-pub(super) struct Constants {
-    /// The weights of matrix products.
-    pub(super) weights: HashMap<ValueId, PackedWeight>,
-    pub(super) values: HashMap<ValueId, Vec<f32>>,
 }
 
 impl CpuExecutor {
@@ -71,7 +69,7 @@ impl CpuExecutor {
         arena: &mut Arena,
         observer: Option<&mut Observer<'_>>,
     ) -> Result<Vec<(OutputKind, Array2<f32>)>> {
-        input.check(plan.graph(), plan.batch())?;
+        plan.graph().check_input(input, plan.batch())?;
         if plan.dtype() != DType::F32 {
             let reason = format!("wants {}; the CPU computes in f32", plan.dtype());
             return Err(Error::argument("dtype", reason));
@@ -138,51 +136,4 @@ impl std::fmt::Debug for CpuExecutor {
             .field("weights", &self.constants.weights.len())
             .finish_non_exhaustive()
     }
-}
-
-impl Constants {
-    fn new(graph: &Graph) -> Result<Self> {
-        let mut weights: HashMap<ValueId, &str> = HashMap::new();
-        let mut values: HashSet<ValueId> = HashSet::new();
-        for node in graph.nodes() {
-            for (position, &id) in node.inputs.iter().enumerate() {
-                let value = graph.value(id);
-                if !value.is_constant {
-                    continue;
-                }
-                if value.constant.is_none() {
-                    let reason = format!("the constant `{}` was released", value.name);
-                    return Err(Error::graph(&node.name, reason));
-                }
-                match node.op {
-                    Op::Linear(_) | Op::PatchConv(_) if position == 1 => {
-                        weights.insert(id, &node.name);
-                    }
-                    _ => {
-                        values.insert(id);
-                    }
-                }
-            }
-        }
-        let weights = weights
-            .into_par_iter()
-            .map(|(id, node)| Ok((id, pack(graph, id).map_err(|e| Error::graph(node, e))?)))
-            .collect::<Result<_>>()?;
-        let values = values
-            .into_iter()
-            .filter_map(|id| Some((id, graph.value(id).constant.as_ref()?.to_f32().into_owned())))
-            .collect();
-        Ok(Self { weights, values })
-    }
-}
-
-fn pack(graph: &Graph, id: ValueId) -> Result<PackedWeight, String> {
-    let tensor = graph
-        .value(id)
-        .constant
-        .as_ref()
-        .ok_or("the weight has no value")?;
-    let (&n, inner) = tensor.shape().split_first().ok_or("the weight is a scalar")?;
-    let values = tensor.to_f32();
-    PackedWeight::new(&values, n, inner.iter().product())
 }

@@ -3,10 +3,11 @@
 mod graphs;
 mod kernels;
 
+use super::CpuExecutor;
 use super::arena::Arena;
 use super::step::range;
-use super::{CpuExecutor, Input};
 use crate::graph::plan::Plan;
+use crate::tensor::Input;
 
 /// Runs `plan` in memory full of NaN, a good part of which is not the plan's, and checks that nothing was written
 /// outside of the plan's buffers. Returns what the last step computed.

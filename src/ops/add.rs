@@ -20,7 +20,7 @@ pub(super) fn scale_shape([x, gamma]: [&[usize]; 2]) -> Result<Shape, String> {
     Ok(x.to_vec())
 }
 
-/// [`Op::Add`](crate::graph::Op::Add); y has one image or as many as x.
+/// [`Op::Add`](crate::ops::Op::Add); y has one image or as many as x.
 pub(crate) fn run_add(x: Source<'_>, y: &[f32], out: &mut [f32]) {
     // Blocks must not straddle the end of a shared y.
     out.chunks_mut(y.len().max(1))
@@ -36,7 +36,7 @@ pub(crate) fn run_add(x: Source<'_>, y: &[f32], out: &mut [f32]) {
         });
 }
 
-/// [`Op::Scale`](crate::graph::Op::Scale).
+/// [`Op::Scale`](crate::ops::Op::Scale).
 pub(crate) fn run_scale(x: Source<'_>, gamma: &[f32], out: &mut [f32]) {
     in_blocks(x, out, block_len(gamma.len()), |_, block| {
         for row in block.chunks_mut(gamma.len()) {
@@ -45,7 +45,7 @@ pub(crate) fn run_scale(x: Source<'_>, gamma: &[f32], out: &mut [f32]) {
     });
 }
 
-/// [`Op::MulScalar`](crate::graph::Op::MulScalar).
+/// [`Op::MulScalar`](crate::ops::Op::MulScalar).
 pub(crate) fn run_mul_scalar(x: Source<'_>, factor: f32, out: &mut [f32]) {
     in_blocks(x, out, block_len(1), |_, block| {
         block.iter_mut().for_each(|v| *v *= factor);

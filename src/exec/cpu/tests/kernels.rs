@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use super::run_guarded;
-use crate::exec::{CpuExecutor, Input};
+use crate::exec::CpuExecutor;
 use crate::graph::plan::Plan;
-use crate::graph::{
-    Activation, Attention, AttentionOperands, DType, Graph, Linear, Normalize, Op, PatchConv, PatchExtract,
-    PixelLayout, Pool, Role, Tensor, Tokens,
+use crate::graph::{Graph, Role};
+use crate::ops::{
+    Activation, Attention, AttentionOperands, Linear, Normalize, Op, PatchConv, PatchExtract, PixelLayout,
+    Pool, Tokens,
 };
 use crate::reference::{self, Array, assert_close, op_tolerance};
+use crate::tensor::{DType, Input, Tensor};
 
 const ACTIVATIONS: [Activation; 6] = [
     Activation::GeluErf,

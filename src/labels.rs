@@ -6,7 +6,7 @@ pub struct Labels(Vec<String>);
 
 impl Labels {
     /// `count` labels: those that `known` gives, and the words of `unknown` for the others.
-    pub(super) fn new(
+    pub(crate) fn new(
         count: usize,
         known: impl Fn(usize) -> Option<String>,
         unknown: impl Fn(usize) -> String,

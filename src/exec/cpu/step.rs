@@ -3,14 +3,16 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::Input;
-use super::cpu::Constants;
+use super::constants::Constants;
 use crate::graph::plan::{Buffer, Operand, Plan, Step};
-use crate::graph::{Attention, AttentionOperands, Linear, Op, PixelLayout};
 use crate::ops::attention::Tokens;
 use crate::ops::linear::{PackedWeight, Tail};
 use crate::ops::rows::Source;
-use crate::ops::{activation, attention, elementwise, layer_norm, linear, patch, pool, tokens};
+use crate::ops::{Attention, AttentionOperands, Linear, Op, PixelLayout};
+use crate::ops::{
+    activation, add, attention, layer_norm, linear, patch_conv, patch_extract, pool, swiglu, tokens,
+};
+use crate::tensor::Input;
 
 /// The elements of the arena that `buffer` has, or `None` if it does not lie on whole ones.
 pub(super) fn range(buffer: &Buffer) -> Option<Range<usize>> {
@@ -155,14 +157,14 @@ impl<'a> Memory<'a> {
                 let (Input::Pixels(pixels), &[_, h, w, _]) = (m.pixels(0)?, m.shape(0)?) else {
                     return Err("takes pixels, not f32 values".into());
                 };
-                patch::run_normalize(spec, pixels, h * w, self.output);
+                patch_conv::run_normalize(spec, pixels, h * w, self.output);
             }
             Op::PatchConv(spec) => {
                 let &[_, _, h, w] = m.shape(0)? else {
                     return Err("takes images".into());
                 };
                 let bias = if spec.bias { Some(m.values(2)?) } else { None };
-                patch::run_conv(spec, m.values(0)?, [h, w], &*m.weight(1)?, bias, self.output)?;
+                patch_conv::run(spec, m.values(0)?, [h, w], &*m.weight(1)?, bias, self.output)?;
             }
             Op::PatchExtract(spec) => {
                 let size = match (spec.layout, m.shape(0)?) {
@@ -170,7 +172,7 @@ impl<'a> Memory<'a> {
                     (PixelLayout::Chw, &[_, _, h, w]) => [h, w],
                     _ => return Err("takes images".into()),
                 };
-                patch::run_extract(spec, m.pixels(0)?, size, self.output);
+                patch_extract::run(spec, m.pixels(0)?, size, self.output);
             }
             Op::Prepend => {
                 let x = inputs.saturating_sub(1);
@@ -188,9 +190,9 @@ impl<'a> Memory<'a> {
                 };
                 tokens::run(m.values(0)?, image, prefix.as_slice(), position, self.output);
             }
-            Op::Add => elementwise::run_add(m.source(0)?, m.values(1)?, self.output),
-            Op::Scale => elementwise::run_scale(m.source(0)?, m.values(1)?, self.output),
-            Op::MulScalar(factor) => elementwise::run_mul_scalar(m.source(0)?, *factor, self.output),
+            Op::Add => add::run_add(m.source(0)?, m.values(1)?, self.output),
+            Op::Scale => add::run_scale(m.source(0)?, m.values(1)?, self.output),
+            Op::MulScalar(factor) => add::run_mul_scalar(m.source(0)?, *factor, self.output),
             Op::LayerNorm { epsilon } => {
                 layer_norm::run(*epsilon, m.source(0)?, m.values(1)?, m.values(2)?, self.output);
             }
@@ -211,7 +213,7 @@ impl<'a> Memory<'a> {
                 linear::run(m.values(0)?, &*m.weight(1)?, tail, self.output)?;
             }
             Op::Activation(activation) => activation::run(*activation, m.source(0)?, self.output),
-            Op::SwiGlu => activation::run_swiglu(m.values(0)?, m.channels(0)? / 2, self.output),
+            Op::SwiGlu => swiglu::run(m.values(0)?, m.channels(0)? / 2, self.output),
             Op::Attention(spec) => {
                 let operands = attention_operands(m, spec)?;
                 let batch = m.plan.buffer(m.step.output).shape[0];

@@ -1,0 +1,16 @@
+//! Layer normalisation.
+
+use super::Array;
+
+pub(super) fn layer_norm(epsilon: f32, operands: &[&Array], y: &mut Array) {
+    let (x, weight, bias) = (operands[0], operands[1].values(), operands[2].values());
+    let d = weight.len();
+    for (y, x) in y.values_mut().chunks_mut(d).zip(x.values().chunks(d)) {
+        let mean = x.iter().sum::<f64>() / d as f64;
+        let variance = x.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / d as f64;
+        let deviation = (variance + f64::from(epsilon)).sqrt();
+        for i in 0..d {
+            y[i] = (x[i] - mean) / deviation * weight[i] + bias[i];
+        }
+    }
+}
