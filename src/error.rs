@@ -67,80 +67,9 @@ pub enum Error {
         /// The cause.
         reason: String,
     },
-    /// A library of the GPU's provider cannot be opened, or lacks a function.
-    #[error("{reason}")]
-    Provider {
-        /// The library, the function, and every file tried.
-        reason: String,
-    },
-    /// There is no such GPU.
-    #[error("no GPU {ordinal}: {reason}")]
-    NoDevice {
-        /// The number that was asked for, from 0.
-        ordinal: usize,
-        /// What was found instead, and in which library.
-        reason: String,
-    },
-    /// A call into one of the GPU's libraries failed.
-    #[error("{device}: {call} failed: {status}{}", Advice(advice))]
-    Device {
-        /// Which GPU.
-        device: String,
-        /// The library's function.
-        call: &'static str,
-        /// What it returned, by name.
-        status: String,
-        /// What can be done about it; may be empty.
-        advice: String,
-    },
-    /// The GPU's memory does not suffice, even with every cached block given back.
-    #[error(
-        "{device}: out of memory: {bytes} bytes were asked for, {held} are held by this process, {live} of them in use; take a smaller batch or a narrower dtype"
-    )]
-    OutOfMemory {
-        /// Which GPU.
-        device: String,
-        /// The size of the allocation.
-        bytes: usize,
-        /// What the pool holds.
-        held: usize,
-        /// What of it is in use.
-        live: usize,
-    },
-    /// A code object cannot run on the GPU.
-    #[error(
-        "{device}: no code for {arch}: {reason}; build it with HIPVIT_OFFLOAD_ARCHS={arch}, or let hipRTC compile it at run time"
-    )]
-    NoCode {
-        /// Which GPU.
-        device: String,
-        /// Its architecture.
-        arch: String,
-        /// What the code object has, or what is wrong with it.
-        reason: String,
-    },
-    /// hipRTC rejected a program.
-    #[error("{program}: {reason}")]
-    Compile {
-        /// The program's name.
-        program: String,
-        /// The first error of the log.
-        reason: String,
-        /// All that the compiler said.
-        log: String,
-    },
-}
-
-/// What to do, after what went wrong.
-struct Advice<'a>(&'a str);
-
-impl std::fmt::Display for Advice<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.0 {
-            "" => Ok(()),
-            advice => write!(f, "; {advice}"),
-        }
-    }
+    /// The GPU's libraries, memory or code: see [`crate::hip::Error`].
+    #[error(transparent)]
+    Hip(#[from] crate::hip::Error),
 }
 
 impl Error {

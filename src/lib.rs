@@ -29,14 +29,14 @@
 //! - [`hip`]: the safe layer over the GPU's libraries, which are opened at run time.
 //! - [`evaluate`]: accuracy over labelled images; [`digits`]: the embedded model's samples and held-out set.
 
-mod cache_folder;
 pub mod digits;
 pub mod error;
 pub mod evaluate;
 pub mod exec;
 pub mod graph;
-pub mod hip;
 pub mod image;
+#[doc(hidden)]
+pub mod kernels;
 pub mod labels;
 pub mod model;
 pub mod ops;
@@ -50,6 +50,7 @@ pub mod validate;
 
 pub use error::{Error, Result};
 pub use exec::GraphMode;
+pub use hip_safe as hip;
 pub use ndarray;
 pub use outputs::{Outputs, Prediction, Scores};
 pub use session::{Device, ResizeOn, Session, SessionBuilder};

@@ -70,8 +70,13 @@ impl Device {
         let gpu = |number| Runtime::open()?.device(number);
         match self {
             Self::Cpu => Ok(Place::Cpu { no_gpu: None }),
-            Self::Hip(number) => gpu(number).map(Place::Gpu),
-            Self::Auto => Ok(gpu(0).map_or_else(|error| Place::Cpu { no_gpu: Some(error) }, Place::Gpu)),
+            Self::Hip(number) => Ok(Place::Gpu(gpu(number)?)),
+            Self::Auto => Ok(gpu(0).map_or_else(
+                |error| Place::Cpu {
+                    no_gpu: Some(error.into()),
+                },
+                Place::Gpu,
+            )),
         }
     }
 }
@@ -544,7 +549,7 @@ impl Session {
         let plan = self.plan(images)?;
         let reservation = loop {
             match self.executor.reserve(plan.clone()) {
-                Err(error @ Error::OutOfMemory { .. }) => wait_for_memory(error)?,
+                Err(error @ Error::Hip(hip::Error::OutOfMemory { .. })) => wait_for_memory(error)?,
                 reservation => break reservation?,
             }
         };

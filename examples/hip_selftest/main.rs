@@ -13,11 +13,12 @@ use std::thread;
 use std::time::Instant;
 
 use half::{bf16, f16};
+use hipvit::DType;
+use hipvit::hip::Error;
 use hipvit::hip::{
     Access, Arguments, Device, DeviceBuffer, Graph, Kernel, Launch, Module, Operand, Rtc, Runtime, Stream,
     Work,
 };
-use hipvit::{DType, Error};
 
 use dnn::{attention, convolution, layer_norm, softmax};
 use peers::peers;
@@ -192,7 +193,7 @@ fn frozen(device: &Device) -> Check {
         let threads: Vec<_> = (0..4)
             .map(|n| {
                 let (kernel, weights) = (&kernel, &weights);
-                scope.spawn(move || -> hipvit::Result<bool> {
+                scope.spawn(move || -> hipvit::hip::Result<bool> {
                     let stream = device.stream()?;
                     let mut out = stream.allocate::<f32>(1 << 20)?;
                     for _ in 0..100 {
@@ -212,7 +213,7 @@ fn frozen(device: &Device) -> Check {
 
 fn pool(device: &Device) -> Check {
     let stream = device.stream()?;
-    let round = || -> hipvit::Result<()> {
+    let round = || -> hipvit::hip::Result<()> {
         let mut held: Vec<DeviceBuffer<u8>> = Vec::new();
         for n in 0..10_000usize {
             let mut buffer = stream.allocate(1 + (n * 7919) % 3_000_000)?;
@@ -295,7 +296,7 @@ impl Arguments for Scale {
     }
 }
 
-fn scale_kernel(device: &Device) -> hipvit::Result<Kernel<Scale>> {
+fn scale_kernel(device: &Device) -> hipvit::hip::Result<Kernel<Scale>> {
     let code = Rtc::new(device)?.compile("scale.hip", SCALE, &[], &[])?;
     let module = Module::load(device, code)?;
     // SAFETY: the source above takes this structure and touches `n` floats behind each address.
@@ -308,7 +309,7 @@ fn scale(
     factor: f32,
     from: Operand<'_>,
     to: Operand<'_>,
-) -> hipvit::Result<()> {
+) -> hipvit::hip::Result<()> {
     let n = (to.bytes() / 4) as u32;
     let launch = Launch::new(n.div_ceil(256), 256);
     let arguments = Scale {
@@ -346,7 +347,9 @@ struct Chain {
 }
 
 impl Work for Chain {
-    fn enqueue(&mut self, stream: &Stream) -> hipvit::Result<()> {
+    type Error = Error;
+
+    fn enqueue(&mut self, stream: &Stream) -> hipvit::hip::Result<()> {
         scale(
             &self.kernel,
             stream,

@@ -5,6 +5,7 @@ use std::io::Write;
 use anyhow::Result;
 use comfy_table::{Table, presets};
 use hipvit::hip::{Device, KernelCache, Library, LinkType, Properties, Runtime, Topology};
+use hipvit::kernels::kernel_cache;
 use serde::Serialize;
 
 use super::Outcome;
@@ -87,7 +88,7 @@ impl Report {
             Ok(runtime) => {
                 report.hip_version = runtime.version().ok();
                 report.libraries = runtime.libraries();
-                report.kernel_cache = KernelCache::of_user().map(|cache| Cache::new(&cache));
+                report.kernel_cache = kernel_cache().map(|cache| Cache::new(&cache));
                 match runtime.devices() {
                     Ok(devices) => report.gpus = devices.iter().map(Gpu::new).collect(),
                     Err(error) => report.no_gpu = Some(error.to_string()),

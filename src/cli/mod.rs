@@ -134,7 +134,8 @@ impl ModelArgs {
             None => builder.tinyvit32(),
         }?;
         if let Some(reason) = session.no_gpu()
-            && (self.device.is_some() || !matches!(reason, hipvit::Error::Provider { .. }))
+            && (self.device.is_some()
+                || !matches!(reason, hipvit::Error::Hip(hipvit::hip::Error::Provider { .. })))
         {
             // Without a word only where no device was asked for and no GPU's libraries are installed.
             eprintln!("note: running on the CPU: {}", one_line(&reason.to_string()));

@@ -10,15 +10,15 @@ mod decode;
 #[cfg(test)]
 mod noise;
 mod preprocess;
-mod resample;
+mod resize;
 
 pub use decode::{Limits, decode, open, read};
 #[cfg(test)]
 pub(crate) use noise::noise;
 pub(crate) use preprocess::Padding;
 pub use preprocess::{Crop, Preprocess, Rescale, Resize, Rounding, TimmOptions, ValueRule};
-pub(crate) use resample::{Axis, Pass, Resampling};
-pub use resample::{Filter, Window, resize, resize_window};
+pub(crate) use resize::{Axis, Pass, Resampling};
+pub use resize::{Filter, Window, resize, resize_window};
 
 use crate::{Error, Result};
 

@@ -5,7 +5,6 @@ pub mod activation;
 pub mod add;
 pub mod attention;
 pub(crate) mod gemm;
-pub mod launch;
 pub mod layer_norm;
 pub mod linear;
 mod op;

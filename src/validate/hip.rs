@@ -11,10 +11,8 @@ use super::report::{Ceilings, ProductCeiling};
 use crate::error::{Error, Result};
 use crate::exec::{HipExecutor, append};
 use crate::graph::plan::Plan;
-use crate::hip::kernels::{KernelArguments, Kernels};
 use crate::hip::{Blas, Device, Gemm, Stream};
-use crate::ops::launch::arguments::{AttentionArgs, LayerNormArgs, Visibility};
-use crate::ops::launch::attention::UNBOUNDED;
+use crate::kernels::{AttentionArgs, KernelArguments, Kernels, LayerNormArgs, Strided, visibility};
 use crate::ops::{Attention, Op};
 use crate::tensor::DType;
 
@@ -103,11 +101,11 @@ impl Hip {
         match form {
             KernelForm::MaskedAttention(spec, mask) => {
                 let arguments = |base| attention(case, spec, mask, &layout, base);
-                self.launch(&layout, "attention", dtype, arguments)
+                self.launch(&layout, dtype, arguments)
             }
             KernelForm::LayerNormOfSum { epsilon } => {
                 let arguments = |base| layer_norm(case, *epsilon, &layout, dtype, base);
-                self.launch(&layout, "layer_norm", dtype, arguments)
+                self.launch(&layout, dtype, arguments)
             }
         }
     }
@@ -116,14 +114,16 @@ impl Hip {
     fn launch<A: KernelArguments>(
         &self,
         layout: &Layout,
-        file: &'static str,
         dtype: DType,
         arguments: impl FnOnce(u64) -> Result<A>,
     ) -> Result<Run> {
-        let kernels = Kernels::load(&self.device, dtype, [file])?;
         let stream = self.device.stream()?;
         let mut memory = stream.upload(&layout.bytes)?;
         let arguments = arguments(memory.address())?;
+        let unit = arguments
+            .unit()
+            .map_err(|reason| Error::argument("kernel", reason))?;
+        let kernels = Kernels::load(&self.device, dtype, [unit])?;
         let mut times = Vec::new();
         while again(&times) {
             times.push(timed(&stream, || {
@@ -146,7 +146,7 @@ impl Hip {
         let copies = grow(1 << 20, most.min(1 << 30), 1e-3, |bytes| {
             let from = stream.zeroed::<u8>(bytes)?;
             let mut to = stream.zeroed::<u8>(bytes)?;
-            best(|| timed(&stream, || to.copy_from(from.reading())))
+            best(|| timed(&stream, || Ok(to.copy_from(from.reading())?)))
         })?;
         // The largest: smaller ones may stay within the caches.
         let largest = copies
@@ -168,7 +168,7 @@ impl Hip {
             let gemm = Gemm::linear(size, size, size, dtype);
             best(|| {
                 timed(&stream, || {
-                    blas.gemm(&gemm, operand.reading(), operand.reading(), result.writing())
+                    Ok(blas.gemm(&gemm, operand.reading(), operand.reading(), result.writing())?)
                 })
             })
         })?;
@@ -180,7 +180,7 @@ impl Hip {
 fn timed(stream: &Stream, submit: impl FnOnce() -> Result<()>) -> Result<Duration> {
     let before = stream.record()?;
     submit()?;
-    stream.record()?.since(&before)
+    Ok(stream.record()?.since(&before)?)
 }
 
 /// The operands of a kernel and its result in one piece of memory, with margins between.
@@ -232,56 +232,37 @@ fn attention(
 ) -> Result<AttentionArgs> {
     let (images, queries) = (case.operands[0].shape[0], case.operands[0].shape[1]);
     let keys = case.operands[1].shape[1];
-    let c = spec.heads * spec.head_dim;
-    let bound = |bound: Option<u32>| bound.map_or(Ok(UNBOUNDED), |bound| signed(i64::from(bound)));
-    Ok(AttentionArgs {
-        q: layout.address(base, 0),
-        k: layout.address(base, 1),
-        v: layout.address(base, 2),
-        out: layout.result(base),
-        visible: Visibility {
-            key_mask: if mask.padding { layout.address(base, 3) } else { 0 },
-            diagonal: signed(Mask::diagonal(queries, keys))?,
-            left: bound(mask.left)?,
-            right: bound(mask.right)?,
-            reserved: 0,
-        },
-        q_image: (queries * c) as u64,
-        k_image: (keys * c) as u64,
-        v_image: (keys * c) as u64,
-        out_image: (queries * c) as u64,
-        q_token: int(c)?,
-        k_token: int(c)?,
-        v_token: int(c)?,
-        out_token: int(c)?,
-        images: int(images)?,
-        heads: int(spec.heads)?,
-        queries: int(queries)?,
-        keys: int(keys)?,
-        head_dim: int(spec.head_dim)?,
-        scale: spec.scale,
-    })
+    let channels = spec.heads * spec.head_dim;
+    let strided = |address, tokens| Strided {
+        address,
+        tokens,
+        image: tokens * channels,
+        token: channels,
+    };
+    let operands = [
+        strided(layout.address(base, 0), queries),
+        strided(layout.address(base, 1), keys),
+        strided(layout.address(base, 2), keys),
+        strided(layout.result(base), queries),
+    ];
+    let bound = |bound: Option<u32>| bound.map(|bound| signed(i64::from(bound))).transpose();
+    let visible = visibility(
+        if mask.padding { layout.address(base, 3) } else { 0 },
+        signed(Mask::diagonal(queries, keys))?,
+        bound(mask.left)?,
+        bound(mask.right)?,
+    );
+    AttentionArgs::new(spec, images, operands, visible).map_err(|reason| Error::argument("attention", reason))
 }
 
 fn layer_norm(case: &Case, epsilon: f32, layout: &Layout, dtype: DType, base: u64) -> Result<LayerNormArgs> {
     let (rows, channels) = (case.operands[0].shape[0], case.operands[0].shape[1]);
+    let [x, residual, weight, bias] = [0, 1, 2, 3].map(|index| layout.address(base, index));
     let out = layout.result(base);
-    Ok(LayerNormArgs {
-        x: layout.address(base, 0),
-        residual: layout.address(base, 1),
-        weight: layout.address(base, 2),
-        bias: layout.address(base, 3),
-        sum: out + (rows * channels * dtype.size()) as u64,
-        out,
-        rows: int(rows)?,
-        channels: int(channels)?,
-        epsilon,
-        whole_block: 0,
-    })
-}
-
-fn int(n: usize) -> Result<u32> {
-    u32::try_from(n).map_err(|_| Error::argument("extent", format!("{n} is too large for a GPU")))
+    let sum = out + (rows * channels * dtype.size()) as u64;
+    LayerNormArgs::new([x, weight, bias, out], [rows, channels], epsilon)
+        .map(|arguments| arguments.of_sum(residual, sum))
+        .map_err(|reason| Error::argument("layer_norm", reason))
 }
 
 fn signed(n: i64) -> Result<i32> {

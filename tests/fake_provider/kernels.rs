@@ -1,10 +1,15 @@
-//! The kernels of `hip/` as plain loops, after hip/include/args.h. Two compile this: the provider, which runs them on its
-//! memory, and the unit tests of the executor, which carry out a model's calls on the host.
+//! The kernels of `hip/` as plain loops. Two compile this: the provider, which runs them on its memory, and the unit tests
+//! of the executor, which carry out a model's calls on the host.
 
-use super::arguments::{
+use super::bindings::{
     AddArgs, AttentionArgs, BiasActivationArgs, LayerNormArgs, PatchExtractArgs, PoolArgs, SoftmaxArgs,
     SwiGluArgs, TokensArgs,
 };
+
+/// Arguments of a kernel, which can be run on the host.
+pub(super) trait OnHost {
+    fn run(&self, memory: &mut impl Memory);
+}
 
 /// A device's memory, with elements of one type.
 pub(super) trait Memory {
@@ -52,149 +57,173 @@ pub(super) fn patch_extract(memory: &mut impl Memory, a: &PatchExtractArgs, chw:
     }
 }
 
-pub(super) fn tokens(memory: &mut impl Memory, a: &TokensArgs) {
-    let [tokens, prefixes, d] = [a.tokens, a.prefixes, a.channels].map(|n| n as usize);
-    for index in 0..a.images as usize * (prefixes + tokens) * d {
-        let (image, token, c) = (
-            index / d / (prefixes + tokens),
-            index / d % (prefixes + tokens),
-            index % d,
-        );
-        let value = if token < prefixes {
-            memory.get(a.prefix, token * d + c)
-        } else {
-            let at = (token - prefixes) * d + c;
-            memory.get(a.x, image * tokens * d + at) + memory.optional(a.position, at, 0.0)
-        };
-        memory.set(a.out, index, value);
-    }
-}
-
-pub(super) fn add(memory: &mut impl Memory, a: &AddArgs) {
-    let d = a.channels as usize;
-    for index in 0..a.rows as usize * d {
-        let (row, c) = (index / d, index % d);
-        let gamma = memory.optional(a.gamma, c, 1.0);
-        let y = match a.y {
-            0 => 0.0,
-            y => memory.get(y, row % a.y_rows as usize * d + c),
-        };
-        memory.set(a.out, index, a.factor * gamma * memory.get(a.x, index) + y);
-    }
-}
-
-pub(super) fn layer_norm(memory: &mut impl Memory, a: &LayerNormArgs) {
-    assert_eq!((a.residual, a.sum), (0, 0));
-    let d = a.channels as usize;
-    for row in 0..a.rows as usize {
-        let x: Vec<f32> = (0..d).map(|c| memory.get(a.x, row * d + c)).collect();
-        let mean = x.iter().sum::<f32>() / d as f32;
-        let variance = x.iter().map(|v| (v - mean) * (v - mean)).sum::<f32>() / d as f32;
-        for (c, v) in x.iter().enumerate() {
-            let value = (v - mean) / (variance + a.epsilon).sqrt();
-            let value = value * memory.get(a.weight, c) + memory.get(a.bias, c);
-            memory.set(a.out, row * d + c, value);
+impl OnHost for TokensArgs {
+    fn run(&self, memory: &mut impl Memory) {
+        let a = self;
+        let [tokens, prefixes, d] = [a.tokens, a.prefixes, a.channels].map(|n| n as usize);
+        for index in 0..a.images as usize * (prefixes + tokens) * d {
+            let (image, token, c) = (
+                index / d / (prefixes + tokens),
+                index / d % (prefixes + tokens),
+                index % d,
+            );
+            let value = if token < prefixes {
+                memory.get(a.prefix, token * d + c)
+            } else {
+                let at = (token - prefixes) * d + c;
+                memory.get(a.x, image * tokens * d + at) + memory.optional(a.position, at, 0.0)
+            };
+            memory.set(a.out, index, value);
         }
     }
 }
 
-pub(super) fn bias_activation(memory: &mut impl Memory, a: &BiasActivationArgs) {
-    let d = a.channels as usize;
-    for index in 0..a.rows as usize * d {
-        let x = memory.get(a.x, index) + memory.optional(a.bias, index % d, 0.0);
-        let cubic = 0.797_884_6 * (x + 0.044_715 * x * x * x);
-        let value = match a.activation {
-            0 => x,
-            1 => x * 0.5 * (1.0 + memory.erf(x * std::f32::consts::FRAC_1_SQRT_2)),
-            2 => x * 0.5 * (1.0 + cubic.tanh()),
-            3 => x / (1.0 + (-1.702 * x).exp()),
-            4 => x / (1.0 + (-x).exp()),
-            5 => x.max(0.0),
-            6 => x.tanh(),
-            other => panic!("there is no activation {other}"),
-        };
-        let value = value + memory.optional(a.residual, index, 0.0);
-        memory.set(a.out, index, value);
-    }
-}
-
-pub(super) fn swiglu(memory: &mut impl Memory, a: &SwiGluArgs) {
-    let d = a.channels as usize;
-    for index in 0..a.rows as usize * d {
-        let (row, c) = (index / d, index % d);
-        let (gate, value) = (
-            memory.get(a.x, row * 2 * d + c),
-            memory.get(a.x, row * 2 * d + d + c),
-        );
-        memory.set(a.out, index, gate / (1.0 + (-gate).exp()) * value);
-    }
-}
-
-pub(super) fn attention(memory: &mut impl Memory, a: &AttentionArgs) {
-    assert_eq!(
-        (a.visible.key_mask, a.visible.left, a.visible.right),
-        (0, i32::MAX, i32::MAX)
-    );
-    let (keys, d) = (a.keys as usize, a.head_dim as usize);
-    for image in 0..a.images as usize {
-        for head in 0..a.heads as usize {
-            let at = |image_stride: u64, token_stride: u32, token: usize, c: usize| {
-                image * image_stride as usize + token * token_stride as usize + head * d + c
+impl OnHost for AddArgs {
+    fn run(&self, memory: &mut impl Memory) {
+        let a = self;
+        let d = a.channels as usize;
+        for index in 0..a.rows as usize * d {
+            let (row, c) = (index / d, index % d);
+            let gamma = memory.optional(a.gamma, c, 1.0);
+            let y = match a.y {
+                0 => 0.0,
+                y => memory.get(y, row % a.y_rows as usize * d + c),
             };
-            for query in 0..a.queries as usize {
-                let score = |key| {
-                    let products = (0..d).map(|c| {
-                        memory.get(a.q, at(a.q_image, a.q_token, query, c))
-                            * memory.get(a.k, at(a.k_image, a.k_token, key, c))
-                    });
-                    a.scale * products.sum::<f32>()
+            memory.set(a.out, index, a.factor * gamma * memory.get(a.x, index) + y);
+        }
+    }
+}
+
+impl OnHost for LayerNormArgs {
+    fn run(&self, memory: &mut impl Memory) {
+        let a = self;
+        assert_eq!((a.residual, a.sum), (0, 0));
+        let d = a.channels as usize;
+        for row in 0..a.rows as usize {
+            let x: Vec<f32> = (0..d).map(|c| memory.get(a.x, row * d + c)).collect();
+            let mean = x.iter().sum::<f32>() / d as f32;
+            let variance = x.iter().map(|v| (v - mean) * (v - mean)).sum::<f32>() / d as f32;
+            for (c, v) in x.iter().enumerate() {
+                let value = (v - mean) / (variance + a.epsilon).sqrt();
+                let value = value * memory.get(a.weight, c) + memory.get(a.bias, c);
+                memory.set(a.out, row * d + c, value);
+            }
+        }
+    }
+}
+
+impl OnHost for BiasActivationArgs {
+    fn run(&self, memory: &mut impl Memory) {
+        let a = self;
+        let d = a.channels as usize;
+        for index in 0..a.rows as usize * d {
+            let x = memory.get(a.x, index) + memory.optional(a.bias, index % d, 0.0);
+            let cubic = 0.797_884_6 * (x + 0.044_715 * x * x * x);
+            let value = match a.activation {
+                0 => x,
+                1 => x * 0.5 * (1.0 + memory.erf(x * std::f32::consts::FRAC_1_SQRT_2)),
+                2 => x * 0.5 * (1.0 + cubic.tanh()),
+                3 => x / (1.0 + (-1.702 * x).exp()),
+                4 => x / (1.0 + (-x).exp()),
+                5 => x.max(0.0),
+                6 => x.tanh(),
+                other => panic!("there is no activation {other}"),
+            };
+            let value = value + memory.optional(a.residual, index, 0.0);
+            memory.set(a.out, index, value);
+        }
+    }
+}
+
+impl OnHost for SwiGluArgs {
+    fn run(&self, memory: &mut impl Memory) {
+        let a = self;
+        let d = a.channels as usize;
+        for index in 0..a.rows as usize * d {
+            let (row, c) = (index / d, index % d);
+            let (gate, value) = (
+                memory.get(a.x, row * 2 * d + c),
+                memory.get(a.x, row * 2 * d + d + c),
+            );
+            memory.set(a.out, index, gate / (1.0 + (-gate).exp()) * value);
+        }
+    }
+}
+
+impl OnHost for AttentionArgs {
+    fn run(&self, memory: &mut impl Memory) {
+        let a = self;
+        assert_eq!(
+            (a.visible.key_mask, a.visible.left, a.visible.right),
+            (0, i32::MAX, i32::MAX)
+        );
+        let (keys, d) = (a.keys as usize, a.head_dim as usize);
+        for image in 0..a.images as usize {
+            for head in 0..a.heads as usize {
+                let at = |image_stride: u64, token_stride: u32, token: usize, c: usize| {
+                    image * image_stride as usize + token * token_stride as usize + head * d + c
                 };
-                let scores: Vec<f32> = (0..keys).map(score).collect();
-                let top = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-                let weights: Vec<f32> = scores.iter().map(|s| (s - top).exp()).collect();
-                let total: f32 = weights.iter().sum();
-                for c in 0..d {
-                    let values = weights
-                        .iter()
-                        .enumerate()
-                        .map(|(key, w)| w * memory.get(a.v, at(a.v_image, a.v_token, key, c)));
-                    let value = values.sum::<f32>() / total;
-                    memory.set(a.out, at(a.out_image, a.out_token, query, c), value);
+                for query in 0..a.queries as usize {
+                    let score = |key| {
+                        let products = (0..d).map(|c| {
+                            memory.get(a.q, at(a.q_image, a.q_token, query, c))
+                                * memory.get(a.k, at(a.k_image, a.k_token, key, c))
+                        });
+                        a.scale * products.sum::<f32>()
+                    };
+                    let scores: Vec<f32> = (0..keys).map(score).collect();
+                    let row_max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+                    let weights: Vec<f32> = scores.iter().map(|s| (s - row_max).exp()).collect();
+                    let row_sum: f32 = weights.iter().sum();
+                    for c in 0..d {
+                        let values = weights
+                            .iter()
+                            .enumerate()
+                            .map(|(key, w)| w * memory.get(a.v, at(a.v_image, a.v_token, key, c)));
+                        let value = values.sum::<f32>() / row_sum;
+                        memory.set(a.out, at(a.out_image, a.out_token, query, c), value);
+                    }
                 }
             }
         }
     }
 }
 
-pub(super) fn softmax(memory: &mut impl Memory, a: &SoftmaxArgs) {
-    assert_eq!(
-        (a.visible.key_mask, a.visible.left, a.visible.right),
-        (0, i32::MAX, i32::MAX)
-    );
-    let keys = a.keys as usize;
-    for row in 0..(a.images * a.heads * a.queries) as usize {
-        let scores: Vec<f32> = (0..keys)
-            .map(|key| a.scale * memory.get(a.x, row * keys + key))
-            .collect();
-        let top = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let total: f32 = scores.iter().map(|s| (s - top).exp()).sum();
-        for (key, score) in scores.iter().enumerate() {
-            memory.set(a.out, row * keys + key, (score - top).exp() / total);
+impl OnHost for SoftmaxArgs {
+    fn run(&self, memory: &mut impl Memory) {
+        let a = self;
+        assert_eq!(
+            (a.visible.key_mask, a.visible.left, a.visible.right),
+            (0, i32::MAX, i32::MAX)
+        );
+        let keys = a.keys as usize;
+        for row in 0..(a.images * a.heads * a.queries) as usize {
+            let scores: Vec<f32> = (0..keys)
+                .map(|key| a.scale * memory.get(a.x, row * keys + key))
+                .collect();
+            let row_max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            let row_sum: f32 = scores.iter().map(|s| (s - row_max).exp()).sum();
+            for (key, score) in scores.iter().enumerate() {
+                memory.set(a.out, row * keys + key, (score - row_max).exp() / row_sum);
+            }
         }
     }
 }
 
-pub(super) fn pool(memory: &mut impl Memory, a: &PoolArgs) {
-    let [tokens, d, first] = [a.tokens, a.channels, a.first].map(|n| n as usize);
-    for index in 0..a.images as usize * d {
-        let (image, c) = (index / d, index % d);
-        let x = |token: usize| memory.get(a.x, (image * tokens + token) * d + c);
-        let rest = (first..tokens).map(x);
-        let value = match a.mode {
-            0 => x(first),
-            1 => rest.sum::<f32>() / (tokens - first) as f32,
-            _ => rest.fold(f32::NEG_INFINITY, f32::max),
-        };
-        memory.set(a.out, index, value);
+impl OnHost for PoolArgs {
+    fn run(&self, memory: &mut impl Memory) {
+        let a = self;
+        let [tokens, d, first] = [a.tokens, a.channels, a.first].map(|n| n as usize);
+        for index in 0..a.images as usize * d {
+            let (image, c) = (index / d, index % d);
+            let x = |token: usize| memory.get(a.x, (image * tokens + token) * d + c);
+            let rest = (first..tokens).map(x);
+            let value = match a.mode {
+                0 => x(first),
+                1 => rest.sum::<f32>() / (tokens - first) as f32,
+                _ => rest.fold(f32::NEG_INFINITY, f32::max),
+            };
+            memory.set(a.out, index, value);
+        }
     }
 }

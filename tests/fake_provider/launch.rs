@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use super::{INVALID, LAUNCH_FAILURE, NOT_FOUND, SUCCESS, Slot, Status, due, get, queue, touch};
 
-#[path = "../../src/ops/launch/arguments.rs"]
-mod arguments;
+#[path = "../../src/kernels/bindings.rs"]
+mod bindings;
 #[path = "kernels.rs"]
 mod kernels;
 
-use arguments::*;
+use bindings::*;
+use kernels::OnHost;
 
 /// `scale`: `to[i] = factor * from[i]` for `n` floats.
 #[repr(C)]
@@ -24,10 +25,28 @@ struct Scale {
     factor: f32,
 }
 
-fn scale(memory: &mut Host, a: &Scale) {
-    use kernels::Memory;
-    for i in 0..a.n as usize {
-        memory.set(a.to, i, a.factor * memory.get(a.from, i));
+impl OnHost for Scale {
+    fn run(&self, memory: &mut impl kernels::Memory) {
+        for i in 0..self.n as usize {
+            memory.set(self.to, i, self.factor * memory.get(self.from, i));
+        }
+    }
+}
+
+/// [`PatchExtractArgs`] by the entry's order of the pixels.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+struct PatchExtractChw(PatchExtractArgs);
+
+impl OnHost for PatchExtractArgs {
+    fn run(&self, memory: &mut impl kernels::Memory) {
+        kernels::patch_extract(memory, self, false);
+    }
+}
+
+impl OnHost for PatchExtractChw {
+    fn run(&self, memory: &mut impl kernels::Memory) {
+        kernels::patch_extract(memory, &self.0, true);
     }
 }
 
@@ -60,11 +79,11 @@ type Bound = (Box<dyn Fn() + Send + Sync>, Vec<u64>);
 type Bind = unsafe fn(*const c_void) -> Bound;
 
 macro_rules! kernels {
-    ($($name:literal: $arguments:ty, $run:expr, [$($address:ident),*];)*) => {
+    ($($name:literal: $arguments:ty, [$($($address:tt).+),*];)*) => {
         const KERNELS: &[(&str, Bind)] = &[$(($name, {
             unsafe fn bind(arguments: *const c_void) -> Bound {
                 let a = unsafe { *arguments.cast::<$arguments>() };
-                (Box::new(move || $run(&mut Host, &a)), vec![$(a.$address),*])
+                (Box::new(move || a.run(&mut Host)), vec![$(a.$($address).+),*])
             }
             bind
         }),)*];
@@ -72,19 +91,43 @@ macro_rules! kernels {
 }
 
 kernels! {
-    "scale": Scale, scale, [from, to];
-    "patch_extract_f32": PatchExtractArgs, |m: &mut Host, a: &_| kernels::patch_extract(m, a, false), [pixels, out];
-    "patch_extract_chw_f32": PatchExtractArgs, |m: &mut Host, a: &_| kernels::patch_extract(m, a, true), [pixels, out];
-    "tokens_f32": TokensArgs, kernels::tokens, [x, prefix, position, out];
-    "add_f32": AddArgs, kernels::add, [x, gamma, y, out];
-    "layer_norm_f32": LayerNormArgs, kernels::layer_norm, [x, weight, bias, out];
-    "bias_activation_f32": BiasActivationArgs, kernels::bias_activation, [x, bias, residual, out];
-    "swiglu_f32": SwiGluArgs, kernels::swiglu, [x, out];
-    "attention_32_f32": AttentionArgs, kernels::attention, [q, k, v, out];
-    "attention_64_f32": AttentionArgs, kernels::attention, [q, k, v, out];
-    "attention_128_f32": AttentionArgs, kernels::attention, [q, k, v, out];
-    "softmax_f32": SoftmaxArgs, kernels::softmax, [x, out];
-    "pool_f32": PoolArgs, kernels::pool, [x, out];
+    "scale": Scale, [from, to];
+    "patch_extract_f32": PatchExtractArgs, [pixels, out];
+    "patch_extract_chw_f32": PatchExtractChw, [0.pixels, 0.out];
+    "tokens_f32": TokensArgs, [x, prefix, position, out];
+    "add_f32": AddArgs, [x, gamma, y, out];
+    "layer_norm_f32": LayerNormArgs, [x, weight, bias, out];
+    "bias_activation_f32": BiasActivationArgs, [x, bias, residual, out];
+    "swiglu_f32": SwiGluArgs, [x, out];
+    "attention_32_f32": AttentionArgs, [q, k, v, out];
+    "attention_64_f32": AttentionArgs, [q, k, v, out];
+    "attention_128_f32": AttentionArgs, [q, k, v, out];
+    "softmax_f32": SoftmaxArgs, [x, out];
+    "pool_f32": PoolArgs, [x, out];
+}
+
+/// What the code of attention says: 64 queries per block.
+static QUERIES: u32 = 64;
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipModuleGetGlobal(
+    address: *mut *mut c_void,
+    bytes: *mut usize,
+    _module: *mut c_void,
+    name: *const c_char,
+) -> Status {
+    if !unsafe { CStr::from_ptr(name) }.to_bytes().ends_with(b"_queries") {
+        return NOT_FOUND;
+    }
+    unsafe { *address = std::ptr::from_ref(&QUERIES).cast_mut().cast() };
+    unsafe { *bytes = size_of_val(&QUERIES) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipMemcpyDtoH(to: *mut c_void, from: *mut c_void, bytes: usize) -> Status {
+    unsafe { std::ptr::copy_nonoverlapping(from.cast::<u8>(), to.cast::<u8>(), bytes) };
+    SUCCESS
 }
 
 /// A function is the position in the table, from 1.
@@ -146,7 +189,7 @@ pub unsafe extern "C" fn hipModuleLaunchKernel(
     }
     let (run, addresses) = unsafe { KERNELS[f as usize - 1].1(*parameters) };
     queue::submit(stream, move || {
-        // The fence has seen that all of it lies in the buffers; here, that they live.
+        // The safe layer has checked that all of it lies in the buffers; here, that they live.
         if !addresses.iter().all(|&a| a == 0 || touch(a as usize, 4)) {
             return INVALID;
         }

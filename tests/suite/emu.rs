@@ -365,7 +365,10 @@ fn a_gpu_without_memory_is_an_error_and_a_smaller_batch_goes_on() {
     let session = session.load(at("tests/golden/timm_vit_class_token")).unwrap();
     let expected = session.run(&images(1)).unwrap();
     let error = session.run(&images(1024)).unwrap_err();
-    assert!(matches!(error, Error::OutOfMemory { .. }), "{error}");
+    assert!(
+        matches!(error, Error::Hip(hipvit::hip::Error::OutOfMemory { .. })),
+        "{error}"
+    );
     assert!(error.to_string().contains("take a smaller batch"), "{error}");
     same(&session.run(&images(1)).unwrap(), &expected);
 }

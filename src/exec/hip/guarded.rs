@@ -50,7 +50,7 @@ impl HipExecutor {
                 last = stream.record()?.since(&before)?;
             }
             if !again(last) {
-                return memory.read();
+                return Ok(memory.read()?);
             }
         }
     }

@@ -143,7 +143,7 @@ impl PinnedPool {
             None => {
                 // The larger one takes the place of one that is too small.
                 self.0.pop();
-                device.pinned(bytes)
+                Ok(device.pinned(bytes)?)
             }
         }
     }
@@ -162,7 +162,7 @@ impl<'a> Regions<'a> {
         for region in &self.0 {
             let offset = address.checked_sub(region.address()).map(|o| o as usize);
             if let Some(offset) = offset.filter(|&o| o < region.bytes()) {
-                return region.part(offset..region.bytes());
+                return Ok(region.part(offset..region.bytes())?);
             }
         }
         Err(Error::argument(

@@ -21,7 +21,6 @@ mod preprocess;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,16 +32,16 @@ use self::clock::Clock;
 use self::constants::Constants;
 pub(crate) use self::constants::{append, unpack};
 use self::lane::{Lane, Memory, PinnedPool, Regions};
-use self::lower::{Addresses, Call, kernel_file, lower};
+use self::lower::{Addresses, Call, lower, unit};
 use self::preprocess::DeviceResize;
 pub use self::preprocess::HipPreprocess;
 use crate::error::{Error, Result};
 use crate::graph::inspection::{DeviceMemory, Region};
 use crate::graph::plan::{Plan, Step};
 use crate::graph::{Graph, OutputKind, ValueId};
-use crate::hip::kernels::Kernels;
-use crate::hip::{Blas, Device, Operand, Pending, PinnedBuffer, Replay, Stream, Work};
+use crate::hip::{self, Blas, Device, Operand, Pending, PinnedBuffer, Replay, Stream, Work};
 use crate::image::{Preprocess, RgbImage};
+use crate::kernels::Kernels;
 use crate::tensor::{DType, Input};
 
 pub use self::clock::{Stage, StageObserver};
@@ -110,8 +109,7 @@ impl HipExecutor {
         if dtype == DType::U8 {
             return Err(Error::argument("dtype", "a GPU computes in f32, f16 or bf16"));
         }
-        let files: BTreeSet<_> = graph.nodes().iter().filter_map(|n| kernel_file(&n.op)).collect();
-        let kernels = Kernels::load(device, dtype, files)?;
+        let kernels = Kernels::load(device, dtype, graph.nodes().iter().filter_map(|n| unit(&n.op)))?;
         let copier = device.stream()?;
         Ok(Self {
             constants: Constants::new(graph, dtype, &copier)?,
@@ -263,7 +261,7 @@ impl HipExecutor {
             return Err(Error::argument("dtype", reason));
         }
         let lane = match self.lane(&plan) {
-            Err(Error::OutOfMemory { .. }) => {
+            Err(Error::Hip(hip::Error::OutOfMemory { .. })) => {
                 // Idle lanes may hold what is missing.
                 let idle = std::mem::take(&mut *self.lanes());
                 drop(idle);
@@ -462,25 +460,16 @@ impl HipExecutor {
     fn call(&self, call: Call, stream: &Stream, blas: &mut Blas, regions: &Regions<'_>) -> Result<()> {
         let (kernels, memory) = (&self.kernels, &regions.0);
         match call {
-            Call::PatchExtract(arguments) => kernels.launch(stream, arguments, memory),
-            Call::PatchExtractChw(arguments) => kernels.launch(stream, arguments, memory),
-            Call::Tokens(arguments) => kernels.launch(stream, arguments, memory),
-            Call::Add(arguments) => kernels.launch(stream, arguments, memory),
-            Call::LayerNorm(arguments) => kernels.launch(stream, arguments, memory),
-            Call::BiasActivation(arguments) => kernels.launch(stream, arguments, memory),
-            Call::SwiGlu(arguments) => kernels.launch(stream, arguments, memory),
-            Call::Attention(arguments) => kernels.launch(stream, arguments, memory),
-            Call::Softmax(arguments) => kernels.launch(stream, arguments, memory),
-            Call::Pool(arguments) => kernels.launch(stream, arguments, memory),
+            Call::Kernel(kernel) => kernel.launch(kernels, stream, memory),
             Call::Gemm { gemm, a, b, c } => {
-                blas.gemm(&gemm, regions.from(a)?, regions.from(b)?, regions.from(c)?)
+                Ok(blas.gemm(&gemm, regions.from(a)?, regions.from(b)?, regions.from(c)?)?)
             }
-            Call::CopyRows(copy) => stream.copy_rows(
+            Call::CopyRows(copy) => Ok(stream.copy_rows(
                 (regions.from(copy.to)?, copy.to_stride),
                 (regions.from(copy.from)?, copy.from_stride),
                 copy.bytes,
                 copy.rows,
-            ),
+            )?),
         }
     }
 
@@ -488,9 +477,8 @@ impl HipExecutor {
         let Lane { memory, results, .. } = lane;
         let download = |&(_, _, id): &(OutputKind, _, _)| {
             let buffer = plan.buffer(id);
-            memory
-                .arena
-                .download(buffer.offset, results.take(buffer.bytes, &self.device)?)
+            let target = results.take(buffer.bytes, &self.device)?;
+            Ok(memory.arena.download(buffer.offset, target)?)
         };
         plan.outputs().iter().map(download).collect()
     }
@@ -498,9 +486,9 @@ impl HipExecutor {
     /// An error of a node's call. What concerns the device names it already.
     fn at(&self, node: &str, error: Error) -> Error {
         match error {
-            Error::Device { .. } | Error::OutOfMemory { .. } | Error::NoCode { .. } => {
-                Error::graph(node, error)
-            }
+            Error::Hip(
+                hip::Error::Device { .. } | hip::Error::OutOfMemory { .. } | hip::Error::NoCode { .. },
+            ) => Error::graph(node, error),
             _ => Error::graph(node, format!("{}: {error}", self.device.name())),
         }
     }
@@ -543,6 +531,8 @@ impl<'a> Steps<'a> {
 
 /// A step reads the input, constants, and what a step before it wrote.
 impl Work for Steps<'_> {
+    type Error = Error;
+
     fn enqueue(&mut self, stream: &Stream) -> Result<()> {
         let Self { executor, plan, .. } = *self;
         let regions = Regions([

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::graph::plan::Plan;
-use crate::hip::resize::{DevicePass, ResizeKernels};
 use crate::hip::{Device, DeviceBuffer, PinnedRing, Stream};
 use crate::image::{Padding, Preprocess, RgbImage};
+use crate::kernels::{DevicePass, ResizeKernels};
 use crate::tensor::DType;
 
 /// Bytes of an image that are staged at a time, and how many such pieces.
@@ -141,7 +141,7 @@ impl HipPreprocess {
         }
         let target = slot.part(first..bytes)?;
         let part_row = size[0] * 3;
-        stream.copy_rows((target, row), (pixels.reading(), part_row), part_row, size[1])
+        Ok(stream.copy_rows((target, row), (pixels.reading(), part_row), part_row, size[1])?)
     }
 
     /// Submits what makes a batch of `images`.

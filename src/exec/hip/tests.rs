@@ -11,9 +11,8 @@ use super::lower::{Addresses, Call, lower, scratch_bytes};
 use crate::graph::plan::{Operand, Plan, Step};
 use crate::graph::tests::vit::{Head, Projection, Vit};
 use crate::graph::{Graph, OutputKind, Passes, Role, ValueId, interpret, optimize};
-use crate::hip::kernels::KernelArguments;
 use crate::hip::{Access, Matrix};
-use crate::ops::launch::arguments;
+use crate::kernels::{self as bindings, KernelCall, PatchExtractChwArgs, kernel_list};
 use crate::ops::{Activation, Attention, AttentionOperands, Linear, Normalize, Op, PatchConv, Pool};
 use crate::reference::{assert_close, tolerance};
 use crate::tensor::{DType, Input, Tensor};
@@ -21,7 +20,31 @@ use crate::tensor::{DType, Input, Tensor};
 #[path = "../../../tests/fake_provider/kernels.rs"]
 mod kernels;
 
-use self::kernels::Memory as _;
+use self::kernels::{Memory as _, OnHost};
+
+impl OnHost for bindings::PatchExtractArgs {
+    fn run(&self, memory: &mut impl kernels::Memory) {
+        kernels::patch_extract(memory, self, false);
+    }
+}
+
+impl OnHost for PatchExtractChwArgs {
+    fn run(&self, memory: &mut impl kernels::Memory) {
+        kernels::patch_extract(memory, &self.0, true);
+    }
+}
+
+/// Runs a kernel on the host.
+fn run(kernel: &KernelCall, memory: &mut Memory) {
+    macro_rules! dispatch {
+        ($($variant:ident($arguments:ty),)*) => {
+            match kernel {
+                $(KernelCall::$variant(arguments) => arguments.run(memory),)*
+            }
+        };
+    }
+    kernel_list!(dispatch);
+}
 
 /// A GPU's memory: address `a` is byte `a`.
 struct Memory {
@@ -64,16 +87,7 @@ impl kernels::Memory for Memory {
 impl Memory {
     fn call(&mut self, call: &Call) {
         match call {
-            Call::PatchExtract(a) => kernels::patch_extract(self, a, false),
-            Call::PatchExtractChw(a) => kernels::patch_extract(self, &a.0, true),
-            Call::Tokens(a) => kernels::tokens(self, a),
-            Call::Add(a) => kernels::add(self, a),
-            Call::LayerNorm(a) => kernels::layer_norm(self, a),
-            Call::BiasActivation(a) => kernels::bias_activation(self, a),
-            Call::SwiGlu(a) => kernels::swiglu(self, a),
-            Call::Attention(a) => kernels::attention(self, a),
-            Call::Softmax(a) => kernels::softmax(self, a),
-            Call::Pool(a) => kernels::pool(self, a),
+            Call::Kernel(kernel) => run(kernel, self),
             Call::Gemm { gemm, a, b, c } => {
                 let at = |transposed, stride, row: usize, column: usize| match transposed {
                     false => row * stride + column,
@@ -108,22 +122,11 @@ impl Memory {
     }
 }
 
-/// Every stretch of memory that a kernel's call may touch.
-fn accesses(call: &Call, size: usize) -> Vec<Access> {
+/// Every range of memory that a kernel's call may access.
+fn accesses(call: &Call, element: usize) -> Vec<Access> {
     let mut all = Vec::new();
-    let visit = &mut |access| all.push(access);
-    match call {
-        Call::PatchExtract(a) => KernelArguments::touch(a, size, visit),
-        Call::PatchExtractChw(a) => a.touch(size, visit),
-        Call::Tokens(a) => a.touch(size, visit),
-        Call::Add(a) => a.touch(size, visit),
-        Call::LayerNorm(a) => a.touch(size, visit),
-        Call::BiasActivation(a) => a.touch(size, visit),
-        Call::SwiGlu(a) => a.touch(size, visit),
-        Call::Attention(a) => a.touch(size, visit),
-        Call::Softmax(a) => a.touch(size, visit),
-        Call::Pool(a) => a.touch(size, visit),
-        Call::Gemm { .. } | Call::CopyRows(_) => {}
+    if let Call::Kernel(kernel) = call {
+        kernel.accesses(element, &mut |access| all.push(access));
     }
     all
 }

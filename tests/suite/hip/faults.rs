@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use hipvit::Error;
+use hipvit::hip::Error;
 use hipvit::hip::{Blas, BlasLt, Code, Dnn, Module, Runtime};
 
 use super::{Fake, LAUNCH, Scale, Slot, bundle, bundle_of, compile, scale};

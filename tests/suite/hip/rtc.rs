@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use hipvit::Error;
+use hipvit::hip::Error;
 use hipvit::hip::{KernelCache, Rtc, Runtime};
 use libloading::{Library, Symbol};
 

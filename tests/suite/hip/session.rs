@@ -408,7 +408,10 @@ fn a_session_without_memory_is_an_error_that_leaves_nothing() {
         match run(limit) {
             Ok((outputs, _)) => same(&outputs, &expected),
             Err(error) => {
-                assert!(matches!(error, Error::OutOfMemory { .. }), "{error}");
+                assert!(
+                    matches!(error, Error::Hip(hipvit::hip::Error::OutOfMemory { .. })),
+                    "{error}"
+                );
                 failed += 1;
             }
         }
@@ -425,7 +428,10 @@ fn a_batch_too_large_for_the_device_leaves_the_session_usable() {
         let one = session.run(&images[..1]).unwrap();
         fake.set(Slot::MemoryLimit, fake.get(Slot::DeviceBytes));
         let error = session.run(&images).unwrap_err();
-        assert!(matches!(error, Error::OutOfMemory { .. }), "{error}");
+        assert!(
+            matches!(error, Error::Hip(hipvit::hip::Error::OutOfMemory { .. })),
+            "{error}"
+        );
         same(&session.run(&images[..1]).unwrap(), &one);
         assert_eq!(session.replays().unwrap().fallback, None);
         fake.set(Slot::MemoryLimit, 0);

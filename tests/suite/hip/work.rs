@@ -29,7 +29,9 @@ impl Twice {
 }
 
 impl Work for Twice {
-    fn enqueue(&mut self, stream: &Stream) -> hipvit::Result<()> {
+    type Error = hipvit::hip::Error;
+
+    fn enqueue(&mut self, stream: &Stream) -> hipvit::hip::Result<()> {
         let Self {
             kernel,
             from,
@@ -110,7 +112,9 @@ fn a_wrong_replay_falls_back_and_says_so() {
 fn work_that_cannot_be_captured_runs_eagerly() {
     struct Allocates(DeviceBuffer<f32>);
     impl Work for Allocates {
-        fn enqueue(&mut self, stream: &Stream) -> hipvit::Result<()> {
+        type Error = hipvit::hip::Error;
+
+        fn enqueue(&mut self, stream: &Stream) -> hipvit::hip::Result<()> {
             let scratch = stream.zeroed::<f32>(N)?;
             self.0.copy_from(scratch.reading())
         }

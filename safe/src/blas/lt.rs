@@ -1,0 +1,498 @@
+//! hipBLASLt: products with a fused bias, activation and scales, by the algorithm that its heuristics or a measurement
+//! prefer.
+
+use std::fmt;
+use std::ptr;
+
+use hipvit_sys::Hipblaslt;
+use hipvit_sys::hip::hipDataType;
+use hipvit_sys::hipblaslt::{
+    hipblasComputeType_t, hipblasLtEpilogue_t, hipblasLtHandle_t, hipblasLtMatmulDesc_t,
+    hipblasLtMatmulDescAttributes_t as Attribute, hipblasLtMatmulHeuristicResult_t,
+    hipblasLtMatmulPreference_t, hipblasLtMatmulPreferenceAttributes_t, hipblasLtMatrixLayout_t,
+    hipblasLtMatrixLayoutAttribute_t, hipblasOperation_t, hipblasStatus_t,
+};
+
+use super::{Gemm, Matrix, WORKSPACE, int};
+use crate::buffer::DeviceBuffer;
+use crate::device::Device;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::operand::Operand;
+use crate::status::{call, missing};
+use crate::stream::Stream;
+
+/// How many algorithms the heuristics are asked for.
+const CANDIDATES: usize = 8;
+
+/// hipBLASLt on one stream.
+pub struct BlasLt {
+    stream: Stream,
+    raw: hipblasLtHandle_t,
+    workspace: DeviceBuffer<u8>,
+}
+
+// SAFETY: the handle may be used from any thread.
+unsafe impl Send for BlasLt {}
+
+/// What happens to a product before it is written. The bias is a vector of `n`, of the output's element type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Epilogue {
+    /// Nothing.
+    None,
+    /// The bias is added.
+    Bias,
+    /// GELU, in the tanh form.
+    Gelu,
+    /// The bias is added, then GELU in the tanh form.
+    BiasGelu,
+    /// The bias is added, then ReLU.
+    BiasRelu,
+}
+
+impl Epilogue {
+    fn has_bias(self) -> bool {
+        matches!(self, Self::Bias | Self::BiasGelu | Self::BiasRelu)
+    }
+
+    fn raw(self) -> hipblasLtEpilogue_t {
+        match self {
+            Self::None => hipblasLtEpilogue_t::HIPBLASLT_EPILOGUE_DEFAULT,
+            Self::Bias => hipblasLtEpilogue_t::HIPBLASLT_EPILOGUE_BIAS,
+            Self::Gelu => hipblasLtEpilogue_t::HIPBLASLT_EPILOGUE_GELU,
+            Self::BiasGelu => hipblasLtEpilogue_t::HIPBLASLT_EPILOGUE_GELU_BIAS,
+            Self::BiasRelu => hipblasLtEpilogue_t::HIPBLASLT_EPILOGUE_RELU_BIAS,
+        }
+    }
+}
+
+/// What a [`Matmul`] works on.
+#[derive(Clone, Copy, Debug)]
+pub struct MatmulOperands<'a> {
+    /// The left factor.
+    pub a: Operand<'a>,
+    /// The right factor.
+    pub b: Operand<'a>,
+    /// What `beta` scales: the residual. `None` takes `d`.
+    pub c: Option<Operand<'a>>,
+    /// The result; lies as `c` does.
+    pub d: Operand<'a>,
+    /// The bias, if the epilogue has one.
+    pub bias: Option<Operand<'a>>,
+    /// One f32 each, that its matrix is multiplied by.
+    pub scales: Scales<'a>,
+}
+
+/// Factors in device memory, one f32 each, for matrices of narrow types.
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs)]
+pub struct Scales<'a> {
+    pub a: Option<Operand<'a>>,
+    pub b: Option<Operand<'a>>,
+    pub d: Option<Operand<'a>>,
+}
+
+impl BlasLt {
+    /// # Errors
+    ///
+    /// [`Error::Provider`] if hipBLASLt cannot be opened; what it says otherwise.
+    pub fn new(stream: &Stream) -> Result<Self> {
+        let device = stream.device();
+        let table = table(device)?;
+        let workspace = stream.allocate(WORKSPACE)?;
+        device.enter()?;
+        let mut raw = ptr::null_mut();
+        // SAFETY: the call writes one handle. It ends the process where there is no GPU, and there is one.
+        unsafe { call!(device, table.hipblasLtCreate(&mut raw)) }?;
+        Ok(Self {
+            stream: stream.clone(),
+            raw,
+            workspace,
+        })
+    }
+
+    /// The stream that it submits to.
+    #[must_use]
+    pub fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// Prepares a product: asks for the algorithms that fit, the likely fastest first.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Device`] if the library has no algorithm for it.
+    pub fn matmul(&self, gemm: Gemm, epilogue: Epilogue) -> Result<Matmul> {
+        let device = self.stream.device();
+        let table = table(device)?;
+        device.enter()?;
+        let [stored_a, stored_b, stored_c] = gemm.stored();
+        let mut matmul = Matmul {
+            device: device.clone(),
+            gemm,
+            epilogue,
+            description: ptr::null_mut(),
+            layouts: [ptr::null_mut(); 3],
+            algorithms: Vec::new(),
+            selected: 0,
+        };
+        let compute = hipblasComputeType_t::HIPBLAS_COMPUTE_32F;
+        // SAFETY: the call writes one handle.
+        unsafe {
+            call!(
+                device,
+                table.hipblasLtMatmulDescCreate(&mut matmul.description, compute, hipDataType::HIP_R_32F)
+            )
+        }?;
+        // Column-major, the factors swap.
+        matmul.set(Attribute::HIPBLASLT_MATMUL_DESC_TRANSA, &operation(&gemm.b))?;
+        matmul.set(Attribute::HIPBLASLT_MATMUL_DESC_TRANSB, &operation(&gemm.a))?;
+        matmul.set(Attribute::HIPBLASLT_MATMUL_DESC_EPILOGUE, &epilogue.raw())?;
+        if epilogue.has_bias() {
+            matmul.set(
+                Attribute::HIPBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
+                &datatype(gemm.output),
+            )?;
+        }
+        let matrices = [
+            (&gemm.b, stored_b, gemm.inputs),
+            (&gemm.a, stored_a, gemm.inputs),
+            (&gemm.c, stored_c, gemm.output),
+        ];
+        for (slot, (matrix, stored, dtype)) in matrices.into_iter().enumerate() {
+            matmul.layouts[slot] = layout(device, table, matrix, stored, gemm.batch, dtype)?;
+        }
+        matmul.algorithms = self.candidates(table, &matmul)?;
+        if matmul.algorithms.is_empty() {
+            return Err(Error::Device {
+                device: device.name().to_owned(),
+                call: "hipblasLtMatmulAlgoGetHeuristic",
+                status: format!("no algorithm for {gemm:?} with {epilogue:?}"),
+                advice: String::new(),
+            });
+        }
+        Ok(matmul)
+    }
+
+    fn candidates(
+        &self,
+        table: &Hipblaslt,
+        matmul: &Matmul,
+    ) -> Result<Vec<hipblasLtMatmulHeuristicResult_t>> {
+        let device = self.stream.device();
+        let mut preference = Preference {
+            device,
+            table,
+            raw: ptr::null_mut(),
+        };
+        let workspace = self.workspace.bytes();
+        let mut results = [hipblasLtMatmulHeuristicResult_t::default(); CANDIDATES];
+        let mut count = 0;
+        let [first, second, result] = matmul.layouts;
+        // SAFETY: the calls write one handle, read one size, and write as many results as they are told and their count.
+        unsafe {
+            call!(device, table.hipblasLtMatmulPreferenceCreate(&mut preference.raw))?;
+            call!(
+                device,
+                table.hipblasLtMatmulPreferenceSetAttribute(
+                    preference.raw,
+                    hipblasLtMatmulPreferenceAttributes_t::HIPBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                    ptr::from_ref(&workspace).cast(),
+                    size_of_val(&workspace),
+                )
+            )?;
+            call!(
+                device,
+                table.hipblasLtMatmulAlgoGetHeuristic(
+                    self.raw,
+                    matmul.description,
+                    first,
+                    second,
+                    result,
+                    result,
+                    preference.raw,
+                    CANDIDATES as i32,
+                    results.as_mut_ptr(),
+                    &mut count,
+                )
+            )?;
+        }
+        let count = usize::try_from(count).unwrap_or(0);
+        let usable = |r: &&hipblasLtMatmulHeuristicResult_t| {
+            r.state == hipblasStatus_t::HIPBLAS_STATUS_SUCCESS && r.workspaceSize <= workspace
+        };
+        Ok(results.iter().take(count).filter(usable).copied().collect())
+    }
+
+    /// Submits a product.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the operands do not fit what it was prepared for; what hipBLASLt says.
+    pub fn run(&mut self, matmul: &mut Matmul, operands: MatmulOperands<'_>) -> Result<()> {
+        let stream = self.stream.clone();
+        let device = stream.device();
+        if *device != matmul.device {
+            return Err(Error::argument("matmul", "was prepared for another device"));
+        }
+        let MatmulOperands {
+            a,
+            b,
+            c,
+            d,
+            bias,
+            scales,
+        } = operands;
+        let c = c.unwrap_or(d);
+        let bytes = matmul.gemm.check(&a, &b, &d)?;
+        c.expect("C", bytes, false)?;
+        let workspace = self.workspace.writing();
+        let mut used = vec![a, b, c, d, workspace];
+        if matmul.epilogue.has_bias() {
+            let bias = bias.ok_or_else(|| Error::argument("bias", "is needed by the epilogue"))?;
+            bias.expect("bias", matmul.gemm.n * matmul.gemm.output.size(), false)?;
+            matmul.set(Attribute::HIPBLASLT_MATMUL_DESC_BIAS_POINTER, &bias.address())?;
+            used.push(bias);
+        }
+        let attributes = [
+            (Attribute::HIPBLASLT_MATMUL_DESC_A_SCALE_POINTER, scales.b),
+            (Attribute::HIPBLASLT_MATMUL_DESC_B_SCALE_POINTER, scales.a),
+            (Attribute::HIPBLASLT_MATMUL_DESC_D_SCALE_POINTER, scales.d),
+        ];
+        for (attribute, scale) in attributes {
+            if let Some(scale) = scale {
+                scale.expect("scale", size_of::<f32>(), false)?;
+                matmul.set(attribute, &scale.address())?;
+                used.push(scale);
+            }
+        }
+        let table = table(device)?;
+        let [first, second, result] = matmul.layouts;
+        let chosen = &matmul.algorithms[matmul.selected];
+        let (raw, gemm) = (self.raw, &matmul.gemm);
+        let submitted = stream.submit(&used, |_| {
+            // SAFETY: all handles live; `check` saw that the matrices lie in the operands, the checks above that the
+            // vectors do; the algorithm was chosen for this description and this much workspace; the scalars are read
+            // before the call returns.
+            unsafe {
+                call!(
+                    device,
+                    table.hipblasLtMatmul(
+                        raw,
+                        matmul.description,
+                        ptr::from_ref(&gemm.alpha).cast(),
+                        b.pointer(),
+                        first,
+                        a.pointer(),
+                        second,
+                        ptr::from_ref(&gemm.beta).cast(),
+                        c.pointer(),
+                        result,
+                        d.pointer(),
+                        result,
+                        &chosen.algo,
+                        workspace.pointer(),
+                        workspace.bytes(),
+                        stream.raw(),
+                    )
+                )
+            }
+        });
+        for (attribute, scale) in attributes {
+            if scale.is_some() {
+                matmul.set(attribute, &0u64)?;
+            }
+        }
+        submitted
+    }
+}
+
+/// A prepared product of hipBLASLt.
+pub struct Matmul {
+    device: Device,
+    gemm: Gemm,
+    epilogue: Epilogue,
+    description: hipblasLtMatmulDesc_t,
+    /// Of B, A and C, which are the library's A, B and C.
+    layouts: [hipblasLtMatrixLayout_t; 3],
+    algorithms: Vec<hipblasLtMatmulHeuristicResult_t>,
+    selected: usize,
+}
+
+// SAFETY: descriptions are plain host memory of the library's, used by one thread at a time.
+unsafe impl Send for Matmul {}
+
+impl Matmul {
+    /// How many algorithms there are to [select](Matmul::select) from; at least one.
+    #[must_use]
+    pub fn algorithms(&self) -> usize {
+        self.algorithms.len()
+    }
+
+    /// Takes another algorithm than the first.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if there are not so many.
+    pub fn select(&mut self, algorithm: usize) -> Result<()> {
+        if algorithm >= self.algorithms.len() {
+            return Err(Error::argument(
+                "algorithm",
+                format!("{algorithm}, of {}", self.algorithms.len()),
+            ));
+        }
+        self.selected = algorithm;
+        Ok(())
+    }
+
+    fn set<T: Copy>(&mut self, attribute: Attribute, value: &T) -> Result<()> {
+        let table = table(&self.device)?;
+        // SAFETY: the description lives; the call copies as many bytes as the value has, which is the attribute's type.
+        unsafe {
+            call!(
+                self.device,
+                table.hipblasLtMatmulDescSetAttribute(
+                    self.description,
+                    attribute,
+                    ptr::from_ref(value).cast(),
+                    size_of::<T>(),
+                )
+            )
+        }
+    }
+}
+
+impl Drop for Matmul {
+    fn drop(&mut self) {
+        let Ok(table) = table(&self.device) else { return };
+        for layout in self.layouts.into_iter().filter(|layout| !layout.is_null()) {
+            // SAFETY: destroyed once, by its owner.
+            let result = unsafe { call!(self.device, table.hipblasLtMatrixLayoutDestroy(layout)) };
+            self.device.park(result);
+        }
+        if !self.description.is_null() {
+            // SAFETY: destroyed once, by its owner.
+            let result = unsafe { call!(self.device, table.hipblasLtMatmulDescDestroy(self.description)) };
+            self.device.park(result);
+        }
+    }
+}
+
+struct Preference<'a> {
+    device: &'a Device,
+    table: &'a Hipblaslt,
+    raw: hipblasLtMatmulPreference_t,
+}
+
+impl Drop for Preference<'_> {
+    fn drop(&mut self) {
+        if !self.raw.is_null() {
+            let Self { device, table, raw } = *self;
+            // SAFETY: destroyed once, by its owner.
+            device.park(unsafe { call!(device, table.hipblasLtMatmulPreferenceDestroy(raw)) });
+        }
+    }
+}
+
+impl Drop for BlasLt {
+    fn drop(&mut self) {
+        let device = self.stream.device();
+        let result = table(device).and_then(|table| {
+            device.select()?;
+            // SAFETY: destroyed once, by its owner.
+            unsafe { call!(device, table.hipblasLtDestroy(self.raw)) }
+        });
+        device.park(result);
+    }
+}
+
+fn table(device: &Device) -> Result<&Hipblaslt> {
+    device
+        .runtime()
+        .provider()
+        .hipblaslt()
+        .map_err(|error| missing(&error))
+}
+
+/// A row-major matrix as the library sees it: column-major, so rows and columns swap.
+fn layout(
+    device: &Device,
+    table: &Hipblaslt,
+    matrix: &Matrix,
+    (rows, columns): (usize, usize),
+    batch: usize,
+    dtype: DType,
+) -> Result<hipblasLtMatrixLayout_t> {
+    let mut raw = ptr::null_mut();
+    let stride = i64::from(int(matrix.stride)?);
+    // SAFETY: the call writes one handle.
+    unsafe {
+        call!(
+            device,
+            table.hipblasLtMatrixLayoutCreate(&mut raw, datatype(dtype), columns as u64, rows as u64, stride)
+        )
+    }?;
+    if batch > 1 {
+        let (count, offset) = (int(batch)?, matrix.batch_stride as i64);
+        // SAFETY: the layout lives; the calls copy an int and a 64-bit integer.
+        let set = unsafe {
+            call!(
+                device,
+                table.hipblasLtMatrixLayoutSetAttribute(
+                    raw,
+                    hipblasLtMatrixLayoutAttribute_t::HIPBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
+                    ptr::from_ref(&count).cast(),
+                    size_of_val(&count),
+                )
+            )
+            .and(call!(
+                device,
+                table.hipblasLtMatrixLayoutSetAttribute(
+                    raw,
+                    hipblasLtMatrixLayoutAttribute_t::HIPBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                    ptr::from_ref(&offset).cast(),
+                    size_of_val(&offset),
+                )
+            ))
+        };
+        if let Err(error) = set {
+            // SAFETY: destroyed once, by its maker.
+            device.park(unsafe { call!(device, table.hipblasLtMatrixLayoutDestroy(raw)) });
+            return Err(error);
+        }
+    }
+    Ok(raw)
+}
+
+fn operation(matrix: &Matrix) -> hipblasOperation_t {
+    match matrix.transposed {
+        false => hipblasOperation_t::HIPBLAS_OP_N,
+        true => hipblasOperation_t::HIPBLAS_OP_T,
+    }
+}
+
+fn datatype(dtype: DType) -> hipDataType {
+    match dtype {
+        DType::U8 => hipDataType::HIP_R_8U,
+        DType::F32 => hipDataType::HIP_R_32F,
+        DType::F16 => hipDataType::HIP_R_16F,
+        DType::BF16 => hipDataType::HIP_R_16BF,
+    }
+}
+
+impl fmt::Debug for BlasLt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("BlasLt").field(&self.stream).finish()
+    }
+}
+
+impl fmt::Debug for Matmul {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Matmul")
+            .field("gemm", &self.gemm)
+            .field("epilogue", &self.epilogue)
+            .field("algorithms", &self.algorithms.len())
+            .field("selected", &self.selected)
+            .finish()
+    }
+}

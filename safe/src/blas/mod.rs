@@ -1,0 +1,177 @@
+//! Matrix products: rocBLAS ([`Blas`]), and hipBLASLt with its epilogues ([`BlasLt`]). Matrices are row-major here; the
+//! libraries' are column-major, which is the same product with its sides and factors swapped.
+
+mod lt;
+mod rocblas;
+mod tensile;
+
+pub use self::lt::{BlasLt, Epilogue, Matmul, MatmulOperands, Scales};
+pub use self::rocblas::Blas;
+
+use super::operand::Operand;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+
+/// Scratch that each library gets; what AMD recommends for its Instinct GPUs.
+const WORKSPACE: usize = 32 << 20;
+
+/// How a matrix lies in memory: row-major, `stride` elements from row to row, `batch_stride` from matrix to matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Matrix {
+    /// The stored matrix is the transpose of the one that is multiplied.
+    pub transposed: bool,
+    /// Elements from one stored row to the next.
+    pub stride: usize,
+    /// Elements from one matrix of a batch to the next; 0 for one that all share.
+    pub batch_stride: usize,
+}
+
+impl Matrix {
+    /// Stored as it is multiplied, in rows of `stride` elements.
+    #[must_use]
+    pub fn rows(stride: usize) -> Self {
+        Self {
+            transposed: false,
+            stride,
+            batch_stride: 0,
+        }
+    }
+
+    /// Stored as the transpose, in rows of `stride` elements: a linear layer's weight.
+    #[must_use]
+    pub fn transposed(stride: usize) -> Self {
+        Self {
+            transposed: true,
+            ..Self::rows(stride)
+        }
+    }
+
+    /// One of a batch.
+    #[must_use]
+    pub fn every(self, batch_stride: usize) -> Self {
+        Self { batch_stride, ..self }
+    }
+}
+
+/// `C = alpha · A·B + beta · C` for each of a batch: A is m×k, B is k×n, C is m×n. Accumulated in f32.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[allow(missing_docs)]
+pub struct Gemm {
+    pub m: usize,
+    pub n: usize,
+    pub k: usize,
+    pub batch: usize,
+    pub a: Matrix,
+    pub b: Matrix,
+    /// Never transposed.
+    pub c: Matrix,
+    /// The element type of A and B.
+    pub inputs: DType,
+    /// The element type of C.
+    pub output: DType,
+    pub alpha: f32,
+    pub beta: f32,
+}
+
+impl Gemm {
+    /// One product of packed matrices.
+    #[must_use]
+    pub fn new(m: usize, n: usize, k: usize, dtype: DType) -> Self {
+        Self {
+            m,
+            n,
+            k,
+            batch: 1,
+            a: Matrix::rows(k),
+            b: Matrix::rows(n),
+            c: Matrix::rows(n),
+            inputs: dtype,
+            output: dtype,
+            alpha: 1.0,
+            beta: 0.0,
+        }
+    }
+
+    /// A linear layer: `m` rows of `k` values times the transpose of a weight of `n` rows.
+    #[must_use]
+    pub fn linear(m: usize, n: usize, k: usize, dtype: DType) -> Self {
+        Self {
+            b: Matrix::transposed(k),
+            ..Self::new(m, n, k, dtype)
+        }
+    }
+
+    /// Rows and columns of A, B and C as they are stored.
+    fn stored(&self) -> [(usize, usize); 3] {
+        let turned = |matrix: &Matrix, rows, columns| match matrix.transposed {
+            false => (rows, columns),
+            true => (columns, rows),
+        };
+        [
+            turned(&self.a, self.m, self.k),
+            turned(&self.b, self.k, self.n),
+            (self.m, self.n),
+        ]
+    }
+
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the description is at odds with itself or an operand is too small. Returns the bytes that C
+    /// takes.
+    fn check(&self, a: &Operand<'_>, b: &Operand<'_>, c: &Operand<'_>) -> Result<usize> {
+        let wrong = |reason: &str| Err(Error::argument("gemm", format!("{reason}: {self:?}")));
+        if [self.m, self.n, self.k, self.batch].contains(&0) {
+            return wrong("a size is 0");
+        }
+        if self.inputs == DType::U8 || self.output == DType::U8 {
+            return wrong("there are no products of bytes");
+        }
+        if self.c.transposed {
+            return wrong("C cannot be transposed");
+        }
+        let [stored_a, stored_b, stored_c] = self.stored();
+        let bytes = |matrix: &Matrix, (rows, columns): (usize, usize), dtype: DType| {
+            let last = (self.batch - 1)
+                .checked_mul(matrix.batch_stride)?
+                .checked_add((rows - 1).checked_mul(matrix.stride)?)?;
+            last.checked_add(columns)?.checked_mul(dtype.size())
+        };
+        let needed = |matrix, stored, dtype| match bytes(matrix, stored, dtype) {
+            Some(bytes) if matrix.stride >= stored.1 => Ok(bytes),
+            _ => Err(Error::argument(
+                "gemm",
+                format!("a stride is too small or large: {self:?}"),
+            )),
+        };
+        if self.batch > 1 && self.c.batch_stride < (self.m - 1) * self.c.stride + self.n {
+            return wrong("the results of a batch overlap");
+        }
+        a.expect("A", needed(&self.a, stored_a, self.inputs)?, false)?;
+        b.expect("B", needed(&self.b, stored_b, self.inputs)?, false)?;
+        let bytes = needed(&self.c, stored_c, self.output)?;
+        c.expect("C", bytes, true)?;
+        Ok(bytes)
+    }
+}
+
+/// A size as the libraries' 32-bit ones.
+fn int(size: usize) -> Result<i32> {
+    i32::try_from(size).map_err(|_| Error::argument("gemm", format!("{size} is too large for the library")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stored_shapes_follow_the_transposition() {
+        let gemm = Gemm::linear(5, 7, 3, DType::F32);
+        assert_eq!(gemm.stored(), [(5, 3), (7, 3), (5, 7)]);
+        let gemm = Gemm {
+            a: Matrix::transposed(5),
+            b: Matrix::rows(7),
+            ..gemm
+        };
+        assert_eq!(gemm.stored(), [(3, 5), (3, 7), (5, 7)]);
+    }
+}

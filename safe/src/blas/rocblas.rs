@@ -1,0 +1,230 @@
+//! rocBLAS.
+
+use std::fmt;
+use std::ptr;
+
+use hipvit_sys::rocblas::{
+    rocblas_atomics_mode_, rocblas_datatype_, rocblas_gemm_algo_, rocblas_handle, rocblas_operation_,
+};
+use hipvit_sys::{Rocblas, Table as _};
+
+use super::{Gemm, Matrix, WORKSPACE, int, tensile};
+use crate::buffer::DeviceBuffer;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::operand::Operand;
+use crate::status::{call, missing};
+use crate::stream::Stream;
+
+/// rocBLAS on one stream. Its results are the same from run to run: atomics are switched off.
+pub struct Blas {
+    stream: Stream,
+    raw: rocblas_handle,
+    /// `None` if the library cannot be given one.
+    workspace: Option<DeviceBuffer<u8>>,
+}
+
+// SAFETY: a rocBLAS handle may be used from any thread, one at a time, which `&mut self` sees to.
+unsafe impl Send for Blas {}
+
+impl Blas {
+    /// # Errors
+    ///
+    /// [`Error::Provider`] if rocBLAS cannot be opened, or has no kernels for the GPU; what it says otherwise.
+    pub fn new(stream: &Stream) -> Result<Self> {
+        let device = stream.device();
+        let table = device
+            .runtime()
+            .provider()
+            .rocblas()
+            .map_err(|error| missing(&error))?;
+        tensile::check(table.path(), device.properties().arch())?;
+        device.enter()?;
+        let mut raw = ptr::null_mut();
+        // SAFETY: the call writes one handle. rocBLAS ends the process where there is no GPU, or none that it has kernels for;
+        // neither is so.
+        unsafe { call!(device, table.rocblas_create_handle(&mut raw)) }?;
+        let mut blas = Self {
+            stream: stream.clone(),
+            raw,
+            workspace: None,
+        };
+        // SAFETY: both handles live.
+        unsafe { call!(device, table.rocblas_set_stream(raw, stream.raw())) }?;
+        // SAFETY: the handle lives. A library without the function has no atomics to switch off.
+        let set = unsafe {
+            call!(
+                device,
+                table.rocblas_set_atomics_mode(raw, rocblas_atomics_mode_::rocblas_atomics_not_allowed)
+            )
+        };
+        optional(set)?;
+        let mut workspace = stream.allocate::<u8>(WORKSPACE)?;
+        let operand = workspace.writing();
+        // SAFETY: the handle lives; the workspace lives as long as it, and is an operand of each product.
+        let set = unsafe {
+            call!(
+                device,
+                table.rocblas_set_workspace(raw, operand.pointer(), operand.bytes())
+            )
+        };
+        if optional(set)? {
+            blas.workspace = Some(workspace);
+        }
+        Ok(blas)
+    }
+
+    /// The stream that it submits to.
+    #[must_use]
+    pub fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// Submits a product, or a batch of them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the description does not fit the operands; what rocBLAS says.
+    pub fn gemm(&mut self, gemm: &Gemm, a: Operand<'_>, b: Operand<'_>, c: Operand<'_>) -> Result<()> {
+        gemm.check(&a, &b, &c)?;
+        let stream = self.stream.clone();
+        let device = stream.device();
+        let table: &Rocblas = device
+            .runtime()
+            .provider()
+            .rocblas()
+            .map_err(|error| missing(&error))?;
+        let mut operands = vec![a, b, c];
+        operands.extend(self.workspace.as_mut().map(DeviceBuffer::writing));
+        let (m, n, k, batch) = (int(gemm.m)?, int(gemm.n)?, int(gemm.k)?, int(gemm.batch)?);
+        let (lda, ldb, ldc) = (int(gemm.a.stride)?, int(gemm.b.stride)?, int(gemm.c.stride)?);
+        let (alpha, beta) = (
+            ptr::from_ref(&gemm.alpha).cast(),
+            ptr::from_ref(&gemm.beta).cast(),
+        );
+        let (inputs, output) = (datatype(gemm.inputs), datatype(gemm.output));
+        let compute = rocblas_datatype_::rocblas_datatype_f32_r;
+        let algo = rocblas_gemm_algo_::rocblas_gemm_algo_standard;
+        let raw = self.raw;
+        stream.submit(&operands, |_| {
+            // SAFETY: the handle lives and is ours alone; `check` saw that the matrices lie in the operands; the scalars
+            // are read before the call returns, as the pointer mode is the host's.
+            unsafe {
+                if gemm.batch == 1 {
+                    call!(
+                        device,
+                        table.rocblas_gemm_ex(
+                            raw,
+                            operation(&gemm.b),
+                            operation(&gemm.a),
+                            n,
+                            m,
+                            k,
+                            alpha,
+                            b.pointer(),
+                            inputs,
+                            ldb,
+                            a.pointer(),
+                            inputs,
+                            lda,
+                            beta,
+                            c.pointer(),
+                            output,
+                            ldc,
+                            c.pointer(),
+                            output,
+                            ldc,
+                            compute,
+                            algo,
+                            0,
+                            0,
+                        )
+                    )
+                } else {
+                    call!(
+                        device,
+                        table.rocblas_gemm_strided_batched_ex(
+                            raw,
+                            operation(&gemm.b),
+                            operation(&gemm.a),
+                            n,
+                            m,
+                            k,
+                            alpha,
+                            b.pointer(),
+                            inputs,
+                            ldb,
+                            gemm.b.batch_stride as i64,
+                            a.pointer(),
+                            inputs,
+                            lda,
+                            gemm.a.batch_stride as i64,
+                            beta,
+                            c.pointer(),
+                            output,
+                            ldc,
+                            gemm.c.batch_stride as i64,
+                            c.pointer(),
+                            output,
+                            ldc,
+                            gemm.c.batch_stride as i64,
+                            batch,
+                            compute,
+                            algo,
+                            0,
+                            0,
+                        )
+                    )
+                }
+            }
+        })
+    }
+}
+
+/// Whether a call was made that a library may lack.
+fn optional(result: Result<()>) -> Result<bool> {
+    match result {
+        Ok(()) => Ok(true),
+        Err(Error::Provider { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn operation(matrix: &Matrix) -> rocblas_operation_ {
+    match matrix.transposed {
+        false => rocblas_operation_::rocblas_operation_none,
+        true => rocblas_operation_::rocblas_operation_transpose,
+    }
+}
+
+fn datatype(dtype: DType) -> rocblas_datatype_ {
+    match dtype {
+        DType::U8 => rocblas_datatype_::rocblas_datatype_u8_r,
+        DType::F32 => rocblas_datatype_::rocblas_datatype_f32_r,
+        DType::F16 => rocblas_datatype_::rocblas_datatype_f16_r,
+        DType::BF16 => rocblas_datatype_::rocblas_datatype_bf16_r,
+    }
+}
+
+impl Drop for Blas {
+    fn drop(&mut self) {
+        let device = self.stream.device();
+        let table = device
+            .runtime()
+            .provider()
+            .rocblas()
+            .map_err(|error| missing(&error));
+        let result = table.and_then(|table| {
+            device.select()?;
+            // SAFETY: destroyed once, by its owner.
+            unsafe { call!(device, table.rocblas_destroy_handle(self.raw)) }
+        });
+        device.park(result);
+    }
+}
+
+impl fmt::Debug for Blas {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Blas").field(&self.stream).finish()
+    }
+}

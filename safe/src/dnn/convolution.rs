@@ -1,0 +1,267 @@
+//! The patch embedding as a convolution whose stride is its kernel.
+
+use std::fmt;
+use std::mem::MaybeUninit;
+use std::ptr;
+
+use hipvit_sys::miopen::{
+    miopenConvAlgoPerf_t, miopenConvFwdAlgorithm_t, miopenConvolutionDescriptor_t, miopenConvolutionMode_t,
+};
+
+use super::descriptor::Tensor;
+use super::{Dnn, int, table};
+use crate::buffer::DeviceBuffer;
+use crate::device::Device;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::operand::Operand;
+use crate::status::call;
+
+/// A convolution of `[batch, channels, height, width]` with `[features, channels, patch]` at the patch's stride, into
+/// `[batch, features, height / patch, width / patch]`, without a bias.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub struct PatchConvolution {
+    pub batch: usize,
+    pub channels: usize,
+    pub height: usize,
+    pub width: usize,
+    pub features: usize,
+    /// The patch's height and width.
+    pub patch: [usize; 2],
+    pub dtype: DType,
+}
+
+impl PatchConvolution {
+    fn shapes(&self) -> [[usize; 4]; 3] {
+        let [patch_height, patch_width] = self.patch;
+        [
+            [self.batch, self.channels, self.height, self.width],
+            [self.features, self.channels, patch_height, patch_width],
+            [
+                self.batch,
+                self.features,
+                self.height / patch_height.max(1),
+                self.width / patch_width.max(1),
+            ],
+        ]
+    }
+}
+
+/// A prepared convolution of MIOpen.
+pub struct Convolution {
+    device: Device,
+    shape: PatchConvolution,
+    raw: miopenConvolutionDescriptor_t,
+    /// Of the image, the filter and the result.
+    tensors: [Tensor; 3],
+    algorithm: miopenConvFwdAlgorithm_t,
+    workspace: Option<DeviceBuffer<u8>>,
+}
+
+// SAFETY: descriptions are plain host memory of the library's, used by one thread at a time.
+unsafe impl Send for Convolution {}
+
+impl Dnn {
+    /// Prepares a convolution: lets MIOpen measure its algorithms on these operands, which overwrites `y`. That may take
+    /// minutes the first time; MIOpen remembers it in its own database.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if an operand is too small; what MIOpen says.
+    pub fn convolution(
+        &mut self,
+        shape: PatchConvolution,
+        [x, filter, y]: [Operand<'_>; 3],
+    ) -> Result<Convolution> {
+        let stream = self.stream.clone();
+        let device = stream.device();
+        let table = table(device)?;
+        device.enter()?;
+        let [image, weight, result] = shape.shapes();
+        let mut convolution = Convolution {
+            device: device.clone(),
+            shape,
+            raw: ptr::null_mut(),
+            tensors: [
+                Tensor::new(device, shape.dtype, &image)?,
+                Tensor::new(device, shape.dtype, &weight)?,
+                Tensor::new(device, shape.dtype, &result)?,
+            ],
+            algorithm: miopenConvFwdAlgorithm_t(0),
+            workspace: None,
+        };
+        convolution.check(&x, &filter, &y)?;
+        let (height, width) = (int(shape.patch[0])?, int(shape.patch[1])?);
+        let mode = miopenConvolutionMode_t::miopenConvolution;
+        // SAFETY: the calls write one handle, and set it up.
+        unsafe {
+            call!(
+                device,
+                table.miopenCreateConvolutionDescriptor(&mut convolution.raw)
+            )?;
+            call!(
+                device,
+                table.miopenInitConvolutionDescriptor(convolution.raw, mode, 0, 0, height, width, 1, 1)
+            )?;
+        }
+        convolution.check_result()?;
+        let [x_tensor, filter_tensor, y_tensor] = convolution.tensors.each_ref().map(Tensor::raw);
+        let mut bytes = 0;
+        // SAFETY: the handle and descriptions live; the call writes one size.
+        unsafe {
+            call!(
+                device,
+                table.miopenConvolutionForwardGetWorkSpaceSize(
+                    self.raw,
+                    filter_tensor,
+                    x_tensor,
+                    convolution.raw,
+                    y_tensor,
+                    &mut bytes,
+                )
+            )
+        }?;
+        if bytes > 0 {
+            convolution.workspace = Some(stream.allocate(bytes)?);
+        }
+        let mut found = MaybeUninit::<miopenConvAlgoPerf_t>::zeroed();
+        let mut count = 0;
+        let raw = convolution.raw;
+        let scratch = convolution.workspace.as_mut().map(DeviceBuffer::writing);
+        let operands: Vec<_> = [x, filter, y].into_iter().chain(scratch).collect();
+        stream.submit(&operands, |_| {
+            // SAFETY: the handle and descriptions live; the operands have the tensors' bytes, which `check` saw to, and
+            // the workspace's; one result has room.
+            unsafe {
+                call!(
+                    device,
+                    table.miopenFindConvolutionForwardAlgorithm(
+                        self.raw,
+                        x_tensor,
+                        x.pointer(),
+                        filter_tensor,
+                        filter.pointer(),
+                        raw,
+                        y_tensor,
+                        y.pointer(),
+                        1,
+                        &mut count,
+                        found.as_mut_ptr(),
+                        scratch.map_or(ptr::null_mut(), |w| w.pointer()),
+                        bytes,
+                        false,
+                    )
+                )
+            }
+        })?;
+        if count < 1 {
+            return Err(Error::Device {
+                device: device.name().to_owned(),
+                call: "miopenFindConvolutionForwardAlgorithm",
+                status: format!("no algorithm for {shape:?}"),
+                advice: String::new(),
+            });
+        }
+        // SAFETY: numbers, for which zeroes are valid; of a forward search's result, this is the field that is set.
+        convolution.algorithm = unsafe { found.assume_init_ref().__bindgen_anon_1.fwd_algo };
+        Ok(convolution)
+    }
+
+    /// Submits a prepared convolution.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if an operand is too small; what MIOpen says.
+    pub fn convolve(
+        &mut self,
+        convolution: &mut Convolution,
+        [x, filter, y]: [Operand<'_>; 3],
+    ) -> Result<()> {
+        convolution.check(&x, &filter, &y)?;
+        let device = self.stream.device();
+        let table = table(device)?;
+        let [x_tensor, filter_tensor, y_tensor] = convolution.tensors.each_ref().map(Tensor::raw);
+        let (raw, algorithm) = (convolution.raw, convolution.algorithm);
+        let scratch = convolution.workspace.as_mut().map(DeviceBuffer::writing);
+        let operands: Vec<_> = [x, filter, y].into_iter().chain(scratch).collect();
+        let (one, zero) = (1f32, 0f32);
+        self.stream.submit(&operands, |_| {
+            // SAFETY: as for the search, which chose the algorithm for these tensors and this workspace.
+            unsafe {
+                call!(
+                    device,
+                    table.miopenConvolutionForward(
+                        self.raw,
+                        ptr::from_ref(&one).cast(),
+                        x_tensor,
+                        x.pointer(),
+                        filter_tensor,
+                        filter.pointer(),
+                        raw,
+                        algorithm,
+                        ptr::from_ref(&zero).cast(),
+                        y_tensor,
+                        y.pointer(),
+                        scratch.map_or(ptr::null_mut(), |w| w.pointer()),
+                        scratch.map_or(0, |w| w.bytes()),
+                    )
+                )
+            }
+        })
+    }
+}
+
+impl Convolution {
+    fn check(&self, x: &Operand<'_>, filter: &Operand<'_>, y: &Operand<'_>) -> Result<()> {
+        let size = self.shape.dtype.size();
+        let bytes = self.shape.shapes().map(|s| s.iter().product::<usize>() * size);
+        x.expect("x", bytes[0], false)?;
+        filter.expect("filter", bytes[1], false)?;
+        y.expect("y", bytes[2], true)
+    }
+
+    /// MIOpen computes nothing, and says so nowhere, if the descriptions contradict each other.
+    fn check_result(&self) -> Result<()> {
+        let table = table(&self.device)?;
+        let mut found = [0; 4];
+        let [n, c, h, w] = &mut found;
+        let [image, filter, _] = self.tensors.each_ref().map(Tensor::raw);
+        // SAFETY: the descriptions live; the call writes four ints.
+        unsafe {
+            call!(
+                self.device,
+                table.miopenGetConvolutionForwardOutputDim(self.raw, image, filter, n, c, h, w)
+            )
+        }?;
+        let expected = self.shape.shapes()[2];
+        if found.map(|n| usize::try_from(n).unwrap_or(0)) != expected {
+            return Err(Error::argument(
+                "convolution",
+                format!("MIOpen makes {found:?} of {:?}, not {expected:?}", self.shape),
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Convolution {
+    fn drop(&mut self) {
+        if !self.raw.is_null()
+            && let Ok(table) = table(&self.device)
+        {
+            // SAFETY: destroyed once, by its owner.
+            let result = unsafe { call!(self.device, table.miopenDestroyConvolutionDescriptor(self.raw)) };
+            self.device.park(result);
+        }
+    }
+}
+
+impl fmt::Debug for Convolution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Convolution")
+            .field("shape", &self.shape)
+            .field("algorithm", &self.algorithm)
+            .finish()
+    }
+}

@@ -1,0 +1,75 @@
+//! MIOpen's descriptions of tensors.
+
+use std::ptr;
+
+use hipvit_sys::miopen::{miopenDataType_t, miopenTensorDescriptor_t};
+
+use super::{int, table};
+use crate::device::Device;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::status::call;
+
+/// A packed tensor's description.
+pub(super) struct Tensor {
+    device: Device,
+    raw: miopenTensorDescriptor_t,
+}
+
+impl Tensor {
+    pub(super) fn new(device: &Device, dtype: DType, shape: &[usize]) -> Result<Self> {
+        Self::of(device, data_type(dtype)?, shape)
+    }
+
+    pub(super) fn of(device: &Device, data_type: miopenDataType_t, shape: &[usize]) -> Result<Self> {
+        let table = table(device)?;
+        let sizes = shape.iter().map(|&n| int(n)).collect::<Result<Vec<_>>>()?;
+        let strides = (0..shape.len())
+            .map(|axis| int(shape[axis + 1..].iter().product()))
+            .collect::<Result<Vec<_>>>()?;
+        let mut tensor = Self {
+            device: device.clone(),
+            raw: ptr::null_mut(),
+        };
+        // SAFETY: the calls write one handle, and read as many sizes and strides as they are told.
+        unsafe {
+            call!(device, table.miopenCreateTensorDescriptor(&mut tensor.raw))?;
+            call!(
+                device,
+                table.miopenSetTensorDescriptor(
+                    tensor.raw,
+                    data_type,
+                    shape.len() as i32,
+                    sizes.as_ptr(),
+                    strides.as_ptr(),
+                )
+            )?;
+        }
+        Ok(tensor)
+    }
+
+    pub(super) fn raw(&self) -> miopenTensorDescriptor_t {
+        self.raw
+    }
+}
+
+pub(super) fn data_type(dtype: DType) -> Result<miopenDataType_t> {
+    match dtype {
+        DType::F32 => Ok(miopenDataType_t::miopenFloat),
+        DType::F16 => Ok(miopenDataType_t::miopenHalf),
+        DType::BF16 => Ok(miopenDataType_t::miopenBFloat16),
+        DType::U8 => Err(Error::argument("dtype", "MIOpen has no unsigned bytes")),
+    }
+}
+
+impl Drop for Tensor {
+    fn drop(&mut self) {
+        if !self.raw.is_null()
+            && let Ok(table) = table(&self.device)
+        {
+            // SAFETY: destroyed once, by its owner.
+            let result = unsafe { call!(self.device, table.miopenDestroyTensorDescriptor(self.raw)) };
+            self.device.park(result);
+        }
+    }
+}

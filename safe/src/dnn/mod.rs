@@ -1,0 +1,206 @@
+//! MIOpen: what it has of a Vision Transformer's operations.
+
+mod attention;
+mod convolution;
+mod descriptor;
+
+use std::fmt;
+use std::ptr;
+
+use hipvit_sys::Miopen;
+use hipvit_sys::miopen::{miopenHandle_t, miopenNormMode_t, miopenSoftmaxAlgorithm_t, miopenSoftmaxMode_t};
+
+pub use self::attention::{Attention, MultiHeadAttention};
+pub use self::convolution::{Convolution, PatchConvolution};
+use self::descriptor::Tensor;
+use super::buffer::DeviceBuffer;
+use super::device::Device;
+use super::operand::Operand;
+use super::status::{call, missing};
+use super::stream::Stream;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+
+/// MIOpen on one stream.
+pub struct Dnn {
+    stream: Stream,
+    raw: miopenHandle_t,
+    /// What layer norm writes besides its result.
+    statistics: Option<DeviceBuffer<u8>>,
+}
+
+// SAFETY: a MIOpen handle may be used from any thread, one at a time, which `&mut self` sees to.
+unsafe impl Send for Dnn {}
+
+/// A matrix whose rows are worked on each by itself, packed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub struct Rows {
+    pub rows: usize,
+    pub columns: usize,
+    pub dtype: DType,
+}
+
+impl Rows {
+    fn bytes(&self) -> usize {
+        self.rows * self.columns * self.dtype.size()
+    }
+}
+
+impl Dnn {
+    /// # Errors
+    ///
+    /// [`Error::Provider`] if MIOpen cannot be opened; what it says otherwise.
+    pub fn new(stream: &Stream) -> Result<Self> {
+        let device = stream.device();
+        let table = table(device)?;
+        device.enter()?;
+        let mut raw = ptr::null_mut();
+        // SAFETY: the call writes one handle; the stream lives as long as it.
+        unsafe { call!(device, table.miopenCreateWithStream(&mut raw, stream.raw())) }?;
+        Ok(Self {
+            stream: stream.clone(),
+            raw,
+            statistics: None,
+        })
+    }
+
+    /// The stream that it submits to.
+    #[must_use]
+    pub fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// Submits the softmax of each row of `x` into `y`, after subtracting the row's maximum.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if an operand is too small; what MIOpen says.
+    pub fn softmax(&mut self, shape: Rows, x: Operand<'_>, y: Operand<'_>) -> Result<()> {
+        x.expect("x", shape.bytes(), false)?;
+        y.expect("y", shape.bytes(), true)?;
+        let device = self.stream.device();
+        let table = table(device)?;
+        let tensor = Tensor::new(device, shape.dtype, &[shape.rows, shape.columns, 1, 1])?;
+        let (one, zero) = (1f32, 0f32);
+        self.stream.submit(&[x, y], |_| {
+            // SAFETY: the handle and the tensor live; the operands have the tensor's bytes; the scalars are read before
+            // the call returns.
+            unsafe {
+                call!(
+                    device,
+                    table.miopenSoftmaxForward_V2(
+                        self.raw,
+                        ptr::from_ref(&one).cast(),
+                        tensor.raw(),
+                        x.pointer(),
+                        ptr::from_ref(&zero).cast(),
+                        tensor.raw(),
+                        y.pointer(),
+                        miopenSoftmaxAlgorithm_t::MIOPEN_SOFTMAX_ACCURATE,
+                        miopenSoftmaxMode_t::MIOPEN_SOFTMAX_MODE_CHANNEL,
+                    )
+                )
+            }
+        })
+    }
+
+    /// Submits the layer norm of each row of `x` into `y`, with a weight and a bias of one row.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if an operand is too small; what MIOpen says.
+    pub fn layer_norm(
+        &mut self,
+        shape: Rows,
+        epsilon: f32,
+        x: Operand<'_>,
+        [weight, bias]: [Operand<'_>; 2],
+        y: Operand<'_>,
+    ) -> Result<()> {
+        x.expect("x", shape.bytes(), false)?;
+        y.expect("y", shape.bytes(), true)?;
+        weight.expect("weight", shape.columns * shape.dtype.size(), false)?;
+        bias.expect("bias", shape.columns * shape.dtype.size(), false)?;
+        let stream = self.stream.clone();
+        let device = stream.device();
+        let table = table(device)?;
+        let matrix = Tensor::new(device, shape.dtype, &[shape.rows, shape.columns])?;
+        let row = Tensor::new(device, shape.dtype, &[shape.columns])?;
+        let column = Tensor::new(device, shape.dtype, &[shape.rows])?;
+        let half = shape.rows * shape.dtype.size();
+        let statistics = grown(&mut self.statistics, &stream, 2 * half)?.writing();
+        let (mean, deviation) = (statistics.part(0..half)?, statistics.part(half..2 * half)?);
+        stream.submit(&[x, weight, bias, y, statistics], |_| {
+            // SAFETY: the handle and the tensors live; the operands have the tensors' bytes.
+            unsafe {
+                call!(
+                    device,
+                    table.miopenLayerNormForward(
+                        self.raw,
+                        miopenNormMode_t::MIOPEN_WEIGHT_BIAS,
+                        matrix.raw(),
+                        x.pointer(),
+                        row.raw(),
+                        weight.pointer(),
+                        row.raw(),
+                        bias.pointer(),
+                        epsilon,
+                        1,
+                        matrix.raw(),
+                        y.pointer(),
+                        column.raw(),
+                        mean.pointer(),
+                        column.raw(),
+                        deviation.pointer(),
+                    )
+                )
+            }
+        })
+    }
+}
+
+/// A buffer of at least `bytes`, made anew if the present one is smaller.
+fn grown<'a>(
+    buffer: &'a mut Option<DeviceBuffer<u8>>,
+    stream: &Stream,
+    bytes: usize,
+) -> Result<&'a mut DeviceBuffer<u8>> {
+    let large_enough = buffer.take().filter(|buffer| buffer.bytes() >= bytes);
+    let large_enough = match large_enough {
+        Some(large_enough) => large_enough,
+        None => stream.allocate(bytes)?,
+    };
+    Ok(buffer.insert(large_enough))
+}
+
+fn table(device: &Device) -> Result<&Miopen> {
+    device
+        .runtime()
+        .provider()
+        .miopen()
+        .map_err(|error| missing(&error))
+}
+
+/// A size as MIOpen's.
+fn int(size: usize) -> Result<i32> {
+    i32::try_from(size).map_err(|_| Error::argument("shape", format!("{size} is too large for MIOpen")))
+}
+
+impl Drop for Dnn {
+    fn drop(&mut self) {
+        let device = self.stream.device();
+        let result = table(device).and_then(|table| {
+            device.select()?;
+            // SAFETY: destroyed once, by its owner.
+            unsafe { call!(device, table.miopenDestroy(self.raw)) }
+        });
+        device.park(result);
+    }
+}
+
+impl fmt::Debug for Dnn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Dnn").field(&self.stream).finish()
+    }
+}

@@ -1,0 +1,295 @@
+//! Work that is captured once and replayed, if the replay is right.
+
+use std::fmt;
+use std::ptr;
+use std::sync::Arc;
+
+use hipvit_sys::hip::{hipGraph_t, hipGraphExec_t, hipMemcpyKind, hipStreamCaptureMode};
+
+use super::buffer::fill;
+use super::operand::Operand;
+use super::pinned::PinnedBuffer;
+use super::pool::Block;
+use super::status::call;
+use super::stream::Stream;
+use crate::error::{Error, Result};
+
+/// Work that a [`Graph`] captures.
+pub trait Work {
+    /// What submitting it fails with: this crate's error, or one that it becomes.
+    type Error: From<Error> + fmt::Display;
+
+    /// Submits the work: launches, library calls and copies on the device, on `stream` alone, without waiting. Run
+    /// twice it does the same twice: what it reads is not what it writes, or it writes it first.
+    ///
+    /// # Errors
+    ///
+    /// What a submission fails with.
+    fn enqueue(&mut self, stream: &Stream) -> Result<(), Self::Error>;
+
+    /// What the work writes and others look at, to compare a replay with.
+    fn outputs(&mut self) -> Vec<Operand<'_>>;
+
+    /// What else the work writes before it reads it. It is overwritten before the replay that is compared, so that a
+    /// replay which leaves a piece of the work out does not find there what the eager run left behind.
+    fn intermediates(&mut self) -> Vec<Operand<'_>> {
+        Vec::new()
+    }
+}
+
+/// Makes no number of f16, bf16 or f32, whose results are none either.
+const NO_NUMBER: u8 = 0xff;
+
+/// Work that runs by replaying a captured graph, and otherwise as it is: a [`Replay`] with the work that it was made of.
+/// If there is none, the work runs eagerly, and [`Graph::fallback`] says why.
+pub struct Graph<W> {
+    work: W,
+    stream: Stream,
+    replay: Result<Replay, String>,
+}
+
+/// A captured graph that did what its work does.
+///
+/// There are ROCm releases whose replay computes something else. So the work is run once, its outputs are kept, they and
+/// its [intermediates](Work::intermediates) are overwritten, the replay is run, and the outputs have to be the same byte
+/// for byte.
+///
+/// The replay keeps the memory that the captured work used, whatever happens to its buffers.
+pub struct Replay {
+    raw: hipGraphExec_t,
+    stream: Stream,
+    memory: Vec<Arc<Block>>,
+}
+
+// SAFETY: HIP launches an executable graph from any thread; `Replay::run` has it for itself; destroyed once, by its owner.
+unsafe impl Send for Replay {}
+// SAFETY: a shared reference does nothing.
+unsafe impl Sync for Replay {}
+
+impl<W: Work> Graph<W> {
+    /// Runs, captures, replays and compares.
+    ///
+    /// # Errors
+    ///
+    /// The work fails when it is run as it is. A failure of capture or replay is no error, but a
+    /// [fallback](Graph::fallback).
+    pub fn new(stream: &Stream, mut work: W) -> Result<Self, W::Error> {
+        Ok(Self {
+            replay: Replay::new(stream, &mut work)?,
+            work,
+            stream: stream.clone(),
+        })
+    }
+
+    /// Submits the work: the replay, or what it falls back to.
+    ///
+    /// # Errors
+    ///
+    /// What the submission fails with.
+    pub fn run(&mut self) -> Result<(), W::Error> {
+        match &mut self.replay {
+            Ok(replay) => Ok(replay.run()?),
+            Err(_) => self.work.enqueue(&self.stream),
+        }
+    }
+}
+
+impl<W> Graph<W> {
+    /// Why the work runs eagerly, if it does.
+    #[must_use]
+    pub fn fallback(&self) -> Option<&str> {
+        self.replay.as_ref().err().map(String::as_str)
+    }
+
+    /// The work.
+    #[must_use]
+    pub fn work(&self) -> &W {
+        &self.work
+    }
+
+    /// The work, for new inputs. What was captured stays: a change of shapes or buffers wants a new graph.
+    #[must_use]
+    pub fn work_mut(&mut self) -> &mut W {
+        &mut self.work
+    }
+}
+
+/// The bytes of the work's outputs; waits for them.
+fn snapshot<W: Work>(stream: &Stream, work: &mut W) -> Result<Vec<Vec<u8>>> {
+    let outputs = work.outputs();
+    outputs.iter().map(|output| read(stream, output)).collect()
+}
+
+fn read(stream: &Stream, operand: &Operand<'_>) -> Result<Vec<u8>> {
+    let target: PinnedBuffer<u8> = stream.device().pinned(operand.bytes())?;
+    let copy = stream.submit_with(&[*operand], target, |hip, target| {
+        // SAFETY: as many bytes as the pinned memory has, which `submit_with` keeps until the copy is done.
+        unsafe {
+            call!(
+                stream.device(),
+                hip.hipMemcpyAsync(
+                    target.as_ptr().cast_mut().cast(),
+                    operand.pointer(),
+                    operand.bytes(),
+                    hipMemcpyKind::hipMemcpyDeviceToHost,
+                    stream.raw(),
+                )
+            )
+        }
+    })?;
+    Ok(copy.wait()?.to_vec())
+}
+
+impl Replay {
+    /// Runs the work, captures, replays and compares; waits for the device. The work's outputs are right afterwards,
+    /// whether there is a replay, or why there is none.
+    ///
+    /// # Errors
+    ///
+    /// The work fails when it is run as it is.
+    pub fn new<W: Work>(stream: &Stream, work: &mut W) -> Result<Result<Self, String>, W::Error> {
+        work.enqueue(stream)?;
+        let expected = snapshot(stream, work)?;
+        let replay = Self::checked(stream, work, &expected).map_err(|error| error.to_string());
+        if replay.is_err() {
+            // The outputs were overwritten.
+            work.enqueue(stream)?;
+        }
+        Ok(replay)
+    }
+
+    fn checked<W: Work>(stream: &Stream, work: &mut W, expected: &[Vec<u8>]) -> Result<Self, W::Error> {
+        let mut replay = Self::capture(stream, |stream| work.enqueue(stream))?;
+        for intermediate in work.intermediates() {
+            fill(&intermediate, NO_NUMBER)?;
+        }
+        for (output, expected) in work.outputs().iter().zip(expected) {
+            // Another first byte than the eager run left there, so that a replay that does nothing is found out.
+            fill(output, expected.first().map_or(0, |byte| !byte))?;
+        }
+        replay.run()?;
+        let replayed = snapshot(stream, work)?;
+        match replayed.iter().zip(expected).position(|(a, b)| a != b) {
+            None => Ok(replay),
+            Some(index) => {
+                let pairs = replayed[index].iter().zip(&expected[index]);
+                Err(Error::Device {
+                    device: stream.device().name().to_owned(),
+                    call: "hipGraphLaunch",
+                    status: format!(
+                        "the replay differs from the eager run in {} of {} bytes of output {index}",
+                        pairs.filter(|(a, b)| a != b).count(),
+                        expected[index].len()
+                    ),
+                    advice: "the work runs eagerly".into(),
+                }
+                .into())
+            }
+        }
+    }
+
+    fn capture<E: From<Error>>(
+        stream: &Stream,
+        enqueue: impl FnOnce(&Stream) -> Result<(), E>,
+    ) -> Result<Self, E> {
+        let device = stream.device();
+        stream.refuse_capture("a graph")?;
+        let hip = device.enter()?;
+        let guard = device.capture();
+        let mode = hipStreamCaptureMode::hipStreamCaptureModeThreadLocal;
+        // SAFETY: the stream lives.
+        unsafe { call!(device, hip.hipStreamBeginCapture(stream.raw(), mode)) }?;
+        let capturing = Capturing::begin(stream);
+        let enqueued = enqueue(stream);
+        let mut graph: hipGraph_t = ptr::null_mut();
+        // SAFETY: the call writes one handle; it also ends a capture that failed.
+        let ended = unsafe { call!(device, hip.hipStreamEndCapture(stream.raw(), &mut graph)) };
+        let memory = capturing.end();
+        drop(guard);
+        let mut raw = ptr::null_mut();
+        let instantiated = enqueued.and(ended.map_err(E::from)).and_then(|()| {
+            // SAFETY: the call writes one handle; it needs no error node and no log.
+            unsafe {
+                call!(
+                    device,
+                    hip.hipGraphInstantiate(&mut raw, graph, ptr::null_mut(), ptr::null_mut(), 0)
+                )
+            }
+            .map_err(E::from)
+        });
+        if !graph.is_null() {
+            // SAFETY: destroyed once; an executable graph does not need it.
+            device.park(unsafe { call!(device, hip.hipGraphDestroy(graph)) });
+        }
+        instantiated?;
+        Ok(Self {
+            raw,
+            stream: stream.clone(),
+            memory,
+        })
+    }
+
+    /// Submits the replay to the stream that it was captured on.
+    ///
+    /// # Errors
+    ///
+    /// What the submission fails with.
+    pub fn run(&mut self) -> Result<()> {
+        let device = self.stream.device();
+        self.stream.submit_captured(&self.memory, |hip| {
+            // SAFETY: both handles live; the graph touches the memory that `self` keeps, on the stream that orders it.
+            unsafe { call!(device, hip.hipGraphLaunch(self.raw, self.stream.raw())) }
+        })
+    }
+}
+
+impl Drop for Replay {
+    fn drop(&mut self) {
+        let device = self.stream.device();
+        let result = device.select().and_then(|hip| {
+            // SAFETY: the handles live; the graph is destroyed once, when it does not run.
+            unsafe {
+                let idle = call!(device, hip.hipStreamSynchronize(self.stream.raw()));
+                idle.and(call!(device, hip.hipGraphExecDestroy(self.raw)))
+            }
+        });
+        device.park(result);
+    }
+}
+
+/// A capture under way: it ends also when the work panics.
+struct Capturing<'a>(&'a Stream);
+
+impl<'a> Capturing<'a> {
+    fn begin(stream: &'a Stream) -> Self {
+        stream.set_capturing(true);
+        Self(stream)
+    }
+
+    fn end(self) -> Vec<Arc<Block>> {
+        self.0.take_captured()
+    }
+}
+
+impl Drop for Capturing<'_> {
+    fn drop(&mut self) {
+        self.0.set_capturing(false);
+        self.0.take_captured();
+    }
+}
+
+impl fmt::Debug for Replay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Replay").field(&self.stream).finish()
+    }
+}
+
+impl<W: fmt::Debug> fmt::Debug for Graph<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Graph")
+            .field("work", &self.work)
+            .field("stream", &self.stream)
+            .field("fallback", &self.fallback())
+            .finish()
+    }
+}

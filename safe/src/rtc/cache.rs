@@ -1,0 +1,272 @@
+//! What hipRTC made, kept on disk, so that the next start of a program does not compile it again.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use sha2::{Digest, Sha256};
+
+use crate::code::Code;
+use crate::error::{Error, Result};
+
+/// What compiled code depends on, as one number of 256 bits.
+#[derive(Clone, Copy)]
+pub(super) struct Key([u8; 32]);
+
+impl Key {
+    /// The parts' lengths go into it too, so that no two lists give the same bytes.
+    pub(super) fn new<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
+        let mut hash = Sha256::new();
+        for part in parts {
+            hash.update((part.len() as u64).to_le_bytes());
+            hash.update(part);
+        }
+        Self(hash.finalize().into())
+    }
+
+    fn file_name(self) -> String {
+        let digits: String = self.0.iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("{digits}.{ENDING}")
+    }
+}
+
+/// A folder of compiled kernels. Processes may share it: a file appears whole or not at all, and what is damaged is
+/// compiled anew. When it outgrows its limit, what was not used for the longest time goes.
+#[derive(Clone, Debug)]
+pub struct KernelCache {
+    folder: PathBuf,
+    limit: u64,
+}
+
+/// A file: this, the SHA-256 of key and code, the code.
+const MAGIC: &[u8; 16] = b"hipvit kernel 1\n";
+const HEADER: usize = MAGIC.len() + 32;
+
+const ENDING: &str = "code";
+/// Of files that are being written, or whose writer was killed.
+const UNFINISHED: &str = "part";
+
+/// All kernels of a dozen architectures take some 20 MB.
+const LIMIT: u64 = 256 << 20;
+
+impl KernelCache {
+    /// In this folder, which is made when it is needed. Its limit is 256 MiB.
+    #[must_use]
+    pub fn at(folder: impl Into<PathBuf>) -> Self {
+        Self {
+            folder: folder.into(),
+            limit: LIMIT,
+        }
+    }
+
+    /// The same with another limit, in bytes.
+    #[must_use]
+    pub fn with_limit(self, limit: u64) -> Self {
+        Self { limit, ..self }
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// How many files it holds, and their bytes. Sees that the folder can be written, since what cannot be kept is
+    /// compiled at every start.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] if it cannot be read, made or written.
+    pub fn usage(&self) -> Result<(usize, u64)> {
+        let usage = || {
+            fs::create_dir_all(&self.folder)?;
+            self.unfinished()?;
+            let files = self.files()?;
+            Ok((files.len(), files.iter().map(|file| file.bytes).sum()))
+        };
+        usage().map_err(|error| Error::io(&self.folder, error))
+    }
+
+    /// The code of this key; `None` if there is none, or none that is whole.
+    pub(super) fn get(&self, key: Key) -> Option<Code> {
+        let path = self.folder.join(key.file_name());
+        let bytes = fs::read(&path).ok()?;
+        let (header, code) = bytes.split_at_checked(HEADER)?;
+        if header != Self::header(key, code) {
+            return None;
+        }
+        let code = Code::new(code).ok()?;
+        // For the eviction; a folder that cannot be written is not evicted from either.
+        let _ = File::open(&path).and_then(|file| file.set_modified(SystemTime::now()));
+        Some(code)
+    }
+
+    /// Keeps the code of this key, and makes room for it.
+    pub(super) fn put(&self, key: Key, code: &[u8]) -> io::Result<()> {
+        fs::create_dir_all(&self.folder)?;
+        let mut file = self.unfinished()?;
+        file.write_all(&Self::header(key, code))?;
+        file.write_all(code)?;
+        file.persist(self.folder.join(key.file_name()))?;
+        self.evict()
+    }
+
+    fn header(key: Key, code: &[u8]) -> [u8; HEADER] {
+        let mut header = [0; HEADER];
+        let (magic, sum) = header.split_at_mut(MAGIC.len());
+        magic.copy_from_slice(MAGIC);
+        sum.copy_from_slice(&Key::new([&key.0, code]).0);
+        header
+    }
+
+    /// A file that is gone unless it is persisted.
+    fn unfinished(&self) -> io::Result<tempfile::NamedTempFile> {
+        tempfile::Builder::new()
+            .suffix(&format!(".{UNFINISHED}"))
+            .tempfile_in(&self.folder)
+    }
+
+    fn evict(&self) -> io::Result<()> {
+        let mut files = self.files()?;
+        files.sort_by_key(|file| std::cmp::Reverse(file.used));
+        let mut sum = 0;
+        for file in files {
+            sum += file.bytes;
+            if sum > self.limit {
+                match fs::remove_file(&file.path) {
+                    // Another process was faster.
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Its own files; whatever else lies in the folder is not its to touch.
+    fn files(&self) -> io::Result<Vec<Kept>> {
+        let mut files = Vec::new();
+        for entry in fs::read_dir(&self.folder)? {
+            let path = entry?.path();
+            let own = |ending| ending == ENDING || ending == UNFINISHED;
+            if !path.extension().and_then(|e| e.to_str()).is_some_and(own) {
+                continue;
+            }
+            // Another process may have removed it since.
+            if let Ok(metadata) = fs::symlink_metadata(&path)
+                && metadata.is_file()
+            {
+                files.push(Kept {
+                    bytes: metadata.len(),
+                    used: metadata.modified()?,
+                    path,
+                });
+            }
+        }
+        Ok(files)
+    }
+}
+
+struct Kept {
+    path: PathBuf,
+    bytes: u64,
+    used: SystemTime,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const PTX: &[u8] = b".version 8.0\n.target sm_90\n";
+
+    fn key(n: u8) -> Key {
+        Key::new([&[n][..]])
+    }
+
+    #[test]
+    fn keys_tell_parts_apart() {
+        let name = |parts: &[&str]| Key::new(parts.iter().map(|p| p.as_bytes())).file_name();
+        assert_ne!(name(&["ab", "c"]), name(&["a", "bc"]));
+        assert_ne!(name(&["ab"]), name(&["ab", ""]));
+        assert_eq!(name(&["ab"]), name(&["ab"]));
+        assert_eq!(name(&[]).len(), 64 + 5);
+    }
+
+    #[test]
+    fn what_was_put_is_got_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = KernelCache::at(folder.path().join("new/kernels"));
+        assert!(cache.get(key(1)).is_none());
+        cache.put(key(1), PTX).unwrap();
+        cache.get(key(1)).unwrap();
+        assert!(cache.get(key(2)).is_none());
+        let file = cache.folder.join(key(1).file_name());
+        assert_eq!(cache.usage().unwrap(), (1, (HEADER + PTX.len()) as u64));
+
+        // Under another key it is not what was asked for.
+        fs::copy(&file, cache.folder.join(key(2).file_name())).unwrap();
+        assert!(cache.get(key(2)).is_none());
+    }
+
+    #[test]
+    fn every_damage_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = KernelCache::at(folder.path());
+        cache.put(key(1), PTX).unwrap();
+        let file = cache.folder.join(key(1).file_name());
+        let whole = fs::read(&file).unwrap();
+        for at in 0..whole.len() {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 4;
+            fs::write(&file, &damaged).unwrap();
+            assert!(cache.get(key(1)).is_none(), "byte {at}");
+            fs::write(&file, &whole[..at]).unwrap();
+            assert!(cache.get(key(1)).is_none(), "cut at {at}");
+        }
+        fs::write(&file, [&whole[..], b"x"].concat()).unwrap();
+        assert!(cache.get(key(1)).is_none());
+        cache.put(key(1), PTX).unwrap();
+        cache.get(key(1)).unwrap();
+    }
+
+    #[test]
+    fn what_was_not_used_for_longest_goes_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let size = (HEADER + PTX.len()) as u64;
+        let cache = KernelCache::at(folder.path()).with_limit(3 * size);
+        let age = |path: &Path, seconds| {
+            let then = SystemTime::now() - Duration::from_secs(seconds);
+            File::open(path).unwrap().set_modified(then).unwrap();
+        };
+        let path = |n| cache.folder.join(key(n).file_name());
+        let (foreign, orphan) = (folder.path().join("notes.txt"), folder.path().join("x.part"));
+        fs::write(&foreign, [0; 1000]).unwrap();
+        fs::write(&orphan, [0; 10]).unwrap();
+        age(&orphan, 1000);
+        for n in 1..=3 {
+            cache.put(key(n), PTX).unwrap();
+            age(&path(n), 100 - u64::from(n));
+        }
+        assert!(!orphan.exists(), "three files fill it");
+        cache.get(key(1)).unwrap();
+        cache.put(key(4), PTX).unwrap();
+        let left: Vec<_> = (1..=4).filter(|&n| cache.get(key(n)).is_some()).collect();
+        assert_eq!(left, [1, 3, 4]);
+        assert!(foreign.exists());
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_made_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        fs::write(&file, "").unwrap();
+        let cache = KernelCache::at(file.join("kernels"));
+        assert!(cache.get(key(1)).is_none());
+        cache.put(key(1), PTX).unwrap_err();
+        let error = cache.usage().unwrap_err().to_string();
+        assert!(error.starts_with(cache.folder.to_str().unwrap()), "{error}");
+    }
+}

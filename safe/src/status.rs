@@ -1,0 +1,73 @@
+//! From a library's status to an [`Error`] that says what to do.
+
+use hipvit_sys::Status;
+
+use crate::error::Error;
+
+/// Calls a function of a table and turns what it returns into a `Result`. To be put in an `unsafe` block.
+macro_rules! call {
+    ($device:expr, $table:ident.$function:ident($($argument:expr),* $(,)?)) => {
+        $crate::status::check($device.name(), stringify!($function), $table.$function($($argument),*))
+    };
+}
+pub(super) use call;
+
+/// What a call returned, as a `Result`.
+pub(super) fn check<S: Status>(
+    device: &str,
+    call: &'static str,
+    returned: Result<S, hipvit_sys::Error>,
+) -> Result<(), Error> {
+    match returned {
+        Ok(status) if status.is_success() => Ok(()),
+        Ok(status) => Err(Error::Device {
+            device: device.to_owned(),
+            call,
+            status: status.to_string(),
+            advice: advice(status.name().unwrap_or_default()).to_owned(),
+        }),
+        Err(error) => Err(missing(&error)),
+    }
+}
+
+/// A library or function that is not there.
+pub(super) fn missing(error: &hipvit_sys::Error) -> Error {
+    Error::Provider {
+        reason: error.to_string(),
+    }
+}
+
+/// Whether the call failed with this status.
+pub(super) fn is<S: Status>(error: &Error, expected: S) -> bool {
+    matches!(error, Error::Device { status, .. } if *status == expected.to_string())
+}
+
+/// What helps against a status, where something does.
+fn advice(status: &str) -> &'static str {
+    match status {
+        "hipErrorIllegalAddress" => {
+            "a kernel touched memory outside its buffers; the process cannot use the GPU any more"
+        }
+        "hipErrorLaunchFailure" => "a kernel faulted; the process cannot use the GPU any more",
+        "hipErrorLaunchOutOfResources" => {
+            "the kernel needs more registers or LDS than the GPU has; take smaller blocks"
+        }
+        "hipErrorLaunchTimeOut" => "the kernel ran too long for a GPU that also drives a display",
+        "hipErrorInsufficientDriver" => "update the GPU's driver, or install the ROCm that fits it",
+        "hipErrorPeerAccessUnsupported" => {
+            "no link between these GPUs lets one use the other's memory; copies between them go through the host"
+        }
+        "hipErrorNotSupported"
+        | "HIPBLAS_STATUS_NOT_SUPPORTED"
+        | "rocblas_status_not_implemented"
+        | "miopenStatusNotImplemented"
+        | "miopenStatusUnsupportedOp" => "this provider does not offer it",
+        "rocblas_status_arch_mismatch" | "HIPBLAS_STATUS_ARCH_MISMATCH" => {
+            "the library was built without this GPU's architecture"
+        }
+        "rocblas_status_memory_error" | "HIPBLAS_STATUS_ALLOC_FAILED" | "miopenStatusAllocFailed" => {
+            "out of memory; take a smaller batch or a narrower dtype"
+        }
+        _ => "",
+    }
+}

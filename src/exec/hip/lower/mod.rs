@@ -1,0 +1,200 @@
+//! From a step of a plan to the calls that compute it on a GPU: which kernel or GEMM, with which addresses. Pure: nothing
+//! here knows a device.
+
+mod attention;
+mod linear;
+mod patch_extract;
+mod pool;
+mod tokens;
+
+use std::collections::HashMap;
+
+use crate::graph::ValueId;
+use crate::graph::plan::{Operand, Plan, Step};
+use crate::hip::Gemm;
+use crate::kernels::{AddArgs, KernelCall, LayerNormArgs, SwiGluArgs, Unit, attention_unit};
+use crate::ops::{Linear, Op};
+
+/// One thing to submit. Addresses are the device's.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Call {
+    Kernel(KernelCall),
+    Gemm { gemm: Gemm, a: u64, b: u64, c: u64 },
+    CopyRows(CopyRows),
+}
+
+impl<K: Into<KernelCall>> From<K> for Call {
+    fn from(kernel: K) -> Self {
+        Self::Kernel(kernel.into())
+    }
+}
+
+/// `rows` rows of `bytes` each, strides in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CopyRows {
+    pub(super) from: u64,
+    pub(super) from_stride: usize,
+    pub(super) to: u64,
+    pub(super) to_stride: usize,
+    pub(super) bytes: usize,
+    pub(super) rows: usize,
+}
+
+/// Where everything lies.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Addresses<'a> {
+    pub(super) input: u64,
+    pub(super) constants: &'a HashMap<ValueId, u64>,
+    pub(super) arena: u64,
+    /// For [`scratch_bytes`].
+    pub(super) scratch: u64,
+}
+
+/// The kernel that `op` needs beside the libraries, if any.
+pub(super) fn unit(op: &Op) -> Option<Unit> {
+    Some(match op {
+        Op::PatchExtract(_) => Unit::of("patch_extract"),
+        Op::Tokens(_) => Unit::of("tokens"),
+        Op::Add | Op::Scale | Op::MulScalar(_) => Unit::of("add"),
+        Op::LayerNorm { .. } => Unit::of("layer_norm"),
+        Op::Linear(spec) if !linear::needs_kernel(spec) => return None,
+        Op::Linear(_) | Op::Activation(_) => Unit::of("bias_activation"),
+        Op::SwiGlu => Unit::of("swiglu"),
+        Op::Attention(spec) => attention_unit(spec.head_dim).unwrap_or(Unit::of("softmax")),
+        Op::Pool(_) => Unit::of("pool"),
+        Op::Normalize(_) | Op::PatchConv(_) | Op::Prepend | Op::ConcatChannels => return None,
+    })
+}
+
+/// The memory that some step needs beside the arena: a GEMM whose result goes through an activation before a residual
+/// that lies where the result goes; the scores of attention that is not fused.
+pub(super) fn scratch_bytes(plan: &Plan) -> usize {
+    let bytes = |step: &Step| match &plan.node(step).op {
+        Op::Linear(Linear { activation, .. }) if activation.is_some() && step.in_place.is_some() => {
+            plan.buffer(step.output).bytes
+        }
+        Op::Attention(spec) => attention::score_bytes(plan, step, spec),
+        _ => 0,
+    };
+    plan.steps().iter().map(bytes).max().unwrap_or(0)
+}
+
+/// The operand's extents; those of the input and of constants are at batch 1.
+fn shape_of(plan: &Plan, operand: Operand) -> &[usize] {
+    let graph = plan.graph();
+    match operand {
+        Operand::Input => &graph.value(graph.input()).shape,
+        Operand::Constant(id) => &graph.value(id).shape,
+        Operand::Buffer(id) => &plan.buffer(id).shape,
+    }
+}
+
+/// The calls that compute `step`, in order.
+///
+/// # Errors
+///
+/// What the GPU does not compute, or an extent beyond 32 bits.
+pub(super) fn lower(plan: &Plan, step: &Step, addresses: Addresses<'_>) -> Result<Vec<Call>, String> {
+    let s = Lowering {
+        plan,
+        step,
+        addresses,
+        out: addresses.arena + plan.buffer(step.output).offset as u64,
+        shape: &plan.buffer(step.output).shape,
+    };
+    match &plan.node(step).op {
+        Op::PatchExtract(spec) => s.patch_extract(spec),
+        Op::Tokens(spec) => s.tokens(*spec),
+        Op::Add => {
+            let y = (s.address(1)?, rows(s.shape_of(1)?)?);
+            one(AddArgs::new(
+                [s.address(0)?, s.out],
+                s.matrix()?,
+                1.0,
+                0,
+                Some(y),
+            )?)
+        }
+        Op::Scale => one(AddArgs::new(
+            [s.address(0)?, s.out],
+            s.matrix()?,
+            1.0,
+            s.address(1)?,
+            None,
+        )?),
+        Op::MulScalar(factor) => one(AddArgs::new(
+            [s.address(0)?, s.out],
+            s.matrix()?,
+            *factor,
+            0,
+            None,
+        )?),
+        Op::LayerNorm { epsilon } => one(LayerNormArgs::new(
+            [s.address(0)?, s.address(1)?, s.address(2)?, s.out],
+            s.matrix()?,
+            *epsilon,
+        )?),
+        Op::Linear(spec) => s.linear(spec),
+        Op::Activation(activation) => s.activation(*activation),
+        Op::SwiGlu => one(SwiGluArgs::new([s.address(0)?, 0, s.out], s.matrix()?)?),
+        Op::Attention(spec) => s.attention(spec),
+        Op::Pool(spec) => s.pool(*spec),
+        Op::ConcatChannels => s.concat_channels(),
+        Op::Normalize(_) | Op::PatchConv(_) | Op::Prepend => {
+            Err("is not computed on a GPU as it is; the passes of `optimize` make it another op".into())
+        }
+    }
+}
+
+fn one(call: impl Into<Call>) -> Result<Vec<Call>, String> {
+    Ok(vec![call.into()])
+}
+
+struct Lowering<'a> {
+    plan: &'a Plan,
+    step: &'a Step,
+    addresses: Addresses<'a>,
+    out: u64,
+    shape: &'a [usize],
+}
+
+impl<'a> Lowering<'a> {
+    fn operand(&self, index: usize) -> Result<Operand, String> {
+        let operand = self.step.inputs.get(index).copied();
+        operand.ok_or_else(|| format!("its operand {index} is missing"))
+    }
+
+    fn shape_of(&self, index: usize) -> Result<&'a [usize], String> {
+        Ok(shape_of(self.plan, self.operand(index)?))
+    }
+
+    /// Where an operand of the plan's dtype lies.
+    fn address(&self, index: usize) -> Result<u64, String> {
+        match self.operand(index)? {
+            Operand::Input => Err("reads the image, which only patch_extract does on a GPU".into()),
+            Operand::Constant(id) => self.constant(id),
+            Operand::Buffer(id) => Ok(self.addresses.arena + self.plan.buffer(id).offset as u64),
+        }
+    }
+
+    fn constant(&self, id: ValueId) -> Result<u64, String> {
+        let address = self.addresses.constants.get(&id).copied();
+        address.ok_or_else(|| "the plan is of another graph than the executor".into())
+    }
+
+    fn element(&self) -> usize {
+        self.plan.dtype().size()
+    }
+
+    /// The result as a matrix: rows and channels.
+    fn matrix(&self) -> Result<[usize; 2], String> {
+        let channels = self.shape.last().ok_or("its result is a scalar")?;
+        Ok([rows(self.shape)?, *channels])
+    }
+}
+
+/// Rows of a tensor whose last extent is a row.
+fn rows(shape: &[usize]) -> Result<usize, String> {
+    let (_, outer) = shape.split_last().ok_or("an operand is a scalar")?;
+    Ok(outer.iter().product())
+}

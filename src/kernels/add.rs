@@ -1,0 +1,77 @@
+//! `add`: `factor · gamma · x + y`, where `gamma` and `y` may be left out.
+
+use super::bindings::AddArgs;
+use super::{Access, KernelArguments, Launch, Target, bytes, extent, optional};
+
+impl AddArgs {
+    /// For `x` and `out` `[rows, channels]`. `gamma` `[channels]` may be 0; `y` is an address and its rows, which repeat.
+    ///
+    /// # Errors
+    ///
+    /// An extent exceeds 32 bits.
+    pub(crate) fn new(
+        [x, out]: [u64; 2],
+        [rows, channels]: [usize; 2],
+        factor: f32,
+        gamma: u64,
+        y: Option<(u64, usize)>,
+    ) -> Result<Self, String> {
+        let (y, y_rows) = y.unwrap_or_default();
+        Ok(Self {
+            x,
+            gamma,
+            y,
+            out,
+            rows: extent(rows)?,
+            channels: extent(channels)?,
+            y_rows: extent(y_rows)?,
+            factor,
+        })
+    }
+}
+
+// SAFETY: hip/add.hip; threads beyond the last row return.
+unsafe impl KernelArguments for AddArgs {
+    const FILE: &'static str = "add";
+
+    fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+        if self.y != 0 && self.y_rows == 0 {
+            return Err("the second operand has no rows".into());
+        }
+        target.elementwise(self.rows.into(), self.channels)
+    }
+
+    fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
+        let all = bytes(element, &[self.rows, self.channels]);
+        let gamma = bytes(element, &[self.channels]);
+        let y = bytes(element, &[self.y_rows.min(self.rows), self.channels]);
+        visit(Access::read("x", self.x, all));
+        visit(optional(Access::read("gamma", self.gamma, gamma)));
+        visit(optional(Access::read("y", self.y, y)));
+        visit(Access::write("out", self.out, all));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn required_operands_are_accessed_even_at_null() {
+        let arguments = AddArgs::new([0, 256], [3, 5], 1.0, 0, None).unwrap();
+        let mut accesses = Vec::new();
+        arguments.accesses(2, &mut |access| {
+            accesses.push((access.field, access.bytes, access.written));
+        });
+        let all = 3 * 5 * 2;
+        assert_eq!(
+            accesses,
+            [
+                ("x", all, false),
+                ("gamma", 0, false),
+                ("y", 0, false),
+                ("out", all, true)
+            ]
+        );
+    }
+}

@@ -1,0 +1,63 @@
+//! `bias_activation`: `activation(x + bias) + residual`, what follows a linear layer's GEMM.
+
+use super::bindings::{ActivationCode, BiasActivationArgs};
+use super::{Access, KernelArguments, Launch, Target, bytes, extent, optional};
+use crate::ops::Activation;
+
+impl BiasActivationArgs {
+    /// For `x` and `out` `[rows, channels]`; `bias` `[channels]` and `residual` `[rows, channels]` may be 0.
+    ///
+    /// # Errors
+    ///
+    /// An extent exceeds 32 bits.
+    pub(crate) fn new(
+        [x, bias, residual, out]: [u64; 4],
+        [rows, channels]: [usize; 2],
+        activation: Option<Activation>,
+    ) -> Result<Self, String> {
+        Ok(Self {
+            x,
+            bias,
+            residual,
+            out,
+            rows: extent(rows)?,
+            channels: extent(channels)?,
+            activation: code(activation) as u32,
+            reserved: 0,
+        })
+    }
+}
+
+/// How the kernel knows an activation.
+fn code(activation: Option<Activation>) -> ActivationCode {
+    match activation {
+        None => ActivationCode::None,
+        Some(Activation::GeluErf) => ActivationCode::GeluErf,
+        Some(Activation::GeluTanh) => ActivationCode::GeluTanh,
+        Some(Activation::QuickGelu) => ActivationCode::QuickGelu,
+        Some(Activation::Silu) => ActivationCode::Silu,
+        Some(Activation::Relu) => ActivationCode::Relu,
+        Some(Activation::Tanh) => ActivationCode::Tanh,
+    }
+}
+
+// SAFETY: hip/bias_activation.hip; threads beyond the last row return.
+unsafe impl KernelArguments for BiasActivationArgs {
+    const FILE: &'static str = "bias_activation";
+
+    fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+        target.elementwise(self.rows.into(), self.channels)
+    }
+
+    fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
+        let all = bytes(element, &[self.rows, self.channels]);
+        visit(Access::read("x", self.x, all));
+        visit(optional(Access::read(
+            "bias",
+            self.bias,
+            bytes(element, &[self.channels]),
+        )));
+        visit(optional(Access::read("residual", self.residual, all)));
+        visit(Access::write("out", self.out, all));
+    }
+}

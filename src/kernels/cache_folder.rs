@@ -1,0 +1,59 @@
+//! Where compiled kernels are kept on the user's machine.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use crate::hip::KernelCache;
+
+/// The user's cache of compiled kernels: `kernels` in the folder that `HIPVIT_CACHE_DIR` names, else in `hipvit` below
+/// `XDG_CACHE_HOME` or `~/.cache`. `None` if `HIPVIT_CACHE_DIR` is empty, or there is no home directory.
+pub fn kernel_cache() -> Option<KernelCache> {
+    Some(KernelCache::at(cache_folder()?.join("kernels")))
+}
+
+/// `HIPVIT_CACHE_DIR`; else `hipvit` in `XDG_CACHE_HOME`, or in `.cache` of the home directory. `None` if
+/// `HIPVIT_CACHE_DIR` is empty, or there is no home: then nothing is kept.
+fn cache_folder() -> Option<PathBuf> {
+    find(|name| env::var_os(name), env::home_dir())
+}
+
+fn find(variable: impl Fn(&str) -> Option<OsString>, home: Option<PathBuf>) -> Option<PathBuf> {
+    if let Some(folder) = variable("HIPVIT_CACHE_DIR") {
+        return (!folder.is_empty()).then(|| folder.into());
+    }
+    // The XDG base directory specification says to ignore relative paths.
+    let base = variable("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute())
+        .or_else(|| Some(home.filter(|path| path.is_absolute())?.join(".cache")))?;
+    Some(base.join("hipvit"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_go_before_the_home() {
+        let folder = |variables: &[(&str, &str)], home: Option<&str>| {
+            let value = |name: &str| Some(variables.iter().find(|(key, _)| *key == name)?.1.into());
+            let found = find(value, home.map(PathBuf::from))?;
+            Some(found.to_str().unwrap().to_owned())
+        };
+        let is = |path: &str| Some(path.to_owned());
+        assert_eq!(folder(&[], Some("/home/u")), is("/home/u/.cache/hipvit"));
+        assert_eq!(folder(&[], None), None);
+        assert_eq!(
+            folder(&[("XDG_CACHE_HOME", "/c")], Some("/home/u")),
+            is("/c/hipvit")
+        );
+        assert_eq!(
+            folder(&[("XDG_CACHE_HOME", "c")], Some("/home/u")),
+            is("/home/u/.cache/hipvit")
+        );
+        let both = [("XDG_CACHE_HOME", "/c"), ("HIPVIT_CACHE_DIR", "/mine")];
+        assert_eq!(folder(&both, Some("/home/u")), is("/mine"));
+        assert_eq!(folder(&[("HIPVIT_CACHE_DIR", "")], Some("/home/u")), None);
+    }
+}

@@ -1,0 +1,103 @@
+//! The kernels' device code, as `build.rs` embedded it: always the sources of `hip/`, for a compiler at run time, and
+//! code objects for the architectures that the builder named.
+
+include!(concat!(env!("OUT_DIR"), "/device_code.rs"));
+
+/// A kernel file compiled for one architecture.
+#[derive(Clone, Copy)]
+pub(super) struct CodeObject {
+    /// The kernel file, without its extension: `attention`.
+    pub(super) kernel: &'static str,
+    /// As the compiler was told: `gfx942`, `gfx90a:xnack-`, `sm_90`.
+    pub(super) arch: &'static str,
+    /// An ELF file: an AMD code object, or a cubin.
+    pub(super) bytes: &'static [u8],
+}
+
+impl std::fmt::Debug for CodeObject {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} for {}, {} bytes", self.kernel, self.arch, self.bytes.len())
+    }
+}
+
+/// What a run-time compiler is told beside the architecture.
+pub(super) const OPTIONS: &[&str] = &["-std=c++17"];
+
+/// The source of a kernel file.
+pub(super) fn source(kernel: &str) -> Option<&'static str> {
+    SOURCES
+        .iter()
+        .find(|(name, _)| *name == kernel)
+        .map(|(_, text)| *text)
+}
+
+/// The headers that the sources include, by the names that they use.
+pub(super) fn headers() -> &'static [(&'static str, &'static str)] {
+    HEADERS
+}
+
+/// The architectures that the crate was built with code for.
+pub(super) fn archs() -> std::collections::BTreeSet<&'static str> {
+    OBJECTS.iter().map(|object| object.arch).collect()
+}
+
+/// The code object of a kernel file for a device of architecture `arch`, which may have features after a colon
+/// (`gfx90a:sramecc+:xnack-`): code for all features, or for some that the device has. A cubin also runs on later
+/// devices of the same major capability.
+pub(super) fn object(kernel: &str, arch: &str) -> Option<CodeObject> {
+    let mut fitting: Vec<_> = OBJECTS
+        .iter()
+        .filter(|object| object.kernel == kernel && fits(object.arch, arch))
+        .collect();
+    fitting.sort_by_key(|object| (object.arch.len(), object.arch));
+    fitting.last().map(|object| **object)
+}
+
+fn fits(built: &str, device: &str) -> bool {
+    if let (Some(built), Some(device)) = (built.strip_prefix("sm_"), device.strip_prefix("sm_")) {
+        let (Ok(built), Ok(device)) = (built.parse::<u32>(), device.parse::<u32>()) else {
+            return built == device; // sm_90a runs on no other
+        };
+        return built / 10 == device / 10 && built <= device;
+    }
+    let (mut built, mut device) = (built.split(':'), device.split(':'));
+    let same = built.next() == device.next();
+    let has: Vec<_> = device.collect();
+    same && built.all(|feature| has.contains(&feature))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_fits_devices_of_its_architecture_and_features() {
+        for (built, device, expected) in [
+            ("gfx942", "gfx942:sramecc+:xnack-", true),
+            ("gfx90a:xnack-", "gfx90a:sramecc+:xnack-", true),
+            ("gfx90a:xnack+", "gfx90a:sramecc+:xnack-", false),
+            ("gfx90a", "gfx942", false),
+            ("sm_80", "sm_86", true),
+            ("sm_86", "sm_80", false),
+            ("sm_80", "sm_90", false),
+            ("sm_90a", "sm_90", false),
+            ("sm_90", "sm_90", true),
+        ] {
+            assert_eq!(fits(built, device), expected, "{built} on {device}");
+        }
+    }
+
+    #[test]
+    fn every_include_of_a_source_is_embedded() {
+        let texts = SOURCES.iter().chain(HEADERS).map(|(_, text)| text);
+        let includes =
+            texts.flat_map(|text| text.lines().filter_map(|line| line.strip_prefix("#include \"")));
+        let mut count = 0;
+        for include in includes {
+            let name = include.trim_end_matches('"');
+            assert!(HEADERS.iter().any(|(header, _)| *header == name), "{name}");
+            count += 1;
+        }
+        assert!(count > SOURCES.len());
+    }
+}

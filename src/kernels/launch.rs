@@ -1,0 +1,76 @@
+//! What the launch plans share. Plans are pure functions of the arguments and a [`Target`].
+
+use super::bindings::{ELEMENTWISE_THREADS, ROW_REGISTERS, ROW_THREADS, VEC128_BYTES};
+use crate::hip::Launch;
+use crate::tensor::DType;
+
+/// What a launch plan may know of the device and the code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    /// The elements' type.
+    pub(crate) dtype: DType,
+    /// Lanes of a wave, 32 or 64.
+    pub(crate) wave_size: u32,
+    /// The most blocks of a one-dimensional grid.
+    pub(crate) max_blocks: u32,
+    /// The value of the module global that the kernel names ([`KernelArguments::TILE`](super::KernelArguments::TILE)); 0
+    /// for other kernels.
+    pub(crate) tile: u32,
+}
+
+impl Target {
+    /// Elements of a 128-bit vector.
+    pub(super) fn vec128(&self) -> u64 {
+        u64::from(VEC128_BYTES) / self.dtype.size() as u64
+    }
+
+    /// `blocks` blocks of `threads` threads; an empty launch still has a block.
+    ///
+    /// # Errors
+    ///
+    /// The device takes fewer blocks.
+    pub(super) fn blocks(&self, blocks: u64, threads: u32) -> Result<Launch, String> {
+        // Some drivers count threads, in 32 bits.
+        let most = u64::from(self.max_blocks).min(u64::from(u32::MAX) / u64::from(threads));
+        match u32::try_from(blocks.max(1)) {
+            Ok(grid) if u64::from(grid) <= most => Ok(Launch::new(grid, threads)),
+            _ => Err(format!("needs {blocks} blocks, and the device takes {most}")),
+        }
+    }
+
+    /// Blocks of `per_block` threads for `threads` threads in all.
+    ///
+    /// # Errors
+    ///
+    /// The device takes fewer blocks.
+    pub(super) fn threads(&self, threads: u64, per_block: u32) -> Result<Launch, String> {
+        self.blocks(threads.div_ceil(per_block.into()), per_block)
+    }
+
+    /// A thread for each vector of a matrix `[rows, channels]`, each row's last one perhaps partly filled.
+    ///
+    /// # Errors
+    ///
+    /// The device takes fewer blocks.
+    pub(super) fn elementwise(&self, rows: u64, channels: u32) -> Result<Launch, String> {
+        self.threads(
+            rows.saturating_mul(u64::from(channels).div_ceil(self.vec128())),
+            ELEMENTWISE_THREADS,
+        )
+    }
+
+    /// The launch of a reduction over each of `rows` rows of `length` elements, and the argument `whole_block`: a wave
+    /// takes a row, or a block does where a wave's registers do not hold it.
+    ///
+    /// # Errors
+    ///
+    /// The device takes fewer blocks.
+    pub(super) fn rows(&self, rows: u64, length: u32) -> Result<(Launch, u32), String> {
+        let whole_block = length > ROW_REGISTERS * self.wave_size;
+        let blocks = match whole_block {
+            true => rows,
+            false => rows.div_ceil(u64::from(ROW_THREADS / self.wave_size)),
+        };
+        Ok((self.blocks(blocks, ROW_THREADS)?, whole_block.into()))
+    }
+}

@@ -1,0 +1,291 @@
+//! The kernels' code on a device: found among the embedded code objects or compiled by hipRTC, loaded, and launched.
+
+use std::any::Any;
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use super::launch::Target;
+use super::{KernelArguments, device_code, entry, kernel_cache};
+use crate::error::{Error, Result};
+use crate::hip::{self, Access, Arguments, Code, Device, Kernel, Launch, Module, Operand, Rtc, Stream};
+use crate::tensor::DType;
+
+/// What is compiled at once: a kernel file, or one variant of it. Its dtype is that of the [`Kernels`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Unit {
+    file: &'static str,
+    /// A macro and its value, for a compiler at run time; code compiled ahead of time has all variants.
+    define: Option<(&'static str, u32)>,
+}
+
+impl Unit {
+    /// All of a kernel file.
+    pub(crate) fn of(file: &'static str) -> Self {
+        Self { file, define: None }
+    }
+
+    /// The variant that this macro selects.
+    pub(super) fn with(self, name: &'static str, value: u32) -> Self {
+        Self {
+            define: Some((name, value)),
+            ..self
+        }
+    }
+}
+
+/// A compilation that takes longer is announced on standard error.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Arguments with the size of the elements that their addresses lead to.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+struct Typed<A, const SIZE: usize>(A);
+
+impl<A: KernelArguments, const SIZE: usize> Arguments for Typed<A, SIZE> {
+    fn accesses(&self, visit: &mut dyn FnMut(Access)) {
+        self.0.accesses(SIZE, visit);
+    }
+}
+
+/// A kernel's entry, and the tile that its code states.
+struct Entry<A, const SIZE: usize> {
+    kernel: Kernel<Typed<A, SIZE>>,
+    tile: u32,
+}
+
+impl<A, const SIZE: usize> Clone for Entry<A, SIZE> {
+    fn clone(&self) -> Self {
+        Self {
+            kernel: self.kernel.clone(),
+            tile: self.tile,
+        }
+    }
+}
+
+/// Kernels loaded on a device for one dtype.
+pub(crate) struct Kernels {
+    device: Device,
+    dtype: DType,
+    modules: HashMap<Unit, Module>,
+    /// `Entry<A, SIZE>` by name, of those that were launched.
+    entries: Mutex<HashMap<String, Box<dyn Any + Send + Sync>>>,
+}
+
+impl Kernels {
+    /// Loads these units. Those without code for the device are compiled, in parallel, each once in a process.
+    ///
+    /// # Errors
+    ///
+    /// [`hip::Error::Compile`], [`hip::Error::NoCode`] or [`hip::Error::Provider`] if one cannot be compiled or loaded.
+    pub(crate) fn load(device: &Device, dtype: DType, units: impl IntoIterator<Item = Unit>) -> Result<Self> {
+        let units: Vec<Unit> = units.into_iter().collect::<BTreeSet<_>>().into_iter().collect();
+        let mut modules = HashMap::new();
+        for (unit, code) in code(device, dtype, units)? {
+            modules.insert(unit, Module::load(device, code)?);
+        }
+        Ok(Self {
+            device: device.clone(),
+            dtype,
+            modules,
+            entries: Mutex::default(),
+        })
+    }
+
+    /// Submits a launch that touches nothing but `operands`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the arguments point elsewhere or the device cannot launch it; what the driver says.
+    pub(crate) fn launch<A: KernelArguments>(
+        &self,
+        stream: &Stream,
+        arguments: A,
+        operands: &[Operand<'_>],
+    ) -> Result<()> {
+        match self.dtype.size() {
+            1 => self.submit::<A, 1>(stream, arguments, operands),
+            2 => self.submit::<A, 2>(stream, arguments, operands),
+            _ => self.submit::<A, 4>(stream, arguments, operands),
+        }
+    }
+
+    fn submit<A: KernelArguments, const SIZE: usize>(
+        &self,
+        stream: &Stream,
+        mut arguments: A,
+        operands: &[Operand<'_>],
+    ) -> Result<()> {
+        let refused = |reason| Error::argument("launch", format!("{}: {reason}", A::FILE));
+        let Entry { kernel, tile } = self.entry::<A, SIZE>(&arguments)?;
+        let properties = self.device.properties();
+        let target = Target {
+            dtype: self.dtype,
+            wave_size: properties.wave_size,
+            max_blocks: properties.grid[0],
+            tile,
+        };
+        let launch: Launch = arguments.plan(&target).map_err(refused)?;
+        Ok(kernel.launch(stream, launch, &Typed::<A, SIZE>(arguments), operands)?)
+    }
+
+    fn entry<A: KernelArguments, const SIZE: usize>(&self, arguments: &A) -> Result<Entry<A, SIZE>> {
+        let refused = |reason| Error::argument("kernel", format!("{}: {reason}", A::FILE));
+        let name = entry(&arguments.entry().map_err(refused)?, self.dtype);
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = entries
+            .get(&name)
+            .and_then(|e| e.downcast_ref::<Entry<A, SIZE>>())
+        {
+            return Ok(known.clone());
+        }
+        let unit = arguments.unit().map_err(refused)?;
+        let module = self
+            .modules
+            .get(&unit)
+            .ok_or_else(|| refused("is not loaded".into()))?;
+        // SAFETY: `KernelArguments` promises it for the launches that it plans, and `submit` makes no others.
+        let kernel = unsafe { module.kernel::<Typed<A, SIZE>>(&name) }?;
+        let tile = match A::TILE {
+            Some(suffix) => module.read_global(&format!("{name}_{suffix}"))?,
+            None => 0,
+        };
+        let entry = Entry { kernel, tile };
+        entries.insert(name, Box::new(entry.clone()));
+        Ok(entry)
+    }
+}
+
+impl fmt::Debug for Kernels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kernels")
+            .field("device", &self.device)
+            .field("dtype", &self.dtype)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Each unit's code for the device.
+fn code(device: &Device, dtype: DType, units: Vec<Unit>) -> Result<Vec<(Unit, Code)>> {
+    let mut ready = Vec::with_capacity(units.len());
+    let mut missing = Vec::new();
+    for unit in units {
+        match device_code::object(unit.file, &device.properties().target) {
+            Some(object) => ready.push((unit, Code::new(object.bytes)?)),
+            None => missing.push(unit),
+        }
+    }
+    if let Some(first) = missing.first() {
+        ready.extend(compile_all(&rtc(device, first.file)?, device, dtype, &missing)?);
+    }
+    Ok(ready)
+}
+
+/// Compiles units in parallel, and says so if it takes long.
+fn compile_all(rtc: &Rtc, device: &Device, dtype: DType, units: &[Unit]) -> Result<Vec<(Unit, Code)>> {
+    let threads = thread::available_parallelism()
+        .map_or(1, usize::from)
+        .min(units.len());
+    let queue = Mutex::new(units.iter());
+    let (sender, receiver) = mpsc::channel();
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            let (sender, queue) = (sender.clone(), &queue);
+            scope.spawn(move || {
+                let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+                while let Some(&unit) = next() {
+                    if sender
+                        .send(compile(rtc, device, dtype, unit).map(|code| (unit, code)))
+                        .is_err()
+                    {
+                        break;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        let mut compiled = Vec::with_capacity(units.len());
+        let mut announced = false;
+        while compiled.len() < units.len() {
+            let result = match receiver.recv_timeout(PATIENCE) {
+                Err(mpsc::RecvTimeoutError::Timeout) if !announced => {
+                    announced = true;
+                    announce(device, units.len());
+                    continue;
+                }
+                Err(mpsc::RecvTimeoutError::Timeout) => continue,
+                Err(mpsc::RecvTimeoutError::Disconnected) => break,
+                Ok(result) => result,
+            };
+            compiled.push(result?);
+        }
+        Ok(compiled)
+    })
+}
+
+fn announce(device: &Device, count: usize) {
+    let kept = match kernel_cache() {
+        Some(cache) => format!("kept in {}", cache.folder().display()),
+        None => "not kept, since HIPVIT_CACHE_DIR is empty".to_owned(),
+    };
+    let plural = if count == 1 { "" } else { "s" };
+    eprintln!(
+        "hipvit: compiling {count} kernel{plural} for {} ({kept})",
+        device.properties().target
+    );
+}
+
+/// What compiled code depends on within a process.
+type Key = (Option<PathBuf>, String, DType, Unit);
+
+/// Compiles a unit, once in a process.
+fn compile(rtc: &Rtc, device: &Device, dtype: DType, unit: Unit) -> Result<Code> {
+    static COMPILED: Mutex<Option<HashMap<Key, Arc<Mutex<Option<Code>>>>>> = Mutex::new(None);
+    let provider = device.runtime().path().ok().map(PathBuf::from);
+    let key = (provider, device.properties().target.clone(), dtype, unit);
+    let slot = {
+        let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
+        compiled.get_or_insert_default().entry(key).or_default().clone()
+    };
+    // Held meanwhile, so that no two threads compile the same.
+    let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(code) = &*slot {
+        return Ok(code.clone());
+    }
+    let Unit { file, define } = unit;
+    let source = device_code::source(file)
+        .ok_or_else(|| Error::argument("kernel", format!("there is no file hip/{file}.hip")))?;
+    let mut options: Vec<String> = device_code::OPTIONS
+        .iter()
+        .map(|&option| option.to_owned())
+        .collect();
+    if dtype != DType::U8 {
+        options.push(format!("-DHIPVIT_DTYPE={dtype}"));
+    }
+    options.extend(define.map(|(name, value)| format!("-D{name}={value}")));
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    let code = rtc.compile(&format!("{file}.hip"), source, device_code::headers(), &options)?;
+    *slot = Some(code.clone());
+    Ok(code)
+}
+
+/// The compiler for a kernel file that has no code object for the device. If there is none either, the device cannot be
+/// used by the crate as it was built.
+fn rtc(device: &Device, file: &'static str) -> Result<Rtc> {
+    let rtc = Rtc::new(device).map_err(|error| {
+        let archs: Vec<_> = device_code::archs().into_iter().collect();
+        let built = match archs.as_slice() {
+            [] => "for no architecture".to_owned(),
+            archs => format!("for {} only", archs.join(", ")),
+        };
+        hip::Error::NoCode {
+            device: device.name().to_owned(),
+            arch: device.properties().arch().to_owned(),
+            reason: format!("`{file}` was compiled {built}, and {error}"),
+        }
+    })?;
+    Ok(rtc.with_cache(kernel_cache()))
+}

@@ -1,0 +1,165 @@
+//! The crate's own kernels on the host's side. A kernel `<name>` is `hip/<name>.hip` with its header `hip/<name>.h`, and
+//! here `<name>.rs`: the constructor of its arguments, its launch plan, and the memory that it reads and writes.
+//!
+//! [`bindings`] holds the argument structures and tile constants, generated from the headers. [`Kernels`] finds the code
+//! (embedded, or compiled at run time) and launches it. To add a kernel: header, kernel, its file here, and a line in
+//! [`kernel_list`].
+#![allow(
+    unsafe_code,
+    reason = "each kernel's `unsafe impl` promises what its device code touches"
+)]
+
+mod add;
+mod attention;
+mod bias_activation;
+#[rustfmt::skip]
+#[allow(dead_code, reason = "some constants are the device code's alone")]
+mod bindings;
+mod cache_folder;
+mod device_code;
+mod launch;
+mod layer_norm;
+mod library;
+mod patch_extract;
+mod pool;
+mod resize;
+mod softmax;
+mod swiglu;
+#[cfg(test)]
+mod tests;
+mod tokens;
+
+use std::borrow::Cow;
+
+pub(crate) use attention::{Strided, is_fused, unit as attention_unit, visibility};
+pub(crate) use bindings::{
+    AddArgs, AttentionArgs, BiasActivationArgs, LayerNormArgs, PatchExtractArgs, PoolArgs, SoftmaxArgs,
+    SwiGluArgs, TokensArgs,
+};
+pub use cache_folder::kernel_cache;
+use launch::Target;
+pub(crate) use library::{Kernels, Unit};
+pub(crate) use patch_extract::PatchExtractChwArgs;
+pub(crate) use resize::{DevicePass, ResizeKernels};
+
+use crate::error::Result;
+use crate::hip::{Access, Launch, Operand, Stream};
+use crate::tensor::DType;
+
+/// The arguments of one kernel of `hip/`, a structure of [`bindings`].
+///
+/// # Safety
+///
+/// The entry that [`entry`](Self::entry) names takes one parameter of this layout, and launched as
+/// [`plan`](Self::plan) says it touches no memory but what [`accesses`](Self::accesses) lists.
+pub(crate) unsafe trait KernelArguments: Copy + Send + Sync + 'static {
+    /// The kernel file, without its extension.
+    const FILE: &'static str;
+
+    /// The suffix of the module global `<entry>_<suffix>` (one u32) that the plan needs, as [`Target::tile`].
+    const TILE: Option<&'static str> = None;
+
+    /// What has to be compiled for these arguments.
+    fn unit(&self) -> Result<Unit, String> {
+        Ok(Unit::of(Self::FILE))
+    }
+
+    /// The entry's name without its dtype.
+    fn entry(&self) -> Result<Cow<'static, str>, String> {
+        Ok(Self::FILE.into())
+    }
+
+    /// The launch; sets what of the arguments depends on it.
+    ///
+    /// # Errors
+    ///
+    /// Why the arguments are refused, or why the device cannot launch it.
+    fn plan(&mut self, target: &Target) -> Result<Launch, String>;
+
+    /// Calls `visit` with each range of device memory that the kernel may access, for elements of `element` bytes.
+    fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access));
+}
+
+/// Every kernel that a step of a plan can call: calls `$then!` with `Variant(Arguments), …`.
+macro_rules! kernel_list {
+    ($then:ident) => {
+        $then! {
+            Add(AddArgs),
+            Attention(AttentionArgs),
+            BiasActivation(BiasActivationArgs),
+            LayerNorm(LayerNormArgs),
+            PatchExtract(PatchExtractArgs),
+            PatchExtractChw(PatchExtractChwArgs),
+            Pool(PoolArgs),
+            Softmax(SoftmaxArgs),
+            SwiGlu(SwiGluArgs),
+            Tokens(TokensArgs),
+        }
+    };
+}
+#[cfg(test)]
+pub(crate) use kernel_list;
+
+macro_rules! kernel_call {
+    ($($variant:ident($arguments:ty),)*) => {
+        /// A kernel with its arguments, whose addresses are the device's.
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        pub(crate) enum KernelCall {
+            $($variant($arguments),)*
+        }
+
+        $(impl From<$arguments> for KernelCall {
+            fn from(arguments: $arguments) -> Self {
+                Self::$variant(arguments)
+            }
+        })*
+
+        impl KernelCall {
+            /// Submits the launch; it touches nothing but `operands`.
+            ///
+            /// # Errors
+            ///
+            /// As [`Kernels::launch`].
+            pub(crate) fn launch(self, kernels: &Kernels, stream: &Stream, operands: &[Operand<'_>]) -> Result<()> {
+                match self {
+                    $(Self::$variant(arguments) => kernels.launch(stream, arguments, operands),)*
+                }
+            }
+
+            /// See [`KernelArguments::accesses`].
+            #[cfg(test)]
+            pub(crate) fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
+                match self {
+                    $(Self::$variant(arguments) => arguments.accesses(element, visit),)*
+                }
+            }
+        }
+    };
+}
+kernel_list!(kernel_call);
+
+/// The name of a kernel's entry for a dtype: `layer_norm_f16`.
+fn entry(kernel: &str, dtype: DType) -> String {
+    format!("{kernel}_{dtype}")
+}
+
+/// The bytes of a tensor of these extents whose elements have `element` bytes; saturates.
+fn bytes(element: usize, extents: &[u32]) -> usize {
+    let multiply = |bytes: usize, &extent: &u32| bytes.saturating_mul(extent as usize);
+    extents.iter().fold(element, multiply)
+}
+
+/// An access to an operand that may be null: of no bytes then.
+fn optional(access: Access) -> Access {
+    let bytes = if access.address == 0 { 0 } else { access.bytes };
+    Access { bytes, ..access }
+}
+
+/// An extent as the kernels count.
+///
+/// # Errors
+///
+/// It exceeds 32 bits.
+pub(crate) fn extent(n: usize) -> Result<u32, String> {
+    u32::try_from(n).map_err(|_| format!("an extent of {n} exceeds the 32 bits of a kernel's argument"))
+}

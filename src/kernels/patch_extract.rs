@@ -1,0 +1,108 @@
+//! `patch_extract` and `patch_extract_chw`: patches as the rows of the patch GEMM, normalised on the way.
+
+use std::borrow::Cow;
+
+use super::bindings::{ELEMENTWISE_THREADS, PatchExtractArgs};
+use super::{Access, KernelArguments, KernelCall, Launch, Target, bytes, extent};
+use crate::ops::{PatchExtract, PixelLayout};
+
+/// [`PatchExtractArgs`] whose pixels are f32 `[images, 3, height, width]`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(transparent)]
+pub(crate) struct PatchExtractChwArgs(pub(crate) PatchExtractArgs);
+
+impl PatchExtractArgs {
+    /// The kernel that `spec` asks for: from `images` images of `height × width` pixels at `pixels` (u8 HWC or f32 CHW)
+    /// to `out` `[images·patches, 3·patch_height·patch_width]`.
+    ///
+    /// # Errors
+    ///
+    /// An extent exceeds 32 bits.
+    pub(crate) fn call(
+        spec: &PatchExtract,
+        [pixels, out]: [u64; 2],
+        [images, height, width]: [usize; 3],
+    ) -> Result<KernelCall, String> {
+        let (scale, shift) = spec
+            .normalize
+            .map_or(([1.0; 3], [0.0; 3]), |n| (n.scale, n.shift));
+        let arguments = Self {
+            pixels,
+            out,
+            scale,
+            shift,
+            images: extent(images)?,
+            height: extent(height)?,
+            width: extent(width)?,
+            patch_height: extent(spec.patch[0])?,
+            patch_width: extent(spec.patch[1])?,
+            reserved: 0,
+        };
+        Ok(match spec.layout {
+            PixelLayout::Hwc => arguments.into(),
+            PixelLayout::Chw => PatchExtractChwArgs(arguments).into(),
+        })
+    }
+
+    /// `runs` runs of `run` elements that are contiguous in memory, for each patch.
+    fn plan_runs(&self, target: &Target, runs: u64, run: u64) -> Result<Launch, String> {
+        let Self {
+            height,
+            width,
+            patch_height,
+            patch_width,
+            ..
+        } = *self;
+        if patch_height == 0 || patch_width == 0 || height < patch_height || width < patch_width {
+            return Err(format!(
+                "a patch of {patch_height}×{patch_width} does not fit an image of {height}×{width}"
+            ));
+        }
+        let patches =
+            u64::from(self.images) * u64::from(height / patch_height) * u64::from(width / patch_width);
+        target.threads(
+            patches.saturating_mul(runs * run.div_ceil(target.vec128())),
+            ELEMENTWISE_THREADS,
+        )
+    }
+
+    fn accesses_of(&self, pixel: usize, element: usize, visit: &mut dyn FnMut(Access)) {
+        let pixels = bytes(pixel, &[self.images, self.height, self.width, 3]);
+        let down = self.height.checked_div(self.patch_height).unwrap_or(0);
+        let across = self.width.checked_div(self.patch_width).unwrap_or(0);
+        let out = [self.images, down, across, 3, self.patch_height, self.patch_width];
+        visit(Access::read("pixels", self.pixels, pixels));
+        visit(Access::write("out", self.out, bytes(element, &out)));
+    }
+}
+
+// SAFETY: hip/patch_extract.hip; threads beyond the last patch return.
+unsafe impl KernelArguments for PatchExtractArgs {
+    const FILE: &'static str = "patch_extract";
+
+    fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+        self.plan_runs(target, self.patch_height.into(), 3 * u64::from(self.patch_width))
+    }
+
+    fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
+        self.accesses_of(1, element, visit);
+    }
+}
+
+// SAFETY: as above.
+unsafe impl KernelArguments for PatchExtractChwArgs {
+    const FILE: &'static str = "patch_extract";
+
+    fn entry(&self) -> Result<Cow<'static, str>, String> {
+        Ok("patch_extract_chw".into())
+    }
+
+    fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+        let Self(a) = self;
+        a.plan_runs(target, 3 * u64::from(a.patch_height), a.patch_width.into())
+    }
+
+    fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
+        self.0.accesses_of(size_of::<f32>(), element, visit);
+    }
+}

@@ -1,0 +1,62 @@
+//! `pool`: one vector per image from its tokens.
+
+use super::bindings::{POOL_SLICES, POOL_VECS, PoolArgs, PoolMode};
+use super::{Access, KernelArguments, Launch, Target, bytes, extent};
+use crate::ops::Pool;
+
+impl PoolArgs {
+    /// For `x` `[images, tokens, channels]` and `out` `[images, channels]`.
+    ///
+    /// # Errors
+    ///
+    /// An extent exceeds 32 bits.
+    pub(crate) fn new(
+        [x, out]: [u64; 2],
+        [images, tokens, channels]: [usize; 3],
+        pool: Pool,
+    ) -> Result<Self, String> {
+        let (mode, first) = match pool {
+            Pool::Token(index) => (PoolMode::Token, index),
+            Pool::Mean { skip } => (PoolMode::Mean, skip),
+            Pool::Max { skip } => (PoolMode::Max, skip),
+        };
+        Ok(Self {
+            x,
+            out,
+            images: extent(images)?,
+            tokens: extent(tokens)?,
+            channels: extent(channels)?,
+            mode: mode as u32,
+            first: extent(first)?,
+            reserved: 0,
+        })
+    }
+}
+
+// SAFETY: hip/pool.hip, whose blocks each take a group of channels of an image: just so many are launched.
+unsafe impl KernelArguments for PoolArgs {
+    const FILE: &'static str = "pool";
+
+    fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+        if self.first >= self.tokens || self.images == 0 {
+            return Err(format!("token {} is not among the {}", self.first, self.tokens));
+        }
+        let vectors = u64::from(self.channels).div_ceil(target.vec128());
+        let blocks = u64::from(self.images).saturating_mul(vectors.div_ceil(POOL_VECS.into()));
+        target.blocks(blocks, POOL_VECS * POOL_SLICES)
+    }
+
+    fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
+        let bytes = |extents: &[u32]| bytes(element, extents);
+        visit(Access::read(
+            "x",
+            self.x,
+            bytes(&[self.images, self.tokens, self.channels]),
+        ));
+        visit(Access::write(
+            "out",
+            self.out,
+            bytes(&[self.images, self.channels]),
+        ));
+    }
+}

@@ -1,0 +1,486 @@
+//! Resampling on the device: the passes that [`crate::image`] plans, with its tables, by the kernels of hip/resize.hip.
+//! Tables lead the kernels' loads, so they are checked here, and no launch takes others.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use super::bindings::{RESIZE_THREADS, RESIZE_VERTICAL_BYTES, ResizeArgs, ResizeNearestArgs};
+use super::{KernelArguments, Kernels, Target, Unit, bytes};
+use crate::error::{Error, Result};
+use crate::hip::{Access, Device, DeviceBuffer, Launch, Operand, Stream};
+use crate::image::{Axis, Pass};
+use crate::tensor::DType;
+
+/// The kernels, loaded on a device.
+#[derive(Debug)]
+pub(crate) struct ResizeKernels(Kernels);
+
+/// A [`Pass`] over images of one size, with its tables on the device.
+#[derive(Debug)]
+pub(crate) struct DevicePass {
+    geometry: Geometry,
+    tables: DeviceBuffer<u32>,
+}
+
+impl DevicePass {
+    /// Uploads the tables of a pass over images of `input` (width, height), on `stream`; waits for it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the pass leaves such an image; memory runs out.
+    pub(crate) fn new(stream: &Stream, pass: &Pass, input: [usize; 2]) -> Result<Self> {
+        let (geometry, tables) = Geometry::new(pass, input)?;
+        Ok(Self {
+            geometry,
+            tables: stream.upload(&tables)?,
+        })
+    }
+
+    /// Width and height of the result.
+    pub(crate) fn output(&self) -> [usize; 2] {
+        self.geometry.output.map(|side| side as usize)
+    }
+}
+
+impl ResizeKernels {
+    /// Loads them; compiles them if there is no code for the device.
+    ///
+    /// # Errors
+    ///
+    /// They cannot be compiled or loaded.
+    pub(crate) fn load(device: &Device) -> Result<Self> {
+        Kernels::load(device, DType::U8, [Unit::of("resize")]).map(Self)
+    }
+
+    /// Submits a pass: u8 `[height, width, 3]` from `input` to `output`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if an operand is too small or of another stream; what the driver says.
+    pub(crate) fn launch(
+        &self,
+        stream: &Stream,
+        pass: &DevicePass,
+        input: Operand<'_>,
+        output: Operand<'_>,
+    ) -> Result<()> {
+        let tables = pass.tables.reading();
+        let operands = [input, output, tables];
+        let [from, to, tables] = operands.map(|operand| operand.address());
+        match pass.geometry.arguments(from, to, tables) {
+            PassArguments::Nearest(arguments) => self.0.launch(stream, arguments, &operands),
+            PassArguments::Horizontal(arguments) => self.0.launch(stream, arguments, &operands),
+            PassArguments::Vertical(arguments) => self.0.launch(stream, arguments, &operands),
+        }
+    }
+}
+
+/// A pass without its tables.
+#[derive(Clone, Copy, Debug)]
+struct Geometry {
+    kind: Kind,
+    /// Width and height of what it is given, and of what it makes.
+    input: [u32; 2],
+    output: [u32; 2],
+}
+
+/// What the tables are, one after the other.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    /// Columns, rows.
+    Pick,
+    /// Weights, starts, counts.
+    Horizontal { first_row: u32, taps: u32 },
+    /// The same.
+    Vertical { first_column: u32, taps: u32 },
+}
+
+enum PassArguments {
+    Nearest(Nearest),
+    Horizontal(Horizontal),
+    Vertical(Vertical),
+}
+
+impl Geometry {
+    /// With the tables, which have been checked: what is launched stays within images of `input`.
+    fn new(pass: &Pass, input: [usize; 2]) -> Result<(Self, Vec<u32>)> {
+        let [width, height] = input;
+        let (kind, tables) = match pass {
+            Pass::Pick { columns, rows } => {
+                let tables = [positions(columns, width)?, positions(rows, height)?].concat();
+                (Kind::Pick, tables)
+            }
+            Pass::Horizontal { rows, axis } => {
+                let (first_row, taps) = (within(rows, height)?, int(axis.taps)?);
+                (Kind::Horizontal { first_row, taps }, weighted(axis, width)?)
+            }
+            Pass::Vertical { columns, axis } => {
+                let (first_column, taps) = (within(columns, width)?, int(axis.taps)?);
+                (Kind::Vertical { first_column, taps }, weighted(axis, height)?)
+            }
+        };
+        let [output_width, output_height] = pass.output();
+        let geometry = Self {
+            kind,
+            input: [int(width)?, int(height)?],
+            output: [int(output_width)?, int(output_height)?],
+        };
+        Ok((geometry, tables))
+    }
+
+    /// For an image, a result and tables at these addresses.
+    fn arguments(&self, input: u64, output: u64, tables: u64) -> PassArguments {
+        let ([input_width, input_height], [width, height]) = (self.input, self.output);
+        let input_row = u64::from(input_width) * 3;
+        let table = |elements: u64| tables + elements * 4;
+        let weighted = |taps: u32, outputs: u32, first_byte: u64| {
+            let weights = u64::from(outputs) * u64::from(taps);
+            ResizeArgs {
+                input: input + first_byte,
+                output,
+                weights: table(0),
+                starts: table(weights),
+                counts: table(weights + u64::from(outputs)),
+                input_row,
+                taps,
+                outputs,
+                rows: 0,
+                columns: 0,
+            }
+        };
+        match self.kind {
+            Kind::Pick => PassArguments::Nearest(Nearest(ResizeNearestArgs {
+                input,
+                output,
+                columns: table(0),
+                rows: table(width.into()),
+                input_row,
+                width,
+                height,
+                input_height,
+                reserved: 0,
+            })),
+            Kind::Horizontal { first_row, taps } => PassArguments::Horizontal(Horizontal(ResizeArgs {
+                rows: height,
+                columns: input_width,
+                ..weighted(taps, width, u64::from(first_row) * input_row)
+            })),
+            Kind::Vertical { first_column, taps } => PassArguments::Vertical(Vertical(ResizeArgs {
+                rows: input_height,
+                columns: width * 3,
+                ..weighted(taps, height, u64::from(first_column) * 3)
+            })),
+        }
+    }
+}
+
+/// The tables of an axis, whose sums stay within `inputs` positions.
+fn weighted(axis: &Axis, inputs: usize) -> Result<Vec<u32>> {
+    let Axis {
+        weights,
+        starts,
+        counts,
+        taps,
+    } = axis;
+    let sees = |(&start, &count): (&usize, &usize)| count <= *taps && start + count <= inputs;
+    let whole = starts.len() == counts.len() && Some(weights.len()) == taps.checked_mul(starts.len());
+    if !whole || !starts.iter().zip(counts).all(sees) {
+        return Err(outside());
+    }
+    let mut table: Vec<u32> = bytemuck::cast_slice(weights).to_vec();
+    for &n in starts.iter().chain(counts) {
+        table.push(int(n)?);
+    }
+    Ok(table)
+}
+
+/// Positions below `inputs`.
+fn positions(list: &[usize], inputs: usize) -> Result<Vec<u32>> {
+    let check = |&at: &usize| if at < inputs { int(at) } else { Err(outside()) };
+    list.iter().map(check).collect()
+}
+
+/// The first of a range that ends within `inputs`.
+fn within(range: &Range<usize>, inputs: usize) -> Result<u32> {
+    match range.start <= range.end && range.end <= inputs {
+        true => int(range.start),
+        false => Err(outside()),
+    }
+}
+
+fn outside() -> Error {
+    Error::argument("pass", "it leaves the image that it is given")
+}
+
+/// As a kernel's 32-bit number, with room for three channels.
+fn int(n: usize) -> Result<u32> {
+    u32::try_from(n)
+        .ok()
+        .filter(|&n| n <= u32::MAX / 3)
+        .ok_or_else(|| Error::argument("pass", format!("an extent of {n} is too large for a GPU")))
+}
+
+/// `resize_horizontal`'s. Made here alone, of tables that [`weighted`] has checked; likewise the others.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+struct Horizontal(ResizeArgs);
+
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+struct Vertical(ResizeArgs);
+
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+struct Nearest(ResizeNearestArgs);
+
+fn visit_tables(a: &ResizeArgs, visit: &mut dyn FnMut(Access)) {
+    visit(Access::read("weights", a.weights, bytes(4, &[a.outputs, a.taps])));
+    visit(Access::read("starts", a.starts, bytes(4, &[a.outputs])));
+    visit(Access::read("counts", a.counts, bytes(4, &[a.outputs])));
+}
+
+/// The bytes from the first row's first byte to the end of `bytes` bytes of the last row.
+fn rows(count: u32, row: u64, bytes: u64) -> usize {
+    let before = row.saturating_mul(u64::from(count.saturating_sub(1)));
+    usize::try_from(before.saturating_add(bytes)).unwrap_or(usize::MAX)
+}
+
+// SAFETY: hip/resize.hip; threads beyond the last pixel return. A sum stays in its row, since `weighted` has checked the
+// tables.
+unsafe impl KernelArguments for Horizontal {
+    const FILE: &'static str = "resize";
+
+    fn entry(&self) -> Result<Cow<'static, str>, String> {
+        Ok("resize_horizontal".into())
+    }
+
+    fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+        target.threads(u64::from(self.0.rows) * u64::from(self.0.outputs), RESIZE_THREADS)
+    }
+
+    fn accesses(&self, _element: usize, visit: &mut dyn FnMut(Access)) {
+        let a = &self.0;
+        let read = rows(a.rows, a.input_row, u64::from(a.columns) * 3);
+        visit(Access::read("input", a.input, read));
+        visit(Access::write("output", a.output, bytes(3, &[a.rows, a.outputs])));
+        visit_tables(a, visit);
+    }
+}
+
+// SAFETY: as above; a sum stays in its column.
+unsafe impl KernelArguments for Vertical {
+    const FILE: &'static str = "resize";
+
+    fn entry(&self) -> Result<Cow<'static, str>, String> {
+        Ok("resize_vertical".into())
+    }
+
+    fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+        let words = self.0.columns.div_ceil(RESIZE_VERTICAL_BYTES);
+        target.threads(u64::from(self.0.outputs) * u64::from(words), RESIZE_THREADS)
+    }
+
+    fn accesses(&self, _element: usize, visit: &mut dyn FnMut(Access)) {
+        let a = &self.0;
+        let read = rows(a.rows, a.input_row, a.columns.into());
+        visit(Access::read("input", a.input, read));
+        visit(Access::write(
+            "output",
+            a.output,
+            bytes(1, &[a.outputs, a.columns]),
+        ));
+        visit_tables(a, visit);
+    }
+}
+
+// SAFETY: as above; `positions` has checked that the columns and rows are the image's.
+unsafe impl KernelArguments for Nearest {
+    const FILE: &'static str = "resize";
+
+    fn entry(&self) -> Result<Cow<'static, str>, String> {
+        Ok("resize_nearest".into())
+    }
+
+    fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+        target.threads(u64::from(self.0.height) * u64::from(self.0.width), RESIZE_THREADS)
+    }
+
+    fn accesses(&self, _element: usize, visit: &mut dyn FnMut(Access)) {
+        let a = &self.0;
+        let read = rows(a.input_height, a.input_row, a.input_row);
+        visit(Access::read("input", a.input, read));
+        visit(Access::read("columns", a.columns, bytes(4, &[a.width])));
+        visit(Access::read("rows", a.rows, bytes(4, &[a.height])));
+        visit(Access::write("output", a.output, bytes(3, &[a.width, a.height])));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::image::{Crop, Filter, Preprocess, Rescale, Resize, RgbImage, Rounding, ValueRule, noise};
+
+    const INPUT: u64 = 16;
+
+    /// The kernels as plain loops after hip/include/args.h, on memory whose byte `n` has the address `n`.
+    fn run(pass: &Pass, image: &RgbImage) -> RgbImage {
+        let (geometry, tables) = Geometry::new(pass, [image.width, image.height]).unwrap();
+        let tables_at = (INPUT + image.data.len() as u64).next_multiple_of(4);
+        let output_at = tables_at + 4 * tables.len() as u64;
+        let [width, height] = pass.output();
+        let mut memory = vec![0; output_at as usize + width * height * 3];
+        memory[INPUT as usize..][..image.data.len()].copy_from_slice(&image.data);
+        memory[tables_at as usize..output_at as usize].copy_from_slice(bytemuck::cast_slice(&tables));
+        let mut memory = Memory {
+            bytes: memory,
+            allowed: Vec::new(),
+        };
+        match geometry.arguments(INPUT, output_at, tables_at) {
+            PassArguments::Nearest(arguments) => {
+                memory.allow(&arguments);
+                let a = arguments.0;
+                for index in 0..u64::from(a.width) * u64::from(a.height) {
+                    let (y, x) = (index / u64::from(a.width), index % u64::from(a.width));
+                    let row = a.input + u64::from(memory.word(a.rows + 4 * y)) * a.input_row;
+                    let from = row + 3 * u64::from(memory.word(a.columns + 4 * x));
+                    for c in 0..3 {
+                        memory.set(a.output + 3 * index + c, memory.byte(from + c));
+                    }
+                }
+            }
+            PassArguments::Horizontal(arguments) => {
+                memory.allow(&arguments);
+                let a = arguments.0;
+                for row in 0..u64::from(a.rows) {
+                    for at in 0..u64::from(a.outputs) {
+                        for c in 0..3 {
+                            let value = memory.sum(&a, at, a.input + row * a.input_row + c, 3);
+                            memory.set(a.output + (row * u64::from(a.outputs) + at) * 3 + c, value);
+                        }
+                    }
+                }
+            }
+            PassArguments::Vertical(arguments) => {
+                memory.allow(&arguments);
+                let a = arguments.0;
+                for at in 0..u64::from(a.outputs) {
+                    for column in 0..u64::from(a.columns) {
+                        let value = memory.sum(&a, at, a.input + column, a.input_row);
+                        memory.set(a.output + at * u64::from(a.columns) + column, value);
+                    }
+                }
+            }
+        }
+        RgbImage::new(width, height, memory.bytes[output_at as usize..].to_vec()).unwrap()
+    }
+
+    /// Touches nothing but what the arguments say.
+    struct Memory {
+        bytes: Vec<u8>,
+        allowed: Vec<Access>,
+    }
+
+    impl Memory {
+        fn allow<A: KernelArguments>(&mut self, arguments: &A) {
+            let end = self.bytes.len() as u64;
+            arguments.accesses(1, &mut |access| {
+                assert!(access.address + access.bytes as u64 <= end, "{access:?} of {end}");
+                self.allowed.push(access);
+            });
+        }
+
+        fn check(&self, address: u64, written: bool) {
+            let fits = |a: &Access| {
+                (a.address..a.address + a.bytes as u64).contains(&address) && (a.written || !written)
+            };
+            assert!(self.allowed.iter().any(fits), "{address}: {:?}", self.allowed);
+        }
+
+        fn byte(&self, address: u64) -> u8 {
+            self.check(address, false);
+            self.bytes[address as usize]
+        }
+
+        fn word(&self, address: u64) -> u32 {
+            u32::from_ne_bytes([0, 1, 2, 3].map(|n| self.byte(address + n)))
+        }
+
+        fn set(&mut self, address: u64, value: u8) {
+            self.check(address, true);
+            self.bytes[address as usize] = value;
+        }
+
+        /// An output position's sum over the bytes from `first` on, `step` apart.
+        fn sum(&self, a: &ResizeArgs, at: u64, first: u64, step: u64) -> u8 {
+            let start = u64::from(self.word(a.starts + 4 * at));
+            let mut sum = 1i32 << 21;
+            for tap in 0..u64::from(self.word(a.counts + 4 * at)) {
+                let weight = self.word(a.weights + 4 * (at * u64::from(a.taps) + tap)) as i32;
+                let byte = self.byte(first + (start + tap) * step);
+                sum = sum.wrapping_add(weight.wrapping_mul(byte.into()));
+            }
+            (sum >> 22).clamp(0, 255) as u8
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        /// The launches of every rule make of an image what the CPU makes of it, before it is padded.
+        #[test]
+        fn launches_equal_the_cpu(
+            (width, height) in (1usize..50, 1usize..50),
+            (edge, crop) in (1usize..40, 1usize..40),
+            filter in prop::sample::select(Filter::ALL.to_vec()),
+            exact: bool,
+            seed: u64,
+        ) {
+            let image = noise(width, height, seed);
+            let resize = match exact {
+                true => Resize::Exact { height: edge, width: 65 - edge },
+                false => Resize::Shortest { edge, longest: None },
+            };
+            let crop = Crop { height: crop, width: crop, rounding: Rounding::Torchvision, fill: [1, 2, 3] };
+            let values = ValueRule { rescale: Rescale::None, normalize: None };
+            let rule = Preprocess::new(Some((resize, filter)), Some(crop), values).unwrap();
+            let expected = rule.apply(&image).unwrap();
+            let placement = rule.placement([width, height]).unwrap();
+            let mut part = image;
+            for pass in placement.resampling.passes() {
+                part = run(pass, &part);
+            }
+            let (left, top) = placement.padding.map_or((0, 0), |p| (p.left, p.top));
+            for (y, row) in part.data.chunks(part.width * 3).enumerate() {
+                let at = ((top + y) * expected.width + left) * 3;
+                prop_assert_eq!(row, &expected.data[at..at + row.len()]);
+            }
+        }
+    }
+
+    #[test]
+    fn passes_that_leave_the_image_are_refused() {
+        let pick = |columns: &[usize], rows: &[usize]| Pass::Pick {
+            columns: columns.to_vec(),
+            rows: rows.to_vec(),
+        };
+        assert!(Geometry::new(&pick(&[3], &[4]), [4, 5]).is_ok());
+        assert!(Geometry::new(&pick(&[4], &[4]), [4, 5]).is_err());
+        assert!(Geometry::new(&pick(&[3], &[5]), [4, 5]).is_err());
+        let horizontal = |start, count, rows| Pass::Horizontal {
+            rows,
+            axis: Axis {
+                weights: vec![0; 3],
+                starts: vec![start],
+                counts: vec![count],
+                taps: 3,
+            },
+        };
+        assert!(Geometry::new(&horizontal(1, 3, 0..5), [4, 5]).is_ok());
+        assert!(Geometry::new(&horizontal(2, 3, 0..5), [4, 5]).is_err());
+        assert!(Geometry::new(&horizontal(0, 4, 0..5), [4, 5]).is_err());
+        assert!(Geometry::new(&horizontal(0, 3, 1..6), [4, 5]).is_err());
+        assert!(Geometry::new(&horizontal(0, 3, 0..1), [usize::MAX, 5]).is_err());
+    }
+}

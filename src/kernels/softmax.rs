@@ -1,0 +1,55 @@
+//! `softmax` over attention scores, where attention is not fused.
+
+use super::attention::{check_not_empty, visit_key_mask};
+use super::bindings::{SoftmaxArgs, Visibility};
+use super::{Access, KernelArguments, Launch, Target, bytes, extent};
+
+impl SoftmaxArgs {
+    /// For scores `x` and weights `out` `[images, heads, queries, keys]`, which may be the same memory; `scale` multiplies
+    /// the scores.
+    ///
+    /// # Errors
+    ///
+    /// An extent exceeds 32 bits.
+    pub(crate) fn new(
+        [x, out]: [u64; 2],
+        [images, heads, queries, keys]: [usize; 4],
+        visible: Visibility,
+        scale: f32,
+    ) -> Result<Self, String> {
+        Ok(Self {
+            x,
+            out,
+            visible,
+            images: extent(images)?,
+            heads: extent(heads)?,
+            queries: extent(queries)?,
+            keys: extent(keys)?,
+            scale,
+            whole_block: 0,
+        })
+    }
+}
+
+// SAFETY: hip/softmax.hip; waves and blocks beyond the last row return.
+unsafe impl KernelArguments for SoftmaxArgs {
+    const FILE: &'static str = "softmax";
+
+    fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+        check_not_empty([self.images, self.heads, self.queries, self.keys])?;
+        let rows = u64::from(self.images) * u64::from(self.heads);
+        let rows = rows
+            .checked_mul(self.queries.into())
+            .ok_or("there are too many queries")?;
+        let (launch, whole_block) = target.rows(rows, self.keys)?;
+        self.whole_block = whole_block;
+        Ok(launch)
+    }
+
+    fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
+        let all = bytes(element, &[self.images, self.heads, self.queries, self.keys]);
+        visit(Access::read("x", self.x, all));
+        visit(Access::write("out", self.out, all));
+        visit_key_mask(&self.visible, self.images, self.keys, visit);
+    }
+}

@@ -1,0 +1,152 @@
+//! Launch plans cover their work within a device's limits, and each entry is in its source.
+
+use proptest::prelude::*;
+
+use super::bindings::HEAD_DIMS;
+use super::*;
+use crate::ops::{Attention, AttentionOperands, PatchExtract, PixelLayout, Pool};
+
+const DTYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
+
+fn target(wave_size: u32, dtype: DType) -> Target {
+    Target {
+        dtype,
+        wave_size,
+        max_blocks: i32::MAX as u32,
+        tile: 64,
+    }
+}
+
+fn targets() -> impl Strategy<Value = Target> {
+    let dtype = prop::sample::select(DTYPES.to_vec());
+    (prop_oneof![Just(32), Just(64)], dtype).prop_map(|(wave_size, dtype)| target(wave_size, dtype))
+}
+
+/// The launch has at least `units` of which a block does `per_block`, and no block too many.
+fn covers(launch: Launch, units: u64, per_block: u64) {
+    let blocks = u64::from(launch.grid[0]);
+    assert!(blocks * per_block >= units, "{launch:?} for {units}");
+    assert!(
+        blocks == 1 || (blocks - 1) * per_block < units,
+        "{launch:?} for {units}"
+    );
+    assert!(launch.block[0] <= 1024);
+}
+
+fn attention(images: usize, heads: usize, queries: usize, head_dim: usize) -> AttentionArgs {
+    let spec = Attention {
+        heads,
+        head_dim,
+        scale: 1.0,
+        operands: AttentionOperands::Separate,
+    };
+    let operand = Strided {
+        address: 0,
+        tokens: queries,
+        image: queries * heads * head_dim,
+        token: heads * head_dim,
+    };
+    AttentionArgs::new(&spec, images, [operand; 4], visibility(0, 0, None, None)).unwrap()
+}
+
+/// The plan of a patch extraction, with the kernel that it calls.
+fn patch_extract(target: &Target, spec: &PatchExtract, images: [usize; 3]) -> Result<Launch, String> {
+    match PatchExtractArgs::call(spec, [0, 0], images).unwrap() {
+        KernelCall::PatchExtract(mut arguments) => arguments.plan(target),
+        KernelCall::PatchExtractChw(mut arguments) => arguments.plan(target),
+        other => panic!("{other:?}"),
+    }
+}
+
+proptest! {
+    #[test]
+    fn vectors_cover_every_element(n in 0usize..5000, d in 1usize..3000, t in targets()) {
+        let launch = AddArgs::new([0, 0], [n, d], 1.0, 0, None).unwrap().plan(&t).unwrap();
+        covers(launch, n as u64 * (d as u64).div_ceil(t.vec128()), 256);
+        let pool = PoolArgs::new([0, 0], [n.max(1), 1, d], Pool::Token(0)).unwrap().plan(&t).unwrap();
+        covers(pool, n.max(1) as u64 * (d as u64).div_ceil(32 * t.vec128()), 1);
+    }
+
+    #[test]
+    fn a_row_fits_its_wave_or_takes_a_block(n in 1usize..5000, d in 1usize..9000, t in targets()) {
+        let mut arguments = LayerNormArgs::new([0; 4], [n, d], 1e-6).unwrap();
+        let launch = arguments.plan(&t).unwrap();
+        prop_assert_eq!(launch.block[0] % t.wave_size, 0);
+        if arguments.whole_block == 1 {
+            covers(launch, n as u64, 1);
+        } else {
+            covers(launch, n as u64, u64::from(launch.block[0] / t.wave_size));
+            prop_assert!(d <= 32 * t.wave_size as usize);
+        }
+    }
+
+    #[test]
+    fn attention_covers_every_query_once(
+        (images, heads, queries) in (1usize..40, 1usize..20, 1usize..3000),
+        head_dim in 1usize..=128, tile in prop::sample::select(vec![64u32, 128]), t in targets(),
+    ) {
+        let mut arguments = attention(images, heads, queries, head_dim);
+        let launch = arguments.plan(&Target { tile, ..t }).unwrap();
+        covers(launch, (images * heads * queries.div_ceil(tile as usize)) as u64, 1);
+        prop_assert_eq!(launch.block[0], 4 * t.wave_size);
+        let entry = arguments.entry().unwrap();
+        let padded: u32 = entry.trim_start_matches("attention_").parse().unwrap();
+        prop_assert!(padded as usize >= head_dim && HEAD_DIMS.contains(&padded));
+    }
+
+    #[test]
+    fn patches_are_covered(b in 1usize..9, h in 1usize..99, w in 1usize..99, ph in 1usize..33, pw in 1usize..33,
+                           chw: bool, t in targets()) {
+        let layout = if chw { PixelLayout::Chw } else { PixelLayout::Hwc };
+        let spec = PatchExtract { patch: [ph, pw], layout, normalize: None };
+        let plan = patch_extract(&t, &spec, [b, h, w]);
+        if ph > h || pw > w {
+            prop_assert!(plan.is_err());
+        } else {
+            let (runs, run) = if chw { (3 * ph, pw) } else { (ph, 3 * pw) };
+            let vectors = (b * (h / ph) * (w / pw) * runs) as u64 * (run as u64).div_ceil(t.vec128());
+            covers(plan.unwrap(), vectors, 256);
+        }
+    }
+}
+
+#[test]
+fn what_a_device_cannot_do_is_an_error() {
+    for head_dim in [0, 129] {
+        let error = attention(1, 1, 1, head_dim).entry().unwrap_err();
+        assert!(error.contains("1 to 128"), "{error}");
+    }
+    let error = attention(1, 1, 0, 32).plan(&target(32, DType::F16)).unwrap_err();
+    assert!(error.contains("has no"), "{error}");
+    // 2³² threads are too many even where 2³¹ blocks are not.
+    let rows = |rows| AddArgs::new([0, 0], [rows, 8], 1.0, 0, None).unwrap();
+    assert!(rows(u32::MAX as usize).plan(&target(32, DType::F32)).is_err());
+    assert!(rows(1 << 30).plan(&target(32, DType::F32)).is_ok());
+    assert!(
+        AddArgs::new([0, 0], [1 << 32, 8], 1.0, 0, None)
+            .unwrap_err()
+            .contains("32 bits")
+    );
+}
+
+#[test]
+fn every_entry_is_in_its_source() {
+    for kernel in [
+        "add",
+        "bias_activation",
+        "layer_norm",
+        "patch_extract",
+        "pool",
+        "softmax",
+        "swiglu",
+        "tokens",
+    ] {
+        let source = device_code::source(kernel).unwrap();
+        assert!(source.contains(kernel), "{kernel}");
+    }
+    for head_dim in [1, 32, 33, 80, 128] {
+        let unit = attention_unit(head_dim).unwrap();
+        assert_eq!(attention(1, 1, 1, head_dim).unit(), Ok(unit));
+    }
+    assert_eq!(attention_unit(129), None);
+}

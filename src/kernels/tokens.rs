@@ -1,0 +1,57 @@
+//! `tokens`: prefix tokens before an image's patch tokens, to which position embeddings are added.
+
+use super::bindings::TokensArgs;
+use super::{Access, KernelArguments, Launch, Target, bytes, extent, optional};
+
+impl TokensArgs {
+    /// For `x` `[images, tokens, channels]` and `out` `[images, prefixes + tokens, channels]`; `prefix`
+    /// `[prefixes, channels]` and `position` `[tokens, channels]` may be 0.
+    ///
+    /// # Errors
+    ///
+    /// An extent exceeds 32 bits.
+    pub(crate) fn new(
+        [x, prefix, position, out]: [u64; 4],
+        [images, tokens, channels]: [usize; 3],
+        prefixes: usize,
+    ) -> Result<Self, String> {
+        Ok(Self {
+            x,
+            prefix,
+            position,
+            out,
+            images: extent(images)?,
+            tokens: extent(tokens)?,
+            prefixes: extent(prefixes)?,
+            channels: extent(channels)?,
+        })
+    }
+}
+
+// SAFETY: hip/tokens.hip; threads beyond the last row return.
+unsafe impl KernelArguments for TokensArgs {
+    const FILE: &'static str = "tokens";
+
+    fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+        let tokens = u64::from(self.prefixes) + u64::from(self.tokens);
+        target.elementwise(u64::from(self.images).saturating_mul(tokens), self.channels)
+    }
+
+    fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
+        let bytes = |extents: &[u32]| bytes(element, extents);
+        let (images, tokens, channels) = (self.images, self.tokens, self.channels);
+        let all = self.prefixes.saturating_add(tokens);
+        visit(Access::read("x", self.x, bytes(&[images, tokens, channels])));
+        visit(Access::read(
+            "prefix",
+            self.prefix,
+            bytes(&[self.prefixes, channels]),
+        ));
+        visit(optional(Access::read(
+            "position",
+            self.position,
+            bytes(&[tokens, channels]),
+        )));
+        visit(Access::write("out", self.out, bytes(&[images, all, channels])));
+    }
+}
