@@ -1,4 +1,4 @@
-//! The kernels of `hip/` as plain loops, after hip/include/args.h. Two compile this: the provider, which runs them on its
+//! The kernels of `hip/` as plain loops, after the headers there. Two compile this: the provider, which runs them on its
 //! memory, and the unit tests of the executor, which carry out a model's calls on the host.
 
 use super::arguments::{

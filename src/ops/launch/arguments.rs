@@ -1,4 +1,4 @@
-//! The argument structures of the kernels, as `hip/include/args.h` has them: a test compares sizes and offsets. Addresses
+//! The argument structures of the kernels, as the headers in `hip/` have them. Addresses
 //! are those of the device; what each field means is said there.
 
 /// Defines structures as C lays them out, and [`Layout`] for each.
@@ -8,7 +8,7 @@ macro_rules! arguments {
             $(#[$doc])*
             #[repr(C)]
             #[derive(Clone, Copy, Debug, Default, PartialEq)]
-            #[allow(missing_docs)] // args.h has them
+            #[allow(missing_docs)] // the headers have them
             pub struct $name {
                 $(pub $field: $type,)*
             }
@@ -31,7 +31,7 @@ macro_rules! arguments {
 /// The size of a structure and where its fields are.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
-    /// The structure's name in args.h.
+    /// The structure's name in C.
     pub name: &'static str,
     /// Its size.
     pub bytes: usize,
@@ -195,12 +195,5 @@ arguments! {
         mode: u32,
         first: u32,
         reserved: u32,
-    }
-
-    /// `convert_<from>`.
-    ConvertArgs {
-        x: u64,
-        out: u64,
-        elements: u64,
     }
 }

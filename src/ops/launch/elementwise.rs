@@ -1,5 +1,5 @@
-//! Kernels whose threads each take a pack of 16 bytes of the result: `bias_activation`, `swiglu`, `add`, `tokens`,
-//! `convert`, and `pool`, whose blocks share the tokens out.
+//! Kernels whose threads each take a pack of 16 bytes of the result: `bias_activation`, `swiglu`, `add`, `tokens`
+//! and `pool`, whose blocks share the tokens out.
 
 use super::{Launch, Properties, launch, pack, threads};
 use crate::DType;
@@ -12,14 +12,6 @@ use crate::graph::Activation;
 /// The device cannot launch it, and why.
 pub fn rows(rows: u64, channels: u64, dtype: DType, properties: &Properties) -> Result<Launch, String> {
     threads(rows * channels.div_ceil(pack(dtype)), properties)
-}
-
-/// `convert`; the entry is `convert_<from>_<to>`.
-///
-/// # Errors
-/// The device cannot launch it, and why.
-pub fn convert(elements: u64, properties: &Properties) -> Result<Launch, String> {
-    threads(elements.div_ceil(8), properties)
 }
 
 /// `pool` of `[images, tokens, channels]`.

@@ -1,11 +1,9 @@
-//! Launch plans cover their work within a device's limits, and the argument structures are those of args.h.
+//! Launch plans cover their work within a device's limits.
 
 use proptest::prelude::*;
 
-use super::arguments::LAYOUTS;
 use super::{Launch, Properties, attention, device_code, elementwise, image, rows};
 use crate::DType;
-use crate::graph::Activation;
 
 const DTYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 
@@ -42,7 +40,6 @@ proptest! {
     fn packs_cover_every_element(n in 0u64..5000, d in 1u64..3000, dtype in dtypes(), p in devices()) {
         let packs = n * d.div_ceil(16 / dtype.size() as u64);
         covers(elementwise::rows(n, d, dtype, &p).unwrap(), packs, 256);
-        covers(elementwise::convert(n * d, &p).unwrap(), n * d, 2048);
         let pool = elementwise::pool(n, d, dtype, &p).unwrap();
         covers(pool, n * d.div_ceil(512 / dtype.size() as u64), 1);
     }
@@ -71,10 +68,10 @@ proptest! {
         prop_assert!(launch.lds_bytes <= p.lds_bytes);
         let padded: u32 = op.trim_start_matches("attention_").parse().unwrap();
         prop_assert!(padded >= head_dim && attention::HEAD_DIMS.contains(&padded));
-        // The entry is in the source.
-        let source = device_code::source("attention").unwrap();
-        let instance = format!("ATTENTION({padded})");
-        prop_assert!(source.contains(&instance));
+        // There is such an entry.
+        let (_, header) = device_code::headers().iter().find(|(name, _)| *name == "attention.h").unwrap();
+        let instance = format!("X({padded})");
+        prop_assert!(header.contains(&instance));
     }
 
     #[test]
@@ -117,62 +114,10 @@ fn what_a_device_cannot_do_is_an_error() {
         );
     }
     // 2³² threads are too many even where 2³¹ blocks are not.
-    assert!(elementwise::convert(1 << 35, &device(32)).is_err());
-    assert!(elementwise::convert(1 << 34, &device(32)).is_ok());
+    assert!(elementwise::rows(1 << 30, 32, DType::F16, &device(32)).is_err());
+    assert!(elementwise::rows(1 << 30, 16, DType::F16, &device(32)).is_ok());
     assert_eq!(image::resize_vertical(0, 7, &device(32)).unwrap().grid, 1);
     assert_eq!(image::resize_horizontal(3, 100, &device(32)).unwrap().grid, 2);
-}
-
-/// The compiler of the device code checks the assertions in args.h; that they say what Rust has is checked here.
-#[test]
-fn argument_structures_are_as_in_c() {
-    let headers = device_code::headers();
-    let (_, text) = headers.iter().find(|(name, _)| *name == "args.h").unwrap();
-    let stated: Vec<_> = text
-        .lines()
-        .filter(|line| line.starts_with("HIPVIT_SIZE") || line.starts_with("HIPVIT_FIELD"))
-        .collect();
-    let mut expected = Vec::new();
-    for layout in LAYOUTS {
-        expected.push(format!("HIPVIT_SIZE({}, {});", layout.name, layout.bytes));
-        let mut end = 0;
-        for (field, offset, bytes) in layout.fields {
-            assert_eq!(*offset, end, "padding before {}.{field}", layout.name);
-            end = offset + bytes;
-            expected.push(format!("HIPVIT_FIELD({}, {field}, {offset});", layout.name));
-        }
-        assert_eq!(end, layout.bytes, "padding at the end of {}", layout.name);
-    }
-    assert_eq!(stated, expected);
-}
-
-#[test]
-fn activations_have_the_numbers_of_the_device_code() {
-    let headers = device_code::headers();
-    let (_, text) = headers
-        .iter()
-        .find(|(name, _)| *name == "activation.hpp")
-        .unwrap();
-    let names = [
-        "NONE",
-        "GELU_ERF",
-        "GELU_TANH",
-        "QUICK_GELU",
-        "SILU",
-        "RELU",
-        "TANH",
-    ];
-    assert!(text.contains(&format!("enum Activation : u32 {{ {} }};", names.join(", "))));
-    let all = [
-        None,
-        Some(Activation::GeluErf),
-        Some(Activation::GeluTanh),
-        Some(Activation::QuickGelu),
-        Some(Activation::Silu),
-        Some(Activation::Relu),
-        Some(Activation::Tanh),
-    ];
-    assert_eq!(all.map(elementwise::activation_code), [0, 1, 2, 3, 4, 5, 6]);
 }
 
 #[test]
