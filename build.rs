@@ -45,7 +45,8 @@ fn run() -> Result<()> {
     let hip = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("hip");
     let out = PathBuf::from(env::var("OUT_DIR")?);
     let kernels = files(&hip, &["hip"])?;
-    let headers = files(&hip.join("include"), &["hpp", "h"])?;
+    let mut headers = files(&hip, &["h"])?;
+    headers.extend(files(&hip.join("include"), &["hpp", "h"])?);
 
     let mut jobs = Vec::new();
     if let Some(archs) = list("HIPVIT_OFFLOAD_ARCHS") {

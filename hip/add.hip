@@ -4,13 +4,13 @@
 // → T [rows, channels]; in place if wished.
 // Alignment: any; packs of 16 bytes where channels and addresses allow it. Arithmetic: f32.
 // Geometry: blocks of 256; a thread takes a pack of a row.
-#include "args.h"
+#include "add.h"
 #include "pack.hpp"
 
 using namespace hipvit;
 
 template <class T> HIPVIT_DEVICE void add(const AddArgs &a) {
-    const MatrixPack<T> pack(u64(block_index()) * 256 + thread_index(), a.channels);
+    const MatrixPack<T> pack(u64(block_index()) * ELEMENTWISE_THREADS + thread_index(), a.channels);
     if (pack.row >= a.rows) return;
     const u64 at = pack.row * a.channels + pack.column;
     const T *x = (const T *)a.x + at;
@@ -34,6 +34,6 @@ template <class T> HIPVIT_DEVICE void add(const AddArgs &a) {
     store_pack(to, pack.valid, aligned(to, 16), value);
 }
 
-HIPVIT_KERNEL(256) add_f32(AddArgs a) { add<float>(a); }
-HIPVIT_KERNEL(256) add_f16(AddArgs a) { add<f16>(a); }
-HIPVIT_KERNEL(256) add_bf16(AddArgs a) { add<bf16>(a); }
+HIPVIT_KERNEL(ELEMENTWISE_THREADS) add_f32(AddArgs a) { add<float>(a); }
+HIPVIT_KERNEL(ELEMENTWISE_THREADS) add_f16(AddArgs a) { add<f16>(a); }
+HIPVIT_KERNEL(ELEMENTWISE_THREADS) add_bf16(AddArgs a) { add<bf16>(a); }

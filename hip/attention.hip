@@ -2,19 +2,19 @@
 //
 // Q [B,Nq,H·d], K and V [B,Nk,H·d] by strides, so that packed operands are read where they lie; out [B,Nq,H·d]. Any Nq
 // and Nk. Entry attention_<D>_T takes heads of d ≤ D channels (D: 32, 64, 80, 96, 128); what lacks up to D is zero.
-// Which keys a query sees: Visibility in args.h. A query that sees none gets zeros.
+// Which keys a query sees: visibility.h. A query that sees none gets zeros.
 // Alignment: any; 16 bytes at a time where d, the strides and the addresses allow it.
 // Accumulators: f32 for scores, sums and output; the weights are rounded to T for the second product.
 // Geometry: a block of four waves takes 64 queries of one head of one image, or 128: a wave 16 of each 64. The grid is
 //   images × heads × tiles of 64; where a block takes 128, those that are left over end at once. Keys come 32 or 64 at a
 //   time through LDS, which is that of Q and of the result too.
-#include "args.h"
+#include "attention.h"
 #include "mma.hpp"
 #include "visible.hpp"
 
 using namespace hipvit;
 
-constexpr int WAVES = 4, THREADS = WAVES * WAVE, ROWS = WAVES * 16;
+constexpr int WAVES = ATTENTION_WAVES, THREADS = WAVES * WAVE, ROWS = WAVES * 16;
 
 // A block has GROUPS × ROWS queries, and works on KEYS at once. With two groups, what a wave loads from LDS serves twice:
 // the matrix cores of CDNA 3 multiply 16-bit numbers as fast as the LDS delivers those of one. On CDNA 1, on RDNA and, for
@@ -334,9 +334,5 @@ template <class T, int D> HIPVIT_DEVICE void attention(const AttentionArgs &a) {
 #ifdef HIPVIT_HEAD_DIM
 ATTENTION(HIPVIT_HEAD_DIM)
 #else
-ATTENTION(32)
-ATTENTION(64)
-ATTENTION(80)
-ATTENTION(96)
-ATTENTION(128)
+HIPVIT_ATTENTION_HEAD_DIMS(ATTENTION)
 #endif

@@ -46,12 +46,11 @@ class Nvrtc:
     def compile(self, file, arch):
         """The cubin of a kernel file."""
         lib, program = self.lib, ctypes.c_void_p()
-        include = os.path.join(HERE, "include")
-        headers = sorted(os.listdir(include))
+        headers = sorted(glob.glob(os.path.join(HERE, "*.h")) + glob.glob(os.path.join(HERE, "include", "*")))
         read = lambda path: open(path, "rb").read()
         strings = lambda items: (ctypes.c_char_p * len(items))(*items)
-        texts = strings([read(os.path.join(include, h)) for h in headers])
-        names = strings([h.encode() for h in headers])
+        texts = strings([read(h) for h in headers])
+        names = strings([os.path.basename(h).encode() for h in headers])
         source = read(os.path.join(HERE, f"{file}.hip"))
         self.check(lib.nvrtcCreateProgram(ctypes.byref(program), source, f"{file}.hip".encode(), len(headers), texts, names))
         options = [f"--gpu-architecture={arch}".encode(), b"-std=c++17"]

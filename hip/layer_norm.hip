@@ -6,7 +6,7 @@
 //   squares, since the mean of squares minus the square of the mean would cancel.
 // Geometry: blocks of 256; a wave a row, or a block a row for long rows (whole_block). A row of up to 32 elements a
 //   thread stays in registers.
-#include "args.h"
+#include "layer_norm.h"
 #include "row.hpp"
 
 using namespace hipvit;
@@ -62,6 +62,6 @@ template <class T> HIPVIT_DEVICE void layer_norm(const LayerNormArgs &a) {
         });
 }
 
-HIPVIT_KERNEL(256) layer_norm_f32(LayerNormArgs a) { layer_norm<float>(a); }
-HIPVIT_KERNEL(256) layer_norm_f16(LayerNormArgs a) { layer_norm<f16>(a); }
-HIPVIT_KERNEL(256) layer_norm_bf16(LayerNormArgs a) { layer_norm<bf16>(a); }
+HIPVIT_KERNEL(ROW_THREADS) layer_norm_f32(LayerNormArgs a) { layer_norm<float>(a); }
+HIPVIT_KERNEL(ROW_THREADS) layer_norm_f16(LayerNormArgs a) { layer_norm<f16>(a); }
+HIPVIT_KERNEL(ROW_THREADS) layer_norm_bf16(LayerNormArgs a) { layer_norm<bf16>(a); }

@@ -6,7 +6,7 @@
 // Alignment: any; eight pixels' bytes are loaded and a pack stored at once where the addresses allow it.
 // Arithmetic: f32. Geometry: blocks of 256; a thread takes PACK elements (16 bytes of output) of a run, a run being what
 //   lies together in memory: a patch's part of an image row.
-#include "args.h"
+#include "patch_extract.h"
 #include "pack.hpp"
 
 using namespace hipvit;
@@ -14,7 +14,7 @@ using namespace hipvit;
 template <class T> HIPVIT_DEVICE void extract(const PatchExtractArgs &a, bool chw) {
     const u32 runs = chw ? 3 * a.patch_height : a.patch_height, run = chw ? a.patch_width : 3 * a.patch_width;
     const u32 across = a.width / a.patch_width, down = a.height / a.patch_height;
-    const MatrixPack<T> pack(u64(block_index()) * 256 + thread_index(), run);
+    const MatrixPack<T> pack(u64(block_index()) * ELEMENTWISE_THREADS + thread_index(), run);
     const u64 patch = pack.row / runs;
     const u32 in_patch = u32(pack.row % runs);
     if (patch >= u64(a.images) * across * down) return;
@@ -62,9 +62,9 @@ template <class T> HIPVIT_DEVICE void extract(const PatchExtractArgs &a, bool ch
     store_pack(to, pack.valid, aligned(to, 16), value);
 }
 
-HIPVIT_KERNEL(256) patch_extract_f32(PatchExtractArgs a) { extract<float>(a, false); }
-HIPVIT_KERNEL(256) patch_extract_f16(PatchExtractArgs a) { extract<f16>(a, false); }
-HIPVIT_KERNEL(256) patch_extract_bf16(PatchExtractArgs a) { extract<bf16>(a, false); }
-HIPVIT_KERNEL(256) patch_extract_chw_f32(PatchExtractArgs a) { extract<float>(a, true); }
-HIPVIT_KERNEL(256) patch_extract_chw_f16(PatchExtractArgs a) { extract<f16>(a, true); }
-HIPVIT_KERNEL(256) patch_extract_chw_bf16(PatchExtractArgs a) { extract<bf16>(a, true); }
+HIPVIT_KERNEL(ELEMENTWISE_THREADS) patch_extract_f32(PatchExtractArgs a) { extract<float>(a, false); }
+HIPVIT_KERNEL(ELEMENTWISE_THREADS) patch_extract_f16(PatchExtractArgs a) { extract<f16>(a, false); }
+HIPVIT_KERNEL(ELEMENTWISE_THREADS) patch_extract_bf16(PatchExtractArgs a) { extract<bf16>(a, false); }
+HIPVIT_KERNEL(ELEMENTWISE_THREADS) patch_extract_chw_f32(PatchExtractArgs a) { extract<float>(a, true); }
+HIPVIT_KERNEL(ELEMENTWISE_THREADS) patch_extract_chw_f16(PatchExtractArgs a) { extract<f16>(a, true); }
+HIPVIT_KERNEL(ELEMENTWISE_THREADS) patch_extract_chw_bf16(PatchExtractArgs a) { extract<bf16>(a, true); }

@@ -9,35 +9,33 @@
 // resize_nearest_u8: a lookup of column and row; a thread makes a pixel.
 // Alignment: any; the vertical pass loads and stores four bytes at once where the addresses allow it.
 // Geometry: blocks of 256.
-#include "args.h"
+#include "resize.h"
 #include "pack.hpp"
 
 using namespace hipvit;
 
-constexpr int PRECISION_BITS = 22;
-
 // Unsigned, since it may wrap; the shift is that of a signed number.
 HIPVIT_DEVICE u8 clip(u32 sum) {
-    int value = int(sum) >> PRECISION_BITS;
+    int value = int(sum) >> RESIZE_FRACTIONAL_BITS;
     return u8(value < 0 ? 0 : value > 255 ? 255 : value);
 }
 
-HIPVIT_KERNEL(256) resize_horizontal_u8(ResizeArgs a) {
-    const u64 index = u64(block_index()) * 256 + thread_index();
+HIPVIT_KERNEL(RESIZE_THREADS) resize_horizontal_u8(ResizeArgs a) {
+    const u64 index = u64(block_index()) * RESIZE_THREADS + thread_index();
     if (index >= u64(a.rows) * a.outputs) return;
     const u64 row = index / a.outputs;
     const u32 at = u32(index % a.outputs);
     const u8 *from = a.input + row * a.input_row + u64(a.starts[at]) * 3;
     const int *weights = a.weights + u64(at) * a.taps;
-    u32 sum[3] = {1u << (PRECISION_BITS - 1), 1u << (PRECISION_BITS - 1), 1u << (PRECISION_BITS - 1)};
+    u32 sum[3] = {1u << (RESIZE_FRACTIONAL_BITS - 1), 1u << (RESIZE_FRACTIONAL_BITS - 1), 1u << (RESIZE_FRACTIONAL_BITS - 1)};
     for (u32 tap = 0; tap < a.counts[at]; ++tap)
         for (int c = 0; c < 3; ++c) sum[c] += u32(weights[tap]) * from[tap * 3 + c];
     for (int c = 0; c < 3; ++c) a.output[index * 3 + c] = clip(sum[c]);
 }
 
-HIPVIT_KERNEL(256) resize_vertical_u8(ResizeArgs a) {
+HIPVIT_KERNEL(RESIZE_THREADS) resize_vertical_u8(ResizeArgs a) {
     const u32 quads = (a.columns + 3) / 4;
-    const u64 index = u64(block_index()) * 256 + thread_index();
+    const u64 index = u64(block_index()) * RESIZE_THREADS + thread_index();
     if (index >= u64(a.outputs) * quads) return;
     const u32 at = u32(index / quads), column = u32(index % quads) * 4;
     const u32 valid = a.columns - column < 4 ? a.columns - column : 4;
@@ -45,7 +43,7 @@ HIPVIT_KERNEL(256) resize_vertical_u8(ResizeArgs a) {
     const int *weights = a.weights + u64(at) * a.taps;
     const bool vector = valid == 4 && aligned(from, 4) && a.input_row % 4 == 0;
     u32 sum[4];
-    for (int i = 0; i < 4; ++i) sum[i] = 1u << (PRECISION_BITS - 1);
+    for (int i = 0; i < 4; ++i) sum[i] = 1u << (RESIZE_FRACTIONAL_BITS - 1);
     for (u32 tap = 0; tap < a.counts[at]; ++tap, from += a.input_row) {
         u32 weight = u32(weights[tap]), word = 0;
         if (vector) {
@@ -66,8 +64,8 @@ HIPVIT_KERNEL(256) resize_vertical_u8(ResizeArgs a) {
     }
 }
 
-HIPVIT_KERNEL(256) resize_nearest_u8(ResizeNearestArgs a) {
-    const u64 index = u64(block_index()) * 256 + thread_index();
+HIPVIT_KERNEL(RESIZE_THREADS) resize_nearest_u8(ResizeNearestArgs a) {
+    const u64 index = u64(block_index()) * RESIZE_THREADS + thread_index();
     if (index >= u64(a.width) * a.height) return;
     const u8 *from = a.input + a.rows[index / a.width] * a.input_row + u64(a.columns[index % a.width]) * 3;
     for (int c = 0; c < 3; ++c) a.output[index * 3 + c] = from[c];

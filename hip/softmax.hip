@@ -5,7 +5,7 @@
 // Alignment: any; packs of 16 bytes where the addresses allow it. Accumulator: f32, the row's maximum subtracted.
 // Geometry: blocks of 256; a wave a row, or a block a row for long rows (whole_block). A row of up to 32 elements a
 //   thread (8,192 a block) stays in registers.
-#include "args.h"
+#include "softmax.h"
 #include "row.hpp"
 #include "visible.hpp"
 
@@ -49,6 +49,6 @@ template <class T> HIPVIT_DEVICE void softmax(const SoftmaxArgs &a) {
         });
 }
 
-HIPVIT_KERNEL(256) softmax_f32(SoftmaxArgs a) { softmax<float>(a); }
-HIPVIT_KERNEL(256) softmax_f16(SoftmaxArgs a) { softmax<f16>(a); }
-HIPVIT_KERNEL(256) softmax_bf16(SoftmaxArgs a) { softmax<bf16>(a); }
+HIPVIT_KERNEL(ROW_THREADS) softmax_f32(SoftmaxArgs a) { softmax<float>(a); }
+HIPVIT_KERNEL(ROW_THREADS) softmax_f16(SoftmaxArgs a) { softmax<f16>(a); }
+HIPVIT_KERNEL(ROW_THREADS) softmax_bf16(SoftmaxArgs a) { softmax<bf16>(a); }

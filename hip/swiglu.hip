@@ -3,14 +3,14 @@
 // x T [rows, 2·channels], bias T [2·channels] or none → T [rows, channels].
 // Alignment: any; packs of 16 bytes where channels and addresses allow it. Arithmetic: f32.
 // Geometry: blocks of 256; a thread takes a pack of a row of the result.
+#include "swiglu.h"
 #include "activation.hpp"
-#include "args.h"
 #include "pack.hpp"
 
 using namespace hipvit;
 
 template <class T> HIPVIT_DEVICE void swiglu(const SwiGluArgs &a) {
-    const MatrixPack<T> pack(u64(block_index()) * 256 + thread_index(), a.channels);
+    const MatrixPack<T> pack(u64(block_index()) * ELEMENTWISE_THREADS + thread_index(), a.channels);
     if (pack.row >= a.rows) return;
     float half[2][PACK<T>];
 #pragma unroll
@@ -33,6 +33,6 @@ template <class T> HIPVIT_DEVICE void swiglu(const SwiGluArgs &a) {
     store_pack(to, pack.valid, aligned(to, 16), value);
 }
 
-HIPVIT_KERNEL(256) swiglu_f32(SwiGluArgs a) { swiglu<float>(a); }
-HIPVIT_KERNEL(256) swiglu_f16(SwiGluArgs a) { swiglu<f16>(a); }
-HIPVIT_KERNEL(256) swiglu_bf16(SwiGluArgs a) { swiglu<bf16>(a); }
+HIPVIT_KERNEL(ELEMENTWISE_THREADS) swiglu_f32(SwiGluArgs a) { swiglu<float>(a); }
+HIPVIT_KERNEL(ELEMENTWISE_THREADS) swiglu_f16(SwiGluArgs a) { swiglu<f16>(a); }
+HIPVIT_KERNEL(ELEMENTWISE_THREADS) swiglu_bf16(SwiGluArgs a) { swiglu<bf16>(a); }

@@ -3,13 +3,13 @@
 // x T [B,N,D], prefix T [P,D], position T [N,D] → T [B,P+N,D]: the prefix as it is, then x + position.
 // Alignment: any; packs of 16 bytes where D and the addresses allow it. The sum is in f32.
 // Geometry: blocks of 256; a thread takes a pack of one token's channels.
-#include "args.h"
+#include "tokens.h"
 #include "pack.hpp"
 
 using namespace hipvit;
 
 template <class T> HIPVIT_DEVICE void tokens(const TokensArgs &a) {
-    const MatrixPack<T> pack(u64(block_index()) * 256 + thread_index(), a.channels);
+    const MatrixPack<T> pack(u64(block_index()) * ELEMENTWISE_THREADS + thread_index(), a.channels);
     const u32 per_image = a.prefixes + a.tokens;
     if (pack.row >= u64(a.images) * per_image) return;
     const u64 image = pack.row / per_image;
@@ -35,6 +35,6 @@ template <class T> HIPVIT_DEVICE void tokens(const TokensArgs &a) {
     store_pack(to, pack.valid, aligned(to, 16), value);
 }
 
-HIPVIT_KERNEL(256) tokens_f32(TokensArgs a) { tokens<float>(a); }
-HIPVIT_KERNEL(256) tokens_f16(TokensArgs a) { tokens<f16>(a); }
-HIPVIT_KERNEL(256) tokens_bf16(TokensArgs a) { tokens<bf16>(a); }
+HIPVIT_KERNEL(ELEMENTWISE_THREADS) tokens_f32(TokensArgs a) { tokens<float>(a); }
+HIPVIT_KERNEL(ELEMENTWISE_THREADS) tokens_f16(TokensArgs a) { tokens<f16>(a); }
+HIPVIT_KERNEL(ELEMENTWISE_THREADS) tokens_bf16(TokensArgs a) { tokens<bf16>(a); }

@@ -1,11 +1,9 @@
-// The elementwise functions, in f32, by the numbers that `activation` arguments use. Each is relatively accurate in its
-// left tail too, where the textbook forms cancel; src/ops/activation.rs has the same formulas.
+// The activation functions, in f32. Each is relatively accurate in its left tail too, where the textbook forms cancel;
+// src/ops/activation.rs has the same formulas.
 #pragma once
 #include "device.hpp"
 
 namespace hipvit {
-
-enum Activation : u32 { NONE, GELU_ERF, GELU_TANH, QUICK_GELU, SILU, RELU, TANH };
 
 // x · σ(z)
 HIPVIT_DEVICE float gated(float x, float z) {
@@ -47,19 +45,6 @@ HIPVIT_DEVICE float hyperbolic_tangent(float x) {
     const float small = multiply_add(x * square, p, x);
     const float large = 1.0f - 2.0f / (exponential(2.0f * t) + 1.0f);
     return t < 0.625f ? small : x < 0.0f ? -large : large;
-}
-
-// `activation` is the same for all threads.
-HIPVIT_DEVICE float activate(u32 activation, float x) {
-    switch (activation) {
-    case GELU_ERF: return gelu_erf(x);
-    case GELU_TANH: return gelu_tanh(x);
-    case QUICK_GELU: return gated(x, 1.702f * x);
-    case SILU: return gated(x, x);
-    case RELU: return x > 0.0f ? x : x != x ? x : 0.0f;
-    case TANH: return hyperbolic_tangent(x);
-    default: return x;
-    }
 }
 
 } // namespace hipvit

@@ -1,6 +1,7 @@
 // Sixteen bytes at a time: packs of elements between memory and f32 registers.
 #pragma once
 #include "device.hpp"
+#include "vec128.h"
 
 namespace hipvit {
 
@@ -12,7 +13,7 @@ struct alignas(8) Bytes8 {
 };
 
 // Elements of T in 16 bytes.
-template <class T> constexpr u32 PACK = 16 / sizeof(T);
+template <class T> constexpr u32 PACK = VEC128_BYTES / sizeof(T);
 
 HIPVIT_DEVICE bool aligned(const void *address, u64 bytes) { return (u64)address % bytes == 0; }
 

@@ -2,13 +2,10 @@
 // thread; what a row has beyond that is loaded again in each pass.
 #pragma once
 #include "pack.hpp"
+#include "row.h"
 #include "wave.hpp"
 
 namespace hipvit {
-
-// Threads of a block of the row kernels, and elements that one thread keeps.
-constexpr int ROW_THREADS = 256;
-constexpr u32 ROW_REGISTERS = 32;
 
 template <class T> struct Row {
     static constexpr u32 KEPT = ROW_REGISTERS / PACK<T>;

@@ -1,7 +1,7 @@
 // Which keys a query sees, for attention and softmax.
 #pragma once
-#include "args.h"
 #include "device.hpp"
+#include "visibility.h"
 
 namespace hipvit {
 

@@ -324,7 +324,7 @@ mod tests {
 
     const INPUT: u64 = 16;
 
-    /// The kernels as plain loops after hip/include/args.h, on memory whose byte `n` has the address `n`.
+    /// The kernels as plain loops after hip/resize.h, on memory whose byte `n` has the address `n`.
     fn run(pass: &Pass, image: &RgbImage) -> RgbImage {
         let (geometry, tables) = Geometry::new(pass, [image.width, image.height]).unwrap();
         let tables_at = (INPUT + image.data.len() as u64).next_multiple_of(4);

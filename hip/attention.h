@@ -1,0 +1,63 @@
+// Arguments and geometry of attention.
+#pragma once
+#include "device_pointer.h"
+#include "visibility.h"
+
+namespace hipvit {
+
+// The head sizes that there are entries for, in ascending order: X(D) for each.
+#define HIPVIT_ATTENTION_HEAD_DIMS(X) X(32) X(64) X(80) X(96) X(128)
+
+/// Waves per block.
+constexpr unsigned ATTENTION_WAVES = 4;
+
+/// `attention_<D>`: out = softmax(scale · Q·Kᵀ + mask) · V. Head h of token n of image b begins at element
+/// b · `*_image` + n · `*_token` + h · `head_dim` of `q`, `k`, `v` and `out`.
+struct AttentionArgs {
+    /// T, `queries` tokens per image.
+    DEVICE_POINTER(const void) q;
+    /// T, `keys` tokens per image.
+    DEVICE_POINTER(const void) k;
+    /// T, `keys` tokens per image.
+    DEVICE_POINTER(const void) v;
+    /// T, `queries` tokens per image. Aliases no input.
+    DEVICE_POINTER(void) out;
+    /// Which keys a query attends to. The output of a query without visible keys is 0.
+    Visibility visible;
+    /// Elements between images of `q`; 0: one image's serve all.
+    unsigned long long q_image;
+    /// Elements between images of `k`; 0: one image's serve all.
+    unsigned long long k_image;
+    /// Elements between images of `v`; 0: one image's serve all.
+    unsigned long long v_image;
+    /// Elements between images of `out`.
+    unsigned long long out_image;
+    /// Elements between tokens of `q`.
+    unsigned q_token;
+    /// Elements between tokens of `k`.
+    unsigned k_token;
+    /// Elements between tokens of `v`.
+    unsigned v_token;
+    /// Elements between tokens of `out`.
+    unsigned out_token;
+    /// Images in the batch.
+    unsigned images;
+    /// Heads of an image.
+    unsigned heads;
+    /// Queries of a head.
+    unsigned queries;
+    /// Keys, and values, of a head.
+    unsigned keys;
+    /// Channels of a head, at most the entry's D.
+    unsigned head_dim;
+    /// Multiplies Q·Kᵀ.
+    float scale;
+};
+
+#ifdef HIPVIT_BINDGEN
+// Becomes the array HEAD_DIMS.
+#define HIPVIT_HEAD_DIM_ENUMERATOR(D) HEAD_DIM_##D = D,
+enum class HeadDims : unsigned { HIPVIT_ATTENTION_HEAD_DIMS(HIPVIT_HEAD_DIM_ENUMERATOR) };
+#endif
+
+} // namespace hipvit

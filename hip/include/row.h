@@ -1,0 +1,11 @@
+// Geometry of the kernels that reduce over a row, layer_norm and softmax: a row per wave, or a row per block.
+#pragma once
+
+namespace hipvit {
+
+/// Threads per block of the row kernels.
+constexpr unsigned ROW_THREADS = 256;
+/// Elements of a row that a thread keeps in registers; longer rows are loaded again in each pass over them.
+constexpr unsigned ROW_REGISTERS = 32;
+
+} // namespace hipvit

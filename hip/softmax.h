@@ -1,0 +1,31 @@
+// Arguments of softmax.
+#pragma once
+#include "device_pointer.h"
+#include "row.h"
+#include "visibility.h"
+
+namespace hipvit {
+
+/// `softmax`: over the visible keys of scale · x; invisible keys become 0, and so does a row without visible keys.
+struct SoftmaxArgs {
+    /// T `[images, heads, queries, keys]`.
+    DEVICE_POINTER(const void) x;
+    /// T `[images, heads, queries, keys]`. May alias `x`.
+    DEVICE_POINTER(void) out;
+    /// Which keys a query attends to.
+    Visibility visible;
+    /// Images in the batch.
+    unsigned images;
+    /// Heads of an image.
+    unsigned heads;
+    /// Queries of a head.
+    unsigned queries;
+    /// Keys of a head.
+    unsigned keys;
+    /// Multiplies the scores.
+    float scale;
+    /// 0: a row per wave; 1: a row per block.
+    unsigned whole_block;
+};
+
+} // namespace hipvit
