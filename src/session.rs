@@ -12,7 +12,7 @@ use std::time::Instant;
 use ndarray::Array2;
 
 use crate::error::{Error, Result};
-use crate::exec::{Executor, Flight, GraphMode, Replays, Staging};
+use crate::exec::{Executor, GraphMode, Replays, Staging, Submission};
 use crate::graph::plan::Plan;
 use crate::graph::{self, Graph, OutputKind, Passes};
 use crate::hip::{self, Runtime};
@@ -554,14 +554,14 @@ impl Session {
             }
         };
         Ok(Submitted {
-            flight: self.executor.submit(reservation, staging, timed)?,
+            submission: self.executor.submit(reservation, staging, timed)?,
             images,
         })
     }
 
     /// Waits for a run that was begun.
     pub(crate) fn finish(&self, submitted: Submitted, timing: Option<&mut Timing>) -> Result<Outputs> {
-        let results = self.executor.finish(submitted.flight, timing)?;
+        let results = self.executor.finish(submitted.submission, timing)?;
         Ok(outputs(results, submitted.images))
     }
 
@@ -594,7 +594,7 @@ impl fmt::Debug for Session {
 
 /// A run of some images that was begun.
 pub(crate) struct Submitted {
-    flight: Flight,
+    submission: Submission,
     images: usize,
 }
 

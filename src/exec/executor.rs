@@ -1,4 +1,4 @@
-//! Either executor, as a session has it.
+//! The executor of a session: the CPU's or a GPU's.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -24,14 +24,14 @@ pub enum Executor {
     Cpu {
         /// The executor.
         executor: CpuExecutor,
-        /// Arenas that no run is using now.
+        /// Arenas that no run is using.
         arenas: Mutex<Vec<Arena>>,
     },
     /// On a GPU.
     Hip {
         /// The executor.
         executor: Box<HipExecutor>,
-        /// For what is done on the host.
+        /// For work on the host.
         threads: ThreadPool,
     },
 }
@@ -49,7 +49,7 @@ impl Executor {
         })
     }
 
-    /// On a GPU, see [`HipExecutor::new`]; `threads` are for what is done on the host.
+    /// On a GPU, see [`HipExecutor::new`]; `threads` are for work on the host.
     ///
     /// # Errors
     ///
@@ -61,7 +61,7 @@ impl Executor {
         })
     }
 
-    /// Sets whether runs replay captured graphs; on the CPU there are none.
+    /// Sets whether runs replay captured graphs; no effect on the CPU.
     pub fn graphs(mut self, mode: GraphMode) -> Self {
         if let Self::Hip { executor, .. } = &mut self {
             executor.set_graphs(mode);
@@ -69,7 +69,7 @@ impl Executor {
         self
     }
 
-    /// Has a GPU bring images to the model's size, by `rule`; on the CPU that is the caller's.
+    /// Makes a GPU resize images to the model's input size, by `rule`; no effect on the CPU.
     ///
     /// # Errors
     ///
@@ -86,7 +86,7 @@ impl Executor {
         matches!(self, Self::Hip { executor, .. } if executor.resizes())
     }
 
-    /// The number of threads for what is done on the host.
+    /// The number of threads for work on the host.
     pub fn threads(&self) -> usize {
         match self {
             Self::Cpu { executor, .. } => executor.threads(),
@@ -94,7 +94,7 @@ impl Executor {
         }
     }
 
-    /// Runs `work` on the host with this executor's threads: what it does in parallel uses no others.
+    /// Runs `work` on the host within this executor's thread pool.
     pub fn install<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
         match self {
             Self::Cpu { executor, .. } => executor.install(work),
@@ -177,11 +177,11 @@ impl Executor {
         })
     }
 
-    /// Sees that there is memory for a run of `plan`.
+    /// Reserves the memory for a run of `plan`.
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfMemory`], after which there may be some when another run is over.
+    /// [`hip::Error::OutOfMemory`](crate::hip::Error::OutOfMemory); there may be memory once another run is finished.
     pub(crate) fn reserve(&self, plan: Arc<Plan>) -> Result<Reservation> {
         Ok(match self {
             Self::Cpu { .. } => Reservation::Cpu(plan),
@@ -189,27 +189,32 @@ impl Executor {
         })
     }
 
-    /// Begins a run on what was staged. On a GPU it goes on by itself; on the CPU it is over when this returns.
+    /// Starts a run on the staged batch. On a GPU this returns at once; on the CPU when the run is finished.
     ///
     /// # Errors
     ///
-    /// As [`Executor::run`], but for what the device's work fails with.
-    pub(crate) fn submit(&self, reservation: Reservation, staging: Staging, timed: bool) -> Result<Flight> {
+    /// As [`Executor::run`], except for failures of the device's work, which [`finish`](Self::finish) reports.
+    pub(crate) fn submit(
+        &self,
+        reservation: Reservation,
+        staging: Staging,
+        timed: bool,
+    ) -> Result<Submission> {
         match (self, reservation, staging.memory) {
             (Self::Cpu { .. }, Reservation::Cpu(plan), StagingMemory::Host(pixels)) => {
                 let mut timing = Timing::default();
                 let observer = timed.then_some(&mut timing);
                 let results = self.run(&plan, Input::Pixels(&pixels), observer)?;
-                Ok(Flight::Landed(results, timing))
+                Ok(Submission::Ready(results, timing))
             }
             (Self::Hip { executor, .. }, Reservation::Hip(reserved), StagingMemory::Pinned(mut pixels)) => {
                 pixels.set_len(staging.filled)?;
                 let running = executor.submit(*reserved, Feed::Staged(pixels), timed)?;
-                Ok(Flight::Hip(Box::new(running)))
+                Ok(Submission::Hip(Box::new(running)))
             }
             (Self::Hip { executor, .. }, Reservation::Hip(reserved), StagingMemory::Decoded(images)) => {
                 let running = executor.submit(*reserved, Feed::Images(&images), timed)?;
-                Ok(Flight::Hip(Box::new(running)))
+                Ok(Submission::Hip(Box::new(running)))
             }
             _ => Err(Error::argument("staging", "is of another executor")),
         }
@@ -222,24 +227,24 @@ impl Executor {
     /// What the device's work failed with.
     pub(crate) fn finish(
         &self,
-        flight: Flight,
+        submission: Submission,
         timing: Option<&mut Timing>,
     ) -> Result<Vec<(OutputKind, Array2<f32>)>> {
-        match (self, flight) {
-            (_, Flight::Landed(results, taken)) => {
+        match (self, submission) {
+            (_, Submission::Ready(results, taken)) => {
                 if let Some(timing) = timing {
                     timing.merge(&taken);
                 }
                 Ok(results)
             }
-            (Self::Hip { executor, .. }, Flight::Hip(running)) => match timing {
+            (Self::Hip { executor, .. }, Submission::Hip(running)) => match timing {
                 Some(timing) => {
                     let plan = running.plan().clone();
                     executor.finish(*running, Some(&mut observer(&plan, timing)))
                 }
                 None => executor.finish(*running, None),
             },
-            (Self::Cpu { .. }, Flight::Hip(_)) => Err(Error::argument("run", "is of another executor")),
+            (Self::Cpu { .. }, Submission::Hip(_)) => Err(Error::argument("run", "is of another executor")),
         }
     }
 
@@ -267,7 +272,7 @@ fn observer<'a>(plan: &Plan, timing: &'a mut Timing) -> impl FnMut(Stage<'_>, Du
     }
 }
 
-/// Memory that a batch is put into, one image after the other: pinned, where a GPU takes them from it.
+/// Memory for a batch of images, filled one by one: pinned where a GPU copies from it.
 #[derive(Debug)]
 pub(crate) struct Staging {
     memory: StagingMemory,
@@ -280,7 +285,7 @@ pub(crate) struct Staging {
 enum StagingMemory {
     Host(Vec<u8>),
     Pinned(PinnedBuffer<u8>),
-    /// Of any size.
+    /// Images of any size.
     Decoded(Vec<RgbImage>),
 }
 
@@ -305,7 +310,7 @@ impl Staging {
         Ok(())
     }
 
-    /// How many images were put there.
+    /// The number of images.
     pub(crate) fn images(&self) -> usize {
         self.images
     }
@@ -317,9 +322,9 @@ pub(crate) enum Reservation {
     Hip(Box<Reserved<Arc<Plan>>>),
 }
 
-/// A run that was begun.
-pub(crate) enum Flight {
-    /// It is over; with what its phases took.
-    Landed(Vec<(OutputKind, Array2<f32>)>, Timing),
+/// A submitted run.
+pub(crate) enum Submission {
+    /// Finished, with the times of its phases.
+    Ready(Vec<(OutputKind, Array2<f32>)>, Timing),
     Hip(Box<Running<Arc<Plan>>>),
 }

@@ -1,4 +1,4 @@
-//! Where a run's time went on the device: events between its stages, made only if someone wants to know.
+//! Device times of a run's stages, from events that are recorded only for a timed run.
 
 use std::time::Duration;
 
@@ -13,22 +13,22 @@ pub type StageObserver<'a> = dyn FnMut(Stage<'_>, Duration) + Send + 'a;
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Stage<'a> {
-    /// The input's way to the device.
+    /// The copy of the input to the device.
     Upload,
-    /// Decoded images' way to the device, one by one, and their resizing there.
+    /// The copies of decoded images to the device, and their resizing there.
     Resize,
     /// A step of the plan.
     Step(&'a Step),
     /// All steps at once, replayed as a captured graph.
     Replay,
-    /// The results' way back.
+    /// The copy of the results to the host.
     Download,
 }
 
-/// The points between a run's stages.
+/// Events between a run's stages.
 #[derive(Debug, Default)]
 pub(super) struct Clock {
-    /// On the stream that brings the input: before and after that.
+    /// On the stream that copies the input: before and after.
     input: Vec<Event>,
     /// On the stream that computes: before the first step, and after each; or before and after the replay; then after the
     /// results' copy.
@@ -36,7 +36,7 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// The input begins or ends.
+    /// Records the begin or end of the input's copy.
     pub(super) fn tick_input(&mut self, stream: &Stream) -> Result<()> {
         self.input.push(stream.record()?);
         Ok(())
@@ -47,7 +47,7 @@ impl Clock {
         Ok(())
     }
 
-    /// Tells the time of each stage; `input` is what brought the input.
+    /// Reports the time of each stage; `input` is the stage that provided the input.
     pub(super) fn tell(&self, plan: &Plan, input: Stage<'_>, observer: &mut StageObserver<'_>) -> Result<()> {
         if let [begin, end] = &self.input[..] {
             observer(input, end.since(begin)?);

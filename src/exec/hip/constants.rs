@@ -1,4 +1,4 @@
-//! The graph's constants on a device: all in one allocation, in the dtype that is computed in.
+//! The graph's constants on a device: one allocation, in the executor's dtype.
 
 use std::collections::HashMap;
 
@@ -9,10 +9,10 @@ use crate::graph::{Graph, ValueId};
 use crate::hip::{Frozen, Operand, Stream};
 use crate::tensor::DType;
 
-/// Where each begins: enough for any vector load.
+/// Alignment of each constant: enough for any vector load.
 const ALIGNMENT: usize = 256;
 
-/// What nodes read and the graph holds.
+/// The constants that nodes read.
 #[derive(Debug)]
 pub(super) struct Constants {
     memory: Frozen<u8>,
@@ -21,7 +21,7 @@ pub(super) struct Constants {
 
 impl Constants {
     pub(super) fn new(graph: &Graph, dtype: DType, stream: &Stream) -> Result<Self> {
-        let (bytes, offsets) = pack(graph, dtype);
+        let (bytes, offsets) = concatenate(graph, dtype);
         let memory = stream.upload(&bytes)?.freeze()?;
         let addresses = offsets
             .into_iter()
@@ -43,8 +43,8 @@ impl Constants {
     }
 }
 
-/// All constants that nodes read as elements of `dtype`, and where each begins.
-pub(super) fn pack(graph: &Graph, dtype: DType) -> (Vec<u8>, HashMap<ValueId, usize>) {
+/// All constants that nodes read as elements of `dtype`, concatenated, and each one's offset in bytes.
+pub(super) fn concatenate(graph: &Graph, dtype: DType) -> (Vec<u8>, HashMap<ValueId, usize>) {
     let mut bytes = Vec::new();
     let mut offsets = HashMap::new();
     for &id in graph.nodes().iter().flat_map(|node| &node.inputs) {

@@ -1,10 +1,9 @@
-//! Runs that are looked at from all sides, for [`crate::validate`]: in memory of their own with known contents, which
-//! comes back whole.
+//! Runs in memory of their own with known contents before, returned whole, for [`crate::validate`].
 
 use std::time::Duration;
 
 use super::HipExecutor;
-use super::lane::Regions;
+use super::context::Regions;
 use super::lower::scratch_bytes;
 use crate::error::Result;
 use crate::graph::plan::Plan;

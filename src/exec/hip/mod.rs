@@ -1,21 +1,21 @@
 //! The GPU's executor: f32, f16 or bf16 on any provider of HIP, through [`crate::hip`].
 //!
 //! Weights lie in one allocation, activations in the arena that the plan laid out. A step becomes calls ([`lower`]):
-//! products by rocBLAS, all else by the crate's own kernels.
+//! GEMMs by rocBLAS, everything else by the crate's own kernels.
 //!
-//! A run is submitted as a whole and waited for later, so that several are under way at once. Each has a [`Lane`] of its
-//! own, with a stream that computes and then copies the results to pinned memory. The inputs of all lanes are copied by one
-//! further stream, from pinned memory too; events put the copy between what the lane did before and what it computes. Images
-//! that the device resizes go there by the lane's own stream, as they were decoded.
+//! A run is submitted as a whole and waited for later, so that several can be in flight. Each has an [`ExecutionContext`] of
+//! its own, with a stream that computes and then copies the results to pinned memory. One more stream copies the inputs of all
+//! contexts, from pinned memory too; events order the copy after the context's previous work and before its next. Images
+//! that the device resizes are copied as decoded, by the context's own stream.
 //!
-//! A plan that comes to a lane again is captured as a graph and replayed from then on, if the replay gives the same bytes
-//! as the steps did ([`Replay`]).
+//! The second run of a plan on a context is captured as a graph. Later runs replay it, if the replay gave the same bytes as
+//! the steps did ([`Replay`]).
 
 mod clock;
 mod constants;
+mod context;
 mod graphs;
 mod guarded;
-mod lane;
 mod lower;
 mod preprocess;
 #[cfg(test)]
@@ -31,7 +31,7 @@ use ndarray::Array2;
 use self::clock::Clock;
 use self::constants::Constants;
 pub(crate) use self::constants::{append, unpack};
-use self::lane::{Lane, Memory, PinnedPool, Regions};
+use self::context::{ExecutionContext, Memory, PinnedPool, Regions};
 use self::lower::{Addresses, Call, lower, unit};
 use self::preprocess::DeviceResize;
 pub use self::preprocess::HipPreprocess;
@@ -56,21 +56,21 @@ pub struct HipExecutor {
     resize: Option<DeviceResize>,
     kernels: Kernels,
     constants: Constants,
-    /// Copies the inputs of all lanes.
+    /// Copies the inputs of all contexts.
     copier: Stream,
-    /// Lanes that no run is using now.
-    lanes: Mutex<Vec<Lane>>,
-    /// Pinned memory for inputs that no run is using now.
+    /// Execution contexts that no run is using.
+    contexts: Mutex<Vec<ExecutionContext>>,
+    /// Pinned memory for inputs that no run is using.
     inputs: Mutex<PinnedPool>,
     fallback: OnceLock<String>,
     replayed_runs: AtomicU64,
     eager_runs: AtomicU64,
 }
 
-/// A lane with the memory for a run of a plan.
+/// A context with the memory for a run of a plan.
 pub(crate) struct Reserved<P> {
     plan: P,
-    lane: Lane,
+    context: ExecutionContext,
 }
 
 /// What a run takes its input from.
@@ -88,7 +88,7 @@ pub(crate) struct Running<P> {
     downloads: Vec<Pending<PinnedBuffer<u8>>>,
     clock: Option<Clock>,
     plan: P,
-    lane: Lane,
+    context: ExecutionContext,
 }
 
 impl<P> Running<P> {
@@ -119,7 +119,7 @@ impl HipExecutor {
             resize: None,
             kernels,
             copier,
-            lanes: Mutex::default(),
+            contexts: Mutex::default(),
             inputs: Mutex::default(),
             fallback: OnceLock::new(),
             replayed_runs: AtomicU64::new(0),
@@ -132,15 +132,15 @@ impl HipExecutor {
         self.graphs = mode;
     }
 
-    /// Has the device bring images to the model's size, by `rule`, for [`run_images`](Self::run_images).
+    /// Makes the device resize images to the model's input size, by `rule`, for [`run_images`](Self::run_images).
     ///
     /// # Errors
     ///
     /// The kernels cannot be compiled or loaded.
     pub fn set_resize(&mut self, rule: &Preprocess) -> Result<()> {
         self.resize = Some(DeviceResize::load(rule, &self.device)?);
-        // Lanes keep the rule that they have resized by.
-        self.lanes().clear();
+        // Contexts keep the rule that they resized by.
+        self.contexts().clear();
         Ok(())
     }
 
@@ -188,7 +188,7 @@ impl HipExecutor {
             input,
             arena,
             scratch,
-        } = &reserved.lane.memory;
+        } = &reserved.context.memory;
         let parameter = |(&id, &address): (&ValueId, &u64)| {
             let elements: usize = plan.graph().value(id).shape.iter().product();
             let bytes = elements * self.dtype.size();
@@ -203,7 +203,7 @@ impl HipExecutor {
             input: region(input.reading()),
             parameters: self.constants.addresses().iter().map(parameter).collect(),
         };
-        self.lanes().push(reserved.lane);
+        self.contexts().push(reserved.context);
         Ok(memory)
     }
 
@@ -254,33 +254,33 @@ impl HipExecutor {
         lock(&self.inputs).take(bytes, &self.device)
     }
 
-    /// A lane with all the device memory that a run of `plan` takes.
+    /// A context with all the device memory that a run of `plan` needs.
     pub(super) fn reserve<P: Deref<Target = Plan>>(&self, plan: P) -> Result<Reserved<P>> {
         if plan.dtype() != self.dtype {
             let reason = format!("the plan wants {}, the executor has {}", plan.dtype(), self.dtype);
             return Err(Error::argument("dtype", reason));
         }
-        let lane = match self.lane(&plan) {
+        let context = match self.context(&plan) {
             Err(Error::Hip(hip::Error::OutOfMemory { .. })) => {
-                // Idle lanes may hold what is missing.
-                let idle = std::mem::take(&mut *self.lanes());
+                // Idle contexts may hold the missing memory.
+                let idle = std::mem::take(&mut *self.contexts());
                 drop(idle);
-                self.lane(&plan)
+                self.context(&plan)
             }
-            lane => lane,
+            context => context,
         }?;
-        Ok(Reserved { plan, lane })
+        Ok(Reserved { plan, context })
     }
 
-    fn lane(&self, plan: &Plan) -> Result<Lane> {
+    fn context(&self, plan: &Plan) -> Result<ExecutionContext> {
         let input = input_bytes(plan);
-        let idle = self.lanes().pop();
+        let idle = self.contexts().pop();
         match idle {
-            Some(mut lane) => {
-                lane.fit(plan, input)?;
-                Ok(lane)
+            Some(mut context) => {
+                context.fit(plan, input)?;
+                Ok(context)
             }
-            None => Lane::new(&self.device, plan, input),
+            None => ExecutionContext::new(&self.device, plan, input),
         }
     }
 
@@ -291,21 +291,21 @@ impl HipExecutor {
         feed: Feed<'_>,
         timed: bool,
     ) -> Result<Running<P>> {
-        let Reserved { plan, mut lane } = reserved;
-        // A lane with an error is dropped.
+        let Reserved { plan, mut context } = reserved;
+        // A context with an error is dropped.
         let mut clock = timed.then(Clock::default);
-        let upload = self.feed(&mut lane, &plan, feed, &mut clock)?;
-        self.compute(&mut lane, &plan, &mut clock)?;
-        let downloads = self.download(&mut lane, &plan)?;
+        let upload = self.feed(&mut context, &plan, feed, &mut clock)?;
+        self.compute(&mut context, &plan, &mut clock)?;
+        let downloads = self.download(&mut context, &plan)?;
         if let Some(clock) = &mut clock {
-            clock.tick(&lane.stream)?;
+            clock.tick(&context.stream)?;
         }
         Ok(Running {
             upload,
             downloads,
             clock,
             plan,
-            lane,
+            context,
         })
     }
 
@@ -320,7 +320,7 @@ impl HipExecutor {
             downloads,
             clock,
             plan,
-            mut lane,
+            mut context,
         } = running;
         let mut outputs = Vec::with_capacity(downloads.len());
         for (&(kind, value, id), download) in plan.outputs().iter().zip(downloads) {
@@ -331,7 +331,7 @@ impl HipExecutor {
             };
             let bytes = download.wait()?;
             let values = unpack(&bytes, self.dtype);
-            lane.results.keep(bytes);
+            context.results.keep(bytes);
             let matrix = Array2::from_shape_vec((rows, columns), values);
             outputs.push((kind, matrix.map_err(|e| Error::graph(name, e))?));
         }
@@ -345,21 +345,21 @@ impl HipExecutor {
         if let (Some(clock), Some(observer)) = (clock, observer) {
             clock.tell(&plan, entry, observer)?;
         }
-        self.lanes().push(lane);
+        self.contexts().push(context);
         Ok(outputs)
     }
 
-    /// Submits what brings the input to the lane.
+    /// Submits the copy of the input, or the resizing that produces it.
     fn feed(
         &self,
-        lane: &mut Lane,
+        context: &mut ExecutionContext,
         plan: &Plan,
         feed: Feed<'_>,
         clock: &mut Option<Clock>,
     ) -> Result<Option<Pending<PinnedBuffer<u8>>>> {
         let stream = match feed {
             Feed::Staged(_) => self.copier.clone(),
-            Feed::Images(_) => lane.stream.clone(),
+            Feed::Images(_) => context.stream.clone(),
         };
         let mut tick = || clock.as_mut().map_or(Ok(()), |clock| clock.tick_input(&stream));
         match feed {
@@ -369,7 +369,7 @@ impl HipExecutor {
                     return Err(Error::argument("input", reason));
                 }
                 tick()?;
-                let upload = lane.memory.input.upload_on(&stream, 0, staging)?;
+                let upload = context.memory.input.upload_on(&stream, 0, staging)?;
                 tick()?;
                 Ok(Some(upload))
             }
@@ -380,7 +380,7 @@ impl HipExecutor {
                 };
                 resize.check(plan, images.len())?;
                 tick()?;
-                lane.resize(resize, images)?;
+                context.resize(resize, images)?;
                 tick()?;
                 Ok(None)
             }
@@ -388,44 +388,44 @@ impl HipExecutor {
     }
 
     /// Submits all steps, one by one or as a replay.
-    fn compute(&self, lane: &mut Lane, plan: &Plan, clock: &mut Option<Clock>) -> Result<()> {
-        let stream = lane.stream.clone();
+    fn compute(&self, context: &mut ExecutionContext, plan: &Plan, clock: &mut Option<Clock>) -> Result<()> {
+        let stream = context.stream.clone();
         let wanted = match self.graphs {
             GraphMode::Auto => clock.is_none(),
             GraphMode::On => true,
             GraphMode::Off => false,
         };
-        // What comes once is not worth a capture.
-        let again = lane.has_seen(plan);
+        // A plan that runs once is not worth a capture.
+        let again = context.has_seen(plan);
         if let Some(clock) = clock {
             clock.tick(&stream)?;
         }
         if wanted && again && self.fallback.get().is_none() {
-            if let Some(replay) = lane.replay(plan) {
+            if let Some(replay) = context.replay(plan) {
                 replay.run()?;
                 self.replayed_runs.fetch_add(1, Ordering::Relaxed);
             } else {
-                self.capture(lane, plan)?;
+                self.capture(context, plan)?;
             }
             return clock.as_mut().map_or(Ok(()), |clock| clock.tick(&stream));
         }
         self.eager_runs.fetch_add(1, Ordering::Relaxed);
-        let mut steps = Steps::new(self, plan, lane);
+        let mut steps = Steps::new(self, plan, context);
         steps.clock = clock.as_mut();
         steps.enqueue(&stream)
     }
 
-    /// Runs the steps, and keeps a replay of them if it can be had.
-    fn capture(&self, lane: &mut Lane, plan: &Plan) -> Result<()> {
-        let stream = lane.stream.clone();
-        match Replay::new(&stream, &mut Steps::new(self, plan, lane))? {
+    /// Runs the steps, and keeps a replay of them if capture succeeds.
+    fn capture(&self, context: &mut ExecutionContext, plan: &Plan) -> Result<()> {
+        let stream = context.stream.clone();
+        match Replay::new(&stream, &mut Steps::new(self, plan, context))? {
             Ok(replay) => {
-                lane.keep_replay(plan, replay);
+                context.keep_replay(plan, replay);
                 self.replayed_runs.fetch_add(1, Ordering::Relaxed);
             }
             Err(reason) => {
                 self.eager_runs.fetch_add(1, Ordering::Relaxed);
-                // One wrong replay is reason enough to trust none.
+                // One wrong replay disables replay for the whole executor.
                 self.fallback.get_or_init(|| reason);
             }
         }
@@ -473,8 +473,12 @@ impl HipExecutor {
         }
     }
 
-    fn download(&self, lane: &mut Lane, plan: &Plan) -> Result<Vec<Pending<PinnedBuffer<u8>>>> {
-        let Lane { memory, results, .. } = lane;
+    fn download(
+        &self,
+        context: &mut ExecutionContext,
+        plan: &Plan,
+    ) -> Result<Vec<Pending<PinnedBuffer<u8>>>> {
+        let ExecutionContext { memory, results, .. } = context;
         let download = |&(_, _, id): &(OutputKind, _, _)| {
             let buffer = plan.buffer(id);
             let target = results.take(buffer.bytes, &self.device)?;
@@ -483,7 +487,7 @@ impl HipExecutor {
         plan.outputs().iter().map(download).collect()
     }
 
-    /// An error of a node's call. What concerns the device names it already.
+    /// An error of a node's call, with the device's name unless the error has it.
     fn at(&self, node: &str, error: Error) -> Error {
         match error {
             Error::Hip(
@@ -493,8 +497,8 @@ impl HipExecutor {
         }
     }
 
-    fn lanes(&self) -> MutexGuard<'_, Vec<Lane>> {
-        lock(&self.lanes)
+    fn contexts(&self) -> MutexGuard<'_, Vec<ExecutionContext>> {
+        lock(&self.contexts)
     }
 }
 
@@ -508,7 +512,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The steps of a plan on a lane's memory.
+/// The steps of a plan on a context's memory.
 struct Steps<'a> {
     executor: &'a HipExecutor,
     plan: &'a Plan,
@@ -518,12 +522,12 @@ struct Steps<'a> {
 }
 
 impl<'a> Steps<'a> {
-    fn new(executor: &'a HipExecutor, plan: &'a Plan, lane: &'a mut Lane) -> Self {
+    fn new(executor: &'a HipExecutor, plan: &'a Plan, context: &'a mut ExecutionContext) -> Self {
         Self {
             executor,
             plan,
-            memory: &mut lane.memory,
-            blas: &mut lane.blas,
+            memory: &mut context.memory,
+            blas: &mut context.blas,
             clock: None,
         }
     }
@@ -556,7 +560,7 @@ impl Work for Steps<'_> {
             let buffer = self.plan.buffer(id);
             arena.part(buffer.offset..buffer.offset + buffer.bytes).ok()
         };
-        // The lane's arena has at least the plan's size.
+        // The context's arena has at least the plan's size.
         self.plan.outputs().iter().filter_map(part).collect()
     }
 

@@ -1,4 +1,4 @@
-//! Preprocessing on a GPU: decoded images go there as they are, and become a batch of the model's size there.
+//! Preprocessing on a GPU: decoded images are copied to it and resized there into a batch of the model's input size.
 
 use std::fmt;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl DeviceResize {
         })
     }
 
-    /// Sees that `images` images of the result are what `plan` takes.
+    /// Checks that `images` resized images are what `plan` takes.
     ///
     /// # Errors
     ///
@@ -54,9 +54,9 @@ impl DeviceResize {
     }
 }
 
-/// A [`Preprocess`] on a stream of a GPU, which makes the same bytes.
+/// A [`Preprocess`] on a stream of a GPU, with the same bytes as on the CPU.
 ///
-/// An image's size decides the passes and their tables, which are kept for the next image of that size.
+/// The passes and their tables depend on the image's size; they are kept for the next image if it has the same.
 pub struct HipPreprocess {
     resize: DeviceResize,
     stream: Stream,
@@ -68,8 +68,8 @@ pub struct HipPreprocess {
 struct Prepared {
     input: [usize; 2],
     passes: Vec<DevicePass>,
-    /// The colour around images that are too small.
-    ground: Option<(Padding, DeviceBuffer<u8>)>,
+    /// The fill colour around images that are too small.
+    fill: Option<(Padding, DeviceBuffer<u8>)>,
 }
 
 impl HipPreprocess {
@@ -103,8 +103,8 @@ impl HipPreprocess {
         height * width * 3
     }
 
-    /// Submits what makes `image` the image `index` of `batch`, u8 `[images, height, width, 3]`, and goes on; the host
-    /// waits for the last pieces of the image's upload before that at most.
+    /// Submits the resizing of `image` into image `index` of `batch`, u8 `[images, height, width, 3]`, without waiting for
+    /// the device, except where the staging buffers are all in use.
     ///
     /// # Errors
     ///
@@ -135,8 +135,8 @@ impl HipPreprocess {
         }
         let row = self.resize.rule.output_size().1 * 3;
         let mut first = 0;
-        if let Some((padding, ground)) = &prepared.ground {
-            stream.copy_rows((slot, bytes), (ground.reading(), bytes), bytes, 1)?;
+        if let Some((padding, fill)) = &prepared.fill {
+            stream.copy_rows((slot, bytes), (fill.reading(), bytes), bytes, 1)?;
             first = padding.top * row + padding.left * 3;
         }
         let target = slot.part(first..bytes)?;
@@ -144,7 +144,7 @@ impl HipPreprocess {
         Ok(stream.copy_rows((target, row), (pixels.reading(), part_row), part_row, size[1])?)
     }
 
-    /// Submits what makes a batch of `images`.
+    /// Submits the resizing of `images` into a new batch.
     ///
     /// # Errors
     ///
@@ -158,7 +158,7 @@ impl HipPreprocess {
     }
 }
 
-/// What images of this size need, which is made unless the last one was of the same.
+/// Passes and tables for images of this size, reused if the last image had the same.
 fn prepare<'a>(
     prepared: &'a mut Option<Prepared>,
     rule: &Preprocess,
@@ -182,15 +182,11 @@ impl Prepared {
             passes.push(DevicePass::new(stream, pass, size)?);
             size = pass.output();
         }
-        let ground = match placement.padding {
+        let fill = match placement.padding {
             Some(padding) => Some((padding, stream.upload(&padding.ground())?)),
             None => None,
         };
-        Ok(Self {
-            input,
-            passes,
-            ground,
-        })
+        Ok(Self { input, passes, fill })
     }
 }
 

@@ -1,12 +1,12 @@
-//! The calls of whole models, carried out on the host: a GPU's memory is an array here, and each kernel the few plain loops
-//! that the fake provider has too. So operands, strides, orders and in-place results are tested where there is no GPU.
+//! The calls of whole models, executed on the host: device memory is an array, and each kernel the plain loops that the
+//! fake provider has too. This tests operands, strides, order and in-place results without a GPU.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use half::{bf16, f16};
 
-use super::constants::{pack, unpack};
+use super::constants::{concatenate, unpack};
 use super::lower::{Addresses, Call, lower, scratch_bytes};
 use crate::graph::plan::{Operand, Plan, Step};
 use crate::graph::tests::vit::{Head, Projection, Vit};
@@ -142,7 +142,7 @@ struct Host {
 
 impl Host {
     fn new(plan: &Plan, input: Input<'_>) -> Self {
-        let (weights, offsets) = pack(plan.graph(), plan.dtype());
+        let (weights, offsets) = concatenate(plan.graph(), plan.dtype());
         let mut bytes = vec![0; 256];
         let mut region = |contents: &[u8]| {
             bytes.resize(bytes.len().next_multiple_of(256), 0);
@@ -172,7 +172,7 @@ impl Host {
         }
     }
 
-    /// Whether the stretch is a part of the step's operands, or of its result if it is written.
+    /// Whether the range is within the step's operands, or within its result if it is written.
     fn belongs(&self, plan: &Plan, step: &Step, access: &Access) -> bool {
         let within = |start: u64, bytes: usize| {
             access.address >= start && access.address + access.bytes as u64 <= start + bytes as u64

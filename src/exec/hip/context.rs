@@ -1,4 +1,4 @@
-//! What one run at a time needs on a device: a stream, the libraries' handles on it, memory, and graphs that replay.
+//! What a run needs on a device: a stream, library handles on it, memory, and captured graphs.
 
 use std::sync::Arc;
 
@@ -10,32 +10,32 @@ use crate::graph::plan::Plan;
 use crate::hip::{Blas, Device, DeviceBuffer, Operand, PinnedBuffer, Replay, Stream};
 use crate::image::RgbImage;
 
-/// The most plans that a lane remembers; there is one for each batch size.
-const MOST_PLANS: usize = 16;
+/// How many plans a context remembers; there is one per batch size.
+const MAX_PLANS: usize = 16;
 
-/// Kept from run to run; its memory grows to the largest plan that it has served.
+/// Serves one run at a time and is reused; its memory grows to the largest plan that it has served.
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(super) struct ExecutionContext {
     pub(super) stream: Stream,
     pub(super) blas: Blas,
     pub(super) memory: Memory,
-    /// On the host: the results, in their order.
+    /// Pinned host memory for results.
     pub(super) results: PinnedPool,
-    /// Once it has resized images.
+    /// Set once it has resized images.
     resize: Option<HipPreprocess>,
     seen: Vec<Seen>,
 }
 
-/// A plan that has run on this lane's memory.
+/// A plan that has run on this context's memory.
 #[derive(Debug)]
 struct Seen {
-    /// With the batch it says which plan: the dtype is the executor's.
+    /// With the batch size it identifies the plan: the dtype is the executor's.
     graph: Arc<Graph>,
     batch: usize,
     replay: Option<Replay>,
 }
 
-/// The device memory of a lane.
+/// The device memory of a context.
 #[derive(Debug)]
 pub(super) struct Memory {
     pub(super) input: DeviceBuffer<u8>,
@@ -43,8 +43,8 @@ pub(super) struct Memory {
     pub(super) scratch: DeviceBuffer<u8>,
 }
 
-impl Lane {
-    /// A lane for `plan`, whose input has `input` bytes.
+impl ExecutionContext {
+    /// A context for `plan`, whose input has `input` bytes.
     pub(super) fn new(device: &Device, plan: &Plan, input: usize) -> Result<Self> {
         let stream = device.stream()?;
         Ok(Self {
@@ -61,7 +61,7 @@ impl Lane {
         })
     }
 
-    /// Sees that the memory suffices for `plan`.
+    /// Grows the memory where it does not suffice for `plan`.
     pub(super) fn fit(&mut self, plan: &Plan, input: usize) -> Result<()> {
         let Self {
             memory, seen, stream, ..
@@ -72,7 +72,7 @@ impl Lane {
             (&mut memory.scratch, scratch_bytes(plan)),
         ] {
             if buffer.bytes() < bytes {
-                // What was captured holds on to the memory that is too small.
+                // Captured graphs hold on to the memory that is too small.
                 seen.clear();
                 *buffer = stream.allocate(0)?;
                 *buffer = stream.allocate(bytes)?;
@@ -81,7 +81,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Submits what makes the input of `images`.
+    /// Submits the resizing of `images` into the input buffer.
     pub(super) fn resize(&mut self, resize: &DeviceResize, images: &[RgbImage]) -> Result<()> {
         let on_stream = match &mut self.resize {
             Some(on_stream) => on_stream,
@@ -93,12 +93,12 @@ impl Lane {
         Ok(())
     }
 
-    /// Whether `plan` has run here, which is remembered from now on.
+    /// Whether `plan` has run here before; records that it has.
     pub(super) fn has_seen(&mut self, plan: &Plan) -> bool {
         if self.find(plan).is_some() {
             return true;
         }
-        if self.seen.len() == MOST_PLANS {
+        if self.seen.len() == MAX_PLANS {
             self.seen.remove(0);
         }
         self.seen.push(Seen {
@@ -126,7 +126,7 @@ impl Lane {
     }
 }
 
-/// Pinned memory that is between two uses.
+/// Pinned buffers that are not in use.
 #[derive(Debug, Default)]
 pub(super) struct PinnedPool(Vec<PinnedBuffer<u8>>);
 
@@ -141,7 +141,7 @@ impl PinnedPool {
                 Ok(buffer)
             }
             None => {
-                // The larger one takes the place of one that is too small.
+                // The larger one replaces one that is too small.
                 self.0.pop();
                 Ok(device.pinned(bytes)?)
             }
@@ -153,11 +153,11 @@ impl PinnedPool {
     }
 }
 
-/// The memory that steps may touch.
+/// The memory that steps may access: arena, constants, input, scratch.
 pub(super) struct Regions<'a>(pub(super) [Operand<'a>; 4]);
 
 impl<'a> Regions<'a> {
-    /// What of a region lies from `address` on.
+    /// The rest of a region from `address` on.
     pub(super) fn from(&self, address: u64) -> Result<Operand<'a>> {
         for region in &self.0 {
             let offset = address.checked_sub(region.address()).map(|o| o as usize);
