@@ -8,6 +8,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use cudarc::driver::sys::CUcontext;
 use hipvit_sys::hip::{self, hipCtx_t, hipDevice_t, hipError_t};
 
+use super::status::run;
 use super::{cu, hip, hip_without_context};
 
 thread_local! {
@@ -36,6 +37,14 @@ pub(crate) fn bound() -> Result<(), hipError_t> {
     } else {
         Ok(())
     }
+}
+
+/// [`run`], once the thread has a context.
+pub(super) fn in_context(body: impl FnOnce() -> Result<(), hipError_t>) -> hipError_t {
+    run(|| {
+        bound()?;
+        body()
+    })
 }
 
 /// Makes a device's primary context the thread's.

@@ -62,17 +62,12 @@ unsafe fn copy(
     }
 }
 
-/// A two-dimensional copy, as the driver wants it told.
-fn rows(
-    (to, to_pitch): (*mut c_void, usize),
-    (from, from_pitch): (*const c_void, usize),
-    (width, height): (usize, usize),
-    kind: hipMemcpyKind,
-) -> Result<CUDA_MEMCPY2D, hipError_t> {
+/// Where a copy of this kind reads and writes.
+pub(super) fn sides(kind: hipMemcpyKind) -> Result<(CUmemorytype, CUmemorytype), hipError_t> {
     use CUmemorytype::{
         CU_MEMORYTYPE_DEVICE as DEVICE, CU_MEMORYTYPE_HOST as HOST, CU_MEMORYTYPE_UNIFIED as ANY,
     };
-    let (source, target) = match kind {
+    Ok(match kind {
         hipMemcpyKind::hipMemcpyHostToHost => (HOST, HOST),
         hipMemcpyKind::hipMemcpyHostToDevice => (HOST, DEVICE),
         hipMemcpyKind::hipMemcpyDeviceToHost => (DEVICE, HOST),
@@ -81,7 +76,17 @@ fn rows(
         }
         hipMemcpyKind::hipMemcpyDefault => (ANY, ANY),
         _ => return Err(hipError_t::hipErrorInvalidMemcpyDirection),
-    };
+    })
+}
+
+/// A two-dimensional copy, as the driver wants it told.
+fn rows(
+    (to, to_pitch): (*mut c_void, usize),
+    (from, from_pitch): (*const c_void, usize),
+    (width, height): (usize, usize),
+    kind: hipMemcpyKind,
+) -> Result<CUDA_MEMCPY2D, hipError_t> {
+    let (source, target) = sides(kind)?;
     Ok(CUDA_MEMCPY2D {
         srcXInBytes: 0,
         srcY: 0,

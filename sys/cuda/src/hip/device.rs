@@ -32,6 +32,17 @@ fn limit(limit: hipLimit_t) -> Result<u32, hipError_t> {
 }
 
 hip_without_context! {
+    fn hipDriverGetVersion(version: *mut i32) {
+        init()?;
+        cu!(cuDriverGetVersion(version))
+    }
+
+    /// The HIP whose headers the interface is taken from.
+    fn hipRuntimeGetVersion(version: *mut i32) {
+        version.write(hip::HIP_VERSION as i32);
+        Ok(())
+    }
+
     fn hipGetDeviceCount(to: *mut i32) {
         if to.is_null() {
             return Err(hipError_t::hipErrorInvalidValue);

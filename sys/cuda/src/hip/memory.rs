@@ -16,34 +16,35 @@ fn host_flags(flags: u32) -> u32 {
     (flags & 7) | hip::hipHostMallocPortable | hip::hipHostMallocMapped
 }
 
-unsafe fn host_alloc(to: *mut *mut c_void, size: usize, flags: u32) -> Result<(), hipError_t> {
+/// Allocates by `allocate`; of nothing, there is no memory.
+///
+/// # Safety
+/// `to` is null or may be written.
+unsafe fn nonempty(
+    to: *mut *mut c_void,
+    size: usize,
+    allocate: impl FnOnce() -> Result<(), hipError_t>,
+) -> Result<(), hipError_t> {
     if to.is_null() {
         return Err(hipError_t::hipErrorInvalidValue);
     }
-    // SAFETY: the caller's pointer may be written.
-    unsafe {
-        to.write(std::ptr::null_mut());
-        if size == 0 {
-            Ok(())
-        } else {
-            cu!(cuMemHostAlloc(to, size, host_flags(flags)))
-        }
-    }
+    // SAFETY: as the caller says.
+    unsafe { to.write(std::ptr::null_mut()) };
+    if size == 0 { Ok(()) } else { allocate() }
 }
 
+/// # Safety
+/// `to` is null or may be written.
+unsafe fn host_alloc(to: *mut *mut c_void, size: usize, flags: u32) -> Result<(), hipError_t> {
+    // SAFETY: as the caller says; it is not null when the driver writes to it.
+    unsafe { nonempty(to, size, || cu!(cuMemHostAlloc(to, size, host_flags(flags)))) }
+}
+
+/// # Safety
+/// `to` is null or may be written.
 unsafe fn alloc(to: *mut *mut c_void, size: usize) -> Result<(), hipError_t> {
-    if to.is_null() {
-        return Err(hipError_t::hipErrorInvalidValue);
-    }
-    // SAFETY: the caller's pointer may be written.
-    unsafe {
-        to.write(std::ptr::null_mut());
-        if size == 0 {
-            Ok(())
-        } else {
-            cu!(cuMemAlloc_v2(to.cast(), size))
-        }
-    }
+    // SAFETY: as the caller says; it is not null when the driver writes to it.
+    unsafe { nonempty(to, size, || cu!(cuMemAlloc_v2(to.cast(), size))) }
 }
 
 hip! {

@@ -21,7 +21,6 @@ mod status;
 mod stream;
 
 pub(crate) use context::{bound, init};
-pub(crate) use peer::LinkType;
 pub(crate) use properties::device_arch;
 pub(crate) use status::check;
 
@@ -36,7 +35,7 @@ pub(crate) use cu;
 /// Exports functions of HIP that need a device's context, and bind the thread to its device's if it has none yet.
 macro_rules! hip {
     ($($functions:tt)*) => {
-        hipvit_sys::export! { hip, hip::hipError_t, $crate::hip::status::in_context; $($functions)* }
+        hipvit_sys::export! { hip, hip::hipError_t, $crate::hip::context::in_context; $($functions)* }
     };
 }
 use hip;

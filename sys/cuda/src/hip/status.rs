@@ -6,7 +6,7 @@ use std::ptr;
 use hipvit_sys::Status as _;
 use hipvit_sys::hip::{self, hipError_t};
 
-use super::{bound, cu, hip_without_context};
+use super::hip_without_context;
 use crate::library::{Missing, call};
 
 /// What the driver's statuses are called in HIP. Most have the same number there; these have not.
@@ -41,14 +41,6 @@ pub(crate) fn check(called: Result<u32, Missing>) -> Result<(), hipError_t> {
 
 hipvit_sys::last_error!();
 
-/// [`run`], once the thread has a context.
-pub(super) fn in_context(body: impl FnOnce() -> Result<(), hipError_t>) -> hipError_t {
-    run(|| {
-        bound()?;
-        body()
-    })
-}
-
 /// The driver's description, if it has the status, else the name.
 #[unsafe(no_mangle)]
 extern "C" fn hipGetErrorString(error: hipError_t) -> *const c_char {
@@ -78,17 +70,6 @@ hip_without_context! {
             return Err(hipError_t::hipErrorInvalidValue);
         }
         text.write(hipGetErrorString(error));
-        Ok(())
-    }
-
-    fn hipDriverGetVersion(version: *mut i32) {
-        super::init()?;
-        cu!(cuDriverGetVersion(version))
-    }
-
-    /// The HIP whose headers the interface is taken from.
-    fn hipRuntimeGetVersion(version: *mut i32) {
-        version.write(hip::HIP_VERSION as i32);
         Ok(())
     }
 }

@@ -14,8 +14,8 @@ use nvml_wrapper_sys::bindings::{
     nvmlTemperatureThresholds_enum_NVML_TEMPERATURE_THRESHOLD_SLOWDOWN as SLOWDOWN, nvmlUtilization_t,
 };
 
-use super::nvml::{device, nvml};
 use super::run;
+use crate::nvml::{device, nvml};
 use hipvit_sys::export;
 use hipvit_sys::export::copy_text;
 
