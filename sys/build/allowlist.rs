@@ -17,6 +17,13 @@ pub(crate) struct Library {
     pub(crate) constants: &'static [&'static str],
 }
 
+/// What the headers are read with.
+pub(crate) const DEFINES: &[&str] = &[
+    "-D__HIP_PLATFORM_AMD__=1",
+    "-DMIOPEN_BETA_API=1",
+    "-DROCBLAS_BETA_FEATURES_API=1",
+];
+
 pub(crate) const LIBRARIES: &[Library] = &[
     Library {
         module: "hip",

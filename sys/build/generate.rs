@@ -11,7 +11,7 @@ use bindgen::{Builder, EnumVariation, Formatter, RustEdition, RustTarget};
 #[path = "allowlist.rs"]
 mod allowlist;
 
-use allowlist::{LIBRARIES, Library};
+use allowlist::{DEFINES, LIBRARIES, Library};
 
 /// Where ROCm is, if `ROCM_PATH` does not say.
 const DEFAULT_ROCM: &str = "/opt/rocm";
@@ -49,11 +49,7 @@ fn generate(library: &Library, include: &Path) -> Result<String, Box<dyn Error>>
                 .iter()
                 .fold(String::new(), |text, header| text + "#include <" + header + ">\n"),
         )
-        .clang_args([
-            "-D__HIP_PLATFORM_AMD__=1",
-            "-DMIOPEN_BETA_API=1",
-            "-DROCBLAS_BETA_FEATURES_API=1",
-        ])
+        .clang_args(DEFINES)
         .rust_target(RustTarget::stable(RUST_MINOR, 0).map_err(|error| error.to_string())?)
         .rust_edition(RustEdition::Edition2024)
         .default_enum_style(EnumVariation::NewType {
