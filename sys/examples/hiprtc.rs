@@ -7,7 +7,7 @@
 //! Every `FOLDER/*.hip`, which may include what is in `FOLDER/include`, becomes `OUTPUT/<name>-<GPU>.bin`.
 #![allow(
     clippy::expect_used,
-    reason = "a program for the command line that has nothing to go on with"
+    reason = "a command-line program, which ends at the first error"
 )]
 
 use std::error::Error;
@@ -100,11 +100,11 @@ fn compile(
         )
     }?
     .ok()?;
-    // SAFETY: the program lives; the array has as many options as it is told.
+    // SAFETY: the program lives; the array has the given number of options.
     let compiled =
         unsafe { rtc.hiprtcCompileProgram(program, i32::try_from(options.len())?, options.as_ptr()) }?;
     let code = match compiled.ok() {
-        // SAFETY: each call writes what its name says, into room of the size that the library gave.
+        // SAFETY: each call writes what its name says, into a buffer of the size that the library returned.
         Ok(()) => unsafe {
             let mut size = 0;
             rtc.hiprtcGetCodeSize(program, &mut size)?.ok()?;

@@ -109,7 +109,7 @@ fn facts(rust: &str) -> Facts {
     facts
 }
 
-/// The C++ compiler, told to check one program from its standard input.
+/// The C++ compiler, set to check one program on its standard input.
 fn compiler(include: &Path) -> Command {
     let target = format!("{}-unknown-linux-gnu", env::consts::ARCH);
     let compiler = cc::Build::new()
@@ -133,7 +133,7 @@ fn compiler(include: &Path) -> Command {
     command
 }
 
-/// Whether the compiler agrees with all facts; it says on standard error with which not.
+/// Whether the compiler agrees with all facts; it reports the others on standard error.
 fn hold(library: &Library, facts: &Facts, include: &Path) -> bool {
     let mut program = String::new();
     for header in library.headers.iter().chain(&["cstddef"]) {

@@ -33,8 +33,7 @@ impl LinkType {
     }
 }
 
-/// NVML, unless there is none. It comes with the driver, so the system's loader or the driver's folder in containers
-/// has it.
+/// NVML, if it is installed. It comes with the driver: in the system's loader's path or in the driver's folder of a container.
 pub(crate) fn library() -> Option<&'static NvmlLib> {
     static NVML: OnceLock<Option<NvmlLib>> = OnceLock::new();
     let files = ["libnvidia-ml.so.1", "/usr/local/nvidia/lib64/libnvidia-ml.so.1"];
@@ -62,7 +61,7 @@ pub(crate) use nvml;
 pub(crate) fn check(status: u32) -> Result<(), rsmi_status_t> {
     Err(match status {
         0 => return Ok(()),
-        // Not initialised, no driver, no library, versions that do not fit.
+        // Not initialised, no driver, no library, mismatched versions.
         1 | 9 | 12 | 18 => rsmi_status_t::RSMI_STATUS_INIT_ERROR,
         2 => rsmi_status_t::RSMI_STATUS_INVALID_ARGS,
         3 | 13 => rsmi_status_t::RSMI_STATUS_NOT_SUPPORTED,

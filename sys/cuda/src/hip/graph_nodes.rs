@@ -1,4 +1,4 @@
-//! Nodes that are added to graphs by hand, or changed.
+//! Nodes that are added to graphs explicitly, or changed.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -9,12 +9,12 @@ use hipvit_sys::hip::{
     hipKernelNodeParams, hipMemcpyKind, hipMemsetParams,
 };
 
-use super::copy::sides;
+use super::copy::memory_types;
 use super::module::launch_options;
 use super::pointer::address;
 use super::{cu, hip};
 
-/// A kernel's launch as the driver wants it told. `options` is where its launch options live until the call.
+/// The driver's parameters of a kernel node. `options` keeps its launch options alive until the call.
 unsafe fn kernel(
     from: *const hipKernelNodeParams,
     options: &mut Option<[*mut c_void; 5]>,
@@ -60,7 +60,7 @@ fn row(
     size: usize,
     kind: hipMemcpyKind,
 ) -> Result<CUDA_MEMCPY3D, hipError_t> {
-    let (source, target) = sides(kind)?;
+    let (source, target) = memory_types(kind)?;
     Ok(CUDA_MEMCPY3D {
         srcXInBytes: 0,
         srcY: 0,

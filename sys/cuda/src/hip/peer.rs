@@ -1,4 +1,4 @@
-//! Several devices: what links them, access to each other's memory, copies between them.
+//! Peers: links between devices, access to each other's memory, copies between them.
 
 use std::ffi::c_void;
 
@@ -13,11 +13,11 @@ fn link(first: i32, second: i32) -> Result<LinkType, hipError_t> {
     link_by_address(&bus_id(first)?, &bus_id(second)?).ok_or(hipError_t::hipErrorNotSupported)
 }
 
-/// A device's PCI address, as C text.
+/// A device's PCI address, as a C string.
 fn bus_id(device: i32) -> Result<[std::ffi::c_char; 32], hipError_t> {
     let device = context::known(device)?;
     let mut id = [0; 32];
-    // SAFETY: `id` has the length that is told.
+    // SAFETY: `id` has the given length.
     unsafe { cu!(cuDeviceGetPCIBusId(id.as_mut_ptr(), 32, device))? };
     Ok(id)
 }

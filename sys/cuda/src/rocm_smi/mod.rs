@@ -59,7 +59,7 @@ export! { rocm_smi, rsmi_status_t, run;
     }
 }
 
-// What NVML does not tell, or tells in another way.
+// What NVML does not report, or in another form.
 not_offered! { rocm_smi, rsmi_status_t, rsmi_status_t::RSMI_STATUS_NOT_SUPPORTED;
     rsmi_dev_brand_get
     rsmi_dev_revision_get

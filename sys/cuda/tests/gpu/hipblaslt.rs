@@ -39,7 +39,7 @@ fn matmul(gpu: &Gpu, epilogue: hipblasLtEpilogue_t, activation: fn(f64) -> f64) 
     let mut count = 0;
     let (alpha, beta) = (1.0_f32, 0.0_f32);
     // SAFETY: the handles live until they are destroyed here, after the device was waited for; each attribute has the
-    // size that is told, and the memory that of the layouts.
+    // given size, and the memory that of the layouts.
     unsafe {
         ok(lt.hipblasLtCreate(&mut handle))?;
         ok(lt.hipblasLtMatmulDescCreate(

@@ -129,7 +129,7 @@ fn an_amd_arch_is_refused_on_nvidia() -> Outcome {
         return Ok(());
     }
     match compile_with(&gpu, CONFIGURED, &[c"--offload-arch=gfx942"], &[]) {
-        Err(message) if message.contains("gfx942 is an AMD processor") => Ok(()),
+        Err(message) if message.contains("gfx942 is an AMD architecture") => Ok(()),
         Err(message) => Err(message),
         Ok(_) => Err("it was compiled".into()),
     }

@@ -199,8 +199,7 @@ fn dynamic_shared_memory_beyond_the_default() -> Outcome {
     let mut arguments = [(&raw mut at).cast(), (&raw mut count).cast()];
     let attribute = hipFuncAttribute::hipFuncAttributeMaxDynamicSharedMemorySize;
     let mut blocks = 0;
-    // SAFETY: the arguments are those of the kernel `reverse`; shared memory and values have as many elements as it is
-    // told.
+    // SAFETY: the arguments are those of the kernel `reverse`; shared memory and values have `count` elements.
     unsafe {
         ok(hip.hipFuncSetAttribute(function.cast(), attribute, bytes as i32))?;
         ok(hip.hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, function, 256, bytes))?;

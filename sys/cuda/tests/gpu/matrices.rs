@@ -1,4 +1,4 @@
-//! Matrices of three element types, and their product by plain loops in f64.
+//! Matrices of three element types, and GEMM by plain loops in f64.
 
 use half::{bf16, f16};
 use hipvit_sys::rocblas::rocblas_datatype_;

@@ -35,7 +35,7 @@ fn convolution_as_patch_embedding_in_f32() -> Outcome {
     let (alpha, beta) = (1.0_f32, 0.0_f32);
     let workspace;
     // SAFETY: the handles live until they are destroyed here, after the device was waited for; the tensors have the
-    // extents that are told, and the workspace the size that was asked for.
+    // given extents, and the workspace the size that was queried.
     unsafe {
         ok(miopen.miopenCreate(&mut handle))?;
         let shapes = [
@@ -127,7 +127,7 @@ fn softmax_in_f32() -> Outcome {
     let (mut handle, mut desc) = (ptr::null_mut(), ptr::null_mut());
     let (alpha, beta) = (1.0_f32, 0.0_f32);
     // SAFETY: the handle lives until it is destroyed here, after the device was waited for; both tensors have the
-    // extents that are told.
+    // given extents.
     unsafe {
         ok(miopen.miopenCreate(&mut handle))?;
         ok(miopen.miopenCreateTensorDescriptor(&mut desc))?;

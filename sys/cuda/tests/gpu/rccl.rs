@@ -60,7 +60,7 @@ fn ranks(gpu: &Gpu, count: i32) -> Result<Vec<Rank>, String> {
     Ok(ranks)
 }
 
-/// Calls for every rank, in a group, and waits; then the first `count` values of every rank's result have to be `expected`.
+/// Calls for every rank, in a group, and waits; then every rank's result must start with `expected`.
 fn collective(
     gpu: &Gpu,
     ranks: &[Rank],
@@ -69,6 +69,11 @@ fn collective(
     expected: impl Fn(usize) -> Vec<f32>,
 ) -> Outcome {
     let (rccl, hip) = (rccl(gpu)?, gpu.hip()?);
+    for (index, rank) in ranks.iter().enumerate() {
+        gpu.select(index as i32)?;
+        // SAFETY: the memory has `2·COUNT` floats. What an earlier call left there must not pass for this one's result.
+        ok(unsafe { hip.hipMemsetAsync(rank.to.at, 0xff, 2 * COUNT * size_of::<f32>(), rank.stream) })?;
+    }
     // SAFETY: takes no arguments.
     ok(unsafe { rccl.ncclGroupStart() })?;
     for (index, rank) in ranks.iter().enumerate() {
@@ -89,10 +94,9 @@ fn collective(
     gpu.select(0)
 }
 
-/// Every collective that hipvit uses, with `count` ranks.
-fn collectives(gpu: &Gpu, count: i32) -> Outcome {
-    let all = ranks(gpu, count)?;
-    let (rccl, hip, n) = (rccl(gpu)?, gpu.hip()?, all.len());
+/// All-reduce, reduce-scatter, all-gather, broadcast.
+fn collectives(gpu: &Gpu, all: &[Rank]) -> Outcome {
+    let n = all.len();
     let sum = |range: std::ops::Range<usize>| -> Vec<f32> {
         range
             .map(|index| all.iter().map(|rank| rank.values[index]).sum())
@@ -102,7 +106,7 @@ fn collectives(gpu: &Gpu, count: i32) -> Outcome {
     // where each has a part; they live until the streams were waited for.
     collective(
         gpu,
-        &all,
+        all,
         "all-reduce",
         |rccl, _, rank| {
             // SAFETY: as above.
@@ -114,7 +118,7 @@ fn collectives(gpu: &Gpu, count: i32) -> Outcome {
     )?;
     collective(
         gpu,
-        &all,
+        all,
         "reduce-scatter",
         |rccl, _, rank| {
             // SAFETY: as above.
@@ -126,7 +130,7 @@ fn collectives(gpu: &Gpu, count: i32) -> Outcome {
     )?;
     collective(
         gpu,
-        &all,
+        all,
         "all-gather",
         |rccl, _, rank| {
             // SAFETY: as above.
@@ -140,7 +144,7 @@ fn collectives(gpu: &Gpu, count: i32) -> Outcome {
     )?;
     collective(
         gpu,
-        &all,
+        all,
         "broadcast",
         |rccl, _, rank| {
             // SAFETY: as above.
@@ -150,28 +154,37 @@ fn collectives(gpu: &Gpu, count: i32) -> Outcome {
                     rank.to.at,
                     COUNT,
                     F32,
-                    count - 1,
+                    n as i32 - 1,
                     rank.comm,
                     rank.stream,
                 )
             })
         },
         |_| all[n - 1].values[..COUNT].to_vec(),
-    )?;
-    // To the next rank, from the one before; a single rank's is its own.
+    )
+}
+
+/// Every rank sends to the next one and receives from the one before; a single rank does both with itself.
+fn send_and_receive(gpu: &Gpu, all: &[Rank]) -> Outcome {
+    let n = all.len();
     collective(
         gpu,
-        &all,
+        all,
         "send and receive",
         |rccl, index, rank| {
             let (next, previous) = ((index + 1) % n, (index + n - 1) % n);
-            // SAFETY: as above.
+            // SAFETY: as in `collectives`.
             ok(unsafe { rccl.ncclSend(rank.from.at, COUNT, F32, next as i32, rank.comm, rank.stream) })?;
-            // SAFETY: as above.
+            // SAFETY: as in `collectives`.
             ok(unsafe { rccl.ncclRecv(rank.to.at, COUNT, F32, previous as i32, rank.comm, rank.stream) })
         },
         |index| all[(index + n - 1) % n].values[..COUNT].to_vec(),
-    )?;
+    )
+}
+
+/// Checks that nothing went wrong, and destroys the communicators and streams.
+fn finish(gpu: &Gpu, all: &[Rank]) -> Outcome {
+    let (rccl, hip) = (rccl(gpu)?, gpu.hip()?);
     for (index, rank) in all.iter().enumerate() {
         let (mut size, mut number, mut error) = (0, -1, ncclResult_t::ncclInternalError);
         gpu.select(index as i32)?;
@@ -184,7 +197,7 @@ fn collectives(gpu: &Gpu, count: i32) -> Outcome {
             ok(rccl.ncclCommDestroy(rank.comm))?;
             ok(hip.hipStreamDestroy(rank.stream))?;
         }
-        if (size, number, error) != (count, index as i32, ncclResult_t::ncclSuccess) {
+        if (size, number, error) != (all.len() as i32, index as i32, ncclResult_t::ncclSuccess) {
             return Err(format!("rank {number} of {size}, asynchronous error {error}"));
         }
     }
@@ -214,7 +227,17 @@ fn all_reduce_of_one_rank() -> Outcome {
 #[test]
 fn collectives_of_one_rank() -> Outcome {
     let Some(gpu) = Gpu::open()? else { return Ok(()) };
-    collectives(&gpu, 1)
+    let all = ranks(&gpu, 1)?;
+    collectives(&gpu, &all)?;
+    finish(&gpu, &all)
+}
+
+#[test]
+fn send_and_receive_of_one_rank() -> Outcome {
+    let Some(gpu) = Gpu::open()? else { return Ok(()) };
+    let all = ranks(&gpu, 1)?;
+    send_and_receive(&gpu, &all)?;
+    finish(&gpu, &all)
 }
 
 #[test]
@@ -224,7 +247,10 @@ fn collectives_of_two_ranks() -> Outcome {
         println!("skipped: there is one device");
         return Ok(());
     }
-    collectives(&gpu, 2)
+    let all = ranks(&gpu, 2)?;
+    collectives(&gpu, &all)?;
+    send_and_receive(&gpu, &all)?;
+    finish(&gpu, &all)
 }
 
 #[test]

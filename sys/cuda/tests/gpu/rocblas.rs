@@ -28,7 +28,7 @@ fn gemm<T: Float>(gpu: &Gpu, beta: f32, in_place: bool) -> Outcome {
     );
     let alpha = 1.0_f32;
     // SAFETY: the handle lives until it is destroyed here, after the device was waited for; the matrices have the
-    // extents, strides and type that are told.
+    // given extents, strides and type.
     unsafe {
         ok(blas.rocblas_create_handle(&mut handle))?;
         ok(blas.rocblas_gemm_ex(
@@ -104,7 +104,7 @@ fn batched_gemm_in_f16() -> Outcome {
     let (alpha, beta) = (1.0_f32, 0.0_f32);
     let mut handle = ptr::null_mut();
     // SAFETY: the handle lives until it is destroyed here, after the device was waited for; the matrices of the batch
-    // have the extents, strides and type that are told.
+    // have the given extents, strides and type.
     unsafe {
         ok(blas.rocblas_create_handle(&mut handle))?;
         ok(blas.rocblas_gemm_strided_batched_ex(
