@@ -4,7 +4,8 @@
 //! cargo run -p hipvit-sys --example hiprtc -- FOLDER OUTPUT gfx942 gfx1100 …
 //! ```
 //!
-//! Every `FOLDER/*.hip`, which may include what is in `FOLDER/include`, becomes `OUTPUT/<name>-<GPU>.bin`.
+//! Every `FOLDER/*.hip`, which may include the headers in `FOLDER` and `FOLDER/include` by their file names, becomes
+//! `OUTPUT/<name>-<GPU>.bin`.
 #![allow(
     clippy::expect_used,
     reason = "a command-line program, which ends at the first error"
@@ -28,7 +29,9 @@ fn main() -> Result<()> {
     let provider = Provider::from_env()?;
     let rtc = provider.hiprtc()?;
     let (folder, output) = (Path::new(folder), Path::new(output));
-    let headers = texts(&files(&folder.join("include"), &["h", "hpp"])?)?;
+    let mut headers = files(folder, &["h", "hpp"])?;
+    headers.extend(files(&folder.join("include"), &["h", "hpp"])?);
+    let headers = texts(&headers)?;
     let sources = texts(&files(folder, &["hip"])?)?;
     if sources.is_empty() || gpus.is_empty() {
         return Err("nothing to compile".into());
