@@ -1,9 +1,9 @@
-# What a developer runs. `just` lists the recipes.
+# Recipes for developers; `just` lists them.
 
 _default:
     @just --list
 
-# The main job on the embedded model and samples
+# Classify the embedded samples with the embedded model
 classify:
     cargo run --release -- classify
 
@@ -27,11 +27,11 @@ doc:
 deny:
     cargo deny check
 
-# All that CI checks
+# All of CI's checks
 ci:
     .ci/run
 
-# Kernels and a whole ViT-B/16
+# CPU kernels and a whole ViT-B/16
 bench:
     cargo bench --bench cpu
 
@@ -45,14 +45,14 @@ peers:
     cargo build --release
     python benches/peers.py
 
-# Every type of the HIP layer on this machine's GPU
+# Every type of the safe HIP layer on this machine's GPU
 hip-selftest:
     cargo run --release --example hip_selftest
 
-# Make the golden models anew (needs scripts/requirements.txt)
+# Regenerate the golden models (needs scripts/requirements.txt)
 goldens:
     python scripts/goldens.py
 
-# What runs on a GPU machine without Rust: copy target/gpu there and start target/gpu/run in it
+# Collect the GPU tests for a machine without Rust: copy target/gpu there and start target/gpu/run
 gpu-bundle:
     scripts/gpu-bundle

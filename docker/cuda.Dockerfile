@@ -1,10 +1,10 @@
-# hipvit on NVIDIA's GPUs, by way of hip-on-cuda: to compare the two makers with one program.
+# hipvit on NVIDIA GPUs, with hip-on-cuda: to compare AMD and NVIDIA with one program.
 #
 #   docker build -f docker/cuda.Dockerfile -t hipvit:cuda .
 #   docker run --rm --gpus all hipvit:cuda bench --device hip
 #
-# Arguments: CUDA, a version of docker.io/nvidia/cuda; CUDA_ARCHS, the compute capabilities that kernels are compiled for
-# (others get theirs at run time, by NVRTC).
+# Arguments: CUDA, a version of docker.io/nvidia/cuda; CUDA_ARCHS, the compute capabilities for which kernels are compiled
+# (for others they are compiled at run time, by NVRTC).
 ARG CUDA=13.0.1
 
 FROM docker.io/nvidia/cuda:${CUDA}-devel-ubuntu24.04 AS build
@@ -21,7 +21,7 @@ WORKDIR /src
 COPY . .
 RUN HIPVIT_CUDA_ARCHS="$CUDA_ARCHS" cargo build --release --locked -p hipvit -p hip-on-cuda
 
-# cuDNN comes with this one, for convolutions.
+# This image has cuDNN, for convolutions.
 FROM docker.io/nvidia/cuda:${CUDA}-cudnn-runtime-ubuntu24.04
 RUN useradd --uid 10001 --create-home hipvit
 COPY LICENSE-* /usr/share/doc/hipvit/
@@ -29,7 +29,7 @@ COPY --from=build /src/target/release/hipvit /src/target/release/libhip_on_cuda.
 ENV HIPVIT_PROVIDER=cuda
 USER 10001
 WORKDIR /home/hipvit
-# It runs to its end and serves nothing, so there is no health to ask for.
+# A command-line program, not a service: no health check.
 HEALTHCHECK NONE
 ENTRYPOINT ["hipvit"]
 CMD ["devices"]

@@ -3,9 +3,9 @@
 #   docker build -f docker/debian.Dockerfile -t hipvit .
 #   docker run --rm --device /dev/kfd --device /dev/dri --group-add "$(getent group render | cut -d: -f3)" hipvit devices
 #
-# Arguments: OFFLOAD_ARCHS, the GPUs that hipvit's kernels are compiled for, by default those in docker/offload-archs (others
-# get theirs at run time, by hipRTC); LIBRARY_ARCHS, the GPUs whose rocBLAS and hipBLASLt kernels are installed, separated by
-# blanks: each costs some 200 MB.
+# Arguments: OFFLOAD_ARCHS, the GPUs for which hipvit's kernels are compiled, by default those in docker/offload-archs (for
+# others they are compiled at run time, by hipRTC); LIBRARY_ARCHS, the GPUs whose rocBLAS and hipBLASLt kernels are installed,
+# separated by blanks: each takes about 200 MB.
 ARG BASE=docker.io/library/debian:sid
 
 FROM ${BASE} AS toolchain
@@ -31,7 +31,7 @@ COPY LICENSE-* /usr/share/doc/hipvit/
 COPY --from=build /usr/local/bin/hipvit /usr/local/bin/
 USER 10001
 WORKDIR /home/hipvit
-# It runs to its end and serves nothing, so there is no health to ask for.
+# A command-line program, not a service: no health check.
 HEALTHCHECK NONE
 ENTRYPOINT ["hipvit"]
 CMD ["classify"]

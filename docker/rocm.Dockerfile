@@ -3,7 +3,7 @@
 #   docker build -f docker/rocm.Dockerfile -t hipvit:rocm .
 #   docker run --rm --device /dev/kfd --device /dev/dri --group-add "$(getent group render | cut -d: -f3)" hipvit:rocm devices
 #
-# Arguments: ROCM, a version of docker.io/rocm/dev-ubuntu-24.04, without `-complete`: that one has every library for
+# Arguments: ROCM, a version of docker.io/rocm/dev-ubuntu-24.04, without `-complete`, which has every library for
 # every GPU; OFFLOAD_ARCHS and LIBRARY_ARCHS as in debian.Dockerfile.
 ARG ROCM=7.2.4
 
@@ -23,7 +23,7 @@ WORKDIR /src
 COPY . .
 RUN HIPVIT_OFFLOAD_ARCHS="${OFFLOAD_ARCHS:-$(cat docker/offload-archs)}" cargo build --release --locked
 
-# What hipvit opens, and what that links to: not the compilers, headers, debuggers and profilers.
+# The libraries that hipvit opens and their dependencies, without compilers, headers, debuggers and profilers.
 FROM rocm AS libraries
 ARG LIBRARY_ARCHS="gfx90a gfx942 gfx1100"
 COPY docker/install-rocm docker/collect-rocm /usr/local/bin/
@@ -45,7 +45,7 @@ COPY --from=build /src/target/release/hipvit /usr/local/bin/
 ENV ROCM_PATH=/opt/rocm
 USER 10001
 WORKDIR /home/hipvit
-# It runs to its end and serves nothing, so there is no health to ask for.
+# A command-line program, not a service: no health check.
 HEALTHCHECK NONE
 ENTRYPOINT ["hipvit"]
 CMD ["classify"]

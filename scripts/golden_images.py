@@ -1,6 +1,6 @@
 """The input images that every golden case shares: synthetic, photograph-like, of awkward sizes.
 
-Neighbour: goldens.py, which calls `write_images` once and hands the paths to the cases.
+See also: goldens.py, which calls `write_images` once and hands the paths to the cases.
 """
 
 from pathlib import Path
@@ -37,7 +37,7 @@ def synthesise(width: int, height: int, seed: int) -> Image.Image:
         box = [cx - rx, cy - ry, cx + rx, cy + ry]
         colour = tuple(int(value) for value in rng.integers(0, 256, 3))
         (draw.ellipse if index % 2 else draw.rectangle)(box, fill=colour)
-    # Saturated edges make a resampler with negative lobes overshoot and clip.
+    # At saturated edges a filter with negative lobes overshoots and is clipped.
     draw.line([(0, height - 1), (width - 1, 0)], fill=(255, 255, 255), width=2)
     draw.line([(0, 0), (width - 1, height - 1)], fill=(0, 0, 0), width=1)
 

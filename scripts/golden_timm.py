@@ -3,7 +3,7 @@
 Each case is saved, sometimes edited into another form that hub repositories have, and then loaded back by timm itself
 (`local-dir:`), so the committed directory is what the golden output came from.
 
-Neighbours: goldens.py runs the cases; golden_weights.py draws the weights.
+See also: goldens.py, which runs the cases, and golden_weights.py, which draws the weights.
 """
 
 import json
@@ -26,14 +26,14 @@ class TimmCase:
     family: str
     architecture: str
     args: dict[str, Any]
-    # Preprocessing that the checkpoint asks for, where it differs from the architecture's.
+    # The checkpoint's preprocessing, where it differs from the architecture's.
     data: dict[str, Any] = field(default_factory=dict)
     images: tuple[str, ...] = ("small.png", "wide.png")
     labels: dict[str, Any] = field(default_factory=dict)
     dtype: torch.dtype = torch.float32
     # Changes config.json and the tensors after saving, before timm loads them back.
     edit: Callable[[dict, dict], tuple[dict, dict]] | None = None
-    # Passed to `timm.create_model` beside the directory: a user's wish for another input size.
+    # Passed to `timm.create_model` beside the directory: another input size.
     override_image_size: tuple[int, int] | None = None
     note: str = ""
     library = "timm"
@@ -72,7 +72,7 @@ class TimmCase:
 
 
 def without_args(*keys: str):
-    """Drops `model_args`, as in repositories written before timm recorded them: the architecture's defaults must serve."""
+    """Drops `model_args`, as in repositories written before timm recorded them: the architecture's defaults apply."""
 
     def edit(config, tensors):
         for key in keys:
@@ -92,7 +92,7 @@ def with_pre_logits(config, tensors):
 
 
 def stored_for(size: int):
-    """Makes the directory ask for another image size than the tensors were saved for: timm resamples at load."""
+    """Sets another image size than that of the saved tensors: timm resamples at load."""
 
     def edit(config, tensors):
         config["model_args"]["img_size"] = [size, size] if isinstance(size, int) else list(size)

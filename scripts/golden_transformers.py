@@ -4,7 +4,7 @@ Each case is saved, sometimes edited into another form that hub repositories hav
 processors write a plain number as size, older towers carry a name prefix), and then loaded back by transformers itself, so
 the committed directory is what the golden output came from.
 
-Neighbours: goldens.py runs the cases; golden_weights.py draws the weights.
+See also: goldens.py, which runs the cases, and golden_weights.py, which draws the weights.
 """
 
 import json
@@ -67,7 +67,7 @@ class TransformersCase:
         if self.interpolate:
             inputs["interpolate_pos_encoding"] = True
         if isinstance(model, (hf.CLIPModel, hf.SiglipModel)):
-            # Not normalised to unit length: that belongs to the comparison with text.
+            # Not normalised to unit length, which is part of the comparison with text.
             return {"image_embeds": model.get_image_features(**inputs).pooler_output}
         result = model(**inputs)
         return {name: result[name] for name in self.keep}

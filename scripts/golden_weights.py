@@ -1,10 +1,10 @@
-"""Random weights behind which nothing can hide, and the proof that nothing does.
+"""Random weights that make every tensor matter, and a check that each does.
 
 A freshly made model has zero biases, unit norms and a tiny LayerScale; a loader that drops or swaps those would still give
 the right logits. `randomise` draws every tensor; `silent_tensors` then disturbs each tensor alone and reports those that do
 not move the output.
 
-Neighbours: golden_timm.py and golden_transformers.py build the models.
+See also: golden_timm.py and golden_transformers.py, which build the models.
 """
 
 import math
@@ -23,7 +23,7 @@ EMBEDDINGS = ("pos_embed", "position_embedding", "token", "class_embedding", "la
 
 
 def draw(name: str, shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
-    """One tensor, by the role that its name and rank give it."""
+    """One tensor, by the role that its name and rank imply."""
     normal = torch.randn(shape, generator=generator)
     if any(part in name for part in EMBEDDINGS):
         return normal * EMBEDDING_STD

@@ -5,7 +5,7 @@ own pixel values and double-precision outputs.
     venv/bin/python scripts/goldens.py            # all cases, and the index
     venv/bin/python scripts/goldens.py hf_vit     # one case; the index is left alone
 
-The same versions give the same bytes. Neighbours: golden_images.py, golden_weights.py, golden_timm.py,
+The same versions give the same bytes. See also: golden_images.py, golden_weights.py, golden_timm.py,
 golden_transformers.py; tests/golden/README.md says what each file holds.
 """
 
@@ -38,7 +38,7 @@ VERSIONS = {
 
 
 class AttentionPeak:
-    """While it is open, measures how far attention is from uniform: the largest weight of a row, times the row's length."""
+    """A context that measures how far attention is from uniform: the largest weight of a row, times the row's length."""
 
     def __enter__(self):
         self.ratios, self.original = [], torch.nn.functional.scaled_dot_product_attention
@@ -88,7 +88,7 @@ def run(case, images) -> dict:
         "images": list(case.images),
         "image_size": list(pixel_values.shape[2:]),
         "note": case.note,
-        # In the library's own names in memory. A key bias shifts a whole softmax row and so changes nothing.
+        # The library's own names. A key bias shifts a whole softmax row and so changes nothing.
         "unused_tensors": unused,
         "inert_tensors": inert,
         "versions": VERSIONS,

@@ -3,7 +3,7 @@
     nice venv/bin/python scripts/train_tinyvit32.py --validate   # how the recipe was chosen; writes nothing
     nice venv/bin/python scripts/train_tinyvit32.py              # trains both and writes assets/, minutes on one core
 
-The data are the 1,797 handwritten digits that scikit-learn carries. A stratified fifth is held out: it is never trained on
+The data are scikit-learn's 1,797 handwritten digits. A stratified fifth is held out: it is never trained on
 and decides nothing. The recipe, epochs included, was fixed beforehand with --validate, which splits the other four fifths
 once more. The last weights are kept, whatever they score, and the held-out fifth is scored once, at the end.
 
@@ -76,7 +76,7 @@ def normalise(grey: torch.Tensor) -> torch.Tensor:
 
 
 def augment(pixels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """A small random rotation, scale, shear and shift, contrast and noise; black comes in at the border."""
+    """A small random rotation, scale, shear and shift, contrast and noise; the border is filled with black."""
     count = len(pixels)
 
     def uniform(limit):
@@ -159,7 +159,7 @@ def save(recipe: Recipe, model: torch.nn.Module, grey: torch.Tensor, digits: tor
     for name, logits in (("f32", single), ("f64", double)):
         hits = right(recipe, logits, digits)
         print(f"  held out, {name}: {int(hits.sum())} of {len(hits)} right ({hits.float().mean():.4%})")
-    # How near to a change of mind the closest image is: another implementation's rounding must stay below it.
+    # The smallest margin between the two best classes: another implementation's rounding must stay below it.
     margins = double[:, 0].abs() if recipe.binary else double.topk(2).values.diff(dim=1).abs()[:, 0]
     wrong = [index for index, hit in enumerate(hits.tolist()) if not hit]
     print(f"  smallest margin {margins.min():.4f}, f32 off by {(single.double() - double).abs().max():.2e}, wrong: {wrong}")
@@ -201,7 +201,7 @@ def main() -> None:
     (ASSETS / "samples").mkdir(parents=True, exist_ok=True)
     save_file({"images": grey[held_out], "labels": digits[held_out].to(torch.uint8),
                "indices": torch.from_numpy(held_out).to(torch.int32)}, ASSETS / "digits" / "heldout.safetensors")
-    # One sample a digit: the first of it in the held-out order, right or wrong.
+    # One sample per digit: the first of it in the held-out order, right or wrong.
     for digit in range(10):
         index = held_out[int((digits[held_out] == digit).nonzero()[0])]
         Image.fromarray(grey[index].numpy()).convert("RGB").save(ASSETS / "samples" / f"{digit}.png", optimize=True)

@@ -1,5 +1,4 @@
-//! Says where the bindings are: the committed ones, or, with the feature `bindgen`, ones made now from the installed
-//! ROCm's headers.
+//! Chooses the bindings: the committed ones or, with the feature `bindgen`, ones generated from the installed ROCm's headers.
 
 use std::error::Error;
 

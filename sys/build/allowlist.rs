@@ -1,10 +1,10 @@
-//! What is bound, library by library. A pattern matches a whole name; what a function needs comes along by itself. A
-//! function that the headers lack is simply not in the table, so that ROCm 6 headers work too.
+//! What is bound, by library. A pattern matches a whole name; the types that a function needs are bound with it. A function
+//! that the headers lack is left out of the table, so that ROCm 6 headers work too.
 
 pub(crate) struct Library {
     /// The file, and the module of `hipvit_sys`.
     pub(crate) module: &'static str,
-    /// The table type, declared beside it.
+    /// The table type in that module.
     pub(crate) table: &'static str,
     /// Its status type, and the constant that means success.
     pub(crate) status: (&'static str, &'static str),
@@ -12,10 +12,17 @@ pub(crate) struct Library {
     /// Whether the header is C++ only.
     pub(crate) cpp: bool,
     pub(crate) functions: &'static [&'static str],
-    /// Types that no bound function names, but its `void *` takes.
+    /// Types that no prototype names, but that are passed as `void *`.
     pub(crate) types: &'static [&'static str],
     pub(crate) constants: &'static [&'static str],
 }
+
+/// The definitions with which the headers are compiled.
+pub(crate) const DEFINES: &[&str] = &[
+    "-D__HIP_PLATFORM_AMD__=1",
+    "-DMIOPEN_BETA_API=1",
+    "-DROCBLAS_BETA_FEATURES_API=1",
+];
 
 pub(crate) const LIBRARIES: &[Library] = &[
     Library {
@@ -32,7 +39,7 @@ pub(crate) const LIBRARIES: &[Library] = &[
             "hipDevice(CanAccess|Enable|Disable)Peer(|Access)|hipExtGetLinkTypeAndHopCount",
             // errors
             "hip(GetLast|PeekAtLast|ExtGetLast)Error|hip(Get|DrvGet)Error(Name|String)",
-            // contexts, which callers beside a framework meet
+            // contexts, for callers beside a framework
             "hipCtx(GetCurrent|SetCurrent|GetDevice)|hipDevicePrimaryCtx(Retain|Release|GetState)",
             // streams and events
             "hipStreamCreate(|WithFlags|WithPriority)|hipExtStream(CreateWithCUMask|GetCUMask)",
@@ -50,7 +57,7 @@ pub(crate) const LIBRARIES: &[Library] = &[
             "hipMemPool(Create|Destroy|GetAttribute|SetAttribute|SetAccess|GetAccess|TrimTo)",
             // virtual memory
             "hipMem(AddressReserve|AddressFree|Create|Release|Map|Unmap|SetAccess|GetAccess|GetAllocationGranularity)",
-            // between processes
+            // inter-process communication
             "hipIpc(GetMemHandle|OpenMemHandle|CloseMemHandle|GetEventHandle|OpenEventHandle)",
             // modules and launches
             "hipModule(Load|LoadData|LoadDataEx|Unload|GetFunction|GetFunctionCount|GetGlobal|LaunchKernel|LaunchCooperativeKernel)",
@@ -152,7 +159,7 @@ pub(crate) const LIBRARIES: &[Library] = &[
             "miopen(Create|Destroy)FindOptions|miopenSetFindOption[A-Za-z]*|miopenFindSolutions",
             "miopen(Run|Destroy|Load|Save)Solution|miopenGetSolution(Size|SolverId|Time|WorkspaceSize)|miopenGetSolverIdConvAlgorithm",
             "miopen(Create|Get|Set)(Mha|Softmax)Descriptor",
-            // the rest of a transformer
+            // other operations of a transformer
             "miopen(Create|Get|Set|Destroy)ActivationDescriptor|miopenActivationForward",
             "miopenSoftmaxForward(|_V2)|miopen(|Add|T5)LayerNormForward|miopenGLUForward|miopenRoPEForward|miopenCatForward",
             "miopen(Create|Get|Set|Destroy)ReduceTensorDescriptor|miopenReduceTensor|miopenGetReduction(Indices|Workspace)Size",
@@ -186,11 +193,11 @@ pub(crate) const LIBRARIES: &[Library] = &[
         cpp: false,
         functions: &[
             "rsmi_(init|shut_down|status_string|version_get|version_str_get|num_monitor_devices)",
-            // which device it is
+            // identity
             "rsmi_dev_(id|pci_id|name|market_name|vendor_name|brand|unique_id|serial_number|guid|node_id|drm_render_minor)_get",
             "rsmi_dev_(revision|subsystem_id|subsystem_name|vram_vendor|vbios_version|firmware_version|target_graphics_version)_get",
             "rsmi_dev_(compute_partition|memory_partition|partition_id)_get",
-            // power, heat, clocks
+            // power, temperature, clocks
             "rsmi_dev_(power|power_ave|current_socket_power|power_cap|power_cap_default|power_cap_range|energy_count)_get",
             "rsmi_dev_(temp_metric|volt_metric|gpu_clk_freq|perf_level|fan_rpms|fan_speed|fan_speed_max)_get",
             // load and memory

@@ -1,5 +1,5 @@
-//! Runs bindgen over ROCm's headers, one output file for each entry of `allowlist::LIBRARIES`. The build with the feature
-//! `bindgen` and `scripts/regenerate`, which makes the committed files, both come through here.
+//! Runs bindgen over ROCm's headers, one output file for each entry of `allowlist::LIBRARIES`. Used by builds with the
+//! feature `bindgen`, and so by `scripts/regenerate`, which writes the committed files.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -11,12 +11,12 @@ use bindgen::{Builder, EnumVariation, Formatter, RustEdition, RustTarget};
 #[path = "allowlist.rs"]
 mod allowlist;
 
-use allowlist::{LIBRARIES, Library};
+use allowlist::{DEFINES, LIBRARIES, Library};
 
-/// Where ROCm is, if `ROCM_PATH` does not say.
+/// ROCm's folder if `ROCM_PATH` is not set.
 const DEFAULT_ROCM: &str = "/opt/rocm";
 
-/// The compiler version whose Rust bindgen writes: `rust-version` of the workspace, 1.94, has all of it.
+/// The Rust version that bindgen targets, older than the workspace's `rust-version`.
 const RUST_MINOR: u64 = 85;
 
 /// Writes `<module>.rs` for every library into `folder`.
@@ -49,11 +49,7 @@ fn generate(library: &Library, include: &Path) -> Result<String, Box<dyn Error>>
                 .iter()
                 .fold(String::new(), |text, header| text + "#include <" + header + ">\n"),
         )
-        .clang_args([
-            "-D__HIP_PLATFORM_AMD__=1",
-            "-DMIOPEN_BETA_API=1",
-            "-DROCBLAS_BETA_FEATURES_API=1",
-        ])
+        .clang_args(DEFINES)
         .rust_target(RustTarget::stable(RUST_MINOR, 0).map_err(|error| error.to_string())?)
         .rust_edition(RustEdition::Edition2024)
         .default_enum_style(EnumVariation::NewType {
@@ -100,7 +96,7 @@ fn generate(library: &Library, include: &Path) -> Result<String, Box<dyn Error>>
     Ok(text)
 }
 
-/// Hands the declared functions to `table!` instead of to the linker.
+/// Passes the declared functions to `table!` instead of to the linker.
 fn declare_table(text: &mut String, library: &Library) -> Result<(), Box<dyn Error>> {
     const BLOCK: &str = "unsafe extern \"C\" {";
     if text.matches(BLOCK).count() != 1 {

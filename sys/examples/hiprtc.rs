@@ -4,10 +4,11 @@
 //! cargo run -p hipvit-sys --example hiprtc -- FOLDER OUTPUT gfx942 gfx1100 …
 //! ```
 //!
-//! Every `FOLDER/*.hip`, which may include the headers beside it and in `FOLDER/include`, becomes `OUTPUT/<name>-<GPU>.bin`.
+//! Every `FOLDER/*.hip`, which may include the headers in `FOLDER` and `FOLDER/include` by their file names, becomes
+//! `OUTPUT/<name>-<GPU>.bin`.
 #![allow(
     clippy::expect_used,
-    reason = "a program for the command line that has nothing to go on with"
+    reason = "a command-line program, which ends at the first error"
 )]
 
 use std::error::Error;
@@ -28,7 +29,7 @@ fn main() -> Result<()> {
     let provider = Provider::from_env()?;
     let rtc = provider.hiprtc()?;
     let (folder, output) = (Path::new(folder), Path::new(output));
-    let mut headers = files(folder, &["h"])?;
+    let mut headers = files(folder, &["h", "hpp"])?;
     headers.extend(files(&folder.join("include"), &["h", "hpp"])?);
     let headers = texts(&headers)?;
     let sources = texts(&files(folder, &["hip"])?)?;
@@ -102,11 +103,11 @@ fn compile(
         )
     }?
     .ok()?;
-    // SAFETY: the program lives; the array has as many options as it is told.
+    // SAFETY: the program lives; the array has the given number of options.
     let compiled =
         unsafe { rtc.hiprtcCompileProgram(program, i32::try_from(options.len())?, options.as_ptr()) }?;
     let code = match compiled.ok() {
-        // SAFETY: each call writes what its name says, into room of the size that the library gave.
+        // SAFETY: each call writes what its name says, into a buffer of the size that the library returned.
         Ok(()) => unsafe {
             let mut size = 0;
             rtc.hiprtcGetCodeSize(program, &mut size)?.ok()?;

@@ -1,4 +1,4 @@
-//! Says which of ROCm's libraries are here, where, and what they lack.
+//! Prints which of ROCm's libraries are installed, where, and which functions they lack.
 
 use hipvit_sys::{Error, Provider, Table};
 

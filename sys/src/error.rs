@@ -1,4 +1,4 @@
-//! Why a library or one of its functions is not to be had.
+//! Why a library or one of its functions is not available.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// `HIPVIT_PROVIDER`, or what [`Provider::named`](crate::Provider::named) was given, means nothing.
+    /// `HIPVIT_PROVIDER`, or what [`Provider::named`](crate::Provider::named) was given, is not a provider.
     #[error("provider `{value}`: {cause}")]
     Provider {
         /// What was given.
@@ -20,7 +20,7 @@ pub enum Error {
     /// None of the library's files could be opened.
     #[error("{library} cannot be opened; tried {}", Listed(tried))]
     Library {
-        /// What people call the library.
+        /// The library's usual name.
         library: &'static str,
         /// Every file tried, in order.
         tried: Arc<[Attempt]>,
@@ -29,7 +29,7 @@ pub enum Error {
     /// A file was opened, and has none of the library's functions.
     #[error("{library} is not in {}: it exports none of the functions", path.display())]
     Foreign {
-        /// What people call the library.
+        /// The library's usual name.
         library: &'static str,
         /// The file.
         path: Arc<Path>,
@@ -39,11 +39,11 @@ pub enum Error {
     /// offer it.
     #[error("{library} has no function {symbol} in {}", path.display())]
     Symbol {
-        /// What people call the library.
+        /// The library's usual name.
         library: &'static str,
         /// The function.
         symbol: &'static str,
-        /// The file it was looked for in.
+        /// The library's file.
         path: Arc<Path>,
     },
 }
@@ -52,9 +52,9 @@ pub enum Error {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Attempt {
-    /// The file, or a bare name that the system's loader was asked for.
+    /// The file, or the bare name that the system's loader was given.
     pub path: PathBuf,
-    /// Why not.
+    /// Why it could not be opened.
     pub cause: String,
 }
 

@@ -1,5 +1,5 @@
-//! For those who implement ROCm's interface: declares exported functions, held against this crate's prototypes by the
-//! compiler.
+//! For providers, which implement ROCm's C ABI: declares exported functions, which the compiler checks against this crate's
+//! prototypes.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_char};
@@ -8,9 +8,9 @@ use std::ptr;
 use std::sync::{Mutex, PoisonError};
 
 /// Exports functions that return a status, with bodies that give a `Result<(), Status>`; `$run` turns one into a status.
-/// Each is held against the prototype of the same name, so that a signature that drifts does not compile.
+/// Each is checked against the prototype of the same name, so that a signature that differs does not compile.
 ///
-/// A body is unsafe code: its caller keeps to what ROCm's documentation demands of the arguments, and it to no more.
+/// A body is unsafe code: its caller meets the requirements of ROCm's documentation, and it relies on no others.
 #[macro_export]
 macro_rules! export {
     ($library:ident, $Status:ty, $run:path; $(
@@ -21,8 +21,8 @@ macro_rules! export {
         #[unsafe(no_mangle)]
         #[allow(clippy::too_many_arguments, reason = "as in the header")]
         unsafe extern "C" fn $function($($argument: $type),*) -> $Status {
-            // SAFETY: the caller keeps to what ROCm's documentation demands of these arguments; the body uses them as
-            // that documentation says of this function.
+            // SAFETY: the caller meets the requirements of ROCm's documentation on these arguments; the body uses them
+            // as that documentation describes.
             #[allow(unused_unsafe, reason = "some bodies call nothing")]
             $run(|| unsafe { $body })
         }
@@ -30,10 +30,10 @@ macro_rules! export {
     )*};
 }
 
-/// Exports functions of a library that are not offered: each returns `$status`, whatever it is given.
+/// Exports a library's unsupported functions: each returns `$status`, whatever its arguments.
 ///
-/// They are declared without arguments, which the C calling conventions of 64-bit Linux allow: it is the caller who puts
-/// arguments in place and takes them away.
+/// They are declared without arguments, which the C calling conventions of 64-bit Linux allow: the caller both places and
+/// removes the arguments.
 #[macro_export]
 macro_rules! not_offered {
     ($library:ident, $Status:ty, $status:expr; $($function:ident)*) => {$(
@@ -45,8 +45,8 @@ macro_rules! not_offered {
     )*};
 }
 
-/// Exports what HIP remembers of a thread's last error, and errors' names. Defines `run`, which runs the body of an exported
-/// function and remembers its error.
+/// Exports the thread's last HIP error and the errors' names. Defines `run`, which runs the body of an exported function and
+/// records its error.
 #[macro_export]
 macro_rules! last_error {
     () => {
@@ -55,8 +55,8 @@ macro_rules! last_error {
                 const { ::std::cell::Cell::new($crate::hip::hipError_t::hipSuccess) };
         }
 
-        /// Runs an exported function and remembers its error for `hipGetLastError`. That something is not ready is an
-        /// answer, not an error.
+        /// Runs an exported function and records its error for `hipGetLastError`. `hipErrorNotReady` is an answer, not
+        /// an error.
         pub(super) fn run(
             body: impl FnOnce() -> Result<(), $crate::hip::hipError_t>,
         ) -> $crate::hip::hipError_t {
@@ -114,7 +114,7 @@ macro_rules! returns {
 }
 returns! { A B C D E F G H I J K L M N O P Q S T U V W X Y Z A1 B1 C1 D1 E1 F1 G1 }
 
-/// Runs a body. A panic, which would be a mistake in the library, becomes `unknown`: none may cross into C.
+/// Runs a body. A panic, which would be a bug in the library, becomes `unknown`: none may unwind into C.
 pub fn caught<S>(success: S, unknown: S, body: impl FnOnce() -> Result<(), S>) -> S {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => success,
@@ -123,7 +123,7 @@ pub fn caught<S>(success: S, unknown: S, body: impl FnOnce() -> Result<(), S>) -
     }
 }
 
-/// The name as a C string that stays.
+/// The name as a static C string.
 pub fn c_name(name: &'static str) -> *const c_char {
     static NAMES: Mutex<BTreeMap<&str, CString>> = Mutex::new(BTreeMap::new());
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -134,13 +134,13 @@ pub fn c_name(name: &'static str) -> *const c_char {
     entry.as_ptr()
 }
 
-/// Copies a text into a caller's buffer, cut to fit, always ended by a zero.
+/// Copies a text into a caller's buffer, truncated to fit and always terminated by a zero.
 ///
 /// # Safety
 /// `buffer` has `len` bytes that may be written.
 pub unsafe fn copy_text(text: &[u8], buffer: *mut c_char, len: usize) {
-    let Some(room) = len.checked_sub(1) else { return };
-    let count = text.len().min(room);
+    let Some(most) = len.checked_sub(1) else { return };
+    let count = text.len().min(most);
     // SAFETY: at most `len` bytes of the caller's buffer are written.
     unsafe {
         ptr::copy_nonoverlapping(text.as_ptr().cast(), buffer, count);

@@ -52,7 +52,7 @@ library! {
     rocblas: Rocblas, "rocBLAS", ["librocblas.so.5", "librocblas.so.4"]
 }
 library! {
-    /// hipBLASLt: matrix products with fused epilogues.
+    /// hipBLASLt: GEMMs with fused epilogues.
     hipblaslt: Hipblaslt, "hipBLASLt", ["libhipblaslt.so.1", "libhipblaslt.so.0"]
 }
 library! {
@@ -64,6 +64,6 @@ library! {
     rccl: Rccl, "RCCL", ["librccl.so.1"]
 }
 library! {
-    /// ROCm SMI: power, heat, clocks, memory, and the links between devices.
+    /// ROCm SMI: power, temperature, clocks, memory, and the links between devices.
     rocm_smi: RocmSmi, "ROCm SMI", ["librocm_smi64.so.7", "librocm_smi64.so.1"]
 }

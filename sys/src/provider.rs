@@ -18,17 +18,17 @@ const DEFAULT_ROCM: &str = "/opt/rocm";
 /// The providers that have a name.
 const NAMED: &[&str] = &["rocm", "cuda", "emu"];
 
-/// The file that the crate hip-on-cuda makes.
+/// The library of the crate hip-on-cuda.
 const HIP_ON_CUDA: &str = "libhip_on_cuda.so";
 
-/// The file that the crate hip-emu makes, and its function that takes a provider's argument.
+/// The library of the crate hip-emu, and its function that takes a provider's argument.
 const HIP_EMU: &str = "libhip_emu.so";
 const CONFIGURE: &str = "hip_emu_configure";
 
 /// A place to look for libraries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
-    /// One shared library, which carries the functions of every table that it offers.
+    /// One shared library, with the functions of every table that it supports.
     File(PathBuf),
     /// A folder that holds libraries under the names that ROCm gives them.
     Folder(PathBuf),
@@ -45,18 +45,18 @@ impl fmt::Display for Place {
     }
 }
 
-/// A library, or a set of them, with the C interface of ROCm: AMD's own, or one that stands in for it.
+/// A library, or a set of them, with the C ABI of ROCm: AMD's own or a replacement.
 ///
-/// Nothing is opened before it is asked for, and then once: a table, or the reason why there is none, is kept. All
-/// libraries come from the place where the HIP runtime was found, so that no two HIP runtimes meet in one process; only
-/// where there is none are the other libraries looked for everywhere.
+/// Each library is opened once, at its first use; the table, or the error, is kept. All libraries come from the place where
+/// the HIP runtime was found, so that a process never has two HIP runtimes; only if there is none are the other libraries
+/// searched everywhere.
 ///
-/// What was opened is never unloaded, as ROCm's libraries do not bear it. Keep to one provider in a process: the loader
-/// serves a library that needs another with the one that was loaded first under that name.
+/// Libraries are never unloaded, which ROCm's do not support. Use one provider per process: the loader resolves a library's
+/// dependencies to whatever was loaded first under that name.
 #[derive(Debug)]
 pub struct Provider {
     places: Vec<Place>,
-    /// What the library is told before its first call.
+    /// The argument that the library gets before its first call.
     argument: Option<String>,
     hip: OnceLock<Result<(usize, Hip), Error>>,
     hiprtc: OnceLock<Result<Hiprtc, Error>>,
@@ -71,7 +71,7 @@ impl Provider {
     /// The provider that the environment names: `HIPVIT_PROVIDER` as for [`Provider::named`], else [`Provider::rocm`].
     ///
     /// # Errors
-    /// `HIPVIT_PROVIDER` is set to something that is no provider.
+    /// `HIPVIT_PROVIDER` is not a provider.
     pub fn from_env() -> Result<Self, Error> {
         match variable("HIPVIT_PROVIDER") {
             Some(value) => Self::named(&value.to_string_lossy()),
@@ -81,8 +81,8 @@ impl Provider {
 
     /// The provider called `value`: the path of a shared library or of a folder of them, or a name, which may have an
     /// argument after a colon. With a slash or `.so` in it, it is a path. The names are `rocm`, for
-    /// [`Provider::rocm`], `cuda`, for [`Provider::cuda`], and `emu`, for [`Provider::emu`], whose argument says what to
-    /// emulate: `emu:gfx942`, `emu:gfx1100x2`.
+    /// [`Provider::rocm`], `cuda`, for [`Provider::cuda`], and `emu`, for [`Provider::emu`], whose argument names the
+    /// emulated devices: `emu:gfx942`, `emu:gfx1100x2`.
     ///
     /// # Errors
     /// There is nothing at the path, or no provider has the name.
@@ -114,23 +114,23 @@ impl Provider {
         }
     }
 
-    /// AMD's libraries, looked for in `$ROCM_PATH/lib`, `$HIP_PATH/lib`, `/opt/rocm/lib`, and by the system's loader.
+    /// AMD's libraries, searched in `$ROCM_PATH/lib`, `$HIP_PATH/lib`, `/opt/rocm/lib`, and by the system's loader.
     #[must_use]
     pub fn rocm() -> Self {
         Self::search(rocm_places(variable))
     }
 
-    /// NVIDIA's libraries behind AMD's interface: `libhip_on_cuda.so`, which the crate hip-on-cuda makes. It is looked
-    /// for in the folder of the running program, in that folder's parent, as Cargo puts tests and examples one folder
-    /// below what they use, and in `lib` beside that folder, as installers do.
+    /// NVIDIA's libraries behind AMD's C ABI: `libhip_on_cuda.so` of the crate hip-on-cuda. It is searched in the folder of
+    /// the running program; in that folder's parent, as Cargo puts tests and examples one folder deeper; and in `lib`
+    /// beside that folder, as installers do.
     #[must_use]
     pub fn cuda() -> Self {
         Self::search(beside_program(HIP_ON_CUDA))
     }
 
-    /// AMD GPUs made of software: `libhip_emu.so`, which the crate hip-emu makes, looked for as [`Provider::cuda`] does.
-    /// `devices` says which there are, as `gfx90a` or `gfx942x2,gfx1100`; without it `HIP_EMU_ARCH` does. A process has
-    /// one set of them: it is an error to open another with other `devices`.
+    /// Emulated AMD GPUs: `libhip_emu.so` of the crate hip-emu, searched as [`Provider::cuda`] is. `devices` lists them, as
+    /// `gfx90a` or `gfx942x2,gfx1100`; the default is in `HIP_EMU_ARCH`. A process has one set of devices: opening another
+    /// provider with other `devices` is an error.
     #[must_use]
     pub fn emu(devices: Option<&str>) -> Self {
         let mut provider = Self::search(beside_program(HIP_EMU));
@@ -138,8 +138,8 @@ impl Provider {
         provider
     }
 
-    /// Looks in these places, in this order. In a folder, ROCm 7's libraries go before ROCm 6's. A file that is there
-    /// and cannot be loaded ends the search: it is an error, not a reason to take another.
+    /// Searches these places in this order. In a folder, ROCm 7's libraries come before ROCm 6's. An existing file that
+    /// cannot be loaded ends the search with an error.
     #[must_use]
     pub fn search(places: Vec<Place>) -> Self {
         Self {
@@ -155,7 +155,7 @@ impl Provider {
         }
     }
 
-    /// Where it looks.
+    /// The places that are searched.
     #[must_use]
     pub fn places(&self) -> &[Place] {
         &self.places
@@ -164,7 +164,7 @@ impl Provider {
     /// The HIP runtime.
     ///
     /// # Errors
-    /// It cannot be opened; as for all that follow.
+    /// It cannot be opened.
     pub fn hip(&self) -> Result<&Hip, Error> {
         self.home().map(|(_, hip)| hip)
     }
@@ -237,7 +237,7 @@ impl Provider {
     }
 }
 
-/// A variable that is set to something.
+/// A variable that is set and not empty.
 fn variable(name: &str) -> Option<OsString> {
     env::var_os(name).filter(|value| !value.is_empty())
 }
@@ -261,7 +261,7 @@ fn rocm_places(variable: impl Fn(&str) -> Option<OsString>) -> Vec<Place> {
     places
 }
 
-/// Where a provider is that comes with the program.
+/// The places of a provider that is installed with the program.
 fn beside_program(file: &str) -> Vec<Place> {
     let folder = env::current_exe()
         .ok()
@@ -276,7 +276,7 @@ fn beside(folder: &Path, file: &str) -> Vec<Place> {
         .to_vec()
 }
 
-/// Opens the first of the table's files that is there, tells it `argument`, and says in which place it was.
+/// Opens the first of the table's files that exists and passes it `argument`; returns the index of its place, too.
 fn open<T: Table>(places: &[Place], argument: Option<&str>) -> Result<(usize, T), Error> {
     let mut tried = Vec::new();
     for (index, place) in places.iter().enumerate() {
@@ -329,23 +329,23 @@ fn open<T: Table>(places: &[Place], argument: Option<&str>) -> Result<(usize, T)
     })
 }
 
-/// Opens with every symbol bound at once: one that is missing shall be an error here, not an abort at its first call.
+/// Opens with every symbol bound at once: a missing one is an error here instead of an abort at its first call.
 #[cfg(unix)]
 fn open_library(path: &Path) -> Result<Library, libloading::Error> {
     use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
-    // SAFETY: runs the initialisers of a library that the user or the system's administrator put there for this, as
+    // SAFETY: runs the initialisers of a library that the user or the administrator installed for this purpose, as
     // linking against it would.
     unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map(Into::into)
 }
 
 #[cfg(not(unix))]
 fn open_library(path: &Path) -> Result<Library, libloading::Error> {
-    // SAFETY: runs the initialisers of a library that the user or the system's administrator put there for this, as
+    // SAFETY: runs the initialisers of a library that the user or the administrator installed for this purpose, as
     // linking against it would.
     unsafe { Library::new(path) }
 }
 
-/// Hands the provider's argument on.
+/// Passes the provider's argument to the library.
 fn configure(library: &Library, argument: &str) -> Result<(), Error> {
     let refused = |cause: &str| Error::Provider {
         value: format!("emu:{argument}"),
@@ -367,7 +367,7 @@ fn configure(library: &Library, argument: &str) -> Result<(), Error> {
     }
 }
 
-/// The loader's message, which is the error's source, without the path that it often begins with.
+/// The loader's message, which is the error's source, without the path with which it often starts.
 fn cause(error: &libloading::Error, path: &Path) -> String {
     let message = error
         .source()

@@ -1,17 +1,17 @@
-//! The libraries' status codes as values that know their names.
+//! The libraries' status codes, with their names.
 
 use std::fmt::{Debug, Display};
 
-/// What a library's function returns. Any number is allowed, as a newer library may return one that these bindings do
+/// What a library's function returns. Any value is allowed, as a newer library may return one that these bindings do
 /// not know. Shown as `hipErrorNoDevice (100)`.
 pub trait Status: Copy + Eq + Debug + Display + std::error::Error {
-    /// The constant's name in the library's header, if the bindings know the number.
+    /// The constant's name in the library's header, if the bindings know the value.
     fn name(self) -> Option<&'static str>;
 
-    /// The number.
+    /// The value.
     fn code(self) -> i64;
 
-    /// Whether the call did what was asked. Anything else, such as RCCL's `ncclInProgress`, is not success.
+    /// Whether the call succeeded. Anything else, such as RCCL's `ncclInProgress`, is not success.
     fn is_success(self) -> bool;
 
     /// The status as a `Result`, for `?`.

@@ -1,4 +1,4 @@
-//! A library's functions behind pointers that are looked up once, when the library is opened.
+//! A library's functions, as pointers that are looked up when the library is opened.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use std::path::Path;
 ///
 /// A table is a set of pointers into a library that is never unloaded.
 pub trait Table: Sized {
-    /// What people call the library.
+    /// The library's usual name.
     const LIBRARY: &'static str;
 
     /// The file names of the ABIs that the bindings fit, newest first.
@@ -16,7 +16,7 @@ pub trait Table: Sized {
     /// Every function of the table.
     const FUNCTIONS: &'static [&'static str];
 
-    /// The file that was opened, or the bare name that the system's loader was asked for.
+    /// The file that was opened, or the bare name that the system's loader was given.
     fn path(&self) -> &Path;
 
     /// The functions that the library lacks.
@@ -27,7 +27,7 @@ pub trait Table: Sized {
     fn load(library: &'static libloading::Library, path: &Path) -> Self;
 }
 
-/// Declares a table type from C prototypes; bindgen's extern block, put between these braces.
+/// Declares a table type from C prototypes: the contents of bindgen's extern block.
 macro_rules! table {
     ($Table:ident; $(pub fn $function:ident($($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)?;)*) => {
         /// The functions' types, each under its function's name: what a provider has to export.
@@ -48,7 +48,7 @@ macro_rules! table {
                 #[doc = concat!("Calls `", stringify!($function), "`.")]
                 ///
                 /// # Safety
-                /// What the library's documentation demands of the arguments and of the state they refer to.
+                /// The requirements of the library's documentation on the arguments and on the state they refer to.
                 ///
                 /// # Errors
                 /// The library lacks the function.
@@ -58,7 +58,7 @@ macro_rules! table {
                 ) -> Result<$crate::table::returned!($($result)?), $crate::Error> {
                     match self.$function {
                         // SAFETY: the pointer was looked up under this prototype's name in a library that stays
-                        // loaded; the caller answers for the arguments.
+                        // loaded; the caller is responsible for the arguments.
                         Some(function) => Ok(unsafe { function($($argument),*) }),
                         None => Err($crate::Error::Symbol {
                             library: <Self as $crate::Table>::LIBRARY,
@@ -107,7 +107,7 @@ macro_rules! table {
 }
 pub(crate) use table;
 
-/// A C function's return type, as Rust says it.
+/// A C function's return type, in Rust.
 macro_rules! returned {
     () => {
         ()

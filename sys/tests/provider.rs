@@ -1,4 +1,4 @@
-//! Opening libraries: what is found where, and what is said when it is not. The libraries are small stand-ins, compiled
+//! Opening libraries: the search order and the errors. The libraries are small stand-ins, compiled
 //! here by rustc.
 #![allow(
     clippy::expect_used,

@@ -285,34 +285,34 @@ fn miopen_describes_softmax_and_attention() {
 }
 
 #[test]
-fn hipblaslt_describes_products() {
+fn hipblaslt_describes_gemms() {
     let Some(rocm) = rocm() else { return };
     let lt = rocm.hipblaslt().expect("opens");
-    let (mut product, mut matrix) = (ptr::null_mut(), ptr::null_mut());
+    let (mut matmul, mut matrix) = (ptr::null_mut(), ptr::null_mut());
     let transpose = hipblasOperation_t::HIPBLAS_OP_T;
     let epilogue = hipblasLtEpilogue_t::HIPBLASLT_EPILOGUE_GELU_BIAS;
     let (mut read, mut written) = (hipblasLtEpilogue_t::HIPBLASLT_EPILOGUE_DEFAULT, 0);
     // SAFETY: what is written is one handle each, or an attribute into a variable of its type and size.
     unsafe {
         done(lt.hipblasLtMatmulDescCreate(
-            &mut product,
+            &mut matmul,
             hipblasComputeType_t::HIPBLAS_COMPUTE_32F,
             hipDataType::HIP_R_32F,
         ));
         done(lt.hipblasLtMatmulDescSetAttribute(
-            product,
+            matmul,
             hipblasLtMatmulDescAttributes_t::HIPBLASLT_MATMUL_DESC_TRANSA,
             ptr::from_ref(&transpose).cast(),
             size_of_val(&transpose),
         ));
         done(lt.hipblasLtMatmulDescSetAttribute(
-            product,
+            matmul,
             hipblasLtMatmulDescAttributes_t::HIPBLASLT_MATMUL_DESC_EPILOGUE,
             ptr::from_ref(&epilogue).cast(),
             size_of_val(&epilogue),
         ));
         done(lt.hipblasLtMatmulDescGetAttribute(
-            product,
+            matmul,
             hipblasLtMatmulDescAttributes_t::HIPBLASLT_MATMUL_DESC_EPILOGUE,
             ptr::from_mut(&mut read).cast(),
             size_of_val(&read),
@@ -320,7 +320,7 @@ fn hipblaslt_describes_products() {
         ));
         done(lt.hipblasLtMatrixLayoutCreate(&mut matrix, hipDataType::HIP_R_16BF, 197, 768, 197));
         done(lt.hipblasLtMatrixLayoutDestroy(matrix));
-        done(lt.hipblasLtMatmulDescDestroy(product));
+        done(lt.hipblasLtMatmulDescDestroy(matmul));
     }
     assert_eq!((read, written), (epilogue, size_of_val(&epilogue)));
 }
@@ -331,7 +331,7 @@ fn tensor(miopen: &Miopen, data_type: miopenDataType_t, sizes: &[i32]) -> miopen
         .map(|axis| sizes[axis + 1..].iter().product())
         .collect();
     let mut tensor = ptr::null_mut();
-    // SAFETY: one handle is written; as many sizes and strides are read as are told.
+    // SAFETY: one handle is written; as many sizes and strides are read as `sizes` has.
     unsafe {
         done(miopen.miopenCreateTensorDescriptor(&mut tensor));
         done(miopen.miopenSetTensorDescriptor(

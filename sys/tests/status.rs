@@ -1,4 +1,4 @@
-//! The status types know the names of their constants.
+//! The names of status codes.
 
 use hipvit_sys::Status;
 use hipvit_sys::hip::hipError_t;

@@ -1,8 +1,8 @@
 //! hipRTC on NVRTC.
 //!
-//! A program's code is a cubin for the processor that `--offload-arch=sm_90` names, or for the thread's device if no
-//! option names one; for a virtual processor such as `compute_90`, and where there is neither option nor device, it is
-//! PTX. AMD's processors are refused, with the reason in the program's log.
+//! A program's code is a cubin for the architecture of `--offload-arch=sm_90`, or of the thread's device if no option names
+//! one; for a virtual architecture such as `compute_90`, and with neither option nor device, it is PTX. AMD's
+//! architectures are rejected, with the reason in the program's log.
 
 mod options;
 
@@ -18,17 +18,17 @@ use crate::library::{Missing, call};
 use hipvit_sys::export::{c_name, caught};
 use hipvit_sys::{export, not_offered};
 
-/// What a `hiprtcProgram` points to.
+/// The target of a `hiprtcProgram`.
 struct Program {
     nvrtc: nvrtcProgram,
-    /// What to say in the log before NVRTC's own.
+    /// What precedes NVRTC's own log.
     message: CString,
 }
 
 fn check(called: Result<u32, Missing>) -> Result<(), hiprtcResult> {
     match called {
         Ok(0) => Ok(()),
-        // The first eleven have hipRTC's numbers; the later ones are about files and precompiled headers.
+        // The first eleven have hipRTC's values; the later ones are about files and precompiled headers.
         Ok(status @ 1..=11) => Err(hiprtcResult(status)),
         _ => Err(hiprtcResult::HIPRTC_ERROR_INTERNAL_ERROR),
     }
@@ -48,7 +48,7 @@ macro_rules! nvrtc {
     };
 }
 
-/// The program that a handle stands for.
+/// The program of a handle.
 ///
 /// # Safety
 /// The handle is null, or was made by `hiprtcCreateProgram` and not destroyed, and no other thread uses it.
@@ -57,7 +57,7 @@ unsafe fn program<'a>(handle: hiprtcProgram) -> Result<&'a mut Program, hiprtcRe
     unsafe { handle.cast::<Program>().as_mut() }.ok_or(hiprtcResult::HIPRTC_ERROR_INVALID_PROGRAM)
 }
 
-/// The size of the machine code; 0 if the program was compiled for a virtual processor, and is PTX.
+/// The size of the machine code; 0 if the program was compiled to PTX.
 unsafe fn cubin_size(program: &Program) -> Result<usize, hiprtcResult> {
     let mut size = 0;
     // SAFETY: `size` is a number that the call may write.
@@ -65,7 +65,7 @@ unsafe fn cubin_size(program: &Program) -> Result<usize, hiprtcResult> {
     Ok(size)
 }
 
-/// The size of NVRTC's log, with its end.
+/// The size of NVRTC's log with the terminating zero.
 unsafe fn nvrtc_log_size(program: &Program) -> Result<usize, hiprtcResult> {
     let mut size = 0;
     // SAFETY: `size` is a number that the call may write.
@@ -100,7 +100,7 @@ export! { hiprtc, hiprtcResult, run;
     fn hiprtcDestroyProgram(handle: *mut hiprtcProgram) {
         let handle = handle.as_mut().ok_or(hiprtcResult::HIPRTC_ERROR_INVALID_PROGRAM)?;
         program(*handle)?;
-        // It was made by `Box::into_raw` above, and is forgotten here.
+        // It was made by `Box::into_raw` above, and its handle is cleared here.
         let mut program = Box::from_raw(handle.cast::<Program>());
         *handle = ptr::null_mut();
         nvrtc!(nvrtcDestroyProgram(&mut program.nvrtc))
@@ -137,7 +137,7 @@ export! { hiprtc, hiprtcResult, run;
     fn hiprtcGetProgramLog(handle: hiprtcProgram, log: *mut c_char) {
         let program = program(handle)?;
         let message = program.message.as_bytes();
-        // The buffer has the size that `hiprtcGetProgramLogSize` told.
+        // The buffer has the size that `hiprtcGetProgramLogSize` returned.
         ptr::copy_nonoverlapping(message.as_ptr().cast(), log, message.len());
         let rest = log.add(message.len());
         rest.write(0);
@@ -170,7 +170,7 @@ export! { hiprtc, hiprtcResult, run;
     }
 }
 
-// LLVM's bitcode, and the linker of it.
+// LLVM bitcode and its linker.
 not_offered! { hiprtc, hiprtcResult, hiprtcResult::HIPRTC_ERROR_BUILTIN_OPERATION_FAILURE;
     hiprtcGetBitcode
     hiprtcGetBitcodeSize

@@ -1,6 +1,6 @@
 #![doc = include_str!("../README.md")]
 //!
-//! One module per library of ROCm; `library` opens NVIDIA's.
+//! One module per library of ROCm. `library` opens NVIDIA's; `nvml`, which comes with the driver, is opened on its own.
 #![allow(
     non_snake_case,
     reason = "exported functions and their arguments have the names of ROCm's headers"
@@ -14,6 +14,7 @@ mod hipblaslt;
 mod hiprtc;
 mod library;
 mod miopen;
+mod nvml;
 mod rccl;
 mod rocblas;
 mod rocm_smi;

@@ -1,8 +1,8 @@
 //! Opens NVIDIA's libraries and finds their functions.
 //!
-//! cudarc's own loader panics when a library or a function is missing, and reads statuses into Rust enumerations, which
-//! a status of a newer library would make undefined. So only its prototypes are used here: [`Prototype`] turns one into
-//! the C function pointer with every enumeration as a number, and a [`Symbol`] looks the address up once.
+//! cudarc's own loader panics when a library or a function is missing, and reads statuses into Rust enumerations, for
+//! which a newer library's status would be undefined behaviour. So only its prototypes are used here: [`Prototype`] turns
+//! one into a C function pointer with every enumeration as an integer, and a [`Symbol`] looks the address up once.
 
 use std::env;
 use std::ffi::c_void;
@@ -17,7 +17,7 @@ use libloading::os::unix::{Library as Handle, RTLD_LOCAL, RTLD_NOW};
 pub(crate) struct Library {
     /// The file names of the versions that the calls fit, newest first.
     sonames: &'static [&'static str],
-    /// Libraries that it opens by itself later, by their bare names: opened before it, so that they are found.
+    /// Libraries that it opens itself later, by their bare names: opened first, so that they are found.
     needs: &'static [&'static Library],
     handle: OnceLock<Option<Handle>>,
 }
@@ -31,7 +31,7 @@ impl Library {
         }
     }
 
-    /// The library, unless there is none to be found.
+    /// The library, if it is found.
     pub(crate) fn open(&self) -> Option<&Handle> {
         let open = || {
             for library in self.needs {
@@ -50,7 +50,7 @@ pub(crate) static CUBLAS: Library = Library::new(&["libcublas.so.13", "libcublas
 pub(crate) static CUDNN: Library = Library::new(&["libcudnn.so.9"], &[&CUBLASLT, &NVRTC]);
 pub(crate) static NCCL: Library = Library::new(&["libnccl.so.2"], &[]);
 
-/// The first of the files that loads, as the README says: the folders of `HIP_ON_CUDA_PATH`, the system's loader, then
+/// The first of the files that loads, in the README's order: the folders of `HIP_ON_CUDA_PATH`, the system's loader, then
 /// the other folders.
 fn find(sonames: &[&str]) -> Option<Handle> {
     let first =
@@ -90,7 +90,7 @@ fn folders() -> Vec<PathBuf> {
     folders
 }
 
-/// CUDA's headers, beside one of the folders that libraries are looked for in.
+/// CUDA's headers, beside one of the folders in which libraries are searched.
 pub(crate) fn include_folder() -> Option<PathBuf> {
     let first =
         env::var_os("HIP_ON_CUDA_PATH").map_or_else(Vec::new, |paths| env::split_paths(&paths).collect());
@@ -161,7 +161,7 @@ impl Symbol {
 }
 
 /// Calls `$function` of a library with cudarc's prototype: `Ok` with what C returns, or why it cannot be called.
-/// To be used where unsafe code is allowed.
+/// Use it inside an unsafe block.
 macro_rules! call {
     ($LIBRARY:ident, $module:ident, $function:ident($($argument:expr),* $(,)?)) => {{
         static SYMBOL: $crate::library::Symbol =
@@ -182,12 +182,12 @@ macro_rules! inferred {
 }
 pub(crate) use inferred;
 
-/// A function of cudarc's `sys` modules, and the C function that it stands for.
+/// The type of a function in cudarc's `sys` modules, and its C function pointer.
 pub(crate) trait Prototype {
     type Function;
 }
 
-/// A type in a prototype, and what is passed for it: enumerations go as numbers, as any number may come back.
+/// A type in a prototype and how it is passed: enumerations as integers, as a library may return any value.
 pub(crate) trait Argument {
     type Passed;
 }
@@ -206,7 +206,7 @@ macro_rules! prototypes {
 }
 prototypes! { A B C D E F G H I J K L M N O P Q S T U V W X }
 
-macro_rules! as_they_are {
+macro_rules! unchanged {
     ($($type:ty),* $(,)?) => {$(
         impl Argument for $type {
             type Passed = $type;
@@ -214,7 +214,7 @@ macro_rules! as_they_are {
     )*};
 }
 
-macro_rules! as_numbers {
+macro_rules! as_integers {
     ($($module:ident: $($type:ident),* $(,)?;)*) => {$($(
         impl Argument for cudarc::$module::sys::$type {
             type Passed = u32;
@@ -223,13 +223,13 @@ macro_rules! as_numbers {
     )*)*};
 }
 
-as_they_are! {
+unchanged! {
     (), u8, u16, u32, u64, usize, i32, i64, f32, f64,
     cudarc::driver::sys::CUhostFn, cudarc::driver::sys::CUstreamCallback, cudarc::driver::sys::CUoccupancyB2DSize,
     cudarc::driver::sys::CUipcMemHandle, cudarc::driver::sys::CUipcEventHandle, cudarc::nccl::sys::ncclUniqueId,
 }
 
-as_numbers! {
+as_integers! {
     driver: CUresult, CUdevice_attribute, CUdevice_P2PAttribute, CUpointer_attribute, CUfunction_attribute,
         CUfunc_cache, CUlimit, CUmem_advise, CUstreamCaptureMode, CUmemPool_attribute;
     nvrtc: nvrtcResult;
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_told_apart() {
+    fn a_missing_library_and_a_missing_function_differ() {
         for (library, missing) in [(&NOWHERE, Missing::Library), (&LIBC, Missing::Function)] {
             let symbol = Symbol::new(library, "no_such_function");
             // SAFETY: there is nothing to be called.

@@ -1,5 +1,4 @@
-//! RCCL on NCCL, which it is made after: one interface, one set of numbers. Communicators and unique identifiers are
-//! NCCL's under other types.
+//! RCCL on NCCL: RCCL has NCCL's API, and all values are the same. Communicators and unique identifiers are NCCL's, cast.
 
 use std::ffi::{c_char, c_void};
 
@@ -42,14 +41,14 @@ macro_rules! nccl {
     };
 }
 
-/// An identifier as NCCL's: 128 characters in either.
+/// NCCL's identifier type: 128 characters in both.
 fn identifier(id: ncclUniqueId) -> cudarc::nccl::sys::ncclUniqueId {
     cudarc::nccl::sys::ncclUniqueId {
         internal: id.internal,
     }
 }
 
-/// RCCL's configuration is that of NCCL 2.27, which tells its size and version in itself.
+/// RCCL's configuration is that of NCCL 2.27, which holds its own size and version.
 const _: () = assert!(size_of::<ncclConfig_t>() == size_of::<cudarc::nccl::sys::ncclConfig_t>());
 
 #[unsafe(no_mangle)]
@@ -218,7 +217,7 @@ export! { rccl, ncclResult_t, on_device;
     }
 }
 
-// NCCL has these since 2.28 only, and not all of them under these names.
+// NCCL has these only since 2.28, and not all under these names.
 not_offered! { rccl, ncclResult_t, ncclResult_t::ncclInvalidUsage;
     ncclGather
     ncclScatter

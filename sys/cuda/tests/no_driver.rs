@@ -1,5 +1,5 @@
-//! The library on a machine without NVIDIA's driver: every function is there and answers with the status that says so;
-//! none aborts. Where there is a driver, the tests that are about its absence have nothing to say and end at once.
+//! The library on a machine without NVIDIA's driver: every function is exported, returns the status for that, and none
+//! aborts. With a driver, the tests about its absence return at once.
 #![allow(clippy::expect_used, reason = "a test")]
 
 use std::ffi::{CStr, c_char};
@@ -49,7 +49,7 @@ fn every_function_of_every_table_is_exported() {
 }
 
 #[test]
-fn hip_says_that_there_is_no_device() {
+fn hip_returns_no_device() {
     let provider = provider();
     if has_driver(&provider) {
         return;
@@ -109,7 +109,7 @@ fn hip_says_that_there_is_no_device() {
 }
 
 #[test]
-fn the_other_libraries_say_so_too() {
+fn the_other_libraries_return_their_status_for_it() {
     let provider = provider();
     if has_driver(&provider) {
         return;
@@ -171,7 +171,7 @@ fn the_other_libraries_say_so_too() {
 }
 
 #[test]
-fn what_is_not_offered_says_so_with_the_arguments_of_its_prototype() {
+fn unsupported_functions_return_a_status_whatever_their_arguments() {
     let provider = provider();
     // SAFETY: functions that are not offered look at no argument.
     unsafe {

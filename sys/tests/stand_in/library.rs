@@ -1,5 +1,5 @@
 //! A library with a few of ROCm's functions, compiled by the tests. `--cfg` chooses which; `STAND_IN` is a number that
-//! tells one build from another.
+//! distinguishes builds.
 #![allow(non_snake_case, improper_ctypes_definitions)]
 
 /// What `hipRuntimeGetVersion` says: which build this is.

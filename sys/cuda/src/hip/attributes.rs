@@ -1,4 +1,4 @@
-//! Numbers about a device, under HIP's names.
+//! Device attributes, under HIP's names.
 
 use cudarc::driver::sys::CUdevice_attribute_enum as Cu;
 use hipvit_sys::hip::{self, hipDeviceAttribute_t, hipError_t};
@@ -97,7 +97,7 @@ fn of_driver(attribute: hipDeviceAttribute_t) -> Option<Cu> {
     }
 }
 
-/// One of the driver's numbers about a device.
+/// The value of one of the driver's attributes.
 pub(super) fn attribute(device: i32, attribute: Cu) -> Result<i32, hipError_t> {
     let mut value = 0;
     // SAFETY: `value` is a number that the call may write.

@@ -1,4 +1,4 @@
-//! Which device a thread works on.
+//! The device and context of each thread.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -8,14 +8,15 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use cudarc::driver::sys::CUcontext;
 use hipvit_sys::hip::{self, hipCtx_t, hipDevice_t, hipError_t};
 
+use super::status::run;
 use super::{cu, hip, hip_without_context};
 
 thread_local! {
-    /// The device that the thread chose.
+    /// The device that the thread selected.
     static DEVICE: Cell<i32> = const { Cell::new(0) };
 }
 
-/// Contexts that are retained, as addresses: one for each device that was used.
+/// Retained primary contexts, as addresses: one per device in use.
 static PRIMARY: Mutex<BTreeMap<i32, usize>> = Mutex::new(BTreeMap::new());
 
 /// Initialises the driver, once.
@@ -25,7 +26,7 @@ pub(crate) fn init() -> Result<(), hipError_t> {
     *INIT.get_or_init(|| unsafe { cu!(cuInit(0)) })
 }
 
-/// Sees to it that the thread has a context: that of the device it chose, or of device 0.
+/// Ensures that the thread has a current context: that of its selected device, or of device 0.
 pub(crate) fn bound() -> Result<(), hipError_t> {
     init()?;
     let mut context: CUcontext = ptr::null_mut();
@@ -36,6 +37,14 @@ pub(crate) fn bound() -> Result<(), hipError_t> {
     } else {
         Ok(())
     }
+}
+
+/// [`run`], once the thread has a context.
+pub(super) fn in_context(body: impl FnOnce() -> Result<(), hipError_t>) -> hipError_t {
+    run(|| {
+        bound()?;
+        body()
+    })
 }
 
 /// Makes a device's primary context the thread's.
@@ -64,7 +73,7 @@ pub(super) fn device() -> i32 {
     DEVICE.get()
 }
 
-/// The driver's number for a device, which is HIP's, once the driver confirms it.
+/// The driver's ordinal of a device, which is HIP's, if the driver has the device.
 pub(super) fn known(device: i32) -> Result<i32, hipError_t> {
     init()?;
     let mut confirmed = 0;
@@ -98,7 +107,7 @@ hip_without_context! {
         Ok(())
     }
 
-    /// Destroys what the process has on the thread's device; the device can be used anew.
+    /// Destroys what the process has on the thread's device; the device can be used again.
     fn hipDeviceReset() {
         init()?;
         let device = DEVICE.get();
@@ -141,7 +150,7 @@ hip_without_context! {
         cu!(cuDevicePrimaryCtxRelease_v2(device))
     }
 
-    /// For the thread's device; before its first use, as CUDA's runtime demands too.
+    /// For the thread's device; before its first use, as CUDA's runtime requires too.
     fn hipSetDeviceFlags(flags: u32) {
         init()?;
         cu!(cuDevicePrimaryCtxSetFlags_v2(DEVICE.get(), flags))

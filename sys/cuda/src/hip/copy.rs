@@ -8,8 +8,8 @@ use hipvit_sys::hip::{self, hipDeviceptr_t, hipError_t, hipMemcpyKind, hipStream
 use super::pointer::address;
 use super::{cu, hip};
 
-/// Copies in order of the stream. What is known of either side is told to the driver, as host memory that is not
-/// registered has no meaning as an address of the device.
+/// Copies in stream order. The direction is passed on to the driver, which does not know host memory that is not
+/// registered.
 unsafe fn copy_async(
     to: *mut c_void,
     from: *const c_void,
@@ -62,17 +62,12 @@ unsafe fn copy(
     }
 }
 
-/// A two-dimensional copy, as the driver wants it told.
-fn rows(
-    (to, to_pitch): (*mut c_void, usize),
-    (from, from_pitch): (*const c_void, usize),
-    (width, height): (usize, usize),
-    kind: hipMemcpyKind,
-) -> Result<CUDA_MEMCPY2D, hipError_t> {
+/// The memory types that a copy of this kind reads and writes.
+pub(super) fn memory_types(kind: hipMemcpyKind) -> Result<(CUmemorytype, CUmemorytype), hipError_t> {
     use CUmemorytype::{
         CU_MEMORYTYPE_DEVICE as DEVICE, CU_MEMORYTYPE_HOST as HOST, CU_MEMORYTYPE_UNIFIED as ANY,
     };
-    let (source, target) = match kind {
+    Ok(match kind {
         hipMemcpyKind::hipMemcpyHostToHost => (HOST, HOST),
         hipMemcpyKind::hipMemcpyHostToDevice => (HOST, DEVICE),
         hipMemcpyKind::hipMemcpyDeviceToHost => (DEVICE, HOST),
@@ -81,7 +76,17 @@ fn rows(
         }
         hipMemcpyKind::hipMemcpyDefault => (ANY, ANY),
         _ => return Err(hipError_t::hipErrorInvalidMemcpyDirection),
-    };
+    })
+}
+
+/// The driver's parameters of a two-dimensional copy.
+fn rows(
+    (to, to_pitch): (*mut c_void, usize),
+    (from, from_pitch): (*const c_void, usize),
+    (width, height): (usize, usize),
+    kind: hipMemcpyKind,
+) -> Result<CUDA_MEMCPY2D, hipError_t> {
+    let (source, target) = memory_types(kind)?;
     Ok(CUDA_MEMCPY2D {
         srcXInBytes: 0,
         srcY: 0,
@@ -102,7 +107,7 @@ fn rows(
     })
 }
 
-/// The byte that C's memset takes of its int.
+/// The byte that C's memset takes from its int.
 fn byte(value: i32) -> u8 {
     value.to_le_bytes()[0]
 }

@@ -1,4 +1,4 @@
-//! Devices by number and by PCI address.
+//! Devices by ordinal and by PCI address; versions.
 
 use std::ffi::c_char;
 
@@ -21,7 +21,7 @@ fn count() -> Result<i32, hipError_t> {
     }
 }
 
-/// HIP's limits have the driver's numbers; AMD's own lie above.
+/// HIP's limits have the driver's values; AMD's own are above them.
 fn limit(limit: hipLimit_t) -> Result<u32, hipError_t> {
     match limit {
         hipLimit_t::hipLimitStackSize
@@ -32,6 +32,17 @@ fn limit(limit: hipLimit_t) -> Result<u32, hipError_t> {
 }
 
 hip_without_context! {
+    fn hipDriverGetVersion(version: *mut i32) {
+        init()?;
+        cu!(cuDriverGetVersion(version))
+    }
+
+    /// The version of the HIP headers that this library implements.
+    fn hipRuntimeGetVersion(version: *mut i32) {
+        version.write(hip::HIP_VERSION as i32);
+        Ok(())
+    }
+
     fn hipGetDeviceCount(to: *mut i32) {
         if to.is_null() {
             return Err(hipError_t::hipErrorInvalidValue);
@@ -69,7 +80,7 @@ hip_without_context! {
         cu!(cuDeviceTotalMem_v2(bytes, context::known(device)?))
     }
 
-    /// The first device that has what is asked for: compute capability and memory. Everything else is ignored.
+    /// The first device with the wanted compute capability and memory; other properties are ignored.
     fn hipChooseDeviceR0600(device: *mut i32, wanted: *const hipDeviceProp_tR0600) {
         let wanted = wanted.as_ref().ok_or(hipError_t::hipErrorInvalidValue)?;
         for candidate in 0..count()? {

@@ -1,4 +1,4 @@
-//! Events. The flags that the driver knows have its numbers; the others speak of AMD's caches and are dropped.
+//! Events. The flags that the driver has are the same bits; the others are about AMD's caches and are dropped.
 
 use hipvit_sys::hip::{self, hipEvent_t, hipIpcEventHandle_t, hipStream_t};
 
@@ -44,7 +44,7 @@ hip! {
     }
 
     fn hipIpcOpenEventHandle(event: *mut hipEvent_t, handle: hipIpcEventHandle_t) {
-        // Both are 64 bytes that mean something to the driver alone.
+        // Both are 64 opaque bytes.
         let handle = std::mem::transmute::<hipIpcEventHandle_t, cudarc::driver::sys::CUipcEventHandle>(handle);
         cu!(cuIpcOpenEventHandle(event.cast(), handle))
     }

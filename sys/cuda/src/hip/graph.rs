@@ -1,4 +1,4 @@
-//! Graphs: capture, instantiation, replay, and what is in one. Modes, node types and results have the driver's numbers.
+//! Graphs: capture, instantiation, replay, and inspection. Modes, node types and results have the driver's values.
 
 use std::ffi::c_char;
 use std::ptr;
@@ -100,7 +100,7 @@ hip! {
         cu!(cuGraphDestroyNode(node.cast()))
     }
 
-    /// The driver no longer says which node is at fault, nor writes a log.
+    /// The driver no longer reports the failing node, nor writes a log.
     fn hipGraphInstantiate(
         exec: *mut hipGraphExec_t, graph: hipGraph_t, error_node: *mut hipGraphNode_t, log: *mut c_char, size: usize,
     ) {
@@ -141,7 +141,7 @@ hip! {
         let updated = cu!(cuGraphExecUpdate_v2(exec.cast(), graph.cast(), info.as_mut_ptr()));
         let info = info.as_ptr();
         if !result.is_null() {
-            // Read as a number: any may come back.
+            // Read as an integer: a newer driver may return a value that the enumeration lacks.
             result.write(hipGraphExecUpdateResult((&raw const (*info).result).cast::<u32>().read()));
         }
         if !error_node.is_null() {

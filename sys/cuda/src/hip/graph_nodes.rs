@@ -1,21 +1,20 @@
-//! Nodes that are added to graphs by hand, or changed.
+//! Nodes that are added to graphs explicitly, or changed.
 
 use std::ffi::c_void;
 use std::ptr;
 
-use cudarc::driver::sys::{
-    CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUmemorytype,
-};
+use cudarc::driver::sys::{CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext};
 use hipvit_sys::hip::{
     self, dim3, hipError_t, hipEvent_t, hipGraph_t, hipGraphExec_t, hipGraphNode_t, hipHostNodeParams,
     hipKernelNodeParams, hipMemcpyKind, hipMemsetParams,
 };
 
+use super::copy::memory_types;
 use super::module::launch_options;
 use super::pointer::address;
 use super::{cu, hip};
 
-/// A kernel's launch as the driver wants it told. `options` is where its launch options live until the call.
+/// The driver's parameters of a kernel node. `options` keeps its launch options alive until the call.
 unsafe fn kernel(
     from: *const hipKernelNodeParams,
     options: &mut Option<[*mut c_void; 5]>,
@@ -61,19 +60,7 @@ fn row(
     size: usize,
     kind: hipMemcpyKind,
 ) -> Result<CUDA_MEMCPY3D, hipError_t> {
-    use CUmemorytype::{
-        CU_MEMORYTYPE_DEVICE as DEVICE, CU_MEMORYTYPE_HOST as HOST, CU_MEMORYTYPE_UNIFIED as ANY,
-    };
-    let (source, target) = match kind {
-        hipMemcpyKind::hipMemcpyHostToHost => (HOST, HOST),
-        hipMemcpyKind::hipMemcpyHostToDevice => (HOST, DEVICE),
-        hipMemcpyKind::hipMemcpyDeviceToHost => (DEVICE, HOST),
-        hipMemcpyKind::hipMemcpyDeviceToDevice | hipMemcpyKind::hipMemcpyDeviceToDeviceNoCU => {
-            (DEVICE, DEVICE)
-        }
-        hipMemcpyKind::hipMemcpyDefault => (ANY, ANY),
-        _ => return Err(hipError_t::hipErrorInvalidMemcpyDirection),
-    };
+    let (source, target) = memory_types(kind)?;
     Ok(CUDA_MEMCPY3D {
         srcXInBytes: 0,
         srcY: 0,

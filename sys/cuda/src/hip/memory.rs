@@ -10,40 +10,41 @@ use hipvit_sys::hip::{
 use super::pointer::address;
 use super::{cu, hip};
 
-/// Memory of the host is always coherent and portable here, and NUMA placement is the user's: what HIP's other flags ask
-/// for holds without them. The three that the driver knows have its numbers.
+/// Host memory is always coherent and portable here, and NUMA placement is the user's, so HIP's other flags are met without
+/// them. The three flags that the driver has are the same bits.
 fn host_flags(flags: u32) -> u32 {
     (flags & 7) | hip::hipHostMallocPortable | hip::hipHostMallocMapped
 }
 
-unsafe fn host_alloc(to: *mut *mut c_void, size: usize, flags: u32) -> Result<(), hipError_t> {
+/// Allocates by `allocate`; a null pointer for a size of 0.
+///
+/// # Safety
+/// `to` is null or may be written.
+unsafe fn allocate_if_any(
+    to: *mut *mut c_void,
+    size: usize,
+    allocate: impl FnOnce() -> Result<(), hipError_t>,
+) -> Result<(), hipError_t> {
     if to.is_null() {
         return Err(hipError_t::hipErrorInvalidValue);
     }
-    // SAFETY: the caller's pointer may be written.
-    unsafe {
-        to.write(std::ptr::null_mut());
-        if size == 0 {
-            Ok(())
-        } else {
-            cu!(cuMemHostAlloc(to, size, host_flags(flags)))
-        }
-    }
+    // SAFETY: as the caller says.
+    unsafe { to.write(std::ptr::null_mut()) };
+    if size == 0 { Ok(()) } else { allocate() }
 }
 
+/// # Safety
+/// `to` is null or may be written.
+unsafe fn host_alloc(to: *mut *mut c_void, size: usize, flags: u32) -> Result<(), hipError_t> {
+    // SAFETY: as the caller says; it is not null when the driver writes to it.
+    unsafe { allocate_if_any(to, size, || cu!(cuMemHostAlloc(to, size, host_flags(flags)))) }
+}
+
+/// # Safety
+/// `to` is null or may be written.
 unsafe fn alloc(to: *mut *mut c_void, size: usize) -> Result<(), hipError_t> {
-    if to.is_null() {
-        return Err(hipError_t::hipErrorInvalidValue);
-    }
-    // SAFETY: the caller's pointer may be written.
-    unsafe {
-        to.write(std::ptr::null_mut());
-        if size == 0 {
-            Ok(())
-        } else {
-            cu!(cuMemAlloc_v2(to.cast(), size))
-        }
-    }
+    // SAFETY: as the caller says; it is not null when the driver writes to it.
+    unsafe { allocate_if_any(to, size, || cu!(cuMemAlloc_v2(to.cast(), size))) }
 }
 
 hip! {
@@ -51,7 +52,7 @@ hip! {
         alloc(to, size)
     }
 
-    /// Fine-grained, uncached and contiguous memory are AMD's.
+    /// Fine-grained, uncached and contiguous memory are AMD's only.
     fn hipExtMallocWithFlags(to: *mut *mut c_void, size: usize, flags: u32) {
         if flags != hip::hipDeviceMallocDefault {
             return Err(hipError_t::hipErrorNotSupported);
@@ -64,7 +65,7 @@ hip! {
     }
 
     fn hipMallocPitch(to: *mut *mut c_void, pitch: *mut usize, width: usize, height: usize) {
-        // 16 bytes: the largest element of a coalesced access, as CUDA's runtime has it.
+        // 16 bytes: the largest element of a coalesced access, as CUDA's runtime uses.
         cu!(cuMemAllocPitch_v2(to.cast(), pitch, width, height, 16))
     }
 
@@ -104,7 +105,7 @@ hip! {
         cu!(cuMemPrefetchAsync(address(memory), count, device, stream.cast()))
     }
 
-    /// Coarse grain is AMD's.
+    /// Coarse-grained memory is AMD's only.
     fn hipMemAdvise(memory: *const c_void, count: usize, advice: hipMemoryAdvise, device: i32) {
         if advice.0 >= hipMemoryAdvise::hipMemAdviseSetCoarseGrain.0 {
             return Err(hipError_t::hipErrorNotSupported);
@@ -170,7 +171,7 @@ hip! {
     }
 
     fn hipIpcOpenMemHandle(to: *mut *mut c_void, handle: hipIpcMemHandle_t, flags: u32) {
-        // Both are 64 bytes that mean something to the driver alone.
+        // Both are 64 opaque bytes.
         let handle = std::mem::transmute::<hipIpcMemHandle_t, cudarc::driver::sys::CUipcMemHandle>(handle);
         cu!(cuIpcOpenMemHandle_v2(to.cast(), handle, flags))
     }
@@ -180,7 +181,7 @@ hip! {
     }
 }
 
-/// The structures that are handed through have one layout.
+/// Structures passed through to the driver have the same layout.
 const _: () = {
     use cudarc::driver::sys;
     assert!(size_of::<hipMemPoolProps>() == size_of::<sys::CUmemPoolProps>());

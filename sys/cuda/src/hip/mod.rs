@@ -1,8 +1,8 @@
 //! The HIP runtime on the CUDA driver.
 //!
-//! HIP's handles are the driver's handles under another type, so nothing is allocated here and nothing has to be freed.
-//! As with CUDA's runtime, a thread works on a device by its primary context, which is retained at the first call that
-//! needs it (`context`).
+//! HIP's handles are the driver's handles, cast, so nothing is allocated here and nothing has to be freed. As in CUDA's
+//! runtime, a thread uses a device through its primary context, which is retained at the first call that needs it
+//! (`context`).
 
 mod attributes;
 mod context;
@@ -21,11 +21,10 @@ mod status;
 mod stream;
 
 pub(crate) use context::{bound, init};
-pub(crate) use peer::LinkType;
 pub(crate) use properties::device_arch;
 pub(crate) use status::check;
 
-/// Calls a function of the driver: `Ok(())`, or the status as HIP says it.
+/// Calls a function of the driver: `Ok(())`, or HIP's status for the driver's.
 macro_rules! cu {
     ($function:ident($($argument:expr),* $(,)?)) => {
         $crate::hip::check($crate::library::call!(CUDA, driver, $function($($argument),*)))
@@ -33,15 +32,15 @@ macro_rules! cu {
 }
 pub(crate) use cu;
 
-/// Exports functions of HIP that need a device's context, and bind the thread to its device's if it has none yet.
+/// Exports HIP functions that need a current context; a thread without one gets its device's.
 macro_rules! hip {
     ($($functions:tt)*) => {
-        hipvit_sys::export! { hip, hip::hipError_t, $crate::hip::status::in_context; $($functions)* }
+        hipvit_sys::export! { hip, hip::hipError_t, $crate::hip::context::in_context; $($functions)* }
     };
 }
 use hip;
 
-/// Exports functions of HIP that need no context.
+/// Exports HIP functions that need no context.
 macro_rules! hip_without_context {
     ($($functions:tt)*) => {
         hipvit_sys::export! { hip, hip::hipError_t, $crate::hip::status::run; $($functions)* }

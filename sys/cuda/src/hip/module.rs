@@ -1,7 +1,7 @@
 //! Modules, kernels, launches, occupancy.
 //!
-//! A module's image is what the driver takes: a cubin, a fat binary or PTX. The number of waves on a unit, and so HIP's
-//! occupancy, is counted in blocks in either interface.
+//! A module's image is what the driver takes: a cubin, a fat binary or PTX. Occupancy is counted in blocks per
+//! multiprocessor in both APIs.
 
 use std::ffi::{c_char, c_void};
 use std::ptr;
@@ -13,19 +13,18 @@ use hipvit_sys::hip::{
 
 use super::{cu, hip};
 
-/// HIP's mark of the end of launch options; the driver's is 0. The other two marks, for a buffer of arguments and for
-/// its size, are 1 and 2 in both.
+/// `HIP_LAUNCH_PARAM_END`; the driver's is 0. The keys of the argument buffer and its size are 1 and 2 in both.
 const END: usize = 3;
 
-/// Launch options with the driver's mark of the end.
+/// The launch options with the driver's end marker.
 ///
 /// # Safety
-/// `extra` is null, or an array of options that ends with HIP's mark.
+/// `extra` is null, or an array of options that ends with HIP's end marker.
 pub(super) unsafe fn launch_options(extra: *mut *mut c_void) -> Result<Option<[*mut c_void; 5]>, hipError_t> {
     if extra.is_null() {
         return Ok(None);
     }
-    // At most a buffer, its size, and the end.
+    // At most a buffer, its size, and the end marker.
     let mut options = [ptr::null_mut(); 5];
     for pair in 0..2 {
         // SAFETY: the end has not been met, so there is an option, and its value after it.
@@ -59,7 +58,7 @@ hip! {
         cu!(cuModuleLoadData(module.cast(), image))
     }
 
-    /// HIP's options have the driver's numbers, as they were made after them.
+    /// HIP's options have the driver's values.
     fn hipModuleLoadDataEx(
         module: *mut hipModule_t, image: *const c_void, count: u32, options: *mut hipJitOption,
         values: *mut *mut c_void,
@@ -83,14 +82,13 @@ hip! {
         cu!(cuModuleGetGlobal_v2(at.cast(), bytes, module.cast(), name))
     }
 
-    /// HIP's attributes have the driver's numbers.
+    /// HIP's attributes have the driver's values.
     fn hipFuncGetAttribute(value: *mut i32, attribute: hipFunction_attribute, function: hipFunction_t) {
         cu!(cuFuncGetAttribute(value, attribute.0, function.cast()))
     }
 
-    /// `function` is a `hipFunction_t`: there are no host functions that stand for kernels here. A kernel that uses more
-    /// dynamic shared memory than `sharedMemPerBlock`, up to `sharedMemPerBlockOptin`, has to be told so by
-    /// `hipFuncAttributeMaxDynamicSharedMemorySize`.
+    /// `function` is a `hipFunction_t`: kernels have no host function here. More dynamic shared memory than
+    /// `sharedMemPerBlock`, up to `sharedMemPerBlockOptin`, needs `hipFuncAttributeMaxDynamicSharedMemorySize`.
     fn hipFuncSetAttribute(function: *const c_void, attribute: hipFuncAttribute, value: i32) {
         cu!(cuFuncSetAttribute(function.cast_mut().cast(), attribute.0, value))
     }
@@ -157,7 +155,7 @@ mod tests {
     #[test]
     fn launch_options_end_as_the_driver_wants() {
         let mut extra = [mark(1), mark(0x1000), mark(2), mark(0x2000), mark(END)];
-        // SAFETY: the array ends with HIP's mark.
+        // SAFETY: the array ends with HIP's end marker.
         let options = unsafe { launch_options(extra.as_mut_ptr()) };
         assert_eq!(
             options,

@@ -1,5 +1,5 @@
-//! What of HIP is not offered: masks of compute units, which are AMD's; virtual memory management; launches and
-//! instantiations with extended structures, whose attributes differ.
+//! HIP functions that are not supported: compute-unit masks, which are AMD's only; virtual memory management; launches and
+//! graph instantiation with extended structures, whose attributes differ.
 
 use hipvit_sys::hip::hipError_t;
 

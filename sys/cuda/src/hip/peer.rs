@@ -1,4 +1,4 @@
-//! Several devices: what links them, access to each other's memory, copies between them.
+//! Peers: links between devices, access to each other's memory, copies between them.
 
 use std::ffi::c_void;
 
@@ -6,32 +6,18 @@ use hipvit_sys::hip::{self, hipDeviceP2PAttr, hipError_t};
 
 use super::pointer::address;
 use super::{context, cu, hip, hip_without_context};
-use crate::rocm_smi::nvlinked;
+use crate::nvml::{LinkType, link_by_address};
 
-/// The link between two devices, with the numbers of HSA that `hipExtGetLinkTypeAndHopCount` gives out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LinkType {
-    Pcie = 2,
-    /// NVLink goes by the number of xGMI, AMD's link of the same purpose.
-    NvLink = 4,
+/// The link between two devices.
+fn link(first: i32, second: i32) -> Result<LinkType, hipError_t> {
+    link_by_address(&bus_id(first)?, &bus_id(second)?).ok_or(hipError_t::hipErrorNotSupported)
 }
 
-/// The link between two devices and the hops over it: one by NVLink, two by PCIe, up and down again.
-pub(crate) fn link(first: i32, second: i32) -> Result<(LinkType, u32), hipError_t> {
-    let first_bus = bus_id(first)?;
-    let second_bus = bus_id(second)?;
-    match nvlinked(&first_bus, &second_bus) {
-        Some(true) => Ok((LinkType::NvLink, 1)),
-        Some(false) => Ok((LinkType::Pcie, 2)),
-        None => Err(hipError_t::hipErrorNotSupported),
-    }
-}
-
-/// A device's PCI address, as C text.
+/// A device's PCI address, as a C string.
 fn bus_id(device: i32) -> Result<[std::ffi::c_char; 32], hipError_t> {
     let device = context::known(device)?;
     let mut id = [0; 32];
-    // SAFETY: `id` has the length that is told.
+    // SAFETY: `id` has the given length.
     unsafe { cu!(cuDeviceGetPCIBusId(id.as_mut_ptr(), 32, device))? };
     Ok(id)
 }
@@ -52,9 +38,9 @@ hip_without_context! {
     }
 
     fn hipExtGetLinkTypeAndHopCount(first: i32, second: i32, kind: *mut u32, hops: *mut u32) {
-        let (found, count) = link(first, second)?;
+        let found = link(first, second)?;
         kind.write(found as u32);
-        hops.write(count);
+        hops.write(found.hops());
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! What the driver knows of an address.
+//! Pointer attributes.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -10,13 +10,13 @@ use hipvit_sys::hip::{
 
 use super::{cu, hip};
 
-/// A pointer as the number that the driver takes.
+/// A pointer as the integer that the driver takes.
 pub(super) fn address<T>(pointer: *const T) -> u64 {
     pointer.expose_provenance() as u64
 }
 
 hip! {
-    /// An address that the driver does not know is unregistered host memory, and no error.
+    /// An address that the driver does not know is unregistered host memory, not an error.
     fn hipPointerGetAttributes(to: *mut hipPointerAttribute_t, pointer: *const c_void) {
         if to.is_null() || pointer.is_null() {
             return Err(hipError_t::hipErrorInvalidValue);
@@ -41,7 +41,7 @@ hip! {
         cu!(cuPointerGetAttributes(5, wanted.as_mut_ptr(), values.as_mut_ptr(), address(pointer)))?;
         const HOST: u32 = CUmemorytype::CU_MEMORYTYPE_HOST as u32;
         const DEVICE: u32 = CUmemorytype::CU_MEMORYTYPE_DEVICE as u32;
-        // Managed memory says that it is the device's.
+        // The driver reports managed memory as device memory.
         let type_ = match kind {
             _ if managed & 0xff != 0 => hipMemoryType::hipMemoryTypeManaged,
             HOST => hipMemoryType::hipMemoryTypeHost,
@@ -60,7 +60,7 @@ hip! {
         Ok(())
     }
 
-    /// HIP's attributes have the driver's numbers.
+    /// HIP's attributes have the driver's values.
     fn hipPointerGetAttribute(to: *mut c_void, attribute: hipPointer_attribute, pointer: hipDeviceptr_t) {
         cu!(cuPointerGetAttribute(to, attribute.0, address(pointer)))
     }

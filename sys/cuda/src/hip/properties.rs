@@ -1,5 +1,5 @@
-//! `hipGetDevicePropertiesR0600`: what the driver knows about a device, in HIP's structure. What it does not tell is
-//! zero, as there are textures' and surfaces' limits, which nothing here can use.
+//! `hipGetDevicePropertiesR0600`: what the driver knows about a device, in HIP's structure. What it does not report is
+//! zero, and so are the limits of textures and surfaces, which are not supported.
 
 use std::ffi::c_char;
 
@@ -12,13 +12,13 @@ use super::{context, cu, hip_without_context};
 /// `sm_90` in a fixed array of C characters.
 fn write_text(field: &mut [c_char], text: &str) {
     // The last character stays zero.
-    let room = field.len().saturating_sub(1);
-    for (to, from) in field.iter_mut().zip(text.bytes().take(room)) {
+    let most = field.len().saturating_sub(1);
+    for (to, from) in field.iter_mut().zip(text.bytes().take(most)) {
         *to = from.cast_signed();
     }
 }
 
-/// The processor of the thread's device, as compilers call it; `None` without a device.
+/// The architecture of the thread's device, such as `sm_90`; `None` without a device.
 pub(crate) fn device_arch() -> Option<String> {
     let device = context::known(context::device()).ok()?;
     let major = attribute(device, Cu::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR).ok()?;
@@ -28,11 +28,11 @@ pub(crate) fn device_arch() -> Option<String> {
 
 pub(super) fn properties(device: i32) -> Result<hipDeviceProp_tR0600, hipError_t> {
     let mut properties = hipDeviceProp_tR0600::default();
-    // A number that an old driver does not know is 0.
+    // An attribute that an old driver does not have is 0.
     let number = |wanted| attribute(device, wanted).unwrap_or_default();
     let size = |wanted| usize::try_from(number(wanted)).unwrap_or_default();
     let length = properties.name.len() as i32;
-    // SAFETY: each call writes one field of the structure, whose size it is told or knows.
+    // SAFETY: each call writes one field of the structure, whose size it is given or knows.
     unsafe {
         cu!(cuDeviceGetName(properties.name.as_mut_ptr(), length, device))?;
         cu!(cuDeviceTotalMem_v2(&mut properties.totalGlobalMem, device))?;

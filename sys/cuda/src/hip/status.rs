@@ -6,17 +6,17 @@ use std::ptr;
 use hipvit_sys::Status as _;
 use hipvit_sys::hip::{self, hipError_t};
 
-use super::{bound, cu, hip_without_context};
+use super::hip_without_context;
 use crate::library::{Missing, call};
 
-/// What the driver's statuses are called in HIP. Most have the same number there; these have not.
+/// HIP's status for the driver's. Most have the same value.
 fn translate(status: u32) -> hipError_t {
     match status {
-        // No device that can be used: CUDA's stub library, a device that others hold or that has no licence.
+        // No usable device: CUDA's stub library, a device in exclusive use or without a licence.
         34 | 46 | 102 => hipError_t::hipErrorNoDevice,
-        // An uncorrectable error of NVLink, a contained error.
+        // An uncorrectable NVLink error, a contained error.
         220 | 226 => hipError_t::hipErrorECCNotCorrectable,
-        // No compiler of PTX, PTX of a version or for a processor that the driver does not know.
+        // No PTX compiler, or PTX of an unknown version or for an unknown architecture.
         221..=223 => hipError_t::hipErrorNoBinaryForGpu,
         // Stack error, illegal instruction, misaligned address, wrong address space, invalid program counter.
         714..=718 => hipError_t::hipErrorLaunchFailure,
@@ -29,7 +29,7 @@ fn translate(status: u32) -> hipError_t {
     }
 }
 
-/// What a call of the driver's came to.
+/// The result of a driver call.
 pub(crate) fn check(called: Result<u32, Missing>) -> Result<(), hipError_t> {
     match called {
         Ok(0) => Ok(()),
@@ -41,19 +41,11 @@ pub(crate) fn check(called: Result<u32, Missing>) -> Result<(), hipError_t> {
 
 hipvit_sys::last_error!();
 
-/// [`run`], once the thread has a context.
-pub(super) fn in_context(body: impl FnOnce() -> Result<(), hipError_t>) -> hipError_t {
-    run(|| {
-        bound()?;
-        body()
-    })
-}
-
-/// The driver's description, if it has the status, else the name.
+/// The driver's description if it knows the status, else the name.
 #[unsafe(no_mangle)]
 extern "C" fn hipGetErrorString(error: hipError_t) -> *const c_char {
     let mut text = ptr::null();
-    // Not by CUresult, whose numbers are a closed set: the number goes to the C function as it is.
+    // Not as a CUresult, which may hold known values only: the value is passed to the C function unchanged.
     // SAFETY: `text` is a pointer that the call may write.
     let found = unsafe { call!(CUDA, driver, cuGetErrorString(error.0, &mut text)) };
     if found == Ok(0) && !text.is_null() {
@@ -78,17 +70,6 @@ hip_without_context! {
             return Err(hipError_t::hipErrorInvalidValue);
         }
         text.write(hipGetErrorString(error));
-        Ok(())
-    }
-
-    fn hipDriverGetVersion(version: *mut i32) {
-        super::init()?;
-        cu!(cuDriverGetVersion(version))
-    }
-
-    /// The HIP whose headers the interface is taken from.
-    fn hipRuntimeGetVersion(version: *mut i32) {
-        version.write(hip::HIP_VERSION as i32);
         Ok(())
     }
 }

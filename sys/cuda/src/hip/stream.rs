@@ -1,4 +1,4 @@
-//! Streams. HIP's two special streams, legacy and per thread, have the driver's numbers.
+//! Streams. HIP's two special streams, legacy and per thread, have the driver's handles.
 
 use std::ffi::c_void;
 
@@ -10,7 +10,7 @@ use hipvit_sys::hip::{
 use super::pointer::address;
 use super::{cu, hip};
 
-/// HIP's wait waits for the masked bits; the driver has no mask.
+/// HIP waits for the masked bits; the driver has no mask, so only a full one is supported.
 fn whole(mask_is_whole: bool) -> Result<(), hipError_t> {
     if mask_is_whole {
         Ok(())
@@ -72,7 +72,7 @@ hip! {
     }
 
     fn hipStreamAddCallback(stream: hipStream_t, callback: hipStreamCallback_t, data: *mut c_void, flags: u32) {
-        // One C signature: a handle, a status that is an unsigned int on either side, a pointer.
+        // The same C signature: a handle, a status that is an unsigned int in both, a pointer.
         let callback = std::mem::transmute::<hipStreamCallback_t, CUstreamCallback>(callback);
         cu!(cuStreamAddCallback(stream.cast(), callback, data, flags))
     }

@@ -1,5 +1,5 @@
-//! Algorithms. cuBLASLt's is 64 bytes and hipBLASLt's has room for 16, so the first 8 hold a number, and the algorithm of
-//! that number is kept here. Equal algorithms have one number: there are no more of them than different ones were found.
+//! Algorithms. cuBLASLt's has 64 bytes and hipBLASLt's only 16, so the first 8 hold an index into a table of cuBLASLt's
+//! algorithms. Equal algorithms share an index, so the table does not grow with the number of searches.
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
@@ -7,7 +7,7 @@ use std::sync::{PoisonError, RwLock};
 use cudarc::cublaslt::sys::{cublasLtMatmulAlgo_t, cublasLtMatmulHeuristicResult_t};
 use hipvit_sys::hipblaslt::{hipblasLtMatmulAlgo_t, hipblasLtMatmulHeuristicResult_t, hipblasStatus_t};
 
-/// Marks an algorithm as one of those kept here, so that other bytes are not taken for a number.
+/// Marks an algorithm as one of those kept here, so that other bytes are not mistaken for an index.
 const MARK: u64 = 0x6875_6261_5F6C_7401;
 
 #[derive(Default)]
@@ -27,7 +27,7 @@ fn keep(algorithm: [u64; 8]) -> usize {
     })
 }
 
-/// A result as hipBLASLt has it.
+/// cuBLASLt's result as hipBLASLt's.
 ///
 /// # Safety
 /// cuBLASLt wrote the result.
@@ -62,7 +62,7 @@ fn numbered(number: usize, workspace: usize) -> hipblasLtMatmulAlgo_t {
     }
 }
 
-/// The algorithm that a number stands for.
+/// The algorithm of an index.
 pub(super) fn known(algorithm: &hipblasLtMatmulAlgo_t) -> Result<cublasLtMatmulAlgo_t, hipblasStatus_t> {
     let (mark, number) = algorithm.data.split_at(8);
     if mark != MARK.to_ne_bytes() {
@@ -93,9 +93,9 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_algorithm_are_refused() {
-        let refused = Err(hipblasStatus_t::HIPBLAS_STATUS_INVALID_VALUE);
-        assert_eq!(known(&hipblasLtMatmulAlgo_t::default()), refused);
-        assert_eq!(known(&numbered(usize::MAX, 0)), refused);
+    fn bytes_that_are_no_algorithm_are_invalid() {
+        let invalid = Err(hipblasStatus_t::HIPBLAS_STATUS_INVALID_VALUE);
+        assert_eq!(known(&hipblasLtMatmulAlgo_t::default()), invalid);
+        assert_eq!(known(&numbered(usize::MAX, 0)), invalid);
     }
 }

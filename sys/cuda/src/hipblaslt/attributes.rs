@@ -53,7 +53,7 @@ pub(super) fn of_layout(of: hipblasLtMatrixLayoutAttribute_t) -> Result<u32, hip
     Ok(attribute as u32)
 }
 
-/// Columns and rows have cuBLASLt's numbers; AMD's swizzled orders, and its own element types, mean nothing there.
+/// Column and row order have cuBLASLt's values; AMD's swizzled orders and its own element types have no counterpart.
 pub(super) unsafe fn check_layout(
     attribute: hipblasLtMatrixLayoutAttribute_t,
     from: *const c_void,
@@ -110,10 +110,10 @@ pub(super) fn of_desc(of: hipblasLtMatmulDescAttributes_t) -> Result<u32, hipbla
     Ok(attribute as u32)
 }
 
-/// From a value of hipBLASLt's to the number that cuBLASLt has for it.
+/// Maps a value of hipBLASLt's to cuBLASLt's.
 type Renumber = fn(u32) -> Result<u32, hipblasStatus_t>;
 
-/// How an attribute's value is renumbered; `None` if its bytes go as they are.
+/// How an attribute's value is mapped; `None` if its bytes are passed unchanged.
 pub(super) fn to_cuda(of: hipblasLtMatmulDescAttributes_t) -> Option<Renumber> {
     use hipblasLtMatmulDescAttributes_t as Hip;
     match of {
@@ -140,7 +140,7 @@ pub(super) fn to_hip_operation(of: u32) -> u32 {
     hipblasOperation_t::HIPBLAS_OP_N.0 + of
 }
 
-/// Epilogues have cuBLASLt's numbers, but for AMD's own, which come later.
+/// Epilogues have cuBLASLt's values, except AMD's own, which are above them.
 fn epilogue(of: u32) -> Result<u32, hipblasStatus_t> {
     if of < hipblasLtEpilogue_t::HIPBLASLT_EPILOGUE_SWISH_EXT.0 {
         Ok(of)
@@ -149,7 +149,7 @@ fn epilogue(of: u32) -> Result<u32, hipblasStatus_t> {
     }
 }
 
-/// The three modes of hipBLASLt have cuBLASLt's numbers.
+/// hipBLASLt's three modes have cuBLASLt's values.
 fn pointer_mode(of: u32) -> Result<u32, hipblasStatus_t> {
     match hipblasLtPointerMode_t(of) {
         hipblasLtPointerMode_t::HIPBLASLT_POINTER_MODE_HOST

@@ -1,8 +1,8 @@
-//! hipBLASLt on cuBLASLt. Handles, layouts, descriptions and preferences are cuBLASLt's under other types; attributes
-//! and their values are renumbered where they differ.
+//! hipBLASLt on cuBLASLt. Handles, layouts, descriptors and preferences are cuBLASLt's, cast; attributes and their values
+//! are mapped where they differ.
 //!
 //! The GELU of an epilogue is the tanh form, as AMD's is. Epilogues and scales that cuBLASLt lacks, such as swish, are
-//! refused as not supported.
+//! rejected as not supported.
 
 mod algorithm;
 mod attributes;
@@ -65,14 +65,14 @@ fn on_device(body: impl FnOnce() -> Result<(), hipblasStatus_t>) -> hipblasStatu
     })
 }
 
-/// Calls a function of cuBLASLt: `Ok(())`, or the status as hipBLASLt says it. To be used where unsafe code is allowed.
+/// Calls a function of cuBLASLt: `Ok(())`, or hipBLASLt's status for cuBLASLt's. Use it inside an unsafe block.
 macro_rules! lt {
     ($function:ident($($argument:expr),* $(,)?)) => {
         $crate::hipblaslt::check($crate::library::call!(CUBLASLT, cublaslt, $function($($argument),*)))
     };
 }
 
-/// An element type's number: CUDA's and HIP's are the same, but for AMD's own types, which come later.
+/// An element type's value: CUDA's and HIP's are the same, except AMD's own types, which are above them.
 fn datatype(datatype: hipDataType) -> Result<u32, hipblasStatus_t> {
     if datatype.0 < 1000 {
         Ok(datatype.0)
@@ -81,7 +81,7 @@ fn datatype(datatype: hipDataType) -> Result<u32, hipblasStatus_t> {
     }
 }
 
-/// Of the type `T` at `at`, of which there are `size` bytes.
+/// Reads a `T` from the `size` bytes at `at`.
 unsafe fn value<T: Copy>(at: *const c_void, size: usize) -> Result<T, hipblasStatus_t> {
     if at.is_null() || size < size_of::<T>() {
         return Err(hipblasStatus_t::HIPBLAS_STATUS_INVALID_VALUE);
@@ -90,7 +90,7 @@ unsafe fn value<T: Copy>(at: *const c_void, size: usize) -> Result<T, hipblasSta
     Ok(unsafe { at.cast::<T>().read_unaligned() })
 }
 
-/// Sets the 4 bytes at `to`, of which `size` may be written, and says how many were.
+/// Writes 4 bytes to `to`, which has `size`, and their number to `written`.
 unsafe fn set_value(
     to: *mut c_void,
     size: usize,
@@ -100,7 +100,7 @@ unsafe fn set_value(
     if to.is_null() || size < size_of::<u32>() {
         return Err(hipblasStatus_t::HIPBLAS_STATUS_INVALID_VALUE);
     }
-    // SAFETY: there is room; `written` is null or may be written.
+    // SAFETY: there are 4 bytes; `written` is null or may be written.
     unsafe {
         to.cast::<u32>().write_unaligned(value);
         if !written.is_null() {
@@ -125,18 +125,18 @@ export! { hipblaslt, hipblasStatus_t, on_device;
         preference: hipblasLtMatmulPreference_t, wanted: i32, results: *mut hipblasLtMatmulHeuristicResult_t,
         count: *mut i32,
     ) {
-        let room = usize::try_from(wanted).unwrap_or_default();
-        if room == 0 || results.is_null() || count.is_null() {
+        let capacity = usize::try_from(wanted).unwrap_or_default();
+        if capacity == 0 || results.is_null() || count.is_null() {
             return Err(hipblasStatus_t::HIPBLAS_STATUS_INVALID_VALUE);
         }
-        let mut found: Vec<MaybeUninit<cublasLtMatmulHeuristicResult_t>> = vec![MaybeUninit::zeroed(); room];
+        let mut found: Vec<MaybeUninit<cublasLtMatmulHeuristicResult_t>> = vec![MaybeUninit::zeroed(); capacity];
         let mut number = 0;
         count.write(0);
         lt!(cublasLtMatmulAlgoGetHeuristic(
             handle.cast(), desc.cast(), a.cast(), b.cast(), c.cast(), d.cast(), preference.cast(), wanted,
             found.as_mut_ptr().cast(), &mut number,
         ))?;
-        let number = usize::try_from(number).unwrap_or_default().min(room);
+        let number = usize::try_from(number).unwrap_or_default().min(capacity);
         for (index, result) in found.iter().take(number).enumerate() {
             results.add(index).write(algorithm::result(result.as_ptr()));
         }
@@ -150,7 +150,7 @@ export! { hipblaslt, hipblasStatus_t, on_device;
         c: *const c_void, c_layout: hipblasLtMatrixLayout_t, d: *mut c_void, d_layout: hipblasLtMatrixLayout_t,
         algo: *const hipblasLtMatmulAlgo_t, workspace: *mut c_void, size: usize, stream: hipStream_t,
     ) {
-        // Without an algorithm cuBLASLt takes its first choice.
+        // Without an algorithm cuBLASLt uses its heuristic's first.
         let algo = match algo.as_ref() {
             Some(algo) => Some(algorithm::known(algo)?),
             None => None,
@@ -173,7 +173,7 @@ export! { hipblaslt, hipblasStatus_t, on_device;
         ))
     }
 
-    /// The processor's name, such as `sm_90`, in memory of `malloc` that the caller frees, as AMD's is.
+    /// The architecture's name, such as `sm_90`, in memory from `malloc` that the caller frees, as with AMD's.
     fn hipblasLtGetArchName(to: *mut *mut c_char) {
         unsafe extern "C" {
             fn malloc(size: usize) -> *mut c_void;
@@ -299,7 +299,7 @@ export! { hipblaslt, hipblasStatus_t, run;
         lt!(cublasLtMatrixTransformDescDestroy(desc.cast()))
     }
 
-    /// Attributes have cuBLASLt's numbers; operations have not.
+    /// Attributes have cuBLASLt's values; operations do not.
     fn hipblasLtMatrixTransformDescSetAttribute(
         desc: hipblasLtMatrixTransformDesc_t, attribute: hipblasLtMatrixTransformDescAttributes_t,
         from: *const c_void, size: usize,
@@ -325,7 +325,7 @@ export! { hipblaslt, hipblasStatus_t, run;
     }
 }
 
-// cuBLASLt has no revision of a repository.
+// cuBLASLt does not report a source revision.
 not_offered! { hipblaslt, hipblasStatus_t, hipblasStatus_t::HIPBLAS_STATUS_NOT_SUPPORTED;
     hipblasLtGetGitRevision
 }

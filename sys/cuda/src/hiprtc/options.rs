@@ -1,14 +1,14 @@
-//! hipRTC's options, which are clang's, as NVRTC's.
+//! Translates hipRTC's options, which are clang's, to NVRTC's.
 
 use std::ffi::{CStr, CString};
 
 use crate::library::include_folder;
 
-/// The options for NVRTC. `device` is the processor of the thread's device, if there is one: it is compiled for unless
-/// an option says otherwise.
+/// The options for NVRTC. `device` is the architecture of the thread's device, if there is one: the default of
+/// `--gpu-architecture`.
 ///
 /// # Errors
-/// The text for the log: an option asks for something that cannot be.
+/// The text for the log: an option asks for an AMD architecture.
 pub(super) fn translate(given: &mut [&CStr], device: Option<&str>) -> Result<Vec<CString>, CString> {
     let mut options = Vec::new();
     let mut arch = None;
@@ -26,8 +26,8 @@ pub(super) fn translate(given: &mut [&CStr], device: Option<&str>) -> Result<Vec
         ) {
             if value.starts_with("gfx") {
                 return Err(text(&format!(
-                    "{option}: {value} is an AMD processor, and this is an NVIDIA device{}; \
-                     name an NVIDIA processor such as sm_90\n",
+                    "{option}: {value} is an AMD architecture, and this is an NVIDIA device{}; \
+                     use an NVIDIA architecture such as sm_90\n",
                     device.map(|device| format!(" ({device})")).unwrap_or_default()
                 )));
             }
@@ -40,9 +40,9 @@ pub(super) fn translate(given: &mut [&CStr], device: Option<&str>) -> Result<Vec
         } else if let Some(value) = option.strip_prefix("-ffp-contract=") {
             options.push(format!("--fmad={}", value != "off"));
         } else if option == "-mllvm" || option == "-Xclang" {
-            // An option of the compiler's insides, and its value.
+            // An internal option of the compiler, and its value.
             given.next();
-        } else if !clangs_own(option) {
+        } else if !clang_only(option) {
             options.push(option.to_owned());
         }
     }
@@ -55,9 +55,9 @@ pub(super) fn translate(given: &mut [&CStr], device: Option<&str>) -> Result<Vec
     Ok(options.iter().map(|option| text(option)).collect())
 }
 
-/// Options about warnings, code generation and optimisation that NVRTC does not have, and that change no result: it
+/// Options for warnings, code generation and optimisation that NVRTC does not have and that do not change results: it
 /// always optimises, unless `-G` is given.
-fn clangs_own(option: &str) -> bool {
+fn clang_only(option: &str) -> bool {
     let prefixes = [
         "-O",
         "-W",
@@ -126,6 +126,21 @@ mod tests {
     }
 
     #[test]
+    fn definitions_and_include_folders_are_passed_unchanged() {
+        let given = [
+            c"-DHIPVIT_DTYPE=f16",
+            c"-DHIPVIT_HEAD_DIM=64",
+            c"-D",
+            c"fast=1",
+            c"-UNDEBUG",
+            c"-include",
+            c"config.h",
+        ];
+        let expected = given.map(|option| option.to_string_lossy().into_owned()).to_vec();
+        assert_eq!(translated(&given, None), Ok(expected));
+    }
+
+    #[test]
     fn without_an_arch_it_is_the_devices() {
         assert_eq!(
             translated(&[], Some("sm_86")),
@@ -135,12 +150,12 @@ mod tests {
     }
 
     #[test]
-    fn an_amd_arch_is_refused_with_the_reason() {
+    fn an_amd_arch_is_rejected_with_the_reason() {
         let message = translated(&[c"--offload-arch=gfx942"], Some("sm_90")).unwrap_err();
         assert_eq!(
             message,
-            "--offload-arch=gfx942: gfx942 is an AMD processor, and this is an NVIDIA device (sm_90); \
-             name an NVIDIA processor such as sm_90\n"
+            "--offload-arch=gfx942: gfx942 is an AMD architecture, and this is an NVIDIA device (sm_90); \
+             use an NVIDIA architecture such as sm_90\n"
         );
     }
 }

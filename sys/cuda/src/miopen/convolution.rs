@@ -1,4 +1,4 @@
-//! Forward convolution. MIOpen names five ways to compute one, and so five of cuDNN's eight are offered.
+//! Forward convolution. MIOpen has five algorithms, so five of cuDNN's eight are supported.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -20,8 +20,8 @@ use hipvit_sys::export;
 
 const BAD: miopenStatus_t = miopenStatus_t::miopenStatusBadParm;
 
-/// MIOpen's algorithms and cuDNN's. What MIOpen calls direct needs no memory, as cuDNN's implicit product without
-/// precomputed indices; cuDNN's own direct one was never made.
+/// MIOpen's algorithms and cuDNN's. MIOpen's direct algorithm needs no workspace, like cuDNN's implicit GEMM without
+/// precomputed indices; cuDNN's own direct algorithm was never implemented.
 const ALGORITHMS: [(miopenConvFwdAlgorithm_t, u32); 5] = [
     (
         miopenConvFwdAlgorithm_t::miopenConvolutionFwdAlgoGEMM,
@@ -45,7 +45,7 @@ const ALGORITHMS: [(miopenConvFwdAlgorithm_t, u32); 5] = [
     ),
 ];
 
-/// What a `miopenConvolutionDescriptor_t` points to.
+/// The target of a `miopenConvolutionDescriptor_t`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Convolution {
     padding: Vec<i32>,
@@ -54,7 +54,7 @@ struct Convolution {
     groups: i32,
 }
 
-/// The convolution that a descriptor stands for.
+/// The convolution of a descriptor.
 ///
 /// # Safety
 /// The descriptor is null, or was made by `miopenCreateConvolutionDescriptor` and not destroyed, and no other thread
@@ -65,7 +65,7 @@ unsafe fn convolution<'a>(of: miopenConvolutionDescriptor_t) -> Result<&'a mut C
 }
 
 impl Convolution {
-    /// The lengths of the result: `(in + 2·padding − dilation·(filter − 1) − 1) / stride + 1` in space.
+    /// The output's lengths: `(in + 2·padding − dilation·(filter − 1) − 1) / stride + 1` in the spatial dimensions.
     fn output(&self, input: &Tensor, filter: &Tensor) -> Result<Vec<i32>, miopenStatus_t> {
         let ([batch, _, input @ ..], [features, _, filter @ ..]) = (&input.lengths[..], &filter.lengths[..])
         else {
@@ -76,18 +76,18 @@ impl Convolution {
         }
         let mut lengths = vec![*batch, *features];
         for (axis, (input, filter)) in input.iter().zip(filter).enumerate() {
-            let room = i64::from(*input) + 2 * i64::from(self.padding[axis])
+            let span = i64::from(*input) + 2 * i64::from(self.padding[axis])
                 - i64::from(self.dilation[axis]) * (i64::from(*filter) - 1)
                 - 1;
-            if room < 0 {
+            if span < 0 {
                 return Err(BAD);
             }
-            lengths.push(i32::try_from(room / i64::from(self.stride[axis]) + 1).map_err(|_| BAD)?);
+            lengths.push(i32::try_from(span / i64::from(self.stride[axis]) + 1).map_err(|_| BAD)?);
         }
         Ok(lengths)
     }
 
-    /// cuDNN's description of it, for inputs of a type. Sums are f32, f64 or i32; f32 is not rounded to TF32.
+    /// cuDNN's descriptor of it, for an input type. Accumulators are f32, f64 or i32; f32 is not rounded to TF32.
     fn described(&self, kind: miopenDataType_t) -> Result<DescribedConvolution, miopenStatus_t> {
         let (compute, math) = match kind {
             miopenDataType_t::miopenDouble => (
@@ -129,7 +129,7 @@ impl Convolution {
     }
 }
 
-/// cuDNN's description of a convolution, destroyed with this.
+/// cuDNN's convolution descriptor, destroyed on drop.
 struct DescribedConvolution(cudnnConvolutionDescriptor_t);
 
 impl Drop for DescribedConvolution {
@@ -139,7 +139,7 @@ impl Drop for DescribedConvolution {
     }
 }
 
-/// All that cuDNN wants described for one convolution.
+/// All descriptors that cuDNN needs for one convolution.
 struct Problem {
     x: Described,
     w: DescribedFilter,
@@ -166,10 +166,10 @@ impl Problem {
         })
     }
 
-    /// The memory that an algorithm needs; `None` if it cannot compute this.
+    /// The workspace size of an algorithm; `None` if it does not support this convolution.
     fn workspace(&self, of: Handle, algorithm: u32) -> Option<usize> {
         let mut size = 0;
-        // SAFETY: the descriptions live, and `size` is a number that the call may write.
+        // SAFETY: the descriptors live, and `size` is a number that the call may write.
         let found = unsafe {
             cudnn!(cudnnGetConvolutionForwardWorkspaceSize(
                 of,
@@ -200,7 +200,7 @@ fn to_cudnn(algorithm: miopenConvFwdAlgorithm_t) -> Result<u32, miopenStatus_t> 
         .ok_or(BAD)
 }
 
-/// Transposed convolution is not offered; group and depthwise ones are told by the number of groups.
+/// Transposed convolution is not supported; grouped and depthwise ones are set by the number of groups.
 fn forward_only(mode: miopenConvolutionMode_t) -> Result<(), miopenStatus_t> {
     if mode == miopenConvolutionMode_t::miopenTranspose {
         return Err(miopenStatus_t::miopenStatusUnsupportedOp);
@@ -282,7 +282,7 @@ export! { miopen, miopenStatus_t, run;
 }
 
 export! { miopen, miopenStatus_t, on_device;
-    /// As much as the algorithm needs that needs the most.
+    /// The largest workspace of any algorithm.
     fn miopenConvolutionForwardGetWorkSpaceSize(
         of: miopenHandle_t, w: miopenTensorDescriptor_t, x: miopenTensorDescriptor_t,
         convolution: miopenConvolutionDescriptor_t, y: miopenTensorDescriptor_t, size: *mut usize,
@@ -294,7 +294,7 @@ export! { miopen, miopenStatus_t, on_device;
         Ok(())
     }
 
-    /// Runs the algorithms that fit the memory and gives them out, the fastest first. Times are in milliseconds.
+    /// Times the algorithms that fit the workspace and returns them, fastest first. Times are in milliseconds.
     fn miopenFindConvolutionForwardAlgorithm(
         of: miopenHandle_t, x_desc: miopenTensorDescriptor_t, x: *const c_void, w_desc: miopenTensorDescriptor_t,
         w: *const c_void, convolution: miopenConvolutionDescriptor_t, y_desc: miopenTensorDescriptor_t,
@@ -310,14 +310,14 @@ export! { miopen, miopenStatus_t, on_device;
             of, problem.x.0, x, problem.w.0, w, problem.convolution.0, problem.y.0, y, ALL as i32, &mut number,
             found.as_mut_ptr().cast(), workspace, size,
         ))?;
-        let room = usize::try_from(wanted).unwrap_or_default();
+        let capacity = usize::try_from(wanted).unwrap_or_default();
         let number = usize::try_from(number).unwrap_or_default().min(ALL);
         let mut given = 0;
         for result in found.iter().take(number).map(MaybeUninit::as_ptr) {
-            // Read as numbers: any may come back.
+            // Read as integers: a newer cuDNN may return values that the enumerations lack.
             let status = (&raw const (*result).status).cast::<u32>().read();
             let algorithm = of_cudnn((&raw const (*result).algo).cast::<u32>().read());
-            if let (0, Some(fwd_algo), true) = (status, algorithm, given < room) {
+            if let (0, Some(fwd_algo), true) = (status, algorithm, given < capacity) {
                 results.add(given).write(miopenConvAlgoPerf_t {
                     __bindgen_anon_1: miopenConvAlgoPerf_t__bindgen_ty_1 { fwd_algo },
                     time: (*result).time,

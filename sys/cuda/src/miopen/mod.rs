@@ -1,7 +1,7 @@
 //! MIOpen on cuDNN: tensors, forward convolution, softmax, activation and arithmetic on tensors.
 //!
-//! A handle is cuDNN's. Descriptions are structures of this crate, as they are on the host in MIOpen too: cuDNN's are
-//! made of them for the time of a call, because cuDNN wants to know whether a tensor is a filter, and MIOpen does not.
+//! A handle is cuDNN's. Descriptors are structures of this crate, on the host as in MIOpen: cuDNN's are created from them
+//! for each call, because cuDNN distinguishes filters from other tensors and MIOpen does not.
 
 mod convolution;
 mod not_offered;
@@ -18,7 +18,7 @@ use crate::library::{Missing, call};
 use hipvit_sys::export;
 use hipvit_sys::export::{c_name, caught};
 
-/// A handle as cuDNN's.
+/// cuDNN's handle type.
 type Handle = cudarc::cudnn::sys::cudnnHandle_t;
 
 fn check(called: Result<u32, Missing>) -> Result<(), miopenStatus_t> {
@@ -52,7 +52,7 @@ fn on_device(body: impl FnOnce() -> Result<(), miopenStatus_t>) -> miopenStatus_
     })
 }
 
-/// Calls a function of cuDNN: `Ok(())`, or the status as MIOpen says it. To be used where unsafe code is allowed.
+/// Calls a function of cuDNN: `Ok(())`, or MIOpen's status for cuDNN's. Use it inside an unsafe block.
 macro_rules! cudnn {
     ($function:ident($($argument:expr),* $(,)?)) => {
         $crate::miopen::check($crate::library::call!(CUDNN, cudnn, $function($($argument),*)))

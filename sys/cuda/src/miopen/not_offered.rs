@@ -1,5 +1,5 @@
-//! What of MIOpen is not offered: cuDNN has it in its graph interface only, or not at all. Layer normalisation and
-//! attention are among it; immediate mode and find 2.0 are other ways to the same convolutions.
+//! MIOpen functions that are not supported: cuDNN has them in its graph API only, such as layer normalisation and
+//! attention, or not at all. Immediate mode and find 2.0 are other ways to the same convolutions.
 
 use hipvit_sys::miopen::miopenStatus_t;
 

@@ -20,7 +20,7 @@ use hipvit_sys::export;
 const BAD: miopenStatus_t = miopenStatus_t::miopenStatusBadParm;
 const PROPAGATE: u32 = cudnnNanPropagation_t::CUDNN_PROPAGATE_NAN as u32;
 
-/// What a `miopenActivationDescriptor_t` points to.
+/// The target of a `miopenActivationDescriptor_t`.
 #[derive(Debug, Clone, PartialEq)]
 struct Activation {
     mode: miopenActivationMode_t,
@@ -29,7 +29,7 @@ struct Activation {
     gamma: f64,
 }
 
-/// The activation that a descriptor stands for.
+/// The activation of a descriptor.
 ///
 /// # Safety
 /// The descriptor is null, or was made by `miopenCreateActivationDescriptor` and not destroyed, and no other thread
@@ -40,7 +40,7 @@ unsafe fn activation<'a>(of: miopenActivationDescriptor_t) -> Result<&'a mut Act
 }
 
 impl Activation {
-    /// cuDNN's function and its one coefficient, where it has the same function.
+    /// cuDNN's function and its coefficient, if it has the same function.
     fn of_cudnn(&self) -> Result<(u32, f64), miopenStatus_t> {
         use miopenActivationMode_t as Mode;
         Ok(match self.mode {
@@ -57,7 +57,7 @@ impl Activation {
     }
 }
 
-/// cuDNN's description of an activation, destroyed with this.
+/// cuDNN's activation descriptor, destroyed on drop.
 struct Described(cudnnActivationDescriptor_t);
 
 impl Drop for Described {
@@ -67,7 +67,7 @@ impl Drop for Described {
     }
 }
 
-/// cuDNN's description of an operation on tensors, destroyed with this.
+/// cuDNN's tensor-operation descriptor, destroyed on drop.
 struct Operation(cudnnOpTensorDescriptor_t);
 
 impl Drop for Operation {
@@ -113,7 +113,7 @@ export! { miopen, miopenStatus_t, run;
 }
 
 export! { miopen, miopenStatus_t, on_device;
-    /// Offered: logistic, tanh without factors, ReLU, clipped ReLU, ELU.
+    /// Supported: logistic, tanh without factors, ReLU, clipped ReLU, ELU.
     fn miopenActivationForward(
         of: miopenHandle_t, with: miopenActivationDescriptor_t, alpha: *const c_void,
         x_desc: miopenTensorDescriptor_t, x: *const c_void, beta: *const c_void, y_desc: miopenTensorDescriptor_t,
@@ -128,7 +128,7 @@ export! { miopen, miopenStatus_t, on_device;
         cudnn!(cudnnActivationForward(handle(of)?, described.0, alpha, input.0, x, beta, output.0, y))
     }
 
-    /// Over the channels, with the largest taken off first, as MIOpen's first version.
+    /// Over the channels, with the maximum subtracted first, as in MIOpen's first version.
     fn miopenSoftmaxForward(
         of: miopenHandle_t, alpha: *const c_void, x_desc: miopenTensorDescriptor_t, x: *const c_void,
         beta: *const c_void, y_desc: miopenTensorDescriptor_t, y: *mut c_void,
@@ -140,7 +140,7 @@ export! { miopen, miopenStatus_t, on_device;
         ))
     }
 
-    /// Algorithms and modes have cuDNN's numbers.
+    /// Algorithms and modes have cuDNN's values.
     fn miopenSoftmaxForward_V2(
         of: miopenHandle_t, alpha: *const c_void, x_desc: miopenTensorDescriptor_t, x: *const c_void,
         beta: *const c_void, y_desc: miopenTensorDescriptor_t, y: *mut c_void, algorithm: miopenSoftmaxAlgorithm_t,
@@ -150,7 +150,7 @@ export! { miopen, miopenStatus_t, on_device;
         cudnn!(cudnnSoftmaxForward(handle(of)?, algorithm.0, mode.0, alpha, input.0, x, beta, output.0, y))
     }
 
-    /// Operations have cuDNN's numbers.
+    /// Operations have cuDNN's values.
     fn miopenOpTensor(
         of: miopenHandle_t, operation: miopenTensorOp_t, alpha1: *const c_void, a_desc: miopenTensorDescriptor_t,
         a: *const c_void, alpha2: *const c_void, b_desc: miopenTensorDescriptor_t, b: *const c_void,

@@ -1,4 +1,4 @@
-//! Descriptions of tensors.
+//! Tensor descriptors.
 
 use std::ptr;
 
@@ -12,7 +12,7 @@ use hipvit_sys::export;
 
 const BAD: miopenStatus_t = miopenStatus_t::miopenStatusBadParm;
 
-/// What a `miopenTensorDescriptor_t` points to: lengths in the order N, C, then space, and strides in elements.
+/// The target of a `miopenTensorDescriptor_t`: lengths in the order N, C, then spatial, and strides in elements.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Tensor {
     pub(super) kind: miopenDataType_t,
@@ -32,7 +32,7 @@ impl Tensor {
         })
     }
 
-    /// Strides without gaps for these lengths, with the dimensions in `order` in memory, the slowest first.
+    /// Packed strides for these lengths, with the dimensions in `order` in memory, slowest first.
     fn packed(
         lengths: &[i32],
         order: impl DoubleEndedIterator<Item = usize>,
@@ -78,7 +78,7 @@ impl Tensor {
             .map_err(|_| BAD)
     }
 
-    /// cuDNN's description of it. cuDNN wants four dimensions at least.
+    /// cuDNN's descriptor of it. cuDNN needs at least four dimensions.
     pub(super) fn described(&self) -> Result<Described, miopenStatus_t> {
         let (mut lengths, mut strides) = (self.lengths.clone(), self.strides.clone());
         while lengths.len() < 4 {
@@ -103,7 +103,7 @@ impl Tensor {
         Ok(described)
     }
 
-    /// cuDNN's description of it as a convolution's filter, which has no gaps.
+    /// cuDNN's descriptor of it as a convolution's filter, which must be packed.
     pub(super) fn described_as_filter(&self) -> Result<DescribedFilter, miopenStatus_t> {
         let format = if self.strides == Self::channels_first(&self.lengths)? {
             cudnnTensorFormat_t::CUDNN_TENSOR_NCHW
@@ -131,7 +131,7 @@ impl Tensor {
     }
 }
 
-/// cuDNN's description of a tensor, destroyed with this.
+/// cuDNN's tensor descriptor, destroyed on drop.
 pub(super) struct Described(pub(super) cudnnTensorDescriptor_t);
 
 impl Drop for Described {
@@ -141,7 +141,7 @@ impl Drop for Described {
     }
 }
 
-/// cuDNN's description of a filter, destroyed with this.
+/// cuDNN's filter descriptor, destroyed on drop.
 pub(super) struct DescribedFilter(pub(super) cudnnFilterDescriptor_t);
 
 impl Drop for DescribedFilter {
@@ -151,7 +151,7 @@ impl Drop for DescribedFilter {
     }
 }
 
-/// cuDNN's number for an element type.
+/// cuDNN's value for an element type.
 pub(super) fn datatype(kind: miopenDataType_t) -> Result<u32, miopenStatus_t> {
     let kind = match kind {
         miopenDataType_t::miopenHalf => cudnnDataType_t::CUDNN_DATA_HALF,
@@ -166,7 +166,7 @@ pub(super) fn datatype(kind: miopenDataType_t) -> Result<u32, miopenStatus_t> {
     Ok(kind as u32)
 }
 
-/// The tensor that a descriptor stands for.
+/// The tensor of a descriptor.
 ///
 /// # Safety
 /// The descriptor is null, or was made by `miopenCreateTensorDescriptor` and not destroyed, and no other thread changes it.
@@ -241,7 +241,7 @@ export! { miopen, miopenStatus_t, run;
         Ok(())
     }
 
-    /// Layouts with vectors of channels are not offered.
+    /// Vectorized channel layouts (NCHWc) are not supported.
     fn miopenSetNdTensorDescriptorWithLayout(
         of: miopenTensorDescriptor_t, kind: miopenDataType_t, layout: miopenTensorLayout_t, lengths: *const i32,
         count: i32,

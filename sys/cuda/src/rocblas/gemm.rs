@@ -1,4 +1,4 @@
-//! Matrix products.
+//! GEMM.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -13,14 +13,14 @@ use super::{Handle, cublas, datatype, handle, on_device, operation};
 use crate::hip::cu;
 use hipvit_sys::export;
 
-/// cuBLAS's own choice: -1.
+/// cuBLAS's default algorithm: -1.
 const ALGORITHM: u32 = (-1_i32).cast_unsigned();
 
-/// CUDA's number for f16, and cuBLAS's for computing in it.
+/// CUDA's value for f16, and cuBLAS's for the f16 compute type.
 const HALF: u32 = cudarc::cublas::sys::cudaDataType_t::CUDA_R_16F as u32;
 const COMPUTE_HALF: u32 = cudarc::cublas::sys::cublasComputeType_t::CUBLAS_COMPUTE_16F as u32;
 
-/// cuBLAS's number for how to compute.
+/// cuBLAS's compute type.
 fn compute(of: rocblas_datatype) -> Result<u32, rocblas_status> {
     use cudarc::cublas::sys::cublasComputeType_t as Compute;
     Ok(match of {
@@ -36,7 +36,7 @@ fn compute(of: rocblas_datatype) -> Result<u32, rocblas_status> {
     })
 }
 
-/// A numbered solution means something to rocBLAS alone; number 0 is its own choice.
+/// Solution indices are rocBLAS's own; index 0 is the default.
 fn own_choice(algorithm: rocblas_gemm_algo, solution: i32) -> Result<(), rocblas_status> {
     if algorithm == rocblas_gemm_algo::rocblas_gemm_algo_solution_index && solution != 0 {
         return Err(rocblas_status::rocblas_status_not_implemented);
@@ -44,7 +44,7 @@ fn own_choice(algorithm: rocblas_gemm_algo, solution: i32) -> Result<(), rocblas
     Ok(())
 }
 
-/// One of the matrices C and D: its memory, leading dimension and distance to the next of a batch.
+/// One of the matrices C and D: its memory, leading dimension and batch stride.
 #[derive(Clone, Copy)]
 struct Output {
     memory: *mut c_void,
@@ -52,13 +52,13 @@ struct Output {
     stride: i64,
 }
 
-/// rocBLAS writes to D and reads C; cuBLAS works in place. So C is first copied to D, unless they are one matrix, or
+/// rocBLAS reads C and writes D; cuBLAS overwrites C. So C is first copied to D, unless they are one matrix, or
 /// `beta` is known to be zero.
 ///
 /// # Safety
-/// The matrices have `rows`, `columns` and `batch` as they say, of elements of `size` bytes; `beta` is of the type
-/// `compute`, and where the handle's pointer mode says.
-#[allow(clippy::too_many_arguments, reason = "one matrix product's shape")]
+/// The matrices have the given rows, columns and batch, of elements of `size` bytes; `beta` has the type `compute` and is
+/// where the handle's pointer mode says.
+#[allow(clippy::too_many_arguments, reason = "the shape of one GEMM")]
 unsafe fn copy_to_output(
     of: Handle,
     c: Output,
@@ -180,7 +180,7 @@ export! { rocblas, rocblas_status, on_device;
         ))
     }
 
-    /// C and D have to be one array of matrices: where they lie is known to the device alone.
+    /// C and D must be the same array of pointers, as it is in device memory.
     fn rocblas_gemm_batched_ex(
         of: rocblas_handle, op_a: rocblas_operation, op_b: rocblas_operation, m: i32, n: i32, k: i32,
         alpha: *const c_void, a: *const c_void, a_type: rocblas_datatype, lda: i32, b: *const c_void,

@@ -1,6 +1,6 @@
-//! rocBLAS on cuBLAS. A handle is cuBLAS's handle under another type.
+//! rocBLAS on cuBLAS. A handle is cuBLAS's handle, cast.
 //!
-//! cuBLAS's default math is used, in which f32 products are computed in f32; rocBLAS's `xf32` mode is TF32 here.
+//! cuBLAS's default math is used, in which f32 GEMMs are computed in f32; rocBLAS's `xf32` mode is TF32 here.
 
 mod gemm;
 mod vector;
@@ -19,7 +19,7 @@ use crate::library::{Missing, call};
 use hipvit_sys::export::{c_name, caught, copy_text};
 use hipvit_sys::{export, not_offered};
 
-/// A handle as cuBLAS's.
+/// cuBLAS's handle type.
 type Handle = cudarc::cublas::sys::cublasHandle_t;
 
 fn check(called: Result<u32, Missing>) -> Result<(), rocblas_status> {
@@ -30,7 +30,7 @@ fn check(called: Result<u32, Missing>) -> Result<(), rocblas_status> {
         Ok(7) => rocblas_status::rocblas_status_invalid_value,
         Ok(8) => rocblas_status::rocblas_status_arch_mismatch,
         Ok(15) | Err(Missing::Function) => rocblas_status::rocblas_status_not_implemented,
-        // Without a device rocBLAS says this too.
+        // As rocBLAS returns without a device.
         Ok(_) | Err(Missing::Library) => rocblas_status::rocblas_status_internal_error,
     })
 }
@@ -52,7 +52,7 @@ fn on_device(body: impl FnOnce() -> Result<(), rocblas_status>) -> rocblas_statu
     })
 }
 
-/// Calls a function of cuBLAS: `Ok(())`, or the status as rocBLAS says it. To be used where unsafe code is allowed.
+/// Calls a function of cuBLAS: `Ok(())`, or rocBLAS's status for cuBLAS's. Use it inside an unsafe block.
 macro_rules! cublas {
     ($function:ident($($argument:expr),* $(,)?)) => {
         $crate::rocblas::check($crate::library::call!(CUBLAS, cublas, $function($($argument),*)))
@@ -78,7 +78,7 @@ fn operation(operation: rocblas_operation) -> Result<u32, rocblas_status> {
     }
 }
 
-/// CUDA's number for an element type, and its size.
+/// CUDA's value for an element type, and its size.
 fn datatype(datatype: rocblas_datatype) -> Result<(u32, usize), rocblas_status> {
     Ok(match datatype {
         rocblas_datatype::rocblas_datatype_f32_r => (0, 4),
@@ -97,7 +97,7 @@ fn datatype(datatype: rocblas_datatype) -> Result<(u32, usize), rocblas_status> 
     })
 }
 
-/// The version of the cuBLAS that is there, such as `cuBLAS 13.0.2`.
+/// The installed cuBLAS's version, such as `cuBLAS 13.0.2`.
 fn version() -> Result<String, rocblas_status> {
     let mut parts = [0; 3];
     for (kind, part) in (0..).zip(&mut parts) {
@@ -128,7 +128,7 @@ export! { rocblas, rocblas_status, on_device;
         cublas!(cublasGetStream_v2(handle(of)?, stream.cast()))
     }
 
-    /// Modes have cuBLAS's numbers.
+    /// Modes have cuBLAS's values.
     fn rocblas_set_pointer_mode(of: rocblas_handle, mode: rocblas_pointer_mode) {
         cublas!(cublasSetPointerMode_v2(handle(of)?, mode.0))
     }
@@ -193,12 +193,12 @@ extern "C" fn rocblas_status_to_string(status: rocblas_status) -> *const c_char 
 }
 const _: rocblas::prototypes::rocblas_status_to_string = rocblas_status_to_string;
 
-/// There is nothing to be loaded ahead: cuBLAS loads its kernels as they are needed.
+/// Nothing to load ahead of time: cuBLAS loads its kernels on first use.
 #[unsafe(no_mangle)]
 extern "C" fn rocblas_initialize() {}
 const _: rocblas::prototypes::rocblas_initialize = rocblas_initialize;
 
-/// On the host, unless the driver knows the memory as a device's.
+/// Host, unless the driver reports device memory.
 #[unsafe(no_mangle)]
 extern "C" fn rocblas_pointer_to_mode(pointer: *mut c_void) -> rocblas_pointer_mode {
     const DEVICE: u32 = cudarc::driver::sys::CUmemorytype::CU_MEMORYTYPE_DEVICE as u32;
@@ -221,7 +221,7 @@ extern "C" fn rocblas_pointer_to_mode(pointer: *mut c_void) -> rocblas_pointer_m
 }
 const _: rocblas::prototypes::rocblas_pointer_to_mode = rocblas_pointer_to_mode;
 
-// cuBLAS has no lists of solutions, no queries of its workspace, and one metric.
+// cuBLAS has no lists of solutions, no workspace queries and a single performance metric.
 not_offered! { rocblas, rocblas_status, rocblas_status::rocblas_status_not_implemented;
     rocblas_set_solution_fitness_query
     rocblas_set_performance_metric

@@ -1,4 +1,4 @@
-//! Vectors, products of a matrix and a vector, and copies between host and device.
+//! Vector operations (BLAS 1), GEMV, and copies between host and device.
 
 use std::ffi::c_void;
 

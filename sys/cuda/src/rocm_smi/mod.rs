@@ -1,6 +1,5 @@
 //! ROCm SMI on NVML. Devices are counted as NVML counts them, in order of their PCI addresses, as ROCm SMI does.
 
-mod nvml;
 mod queries;
 
 use std::ffi::c_char;
@@ -8,11 +7,9 @@ use std::ffi::c_char;
 use hipvit_sys::Status as _;
 use hipvit_sys::rocm_smi::{RSMI_IO_LINK_TYPE, rsmi_status_t, rsmi_sw_component_t};
 
-use crate::hip::LinkType;
+use crate::nvml::{self, LinkType, device, nvml};
 use hipvit_sys::export::{c_name, caught};
 use hipvit_sys::{export, not_offered};
-pub(crate) use nvml::nvlinked;
-use nvml::{device, nvml};
 
 fn run(body: impl FnOnce() -> Result<(), rsmi_status_t>) -> rsmi_status_t {
     caught(
@@ -45,14 +42,14 @@ export! { rocm_smi, rsmi_status_t, run;
         nvml!(nvmlSystemGetDriverVersion(text, len))
     }
 
-    /// NVLink goes by xGMI's number, AMD's link of the same purpose.
+    /// NVLink is reported as xGMI, AMD's link for the same purpose.
     fn rsmi_topo_get_link_type(first: u32, second: u32, hops: *mut u64, kind: *mut RSMI_IO_LINK_TYPE) {
-        let (found, count) = nvml::link(device(first)?, device(second)?)?;
+        let found = nvml::link(device(first)?, device(second)?)?;
         kind.write(match found {
             LinkType::NvLink => RSMI_IO_LINK_TYPE::RSMI_IOLINK_TYPE_XGMI,
             LinkType::Pcie => RSMI_IO_LINK_TYPE::RSMI_IOLINK_TYPE_PCIEXPRESS,
         });
-        hops.write(count);
+        hops.write(found.hops().into());
         Ok(())
     }
 
@@ -62,7 +59,7 @@ export! { rocm_smi, rsmi_status_t, run;
     }
 }
 
-// What NVML does not tell, or tells in another way.
+// What NVML does not report, or in another form.
 not_offered! { rocm_smi, rsmi_status_t, rsmi_status_t::RSMI_STATUS_NOT_SUPPORTED;
     rsmi_dev_brand_get
     rsmi_dev_revision_get

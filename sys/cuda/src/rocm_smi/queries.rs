@@ -1,4 +1,4 @@
-//! What one device says of itself, in ROCm SMI's units: microwatts, thousandths of a degree, hertz, bytes.
+//! Queries about one device, in ROCm SMI's units: microwatts, thousandths of a degree, hertz, bytes.
 
 use std::ffi::c_char;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -14,12 +14,12 @@ use nvml_wrapper_sys::bindings::{
     nvmlTemperatureThresholds_enum_NVML_TEMPERATURE_THRESHOLD_SLOWDOWN as SLOWDOWN, nvmlUtilization_t,
 };
 
-use super::nvml::{device, nvml};
 use super::run;
+use crate::nvml::{device, nvml};
 use hipvit_sys::export;
 use hipvit_sys::export::copy_text;
 
-/// The hot spots that ROCm SMI tells apart by number; NVML has one sensor for the chip.
+/// ROCm SMI's edge and junction sensors; NVML has one sensor for the chip.
 const EDGE_OR_JUNCTION: std::ops::RangeInclusive<u32> = 0..=1;
 
 fn pci(index: u32) -> Result<nvmlPciInfo_t, rsmi_status_t> {
@@ -55,12 +55,12 @@ fn memory(index: u32, kind: rsmi_memory_type_t) -> Result<nvmlMemory_t, rsmi_sta
     }
 }
 
-/// A milliwatt is a thousand microwatts, a degree is a thousand thousandths.
+/// Milliwatts to microwatts; degrees to thousandths of a degree.
 fn thousand(value: u32) -> u64 {
     u64::from(value) * 1000
 }
 
-/// What a lane of a generation of PCIe transfers in a second.
+/// Transfers per second of one PCIe lane, by generation.
 fn transfers(generation: u32) -> Option<u64> {
     Some(match generation {
         1 => 2_500_000_000,
@@ -73,7 +73,7 @@ fn transfers(generation: u32) -> Option<u64> {
     })
 }
 
-/// Where a device is: the domain in the upper half, then bus, device and function as PCI packs them.
+/// A PCI address: the domain in the upper half, then bus, device and function.
 fn bdf(info: &nvmlPciInfo_t) -> u64 {
     u64::from(info.domain) << 32 | u64::from(info.bus) << 8 | u64::from(info.device) << 3
 }
@@ -117,7 +117,7 @@ export! { rocm_smi, rsmi_status_t, run;
         Ok(())
     }
 
-    /// The link as it runs now, which is slower at idle; the speeds that it could have are not told.
+    /// The link's current speed, which is lower at idle; NVML does not list the other speeds.
     fn rsmi_dev_pci_bandwidth_get(index: u32, bandwidth: *mut rsmi_pcie_bandwidth_t) {
         let device = device(index)?;
         let (mut generation, mut lanes) = (0, 0);
@@ -138,7 +138,7 @@ export! { rocm_smi, rsmi_status_t, run;
         Ok(())
     }
 
-    /// Over the last second, on Ampere and later.
+    /// The average over the last second, on Ampere and later.
     fn rsmi_dev_power_ave_get(index: u32, _sensor: u32, power: *mut u64) {
         let mut found = 0;
         nvml!(nvmlDeviceGetPowerUsage(device(index)?, &mut found))?;
@@ -154,7 +154,7 @@ export! { rocm_smi, rsmi_status_t, run;
         Ok(())
     }
 
-    /// Counted in millijoules, so a count is a thousand microjoules.
+    /// NVML counts millijoules, so one count is 1000 microjoules.
     fn rsmi_dev_energy_count_get(index: u32, count: *mut u64, resolution: *mut f32, timestamp: *mut u64) {
         let mut found = 0;
         nvml!(nvmlDeviceGetTotalEnergyConsumption(device(index)?, &mut found))?;
@@ -234,7 +234,7 @@ export! { rocm_smi, rsmi_status_t, run;
         Ok(())
     }
 
-    /// The clock now and the highest one; those between are not told.
+    /// The current and the highest clock; NVML does not list those between.
     fn rsmi_dev_gpu_clk_freq_get(index: u32, kind: rsmi_clk_type_t, frequencies: *mut rsmi_frequencies_t) {
         let clock = match kind {
             rsmi_clk_type_t::RSMI_CLK_TYPE_SYS => CLOCK_SM,

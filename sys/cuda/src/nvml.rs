@@ -1,4 +1,4 @@
-//! NVML: the library, its statuses, its devices, the links between them.
+//! NVML: the library, its statuses, its devices, the links between them. HIP and ROCm SMI both ask it about links.
 
 use std::ffi::c_char;
 use std::ptr;
@@ -11,11 +11,30 @@ use nvml_wrapper_sys::bindings::{
     nvmlGpuP2PStatus_enum_NVML_P2P_STATUS_OK as OK,
 };
 
-use crate::hip::LinkType;
+/// A link between two devices, by the number that HSA and so `hipExtGetLinkTypeAndHopCount` give it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LinkType {
+    Pcie = 2,
+    /// NVLink is reported as xGMI, AMD's link for the same purpose.
+    NvLink = 4,
+}
 
-/// NVML, unless there is none. It comes with the driver, so the system's loader or the driver's folder in containers
-/// has it.
-pub(super) fn library() -> Option<&'static NvmlLib> {
+impl LinkType {
+    fn new(nvlink: bool) -> Self {
+        if nvlink { Self::NvLink } else { Self::Pcie }
+    }
+
+    /// The hops over it: one by NVLink; two by PCIe, up to the root and down again.
+    pub(crate) fn hops(self) -> u32 {
+        match self {
+            Self::NvLink => 1,
+            Self::Pcie => 2,
+        }
+    }
+}
+
+/// NVML, if it is installed. It comes with the driver: in the system's loader's path or in the driver's folder of a container.
+pub(crate) fn library() -> Option<&'static NvmlLib> {
     static NVML: OnceLock<Option<NvmlLib>> = OnceLock::new();
     let files = ["libnvidia-ml.so.1", "/usr/local/nvidia/lib64/libnvidia-ml.so.1"];
     let open = || {
@@ -25,24 +44,24 @@ pub(super) fn library() -> Option<&'static NvmlLib> {
     NVML.get_or_init(open).as_ref()
 }
 
-/// Calls a function of NVML: `Ok(())`, or the status as ROCm SMI says it. To be used where unsafe code is allowed.
+/// Calls a function of NVML: `Ok(())`, or ROCm SMI's status for NVML's. Use it inside an unsafe block.
 macro_rules! nvml {
     ($function:ident($($argument:expr),* $(,)?)) => {
-        match $crate::rocm_smi::nvml::library() {
+        match $crate::nvml::library() {
             None => Err(rsmi_status_t::RSMI_STATUS_INIT_ERROR),
             Some(library) => match library.$function.as_ref() {
                 Err(_) => Err(rsmi_status_t::RSMI_STATUS_NOT_SUPPORTED),
-                Ok(function) => $crate::rocm_smi::nvml::check(function($($argument),*)),
+                Ok(function) => $crate::nvml::check(function($($argument),*)),
             },
         }
     };
 }
-pub(super) use nvml;
+pub(crate) use nvml;
 
-pub(super) fn check(status: u32) -> Result<(), rsmi_status_t> {
+pub(crate) fn check(status: u32) -> Result<(), rsmi_status_t> {
     Err(match status {
         0 => return Ok(()),
-        // Not initialised, no driver, no library, versions that do not fit.
+        // Not initialised, no driver, no library, mismatched versions.
         1 | 9 | 12 | 18 => rsmi_status_t::RSMI_STATUS_INIT_ERROR,
         2 => rsmi_status_t::RSMI_STATUS_INVALID_ARGS,
         3 | 13 => rsmi_status_t::RSMI_STATUS_NOT_SUPPORTED,
@@ -57,7 +76,7 @@ pub(super) fn check(status: u32) -> Result<(), rsmi_status_t> {
 }
 
 /// The device of an index.
-pub(super) fn device(index: u32) -> Result<nvmlDevice_t, rsmi_status_t> {
+pub(crate) fn device(index: u32) -> Result<nvmlDevice_t, rsmi_status_t> {
     let mut device = ptr::null_mut();
     // SAFETY: `device` is a handle that the call may write.
     unsafe { nvml!(nvmlDeviceGetHandleByIndex_v2(index, &mut device))? };
@@ -72,22 +91,17 @@ fn peer_status(first: nvmlDevice_t, second: nvmlDevice_t, index: u32) -> Result<
 }
 
 /// Whether the first can read the second's memory.
-pub(super) fn reads(first: nvmlDevice_t, second: nvmlDevice_t) -> Result<bool, rsmi_status_t> {
+pub(crate) fn reads(first: nvmlDevice_t, second: nvmlDevice_t) -> Result<bool, rsmi_status_t> {
     peer_status(first, second, READ)
 }
 
-/// The link, and the hops over it: one by NVLink, two by PCIe, up and down again.
-pub(super) fn link(first: nvmlDevice_t, second: nvmlDevice_t) -> Result<(LinkType, u64), rsmi_status_t> {
-    let linked = peer_status(first, second, NVLINK)?;
-    Ok(if linked {
-        (LinkType::NvLink, 1)
-    } else {
-        (LinkType::Pcie, 2)
-    })
+/// The link between two devices.
+pub(crate) fn link(first: nvmlDevice_t, second: nvmlDevice_t) -> Result<LinkType, rsmi_status_t> {
+    peer_status(first, second, NVLINK).map(LinkType::new)
 }
 
-/// Whether NVLink joins two devices of these PCI addresses; `None` if NVML does not tell.
-pub(crate) fn nvlinked(first: &[c_char; 32], second: &[c_char; 32]) -> Option<bool> {
+/// The link between the devices at these PCI addresses; `None` if NVML does not report it.
+pub(crate) fn link_by_address(first: &[c_char; 32], second: &[c_char; 32]) -> Option<LinkType> {
     /// Whether NVML was initialised here. It counts, so that a user's `rsmi_init` and `rsmi_shut_down` stay a pair.
     static INITIALISED: OnceLock<bool> = OnceLock::new();
     // SAFETY: takes no arguments.
@@ -100,5 +114,5 @@ pub(crate) fn nvlinked(first: &[c_char; 32], second: &[c_char; 32]) -> Option<bo
         let found = unsafe { nvml!(nvmlDeviceGetHandleByPciBusId_v2(address.as_ptr(), &mut device)) };
         found.is_ok().then_some(device)
     };
-    peer_status(at(first)?, at(second)?, NVLINK).ok()
+    link(at(first)?, at(second)?).ok()
 }
