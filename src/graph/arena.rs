@@ -1,4 +1,4 @@
-//! Packs storages into one arena: who lives when is given, offsets come out. Used by [`Plan`](super::plan::Plan).
+//! Places storages with known lifetimes in one arena. Used by [`Plan`](super::plan::Plan).
 //!
 //! Greedy by size and its relatives, as in Pisarchyk & Lee, "Efficient Memory Management for Deep Neural Net
 //! Inference", 2020, <https://arxiv.org/abs/2001.03288>: take the storages in some order and put each into the smallest
@@ -11,7 +11,7 @@ use std::ops::Range;
 /// Every storage starts at a multiple of this many bytes: enough for any vector load and for GPU coalescing.
 pub const ALIGNMENT: usize = 256;
 
-/// How much memory is needed, and from which step to which, both inclusive.
+/// A size and a lifetime: the first and last step that need it, both inclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Storage {
     pub(super) bytes: usize,
@@ -46,7 +46,7 @@ pub(super) fn place(storages: &[Storage]) -> (Vec<usize>, usize) {
     .unwrap_or_default()
 }
 
-/// The bytes that are alive at once in the worst step: no arena can be smaller.
+/// The most bytes alive at any step: a lower bound for any arena.
 pub(super) fn lower_bound(storages: &[Storage]) -> usize {
     let live = |step| {
         storages

@@ -1,5 +1,4 @@
-//! The intermediate representation: a model as a list of typed ops over named values, and what is done to it before
-//! it runs. [`crate::model`] builds a [`Graph`]; the passes here rewrite it; [`Plan`](plan::Plan) fixes the
+//! The intermediate representation: a model as a list of typed ops over named values, with its passes and memory plan. [`crate::model`] builds a [`Graph`]; the passes here rewrite it; [`Plan`](plan::Plan) fixes the
 //! batch and places every activation; [`crate::exec`] runs the plan. Pure: no device, no files.
 
 mod arena;
@@ -42,7 +41,7 @@ pub struct Value {
     pub dtype: DType,
     /// The extents at batch 1, outermost first.
     pub shape: Vec<usize>,
-    /// Whether it is known before the model runs.
+    /// Whether it is a constant.
     pub is_constant: bool,
     /// A constant's elements, until [`Graph::release_constants`].
     pub constant: Option<Tensor>,
@@ -59,11 +58,11 @@ pub struct Node {
     pub inputs: Vec<ValueId>,
     /// The result.
     pub output: ValueId,
-    /// The part of the model that the node's time is counted to.
+    /// The part of the model that a latency breakdown attributes the node to.
     pub role: Role,
 }
 
-/// The parts of a Vision Transformer that a latency breakdown tells apart.
+/// The parts of a Vision Transformer in a latency breakdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -96,7 +95,7 @@ impl fmt::Display for Role {
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum OutputKind {
-    /// One score a class, before softmax or sigmoid: `[B, classes]`.
+    /// One score per class, before softmax or sigmoid: `[B, classes]`.
     Logits,
     /// The image's feature vector: `[B, D]`.
     Embedding,
@@ -177,8 +176,8 @@ impl Graph {
         })
     }
 
-    /// Lets go of the constants' elements, which an executor has copied into its own arrangement. What is left can
-    /// be planned and looked at, but not be rewritten or given to another executor.
+    /// Drops the constants' elements, once an executor has copied them. The rest can be planned and inspected, but not
+    /// rewritten or given to another executor.
     pub fn release_constants(&mut self) {
         for value in &mut self.values {
             value.constant = None;
@@ -217,7 +216,7 @@ impl Graph {
         Ok(output)
     }
 
-    /// The shape of every value, by [`ValueId::index`], when `batch` images go in at once.
+    /// The shape of every value, by [`ValueId::index`], at batch size `batch`.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Makes the graph that a model builder wrote into the one that an executor runs: the list of passes, in order.
+//! The graph passes, in order: from the graph of a model builder to the graph that an executor runs.
 
 use super::Graph;
 use super::passes::{
@@ -8,11 +8,11 @@ use super::passes::{
 use super::rewrite::Rewritten;
 use crate::error::Result;
 
-/// Which of the passes with a choice to run; all others always run, since executors rely on them.
+/// Which of the optional passes run; all others always run, since executors rely on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passes {
-    /// Fold the normalisation of pixels into the weights of the patch embedding. Executors of half precision had
-    /// rather normalise while they extract patches.
+    /// Fold the normalisation of pixels into the weights of the patch embedding. Half-precision executors
+    /// normalise during patch extraction instead.
     pub fold_normalize: bool,
     /// Where the head reads one token, compute only that token in the last block.
     pub prune_tokens: bool,
@@ -27,14 +27,14 @@ impl Default for Passes {
     }
 }
 
-/// What one pass did.
+/// The statistics of one pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct PassReport {
-    /// The pass, as its file is called.
+    /// The pass's name, its file's without extension.
     pub name: &'static str,
-    /// What it is for, in a few words.
+    /// Its purpose, in a few words.
     pub purpose: &'static str,
-    /// How many times it did that.
+    /// How many times it applied.
     pub changes: usize,
     /// Nodes before it ran.
     pub nodes_before: usize,
@@ -51,7 +51,7 @@ struct Pass {
 
 const ALWAYS: fn(&Passes) -> bool = |_| true;
 
-/// In this order: constants first, since fusion looks at them; pruning before packing, since it takes queries apart
+/// The order matters: constants first, since fusion inspects them; pruning before packing, since it separates queries
 /// from keys and values; activations before residuals, since a Linear applies them in that order.
 const PASSES: [Pass; 9] = [
     Pass {
@@ -80,7 +80,7 @@ const PASSES: [Pass; 9] = [
     },
     Pass {
         name: "fuse_patches",
-        purpose: "patch convolution as extraction and product",
+        purpose: "patch convolution as extraction and GEMM",
         enabled: ALWAYS,
         run: |graph, passes| fuse_patches::run(graph, passes.fold_normalize),
     },
@@ -92,19 +92,19 @@ const PASSES: [Pass; 9] = [
     },
     Pass {
         name: "pack_qkv",
-        purpose: "queries, keys and values in one product",
+        purpose: "queries, keys and values in one GEMM",
         enabled: ALWAYS,
         run: |graph, _| pack_qkv::run(graph),
     },
     Pass {
         name: "fuse_activations",
-        purpose: "activations into products",
+        purpose: "activations into linear layers",
         enabled: ALWAYS,
         run: |graph, _| fuse_activations::run(graph),
     },
     Pass {
         name: "fuse_residuals",
-        purpose: "residuals into products",
+        purpose: "residuals into linear layers",
         enabled: ALWAYS,
         run: |graph, _| fuse_residuals::run(graph),
     },

@@ -12,7 +12,7 @@ use crate::tensor::DType;
 
 pub use super::arena::ALIGNMENT;
 
-/// One buffer may take this many bytes: what a 64-bit process can address, and far from overflow.
+/// The most bytes of one buffer: addressable by a 64-bit process, and far from overflow.
 const MAX_BUFFER: usize = 1 << 46;
 
 /// Names a [`Buffer`] of one plan.
@@ -40,7 +40,7 @@ pub enum Operand {
 /// A place in the arena that holds one value while it is needed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Buffer {
-    /// What it holds.
+    /// The value that it holds.
     pub value: ValueId,
     /// The extents at the plan's batch, outermost first.
     pub shape: Vec<usize>,
@@ -54,7 +54,7 @@ pub struct Buffer {
     pub last_step: usize,
 }
 
-/// One node, with its operands found and its cost known.
+/// One node with its operands' locations and its cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// The index in [`Graph::nodes`].
@@ -104,7 +104,7 @@ impl Plan {
         let mut buffers: Vec<Buffer> = Vec::with_capacity(graph.nodes().len());
         let mut of_value: HashMap<ValueId, BufferId> = HashMap::new();
         let mut steps = Vec::with_capacity(graph.nodes().len());
-        // Buffers that hand their memory on share one storage.
+        // A buffer that another overwrites shares its storage.
         let mut storages: Vec<Storage> = Vec::new();
         let mut storage_of: Vec<usize> = Vec::new();
 
@@ -197,7 +197,7 @@ impl Plan {
         &self.graph
     }
 
-    /// Images a run.
+    /// Images per run.
     pub fn batch(&self) -> usize {
         self.batch
     }
@@ -237,12 +237,12 @@ impl Plan {
         self.arena_bytes
     }
 
-    /// What the arena would take if no memory were ever reused.
+    /// The arena's size without reuse of memory.
     pub fn naive_bytes(&self) -> usize {
         self.naive_bytes
     }
 
-    /// The most bytes that are alive at once: no placement can be smaller.
+    /// The most bytes alive at any step: a lower bound for the arena.
     pub fn lower_bound_bytes(&self) -> usize {
         self.lower_bound_bytes
     }
@@ -253,8 +253,8 @@ impl Plan {
     }
 }
 
-/// The operand that the result of `op` may overwrite: every element of the result depends on that operand's element
-/// at the same place alone, or on its row (LayerNorm), which is read before it is written.
+/// The operand that the result of `op` may overwrite: each element of the result depends only on that operand's element
+/// at the same index, or on its row (LayerNorm), which is read before it is written.
 fn in_place_operand(op: &Op) -> Option<usize> {
     match op {
         Op::Add | Op::Scale | Op::MulScalar(_) | Op::Activation(_) | Op::LayerNorm { .. } => Some(0),

@@ -1,5 +1,5 @@
-//! How a pass makes a new graph from an old one: node by node in order, so that the order and the shapes are right by
-//! construction. What the new outputs do not need is dropped at the end.
+//! Rewriting a graph node by node in topological order, so that order and shapes are correct by construction. Nodes that no
+//! output needs are dropped at the end.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,12 +12,12 @@ use crate::tensor::Tensor;
 #[derive(Debug)]
 pub(super) struct Rewritten {
     pub(super) graph: Graph,
-    /// How many times the pass did what it is for.
+    /// How many times the pass applied.
     pub(super) changes: usize,
 }
 
-/// Builds the new graph of `old`. `visit` sees every node and either puts something in its place, which it appends
-/// with [`Rewriter::emit`] and returns, or returns `None` to keep the node.
+/// Builds a new graph from `old`. `visit` is called with every node; it appends a replacement with [`Rewriter::emit`] and
+/// returns its value, or returns `None` to keep the node.
 ///
 /// A pass that merges a node into its consumer acts at the consumer; the merged node is kept, found unused, and
 /// dropped.
@@ -50,12 +50,12 @@ pub(super) fn rewrite<'a>(
     })
 }
 
-/// The old graph, to look at, and the new one, to append to.
+/// The old graph, read-only, and the new one.
 #[derive(Debug)]
 pub(super) struct Rewriter<'a> {
     old: &'a Graph,
     new: Graph,
-    /// The new value that stands for an old one.
+    /// The new value of each old one.
     map: HashMap<ValueId, ValueId>,
     producers: HashMap<ValueId, &'a Node>,
     /// How often each old value is read, by nodes and as an output.

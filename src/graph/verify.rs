@@ -1,4 +1,4 @@
-//! What must hold in every graph that is planned: checked after building and after every pass.
+//! The invariants of a graph, checked after building and after every pass.
 
 use std::collections::HashSet;
 
@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 
 impl Graph {
     /// Checks that names are unique, that every value is known before it is used and computed once, that the shapes
-    /// are those that the ops give, and that every output has one row an image.
+    /// are those that the ops give, and that every output has one row per image.
     ///
     /// # Errors
     ///
@@ -51,7 +51,7 @@ impl Graph {
                 return Err(Error::graph(&node.name, reason));
             }
         }
-        // What broadcasts at batch 1 by accident is found at batch 2.
+        // Batch 2 reveals accidental broadcasts of batch 1.
         let double = self.shapes(2)?;
         for &(_, id) in &self.outputs {
             if double[id.index()].first() != Some(&2) {

@@ -1,5 +1,5 @@
-//! The kernels' device code, as `build.rs` embedded it: always the sources of `hip/`, for a compiler at run time, and
-//! code objects for the architectures that the builder named.
+//! The kernels' device code as `build.rs` embedded it: always the sources of `hip/`, for compilation at run time, and code
+//! objects for the architectures that were asked for.
 
 include!(concat!(env!("OUT_DIR"), "/device_code.rs"));
 
@@ -20,7 +20,7 @@ impl std::fmt::Debug for CodeObject {
     }
 }
 
-/// What a run-time compiler is told beside the architecture.
+/// Options of a run-time compiler, beside the architecture and macros.
 pub(super) const OPTIONS: &[&str] = &["-std=c++17"];
 
 /// The source of a kernel file.

@@ -95,7 +95,7 @@ impl Kernels {
         })
     }
 
-    /// Submits a launch that touches nothing but `operands`.
+    /// Submits a launch that accesses no memory but `operands`.
     ///
     /// # Errors
     ///

@@ -6,7 +6,7 @@
 //! [`kernel_list`].
 #![allow(
     unsafe_code,
-    reason = "each kernel's `unsafe impl` promises what its device code touches"
+    reason = "each kernel's `unsafe impl` states what its device code accesses"
 )]
 
 mod add;
@@ -51,7 +51,7 @@ use crate::tensor::DType;
 /// # Safety
 ///
 /// The entry that [`entry`](Self::entry) names takes one parameter of this layout, and launched as
-/// [`plan`](Self::plan) says it touches no memory but what [`accesses`](Self::accesses) lists.
+/// [`plan`](Self::plan) says it accesses no memory but what [`accesses`](Self::accesses) lists.
 pub(crate) unsafe trait KernelArguments: Copy + Send + Sync + 'static {
     /// The kernel file, without its extension.
     const FILE: &'static str;
@@ -115,7 +115,7 @@ macro_rules! kernel_call {
         })*
 
         impl KernelCall {
-            /// Submits the launch; it touches nothing but `operands`.
+            /// Submits the launch; it accesses no memory but `operands`.
             ///
             /// # Errors
             ///

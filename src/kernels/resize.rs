@@ -1,5 +1,5 @@
 //! Resampling on the device: the passes that [`crate::image`] plans, with its tables, by the kernels of hip/resize.hip.
-//! Tables lead the kernels' loads, so they are checked here, and no launch takes others.
+//! The tables hold the kernels' load addresses, so they are checked here, and every launch uses a checked one.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -27,7 +27,7 @@ impl DevicePass {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the pass leaves such an image; memory runs out.
+    /// [`Error::Argument`] if the pass reads beyond such an image; memory runs out.
     pub(crate) fn new(stream: &Stream, pass: &Pass, input: [usize; 2]) -> Result<Self> {
         let (geometry, tables) = Geometry::new(pass, input)?;
         Ok(Self {
@@ -79,12 +79,12 @@ impl ResizeKernels {
 #[derive(Clone, Copy, Debug)]
 struct Geometry {
     kind: Kind,
-    /// Width and height of what it is given, and of what it makes.
+    /// Width and height of its input and its output.
     input: [u32; 2],
     output: [u32; 2],
 }
 
-/// What the tables are, one after the other.
+/// The concatenated tables.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     /// Columns, rows.
@@ -209,10 +209,10 @@ fn within(range: &Range<usize>, inputs: usize) -> Result<u32> {
 }
 
 fn outside() -> Error {
-    Error::argument("pass", "it leaves the image that it is given")
+    Error::argument("pass", "it reads beyond the image")
 }
 
-/// As a kernel's 32-bit number, with room for three channels.
+/// An extent as 32 bits, also when multiplied by three channels.
 fn int(n: usize) -> Result<u32> {
     u32::try_from(n)
         .ok()
@@ -220,7 +220,7 @@ fn int(n: usize) -> Result<u32> {
         .ok_or_else(|| Error::argument("pass", format!("an extent of {n} is too large for a GPU")))
 }
 
-/// `resize_horizontal`'s. Made here alone, of tables that [`weighted`] has checked; likewise the others.
+/// The arguments of `resize_horizontal`. Only constructed from tables that [`weighted`] has checked; likewise the others.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 struct Horizontal(ResizeArgs);
@@ -376,7 +376,7 @@ mod tests {
         RgbImage::new(width, height, memory.bytes[output_at as usize..].to_vec()).unwrap()
     }
 
-    /// Touches nothing but what the arguments say.
+    /// Panics on an access that the arguments do not state.
     struct Memory {
         bytes: Vec<u8>,
         allowed: Vec<Access>,
@@ -428,7 +428,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
 
-        /// The launches of every rule make of an image what the CPU makes of it, before it is padded.
+        /// The launches of every rule equal the CPU's result, before padding.
         #[test]
         fn launches_equal_the_cpu(
             (width, height) in (1usize..50, 1usize..50),

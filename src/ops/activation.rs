@@ -1,4 +1,4 @@
-//! Elementwise functions and the SwiGLU gate.
+//! Activation functions.
 
 use rten_simd::ops::{BitOps, FloatOps, NumOps};
 use rten_simd::{Isa, SimdUnaryOp};

@@ -1,4 +1,4 @@
-//! Addition and scaling, before fusion makes them part of a neighbour.
+//! Addition and scaling, where they are not fused into another op.
 
 use super::rows::{Source, block_len, in_blocks};
 use super::{Shape, expect};

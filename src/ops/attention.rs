@@ -14,7 +14,7 @@ use crate::ops::{Attention, AttentionOperands};
 pub(super) fn shape(spec: &Attention, inputs: &[&[usize]]) -> Result<Shape, String> {
     let c = spec.heads * spec.head_dim;
     if c == 0 {
-        return Err("has no heads or no channels a head".into());
+        return Err("has no heads or no channels per head".into());
     }
     let (query, key) = match spec.operands {
         AttentionOperands::PackedQkv => {
@@ -53,19 +53,19 @@ pub(super) fn shape(spec: &Attention, inputs: &[&[usize]]) -> Result<Shape, Stri
     }
 }
 
-/// Both products, and four operations for the scale and softmax of each score.
+/// Two GEMMs, and four operations for the scale and softmax of each score.
 pub(super) fn flops(spec: &Attention, inputs: &[&[usize]], output: &[usize]) -> u64 {
     let keys = inputs.last().map_or(0, |kv| kv[1]) as u64;
     let scores = count(output) / spec.head_dim as u64 * keys;
     scores * (4 * spec.head_dim as u64 + 4)
 }
 
-/// Where queries, keys or values lie.
+/// The location of queries, keys or values.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tokens<'a> {
-    /// The operand, from the first channel wanted of the first token.
+    /// The operand, from the first channel of the first token on.
     pub(crate) data: &'a [f32],
-    /// Tokens of an image.
+    /// Tokens per image.
     pub(crate) count: usize,
     /// Elements from one token to the next.
     pub(crate) stride: usize,
@@ -92,17 +92,17 @@ impl<'a> Tokens<'a> {
     }
 }
 
-/// Scores that a thread holds at once, in elements: together with packed keys and values they should stay in the
-/// second-level cache at the usual few hundred tokens, and be bounded at many.
+/// Scores that a thread computes at once, in elements: together with prepacked keys and values they fit the L2 cache at a
+/// few hundred tokens, and are bounded at many.
 const SCORES: usize = 48 * 1024;
 
-/// Queries that are worth a pass over the packed keys and values, however many those are.
+/// The fewest queries per pass over the prepacked keys and values.
 const QUERIES: usize = 24;
 
 /// [`Op::Attention`](crate::ops::Op::Attention) into `out [B,Nq,C]`.
 ///
-/// Each head of each image is a task of its own, and takes some queries at a time: scores by a product with the
-/// packed keys, softmax of each row, a product with the packed values. Packed operands are read where they lie.
+/// Each head of each image is a task, which takes a block of queries at a time: Q·Kᵀ with prepacked keys, softmax of each
+/// row, P·V with prepacked values. Packed QKV operands are read in place.
 pub(crate) fn run(
     spec: &Attention,
     [q, k, v]: [Tokens<'_>; 3],
@@ -113,7 +113,7 @@ pub(crate) fn run(
     if batch * heads * d * k.count == 0 {
         return Err("has no key to attend to".into());
     }
-    // Few heads on many threads: share out the queries too, although each task then packs keys and values itself.
+    // Few heads on many threads: split the queries too, although each task then prepacks keys and values itself.
     let parts = rayon::current_num_threads().div_ceil(batch * heads);
     let queries = q.count.div_ceil(parts).next_multiple_of(ROW_TILE);
     let mut by_head = ArrayViewMut4::from_shape((batch, q.count, heads, d), out)
@@ -145,28 +145,28 @@ fn one_head(
     mut out: ArrayViewMut2<'_, f32>,
 ) -> Result<(), String> {
     let (d, keys) = (spec.head_dim, k.count);
-    let packed_k = gemm::pack(k.matrix(0, keys, d)?.transposed());
-    let packed_v = gemm::pack(v.matrix(0, keys, d)?);
-    let product = |scale| Epilogue { scale, bias: None };
+    let prepacked_k = gemm::prepack(k.matrix(0, keys, d)?.transposed());
+    let prepacked_v = gemm::prepack(v.matrix(0, keys, d)?);
+    let epilogue = |scale| Epilogue { scale, bias: None };
     let tile = (SCORES / keys).max(QUERIES).next_multiple_of(ROW_TILE);
     for (i, mut out) in out.axis_chunks_iter_mut(Axis(0), tile).enumerate() {
         let rows = out.nrows();
         let q = q.matrix(first + i * tile, rows, d)?;
         with_scratch(rows * (keys + d), |scratch| {
-            let (scores, mixed) = scratch.split_at_mut(rows * keys);
-            gemm::multiply(q, &packed_k, product(spec.scale), scores)?;
+            let (scores, result) = scratch.split_at_mut(rows * keys);
+            gemm::multiply(q, &prepacked_k, epilogue(spec.scale), scores)?;
             SoftmaxRows { scores, keys }.dispatch();
             let weights = gemm::strided(scores, rows, keys, keys)?;
-            gemm::multiply(weights, &packed_v, product(1.0), mixed)?;
-            let mixed = ArrayView2::from_shape((rows, d), mixed).map_err(|e| e.to_string())?;
-            out.assign(&mixed);
+            gemm::multiply(weights, &prepacked_v, epilogue(1.0), result)?;
+            let result = ArrayView2::from_shape((rows, d), result).map_err(|e| e.to_string())?;
+            out.assign(&result);
             Ok::<_, String>(())
         })?;
     }
     Ok(())
 }
 
-/// Rows of `keys` scores become weights, with one choice of instruction set.
+/// Softmax of rows of `keys` scores, in place, with the instruction set chosen once.
 struct SoftmaxRows<'a> {
     scores: &'a mut [f32],
     keys: usize,

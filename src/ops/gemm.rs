@@ -1,8 +1,8 @@
-//! The f32 matrix product behind the CPU kernels of [`linear`](super::linear), [`patch`](super::patch) and
+//! The f32 GEMM of the CPU kernels of [`linear`](super::linear), [`patch_conv`](super::patch_conv) and
 //! [`attention`](super::attention): rten-gemm, which chooses its kernel (AVX-512, AVX2, NEON, portable) at run time.
 //!
-//! Every element of a product is summed over k in one fixed order, whatever the other rows and columns are and
-//! whichever thread computes it; the executor's promise of equal bits rests on that.
+//! Every element is summed over k in one fixed order, independent of the other rows and columns and of the thread; the
+//! executor's bitwise reproducibility relies on that.
 
 pub(crate) use rten_gemm::PackedBMatrix;
 use rten_gemm::{BiasVector, GemmExecutor, GemmInputA, GemmInputB, GemmOptions};
@@ -16,22 +16,22 @@ pub(crate) fn strided(x: &[f32], rows: usize, columns: usize, stride: usize) -> 
     NdTensorView::from_slice_with_strides([rows, columns], x, [stride, 1]).map_err(|e| e.to_string())
 }
 
-/// Rearranges the right-hand side `b` once for many products.
-pub(crate) fn pack(b: Matrix<'_>) -> PackedBMatrix<f32> {
-    // Making an executor chooses the kernel and costs nothing else.
+/// Prepacks the right-hand side `b` for many GEMMs.
+pub(crate) fn prepack(b: Matrix<'_>) -> PackedBMatrix<f32> {
+    // Creating an executor selects the kernel, which is cheap.
     GemmExecutor::new().prepack_b(b)
 }
 
-/// What is done to a product on its way out.
+/// What is applied to the result of a GEMM.
 #[derive(Clone, Copy)]
 pub(crate) struct Epilogue<'a> {
-    /// Multiplies the product.
+    /// Multiplies the result.
     pub(crate) scale: f32,
     /// Added to every row.
     pub(crate) bias: Option<&'a [f32]>,
 }
 
-/// `out = scale · a·b + bias`; `out` is `[M,N]` without gaps.
+/// `out = scale · a·b + bias`; `out` is `[M,N]`, contiguous.
 pub(crate) fn multiply(
     a: Matrix<'_>,
     b: &PackedBMatrix<f32>,

@@ -31,7 +31,7 @@ pub(crate) fn run(epsilon: f32, x: Source<'_>, weight: &[f32], bias: &[f32], out
     });
 }
 
-/// Some rows, normalised where they are with one choice of instruction set.
+/// Rows that are normalised in place, with the instruction set chosen once.
 struct Rows<'a> {
     rows: &'a mut [f32],
     weight: &'a [f32],

@@ -1,4 +1,4 @@
-//! The matrix product with its epilogue: bias, activation, residual.
+//! Linear layers: a GEMM with its epilogue of bias, activation and residual.
 
 use ndarray::parallel::prelude::*;
 use ndarray::{ArrayView2, ArrayViewMut2, Axis, s};
@@ -39,14 +39,14 @@ pub(super) fn flops(spec: &Linear, weight: &[usize], output: &[usize]) -> u64 {
     matmul_flops(output, weight[1], spec.bias) + per_element * count(output)
 }
 
-/// `2·k` operations an element, and one for the bias.
+/// `2·k` operations per element, and one for the bias.
 pub(super) fn matmul_flops(output: &[usize], k: usize, bias: bool) -> u64 {
     count(output) * (2 * k as u64 + u64::from(bias))
 }
 
-/// A weight `[N,K]`, rearranged once for many products.
+/// A weight `[N,K]`, prepacked for many GEMMs.
 #[derive(Clone)]
-pub(crate) struct PackedWeight {
+pub(crate) struct PrepackedWeight {
     n: usize,
     k: usize,
     /// Output channels of each panel but the last, which may have fewer.
@@ -54,8 +54,8 @@ pub(crate) struct PackedWeight {
     panels: Vec<PackedBMatrix<f32>>,
 }
 
-impl PackedWeight {
-    /// Packs `weight`, in parallel, so that its panels can be shared out evenly among this pool's threads.
+impl PrepackedWeight {
+    /// Prepacks `weight`, in parallel, into panels that this pool's threads can share evenly.
     pub(crate) fn new(weight: &[f32], n: usize, k: usize) -> Result<Self, String> {
         if n == 0 || k == 0 || weight.len() != n * k {
             return Err(format!(
@@ -67,7 +67,7 @@ impl PackedWeight {
         let panels = weight
             .par_chunks(width * k)
             .map(|rows| {
-                Ok(gemm::pack(
+                Ok(gemm::prepack(
                     gemm::strided(rows, rows.len() / k, k, k)?.transposed(),
                 ))
             })
@@ -86,7 +86,7 @@ impl PackedWeight {
     }
 }
 
-/// What follows the product.
+/// What follows the GEMM.
 #[derive(Clone, Copy)]
 pub(crate) struct Tail<'a> {
     pub(crate) bias: Option<&'a [f32]>,
@@ -97,9 +97,14 @@ pub(crate) struct Tail<'a> {
 /// [`Op::Linear`](crate::ops::Op::Linear) on `x [M,K]`.
 ///
 /// A task is a block of rows times a panel of the weight. Its result goes through bias, activation and residual while
-/// it is in the second-level cache.
-pub(crate) fn run(x: &[f32], weight: &PackedWeight, tail: Tail<'_>, out: &mut [f32]) -> Result<(), String> {
-    let PackedWeight { n, k, width, .. } = *weight;
+/// it is in the L2 cache.
+pub(crate) fn run(
+    x: &[f32],
+    weight: &PrepackedWeight,
+    tail: Tail<'_>,
+    out: &mut [f32],
+) -> Result<(), String> {
+    let PrepackedWeight { n, k, width, .. } = *weight;
     let rows = out.len() / n;
     let block = block_rows(rows);
     let residual = match tail.residual {
@@ -125,7 +130,7 @@ pub(crate) fn run(x: &[f32], weight: &PackedWeight, tail: Tail<'_>, out: &mut [f
     })
 }
 
-/// One block of rows times one panel; `residual` is that part of a residual that lies elsewhere.
+/// One block of rows times one panel; `residual` is the block of a residual that is not in place.
 fn task(
     x: Matrix<'_>,
     panel: &PackedBMatrix<f32>,
@@ -174,8 +179,8 @@ fn panel_width(n: usize, threads: usize) -> usize {
 /// Channels of a panel: a multiple of every kernel's width.
 const PANEL_WIDTH: usize = 256;
 
-/// Rows of a block: with a panel's channels, few enough for the result to stay in the second-level cache, and enough
-/// for each read of the weight to be worth it. ViT-B/16 on two Zen 5 cores (AVX-512, 1 MiB of second-level cache
+/// Rows of a block: with a panel's channels, few enough for the result to stay in the L2 cache, and enough
+/// for each read of the weight to be worth it. ViT-B/16 on two Zen 5 cores (AVX-512, 1 MiB of L2 cache
 /// each): 81 ms at batch 1, where 102 rows take 87 ms; 650 ms at batch 8 with either.
 const BLOCK_ROWS: usize = 204;
 
@@ -191,7 +196,7 @@ mod tests {
 
     #[test]
     fn work_is_shared_out_evenly() {
-        // Panels of ViT-B's products on 2 threads, and of the widest on 3.
+        // Panels of ViT-B's GEMMs on 2 threads, and of the widest on 3.
         for (n, threads, panels) in [(768usize, 2, 4), (2304, 2, 12), (3072, 2, 12), (3072, 3, 12)] {
             assert_eq!(n.div_ceil(panel_width(n, threads)), panels, "{n} on {threads}");
         }

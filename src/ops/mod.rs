@@ -1,5 +1,5 @@
-//! One file an op: the shapes it accepts, what it costs, its CPU kernel. What an op means is stated at
-//! [`Op`]; its double-precision counterpart is in [`crate::reference`]. How ops run on a GPU is planned in [`launch`].
+//! The ops, one per file: the shapes it accepts, its cost, its CPU kernel. [`Op`] defines what each computes;
+//! [`crate::reference`] has its double-precision implementation, [`crate::kernels`] the GPU's.
 
 pub mod activation;
 pub mod add;
@@ -43,7 +43,7 @@ pub fn output_shape(op: &Op, inputs: &[&[usize]]) -> Result<Shape, String> {
     }
 }
 
-/// Floating-point operations of `op`: an addition or a multiplication counts one, and so does a transcendental.
+/// Floating-point operations of `op`: an addition, a multiplication or a transcendental function counts as one.
 /// The shapes are those that [`output_shape`] accepted and gave.
 pub fn flops(op: &Op, inputs: &[&[usize]], output: &[usize]) -> u64 {
     let elements = count(output);

@@ -1,5 +1,4 @@
-//! The typed ops of a graph. What each computes is stated here; the shapes it accepts and its kernels live in
-//! [`crate::ops`], one file an op; its double-precision meaning in [`crate::reference`].
+//! The typed ops of a graph: what each computes.
 //!
 //! Shapes: `B` batch, `N` tokens, `D` channels, `H`×`W` image, `h`×`w` patch. All tensors are row-major.
 
@@ -11,7 +10,7 @@ pub enum Op {
     /// `(pixels u8 [B,H,W,3]) → [B,3,H,W]`, see [`Normalize`].
     Normalize(Normalize),
     /// A convolution whose stride is its kernel: `(x [B,3,H,W], weight [D,3,h,w], bias [D]?) → [B,N,D]` with
-    /// `N = ⌊H/h⌋·⌊W/w⌋`, patches in row-major order. Pixels beyond the last whole patch are not looked at.
+    /// `N = ⌊H/h⌋·⌊W/w⌋`, patches in row-major order. Pixels beyond the last whole patch are ignored.
     PatchConv(PatchConv),
     /// Patches as rows of a matrix, ready for [`Op::Linear`], see [`PixelLayout`].
     PatchExtract(PatchExtract),
@@ -69,9 +68,9 @@ pub struct PatchConv {
 pub struct PatchExtract {
     /// Height and width of a patch, in pixels.
     pub patch: [usize; 2],
-    /// How the pixels come, and with it the order within a row of the result.
+    /// The layout of the pixels, which also determines the order within a row of the result.
     pub layout: PixelLayout,
-    /// Applied on the way, if the constants were not folded into the weights.
+    /// Applied during extraction, unless folded into the weights.
     pub normalize: Option<Normalize>,
 }
 
@@ -130,12 +129,12 @@ pub struct Attention {
     pub head_dim: usize,
     /// What multiplies `Q·Kᵀ`, usually `1/√head_dim`.
     pub scale: f32,
-    /// How the operands come.
+    /// The layout of the operands.
     pub operands: AttentionOperands,
 }
 
 /// How [`Op::Attention`] gets Q, K and V. With `C = heads · head_dim`, the result is `[B,Nq,C]`; or `[B,C]` if q comes
-/// as `[B,C]`, which is one query an image.
+/// as `[B,C]`, which is one query per image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttentionOperands {
     /// `(q [B or 1,Nq,C], k [B,N,C], v [B,N,C])`.
@@ -146,7 +145,7 @@ pub enum AttentionOperands {
     PackedKv,
 }
 
-/// Which token, or tokens, stand for the image.
+/// Which token or tokens represent the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pool {
     /// The token of this index.

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::linear::{self, PackedWeight, Tail};
+use super::linear::{self, PrepackedWeight, Tail};
 use super::patch_extract::{extract, patches};
 use super::rows::with_scratch;
 use super::{Normalize, PatchConv, PatchExtract, PixelLayout, Shape, expect, finished, optional};
@@ -48,13 +48,13 @@ pub(crate) fn run_normalize(spec: &Normalize, pixels: &[u8], plane: usize, out: 
 /// Patches that [`run`] extracts at once.
 const CONV_BLOCK: usize = 96;
 
-/// [`Op::PatchConv`](crate::ops::Op::PatchConv): some patches at a time are made rows of a matrix, for a product
+/// [`Op::PatchConv`](crate::ops::Op::PatchConv): blocks of patches become rows of a matrix, for a GEMM
 /// with the weight as `[D, 3·h·w]`.
 pub(crate) fn run(
     spec: &PatchConv,
     x: &[f32],
     size: [usize; 2],
-    weight: &PackedWeight,
+    weight: &PrepackedWeight,
     bias: Option<&[f32]>,
     out: &mut [f32],
 ) -> Result<(), String> {

@@ -1,4 +1,4 @@
-//! Patches as rows of the matrix that the patch embedding multiplies.
+//! Patches as rows of the patch GEMM's left-hand matrix.
 
 use rayon::prelude::*;
 
@@ -47,7 +47,7 @@ pub(super) fn extract(
     let (across, down) = (width / w, height / h);
     let (image, patch) = (index / (across * down), index % (across * down));
     let (top, left) = (patch / across * h, patch % across * w);
-    // A run is what lies together in memory: the patch's part of an image row, of all channels or of one.
+    // A run is contiguous in memory: the patch's part of an image row, of all channels or of one.
     let (runs, run, stride) = match spec.layout {
         PixelLayout::Hwc => (h, 3 * w, 3),
         PixelLayout::Chw => (3 * h, w, 1),

@@ -1,4 +1,4 @@
-//! From tokens to one vector an image.
+//! Pooling of tokens to one vector per image, and the concatenation of channels.
 
 use rayon::prelude::*;
 

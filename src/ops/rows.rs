@@ -1,10 +1,10 @@
-//! How the CPU kernels share work: blocks of whole rows in parallel, and scratch memory of each thread.
+//! What the CPU kernels share: parallel blocks of whole rows, and per-thread scratch memory.
 
 use std::cell::RefCell;
 
 use rayon::prelude::*;
 
-/// Where an op that can run in place finds its operand.
+/// The operand of an op that can run in place.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Source<'a> {
     /// In the output's own memory.
@@ -14,7 +14,7 @@ pub(crate) enum Source<'a> {
 }
 
 /// Calls `f(start, block)` for blocks of `len` elements of `out`, the first of which is element `start`, in parallel.
-/// The block holds the source's elements then.
+/// The block then holds the source's elements.
 pub(crate) fn in_blocks<F>(source: Source<'_>, out: &mut [f32], len: usize, f: F)
 where
     F: Fn(usize, &mut [f32]) + Sync,
@@ -28,18 +28,18 @@ where
     });
 }
 
-/// Elements of a block for kernels that touch each element a few times: a part of the first-level cache.
+/// Elements per block for kernels that access each element a few times: a part of the L1 cache.
 const BLOCK: usize = 4096;
 
-/// The largest multiple of `width`, at least one, that is not much over a good block for cheap kernels.
+/// A block's length for cheap kernels: the largest multiple of `width` up to [`BLOCK`], at least one.
 pub(crate) fn block_len(width: usize) -> usize {
     (BLOCK / width.max(1)).max(1) * width
 }
 
 /// Lends `len` elements of this thread's scratch memory, whose values are arbitrary.
 ///
-/// A kernel that waits for other threads may be made to run a second kernel meanwhile, so buffers are taken off a
-/// free list and not borrowed. They stay for the thread's life.
+/// A thread that waits for others may run a second kernel meanwhile (work stealing), so buffers are taken off a free list,
+/// not borrowed. They live as long as the thread.
 pub(crate) fn with_scratch<R>(len: usize, f: impl FnOnce(&mut [f32]) -> R) -> R {
     thread_local!(static FREE: RefCell<Vec<Vec<f32>>> = const { RefCell::new(Vec::new()) });
     let mut buffer = FREE.with_borrow_mut(Vec::pop).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Putting class, register and patch tokens together.
+//! Assembly of class, register and patch tokens.
 
 use rayon::prelude::*;
 

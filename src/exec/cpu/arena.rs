@@ -1,4 +1,4 @@
-//! The memory that a run's activations live in.
+//! The memory of a run's activations.
 
 use crate::error::{Error, Result};
 use crate::graph::plan::Plan;
@@ -6,14 +6,14 @@ use crate::graph::plan::Plan;
 /// A cache line, and the widest vector.
 const ALIGNMENT: usize = 64;
 
-/// Elements that may have to be left out for that.
+/// The most elements skipped for alignment.
 const PADDING: usize = ALIGNMENT / size_of::<f32>();
 
-/// Memory for one run at a time, kept from run to run; it grows to the largest plan that it has served.
+/// Memory for one run at a time, reused from run to run; it grows to the largest plan that it has served.
 #[derive(Debug, Default)]
 pub struct Arena {
     values: Vec<f32>,
-    /// Elements at either end that are no plan's.
+    /// Elements at either end that belong to no plan.
     margin: usize,
 }
 
@@ -35,8 +35,8 @@ impl Arena {
         Ok(&mut self.values[start..start + len])
     }
 
-    /// An arena for `plan` alone, every element being `value`, with `margin` elements at either end that a run has no
-    /// business with.
+    /// An arena for `plan` alone, every element being `value`, with `margin` elements at either end that a run must not
+    /// access.
     ///
     /// # Errors
     ///

@@ -7,13 +7,13 @@ use rayon::prelude::*;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, ValueId};
 use crate::ops::Op;
-use crate::ops::linear::PackedWeight;
+use crate::ops::linear::PrepackedWeight;
 
 /// Weights prepacked for the GEMMs, everything else as f32.
 #[derive(Default)]
 pub(super) struct Constants {
     /// The weights of linear layers and patch convolutions.
-    pub(super) weights: HashMap<ValueId, PackedWeight>,
+    pub(super) weights: HashMap<ValueId, PrepackedWeight>,
     pub(super) values: HashMap<ValueId, Vec<f32>>,
 }
 
@@ -53,7 +53,7 @@ impl Constants {
     }
 }
 
-fn pack(graph: &Graph, id: ValueId) -> Result<PackedWeight, String> {
+fn pack(graph: &Graph, id: ValueId) -> Result<PrepackedWeight, String> {
     let tensor = graph
         .value(id)
         .constant
@@ -61,5 +61,5 @@ fn pack(graph: &Graph, id: ValueId) -> Result<PackedWeight, String> {
         .ok_or("the weight has no value")?;
     let (&n, inner) = tensor.shape().split_first().ok_or("the weight is a scalar")?;
     let values = tensor.to_f32();
-    PackedWeight::new(&values, n, inner.iter().product())
+    PrepackedWeight::new(&values, n, inner.iter().product())
 }

@@ -1,7 +1,7 @@
-//! The CPU executor: f32, all cores, weights packed once.
+//! The CPU executor: f32, all cores, weights prepacked once.
 //!
-//! Results do not depend on the number of threads nor on what else is in the batch, bit for bit: every element is
-//! summed in an order of its own, and threads only share out elements.
+//! Results are bitwise independent of the number of threads and of the rest of the batch: each element is summed in a
+//! fixed order by one thread.
 
 mod arena;
 mod constants;
@@ -34,7 +34,7 @@ pub struct CpuExecutor {
 }
 
 impl CpuExecutor {
-    /// An executor for `graph`, optimised or not, that uses `threads` threads, or one a core.
+    /// An executor for `graph`, optimised or not, that uses `threads` threads, by default one per physical core.
     ///
     /// # Errors
     ///
@@ -51,7 +51,7 @@ impl CpuExecutor {
         self.pool.current_num_threads()
     }
 
-    /// Runs `work` with this executor's threads: what it does in parallel uses no others.
+    /// Runs `work` within this executor's thread pool.
     pub fn install<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
         self.pool.install(work)
     }
@@ -87,7 +87,7 @@ impl CpuExecutor {
                 };
                 let values = step::range(buffer)
                     .and_then(|range| arena.get(range))
-                    .ok_or_else(|| Error::graph(name, "lies outside of the arena"))?;
+                    .ok_or_else(|| Error::graph(name, "lies outside the arena"))?;
                 Array2::from_shape_vec((rows, columns), values.to_vec())
                     .map(|matrix| (kind, matrix))
                     .map_err(|e| Error::graph(name, e))
@@ -115,7 +115,7 @@ impl CpuExecutor {
     }
 }
 
-/// These many threads, or one a core.
+/// A pool of `threads` threads, by default one per physical core.
 pub(super) fn thread_pool(threads: Option<usize>) -> Result<ThreadPool> {
     ThreadPoolBuilder::new()
         .num_threads(threads.unwrap_or_else(cores).max(1))
@@ -124,7 +124,7 @@ pub(super) fn thread_pool(threads: Option<usize>) -> Result<ThreadPool> {
         .map_err(|e| Error::argument("threads", e))
 }
 
-/// The physical cores that this process may use. A second thread on a core finds its vector units busy.
+/// The physical cores that this process may use: two threads on one core would share its vector units.
 fn cores() -> usize {
     num_cpus::get_physical().min(num_cpus::get())
 }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::constants::Constants;
 use crate::graph::plan::{Buffer, Operand, Plan, Step};
 use crate::ops::attention::Tokens;
-use crate::ops::linear::{PackedWeight, Tail};
+use crate::ops::linear::{PrepackedWeight, Tail};
 use crate::ops::rows::Source;
 use crate::ops::{Attention, AttentionOperands, Linear, Op, PixelLayout};
 use crate::ops::{
@@ -14,7 +14,7 @@ use crate::ops::{
 };
 use crate::tensor::Input;
 
-/// The elements of the arena that `buffer` has, or `None` if it does not lie on whole ones.
+/// The arena's elements of `buffer`, or `None` if it is not aligned to elements.
 pub(super) fn range(buffer: &Buffer) -> Option<Range<usize>> {
     let len: usize = buffer.shape.iter().product();
     let start = buffer.offset / size_of::<f32>();
@@ -22,7 +22,7 @@ pub(super) fn range(buffer: &Buffer) -> Option<Range<usize>> {
     fits.then(|| start..start + len)
 }
 
-/// What one step reads and writes.
+/// The memory that one step reads and writes.
 pub(super) struct Memory<'a> {
     plan: &'a Plan,
     step: &'a Step,
@@ -43,7 +43,7 @@ impl<'a> Memory<'a> {
         arena: &'a mut [f32],
     ) -> Result<Self, String> {
         let range = range(plan.buffer(step.output)).filter(|range| range.end <= arena.len());
-        let range = range.ok_or("its result lies outside of the arena")?;
+        let range = range.ok_or("its result lies outside the arena")?;
         let (before, rest) = arena.split_at_mut(range.start);
         let (output, after) = rest.split_at_mut(range.len());
         Ok(Self {
@@ -89,7 +89,7 @@ impl<'a> Memory<'a> {
                 .map(Vec::as_slice)
                 .ok_or_else(|| "the plan is of another graph than the executor".into()),
             Some(&Operand::Buffer(id)) => {
-                let range = range(self.plan.buffer(id)).ok_or("an operand lies outside of the arena")?;
+                let range = range(self.plan.buffer(id)).ok_or("an operand lies outside the arena")?;
                 let end = self.before.len() + self.output.len();
                 let part = if range.start < end {
                     self.before.get(range)
@@ -111,8 +111,8 @@ impl<'a> Memory<'a> {
         }
     }
 
-    /// The operand as the weight of a product; one that is computed is packed now.
-    fn weight(&self, index: usize) -> Result<Cow<'a, PackedWeight>, String> {
+    /// The operand as a prepacked weight; one that is not constant is prepacked now.
+    fn weight(&self, index: usize) -> Result<Cow<'a, PrepackedWeight>, String> {
         if let Some(Operand::Constant(id)) = self.step.inputs.get(index) {
             let packed = self.constants.weights.get(id);
             let packed = packed.ok_or("the plan is of another graph than the executor")?;
@@ -121,7 +121,7 @@ impl<'a> Memory<'a> {
         let [n, inner @ ..] = self.shape(index)? else {
             return Err("the weight is a scalar".into());
         };
-        PackedWeight::new(self.values(index)?, *n, inner.iter().product()).map(Cow::Owned)
+        PrepackedWeight::new(self.values(index)?, *n, inner.iter().product()).map(Cow::Owned)
     }
 
     /// The operand's elements, u8 or f32.

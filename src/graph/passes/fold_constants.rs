@@ -1,5 +1,5 @@
-//! Computes nodes whose operands are all known: class token + position, the queries of an attention pool. The oracle
-//! computes them, chains of them in double precision, and the result is rounded once.
+//! Computes nodes whose operands are all constant: class token + position, the queries of an attention pool. The reference
+//! implementation computes chains of them in double precision; the result is rounded once.
 
 use std::collections::HashMap;
 

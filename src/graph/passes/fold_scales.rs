@@ -1,5 +1,5 @@
 //! Moves a factor on the channels of a Linear's result (LayerScale, or the mean of a distilled model's two heads) into
-//! its weight and bias. A product of two f32 values is rounded once, as it would be when the model runs.
+//! its weight and bias. Each scaled weight is rounded once to f32.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! Applies an activation while the product before it is still in registers.
+//! Fuses an activation into the Linear before it.
 
 use crate::error::Result;
 use crate::graph::Graph;

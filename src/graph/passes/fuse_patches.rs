@@ -1,6 +1,6 @@
 //! Turns the patch convolution into patch extraction and a Linear: the stride is the kernel, so every pixel is used
-//! once. Normalisation goes into the weight and bias, or into the extraction for executors of half precision, whose
-//! rounded weights should not carry the scale of pixels.
+//! once. Normalisation is folded into the weight and bias, or, for half-precision executors, whose rounded weights should not
+//! carry the scale of pixels, into the extraction.
 //!
 //! With `n(p) = p · scale[c] + shift[c]`, `Σ W·n(p) + b = Σ (W · scale[c]) · p + (b + Σ W · shift[c])`.
 

@@ -1,4 +1,4 @@
-//! Adds a residual while the product before it is still in registers.
+//! Fuses the addition of a residual into the Linear before it.
 
 use crate::error::Result;
 use crate::graph::Graph;
@@ -17,8 +17,8 @@ pub(in crate::graph) fn run(graph: &Graph) -> Result<Rewritten> {
             return Ok(None);
         }
         // `skip + branch`, as models are written, comes first.
-        for (product, residual) in [(y, x), (x, y)] {
-            let Some(producer) = rewriter.sole_producer(product) else {
+        for (linear, residual) in [(y, x), (x, y)] {
+            let Some(producer) = rewriter.sole_producer(linear) else {
                 continue;
             };
             if let Op::Linear(linear @ Linear { residual: false, .. }) = producer.op {

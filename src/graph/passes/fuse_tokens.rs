@@ -1,5 +1,5 @@
-//! Puts prefix tokens and position table together with the patches in one step: [`Op::Tokens`]. Positions that were
-//! meant for prefix tokens are added to them here, once.
+//! Fuses prefix tokens, position embeddings and patch tokens into one step, [`Op::Tokens`]. Position embeddings of prefix
+//! tokens are added to them here, once.
 
 use crate::error::Result;
 use crate::graph::rewrite::{Rewriter, Rewritten, rewrite, sized};
@@ -7,7 +7,7 @@ use crate::graph::{Graph, Node, ValueId};
 use crate::ops::{Op, Tokens};
 use crate::tensor::Tensor;
 
-/// Counts the token assemblies.
+/// Counts the fused token assemblies.
 pub(in crate::graph) fn run(graph: &Graph) -> Result<Rewritten> {
     rewrite(graph, |rewriter, node| match node.op {
         // `Prepend`, then positions for all tokens.

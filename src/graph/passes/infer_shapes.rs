@@ -1,5 +1,4 @@
-//! Infers every shape anew, drops what no output needs, and checks the result: what a graph must pass before and
-//! after it is changed.
+//! Infers all shapes, drops nodes that no output needs, and verifies the result; runs before and after the other passes.
 
 use crate::error::Result;
 use crate::graph::Graph;

@@ -1,4 +1,4 @@
-//! The passes, one a file. Each is a pure function from a graph to an equivalent one; `optimize.rs` lists their order.
+//! The passes, one per file. Each is a pure function from a graph to an equivalent one; `optimize.rs` lists their order.
 
 pub(super) mod fold_constants;
 pub(super) mod fold_scales;

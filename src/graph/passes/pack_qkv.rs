@@ -1,5 +1,5 @@
 //! Packs the projections to queries, keys and values that read the same tokens into one Linear, and keys and values
-//! alone where the queries come from elsewhere: one large product is faster than three smaller ones.
+//! alone where the queries come from elsewhere: one large GEMM is faster than three smaller ones.
 
 use crate::error::Result;
 use crate::graph::rewrite::{PlainLinear, Rewritten, rewrite, sized};

@@ -1,4 +1,5 @@
-//! Every pass, held against the oracle: before and after give the same outputs, and the nodes are those expected.
+//! Every pass, checked by the reference implementation: before and after give the same outputs, and the nodes are those
+//! expected.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use crate::ops::{Activation, Linear, Op, PatchConv, Pool};
 use crate::reference;
 use crate::tensor::{DType, Input, Tensor};
 
-/// Passes that move values without computing: only the order of the oracle's own f64 sums may change.
+/// Passes that move values without computing: only the order of the reference's own f64 sums may change.
 const EXACT: f64 = 1e-13;
 
 /// Passes that round products of weights once to f32: every weight errs by at most half an ε, with random sign, and

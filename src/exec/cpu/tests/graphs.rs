@@ -1,4 +1,4 @@
-//! Whole Vision Transformers, and what the executor promises of every run.
+//! Whole Vision Transformers, and the executor's guarantees for every run.
 
 use std::sync::Arc;
 
