@@ -161,10 +161,13 @@ HIPVIT_DEVICE void schedule_fence() {
 #endif
 }
 
-// Hides the value's origin from the compiler. Without it, clang hoists what a loop computes from it, and spills.
+// Hides the value's origin from the compiler. Without it, clang and NVRTC hoist what a loop computes from it, which takes
+// registers, or spills.
 HIPVIT_DEVICE u32 opaque(u32 x) {
 #if HIPVIT_AMD_DEVICE
     asm("" : "+v"(x));
+#elif defined(__CUDA_ARCH__)
+    asm("" : "+r"(x));
 #endif
     return x;
 }
