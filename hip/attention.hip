@@ -59,9 +59,16 @@ template <class T, int D, int COUNT, int ADJACENT> struct Staged {
         }
         return vec;
     }
-    HIPVIT_DEVICE void load(const T *from, u32 stride, u32 first, u32 rows, u32 d, bool vector) {
+    HIPVIT_DEVICE void load_all(const T *from, u32 stride, u32 first, u32 rows, u32 d, bool vector) {
 #pragma unroll
         for (int p = 0; p < VECS; ++p) vec[p] = load(p, from, stride, first, rows, d, vector);
+    }
+    HIPVIT_DEVICE void load(const T *from, u32 stride, u32 first, u32 rows, u32 d, bool vector) {
+        if (SPECIALIZE_LOADS && vector) {
+            load_all(from, stride, first, rows, d, true);
+        } else {
+            load_all(from, stride, first, rows, d, !SPECIALIZE_LOADS && vector);
+        }
     }
     template <class Write> HIPVIT_DEVICE void store(const Write &write) const {
 #pragma unroll
@@ -72,12 +79,20 @@ template <class T, int D, int COUNT, int ADJACENT> struct Staged {
     }
     // Loads and stores at once, in few registers.
     template <class Write>
-    static HIPVIT_DEVICE void copy(const T *from, u32 stride, u32 first, u32 rows, u32 d, bool vector, const Write &write) {
+    static HIPVIT_DEVICE void copy_all(const T *from, u32 stride, u32 first, u32 rows, u32 d, bool vector, const Write &write) {
 #pragma unroll 2
         for (int p = 0; p < VECS; ++p) {
             const Position at = p;
             const Vec<T> vec = load(at, from, stride, first, rows, d, vector);
             if (at.exists) write(at.row, at.column, vec);
+        }
+    }
+    template <class Write>
+    static HIPVIT_DEVICE void copy(const T *from, u32 stride, u32 first, u32 rows, u32 d, bool vector, const Write &write) {
+        if (SPECIALIZE_LOADS && vector) {
+            copy_all(from, stride, first, rows, d, true, write);
+        } else {
+            copy_all(from, stride, first, rows, d, !SPECIALIZE_LOADS && vector, write);
         }
     }
 };
