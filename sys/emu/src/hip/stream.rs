@@ -95,7 +95,7 @@ impl Stream {
                 return Err(lost.status);
             }
         }
-        task.push(self.id).map(Some)
+        task.push(self.id, self.device).map(Some)
     }
 
     /// Waits until the stream has done everything.
@@ -235,7 +235,10 @@ fn wait_value(
     };
     look().map_err(|_| hipError_t::hipErrorInvalidValue)?;
     let whole = u64::MAX >> (64 - 8 * bytes);
-    let condition = move || look().is_ok_and(|value| holds(flags, value, wanted, whole));
+    let device = stream.device;
+    // A broken device ends the wait.
+    let condition =
+        move || device.alive().is_err() || look().is_ok_and(|value| holds(flags, value, wanted, whole));
     queue::push(stream.id, Action::Until(Arc::new(condition)), Vec::new()).map(drop)
 }
 
