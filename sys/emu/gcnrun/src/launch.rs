@@ -1,4 +1,4 @@
-//! What a launch is given, and what it reports.
+//! A launch's parameters and statistics.
 
 /// In which order the blocks of a grid and the waves of a block run. A correct kernel gives the same in each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -8,22 +8,22 @@ pub enum Order {
     Forward,
     /// The last first.
     Reversed,
-    /// Another order for each block and each stretch between two barriers, made from the seed.
+    /// A pseudorandom order, from the seed; another for each block, and for each phase between two barriers.
     Shuffled(u64),
 }
 
-/// What is looked for, beyond what no kernel may do.
+/// Checks beyond those that are always made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checks {
-    /// Values that nothing has written and that decide something.
+    /// Uses of uninitialised values.
     pub uninitialised: bool,
-    /// Two waves that touch a byte of LDS with no barrier between.
+    /// Races: two waves access a byte of LDS without a barrier between.
     pub lds_races: bool,
     /// Loads and stores of a dword or more that are not aligned to a dword, and of two bytes to two. Off by default, since
     /// ROCm runs the hardware in its unaligned access mode and compilers merge smaller accesses accordingly. Scalar loads
     /// and atomic operations have to be aligned in any case.
     pub alignment: bool,
-    /// How many instructions a wave may execute before it counts as hung.
+    /// How many instructions a wave may execute before it is reported as hung.
     pub budget: u64,
 }
 
@@ -47,21 +47,21 @@ pub struct Launch<'a> {
     pub grid: [u32; 3],
     /// Work-items of a block in x, y and z.
     pub block: [u32; 3],
-    /// Bytes of LDS beside those that the kernel declares.
+    /// Bytes of dynamic LDS, in addition to those that the kernel declares.
     pub dynamic_lds: u32,
     /// The explicit arguments, laid out as [`KernelInfo::arguments`](crate::KernelInfo::arguments) says. Trailing padding
-    /// to a multiple of eight bytes may be there.
+    /// to a multiple of eight bytes is allowed.
     pub arguments: &'a [u8],
     /// In which order blocks and waves run.
     pub order: Order,
-    /// What is looked for.
+    /// What is checked.
     pub options: Checks,
 }
 
-/// What a launch did.
+/// Counts of a launch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Instructions executed, one for each wave that executes it.
+    /// Instructions executed, counted once per wave.
     pub instructions: u64,
     /// Waves that ran.
     pub waves: u64,

@@ -15,7 +15,7 @@ pub(crate) struct Arch {
 /// A line of the disassembly.
 #[derive(Debug)]
 pub(crate) struct Line<'t> {
-    /// With its suffix.
+    /// With its encoding suffix.
     pub(crate) mnemonic: &'t str,
     pub(crate) operands: Vec<&'t str>,
     modifiers: Vec<(&'t str, &'t str)>,
@@ -26,11 +26,11 @@ pub(crate) struct Line<'t> {
     /// Where the instruction after this begins.
     pub(crate) end: u64,
     pub(crate) arch: Arch,
-    /// Set by decoding: the word's lower half leads to another instruction.
+    /// Set by decoding: the lower half of the word is a branch offset.
     pub(crate) branches: bool,
 }
 
-/// Modifiers that stand alone.
+/// Modifiers without a value.
 const FLAGS: &[&str] = &[
     "glc",
     "slc",
@@ -88,7 +88,7 @@ impl<'t> Line<'t> {
                 {
                     line.modifiers.push((name, &item[name.len() + 1..]));
                 } else {
-                    // Operands with blanks within (`vmcnt(0) lgkmcnt(0)`) stay together.
+                    // Operands that contain spaces (`vmcnt(0) lgkmcnt(0)`) stay together.
                     plain = Some(match plain {
                         Some(before) => {
                             let begin = before.as_ptr() as usize - part.as_ptr() as usize;
@@ -104,7 +104,7 @@ impl<'t> Line<'t> {
         Some(line)
     }
 
-    /// Takes a modifier's value; a flag's is empty.
+    /// Removes a modifier and returns its value, which is empty for a flag.
     pub(crate) fn take(&mut self, name: &str) -> Option<&'t str> {
         let index = self.modifiers.iter().position(|modifier| modifier.0 == name)?;
         Some(self.modifiers.swap_remove(index).1)
@@ -114,7 +114,7 @@ impl<'t> Line<'t> {
         self.take(name).is_some()
     }
 
-    /// Takes a modifier that is a number, 0 if it is not there.
+    /// Removes a numeric modifier and returns its value, 0 if it is absent.
     pub(crate) fn number(&mut self, name: &str) -> Result<i64, String> {
         match self.take(name) {
             Some(value) => operands::integer(value).ok_or_else(|| format!("{name}:{value}")),
@@ -122,7 +122,7 @@ impl<'t> Line<'t> {
         }
     }
 
-    /// Takes a modifier that is a list of bits, `default` where it is not there or ends early.
+    /// Removes a modifier that is a list of bits; `default` stands for bits that are absent.
     pub(crate) fn bits(&mut self, name: &str, default: bool) -> Result<[bool; 4], String> {
         let mut bits = [default; 4];
         if let Some(value) = self.take(name) {
@@ -133,19 +133,19 @@ impl<'t> Line<'t> {
         Ok(bits)
     }
 
-    /// Which modifiers of a set are there?
+    /// Whether a modifier is present.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.modifiers.iter().any(|modifier| modifier.0 == name)
     }
 
-    /// Drops what only steers caches.
+    /// Removes modifiers that only control caches.
     pub(crate) fn ignore_cache_policy(&mut self) {
         for name in ["glc", "slc", "dlc", "sc0", "sc1", "nt", "scc"] {
             self.take(name);
         }
     }
 
-    /// Whether everything was understood.
+    /// An error if a modifier is left over.
     pub(crate) fn finish(&self) -> Result<(), String> {
         match self.modifiers.first() {
             Some((name, "")) => Err(format!("modifier {name}")),
@@ -164,7 +164,7 @@ impl<'t> Line<'t> {
             .ok_or_else(|| format!("{} with {} operands", self.mnemonic, self.operands.len()))
     }
 
-    /// An operand as a source of this type, without parts.
+    /// An operand as a source of this type, without a selection of bytes or halves.
     pub(crate) fn source(&self, index: usize, ty: Type) -> Result<[Source; 2], String> {
         let word = self.operand(index)?;
         operands::source(word, ty, None).ok_or_else(|| format!("operand {word} of {}", self.mnemonic))
@@ -203,7 +203,7 @@ impl<'t> Line<'t> {
         operands::integer(word).ok_or_else(|| format!("operand {word} of {}", self.mnemonic))
     }
 
-    /// The mnemonic without what says how it is encoded.
+    /// The mnemonic without the suffix of its encoding.
     pub(crate) fn base(&self) -> &'t str {
         let mut base = self.mnemonic;
         for suffix in ["_dpp8", "_dpp", "_sdwa", "_e32", "_e64"] {
@@ -252,7 +252,7 @@ pub(crate) fn list(value: &str) -> Result<Vec<i64>, String> {
         .ok_or_else(|| format!("the list {value}"))
 }
 
-/// Splits at a character where no bracket is open; empty parts do not count.
+/// Splits at a character outside brackets, and drops empty parts.
 fn split_outside(text: &str, separator: char) -> Vec<&str> {
     let mut parts = Vec::new();
     let (mut depth, mut begin) = (0, 0);

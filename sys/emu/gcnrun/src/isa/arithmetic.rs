@@ -64,7 +64,7 @@ fn floats(table: &mut Table) {
         "v_min_f32" | "v_min_num_f32" => F32 (F32 a, F32 b) min_f32(a, b);
         "v_max_f32" | "v_max_num_f32" => F32 (F32 a, F32 b) max_f32(a, b);
         "v_fma_f32" | "v_fmac_f32" | "v_fmaak_f32" | "v_fmamk_f32" => F32 (F32 a, F32 b, F32 c) a.mul_add(b, c);
-        "v_mad_f32" | "v_mac_f32" | "v_madak_f32" | "v_madmk_f32" => F32 (F32 a, F32 b, F32 c) flush_product(a * b) + c;
+        "v_mad_f32" | "v_mac_f32" | "v_madak_f32" | "v_madmk_f32" => F32 (F32 a, F32 b, F32 c) flushed_product(a * b) + c;
         "v_fma_dx9_zero_f32" | "v_fma_legacy_f32" | "v_fmac_dx9_zero_f32" | "v_fmac_legacy_f32" => F32 (F32 a, F32 b, F32 c)
             if a == 0.0 || b == 0.0 { c } else { a.mul_add(b, c) };
         "v_min3_f32" | "v_min3_num_f32" => F32 (F32 a, F32 b, F32 c) min_f32(min_f32(a, b), c);
@@ -100,7 +100,7 @@ fn floats(table: &mut Table) {
     );
 }
 
-fn flush_product(product: f32) -> f32 {
+fn flushed_product(product: f32) -> f32 {
     flush_f32(product)
 }
 
@@ -163,7 +163,7 @@ fn doubles(table: &mut Table) {
     accumulate(table, &["v_fmac_f64"]);
 }
 
-/// The quotient `q` of c / b, with the special cases put right (V_DIV_FIXUP of the ISA guides).
+/// The quotient `q` of c / b, with the special cases corrected (V_DIV_FIXUP of the ISA guides).
 fn div_fixup(q: f64, b: f64, c: f64) -> f64 {
     let negative = b.is_sign_negative() != c.is_sign_negative();
     let signed = |magnitude: f64| if negative { -magnitude } else { magnitude };

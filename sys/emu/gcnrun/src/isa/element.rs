@@ -7,7 +7,7 @@ use crate::operands::Type;
 pub(crate) trait Element {
     type Value: Copy;
     const TYPE: Type;
-    /// Computed with, so that one unknown bit leaves nothing known.
+    /// Whether one unknown bit makes the whole result unknown.
     const FLOAT: bool;
     fn get(low: u32, high: u32) -> Self::Value;
     fn put(value: Self::Value) -> (u32, u32);
@@ -49,6 +49,6 @@ elements! {
     PairF32 [f32; 2], PackedF32 false, |low, high| [f32::from_bits(low), f32::from_bits(high)], |x| (x[0].to_bits(), x[1].to_bits());
     // Bits whose constants are floats and which may have signs: what v_cndmask_b32 and v_mov_b32 take.
     Bits u32, F32 false, |low, _high| low, |x| (x, 0);
-    // One half as bits, the same way.
+    // One half, the same way.
     HalfBits u32, F16 false, |low, _high| low & 0xffff, |x| (x, 0);
 }

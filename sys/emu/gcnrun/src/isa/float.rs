@@ -5,7 +5,7 @@
 pub(crate) fn f16_to_f32(bits: u32) -> f32 {
     let sign = (bits & 0x8000) << 16;
     let magnitude = (bits & 0x7fff) << 13;
-    // The exponent's bias grows from 15 to 127; the multiplication makes normal numbers of denormal ones.
+    // The exponent's bias changes from 15 to 127; the multiplication normalises denormals.
     let finite = (f32::from_bits(magnitude) * f32::from_bits(0x7780_0000)).to_bits();
     let special = magnitude | 0x7f80_0000;
     f32::from_bits(sign | if bits & 0x7c00 == 0x7c00 { special } else { finite })
@@ -31,7 +31,7 @@ pub(crate) fn f32_to_f16(value: f32) -> u32 {
     sign | if magnitude >= 0x4780_0000 { large } else { finite }
 }
 
-/// The bits of the `f16` that is nearest to zero's side.
+/// The bits of the `f16` rounded toward zero.
 #[inline(always)]
 pub(crate) fn f32_to_f16_toward_zero(value: f32) -> u32 {
     let nearest = f32_to_f16(value);
@@ -52,7 +52,7 @@ pub(crate) fn f64_to_f32_odd(value: f64) -> f32 {
     if back == value || !nearest.is_finite() || value.is_nan() {
         return nearest;
     }
-    // The neighbour toward zero, made odd, stands for everything between two neighbours.
+    // The neighbour toward zero, with its last bit set, represents everything between two neighbours.
     let toward_zero = if back.abs() > value.abs() { bits - 1 } else { bits };
     f32::from_bits(toward_zero | 1)
 }

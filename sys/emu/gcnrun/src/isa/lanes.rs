@@ -1,4 +1,4 @@
-//! Operands and results of all lanes: fetch a source, store under a mask, tell which lanes are known.
+//! Operands and results of all lanes: fetching sources, storing under a mask, tracking which lanes are known.
 //!
 //! Loops run over 32 lanes; a wave of 64 makes two rounds.
 
@@ -8,7 +8,7 @@ use crate::code::{Destination, Keep, Rest};
 use crate::operands::{Change, Place, Source, Type};
 use crate::wave::{EXEC, VCC, Wave};
 
-/// One round's lanes of one register.
+/// The 32 lanes of a register in one round.
 pub(crate) type Half = [u32; 32];
 
 /// The 32 lanes of a register in one round.
@@ -16,7 +16,7 @@ pub(crate) type Half = [u32; 32];
 pub(crate) fn half_of(row: &[u32; 64], round: usize) -> &Half {
     let (low, high) = row.split_at(32);
     let half = if round == 0 { low } else { high };
-    // The split's halves are 32 long.
+    // Both halves have 32 lanes.
     half.first_chunk().unwrap_or(&[0; 32])
 }
 
@@ -25,7 +25,7 @@ pub(crate) fn half_of_mut(row: &mut [u32; 64], round: usize) -> &mut [u32] {
     &mut row[32 * round..32 * round + 32]
 }
 
-/// The scalar that all lanes see.
+/// The value of a scalar operand.
 #[inline(always)]
 pub(crate) fn scalar(wave: &Wave, place: Place) -> u32 {
     match place {
@@ -92,7 +92,7 @@ fn fetch_changed(wave: &Wave, source: &Source, round: usize, buffer: &mut Half) 
         return;
     };
     let row = half_of(&wave.vgpr[usize::from(register)], round);
-    // Signs alone, the most frequent change, in a loop of their own that vectorises.
+    // Sign changes, the most frequent ones, have a loop of their own that vectorises.
     if let Change::Bits {
         shift: 0,
         width: 32,
@@ -120,7 +120,7 @@ pub(crate) fn fetch_lane(wave: &Wave, source: &Source, lane: usize) -> u32 {
     }
 }
 
-/// The lanes in which everything that the operation sees of a source is known.
+/// The lanes in which all bits that the operation uses of a source are known.
 #[inline(always)]
 pub(crate) fn known_lanes(wave: &Wave, source: &Source, ty: Type) -> u64 {
     let need: u32 = match source.change {
@@ -150,7 +150,7 @@ pub(crate) fn known_lanes(wave: &Wave, source: &Source, ty: Type) -> u64 {
     }
 }
 
-/// The lanes that an operation with these operands knows.
+/// The lanes in which an operand is known.
 #[inline(always)]
 pub(super) fn operand_lanes(wave: &Wave, operand: &[Source; 2], ty: Type) -> u64 {
     let low = known_lanes(wave, &operand[0], ty);
@@ -161,7 +161,7 @@ pub(super) fn operand_lanes(wave: &Wave, operand: &[Source; 2], ty: Type) -> u64
     }
 }
 
-/// Writes the lanes of a mask.
+/// Writes the lanes in a mask.
 #[inline(always)]
 pub(crate) fn blend(to: &mut [u32], from: &Half, mask: u32) {
     if mask == u32::MAX {

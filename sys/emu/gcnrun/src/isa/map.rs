@@ -1,4 +1,4 @@
-//! Operations mapped over the active lanes: fetch the operands, compute 32 lanes at a time, store, and hand on what is known.
+//! Operations mapped over the active lanes: fetch the operands, compute 32 lanes at a time, store, and propagate which lanes are known.
 //!
 //! The functions are generic over the operand types and the operation; each row of the tables instantiates one.
 
@@ -10,12 +10,12 @@ use crate::code::{Context, Instruction, Outcome};
 use crate::operands::Type;
 use crate::wave::Wave;
 
-/// Makes 32 results; with the instructions of newer processors where there are some, because `mul_add` is slow without.
+/// Computes 32 results, with AVX2 and FMA where the host has them, because `mul_add` is slow without.
 #[inline(always)]
 fn each(has_fma: bool, low: &mut Half, high: &mut Half, f: impl Fn(usize) -> (u32, u32)) {
     #[cfg(target_arch = "x86_64")]
     if has_fma {
-        // SAFETY: `has_fma` is only true where AVX2 and FMA were detected (`Context::new`).
+        // SAFETY: `has_fma` is only true where the interpreter detected AVX2 and FMA.
         unsafe { each_with_fma(low, high, f) };
         return;
     }
@@ -36,8 +36,8 @@ fn each_with_fma(low: &mut Half, high: &mut Half, f: impl Fn(usize) -> (u32, u32
     each_portable(low, high, f);
 }
 
-/// Do denormal `f32` operands and results of this instruction count as zeros? MODE says so for both or for neither, since
-/// that is all that compilers set (`set_mode` refuses the rest).
+/// Whether denormal `f32` operands and results of this instruction are flushed to zero. MODE flushes both or neither, as
+/// compilers set it (`set_mode` rejects the rest).
 #[inline(always)]
 fn flushes(wave: &Wave, instruction: &Instruction) -> bool {
     wave.mode.denormals_f32 == 0 && !instruction.ignores_mode || instruction.flushes
@@ -112,7 +112,7 @@ operation!(map1, 0 A a al ah);
 operation!(map2, 0 A a al ah, 1 B b bl bh);
 operation!(map3, 0 A a al ah, 1 B b bl bh, 2 C c cl ch);
 
-/// Compares two operands in the active lanes: the lanes in which `f` holds, and the active lanes in which that is known.
+/// Compares two operands in the active lanes: the lanes in which `f` is true, and those in which that is known.
 #[inline(always)]
 pub(crate) fn compare<A: Element, B: Element>(
     context: &Context<'_, '_>,

@@ -1,7 +1,7 @@
 //! Matrix instructions: WMMA of RDNA 3, MFMA of CDNA.
 //!
 //! D = A·B + C, accumulated in the order of k with fused multiplications; the hardware's order is not documented, so last bits
-//! may differ. Layouts after AMD's matrix instruction calculator. EXEC does not count.
+//! may differ. Layouts are those of AMD's matrix instruction calculator. EXEC is ignored.
 
 use super::float::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 use super::lanes::scalar;
@@ -10,7 +10,7 @@ use crate::line::Line;
 use crate::operands::Type;
 use crate::wave::Wave;
 
-/// What the elements of a matrix are.
+/// The element type of a matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Element {
     F16,
@@ -80,7 +80,7 @@ fn wave_row_known(wave: &Wave, register: usize, lane: usize) -> bool {
 /// a (rows × depth) times b (columns × depth) added to c (rows × columns), all row-major.
 #[inline(always)]
 fn accumulate(a: &[f32], b: &[f32], c: &mut [f32], depth: usize, columns: usize) {
-    // Transposed, so that the inner loop runs over neighbours.
+    // Transposed, so that the inner loop runs over consecutive elements.
     let mut transposed = vec![0.0_f32; b.len()];
     for (column, row) in b.chunks_exact(depth).enumerate() {
         for (k, value) in row.iter().enumerate() {
@@ -105,7 +105,7 @@ fn accumulate_modern(a: &[f32], b: &[f32], c: &mut [f32], depth: usize, columns:
 fn multiply(has_fma: bool, a: &[f32], b: &[f32], c: &mut [f32], depth: usize, columns: usize) {
     #[cfg(target_arch = "x86_64")]
     if has_fma {
-        // SAFETY: `has_fma` is only true where AVX2 and FMA were detected (`Context::new`).
+        // SAFETY: `has_fma` is only true where the interpreter detected AVX2 and FMA.
         unsafe { accumulate_modern(a, b, c, depth, columns) };
         return;
     }
@@ -113,12 +113,12 @@ fn multiply(has_fma: bool, a: &[f32], b: &[f32], c: &mut [f32], depth: usize, co
     accumulate(a, b, c, depth, columns);
 }
 
-/// The same with whole numbers, which wrap.
+/// The same with integers, which wrap around.
 fn multiply_integers(a: &[f32], b: &[f32], c: &mut [u32], depth: usize, columns: usize) {
     for (row, out) in a.chunks_exact(depth).zip(c.chunks_exact_mut(columns)) {
         for (column, sum) in b.chunks_exact(depth).zip(out) {
-            let products: i32 = row.iter().zip(column).map(|(a, b)| *a as i32 * *b as i32).sum();
-            *sum = sum.wrapping_add(products.cast_unsigned());
+            let sum_of_row: i32 = row.iter().zip(column).map(|(a, b)| *a as i32 * *b as i32).sum();
+            *sum = sum.wrapping_add(sum_of_row.cast_unsigned());
         }
     }
 }
@@ -129,7 +129,7 @@ const DEPTH: usize = 1;
 const INPUT: usize = 2;
 const OUTPUT: usize = 3;
 
-/// `None` if the mnemonic is another file's.
+/// `None` if another file decodes the mnemonic.
 pub(super) fn decode(line: &mut Line<'_>, base: &str) -> Option<Result<Instruction, String>> {
     if let Some(shape) = base.strip_prefix("v_wmma_") {
         return Some(decode_wmma(line, shape));

@@ -1,8 +1,8 @@
-//! What AMD's instructions do, after the ISA guides of RDNA 2 and 3 and of CDNA 2 and 3.
+//! The semantics of AMD's instructions, by the ISA guides of RDNA 2 and 3 and of CDNA 2 and 3.
 //!
 //! [`decode`](crate::decode) turns the disassembler's text into [`Instruction`]s, each with the function that executes it
-//! for the whole wave; the tables are here, a file for each kind. [`run`] executes a wave until it waits or ends. What an
-//! instruction does to memory it asks of [`Space`](crate::space::Space).
+//! for the whole wave, from the tables here, one file for each kind. The [`interpreter`](crate::interpreter) executes a wave;
+//! instructions access memory through [`Space`](crate::space::Space).
 
 mod access;
 mod arithmetic;
@@ -30,10 +30,10 @@ mod vmem;
 use crate::code::Instruction;
 use crate::line::Line;
 
-/// What a line of the disassembly does.
+/// Decodes a line of the disassembly.
 ///
 /// # Errors
-/// What of it is unknown.
+/// What is not supported.
 pub(crate) fn decode(line: &mut Line<'_>) -> Result<Instruction, String> {
     let mnemonic = line.mnemonic;
     let decoded = if line.dual.is_some() {

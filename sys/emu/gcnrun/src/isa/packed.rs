@@ -84,7 +84,7 @@ fn packed(table: &mut Table) {
         "v_pk_add_f32" => PairF32 (PairF32 a, PairF32 b) [a[0] + b[0], a[1] + b[1]];
         "v_pk_mul_f32" => PairF32 (PairF32 a, PairF32 b) [a[0] * b[0], a[1] * b[1]];
         "v_pk_fma_f32" => PairF32 (PairF32 a, PairF32 b, PairF32 c) [a[0].mul_add(b[0], c[0]), a[1].mul_add(b[1], c[1])];
-        // Its second operand gives the upper dword.
+        // The second operand is the upper dword.
         "v_pk_mov_b32" => PairF32 (PairF32 a, PairF32 b) [a[0], b[1]];
     }
     accumulate(table, &["v_pk_fmac_f16"]);
@@ -123,7 +123,7 @@ fn dots(table: &mut Table) {
     );
 }
 
-/// `None` if the mnemonic is another file's.
+/// `None` if another file decodes the mnemonic.
 pub(super) fn decode(line: &mut Line<'_>, base: &str) -> Option<Result<Instruction, String>> {
     if base.contains("_mix") && TABLE.contains_key(base) {
         return Some(decode_mix(line, base));

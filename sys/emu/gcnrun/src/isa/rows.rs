@@ -6,12 +6,12 @@ use crate::code::{Destination, Handler, Instruction, Keep, Rest};
 use crate::line::Line;
 use crate::operands::{self, Part, Type};
 
-/// A row of the table: what executes it, and the types of its result and its operands.
+/// A row of a table: the function that executes an operation, and the types of its result and operands.
 pub(super) struct Row {
     pub(super) run: Handler,
     pub(super) result: Type,
     pub(super) operands: &'static [Type],
-    /// The last operand is the destination's old value.
+    /// Whether the last operand is the destination's old value.
     pub(super) accumulates: bool,
 }
 

@@ -5,9 +5,9 @@ use crate::code::{Context, Instruction, Outcome};
 use crate::operands::{Place, Type};
 use crate::wave::Wave;
 
-/// What is done where an operand is not wholly known: the operation is tried with the unknown bits as zeros and as ones;
-/// a half of the result that comes out the same each time is known all the same (a mask, a shift, a packing). Floats are
-/// known wholly or not at all.
+/// Executes an operation whose operands are partly unknown. It is tried with the unknown bits as zeros and as ones; a half of
+/// the result that is the same each time is known nevertheless (a mask, a shift, a packing). A float result is wholly known
+/// or wholly unknown.
 #[cold]
 #[inline(never)]
 pub(super) fn with_unknown(
@@ -64,8 +64,8 @@ pub(super) fn with_unknown(
     Ok(())
 }
 
-/// What unknown bits of operand `index` are taken for in the `choice`th trial: zeros and ones in every combination, and twice
-/// a mixture, because sums may differ in the lower bits alone between those.
+/// The value of unknown bits of operand `index` in the `choice`th trial: zeros and ones in every combination, and two
+/// alternating patterns, because sums may only differ between those.
 pub(super) fn unknown_as(choice: u32, operands: usize, index: usize) -> u32 {
     match choice.checked_sub(1 << operands) {
         None => 0_u32.wrapping_sub(choice >> index & 1),
@@ -81,7 +81,7 @@ fn run_assuming_known(context: &mut Context<'_, '_>, instruction: &Instruction) 
     outcome
 }
 
-/// The registers that an instruction reads and writes, as they were.
+/// The saved registers that an instruction reads and writes.
 struct Registers {
     rows: Vec<(usize, [u32; 64], [u64; 2])>,
     scalars: [u32; 128],

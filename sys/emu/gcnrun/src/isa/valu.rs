@@ -15,7 +15,7 @@ pub(super) static TABLE: LazyLock<Table> = LazyLock::new(|| {
     table
 });
 
-/// Never denormals, neither in nor out: these are approximations in hardware.
+/// Operations that always flush denormal operands and results: approximations in hardware.
 const FLUSHING: &[&str] = &[
     "v_exp_f32",
     "v_log_f32",
@@ -32,7 +32,7 @@ const FLUSHING: &[&str] = &[
     "v_mad_mix_f32",
 ];
 
-/// MODE's denormals do not concern what only moves or selects bits.
+/// Operations that ignore MODE, because they only move or select bits.
 const MOVING: &[&str] = &[
     "v_mov_b32",
     "v_cndmask_b32",

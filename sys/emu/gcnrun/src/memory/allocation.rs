@@ -1,38 +1,38 @@
-//! What is told of an allocation, and why one is refused.
+//! Descriptions of allocations, and errors of allocating and freeing.
 
 use std::fmt;
 
-/// Whose memory an allocation is.
+/// The kind of memory of an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// The memory of a device: reachable from it, and from others after [`Memory::allow_peer`]. Its written bytes are tracked.
+    /// The memory of a device: accessible from it, and from others after [`Memory::allow_peer`](crate::Memory::allow_peer). Written bytes are tracked.
     Device(u32),
-    /// Page-locked memory of the host, reachable from every device. The host may write it unseen, so it counts as written.
+    /// Page-locked host memory, accessible from every device. The host may write it untracked, so it counts as written.
     Pinned,
-    /// Managed memory, reachable from everywhere. Counts as written.
+    /// Managed memory, accessible from host and devices. Counts as written.
     Managed,
 }
 
-/// An allocation as [`Memory::find`] describes it.
+/// An allocation as [`Memory::find`](crate::Memory::find) describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allocation {
     /// The first byte's address.
     pub begin: u64,
     /// The length in bytes.
     pub len: u64,
-    /// Whose it is.
+    /// The kind of memory.
     pub kind: Kind,
-    /// Whether it was not freed.
+    /// Whether it is not freed.
     pub live: bool,
 }
 
-/// What [`Memory`](crate::Memory) refuses to whoever allocates and frees.
+/// Why [`Memory`](crate::Memory) refuses to allocate or free.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MemoryError {
-    /// The host has no memory for it, or the size or alignment cannot be.
+    /// The host is out of memory, or the size or alignment is invalid.
     OutOfMemory {
-        /// The bytes that were asked for.
+        /// The requested size.
         bytes: u64,
     },
     /// No allocation begins there.
@@ -45,20 +45,20 @@ pub enum MemoryError {
         /// Its first byte.
         address: u64,
     },
-    /// A part of it is an allocation already.
+    /// It overlaps an allocation.
     Overlap {
         /// The first byte.
         address: u64,
         /// The bytes.
         bytes: u64,
     },
-    /// Something wrote beyond the allocation, which only code of the host can do: kernels are checked.
+    /// Host code wrote beyond the allocation (kernels' accesses are checked).
     Overrun {
         /// The allocation's first byte.
         address: u64,
         /// Its length in bytes.
         bytes: u64,
-        /// Whose it was.
+        /// The kind of memory.
         kind: Kind,
     },
 }
@@ -66,18 +66,17 @@ pub enum MemoryError {
 impl fmt::Display for MemoryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::OutOfMemory { bytes } => write!(f, "no memory for {bytes} bytes"),
+            Self::OutOfMemory { bytes } => write!(f, "out of memory: {bytes} bytes"),
             Self::NotAllocated { address } => write!(f, "no allocation begins at {address:#x}"),
             Self::DoubleFree { address } => {
                 write!(f, "the allocation at {address:#x} was freed before")
             }
-            Self::Overlap { address, bytes } => write!(
-                f,
-                "of the {bytes} bytes at {address:#x} some are in an allocation already"
-            ),
+            Self::Overlap { address, bytes } => {
+                write!(f, "the {bytes} bytes at {address:#x} overlap an allocation")
+            }
             Self::Overrun { address, bytes, kind } => write!(
                 f,
-                "code of the host wrote beyond the {bytes} bytes at {address:#x} ({kind:?})"
+                "host code wrote beyond the {bytes} bytes at {address:#x} ({kind:?})"
             ),
         }
     }

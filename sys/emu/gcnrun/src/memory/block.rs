@@ -75,7 +75,7 @@ impl Block {
         Ok(block)
     }
 
-    /// Memory that the host allocated: not freed with the block.
+    /// Registered memory of the host, which is not freed with the block.
     pub(super) fn registered(start: NonNull<u8>, bytes: u64) -> Self {
         Self {
             begin: start.as_ptr() as u64,
@@ -88,12 +88,12 @@ impl Block {
         }
     }
 
-    /// Whether it was allocated here and not only registered.
+    /// Whether it was allocated here, not only registered.
     pub(super) fn is_owned(&self) -> bool {
         self.layout.is_some()
     }
 
-    /// Whether it was live; it is not from now on.
+    /// Marks it as freed; whether it was live.
     pub(super) fn retire(&self) -> bool {
         self.live.swap(false, Relaxed)
     }
@@ -128,7 +128,7 @@ impl Block {
         }
     }
 
-    /// Of an allocation; registered memory has none.
+    /// For allocations only; registered memory has no redzones.
     pub(super) fn redzones_are_intact(&self) -> bool {
         let before = self.start.as_ptr().wrapping_sub(REDZONE);
         let after = self
@@ -252,7 +252,7 @@ impl Block {
         mask
     }
 
-    /// Notes which of `N` bytes at an offset are written from now on.
+    /// Records which of `N` bytes at an offset are now written.
     #[inline]
     pub(crate) fn note<const N: usize>(&self, offset: u64, known: u16) {
         let Some(shadow) = &self.shadow else {
@@ -274,7 +274,7 @@ impl Block {
     fn note_byte(&self, shadow: &[AtomicU8], offset: u64, known: bool) {
         let dword = &shadow[(offset / 4) as usize];
         let bit = 1 << (offset % 4);
-        // A neighbour may belong to another wave, hence the atomic; it is rarely needed.
+        // Another wave may write a neighbouring byte, so the update is atomic; it is rarely needed.
         if (dword.load(Relaxed) & bit != 0) != known {
             if known {
                 dword.fetch_or(bit, Relaxed);

@@ -1,8 +1,9 @@
 //! The address space that all devices of a process share. Addresses of the device are addresses of the host.
 //!
-//! Every allocation knows whether it is live, and device memory knows which of its bytes were ever written: a *shadow* of
+//! Every allocation records whether it is live, and device memory which of its bytes were ever written: a *shadow* of
 //! four bits for each dword. Fresh and freed memory is poison, which is NaN in f16, bf16, f32 and f64 and far out of bounds
-//! as an index. Freed allocations stay for a while, so that their use is told from other stray accesses.
+//! as an index. Freed allocations are quarantined for a while, so that a use after free is told from other
+//! accesses out of bounds.
 
 mod allocation;
 mod block;
@@ -65,8 +66,8 @@ impl Memory {
         Ok(begin)
     }
 
-    /// Makes memory that the host allocated reachable from every device, until [`Memory::free`] is told its address. That
-    /// does not free it.
+    /// Makes memory that the host allocated reachable from every device, until [`Memory::free`] is called with its
+    /// address, which unregisters it and does not free it.
     ///
     /// # Safety
     ///
@@ -89,8 +90,8 @@ impl Memory {
         Ok(begin)
     }
 
-    /// Frees the allocation that begins at `address`. It stays known, poisoned, until much more was freed; memory that was
-    /// only registered is the host's own again, which may give it to anyone.
+    /// Frees the allocation that begins at `address`. It is poisoned and quarantined until much more was freed; memory that
+    /// was only registered is no longer tracked.
     ///
     /// # Errors
     ///
@@ -126,7 +127,7 @@ impl Memory {
         }
     }
 
-    /// Frees an allocation without quarantine: for what no pointer of the program's can lead to.
+    /// Frees an allocation without quarantine, for one whose address no program has.
     pub(crate) fn release(&self, address: u64) {
         let mut table = self.0.table.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(block) = table.blocks.remove(&address) {
@@ -134,7 +135,7 @@ impl Memory {
         }
     }
 
-    /// The allocation that holds `address`, live or lately freed.
+    /// The allocation that holds `address`, live or quarantined.
     #[must_use]
     pub fn find(&self, address: u64) -> Option<Allocation> {
         let table = self.0.table.read().unwrap_or_else(PoisonError::into_inner);
@@ -142,7 +143,7 @@ impl Memory {
         (address - block.begin < block.len).then(|| block.describe())
     }
 
-    /// Allows or forbids `device` to reach the memory of `owner`. At first none is.
+    /// Allows or forbids `device` to access the memory of `owner`. By default it is forbidden.
     pub fn allow_peer(&self, device: u32, owner: u32, allowed: bool) {
         let mut peers = self.0.peers.write().unwrap_or_else(PoisonError::into_inner);
         if allowed {
@@ -159,7 +160,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Copies bytes into the address space; they are written thereafter.
+    /// Copies bytes into the address space; they then count as written.
     pub fn write(&self, address: u64, bytes: &[u8]) -> Result<(), FaultKind> {
         let block = self.block(address, bytes.len() as u64)?;
         let offset = address - block.begin;
@@ -168,7 +169,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Repeats `pattern` from `address` on, `count` times; the bytes are written thereafter.
+    /// Repeats `pattern` from `address` on, `count` times; the bytes then count as written.
     pub fn fill(&self, address: u64, pattern: &[u8], count: u64) -> Result<(), FaultKind> {
         let length = (pattern.len() as u64).saturating_mul(count);
         let block = self.block(address, length)?;
@@ -185,7 +186,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Copies within the address space (the ranges may overlap). Bytes that were never written are copied as such.
+    /// Copies within the address space (the ranges may overlap). Copies of unwritten bytes count as unwritten.
     pub fn copy(&self, to: u64, from: u64, length: u64) -> Result<(), FaultKind> {
         let source = self.block(from, length)?;
         let destination = self.block(to, length)?;
@@ -201,7 +202,7 @@ impl Memory {
         Ok(())
     }
 
-    /// The address of the first byte of the range that nothing has written.
+    /// The address of the first unwritten byte of the range.
     pub fn first_unwritten(&self, address: u64, length: u64) -> Result<Option<u64>, FaultKind> {
         let block = self.block(address, length)?;
         Ok(block
@@ -236,7 +237,7 @@ impl Memory {
         Ok(Arc::clone(block))
     }
 
-    /// The live allocation that holds the range, if `device` may reach it.
+    /// The live allocation that holds the range, if `device` may access it.
     pub(crate) fn reach(&self, device: u32, address: u64, length: u64) -> Result<Arc<Block>, FaultKind> {
         let block = self.block(address, length)?;
         if let Kind::Device(owner) = block.kind

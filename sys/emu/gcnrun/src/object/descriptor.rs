@@ -1,6 +1,6 @@
 //! Kernel descriptors, and what depends on the architecture when a wave begins.
 
-/// A kernel descriptor: what the hardware is told.
+/// A kernel descriptor: the launch setup for the hardware.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Descriptor {
     /// Address in the object of the first instruction.
@@ -24,7 +24,7 @@ impl Descriptor {
         }
     }
 
-    /// Whether a user SGPR is asked for; bits as in `kernel_code_properties`.
+    /// Whether a user SGPR is requested; bits as in `kernel_code_properties`.
     pub(crate) fn has(&self, property: u32) -> bool {
         self.properties >> property & 1 == 1
     }
@@ -37,7 +37,7 @@ impl Descriptor {
         self.rsrc2 & 1 == 1
     }
 
-    /// Which of the block's three indices are wanted in SGPRs.
+    /// Which of the block's three indices go into SGPRs.
     pub(crate) fn block_index(&self, axis: usize) -> bool {
         self.rsrc2 >> (7 + axis) & 1 == 1
     }
@@ -46,7 +46,7 @@ impl Descriptor {
         self.rsrc2 >> 10 & 1 == 1
     }
 
-    /// How many of a work-item's three indices are wanted in VGPRs.
+    /// How many of a work-item's three indices go into VGPRs.
     pub(crate) fn item_indices(&self) -> usize {
         (self.rsrc2 >> 11 & 3) as usize + 1
     }
@@ -80,10 +80,10 @@ pub(super) fn has_unified_registers(arch: &str) -> bool {
     matches!(arch, "gfx90a" | "gfx940" | "gfx941" | "gfx942" | "gfx950")
 }
 
-/// What an architecture gives its waves.
+/// How an architecture initialises waves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Traits {
-    /// The hardware knows each wave's scratch memory, and kernels do nothing for it.
+    /// The hardware sets up each wave's scratch memory; kernels do not.
     pub(crate) architected_flat_scratch: bool,
     /// A work-item's three indices lie in one VGPR, ten bits each.
     pub(crate) packed_items: bool,

@@ -1,4 +1,4 @@
-//! Why a code object is refused.
+//! Errors of loading a code object.
 
 use std::fmt;
 
@@ -8,12 +8,12 @@ use crate::memory::MemoryError;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// It is no code object, or a damaged one.
+    /// It is not a code object, or is damaged.
     NotACodeObject {
-        /// What it is or lacks.
+        /// What it is, or what is missing.
         reason: String,
     },
-    /// The emulator does not know its architecture.
+    /// The emulator does not support its architecture.
     UnknownArch {
         /// The architecture.
         arch: String,
@@ -23,15 +23,15 @@ pub enum LoadError {
         /// Why, and what to install.
         reason: String,
     },
-    /// There is no memory for it.
+    /// Memory for it could not be allocated.
     Memory(MemoryError),
 }
 
 impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotACodeObject { reason } => write!(f, "no AMD code object: {reason}"),
-            Self::UnknownArch { arch } => write!(f, "{arch} is an architecture that gcnrun lacks"),
+            Self::NotACodeObject { reason } => write!(f, "not an AMD code object: {reason}"),
+            Self::UnknownArch { arch } => write!(f, "gcnrun does not support the architecture {arch}"),
             Self::Disassembly { reason } => write!(f, "cannot disassemble: {reason}"),
             Self::Memory(error) => error.fmt(f),
         }

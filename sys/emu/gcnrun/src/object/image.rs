@@ -18,7 +18,7 @@ pub(super) struct Image {
     pub(super) bytes: Vec<u8>,
 }
 
-/// More is no kernel's object, but a damaged one.
+/// Larger than any real code object: a damaged one.
 const LARGEST_IMAGE: u64 = 1 << 31;
 
 impl Image {
@@ -41,7 +41,7 @@ impl Image {
         Ok(Self { bytes })
     }
 
-    /// The bytes as they are at `address`.
+    /// The bytes after relocation to `address`.
     pub(super) fn relocated(mut self, file: &Elf<'_>, address: u64) -> Result<Vec<u8>, LoadError> {
         for (offset, relocation) in file.dynamic_relocations().into_iter().flatten() {
             let RelocationFlags::Elf { r_type } = relocation.flags() else {

@@ -25,12 +25,12 @@ use image::{Elf, Image};
 use lazy_code::LazyCode;
 use metadata::{KernelMetadata, metadata};
 
-/// A code object, loaded for one device.
+/// A code object loaded for one device.
 #[derive(Debug)]
 pub struct Program {
     pub(crate) memory: Memory,
     pub(crate) device: u32,
-    /// Where the object's address 0 lies.
+    /// The address at which the object's address 0 is loaded.
     pub(crate) image: u64,
     arch: String,
     wave_size: u32,
@@ -52,7 +52,7 @@ pub struct KernelInfo {
     pub kernarg_size: u32,
     /// Bytes of LDS that it declares.
     pub lds: u32,
-    /// Bytes of scratch memory of a lane.
+    /// Bytes of scratch memory per lane.
     pub scratch: u32,
     /// Vector registers, accumulation registers not counted.
     pub vgprs: u32,
@@ -64,16 +64,16 @@ pub struct KernelInfo {
     pub spilled_vgprs: u32,
     /// Scalar registers spilled.
     pub spilled_sgprs: u32,
-    /// The most work-items that a block may have.
+    /// The maximum number of work-items of a block.
     pub max_block: u32,
 }
 
 /// An explicit argument of a kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Argument {
-    /// Its first byte in the kernel argument segment.
+    /// Its offset in the kernel argument segment.
     pub offset: u32,
-    /// Its bytes.
+    /// Its size in bytes.
     pub size: u32,
     /// What it is, as the metadata says: `by_value`, `global_buffer`, …
     pub kind: String,
@@ -86,11 +86,11 @@ pub struct Variable {
     pub name: String,
     /// Its address in the [`Memory`].
     pub address: u64,
-    /// Its bytes.
+    /// Its size in bytes.
     pub size: u64,
 }
 
-/// What a launch needs to know of a kernel.
+/// A kernel as a launch needs it.
 #[derive(Debug)]
 pub(crate) struct Kernel {
     pub(crate) info: KernelInfo,
@@ -100,11 +100,11 @@ pub(crate) struct Kernel {
     pub(crate) allocated: (u32, u32),
 }
 
-/// What a lane with a stack of unknown depth gets beside its fixed scratch memory.
+/// Bytes of scratch memory for a lane whose stack depth is not known at compile time, in addition to the fixed size.
 const DYNAMIC_STACK: u32 = 16384;
 
 impl Program {
-    /// Loads the ELF of a code object for `device`: its variables lie in `memory` while the program lives.
+    /// Loads the ELF of a code object for `device`: its variables live in `memory` as long as the program.
     pub fn load(memory: &Memory, device: u32, elf: &[u8]) -> Result<Self, LoadError> {
         if elf.starts_with(b"__CLANG_OFFLOAD_BUNDLE__") || elf.starts_with(b"CCOB") {
             return Err(damaged(
@@ -158,7 +158,7 @@ impl Program {
         Ok(program)
     }
 
-    /// Disassembles and decodes it now, and not at the first launch.
+    /// Disassembles and decodes it now instead of at the first launch.
     ///
     /// # Errors
     /// [`LoadError::Disassembly`].
@@ -172,7 +172,7 @@ impl Program {
         &self.arch
     }
 
-    /// The lanes of its waves: 32 or 64.
+    /// The wave size: 32 or 64.
     #[must_use]
     pub fn wave_size(&self) -> u32 {
         self.wave_size
@@ -206,7 +206,7 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // A pointer to a variable that outlives its program is told from other stray pointers, like any freed memory.
+        // Quarantined, so that a use of its variables after this is reported as a use after free.
         let _ = self.memory.free(self.image);
     }
 }

@@ -3,7 +3,7 @@
 use crate::fault::FaultKind;
 use crate::launch::Checks;
 
-/// The upper halves of flat addresses that mean LDS and scratch memory: beyond every address of a host.
+/// The upper halves of flat addresses of LDS and scratch memory: beyond every host address.
 pub(crate) const SHARED_APERTURE: u32 = 0x0001_0000;
 pub(crate) const PRIVATE_APERTURE: u32 = 0x0002_0000;
 
@@ -27,7 +27,7 @@ pub(crate) fn aperture(address: u64) -> Place {
     }
 }
 
-/// Where asked for: every access of a dword or more is to be aligned to a dword, a smaller one to its size.
+/// If [`Checks::alignment`] is set, accesses of a dword or more must be aligned to a dword, smaller ones to their size.
 #[inline]
 pub(super) fn check_alignment(checks: &Checks, address: u64, bytes: usize) -> Result<(), FaultKind> {
     let alignment = bytes.min(4) as u64;
@@ -40,7 +40,7 @@ pub(super) fn check_alignment(checks: &Checks, address: u64, bytes: usize) -> Re
     Ok(())
 }
 
-/// What the hardware refuses whatever the mode.
+/// Alignment that the hardware needs in every mode.
 #[inline]
 pub(super) fn must_be_multiple(address: u64, alignment: u32) -> Result<(), FaultKind> {
     if address.is_multiple_of(u64::from(alignment)) {

@@ -24,7 +24,7 @@ enum Access {
     Atomic,
 }
 
-/// The wave that accesses LDS, and what is checked.
+/// Which wave accesses LDS, and what is checked.
 #[derive(Clone, Copy)]
 pub(super) struct By<'a> {
     pub(super) wave: u32,
@@ -46,7 +46,7 @@ impl Lds {
         }
     }
 
-    /// As a new block finds it.
+    /// Resets it for a new block.
     pub(super) fn poison(&mut self) {
         self.local.poison();
     }

@@ -2,7 +2,7 @@
 
 use crate::memory::{POISON, WRITTEN};
 
-/// Memory that one thread alone sees, with its shadow. Whoever asks has checked the bounds.
+/// Memory of one thread, with its shadow. Callers check the bounds.
 pub(super) struct Local {
     bytes: Vec<u8>,
     /// Four bits for each dword.

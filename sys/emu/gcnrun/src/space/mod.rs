@@ -1,4 +1,4 @@
-//! What the instructions of a block reach: global memory, the block's LDS, its waves' scratch memory; and the checks.
+//! The memory that a block's instructions access, with the checks: global memory, the block's LDS, its waves' scratch memory.
 //!
 //! One `Space` serves one thread of the emulator, block after block. [`run`](crate::run) says which wave runs
 //! ([`Space::enter`]) and when a barrier was passed ([`Space::pass_barrier`]); [`isa`](crate::isa) loads and stores.
@@ -23,10 +23,10 @@ pub(crate) struct Space<'a> {
     memory: &'a Memory,
     device: u32,
     checks: Checks,
-    /// Where the code object lies: an instruction's address is this more than in the object.
+    /// The address at which the code object is loaded.
     image: u64,
     recent: [Recent; RECENT],
-    /// Which of `recent` was found last: mostly the lanes of an instruction reach one allocation.
+    /// Which of `recent` was found last: the lanes of an instruction mostly access one allocation.
     last: usize,
     /// Which of `recent` to replace next.
     next: usize,
@@ -40,11 +40,11 @@ pub(crate) struct Space<'a> {
 /// How many allocations a thread remembers: most kernels access fewer.
 const RECENT: usize = 8;
 
-/// An allocation that was reached, with its bounds at hand.
+/// A recently accessed allocation, with its bounds.
 #[derive(Default)]
 struct Recent {
     begin: u64,
-    /// 0 as long as there is no block.
+    /// 0 if there is no block.
     len: u64,
     block: Option<Arc<Block>>,
 }
@@ -86,14 +86,14 @@ impl<'a> Space<'a> {
         }
     }
 
-    /// LDS and scratch memory as a new block finds them.
+    /// Resets LDS and scratch memory for a new block.
     pub(crate) fn begin_block(&mut self) {
         self.lds.poison();
         self.scratch.poison();
         self.pass_barrier();
     }
 
-    /// From now on `wave` runs.
+    /// Sets the running wave.
     pub(crate) fn enter(&mut self, wave: u32) {
         self.wave = wave;
     }
@@ -109,7 +109,7 @@ impl<'a> Space<'a> {
         &self.checks
     }
 
-    /// What to add to an address in the code object for the address of the loaded one.
+    /// The address at which the code object is loaded.
     #[inline]
     pub(crate) fn image(&self) -> u64 {
         self.image

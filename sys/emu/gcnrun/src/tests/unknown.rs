@@ -5,7 +5,7 @@ use crate::code::Stop;
 use crate::fault::FaultKind;
 use crate::wave::Wave;
 
-/// Unknown bits are handed on where they count, and only there.
+/// Unknown bits propagate to results that depend on them, and only there.
 #[test]
 fn unknown_bits_are_tracked() {
     // v40 and s40 were never written; v41 has an unknown upper half.
@@ -32,13 +32,13 @@ fn unknown_bits_are_tracked() {
     assert_eq!(known(&["v_cvt_f32_f16_e64 v0, v41 op_sel:[1,0]"]), [0, 0]);
     assert_eq!(known(&["v_add_f32_e32 v0, v1, v41"]), [0, 0]);
     assert_eq!(known(&["v_mad_u64_u32 v[0:1], null, v1, v1, v[1:2]"]), [all, all]);
-    // Each lane's choice counts.
+    // Only the selected operand counts.
     let lines = [
         "v_cmp_gt_u32_e32 vcc_lo, 8, v1",
         "v_cndmask_b32_e32 v0, v40, v1, vcc_lo",
     ];
     assert_eq!(known(&lines), [0xff, 0xff]);
-    // Lanes that compare unknown values spoil their own bits of the mask alone.
+    // Lanes that compare unknown values make only their own bits of the mask unknown.
     let lines = [
         "v_mov_b32_e32 v5, v40",
         "s_mov_b32 exec_lo, 0xff",
@@ -59,8 +59,8 @@ fn unknown_bits_are_tracked() {
     );
 }
 
-/// The upper dword of a product of 64 bits, as gfx90a has it, whose pairs begin at even registers: the addend's upper half is
-/// whatever the register holds, and so is the sum's, but the lower half is known.
+/// As compilers use it on gfx90a, where register pairs begin at even registers: the addend's upper half is unknown, and so is
+/// the sum's, but the lower half is known.
 #[test]
 fn a_sums_lower_half_is_known_whatever_the_addends_upper_half() {
     let prepare = |wave: &mut Wave| {
@@ -82,7 +82,7 @@ fn a_sums_lower_half_is_known_whatever_the_addends_upper_half() {
 }
 
 #[test]
-fn unknown_bits_may_not_decide() {
+fn unknown_bits_may_not_be_used_as_conditions_or_addresses() {
     let faults = |lines: &[&str]| {
         let (_, stop) = execute("gfx1100", |_| {}, lines);
         assert!(

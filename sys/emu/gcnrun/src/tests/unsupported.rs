@@ -4,7 +4,7 @@ use super::execute;
 use crate::fault::FaultKind;
 
 #[test]
-fn what_is_lacking_is_named() {
+fn unsupported_instructions_are_reported() {
     for text in [
         "v_interp_p1_f32 v0, v1",
         "v_add_f32_e64 v0, v1, v2 fancy:1",

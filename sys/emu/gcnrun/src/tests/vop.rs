@@ -76,7 +76,7 @@ fn arithmetic_on_lanes() {
             [0x3f80_0fff, 0x477f_ffff, 0],
             0x7bff_3c00,
         ),
-        // A half written leaves the other on RDNA, and clears it on CDNA.
+        // Writing one half keeps the other on RDNA, and clears it on CDNA.
         ("gfx1100", "v_cvt_f16_f32_e32 v0, v1", [ONE, 0, 0], 0xdddd_3c00),
         ("gfx90a", "v_cvt_f16_f32_e32 v0, v1", [ONE, 0, 0], 0x0000_3c00),
         (

@@ -1,4 +1,4 @@
-//! Every kind of fault, planted; and beside each the same done rightly.
+//! Every kind of fault, each beside a correct variant of the same kernel.
 
 use gcnrun::{Checks, Fault, FaultKind, Kind, Order};
 
@@ -6,7 +6,7 @@ use crate::gpu::{Arguments, Gpu, arguments, on_each};
 
 const FILE: &str = "faults.hip";
 
-/// The kernel ends as it should with the one arguments, and faults with the others; that fault.
+/// The kernel succeeds with the first arguments and faults with the second; returns that fault.
 fn planted(gpu: &Gpu, kernel: &str, blocks: u32, items: u32, right: &Arguments, wrong: &Arguments) -> Fault {
     gpu.launch(kernel, blocks, items, right);
     let fault = gpu
@@ -37,13 +37,13 @@ fn out_of_bounds() {
         let place = at(&fault);
         assert_eq!(place.block, [1, 0, 0]);
         assert!(place.instruction.contains("load"), "{fault}");
-        // Item 244 of the block is the first beyond, by so little that no other allocation is hit.
+        // Work-item 244 of the block is the first out of bounds, by too little to hit another allocation.
         let wave = gpu.wave() as u32;
         assert_eq!((place.wave, place.lane), (244 / wave, Some(244 % wave)));
     });
 }
 
-/// The same kernels, launched with other checks.
+/// The same kernels, with other checks.
 fn with_checks(gpu: &Gpu, checks: Checks) -> Gpu {
     let object = crate::gpu::compiled(FILE, gpu.arch).expect("these kernels are loaded already");
     Gpu {
@@ -79,7 +79,7 @@ fn misaligned_scalar_loads_and_atomics() {
 }
 
 #[test]
-fn misaligned_loads_where_that_is_asked_for() {
+fn misaligned_loads_with_the_alignment_check() {
     on_each(FILE, |gpu| {
         let x = gpu.buffer(&[0x0403_0201_i32, 0x0807_0605]);
         let out = gpu.unwritten::<i32>(64);
@@ -175,9 +175,9 @@ fn uninitialised_memory() {
         let out = gpu.unwritten::<i32>(64);
         let write = |yes: i32| arguments().buffer(&out).with(yes);
         let fault = planted(gpu, "unwritten_lds", 1, 64, &write(1), &write(0));
-        uninitialised(&fault, "what is stored");
+        uninitialised(&fault, "the stored value");
         let fault = planted(gpu, "unwritten_own", 1, 64, &write(1), &write(0));
-        uninitialised(&fault, "what is stored");
+        uninitialised(&fault, "the stored value");
         let (x, unwritten) = (gpu.buffer(&[7_i32; 64]), gpu.unwritten::<i32>(64));
         let from = |x| {
             arguments()
@@ -186,7 +186,7 @@ fn uninitialised_memory() {
                 .with(64_u32)
         };
         let fault = planted(gpu, "copy", 1, 64, &from(&x), &from(&unwritten));
-        uninitialised(&fault, "what is stored");
+        uninitialised(&fault, "the stored value");
     });
 }
 
@@ -199,13 +199,13 @@ fn uninitialised_registers() {
         let fault = gpu
             .try_launch("unwritten_register", 1, 64, &arguments)
             .unwrap_err();
-        uninitialised(&fault, "what is stored");
+        uninitialised(&fault, "the stored value");
         assert!(at(&fault).instruction.contains("store"), "{fault}");
     });
 }
 
 #[test]
-fn uninitialised_decisions() {
+fn uninitialised_conditions_and_addresses() {
     on_each(FILE, |gpu| {
         let (x, unwritten) = (gpu.buffer(&[7_i32; 64]), gpu.unwritten::<i32>(64));
         let from = |x| arguments().buffer(&gpu.unwritten::<i32>(64)).buffer(x);
@@ -214,7 +214,7 @@ fn uninitialised_decisions() {
         let what = if gpu.arch.starts_with("gfx9") {
             "the mask of active lanes"
         } else {
-            "which lanes go on"
+            "the comparison that sets EXEC"
         };
         uninitialised(&fault, what);
         let fault = planted(gpu, "scalar_branch_on", 1, 64, &from(&x), &from(&unwritten));
@@ -257,7 +257,7 @@ fn lds_races() {
 }
 
 #[test]
-fn missing_barriers_show_in_the_order_of_waves() {
+fn missing_barriers_show_with_other_wave_orders() {
     on_each(FILE, |gpu| {
         let barrier = |there: i32| {
             let held = gpu.unwritten::<i32>(256);
@@ -266,14 +266,14 @@ fn missing_barriers_show_in_the_order_of_waves() {
                 .buffer(&held)
                 .with(there)
         };
-        // Whichever wave is first finds nothing where the other writes.
+        // Whichever wave runs first reads what the other has not yet written.
         let fault = planted(gpu, "neighbour_in_global", 1, 256, &barrier(1), &barrier(0));
-        uninitialised(&fault, "what is stored");
+        uninitialised(&fault, "the stored value");
     });
 }
 
 #[test]
-fn barriers_that_not_all_reach() {
+fn barriers_that_not_all_waves_reach() {
     on_each(FILE, |gpu| {
         let out = gpu.unwritten::<i32>(256);
         let apart = |yes: i32| arguments().buffer(&out).with(yes);
@@ -282,7 +282,7 @@ fn barriers_that_not_all_reach() {
             matches!(fault.kind, FaultKind::BarrierDivergence { .. }),
             "{fault}"
         );
-        // Waves that have ended count as there.
+        // Waves that have ended count as having reached the barrier.
         gpu.launch("some_end_early", 1, 256, &apart(1));
         let got = out.read(gpu);
         assert_eq!((&got[..128], &got[128..]), (&[2; 128][..], &[1; 128][..]));
