@@ -64,38 +64,38 @@ pub(crate) struct Context<'a, 's> {
 #[derive(Clone, Debug)]
 pub(crate) struct Instruction {
     pub(crate) run: Handler,
-    /// What `run` leads to, where `run` prepares something first (DPP).
+    /// The function that `run` calls, if `run` only prepares operands (DPP); else `run` itself.
     pub(crate) inner: Handler,
     pub(crate) src: [[Source; 2]; 4],
     pub(crate) dst: Destination,
     /// The scalar register that a result goes to, if there is one; the second result of instructions with two.
     pub(crate) sdst: Option<u8>,
-    /// Never flushes denormals, whatever MODE says.
+    /// Whether denormals are never flushed, whatever MODE says.
     pub(crate) ignores_mode: bool,
-    /// Always flushes denormals.
+    /// Whether denormals are always flushed.
     pub(crate) flushes: bool,
-    /// An offset, an immediate, or the instruction that a branch leads to.
+    /// An offset, an immediate, or the index of a branch's target.
     pub(crate) offset: i64,
-    /// Bytes, counts and the like: whatever the kind of instruction needs.
+    /// Parameters of the kind of instruction, such as sizes and counts.
     pub(crate) detail: [u32; 4],
     /// The two halves of a dual instruction.
     pub(crate) dual: Option<Box<[Instruction; 2]>>,
 }
 
-/// What an operation leaves of a register's other bits.
+/// Which bits of its destination register an operation leaves unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keep {
-    /// It writes all 32 bits.
+    /// Writes all 32 bits.
     None,
-    /// It writes the lower half and leaves the upper one.
+    /// Writes the lower half, keeps the upper one.
     High,
-    /// It writes the upper half and leaves the lower one.
+    /// Writes the upper half, keeps the lower one.
     Low,
-    /// SDWA: it writes `width` bits at `shift`; the others it leaves, clears, or fills with the sign.
+    /// SDWA: writes `width` bits at `shift`, and keeps, clears or sign-extends the others.
     Sdwa { shift: u8, width: u8, rest: Rest },
 }
 
-/// What SDWA does with the bits beside its part.
+/// What SDWA does with the other bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rest {
     Zero,
@@ -103,14 +103,14 @@ pub(crate) enum Rest {
     Preserve,
 }
 
-/// The vector register that a result goes to, and what is done to the result before.
+/// The vector register that a result is written to, and the result's modifiers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Destination {
     pub(crate) register: u16,
     pub(crate) keep: Keep,
     /// Output multiplier: 1, 2, 4 or ½.
     pub(crate) scale: f32,
-    /// Floats: between 0 and 1.
+    /// Whether float results are clamped to 0 … 1.
     pub(crate) clamp: bool,
 }
 
@@ -140,10 +140,10 @@ impl Instruction {
 /// The machine code of a code object, decoded.
 pub(crate) struct Code {
     pub(crate) instructions: Vec<Instruction>,
-    /// Where each instruction's text is, and its address.
+    /// Each instruction's address, and the position and length of its text.
     lines: Vec<(u64, u32, u32)>,
     text: String,
-    /// From a word's offset in the code to the instruction that begins there.
+    /// For each word of the code, the instruction that begins there.
     index: Vec<u32>,
     begin: u64,
     /// One more than the highest vector register and accumulation register that the code names.
@@ -165,7 +165,7 @@ impl fmt::Debug for Code {
 pub(crate) const NOWHERE: u32 = u32::MAX;
 
 impl Code {
-    /// The lines of what `llvm-objdump -d` writes, none of them decoded yet.
+    /// The lines of `llvm-objdump -d`'s output, with no instruction decoded yet.
     pub(crate) fn of_listing(text: String) -> Self {
         let mut lines = Vec::new();
         for line in text.lines().filter(|line| line.starts_with('\t')) {
@@ -215,7 +215,7 @@ impl Code {
         }
     }
 
-    /// Appends an instruction for the next line that faults when it is reached, for `what` is not supported.
+    /// Appends an instruction for the next line that faults when it is executed, because `what` is not supported.
     pub(crate) fn push_unsupported(&mut self, what: String) {
         let number = self.instructions.len();
         self.unsupported.insert(number as u32, what);

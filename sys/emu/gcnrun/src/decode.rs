@@ -2,7 +2,7 @@
 //!
 //! [`line`](crate::line) splits a line into mnemonic, operands and modifiers; [`isa`] says what each kind of instruction makes
 //! of them. Every modifier must be taken by someone: what is left over makes the instruction unsupported, and an unsupported
-//! instruction faults when it is reached, so that none ever computes a wrong number.
+//! instruction faults when it is executed, so that none silently computes a wrong result.
 
 use crate::code::{Code, Instruction, NOWHERE};
 use crate::isa;

@@ -1,4 +1,4 @@
-//! What of HIP is not offered: interprocess sharing, virtual memory management, and explicit memory pools.
+//! Functions of HIP that are not offered: interprocess sharing, virtual memory management, and explicit memory pools.
 
 use hipvit_sys::hip::hipError_t;
 

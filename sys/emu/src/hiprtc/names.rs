@@ -1,27 +1,27 @@
-//! Name expressions: C++ expressions that name a kernel or a variable, and the symbols that stand for them in the code.
+//! Name expressions: C++ expressions that name a kernel or a variable, and their symbols in the code object.
 //!
-//! As in ROCm's hipRTC, the program gets a pointer to each expression, which also instantiates a template that is named
-//! there; the pointer's relocation tells the symbol.
+//! As in ROCm's hipRTC, a pointer to each expression is added to the program, which also instantiates templates; the symbol
+//! is found by the pointer's relocation.
 
 use std::fmt::Write as _;
 
 use object::read::elf::ElfFile64;
 use object::{LittleEndian, Object, ObjectSymbol, ObjectSymbolTable as _, RelocationTarget};
 
-/// What a pointer's symbol is called, its number behind it.
+/// The prefix of the pointers' symbols, before their number.
 const POINTER: &str = "__hip_emu_name_expression_";
 
-/// What is appended to the program's source.
+/// The declarations that are appended to the program's source.
 pub(super) fn declarations(expressions: &[String]) -> String {
     if expressions.is_empty() {
         return String::new();
     }
-    // The compiler's log gives an expression's number as its line.
+    // In the compiler's log the line is the number of the expression.
     let mut text = String::from("\n#line 1 \"name_expressions\"\n");
     for (index, expression) in expressions.iter().enumerate() {
         let named = expression.trim().trim_start_matches('&');
         let named = named.replace(['\n', '\r'], " ");
-        // A `String` takes any text.
+        // Writing to a `String` does not fail.
         let _ = writeln!(
             text,
             "extern \"C\" {{ __device__ const void* {POINTER}{index} = (const void*)&{named}; }}"
@@ -30,7 +30,7 @@ pub(super) fn declarations(expressions: &[String]) -> String {
     text
 }
 
-/// The symbols that `count` expressions stand for in a code object; `None` where one is missing.
+/// The symbols of `count` expressions in a code object; `None` if one is missing.
 pub(super) fn lowered(code: &[u8], count: usize) -> Option<Vec<String>> {
     if count == 0 {
         return Some(Vec::new());
@@ -41,7 +41,7 @@ pub(super) fn lowered(code: &[u8], count: usize) -> Option<Vec<String>> {
         .collect()
 }
 
-/// The symbol whose address the variable `pointer` gets.
+/// The symbol to which the variable `pointer` points.
 fn target(file: &ElfFile64<'_, LittleEndian>, pointer: &str) -> Option<String> {
     let place = file
         .dynamic_symbols()

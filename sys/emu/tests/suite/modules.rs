@@ -1,5 +1,4 @@
-//! Modules as a layer above HIP uses them: templates by name expressions, variables, parameters of several kinds,
-//! attributes and occupancy.
+//! Modules: name expressions, variables, kernel parameters, function attributes, occupancy.
 
 use std::ffi::{CStr, CString, c_void};
 use std::ptr;
@@ -191,7 +190,7 @@ fn name_expressions_instantiate_templates_and_name_variables() {
 }
 
 #[test]
-fn a_wrong_name_expression_is_told_by_the_compiler() {
+fn an_invalid_name_expression_is_a_compiler_error() {
     if code(None).is_none() {
         return;
     }
@@ -229,7 +228,6 @@ fn variables_and_constants_are_copied_to_and_from() {
         stream.wait();
         assert_eq!((floats(&to, 4), back), (values.to_vec(), values));
 
-        // Beyond the variable is not the variable's memory.
         let (place, size) = global(module, &program.lowered(c"nn::offset"));
         ok(hip().hipMemcpy(ptr::from_mut(&mut offset).cast(), place, size, down));
         assert_eq!(offset, 7, "its initial value");
@@ -286,7 +284,7 @@ fn attribute(function: hipFunction_t, attribute: hipFunction_attribute) -> i32 {
 }
 
 #[test]
-fn attributes_tell_what_a_kernel_takes() {
+fn function_attributes() {
     if code(None).is_none() {
         return;
     }
@@ -331,7 +329,7 @@ fn occupancy_is_limited_by_blocks_threads_and_lds() {
     let axpy = function(module, "_Z4axpyIfEviT_PKS0_PS0_");
     let (mut blocks, mut grid, mut block) = (0, 0, 0);
     unsafe {
-        // 64 KiB of LDS: 4 KiB of the kernel's own, 12 KiB beside them.
+        // 64 KiB of LDS; a block uses 4 KiB static and 12 KiB dynamic LDS.
         ok(hip().hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, tile, 128, 12 << 10));
         assert_eq!(blocks, 4);
         ok(hip().hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, tile, 256, 0));

@@ -49,7 +49,7 @@ fn a_communicator_knows_its_rank_and_device() {
 }
 
 #[test]
-fn collectives_of_one_rank_copy_in_the_streams_order() {
+fn collectives_of_one_rank_are_copies_in_stream_order() {
     let _turn = turn();
     let (comm, stream) = (communicator(), Stream::new());
     let (from, to) = (Buffer::of(&[1, 2, 3, 4]), Buffer::of(&[0; 4]));

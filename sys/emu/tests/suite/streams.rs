@@ -1,4 +1,4 @@
-//! Work runs late: what is not waited for is not there.
+//! Deferred execution: without a wait there is no result.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -27,7 +27,7 @@ fn to_device(to: &Buffer, from: &Pinned, stream: &Stream) {
 }
 
 #[test]
-fn a_result_is_not_there_before_it_was_waited_for() {
+fn a_result_is_not_there_before_a_wait() {
     let _turn = turn();
     let (stream, buffer, host) = (Stream::new(), Buffer::of(&[1; 65]), Pinned::new(65));
     host.set(7);
@@ -43,14 +43,14 @@ fn a_copy_reads_pinned_memory_when_it_runs() {
     let (stream, buffer, host) = (Stream::new(), Buffer::new(63), Pinned::new(63));
     host.set(1);
     to_device(&buffer, &host, &stream);
-    // Too early: the copy may not have read yet.
+    // Without a wait: the copy has not read yet.
     host.set(2);
     stream.wait();
     assert_eq!(buffer.peek(63), [2; 63]);
 }
 
 #[test]
-fn a_copy_from_pageable_memory_is_over_when_the_call_is() {
+fn a_copy_from_pageable_memory_is_complete_when_the_call_returns() {
     let _turn = turn();
     let (stream, buffer) = (Stream::new(), Buffer::new(64));
     let mut values = vec![1_u32; 64];
@@ -61,7 +61,7 @@ fn a_copy_from_pageable_memory_is_over_when_the_call_is() {
 }
 
 #[test]
-fn streams_run_apart_unless_an_event_orders_them() {
+fn only_events_order_streams() {
     let _turn = turn();
     for ordered in [false, true] {
         let (first, second) = (Stream::new(), Stream::new());
@@ -75,7 +75,7 @@ fn streams_run_apart_unless_an_event_orders_them() {
         let kind = hipMemcpyKind::hipMemcpyDeviceToDevice;
         ok(unsafe { hip().hipMemcpyAsync(copy.0, source.0, 400, kind, second.0) });
         second.wait();
-        // The fill was not asked for.
+        // Nothing has demanded the fill.
         assert_eq!(copy.peek(100), [if ordered { 2 } else { 1 }; 100]);
         first.wait();
         ok(unsafe { hip().hipEventDestroy(event) });
@@ -83,7 +83,7 @@ fn streams_run_apart_unless_an_event_orders_them() {
 }
 
 #[test]
-fn the_default_stream_takes_turns_with_blocking_streams_alone() {
+fn the_default_stream_synchronises_only_with_blocking_streams() {
     let _turn = turn();
     let buffer = Buffer::of(&[1; 10]);
     let mut blocking = ptr::null_mut();
@@ -97,7 +97,7 @@ fn the_default_stream_takes_turns_with_blocking_streams_alone() {
     apart.wait();
     assert_eq!(buffer.peek(10), [3; 10]);
 
-    // The other way about: a blocking stream waits for the default stream.
+    // Conversely, a blocking stream waits for the default stream.
     ok(unsafe { hip().hipMemsetD32Async(buffer.0, 4, 10, ptr::null_mut()) });
     let copy = Buffer::new(10);
     let kind = hipMemcpyKind::hipMemcpyDeviceToDevice;
@@ -108,7 +108,7 @@ fn the_default_stream_takes_turns_with_blocking_streams_alone() {
 }
 
 #[test]
-fn asking_often_enough_comes_to_an_end() {
+fn polling_comes_to_an_end() {
     let _turn = turn();
     let (stream, buffer) = (Stream::new(), Buffer::new(1000));
     buffer.fill(1000, 5, &stream);
@@ -126,7 +126,7 @@ fn asking_often_enough_comes_to_an_end() {
 }
 
 #[test]
-fn a_full_queue_makes_who_submits_wait() {
+fn submitting_to_a_full_queue_waits() {
     let _turn = turn();
     let (stream, buffer, host) = (Stream::new(), Buffer::new(1), Pinned::new(1));
     host.set(0);
@@ -144,7 +144,7 @@ fn a_full_queue_makes_who_submits_wait() {
 }
 
 #[test]
-fn events_tell_time_in_order() {
+fn event_times_are_ordered() {
     let _turn = turn();
     let stream = Stream::new();
     let (start, stop, untimed) = (event(), event(), {
@@ -209,7 +209,7 @@ fn a_stream_waits_for_a_value_that_another_writes() {
 }
 
 #[test]
-fn a_destroyed_stream_does_what_it_was_given_and_its_handle_is_of_no_use() {
+fn a_destroyed_stream_completes_its_work_and_its_handle_is_invalid() {
     let _turn = turn();
     let buffer = Buffer::of(&[1; 4]);
     let stream = Stream::new();

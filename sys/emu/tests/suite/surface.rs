@@ -1,4 +1,4 @@
-//! What is exported, what devices say of themselves, and a machine without any.
+//! Exported functions, device properties, and a machine without a device.
 
 use std::ffi::{CStr, c_char};
 use std::ptr;
@@ -39,7 +39,7 @@ fn every_function_of_every_table_is_exported() {
 }
 
 #[test]
-fn an_mi300x_by_its_properties() {
+fn properties_of_an_mi300x() {
     let (mut count, mut value) = (0, 0);
     ok(unsafe { hip().hipGetDeviceCount(&mut count) });
     assert_eq!(count, 2);
@@ -78,9 +78,9 @@ fn an_mi300x_by_its_properties() {
 }
 
 #[test]
-fn other_parts_have_other_properties() {
+fn properties_of_other_models() {
     let settings = [("HIP_EMU_ARCH", "gfx1100,gfx90a"), ("HIP_EMU_MEMORY", "256M")];
-    if !has(&settings, "surface::other_parts_have_other_properties") {
+    if !has(&settings, "surface::properties_of_other_models") {
         return;
     }
     let (p, q) = (properties(0), properties(1));
@@ -95,9 +95,9 @@ fn other_parts_have_other_properties() {
 }
 
 #[test]
-fn a_wrong_setting_leaves_nothing_to_call() {
+fn with_an_invalid_setting_calls_fail() {
     let settings = [("HIP_EMU_ARCH", "sm_90")];
-    if !has(&settings, "surface::a_wrong_setting_leaves_nothing_to_call") {
+    if !has(&settings, "surface::with_an_invalid_setting_calls_fail") {
         return;
     }
     let mut count = 7;
@@ -109,9 +109,9 @@ fn a_wrong_setting_leaves_nothing_to_call() {
 }
 
 #[test]
-fn without_a_device_every_library_says_so_and_none_aborts() {
+fn without_a_device_every_library_returns_an_error() {
     let settings = [("HIP_EMU_ARCH", "none")];
-    let test = "surface::without_a_device_every_library_says_so_and_none_aborts";
+    let test = "surface::without_a_device_every_library_returns_an_error";
     if !has(&settings, test) {
         return;
     }
@@ -167,7 +167,7 @@ fn without_a_device_every_library_says_so_and_none_aborts() {
 }
 
 #[test]
-fn memory_in_use_is_neither_free_nor_lost() {
+fn allocations_reduce_the_free_memory() {
     let _turn = turn();
     ok(unsafe { hip().hipSetDevice(1) });
     let info = || {
@@ -184,7 +184,7 @@ fn memory_in_use_is_neither_free_nor_lost() {
 }
 
 #[test]
-fn what_is_not_offered_says_so() {
+fn functions_that_are_not_offered_return_not_supported() {
     let status = unsafe { hip().hipMemMap(ptr::null_mut(), 1, 2, ptr::null_mut(), 3) };
     is(status, hipError_t::hipErrorNotSupported);
     let rtc = provider().hiprtc().expect("hipRTC");
@@ -195,7 +195,7 @@ fn what_is_not_offered_says_so() {
 }
 
 #[test]
-fn rocm_smi_knows_the_devices() {
+fn rocm_smi_reports_the_devices() {
     let _turn = turn();
     let smi = provider().rocm_smi().expect("ROCm SMI");
     let (mut count, mut total, mut name) = (0, 0, [0; 64]);
@@ -234,7 +234,7 @@ fn rocm_smi_knows_the_devices() {
 }
 
 #[test]
-fn settings_come_before_the_first_call_or_not_at_all() {
+fn settings_must_come_before_the_first_call() {
     ok(unsafe { hip().hipInit(0) });
     let other = hipvit_sys::Provider::emu(Some("gfx1100"));
     let error = other.hip().expect_err("others are emulated").to_string();

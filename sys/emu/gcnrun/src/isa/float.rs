@@ -132,7 +132,7 @@ mod tests {
     use half::{bf16, f16};
 
     #[test]
-    fn every_half_converts_as_the_half_crate_says() {
+    fn conversions_agree_with_the_half_crate() {
         for bits in 0..=u16::MAX {
             let expected = f16::from_bits(bits);
             let converted = f16_to_f32(u32::from(bits));

@@ -98,7 +98,7 @@ fn accumulate(a: &[f32], b: &[f32], c: &mut [f32], depth: usize, columns: usize)
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
-fn accumulate_modern(a: &[f32], b: &[f32], c: &mut [f32], depth: usize, columns: usize) {
+fn accumulate_with_fma(a: &[f32], b: &[f32], c: &mut [f32], depth: usize, columns: usize) {
     accumulate(a, b, c, depth, columns);
 }
 
@@ -106,7 +106,7 @@ fn multiply(has_fma: bool, a: &[f32], b: &[f32], c: &mut [f32], depth: usize, co
     #[cfg(target_arch = "x86_64")]
     if has_fma {
         // SAFETY: `has_fma` is only true where the interpreter detected AVX2 and FMA.
-        unsafe { accumulate_modern(a, b, c, depth, columns) };
+        unsafe { accumulate_with_fma(a, b, c, depth, columns) };
         return;
     }
     let _ = has_fma;

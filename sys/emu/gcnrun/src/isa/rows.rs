@@ -83,7 +83,7 @@ pub(super) fn sources(
 }
 
 /// On GCN and CDNA results of 16 bits clear the upper half, except these.
-const KEEPING: &[&str] = &[
+const KEEPING_UPPER_HALF: &[&str] = &[
     "v_mad_f16",
     "v_mad_u16",
     "v_mad_i16",
@@ -118,7 +118,7 @@ pub(super) fn destination(
         (false, true) => return Err(format!("op_sel of the result of {}", line.mnemonic)),
         (false, false) => Keep::None,
         (true, true) => Keep::Low,
-        (true, false) if line.arch.gfx9 && !KEEPING.contains(&base) => Keep::None,
+        (true, false) if line.arch.gfx9 && !KEEPING_UPPER_HALF.contains(&base) => Keep::None,
         (true, false) => Keep::High,
     };
     if let Some(part) = line.take("dst_sel") {

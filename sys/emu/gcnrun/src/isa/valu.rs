@@ -33,7 +33,7 @@ const FLUSHING: &[&str] = &[
 ];
 
 /// Operations that ignore MODE, because they only move or select bits.
-const MOVING: &[&str] = &[
+const IGNORING_MODE: &[&str] = &[
     "v_mov_b32",
     "v_cndmask_b32",
     "v_accvgpr_read_b32",
@@ -58,7 +58,7 @@ pub(super) fn decode_named(line: &mut Line<'_>, base: &str) -> Result<Instructio
     } else {
         return Err(String::new());
     };
-    instruction.ignores_mode |= MOVING.contains(&base);
+    instruction.ignores_mode |= IGNORING_MODE.contains(&base);
     instruction.flushes |= FLUSHING.contains(&base);
     if line.mnemonic.contains("_dpp") {
         dpp::decode(line, &mut instruction)?;

@@ -254,7 +254,7 @@ impl Block {
 
     /// Records which of `N` bytes at an offset are now written.
     #[inline]
-    pub(crate) fn note<const N: usize>(&self, offset: u64, known: u16) {
+    pub(crate) fn set_known<const N: usize>(&self, offset: u64, known: u16) {
         let Some(shadow) = &self.shadow else {
             return;
         };
@@ -266,12 +266,12 @@ impl Block {
             return;
         }
         for i in 0..N as u64 {
-            self.note_byte(shadow, offset + i, known >> i & 1 == 1);
+            self.set_known_byte(shadow, offset + i, known >> i & 1 == 1);
         }
     }
 
     #[inline]
-    fn note_byte(&self, shadow: &[AtomicU8], offset: u64, known: bool) {
+    fn set_known_byte(&self, shadow: &[AtomicU8], offset: u64, known: bool) {
         let dword = &shadow[(offset / 4) as usize];
         let bit = 1 << (offset % 4);
         // Another wave may write a neighbouring byte, so the update is atomic; it is rarely needed.
@@ -335,7 +335,7 @@ impl Block {
                 shadow[(at / 4) as usize].store(if known { WRITTEN } else { 0 }, Relaxed);
                 at += 4;
             } else {
-                self.note_byte(shadow, at, known);
+                self.set_known_byte(shadow, at, known);
                 at += 1;
             }
         }
@@ -344,7 +344,7 @@ impl Block {
     pub(super) fn mark_each(&self, offset: u64, written: &[bool]) {
         if let Some(shadow) = &self.shadow {
             for (i, &known) in written.iter().enumerate() {
-                self.note_byte(shadow, offset + i as u64, known);
+                self.set_known_byte(shadow, offset + i as u64, known);
             }
         }
     }

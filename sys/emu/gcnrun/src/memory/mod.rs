@@ -238,7 +238,7 @@ impl Memory {
     }
 
     /// The live allocation that holds the range, if `device` may access it.
-    pub(crate) fn reach(&self, device: u32, address: u64, length: u64) -> Result<Arc<Block>, FaultKind> {
+    pub(crate) fn accessible(&self, device: u32, address: u64, length: u64) -> Result<Arc<Block>, FaultKind> {
         let block = self.block(address, length)?;
         if let Kind::Device(owner) = block.kind
             && owner != device

@@ -175,13 +175,13 @@ fn host_writes_beyond_an_allocation_are_detected() {
 fn another_devices_memory_needs_peer_access() {
     let memory = Memory::new();
     let address = memory.allocate(8, Kind::Device(1), 1).unwrap();
-    assert!(memory.reach(1, address, 8).is_ok());
-    let refused = memory.reach(0, address, 8).map(drop);
+    assert!(memory.accessible(1, address, 8).is_ok());
+    let refused = memory.accessible(0, address, 8).map(drop);
     assert_eq!(refused, Err(FaultKind::NoPeerAccess { address, owner: 1 }));
     memory.allow_peer(0, 1, true);
-    assert!(memory.reach(0, address, 8).is_ok());
+    assert!(memory.accessible(0, address, 8).is_ok());
     memory.allow_peer(0, 1, false);
-    assert!(memory.reach(0, address, 8).is_err());
+    assert!(memory.accessible(0, address, 8).is_err());
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn atomic_updates_of_threads_are_not_lost() {
     let memory = Memory::new();
     let address = memory.allocate(16, DEVICE, 1).unwrap();
     memory.fill(address, &[0], 16).unwrap();
-    let block = memory.reach(0, address, 16).unwrap();
+    let block = memory.accessible(0, address, 16).unwrap();
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {

@@ -26,7 +26,7 @@ enum Access {
 
 /// Which wave accesses LDS, and what is checked.
 #[derive(Clone, Copy)]
-pub(super) struct By<'a> {
+pub(super) struct Accessor<'a> {
     pub(super) wave: u32,
     pub(super) checks: &'a Checks,
 }
@@ -63,7 +63,7 @@ impl Lds {
     #[inline]
     pub(super) fn load<const N: usize>(
         &mut self,
-        by: By<'_>,
+        by: Accessor<'_>,
         offset: u32,
     ) -> Result<([u8; N], u16), FaultKind> {
         self.access::<N>(by, offset, Access::Read, None)?;
@@ -73,7 +73,7 @@ impl Lds {
     #[inline]
     pub(super) fn store<const N: usize>(
         &mut self,
-        by: By<'_>,
+        by: Accessor<'_>,
         offset: u32,
         bytes: [u8; N],
         known: u16,
@@ -85,7 +85,7 @@ impl Lds {
 
     pub(super) fn update32(
         &mut self,
-        by: By<'_>,
+        by: Accessor<'_>,
         offset: u32,
         mut update: impl FnMut(u32) -> u32,
     ) -> Result<u32, FaultKind> {
@@ -103,7 +103,7 @@ impl Lds {
 
     pub(super) fn update64(
         &mut self,
-        by: By<'_>,
+        by: Accessor<'_>,
         offset: u32,
         mut update: impl FnMut(u64) -> u64,
     ) -> Result<u64, FaultKind> {
@@ -123,7 +123,7 @@ impl Lds {
     #[inline]
     fn access<const N: usize>(
         &mut self,
-        by: By<'_>,
+        by: Accessor<'_>,
         offset: u32,
         access: Access,
         new: Option<&[u8; N]>,

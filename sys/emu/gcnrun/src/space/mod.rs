@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 pub(crate) use address::{PRIVATE_APERTURE, Place, SCRATCH_DESCRIPTOR, SHARED_APERTURE, aperture};
 use address::{check_alignment, must_be_multiple, unwritten_atomic};
-use lds::{By, Lds};
+use lds::{Accessor, Lds};
 use local::Local;
 
 use crate::fault::FaultKind;
@@ -138,7 +138,7 @@ impl<'a> Space<'a> {
         if let Some(slot) = self.recent.iter().position(|recent| recent.holds(address, bytes)) {
             return Ok(slot);
         }
-        let block = self.memory.reach(self.device, address, bytes)?;
+        let block = self.memory.accessible(self.device, address, bytes)?;
         let slot = self.next;
         self.recent[slot] = Recent {
             begin: block.begin(),
@@ -167,7 +167,7 @@ impl<'a> Space<'a> {
         check_alignment(&self.checks, address, N)?;
         let (block, offset) = self.locate(address, N as u64)?;
         block.store::<N>(offset, bytes);
-        block.note::<N>(offset, known);
+        block.set_known::<N>(offset, known);
         Ok(())
     }
 
@@ -217,7 +217,7 @@ impl<'a> Space<'a> {
 
     #[inline]
     pub(crate) fn lds_load<const N: usize>(&mut self, offset: u32) -> Result<([u8; N], u16), FaultKind> {
-        let by = By {
+        let by = Accessor {
             wave: self.wave,
             checks: &self.checks,
         };
@@ -231,7 +231,7 @@ impl<'a> Space<'a> {
         bytes: [u8; N],
         known: u16,
     ) -> Result<(), FaultKind> {
-        let by = By {
+        let by = Accessor {
             wave: self.wave,
             checks: &self.checks,
         };
@@ -243,7 +243,7 @@ impl<'a> Space<'a> {
         offset: u32,
         update: impl FnMut(u32) -> u32,
     ) -> Result<u32, FaultKind> {
-        let by = By {
+        let by = Accessor {
             wave: self.wave,
             checks: &self.checks,
         };
@@ -255,7 +255,7 @@ impl<'a> Space<'a> {
         offset: u32,
         update: impl FnMut(u64) -> u64,
     ) -> Result<u64, FaultKind> {
-        let by = By {
+        let by = Accessor {
             wave: self.wave,
             checks: &self.checks,
         };

@@ -55,7 +55,7 @@ fn global_memory() {
         "global_store_b16 v1, v3, s[2:3] offset:256",
         "s_load_b64 s[4:5], s[2:3], 0x8",
     ];
-    // The first lane would reach before the allocation.
+    // The first lane would read before the allocation.
     let start = |wave: &mut Wave| {
         prepare(wave);
         wave.set_exec(!1);

@@ -7,8 +7,8 @@ use hipvit_sys::miopen::{
 };
 
 use super::super::tensor::tensor;
-use super::super::{BAD, give, run};
-use super::{CONVOLUTIONS, Convolution, convolution, give_all};
+use super::super::{BAD, put_value, run};
+use super::{CONVOLUTIONS, Convolution, convolution, put_all};
 
 fn sizes(values: &[i32]) -> Result<Vec<usize>, miopenStatus_t> {
     values
@@ -26,7 +26,7 @@ export! { miopen, miopenStatus_t, run;
         if to.is_null() {
             return Err(BAD);
         }
-        give(to, CONVOLUTIONS.add(Convolution::new(Mode::miopenConvolution, vec![0; 2], vec![1; 2], vec![1; 2])?))
+        put_value(to, CONVOLUTIONS.add(Convolution::new(Mode::miopenConvolution, vec![0; 2], vec![1; 2], vec![1; 2])?))
     }
 
     fn miopenDestroyConvolutionDescriptor(of: miopenConvolutionDescriptor_t) {
@@ -63,11 +63,11 @@ export! { miopen, miopenStatus_t, run;
         else {
             return Err(BAD);
         };
-        give(mode, convolution.mode)?;
+        put_value(mode, convolution.mode)?;
         for (to, value) in [
             (pad_h, top), (pad_w, left), (stride_h, down), (stride_w, right), (dilation_h, high), (dilation_w, wide),
         ] {
-            give_all(to, &[*value])?;
+            put_all(to, &[*value])?;
         }
         Ok(())
     }
@@ -77,12 +77,12 @@ export! { miopen, miopenStatus_t, run;
         dilation: *mut i32, mode: *mut Mode,
     ) {
         let convolution = convolution(of)?;
-        give_all(axes, &[convolution.padding.len()])?;
-        give(mode, convolution.mode)?;
+        put_all(axes, &[convolution.padding.len()])?;
+        put_value(mode, convolution.mode)?;
         let count = convolution.padding.len().min(usize::try_from(capacity).map_err(|_| BAD)?);
-        give_all(padding, &convolution.padding[..count])?;
-        give_all(stride, &convolution.stride[..count])?;
-        give_all(dilation, &convolution.dilation[..count])
+        put_all(padding, &convolution.padding[..count])?;
+        put_all(stride, &convolution.stride[..count])?;
+        put_all(dilation, &convolution.dilation[..count])
     }
 
     fn miopenSetConvolutionGroupCount(of: miopenConvolutionDescriptor_t, groups: i32) {
@@ -91,14 +91,14 @@ export! { miopen, miopenStatus_t, run;
     }
 
     fn miopenGetConvolutionGroupCount(of: miopenConvolutionDescriptor_t, groups: *mut i32) {
-        give_all(groups, &[convolution(of)?.groups])
+        put_all(groups, &[convolution(of)?.groups])
     }
 
     fn miopenGetConvolutionSpatialDim(of: miopenConvolutionDescriptor_t, count: *mut i32) {
-        give_all(count, &[convolution(of)?.padding.len()])
+        put_all(count, &[convolution(of)?.padding.len()])
     }
 
-    /// Changes nothing: results are the same from run to run.
+    /// Has no effect: results are always deterministic.
     fn miopenSetConvolutionAttribute(
         of: miopenConvolutionDescriptor_t, attribute: miopenConvolutionAttrib_t, value: i32,
     ) {
@@ -111,16 +111,16 @@ export! { miopen, miopenStatus_t, run;
     fn miopenGetConvolutionAttribute(
         of: miopenConvolutionDescriptor_t, attribute: miopenConvolutionAttrib_t, value: *mut i32,
     ) {
-        give(value, *convolution(of)?.attributes.get(attribute.0 as usize).ok_or(BAD)?)
+        put_value(value, *convolution(of)?.attributes.get(attribute.0 as usize).ok_or(BAD)?)
     }
 
-    /// Changes nothing: there is no database to ask, and little to search.
+    /// Has no effect: there is no find database.
     fn miopenSetConvolutionFindMode(of: miopenConvolutionDescriptor_t, mode: miopenConvolutionFindMode_t) {
         CONVOLUTIONS.change(of, |convolution| convolution.find_mode = mode).ok_or(BAD)
     }
 
     fn miopenGetConvolutionFindMode(of: miopenConvolutionDescriptor_t, mode: *mut miopenConvolutionFindMode_t) {
-        give(mode, convolution(of)?.find_mode)
+        put_value(mode, convolution(of)?.find_mode)
     }
 
     fn miopenGetConvolutionForwardOutputDim(
@@ -132,7 +132,7 @@ export! { miopen, miopenStatus_t, run;
             return Err(BAD);
         }
         for (to, length) in [n, c, h, width].into_iter().zip(lengths) {
-            give_all(to, &[length])?;
+            put_all(to, &[length])?;
         }
         Ok(())
     }
@@ -142,7 +142,7 @@ export! { miopen, miopenStatus_t, run;
         to: *mut i32,
     ) {
         let lengths = convolution(of)?.output(&tensor(x)?, &tensor(w)?)?;
-        give_all(count, &[lengths.len()])?;
-        give_all(to, &lengths)
+        put_all(count, &[lengths.len()])?;
+        put_all(to, &lengths)
     }
 }

@@ -11,11 +11,11 @@ use hipvit_sys::miopen::{
 
 use super::super::pointwise::add_bias;
 use super::super::tensor::tensor;
-use super::super::{BAD, HANDLES, give, run, scalar, stream, submitted};
+use super::super::{BAD, HANDLES, put_value, run, scalar, stream, submitted};
 use super::work::Work;
-use super::{ALGORITHMS, Problem, give_all};
+use super::{ALGORITHMS, Problem, put_all};
 
-/// A solution's number is its algorithm's, and one.
+/// A solution's number is its algorithm's plus one.
 fn solution(number: u64) -> Result<Algorithm, miopenStatus_t> {
     ALGORITHMS
         .into_iter()
@@ -24,7 +24,7 @@ fn solution(number: u64) -> Result<Algorithm, miopenStatus_t> {
 }
 
 export! { miopen, miopenStatus_t, run;
-    /// As much as the algorithm needs that needs the most.
+    /// The maximum over all algorithms.
     fn miopenConvolutionForwardGetWorkSpaceSize(
         of: miopenHandle_t, w: miopenTensorDescriptor_t, x: miopenTensorDescriptor_t,
         convolution: miopenConvolutionDescriptor_t, y: miopenTensorDescriptor_t, size: *mut usize,
@@ -32,11 +32,10 @@ export! { miopen, miopenStatus_t, run;
         stream(of)?;
         let problem = Problem::new(x, w, convolution, y)?;
         let sizes: Result<Vec<_>, _> = ALGORITHMS.iter().map(|algorithm| problem.workspace(*algorithm)).collect();
-        give(size, sizes?.into_iter().max().unwrap_or_default())
+        put_value(size, sizes?.into_iter().max().unwrap_or_default())
     }
 
-    /// Runs the algorithms that fit the workspace and gives them out, the fastest first. Times are of this machine, in
-    /// milliseconds.
+    /// Runs the algorithms that fit the workspace and returns them, the fastest first. Times are host times in milliseconds.
     fn miopenFindConvolutionForwardAlgorithm(
         of: miopenHandle_t, x_desc: miopenTensorDescriptor_t, x: *const c_void, w_desc: miopenTensorDescriptor_t,
         w: *const c_void, convolution: miopenConvolutionDescriptor_t, y_desc: miopenTensorDescriptor_t,
@@ -65,10 +64,10 @@ export! { miopen, miopenStatus_t, run;
                 results.add(index).write(miopenConvAlgoPerf_t { __bindgen_anon_1, time, memory });
             }
         }
-        give_all(count, &[given])
+        put_all(count, &[given])
     }
 
-    /// `miopenStatusUnknownError`, as MIOpen says, if the handle has not found it before.
+    /// As in MIOpen, `miopenStatusUnknownError` if the handle has not found it before.
     fn miopenConvolutionForward(
         of: miopenHandle_t, alpha: *const c_void, x_desc: miopenTensorDescriptor_t, x: *const c_void,
         w_desc: miopenTensorDescriptor_t, w: *const c_void, convolution: miopenConvolutionDescriptor_t,
@@ -87,7 +86,7 @@ export! { miopen, miopenStatus_t, run;
         submitted(of, "miopenConvolutionForward", move |memory| work.run(memory))
     }
 
-    /// Adds one number per channel: `y = y + alpha·b`, and `beta·y`, which is 0 in MIOpen.
+    /// Adds one number per channel: `y = y + alpha·b + beta·y`; beta is 0 in MIOpen.
     fn miopenConvolutionForwardBias(
         of: miopenHandle_t, alpha: *const c_void, b_desc: miopenTensorDescriptor_t, b: *const c_void,
         beta: *const c_void, y_desc: miopenTensorDescriptor_t, y: *mut c_void,
@@ -103,7 +102,7 @@ export! { miopen, miopenStatus_t, run;
     ) {
         stream(of)?;
         Problem::new(x, w, convolution, y)?;
-        give(count, ALGORITHMS.len())
+        put_value(count, ALGORITHMS.len())
     }
 
     /// Nothing is measured: the times are 0.
@@ -126,7 +125,7 @@ export! { miopen, miopenStatus_t, run;
                 algorithm: miopenConvAlgorithm_t(algorithm.0),
             });
         }
-        give(count, ALGORITHMS.len().min(capacity))
+        put_value(count, ALGORITHMS.len().min(capacity))
     }
 
     fn miopenConvolutionForwardGetSolutionWorkspaceSize(
@@ -134,10 +133,10 @@ export! { miopen, miopenStatus_t, run;
         convolution: miopenConvolutionDescriptor_t, y: miopenTensorDescriptor_t, number: u64, size: *mut usize,
     ) {
         stream(of)?;
-        give(size, Problem::new(x, w, convolution, y)?.workspace(solution(number)?)?)
+        put_value(size, Problem::new(x, w, convolution, y)?.workspace(solution(number)?)?)
     }
 
-    /// There is nothing to compile.
+    /// No operation besides the checks.
     fn miopenConvolutionForwardCompileSolution(
         of: miopenHandle_t, w: miopenTensorDescriptor_t, x: miopenTensorDescriptor_t,
         convolution: miopenConvolutionDescriptor_t, y: miopenTensorDescriptor_t, number: u64,

@@ -10,19 +10,18 @@ use hipvit_sys::miopen::{
 };
 
 use super::tensor::{Tensor, tensor};
-use super::{BAD, UNSUPPORTED, give};
+use super::{BAD, UNSUPPORTED, put_value};
 use crate::compute::Objects;
 
 static CONVOLUTIONS: Objects<Convolution> = Objects::new();
 
-/// The ways to compute one: with the patches in the workspace, and without a workspace. MIOpen's other three are not
-/// offered.
+/// The algorithms: with the patches in the workspace, and without a workspace. MIOpen's other three are not supported.
 const ALGORITHMS: [Algorithm; 2] = [
     Algorithm::miopenConvolutionFwdAlgoGEMM,
     Algorithm::miopenConvolutionFwdAlgoDirect,
 ];
 
-/// What a `miopenConvolutionDescriptor_t` stands for.
+/// The object behind a `miopenConvolutionDescriptor_t`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Convolution {
     mode: Mode,
@@ -31,14 +30,14 @@ struct Convolution {
     dilation: Vec<usize>,
     groups: usize,
     find_mode: miopenConvolutionFindMode_t,
-    /// FP16_ALT_IMPL, DETERMINISTIC and FP8_ROUNDING_MODE; they change nothing here.
+    /// FP16_ALT_IMPL, DETERMINISTIC and FP8_ROUNDING_MODE; they have no effect.
     attributes: [i32; 3],
 }
 
-/// A convolution that was found: of these tensors, in this way.
+/// The key of a convolution that was found: its problem and algorithm.
 pub(super) type Found = (Problem, Algorithm);
 
-/// A convolution's shapes, which fit.
+/// A validated convolution: its tensors and parameters.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Problem {
     x: Tensor,
@@ -74,7 +73,7 @@ impl Convolution {
         })
     }
 
-    /// The lengths of the result: `(in + 2·padding − dilation·(filter − 1) − 1) / stride + 1` in space.
+    /// The lengths of the result: `(in + 2·padding − dilation·(filter − 1) − 1) / stride + 1` in the spatial dimensions.
     fn output(&self, x: &Tensor, w: &Tensor) -> Result<Vec<usize>, miopenStatus_t> {
         let ([batch, channels, image @ ..], [features, of_group, filter @ ..]) =
             (&x.lengths[..], &w.lengths[..])
@@ -125,7 +124,7 @@ impl Problem {
         Ok(Self { x, w, convolution, y })
     }
 
-    /// Of one group: features, values that meet in a filter, and places.
+    /// For one group: features, values of a filter, and output positions.
     fn sizes(&self) -> [usize; 3] {
         [
             self.w.lengths[0] / self.convolution.groups,
@@ -134,7 +133,7 @@ impl Problem {
         ]
     }
 
-    /// Bytes: the patches of one group of one image.
+    /// Bytes of workspace: the patches of one group of one image.
     fn workspace(&self, algorithm: Algorithm) -> Result<usize, miopenStatus_t> {
         let [_, taps, places] = self.sizes();
         Ok(match algorithm {
@@ -143,8 +142,8 @@ impl Problem {
         })
     }
 
-    /// What each filter's value meets at each place: its index in an image of one group, `None` in the padding.
-    /// A row for each value of a filter, in rows of places.
+    /// im2col: for each value of a filter and each output position, the index in an image of one group, `None` in the padding.
+    /// A row for each value of a filter, a column for each position.
     fn patches(&self) -> Vec<Option<usize>> {
         let Convolution {
             padding,
@@ -169,7 +168,7 @@ impl Problem {
     }
 }
 
-/// All places of a grid, the last axis fastest.
+/// All positions of a grid, the last axis fastest.
 struct Places<'a> {
     lengths: &'a [usize],
     next: Option<Vec<usize>>,
@@ -206,15 +205,15 @@ fn convolution(of: miopenConvolutionDescriptor_t) -> Result<Convolution, miopenS
     CONVOLUTIONS.get(of).ok_or(BAD)
 }
 
-/// Gives numbers to an array of C's.
+/// Writes numbers to a C array.
 ///
 /// # Safety
 /// `to` is null or an array of at least as many elements as `values`.
-unsafe fn give_all(to: *mut i32, values: &[usize]) -> Result<(), miopenStatus_t> {
+unsafe fn put_all(to: *mut i32, values: &[usize]) -> Result<(), miopenStatus_t> {
     for (index, value) in values.iter().enumerate() {
         let value = i32::try_from(*value).map_err(|_| BAD)?;
         // SAFETY: as the caller says; null stays null.
-        unsafe { give(if to.is_null() { to } else { to.add(index) }, value) }?;
+        unsafe { put_value(if to.is_null() { to } else { to.add(index) }, value) }?;
     }
     Ok(())
 }

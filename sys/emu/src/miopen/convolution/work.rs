@@ -9,19 +9,19 @@ use hipvit_sys::miopen::{miopenConvFwdAlgorithm_t as Algorithm, miopenHandle_t, 
 use ndarray::ArrayView2;
 use rayon::prelude::*;
 
-use super::super::tensor::Placed;
+use super::super::tensor::DeviceTensor;
 use super::super::{BAD, stream, submitted, translate};
 use super::Problem;
 use crate::compute::{Element, Real, multiply, read, write};
 use crate::hip;
 
-/// A convolution to be done.
+/// A convolution to run.
 #[derive(Clone)]
 pub(super) struct Work {
     problem: Problem,
-    x: Placed,
-    w: Placed,
-    y: Placed,
+    x: DeviceTensor,
+    w: DeviceTensor,
+    y: DeviceTensor,
     pub(super) alpha: f64,
     pub(super) beta: f64,
     algorithm: Algorithm,
@@ -52,7 +52,7 @@ impl Work {
         })
     }
 
-    /// In f32, but f64 exactly so, and integers exactly.
+    /// In f32; in f64 for f64 and integers.
     pub(super) fn run(&self, memory: &Memory) -> Result<(), FaultKind> {
         match self.x.element {
             Element::F64 | Element::I8 => self.run_in::<f64>(memory),
@@ -73,25 +73,25 @@ impl Work {
                 .collect();
             let patches = self.through_workspace(memory, patches)?;
             let filters = &w[index % groups * features * taps..][..features * taps];
-            // In columns it is the transpose: places by features.
-            let product = ArrayView2::from_shape((taps, places), &patches)
+            // Column-major, so transposed: places by features.
+            let result = ArrayView2::from_shape((taps, places), &patches)
                 .ok()
                 .zip(ArrayView2::from_shape((features, taps), filters).ok())
                 .and_then(|(patches, filters)| multiply(&patches.t(), &filters.t(), places, features));
-            product.ok_or_else(|| FaultKind::Configuration {
-                what: "a convolution of other shapes".into(),
+            result.ok_or_else(|| FaultKind::Configuration {
+                what: "a convolution whose shapes do not match".into(),
             })
         };
         let images = x.par_chunks(image).enumerate();
         let results: Result<Vec<Vec<T>>, FaultKind> = match self.algorithm {
-            // One workspace serves one image after the other.
+            // The images share one workspace, one after another.
             Algorithm::miopenConvolutionFwdAlgoGEMM => x.chunks(image).enumerate().map(one).collect(),
             _ => images.map(one).collect(),
         };
         self.y.blend(memory, self.alpha, results?.concat(), self.beta)
     }
 
-    /// The patches, after the workspace has held them where the algorithm has one.
+    /// Writes the patches to the workspace and reads them back, if the algorithm uses it.
     fn through_workspace<T: Real>(&self, memory: &Memory, patches: Vec<T>) -> Result<Vec<T>, FaultKind> {
         if self.algorithm != Algorithm::miopenConvolutionFwdAlgoGEMM {
             return Ok(patches);
@@ -104,13 +104,13 @@ impl Work {
         ))
     }
 
-    /// Does it, waits, and gives the milliseconds that it took.
+    /// Runs it and waits; the time in milliseconds.
     pub(super) fn timed(self, of: miopenHandle_t) -> Result<f32, miopenStatus_t> {
         let (sender, receiver) = mpsc::channel();
         submitted(of, "miopenFindConvolutionForwardAlgorithm", move |memory| {
             let start = Instant::now();
             self.run(memory)?;
-            // Should nobody wait any more, nobody needs it.
+            // The receiver may be gone.
             let _ = sender.send(start.elapsed().as_secs_f32() * 1e3);
             Ok(())
         })?;

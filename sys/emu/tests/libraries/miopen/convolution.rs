@@ -46,7 +46,7 @@ impl Convolution {
         [self.x[0], self.features, along(0), along(1)]
     }
 
-    /// Each result and the error that its sum may have in what it is computed in.
+    /// Each result, and the error bound of its sum.
     fn expected(&self, x: &[f64], w: &[f64], roundoff: f64) -> Vec<(f64, f64)> {
         let [images, features, high, wide] = self.y_lengths();
         let [_, of_group, tall, broad] = self.w_lengths();
@@ -121,7 +121,7 @@ const CONVOLUTIONS: [Convolution; 4] = [
     },
 ];
 
-/// The workspace that MIOpen asks for.
+/// The workspace size that MIOpen returns.
 fn workspace(
     handle: &Handle,
     x: &Tensor,
@@ -230,7 +230,7 @@ fn convolutions_by_every_algorithm_and_type() {
 }
 
 #[test]
-fn a_convolution_must_be_found_before_and_described_right() {
+fn a_convolution_must_be_found_first_and_be_consistent() {
     let handle = Handle::new();
     let convolution = CONVOLUTIONS[0];
     let (x, w) = (

@@ -53,7 +53,7 @@ fn datatype(kind: Kind) -> miopenDataType_t {
     }
 }
 
-/// A tensor in device memory, with its description; its numbers in the order of its dimensions.
+/// A tensor in device memory, with its descriptor; its numbers in the order of its dimensions.
 struct Tensor {
     desc: miopenTensorDescriptor_t,
     lengths: Vec<usize>,

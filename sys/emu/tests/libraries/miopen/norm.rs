@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn layer_normalisation() {
+fn layer_normalization() {
     let handle = Handle::new();
     let (rows, columns, epsilon) = (65, 197, 1e-5_f32);
     for kind in [Kind::F32, Kind::F16, Kind::Bf16] {
@@ -57,7 +57,7 @@ fn layer_normalisation() {
                         }
                         _ => normalised,
                     };
-                    // In f64: the error shows in none of these types.
+                    // In f64: its error is below the rounding of these types.
                     expected.push((result, 1e-12));
                 }
             }
@@ -70,7 +70,7 @@ fn layer_normalisation() {
             compare("mean", kind, &mean.buffer.download(), &means);
             compare("factor", kind, &factor.buffer.download(), &factors);
         }
-        // The statistics may be left out; another mode is another function's.
+        // The statistics are optional; other modes belong to other functions.
         ok(normalise(
             miopenNormMode_t::MIOPEN_WEIGHT_BIAS,
             ptr::null_mut(),

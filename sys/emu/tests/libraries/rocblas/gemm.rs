@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A product: its sizes, types, and what its matrices hold.
+/// A GEMM: its sizes, types, and the values of its matrices.
 struct Case {
     sizes: [usize; 3],
     transposed: [bool; 2],
@@ -212,7 +212,7 @@ const TYPES: [[Kind; 3]; 8] = [
 ];
 
 #[test]
-fn products_of_every_type_and_transposition() {
+fn gemm_of_every_type_and_transposition() {
     let handle = Handle::new();
     for types in TYPES {
         for transposed in [[false, false], [false, true], [true, false], [true, true]] {
@@ -272,7 +272,7 @@ fn nothing_is_read_where_its_factor_is_zero() {
 }
 
 #[test]
-fn scalars_on_the_host_are_read_at_once_and_on_the_device_late() {
+fn host_scalars_are_read_at_the_call_and_device_scalars_when_the_work_runs() {
     let case = Case::new([31, 29, 37], [false, true], TYPES[0], 1);
     let [a, b, c] = case.buffers();
     let handle = Handle::new();
@@ -293,7 +293,7 @@ fn scalars_on_the_host_are_read_at_once_and_on_the_device_late() {
     let c = Buffer::matrices(Kind::F32, &case.values[2], case.shapes[2]);
     let factors = Buffer::new(Kind::F32, &[f64::NAN, f64::NAN]);
     let right = Buffer::new(Kind::F32, &[case.alpha, case.beta]);
-    // The copy is submitted before the product, and both are done later.
+    // The copy is submitted before the GEMM, and both run later.
     let kind = hipvit_sys::hip::hipMemcpyKind::hipMemcpyDeviceToDevice;
     ok(unsafe { hip().hipMemcpyAsync(factors.address(), right.address(), 8, kind, ptr::null_mut()) });
     let beta = factors.address().wrapping_byte_add(4);
@@ -313,7 +313,7 @@ fn arrays_of_addresses_are_read_on_the_device() {
                 .wrapping_byte_add(matrix * shape.stride * kind.size());
             f64::from_bits(at.expose_provenance() as u64)
         };
-        // Addresses as bits: nothing computes with them.
+        // Addresses, stored as f64 bits.
         Buffer::new(Kind::F64, &[address(0), address(1), address(2)])
     };
     let [lists_a, lists_b, lists_c] = [

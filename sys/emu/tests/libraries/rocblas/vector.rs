@@ -1,4 +1,4 @@
-//! Vectors, and matrices times vectors.
+//! Vector operations and GEMV.
 
 use super::*;
 
@@ -27,7 +27,7 @@ fn vectors() {
     let products: f64 = x.iter().zip(&y).map(|(x, y)| x * y).sum();
     let squares: f64 = x.iter().map(|x| x * x).sum();
     let sizes: f64 = x.iter().map(|x| x.abs()).sum();
-    // Summed in f64: one rounding to f32 is all that shows.
+    // Summed in f64 and rounded once to f32.
     compare("dot", Kind::F32, &[dot.into()], &[(products, 1e-12)]);
     compare("nrm2", Kind::F32, &[norm.into()], &[(squares.sqrt(), 1e-12)]);
     compare("asum", Kind::F32, &[sum.into()], &[(sizes, 1e-12)]);
@@ -98,7 +98,7 @@ fn a_matrix_times_a_vector() {
                 }
             };
             let sum: f64 = (0..sum).map(|i| a[at(i)] * x[i]).sum();
-            // In f64: the error shows in no f32.
+            // In f64: its error is below the rounding of f32.
             (0.75 * sum + 2.0 * y[row], 1e-12)
         };
         let expected: Vec<_> = (0..out).map(one).collect();
