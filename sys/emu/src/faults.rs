@@ -1,20 +1,21 @@
-//! What went wrong on a device: reported once in full on stderr and in `HIP_EMU_LOG`, and kept for `hip_emu_last_fault`.
-//! And faults on purpose, counted down.
+//! Failures of devices, reported on stderr and in `HIP_EMU_LOG`, and kept for `hip_emu_last_fault`; and the counters of
+//! injected faults.
 
 use std::ffi::{CString, c_char};
 use std::fs::OpenOptions;
 use std::io::Write as _;
+use std::path::PathBuf;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use gcnrun::{Fault, FaultKind, MemoryError};
 use hipvit_sys::hip::hipError_t;
 
-use crate::hip::machine::machine;
-use crate::settings::Nth;
+/// Which occurrence of an operation fails, counted from 1; `None` for none.
+pub(crate) type Nth = Option<u64>;
 
-/// Why a piece of work failed: the status that the program gets, and the report for the one who looks for the reason.
+/// A failure: the status that the program gets, and the text of the report.
 #[derive(Debug, Clone)]
 pub(crate) struct Failure {
     pub(crate) status: hipError_t,
@@ -36,7 +37,7 @@ impl From<hipError_t> for Failure {
     }
 }
 
-/// As an AMD GPU does: what the memory unit finds is an illegal address, almost everything else an unspecified failure.
+/// The status that an AMD GPU gives: illegal address for memory faults, an unspecified failure for almost everything else.
 fn status(kind: &FaultKind) -> hipError_t {
     match kind {
         FaultKind::OutOfBounds { .. } | FaultKind::UseAfterFree { .. } | FaultKind::NoPeerAccess { .. } => {
@@ -67,16 +68,21 @@ impl From<MemoryError> for Failure {
 }
 
 static LAST: Mutex<Option<CString>> = Mutex::new(None);
+static LOG: OnceLock<Option<PathBuf>> = OnceLock::new();
 
-/// Tells whoever looks: stderr, the log file, `hip_emu_last_fault`.
+/// Also appends reports to this file (`HIP_EMU_LOG`).
+pub(crate) fn log_to(file: Option<PathBuf>) {
+    let _ = LOG.set(file);
+}
+
+/// Reports a failure: on stderr, in the log file, and for `hip_emu_last_fault`.
 pub(crate) fn report(device: u32, work: &str, failure: &Failure) {
     let text = format!(
         "hip-emu: device {device}: {work}: {} ({})",
         failure.report, failure.status
     );
     eprintln!("{text}");
-    let log = machine().ok().and_then(|machine| machine.settings.log.as_ref());
-    if let Some(log) = log {
+    if let Some(Some(log)) = LOG.get() {
         let written = OpenOptions::new()
             .create(true)
             .append(true)
@@ -90,8 +96,8 @@ pub(crate) fn report(device: u32, work: &str, failure: &Failure) {
     *LAST.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
 }
 
-/// The report of the last fault, which is a C string until the next call of this function on any thread; null if there
-/// was none.
+/// The report of the last fault, a C string that is valid until the next call of this function on any thread; null if
+/// there was none.
 #[unsafe(no_mangle)]
 extern "C" fn hip_emu_last_fault() -> *const c_char {
     static SHOWN: Mutex<Option<CString>> = Mutex::new(None);
@@ -101,13 +107,13 @@ extern "C" fn hip_emu_last_fault() -> *const c_char {
     shown.as_ref().map_or(ptr::null(), |text| text.as_ptr())
 }
 
-/// Counts the chances for one fault on purpose.
+/// Counts the occurrences of an operation, one of which may be set to fail.
 #[derive(Debug, Default)]
-pub(crate) struct Chances(AtomicU64);
+pub(crate) struct FaultCounter(AtomicU64);
 
-impl Chances {
-    /// Counts one more; whether it is the one that shall fail.
-    pub(crate) fn due(&self, nth: Nth) -> bool {
+impl FaultCounter {
+    /// Counts an occurrence; whether it has to fail.
+    pub(crate) fn fires(&self, nth: Nth) -> bool {
         let now = self.0.fetch_add(1, Ordering::Relaxed) + 1;
         nth == Some(now)
     }

@@ -1,14 +1,14 @@
 #![doc = include_str!("../README.md")]
 //!
-//! One module per library of ROCm. `hip` holds the machine, whose streams all of them submit work to; `faults` says what
-//! went wrong.
+//! One module per library of ROCm. `hip` has the emulated devices, to whose streams all libraries submit work; `faults`
+//! reports failures.
 #![allow(
     non_snake_case,
     reason = "exported functions and their arguments have the names of ROCm's headers"
 )]
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
-compile_error!("for 64-bit Linux only, as ROCm is");
+compile_error!("hip-emu supports only 64-bit Linux, as ROCm does");
 
 mod compute;
 mod faults;

@@ -1,10 +1,10 @@
-//! The parts that can be emulated, with the figures that AMD's runtime reports for the real ones.
+//! The GPU models that can be emulated, with the properties that AMD's runtime reports for the real ones.
 
-/// A GPU that one can buy. Sizes in bytes, clocks in kHz.
+/// A GPU model. Sizes in bytes, clocks in kHz.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Part {
     pub(crate) name: &'static str,
-    /// The processor, as compilers call it.
+    /// The processor's name, as compilers use it.
     pub(crate) arch: &'static str,
     /// The processor with the features that its code objects may demand.
     pub(crate) target: &'static str,
@@ -14,24 +14,24 @@ pub(crate) struct Part {
     /// SIMD units of a multiprocessor, and the waves that each holds.
     pub(crate) simds: u32,
     pub(crate) waves_per_simd: u32,
-    /// Vector registers of a SIMD unit for one lane, and the step in which a wave gets them.
+    /// Vector registers of a SIMD unit per lane, and the granularity in which a wave allocates them.
     pub(crate) vector_registers: u32,
     pub(crate) vector_granule: u32,
-    /// Most vector registers of one wave.
+    /// Maximum number of vector registers of a wave.
     pub(crate) vector_registers_per_wave: u32,
-    /// LDS of a multiprocessor; a block gets 64 KiB at most.
+    /// LDS of a multiprocessor; a block gets at most 64 KiB.
     pub(crate) lds: u32,
     pub(crate) l2: u32,
     pub(crate) clock: u32,
     pub(crate) memory_clock: u32,
     pub(crate) memory_bus: u32,
-    /// Memory of the real part. The emulated one has what the settings say.
+    /// Memory of the real GPU. That of the emulated one is a setting.
     pub(crate) memory: u64,
     pub(crate) pci_id: u32,
     pub(crate) ecc: bool,
-    /// Linked to its like by Infinity Fabric, else by PCIe.
+    /// Whether GPUs of this model are linked by Infinity Fabric, or else by PCIe.
     pub(crate) fabric: bool,
-    /// The compute capability that HIP makes of the processor's number.
+    /// The compute capability that HIP derives from the processor's name.
     pub(crate) capability: (i32, i32),
 }
 
@@ -39,9 +39,9 @@ const KIB: u32 = 1 << 10;
 const MIB: u32 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// LDS of a block, at most, on all of them.
+/// Maximum LDS of a block, on all of them.
 pub(crate) const LDS_PER_BLOCK: u32 = 64 * KIB;
-/// Work-items of a block, at most, on all of them.
+/// Maximum number of work-items of a block, on all of them.
 pub(crate) const THREADS_PER_BLOCK: u32 = 1024;
 
 pub(crate) const PARTS: &[Part] = &[
@@ -157,7 +157,7 @@ pub(crate) const PARTS: &[Part] = &[
     },
 ];
 
-/// The part with this processor.
+/// The model with this processor.
 pub(crate) fn find(arch: &str) -> Option<&'static Part> {
     PARTS.iter().find(|part| part.arch == arch)
 }

@@ -1,5 +1,5 @@
-//! RCCL for communicators of one rank, whose collectives are copies. Several ranks are not supported: making such a
-//! communicator is an invalid usage.
+//! RCCL for communicators of one rank, whose collectives are copies. Several ranks are not supported: creating such a
+//! communicator returns `ncclInvalidUsage`.
 
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use hipvit_sys::{export, not_offered};
 
 use crate::hip::{Handles, current, machine, submit};
 
-/// The version whose interface this is.
+/// The version of RCCL whose interface is implemented.
 const VERSION: i32 = 22_707;
 
 /// A communicator of one rank: its device.
@@ -74,7 +74,7 @@ fn size(datatype: ncclDataType_t) -> Result<usize, ncclResult_t> {
     })
 }
 
-/// What every collective of one rank is: `to` gets what `from` has.
+/// A collective of one rank: copies `from` to `to`.
 fn copy(
     name: &str,
     (from, to): (*const c_void, *mut c_void),
@@ -94,7 +94,7 @@ fn copy(
     }))
 }
 
-/// The operations that a single rank's data pass unchanged; an operation of the program's own there is none.
+/// The built-in operations, which leave a single rank's data unchanged; user-defined ones are not offered.
 fn known(op: ncclRedOp_t) -> Result<(), ncclResult_t> {
     if op.0 < ncclRedOp_t::ncclNumOps.0 {
         Ok(())
@@ -128,7 +128,7 @@ export! { rccl, ncclResult_t, run;
         put(version, VERSION)
     }
 
-    /// It identifies nothing, as a communicator of one rank has nobody to find.
+    /// The identifier is not used: a communicator of one rank has no peers.
     fn ncclGetUniqueId(id: *mut ncclUniqueId) {
         put(id, ncclUniqueId { internal: [0; 128] })
     }

@@ -1,5 +1,4 @@
-//! ROCm SMI: what a device made of software can say of itself. It has no heat, draws no power of its own and keeps no
-//! clock, so that questions after these are not supported.
+//! ROCm SMI for emulated devices: identity, memory and topology. Temperature, power and clocks are not supported.
 
 use std::ffi::c_char;
 use std::sync::atomic::Ordering;
@@ -97,7 +96,7 @@ export! { rocm_smi, rsmi_status_t, run;
         put_text(name, len, "Advanced Micro Devices, Inc. [AMD/ATI]")
     }
 
-    /// The domain in the upper half, then bus, device and function as PCI packs them.
+    /// The PCI domain in the upper half, then bus, device and function.
     fn rsmi_dev_pci_id_get(index: u32, id: *mut u64) {
         put(id, u64::from(bus(device(index)?)) << 8)
     }

@@ -1,29 +1,23 @@
-//! What is emulated, and how: the environment, or what `hip_emu_configure` was told. The README lists the variables.
+//! Settings, from environment variables and `hip_emu_configure`. The README lists the variables.
 
-use std::ffi::{CStr, c_char};
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
 use std::{env, fmt};
 
 use gcnrun::Order;
-use hipvit_sys::hip::hipError_t;
 
-use crate::hip::machine;
+use crate::faults::Nth;
 use crate::parts::{self, PARTS, Part};
 
 /// When submitted work runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Schedule {
-    /// When something waits for it; of what is waited for, the newest stream first.
+    /// When something waits for it; the newest stream first.
     Late,
-    /// When something waits for it, or by chance sooner; in an order by chance, from the seed.
+    /// When something waits for it, or randomly sooner; in a random order, from the seed.
     Random,
     /// At once, on another thread.
     Eager,
 }
-
-/// A fault that is made on purpose: at the nth chance, counted from 1.
-pub(crate) type Nth = Option<u64>;
 
 #[derive(Debug)]
 pub(crate) struct Settings {
@@ -34,9 +28,9 @@ pub(crate) struct Settings {
     pub(crate) order: Order,
     pub(crate) schedule: Schedule,
     pub(crate) seed: u64,
-    /// Are loads and stores that are not aligned faults?
+    /// Whether unaligned loads and stores are faults.
     pub(crate) alignment: bool,
-    /// Instructions that one launch may execute.
+    /// Instructions that a wave may execute.
     pub(crate) budget: Option<u64>,
     pub(crate) log: Option<PathBuf>,
     pub(crate) fail_allocation: Nth,
@@ -46,18 +40,18 @@ pub(crate) struct Settings {
     pub(crate) corrupt_replay: Nth,
 }
 
-/// What programs that go through hipvit-sys configure it by.
+/// How programs that use hipvit-sys configure it.
 const CONFIGURED_BY: &str = "HIPVIT_PROVIDER=emu";
 
-/// A setting that cannot be used, and why.
+/// An invalid setting, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Wrong {
+pub(crate) struct InvalidSetting {
     name: String,
     value: String,
     reason: String,
 }
 
-impl fmt::Display for Wrong {
+impl fmt::Display for InvalidSetting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let between = if self.name == CONFIGURED_BY { ':' } else { '=' };
         write!(f, "{}{between}{}: {}", self.name, self.value, self.reason)
@@ -65,26 +59,29 @@ impl fmt::Display for Wrong {
 }
 
 impl Settings {
-    /// The environment's settings; `configured` goes before `HIP_EMU_ARCH` and `HIP_EMU_DEVICES`.
-    pub(crate) fn read(configured: Option<&str>) -> Result<Self, Wrong> {
+    /// The environment's settings; `configured` takes precedence over `HIP_EMU_ARCH` and `HIP_EMU_DEVICES`.
+    pub(crate) fn read(configured: Option<&str>) -> Result<Self, InvalidSetting> {
         Self::from(configured, |name| {
             env::var(name).ok().filter(|value| !value.is_empty())
         })
     }
 
-    fn from(configured: Option<&str>, variable: impl Fn(&str) -> Option<String>) -> Result<Self, Wrong> {
+    fn from(
+        configured: Option<&str>,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<Self, InvalidSetting> {
         let parsed = |name: &str, parse: &dyn Fn(&str) -> Option<u64>, reason: &str| match variable(name) {
             None => Ok(None),
-            Some(value) => parse(&value).map(Some).ok_or(Wrong {
+            Some(value) => parse(&value).map(Some).ok_or(InvalidSetting {
                 name: name.to_owned(),
                 value,
                 reason: reason.to_owned(),
             }),
         };
-        let number = |name| parsed(name, &|value| value.parse().ok(), "a whole number is wanted");
+        let number = |name| parsed(name, &|value| value.parse().ok(), "expected an integer");
         let nth = |name| {
             let positive = |value: &str| value.parse().ok().filter(|&n| n > 0);
-            parsed(name, &positive, "a whole number from 1 on is wanted")
+            parsed(name, &positive, "expected a positive integer")
         };
 
         let parts = match configured {
@@ -93,19 +90,19 @@ impl Settings {
                 let text = variable("HIP_EMU_ARCH").unwrap_or_else(|| PARTS[0].arch.to_owned());
                 let parts = devices("HIP_EMU_ARCH", &text)?;
                 let count = number("HIP_EMU_DEVICES")?.unwrap_or(parts.len() as u64);
-                // Fewer or more than were named: the list from its beginning, again and again.
+                // The list is truncated, or repeated from its beginning.
                 (0..count as usize).map(|n| parts[n % parts.len()]).collect()
             }
         };
         let seed = number("HIP_EMU_SEED")?.unwrap_or(0);
-        let wrong = |name: &str, value: &str, reason: &str| Wrong {
+        let wrong = |name: &str, value: &str, reason: &str| InvalidSetting {
             name: name.to_owned(),
             value: value.to_owned(),
             reason: reason.to_owned(),
         };
         Ok(Self {
             parts,
-            memory: parsed("HIP_EMU_MEMORY", &bytes, "a size such as 512M or 8G is wanted")?
+            memory: parsed("HIP_EMU_MEMORY", &bytes, "expected a size such as 512M or 8G")?
                 .unwrap_or(4 << 30),
             order: match variable("HIP_EMU_ORDER").as_deref() {
                 None | Some("forward") => Order::Forward,
@@ -115,7 +112,7 @@ impl Settings {
                     return Err(wrong(
                         "HIP_EMU_ORDER",
                         other,
-                        "forward, reversed or shuffled is wanted",
+                        "expected forward, reversed or shuffled",
                     ));
                 }
             },
@@ -124,17 +121,13 @@ impl Settings {
                 Some("random") => Schedule::Random,
                 Some("eager") => Schedule::Eager,
                 Some(other) => {
-                    return Err(wrong(
-                        "HIP_EMU_SCHEDULE",
-                        other,
-                        "late, random or eager is wanted",
-                    ));
+                    return Err(wrong("HIP_EMU_SCHEDULE", other, "expected late, random or eager"));
                 }
             },
             alignment: match variable("HIP_EMU_ALIGNMENT").as_deref() {
                 None | Some("any") => false,
                 Some("strict") => true,
-                Some(other) => return Err(wrong("HIP_EMU_ALIGNMENT", other, "any or strict is wanted")),
+                Some(other) => return Err(wrong("HIP_EMU_ALIGNMENT", other, "expected any or strict")),
             },
             seed,
             budget: number("HIP_EMU_BUDGET")?,
@@ -148,16 +141,20 @@ impl Settings {
     }
 }
 
-/// `gfx942`, `gfx942x2`, `gfx90a,gfx1100`: processors, each with how many there are of it. `none` is a machine without
-/// a device.
-fn devices(name: &str, text: &str) -> Result<Vec<&'static Part>, Wrong> {
+/// Checks the argument of `hip_emu_configure`.
+pub(crate) fn check_configured(text: &str) -> Result<(), InvalidSetting> {
+    devices(CONFIGURED_BY, text).map(drop)
+}
+
+/// `gfx942`, `gfx942x2`, `gfx90a,gfx1100`: processors, each with an optional count. `none` means no device.
+fn devices(name: &str, text: &str) -> Result<Vec<&'static Part>, InvalidSetting> {
     let wrong = || {
         let known: Vec<_> = PARTS.iter().map(|part| part.arch).collect();
-        Wrong {
+        InvalidSetting {
             name: name.to_owned(),
             value: text.to_owned(),
             reason: format!(
-                "a processor is wanted ({}), `xN` behind it for N of them, several with commas between",
+                "expected a processor ({}), `xN` behind it for N of them, several separated by commas",
                 known.join(", ")
             ),
         }
@@ -168,7 +165,7 @@ fn devices(name: &str, text: &str) -> Result<Vec<&'static Part>, Wrong> {
     let mut devices = Vec::new();
     for item in text.split(',') {
         let (arch, count) = match item.split_once('x') {
-            // `gfx942` has an x of its own.
+            // `gfx942` itself has an x.
             Some((gf, rest)) => match rest.split_once('x') {
                 Some((number, count)) => (format!("{gf}x{number}"), count.parse().map_err(|_| wrong())?),
                 None => (item.to_owned(), 1),
@@ -184,7 +181,7 @@ fn devices(name: &str, text: &str) -> Result<Vec<&'static Part>, Wrong> {
     Ok(devices)
 }
 
-/// `512M`: a number, then nothing or a power of 1024.
+/// `512M`: a number, with an optional suffix for a power of 1024.
 fn bytes(text: &str) -> Option<u64> {
     let shift = match text.chars().last()? {
         'K' | 'k' => 10,
@@ -195,41 +192,6 @@ fn bytes(text: &str) -> Option<u64> {
     };
     let number: u64 = text[..text.len() - 1].parse().ok()?;
     number.checked_mul(1 << shift)
-}
-
-static CONFIGURED: Mutex<Option<String>> = Mutex::new(None);
-
-/// What `hip_emu_configure` was told.
-pub(crate) fn configured() -> Option<String> {
-    CONFIGURED.lock().unwrap_or_else(PoisonError::into_inner).clone()
-}
-
-/// Sets which devices there are, as `HIP_EMU_ARCH` does, before the first other call: `gfx942`, `gfx90ax2`,
-/// `gfx942,gfx1100`. `hipErrorInvalidValue` if the text is none of these; `hipErrorIllegalState` if it comes too late,
-/// unless it says what is already so.
-///
-/// # Safety
-/// `text` is a C string.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn hip_emu_configure(text: *const c_char) -> hipError_t {
-    if text.is_null() {
-        return hipError_t::hipErrorInvalidValue;
-    }
-    // SAFETY: as the caller says.
-    let text = unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned();
-    if let Err(wrong) = devices(CONFIGURED_BY, &text) {
-        eprintln!("hip-emu: {wrong}");
-        return hipError_t::hipErrorInvalidValue;
-    }
-    let mut configured = CONFIGURED.lock().unwrap_or_else(PoisonError::into_inner);
-    if configured.as_ref() == Some(&text) {
-        return hipError_t::hipSuccess;
-    }
-    if machine::started() {
-        return hipError_t::hipErrorIllegalState;
-    }
-    *configured = Some(text);
-    hipError_t::hipSuccess
 }
 
 #[cfg(test)]
@@ -249,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn one_mi300x_unless_told_otherwise() {
+    fn the_default_is_one_mi300x() {
         let settings = read(&[]).unwrap();
         assert_eq!(archs(&settings), ["gfx942"]);
         assert_eq!(settings.schedule, Schedule::Late);
@@ -268,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_setting_is_named() {
+    fn an_invalid_setting_is_reported() {
         for (name, value) in [
             ("HIP_EMU_ARCH", "sm_90"),
             ("HIP_EMU_ARCH", "gfx942x0"),

@@ -1,5 +1,5 @@
-//! What a library finds wrong with its operands is a fault of the device, reported as a kernel's is. In a program of its
-//! own, as a device that faulted is of no use to others; and in one test, one fault after the other.
+//! Invalid operands of a library call are a fault of the device, reported like a kernel's. In a test binary of its own, since a
+//! faulted device cannot be used by other tests; and in one test, one fault after another.
 #![allow(clippy::expect_used, clippy::undocumented_unsafe_blocks, reason = "a test")]
 
 #[path = "libraries/gpu.rs"]
@@ -14,7 +14,7 @@ use hipvit_sys::rocblas::rocblas_operation_;
 
 use gpu::{Buffer, Kind, hip, ok, provider};
 
-/// An 8×8 product by rocBLAS on these operands, and what the device says of it.
+/// An 8×8 GEMM by rocBLAS on these operands, and the device's status.
 fn multiply(a: *const c_void, c: *mut c_void, workspace: *mut c_void) -> hipError_t {
     let blas = provider().rocblas().expect("rocBLAS");
     let mut handle = ptr::null_mut();
@@ -47,14 +47,14 @@ fn multiply(a: *const c_void, c: *mut c_void, workspace: *mut c_void) -> hipErro
 }
 
 #[test]
-fn faults_of_operands_are_told() {
+fn faults_of_operands_are_reported() {
     let allocate = |bytes| {
         let mut memory = ptr::null_mut();
         ok(unsafe { hip().hipMalloc(&mut memory, bytes) });
         memory
     };
     let none = ptr::null_mut();
-    // What is right is no fault, before and after the others.
+    // Valid operands are no fault, before and after the others.
     let right = || {
         let (a, c) = (Buffer::new(Kind::F32, &[1.0; 64]), allocate(256));
         assert_eq!(multiply(a.address(), c, none), hipError_t::hipSuccess);

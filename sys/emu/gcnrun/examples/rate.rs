@@ -1,4 +1,4 @@
-//! How many instructions a second the emulator executes: `cargo run --release -p gcnrun --example rate [arch]`. Needs a
+//! Measures how many instructions per second the emulator executes: `cargo run --release -p gcnrun --example rate [arch]`. Needs a
 //! clang for AMD GPUs: `HIPVIT_HIPCC`, or `clang++-19`.
 
 use std::error::Error;

@@ -1,4 +1,4 @@
-//! An emulated GPU for programs in other languages: one command a line on the standard input, one answer each on the output.
+//! An emulated GPU for programs in other languages: reads one command per line from stdin and writes one answer each to stdout.
 //!
 //!     load PATH                             → ok
 //!     upload BYTES (then so many bytes)     → ok ADDRESS
@@ -6,8 +6,9 @@
 //!     free ADDRESS                          → ok
 //!     launch KERNEL BLOCKS ITEMS ARGUMENTS  → ok INSTRUCTIONS MICROSECONDS
 //!
-//! ARGUMENTS is the argument buffer in hexadecimal. What goes wrong is answered by a line that begins with `error`. Code
-//! objects stay loaded; a kernel is the last loaded one of its name. `GCNRUN_ORDER=reversed` runs waves the other way round.
+//! ARGUMENTS is the argument buffer in hexadecimal. The answer to a failed command begins with `error`. Code
+//! objects stay loaded; of kernels with the same name the last loaded one is launched. `GCNRUN_ORDER=reversed` reverses the
+//! order of blocks and waves.
 
 use std::env;
 use std::error::Error;

@@ -1,4 +1,4 @@
-//! What is dear to make, kept on disk by the content that it was made from.
+//! A disk cache for results that are expensive to compute, keyed by the content that they were computed from.
 
 use std::env;
 use std::fs;
@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-/// What names an entry: a digest of all that it depends on.
+/// A cache key: a digest of everything that the entry depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key([u8; 32]);
 
 impl Key {
-    /// Of several contents; where one ends and the next begins counts.
+    /// The key of several contents; their boundaries are part of the digest.
     pub fn of(contents: &[&[u8]]) -> Self {
         let mut digest = Sha256::new();
         for content in contents {
@@ -27,12 +27,12 @@ impl Key {
     }
 }
 
-/// A folder of entries, or nothing. One that cannot be read or written is as good as none: what was to be kept is made anew.
+/// A folder of entries, or no cache. A folder that cannot be read or written behaves like no cache.
 #[derive(Clone, Debug)]
 pub struct Cache(Option<PathBuf>);
 
 impl Cache {
-    /// `$HIPVIT_CACHE_DIR`, or `program` in the user's cache folder; nothing where there is neither, or where
+    /// `$HIPVIT_CACHE_DIR`, or `program` in the user's cache folder; no cache if there is neither, or if
     /// `HIPVIT_CACHE_DIR` is empty.
     pub fn of_user(program: &str) -> Self {
         if let Some(folder) = env::var_os("HIPVIT_CACHE_DIR") {
@@ -48,12 +48,12 @@ impl Cache {
         Self(user())
     }
 
-    /// What was kept under the key.
+    /// The entry of this key.
     pub fn get(&self, key: Key) -> Option<Vec<u8>> {
         fs::read(self.0.as_ref()?.join(key.file_name())).ok()
     }
 
-    /// Keeps an entry, if that is possible. It is written aside and renamed, so that nobody reads a part of it.
+    /// Stores an entry, if possible. It is written to a temporary file and renamed, so that no reader sees a part of it.
     pub fn put(&self, key: Key, entry: &[u8]) {
         let Some(folder) = &self.0 else {
             return;
@@ -73,7 +73,7 @@ mod tests {
     use super::{Cache, Key};
 
     #[test]
-    fn what_was_put_is_there() {
+    fn entries_are_found_by_key() {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache(Some(folder.path().join("made")));
         let key = Key::of(&[b"gfx942", b"code"]);
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unwritable_folder_is_none() {
+    fn an_unwritable_folder_is_no_cache() {
         let key = Key::of(&[b"code"]);
         for cache in [Cache(Some("/dev/null/below".into())), Cache(None)] {
             cache.put(key, b"made");

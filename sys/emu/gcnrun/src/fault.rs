@@ -1,72 +1,70 @@
-//! What a kernel did wrong, in words that name the instruction and the lane.
+//! Faults: what a kernel did wrong, at which instruction, in which lane.
 
 use std::fmt;
-
-use crate::memory::Kind;
 
 /// Why a kernel was stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FaultKind {
-    /// The processor does not know the instruction, or one of its operands or modifiers.
+    /// The emulator does not support the instruction, or one of its operands or modifiers.
     UnknownInstruction {
-        /// What it does not know.
+        /// What is not supported.
         what: String,
     },
     /// A global access outside every allocation.
     OutOfBounds {
-        /// The first byte that was asked for.
+        /// The address of the access.
         address: u64,
-        /// How many bytes were asked for.
+        /// The size of the access in bytes.
         bytes: u64,
         /// The allocation that begins last before the address: its first byte and its length.
         nearest: Option<(u64, u64)>,
     },
-    /// An access to an address that is no multiple of what the access needs.
+    /// An access to an address that is not aligned.
     Misaligned {
         /// The address, or the offset in LDS or scratch memory.
         address: u64,
-        /// What it should be a multiple of.
+        /// The alignment that it needs.
         alignment: u32,
     },
     /// A global access to an allocation that was freed.
     UseAfterFree {
-        /// The first byte that was asked for.
+        /// The address of the access.
         address: u64,
         /// The allocation's first byte and its length.
         allocation: (u64, u64),
     },
-    /// A global access to another device's memory, which this device was not allowed to reach.
+    /// A global access to another device's memory without peer access.
     NoPeerAccess {
-        /// The first byte that was asked for.
+        /// The address of the access.
         address: u64,
         /// The device that the memory belongs to.
         owner: u32,
     },
     /// An access beyond the block's LDS.
     LdsOverrun {
-        /// The first byte that was asked for.
+        /// The address of the access.
         offset: u64,
-        /// How many bytes were asked for.
+        /// The size of the access in bytes.
         bytes: u32,
         /// The block's LDS in bytes.
         size: u32,
     },
     /// An access beyond the lane's scratch memory.
     ScratchOverrun {
-        /// The first byte that was asked for.
+        /// The address of the access.
         offset: u64,
-        /// How many bytes were asked for.
+        /// The size of the access in bytes.
         bytes: u32,
         /// The lane's scratch memory in bytes.
         size: u32,
     },
-    /// A value that nothing has written decides something: an address, a branch, which lanes are active, or what is stored.
+    /// An uninitialised value is used as an address, a branch condition or a lane mask, or is stored to global memory.
     Uninitialised {
         /// What held the value, and what it was used for.
         what: String,
     },
-    /// Two waves touched the same byte of LDS with no barrier between, and one of them wrote.
+    /// Two waves accessed the same byte of LDS without a barrier between, and at least one wrote.
     LdsRace {
         /// The byte.
         offset: u32,
@@ -75,12 +73,12 @@ pub enum FaultKind {
         /// Whether the other wave wrote (or else read).
         other_wrote: bool,
     },
-    /// Waves of a block wait at different barriers, or some at one while others wait for ever.
+    /// Waves of a block wait at different barriers.
     BarrierDivergence {
         /// Where another wave of the block waits.
         other_pc: u64,
     },
-    /// The arguments given are not as long as the kernel's.
+    /// The arguments do not have the size that the kernel takes.
     ArgumentSize {
         /// The bytes that the kernel takes.
         expected: usize,
@@ -92,9 +90,9 @@ pub enum FaultKind {
         /// What is wrong.
         what: String,
     },
-    /// A wave executed as many instructions as it may.
+    /// A wave used up its instruction budget.
     Timeout {
-        /// How many that were.
+        /// How many instructions it executed.
         instructions: u64,
     },
     /// The kernel trapped, as `abort` and failed assertions do.
@@ -104,7 +102,7 @@ pub enum FaultKind {
     },
     /// The program counter left the code.
     WildJump {
-        /// Where it went.
+        /// The address.
         target: u64,
     },
 }
@@ -112,7 +110,7 @@ pub enum FaultKind {
 impl fmt::Display for FaultKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::UnknownInstruction { what } => write!(f, "this emulator lacks {what}"),
+            Self::UnknownInstruction { what } => write!(f, "the emulator does not support {what}"),
             Self::OutOfBounds {
                 address,
                 bytes,
@@ -134,7 +132,7 @@ impl fmt::Display for FaultKind {
                 }
             }
             Self::Misaligned { address, alignment } => {
-                write!(f, "{address:#x} is no multiple of {alignment}")
+                write!(f, "{address:#x} is not a multiple of {alignment}")
             }
             Self::UseAfterFree {
                 address,
@@ -155,7 +153,7 @@ impl fmt::Display for FaultKind {
                 f,
                 "{bytes} bytes at {offset} of scratch memory, of which a lane has {size} bytes"
             ),
-            Self::Uninitialised { what } => write!(f, "nothing has written {what}"),
+            Self::Uninitialised { what } => write!(f, "uninitialised value: {what}"),
             Self::LdsRace {
                 offset,
                 other,
@@ -182,21 +180,21 @@ impl fmt::Display for FaultKind {
                 "the wave executed {instructions} instructions and has not ended"
             ),
             Self::Trap { number } => write!(f, "trap {number}"),
-            Self::WildJump { target } => write!(f, "a jump to {target:#x}, where there is no code"),
+            Self::WildJump { target } => write!(f, "a jump to {target:#x}, where no code is"),
         }
     }
 }
 
 impl std::error::Error for FaultKind {}
 
-/// A kernel that was stopped: why, and where.
+/// Why and where a kernel was stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Why.
+    /// What went wrong.
     pub kind: FaultKind,
     /// The kernel's name.
     pub kernel: String,
-    /// Where in it; `None` if it never began.
+    /// Where; `None` if the kernel did not begin.
     pub place: Option<Place>,
 }
 
@@ -211,7 +209,7 @@ pub struct Place {
     pub block: [u32; 3],
     /// The wave's index in the block.
     pub wave: u32,
-    /// The lane, if it is the doing of one.
+    /// The lane, if one lane caused it.
     pub lane: Option<u32>,
 }
 
@@ -231,62 +229,3 @@ impl fmt::Display for Fault {
 }
 
 impl std::error::Error for Fault {}
-
-/// What [`Memory`](crate::Memory) refuses to whoever allocates and frees.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum MemoryError {
-    /// The host has no memory for it, or the size or alignment cannot be.
-    OutOfMemory {
-        /// The bytes that were asked for.
-        bytes: u64,
-    },
-    /// No allocation begins there.
-    NotAllocated {
-        /// The address.
-        address: u64,
-    },
-    /// The allocation was freed before.
-    DoubleFree {
-        /// Its first byte.
-        address: u64,
-    },
-    /// A part of it is an allocation already.
-    Overlap {
-        /// The first byte.
-        address: u64,
-        /// The bytes.
-        bytes: u64,
-    },
-    /// Something wrote beyond the allocation, which only code of the host can do: kernels are checked.
-    Overrun {
-        /// The allocation's first byte.
-        address: u64,
-        /// Its length in bytes.
-        bytes: u64,
-        /// Whose it was.
-        kind: Kind,
-    },
-}
-
-impl fmt::Display for MemoryError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::OutOfMemory { bytes } => write!(f, "no memory for {bytes} bytes"),
-            Self::NotAllocated { address } => write!(f, "no allocation begins at {address:#x}"),
-            Self::DoubleFree { address } => {
-                write!(f, "the allocation at {address:#x} was freed before")
-            }
-            Self::Overlap { address, bytes } => write!(
-                f,
-                "of the {bytes} bytes at {address:#x} some are in an allocation already"
-            ),
-            Self::Overrun { address, bytes, kind } => write!(
-                f,
-                "code of the host wrote beyond the {bytes} bytes at {address:#x} ({kind:?})"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for MemoryError {}

@@ -1,4 +1,4 @@
-//! Operands: from the disassembler's words to what the interpreter fetches.
+//! Operands: from the disassembler's text to sources that the interpreter fetches.
 //!
 //! A 64-bit operand is two sources, one for each half; packed and half-word selections, signs and SDWA's bytes are
 //! [`Change`]s made when a source is fetched, so that an operation sees plain values.
@@ -7,7 +7,7 @@ use half::{bf16, f16};
 
 use crate::wave::{AGPR, EXEC, M0, VCC};
 
-/// How an instruction understands an operand.
+/// The type of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Type {
     F16,
@@ -24,7 +24,7 @@ pub(crate) enum Type {
     PackedF16,
     /// Two halves; constants are integers.
     PackedI16,
-    /// Two dwords; constants are `f32` and stand for both.
+    /// Two dwords; constants are `f32` and apply to both.
     PackedF32,
 }
 
@@ -64,7 +64,7 @@ pub(crate) enum Place {
     PrivateBase,
 }
 
-/// What is done to the 32 bits before the operation sees them.
+/// A modification of the 32 bits before the operation uses them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     None,
@@ -125,7 +125,7 @@ impl Source {
     }
 }
 
-/// The register that a word names, and how many it spans.
+/// The first register of an operand, and how many it spans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Register {
     pub(crate) place: Place,

@@ -1,92 +1,26 @@
-//! From a launch to its blocks and waves: which registers hold what when a wave begins, in which order waves run, what a
-//! barrier means. [`isa`](crate::isa) executes the waves.
+//! Runs a launch: sets each wave's initial registers, schedules blocks and waves, and handles barriers.
+//! [`interpreter`] executes the waves.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
-use crate::decode::Code;
+use crate::code::{Code, Stop};
 use crate::fault::{Fault, FaultKind, Place};
-use crate::isa::{self, Stop, Stopped};
+use crate::interpreter::{self, Stopped};
+use crate::launch::{Launch, Order, Statistics};
 use crate::memory::Kind;
 use crate::object::{Kernel, Program, Traits};
 use crate::space::{PRIVATE_APERTURE, SCRATCH_DESCRIPTOR, SHARED_APERTURE, Space};
 use crate::wave::{Mode, Wave};
 
-/// In which order the blocks of a grid and the waves of a block run. A correct kernel gives the same in each.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Order {
-    /// By index.
-    #[default]
-    Forward,
-    /// The last first.
-    Reversed,
-    /// Another order for each block and each stretch between two barriers, made from the seed.
-    Shuffled(u64),
-}
-
-/// What is looked for, beyond what no kernel may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Checks {
-    /// Values that nothing has written and that decide something.
-    pub uninitialised: bool,
-    /// Two waves that touch a byte of LDS with no barrier between.
-    pub lds_races: bool,
-    /// Loads and stores of a dword or more that are not aligned to a dword, and of two bytes to two. Off by default, since
-    /// ROCm runs the hardware in its unaligned access mode and compilers merge smaller accesses accordingly. Scalar loads
-    /// and atomic operations have to be aligned in any case.
-    pub alignment: bool,
-    /// How many instructions a wave may execute before it counts as hung.
-    pub budget: u64,
-}
-
-impl Default for Checks {
-    fn default() -> Self {
-        Self {
-            uninitialised: true,
-            lds_races: true,
-            alignment: false,
-            budget: 1 << 30,
-        }
-    }
-}
-
-/// A kernel and what to run it on.
-#[derive(Clone, Copy, Debug)]
-pub struct Launch<'a> {
-    /// The kernel's name.
-    pub kernel: &'a str,
-    /// Blocks in x, y and z.
-    pub grid: [u32; 3],
-    /// Work-items of a block in x, y and z.
-    pub block: [u32; 3],
-    /// Bytes of LDS beside those that the kernel declares.
-    pub dynamic_lds: u32,
-    /// The explicit arguments, laid out as [`KernelInfo::arguments`](crate::KernelInfo::arguments) says. Trailing padding
-    /// to a multiple of eight bytes may be there.
-    pub arguments: &'a [u8],
-    /// In which order blocks and waves run.
-    pub order: Order,
-    /// What is looked for.
-    pub options: Checks,
-}
-
-/// What a launch did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Statistics {
-    /// Instructions executed, one for each wave that executes it.
-    pub instructions: u64,
-    /// Waves that ran.
-    pub waves: u64,
-}
-
 /// LDS of a compute unit, in bytes: the most that a block may have.
 const LDS: u32 = 65536;
 const LDS_GFX950: u32 = 163_840;
-/// How long a wave runs before another of its block has its turn, for those that wait for each other without a barrier.
-const TURN: u64 = 1 << 20;
+/// Instructions that a wave executes before another wave of its block runs: waves may wait for each other without a barrier.
+const TIME_SLICE: u64 = 1 << 20;
 /// Bytes of an AQL dispatch packet, which lies before the kernel arguments.
 const PACKET: u64 = 64;
-/// Scalar loads may be wider than what the kernel needs of its arguments.
+/// Bytes after the arguments, because scalar loads may be wider than the arguments.
 const SLACK: u64 = 64;
 
 impl Program {
@@ -94,8 +28,7 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// The first thing that a wave did wrong, and where; or why the kernel cannot be launched so. Memory is then as the
-    /// kernel left it.
+    /// The first fault; or why the kernel cannot be launched. Memory is then as the kernel left it.
     pub fn launch(&self, launch: &Launch<'_>) -> Result<Statistics, Fault> {
         let refused = |kind| Fault {
             kind,
@@ -154,7 +87,7 @@ impl Program {
 /// The kernel argument segment, and before it the dispatch packet: freed when the launch is over.
 struct Segment<'a> {
     program: &'a Program,
-    /// Of the dispatch packet.
+    /// Address of the dispatch packet.
     address: u64,
 }
 
@@ -197,7 +130,7 @@ fn packet(kernel: &Kernel, launch: &Launch<'_>, arguments: u64) -> [u8; PACKET a
     packet
 }
 
-/// The explicit arguments as given, and the hidden ones that LLVM's guide lists for HIP.
+/// The given explicit arguments, and the hidden ones that LLVM's guide lists for HIP.
 fn arguments(kernel: &Kernel, launch: &Launch<'_>) -> Vec<u8> {
     let mut bytes = vec![0; kernel.info.kernarg_size as usize];
     let given = launch.arguments.len().min(bytes.len());
@@ -219,8 +152,8 @@ fn arguments(kernel: &Kernel, launch: &Launch<'_>) -> Vec<u8> {
             "dynamic_lds_size" => launch.dynamic_lds,
             "shared_base" => SHARED_APERTURE,
             "private_base" => PRIVATE_APERTURE,
-            // No remainders and no offsets in HIP. Null where a service of the host is missing (printf, malloc in
-            // kernels, …): its use is an access out of bounds.
+            // HIP has no remainders and no offsets. Host services (printf, malloc in kernels, …) get a null pointer, whose
+            // use is an access out of bounds.
             _ => 0,
         };
         let (at, size) = (argument.offset as usize, argument.size.min(4) as usize);
@@ -230,7 +163,7 @@ fn arguments(kernel: &Kernel, launch: &Launch<'_>) -> Vec<u8> {
     bytes
 }
 
-/// A launch under way.
+/// A running launch.
 struct Grid<'a> {
     program: &'a Program,
     kernel: &'a Kernel,
@@ -246,7 +179,7 @@ impl Grid<'_> {
         let blocks: u64 = self.launch.grid.iter().map(|&n| u64::from(n)).product();
         let next = AtomicU64::new(0);
         let stopped = AtomicBool::new(false);
-        // The fault of the earliest block, so that the same launch tends to tell the same.
+        // The fault of the earliest block, so that the report tends to be the same from run to run.
         let outcome: Mutex<(Statistics, Option<(u64, Fault)>)> = Mutex::default();
         let work = || {
             let mut worker = Worker::new(self);
@@ -285,7 +218,7 @@ impl Grid<'_> {
         }
     }
 
-    /// The block that comes at this turn.
+    /// The block that runs at this position of the order.
     fn block(&self, turn: u64, blocks: u64) -> [u32; 3] {
         let index = match self.launch.order {
             Order::Forward => turn,
@@ -326,12 +259,12 @@ fn mix(value: u64) -> u64 {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Runs,
-    /// At a barrier, beyond which it goes on.
+    /// At a barrier.
     Waits,
     Ended,
 }
 
-/// A thread's waves and memory, used block after block.
+/// A thread's waves and memory, reused block after block.
 struct Worker<'a> {
     grid: &'a Grid<'a>,
     waves: Vec<Wave>,
@@ -380,10 +313,10 @@ impl<'a> Worker<'a> {
             self.begin_wave(index, block);
         }
         let mut order: Vec<_> = (0..self.waves.len()).collect();
-        let mut stretch = 0;
+        let mut phase = 0;
         while self.states.contains(&State::Runs) {
-            self.arrange(&mut order, block, stretch);
-            stretch += 1;
+            self.order_waves(&mut order, block, phase);
+            phase += 1;
             for &index in &order {
                 if self.states[index] == State::Runs {
                     self.run_wave(index)
@@ -398,19 +331,17 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// The order of the waves in the next stretch.
-    fn arrange(&self, order: &mut [usize], block: [u32; 3], stretch: u64) {
+    /// The order of the waves in the next phase between barriers.
+    fn order_waves(&self, order: &mut [usize], block: [u32; 3], phase: u64) {
         match self.grid.launch.order {
             Order::Forward => {}
-            Order::Reversed if stretch == 0 => order.reverse(),
+            Order::Reversed if phase == 0 => order.reverse(),
             Order::Reversed => {}
             Order::Shuffled(seed) => {
                 let count = order.len() as u64;
-                let seed =
-                    block.iter().fold(
-                        mix(seed ^ mix(stretch)),
-                        |seed, &axis| mix(seed ^ u64::from(axis)),
-                    );
+                let seed = block
+                    .iter()
+                    .fold(mix(seed ^ mix(phase)), |seed, &axis| mix(seed ^ u64::from(axis)));
                 for (turn, wave) in order.iter_mut().enumerate() {
                     *wave = permuted(turn as u64, count, seed) as usize;
                 }
@@ -418,23 +349,23 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Runs a wave until it ends, waits or has had its turn.
+    /// Runs a wave until it ends, waits at a barrier or has used its time slice.
     fn run_wave(&mut self, index: usize) -> Result<(), Stopped> {
         let wave = &mut self.waves[index];
         self.space.enter(index as u32);
         let most = self.grid.launch.options.budget;
-        wave.budget = TURN.min(most - wave.executed.min(most));
-        match isa::run(wave, self.grid.code, &mut self.space) {
+        wave.budget = TIME_SLICE.min(most - wave.executed.min(most));
+        match interpreter::run(wave, self.grid.code, &mut self.space) {
             Ok(Stop::Barrier) => self.states[index] = State::Waits,
             Ok(Stop::End) => self.states[index] = State::Ended,
-            // It only had its turn.
+            // The end of its time slice.
             Err(stopped) if matches!(stopped.kind, FaultKind::Timeout { .. }) && wave.executed < most => {}
             Err(stopped) => return Err(stopped),
         }
         Ok(())
     }
 
-    /// Every wave has ended or waits: those that wait go on, if they wait at the same place.
+    /// Every wave has ended or waits: releases those that wait, if they wait at the same barrier.
     fn pass_barrier(&mut self) -> Result<(), (usize, Stopped)> {
         let mut place = None;
         for (index, state) in self.states.iter_mut().enumerate() {
@@ -498,7 +429,7 @@ impl<'a> Worker<'a> {
                 registers.extend_from_slice(values);
             }
         }
-        // Registers for arguments that could be loaded beforehand: kernels load them themselves where nobody does.
+        // Registers of preloaded arguments: without preloading, kernels load the arguments themselves.
         registers.resize(descriptor.user_sgprs().max(registers.len()), 0);
         for (axis, index) in block.into_iter().enumerate() {
             if descriptor.block_index(axis) {

@@ -1,25 +1,25 @@
-//! The registers of one wave, and which of their bits the program has set.
+//! The registers of one wave, and which of their bits are initialised.
 //!
-//! A *known* bit is one that was computed from bits which something wrote. Registers begin unknown (and hold a poison that
-//! is a NaN in every float type), loads bring in what memory knows, and arithmetic hands it on; [`isa`](crate::isa) does
-//! the handing on, [`run`](crate::run) sets what the hardware sets before the first instruction.
+//! A bit is *known* if it was computed from initialised bits. Registers begin unknown (and hold a poison value that is a NaN
+//! in every float type); [`isa`](crate::isa) propagates which bits are known, and [`run`](crate::run) sets what the hardware
+//! sets before the first instruction.
 
-/// What unknown registers hold: a quiet NaN as `f32`, and as either half of an `f16` or `bf16` pair.
+/// The value of unknown registers: a quiet NaN as `f32`, and as either half of an `f16` or `bf16` pair.
 pub(crate) const POISON: u32 = 0x7fff_7fff;
 
 /// Index of `vcc_lo` among the scalar registers.
 pub(crate) const VCC: usize = 106;
-/// Index of `m0` among the scalar registers, whatever the architecture numbers it.
+/// Index of `m0` among the scalar registers, on every architecture.
 pub(crate) const M0: usize = 125;
 /// Index of `exec_lo` among the scalar registers.
 pub(crate) const EXEC: usize = 126;
 /// Index of the first accumulation register among the vector registers.
 pub(crate) const AGPR: usize = 256;
 
-/// The bits of MODE which change what arithmetic gives.
+/// The bits of MODE that affect arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mode {
-    /// Two bits: do denormal `f32` inputs (1) and results (2) count as they are? 3 keeps both, 0 flushes both.
+    /// Two bits: whether denormal `f32` inputs (1) and results (2) are kept. 3 keeps both, 0 flushes both.
     pub denormals_f32: u8,
     /// The same for `f16` and `f64`.
     pub denormals_f16_f64: u8,
@@ -48,7 +48,7 @@ pub(crate) struct Wave {
     pub pc: u64,
     /// The scalar condition code.
     pub scc: bool,
-    /// Is [`scc`](Self::scc) known?
+    /// Whether [`scc`](Self::scc) is known.
     pub scc_known: bool,
     /// Scalar registers: 0 to 105, `vcc` at [`VCC`], `ttmp0` at 108, `m0` at [`M0`], `exec` at [`EXEC`].
     pub sgpr: [u32; 128],
@@ -62,9 +62,9 @@ pub(crate) struct Wave {
     pub mode: Mode,
     /// Instructions executed.
     pub executed: u64,
-    /// How often a clock was read, times four: what makes clocks advance between barriers.
+    /// Four times the number of clock reads, so that clocks advance.
     pub(crate) clock: u64,
-    /// Instructions that it may yet execute before it counts as hung.
+    /// Instructions that it may still execute before it is reported as hung.
     pub budget: u64,
 }
 
@@ -91,7 +91,7 @@ impl Wave {
         wave
     }
 
-    /// As new: so that one wave's memory serves block after block.
+    /// Resets it, so that its memory is reused for the next block.
     pub(crate) fn reset(&mut self) {
         self.pc = 0;
         self.scc = false;

@@ -4,7 +4,7 @@ use half::slice::HalfFloatSliceExt as _;
 use half::{bf16, f16};
 use ndarray::LinalgScalar;
 
-/// What a matrix or tensor in device memory is made of.
+/// The element type of a matrix or tensor in device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Element {
     F16,
@@ -27,18 +27,17 @@ impl Element {
     }
 }
 
-/// What is computed in: f32, or f64, which holds the sums of products of i8 and the values of i32 exactly.
+/// The type of the computation: f32, or f64, which represents i32 and sums of products of i8 exactly.
 pub(crate) trait Real: LinalgScalar + Send + Sync + PartialOrd + std::ops::Neg<Output = Self> {
-    /// The number nearest to a wider one.
+    /// Rounds to nearest.
     fn of(value: f64) -> Self;
 
     fn wide(self) -> f64;
 
-    /// The numbers that bytes stand for. Of wider types they are rounded to the nearest.
+    /// The numbers that bytes encode, rounded to nearest if their type is wider.
     fn decode(element: Element, bytes: &[u8]) -> Vec<Self>;
 
-    /// The bytes that stand for numbers, rounded to the nearest, ties to even. A number that an integer type cannot hold
-    /// wraps around, and NaN is 0.
+    /// Encodes numbers, rounded to nearest, ties to even. Numbers out of an integer type's range wrap around, and NaN is 0.
     fn encode(element: Element, values: &[Self]) -> Vec<u8>;
 }
 
@@ -142,7 +141,7 @@ fn each<const N: usize, T>(bytes: &[u8], of: impl Fn([u8; N]) -> T) -> Vec<T> {
     bytes.as_chunks::<N>().0.iter().map(|chunk| of(*chunk)).collect()
 }
 
-/// Through a slice of 16-bit numbers, which `half` converts with the processor's instruction where there is one.
+/// Converts by slices of 16-bit numbers, for which `half` uses the processor's instructions.
 fn widened<T>(bytes: &[u8], of: impl Fn([u8; 2]) -> T, widen: impl Fn(&[T], &mut [f32])) -> Vec<f32> {
     let narrow = each(bytes, of);
     let mut wide = vec![0.0; narrow.len()];
@@ -184,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn every_half_comes_back() {
+    fn every_half_round_trips() {
         let bits: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
         for element in [Element::F16, Element::Bf16] {
             let narrow = f32::encode(element, &f32::decode(element, &bits));

@@ -1,4 +1,4 @@
-//! Matrices in device memory, in columns, and their products.
+//! Column-major matrices in device memory, and GEMM.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use super::element::{Element, Real};
 use super::{read, write};
 
 /// Columns that one thread multiplies at a time.
-const STRIP: usize = 64;
+const BLOCK_COLUMNS: usize = 64;
 
 /// A matrix: column after column, `leading` elements apart.
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +64,7 @@ impl Matrix {
     }
 }
 
-/// A factor of a product: a matrix, or the transpose of the one in memory.
+/// An operand of a GEMM: a matrix, or the transpose of the one in memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Factor {
     pub(crate) stored: Matrix,
@@ -72,7 +72,7 @@ pub(crate) struct Factor {
 }
 
 impl Factor {
-    /// The factor with `rows` and `columns`, which in memory are the other way round if it is `transposed`.
+    /// The factor with `rows` and `columns`, which are swapped in memory if it is `transposed`.
     pub(crate) fn new(
         address: u64,
         element: Element,
@@ -102,7 +102,7 @@ impl Factor {
         let stored = self.stored.load::<T>(memory)?;
         let Matrix { rows, columns, .. } = self.stored;
         Ok(if self.transposed {
-            turned(&stored, rows, columns)
+            transposed_copy(&stored, rows, columns)
         } else {
             stored
         })
@@ -114,19 +114,19 @@ impl Factor {
             return self.stored.store(memory, values);
         }
         let Matrix { rows, columns, .. } = self.stored;
-        self.stored.store(memory, &turned(values, columns, rows))
+        self.stored.store(memory, &transposed_copy(values, columns, rows))
     }
 
-    /// Its product with a vector.
+    /// GEMV: the operand times a vector.
     pub(crate) fn times<T: Real>(&self, memory: &Memory, vector: &[T]) -> Result<Vec<T>, FaultKind> {
         let values = self.stored.load::<T>(memory)?;
         let [rows, columns] = self.shape();
         let vector_view = ArrayView2::from_shape((vector.len(), 1), vector).ok();
-        let product = self
+        let result = self
             .view(&values)
             .zip(vector_view)
             .and_then(|(left, right)| multiply(&left, &right, rows, 1));
-        product.ok_or_else(|| no_product([rows, columns], [vector.len(), 1]))
+        result.ok_or_else(|| shape_mismatch([rows, columns], [vector.len(), 1]))
     }
 
     /// Some of its columns.
@@ -164,7 +164,7 @@ impl Factor {
         Self { stored, ..*self }
     }
 
-    /// The shape in the product.
+    /// The shape after transposition.
     pub(crate) fn shape(&self) -> [usize; 2] {
         match self.transposed {
             false => [self.stored.rows, self.stored.columns],
@@ -185,17 +185,17 @@ impl Factor {
 }
 
 /// The transpose of a matrix packed in columns.
-fn turned<T: Copy>(values: &[T], rows: usize, columns: usize) -> Vec<T> {
+fn transposed_copy<T: Copy>(values: &[T], rows: usize, columns: usize) -> Vec<T> {
     let of_row = |row| (0..columns).map(move |column| values[column * rows + row]);
     (0..rows).flat_map(of_row).collect()
 }
 
-/// Where the matrices of a batch lie.
+/// The addresses of a batch's matrices.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Batch {
     /// `stride` elements apart.
     Strided { first: u64, stride: i64 },
-    /// Where an array of addresses in device memory says.
+    /// Listed in an array in device memory.
     Listed { array: u64 },
 }
 
@@ -228,24 +228,24 @@ impl Batch {
 }
 
 /// `A·B`, packed in columns.
-pub(crate) fn product<T: Real>(memory: &Memory, a: &Factor, b: &Factor) -> Result<Vec<T>, FaultKind> {
+pub(crate) fn gemm<T: Real>(memory: &Memory, a: &Factor, b: &Factor) -> Result<Vec<T>, FaultKind> {
     let (left, right) = (a.stored.load::<T>(memory)?, b.stored.load::<T>(memory)?);
     let ([m, k], [also_k, n]) = (a.shape(), b.shape());
-    let product = match (a.view(&left), b.view(&right)) {
+    let result = match (a.view(&left), b.view(&right)) {
         (Some(left), Some(right)) if k == also_k => multiply(&left, &right, m, n),
         _ => None,
     };
-    product.ok_or_else(|| no_product([m, k], [also_k, n]))
+    result.ok_or_else(|| shape_mismatch([m, k], [also_k, n]))
 }
 
-fn no_product(left: [usize; 2], right: [usize; 2]) -> FaultKind {
+fn shape_mismatch(left: [usize; 2], right: [usize; 2]) -> FaultKind {
     FaultKind::Configuration {
-        what: format!("a product of matrices of {left:?} and {right:?}"),
+        what: format!("a GEMM of shapes {left:?} and {right:?}"),
     }
 }
 
-/// `left·right`, packed in columns: strips of columns on all cores. An element is summed in one order however the strips
-/// are cut, so that the result is the same from run to run. `None` if the shapes do not fit.
+/// `left·right`, packed in columns, computed on all cores by blocks of columns. The order of summation does not depend on the
+/// blocks, so that the result is the same from run to run. `None` if the shapes do not match.
 pub(crate) fn multiply<T: Real>(
     left: &ArrayView2<'_, T>,
     right: &ArrayView2<'_, T>,
@@ -260,11 +260,11 @@ pub(crate) fn multiply<T: Real>(
         return Some(result);
     }
     result
-        .par_chunks_mut(m * STRIP)
+        .par_chunks_mut(m * BLOCK_COLUMNS)
         .enumerate()
-        .try_for_each(|(strip, result)| {
+        .try_for_each(|(block, result)| {
             let columns = result.len() / m;
-            let first = strip * STRIP;
+            let first = block * BLOCK_COLUMNS;
             let right = right.slice(ndarray::s![.., first..first + columns]);
             let mut result = ArrayViewMut2::from_shape((m, columns).f(), result).ok()?;
             general_mat_mul(T::one(), left, &right, T::zero(), &mut result);
@@ -278,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strips_do_not_change_a_bit() {
+    fn column_blocks_do_not_change_the_result() {
         let (m, n, k) = (63, 257, 65);
         let number = |seed: usize| move |i: usize| ((i * 7919 + seed) % 1013) as f32 / 507.0 - 1.0;
         let a: Vec<f32> = (0..m * k).map(number(1)).collect();
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn shapes_that_do_not_fit_are_refused() {
+    fn mismatched_shapes_are_refused() {
         let values = [1.0_f32; 6];
         let left = ArrayView2::from_shape((2, 3).f(), &values).unwrap();
         assert_eq!(multiply(&left, &left, 2, 3), None);

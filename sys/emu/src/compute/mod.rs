@@ -1,5 +1,5 @@
-//! What rocBLAS, hipBLASLt and MIOpen compute with: checked access to device memory, element types, matrices, the
-//! factors that callers give on the host or on the device, and the objects behind handles and descriptions.
+//! Shared by rocBLAS, hipBLASLt and MIOpen: checked access to device memory, element types, matrices, scalars on the host or
+//! the device, and the objects behind handles and descriptors.
 
 mod element;
 mod matrix;
@@ -8,7 +8,7 @@ mod scalar;
 mod vector;
 
 pub(crate) use element::{Element, Real};
-pub(crate) use matrix::{Batch, Factor, Matrix, multiply, product};
+pub(crate) use matrix::{Batch, Factor, Matrix, gemm, multiply};
 pub(crate) use objects::Objects;
 pub(crate) use scalar::Scalar;
 pub(crate) use vector::Vector;
@@ -18,10 +18,10 @@ use hipvit_sys::hip::{hipError_t, hipStream_t};
 
 use crate::hip;
 
-/// Bytes of device memory, all of which something has written.
+/// Reads device memory; uninitialised bytes are an error.
 pub(crate) fn read(memory: &Memory, address: u64, len: usize) -> Result<Vec<u8>, FaultKind> {
     let mut bytes = vec![0; len];
-    // Nothing is read of an empty matrix, whose address may be null.
+    // An empty matrix may have a null address.
     if len > 0 {
         memory.read(address, &mut bytes)?;
         if let Some(unwritten) = memory.first_unwritten(address, len as u64)? {
@@ -42,7 +42,7 @@ pub(crate) fn write(memory: &Memory, address: u64, bytes: &[u8]) -> Result<(), F
     }
 }
 
-/// Submits a library's work to a stream. What it finds wrong with memory is reported as a kernel's faults are.
+/// Submits a library's work to a stream. Memory faults are reported like a kernel's.
 pub(crate) fn submit(
     stream: hipStream_t,
     name: &str,

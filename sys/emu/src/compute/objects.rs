@@ -1,10 +1,10 @@
-//! Objects behind handles that calls change: handles of libraries, descriptions.
+//! Mutable objects behind handles: library handles, descriptors.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::hip::Handles;
 
-/// Objects of one kind. Calls work on a copy, so that an object may change or go while its work is still to be done.
+/// Objects of one kind. Calls copy them, so that an object may be changed or destroyed while its work is pending.
 #[derive(Debug)]
 pub(crate) struct Objects<T>(Handles<Mutex<T>>);
 
@@ -17,7 +17,7 @@ impl<T: Clone> Objects<T> {
         self.0.insert(Arc::new(Mutex::new(object)))
     }
 
-    /// A copy; `None` if the handle is no good, or no longer.
+    /// A copy; `None` if the handle is invalid.
     pub(crate) fn get<P>(&self, handle: *const P) -> Option<T> {
         self.change(handle, |object| object.clone())
     }
@@ -28,7 +28,7 @@ impl<T: Clone> Objects<T> {
         Some(change(&mut object))
     }
 
-    /// Ends the handle.
+    /// Removes the handle.
     pub(crate) fn remove<P>(&self, handle: *const P) -> Option<T> {
         let object = self.0.remove(handle).ok()?;
         Some(object.lock().unwrap_or_else(PoisonError::into_inner).clone())

@@ -6,7 +6,7 @@ use gcnrun::{FaultKind, Memory};
 
 use super::{Element, Real as _, read};
 
-/// A number that the caller gave, or left in device memory to be read when the work is done.
+/// A number from the caller, or in device memory, where it is read when the work runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Scalar {
     Given(f64),
@@ -37,7 +37,7 @@ impl Scalar {
         }
     }
 
-    /// Whether it is known to be 0 before the work is done.
+    /// Whether it is known to be 0 before the work runs.
     pub(crate) fn is_zero(self) -> bool {
         matches!(self, Self::Given(0.0))
     }

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn increments_leave_what_lies_between() {
+    fn elements_between_increments_are_unchanged() {
         let memory = Memory::new();
         let address = memory.allocate(7 * 4, Kind::Device(0), 256).unwrap();
         memory

@@ -1,8 +1,7 @@
-//! Capture: streams whose tasks go into a graph instead of their queues.
+//! Stream capture: tasks go into a graph instead of the stream's queue.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::thread::{self, ThreadId};
 use std::{cell::Cell, ptr};
 
 use hipvit_sys::hip::{
@@ -10,20 +9,21 @@ use hipvit_sys::hip::{
     hipStreamCaptureStatus,
 };
 
+use super::capture_mode::{self, Restriction};
 use super::graph::{self, Graph};
 use super::queue::StreamId;
 use super::stream::{self, Stream};
 use super::task::Task;
 use super::{hip, put};
 
-/// A stream's part in a capture: what its next task comes after.
+/// A stream's part in a capture: the dependencies of its next task.
 #[derive(Clone)]
 pub(super) struct Capture {
     session: Arc<Session>,
     tips: Vec<usize>,
 }
 
-/// What an event holds that was recorded in a capture.
+/// The state of an event that was recorded in a capture.
 pub(super) type Captured = Capture;
 
 /// A capture, over all the streams that have joined it.
@@ -31,18 +31,11 @@ struct Session {
     id: u64,
     graph: Arc<Graph>,
     origin: StreamId,
-    mode: hipStreamCaptureMode,
-    thread: ThreadId,
-    broken: AtomicBool,
+    restriction: Arc<Restriction>,
     streams: Mutex<Vec<Weak<Stream>>>,
 }
 
 static SESSIONS: Mutex<Vec<Arc<Session>>> = Mutex::new(Vec::new());
-
-thread_local! {
-    /// Which captures forbid the thread to wait: those of all threads, its own, or none.
-    static MODE: Cell<hipStreamCaptureMode> = const { Cell::new(hipStreamCaptureMode::hipStreamCaptureModeGlobal) };
-}
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -52,29 +45,6 @@ impl Session {
     fn streams(&self) -> Vec<Arc<Stream>> {
         lock(&self.streams).iter().filter_map(Weak::upgrade).collect()
     }
-
-    /// Whether it forbids this thread calls that wait or allocate.
-    fn forbids(&self) -> bool {
-        let own = self.thread == thread::current().id();
-        match MODE.get() {
-            _ if self.mode == hipStreamCaptureMode::hipStreamCaptureModeRelaxed => false,
-            hipStreamCaptureMode::hipStreamCaptureModeRelaxed => false,
-            hipStreamCaptureMode::hipStreamCaptureModeThreadLocal => own,
-            _ => own || self.mode == hipStreamCaptureMode::hipStreamCaptureModeGlobal,
-        }
-    }
-}
-
-/// For calls that wait for the device or allocate: an error, which also breaks the capture, if one is under way that
-/// forbids them.
-pub(super) fn forbid_waiting() -> Result<(), hipError_t> {
-    let sessions = lock(&SESSIONS);
-    let mut forbidding = sessions.iter().filter(|session| session.forbids()).peekable();
-    if forbidding.peek().is_none() {
-        return Ok(());
-    }
-    forbidding.for_each(|session| session.broken.store(true, Ordering::Relaxed));
-    Err(hipError_t::hipErrorStreamCaptureUnsupported)
 }
 
 impl Stream {
@@ -85,17 +55,17 @@ impl Stream {
     /// The stream's part in a capture.
     pub(super) fn captured(&self) -> Result<Option<Captured>, hipError_t> {
         match &*self.capture() {
-            Some(capture) if capture.session.broken.load(Ordering::Relaxed) => {
+            Some(capture) if capture.session.restriction.is_invalid() => {
                 Err(hipError_t::hipErrorStreamCaptureInvalidated)
             }
             capture => Ok(capture.clone()),
         }
     }
 
-    /// For calls that ask after the stream's work: there is none while it is captured.
+    /// For calls that query the stream's work: an error while it is captured.
     pub(super) fn forbid_capture(&self) -> Result<(), hipError_t> {
         if let Some(capture) = &*self.capture() {
-            capture.session.broken.store(true, Ordering::Relaxed);
+            capture.session.restriction.invalidate();
             return Err(hipError_t::hipErrorStreamCaptureUnsupported);
         }
         if self.is_null() {
@@ -105,7 +75,7 @@ impl Stream {
         }
     }
 
-    /// The default stream takes turns with blocking streams, which a captured one cannot.
+    /// The default stream synchronises with blocking streams, which is an error while one is captured.
     fn forbid_implicit(&self) -> Result<(), hipError_t> {
         for session in lock(&SESSIONS).iter() {
             let streams = session.streams();
@@ -113,14 +83,14 @@ impl Stream {
                 .iter()
                 .filter(|s| s.is_blocking() && s.device.ordinal == self.device.ordinal);
             if turns.next().is_some() {
-                session.broken.store(true, Ordering::Relaxed);
+                session.restriction.invalidate();
                 return Err(hipError_t::hipErrorStreamCaptureImplicit);
             }
         }
         Ok(())
     }
 
-    /// Takes a task into the capture; whether there is one.
+    /// Captures a task; whether the stream is being captured.
     pub(super) fn capture_task(&self, task: &Task) -> Result<bool, hipError_t> {
         if self.is_null() {
             self.forbid_implicit()?;
@@ -173,9 +143,7 @@ fn begin(
     mode: hipStreamCaptureMode,
 ) -> Result<(), hipError_t> {
     static NEXT: AtomicU64 = AtomicU64::new(1);
-    if mode.0 > hipStreamCaptureMode::hipStreamCaptureModeRelaxed.0 {
-        return Err(hipError_t::hipErrorInvalidValue);
-    }
+    capture_mode::check(mode)?;
     let stream = stream::find(stream)?;
     stream.device.alive()?;
     if stream.is_null() {
@@ -189,9 +157,7 @@ fn begin(
         id: NEXT.fetch_add(1, Ordering::Relaxed),
         graph,
         origin: stream.id,
-        mode,
-        thread: thread::current().id(),
-        broken: AtomicBool::new(false),
+        restriction: Restriction::begin(mode),
         streams: Mutex::new(vec![Arc::downgrade(&stream)]),
     });
     lock(&SESSIONS).push(session.clone());
@@ -199,7 +165,7 @@ fn begin(
     Ok(())
 }
 
-/// Ends a stream's capture and gives its graph; everything else that was wrong with it is the error.
+/// Ends a stream's capture and returns its graph, or an error if the capture is invalid.
 fn end(stream: hipStream_t) -> Result<Arc<Graph>, hipError_t> {
     let stream = stream::find(stream)?;
     let Some(Capture { session, tips }) = stream.capture().clone() else {
@@ -208,10 +174,7 @@ fn end(stream: hipStream_t) -> Result<Arc<Graph>, hipError_t> {
     if session.origin != stream.id {
         return Err(hipError_t::hipErrorStreamCaptureUnmatched);
     }
-    let relaxed = session.mode == hipStreamCaptureMode::hipStreamCaptureModeRelaxed;
-    if !relaxed && session.thread != thread::current().id() {
-        return Err(hipError_t::hipErrorStreamCaptureWrongThread);
-    }
+    session.restriction.check_thread()?;
     let joined = session.graph.ancestors(&tips);
     let mut all_joined = true;
     for member in session.streams() {
@@ -220,7 +183,8 @@ fn end(stream: hipStream_t) -> Result<Arc<Graph>, hipError_t> {
         }
     }
     lock(&SESSIONS).retain(|other| !Arc::ptr_eq(other, &session));
-    if session.broken.load(Ordering::Relaxed) {
+    session.restriction.end();
+    if session.restriction.is_invalid() {
         Err(hipError_t::hipErrorStreamCaptureInvalidated)
     } else if !all_joined {
         Err(hipError_t::hipErrorStreamCaptureUnjoined)
@@ -234,7 +198,7 @@ hip! {
         begin(stream, Graph::new(), Vec::new(), mode)
     }
 
-    /// What is captured goes into a graph that there is, behind nodes of it. Data of edges is not offered.
+    /// Captures into an existing graph, after some of its nodes. Edge data is not supported.
     fn hipStreamBeginCaptureToGraph(
         stream: hipStream_t, graph: hipGraph_t, dependencies: *const hipGraphNode_t, edges: *const hipGraphEdgeData,
         count: usize, mode: hipStreamCaptureMode,
@@ -265,7 +229,7 @@ hip! {
         })
     }
 
-    /// The dependencies lie in memory that is the thread's until it asks again.
+    /// The array of dependencies is valid until the thread's next call.
     fn hipStreamGetCaptureInfo_v2(
         stream: hipStream_t, status: *mut hipStreamCaptureStatus, id: *mut u64, graph: *mut hipGraph_t,
         dependencies: *mut *const hipGraphNode_t, count: *mut usize,
@@ -291,12 +255,12 @@ hip! {
         if !dependencies.is_null() {
             dependencies.write(nodes.as_ptr());
         }
-        // The vector's elements stay where they are.
+        // Moving the vector does not move its elements.
         TIPS.set(nodes);
         Ok(())
     }
 
-    /// Flag 0 adds to what the next task comes after, 1 replaces it.
+    /// Flag 0 adds dependencies of the next task, 1 replaces them.
     fn hipStreamUpdateCaptureDependencies(
         stream: hipStream_t, dependencies: *mut hipGraphNode_t, count: usize, flags: u32,
     ) {
@@ -314,15 +278,6 @@ hip! {
         capture.tips.extend(tips);
         capture.tips.sort_unstable();
         capture.tips.dedup();
-        Ok(())
-    }
-
-    fn hipThreadExchangeStreamCaptureMode(mode: *mut hipStreamCaptureMode) {
-        let wanted = mode.as_mut().ok_or(hipError_t::hipErrorInvalidValue)?;
-        if wanted.0 > hipStreamCaptureMode::hipStreamCaptureModeRelaxed.0 {
-            return Err(hipError_t::hipErrorInvalidValue);
-        }
-        *wanted = MODE.replace(*wanted);
         Ok(())
     }
 }

@@ -1,18 +1,14 @@
-//! Copies and fills.
+//! Copies and fills, as work of a device.
 //!
-//! A copy reads its source when it runs. Only memory of the host that the runtime does not know, which a GPU could not
-//! reach by itself, is different: such a call is over when the copy is.
+//! A copy reads its source when it runs. Only copies of pageable host memory, which a GPU cannot access, are complete when
+//! the call returns.
 
-use std::ffi::c_void;
 use std::slice;
 
 use gcnrun::{Allocation, FaultKind, Kind, Memory};
-use hipvit_sys::hip::{hipDeviceptr_t, hipError_t, hipMemcpyKind, hipStream_t};
+use hipvit_sys::hip::{hipError_t, hipMemcpyKind};
 
-use super::machine::{self, machine, memory};
-use super::stream::{self, Stream};
-use super::task::Task;
-use super::{hip, queue};
+use super::machine::{self, memory};
 use crate::faults::{Failure, report};
 
 /// A copy of rows between two addresses.
@@ -29,18 +25,18 @@ pub(super) struct Copy {
 struct Side {
     address: u64,
     pitch: usize,
-    /// Memory of the host that the runtime does not know.
+    /// Pageable host memory.
     pageable: bool,
-    /// Memory that the host, too, can look at.
+    /// Pinned or managed memory, which the host can access.
     host: bool,
 }
 
-/// A pointer as the number that memory takes.
+/// A pointer's address.
 pub(super) fn address<T>(pointer: *const T) -> u64 {
     pointer.expose_provenance() as u64
 }
 
-/// Where a piece of known memory is, if it is one: an error if the bytes leave it, or if it was freed.
+/// The allocation that holds the bytes; `None` for pageable host memory. An error if they leave it, or if it was freed.
 fn known(address: u64, bytes: u64, what: &str) -> Result<Option<Allocation>, hipError_t> {
     let Some(found) = memory()?.find(address) else {
         return Ok(None);
@@ -52,7 +48,7 @@ fn known(address: u64, bytes: u64, what: &str) -> Result<Option<Allocation>, hip
     } else {
         return Ok(Some(found));
     };
-    // No kernel is to blame and nothing ran: the device goes on, as AMD's does.
+    // No work was submitted: the device stays usable, as with AMD's runtime.
     let text = format!(
         "{bytes} bytes at {address:#x}: the allocation of {} bytes at {:#x} {wrong}",
         found.len, found.begin
@@ -74,7 +70,7 @@ impl Side {
     ) -> Result<Self, hipError_t> {
         let bytes = (pitch * (height - 1) + width) as u64;
         let known = known(address, bytes, "a copy")?;
-        // Memory that the runtime does not know is the host's, and cannot be called a device's.
+        // Pageable host memory cannot be passed as device memory.
         if device == Some(true) && known.is_none() {
             return Err(hipError_t::hipErrorInvalidValue);
         }
@@ -92,7 +88,7 @@ impl Side {
 }
 
 impl Copy {
-    /// A copy of `size.1` rows of `size.0` bytes, checked against the allocations that it touches; `None` if it is empty.
+    /// A copy of `size.1` rows of `size.0` bytes, checked against its allocations; `None` if it is empty.
     pub(super) fn new(
         (to, to_pitch): (u64, usize),
         (from, from_pitch): (u64, usize),
@@ -131,7 +127,7 @@ impl Copy {
     }
 
     /// # Safety
-    /// What it touches of the host's memory is there, and nobody else uses it.
+    /// The host memory that it reads or writes is valid, and not accessed otherwise meanwhile.
     pub(super) unsafe fn run(&self, memory: &Memory) -> Result<(), Failure> {
         for row in 0..self.height {
             let (to, from) = (self.to.row(row), self.from.row(row));
@@ -165,8 +161,13 @@ impl Copy {
         }
     }
 
-    /// Whether a call that waits has to: between devices it need not, as nobody on the host sees the difference.
-    fn concerns_host(&self) -> bool {
+    /// Whether either side is pageable host memory.
+    pub(super) fn is_pageable(&self) -> bool {
+        self.to.pageable || self.from.pageable
+    }
+
+    /// Whether a blocking call has to wait: not for copies between devices, whose results the host does not see.
+    pub(super) fn concerns_host(&self) -> bool {
         self.to.host || self.from.host
     }
 }
@@ -212,6 +213,11 @@ impl Fill {
         }))
     }
 
+    /// The first byte's address.
+    pub(super) fn address(&self) -> u64 {
+        self.to
+    }
+
     pub(super) fn bytes(&self) -> usize {
         self.width * self.height * self.size
     }
@@ -221,194 +227,5 @@ impl Fill {
             let to = self.to + (row * self.pitch) as u64;
             memory.fill(to, &self.element[..self.size], self.width as u64)
         })
-    }
-}
-
-/// Submits a copy. `waits` says whether the call is over only when the copy is.
-pub(super) fn submit(stream: &Stream, copy: Option<Copy>, waits: bool) -> Result<(), hipError_t> {
-    let Some(copy) = copy else {
-        return stream.device.alive();
-    };
-    if waits {
-        super::capture::forbid_waiting()?;
-    }
-    let machine = machine()?;
-    if machine.copies.due(machine.settings.fail_copy) {
-        let failure = Failure::new(hipError_t::hipErrorUnknown, "fails, as was asked for");
-        let device = stream.device;
-        let fail = move |_: &Memory| {
-            device.fail_once("a copy", &failure);
-            Ok(())
-        };
-        stream.submit(&Task::Library("a copy".into(), std::sync::Arc::new(fail)))?;
-    } else {
-        let point = stream.submit(&Task::Copy(copy))?;
-        if let Some(point) = point
-            && (copy.to.pageable || copy.from.pageable)
-        {
-            queue::wait(&[point]);
-            return stream.device.outcome();
-        }
-    }
-    if waits && copy.concerns_host() {
-        stream.synchronize()
-    } else {
-        Ok(())
-    }
-}
-
-fn row(
-    to: *const c_void,
-    from: *const c_void,
-    size: usize,
-    kind: hipMemcpyKind,
-) -> Result<Option<Copy>, hipError_t> {
-    Copy::new((address(to), size), (address(from), size), (size, 1), kind)
-}
-
-fn copy(to: *const c_void, from: *const c_void, size: usize, kind: hipMemcpyKind) -> Result<(), hipError_t> {
-    let null = stream::find(std::ptr::null_mut())?;
-    submit(&null, row(to, from, size, kind)?, true)
-}
-
-fn copy_async(
-    to: *const c_void,
-    from: *const c_void,
-    size: usize,
-    kind: hipMemcpyKind,
-    stream: hipStream_t,
-) -> Result<(), hipError_t> {
-    submit(&*stream::find(stream)?, row(to, from, size, kind)?, false)
-}
-
-/// A fill on a stream; without one on the default stream, for which the call waits if the host can see it.
-fn fill(fill: Option<Fill>, stream: Option<hipStream_t>) -> Result<(), hipError_t> {
-    let handle = stream.unwrap_or(std::ptr::null_mut());
-    let found = stream::find(handle)?;
-    let Some(task) = fill else {
-        return found.device.alive();
-    };
-    found.submit(&Task::Fill(task))?;
-    let visible = memory()?
-        .find(task.to)
-        .is_some_and(|target| !matches!(target.kind, Kind::Device(_)));
-    if stream.is_none() && visible {
-        found.synchronize()
-    } else {
-        Ok(())
-    }
-}
-
-fn elements(to: u64, count: usize, value: u32, bytes: usize) -> Result<Option<Fill>, hipError_t> {
-    Fill::new((to, count * bytes), (count, 1), value, bytes)
-}
-
-hip! {
-    fn hipMemcpy(to: *mut c_void, from: *const c_void, size: usize, kind: hipMemcpyKind) {
-        copy(to, from, size, kind)
-    }
-
-    fn hipMemcpyAsync(to: *mut c_void, from: *const c_void, size: usize, kind: hipMemcpyKind, stream: hipStream_t) {
-        copy_async(to, from, size, kind, stream)
-    }
-
-    fn hipMemcpyWithStream(
-        to: *mut c_void, from: *const c_void, size: usize, kind: hipMemcpyKind, stream: hipStream_t,
-    ) {
-        submit(&*stream::find(stream)?, row(to, from, size, kind)?, true)
-    }
-
-    fn hipMemcpyHtoD(to: hipDeviceptr_t, from: *const c_void, size: usize) {
-        copy(to, from, size, hipMemcpyKind::hipMemcpyHostToDevice)
-    }
-
-    fn hipMemcpyDtoH(to: *mut c_void, from: hipDeviceptr_t, size: usize) {
-        copy(to, from, size, hipMemcpyKind::hipMemcpyDeviceToHost)
-    }
-
-    fn hipMemcpyDtoD(to: hipDeviceptr_t, from: hipDeviceptr_t, size: usize) {
-        copy(to, from, size, hipMemcpyKind::hipMemcpyDeviceToDevice)
-    }
-
-    fn hipMemcpyHtoDAsync(to: hipDeviceptr_t, from: *const c_void, size: usize, stream: hipStream_t) {
-        copy_async(to, from, size, hipMemcpyKind::hipMemcpyHostToDevice, stream)
-    }
-
-    fn hipMemcpyDtoHAsync(to: *mut c_void, from: hipDeviceptr_t, size: usize, stream: hipStream_t) {
-        copy_async(to, from, size, hipMemcpyKind::hipMemcpyDeviceToHost, stream)
-    }
-
-    fn hipMemcpyDtoDAsync(to: hipDeviceptr_t, from: hipDeviceptr_t, size: usize, stream: hipStream_t) {
-        copy_async(to, from, size, hipMemcpyKind::hipMemcpyDeviceToDevice, stream)
-    }
-
-    fn hipMemcpy2D(
-        to: *mut c_void, to_pitch: usize, from: *const c_void, from_pitch: usize, width: usize, height: usize,
-        kind: hipMemcpyKind,
-    ) {
-        let copy = Copy::new((address(to), to_pitch), (address(from), from_pitch), (width, height), kind)?;
-        submit(&*stream::find(std::ptr::null_mut())?, copy, true)
-    }
-
-    fn hipMemcpy2DAsync(
-        to: *mut c_void, to_pitch: usize, from: *const c_void, from_pitch: usize, width: usize, height: usize,
-        kind: hipMemcpyKind, stream: hipStream_t,
-    ) {
-        let copy = Copy::new((address(to), to_pitch), (address(from), from_pitch), (width, height), kind)?;
-        submit(&*stream::find(stream)?, copy, false)
-    }
-
-    fn hipMemcpyPeer(to: *mut c_void, to_device: i32, from: *const c_void, from_device: i32, size: usize) {
-        machine::device(to_device)?;
-        machine::device(from_device)?;
-        copy(to, from, size, hipMemcpyKind::hipMemcpyDeviceToDevice)
-    }
-
-    fn hipMemcpyPeerAsync(
-        to: *mut c_void, to_device: i32, from: *const c_void, from_device: i32, size: usize, stream: hipStream_t,
-    ) {
-        machine::device(to_device)?;
-        machine::device(from_device)?;
-        copy_async(to, from, size, hipMemcpyKind::hipMemcpyDeviceToDevice, stream)
-    }
-
-    fn hipMemset(to: *mut c_void, value: i32, size: usize) {
-        fill(elements(address(to), size, value.cast_unsigned(), 1)?, None)
-    }
-
-    fn hipMemsetAsync(to: *mut c_void, value: i32, size: usize, stream: hipStream_t) {
-        fill(elements(address(to), size, value.cast_unsigned(), 1)?, Some(stream))
-    }
-
-    fn hipMemsetD8(to: hipDeviceptr_t, value: u8, count: usize) {
-        fill(elements(address(to), count, value.into(), 1)?, None)
-    }
-
-    fn hipMemsetD8Async(to: hipDeviceptr_t, value: u8, count: usize, stream: hipStream_t) {
-        fill(elements(address(to), count, value.into(), 1)?, Some(stream))
-    }
-
-    fn hipMemsetD16(to: hipDeviceptr_t, value: u16, count: usize) {
-        fill(elements(address(to), count, value.into(), 2)?, None)
-    }
-
-    fn hipMemsetD16Async(to: hipDeviceptr_t, value: u16, count: usize, stream: hipStream_t) {
-        fill(elements(address(to), count, value.into(), 2)?, Some(stream))
-    }
-
-    fn hipMemsetD32(to: hipDeviceptr_t, value: i32, count: usize) {
-        fill(elements(address(to), count, value.cast_unsigned(), 4)?, None)
-    }
-
-    fn hipMemsetD32Async(to: hipDeviceptr_t, value: i32, count: usize, stream: hipStream_t) {
-        fill(elements(address(to), count, value.cast_unsigned(), 4)?, Some(stream))
-    }
-
-    fn hipMemset2D(to: *mut c_void, pitch: usize, value: i32, width: usize, height: usize) {
-        fill(Fill::new((address(to), pitch), (width, height), value.cast_unsigned(), 1)?, None)
-    }
-
-    fn hipMemset2DAsync(to: *mut c_void, pitch: usize, value: i32, width: usize, height: usize, stream: hipStream_t) {
-        fill(Fill::new((address(to), pitch), (width, height), value.cast_unsigned(), 1)?, Some(stream))
     }
 }

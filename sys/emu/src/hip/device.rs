@@ -1,4 +1,4 @@
-//! Devices by number and by PCI address, and their contexts, which are themselves.
+//! Devices by number and by PCI address, and their contexts.
 
 use std::ffi::{CStr, c_char};
 use std::ptr;
@@ -8,14 +8,14 @@ use hipvit_sys::hip::{hipCtx_t, hipDevice_t, hipDeviceProp_tR0600, hipError_t, h
 
 use super::machine::{self, Device, count, current, device, machine};
 use super::properties::{properties, uuid};
-use super::{capture, hip, put, queue};
+use super::{capture_mode, hip, put, queue};
 
-/// Where a device is on the PCI bus.
+/// A device's PCI address.
 fn bus_id(device: &Device) -> String {
     format!("0000:{:02x}:00.0", bus(device))
 }
 
-/// The devices' buses, beginning with one that machines have them on.
+/// The number of a device's PCI bus.
 pub(crate) fn bus(device: &Device) -> u32 {
     0xc1 + device.ordinal
 }
@@ -32,14 +32,14 @@ unsafe fn put_text(text: &str, to: *mut c_char, len: i32) -> Result<(), hipError
     Ok(())
 }
 
-/// A device's context is a number.
+/// A context handle is this number plus the device's ordinal.
 const CONTEXTS: usize = 0x200;
 
 fn context(device: &Device) -> hipCtx_t {
     ptr::without_provenance_mut(CONTEXTS + device.ordinal as usize)
 }
 
-/// Limits of the real parts, none of which is enforced here.
+/// Limits of AMD's runtime, which are not enforced here.
 fn limit(limit: hipLimit_t) -> Result<usize, hipError_t> {
     match limit {
         hipLimit_t::hipLimitStackSize => Ok(1024),
@@ -75,12 +75,12 @@ hip! {
         put(to, device(ordinal)?.ordinal as i32)
     }
 
-    /// What is allocated stays, unlike on AMD's, so that who uses it later is found out; a broken device is mended.
+    /// Makes a lost device usable again. Unlike in AMD's runtime, allocations stay, so that later uses of them are detected.
     fn hipDeviceReset() {
-        capture::forbid_waiting()?;
+        capture_mode::forbid_waiting()?;
         let device = machine::chosen()?;
         queue::wait(&queue::ends(device.ordinal));
-        device.mend();
+        device.reset();
         Ok(())
     }
 
@@ -116,7 +116,7 @@ hip! {
         put(bytes, machine()?.settings.memory as usize)
     }
 
-    /// The first device that has what is asked for: compute capability and memory. Everything else is ignored.
+    /// The first device with the requested compute capability and memory. Everything else is ignored.
     fn hipChooseDeviceR0600(to: *mut i32, wanted: *const hipDeviceProp_tR0600) {
         let wanted = wanted.as_ref().ok_or(hipError_t::hipErrorInvalidValue)?;
         for ordinal in 0..count()? as i32 {
@@ -133,7 +133,7 @@ hip! {
         put(value, limit(wanted)?)
     }
 
-    /// A device may give more than it was asked for; here it gives what it has.
+    /// Limits are fixed: the value is ignored.
     fn hipDeviceSetLimit(wanted: hipLimit_t, _value: usize) {
         current()?;
         limit(wanted).map(drop)

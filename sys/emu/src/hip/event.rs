@@ -1,4 +1,4 @@
-//! Events: places in streams, and the times at which they were passed, by the host's clock.
+//! Events: points in streams, and the host's time when they were reached.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
@@ -14,7 +14,7 @@ use super::{Handles, hip, put};
 
 static EVENTS: Handles<Event> = Handles::new();
 
-const KNOWN: u32 = hip::hipEventBlockingSync
+const VALID_FLAGS: u32 = hip::hipEventBlockingSync
     | hip::hipEventDisableTiming
     | hip::hipEventInterprocess
     | hip::hipEventDisableSystemFence
@@ -91,7 +91,7 @@ pub(super) fn find(event: hipEvent_t) -> Result<Arc<Event>, hipError_t> {
 /// # Safety
 /// `to` is null or may be written.
 unsafe fn create(to: *mut hipEvent_t, flags: u32) -> Result<(), hipError_t> {
-    if to.is_null() || flags & !KNOWN != 0 {
+    if to.is_null() || flags & !VALID_FLAGS != 0 {
         return Err(hipError_t::hipErrorInvalidValue);
     }
     let event = Event {
@@ -120,7 +120,7 @@ hip! {
         find(event)?.record(&stream::find(stream)?)
     }
 
-    /// Records in captured graphs are those of the capture, as without flags.
+    /// `hipEventRecordExternal` has no effect: a record in a capture is part of the capture.
     fn hipEventRecordWithFlags(event: hipEvent_t, stream: hipStream_t, flags: u32) {
         if flags > 1 {
             return Err(hipError_t::hipErrorInvalidValue);
@@ -135,9 +135,9 @@ hip! {
         let (stream, event) = (stream::find(stream)?, find(event)?);
         match event.captured() {
             Some(captured) => stream.join(captured),
-            // What was never recorded has passed.
+            // An event that was never recorded is complete.
             None if event.recorded().is_none() => Ok(()),
-            // Not of the capture: work outside, which a replay could not wait for.
+            // Recorded outside the capture: a replay could not wait for it.
             None if stream.captured()?.is_some() => Err(hipError_t::hipErrorStreamCaptureIsolation),
             None => stream.submit(&Task::Wait(event)).map(drop),
         }
@@ -146,7 +146,7 @@ hip! {
     fn hipEventSynchronize(event: hipEvent_t) {
         let event = find(event)?;
         if let Some(point) = event.point()? {
-            super::capture::forbid_waiting()?;
+            super::capture_mode::forbid_waiting()?;
             queue::wait(&[point]);
         }
         event.device.outcome()
@@ -160,7 +160,7 @@ hip! {
         }
     }
 
-    /// By the host's clock, between the moments at which the emulator passed the events: no measure of a GPU.
+    /// Host time between the events; it does not measure a GPU.
     fn hipEventElapsedTime(milliseconds: *mut f32, start: hipEvent_t, stop: hipEvent_t) {
         let (start, stop) = (find(start)?, find(stop)?);
         if (start.flags | stop.flags) & hip::hipEventDisableTiming != 0 {

@@ -1,7 +1,7 @@
-//! Graphs: tasks and what each comes after, made executable and replayed.
+//! Graphs: tasks and their dependencies, instantiated and replayed.
 //!
-//! A replay puts the tasks into the stream one after another, in one of the orders that the graph allows: the schedule
-//! says which, so that a missing dependency shows.
+//! A replay submits the tasks one after another, in one of the orders that the graph allows. The schedule chooses an order in
+//! which a missing dependency is likely to change the result.
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, c_char};
@@ -27,7 +27,7 @@ static NODES: Handles<NodeRef> = Handles::new();
 static EXECUTABLES: Handles<Executable> = Handles::new();
 
 pub(super) struct Graph {
-    /// By index, which stays; one that was destroyed is `None`.
+    /// By index, which does not change; a destroyed node is `None`.
     nodes: Mutex<Vec<Option<Node>>>,
     this: Weak<Graph>,
 }
@@ -39,7 +39,7 @@ struct Node {
     handle: usize,
 }
 
-/// What a node's handle stands for.
+/// The object behind a node's handle.
 pub(super) struct NodeRef {
     graph: Weak<Graph>,
     index: usize,
@@ -47,12 +47,12 @@ pub(super) struct NodeRef {
 
 pub(super) struct Executable {
     tasks: Mutex<Vec<Step>>,
-    /// The graph it was made from, for its nodes' handles.
+    /// The graph that it was instantiated from, for its nodes' handles.
     graph: Weak<Graph>,
     flags: u64,
 }
 
-/// A task and the indices of those it comes after; `None` where a node was destroyed.
+/// A task and the indices of its dependencies; `None` where a node was destroyed.
 type Step = Option<(Task, Vec<usize>)>;
 
 impl Graph {
@@ -67,7 +67,7 @@ impl Graph {
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a task after those with these indices; its own index.
+    /// Adds a task that depends on those with these indices; returns its index.
     pub(super) fn add(&self, task: Task, after: Vec<usize>) -> Result<usize, hipError_t> {
         let mut nodes = self.nodes();
         let index = nodes.len();
@@ -89,7 +89,7 @@ impl Graph {
         Ok(index)
     }
 
-    /// The nodes with these indices and all that they come after.
+    /// The nodes with these indices and all their dependencies.
     pub(super) fn ancestors(&self, of: &[usize]) -> BTreeSet<usize> {
         let nodes = self.nodes();
         let mut found = BTreeSet::new();
@@ -124,7 +124,7 @@ impl Graph {
         in_order(&self.steps())
     }
 
-    /// A graph with the same tasks, which changes of this one do not reach.
+    /// A copy.
     pub(super) fn copy(&self) -> Result<Arc<Self>, hipError_t> {
         Self::of(self.steps())
     }
@@ -155,7 +155,7 @@ impl Drop for Graph {
     }
 }
 
-/// The steps in an order that their dependencies allow; which one, the schedule says. An error if they form a ring.
+/// The steps in an order that their dependencies allow; which one, the schedule says. An error if they form a cycle.
 fn in_order(steps: &[Step]) -> Result<Vec<Task>, hipError_t> {
     let schedule = queue::schedule();
     let mut left: BTreeSet<usize> = (0..steps.len()).filter(|&index| steps[index].is_some()).collect();
@@ -204,7 +204,7 @@ impl Executable {
         }
         let mut tasks = in_order(&steps)?;
         let machine = machine()?;
-        if machine.replays.due(machine.settings.corrupt_replay)
+        if machine.replays.fires(machine.settings.corrupt_replay)
             && let Some(last) = tasks.iter().rposition(Task::is_work)
         {
             tasks.remove(last);
@@ -212,7 +212,7 @@ impl Executable {
         tasks.iter().try_for_each(|task| stream.submit(task).map(drop))
     }
 
-    /// Gives the step of a node another task of the same kind.
+    /// Replaces the task of a node by another one of the same kind.
     pub(super) fn replace(&self, node: &NodeRef, task: Task) -> Result<(), hipError_t> {
         if !self.graph.ptr_eq(&node.graph) {
             return Err(hipError_t::hipErrorInvalidValue);
@@ -287,7 +287,7 @@ pub(super) unsafe fn indices(
     (0..count).map(index).collect()
 }
 
-/// Gives nodes out as HIP does: their number if there is no array; else as many as fit, and null in what is left.
+/// Writes nodes as HIP does: only their number if there is no array; else as many as fit, followed by nulls.
 ///
 /// # Safety
 /// `count` is null or may be read and written, and `to` is null or has as many elements.
@@ -317,7 +317,7 @@ unsafe fn instantiate(to: *mut hipGraphExec_t, graph: hipGraph_t, flags: u64) ->
     unsafe { put(to, EXECUTABLES.insert(executable)) }
 }
 
-/// What is different about a graph that an executable one shall be updated to.
+/// Why an executable graph cannot be updated to another graph.
 fn difference(old: &[Step], new: &[Step]) -> Option<(hipGraphExecUpdateResult, usize)> {
     let topology = hipGraphExecUpdateResult::hipGraphExecUpdateErrorTopologyChanged;
     if old.len() != new.len() {
@@ -381,11 +381,11 @@ hip! {
             after.map(move |before| (before, index))
         });
         let (before, after): (Vec<_>, Vec<_>) = edges.unzip();
-        let room = count.as_ref().copied();
+        let capacity = count.as_ref().copied();
         give(&graph.handles(&before), ptr::null_mut(), from, count)?;
-        if let Some(room) = room && !to.is_null() {
-            let mut room = room;
-            give(&graph.handles(&after), ptr::null_mut(), to, &mut room)?;
+        if let Some(capacity) = capacity && !to.is_null() {
+            let mut capacity = capacity;
+            give(&graph.handles(&after), ptr::null_mut(), to, &mut capacity)?;
         }
         Ok(())
     }
@@ -437,7 +437,7 @@ hip! {
         Ok(())
     }
 
-    /// Nothing is said in the log.
+    /// Nothing is written to the log buffer.
     fn hipGraphInstantiate(
         exec: *mut hipGraphExec_t, graph: hipGraph_t, error_node: *mut hipGraphNode_t, log: *mut c_char, size: usize,
     ) {
@@ -471,7 +471,7 @@ hip! {
         find_executable(exec)?.launch(stream)
     }
 
-    /// There is nothing to upload.
+    /// No operation.
     fn hipGraphUpload(exec: hipGraphExec_t, stream: hipStream_t) {
         find_executable(exec)?;
         stream::find(stream).map(drop)
@@ -508,7 +508,7 @@ hip! {
         Ok(())
     }
 
-    /// In Graphviz's language; without the details that the flags ask for.
+    /// In Graphviz's format, without the details that the flags select.
     fn hipGraphDebugDotPrint(graph: hipGraph_t, file: *const c_char, _flags: u32) {
         if file.is_null() {
             return Err(hipError_t::hipErrorInvalidValue);

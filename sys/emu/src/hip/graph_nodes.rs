@@ -1,4 +1,4 @@
-//! Nodes that are added to graphs by hand, or changed.
+//! Adding nodes to graphs and changing them, without capture.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -86,7 +86,7 @@ hip! {
         add(node, graph, dependencies, count, kernel(parameters)?)
     }
 
-    /// The arguments are those of the node, until it is changed.
+    /// The arguments are the node's own, valid until it is changed.
     fn hipGraphKernelNodeGetParams(node: hipGraphNode_t, parameters: *mut hipKernelNodeParams) {
         let Task::Kernel(launch) = find_node(node)?.task()? else {
             return Err(hipError_t::hipErrorInvalidValue);
@@ -155,7 +155,7 @@ hip! {
         add(node, graph, dependencies, count, Task::Host(function))
     }
 
-    /// The child is taken as it is now.
+    /// Copies the child graph.
     fn hipGraphAddChildGraphNode(
         node: *mut hipGraphNode_t, graph: hipGraph_t, dependencies: *const hipGraphNode_t, count: usize,
         child: hipGraph_t,

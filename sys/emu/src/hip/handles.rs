@@ -1,5 +1,5 @@
-//! Handles: numbers that stand for objects. None is ever given out twice, so that a handle that outlived its object is
-//! an error and not another object; nothing is read through one.
+//! Handles: numbers that identify objects. No number is used twice, so that a stale handle is an error and never another
+//! object; handles are not dereferenced.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use hipvit_sys::hip::hipError_t;
 
-/// Above the few that mean something special, as the streams 1 and 2 do.
+/// Greater than the special handles, such as those of streams.
 static NEXT: AtomicUsize = AtomicUsize::new(0x1000);
 
 /// The live objects of one type.
@@ -38,7 +38,7 @@ impl<T: ?Sized> Handles<T> {
         found.ok_or(hipError_t::hipErrorInvalidHandle)
     }
 
-    /// Ends the handle.
+    /// Removes the handle.
     pub(crate) fn remove<H>(&self, handle: *const H) -> Result<Arc<T>, hipError_t> {
         let found = self.map().remove(&handle.addr());
         found.ok_or(hipError_t::hipErrorInvalidHandle)
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_handle_ends_and_does_not_come_back() {
+    fn handles_are_not_reused() {
         static NUMBERS: Handles<u32> = Handles::new();
         let first: *mut c_void = NUMBERS.insert(Arc::new(1));
         assert_eq!(NUMBERS.get(first).as_deref(), Ok(&1));

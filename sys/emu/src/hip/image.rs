@@ -1,4 +1,4 @@
-//! A module's image in memory, of which the caller gives the address alone: an ELF file, or clang's bundle of several.
+//! A module's image in memory, of which callers pass only the address: an ELF file or a clang offload bundle.
 
 use std::slice;
 
@@ -10,7 +10,7 @@ const BUNDLE: &[u8] = b"__CLANG_OFFLOAD_BUNDLE__";
 const COMPRESSED: &[u8] = b"CCOB";
 const ELF: &[u8] = b"\x7fELF";
 
-/// The code object for `part` within an image, and why there is none.
+/// The code object for `part` within an image, or why there is none.
 ///
 /// # Safety
 /// `image` points to a whole ELF file or bundle.
@@ -26,17 +26,17 @@ pub(super) unsafe fn code_object<'a>(
         } else if starts_with(image, BUNDLE) {
             from_bundle(image, part)
         } else if starts_with(image, COMPRESSED) {
-            let reason = "compressed bundles are not read: compile with --no-offload-compress";
+            let reason = "compressed bundles are not supported: compile with --no-offload-compress";
             Err((hipError_t::hipErrorInvalidImage, reason.into()))
         } else {
-            let reason = "the image is no ELF file and no bundle";
+            let reason = "the image is neither an ELF file nor an offload bundle";
             Err((hipError_t::hipErrorInvalidImage, reason.into()))
         }
     }
 }
 
 /// # Safety
-/// There are as many bytes as `magic` has, or a difference before the end.
+/// `image` has as many bytes as `magic`, or differs from it before its end.
 unsafe fn starts_with(image: *const u8, magic: &[u8]) -> bool {
     // SAFETY: as the caller says; the comparison ends with the first difference.
     magic
@@ -57,7 +57,7 @@ unsafe fn number<const N: usize>(image: *const u8, at: usize) -> usize {
     u64::from_le_bytes(wide) as usize
 }
 
-/// Where an ELF64 file ends: behind its tables, segments and sections.
+/// The length of an ELF64 file: the end of its tables, segments and sections.
 ///
 /// # Safety
 /// `image` is a whole ELF64 file.
@@ -130,7 +130,7 @@ unsafe fn from_bundle<'a>(image: *const u8, part: &Part) -> Result<&'a [u8], (hi
     Err((hipError_t::hipErrorNoBinaryForGpu, reason))
 }
 
-/// Whether code for `target` runs on the part: of its processor, and with the features it demands.
+/// Whether code for `target` runs on the part: same processor, and all its features present.
 pub(super) fn fits(target: &str, part: &Part) -> bool {
     let mut words = target.split(':');
     words.next() == Some(part.arch) && words.all(|feature| part.target.split(':').any(|has| has == feature))
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn an_elf_file_tells_its_length() {
+    fn the_length_of_an_elf_file() {
         let program = std::fs::read(std::env::current_exe().unwrap()).unwrap();
         // SAFETY: a whole ELF file.
         assert_eq!(unsafe { elf_length(program.as_ptr()) }, program.len());

@@ -1,31 +1,28 @@
-//! Launches: arguments are packed and everything is checked when they are submitted.
+//! Launches: arguments are packed and checked when the launch is submitted.
 
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::{ptr, slice};
 
 use gcnrun::Checks;
-use hipvit_sys::hip::{HIP_LAUNCH_CONFIG, hipError_t, hipFunction_t, hipStream_t};
+use hipvit_sys::hip::{hipError_t, hipFunction_t};
 
 use super::machine::machine;
 use super::module::{Function, find_function};
-use super::occupancy::blocks_per_multiprocessor;
-use super::task::Task;
-use super::{hip, stream};
 use crate::faults::{Failure, report};
 use crate::parts::THREADS_PER_BLOCK;
 
 #[derive(Debug)]
 pub(super) struct Launch {
     pub(super) function: Arc<Function>,
-    /// The handle that the program knows it by.
+    /// The function's handle.
     pub(super) handle: usize,
     pub(super) grid: [u32; 3],
     pub(super) block: [u32; 3],
     pub(super) lds: u32,
-    /// The explicit arguments as the kernel reads them.
+    /// The explicit arguments, laid out as the kernel reads them.
     arguments: Vec<u8>,
-    /// The addresses of the arguments in there, for who asks for them.
+    /// The addresses of the arguments in there, for queries of a graph node.
     pointers: Vec<usize>,
 }
 
@@ -99,7 +96,7 @@ impl Launch {
     }
 }
 
-/// What a device refuses before anything runs.
+/// Checks a launch's configuration.
 fn check(function: &Function, grid: [u32; 3], block: [u32; 3], lds: u32) -> Result<(), hipError_t> {
     let threads = block
         .iter()
@@ -119,24 +116,25 @@ fn check(function: &Function, grid: [u32; 3], block: [u32; 3], lds: u32) -> Resu
         return refused(hipError_t::hipErrorInvalidConfiguration, reason);
     }
     if threads > THREADS_PER_BLOCK {
-        let reason = format!("{threads} work-items in a block, of which there can be {THREADS_PER_BLOCK}");
+        let reason = format!("{threads} work-items in a block, more than the maximum of {THREADS_PER_BLOCK}");
         return refused(hipError_t::hipErrorInvalidConfiguration, reason);
     }
-    // A grid's work-items have to be countable in 32 bits along each axis, as AMD's queues do it.
+    // AMD's queues count a grid's work-items in 32 bits along each axis.
     if grid.iter().zip(block).any(|(&n, m)| n.checked_mul(m).is_none()) {
-        let reason = format!("{grid:?} blocks of {block:?} work-items are more than 2^32 along an axis");
+        let reason =
+            format!("{grid:?} blocks of {block:?} work-items: more than 2^32 work-items along an axis");
         return refused(hipError_t::hipErrorInvalidConfiguration, reason);
     }
     if threads > function.info.max_block {
         let reason = format!(
-            "{threads} work-items in a block, where the kernel was compiled for {} at most",
+            "{threads} work-items in a block, but the kernel was compiled for at most {}",
             function.info.max_block
         );
         return refused(hipError_t::hipErrorLaunchFailure, reason);
     }
     if lds > function.dynamic_lds() {
         let reason = format!(
-            "{lds} bytes of dynamic LDS beside the kernel's own {}, of 65536 together",
+            "{lds} bytes of dynamic LDS and {} of static LDS, more than the maximum of 65536",
             function.info.lds
         );
         return refused(hipError_t::hipErrorLaunchOutOfResources, reason);
@@ -170,7 +168,7 @@ unsafe fn packed(function: &Function, parameters: *mut *mut c_void) -> Result<Ve
 /// The arguments in the buffer that launch options name.
 ///
 /// # Safety
-/// `extra` is an array of options that ends with HIP's mark.
+/// `extra` is an array of options that ends with `HIP_LAUNCH_PARAM_END`.
 unsafe fn from_buffer(extra: *mut *mut c_void) -> Result<Vec<u8>, hipError_t> {
     const BUFFER: usize = 1;
     const SIZE: usize = 2;
@@ -195,59 +193,9 @@ unsafe fn from_buffer(extra: *mut *mut c_void) -> Result<Vec<u8>, hipError_t> {
     match size {
         Some(0) => Ok(Vec::new()),
         Some(size) if !buffer.is_null() => {
-            // SAFETY: the caller's buffer, of the size that he says.
+            // SAFETY: the caller's buffer, of the size that he gives.
             Ok(unsafe { slice::from_raw_parts(buffer, size) }.to_vec())
         }
         _ => Err(hipError_t::hipErrorInvalidValue),
-    }
-}
-
-pub(super) fn submit(launch: Arc<Launch>, stream: hipStream_t) -> Result<(), hipError_t> {
-    let stream = stream::find(stream)?;
-    if stream.device.ordinal != launch.function.module.device.ordinal {
-        return Err(hipError_t::hipErrorInvalidHandle);
-    }
-    let machine = machine()?;
-    if machine.launches.due(machine.settings.fail_launch) {
-        let failure = Failure::new(hipError_t::hipErrorLaunchFailure, "fails, as was asked for");
-        report(stream.device.ordinal, launch.name(), &failure);
-        return Err(failure.status);
-    }
-    stream.submit(&Task::Kernel(launch)).map(drop)
-}
-
-hip! {
-    fn hipModuleLaunchKernel(
-        function: hipFunction_t, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
-        shared: u32, stream: hipStream_t, arguments: *mut *mut c_void, extra: *mut *mut c_void,
-    ) {
-        let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
-        submit(Launch::new(function, grid, block, shared, arguments, extra)?, stream)
-    }
-
-    /// All blocks have to fit on the device at once. That they can wait for each other is not emulated.
-    fn hipModuleLaunchCooperativeKernel(
-        function: hipFunction_t, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
-        shared: u32, stream: hipStream_t, arguments: *mut *mut c_void,
-    ) {
-        let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
-        let launch = Launch::new(function, grid, block, shared, arguments, ptr::null_mut())?;
-        let room = blocks_per_multiprocessor(&launch.function, block.iter().product(), shared)
-            * launch.function.part().multiprocessors;
-        if grid.iter().map(|&n| u64::from(n)).product::<u64>() > room.into() {
-            return Err(hipError_t::hipErrorCooperativeLaunchTooLarge);
-        }
-        submit(launch, stream)
-    }
-
-    /// Attributes are about the placement of blocks, and change no result.
-    fn hipDrvLaunchKernelEx(
-        config: *const HIP_LAUNCH_CONFIG, function: hipFunction_t, arguments: *mut *mut c_void,
-        extra: *mut *mut c_void,
-    ) {
-        let config = config.as_ref().ok_or(hipError_t::hipErrorInvalidValue)?;
-        let grid = [config.gridDimX, config.gridDimY, config.gridDimZ];
-        let block = [config.blockDimX, config.blockDimY, config.blockDimZ];
-        submit(Launch::new(function, grid, block, config.sharedMemBytes, arguments, extra)?, config.hStream)
     }
 }

@@ -1,7 +1,9 @@
-//! The emulated machine: its devices and the one address space that they share with the host. It comes into being with
-//! the first call that needs it.
+//! The emulated machine: its devices and the address space that they share with the host. The first call that needs it
+//! creates it.
 
 use std::cell::Cell;
+use std::ffi::{CStr, c_char};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -9,21 +11,24 @@ use gcnrun::Memory;
 use hipvit_sys::hip::hipError_t;
 
 use super::queue::{self, StreamId};
-use crate::faults::{Chances, Failure, report};
+use crate::faults::{self, Failure, FaultCounter, report};
 use crate::parts::Part;
 use crate::settings::{self, Settings};
+
+/// Work of a device. It may run several times, when graphs are replayed.
+pub(crate) type Work = dyn Fn(&Memory) -> Result<(), Failure> + Send + Sync;
 
 #[derive(Debug)]
 pub(crate) struct Machine {
     pub(crate) settings: Settings,
     pub(crate) memory: Memory,
     pub(crate) devices: Vec<Device>,
-    pub(crate) allocations: Chances,
-    pub(crate) launches: Chances,
-    pub(crate) copies: Chances,
-    /// Launches and copies together, for the loss of a device.
-    pub(crate) submissions: Chances,
-    pub(crate) replays: Chances,
+    pub(crate) allocations: FaultCounter,
+    pub(crate) launches: FaultCounter,
+    pub(crate) copies: FaultCounter,
+    /// Launches and copies together, for HIP_EMU_LOSE_DEVICE.
+    pub(crate) submissions: FaultCounter,
+    pub(crate) replays: FaultCounter,
 }
 
 #[derive(Debug)]
@@ -39,9 +44,9 @@ pub(crate) struct Device {
 
 #[derive(Debug, Default)]
 struct State {
-    /// What the device failed with; it does nothing any more.
-    broken: Option<hipError_t>,
-    /// What one piece of work failed with, until someone is told.
+    /// The error with which the device was lost.
+    lost: Option<hipError_t>,
+    /// The error of an operation, not yet returned by a call.
     pending: Option<hipError_t>,
     flags: u32,
 }
@@ -49,31 +54,33 @@ struct State {
 static MACHINE: OnceLock<Result<Machine, hipError_t>> = OnceLock::new();
 
 thread_local! {
-    /// The device that the thread chose.
+    /// The thread's current device.
     static DEVICE: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Whether it is too late for settings.
-pub(crate) fn started() -> bool {
-    MACHINE.get().is_some()
+/// What `hip_emu_configure` was given.
+static CONFIGURED: Mutex<Option<String>> = Mutex::new(None);
+
+fn configured() -> Option<String> {
+    CONFIGURED.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// The machine. `hipErrorNotInitialized` if the settings are wrong, which stderr is told once.
+/// The machine. `hipErrorNotInitialized` if the settings are invalid, which is reported once on stderr.
 pub(crate) fn machine() -> Result<&'static Machine, hipError_t> {
-    let made = MACHINE.get_or_init(|| match Settings::read(settings::configured().as_deref()) {
+    let made = MACHINE.get_or_init(|| match Settings::read(configured().as_deref()) {
         Ok(settings) => Ok(Machine::new(settings)),
-        Err(wrong) => {
-            eprintln!("hip-emu: {wrong}");
+        Err(invalid) => {
+            eprintln!("hip-emu: {invalid}");
             Err(hipError_t::hipErrorNotInitialized)
         }
     });
     made.as_ref().map_err(|status| *status)
 }
 
-/// The address space, which host and devices share: an address of the one is one of the other.
+/// The address space, which host and devices share.
 ///
 /// # Errors
-/// There is no machine, as the settings are wrong.
+/// The settings are invalid.
 pub(crate) fn memory() -> Result<&'static Memory, hipError_t> {
     Ok(&machine()?.memory)
 }
@@ -81,6 +88,7 @@ pub(crate) fn memory() -> Result<&'static Memory, hipError_t> {
 impl Machine {
     fn new(settings: Settings) -> Self {
         queue::configure(settings.schedule, settings.seed);
+        faults::log_to(settings.log.clone());
         let device = |(ordinal, part): (usize, &&'static Part)| Device {
             ordinal: ordinal as u32,
             part,
@@ -92,11 +100,11 @@ impl Machine {
             memory: Memory::new(),
             devices: settings.parts.iter().enumerate().map(device).collect(),
             settings,
-            allocations: Chances::default(),
-            launches: Chances::default(),
-            copies: Chances::default(),
-            submissions: Chances::default(),
-            replays: Chances::default(),
+            allocations: FaultCounter::default(),
+            launches: FaultCounter::default(),
+            copies: FaultCounter::default(),
+            submissions: FaultCounter::default(),
+            replays: FaultCounter::default(),
         }
     }
 }
@@ -106,34 +114,50 @@ impl Device {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `Err` if the device does nothing any more.
+    /// `Err` if the device is lost.
     pub(crate) fn alive(&self) -> Result<(), hipError_t> {
-        self.state().broken.map_or(Ok(()), Err)
+        self.state().lost.map_or(Ok(()), Err)
     }
 
-    /// What a call that waits has to tell: that the device is broken, or that a piece of work failed.
+    /// The result of a call that waits: an error if the device is lost or an operation failed.
     pub(crate) fn outcome(&self) -> Result<(), hipError_t> {
         let mut state = self.state();
-        match state.broken.or_else(|| state.pending.take()) {
+        match state.lost.or_else(|| state.pending.take()) {
             Some(status) => Err(status),
             None => Ok(()),
         }
     }
 
-    /// Work failed as work does on a GPU: the device is of no more use.
+    /// An operation failed as on a GPU: the device is lost.
     pub(crate) fn fail(&self, work: &str, failure: &Failure) {
         report(self.ordinal, work, failure);
-        self.state().broken.get_or_insert(failure.status);
+        self.state().lost.get_or_insert(failure.status);
     }
 
-    /// A piece of work failed, on purpose; the device goes on.
+    /// Runs an operation. On a lost device this does nothing, but streams go on, so that no caller waits forever.
+    pub(super) fn run(&self, name: &str, work: &Work) {
+        let Ok(memory) = memory() else { return };
+        if self.alive().is_err() {
+            return;
+        }
+        match catch_unwind(AssertUnwindSafe(|| work(memory))) {
+            Ok(Ok(())) => {}
+            Ok(Err(failure)) => self.fail(name, &failure),
+            Err(_) => self.fail(
+                name,
+                &Failure::new(hipError_t::hipErrorUnknown, "the emulator panicked: a bug in it"),
+            ),
+        }
+    }
+
+    /// An injected failure of one operation; the device stays usable.
     pub(crate) fn fail_once(&self, work: &str, failure: &Failure) {
         report(self.ordinal, work, failure);
         self.state().pending.get_or_insert(failure.status);
     }
 
-    /// As new, for `hipDeviceReset`.
-    pub(crate) fn mend(&self) {
+    /// Forgets all errors, for `hipDeviceReset`.
+    pub(crate) fn reset(&self) {
         *self.state() = State::default();
     }
 
@@ -145,7 +169,7 @@ impl Device {
         self.state().flags = flags;
     }
 
-    /// Memory of the device that can still be had.
+    /// Free memory of the device, in bytes.
     pub(crate) fn free(&self, total: u64) -> u64 {
         total.saturating_sub(self.used.load(Ordering::Relaxed))
     }
@@ -167,12 +191,12 @@ pub(crate) fn device(ordinal: i32) -> Result<&'static Device, hipError_t> {
     device.ok_or(hipError_t::hipErrorInvalidDevice)
 }
 
-/// The thread's device, whether or not it works.
+/// The thread's device, even if it is lost.
 pub(crate) fn chosen() -> Result<&'static Device, hipError_t> {
     device(DEVICE.get() as i32)
 }
 
-/// The thread's device, which works.
+/// The thread's device; an error if it is lost.
 pub(crate) fn current() -> Result<&'static Device, hipError_t> {
     let device = chosen()?;
     device.alive()?;
@@ -181,4 +205,32 @@ pub(crate) fn current() -> Result<&'static Device, hipError_t> {
 
 pub(super) fn choose(ordinal: u32) {
     DEVICE.set(ordinal);
+}
+
+/// Sets which devices there are, as `HIP_EMU_ARCH` does, before the first other call: `gfx942`, `gfx90ax2`,
+/// `gfx942,gfx1100`. `hipErrorInvalidValue` if the text is none of these; `hipErrorIllegalState` after the first other call,
+/// unless the text is the same as before.
+///
+/// # Safety
+/// `text` is a C string.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn hip_emu_configure(text: *const c_char) -> hipError_t {
+    if text.is_null() {
+        return hipError_t::hipErrorInvalidValue;
+    }
+    // SAFETY: as the caller says.
+    let text = unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned();
+    if let Err(invalid) = settings::check_configured(&text) {
+        eprintln!("hip-emu: {invalid}");
+        return hipError_t::hipErrorInvalidValue;
+    }
+    let mut configured = CONFIGURED.lock().unwrap_or_else(PoisonError::into_inner);
+    if configured.as_ref() == Some(&text) {
+        return hipError_t::hipSuccess;
+    }
+    if MACHINE.get().is_some() {
+        return hipError_t::hipErrorIllegalState;
+    }
+    *configured = Some(text);
+    hipError_t::hipSuccess
 }

@@ -1,7 +1,6 @@
 //! Allocations: device, host, managed, pooled.
 //!
-//! Of pools there is one a device, whose memory is taken and given back in order of the stream: what `hipFreeAsync` frees
-//! is freed when the stream comes to it.
+//! There is one pool per device. `hipFreeAsync` frees memory in stream order.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -16,16 +15,16 @@ use super::copy::address;
 use super::machine::{self, Device, current, device, machine, memory};
 use super::stream::{self, Stream};
 use super::task::Task;
-use super::{capture, hip, put, queue};
+use super::{capture_mode, hip, put, queue};
 use crate::faults::{Failure, report};
 
-/// What the runtime remembers of an allocation beside what its memory knows.
+/// What the runtime records of an allocation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Origin {
-    /// The device that was the thread's.
+    /// The thread's device at the time.
     pub(super) device: u32,
     pub(super) flags: u32,
-    /// The program's own memory, made known to the runtime.
+    /// The program's own memory, which was registered.
     pub(super) registered: bool,
 }
 
@@ -35,7 +34,7 @@ fn origins() -> std::sync::MutexGuard<'static, BTreeMap<u64, Origin>> {
     ORIGINS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is remembered of the allocation that begins there.
+/// The record of the allocation that begins there.
 pub(super) fn origin(begin: u64) -> Option<Origin> {
     origins().get(&begin).copied()
 }
@@ -44,7 +43,7 @@ fn pointer(address: u64) -> *mut c_void {
     ptr::with_exposed_provenance_mut(address as usize)
 }
 
-fn remember(device: &Device, address: u64, flags: u32, registered: bool) {
+fn record(device: &Device, address: u64, flags: u32, registered: bool) {
     let origin = Origin {
         device: device.ordinal,
         flags,
@@ -56,7 +55,7 @@ fn remember(device: &Device, address: u64, flags: u32, registered: bool) {
 /// Memory of the thread's device.
 fn allocate(size: usize) -> Result<*mut c_void, hipError_t> {
     let device = current()?;
-    capture::forbid_waiting()?;
+    capture_mode::forbid_waiting()?;
     allocate_on(device, size)
 }
 
@@ -65,7 +64,7 @@ fn allocate_on(device: &Device, size: usize) -> Result<*mut c_void, hipError_t> 
     if size == 0 {
         return Ok(ptr::null_mut());
     }
-    if machine.allocations.due(machine.settings.fail_allocation) {
+    if machine.allocations.fires(machine.settings.fail_allocation) {
         return Err(hipError_t::hipErrorOutOfMemory);
     }
     let (total, bytes) = (machine.settings.memory, size as u64);
@@ -77,7 +76,7 @@ fn allocate_on(device: &Device, size: usize) -> Result<*mut c_void, hipError_t> 
     taken.map_err(|_| hipError_t::hipErrorOutOfMemory)?;
     match machine.memory.allocate(bytes, Kind::Device(device.ordinal), 256) {
         Ok(address) => {
-            remember(device, address, 0, false);
+            record(device, address, 0, false);
             Ok(pointer(address))
         }
         Err(_) => {
@@ -90,21 +89,21 @@ fn allocate_on(device: &Device, size: usize) -> Result<*mut c_void, hipError_t> 
 /// Memory of the host or managed.
 fn allocate_shared(size: usize, kind: Kind, flags: u32) -> Result<*mut c_void, hipError_t> {
     let device = current()?;
-    capture::forbid_waiting()?;
+    capture_mode::forbid_waiting()?;
     if size == 0 {
         return Ok(ptr::null_mut());
     }
     let machine = machine()?;
-    if machine.allocations.due(machine.settings.fail_allocation) {
+    if machine.allocations.fires(machine.settings.fail_allocation) {
         return Err(hipError_t::hipErrorOutOfMemory);
     }
     let address = machine.memory.allocate(size as u64, kind, 4096);
     let address = address.map_err(|_| hipError_t::hipErrorOutOfMemory)?;
-    remember(device, address, flags, false);
+    record(device, address, flags, false);
     Ok(pointer(address))
 }
 
-/// Frees the allocation that begins at `address`, of a kind that `fits`.
+/// Frees the allocation that begins at `address`, if its kind `fits`.
 fn release(address: u64, fits: impl Fn(Kind) -> bool) -> Result<(), Failure> {
     let memory = memory()?;
     let found = memory.find(address).filter(|found| found.begin == address);
@@ -123,13 +122,13 @@ fn release(address: u64, fits: impl Fn(Kind) -> bool) -> Result<(), Failure> {
     freed.map_err(|error| Failure::new(hipError_t::hipErrorInvalidValue, error.to_string()))
 }
 
-/// [`release`] as a call: all work of the device is over before, as AMD's runtime sees to, and what is wrong is reported.
+/// [`release`] as a call: waits for all work of the device, as AMD's runtime does, and reports errors.
 fn free(memory: *mut c_void, fits: impl Fn(Kind) -> bool) -> Result<(), hipError_t> {
     let chosen = machine::chosen()?;
     if memory.is_null() {
         return Ok(());
     }
-    capture::forbid_waiting()?;
+    capture_mode::forbid_waiting()?;
     for device in &machine()?.devices {
         queue::wait(&queue::ends(device.ordinal));
     }
@@ -139,7 +138,7 @@ fn free(memory: *mut c_void, fits: impl Fn(Kind) -> bool) -> Result<(), hipError
     })
 }
 
-/// A device's pool goes by its number.
+/// A pool handle is this number plus the device's ordinal.
 const POOLS: usize = 0x100;
 
 fn pool(device: &Device) -> hipMemPool_t {
@@ -154,7 +153,7 @@ fn owner(pool: hipMemPool_t) -> Result<&'static Device, hipError_t> {
     device(ordinal as i32).map_err(|_| hipError_t::hipErrorInvalidValue)
 }
 
-/// The memory is there at once, with nothing in it: work that uses it too early cannot be told apart.
+/// Allocates at once, not in stream order: work that uses the memory too early is not detected.
 fn allocate_in_order(stream: &Stream, owner: &Device, size: usize) -> Result<*mut c_void, hipError_t> {
     stream.device.alive()?;
     if stream.captured()?.is_some() {
@@ -223,7 +222,7 @@ hip! {
         }
         let registered = machine()?.memory.register(memory.cast(), size as u64);
         let address = registered.map_err(|_| hipError_t::hipErrorHostMemoryAlreadyRegistered)?;
-        remember(device, address, flags, true);
+        record(device, address, flags, true);
         Ok(())
     }
 
@@ -234,7 +233,7 @@ hip! {
         free(memory, |kind| kind == Kind::Pinned)
     }
 
-    /// An address of the host is one of the device, too.
+    /// Host addresses are device addresses.
     fn hipHostGetDevicePointer(to: *mut *mut c_void, host: *mut c_void, flags: u32) {
         if flags != 0 {
             return Err(hipError_t::hipErrorInvalidValue);
@@ -275,7 +274,7 @@ hip! {
         }
     }
 
-    /// Managed memory lies where it lies.
+    /// Managed memory does not migrate.
     fn hipMemPrefetchAsync(memory: *const c_void, _count: usize, to: i32, stream: hipStream_t) {
         if to != -1 {
             device(to)?;
@@ -325,7 +324,7 @@ hip! {
         put(to, pool(device(number)?))
     }
 
-    /// There is no other pool than the device's own.
+    /// The device's own pool is the only one.
     fn hipDeviceSetMemPool(number: i32, pool: hipMemPool_t) {
         if owner(pool)?.ordinal == device(number)?.ordinal {
             Ok(())
@@ -334,7 +333,7 @@ hip! {
         }
     }
 
-    /// What is freed is gone at once.
+    /// No operation: freed memory is not kept.
     fn hipMemPoolTrimTo(pool: hipMemPool_t, _keep: usize) {
         owner(pool).map(drop)
     }

@@ -1,11 +1,16 @@
 //! The HIP runtime: devices, streams, memory, modules, graphs.
 //!
-//! `machine` holds the devices and their memory, `queue` runs what was submitted to streams, as late as it may. A call
-//! becomes a `task`, which goes to a stream's queue or, while the stream is captured, into a `graph`. The other libraries
-//! come in by [`submit`].
+//! `machine` holds the devices and their memory; `queue` runs the operations of streams, as late as possible. A call becomes
+//! a `task`, which goes to a stream's queue or, while the stream is captured, into a `graph`. The other libraries use
+//! [`submit`]. `copy_calls` and `launch_calls` are HIP's functions for the work that `copy` and `launch` describe.
+//!
+//! `stream`, `task`, `graph`, `event` and `capture` refer to each other, as a task may be a graph of tasks or the record of an
+//! event, and an event may be a part of a capture; no other modules do.
 
 mod capture;
+mod capture_mode;
 mod copy;
+mod copy_calls;
 mod device;
 mod event;
 mod graph;
@@ -13,6 +18,7 @@ mod graph_nodes;
 mod handles;
 mod image;
 mod launch;
+mod launch_calls;
 pub(crate) mod machine;
 mod memory;
 mod module;
@@ -40,7 +46,7 @@ macro_rules! hip {
 }
 use hip;
 
-/// Writes what a call gives out.
+/// Writes a call's result.
 ///
 /// # Safety
 /// `to` is null or may be written.

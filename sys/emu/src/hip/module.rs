@@ -12,7 +12,7 @@ use hipvit_sys::hip::{
 
 use super::image::{code_object, fits};
 use super::machine::{Device, current, machine};
-use super::{Handles, capture, hip, put, queue};
+use super::{Handles, capture_mode, hip, put, queue};
 use crate::faults::{Failure, report};
 use crate::parts::{LDS_PER_BLOCK, Part};
 
@@ -37,7 +37,7 @@ impl Function {
         self.module.device.part
     }
 
-    /// LDS that a block of it can get beside what it declares.
+    /// Maximum dynamic LDS of a block.
     pub(super) fn dynamic_lds(&self) -> u32 {
         LDS_PER_BLOCK.saturating_sub(self.info.lds)
     }
@@ -102,7 +102,7 @@ unsafe fn text<'a>(name: *const c_char) -> Result<&'a str, hipError_t> {
 hip! {
     fn hipModuleLoad(module: *mut hipModule_t, file: *const c_char) {
         let image = fs::read(text(file)?).map_err(|_| hipError_t::hipErrorFileNotFound)?;
-        // An image is taken for as long as it says, which a file need not be.
+        // The image's own header gives its length, which a short file may not have.
         if image.len() < 64 {
             return Err(hipError_t::hipErrorInvalidImage);
         }
@@ -113,7 +113,7 @@ hip! {
         load(module, image)
     }
 
-    /// There is nothing to compile that options could be for.
+    /// Options are ignored: nothing is compiled.
     fn hipModuleLoadDataEx(
         module: *mut hipModule_t, image: *const c_void, _count: u32, _options: *mut hipJitOption,
         _values: *mut *mut c_void,
@@ -123,7 +123,7 @@ hip! {
 
     /// Waits for the device, whose work may still use the code.
     fn hipModuleUnload(module: hipModule_t) {
-        capture::forbid_waiting()?;
+        capture_mode::forbid_waiting()?;
         let module = MODULES.remove(module)?;
         queue::wait(&queue::ends(module.device.ordinal));
         let functions = module.functions.lock().unwrap_or_else(PoisonError::into_inner);
@@ -181,7 +181,7 @@ hip! {
         put(value, number.cast_signed())
     }
 
-    /// `function` is a `hipFunction_t`. Nothing has to be asked for: a block gets as much LDS as there is.
+    /// `function` is a `hipFunction_t`. Has no effect: every launch may use the maximum of dynamic LDS.
     fn hipFuncSetAttribute(function: *const c_void, attribute: hipFuncAttribute, value: i32) {
         let function = find_function(function)?;
         match attribute {
@@ -196,7 +196,7 @@ hip! {
         }
     }
 
-    /// AMD's caches are not configured by it either.
+    /// No operation, as in AMD's runtime.
     fn hipFuncSetCacheConfig(function: *const c_void, _config: hipFuncCache_t) {
         find_function(function).map(drop)
     }

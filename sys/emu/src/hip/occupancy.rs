@@ -6,10 +6,10 @@ use super::module::{Function, find_function};
 use super::{hip, put};
 use crate::parts::{Part, THREADS_PER_BLOCK};
 
-/// Blocks of which a multiprocessor keeps track, at most.
+/// Maximum number of resident blocks of a multiprocessor.
 const BLOCKS: u32 = 32;
 
-/// Waves of a SIMD unit, for a kernel that uses this many vector registers.
+/// Resident waves of a SIMD unit, for a kernel with this many vector registers.
 fn waves_per_simd(part: &Part, registers: u32) -> u32 {
     let taken = registers.max(1).next_multiple_of(part.vector_granule);
     (part.vector_registers / taken).min(part.waves_per_simd)
@@ -46,7 +46,7 @@ fn active(function: hipFunction_t, block: i32, shared: usize) -> Result<i32, hip
     Ok(blocks_per_multiprocessor(&function, threads, shared).cast_signed())
 }
 
-/// The block with the most work-items on a multiprocessor, the largest if several have; and how many fill the device.
+/// The number of blocks that fills the device, and the block size with the most resident work-items; the largest if several have.
 fn best(function: hipFunction_t, shared: usize, limit: i32) -> Result<(i32, i32), hipError_t> {
     let found = find_function(function)?;
     let part = found.part();
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
     use crate::parts::find;
 
-    /// Figures of AMD's tables: waves of a SIMD unit by vector registers.
+    /// Values of AMD's tables: waves of a SIMD unit by vector registers.
     #[test]
     fn registers_limit_waves() {
         for (arch, registers, waves) in [

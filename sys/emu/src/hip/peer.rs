@@ -8,14 +8,14 @@ use hipvit_sys::hip::{hipDeviceP2PAttr, hipError_t};
 use super::machine::{Device, current, device, machine};
 use super::{hip, put};
 
-/// The numbers of HSA that `hipExtGetLinkTypeAndHopCount` gives out.
+/// HSA's link types, which `hipExtGetLinkTypeAndHopCount` returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LinkType {
     Pcie = 2,
     Xgmi = 4,
 }
 
-/// The link between two devices and the hops over it: one by Infinity Fabric, two by PCIe, up and down again.
+/// The link between two devices and the hops over it: one by Infinity Fabric, two by PCIe.
 pub(crate) fn link(first: &Device, second: &Device) -> (LinkType, u32) {
     if first.part.fabric && second.part.fabric {
         (LinkType::Xgmi, 1)
@@ -24,7 +24,7 @@ pub(crate) fn link(first: &Device, second: &Device) -> (LinkType, u32) {
     }
 }
 
-/// Which device may reach which other's memory.
+/// Which device may access which other's memory.
 static ENABLED: Mutex<BTreeSet<(u32, u32)>> = Mutex::new(BTreeSet::new());
 
 fn set(peer: i32, allowed: bool) -> Result<(), hipError_t> {
@@ -46,7 +46,7 @@ fn set(peer: i32, allowed: bool) -> Result<(), hipError_t> {
 }
 
 hip! {
-    /// Each can reach each other's memory, but for its own.
+    /// Every device can access every other one's memory; for itself the answer is no.
     fn hipDeviceCanAccessPeer(can: *mut i32, from: i32, to: i32) {
         let (from, to) = (device(from)?, device(to)?);
         put(can, i32::from(from.ordinal != to.ordinal))

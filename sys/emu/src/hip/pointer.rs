@@ -1,4 +1,4 @@
-//! What is known of an address.
+//! Attributes of pointers.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -67,7 +67,7 @@ unsafe fn write(
 }
 
 hip! {
-    /// An address that is not known is unregistered host memory, and no error.
+    /// An unknown address is unregistered host memory, and no error.
     fn hipPointerGetAttributes(to: *mut hipPointerAttribute_t, pointer: *const c_void) {
         if pointer.is_null() {
             return Err(hipError_t::hipErrorInvalidValue);
@@ -97,7 +97,7 @@ hip! {
         write(to, attribute, pointer)
     }
 
-    /// An attribute that is not known leaves its place as it is.
+    /// Unsupported attributes are skipped.
     fn hipDrvPointerGetAttributes(
         count: u32, attributes: *mut hipPointer_attribute, to: *mut *mut c_void, pointer: hipDeviceptr_t,
     ) {

@@ -1,5 +1,5 @@
-//! Numbers about a device, in a structure and one by one: what AMD's runtime says of the real part, but for the memory,
-//! of which there is as much as the settings say. Limits of textures and surfaces, which nothing here can use, are zero.
+//! Device properties and attributes: those that AMD's runtime reports for the real GPU, except the memory size, which is a
+//! setting. Limits of textures and surfaces, which are not supported, are zero.
 
 use std::ffi::c_char;
 
@@ -12,14 +12,14 @@ use crate::parts::{LDS_PER_BLOCK, THREADS_PER_BLOCK};
 
 /// `gfx942` in a fixed array of C characters.
 fn write_text(field: &mut [c_char], text: &str) {
-    // The last character stays zero.
-    let room = field.len().saturating_sub(1);
-    for (to, from) in field.iter_mut().zip(text.bytes().take(room)) {
+    // With a terminating zero.
+    let capacity = field.len().saturating_sub(1);
+    for (to, from) in field.iter_mut().zip(text.bytes().take(capacity)) {
         *to = from.cast_signed();
     }
 }
 
-/// Sixteen characters, as AMD's are.
+/// Sixteen characters, as in AMD's runtime.
 pub(super) fn uuid(device: &Device) -> hipUUID {
     let text = format!("emu{:04x}{:09x}", device.part.pci_id, device.ordinal);
     let mut uuid = hipUUID { bytes: [0; 16] };

@@ -1,9 +1,9 @@
-//! The streams' queues and the threads that work them.
+//! The streams' queues and the threads that run them.
 //!
-//! A stream's operations run in order, on a thread of its own, and not before they are *demanded*: something waits for
-//! them, or for what needs them; or the schedule says so; or the queue is full; or nobody has asked for long. So a program
-//! that forgot to wait sees what was there before. Work of devices runs one piece at a time, in an order that depends on
-//! the schedule and what was submitted alone; functions of the host run beside it.
+//! A stream's operations run in order, on a thread of its own, and not before they are *demanded*: because
+//! something waits for them or for an operation that depends on them, by the schedule, because the queue is full, or after a
+//! time without calls. So a program without the necessary synchronisation sees old data. Device operations run one at a time,
+//! in an order that only depends on the schedule and the submissions; host functions run concurrently.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,49 +11,43 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gcnrun::Memory;
 use hipvit_sys::hip::hipError_t;
 
-use super::machine::{device, machine};
-use crate::faults::Failure;
 use crate::settings::Schedule;
 
-/// A stream, by a number that is never used again.
+/// A stream's number, which is never reused.
 pub(crate) type StreamId = u64;
 
-/// A place in a stream: behind its first `index` operations.
+/// A point in a stream: after its first `index` operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Point {
     stream: StreamId,
     index: u64,
 }
 
-/// What a device does. It may run several times, as graphs are replayed.
-pub(crate) type Work = dyn Fn(&Memory) -> Result<(), Failure> + Send + Sync;
-
 /// One operation.
 #[derive(Clone)]
 pub(super) enum Action {
-    /// Work of the device, with a name for reports.
-    Work(Arc<str>, Arc<Work>),
+    /// Work of a device. Only one runs at a time, on all devices together.
+    Work(Arc<dyn Fn() + Send + Sync>),
     /// A function of the host.
     Host(Arc<dyn Fn() + Send + Sync>),
-    /// Notes the time; an event.
+    /// Records the time, for an event.
     Mark(Arc<OnceLock<Instant>>),
     /// Only waits for what it depends on.
     Nothing,
-    /// Waits until this is so. Whatever it is waiting for, some other stream has to do.
+    /// Waits for a condition, which work of other streams makes true.
     Until(Arc<dyn Fn() -> bool + Send + Sync>),
 }
 
-/// An operation that nobody asks for begins after this time all the same: programs may look at memory without calling.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// An operation begins after this time even if nothing demands it, since programs may poll memory without calls.
+const MAX_DELAY: Duration = Duration::from_secs(5);
 
-/// How often a condition in memory is looked at.
+/// The interval at which a condition in memory is polled.
 const POLL: Duration = Duration::from_micros(200);
 
-/// The operations that a stream holds; as on a GPU, submitting more waits.
-const ROOM: u64 = 4096;
+/// Capacity of a stream's queue; as on a GPU, submitting more waits.
+const CAPACITY: u64 = 4096;
 
 struct Operation {
     action: Action,
@@ -63,7 +57,7 @@ struct Operation {
 
 struct Queue {
     device: u32,
-    /// The default stream that it takes turns with.
+    /// The default stream that it synchronises with.
     null: Option<StreamId>,
     operations: VecDeque<Operation>,
     submitted: u64,
@@ -73,18 +67,18 @@ struct Queue {
     has_worker: bool,
 }
 
-struct World {
+struct Scheduler {
     streams: BTreeMap<StreamId, Queue>,
     next: StreamId,
-    /// Whether a device works.
+    /// Whether work is running.
     busy: bool,
-    /// Whose work is next, once that was chosen.
+    /// The stream chosen to run next.
     turn: Option<StreamId>,
     schedule: Schedule,
     random: Random,
 }
 
-/// Xorshift: chance that a seed repeats.
+/// A seeded generator (xorshift).
 #[derive(Debug, Clone)]
 pub(super) struct Random(u64);
 
@@ -102,7 +96,7 @@ impl Random {
     }
 }
 
-static WORLD: Mutex<World> = Mutex::new(World {
+static SCHEDULER: Mutex<Scheduler> = Mutex::new(Scheduler {
     streams: BTreeMap::new(),
     next: 1,
     busy: false,
@@ -112,40 +106,40 @@ static WORLD: Mutex<World> = Mutex::new(World {
 });
 static CHANGED: Condvar = Condvar::new();
 
-fn world() -> MutexGuard<'static, World> {
-    WORLD.lock().unwrap_or_else(PoisonError::into_inner)
+fn scheduler() -> MutexGuard<'static, Scheduler> {
+    SCHEDULER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn wait_for_change(world: MutexGuard<'static, World>) -> MutexGuard<'static, World> {
-    CHANGED.wait(world).unwrap_or_else(PoisonError::into_inner)
+fn wait_for_change(scheduler: MutexGuard<'static, Scheduler>) -> MutexGuard<'static, Scheduler> {
+    CHANGED.wait(scheduler).unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(super) fn configure(schedule: Schedule, seed: u64) {
-    let mut world = world();
-    world.schedule = schedule;
-    world.random = Random::new(seed);
+    let mut scheduler = scheduler();
+    scheduler.schedule = schedule;
+    scheduler.random = Random::new(seed);
 }
 
 /// A number below `limit` from the seed.
 pub(super) fn random(limit: u64) -> u64 {
-    world().random.below(limit)
+    scheduler().random.below(limit)
 }
 
 pub(super) fn schedule() -> Schedule {
-    world().schedule
+    scheduler().schedule
 }
 
 /// A device's default stream.
 pub(super) fn create_null(device: u32) -> StreamId {
-    world().create(device, None)
+    scheduler().create(device, None)
 }
 
-/// A stream of `device`, which takes turns with the default stream `null` if it is given.
+/// A stream of `device`, which synchronises with the default stream `null` if that is given.
 pub(super) fn create(device: u32, null: Option<StreamId>) -> StreamId {
-    world().create(device, null)
+    scheduler().create(device, null)
 }
 
-impl World {
+impl Scheduler {
     fn create(&mut self, device: u32, null: Option<StreamId>) -> StreamId {
         let id = self.next;
         self.next += 1;
@@ -171,7 +165,7 @@ impl World {
         })
     }
 
-    /// A stream that is gone had done everything.
+    /// A removed stream has completed everything.
     fn is_done(&self, point: Point) -> bool {
         let queue = self.streams.get(&point.stream);
         queue.is_none_or(|queue| queue.completed >= point.index)
@@ -191,7 +185,7 @@ impl World {
         points.into_iter().for_each(|point| self.demand(point));
     }
 
-    /// What an operation of this stream has to wait for because of the default streams.
+    /// The points that an operation of this stream has to wait for because of the default streams.
     fn default_stream_order(&self, stream: StreamId) -> Vec<Point> {
         match self.streams.get(&stream).and_then(|queue| queue.null) {
             Some(null) => self.end(null).into_iter().collect(),
@@ -214,7 +208,7 @@ impl World {
             })
     }
 
-    /// Whether the devices are free for this stream's work.
+    /// Whether this stream's work may run now.
     fn may_work(&mut self, stream: StreamId) -> bool {
         if self.busy {
             return false;
@@ -234,7 +228,7 @@ impl World {
         self.turn == Some(stream)
     }
 
-    /// What the schedule begins without being asked, at a submission.
+    /// Demands operations at a submission, as the schedule says.
     fn begin_some(&mut self, submitted: Point) {
         match self.schedule {
             Schedule::Late => {}
@@ -253,25 +247,25 @@ impl World {
     }
 }
 
-/// Puts an operation at the end of a stream, after `after` and what the default streams demand.
+/// Puts an operation at the end of a stream, after `after` and the points that the default streams require.
 pub(super) fn push(stream: StreamId, action: Action, mut after: Vec<Point>) -> Result<Point, hipError_t> {
-    let mut world = world();
-    // As on a GPU, who submits to a full queue waits.
+    let mut scheduler = scheduler();
+    // As on a GPU, submitting to a full queue waits.
     loop {
-        let queue = world
+        let queue = scheduler
             .streams
             .get(&stream)
             .ok_or(hipError_t::hipErrorInvalidHandle)?;
-        if queue.submitted - queue.completed < ROOM {
+        if queue.submitted - queue.completed < CAPACITY {
             break;
         }
-        let index = queue.submitted - ROOM / 2;
-        world.demand(Point { stream, index });
-        world = wait_for_change(world);
+        let index = queue.submitted - CAPACITY / 2;
+        scheduler.demand(Point { stream, index });
+        scheduler = wait_for_change(scheduler);
     }
-    after.extend(world.default_stream_order(stream));
-    after.retain(|&point| point.stream != stream && !world.is_done(point));
-    let queue = world
+    after.extend(scheduler.default_stream_order(stream));
+    after.retain(|&point| point.stream != stream && !scheduler.is_done(point));
+    let queue = scheduler
         .streams
         .get_mut(&stream)
         .ok_or(hipError_t::hipErrorInvalidHandle)?;
@@ -292,54 +286,57 @@ pub(super) fn push(stream: StreamId, action: Action, mut after: Vec<Point>) -> R
             .spawn(move || work(stream));
         worker.map_err(|_| hipError_t::hipErrorOperatingSystem)?;
     }
-    world.begin_some(point);
+    scheduler.begin_some(point);
     CHANGED.notify_all();
     Ok(point)
 }
 
-/// The end of a stream as it is now; `None` if it has nothing to do.
+/// The current end of a stream; `None` if it is idle.
 pub(super) fn end(stream: StreamId) -> Option<Point> {
-    world().end(stream)
+    scheduler().end(stream)
 }
 
 /// The ends of all streams of a device.
 pub(super) fn ends(device: u32) -> Vec<Point> {
-    let world = world();
-    let streams = world.streams.iter().filter(|(_, queue)| queue.device == device);
-    streams.filter_map(|(&id, _)| world.end(id)).collect()
+    let scheduler = scheduler();
+    let streams = scheduler
+        .streams
+        .iter()
+        .filter(|(_, queue)| queue.device == device);
+    streams.filter_map(|(&id, _)| scheduler.end(id)).collect()
 }
 
 /// The ends of the streams that an operation of the default stream `null` waits for, and its own.
 pub(super) fn ends_with_null(null: StreamId) -> Vec<Point> {
-    let world = world();
-    let mut ends = world.default_stream_order(null);
-    ends.extend(world.end(null));
+    let scheduler = scheduler();
+    let mut ends = scheduler.default_stream_order(null);
+    ends.extend(scheduler.end(null));
     ends
 }
 
 /// Waits for all of the points, which it demands.
 pub(super) fn wait(points: &[Point]) {
-    let mut world = world();
-    points.iter().for_each(|&point| world.demand(point));
-    while !points.iter().all(|&point| world.is_done(point)) {
-        world = wait_for_change(world);
+    let mut scheduler = scheduler();
+    points.iter().for_each(|&point| scheduler.demand(point));
+    while !points.iter().all(|&point| scheduler.is_done(point)) {
+        scheduler = wait_for_change(scheduler);
     }
 }
 
-/// Whether all of the points were passed. What was not is demanded, as asking again and again has to come to an end.
+/// Whether all of the points were reached. The others are demanded, so that polling ends.
 pub(super) fn poll(points: &[Point]) -> bool {
-    let mut world = world();
-    points.iter().for_each(|&point| world.demand(point));
-    points.iter().all(|&point| world.is_done(point))
+    let mut scheduler = scheduler();
+    points.iter().for_each(|&point| scheduler.demand(point));
+    points.iter().all(|&point| scheduler.is_done(point))
 }
 
-/// Ends a stream once it has done everything.
+/// Removes a stream once it has completed everything.
 pub(super) fn close(stream: StreamId) {
-    let mut world = world();
-    if let Some(queue) = world.streams.get_mut(&stream) {
+    let mut scheduler = scheduler();
+    if let Some(queue) = scheduler.streams.get_mut(&stream) {
         queue.closed = true;
         if !queue.has_worker {
-            world.streams.remove(&stream);
+            scheduler.streams.remove(&stream);
         }
     }
     CHANGED.notify_all();
@@ -347,18 +344,18 @@ pub(super) fn close(stream: StreamId) {
 
 /// The body of a stream's thread.
 fn work(stream: StreamId) {
-    let mut world = world();
+    let mut scheduler = scheduler();
     loop {
-        let Some(queue) = world.streams.get(&stream) else {
+        let Some(queue) = scheduler.streams.get(&stream) else {
             return;
         };
         let Some(operation) = queue.operations.front() else {
             if queue.closed {
-                world.streams.remove(&stream);
+                scheduler.streams.remove(&stream);
                 CHANGED.notify_all();
                 return;
             }
-            world = wait_for_change(world);
+            scheduler = wait_for_change(scheduler);
             continue;
         };
         let next = Point {
@@ -367,47 +364,46 @@ fn work(stream: StreamId) {
         };
         if queue.completed >= queue.demanded && !queue.closed {
             let waited = operation.submitted.elapsed();
-            if waited >= PATIENCE {
-                world.demand(next);
+            if waited >= MAX_DELAY {
+                scheduler.demand(next);
             } else {
                 let (again, _) = CHANGED
-                    .wait_timeout(world, PATIENCE - waited)
+                    .wait_timeout(scheduler, MAX_DELAY - waited)
                     .unwrap_or_else(PoisonError::into_inner);
-                world = again;
+                scheduler = again;
             }
             continue;
         }
         let after = operation.after.clone();
-        after.iter().for_each(|&point| world.demand(point));
-        if !after.iter().all(|&point| world.is_done(point)) {
-            world = wait_for_change(world);
+        after.iter().for_each(|&point| scheduler.demand(point));
+        if !after.iter().all(|&point| scheduler.is_done(point)) {
+            scheduler = wait_for_change(scheduler);
             continue;
         }
-        let Some(queue) = world.streams.get(&stream) else {
+        let Some(queue) = scheduler.streams.get(&stream) else {
             return;
         };
-        let number = queue.device;
         let Some(action) = queue.operations.front().map(|operation| operation.action.clone()) else {
             continue;
         };
         let is_work = matches!(action, Action::Work(..));
         if is_work {
-            if !world.may_work(stream) {
-                world = wait_for_change(world);
+            if !scheduler.may_work(stream) {
+                scheduler = wait_for_change(scheduler);
                 continue;
             }
-            world.busy = true;
-            world.turn = None;
+            scheduler.busy = true;
+            scheduler.turn = None;
         }
         if matches!(action, Action::Until(_)) {
-            world.demand_everything();
+            scheduler.demand_everything();
         }
-        drop(world);
-        perform(number, &action);
+        drop(scheduler);
+        perform(&action);
         drop(action);
-        world = self::world();
-        world.busy &= !is_work;
-        if let Some(queue) = world.streams.get_mut(&stream) {
+        scheduler = self::scheduler();
+        scheduler.busy &= !is_work;
+        if let Some(queue) = scheduler.streams.get_mut(&stream) {
             queue.operations.pop_front();
             queue.completed += 1;
         }
@@ -415,35 +411,19 @@ fn work(stream: StreamId) {
     }
 }
 
-/// Runs one operation. A broken device does nothing, but time goes on, so that nobody waits for ever.
-fn perform(number: u32, action: &Action) {
+/// Runs one operation.
+fn perform(action: &Action) {
     match action {
         Action::Nothing => {}
         Action::Mark(time) => {
             let _ = time.set(Instant::now());
         }
-        Action::Host(function) => {
+        Action::Work(function) | Action::Host(function) => {
             let _ = catch_unwind(AssertUnwindSafe(|| function()));
         }
         Action::Until(condition) => {
-            while !condition() && device(number as i32).is_ok_and(|device| device.alive().is_ok()) {
+            while !condition() {
                 thread::sleep(POLL);
-            }
-        }
-        Action::Work(name, work) => {
-            let (Ok(machine), Ok(device)) = (machine(), device(number as i32)) else {
-                return;
-            };
-            if device.alive().is_err() {
-                return;
-            }
-            match catch_unwind(AssertUnwindSafe(|| work(&machine.memory))) {
-                Ok(Ok(())) => {}
-                Ok(Err(failure)) => device.fail(name, &failure),
-                Err(_) => device.fail(
-                    name,
-                    &Failure::new(hipError_t::hipErrorUnknown, "a mistake in the emulator"),
-                ),
             }
         }
     }

@@ -9,7 +9,7 @@ use super::hip;
 
 hipvit_sys::last_error!();
 
-/// The same as the name, which says it.
+/// The same as the name.
 #[unsafe(no_mangle)]
 extern "C" fn hipGetErrorString(error: hipError_t) -> *const c_char {
     hipGetErrorName(error)
@@ -33,12 +33,12 @@ hip! {
         Ok(())
     }
 
-    /// As on AMD's, the version of the runtime.
+    /// The version of the runtime, as in AMD's.
     fn hipDriverGetVersion(version: *mut i32) {
         super::put(version, hip::HIP_VERSION as i32)
     }
 
-    /// The HIP whose headers the interface is taken from.
+    /// The version of HIP's headers.
     fn hipRuntimeGetVersion(version: *mut i32) {
         super::put(version, hip::HIP_VERSION as i32)
     }
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn a_panic_is_a_status() {
-        let status = run(|| std::panic::resume_unwind(Box::new("on purpose")));
+        let status = run(|| std::panic::resume_unwind(Box::new("a test")));
         assert_eq!(status, hipError_t::hipErrorUnknown);
         assert_eq!(hipPeekAtLastError(), hipError_t::hipErrorUnknown);
         assert_eq!(hipGetLastError(), hipError_t::hipErrorUnknown);

@@ -1,14 +1,16 @@
-//! Streams, and the way that work takes to them.
+//! Streams, and submitting work to them.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::{iter, ptr, slice};
 
 use gcnrun::Memory;
 use hipvit_sys::hip::{self, hipDevice_t, hipError_t, hipHostFn_t, hipStream_t, hipStreamCallback_t};
 
-use super::capture::{self, Capture};
+use super::capture::Capture;
+use super::capture_mode;
 use super::machine::{self, Device, current, machine, memory};
 use super::queue::{self, Action, Point, StreamId};
 use super::task::{HostFunction, Task};
@@ -26,6 +28,8 @@ pub(super) struct Stream {
     pub(super) device: &'static Device,
     flags: u32,
     priority: i32,
+    /// The compute units that it was restricted to, 32 per word. The mask has no effect.
+    cu_mask: Option<Vec<u32>>,
     /// Whether it is the legacy default stream.
     is_null: bool,
     pub(super) capture: Mutex<Option<Capture>>,
@@ -33,12 +37,22 @@ pub(super) struct Stream {
 
 impl Stream {
     fn new(device: &'static Device, flags: u32, priority: i32) -> Arc<Self> {
+        Self::with_cu_mask(device, flags, priority, None)
+    }
+
+    fn with_cu_mask(
+        device: &'static Device,
+        flags: u32,
+        priority: i32,
+        cu_mask: Option<Vec<u32>>,
+    ) -> Arc<Self> {
         let blocking = flags & hip::hipStreamNonBlocking == 0;
         Arc::new(Self {
             id: queue::create(device.ordinal, blocking.then_some(device.null)),
             device,
             flags,
             priority,
+            cu_mask,
             is_null: false,
             capture: Mutex::default(),
         })
@@ -50,6 +64,7 @@ impl Stream {
             device,
             flags: hip::hipStreamDefault,
             priority: 0,
+            cu_mask: None,
             is_null: true,
             capture: Mutex::default(),
         })
@@ -59,7 +74,7 @@ impl Stream {
         self.is_null
     }
 
-    /// Whether it takes turns with the default stream.
+    /// Whether it synchronises with the default stream.
     pub(super) fn is_blocking(&self) -> bool {
         self.flags & hip::hipStreamNonBlocking == 0
     }
@@ -72,19 +87,19 @@ impl Stream {
         }
         if task.is_work() {
             let machine = machine()?;
-            if machine.submissions.due(machine.settings.lose_device) {
+            if machine.submissions.fires(machine.settings.lose_device) {
                 let lost = Failure::new(
                     hipError_t::hipErrorLaunchFailure,
-                    "the device is lost, as was asked for",
+                    "the device is lost: injected by HIP_EMU_LOSE_DEVICE",
                 );
                 self.device.fail(&task.name(), &lost);
                 return Err(lost.status);
             }
         }
-        task.push(self.id).map(Some)
+        task.push(self.id, self.device).map(Some)
     }
 
-    /// Waits until the stream has done everything.
+    /// Waits until the stream has completed everything.
     pub(super) fn synchronize(&self) -> Result<(), hipError_t> {
         self.forbid_capture()?;
         if self.is_null {
@@ -105,11 +120,11 @@ impl Drop for Stream {
 }
 
 thread_local! {
-    /// The thread's own default streams, by device.
+    /// The per-thread default streams, by device.
     static OWN: RefCell<BTreeMap<u32, Arc<Stream>>> = const { RefCell::new(BTreeMap::new()) };
 }
 
-/// The stream that a handle stands for: the special ones are those of the thread's device.
+/// The stream of a handle; the special handles mean those of the thread's device.
 pub(super) fn find(handle: hipStream_t) -> Result<Arc<Stream>, hipError_t> {
     static NULL: Mutex<BTreeMap<u32, Arc<Stream>>> = Mutex::new(BTreeMap::new());
     match handle.addr() {
@@ -133,12 +148,12 @@ pub(super) fn find(handle: hipStream_t) -> Result<Arc<Stream>, hipError_t> {
     }
 }
 
-/// Submits work of another library. It runs later, on another thread, one piece at a time, and again and again if it was
-/// captured into a graph: so it owns what it needs. `name` is for reports.
+/// Submits work of another library. It runs later, on another thread, and several times if it was captured into a graph, so it
+/// owns what it needs. `name` is for reports.
 ///
 /// # Errors
-/// There is no such stream, or its device does nothing any more. What the work itself fails with is reported, and told by
-/// the next call that waits for the device.
+/// There is no such stream, or its device is lost. A failure of the work itself is reported, and returned by the next call
+/// that waits for the device.
 pub(crate) fn submit(
     stream: hipStream_t,
     name: &str,
@@ -150,7 +165,7 @@ pub(crate) fn submit(
         .map(drop)
 }
 
-/// Waits for a stream, for calls that give a result to the host.
+/// Waits for a stream, for calls that return a result to the host.
 ///
 /// # Errors
 /// There is no such stream, it is being captured, or work on its device failed.
@@ -169,11 +184,26 @@ unsafe fn create(to: *mut hipStream_t, flags: u32, priority: i32) -> Result<(), 
     unsafe { put(to, STREAMS.insert(stream)) }
 }
 
-/// Priorities, which change nothing here.
+/// The mask of all compute units of the device, 32 per word.
+fn all_compute_units(device: &Device) -> Vec<u32> {
+    let count = device.part.multiprocessors;
+    (0..count.div_ceil(32))
+        .map(|word| u32::MAX >> 32_u32.saturating_sub(count - 32 * word))
+        .collect()
+}
+
+/// The mask `given`, restricted to the device's compute units.
+fn restricted(device: &Device, given: &[u32]) -> Vec<u32> {
+    let given = given.iter().copied().chain(iter::repeat(0));
+    let all = all_compute_units(device).into_iter();
+    all.zip(given).map(|(all, given)| all & given).collect()
+}
+
+/// The range of priorities, which have no effect.
 const LEAST: i32 = 1;
 const GREATEST: i32 = -1;
 
-/// A condition of `hipStreamWaitValue32` and its sibling, by their flags: greater or equal, equal, and, nor.
+/// A condition of `hipStreamWaitValue32` and `hipStreamWaitValue64`, by their flags: greater or equal, equal, and, nor.
 fn holds(flags: u32, value: u64, wanted: u64, whole: u64) -> bool {
     match flags {
         0 => value >= wanted,
@@ -198,15 +228,18 @@ fn wait_value(
     stream.forbid_capture()?;
     let address = at.expose_provenance() as u64;
     let memory = memory()?;
-    let look = move || {
+    let read = move || {
         let mut value = [0; 8];
         memory
             .read(address, &mut value[..bytes])
             .map(|()| u64::from_le_bytes(value) & mask)
     };
-    look().map_err(|_| hipError_t::hipErrorInvalidValue)?;
+    read().map_err(|_| hipError_t::hipErrorInvalidValue)?;
     let whole = u64::MAX >> (64 - 8 * bytes);
-    let condition = move || look().is_ok_and(|value| holds(flags, value, wanted, whole));
+    let device = stream.device;
+    // The loss of the device ends the wait.
+    let condition =
+        move || device.alive().is_err() || read().is_ok_and(|value| holds(flags, value, wanted, whole));
     queue::push(stream.id, Action::Until(Arc::new(condition)), Vec::new()).map(drop)
 }
 
@@ -231,7 +264,35 @@ hip! {
         create(stream, flags, priority)
     }
 
-    /// What was submitted runs all the same.
+    /// An empty mask is an error: such a stream would never finish.
+    fn hipExtStreamCreateWithCUMask(stream: *mut hipStream_t, words: u32, mask: *const u32) {
+        if stream.is_null() || mask.is_null() || words == 0 {
+            return Err(hipError_t::hipErrorInvalidValue);
+        }
+        let device = current()?;
+        let mask = restricted(device, slice::from_raw_parts(mask, words as usize));
+        if mask.iter().all(|&word| word == 0) {
+            return Err(hipError_t::hipErrorInvalidValue);
+        }
+        let created = Stream::with_cu_mask(device, hip::hipStreamDefault, 0, Some(mask));
+        put(stream, STREAMS.insert(created))
+    }
+
+    /// For a stream without a mask, all compute units.
+    fn hipExtStreamGetCUMask(stream: hipStream_t, words: u32, mask: *mut u32) {
+        let stream = find(stream)?;
+        let found = match &stream.cu_mask {
+            Some(mask) => mask.clone(),
+            None => all_compute_units(stream.device),
+        };
+        if mask.is_null() || (words as usize) < found.len() {
+            return Err(hipError_t::hipErrorInvalidValue);
+        }
+        ptr::copy_nonoverlapping(found.as_ptr(), mask, found.len());
+        Ok(())
+    }
+
+    /// Work that was submitted still runs.
     fn hipStreamDestroy(stream: hipStream_t) {
         STREAMS.remove(stream).map(drop)
     }
@@ -255,7 +316,7 @@ hip! {
     }
 
     fn hipDeviceSynchronize() {
-        capture::forbid_waiting()?;
+        capture_mode::forbid_waiting()?;
         let device = machine::chosen()?;
         queue::wait(&queue::ends(device.ordinal));
         device.outcome()

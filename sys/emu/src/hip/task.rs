@@ -1,4 +1,4 @@
-//! What can be submitted to a stream, and so be a node of a graph.
+//! Tasks: what is submitted to a stream or is a node of a graph.
 
 use std::ffi::c_void;
 use std::sync::{Arc, OnceLock};
@@ -9,7 +9,8 @@ use super::copy::{Copy, Fill};
 use super::event::{Event, Recorded};
 use super::graph::Graph;
 use super::launch::Launch;
-use super::queue::{self, Action, Point, StreamId, Work};
+use super::machine::{Device, Work};
+use super::queue::{self, Action, Point, StreamId};
 use crate::faults::Failure;
 
 #[derive(Clone)]
@@ -17,7 +18,7 @@ pub(super) enum Task {
     Kernel(Arc<Launch>),
     Copy(Copy),
     Fill(Fill),
-    /// Work of another library, by its name.
+    /// Work of another library, with a name for reports.
     Library(Arc<str>, Arc<Work>),
     Host(HostFunction),
     Record(Arc<Event>),
@@ -30,7 +31,7 @@ pub(super) enum Task {
 #[derive(Clone)]
 pub(super) struct HostFunction {
     pub(super) function: unsafe extern "C" fn(*mut c_void),
-    /// The pointer's address: it is the program's, and goes back to it on another thread.
+    /// The pointer's address, since the function is called on another thread.
     pub(super) argument: usize,
 }
 
@@ -55,7 +56,7 @@ impl Task {
         }
     }
 
-    /// For reports and drawings.
+    /// A name for reports and Graphviz output.
     pub(super) fn name(&self) -> String {
         match self {
             Self::Kernel(launch) => launch.name().to_owned(),
@@ -70,7 +71,7 @@ impl Task {
         }
     }
 
-    /// Whether it makes a device work.
+    /// Whether it is work of a device.
     pub(super) fn is_work(&self) -> bool {
         matches!(
             self,
@@ -78,9 +79,13 @@ impl Task {
         )
     }
 
-    /// Puts it at the end of a stream.
-    pub(super) fn push(&self, stream: StreamId) -> Result<Point, hipError_t> {
-        let work = |work: Arc<Work>| queue::push(stream, Action::Work(self.name().into(), work), Vec::new());
+    /// Appends it to a stream.
+    pub(super) fn push(&self, stream: StreamId, device: &'static Device) -> Result<Point, hipError_t> {
+        let work = |work: Arc<Work>| {
+            let name = self.name();
+            let run = move || device.run(&name, &*work);
+            queue::push(stream, Action::Work(Arc::new(run)), Vec::new())
+        };
         match self {
             Self::Kernel(launch) => {
                 let launch = launch.clone();
@@ -88,7 +93,7 @@ impl Task {
             }
             Self::Copy(copy) => {
                 let copy = *copy;
-                // SAFETY: who submitted the copy keeps its memory until it was waited for.
+                // SAFETY: the caller that submitted the copy keeps its memory until it has waited for it.
                 work(Arc::new(move |memory| unsafe { copy.run(memory) }))
             }
             Self::Fill(fill) => {
@@ -116,7 +121,7 @@ impl Task {
             }
             Self::Graph(graph) => {
                 for task in graph.in_order()? {
-                    task.push(stream)?;
+                    task.push(stream, device)?;
                 }
                 queue::push(stream, Action::Nothing, Vec::new())
             }

@@ -2,14 +2,14 @@
 
 use hipvit_sys::hipblaslt::{hipblasLtMatmulAlgo_t, hipblasLtMatmulHeuristicResult_t, hipblasStatus_t};
 
-/// Marks an algorithm as one of these, so that other bytes are not taken for one.
+/// Identifies algorithms of this library.
 const MARK: u64 = 0x6869_705F_656D_7501;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Algorithm {
-    /// Each sum in one go. Needs no workspace.
+    /// One sum over `k`. Needs no workspace.
     Whole,
-    /// The sums over both halves of `k`, of which the first waits in the workspace.
+    /// Split k: sums over both halves, of which the first is kept in the workspace.
     Split,
 }
 
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn algorithms_are_told_from_other_bytes() {
+    fn other_bytes_are_not_an_algorithm() {
         for algorithm in Algorithm::ALL {
             assert_eq!(Algorithm::known(&algorithm.result(7).algo), Ok(algorithm));
         }

@@ -1,4 +1,4 @@
-//! Attributes: numbers of 4 or 8 bytes, which a table lists.
+//! Attributes of layouts and descriptors: numbers of 4 or 8 bytes, listed in tables.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -37,7 +37,7 @@ impl Attributes {
             .ok_or(hipblasStatus_t::HIPBLAS_STATUS_NOT_SUPPORTED)
     }
 
-    /// Its value, 0 if there is no such attribute.
+    /// An attribute's value, 0 if there is no such attribute.
     pub(super) fn value(&self, number: u32) -> u64 {
         let first = || self.entry(number).map_or(0, |(_, _, first)| *first);
         self.set.get(&number).copied().unwrap_or_else(first)
@@ -62,16 +62,16 @@ impl Attributes {
             return Err(INVALID);
         }
         let mut bytes = [0; 8];
-        // SAFETY: no more bytes than the caller says that there are; an attribute has 8 at most.
+        // SAFETY: no more bytes than the caller says that there are; an attribute has at most 8.
         unsafe { ptr::copy_nonoverlapping(from.cast(), bytes.as_mut_ptr(), width) };
         self.set.insert(number, u64::from_le_bytes(bytes));
         Ok(())
     }
 
-    /// Gives an attribute to a caller, and how many bytes it has; with a `size` of 0, that alone.
+    /// Writes an attribute and its size for a caller; with a `size` of 0, only its size.
     ///
     /// # Safety
-    /// `to` is null or has room for `size` bytes; `written` is null or may be written.
+    /// `to` is null or has `size` bytes; `written` is null or may be written.
     pub(super) unsafe fn write(
         &self,
         number: u32,
@@ -84,7 +84,7 @@ impl Attributes {
             return Err(INVALID);
         }
         let bytes = self.value(number).to_le_bytes();
-        // SAFETY: there is room for as many bytes as the caller says; neither pointer is null where it is used.
+        // SAFETY: there are as many bytes as the caller says; neither pointer is null where it is used.
         unsafe {
             if size > 0 {
                 ptr::copy_nonoverlapping(bytes.as_ptr(), to.cast(), width);
@@ -99,7 +99,7 @@ impl Attributes {
 
 const OP_N: u64 = hipblasOperation_t::HIPBLAS_OP_N.0 as u64;
 
-/// Of a matrix's layout; its type, rows, columns and leading dimension are set when it is made.
+/// Attributes of a matrix layout; its type, rows, columns and leading dimension are set when it is made.
 pub(super) const LAYOUT: &[Entry] = &[
     (Layout::HIPBLASLT_MATRIX_LAYOUT_BATCH_COUNT.0, 4, 1),
     (Layout::HIPBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET.0, 8, 0),
@@ -110,10 +110,10 @@ pub(super) const LAYOUT: &[Entry] = &[
     (Layout::HIPBLASLT_MATRIX_LAYOUT_LD.0, 8, 0),
 ];
 
-/// Stands for a type that was not set: the result's is taken.
+/// A type that was not set: that of the result is used.
 pub(super) const SAME_TYPE: u64 = 255;
 
-/// Of a product. What is not listed, such as the largest value of the result, is not offered.
+/// Attributes of a matmul descriptor. Those that are not listed, such as the maximum of the result, are not supported.
 pub(super) const MATMUL: &[Entry] = &[
     (Desc::HIPBLASLT_MATMUL_DESC_TRANSA.0, 4, OP_N),
     (Desc::HIPBLASLT_MATMUL_DESC_TRANSB.0, 4, OP_N),
@@ -140,13 +140,13 @@ pub(super) const MATMUL: &[Entry] = &[
     (Desc::HIPBLASLT_MATMUL_DESC_EPILOGUE_ACT_ARG1_EXT.0, 4, 0),
 ];
 
-/// Of what an algorithm may use.
+/// Attributes of a preference.
 pub(super) const PREFERENCE: &[Entry] = &[
     (Preference::HIPBLASLT_MATMUL_PREF_SEARCH_MODE.0, 4, 0),
     (Preference::HIPBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES.0, 8, 0),
 ];
 
-/// Of a conversion.
+/// Attributes of a transform descriptor.
 pub(super) const TRANSFORM: &[Entry] = &[
     (Transform::HIPBLASLT_MATRIX_TRANSFORM_DESC_SCALE_TYPE.0, 4, 0),
     (Transform::HIPBLASLT_MATRIX_TRANSFORM_DESC_POINTER_MODE.0, 4, 0),
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_comes_back_and_sizes_are_checked() {
+    fn attributes_round_trip_and_sizes_are_checked() {
         let mut attributes = Attributes::new(LAYOUT);
         let rows = Layout::HIPBLASLT_MATRIX_LAYOUT_ROWS.0;
         let value = 0x0102_0304_0506_0708_u64;

@@ -1,4 +1,4 @@
-//! What happens to a product before it is written.
+//! Epilogues of a matmul.
 
 use hipvit_sys::hipblaslt::{hipblasLtEpilogue_t, hipblasStatus_t};
 
@@ -6,7 +6,7 @@ use hipvit_sys::hipblaslt::{hipblasLtEpilogue_t, hipblasStatus_t};
 pub(super) enum Activation {
     None,
     Relu,
-    /// In the tanh form, as the real library's.
+    /// The tanh form, as in the real library.
     Gelu,
     /// `x·sigmoid(x)`
     Swish,
@@ -17,7 +17,7 @@ pub(super) enum Activation {
     },
 }
 
-/// The bias is added, the sum is kept for the gradient, the activation is taken.
+/// Adds the bias, stores the sum for the gradient, applies the activation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Epilogue {
     pub(super) has_bias: bool,
@@ -26,7 +26,7 @@ pub(super) struct Epilogue {
 }
 
 impl Epilogue {
-    /// Epilogues of gradients are not offered.
+    /// Gradient epilogues are not supported.
     pub(super) fn new(number: u32, [least, most]: [f32; 2]) -> Result<Self, hipblasStatus_t> {
         use hipblasLtEpilogue_t as Hip;
         let (least, most) = (least.into(), most.into());
@@ -65,7 +65,7 @@ impl Activation {
         let sigmoid = || 1.0 / (1.0 + (-x).exp());
         match self {
             Self::None => x,
-            // NaN stays, which `f64::max` would lose.
+            // Keeps NaN, which `f64::max` would not.
             Self::Relu => {
                 if x < 0.0 {
                     0.0

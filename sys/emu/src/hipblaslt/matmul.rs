@@ -1,4 +1,4 @@
-//! Products: `D = activation(alpha·scaleA·scaleB·op(A)·op(B) + beta·scaleC·C + bias)·scaleD`, for each of a batch.
+//! Matmul: `D = activation(alpha·scaleA·scaleB·op(A)·op(B) + beta·scaleC·C + bias)·scaleD`, for each matrix of a batch.
 
 use gcnrun::{FaultKind, Memory};
 use hipvit_sys::hip::hipDataType;
@@ -12,7 +12,7 @@ use super::algorithm::Algorithm;
 use super::attributes::{Attributes, SAME_TYPE};
 use super::epilogue::{Activation, Epilogue};
 use super::{element, is_transposed};
-use crate::compute::{Batch, Element, Factor, Matrix, Real, Scalar, Vector, product, read, write};
+use crate::compute::{Batch, Element, Factor, Matrix, Real, Scalar, Vector, gemm, read, write};
 
 const INVALID: hipblasStatus_t = hipblasStatus_t::HIPBLAS_STATUS_INVALID_VALUE;
 const NOT_SUPPORTED: hipblasStatus_t = hipblasStatus_t::HIPBLAS_STATUS_NOT_SUPPORTED;
@@ -46,7 +46,7 @@ impl Layout {
         let least = match order {
             hipblasLtOrder_t::HIPBLASLT_ORDER_COL => layout.rows,
             hipblasLtOrder_t::HIPBLASLT_ORDER_ROW => layout.columns,
-            // AMD's own arrangements for its matrix cores.
+            // AMD's tiled orders for matrix cores.
             _ => return Err(NOT_SUPPORTED),
         };
         let batch = i32::try_from(layout.batch);
@@ -62,15 +62,15 @@ impl Layout {
     }
 }
 
-/// A description of a product.
+/// A matmul descriptor.
 #[derive(Clone, Debug)]
-pub(super) struct Description {
+pub(super) struct Descriptor {
     pub(super) compute: hipblasComputeType_t,
     pub(super) scale: hipDataType,
     pub(super) attributes: Attributes,
 }
 
-/// Where the matrices are, and the factors.
+/// Addresses of the matrices and factors.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Operands {
     pub(super) alpha: Scalar,
@@ -81,7 +81,7 @@ pub(super) struct Operands {
     pub(super) d: u64,
 }
 
-/// A product that can be computed.
+/// A validated matmul.
 #[derive(Clone, Debug)]
 pub(super) struct Problem {
     transposed: [bool; 2],
@@ -98,7 +98,7 @@ pub(super) struct Problem {
     bias: Option<(u64, Element)>,
     aux: Option<(u64, Layout)>,
     scales: Scales,
-    /// Alpha is a vector of `m`, on the device.
+    /// Whether alpha is a vector of `m` elements on the device.
     alpha_vector: bool,
     pub(super) scalars_on_device: bool,
     pub(super) scalar: Element,
@@ -116,7 +116,7 @@ struct Scales {
     aux: u64,
 }
 
-impl Description {
+impl Descriptor {
     fn value(&self, attribute: Desc) -> u64 {
         self.attributes.value(attribute.0)
     }
@@ -141,7 +141,7 @@ impl Description {
         match Scale(self.value(attribute) as u32) {
             Scale::HIPBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F => Ok(false),
             Scale::HIPBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F => Ok(true),
-            // Of blocks, for types that are not offered.
+            // Blockwise scales, for types that are not supported.
             _ => Err(NOT_SUPPORTED),
         }
     }
@@ -155,7 +155,7 @@ impl Description {
         }
         let scalar = element(self.scale)?;
         let wide = match self.compute {
-            // The fast modes may round f32 first; not rounding it is as good.
+            // The fast modes may round f32 operands; this is not necessary.
             Compute::HIPBLAS_COMPUTE_32F
             | Compute::HIPBLAS_COMPUTE_32F_PEDANTIC
             | Compute::HIPBLAS_COMPUTE_32F_FAST_16F
@@ -182,23 +182,23 @@ impl Description {
 }
 
 impl Problem {
-    pub(super) fn new(of: &Description, [a, b, c, d]: [Layout; 4]) -> Result<Self, hipblasStatus_t> {
+    pub(super) fn new(of: &Descriptor, [a, b, c, d]: [Layout; 4]) -> Result<Self, hipblasStatus_t> {
         use hipblasLtPointerMode_t as Mode;
         let transposed = [
             of.operation(Desc::HIPBLASLT_MATMUL_DESC_TRANSA)?,
             of.operation(Desc::HIPBLASLT_MATMUL_DESC_TRANSB)?,
         ];
-        let turned = |layout: Layout, transposed| match transposed {
+        let shape_of = |layout: Layout, transposed| match transposed {
             false => (layout.rows, layout.columns),
             true => (layout.columns, layout.rows),
         };
-        let ((m, k), (also_k, n)) = (turned(a, transposed[0]), turned(b, transposed[1]));
+        let ((m, k), (also_k, n)) = (shape_of(a, transposed[0]), shape_of(b, transposed[1]));
         let shapes = [(c.rows, c.columns), (d.rows, d.columns)];
         let layouts = [a, b, c, d];
         if k != also_k || shapes != [(m, n); 2] || layouts.iter().any(|layout| layout.batch != a.batch) {
             return Err(INVALID);
         }
-        // The real library multiplies matrices in columns only.
+        // The real library supports only column-major matrices.
         if layouts
             .iter()
             .any(|layout| layout.order != hipblasLtOrder_t::HIPBLASLT_ORDER_COL)
@@ -287,7 +287,7 @@ impl Problem {
         }
     }
 
-    /// Numbers of the result, of the whole batch.
+    /// Elements of the results of the whole batch.
     pub(super) fn count(&self) -> usize {
         self.m * self.n * self.a.batch
     }
@@ -297,7 +297,7 @@ impl Problem {
         self.scalars_on_device || self.alpha_vector
     }
 
-    /// Checks that what is needed is given. `false` if there is nothing to do.
+    /// Checks that all necessary pointers are given. `false` if there is nothing to do.
     pub(super) fn check(&self, operands: &Operands) -> Result<bool, hipblasStatus_t> {
         if self.m == 0 || self.n == 0 {
             return Ok(false);
@@ -436,7 +436,7 @@ impl Problem {
     }
 }
 
-/// `A·B`; by halves, the first waits in the workspace.
+/// `A·B`; with split k, the partial sums of the first half are kept in the workspace.
 fn multiply<T: Real>(
     memory: &Memory,
     a: &Factor,
@@ -446,13 +446,13 @@ fn multiply<T: Real>(
 ) -> Result<Vec<T>, FaultKind> {
     let [_, k] = a.shape();
     if algorithm == Algorithm::Whole || k < 2 {
-        return product(memory, a, b);
+        return gemm(memory, a, b);
     }
     let (left, right) = (a.columns(0..k / 2), b.rows(0..k / 2));
-    let first = product::<T>(memory, &left, &right)?;
+    let first = gemm::<T>(memory, &left, &right)?;
     write(memory, workspace, &T::encode(Element::F32, &first))?;
     let (left, right) = (a.columns(k / 2..k), b.rows(k / 2..k));
-    let mut sum = product::<T>(memory, &left, &right)?;
+    let mut sum = gemm::<T>(memory, &left, &right)?;
     let first = T::decode(
         Element::F32,
         &read(memory, workspace, size_of::<f32>() * sum.len())?,

@@ -1,9 +1,9 @@
 //! hipBLASLt, computed on the CPU: sums in f32 (f64 for f64; exactly for i8), results rounded once.
 //!
-//! Matrices lie in columns, as the real library multiplies no others. Offered are f32, f16, bf16, f64 and i8 (into i32);
-//! epilogues with a bias, an auxiliary output and an activation, whose GELU is the tanh form; scales of whole matrices, or
-//! of A's rows and B's columns. Narrower floats, gradients and blockwise scales are refused as not supported. The real
-//! `hipblasLtCreate` ends the process where there is no device: this one returns a status.
+//! Matrices are column-major, as in the real library. Supported are f32, f16, bf16, f64 and i8 (into i32);
+//! epilogues with a bias, an auxiliary output and an activation, whose GELU is the tanh form; scales per matrix, or
+//! per row of A and column of B. Narrower floats, gradients and blockwise scales are not supported. The real
+//! `hipblasLtCreate` exits the process if there is no device: this one returns a status.
 
 mod algorithm;
 mod attributes;
@@ -27,7 +27,7 @@ use hipvit_sys::hipblaslt::{
 
 use self::algorithm::Algorithm;
 use self::attributes::Attributes;
-use self::matmul::{Description, Layout, Operands, Problem};
+use self::matmul::{Descriptor, Layout, Operands, Problem};
 use self::transform::{Conversion, Term};
 use crate::compute::{Element, Objects, Scalar, submit};
 use crate::hip;
@@ -36,10 +36,10 @@ const INVALID: hipblasStatus_t = hipblasStatus_t::HIPBLAS_STATUS_INVALID_VALUE;
 const NOT_INITIALIZED: hipblasStatus_t = hipblasStatus_t::HIPBLAS_STATUS_NOT_INITIALIZED;
 const NOT_SUPPORTED: hipblasStatus_t = hipblasStatus_t::HIPBLAS_STATUS_NOT_SUPPORTED;
 
-/// A handle has nothing but its identity: a product names its stream.
+/// A handle has no state: every call names its stream.
 static HANDLES: Objects<()> = Objects::new();
 static LAYOUTS: Objects<Attributes> = Objects::new();
-static DESCRIPTIONS: Objects<Description> = Objects::new();
+static DESCRIPTORS: Objects<Descriptor> = Objects::new();
 static PREFERENCES: Objects<Attributes> = Objects::new();
 static TRANSFORMS: Objects<Attributes> = Objects::new();
 
@@ -65,7 +65,7 @@ fn translate(status: hipError_t) -> hipblasStatus_t {
 fn is_transposed(operation: u32) -> Result<bool, hipblasStatus_t> {
     match hipblasOperation_t(operation) {
         hipblasOperation_t::HIPBLAS_OP_N => Ok(false),
-        // Of real numbers the two are the same.
+        // For real numbers they are the same.
         hipblasOperation_t::HIPBLAS_OP_T | hipblasOperation_t::HIPBLAS_OP_C => Ok(true),
         _ => Err(hipblasStatus_t::HIPBLAS_STATUS_INVALID_ENUM),
     }
@@ -93,15 +93,15 @@ fn problem(
     [a, b, c, d]: [hipblasLtMatrixLayout_t; 4],
 ) -> Result<Problem, hipblasStatus_t> {
     HANDLES.get(handle).ok_or(NOT_INITIALIZED)?;
-    let description = DESCRIPTIONS.get(desc).ok_or(INVALID)?;
+    let description = DESCRIPTORS.get(desc).ok_or(INVALID)?;
     Problem::new(&description, [layout(a)?, layout(b)?, layout(c)?, layout(d)?])
 }
 
-/// Writes where the caller wants a value.
+/// Writes a value for the caller.
 ///
 /// # Safety
 /// `to` is null or may be written.
-unsafe fn give<T>(to: *mut T, value: T) -> Result<(), hipblasStatus_t> {
+unsafe fn put_value<T>(to: *mut T, value: T) -> Result<(), hipblasStatus_t> {
     if to.is_null() {
         return Err(INVALID);
     }
@@ -133,20 +133,20 @@ export! { hipblaslt, hipblasStatus_t, run;
         if handle.is_null() {
             return Err(hipblasStatus_t::HIPBLAS_STATUS_HANDLE_IS_NULLPTR);
         }
-        give(handle, HANDLES.add(()))
+        put_value(handle, HANDLES.add(()))
     }
 
     fn hipblasLtDestroy(handle: hipblasLtHandle_t) {
         HANDLES.remove(handle).ok_or(hipblasStatus_t::HIPBLAS_STATUS_HANDLE_IS_NULLPTR)
     }
 
-    /// The version whose interface this is, such as 100202 for 1.2.2.
+    /// The version of hipBLASLt whose interface is implemented, such as 100202 for 1.2.2.
     fn hipblasLtGetVersion(_handle: hipblasLtHandle_t, version: *mut i32) {
         let number = HIPBLASLT_VERSION_MAJOR * 100_000 + HIPBLASLT_VERSION_MINOR * 100 + HIPBLASLT_VERSION_PATCH;
-        give(version, number as i32)
+        put_value(version, number as i32)
     }
 
-    /// This is no build of the real library's repository.
+    /// There is no git revision of the real library.
     fn hipblasLtGetGitRevision(_handle: hipblasLtHandle_t, to: *mut c_char) {
         if to.is_null() {
             return Err(INVALID);
@@ -155,7 +155,7 @@ export! { hipblaslt, hipblasStatus_t, run;
         Ok(())
     }
 
-    /// The processor's name, such as `gfx942`, in memory of `malloc` that the caller frees.
+    /// The processor's name, such as `gfx942`, allocated by `malloc`; the caller frees it.
     fn hipblasLtGetArchName(to: *mut *mut c_char) {
         unsafe extern "C" {
             fn malloc(size: usize) -> *mut c_void;
@@ -188,7 +188,7 @@ export! { hipblaslt, hipblasStatus_t, run;
         ] {
             attributes.put(attribute.0, value);
         }
-        give(to, LAYOUTS.add(attributes))
+        put_value(to, LAYOUTS.add(attributes))
     }
 
     fn hipblasLtMatrixLayoutDestroy(layout: hipblasLtMatrixLayout_t) {
@@ -215,31 +215,31 @@ export! { hipblaslt, hipblasStatus_t, run;
             return Err(INVALID);
         }
         let attributes = Attributes::new(attributes::MATMUL);
-        give(to, DESCRIPTIONS.add(Description { compute, scale, attributes }))
+        put_value(to, DESCRIPTORS.add(Descriptor { compute, scale, attributes }))
     }
 
     fn hipblasLtMatmulDescDestroy(desc: hipblasLtMatmulDesc_t) {
-        DESCRIPTIONS.remove(desc).map(drop).ok_or(INVALID)
+        DESCRIPTORS.remove(desc).map(drop).ok_or(INVALID)
     }
 
     fn hipblasLtMatmulDescSetAttribute(
         desc: hipblasLtMatmulDesc_t, attribute: hipblasLtMatmulDescAttributes_t, from: *const c_void, size: usize,
     ) {
-        DESCRIPTIONS.change(desc, |desc| desc.attributes.read(attribute.0, from, size)).ok_or(INVALID)?
+        DESCRIPTORS.change(desc, |desc| desc.attributes.read(attribute.0, from, size)).ok_or(INVALID)?
     }
 
     fn hipblasLtMatmulDescGetAttribute(
         desc: hipblasLtMatmulDesc_t, attribute: hipblasLtMatmulDescAttributes_t, to: *mut c_void, size: usize,
         written: *mut usize,
     ) {
-        DESCRIPTIONS.get(desc).ok_or(INVALID)?.attributes.write(attribute.0, to, size, written)
+        DESCRIPTORS.get(desc).ok_or(INVALID)?.attributes.write(attribute.0, to, size, written)
     }
 
     fn hipblasLtMatmulPreferenceCreate(to: *mut hipblasLtMatmulPreference_t) {
         if to.is_null() {
             return Err(INVALID);
         }
-        give(to, PREFERENCES.add(Attributes::new(attributes::PREFERENCE)))
+        put_value(to, PREFERENCES.add(Attributes::new(attributes::PREFERENCE)))
     }
 
     fn hipblasLtMatmulPreferenceDestroy(preference: hipblasLtMatmulPreference_t) {
@@ -260,32 +260,32 @@ export! { hipblaslt, hipblasStatus_t, run;
         PREFERENCES.get(preference).ok_or(INVALID)?.write(attribute.0, to, size, written)
     }
 
-    /// `HIPBLAS_STATUS_NOT_SUPPORTED` where the product itself would say so.
+    /// `HIPBLAS_STATUS_NOT_SUPPORTED` where the matmul itself would return it.
     fn hipblasLtMatmulAlgoGetHeuristic(
         handle: hipblasLtHandle_t, desc: hipblasLtMatmulDesc_t, a: hipblasLtMatrixLayout_t,
         b: hipblasLtMatrixLayout_t, c: hipblasLtMatrixLayout_t, d: hipblasLtMatrixLayout_t,
         preference: hipblasLtMatmulPreference_t, wanted: i32, results: *mut hipblasLtMatmulHeuristicResult_t,
         found: *mut i32,
     ) {
-        let room = usize::try_from(wanted).unwrap_or_default();
-        if room == 0 || results.is_null() {
+        let capacity = usize::try_from(wanted).unwrap_or_default();
+        if capacity == 0 || results.is_null() {
             return Err(INVALID);
         }
-        give(found, 0)?;
+        put_value(found, 0)?;
         let problem = problem(handle, desc, [a, b, c, d])?;
         let most = hipblasLtMatmulPreferenceAttributes_t::HIPBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
         let workspace = PREFERENCES.get(preference).ok_or(INVALID)?.value(most.0);
         let count = problem.count();
         let fits = |algorithm: &&Algorithm| algorithm.workspace(count) as u64 <= workspace;
         let mut number = 0;
-        for algorithm in problem.algorithms().iter().filter(fits).take(room) {
+        for algorithm in problem.algorithms().iter().filter(fits).take(capacity) {
             results.add(number).write(algorithm.result(count));
             number += 1;
         }
-        give(found, number as i32)
+        put_value(found, number as i32)
     }
 
-    /// Without an algorithm the first is taken.
+    /// Without an algorithm the first one is used.
     fn hipblasLtMatmul(
         handle: hipblasLtHandle_t, desc: hipblasLtMatmulDesc_t, alpha: *const c_void, a: *const c_void,
         a_layout: hipblasLtMatrixLayout_t, b: *const c_void, b_layout: hipblasLtMatrixLayout_t, beta: *const c_void,
@@ -323,7 +323,7 @@ export! { hipblaslt, hipblasStatus_t, run;
         }
         let mut attributes = Attributes::new(attributes::TRANSFORM);
         attributes.put(TransformAttribute::HIPBLASLT_MATRIX_TRANSFORM_DESC_SCALE_TYPE.0, scale.0.into());
-        give(to, TRANSFORMS.add(attributes))
+        put_value(to, TRANSFORMS.add(attributes))
     }
 
     fn hipblasLtMatrixTransformDescDestroy(desc: hipblasLtMatrixTransformDesc_t) {
@@ -343,7 +343,7 @@ export! { hipblaslt, hipblasStatus_t, run;
         TRANSFORMS.get(desc).ok_or(INVALID)?.write(attribute.0, to, size, written)
     }
 
-    /// A matrix without a layout takes no part.
+    /// A matrix without a layout is left out.
     fn hipblasLtMatrixTransform(
         handle: hipblasLtHandle_t, desc: hipblasLtMatrixTransformDesc_t, alpha: *const c_void, a: *const c_void,
         a_layout: hipblasLtMatrixLayout_t, beta: *const c_void, b: *const c_void, b_layout: hipblasLtMatrixLayout_t,

@@ -13,7 +13,7 @@ use crate::compute::{Element, Factor, Scalar};
 
 const INVALID: hipblasStatus_t = hipblasStatus_t::HIPBLAS_STATUS_INVALID_VALUE;
 
-/// One of the matrices that are added.
+/// One of the added matrices.
 #[derive(Clone, Copy)]
 pub(super) struct Term {
     pub(super) factor: Scalar,
@@ -22,7 +22,7 @@ pub(super) struct Term {
     pub(super) transposed: bool,
 }
 
-/// A conversion that can be done.
+/// A validated transform.
 pub(super) struct Conversion {
     pub(super) terms: Vec<Term>,
     pub(super) address: u64,
@@ -57,11 +57,11 @@ impl Conversion {
             transposed,
         } in &self.terms
         {
-            let turned = match transposed {
+            let shape_of = match transposed {
                 false => (layout.rows, layout.columns),
                 true => (layout.columns, layout.rows),
             };
-            if turned != shape || layout.batch != self.layout.batch || *address == 0 && !factor.is_zero() {
+            if shape_of != shape || layout.batch != self.layout.batch || *address == 0 && !factor.is_zero() {
                 return Err(INVALID);
             }
         }

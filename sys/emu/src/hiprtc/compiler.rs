@@ -1,4 +1,4 @@
-//! Finding clang, telling it what to compile, and keeping what it made.
+//! Finding clang, running it, and caching its output.
 
 use std::env;
 use std::fs;
@@ -8,6 +8,8 @@ use std::sync::OnceLock;
 
 use gcnrun::cache::{Cache, Key};
 use hipvit_sys::hiprtc::hiprtcResult;
+
+use super::names;
 
 const PRELUDE: &str = include_str!("prelude.hpp");
 
@@ -28,7 +30,7 @@ fn compiler() -> Option<&'static Compiler> {
 
 struct Compiler {
     path: PathBuf,
-    /// What it says that it is, for the cache's sake.
+    /// The output of `--version`, a part of the cache's key.
     version: Vec<u8>,
 }
 
@@ -57,8 +59,8 @@ impl Compiler {
     }
 }
 
-/// The options for clang, whose own most of hipRTC's are. `device` is the target of the thread's device: it is compiled
-/// for unless an option says otherwise.
+/// The options for clang, mostly the same as hipRTC's. `device` is the target of the thread's device, used unless an option
+/// names another.
 fn translate(given: &[String], device: Option<&str>) -> Result<Vec<String>, Failed> {
     let mut options: Vec<String> = [
         "-x",
@@ -70,7 +72,7 @@ fn translate(given: &[String], device: Option<&str>) -> Result<Vec<String>, Fail
         "-nogpulib",
         "-nogpuinc",
         "-D__HIPCC_RTC__=1",
-        // For the properties by which indices are read.
+        // For the properties in the prelude.
         "-fdeclspec",
     ]
     .map(String::from)
@@ -93,11 +95,11 @@ fn translate(given: &[String], device: Option<&str>) -> Result<Vec<String>, Fail
     }
     match target.or(device) {
         None => {
-            let log = "error: there is no device to compile for; name a processor by --offload-arch=gfx942\n";
+            let log = "error: no device to compile for: name a processor with --offload-arch=gfx942\n";
             Err((hiprtcResult::HIPRTC_ERROR_INVALID_OPTION, log.into()))
         }
         Some(target) if !target.starts_with("gfx") => {
-            let log = format!("error: --offload-arch={target}: {target} is no AMD processor\n");
+            let log = format!("error: --offload-arch={target}: {target} is not an AMD processor\n");
             Err((hiprtcResult::HIPRTC_ERROR_INVALID_OPTION, log))
         }
         Some(target) => {
@@ -107,30 +109,37 @@ fn translate(given: &[String], device: Option<&str>) -> Result<Vec<String>, Fail
     }
 }
 
-/// The code object and the compiler's log; both from the cache if they were made before.
+/// The code object, with the name expressions in it, and the compiler's log; both from the cache if they are there.
 pub(super) fn compile(
     source: &Source,
+    expressions: &[String],
     given: &[String],
     device: Option<&str>,
 ) -> Result<(Vec<u8>, String), Failed> {
     let options = translate(given, device)?;
+    let text = source.text.clone() + &names::declarations(expressions);
     let compiler = compiler().ok_or_else(|| {
-        let log = "error: no clang that compiles for AMD's processors was found: install clang-19 and lld-19 (Debian's \
+        let log = "error: no clang that targets AMD GPUs was found: install clang-19 and lld-19 (Debian's \
                    packages) or ROCm, or name one in HIP_EMU_CLANG\n";
         (hiprtcResult::HIPRTC_ERROR_COMPILATION, log.to_owned())
     })?;
     let cache = Cache::of_user("hip-emu");
-    let [kept_code, kept_log] = ["code", "log"].map(|what| key(what, source, &options, compiler));
+    let [kept_code, kept_log] = ["code", "log"].map(|what| key(what, source, &text, &options, compiler));
     if let (Some(log), Some(code)) = (cache.get(kept_log), cache.get(kept_code)) {
         return Ok((code, String::from_utf8_lossy(&log).into_owned()));
     }
-    let (code, log) = run(source, &options, compiler)?;
+    let (code, log) = run(source, &text, &options, compiler)?;
     cache.put(kept_log, log.as_bytes());
     cache.put(kept_code, &code);
     Ok((code, log))
 }
 
-fn run(source: &Source, options: &[String], compiler: &Compiler) -> Result<(Vec<u8>, String), Failed> {
+fn run(
+    source: &Source,
+    text: &str,
+    options: &[String],
+    compiler: &Compiler,
+) -> Result<(Vec<u8>, String), Failed> {
     let internal = |error: std::io::Error| {
         (
             hiprtcResult::HIPRTC_ERROR_INTERNAL_ERROR,
@@ -139,7 +148,7 @@ fn run(source: &Source, options: &[String], compiler: &Compiler) -> Result<(Vec<
     };
     let folder = tempfile::tempdir().map_err(internal)?;
     let write = |name: &str, text: &str| {
-        // A header's name may have folders in it, but does not leave this one.
+        // A header's name may contain folders, but must stay in this one.
         let parts = Path::new(name).components().filter_map(|part| match part {
             std::path::Component::Normal(part) => Some(part),
             _ => None,
@@ -155,7 +164,7 @@ fn run(source: &Source, options: &[String], compiler: &Compiler) -> Result<(Vec<
     }
     let prelude = write("hip_emu_prelude.hpp", PRELUDE).map_err(internal)?;
     let name = Path::new(&source.name).file_name().unwrap_or("program".as_ref());
-    let program = write(&name.to_string_lossy(), &source.text).map_err(internal)?;
+    let program = write(&name.to_string_lossy(), text).map_err(internal)?;
     let object = folder.path().join("object");
     let output = Command::new(&compiler.path)
         .args(options)
@@ -168,7 +177,7 @@ fn run(source: &Source, options: &[String], compiler: &Compiler) -> Result<(Vec<
         .arg(&object)
         .output()
         .map_err(internal)?;
-    // As hipRTC's, the log speaks of the program by its own name.
+    // As in hipRTC, the log names the program without its path.
     let log = String::from_utf8_lossy(&output.stderr).replace(&format!("{}/", folder.path().display()), "");
     if !output.status.success() {
         return Err((hiprtcResult::HIPRTC_ERROR_COMPILATION, log));
@@ -177,8 +186,8 @@ fn run(source: &Source, options: &[String], compiler: &Compiler) -> Result<(Vec<
     Ok((code, log))
 }
 
-/// Of all that the code and the log depend on.
-fn key(what: &str, source: &Source, options: &[String], compiler: &Compiler) -> Key {
+/// A key of everything that the code and the log depend on.
+fn key(what: &str, source: &Source, text: &str, options: &[String], compiler: &Compiler) -> Key {
     let headers = source.headers.len().to_le_bytes();
     let mut contents = vec![
         what.as_bytes(),
@@ -187,7 +196,7 @@ fn key(what: &str, source: &Source, options: &[String], compiler: &Compiler) -> 
         &compiler.version,
         PRELUDE.as_bytes(),
         source.name.as_bytes(),
-        source.text.as_bytes(),
+        text.as_bytes(),
     ];
     for (name, text) in &source.headers {
         contents.extend([name.as_bytes(), text.as_bytes()]);
@@ -206,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn an_option_names_the_processor_or_else_the_device_does() {
+    fn the_target_is_an_option_or_the_device() {
         let options = translated(&["-O2", "-arch=gfx90a", "-DN=3"], Some("gfx942")).unwrap();
         assert!(options.ends_with(&["-O2", "-DN=3", "--offload-arch=gfx90a"].map(String::from)));
         let options = translated(&[], Some("gfx942:sramecc+:xnack-")).unwrap();
@@ -214,9 +223,12 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_compiled_for_is_named() {
+    fn unsupported_targets_are_reported() {
         let log = translated(&["--offload-arch=sm_90"], None).unwrap_err();
-        assert_eq!(log, "error: --offload-arch=sm_90: sm_90 is no AMD processor\n");
+        assert_eq!(
+            log,
+            "error: --offload-arch=sm_90: sm_90 is not an AMD processor\n"
+        );
         assert!(translated(&[], None).unwrap_err().contains("no device"));
     }
 }

@@ -1,8 +1,9 @@
-//! hipRTC by the clang that is there.
+//! hipRTC, by an installed clang.
 
 mod compiler;
+mod names;
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, CString, c_char};
 use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,24 +15,29 @@ use hipvit_sys::{export, not_offered};
 use crate::hip::{Handles, current};
 use compiler::Source;
 
-/// What a `hiprtcProgram` stands for.
+/// The object behind a `hiprtcProgram`.
 struct Program {
     source: Source,
-    made: Mutex<Made>,
+    state: Mutex<State>,
 }
 
-/// What compiling has come to.
+/// The result of compiling.
 #[derive(Default)]
-struct Made {
+struct State {
     log: String,
     code: Option<Vec<u8>>,
+    /// Name expressions, in the order in which they were added.
+    expressions: Vec<String>,
+    /// The expressions' symbols, the latest last. None is removed before the program is destroyed, because
+    /// `hiprtcGetLoweredName` returns their addresses.
+    lowered: Vec<(String, CString)>,
 }
 
 static PROGRAMS: Handles<Program> = Handles::new();
 
 impl Program {
-    fn made(&self) -> MutexGuard<'_, Made> {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -102,7 +108,7 @@ export! { hiprtc, hiprtcResult, run;
         let name = if name.is_null() { "default_program".to_owned() } else { text(name)? };
         let headers = texts(names, count)?.into_iter().zip(texts(headers, count)?).collect();
         let source = Source { name, text: text(source)?, headers };
-        put(to, PROGRAMS.insert(Arc::new(Program { source, made: Mutex::default() })))
+        put(to, PROGRAMS.insert(Arc::new(Program { source, state: Mutex::default() })))
     }
 
     fn hiprtcDestroyProgram(handle: *mut hiprtcProgram) {
@@ -112,64 +118,97 @@ export! { hiprtc, hiprtcResult, run;
         Ok(())
     }
 
-    /// For the processor that an option names, else for the thread's device.
+    /// Compiles for the processor that an option names, or the thread's device.
     fn hiprtcCompileProgram(handle: hiprtcProgram, count: i32, options: *const *const c_char) {
         let program = find(handle)?;
         let options = texts(options, count)?;
         let own = current().map(|device| device.part.target);
-        let compiled = compiler::compile(&program.source, &options, own.ok());
-        let mut made = program.made();
+        let expressions = program.state().expressions.clone();
+        let compiled = compiler::compile(&program.source, &expressions, &options, own.ok());
+        let mut state = program.state();
         match compiled {
             Ok((code, log)) => {
-                *made = Made { log, code: Some(code) };
+                (state.log, state.code) = (log, None);
+                let symbols = names::lowered(&code, expressions.len())
+                    .ok_or(hiprtcResult::HIPRTC_ERROR_NAME_EXPRESSION_NOT_VALID)?;
+                for (expression, symbol) in expressions.into_iter().zip(symbols) {
+                    let symbol = CString::new(symbol)
+                        .map_err(|_| hiprtcResult::HIPRTC_ERROR_NAME_EXPRESSION_NOT_VALID)?;
+                    state.lowered.push((expression, symbol));
+                }
+                state.code = Some(code);
                 Ok(())
             }
             Err((status, log)) => {
-                *made = Made { log, code: None };
+                (state.log, state.code) = (log, None);
                 Err(status)
             }
         }
     }
 
+    fn hiprtcAddNameExpression(handle: hiprtcProgram, expression: *const c_char) {
+        let program = find(handle)?;
+        let expression = text(expression)?;
+        let mut state = program.state();
+        if state.code.is_some() {
+            return Err(hiprtcResult::HIPRTC_ERROR_NO_NAME_EXPRESSIONS_AFTER_COMPILATION);
+        }
+        if !state.expressions.contains(&expression) {
+            state.expressions.push(expression);
+        }
+        Ok(())
+    }
+
+    /// The name is valid until the program is destroyed.
+    fn hiprtcGetLoweredName(handle: hiprtcProgram, expression: *const c_char, name: *mut *const c_char) {
+        let program = find(handle)?;
+        let expression = text(expression)?;
+        let state = program.state();
+        if state.code.is_none() {
+            return Err(hiprtcResult::HIPRTC_ERROR_NO_LOWERED_NAMES_BEFORE_COMPILATION);
+        }
+        let found = state.lowered.iter().rfind(|(known, _)| *known == expression);
+        let (_, symbol) = found.ok_or(hiprtcResult::HIPRTC_ERROR_NAME_EXPRESSION_NOT_VALID)?;
+        put(name, symbol.as_ptr())
+    }
+
     fn hiprtcGetProgramLogSize(handle: hiprtcProgram, size: *mut usize) {
-        put(size, find(handle)?.made().log.len() + 1)
+        put(size, find(handle)?.state().log.len() + 1)
     }
 
     fn hiprtcGetProgramLog(handle: hiprtcProgram, log: *mut c_char) {
         let program = find(handle)?;
-        let made = program.made();
+        let state = program.state();
         if log.is_null() {
             return Err(hiprtcResult::HIPRTC_ERROR_INVALID_INPUT);
         }
-        // The buffer has the size that `hiprtcGetProgramLogSize` told.
-        copy_text(made.log.as_bytes(), log, made.log.len() + 1);
+        // The buffer has the size that `hiprtcGetProgramLogSize` returned.
+        copy_text(state.log.as_bytes(), log, state.log.len() + 1);
         Ok(())
     }
 
     fn hiprtcGetCodeSize(handle: hiprtcProgram, size: *mut usize) {
         let program = find(handle)?;
-        let made = program.made();
-        let code = made.code.as_ref().ok_or(hiprtcResult::HIPRTC_ERROR_INVALID_PROGRAM)?;
+        let state = program.state();
+        let code = state.code.as_ref().ok_or(hiprtcResult::HIPRTC_ERROR_INVALID_PROGRAM)?;
         put(size, code.len())
     }
 
     fn hiprtcGetCode(handle: hiprtcProgram, to: *mut c_char) {
         let program = find(handle)?;
-        let made = program.made();
-        let code = made.code.as_ref().ok_or(hiprtcResult::HIPRTC_ERROR_INVALID_PROGRAM)?;
+        let state = program.state();
+        let code = state.code.as_ref().ok_or(hiprtcResult::HIPRTC_ERROR_INVALID_PROGRAM)?;
         if to.is_null() {
             return Err(hiprtcResult::HIPRTC_ERROR_INVALID_INPUT);
         }
-        // The buffer has the size that `hiprtcGetCodeSize` told.
+        // The buffer has the size that `hiprtcGetCodeSize` returned.
         ptr::copy_nonoverlapping(code.as_ptr().cast(), to, code.len());
         Ok(())
     }
 }
 
-// Names of templates' instances; LLVM's bitcode, and the linker of it.
+// LLVM bitcode, and linking it.
 not_offered! { hiprtc, hiprtcResult, hiprtcResult::HIPRTC_ERROR_BUILTIN_OPERATION_FAILURE;
-    hiprtcAddNameExpression
-    hiprtcGetLoweredName
     hiprtcGetBitcode
     hiprtcGetBitcodeSize
     hiprtcLinkCreate

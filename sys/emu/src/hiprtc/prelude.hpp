@@ -1,5 +1,5 @@
-// What hipRTC gives every program without being asked, for clang without ROCm's headers and device libraries: the
-// language's words, indices, barriers, and those functions that clang has built in.
+// Included before every hipRTC program, as hipRTC's built-in headers are. Needs no ROCm headers and device libraries: HIP's
+// keywords, indices, barriers, atomics, and functions that are clang built-ins.
 #pragma once
 
 #define __host__ __attribute__((host))

@@ -1,8 +1,8 @@
-//! MIOpen, computed on the CPU: tensors, forward convolution with find and immediate mode, layer normalisation, softmax,
+//! MIOpen, computed on the CPU: tensors, forward convolution with find and immediate mode, layer normalization, softmax,
 //! activation, and arithmetic on tensors. Computed in f32 (f64 for f64 and integers), each result rounded once.
 //!
-//! As in MIOpen, a convolution by algorithm has to be found first by the same handle. Descriptions that contradict each
-//! other, on which MIOpen may write nothing and say nothing, are refused.
+//! As in MIOpen, a convolution by algorithm has to be found first by the same handle. Inconsistent descriptors, for which MIOpen
+//! may silently write nothing, are errors.
 
 mod convolution;
 mod norm;
@@ -27,10 +27,10 @@ use crate::hip;
 const BAD: miopenStatus_t = miopenStatus_t::miopenStatusBadParm;
 const UNSUPPORTED: miopenStatus_t = miopenStatus_t::miopenStatusUnsupportedOp;
 
-/// The version whose interface this is.
+/// The version of MIOpen whose interface is implemented.
 const VERSION: [usize; 3] = [3, 5, 1];
 
-/// What a `miopenHandle_t` stands for.
+/// The object behind a `miopenHandle_t`.
 #[derive(Clone, Debug)]
 struct Handle {
     /// The stream's handle.
@@ -73,11 +73,11 @@ fn submitted(
     submit(stream(of)?, name, work).map_err(translate)
 }
 
-/// Writes where the caller wants a value.
+/// Writes a value for the caller.
 ///
 /// # Safety
 /// `to` is null or may be written.
-unsafe fn give<T>(to: *mut T, value: T) -> Result<(), miopenStatus_t> {
+unsafe fn put_value<T>(to: *mut T, value: T) -> Result<(), miopenStatus_t> {
     if to.is_null() {
         return Err(BAD);
     }
@@ -112,7 +112,7 @@ extern "C" fn miopenGetErrorString(status: miopenStatus_t) -> *const c_char {
 }
 const _: miopen::prototypes::miopenGetErrorString = miopenGetErrorString;
 
-/// Makes a handle; without a device the status is MIOpen's, `miopenStatusUnknownError`.
+/// Creates a handle; without a device, as in MIOpen, `miopenStatusUnknownError`.
 ///
 /// # Safety
 /// `to` is null or may be written.
@@ -126,7 +126,7 @@ unsafe fn create(to: *mut miopenHandle_t, stream: miopenAcceleratorQueue_t) -> R
         found: HashSet::new(),
     });
     // SAFETY: as the caller says.
-    unsafe { give(to, handle) }
+    unsafe { put_value(to, handle) }
 }
 
 export! { miopen, miopenStatus_t, run;
@@ -147,12 +147,12 @@ export! { miopen, miopenStatus_t, run;
     }
 
     fn miopenGetStream(of: miopenHandle_t, to: *mut miopenAcceleratorQueue_t) {
-        give(to, stream(of)?.cast())
+        put_value(to, stream(of)?.cast())
     }
 
     fn miopenGetVersion(major: *mut usize, minor: *mut usize, patch: *mut usize) {
         for (to, value) in [major, minor, patch].into_iter().zip(VERSION) {
-            give(to, value)?;
+            put_value(to, value)?;
         }
         Ok(())
     }

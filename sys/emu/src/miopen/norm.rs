@@ -1,4 +1,4 @@
-//! Layer normalisation, plain, of a sum, and by the root mean square alone (T5's).
+//! Layer normalization: plain, of a sum, and RMS norm (T5's).
 
 use std::ffi::c_void;
 
@@ -6,24 +6,24 @@ use gcnrun::{FaultKind, Memory};
 use hipvit_sys::export;
 use hipvit_sys::miopen::{miopenHandle_t, miopenNormMode_t, miopenStatus_t, miopenTensorDescriptor_t};
 
-use super::tensor::{Placed, tensor};
+use super::tensor::{DeviceTensor, tensor};
 use super::{BAD, run, submitted};
 
-/// What is normalised: the dimensions from `first` on, together.
+/// The normalized dimensions: those from `first` on, together.
 struct Norm {
-    x: Placed,
-    /// Is added to `x` first.
-    other: Option<Placed>,
-    weight: Option<Placed>,
-    bias: Option<Placed>,
+    x: DeviceTensor,
+    /// Added to `x` first.
+    other: Option<DeviceTensor>,
+    weight: Option<DeviceTensor>,
+    bias: Option<DeviceTensor>,
     epsilon: f32,
     first: usize,
-    /// Whether the mean is taken off.
+    /// Whether the mean is subtracted.
     centred: bool,
-    y: Placed,
-    mean: Option<Placed>,
-    /// Takes the factor, one over the root of the variance and epsilon.
-    factor: Option<Placed>,
+    y: DeviceTensor,
+    mean: Option<DeviceTensor>,
+    /// Receives the factor `1 / sqrt(variance + epsilon)`.
+    factor: Option<DeviceTensor>,
 }
 
 impl Norm {
@@ -35,8 +35,8 @@ impl Norm {
         }
         let inner: usize = lengths[self.first..].iter().product();
         let outer: usize = lengths[..self.first].iter().product();
-        let same = |other: &Placed| other.tensor.lengths == *lengths;
-        let of = |count: usize| move |placed: &Placed| placed.tensor.count() == count;
+        let same = |other: &DeviceTensor| other.tensor.lengths == *lengths;
+        let of = |count: usize| move |placed: &DeviceTensor| placed.tensor.count() == count;
         let fits = same(&self.y)
             && self.other.as_ref().is_none_or(same)
             && [&self.weight, &self.bias]
@@ -48,7 +48,7 @@ impl Norm {
         if fits { Ok(()) } else { Err(BAD) }
     }
 
-    /// In f64, rounded at the end.
+    /// In f64, rounded once.
     fn run(&self, memory: &Memory) -> Result<(), FaultKind> {
         let lengths = &self.x.tensor.lengths;
         let inner: usize = lengths[self.first..].iter().product();
@@ -59,7 +59,7 @@ impl Norm {
                 .zip(other.load::<f64>(memory)?)
                 .for_each(|(value, other)| *value += other);
         }
-        let load = |row: &Option<Placed>| row.as_ref().map(|row| row.load::<f64>(memory)).transpose();
+        let load = |row: &Option<DeviceTensor>| row.as_ref().map(|row| row.load::<f64>(memory)).transpose();
         let (weight, bias) = (load(&self.weight)?, load(&self.bias)?);
         let (mut means, mut factors) = (Vec::new(), Vec::new());
         for row in values.chunks_mut(inner) {
@@ -94,8 +94,11 @@ impl Norm {
     }
 }
 
-/// A tensor that may be left out, by a null address.
-fn optional(desc: miopenTensorDescriptor_t, at: *const c_void) -> Result<Option<Placed>, miopenStatus_t> {
+/// An optional tensor, absent if its address is null.
+fn optional(
+    desc: miopenTensorDescriptor_t,
+    at: *const c_void,
+) -> Result<Option<DeviceTensor>, miopenStatus_t> {
     if at.is_null() {
         Ok(None)
     } else {
@@ -108,7 +111,7 @@ fn affine(
     is_used: bool,
     desc: miopenTensorDescriptor_t,
     at: *const c_void,
-) -> Result<Option<Placed>, miopenStatus_t> {
+) -> Result<Option<DeviceTensor>, miopenStatus_t> {
     if is_used {
         tensor(desc)?.at(at).map(Some)
     } else {

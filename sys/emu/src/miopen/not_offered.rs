@@ -1,5 +1,5 @@
-//! What of MIOpen is not offered: fusion plans, reductions, find 2.0 with its attention, and what else a Vision Transformer
-//! does not need.
+//! Functions of MIOpen that are not offered: fusion plans, reductions, find 2.0 with its attention, and others that Vision
+//! Transformers do not need.
 
 use hipvit_sys::miopen::miopenStatus_t;
 

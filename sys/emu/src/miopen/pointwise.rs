@@ -10,13 +10,13 @@ use hipvit_sys::miopen::{
 };
 use rayon::prelude::*;
 
-use super::tensor::{Placed, tensor};
-use super::{BAD, give, run, scalar, submitted};
+use super::tensor::{DeviceTensor, tensor};
+use super::{BAD, put_value, run, scalar, submitted};
 use crate::compute::Objects;
 
 static ACTIVATIONS: Objects<Activation> = Objects::new();
 
-/// What a `miopenActivationDescriptor_t` stands for.
+/// The object behind a `miopenActivationDescriptor_t`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Activation {
     mode: miopenActivationMode_t,
@@ -39,7 +39,7 @@ impl Activation {
             Mode::miopenActivationPASTHRU => x,
             Mode::miopenActivationLOGISTIC => 1.0 / (1.0 + (-x).exp()),
             Mode::miopenActivationTANH => beta * (alpha * x).tanh(),
-            // Written so that NaN stays.
+            // Keeps NaN.
             Mode::miopenActivationRELU => {
                 if x < 0.0 {
                     0.0
@@ -91,8 +91,8 @@ fn clamp(x: f64, least: f64, most: f64) -> f64 {
 
 /// A softmax, over the channels of each place or over all of an image.
 struct Softmax {
-    x: Placed,
-    y: Placed,
+    x: DeviceTensor,
+    y: DeviceTensor,
     alpha: f64,
     beta: f64,
     algorithm: miopenSoftmaxAlgorithm_t,
@@ -164,10 +164,10 @@ impl Softmax {
 struct Arithmetic {
     operation: fn(f64, f64) -> f64,
     alphas: [f64; 2],
-    a: Placed,
-    b: Placed,
+    a: DeviceTensor,
+    b: DeviceTensor,
     beta: f64,
-    c: Placed,
+    c: DeviceTensor,
 }
 
 impl Arithmetic {
@@ -208,8 +208,8 @@ fn broadcast(of: &[usize], lengths: &[usize]) -> Vec<usize> {
 pub(super) fn add_bias(
     of: miopenHandle_t,
     [alpha, beta]: [f64; 2],
-    bias: Placed,
-    y: Placed,
+    bias: DeviceTensor,
+    y: DeviceTensor,
 ) -> Result<(), miopenStatus_t> {
     let sum = Arithmetic {
         operation: |y, b| y + b,
@@ -228,7 +228,7 @@ export! { miopen, miopenStatus_t, run;
             return Err(BAD);
         }
         let mode = miopenActivationMode_t::miopenActivationPASTHRU;
-        give(to, ACTIVATIONS.add(Activation { mode, alpha: 0.0, beta: 0.0, gamma: 0.0 }))
+        put_value(to, ACTIVATIONS.add(Activation { mode, alpha: 0.0, beta: 0.0, gamma: 0.0 }))
     }
 
     fn miopenDestroyActivationDescriptor(of: miopenActivationDescriptor_t) {
@@ -246,10 +246,10 @@ export! { miopen, miopenStatus_t, run;
         gamma: *mut f64,
     ) {
         let activation = ACTIVATIONS.get(of).ok_or(BAD)?;
-        give(mode, activation.mode)?;
-        give(alpha, activation.alpha)?;
-        give(beta, activation.beta)?;
-        give(gamma, activation.gamma)
+        put_value(mode, activation.mode)?;
+        put_value(alpha, activation.alpha)?;
+        put_value(beta, activation.beta)?;
+        put_value(gamma, activation.gamma)
     }
 
     fn miopenActivationForward(
@@ -270,7 +270,7 @@ export! { miopen, miopenStatus_t, run;
         })
     }
 
-    /// Over the channels, with the largest taken off first, as MIOpen's first version.
+    /// Over the channels, after subtracting the maximum, as in MIOpen's first version.
     fn miopenSoftmaxForward(
         of: miopenHandle_t, alpha: *const c_void, x_desc: miopenTensorDescriptor_t, x: *const c_void,
         beta: *const c_void, y_desc: miopenTensorDescriptor_t, y: *mut c_void,
@@ -321,7 +321,7 @@ export! { miopen, miopenStatus_t, run;
         .submit(of, "miopenOpTensor")
     }
 
-    /// The value is of the tensor's type.
+    /// The value has the tensor's type.
     fn miopenSetTensor(of: miopenHandle_t, desc: miopenTensorDescriptor_t, y: *mut c_void, value: *const c_void) {
         let y = tensor(desc)?.at(y)?;
         if value.is_null() {
@@ -339,7 +339,7 @@ export! { miopen, miopenStatus_t, run;
         submitted(of, "miopenScaleTensor", move |memory| y.blend(memory, factor, y.load::<f64>(memory)?, 0.0))
     }
 
-    /// From one layout and type to another.
+    /// Converts between layouts and types.
     fn miopenTransformTensor(
         of: miopenHandle_t, alpha: *const c_void, x_desc: miopenTensorDescriptor_t, x: *const c_void,
         beta: *const c_void, y_desc: miopenTensorDescriptor_t, y: *mut c_void,
@@ -358,7 +358,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn broadcasting_repeats_what_has_one() {
+    fn broadcasting_repeats_single_elements() {
         assert_eq!(broadcast(&[1, 2, 1], &[2, 2, 2]), [0, 0, 1, 1, 0, 0, 1, 1]);
         assert_eq!(broadcast(&[2, 3], &[2, 3]), [0, 1, 2, 3, 4, 5]);
     }

@@ -1,15 +1,15 @@
-//! Descriptions of tensors, and their numbers in device memory.
+//! Tensor descriptors, and tensors in device memory.
 
 use gcnrun::{FaultKind, Memory};
 use hipvit_sys::export;
 use hipvit_sys::miopen::{miopenDataType_t, miopenStatus_t, miopenTensorDescriptor_t, miopenTensorLayout_t};
 
-use super::{BAD, UNSUPPORTED, give, run};
+use super::{BAD, UNSUPPORTED, put_value, run};
 use crate::compute::{Element, Objects, Real, read, write};
 
 pub(super) static TENSORS: Objects<Tensor> = Objects::new();
 
-/// What a `miopenTensorDescriptor_t` stands for: lengths in the order N, C, then space, and strides in elements.
+/// The object behind a `miopenTensorDescriptor_t`: lengths in the order N, C, spatial dimensions, and strides in elements.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Tensor {
     pub(super) kind: miopenDataType_t,
@@ -17,7 +17,7 @@ pub(super) struct Tensor {
     strides: Vec<usize>,
 }
 
-/// A tensor that was described.
+/// The tensor of a descriptor.
 pub(super) fn tensor(of: miopenTensorDescriptor_t) -> Result<Tensor, miopenStatus_t> {
     TENSORS
         .get(of)
@@ -104,11 +104,11 @@ impl Tensor {
     }
 
     /// A tensor in device memory.
-    pub(super) fn at(self, address: *const std::ffi::c_void) -> Result<Placed, miopenStatus_t> {
+    pub(super) fn at(self, address: *const std::ffi::c_void) -> Result<DeviceTensor, miopenStatus_t> {
         if address.is_null() {
             return Err(BAD);
         }
-        Ok(Placed {
+        Ok(DeviceTensor {
             element: self.element()?,
             tensor: self,
             address: address.expose_provenance() as u64,
@@ -118,13 +118,13 @@ impl Tensor {
 
 /// A tensor in device memory.
 #[derive(Clone, Debug)]
-pub(super) struct Placed {
+pub(super) struct DeviceTensor {
     pub(super) tensor: Tensor,
     pub(super) element: Element,
     pub(super) address: u64,
 }
 
-impl Placed {
+impl DeviceTensor {
     /// Its numbers in the order of the dimensions, whatever their order in memory. Gaps are not read.
     pub(super) fn load<T: Real>(&self, memory: &Memory) -> Result<Vec<T>, FaultKind> {
         let size = self.element.size();
@@ -161,7 +161,7 @@ impl Placed {
         Ok(())
     }
 
-    /// `alpha·values + beta·` what was there, which is read only if it counts.
+    /// `alpha·values + beta·old`; the old values are only read if beta is not 0.
     pub(super) fn blend<T: Real>(
         &self,
         memory: &Memory,
@@ -181,7 +181,7 @@ impl Placed {
     }
 }
 
-/// Stretches of neighbours: the first and how many.
+/// Ranges of consecutive elements: the first and how many.
 fn runs(offsets: &[usize]) -> impl Iterator<Item = (usize, usize)> {
     offsets
         .chunk_by(|left, right| left + 1 == *right)
@@ -210,7 +210,7 @@ fn set(of: miopenTensorDescriptor_t, tensor: Tensor) -> Result<(), miopenStatus_
     TENSORS.change(of, |old| *old = tensor).ok_or(BAD)
 }
 
-/// Numbers as C's.
+/// Converts numbers to C's `int`.
 fn int(value: usize) -> i32 {
     i32::try_from(value).unwrap_or(i32::MAX)
 }
@@ -221,7 +221,7 @@ export! { miopen, miopenStatus_t, run;
             return Err(BAD);
         }
         let nothing = Tensor { kind: miopenDataType_t::miopenFloat, lengths: Vec::new(), strides: Vec::new() };
-        give(to, TENSORS.add(nothing))
+        put_value(to, TENSORS.add(nothing))
     }
 
     fn miopenDestroyTensorDescriptor(of: miopenTensorDescriptor_t) {
@@ -263,7 +263,7 @@ export! { miopen, miopenStatus_t, run;
         set(of, Tensor::new(kind, lengths, strides)?)
     }
 
-    /// Layouts with vectors of channels are not offered.
+    /// Layouts with vectors of channels are not supported.
     fn miopenSetNdTensorDescriptorWithLayout(
         of: miopenTensorDescriptor_t, kind: miopenDataType_t, layout: miopenTensorLayout_t, lengths: *const i32,
         count: i32,
@@ -282,17 +282,17 @@ export! { miopen, miopenStatus_t, run;
     }
 
     fn miopenGetTensorDescriptorSize(of: miopenTensorDescriptor_t, count: *mut i32) {
-        give(count, int(tensor(of)?.lengths.len()))
+        put_value(count, int(tensor(of)?.lengths.len()))
     }
 
     fn miopenGetTensorDescriptor(
         of: miopenTensorDescriptor_t, kind: *mut miopenDataType_t, lengths: *mut i32, strides: *mut i32,
     ) {
         let tensor = tensor(of)?;
-        give(kind, tensor.kind)?;
+        put_value(kind, tensor.kind)?;
         for (index, (length, stride)) in tensor.lengths.into_iter().zip(tensor.strides).enumerate() {
-            give(lengths.wrapping_add(index), int(length))?;
-            give(strides.wrapping_add(index), int(stride))?;
+            put_value(lengths.wrapping_add(index), int(length))?;
+            put_value(strides.wrapping_add(index), int(stride))?;
         }
         Ok(())
     }
@@ -305,19 +305,19 @@ export! { miopen, miopenStatus_t, run;
         if tensor.lengths.len() != 4 {
             return Err(BAD);
         }
-        give(kind, tensor.kind)?;
+        put_value(kind, tensor.kind)?;
         for (index, (length, stride)) in
             [(n, n_stride), (c, c_stride), (h, h_stride), (w, w_stride)].into_iter().enumerate()
         {
-            give(length, int(tensor.lengths[index]))?;
-            give(stride, int(tensor.strides[index]))?;
+            put_value(length, int(tensor.lengths[index]))?;
+            put_value(stride, int(tensor.strides[index]))?;
         }
         Ok(())
     }
 
     fn miopenGetTensorNumBytes(of: miopenTensorDescriptor_t, bytes: *mut usize) {
         let tensor = tensor(of)?;
-        give(bytes, tensor.span() * tensor.element()?.size())
+        put_value(bytes, tensor.span() * tensor.element()?.size())
     }
 }
 
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_come_in_the_order_of_the_dimensions_and_gaps_stay() {
+    fn numbers_are_in_the_order_of_the_dimensions() {
         let memory = Memory::new();
         let kind = miopenDataType_t::miopenFloat;
         let last = Tensor::channels_last(&[1, 2, 1, 3]).unwrap();
@@ -344,7 +344,7 @@ mod tests {
             let tensor = Tensor::new(kind, vec![1, 2, 1, 3], strides).unwrap();
             let (span, offsets) = (tensor.span(), tensor.offsets());
             let address = memory.allocate(4 * span as u64, Kind::Device(0), 256).unwrap();
-            let placed = Placed {
+            let placed = DeviceTensor {
                 tensor,
                 element: Element::F32,
                 address,

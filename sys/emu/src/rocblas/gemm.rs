@@ -1,6 +1,6 @@
-//! Matrix products.
+//! GEMM.
 //!
-//! Products of f16 that rocBLAS computes in f16 are summed in f32 here, and rounded once.
+//! GEMMs that rocBLAS computes in f16 are summed in f32 here, and rounded once.
 
 use std::ffi::c_void;
 
@@ -12,10 +12,10 @@ use hipvit_sys::rocblas::{
 };
 use rayon::prelude::*;
 
-use super::{Handle, INVALID_POINTER, element, give, is_transposed, run, size};
-use crate::compute::{Batch, Element, Factor, Matrix, Real, Scalar, product, write};
+use super::{Handle, INVALID_POINTER, element, is_transposed, put_value, run, size};
+use crate::compute::{Batch, Element, Factor, Matrix, Real, Scalar, gemm, write};
 
-/// The one way in which products are computed here, for those who list the ways.
+/// The only solution, for callers that list solutions.
 const SOLUTION: i32 = 1;
 
 const F32: rocblas_datatype = rocblas_datatype::rocblas_datatype_f32_r;
@@ -69,7 +69,7 @@ impl Argument {
     }
 }
 
-/// A call's arguments but for the matrices.
+/// A call's arguments except the matrices.
 #[derive(Clone, Copy)]
 struct Call {
     operations: [rocblas_operation; 2],
@@ -81,7 +81,7 @@ struct Call {
     batch: i32,
 }
 
-/// A matrix of each of a batch.
+/// A matrix operand of a batch.
 #[derive(Clone, Copy)]
 struct Operand {
     batch: Batch,
@@ -89,7 +89,7 @@ struct Operand {
     leading: usize,
 }
 
-/// Work to be done: `D = alpha·op(A)·op(B) + beta·C`, for each of a batch.
+/// A validated GEMM: `D = alpha·op(A)·op(B) + beta·C`, for each matrix of a batch.
 struct Gemm {
     transposed: [bool; 2],
     sizes: [usize; 3],
@@ -105,7 +105,7 @@ struct Gemm {
     workspace: Option<(u64, usize)>,
 }
 
-/// Whether these types are computed in f64, if rocBLAS multiplies them at all.
+/// Whether these types are computed in f64; an error if rocBLAS does not support them.
 fn is_wide([a, b, c, d]: [rocblas_datatype; 4], compute: rocblas_datatype) -> Result<bool, rocblas_status> {
     use Element::{Bf16, F16, F32, F64, I8, I32};
     if a != b || c != d {
@@ -228,7 +228,7 @@ impl Gemm {
         } else {
             let a = factor(&self.a, [m, k], self.transposed[0])?;
             let b = factor(&self.b, [k, n], self.transposed[1])?;
-            product(memory, &a, &b)?
+            gemm(memory, &a, &b)?
         };
         let matrix = |of: &Operand| {
             let address = of.batch.address(memory, index, of.element)?;
@@ -251,8 +251,8 @@ impl Gemm {
         matrix(&self.d)?.store(memory, &result)
     }
 
-    /// rocBLAS may keep partial sums in the caller's scratch, as far as they fit. What was there is lost, and scratch that
-    /// was freed too early is found out.
+    /// Overwrites the caller's workspace, in which rocBLAS may keep partial sums, so that a workspace that was freed too early
+    /// is detected.
     fn use_workspace(&self, memory: &Memory) -> Result<(), FaultKind> {
         let [m, n, _] = self.sizes;
         match self.workspace {
@@ -265,7 +265,7 @@ impl Gemm {
     }
 }
 
-/// Number 0 is rocBLAS's own choice.
+/// Solution 0 is rocBLAS's default.
 fn check_solution(algorithm: rocblas_gemm_algo, solution: i32) -> Result<(), rocblas_status> {
     if algorithm == rocblas_gemm_algo::rocblas_gemm_algo_solution_index && ![0, SOLUTION].contains(&solution)
     {
@@ -274,15 +274,15 @@ fn check_solution(algorithm: rocblas_gemm_algo, solution: i32) -> Result<(), roc
     Ok(())
 }
 
-/// Whether the caller asks only if the solution would do.
+/// Whether the caller only asks whether the solution is supported.
 fn only_checks(flags: u32) -> bool {
     flags & rocblas_gemm_flags_::rocblas_gemm_flags_check_solution_index.0 != 0
 }
 
-/// Gives the list of solutions, or its length if there is no list.
+/// Writes the list of solutions, or its length if there is no list.
 ///
 /// # Safety
-/// `list` is null or has room for as many as `count` says.
+/// `list` is null or has as many elements as `count` says.
 unsafe fn list_solutions(of: rocblas_handle, list: *mut i32, count: *mut i32) -> Result<(), rocblas_status> {
     Handle::of(of)?;
     if count.is_null() {
@@ -290,10 +290,16 @@ unsafe fn list_solutions(of: rocblas_handle, list: *mut i32, count: *mut i32) ->
     }
     if list.is_null() {
         // SAFETY: it is not null.
-        return unsafe { give(count, 1) };
+        return unsafe { put_value(count, 1) };
     }
     // SAFETY: as the caller says.
-    unsafe { if *count > 0 { give(list, SOLUTION) } else { Ok(()) } }
+    unsafe {
+        if *count > 0 {
+            put_value(list, SOLUTION)
+        } else {
+            Ok(())
+        }
+    }
 }
 
 export! { rocblas, rocblas_status, run;

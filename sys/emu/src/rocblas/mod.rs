@@ -1,8 +1,8 @@
-//! rocBLAS, computed on the CPU: products in f32 (f64 for f64; exactly for i8), vectors in f64, each result rounded once.
+//! rocBLAS, computed on the CPU: GEMM in f32 (f64 for f64; exactly for i8), vectors in f64, each result rounded once.
 //!
 //! Arguments are checked as rocBLAS does, with its statuses. Work is submitted to the handle's stream; scalars on the host
-//! are read at once, those on the device when the work is done, and a result on the host is waited for. Of rocBLAS's own
-//! doings, `rocblas_initialize` ends the process where there is no device: here it does nothing.
+//! are read at once, those on the device when the work runs, and a call with a result on the host waits. The real
+//! `rocblas_initialize` ends the process if there is no device: here it does nothing.
 
 mod gemm;
 mod transfer;
@@ -23,23 +23,23 @@ use crate::hip;
 use hipvit_sys::export::{c_name, caught, copy_text};
 use hipvit_sys::{export, not_offered};
 
-/// The version whose interface this is, as rocBLAS of ROCm 7.2 writes it.
+/// The version whose interface is implemented, in the format of ROCm 7.2.
 const VERSION: &str = "5.2.0.hip-emu";
 
 const INVALID_POINTER: rocblas_status = rocblas_status::rocblas_status_invalid_pointer;
 
-/// What a `rocblas_handle` stands for.
+/// The object behind a `rocblas_handle`.
 #[derive(Clone, Debug)]
 struct Handle {
     stream: Stream,
     pointers: rocblas_pointer_mode,
     atomics: rocblas_atomics_mode,
     math: rocblas_math_mode,
-    /// The caller's scratch: its address and size.
+    /// The caller's workspace: its address and size.
     workspace: Option<(u64, usize)>,
 }
 
-/// A stream's handle, which other threads may have.
+/// A stream's handle, which may be used on other threads.
 #[derive(Clone, Copy, Debug)]
 struct Stream(usize);
 
@@ -60,7 +60,7 @@ impl Handle {
         self.pointers == rocblas_pointer_mode::rocblas_pointer_mode_device
     }
 
-    /// A factor where the pointer mode says.
+    /// A factor, on the host or the device by the pointer mode.
     ///
     /// # Safety
     /// In host mode it is null or a number of this type.
@@ -105,14 +105,14 @@ fn run(body: impl FnOnce() -> Result<(), rocblas_status>) -> rocblas_status {
 fn is_transposed(operation: rocblas_operation) -> Result<bool, rocblas_status> {
     match operation {
         rocblas_operation::rocblas_operation_none => Ok(false),
-        // Of real numbers the two are the same.
+        // For real numbers they are the same.
         rocblas_operation::rocblas_operation_transpose
         | rocblas_operation::rocblas_operation_conjugate_transpose => Ok(true),
         _ => Err(rocblas_status::rocblas_status_invalid_value),
     }
 }
 
-/// Complex numbers and unsigned ones are not offered.
+/// Complex and unsigned types are not supported.
 fn element(datatype: rocblas_datatype) -> Result<Element, rocblas_status> {
     Ok(match datatype {
         rocblas_datatype::rocblas_datatype_f16_r => Element::F16,
@@ -136,11 +136,11 @@ fn set(handle: rocblas_handle, change: impl FnOnce(&mut Handle)) -> Result<(), r
         .ok_or(rocblas_status::rocblas_status_invalid_handle)
 }
 
-/// Writes where the caller wants a value.
+/// Writes a value for the caller.
 ///
 /// # Safety
 /// `to` is null or may be written.
-unsafe fn give<T>(to: *mut T, value: T) -> Result<(), rocblas_status> {
+unsafe fn put_value<T>(to: *mut T, value: T) -> Result<(), rocblas_status> {
     if to.is_null() {
         return Err(INVALID_POINTER);
     }
@@ -155,7 +155,7 @@ export! { rocblas, rocblas_status, run;
         if to.is_null() {
             return Err(rocblas_status::rocblas_status_invalid_handle);
         }
-        give(to, HANDLES.add(Handle {
+        put_value(to, HANDLES.add(Handle {
             stream: Stream(0),
             pointers: rocblas_pointer_mode::rocblas_pointer_mode_host,
             atomics: rocblas_atomics_mode::rocblas_atomics_allowed,
@@ -175,7 +175,7 @@ export! { rocblas, rocblas_status, run;
     }
 
     fn rocblas_get_stream(of: rocblas_handle, stream: *mut hipStream_t) {
-        give(stream, Handle::of(of)?.stream())
+        put_value(stream, Handle::of(of)?.stream())
     }
 
     fn rocblas_set_pointer_mode(of: rocblas_handle, mode: rocblas_pointer_mode) {
@@ -186,10 +186,10 @@ export! { rocblas, rocblas_status, run;
     }
 
     fn rocblas_get_pointer_mode(of: rocblas_handle, mode: *mut rocblas_pointer_mode) {
-        give(mode, Handle::of(of)?.pointers)
+        put_value(mode, Handle::of(of)?.pointers)
     }
 
-    /// Results do not depend on it: sums are done in one order always.
+    /// Has no effect: the order of summation is always the same.
     fn rocblas_set_atomics_mode(of: rocblas_handle, mode: rocblas_atomics_mode) {
         if mode.0 > 1 {
             return Err(rocblas_status::rocblas_status_invalid_value);
@@ -198,10 +198,10 @@ export! { rocblas, rocblas_status, run;
     }
 
     fn rocblas_get_atomics_mode(of: rocblas_handle, mode: *mut rocblas_atomics_mode) {
-        give(mode, Handle::of(of)?.atomics)
+        put_value(mode, Handle::of(of)?.atomics)
     }
 
-    /// Results do not depend on it: f32 is never rounded to xf32.
+    /// Has no effect: f32 is never rounded to xf32.
     fn rocblas_set_math_mode(of: rocblas_handle, mode: rocblas_math_mode) {
         if mode.0 > 1 {
             return Err(rocblas_status::rocblas_status_invalid_value);
@@ -210,21 +210,21 @@ export! { rocblas, rocblas_status, run;
     }
 
     fn rocblas_get_math_mode(of: rocblas_handle, mode: *mut rocblas_math_mode) {
-        give(mode, Handle::of(of)?.math)
+        put_value(mode, Handle::of(of)?.math)
     }
 
-    /// The scratch is overwritten by products, as far as they are large.
+    /// GEMMs overwrite the workspace.
     fn rocblas_set_workspace(of: rocblas_handle, workspace: *mut c_void, size: usize) {
         let workspace = (!workspace.is_null()).then(|| (workspace.expose_provenance() as u64, size));
         set(of, |handle| handle.workspace = workspace)
     }
 
     fn rocblas_get_device_memory_size(of: rocblas_handle, size: *mut usize) {
-        give(size, Handle::of(of)?.workspace.map_or(0, |(_, size)| size))
+        put_value(size, Handle::of(of)?.workspace.map_or(0, |(_, size)| size))
     }
 
     fn rocblas_get_version_string_size(size: *mut usize) {
-        give(size, VERSION.len() + 1)
+        put_value(size, VERSION.len() + 1)
     }
 
     fn rocblas_get_version_string(to: *mut c_char, len: usize) {
@@ -245,12 +245,12 @@ extern "C" fn rocblas_status_to_string(status: rocblas_status) -> *const c_char 
 }
 const _: rocblas::prototypes::rocblas_status_to_string = rocblas_status_to_string;
 
-/// There is nothing to be loaded ahead. rocBLAS ends the process here if there is no device.
+/// Does nothing. The real one ends the process if there is no device.
 #[unsafe(no_mangle)]
 extern "C" fn rocblas_initialize() {}
 const _: rocblas::prototypes::rocblas_initialize = rocblas_initialize;
 
-/// On the host, unless it lies in an allocation of a device.
+/// Host, unless the address is in device memory.
 #[unsafe(no_mangle)]
 extern "C" fn rocblas_pointer_to_mode(pointer: *mut c_void) -> rocblas_pointer_mode {
     let address = pointer.expose_provenance() as u64;
@@ -275,7 +275,7 @@ extern "C" fn rocblas_is_managing_device_memory(of: rocblas_handle) -> bool {
 }
 const _: rocblas::prototypes::rocblas_is_managing_device_memory = rocblas_is_managing_device_memory;
 
-// There is nothing to tune, and no scratch is needed, so that there is nothing to ask for.
+// Tuning and queries of workspace sizes: not needed, and not offered.
 not_offered! { rocblas, rocblas_status, rocblas_status::rocblas_status_not_implemented;
     rocblas_set_solution_fitness_query
     rocblas_set_performance_metric

@@ -9,13 +9,13 @@ use hipvit_sys::rocblas::rocblas_status;
 
 use super::{INVALID_POINTER, run, size, translate};
 
-/// Elements or columns, each at its own distance on either side.
+/// Elements or columns, each side with its own stride.
 struct Transfer {
-    /// Bytes of a piece.
+    /// Bytes per element or column.
     bytes: usize,
     pieces: usize,
     from: *const c_void,
-    /// Bytes from one piece to the next.
+    /// Bytes from one element or column to the next.
     from_pitch: usize,
     to: *mut c_void,
     to_pitch: usize,
@@ -88,7 +88,7 @@ impl Transfer {
 const TO_DEVICE: hipMemcpyKind = hipMemcpyKind::hipMemcpyHostToDevice;
 const TO_HOST: hipMemcpyKind = hipMemcpyKind::hipMemcpyDeviceToHost;
 
-// This library's own, whose rules for memory of the host hold here too.
+// The same rules for host memory as in hipMemcpy.
 unsafe extern "C" {
     fn hipMemcpy2D(
         to: *mut c_void,
@@ -111,7 +111,7 @@ unsafe extern "C" {
     ) -> hipError_t;
 }
 
-/// Does a transfer on the default stream and waits for it.
+/// Runs a transfer on the default stream and waits for it.
 ///
 /// # Safety
 /// The host's side may be read or written as far as the transfer reaches.

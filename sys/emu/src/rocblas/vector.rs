@@ -1,4 +1,4 @@
-//! Vectors, and products of a matrix and a vector. All are computed in f64 and rounded once.
+//! Vector operations and GEMV. All are computed in f64 and rounded once.
 
 use std::ffi::c_void;
 use std::sync::mpsc;
@@ -28,7 +28,7 @@ fn vector(at: *const c_void, element: Element, len: i32, increment: i32) -> Resu
     })
 }
 
-/// The four types that a `_ex` call names fit together: x and y of one type, computed in it or wider.
+/// Checks the types of a `_ex` call: x and y of one type, computed in that or a wider one.
 fn check_types(
     [x, y]: [rocblas_datatype; 2],
     other: rocblas_datatype,
@@ -45,7 +45,8 @@ fn check_types(
     }
 }
 
-/// Submits the computation of a number. On the host it is there when the call returns, on the device when the work is done.
+/// Submits the computation of a number. A result on the host is there when the call returns, one on the device when the work
+/// is complete.
 ///
 /// # Safety
 /// In host pointer mode `to` is null or may be written.
@@ -67,7 +68,7 @@ unsafe fn reduce(
     }
     let (sender, receiver) = mpsc::channel();
     handle.submit(name, move |memory| {
-        // Should nobody wait any more, nobody needs it.
+        // The receiver may be gone.
         let _ = sender.send(compute(memory)?);
         Ok(())
     })?;
@@ -112,7 +113,7 @@ fn add(name: &str, handle: &Handle, alpha: Scalar, x: Vector, y: Vector) -> Resu
     })
 }
 
-/// `y = alpha·op(A)·x + beta·y` for each of a batch, in f32.
+/// `y = alpha·op(A)·x + beta·y` for each matrix of a batch, in f32.
 struct Gemv {
     operation: rocblas_operation,
     m: i32,

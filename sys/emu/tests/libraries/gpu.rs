@@ -1,4 +1,4 @@
-//! The library as Cargo built it, memory of its device, and numbers of every type.
+//! The provider, device buffers, and numbers of every type.
 
 use std::ffi::c_void;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use half::{bf16, f16};
 use hipvit_sys::hip::hipMemcpyKind;
 use hipvit_sys::{Error, Hip, Provider, Status};
 
-/// Bytes before and after what a test gives to a library, and between; the library must not touch them.
+/// Sentinel bytes before, between and after a test's data; the library must not write them.
 const SENTINEL: u8 = 0xA5;
 const MARGIN: usize = 512;
 
@@ -29,13 +29,13 @@ pub(crate) fn hip() -> &'static Hip {
     provider().hip().expect("HIP")
 }
 
-/// The call was made and did what was asked.
+/// Asserts success.
 #[track_caller]
 pub(crate) fn ok<S: Status>(called: Result<S, Error>) {
     called.expect("the function").ok().expect("success");
 }
 
-/// The call was made and gave this status.
+/// Asserts this status.
 #[track_caller]
 pub(crate) fn refused<S: Status>(called: Result<S, Error>, status: S) {
     assert_eq!(called.expect("the function"), status);
@@ -61,7 +61,7 @@ impl Kind {
         self.encode(0.0).len()
     }
 
-    /// The number nearest to this one.
+    /// Rounds to the nearest.
     pub(crate) fn encode(self, value: f64) -> Vec<u8> {
         match self {
             Self::F16 => f16::from_f64(value).to_le_bytes().to_vec(),
@@ -110,7 +110,7 @@ impl Kind {
         }
     }
 
-    /// What a sum of products of these is computed in.
+    /// The type in which sums of products of these are computed.
     pub(crate) fn accumulator(self) -> Self {
         match self {
             Self::F16 | Self::Bf16 | Self::F32 => Self::F32,
@@ -137,7 +137,7 @@ pub(crate) fn numbers(kind: Kind, count: usize, seed: u64) -> Vec<f64> {
     (0..count).map(|_| kind.round(next())).collect()
 }
 
-/// Memory of the device that holds numbers at places of the test's choice, with sentinels everywhere else.
+/// Device memory with numbers at given places, and sentinels everywhere else.
 pub(crate) struct Buffer {
     begin: *mut c_void,
     kind: Kind,
@@ -172,7 +172,7 @@ impl Buffer {
         }
     }
 
-    /// Matrices in columns, `leading` apart, and `stride` from one to the next.
+    /// Column-major matrices, columns `leading` apart, and `stride` from one to the next.
     pub(crate) fn matrices(kind: Kind, values: &[f64], shape: Shape) -> Self {
         Self::at(kind, values, shape.places())
     }
@@ -181,7 +181,7 @@ impl Buffer {
         self.begin.wrapping_byte_add(MARGIN)
     }
 
-    /// The numbers, after everything was done. Nothing else may have changed.
+    /// The numbers, after a synchronisation. Asserts that the sentinels are unchanged.
     #[track_caller]
     pub(crate) fn download(&self) -> Vec<f64> {
         synchronize();
@@ -196,8 +196,8 @@ impl Buffer {
             values.push(self.kind.decode(&bytes[at.clone()]));
             rest[at].fill(SENTINEL);
         }
-        let touched = rest.iter().position(|byte| *byte != SENTINEL);
-        assert_eq!(touched, None, "a byte that is none of the result was written");
+        let written = rest.iter().position(|byte| *byte != SENTINEL);
+        assert_eq!(written, None, "a byte outside the result was written");
         values
     }
 }
@@ -208,7 +208,7 @@ impl Drop for Buffer {
     }
 }
 
-/// Matrices in columns.
+/// Column-major matrices.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) rows: usize,
@@ -251,7 +251,7 @@ impl Shape {
     }
 }
 
-/// Holds results against what is expected, each within its own tolerance plus one rounding to the result's type.
+/// Checks results against the expected values, each within its own tolerance plus one rounding to the result's type.
 #[track_caller]
 pub(crate) fn compare(what: &str, kind: Kind, got: &[f64], expected: &[(f64, f64)]) {
     assert_eq!(got.len(), expected.len(), "{what}");

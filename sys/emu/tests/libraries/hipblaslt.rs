@@ -56,7 +56,7 @@ fn layout(kind: Kind, shape: Shape) -> hipblasLtMatrixLayout_t {
 }
 
 /// `D = epilogue(alpha·Aᵀ·B + beta·C)`: A is K×M in memory.
-struct Product {
+struct Matmul {
     handle: hipblasLtHandle_t,
     desc: hipblasLtMatmulDesc_t,
     output: Kind,
@@ -68,7 +68,7 @@ struct Product {
     beta: f32,
 }
 
-impl Product {
+impl Matmul {
     fn new(input: Kind, output: Kind) -> Self {
         let (mut handle, mut desc) = (ptr::null_mut(), ptr::null_mut());
         let compute = hipblasComputeType_t::HIPBLAS_COMPUTE_32F;
@@ -80,7 +80,7 @@ impl Product {
         let kinds = [input, input, output];
         let values: [Vec<f64>; 3] =
             std::array::from_fn(|index| numbers(kinds[index], shapes[index].count(), index as u64));
-        let product = Self {
+        let matmul = Self {
             handle,
             desc,
             output,
@@ -93,11 +93,11 @@ impl Product {
             alpha: 1.5,
             beta: -0.25,
         };
-        product.set(
+        matmul.set(
             Attribute::HIPBLASLT_MATMUL_DESC_TRANSA,
             &hipblasOperation_t::HIPBLAS_OP_T,
         );
-        product
+        matmul
     }
 
     #[track_caller]
@@ -210,7 +210,7 @@ impl Product {
     }
 }
 
-impl Drop for Product {
+impl Drop for Matmul {
     fn drop(&mut self) {
         unsafe {
             for layout in self.layouts {
@@ -237,15 +237,15 @@ const TYPES: [(Kind, Kind); 5] = [
 #[test]
 fn every_algorithm_multiplies_every_type() {
     for (input, output) in TYPES {
-        let product = Product::new(input, output);
-        let found = product.heuristics(32 << 20);
+        let matmul = Matmul::new(input, output);
+        let found = matmul.heuristics(32 << 20);
         assert!(found.len() > 1, "several algorithms");
         for algorithm in &found {
             let bytes = algorithm.workspaceSize;
             let workspace = Buffer::new(Kind::F32, &vec![f64::NAN; bytes / 4]);
-            let d = product.output();
-            ok(product.call(
-                (&raw const product.alpha).cast(),
+            let d = matmul.output();
+            ok(matmul.call(
+                (&raw const matmul.alpha).cast(),
                 &d,
                 &algorithm.algo,
                 (workspace.address(), bytes),
@@ -254,38 +254,38 @@ fn every_algorithm_multiplies_every_type() {
                 &format!("{input:?} {output:?}"),
                 output,
                 &d.download(),
-                &product.expected(),
+                &matmul.expected(),
             );
-            // Downloading also finds what was written beyond the workspace.
+            // Downloading also detects writes beyond the workspace.
             workspace.download();
         }
     }
 }
 
 #[test]
-fn workspaces_are_asked_for_and_checked() {
-    let product = Product::new(Kind::F32, Kind::F32);
-    let small = product.heuristics(0);
+fn workspace_sizes_are_checked() {
+    let matmul = Matmul::new(Kind::F32, Kind::F32);
+    let small = matmul.heuristics(0);
     assert!(!small.is_empty() && small.iter().all(|result| result.workspaceSize == 0));
-    let found = product.heuristics(32 << 20);
+    let found = matmul.heuristics(32 << 20);
     let large = found
         .iter()
         .find(|result| result.workspaceSize > 0)
         .expect("an algorithm with a workspace");
-    let d = product.output();
-    let alpha = (&raw const product.alpha).cast();
+    let d = matmul.output();
+    let alpha = (&raw const matmul.alpha).cast();
     let workspace = Buffer::new(Kind::F32, &[0.0; 64]);
     refused(
-        product.call(alpha, &d, &large.algo, (workspace.address(), 256)),
+        matmul.call(alpha, &d, &large.algo, (workspace.address(), 256)),
         Status::HIPBLAS_STATUS_INVALID_VALUE,
     );
     refused(
-        product.call(alpha, &d, &large.algo, (ptr::null_mut(), 0)),
+        matmul.call(alpha, &d, &large.algo, (ptr::null_mut(), 0)),
         Status::HIPBLAS_STATUS_INVALID_VALUE,
     );
     let foreign = hipblasLtMatmulAlgo_t::default();
     refused(
-        product.call(alpha, &d, &foreign, (ptr::null_mut(), 0)),
+        matmul.call(alpha, &d, &foreign, (ptr::null_mut(), 0)),
         Status::HIPBLAS_STATUS_INVALID_VALUE,
     );
     assert_eq!(d.download(), vec![0.0; BATCH * M * N]);
@@ -300,7 +300,7 @@ type Function = fn(f64) -> f64;
 
 #[test]
 fn epilogues() {
-    // None of them is steeper than 1.13, which GELU and swish reach.
+    // The slope of none exceeds 1.13, which GELU and swish reach.
     const STEEPEST: f64 = 1.13;
     let cases: [(Epilogue, bool, bool, Function); 9] = [
         (Epilogue::HIPBLASLT_EPILOGUE_BIAS, true, false, |x| x),
@@ -320,36 +320,36 @@ fn epilogues() {
         }),
     ];
     for (input, output) in TYPES {
-        let product = Product::new(input, output);
+        let matmul = Matmul::new(input, output);
         let values = numbers(output, M, 9);
         let bias = Buffer::new(output, &values);
         let shape = Shape::with_gaps(M, N, BATCH);
-        product.set(Attribute::HIPBLASLT_MATMUL_DESC_BIAS_POINTER, &address(&bias));
-        product.set(
+        matmul.set(Attribute::HIPBLASLT_MATMUL_DESC_BIAS_POINTER, &address(&bias));
+        matmul.set(
             Attribute::HIPBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
             &(shape.leading as i64),
         );
-        product.set(
+        matmul.set(
             Attribute::HIPBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE,
             &(shape.stride as i64),
         );
-        product.set(Attribute::HIPBLASLT_MATMUL_DESC_EPILOGUE_ACT_ARG0_EXT, &-0.5_f32);
-        product.set(Attribute::HIPBLASLT_MATMUL_DESC_EPILOGUE_ACT_ARG1_EXT, &1.0_f32);
+        matmul.set(Attribute::HIPBLASLT_MATMUL_DESC_EPILOGUE_ACT_ARG0_EXT, &-0.5_f32);
+        matmul.set(Attribute::HIPBLASLT_MATMUL_DESC_EPILOGUE_ACT_ARG1_EXT, &1.0_f32);
         for (epilogue, has_bias, has_aux, activation) in cases {
             let what = format!("{input:?} {output:?} {epilogue:?}");
-            product.set(Attribute::HIPBLASLT_MATMUL_DESC_EPILOGUE, &epilogue);
+            matmul.set(Attribute::HIPBLASLT_MATMUL_DESC_EPILOGUE, &epilogue);
             let aux = Buffer::matrices(output, &vec![0.0; shape.count()], shape);
-            product.set(
+            matmul.set(
                 Attribute::HIPBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
                 &address(&aux),
             );
-            let sums: Vec<_> = product
+            let sums: Vec<_> = matmul
                 .expected()
                 .into_iter()
                 .enumerate()
                 .map(|(index, (sum, error))| {
                     let bias = if has_bias {
-                        values[Product::place(index).0]
+                        values[Matmul::place(index).0]
                     } else {
                         0.0
                     };
@@ -361,7 +361,7 @@ fn epilogues() {
                 .iter()
                 .map(|(x, error)| (activation(*x), STEEPEST * error + rounded(*x)))
                 .collect();
-            compare(&what, output, &product.run(), &expected);
+            compare(&what, output, &matmul.run(), &expected);
             if has_aux {
                 compare(
                     &format!("auxiliary output of {what}"),
@@ -379,97 +379,97 @@ fn epilogues() {
 #[test]
 fn scales_of_matrices_and_of_rows_and_columns() {
     let outer = hipblasLtMatmulMatrixScale_t::HIPBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
-    let mut product = Product::new(Kind::Bf16, Kind::F32);
-    product.beta = 0.0;
+    let mut matmul = Matmul::new(Kind::Bf16, Kind::F32);
+    matmul.beta = 0.0;
     let (of_rows, of_columns) = (numbers(Kind::F32, M, 21), numbers(Kind::F32, N, 22));
     let (rows, columns) = (
         Buffer::new(Kind::F32, &of_rows),
         Buffer::new(Kind::F32, &of_columns),
     );
     let d = Buffer::new(Kind::F32, &[2.0]);
-    product.set(Attribute::HIPBLASLT_MATMUL_DESC_A_SCALE_POINTER, &address(&rows));
-    product.set(
+    matmul.set(Attribute::HIPBLASLT_MATMUL_DESC_A_SCALE_POINTER, &address(&rows));
+    matmul.set(
         Attribute::HIPBLASLT_MATMUL_DESC_B_SCALE_POINTER,
         &address(&columns),
     );
-    product.set(Attribute::HIPBLASLT_MATMUL_DESC_D_SCALE_POINTER, &address(&d));
+    matmul.set(Attribute::HIPBLASLT_MATMUL_DESC_D_SCALE_POINTER, &address(&d));
     let scaled = |of_row: &dyn Fn(usize) -> f64, of_column: &dyn Fn(usize) -> f64| -> Vec<_> {
         let scale = |(index, (sum, error)): (usize, (f64, f64))| {
-            let (row, column) = Product::place(index);
+            let (row, column) = Matmul::place(index);
             let scale = of_row(row) * of_column(column) * 2.0;
             (scale * sum, scale.abs() * error)
         };
-        product.expected().into_iter().enumerate().map(scale).collect()
+        matmul.expected().into_iter().enumerate().map(scale).collect()
     };
     compare(
         "scalars",
         Kind::F32,
-        &product.run(),
+        &matmul.run(),
         &scaled(&|_| of_rows[0], &|_| of_columns[0]),
     );
-    product.set(Attribute::HIPBLASLT_MATMUL_DESC_A_SCALE_MODE, &outer);
-    product.set(Attribute::HIPBLASLT_MATMUL_DESC_B_SCALE_MODE, &outer);
+    matmul.set(Attribute::HIPBLASLT_MATMUL_DESC_A_SCALE_MODE, &outer);
+    matmul.set(Attribute::HIPBLASLT_MATMUL_DESC_B_SCALE_MODE, &outer);
     compare(
         "vectors",
         Kind::F32,
-        &product.run(),
+        &matmul.run(),
         &scaled(&|row| of_rows[row], &|column| of_columns[column]),
     );
 }
 
 #[test]
 fn alpha_may_be_a_vector_on_the_device() {
-    let mut product = Product::new(Kind::F32, Kind::F32);
-    (product.alpha, product.beta) = (1.0, 0.0);
+    let mut matmul = Matmul::new(Kind::F32, Kind::F32);
+    (matmul.alpha, matmul.beta) = (1.0, 0.0);
     let mode = hipblasLtPointerMode_t::HIPBLASLT_POINTER_MODE_ALPHA_DEVICE_VECTOR_BETA_HOST;
-    product.set(Attribute::HIPBLASLT_MATMUL_DESC_POINTER_MODE, &mode);
+    matmul.set(Attribute::HIPBLASLT_MATMUL_DESC_POINTER_MODE, &mode);
     let values = numbers(Kind::F32, M, 31);
-    let (alphas, d) = (Buffer::new(Kind::F32, &values), product.output());
-    ok(product.call(alphas.address(), &d, ptr::null(), (ptr::null_mut(), 0)));
+    let (alphas, d) = (Buffer::new(Kind::F32, &values), matmul.output());
+    ok(matmul.call(alphas.address(), &d, ptr::null(), (ptr::null_mut(), 0)));
     let scale = |(index, (sum, error)): (usize, (f64, f64))| {
-        let alpha = values[Product::place(index).0];
+        let alpha = values[Matmul::place(index).0];
         (alpha * sum, alpha.abs() * error)
     };
-    let expected: Vec<_> = product.expected().into_iter().enumerate().map(scale).collect();
+    let expected: Vec<_> = matmul.expected().into_iter().enumerate().map(scale).collect();
     compare("alpha", Kind::F32, &d.download(), &expected);
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
-    let product = Product::new(Kind::F32, Kind::F32);
-    let alpha: *const c_void = (&raw const product.alpha).cast();
-    let d = product.output();
-    let call = |product: &Product| product.call(alpha, &d, ptr::null(), (ptr::null_mut(), 0));
-    // A as it lies in memory has another inner length than B.
-    product.set(
+fn inconsistent_calls_are_refused() {
+    let matmul = Matmul::new(Kind::F32, Kind::F32);
+    let alpha: *const c_void = (&raw const matmul.alpha).cast();
+    let d = matmul.output();
+    let call = |matmul: &Matmul| matmul.call(alpha, &d, ptr::null(), (ptr::null_mut(), 0));
+    // Without transposition A's inner dimension differs from B's.
+    matmul.set(
         Attribute::HIPBLASLT_MATMUL_DESC_TRANSA,
         &hipblasOperation_t::HIPBLAS_OP_N,
     );
-    refused(call(&product), Status::HIPBLAS_STATUS_INVALID_VALUE);
-    product.set(
+    refused(call(&matmul), Status::HIPBLAS_STATUS_INVALID_VALUE);
+    matmul.set(
         Attribute::HIPBLASLT_MATMUL_DESC_TRANSA,
         &hipblasOperation_t::HIPBLAS_OP_T,
     );
     // The bias is not given.
-    product.set(
+    matmul.set(
         Attribute::HIPBLASLT_MATMUL_DESC_EPILOGUE,
         &Epilogue::HIPBLASLT_EPILOGUE_BIAS,
     );
-    refused(call(&product), Status::HIPBLAS_STATUS_INVALID_VALUE);
-    product.set(
+    refused(call(&matmul), Status::HIPBLAS_STATUS_INVALID_VALUE);
+    matmul.set(
         Attribute::HIPBLASLT_MATMUL_DESC_EPILOGUE,
         &Epilogue::HIPBLASLT_EPILOGUE_DGELU,
     );
-    refused(call(&product), Status::HIPBLAS_STATUS_NOT_SUPPORTED);
-    product.set(
+    refused(call(&matmul), Status::HIPBLAS_STATUS_NOT_SUPPORTED);
+    matmul.set(
         Attribute::HIPBLASLT_MATMUL_DESC_EPILOGUE,
         &Epilogue::HIPBLASLT_EPILOGUE_DEFAULT,
     );
     refused(
-        product.call(ptr::null(), &d, ptr::null(), (ptr::null_mut(), 0)),
+        matmul.call(ptr::null(), &d, ptr::null(), (ptr::null_mut(), 0)),
         Status::HIPBLAS_STATUS_INVALID_VALUE,
     );
-    let half = Product::new(Kind::F64, Kind::F64);
+    let half = Matmul::new(Kind::F64, Kind::F64);
     refused(call(&half), Status::HIPBLAS_STATUS_NOT_SUPPORTED);
     assert_eq!(d.download(), vec![0.0; BATCH * M * N]);
 }

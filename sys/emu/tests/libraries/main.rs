@@ -1,4 +1,4 @@
-//! rocBLAS, hipBLASLt and MIOpen as any program calls them, held against plain loops in f64 on the same rounded inputs.
+//! rocBLAS, hipBLASLt and MIOpen, checked against plain loops in f64 on the same rounded inputs.
 #![allow(
     clippy::expect_used,
     clippy::undocumented_unsafe_blocks,

@@ -1,4 +1,4 @@
-//! Faults on purpose: each comes at its time, as the status that a GPU gives.
+//! Injected faults: each occurs when it should, with the status that a GPU returns.
 
 use std::ffi::{CStr, c_char};
 use std::ptr;
@@ -34,8 +34,8 @@ fn the_nth_allocation_fails() {
 }
 
 #[test]
-fn the_nth_copy_fails_when_it_runs_and_the_device_goes_on() {
-    let test = "faults::the_nth_copy_fails_when_it_runs_and_the_device_goes_on";
+fn the_nth_copy_fails_when_it_runs_and_the_device_stays_usable() {
+    let test = "faults::the_nth_copy_fails_when_it_runs_and_the_device_stays_usable";
     if !has(&[("HIP_EMU_FAIL_COPY", "2")], test) {
         return;
     }
@@ -49,15 +49,22 @@ fn the_nth_copy_fails_when_it_runs_and_the_device_goes_on() {
         ok(hip().hipStreamSynchronize(stream.0));
     }
     assert_eq!(buffer.peek(8), [1; 8]);
-    assert!(last_fault().contains("as was asked for"), "{}", last_fault());
+    assert!(
+        last_fault().contains("injected by HIP_EMU_FAIL_COPY"),
+        "{}",
+        last_fault()
+    );
 }
 
 #[test]
-fn a_lost_device_says_so_until_it_is_reset() {
+fn a_lost_device_returns_errors_until_it_is_reset() {
     let log = tempfile::NamedTempFile::new().expect("a file");
     let path = log.path().to_str().expect("UTF-8");
     let settings = [("HIP_EMU_LOSE_DEVICE", "3"), ("HIP_EMU_LOG", path)];
-    if !has(&settings, "faults::a_lost_device_says_so_until_it_is_reset") {
+    if !has(
+        &settings,
+        "faults::a_lost_device_returns_errors_until_it_is_reset",
+    ) {
         let report = std::fs::read_to_string(path).expect("the log");
         assert!(
             report.contains("device 0: a fill of 4 bytes: the device is lost"),
@@ -75,7 +82,7 @@ fn a_lost_device_says_so_until_it_is_reset() {
         is(hip().hipStreamSynchronize(stream.0), lost);
         is(hip().hipMalloc(&mut at, 64), lost);
         is(hip().hipDeviceSynchronize(), lost);
-        // The other device is not concerned.
+        // The other device is not affected.
         ok(hip().hipSetDevice(1));
         ok(hip().hipMalloc(&mut at, 64));
         ok(hip().hipSetDevice(0));
@@ -85,14 +92,14 @@ fn a_lost_device_says_so_until_it_is_reset() {
 }
 
 #[test]
-fn chance_orders_streams_and_a_seed_repeats_it() {
-    let test = "faults::chance_orders_streams_and_a_seed_repeats_it";
+fn the_random_schedule_is_repeatable_by_its_seed() {
+    let test = "faults::the_random_schedule_is_repeatable_by_its_seed";
     for seed in ["1", "2", "3"] {
         let settings = [("HIP_EMU_SCHEDULE", "random"), ("HIP_EMU_SEED", seed)];
         if !has(&settings, test) {
             continue;
         }
-        // Whatever the order of the streams, that within each holds, and the event's.
+        // In any order of the streams, the order within each stream and the event's order hold.
         let streams = [Stream::new(), Stream::new(), Stream::new()];
         let buffers = [1, 2, 3].map(|value| Buffer::of(&[value]));
         let mut event = ptr::null_mut();

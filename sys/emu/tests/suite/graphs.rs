@@ -1,4 +1,4 @@
-//! Capture, replay, and graphs made by hand.
+//! Capture, replay, and explicit graphs.
 
 use std::ptr;
 
@@ -37,7 +37,7 @@ fn copy(to: &Buffer, from: &Buffer, stream: &Stream) {
 }
 
 #[test]
-fn what_is_captured_runs_when_it_is_replayed() {
+fn captured_work_runs_at_replay() {
     let _turn = turn();
     let (stream, a, b) = (Stream::new(), Buffer::of(&[1]), Buffer::of(&[2]));
     let graph = capture(&stream, || {
@@ -113,7 +113,7 @@ fn a_fork_that_is_not_joined_ends_the_capture_with_an_error() {
 }
 
 #[test]
-fn waiting_in_a_capture_breaks_it() {
+fn waiting_during_a_capture_invalidates_it() {
     let _turn = turn();
     let (stream, mut graph) = (Stream::new(), ptr::null_mut());
     unsafe {
@@ -146,7 +146,7 @@ fn waiting_in_a_capture_breaks_it() {
 }
 
 #[test]
-fn a_graph_made_by_hand_keeps_to_its_edges_and_can_be_updated() {
+fn an_explicit_graph_follows_its_edges_and_can_be_updated() {
     let _turn = turn();
     let (stream, a, b) = (Stream::new(), Buffer::of(&[1]), Buffer::of(&[2]));
     let fill = |value| hipMemsetParams {
@@ -205,9 +205,9 @@ fn a_graph_made_by_hand_keeps_to_its_edges_and_can_be_updated() {
     }
 }
 
-/// Two nodes that should have been ordered and are not: the replay takes the later one first.
+/// Two nodes without the edge that should order them: the replay runs the later one first.
 #[test]
-fn a_missing_edge_shows() {
+fn a_missing_edge_changes_the_result() {
     let _turn = turn();
     let (stream, a, b) = (Stream::new(), Buffer::of(&[1]), Buffer::of(&[2]));
     let (mut graph, mut first, mut second) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());

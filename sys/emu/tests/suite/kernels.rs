@@ -1,6 +1,6 @@
-//! Kernels: compiled by hipRTC, launched, and caught when they do what they must not.
+//! Kernels: compiled by hipRTC, launched, and checked.
 //!
-//! That needs a clang for AMD's processors and LLVM's disassembler. Where there is none these tests say so and end; with
+//! These tests need a clang that targets AMD GPUs and LLVM's disassembler. Without them they are skipped with a message; with
 //! `HIPVIT_REQUIRE_AMD_CLANG=1`, as in CI, they fail.
 
 use std::ffi::{CString, c_void};
@@ -69,8 +69,8 @@ fn compile(source: &str, arch: Option<&str>) -> Result<Vec<u8>, String> {
     }
 }
 
-/// The code of [`SOURCE`]; `None`, after a line that says so, where nothing can compile or disassemble it.
-fn code(arch: Option<&str>) -> Option<Vec<u8>> {
+/// The code of [`SOURCE`]; `None`, after a message, if it cannot be compiled or disassembled.
+pub(crate) fn code(arch: Option<&str>) -> Option<Vec<u8>> {
     let missing = match compile(SOURCE, arch) {
         Ok(code) => match Program::load(&Memory::new(), 0, &code).and_then(|program| program.decode()) {
             Err(error @ LoadError::Disassembly { .. }) => error.to_string(),
@@ -82,25 +82,25 @@ fn code(arch: Option<&str>) -> Option<Vec<u8>> {
     let required = std::env::var_os("HIPVIT_REQUIRE_AMD_CLANG").is_some_and(|value| value == "1");
     assert!(!required, "{missing}");
     static SAID: Once = Once::new();
-    // Past the harness, which shows nothing of a test that passes.
-    SAID.call_once(|| _ = writeln!(std::io::stderr(), "skipped: hip-emu's kernels: {missing}"));
+    // Not through the test harness, which hides the output of tests that pass.
+    SAID.call_once(|| _ = writeln!(std::io::stderr(), "skipped: hip-emu's kernel tests: {missing}"));
     None
 }
 
-fn load(code: &[u8]) -> hipModule_t {
+pub(crate) fn load(code: &[u8]) -> hipModule_t {
     let mut module = ptr::null_mut();
     ok(unsafe { hip().hipModuleLoadData(&mut module, code.as_ptr().cast()) });
     module
 }
 
-fn function(module: hipModule_t, name: &str) -> hipFunction_t {
+pub(crate) fn function(module: hipModule_t, name: &str) -> hipFunction_t {
     let (mut function, name) = (ptr::null_mut(), CString::new(name).expect("no zeros"));
     ok(unsafe { hip().hipModuleGetFunction(&mut function, module, name.as_ptr()) });
     function
 }
 
 /// A block of `threads` work-items, with these arguments.
-fn launch(
+pub(crate) fn launch(
     function: hipFunction_t,
     threads: u32,
     arguments: &mut [*mut c_void],
@@ -124,7 +124,7 @@ fn launch(
     }
 }
 
-fn address<T>(value: &mut T) -> *mut c_void {
+pub(crate) fn address<T>(value: &mut T) -> *mut c_void {
     ptr::from_mut(value).cast()
 }
 
@@ -152,7 +152,7 @@ fn a_kernel_takes_its_arguments_by_pointers_or_in_a_buffer() {
         ],
         &stream,
     ));
-    // The arguments were taken when it was submitted.
+    // The arguments were copied at the launch.
     pn = 0;
     pa = ptr::null_mut();
     assert_eq!(c.peek(197), [7; 197], "it has not run");
@@ -199,7 +199,7 @@ fn a_kernel_takes_its_arguments_by_pointers_or_in_a_buffer() {
 }
 
 #[test]
-fn a_launch_that_cannot_be_is_refused() {
+fn invalid_launches_are_refused() {
     let Some(code) = code(None) else { return };
     let _turn = turn();
     let (module, stream, buffer) = (load(&code), Stream::new(), Buffer::new(64));
@@ -236,7 +236,7 @@ fn a_launch_that_cannot_be_is_refused() {
 }
 
 #[test]
-fn code_for_another_processor_is_refused_and_named() {
+fn code_for_another_processor_is_refused() {
     let Some(code) = code(Some("gfx1100")) else { return };
     let mut module = ptr::null_mut();
     is(
@@ -247,7 +247,7 @@ fn code_for_another_processor_is_refused_and_named() {
 }
 
 #[test]
-fn a_compiler_says_what_is_wrong() {
+fn compiler_errors_are_in_the_log() {
     if code(None).is_none() {
         return;
     }
@@ -291,7 +291,7 @@ fn globals_have_addresses_and_waves_share_lds() {
 }
 
 #[test]
-fn a_kernels_node_gives_its_arguments_and_takes_others() {
+fn arguments_of_a_kernel_node_are_read_and_replaced() {
     let Some(code) = code(None) else { return };
     let _turn = turn();
     let (module, stream, buffer) = (load(&code), Stream::new(), Buffer::of(&[0; 4]));
@@ -331,11 +331,11 @@ fn a_kernels_node_gives_its_arguments_and_takes_others() {
 }
 
 #[test]
-fn a_kernel_that_leaves_its_memory_breaks_the_device_and_is_named() {
+fn an_out_of_bounds_access_is_reported_and_the_device_is_lost() {
     let Some(code) = code(None) else { return };
     if !has(
         &[],
-        "kernels::a_kernel_that_leaves_its_memory_breaks_the_device_and_is_named",
+        "kernels::an_out_of_bounds_access_is_reported_and_the_device_is_lost",
     ) {
         return;
     }
@@ -365,9 +365,9 @@ fn a_kernel_that_leaves_its_memory_breaks_the_device_and_is_named() {
 }
 
 #[test]
-fn another_devices_memory_needs_leave() {
+fn another_devices_memory_needs_peer_access() {
     let Some(code) = code(None) else { return };
-    if !has(&[], "kernels::another_devices_memory_needs_leave") {
+    if !has(&[], "kernels::another_devices_memory_needs_peer_access") {
         return;
     }
     let here = Buffer::of(&[0; 4]);

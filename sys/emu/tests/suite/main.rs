@@ -1,7 +1,6 @@
-//! The library from outside, through hipvit-sys's tables, as a program uses it.
+//! The library as a program uses it, through hipvit-sys's tables.
 //!
-//! What is emulated is settled once in a process, so a test that wants other settings than the rest runs itself again in
-//! a process of its own.
+//! Settings are read once per process, so a test that needs other settings runs itself again in a process of its own.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -14,6 +13,8 @@ mod faults;
 mod graphs;
 mod kernels;
 mod memory;
+mod modules;
+mod rccl;
 mod streams;
 mod surface;
 
@@ -26,7 +27,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use hipvit_sys::hip::{hipError_t, hipMemcpyKind, hipStream_t, hipStreamNonBlocking};
 use hipvit_sys::{Hip, Provider, Status as _};
 
-/// Two MI300X, unless the environment says otherwise.
+/// Two MI300X, unless HIP_EMU_ARCH is set.
 fn provider() -> &'static Provider {
     static PROVIDER: OnceLock<Provider> = OnceLock::new();
     PROVIDER.get_or_init(|| {
@@ -39,27 +40,27 @@ fn hip() -> &'static Hip {
     provider().hip().expect("HIP")
 }
 
-/// One test at a time has the devices: to free memory is to wait for all that runs, which would spoil another's lateness.
+/// Gives one test at a time the devices: freeing memory waits for all work, also that of other tests.
 fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A status that is a success.
+/// Asserts success.
 #[track_caller]
 fn ok(status: Result<hipError_t, hipvit_sys::Error>) {
     let status = status.expect("exported");
     assert!(status.is_success(), "{status}");
 }
 
-/// A status that is this one.
+/// Asserts this status.
 #[track_caller]
 fn is(status: Result<hipError_t, hipvit_sys::Error>, wanted: hipError_t) {
     assert_eq!(status.expect("exported"), wanted);
 }
 
-/// Whether this process has these settings. If not, one is started that has, for the test of this name alone, which then
-/// passed or failed there.
+/// Whether this process has these settings. If not, runs the test of this name in a process that has them, and asserts that it
+/// passes.
 #[track_caller]
 fn has(settings: &[(&str, &str)], test: &str) -> bool {
     const MARK: &str = "HIP_EMU_TEST";
@@ -79,7 +80,7 @@ fn has(settings: &[(&str, &str)], test: &str) -> bool {
     false
 }
 
-/// A stream that does not take turns with the default stream.
+/// A stream that does not synchronise with the default stream.
 struct Stream(hipStream_t);
 
 impl Stream {
@@ -123,7 +124,7 @@ impl Buffer {
         buffer
     }
 
-    /// What is there, by a copy on the default stream, which waits for nothing but blocking streams.
+    /// The current contents, by a copy on the default stream, which only waits for blocking streams.
     fn peek(&self, len: usize) -> Vec<u32> {
         let mut values = vec![0; len];
         ok(unsafe {

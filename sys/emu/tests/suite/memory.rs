@@ -1,4 +1,4 @@
-//! Allocations, and copies that leave them.
+//! Allocations, and copies within and beyond them.
 
 use std::ptr;
 
@@ -18,7 +18,7 @@ fn fresh_memory_is_poison() {
 }
 
 #[test]
-fn rows_go_up_across_and_down_with_their_pitches() {
+fn rows_are_copied_with_their_pitches() {
     let _turn = turn();
     let (mut at, mut pitch) = (ptr::null_mut(), 0);
     let rows: Vec<u8> = (0..7 * 13).collect();
@@ -30,7 +30,7 @@ fn rows_go_up_across_and_down_with_their_pitches() {
         ok(hip().hipMemcpy2D(at, pitch, rows.as_ptr().cast(), 13, 13, 7, up));
         let down = hipMemcpyKind::hipMemcpyDeviceToHost;
         ok(hip().hipMemcpy2D(back.as_mut_ptr().cast(), 16, at, pitch, 13, 7, down));
-        // A pitch that a row does not fit in.
+        // A pitch that is smaller than a row.
         is(
             hip().hipMemcpy2D(at, 12, rows.as_ptr().cast(), 13, 13, 7, up),
             hipError_t::hipErrorInvalidPitchValue,
@@ -43,7 +43,7 @@ fn rows_go_up_across_and_down_with_their_pitches() {
 }
 
 #[test]
-fn what_leaves_an_allocation_is_refused() {
+fn copies_out_of_bounds_are_refused() {
     let _turn = turn();
     let buffer = Buffer::new(16);
     let mut host = [0_u32; 32];
@@ -61,13 +61,13 @@ fn what_leaves_an_allocation_is_refused() {
             hipError_t::hipErrorInvalidValue,
         );
         is(hip().hipFree(buffer.0.add(4)), hipError_t::hipErrorInvalidValue);
-        // The device goes on.
+        // The device stays usable.
         ok(hip().hipDeviceSynchronize());
     }
 }
 
 #[test]
-fn memory_ends_with_its_free() {
+fn freed_memory_is_not_accessible() {
     let _turn = turn();
     let buffer = Buffer::new(16);
     let at = buffer.0;
@@ -84,9 +84,9 @@ fn memory_ends_with_its_free() {
 }
 
 #[test]
-fn a_device_has_so_much_memory_and_no_more() {
+fn a_devices_memory_is_limited() {
     let settings = [("HIP_EMU_MEMORY", "1M")];
-    if !has(&settings, "memory::a_device_has_so_much_memory_and_no_more") {
+    if !has(&settings, "memory::a_devices_memory_is_limited") {
         return;
     }
     let (mut first, mut second, mut free, mut total) = (ptr::null_mut(), ptr::null_mut(), 0, 0);
@@ -109,7 +109,7 @@ fn a_device_has_so_much_memory_and_no_more() {
 }
 
 #[test]
-fn pointers_tell_what_they_point_to() {
+fn pointer_attributes() {
     let _turn = turn();
     let (buffer, pinned) = (Buffer::new(8), Pinned::new(8));
     let mut own = vec![0_u64; 1024];
@@ -146,7 +146,7 @@ fn pointers_tell_what_they_point_to() {
         own.iter().all(|&word| word == 0),
         "the program's memory is left as it is"
     );
-    // It may be freed now, and be another's, who copies from it.
+    // Unregistered, it is pageable memory again, whatever it holds.
     own.fill(7 | 7 << 32);
     let kind = hipMemcpyKind::hipMemcpyHostToDevice;
     ok(unsafe { hip().hipMemcpy(buffer.0, own.as_ptr().cast(), 32, kind) });

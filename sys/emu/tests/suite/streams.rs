@@ -1,4 +1,4 @@
-//! Work runs late: what is not waited for is not there.
+//! Deferred execution: without a wait there is no result.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use hipvit_sys::hip::{hipError_t, hipEvent_t, hipEventDisableTiming, hipMemcpyKind};
+use hipvit_sys::hip::{hipError_t, hipEvent_t, hipEventDisableTiming, hipMemcpyKind, hipStreamNonBlocking};
 
 use crate::{Buffer, Pinned, Stream, hip, is, ok, turn};
 
@@ -27,7 +27,7 @@ fn to_device(to: &Buffer, from: &Pinned, stream: &Stream) {
 }
 
 #[test]
-fn a_result_is_not_there_before_it_was_waited_for() {
+fn a_result_is_not_there_before_a_wait() {
     let _turn = turn();
     let (stream, buffer, host) = (Stream::new(), Buffer::of(&[1; 65]), Pinned::new(65));
     host.set(7);
@@ -43,14 +43,14 @@ fn a_copy_reads_pinned_memory_when_it_runs() {
     let (stream, buffer, host) = (Stream::new(), Buffer::new(63), Pinned::new(63));
     host.set(1);
     to_device(&buffer, &host, &stream);
-    // Too early: the copy may not have read yet.
+    // Without a wait: the copy has not read yet.
     host.set(2);
     stream.wait();
     assert_eq!(buffer.peek(63), [2; 63]);
 }
 
 #[test]
-fn a_copy_from_pageable_memory_is_over_when_the_call_is() {
+fn a_copy_from_pageable_memory_is_complete_when_the_call_returns() {
     let _turn = turn();
     let (stream, buffer) = (Stream::new(), Buffer::new(64));
     let mut values = vec![1_u32; 64];
@@ -61,7 +61,7 @@ fn a_copy_from_pageable_memory_is_over_when_the_call_is() {
 }
 
 #[test]
-fn streams_run_apart_unless_an_event_orders_them() {
+fn only_events_order_streams() {
     let _turn = turn();
     for ordered in [false, true] {
         let (first, second) = (Stream::new(), Stream::new());
@@ -75,7 +75,7 @@ fn streams_run_apart_unless_an_event_orders_them() {
         let kind = hipMemcpyKind::hipMemcpyDeviceToDevice;
         ok(unsafe { hip().hipMemcpyAsync(copy.0, source.0, 400, kind, second.0) });
         second.wait();
-        // The fill was not asked for.
+        // Nothing has demanded the fill.
         assert_eq!(copy.peek(100), [if ordered { 2 } else { 1 }; 100]);
         first.wait();
         ok(unsafe { hip().hipEventDestroy(event) });
@@ -83,7 +83,7 @@ fn streams_run_apart_unless_an_event_orders_them() {
 }
 
 #[test]
-fn the_default_stream_takes_turns_with_blocking_streams_alone() {
+fn the_default_stream_synchronises_only_with_blocking_streams() {
     let _turn = turn();
     let buffer = Buffer::of(&[1; 10]);
     let mut blocking = ptr::null_mut();
@@ -97,7 +97,7 @@ fn the_default_stream_takes_turns_with_blocking_streams_alone() {
     apart.wait();
     assert_eq!(buffer.peek(10), [3; 10]);
 
-    // The other way about: a blocking stream waits for the default stream.
+    // Conversely, a blocking stream waits for the default stream.
     ok(unsafe { hip().hipMemsetD32Async(buffer.0, 4, 10, ptr::null_mut()) });
     let copy = Buffer::new(10);
     let kind = hipMemcpyKind::hipMemcpyDeviceToDevice;
@@ -108,7 +108,7 @@ fn the_default_stream_takes_turns_with_blocking_streams_alone() {
 }
 
 #[test]
-fn asking_often_enough_comes_to_an_end() {
+fn polling_comes_to_an_end() {
     let _turn = turn();
     let (stream, buffer) = (Stream::new(), Buffer::new(1000));
     buffer.fill(1000, 5, &stream);
@@ -126,7 +126,7 @@ fn asking_often_enough_comes_to_an_end() {
 }
 
 #[test]
-fn a_full_queue_makes_who_submits_wait() {
+fn submitting_to_a_full_queue_waits() {
     let _turn = turn();
     let (stream, buffer, host) = (Stream::new(), Buffer::new(1), Pinned::new(1));
     host.set(0);
@@ -144,7 +144,7 @@ fn a_full_queue_makes_who_submits_wait() {
 }
 
 #[test]
-fn events_tell_time_in_order() {
+fn event_times_are_ordered() {
     let _turn = turn();
     let stream = Stream::new();
     let (start, stop, untimed) = (event(), event(), {
@@ -209,7 +209,7 @@ fn a_stream_waits_for_a_value_that_another_writes() {
 }
 
 #[test]
-fn a_destroyed_stream_does_what_it_was_given_and_its_handle_is_of_no_use() {
+fn a_destroyed_stream_completes_its_work_and_its_handle_is_invalid() {
     let _turn = turn();
     let buffer = Buffer::of(&[1; 4]);
     let stream = Stream::new();
@@ -243,4 +243,53 @@ fn many_threads_share_a_device() {
         }
     });
     assert!(!WRONG.load(Ordering::SeqCst));
+}
+
+#[test]
+fn a_stream_has_a_priority_within_the_devices_range() {
+    let (mut least, mut greatest) = (7, 7);
+    ok(unsafe { hip().hipDeviceGetStreamPriorityRange(&mut least, &mut greatest) });
+    assert!(greatest < least, "a smaller number is a higher priority");
+    for (wanted, found) in [
+        (greatest, greatest),
+        (least, least),
+        (least + 5, least),
+        (greatest - 5, greatest),
+    ] {
+        let (mut stream, mut priority, mut flags) = (ptr::null_mut(), 7, 7);
+        unsafe {
+            ok(hip().hipStreamCreateWithPriority(&mut stream, hipStreamNonBlocking, wanted));
+            ok(hip().hipStreamGetPriority(stream, &mut priority));
+            ok(hip().hipStreamGetFlags(stream, &mut flags));
+            ok(hip().hipStreamDestroy(stream));
+        }
+        assert_eq!((priority, flags), (found, hipStreamNonBlocking));
+    }
+}
+
+#[test]
+fn a_stream_may_be_restricted_to_some_compute_units() {
+    let _turn = turn();
+    let (mut stream, mut mask) = (ptr::null_mut(), [7_u32; 11]);
+    unsafe {
+        // The MI300X has 304 compute units, which take nine and a half words.
+        ok(hip().hipExtStreamGetCUMask(ptr::null_mut(), 11, mask.as_mut_ptr()));
+        assert_eq!((&mask[..9], &mask[9..]), (&[u32::MAX; 9][..], &[0xffff, 7][..]));
+        is(
+            hip().hipExtStreamGetCUMask(ptr::null_mut(), 9, mask.as_mut_ptr()),
+            hipError_t::hipErrorInvalidValue,
+        );
+        ok(hip().hipExtStreamCreateWithCUMask(&mut stream, 2, [0xff, 0x8000_0000].as_ptr()));
+        ok(hip().hipExtStreamGetCUMask(stream, 10, mask.as_mut_ptr()));
+        assert_eq!(mask, [0xff, 0x8000_0000, 0, 0, 0, 0, 0, 0, 0, 0, 7]);
+        let buffer = Buffer::new(4);
+        ok(hip().hipMemsetD32Async(buffer.0, 3, 4, stream));
+        ok(hip().hipStreamSynchronize(stream));
+        assert_eq!(buffer.peek(4), [3; 4]);
+        ok(hip().hipStreamDestroy(stream));
+        is(
+            hip().hipExtStreamCreateWithCUMask(&mut stream, 1, [0].as_ptr()),
+            hipError_t::hipErrorInvalidValue,
+        );
+    }
 }

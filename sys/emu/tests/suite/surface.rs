@@ -1,4 +1,4 @@
-//! What is exported, what devices say of themselves, and a machine without any.
+//! Exported functions, device properties, and a machine without a device.
 
 use std::ffi::{CStr, c_char};
 use std::ptr;
@@ -11,7 +11,7 @@ use hipvit_sys::hiprtc::hiprtcResult;
 use hipvit_sys::rccl::ncclResult_t;
 use hipvit_sys::rocm_smi::{rsmi_memory_type_t, rsmi_status_t};
 
-use crate::{has, hip, is, ok, provider};
+use crate::{Buffer, has, hip, is, ok, provider, turn};
 
 fn text(chars: &[c_char]) -> &str {
     unsafe { CStr::from_ptr(chars.as_ptr()) }.to_str().expect("UTF-8")
@@ -39,7 +39,7 @@ fn every_function_of_every_table_is_exported() {
 }
 
 #[test]
-fn an_mi300x_by_its_properties() {
+fn properties_of_an_mi300x() {
     let (mut count, mut value) = (0, 0);
     ok(unsafe { hip().hipGetDeviceCount(&mut count) });
     assert_eq!(count, 2);
@@ -78,9 +78,9 @@ fn an_mi300x_by_its_properties() {
 }
 
 #[test]
-fn other_parts_have_other_properties() {
+fn properties_of_other_models() {
     let settings = [("HIP_EMU_ARCH", "gfx1100,gfx90a"), ("HIP_EMU_MEMORY", "256M")];
-    if !has(&settings, "surface::other_parts_have_other_properties") {
+    if !has(&settings, "surface::properties_of_other_models") {
         return;
     }
     let (p, q) = (properties(0), properties(1));
@@ -95,9 +95,9 @@ fn other_parts_have_other_properties() {
 }
 
 #[test]
-fn a_wrong_setting_leaves_nothing_to_call() {
+fn with_an_invalid_setting_calls_fail() {
     let settings = [("HIP_EMU_ARCH", "sm_90")];
-    if !has(&settings, "surface::a_wrong_setting_leaves_nothing_to_call") {
+    if !has(&settings, "surface::with_an_invalid_setting_calls_fail") {
         return;
     }
     let mut count = 7;
@@ -109,9 +109,9 @@ fn a_wrong_setting_leaves_nothing_to_call() {
 }
 
 #[test]
-fn without_a_device_every_library_says_so_and_none_aborts() {
+fn without_a_device_every_library_returns_an_error() {
     let settings = [("HIP_EMU_ARCH", "none")];
-    let test = "surface::without_a_device_every_library_says_so_and_none_aborts";
+    let test = "surface::without_a_device_every_library_returns_an_error";
     if !has(&settings, test) {
         return;
     }
@@ -167,7 +167,24 @@ fn without_a_device_every_library_says_so_and_none_aborts() {
 }
 
 #[test]
-fn what_is_not_offered_says_so() {
+fn allocations_reduce_the_free_memory() {
+    let _turn = turn();
+    ok(unsafe { hip().hipSetDevice(1) });
+    let info = || {
+        let (mut free, mut total) = (0, 0);
+        ok(unsafe { hip().hipMemGetInfo(&mut free, &mut total) });
+        assert_eq!(total, 4 << 30);
+        free
+    };
+    let before = info();
+    let buffer = Buffer::new(1 << 18);
+    assert_eq!(before - info(), 1 << 20);
+    drop(buffer);
+    assert_eq!(info(), before);
+}
+
+#[test]
+fn functions_that_are_not_offered_return_not_supported() {
     let status = unsafe { hip().hipMemMap(ptr::null_mut(), 1, 2, ptr::null_mut(), 3) };
     is(status, hipError_t::hipErrorNotSupported);
     let rtc = provider().hiprtc().expect("hipRTC");
@@ -178,9 +195,11 @@ fn what_is_not_offered_says_so() {
 }
 
 #[test]
-fn rocm_smi_knows_the_devices() {
+fn rocm_smi_reports_the_devices() {
+    let _turn = turn();
     let smi = provider().rocm_smi().expect("ROCm SMI");
     let (mut count, mut total, mut name) = (0, 0, [0; 64]);
+    let (mut used, mut id, mut version) = ([0; 2], 0, 0);
     let (mut hops, mut accessible) = (0, false);
     let mut kind = hipvit_sys::rocm_smi::RSMI_IO_LINK_TYPE(0);
     let done = |status: Result<rsmi_status_t, _>| {
@@ -192,15 +211,30 @@ fn rocm_smi_knows_the_devices() {
         done(smi.rsmi_num_monitor_devices(&mut count));
         done(smi.rsmi_dev_name_get(1, name.as_mut_ptr(), 64));
         done(smi.rsmi_dev_memory_total_get(0, rsmi_memory_type_t::RSMI_MEM_TYPE_VRAM, &mut total));
+        done(smi.rsmi_dev_memory_usage_get(1, rsmi_memory_type_t::RSMI_MEM_TYPE_VRAM, &mut used[0]));
+        ok(hip().hipSetDevice(1));
+        let buffer = Buffer::new(1 << 18);
+        done(smi.rsmi_dev_memory_usage_get(1, rsmi_memory_type_t::RSMI_MEM_TYPE_VRAM, &mut used[1]));
+        drop(buffer);
+        done(smi.rsmi_dev_pci_id_get(1, &mut id));
+        done(smi.rsmi_dev_target_graphics_version_get(1, &mut version));
+        let mut power = 0;
+        assert_eq!(
+            smi.rsmi_dev_power_ave_get(0, 0, &mut power).expect("exported"),
+            rsmi_status_t::RSMI_STATUS_NOT_SUPPORTED,
+            "there is no power to measure"
+        );
         done(smi.rsmi_topo_get_link_type(0, 1, &mut hops, &mut kind));
         done(smi.rsmi_is_P2P_accessible(0, 1, &mut accessible));
     }
     assert_eq!((count, text(&name), total), (2, "AMD Instinct MI300X", 4 << 30));
     assert_eq!((hops, accessible), (1, true));
+    assert_eq!(used[1] - used[0], 1 << 20);
+    assert_eq!((id, version), (0xc200, 0x942));
 }
 
 #[test]
-fn settings_come_before_the_first_call_or_not_at_all() {
+fn settings_must_come_before_the_first_call() {
     ok(unsafe { hip().hipInit(0) });
     let other = hipvit_sys::Provider::emu(Some("gfx1100"));
     let error = other.hip().expect_err("others are emulated").to_string();

@@ -1,7 +1,7 @@
-//! What loads, stores and atomic operations have in common, whatever memory they reach.
+//! What loads, stores and atomic operations have in common, for every kind of memory.
 
 use super::lanes::{known_lanes, scalar, scalar_known};
-use super::{Context, Exit, Instruction, in_lane, uninitialised};
+use crate::code::{Context, Exit, Instruction, in_lane, uninitialised};
 use crate::fault::FaultKind;
 use crate::operands::{Place, Source, Type};
 use crate::wave::Wave;
@@ -11,7 +11,7 @@ use crate::wave::Wave;
 pub(super) struct Width {
     pub(super) bytes: u32,
     pub(super) signed: bool,
-    /// Which half of the register, where the other is left alone.
+    /// The half of the register that is loaded or stored, if it is only one.
     pub(super) half: Option<u32>,
 }
 
@@ -70,15 +70,15 @@ pub(super) fn active(lanes: u64) -> impl Iterator<Item = u32> {
     })
 }
 
-/// What the lanes of a load bring, on its way to registers.
-pub(super) struct Delivery {
+/// Writes the values that the lanes load to registers.
+pub(super) struct LoadedLanes {
     register: usize,
     width: Width,
     /// For each register, the lanes whose low and high halves are known.
     known: [[u64; 2]; 4],
 }
 
-impl Delivery {
+impl LoadedLanes {
     pub(super) fn new(register: usize, width: Width) -> Self {
         Self {
             register,
@@ -87,7 +87,7 @@ impl Delivery {
         }
     }
 
-    /// Writes what a lane loaded.
+    /// Writes a lane's value.
     #[inline(always)]
     pub(super) fn lane<const N: usize>(&mut self, wave: &mut Wave, lane: u32, bytes: [u8; N], known: u16) {
         let at = lane as usize;
@@ -114,7 +114,7 @@ impl Delivery {
         let all = (1 << self.width.bytes) - 1;
         let known = known & all == all;
         let slot = &mut wave.vgpr[self.register][at];
-        // Above, there are zeros, or copies of the sign.
+        // The upper bits are zeros or copies of the sign.
         let [low, high] = match self.width.half {
             None => [known, known || !self.width.signed],
             Some(0) => [known, false],
@@ -128,7 +128,7 @@ impl Delivery {
         self.known[0][1] |= u64::from(high) << lane;
     }
 
-    /// Notes what is known, once all lanes have theirs.
+    /// Records what is known, after the last lane.
     pub(super) fn finish(self, wave: &mut Wave) {
         let exec = wave.exec();
         for row in 0..self.width.bytes.div_ceil(4) as usize {
@@ -142,7 +142,7 @@ impl Delivery {
     }
 }
 
-/// What a lane stores, and which of the bytes are known.
+/// The bytes that a lane stores, and which are known.
 #[inline(always)]
 pub(super) fn collect<const N: usize>(
     wave: &Wave,
@@ -170,11 +170,11 @@ pub(super) fn collect<const N: usize>(
     (bytes, known)
 }
 
-/// Global memory takes only what was computed from what was written.
+/// An error if unknown bytes are stored to global memory.
 #[inline(always)]
 pub(super) fn must_be_known<const N: usize>(context: &Context<'_, '_>, known: u16) -> Result<(), FaultKind> {
     if u32::from(known) != (1_u32 << N) - 1 && context.space.checks().uninitialised {
-        return Err(uninitialised("what is stored"));
+        return Err(uninitialised("the stored value"));
     }
     Ok(())
 }
@@ -283,7 +283,7 @@ const ATOMICS: [Atomic; 19] = [
     Atomic::PackedAddBf16,
 ];
 
-/// Defines what is done to integers of a width; what is for floats alone swaps.
+/// Defines the operations on integers of one width; operations on floats only are swaps there.
 macro_rules! on_integers {
     ($name:ident, $word:ty) => {
         fn $name(self, old: $word, operand: $word, compare: $word) -> $word {
@@ -392,12 +392,12 @@ impl Atomic {
 
     /// The new value of 32 bits.
     pub(super) fn apply32(self, old: u32, operand: u32, compare: u32) -> u32 {
-        use super::float::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
+        use super::float::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16, max_f32, min_f32};
         let (float, operand_float) = (f32::from_bits(old), f32::from_bits(operand));
         match self {
             Self::FloatAdd => (float + operand_float).to_bits(),
-            Self::FloatMin => super::valu::min_f32(float, operand_float).to_bits(),
-            Self::FloatMax => super::valu::max_f32(float, operand_float).to_bits(),
+            Self::FloatMin => min_f32(float, operand_float).to_bits(),
+            Self::FloatMax => max_f32(float, operand_float).to_bits(),
             Self::PackedAddF16 => {
                 let half = |shift: u32| f32_to_f16(f16_to_f32(old >> shift) + f16_to_f32(operand >> shift));
                 half(0) | half(16) << 16

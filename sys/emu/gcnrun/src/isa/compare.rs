@@ -1,12 +1,14 @@
-//! Vector instructions that make or take lane masks: comparisons, selections, carries.
+//! Vector instructions that write or read lane masks: comparisons, selections, carries.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
+use super::element::*;
 use super::lanes::*;
-use super::valu::{destination, sources};
-use super::{Context, Exit, Handler, Instruction, Outcome, uninitialised};
-use crate::decode::Line;
+use super::map::compare;
+use super::rows::{destination, sources};
+use crate::code::{Context, Exit, Handler, Instruction, Outcome, uninitialised};
+use crate::line::Line;
 use crate::operands::{Source, Type};
 use crate::wave::{EXEC, VCC, Wave};
 
@@ -15,7 +17,7 @@ struct Row {
     operands: [Type; 2],
 }
 
-/// Bits of `detail[0]`.
+/// A bit of `offset`.
 const WRITES_EXEC: u32 = 1;
 
 macro_rules! comparison {
@@ -25,7 +27,7 @@ macro_rules! comparison {
             write_result(c, i, holds, known)
         };
         for name in [$(concat!($name, "_", $suffix)),+] {
-            $table.insert(name, Row { run, operands: [<$ty as Lane>::TYPE; 2] });
+            $table.insert(name, Row { run, operands: [<$ty as Element>::TYPE; 2] });
         }
     )*};
 }
@@ -45,7 +47,7 @@ macro_rules! integer_comparisons {
     )*};
 }
 
-// Neither `lg` nor the negations are what the simpler forms are where an operand is a NaN.
+// `lg` and the negations differ from the simpler forms if an operand is a NaN.
 #[allow(
     clippy::neg_cmp_op_on_partial_ord,
     clippy::nonminimal_bool,
@@ -170,7 +172,7 @@ fn write_result(context: &mut Context<'_, '_>, instruction: &Instruction, holds:
     }
     if instruction.detail_exec() {
         if known & wave.all_lanes() != wave.all_lanes() && context.space.checks().uninitialised {
-            return Err(uninitialised("an operand of the comparison that says which lanes go on").into());
+            return Err(uninitialised("an operand of the comparison that sets EXEC").into());
         }
         wave.set_exec(holds);
     }
@@ -178,13 +180,13 @@ fn write_result(context: &mut Context<'_, '_>, instruction: &Instruction, holds:
 }
 
 impl Instruction {
-    /// Does a comparison set EXEC? (`offset`, because DPP uses `detail`.)
+    /// Whether a comparison sets EXEC (in `offset`, because DPP uses `detail`).
     fn detail_exec(&self) -> bool {
         self.offset as u32 & WRITES_EXEC != 0
     }
 }
 
-/// `None` if the mnemonic is another file's.
+/// `None` if another file decodes the mnemonic.
 pub(super) fn decode(line: &mut Line<'_>, base: &str) -> Option<Result<Instruction, String>> {
     if let Some(name) = base.strip_prefix("v_cmpx_") {
         return Some(decode_comparison(line, name, true));
@@ -382,7 +384,7 @@ fn carry(
     Ok(())
 }
 
-/// The result is unknown in these lanes.
+/// Marks the result as unknown in these lanes.
 fn forget(wave: &mut Wave, instruction: &Instruction, ty: Type, lanes: u64) {
     let register = usize::from(instruction.dst.register);
     for row in 0..if ty.is_wide() { 2 } else { 1 } {

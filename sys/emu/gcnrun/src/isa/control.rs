@@ -1,15 +1,15 @@
-//! Branches, calls, barriers, waits, and the registers of the hardware (SOPP and what is like it).
+//! Branches, calls, barriers, waits, and hardware registers (SOPP and similar).
 
 use super::lanes::{scalar, scalar_known};
 use super::salu::write;
-use super::{Context, Exit, Handler, Instruction, Outcome, Stop, uninitialised};
-use crate::decode::Line;
+use crate::code::{Context, Exit, Handler, Instruction, Outcome, Stop, uninitialised};
 use crate::fault::FaultKind;
+use crate::line::Line;
 use crate::operands::Type;
 use crate::wave::VCC;
 
-/// What changes nothing here: everything is finished and visible when the next instruction begins.
-const NOTHING: &[&str] = &[
+/// No operations in the emulator: everything is complete and visible when the next instruction begins.
+const NO_OPERATIONS: &[&str] = &[
     "s_nop",
     "s_waitcnt",
     "s_waitcnt_vscnt",
@@ -41,19 +41,19 @@ const NOTHING: &[&str] = &[
     "s_code_end",
 ];
 
-fn nothing(_: &mut Context<'_, '_>, _: &Instruction) -> Outcome {
+fn no_operation(_: &mut Context<'_, '_>, _: &Instruction) -> Outcome {
     Ok(())
 }
 
-/// `None` if the mnemonic belongs to scalar arithmetic.
+/// `None` if `salu` decodes the mnemonic.
 pub(super) fn decode(line: &mut Line<'_>) -> Option<Result<Instruction, String>> {
     let name = line.mnemonic;
-    if NOTHING.contains(&name) {
+    if NO_OPERATIONS.contains(&name) {
         line.operands.clear();
         return Some(Ok(Instruction::new(if name == "s_code_end" {
             past_the_end
         } else {
-            nothing
+            no_operation
         })));
     }
     let branch: Option<Handler> = match name {
@@ -139,7 +139,7 @@ pub(super) fn decode(line: &mut Line<'_>) -> Option<Result<Instruction, String>>
                 jump(c, i, true)
             })
         }
-        // Clocks count instructions: they grow, and say nothing about time.
+        // Clocks count instructions: they increase, but do not measure time.
         "s_memtime" | "s_memrealtime" | "s_sendmsg_rtn_b64" => with_destination(line, |c, i| {
             let clock = clock(c);
             write_pair(c, i, clock)
@@ -203,7 +203,7 @@ fn address(context: &Context<'_, '_>, instruction: &Instruction) -> Result<u64, 
     Ok(u64::from(scalar(context.wave, low)) | u64::from(scalar(context.wave, high)) << 32)
 }
 
-/// Goes on at a loaded address.
+/// Jumps to an address in the loaded code object.
 fn enter(context: &mut Context<'_, '_>, target: u64) -> Outcome {
     context.next = context
         .code
@@ -225,7 +225,7 @@ fn write_one(context: &mut Context<'_, '_>, instruction: &Instruction, value: u3
     }
 }
 
-/// Four a time it is asked for, after what ran before the last barrier.
+/// Instructions executed up to the last barrier, and four per clock read.
 fn clock(context: &mut Context<'_, '_>) -> u64 {
     context.wave.clock += 4;
     context.wave.executed + context.wave.clock
@@ -258,7 +258,7 @@ fn get_register(line: &Line<'_>) -> Result<Instruction, String> {
             let clock = clock(c);
             write_field(c, i, clock as u32)
         }),
-        // There is one compute unit, the first of everything.
+        // Everything runs on compute unit 0.
         "HW_REG_HW_ID" | "HW_REG_HW_ID1" | "HW_REG_HW_ID2" | "HW_REG_XCC_ID" => {
             with_destination(line, |c, i| write_field(c, i, 0))
         }
@@ -285,7 +285,7 @@ fn set_register(line: &Line<'_>) -> Result<Instruction, String> {
     let mut instruction = Instruction::new(|c, i| {
         let value = scalar(c.wave, i.src[0][0].place);
         if scalar_known(c.wave, i.src[0][0].place) != u32::MAX && c.space.checks().uninitialised {
-            return Err(uninitialised("what MODE is set to").into());
+            return Err(uninitialised("the new value of MODE").into());
         }
         set_mode(c, value, i.detail[0], i.detail[1])
     });
@@ -307,21 +307,21 @@ fn set_mode(context: &mut Context<'_, '_>, value: u32, offset: u32, size: u32) -
         u32::from(context.wave.mode.denormals_f32) << 4 | u32::from(context.wave.mode.denormals_f16_f64) << 6;
     let mask = (u32::MAX >> (32 - size.clamp(1, 32))) << offset;
     let new = old & !mask | value << offset & mask;
-    let unknown = |what: &str| {
+    let unsupported = |what: &str| {
         Err(FaultKind::UnknownInstruction {
             what: what.to_owned(),
         }
         .into())
     };
     if new & 0xf != 0 {
-        return unknown("rounding other than to nearest");
+        return unsupported("rounding other than to nearest");
     }
     let (single, other) = ((new >> 4 & 3) as u8, (new >> 6 & 3) as u8);
     if single == 1 || single == 2 {
-        return unknown("flushing only the inputs or only the results");
+        return unsupported("flushing only the inputs or only the results");
     }
     if other != 3 {
-        return unknown("flushing denormals of f16 and f64");
+        return unsupported("flushing denormals of f16 and f64");
     }
     context.wave.mode.denormals_f32 = single;
     context.wave.mode.denormals_f16_f64 = other;

@@ -1,13 +1,14 @@
-//! Vector instructions that look across lanes or at registers chosen at run time.
+//! Vector instructions that read other lanes, or registers chosen at run time.
 
 use super::lanes::*;
-use super::valu::{destination, sources};
-use super::{Context, Handler, Instruction, Outcome, uninitialised};
-use crate::decode::Line;
+use super::rows::{destination, sources};
+use super::salu::write;
+use crate::code::{Context, Exit, Handler, Instruction, Outcome, uninitialised};
+use crate::line::Line;
 use crate::operands::{Place, Type};
 use crate::wave::{M0, Wave};
 
-/// `None` if the mnemonic is another file's.
+/// `None` if another file decodes the mnemonic.
 pub(super) fn decode(line: &mut Line<'_>, base: &str) -> Option<Result<Instruction, String>> {
     Some(match base {
         "v_readfirstlane_b32" => to_scalar(line, read_first_lane),
@@ -72,7 +73,7 @@ fn write_scalar(context: &mut Context<'_, '_>, instruction: &Instruction, lane: 
     let value = fetch_lane(context.wave, source, lane);
     let known = lane_known(context.wave, source.place, lane);
     match instruction.sdst {
-        Some(register) => super::salu::write(
+        Some(register) => write(
             context,
             usize::from(register),
             1,
@@ -90,10 +91,10 @@ fn read_first_lane(context: &mut Context<'_, '_>, instruction: &Instruction) -> 
 }
 
 /// The lane that the second operand names.
-fn lane_operand(context: &Context<'_, '_>, instruction: &Instruction) -> Result<usize, Box<super::Exit>> {
+fn lane_operand(context: &Context<'_, '_>, instruction: &Instruction) -> Result<usize, Box<Exit>> {
     let place = instruction.src[1][0].place;
     if scalar_known(context.wave, place) != u32::MAX && context.space.checks().uninitialised {
-        return Err(uninitialised("the number of the lane").into());
+        return Err(uninitialised("the lane index").into());
     }
     Ok((scalar(context.wave, place) & (context.wave.lanes - 1)) as usize)
 }
@@ -161,7 +162,7 @@ pub(super) fn write_row(
     }
 }
 
-/// Moves lanes: `from` says whence each active lane takes its value; `None` leaves zero.
+/// Permutes lanes: `from` gives the lane whose value each active lane takes; `None` gives zero.
 pub(super) fn gather(
     wave: &mut Wave,
     instruction: &Instruction,
@@ -195,7 +196,7 @@ fn permute_rows(context: &mut Context<'_, '_>, instruction: &Instruction, flip: 
         .any(|place| scalar_known(context.wave, *place) != u32::MAX)
         && context.space.checks().uninitialised
     {
-        return Err(uninitialised("the selection of lanes").into());
+        return Err(uninitialised("the lane selector").into());
     }
     let wave = &mut *context.wave;
     let selector = u64::from(scalar(wave, places[0])) | u64::from(scalar(wave, places[1])) << 32;
@@ -244,7 +245,7 @@ fn move_relative(
     destination: bool,
 ) -> Outcome {
     if context.wave.sgpr_known[M0] != u32::MAX && context.space.checks().uninitialised {
-        return Err(uninitialised("M0, which chooses a register").into());
+        return Err(uninitialised("M0, a register index").into());
     }
     let wave = &mut *context.wave;
     let rows = wave.vgpr.len() as u64 - 1;

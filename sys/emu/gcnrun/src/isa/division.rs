@@ -1,15 +1,15 @@
-//! V_DIV_SCALE and V_DIV_FMAS: the ends of a division, which keep its steps in range.
+//! V_DIV_SCALE and V_DIV_FMAS: the first and the last step of a division, which scale its operands and its result.
 
 use super::compare::three_operands;
-use super::lanes::{F32, F64, Lane};
-use super::valu::{destination, sources};
-use super::{Context, Handler, Instruction, Outcome};
-use crate::decode::Line;
+use super::element::{Element, F32, F64};
+use super::rows::{destination, sources};
+use crate::code::{Context, Handler, Instruction, Outcome};
+use crate::line::Line;
 use crate::operands::{Place, Source, Type};
 use crate::wave::VCC;
 
-/// The two instructions for a float: `scaled by 2^power`, with the place of its exponent, what that is of 1, how far apart
-/// the exponents of numerator and denominator may be, and how small the numerator's.
+/// The two instructions for a float type: the power of two of the scaling, the shift and mask of the exponent, the exponent of
+/// 1, the largest difference of the operands' exponents and the smallest exponent of the numerator without scaling.
 macro_rules! of_float {
     ($name:ident, $float:ty, 2^$power:literal, $shift:literal, $mask:literal, $one:literal, $apart:literal, $small:literal) => {
         mod $name {
@@ -21,7 +21,7 @@ macro_rules! of_float {
                 (a.to_bits() >> $shift & $mask) as i32
             }
 
-            /// `a` is the denominator `b` or the numerator `c`, scaled so that the steps of a division stay in range; the
+            /// `a` is the denominator `b` or the numerator `c`, scaled so that no step of the division overflows or underflows; the
             /// flag says that only one of the two is scaled.
             pub(super) fn scale(a: $float, b: $float, c: $float) -> ($float, bool) {
                 let is = |other: $float| a.to_bits() == other.to_bits();
@@ -46,8 +46,8 @@ macro_rules! of_float {
                 }
             }
 
-            /// The last step, which undoes the scaling of one operand if the flag says so: upward where the quotient is
-            /// large, downward where it is small.
+            /// The last step, which undoes the scaling of one operand if the flag is set: upward if the quotient is
+            /// large, downward if it is small.
             pub(super) fn finish(a: $float, b: $float, quotient: $float, flag: bool) -> $float {
                 let value = a.mul_add(b, quotient);
                 match flag {
@@ -63,7 +63,7 @@ macro_rules! of_float {
 of_float!(single, f32, 2 ^ 64, 23, 255, 127, 96, 23);
 of_float!(double, f64, 2 ^ 128, 52, 2047, 1023, 768, 53);
 
-/// `None` if the mnemonic is another file's.
+/// `None` if another file decodes the mnemonic.
 pub(super) fn decode(line: &mut Line<'_>, base: &str) -> Option<Result<Instruction, String>> {
     let (ty, run): (Type, Handler) = match base {
         "v_div_scale_f32" => (Type::F32, |c, i| {
@@ -102,7 +102,7 @@ fn decode_operands(line: &mut Line<'_>, ty: Type, run: Handler) -> Result<Instru
 }
 
 /// Three floats and a flag in, a float and a flag out.
-fn on<L: Lane>(
+fn on<L: Element>(
     context: &mut Context<'_, '_>,
     instruction: &Instruction,
     f: impl Fn([L::Value; 3], bool) -> (L::Value, bool),

@@ -1,7 +1,7 @@
 //! DPP: an instruction whose first operand comes from other lanes.
 
-use super::{Context, Instruction, Outcome};
-use crate::decode::{Line, list};
+use crate::code::{Context, Instruction, Outcome};
+use crate::line::{Line, list};
 use crate::operands::{Place, Source, integer};
 use crate::wave::EXEC;
 
@@ -75,7 +75,7 @@ pub(super) fn decode(line: &mut Line<'_>, instruction: &mut Instruction) -> Resu
     Ok(())
 }
 
-/// The lane that a lane reads, if there is one.
+/// The lane that `lane` reads, if there is one.
 fn source_lane(kind: u32, parameter: u32, lane: u32, lanes: u32) -> Option<u32> {
     let (row, place) = (lane & !15, lane & 15);
     Some(match kind {
@@ -132,7 +132,7 @@ fn run(context: &mut Context<'_, '_>, instruction: &Instruction) -> Outcome {
     other.run = instruction.inner;
     wave.set_exec(active);
     let outcome = (instruction.inner)(context, &other);
-    // What wrote EXEC itself (v_cmpx) has the last word.
+    // An instruction that writes EXEC itself (v_cmpx) keeps its result.
     if instruction.sdst != Some(EXEC as u8) {
         context.wave.set_exec(exec);
     }

@@ -5,7 +5,7 @@
 pub(crate) fn f16_to_f32(bits: u32) -> f32 {
     let sign = (bits & 0x8000) << 16;
     let magnitude = (bits & 0x7fff) << 13;
-    // The exponent's bias grows from 15 to 127; the multiplication makes normal numbers of denormal ones.
+    // The exponent's bias changes from 15 to 127; the multiplication normalises denormals.
     let finite = (f32::from_bits(magnitude) * f32::from_bits(0x7780_0000)).to_bits();
     let special = magnitude | 0x7f80_0000;
     f32::from_bits(sign | if bits & 0x7c00 == 0x7c00 { special } else { finite })
@@ -31,7 +31,7 @@ pub(crate) fn f32_to_f16(value: f32) -> u32 {
     sign | if magnitude >= 0x4780_0000 { large } else { finite }
 }
 
-/// The bits of the `f16` that is nearest to zero's side.
+/// The bits of the `f16` rounded toward zero.
 #[inline(always)]
 pub(crate) fn f32_to_f16_toward_zero(value: f32) -> u32 {
     let nearest = f32_to_f16(value);
@@ -52,7 +52,7 @@ pub(crate) fn f64_to_f32_odd(value: f64) -> f32 {
     if back == value || !nearest.is_finite() || value.is_nan() {
         return nearest;
     }
-    // The neighbour toward zero, made odd, stands for everything between two neighbours.
+    // The neighbour toward zero, with its last bit set, represents everything between two neighbours.
     let toward_zero = if back.abs() > value.abs() { bits - 1 } else { bits };
     f32::from_bits(toward_zero | 1)
 }
@@ -104,13 +104,35 @@ pub(crate) fn flush_f32(value: f32) -> f32 {
     })
 }
 
+/// The smaller number; a NaN loses against a number, and −0 is below +0.
+pub(super) fn min_f32(a: f32, b: f32) -> f32 {
+    if a.is_nan() {
+        b
+    } else if b.is_nan() || a < b || (a == b && a.is_sign_negative()) {
+        a
+    } else {
+        b
+    }
+}
+
+/// The larger number; a NaN loses against a number, and +0 is above −0.
+pub(super) fn max_f32(a: f32, b: f32) -> f32 {
+    if a.is_nan() {
+        b
+    } else if b.is_nan() || a > b || (a == b && a.is_sign_positive()) {
+        a
+    } else {
+        b
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use half::{bf16, f16};
 
     #[test]
-    fn every_half_converts_as_the_half_crate_says() {
+    fn conversions_agree_with_the_half_crate() {
         for bits in 0..=u16::MAX {
             let expected = f16::from_bits(bits);
             let converted = f16_to_f32(u32::from(bits));

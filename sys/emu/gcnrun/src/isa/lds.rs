@@ -1,15 +1,15 @@
-//! LDS: loads, stores, atomic operations, and the permutations of lanes that use its paths.
+//! LDS: loads, stores, atomic operations, and the lane permutations of the LDS hardware.
 
 use super::access::{
-    Atomic, Delivery, Width, active, addresses, atomic_operand, collect, deliver_old, with_bytes,
+    Atomic, LoadedLanes, Width, active, addresses, atomic_operand, collect, deliver_old, with_bytes,
 };
 use super::cross::gather;
 use super::lanes::known_lanes;
-use super::{Context, Exit, Handler, Instruction, Outcome, in_lane, uninitialised};
-use crate::decode::Line;
+use crate::code::{Context, Exit, Handler, Instruction, Outcome, in_lane, uninitialised};
+use crate::line::Line;
 use crate::operands::{Source, Type};
 
-/// Prefixes of what reaches two places, how many elements apart an offset of 1 puts them, and whether it loads.
+/// Prefixes of instructions with two offsets: elements per unit of offset, and whether it is a load.
 const TWO_ADDRESSES: &[(&str, u32, bool)] = &[
     ("load_2addr_stride64_", 64, true),
     ("load_2addr_", 1, true),
@@ -27,7 +27,7 @@ pub(super) fn decode(line: &mut Line<'_>) -> Result<Instruction, String> {
         "bpermute_b32" => return permutation(line, pull),
         "permute_b32" => return permutation(line, push),
         "swizzle_b32" => {
-            // Its pattern has names in the text; the word has it as bits.
+            // The text names the pattern; the encoding has its bits.
             line.take("offset");
             let mut instruction = Instruction::new(swizzle);
             instruction.dst.register = line.vgpr(0)?.0;
@@ -82,7 +82,7 @@ pub(super) fn decode(line: &mut Line<'_>) -> Result<Instruction, String> {
     } else {
         data
     };
-    // DS_CMPST has the value to compare with first, DS_CMPSTORE the new value.
+    // The first operand of DS_CMPST is the value to compare with, that of DS_CMPSTORE the new value.
     let (operand, compare) = if name.starts_with("cmpst_") {
         (second, data)
     } else {
@@ -111,7 +111,7 @@ fn offsets(context: &Context<'_, '_>, instruction: &Instruction) -> Result<[u64;
 fn load_lanes<const N: usize>(context: &mut Context<'_, '_>, instruction: &Instruction) -> Outcome {
     let width = Width::unpack(instruction.detail[0]);
     let offsets = offsets(context, instruction)?;
-    let mut delivery = Delivery::new(usize::from(instruction.dst.register), width);
+    let mut delivery = LoadedLanes::new(usize::from(instruction.dst.register), width);
     for lane in active(context.wave.exec()) {
         let (bytes, known) = context
             .space
@@ -136,7 +136,7 @@ fn store_lanes<const N: usize>(context: &mut Context<'_, '_>, instruction: &Inst
     Ok(())
 }
 
-/// `read2`, `write2st64` and their kin: two offsets counted in elements, or in 64 elements.
+/// `read2`, `write2st64` and the like: two offsets counted in elements, or in 64 elements.
 fn two_addresses(line: &mut Line<'_>, element: &str, stride: u32, load: bool) -> Result<Instruction, String> {
     let bytes: u32 = match element {
         "b32" => 4,
@@ -178,7 +178,7 @@ fn load_two<const N: usize>(context: &mut Context<'_, '_>, instruction: &Instruc
         (first, usize::from(instruction.dst.register)),
         (second, other as usize),
     ] {
-        let mut delivery = Delivery::new(register, Width::unpack(width));
+        let mut delivery = LoadedLanes::new(register, Width::unpack(width));
         for lane in active(context.wave.exec()) {
             let at = (offsets[lane as usize] as u32).wrapping_add(offset);
             let (bytes, known) = context
@@ -257,7 +257,7 @@ fn permutation(line: &mut Line<'_>, run: Handler) -> Result<Instruction, String>
     Ok(instruction)
 }
 
-/// The lane that each active lane names.
+/// The lane that each active lane selects.
 fn named_lanes(context: &Context<'_, '_>, instruction: &Instruction) -> Result<[u32; 64], Box<Exit>> {
     let wave = &*context.wave;
     let exec = wave.exec();
@@ -277,7 +277,7 @@ fn named_lanes(context: &Context<'_, '_>, instruction: &Instruction) -> Result<[
     Ok(lanes)
 }
 
-/// DS_BPERMUTE: takes the value of the lane named, 0 if it is inactive.
+/// DS_BPERMUTE: each lane reads the selected lane; 0 if that is inactive.
 fn pull(context: &mut Context<'_, '_>, instruction: &Instruction) -> Outcome {
     let lanes = named_lanes(context, instruction)?;
     let exec = context.wave.exec();
@@ -288,7 +288,7 @@ fn pull(context: &mut Context<'_, '_>, instruction: &Instruction) -> Outcome {
     Ok(())
 }
 
-/// DS_PERMUTE: gives the value to the lane named; of several the last wins, and lanes named by none get 0.
+/// DS_PERMUTE: each lane writes to the selected lane; the last one wins, and lanes that none selects get 0.
 fn push(context: &mut Context<'_, '_>, instruction: &Instruction) -> Outcome {
     let lanes = named_lanes(context, instruction)?;
     let exec = context.wave.exec();

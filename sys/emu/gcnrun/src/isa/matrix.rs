@@ -1,16 +1,16 @@
 //! Matrix instructions: WMMA of RDNA 3, MFMA of CDNA.
 //!
 //! D = A·B + C, accumulated in the order of k with fused multiplications; the hardware's order is not documented, so last bits
-//! may differ. Layouts after AMD's matrix instruction calculator. EXEC does not count.
+//! may differ. Layouts are those of AMD's matrix instruction calculator. EXEC is ignored.
 
 use super::float::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 use super::lanes::scalar;
-use super::{Context, Handler, Instruction, Outcome};
-use crate::decode::Line;
+use crate::code::{Context, Handler, Instruction, Outcome};
+use crate::line::Line;
 use crate::operands::Type;
 use crate::wave::Wave;
 
-/// What the elements of a matrix are.
+/// The element type of a matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Element {
     F16,
@@ -80,7 +80,7 @@ fn wave_row_known(wave: &Wave, register: usize, lane: usize) -> bool {
 /// a (rows × depth) times b (columns × depth) added to c (rows × columns), all row-major.
 #[inline(always)]
 fn accumulate(a: &[f32], b: &[f32], c: &mut [f32], depth: usize, columns: usize) {
-    // Transposed, so that the inner loop runs over neighbours.
+    // Transposed, so that the inner loop runs over consecutive elements.
     let mut transposed = vec![0.0_f32; b.len()];
     for (column, row) in b.chunks_exact(depth).enumerate() {
         for (k, value) in row.iter().enumerate() {
@@ -98,27 +98,27 @@ fn accumulate(a: &[f32], b: &[f32], c: &mut [f32], depth: usize, columns: usize)
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
-fn accumulate_modern(a: &[f32], b: &[f32], c: &mut [f32], depth: usize, columns: usize) {
+fn accumulate_with_fma(a: &[f32], b: &[f32], c: &mut [f32], depth: usize, columns: usize) {
     accumulate(a, b, c, depth, columns);
 }
 
-fn multiply(modern: bool, a: &[f32], b: &[f32], c: &mut [f32], depth: usize, columns: usize) {
+fn multiply(has_fma: bool, a: &[f32], b: &[f32], c: &mut [f32], depth: usize, columns: usize) {
     #[cfg(target_arch = "x86_64")]
-    if modern {
-        // SAFETY: `modern` is only true where AVX2 and FMA were detected (`Context::new`).
-        unsafe { accumulate_modern(a, b, c, depth, columns) };
+    if has_fma {
+        // SAFETY: `has_fma` is only true where the interpreter detected AVX2 and FMA.
+        unsafe { accumulate_with_fma(a, b, c, depth, columns) };
         return;
     }
-    let _ = modern;
+    let _ = has_fma;
     accumulate(a, b, c, depth, columns);
 }
 
-/// The same with whole numbers, which wrap.
+/// The same with integers, which wrap around.
 fn multiply_integers(a: &[f32], b: &[f32], c: &mut [u32], depth: usize, columns: usize) {
     for (row, out) in a.chunks_exact(depth).zip(c.chunks_exact_mut(columns)) {
         for (column, sum) in b.chunks_exact(depth).zip(out) {
-            let products: i32 = row.iter().zip(column).map(|(a, b)| *a as i32 * *b as i32).sum();
-            *sum = sum.wrapping_add(products.cast_unsigned());
+            let sum_of_row: i32 = row.iter().zip(column).map(|(a, b)| *a as i32 * *b as i32).sum();
+            *sum = sum.wrapping_add(sum_of_row.cast_unsigned());
         }
     }
 }
@@ -129,7 +129,7 @@ const DEPTH: usize = 1;
 const INPUT: usize = 2;
 const OUTPUT: usize = 3;
 
-/// `None` if the mnemonic is another file's.
+/// `None` if another file decodes the mnemonic.
 pub(super) fn decode(line: &mut Line<'_>, base: &str) -> Option<Result<Instruction, String>> {
     if let Some(shape) = base.strip_prefix("v_wmma_") {
         return Some(decode_wmma(line, shape));
@@ -238,7 +238,7 @@ fn wmma(context: &mut Context<'_, '_>, instruction: &Instruction) -> Outcome {
             Element::Bf16 => bf16_to_f32(bits & 0xffff),
             _ => f32::from_bits(bits),
         });
-        multiply(context.modern, &a.values, &b.values, &mut sums, 16, 16);
+        multiply(context.has_fma, &a.values, &b.values, &mut sums, 16, 16);
         c = sums.map(|sum| match output {
             Element::F16 => f32_to_f16(sum),
             Element::Bf16 => f32_to_bf16(sum),
@@ -406,7 +406,7 @@ fn mfma(context: &mut Context<'_, '_>, instruction: &Instruction) -> Outcome {
                 &b.values[block * inputs..][..inputs],
             );
             multiply(
-                context.modern,
+                context.has_fma,
                 a,
                 b,
                 &mut sums[block * outputs..][..outputs],

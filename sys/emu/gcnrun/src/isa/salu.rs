@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use super::lanes::{scalar, scalar_known, unknown_as};
-use super::{Context, Handler, Instruction, Outcome, uninitialised};
-use crate::decode::Line;
+use super::lanes::{scalar, scalar_known};
+use super::unknown::unknown_as;
+use crate::code::{Context, Exit, Handler, Instruction, Outcome, uninitialised};
+use crate::line::Line;
 use crate::operands::{Source, Type};
 use crate::wave::{EXEC, Wave};
 
@@ -20,7 +21,7 @@ struct Inputs {
 /// A result, and the condition code where the instruction writes it.
 type Scalar = fn(&Inputs) -> (u64, Option<bool>);
 
-/// A row of the table: what executes it, the destination's width in words (0: only the condition code) and the operands.
+/// A row of the table: the function, the destination's width in words (0: only the condition code) and the operands.
 struct Row {
     run: Handler,
     words: u32,
@@ -37,7 +38,7 @@ enum Operand {
     Signed16,
     /// 16 bits, zero-extended.
     Unsigned16,
-    /// The destination's old value counts as an operand.
+    /// The destination's old value is an operand.
     Old,
 }
 
@@ -245,7 +246,7 @@ fn compares(table: &mut HashMap<&'static str, Row>) {
     }
 }
 
-/// What gfx11.5 and gfx12 have; no older part.
+/// Instructions of gfx11.5 and gfx12 only.
 fn floats(table: &mut HashMap<&'static str, Row>) {
     rows! { table;
         "s_add_f32" => 1 [Float, Float] |x| float(x.af() + x.bf());
@@ -295,13 +296,13 @@ fn sign_bits_64(a: i64) -> u32 {
     }
 }
 
-/// Quads with any lane set, whole.
+/// All four bits of each quad in which any is set.
 fn whole_quads(a: u64) -> u64 {
     let any = (a | a >> 1 | a >> 2 | a >> 3) & 0x1111_1111_1111_1111;
     any * 15
 }
 
-/// A bit for each quad with any lane set.
+/// One bit for each quad in which any is set.
 fn quad_mask(a: u64) -> u64 {
     (0..16).fold(0, |mask, quad| {
         mask | u64::from(a >> (4 * quad) & 15 != 0) << quad
@@ -347,7 +348,7 @@ fn execute(context: &mut Context<'_, '_>, instruction: &Instruction, f: Scalar) 
     let (result, scc) = f(&inputs);
     let (mut known, mut result_scc_known) = (u64::MAX, true);
     if a_known & b_known & d_known != u64::MAX || !scc_known {
-        // Unknown bits one way and another: what comes out the same is known.
+        // Compute with several values of the unknown bits: result bits that never differ are known.
         for choice in 0..18 {
             let fill = |bits: u64, known: u64, index: usize| {
                 let pattern = u64::from(unknown_as(choice, 4, index));
@@ -457,7 +458,7 @@ fn new_exec(
     context: &mut Context<'_, '_>,
     instruction: &Instruction,
     f: fn(u64, u64) -> u64,
-) -> Result<u64, Box<super::Exit>> {
+) -> Result<u64, Box<Exit>> {
     let words = instruction.detail[0];
     let (s, known) = read(context.wave, &instruction.src[0], words == 2);
     let old = context.wave.exec();

@@ -1,17 +1,17 @@
 //! Vector loads, stores and atomic operations on global, flat and scratch memory, and through buffer descriptors.
 
 use super::access::{
-    Atomic, Delivery, Width, active, addresses, atomic_operand, collect, deliver_old, must_be_known,
+    Atomic, LoadedLanes, Width, active, addresses, atomic_operand, collect, deliver_old, must_be_known,
     with_bytes,
 };
 use super::lanes::{scalar, scalar_known};
-use super::{Context, Exit, Handler, Instruction, Outcome, in_lane, uninitialised};
-use crate::decode::Line;
+use crate::code::{Context, Exit, Handler, Instruction, Outcome, in_lane, uninitialised};
 use crate::fault::FaultKind;
+use crate::line::Line;
 use crate::operands::{Source, Type};
 use crate::space::{PRIVATE_APERTURE, Place as Aperture, aperture};
 
-/// Caches are not modelled.
+/// Cache control: no operations, since caches are not modelled.
 const NOTHING: &[&str] = &[
     "buffer_gl0_inv",
     "buffer_gl1_inv",
@@ -25,7 +25,7 @@ const NOTHING: &[&str] = &[
     "global_wbinv",
 ];
 
-/// What an address leads to; in `detail[1]`.
+/// The kind of memory that an address refers to; in `detail[1]`.
 const GLOBAL: u32 = 0;
 const FLAT: u32 = 1;
 const SCRATCH: u32 = 2;
@@ -65,7 +65,7 @@ fn access(line: &mut Line<'_>, kind: u32, width: Width, load: bool) -> Result<In
         (_, false) => |c, i| with_bytes!(Width::unpack(i.detail[0]).bytes, store_lanes(c, i)),
     };
     let mut instruction = Instruction::new(run);
-    // A buffer's data comes first, in loads as in stores.
+    // The data register comes first, in loads and stores.
     let (data, address) = if load || kind == BUFFER { (0, 1) } else { (1, 0) };
     let (register, count) = line.vgpr(data)?;
     if u32::from(count) != width.bytes.div_ceil(4) {
@@ -139,7 +139,7 @@ fn load_lanes<const N: usize>(context: &mut Context<'_, '_>, instruction: &Instr
     let [width, kind, ..] = instruction.detail;
     let width = Width::unpack(width);
     let addresses = lane_addresses(context, instruction)?;
-    let mut delivery = Delivery::new(usize::from(instruction.dst.register), width);
+    let mut delivery = LoadedLanes::new(usize::from(instruction.dst.register), width);
     for lane in active(context.wave.exec()) {
         let address = addresses[lane as usize];
         let loaded = match kind {
@@ -249,7 +249,7 @@ fn run_atomic(context: &mut Context<'_, '_>, instruction: &Instruction) -> Outco
     Ok(())
 }
 
-/// Where a buffer access of a lane leads.
+/// The target of a lane's buffer access.
 enum Buffer {
     Scratch(u32),
     Global(u64),
@@ -278,7 +278,7 @@ fn descriptor(context: &Context<'_, '_>, instruction: &Instruction) -> Result<De
     }
     let (low, high, records) = (scalar(wave, low), scalar(wave, high), scalar(wave, records));
     let scratch = high == PRIVATE_APERTURE;
-    // Stride, swizzling and the addition of lane numbers are other layouts than plain bytes.
+    // Only descriptors of plain bytes are supported: no stride, no swizzling, no addition of thread ids.
     if !scratch && (high >> 16 != 0 || scalar(wave, flags) & 1 << 23 != 0) {
         return Err(FaultKind::UnknownInstruction {
             what: "a buffer descriptor with a stride".to_owned(),
@@ -296,7 +296,7 @@ fn descriptor(context: &Context<'_, '_>, instruction: &Instruction) -> Result<De
 impl Descriptor {
     fn locate(&self, context: &Context<'_, '_>, lane_offset: u64, bytes: u32) -> Buffer {
         if self.scratch {
-            // Lanes are interleaved, so that an offset of the wave is the lanes' times as many.
+            // Scratch memory of lanes is interleaved, so a wave's offset is the lane's times the number of lanes.
             return Buffer::Scratch((lane_offset as u32).wrapping_add(self.offset / context.wave.lanes));
         }
         if lane_offset + u64::from(bytes) > u64::from(self.records) {
@@ -315,7 +315,7 @@ fn buffer_load<const N: usize>(context: &mut Context<'_, '_>, instruction: &Inst
         [&instruction.src[0], &[Source::ZERO; 2]],
         false,
     )?;
-    let mut delivery = Delivery::new(usize::from(instruction.dst.register), width);
+    let mut delivery = LoadedLanes::new(usize::from(instruction.dst.register), width);
     for lane in active(context.wave.exec()) {
         let loaded = match buffer.locate(context, offsets[lane as usize], N as u32) {
             Buffer::Scratch(offset) => context.space.scratch_load::<N>(lane, offset),

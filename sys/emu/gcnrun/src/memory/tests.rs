@@ -1,5 +1,5 @@
-use super::{Kind, Memory, POISON};
-use crate::fault::{FaultKind, MemoryError};
+use super::{Kind, Memory, MemoryError, POISON};
+use crate::fault::FaultKind;
 
 const DEVICE: Kind = Kind::Device(0);
 
@@ -17,7 +17,7 @@ fn bytes_come_back_at_every_offset_and_length() {
             assert_eq!(read, bytes[begin..end], "{begin}..{end}");
         }
     }
-    // A write in the middle touches nothing beside it.
+    // A write in the middle leaves the bytes beside it alone.
     memory.write(address + 5, &[0xff; 6]).unwrap();
     let mut read = [0; 97];
     memory.read(address, &mut read).unwrap();
@@ -25,7 +25,7 @@ fn bytes_come_back_at_every_offset_and_length() {
 }
 
 #[test]
-fn each_end_of_an_allocation_holds() {
+fn both_bounds_are_checked() {
     let memory = Memory::new();
     let address = memory.allocate(10, DEVICE, 4096).unwrap();
     assert_eq!(address % 4096, 0);
@@ -76,7 +76,7 @@ fn the_host_counts_as_having_written_its_memory() {
     let pinned = memory.allocate(8, Kind::Pinned, 1).unwrap();
     assert_eq!(memory.first_unwritten(pinned, 8), Ok(None));
     let mut host = [1_u8, 2, 3, 4, 5];
-    // SAFETY: `host` outlives the registration, and nothing else touches it meanwhile.
+    // SAFETY: `host` outlives the registration, and nothing else accesses it meanwhile.
     let registered = unsafe { memory.register(host.as_mut_ptr(), 5) }.unwrap();
     let mut read = [0; 4];
     memory.read(registered + 1, &mut read).unwrap();
@@ -105,7 +105,7 @@ fn a_copy_leaves_unwritten_bytes_unwritten() {
 }
 
 #[test]
-fn a_fill_repeats_a_long_pattern_over_pieces() {
+fn a_fill_repeats_a_long_pattern() {
     let memory = Memory::new();
     let address = memory.allocate(300_001, DEVICE, 1).unwrap();
     memory.fill(address, &[1, 2, 3], 100_000).unwrap();
@@ -119,7 +119,7 @@ fn a_fill_repeats_a_long_pattern_over_pieces() {
 }
 
 #[test]
-fn freed_memory_is_known_as_freed() {
+fn use_after_free_is_detected() {
     let memory = Memory::new();
     let address = memory.allocate(64, DEVICE, 1).unwrap();
     memory.fill(address, &[7], 64).unwrap();
@@ -156,7 +156,7 @@ fn the_quarantine_is_bounded() {
 }
 
 #[test]
-fn a_host_that_writes_too_far_is_told() {
+fn host_writes_beyond_an_allocation_are_detected() {
     let memory = Memory::new();
     let address = memory.allocate(6, Kind::Pinned, 1).unwrap();
     // SAFETY: the redzone is part of the allocation, which is live.
@@ -172,20 +172,20 @@ fn a_host_that_writes_too_far_is_told() {
 }
 
 #[test]
-fn another_devices_memory_needs_leave() {
+fn another_devices_memory_needs_peer_access() {
     let memory = Memory::new();
     let address = memory.allocate(8, Kind::Device(1), 1).unwrap();
-    assert!(memory.reach(1, address, 8).is_ok());
-    let refused = memory.reach(0, address, 8).map(drop);
+    assert!(memory.accessible(1, address, 8).is_ok());
+    let refused = memory.accessible(0, address, 8).map(drop);
     assert_eq!(refused, Err(FaultKind::NoPeerAccess { address, owner: 1 }));
     memory.allow_peer(0, 1, true);
-    assert!(memory.reach(0, address, 8).is_ok());
+    assert!(memory.accessible(0, address, 8).is_ok());
     memory.allow_peer(0, 1, false);
-    assert!(memory.reach(0, address, 8).is_err());
+    assert!(memory.accessible(0, address, 8).is_err());
 }
 
 #[test]
-fn nothing_and_too_much_are_refused() {
+fn empty_and_huge_allocations_are_refused() {
     let memory = Memory::new();
     for bytes in [0, u64::MAX, 1 << 62] {
         assert_eq!(
@@ -196,11 +196,11 @@ fn nothing_and_too_much_are_refused() {
 }
 
 #[test]
-fn threads_that_add_lose_nothing() {
+fn atomic_updates_of_threads_are_not_lost() {
     let memory = Memory::new();
     let address = memory.allocate(16, DEVICE, 1).unwrap();
     memory.fill(address, &[0], 16).unwrap();
-    let block = memory.reach(0, address, 16).unwrap();
+    let block = memory.accessible(0, address, 16).unwrap();
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {

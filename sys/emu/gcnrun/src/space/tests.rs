@@ -1,14 +1,14 @@
 use super::{PRIVATE_APERTURE, SHARED_APERTURE, Space};
 use crate::fault::FaultKind;
+use crate::launch::Checks;
 use crate::memory::{Kind, Memory};
-use crate::run::Checks;
 
 fn space(memory: &Memory) -> Space<'_> {
     Space::new(memory, 0, Checks::default(), 0, 64, (4, 32, 16))
 }
 
 #[test]
-fn loads_know_which_bytes_were_written() {
+fn loads_report_which_bytes_were_written() {
     let memory = Memory::new();
     let address = memory.allocate(32, Kind::Device(0), 1).unwrap();
     let mut space = space(&memory);
@@ -32,7 +32,7 @@ fn loads_know_which_bytes_were_written() {
 }
 
 #[test]
-fn bounds_and_alignment_hold() {
+fn bounds_and_alignment_are_checked() {
     let memory = Memory::new();
     let address = memory.allocate(32, Kind::Device(0), 1).unwrap();
     let strict = Checks {
@@ -77,7 +77,7 @@ fn bounds_and_alignment_hold() {
 }
 
 #[test]
-fn waves_race_without_a_barrier_alone() {
+fn waves_race_only_without_a_barrier() {
     let memory = Memory::new();
     let mut space = space(&memory);
     let race = |other: u32, other_wrote| FaultKind::LdsRace {
@@ -91,7 +91,7 @@ fn waves_race_without_a_barrier_alone() {
     space.enter(1);
     assert_eq!(space.lds_load::<4>(8), Err(race(0, true)));
     assert_eq!(space.lds_store(8, [2; 4], 15), Err(race(0, true)));
-    // Beside it there is no race, even in a dword of half-words.
+    // Accesses to other bytes do not race, even in the same dword.
     space.lds_store(12, [2; 2], 3).unwrap();
     space.enter(2);
     space.lds_store(14, [3; 2], 3).unwrap();
@@ -105,7 +105,7 @@ fn waves_race_without_a_barrier_alone() {
         space.lds_store(8, [2; 4], 15),
         Err(FaultKind::LdsRace { .. })
     ));
-    // What is there already may be written: the outcome is one.
+    // Writing the value that is there is no race.
     assert_eq!(space.lds_store(8, [1; 4], 15), Ok(()));
 }
 

@@ -1,6 +1,6 @@
 #include "device.h"
 
-// Steps of the Collatz sequence: every lane leaves the loop at its own time.
+// Steps of the Collatz sequence: lanes leave the loop after different numbers of iterations.
 KERNEL(64) collatz(u32 *out, const u32 *in) {
     u64 n = in[index()];
     u32 steps = 0;
@@ -32,7 +32,7 @@ KERNEL(64) choose(int *out, const int *in) {
     out[item()] = result;
 }
 
-// Every work-item of a grid of three dimensions, once.
+// Counts every work-item of a three-dimensional grid.
 KERNEL(256) positions(u32 *out) {
     u32 x = __builtin_amdgcn_workgroup_id_x() * __builtin_amdgcn_workgroup_size_x() + __builtin_amdgcn_workitem_id_x();
     u32 y = __builtin_amdgcn_workgroup_id_y() * __builtin_amdgcn_workgroup_size_y() + __builtin_amdgcn_workitem_id_y();
@@ -41,12 +41,12 @@ KERNEL(256) positions(u32 *out) {
     out[(z * height + y) * width + x] += 1 + x + 100 * y + 10000 * z;
 }
 
-// Blocks take tickets: a block's number is its turn, whatever its index is.
+// Each block takes a ticket: the order in which the blocks run.
 KERNEL(64) tickets(u32 *counter, u32 *turn) {
     if (item() == 0) turn[block()] = __hip_atomic_fetch_add(counter, 1, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 }
 
-// A tree in LDS with a barrier at each level.
+// A tree reduction in LDS, with a barrier at each level.
 KERNEL(256) tree(float *out, const float *in) {
     SHARED float held[256];
     held[item()] = in[index()];

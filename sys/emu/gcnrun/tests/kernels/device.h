@@ -1,4 +1,4 @@
-// The little of HIP that the kernels here need, so that they compile without ROCm's headers.
+// The part of HIP that these kernels need, so that they compile without ROCm's headers.
 #pragma once
 
 #define DEVICE __attribute__((device))

@@ -1,4 +1,4 @@
-// Faults on purpose, each beside a kernel that does the same rightly.
+// Kernels with faults, depending on their arguments.
 #include "device.h"
 
 KERNEL(256) copy(int *out, const int *in, u32 n) {
@@ -7,7 +7,7 @@ KERNEL(256) copy(int *out, const int *in, u32 n) {
 KERNEL(256) copy_without_bound(int *out, const int *in, u32 n) { out[index()] = in[index()]; }
 
 KERNEL(64) load_at(int *out, const char *in, int offset) { out[item()] = *(const volatile int *)(in + offset); }
-// The same for all lanes at once, by a scalar load, which drops the two lowest bits of its address.
+// The same by a scalar load, which ignores the two lowest bits of its address.
 KERNEL(64) scalar_load_at(int *out, const char *in, int offset) { out[item()] = *(const int *)(in + offset); }
 KERNEL(64) atomic_at(char *in, int offset) {
     __hip_atomic_fetch_add((int *)(in + offset), 1, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
@@ -28,7 +28,7 @@ KERNEL(64) own_elements(int *out, int n) {
     out[item()] = own[0];
 }
 
-// Reads of what nothing has written.
+// Reads of uninitialised memory.
 KERNEL(64) unwritten_lds(int *out, int write) {
     SHARED int held[64];
     if (write) held[item()] = item();
@@ -52,7 +52,7 @@ KERNEL(64) written_register(int *out) {
 }
 KERNEL(64) branch_on(int *out, const int *in) {
     out[item()] = 1;
-    // What is volatile is not computed for all lanes and selected.
+    // Volatile, so that the compiler keeps the branch.
     if (in[item()] > 5) asm volatile("s_nop 1");
 }
 KERNEL(64) scalar_branch_on(int *out, const int *in) {
@@ -81,7 +81,7 @@ KERNEL(256) overwrite(int *out, int *unused, int with_barrier) {
     barrier();
     out[item()] = ((volatile int *)held)[item()];
 }
-// The same through global memory, where only the order of the waves tells.
+// The same through global memory, where only another order of the waves shows it.
 KERNEL(256) neighbour_in_global(int *out, int *held, int with_barrier) {
     ((volatile int *)held)[item()] = item();
     if (with_barrier) barrier();
@@ -117,7 +117,7 @@ KERNEL(64) jump(int *out, int wild) {
     if (wild) asm volatile("s_mov_b64 s[20:21], 64\n s_setpc_b64 s[20:21]" : : : "s20", "s21");
     out[item()] = 1;
 }
-// No kernel of a compiler waits for another queue's counters: the processor need not know it.
+// An instruction that compilers do not use and the emulator does not support.
 KERNEL(64) rare(int *out, int doit) {
     if (doit) asm volatile("s_sendmsghalt sendmsg(MSG_INTERRUPT)");
     out[item()] = 1;

@@ -22,7 +22,7 @@ KERNEL(64) votes(u32 *out, const int *in) {
     out[4 * item() + 2] = __builtin_amdgcn_readfirstlane(x);
     out[4 * item() + 3] = __builtin_amdgcn_readlane(x, 7);
 }
-// Lanes that left the branch hold no vote.
+// Only the lanes in the branch vote.
 KERNEL(64) votes_of_some(u32 *out, const int *in) {
     out[item()] = 0;
     if (in[item()] > 0) {

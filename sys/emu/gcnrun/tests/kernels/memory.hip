@@ -13,7 +13,7 @@ KERNEL(256) atomics(int *out, u64 *wide) {
     int before = 0;
     __hip_atomic_compare_exchange_strong(out + 5, &before, n + 1, RELAXED, RELAXED, AGENT);
     __hip_atomic_fetch_add(wide, (u64)n << 32, RELAXED, AGENT);
-    // The values returned are all different: their sum is known.
+    // The returned values are all different, so their sum is known.
     int ticket = __hip_atomic_fetch_add(out + 6, 1, RELAXED, AGENT);
     __hip_atomic_fetch_add(out + 7, ticket, RELAXED, AGENT);
 }
@@ -55,7 +55,7 @@ KERNEL(64) rotate(float *out, const float *in) {
     out[item()] = dynamic[(item() * 5 + 1) & 63];
 }
 
-// A lane's own array: in scratch memory, because its index is not known.
+// A private array, in scratch memory because its index is not known at compile time.
 KERNEL(64) own_array(int *out, int n) {
     volatile int own[40];
     for (int i = 0; i < 40; i++) own[i] = i * item();
@@ -64,7 +64,7 @@ KERNEL(64) own_array(int *out, int n) {
     out[item()] = sum;
 }
 
-// Through pointers of which the compiler does not know where they lead.
+// Generic pointers: the compiler does not know the kind of memory.
 KERNEL(64) generic(int *out, int where) {
     SHARED int held[64];
     int own[2];

@@ -1,4 +1,4 @@
-// What one kind of instruction costs the emulator.
+// Kernels that measure the emulator's speed.
 #include "device.h"
 
 KERNEL(256) arithmetic(float *out, u32 count) {

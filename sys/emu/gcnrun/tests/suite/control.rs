@@ -67,7 +67,7 @@ fn functions_are_called() {
 }
 
 #[test]
-fn lanes_choose_each_for_itself() {
+fn lanes_diverge() {
     on_each(FILE, |gpu| {
         let which = random(64, 1, |rng| rng.i32(0..7));
         let before = random(64, 2, |rng| rng.i32(..));
@@ -122,7 +122,7 @@ fn every_item_of_a_grid_runs_once() {
 }
 
 #[test]
-fn blocks_run_all_whatever_the_order() {
+fn all_blocks_run_in_every_order() {
     on_each(FILE, |gpu| {
         let counter = gpu.buffer(&[0_u32]);
         let turn = gpu.unwritten::<u32>(33);
@@ -162,7 +162,7 @@ fn a_wave_may_wait_for_another_without_a_barrier() {
 }
 
 #[test]
-fn the_clock_goes_on() {
+fn the_clock_advances() {
     on_each(FILE, |gpu| {
         let out = gpu.unwritten::<u64>(64);
         gpu.launch("ticks", 1, 64, &arguments().buffer(&out));

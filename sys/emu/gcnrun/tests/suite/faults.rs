@@ -1,4 +1,4 @@
-//! Every kind of fault, planted; and beside each the same done rightly.
+//! Every kind of fault, each beside a correct variant of the same kernel.
 
 use gcnrun::{Checks, Fault, FaultKind, Kind, Order};
 
@@ -6,15 +6,22 @@ use crate::gpu::{Arguments, Gpu, arguments, on_each};
 
 const FILE: &str = "faults.hip";
 
-/// The kernel ends as it should with the one arguments, and faults with the others; that fault.
-fn planted(gpu: &Gpu, kernel: &str, blocks: u32, items: u32, right: &Arguments, wrong: &Arguments) -> Fault {
+/// The kernel succeeds with the first arguments and faults with the second; returns that fault.
+fn expect_fault(
+    gpu: &Gpu,
+    kernel: &str,
+    blocks: u32,
+    items: u32,
+    right: &Arguments,
+    wrong: &Arguments,
+) -> Fault {
     gpu.launch(kernel, blocks, items, right);
     let fault = gpu
         .try_launch(kernel, blocks, items, wrong)
         .map(|_| ())
-        .expect_err("a fault was planted");
-    let told = fault.to_string();
-    assert!(told.starts_with(&format!("{kernel}: ")), "{told}");
+        .expect_err("a fault");
+    let text = fault.to_string();
+    assert!(text.starts_with(&format!("{kernel}: ")), "{text}");
     fault
 }
 
@@ -37,13 +44,13 @@ fn out_of_bounds() {
         let place = at(&fault);
         assert_eq!(place.block, [1, 0, 0]);
         assert!(place.instruction.contains("load"), "{fault}");
-        // Item 244 of the block is the first beyond, by so little that no other allocation is hit.
+        // Work-item 244 of the block is the first out of bounds, by too little to hit another allocation.
         let wave = gpu.wave() as u32;
         assert_eq!((place.wave, place.lane), (244 / wave, Some(244 % wave)));
     });
 }
 
-/// The same kernels, launched with other checks.
+/// The same kernels, with other checks.
 fn with_checks(gpu: &Gpu, checks: Checks) -> Gpu {
     let object = crate::gpu::compiled(FILE, gpu.arch).expect("these kernels are loaded already");
     Gpu {
@@ -70,16 +77,16 @@ fn misaligned_scalar_loads_and_atomics() {
         let x = gpu.buffer(&[1_i32; 4]);
         let out = gpu.unwritten::<i32>(64);
         let load = |offset: i32| arguments().buffer(&out).buffer(&x).with(offset);
-        let fault = planted(gpu, "scalar_load_at", 1, 64, &load(4), &load(2));
+        let fault = expect_fault(gpu, "scalar_load_at", 1, 64, &load(4), &load(2));
         misaligned(&fault, x.address + 2);
         let add = |offset: i32| arguments().buffer(&x).with(offset);
-        let fault = planted(gpu, "atomic_at", 1, 64, &add(4), &add(6));
+        let fault = expect_fault(gpu, "atomic_at", 1, 64, &add(4), &add(6));
         misaligned(&fault, x.address + 6);
     });
 }
 
 #[test]
-fn misaligned_loads_where_that_is_asked_for() {
+fn misaligned_loads_with_the_alignment_check() {
     on_each(FILE, |gpu| {
         let x = gpu.buffer(&[0x0403_0201_i32, 0x0807_0605]);
         let out = gpu.unwritten::<i32>(64);
@@ -91,7 +98,7 @@ fn misaligned_loads_where_that_is_asked_for() {
             ..gpu.checks
         };
         let gpu = &with_checks(gpu, strict);
-        let fault = planted(gpu, "load_at", 1, 64, &load(4), &load(2));
+        let fault = expect_fault(gpu, "load_at", 1, 64, &load(4), &load(2));
         misaligned(&fault, x.address + 2);
     });
 }
@@ -103,7 +110,7 @@ fn use_after_free() {
         let out = gpu.unwritten::<i32>(64);
         gpu.memory.free(freed.address).unwrap();
         let from = |x| arguments().buffer(&out).buffer(x).with(64_u32);
-        let fault = planted(gpu, "copy", 1, 64, &from(&x), &from(&freed));
+        let fault = expect_fault(gpu, "copy", 1, 64, &from(&x), &from(&freed));
         assert!(
             matches!(fault.kind, FaultKind::UseAfterFree { allocation, .. } if allocation == (freed.address, 256)),
             "{fault}"
@@ -157,7 +164,7 @@ fn scratch_overrun() {
     on_each(FILE, |gpu| {
         let out = gpu.unwritten::<i32>(64);
         let count = |n: i32| arguments().buffer(&out).with(n);
-        let fault = planted(gpu, "own_elements", 1, 64, &count(2), &count(2000));
+        let fault = expect_fault(gpu, "own_elements", 1, 64, &count(2), &count(2000));
         assert!(matches!(fault.kind, FaultKind::ScratchOverrun { .. }), "{fault}");
     });
 }
@@ -174,10 +181,10 @@ fn uninitialised_memory() {
     on_each(FILE, |gpu| {
         let out = gpu.unwritten::<i32>(64);
         let write = |yes: i32| arguments().buffer(&out).with(yes);
-        let fault = planted(gpu, "unwritten_lds", 1, 64, &write(1), &write(0));
-        uninitialised(&fault, "what is stored");
-        let fault = planted(gpu, "unwritten_own", 1, 64, &write(1), &write(0));
-        uninitialised(&fault, "what is stored");
+        let fault = expect_fault(gpu, "unwritten_lds", 1, 64, &write(1), &write(0));
+        uninitialised(&fault, "the stored value");
+        let fault = expect_fault(gpu, "unwritten_own", 1, 64, &write(1), &write(0));
+        uninitialised(&fault, "the stored value");
         let (x, unwritten) = (gpu.buffer(&[7_i32; 64]), gpu.unwritten::<i32>(64));
         let from = |x| {
             arguments()
@@ -185,8 +192,8 @@ fn uninitialised_memory() {
                 .buffer(x)
                 .with(64_u32)
         };
-        let fault = planted(gpu, "copy", 1, 64, &from(&x), &from(&unwritten));
-        uninitialised(&fault, "what is stored");
+        let fault = expect_fault(gpu, "copy", 1, 64, &from(&x), &from(&unwritten));
+        uninitialised(&fault, "the stored value");
     });
 }
 
@@ -199,27 +206,27 @@ fn uninitialised_registers() {
         let fault = gpu
             .try_launch("unwritten_register", 1, 64, &arguments)
             .unwrap_err();
-        uninitialised(&fault, "what is stored");
+        uninitialised(&fault, "the stored value");
         assert!(at(&fault).instruction.contains("store"), "{fault}");
     });
 }
 
 #[test]
-fn uninitialised_decisions() {
+fn uninitialised_conditions_and_addresses() {
     on_each(FILE, |gpu| {
         let (x, unwritten) = (gpu.buffer(&[7_i32; 64]), gpu.unwritten::<i32>(64));
         let from = |x| arguments().buffer(&gpu.unwritten::<i32>(64)).buffer(x);
-        let fault = planted(gpu, "branch_on", 1, 64, &from(&x), &from(&unwritten));
+        let fault = expect_fault(gpu, "branch_on", 1, 64, &from(&x), &from(&unwritten));
         // RDNA compares and sets EXEC in one instruction.
         let what = if gpu.arch.starts_with("gfx9") {
             "the mask of active lanes"
         } else {
-            "which lanes go on"
+            "the comparison that sets EXEC"
         };
         uninitialised(&fault, what);
-        let fault = planted(gpu, "scalar_branch_on", 1, 64, &from(&x), &from(&unwritten));
+        let fault = expect_fault(gpu, "scalar_branch_on", 1, 64, &from(&x), &from(&unwritten));
         uninitialised(&fault, "SCC, on which a branch depends");
-        let fault = planted(gpu, "address_from", 1, 64, &from(&x), &from(&unwritten));
+        let fault = expect_fault(gpu, "address_from", 1, 64, &from(&x), &from(&unwritten));
         uninitialised(&fault, "the address");
     });
 }
@@ -229,7 +236,7 @@ fn lds_races() {
     on_each(FILE, |gpu| {
         let out = gpu.unwritten::<i32>(256);
         let barrier = |there: i32| arguments().buffer(&out).with(0_u64).with(there);
-        let fault = planted(gpu, "hand_over", 1, 256, &barrier(1), &barrier(0));
+        let fault = expect_fault(gpu, "hand_over", 1, 256, &barrier(1), &barrier(0));
         let FaultKind::LdsRace {
             offset,
             other: Some(other),
@@ -248,7 +255,7 @@ fn lds_races() {
             Order::Reversed => assert!(!other_wrote, "{fault}"),
             Order::Shuffled(_) => {}
         }
-        let fault = planted(gpu, "overwrite", 1, 256, &barrier(1), &barrier(0));
+        let fault = expect_fault(gpu, "overwrite", 1, 256, &barrier(1), &barrier(0));
         assert!(
             matches!(fault.kind, FaultKind::LdsRace { other: Some(_), .. }),
             "{fault}"
@@ -257,7 +264,7 @@ fn lds_races() {
 }
 
 #[test]
-fn missing_barriers_show_in_the_order_of_waves() {
+fn missing_barriers_show_with_other_wave_orders() {
     on_each(FILE, |gpu| {
         let barrier = |there: i32| {
             let held = gpu.unwritten::<i32>(256);
@@ -266,23 +273,23 @@ fn missing_barriers_show_in_the_order_of_waves() {
                 .buffer(&held)
                 .with(there)
         };
-        // Whichever wave is first finds nothing where the other writes.
-        let fault = planted(gpu, "neighbour_in_global", 1, 256, &barrier(1), &barrier(0));
-        uninitialised(&fault, "what is stored");
+        // Whichever wave runs first reads what the other has not yet written.
+        let fault = expect_fault(gpu, "neighbour_in_global", 1, 256, &barrier(1), &barrier(0));
+        uninitialised(&fault, "the stored value");
     });
 }
 
 #[test]
-fn barriers_that_not_all_reach() {
+fn barriers_that_not_all_waves_reach() {
     on_each(FILE, |gpu| {
         let out = gpu.unwritten::<i32>(256);
         let apart = |yes: i32| arguments().buffer(&out).with(yes);
-        let fault = planted(gpu, "barriers_apart", 1, 256, &apart(0), &apart(1));
+        let fault = expect_fault(gpu, "barriers_apart", 1, 256, &apart(0), &apart(1));
         assert!(
             matches!(fault.kind, FaultKind::BarrierDivergence { .. }),
             "{fault}"
         );
-        // Waves that have ended count as there.
+        // Waves that have ended count as having reached the barrier.
         gpu.launch("some_end_early", 1, 256, &apart(1));
         let got = out.read(gpu);
         assert_eq!((&got[..128], &got[128..]), (&[2; 128][..], &[1; 128][..]));
@@ -356,7 +363,7 @@ fn hangs() {
         let gpu = with_checks(gpu, brief);
         let out = gpu.unwritten::<i32>(64);
         let forever = |yes: i32| arguments().buffer(&out).with(yes);
-        let fault = planted(&gpu, "loop", 1, 64, &forever(0), &forever(1));
+        let fault = expect_fault(&gpu, "loop", 1, 64, &forever(0), &forever(1));
         assert!(
             matches!(fault.kind, FaultKind::Timeout { instructions } if instructions >= 10_000),
             "{fault}"
@@ -369,9 +376,9 @@ fn traps_and_wild_jumps() {
     on_each(FILE, |gpu| {
         let out = gpu.unwritten::<i32>(64);
         let does = |yes: i32| arguments().buffer(&out).with(yes);
-        let fault = planted(gpu, "trap", 1, 64, &does(0), &does(1));
+        let fault = expect_fault(gpu, "trap", 1, 64, &does(0), &does(1));
         assert_eq!(fault.kind, FaultKind::Trap { number: 2 }, "{fault}");
-        let fault = planted(gpu, "jump", 1, 64, &does(0), &does(1));
+        let fault = expect_fault(gpu, "jump", 1, 64, &does(0), &does(1));
         assert!(matches!(fault.kind, FaultKind::WildJump { .. }), "{fault}");
     });
 }
@@ -381,7 +388,7 @@ fn unknown_instructions() {
     on_each(FILE, |gpu| {
         let out = gpu.unwritten::<i32>(64);
         let does = |yes: i32| arguments().buffer(&out).with(yes);
-        let fault = planted(gpu, "rare", 1, 64, &does(0), &does(1));
+        let fault = expect_fault(gpu, "rare", 1, 64, &does(0), &does(1));
         assert!(
             matches!(&fault.kind, FaultKind::UnknownInstruction { what } if what.contains("s_sendmsghalt")),
             "{fault}"

@@ -1,4 +1,4 @@
-//! An architecture with a compiled file of kernels, and buffers of numbers for them.
+//! A compiled file of kernels for an architecture, and device buffers.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -11,7 +11,7 @@ use gcnrun::{Checks, Fault, Kind, Launch, Memory, Order, Program, Statistics};
 
 pub(crate) const ARCHS: [&str; 3] = ["gfx1100", "gfx90a", "gfx942"];
 
-/// `HIPVIT_HIPCC`, or the first clang that compiles for AMD GPUs; `None` also where what it makes cannot be disassembled.
+/// `HIPVIT_HIPCC`, or the first clang that compiles for AMD GPUs; `None` also if its output cannot be disassembled.
 fn compiler() -> Option<&'static Path> {
     static COMPILER: OnceLock<Option<PathBuf>> = OnceLock::new();
     COMPILER
@@ -42,8 +42,8 @@ fn compiler() -> Option<&'static Path> {
                 std::env::var_os("HIPVIT_REQUIRE_AMD_CLANG").is_none_or(|value| value != "1"),
                 "{missing}"
             );
-            // Past the harness, which shows nothing of a test that passes.
-            let _ = writeln!(std::io::stderr(), "skipped: gcnrun's kernels: {missing}");
+            // Not through the test harness, which hides the output of tests that pass.
+            let _ = writeln!(std::io::stderr(), "skipped: gcnrun's kernel tests: {missing}");
             None
         })
         .as_deref()
@@ -97,7 +97,7 @@ pub(crate) fn compiled(file: &str, arch: &str) -> Option<Arc<Vec<u8>>> {
     Some(Arc::clone(object))
 }
 
-/// A loaded file of kernels, and what to launch them with.
+/// A loaded file of kernels, with an order of blocks and waves.
 pub(crate) struct Gpu {
     pub(crate) memory: Memory,
     pub(crate) program: Program,
@@ -213,7 +213,7 @@ impl Gpu {
         buffer
     }
 
-    /// A buffer that nothing has written yet.
+    /// An uninitialised buffer.
     pub(crate) fn unwritten<T: Number>(&self, len: usize) -> Buffer<T> {
         let bytes = (len * T::BYTES) as u64;
         Buffer {
@@ -285,7 +285,7 @@ pub(crate) fn random<T>(count: usize, seed: u64, mut one: impl FnMut(&mut fastra
     (0..count).map(|_| one(&mut rng)).collect()
 }
 
-/// About normal, with a standard deviation of `scale`.
+/// Approximately normally distributed, with a standard deviation of `scale`.
 pub(crate) fn normal(rng: &mut fastrand::Rng, scale: f32) -> f32 {
     let sum: f32 = (0..12).map(|_| rng.f32()).sum();
     (sum - 6.0) * scale

@@ -1,4 +1,4 @@
-//! What lanes tell each other.
+//! Cross-lane operations.
 
 use crate::gpu::{Gpu, arguments, on, on_each, random};
 
@@ -8,7 +8,7 @@ fn input(gpu: &Gpu) -> Vec<i32> {
     random(gpu.wave(), 1, |rng| rng.i32(-100..100))
 }
 
-/// Launches a kernel of one wave that gives `count` numbers a lane; checks each against `expected(lane, number)`.
+/// Launches a kernel of one wave that computes `count` numbers per lane; checks each against `expected(lane, number)`.
 fn check(
     gpu: &Gpu,
     kernel: &str,

@@ -1,6 +1,6 @@
-//! Kernels in HIP C++, compiled by clang and executed, against what Rust computes.
+//! Kernels in HIP C++, compiled by clang and executed; results are checked against Rust code.
 //!
-//! Without a clang that targets AMD GPUs they are skipped, with one line that says so; with `HIPVIT_REQUIRE_AMD_CLANG=1` they
+//! Without a clang that targets AMD GPUs they are skipped, with a message; with `HIPVIT_REQUIRE_AMD_CLANG=1` they
 //! fail.
 
 #![allow(

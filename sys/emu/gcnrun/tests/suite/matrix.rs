@@ -1,4 +1,4 @@
-//! Matrix instructions, against plain loops.
+//! Matrix instructions, checked against plain loops.
 
 use half::{bf16, f16};
 
@@ -6,7 +6,7 @@ use crate::gpu::{Gpu, Number, arguments, normal, on, random};
 
 const FILE: &str = "matrix.hip";
 
-/// A tile of `rows` × `rows`, the sum over `depth` products; `exact` says what an input is worth.
+/// A tile of `rows` × `rows`, with a depth of `depth`; `exact` gives an input's value.
 fn check<T: Number, O: Number>(
     gpu: &Gpu,
     kernel: &str,

@@ -74,7 +74,7 @@ fn lds_holds_elements_of_every_size() {
 }
 
 #[test]
-fn lds_may_be_asked_for_at_launch() {
+fn lds_may_be_dynamic() {
     on_each(FILE, |gpu| {
         let x = random(64, 1, |rng| normal(rng, 1.0));
         let out = gpu.unwritten::<f32>(64);
@@ -98,7 +98,7 @@ fn lanes_have_memory_of_their_own() {
 }
 
 #[test]
-fn generic_pointers_lead_to_each_kind_of_memory() {
+fn generic_pointers_point_to_each_kind_of_memory() {
     on_each(FILE, |gpu| {
         let before: Vec<i32> = (0..64).map(|i| i * 3).collect();
         for (place, expected) in [

@@ -1,4 +1,4 @@
-//! Code objects that are whole, and those that are not.
+//! Loading code objects, intact and damaged.
 
 use gcnrun::{Kind, LoadError, Memory, Program};
 
@@ -47,7 +47,7 @@ fn an_object_describes_its_kernels() {
 }
 
 #[test]
-fn a_program_gives_its_memory_back() {
+fn a_dropped_program_frees_its_memory() {
     for arch in ARCHS {
         let Some(elf) = compiled("memory.hip", arch) else {
             return;
@@ -62,7 +62,7 @@ fn a_program_gives_its_memory_back() {
 }
 
 #[test]
-fn what_is_no_code_object_is_told() {
+fn other_files_are_refused_with_a_reason() {
     let memory = Memory::new();
     for bytes in [
         &b""[..],
@@ -97,7 +97,7 @@ fn damaged_objects_are_refused_or_harmless() {
             let at = rng.usize(..damaged.len());
             damaged[at] = rng.u8(..);
         }
-        // Most still load, for most bytes are instructions; none may panic.
+        // Most still load, since most bytes are instructions; none may panic.
         let _ = Program::load(&memory, 0, &damaged);
     }
 }

@@ -1,61 +1,8 @@
-//! rocBLAS.
+//! GEMM.
 
-use std::ptr;
+use super::*;
 
-use hipvit_sys::Rocblas;
-use hipvit_sys::rocblas::{
-    rocblas_datatype_ as Datatype, rocblas_gemm_algo_, rocblas_handle, rocblas_operation_ as Operation,
-    rocblas_pointer_mode_, rocblas_status_ as Status,
-};
-
-use crate::gpu::{Buffer, Kind, Shape, compare, hip, numbers, ok, provider, refused, synchronize};
-
-fn blas() -> &'static Rocblas {
-    provider().rocblas().expect("rocBLAS")
-}
-
-struct Handle(rocblas_handle);
-
-impl Handle {
-    fn new() -> Self {
-        let mut handle = ptr::null_mut();
-        ok(unsafe { blas().rocblas_create_handle(&mut handle) });
-        Self(handle)
-    }
-
-    fn scalars_on_device(self) -> Self {
-        let mode = rocblas_pointer_mode_::rocblas_pointer_mode_device;
-        ok(unsafe { blas().rocblas_set_pointer_mode(self.0, mode) });
-        self
-    }
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        ok(unsafe { blas().rocblas_destroy_handle(self.0) });
-    }
-}
-
-fn datatype(kind: Kind) -> Datatype {
-    match kind {
-        Kind::F16 => Datatype::rocblas_datatype_f16_r,
-        Kind::Bf16 => Datatype::rocblas_datatype_bf16_r,
-        Kind::F32 => Datatype::rocblas_datatype_f32_r,
-        Kind::F64 => Datatype::rocblas_datatype_f64_r,
-        Kind::I8 => Datatype::rocblas_datatype_i8_r,
-        Kind::I32 => Datatype::rocblas_datatype_i32_r,
-    }
-}
-
-fn operation(transposed: bool) -> Operation {
-    if transposed {
-        Operation::rocblas_operation_transpose
-    } else {
-        Operation::rocblas_operation_none
-    }
-}
-
-/// A product: its sizes, types, and what its matrices hold.
+/// A GEMM: its sizes, types, and the values of its matrices.
 struct Case {
     sizes: [usize; 3],
     transposed: [bool; 2],
@@ -265,7 +212,7 @@ const TYPES: [[Kind; 3]; 8] = [
 ];
 
 #[test]
-fn products_of_every_type_and_transposition() {
+fn gemm_of_every_type_and_transposition() {
     let handle = Handle::new();
     for types in TYPES {
         for transposed in [[false, false], [false, true], [true, false], [true, true]] {
@@ -325,7 +272,7 @@ fn nothing_is_read_where_its_factor_is_zero() {
 }
 
 #[test]
-fn scalars_on_the_host_are_read_at_once_and_on_the_device_late() {
+fn host_scalars_are_read_at_the_call_and_device_scalars_when_the_work_runs() {
     let case = Case::new([31, 29, 37], [false, true], TYPES[0], 1);
     let [a, b, c] = case.buffers();
     let handle = Handle::new();
@@ -346,7 +293,7 @@ fn scalars_on_the_host_are_read_at_once_and_on_the_device_late() {
     let c = Buffer::matrices(Kind::F32, &case.values[2], case.shapes[2]);
     let factors = Buffer::new(Kind::F32, &[f64::NAN, f64::NAN]);
     let right = Buffer::new(Kind::F32, &[case.alpha, case.beta]);
-    // The copy is submitted before the product, and both are done later.
+    // The copy is submitted before the GEMM, and both run later.
     let kind = hipvit_sys::hip::hipMemcpyKind::hipMemcpyDeviceToDevice;
     ok(unsafe { hip().hipMemcpyAsync(factors.address(), right.address(), 8, kind, ptr::null_mut()) });
     let beta = factors.address().wrapping_byte_add(4);
@@ -366,7 +313,7 @@ fn arrays_of_addresses_are_read_on_the_device() {
                 .wrapping_byte_add(matrix * shape.stride * kind.size());
             f64::from_bits(at.expose_provenance() as u64)
         };
-        // Addresses as bits: nothing computes with them.
+        // Addresses, stored as f64 bits.
         Buffer::new(Kind::F64, &[address(0), address(1), address(2)])
     };
     let [lists_a, lists_b, lists_c] = [
@@ -483,167 +430,4 @@ fn arguments_are_checked_as_rocblas_does() {
     );
     synchronize();
     assert_eq!(c.download(), case.values[2], "nothing was done");
-}
-
-#[test]
-fn vectors() {
-    let handle = Handle::new();
-    let count = 257;
-    let (x, y) = (numbers(Kind::F32, count, 1), numbers(Kind::F32, count, 2));
-    let spread = |values: &[f64], step: usize| {
-        Buffer::at(
-            Kind::F32,
-            values,
-            (0..values.len()).map(|index| index * step).collect(),
-        )
-    };
-    let (x_device, y_device) = (spread(&x, 2), spread(&y, 3));
-    let (n, alpha) = (count as i32, 1.5_f32);
-    let (px, py) = (x_device.address().cast::<f32>(), y_device.address().cast::<f32>());
-    let (mut dot, mut norm, mut sum, mut largest) = (0.0_f32, 0.0_f32, 0.0_f32, 0);
-    unsafe {
-        ok(blas().rocblas_sdot(handle.0, n, px, 2, py, 3, &mut dot));
-        ok(blas().rocblas_snrm2(handle.0, n, px, 2, &mut norm));
-        ok(blas().rocblas_sasum(handle.0, n, px, 2, &mut sum));
-        ok(blas().rocblas_isamax(handle.0, n, px, 2, &mut largest));
-    }
-    let products: f64 = x.iter().zip(&y).map(|(x, y)| x * y).sum();
-    let squares: f64 = x.iter().map(|x| x * x).sum();
-    let sizes: f64 = x.iter().map(|x| x.abs()).sum();
-    // Summed in f64: one rounding to f32 is all that shows.
-    compare("dot", Kind::F32, &[dot.into()], &[(products, 1e-12)]);
-    compare("nrm2", Kind::F32, &[norm.into()], &[(squares.sqrt(), 1e-12)]);
-    compare("asum", Kind::F32, &[sum.into()], &[(sizes, 1e-12)]);
-    let position = x
-        .iter()
-        .position(|value| x.iter().all(|other| other.abs() <= value.abs()));
-    assert_eq!(Some(largest as usize - 1), position);
-
-    unsafe {
-        ok(blas().rocblas_saxpy(handle.0, n, &alpha, px, 2, py, 3));
-        ok(blas().rocblas_sscal(handle.0, n, &alpha, px, 2));
-    }
-    let scaled: Vec<_> = x.iter().map(|x| (1.5 * x, 0.0)).collect();
-    compare("scal", Kind::F32, &x_device.download(), &scaled);
-    let added: Vec<_> = x.iter().zip(&y).map(|(x, y)| (1.5 * x + y, 0.0)).collect();
-    compare("axpy", Kind::F32, &y_device.download(), &added);
-    // From the end to the beginning.
-    let reversed = spread(&y, 1);
-    ok(unsafe { blas().rocblas_scopy(handle.0, n, px, 2, reversed.address().cast(), -1) });
-    let mut copied = x_device.download();
-    copied.reverse();
-    assert_eq!(reversed.download(), copied);
-}
-
-#[test]
-fn a_matrix_times_a_vector() {
-    let handle = Handle::new();
-    for (transposed, rows, columns) in [(false, 65, 33), (true, 63, 197)] {
-        let shape = Shape::with_gaps(rows, columns, 1);
-        let (out, sum) = if transposed {
-            (columns, rows)
-        } else {
-            (rows, columns)
-        };
-        let (a, x, y) = (
-            numbers(Kind::F32, shape.count(), 1),
-            numbers(Kind::F32, sum, 2),
-            numbers(Kind::F32, out, 3),
-        );
-        let (a_device, x_device, y_device) = (
-            Buffer::matrices(Kind::F32, &a, shape),
-            Buffer::new(Kind::F32, &x),
-            Buffer::new(Kind::F32, &y),
-        );
-        let (alpha, beta) = (0.75_f32, 2.0_f32);
-        ok(unsafe {
-            blas().rocblas_sgemv(
-                handle.0,
-                operation(transposed),
-                rows as i32,
-                columns as i32,
-                &alpha,
-                a_device.address().cast(),
-                shape.leading as i32,
-                x_device.address().cast(),
-                1,
-                &beta,
-                y_device.address().cast(),
-                1,
-            )
-        });
-        let one = |row: usize| {
-            let at = |i| {
-                if transposed {
-                    shape.index(0, i, row)
-                } else {
-                    shape.index(0, row, i)
-                }
-            };
-            let sum: f64 = (0..sum).map(|i| a[at(i)] * x[i]).sum();
-            // In f64: the error shows in no f32.
-            (0.75 * sum + 2.0 * y[row], 1e-12)
-        };
-        let expected: Vec<_> = (0..out).map(one).collect();
-        compare("gemv", Kind::F32, &y_device.download(), &expected);
-    }
-}
-
-#[test]
-fn sums_of_matrices() {
-    let handle = Handle::new();
-    let (m, n) = (17, 9);
-    let (of_a, of_b) = (Shape::with_gaps(n, m, 1), Shape::with_gaps(m, n, 1));
-    let (a, b) = (numbers(Kind::F32, m * n, 1), numbers(Kind::F32, m * n, 2));
-    let (a_device, b_device) = (
-        Buffer::matrices(Kind::F32, &a, of_a),
-        Buffer::matrices(Kind::F32, &b, of_b),
-    );
-    let (alpha, beta) = (2.0_f32, -0.5_f32);
-    ok(unsafe {
-        blas().rocblas_sgeam(
-            handle.0,
-            operation(true),
-            operation(false),
-            m as i32,
-            n as i32,
-            &alpha,
-            a_device.address().cast(),
-            of_a.leading as i32,
-            &beta,
-            b_device.address().cast(),
-            of_b.leading as i32,
-            b_device.address().cast(),
-            of_b.leading as i32,
-        )
-    });
-    let mut expected = Vec::new();
-    for column in 0..n {
-        for row in 0..m {
-            let value = 2.0 * a[of_a.index(0, column, row)] - 0.5 * b[of_b.index(0, row, column)];
-            expected.push((value, 3.0 * Kind::F32.roundoff()));
-        }
-    }
-    compare("geam", Kind::F32, &b_device.download(), &expected);
-}
-
-#[test]
-fn transfers_of_vectors_and_matrices() {
-    let values: Vec<f32> = (0..12_u8).map(f32::from).collect();
-    let wide: Vec<_> = values.iter().map(|value| f64::from(*value)).collect();
-    let on_device = Buffer::matrices(Kind::F32, &[0.0; 12], Shape::with_gaps(3, 4, 1));
-    let mut back = [0.0_f32; 12];
-    unsafe {
-        ok(blas().rocblas_set_matrix(3, 4, 4, values.as_ptr().cast(), 3, on_device.address(), 6));
-        assert_eq!(on_device.download(), wide);
-        ok(blas().rocblas_get_matrix(3, 4, 4, on_device.address(), 6, back.as_mut_ptr().cast(), 3));
-        assert_eq!(back[..], values);
-        // Every sixth element is the first of a column.
-        ok(blas().rocblas_get_vector(4, 4, on_device.address(), 6, back.as_mut_ptr().cast(), 2));
-        assert_eq!([back[0], back[2], back[4], back[6]], [0.0, 3.0, 6.0, 9.0]);
-        refused(
-            blas().rocblas_get_matrix(3, 4, 4, on_device.address(), 2, back.as_mut_ptr().cast(), 3),
-            Status::rocblas_status_invalid_size,
-        );
-    }
 }
