@@ -4,15 +4,16 @@
 use std::ffi::{CString, c_char};
 use std::fs::OpenOptions;
 use std::io::Write as _;
+use std::path::PathBuf;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use gcnrun::{Fault, FaultKind, MemoryError};
 use hipvit_sys::hip::hipError_t;
 
-use crate::hip::machine::machine;
-use crate::settings::Nth;
+/// Which of the chances for a fault on purpose is taken, counted from 1; `None` for none.
+pub(crate) type Nth = Option<u64>;
 
 /// Why a piece of work failed: the status that the program gets, and the report for the one who looks for the reason.
 #[derive(Debug, Clone)]
@@ -67,6 +68,12 @@ impl From<MemoryError> for Failure {
 }
 
 static LAST: Mutex<Option<CString>> = Mutex::new(None);
+static LOG: OnceLock<Option<PathBuf>> = OnceLock::new();
+
+/// Adds reports to this file, too (`HIP_EMU_LOG`).
+pub(crate) fn log_to(file: Option<PathBuf>) {
+    let _ = LOG.set(file);
+}
 
 /// Tells whoever looks: stderr, the log file, `hip_emu_last_fault`.
 pub(crate) fn report(device: u32, work: &str, failure: &Failure) {
@@ -75,8 +82,7 @@ pub(crate) fn report(device: u32, work: &str, failure: &Failure) {
         failure.report, failure.status
     );
     eprintln!("{text}");
-    let log = machine().ok().and_then(|machine| machine.settings.log.as_ref());
-    if let Some(log) = log {
+    if let Some(Some(log)) = LOG.get() {
         let written = OpenOptions::new()
             .create(true)
             .append(true)

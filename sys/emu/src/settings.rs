@@ -1,14 +1,11 @@
 //! What is emulated, and how: the environment, or what `hip_emu_configure` was told. The README lists the variables.
 
-use std::ffi::{CStr, c_char};
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
 use std::{env, fmt};
 
 use gcnrun::Order;
-use hipvit_sys::hip::hipError_t;
 
-use crate::hip::machine;
+use crate::faults::Nth;
 use crate::parts::{self, PARTS, Part};
 
 /// When submitted work runs.
@@ -21,9 +18,6 @@ pub(crate) enum Schedule {
     /// At once, on another thread.
     Eager,
 }
-
-/// A fault that is made on purpose: at the nth chance, counted from 1.
-pub(crate) type Nth = Option<u64>;
 
 #[derive(Debug)]
 pub(crate) struct Settings {
@@ -148,6 +142,11 @@ impl Settings {
     }
 }
 
+/// Whether `hip_emu_configure` takes this text.
+pub(crate) fn check_configured(text: &str) -> Result<(), Wrong> {
+    devices(CONFIGURED_BY, text).map(drop)
+}
+
 /// `gfx942`, `gfx942x2`, `gfx90a,gfx1100`: processors, each with how many there are of it. `none` is a machine without
 /// a device.
 fn devices(name: &str, text: &str) -> Result<Vec<&'static Part>, Wrong> {
@@ -195,41 +194,6 @@ fn bytes(text: &str) -> Option<u64> {
     };
     let number: u64 = text[..text.len() - 1].parse().ok()?;
     number.checked_mul(1 << shift)
-}
-
-static CONFIGURED: Mutex<Option<String>> = Mutex::new(None);
-
-/// What `hip_emu_configure` was told.
-pub(crate) fn configured() -> Option<String> {
-    CONFIGURED.lock().unwrap_or_else(PoisonError::into_inner).clone()
-}
-
-/// Sets which devices there are, as `HIP_EMU_ARCH` does, before the first other call: `gfx942`, `gfx90ax2`,
-/// `gfx942,gfx1100`. `hipErrorInvalidValue` if the text is none of these; `hipErrorIllegalState` if it comes too late,
-/// unless it says what is already so.
-///
-/// # Safety
-/// `text` is a C string.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn hip_emu_configure(text: *const c_char) -> hipError_t {
-    if text.is_null() {
-        return hipError_t::hipErrorInvalidValue;
-    }
-    // SAFETY: as the caller says.
-    let text = unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned();
-    if let Err(wrong) = devices(CONFIGURED_BY, &text) {
-        eprintln!("hip-emu: {wrong}");
-        return hipError_t::hipErrorInvalidValue;
-    }
-    let mut configured = CONFIGURED.lock().unwrap_or_else(PoisonError::into_inner);
-    if configured.as_ref() == Some(&text) {
-        return hipError_t::hipSuccess;
-    }
-    if machine::started() {
-        return hipError_t::hipErrorIllegalState;
-    }
-    *configured = Some(text);
-    hipError_t::hipSuccess
 }
 
 #[cfg(test)]

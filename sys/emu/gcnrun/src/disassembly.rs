@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::cache::{Cache, Key};
-use crate::object::LoadError;
 
-/// Changed whenever the way of disassembling does, so that what is cached is of this way.
-const WAY: &[u8] = b"llvm-objdump -d 1";
+/// A part of the cache's key, to be changed together with how code is disassembled.
+const CACHE_VERSION: &[u8] = b"llvm-objdump -d 1";
 
 /// Where LLVM's disassembler may be: `GCNRUN_OBJDUMP` alone, or ROCm's and, in PATH, `llvm-objdump-22` … `-18` and
 /// `llvm-objdump`, which is often older.
@@ -32,14 +31,18 @@ fn candidates() -> Vec<PathBuf> {
 }
 
 /// What `llvm-objdump -d` writes about a code object, from the cache if it is there.
-pub(crate) fn disassemble(elf: &[u8], arch: &str) -> Result<String, LoadError> {
-    let mut error = LoadError::Disassembly {
-        reason: "no llvm-objdump is there: install LLVM 18 or later (Debian's package llvm-19), or name one in GCNRUN_OBJDUMP".to_owned(),
-    };
+///
+/// # Errors
+/// Why there is none, and what to install.
+pub(crate) fn disassemble(elf: &[u8], arch: &str) -> Result<String, String> {
+    let mut error =
+        "llvm-objdump was not found: install LLVM 18 or later (Debian's package llvm-19), or name one in \
+                     GCNRUN_OBJDUMP"
+            .to_owned();
     let cache = Cache::of_user("gcnrun");
     for tool in candidates() {
         let name = tool.as_os_str().as_encoded_bytes();
-        let key = Key::of(&[WAY, name, arch.as_bytes(), elf]);
+        let key = Key::of(&[CACHE_VERSION, name, arch.as_bytes(), elf]);
         if let Some(text) = cache.get(key).and_then(|kept| String::from_utf8(kept).ok()) {
             return Ok(text);
         }
@@ -48,17 +51,15 @@ pub(crate) fn disassemble(elf: &[u8], arch: &str) -> Result<String, LoadError> {
                 cache.put(key, text.as_bytes());
                 return Ok(text);
             }
-            // One that is too old for the architecture: another may do.
-            Err(failed) => error = failed,
+            // It may be too old for the architecture; try the next.
+            Err(reason) => error = reason,
         }
     }
     Err(error)
 }
 
-fn run(tool: &Path, elf: &[u8], arch: &str) -> Result<String, LoadError> {
-    let failed = |reason: String| LoadError::Disassembly {
-        reason: format!("{}: {reason}", tool.display()),
-    };
+fn run(tool: &Path, elf: &[u8], arch: &str) -> Result<String, String> {
+    let failed = |reason: String| format!("{}: {reason}", tool.display());
     let mut child = Command::new(tool)
         .args(["-d", &format!("--mcpu={arch}"), "-"])
         .stdin(Stdio::piped())
@@ -67,7 +68,7 @@ fn run(tool: &Path, elf: &[u8], arch: &str) -> Result<String, LoadError> {
         .spawn()
         .map_err(|error| failed(error.to_string()))?;
     if let Some(mut input) = child.stdin.take() {
-        // It reads the whole before it writes. If it ends early, its own message says more than the broken pipe.
+        // It reads everything before it writes. If it ends early, its own message says more than the broken pipe.
         let _ = input.write_all(elf);
     }
     let output = child

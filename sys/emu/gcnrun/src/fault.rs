@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use crate::memory::Kind;
-
 /// Why a kernel was stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -231,62 +229,3 @@ impl fmt::Display for Fault {
 }
 
 impl std::error::Error for Fault {}
-
-/// What [`Memory`](crate::Memory) refuses to whoever allocates and frees.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum MemoryError {
-    /// The host has no memory for it, or the size or alignment cannot be.
-    OutOfMemory {
-        /// The bytes that were asked for.
-        bytes: u64,
-    },
-    /// No allocation begins there.
-    NotAllocated {
-        /// The address.
-        address: u64,
-    },
-    /// The allocation was freed before.
-    DoubleFree {
-        /// Its first byte.
-        address: u64,
-    },
-    /// A part of it is an allocation already.
-    Overlap {
-        /// The first byte.
-        address: u64,
-        /// The bytes.
-        bytes: u64,
-    },
-    /// Something wrote beyond the allocation, which only code of the host can do: kernels are checked.
-    Overrun {
-        /// The allocation's first byte.
-        address: u64,
-        /// Its length in bytes.
-        bytes: u64,
-        /// Whose it was.
-        kind: Kind,
-    },
-}
-
-impl fmt::Display for MemoryError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::OutOfMemory { bytes } => write!(f, "no memory for {bytes} bytes"),
-            Self::NotAllocated { address } => write!(f, "no allocation begins at {address:#x}"),
-            Self::DoubleFree { address } => {
-                write!(f, "the allocation at {address:#x} was freed before")
-            }
-            Self::Overlap { address, bytes } => write!(
-                f,
-                "of the {bytes} bytes at {address:#x} some are in an allocation already"
-            ),
-            Self::Overrun { address, bytes, kind } => write!(
-                f,
-                "code of the host wrote beyond the {bytes} bytes at {address:#x} ({kind:?})"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for MemoryError {}

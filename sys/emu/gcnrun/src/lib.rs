@@ -1,18 +1,24 @@
 #![doc = include_str!("../README.md")]
 
 pub mod cache;
+mod code;
 mod decode;
 mod disassembly;
 mod fault;
+mod interpreter;
 mod isa;
+mod launch;
+mod line;
 mod memory;
 mod object;
 mod operands;
 mod run;
 mod space;
+#[cfg(test)]
+mod tests;
 mod wave;
 
-pub use fault::{Fault, FaultKind, MemoryError, Place};
-pub use memory::{Allocation, Kind, Memory};
+pub use fault::{Fault, FaultKind, Place};
+pub use launch::{Checks, Launch, Order, Statistics};
+pub use memory::{Allocation, Kind, Memory, MemoryError};
 pub use object::{Argument, KernelInfo, LoadError, Program, Variable};
-pub use run::{Checks, Launch, Order, Statistics};

@@ -2,6 +2,8 @@
 //! the first call that needs it.
 
 use std::cell::Cell;
+use std::ffi::{CStr, c_char};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -9,9 +11,12 @@ use gcnrun::Memory;
 use hipvit_sys::hip::hipError_t;
 
 use super::queue::{self, StreamId};
-use crate::faults::{Chances, Failure, report};
+use crate::faults::{self, Chances, Failure, report};
 use crate::parts::Part;
 use crate::settings::{self, Settings};
+
+/// What a device does. It may run several times, as graphs are replayed.
+pub(crate) type Work = dyn Fn(&Memory) -> Result<(), Failure> + Send + Sync;
 
 #[derive(Debug)]
 pub(crate) struct Machine {
@@ -53,14 +58,16 @@ thread_local! {
     static DEVICE: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Whether it is too late for settings.
-pub(crate) fn started() -> bool {
-    MACHINE.get().is_some()
+/// What `hip_emu_configure` was given.
+static CONFIGURED: Mutex<Option<String>> = Mutex::new(None);
+
+fn configured() -> Option<String> {
+    CONFIGURED.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
 /// The machine. `hipErrorNotInitialized` if the settings are wrong, which stderr is told once.
 pub(crate) fn machine() -> Result<&'static Machine, hipError_t> {
-    let made = MACHINE.get_or_init(|| match Settings::read(settings::configured().as_deref()) {
+    let made = MACHINE.get_or_init(|| match Settings::read(configured().as_deref()) {
         Ok(settings) => Ok(Machine::new(settings)),
         Err(wrong) => {
             eprintln!("hip-emu: {wrong}");
@@ -81,6 +88,7 @@ pub(crate) fn memory() -> Result<&'static Memory, hipError_t> {
 impl Machine {
     fn new(settings: Settings) -> Self {
         queue::configure(settings.schedule, settings.seed);
+        faults::log_to(settings.log.clone());
         let device = |(ordinal, part): (usize, &&'static Part)| Device {
             ordinal: ordinal as u32,
             part,
@@ -124,6 +132,22 @@ impl Device {
     pub(crate) fn fail(&self, work: &str, failure: &Failure) {
         report(self.ordinal, work, failure);
         self.state().broken.get_or_insert(failure.status);
+    }
+
+    /// Does a piece of work. A broken device does nothing, but its streams go on, so that no caller waits for ever.
+    pub(super) fn run(&self, name: &str, work: &Work) {
+        let Ok(memory) = memory() else { return };
+        if self.alive().is_err() {
+            return;
+        }
+        match catch_unwind(AssertUnwindSafe(|| work(memory))) {
+            Ok(Ok(())) => {}
+            Ok(Err(failure)) => self.fail(name, &failure),
+            Err(_) => self.fail(
+                name,
+                &Failure::new(hipError_t::hipErrorUnknown, "the emulator panicked: a bug in it"),
+            ),
+        }
     }
 
     /// A piece of work failed, on purpose; the device goes on.
@@ -181,4 +205,32 @@ pub(crate) fn current() -> Result<&'static Device, hipError_t> {
 
 pub(super) fn choose(ordinal: u32) {
     DEVICE.set(ordinal);
+}
+
+/// Sets which devices there are, as `HIP_EMU_ARCH` does, before the first other call: `gfx942`, `gfx90ax2`,
+/// `gfx942,gfx1100`. `hipErrorInvalidValue` if the text is none of these; `hipErrorIllegalState` if it comes too late,
+/// unless it says what is already so.
+///
+/// # Safety
+/// `text` is a C string.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn hip_emu_configure(text: *const c_char) -> hipError_t {
+    if text.is_null() {
+        return hipError_t::hipErrorInvalidValue;
+    }
+    // SAFETY: as the caller says.
+    let text = unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned();
+    if let Err(wrong) = settings::check_configured(&text) {
+        eprintln!("hip-emu: {wrong}");
+        return hipError_t::hipErrorInvalidValue;
+    }
+    let mut configured = CONFIGURED.lock().unwrap_or_else(PoisonError::into_inner);
+    if configured.as_ref() == Some(&text) {
+        return hipError_t::hipSuccess;
+    }
+    if MACHINE.get().is_some() {
+        return hipError_t::hipErrorIllegalState;
+    }
+    *configured = Some(text);
+    hipError_t::hipSuccess
 }

@@ -1,11 +1,8 @@
-//! What of HIP is not offered: masks of compute units; sharing with other processes; virtual memory management; pools of
-//! one's own.
+//! What of HIP is not offered: interprocess sharing, virtual memory management, and explicit memory pools.
 
 use hipvit_sys::hip::hipError_t;
 
 hipvit_sys::not_offered! { hip, hipError_t, hipError_t::hipErrorNotSupported;
-    hipExtStreamCreateWithCUMask
-    hipExtStreamGetCUMask
     hipIpcCloseMemHandle
     hipIpcGetEventHandle
     hipIpcGetMemHandle

@@ -11,11 +11,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gcnrun::Memory;
 use hipvit_sys::hip::hipError_t;
 
-use super::machine::{device, machine};
-use crate::faults::Failure;
 use crate::settings::Schedule;
 
 /// A stream, by a number that is never used again.
@@ -28,14 +25,11 @@ pub(crate) struct Point {
     index: u64,
 }
 
-/// What a device does. It may run several times, as graphs are replayed.
-pub(crate) type Work = dyn Fn(&Memory) -> Result<(), Failure> + Send + Sync;
-
 /// One operation.
 #[derive(Clone)]
 pub(super) enum Action {
-    /// Work of the device, with a name for reports.
-    Work(Arc<str>, Arc<Work>),
+    /// Work of a device: one at a time, on all devices together.
+    Work(Arc<dyn Fn() + Send + Sync>),
     /// A function of the host.
     Host(Arc<dyn Fn() + Send + Sync>),
     /// Notes the time; an event.
@@ -386,7 +380,6 @@ fn work(stream: StreamId) {
         let Some(queue) = world.streams.get(&stream) else {
             return;
         };
-        let number = queue.device;
         let Some(action) = queue.operations.front().map(|operation| operation.action.clone()) else {
             continue;
         };
@@ -403,7 +396,7 @@ fn work(stream: StreamId) {
             world.demand_everything();
         }
         drop(world);
-        perform(number, &action);
+        perform(&action);
         drop(action);
         world = self::world();
         world.busy &= !is_work;
@@ -415,35 +408,19 @@ fn work(stream: StreamId) {
     }
 }
 
-/// Runs one operation. A broken device does nothing, but time goes on, so that nobody waits for ever.
-fn perform(number: u32, action: &Action) {
+/// Runs one operation.
+fn perform(action: &Action) {
     match action {
         Action::Nothing => {}
         Action::Mark(time) => {
             let _ = time.set(Instant::now());
         }
-        Action::Host(function) => {
+        Action::Work(function) | Action::Host(function) => {
             let _ = catch_unwind(AssertUnwindSafe(|| function()));
         }
         Action::Until(condition) => {
-            while !condition() && device(number as i32).is_ok_and(|device| device.alive().is_ok()) {
+            while !condition() {
                 thread::sleep(POLL);
-            }
-        }
-        Action::Work(name, work) => {
-            let (Ok(machine), Ok(device)) = (machine(), device(number as i32)) else {
-                return;
-            };
-            if device.alive().is_err() {
-                return;
-            }
-            match catch_unwind(AssertUnwindSafe(|| work(&machine.memory))) {
-                Ok(Ok(())) => {}
-                Ok(Err(failure)) => device.fail(name, &failure),
-                Err(_) => device.fail(
-                    name,
-                    &Failure::new(hipError_t::hipErrorUnknown, "a mistake in the emulator"),
-                ),
             }
         }
     }

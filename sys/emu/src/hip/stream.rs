@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::{iter, ptr, slice};
 
 use gcnrun::Memory;
 use hipvit_sys::hip::{self, hipDevice_t, hipError_t, hipHostFn_t, hipStream_t, hipStreamCallback_t};
@@ -26,6 +27,8 @@ pub(super) struct Stream {
     pub(super) device: &'static Device,
     flags: u32,
     priority: i32,
+    /// The compute units that it was restricted to, 32 to a word. That changes nothing here.
+    cu_mask: Option<Vec<u32>>,
     /// Whether it is the legacy default stream.
     is_null: bool,
     pub(super) capture: Mutex<Option<Capture>>,
@@ -33,12 +36,22 @@ pub(super) struct Stream {
 
 impl Stream {
     fn new(device: &'static Device, flags: u32, priority: i32) -> Arc<Self> {
+        Self::with_cu_mask(device, flags, priority, None)
+    }
+
+    fn with_cu_mask(
+        device: &'static Device,
+        flags: u32,
+        priority: i32,
+        cu_mask: Option<Vec<u32>>,
+    ) -> Arc<Self> {
         let blocking = flags & hip::hipStreamNonBlocking == 0;
         Arc::new(Self {
             id: queue::create(device.ordinal, blocking.then_some(device.null)),
             device,
             flags,
             priority,
+            cu_mask,
             is_null: false,
             capture: Mutex::default(),
         })
@@ -50,6 +63,7 @@ impl Stream {
             device,
             flags: hip::hipStreamDefault,
             priority: 0,
+            cu_mask: None,
             is_null: true,
             capture: Mutex::default(),
         })
@@ -81,7 +95,7 @@ impl Stream {
                 return Err(lost.status);
             }
         }
-        task.push(self.id).map(Some)
+        task.push(self.id, self.device).map(Some)
     }
 
     /// Waits until the stream has done everything.
@@ -169,6 +183,21 @@ unsafe fn create(to: *mut hipStream_t, flags: u32, priority: i32) -> Result<(), 
     unsafe { put(to, STREAMS.insert(stream)) }
 }
 
+/// A word for each 32 compute units of the device, with a bit for each unit.
+fn all_compute_units(device: &Device) -> Vec<u32> {
+    let count = device.part.multiprocessors;
+    (0..count.div_ceil(32))
+        .map(|word| u32::MAX >> 32_u32.saturating_sub(count - 32 * word))
+        .collect()
+}
+
+/// The bits that `given` and the device have in common.
+fn restricted(device: &Device, given: &[u32]) -> Vec<u32> {
+    let given = given.iter().copied().chain(iter::repeat(0));
+    let all = all_compute_units(device).into_iter();
+    all.zip(given).map(|(all, given)| all & given).collect()
+}
+
 /// Priorities, which change nothing here.
 const LEAST: i32 = 1;
 const GREATEST: i32 = -1;
@@ -206,7 +235,10 @@ fn wait_value(
     };
     look().map_err(|_| hipError_t::hipErrorInvalidValue)?;
     let whole = u64::MAX >> (64 - 8 * bytes);
-    let condition = move || look().is_ok_and(|value| holds(flags, value, wanted, whole));
+    let device = stream.device;
+    // A broken device ends the wait.
+    let condition =
+        move || device.alive().is_err() || look().is_ok_and(|value| holds(flags, value, wanted, whole));
     queue::push(stream.id, Action::Until(Arc::new(condition)), Vec::new()).map(drop)
 }
 
@@ -229,6 +261,34 @@ hip! {
 
     fn hipStreamCreateWithPriority(stream: *mut hipStream_t, flags: u32, priority: i32) {
         create(stream, flags, priority)
+    }
+
+    /// A stream without a single compute unit would never finish.
+    fn hipExtStreamCreateWithCUMask(stream: *mut hipStream_t, words: u32, mask: *const u32) {
+        if stream.is_null() || mask.is_null() || words == 0 {
+            return Err(hipError_t::hipErrorInvalidValue);
+        }
+        let device = current()?;
+        let mask = restricted(device, slice::from_raw_parts(mask, words as usize));
+        if mask.iter().all(|&word| word == 0) {
+            return Err(hipError_t::hipErrorInvalidValue);
+        }
+        let created = Stream::with_cu_mask(device, hip::hipStreamDefault, 0, Some(mask));
+        put(stream, STREAMS.insert(created))
+    }
+
+    /// All compute units, for a stream without a mask.
+    fn hipExtStreamGetCUMask(stream: hipStream_t, words: u32, mask: *mut u32) {
+        let stream = find(stream)?;
+        let found = match &stream.cu_mask {
+            Some(mask) => mask.clone(),
+            None => all_compute_units(stream.device),
+        };
+        if mask.is_null() || (words as usize) < found.len() {
+            return Err(hipError_t::hipErrorInvalidValue);
+        }
+        ptr::copy_nonoverlapping(found.as_ptr(), mask, found.len());
+        Ok(())
     }
 
     /// What was submitted runs all the same.

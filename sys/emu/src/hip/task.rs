@@ -9,7 +9,8 @@ use super::copy::{Copy, Fill};
 use super::event::{Event, Recorded};
 use super::graph::Graph;
 use super::launch::Launch;
-use super::queue::{self, Action, Point, StreamId, Work};
+use super::machine::{Device, Work};
+use super::queue::{self, Action, Point, StreamId};
 use crate::faults::Failure;
 
 #[derive(Clone)]
@@ -79,8 +80,12 @@ impl Task {
     }
 
     /// Puts it at the end of a stream.
-    pub(super) fn push(&self, stream: StreamId) -> Result<Point, hipError_t> {
-        let work = |work: Arc<Work>| queue::push(stream, Action::Work(self.name().into(), work), Vec::new());
+    pub(super) fn push(&self, stream: StreamId, device: &'static Device) -> Result<Point, hipError_t> {
+        let work = |work: Arc<Work>| {
+            let name = self.name();
+            let run = move || device.run(&name, &*work);
+            queue::push(stream, Action::Work(Arc::new(run)), Vec::new())
+        };
         match self {
             Self::Kernel(launch) => {
                 let launch = launch.clone();
@@ -116,7 +121,7 @@ impl Task {
             }
             Self::Graph(graph) => {
                 for task in graph.in_order()? {
-                    task.push(stream)?;
+                    task.push(stream, device)?;
                 }
                 queue::push(stream, Action::Nothing, Vec::new())
             }

@@ -9,6 +9,8 @@ use std::sync::OnceLock;
 use gcnrun::cache::{Cache, Key};
 use hipvit_sys::hiprtc::hiprtcResult;
 
+use super::names;
+
 const PRELUDE: &str = include_str!("prelude.hpp");
 
 /// A program's text and the headers that it may include, by name.
@@ -107,30 +109,37 @@ fn translate(given: &[String], device: Option<&str>) -> Result<Vec<String>, Fail
     }
 }
 
-/// The code object and the compiler's log; both from the cache if they were made before.
+/// The code object, with the name expressions in it, and the compiler's log; both from the cache if they were made before.
 pub(super) fn compile(
     source: &Source,
+    expressions: &[String],
     given: &[String],
     device: Option<&str>,
 ) -> Result<(Vec<u8>, String), Failed> {
     let options = translate(given, device)?;
+    let text = source.text.clone() + &names::declarations(expressions);
     let compiler = compiler().ok_or_else(|| {
         let log = "error: no clang that compiles for AMD's processors was found: install clang-19 and lld-19 (Debian's \
                    packages) or ROCm, or name one in HIP_EMU_CLANG\n";
         (hiprtcResult::HIPRTC_ERROR_COMPILATION, log.to_owned())
     })?;
     let cache = Cache::of_user("hip-emu");
-    let [kept_code, kept_log] = ["code", "log"].map(|what| key(what, source, &options, compiler));
+    let [kept_code, kept_log] = ["code", "log"].map(|what| key(what, source, &text, &options, compiler));
     if let (Some(log), Some(code)) = (cache.get(kept_log), cache.get(kept_code)) {
         return Ok((code, String::from_utf8_lossy(&log).into_owned()));
     }
-    let (code, log) = run(source, &options, compiler)?;
+    let (code, log) = run(source, &text, &options, compiler)?;
     cache.put(kept_log, log.as_bytes());
     cache.put(kept_code, &code);
     Ok((code, log))
 }
 
-fn run(source: &Source, options: &[String], compiler: &Compiler) -> Result<(Vec<u8>, String), Failed> {
+fn run(
+    source: &Source,
+    text: &str,
+    options: &[String],
+    compiler: &Compiler,
+) -> Result<(Vec<u8>, String), Failed> {
     let internal = |error: std::io::Error| {
         (
             hiprtcResult::HIPRTC_ERROR_INTERNAL_ERROR,
@@ -155,7 +164,7 @@ fn run(source: &Source, options: &[String], compiler: &Compiler) -> Result<(Vec<
     }
     let prelude = write("hip_emu_prelude.hpp", PRELUDE).map_err(internal)?;
     let name = Path::new(&source.name).file_name().unwrap_or("program".as_ref());
-    let program = write(&name.to_string_lossy(), &source.text).map_err(internal)?;
+    let program = write(&name.to_string_lossy(), text).map_err(internal)?;
     let object = folder.path().join("object");
     let output = Command::new(&compiler.path)
         .args(options)
@@ -178,7 +187,7 @@ fn run(source: &Source, options: &[String], compiler: &Compiler) -> Result<(Vec<
 }
 
 /// Of all that the code and the log depend on.
-fn key(what: &str, source: &Source, options: &[String], compiler: &Compiler) -> Key {
+fn key(what: &str, source: &Source, text: &str, options: &[String], compiler: &Compiler) -> Key {
     let headers = source.headers.len().to_le_bytes();
     let mut contents = vec![
         what.as_bytes(),
@@ -187,7 +196,7 @@ fn key(what: &str, source: &Source, options: &[String], compiler: &Compiler) -> 
         &compiler.version,
         PRELUDE.as_bytes(),
         source.name.as_bytes(),
-        source.text.as_bytes(),
+        text.as_bytes(),
     ];
     for (name, text) in &source.headers {
         contents.extend([name.as_bytes(), text.as_bytes()]);

@@ -1,8 +1,9 @@
 //! hipRTC by the clang that is there.
 
 mod compiler;
+mod names;
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, CString, c_char};
 use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -25,6 +26,11 @@ struct Program {
 struct Made {
     log: String,
     code: Option<Vec<u8>>,
+    /// Name expressions, in the order in which they were added.
+    expressions: Vec<String>,
+    /// The expressions' symbols, the latest last. None is removed before the program is destroyed, because
+    /// `hiprtcGetLoweredName` gives out their addresses.
+    lowered: Vec<(String, CString)>,
 }
 
 static PROGRAMS: Handles<Program> = Handles::new();
@@ -117,18 +123,53 @@ export! { hiprtc, hiprtcResult, run;
         let program = find(handle)?;
         let options = texts(options, count)?;
         let own = current().map(|device| device.part.target);
-        let compiled = compiler::compile(&program.source, &options, own.ok());
+        let expressions = program.made().expressions.clone();
+        let compiled = compiler::compile(&program.source, &expressions, &options, own.ok());
         let mut made = program.made();
         match compiled {
             Ok((code, log)) => {
-                *made = Made { log, code: Some(code) };
+                (made.log, made.code) = (log, None);
+                let symbols = names::lowered(&code, expressions.len())
+                    .ok_or(hiprtcResult::HIPRTC_ERROR_NAME_EXPRESSION_NOT_VALID)?;
+                for (expression, symbol) in expressions.into_iter().zip(symbols) {
+                    let symbol = CString::new(symbol)
+                        .map_err(|_| hiprtcResult::HIPRTC_ERROR_NAME_EXPRESSION_NOT_VALID)?;
+                    made.lowered.push((expression, symbol));
+                }
+                made.code = Some(code);
                 Ok(())
             }
             Err((status, log)) => {
-                *made = Made { log, code: None };
+                (made.log, made.code) = (log, None);
                 Err(status)
             }
         }
+    }
+
+    fn hiprtcAddNameExpression(handle: hiprtcProgram, expression: *const c_char) {
+        let program = find(handle)?;
+        let expression = text(expression)?;
+        let mut made = program.made();
+        if made.code.is_some() {
+            return Err(hiprtcResult::HIPRTC_ERROR_NO_NAME_EXPRESSIONS_AFTER_COMPILATION);
+        }
+        if !made.expressions.contains(&expression) {
+            made.expressions.push(expression);
+        }
+        Ok(())
+    }
+
+    /// The name lives as long as the program.
+    fn hiprtcGetLoweredName(handle: hiprtcProgram, expression: *const c_char, name: *mut *const c_char) {
+        let program = find(handle)?;
+        let expression = text(expression)?;
+        let made = program.made();
+        if made.code.is_none() {
+            return Err(hiprtcResult::HIPRTC_ERROR_NO_LOWERED_NAMES_BEFORE_COMPILATION);
+        }
+        let found = made.lowered.iter().rfind(|(known, _)| *known == expression);
+        let (_, symbol) = found.ok_or(hiprtcResult::HIPRTC_ERROR_NAME_EXPRESSION_NOT_VALID)?;
+        put(name, symbol.as_ptr())
     }
 
     fn hiprtcGetProgramLogSize(handle: hiprtcProgram, size: *mut usize) {
@@ -166,10 +207,8 @@ export! { hiprtc, hiprtcResult, run;
     }
 }
 
-// Names of templates' instances; LLVM's bitcode, and the linker of it.
+// LLVM bitcode, and linking it.
 not_offered! { hiprtc, hiprtcResult, hiprtcResult::HIPRTC_ERROR_BUILTIN_OPERATION_FAILURE;
-    hiprtcAddNameExpression
-    hiprtcGetLoweredName
     hiprtcGetBitcode
     hiprtcGetBitcodeSize
     hiprtcLinkCreate

@@ -70,7 +70,7 @@ fn compile(source: &str, arch: Option<&str>) -> Result<Vec<u8>, String> {
 }
 
 /// The code of [`SOURCE`]; `None`, after a line that says so, where nothing can compile or disassemble it.
-fn code(arch: Option<&str>) -> Option<Vec<u8>> {
+pub(crate) fn code(arch: Option<&str>) -> Option<Vec<u8>> {
     let missing = match compile(SOURCE, arch) {
         Ok(code) => match Program::load(&Memory::new(), 0, &code).and_then(|program| program.decode()) {
             Err(error @ LoadError::Disassembly { .. }) => error.to_string(),
@@ -87,20 +87,20 @@ fn code(arch: Option<&str>) -> Option<Vec<u8>> {
     None
 }
 
-fn load(code: &[u8]) -> hipModule_t {
+pub(crate) fn load(code: &[u8]) -> hipModule_t {
     let mut module = ptr::null_mut();
     ok(unsafe { hip().hipModuleLoadData(&mut module, code.as_ptr().cast()) });
     module
 }
 
-fn function(module: hipModule_t, name: &str) -> hipFunction_t {
+pub(crate) fn function(module: hipModule_t, name: &str) -> hipFunction_t {
     let (mut function, name) = (ptr::null_mut(), CString::new(name).expect("no zeros"));
     ok(unsafe { hip().hipModuleGetFunction(&mut function, module, name.as_ptr()) });
     function
 }
 
 /// A block of `threads` work-items, with these arguments.
-fn launch(
+pub(crate) fn launch(
     function: hipFunction_t,
     threads: u32,
     arguments: &mut [*mut c_void],
@@ -124,7 +124,7 @@ fn launch(
     }
 }
 
-fn address<T>(value: &mut T) -> *mut c_void {
+pub(crate) fn address<T>(value: &mut T) -> *mut c_void {
     ptr::from_mut(value).cast()
 }
 

@@ -14,6 +14,8 @@ mod faults;
 mod graphs;
 mod kernels;
 mod memory;
+mod modules;
+mod rccl;
 mod streams;
 mod surface;
 

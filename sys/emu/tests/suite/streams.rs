@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use hipvit_sys::hip::{hipError_t, hipEvent_t, hipEventDisableTiming, hipMemcpyKind};
+use hipvit_sys::hip::{hipError_t, hipEvent_t, hipEventDisableTiming, hipMemcpyKind, hipStreamNonBlocking};
 
 use crate::{Buffer, Pinned, Stream, hip, is, ok, turn};
 
@@ -243,4 +243,53 @@ fn many_threads_share_a_device() {
         }
     });
     assert!(!WRONG.load(Ordering::SeqCst));
+}
+
+#[test]
+fn a_stream_has_a_priority_within_the_devices_range() {
+    let (mut least, mut greatest) = (7, 7);
+    ok(unsafe { hip().hipDeviceGetStreamPriorityRange(&mut least, &mut greatest) });
+    assert!(greatest < least, "a smaller number is a higher priority");
+    for (wanted, found) in [
+        (greatest, greatest),
+        (least, least),
+        (least + 5, least),
+        (greatest - 5, greatest),
+    ] {
+        let (mut stream, mut priority, mut flags) = (ptr::null_mut(), 7, 7);
+        unsafe {
+            ok(hip().hipStreamCreateWithPriority(&mut stream, hipStreamNonBlocking, wanted));
+            ok(hip().hipStreamGetPriority(stream, &mut priority));
+            ok(hip().hipStreamGetFlags(stream, &mut flags));
+            ok(hip().hipStreamDestroy(stream));
+        }
+        assert_eq!((priority, flags), (found, hipStreamNonBlocking));
+    }
+}
+
+#[test]
+fn a_stream_may_be_restricted_to_some_compute_units() {
+    let _turn = turn();
+    let (mut stream, mut mask) = (ptr::null_mut(), [7_u32; 11]);
+    unsafe {
+        // The MI300X has 304 compute units, which take nine and a half words.
+        ok(hip().hipExtStreamGetCUMask(ptr::null_mut(), 11, mask.as_mut_ptr()));
+        assert_eq!((&mask[..9], &mask[9..]), (&[u32::MAX; 9][..], &[0xffff, 7][..]));
+        is(
+            hip().hipExtStreamGetCUMask(ptr::null_mut(), 9, mask.as_mut_ptr()),
+            hipError_t::hipErrorInvalidValue,
+        );
+        ok(hip().hipExtStreamCreateWithCUMask(&mut stream, 2, [0xff, 0x8000_0000].as_ptr()));
+        ok(hip().hipExtStreamGetCUMask(stream, 10, mask.as_mut_ptr()));
+        assert_eq!(mask, [0xff, 0x8000_0000, 0, 0, 0, 0, 0, 0, 0, 0, 7]);
+        let buffer = Buffer::new(4);
+        ok(hip().hipMemsetD32Async(buffer.0, 3, 4, stream));
+        ok(hip().hipStreamSynchronize(stream));
+        assert_eq!(buffer.peek(4), [3; 4]);
+        ok(hip().hipStreamDestroy(stream));
+        is(
+            hip().hipExtStreamCreateWithCUMask(&mut stream, 1, [0].as_ptr()),
+            hipError_t::hipErrorInvalidValue,
+        );
+    }
 }

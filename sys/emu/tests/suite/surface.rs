@@ -11,7 +11,7 @@ use hipvit_sys::hiprtc::hiprtcResult;
 use hipvit_sys::rccl::ncclResult_t;
 use hipvit_sys::rocm_smi::{rsmi_memory_type_t, rsmi_status_t};
 
-use crate::{has, hip, is, ok, provider};
+use crate::{Buffer, has, hip, is, ok, provider, turn};
 
 fn text(chars: &[c_char]) -> &str {
     unsafe { CStr::from_ptr(chars.as_ptr()) }.to_str().expect("UTF-8")
@@ -167,6 +167,23 @@ fn without_a_device_every_library_says_so_and_none_aborts() {
 }
 
 #[test]
+fn memory_in_use_is_neither_free_nor_lost() {
+    let _turn = turn();
+    ok(unsafe { hip().hipSetDevice(1) });
+    let info = || {
+        let (mut free, mut total) = (0, 0);
+        ok(unsafe { hip().hipMemGetInfo(&mut free, &mut total) });
+        assert_eq!(total, 4 << 30);
+        free
+    };
+    let before = info();
+    let buffer = Buffer::new(1 << 18);
+    assert_eq!(before - info(), 1 << 20);
+    drop(buffer);
+    assert_eq!(info(), before);
+}
+
+#[test]
 fn what_is_not_offered_says_so() {
     let status = unsafe { hip().hipMemMap(ptr::null_mut(), 1, 2, ptr::null_mut(), 3) };
     is(status, hipError_t::hipErrorNotSupported);
@@ -179,8 +196,10 @@ fn what_is_not_offered_says_so() {
 
 #[test]
 fn rocm_smi_knows_the_devices() {
+    let _turn = turn();
     let smi = provider().rocm_smi().expect("ROCm SMI");
     let (mut count, mut total, mut name) = (0, 0, [0; 64]);
+    let (mut used, mut id, mut version) = ([0; 2], 0, 0);
     let (mut hops, mut accessible) = (0, false);
     let mut kind = hipvit_sys::rocm_smi::RSMI_IO_LINK_TYPE(0);
     let done = |status: Result<rsmi_status_t, _>| {
@@ -192,11 +211,26 @@ fn rocm_smi_knows_the_devices() {
         done(smi.rsmi_num_monitor_devices(&mut count));
         done(smi.rsmi_dev_name_get(1, name.as_mut_ptr(), 64));
         done(smi.rsmi_dev_memory_total_get(0, rsmi_memory_type_t::RSMI_MEM_TYPE_VRAM, &mut total));
+        done(smi.rsmi_dev_memory_usage_get(1, rsmi_memory_type_t::RSMI_MEM_TYPE_VRAM, &mut used[0]));
+        ok(hip().hipSetDevice(1));
+        let buffer = Buffer::new(1 << 18);
+        done(smi.rsmi_dev_memory_usage_get(1, rsmi_memory_type_t::RSMI_MEM_TYPE_VRAM, &mut used[1]));
+        drop(buffer);
+        done(smi.rsmi_dev_pci_id_get(1, &mut id));
+        done(smi.rsmi_dev_target_graphics_version_get(1, &mut version));
+        let mut power = 0;
+        assert_eq!(
+            smi.rsmi_dev_power_ave_get(0, 0, &mut power).expect("exported"),
+            rsmi_status_t::RSMI_STATUS_NOT_SUPPORTED,
+            "there is no power to measure"
+        );
         done(smi.rsmi_topo_get_link_type(0, 1, &mut hops, &mut kind));
         done(smi.rsmi_is_P2P_accessible(0, 1, &mut accessible));
     }
     assert_eq!((count, text(&name), total), (2, "AMD Instinct MI300X", 4 << 30));
     assert_eq!((hops, accessible), (1, true));
+    assert_eq!(used[1] - used[0], 1 << 20);
+    assert_eq!((id, version), (0xc200, 0x942));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What loads, stores and atomic operations have in common, whatever memory they reach.
 
 use super::lanes::{known_lanes, scalar, scalar_known};
-use super::{Context, Exit, Instruction, in_lane, uninitialised};
+use crate::code::{Context, Exit, Instruction, in_lane, uninitialised};
 use crate::fault::FaultKind;
 use crate::operands::{Place, Source, Type};
 use crate::wave::Wave;
@@ -392,12 +392,12 @@ impl Atomic {
 
     /// The new value of 32 bits.
     pub(super) fn apply32(self, old: u32, operand: u32, compare: u32) -> u32 {
-        use super::float::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
+        use super::float::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16, max_f32, min_f32};
         let (float, operand_float) = (f32::from_bits(old), f32::from_bits(operand));
         match self {
             Self::FloatAdd => (float + operand_float).to_bits(),
-            Self::FloatMin => super::valu::min_f32(float, operand_float).to_bits(),
-            Self::FloatMax => super::valu::max_f32(float, operand_float).to_bits(),
+            Self::FloatMin => min_f32(float, operand_float).to_bits(),
+            Self::FloatMax => max_f32(float, operand_float).to_bits(),
             Self::PackedAddF16 => {
                 let half = |shift: u32| f32_to_f16(f16_to_f32(old >> shift) + f16_to_f32(operand >> shift));
                 half(0) | half(16) << 16

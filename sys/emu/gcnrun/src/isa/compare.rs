@@ -3,10 +3,12 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
+use super::element::*;
 use super::lanes::*;
-use super::valu::{destination, sources};
-use super::{Context, Exit, Handler, Instruction, Outcome, uninitialised};
-use crate::decode::Line;
+use super::map::compare;
+use super::rows::{destination, sources};
+use crate::code::{Context, Exit, Handler, Instruction, Outcome, uninitialised};
+use crate::line::Line;
 use crate::operands::{Source, Type};
 use crate::wave::{EXEC, VCC, Wave};
 
@@ -25,7 +27,7 @@ macro_rules! comparison {
             write_result(c, i, holds, known)
         };
         for name in [$(concat!($name, "_", $suffix)),+] {
-            $table.insert(name, Row { run, operands: [<$ty as Lane>::TYPE; 2] });
+            $table.insert(name, Row { run, operands: [<$ty as Element>::TYPE; 2] });
         }
     )*};
 }

@@ -2,9 +2,9 @@
 
 use super::lanes::{scalar, scalar_known};
 use super::salu::write;
-use super::{Context, Exit, Handler, Instruction, Outcome, Stop, uninitialised};
-use crate::decode::Line;
+use crate::code::{Context, Exit, Handler, Instruction, Outcome, Stop, uninitialised};
 use crate::fault::FaultKind;
+use crate::line::Line;
 use crate::operands::Type;
 use crate::wave::VCC;
 

@@ -1,9 +1,10 @@
 //! Conversions between number formats.
 
+use super::element::*;
 use super::float::{f32_to_bf16, f32_to_f16_toward_zero};
-use super::lanes::*;
-use super::valu::{Row, Table, map};
-use super::{Handler, valu};
+use super::map::*;
+use super::rows::{self, Row, Table, map};
+use crate::code::Handler;
 
 /// To the nearest whole number of 16 bits of −1 … 1.
 fn normalised_i16(a: f32) -> u32 {
@@ -24,7 +25,7 @@ fn saturated_i16(a: i32) -> u32 {
 
 /// `f32` from a double: rounded once.
 pub(super) fn rows(table: &mut Table) {
-    valu::rows! { table;
+    rows::rows! { table;
         "v_cvt_f32_i32" => F32 (I32 a) a as f32;
         "v_cvt_f32_u32" => F32 (U32 a) a as f32;
         "v_cvt_i32_f32" => I32 (F32 a) a as i32;

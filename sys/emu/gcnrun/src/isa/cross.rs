@@ -1,9 +1,10 @@
 //! Vector instructions that look across lanes or at registers chosen at run time.
 
 use super::lanes::*;
-use super::valu::{destination, sources};
-use super::{Context, Handler, Instruction, Outcome, uninitialised};
-use crate::decode::Line;
+use super::rows::{destination, sources};
+use super::salu::write;
+use crate::code::{Context, Exit, Handler, Instruction, Outcome, uninitialised};
+use crate::line::Line;
 use crate::operands::{Place, Type};
 use crate::wave::{M0, Wave};
 
@@ -72,7 +73,7 @@ fn write_scalar(context: &mut Context<'_, '_>, instruction: &Instruction, lane: 
     let value = fetch_lane(context.wave, source, lane);
     let known = lane_known(context.wave, source.place, lane);
     match instruction.sdst {
-        Some(register) => super::salu::write(
+        Some(register) => write(
             context,
             usize::from(register),
             1,
@@ -90,7 +91,7 @@ fn read_first_lane(context: &mut Context<'_, '_>, instruction: &Instruction) -> 
 }
 
 /// The lane that the second operand names.
-fn lane_operand(context: &Context<'_, '_>, instruction: &Instruction) -> Result<usize, Box<super::Exit>> {
+fn lane_operand(context: &Context<'_, '_>, instruction: &Instruction) -> Result<usize, Box<Exit>> {
     let place = instruction.src[1][0].place;
     if scalar_known(context.wave, place) != u32::MAX && context.space.checks().uninitialised {
         return Err(uninitialised("the number of the lane").into());

@@ -1,10 +1,10 @@
 //! V_DIV_SCALE and V_DIV_FMAS: the ends of a division, which keep its steps in range.
 
 use super::compare::three_operands;
-use super::lanes::{F32, F64, Lane};
-use super::valu::{destination, sources};
-use super::{Context, Handler, Instruction, Outcome};
-use crate::decode::Line;
+use super::element::{Element, F32, F64};
+use super::rows::{destination, sources};
+use crate::code::{Context, Handler, Instruction, Outcome};
+use crate::line::Line;
 use crate::operands::{Place, Source, Type};
 use crate::wave::VCC;
 
@@ -102,7 +102,7 @@ fn decode_operands(line: &mut Line<'_>, ty: Type, run: Handler) -> Result<Instru
 }
 
 /// Three floats and a flag in, a float and a flag out.
-fn on<L: Lane>(
+fn on<L: Element>(
     context: &mut Context<'_, '_>,
     instruction: &Instruction,
     f: impl Fn([L::Value; 3], bool) -> (L::Value, bool),

@@ -1,7 +1,7 @@
 //! DPP: an instruction whose first operand comes from other lanes.
 
-use super::{Context, Instruction, Outcome};
-use crate::decode::{Line, list};
+use crate::code::{Context, Instruction, Outcome};
+use crate::line::{Line, list};
 use crate::operands::{Place, Source, integer};
 use crate::wave::EXEC;
 

@@ -1,7 +1,8 @@
 //! Dual instructions of RDNA 3.
 
-use super::{Context, Handler, Instruction, Outcome, valu};
-use crate::decode::Line;
+use super::valu;
+use crate::code::{Context, Handler, Instruction, Outcome};
+use crate::line::Line;
 
 /// Two operations that read before either writes.
 pub(super) fn decode(line: &mut Line<'_>) -> Result<Instruction, String> {

@@ -104,6 +104,28 @@ pub(crate) fn flush_f32(value: f32) -> f32 {
     })
 }
 
+/// The smaller number; a NaN loses against a number, and −0 is below +0.
+pub(super) fn min_f32(a: f32, b: f32) -> f32 {
+    if a.is_nan() {
+        b
+    } else if b.is_nan() || a < b || (a == b && a.is_sign_negative()) {
+        a
+    } else {
+        b
+    }
+}
+
+/// The larger number; a NaN loses against a number, and +0 is above −0.
+pub(super) fn max_f32(a: f32, b: f32) -> f32 {
+    if a.is_nan() {
+        b
+    } else if b.is_nan() || a > b || (a == b && a.is_sign_positive()) {
+        a
+    } else {
+        b
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

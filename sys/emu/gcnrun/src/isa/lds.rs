@@ -5,8 +5,8 @@ use super::access::{
 };
 use super::cross::gather;
 use super::lanes::known_lanes;
-use super::{Context, Exit, Handler, Instruction, Outcome, in_lane, uninitialised};
-use crate::decode::Line;
+use crate::code::{Context, Exit, Handler, Instruction, Outcome, in_lane, uninitialised};
+use crate::line::Line;
 use crate::operands::{Source, Type};
 
 /// Prefixes of what reaches two places, how many elements apart an offset of 1 puts them, and whether it loads.

@@ -5,8 +5,8 @@
 
 use super::float::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 use super::lanes::scalar;
-use super::{Context, Handler, Instruction, Outcome};
-use crate::decode::Line;
+use crate::code::{Context, Handler, Instruction, Outcome};
+use crate::line::Line;
 use crate::operands::Type;
 use crate::wave::Wave;
 
@@ -102,14 +102,14 @@ fn accumulate_modern(a: &[f32], b: &[f32], c: &mut [f32], depth: usize, columns:
     accumulate(a, b, c, depth, columns);
 }
 
-fn multiply(modern: bool, a: &[f32], b: &[f32], c: &mut [f32], depth: usize, columns: usize) {
+fn multiply(has_fma: bool, a: &[f32], b: &[f32], c: &mut [f32], depth: usize, columns: usize) {
     #[cfg(target_arch = "x86_64")]
-    if modern {
-        // SAFETY: `modern` is only true where AVX2 and FMA were detected (`Context::new`).
+    if has_fma {
+        // SAFETY: `has_fma` is only true where AVX2 and FMA were detected (`Context::new`).
         unsafe { accumulate_modern(a, b, c, depth, columns) };
         return;
     }
-    let _ = modern;
+    let _ = has_fma;
     accumulate(a, b, c, depth, columns);
 }
 
@@ -238,7 +238,7 @@ fn wmma(context: &mut Context<'_, '_>, instruction: &Instruction) -> Outcome {
             Element::Bf16 => bf16_to_f32(bits & 0xffff),
             _ => f32::from_bits(bits),
         });
-        multiply(context.modern, &a.values, &b.values, &mut sums, 16, 16);
+        multiply(context.has_fma, &a.values, &b.values, &mut sums, 16, 16);
         c = sums.map(|sum| match output {
             Element::F16 => f32_to_f16(sum),
             Element::Bf16 => f32_to_bf16(sum),
@@ -406,7 +406,7 @@ fn mfma(context: &mut Context<'_, '_>, instruction: &Instruction) -> Outcome {
                 &b.values[block * inputs..][..inputs],
             );
             multiply(
-                context.modern,
+                context.has_fma,
                 a,
                 b,
                 &mut sums[block * outputs..][..outputs],

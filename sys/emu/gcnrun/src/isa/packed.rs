@@ -2,12 +2,12 @@
 
 use std::sync::LazyLock;
 
-use super::float::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16, fma_f16};
-use super::lanes::*;
-use super::valu::map;
-use super::valu::{Row, Table, accumulate, destination, max_f32, min_f32};
-use super::{Handler, Instruction, Keep, valu};
-use crate::decode::Line;
+use super::element::*;
+use super::float::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16, fma_f16, max_f32, min_f32};
+use super::map::*;
+use super::rows::{self, Row, Table, accumulate, destination, map};
+use crate::code::{Handler, Instruction, Keep};
+use crate::line::Line;
 use crate::operands::{self, Change, Place, Source, Type};
 
 /// Applies a function of `f16` to either half.
@@ -58,7 +58,7 @@ static TABLE: LazyLock<Table> = LazyLock::new(|| {
 });
 
 fn packed(table: &mut Table) {
-    valu::rows! { table;
+    rows::rows! { table;
         "v_pk_add_f16" => PairF16 (PairF16 a, PairF16 b) f16s(|[a, b, _]| a + b, [a, b, 0]);
         "v_pk_mul_f16" => PairF16 (PairF16 a, PairF16 b) f16s(|[a, b, _]| a * b, [a, b, 0]);
         "v_pk_min_f16" | "v_pk_min_num_f16" => PairF16 (PairF16 a, PairF16 b) f16s(|[a, b, _]| min_f32(a, b), [a, b, 0]);
@@ -91,7 +91,7 @@ fn packed(table: &mut Table) {
 }
 
 fn dots(table: &mut Table) {
-    valu::rows! { table;
+    rows::rows! { table;
         "v_fma_mix_f32" | "v_fma_mixlo_f16" | "v_fma_mixhi_f16" => F32 (F32 a, F32 b, F32 c) a.mul_add(b, c);
         "v_mad_mix_f32" | "v_mad_mixlo_f16" | "v_mad_mixhi_f16" => F32 (F32 a, F32 b, F32 c) a * b + c;
         "v_dot2_f32_f16" | "v_dot2c_f32_f16" | "v_dot2acc_f32_f16" => F32 (PairF16 a, PairF16 b, F32 c)

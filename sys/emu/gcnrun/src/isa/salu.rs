@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use super::lanes::{scalar, scalar_known, unknown_as};
-use super::{Context, Handler, Instruction, Outcome, uninitialised};
-use crate::decode::Line;
+use super::lanes::{scalar, scalar_known};
+use super::unknown::unknown_as;
+use crate::code::{Context, Exit, Handler, Instruction, Outcome, uninitialised};
+use crate::line::Line;
 use crate::operands::{Source, Type};
 use crate::wave::{EXEC, Wave};
 
@@ -457,7 +458,7 @@ fn new_exec(
     context: &mut Context<'_, '_>,
     instruction: &Instruction,
     f: fn(u64, u64) -> u64,
-) -> Result<u64, Box<super::Exit>> {
+) -> Result<u64, Box<Exit>> {
     let words = instruction.detail[0];
     let (s, known) = read(context.wave, &instruction.src[0], words == 2);
     let old = context.wave.exec();

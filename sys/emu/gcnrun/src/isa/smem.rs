@@ -2,8 +2,8 @@
 
 use super::lanes::{scalar, scalar_known};
 use super::salu::write;
-use super::{Context, Instruction, Outcome, uninitialised};
-use crate::decode::Line;
+use crate::code::{Context, Instruction, Outcome, uninitialised};
+use crate::line::Line;
 use crate::operands::Type;
 
 pub(super) fn decode(line: &mut Line<'_>) -> Result<Instruction, String> {

@@ -5,9 +5,9 @@ use super::access::{
     with_bytes,
 };
 use super::lanes::{scalar, scalar_known};
-use super::{Context, Exit, Handler, Instruction, Outcome, in_lane, uninitialised};
-use crate::decode::Line;
+use crate::code::{Context, Exit, Handler, Instruction, Outcome, in_lane, uninitialised};
 use crate::fault::FaultKind;
+use crate::line::Line;
 use crate::operands::{Source, Type};
 use crate::space::{PRIVATE_APERTURE, Place as Aperture, aperture};
 

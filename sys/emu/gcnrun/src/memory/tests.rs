@@ -1,5 +1,5 @@
-use super::{Kind, Memory, POISON};
-use crate::fault::{FaultKind, MemoryError};
+use super::{Kind, Memory, MemoryError, POISON};
+use crate::fault::FaultKind;
 
 const DEVICE: Kind = Kind::Device(0);
 

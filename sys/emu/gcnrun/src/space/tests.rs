@@ -1,7 +1,7 @@
 use super::{PRIVATE_APERTURE, SHARED_APERTURE, Space};
 use crate::fault::FaultKind;
+use crate::launch::Checks;
 use crate::memory::{Kind, Memory};
-use crate::run::Checks;
 
 fn space(memory: &Memory) -> Space<'_> {
     Space::new(memory, 0, Checks::default(), 0, 64, (4, 32, 16))
