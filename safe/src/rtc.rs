@@ -11,10 +11,10 @@ use hipvit_sys::{Hiprtc, Table};
 
 pub use self::cache::KernelCache;
 use self::cache::Key;
-use super::code::Code;
-use super::device::Device;
-use super::status::{check, missing};
+use crate::code::Code;
+use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::status::{check, missing};
 
 /// Variables by which hipRTC takes options beside those that it is given.
 const OPTION_VARIABLES: [&str; 2] = ["HIPRTC_COMPILE_OPTIONS_APPEND", "HIPRTC_LINK_OPTIONS_APPEND"];

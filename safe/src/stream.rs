@@ -2,21 +2,17 @@
 
 use std::fmt;
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
-use bytemuck::Pod;
 use hipvit_sys::Hip;
 use hipvit_sys::hip::{hipStream_t, hipStreamNonBlocking};
+use parking_lot::{Mutex, MutexGuard};
 
-use super::buffer::DeviceBuffer;
-use super::device::Device;
-use super::event::Event;
-use super::operand::Operand;
-use super::pending::Pending;
-use super::pool::Block;
-use super::status::call;
+use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::event::Event;
+use crate::status::call;
 
 /// A queue of work on a device: what is submitted runs later, in order. Cheap to clone; clones are the same queue.
 ///
@@ -34,7 +30,13 @@ struct Inner {
     submitted: AtomicU64,
     capturing: AtomicBool,
     /// The memory that the graph under capture uses.
-    captured: Mutex<Vec<Arc<Block>>>,
+    captured: Mutex<Vec<Arc<dyn Resource>>>,
+}
+
+/// What submitted work uses: a graph keeps it, and it knows when it was used last.
+pub(crate) trait Resource: Send + Sync {
+    /// The stream's submission of this number uses it.
+    fn used(&self, submission: u64);
 }
 
 // SAFETY: HIP's functions take a stream handle from any thread, several at a time; the handle is destroyed once, by the
@@ -44,7 +46,7 @@ unsafe impl Send for Inner {}
 unsafe impl Sync for Inner {}
 
 impl Stream {
-    pub(super) fn new(device: &Device) -> Result<Self> {
+    pub(crate) fn new(device: &Device) -> Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let hip = device.enter()?;
         let mut raw = ptr::null_mut();
@@ -90,7 +92,7 @@ impl Stream {
     ///
     /// The driver refuses.
     pub fn record(&self) -> Result<Event> {
-        Event::record(self, true)
+        self.event(true)
     }
 
     /// An event at the queue's present end that is for order alone: it spares the device the taking of a time.
@@ -99,7 +101,15 @@ impl Stream {
     ///
     /// The driver refuses.
     pub fn mark(&self) -> Result<Event> {
-        Event::record(self, false)
+        self.event(false)
+    }
+
+    fn event(&self, timed: bool) -> Result<Event> {
+        let Inner { device, raw, id, .. } = &*self.inner;
+        // Read before the event is put into the queue: what is counted was submitted before.
+        let after = self.submitted();
+        // SAFETY: the handle lives, and is of this device.
+        unsafe { Event::record(device, *raw, *id, after, timed) }
     }
 
     /// What is submitted from now on runs after `event`, which may be another stream's.
@@ -113,134 +123,69 @@ impl Stream {
         unsafe { call!(self.device(), hip.hipStreamWaitEvent(self.raw(), event.raw(), 0)) }
     }
 
-    /// Device memory of `len` elements, with arbitrary contents.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::OutOfMemory`]; [`Error::Argument`] if the stream is being captured or the size overflows.
-    pub fn allocate<T: Pod>(&self, len: usize) -> Result<DeviceBuffer<T>> {
-        DeviceBuffer::new(self, len)
-    }
-
-    /// Device memory of `len` elements, zero.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Stream::allocate`].
-    pub fn zeroed<T: Pod>(&self, len: usize) -> Result<DeviceBuffer<T>> {
-        let mut buffer = self.allocate(len)?;
-        buffer.fill(0)?;
-        Ok(buffer)
-    }
-
-    /// Device memory with the values' copy; waits for it.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Stream::allocate`], and what the copy fails with.
-    pub fn upload<T: Pod + Send + Sync>(&self, values: &[T]) -> Result<DeviceBuffer<T>> {
-        let mut buffer = self.allocate(values.len())?;
-        buffer.write(values)?;
-        Ok(buffer)
-    }
-
-    pub(super) fn raw(&self) -> hipStream_t {
+    pub(crate) fn raw(&self) -> hipStream_t {
         self.inner.raw
     }
 
-    pub(super) fn id(&self) -> u64 {
+    pub(crate) fn id(&self) -> u64 {
         self.inner.id
     }
 
     /// Whether no one else has the stream.
-    pub(super) fn is_last(&self) -> bool {
+    pub(crate) fn is_last(&self) -> bool {
         Arc::strong_count(&self.inner) == 1
     }
 
-    pub(super) fn submitted(&self) -> u64 {
+    pub(crate) fn submitted(&self) -> u64 {
         self.inner.submitted.load(Ordering::Acquire)
     }
 
-    /// Submits work that touches `operands` and nothing else: sees that the stream may use them, and notes the use.
-    pub(super) fn submit(
+    /// Submits a replay of work that was captured on this stream and uses these resources.
+    pub(crate) fn submit_captured(
         &self,
-        operands: &[Operand<'_>],
-        work: impl FnOnce(&Hip) -> Result<()>,
-    ) -> Result<()> {
-        let hip = self.device().enter()?;
-        for operand in operands {
-            operand.admit(self)?;
-        }
-        let result = work(hip);
-        // Also after an error, which may be an earlier submission's.
-        self.note(operands.iter().map(Operand::block));
-        result
-    }
-
-    /// Submits a replay of work that was captured on this stream and touches these blocks.
-    pub(super) fn submit_captured(
-        &self,
-        blocks: &[Arc<Block>],
+        used: &[Arc<dyn Resource>],
         work: impl FnOnce(&Hip) -> Result<()>,
     ) -> Result<()> {
         self.refuse_capture("a graph")?;
         let hip = self.device().enter()?;
         let result = work(hip);
-        self.note(blocks.iter());
+        self.note(used.iter().cloned());
         result
     }
 
-    fn note<'a>(&self, blocks: impl Iterator<Item = &'a Arc<Block>>) {
+    /// Counts a submission that used these, and keeps them for the graph under capture.
+    pub(crate) fn note(&self, used: impl Iterator<Item = Arc<dyn Resource>>) {
         let number = self.inner.submitted.fetch_add(1, Ordering::AcqRel) + 1;
         let capturing = self.is_capturing();
-        for block in blocks {
-            block.used(number);
+        for resource in used {
+            resource.used(number);
             if capturing {
-                self.captured().push(block.clone());
+                self.captured().push(resource);
             }
         }
     }
 
-    /// Submits work on operands and on host memory that `payload` owns: the payload is out of reach until it is done.
-    pub(super) fn submit_with<P>(
-        &self,
-        operands: &[Operand<'_>],
-        payload: P,
-        work: impl FnOnce(&Hip, &P) -> Result<()>,
-    ) -> Result<Pending<P>> {
-        self.refuse_capture("an asynchronous copy")?;
-        let submitted = self.submit(operands, |hip| work(hip, &payload));
-        match submitted.and_then(|()| self.mark()) {
-            Ok(event) => Ok(Pending::new(payload, event, self.clone())),
-            Err(error) => {
-                // The copy may be under way all the same.
-                Pending::settle(self, payload);
-                Err(error)
-            }
-        }
-    }
-
-    pub(super) fn is_capturing(&self) -> bool {
+    pub(crate) fn is_capturing(&self) -> bool {
         self.inner.capturing.load(Ordering::Acquire)
     }
 
-    pub(super) fn set_capturing(&self, capturing: bool) {
+    pub(crate) fn set_capturing(&self, capturing: bool) {
         self.inner.capturing.store(capturing, Ordering::Release);
     }
 
     /// The memory that was used since capture began.
-    pub(super) fn take_captured(&self) -> Vec<Arc<Block>> {
+    pub(crate) fn take_captured(&self) -> Vec<Arc<dyn Resource>> {
         std::mem::take(&mut *self.captured())
     }
 
-    fn captured(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Block>>> {
-        self.inner.captured.lock().unwrap_or_else(PoisonError::into_inner)
+    fn captured(&self) -> MutexGuard<'_, Vec<Arc<dyn Resource>>> {
+        self.inner.captured.lock()
     }
 
     /// # Errors
     ///
     /// The stream is being captured.
-    pub(super) fn refuse_capture(&self, what: &str) -> Result<()> {
+    pub(crate) fn refuse_capture(&self, what: &str) -> Result<()> {
         if self.is_capturing() {
             return Err(Error::argument(
                 "graph",
@@ -260,7 +205,7 @@ impl Drop for Inner {
             // SAFETY: the handle lives until the next call.
             let done = unsafe { call!(device, hip.hipStreamSynchronize(self.raw)) };
             if done.is_ok() {
-                device.pool().retire(self.id);
+                device.cache().retire(self.id);
             }
             // SAFETY: the last owner destroys the handle, once.
             done.and(unsafe { call!(device, hip.hipStreamDestroy(self.raw)) })

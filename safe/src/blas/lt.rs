@@ -14,11 +14,11 @@ use hipvit_sys::hipblaslt::{
 };
 
 use super::{Gemm, Matrix, WORKSPACE, int};
-use crate::buffer::DeviceBuffer;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::operand::Operand;
+use crate::memory::buffer::DeviceBuffer;
+use crate::memory::operand::Operand;
 use crate::status::{call, missing};
 use crate::stream::Stream;
 

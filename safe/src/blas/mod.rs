@@ -8,9 +8,9 @@ mod tensile;
 pub use self::lt::{BlasLt, Epilogue, Matmul, MatmulOperands, Scales};
 pub use self::rocblas::Blas;
 
-use super::operand::Operand;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::memory::operand::Operand;
 
 /// Scratch that each library gets; what AMD recommends for its Instinct GPUs.
 const WORKSPACE: usize = 32 << 20;

@@ -9,10 +9,10 @@ use hipvit_sys::rocblas::{
 use hipvit_sys::{Rocblas, Table as _};
 
 use super::{Gemm, Matrix, WORKSPACE, int, tensile};
-use crate::buffer::DeviceBuffer;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::operand::Operand;
+use crate::memory::buffer::DeviceBuffer;
+use crate::memory::operand::Operand;
 use crate::status::{call, missing};
 use crate::stream::Stream;
 

@@ -13,11 +13,11 @@ use hipvit_sys::miopen::{
 
 use super::descriptor::{Tensor, data_type};
 use super::{Dnn, table};
-use crate::buffer::DeviceBuffer;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::operand::Operand;
+use crate::memory::buffer::DeviceBuffer;
+use crate::memory::operand::Operand;
 use crate::status::call;
 
 /// `softmax(scale · Q Kᵀ) V` without a mask; Q, K, V and the result are `[batch, heads, tokens, head_dim]`, packed.

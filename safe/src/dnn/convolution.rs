@@ -10,11 +10,11 @@ use hipvit_sys::miopen::{
 
 use super::descriptor::Tensor;
 use super::{Dnn, int, table};
-use crate::buffer::DeviceBuffer;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::operand::Operand;
+use crate::memory::buffer::DeviceBuffer;
+use crate::memory::operand::Operand;
 use crate::status::call;
 
 /// A convolution of `[batch, channels, height, width]` with `[features, channels, patch]` at the patch's stride, into

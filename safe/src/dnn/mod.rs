@@ -13,13 +13,13 @@ use hipvit_sys::miopen::{miopenHandle_t, miopenNormMode_t, miopenSoftmaxAlgorith
 pub use self::attention::{Attention, MultiHeadAttention};
 pub use self::convolution::{Convolution, PatchConvolution};
 use self::descriptor::Tensor;
-use super::buffer::DeviceBuffer;
-use super::device::Device;
-use super::operand::Operand;
-use super::status::{call, missing};
-use super::stream::Stream;
+use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::memory::buffer::DeviceBuffer;
+use crate::memory::operand::Operand;
+use crate::status::{call, missing};
+use crate::stream::Stream;
 
 /// MIOpen on one stream.
 pub struct Dnn {

@@ -3,11 +3,11 @@
 use bytemuck::Pod;
 use hipvit_sys::hip::hipError_t;
 
-use super::buffer::DeviceBuffer;
-use super::device::Device;
-use super::operand::Operand;
-use super::status::{call, is};
+use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::memory::buffer::DeviceBuffer;
+use crate::memory::operand::Operand;
+use crate::status::{call, is};
 
 impl Device {
     /// Whether this GPU can read and write the memory of `other`. It can its own.
@@ -74,8 +74,8 @@ impl<T: Pod> DeviceBuffer<T> {
     /// [peer access](Device::enable_peer_access) is enabled.
     ///
     /// ```no_run
-    /// # fn main() -> hipvit::Result<()> {
-    /// # let devices = hipvit::hip::Runtime::open()?.devices()?;
+    /// # fn main() -> hip_safe::Result<()> {
+    /// # let devices = hip_safe::Runtime::open()?.devices()?;
     /// let (first, second) = (devices[0].stream()?, devices[1].stream()?);
     /// let weights = first.upload(&[1.0f32, 2.0])?.freeze()?;
     /// let mut copy = second.allocate::<f32>(2)?;

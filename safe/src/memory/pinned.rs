@@ -9,14 +9,14 @@ use std::slice;
 use bytemuck::Pod;
 use hipvit_sys::hip::hipHostMallocDefault;
 
-use super::device::Device;
-use super::pending::Pending;
-use super::status::call;
+use crate::device::{Device, numa};
 use crate::error::{Error, Result};
+use crate::memory::pending::Pending;
+use crate::status::call;
 
 /// Page-locked host memory: a slice of `T`, zero at first. Made by [`Device::pinned`].
 ///
-/// A copy takes it by value, so that nobody touches it meanwhile; see [`DeviceBuffer`](super::DeviceBuffer).
+/// A copy takes it by value, so that nobody accesses it meanwhile; see [`DeviceBuffer`](crate::DeviceBuffer).
 pub struct PinnedBuffer<T> {
     pointer: NonNull<T>,
     len: usize,
@@ -29,13 +29,36 @@ unsafe impl<T: Send> Send for PinnedBuffer<T> {}
 // SAFETY: as above; a shared reference only reads.
 unsafe impl<T: Sync> Sync for PinnedBuffer<T> {}
 
+impl Device {
+    /// Host memory that this device copies from and to on its own, `len` elements, zero. On a host with several NUMA nodes
+    /// it lies on the device's node.
+    ///
+    /// # Errors
+    ///
+    /// The host is out of memory that can be pinned.
+    pub fn pinned<T: Pod + Send + Sync>(&self, len: usize) -> Result<PinnedBuffer<T>> {
+        PinnedBuffer::new(self, len)
+    }
+
+    /// A ring of `count` pinned buffers of `len` elements each.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Device::pinned`].
+    pub fn pinned_ring<T: Pod + Send + Sync>(&self, count: usize, len: usize) -> Result<PinnedRing<T>> {
+        PinnedRing::new(self, count, len)
+    }
+}
+
 impl<T: Pod + Send + Sync> PinnedBuffer<T> {
-    pub(super) fn new(device: &Device, len: usize) -> Result<Self> {
+    fn new(device: &Device, len: usize) -> Result<Self> {
         let bytes = len
             .checked_mul(size_of::<T>())
             .filter(|&b| isize::try_from(b).is_ok());
         let bytes = bytes.ok_or_else(|| Error::argument("len", format!("{len} elements are too many")))?;
         let hip = device.enter()?;
+        // The pages are placed when they are pinned, and stay.
+        let _near = device.numa().map(numa::Node::prefer);
         let mut pointer = ptr::null_mut();
         // SAFETY: the call writes one pointer.
         unsafe {
@@ -138,7 +161,7 @@ pub struct PinnedRing<T: Pod + Send + Sync> {
 }
 
 impl<T: Pod + Send + Sync> PinnedRing<T> {
-    pub(super) fn new(device: &Device, count: usize, len: usize) -> Result<Self> {
+    fn new(device: &Device, count: usize, len: usize) -> Result<Self> {
         Ok(Self {
             free: (0..count).map(|_| device.pinned(len)).collect::<Result<_>>()?,
             under_way: VecDeque::new(),

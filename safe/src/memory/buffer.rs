@@ -8,14 +8,14 @@ use std::sync::Arc;
 use bytemuck::Pod;
 use hipvit_sys::hip::hipMemcpyKind;
 
-use super::event::Event;
-use super::operand::Operand;
-use super::pending::Pending;
-use super::pinned::{PinnedBuffer, PinnedRing};
-use super::pool::Block;
-use super::status::call;
-use super::stream::Stream;
 use crate::error::{Error, Result};
+use crate::event::Event;
+use crate::memory::block::Block;
+use crate::memory::operand::Operand;
+use crate::memory::pending::Pending;
+use crate::memory::pinned::{PinnedBuffer, PinnedRing};
+use crate::status::call;
+use crate::stream::Stream;
 
 /// Bytes that synchronous copies stage at a time.
 const STAGE: usize = 4 << 20;
@@ -26,8 +26,8 @@ const STAGE: usize = 4 << 20;
 /// Work on another stream takes an event, and the buffer moves there:
 ///
 /// ```no_run
-/// # fn main() -> hipvit::Result<()> {
-/// # let device = hipvit::hip::Runtime::open()?.device(0)?;
+/// # fn main() -> hip_safe::Result<()> {
+/// # let device = hip_safe::Runtime::open()?.device(0)?;
 /// let (copy, compute) = (device.stream()?, device.stream()?);
 /// let buffer = copy.upload(&[1.0f32, 2.0])?;
 /// let ready = copy.mark()?;
@@ -40,8 +40,8 @@ const STAGE: usize = 4 << 20;
 /// A buffer that moved is gone from where it was:
 ///
 /// ```compile_fail,E0382
-/// # fn main() -> hipvit::Result<()> {
-/// # let device = hipvit::hip::Runtime::open()?.device(0)?;
+/// # fn main() -> hip_safe::Result<()> {
+/// # let device = hip_safe::Runtime::open()?.device(0)?;
 /// # let (copy, compute) = (device.stream()?, device.stream()?);
 /// # let buffer = copy.upload(&[1.0f32, 2.0])?;
 /// let moved = buffer.move_to(&compute, &copy.mark()?)?;
@@ -55,12 +55,45 @@ pub struct DeviceBuffer<T> {
     element: PhantomData<fn() -> T>,
 }
 
+impl Stream {
+    /// Device memory of `len` elements, with arbitrary contents.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`]; [`Error::Argument`] if the stream is being captured or the size overflows.
+    pub fn allocate<T: Pod>(&self, len: usize) -> Result<DeviceBuffer<T>> {
+        DeviceBuffer::new(self, len)
+    }
+
+    /// Device memory of `len` elements, zero.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Stream::allocate`].
+    pub fn zeroed<T: Pod>(&self, len: usize) -> Result<DeviceBuffer<T>> {
+        let mut buffer = self.allocate(len)?;
+        buffer.fill(0)?;
+        Ok(buffer)
+    }
+
+    /// Device memory with the values' copy; waits for it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Stream::allocate`], and what the copy fails with.
+    pub fn upload<T: Pod + Send + Sync>(&self, values: &[T]) -> Result<DeviceBuffer<T>> {
+        let mut buffer = self.allocate(values.len())?;
+        buffer.write(values)?;
+        Ok(buffer)
+    }
+}
+
 impl<T: Pod> DeviceBuffer<T> {
-    pub(super) fn new(stream: &Stream, len: usize) -> Result<Self> {
+    fn new(stream: &Stream, len: usize) -> Result<Self> {
         let bytes = len.checked_mul(size_of::<T>());
         let bytes = bytes.ok_or_else(|| Error::argument("len", format!("{len} elements are too many")))?;
         Ok(Self {
-            block: stream.device().pool().allocate(stream, bytes)?,
+            block: Block::allocate(stream, bytes)?,
             len,
             element: PhantomData,
         })
@@ -109,11 +142,11 @@ impl<T: Pod> DeviceBuffer<T> {
     }
 
     /// Copies all of `source` here, from element `at` on, while the host goes on. The pinned memory comes back from
-    /// [`Pending::wait`]; until then it cannot be touched:
+    /// [`Pending::wait`]; until then it cannot be accessed:
     ///
     /// ```compile_fail,E0382
-    /// # fn main() -> hipvit::Result<()> {
-    /// # let device = hipvit::hip::Runtime::open()?.device(0)?;
+    /// # fn main() -> hip_safe::Result<()> {
+    /// # let device = hip_safe::Runtime::open()?.device(0)?;
     /// # let stream = device.stream()?;
     /// let mut pinned = device.pinned::<f32>(4)?;
     /// let mut buffer = stream.allocate::<f32>(4)?;
@@ -200,8 +233,8 @@ impl<T: Pod> DeviceBuffer<T> {
     /// Copies elements from `at` on into all of `target`, while the host goes on.
     ///
     /// ```compile_fail,E0382
-    /// # fn main() -> hipvit::Result<()> {
-    /// # let device = hipvit::hip::Runtime::open()?.device(0)?;
+    /// # fn main() -> hip_safe::Result<()> {
+    /// # let device = hip_safe::Runtime::open()?.device(0)?;
     /// # let stream = device.stream()?;
     /// let pinned = device.pinned::<f32>(4)?;
     /// let buffer = stream.zeroed::<f32>(4)?;
@@ -372,8 +405,26 @@ impl<T: Pod> DeviceBuffer<T> {
     }
 }
 
+impl<'a, T: Pod> From<&'a DeviceBuffer<T>> for Operand<'a> {
+    fn from(buffer: &'a DeviceBuffer<T>) -> Self {
+        buffer.reading()
+    }
+}
+
+impl<'a, T: Pod> From<&'a mut DeviceBuffer<T>> for Operand<'a> {
+    fn from(buffer: &'a mut DeviceBuffer<T>) -> Self {
+        buffer.writing()
+    }
+}
+
+impl<'a, T: Pod> From<&'a Frozen<T>> for Operand<'a> {
+    fn from(buffer: &'a Frozen<T>) -> Self {
+        buffer.reading()
+    }
+}
+
 /// Sets every byte of an operand, on its own stream.
-pub(super) fn fill(operand: &Operand<'_>, byte: u8) -> Result<()> {
+pub(crate) fn fill(operand: &Operand<'_>, byte: u8) -> Result<()> {
     let stream = operand.block().stream().clone();
     operand.expect("buffer", 0, true)?;
     if operand.bytes() == 0 {
@@ -409,8 +460,8 @@ impl<T: Pod> fmt::Debug for DeviceBuffer<T> {
 /// its first use. Weights are frozen. Nobody can write it:
 ///
 /// ```compile_fail,E0599
-/// # fn main() -> hipvit::Result<()> {
-/// # let stream = hipvit::hip::Runtime::open()?.device(0)?.stream()?;
+/// # fn main() -> hip_safe::Result<()> {
+/// # let stream = hip_safe::Runtime::open()?.device(0)?.stream()?;
 /// let mut weights = stream.upload(&[1.0f32])?.freeze()?;
 /// weights.writing();
 /// # Ok(())

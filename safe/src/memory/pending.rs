@@ -2,10 +2,10 @@
 
 use std::mem::{self, ManuallyDrop};
 
-use super::event::Event;
-use super::status::call;
-use super::stream::Stream;
 use crate::error::Result;
+use crate::event::Event;
+use crate::status::call;
+use crate::stream::Stream;
 
 /// Host memory in a copy that may not be finished. [`wait`](Pending::wait) gives it back.
 ///
@@ -21,7 +21,7 @@ pub struct Pending<P> {
 
 impl<P> Pending<P> {
     /// `event` was recorded on `stream` after the copy.
-    pub(super) fn new(payload: P, event: Event, stream: Stream) -> Self {
+    pub(crate) fn new(payload: P, event: Event, stream: Stream) -> Self {
         Self {
             payload: ManuallyDrop::new(payload),
             event,
@@ -71,7 +71,7 @@ impl<P> Pending<P> {
     }
 
     /// Drops the payload if the stream is known to have done with it, and leaks it otherwise.
-    pub(super) fn settle(stream: &Stream, payload: P) {
+    pub(crate) fn settle(stream: &Stream, payload: P) {
         let device = stream.device();
         let idle = device.select().and_then(|hip| {
             // SAFETY: the handle lives.

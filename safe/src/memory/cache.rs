@@ -58,7 +58,7 @@ const SMALLEST: usize = 512;
 
 /// The size of the block that `bytes` get: eighths of a power of two, so that at most an eighth is lost above the
 /// smallest sizes. `None` if there is no such size.
-pub(super) fn class(bytes: usize) -> Option<usize> {
+pub(crate) fn class(bytes: usize) -> Option<usize> {
     if bytes <= 8 * SMALLEST {
         return Some(bytes.max(1).next_multiple_of(SMALLEST));
     }
@@ -77,7 +77,7 @@ enum Owner {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Cache {
+pub(crate) struct Cache {
     unused: HashMap<(Owner, usize), Vec<u64>>,
     /// Address to class and bytes asked for.
     live: HashMap<u64, (usize, usize)>,
@@ -85,7 +85,7 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    pub(super) fn stats(&self) -> PoolStats {
+    pub(crate) fn stats(&self) -> PoolStats {
         let classes = self.unused.iter().filter(|(_, blocks)| !blocks.is_empty());
         PoolStats {
             largest_unused: classes.map(|((_, class), _)| *class).max().unwrap_or(0),
@@ -95,7 +95,7 @@ impl Cache {
     }
 
     /// An unused block that `stream` may use at once.
-    pub(super) fn take(&mut self, stream: u64, bytes: usize) -> Option<u64> {
+    pub(crate) fn take(&mut self, stream: u64, bytes: usize) -> Option<u64> {
         let class = class(bytes)?;
         let mut pop = |owner| self.unused.get_mut(&(owner, class)).and_then(Vec::pop);
         let address = pop(Owner::Stream(stream)).or_else(|| pop(Owner::Anyone))?;
@@ -105,7 +105,7 @@ impl Cache {
     }
 
     /// A block that the driver gave for `bytes`, of their class's size. It is in use.
-    pub(super) fn adopt(&mut self, address: u64, bytes: usize) {
+    pub(crate) fn adopt(&mut self, address: u64, bytes: usize) {
         let Some(class) = class(bytes) else { return };
         self.stats.driver_allocations += 1;
         self.stats.held += class;
@@ -127,7 +127,7 @@ impl Cache {
     }
 
     /// The block is no longer in use; `stream` may still have work that touches it.
-    pub(super) fn give(&mut self, address: u64, stream: u64) {
+    pub(crate) fn give(&mut self, address: u64, stream: u64) {
         if let Some(class) = self.leave(address) {
             self.unused
                 .entry((Owner::Stream(stream), class))
@@ -137,14 +137,14 @@ impl Cache {
     }
 
     /// The block is lost: no longer in use, and not to be used again.
-    pub(super) fn forget(&mut self, address: u64) {
+    pub(crate) fn forget(&mut self, address: u64) {
         if let Some(class) = self.leave(address) {
             self.stats.held -= class;
         }
     }
 
     /// The stream's unused blocks become anyone's.
-    pub(super) fn retire(&mut self, stream: u64) {
+    pub(crate) fn retire(&mut self, stream: u64) {
         let mine: Vec<_> = self
             .unused
             .keys()
@@ -162,7 +162,7 @@ impl Cache {
     }
 
     /// Every unused block leaves the pool: their addresses, and their bytes.
-    pub(super) fn drain(&mut self) -> (Vec<u64>, usize) {
+    pub(crate) fn drain(&mut self) -> (Vec<u64>, usize) {
         let mut addresses = Vec::new();
         let mut bytes = 0;
         for ((_, class), blocks) in self.unused.drain() {

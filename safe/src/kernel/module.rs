@@ -3,17 +3,20 @@
 use std::ffi::CString;
 use std::fmt;
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use hipvit_sys::hip::{hipError_t, hipModule_t};
+use hipvit_sys::hip::{hipDeviceptr_t, hipError_t, hipFunction_t, hipModule_t};
 
-use super::code::Code;
-use super::device::Device;
-use super::kernel::{Arguments, Kernel};
-use super::status::{call, is};
+use crate::code::Code;
+use crate::code::metadata::{Kernels, Parameter};
+use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::status::{call, is};
 
-/// Device code, loaded. Cheap to clone; unloaded when the last clone and the last [`Kernel`] are gone.
+/// Device code, loaded. Cheap to clone; unloaded when the last clone and the last kernel and global of it are gone.
+///
+/// [`Module::function`] gives a kernel with any parameters, [`Module::kernel`] one that takes a single structure,
+/// [`Module::global`] a variable.
 #[derive(Clone)]
 pub struct Module {
     inner: Arc<Inner>,
@@ -24,6 +27,8 @@ struct Inner {
     raw: hipModule_t,
     /// Kept also since some drivers go on reading the image.
     code: Code,
+    /// What the code states of its kernels, once someone asks.
+    kernels: OnceLock<Kernels>,
 }
 
 // SAFETY: HIP's functions take a module handle from any thread; it is unloaded once, by the last owner.
@@ -48,6 +53,7 @@ impl Module {
                 device: device.clone(),
                 raw,
                 code,
+                kernels: OnceLock::new(),
             }),
         };
         // After the loading, so that a driver can first say that the code is for another architecture altogether.
@@ -82,64 +88,22 @@ impl Module {
         &self.inner.device
     }
 
-    /// The kernel called `name`, in the code's own spelling (`extern "C"`, or mangled).
+    /// The value of the global variable called `name`: as [`Module::global`] with [`Global::read`], but not ordered after
+    /// any kernel. For constants.
     ///
-    /// # Safety
-    ///
-    /// The kernel takes one parameter by value, of `A`'s size and layout. With whatever arguments and launch, it touches
-    /// no memory but LDS, its own scratch, the module's globals, and what [`Arguments::accesses`] says of the arguments.
-    ///
-    /// # Errors
-    ///
-    /// There is no such kernel.
-    pub unsafe fn kernel<A: Arguments>(&self, name: &str) -> Result<Kernel<A>> {
-        let device = self.device();
-        let c_name = CString::new(name).map_err(|error| Error::argument("kernel", error))?;
-        let hip = device.enter()?;
-        let mut function = ptr::null_mut();
-        // SAFETY: the call writes one handle; the name ends in a zero.
-        unsafe {
-            call!(
-                device,
-                hip.hipModuleGetFunction(&mut function, self.inner.raw, c_name.as_ptr())
-            )
-        }
-        .map_err(|error| match error {
-            Error::Device {
-                device, call, status, ..
-            } => Error::Device {
-                device,
-                call,
-                status,
-                advice: format!("the module has no kernel `{name}`"),
-            },
-            other => other,
-        })?;
-        Ok(Kernel::new(self.clone(), function, name))
-    }
-
-    /// The value of the global variable called `name`, which the code must declare with `extern "C"` linkage. Waits for
-    /// the device.
+    /// [`Global::read`]: crate::Global::read
     ///
     /// # Errors
     ///
     /// There is no such variable, or it has another size than `T`.
     pub fn read_global<T: bytemuck::Pod>(&self, name: &str) -> Result<T> {
         let device = self.device();
-        let c_name = CString::new(name).map_err(|error| Error::argument("global", error))?;
-        let hip = device.enter()?;
-        let (mut address, mut bytes) = (ptr::null_mut(), 0);
-        // SAFETY: the call writes an address and a size; the name ends in a zero.
-        unsafe {
-            call!(
-                device,
-                hip.hipModuleGetGlobal(&mut address, &mut bytes, self.inner.raw, c_name.as_ptr())
-            )
-        }?;
+        let (address, bytes) = self.find_global(name)?;
         if bytes != size_of::<T>() {
             let reason = format!("`{name}` has {bytes} bytes, not {}", size_of::<T>());
             return Err(Error::argument("global", reason));
         }
+        let hip = device.enter()?;
         let mut value = T::zeroed();
         // SAFETY: the variable has as many bytes as the value, and any bytes are a value.
         unsafe {
@@ -149,6 +113,72 @@ impl Module {
             )
         }?;
         Ok(value)
+    }
+
+    /// Where the global variable called `name` is, and how many bytes it has.
+    pub(crate) fn find_global(&self, name: &str) -> Result<(hipDeviceptr_t, usize)> {
+        let device = self.device();
+        let c_name = self.name_in_code(name, "global")?;
+        let hip = device.enter()?;
+        let (mut address, mut bytes) = (ptr::null_mut(), 0);
+        // SAFETY: the call writes an address and a size; the name ends in a zero.
+        unsafe {
+            call!(
+                device,
+                hip.hipModuleGetGlobal(&mut address, &mut bytes, self.inner.raw, c_name.as_ptr())
+            )
+        }
+        .map_err(|error| advised(error, || format!("the module has no global variable `{name}`")))?;
+        Ok((address, bytes))
+    }
+
+    /// The kernel called `name`, and the name that it has in the code.
+    pub(crate) fn find_function(&self, name: &str) -> Result<(hipFunction_t, CString)> {
+        let device = self.device();
+        let c_name = self.name_in_code(name, "kernel")?;
+        let hip = device.enter()?;
+        let mut function = ptr::null_mut();
+        // SAFETY: the call writes one handle; the name ends in a zero.
+        unsafe {
+            call!(
+                device,
+                hip.hipModuleGetFunction(&mut function, self.inner.raw, c_name.as_ptr())
+            )
+        }
+        .map_err(|error| advised(error, || format!("the module has no kernel `{name}`")))?;
+        Ok((function, c_name))
+    }
+
+    /// What the code object states of the parameters of the kernel that it calls `name`.
+    pub(crate) fn parameters(&self, name: &str) -> Option<&[Parameter]> {
+        let Inner {
+            device,
+            code,
+            kernels,
+            ..
+        } = &*self.inner;
+        let kernels = kernels.get_or_init(|| code.kernels(device.properties().arch()));
+        kernels.get(name).map(Vec::as_slice)
+    }
+
+    /// `name`, or what the compiler made of it if it is a name expression of the program.
+    fn name_in_code(&self, name: &str, what: &'static str) -> Result<CString> {
+        let lowered = self.inner.code.lowered_name(name).unwrap_or(name);
+        CString::new(lowered).map_err(|error| Error::argument(what, error))
+    }
+}
+
+fn advised(error: Error, what: impl FnOnce() -> String) -> Error {
+    match error {
+        Error::Device {
+            device, call, status, ..
+        } => Error::Device {
+            device,
+            call,
+            status,
+            advice: what(),
+        },
+        other => other,
     }
 }
 

@@ -3,9 +3,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::pool::Block;
-use super::stream::Stream;
 use crate::error::{Error, Result};
+use crate::memory::block::Block;
+use crate::stream::Stream;
 
 /// A stretch of device memory that some work reads, or reads and writes. It borrows the buffer that it came from.
 ///
@@ -20,7 +20,7 @@ pub struct Operand<'a> {
 
 impl<'a> Operand<'a> {
     /// `range` is in bytes from the block's start, and lies in what the caller may use of it.
-    pub(super) fn new(block: &'a Arc<Block>, range: Range<usize>, writable: bool) -> Self {
+    pub(crate) fn new(block: &'a Arc<Block>, range: Range<usize>, writable: bool) -> Self {
         Self {
             block,
             address: block.address() + range.start as u64,
@@ -67,25 +67,25 @@ impl<'a> Operand<'a> {
     }
 
     /// Whether `bytes` bytes at `address` lie within.
-    pub(super) fn contains(&self, address: u64, bytes: usize) -> bool {
+    pub(crate) fn contains(&self, address: u64, bytes: usize) -> bool {
         address
             .checked_sub(self.address)
             .and_then(|start| usize::try_from(start).ok()?.checked_add(bytes))
             .is_some_and(|end| end <= self.bytes)
     }
 
-    pub(super) fn block(&self) -> &'a Arc<Block> {
+    pub(crate) fn block(&self) -> &'a Arc<Block> {
         self.block
     }
 
-    pub(super) fn pointer(&self) -> *mut std::ffi::c_void {
+    pub(crate) fn pointer(&self) -> *mut std::ffi::c_void {
         self.address as *mut _
     }
 
     /// # Errors
     ///
     /// [`Error::Argument`] unless the operand has these many bytes, and may be written if it has to be.
-    pub(super) fn expect(&self, what: &'static str, bytes: usize, written: bool) -> Result<()> {
+    pub(crate) fn expect(&self, what: &'static str, bytes: usize, written: bool) -> Result<()> {
         if self.bytes < bytes {
             return Err(Error::argument(
                 what,
@@ -101,7 +101,7 @@ impl<'a> Operand<'a> {
     /// # Errors
     ///
     /// [`Error::Argument`] unless the operand has just these many bytes, as what it is copied to.
-    pub(super) fn expect_exactly(&self, what: &'static str, bytes: usize) -> Result<()> {
+    pub(crate) fn expect_exactly(&self, what: &'static str, bytes: usize) -> Result<()> {
         match self.bytes == bytes {
             true => Ok(()),
             false => Err(Error::argument(
@@ -112,7 +112,7 @@ impl<'a> Operand<'a> {
     }
 
     /// Sees that `stream` may use it.
-    pub(super) fn admit(&self, stream: &Stream) -> Result<()> {
+    pub(crate) fn admit(&self, stream: &Stream) -> Result<()> {
         if self.block.is_frozen() {
             return self.block.admit_reader(stream);
         }

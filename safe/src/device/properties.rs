@@ -8,9 +8,9 @@ use std::mem::MaybeUninit;
 use hipvit_sys::hip::hipDeviceProp_tR0600;
 use serde::{Serialize, Serializer};
 
-use super::runtime::Runtime;
-use super::status::check;
 use crate::error::Result;
+use crate::runtime::Runtime;
+use crate::status::check;
 
 /// What a GPU is, as its driver says. Sizes in bytes, clocks in kHz; 0 where the driver does not say.
 #[derive(Clone, Debug, Serialize)]
@@ -86,7 +86,7 @@ impl Serialize for PciAddress {
 }
 
 impl Properties {
-    pub(super) fn query(runtime: &Runtime, ordinal: usize) -> Result<Self> {
+    pub(crate) fn query(runtime: &Runtime, ordinal: usize) -> Result<Self> {
         let hip = runtime.hip()?;
         let mut raw = MaybeUninit::<hipDeviceProp_tR0600>::zeroed();
         // SAFETY: the call writes a structure of this layout, which sys asserts. `hipGetDeviceCount` was asked before.

@@ -1,21 +1,24 @@
-//! A GPU: its properties, its pool, the error that a drop left behind.
+//! A GPU: its properties, the books of its memory, the error that a drop left behind.
+
+pub(crate) mod numa;
+pub(crate) mod properties;
+pub(crate) mod topology;
 
 use std::cell::Cell;
 use std::fmt;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+use std::sync::{Arc, Weak};
 
-use bytemuck::Pod;
 use hipvit_sys::Hip;
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use super::pinned::{PinnedBuffer, PinnedRing};
-use super::pool::{Pool, PoolStats};
-use super::properties::Properties;
-use super::runtime::Runtime;
-use super::status::call;
-use super::stream::Stream;
-use super::topology::Topology;
+use self::numa::Node;
+use self::properties::Properties;
 use crate::error::{Error, Result};
+use crate::memory::cache::Cache;
+use crate::runtime::Runtime;
+use crate::status::call;
 
 /// A GPU. That one exists proves that there is a GPU. Cheap to clone.
 ///
@@ -26,13 +29,15 @@ pub struct Device {
 }
 
 /// What all handles of one device share.
-pub(super) struct Shared {
+struct Shared {
     runtime: Runtime,
     ordinal: usize,
     properties: Properties,
     /// How errors call it.
     name: String,
-    pool: Pool,
+    /// `None` on a host with one NUMA node.
+    numa: Option<Node>,
+    cache: Mutex<Cache>,
     parked: Mutex<Option<Error>>,
     is_parked: AtomicBool,
     /// Read while a stream is captured, written while the whole device is waited for: one fails or spoils the other.
@@ -45,7 +50,7 @@ thread_local! {
 }
 
 /// A capture under way on this thread.
-pub(super) struct CaptureGuard<'a>(#[allow(dead_code, reason = "held")] RwLockReadGuard<'a, ()>);
+pub(crate) struct CaptureGuard<'a>(#[allow(dead_code, reason = "held")] RwLockReadGuard<'a, ()>);
 
 impl Drop for CaptureGuard<'_> {
     fn drop(&mut self) {
@@ -53,9 +58,48 @@ impl Drop for CaptureGuard<'_> {
     }
 }
 
-impl From<Arc<Shared>> for Device {
-    fn from(shared: Arc<Shared>) -> Self {
-        Self { shared }
+impl Runtime {
+    /// A GPU, by its number from 0. While one is in use, the same is given again.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoDevice`] if there is none of that number; what the driver says otherwise.
+    pub fn device(&self, ordinal: usize) -> Result<Device> {
+        let count = self.device_count()?;
+        if ordinal >= count {
+            return Err(Error::NoDevice {
+                ordinal,
+                reason: format!("{} finds {}", self.path()?.display(), found(count)),
+            });
+        }
+        let mut devices = self.open_devices();
+        devices.retain(|(_, device)| device.strong_count() > 0);
+        let open = devices.iter().find(|(n, _)| *n == ordinal);
+        let open = open.and_then(|(_, device)| device.upgrade()?.downcast().ok());
+        if let Some(shared) = open {
+            return Ok(Device { shared });
+        }
+        let device = Device::new(self.clone(), ordinal)?;
+        let shared: Weak<Shared> = Arc::downgrade(&device.shared);
+        devices.push((ordinal, shared));
+        Ok(device)
+    }
+
+    /// Every GPU.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Runtime::device`].
+    pub fn devices(&self) -> Result<Vec<Device>> {
+        (0..self.device_count()?).map(|n| self.device(n)).collect()
+    }
+}
+
+fn found(count: usize) -> String {
+    match count {
+        0 => "none; is the driver loaded, and may this user open /dev/kfd and /dev/dri?".into(),
+        1 => "one, number 0".into(),
+        n => format!("{n}, numbered from 0"),
     }
 }
 
@@ -63,25 +107,23 @@ impl Device {
     /// # Errors
     ///
     /// The driver does not tell the properties.
-    pub(super) fn new(runtime: Runtime, ordinal: usize) -> Result<Self> {
+    pub(crate) fn new(runtime: Runtime, ordinal: usize) -> Result<Self> {
         let properties = Properties::query(&runtime, ordinal)?;
         let name = format!("GPU {ordinal} ({}, {})", properties.name, properties.arch());
+        let numa = Node::of(Path::new("/sys"), properties.pci);
         Ok(Self {
             shared: Arc::new(Shared {
                 runtime,
                 ordinal,
                 properties,
                 name,
-                pool: Pool::default(),
+                numa,
+                cache: Mutex::default(),
                 parked: Mutex::default(),
                 is_parked: AtomicBool::new(false),
                 captures: RwLock::default(),
             }),
         })
-    }
-
-    pub(super) fn downgrade(&self) -> Weak<Shared> {
-        Arc::downgrade(&self.shared)
     }
 
     /// The libraries that it was found with.
@@ -108,40 +150,8 @@ impl Device {
         &self.shared.name
     }
 
-    /// How it is linked to the other GPUs.
-    ///
-    /// # Errors
-    ///
-    /// The driver does not say how many GPUs there are.
-    pub fn topology(&self) -> Result<Topology> {
-        Topology::query(self)
-    }
-
-    /// A new stream.
-    ///
-    /// # Errors
-    ///
-    /// The driver refuses, or a parked error.
-    pub fn stream(&self) -> Result<Stream> {
-        Stream::new(self)
-    }
-
-    /// Host memory that this device copies from and to on its own, `len` elements, zero.
-    ///
-    /// # Errors
-    ///
-    /// The host is out of memory that can be pinned.
-    pub fn pinned<T: Pod + Send + Sync>(&self, len: usize) -> Result<PinnedBuffer<T>> {
-        PinnedBuffer::new(self, len)
-    }
-
-    /// A ring of `count` pinned buffers of `len` elements each.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Device::pinned`].
-    pub fn pinned_ring<T: Pod + Send + Sync>(&self, count: usize, len: usize) -> Result<PinnedRing<T>> {
-        PinnedRing::new(self, count, len)
+    pub(crate) fn numa(&self) -> Option<&Node> {
+        self.shared.numa.as_ref()
     }
 
     /// Waits until all of the device's work is done.
@@ -157,25 +167,16 @@ impl Device {
     }
 
     /// To be held while this thread captures one of the device's streams.
-    pub(super) fn capture(&self) -> CaptureGuard<'_> {
-        let guard = self
-            .shared
-            .captures
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn capture(&self) -> CaptureGuard<'_> {
+        let guard = self.shared.captures.read();
         CAPTURES.set(true);
         CaptureGuard(guard)
     }
 
     /// To be held while the whole device is waited for: other threads' captures are over, and none begins. `None` on a
     /// thread that captures, where the driver refuses to wait.
-    pub(super) fn between_captures(&self) -> Option<RwLockWriteGuard<'_, ()>> {
-        let lock = || {
-            self.shared
-                .captures
-                .write()
-                .unwrap_or_else(PoisonError::into_inner)
-        };
+    pub(crate) fn between_captures(&self) -> Option<RwLockWriteGuard<'_, ()>> {
+        let lock = || self.shared.captures.write();
         (!CAPTURES.get()).then(lock)
     }
 
@@ -192,30 +193,16 @@ impl Device {
         Ok((free, total))
     }
 
-    /// What the pool holds.
-    #[must_use]
-    pub fn pool_stats(&self) -> PoolStats {
-        self.pool().stats()
-    }
-
-    /// Gives the pool's unused blocks back to the driver; waits for the device. Returns the bytes.
-    ///
-    /// # Errors
-    ///
-    /// What the device's work failed with, or the driver refuses to free.
-    pub fn trim(&self) -> Result<usize> {
-        self.pool().trim(self)
-    }
-
-    pub(super) fn pool(&self) -> &Pool {
-        &self.shared.pool
+    /// The books of the device's memory.
+    pub(crate) fn cache(&self) -> MutexGuard<'_, Cache> {
+        self.shared.cache.lock()
     }
 
     /// To be called before any call that concerns the device: returns a parked error, then makes the device the calling
     /// thread's current one.
-    pub(super) fn enter(&self) -> Result<&Hip> {
+    pub(crate) fn enter(&self) -> Result<&Hip> {
         if self.shared.is_parked.swap(false, Ordering::AcqRel) {
-            let mut parked = self.shared.parked.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut parked = self.shared.parked.lock();
             if let Some(error) = parked.take() {
                 return Err(error);
             }
@@ -224,14 +211,14 @@ impl Device {
     }
 
     /// As [`Device::enter`], for drops: a parked error stays parked.
-    pub(super) fn select(&self) -> Result<&Hip> {
+    pub(crate) fn select(&self) -> Result<&Hip> {
         self.shared.select()
     }
 
     /// Keeps an error that cannot be returned, for the next call to return. The first one stays.
-    pub(super) fn park(&self, result: Result<()>) {
+    pub(crate) fn park(&self, result: Result<()>) {
         if let Err(error) = result {
-            let mut parked = self.shared.parked.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut parked = self.shared.parked.lock();
             parked.get_or_insert(error);
             self.shared.is_parked.store(true, Ordering::Release);
         }
@@ -256,7 +243,7 @@ impl Drop for Shared {
         // Every stream and buffer holds its device, so nothing runs and all blocks are unused. An error has no one left
         // to be told to.
         let Ok(hip) = self.select() else { return };
-        for address in self.pool.take_unused() {
+        for address in self.cache.lock().drain().0 {
             // SAFETY: the pool got the address from hipMalloc and has forgotten it.
             let _ = unsafe { call!(self, hip.hipFree(address as *mut _)) };
         }

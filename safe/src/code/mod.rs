@@ -1,5 +1,6 @@
 //! Device code as bytes, checked before a driver that takes an address without a length reads it.
 
+pub(crate) mod metadata;
 mod waves;
 
 use std::fmt;
@@ -17,6 +18,8 @@ pub struct Code {
     targets: Vec<String>,
     /// Where the code of each target lies.
     entries: Vec<Range<usize>>,
+    /// Name expressions, and the names that the compiler gave what they name.
+    lowered: Vec<(String, String)>,
 }
 
 const BUNDLE: &[u8] = b"__CLANG_OFFLOAD_BUNDLE__";
@@ -52,6 +55,7 @@ impl Code {
             bytes: bytes.len(),
             targets,
             entries,
+            lowered: Vec::new(),
         })
     }
 
@@ -61,23 +65,51 @@ impl Code {
         &self.targets
     }
 
+    /// The name in the code of what a [name expression](crate::Program::name) names, `_Z5saxpyIfEvjT_PKS0_PS0_` for
+    /// `saxpy<float>`. [`Module::function`](crate::Module::function) does this by itself.
+    #[must_use]
+    pub fn lowered_name(&self, expression: &str) -> Option<&str> {
+        let mut lowered = self.lowered.iter();
+        lowered.find_map(|(known, name)| (known == expression).then_some(name.as_str()))
+    }
+
+    pub(crate) fn with_lowered_names(self, lowered: Vec<(String, String)>) -> Self {
+        Self { lowered, ..self }
+    }
+
     /// The kernels for GPUs of `arch`, and the lanes of the waves that each was compiled for. Empty where that is not a
     /// kernel's to choose, on CUDA, and where it cannot be seen, in a compressed bundle.
     #[must_use]
     pub fn wave_sizes(&self, arch: &str) -> Vec<(String, u32)> {
-        let bytes = &bytemuck::cast_slice(&self.words)[..self.bytes];
-        if self.targets.is_empty() {
-            return waves::wave_sizes(bytes);
-        }
-        let targets = self.targets.iter().map(|target| target.split(':').next());
-        targets
-            .zip(&self.entries)
-            .filter(|(target, _)| *target == Some(arch))
-            .flat_map(|(_, entry)| waves::wave_sizes(&bytes[entry.clone()]))
+        self.objects(arch)
+            .into_iter()
+            .flat_map(waves::wave_sizes)
             .collect()
     }
 
-    pub(super) fn as_ptr(&self) -> *const std::ffi::c_void {
+    /// What the code for GPUs of `arch` states of its kernels' parameters. Empty where it cannot be seen: in a compressed
+    /// bundle, a fat binary, PTX.
+    pub(crate) fn kernels(&self, arch: &str) -> metadata::Kernels {
+        self.objects(arch)
+            .into_iter()
+            .flat_map(metadata::kernels)
+            .collect()
+    }
+
+    /// The code objects for GPUs of `arch`.
+    fn objects(&self, arch: &str) -> Vec<&[u8]> {
+        let bytes = &bytemuck::cast_slice(&self.words)[..self.bytes];
+        if self.targets.is_empty() {
+            return vec![bytes];
+        }
+        let targets = self.targets.iter().map(|target| target.split(':').next());
+        let entries = targets
+            .zip(&self.entries)
+            .filter(|(target, _)| *target == Some(arch));
+        entries.map(|(_, entry)| &bytes[entry.clone()]).collect()
+    }
+
+    pub(crate) fn as_ptr(&self) -> *const std::ffi::c_void {
         self.words.as_ptr().cast()
     }
 }
@@ -98,7 +130,7 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<usize> {
     usize::try_from(u64::from_le_bytes(wide)).ok()
 }
 
-/// Whether a stretch lies within `bytes`.
+/// Whether a range lies within `bytes`.
 fn lies_within(bytes: &[u8], start: usize, len: usize) -> Option<()> {
     (start.checked_add(len)? <= bytes.len()).then_some(())
 }

@@ -3,9 +3,9 @@
 use hipvit_sys::hip::hipDeviceP2PAttr;
 use serde::Serialize;
 
-use super::device::Device;
-use super::status::call;
+use crate::device::Device;
 use crate::error::Result;
+use crate::status::call;
 
 /// The links of one GPU to all others.
 #[derive(Clone, Debug, Serialize)]
@@ -65,8 +65,19 @@ impl From<u32> for LinkType {
     }
 }
 
+impl Device {
+    /// How it is linked to the other GPUs.
+    ///
+    /// # Errors
+    ///
+    /// The driver does not say how many GPUs there are.
+    pub fn topology(&self) -> Result<Topology> {
+        Topology::query(self)
+    }
+}
+
 impl Topology {
-    pub(super) fn query(device: &Device) -> Result<Self> {
+    fn query(device: &Device) -> Result<Self> {
         let others = (0..device.runtime().device_count()?).filter(|&n| n != device.ordinal());
         Ok(Self {
             links: others.map(|to| Link::query(device, to)).collect::<Result<_>>()?,

@@ -2,10 +2,10 @@
 
 use hipvit_sys::hip::hipMemcpyKind;
 
-use super::operand::Operand;
-use super::status::call;
-use super::stream::Stream;
 use crate::error::{Error, Result};
+use crate::memory::operand::Operand;
+use crate::status::call;
+use crate::stream::Stream;
 
 impl Stream {
     /// Copies `rows` rows of `row_bytes` each on the device. Of each operand, with its stride in bytes, a row begins every
