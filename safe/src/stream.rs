@@ -1,13 +1,14 @@
 //! A queue of device work, and the order that buffers rely on.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use hipvit_sys::Hip;
 use hipvit_sys::hip::{hipStream_t, hipStreamNonBlocking};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{Mutex, MutexGuard, RwLockReadGuard};
 
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -37,6 +38,15 @@ struct Inner {
 pub(crate) trait Resource: Send + Sync {
     /// The stream's submission of this number uses it.
     fn used(&self, submission: u64);
+
+    /// Keeps it usable while the guard lives.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be used any more.
+    fn hold(&self) -> Result<Option<RwLockReadGuard<'_, ()>>> {
+        Ok(None)
+    }
 }
 
 // SAFETY: HIP's functions take a stream handle from any thread, several at a time; the handle is destroyed once, by the
@@ -45,17 +55,94 @@ unsafe impl Send for Inner {}
 // SAFETY: as above.
 unsafe impl Sync for Inner {}
 
-impl Stream {
-    pub(crate) fn new(device: &Device) -> Result<Self> {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        let hip = device.enter()?;
-        let mut raw = ptr::null_mut();
-        // SAFETY: the call writes one handle.
+/// How a stream is to be made, by [`Device::stream_with`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StreamOptions {
+    /// Its priority, among [`Device::stream_priorities`]: work of a stream with a lower number goes first where both wait
+    /// for compute units.
+    pub priority: Option<i32>,
+    /// The compute units that its kernels may use: bit `n % 32` of word `n / 32` is number `n`. Not together with a
+    /// priority.
+    pub compute_units: Option<Vec<u32>>,
+}
+
+impl Device {
+    /// A new stream, of normal priority, on all compute units.
+    ///
+    /// # Errors
+    ///
+    /// The driver refuses, or a parked error.
+    pub fn stream(&self) -> Result<Stream> {
+        Stream::new(self, &StreamOptions::default())
+    }
+
+    /// A new stream with a priority, or on some of the compute units.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the priority is not among the device's, no compute unit is left, or both are given; the
+    /// driver refuses, as providers for CUDA do with compute units.
+    pub fn stream_with(&self, options: &StreamOptions) -> Result<Stream> {
+        Stream::new(self, options)
+    }
+
+    /// The priorities that streams can have, from the one that goes first: `-1..=1` on AMD GPUs, where 0 is normal.
+    ///
+    /// # Errors
+    ///
+    /// The driver does not say.
+    pub fn stream_priorities(&self) -> Result<RangeInclusive<i32>> {
+        let hip = self.enter()?;
+        let (mut least, mut greatest) = (0, 0);
+        // SAFETY: the call writes two ints.
         unsafe {
             call!(
-                device,
-                hip.hipStreamCreateWithFlags(&mut raw, hipStreamNonBlocking)
+                self,
+                hip.hipDeviceGetStreamPriorityRange(&mut least, &mut greatest)
             )
+        }?;
+        Ok(greatest..=least)
+    }
+}
+
+impl Stream {
+    fn new(device: &Device, options: &StreamOptions) -> Result<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        if let Some(priority) = options.priority {
+            let known = device.stream_priorities()?;
+            if !known.contains(&priority) {
+                let reason = format!("{priority} is not among {known:?}");
+                return Err(Error::argument("priority", reason));
+            }
+        }
+        let hip = device.enter()?;
+        let mut raw = ptr::null_mut();
+        // SAFETY: the calls write one handle, and read as many words of the mask as they are told.
+        unsafe {
+            match (options.priority, options.compute_units.as_deref()) {
+                (None, None) => call!(
+                    device,
+                    hip.hipStreamCreateWithFlags(&mut raw, hipStreamNonBlocking)
+                ),
+                (Some(priority), None) => call!(
+                    device,
+                    hip.hipStreamCreateWithPriority(&mut raw, hipStreamNonBlocking, priority)
+                ),
+                (None, Some(mask)) if mask.iter().any(|&word| word != 0) => {
+                    let words = u32::try_from(mask.len()).unwrap_or(u32::MAX);
+                    call!(
+                        device,
+                        hip.hipExtStreamCreateWithCUMask(&mut raw, words, mask.as_ptr())
+                    )
+                }
+                (None, Some(_)) => return Err(Error::argument("compute units", "the mask is empty")),
+                (Some(_), Some(_)) => {
+                    return Err(Error::argument(
+                        "stream",
+                        "can have a priority or a mask of compute units",
+                    ));
+                }
+            }
         }?;
         Ok(Self {
             inner: Arc::new(Inner {
@@ -67,6 +154,38 @@ impl Stream {
                 captured: Mutex::default(),
             }),
         })
+    }
+
+    /// Its priority; see [`Device::stream_priorities`].
+    ///
+    /// # Errors
+    ///
+    /// The driver does not say.
+    pub fn priority(&self) -> Result<i32> {
+        let hip = self.device().enter()?;
+        let mut priority = 0;
+        // SAFETY: the handle lives; the call writes one int.
+        unsafe { call!(self.device(), hip.hipStreamGetPriority(self.raw(), &mut priority)) }?;
+        Ok(priority)
+    }
+
+    /// The compute units that its kernels may use, as in [`StreamOptions::compute_units`].
+    ///
+    /// # Errors
+    ///
+    /// The driver does not say.
+    pub fn compute_units(&self) -> Result<Vec<u32>> {
+        let hip = self.device().enter()?;
+        let units = self.device().properties().compute_units;
+        let mut mask = vec![0u32; units.div_ceil(32).max(1) as usize];
+        // SAFETY: the handle lives; the call writes as many words as it is told.
+        unsafe {
+            call!(
+                self.device(),
+                hip.hipExtStreamGetCUMask(self.raw(), mask.len() as u32, mask.as_mut_ptr())
+            )
+        }?;
+        Ok(mask)
     }
 
     /// The device it runs on.
@@ -147,6 +266,8 @@ impl Stream {
         work: impl FnOnce(&Hip) -> Result<()>,
     ) -> Result<()> {
         self.refuse_capture("a graph")?;
+        let held = used.iter().filter_map(|resource| resource.hold().transpose());
+        let _held = held.collect::<Result<Vec<_>>>()?;
         let hip = self.device().enter()?;
         let result = work(hip);
         self.note(used.iter().cloned());

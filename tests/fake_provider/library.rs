@@ -1,4 +1,4 @@
-//! A provider for tests without a GPU: the part of HIP, hipRTC and rocBLAS that the fence and the executor need, on host
+//! A provider for tests without a GPU: the part of HIP, hipRTC, rocBLAS and RCCL that the safe HIP layer and the executor need, on host
 //! memory. It runs whole models in f32: a kernel's name leads to a few plain loops. Work really is
 //! asynchronous: each stream has a thread that runs it late. It counts what lives, notes what touches memory that does
 //! not, and fails on demand. `tests/suite/hip` compiles it with rustc.
@@ -7,6 +7,7 @@
 mod blas;
 mod launch;
 mod queue;
+mod rccl;
 mod rtc;
 
 use std::cell::Cell;

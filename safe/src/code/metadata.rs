@@ -111,7 +111,8 @@ fn parameters(arguments: Vec<ArgumentMetadata>) -> Vec<Parameter> {
 }
 
 /// A cubin's section `.nv.info.<kernel>` is a list of attributes: a byte for the form, one for the attribute, two for its
-/// value, or for the size of the value that follows. NVIDIA does not document it; `cuobjdump --dump-elf` shows it.
+/// value, or for the size of the value that follows. NVIDIA does not document it; NVRTC 12.9 and
+/// 13 write it so.
 fn cubin(file: &ElfFile64<'_, LittleEndian>) -> Kernels {
     let mut kernels = Kernels::new();
     for section in file.sections() {
@@ -153,6 +154,10 @@ fn cubin_parameters(mut data: &[u8]) -> Option<Vec<Parameter>> {
         }
     }
     found.sort_by_key(|(ordinal, _)| *ordinal);
+    if found.is_empty() {
+        // No parameters, or stated by an attribute that is not known here.
+        return None;
+    }
     let complete = found
         .iter()
         .enumerate()

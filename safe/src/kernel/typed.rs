@@ -193,6 +193,8 @@ type Accesses<S> = dyn Fn(<S as Signature>::Stated, &mut Vec<usize>) + Send + Sy
 /// clone.
 pub struct TypedFunction<S: Signature> {
     function: Function,
+    /// Each parameter's size, and whether it is a buffer.
+    parameters: Arc<[(usize, bool)]>,
     accesses: Arc<Accesses<S>>,
 }
 
@@ -238,6 +240,7 @@ impl Function {
         self.check_parameters(passed)?;
         Ok(TypedFunction {
             function: self,
+            parameters: parameters.into(),
             accesses: Arc::new(move |stated, elements| elements.extend(accesses(stated))),
         })
     }
@@ -269,6 +272,13 @@ impl<S: Signature> TypedFunction<S> {
         let mut elements = Vec::with_capacity(S::BUFFERS);
         (self.accesses)(stated, &mut elements);
         let Arranged { mut packed, buffers } = arranged;
+        // The traits of arguments can be implemented by anyone, and only those of this module arrange something.
+        let arranged = packed.passed().map(|passed| (passed.bytes, passed.buffer));
+        if !arranged.eq(self.parameters.iter().copied()) || elements.len() != buffers.len() {
+            return Err(self
+                .function
+                .wrong(None, "the arguments are not those of the signature"));
+        }
         for ((&(parameter, size), &count), operand) in buffers.iter().zip(&elements).zip(&packed.operands) {
             if count
                 .checked_mul(size)
@@ -293,6 +303,7 @@ impl<S: Signature> Clone for TypedFunction<S> {
     fn clone(&self) -> Self {
         Self {
             function: self.function.clone(),
+            parameters: Arc::clone(&self.parameters),
             accesses: Arc::clone(&self.accesses),
         }
     }

@@ -2,8 +2,7 @@
 
 use bytemuck::Pod;
 use half::{bf16, f16};
-use hipvit::DType;
-use hipvit::hip::{Blas, BlasLt, Device, Epilogue, Gemm, MatmulOperands, Matrix, Scales};
+use hip_safe::{Blas, BlasLt, DType, Device, Epilogue, Gemm, MatmulOperands, Matrix, Scales};
 
 use super::{Check, numbers, within, worst};
 

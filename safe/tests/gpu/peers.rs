@@ -1,8 +1,9 @@
 //! Two GPUs.
 
-use hipvit::hip::Device;
+use hip_safe::Device;
 
-use super::{Absent, Check, ensure, numbers, scale, scale_kernel};
+use super::scale::{scale, scale_kernel};
+use super::{Absent, Check, ensure, numbers};
 
 /// Copies from and to another GPU while both compute, with and without access to each other's memory.
 pub(crate) fn peers(device: &Device) -> Check {

@@ -1,7 +1,6 @@
 //! MIOpen, against plain loops in f64.
 
-use hipvit::DType;
-use hipvit::hip::{Device, Dnn, MultiHeadAttention, PatchConvolution, Rows};
+use hip_safe::{DType, Device, Dnn, MultiHeadAttention, PatchConvolution, Rows};
 
 use super::{Check, numbers, within, worst};
 
