@@ -1,4 +1,4 @@
-//! Work that is captured once and replayed, if the replay is right.
+//! Work that is captured once and replayed, if the replay gives the same results.
 
 use std::fmt;
 use std::ptr;

@@ -46,7 +46,7 @@ pub(crate) fn is<S: Status>(error: &Error, expected: S) -> bool {
 fn advice(status: &str) -> &'static str {
     match status {
         "hipErrorIllegalAddress" => {
-            "a kernel touched memory outside its buffers; the process cannot use the GPU any more"
+            "a kernel accessed memory outside its buffers; the process cannot use the GPU any more"
         }
         "hipErrorLaunchFailure" => "a kernel faulted; the process cannot use the GPU any more",
         "hipErrorLaunchOutOfResources" => {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use super::{LAUNCH_FAILURE, SUCCESS, Slot, Status, add, queue, touch};
+use super::{LAUNCH_FAILURE, SUCCESS, Slot, Status, add, queue, access};
 
 const INVALID_ARGUMENT: Status = 4;
 const INVALID_USAGE: Status = 5;
@@ -223,7 +223,7 @@ fn collective(handle: *mut c_void, stream: *mut c_void, dtype: u32, part: Part) 
                 Kind::ReduceScatter(_) => (many, 4 * part.count),
                 _ => (4 * part.count, 4 * part.count),
             };
-            if !touch(part.from, reads) || !touch(part.to, writes) {
+            if !access(part.from, reads) || !access(part.to, writes) {
                 return LAUNCH_FAILURE;
             }
             let mut state = shared.state.lock().unwrap();
@@ -321,7 +321,7 @@ pub extern "C" fn ncclSend(
     }
     enqueue(move || {
         queue::submit(stream as *mut c_void, move || {
-            if !touch(from, 4 * count) {
+            if !access(from, 4 * count) {
                 return LAUNCH_FAILURE;
             }
             let values = values(from, count).to_vec();
@@ -353,7 +353,7 @@ pub extern "C" fn ncclRecv(
                 let sent = |(from, to, _): &(usize, usize, Vec<f32>)| *from == peer as usize && *to == rank;
                 if let Some(at) = state.sent.iter().position(sent) {
                     let (_, _, values) = state.sent.remove(at);
-                    if values.len() != count || !touch(to, 4 * count) {
+                    if values.len() != count || !access(to, 4 * count) {
                         return LAUNCH_FAILURE;
                     }
                     put(to, &values);

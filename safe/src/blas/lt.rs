@@ -1,4 +1,4 @@
-//! hipBLASLt: products with a fused bias, activation and scales, by the algorithm that its heuristics or a measurement
+//! hipBLASLt: GEMMs with a fused bias, activation and scales, by the algorithm that its heuristics or a measurement
 //! prefer.
 
 use std::fmt;
@@ -35,7 +35,7 @@ pub struct BlasLt {
 // SAFETY: the handle may be used from any thread.
 unsafe impl Send for BlasLt {}
 
-/// What happens to a product before it is written. The bias is a vector of `n`, of the output's element type.
+/// What is done to the result of a GEMM before it is written. The bias is a vector of `n`, of the output's element type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Epilogue {
     /// Nothing.
@@ -117,7 +117,7 @@ impl BlasLt {
         &self.stream
     }
 
-    /// Prepares a product: asks for the algorithms that fit, the likely fastest first.
+    /// Prepares a GEMM: asks for the algorithms that fit, the likely fastest first.
     ///
     /// # Errors
     ///
@@ -224,7 +224,7 @@ impl BlasLt {
         Ok(results.iter().take(count).filter(usable).copied().collect())
     }
 
-    /// Submits a product.
+    /// Submits a GEMM.
     ///
     /// # Errors
     ///
@@ -307,7 +307,7 @@ impl BlasLt {
     }
 }
 
-/// A prepared product of hipBLASLt.
+/// A prepared GEMM of hipBLASLt.
 pub struct Matmul {
     device: Device,
     gemm: Gemm,

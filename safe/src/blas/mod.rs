@@ -1,5 +1,5 @@
-//! Matrix products: rocBLAS ([`Blas`]), and hipBLASLt with its epilogues ([`BlasLt`]). Matrices are row-major here; the
-//! libraries' are column-major, which is the same product with its sides and factors swapped.
+//! GEMM: rocBLAS ([`Blas`]), and hipBLASLt with its epilogues ([`BlasLt`]). Matrices are row-major here; the
+//! libraries' are column-major, which is the same GEMM with A and B exchanged and the result transposed.
 
 mod lt;
 mod rocblas;
@@ -74,7 +74,7 @@ pub struct Gemm {
 }
 
 impl Gemm {
-    /// One product of packed matrices.
+    /// One GEMM of packed matrices, A `m`×`k`, B `k`×`n`, C `m`×`n`.
     #[must_use]
     pub fn new(m: usize, n: usize, k: usize, dtype: DType) -> Self {
         Self {
@@ -124,7 +124,7 @@ impl Gemm {
             return wrong("a size is 0");
         }
         if self.inputs == DType::U8 || self.output == DType::U8 {
-            return wrong("there are no products of bytes");
+            return wrong("there is no GEMM of u8");
         }
         if self.c.transposed {
             return wrong("C cannot be transposed");

@@ -61,7 +61,7 @@ impl Blas {
         optional(set)?;
         let mut workspace = stream.allocate::<u8>(WORKSPACE)?;
         let operand = workspace.writing();
-        // SAFETY: the handle lives; the workspace lives as long as it, and is an operand of each product.
+        // SAFETY: the handle lives; the workspace lives as long as it, and is an operand of each GEMM.
         let set = unsafe {
             call!(
                 device,
@@ -80,7 +80,7 @@ impl Blas {
         &self.stream
     }
 
-    /// Submits a product, or a batch of them.
+    /// Submits a GEMM, or a batch of them.
     ///
     /// # Errors
     ///

@@ -128,7 +128,7 @@ impl Dnn {
         device.enter()?;
         let problem = Problem::new(device, &shape)?;
         let (mut solution, mut count, mut bytes) = (ptr::null_mut(), 0, 0);
-        // SAFETY: the handle and the problem live; there is room for the one solution that is asked for; no options.
+        // SAFETY: the handle and the problem live; there is memory for the one solution that is asked for; no options.
         unsafe {
             call!(
                 device,

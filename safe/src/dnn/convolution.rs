@@ -132,7 +132,7 @@ impl Dnn {
         let operands: Vec<_> = [x, filter, y].into_iter().chain(scratch).collect();
         stream.submit(&operands, |_| {
             // SAFETY: the handle and descriptions live; the operands have the tensors' bytes, which `check` saw to, and
-            // the workspace's; one result has room.
+            // the workspace's; there is memory for one result.
             unsafe {
                 call!(
                     device,

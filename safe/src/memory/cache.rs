@@ -71,7 +71,7 @@ pub(crate) fn class(bytes: usize) -> Option<usize> {
 /// Whose an unused block is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Owner {
-    /// Work that was submitted to the stream of this number may still touch it.
+    /// Work that was submitted to the stream of this number may still access it.
     Stream(u64),
     Anyone,
 }
@@ -126,7 +126,7 @@ impl Cache {
         Some(class)
     }
 
-    /// The block is no longer in use; `stream` may still have work that touches it.
+    /// The block is no longer in use; `stream` may still have work that accesses it.
     pub(crate) fn give(&mut self, address: u64, stream: u64) {
         if let Some(class) = self.leave(address) {
             self.unused

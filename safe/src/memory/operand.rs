@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::memory::block::Block;
 use crate::stream::Stream;
 
-/// A stretch of device memory that some work reads, or reads and writes. It borrows the buffer that it came from.
+/// A range of device memory that some work reads, or reads and writes. It borrows the buffer that it came from.
 ///
 /// A launch or a library call takes operands of its own stream, or frozen ones.
 #[derive(Clone, Copy, Debug)]

@@ -100,7 +100,7 @@ impl KernelCache {
         Some(code.to_vec())
     }
 
-    /// Keeps the code of this key, and makes room for it.
+    /// Keeps the code of this key, and evicts others if the folder outgrows its limit.
     pub(super) fn put(&self, key: Key, code: &[u8]) -> io::Result<()> {
         fs::create_dir_all(&self.folder)?;
         let mut file = self.unfinished()?;
@@ -142,7 +142,7 @@ impl KernelCache {
         Ok(())
     }
 
-    /// Its own files; whatever else lies in the folder is not its to touch.
+    /// Its own files; whatever else lies in the folder is left alone.
     fn files(&self) -> io::Result<Vec<Kept>> {
         let mut files = Vec::new();
         for entry in fs::read_dir(&self.folder)? {
