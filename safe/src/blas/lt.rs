@@ -85,14 +85,18 @@ pub struct MatmulOperands<'a> {
 
 /// Factors in device memory, one f32 each, for matrices of narrow types.
 #[derive(Clone, Copy, Debug, Default)]
-#[allow(missing_docs)]
 pub struct Scales<'a> {
+    /// Of A.
     pub a: Option<Operand<'a>>,
+    /// Of B.
     pub b: Option<Operand<'a>>,
+    /// Of the result.
     pub d: Option<Operand<'a>>,
 }
 
 impl BlasLt {
+    /// hipBLASLt on `stream`, with a workspace of 32 MiB there.
+    ///
     /// # Errors
     ///
     /// [`Error::Provider`] if hipBLASLt cannot be opened; what it says otherwise.

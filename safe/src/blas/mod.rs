@@ -55,21 +55,28 @@ impl Matrix {
 
 /// `C = alpha · A·B + beta · C` for each of a batch: A is m×k, B is k×n, C is m×n. Accumulated in f32.
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[allow(missing_docs)]
 pub struct Gemm {
+    /// Rows of A and C.
     pub m: usize,
+    /// Columns of B and C.
     pub n: usize,
+    /// Columns of A, rows of B.
     pub k: usize,
+    /// How many of them.
     pub batch: usize,
+    /// How A lies in memory.
     pub a: Matrix,
+    /// How B lies in memory.
     pub b: Matrix,
-    /// Never transposed.
+    /// How C lies in memory; never transposed.
     pub c: Matrix,
     /// The element type of A and B.
     pub inputs: DType,
     /// The element type of C.
     pub output: DType,
+    /// What A·B is multiplied by.
     pub alpha: f32,
+    /// What C is multiplied by before A·B is added; 0 ignores what C holds.
     pub beta: f32,
 }
 

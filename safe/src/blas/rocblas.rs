@@ -28,6 +28,8 @@ pub struct Blas {
 unsafe impl Send for Blas {}
 
 impl Blas {
+    /// rocBLAS on `stream`, with a workspace of 32 MiB there.
+    ///
     /// # Errors
     ///
     /// [`Error::Provider`] if rocBLAS cannot be opened, or has no kernels for the GPU; what it says otherwise.

@@ -27,6 +27,9 @@ const COMPRESSED: &[u8] = b"CCOB";
 const FATBIN: [u8; 4] = 0xba55_ed50u32.to_le_bytes();
 
 impl Code {
+    /// Copies and checks a code object. What it is made of lies within its bytes afterwards; whether it fits a GPU is
+    /// found out by [`Module::load`](crate::Module::load).
+    ///
     /// # Errors
     ///
     /// [`Error::Argument`] if the bytes are none of these, or end before their structure does.

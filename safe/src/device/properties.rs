@@ -66,10 +66,12 @@ pub struct Properties {
 
 /// A place on the PCI bus, shown as `0000:c1:00.0`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct PciAddress {
+    /// The PCI domain (segment).
     pub domain: u32,
+    /// The bus within the domain.
     pub bus: u32,
+    /// The device on the bus; its function is 0.
     pub device: u32,
 }
 

@@ -22,14 +22,18 @@ use crate::status::call;
 
 /// `softmax(scale · Q Kᵀ) V` without a mask; Q, K, V and the result are `[batch, heads, tokens, head_dim]`, packed.
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[allow(missing_docs)]
 pub struct MultiHeadAttention {
+    /// Sequences.
     pub batch: usize,
+    /// Heads of a sequence.
     pub heads: usize,
+    /// Tokens of a sequence: queries and keys are as many.
     pub tokens: usize,
+    /// Channels of a head.
     pub head_dim: usize,
     /// What the scores are multiplied by, usually 1/√head_dim.
     pub scale: f32,
+    /// Of Q, K, V and the result.
     pub dtype: DType,
 }
 

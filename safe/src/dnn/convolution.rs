@@ -20,15 +20,20 @@ use crate::status::call;
 /// A convolution of `[batch, channels, height, width]` with `[features, channels, patch]` at the patch's stride, into
 /// `[batch, features, height / patch, width / patch]`, without a bias.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs)]
 pub struct PatchConvolution {
+    /// Images.
     pub batch: usize,
+    /// Channels of an image.
     pub channels: usize,
+    /// Rows of an image, in pixels.
     pub height: usize,
+    /// Columns of an image, in pixels.
     pub width: usize,
+    /// Channels of the result.
     pub features: usize,
-    /// The patch's height and width.
+    /// The patch's height and width, in pixels.
     pub patch: [usize; 2],
+    /// Of image, filter and result: f32, f16 or bf16.
     pub dtype: DType,
 }
 

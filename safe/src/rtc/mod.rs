@@ -28,6 +28,8 @@ pub struct Rtc {
 }
 
 impl Rtc {
+    /// The compiler for `device`, without a cache.
+    ///
     /// # Errors
     ///
     /// [`Error::Provider`] if hipRTC cannot be opened.
