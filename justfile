@@ -46,8 +46,8 @@ peers:
     python benches/peers.py
 
 # Every type of the safe HIP layer on this machine's GPU
-hip-selftest:
-    cargo run --release --example hip_selftest
+hip-tests:
+    cargo test --release -p hip-safe --test gpu -- --nocapture --test-threads 1
 
 # Regenerate the golden models (needs scripts/requirements.txt)
 goldens:

@@ -25,6 +25,24 @@ pub enum Error {
         /// The cause.
         reason: String,
     },
+    /// The operating system refused a call that concerns no file.
+    #[error("{call} failed: {source}")]
+    System {
+        /// The call.
+        call: &'static str,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// The arguments do not match the parameters that a kernel's code object states.
+    #[error("kernel `{kernel}`: {}{reason}", Position(parameter))]
+    Parameter {
+        /// The kernel's name in the code.
+        kernel: String,
+        /// Which parameter, counted from 0; `None` if it is about their number.
+        parameter: Option<usize>,
+        /// What does not match.
+        reason: String,
+    },
     /// A library of the GPU's provider cannot be opened, or lacks a function.
     #[error("{reason}")]
     Provider {
@@ -87,6 +105,15 @@ pub enum Error {
         /// All that the compiler said.
         log: String,
     },
+}
+
+/// Which parameter it is about.
+struct Position<'a>(&'a Option<usize>);
+
+impl std::fmt::Display for Position<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.map_or(Ok(()), |index| write!(f, "parameter {index}: "))
+    }
 }
 
 /// What to do, after what went wrong.

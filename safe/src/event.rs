@@ -5,15 +5,14 @@ use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hipvit_sys::hip::{hipError_t, hipEvent_t, hipEventDefault, hipEventDisableTiming};
+use hipvit_sys::hip::{hipError_t, hipEvent_t, hipEventDefault, hipEventDisableTiming, hipStream_t};
 
-use super::device::Device;
-use super::status::{call, is};
-use super::stream::Stream;
+use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::status::{call, is};
 
-/// A point in a stream's queue. Made by [`Stream::record`], with the time at which the device reached it, or by
-/// [`Stream::mark`], without. Cheap to clone.
+/// A point in a stream's queue. Made by [`Stream::record`](crate::Stream::record), with the time at which the device reached it, or by
+/// [`Stream::mark`](crate::Stream::mark), without. Cheap to clone.
 #[derive(Clone)]
 pub struct Event {
     inner: Arc<Inner>,
@@ -35,8 +34,18 @@ unsafe impl Send for Inner {}
 unsafe impl Sync for Inner {}
 
 impl Event {
-    pub(super) fn record(stream: &Stream, timed: bool) -> Result<Self> {
-        let device = stream.device();
+    /// At the present end of the queue `raw` of the stream `stream`, of which `after` submissions were counted before.
+    ///
+    /// # Safety
+    ///
+    /// The stream's handle lives, and is one of `device`.
+    pub(crate) unsafe fn record(
+        device: &Device,
+        queue: hipStream_t,
+        stream: u64,
+        after: u64,
+        timed: bool,
+    ) -> Result<Self> {
         let hip = device.enter()?;
         let mut raw = ptr::null_mut();
         let flags = if timed {
@@ -51,13 +60,12 @@ impl Event {
                 device: device.clone(),
                 raw,
                 timed,
-                stream: stream.id(),
-                // Read before the event is put into the queue: what is counted was submitted before.
-                after: stream.submitted(),
+                stream,
+                after,
             }),
         };
         // SAFETY: both handles live.
-        unsafe { call!(device, hip.hipEventRecord(raw, stream.raw())) }?;
+        unsafe { call!(device, hip.hipEventRecord(raw, queue)) }?;
         Ok(event)
     }
 
@@ -116,13 +124,13 @@ impl Event {
         Ok(Duration::from_secs_f64(f64::from(milliseconds.max(0.0)) / 1e3))
     }
 
-    pub(super) fn raw(&self) -> hipEvent_t {
+    pub(crate) fn raw(&self) -> hipEvent_t {
         self.inner.raw
     }
 
-    /// Whether it comes after the stream's submission of this number.
-    pub(super) fn is_after(&self, stream: &Stream, submission: u64) -> bool {
-        self.inner.stream == stream.id() && self.inner.after >= submission
+    /// Whether it comes after the submission of this number to the stream of that one.
+    pub(crate) fn is_after(&self, stream: u64, submission: u64) -> bool {
+        self.inner.stream == stream && self.inner.after >= submission
     }
 }
 

@@ -1,4 +1,4 @@
-//! Work that is captured once and replayed, if the replay is right.
+//! Work that is captured once and replayed, if the replay gives the same results.
 
 use std::fmt;
 use std::ptr;
@@ -6,13 +6,12 @@ use std::sync::Arc;
 
 use hipvit_sys::hip::{hipGraph_t, hipGraphExec_t, hipMemcpyKind, hipStreamCaptureMode};
 
-use super::buffer::fill;
-use super::operand::Operand;
-use super::pinned::PinnedBuffer;
-use super::pool::Block;
-use super::status::call;
-use super::stream::Stream;
 use crate::error::{Error, Result};
+use crate::memory::buffer::fill;
+use crate::memory::operand::Operand;
+use crate::memory::pinned::PinnedBuffer;
+use crate::status::call;
+use crate::stream::{Resource, Stream};
 
 /// Work that a [`Graph`] captures.
 pub trait Work {
@@ -58,7 +57,7 @@ pub struct Graph<W> {
 pub struct Replay {
     raw: hipGraphExec_t,
     stream: Stream,
-    memory: Vec<Arc<Block>>,
+    memory: Vec<Arc<dyn Resource>>,
 }
 
 // SAFETY: HIP launches an executable graph from any thread; `Replay::run` has it for itself; destroyed once, by its owner.
@@ -237,7 +236,7 @@ impl Replay {
     pub fn run(&mut self) -> Result<()> {
         let device = self.stream.device();
         self.stream.submit_captured(&self.memory, |hip| {
-            // SAFETY: both handles live; the graph touches the memory that `self` keeps, on the stream that orders it.
+            // SAFETY: both handles live; the graph accesses only the memory that `self` keeps, on the stream that orders it.
             unsafe { call!(device, hip.hipGraphLaunch(self.raw, self.stream.raw())) }
         })
     }
@@ -266,7 +265,7 @@ impl<'a> Capturing<'a> {
         Self(stream)
     }
 
-    fn end(self) -> Vec<Arc<Block>> {
+    fn end(self) -> Vec<Arc<dyn Resource>> {
         self.0.take_captured()
     }
 }

@@ -1,46 +1,163 @@
-//! The fence: a safe layer over ROCm's C libraries, and the only room with `unsafe` in it.
+//! A safe layer over AMD's HIP runtime, hipRTC, rocBLAS, hipBLASLt, MIOpen, RCCL and ROCm SMI: what cudarc is on CUDA.
 //!
-//! Below it is `hipvit-sys`, whose types never leave; above it are the executor and the command line. Any *provider*
-//! of the C interface will do: AMD's libraries, or a stand-in that `HIPVIT_PROVIDER` names.
+//! Nothing links against ROCm. The libraries are opened at run time, from ROCm or from another *provider* of the same C
+//! interface ([providers](#providers)); a missing one is an error value that names it. hipvit uses this crate as
+//! `hipvit::hip`; it knows nothing of models.
 //!
-//! | noun | what it is |
+//! # Quick start
+//!
+//! A kernel as a string, compiled by hipRTC, launched with several parameters, and its result read back:
+//!
+//! ```no_run
+//! use hip_safe::{In, Launch, Module, Out, Result, Rtc, Runtime};
+//!
+//! const SOURCE: &str = r#"
+//! extern "C" __global__ void saxpy(unsigned n, float a, const float* x, float* y) {
+//!     unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+//!     if (i < n) y[i] = a * x[i] + y[i];
+//! }
+//! "#;
+//!
+//! fn main() -> Result<()> {
+//!     let device = Runtime::open()?.device(0)?;
+//!     let stream = device.stream()?;
+//!     let module = Module::load(&device, Rtc::new(&device)?.program("saxpy.hip", SOURCE).compile()?)?;
+//!
+//!     // SAFETY: the kernel has these parameters, reads n elements of x, and writes n of y.
+//!     let saxpy = unsafe {
+//!         module.function("saxpy")?.typed::<(u32, f32, In<f32>, Out<f32>), 2>(|(n, ..)| [n as usize; 2])
+//!     }?;
+//!
+//!     let x = stream.upload(&[1.0f32; 1000])?;
+//!     let mut y = stream.zeroed::<f32>(1000)?;
+//!     saxpy.launch(&stream, Launch::for_elements(1000), (1000, 2.0, &x, &mut y))?;
+//!     assert_eq!(y.read()?, [2.0; 1000]);
+//!     Ok(())
+//! }
+//! ```
+//!
+//! # Types
+//!
+//! | type | what it is |
 //! | --- | --- |
 //! | [`Runtime`] | the provider's libraries, opened once |
 //! | [`Device`], [`Properties`], [`Topology`] | a GPU, what it is, and how it is linked to the others |
-//! | [`Stream`], [`Event`] | a queue of work; a point in it |
+//! | [`Stream`], [`StreamOptions`], [`Event`] | a queue of work; its priority and compute units; a point in it |
 //! | [`DeviceBuffer`], [`Frozen`], [`Operand`] | device memory; the same, read-only on every stream; a use of either |
 //! | [`PinnedBuffer`], [`Pending`], [`PinnedRing`] | host memory that the device copies from and to while the host goes on |
 //! | [`PoolStats`] | what the caching pool behind every buffer holds |
-//! | [`Code`], [`Module`], [`Kernel`] | device code: checked, loaded, launched |
-//! | [`Rtc`], [`KernelCache`] | device code compiled at run time; what of it is kept on disk |
+//! | [`Code`], [`Module`], [`Global`] | device code: checked; loaded; a variable in it |
+//! | [`Function`], [`TypedFunction`], [`Kernel`] | a kernel; with the types of its parameters; with one structure |
+//! | [`Rtc`], [`Program`], [`KernelCache`] | device code compiled at run time; what of it is kept on disk |
 //! | [`Graph`], [`Replay`] | captured work that is replayed |
-//! | [`Blas`], [`BlasLt`], [`Dnn`] | rocBLAS, hipBLASLt, MIOpen |
+//! | [`Blas`], [`BlasLt`], [`Dnn`] | rocBLAS, hipBLASLt, MIOpen, each on one stream |
+//! | [`Comm`], [`Group`] | RCCL: communication between GPUs |
+//! | [`Monitor`] | ROCm SMI: temperature, power, clocks, utilisation, links |
 //!
-//! # The contract
+//! Handles are `Send`, and `Sync` where the library's are. Cloning one of `Runtime`, `Device`, `Stream`, `Event`, `Module`,
+//! a kernel or `Comm` gives the same object again, which lives as long as its last clone.
 //!
-//! - **Nothing aborts.** A missing library or function is an error value. `hipGetDeviceCount` is asked before anything
-//!   else: some libraries end the process where there is no GPU, so that only a [`Device`], which proves that there is
-//!   one, leads to them.
-//! - **Device memory is plain bytes.** Its element types are [`bytemuck::Pod`], no Rust reference ever points to it, and
-//!   so no order of device work can break Rust's rules for references. What could is the device writing to *host*
-//!   memory, or reading host memory that is gone. Hence a copy takes the [`PinnedBuffer`] by value and gives a
-//!   [`Pending`] for it; who forgets the `Pending` leaks the memory, and the copy stays harmless.
-//! - **A buffer belongs to a stream.** Work on it is ordered by that stream, its memory goes back to the pool in the
-//!   stream's order. Work on another stream takes an [`Event`]: [`DeviceBuffer::move_to`] wants one that was recorded
-//!   after the buffer's last use, and a [`Frozen`] buffer carries its own.
-//! - **A kernel is trusted once.** [`Module::kernel`] is `unsafe`: it promises that the device code takes these arguments
-//!   and touches only what [`Arguments::accesses`] says. Each launch is then checked against the operands that it is
-//!   given, and is safe.
-//! - **Dropping never panics.** The first error of a drop is parked in the device, and the next call returns it.
+//! # Streams and events
 //!
-//! Handles are `Send` and `Sync`: HIP's functions may be called from any thread. Where the current device matters it is
-//! set first, on the calling thread.
+//! Work is submitted to a [`Stream`] and runs later, in order. Streams are independent of each other and of HIP's default
+//! stream. An [`Event`] is a point in a stream: another stream can [wait](Stream::wait) for it, and so can the host;
+//! [`Stream::record`] also takes the time, [`Stream::mark`] does not.
+//!
+//! ```no_run
+//! # fn main() -> hip_safe::Result<()> {
+//! # let stream = hip_safe::Runtime::open()?.device(0)?.stream()?;
+//! let mut buffer = stream.allocate::<f32>(1 << 20)?;
+//! let start = stream.record()?;
+//! buffer.fill(0)?;
+//! println!("{:?} on the device", stream.record()?.since(&start)?);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`Device::stream_with`] makes streams with a priority, or for some of the compute units.
+//!
+//! # Memory
+//!
+//! A [`DeviceBuffer`] belongs to the stream that allocated it. That stream orders all work on it, and its memory goes back
+//! to the pool in the stream's order, so that it may be dropped while work on it is under way. Three ways lead to another
+//! stream:
+//!
+//! - [`DeviceBuffer::move_to`] makes another stream its owner, and takes an event that was recorded after its last use;
+//! - [`DeviceBuffer::freeze`] makes it read-only on every stream of the device;
+//! - [`DeviceBuffer::copy_from_peer`] copies from any stream of any GPU, ordered on both sides.
+//!
+//! Host memory that the device reads or writes while the host goes on is a [`PinnedBuffer`]. A copy takes it by value and
+//! gives a [`Pending`]; [`Pending::wait`] gives it back. A forgotten `Pending` leaks the memory, and the copy stays
+//! harmless. On a host with several NUMA nodes pinned memory lies on the GPU's; [`Device::bind_thread`] puts the thread
+//! that uses it there too.
+//!
+//! Allocations come from a caching pool on `hipMalloc`: [`Device::pool_stats`] shows it, [`Device::trim`] empties it.
+//! [`Device::memory`] says how many bytes the GPU has free.
+//!
+//! # Kernels, and what is `unsafe`
+//!
+//! Device memory is plain bytes of [`bytemuck::Pod`] types, to which no Rust reference ever points: whatever order device
+//! work runs in, Rust's rules for references hold. What has to be ensured is that a kernel accesses no memory but what it
+//! was given. The compiler cannot see that, so someone has to vouch for it, once or at each launch:
+//!
+//! | | `unsafe` | checked at each launch |
+//! | --- | --- | --- |
+//! | [`Function::launch`] | each [`submit`](LaunchBuilder::submit): with these arguments, the kernel accesses only the buffers given | number, sizes and kinds of arguments; streams; geometry |
+//! | [`Function::typed`] | once: it has these parameters, and accesses of each buffer the elements that a closure states | the buffers have as many elements; types; streams; geometry |
+//! | [`Module::kernel`] | once: it takes this structure, and accesses what [`Arguments::accesses`] states | what it states lies in the operands; streams; geometry |
+//!
+//! All three compare the arguments with the parameters that the code object states (`amdhsa.kernels` in an AMD code
+//! object; number, offsets and sizes in a cubin), and name the kernel and the parameter that does not match
+//! ([`Error::Parameter`]). Where the code states nothing (PTX, a compressed bundle, a fat binary), that check is left out,
+//! and the promise alone holds.
+//!
+//! [`Program::name`] instantiates templates: `saxpy<float>` is compiled and later found by that expression.
+//! [`Module::global`] reads and writes `__device__` and `__constant__` variables. [`Function::attributes`],
+//! [`Function::max_active_blocks`] and [`Function::suggested_block`] say what a kernel takes, and how to fill the device
+//! with it. [`KernelCache`] keeps compiled programs on disk.
+//!
+//! # Library handles
+//!
+//! [`Blas`], [`BlasLt`] and [`Dnn`] are made of a stream, submit to it, and check their operands' sizes before the library
+//! sees them. Matrices are row-major. No library is called before a [`Device`] proves that there is a GPU, as some end the
+//! process where there is none.
+//!
+//! ```no_run
+//! use hip_safe::{Blas, DType, Gemm};
+//!
+//! # fn main() -> hip_safe::Result<()> {
+//! # let stream = hip_safe::Runtime::open()?.device(0)?.stream()?;
+//! let (a, b) = (stream.upload(&[1.0f32; 64 * 32])?, stream.upload(&[2.0f32; 32 * 16])?);
+//! let mut c = stream.zeroed::<f32>(64 * 16)?;
+//! let gemm = Gemm::new(64, 16, 32, DType::F32); // C is 64×16, A 64×32, B 32×16
+//! Blas::new(&stream)?.gemm(&gemm, a.reading(), b.reading(), c.writing())?;
+//! assert_eq!(c.read()?, [64.0; 64 * 16]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Graphs
+//!
+//! [`Graph`] captures [`Work`] once and replays it. A replay is compared with the eager run, byte for byte, when it is
+//! made, as there are ROCm releases whose replay computes something else; if it differs, the work runs eagerly, and
+//! [`Graph::fallback`] says why. A replay keeps the memory that it uses.
+//!
+//! # Errors
+//!
+//! Every call returns [`Result`]; an [`Error`] names the device, library, call, kernel or file, and where it can, what to
+//! do. Work fails later than it is submitted: what it failed with comes from the call that waits for it. Nothing aborts,
+//! and dropping never panics: the first error of a drop is parked in the device, and the next call returns it.
+//!
+//! # Providers
+//!
+//! [`Runtime::open`] takes the libraries that `HIPVIT_PROVIDER` names (a path, `rocm`, `cuda`, `emu:gfx942`), else ROCm's,
+//! where `ROCM_PATH`, `HIP_PATH`, `/opt/rocm` or the system's loader finds them. On an NVIDIA GPU the crate `hip-on-cuda`
+//! gives the same interface, and without a GPU `hip-emu` executes AMD machine code.
 #![allow(unsafe_code)]
 
 mod blas;
-mod buffer;
 mod code;
-mod copy;
+mod comm;
 mod device;
 mod dnn;
 mod dtype;
@@ -48,36 +165,38 @@ mod error;
 mod event;
 mod graph;
 mod kernel;
-mod module;
-mod operand;
-mod peer;
-mod pending;
-mod pinned;
-mod pool;
-mod properties;
+mod memory;
+mod monitor;
 mod rtc;
 mod runtime;
 mod status;
 mod stream;
-mod topology;
 
 pub use blas::{Blas, BlasLt, Epilogue, Gemm, Matmul, MatmulOperands, Matrix, Scales};
-pub use buffer::{DeviceBuffer, Frozen};
 pub use code::Code;
+pub use comm::{Comm, Group, Reduction, UniqueId};
 pub use device::Device;
+pub use device::properties::{PciAddress, Properties};
+pub use device::topology::{Link, LinkType, Topology};
 pub use dnn::{Attention, Convolution, Dnn, MultiHeadAttention, PatchConvolution, Rows};
 pub use dtype::DType;
 pub use error::{Error, Result};
 pub use event::Event;
 pub use graph::{Graph, Replay, Work};
-pub use kernel::{Access, Arguments, Kernel, Launch};
-pub use module::Module;
-pub use operand::Operand;
-pub use pending::Pending;
-pub use pinned::{PinnedBuffer, PinnedRing};
-pub use pool::PoolStats;
-pub use properties::{PciAddress, Properties};
-pub use rtc::{KernelCache, Rtc};
+pub use kernel::arguments::{Access, Arguments, Kernel};
+pub use kernel::attributes::{Attributes, SuggestedBlock};
+pub use kernel::builder::LaunchBuilder;
+pub use kernel::function::Function;
+pub use kernel::global::Global;
+pub use kernel::launch::Launch;
+pub use kernel::module::Module;
+pub use kernel::typed::{Argument, ArgumentsFor, In, Out, Parameter, Signature, TypedFunction};
+pub use memory::buffer::{DeviceBuffer, Frozen};
+pub use memory::cache::PoolStats;
+pub use memory::operand::Operand;
+pub use memory::pending::Pending;
+pub use memory::pinned::{PinnedBuffer, PinnedRing};
+pub use monitor::{Monitor, PcieLink, Readings};
+pub use rtc::{KernelCache, Program, Rtc};
 pub use runtime::{Library, Runtime};
-pub use stream::Stream;
-pub use topology::{Link, LinkType, Topology};
+pub use stream::{Stream, StreamOptions};

@@ -1,15 +1,16 @@
 //! The provider: opened once, asked for its devices first.
 
+use std::any::Any;
 use std::path::Path;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use hipvit_sys::hip::hipError_t;
 use hipvit_sys::{Hip, Provider, Table};
+use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 
-use super::device::{Device, Shared};
-use super::status::{check, missing};
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::status::{check, missing};
 
 /// The provider's libraries. Cheap to clone; every clone is the same runtime.
 #[derive(Clone, Debug)]
@@ -21,8 +22,11 @@ pub struct Runtime {
 struct Inner {
     provider: Provider,
     /// Devices that are in use, so that one GPU has one pool.
-    devices: Mutex<Vec<(usize, Weak<Shared>)>>,
+    devices: Mutex<OpenDevices>,
 }
+
+/// Devices in use, by number. Their type is that of `device`, which is above this module.
+pub(crate) type OpenDevices = Vec<(usize, Weak<dyn Any + Send + Sync>)>;
 
 /// One of the provider's libraries, as [`Runtime::libraries`] lists them.
 #[derive(Clone, Debug, Serialize)]
@@ -72,16 +76,20 @@ impl Runtime {
     }
 
     /// Whether both are clones of one.
-    pub(super) fn is(&self, other: &Self) -> bool {
+    pub(crate) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
-    pub(super) fn provider(&self) -> &Provider {
+    pub(crate) fn provider(&self) -> &Provider {
         &self.inner.provider
     }
 
-    pub(super) fn hip(&self) -> Result<&Hip> {
+    pub(crate) fn hip(&self) -> Result<&Hip> {
         self.inner.provider.hip().map_err(|error| missing(&error))
+    }
+
+    pub(crate) fn open_devices(&self) -> MutexGuard<'_, OpenDevices> {
+        self.inner.devices.lock()
     }
 
     /// The file that the HIP runtime is in.
@@ -126,39 +134,6 @@ impl Runtime {
         }
     }
 
-    /// A GPU, by its number from 0. While one is in use, the same is given again.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NoDevice`] if there is none of that number; what the driver says otherwise.
-    pub fn device(&self, ordinal: usize) -> Result<Device> {
-        let count = self.device_count()?;
-        if ordinal >= count {
-            return Err(Error::NoDevice {
-                ordinal,
-                reason: format!("{} finds {}", self.path()?.display(), found(count)),
-            });
-        }
-        let mut devices = self.inner.devices.lock().unwrap_or_else(PoisonError::into_inner);
-        devices.retain(|(_, device)| device.strong_count() > 0);
-        let open = devices.iter().find(|(n, _)| *n == ordinal);
-        if let Some(shared) = open.and_then(|(_, device)| device.upgrade()) {
-            return Ok(Device::from(shared));
-        }
-        let device = Device::new(self.clone(), ordinal)?;
-        devices.push((ordinal, device.downgrade()));
-        Ok(device)
-    }
-
-    /// Every GPU.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Runtime::device`].
-    pub fn devices(&self) -> Result<Vec<Device>> {
-        (0..self.device_count()?).map(|n| self.device(n)).collect()
-    }
-
     /// Opens every library, and says which file each is in, or why there is none.
     #[must_use]
     pub fn libraries(&self) -> Vec<Library> {
@@ -179,13 +154,5 @@ impl Runtime {
             library(provider.rccl()),
             library(provider.rocm_smi()),
         ]
-    }
-}
-
-fn found(count: usize) -> String {
-    match count {
-        0 => "none; is the driver loaded, and may this user open /dev/kfd and /dev/dri?".into(),
-        1 => "one, number 0".into(),
-        n => format!("{n}, numbered from 0"),
     }
 }

@@ -10,10 +10,10 @@ macro_rules! call {
         $crate::status::check($device.name(), stringify!($function), $table.$function($($argument),*))
     };
 }
-pub(super) use call;
+pub(crate) use call;
 
 /// What a call returned, as a `Result`.
-pub(super) fn check<S: Status>(
+pub(crate) fn check<S: Status>(
     device: &str,
     call: &'static str,
     returned: Result<S, hipvit_sys::Error>,
@@ -31,14 +31,14 @@ pub(super) fn check<S: Status>(
 }
 
 /// A library or function that is not there.
-pub(super) fn missing(error: &hipvit_sys::Error) -> Error {
+pub(crate) fn missing(error: &hipvit_sys::Error) -> Error {
     Error::Provider {
         reason: error.to_string(),
     }
 }
 
 /// Whether the call failed with this status.
-pub(super) fn is<S: Status>(error: &Error, expected: S) -> bool {
+pub(crate) fn is<S: Status>(error: &Error, expected: S) -> bool {
     matches!(error, Error::Device { status, .. } if *status == expected.to_string())
 }
 
@@ -46,7 +46,7 @@ pub(super) fn is<S: Status>(error: &Error, expected: S) -> bool {
 fn advice(status: &str) -> &'static str {
     match status {
         "hipErrorIllegalAddress" => {
-            "a kernel touched memory outside its buffers; the process cannot use the GPU any more"
+            "a kernel accessed memory outside its buffers; the process cannot use the GPU any more"
         }
         "hipErrorLaunchFailure" => "a kernel faulted; the process cannot use the GPU any more",
         "hipErrorLaunchOutOfResources" => {

@@ -1,22 +1,19 @@
 //! A queue of device work, and the order that buffers rely on.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
-use bytemuck::Pod;
 use hipvit_sys::Hip;
 use hipvit_sys::hip::{hipStream_t, hipStreamNonBlocking};
+use parking_lot::{Mutex, MutexGuard, RwLockReadGuard};
 
-use super::buffer::DeviceBuffer;
-use super::device::Device;
-use super::event::Event;
-use super::operand::Operand;
-use super::pending::Pending;
-use super::pool::Block;
-use super::status::call;
+use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::event::Event;
+use crate::status::call;
 
 /// A queue of work on a device: what is submitted runs later, in order. Cheap to clone; clones are the same queue.
 ///
@@ -34,7 +31,22 @@ struct Inner {
     submitted: AtomicU64,
     capturing: AtomicBool,
     /// The memory that the graph under capture uses.
-    captured: Mutex<Vec<Arc<Block>>>,
+    captured: Mutex<Vec<Arc<dyn Resource>>>,
+}
+
+/// What submitted work uses: a graph keeps it, and it knows when it was used last.
+pub(crate) trait Resource: Send + Sync {
+    /// The stream's submission of this number uses it.
+    fn used(&self, submission: u64);
+
+    /// Keeps it usable while the guard lives.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be used any more.
+    fn hold(&self) -> Result<Option<RwLockReadGuard<'_, ()>>> {
+        Ok(None)
+    }
 }
 
 // SAFETY: HIP's functions take a stream handle from any thread, several at a time; the handle is destroyed once, by the
@@ -43,17 +55,94 @@ unsafe impl Send for Inner {}
 // SAFETY: as above.
 unsafe impl Sync for Inner {}
 
-impl Stream {
-    pub(super) fn new(device: &Device) -> Result<Self> {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        let hip = device.enter()?;
-        let mut raw = ptr::null_mut();
-        // SAFETY: the call writes one handle.
+/// How a stream is to be made, by [`Device::stream_with`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StreamOptions {
+    /// Its priority, among [`Device::stream_priorities`]: work of a stream with a lower number goes first where both wait
+    /// for compute units.
+    pub priority: Option<i32>,
+    /// The compute units that its kernels may use: bit `n % 32` of word `n / 32` is number `n`. Not together with a
+    /// priority.
+    pub compute_units: Option<Vec<u32>>,
+}
+
+impl Device {
+    /// A new stream, of normal priority, on all compute units.
+    ///
+    /// # Errors
+    ///
+    /// The driver refuses, or a parked error.
+    pub fn stream(&self) -> Result<Stream> {
+        Stream::new(self, &StreamOptions::default())
+    }
+
+    /// A new stream with a priority, or on some of the compute units.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the priority is not among the device's, no compute unit is left, or both are given; the
+    /// driver refuses, as providers for CUDA do with compute units.
+    pub fn stream_with(&self, options: &StreamOptions) -> Result<Stream> {
+        Stream::new(self, options)
+    }
+
+    /// The priorities that streams can have, from the one that goes first: `-1..=1` on AMD GPUs, where 0 is normal.
+    ///
+    /// # Errors
+    ///
+    /// The driver does not say.
+    pub fn stream_priorities(&self) -> Result<RangeInclusive<i32>> {
+        let hip = self.enter()?;
+        let (mut least, mut greatest) = (0, 0);
+        // SAFETY: the call writes two ints.
         unsafe {
             call!(
-                device,
-                hip.hipStreamCreateWithFlags(&mut raw, hipStreamNonBlocking)
+                self,
+                hip.hipDeviceGetStreamPriorityRange(&mut least, &mut greatest)
             )
+        }?;
+        Ok(greatest..=least)
+    }
+}
+
+impl Stream {
+    fn new(device: &Device, options: &StreamOptions) -> Result<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        if let Some(priority) = options.priority {
+            let known = device.stream_priorities()?;
+            if !known.contains(&priority) {
+                let reason = format!("{priority} is not among {known:?}");
+                return Err(Error::argument("priority", reason));
+            }
+        }
+        let hip = device.enter()?;
+        let mut raw = ptr::null_mut();
+        // SAFETY: the calls write one handle, and read as many words of the mask as they are told.
+        unsafe {
+            match (options.priority, options.compute_units.as_deref()) {
+                (None, None) => call!(
+                    device,
+                    hip.hipStreamCreateWithFlags(&mut raw, hipStreamNonBlocking)
+                ),
+                (Some(priority), None) => call!(
+                    device,
+                    hip.hipStreamCreateWithPriority(&mut raw, hipStreamNonBlocking, priority)
+                ),
+                (None, Some(mask)) if mask.iter().any(|&word| word != 0) => {
+                    let words = u32::try_from(mask.len()).unwrap_or(u32::MAX);
+                    call!(
+                        device,
+                        hip.hipExtStreamCreateWithCUMask(&mut raw, words, mask.as_ptr())
+                    )
+                }
+                (None, Some(_)) => return Err(Error::argument("compute units", "the mask is empty")),
+                (Some(_), Some(_)) => {
+                    return Err(Error::argument(
+                        "stream",
+                        "can have a priority or a mask of compute units",
+                    ));
+                }
+            }
         }?;
         Ok(Self {
             inner: Arc::new(Inner {
@@ -65,6 +154,38 @@ impl Stream {
                 captured: Mutex::default(),
             }),
         })
+    }
+
+    /// Its priority; see [`Device::stream_priorities`].
+    ///
+    /// # Errors
+    ///
+    /// The driver does not say.
+    pub fn priority(&self) -> Result<i32> {
+        let hip = self.device().enter()?;
+        let mut priority = 0;
+        // SAFETY: the handle lives; the call writes one int.
+        unsafe { call!(self.device(), hip.hipStreamGetPriority(self.raw(), &mut priority)) }?;
+        Ok(priority)
+    }
+
+    /// The compute units that its kernels may use, as in [`StreamOptions::compute_units`].
+    ///
+    /// # Errors
+    ///
+    /// The driver does not say.
+    pub fn compute_units(&self) -> Result<Vec<u32>> {
+        let hip = self.device().enter()?;
+        let units = self.device().properties().compute_units;
+        let mut mask = vec![0u32; units.div_ceil(32).max(1) as usize];
+        // SAFETY: the handle lives; the call writes as many words as it is told.
+        unsafe {
+            call!(
+                self.device(),
+                hip.hipExtStreamGetCUMask(self.raw(), mask.len() as u32, mask.as_mut_ptr())
+            )
+        }?;
+        Ok(mask)
     }
 
     /// The device it runs on.
@@ -90,7 +211,7 @@ impl Stream {
     ///
     /// The driver refuses.
     pub fn record(&self) -> Result<Event> {
-        Event::record(self, true)
+        self.event(true)
     }
 
     /// An event at the queue's present end that is for order alone: it spares the device the taking of a time.
@@ -99,7 +220,15 @@ impl Stream {
     ///
     /// The driver refuses.
     pub fn mark(&self) -> Result<Event> {
-        Event::record(self, false)
+        self.event(false)
+    }
+
+    fn event(&self, timed: bool) -> Result<Event> {
+        let Inner { device, raw, id, .. } = &*self.inner;
+        // Read before the event is put into the queue: what is counted was submitted before.
+        let after = self.submitted();
+        // SAFETY: the handle lives, and is of this device.
+        unsafe { Event::record(device, *raw, *id, after, timed) }
     }
 
     /// What is submitted from now on runs after `event`, which may be another stream's.
@@ -113,134 +242,71 @@ impl Stream {
         unsafe { call!(self.device(), hip.hipStreamWaitEvent(self.raw(), event.raw(), 0)) }
     }
 
-    /// Device memory of `len` elements, with arbitrary contents.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::OutOfMemory`]; [`Error::Argument`] if the stream is being captured or the size overflows.
-    pub fn allocate<T: Pod>(&self, len: usize) -> Result<DeviceBuffer<T>> {
-        DeviceBuffer::new(self, len)
-    }
-
-    /// Device memory of `len` elements, zero.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Stream::allocate`].
-    pub fn zeroed<T: Pod>(&self, len: usize) -> Result<DeviceBuffer<T>> {
-        let mut buffer = self.allocate(len)?;
-        buffer.fill(0)?;
-        Ok(buffer)
-    }
-
-    /// Device memory with the values' copy; waits for it.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Stream::allocate`], and what the copy fails with.
-    pub fn upload<T: Pod + Send + Sync>(&self, values: &[T]) -> Result<DeviceBuffer<T>> {
-        let mut buffer = self.allocate(values.len())?;
-        buffer.write(values)?;
-        Ok(buffer)
-    }
-
-    pub(super) fn raw(&self) -> hipStream_t {
+    pub(crate) fn raw(&self) -> hipStream_t {
         self.inner.raw
     }
 
-    pub(super) fn id(&self) -> u64 {
+    pub(crate) fn id(&self) -> u64 {
         self.inner.id
     }
 
     /// Whether no one else has the stream.
-    pub(super) fn is_last(&self) -> bool {
+    pub(crate) fn is_last(&self) -> bool {
         Arc::strong_count(&self.inner) == 1
     }
 
-    pub(super) fn submitted(&self) -> u64 {
+    pub(crate) fn submitted(&self) -> u64 {
         self.inner.submitted.load(Ordering::Acquire)
     }
 
-    /// Submits work that touches `operands` and nothing else: sees that the stream may use them, and notes the use.
-    pub(super) fn submit(
+    /// Submits a replay of work that was captured on this stream and uses these resources.
+    pub(crate) fn submit_captured(
         &self,
-        operands: &[Operand<'_>],
-        work: impl FnOnce(&Hip) -> Result<()>,
-    ) -> Result<()> {
-        let hip = self.device().enter()?;
-        for operand in operands {
-            operand.admit(self)?;
-        }
-        let result = work(hip);
-        // Also after an error, which may be an earlier submission's.
-        self.note(operands.iter().map(Operand::block));
-        result
-    }
-
-    /// Submits a replay of work that was captured on this stream and touches these blocks.
-    pub(super) fn submit_captured(
-        &self,
-        blocks: &[Arc<Block>],
+        used: &[Arc<dyn Resource>],
         work: impl FnOnce(&Hip) -> Result<()>,
     ) -> Result<()> {
         self.refuse_capture("a graph")?;
+        let held = used.iter().filter_map(|resource| resource.hold().transpose());
+        let _held = held.collect::<Result<Vec<_>>>()?;
         let hip = self.device().enter()?;
         let result = work(hip);
-        self.note(blocks.iter());
+        self.note(used.iter().cloned());
         result
     }
 
-    fn note<'a>(&self, blocks: impl Iterator<Item = &'a Arc<Block>>) {
+    /// Counts a submission that used these, and keeps them for the graph under capture.
+    pub(crate) fn note(&self, used: impl Iterator<Item = Arc<dyn Resource>>) {
         let number = self.inner.submitted.fetch_add(1, Ordering::AcqRel) + 1;
         let capturing = self.is_capturing();
-        for block in blocks {
-            block.used(number);
+        for resource in used {
+            resource.used(number);
             if capturing {
-                self.captured().push(block.clone());
+                self.captured().push(resource);
             }
         }
     }
 
-    /// Submits work on operands and on host memory that `payload` owns: the payload is out of reach until it is done.
-    pub(super) fn submit_with<P>(
-        &self,
-        operands: &[Operand<'_>],
-        payload: P,
-        work: impl FnOnce(&Hip, &P) -> Result<()>,
-    ) -> Result<Pending<P>> {
-        self.refuse_capture("an asynchronous copy")?;
-        let submitted = self.submit(operands, |hip| work(hip, &payload));
-        match submitted.and_then(|()| self.mark()) {
-            Ok(event) => Ok(Pending::new(payload, event, self.clone())),
-            Err(error) => {
-                // The copy may be under way all the same.
-                Pending::settle(self, payload);
-                Err(error)
-            }
-        }
-    }
-
-    pub(super) fn is_capturing(&self) -> bool {
+    pub(crate) fn is_capturing(&self) -> bool {
         self.inner.capturing.load(Ordering::Acquire)
     }
 
-    pub(super) fn set_capturing(&self, capturing: bool) {
+    pub(crate) fn set_capturing(&self, capturing: bool) {
         self.inner.capturing.store(capturing, Ordering::Release);
     }
 
     /// The memory that was used since capture began.
-    pub(super) fn take_captured(&self) -> Vec<Arc<Block>> {
+    pub(crate) fn take_captured(&self) -> Vec<Arc<dyn Resource>> {
         std::mem::take(&mut *self.captured())
     }
 
-    fn captured(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Block>>> {
-        self.inner.captured.lock().unwrap_or_else(PoisonError::into_inner)
+    fn captured(&self) -> MutexGuard<'_, Vec<Arc<dyn Resource>>> {
+        self.inner.captured.lock()
     }
 
     /// # Errors
     ///
     /// The stream is being captured.
-    pub(super) fn refuse_capture(&self, what: &str) -> Result<()> {
+    pub(crate) fn refuse_capture(&self, what: &str) -> Result<()> {
         if self.is_capturing() {
             return Err(Error::argument(
                 "graph",
@@ -260,7 +326,7 @@ impl Drop for Inner {
             // SAFETY: the handle lives until the next call.
             let done = unsafe { call!(device, hip.hipStreamSynchronize(self.raw)) };
             if done.is_ok() {
-                device.pool().retire(self.id);
+                device.cache().retire(self.id);
             }
             // SAFETY: the last owner destroys the handle, once.
             done.and(unsafe { call!(device, hip.hipStreamDestroy(self.raw)) })

@@ -1,9 +1,9 @@
-//! rocBLAS's products of f32, column-major, as plain loops.
+//! rocBLAS's GEMM in f32, column-major, as plain loops.
 
 use std::ffi::c_void;
 use std::sync::Mutex;
 
-use super::{LAUNCH_FAILURE, SUCCESS, Slot, Status, add, queue, touch};
+use super::{LAUNCH_FAILURE, SUCCESS, Slot, Status, add, queue, access};
 
 const TRANSPOSE: u32 = 112;
 const F32: u32 = 151;
@@ -31,7 +31,7 @@ pub extern "C" fn rocblas_set_atomics_mode(_handle: *mut c_void, _mode: u32) -> 
 }
 #[unsafe(no_mangle)]
 pub extern "C" fn rocblas_set_workspace(_handle: *mut c_void, address: usize, bytes: usize) -> Status {
-    if touch(address, bytes) { SUCCESS } else { 2 }
+    if access(address, bytes) { SUCCESS } else { 2 }
 }
 
 #[unsafe(no_mangle)]
@@ -120,7 +120,7 @@ pub unsafe extern "C" fn rocblas_gemm_strided_batched_ex(
             (d, stride_d, ldd, (wide, high)),
         ] {
             let elements = (i64::from(batch) - 1) * stride + (columns - 1) * ld + rows;
-            if !touch(base, 4 * elements as usize) {
+            if !access(base, 4 * elements as usize) {
                 return LAUNCH_FAILURE;
             }
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 
-use super::{INVALID, LAUNCH_FAILURE, NOT_FOUND, SUCCESS, Slot, Status, due, get, queue, touch};
+use super::{INVALID, LAUNCH_FAILURE, NOT_FOUND, SUCCESS, Slot, Status, due, get, queue, access};
 
 #[path = "../../src/kernels/bindings.rs"]
 mod bindings;
@@ -190,7 +190,7 @@ pub unsafe extern "C" fn hipModuleLaunchKernel(
     let (run, addresses) = unsafe { KERNELS[f as usize - 1].1(*parameters) };
     queue::submit(stream, move || {
         // The safe layer has checked that all of it lies in the buffers; here, that they live.
-        if !addresses.iter().all(|&a| a == 0 || touch(a as usize, 4)) {
+        if !addresses.iter().all(|&a| a == 0 || access(a as usize, 4)) {
             return INVALID;
         }
         for _ in 0..10_000 {

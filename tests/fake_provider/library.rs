@@ -1,12 +1,13 @@
-//! A provider for tests without a GPU: the part of HIP, hipRTC and rocBLAS that the fence and the executor need, on host
+//! A provider for tests without a GPU: the part of HIP, hipRTC, rocBLAS and RCCL that the safe HIP layer and the executor need, on host
 //! memory. It runs whole models in f32: a kernel's name leads to a few plain loops. Work really is
-//! asynchronous: each stream has a thread that runs it late. It counts what lives, notes what touches memory that does
+//! asynchronous: each stream has a thread that runs it late. It counts what lives, notes what accesses memory that does
 //! not, and fails on demand. `tests/suite/hip` compiles it with rustc.
 #![allow(non_snake_case, static_mut_refs, clippy::all)]
 
 mod blas;
 mod launch;
 mod queue;
+mod rccl;
 mod rtc;
 
 use std::cell::Cell;
@@ -52,7 +53,7 @@ pub enum Slot {
     Modules,
     Graphs,
     Handles,
-    /// Work that touched memory which is not live.
+    /// Work that accessed memory which is not live.
     Violations,
     Mallocs,
     /// All events that were ever made.
@@ -116,7 +117,7 @@ fn is_of(address: usize, device: i32) -> bool {
 static MEMORY: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
 
 /// Notes a violation unless the bytes lie in live memory.
-pub fn touch(address: usize, bytes: usize) -> bool {
+pub fn access(address: usize, bytes: usize) -> bool {
     let memory = MEMORY.lock().unwrap();
     let fits = memory
         .range(..=address)
@@ -329,7 +330,7 @@ pub extern "C" fn hipMemcpyAsync(
     add(Slot::Uploads, i64::from(kind == FROM_HOST));
     let fails = due(Slot::FailCopy);
     queue::submit(stream, move || {
-        if fails || !touch(to, bytes) || !touch(from, bytes) {
+        if fails || !access(to, bytes) || !access(from, bytes) {
             return LAUNCH_FAILURE;
         }
         unsafe { ptr::copy(from as *const u8, to as *mut u8, bytes) };
@@ -352,7 +353,7 @@ pub extern "C" fn hipMemcpy2DAsync(
     queue::submit(stream, move || {
         for row in 0..height {
             let (to, from) = (to + row * to_pitch, from + row * from_pitch);
-            if !touch(to, width) || !touch(from, width) {
+            if !access(to, width) || !access(from, width) {
                 return INVALID;
             }
             unsafe { ptr::copy(from as *const u8, to as *mut u8, width) };
@@ -366,7 +367,7 @@ pub extern "C" fn hipMemcpy2DAsync(
 #[unsafe(no_mangle)]
 pub extern "C" fn hipMemsetAsync(to: usize, byte: i32, bytes: usize, stream: *mut c_void) -> Status {
     queue::submit(stream, move || {
-        if !touch(to, bytes) {
+        if !access(to, bytes) {
             return INVALID;
         }
         unsafe { ptr::write_bytes(to as *mut u8, byte as u8, bytes) };

@@ -1,4 +1,4 @@
-//! hipBLASLt: products with a fused bias, activation and scales, by the algorithm that its heuristics or a measurement
+//! hipBLASLt: GEMMs with a fused bias, activation and scales, by the algorithm that its heuristics or a measurement
 //! prefer.
 
 use std::fmt;
@@ -14,11 +14,11 @@ use hipvit_sys::hipblaslt::{
 };
 
 use super::{Gemm, Matrix, WORKSPACE, int};
-use crate::buffer::DeviceBuffer;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::operand::Operand;
+use crate::memory::buffer::DeviceBuffer;
+use crate::memory::operand::Operand;
 use crate::status::{call, missing};
 use crate::stream::Stream;
 
@@ -35,7 +35,7 @@ pub struct BlasLt {
 // SAFETY: the handle may be used from any thread.
 unsafe impl Send for BlasLt {}
 
-/// What happens to a product before it is written. The bias is a vector of `n`, of the output's element type.
+/// What is done to the result of a GEMM before it is written. The bias is a vector of `n`, of the output's element type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Epilogue {
     /// Nothing.
@@ -85,14 +85,18 @@ pub struct MatmulOperands<'a> {
 
 /// Factors in device memory, one f32 each, for matrices of narrow types.
 #[derive(Clone, Copy, Debug, Default)]
-#[allow(missing_docs)]
 pub struct Scales<'a> {
+    /// Of A.
     pub a: Option<Operand<'a>>,
+    /// Of B.
     pub b: Option<Operand<'a>>,
+    /// Of the result.
     pub d: Option<Operand<'a>>,
 }
 
 impl BlasLt {
+    /// hipBLASLt on `stream`, with a workspace of 32 MiB there.
+    ///
     /// # Errors
     ///
     /// [`Error::Provider`] if hipBLASLt cannot be opened; what it says otherwise.
@@ -117,7 +121,7 @@ impl BlasLt {
         &self.stream
     }
 
-    /// Prepares a product: asks for the algorithms that fit, the likely fastest first.
+    /// Prepares a GEMM: asks for the algorithms that fit, the likely fastest first.
     ///
     /// # Errors
     ///
@@ -224,7 +228,7 @@ impl BlasLt {
         Ok(results.iter().take(count).filter(usable).copied().collect())
     }
 
-    /// Submits a product.
+    /// Submits a GEMM.
     ///
     /// # Errors
     ///
@@ -307,7 +311,7 @@ impl BlasLt {
     }
 }
 
-/// A prepared product of hipBLASLt.
+/// A prepared GEMM of hipBLASLt.
 pub struct Matmul {
     device: Device,
     gemm: Gemm,

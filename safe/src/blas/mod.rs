@@ -1,5 +1,5 @@
-//! Matrix products: rocBLAS ([`Blas`]), and hipBLASLt with its epilogues ([`BlasLt`]). Matrices are row-major here; the
-//! libraries' are column-major, which is the same product with its sides and factors swapped.
+//! GEMM: rocBLAS ([`Blas`]), and hipBLASLt with its epilogues ([`BlasLt`]). Matrices are row-major here; the
+//! libraries' are column-major, which is the same GEMM with A and B exchanged and the result transposed.
 
 mod lt;
 mod rocblas;
@@ -8,9 +8,9 @@ mod tensile;
 pub use self::lt::{BlasLt, Epilogue, Matmul, MatmulOperands, Scales};
 pub use self::rocblas::Blas;
 
-use super::operand::Operand;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::memory::operand::Operand;
 
 /// Scratch that each library gets; what AMD recommends for its Instinct GPUs.
 const WORKSPACE: usize = 32 << 20;
@@ -55,26 +55,33 @@ impl Matrix {
 
 /// `C = alpha · A·B + beta · C` for each of a batch: A is m×k, B is k×n, C is m×n. Accumulated in f32.
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[allow(missing_docs)]
 pub struct Gemm {
+    /// Rows of A and C.
     pub m: usize,
+    /// Columns of B and C.
     pub n: usize,
+    /// Columns of A, rows of B.
     pub k: usize,
+    /// How many of them.
     pub batch: usize,
+    /// How A lies in memory.
     pub a: Matrix,
+    /// How B lies in memory.
     pub b: Matrix,
-    /// Never transposed.
+    /// How C lies in memory; never transposed.
     pub c: Matrix,
     /// The element type of A and B.
     pub inputs: DType,
     /// The element type of C.
     pub output: DType,
+    /// What A·B is multiplied by.
     pub alpha: f32,
+    /// What C is multiplied by before A·B is added; 0 ignores what C holds.
     pub beta: f32,
 }
 
 impl Gemm {
-    /// One product of packed matrices.
+    /// One GEMM of packed matrices, A `m`×`k`, B `k`×`n`, C `m`×`n`.
     #[must_use]
     pub fn new(m: usize, n: usize, k: usize, dtype: DType) -> Self {
         Self {
@@ -124,7 +131,7 @@ impl Gemm {
             return wrong("a size is 0");
         }
         if self.inputs == DType::U8 || self.output == DType::U8 {
-            return wrong("there are no products of bytes");
+            return wrong("there is no GEMM of u8");
         }
         if self.c.transposed {
             return wrong("C cannot be transposed");

@@ -9,10 +9,10 @@ use hipvit_sys::rocblas::{
 use hipvit_sys::{Rocblas, Table as _};
 
 use super::{Gemm, Matrix, WORKSPACE, int, tensile};
-use crate::buffer::DeviceBuffer;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::operand::Operand;
+use crate::memory::buffer::DeviceBuffer;
+use crate::memory::operand::Operand;
 use crate::status::{call, missing};
 use crate::stream::Stream;
 
@@ -28,6 +28,8 @@ pub struct Blas {
 unsafe impl Send for Blas {}
 
 impl Blas {
+    /// rocBLAS on `stream`, with a workspace of 32 MiB there.
+    ///
     /// # Errors
     ///
     /// [`Error::Provider`] if rocBLAS cannot be opened, or has no kernels for the GPU; what it says otherwise.
@@ -61,7 +63,7 @@ impl Blas {
         optional(set)?;
         let mut workspace = stream.allocate::<u8>(WORKSPACE)?;
         let operand = workspace.writing();
-        // SAFETY: the handle lives; the workspace lives as long as it, and is an operand of each product.
+        // SAFETY: the handle lives; the workspace lives as long as it, and is an operand of each GEMM.
         let set = unsafe {
             call!(
                 device,
@@ -80,7 +82,7 @@ impl Blas {
         &self.stream
     }
 
-    /// Submits a product, or a batch of them.
+    /// Submits a GEMM, or a batch of them.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
 //! Whether rocBLAS has its kernels for a GPU, which come in files beside it. Without them it prints a message and ends the
-//! process, at the first product.
+//! process, at the first GEMM.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};

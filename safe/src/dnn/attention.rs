@@ -13,23 +13,27 @@ use hipvit_sys::miopen::{
 
 use super::descriptor::{Tensor, data_type};
 use super::{Dnn, table};
-use crate::buffer::DeviceBuffer;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::operand::Operand;
+use crate::memory::buffer::DeviceBuffer;
+use crate::memory::operand::Operand;
 use crate::status::call;
 
 /// `softmax(scale · Q Kᵀ) V` without a mask; Q, K, V and the result are `[batch, heads, tokens, head_dim]`, packed.
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[allow(missing_docs)]
 pub struct MultiHeadAttention {
+    /// Sequences.
     pub batch: usize,
+    /// Heads of a sequence.
     pub heads: usize,
+    /// Tokens of a sequence: queries and keys are as many.
     pub tokens: usize,
+    /// Channels of a head.
     pub head_dim: usize,
     /// What the scores are multiplied by, usually 1/√head_dim.
     pub scale: f32,
+    /// Of Q, K, V and the result.
     pub dtype: DType,
 }
 
@@ -128,7 +132,7 @@ impl Dnn {
         device.enter()?;
         let problem = Problem::new(device, &shape)?;
         let (mut solution, mut count, mut bytes) = (ptr::null_mut(), 0, 0);
-        // SAFETY: the handle and the problem live; there is room for the one solution that is asked for; no options.
+        // SAFETY: the handle and the problem live; there is memory for the one solution that is asked for; no options.
         unsafe {
             call!(
                 device,

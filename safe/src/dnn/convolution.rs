@@ -10,25 +10,30 @@ use hipvit_sys::miopen::{
 
 use super::descriptor::Tensor;
 use super::{Dnn, int, table};
-use crate::buffer::DeviceBuffer;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::operand::Operand;
+use crate::memory::buffer::DeviceBuffer;
+use crate::memory::operand::Operand;
 use crate::status::call;
 
 /// A convolution of `[batch, channels, height, width]` with `[features, channels, patch]` at the patch's stride, into
 /// `[batch, features, height / patch, width / patch]`, without a bias.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs)]
 pub struct PatchConvolution {
+    /// Images.
     pub batch: usize,
+    /// Channels of an image.
     pub channels: usize,
+    /// Rows of an image, in pixels.
     pub height: usize,
+    /// Columns of an image, in pixels.
     pub width: usize,
+    /// Channels of the result.
     pub features: usize,
-    /// The patch's height and width.
+    /// The patch's height and width, in pixels.
     pub patch: [usize; 2],
+    /// Of image, filter and result: f32, f16 or bf16.
     pub dtype: DType,
 }
 
@@ -132,7 +137,7 @@ impl Dnn {
         let operands: Vec<_> = [x, filter, y].into_iter().chain(scratch).collect();
         stream.submit(&operands, |_| {
             // SAFETY: the handle and descriptions live; the operands have the tensors' bytes, which `check` saw to, and
-            // the workspace's; one result has room.
+            // the workspace's; there is memory for one result.
             unsafe {
                 call!(
                     device,

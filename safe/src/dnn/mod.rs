@@ -13,13 +13,13 @@ use hipvit_sys::miopen::{miopenHandle_t, miopenNormMode_t, miopenSoftmaxAlgorith
 pub use self::attention::{Attention, MultiHeadAttention};
 pub use self::convolution::{Convolution, PatchConvolution};
 use self::descriptor::Tensor;
-use super::buffer::DeviceBuffer;
-use super::device::Device;
-use super::operand::Operand;
-use super::status::{call, missing};
-use super::stream::Stream;
+use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::memory::buffer::DeviceBuffer;
+use crate::memory::operand::Operand;
+use crate::status::{call, missing};
+use crate::stream::Stream;
 
 /// MIOpen on one stream.
 pub struct Dnn {
@@ -32,12 +32,14 @@ pub struct Dnn {
 // SAFETY: a MIOpen handle may be used from any thread, one at a time, which `&mut self` sees to.
 unsafe impl Send for Dnn {}
 
-/// A matrix whose rows are worked on each by itself, packed.
+/// A row-major matrix `[rows, columns]` without gaps, of which each row is normalised by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs)]
 pub struct Rows {
+    /// How many rows.
     pub rows: usize,
+    /// Elements of a row.
     pub columns: usize,
+    /// f32, f16 or bf16.
     pub dtype: DType,
 }
 
@@ -48,6 +50,8 @@ impl Rows {
 }
 
 impl Dnn {
+    /// MIOpen on `stream`, which all its work is submitted to.
+    ///
     /// # Errors
     ///
     /// [`Error::Provider`] if MIOpen cannot be opened; what it says otherwise.
@@ -71,7 +75,7 @@ impl Dnn {
         &self.stream
     }
 
-    /// Submits the softmax of each row of `x` into `y`, after subtracting the row's maximum.
+    /// Submits the softmax of each row of `x` into `y`, both of `shape`, after subtracting the row's maximum.
     ///
     /// # Errors
     ///
@@ -105,7 +109,8 @@ impl Dnn {
         })
     }
 
-    /// Submits the layer norm of each row of `x` into `y`, with a weight and a bias of one row.
+    /// Submits the layer norm of each row of `x` into `y`, both of `shape`: `(x - mean) / √(variance + epsilon) · weight +
+    /// bias`, with a weight and a bias of `columns` elements of the same type.
     ///
     /// # Errors
     ///

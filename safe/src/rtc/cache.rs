@@ -7,7 +7,6 @@ use std::time::SystemTime;
 
 use sha2::{Digest, Sha256};
 
-use crate::code::Code;
 use crate::error::{Error, Result};
 
 /// What compiled code depends on, as one number of 256 bits.
@@ -89,20 +88,19 @@ impl KernelCache {
     }
 
     /// The code of this key; `None` if there is none, or none that is whole.
-    pub(super) fn get(&self, key: Key) -> Option<Code> {
+    pub(super) fn get(&self, key: Key) -> Option<Vec<u8>> {
         let path = self.folder.join(key.file_name());
         let bytes = fs::read(&path).ok()?;
         let (header, code) = bytes.split_at_checked(HEADER)?;
         if header != Self::header(key, code) {
             return None;
         }
-        let code = Code::new(code).ok()?;
         // For the eviction; a folder that cannot be written is not evicted from either.
         let _ = File::open(&path).and_then(|file| file.set_modified(SystemTime::now()));
-        Some(code)
+        Some(code.to_vec())
     }
 
-    /// Keeps the code of this key, and makes room for it.
+    /// Keeps the code of this key, and evicts others if the folder outgrows its limit.
     pub(super) fn put(&self, key: Key, code: &[u8]) -> io::Result<()> {
         fs::create_dir_all(&self.folder)?;
         let mut file = self.unfinished()?;
@@ -144,7 +142,7 @@ impl KernelCache {
         Ok(())
     }
 
-    /// Its own files; whatever else lies in the folder is not its to touch.
+    /// Its own files; whatever else lies in the folder is left alone.
     fn files(&self) -> io::Result<Vec<Kept>> {
         let mut files = Vec::new();
         for entry in fs::read_dir(&self.folder)? {

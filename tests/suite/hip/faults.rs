@@ -132,7 +132,7 @@ fn code_for_waves_of_another_size_says_both() {
     {
         let device = fake.device();
         let [narrow, wide] = ["gfx1100", "gfx90a"]
-            .map(|name| fs::read(crate::at(format!("tests/data/code/{name}.elf"))).unwrap());
+            .map(|name| fs::read(crate::at(format!("safe/tests/data/code/{name}.elf"))).unwrap());
         // The provider looks at the bundle's names alone.
         let load = |objects: &[(&str, &[u8])]| Module::load(&device, Code::new(&bundle_of(objects)).unwrap());
         let error = load(&[("gfx90a", &wide), ("gfx942", &narrow)]).unwrap_err();

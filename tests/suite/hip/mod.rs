@@ -1,4 +1,4 @@
-//! The fence without a GPU: what works, on a provider made of host memory and threads (`tests/fake_provider`), and what
+//! The safe HIP layer without a GPU: what works, on a provider made of host memory and threads (`tests/fake_provider`), and what
 //! it says when something fails.
 #![allow(
     unsafe_code,
@@ -6,6 +6,7 @@
     reason = "loads its provider; what fails in a test is the test"
 )]
 
+mod comm;
 mod devices;
 mod faults;
 mod memory;

@@ -1,4 +1,4 @@
-//! Kernels, graphs, products.
+//! Kernels, graphs, GEMM.
 
 use hipvit::DType;
 use hipvit::hip::{
@@ -135,7 +135,7 @@ fn work_that_cannot_be_captured_runs_eagerly() {
 }
 
 #[test]
-fn a_launch_is_held_against_its_operands_and_the_device() {
+fn a_launch_is_checked_against_its_operands_and_the_device() {
     let fake = Fake::new("launch");
     {
         let stream = fake.stream();
@@ -240,9 +240,9 @@ fn dynamic_lds_goes_up_to_what_a_block_can_get() {
     fake.assert_clean();
 }
 
-/// Row-major products of every transposition, strided and batched, against a plain loop.
+/// Row-major GEMMs of every transposition, strided and batched, against a plain loop.
 #[test]
-fn products_are_row_major() {
+fn gemms_are_row_major() {
     let fake = Fake::new("gemm");
     {
         let stream = fake.stream();

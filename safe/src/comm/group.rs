@@ -1,0 +1,336 @@
+//! Collectives that are submitted together.
+
+use std::sync::Arc;
+
+use hipvit_sys::Rccl;
+use hipvit_sys::rccl::{ncclDataType_t, ncclResult_t};
+
+use super::{Comm, Reduction, table};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::memory::operand::Operand;
+use crate::status::{call, check};
+use crate::stream::Resource;
+
+/// Collectives, sends and receives of one or several ranks that are submitted together. Nothing runs before
+/// [`submit`](Group::submit); until then the buffers are borrowed.
+#[must_use = "nothing runs before `submit`"]
+#[derive(Debug, Default)]
+pub struct Group<'a> {
+    calls: Vec<Call<'a>>,
+}
+
+#[derive(Debug)]
+struct Call<'a> {
+    comm: &'a Comm,
+    operation: Operation,
+    /// Elements of one rank's part.
+    count: usize,
+    dtype: DType,
+    /// Read; the target itself, if it is in place.
+    source: Operand<'a>,
+    target: Operand<'a>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Operation {
+    AllReduce(Reduction),
+    AllGather,
+    ReduceScatter(Reduction),
+    Broadcast(i32),
+    Send(i32),
+    Receive(i32),
+}
+
+impl<'a> Group<'a> {
+    /// With nothing in it.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a [`Comm::all_reduce`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn all_reduce(
+        &mut self,
+        comm: &'a Comm,
+        dtype: DType,
+        reduction: Reduction,
+        source: impl Into<Operand<'a>>,
+        target: impl Into<Operand<'a>>,
+    ) -> Result<()> {
+        self.add(
+            comm,
+            Operation::AllReduce(reduction),
+            dtype,
+            source.into(),
+            target.into(),
+            [1, 1],
+        )
+    }
+
+    /// Adds a [`Comm::all_reduce_in_place`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn all_reduce_in_place(
+        &mut self,
+        comm: &'a Comm,
+        dtype: DType,
+        reduction: Reduction,
+        buffer: impl Into<Operand<'a>>,
+    ) -> Result<()> {
+        let buffer = buffer.into();
+        self.add(
+            comm,
+            Operation::AllReduce(reduction),
+            dtype,
+            buffer,
+            buffer,
+            [1, 1],
+        )
+    }
+
+    /// Adds a [`Comm::all_gather`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn all_gather(
+        &mut self,
+        comm: &'a Comm,
+        dtype: DType,
+        source: impl Into<Operand<'a>>,
+        target: impl Into<Operand<'a>>,
+    ) -> Result<()> {
+        let parts = [1, comm.ranks()];
+        self.add(
+            comm,
+            Operation::AllGather,
+            dtype,
+            source.into(),
+            target.into(),
+            parts,
+        )
+    }
+
+    /// Adds a [`Comm::reduce_scatter`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn reduce_scatter(
+        &mut self,
+        comm: &'a Comm,
+        dtype: DType,
+        reduction: Reduction,
+        source: impl Into<Operand<'a>>,
+        target: impl Into<Operand<'a>>,
+    ) -> Result<()> {
+        let parts = [comm.ranks(), 1];
+        self.add(
+            comm,
+            Operation::ReduceScatter(reduction),
+            dtype,
+            source.into(),
+            target.into(),
+            parts,
+        )
+    }
+
+    /// Adds a [`Comm::broadcast`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn broadcast(
+        &mut self,
+        comm: &'a Comm,
+        dtype: DType,
+        root: usize,
+        buffer: impl Into<Operand<'a>>,
+    ) -> Result<()> {
+        let (buffer, root) = (buffer.into(), rank(comm, root)?);
+        self.add(comm, Operation::Broadcast(root), dtype, buffer, buffer, [1, 1])
+    }
+
+    /// Adds a [`Comm::send`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn send(
+        &mut self,
+        comm: &'a Comm,
+        dtype: DType,
+        peer: usize,
+        source: impl Into<Operand<'a>>,
+    ) -> Result<()> {
+        let (source, peer) = (source.into(), rank(comm, peer)?);
+        self.add(comm, Operation::Send(peer), dtype, source, source, [1, 1])
+    }
+
+    /// Adds a [`Comm::receive`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn receive(
+        &mut self,
+        comm: &'a Comm,
+        dtype: DType,
+        peer: usize,
+        target: impl Into<Operand<'a>>,
+    ) -> Result<()> {
+        let (target, peer) = (target.into(), rank(comm, peer)?);
+        self.add(comm, Operation::Receive(peer), dtype, target, target, [1, 1])
+    }
+
+    /// `parts` are how many ranks' parts source and target have.
+    fn add(
+        &mut self,
+        comm: &'a Comm,
+        operation: Operation,
+        dtype: DType,
+        source: Operand<'a>,
+        target: Operand<'a>,
+        parts: [usize; 2],
+    ) -> Result<()> {
+        let part = dtype.size() * parts[0];
+        if !source.bytes().is_multiple_of(part) {
+            let reason = format!(
+                "{} bytes are not {} equal parts of {dtype}",
+                source.bytes(),
+                parts[0]
+            );
+            return Err(Error::argument("source", reason));
+        }
+        let count = source.bytes() / part;
+        let wanted = count * dtype.size() * parts[1];
+        if target.bytes() != wanted {
+            let reason = format!("has {} bytes where {wanted} are needed", target.bytes());
+            return Err(Error::argument("target", reason));
+        }
+        target.expect("target", 0, !matches!(operation, Operation::Send(_)))?;
+        self.calls.push(Call {
+            comm,
+            operation,
+            count,
+            dtype,
+            source,
+            target,
+        });
+        Ok(())
+    }
+
+    /// Submits all of it, each on its rank's stream.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if an operand is another stream's than its rank's or a communicator was aborted, and then
+    /// nothing was submitted; what RCCL says.
+    pub fn submit(self) -> Result<()> {
+        let Some(first) = self.calls.first() else {
+            return Ok(());
+        };
+        let device = first.comm.stream().device();
+        let table = table(device)?;
+        for call in &self.calls {
+            let stream = call.comm.stream();
+            if !stream.device().runtime().is(device.runtime()) {
+                return Err(Error::argument("group", "its ranks are of several runtimes"));
+            }
+            for operand in [&call.source, &call.target] {
+                operand.admit(stream)?;
+            }
+        }
+        device.enter()?;
+        // In the order of their addresses, so that no two threads wait for each other's.
+        let mut comms: Vec<_> = self.calls.iter().map(|call| &call.comm.inner).collect();
+        comms.sort_by_key(|comm| Arc::as_ptr(comm).addr());
+        comms.dedup_by_key(|comm| Arc::as_ptr(comm).addr());
+        let _alone: Vec<_> = comms.iter().map(|comm| comm.calls.write()).collect();
+        comms.iter().try_for_each(|comm| comm.usable())?;
+
+        let grouped = self.calls.len() > 1;
+        if grouped {
+            // SAFETY: takes no arguments; the group is ended below, whatever happens in between.
+            unsafe { call!(device, table.ncclGroupStart()) }?;
+        }
+        let mut result = Ok(());
+        for call in &self.calls {
+            if result.is_ok() {
+                result = call.run(table);
+            }
+        }
+        if grouped {
+            // SAFETY: takes no arguments.
+            let ended = unsafe { call!(device, table.ncclGroupEnd()) };
+            result = result.and(ended);
+        }
+        // Also after an error, as a part may run. Only now: a group's work is in the queues when the group has ended.
+        for call in &self.calls {
+            let operands =
+                [&call.source, &call.target].map(|operand| -> Arc<dyn Resource> { operand.block().clone() });
+            let comm: Arc<dyn Resource> = call.comm.inner.clone();
+            call.comm.stream().note(operands.into_iter().chain([comm]));
+        }
+        result
+    }
+}
+
+impl Call<'_> {
+    fn run(&self, table: &Rccl) -> Result<()> {
+        let device = self.comm.stream().device();
+        device.select()?;
+        let (from, to) = (self.source.pointer().cast_const(), self.target.pointer());
+        let (count, dtype) = (self.count, data_type(self.dtype));
+        let (comm, stream) = (self.comm.inner.raw, self.comm.stream().raw());
+        // SAFETY: the handles live; the operands have as many elements as each call accesses, which `add` checked, and
+        // the stream orders them. The group borrows them until all is submitted.
+        let (name, returned): (_, Result<ncclResult_t, _>) = unsafe {
+            match self.operation {
+                Operation::AllReduce(reduction) => (
+                    "ncclAllReduce",
+                    table.ncclAllReduce(from, to, count, dtype, reduction.raw(), comm, stream),
+                ),
+                Operation::AllGather => (
+                    "ncclAllGather",
+                    table.ncclAllGather(from, to, count, dtype, comm, stream),
+                ),
+                Operation::ReduceScatter(reduction) => (
+                    "ncclReduceScatter",
+                    table.ncclReduceScatter(from, to, count, dtype, reduction.raw(), comm, stream),
+                ),
+                Operation::Broadcast(root) => (
+                    "ncclBroadcast",
+                    table.ncclBroadcast(from, to, count, dtype, root, comm, stream),
+                ),
+                Operation::Send(peer) => ("ncclSend", table.ncclSend(from, count, dtype, peer, comm, stream)),
+                Operation::Receive(peer) => {
+                    ("ncclRecv", table.ncclRecv(to, count, dtype, peer, comm, stream))
+                }
+            }
+        };
+        check(device.name(), name, returned)
+    }
+}
+
+fn rank(comm: &Comm, rank: usize) -> Result<i32> {
+    match i32::try_from(rank) {
+        Ok(number) if rank < comm.ranks() => Ok(number),
+        _ => Err(Error::argument("rank", format!("{rank} of {}", comm.ranks()))),
+    }
+}
+
+fn data_type(dtype: DType) -> ncclDataType_t {
+    match dtype {
+        DType::U8 => ncclDataType_t::ncclUint8,
+        DType::F32 => ncclDataType_t::ncclFloat32,
+        DType::F16 => ncclDataType_t::ncclFloat16,
+        DType::BF16 => ncclDataType_t::ncclBfloat16,
+    }
+}

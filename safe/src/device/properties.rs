@@ -1,0 +1,179 @@
+//! What a GPU is.
+
+use std::ffi::c_char;
+use std::fmt;
+use std::fs;
+use std::mem::MaybeUninit;
+
+use hipvit_sys::hip::hipDeviceProp_tR0600;
+use serde::{Serialize, Serializer};
+
+use crate::error::Result;
+use crate::runtime::Runtime;
+use crate::status::check;
+
+/// What a GPU is, as its driver says. Sizes in bytes, clocks in kHz; 0 where the driver does not say.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Properties {
+    /// The product's name.
+    pub name: String,
+    /// The code objects' target with its features, `gfx90a:sramecc+:xnack-`; `sm_90` on CUDA.
+    pub target: String,
+    /// Lanes of a wave: 32 or 64.
+    pub wave_size: u32,
+    /// Compute units (streaming multiprocessors).
+    pub compute_units: u32,
+    /// Threads that one compute unit holds at once.
+    pub threads_per_compute_unit: u32,
+    /// Threads of a block, at most.
+    pub threads_per_block: u32,
+    /// Threads of a block along each axis, at most.
+    pub block: [u32; 3],
+    /// Blocks of a grid along each axis, at most.
+    pub grid: [u32; 3],
+    /// LDS (shared memory) that a block gets without asking.
+    pub lds_per_block: usize,
+    /// LDS that a block can get.
+    pub lds_per_block_max: usize,
+    /// LDS of a compute unit.
+    pub lds_per_compute_unit: usize,
+    /// 32-bit registers that a block can have.
+    pub registers_per_block: u32,
+    /// 32-bit registers of a compute unit.
+    pub registers_per_compute_unit: u32,
+    /// Second-level cache.
+    pub l2_cache: usize,
+    /// Device memory.
+    pub memory: usize,
+    /// Width of the memory's bus, in bits.
+    pub memory_bus_bits: u32,
+    /// The memory's clock.
+    pub memory_clock: u32,
+    /// The compute units' highest clock.
+    pub clock: u32,
+    /// Whether it shares the host's memory.
+    pub integrated: bool,
+    /// Whether its memory corrects errors.
+    pub ecc: bool,
+    /// Where it is on the PCI bus.
+    pub pci: PciAddress,
+    /// Its PCIe link as the system reports it now, `32.0 GT/s PCIe ×16`.
+    pub pcie_link: Option<String>,
+    /// The NUMA node that it hangs on.
+    pub numa_node: Option<u32>,
+}
+
+/// A place on the PCI bus, shown as `0000:c1:00.0`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PciAddress {
+    /// The PCI domain (segment).
+    pub domain: u32,
+    /// The bus within the domain.
+    pub bus: u32,
+    /// The device on the bus; its function is 0.
+    pub device: u32,
+}
+
+impl fmt::Display for PciAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:04x}:{:02x}:{:02x}.0", self.domain, self.bus, self.device)
+    }
+}
+
+impl Serialize for PciAddress {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl Properties {
+    pub(crate) fn query(runtime: &Runtime, ordinal: usize) -> Result<Self> {
+        let hip = runtime.hip()?;
+        let mut raw = MaybeUninit::<hipDeviceProp_tR0600>::zeroed();
+        // SAFETY: the call writes a structure of this layout, which sys asserts. `hipGetDeviceCount` was asked before.
+        let returned = unsafe { hip.hipGetDevicePropertiesR0600(raw.as_mut_ptr(), ordinal as i32) };
+        check(&format!("GPU {ordinal}"), "hipGetDevicePropertiesR0600", returned)?;
+        // SAFETY: integers, arrays of them, a structure of bit fields and two pointers: all zeroes are valid, so whatever
+        // the call left out is.
+        Ok(Self::from_raw(unsafe { raw.assume_init_ref() }))
+    }
+
+    fn from_raw(raw: &hipDeviceProp_tR0600) -> Self {
+        let number = |n: i32| u32::try_from(n).unwrap_or(0);
+        let pci = PciAddress {
+            domain: number(raw.pciDomainID),
+            bus: number(raw.pciBusID),
+            device: number(raw.pciDeviceID),
+        };
+        let lds_per_block = raw.sharedMemPerBlock;
+        Self {
+            name: text(&raw.name),
+            target: text(&raw.gcnArchName),
+            wave_size: number(raw.warpSize),
+            compute_units: number(raw.multiProcessorCount),
+            threads_per_compute_unit: number(raw.maxThreadsPerMultiProcessor),
+            threads_per_block: number(raw.maxThreadsPerBlock),
+            block: raw.maxThreadsDim.map(number),
+            grid: raw.maxGridSize.map(number),
+            lds_per_block,
+            lds_per_block_max: raw.sharedMemPerBlockOptin.max(lds_per_block),
+            lds_per_compute_unit: raw
+                .maxSharedMemoryPerMultiProcessor
+                .max(raw.sharedMemPerMultiprocessor),
+            registers_per_block: number(raw.regsPerBlock),
+            registers_per_compute_unit: number(raw.regsPerMultiprocessor),
+            l2_cache: usize::try_from(raw.l2CacheSize).unwrap_or(0),
+            memory: raw.totalGlobalMem,
+            memory_bus_bits: number(raw.memoryBusWidth),
+            memory_clock: number(raw.memoryClockRate),
+            clock: number(raw.clockRate),
+            integrated: raw.integrated != 0,
+            ecc: raw.ECCEnabled != 0,
+            pci,
+            pcie_link: pcie_link(pci),
+            numa_node: sysfs(pci, "numa_node").and_then(|node| node.parse().ok()),
+        }
+    }
+
+    /// The architecture without its features: `gfx90a`, `sm_90`.
+    #[must_use]
+    pub fn arch(&self) -> &str {
+        self.target.split(':').next().unwrap_or_default()
+    }
+
+    /// Bytes a second that the memory can move at two transfers a clock, as DDR, GDDR and HBM2 do. Memory that moves
+    /// more a clock (HBM3 on some) has more; only a measurement tells.
+    #[must_use]
+    pub fn memory_bandwidth(&self) -> f64 {
+        f64::from(self.memory_clock) * 1e3 * 2.0 * f64::from(self.memory_bus_bits) / 8.0
+    }
+
+    /// Waves that one compute unit holds at once.
+    #[must_use]
+    pub fn waves_per_compute_unit(&self) -> u32 {
+        self.threads_per_compute_unit
+            .checked_div(self.wave_size)
+            .unwrap_or(0)
+    }
+}
+
+/// A C string in an array, which a library may have filled to the end.
+fn text(chars: &[c_char]) -> String {
+    let bytes: Vec<u8> = chars.iter().map(|&c| c as u8).take_while(|&c| c != 0).collect();
+    String::from_utf8_lossy(&bytes).trim().to_owned()
+}
+
+/// What Linux says of a PCI device.
+fn sysfs(pci: PciAddress, file: &str) -> Option<String> {
+    let text = fs::read_to_string(format!("/sys/bus/pci/devices/{pci}/{file}")).ok()?;
+    Some(text.trim().to_owned())
+}
+
+fn pcie_link(pci: PciAddress) -> Option<String> {
+    let (speed, width) = (
+        sysfs(pci, "current_link_speed")?,
+        sysfs(pci, "current_link_width")?,
+    );
+    Some(format!("{speed} ×{width}"))
+}

@@ -1,0 +1,149 @@
+//! A launch whose arguments are given one by one.
+
+use std::ffi::c_void;
+
+use bytemuck::Pod;
+
+use crate::error::Result;
+use crate::kernel::function::{Function, Passed};
+use crate::kernel::launch::Launch;
+use crate::memory::operand::Operand;
+use crate::stream::Stream;
+
+/// Arguments of a launch, in order, with the operands among them.
+#[derive(Debug, Default)]
+pub(crate) struct Packed<'a> {
+    /// The arguments' bytes, each from a word on.
+    words: Vec<u64>,
+    /// Of each argument, its first word and its size.
+    arguments: Vec<(usize, Passed)>,
+    pub(crate) operands: Vec<Operand<'a>>,
+}
+
+impl<'a> Packed<'a> {
+    pub(crate) fn value<T: Pod>(&mut self, value: T) {
+        let bytes = bytemuck::bytes_of(&value);
+        self.arguments.push((
+            self.words.len(),
+            Passed {
+                bytes: bytes.len(),
+                buffer: false,
+            },
+        ));
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.words.push(u64::from_ne_bytes(word));
+        }
+    }
+
+    pub(crate) fn buffer(&mut self, operand: Operand<'a>) {
+        self.address(operand.address());
+        self.operands.push(operand);
+    }
+
+    pub(crate) fn address(&mut self, address: u64) {
+        let passed = Passed {
+            bytes: size_of::<u64>(),
+            buffer: true,
+        };
+        self.arguments.push((self.words.len(), passed));
+        self.words.push(address);
+    }
+
+    pub(crate) fn passed(&self) -> impl ExactSizeIterator<Item = Passed> {
+        self.arguments.iter().map(|(_, passed)| *passed)
+    }
+
+    /// A pointer to each argument; they point into `self`.
+    pub(crate) fn pointers(&mut self) -> Vec<*mut c_void> {
+        let words = self.words.as_mut_ptr();
+        let at = |&(word, _): &(usize, Passed)| words.wrapping_add(word).cast();
+        self.arguments.iter().map(at).collect()
+    }
+}
+
+/// A launch in the making, by [`Function::launch`]: arguments in the order of the kernel's parameters, then
+/// [`submit`](LaunchBuilder::submit).
+#[must_use = "nothing is launched before `submit`"]
+#[derive(Debug)]
+pub struct LaunchBuilder<'a> {
+    function: &'a Function,
+    stream: &'a Stream,
+    launch: Launch,
+    packed: Packed<'a>,
+}
+
+impl Function {
+    /// Begins a launch on `stream`, with arguments of any number:
+    ///
+    /// ```no_run
+    /// # use hip_safe::{Launch, Module, Result, Stream};
+    /// # fn example(stream: &Stream, module: &Module) -> Result<()> {
+    /// let saxpy = module.function("saxpy")?; // void saxpy(unsigned n, float a, const float* x, float* y)
+    /// let x = stream.upload(&[1.0f32; 1000])?;
+    /// let mut y = stream.zeroed::<f32>(1000)?;
+    /// let launch = saxpy.launch(stream, Launch::for_elements(1000)).value(1000u32).value(2.0f32);
+    /// // SAFETY: the kernel reads n elements of x and writes n of y, and both have as many.
+    /// unsafe { launch.buffer(&x).buffer(&mut y).submit() }?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn launch<'a>(&'a self, stream: &'a Stream, launch: Launch) -> LaunchBuilder<'a> {
+        LaunchBuilder {
+            function: self,
+            stream,
+            launch,
+            packed: Packed::default(),
+        }
+    }
+}
+
+impl<'a> LaunchBuilder<'a> {
+    /// The next argument: a number or structure, by value. Its size is checked; its type cannot be.
+    pub fn value<T: Pod>(mut self, value: T) -> Self {
+        self.packed.value(value);
+        self
+    }
+
+    /// The next argument: device memory. A `&DeviceBuffer` or `&Frozen` is read, a `&mut DeviceBuffer` may be written; an
+    /// [`Operand`] is a part of one.
+    pub fn buffer(mut self, buffer: impl Into<Operand<'a>>) -> Self {
+        self.packed.buffer(buffer.into());
+        self
+    }
+
+    /// The next argument: a null pointer, for a kernel that knows it.
+    pub fn null(mut self) -> Self {
+        self.packed.address(0);
+        self
+    }
+
+    /// Submits the launch. The arguments are copied.
+    ///
+    /// # Safety
+    ///
+    /// The arguments have the types of the kernel's parameters. With them and this geometry, the kernel accesses no memory
+    /// but LDS, its own scratch, the module's globals, and the buffers given, and writes only those that were given to be
+    /// written. (Sizes and kinds are checked, where the code object states them; what the kernel does with them cannot
+    /// be.)
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Parameter`](crate::Error::Parameter) if an argument does not match the parameter that the code object
+    /// states; [`Error::Argument`](crate::Error::Argument) if the geometry exceeds the device's or a buffer is another
+    /// stream's; what the driver says of the launch.
+    pub unsafe fn submit(mut self) -> Result<()> {
+        let Self {
+            function,
+            stream,
+            launch,
+            packed,
+        } = &mut self;
+        function.prepare(stream, *launch)?;
+        function.check_parameters(packed.passed())?;
+        let mut parameters = packed.pointers();
+        // SAFETY: as the caller says; a parameter of another size was refused, where sizes are stated.
+        unsafe { function.submit(stream, *launch, &mut parameters, &packed.operands) }
+    }
+}

@@ -1,0 +1,171 @@
+//! Global variables of device code.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use bytemuck::Pod;
+use hipvit_sys::hip::hipMemcpyKind;
+
+use crate::error::{Error, Result};
+use crate::kernel::module::Module;
+use crate::memory::operand::Operand;
+use crate::status::call;
+use crate::stream::Stream;
+
+/// A `__device__` or `__constant__` variable of a loaded [`Module`]: `len` elements of `T` in device memory. Keeps its
+/// module loaded.
+///
+/// Every access is ordered by the stream that it names. Kernels of other streams that use the variable are not ordered
+/// with it: order them by events. (What they would read is then one value or another, or a mix; it is plain bytes.)
+#[derive(Clone)]
+pub struct Global<T> {
+    module: Module,
+    name: Box<str>,
+    address: u64,
+    len: usize,
+    element: PhantomData<fn() -> T>,
+}
+
+impl Module {
+    /// The global variable called `name`: by its name in the code (`extern "C"`, or mangled), or by a [name
+    /// expression](crate::Program::name) that the program was compiled with, `&nn::scale`.
+    ///
+    /// # Errors
+    ///
+    /// There is no such variable; [`Error::Argument`] if its size is no multiple of `T`'s, or its address not aligned.
+    pub fn global<T: Pod + Send + Sync>(&self, name: &str) -> Result<Global<T>> {
+        let (address, bytes) = self.find_global(name)?;
+        let (address, size) = (address as u64, size_of::<T>());
+        if size == 0 || !bytes.is_multiple_of(size) || !address.is_multiple_of(align_of::<T>() as u64) {
+            let reason =
+                format!("`{name}` has {bytes} bytes at {address:#x}, which are no elements of {size}");
+            return Err(Error::argument("global", reason));
+        }
+        Ok(Global {
+            module: self.clone(),
+            name: name.into(),
+            address,
+            len: bytes / size,
+            element: PhantomData,
+        })
+    }
+}
+
+impl<T: Pod + Send + Sync> Global<T> {
+    /// How many elements it has: 1 if it is no array.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// How many bytes it has.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.len * size_of::<T>()
+    }
+
+    /// The first byte's address on the device.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// A copy of all elements on the host, after the stream's work so far; waits for it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Global::copy_to`], and what earlier work of the stream failed with.
+    pub fn read(&self, stream: &Stream) -> Result<Vec<T>> {
+        let mut buffer = stream.allocate::<T>(self.len)?;
+        self.copy_to(stream, buffer.writing())?;
+        buffer.read()
+    }
+
+    /// Sets all elements, after the stream's work so far; waits for it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Global::copy_from`].
+    pub fn write(&self, stream: &Stream, values: &[T]) -> Result<()> {
+        self.fits(size_of_val(values))?;
+        let buffer = stream.upload(values)?;
+        self.copy_from(stream, buffer.reading())
+    }
+
+    /// Copies all of it to `target`, which is as long, on the device.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the lengths differ, the target is read-only or another stream's, or the stream is another
+    /// device's; the driver refuses.
+    pub fn copy_to(&self, stream: &Stream, target: Operand<'_>) -> Result<()> {
+        self.fits(target.bytes())?;
+        target.expect("target", self.bytes(), true)?;
+        self.copy(stream, target, target.address(), self.address)
+    }
+
+    /// Copies all of `source`, which is as long, here, on the device.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Global::copy_to`].
+    pub fn copy_from(&self, stream: &Stream, source: Operand<'_>) -> Result<()> {
+        self.fits(source.bytes())?;
+        self.copy(stream, source, self.address, source.address())
+    }
+
+    fn fits(&self, bytes: usize) -> Result<()> {
+        match bytes == self.bytes() {
+            true => Ok(()),
+            false => {
+                let reason = format!(
+                    "`{}` has {} bytes, and {bytes} were given",
+                    self.name,
+                    self.bytes()
+                );
+                Err(Error::argument("global", reason))
+            }
+        }
+    }
+
+    fn copy(&self, stream: &Stream, operand: Operand<'_>, to: u64, from: u64) -> Result<()> {
+        let device = stream.device();
+        if device != self.module.device() {
+            return Err(Error::argument("stream", "is of another device than the module"));
+        }
+        // A captured graph would outlive the module.
+        stream.refuse_capture("a copy of a global variable")?;
+        stream.submit(&[operand], |hip| {
+            // SAFETY: both have these many bytes. The stream orders the operand; the module, which owns the variable,
+            // waits for the device before it is unloaded.
+            unsafe {
+                call!(
+                    device,
+                    hip.hipMemcpyAsync(
+                        to as *mut _,
+                        from as *const _,
+                        self.bytes(),
+                        hipMemcpyKind::hipMemcpyDeviceToDevice,
+                        stream.raw(),
+                    )
+                )
+            }
+        })
+    }
+}
+
+impl<T> fmt::Debug for Global<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Global")
+            .field("name", &self.name)
+            .field("address", &format_args!("{:#x}", self.address))
+            .field("len", &self.len)
+            .finish()
+    }
+}

@@ -1,0 +1,517 @@
+//! Device memory with an element type and a stream.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytemuck::Pod;
+use hipvit_sys::hip::hipMemcpyKind;
+
+use crate::error::{Error, Result};
+use crate::event::Event;
+use crate::memory::block::Block;
+use crate::memory::operand::Operand;
+use crate::memory::pending::Pending;
+use crate::memory::pinned::{PinnedBuffer, PinnedRing};
+use crate::status::call;
+use crate::stream::Stream;
+
+/// Bytes that synchronous copies stage at a time.
+const STAGE: usize = 4 << 20;
+
+/// `len` elements of `T` in device memory, which belong to a stream: it orders all work on them, and they go back to
+/// the pool in its order.
+///
+/// Work on another stream takes an event, and the buffer moves there:
+///
+/// ```no_run
+/// # fn main() -> hip_safe::Result<()> {
+/// # let device = hip_safe::Runtime::open()?.device(0)?;
+/// let (copy, compute) = (device.stream()?, device.stream()?);
+/// let buffer = copy.upload(&[1.0f32, 2.0])?;
+/// let ready = copy.mark()?;
+/// let buffer = buffer.move_to(&compute, &ready)?;
+/// assert_eq!(buffer.read()?, [1.0, 2.0]);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// A buffer that moved is gone from where it was:
+///
+/// ```compile_fail,E0382
+/// # fn main() -> hip_safe::Result<()> {
+/// # let device = hip_safe::Runtime::open()?.device(0)?;
+/// # let (copy, compute) = (device.stream()?, device.stream()?);
+/// # let buffer = copy.upload(&[1.0f32, 2.0])?;
+/// let moved = buffer.move_to(&compute, &copy.mark()?)?;
+/// buffer.read()?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct DeviceBuffer<T> {
+    block: Arc<Block>,
+    len: usize,
+    element: PhantomData<fn() -> T>,
+}
+
+impl Stream {
+    /// Device memory of `len` elements, with arbitrary contents.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`]; [`Error::Argument`] if the stream is being captured or the size overflows.
+    pub fn allocate<T: Pod>(&self, len: usize) -> Result<DeviceBuffer<T>> {
+        DeviceBuffer::new(self, len)
+    }
+
+    /// Device memory of `len` elements, zero.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Stream::allocate`].
+    pub fn zeroed<T: Pod>(&self, len: usize) -> Result<DeviceBuffer<T>> {
+        let mut buffer = self.allocate(len)?;
+        buffer.fill(0)?;
+        Ok(buffer)
+    }
+
+    /// Device memory with the values' copy; waits for it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Stream::allocate`], and what the copy fails with.
+    pub fn upload<T: Pod + Send + Sync>(&self, values: &[T]) -> Result<DeviceBuffer<T>> {
+        let mut buffer = self.allocate(values.len())?;
+        buffer.write(values)?;
+        Ok(buffer)
+    }
+}
+
+impl<T: Pod> DeviceBuffer<T> {
+    fn new(stream: &Stream, len: usize) -> Result<Self> {
+        let bytes = len.checked_mul(size_of::<T>());
+        let bytes = bytes.ok_or_else(|| Error::argument("len", format!("{len} elements are too many")))?;
+        Ok(Self {
+            block: Block::allocate(stream, bytes)?,
+            len,
+            element: PhantomData,
+        })
+    }
+
+    /// How many elements.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// How many bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.len * size_of::<T>()
+    }
+
+    /// The first byte's address on the device.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.block.address()
+    }
+
+    /// The stream that it belongs to.
+    #[must_use]
+    pub fn stream(&self) -> &Stream {
+        self.block.stream()
+    }
+
+    /// All of it, to be read.
+    #[must_use]
+    pub fn reading(&self) -> Operand<'_> {
+        Operand::new(&self.block, 0..self.bytes(), false)
+    }
+
+    /// All of it, to be read and written.
+    #[must_use]
+    pub fn writing(&mut self) -> Operand<'_> {
+        Operand::new(&self.block, 0..self.bytes(), true)
+    }
+
+    /// Copies all of `source` here, from element `at` on, while the host goes on. The pinned memory comes back from
+    /// [`Pending::wait`]; until then it cannot be accessed:
+    ///
+    /// ```compile_fail,E0382
+    /// # fn main() -> hip_safe::Result<()> {
+    /// # let device = hip_safe::Runtime::open()?.device(0)?;
+    /// # let stream = device.stream()?;
+    /// let mut pinned = device.pinned::<f32>(4)?;
+    /// let mut buffer = stream.allocate::<f32>(4)?;
+    /// let pending = buffer.upload(0, pinned)?;
+    /// pinned[0] = 1.0;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if it does not fit or the stream is being captured; the driver refuses.
+    pub fn upload(&mut self, at: usize, source: PinnedBuffer<T>) -> Result<Pending<PinnedBuffer<T>>>
+    where
+        T: Send + Sync,
+    {
+        let range = self.range(at, source.len())?;
+        let operand = Operand::new(&self.block, range, true);
+        let stream = self.block.stream();
+        stream.submit_with(&[operand], source, |hip, source| {
+            // SAFETY: the device memory is the buffer's, as many bytes as the pinned memory has, which `submit_with`
+            // keeps until the copy is done.
+            unsafe {
+                call!(
+                    stream.device(),
+                    hip.hipMemcpyAsync(
+                        operand.pointer(),
+                        source.as_ptr().cast(),
+                        operand.bytes(),
+                        hipMemcpyKind::hipMemcpyHostToDevice,
+                        stream.raw(),
+                    )
+                )
+            }
+        })
+    }
+
+    /// As [`DeviceBuffer::upload`], but `copier` carries the copy out, so that it overlaps with other work of the
+    /// buffer's stream: `copier` waits for what that stream was given so far, and that stream's work from now on waits for
+    /// the copy.
+    ///
+    /// # Errors
+    ///
+    /// As for [`DeviceBuffer::upload`]; [`Error::Argument`] if `copier` is of another device.
+    pub fn upload_on(
+        &mut self,
+        copier: &Stream,
+        at: usize,
+        source: PinnedBuffer<T>,
+    ) -> Result<Pending<PinnedBuffer<T>>>
+    where
+        T: Send + Sync,
+    {
+        let range = self.range(at, source.len())?;
+        let operand = Operand::new(&self.block, range, true);
+        let stream = self.block.stream();
+        let device = stream.device();
+        if copier.device() != device {
+            return Err(Error::argument("copier", "is of another device than the buffer"));
+        }
+        stream.refuse_capture("an asynchronous copy")?;
+        copier.wait(&stream.mark()?)?;
+        // No operands: the buffer is lent by the event before and the wait after.
+        let copy = copier.submit_with(&[], source, |hip, source| {
+            // SAFETY: as for the upload; `copier` waits for the buffer's earlier uses.
+            unsafe {
+                call!(
+                    device,
+                    hip.hipMemcpyAsync(
+                        operand.pointer(),
+                        source.as_ptr().cast(),
+                        operand.bytes(),
+                        hipMemcpyKind::hipMemcpyHostToDevice,
+                        copier.raw(),
+                    )
+                )
+            }
+        })?;
+        // Should this fail, the copy is dropped here, which waits for it: the buffer's stream never races with it.
+        stream.submit(&[operand], |_| stream.wait(copy.event()))?;
+        Ok(copy)
+    }
+
+    /// Copies elements from `at` on into all of `target`, while the host goes on.
+    ///
+    /// ```compile_fail,E0382
+    /// # fn main() -> hip_safe::Result<()> {
+    /// # let device = hip_safe::Runtime::open()?.device(0)?;
+    /// # let stream = device.stream()?;
+    /// let pinned = device.pinned::<f32>(4)?;
+    /// let buffer = stream.zeroed::<f32>(4)?;
+    /// let pending = buffer.download(0, pinned)?;
+    /// println!("{}", pinned[0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`DeviceBuffer::upload`].
+    pub fn download(&self, at: usize, target: PinnedBuffer<T>) -> Result<Pending<PinnedBuffer<T>>>
+    where
+        T: Send + Sync,
+    {
+        let range = self.range(at, target.len())?;
+        let operand = Operand::new(&self.block, range, false);
+        let stream = self.block.stream();
+        stream.submit_with(&[operand], target, |hip, target| {
+            // SAFETY: as for the upload; no one else can reach the pinned memory, which any bytes may fill.
+            unsafe {
+                call!(
+                    stream.device(),
+                    hip.hipMemcpyAsync(
+                        target.as_ptr().cast_mut().cast(),
+                        operand.pointer(),
+                        operand.bytes(),
+                        hipMemcpyKind::hipMemcpyDeviceToHost,
+                        stream.raw(),
+                    )
+                )
+            }
+        })
+    }
+
+    /// Copies the values here from the start on, and waits for it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`DeviceBuffer::upload`].
+    pub fn write(&mut self, values: &[T]) -> Result<()>
+    where
+        T: Send + Sync,
+    {
+        let chunk = chunk::<T>(values.len());
+        let mut ring = self.stream().device().pinned_ring(2, chunk)?;
+        self.write_through(0, values, &mut ring)?;
+        ring.wait()
+    }
+
+    /// Copies the values here from element `at` on, piece by piece through the ring's buffers, and waits for no more of
+    /// it than for the buffers to be free.
+    ///
+    /// # Errors
+    ///
+    /// As for [`DeviceBuffer::upload`], and as for [`PinnedRing::next`].
+    pub fn write_through(&mut self, at: usize, values: &[T], ring: &mut PinnedRing<T>) -> Result<()>
+    where
+        T: Send + Sync,
+    {
+        self.range(at, values.len())?;
+        let mut done = 0;
+        while done < values.len() {
+            let mut pinned = ring.next()?;
+            let rest = &values[done..];
+            let piece = &rest[..rest.len().min(pinned.capacity())];
+            if piece.is_empty() {
+                return Err(Error::argument("ring", "its buffers hold nothing"));
+            }
+            pinned.set_len(piece.len())?;
+            pinned.copy_from_slice(piece);
+            ring.submitted(self.upload(at + done, pinned)?);
+            done += piece.len();
+        }
+        Ok(())
+    }
+
+    /// A copy of all elements on the host; waits for it, and for what was submitted before.
+    ///
+    /// # Errors
+    ///
+    /// As for [`DeviceBuffer::download`], and what earlier work of the stream failed with.
+    pub fn read(&self) -> Result<Vec<T>>
+    where
+        T: Send + Sync,
+    {
+        let chunk = chunk::<T>(self.len);
+        let mut values = Vec::with_capacity(self.len);
+        while values.len() < self.len {
+            let take = chunk.min(self.len - values.len());
+            let pinned = self.stream().device().pinned(take)?;
+            values.extend_from_slice(&self.download(values.len(), pinned)?.wait()?);
+        }
+        Ok(values)
+    }
+
+    /// Sets every byte.
+    ///
+    /// # Errors
+    ///
+    /// The driver refuses.
+    pub fn fill(&mut self, byte: u8) -> Result<()> {
+        fill(&self.writing(), byte)
+    }
+
+    /// Copies all of `source`, which is as long, on the device.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the lengths differ or `source` is another stream's; the driver refuses.
+    pub fn copy_from(&mut self, source: Operand<'_>) -> Result<()> {
+        let stream = self.stream().clone();
+        let bytes = self.bytes();
+        let target = self.writing();
+        source.expect_exactly("source", bytes)?;
+        stream.submit(&[target, source], |hip| {
+            // SAFETY: both are device memory of this size; the target is borrowed mutably, so they are apart.
+            unsafe {
+                call!(
+                    stream.device(),
+                    hip.hipMemcpyAsync(
+                        target.pointer(),
+                        source.pointer(),
+                        bytes,
+                        hipMemcpyKind::hipMemcpyDeviceToDevice,
+                        stream.raw(),
+                    )
+                )
+            }
+        })
+    }
+
+    /// Makes `stream` the buffer's: its work from now on runs after `event`, which must have been recorded on the
+    /// buffer's present stream after the buffer's last use.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the event is not such a one, the stream is of another device, or a graph uses the buffer.
+    /// The buffer is lost then.
+    pub fn move_to(mut self, stream: &Stream, event: &Event) -> Result<Self> {
+        let block = Arc::get_mut(&mut self.block)
+            .ok_or_else(|| Error::argument("buffer", "is used by a captured graph"))?;
+        block.rehome(stream, event)?;
+        Ok(self)
+    }
+
+    /// Makes it read-only, on any stream of its device.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if a graph uses the buffer; the driver refuses.
+    pub fn freeze(mut self) -> Result<Frozen<T>> {
+        Arc::get_mut(&mut self.block)
+            .ok_or_else(|| Error::argument("buffer", "is used by a captured graph"))?
+            .freeze()?;
+        Ok(Frozen { buffer: self })
+    }
+
+    fn range(&self, at: usize, len: usize) -> Result<Range<usize>> {
+        match at.checked_add(len) {
+            Some(end) if end <= self.len => Ok(at * size_of::<T>()..end * size_of::<T>()),
+            _ => Err(Error::argument(
+                "buffer",
+                format!("{len} elements from {at} on, of {}", self.len),
+            )),
+        }
+    }
+}
+
+impl<'a, T: Pod> From<&'a DeviceBuffer<T>> for Operand<'a> {
+    fn from(buffer: &'a DeviceBuffer<T>) -> Self {
+        buffer.reading()
+    }
+}
+
+impl<'a, T: Pod> From<&'a mut DeviceBuffer<T>> for Operand<'a> {
+    fn from(buffer: &'a mut DeviceBuffer<T>) -> Self {
+        buffer.writing()
+    }
+}
+
+impl<'a, T: Pod> From<&'a Frozen<T>> for Operand<'a> {
+    fn from(buffer: &'a Frozen<T>) -> Self {
+        buffer.reading()
+    }
+}
+
+/// Sets every byte of an operand, on its own stream.
+pub(crate) fn fill(operand: &Operand<'_>, byte: u8) -> Result<()> {
+    let stream = operand.block().stream().clone();
+    operand.expect("buffer", 0, true)?;
+    if operand.bytes() == 0 {
+        return Ok(());
+    }
+    stream.submit(&[*operand], |hip| {
+        // SAFETY: the device memory is the operand's, and writable.
+        unsafe {
+            call!(
+                stream.device(),
+                hip.hipMemsetAsync(operand.pointer(), i32::from(byte), operand.bytes(), stream.raw())
+            )
+        }
+    })
+}
+
+/// Elements that a synchronous copy of `len` stages at a time, at least 1.
+fn chunk<T>(len: usize) -> usize {
+    (STAGE / size_of::<T>().max(1)).clamp(1, len.max(1))
+}
+
+impl<T: Pod> fmt::Debug for DeviceBuffer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeviceBuffer")
+            .field("address", &format_args!("{:#x}", self.address()))
+            .field("len", &self.len)
+            .field("stream", self.stream())
+            .finish()
+    }
+}
+
+/// A buffer that is only read from now on, by any stream of its device; each waits for the buffer's last write before
+/// its first use. Weights are frozen. Nobody can write it:
+///
+/// ```compile_fail,E0599
+/// # fn main() -> hip_safe::Result<()> {
+/// # let stream = hip_safe::Runtime::open()?.device(0)?.stream()?;
+/// let mut weights = stream.upload(&[1.0f32])?.freeze()?;
+/// weights.writing();
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Frozen<T: Pod> {
+    buffer: DeviceBuffer<T>,
+}
+
+impl<T: Pod> Frozen<T> {
+    /// How many elements.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// Whether it has none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.buffer.is_empty()
+    }
+
+    /// How many bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.buffer.bytes()
+    }
+
+    /// The first byte's address on the device.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.buffer.address()
+    }
+
+    /// All of it, to be read.
+    #[must_use]
+    pub fn reading(&self) -> Operand<'_> {
+        self.buffer.reading()
+    }
+
+    /// A copy of all elements on the host; waits for it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`DeviceBuffer::read`].
+    pub fn read(&self) -> Result<Vec<T>>
+    where
+        T: Send + Sync,
+    {
+        self.buffer.read()
+    }
+}

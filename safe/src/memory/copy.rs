@@ -1,0 +1,59 @@
+//! Copies of rows that do not lie one after the other.
+
+use hipvit_sys::hip::hipMemcpyKind;
+
+use crate::error::{Error, Result};
+use crate::memory::operand::Operand;
+use crate::status::call;
+use crate::stream::Stream;
+
+impl Stream {
+    /// Copies `rows` rows of `row_bytes` each on the device. Of each operand, with its stride in bytes, a row begins every
+    /// stride.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if a stride is shorter than a row, the rows lie outside an operand, or the target is read-only;
+    /// what the driver says.
+    pub fn copy_rows(
+        &self,
+        (target, target_stride): (Operand<'_>, usize),
+        (source, source_stride): (Operand<'_>, usize),
+        row_bytes: usize,
+        rows: usize,
+    ) -> Result<()> {
+        if rows == 0 || row_bytes == 0 {
+            return Ok(());
+        }
+        let bytes = |stride: usize| match stride >= row_bytes {
+            true => stride.checked_mul(rows - 1)?.checked_add(row_bytes),
+            false => None,
+        };
+        let outside = || {
+            Error::argument(
+                "rows",
+                format!("{rows} of {row_bytes} bytes do not fit the stride"),
+            )
+        };
+        target.expect("target", bytes(target_stride).ok_or_else(outside)?, true)?;
+        source.expect("source", bytes(source_stride).ok_or_else(outside)?, false)?;
+        self.submit(&[target, source], |hip| {
+            // SAFETY: `expect` saw that all rows lie in the operands, which this stream orders.
+            unsafe {
+                call!(
+                    self.device(),
+                    hip.hipMemcpy2DAsync(
+                        target.pointer(),
+                        target_stride,
+                        source.pointer(),
+                        source_stride,
+                        row_bytes,
+                        rows,
+                        hipMemcpyKind::hipMemcpyDeviceToDevice,
+                        self.raw(),
+                    )
+                )
+            }
+        })
+    }
+}

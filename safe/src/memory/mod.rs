@@ -1,0 +1,11 @@
+//! Device memory with its owner and its order, and the host memory that copies use.
+
+pub(crate) mod block;
+pub(crate) mod buffer;
+pub(crate) mod cache;
+mod copy;
+pub(crate) mod operand;
+mod peer;
+pub(crate) mod pending;
+pub(crate) mod pinned;
+mod submit;

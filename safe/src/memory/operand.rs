@@ -1,0 +1,127 @@
+//! A use of device memory by a kernel, a copy or a library.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::memory::block::Block;
+use crate::stream::Stream;
+
+/// A range of device memory that some work reads, or reads and writes. It borrows the buffer that it came from.
+///
+/// A launch or a library call takes operands of its own stream, or frozen ones.
+#[derive(Clone, Copy, Debug)]
+pub struct Operand<'a> {
+    block: &'a Arc<Block>,
+    address: u64,
+    bytes: usize,
+    writable: bool,
+}
+
+impl<'a> Operand<'a> {
+    /// `range` is in bytes from the block's start, and lies in what the caller may use of it.
+    pub(crate) fn new(block: &'a Arc<Block>, range: Range<usize>, writable: bool) -> Self {
+        Self {
+            block,
+            address: block.address() + range.start as u64,
+            bytes: range.len(),
+            writable,
+        }
+    }
+
+    /// The first byte's address on the device.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// How many bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether it may be written.
+    #[must_use]
+    pub fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    /// The part of it at these bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if that lies outside.
+    pub fn part(&self, range: Range<usize>) -> Result<Self> {
+        if range.start > range.end || range.end > self.bytes {
+            return Err(Error::argument(
+                "operand",
+                format!("bytes {range:?} of an operand of {} bytes", self.bytes),
+            ));
+        }
+        Ok(Self {
+            address: self.address + range.start as u64,
+            bytes: range.len(),
+            ..*self
+        })
+    }
+
+    /// Whether `bytes` bytes at `address` lie within.
+    pub(crate) fn contains(&self, address: u64, bytes: usize) -> bool {
+        address
+            .checked_sub(self.address)
+            .and_then(|start| usize::try_from(start).ok()?.checked_add(bytes))
+            .is_some_and(|end| end <= self.bytes)
+    }
+
+    pub(crate) fn block(&self) -> &'a Arc<Block> {
+        self.block
+    }
+
+    pub(crate) fn pointer(&self) -> *mut std::ffi::c_void {
+        self.address as *mut _
+    }
+
+    /// # Errors
+    ///
+    /// [`Error::Argument`] unless the operand has these many bytes, and may be written if it has to be.
+    pub(crate) fn expect(&self, what: &'static str, bytes: usize, written: bool) -> Result<()> {
+        if self.bytes < bytes {
+            return Err(Error::argument(
+                what,
+                format!("has {} bytes where {bytes} are needed", self.bytes),
+            ));
+        }
+        if written && !self.writable {
+            return Err(Error::argument(what, "is read-only and would be written"));
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    ///
+    /// [`Error::Argument`] unless the operand has just these many bytes, as what it is copied to.
+    pub(crate) fn expect_exactly(&self, what: &'static str, bytes: usize) -> Result<()> {
+        match self.bytes == bytes {
+            true => Ok(()),
+            false => Err(Error::argument(
+                what,
+                format!("{} bytes into a buffer of {bytes}", self.bytes),
+            )),
+        }
+    }
+
+    /// Sees that `stream` may use it.
+    pub(crate) fn admit(&self, stream: &Stream) -> Result<()> {
+        if self.block.is_frozen() {
+            return self.block.admit_reader(stream);
+        }
+        if self.block.stream() != stream {
+            return Err(Error::argument(
+                "operand",
+                "belongs to another stream; move it there after an event, or freeze it",
+            ));
+        }
+        Ok(())
+    }
+}

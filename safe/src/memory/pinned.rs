@@ -1,0 +1,218 @@
+//! Host memory that the device copies from and to on its own.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::ptr::{self, NonNull};
+use std::slice;
+
+use bytemuck::Pod;
+use hipvit_sys::hip::hipHostMallocDefault;
+
+use crate::device::{Device, numa};
+use crate::error::{Error, Result};
+use crate::memory::pending::Pending;
+use crate::status::call;
+
+/// Page-locked host memory: a slice of `T`, zero at first. Made by [`Device::pinned`].
+///
+/// A copy takes it by value, so that nobody accesses it meanwhile; see [`DeviceBuffer`](crate::DeviceBuffer).
+pub struct PinnedBuffer<T> {
+    pointer: NonNull<T>,
+    len: usize,
+    capacity: usize,
+    device: Device,
+}
+
+// SAFETY: it owns its memory as a Vec does, and the driver frees it from any thread.
+unsafe impl<T: Send> Send for PinnedBuffer<T> {}
+// SAFETY: as above; a shared reference only reads.
+unsafe impl<T: Sync> Sync for PinnedBuffer<T> {}
+
+impl Device {
+    /// Host memory that this device copies from and to on its own, `len` elements, zero. On a host with several NUMA nodes
+    /// it lies on the device's node.
+    ///
+    /// # Errors
+    ///
+    /// The host is out of memory that can be pinned.
+    pub fn pinned<T: Pod + Send + Sync>(&self, len: usize) -> Result<PinnedBuffer<T>> {
+        PinnedBuffer::new(self, len)
+    }
+
+    /// A ring of `count` pinned buffers of `len` elements each.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Device::pinned`].
+    pub fn pinned_ring<T: Pod + Send + Sync>(&self, count: usize, len: usize) -> Result<PinnedRing<T>> {
+        PinnedRing::new(self, count, len)
+    }
+}
+
+impl<T: Pod + Send + Sync> PinnedBuffer<T> {
+    fn new(device: &Device, len: usize) -> Result<Self> {
+        let bytes = len
+            .checked_mul(size_of::<T>())
+            .filter(|&b| isize::try_from(b).is_ok());
+        let bytes = bytes.ok_or_else(|| Error::argument("len", format!("{len} elements are too many")))?;
+        let hip = device.enter()?;
+        // The pages are placed when they are pinned, and stay.
+        let _near = device.numa().map(numa::Node::prefer);
+        let mut pointer = ptr::null_mut();
+        // SAFETY: the call writes one pointer.
+        unsafe {
+            call!(
+                device,
+                hip.hipHostMalloc(&mut pointer, bytes.max(1), hipHostMallocDefault)
+            )
+        }?;
+        let pointer = NonNull::new(pointer.cast::<T>()).filter(|p| p.is_aligned());
+        let pointer = pointer.ok_or_else(|| Error::Device {
+            device: device.name().to_owned(),
+            call: "hipHostMalloc",
+            status: "no address, or one that is not aligned".into(),
+            advice: String::new(),
+        })?;
+        // SAFETY: the memory has `bytes` bytes.
+        unsafe { pointer.cast::<u8>().write_bytes(0, bytes) };
+        Ok(Self {
+            pointer,
+            len,
+            capacity: len,
+            device: device.clone(),
+        })
+    }
+}
+
+impl<T> PinnedBuffer<T> {
+    /// The number of elements that it was made with.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Makes it shorter; it stays as it is if it has not that many elements.
+    pub fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+
+    /// Makes it `len` elements long, at most its [capacity](PinnedBuffer::capacity). Elements that come back have the
+    /// values that they had last.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the capacity is less.
+    pub fn set_len(&mut self, len: usize) -> Result<()> {
+        if len > self.capacity {
+            let reason = format!("{len} elements in pinned memory for {}", self.capacity);
+            return Err(Error::argument("len", reason));
+        }
+        self.len = len;
+        Ok(())
+    }
+}
+
+impl<T: Pod> Deref for PinnedBuffer<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        // SAFETY: `len` elements, at most as many as were allocated, aligned, owned by us, initialised when made; Pod, so
+        // that whatever bytes the device copied there are values. No copy is under way while someone has the buffer.
+        unsafe { slice::from_raw_parts(self.pointer.as_ptr(), self.len) }
+    }
+}
+
+impl<T: Pod> DerefMut for PinnedBuffer<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as above, and borrowed mutably.
+        unsafe { slice::from_raw_parts_mut(self.pointer.as_ptr(), self.len) }
+    }
+}
+
+impl<T> Drop for PinnedBuffer<T> {
+    fn drop(&mut self) {
+        let device = &self.device;
+        let result = device.select().and_then(|hip| {
+            // SAFETY: the address is hipHostMalloc's, freed once; no copy is under way.
+            unsafe { call!(device, hip.hipHostFree(self.pointer.as_ptr().cast())) }
+        });
+        device.park(result);
+    }
+}
+
+impl<T> fmt::Debug for PinnedBuffer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PinnedBuffer")
+            .field("pointer", &self.pointer)
+            .field("len", &self.len)
+            .finish()
+    }
+}
+
+/// Pinned buffers that are filled, copied from and filled again in turn.
+///
+/// [`next`](PinnedRing::next) gives one whose copy is done and waits for the oldest copy if there is none;
+/// [`submitted`](PinnedRing::submitted) takes it back with its copy.
+#[derive(Debug)]
+pub struct PinnedRing<T: Pod + Send + Sync> {
+    free: Vec<PinnedBuffer<T>>,
+    under_way: VecDeque<Pending<PinnedBuffer<T>>>,
+}
+
+impl<T: Pod + Send + Sync> PinnedRing<T> {
+    fn new(device: &Device, count: usize, len: usize) -> Result<Self> {
+        Ok(Self {
+            free: (0..count).map(|_| device.pinned(len)).collect::<Result<_>>()?,
+            under_way: VecDeque::new(),
+        })
+    }
+
+    /// A buffer to fill. It has the contents of its last use.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if all are out; what a copy failed with, and the ring has a buffer less then.
+    #[allow(
+        clippy::should_implement_trait,
+        reason = "an iterator would lend, and cannot fail so"
+    )]
+    pub fn next(&mut self) -> Result<PinnedBuffer<T>> {
+        if let Some(buffer) = self.free.pop() {
+            return Ok(buffer);
+        }
+        match self.under_way.pop_front() {
+            Some(oldest) => oldest.wait(),
+            None => Err(Error::argument(
+                "ring",
+                "every buffer is out, and none on its way back",
+            )),
+        }
+    }
+
+    /// Takes a buffer back with the copy that it is in.
+    pub fn submitted(&mut self, copy: Pending<PinnedBuffer<T>>) {
+        self.under_way.push_back(copy);
+    }
+
+    /// Takes a buffer back that is in no copy.
+    pub fn give(&mut self, buffer: PinnedBuffer<T>) {
+        self.free.push(buffer);
+    }
+
+    /// Waits for every copy.
+    ///
+    /// # Errors
+    ///
+    /// The first error of any; all are waited for.
+    pub fn wait(&mut self) -> Result<()> {
+        let mut result = Ok(());
+        while let Some(copy) = self.under_way.pop_front() {
+            match copy.wait() {
+                Ok(buffer) => self.free.push(buffer),
+                Err(error) => result = result.and(Err(error)),
+            }
+        }
+        result
+    }
+}

@@ -1,0 +1,356 @@
+//! ROCm SMI: what a GPU's sensors and counters say.
+
+use std::ffi::c_char;
+use std::fmt;
+use std::mem::MaybeUninit;
+
+use hipvit_sys::RocmSmi;
+use hipvit_sys::rocm_smi::{
+    RSMI_IO_LINK_TYPE, RSMI_POWER_TYPE, rsmi_clk_type_t, rsmi_frequencies_t, rsmi_memory_type_t,
+    rsmi_pcie_bandwidth_t, rsmi_status_t, rsmi_temperature_metric_t,
+};
+use serde::Serialize;
+
+use crate::device::Device;
+use crate::device::properties::PciAddress;
+use crate::device::topology::LinkType;
+use crate::error::{Error, Result};
+use crate::status::{call, is, missing};
+
+/// The sensors and counters of one GPU, by ROCm SMI (NVML, where the provider is one for CUDA). They are the whole GPU's,
+/// whichever process uses it.
+///
+/// Each question is one reading, now. What a GPU or its provider does not offer is an [`Error::Device`];
+/// [`Monitor::readings`] asks for everything, and leaves that out.
+pub struct Monitor {
+    device: Device,
+    /// SMI's own number, which need not be HIP's.
+    index: u32,
+}
+
+/// All that a [`Monitor`] can read at once; `None` where the GPU or its provider does not offer it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Readings {
+    /// [`Monitor::temperature`].
+    pub temperature: Option<f64>,
+    /// [`Monitor::power`].
+    pub power: Option<f64>,
+    /// [`Monitor::clock`].
+    pub clock: Option<f64>,
+    /// [`Monitor::memory_clock`].
+    pub memory_clock: Option<f64>,
+    /// [`Monitor::utilisation`].
+    pub utilisation: Option<f64>,
+    /// [`Monitor::memory_used`].
+    pub memory_used: Option<u64>,
+    /// [`Monitor::pcie_link`].
+    pub pcie_link: Option<PcieLink>,
+    /// [`Monitor::xgmi_hive`].
+    pub xgmi_hive: Option<u64>,
+}
+
+/// A PCIe link as it is now; both fall when the GPU is idle.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct PcieLink {
+    /// Transfers per second of one PCIe lane, in GT/s.
+    pub transfer_rate: f64,
+    /// How many PCIe lanes are in use.
+    pub width: u32,
+}
+
+fn table(device: &Device) -> Result<&RocmSmi> {
+    device
+        .runtime()
+        .provider()
+        .rocm_smi()
+        .map_err(|error| missing(&error))
+}
+
+/// Asks for one number.
+macro_rules! number {
+    ($monitor:ident, $function:ident($($argument:expr),*)) => {{
+        let mut value = Default::default();
+        let table = table(&$monitor.device)?;
+        // SAFETY: SMI is initialised; the call writes one number.
+        unsafe { call!(&$monitor.device, table.$function($monitor.index, $($argument,)* &mut value)) }.map(|()| value)
+    }};
+}
+
+impl Monitor {
+    /// The sensors of `device`, which SMI finds by its PCI address.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Provider`] if ROCm SMI cannot be opened; [`Error::Argument`] if it does not list the GPU; what it says
+    /// otherwise.
+    pub fn new(device: &Device) -> Result<Self> {
+        let table = table(device)?;
+        // SAFETY: takes a number. Each call of it counts, and is undone by one of `rsmi_shut_down`.
+        unsafe { call!(device, table.rsmi_init(0)) }?;
+        let mut monitor = Self {
+            device: device.clone(),
+            index: 0,
+        };
+        let mut count = 0;
+        // SAFETY: the call writes one number.
+        unsafe { call!(device, table.rsmi_num_monitor_devices(&mut count)) }?;
+        let wanted = device.properties().pci;
+        for index in 0..count {
+            monitor.index = index;
+            if monitor.pci()? == wanted {
+                return Ok(monitor);
+            }
+        }
+        let reason = format!("ROCm SMI lists {count} GPUs, and none at {wanted}");
+        Err(Error::argument("device", reason))
+    }
+
+    /// The GPU.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    fn pci(&self) -> Result<PciAddress> {
+        let id: u64 = number!(self, rsmi_dev_pci_id_get())?;
+        // The domain, a partition, then bus, device and function as PCI packs them.
+        Ok(PciAddress {
+            domain: (id >> 32) as u32,
+            bus: (id >> 8 & 0xff) as u32,
+            device: (id >> 3 & 0x1f) as u32,
+        })
+    }
+
+    /// The product's name.
+    ///
+    /// # Errors
+    ///
+    /// SMI does not say.
+    pub fn name(&self) -> Result<String> {
+        let mut text = [0 as c_char; 256];
+        let table = table(&self.device)?;
+        // SAFETY: the call writes as many characters as it is told, at most.
+        unsafe {
+            call!(
+                &self.device,
+                table.rsmi_dev_name_get(self.index, text.as_mut_ptr(), text.len())
+            )
+        }?;
+        let bytes: Vec<u8> = text.iter().map(|&c| c as u8).take_while(|&c| c != 0).collect();
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// The temperature in °C, of the hottest spot if that is measured, else at the edge.
+    ///
+    /// # Errors
+    ///
+    /// SMI does not say.
+    pub fn temperature(&self) -> Result<f64> {
+        // rsmi_temperature_type_t, which no prototype names.
+        const EDGE: u32 = 0;
+        const JUNCTION: u32 = 1;
+        let now = rsmi_temperature_metric_t::RSMI_TEMP_CURRENT;
+        let millidegrees: i64 = match number!(self, rsmi_dev_temp_metric_get(JUNCTION, now)) {
+            Err(error) if is_unsupported(&error) => number!(self, rsmi_dev_temp_metric_get(EDGE, now)),
+            read => read,
+        }?;
+        Ok(millidegrees as f64 / 1e3)
+    }
+
+    /// The power that the GPU draws, in W.
+    ///
+    /// # Errors
+    ///
+    /// SMI does not say.
+    pub fn power(&self) -> Result<f64> {
+        let table = table(&self.device)?;
+        let (mut microwatts, mut kind) = (0u64, RSMI_POWER_TYPE(0));
+        // SAFETY: the call writes a number and which kind of power it is.
+        let read = unsafe {
+            call!(
+                &self.device,
+                table.rsmi_dev_power_get(self.index, &mut microwatts, &mut kind)
+            )
+        };
+        let microwatts = match read {
+            Ok(()) => microwatts,
+            // Before ROCm 5.7.
+            Err(error) if is_unsupported(&error) => number!(self, rsmi_dev_power_ave_get(0))?,
+            Err(error) => return Err(error),
+        };
+        Ok(microwatts as f64 / 1e6)
+    }
+
+    /// The compute units' clock now, in MHz.
+    ///
+    /// # Errors
+    ///
+    /// SMI does not say.
+    pub fn clock(&self) -> Result<f64> {
+        self.frequency(rsmi_clk_type_t::RSMI_CLK_TYPE_SYS)
+    }
+
+    /// The memory's clock now, in MHz.
+    ///
+    /// # Errors
+    ///
+    /// SMI does not say.
+    pub fn memory_clock(&self) -> Result<f64> {
+        self.frequency(rsmi_clk_type_t::RSMI_CLK_TYPE_MEM)
+    }
+
+    fn frequency(&self, kind: rsmi_clk_type_t) -> Result<f64> {
+        let table = table(&self.device)?;
+        // SAFETY: numbers and a bool: all zeroes are valid.
+        let mut all: rsmi_frequencies_t = unsafe { MaybeUninit::zeroed().assume_init() };
+        // SAFETY: the call writes one structure.
+        unsafe {
+            call!(
+                &self.device,
+                table.rsmi_dev_gpu_clk_freq_get(self.index, kind, &mut all)
+            )
+        }?;
+        let current = all.frequency.get(all.current as usize).copied().unwrap_or(0);
+        Ok(current as f64 / 1e6)
+    }
+
+    /// The share of the last moments in which a kernel ran, from 0 to 1.
+    ///
+    /// # Errors
+    ///
+    /// SMI does not say.
+    pub fn utilisation(&self) -> Result<f64> {
+        let percent: u32 = number!(self, rsmi_dev_busy_percent_get())?;
+        Ok(f64::from(percent) / 100.0)
+    }
+
+    /// Bytes of device memory in use, by all processes.
+    ///
+    /// # Errors
+    ///
+    /// SMI does not say.
+    pub fn memory_used(&self) -> Result<u64> {
+        number!(
+            self,
+            rsmi_dev_memory_usage_get(rsmi_memory_type_t::RSMI_MEM_TYPE_VRAM)
+        )
+    }
+
+    /// Bytes of device memory.
+    ///
+    /// # Errors
+    ///
+    /// SMI does not say.
+    pub fn memory_total(&self) -> Result<u64> {
+        number!(
+            self,
+            rsmi_dev_memory_total_get(rsmi_memory_type_t::RSMI_MEM_TYPE_VRAM)
+        )
+    }
+
+    /// The PCIe link as it is now.
+    ///
+    /// # Errors
+    ///
+    /// SMI does not say.
+    pub fn pcie_link(&self) -> Result<PcieLink> {
+        let table = table(&self.device)?;
+        // SAFETY: numbers and a bool: all zeroes are valid.
+        let mut all: rsmi_pcie_bandwidth_t = unsafe { MaybeUninit::zeroed().assume_init() };
+        // SAFETY: the call writes one structure.
+        unsafe {
+            call!(
+                &self.device,
+                table.rsmi_dev_pci_bandwidth_get(self.index, &mut all)
+            )
+        }?;
+        let current = all.transfer_rate.current as usize;
+        Ok(PcieLink {
+            transfer_rate: all.transfer_rate.frequency.get(current).copied().unwrap_or(0) as f64 / 1e9,
+            width: all.lanes.get(current).copied().unwrap_or(0),
+        })
+    }
+
+    /// The number of the xGMI hive: GPUs of one number are linked by xGMI. 0 if there is none.
+    ///
+    /// # Errors
+    ///
+    /// SMI does not say.
+    pub fn xgmi_hive(&self) -> Result<u64> {
+        number!(self, rsmi_dev_xgmi_hive_id_get())
+    }
+
+    /// What links this GPU to another, and over how many hops.
+    ///
+    /// # Errors
+    ///
+    /// SMI does not say.
+    pub fn link_to(&self, other: &Self) -> Result<(LinkType, u64)> {
+        let table = table(&self.device)?;
+        let (mut hops, mut kind) = (0, RSMI_IO_LINK_TYPE::RSMI_IOLINK_TYPE_UNDEFINED);
+        // SAFETY: the call writes a number and a type.
+        unsafe {
+            call!(
+                &self.device,
+                table.rsmi_topo_get_link_type(self.index, other.index, &mut hops, &mut kind)
+            )
+        }?;
+        let kind = match kind {
+            RSMI_IO_LINK_TYPE::RSMI_IOLINK_TYPE_PCIEXPRESS => LinkType::Pcie,
+            RSMI_IO_LINK_TYPE::RSMI_IOLINK_TYPE_XGMI => LinkType::Xgmi,
+            other => LinkType::Other(other.0),
+        };
+        Ok((kind, hops))
+    }
+
+    /// Everything that the GPU and its provider offer.
+    ///
+    /// # Errors
+    ///
+    /// What SMI says, other than that it does not offer something.
+    pub fn readings(&self) -> Result<Readings> {
+        Ok(Readings {
+            temperature: offered(self.temperature())?,
+            power: offered(self.power())?,
+            clock: offered(self.clock())?,
+            memory_clock: offered(self.memory_clock())?,
+            utilisation: offered(self.utilisation())?,
+            memory_used: offered(self.memory_used())?,
+            pcie_link: offered(self.pcie_link())?,
+            xgmi_hive: offered(self.xgmi_hive())?,
+        })
+    }
+}
+
+fn offered<T>(read: Result<T>) -> Result<Option<T>> {
+    match read {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if is_unsupported(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn is_unsupported(error: &Error) -> bool {
+    let statuses = [
+        rsmi_status_t::RSMI_STATUS_NOT_SUPPORTED,
+        rsmi_status_t::RSMI_STATUS_NOT_YET_IMPLEMENTED,
+    ];
+    matches!(error, Error::Provider { .. }) || statuses.into_iter().any(|status| is(error, status))
+}
+
+impl Drop for Monitor {
+    fn drop(&mut self) {
+        if let Ok(table) = table(&self.device) {
+            // SAFETY: takes no arguments; undoes this monitor's `rsmi_init`. A failure hurts nobody.
+            let _ = unsafe { table.rsmi_shut_down() };
+        }
+    }
+}
+
+impl fmt::Debug for Monitor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Monitor").field(&self.device).finish()
+    }
+}
