@@ -1,9 +1,10 @@
-//! Either executor, as a session has it.
+//! Either executor, as a session uses it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ndarray::Array2;
+use parking_lot::Mutex;
 use rayon::ThreadPool;
 
 use super::Arena;
@@ -24,14 +25,14 @@ pub enum Executor {
     Cpu {
         /// The executor.
         executor: CpuExecutor,
-        /// Arenas that no run is using now.
+        /// Arenas that no run is using.
         arenas: Mutex<Vec<Arena>>,
     },
     /// On a GPU.
     Hip {
         /// The executor.
         executor: Box<HipExecutor>,
-        /// For what is done on the host.
+        /// For the work on the host.
         threads: ThreadPool,
     },
 }
@@ -49,7 +50,7 @@ impl Executor {
         })
     }
 
-    /// On a GPU, see [`HipExecutor::new`]; `threads` are for what is done on the host.
+    /// On a GPU, see [`HipExecutor::new`]; `threads` are for the work on the host.
     ///
     /// # Errors
     ///
@@ -69,7 +70,7 @@ impl Executor {
         self
     }
 
-    /// Has a GPU bring images to the model's size, by `rule`; on the CPU that is the caller's.
+    /// Resizes images on the GPU, by `rule`; on the CPU the caller resizes them.
     ///
     /// # Errors
     ///
@@ -86,7 +87,7 @@ impl Executor {
         matches!(self, Self::Hip { executor, .. } if executor.resizes())
     }
 
-    /// The number of threads for what is done on the host.
+    /// The number of threads for the work on the host.
     pub fn threads(&self) -> usize {
         match self {
             Self::Cpu { executor, .. } => executor.threads(),
@@ -102,7 +103,8 @@ impl Executor {
         }
     }
 
-    /// Runs `plan` on `input`, adding to `timing` what each phase took: each output as `[B, channels]`.
+    /// Runs `plan` on `input`, adding the time of each phase to `timing`: each output as `[B, channels]`, or
+    /// `[B·tokens, channels]`.
     ///
     /// # Errors
     ///
@@ -115,8 +117,7 @@ impl Executor {
     ) -> Result<Vec<(OutputKind, Array2<f32>)>> {
         match self {
             Self::Cpu { executor, arenas } => {
-                let arenas = || arenas.lock().unwrap_or_else(PoisonError::into_inner);
-                let mut arena = arenas().pop().unwrap_or_default();
+                let mut arena = arenas.lock().pop().unwrap_or_default();
                 let start = Instant::now();
                 let mut steps = Duration::ZERO;
                 let mut observe = |step: &Step, time| {
@@ -129,7 +130,7 @@ impl Executor {
                 if let Some(timing) = timing {
                     timing.add(Phase::CopyOut, start.elapsed().saturating_sub(steps));
                 }
-                arenas().push(arena);
+                arenas.lock().push(arena);
                 Ok(results)
             }
             Self::Hip { executor, .. } => match timing {
@@ -147,7 +148,7 @@ impl Executor {
     pub fn run_images(
         &self,
         plan: &Plan,
-        images: &[RgbImage],
+        images: &[&RgbImage],
         timing: Option<&mut Timing>,
     ) -> Result<Vec<(OutputKind, Array2<f32>)>> {
         match (self, timing) {
@@ -177,11 +178,11 @@ impl Executor {
         })
     }
 
-    /// Sees that there is memory for a run of `plan`.
+    /// Reserves the memory for a run of `plan`.
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfMemory`], after which there may be some when another run is over.
+    /// [`Error::OutOfMemory`], after which there may be some when another run has ended.
     pub(crate) fn reserve(&self, plan: Arc<Plan>) -> Result<Reservation> {
         Ok(match self {
             Self::Cpu { .. } => Reservation::Cpu(plan),
@@ -189,27 +190,33 @@ impl Executor {
         })
     }
 
-    /// Begins a run on what was staged. On a GPU it goes on by itself; on the CPU it is over when this returns.
+    /// Starts a run on the staged images. On a GPU it is asynchronous; on the CPU it has ended when this returns.
     ///
     /// # Errors
     ///
-    /// As [`Executor::run`], but for what the device's work fails with.
-    pub(crate) fn submit(&self, reservation: Reservation, staging: Staging, timed: bool) -> Result<Flight> {
+    /// As [`Executor::run`], except for errors of the device's work.
+    pub(crate) fn submit(
+        &self,
+        reservation: Reservation,
+        staging: Staging,
+        timed: bool,
+    ) -> Result<PendingRun> {
         match (self, reservation, staging.memory) {
             (Self::Cpu { .. }, Reservation::Cpu(plan), StagingMemory::Host(pixels)) => {
                 let mut timing = Timing::default();
                 let observer = timed.then_some(&mut timing);
                 let results = self.run(&plan, Input::Pixels(&pixels), observer)?;
-                Ok(Flight::Landed(results, timing))
+                Ok(PendingRun::Ready(results, timing))
             }
             (Self::Hip { executor, .. }, Reservation::Hip(reserved), StagingMemory::Pinned(mut pixels)) => {
                 pixels.set_len(staging.filled)?;
                 let running = executor.submit(*reserved, Feed::Staged(pixels), timed)?;
-                Ok(Flight::Hip(Box::new(running)))
+                Ok(PendingRun::Hip(Box::new(running)))
             }
             (Self::Hip { executor, .. }, Reservation::Hip(reserved), StagingMemory::Decoded(images)) => {
-                let running = executor.submit(*reserved, Feed::Images(&images), timed)?;
-                Ok(Flight::Hip(Box::new(running)))
+                let running =
+                    executor.submit(*reserved, Feed::Images(&images.iter().collect::<Vec<_>>()), timed)?;
+                Ok(PendingRun::Hip(Box::new(running)))
             }
             _ => Err(Error::argument("staging", "is of another executor")),
         }
@@ -219,27 +226,27 @@ impl Executor {
     ///
     /// # Errors
     ///
-    /// What the device's work failed with.
+    /// The error of the device's work.
     pub(crate) fn finish(
         &self,
-        flight: Flight,
+        pending: PendingRun,
         timing: Option<&mut Timing>,
     ) -> Result<Vec<(OutputKind, Array2<f32>)>> {
-        match (self, flight) {
-            (_, Flight::Landed(results, taken)) => {
+        match (self, pending) {
+            (_, PendingRun::Ready(results, taken)) => {
                 if let Some(timing) = timing {
                     timing.merge(&taken);
                 }
                 Ok(results)
             }
-            (Self::Hip { executor, .. }, Flight::Hip(running)) => match timing {
+            (Self::Hip { executor, .. }, PendingRun::Hip(running)) => match timing {
                 Some(timing) => {
                     let plan = running.plan().clone();
                     executor.finish(*running, Some(&mut observer(&plan, timing)))
                 }
                 None => executor.finish(*running, None),
             },
-            (Self::Cpu { .. }, Flight::Hip(_)) => Err(Error::argument("run", "is of another executor")),
+            (Self::Cpu { .. }, PendingRun::Hip(_)) => Err(Error::argument("run", "is of another executor")),
         }
     }
 
@@ -267,7 +274,7 @@ fn observer<'a>(plan: &Plan, timing: &'a mut Timing) -> impl FnMut(Stage<'_>, Du
     }
 }
 
-/// Memory that a batch is put into, one image after the other: pinned, where a GPU takes them from it.
+/// Memory for a batch's images, filled one by one: pinned for a GPU.
 #[derive(Debug)]
 pub(crate) struct Staging {
     memory: StagingMemory,
@@ -305,7 +312,7 @@ impl Staging {
         Ok(())
     }
 
-    /// How many images were put there.
+    /// The number of images.
     pub(crate) fn images(&self) -> usize {
         self.images
     }
@@ -317,9 +324,9 @@ pub(crate) enum Reservation {
     Hip(Box<Reserved<Arc<Plan>>>),
 }
 
-/// A run that was begun.
-pub(crate) enum Flight {
-    /// It is over; with what its phases took.
-    Landed(Vec<(OutputKind, Array2<f32>)>, Timing),
+/// A run that was submitted.
+pub(crate) enum PendingRun {
+    /// It has ended; with the time of each phase.
+    Ready(Vec<(OutputKind, Array2<f32>)>, Timing),
     Hip(Box<Running<Arc<Plan>>>),
 }

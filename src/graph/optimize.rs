@@ -80,7 +80,7 @@ const PASSES: [Pass; 9] = [
     },
     Pass {
         name: "fuse_patches",
-        purpose: "patch convolution as extraction and product",
+        purpose: "patch convolution as extraction and GEMM",
         enabled: ALWAYS,
         run: |graph, passes| fuse_patches::run(graph, passes.fold_normalize),
     },
@@ -92,19 +92,19 @@ const PASSES: [Pass; 9] = [
     },
     Pass {
         name: "pack_qkv",
-        purpose: "queries, keys and values in one product",
+        purpose: "queries, keys and values in one GEMM",
         enabled: ALWAYS,
         run: |graph, _| pack_qkv::run(graph),
     },
     Pass {
         name: "fuse_activations",
-        purpose: "activations into products",
+        purpose: "activations into GEMMs",
         enabled: ALWAYS,
         run: |graph, _| fuse_activations::run(graph),
     },
     Pass {
         name: "fuse_residuals",
-        purpose: "residuals into products",
+        purpose: "residuals into GEMMs",
         enabled: ALWAYS,
         run: |graph, _| fuse_residuals::run(graph),
     },
