@@ -1,5 +1,5 @@
-//! The CPU executor on ViT-B/16 with random weights: `cargo bench --bench cpu`. The time of each kind of step is
-//! printed first, for the fastest of some runs, then criterion measures whole runs.
+//! The CPU executor on ViT-B/16 with random weights: `cargo bench --bench cpu`. Prints the time of each kind of
+//! step in the fastest of several runs, then measures whole runs by criterion.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -24,7 +24,7 @@ const DEPTH: usize = 12;
 const HEADS: usize = 12;
 const CLASSES: usize = 1000;
 
-/// Adds constants with values that look random, and are small as trained weights are.
+/// Adds constants with small pseudo-random values.
 struct Builder {
     graph: Graph,
     state: u32,
@@ -71,7 +71,7 @@ impl Builder {
     }
 }
 
-/// ViT-B/16 as the passes leave it.
+/// ViT-B/16 after all passes.
 fn vit_base() -> Result<Graph> {
     let graph = Graph::new("vit_base_patch16_224", [1, SIZE, SIZE, 3], DType::U8);
     let mut b = Builder { graph, state: 1 };
@@ -116,7 +116,7 @@ fn vit_base() -> Result<Graph> {
     Ok(b.graph)
 }
 
-/// Prints what each kind of step takes, and at what rate, in the fastest of some runs.
+/// Prints the time and rate of each kind of step in the fastest of several runs.
 fn profile(executor: &CpuExecutor, plan: &Plan, pixels: &[u8]) -> Result<()> {
     let mut arena = Arena::new();
     let (mut least, mut times) = (Duration::MAX, Vec::new());

@@ -25,7 +25,7 @@ const FILTERS: [(Filter, fir::FilterType); 3] = [
     (Filter::Lanczos, fir::FilterType::Lanczos3),
 ];
 
-/// Deterministic pixels without structure; the time does not depend on them.
+/// Pseudo-random pixels; the time does not depend on them.
 fn image(width: usize, height: usize) -> RgbImage {
     let data = (0..width * height * 3)
         .map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8)

@@ -1,5 +1,5 @@
-//! The handwritten digits that TinyViT32 was never trained on: ten sample images, and the whole held-out set that
-//! `hipvit eval` measures accuracy on. Source and licence: `assets/README.md`.
+//! Handwritten digits that TinyViT32 was not trained on: ten samples, and the held-out set on which `hipvit eval` measures
+//! accuracy. Source and licence: `assets/README.md`.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -27,7 +27,7 @@ const SAMPLES: [(&str, &[u8]); 10] = [
     sample!("9.png"),
 ];
 
-/// One held-out image of each digit, 32×32, named by the digit that it shows.
+/// One held-out image of each digit, 32×32, named by its digit.
 pub fn samples() -> impl ExactSizeIterator<Item = Source> {
     SAMPLES
         .iter()
@@ -38,7 +38,7 @@ pub fn samples() -> impl ExactSizeIterator<Item = Source> {
 ///
 /// # Errors
 ///
-/// None that is expected: the set is embedded.
+/// None is expected: the set is embedded.
 pub fn held_out() -> Result<LabelledSet> {
     let bytes = include_bytes!("../assets/digits/heldout.safetensors");
     LabelledSet::from_safetensors(Path::new("heldout.safetensors"), bytes)

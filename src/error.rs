@@ -1,11 +1,11 @@
-//! The library's one error type. Every variant names what was at fault: the file, the tensor, the graph node.
+//! The library's error type. Every variant names what is at fault: the file, the tensor, the graph node.
 
 use std::path::{Path, PathBuf};
 
-/// The library's result.
+/// A result with the library's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong, and where. The text of every variant is one line.
+/// What failed, and why. The message of every variant is one line.
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -17,15 +17,25 @@ pub enum Error {
         /// The system's reason.
         source: std::io::Error,
     },
-    /// An image could not be decoded, or is not allowed (see [`crate::image::Limits`]).
+    /// An image cannot be decoded or used.
     #[error("{name}: {reason}")]
     Image {
-        /// The file's path, or what stands for it (`-` for standard input).
+        /// The file's path, or a name for it (`-` for standard input).
         name: String,
+        /// What kind of failure it is.
+        kind: ImageErrorKind,
         /// The cause.
         reason: String,
     },
-    /// A configuration file is missing, is not JSON, or says something that cannot be built.
+    /// A set of labelled images has not the expected structure.
+    #[error("{}: {reason}", path.display())]
+    LabelledSet {
+        /// The directory or file.
+        path: PathBuf,
+        /// The cause.
+        reason: String,
+    },
+    /// A configuration file is missing, is not JSON, or describes a model that is not supported.
     #[error("{}: {reason}", file.display())]
     Config {
         /// The configuration file or model directory.
@@ -33,7 +43,7 @@ pub enum Error {
         /// The cause.
         reason: String,
     },
-    /// A weight file as a whole is unusable: cut short, a lying header, an overlapping tensor.
+    /// A weight file as a whole is unusable: truncated, an invalid header, overlapping tensors.
     #[error("{}: {reason}", file.display())]
     Weights {
         /// The weight file.
@@ -51,7 +61,7 @@ pub enum Error {
         /// The cause.
         reason: String,
     },
-    /// A graph node got operands that its op does not accept.
+    /// A graph node has operands that its op does not accept, or cannot run.
     #[error("node `{node}`: {reason}")]
     Graph {
         /// The node's name.
@@ -59,7 +69,7 @@ pub enum Error {
         /// The cause.
         reason: String,
     },
-    /// An argument of a call contradicts the model or is out of range.
+    /// An argument is out of range, or does not fit the model or the device.
     #[error("{what}: {reason}")]
     Argument {
         /// The argument.
@@ -72,6 +82,22 @@ pub enum Error {
     Hip(#[from] crate::hip::Error),
 }
 
+/// Why an image cannot be decoded or used. A file that cannot be read is an [`Error::Io`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ImageErrorKind {
+    /// It is in no supported format, or uses a variant of its format that is not supported.
+    Unsupported,
+    /// It ends before all of its pixels are there. Not every format's decoder can tell this from damage.
+    Truncated,
+    /// It is damaged.
+    Damaged,
+    /// It has more pixels than its [`Limits`](crate::image::Limits) allow, or than memory can hold.
+    TooLarge,
+    /// It decodes, but its sides cannot be brought to the model's size.
+    Size,
+}
+
 impl Error {
     pub(crate) fn io(path: impl AsRef<Path>, source: std::io::Error) -> Self {
         Self::Io {
@@ -80,9 +106,14 @@ impl Error {
         }
     }
 
-    pub(crate) fn image(name: impl Into<String>, reason: impl std::fmt::Display) -> Self {
+    pub(crate) fn image(
+        name: impl Into<String>,
+        kind: ImageErrorKind,
+        reason: impl std::fmt::Display,
+    ) -> Self {
         Self::Image {
             name: name.into(),
+            kind,
             reason: reason.to_string(),
         }
     }

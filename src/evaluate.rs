@@ -1,4 +1,4 @@
-//! Accuracy over labelled images: the sets that can be read, and the counting.
+//! Accuracy over labelled images.
 
 use std::path::Path;
 
@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::image::{Limits, RgbImage};
 use crate::labels::Labels;
-use crate::pipeline::{Item, Pipeline, Source};
+use crate::pipeline::{Item, ItemError, Pipeline, Source};
 use crate::session::Session;
 
-/// Images and the class that each belongs to.
+/// Images and the class of each.
 #[derive(Clone, Debug, Default)]
 pub struct LabelledSet {
     sources: Vec<Source>,
@@ -30,16 +30,16 @@ impl LabelledSet {
         self.sources.len()
     }
 
-    /// Whether there is no image.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.sources.is_empty()
     }
 
-    /// The class that the name of a directory of images stands for: a label, or a class's index.
+    /// The class that a directory of images is named by: a label, or the index of a class.
     ///
     /// # Errors
     ///
-    /// [`Error::Image`] naming the directory, if it is neither.
+    /// [`Error::LabelledSet`] naming the directory, if its name is neither.
     pub fn class_of(directory: &Path, labels: &Labels) -> Result<usize> {
         let name = directory
             .file_name()
@@ -49,8 +49,12 @@ impl LabelledSet {
             .index_of(&name)
             .or_else(|| name.parse().ok().filter(|&index| index < labels.len().max(2)))
             .ok_or_else(|| {
-                let reason = "the directory's name is neither one of the model's labels nor a class's index";
-                Error::image(directory.display().to_string(), reason)
+                let reason =
+                    "the directory's name is neither one of the model's labels nor the index of a class";
+                Error::LabelledSet {
+                    path: directory.to_owned(),
+                    reason: reason.into(),
+                }
             })
     }
 
@@ -122,24 +126,24 @@ impl IntoIterator for LabelledSet {
     }
 }
 
-/// How often a model was right.
+/// How many images a model classified correctly.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
     /// Images that were classified.
     pub images: usize,
     /// Images that could not be read.
     pub failed: usize,
-    /// Images whose likeliest class was the right one.
+    /// Images whose most likely class was the correct one.
     pub correct: usize,
-    /// Images whose right class was among the five likeliest.
+    /// Images whose correct class was among the five most likely.
     pub correct_top5: usize,
     /// `correct / images`.
     pub accuracy: f64,
-    /// For each class that occurred: its index, label, images, and how many were right.
+    /// The classes that occurred.
     pub classes: Vec<ClassEvaluation>,
 }
 
-/// How often a model was right about the images of one class.
+/// How many images of one class a model classified correctly.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClassEvaluation {
     /// The class's index.
@@ -148,26 +152,28 @@ pub struct ClassEvaluation {
     pub label: String,
     /// Images of the class.
     pub images: usize,
-    /// Those that were classified so.
+    /// Images of the class that were classified correctly.
     pub correct: usize,
 }
 
-/// Classifies every image of `set` and counts. A model of one logit is taken as binary: class 1 if its probability
-/// is above one half. `each` sees every image's result as it comes, for a progress bar or a report of bad images.
+/// Classifies every image of `set` and counts the correct results. A model with one logit is taken as binary: class 1 if
+/// its probability is above one half. `each` is called with every image's result, for a progress bar or to report images
+/// that failed.
 ///
 /// # Errors
 ///
-/// [`Error::Argument`] if the model has no head, or a class of the set is none of the model's.
+/// [`Error::Argument`] if the model has no classification head, or the set has a class that the model does not have; an
+/// error that is not an image's.
 pub fn evaluate(
     session: &Session,
     set: LabelledSet,
     limits: &Limits,
-    mut each: impl FnMut(&Item<'_>),
+    mut each: impl FnMut(&Result<Item, ItemError>),
 ) -> Result<Evaluation> {
     let logits = session.labels().len();
     let classes = logits.max(2);
     if logits == 0 {
-        return Err(Error::argument("model", "has no head to classify with"));
+        return Err(Error::argument("model", "has no classification head"));
     }
     if let Some(class) = set.classes.iter().find(|&&class| class >= classes) {
         return Err(Error::argument(
@@ -177,26 +183,21 @@ pub fn evaluate(
     }
     let mut seen = vec![(0, 0); classes];
     let mut result = Evaluation::default();
-    let pipeline = Pipeline::new(session).limits(*limits);
-    pipeline.run(set.sources, |item| {
+    for item in Pipeline::new(session).limits(*limits).run(set.sources)? {
         each(&item);
-        let class = set.classes[item.index];
-        let row = item
-            .result
-            .ok()
-            .and_then(|(outputs, row)| Some(outputs.logits()?.row(row)));
-        let Some(row) = row else {
-            result.failed += 1;
-            return Ok::<_, Error>(());
+        let item = match item {
+            Ok(item) => item,
+            Err(error) if error.index().is_some() => {
+                result.failed += 1;
+                continue;
+            }
+            Err(error) => return Err(error.into()),
         };
-        let order: Vec<usize> = match row.len() {
-            1 => vec![usize::from(row[0] > 0.0)],
-            _ => session
-                .scores()
-                .top(row, 5, session.labels())
-                .iter()
-                .map(|p| p.index)
-                .collect(),
+        let class = set.classes[item.index()];
+        let top = item.top(5);
+        let order: Vec<usize> = match &top[..] {
+            [only] if logits == 1 => vec![usize::from(only.logit > 0.0)],
+            _ => top.iter().map(|prediction| prediction.index).collect(),
         };
         let correct = order.first() == Some(&class);
         result.images += 1;
@@ -204,8 +205,7 @@ pub fn evaluate(
         result.correct_top5 += usize::from(order.contains(&class));
         seen[class].0 += 1;
         seen[class].1 += usize::from(correct);
-        Ok(())
-    })?;
+    }
     result.accuracy = result.correct as f64 / result.images.max(1) as f64;
     result.classes = (0..classes)
         .filter(|&index| seen[index].0 > 0)

@@ -1,11 +1,13 @@
 //! The names of a model's classes.
 
-/// One label a class, by the index of its logit.
+use std::sync::Arc;
+
+/// One label per class, by the index of its logit. Cheap to clone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Labels(Vec<String>);
+pub struct Labels(Arc<[String]>);
 
 impl Labels {
-    /// `count` labels: those that `known` gives, and the words of `unknown` for the others.
+    /// `count` labels: those that `known` returns, and those of `unknown` for the others.
     pub(crate) fn new(
         count: usize,
         known: impl Fn(usize) -> Option<String>,

@@ -1,5 +1,5 @@
-//! hipvit runs Vision Transformers from pixel to logit: an image file goes in, logits, labels or an embedding come
-//! out, through the model directories that timm and transformers write.
+//! hipvit runs Vision Transformers from pixel to logit: image files in; logits, labels, embeddings, patch tokens or hidden
+//! layers out; models from the directories that timm and transformers write; on AMD GPUs, on NVIDIA GPUs and on the CPU.
 //!
 //! ```
 //! use hipvit::Session;
@@ -7,51 +7,80 @@
 //!
 //! fn main() -> hipvit::Result<()> {
 //!     let session = Session::load("assets/tinyvit32")?;
-//!     let images = [open("assets/samples/7.png", &Limits::default())?];
-//!     let outputs = session.run(&images)?;
-//!     if let Some(logits) = outputs.logits() {
-//!         let best = &session.scores().top(logits.row(0), 1, session.labels())[0];
-//!         assert_eq!(best.label, "seven");
-//!     }
+//!     let outputs = session.run([open("assets/samples/7.png", &Limits::default())?])?;
+//!     let best = &outputs.image(0).top(1)[0];
+//!     println!("{:.2} %  {}", 100.0 * best.probability, best.label);
+//!     assert_eq!(best.label, "seven");
 //!     Ok(())
 //! }
 //! ```
 //!
-//! Arrays are [`ndarray`]'s, which is re-exported.
+//! Arrays are those of [`ndarray`], which is re-exported.
 //!
-//! # The rooms
+//! # Modules
 //!
-//! - [`session`]: a loaded model that runs; [`pipeline`]: files to results in bounded memory; [`outputs`], [`timing`].
-//! - [`image`]: decoding, Pillow-exact resampling, the libraries' resize and crop rules.
-//! - [`model`]: configurations and weights → [`graph`]: typed ops, passes, memory plan → [`exec`]: runs it.
-//! - [`ops`]: one file an op; [`mod@reference`]: the oracle in f64 that they are held against.
-//! - [`validate`]: every op of a device against the oracle.
-//! - [`hip`]: the safe layer over the GPU's libraries, which are opened at run time.
+//! - [`session`]: a loaded model that runs; [`outputs`]: its results; [`labels`]: the names of its classes.
+//! - [`pipeline`]: from image files to results in bounded memory, with decoding, copies and computation overlapped.
+//! - [`image`]: decoding, Pillow-exact resampling, the resize and crop rules of timm and transformers.
+//! - [`model`]: which models can be loaded, and facts about a loaded one.
+//! - [`timing`]: the time of each phase of a run.
 //! - [`evaluate`]: accuracy over labelled images; [`digits`]: the embedded model's samples and held-out set.
+//! - [`hip`]: the safe HIP layer, over the GPU's libraries, which are opened at run time.
+//! - [`error`]: the error type.
+//!
+//! # Features
+//!
+//! - `cli` (default): the program `hipvit`. Applications turn it off by `default-features = false`.
+//! - `inspect`, `validate`: what the commands of these names need; part of `cli`.
+//! - `libjpeg-turbo`: decodes JPEGs by libjpeg-turbo, bit for bit as Pillow does. Needs a C compiler and CMake.
+//!
+//! # Stability
+//!
+//! Semantic versioning covers what this documentation shows. Modules and items that are public but hidden from it (among
+//! them `exec`, `graph`, `kernels`, `ops`, `reference`, `tensor` and `validate`) are for this project's own program, tests
+//! and benchmarks; they may change in any release.
+
+#![cfg_attr(
+    not(feature = "validate"),
+    allow(
+        dead_code,
+        unused_imports,
+        reason = "some internals are used by `validate` alone"
+    )
+)]
 
 pub mod digits;
 pub mod error;
 pub mod evaluate;
+#[doc(hidden)]
 pub mod exec;
+#[doc(hidden)]
 pub mod graph;
 pub mod image;
 #[doc(hidden)]
 pub mod kernels;
 pub mod labels;
 pub mod model;
+#[doc(hidden)]
 pub mod ops;
 pub mod outputs;
 pub mod pipeline;
+#[doc(hidden)]
 pub mod reference;
 pub mod session;
+#[doc(hidden)]
 pub mod tensor;
 pub mod timing;
+#[cfg(feature = "validate")]
+#[doc(hidden)]
 pub mod validate;
 
-pub use error::{Error, Result};
-pub use exec::GraphMode;
+pub use error::{Error, ImageErrorKind, Result};
+pub use exec::{GraphMode, HipPreprocess, Replays};
 pub use hip_safe as hip;
+pub use labels::Labels;
 pub use ndarray;
-pub use outputs::{Outputs, Prediction, Scores};
-pub use session::{Device, ResizeOn, Session, SessionBuilder};
+pub use outputs::{ImageOutputs, Outputs, Prediction, Scores};
+pub use pipeline::Pipeline;
+pub use session::{Device, ResizeOn, RunInput, RunOptions, Session, SessionBuilder};
 pub use tensor::DType;

@@ -1,4 +1,4 @@
-//! The command line: arguments in, library calls, text out.
+//! The program `hipvit`; see `cli`.
 
 #![allow(unreachable_pub)]
 

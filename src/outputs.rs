@@ -1,15 +1,25 @@
-//! What a model says of its images: logits, probabilities, the best labels, embeddings.
+//! What a model computes for its images: logits, probabilities, the most likely classes, embeddings, tokens and hidden
+//! layers.
 
-use ndarray::{Array2, ArrayView1};
+use ndarray::{Array2, Array3, ArrayView1, ArrayView2, ArrayView3, Axis, Slice};
 use serde::Serialize;
 
 use crate::labels::Labels;
 
-/// The results for some images, a row an image, in the order in which the images went in.
+/// The results for a number of images, in the order in which the images were given.
+///
+/// [`image`](Self::image) gives those of one image, the other methods those of all images as one array.
 #[derive(Clone, Debug)]
 pub struct Outputs {
-    pub(crate) logits: Option<Array2<f32>>,
+    pub(crate) labels: Labels,
+    pub(crate) scores: Scores,
+    pub(crate) prefix_tokens: usize,
     pub(crate) embeddings: Array2<f32>,
+    pub(crate) logits: Option<Array2<f32>>,
+    /// All tokens, those before the patches included.
+    pub(crate) tokens: Option<Array3<f32>>,
+    /// The index of a block and the tokens after it.
+    pub(crate) hidden_layers: Vec<(usize, Array3<f32>)>,
 }
 
 impl Outputs {
@@ -23,34 +33,141 @@ impl Outputs {
         self.len() == 0
     }
 
-    /// `[images, classes]`, before softmax or sigmoid; `None` if the model has no head.
+    /// The results of image `index`.
+    ///
+    /// # Panics
+    ///
+    /// If `index` is not below [`len`](Self::len), as indexing a slice does.
+    pub fn image(&self, index: usize) -> ImageOutputs<'_> {
+        assert!(
+            index < self.len(),
+            "image {index} of outputs for {} images",
+            self.len()
+        );
+        ImageOutputs { outputs: self, index }
+    }
+
+    /// The results of each image.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = ImageOutputs<'_>> {
+        (0..self.len()).map(|index| ImageOutputs { outputs: self, index })
+    }
+
+    /// `[images, classes]`, before softmax or sigmoid; `None` if the model has no classification head.
     pub fn logits(&self) -> Option<&Array2<f32>> {
         self.logits.as_ref()
     }
 
-    /// `[images, D]`: what the head sees, or the model's own result if it has no head.
+    /// `[images, D]`: the input of the classification head, or the model's own result if it has none.
     pub fn embeddings(&self) -> &Array2<f32> {
         &self.embeddings
     }
 
-    /// Appends `other`'s rows.
+    /// `[images, patches, D]`: the patch tokens after the model's final norm (if it has one for all tokens), row by row of
+    /// the image's grid, without the prefix tokens. `None` unless requested by
+    /// [`SessionBuilder::tokens`](crate::SessionBuilder::tokens).
+    pub fn tokens(&self) -> Option<ArrayView3<'_, f32>> {
+        let tokens = self.tokens.as_ref()?;
+        Some(tokens.slice_axis(Axis(1), Slice::from(self.prefix_tokens..)))
+    }
+
+    /// `[images, prefix tokens, D]`: the tokens before the patches (class, distillation, registers, in this order; there
+    /// may be none) after the model's final norm. `None` unless [`tokens`](Self::tokens) were requested.
+    pub fn prefix_tokens(&self) -> Option<ArrayView3<'_, f32>> {
+        let tokens = self.tokens.as_ref()?;
+        Some(tokens.slice_axis(Axis(1), Slice::from(..self.prefix_tokens)))
+    }
+
+    /// `[images, prefix tokens + patches, D]`: the residual stream after block `block`, counted from 0, without a norm.
+    /// `None` unless requested by [`SessionBuilder::hidden_layers`](crate::SessionBuilder::hidden_layers).
+    ///
+    /// This is what transformers' `hidden_states[block + 1]` holds, and timm's `forward_intermediates` with
+    /// `indices=[block]`, `norm=False` and `output_fmt="NLC"` (which returns the prefix tokens apart).
+    pub fn hidden_layer(&self, block: usize) -> Option<ArrayView3<'_, f32>> {
+        let (_, tokens) = self.hidden_layers.iter().find(|(index, _)| *index == block)?;
+        Some(tokens.view())
+    }
+
+    /// The blocks whose [hidden layers](Self::hidden_layer) there are.
+    pub fn hidden_layer_indices(&self) -> impl ExactSizeIterator<Item = usize> {
+        self.hidden_layers.iter().map(|(index, _)| *index)
+    }
+
+    /// Appends the images of `other`, which are of the same session.
     pub(crate) fn append(&mut self, other: &Self) -> Result<(), ndarray::ShapeError> {
-        self.embeddings
-            .append(ndarray::Axis(0), other.embeddings.view())?;
-        match (&mut self.logits, &other.logits) {
-            (Some(all), Some(more)) => all.append(ndarray::Axis(0), more.view()),
-            _ => Ok(()),
+        let images = Axis(0);
+        self.embeddings.append(images, other.embeddings.view())?;
+        if let (Some(all), Some(more)) = (&mut self.logits, &other.logits) {
+            all.append(images, more.view())?;
         }
+        if let (Some(all), Some(more)) = (&mut self.tokens, &other.tokens) {
+            all.append(images, more.view())?;
+        }
+        for ((_, all), (_, more)) in self.hidden_layers.iter_mut().zip(&other.hidden_layers) {
+            all.append(images, more.view())?;
+        }
+        Ok(())
+    }
+}
+
+/// The results for one image. Made by [`Outputs::image`].
+#[derive(Clone, Copy, Debug)]
+pub struct ImageOutputs<'a> {
+    outputs: &'a Outputs,
+    index: usize,
+}
+
+impl<'a> ImageOutputs<'a> {
+    /// One score per class, before softmax or sigmoid; `None` if the model has no classification head.
+    pub fn logits(&self) -> Option<ArrayView1<'a, f32>> {
+        Some(self.outputs.logits()?.row(self.index))
+    }
+
+    /// One probability per class; `None` if the model has no classification head.
+    pub fn probabilities(&self) -> Option<Vec<f32>> {
+        Some(self.outputs.scores.probabilities(self.logits()?))
+    }
+
+    /// The `k` most likely classes, best first, with their labels; none if the model has no classification head.
+    pub fn top(&self, k: usize) -> Vec<Prediction> {
+        let Outputs { scores, labels, .. } = self.outputs;
+        self.logits()
+            .map(|logits| scores.top(logits, k, labels))
+            .unwrap_or_default()
+    }
+
+    /// The image's feature vector, see [`Outputs::embeddings`].
+    pub fn embedding(&self) -> ArrayView1<'a, f32> {
+        self.outputs.embeddings.row(self.index)
+    }
+
+    /// `[patches, D]`, see [`Outputs::tokens`].
+    pub fn tokens(&self) -> Option<ArrayView2<'a, f32>> {
+        Some(self.outputs.tokens()?.index_axis_move(Axis(0), self.index))
+    }
+
+    /// `[prefix tokens, D]`, see [`Outputs::prefix_tokens`].
+    pub fn prefix_tokens(&self) -> Option<ArrayView2<'a, f32>> {
+        Some(self.outputs.prefix_tokens()?.index_axis_move(Axis(0), self.index))
+    }
+
+    /// `[prefix tokens + patches, D]`, see [`Outputs::hidden_layer`].
+    pub fn hidden_layer(&self, block: usize) -> Option<ArrayView2<'a, f32>> {
+        Some(
+            self.outputs
+                .hidden_layer(block)?
+                .index_axis_move(Axis(0), self.index),
+        )
     }
 }
 
 /// How a model's logits become probabilities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum Scores {
-    /// One class is right: the probabilities sum to 1.
+    /// An image belongs to one class: the probabilities sum to 1.
     Softmax,
-    /// Each class is right or not by itself; the only choice for one logit.
+    /// An image may belong to several classes: each probability is independent. Always so for a single logit.
     Sigmoid,
 }
 
@@ -71,7 +188,7 @@ impl Scores {
         }
     }
 
-    /// The `k` likeliest classes of one image, best first; ties go to the lower index.
+    /// The `k` most likely classes of one image, best first; of equal ones the lower index comes first.
     pub fn top(self, logits: ArrayView1<'_, f32>, k: usize, labels: &Labels) -> Vec<Prediction> {
         let probabilities = self.probabilities(logits);
         let mut order: Vec<usize> = (0..logits.len()).collect();
@@ -91,6 +208,7 @@ impl Scores {
 
 /// One class and how likely it is.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Prediction {
     /// The class's index.
     pub index: usize,
@@ -122,5 +240,50 @@ mod tests {
             let p = Scores::Sigmoid.probabilities(array![x].view());
             assert!((p[0] - expected).abs() < 1e-6, "{x}: {}", p[0]);
         }
+    }
+
+    fn outputs() -> Outputs {
+        Outputs {
+            labels: Labels::new(2, |index| Some(["cat", "dog"][index].into()), |_| "?".into()),
+            scores: Scores::Softmax,
+            prefix_tokens: 1,
+            embeddings: array![[1.0], [2.0]],
+            logits: Some(array![[0.0, 3.0], [5.0, 1.0]]),
+            tokens: Some(array![[[1.0], [2.0], [3.0]], [[4.0], [5.0], [6.0]]]),
+            hidden_layers: vec![(3, array![[[7.0], [8.0], [9.0]], [[1.0], [2.0], [3.0]]])],
+        }
+    }
+
+    #[test]
+    fn an_image_has_its_row_of_everything() {
+        let mut outputs = outputs();
+        let image = outputs.image(1);
+        assert_eq!(image.top(1)[0].label, "cat");
+        assert_eq!(image.top(9).len(), 2);
+        assert_eq!(image.embedding(), array![2.0]);
+        assert_eq!(image.tokens().unwrap(), array![[5.0], [6.0]]);
+        assert_eq!(image.prefix_tokens().unwrap(), array![[4.0]]);
+        assert_eq!(image.hidden_layer(3).unwrap(), array![[1.0], [2.0], [3.0]]);
+        assert!(image.hidden_layer(0).is_none());
+        assert_eq!(
+            outputs
+                .iter()
+                .map(|image| image.top(1)[0].index)
+                .collect::<Vec<_>>(),
+            [1, 0]
+        );
+        outputs.append(&outputs.clone()).unwrap();
+        assert_eq!(outputs.len(), 4);
+        assert_eq!(outputs.image(3).tokens().unwrap(), array![[5.0], [6.0]]);
+        assert_eq!(
+            outputs.image(2).hidden_layer(3).unwrap(),
+            array![[7.0], [8.0], [9.0]]
+        );
+    }
+
+    #[test]
+    #[should_panic(expected = "image 2 of outputs for 2 images")]
+    fn an_image_that_is_not_there_panics_as_an_index_does() {
+        outputs().image(2);
     }
 }

@@ -1,204 +1,152 @@
-//! From image files to results in bounded memory, with the stages of successive batches at work at once.
+//! From image files to results in bounded memory, with several batches in progress at once.
 //!
-//! Three threads hand batches on: one has files decoded and, unless the GPU does it, resized into memory that a GPU can read, one submits, one, the
-//! caller's, takes the results in order. On a GPU a batch's copy to the device, its computation and its copy back go on
-//! by themselves, each batch on a stream of its own; the submitting thread waits for none of them, only for room.
+//! Three threads pass batches on: one has files decoded and, unless the GPU does it, resized into memory that a GPU can
+//! read, one submits them, and the caller's takes the results in order. On a GPU a batch's copy to the device, its
+//! computation and its copy back are asynchronous, each batch on a stream of its own; the submitting thread waits for none
+//! of them, only until fewer than the [maximum](Pipeline::in_flight) are in flight.
+//!
+//! ```
+//! # fn main() -> hipvit::Result<()> {
+//! use hipvit::Session;
+//! use hipvit::pipeline::Pipeline;
+//!
+//! let session = Session::tinyvit32()?;
+//! for item in Pipeline::new(&session).run(["assets/samples/3.png", "assets/samples/7.png"])? {
+//!     let item = item?;
+//!     println!("{}: {}", item.name(), item.top(1)[0].label);
+//! }
+//! # Ok(()) }
+//! ```
 
-use std::borrow::Cow;
-use std::path::PathBuf;
+mod source;
+
+use std::panic::resume_unwind;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
+use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
+use ndarray::ArrayView1;
 use rayon::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
+pub use self::source::Source;
 use crate::error::{Error, Result};
 use crate::exec::Staging;
-use crate::image::{self, Limits, Preprocess, RgbImage};
-use crate::outputs::Outputs;
-use crate::session::{Device, ResizeOn, Session, Submitted};
+use crate::image::{Limits, RgbImage};
+use crate::outputs::{ImageOutputs, Outputs, Prediction};
+use crate::session::{Device, Session, Submitted};
 use crate::timing::{Phase, Timing};
-
-/// Where an image's bytes come from.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub enum Source {
-    /// A file.
-    File(PathBuf),
-    /// Standard input.
-    Stdin,
-    /// An encoded image's bytes, and what to call them.
-    Bytes(String, Cow<'static, [u8]>),
-    /// A decoded image, and what to call it.
-    Decoded(String, RgbImage),
-}
-
-impl Source {
-    /// The path, `-` for standard input, or the name of the bytes.
-    pub fn name(&self) -> String {
-        match self {
-            Self::File(path) => path.display().to_string(),
-            Self::Stdin => "-".into(),
-            Self::Bytes(name, _) | Self::Decoded(name, _) => name.clone(),
-        }
-    }
-
-    /// Reads and decodes the image.
-    ///
-    /// # Errors
-    ///
-    /// An unreadable file, or one that is not an image within `limits`.
-    pub fn decode(&self, limits: &Limits) -> Result<RgbImage> {
-        match self {
-            Self::File(path) => image::open(path, limits),
-            Self::Stdin => image::read("-", std::io::stdin().lock(), limits),
-            Self::Bytes(name, bytes) => image::decode(name, bytes, limits),
-            Self::Decoded(_, image) => Ok(image.clone()),
-        }
-    }
-
-    /// Brings `image`, which was decoded from here, to a model's size.
-    ///
-    /// # Errors
-    ///
-    /// As [`Preprocess::apply`], but [`Error::Image`] with this source's name.
-    pub fn resize(&self, image: &RgbImage, rule: &Preprocess) -> Result<RgbImage> {
-        rule.apply(image).map_err(|e| Error::image(self.name(), e))
-    }
-
-    /// `image`, which was decoded from here, as the session takes it; adds to `timing` what the host resizes.
-    fn prepare(&self, image: RgbImage, session: &Session, timing: &mut Timing) -> Result<RgbImage> {
-        let rule = session.preprocess();
-        if session.resize() == ResizeOn::Device {
-            let check = rule.check(&image).map_err(|e| Error::image(self.name(), e));
-            return check.map(|()| image);
-        }
-        let start = Instant::now();
-        let pixels = self.resize(&image, rule);
-        timing.add(Phase::Resize, start.elapsed());
-        pixels
-    }
-}
 
 /// Runs a stream of images through a session. As many threads decode as compute.
 ///
-/// In memory are, at most, the model-sized pixels of the batches [in flight](Pipeline::in_flight) and of three more: one that
-/// is being decoded, one that waits, one that is being submitted. On a GPU each batch in flight has an arena, an input and
-/// results of its own, which the next one uses again; where the device has no memory for so many, fewer are. Where the device
-/// [resizes](Session::resize), the three have their images as they were decoded.
+/// At most, memory holds the model-sized pixels of the batches [in flight](Pipeline::in_flight) and of three more: one that
+/// is being decoded, one that waits, one that is being submitted. On a GPU each batch in flight has its own arena, input and
+/// results, which later batches reuse; where the device has no memory for so many, fewer are in flight. Where the device
+/// [resizes](Session::resize), the three hold their images as they were decoded.
 #[derive(Clone, Debug)]
-pub struct Pipeline<'a> {
-    session: &'a Session,
+pub struct Pipeline {
+    session: Session,
     limits: Limits,
     in_flight: usize,
     timed: bool,
 }
 
-/// One image's result: its position in the stream, its name, and the outputs' row or why there is none.
-#[derive(Debug)]
-pub struct Item<'a> {
-    /// The position in the stream, from 0.
-    pub index: usize,
-    /// [`Source::name`].
-    pub name: &'a str,
-    /// The batch's outputs and this image's row in them.
-    pub result: std::result::Result<(&'a Outputs, usize), &'a Error>,
-}
-
-/// A batch's images: each one's name, and its error if it has no pixels.
-struct Images {
-    first: usize,
-    images: Vec<(String, Option<Error>)>,
-    timing: Timing,
-}
-
-/// A batch with its pixels, if it has any.
-type Decoded = Result<(Images, Option<Staging>)>;
-
-/// A batch with its run, if it has pixels.
-type InFlight = Result<(Images, Option<Submitted>)>;
-
-impl<'a> Pipeline<'a> {
+impl Pipeline {
     /// A pipeline into `session`, with the default limits on image sizes.
-    pub fn new(session: &'a Session) -> Self {
+    pub fn new(session: &Session) -> Self {
         Self {
-            session,
+            session: session.clone(),
             limits: Limits::default(),
             in_flight: match session.device() {
                 // One is copied in, one computes, one is copied out.
                 Device::Hip(_) => 3,
-                // One computes, one is taken by the caller.
+                // One computes, the caller takes the results of the other.
                 _ => 2,
             },
             timed: false,
         }
     }
 
-    /// Sets how many batches may be submitted and not yet handed to the caller at once, at least 1; 3 on a GPU and 2 on the
-    /// CPU by default.
+    /// The maximum number of batches that are submitted and whose results the caller has not taken, at least 1; by default
+    /// 3 on a GPU and 2 on the CPU.
     pub fn in_flight(mut self, batches: usize) -> Self {
         self.in_flight = batches;
         self
     }
 
-    /// Sets whether the device's phases are timed. Without that none of its streams gets an event for it.
+    /// Whether the device's phases are timed, which takes events on its streams. Off by default.
     pub fn timed(mut self, timed: bool) -> Self {
         self.timed = timed;
         self
     }
 
-    /// Sets what is too large an image.
+    /// Which images are too large.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Decodes and runs every source, and calls `each` for every one in order. An image that cannot be decoded is
-    /// handed to `each` as an error, and the rest go on; `each` may end the run by an error of its own.
+    /// Decodes and runs every source. The results come in the order of the sources; an image that cannot be decoded is an
+    /// error in its place, and the others are run.
     ///
-    /// Returns what each phase took on the host, and on the device if that is [timed](Pipeline::timed). Phases of
-    /// several batches go on at once, so their sum may exceed the wall time.
+    /// Work starts at once and goes on until the maximum number of batches is [in flight](Self::in_flight). Dropping the
+    /// results stops it.
     ///
     /// # Errors
     ///
-    /// What `each` returned, or an error that is not an image's.
-    pub fn run<E: From<Error>>(
-        &self,
-        sources: impl IntoIterator<Item = Source, IntoIter: Send>,
-        mut each: impl FnMut(Item<'_>) -> std::result::Result<(), E>,
-    ) -> std::result::Result<Timing, E> {
+    /// [`Error::Argument`] if no batch may be in flight, or if the threads cannot be started.
+    pub fn run<S>(&self, sources: S) -> Result<Results>
+    where
+        S: IntoIterator<Item: Into<Source> + 'static, IntoIter: Send + 'static>,
+    {
         if self.in_flight == 0 {
-            return Err(Error::argument("in_flight", "must be at least 1").into());
+            return Err(Error::argument("in_flight", "must be at least 1"));
         }
         let start = Instant::now();
-        let sources = sources.into_iter();
-        // Not the session's own threads, so that a step never waits behind an image that is being decoded.
+        // Not the session's own threads, so that no step waits behind an image that is being decoded.
         let pool = ThreadPoolBuilder::new()
             .num_threads(self.session.threads())
             .thread_name(|i| format!("hipvit-decode-{i}"))
             .build()
             .map_err(|e| Error::argument("threads", e))?;
-        let flying = AtomicUsize::new(0);
-        let mut timing = Timing::default();
-        std::thread::scope(|scope| {
-            let (decoded, batches) = mpsc::sync_channel(1);
-            let (submitted, flights) = mpsc::channel();
-            // A batch takes a permit before it is submitted, and gives it back when it is finished.
-            let (permit, permits) = mpsc::channel();
-            for () in std::iter::repeat_n((), self.in_flight) {
-                let _ = permit.send(());
-            }
-            let flying = &flying;
-            scope.spawn(|| self.decode_all(&pool, sources, decoded));
-            scope.spawn(|| self.submit_all(batches, submitted, permits, flying));
-            for flight in flights {
-                self.finish(flight?, &mut timing, flying, &permit, &mut each)?;
-            }
-            Ok::<_, E>(())
-        })?;
-        timing.add_wall(start.elapsed());
-        Ok(timing)
+        let batches_in_flight = Arc::new(AtomicUsize::new(0));
+        let (decoded, decoded_batches) = mpsc::sync_channel(1);
+        let (submitted, submitted_batches) = mpsc::channel();
+        // A batch takes a permit before it is submitted, and returns it when the caller has taken its results.
+        let (permit, permits) = mpsc::channel();
+        for () in std::iter::repeat_n((), self.in_flight) {
+            let _ = permit.send(());
+        }
+        let sources = sources.into_iter().map(Into::into);
+        let spawn = |name: &str, work: Box<dyn FnOnce() + Send>| {
+            let thread = thread::Builder::new().name(format!("hipvit-{name}"));
+            thread.spawn(work).map_err(|e| Error::argument("threads", e))
+        };
+        let pipeline = self.clone();
+        let decode = spawn(
+            "decode",
+            Box::new(move || pipeline.decode_all(&pool, sources, decoded)),
+        )?;
+        let (pipeline, counter) = (self.clone(), batches_in_flight.clone());
+        let submit = spawn(
+            "submit",
+            Box::new(move || pipeline.submit_all(decoded_batches, submitted, permits, &counter)),
+        )?;
+        Ok(Results {
+            session: self.session.clone(),
+            timed: self.timed,
+            work: Some(Work {
+                submitted: submitted_batches,
+                permit,
+                threads: [decode, submit],
+            }),
+            batches_in_flight,
+            batch: None,
+            start,
+            timing: Timing::default(),
+        })
     }
 
     /// Decodes batch after batch until the sources end or nobody receives any more.
@@ -208,16 +156,16 @@ impl<'a> Pipeline<'a> {
         mut sources: impl Iterator<Item = Source>,
         decoded: SyncSender<Decoded>,
     ) {
-        let (mut first, mut most) = (0, 0);
+        let (mut first, mut largest) = (0, 0);
         loop {
             let sources: Vec<Source> = sources.by_ref().take(self.session.batch()).collect();
             if sources.is_empty() {
                 return;
             }
             let count = sources.len();
-            // So that the last batch, which may be smaller, leaves memory that serves the next run's.
-            most = most.max(count);
-            let batch = self.decode_batch(pool, first, &sources, most);
+            // So that the memory of the last batch, which may be smaller, can be reused by the next run.
+            largest = largest.max(count);
+            let batch = self.decode_batch(pool, first, &sources, largest);
             if batch.is_err() | decoded.send(batch).is_err() {
                 return;
             }
@@ -231,7 +179,7 @@ impl<'a> Pipeline<'a> {
             let start = Instant::now();
             let image = source.decode(&self.limits);
             timing.add(Phase::Decode, start.elapsed());
-            let image = image.and_then(|image| source.prepare(image, self.session, &mut timing));
+            let image = image.and_then(|image| source.prepare(image, &self.session, &mut timing));
             (image, timing)
         };
         let results: Vec<(Result<RgbImage>, Timing)> =
@@ -262,75 +210,278 @@ impl<'a> Pipeline<'a> {
         Ok((batch, staging))
     }
 
-    /// Submits batch after batch, waiting for permits alone.
+    /// Submits batch after batch; waits for nothing but permits.
     fn submit_all(
         &self,
         batches: Receiver<Decoded>,
         submitted: Sender<InFlight>,
         permits: Receiver<()>,
-        flying: &AtomicUsize,
+        in_flight: &AtomicUsize,
     ) {
         for batch in batches {
             if permits.recv().is_err() {
                 return;
             }
-            let flight = batch.and_then(|(mut images, staging)| {
+            let run = batch.and_then(|(mut images, staging)| {
                 let mut alone = false;
                 let wait_for_memory = |error| {
-                    if std::mem::replace(&mut alone, flying.load(Ordering::Acquire) == 0) {
+                    if std::mem::replace(&mut alone, in_flight.load(Ordering::Acquire) == 0) {
                         return Err(error);
                     }
                     match alone {
                         true => Ok(()),
-                        // With a permit less from now on: one batch has to finish, and its memory is used again.
+                        // From now on with one permit less: when one batch has finished, its memory is reused.
                         false => permits.recv().map_err(|_| error),
                     }
                 };
                 let run = staging
                     .map(|staging| self.session.submit(staging, self.timed, wait_for_memory))
                     .transpose()?;
-                let flying = flying.fetch_add(1, Ordering::AcqRel) + 1;
-                images.timing.note_in_flight(flying);
+                let count = in_flight.fetch_add(1, Ordering::AcqRel) + 1;
+                images.timing.note_in_flight(count);
                 Ok((images, run))
             });
-            if flight.is_err() | submitted.send(flight).is_err() {
+            if run.is_err() | submitted.send(run).is_err() {
                 return;
             }
         }
     }
+}
 
-    fn finish<E: From<Error>>(
-        &self,
-        (batch, run): (Images, Option<Submitted>),
-        timing: &mut Timing,
-        flying: &AtomicUsize,
-        permit: &Sender<()>,
-        each: &mut impl FnMut(Item<'_>) -> std::result::Result<(), E>,
-    ) -> std::result::Result<(), E> {
-        timing.merge(&batch.timing);
-        let outputs = run
-            .map(|run| self.session.finish(run, self.timed.then_some(&mut *timing)))
-            .transpose()?;
-        let mut row = 0;
-        for (offset, (name, error)) in batch.images.iter().enumerate() {
-            let result = match (error, &outputs) {
-                (None, Some(outputs)) => {
-                    row += 1;
-                    Ok((outputs, row - 1))
-                }
-                (Some(error), _) => Err(error),
-                // Pixels are missing only where there is an error.
-                (None, None) => continue,
-            };
-            each(Item {
-                index: batch.first + offset,
-                name,
-                result,
-            })?;
+/// A batch's images: the name of each, and its error if it has no pixels.
+struct Images {
+    first: usize,
+    images: Vec<(String, Option<Error>)>,
+    timing: Timing,
+}
+
+/// A batch and its pixels, if it has any.
+type Decoded = Result<(Images, Option<Staging>)>;
+
+/// A batch and its run, if it has pixels.
+type InFlight = Result<(Images, Option<Submitted>)>;
+
+/// The results of [`Pipeline::run`]: an iterator over one [`Item`] per source, in order.
+///
+/// Iterate over `&mut results` to use [`timing`](Self::timing) afterwards.
+pub struct Results {
+    session: Session,
+    timed: bool,
+    /// `None` after the last batch.
+    work: Option<Work>,
+    batches_in_flight: Arc<AtomicUsize>,
+    batch: Option<Finished>,
+    start: Instant,
+    timing: Timing,
+}
+
+/// The other threads.
+struct Work {
+    submitted: Receiver<InFlight>,
+    permit: Sender<()>,
+    threads: [JoinHandle<()>; 2],
+}
+
+/// A batch that has finished, and what the caller has not taken of it.
+struct Finished {
+    next: usize,
+    images: std::vec::IntoIter<(String, Option<Error>)>,
+    outputs: Option<Arc<Outputs>>,
+    next_row: usize,
+}
+
+impl Results {
+    /// The time that each phase has taken so far: on the host, and on the device if that is
+    /// [timed](Pipeline::timed). The wall time is known when there are no more results. Phases of several batches overlap,
+    /// so their sum may exceed it.
+    pub fn timing(&self) -> &Timing {
+        &self.timing
+    }
+
+    /// The next image of the finished batch.
+    fn next_of_batch(&mut self) -> Option<Result<Item, ItemError>> {
+        let batch = self.batch.as_mut()?;
+        let (name, error) = batch.images.next()?;
+        let index = batch.next;
+        batch.next += 1;
+        match (error, &batch.outputs) {
+            (None, Some(outputs)) => {
+                let row = batch.next_row;
+                batch.next_row += 1;
+                Some(Ok(Item {
+                    index,
+                    name,
+                    outputs: outputs.clone(),
+                    row,
+                }))
+            }
+            (Some(error), _) => Some(Err(ItemError {
+                index: Some(index),
+                error,
+            })),
+            // Pixels are missing only where there is an error.
+            (None, None) => None,
         }
-        flying.fetch_sub(1, Ordering::AcqRel);
-        // Nobody takes it after the last batch.
-        let _ = permit.send(());
-        Ok(())
+    }
+
+    /// Waits for the next batch; `None` after the last.
+    fn next_batch(&mut self) -> Option<Result<Finished>> {
+        let (images, run) = match self.work.as_ref()?.submitted.recv().ok()? {
+            Ok(batch) => batch,
+            Err(error) => return Some(Err(error)),
+        };
+        self.timing.merge(&images.timing);
+        let timing = self.timed.then_some(&mut self.timing);
+        let outputs = match run.map(|run| self.session.finish(run, timing)).transpose() {
+            Ok(outputs) => outputs.map(Arc::new),
+            Err(error) => return Some(Err(error)),
+        };
+        Some(Ok(Finished {
+            next: images.first,
+            images: images.images.into_iter(),
+            outputs,
+            next_row: 0,
+        }))
+    }
+
+    /// Ends the other threads.
+    fn end(&mut self) -> Vec<thread::Result<()>> {
+        let Some(Work {
+            submitted,
+            permit,
+            threads,
+        }) = self.work.take()
+        else {
+            return Vec::new();
+        };
+        // Whoever waits for either goes on, and finds that nobody takes the results.
+        drop((submitted, permit));
+        let ended = threads.map(JoinHandle::join);
+        self.timing.add_wall(self.start.elapsed());
+        ended.into()
+    }
+}
+
+impl Iterator for Results {
+    type Item = Result<Item, ItemError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(item) = self.next_of_batch() {
+                return Some(item);
+            }
+            if self.batch.take().is_some() {
+                self.batches_in_flight.fetch_sub(1, Ordering::AcqRel);
+                if let Some(work) = &self.work {
+                    // Nobody takes it after the last batch.
+                    let _ = work.permit.send(());
+                }
+            }
+            match self.next_batch() {
+                Some(Ok(batch)) => self.batch = Some(batch),
+                last => {
+                    for ended in self.end() {
+                        ended.unwrap_or_else(|panic| resume_unwind(panic));
+                    }
+                    let error = last?.err()?;
+                    return Some(Err(ItemError { index: None, error }));
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Results {
+    fn drop(&mut self) {
+        // A panic of another thread is not worth a second one.
+        self.end();
+    }
+}
+
+impl std::fmt::Debug for Results {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Results")
+            .field("session", &self.session)
+            .field("timing", &self.timing)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The result for one image. It owns its outputs, together with the other items of its batch.
+#[derive(Clone, Debug)]
+pub struct Item {
+    index: usize,
+    name: String,
+    outputs: Arc<Outputs>,
+    row: usize,
+}
+
+impl Item {
+    /// The position of the image among the sources, from 0.
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// The name of the image, see [`Source::name`].
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// All results for the image.
+    pub fn outputs(&self) -> ImageOutputs<'_> {
+        self.outputs.image(self.row)
+    }
+
+    /// One score per class, see [`ImageOutputs::logits`].
+    pub fn logits(&self) -> Option<ArrayView1<'_, f32>> {
+        self.outputs().logits()
+    }
+
+    /// The image's feature vector, see [`Outputs::embeddings`].
+    pub fn embedding(&self) -> ArrayView1<'_, f32> {
+        self.outputs().embedding()
+    }
+
+    /// The `k` most likely classes, see [`ImageOutputs::top`].
+    pub fn top(&self, k: usize) -> Vec<Prediction> {
+        self.outputs().top(k)
+    }
+}
+
+/// Why there is no result for an image, or why the run ended. Converts into [`Error`].
+#[derive(Debug)]
+pub struct ItemError {
+    index: Option<usize>,
+    error: Error,
+}
+
+impl ItemError {
+    /// The position among the sources of the image that failed, after which the others go on. `None` if the whole run
+    /// failed: no result follows.
+    pub fn index(&self) -> Option<usize> {
+        self.index
+    }
+
+    /// The error, which names the image or what else is at fault.
+    pub fn error(&self) -> &Error {
+        &self.error
+    }
+}
+
+impl std::fmt::Display for ItemError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for ItemError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.error.source()
+    }
+}
+
+impl From<ItemError> for Error {
+    fn from(error: ItemError) -> Self {
+        error.error
     }
 }

@@ -1,8 +1,8 @@
-//! Where the time of a run went: one duration a phase, as `--timing` prints it.
+//! The time of each phase of a run, as `--timing` prints it.
 //!
-//! What the host does is measured by its clock, what a GPU does by events in its streams. In a
-//! [pipeline](crate::pipeline) the phases of several batches go on at once, and so the sum of all phases may exceed the
-//! wall time; their ratio is the [overlap](Timing::overlap).
+//! Phases on the host are measured by its clock, those on a GPU by events in its streams. In a
+//! [pipeline](crate::pipeline) the phases of several batches overlap, so the sum of all phases may exceed the wall time;
+//! their ratio is the [overlap](Timing::overlap).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
-use crate::graph::Role;
+pub use crate::graph::Role;
 
-/// The phases of the way from a file to its labels, in order.
+/// The phases from a file to its labels, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Phase {
@@ -20,19 +20,19 @@ pub enum Phase {
     Decode,
     /// Resizing and cropping to the model's size.
     Resize,
-    /// Putting a batch's pixels side by side: where a GPU computes, in pinned memory.
+    /// Copying the pixels of a batch into one buffer, which is pinned if a GPU computes.
     Stage,
-    /// The pixels' way to a GPU.
+    /// Copying the pixels to a GPU.
     CopyIn,
-    /// Decoded images' way to a GPU, one by one, and their resizing there.
+    /// Copying decoded images to a GPU, one by one, and resizing them there.
     DeviceResize,
-    /// The model's steps, by the part of the model that they belong to.
+    /// The model's steps, by the part of the model to which they belong.
     Step(Role),
-    /// All of the model's steps, where a GPU replays them as a captured graph.
+    /// All of the model's steps, if a GPU replays them as a captured HIP graph.
     Replay,
-    /// The results' way to the caller.
+    /// Copying the results to the caller.
     CopyOut,
-    /// From logits to the likeliest labels.
+    /// From logits to the most likely labels.
     Softmax,
 }
 
@@ -52,8 +52,8 @@ impl fmt::Display for Phase {
     }
 }
 
-/// Time spent in each phase. Phases that ran on several threads at once count the sum of their threads' time for
-/// decode and resize, and elapsed time for all others.
+/// The time of each phase. Decode and resize, which run on several threads at once, count the sum of the threads' time, all
+/// others elapsed time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Timing {
     phases: BTreeMap<Phase, Duration>,
@@ -62,17 +62,17 @@ pub struct Timing {
 }
 
 impl Timing {
-    /// Counts `time` to `phase`.
+    /// Adds `time` to `phase`.
     pub fn add(&mut self, phase: Phase, time: Duration) {
         *self.phases.entry(phase).or_default() += time;
     }
 
-    /// Counts `time` to the wall time.
+    /// Adds `time` to the wall time.
     pub fn add_wall(&mut self, time: Duration) {
         self.wall += time;
     }
 
-    /// Notes that so many batches were under way at once.
+    /// Records that this many batches were in flight at once.
     pub fn note_in_flight(&mut self, batches: usize) {
         self.most_in_flight = self.most_in_flight.max(batches);
     }
@@ -86,7 +86,7 @@ impl Timing {
         self.note_in_flight(other.most_in_flight);
     }
 
-    /// The phases that were seen, in the order in which they happen.
+    /// The phases that occurred, in the order in which they happen.
     pub fn phases(&self) -> impl Iterator<Item = (Phase, Duration)> + '_ {
         self.phases.iter().map(|(&phase, &time)| (phase, time))
     }
@@ -101,13 +101,13 @@ impl Timing {
         self.wall
     }
 
-    /// How many phases went on at once, on average: their sum over the wall time. `None` if no time passed.
+    /// How many phases ran at once, on average: their sum over the wall time. `None` without a wall time.
     pub fn overlap(&self) -> Option<f64> {
         let wall = self.wall.as_secs_f64();
         (wall > 0.0).then(|| self.total().as_secs_f64() / wall)
     }
 
-    /// The most batches that were begun and not finished at once.
+    /// The maximum number of batches that were in flight at once.
     pub fn most_in_flight(&self) -> usize {
         self.most_in_flight
     }
@@ -117,7 +117,7 @@ fn milliseconds(time: Duration) -> f64 {
     1e3 * time.as_secs_f64()
 }
 
-/// A table: phase, milliseconds, per cent of all phases; their sum; the wall time, the overlap, the batches in flight.
+/// A table: phase, milliseconds, percentage of all phases; their sum; the wall time, the overlap, the batches in flight.
 impl fmt::Display for Timing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let total = self.total();
@@ -144,8 +144,10 @@ impl fmt::Display for Timing {
         if self.most_in_flight > 0 {
             write!(
                 f,
-                "\n{:<15} {:>10} batches at most",
-                "in flight", self.most_in_flight
+                "\n{:<15} at most {} batch{}",
+                "in flight",
+                self.most_in_flight,
+                if self.most_in_flight == 1 { "" } else { "es" }
             )?;
         }
         Ok(())
@@ -205,7 +207,10 @@ mod tests {
         timing.merge(&wall);
         let text = timing.to_string();
         assert!(text.contains("8.000 ms, overlap 1.50"), "{text}");
-        assert!(text.ends_with("3 batches at most"), "{text}");
+        assert!(text.ends_with("at most 3 batches"), "{text}");
+        let mut one = Timing::default();
+        one.note_in_flight(1);
+        assert!(one.to_string().ends_with("at most 1 batch"), "{one}");
         let json = serde_json::to_value(&timing).unwrap();
         assert_eq!((&json["wall_ms"], &json["overlap"]), (&8.0.into(), &1.5.into()));
         assert_eq!(json["most_in_flight"], 3);

@@ -1,19 +1,20 @@
-//! `hipvit bench`: times a model alone, without files, for `benches/peers.py` and for the curious.
+//! `hipvit bench`: times a model alone, without files; `benches/peers.py` runs it too.
 
 use std::io::Write;
 use std::time::Instant;
 
 use anyhow::{Result, anyhow};
 use hipvit::timing::Timing;
+use hipvit::{RunInput, RunOptions};
 use serde_json::json;
 
-use super::{ModelArgs, Outcome, output, report_fallback};
+use super::{ModelArgs, Outcome, memory, output, report_fallback};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
-    /// How many timed runs, after two that warm up
+    /// Number of timed runs, after two warm-up runs
     #[arg(long, default_value_t = 10, value_name = "N", value_parser = super::positive)]
     runs: usize,
     /// Print one JSON object
@@ -24,10 +25,10 @@ pub struct Args {
 impl Args {
     pub fn run(&self) -> Result<Outcome> {
         let session = self.model.load()?;
-        // Refuses a batch that no memory holds, before memory is asked for its pixels.
+        // Rejects a batch that is too large for any memory before its pixels are allocated.
         let flops = session.plan(session.batch())?.flops();
         let (height, width) = session.preprocess().output_size();
-        // Any bytes will do as long as they are not all alike: a multiplicative sequence modulo a prime.
+        // Pseudo-random bytes: a multiplicative sequence modulo a prime.
         let mut pixels: Vec<u8> = Vec::new();
         let len = session.batch() * height * width * 3;
         pixels
@@ -35,25 +36,26 @@ impl Args {
             .map_err(|_| anyhow!("batch: no memory for the pixels of {} images", session.batch()))?;
         let random = std::iter::successors(Some(1u32), |x| Some(x * 48_271 % 65_521));
         pixels.extend(random.take(len).map(|x| x as u8));
-        // On a GPU the first run is as any other, the second captures a graph of the plan.
+        // On a GPU the second run captures a graph of the plan.
         for _ in 0..2 {
-            session.run_pixels(&pixels, None)?;
+            session.run_with(RunInput::Pixels(&pixels), RunOptions::new())?;
         }
         let mut milliseconds: Vec<f64> = Vec::with_capacity(self.runs);
         for _ in 0..self.runs {
             let start = Instant::now();
-            session.run_pixels(&pixels, None)?;
+            session.run_with(RunInput::Pixels(&pixels), RunOptions::new())?;
             milliseconds.push(1e3 * start.elapsed().as_secs_f64());
         }
-        // Apart, as timing the steps costs time.
+        // In separate runs, because timing the steps takes time.
         let mut timing = Timing::default();
         for _ in 0..self.runs {
-            session.run_pixels(&pixels, Some(&mut timing))?;
+            session.run_with(RunInput::Pixels(&pixels), RunOptions::new().timing(&mut timing))?;
         }
         report_fallback(&session);
         milliseconds.sort_by(f64::total_cmp);
         let (min, median) = (milliseconds[0], milliseconds[self.runs / 2]);
         let gflops = flops as f64 / median / 1e6;
+        let peak_rss = memory::peak_rss();
         let mut out = output::stdout();
         if self.json {
             let line = json!({
@@ -67,21 +69,31 @@ impl Args {
                 "images_per_second": 1e3 * session.batch() as f64 / median,
                 "gflop_per_second": gflops,
                 "timing": timing,
-                "graph": session.replays(),
+                "hip_graphs": session.hip_graphs(),
+                "peak_rss_bytes": peak_rss,
             });
             writeln!(out, "{line}")?;
         } else {
             writeln!(
                 out,
-                "{}: batch {}, {} runs: median {median:.3} ms, min {min:.3} ms, {:.1} images/s, {gflops:.1} GFLOP/s\nas many runs with each step timed:",
+                "{}: batch {}, {} runs: median {median:.3} ms, min {min:.3} ms, {:.1} images/s, {gflops:.1} GFLOP/s\n{} additional runs with each step timed:",
                 session.name(),
                 session.batch(),
                 self.runs,
                 1e3 * session.batch() as f64 / median,
+                self.runs,
             )?;
             writeln!(out, "{timing}")?;
-            if let Some(replays) = session.replays() {
-                writeln!(out, "{replays}")?;
+            if let Some(hip_graphs) = session.hip_graphs() {
+                writeln!(out, "{hip_graphs}")?;
+            }
+            if let Some(bytes) = peak_rss {
+                writeln!(
+                    out,
+                    "{:<15} {:>10.1} MiB of host memory",
+                    "peak RSS",
+                    bytes as f64 / f64::from(1 << 20)
+                )?;
             }
         }
         Ok(Outcome::Complete)

@@ -1,4 +1,4 @@
-//! Options with a few well-known values: which those are, for help and completion, and what they mean.
+//! The values of options that take one of a few, for help, completion and parsing.
 
 use std::str::FromStr;
 
@@ -21,7 +21,7 @@ pub fn dtype() -> impl TypedValueParser<Value = DType> {
 }
 
 /// `auto`, `on`, `off`.
-pub fn graph() -> impl TypedValueParser<Value = GraphMode> {
+pub fn hip_graphs() -> impl TypedValueParser<Value = GraphMode> {
     PossibleValuesParser::new(["auto", "on", "off"]).try_map(|text| GraphMode::from_str(&text))
 }
 
@@ -30,7 +30,7 @@ pub fn resize() -> impl TypedValueParser<Value = ResizeOn> {
     PossibleValuesParser::new(["host", "device"]).try_map(|text| ResizeOn::from_str(&text))
 }
 
-/// Takes more values than it offers.
+/// Accepts `hip:N` for every N, not only the offered values.
 #[derive(Clone, Debug)]
 struct DeviceParser;
 
@@ -58,7 +58,7 @@ impl TypedValueParser for DeviceParser {
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
         let values = [
             ("auto", "the first GPU, or the CPU if there is none"),
-            ("cpu", "the host's processor"),
+            ("cpu", "the CPU"),
             ("hip", "the first GPU"),
             ("hip:1", "the second GPU, and so on"),
         ];

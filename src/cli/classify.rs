@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use anstream::eprintln;
 use anstyle::{AnsiColor, Style};
 use anyhow::{Result, bail};
+use hipvit::pipeline::Item;
 use hipvit::timing::Phase;
-use hipvit::{Outputs, Prediction, Session, digits};
+use hipvit::{Prediction, Session, digits};
 use serde::Serialize;
 use serde_json::json;
 
@@ -21,13 +22,13 @@ pub struct Args {
     inputs: Inputs,
     #[command(flatten)]
     model: RunArgs,
-    /// How many labels to show
+    /// Number of labels to show
     #[arg(long, short = 'k', default_value_t = 5, value_name = "K", value_parser = super::positive)]
     top: usize,
-    /// Print one JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
-    /// Show where the time went; with --json as a last line of its own. Phases overlap: their sum may exceed the wall time
+    /// Print the time of each phase, with --json as the last line. Phases overlap: their sum may exceed the wall time
     #[arg(long)]
     timing: bool,
 }
@@ -47,25 +48,25 @@ impl Args {
         let session = self.model.load()?;
         if session.labels().is_empty() {
             bail!(
-                "{}: the model has no head to classify with; try `hipvit embed`",
+                "{}: model has no classification head; use `hipvit embed`",
                 session.name()
             );
         }
         let mut out = output::stdout();
         let limits = self.inputs.limits.limits();
         let mut softmax = Duration::ZERO;
-        let (mut timing, outcome) = images.run(&session, limits, self.timing, |name, outputs, row| {
-            self.print(&mut out, &session, name, outputs, row, &mut softmax)
+        let (mut timing, outcome) = images.run(&session, limits, self.timing, |item| {
+            self.print(&mut out, &session, item, &mut softmax)
         })?;
         if self.timing {
             timing.add(Phase::Softmax, softmax);
-            let replays = session.replays();
+            let hip_graphs = session.hip_graphs();
             match self.json {
-                true => record::write(&mut out, &json!({ "timing": timing, "graph": &replays }))?,
+                true => record::write(&mut out, &json!({ "timing": timing, "hip_graphs": &hip_graphs }))?,
                 false => eprintln!("{timing}"),
             }
-            if let Some(replays) = replays.filter(|_| !self.json) {
-                eprintln!("{replays}");
+            if let Some(hip_graphs) = hip_graphs.filter(|_| !self.json) {
+                eprintln!("{hip_graphs}");
             }
         }
         report_fallback(&session);
@@ -79,7 +80,7 @@ impl Args {
         }
         if !self.model.is_embedded() {
             return Err(Usage(
-                "name an image, a directory, a glob pattern or -: the bundled samples are for the embedded model",
+                "an image, a directory, a glob pattern or - is required: the bundled samples are for the embedded model",
             )
             .into());
         }
@@ -90,20 +91,16 @@ impl Args {
         &self,
         out: &mut impl Write,
         session: &Session,
-        name: &str,
-        outputs: &Outputs,
-        row: usize,
+        item: &Item,
         softmax: &mut Duration,
     ) -> Result<()> {
-        // A session with labels has logits.
-        let Some(logits) = outputs.logits().map(|l| l.row(row)) else {
-            return Ok(());
-        };
         let start = Instant::now();
-        let top = session.scores().top(logits, self.top, session.labels());
+        let top = item.top(self.top);
         *softmax += start.elapsed();
+        let name = item.name();
         if self.json {
-            let logits = logits.to_vec();
+            // A session with labels has logits.
+            let logits = item.logits().map(|logits| logits.to_vec()).unwrap_or_default();
             return record::write(out, &Record::new(session, name, Scored { logits, top }));
         }
         writeln!(out, "{NAME}{name}{NAME:#}")?;

@@ -9,13 +9,13 @@ use super::{Cli, Outcome, output};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The shell that will read the script
+    /// Shell to generate the script for
     shell: clap_complete::Shell,
 }
 
 impl Args {
     pub fn run(&self) -> Result<Outcome> {
-        // Into memory first: the generator panics where it cannot write.
+        // Into memory first: the generator panics on write errors.
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut Cli::command(), "hipvit", &mut script);
         output::stdout().write_all(&script)?;

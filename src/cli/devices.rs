@@ -1,4 +1,4 @@
-//! `hipvit devices`: what there is to run on.
+//! `hipvit devices`: the GPUs and the CPU.
 
 use std::io::Write;
 
@@ -17,7 +17,7 @@ pub struct Args {
     json: bool,
 }
 
-/// All that is shown.
+/// The command's output.
 #[derive(Serialize)]
 struct Report {
     cpu: Cpu,
@@ -27,7 +27,7 @@ struct Report {
     /// Why there are no GPUs.
     no_gpu: Option<String>,
     libraries: Vec<Library>,
-    /// Where compiled kernels are kept; none if they are not.
+    /// Where compiled kernels are cached; `None` if they are not.
     kernel_cache: Option<Cache>,
 }
 
@@ -36,7 +36,7 @@ struct Cache {
     folder: String,
     files: usize,
     bytes: u64,
-    /// Why nothing can be kept there.
+    /// Why nothing can be cached there.
     error: Option<String>,
 }
 
@@ -74,7 +74,7 @@ impl Args {
 }
 
 impl Report {
-    /// That there is no GPU is an answer, not a failure.
+    /// A missing GPU is a result, not an error.
     fn new() -> Self {
         let mut report = Self {
             cpu: Cpu::new(),
@@ -214,7 +214,7 @@ impl Cache {
 
 impl Cpu {
     fn new() -> Self {
-        // Linux says what it is; elsewhere its architecture must do.
+        // Only Linux has the file; elsewhere the architecture is all that is known.
         let name = std::fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| {
             let line = text.lines().find(|line| line.starts_with("model name"))?;
             Some(line.split_once(':')?.1.trim().to_owned())
@@ -228,7 +228,7 @@ impl Cpu {
     }
 }
 
-/// The vector extensions that kernels care for.
+/// The vector extensions that the CPU's kernels use.
 #[cfg(target_arch = "x86_64")]
 fn features() -> Vec<&'static str> {
     let detected = [
@@ -276,7 +276,7 @@ impl Gpu {
         row(
             "waves",
             format!(
-                "{} lanes, {} a compute unit",
+                "{} lanes, {} per compute unit",
                 p.wave_size,
                 p.waves_per_compute_unit()
             ),
@@ -289,14 +289,14 @@ impl Gpu {
         row(
             "registers",
             format!(
-                "{} a compute unit, {} a block (32-bit)",
+                "{} per compute unit, {} per block (32-bit)",
                 p.registers_per_compute_unit, p.registers_per_block
             ),
         );
         row(
             "LDS",
             format!(
-                "{} a compute unit, {} a block, {} on request",
+                "{} per compute unit, {} per block, up to {} on request",
                 bytes(p.lds_per_compute_unit),
                 bytes(p.lds_per_block),
                 bytes(p.lds_per_block_max)
@@ -321,7 +321,7 @@ impl Gpu {
         row(
             "memory bus",
             format!(
-                "{} bits at {} MHz: {:.0} GB/s at two transfers a clock",
+                "{} bits at {} MHz: {:.0} GB/s at two transfers per clock",
                 p.memory_bus_bits,
                 p.memory_clock / 1000,
                 self.memory_bandwidth / 1e9
@@ -348,7 +348,7 @@ fn new_table() -> Table {
     table
 }
 
-/// A size in the largest binary unit that leaves it above 1.
+/// A size in the largest binary unit in which it is at least 1.
 fn bytes(bytes: usize) -> String {
     let units = ["B", "KiB", "MiB", "GiB"];
     let power = (0..3).take_while(|p| bytes >> (10 * (p + 1)) > 0).count();

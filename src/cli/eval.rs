@@ -16,8 +16,8 @@ use super::{Outcome, RunArgs, Usage, output, record, refused, report, report_fal
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A directory with one subdirectory of images a class (named by label or index), or a safetensors file with
-    /// `images` u8 [N,H,W] or [N,H,W,3] and `labels` [N]; the embedded held-out digits if left out
+    /// A directory with one subdirectory per class (named by label or index), or a safetensors file with `images` u8
+    /// [N,H,W] or [N,H,W,3] and `labels` [N] [default: the embedded held-out digits]
     #[arg(value_name = "DIR|FILE.safetensors")]
     data: Option<PathBuf>,
     #[command(flatten)]
@@ -41,7 +41,7 @@ impl Args {
             None if self.model.is_embedded() => (digits::held_out()?, 0),
             None => {
                 return Err(Usage(
-                    "name a directory or a safetensors file: the held-out digits are for the embedded model",
+                    "a directory or a safetensors file is required: the held-out digits are for the embedded model",
                 )
                 .into());
             }
@@ -49,7 +49,7 @@ impl Args {
         let progress = Progress::images(set.len());
         let result = evaluate(&session, set, &self.limits.limits(), |item| {
             progress.step();
-            if let Err(error) = item.result {
+            if let Err(error) = item {
                 progress.report(|| report(error));
             }
         })?;
@@ -74,7 +74,7 @@ impl Args {
     }
 }
 
-/// The images in `path`'s subdirectories, and how many things there could not be looked into, which are reported.
+/// The images in `path`'s subdirectories, and the number of entries that could not be listed, which are reported.
 fn read_directory(path: &Path, labels: &Labels) -> Result<(LabelledSet, usize)> {
     let (mut set, mut unlisted) = (LabelledSet::default(), 0);
     let mut directories: Vec<PathBuf> = fs::read_dir(path)
@@ -93,7 +93,7 @@ fn read_directory(path: &Path, labels: &Labels) -> Result<(LabelledSet, usize)> 
     }
     if set.is_empty() {
         bail!(
-            "{}: no subdirectory with images in this directory",
+            "{}: the directory has no subdirectory with images",
             path.display()
         );
     }

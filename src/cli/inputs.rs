@@ -4,10 +4,10 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Error, Result, anyhow};
+use hipvit::Session;
 use hipvit::image::Limits;
-use hipvit::pipeline::{Pipeline, Source};
+use hipvit::pipeline::{Item, Pipeline, Source};
 use hipvit::timing::Timing;
-use hipvit::{Outputs, Session};
 
 use super::progress::Progress;
 use super::{Outcome, Usage, report};
@@ -22,10 +22,10 @@ pub struct Inputs {
     pub limits: LimitArgs,
 }
 
-/// What is too large an image.
+/// The maximum size of an image.
 #[derive(Debug, clap::Args)]
 pub struct LimitArgs {
-    /// Refuse images of more pixels than this
+    /// Reject images with more than N pixels
     #[arg(long, value_name = "N", default_value_t = Limits::default().max_pixels)]
     max_pixels: u64,
 }
@@ -38,7 +38,7 @@ impl LimitArgs {
     }
 }
 
-/// Endings that a directory search takes for images; named files are opened whatever their name is.
+/// The extensions of images in directories; files given by name are opened whatever their extension.
 const EXTENSIONS: [&str; 9] = ["png", "jpg", "jpeg", "jpe", "webp", "bmp", "gif", "tif", "tiff"];
 
 impl Inputs {
@@ -46,7 +46,7 @@ impl Inputs {
         self.images.is_empty()
     }
 
-    /// Everything named, in order; a directory's files by name. What cannot be listed is reported.
+    /// All given images in order, those of a directory sorted by name. What cannot be listed is reported.
     pub fn list(&self) -> Result<Listing> {
         let mut listing = Listing::default();
         for path in &self.images {
@@ -84,34 +84,35 @@ impl FromIterator<Source> for Listing {
 }
 
 impl Listing {
-    /// Runs every image and calls `each` with its name, the outputs and its row in them. An image that fails is
-    /// reported, and the rest go on. The device's phases are measured if `timed`.
+    /// Runs every image and calls `each` with its results. An image that fails is reported, and the others go on. The
+    /// device's phases are measured if `timed`.
     pub fn run(
         self,
         session: &Session,
         limits: Limits,
         timed: bool,
-        mut each: impl FnMut(&str, &Outputs, usize) -> Result<()>,
+        mut each: impl FnMut(&Item) -> Result<()>,
     ) -> Result<(Timing, Outcome)> {
         let progress = Progress::images(self.sources.len());
         let mut failed = self.failed;
         let pipeline = Pipeline::new(session).limits(limits).timed(timed);
-        let timing = pipeline.run(self.sources, |item| {
+        let mut results = pipeline.run(self.sources)?;
+        for item in &mut results {
             progress.step();
-            match item.result {
-                Ok((outputs, row)) => progress.print(|| each(item.name, outputs, row)),
-                Err(error) => {
+            match item {
+                Ok(item) => progress.print(|| each(&item))?,
+                Err(error) if error.index().is_some() => {
                     failed += 1;
                     progress.report(|| report(error));
-                    Ok(())
                 }
+                Err(error) => return Err(hipvit::Error::from(error).into()),
             }
-        })?;
-        Ok((timing, Outcome::of(failed)))
+        }
+        Ok((results.timing().clone(), Outcome::of(failed)))
     }
 }
 
-/// The files that `path` stands for, and why there are not more.
+/// The files that `path` stands for, and errors for those that cannot be listed.
 fn files(path: &Path) -> (Vec<PathBuf>, Vec<Error>) {
     if path.is_dir() {
         let (files, mut errors) = images_below(path);
@@ -122,7 +123,7 @@ fn files(path: &Path) -> (Vec<PathBuf>, Vec<Error>) {
     }
     match path.to_str() {
         Some(pattern) if !path.exists() && pattern.contains(['*', '?', '[']) => matches(pattern),
-        // A missing file is reported by whoever opens it.
+        // A missing file is an error when it is opened.
         _ => (vec![path.to_owned()], Vec::new()),
     }
 }
@@ -147,7 +148,7 @@ fn matches(pattern: &str) -> (Vec<PathBuf>, Vec<Error>) {
     (files, errors)
 }
 
-/// The image files in `directory` and below, sorted by path, and what could not be looked into.
+/// The image files in `directory` and below, sorted by path, and errors for what cannot be listed.
 pub fn images_below(directory: &Path) -> (Vec<PathBuf>, Vec<Error>) {
     let (mut files, mut errors) = (Vec::new(), Vec::new());
     let entries = walkdir::WalkDir::new(directory)
@@ -159,7 +160,7 @@ pub fn images_below(directory: &Path) -> (Vec<PathBuf>, Vec<Error>) {
                 files.push(entry.into_path());
             }
             Ok(_) => {}
-            // A link to nowhere that no search would have taken for an image.
+            // A broken link whose name is not an image's.
             Err(error) if error.io_error().is_some() && error.path().is_some_and(is_other_link) => {}
             Err(error) => errors.push(match (error.path(), error.io_error()) {
                 (Some(path), Some(reason)) => anyhow!("{}: {reason}", path.display()),

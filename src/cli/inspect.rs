@@ -17,24 +17,24 @@ use super::{ImageSize, Outcome, choices, output, record};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Model directory (timm's or Hugging Face's layout); the embedded TinyViT32 if left out
+    /// Model directory, as timm or Hugging Face transformers write it [default: the embedded TinyViT32]
     model: Option<PathBuf>,
-    /// Put the model on a GPU and show where it lies there: hip (the first GPU) or hip:N
+    /// Load the model onto a GPU and show its memory there: hip (the first GPU) or hip:N
     #[arg(long, default_value = "cpu", value_name = "DEVICE", value_parser = choices::device())]
     device: Device,
-    /// What to compute in: f32; on a GPU also f16 or bf16
+    /// Compute precision: f32; on a GPU also f16 or bf16
     #[arg(long, default_value = "f32", value_name = "DTYPE", value_parser = choices::dtype())]
     dtype: DType,
-    /// The batch to plan for
+    /// Batch size of the plan
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = super::positive)]
     batch: usize,
-    /// Another image size than the model's own; position embeddings are interpolated
+    /// Image size, if not the model's own; position embeddings are interpolated
     #[arg(long, value_name = "N or HxW", value_parser = super::image_size)]
     image_size: Option<ImageSize>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
-    /// Draw the arena over time
+    /// Write a drawing of the arena's use over time
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
 }

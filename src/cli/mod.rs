@@ -1,4 +1,4 @@
-//! The command line. One file a subcommand; what they share is here ([`ModelArgs`], exit codes) and in [`choices`]
+//! The command line. One file per subcommand; what they share is here ([`ModelArgs`], exit codes) and in [`choices`]
 //! (devices and the like), [`inputs`] (which images), [`output`] (files and standard output), [`record`] (JSON lines) and
 //! [`progress`].
 
@@ -11,6 +11,7 @@ mod embed;
 mod eval;
 mod inputs;
 mod inspect;
+mod memory;
 mod output;
 mod preprocess;
 mod progress;
@@ -24,8 +25,7 @@ use std::process::ExitCode;
 use anstream::eprintln;
 use anstyle::{AnsiColor, Style};
 use clap::{Parser, Subcommand};
-use hipvit::GraphMode;
-use hipvit::{DType, Device, ResizeOn, Session, SessionBuilder};
+use hipvit::{DType, Device, GraphMode, ResizeOn, Session, SessionBuilder};
 
 /// Vision Transformers from pixel to logit.
 #[derive(Debug, Parser)]
@@ -35,7 +35,7 @@ struct Cli {
     command: Command,
 }
 
-const AFTER_HELP: &str = "Exit codes: 0 all is well, 1 some input failed, 2 wrong usage.";
+const AFTER_HELP: &str = "Exit codes: 0 success, 1 some input failed, 2 wrong usage.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -47,11 +47,11 @@ enum Command {
     Eval(eval::Args),
     /// Show a model's graph before and after optimisation, its plan, its memory and its parameters
     Inspect(inspect::Args),
-    /// Write an image's pixel values as the model sees them
+    /// Write an image's pixel values, the model's input
     Preprocess(preprocess::Args),
     /// Time a model on random pixels
     Bench(bench::Args),
-    /// Hold every op against the oracle, and time it
+    /// Check every op against an f64 reference and time it
     Validate(validate::Args),
     /// List the GPUs, their memory and their links, and the CPU
     Devices(devices::Args),
@@ -59,45 +59,53 @@ enum Command {
     Completions(completions::Args),
 }
 
-/// Which model, and where it runs.
+/// The model and where it runs.
 #[derive(Debug, clap::Args)]
 pub struct ModelArgs {
-    /// Model directory (timm's or Hugging Face's layout); the embedded TinyViT32 if left out
+    /// Model directory, as timm or Hugging Face transformers write it [default: the embedded TinyViT32]
     #[arg(long, short, value_name = "DIR")]
     model: Option<PathBuf>,
     /// Where to run: auto (the first GPU, else the CPU), cpu, hip (the first GPU) or hip:N [default: auto]
     #[arg(long, value_name = "DEVICE", value_parser = choices::device())]
     device: Option<Device>,
-    /// What to compute in: f32; on a GPU also f16 or bf16
+    /// Compute precision: f32; on a GPU also f16 or bf16
     #[arg(long, default_value = "f32", value_name = "DTYPE", value_parser = choices::dtype())]
     dtype: DType,
-    /// Replay captured graphs on a GPU: auto does where it can, but not while steps are timed
-    #[arg(long, default_value = "auto", value_name = "WHEN", value_parser = choices::graph())]
-    graph: GraphMode,
-    /// The most images that run at once
+    /// Replay captured HIP graphs on a GPU: auto does so where possible, but not while steps are timed
+    #[arg(long, default_value = "auto", value_name = "WHEN", value_parser = choices::hip_graphs())]
+    hip_graphs: GraphMode,
+    /// Maximum batch size
     #[arg(long, default_value_t = 8, value_name = "N", value_parser = positive)]
     batch: usize,
-    /// Threads to compute with [default: one a core]
+    /// Number of compute threads [default: number of cores]
     #[arg(long, value_name = "N", value_parser = positive)]
     threads: Option<usize>,
-    /// Run at another image size than the model's own; position embeddings are interpolated
+    /// Image size, if not the model's own; position embeddings are interpolated
     #[arg(long, value_name = "N or HxW", value_parser = image_size)]
     image_size: Option<ImageSize>,
 }
 
-/// As [`ModelArgs`], for commands that take images to their results.
+/// As [`ModelArgs`], for commands that run images.
 #[derive(Debug, clap::Args)]
 pub struct RunArgs {
     #[command(flatten)]
     model: ModelArgs,
-    /// Where to resize and crop the images: on the host, or on the GPU, to the same bytes
+    /// Where to resize and crop images: on the host or on the GPU, with the same result
     #[arg(long, default_value = "host", value_name = "WHERE", value_parser = choices::resize())]
     resize: ResizeOn,
 }
 
 impl RunArgs {
     fn load(&self) -> hipvit::Result<Session> {
-        self.model.load_with(self.model.builder().resize(self.resize))
+        self.load_with(self.builder())
+    }
+
+    fn load_with(&self, builder: SessionBuilder) -> hipvit::Result<Session> {
+        self.model.load_with(builder)
+    }
+
+    fn builder(&self) -> SessionBuilder {
+        self.model.builder().resize(self.resize)
     }
 
     /// Whether it is the embedded model.
@@ -137,7 +145,7 @@ impl ModelArgs {
             && (self.device.is_some()
                 || !matches!(reason, hipvit::Error::Hip(hipvit::hip::Error::Provider { .. })))
         {
-            // Without a word only where no device was asked for and no GPU's libraries are installed.
+            // Silent only if no device was requested and no GPU libraries are installed.
             eprintln!("note: running on the CPU: {}", one_line(&reason.to_string()));
         }
         Ok(session)
@@ -147,7 +155,7 @@ impl ModelArgs {
         let mut builder = Session::builder()
             .device(self.device.unwrap_or_default())
             .dtype(self.dtype)
-            .graph(self.graph)
+            .hip_graphs(self.hip_graphs)
             .batch(self.batch);
         if let Some(threads) = self.threads {
             builder = builder.threads(threads);
@@ -163,12 +171,12 @@ impl ModelArgs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Complete,
-    /// Some input failed and was reported; the rest went on.
+    /// Some input failed and was reported; the others were processed.
     SomeFailed,
 }
 
 impl Outcome {
-    /// The end of a command that could not use `failed` of its inputs.
+    /// The outcome of a command of whose inputs `failed` failed.
     fn of(failed: usize) -> Self {
         match failed {
             0 => Self::Complete,
@@ -177,12 +185,12 @@ impl Outcome {
     }
 }
 
-/// A command line that clap accepts and the command cannot: exit code 2.
+/// A wrong command line that clap does not detect: exit code 2.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Usage(&'static str);
 
-/// Runs the command line and says how it ended.
+/// Runs the command line and returns the exit code.
 pub fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Classify(args) => args.run(),
@@ -212,16 +220,18 @@ fn report(error: impl std::fmt::Display) {
     eprintln!("{RED}error{RED:#}: {}", one_line(&error.to_string()));
 }
 
-/// One line on standard error if graphs should have been replayed on a GPU and were not.
+/// One line on standard error if HIP graphs should have been replayed and were not.
 fn report_fallback(session: &Session) {
     const YELLOW: Style = AnsiColor::Yellow.on_default().bold();
-    if let Some(reason) = session.replays().and_then(|replays| replays.fallback) {
+    if let Some(reason) = session.hip_graphs().and_then(|graphs| graphs.fallback) {
         let reason = one_line(&reason);
-        eprintln!("{YELLOW}warning{YELLOW:#}: no captured graph is replayed, steps run one by one: {reason}");
+        eprintln!(
+            "{YELLOW}warning{YELLOW:#}: HIP graphs are not replayed, steps are launched one by one: {reason}"
+        );
     }
 }
 
-/// The text with its line breaks and other control characters, which a file's name may have, as escapes.
+/// The text with line breaks and other control characters, which file names may contain, escaped.
 fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for c in text.chars() {
@@ -233,14 +243,14 @@ fn one_line(text: &str) -> String {
     line
 }
 
-/// Whoever read our output has seen enough (`hipvit classify … | head`).
+/// Whether the reader of our output has closed it (`hipvit classify … | head`).
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error
         .downcast_ref::<io::Error>()
         .is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// The system's reason for refusing `path`, as the library words it.
+/// The library's error for an I/O error at `path`.
 fn refused(path: &Path) -> impl Fn(io::Error) -> hipvit::Error {
     move |source| hipvit::Error::Io {
         path: path.to_owned(),

@@ -1,4 +1,4 @@
-//! Where a command writes: files, whole or not at all, and standard output.
+//! Output: files, which are replaced atomically, and standard output.
 
 use std::fs;
 use std::io::{self, StdoutLock, Write};
@@ -6,8 +6,8 @@ use std::path::Path;
 
 use anstream::AutoStream;
 
-/// Standard output: styled where that is wanted, and named in its errors. Unlike `println!` it does not panic where
-/// nothing can be written.
+/// Standard output with styles where they are enabled, and errors that name it. Unlike `println!` it does not panic on
+/// them.
 pub struct Stdout(AutoStream<StdoutLock<'static>>);
 
 /// Standard output, locked.
@@ -29,7 +29,7 @@ fn named(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("standard output: {error}"))
 }
 
-/// Puts `bytes` at `path`. On an error, what was there before is still there.
+/// Writes `bytes` to `path`. On an error, an existing file is left unchanged.
 pub fn write(path: &Path, bytes: &[u8]) -> hipvit::Result<()> {
     replace(path, bytes).map_err(super::refused(path))
 }
@@ -44,7 +44,7 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
         .filter(|p| !p.as_os_str().is_empty())
         .unwrap_or(Path::new("."));
     let mut builder = tempfile::Builder::new();
-    // As any new file: readable as the umask says, not by the owner alone.
+    // The permissions of any new file, by the umask, not those of a temporary one.
     #[cfg(unix)]
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
     let mut file = builder.tempfile_in(directory)?;

@@ -1,4 +1,4 @@
-//! `hipvit preprocess`: the pixel values of one image, for people who check parity.
+//! `hipvit preprocess`: the pixel values of one image, to compare them with the library's.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ pub struct Args {
     image: PathBuf,
     #[command(flatten)]
     model: ModelArgs,
-    /// The safetensors file to write: `pixel_values`, f32 [1, 3, H, W]
+    /// Safetensors file to write, with `pixel_values`, f32 [1, 3, H, W]
     #[arg(long, short, value_name = "FILE.safetensors")]
     output: PathBuf,
     #[command(flatten)]

@@ -1,11 +1,11 @@
-//! A progress bar on standard error for work that lasts, and only on a terminal.
+//! A progress bar on standard error, only on a terminal.
 
 use std::io::{IsTerminal, stdout};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A bar over images or the like, and the lines that are printed meanwhile.
+/// A progress bar, and the lines that are printed meanwhile.
 pub struct Progress {
     bar: ProgressBar,
     lines_on_terminal: bool,
@@ -37,12 +37,12 @@ impl Progress {
         }
     }
 
-    /// One of them is done.
+    /// Counts one.
     pub fn step(&self) {
         self.bar.inc(1);
     }
 
-    /// Prints to standard output: above the bar where both share a terminal.
+    /// Prints to standard output: above the bar if both are on a terminal.
     pub fn print<R>(&self, print: impl FnOnce() -> R) -> R {
         if self.lines_on_terminal {
             self.bar.suspend(print)
@@ -57,7 +57,7 @@ impl Progress {
     }
 }
 
-/// The bar disappears when the work is over, however it ended.
+/// The bar disappears when the work ends, with an error too.
 impl Drop for Progress {
     fn drop(&mut self) {
         self.bar.finish_and_clear();

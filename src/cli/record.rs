@@ -1,4 +1,4 @@
-//! What `--json` prints of an image: one object a line.
+//! What `--json` prints: one object per line.
 
 use std::io::Write;
 
@@ -6,7 +6,7 @@ use anyhow::Result;
 use hipvit::{DType, Session};
 use serde::Serialize;
 
-/// One image's results and where they come from. `R`'s fields follow the others.
+/// One image's results, model and device. `R`'s fields come last.
 #[derive(Debug, Serialize)]
 pub struct Record<'a, R> {
     image: &'a str,
@@ -31,7 +31,7 @@ impl<'a, R: Serialize> Record<'a, R> {
 
 /// Prints `value` as one line of JSON.
 pub fn write(out: &mut impl Write, value: &impl Serialize) -> Result<()> {
-    // Not `to_writer`: its errors hide that a pipe was closed.
+    // Not `to_writer`, whose errors hide that a pipe was closed.
     let line = serde_json::to_string(value)?;
     writeln!(out, "{line}")?;
     Ok(())

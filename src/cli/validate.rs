@@ -16,19 +16,19 @@ pub struct Args {
     /// Where to run: auto, cpu, hip (the first GPU) or hip:N
     #[arg(long, default_value = "auto", value_name = "DEVICE", value_parser = choices::device())]
     device: Device,
-    /// What to compute in: f32; on a GPU also f16 and bf16 [default: all that the device has]
+    /// Compute precisions: f32; on a GPU also f16 and bf16 [default: all that the device supports]
     #[arg(long, value_name = "DTYPE,…", value_delimiter = ',', value_parser = choices::dtype())]
     dtype: Vec<DType>,
-    /// Which sizes [default: all on a GPU; micro, small and awkward on the CPU]
+    /// Sizes to check [default: all on a GPU; micro, small and awkward on the CPU]
     #[arg(long, value_name = "CONFIG,…", value_delimiter = ',', value_parser = configs())]
     config: Vec<Config>,
-    /// Which ops [default: all]
+    /// Ops to check [default: all]
     #[arg(long, value_name = "OP,…", value_delimiter = ',', value_parser = PossibleValuesParser::new(ops()))]
     op: Vec<String>,
     /// Write one JSON object to a file; - prints it instead of the table
     #[arg(long, value_name = "FILE|-")]
     json: Option<PathBuf>,
-    /// Threads to compute with on the CPU [default: one a core]
+    /// Number of compute threads on the CPU [default: number of cores]
     #[arg(long, value_name = "N", value_parser = super::positive)]
     threads: Option<usize>,
 }

@@ -1,9 +1,10 @@
 //! The executor of a session: the CPU's or a GPU's.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ndarray::Array2;
+use parking_lot::Mutex;
 use rayon::ThreadPool;
 
 use super::Arena;
@@ -102,7 +103,8 @@ impl Executor {
         }
     }
 
-    /// Runs `plan` on `input`, adding to `timing` what each phase took: each output as `[B, channels]`.
+    /// Runs `plan` on `input`, adding the time of each phase to `timing`: each output as `[B, channels]`, or
+    /// `[B·tokens, channels]`.
     ///
     /// # Errors
     ///
@@ -115,8 +117,7 @@ impl Executor {
     ) -> Result<Vec<(OutputKind, Array2<f32>)>> {
         match self {
             Self::Cpu { executor, arenas } => {
-                let arenas = || arenas.lock().unwrap_or_else(PoisonError::into_inner);
-                let mut arena = arenas().pop().unwrap_or_default();
+                let mut arena = arenas.lock().pop().unwrap_or_default();
                 let start = Instant::now();
                 let mut steps = Duration::ZERO;
                 let mut observe = |step: &Step, time| {
@@ -129,7 +130,7 @@ impl Executor {
                 if let Some(timing) = timing {
                     timing.add(Phase::CopyOut, start.elapsed().saturating_sub(steps));
                 }
-                arenas().push(arena);
+                arenas.lock().push(arena);
                 Ok(results)
             }
             Self::Hip { executor, .. } => match timing {
@@ -147,7 +148,7 @@ impl Executor {
     pub fn run_images(
         &self,
         plan: &Plan,
-        images: &[RgbImage],
+        images: &[&RgbImage],
         timing: Option<&mut Timing>,
     ) -> Result<Vec<(OutputKind, Array2<f32>)>> {
         match (self, timing) {
@@ -199,22 +200,23 @@ impl Executor {
         reservation: Reservation,
         staging: Staging,
         timed: bool,
-    ) -> Result<Submission> {
+    ) -> Result<PendingRun> {
         match (self, reservation, staging.memory) {
             (Self::Cpu { .. }, Reservation::Cpu(plan), StagingMemory::Host(pixels)) => {
                 let mut timing = Timing::default();
                 let observer = timed.then_some(&mut timing);
                 let results = self.run(&plan, Input::Pixels(&pixels), observer)?;
-                Ok(Submission::Ready(results, timing))
+                Ok(PendingRun::Ready(results, timing))
             }
             (Self::Hip { executor, .. }, Reservation::Hip(reserved), StagingMemory::Pinned(mut pixels)) => {
                 pixels.set_len(staging.filled)?;
                 let running = executor.submit(*reserved, Feed::Staged(pixels), timed)?;
-                Ok(Submission::Hip(Box::new(running)))
+                Ok(PendingRun::Hip(Box::new(running)))
             }
             (Self::Hip { executor, .. }, Reservation::Hip(reserved), StagingMemory::Decoded(images)) => {
-                let running = executor.submit(*reserved, Feed::Images(&images), timed)?;
-                Ok(Submission::Hip(Box::new(running)))
+                let running =
+                    executor.submit(*reserved, Feed::Images(&images.iter().collect::<Vec<_>>()), timed)?;
+                Ok(PendingRun::Hip(Box::new(running)))
             }
             _ => Err(Error::argument("staging", "is of another executor")),
         }
@@ -224,27 +226,27 @@ impl Executor {
     ///
     /// # Errors
     ///
-    /// What the device's work failed with.
+    /// The error of the device's work.
     pub(crate) fn finish(
         &self,
-        submission: Submission,
+        pending: PendingRun,
         timing: Option<&mut Timing>,
     ) -> Result<Vec<(OutputKind, Array2<f32>)>> {
-        match (self, submission) {
-            (_, Submission::Ready(results, taken)) => {
+        match (self, pending) {
+            (_, PendingRun::Ready(results, taken)) => {
                 if let Some(timing) = timing {
                     timing.merge(&taken);
                 }
                 Ok(results)
             }
-            (Self::Hip { executor, .. }, Submission::Hip(running)) => match timing {
+            (Self::Hip { executor, .. }, PendingRun::Hip(running)) => match timing {
                 Some(timing) => {
                     let plan = running.plan().clone();
                     executor.finish(*running, Some(&mut observer(&plan, timing)))
                 }
                 None => executor.finish(*running, None),
             },
-            (Self::Cpu { .. }, Submission::Hip(_)) => Err(Error::argument("run", "is of another executor")),
+            (Self::Cpu { .. }, PendingRun::Hip(_)) => Err(Error::argument("run", "is of another executor")),
         }
     }
 
@@ -322,9 +324,9 @@ pub(crate) enum Reservation {
     Hip(Box<Reserved<Arc<Plan>>>),
 }
 
-/// A submitted run.
-pub(crate) enum Submission {
-    /// Finished, with the times of its phases.
+/// A run that was submitted.
+pub(crate) enum PendingRun {
+    /// It has ended; with the time of each phase.
     Ready(Vec<(OutputKind, Array2<f32>)>, Timing),
     Hip(Box<Running<Arc<Plan>>>),
 }

@@ -7,6 +7,6 @@ mod hip;
 
 pub use cpu::{Arena, CpuExecutor, Observer};
 pub use executor::Executor;
-pub(crate) use executor::{Staging, Submission};
+pub(crate) use executor::{PendingRun, Staging};
 pub use hip::{GraphMode, HipExecutor, HipPreprocess, Replays, Stage, StageObserver};
 pub(crate) use hip::{append, unpack};

@@ -2,12 +2,13 @@
 
 use ndarray::Array2;
 
-use super::{Graph, OutputKind, ValueId};
+use super::{Graph, OutputKind, ValueId, matrix};
 use crate::error::{Error, Result};
 use crate::reference::{Array, eval};
 use crate::tensor::Input;
 
-/// Runs `graph`, optimised or not, on `batch` images: each of its outputs as `[B, channels]`.
+/// Runs `graph`, optimised or not, on `batch` images: each of its outputs as `[B, channels]`, or
+/// `[B·tokens, channels]`.
 ///
 /// # Errors
 ///
@@ -54,14 +55,8 @@ pub fn interpret(graph: &Graph, batch: usize, input: Input<'_>) -> Result<Vec<(O
         let value = values[id.index()]
             .clone()
             .ok_or_else(|| Error::graph(name, "an output that no node computes"))?;
-        let [rows, columns] = *value.shape() else {
-            return Err(Error::graph(
-                name,
-                format!("an output of shape {:?}, expected [B, D]", value.shape()),
-            ));
-        };
-        let matrix = Array2::from_shape_vec((rows, columns), value.into_values())
-            .map_err(|e| Error::graph(name, e))?;
+        let shape = value.shape().to_vec();
+        let matrix = matrix(&shape, value.into_values()).map_err(|e| Error::graph(name, e))?;
         outputs.push((kind, matrix));
     }
     Ok(outputs)

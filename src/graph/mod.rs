@@ -17,6 +17,8 @@ pub use optimize::{PassReport, Passes, optimize};
 
 use std::fmt;
 
+use ndarray::{Array2, ShapeError};
+
 use crate::error::{Error, Result};
 use crate::ops::{self, Op};
 use crate::tensor::{DType, Input, Tensor};
@@ -99,6 +101,16 @@ pub enum OutputKind {
     Logits,
     /// The image's feature vector: `[B, D]`.
     Embedding,
+    /// All tokens after the final norm: `[B, prefix + N, D]`.
+    Tokens,
+    /// All tokens after the block of this index, without a norm: `[B, prefix + N, D]`.
+    HiddenLayer(usize),
+}
+
+/// An output's `values` as a matrix with a row per image, or per token of each image, as executors return it.
+pub(crate) fn matrix<T>(shape: &[usize], values: Vec<T>) -> std::result::Result<Array2<T>, ShapeError> {
+    let (columns, rows) = shape.split_last().unwrap_or((&1, &[]));
+    Array2::from_shape_vec((rows.iter().product(), *columns), values)
 }
 
 /// A model: nodes in an order in which they can run. Shapes are those of batch 1; see [`Graph::shapes`].

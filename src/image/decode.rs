@@ -1,19 +1,19 @@
-//! A file's bytes to RGB pixels, equal to what Pillow's `Image.open(file).convert("RGB")` makes of them.
+//! A file's bytes to RGB pixels, equal to those of Pillow's `Image.open(file).convert("RGB")`.
 //!
-//! The format is told by content, never by name: PNG, JPEG, WebP, BMP, GIF (its first frame) and TIFF (its first page).
-//! Each has a module that maps a well-kept decoder's raw samples to RGB by Pillow's rules; only BMP is decoded here.
+//! The format is detected by content, never by name: PNG, JPEG, WebP, BMP, GIF (its first frame) and TIFF (its first page).
+//! Each has a module that maps a maintained decoder's raw samples to RGB by Pillow's rules; only BMP is decoded here.
 //! Alpha is dropped, not blended; a palette's or colour's transparency is ignored; 16-bit colours keep their high byte,
 //! but 16-bit greys are clipped at 255, because that is what Pillow does with them. An EXIF orientation is not applied
 //! (neither Pillow nor the usual pipelines do), except in TIFF, where Pillow itself turns the image.
 //!
-//! What is not matched:
+//! Differences:
 //! - JPEG differs from libjpeg-turbo by a few levels (inverse transform and chroma upsampling round differently),
 //!   unless the feature `libjpeg-turbo` is on (which JPEGs inside TIFFs do not profit from); by more where chroma is
 //!   at most two samples wide, which libjpeg does not interpolate.
-//! - A JPEG whose entropy-coded data is damaged is an error here, while libjpeg may go on with a warning.
-//! - Refused: TIFFs in LAB, with 12-bit samples, with old-style JPEG or with CCITT Group 3 compression, and with
+//! - A JPEG whose entropy-coded data is damaged is an error here, while libjpeg may continue with a warning.
+//! - Not supported: TIFFs in LAB, with 12-bit samples, with old-style JPEG or with CCITT Group 3 compression, and with
 //!   YCbCr that is not JPEG; GIFs without any palette.
-//! - Read, though Pillow refuses: 4-bit BMPs with a palette of greys.
+//! - Supported here, but not by Pillow: 4-bit BMPs with a palette of greys.
 
 mod bmp;
 mod color;
@@ -25,18 +25,19 @@ mod tests;
 mod tiff;
 mod webp;
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::Read;
 use std::panic::catch_unwind;
 use std::path::Path;
 
 use super::RgbImage;
-use crate::{Error, Result};
+use crate::error::{Error, ImageErrorKind, Result};
 
-/// What an image may cost. It is checked against the header, before any pixel is allocated.
+/// The maximum size of an image. Its header is checked before memory for pixels is allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The most pixels of an image (width × height).
+    /// Maximum number of pixels (width × height).
     pub max_pixels: u64,
 }
 
@@ -50,26 +51,28 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The size as usable numbers, or why it is refused.
-    fn check(&self, width: impl Into<u64>, height: impl Into<u64>) -> Result<(usize, usize), String> {
+    /// The size as usable numbers.
+    fn check(&self, width: impl Into<u64>, height: impl Into<u64>) -> Result<(usize, usize), Failure> {
         let (width, height) = (width.into(), height.into());
         if width == 0 || height == 0 {
-            return Err(format!("the image is empty ({width}×{height} pixels)"));
+            return Err(format!("the image is empty ({width}×{height} pixels)").into());
         }
         match width.checked_mul(height) {
             Some(pixels) if pixels <= self.max_pixels => match fits_into_memory(pixels) {
                 true => Ok((width as usize, height as usize)),
-                false => Err(format!("there is no memory for {width}×{height} pixels")),
+                false => Err(Failure::too_large(format!(
+                    "there is no memory for {width}×{height} pixels"
+                ))),
             },
-            _ => Err(format!(
+            _ => Err(Failure::too_large(format!(
                 "{width}×{height} pixels exceed the limit of {} (a decompression bomb?)",
                 self.max_pixels
-            )),
+            ))),
         }
     }
 }
 
-/// Whether so many RGB pixels can be allocated. It is tried, because an allocation that fails later ends the process.
+/// Whether this many RGB pixels can be allocated. Tried here, because a failed allocation later would abort the process.
 fn fits_into_memory(pixels: u64) -> bool {
     let bytes = pixels
         .checked_mul(3)
@@ -80,41 +83,98 @@ fn fits_into_memory(pixels: u64) -> bool {
     })
 }
 
-/// From a file's content to its pixels.
-type Decoder = fn(&[u8], &Limits) -> Result<RgbImage, String>;
+/// Why an image cannot be decoded. Made from a text alone it is damage.
+#[derive(Debug)]
+struct Failure {
+    kind: ImageErrorKind,
+    reason: Cow<'static, str>,
+}
 
-/// Bytes at a file's beginning that tell its format.
+impl Failure {
+    const fn truncated(reason: &'static str) -> Self {
+        Self {
+            kind: ImageErrorKind::Truncated,
+            reason: Cow::Borrowed(reason),
+        }
+    }
+
+    fn unsupported(reason: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            kind: ImageErrorKind::Unsupported,
+            reason: reason.into(),
+        }
+    }
+
+    fn too_large(reason: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            kind: ImageErrorKind::TooLarge,
+            reason: reason.into(),
+        }
+    }
+
+    /// The error of the image called `name`. A decoder's message may span lines; an error is one line.
+    fn of(self, name: &str) -> Error {
+        let words: Vec<&str> = self.reason.split_whitespace().collect();
+        Error::image(name, self.kind, words.join(" "))
+    }
+}
+
+impl From<String> for Failure {
+    fn from(reason: String) -> Self {
+        Self {
+            kind: ImageErrorKind::Damaged,
+            reason: reason.into(),
+        }
+    }
+}
+
+impl From<&'static str> for Failure {
+    fn from(reason: &'static str) -> Self {
+        Self {
+            kind: ImageErrorKind::Damaged,
+            reason: reason.into(),
+        }
+    }
+}
+
+/// From a file's content to its pixels.
+type Decoder = fn(&[u8], &Limits) -> Result<RgbImage, Failure>;
+
+/// The number of bytes at the beginning of a file that determine its format.
 const SIGNATURE: u64 = 12;
 
-/// What decodes a file with this beginning.
-fn decoder(bytes: &[u8]) -> Result<Decoder, String> {
+/// The decoder for a file with this beginning.
+fn decoder(bytes: &[u8]) -> Result<Decoder, Failure> {
     Ok(match bytes {
-        [] => return Err("the file is empty".to_owned()),
+        [] => return Err(Failure::truncated("the file is empty")),
         [0x89, b'P', b'N', b'G', ..] => png::decode,
         [0xFF, 0xD8, 0xFF, ..] => jpeg::decode,
         [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => webp::decode,
         [b'G', b'I', b'F', b'8', ..] => gif::decode,
         [b'B', b'M', ..] => bmp::decode,
         [b'I', b'I', 42 | 43, 0, ..] | [b'M', b'M', 0, 42 | 43, ..] => tiff::decode,
-        _ => return Err("not a PNG, JPEG, WebP, BMP, GIF or TIFF image".to_owned()),
+        _ => {
+            return Err(Failure::unsupported(
+                "not a PNG, JPEG, WebP, BMP, GIF or TIFF image",
+            ));
+        }
     })
 }
 
 /// Decodes an image file's content. `name` stands for it in error messages.
 ///
 /// # Errors
-/// [`Error::Image`] if the content is of no known format, is damaged or cut short, or exceeds `limits`.
+/// [`Error::Image`] if the content is in no supported format, is damaged or truncated, or exceeds `limits`.
 pub fn decode(name: &str, bytes: &[u8], limits: &Limits) -> Result<RgbImage> {
     decoder(bytes)
-        // A decoder that panics on some bytes has a bug; it costs this image and not the run.
+        // A decoder that panics on some bytes has a bug, which should fail this image and not the process.
         .and_then(|decode| {
             catch_unwind(|| decode(bytes, limits)).unwrap_or_else(|_| Err("the decoder failed on it".into()))
         })
-        // A decoder's message may span lines; an error is one line.
-        .map_err(|reason| Error::image(name, reason.split_whitespace().collect::<Vec<_>>().join(" ")))
+        .map_err(|failure| failure.of(name))
 }
 
-/// Reads and decodes an image. What does not begin as one is not read to its end, which it may not have.
+/// Reads and decodes an image. Of data that does not begin as an image, which may be endless, only the first bytes are read.
 ///
 /// # Errors
 /// [`Error::Io`] if it cannot be read, and [`Error::Image`] as [`decode()`] returns it; both with `name`.
@@ -123,7 +183,7 @@ pub fn read(name: &str, mut reader: impl Read, limits: &Limits) -> Result<RgbIma
     let mut bytes = Vec::new();
     let mut beginning = reader.by_ref().take(SIGNATURE);
     beginning.read_to_end(&mut bytes).map_err(io)?;
-    decoder(&bytes).map_err(|reason| Error::image(name, reason))?;
+    decoder(&bytes).map_err(|failure| failure.of(name))?;
     reader.read_to_end(&mut bytes).map_err(io)?;
     decode(name, &bytes, limits)
 }

@@ -1,8 +1,8 @@
-//! From a file's bytes to the u8 pixels that a model sees, and from those to its float input: decoding,
-//! Pillow-exact resampling, and the resize and crop rules of timm and of the Hugging Face processors. Knows no
-//! model and no device.
+//! From a file's bytes to u8 pixels of a model's size, and from those to its float input: decoding, Pillow-exact
+//! resampling, and the resize and crop rules of timm and of the Hugging Face processors. Independent of models and
+//! devices.
 //!
-//! The truth to match is Pillow: [`decode()`] equals `Image.open(f).convert("RGB")`, [`resize`] equals
+//! The reference is Pillow: [`decode()`] equals `Image.open(f).convert("RGB")`, [`resize`] equals
 //! `Image.resize`, and [`Preprocess`] equals timm's evaluation transform or a Pillow-backed image processor, each bit
 //! for bit.
 
@@ -22,7 +22,7 @@ pub use resize::{Filter, Window, resize, resize_window};
 
 use crate::{Error, Result};
 
-/// An 8-bit RGB image, rows from the top, three interleaved bytes a pixel.
+/// An 8-bit RGB image: rows from top to bottom, three interleaved bytes per pixel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RgbImage {
     /// Columns, in pixels.
@@ -31,6 +31,13 @@ pub struct RgbImage {
     pub height: usize,
     /// `height × width × 3` bytes.
     pub data: Vec<u8>,
+}
+
+/// So that functions take images and whatever refers to them.
+impl AsRef<RgbImage> for RgbImage {
+    fn as_ref(&self) -> &RgbImage {
+        self
+    }
 }
 
 impl RgbImage {

@@ -1,9 +1,9 @@
-//! The whole rule from an RGB image to a model's input, as the model's library applies it: a resize, a centre crop, and
-//! the arithmetic that makes floats of bytes.
+//! The rule from an RGB image to a model's input, as the model's library applies it: a resize, a centre crop, and the
+//! conversion of bytes to floats.
 //!
 //! [`geometry`] holds the sizes and roundings, [`values`] the float arithmetic; [`timm`] and [`hugging_face`] read the
-//! libraries' configurations. The result equals the library's bit for bit where that works on Pillow images: timm's
-//! evaluation transform, and the Pillow-backed processors of transformers.
+//! libraries' configurations. The result equals, bit for bit, that of timm's evaluation transform and of transformers'
+//! Pillow-backed processors.
 
 mod geometry;
 mod hugging_face;
@@ -175,14 +175,14 @@ impl Preprocess {
     ///
     /// # Errors
     /// As [`Self::apply`], of the first image that fails.
-    pub fn apply_batch(&self, images: &[RgbImage]) -> Result<Vec<u8>> {
+    pub fn apply_batch<T: AsRef<RgbImage> + Sync>(&self, images: &[T]) -> Result<Vec<u8>> {
         let (height, width) = self.output;
         let mut batch = vec![0; images.len() * height * width * 3];
         let slots = batch.par_chunks_exact_mut(height * width * 3);
         images
             .par_iter()
             .zip(slots)
-            .try_for_each(|(image, slot)| self.apply_into(image, slot))?;
+            .try_for_each(|(image, slot)| self.apply_into(image.as_ref(), slot))?;
         Ok(batch)
     }
 

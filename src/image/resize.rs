@@ -138,18 +138,18 @@ pub fn resize_window(
 /// The longest side that is accepted, in pixels.
 const MAX_SIDE: usize = 1 << 24;
 
-/// How images of one size are resampled: the passes with their tables, in Pillow's order. Whoever carries them out one
-/// after the other, rounding to u8 between them, gets Pillow's pixels.
+/// How images of one size are resampled: the passes with their tables, in Pillow's order. Applied one after the other,
+/// with rounding to u8 between them, they give Pillow's pixels.
 #[derive(Debug)]
 pub(crate) struct Resampling {
     input: [usize; 2],
     passes: Vec<Pass>,
 }
 
-/// What becomes of an image in one pass. Positions are the image's that the pass is given.
+/// One pass over an image. Positions are those of the pass's input.
 #[derive(Debug)]
 pub(crate) enum Pass {
-    /// The pixels where these columns and rows meet.
+    /// The pixels at the intersections of these columns and rows.
     Pick { columns: Vec<usize>, rows: Vec<usize> },
     /// New columns, each a weighted sum of old ones, of these rows.
     Horizontal { rows: Range<usize>, axis: Axis },
@@ -183,7 +183,7 @@ impl Resampling {
         Ok(Self { input, passes })
     }
 
-    /// In the order in which they follow.
+    /// In order.
     pub(crate) fn passes(&self) -> &[Pass] {
         &self.passes
     }
@@ -238,7 +238,7 @@ fn passes_of(input: [usize; 2], output: [usize; 2], filter: Filter, window: Wind
     }
 }
 
-/// Pillow 13's choice of the first pass. The order shows in the result, by the rounding between the passes.
+/// Pillow 13's choice of the first pass. The order affects the result, by the rounding between the passes.
 fn vertical_first(input: [usize; 2], output: [usize; 2]) -> bool {
     let [columns_lost, rows_lost] = [0, 1].map(|n| input[n].saturating_sub(output[n]));
     rows_lost > 2 * columns_lost
@@ -270,8 +270,8 @@ impl Pass {
     }
 }
 
-/// Nearest's input position for every wanted output position. The coordinate is a running sum, because Pillow's is:
-/// a product would round differently.
+/// Nearest's input position for every requested output position. The coordinate is a running sum as in Pillow: a
+/// multiplication would round differently.
 fn nearest_positions(input: usize, output: usize, wanted: Range<usize>) -> Vec<usize> {
     let scale = input as f64 / output as f64;
     let coordinates = std::iter::successors(Some(scale * 0.5), |at| Some(at + scale));

@@ -4,9 +4,13 @@ use std::any::Any;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use parking_lot::Mutex;
 
 use super::launch::Target;
 use super::{KernelArguments, device_code, entry, kernel_cache};
@@ -135,7 +139,7 @@ impl Kernels {
     fn entry<A: KernelArguments, const SIZE: usize>(&self, arguments: &A) -> Result<Entry<A, SIZE>> {
         let refused = |reason| Error::argument("kernel", format!("{}: {reason}", A::FILE));
         let name = entry(&arguments.entry().map_err(refused)?, self.dtype);
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.entries.lock();
         if let Some(known) = entries
             .get(&name)
             .and_then(|e| e.downcast_ref::<Entry<A, SIZE>>())
@@ -195,7 +199,7 @@ fn compile_all(rtc: &Rtc, device: &Device, dtype: DType, units: &[Unit]) -> Resu
         for _ in 0..threads {
             let (sender, queue) = (sender.clone(), &queue);
             scope.spawn(move || {
-                let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+                let next = || queue.lock().next();
                 while let Some(&unit) = next() {
                     if sender
                         .send(compile(rtc, device, dtype, unit).map(|code| (unit, code)))
@@ -247,11 +251,11 @@ fn compile(rtc: &Rtc, device: &Device, dtype: DType, unit: Unit) -> Result<Code>
     let provider = device.runtime().path().ok().map(PathBuf::from);
     let key = (provider, device.properties().target.clone(), dtype, unit);
     let slot = {
-        let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut compiled = COMPILED.lock();
         compiled.get_or_insert_default().entry(key).or_default().clone()
     };
     // Held meanwhile, so that no two threads compile the same.
-    let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut slot = slot.lock();
     if let Some(code) = &*slot {
         return Ok(code.clone());
     }

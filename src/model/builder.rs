@@ -5,12 +5,13 @@ mod head;
 
 use std::path::Path;
 
+use super::LoadOptions;
 use super::names::{Embeddings, Names, Qkv};
 use super::positions::{self, Fit};
 use super::vit::{Mlp, Vit};
 use super::weights::Weights;
 use crate::error::{Error, Result};
-use crate::graph::{Graph, Role, ValueId};
+use crate::graph::{Graph, OutputKind, Role, ValueId};
 use crate::ops::{Activation, Attention, AttentionOperands, Linear, Op, PatchConv};
 use crate::tensor::Tensor;
 
@@ -28,6 +29,7 @@ pub(super) fn build(
     vit: &Vit,
     names: &Names,
     prefix: &str,
+    options: &LoadOptions,
     weights: &mut Weights,
 ) -> Result<Option<Interpolated>> {
     let mut builder = Builder {
@@ -36,12 +38,27 @@ pub(super) fn build(
         vit,
         names,
         prefix,
+        hidden_layers: Vec::new(),
         interpolated: None,
     };
     let tokens = builder.embed(pixels)?;
     let tokens = builder.blocks(tokens)?;
     builder.head(tokens)?;
-    Ok(builder.interpolated)
+    let Builder {
+        graph,
+        hidden_layers,
+        interpolated,
+        ..
+    } = builder;
+    if options.tokens {
+        graph.set_output(OutputKind::Tokens, tokens);
+    }
+    for (block, &value) in hidden_layers.iter().enumerate() {
+        if options.hidden_layers.contains(&block) {
+            graph.set_output(OutputKind::HiddenLayer(block), value);
+        }
+    }
+    Ok(interpolated)
 }
 
 /// Position embeddings, ready to be added.
@@ -67,6 +84,8 @@ struct Builder<'a> {
     vit: &'a Vit,
     names: &'a Names,
     prefix: &'a str,
+    /// The tokens after each block.
+    hidden_layers: Vec<ValueId>,
     interpolated: Option<Interpolated>,
 }
 
@@ -209,6 +228,7 @@ impl Builder<'_> {
             let tensors = self.trunk(&format!("{}{index}.", self.names.blocks));
             x = self.attention(x, &block, &tensors)?;
             x = self.feed_forward(x, &block, &tensors)?;
+            self.hidden_layers.push(x);
         }
         if self.vit.norm {
             x = self.layer_norm("norm", x, &self.trunk(self.names.norm))?;

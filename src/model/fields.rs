@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
 
-/// No size in a configuration may be larger, so that products of two sizes cannot overflow.
+/// Maximum size in a configuration, so that the product of two sizes cannot overflow.
 const LARGEST: u64 = 1 << 20;
 
 /// One JSON object of a configuration file. A key that is `null` counts as absent.

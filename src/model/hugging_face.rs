@@ -18,11 +18,11 @@ const POSITION_IDS: (&str, &str) = ("*position_ids", "a buffer of consecutive nu
 const TEXT: &[(&str, &str)] = &[
     (
         "text_model.*",
-        "the text tower has no part in an image's embedding",
+        "the text tower does not affect an image's embedding",
     ),
     (
         "text_projection.*",
-        "the text tower has no part in an image's embedding",
+        "the text tower does not affect an image's embedding",
     ),
     ("logit_scale", "it scales similarities between images and texts"),
     ("logit_bias", "it shifts similarities between images and texts"),
@@ -46,7 +46,7 @@ enum Class {
     WithTeacher,
 }
 
-/// What distinguishes the families' configurations.
+/// The differences between the families' configurations.
 struct Kind {
     model_type: &'static str,
     family: Family,

@@ -1,4 +1,5 @@
-//! From a model directory, as timm or transformers write it, to a [`Graph`], its labels and its preprocessing.
+//! From a model directory, as timm or transformers write it, to a computation graph, its labels and its preprocessing:
+//! `Session::load`.
 //!
 //! `source` finds the files, `weights` holds the tensors, `timm` and `hugging_face` read the configuration into
 //! one description (`vit`) with the library's tensor names (`names`), and `builder` makes the graph of both.
@@ -18,6 +19,7 @@ mod weights;
 
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -27,13 +29,14 @@ use crate::image::Preprocess;
 use crate::labels::Labels;
 use crate::ops::Op;
 use crate::outputs::Scores;
-use crate::tensor::DType;
+use crate::tensor::{Bytes, DType};
 
 use source::{Document, Source};
 pub use weights::Ignored;
 use weights::Weights;
 
-/// A loaded model: everything that is known before an image comes.
+/// A loaded model: everything that does not depend on an image.
+#[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct Model {
     /// The model's name: its directory's.
@@ -52,6 +55,7 @@ pub struct Model {
 
 /// Facts about a model.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct Info {
     /// The library that wrote the files.
     pub library: Library,
@@ -63,8 +67,10 @@ pub struct Info {
     pub image_size: [usize; 2],
     /// Height and width of a patch, in pixels.
     pub patch: [usize; 2],
-    /// All tokens: class, registers and patches.
+    /// All tokens: class, distillation, registers and patches.
     pub tokens: usize,
+    /// The tokens before the patches.
+    pub prefix_tokens: usize,
     /// The number of blocks.
     pub depth: usize,
     /// Channels.
@@ -73,15 +79,15 @@ pub struct Info {
     pub heads: usize,
     /// Logits; 0 without a classifier.
     pub classes: usize,
-    /// Parameters that take part.
+    /// The number of parameters in use.
     pub parameters: u64,
-    /// The stored grid and the image's, if position embeddings were interpolated.
+    /// The stored grid of patches and the image's, if position embeddings were interpolated.
     pub interpolated: Option<([usize; 2], [usize; 2])>,
-    /// Tensors of the weight file that take no part.
+    /// Tensors of the weight file that are not used.
     pub ignored: Vec<Ignored>,
 }
 
-/// The libraries whose model directories are read.
+/// The libraries whose model directories can be loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Library {
@@ -128,7 +134,7 @@ impl fmt::Display for Family {
     }
 }
 
-/// A few lines: what the model is, its sizes, and the tensors that take no part.
+/// A few lines: the model's name and family, its sizes, and the tensors that are not used.
 impl fmt::Display for Info {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
@@ -156,36 +162,62 @@ impl fmt::Display for Info {
     }
 }
 
-/// What the caller may choose.
-#[derive(Clone, Copy, Debug, Default)]
+/// The options of [`load`].
+#[doc(hidden)]
+#[derive(Clone, Debug, Default)]
 pub struct LoadOptions {
-    /// Height and width of the images, if not those that the model asks for. Position embeddings are interpolated.
+    /// Height and width of the images, if not the model's own. Position embeddings are interpolated.
     pub image_size: Option<[usize; 2]>,
-    /// What the graph's input is.
+    /// The graph's input.
     pub input: InputKind,
+    /// Whether all tokens after the final norm are an output.
+    pub tokens: bool,
+    /// The blocks, counted from 0, after which all tokens are an output.
+    pub hidden_layers: Vec<usize>,
 }
 
-/// What goes into a graph.
+/// The contents of a model's files.
+#[doc(hidden)]
+pub struct ModelBytes<'a> {
+    /// The model's name, which stands for its directory in messages.
+    pub name: &'a str,
+    /// `config.json`.
+    pub config: &'a [u8],
+    /// `model.safetensors`.
+    pub weights: Arc<dyn Bytes>,
+    /// `preprocessor_config.json`, which models of transformers need.
+    pub preprocessor: Option<&'a [u8]>,
+}
+
+impl fmt::Debug for ModelBytes<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ModelBytes")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The input of a graph.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InputKind {
     /// u8 `[B,H,W,3]`: resized and cropped images; the graph normalises them.
     #[default]
     Pixels,
-    /// f32 `[B,3,H,W]`: what the libraries' processors make, normalised.
+    /// f32 `[B,3,H,W]`: normalised, as the libraries' processors return them.
     PixelValues,
 }
 
-/// What a configuration comes down to.
+/// The result of reading a configuration.
 struct Description {
     library: Library,
     family: Family,
     architecture: String,
     vit: vit::Vit,
     names: &'static names::Names,
-    /// What may stand before the trunk's tensor names; the first under which they are found counts.
+    /// Possible prefixes of the trunk's tensor names; the first that occurs is used.
     prefixes: &'static [&'static str],
-    /// Patterns of tensors that may be there without being used, and why.
+    /// Patterns of tensors that are allowed but not used, and why.
     ignored: Vec<(&'static str, &'static str)>,
     labels: Labels,
     /// Whether an image may belong to several classes at once.
@@ -193,32 +225,46 @@ struct Description {
 }
 
 /// Loads the model at `path`: a directory with `config.json` and weights, or a `.safetensors` file beside its
-/// `config.json`. The weights are mapped, not read; nobody may change the files in place while the model is in use.
+/// `config.json`. The weights are mapped, not read: the files must not be changed in place while the model is in use.
 ///
 /// # Errors
 ///
 /// The file or tensor at fault and the cause: [`Error::Io`] for a file that cannot be read, [`Error::Config`] for a
 /// configuration that cannot be built, [`Error::Weights`] and [`Error::Tensor`] for weights that are broken or do
-/// not fit it; [`Error::Argument`] for an image size that no model takes.
+/// not fit it; [`Error::Argument`] for an image size that is out of range.
+#[doc(hidden)]
 pub fn load(path: &Path, options: &LoadOptions) -> Result<Model> {
     assemble(&Source::open(path)?, options)
 }
 
-/// The small model inside the program: it tells handwritten digits apart, 32×32 pixels, ten classes.
+/// Loads a model from the contents of its files.
+///
+/// # Errors
+///
+/// As [`load`].
+#[doc(hidden)]
+pub fn from_bytes(files: ModelBytes<'_>, options: &LoadOptions) -> Result<Model> {
+    assemble(&Source::Bytes(files), options)
+}
+
+/// The small model that is embedded in the crate: it classifies handwritten digits of 32×32 pixels.
 ///
 /// # Errors
 ///
 /// As [`load`]; with the default options there is none.
+#[doc(hidden)]
 pub fn tinyvit32(options: &LoadOptions) -> Result<Model> {
-    let source = Source::Embedded {
+    let weights: &'static [u8] = include_bytes!("../../assets/tinyvit32/model.safetensors");
+    let files = ModelBytes {
         name: "tinyvit32",
         config: include_bytes!("../../assets/tinyvit32/config.json"),
-        weights: include_bytes!("../../assets/tinyvit32/model.safetensors"),
+        weights: Arc::new(weights),
+        preprocessor: None,
     };
-    assemble(&source, options)
+    from_bytes(files, options)
 }
 
-fn assemble(source: &Source, options: &LoadOptions) -> Result<Model> {
+fn assemble(source: &Source<'_>, options: &LoadOptions) -> Result<Model> {
     if let Some([height, width]) = options.image_size
         && ![height, width]
             .iter()
@@ -234,6 +280,13 @@ fn assemble(source: &Source, options: &LoadOptions) -> Result<Model> {
     let mut weights = source.weights()?;
     let (description, preprocess) = describe(source, &config, options, &weights)?;
     let vit = &description.vit;
+    if let Some(block) = options.hidden_layers.iter().find(|&&block| block >= vit.depth) {
+        let reason = format!(
+            "block {block} is not one of the model's {}, counted from 0",
+            vit.depth
+        );
+        return Err(Error::argument("hidden layers", reason));
+    }
 
     let [height, width] = vit.image;
     let (mut graph, pixels) = match options.input {
@@ -260,7 +313,8 @@ fn assemble(source: &Source, options: &LoadOptions) -> Result<Model> {
         .iter()
         .find(found)
         .unwrap_or(&description.prefixes[0]);
-    let interpolated = builder::build(&mut graph, pixels, vit, description.names, prefix, &mut weights)?;
+    let names = description.names;
+    let interpolated = builder::build(&mut graph, pixels, vit, names, prefix, options, &mut weights)?;
     for (pattern, reason) in &description.ignored {
         weights.ignore(pattern, reason);
     }
@@ -280,6 +334,7 @@ fn assemble(source: &Source, options: &LoadOptions) -> Result<Model> {
             image_size: vit.image,
             patch: vit.patch,
             tokens: vit.prefix() + rows * columns,
+            prefix_tokens: vit.prefix(),
             depth: vit.depth,
             dim: vit.dim,
             heads: vit.heads,
@@ -293,7 +348,7 @@ fn assemble(source: &Source, options: &LoadOptions) -> Result<Model> {
 
 /// Reads the configuration by the rules of the library that wrote it.
 fn describe(
-    source: &Source,
+    source: &Source<'_>,
     config: &Document,
     options: &LoadOptions,
     weights: &Weights,

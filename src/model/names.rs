@@ -1,4 +1,4 @@
-//! What each library calls the tensors, as data for the one [`super::builder`].
+//! The libraries' tensor names, as data for [`super::builder`].
 
 /// Tensor names below the trunk's prefix. A layer's name stands for its `.weight` and `.bias`.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(super) struct Names {
     pub(super) pooled_norm: &'static str,
     pub(super) pool: AttentionPool,
     pub(super) pooler: &'static str,
-    /// These stand outside of the trunk's prefix.
+    /// Without the trunk's prefix.
     pub(super) projection: &'static str,
     pub(super) head: &'static str,
     pub(super) heads_of_two: [&'static str; 2],

@@ -1,4 +1,4 @@
-//! Position embeddings for another grid of patches than the one they were trained on: bicubic interpolation as
+//! Position embeddings for a grid of patches other than the trained one: bicubic interpolation as
 //! PyTorch's `interpolate(mode="bicubic", align_corners=False)` computes it, with and without `antialias`.
 //!
 //! Cubic convolution: R. Keys, *Cubic convolution interpolation for digital image processing*, 1981. PyTorch uses
@@ -8,7 +8,7 @@
 /// Rows and columns of patches.
 pub(super) type Grid = [usize; 2];
 
-/// Where a stored table comes from, and so how its library would fit it to an image.
+/// The library of a stored table, which determines how it is fitted to an image.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fitting {
     /// timm: a table of any length is resampled, antialiased; its grid is the configured one if that has as many
@@ -17,7 +17,7 @@ pub(super) enum Fitting {
         /// The grid of the checkpoint's configured image size.
         configured: Grid,
     },
-    /// transformers: the table has exactly the configured grid's cells; it is used as it is, or seen as a square.
+    /// transformers: the table has exactly the configured grid's cells; it is used as it is, or taken as a square.
     Transformers {
         /// The grid of the configured image size.
         configured: Grid,
@@ -33,7 +33,7 @@ pub(super) enum Fitting {
 /// What to do with a stored table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fit {
-    /// It is right as it is.
+    /// It fits as it is.
     Keep,
     /// It is a table of this grid and must be interpolated.
     Resample { from: Grid, antialias: bool },

@@ -1,12 +1,10 @@
-//! Which preprocessing belongs to a model: read from the file that its library keeps it in, and fitted to another
-//! image size if the caller wants one. The rules themselves are [`crate::image`]'s.
+//! A model's preprocessing, read from its library's configuration file and adapted to the requested image size. The rules
+//! themselves are in [`crate::image`].
 
-use super::source::{Document, Source};
+use super::source::{Document, PREPROCESSOR, Source};
 use crate::error::{Error, Result};
 use crate::image::{Crop, Filter, Preprocess, Rescale, Resize, TimmOptions, ValueRule};
 use crate::ops::Normalize;
-
-const PROCESSOR: &str = "preprocessor_config.json";
 
 /// timm's evaluation transform for images of this size.
 pub(super) fn timm(config: &Document, [height, width]: [usize; 2]) -> Result<Preprocess> {
@@ -21,12 +19,12 @@ pub(super) fn timm(config: &Document, [height, width]: [usize; 2]) -> Result<Pre
 
 /// transformers' image processor, for images of the processor's own size unless the caller wants another.
 pub(super) fn transformers(
-    source: &Source,
+    source: &Source<'_>,
     model_type: Option<&str>,
     image_size: Option<[usize; 2]>,
 ) -> Result<Preprocess> {
-    let Some(document) = source.json(PROCESSOR)? else {
-        let reason = format!("is missing {PROCESSOR}, which says how images are prepared");
+    let Some(document) = source.preprocessor()? else {
+        let reason = format!("is missing {PREPROCESSOR}, which says how images are prepared");
         return Err(Error::config(source.directory(), reason));
     };
     let rules = Preprocess::from_hf(&document.file, &document.value, model_type)?;
@@ -36,7 +34,7 @@ pub(super) fn transformers(
     }
 }
 
-/// The same rules for another output size: what surrounds a crop grows or shrinks with it.
+/// The same rules for another output size: the size before a crop is scaled with it.
 fn fit(rules: &Preprocess, [height, width]: [usize; 2]) -> Result<Preprocess> {
     let (old_height, old_width) = rules.output_size();
     if (old_height, old_width) == (height, width) {
@@ -108,7 +106,7 @@ mod tests {
 
     #[test]
     fn another_size_scales_what_surrounds_the_crop() {
-        let rules = |config| Preprocess::from_hf(Path::new(PROCESSOR), &config, None).unwrap();
+        let rules = |config| Preprocess::from_hf(Path::new(PREPROCESSOR), &config, None).unwrap();
         let deit = json!({
             "image_processor_type": "DeiTImageProcessor",
             "size": { "height": 256, "width": 256 },

@@ -1,39 +1,35 @@
-//! Where a model's files come from: a directory, or bytes inside the program. Both go through the same loader.
+//! Where a model's files come from: a directory, or bytes in memory. Both go through the same loader.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::{fs, io};
 
 use serde_json::Value;
 
+use super::ModelBytes;
 use super::fields::Fields;
 use super::mapped;
 use super::weights::Weights;
 use crate::error::{Error, Result};
-use crate::tensor::Bytes;
 
 const WEIGHTS: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
+pub(super) const PREPROCESSOR: &str = "preprocessor_config.json";
 
-/// A model directory, real or embedded.
+/// A model's files.
 #[derive(Debug)]
-pub(super) enum Source {
-    /// On disk; `weights` if the caller named a weight file.
+pub(super) enum Source<'a> {
+    /// A directory; `weights` if the caller named a weight file.
     Directory { path: PathBuf, weights: Option<PathBuf> },
-    /// In the program's own bytes.
-    Embedded {
-        name: &'static str,
-        config: &'static [u8],
-        weights: &'static [u8],
-    },
+    /// In memory.
+    Bytes(ModelBytes<'a>),
 }
 
 /// A JSON file that was read.
 #[derive(Debug)]
 pub(super) struct Document {
-    /// Where it lies.
+    /// Its path.
     pub(super) file: PathBuf,
-    /// What it says.
+    /// Its content.
     pub(super) value: Value,
 }
 
@@ -44,13 +40,13 @@ impl Document {
     }
 }
 
-impl Source {
+impl Source<'_> {
     /// The model at `path`: a directory, or a `.safetensors` file beside its `config.json`.
     pub(super) fn open(path: &Path) -> Result<Self> {
         let metadata = fs::metadata(path).map_err(|source| match source.kind() {
             io::ErrorKind::NotFound => {
                 let reason =
-                    "there is no such directory or file; a model of a hub has to be downloaded first";
+                    "there is no such directory or file; a model on a hub has to be downloaded first";
                 Error::io(path, io::Error::new(source.kind(), reason))
             }
             _ => Error::io(path, source),
@@ -83,7 +79,7 @@ impl Source {
     /// The model's name: the directory's.
     pub(super) fn name(&self) -> String {
         match self {
-            Self::Embedded { name, .. } => (*name).to_owned(),
+            Self::Bytes(files) => files.name.to_owned(),
             Self::Directory { path, .. } => fs::canonicalize(path)
                 .ok()
                 .as_deref()
@@ -94,15 +90,15 @@ impl Source {
         }
     }
 
-    /// The directory, or the embedded model's name in its place.
+    /// The directory, or the name that stands for it.
     pub(super) fn directory(&self) -> &Path {
         match self {
             Self::Directory { path, .. } => path,
-            Self::Embedded { name, .. } => Path::new(name),
+            Self::Bytes(files) => Path::new(files.name),
         }
     }
 
-    /// Where the file `name` of the model is, or would be.
+    /// The path of the model's file `name`, whether it exists or not.
     fn place(&self, name: &str) -> PathBuf {
         self.directory().join(name)
     }
@@ -110,18 +106,26 @@ impl Source {
     /// `config.json`.
     pub(super) fn config(&self) -> Result<Document> {
         match self {
-            Self::Embedded { config, .. } => parse(self.place("config.json"), config),
+            Self::Bytes(files) => parse(self.place("config.json"), files.config),
             Self::Directory { path, .. } => self
                 .json("config.json")?
                 .ok_or_else(|| Error::config(path, "has no config.json, so it is not a model directory")),
         }
     }
 
-    /// The JSON file `name`, or `None` if there is none.
-    pub(super) fn json(&self, name: &str) -> Result<Option<Document>> {
-        let Self::Directory { .. } = self else {
-            return Ok(None);
-        };
+    /// `preprocessor_config.json`, or `None` if there is none.
+    pub(super) fn preprocessor(&self) -> Result<Option<Document>> {
+        match self {
+            Self::Directory { .. } => self.json(PREPROCESSOR),
+            Self::Bytes(files) => files
+                .preprocessor
+                .map(|bytes| parse(self.place(PREPROCESSOR), bytes))
+                .transpose(),
+        }
+    }
+
+    /// The JSON file `name` of the directory, or `None` if there is none.
+    fn json(&self, name: &str) -> Result<Option<Document>> {
         let file = self.place(name);
         match fs::read(&file) {
             Ok(bytes) => parse(file, &bytes).map(Some),
@@ -133,10 +137,9 @@ impl Source {
     /// The weights: `model.safetensors`, or the shards that its index lists.
     pub(super) fn weights(&self) -> Result<Weights> {
         let (path, named) = match self {
-            Self::Embedded { weights, .. } => {
+            Self::Bytes(files) => {
                 let mut store = Weights::new(&self.place(WEIGHTS));
-                let bytes: Arc<dyn Bytes> = Arc::new(*weights);
-                store.add(&self.place(WEIGHTS), &bytes)?;
+                store.add(&self.place(WEIGHTS), &files.weights)?;
                 return Ok(store);
             }
             Self::Directory { path, weights } => (path, weights),
@@ -185,7 +188,7 @@ fn shards(directory: &Path, index: &Document) -> Result<Weights> {
         let Some(name) = map.text(tensor)? else {
             return Err(map.error(tensor, "names no file"));
         };
-        // An index must not reach outside its directory.
+        // An index must not refer to files outside its directory.
         if Path::new(name).file_name().is_none_or(|file| file != name) {
             return Err(map.error(tensor, format_args!("is \"{name}\", expected a file name")));
         }

@@ -1,6 +1,5 @@
-//! timm's `config.json`: an architecture's name, arguments that depart from it, and how its images are prepared.
-//! Resolved in timm's own order: the architecture's arguments, `model_args` over them, and `pretrained_cfg` for what
-//! neither says.
+//! timm's `config.json`: an architecture's name, arguments that override it, and the preprocessing. Resolved in timm's
+//! order: the architecture's arguments, overridden by `model_args`, and `pretrained_cfg` for what neither sets.
 
 mod architectures;
 
@@ -21,7 +20,7 @@ use architectures::{Arguments, EPSILON, GlobalPool};
 const IMAGENET_CLASSES: usize = 1000;
 const DEFAULT_IMAGE: usize = 224;
 
-/// Arguments that only training or timm's own machinery looks at.
+/// Arguments that only affect training or timm itself.
 const WITHOUT_EFFECT: &[&str] = &[
     "attn_drop_rate",
     "drop_path_rate",
@@ -43,11 +42,11 @@ const MUST_BE_OFF: &[&str] = &[
     "use_naflex",
 ];
 
-/// Reads the configuration; `image_size` is the caller's wish, which timm would take as `img_size`.
+/// Reads the configuration; `image_size` is the requested size, timm's `img_size`.
 ///
 /// # Errors
 ///
-/// [`Error::Config`], naming file and key, for what cannot be built.
+/// [`Error::Config`], naming file and key, for what is not supported.
 pub(super) fn describe(config: Fields<'_>, image_size: Option<[usize; 2]>) -> Result<Description> {
     let name = config.text("architecture")?.unwrap_or_default();
     let mut arguments = architectures::lookup(name).ok_or_else(|| unknown(config, name))?;
@@ -104,7 +103,7 @@ fn family(name: &str) -> Family {
     }
 }
 
-/// Refuses arguments that would be lost.
+/// Rejects arguments that would be ignored.
 fn check_supported(given: Fields<'_>) -> Result<()> {
     for key in given.keys() {
         if MUST_BE_OFF.contains(&key) {
@@ -147,7 +146,7 @@ const APPLIED: &[&str] = &[
     "reg_tokens",
 ];
 
-/// Puts the arguments that are given in place of the architecture's.
+/// Replaces the architecture's arguments by those that are given.
 fn apply(given: Fields<'_>, arguments: &mut Arguments) -> Result<()> {
     if let Some(channels) = given.count("in_chans")?.filter(|&channels| channels != 3) {
         return Err(given.error(
@@ -248,9 +247,9 @@ fn global_pool(given: Fields<'_>) -> Result<Option<GlobalPool>> {
 }
 
 struct Sizes {
-    /// What the checkpoint's positions were made for, as far as the file says.
+    /// The sizes for which the checkpoint's positions were trained, as far as the file tells.
     checkpoint: [usize; 2],
-    /// What goes in.
+    /// The input image.
     image: [usize; 2],
 }
 
@@ -395,7 +394,7 @@ fn assemble(
     })
 }
 
-/// `label_names` (a list, or an object by index) with `label_descriptions` in place of the names that it explains.
+/// `label_names` (a list, or an object by index) with `label_descriptions` replacing the names that it describes.
 fn labels(config: Fields<'_>, pretrained: Fields<'_>, classes: usize) -> Result<Labels> {
     let place = |key| {
         if config.get(key).is_some() {

@@ -1,13 +1,13 @@
-//! What a Vision Transformer is made of, whichever library wrote its configuration: the one description that
-//! [`super::timm`] and [`super::hugging_face`] arrive at and that [`super::builder`] turns into a graph.
+//! The structure of a Vision Transformer, independent of the library that wrote its configuration: [`super::timm`] and
+//! [`super::hugging_face`] produce this description, [`super::builder`] builds a graph from it.
 
 use super::positions::{Fitting, Grid};
 use crate::ops::Activation;
 
-/// More numbers than the tokens of any of these models have; keeps a wrong configuration from asking for terabytes.
-const MOST_ELEMENTS: usize = 1 << 28;
+/// Maximum number of elements in the tokens of an image; keeps a wrong configuration from requesting terabytes.
+const MAX_ELEMENTS: usize = 1 << 28;
 
-/// No image side may be longer, in pixels, so that the number of patches cannot overflow.
+/// Maximum side of an image in pixels, so that the number of patches cannot overflow.
 pub(super) const LARGEST_SIDE: usize = 1 << 20;
 
 /// The structure of one model, sizes included. Channels are `dim` unless said otherwise.
@@ -43,7 +43,7 @@ pub(super) struct Vit {
     pub(super) pooling: Pooling,
     /// A norm of the pooled vector.
     pub(super) pooled_norm: bool,
-    /// What makes the image's embedding from the pooled vector.
+    /// From the pooled vector to the image's embedding.
     pub(super) neck: Neck,
     /// Logits; 0 for a model without a classifier.
     pub(super) classes: usize,
@@ -110,11 +110,11 @@ impl Vit {
         usize::from(self.class_token) + usize::from(self.distillation_token) + self.registers
     }
 
-    /// Whether the sizes fit each other; says which do not.
+    /// Checks that the sizes fit each other.
     pub(super) fn check(&self) -> Result<(), String> {
         let [[h, w], [ph, pw]] = [self.image, self.patch];
         if h.max(w) > LARGEST_SIDE {
-            return Err(format!("an image of {h}×{w} is larger than any model takes"));
+            return Err(format!("an image of {h}×{w} is too large"));
         }
         if ph > h || pw > w {
             return Err(format!("a patch of {ph}×{pw} does not fit an image of {h}×{w}"));
@@ -126,9 +126,9 @@ impl Vit {
             ));
         }
         let [rows, columns] = self.grid();
-        if (rows * columns + self.prefix()).saturating_mul(self.dim) > MOST_ELEMENTS {
+        if (rows * columns + self.prefix()).saturating_mul(self.dim) > MAX_ELEMENTS {
             return Err(format!(
-                "{rows}×{columns} patches of {} channels are more than any model attends to",
+                "{rows}×{columns} patches of {} channels are too many",
                 self.dim
             ));
         }

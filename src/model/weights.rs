@@ -1,5 +1,5 @@
-//! The tensors of a model's weight files, each of which must be accounted for: taken by the builder, or ignored
-//! for a reason. Fed by [`super::source`], emptied by [`super::builder`].
+//! The tensors of a model's weight files. Each must either be taken by the builder or be ignored for a stated reason.
+//! [`super::source`] adds them, [`super::builder`] takes them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,7 +17,7 @@ use crate::tensor::{Bytes, DType, Tensor};
 pub struct Ignored {
     /// Its name in the file.
     pub tensor: String,
-    /// Why it has no part in the result.
+    /// Why it does not affect the result.
     pub reason: &'static str,
 }
 
@@ -52,7 +52,7 @@ impl Weights {
     ///
     /// # Errors
     ///
-    /// [`Error::Weights`] if the file as a whole is broken, [`Error::Tensor`] if one tensor's place in it is, or
+    /// [`Error::Weights`] if the file as a whole is damaged, [`Error::Tensor`] if the range of a tensor in it is, or
     /// if another file already has a tensor of the same name.
     pub(super) fn add(&mut self, file: &Path, bytes: &Arc<dyn Bytes>) -> Result<()> {
         let content: &[u8] = (**bytes).as_ref();
@@ -119,7 +119,7 @@ impl Weights {
         Error::tensor(&self.place, name, format_args!("is missing; {expected}"))
     }
 
-    /// Sets aside the remaining tensors that `pattern` names. A `*` at its start or end stands for any characters.
+    /// Ignores the remaining tensors that match `pattern`. A `*` at its start or end stands for any characters.
     pub(super) fn ignore(&mut self, pattern: &str, reason: &'static str) {
         let matches = |name: &str| match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
             (Some(end), _) => name.ends_with(end),
@@ -138,7 +138,7 @@ impl Weights {
         }
     }
 
-    /// Ends the account: what was ignored, and the number of parameters that were taken.
+    /// The ignored tensors, and the number of parameters that were taken.
     ///
     /// # Errors
     ///
@@ -167,17 +167,15 @@ impl fmt::Debug for Weights {
     }
 }
 
-/// The crate's error in words that name the cause.
+/// The safetensors crate's error, with its cause in words.
 fn broken(file: &Path, length: usize, error: SafeTensorError) -> Error {
     use SafeTensorError as E;
     let reason = match error {
-        E::HeaderTooSmall => format!("is cut short: {length} bytes are too few for a safetensors file"),
+        E::HeaderTooSmall => format!("is truncated: {length} bytes are too few for a safetensors file"),
         E::InvalidHeaderLength => {
-            format!(
-                "its header claims to reach beyond the file's {length} bytes: cut short, or not safetensors"
-            )
+            format!("its header exceeds the file's {length} bytes: truncated, or not a safetensors file")
         }
-        E::HeaderTooLarge => "its header claims more than 100 MB: not a safetensors file".into(),
+        E::HeaderTooLarge => "its header is larger than 100 MB: not a safetensors file".into(),
         E::InvalidHeader(error) => format!("its header is not UTF-8: {error}"),
         E::InvalidHeaderDeserialization(error) => format!("its header is wrong: {error}"),
         E::InvalidOffset(tensor) => {
@@ -188,9 +186,7 @@ fn broken(file: &Path, length: usize, error: SafeTensorError) -> Error {
         }
         E::ValidationOverflow => "its header gives a tensor a shape whose size overflows".into(),
         E::MetadataIncompleteBuffer => {
-            format!(
-                "its tensors do not end where its {length} bytes do: cut short, or something was appended"
-            )
+            format!("its tensors do not end at its {length} bytes: truncated, or data was appended")
         }
         other => other.to_string(),
     };

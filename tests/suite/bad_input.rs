@@ -5,6 +5,9 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use hipvit::image::{Limits, RgbImage, decode};
+use hipvit::pipeline::Source;
+use hipvit::{Error, ImageErrorKind, Session};
 use serde_json::{Value, json};
 
 use crate::at;
@@ -65,6 +68,39 @@ fn broken_images_are_refused() {
     // Behind the signature and the header chunk lie the pixels.
     corrupt[80..120].fill(0xA5);
     image_refused("corrupt.png", &corrupt, &["damaged"]);
+}
+
+#[test]
+fn the_error_of_an_image_has_a_kind() {
+    use ImageErrorKind::{Damaged, Size, TooLarge, Truncated, Unsupported};
+    let kind = |result: Result<RgbImage, Error>| match result {
+        Err(Error::Image { kind, .. }) => kind,
+        other => panic!("{other:?}"),
+    };
+    let limits = Limits::default();
+    let of = |bytes: &[u8]| kind(decode("x", bytes, &limits));
+    assert_eq!(of(b"no image at all"), Unsupported);
+    assert_eq!(of(b""), Truncated);
+    for name in ["small.png", "photo.jpg"] {
+        let file = fs::read(at("tests/golden/images").join(name)).unwrap();
+        assert_eq!(of(&file[..file.len() / 2]), Truncated, "{name}");
+    }
+    let mut png = sample();
+    png[80..120].fill(0xA5);
+    assert_eq!(of(&png), Damaged);
+    assert_eq!(of(&bomb(300_000)), TooLarge);
+    let few = Limits { max_pixels: 100 };
+    assert_eq!(kind(decode("x", &sample(), &few)), TooLarge);
+    let mut bmp = image_file(4, 4);
+    assert_eq!(of(&bmp[..bmp.len() - 1]), Truncated);
+    bmp[30] = 9;
+    assert_eq!(of(&bmp), Unsupported);
+    let sliver = Source::Bytes("x".into(), image_file((1 << 24) + 32, 1).into());
+    let image = sliver.decode(&limits).unwrap();
+    let session = Session::tinyvit32().unwrap();
+    assert_eq!(kind(sliver.resize(&image, session.preprocess())), Size);
+    let missing = hipvit::image::open("no such file", &limits);
+    assert!(matches!(missing, Err(Error::Io { .. })), "{missing:?}");
 }
 
 #[test]
@@ -260,7 +296,7 @@ fn broken_weight_files_are_refused() {
     let model = Broken::copy("timm_vit_class_token");
     let whole = fs::read(model.file("model.safetensors")).unwrap();
     for (bytes, what) in [
-        (&whole[..whole.len() - 100], "cut short"),
+        (&whole[..whole.len() - 100], "truncated"),
         (&whole[..5], "shorter than a header's length"),
         (&[], "empty"),
         (

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use hipvit::evaluate::{Evaluation, LabelledSet, evaluate};
 use hipvit::image::Limits;
-use hipvit::{Scores, Session, digits};
+use hipvit::{RunInput, RunOptions, Scores, Session, digits};
 use ndarray::Array2;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde_json::Value;
@@ -15,7 +15,7 @@ use crate::command_line::{hipvit, stderr, stdout};
 
 fn accuracy(session: &Session, set: LabelledSet) -> Evaluation {
     evaluate(session, set, &Limits::default(), |item| {
-        assert!(item.result.is_ok());
+        assert!(item.is_ok());
     })
     .unwrap()
 }
@@ -46,7 +46,9 @@ fn assert_logits(session: &Session, directory: &str) {
         .iter()
         .flat_map(|&g| [g; 3])
         .collect();
-    let outputs = session.run_pixels(&pixels, None).unwrap();
+    let outputs = session
+        .run_with(RunInput::Pixels(&pixels), RunOptions::new())
+        .unwrap();
     let largest = expected.iter().fold(0f64, |m, x| m.max(x.abs()));
     for (got, expected) in outputs.logits().unwrap().iter().zip(&expected) {
         assert!(

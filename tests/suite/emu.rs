@@ -308,7 +308,7 @@ fn load(device: usize, mode: GraphMode) -> Result<Session, Error> {
     let builder = Session::builder()
         .device(Device::Hip(device))
         .batch(2)
-        .graph(mode);
+        .hip_graphs(mode);
     builder.load(at("tests/golden/timm_vit_class_token"))
 }
 
@@ -449,7 +449,7 @@ fn a_replay_that_is_wrong_is_not_used() {
     for _ in 0..3 {
         same(&session.run(&images(2)).unwrap(), &expected);
     }
-    let replays = session.replays().unwrap();
+    let replays = session.hip_graphs().unwrap();
     let reason = replays.fallback.as_ref().unwrap();
     assert!(
         reason.contains("the replay differs from the eager run"),

@@ -4,7 +4,7 @@ use std::fs;
 
 use hipvit::image::{Limits, open};
 use hipvit::model::InputKind;
-use hipvit::{Outputs, Session, SessionBuilder};
+use hipvit::{Outputs, RunInput, RunOptions, Session, SessionBuilder};
 use ndarray::{Array2, ArrayD, Axis};
 use safetensors::SafeTensors;
 use serde::Deserialize;
@@ -140,7 +140,9 @@ fn outputs_from_pixel_values_equal_the_libraries() {
         let golden = case.golden();
         let session = case.load(&case.builder().input(InputKind::PixelValues));
         let values: Vec<f32> = golden.pixel_values.iter().copied().collect();
-        let outputs = session.run_values(&values, None).unwrap();
+        let outputs = session
+            .run_with(RunInput::Values(&values), RunOptions::new())
+            .unwrap();
         case.assert_output("from pixel values", case.select(&outputs), &golden.output);
     }
 }

@@ -13,7 +13,7 @@ use hipvit::model::InputKind;
 use hipvit::pipeline::{Pipeline, Source};
 use hipvit::reference::model_tolerance;
 use hipvit::timing::{Phase, Timing};
-use hipvit::{DType, Device, Error, GraphMode, Outputs, ResizeOn, Session, digits};
+use hipvit::{DType, Device, GraphMode, Outputs, ResizeOn, RunInput, RunOptions, Session, digits};
 use ndarray::{Array2, Axis};
 
 use crate::at;
@@ -87,7 +87,9 @@ fn run(case: &Case, device: Device, dtype: DType) -> (f64, f64, bool) {
     assert_eq!(session.device(), device);
     let bound = model_tolerance(dtype, session.graph().nodes().len());
     let values: Vec<f32> = golden.pixel_values.iter().copied().collect();
-    let outputs = session.run_values(&values, None).unwrap();
+    let outputs = session
+        .run_with(RunInput::Values(&values), RunOptions::new())
+        .unwrap();
     let (mut error, mut same) = check(&outputs, &golden.output);
 
     let png = |(_, name): &(usize, &String)| name.ends_with(".png");
@@ -147,7 +149,7 @@ fn held_out_digits_are_recognised_in_every_dtype() {
             digits::held_out().unwrap(),
             &Limits::default(),
             |item| {
-                assert!(item.result.is_ok());
+                assert!(item.is_ok());
             },
         )
         .unwrap();
@@ -180,6 +182,12 @@ fn pixels(session: &Session, images: usize) -> Vec<u8> {
         .collect()
 }
 
+fn run_pixels(session: &Session, pixels: &[u8]) -> Outputs {
+    session
+        .run_with(RunInput::Pixels(pixels), RunOptions::new())
+        .unwrap()
+}
+
 fn same(a: &Outputs, b: &Outputs) {
     assert_eq!(a.logits(), b.logits());
     assert_eq!(a.embeddings(), b.embeddings());
@@ -193,22 +201,22 @@ fn four_threads_on_their_streams_get_the_bits_of_one() {
         let builder = Session::builder().device(device).dtype(dtype).batch(5);
         let session = builder.tinyvit32().unwrap();
         let inputs: Vec<_> = (1..=4).map(|n| pixels(&session, n)).collect();
-        let alone: Vec<_> = inputs
-            .iter()
-            .map(|i| session.run_pixels(i, None).unwrap())
-            .collect();
+        let alone: Vec<_> = inputs.iter().map(|i| run_pixels(&session, i)).collect();
         std::thread::scope(|scope| {
             for thread in 0..4 {
                 let (session, inputs, alone) = (&session, &inputs, &alone);
                 scope.spawn(move || {
                     for run in 0..16 {
                         let which = (thread + run) % 4;
-                        same(&session.run_pixels(&inputs[which], None).unwrap(), &alone[which]);
+                        same(&run_pixels(session, &inputs[which]), &alone[which]);
                     }
                 });
             }
         });
-        println!("PASS {dtype:<4} four threads: {:?}", session.replays().unwrap());
+        println!(
+            "PASS {dtype:<4} four threads: {:?}",
+            session.hip_graphs().unwrap()
+        );
     }
 }
 
@@ -218,19 +226,16 @@ fn replayed_graphs_give_the_bits_of_the_steps() {
     let Some((device, _shared)) = device() else { return };
     for dtype in dtypes() {
         let builder = Session::builder().device(device).dtype(dtype);
-        let eager = builder.clone().graph(GraphMode::Off).tinyvit32().unwrap();
+        let eager = builder.clone().hip_graphs(GraphMode::Off).tinyvit32().unwrap();
         let session = builder.tinyvit32().unwrap();
         for images in [8, 3, 8, 3, 8, 3] {
             let input = pixels(&session, images);
-            same(
-                &session.run_pixels(&input, None).unwrap(),
-                &eager.run_pixels(&input, None).unwrap(),
-            );
+            same(&run_pixels(&session, &input), &run_pixels(&eager, &input));
         }
-        let replays = session.replays().unwrap();
+        let replays = session.hip_graphs().unwrap();
         println!("PASS {dtype:<4} graphs: {replays:?}");
         assert!(replays.fallback.is_some() || replays.replayed_runs == 4);
-        assert_eq!(eager.replays().unwrap().replayed_runs, 0);
+        assert_eq!(eager.hip_graphs().unwrap().replayed_runs, 0);
     }
 }
 
@@ -249,15 +254,14 @@ fn a_pipeline_gives_the_bits_of_the_session() {
             expected.extend(outputs.logits().unwrap().rows().into_iter().map(|r| r.to_vec()));
         }
         for timed in [false, true] {
-            let mut rows = Vec::new();
             let pipeline = Pipeline::new(&session).timed(timed);
-            let run = pipeline.run(sources.clone(), |item| {
-                let (outputs, row) = item.result.unwrap();
-                rows.push(outputs.logits().unwrap().row(row).to_vec());
-                Ok::<_, Error>(())
-            });
+            let mut results = pipeline.run(sources.clone()).unwrap();
+            let rows: Vec<_> = results
+                .by_ref()
+                .map(|item| item.unwrap().logits().unwrap().to_vec())
+                .collect();
             assert_eq!(rows, expected);
-            println!("PASS {dtype:<4} pipeline, timed: {timed}\n{}", run.unwrap());
+            println!("PASS {dtype:<4} pipeline, timed: {timed}\n{}", results.timing());
         }
     }
 }
@@ -282,15 +286,15 @@ fn images_resized_on_the_device_give_the_same_results() {
         assert_eq!(session.resize(), ResizeOn::Device);
         same(&session.run(&images).unwrap(), &expected);
         let mut timing = Timing::default();
-        same(&session.run_timed(&images, &mut timing).unwrap(), &expected);
+        let options = RunOptions::new().timing(&mut timing);
+        same(&session.run_with(&images, options).unwrap(), &expected);
         let phases = |timing: &Timing| timing.phases().map(|(phase, _)| phase).collect::<Vec<_>>();
         assert_eq!(phases(&timing)[0], Phase::DeviceResize);
-        let mut rows = Vec::new();
-        let timing = Pipeline::new(&session).timed(true).run(sources.clone(), |item| {
-            let (outputs, row) = item.result.unwrap();
-            rows.push(outputs.logits().unwrap().row(row).to_vec());
-            Ok::<_, Error>(())
-        });
+        let mut results = Pipeline::new(&session).timed(true).run(sources.clone()).unwrap();
+        let rows: Vec<_> = results
+            .by_ref()
+            .map(|item| item.unwrap().logits().unwrap().to_vec())
+            .collect();
         let expected: Vec<_> = expected
             .logits()
             .unwrap()
@@ -299,14 +303,14 @@ fn images_resized_on_the_device_give_the_same_results() {
             .map(|r| r.to_vec())
             .collect();
         assert_eq!(rows, expected);
-        let phases = phases(&timing.unwrap());
+        let phases = phases(results.timing());
         assert!(
             phases.contains(&Phase::DeviceResize) && !phases.contains(&Phase::Resize),
             "{phases:?}"
         );
         // Pixels that have the model's size go there as ever.
         let input = pixels(&session, 2);
-        assert!(session.run_pixels(&input, None).is_ok());
+        assert_eq!(run_pixels(&session, &input).len(), 2);
         println!("PASS {dtype:<4} resized on the device");
     }
 }
@@ -342,9 +346,7 @@ fn two_gpus_copy_to_each_other_and_give_the_same_bits() {
         });
         let input = pixels(&sessions[0], 3);
         for _ in 0..3 {
-            let [a, b] = sessions
-                .each_ref()
-                .map(|session| session.run_pixels(&input, None).unwrap());
+            let [a, b] = sessions.each_ref().map(|session| run_pixels(session, &input));
             same(&a, &b);
         }
     }
@@ -363,16 +365,11 @@ fn many_runs_leave_the_memory_flat() {
         .tinyvit32()
         .unwrap();
     let inputs = [8, 3].map(|images| pixels(&session, images));
-    let expected = inputs
-        .each_ref()
-        .map(|input| session.run_pixels(input, None).unwrap());
+    let expected = inputs.each_ref().map(|input| run_pixels(&session, input));
     let run = |count: usize| {
         for index in 0..count {
             let which = index % 2;
-            same(
-                &session.run_pixels(&inputs[which], None).unwrap(),
-                &expected[which],
-            );
+            same(&run_pixels(&session, &inputs[which]), &expected[which]);
         }
         gpu.synchronize().unwrap();
         (gpu.memory().unwrap().0, gpu.pool_stats())
@@ -381,7 +378,7 @@ fn many_runs_leave_the_memory_flat() {
     let (free_before, pool_before) = run(20);
     let (free_after, pool_after) = run(runs);
     println!("{runs} runs: free {free_before} → {free_after} bytes; pool {pool_before:?} → {pool_after:?}");
-    println!("{:?}", session.replays().unwrap());
+    println!("{:?}", session.hip_graphs().unwrap());
     assert_eq!(
         (pool_after.held, pool_after.live),
         (pool_before.held, pool_before.live)
@@ -503,14 +500,14 @@ fn the_cpu_has_no_narrow_types_and_devices_have_names() {
     let output = hipvit(["eval", "--device", "cpu", "--dtype", "bf16"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(
-        stderr(&output).contains("the cpu computes in f32"),
+        stderr(&output).contains("the CPU computes in f32"),
         "{}",
         stderr(&output)
     );
     let output = hipvit(["classify", "--device", "cpu", "--resize", "device"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(
-        stderr(&output).contains("the cpu, which resizes on the host"),
+        stderr(&output).contains("the CPU, which resizes on the host"),
         "{}",
         stderr(&output)
     );

@@ -35,6 +35,7 @@ fn load_case(case: &Value) -> Model {
     let options = LoadOptions {
         image_size: Some([size[0], size[1]]),
         input: InputKind::PixelValues,
+        ..LoadOptions::default()
     };
     model::load(&golden(text(case, "name")), &options).unwrap()
 }
@@ -227,7 +228,7 @@ fn what_is_ignored_is_listed_with_its_reason() {
     };
     assert_eq!(
         reason("text_projection.weight"),
-        Some("the text tower has no part in an image's embedding")
+        Some("the text tower does not affect an image's embedding")
     );
     assert_eq!(
         reason("vision_model.embeddings.position_ids"),
@@ -485,23 +486,23 @@ fn a_broken_weight_file_is_named_with_the_cause() {
     let length = good.len();
     let (cut, appended) = (length - 1, length + 1);
     for (bytes, expected) in [
-        (vec![1, 2, 3], "DIR/model.safetensors: is cut short: 3 bytes are too few for a safetensors file".to_owned()),
-        (vec![], "DIR/model.safetensors: is cut short: 0 bytes are too few for a safetensors file".to_owned()),
+        (vec![1, 2, 3], "DIR/model.safetensors: is truncated: 3 bytes are too few for a safetensors file".to_owned()),
+        (vec![], "DIR/model.safetensors: is truncated: 0 bytes are too few for a safetensors file".to_owned()),
         (
             lying,
-            "DIR/model.safetensors: its header claims to reach beyond the file's 10 bytes: cut short, or not safetensors".to_owned(),
+            "DIR/model.safetensors: its header exceeds the file's 10 bytes: truncated, or not a safetensors file".to_owned(),
         ),
         (
             vec![255; 64],
-            "DIR/model.safetensors: its header claims more than 100 MB: not a safetensors file".to_owned(),
+            "DIR/model.safetensors: its header is larger than 100 MB: not a safetensors file".to_owned(),
         ),
         (
             good[..cut].to_vec(),
-            format!("DIR/model.safetensors: its tensors do not end where its {cut} bytes do: cut short, or something was appended"),
+            format!("DIR/model.safetensors: its tensors do not end at its {cut} bytes: truncated, or data was appended"),
         ),
         (
             [&good[..], &[0]].concat(),
-            format!("DIR/model.safetensors: its tensors do not end where its {appended} bytes do: cut short, or something was appended"),
+            format!("DIR/model.safetensors: its tensors do not end at its {appended} bytes: truncated, or data was appended"),
         ),
         (
             safetensors(&two(entry("F32", 2, 6)), 6),
@@ -580,7 +581,7 @@ fn an_image_size_that_cannot_be_is_refused() {
         ),
         (
             [1 << 20, 1 << 20],
-            "131072×131072 patches of 24 channels are more than any model attends to",
+            "131072×131072 patches of 24 channels are too many",
         ),
     ] {
         for case in ["timm_vit_avg_pool", "hf_vit"] {

@@ -19,7 +19,7 @@ use self::constants::Constants;
 use self::step::Memory;
 use crate::error::{Error, Result};
 use crate::graph::plan::{Plan, Step};
-use crate::graph::{Graph, OutputKind};
+use crate::graph::{Graph, OutputKind, matrix};
 
 use crate::tensor::{DType, Input};
 
@@ -56,7 +56,8 @@ impl CpuExecutor {
         self.pool.install(work)
     }
 
-    /// Runs `plan`, which must be of this executor's graph, on `input`: each output as `[B, channels]`.
+    /// Runs `plan`, which must be of this executor's graph, on `input`: each output as `[B, channels]`, or
+    /// `[B·tokens, channels]`.
     ///
     /// # Errors
     ///
@@ -81,14 +82,10 @@ impl CpuExecutor {
             .map(|&(kind, value, id)| {
                 let name = &plan.graph().value(value).name;
                 let buffer = plan.buffer(id);
-                let [rows, columns] = *buffer.shape else {
-                    let reason = format!("an output of shape {:?}, expected [B, D]", buffer.shape);
-                    return Err(Error::graph(name, reason));
-                };
                 let values = step::range(buffer)
                     .and_then(|range| arena.get(range))
                     .ok_or_else(|| Error::graph(name, "lies outside the arena"))?;
-                Array2::from_shape_vec((rows, columns), values.to_vec())
+                matrix(&buffer.shape, values.to_vec())
                     .map(|matrix| (kind, matrix))
                     .map_err(|e| Error::graph(name, e))
             })

@@ -82,7 +82,7 @@ impl ExecutionContext {
     }
 
     /// Submits the resizing of `images` into the input buffer.
-    pub(super) fn resize(&mut self, resize: &DeviceResize, images: &[RgbImage]) -> Result<()> {
+    pub(super) fn resize(&mut self, resize: &DeviceResize, images: &[&RgbImage]) -> Result<()> {
         let on_stream = match &mut self.resize {
             Some(on_stream) => on_stream,
             none => none.insert(HipPreprocess::on(&self.stream, resize)?),

@@ -52,7 +52,7 @@ impl fmt::Display for Replays {
         write!(
             f,
             "{:<15} {:>10} runs replayed, {} step by step",
-            "graph", self.replayed_runs, self.eager_runs
+            "HIP graphs", self.replayed_runs, self.eager_runs
         )?;
         match &self.fallback {
             Some(reason) => write!(f, ": {reason}"),

@@ -23,10 +23,11 @@ mod tests;
 
 use std::fmt;
 use std::ops::Deref;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use ndarray::Array2;
+use parking_lot::{Mutex, MutexGuard};
 
 use self::clock::Clock;
 use self::constants::Constants;
@@ -38,7 +39,7 @@ pub use self::preprocess::HipPreprocess;
 use crate::error::{Error, Result};
 use crate::graph::inspection::{DeviceMemory, Region};
 use crate::graph::plan::{Plan, Step};
-use crate::graph::{Graph, OutputKind, ValueId};
+use crate::graph::{Graph, OutputKind, ValueId, matrix};
 use crate::hip::{self, Blas, Device, Operand, Pending, PinnedBuffer, Replay, Stream, Work};
 use crate::image::{Preprocess, RgbImage};
 use crate::kernels::Kernels;
@@ -78,7 +79,7 @@ pub(super) enum Feed<'a> {
     /// The plan's input.
     Staged(PinnedBuffer<u8>),
     /// Decoded images, which the device resizes.
-    Images(&'a [RgbImage]),
+    Images(&'a [&'a RgbImage]),
 }
 
 /// A run that was submitted. Dropping it waits for its copies.
@@ -207,8 +208,8 @@ impl HipExecutor {
         Ok(memory)
     }
 
-    /// Runs `plan`, which must be of this executor's graph and dtype, on `input`: each output as `[B, channels]`. Events
-    /// are made for an `observer` alone.
+    /// Runs `plan`, which must be of this executor's graph and dtype, on `input`: each output as `[B, channels]`, or
+    /// `[B·tokens, channels]`. Events are made for an `observer` alone.
     ///
     /// # Errors
     ///
@@ -241,7 +242,7 @@ impl HipExecutor {
     pub fn run_images(
         &self,
         plan: &Plan,
-        images: &[RgbImage],
+        images: &[&RgbImage],
         observer: Option<&mut StageObserver<'_>>,
     ) -> Result<Vec<(OutputKind, Array2<f32>)>> {
         let reserved = self.reserve(plan)?;
@@ -251,7 +252,7 @@ impl HipExecutor {
 
     /// Pinned memory for an input of `bytes` bytes.
     pub(super) fn stage(&self, bytes: usize) -> Result<PinnedBuffer<u8>> {
-        lock(&self.inputs).take(bytes, &self.device)
+        self.inputs.lock().take(bytes, &self.device)
     }
 
     /// A context with all the device memory that a run of `plan` needs.
@@ -325,19 +326,15 @@ impl HipExecutor {
         let mut outputs = Vec::with_capacity(downloads.len());
         for (&(kind, value, id), download) in plan.outputs().iter().zip(downloads) {
             let name = &plan.graph().value(value).name;
-            let [rows, columns] = *plan.buffer(id).shape else {
-                let reason = format!("an output of shape {:?}, expected [B, D]", plan.buffer(id).shape);
-                return Err(Error::graph(name, reason));
-            };
             let bytes = download.wait()?;
             let values = unpack(&bytes, self.dtype);
             context.results.keep(bytes);
-            let matrix = Array2::from_shape_vec((rows, columns), values);
+            let matrix = matrix(&plan.buffer(id).shape, values);
             outputs.push((kind, matrix.map_err(|e| Error::graph(name, e))?));
         }
         let entry = match upload {
             Some(upload) => {
-                lock(&self.inputs).keep(upload.wait()?);
+                self.inputs.lock().keep(upload.wait()?);
                 Stage::Upload
             }
             None => Stage::Resize,
@@ -498,7 +495,7 @@ impl HipExecutor {
     }
 
     fn contexts(&self) -> MutexGuard<'_, Vec<ExecutionContext>> {
-        lock(&self.contexts)
+        self.contexts.lock()
     }
 }
 
@@ -506,10 +503,6 @@ impl HipExecutor {
 fn input_bytes(plan: &Plan) -> usize {
     let input = plan.graph().value(plan.graph().input());
     plan.batch() * input.dtype.size() * input.shape.iter().skip(1).product::<usize>()
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The steps of a plan on a context's memory.

@@ -1,8 +1,10 @@
-//! What `hipvit inspect` shows of a model: the graph before and after the passes, what every step costs, where memory
-//! goes, and where each parameter lies, on the host and, if asked, on a GPU. As JSON through serde, as tables through
+//! What `hipvit inspect` shows of a model: the graph before and after the passes, the cost of every step, the use of memory,
+//! and the address of each parameter, on the host and, if requested, on a GPU. As JSON through serde, as tables through
 //! `Display` (`text.rs`), and the arena as a drawing ([`plot`]).
 
+#[cfg(feature = "inspect")]
 mod plot;
+#[cfg(feature = "inspect")]
 mod text;
 
 use std::collections::HashMap;
@@ -13,20 +15,21 @@ use super::plan::{Operand, Plan};
 use super::{Graph, PassReport, Role, ValueId};
 use crate::tensor::DType;
 
+#[cfg(feature = "inspect")]
 pub use plot::plot;
 
-/// All there is to know about a planned model.
+/// A planned model.
 #[derive(Clone, Debug, Serialize)]
 pub struct Inspection {
     /// The model's name.
     pub model: String,
-    /// Images a run.
+    /// Images per run.
     pub batch: usize,
     /// The element type of the activations.
     pub dtype: DType,
     /// The graph as the model builder wrote it, at batch 1.
     pub before: Vec<NodeSummary>,
-    /// What the passes did, in order.
+    /// The passes, in order.
     pub passes: Vec<PassReport>,
     /// The graph that is planned, at batch 1.
     pub after: Vec<NodeSummary>,
@@ -38,12 +41,12 @@ pub struct Inspection {
     pub memory: Memory,
     /// The constants of the planned graph.
     pub parameters: Vec<Parameter>,
-    /// The memory on a GPU, if the model was put on one.
+    /// The memory on a GPU, if the model was loaded onto one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device_memory: Option<DeviceMemory>,
 }
 
-/// A stretch of a GPU's memory.
+/// A range of a GPU's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Region {
     /// The first byte's address, in JSON as hexadecimal text.
@@ -53,7 +56,7 @@ pub struct Region {
     pub bytes: usize,
 }
 
-/// What a model takes on a GPU.
+/// A model's memory on a GPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DeviceMemory {
     /// Which GPU.
@@ -64,11 +67,11 @@ pub struct DeviceMemory {
     pub weights: Region,
     /// The activations of a run.
     pub arena: Region,
-    /// What some step needs beside the arena.
+    /// Temporary memory of steps, outside of the arena.
     pub scratch: Region,
     /// A run's input.
     pub input: Region,
-    /// Where each parameter lies in the weights.
+    /// The range of each parameter in the weights.
     #[serde(skip)]
     pub parameters: HashMap<ValueId, Region>,
 }
@@ -78,7 +81,7 @@ pub struct DeviceMemory {
 pub struct NodeSummary {
     /// The node's name, which is its result's.
     pub name: String,
-    /// The op with what was fused into it.
+    /// The op and what is fused into it.
     pub op: String,
     /// The part of the model.
     pub role: Role,
@@ -97,7 +100,7 @@ pub struct ValueSummary {
     pub shape: Vec<usize>,
 }
 
-/// Work and traffic.
+/// Operations and memory traffic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Cost {
     /// Floating-point operations.
@@ -106,7 +109,7 @@ pub struct Cost {
     pub bytes_read: u64,
     /// Bytes that have to be written.
     pub bytes_written: u64,
-    /// Floating-point operations a byte: what decides between compute-bound and memory-bound.
+    /// Floating-point operations per byte: decides whether a step is compute-bound or memory-bound.
     pub intensity: f64,
 }
 
@@ -115,38 +118,38 @@ pub struct Cost {
 pub struct StepSummary {
     /// The node's name.
     pub name: String,
-    /// The op with what was fused into it.
+    /// The op and what is fused into it.
     pub op: String,
     /// The part of the model.
     pub role: Role,
     /// The result's extents at the plan's batch.
     pub shape: Vec<usize>,
-    /// What the step costs.
+    /// The step's cost.
     #[serde(flatten)]
     pub cost: Cost,
     /// Where the result begins in the arena, in bytes.
     pub offset: usize,
     /// The result's size.
     pub bytes: usize,
-    /// The operand whose memory the result takes over, if any.
-    pub in_place_of: Option<String>,
+    /// The operand that the result overwrites, if any.
+    pub overwrites: Option<String>,
 }
 
-/// What the activations take.
+/// The memory of the activations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Memory {
     /// The arena's size in bytes.
     pub arena_bytes: usize,
     /// The same without reuse.
-    pub naive_bytes: usize,
-    /// What is alive at once at most: no arena is smaller.
+    pub without_reuse_bytes: usize,
+    /// The peak of live buffers: no arena can be smaller.
     pub lower_bound_bytes: usize,
 }
 
 /// One constant.
 #[derive(Clone, Debug, Serialize)]
 pub struct Parameter {
-    /// The tensor's name in the weight file, or what it was computed from.
+    /// The tensor's name in the weight file, or an expression of those it was computed from.
     pub name: String,
     /// The extents.
     pub shape: Vec<usize>,
@@ -154,11 +157,11 @@ pub struct Parameter {
     pub dtype: DType,
     /// The stored size.
     pub bytes: usize,
-    /// Where it lies.
+    /// Where it is stored.
     pub place: Place,
     /// The host address of its first element, in hexadecimal.
     pub address: String,
-    /// What was uploaded of it, if the model was put on a GPU and a step reads it.
+    /// Its copy on the GPU, if the model was loaded onto one and a step reads it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<DeviceParameter>,
     #[serde(skip)]
@@ -170,7 +173,7 @@ pub struct Parameter {
 pub struct DeviceParameter {
     /// The element type there.
     pub dtype: DType,
-    /// Where it lies.
+    /// Its range.
     #[serde(flatten)]
     pub region: Region,
 }
@@ -178,16 +181,16 @@ pub struct DeviceParameter {
 /// Where a parameter's bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Place {
-    /// As they were stored, in the weight file's bytes.
+    /// In the mapped weight file, as stored.
     #[serde(rename = "mapped file")]
     MappedFile,
-    /// In memory of its own, since a pass computed or packed it.
+    /// In memory of its own, because a pass computed or packed it.
     #[serde(rename = "folded, host memory")]
     HostMemory,
 }
 
 impl Inspection {
-    /// Looks at `before`, as the model builder wrote it, and at the plan that came of it.
+    /// Inspects `before`, the model builder's graph, and the plan that was made of it.
     pub fn new(before: &Graph, passes: &[PassReport], plan: &Plan) -> Self {
         let steps = steps(plan);
         let sum = |of: fn(&Cost) -> u64| steps.iter().map(|step| of(&step.cost)).sum();
@@ -202,7 +205,7 @@ impl Inspection {
             steps,
             memory: Memory {
                 arena_bytes: plan.arena_bytes(),
-                naive_bytes: plan.naive_bytes(),
+                without_reuse_bytes: plan.naive_bytes(),
                 lower_bound_bytes: plan.lower_bound_bytes(),
             },
             parameters: parameters(plan.graph()),
@@ -210,7 +213,7 @@ impl Inspection {
         }
     }
 
-    /// Adds where the parameters lie on a GPU, and what else is there.
+    /// Adds the memory on a GPU.
     pub fn on_device(mut self, memory: DeviceMemory) -> Self {
         for parameter in &mut self.parameters {
             parameter.device = memory
@@ -273,7 +276,7 @@ fn steps(plan: &Plan) -> Vec<StepSummary> {
                 cost: Cost::new(step.flops, step.bytes_read, step.bytes_written),
                 offset: buffer.offset,
                 bytes: buffer.bytes,
-                in_place_of: step.in_place.and_then(|i| match step.inputs[i] {
+                overwrites: step.in_place.and_then(|i| match step.inputs[i] {
                     Operand::Buffer(id) => Some(plan.graph().value(plan.buffer(id).value).name.clone()),
                     _ => None,
                 }),

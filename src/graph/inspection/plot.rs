@@ -15,7 +15,7 @@ const TOP: f64 = 84.0;
 const RIGHT: f64 = WIDTH - 24.0;
 const BOTTOM: f64 = HEIGHT - 64.0;
 
-/// Colours that people with any colour vision tell apart, <https://jfly.uni-koeln.de/color/>.
+/// Colours that remain distinguishable with any colour vision, <https://jfly.uni-koeln.de/color/>.
 const COLOURS: [(Role, &str); 5] = [
     (Role::Patch, "#cc79a7"),
     (Role::Qkv, "#56b4e9"),
@@ -24,7 +24,7 @@ const COLOURS: [(Role, &str); 5] = [
     (Role::Other, "#b8b8b8"),
 ];
 
-/// The arena of `plan`: how long each buffer lives, where it lies, and in its tooltip what it holds. The colour is the
+/// The arena of `plan`: the lifetime and offset of each buffer, with its contents in a tooltip. The colour is the
 /// role of the step that writes it.
 pub fn plot(plan: &Plan) -> String {
     let scale = Scale::new(plan);
@@ -80,7 +80,7 @@ fn caption(plan: &Plan) -> Group {
         plan.dtype()
     );
     let reuse = format!(
-        "{} for what would take {} without reuse; {} alive at once at most",
+        "{}; {} without reuse; lower bound {} (peak of live buffers)",
         size(plan.arena_bytes()),
         size(plan.naive_bytes()),
         size(plan.lower_bound_bytes())
@@ -111,10 +111,12 @@ fn legend() -> Group {
 }
 
 fn byte_axis(plan: &Plan, scale: &Scale) -> Group {
-    let mut group = Group::new().add(text("bytes into the arena".into(), 0.0, 0.0, "middle").set(
-        "transform",
-        format!("translate(18 {}) rotate(-90)", f64::midpoint(TOP, BOTTOM)),
-    ));
+    let mut group = Group::new().add(
+        text("offset in the arena (bytes)".into(), 0.0, 0.0, "middle").set(
+            "transform",
+            format!("translate(18 {}) rotate(-90)", f64::midpoint(TOP, BOTTOM)),
+        ),
+    );
     let tick = round_step(plan.arena_bytes() as f64 / 6.0, 2.0) as usize;
     for byte in (0..=plan.arena_bytes()).step_by(tick.max(1)) {
         let y = scale.y(byte);
@@ -190,7 +192,7 @@ struct Area {
     height: f64,
 }
 
-/// Where no arena could end below.
+/// The lower bound of an arena's size.
 fn lower_bound(plan: &Plan, scale: &Scale) -> Group {
     let y = scale.y(plan.lower_bound_bytes());
     Group::new()
@@ -210,7 +212,7 @@ fn tooltip(name: &str, op: &str, buffer: &Buffer) -> String {
     format!("{name} ({op})\n{shape:?}, {bytes} bytes at {offset}\nsteps {first_step} to {last_step}")
 }
 
-/// The name in the middle of its rectangle, lying or standing, if there is room for it.
+/// The name in the middle of its rectangle, horizontal or vertical, if it fits.
 fn label(name: &str, area: &Area) -> Option<Text> {
     let (length, thickness) = (7.0 * name.chars().count() as f64 + 4.0, 14.0);
     let angle = if area.width >= length && area.height >= thickness {

@@ -1,4 +1,4 @@
-//! The inspection as text: tables with aligned columns, in units that do not change within a column.
+//! The inspection as text: tables with aligned columns, one unit per column.
 
 use std::fmt;
 
@@ -53,7 +53,7 @@ impl Inspection {
             "written KiB",
             "FLOP/B",
             "offset KiB",
-            "in place of",
+            "overwrites",
         ]);
         for (index, step) in self.steps.iter().enumerate() {
             table.add_row(step_row(index, step));
@@ -74,14 +74,14 @@ impl Inspection {
 
     fn memory_table(&self) -> String {
         let memory = &self.memory;
-        let naive = memory.naive_bytes.max(1) as f64;
-        let mut table = table(&["activations", "KiB", "of naive"]);
+        let without_reuse = memory.without_reuse_bytes.max(1) as f64;
+        let mut table = table(&["activations", "KiB", "relative"]);
         for (name, bytes) in [
             ("arena", memory.arena_bytes),
-            ("lower bound (alive at once)", memory.lower_bound_bytes),
-            ("naive (no reuse)", memory.naive_bytes),
+            ("lower bound (peak of live buffers)", memory.lower_bound_bytes),
+            ("without reuse", memory.without_reuse_bytes),
         ] {
-            let percent = format!("{:.1} %", 100.0 * bytes as f64 / naive);
+            let percent = format!("{:.1} %", 100.0 * bytes as f64 / without_reuse);
             table.add_row(vec![Cell::new(name), right(kib(bytes as u64)), right(percent)]);
         }
         text(&table)
@@ -103,7 +103,7 @@ fn nodes(nodes: &[NodeSummary]) -> String {
 }
 
 fn passes(passes: &[PassReport]) -> String {
-    let mut table = table(&["pass", "what for", "changes", "nodes before", "nodes after"]);
+    let mut table = table(&["pass", "purpose", "changes", "nodes before", "nodes after"]);
     for pass in passes {
         table.add_row(vec![
             Cell::new(pass.name),
@@ -128,12 +128,12 @@ fn step_row(index: usize, step: &StepSummary) -> Vec<Cell> {
         right(kib(step.cost.bytes_written)),
         right(format!("{:.1}", step.cost.intensity)),
         right(kib(step.offset as u64)),
-        Cell::new(step.in_place_of.as_deref().unwrap_or_default()),
+        Cell::new(step.overwrites.as_deref().unwrap_or_default()),
     ]
 }
 
 fn device_memory(memory: &DeviceMemory) -> String {
-    let mut table = table(&["on the device", "bytes", "address"]);
+    let mut table = table(&["device memory", "bytes", "address"]);
     for (name, region) in [
         ("parameters", memory.weights),
         ("activations (arena)", memory.arena),

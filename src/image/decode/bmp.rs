@@ -1,17 +1,17 @@
-//! Windows and OS/2 bitmaps: 1, 4, 8, 16, 24 and 32 bits a pixel, run-length coded, and the bit masks that Pillow
-//! knows. Decoded here, because what Pillow makes of the many variants is narrower than what a general decoder does.
+//! Windows and OS/2 bitmaps: 1, 4, 8, 16, 24 and 32 bits per pixel, run-length coded, and the bit masks that Pillow
+//! supports. Decoded here, because Pillow supports fewer of the many variants than general decoders do.
 
-use super::{Limits, color};
+use super::{Failure, Limits, color};
 use crate::image::RgbImage;
 
-const TRUNCATED: &str = "the BMP is truncated";
+const TRUNCATED: Failure = Failure::truncated("the BMP is truncated");
 
 const RAW: u32 = 0;
 const RLE8: u32 = 1;
 const RLE4: u32 = 2;
 const BITFIELDS: u32 = 3;
 
-pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, String> {
+pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, Failure> {
     let header = Header::read(bytes)?;
     let (width, height) = limits.check(header.width, header.height)?;
     let (offset, palette) = header.offset_and_palette(bytes)?;
@@ -44,7 +44,10 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, String> 
             rows.flat_map(|row| row.chunks_exact(bits / 8).take(width).flat_map(unpack))
                 .collect()
         }
-        (compression, _) => return Err(format!("a BMP of {bits} bits with compression {compression}")),
+        (compression, _) => {
+            let reason = format!("a BMP of {bits} bits with compression {compression}");
+            return Err(Failure::unsupported(reason));
+        }
     };
     if !header.top_down {
         let flipped: Vec<u8> = data.chunks_exact(width * 3).rev().flatten().copied().collect();
@@ -56,7 +59,7 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, String> 
 struct Header {
     /// The header's own length, after the file's first 14 bytes.
     size: usize,
-    /// Where the file says that the pixels begin; 0 is after the palette.
+    /// The offset of the pixels according to the file; 0 means after the palette.
     offset: usize,
     width: u32,
     height: u32,
@@ -72,7 +75,7 @@ struct Header {
 }
 
 impl Header {
-    fn read(bytes: &[u8]) -> Result<Self, String> {
+    fn read(bytes: &[u8]) -> Result<Self, Failure> {
         let offset = u32_at(bytes, 10)? as usize;
         let size = u32_at(bytes, 14)? as usize;
         let mut header = Self {
@@ -114,7 +117,7 @@ impl Header {
                     }
                 }
             }
-            other => return Err(format!("a BMP header of {other} bytes")),
+            other => return Err(Failure::unsupported(format!("a BMP header of {other} bytes"))),
         }
         if header.colors == 0 {
             header.colors = 1 << header.bits.min(16);
@@ -122,13 +125,13 @@ impl Header {
         Ok(header)
     }
 
-    /// Where the pixels begin, and the palette as RGB; empty above 8 bits.
-    fn offset_and_palette(&self, bytes: &[u8]) -> Result<(usize, Vec<u8>), String> {
+    /// The offset of the pixels, and the palette as RGB; empty above 8 bits.
+    fn offset_and_palette(&self, bytes: &[u8]) -> Result<(usize, Vec<u8>), Failure> {
         let entry = if self.size == 12 { 3 } else { 4 };
         let palette_end = self.end + if self.bits <= 8 { self.colors * entry } else { 0 };
         let offset = match self.offset {
             0 => palette_end,
-            // Some writers forget that the palette lies between the header and the pixels.
+            // Some writers give an offset that ignores the palette between the header and the pixels.
             offset if offset == 14 + self.size => palette_end,
             offset => offset,
         };
@@ -136,7 +139,7 @@ impl Header {
             return Ok((offset, Vec::new()));
         }
         if self.colors > 65536 {
-            return Err(format!("a BMP palette of {} colours", self.colors));
+            return Err(format!("a BMP palette of {} colours", self.colors).into());
         }
         let stored = bytes
             .get(self.end..palette_end.min(bytes.len()))
@@ -159,7 +162,7 @@ impl Header {
     }
 
     /// How a pixel of more than 8 bits is read.
-    fn unpacker(&self) -> Result<Unpacker, String> {
+    fn unpacker(&self) -> Result<Unpacker, Failure> {
         let [red, green, blue, alpha] = self.masks;
         if self.compression == RAW {
             return Ok(if self.bits == 16 {
@@ -178,9 +181,9 @@ impl Header {
             (16, 0xF800, 0x7E0, 0x1F, _) => rgb565,
             (16, 0x7C00, 0x3E0, 0x1F, _) => rgb555,
             _ => {
-                return Err(format!(
+                return Err(Failure::unsupported(format!(
                     "a BMP with the bit masks {red:x}, {green:x}, {blue:x}, {alpha:x}"
-                ));
+                )));
             }
         })
     }
@@ -212,7 +215,7 @@ fn run_lengths(
     width: usize,
     height: usize,
     nibbles: bool,
-) -> Result<Vec<u8>, String> {
+) -> Result<Vec<u8>, Failure> {
     let total = width * height;
     let mut pixels: Vec<u8> = Vec::with_capacity(total);
     let mut rest = coded;
@@ -267,17 +270,17 @@ fn run_lengths(
         }
     }
     if pixels.len() < total {
-        Err(TRUNCATED.to_owned())
+        Err(TRUNCATED)
     } else {
         Ok(pixels)
     }
 }
 
-fn u16_at(bytes: &[u8], at: usize) -> Result<u16, String> {
+fn u16_at(bytes: &[u8], at: usize) -> Result<u16, Failure> {
     let bytes = bytes.get(at..at + 2).ok_or(TRUNCATED)?;
     Ok(u16::from_le_bytes([bytes[0], bytes[1]]))
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> Result<u32, String> {
+fn u32_at(bytes: &[u8], at: usize) -> Result<u32, Failure> {
     Ok(u32::from(u16_at(bytes, at)?) | u32::from(u16_at(bytes, at + 2)?) << 16)
 }

@@ -23,7 +23,7 @@ pub(super) fn palette(indices: impl Iterator<Item = u8>, palette: &[u8]) -> Vec<
     indices.flat_map(|index| table[usize::from(index)]).collect()
 }
 
-/// CMYK (0 is no ink) to RGB, with Pillow's rounding of the product.
+/// CMYK (0 is no ink) to RGB, with Pillow's rounding.
 pub(super) fn cmyk(samples: impl Iterator<Item = [u8; 4]>) -> Vec<u8> {
     samples
         .flat_map(|[c, m, y, k]| {

@@ -2,11 +2,16 @@
 
 use gif::{ColorOutput, DecodeOptions};
 
-use super::{Limits, color};
+use super::{Failure, Limits, color};
 use crate::image::RgbImage;
 
-pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, String> {
-    let reason = |error: gif::DecodingError| format!("damaged or truncated GIF: {error}");
+pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, Failure> {
+    let reason = |error: gif::DecodingError| match error {
+        gif::DecodingError::Io(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+            Failure::truncated("the GIF is truncated")
+        }
+        other => format!("damaged or truncated GIF: {other}").into(),
+    };
     let mut options = DecodeOptions::new();
     options.set_color_output(ColorOutput::Indexed);
     let mut decoder = options.read_info(bytes).map_err(reason)?;

@@ -1,17 +1,18 @@
 //! JPEG, baseline and progressive: grey, YCbCr, RGB, and Adobe's CMYK and YCCK, through `zune-jpeg`, or through
 //! libjpeg-turbo with the feature of that name.
 
-use super::{Limits, color};
+use super::{Failure, Limits, color};
+use crate::error::ImageErrorKind;
 use crate::image::RgbImage;
 
 #[cfg(not(feature = "libjpeg-turbo"))]
-pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, String> {
+pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, Failure> {
     use zune_core::bytestream::ZCursor;
     use zune_core::colorspace::ColorSpace;
     use zune_core::options::DecoderOptions;
     use zune_jpeg::JpegDecoder;
 
-    let reason = |error: zune_jpeg::errors::DecodeErrors| format!("damaged or truncated JPEG: {error}");
+    let reason = |error: zune_jpeg::errors::DecodeErrors| broken(bytes, &error);
     // 65535 is the format's own bound. Strict: missing pixels are an error instead of grey.
     let options = DecoderOptions::default()
         .set_max_width(65535)
@@ -36,16 +37,19 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, String> 
         _ => samples,
     };
     if data.len() != width * height * 3 {
-        return Err(format!("a JPEG with {} colour components", info.components));
+        return Err(Failure::unsupported(format!(
+            "a JPEG with {} colour components",
+            info.components
+        )));
     }
     Ok(RgbImage { width, height, data })
 }
 
 #[cfg(feature = "libjpeg-turbo")]
-pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, String> {
+pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, Failure> {
     use turbojpeg::{Colorspace, Decompressor, Image, PixelFormat};
 
-    let reason = |error: turbojpeg::Error| format!("damaged or truncated JPEG: {error}");
+    let reason = |error: turbojpeg::Error| broken(bytes, &error);
     let mut decoder = Decompressor::new().map_err(reason)?;
     let header = decoder.read_header(bytes).map_err(reason)?;
     let (width, height) = limits.check(header.width as u64, header.height as u64)?;
@@ -68,6 +72,19 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, String> 
         _ => pixels,
     };
     Ok(RgbImage { width, height, data })
+}
+
+/// The failure of a decoder, which does not say whether the file was truncated. Such a file does not end with the marker EOI.
+fn broken(bytes: &[u8], error: &dyn std::fmt::Display) -> Failure {
+    let reason = format!("damaged or truncated JPEG: {error}");
+    let kind = match bytes.trim_ascii_end().ends_with(&[0xFF, 0xD9]) {
+        true => ImageErrorKind::Damaged,
+        false => ImageErrorKind::Truncated,
+    };
+    Failure {
+        kind,
+        reason: reason.into(),
+    }
 }
 
 /// Every four-component JPEG is taken to store inverted inks, as Adobe's programs write them and Pillow assumes.

@@ -4,10 +4,10 @@ use std::io::Cursor;
 
 use png::{BitDepth, ColorType, Decoder, Transformations};
 
-use super::{Limits, color};
+use super::{Failure, Limits, color};
 use crate::image::RgbImage;
 
-pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, String> {
+pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, Failure> {
     let mut decoder = Decoder::new(Cursor::new(bytes));
     decoder.set_transformations(Transformations::IDENTITY);
     decoder.set_ignore_text_chunk(true);
@@ -18,7 +18,7 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, String> 
     let mut reader = decoder.read_info().map_err(reason)?;
     let size = reader
         .output_buffer_size()
-        .ok_or("the image does not fit into memory")?;
+        .ok_or_else(|| Failure::too_large("the image does not fit into memory"))?;
     let mut samples = vec![0; size];
     let frame = reader.next_frame(&mut samples).map_err(reason)?;
     samples.truncate(frame.buffer_size());
@@ -50,11 +50,11 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, String> 
     Ok(RgbImage { width, height, data })
 }
 
-fn reason(error: png::DecodingError) -> String {
+fn reason(error: png::DecodingError) -> Failure {
     match error {
         png::DecodingError::IoError(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
-            "the PNG is truncated".to_owned()
+            Failure::truncated("the PNG is truncated")
         }
-        other => format!("damaged PNG: {other}"),
+        other => format!("damaged PNG: {other}").into(),
     }
 }

@@ -10,24 +10,25 @@ use ::tiff::decoder::{Decoder, DecodingResult, Limits as BufferLimits};
 use ::tiff::tags::Tag;
 use ::tiff::{ColorType, TiffError};
 
-use super::{Limits, color};
+use super::{Failure, Limits, color};
+use crate::error::ImageErrorKind;
 use crate::image::RgbImage;
 use photometric::Photometric;
 
-/// Samples per pixel that Pillow knows at most: four inks and two extra ones.
+/// Maximum number of samples per pixel in Pillow: four inks and two extra ones.
 const MAX_SAMPLES: u16 = 6;
 
 /// The kind of extra sample that is an alpha which the colours were multiplied with.
 const PREMULTIPLIED: u16 = 1;
 
-pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, String> {
+pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, Failure> {
     let (photometric, bytes) = photometric::split_off(bytes)?;
     let mut decoder = Decoder::new(Cursor::new(bytes)).map_err(|error| reason(&error))?;
     let (width, height) = decoder.dimensions().map_err(|error| reason(&error))?;
     let (width, height) = limits.check(width, height)?;
     let color = decoder.colortype().map_err(|error| reason(&error))?;
     if color.num_samples() > MAX_SAMPLES || color.bit_depth() > 32 {
-        return Err(format!("a TIFF with pixels of {color:?}"));
+        return Err(Failure::unsupported(format!("a TIFF with pixels of {color:?}")));
     }
     // Bounded by the pixels, which were checked.
     let mut buffers = BufferLimits::default();
@@ -68,15 +69,26 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, String> 
             .chunks_exact(3)
             .flat_map(|s| color::ycbcr([s[0], s[1], s[2]]))
             .collect(),
-        _ => return Err(format!("a TIFF with pixels of {color:?}")),
+        _ => return Err(Failure::unsupported(format!("a TIFF with pixels of {color:?}"))),
     };
     let image = RgbImage { width, height, data };
     let orientation = decoder.find_tag_unsigned::<u16>(Tag::Orientation).ok().flatten();
     Ok(upright(image, orientation.unwrap_or(1)))
 }
 
-fn reason(error: &TiffError) -> String {
-    format!("damaged, truncated or unsupported TIFF: {error}")
+fn reason(error: &TiffError) -> Failure {
+    let kind = match error {
+        TiffError::UnsupportedError(_) => ImageErrorKind::Unsupported,
+        TiffError::LimitsExceeded => ImageErrorKind::TooLarge,
+        TiffError::IoError(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+            ImageErrorKind::Truncated
+        }
+        _ => ImageErrorKind::Damaged,
+    };
+    Failure {
+        kind,
+        reason: format!("damaged, truncated or unsupported TIFF: {error}").into(),
+    }
 }
 
 /// The page's samples, `[height, width, channels]`, one byte each; those smaller than a byte are not scaled.
@@ -85,7 +97,7 @@ fn read_samples(
     width: usize,
     height: usize,
     color: ColorType,
-) -> Result<Vec<u8>, String> {
+) -> Result<Vec<u8>, Failure> {
     let channels = usize::from(color.num_samples());
     let planar = matches!(
         decoder.find_tag_unsigned::<u16>(Tag::PlanarConfiguration),
@@ -95,7 +107,7 @@ fn read_samples(
     let (chunk_width, chunk_height) = decoder.chunk_dimensions();
     let (chunk_width, chunk_height) = (chunk_width as usize, chunk_height as usize);
     if chunk_width == 0 || chunk_height == 0 {
-        return Err("the TIFF's strips or tiles are empty".to_owned());
+        return Err("the TIFF's strips or tiles are empty".into());
     }
 
     let mut samples = vec![0; width * height * channels];
@@ -111,7 +123,7 @@ fn read_samples(
                 )?;
                 let used_height = chunk_height.min(height - top);
                 if chunk.len() < used_width * used_height * channels_in_chunk {
-                    return Err("the TIFF's pixel data does not fit its size".to_owned());
+                    return Err("the TIFF's pixel data does not fit its size".into());
                 }
                 for (y, row) in chunk
                     .chunks_exact(used_width * channels_in_chunk)
@@ -134,7 +146,7 @@ fn read_samples(
 }
 
 /// Samples to 8 bits: greys of 16 bits and more are clipped, of 16-bit colours the high byte is taken.
-fn to_bytes(samples: DecodingResult, color: ColorType, width: usize) -> Result<Vec<u8>, String> {
+fn to_bytes(samples: DecodingResult, color: ColorType, width: usize) -> Result<Vec<u8>, Failure> {
     let grey = matches!(color, ColorType::Gray(_));
     Ok(match (samples, color) {
         (DecodingResult::U8(samples), ColorType::Gray(bits @ (1 | 2 | 4))) => {
@@ -157,9 +169,9 @@ fn to_bytes(samples: DecodingResult, color: ColorType, width: usize) -> Result<V
         // A cast from float truncates, and saturates at both ends.
         (DecodingResult::F32(samples), _) if grey => samples.into_iter().map(|s| s as u8).collect(),
         _ => {
-            return Err(format!(
+            return Err(Failure::unsupported(format!(
                 "a TIFF with samples of another kind than Pillow reads ({color:?})"
-            ));
+            )));
         }
     })
 }
@@ -175,7 +187,7 @@ fn unpremultiply(pixel: &[u8]) -> [u8; 3] {
 type Source<'a> = Decoder<Cursor<std::borrow::Cow<'a, [u8]>>>;
 
 /// The colour map as RGB: all reds, then all greens, then all blues, 16 bits each, of which the high byte counts.
-fn palette(decoder: &mut Source<'_>) -> Result<Vec<u8>, String> {
+fn palette(decoder: &mut Source<'_>) -> Result<Vec<u8>, Failure> {
     let map = decoder
         .get_tag_u16_vec(Tag::ColorMap)
         .map_err(|error| reason(&error))?;

@@ -1,18 +1,18 @@
 //! WebP, through `image-webp`: lossy, lossless, and the first frame of an animation.
 //!
-//! An animation's first frame lies on a transparent black canvas, unblended: its chunks are put into a still image of
-//! the frame's size, decoded as such, and pasted.
+//! An animation's first frame is placed on a transparent black canvas, unblended: its chunks become a still image of the
+//! frame's size, which is decoded and copied to the canvas.
 
-use std::io::Cursor;
+use std::io::{Cursor, ErrorKind};
 
 use image_webp::WebPDecoder;
 
-use super::{Limits, color};
+use super::{Failure, Limits, color};
 use crate::image::RgbImage;
 
-const TRUNCATED: &str = "damaged or truncated WebP";
+const INVALID: &str = "damaged or truncated WebP";
 
-pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, String> {
+pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, Failure> {
     let Some(canvas) = animation_canvas(bytes)? else {
         return still(bytes, limits);
     };
@@ -21,7 +21,7 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, String> 
     let (left, top) = (frame.left, frame.top);
     let image = still(&frame.into_still(), limits)?;
     if left + image.width > width || top + image.height > height {
-        return Err(format!("{TRUNCATED}: the first frame leaves the canvas"));
+        return Err(format!("{INVALID}: the first frame leaves the canvas").into());
     }
     let mut data = vec![0; width * height * 3];
     for (row, from) in data
@@ -34,14 +34,19 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, String> 
     Ok(RgbImage { width, height, data })
 }
 
-fn still(bytes: &[u8], limits: &Limits) -> Result<RgbImage, String> {
-    let reason = |error: image_webp::DecodingError| format!("{TRUNCATED}: {error}");
+fn still(bytes: &[u8], limits: &Limits) -> Result<RgbImage, Failure> {
+    let reason = |error: image_webp::DecodingError| match error {
+        image_webp::DecodingError::IoError(error) if error.kind() == ErrorKind::UnexpectedEof => {
+            Failure::truncated("the WebP is truncated")
+        }
+        other => format!("{INVALID}: {other}").into(),
+    };
     let mut decoder = WebPDecoder::new(Cursor::new(bytes)).map_err(reason)?;
     let (width, height) = decoder.dimensions();
     let (width, height) = limits.check(width, height)?;
     let size = decoder
         .output_buffer_size()
-        .ok_or("the image does not fit into memory")?;
+        .ok_or_else(|| Failure::too_large("the image does not fit into memory"))?;
     let mut samples = vec![0; size];
     decoder.read_image(&mut samples).map_err(reason)?;
     let data = if decoder.has_alpha() {
@@ -53,7 +58,7 @@ fn still(bytes: &[u8], limits: &Limits) -> Result<RgbImage, String> {
 }
 
 /// The canvas's size if the file is an animation.
-fn animation_canvas(bytes: &[u8]) -> Result<Option<(u32, u32)>, String> {
+fn animation_canvas(bytes: &[u8]) -> Result<Option<(u32, u32)>, Failure> {
     const ANIMATION: u8 = 1 << 1;
     match Chunks(&bytes[12..]).next() {
         Some((b"VP8X", header)) if header.first().is_some_and(|flags| flags & ANIMATION != 0) => {
@@ -73,12 +78,12 @@ struct FirstFrame<'a> {
 }
 
 impl<'a> FirstFrame<'a> {
-    fn find(bytes: &'a [u8]) -> Result<Self, String> {
+    fn find(bytes: &'a [u8]) -> Result<Self, Failure> {
         let (_, body) = Chunks(&bytes[12..])
             .find(|(kind, _)| *kind == b"ANMF")
-            .ok_or_else(|| format!("{TRUNCATED}: an animation without a frame"))?;
+            .ok_or_else(|| format!("{INVALID}: an animation without a frame"))?;
         let (left, top) = (u24(body, 0)? as usize * 2, u24(body, 3)? as usize * 2);
-        let (size, chunks) = body.get(6..12).zip(body.get(16..)).ok_or(TRUNCATED)?;
+        let (size, chunks) = body.get(6..12).zip(body.get(16..)).ok_or(INVALID)?;
         Ok(Self {
             left,
             top,
@@ -120,7 +125,7 @@ impl<'a> Iterator for Chunks<'a> {
     }
 }
 
-fn u24(bytes: &[u8], at: usize) -> Result<u32, String> {
-    let bytes = bytes.get(at..at + 3).ok_or(TRUNCATED)?;
+fn u24(bytes: &[u8], at: usize) -> Result<u32, Failure> {
+    let bytes = bytes.get(at..at + 3).ok_or(INVALID)?;
     Ok(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], 0]))
 }

@@ -22,7 +22,7 @@ pub enum Resize {
     Shortest {
         /// Pixels of the shorter edge.
         edge: usize,
-        /// The most pixels of the longer edge: the shorter one gives way (transformers).
+        /// Maximum length of the longer edge, in pixels; the shorter one is reduced (transformers).
         longest: Option<usize>,
     },
     /// In proportion, to the smallest size that covers this box, rounded half to even (timm).
@@ -88,7 +88,7 @@ fn shortest(height: usize, width: usize, edge: usize, longest: Option<usize>) ->
     }
 }
 
-/// How an odd difference is halved.
+/// How half of an odd difference is rounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rounding {
@@ -105,13 +105,13 @@ pub struct Crop {
     pub height: usize,
     /// Columns of the result.
     pub width: usize,
-    /// How an odd difference is halved.
+    /// How half of an odd difference is rounded.
     pub rounding: Rounding,
     /// The colour of the padding.
     pub fill: [u8; 3],
 }
 
-/// Where one axis of the image goes: `length` pixels from `source` on, to `target`.
+/// One axis of a crop: `length` pixels from `source` on are copied to `target`.
 struct Span {
     source: usize,
     target: usize,
@@ -176,14 +176,14 @@ impl Crop {
     }
 }
 
-/// What becomes of images of one size: they are resampled, and laid on a larger ground if that is too small.
+/// How images of one size are resized: resampled, and padded if the result is too small.
 #[derive(Debug)]
 pub(crate) struct Placement {
     pub(crate) resampling: Resampling,
     pub(crate) padding: Option<Padding>,
 }
 
-/// A ground of one colour, and where on it an image begins.
+/// A background of one colour, and the position of the image on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Padding {
     pub(crate) width: usize,
@@ -215,7 +215,7 @@ impl Placement {
 }
 
 impl Padding {
-    /// The ground's pixels.
+    /// The background's pixels.
     pub(crate) fn ground(&self) -> Vec<u8> {
         self.fill.repeat(self.width * self.height)
     }

@@ -1,8 +1,8 @@
 //! The image processors of transformers, from a `preprocessor_config.json`: what their Pillow-backed classes do with it
 //! (transformers 5.23). Keys that a class does not know are ignored, as there.
 //!
-//! Every image is RGB here. So `do_convert_rgb` says nothing; note that it makes transformers lay an image with alpha
-//! over white, while [`crate::image::decode()`] drops alpha, as `Image.convert("RGB")` before the processor does.
+//! Every image is RGB here, so `do_convert_rgb` has no effect; in transformers it blends an image with alpha over
+//! white, while [`crate::image::decode()`] drops alpha, as `Image.convert("RGB")` before the processor does.
 
 use std::path::Path;
 

@@ -11,7 +11,7 @@ use super::values::{Rescale, ValueRule};
 use crate::image::Filter;
 use crate::{Error, Result};
 
-/// What a caller may ask for beyond the configuration, as timm's own arguments.
+/// Options beyond the configuration, like timm's own arguments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimmOptions {
     /// Height and width of the input, instead of the configured size.
@@ -86,7 +86,7 @@ impl<'a> Cfg<'a> {
         self.cfg.get(key).filter(|value| !value.is_null())
     }
 
-    /// The value that a test prefers under `test_{key}`, where that is wanted.
+    /// The value of `test_{key}` if it is preferred and present.
     fn get_for_test(&self, key: &str) -> Option<&'a Value> {
         let preferred = if self.options.use_test_size {
             self.get(&format!("test_{key}"))

@@ -1,4 +1,4 @@
-//! The weights of one axis: which input pixels an output pixel sees, and how much, in 22-bit fixed point.
+//! The weights of one axis: which input pixels contribute to an output pixel, and by how much, in 22-bit fixed point.
 
 use std::f64::consts::PI;
 use std::ops::Range;
@@ -16,7 +16,7 @@ pub(crate) struct Axis {
     pub(crate) weights: Vec<i32>,
     /// The first input position of each output position.
     pub(crate) starts: Vec<usize>,
-    /// The number of input positions that each output position sees.
+    /// The number of input positions that contribute to each output position.
     pub(crate) counts: Vec<usize>,
     /// Weights per output position.
     pub(crate) taps: usize,
@@ -26,10 +26,10 @@ impl Axis {
     /// The weights for the output positions `wanted` of an axis that goes from `input` to `output` pixels.
     pub(super) fn new(input: usize, output: usize, filter: Filter, wanted: Range<usize>) -> Self {
         let scale = input as f64 / output as f64;
-        let stretch = scale.max(1.0);
-        let support = support(filter) * stretch;
+        let filter_scale = scale.max(1.0);
+        let support = support(filter) * filter_scale;
         let taps = support.ceil() as usize * 2 + 1;
-        let inverse = 1.0 / stretch;
+        let inverse = 1.0 / filter_scale;
 
         let mut axis = Self {
             weights: vec![0; taps * wanted.len()],
@@ -56,7 +56,7 @@ impl Axis {
         axis
     }
 
-    /// Makes the input begin and end with what is used of it, and returns that range of the old input.
+    /// Restricts the input to the range that is used, and returns that range of the old input.
     pub(super) fn rebase(&mut self) -> Range<usize> {
         let start = self.starts.iter().copied().min().unwrap_or(0);
         let end = self
@@ -91,7 +91,7 @@ fn support(filter: Filter) -> f64 {
     }
 }
 
-/// The filter's value at `x` input pixels (after stretching) from the centre.
+/// The filter's value at `x` input pixels (after scaling) from the centre.
 pub(super) fn weight(filter: Filter, x: f64) -> f64 {
     match filter {
         Filter::Nearest | Filter::Box => f64::from(u8::from(x > -0.5 && x <= 0.5)),

@@ -52,10 +52,10 @@ pub(super) fn vertical(input: &[u8], row_bytes: usize, bytes: Range<usize>, axis
 /// Rows that the horizontal pass handles at once.
 const STRIP: usize = 16;
 
-/// Transposes pixels of three bytes. Each matrix is given by its bytes and its row's length in bytes; what one lacks
-/// of the other is left alone.
+/// Transposes pixels of three bytes. Each matrix is given by its bytes and its row stride in bytes; elements outside of
+/// either are skipped.
 fn transpose(input: &[u8], input_row: usize, output: &mut [u8], output_row: usize) {
-    /// Pixels a side of a tile, so that the scattered writes stay in the cache.
+    /// Side of a tile in pixels, so that the scattered writes stay in the cache.
     const TILE: usize = 32;
     let columns = (input_row / 3).min(output.len() / output_row);
     for left in (0..columns).step_by(TILE) {
@@ -72,7 +72,7 @@ fn transpose(input: &[u8], input_row: usize, output: &mut [u8], output_row: usiz
     }
 }
 
-/// Every output row is a weighted sum of consecutive input rows, of which only the columns in `bytes` are wanted.
+/// Every output row is a weighted sum of consecutive input rows, of which only the columns in `bytes` are computed.
 struct WeightedRows<'a> {
     input: &'a [u8],
     row_bytes: usize,

@@ -1,9 +1,9 @@
-//! timm's entry points of the supported families as a table: what each name stands for before `model_args` change it.
-//! Held against timm's own registry by a test.
+//! timm's entry points of the supported families as a table: the arguments of each name before `model_args` override
+//! them. A test checks it against timm's own registry.
 
 use crate::ops::Activation;
 
-/// The arguments of timm's `VisionTransformer` that bear on inference; the names are timm's.
+/// The arguments of timm's `VisionTransformer` that affect inference; the names are timm's.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Arguments {
     pub(super) patch_size: [usize; 2],
@@ -13,7 +13,7 @@ pub(super) struct Arguments {
     pub(super) mlp_ratio: f64,
     pub(super) qkv_bias: bool,
     pub(super) proj_bias: bool,
-    /// Whether `init_values` is set, which is what turns LayerScale on.
+    /// Whether `init_values` is set, which enables LayerScale.
     pub(super) layer_scale: bool,
     pub(super) class_token: bool,
     pub(super) reg_tokens: usize,
@@ -73,7 +73,7 @@ impl Default for Arguments {
     }
 }
 
-/// A name without the input size that most end in, those sizes, and what it stands for.
+/// A name without the input size at its end, those sizes, and the arguments.
 struct Row(&'static str, &'static [usize], usize, Size, Style);
 
 /// Width, depth, heads, and the feed-forward network's share.
@@ -100,7 +100,7 @@ const GIANT_DINO: Size = Size(1536, 40, 24, 2.66667 * 2.0);
 const GIANT_OPT: Size = Size(1536, 40, 16, 4.0);
 const GIGANTIC: Size = Size(1664, 48, 16, 64.0 / 13.0);
 
-/// How an architecture departs from the defaults.
+/// How an architecture differs from the defaults.
 #[derive(Clone, Copy)]
 enum Style {
     Plain,
@@ -244,7 +244,7 @@ const TABLE: &[Row] = &[
     Row("vit_giantopt_patch16_siglip_gap", &[256, 384], 16, GIANT_OPT, GapTanh),
 ];
 
-/// What `name` stands for, or `None` if it is not one of the supported architectures.
+/// The arguments of `name`, or `None` if it is not one of the supported architectures.
 pub(super) fn lookup(name: &str) -> Option<Arguments> {
     let (stem, size) = match name.rsplit_once('_') {
         Some((stem, digits)) => (stem, digits.parse::<usize>().ok()),

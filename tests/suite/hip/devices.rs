@@ -46,8 +46,8 @@ fn properties_and_links_are_listed() {
     for part in [
         "hip:1: Fake Instinct",
         "304, at 2100 MHz",
-        "64 lanes, 32 a compute unit",
-        "64 KiB a block",
+        "64 lanes, 32 per compute unit",
+        "64 KiB per block",
         "1 GiB, 1 GiB free",
         "2662 GB/s",
         "0000:c1:00.0",

@@ -6,7 +6,9 @@ use std::thread;
 use hipvit::image::{Limits, RgbImage, open};
 use hipvit::pipeline::{Pipeline, Source};
 use hipvit::timing::{Phase, Timing};
-use hipvit::{Device, Error, GraphMode, Outputs, Session, SessionBuilder};
+use hipvit::{
+    Device, Error, GraphMode, ImageErrorKind, ImageOutputs, Outputs, RunOptions, Session, SessionBuilder,
+};
 
 use super::{Fake, Slot};
 use crate::at;
@@ -55,7 +57,7 @@ fn a_model_computes_what_it_does_on_the_cpu_and_is_replayed() {
         let images = images(3);
         let cpu = Session::builder().device(Device::Cpu).load(model()).unwrap();
         let expected = cpu.run(&images).unwrap();
-        assert_eq!(cpu.replays(), None);
+        assert_eq!(cpu.hip_graphs(), None);
         let session = session(&fake, 3);
         let first = session.run(&images).unwrap();
         let (got, expected) = (first.logits().unwrap(), expected.logits().unwrap());
@@ -71,7 +73,7 @@ fn a_model_computes_what_it_does_on_the_cpu_and_is_replayed() {
         let turned: Vec<_> = images.iter().rev().cloned().collect();
         let other = session.run(&turned).unwrap();
         assert_eq!(other.logits().unwrap().row(0), first.logits().unwrap().row(2));
-        let replays = session.replays().unwrap();
+        let replays = session.hip_graphs().unwrap();
         assert_eq!((replays.eager_runs, replays.replayed_runs), (1, 4));
         assert_eq!(replays.fallback, None);
         assert_eq!(fake.get(Slot::Replays), 4);
@@ -81,7 +83,52 @@ fn a_model_computes_what_it_does_on_the_cpu_and_is_replayed() {
             let outputs = session.run(&images[..count]).unwrap();
             assert_eq!(outputs.logits().unwrap().row(0), first.logits().unwrap().row(0));
         }
-        assert_eq!(session.replays().unwrap().eager_runs, 2);
+        assert_eq!(session.hip_graphs().unwrap().eager_runs, 2);
+    }
+    fake.assert_clean();
+}
+
+/// Of runs, replays and a pipeline; none of them is overwritten by a later step.
+#[test]
+fn tokens_and_hidden_layers_are_those_of_the_cpu() {
+    let fake = Fake::new("hidden-layers");
+    for name in ["timm_dinov2_reg4", "hf_clip_vision", "timm_vit_class_token"] {
+        let directory = at("tests/golden").join(name);
+        let images = images(5);
+        let builder = |builder: SessionBuilder| builder.batch(2).tokens(true).hidden_layers(0..2);
+        let cpu = builder(Session::builder().device(Device::Cpu));
+        let expected = cpu.load(&directory).unwrap().run(&images).unwrap();
+        let session = builder(self::builder(&fake)).load(&directory).unwrap();
+        let check = |got: ImageOutputs<'_>, expected: ImageOutputs<'_>| {
+            for (got, expected) in [
+                (got.tokens(), expected.tokens()),
+                (got.prefix_tokens(), expected.prefix_tokens()),
+                (got.hidden_layer(0), expected.hidden_layer(0)),
+                (got.hidden_layer(1), expected.hidden_layer(1)),
+            ] {
+                let (got, expected) = (got.unwrap(), expected.unwrap());
+                assert_eq!(got.dim(), expected.dim(), "{name}");
+                let largest = expected.iter().fold(0f32, |m, x| m.max(x.abs()));
+                for (got, expected) in got.iter().zip(&expected) {
+                    assert!(
+                        (got - expected).abs() <= 2e-5 * largest,
+                        "{name}: {got} {expected}"
+                    );
+                }
+            }
+        };
+        for _ in 0..3 {
+            let outputs = session.run(&images).unwrap();
+            outputs
+                .iter()
+                .zip(expected.iter())
+                .for_each(|(got, expected)| check(got, expected));
+        }
+        assert!(session.hip_graphs().unwrap().replayed_runs > 0);
+        let items = Pipeline::new(&session).run(sources(&images)).unwrap();
+        for (item, expected) in items.zip(expected.iter()) {
+            check(item.unwrap().outputs(), expected);
+        }
     }
     fake.assert_clean();
 }
@@ -98,7 +145,7 @@ fn a_lane_whose_memory_grows_captures_anew() {
         }
         assert!(before.windows(2).all(|pair| pair[0] == pair[1]));
         // Of each three in a row the first is eager.
-        assert_eq!(session.replays().unwrap().eager_runs, 3);
+        assert_eq!(session.hip_graphs().unwrap().eager_runs, 3);
     }
     fake.assert_clean();
 }
@@ -135,7 +182,7 @@ fn a_session_whose_replay_is_wrong_goes_on_without() {
             for _ in 0..3 {
                 same(&session.run(&images).unwrap(), &first);
             }
-            let replays = session.replays().unwrap();
+            let replays = session.hip_graphs().unwrap();
             assert!(replays.fallback.as_ref().unwrap().contains(reason), "{replays:?}");
             assert_eq!((replays.eager_runs, replays.replayed_runs), (4, 0));
         }
@@ -149,16 +196,18 @@ fn graphs_can_be_switched_off_and_timed() {
     {
         let images = images(2);
         let run = |mode, timed| {
-            let session = builder(&fake).graph(mode).load(model()).unwrap();
+            let session = builder(&fake).hip_graphs(mode).load(model()).unwrap();
             let mut timing = Timing::default();
             let mut last = None;
             for _ in 0..3 {
                 last = Some(match timed {
-                    true => session.run_timed(&images, &mut timing).unwrap(),
+                    true => session
+                        .run_with(&images, RunOptions::new().timing(&mut timing))
+                        .unwrap(),
                     false => session.run(&images).unwrap(),
                 });
             }
-            let replayed = session.replays().unwrap().replayed_runs;
+            let replayed = session.hip_graphs().unwrap().replayed_runs;
             (last.unwrap(), replayed, timing)
         };
         let (off, replayed, _) = run(GraphMode::Off, false);
@@ -198,11 +247,13 @@ fn events_between_steps_are_made_for_a_timing_alone() {
     let fake = Fake::new("events");
     {
         let images = images(1);
-        let session = builder(&fake).graph(GraphMode::Off).load(model()).unwrap();
+        let session = builder(&fake).hip_graphs(GraphMode::Off).load(model()).unwrap();
         let events = |timed: bool| {
             let before = fake.get(Slot::EventsMade);
             match timed {
-                true => session.run_timed(&images, &mut Timing::default()).unwrap(),
+                true => session
+                    .run_with(&images, RunOptions::new().timing(&mut Timing::default()))
+                    .unwrap(),
                 false => session.run(&images).unwrap(),
             };
             fake.get(Slot::EventsMade) - before
@@ -232,15 +283,16 @@ fn alone(session: &Session, images: &[RgbImage]) -> Vec<Vec<f32>> {
     .collect()
 }
 
-fn piped(pipeline: &Pipeline<'_>, images: &[RgbImage]) -> (Vec<Vec<f32>>, Timing) {
+fn piped(pipeline: &Pipeline, images: &[RgbImage]) -> (Vec<Vec<f32>>, Timing) {
     let mut rows = Vec::new();
-    let run = pipeline.run(sources(images), |item| {
-        assert_eq!(item.index, rows.len(), "results come in order");
-        let (outputs, row) = item.result.unwrap();
-        rows.push(outputs.logits().unwrap().row(row).to_vec());
-        Ok::<_, Error>(())
-    });
-    (rows, run.unwrap())
+    let mut results = pipeline.run(sources(images)).unwrap();
+    for item in &mut results {
+        let item = item.unwrap();
+        assert_eq!(item.index(), rows.len(), "results come in order");
+        assert_eq!(item.name(), item.index().to_string());
+        rows.push(item.logits().unwrap().to_vec());
+    }
+    (rows, results.timing().clone())
 }
 
 #[test]
@@ -271,7 +323,7 @@ fn a_pipeline_overlaps_batches_within_its_bound_and_gives_the_same_bits() {
         assert!(
             Pipeline::new(&session)
                 .in_flight(0)
-                .run(sources(&images), |_| Ok::<_, Error>(()))
+                .run(sources(&images))
                 .is_err()
         );
     }
@@ -289,33 +341,29 @@ fn a_bad_image_costs_its_result_alone_and_a_caller_may_stop() {
         }
         let mut failed = Vec::new();
         let mut rows = Vec::new();
-        Pipeline::new(&session)
-            .run(sources.clone(), |item| {
-                match item.result {
-                    Ok((outputs, row)) => rows.push(outputs.logits().unwrap().row(row).to_vec()),
-                    Err(_) => failed.push(item.index),
+        for item in Pipeline::new(&session).run(sources.clone()).unwrap() {
+            match item {
+                Ok(item) => rows.push(item.logits().unwrap().to_vec()),
+                Err(error) => {
+                    failed.push(error.index().unwrap());
+                    assert!(error.to_string().starts_with("broken: not a PNG"), "{error}");
+                    assert!(matches!(
+                        error.error(),
+                        Error::Image {
+                            kind: ImageErrorKind::Unsupported,
+                            ..
+                        }
+                    ));
                 }
-                Ok::<_, Error>(())
-            })
-            .unwrap();
+            }
+        }
         assert_eq!(failed, [2, 3, 5]);
         let good: Vec<RgbImage> = [0, 1, 4, 6, 7, 8].map(|i: usize| images[i].clone()).to_vec();
         // In other batches the sums are the same here.
         assert_eq!(rows, alone(&session, &good));
 
-        let mut seen = 0;
-        let stopped = Pipeline::new(&session).run(sources, |_| {
-            seen += 1;
-            match seen {
-                4 => Err(Error::Argument {
-                    what: "test",
-                    reason: "enough".into(),
-                }),
-                _ => Ok(()),
-            }
-        });
-        assert_eq!(stopped.unwrap_err().to_string(), "test: enough");
-        assert_eq!(seen, 4);
+        let results = Pipeline::new(&session).run(sources).unwrap();
+        assert_eq!(results.take(4).count(), 4);
         session.run(&images).unwrap();
     }
     fake.assert_clean();
@@ -346,7 +394,7 @@ fn a_session_survives_each_failed_launch_and_copy() {
     let fake = Fake::new("session-faults");
     {
         let images = images(2);
-        let session = builder(&fake).graph(GraphMode::Off).load(model()).unwrap();
+        let session = builder(&fake).hip_graphs(GraphMode::Off).load(model()).unwrap();
         let expected = session.run(&images).unwrap();
         for (fault, fewest) in [(Slot::FailLaunch, 10), (Slot::FailCopy, 3)] {
             let mut errors = 0;
@@ -383,7 +431,7 @@ fn a_capture_that_fails_leaves_the_steps() {
         // After the run that the capture begins with.
         fake.set(Slot::FailLaunch, launches + 3);
         same(&session.run(&images).unwrap(), &expected);
-        let fallback = session.replays().unwrap().fallback.unwrap();
+        let fallback = session.hip_graphs().unwrap().fallback.unwrap();
         assert!(fallback.contains("hipErrorLaunchFailure"), "{fallback}");
         same(&session.run(&images).unwrap(), &expected);
     }
@@ -433,7 +481,7 @@ fn a_batch_too_large_for_the_device_leaves_the_session_usable() {
             "{error}"
         );
         same(&session.run(&images[..1]).unwrap(), &one);
-        assert_eq!(session.replays().unwrap().fallback, None);
+        assert_eq!(session.hip_graphs().unwrap().fallback, None);
         fake.set(Slot::MemoryLimit, 0);
         assert_eq!(session.run(&images).unwrap().len(), 64);
     }
@@ -523,7 +571,7 @@ fn inspect_shows_where_each_parameter_lies_on_the_device() {
     assert!(text.contains("device address"), "{text}");
     let output = run(&fake, &["inspect", "--dtype", "bf16"]);
     assert!(
-        stderr(&output).contains("the cpu computes in f32"),
+        stderr(&output).contains("the CPU computes in f32"),
         "{}",
         stderr(&output)
     );
@@ -566,10 +614,10 @@ fn classify_times_every_phase_on_a_device() {
     }
     assert!(line["timing"]["wall_ms"].as_f64().unwrap() > 0.0);
     assert!(line["timing"]["most_in_flight"].as_u64().unwrap() <= 3);
-    assert_eq!(line["graph"]["replayed_runs"], 0);
-    let line = timing(&["--graph", "on"]);
-    assert!(line["graph"]["eager_runs"].as_u64().unwrap() >= 1);
-    assert_eq!(line["graph"]["fallback"], serde_json::Value::Null);
+    assert_eq!(line["hip_graphs"]["replayed_runs"], 0);
+    let line = timing(&["--hip-graphs", "on"]);
+    assert!(line["hip_graphs"]["eager_runs"].as_u64().unwrap() >= 1);
+    assert_eq!(line["hip_graphs"]["fallback"], serde_json::Value::Null);
 }
 
 #[test]
@@ -583,7 +631,7 @@ fn the_command_line_says_why_no_graph_is_replayed() {
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let expected = "warning: no captured graph is replayed, steps run one by one: ";
+    let expected = "warning: HIP graphs are not replayed, steps are launched one by one: ";
     assert!(
         stderr(&output).starts_with(expected) && stderr(&output).contains("hipStreamBeginCapture failed"),
         "{}",
@@ -607,7 +655,7 @@ fn captures_and_waits_for_the_device_do_not_meet() {
                         for _ in 0..3 {
                             session.run(&images).unwrap();
                         }
-                        assert_eq!(session.replays().unwrap().fallback, None);
+                        assert_eq!(session.hip_graphs().unwrap().fallback, None);
                     }
                 });
             }

@@ -6,6 +6,8 @@
 
 use std::borrow::Cow;
 
+use super::Failure;
+
 /// The meanings that the decoder is not to know about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Photometric {
@@ -21,14 +23,14 @@ const PHOTOMETRIC: u16 = 262;
 const BLACK_IS_ZERO: u8 = 1;
 
 /// The meaning of the first page, and the file with that meaning replaced by "black is zero" where it is not `Other`.
-pub(super) fn split_off(bytes: &[u8]) -> Result<(Photometric, Cow<'_, [u8]>), String> {
+pub(super) fn split_off(bytes: &[u8]) -> Result<(Photometric, Cow<'_, [u8]>), Failure> {
     let reader = Reader {
         bytes,
         big_endian: bytes.starts_with(b"M"),
     };
-    let at = reader
-        .photometric_at()
-        .ok_or("the TIFF is truncated: its directory is missing")?;
+    let at = reader.photometric_at().ok_or(Failure::truncated(
+        "the TIFF is truncated: its directory is missing",
+    ))?;
     // A file without the tag means "white is zero" to Pillow, but the decoder insists on it.
     let Some(at) = at else {
         return Ok((Photometric::Other, Cow::Borrowed(bytes)));

@@ -1,0 +1,265 @@
+//! The options of a [`Session`], and loading it with them.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::device::Place;
+use super::{Device, Loaded, ResizeOn, Session};
+use crate::error::{Error, Result};
+use crate::exec::{Executor, GraphMode};
+use crate::graph::{self, Passes};
+use crate::hip;
+use crate::model::{self, InputKind, LoadOptions, Model, ModelBytes};
+use crate::tensor::DType;
+
+/// More than any machine has cores; waking that many threads would take longer than a run.
+const MAX_THREADS: usize = 1024;
+
+/// The options of a [`Session`]. Made by [`Session::builder`].
+///
+/// ```
+/// # fn main() -> hipvit::Result<()> {
+/// use hipvit::{Device, Session};
+///
+/// let session = Session::builder().device(Device::Cpu).batch(16).load("assets/tinyvit32")?;
+/// assert_eq!(session.batch(), 16);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct SessionBuilder {
+    device: Device,
+    gpu: Option<hip::Device>,
+    dtype: DType,
+    batch: usize,
+    threads: Option<usize>,
+    hip_graphs: GraphMode,
+    resize: ResizeOn,
+    load: LoadOptions,
+}
+
+impl Default for SessionBuilder {
+    fn default() -> Self {
+        Self {
+            device: Device::Auto,
+            gpu: None,
+            dtype: DType::F32,
+            batch: 8,
+            threads: None,
+            hip_graphs: GraphMode::default(),
+            resize: ResizeOn::default(),
+            load: LoadOptions::default(),
+        }
+    }
+}
+
+impl SessionBuilder {
+    /// Where the model runs; [`Device::Auto`] by default.
+    pub fn device(mut self, device: Device) -> Self {
+        self.device = device;
+        self.gpu = None;
+        self
+    }
+
+    /// Runs the model on a GPU that is already open, of whatever provider.
+    pub fn gpu(mut self, gpu: hip::Device) -> Self {
+        self.device = Device::Hip(gpu.ordinal());
+        self.gpu = Some(gpu);
+        self
+    }
+
+    /// Compute precision: [`DType::F32`] by default; on a GPU also [`DType::F16`] and [`DType::BF16`].
+    pub fn dtype(mut self, dtype: DType) -> Self {
+        self.dtype = dtype;
+        self
+    }
+
+    /// Maximum batch size, 8 by default: more images are run in several batches. The memory for activations is
+    /// proportional to it.
+    pub fn batch(mut self, batch: usize) -> Self {
+        self.batch = batch;
+        self
+    }
+
+    /// The number of threads that compute, and of those that decode in a [pipeline](crate::pipeline); by default the number
+    /// of cores.
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = Some(threads);
+        self
+    }
+
+    /// Whether a GPU replays the model's steps as a captured HIP graph; [`GraphMode::Auto`] by default.
+    /// [`Session::hip_graphs`] tells how many runs did.
+    pub fn hip_graphs(mut self, mode: GraphMode) -> Self {
+        self.hip_graphs = mode;
+        self
+    }
+
+    /// Where [`Session::run`] and [`Pipeline`](crate::pipeline::Pipeline) resize images; [`ResizeOn::Host`] by default,
+    /// and always if the model runs on the CPU.
+    pub fn resize(mut self, resize: ResizeOn) -> Self {
+        self.resize = resize;
+        self
+    }
+
+    /// The image size `[height, width]`, if it is not to be the model's own: position embeddings are interpolated.
+    pub fn image_size(mut self, size: [usize; 2]) -> Self {
+        self.load.image_size = Some(size);
+        self
+    }
+
+    /// The model's input: RGB bytes (the default), or pixel values that the caller has normalised.
+    pub fn input(mut self, input: InputKind) -> Self {
+        self.load.input = input;
+        self
+    }
+
+    /// Whether runs return the tokens after the final norm, see [`Outputs::tokens`](crate::Outputs::tokens). Off by
+    /// default: of a model whose head reads only the class token, the last block then computes only that token.
+    pub fn tokens(mut self, tokens: bool) -> Self {
+        self.load.tokens = tokens;
+        self
+    }
+
+    /// The blocks, counted from 0, whose result runs return, see
+    /// [`Outputs::hidden_layer`](crate::Outputs::hidden_layer). None by default.
+    pub fn hidden_layers(mut self, blocks: impl IntoIterator<Item = usize>) -> Self {
+        self.load.hidden_layers = blocks.into_iter().collect();
+        self
+    }
+
+    /// Loads the model directory `path`, as timm or Hugging Face transformers write it.
+    ///
+    /// # Errors
+    ///
+    /// The first thing that is wrong with the directory, its configuration or its tensors; or an option that the model or the
+    /// device does not support.
+    pub fn load(&self, path: impl AsRef<Path>) -> Result<Session> {
+        let device = self.open()?;
+        self.build(model::load(path.as_ref(), &self.load)?, device)
+    }
+
+    /// Loads a model from the contents of its files: `config.json`, `model.safetensors` and, for a model of transformers,
+    /// `preprocessor_config.json`.
+    ///
+    /// # Errors
+    ///
+    /// As [`load`](Self::load); the files are named as in a directory called `model`.
+    pub fn from_bytes(
+        &self,
+        config: impl AsRef<[u8]>,
+        weights: impl AsRef<[u8]> + Send + Sync + 'static,
+        preprocessor: Option<&[u8]>,
+    ) -> Result<Session> {
+        let device = self.open()?;
+        let files = ModelBytes {
+            name: "model",
+            config: config.as_ref(),
+            weights: Arc::new(weights),
+            preprocessor,
+        };
+        self.build(model::from_bytes(files, &self.load)?, device)
+    }
+
+    /// Loads TinyViT32, the digit classifier that is embedded in the crate.
+    ///
+    /// # Errors
+    ///
+    /// An option that the model or the device does not support.
+    pub fn tinyvit32(&self) -> Result<Session> {
+        let device = self.open()?;
+        self.build(model::tinyvit32(&self.load)?, device)
+    }
+
+    /// The GPU that sessions with these options run on; `None` is the CPU.
+    ///
+    /// # Errors
+    ///
+    /// An option that is out of range or that the device does not support, or there is no such GPU.
+    pub fn open_device(&self) -> Result<Option<hip::Device>> {
+        Ok(match self.open()? {
+            Place::Gpu(gpu) => Some(gpu),
+            Place::Cpu { .. } => None,
+        })
+    }
+
+    /// Opens the device and checks the options against it.
+    fn open(&self) -> Result<Place> {
+        if self.batch == 0 || self.threads == Some(0) {
+            return Err(Error::argument("batch and threads", "must be at least 1"));
+        }
+        let device = match &self.gpu {
+            Some(gpu) => Place::Gpu(gpu.clone()),
+            None => self.device.open()?,
+        };
+        if let Place::Cpu { no_gpu } = &device {
+            // `Device::Auto` with an option that only a GPU supports: say why there is no GPU.
+            let why = no_gpu
+                .as_ref()
+                .map(|reason| format!("; {reason}"))
+                .unwrap_or_default();
+            if self.dtype != DType::F32 {
+                let reason = format!("the CPU computes in f32, not in {}{why}", self.dtype);
+                return Err(Error::argument("dtype", reason));
+            }
+            if self.resize == ResizeOn::Device {
+                let reason =
+                    "there is no GPU to resize on: the model runs on the CPU, which resizes on the host";
+                return Err(Error::argument("resize", format!("{reason}{why}")));
+            }
+        }
+        if let Some(threads) = self.threads.filter(|&threads| threads > MAX_THREADS) {
+            let reason = format!("{threads} is more than the maximum of {MAX_THREADS}");
+            return Err(Error::argument("threads", reason));
+        }
+        Ok(device)
+    }
+
+    /// The graph passes that a model with these options goes through.
+    #[doc(hidden)]
+    pub fn passes(&self) -> Passes {
+        Passes {
+            // Weights with the normalisation folded in lose too much in a narrow type.
+            fold_normalize: self.dtype == DType::F32,
+            ..Passes::default()
+        }
+    }
+
+    fn build(&self, model: Model, device: Place) -> Result<Session> {
+        let Model {
+            name,
+            graph,
+            preprocess,
+            labels,
+            scores,
+            info,
+        } = model;
+        let (mut graph, _) = graph::optimize(graph, &self.passes())?;
+        let (executor, no_gpu) = match device {
+            Place::Gpu(gpu) => {
+                let executor = Executor::hip(&graph, &gpu, self.dtype, self.threads)?;
+                let executor = executor.graphs(self.hip_graphs);
+                let executor = match self.resize {
+                    ResizeOn::Host => executor,
+                    ResizeOn::Device => executor.resize(&preprocess)?,
+                };
+                (executor, None)
+            }
+            Place::Cpu { no_gpu } => (Executor::cpu(&graph, self.threads)?, no_gpu),
+        };
+        // The executor has its own copy; this also unmaps the weight files.
+        graph.release_constants();
+        Ok(Session::new(Loaded {
+            name,
+            info,
+            preprocess,
+            labels,
+            scores,
+            graph: Arc::new(graph),
+            executor,
+            plans: parking_lot::Mutex::default(),
+            batch: self.batch,
+            dtype: self.dtype,
+            no_gpu,
+        }))
+    }
+}

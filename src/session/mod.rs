@@ -1,0 +1,204 @@
+//! A loaded model, ready to run: [`Session::load`], [`Session::run`]. Owns the optimised graph, its executor, and a
+//! [`Plan`] for each batch size it has run. [`crate::pipeline`] feeds it from files.
+
+mod builder;
+mod device;
+mod run;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+pub use self::builder::SessionBuilder;
+#[cfg(feature = "validate")]
+pub(crate) use self::device::Place;
+pub use self::device::{Device, ResizeOn};
+pub(crate) use self::run::Submitted;
+pub use self::run::{RunInput, RunOptions};
+use crate::error::{Error, Result};
+use crate::exec::{Executor, Replays};
+use crate::graph::Graph;
+use crate::graph::plan::Plan;
+use crate::image::Preprocess;
+use crate::labels::Labels;
+use crate::model::Info;
+use crate::outputs::Scores;
+use crate::tensor::DType;
+
+/// A loaded model. Cheap to clone: clones share the model. Any number of threads can run it at once.
+///
+/// ```
+/// # fn main() -> hipvit::Result<()> {
+/// use hipvit::Session;
+/// use hipvit::image::{Limits, open};
+///
+/// let session = Session::tinyvit32()?;
+/// let outputs = session.run([open("assets/samples/7.png", &Limits::default())?])?;
+/// assert_eq!(outputs.image(0).top(1)[0].label, "seven");
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Session {
+    loaded: Arc<Loaded>,
+}
+
+/// What clones of a session share.
+struct Loaded {
+    name: String,
+    info: Info,
+    preprocess: Preprocess,
+    labels: Labels,
+    scores: Scores,
+    graph: Arc<Graph>,
+    executor: Executor,
+    plans: Mutex<HashMap<usize, Arc<Plan>>>,
+    batch: usize,
+    dtype: DType,
+    no_gpu: Option<Error>,
+}
+
+impl Session {
+    fn new(loaded: Loaded) -> Self {
+        Self {
+            loaded: Arc::new(loaded),
+        }
+    }
+
+    /// Loads the model directory `path` with the default options.
+    ///
+    /// # Errors
+    ///
+    /// See [`SessionBuilder::load`].
+    pub fn load(path: impl AsRef<Path>) -> Result<Self> {
+        Self::builder().load(path)
+    }
+
+    /// Loads a model from the contents of its files, with the default options: see [`SessionBuilder::from_bytes`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn from_bytes(
+        config: impl AsRef<[u8]>,
+        weights: impl AsRef<[u8]> + Send + Sync + 'static,
+        preprocessor: Option<&[u8]>,
+    ) -> Result<Self> {
+        Self::builder().from_bytes(config, weights, preprocessor)
+    }
+
+    /// Loads TinyViT32, the digit classifier that is embedded in the crate.
+    ///
+    /// # Errors
+    ///
+    /// None is expected: the model is embedded.
+    pub fn tinyvit32() -> Result<Self> {
+        Self::builder().tinyvit32()
+    }
+
+    /// The options, at their defaults.
+    pub fn builder() -> SessionBuilder {
+        SessionBuilder::default()
+    }
+
+    /// The model's name: that of its directory.
+    pub fn name(&self) -> &str {
+        &self.loaded.name
+    }
+
+    /// The model's family, sizes and parameters.
+    pub fn info(&self) -> &Info {
+        &self.loaded.info
+    }
+
+    /// The rule by which an image becomes the model's input.
+    pub fn preprocess(&self) -> &Preprocess {
+        &self.loaded.preprocess
+    }
+
+    /// The names of the classes; empty if the model has no classification head.
+    pub fn labels(&self) -> &Labels {
+        &self.loaded.labels
+    }
+
+    /// How logits become probabilities.
+    pub fn scores(&self) -> Scores {
+        self.loaded.scores
+    }
+
+    /// The device in use, never [`Device::Auto`].
+    pub fn device(&self) -> Device {
+        match &self.loaded.executor {
+            Executor::Cpu { .. } => Device::Cpu,
+            Executor::Hip { executor, .. } => Device::Hip(executor.device().ordinal()),
+        }
+    }
+
+    /// Why [`Device::Auto`] selected the CPU; `None` for every other choice, and where there is a GPU.
+    pub fn no_gpu(&self) -> Option<&Error> {
+        self.loaded.no_gpu.as_ref()
+    }
+
+    /// Where images are resized.
+    pub fn resize(&self) -> ResizeOn {
+        match self.loaded.executor.resizes() {
+            true => ResizeOn::Device,
+            false => ResizeOn::Host,
+        }
+    }
+
+    /// Compute precision.
+    pub fn dtype(&self) -> DType {
+        self.loaded.dtype
+    }
+
+    /// Maximum batch size.
+    pub fn batch(&self) -> usize {
+        self.loaded.batch
+    }
+
+    /// The number of threads that compute.
+    pub fn threads(&self) -> usize {
+        self.loaded.executor.threads()
+    }
+
+    /// How many runs on a GPU replayed a captured HIP graph, and why not all; `None` on the CPU.
+    pub fn hip_graphs(&self) -> Option<Replays> {
+        self.loaded.executor.replays()
+    }
+
+    /// The computation graph after all passes. Its constants have names, but no values: those are the executor's.
+    #[doc(hidden)]
+    pub fn graph(&self) -> &Arc<Graph> {
+        &self.loaded.graph
+    }
+
+    /// The plan for a batch of `batch` images, made on first use.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] for a batch of 0, or one so large that a buffer cannot be addressed.
+    #[doc(hidden)]
+    pub fn plan(&self, batch: usize) -> Result<Arc<Plan>> {
+        let mut plans = self.loaded.plans.lock();
+        if let Some(plan) = plans.get(&batch) {
+            return Ok(plan.clone());
+        }
+        let plan = Arc::new(Plan::new(self.graph().clone(), batch, self.dtype())?);
+        plans.insert(batch, plan.clone());
+        Ok(plan)
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("model", &self.name())
+            .field("device", &self.device())
+            .field("dtype", &self.dtype())
+            .field("batch", &self.batch())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,258 @@
+//! Runs: images, pixels or pixel values in, [`Outputs`] out, one batch after the other.
+
+use std::ops::Range;
+use std::time::Instant;
+
+use ndarray::{Array2, Array3};
+
+use super::{ResizeOn, Session};
+use crate::error::{Error, Result};
+use crate::exec::{PendingRun, Staging};
+use crate::graph::OutputKind;
+use crate::graph::plan::Plan;
+use crate::hip;
+use crate::image::RgbImage;
+use crate::outputs::Outputs;
+use crate::tensor::Input;
+use crate::timing::{Phase, Timing};
+
+/// The results of a plan: each output as a matrix.
+type Results = Vec<(OutputKind, Array2<f32>)>;
+
+/// The input of [`Session::run_with`]. Images convert into it: `session.run_with(&images, options)`.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum RunInput<'a> {
+    /// Decoded images of any size, which the session resizes and crops.
+    Images(Vec<&'a RgbImage>),
+    /// RGB bytes of images that have the model's size: u8 `[images, H, W, 3]`.
+    Pixels(&'a [u8]),
+    /// Pixel values that the caller has normalised: f32 `[images, 3, H, W]`. Only for a session built with
+    /// [`InputKind::PixelValues`](crate::model::InputKind::PixelValues).
+    Values(&'a [f32]),
+}
+
+impl<'a, T: AsRef<RgbImage>> From<&'a [T]> for RunInput<'a> {
+    fn from(images: &'a [T]) -> Self {
+        Self::Images(images.iter().map(AsRef::as_ref).collect())
+    }
+}
+
+impl<'a, T: AsRef<RgbImage>> From<&'a Vec<T>> for RunInput<'a> {
+    fn from(images: &'a Vec<T>) -> Self {
+        images.as_slice().into()
+    }
+}
+
+impl<'a, T: AsRef<RgbImage>, const N: usize> From<&'a [T; N]> for RunInput<'a> {
+    fn from(images: &'a [T; N]) -> Self {
+        images.as_slice().into()
+    }
+}
+
+/// The options of one run, see [`Session::run_with`].
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct RunOptions<'a> {
+    timing: Option<&'a mut Timing>,
+}
+
+impl<'a> RunOptions<'a> {
+    /// The defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds the time of each phase to `timing`. Without it nothing is measured, which is faster on a GPU.
+    pub fn timing(mut self, timing: &'a mut Timing) -> Self {
+        self.timing = Some(timing);
+        self
+    }
+}
+
+impl Session {
+    /// Resizes and crops `images` and runs the model on them, in batches of at most [`batch`](Self::batch) images. Without
+    /// an image the outputs are empty.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] for an image that the preprocessing cannot bring to the model's size; an error of the device.
+    pub fn run<I>(&self, images: I) -> Result<Outputs>
+    where
+        I: IntoIterator<Item: AsRef<RgbImage>>,
+    {
+        let images: Vec<I::Item> = images.into_iter().collect();
+        self.run_with(&images, RunOptions::new())
+    }
+
+    /// As [`run`](Self::run), with options, and for other input than images.
+    ///
+    /// ```
+    /// # fn main() -> hipvit::Result<()> {
+    /// use hipvit::{RunInput, RunOptions, Session, timing::Timing};
+    ///
+    /// let session = Session::tinyvit32()?;
+    /// let mut timing = Timing::default();
+    /// let black = [0; 32 * 32 * 3];
+    /// let outputs = session.run_with(RunInput::Pixels(&black), RunOptions::new().timing(&mut timing))?;
+    /// assert_eq!(outputs.len(), 1);
+    /// println!("{timing}");
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](Self::run); [`Error::Argument`] for pixels or values whose length is not that of whole images, or that are
+    /// not what the session was built for.
+    pub fn run_with<'a>(&self, input: impl Into<RunInput<'a>>, options: RunOptions<'_>) -> Result<Outputs> {
+        match input.into() {
+            RunInput::Images(images) => self.run_images(&images, options.timing),
+            RunInput::Pixels(pixels) => self.run_elements(Input::Pixels(pixels), options.timing),
+            RunInput::Values(values) => self.run_elements(Input::Values(values), options.timing),
+        }
+    }
+
+    fn run_images(&self, images: &[&RgbImage], mut timing: Option<&mut Timing>) -> Result<Outputs> {
+        let executor = &self.loaded.executor;
+        if self.resize() == ResizeOn::Device {
+            return self.run_batches(images.len(), timing, |plan, range, timing| {
+                executor.run_images(plan, &images[range], timing)
+            });
+        }
+        let start = Instant::now();
+        let pixels = executor.install(|| self.preprocess().apply_batch(images))?;
+        if let Some(timing) = &mut timing {
+            timing.add(Phase::Resize, start.elapsed());
+            timing.add_wall(start.elapsed());
+        }
+        self.run_elements(Input::Pixels(&pixels), timing)
+    }
+
+    fn run_elements(&self, input: Input<'_>, timing: Option<&mut Timing>) -> Result<Outputs> {
+        let expected = self.graph().value(self.graph().input()).dtype;
+        if input.dtype() != expected {
+            let reason = format!("is {}, expected {expected}", input.dtype());
+            return Err(Error::argument("input", reason));
+        }
+        let each = self.image_elements();
+        let elements = input.len();
+        if !elements.is_multiple_of(each) {
+            let reason = format!("{elements} elements are not a whole number of images of {each} elements");
+            return Err(Error::argument("input", reason));
+        }
+        self.run_batches(elements / each, timing, |plan, range, timing| {
+            let part = input.slice(range.start * each..range.end * each);
+            self.loaded.executor.run(plan, part, timing)
+        })
+    }
+
+    fn image_elements(&self) -> usize {
+        self.graph().value(self.graph().input()).shape.iter().product()
+    }
+
+    /// Calls `run` with the plan of each batch and its range of images.
+    fn run_batches(
+        &self,
+        images: usize,
+        mut timing: Option<&mut Timing>,
+        run: impl Fn(&Plan, Range<usize>, Option<&mut Timing>) -> Result<Results>,
+    ) -> Result<Outputs> {
+        let begin = Instant::now();
+        let mut all: Option<Outputs> = None;
+        for start in (0..images).step_by(self.batch()) {
+            let range = start..(start + self.batch()).min(images);
+            let count = range.len();
+            let plan = self.plan(count)?;
+            let results = run(&plan, range, timing.as_deref_mut())?;
+            let outputs = self.outputs(results, count)?;
+            match &mut all {
+                None => all = Some(outputs),
+                Some(all) => all.append(&outputs).map_err(|e| Error::argument("outputs", e))?,
+            }
+        }
+        if let Some(timing) = timing {
+            timing.add_wall(begin.elapsed());
+        }
+        match all {
+            Some(all) => Ok(all),
+            None => self.no_outputs(),
+        }
+    }
+
+    /// The outputs for no image.
+    fn no_outputs(&self) -> Result<Outputs> {
+        let columns = |value| self.graph().value(value).shape.last().copied().unwrap_or(0);
+        let outputs = self.graph().outputs().iter();
+        let empty = outputs.map(|&(kind, value)| (kind, Array2::zeros((0, columns(value)))));
+        self.outputs(empty.collect(), 0)
+    }
+
+    /// A plan's results, for `images` images.
+    fn outputs(&self, results: Results, images: usize) -> Result<Outputs> {
+        let info = self.info();
+        let mut outputs = Outputs {
+            labels: self.labels().clone(),
+            scores: self.scores(),
+            prefix_tokens: info.prefix_tokens,
+            embeddings: Array2::zeros((images, 0)),
+            logits: None,
+            tokens: None,
+            hidden_layers: Vec::new(),
+        };
+        let by_token = |matrix: Array2<f32>| -> Result<Array3<f32>> {
+            let shape = (images, info.tokens, matrix.ncols());
+            matrix
+                .into_shape_with_order(shape)
+                .map_err(|e| Error::argument("outputs", e))
+        };
+        for (kind, matrix) in results {
+            match kind {
+                OutputKind::Logits => outputs.logits = Some(matrix),
+                OutputKind::Embedding => outputs.embeddings = matrix,
+                OutputKind::Tokens => outputs.tokens = Some(by_token(matrix)?),
+                OutputKind::HiddenLayer(block) => outputs.hidden_layers.push((block, by_token(matrix)?)),
+            }
+        }
+        Ok(outputs)
+    }
+
+    /// Memory for `images` images: of the model's size, or of any size if the [device resizes](Session::resize).
+    pub(crate) fn stage(&self, images: usize) -> Result<Staging> {
+        self.loaded.executor.stage(images * self.image_elements())
+    }
+
+    /// Submits a run on the staged images. While the device has no memory for it, `wait_for_memory` is called with the
+    /// error.
+    pub(crate) fn submit(
+        &self,
+        staging: Staging,
+        timed: bool,
+        mut wait_for_memory: impl FnMut(Error) -> Result<()>,
+    ) -> Result<Submitted> {
+        let executor = &self.loaded.executor;
+        let images = staging.images();
+        let plan = self.plan(images)?;
+        let reservation = loop {
+            match executor.reserve(plan.clone()) {
+                Err(error @ Error::Hip(hip::Error::OutOfMemory { .. })) => wait_for_memory(error)?,
+                reservation => break reservation?,
+            }
+        };
+        Ok(Submitted {
+            run: executor.submit(reservation, staging, timed)?,
+            images,
+        })
+    }
+
+    /// Waits for a submitted run.
+    pub(crate) fn finish(&self, submitted: Submitted, timing: Option<&mut Timing>) -> Result<Outputs> {
+        let results = self.loaded.executor.finish(submitted.run, timing)?;
+        self.outputs(results, submitted.images)
+    }
+}
+
+/// A submitted run.
+pub(crate) struct Submitted {
+    run: PendingRun,
+    images: usize,
+}
