@@ -1,10 +1,11 @@
 //! `hipvit validate`.
 
+use std::ffi::OsStr;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, StringValueParser, TypedValueParser};
 use hipvit::validate::{Config, Options, ops, validate};
 use hipvit::{DType, Device};
 
@@ -16,11 +17,12 @@ pub struct Args {
     /// Where to run: auto, cpu, hip (the first GPU) or hip:N
     #[arg(long, default_value = "auto", value_name = "DEVICE", value_parser = choices::device())]
     device: Device,
-    /// What to compute in: f32; on a GPU also f16 and bf16 [default: all that the device has]
+    /// Compute precision: f32; on a GPU also f16 and bf16 [default: all of the device's]
     #[arg(long, value_name = "DTYPE,…", value_delimiter = ',', value_parser = choices::dtype())]
     dtype: Vec<DType>,
-    /// Which sizes [default: all on a GPU; micro, small and awkward on the CPU]
-    #[arg(long, value_name = "CONFIG,…", value_delimiter = ',', value_parser = configs())]
+    /// Which sizes, by name or as batch × heads × tokens × channels of a head (8x12x197x64) [default: all named on a GPU;
+    /// micro, small, awkward and heads on the CPU]
+    #[arg(long, value_name = "CONFIG,…", value_delimiter = ',', value_parser = ConfigParser)]
     config: Vec<Config>,
     /// Which ops [default: all]
     #[arg(long, value_name = "OP,…", value_delimiter = ',', value_parser = PossibleValuesParser::new(ops()))]
@@ -28,13 +30,38 @@ pub struct Args {
     /// Write one JSON object to a file; - prints it instead of the table
     #[arg(long, value_name = "FILE|-")]
     json: Option<PathBuf>,
-    /// Threads to compute with on the CPU [default: one a core]
+    /// Threads to compute with on the CPU [default: one per core]
     #[arg(long, value_name = "N", value_parser = super::positive)]
     threads: Option<usize>,
+    /// Check results without timing
+    #[arg(long)]
+    untimed: bool,
 }
 
-fn configs() -> impl TypedValueParser<Value = Config> {
-    PossibleValuesParser::new(Config::ALL.map(Config::name)).try_map(|name| name.parse::<Config>())
+/// Takes sizes too, beside the names that it offers.
+#[derive(Clone, Debug)]
+struct ConfigParser;
+
+impl TypedValueParser for ConfigParser {
+    type Value = Config;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> std::result::Result<Config, clap::Error> {
+        let parser = StringValueParser::new().try_map(|text| text.parse::<Config>());
+        parser.parse_ref(command, argument, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(
+            Config::ALL
+                .into_iter()
+                .map(|config| PossibleValue::new(config.name())),
+        ))
+    }
 }
 
 impl Args {
@@ -45,6 +72,7 @@ impl Args {
             configs: self.config.clone(),
             ops: self.op.clone(),
             threads: self.threads,
+            untimed: self.untimed,
         };
         let mut progress = None;
         let report = validate(&options, &mut |total, _| {

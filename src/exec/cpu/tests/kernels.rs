@@ -1,4 +1,4 @@
-//! Every kernel against the oracle, each as a graph of its own.
+//! Every kernel against the reference, each as a graph of its own.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ fn scaled(tensor: &Tensor, factor: f32) -> Tensor {
     Tensor::from_f32(tensor.shape(), values).unwrap()
 }
 
-/// `op` on constants, then on buffers that it may overwrite, on 1 and on 3 threads, against the oracle. The operands
+/// `op` on constants, then on buffers that it may overwrite, on 1 and on 3 threads, against the reference. The operands
 /// `parameters` stay constants.
 fn check_op(op: &Op, operands: &[Tensor], parameters: std::ops::Range<usize>) {
     let arrays: Vec<Array> = operands.iter().map(Array::from).collect();
@@ -241,7 +241,7 @@ fn tokens_and_pooling() {
     }
 }
 
-/// `op` on the graph's input, u8 if `pixels` are given, against the oracle.
+/// `op` on the graph's input, u8 if `pixels` are given, against the reference.
 fn check_on_image(op: &Op, [batch, h, w]: [usize; 3], pixels: bool, parameters: &[Tensor]) {
     let (shape, dtype) = match pixels {
         true => ([1, h, w, 3], DType::U8),

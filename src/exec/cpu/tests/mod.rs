@@ -1,4 +1,4 @@
-//! The CPU executor against the oracle, in memory that shows what was not written and what should not have been.
+//! The CPU executor against the reference, in memory that shows missing and stray writes.
 
 mod graphs;
 mod kernels;
