@@ -1,14 +1,13 @@
-//! Makes the device code that the crate embeds: the sources in `hip/`, always, for compilation at run time by hipRTC or
-//! NVRTC; and code objects, for the architectures that the builder asks for.
+//! Prepares the device code that the crate embeds: always the sources in `hip/`, which hipRTC or NVRTC compile at run time;
+//! and code objects for the architectures that these variables name:
 //!
-//! - `HIPVIT_OFFLOAD_ARCHS`: AMD targets, as `gfx90a,gfx942,gfx1100`. Compiled by `HIPVIT_HIPCC`, or the first found of
-//!   `$ROCM_PATH/llvm/bin/amdclang++` (and below `/opt/rocm`), `amdclang++`, `hipcc`, `clang++`, `clang++-22` … `-18`.
-//! - `HIPVIT_CUDA_ARCHS`: compute capabilities, as `80,90`. Compiled by `HIPVIT_NVCC`, or `$CUDA_PATH/bin/nvcc` (and
-//!   below `/usr/local/cuda`), or `nvcc`, into cubins.
+//! - `HIPVIT_OFFLOAD_ARCHS`: AMD targets, such as `gfx90a,gfx942,gfx1100`. Compiled by `HIPVIT_HIPCC`, or the first of
+//!   `$ROCM_PATH/llvm/bin/amdclang++` (default `/opt/rocm`), `amdclang++`, `hipcc`, `clang++`, `clang++-22` … `-18`.
+//! - `HIPVIT_CUDA_ARCHS`: compute capabilities, such as `80,90`. Compiled to cubins by `HIPVIT_NVCC`, or
+//!   `$CUDA_PATH/bin/nvcc` (default `/usr/local/cuda`), or `nvcc`.
 //!
-//! Without these variables nothing is looked for and nothing is run: a build costs nobody seconds for targets that he
-//! did not name, and needs cargo alone. With them, what cannot be built fails the build and says why; `HIPVIT_OFFLOAD_ARCHS=`
-//! (empty) is as if it were not set.
+//! Without them, or if they are empty, no compiler is looked for or run, and the build needs cargo alone. With them, a
+//! kernel that does not compile fails the build.
 
 use std::env;
 use std::error::Error;
@@ -17,6 +16,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
+
+use cc::Tool;
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -45,27 +46,31 @@ fn run() -> Result<()> {
     let hip = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("hip");
     let out = PathBuf::from(env::var("OUT_DIR")?);
     let kernels = files(&hip, &["hip"])?;
-    let mut headers = files(&hip, &["h"])?;
+    let mut headers = files(&hip, &["h"])?; // the kernels' own
     headers.extend(files(&hip.join("include"), &["hpp", "h"])?);
 
+    let amd = list("HIPVIT_OFFLOAD_ARCHS")
+        .map(|archs| amd_compiler().map(|compiler| (compiler, archs)))
+        .transpose()?;
+    let cuda = list("HIPVIT_CUDA_ARCHS")
+        .map(|archs| cuda_compiler().map(|compiler| (compiler, archs)))
+        .transpose()?;
     let mut jobs = Vec::new();
-    if let Some(archs) = list("HIPVIT_OFFLOAD_ARCHS") {
-        let compiler = amd_compiler()?;
-        for arch in &archs {
+    if let Some((compiler, archs)) = &amd {
+        for arch in archs {
             jobs.extend(
                 kernels
                     .iter()
-                    .map(|kernel| Job::amd(&compiler, kernel, arch, &out)),
+                    .map(|kernel| Job::amd(compiler, kernel, arch, &out)),
             );
         }
     }
-    if let Some(archs) = list("HIPVIT_CUDA_ARCHS") {
-        let compiler = cuda_compiler()?;
-        for arch in &archs {
+    if let Some((compiler, archs)) = &cuda {
+        for arch in archs {
             jobs.extend(
                 kernels
                     .iter()
-                    .map(|kernel| Job::cuda(&compiler, kernel, arch, &out)),
+                    .map(|kernel| Job::cuda(compiler, kernel, arch, &out)),
             );
         }
     }
@@ -101,7 +106,7 @@ fn list(variable: &str) -> Option<Vec<String>> {
     (!items.is_empty()).then_some(items)
 }
 
-fn amd_compiler() -> Result<PathBuf> {
+fn amd_compiler() -> Result<Tool> {
     let root = PathBuf::from(env::var_os("ROCM_PATH").unwrap_or_else(|| "/opt/rocm".into()));
     let names = ["amdclang++", "hipcc", "clang++"].map(str::to_owned);
     let versions = (18..=22).rev().map(|version| format!("clang++-{version}"));
@@ -115,7 +120,7 @@ fn amd_compiler() -> Result<PathBuf> {
     )
 }
 
-fn cuda_compiler() -> Result<PathBuf> {
+fn cuda_compiler() -> Result<Tool> {
     let root = PathBuf::from(env::var_os("CUDA_PATH").unwrap_or_else(|| "/usr/local/cuda".into()));
     first_that_runs(
         "HIPVIT_NVCC",
@@ -128,18 +133,28 @@ fn first_that_runs(
     variable: &str,
     missing: &str,
     mut candidates: impl Iterator<Item = PathBuf>,
-) -> Result<PathBuf> {
-    if let Some(named) = env::var_os(variable) {
-        return Ok(named.into());
-    }
-    candidates
-        .find(|compiler| Command::new(compiler).arg("--version").output().is_ok())
-        .ok_or_else(|| format!("{missing}; {variable} may name one").into())
+) -> Result<Tool> {
+    let path = match env::var_os(variable) {
+        Some(named) => named.into(),
+        None => candidates
+            .find(|compiler| Command::new(compiler).arg("--version").output().is_ok())
+            .ok_or_else(|| format!("{missing}; {variable} may name one"))?,
+    };
+    let tool = cc::Build::new()
+        .cpp(true)
+        .compiler(&path)
+        .no_default_flags(true)
+        .warnings(false)
+        .extra_warnings(false)
+        .inherit_rustflags(false)
+        .cargo_metadata(false)
+        .try_get_compiler();
+    tool.map_err(|error| format!("{}: {error}", path.display()).into())
 }
 
 /// One kernel file for one architecture.
 struct Job<'a> {
-    compiler: PathBuf,
+    compiler: &'a Tool,
     source: &'a Path,
     arch: String,
     options: Vec<String>,
@@ -147,8 +162,8 @@ struct Job<'a> {
 }
 
 impl<'a> Job<'a> {
-    fn amd(compiler: &Path, source: &'a Path, arch: &str, out: &Path) -> Self {
-        // The kernels need neither ROCm's headers nor its device libraries.
+    fn amd(compiler: &'a Tool, source: &'a Path, arch: &str, out: &Path) -> Self {
+        // The kernels use neither ROCm's headers nor its device libraries.
         let options = [
             "-x",
             "hip",
@@ -169,7 +184,7 @@ impl<'a> Job<'a> {
         )
     }
 
-    fn cuda(compiler: &Path, source: &'a Path, arch: &str, out: &Path) -> Self {
+    fn cuda(compiler: &'a Tool, source: &'a Path, arch: &str, out: &Path) -> Self {
         let arch = format!("sm_{}", arch.trim_start_matches("sm_"));
         let target = format!("-arch={arch}");
         Self::new(
@@ -183,17 +198,17 @@ impl<'a> Job<'a> {
     }
 
     fn new(
-        compiler: &Path,
+        compiler: &'a Tool,
         source: &'a Path,
         arch: &str,
         out: &Path,
         options: &[&str],
         target: String,
     ) -> Self {
-        // A target may have features: gfx90a:xnack-.
+        // A target may have features, as gfx90a:xnack- has.
         let name = format!("{}-{}.bin", stem(source), arch.replace(':', "_"));
         Self {
-            compiler: compiler.to_owned(),
+            compiler,
             source,
             arch: arch.to_owned(),
             options: options
@@ -206,7 +221,9 @@ impl<'a> Job<'a> {
     }
 
     fn run(&self, include: &Path) -> Result<()> {
-        let output = Command::new(&self.compiler)
+        // Without cc's arguments, which are the host's: CXXFLAGS.
+        let output = Command::new(self.compiler.path())
+            .envs(self.compiler.get_envs())
             .args(&self.options)
             .arg("-I")
             .arg(include)
@@ -214,13 +231,13 @@ impl<'a> Job<'a> {
             .arg("-o")
             .arg(&self.object)
             .output()
-            .map_err(|error| format!("{}: {error}", self.compiler.display()))?;
+            .map_err(|error| format!("{}: {error}", self.compiler.path().display()))?;
         if output.status.success() {
             return Ok(());
         }
         Err(format!(
             "{} cannot compile {} for {}:\n{}",
-            self.compiler.display(),
+            self.compiler.path().display(),
             self.source.display(),
             self.arch,
             String::from_utf8_lossy(&output.stderr).trim_end()
@@ -236,7 +253,7 @@ fn stem(path: &Path) -> String {
         .into_owned()
 }
 
-/// As many at once as cargo allows.
+/// Runs the jobs, as many at once as cargo allows.
 fn compile(jobs: &[Job<'_>], include: &Path) -> Result<()> {
     let threads = env::var("NUM_JOBS")
         .ok()
@@ -259,7 +276,7 @@ fn compile(jobs: &[Job<'_>], include: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Rust that embeds it all; `src/ops/launch/device_code.rs` includes it and says what each table is.
+/// The Rust source of the tables of sources, headers and code objects; `device_code.rs` includes and documents them.
 fn table(kernels: &[PathBuf], headers: &[PathBuf], jobs: &[Job<'_>]) -> Result<String> {
     let mut rust = String::new();
     for (name, files) in [("SOURCES", kernels), ("HEADERS", headers)] {

@@ -1,12 +1,13 @@
-// bias_activation: what follows a product: activation(x + bias) + residual.
+// bias_activation: out = activation(x + bias) + residual, what follows a GEMM.
 //
-// x T [rows, channels], bias T [channels] or none, residual T [rows, channels] or none → T [rows, channels]; in place if
-// wished. Activations: none, GELU by erf, GELU by tanh, quick GELU, SiLU, ReLU, tanh (activation.hpp).
-// Alignment: any; packs of 16 bytes where channels and addresses allow it. Arithmetic: f32.
-// Geometry: blocks of 256; a thread takes a pack of a row.
+// Shapes: x, residual (or null), out T [rows, channels]; bias T [channels] or null. All row-major; out may alias x or
+//   residual.
+// Alignment: any; vec128 access where channels and the addresses allow it.
+// Accumulator: f32.
+// Geometry: blocks of ELEMENTWISE_THREADS, a vec128 of a row per thread.
 #include "bias_activation.h"
 #include "activation.hpp"
-#include "pack.hpp"
+#include "vec128.hpp"
 
 using namespace hipvit;
 
@@ -24,32 +25,32 @@ HIPVIT_DEVICE float activate(u32 code, float x) {
 }
 
 template <class T> HIPVIT_DEVICE void bias_activation(const BiasActivationArgs &a) {
-    const MatrixPack<T> pack(u64(block_index()) * ELEMENTWISE_THREADS + thread_index(), a.channels);
-    if (pack.row >= a.rows) return;
-    const u64 at = pack.row * a.channels + pack.column;
+    const MatrixVec<T> vec(u64(block_index()) * ELEMENTWISE_THREADS + thread_index(), a.channels);
+    if (vec.row >= a.rows) return;
+    const u64 at = vec.row * a.channels + vec.column;
     const T *x = (const T *)a.x + at;
-    float value[PACK<T>];
-    load_pack(x, pack.valid, aligned(x, 16), value);
+    float value[VEC<T>];
+    load_vec(x, vec.valid, aligned(x, 16), value);
     if (a.bias) {
-        const T *bias = (const T *)a.bias + pack.column;
-        float add[PACK<T>];
-        load_pack(bias, pack.valid, aligned(bias, 16), add);
+        const T *bias = (const T *)a.bias + vec.column;
+        float add[VEC<T>];
+        load_vec(bias, vec.valid, aligned(bias, 16), add);
 #pragma unroll
-        for (u32 i = 0; i < PACK<T>; ++i) value[i] += add[i];
+        for (u32 i = 0; i < VEC<T>; ++i) value[i] += add[i];
     }
 #pragma unroll
-    for (u32 i = 0; i < PACK<T>; ++i) value[i] = activate(a.activation, value[i]);
+    for (u32 i = 0; i < VEC<T>; ++i) value[i] = activate(a.activation, value[i]);
     if (a.residual) {
         const T *residual = (const T *)a.residual + at;
-        float add[PACK<T>];
-        load_pack(residual, pack.valid, aligned(residual, 16), add);
+        float add[VEC<T>];
+        load_vec(residual, vec.valid, aligned(residual, 16), add);
 #pragma unroll
-        for (u32 i = 0; i < PACK<T>; ++i) value[i] += add[i];
+        for (u32 i = 0; i < VEC<T>; ++i) value[i] += add[i];
     }
     T *to = (T *)a.out + at;
-    store_pack(to, pack.valid, aligned(to, 16), value);
+    store_vec(to, vec.valid, aligned(to, 16), value);
 }
 
-HIPVIT_KERNEL(ELEMENTWISE_THREADS) bias_activation_f32(BiasActivationArgs a) { bias_activation<float>(a); }
-HIPVIT_KERNEL(ELEMENTWISE_THREADS) bias_activation_f16(BiasActivationArgs a) { bias_activation<f16>(a); }
-HIPVIT_KERNEL(ELEMENTWISE_THREADS) bias_activation_bf16(BiasActivationArgs a) { bias_activation<bf16>(a); }
+#define ENTRY(name, T)                                                                                                 \
+    HIPVIT_KERNEL(ELEMENTWISE_THREADS) name##_##T(BiasActivationArgs a) { name<T>(a); }
+HIPVIT_FOR_DTYPES(ENTRY, bias_activation)

@@ -1,11 +1,12 @@
-// layer_norm: over the channels, after an optional residual.
+// layer_norm: s = x + residual; out = (s − mean(s)) / √(variance(s) + ε) · weight + bias over the channels, with the
+// biased variance; s can be stored too.
 //
-// s = x + residual; out = (s − mean) / √(variance + ε) · weight + bias, with the biased variance; s may be kept.
-// All T [rows, channels], weight and bias T [channels]; any number of channels.
-// Alignment: any; packs of 16 bytes where the addresses allow it. Accumulator: f32, mean first and then the centred
-//   squares, since the mean of squares minus the square of the mean would cancel.
-// Geometry: blocks of 256; a wave a row, or a block a row for long rows (whole_block). A row of up to 32 elements a
-//   thread stays in registers.
+// Shapes: x, residual (or null), sum (or null), out T [rows, channels]; weight, bias T [channels]. All row-major, with
+//   any number of channels. sum may alias x or residual, out may alias x.
+// Alignment: any; vec128 access where the addresses allow it.
+// Accumulator: f32. First the mean, then the squares of the centred values: mean(s²) − mean(s)² would cancel.
+// Geometry: blocks of ROW_THREADS; a row per wave, or per block (whole_block) for long rows. A thread keeps up to
+//   ROW_REGISTERS elements of its row in registers.
 #include "layer_norm.h"
 #include "row.hpp"
 
@@ -20,22 +21,22 @@ template <class T> HIPVIT_DEVICE void layer_norm(const LayerNormArgs &a) {
     const T *x = (const T *)a.x + start, *residual = (const T *)a.residual + start;
     T *sum = (T *)a.sum + start, *out = (T *)a.out + start;
 
-    auto first = [&](u32 column, u32 valid, float(&pack)[PACK<T>]) {
-        load_pack(x + column, valid, aligned(x, 16), pack);
+    auto first = [&](u32 column, u32 valid, float(&vec)[VEC<T>]) {
+        load_vec(x + column, valid, aligned(x, 16), vec);
         if (a.residual) {
-            float add[PACK<T>];
-            load_pack(residual + column, valid, aligned(residual, 16), add);
+            float add[VEC<T>];
+            load_vec(residual + column, valid, aligned(residual, 16), add);
 #pragma unroll
-            for (u32 i = 0; i < PACK<T>; ++i) pack[i] += add[i];
+            for (u32 i = 0; i < VEC<T>; ++i) vec[i] += add[i];
         }
-        if (a.sum) store_pack(sum + column, valid, aligned(sum, 16), pack);
+        if (a.sum) store_vec(sum + column, valid, aligned(sum, 16), vec);
     };
-    // The sum may have taken the place of an operand.
-    auto later = [&](u32 column, u32 valid, float(&pack)[PACK<T>]) {
+    // sum may alias an operand, which then is overwritten.
+    auto later = [&](u32 column, u32 valid, float(&vec)[VEC<T>]) {
         if (a.sum) {
-            load_pack<T>(sum + column, valid, aligned(sum, 16), pack);
+            load_vec<T>(sum + column, valid, aligned(sum, 16), vec);
         } else {
-            first(column, valid, pack);
+            first(column, valid, vec);
         }
     };
 
@@ -52,16 +53,16 @@ template <class T> HIPVIT_DEVICE void layer_norm(const LayerNormArgs &a) {
     const bool parameters = aligned(weight, 16) && aligned(bias, 16);
     row.finish(
         later, [&](u32, float &v) { v = (v - mean) * inverse; },
-        [&](u32 column, u32 valid, float(&pack)[PACK<T>]) {
-            float scale[PACK<T>], shift[PACK<T>];
-            load_pack(weight + column, valid, parameters, scale);
-            load_pack(bias + column, valid, parameters, shift);
+        [&](u32 column, u32 valid, float(&vec)[VEC<T>]) {
+            float scale[VEC<T>], shift[VEC<T>];
+            load_vec(weight + column, valid, parameters, scale);
+            load_vec(bias + column, valid, parameters, shift);
 #pragma unroll
-            for (u32 i = 0; i < PACK<T>; ++i) pack[i] = multiply_add(pack[i], scale[i], shift[i]);
-            store_pack(out + column, valid, aligned(out, 16), pack);
+            for (u32 i = 0; i < VEC<T>; ++i) vec[i] = multiply_add(vec[i], scale[i], shift[i]);
+            store_vec(out + column, valid, aligned(out, 16), vec);
         });
 }
 
-HIPVIT_KERNEL(ROW_THREADS) layer_norm_f32(LayerNormArgs a) { layer_norm<float>(a); }
-HIPVIT_KERNEL(ROW_THREADS) layer_norm_f16(LayerNormArgs a) { layer_norm<f16>(a); }
-HIPVIT_KERNEL(ROW_THREADS) layer_norm_bf16(LayerNormArgs a) { layer_norm<bf16>(a); }
+#define ENTRY(name, T)                                                                                                 \
+    HIPVIT_KERNEL(ROW_THREADS) name##_##T(LayerNormArgs a) { name<T>(a); }
+HIPVIT_FOR_DTYPES(ENTRY, layer_norm)

@@ -9,7 +9,8 @@ namespace hipvit {
 struct PatchExtractArgs {
     /// `patch_extract`: u8 `[images, height, width, 3]`. `patch_extract_chw`: f32 `[images, 3, height, width]`.
     DEVICE_POINTER(const void) pixels;
-    /// T `[images · patches, 3 · patch_height · patch_width]`, patches = ⌊height / `patch_height`⌋ · ⌊width / `patch_width`⌋.
+    /// T `[images · patches, 3 · patch_height · patch_width]`, patches = ⌊height / `patch_height`⌋ · ⌊width /
+    /// `patch_width`⌋.
     DEVICE_POINTER(void) out;
     /// Multiplies each channel.
     float scale[3];

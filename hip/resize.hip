@@ -1,21 +1,21 @@
-// resize: one pass of Pillow's resampling, bit for bit, for RGB of 8 bits.
+// resize: one pass of Pillow's resampling of 8-bit RGB, bit for bit.
 //
-// Pillow resamples one axis, rounds to u8, then the other: two launches, in the order that src/image/resample decides,
-// with its tables; a window of the result (a crop) needs only the window's tables. The sum of weight × byte is in i32
-// with 22 fractional bits and wraps, starts at one half, is shifted down and clipped.
+// Pillow resamples one axis, rounds to u8, then the other: two launches, with the tables of src/image/resample and in
+// the order that it decides; a crop needs only the tables of its window. The sum of weight · byte is in i32 with
+// RESIZE_FRACTIONAL_BITS and wraps; it starts at one half, is shifted right and clamped to u8.
 //
-// resize_horizontal_u8: u8 [rows, inputs, 3] → [rows, outputs, 3]; a thread makes a pixel.
-// resize_vertical_u8: u8 [inputs, row bytes] → [outputs, columns]; a thread makes four bytes of a row.
-// resize_nearest_u8: a lookup of column and row; a thread makes a pixel.
-// Alignment: any; the vertical pass loads and stores four bytes at once where the addresses allow it.
-// Geometry: blocks of 256.
+// Shapes: resize_horizontal_u8: [rows, inputs, 3] → [rows, outputs, 3]. resize_vertical_u8: [inputs, row bytes] →
+//   [outputs, columns]. resize_nearest_u8: a lookup of row and column. All row-major, input rows input_row bytes apart.
+// Alignment: any; the vertical pass loads and stores 4 bytes at once where the addresses allow it.
+// Accumulator: i32.
+// Geometry: blocks of RESIZE_THREADS; a thread computes a pixel, in the vertical pass 4 bytes of a row.
 #include "resize.h"
-#include "pack.hpp"
+#include "vec128.hpp"
 
 using namespace hipvit;
 
-// Unsigned, since it may wrap; the shift is that of a signed number.
-HIPVIT_DEVICE u8 clip(u32 sum) {
+// Unsigned addition may wrap; the shift is arithmetic.
+HIPVIT_DEVICE u8 clamp_u8(u32 sum) {
     int value = int(sum) >> RESIZE_FRACTIONAL_BITS;
     return u8(value < 0 ? 0 : value > 255 ? 255 : value);
 }
@@ -30,37 +30,38 @@ HIPVIT_KERNEL(RESIZE_THREADS) resize_horizontal_u8(ResizeArgs a) {
     u32 sum[3] = {1u << (RESIZE_FRACTIONAL_BITS - 1), 1u << (RESIZE_FRACTIONAL_BITS - 1), 1u << (RESIZE_FRACTIONAL_BITS - 1)};
     for (u32 tap = 0; tap < a.counts[at]; ++tap)
         for (int c = 0; c < 3; ++c) sum[c] += u32(weights[tap]) * from[tap * 3 + c];
-    for (int c = 0; c < 3; ++c) a.output[index * 3 + c] = clip(sum[c]);
+    for (int c = 0; c < 3; ++c) a.output[index * 3 + c] = clamp_u8(sum[c]);
 }
 
 HIPVIT_KERNEL(RESIZE_THREADS) resize_vertical_u8(ResizeArgs a) {
-    const u32 quads = (a.columns + 3) / 4;
+    constexpr u32 BYTES = RESIZE_VERTICAL_BYTES; // a word
+    const u32 words = (a.columns + BYTES - 1) / BYTES;
     const u64 index = u64(block_index()) * RESIZE_THREADS + thread_index();
-    if (index >= u64(a.outputs) * quads) return;
-    const u32 at = u32(index / quads), column = u32(index % quads) * 4;
-    const u32 valid = a.columns - column < 4 ? a.columns - column : 4;
+    if (index >= u64(a.outputs) * words) return;
+    const u32 at = u32(index / words), column = u32(index % words) * BYTES;
+    const u32 valid = a.columns - column < BYTES ? a.columns - column : BYTES;
     const u8 *from = a.input + u64(a.starts[at]) * a.input_row + column;
     const int *weights = a.weights + u64(at) * a.taps;
-    const bool vector = valid == 4 && aligned(from, 4) && a.input_row % 4 == 0;
-    u32 sum[4];
-    for (int i = 0; i < 4; ++i) sum[i] = 1u << (RESIZE_FRACTIONAL_BITS - 1);
+    const bool vector = valid == BYTES && aligned(from, BYTES) && a.input_row % BYTES == 0;
+    u32 sum[BYTES];
+    for (u32 i = 0; i < BYTES; ++i) sum[i] = 1u << (RESIZE_FRACTIONAL_BITS - 1);
     for (u32 tap = 0; tap < a.counts[at]; ++tap, from += a.input_row) {
         u32 weight = u32(weights[tap]), word = 0;
         if (vector) {
             word = *reinterpret_cast<const u32 *>(from);
         } else {
-            for (u32 i = 0; i < 4; ++i)
+            for (u32 i = 0; i < BYTES; ++i)
                 if (i < valid) word |= u32(from[i]) << (8 * i);
         }
-        for (int i = 0; i < 4; ++i) sum[i] += weight * (word >> (8 * i) & 255);
+        for (u32 i = 0; i < BYTES; ++i) sum[i] += weight * (word >> (8 * i) & 255);
     }
     u8 *to = a.output + u64(at) * a.columns + column;
-    if (valid == 4 && aligned(to, 4)) {
+    if (valid == BYTES && aligned(to, BYTES)) {
         *reinterpret_cast<u32 *>(to) =
-            clip(sum[0]) | u32(clip(sum[1])) << 8 | u32(clip(sum[2])) << 16 | u32(clip(sum[3])) << 24;
+            clamp_u8(sum[0]) | u32(clamp_u8(sum[1])) << 8 | u32(clamp_u8(sum[2])) << 16 | u32(clamp_u8(sum[3])) << 24;
     } else {
-        for (u32 i = 0; i < 4; ++i)
-            if (i < valid) to[i] = clip(sum[i]);
+        for (u32 i = 0; i < BYTES; ++i)
+            if (i < valid) to[i] = clamp_u8(sum[i]);
     }
 }
 

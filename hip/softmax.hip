@@ -1,13 +1,15 @@
-// softmax: of masked and scaled scores, for attention by two matrix products.
+// softmax: softmax(scale · x) over the visible keys, for unfused attention; invisible keys become 0, and so does a row
+// without visible keys.
 //
-// T [B,H,Nq,Nk] → the same, in place if wished: softmax over the visible keys of scale · x; invisible keys get 0, and so
-// does a row that sees no key. Any number of keys.
-// Alignment: any; packs of 16 bytes where the addresses allow it. Accumulator: f32, the row's maximum subtracted.
-// Geometry: blocks of 256; a wave a row, or a block a row for long rows (whole_block). A row of up to 32 elements a
-//   thread (8,192 a block) stays in registers.
+// Shapes: x, out T [B, H, Nq, Nk], row-major, with any number of keys; out may alias x. Visible keys:
+//   include/visibility.h.
+// Alignment: any; vec128 access where the addresses allow it.
+// Accumulator: f32, after the row's maximum is subtracted.
+// Geometry: blocks of ROW_THREADS; a row per wave, or per block (whole_block) for long rows. A thread keeps up to
+//   ROW_REGISTERS elements of its row in registers.
 #include "softmax.h"
+#include "key_range.hpp"
 #include "row.hpp"
-#include "visible.hpp"
 
 using namespace hipvit;
 
@@ -22,33 +24,32 @@ template <class T> HIPVIT_DEVICE void softmax(const SoftmaxArgs &a) {
     const u8 *key_mask = a.visible.key_mask ? a.visible.key_mask + u64(image) * a.keys : nullptr;
 
     const KeyRange range(a.visible, query, a.keys);
-    // In powers of two: e^(scale·x) = 2^(factor·x).
-    const float factor = a.scale * 1.44269504f;
-    auto load = [&](u32 column, u32 valid, float(&pack)[PACK<T>]) {
-        load_pack(x + column, valid, aligned(x, 16), pack);
+    const float scale_log2 = a.scale * 1.44269504f; // e^(scale · x) = 2^(scale_log2 · x)
+    auto load = [&](u32 column, u32 valid, float(&vec)[VEC<T>]) {
+        load_vec(x + column, valid, aligned(x, 16), vec);
 #pragma unroll
-        for (u32 i = 0; i < PACK<T>; ++i) {
-            const bool seen = i < valid && range.contains(column + i) && (!key_mask || key_mask[column + i]);
-            pack[i] = seen ? pack[i] * factor : -infinity();
+        for (u32 i = 0; i < VEC<T>; ++i) {
+            const bool visible = i < valid && range.contains(column + i) && (!key_mask || key_mask[column + i]);
+            vec[i] = visible ? vec[i] * scale_log2 : -infinity();
         }
     };
 
     Row<T> row(a.keys, group);
-    float top = -infinity();
-    row.fill(load, [&](u32, float v) { top = larger(top, v); });
-    top = group.template reduce<Max>(top);
-    if (top == -infinity()) top = 0.0f; // no key: 2^(−∞ − 0) is 0
-    float total = 0.0f;
-    row.again(load, [&](u32, float v) { total += fast_exp2(v - top); });
-    total = group.template reduce<Sum>(total);
-    const float inverse = total > 0.0f ? 1.0f / total : total; // 0 stays 0, NaN stays NaN
+    float row_max = -infinity();
+    row.fill(load, [&](u32, float v) { row_max = larger(row_max, v); });
+    row_max = group.template reduce<Max>(row_max);
+    if (row_max == -infinity()) row_max = 0.0f; // no visible key: 2^(−∞ − 0) = 0
+    float row_sum = 0.0f;
+    row.again(load, [&](u32, float v) { row_sum += fast_exp2(v - row_max); });
+    row_sum = group.template reduce<Sum>(row_sum);
+    const float inverse = row_sum > 0.0f ? 1.0f / row_sum : row_sum; // 0 stays 0, NaN stays NaN
     row.finish(
-        load, [&](u32, float &v) { v = fast_exp2(v - top) * inverse; },
-        [&](u32 column, u32 valid, float(&pack)[PACK<T>]) {
-            store_pack(out + column, valid, aligned(out, 16), pack);
+        load, [&](u32, float &v) { v = fast_exp2(v - row_max) * inverse; },
+        [&](u32 column, u32 valid, float(&vec)[VEC<T>]) {
+            store_vec(out + column, valid, aligned(out, 16), vec);
         });
 }
 
-HIPVIT_KERNEL(ROW_THREADS) softmax_f32(SoftmaxArgs a) { softmax<float>(a); }
-HIPVIT_KERNEL(ROW_THREADS) softmax_f16(SoftmaxArgs a) { softmax<f16>(a); }
-HIPVIT_KERNEL(ROW_THREADS) softmax_bf16(SoftmaxArgs a) { softmax<bf16>(a); }
+#define ENTRY(name, T)                                                                                                 \
+    HIPVIT_KERNEL(ROW_THREADS) name##_##T(SoftmaxArgs a) { name<T>(a); }
+HIPVIT_FOR_DTYPES(ENTRY, softmax)

@@ -1,40 +1,42 @@
-// tokens: class, register and position tokens.
+// tokens: class and register tokens before an image's own, to which the position table is added.
 //
-// x T [B,N,D], prefix T [P,D], position T [N,D] → T [B,P+N,D]: the prefix as it is, then x + position.
-// Alignment: any; packs of 16 bytes where D and the addresses allow it. The sum is in f32.
-// Geometry: blocks of 256; a thread takes a pack of one token's channels.
+// Shapes: x T [B, N, D]; prefix T [P, D]; position T [N, D] or null; out T [B, P + N, D]: the prefix as it is, then
+//   x + position. All row-major.
+// Alignment: any; vec128 access where D and the addresses allow it.
+// Accumulator: f32.
+// Geometry: blocks of ELEMENTWISE_THREADS, a vec128 of a token's channels per thread.
 #include "tokens.h"
-#include "pack.hpp"
+#include "vec128.hpp"
 
 using namespace hipvit;
 
 template <class T> HIPVIT_DEVICE void tokens(const TokensArgs &a) {
-    const MatrixPack<T> pack(u64(block_index()) * ELEMENTWISE_THREADS + thread_index(), a.channels);
+    const MatrixVec<T> vec(u64(block_index()) * ELEMENTWISE_THREADS + thread_index(), a.channels);
     const u32 per_image = a.prefixes + a.tokens;
-    if (pack.row >= u64(a.images) * per_image) return;
-    const u64 image = pack.row / per_image;
-    const u32 token = u32(pack.row % per_image);
+    if (vec.row >= u64(a.images) * per_image) return;
+    const u64 image = vec.row / per_image;
+    const u32 token = u32(vec.row % per_image);
 
-    float value[PACK<T>];
+    float value[VEC<T>];
     if (token < a.prefixes) {
-        const T *from = (const T *)a.prefix + u64(token) * a.channels + pack.column;
-        load_pack(from, pack.valid, aligned(from, 16), value);
+        const T *from = (const T *)a.prefix + u64(token) * a.channels + vec.column;
+        load_vec(from, vec.valid, aligned(from, 16), value);
     } else {
-        const u64 at = u64(token - a.prefixes) * a.channels + pack.column;
+        const u64 at = u64(token - a.prefixes) * a.channels + vec.column;
         const T *from = (const T *)a.x + image * a.tokens * a.channels + at;
-        load_pack(from, pack.valid, aligned(from, 16), value);
+        load_vec(from, vec.valid, aligned(from, 16), value);
         if (a.position) {
             const T *position = (const T *)a.position + at;
-            float add[PACK<T>];
-            load_pack(position, pack.valid, aligned(position, 16), add);
+            float add[VEC<T>];
+            load_vec(position, vec.valid, aligned(position, 16), add);
 #pragma unroll
-            for (u32 i = 0; i < PACK<T>; ++i) value[i] += add[i];
+            for (u32 i = 0; i < VEC<T>; ++i) value[i] += add[i];
         }
     }
-    T *to = (T *)a.out + pack.row * a.channels + pack.column;
-    store_pack(to, pack.valid, aligned(to, 16), value);
+    T *to = (T *)a.out + vec.row * a.channels + vec.column;
+    store_vec(to, vec.valid, aligned(to, 16), value);
 }
 
-HIPVIT_KERNEL(ELEMENTWISE_THREADS) tokens_f32(TokensArgs a) { tokens<float>(a); }
-HIPVIT_KERNEL(ELEMENTWISE_THREADS) tokens_f16(TokensArgs a) { tokens<f16>(a); }
-HIPVIT_KERNEL(ELEMENTWISE_THREADS) tokens_bf16(TokensArgs a) { tokens<bf16>(a); }
+#define ENTRY(name, T)                                                                                                 \
+    HIPVIT_KERNEL(ELEMENTWISE_THREADS) name##_##T(TokensArgs a) { name<T>(a); }
+HIPVIT_FOR_DTYPES(ENTRY, tokens)

@@ -1,6 +1,6 @@
-// The language under every kernel: entry points, indices, barriers, scalar types and the few math functions that are
-// used, for clang's HIP (with or without ROCm's headers), hipRTC, nvcc and NVRTC alike. No header of theirs is needed.
-// Neighbours: wave.hpp (lanes talk to each other), pack.hpp (vector loads), mma.hpp (matrix cores).
+// The device language of all kernels: entry points, indices, barriers, scalar types and math functions, for clang's HIP
+// (with or without ROCm's headers), hipRTC, nvcc and NVRTC. None of their headers is needed.
+// See also wave.hpp (cross-lane operations), vec128.hpp (vectorised access), mma.hpp (matrix cores).
 #pragma once
 
 #if defined(__HIP__) || defined(__HIPCC__) || defined(__HIPCC_RTC__)
@@ -10,14 +10,32 @@
 #endif
 #define HIPVIT_DEVICE __attribute__((device)) inline __attribute__((always_inline))
 #define HIPVIT_LDS __attribute__((shared))
-// A kernel of at most `threads` threads a block.
+// A kernel with at most `threads` threads per block.
 #define HIPVIT_KERNEL(threads)                                                                                         \
     extern "C" __attribute__((global)) __attribute__((amdgpu_flat_work_group_size(1, threads))) void
+// A u32 that the host can read from the loaded module by its name, and no kernel has to use; the value is what follows.
+#define HIPVIT_MODULE_GLOBAL(name, ...)                                                                                \
+    extern "C" {                                                                                                       \
+    __attribute__((constant)) __attribute__((used)) hipvit::u32 name = __VA_ARGS__;                                    \
+    }
 #else
 #define HIPVIT_CUDA 1
 #define HIPVIT_DEVICE __device__ __forceinline__
 #define HIPVIT_LDS __shared__
 #define HIPVIT_KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
+#define HIPVIT_MODULE_GLOBAL(name, ...)                                                                                \
+    extern "C" {                                                                                                       \
+    __constant__ hipvit::u32 name = __VA_ARGS__;                                                                       \
+    }
+#endif
+
+// ENTRY(name, T) for every dtype T that the kernels compute in; with HIPVIT_DTYPE, f32, f16 or bf16, for that one
+// alone, which saves time where kernels are compiled at run time.
+#ifdef HIPVIT_DTYPE
+#define HIPVIT_FOR_DTYPES(ENTRY, name) HIPVIT_EXPAND(ENTRY, name, HIPVIT_DTYPE)
+#define HIPVIT_EXPAND(ENTRY, name, T) ENTRY(name, T)
+#else
+#define HIPVIT_FOR_DTYPES(ENTRY, name) ENTRY(name, f32) ENTRY(name, f16) ENTRY(name, bf16)
 #endif
 
 namespace hipvit {
@@ -27,7 +45,9 @@ using u16 = unsigned short;
 using u32 = unsigned int;
 using u64 = unsigned long long;
 
-// 16-bit floats as storage; arithmetic is always f32.
+using f32 = float;
+
+// Storage only; arithmetic is f32.
 struct f16 {
     u16 bits;
 };
@@ -51,7 +71,7 @@ HIPVIT_DEVICE u32 block_index() {
 #endif
 }
 
-// All threads of the block arrive, and see what the others wrote to LDS and global memory before.
+// Waits for all threads of the block, and makes what they wrote to LDS and global memory visible to each other.
 HIPVIT_DEVICE void barrier() {
 #if HIPVIT_AMD
     __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
@@ -108,7 +128,7 @@ template <> HIPVIT_DEVICE bf16 from_float<bf16>(float x) {
     return {u16(x != x ? 0x7fc0 : rounded)};
 }
 
-// 2^x by the hardware's instruction: some units in the last place, small results flush to zero.
+// 2^x by the hardware's instruction: accurate to some ULP, small results flush to zero.
 HIPVIT_DEVICE float fast_exp2(float x) {
 #if HIPVIT_AMD
     return __builtin_amdgcn_exp2f(x);
@@ -119,7 +139,7 @@ HIPVIT_DEVICE float fast_exp2(float x) {
 #endif
 }
 
-// As IEEE's minimumNumber and maximumNumber: a NaN loses.
+// larger and smaller are IEEE 754's maximumNumber and minimumNumber: of a number and a NaN, the number.
 #if HIPVIT_AMD
 HIPVIT_DEVICE float multiply_add(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 HIPVIT_DEVICE float absolute(float x) { return __builtin_fabsf(x); }
@@ -134,25 +154,28 @@ HIPVIT_DEVICE float smaller(float a, float b) { return fminf(a, b); }
 HIPVIT_DEVICE float square_root(float x) { return __fsqrt_rn(x); }
 #endif
 
-// The compiler moves no instruction across. Without it, clang hoists the loads of a whole unrolled loop, and spills.
+// The compiler moves no instruction across. Without it, clang hoists all loads of an unrolled loop, and spills.
 HIPVIT_DEVICE void schedule_fence() {
 #if HIPVIT_AMD
     __builtin_amdgcn_sched_barrier(0);
 #endif
 }
 
-// The compiler knows nothing of the value. Without it, clang computes what a loop asks of it once, before, and spills.
+// Hides the value's origin from the compiler. Without it, clang and NVRTC hoist what a loop computes from it, which takes
+// registers, or spills.
 HIPVIT_DEVICE u32 opaque(u32 x) {
 #if HIPVIT_AMD_DEVICE
     asm("" : "+v"(x));
+#elif defined(__CUDA_ARCH__)
+    asm("" : "+r"(x));
 #endif
     return x;
 }
 
-// e^x within some units in the last place: x·log2(e) in two parts, so that its rounding is not magnified.
+// e^x, accurate to some ULP: x · log2(e) in two parts, so that its rounding error is not magnified.
 HIPVIT_DEVICE float exponential(float x) {
     constexpr float LOG2E = 1.44269502e+0f, REST = 1.92596299e-8f;
-    x = smaller(larger(x, -200.0f), 200.0f) + (x - x); // keeps NaN, and no infinite intermediate
+    x = smaller(larger(x, -200.0f), 200.0f) + (x - x); // keeps NaN; no infinite intermediate
     float high = x * LOG2E;
     float low = multiply_add(x, REST, multiply_add(x, LOG2E, -high));
     // The low part is far below 1: 2^low = 1 + low·ln 2.

@@ -1,5 +1,5 @@
-// Addresses in the kernels' argument structures: pointers for the device compilers, 64-bit integers for bindgen, since the
-// host never follows them.
+// Addresses in the kernels' argument structures: pointers for the device compilers, 64-bit integers for bindgen, since
+// the host never follows them.
 #pragma once
 
 #ifdef HIPVIT_BINDGEN

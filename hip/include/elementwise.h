@@ -1,5 +1,5 @@
-// Geometry of the elementwise kernels (add, bias_activation, patch_extract, swiglu, tokens): a thread computes one vec128 of
-// a row of the output.
+// Geometry of the elementwise kernels (add, bias_activation, patch_extract, swiglu, tokens): a thread computes one
+// vec128 of a row of the output.
 #pragma once
 #include "vec128.h"
 

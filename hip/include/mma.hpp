@@ -1,27 +1,27 @@
 // One tile abstraction over matrix cores. A wave computes D[i][j] += Σk X[i][k] · Y[j][k] for 16 values each of i, j
-// and k, accumulating in f32. Every arch has its layout of X, Y and D over the lanes; what they share is this:
+// and k, accumulating in f32. Every arch distributes X, Y and D over the lanes in its own way; the interface is this:
 //
 //   Mma<T>::X, Y           fragments of T, from LDS: load_x, load_y where k is contiguous, load_x_rows where i is
-//   Mma<T>::Acc            VALUES elements of D a lane, `of_lane(e)` saying which i and j
-//   Mma<T>::as_y(acc)      D as the Y of a next product that sums over i: Y[j][k = i], rounded to T
-//   COLUMNS, column(e)     how many different j a lane has, and which of them element e is of
-//   reduce_column<Op>(x)   over the lanes that share a lane's j
-//   ROWS_LOAD              whether load_x_rows is as fast as load_x (else, transpose on the way into LDS)
-//   ALIGNED                load_x takes rows that begin at multiples of so many elements
+//   Mma<T>::Acc            VALUES elements of D per lane, with the i and j that of_lane(e) returns
+//   Mma<T>::as_y(acc)      D as the Y of a GEMM that sums over i: Y[j][k = i], rounded to T
+//   COLUMNS, column(e)     how many different j a lane has, and which of them is that of element e
+//   reduce_column<Op>(x)   the reduction over the lanes that share a j
+//   ROWS_LOAD              whether load_x_rows is as fast as load_x; if not, transpose when storing to LDS
+//   ALIGNED                load_x needs rows that start at multiples of this many elements
 //
-// So softmax(Q·Kᵀ)·V needs no data to change lanes: first D = K·Qᵀ (i a key, j a query), then Vᵀ·Pᵀ (i a channel).
+// So softmax(Q·Kᵀ)·V moves no data across lanes: first D = K·Qᵀ (i a key, j a query), then Vᵀ·Pᵀ (i a channel).
 //
 //   MFMA 16×16×16           gfx908, gfx90a, gfx942, gfx950: f16, bf16; 16×16×4 for f32
 //   WMMA 16×16×16           gfx11, gfx12: f16, bf16
 //   mma.sync m16n8k16, ×2   sm_80 and later: f16, bf16
-//   plain FMA               everything else, from LDS
+//   FMA                     everything else, from LDS
 #pragma once
-#include "pack.hpp"
+#include "vec128.hpp"
 #include "wave.hpp"
 
 namespace hipvit {
 
-struct Place {
+struct Element {
     int i, j;
 };
 
@@ -42,8 +42,8 @@ template <> HIPVIT_DEVICE u32 pair<bf16>(float low, float high) {
 }
 #endif
 
-// Lanes 0–15 of each group of 16 have their own j, and the groups share out the i in contiguous parts. This is the
-// layout of MFMA and of gfx12's WMMA, for X, Y (k in place of i) and D, and that of plain FMA.
+// Each lane of a group of 16 has one j; the groups have contiguous parts of the i. This is the layout of MFMA and of
+// gfx12's WMMA, for D, X and Y (k instead of i), and that of FMA.
 struct GroupedLayout {
     static constexpr int VALUES = 256 / WAVE;
     static constexpr int COLUMNS = 1;
@@ -53,11 +53,11 @@ struct GroupedLayout {
     static HIPVIT_DEVICE constexpr int column(int) { return 0; }
     static HIPVIT_DEVICE int row() { return lane_index() % 16; }
     static HIPVIT_DEVICE int part() { return lane_index() / 16 * VALUES; }
-    static HIPVIT_DEVICE Place of_lane(int e) { return {part() + e, row()}; }
+    static HIPVIT_DEVICE Element of_lane(int e) { return {part() + e, row()}; }
     template <class Op> static HIPVIT_DEVICE float reduce_column(float x) { return reduce_lanes<Op>(x, 16, WAVE / 2); }
 };
 
-// Plain FMA. X stays in LDS and is read as it is multiplied; Y is as D, spread over the groups of lanes.
+// FMA. X stays in LDS and is read when it is multiplied; Y is distributed as D is.
 template <class T> struct FmaTile : GroupedLayout {
     static constexpr bool ROWS_LOAD = true;
     static constexpr int ALIGNED = 1;
@@ -138,7 +138,7 @@ template <class T> struct MfmaTile : GroupedLayout {
     static HIPVIT_DEVICE void multiply(Acc &acc, const X &x, const Y &y) {
         f32x4 d = __builtin_bit_cast(f32x4, acc);
         if constexpr (sizeof(T) == 4) {
-            // Each instruction takes one k of every group of lanes; the order of the sum is free.
+            // Each instruction takes one k of every group of lanes; the order of summation does not matter.
 #pragma unroll
             for (int e = 0; e < VALUES; ++e)
                 d = __builtin_amdgcn_mfma_f32_16x16x4f32(float_of(x.word[e]), float_of(y.word[e]), d, 0, 0, 0);
@@ -157,7 +157,7 @@ template <class T> struct MfmaTile : GroupedLayout {
     }
     static HIPVIT_DEVICE f32x4 instruction(bf16, const X &x, const Y &y, f32x4 d) {
 #ifdef __gfx908__
-        // Half of each lane's k at a time.
+        // Two of each lane's four k at a time.
         using s16x2 = short __attribute__((ext_vector_type(2)));
 #pragma unroll
         for (int w = 0; w < 2; ++w)
@@ -182,8 +182,8 @@ using f32x8 = float __attribute__((ext_vector_type(8)));
 template <class T> struct WmmaTile : GroupedLayout {
     static constexpr bool ROWS_LOAD = false;
     static constexpr int ALIGNED = 8;
-    using X = Bytes16;
-    using Y = Bytes16;
+    using X = Vec128;
+    using Y = Vec128;
     static HIPVIT_DEVICE X load_x(const T *from, int stride) {
         return *reinterpret_cast<const X *>(from + row() * stride + part());
     }
@@ -227,7 +227,8 @@ template <> struct Mma<bf16> : WmmaTile<bf16> {};
 
 using f32x8 = float __attribute__((ext_vector_type(8)));
 
-// X and Y: a lane holds all k of its row, lanes 16–31 as lanes 0–15. D: lanes 0–15 have the even i, lanes 16–31 the odd.
+// X and Y: a lane holds all k of its row, and lanes 16–31 the same as lanes 0–15. D: lanes 0–15 have the even i, lanes
+// 16–31 the odd.
 template <class T> struct WmmaTile {
     static constexpr bool ROWS_LOAD = false;
     static constexpr int ALIGNED = 8, VALUES = 8, COLUMNS = 1;
@@ -240,12 +241,12 @@ template <class T> struct WmmaTile {
     using Y = X;
     static HIPVIT_DEVICE constexpr int column(int) { return 0; }
     static HIPVIT_DEVICE int row() { return lane_index() % 16; }
-    static HIPVIT_DEVICE Place of_lane(int e) { return {2 * e + lane_index() / 16, row()}; }
+    static HIPVIT_DEVICE Element of_lane(int e) { return {2 * e + lane_index() / 16, row()}; }
     template <class Op> static HIPVIT_DEVICE float reduce_column(float x) { return reduce_lanes<Op>(x, 16, 16); }
 
     static HIPVIT_DEVICE X load_x(const T *from, int stride) {
-        const Bytes16 *at = reinterpret_cast<const Bytes16 *>(from + row() * stride);
-        const Bytes16 low = at[0], high = at[1];
+        const Vec128 *at = reinterpret_cast<const Vec128 *>(from + row() * stride);
+        const Vec128 low = at[0], high = at[1];
         X x;
 #pragma unroll
         for (int w = 0; w < 4; ++w) {
@@ -264,7 +265,7 @@ template <class T> struct WmmaTile {
         }
         return x;
     }
-    // A lane has every second i of its j, and the lane 16 further the others.
+    // A lane has every second i of its j, and the lane 16 beyond it the others.
     static HIPVIT_DEVICE Y as_y(const Acc &acc) {
         const bool odd = lane_index() >= 16;
         Y y;
@@ -300,22 +301,22 @@ template <> struct Mma<bf16> : WmmaTile<bf16> {};
 
 #elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
 
-// Y is the instruction's A (16×16), X its B (16×8) twice: for i in 0–7 and in 8–15.
+// Y is the instruction's A (16×16), X its B (16×8), twice: for i in 0–7 and in 8–15.
 template <class T> struct SyncTile {
     static constexpr bool ROWS_LOAD = true;
     static constexpr int ALIGNED = 8, VALUES = 8, COLUMNS = 2;
     struct Acc {
         float value[VALUES];
     };
-    using X = Bytes16;
-    using Y = Bytes16;
+    using X = Vec128;
+    using Y = Vec128;
     static HIPVIT_DEVICE constexpr int column(int e) { return e / 2 % 2; }
-    static HIPVIT_DEVICE Place of_lane(int e) {
+    static HIPVIT_DEVICE Element of_lane(int e) {
         return {lane_index() % 4 * 2 + e % 2 + e / 4 * 8, lane_index() / 4 + column(e) * 8};
     }
     template <class Op> static HIPVIT_DEVICE float reduce_column(float x) { return reduce_lanes<Op>(x, 1, 2); }
 
-    // Four matrices of 8×8; each lane names one row of one of them.
+    // Four matrices of 8×8; each lane addresses one row of one of them.
     static HIPVIT_DEVICE X load_x(const T *from, int stride) {
         const int lane = lane_index();
         return matrices(from + (lane % 8 + lane / 16 * 8) * stride + lane / 8 % 2 * 8);
@@ -340,30 +341,30 @@ template <class T> struct SyncTile {
     }
 
   private:
-    static HIPVIT_DEVICE Bytes16 matrices(const T *from) {
+    static HIPVIT_DEVICE Vec128 matrices(const T *from) {
         const u32 address = u32(__cvta_generic_to_shared(from));
-        Bytes16 x;
+        Vec128 x;
         asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                      : "=r"(x.word[0]), "=r"(x.word[1]), "=r"(x.word[2]), "=r"(x.word[3])
                      : "r"(address)
                      : "memory");
         return x;
     }
-    static HIPVIT_DEVICE Bytes16 transposed(const T *from) {
+    static HIPVIT_DEVICE Vec128 transposed(const T *from) {
         const u32 address = u32(__cvta_generic_to_shared(from));
-        Bytes16 x;
+        Vec128 x;
         asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                      : "=r"(x.word[0]), "=r"(x.word[1]), "=r"(x.word[2]), "=r"(x.word[3])
                      : "r"(address)
                      : "memory");
         return x;
     }
-    static HIPVIT_DEVICE void instruction(f16, float *d, const Bytes16 &a, u32 b0, u32 b1) {
+    static HIPVIT_DEVICE void instruction(f16, float *d, const Vec128 &a, u32 b0, u32 b1) {
         asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
             : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
             : "r"(a.word[0]), "r"(a.word[1]), "r"(a.word[2]), "r"(a.word[3]), "r"(b0), "r"(b1));
     }
-    static HIPVIT_DEVICE void instruction(bf16, float *d, const Bytes16 &a, u32 b0, u32 b1) {
+    static HIPVIT_DEVICE void instruction(bf16, float *d, const Vec128 &a, u32 b0, u32 b1) {
         asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
             : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
             : "r"(a.word[0]), "r"(a.word[1]), "r"(a.word[2]), "r"(a.word[3]), "r"(b0), "r"(b1));
@@ -375,7 +376,7 @@ template <> struct Mma<bf16> : SyncTile<bf16> {};
 
 #endif
 
-// Whether there is no matrix core for T.
+// Whether matrix cores do not multiply T.
 template <class T> constexpr bool PLAIN = __is_base_of(FmaTile<T>, Mma<T>);
 
 } // namespace hipvit

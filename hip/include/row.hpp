@@ -1,77 +1,77 @@
-// A long row in registers: what LayerNorm and softmax share. A group of threads holds up to ROW_REGISTERS elements a
-// thread; what a row has beyond that is loaded again in each pass.
+// A row in registers, for layer_norm and softmax. A thread of the group keeps up to ROW_REGISTERS elements; the rest of
+// a longer row is loaded again in each pass.
 #pragma once
-#include "pack.hpp"
 #include "row.h"
+#include "vec128.hpp"
 #include "wave.hpp"
 
 namespace hipvit {
 
 template <class T> struct Row {
-    static constexpr u32 KEPT = ROW_REGISTERS / PACK<T>;
-    float kept[KEPT][PACK<T>];
+    static constexpr u32 KEPT = ROW_REGISTERS / VEC<T>;
+    float kept[KEPT][VEC<T>];
     u32 length, rank, size;
 
     HIPVIT_DEVICE Row(u32 length, const RowGroup<ROW_THREADS> &group)
         : length(length), rank(group.rank()), size(group.size()) {}
 
-    // Calls load(column, valid, float (&)[PACK]) for every pack, and f(column, i, element) for every element of it.
+    // Calls load(column, valid, float (&)[VEC]) for every vec128, and each(column, element) for its elements.
     template <class Load, class Each> HIPVIT_DEVICE void fill(const Load &load, const Each &each) {
 #pragma unroll
         for (u32 s = 0; s < KEPT; ++s) visit(s, kept[s], load, each);
         overflow(load, each);
     }
 
-    // As fill, but the kept elements are not loaded again.
+    // Like fill, without loading the kept elements again.
     template <class Load, class Each> HIPVIT_DEVICE void again(const Load &load, const Each &each) {
-        auto have = [](u32, u32, float(&)[PACK<T>]) {};
+        auto have = [](u32, u32, float(&)[VEC<T>]) {};
 #pragma unroll
         for (u32 s = 0; s < KEPT; ++s) visit(s, kept[s], have, each);
         overflow(load, each);
     }
 
-    // As again, and store(column, valid, pack) once each has changed the pack.
+    // Like again; each may change the element, and store(column, valid, vec) gets the result.
     template <class Load, class Each, class Store>
     HIPVIT_DEVICE void finish(const Load &load, const Each &each, const Store &store) {
 #pragma unroll
         for (u32 s = 0; s < KEPT; ++s) {
-            u32 column = (rank + s * size) * PACK<T>;
+            u32 column = (rank + s * size) * VEC<T>;
             if (column >= length) continue;
             write(column, kept[s], each, store);
         }
-        for (u32 column = (rank + KEPT * size) * PACK<T>; column < length; column += size * PACK<T>) {
-            float pack[PACK<T>];
-            load(column, valid(column), pack);
-            write(column, pack, each, store);
+        for (u32 column = (rank + KEPT * size) * VEC<T>; column < length; column += size * VEC<T>) {
+            float vec[VEC<T>];
+            load(column, valid(column), vec);
+            write(column, vec, each, store);
         }
     }
 
   private:
-    HIPVIT_DEVICE u32 valid(u32 column) const { return length - column < PACK<T> ? length - column : PACK<T>; }
+    HIPVIT_DEVICE u32 valid(u32 column) const { return length - column < VEC<T> ? length - column : VEC<T>; }
 
     template <class Load, class Each>
-    HIPVIT_DEVICE void visit(u32 s, float (&pack)[PACK<T>], const Load &load, const Each &each) {
-        u32 column = (rank + s * size) * PACK<T>;
+    HIPVIT_DEVICE void visit(u32 s, float (&vec)[VEC<T>], const Load &load, const Each &each) {
+        u32 column = (rank + s * size) * VEC<T>;
         if (column >= length) return;
-        load(column, valid(column), pack);
+        load(column, valid(column), vec);
 #pragma unroll
-        for (u32 i = 0; i < PACK<T>; ++i)
-            if (i < valid(column)) each(column + i, pack[i]);
+        for (u32 i = 0; i < VEC<T>; ++i)
+            if (i < valid(column)) each(column + i, vec[i]);
     }
 
     template <class Load, class Each> HIPVIT_DEVICE void overflow(const Load &load, const Each &each) {
-        for (u32 s = KEPT; (rank + s * size) * PACK<T> < length; ++s) {
-            float pack[PACK<T>];
-            visit(s, pack, load, each);
+        for (u32 s = KEPT; (rank + s * size) * VEC<T> < length; ++s) {
+            float vec[VEC<T>];
+            visit(s, vec, load, each);
         }
     }
 
     template <class Each, class Store>
-    HIPVIT_DEVICE void write(u32 column, float (&pack)[PACK<T>], const Each &each, const Store &store) {
+    HIPVIT_DEVICE void write(u32 column, float (&vec)[VEC<T>], const Each &each, const Store &store) {
 #pragma unroll
-        for (u32 i = 0; i < PACK<T>; ++i)
-            if (i < valid(column)) each(column + i, pack[i]);
-        store(column, valid(column), pack);
+        for (u32 i = 0; i < VEC<T>; ++i)
+            if (i < valid(column)) each(column + i, vec[i]);
+        store(column, valid(column), vec);
     }
 };
 

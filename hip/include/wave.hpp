@@ -1,21 +1,21 @@
-// A wave's lanes: how many there are, who one is, and reductions over a wave or a block.
+// Waves: their size, lane indices, and reductions over a wave or a block.
 #pragma once
 #include "device.hpp"
 
 namespace hipvit {
 
-// Lanes of a wave: 64 on GCN and CDNA, 32 on RDNA and NVIDIA.
+// Lanes per wave: 64 on GCN and CDNA, 32 on RDNA and NVIDIA.
 #if defined(__GFX9__) || defined(__GFX8__)
 constexpr int WAVE = 64;
 #else
 constexpr int WAVE = 32;
 #endif
 
-// Blocks are one-dimensional, so that lanes count threads.
+// Blocks are one-dimensional, so that consecutive threads are consecutive lanes.
 HIPVIT_DEVICE int lane_index() { return int(thread_index() % WAVE); }
 HIPVIT_DEVICE int wave_index() { return int(thread_index() / WAVE); }
 
-// The value that lane `from` holds. All lanes of the wave take part.
+// The value of lane `from`. All lanes of the wave must call.
 HIPVIT_DEVICE u32 read_lane(u32 x, int from) {
 #if HIPVIT_AMD
     return u32(__builtin_amdgcn_ds_bpermute(from << 2, int(x)));
@@ -34,7 +34,7 @@ struct Max {
     static HIPVIT_DEVICE float combine(float a, float b) { return larger(a, b); }
 };
 
-// Over lanes that differ in the bits first, 2·first … last; every lane gets the result.
+// Reduces over the lanes that differ in the bits first, 2 · first, …, last; every lane gets the result.
 template <class Op> HIPVIT_DEVICE float reduce_lanes(float x, int first, int last) {
     for (int bit = first; bit <= last; bit *= 2) x = Op::combine(x, read_lane(x, lane_index() ^ bit));
     return x;
@@ -42,8 +42,8 @@ template <class Op> HIPVIT_DEVICE float reduce_lanes(float x, int first, int las
 
 template <class Op> HIPVIT_DEVICE float reduce_wave(float x) { return reduce_lanes<Op>(x, 1, WAVE / 2); }
 
-// The threads that share a row: one wave, or the whole block of `THREADS`. All members of a group get the result. With
-// a whole block, every thread of the block must call.
+// The threads that share a row: a wave, or the whole block of `THREADS`, all of which must call then. Every thread of
+// the group gets the result of a reduction.
 template <int THREADS> struct RowGroup {
     bool whole_block;
     float *scratch; // LDS, THREADS / WAVE elements
@@ -56,7 +56,7 @@ template <int THREADS> struct RowGroup {
     template <class Op> HIPVIT_DEVICE float reduce(float x) const {
         x = reduce_wave<Op>(x);
         if (!whole_block) return x;
-        barrier(); // the scratch may still be read by the reduction before
+        barrier(); // the previous reduction has read the scratch
         if (lane_index() == 0) scratch[wave_index()] = x;
         barrier();
         float total = Op::identity();

@@ -90,7 +90,8 @@ const _: () = {
     ][::core::mem::offset_of!(Visibility, reserved) - 20usize];
 };
 
-/// Waves per block.
+/** Waves per block. How many queries a block takes depends on the entry and the GPU: the code object has it as the u32
+ global `<entry>_queries`.*/
 pub const ATTENTION_WAVES: u32 = 4;
 
 /** `attention_<D>`: out = softmax(scale · Q·Kᵀ + mask) · V. Head h of token n of image b begins at element
@@ -348,7 +349,8 @@ const _: () = {
 pub struct PatchExtractArgs {
     /// `patch_extract`: u8 `[images, height, width, 3]`. `patch_extract_chw`: f32 `[images, 3, height, width]`.
     pub pixels: u64,
-    /// T `[images · patches, 3 · patch_height · patch_width]`, patches = ⌊height / `patch_height`⌋ · ⌊width / `patch_width`⌋.
+    /** T `[images · patches, 3 · patch_height · patch_width]`, patches = ⌊height / `patch_height`⌋ · ⌊width /
+ `patch_width`⌋.*/
     pub out: u64,
     /// Multiplies each channel.
     pub scale: [f32; 3usize],

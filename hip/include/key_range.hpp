@@ -1,18 +1,17 @@
-// Which keys a query sees, for attention and softmax.
+// The keys that are visible to a query by position, for attention and softmax; the key mask is applied on top.
 #pragma once
 #include "device.hpp"
 #include "visibility.h"
 
 namespace hipvit {
 
-// The keys that a query may see by position; the key mask comes on top.
 struct KeyRange {
     u32 first, count;
 
     HIPVIT_DEVICE KeyRange() {}
     HIPVIT_DEVICE KeyRange(const Visibility &v, u32 query, u32 keys) {
-        const long long middle = (long long)query + v.diagonal;
-        const long long begin = middle - v.left, last = middle + v.right;
+        const long long own = (long long)query + v.diagonal;
+        const long long begin = own - v.left, last = own + v.right;
         first = begin < 0 ? 0 : begin < (long long)keys ? u32(begin) : keys;
         const u32 end = last < 0 ? 0 : last < (long long)keys ? u32(last) + 1 : keys;
         count = end > first ? end - first : 0;
