@@ -1,10 +1,11 @@
 //! `hipvit validate`.
 
+use std::ffi::OsStr;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, StringValueParser, TypedValueParser};
 use hipvit::validate::{Config, Options, ops, validate};
 use hipvit::{DType, Device};
 
@@ -19,8 +20,9 @@ pub struct Args {
     /// Compute precisions: f32; on a GPU also f16 and bf16 [default: all that the device supports]
     #[arg(long, value_name = "DTYPE,…", value_delimiter = ',', value_parser = choices::dtype())]
     dtype: Vec<DType>,
-    /// Sizes to check [default: all on a GPU; micro, small and awkward on the CPU]
-    #[arg(long, value_name = "CONFIG,…", value_delimiter = ',', value_parser = configs())]
+    /// Sizes to check, by name or as batch × heads × tokens × channels per head (8x12x197x64) [default: all named ones on a
+    /// GPU; micro, small, awkward and heads on the CPU]
+    #[arg(long, value_name = "CONFIG,…", value_delimiter = ',', value_parser = ConfigParser)]
     config: Vec<Config>,
     /// Ops to check [default: all]
     #[arg(long, value_name = "OP,…", value_delimiter = ',', value_parser = PossibleValuesParser::new(ops()))]
@@ -31,10 +33,35 @@ pub struct Args {
     /// Number of compute threads on the CPU [default: number of cores]
     #[arg(long, value_name = "N", value_parser = super::positive)]
     threads: Option<usize>,
+    /// Check results without timing
+    #[arg(long)]
+    untimed: bool,
 }
 
-fn configs() -> impl TypedValueParser<Value = Config> {
-    PossibleValuesParser::new(Config::ALL.map(Config::name)).try_map(|name| name.parse::<Config>())
+/// Takes sizes too, beside the names that it offers.
+#[derive(Clone, Debug)]
+struct ConfigParser;
+
+impl TypedValueParser for ConfigParser {
+    type Value = Config;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> std::result::Result<Config, clap::Error> {
+        let parser = StringValueParser::new().try_map(|text| text.parse::<Config>());
+        parser.parse_ref(command, argument, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(
+            Config::ALL
+                .into_iter()
+                .map(|config| PossibleValue::new(config.name())),
+        ))
+    }
 }
 
 impl Args {
@@ -45,6 +72,7 @@ impl Args {
             configs: self.config.clone(),
             ops: self.op.clone(),
             threads: self.threads,
+            untimed: self.untimed,
         };
         let mut progress = None;
         let report = validate(&options, &mut |total, _| {

@@ -10,8 +10,6 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use parking_lot::Mutex;
-
 use super::launch::Target;
 use super::{KernelArguments, device_code, entry, kernel_cache};
 use crate::error::{Error, Result};

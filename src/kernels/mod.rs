@@ -34,7 +34,7 @@ use std::borrow::Cow;
 pub(crate) use attention::{Strided, is_fused, unit as attention_unit, visibility};
 pub(crate) use bindings::{
     AddArgs, AttentionArgs, BiasActivationArgs, LayerNormArgs, PatchExtractArgs, PoolArgs, SoftmaxArgs,
-    SwiGluArgs, TokensArgs,
+    SwiGluArgs, TokensArgs, Visibility,
 };
 pub use cache_folder::kernel_cache;
 use launch::Target;
@@ -97,8 +97,6 @@ macro_rules! kernel_list {
         }
     };
 }
-#[cfg(test)]
-pub(crate) use kernel_list;
 
 macro_rules! kernel_call {
     ($($variant:ident($arguments:ty),)*) => {
@@ -123,6 +121,17 @@ macro_rules! kernel_call {
             pub(crate) fn launch(self, kernels: &Kernels, stream: &Stream, operands: &[Operand<'_>]) -> Result<()> {
                 match self {
                     $(Self::$variant(arguments) => kernels.launch(stream, arguments, operands),)*
+                }
+            }
+
+            /// What has to be compiled for it.
+            ///
+            /// # Errors
+            ///
+            /// Why no code takes the arguments.
+            pub(crate) fn unit(&self) -> Result<Unit, String> {
+                match self {
+                    $(Self::$variant(arguments) => arguments.unit(),)*
                 }
             }
 

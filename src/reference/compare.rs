@@ -1,4 +1,4 @@
-//! Whether a result is close enough to the oracle's.
+//! Whether a result is close enough to the reference's.
 
 use std::fmt;
 

@@ -14,11 +14,11 @@ pub(super) fn linear(spec: &Linear, operands: &[&Array], y: &mut Array) {
     let residual = spec.residual.then(|| operands[operands.len() - 1].values());
     y.values_mut().par_chunks_mut(n).enumerate().for_each(|(row, y)| {
         for (j, y) in y.iter_mut().enumerate() {
-            let product = dot(
+            let dot = dot(
                 &x.values()[row * k..(row + 1) * k],
                 &weight.values()[j * k..(j + 1) * k],
             );
-            let sum = product + bias.map_or(0.0, |bias| bias[j]);
+            let sum = dot + bias.map_or(0.0, |bias| bias[j]);
             let active = spec.activation.map_or(sum, |a| activate(a, sum));
             *y = active + residual.map_or(0.0, |residual| residual[row * n + j]);
         }

@@ -1,5 +1,5 @@
 //! The reference implementation: every op by plain loops in double precision. The executors are checked against it, and
-//! constant folding computes with it. Written to be read; [`crate::exec`] is what is fast.
+//! constant folding computes with it. Written for clarity; [`crate::exec`] is what is fast.
 
 mod activation;
 mod add;
@@ -11,6 +11,7 @@ mod linear;
 mod patch_conv;
 mod patch_extract;
 mod pool;
+mod resize;
 mod softmax;
 mod swiglu;
 #[cfg(test)]
@@ -21,6 +22,9 @@ mod tolerance;
 pub use array::Array;
 pub(crate) use attention::masked_attention;
 pub use compare::{Difference, Mismatch, assert_close, check_close};
+pub(crate) use resize::resize;
+pub(crate) use softmax::masked_softmax;
+pub(crate) use tolerance::{fused_attention_tolerance, layer_norm_tolerance, rounded};
 pub use tolerance::{model_tolerance, op_tolerance, tolerance};
 
 use crate::ops::{Op, output_shape};

@@ -1,4 +1,4 @@
-//! The oracle against values known from elsewhere, and its ops against one another.
+//! The reference against known values, and its ops against one another.
 
 use super::*;
 use crate::ops::{
@@ -97,7 +97,7 @@ fn layer_norm_uses_the_biased_variance() {
 }
 
 #[test]
-fn linear_is_a_product_with_the_transposed_weight_and_its_epilogue() {
+fn linear_multiplies_by_the_transposed_weight_and_applies_its_epilogue() {
     let x = array(&[1, 2, 2], &[1.0, 2.0, 3.0, 4.0]);
     let weight = array(&[3, 2], &[1.0, 0.0, 0.0, 1.0, -1.0, -1.0]);
     let bias = array(&[3], &[10.0, 20.0, 1.0]);

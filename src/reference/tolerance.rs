@@ -1,12 +1,15 @@
-//! How close a result in a dtype has to be to the oracle's: derived from the dtype's epsilon and from how many terms an
-//! element sums, in one place for all who compare.
+//! How close a result in a dtype has to be to the reference's: derived from the dtype's epsilon and from how many terms an
+//! element sums, in one place.
+//!
+//! Tolerances are relative to the largest magnitude of the result ([`check_close`](super::check_close)). Where a bound `B` per
+//! element is known, `max B / max |y|` is used: at the largest element that is the bound itself.
 
 use super::Array;
 use crate::ops::{Op, Pool};
 use crate::tensor::DType;
 
 /// The tolerance of [`check_close`](super::check_close) for an op that computes in `dtype` with f32 accumulation or better,
-/// and sums `reduction` products for an element: `ε · (4 + 2·√reduction)` for f32, where ε is the distance from 1 to the next
+/// and sums `reduction` terms for an element: `ε · (4 + 2·√reduction)` for f32, where ε is the distance from 1 to the next
 /// number of the type; `ε · 4` plus that for the narrower types.
 ///
 /// Each of the K additions errs by up to ε/2 of the partial sum. The errors have random signs and partial sums grow
@@ -23,15 +26,78 @@ pub fn tolerance(dtype: DType, reduction: usize) -> f64 {
     }
 }
 
+/// Half the distance from 1 to the next number: the relative error of rounding once.
+fn unit_roundoff(dtype: DType) -> f64 {
+    let epsilon = match dtype {
+        DType::F32 | DType::U8 => f64::from(f32::EPSILON),
+        DType::F16 => half::f16::EPSILON.to_f64(),
+        DType::BF16 => half::bf16::EPSILON.to_f64(),
+    };
+    epsilon / 2.0
+}
+
+/// The tolerance of what is computed from exact operands in f32, with errors of up to `roundings` times f32's unit roundoff,
+/// and then rounded to `dtype`.
+pub(crate) fn rounded(dtype: DType, roundings: f64) -> f64 {
+    unit_roundoff(dtype) + roundings * unit_roundoff(DType::F32)
+}
+
+/// The tolerance of the fused attention kernel over `keys` keys. In f32 twice the [`tolerance`] of a sum over keys and
+/// channels, since an error of the scores is one of the exponential too, and at most 65 roundings and one per 16 keys, since
+/// the accumulators are rescaled once per tile of 32 and |y| ≤ max |v|. A narrow type rounds the weights for P·V and the
+/// result: an error of u · Σ p·|v| and one of u · |y|, which together are 2u of the largest.
+pub(crate) fn fused_attention_tolerance(dtype: DType, keys: usize, head_dim: usize) -> f64 {
+    let sums = 2.0 * tolerance(DType::F32, keys + head_dim);
+    let single = sums.min((65.0 + keys as f64 / 16.0) * unit_roundoff(DType::F32));
+    match dtype {
+        DType::F32 | DType::U8 => single,
+        DType::F16 | DType::BF16 => 2.0 * unit_roundoff(dtype) + single,
+    }
+}
+
+/// The tolerance of the kernel layer_norm with operands `(x, weight, bias)` and the result `y`: at most that of the op, and
+/// `u·|y| + u₃₂·(24·max|x|/σ·|weight| + 4·|bias|)` for an element. The sums of a row go in parts of at most 32 and a tree,
+/// some 16 roundings of the largest |x|, which the deviation σ then divides. Where `reread`, the kernel reads x again as it
+/// was rounded to the dtype.
+pub(crate) fn layer_norm_tolerance(
+    operands: [&Array; 3],
+    y: &Array,
+    epsilon: f32,
+    dtype: DType,
+    reread: bool,
+) -> f64 {
+    let [x, weight, bias] = operands;
+    let largest = |values: &[f64]| values.iter().fold(0f64, |m, v| m.max(v.abs()));
+    let reach = x.values().chunks(weight.values().len().max(1)).map(|row| {
+        let (_, deviation) = mean_and_deviation(row, epsilon);
+        largest(row) / deviation
+    });
+    let reach = reach.fold(0.0, f64::max) * largest(weight.values());
+    let (u, single) = (unit_roundoff(dtype), unit_roundoff(DType::F32));
+    let rereading = if reread { u * reach } else { 0.0 };
+    let errors = rereading + single * (24.0 * reach + 4.0 * largest(bias.values()));
+    let bound = u + errors / largest(y.values()).max(f64::MIN_POSITIVE);
+    let of_op = op_tolerance(&Op::LayerNorm { epsilon }, &operands, dtype);
+    if reread { bound } else { bound.min(of_op) }
+}
+
 /// The [`tolerance`] of `op` on these operands, which are numbers of `dtype` (pixels excepted); 0 for an op that moves
 /// elements and computes nothing.
 pub fn op_tolerance(op: &Op, operands: &[&Array], dtype: DType) -> f64 {
+    // What is computed in f32 and rounded once.
+    let narrow = match dtype {
+        DType::F32 | DType::U8 => 0.0,
+        DType::F16 | DType::BF16 => unit_roundoff(dtype),
+    };
     let extents = |index: usize| operands.get(index).map_or(&[] as &[usize], |array| array.shape());
     match op {
         Op::Prepend | Op::ConcatChannels | Op::Pool(Pool::Token(_) | Pool::Max { .. }) => 0.0,
         Op::Tokens(tokens) if !tokens.position => 0.0,
         Op::PatchConv(_) | Op::Linear(_) => tolerance(dtype, extents(1).iter().skip(1).product()),
-        Op::Pool(Pool::Mean { skip }) => tolerance(dtype, extents(0).get(1).map_or(1, |n| n - skip)),
+        Op::Pool(Pool::Mean { skip }) => match extents(0).get(1).map_or(1, |n| n - skip) {
+            1 => 0.0,
+            tokens => narrow + tolerance(DType::F32, tokens),
+        },
         // The scores' error, which grows with head_dim, is an error of the exponential too.
         Op::Attention(spec) => {
             let keys = operands
@@ -45,7 +111,7 @@ pub fn op_tolerance(op: &Op, operands: &[&Array], dtype: DType) -> f64 {
             let d = extents(1).iter().product();
             // x is exact; what is amplified are errors of f32.
             let amplified = (cancellation(operands, d, *epsilon) - 1.0) * tolerance(DType::F32, d);
-            tolerance(dtype, d) + amplified
+            narrow + tolerance(DType::F32, d) + amplified
         }
         Op::Normalize(_)
         | Op::PatchExtract(_)
@@ -54,7 +120,7 @@ pub fn op_tolerance(op: &Op, operands: &[&Array], dtype: DType) -> f64 {
         | Op::Scale
         | Op::MulScalar(_)
         | Op::Activation(_)
-        | Op::SwiGlu => tolerance(dtype, 1),
+        | Op::SwiGlu => narrow + tolerance(DType::F32, 1),
     }
 }
 
@@ -76,9 +142,14 @@ pub fn model_tolerance(dtype: DType, nodes: usize) -> f64 {
 fn cancellation(operands: &[&Array], channels: usize, epsilon: f32) -> f64 {
     let rows = operands.first().map_or(&[] as &[f64], |x| x.values());
     let amplification = rows.chunks(channels.max(1)).map(|row| {
-        let mean = row.iter().sum::<f64>() / row.len() as f64;
-        let variance = row.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / row.len() as f64;
-        mean.abs() / (variance + f64::from(epsilon)).sqrt()
+        let (mean, deviation) = mean_and_deviation(row, epsilon);
+        mean.abs() / deviation
     });
     amplification.fold(1.0, f64::max)
+}
+
+fn mean_and_deviation(row: &[f64], epsilon: f32) -> (f64, f64) {
+    let mean = row.iter().sum::<f64>() / row.len() as f64;
+    let variance = row.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / row.len() as f64;
+    (mean, (variance + f64::from(epsilon)).sqrt())
 }

@@ -1,11 +1,11 @@
-//! What validates run on: either executor, behind what is asked of both.
+//! The devices that validation runs on: either executor behind one trait.
 
 use std::time::{Duration, Instant};
 
 use super::cases::Case;
 use super::check::Run;
 use super::operands::Operands;
-use super::report::{Ceilings, ProductCeiling};
+use super::report::{GemmPeak, Peaks};
 use crate::error::Result;
 use crate::tensor::DType;
 
@@ -26,15 +26,15 @@ pub(super) trait Backend {
     /// The device's memory that is free, where it is not the host's.
     fn free_memory(&self) -> Result<Option<usize>>;
 
-    /// What it reaches at most.
-    fn ceilings(&self, dtypes: &[DType]) -> Ceilings;
+    /// The rates of a large copy and of a large GEMM.
+    fn peaks(&self, dtypes: &[DType]) -> Peaks;
 
-    /// Runs the case until its time is known.
-    fn run(&self, case: &Case, operands: &Operands, dtype: DType) -> Result<Run>;
+    /// Runs the case; where `timed`, until its time is known.
+    fn run(&self, case: &Case, operands: &Operands, dtype: DType, timed: bool) -> Result<Run>;
 }
 
-/// Doubles `size` until a try takes `enough` seconds of the device's, which can be measured, or half a second of ours, or it
-/// would be beyond `most`: every size, and the seconds of the device's that `seconds` says it took.
+/// Doubles `size` until a try takes `enough` seconds of the device's time, which can be measured, or half a second of the
+/// host's, or `size` would exceed `most`: every size with the seconds of the device's time that `seconds` returned.
 pub(super) fn grow(
     mut size: usize,
     most: usize,
@@ -53,7 +53,7 @@ pub(super) fn grow(
     }
 }
 
-/// The shortest of some times, in seconds: the first warms up, and what other programs take away is no part of a ceiling.
+/// The shortest of some times, in seconds: the first warms up, and the load of other programs is no part of a peak.
 pub(super) fn best(mut time: impl FnMut() -> Result<Duration>) -> Result<f64> {
     let mut best = f64::INFINITY;
     for _ in 0..5 {
@@ -62,18 +62,18 @@ pub(super) fn best(mut time: impl FnMut() -> Result<Duration>) -> Result<f64> {
     Ok(best.max(1e-9))
 }
 
-/// A square matrix to try a product with.
+/// A square matrix for a GEMM.
 pub(super) fn square(size: usize) -> Vec<f32> {
     (0..size * size).map(|i| (i % 251) as f32 / 251.0 - 0.5).collect()
 }
 
-/// Of products of square matrices of these sizes, in so many seconds, the one that was the fastest.
-pub(super) fn fastest(products: Vec<(usize, f64)>, dtype: DType) -> Option<ProductCeiling> {
-    let ceiling = |(size, seconds): (usize, f64)| ProductCeiling {
+/// The fastest of GEMMs of square matrices, given by size and seconds.
+pub(super) fn fastest(gemms: Vec<(usize, f64)>, dtype: DType) -> Option<GemmPeak> {
+    let peak = |(size, seconds): (usize, f64)| GemmPeak {
         dtype,
         size,
         flops_per_second: 2.0 * (size as f64).powi(3) / seconds,
     };
-    let rate = |a: &ProductCeiling, b: &ProductCeiling| a.flops_per_second.total_cmp(&b.flops_per_second);
-    products.into_iter().map(ceiling).max_by(rate)
+    let rate = |a: &GemmPeak, b: &GemmPeak| a.flops_per_second.total_cmp(&b.flops_per_second);
+    gemms.into_iter().map(peak).max_by(rate)
 }

@@ -1,4 +1,4 @@
-//! Whether a run computed what the oracle says, and touched nothing else.
+//! Whether a run computed what the reference says, and wrote nothing else.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -9,31 +9,34 @@ use super::cases::Case;
 use super::expected::Expected;
 use super::operands::{Operands, stored};
 use super::report::Worst;
+use crate::error::Result;
 use crate::exec::unpack;
 use crate::graph::plan::Plan;
 use crate::reference::{Mismatch, check_close};
 use crate::tensor::DType;
 
-/// What memory is full of before a run: no number in any of the dtypes.
+/// The contents of memory before a run: no number in any of the dtypes.
 pub(super) const FILL: u8 = 0xff;
-/// Bytes before and after everything that a run may know of.
+/// Bytes before and after everything that a run may access.
 pub(super) const MARGIN: usize = 4096;
 
 /// What a run left behind.
 pub(super) struct Run {
     /// All of it, the margins included.
     pub(super) memory: Vec<u8>,
-    /// What lies where in it; everything else is to be as it was.
+    /// What lies where in it; everything else must be unchanged.
     pub(super) regions: Vec<(Range<usize>, Content)>,
     /// Bytes that had to be read and written.
     pub(super) bytes: u64,
-    /// The first run warmed up.
+    /// See [`time`].
     pub(super) times: Vec<Duration>,
+    /// Runs that were timed.
+    pub(super) runs: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Content {
-    /// Of this index, which is not to change.
+    /// Of this index, which must not change.
     Operand(usize),
     Result,
 }
@@ -52,22 +55,39 @@ pub(super) fn regions(plan: &Plan, placed: &[usize]) -> Vec<(Range<usize>, Conte
         .map(|buffer| range(buffer.offset, buffer.bytes))
         .zip(contents)
         .collect();
-    // An operand whose place the result took is gone.
+    // An operand that the result overwrote is gone.
     if let Some((result, _)) = regions.last().cloned() {
         regions.retain(|(range, content)| *content == Content::Result || range.start != result.start);
     }
     regions
 }
 
-/// Whether the times are enough for a median.
-pub(super) fn again(times: &[Duration]) -> bool {
-    let Some((first, timed)) = times.split_first() else {
-        return true;
-    };
-    let total: Duration = timed.iter().sum();
-    match timed.len() {
+/// Times of a run, by batches of runs that follow each other, so that a GPU's include no launch from the host where the
+/// run takes longer than that. `batch` returns the time of this many. Returns each batch's time per run, and the runs.
+pub(super) fn time(
+    first: Duration,
+    most: usize,
+    mut batch: impl FnMut(usize) -> Result<Duration>,
+) -> Result<(Vec<Duration>, usize)> {
+    const LONG: Duration = Duration::from_millis(100);
+    // The first run may have loaded code.
+    let first = if first > LONG { first } else { batch(1)? };
+    let runs = Duration::from_micros(500).as_nanos() / first.as_nanos().max(1);
+    let runs = usize::try_from(runs).unwrap_or(most).clamp(1, most);
+    let mut times = Vec::new();
+    while again(first, runs, &times) {
+        times.push(batch(runs)? / u32::try_from(runs).unwrap_or(1));
+    }
+    let count = times.len() * runs;
+    Ok((times, count))
+}
+
+/// Whether the times are not enough for a median.
+fn again(first: Duration, runs: usize, times: &[Duration]) -> bool {
+    let total: Duration = times.iter().sum::<Duration>() * u32::try_from(runs).unwrap_or(1);
+    match times.len() {
         0 => true,
-        1.. if *first > Duration::from_millis(100) => false,
+        1.. if first > Duration::from_millis(100) => false,
         1..3 => true,
         3..20 => total < Duration::from_millis(10),
         _ => false,
@@ -100,7 +120,11 @@ pub(super) fn check(
         verdict.failure = Some("has no result".into());
         return verdict;
     };
-    compare(case, &unpack(result, dtype), expected, &mut verdict);
+    let values = match dtype {
+        DType::U8 => result.iter().map(|&byte| byte.into()).collect(),
+        _ => unpack(result, dtype),
+    };
+    compare(case, &values, expected, &mut verdict);
     if verdict.failure.is_none() {
         verdict.failure = overwritten(operands, run, dtype);
     }
@@ -110,7 +134,7 @@ pub(super) fn check(
 fn compare(case: &Case, values: &[f32], expected: &Expected, verdict: &mut Verdict) {
     let count = expected.rows.len().max(1);
     let channels = expected.values.len() / count;
-    // Also rows that the oracle did not compute must have been written.
+    // Rows that are not compared must have been written too.
     if let Some(index) = values.par_iter().position_first(|value| !value.is_finite()) {
         let sampled = expected
             .rows
@@ -135,7 +159,7 @@ fn compare(case: &Case, values: &[f32], expected: &Expected, verdict: &mut Verdi
     let difference = match check_close(&sampled, &expected.values, expected.tolerance) {
         Ok(difference) => difference,
         Err(Mismatch::Far { difference, .. }) => {
-            verdict.failure = Some("is too far from the oracle".into());
+            verdict.failure = Some("differs too much from the reference".into());
             difference
         }
         Err(mismatch @ Mismatch::Length { .. }) => {
@@ -155,7 +179,7 @@ fn compare(case: &Case, values: &[f32], expected: &Expected, verdict: &mut Verdi
         });
 }
 
-/// What was changed that a run has no business with.
+/// What was overwritten beside the result.
 fn overwritten(operands: &Operands, run: &Run, dtype: DType) -> Option<String> {
     let mut regions: Vec<_> = run.regions.iter().collect();
     regions.sort_by_key(|(range, _)| range.start);
@@ -177,7 +201,7 @@ fn overwritten(operands: &Operands, run: &Run, dtype: DType) -> Option<String> {
     changed(run, end..run.memory.len())
 }
 
-/// The first byte of a gap that is not as it was, counted from the first byte behind the margin.
+/// The first byte of a gap that changed, counted from the first byte behind the margin.
 fn changed(run: &Run, gap: Range<usize>) -> Option<String> {
     let at = run.memory[gap.clone()]
         .par_iter()
@@ -188,9 +212,9 @@ fn changed(run: &Run, gap: Range<usize>) -> Option<String> {
     ))
 }
 
-/// The median of what is timed, if anything was.
+/// The median, if anything was timed.
 pub(super) fn median(times: &[Duration]) -> Option<Duration> {
-    let mut timed = times.get(1..)?.to_vec();
+    let mut timed = times.to_vec();
     timed.sort_unstable();
     timed.get(timed.len() / 2).copied()
 }

@@ -20,12 +20,16 @@ pub enum Config {
     Large,
     /// 8×32×2048×128.
     Xlarge,
-    /// 1, 63, 64, 65, 197 and 257 tokens with channels that fit no vector, and every form of every op.
+    /// 1, 63, 64, 65, 197 and 257 tokens with channels that are no multiple of a vector, and every form of every op.
     Awkward,
+    /// Attention with heads of 64, 80, 96, 128 and 132 channels.
+    Heads,
+    /// `B×H×N×D` on the command line, with an `x` for each `×`: the ops of a model of this size.
+    Custom(Sizes),
 }
 
-/// What a [`Config`] but the awkward one says; all shapes follow from it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What most [`Config`]s stand for; all shapes follow from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Sizes {
     /// Images.
     pub batch: usize,
@@ -38,17 +42,18 @@ pub struct Sizes {
 }
 
 impl Config {
-    /// All, the smaller ones first.
-    pub const ALL: [Self; 6] = [
+    /// All that have a name, the smaller ones first.
+    pub const ALL: [Self; 7] = [
         Self::Micro,
         Self::Small,
         Self::Realistic,
         Self::Large,
         Self::Xlarge,
         Self::Awkward,
+        Self::Heads,
     ];
 
-    /// The name on the command line.
+    /// The name on the command line; custom sizes are written as numbers instead.
     pub fn name(self) -> &'static str {
         match self {
             Self::Micro => "micro",
@@ -57,10 +62,12 @@ impl Config {
             Self::Large => "large",
             Self::Xlarge => "xlarge",
             Self::Awkward => "awkward",
+            Self::Heads => "heads",
+            Self::Custom(_) => "custom",
         }
     }
 
-    /// The sizes; the awkward ones are many.
+    /// The sizes of a model, unless there are several.
     pub fn sizes(self) -> Option<Sizes> {
         let [batch, heads, tokens, head_dim] = match self {
             Self::Micro => [1, 2, 32, 16],
@@ -68,7 +75,8 @@ impl Config {
             Self::Realistic => [2, 8, 512, 64],
             Self::Large => [4, 16, 1024, 64],
             Self::Xlarge => [8, 32, 2048, 128],
-            Self::Awkward => return None,
+            Self::Awkward | Self::Heads => return None,
+            Self::Custom(sizes) => return Some(sizes),
         };
         Some(Sizes {
             batch,
@@ -88,7 +96,10 @@ impl Sizes {
 
 impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+        match self {
+            Self::Custom(sizes) => sizes.fmt(f),
+            named => f.pad(named.name()),
+        }
     }
 }
 
@@ -96,16 +107,59 @@ impl FromStr for Config {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let found = Self::ALL.into_iter().find(|config| config.name() == text);
-        found.ok_or_else(|| {
+        let named = Self::ALL.into_iter().find(|config| config.name() == text);
+        let custom = || text.parse().ok().map(Self::Custom);
+        named.or_else(custom).ok_or_else(|| {
             let names = Self::ALL.map(Self::name).join(", ");
-            Error::argument("config", format!("`{text}` is not one of {names}"))
+            Error::argument(
+                "config",
+                format!("`{text}` is not one of {names}, nor BxHxNxD as in 8x12x197x64"),
+            )
+        })
+    }
+}
+
+/// `8x12x197x64`.
+impl fmt::Display for Sizes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            batch,
+            heads,
+            tokens,
+            head_dim,
+        } = self;
+        f.pad(&format!("{batch}x{heads}x{tokens}x{head_dim}"))
+    }
+}
+
+impl FromStr for Sizes {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let invalid = || Error::argument("config", format!("`{text}` is not of the form BxHxNxD"));
+        let numbers: Vec<usize> = text
+            .split('x')
+            .map(|n| n.parse().ok().filter(|&n| (1..=1 << 20).contains(&n)))
+            .collect::<Option<_>>()
+            .ok_or_else(invalid)?;
+        let [batch, heads, tokens, head_dim] = numbers[..] else {
+            return Err(invalid());
+        };
+        // Far from overflow, also of a weight.
+        if heads * head_dim > 1 << 16 || batch * tokens > 1 << 26 {
+            return Err(invalid());
+        }
+        Ok(Self {
+            batch,
+            heads,
+            tokens,
+            head_dim,
         })
     }
 }
 
 impl Serialize for Config {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
+        serializer.collect_str(self)
     }
 }

@@ -7,14 +7,15 @@ use rayon::prelude::*;
 use sysinfo::{CpuRefreshKind, RefreshKind, System};
 
 use super::backend::{Backend, best, fastest, grow, square};
-use super::cases::{Case, Work};
-use super::check::{FILL, MARGIN, Run, again, regions};
+use super::cases::{Case, Resize, Work};
+use super::check::{Content, FILL, MARGIN, Run, regions, time};
 use super::operands::Operands;
-use super::report::{Ceilings, ProductCeiling};
+use super::report::{GemmPeak, Peaks};
 use crate::error::{Error, Result};
 use crate::exec::{Arena, CpuExecutor};
 use crate::graph::plan::Plan;
 use crate::graph::{Graph, Role};
+use crate::image::{self, RgbImage};
 use crate::ops::{Linear, Op};
 use crate::tensor::{DType, Input, Tensor};
 
@@ -42,8 +43,8 @@ impl Backend for Cpu {
 
     fn lacks(&self, case: &Case) -> Option<&'static str> {
         match case.work {
-            Work::Op(_) => None,
-            Work::Kernel(_) => Some("is a form of a GPU's kernel"),
+            Work::Op(_) | Work::Resize(_) => None,
+            Work::Kernel(_) => Some("is a form of a GPU kernel"),
         }
     }
 
@@ -51,25 +52,27 @@ impl Backend for Cpu {
         Ok(None)
     }
 
-    fn ceilings(&self, _dtypes: &[DType]) -> Ceilings {
-        let mut ceilings = Ceilings::default();
+    fn peaks(&self, _dtypes: &[DType]) -> Peaks {
+        let mut peaks = Peaks::default();
         match self.copy() {
             Ok((bytes, rate)) => {
-                ceilings.copy_bytes = bytes;
-                ceilings.copy_bytes_per_second = Some(rate);
+                peaks.copy_bytes = bytes;
+                peaks.copy_bytes_per_second = Some(rate);
             }
-            Err(error) => ceilings.missing.push(error.to_string()),
+            Err(error) => peaks.missing.push(error.to_string()),
         }
-        match self.product() {
-            Ok(product) => ceilings.products.extend(product),
-            Err(error) => ceilings.missing.push(error.to_string()),
+        match self.gemm() {
+            Ok(gemm) => peaks.gemms.extend(gemm),
+            Err(error) => peaks.missing.push(error.to_string()),
         }
-        ceilings
+        peaks
     }
 
-    fn run(&self, case: &Case, operands: &Operands, dtype: DType) -> Result<Run> {
-        let Work::Op(op) = &case.work else {
-            return Err(Error::graph(case.op_name(), "is a form of a GPU's kernel"));
+    fn run(&self, case: &Case, operands: &Operands, dtype: DType, timed: bool) -> Result<Run> {
+        let op = match &case.work {
+            Work::Op(op) => op,
+            Work::Kernel(_) => return Err(Error::graph(case.op_name(), "is a form of a GPU kernel")),
+            Work::Resize(resize) => return run_resize(resize, operands, timed),
         };
         let (graph, placed) = operands.graph(case, op)?;
         let graph = Arc::new(graph);
@@ -77,18 +80,47 @@ impl Backend for Cpu {
         let plan = Plan::new(graph, case.batch(), dtype)?;
         let fill = f32::from_ne_bytes([FILL; 4]);
         let mut arena = Arena::with_margin(&plan, MARGIN / size_of::<f32>(), fill)?;
-        let mut times = Vec::new();
-        while again(&times) {
-            times.push(last_step(&executor, &plan, operands.input(), &mut arena)?);
-        }
+        let mut run = || last_step(&executor, &plan, operands.input(), &mut arena);
+        let first = run()?;
+        let (times, runs) = match timed {
+            true => time(first, 1, |_| run())?,
+            false => Default::default(),
+        };
         let step = plan.steps().last();
         Ok(Run {
             memory: bytemuck::cast_slice(arena.with_margins(&plan)).to_vec(),
             regions: regions(&plan, &placed),
             bytes: step.map_or(0, |step| step.bytes_read + step.bytes_written),
             times,
+            runs,
         })
     }
+}
+
+/// The image's own code, which allocates its result.
+fn run_resize(resize: &Resize, operands: &Operands, timed: bool) -> Result<Run> {
+    let Input::Pixels(pixels) = operands.input() else {
+        return Err(Error::graph("resize", "takes bytes"));
+    };
+    let ([width, height], [to_width, to_height]) = (resize.input, resize.output);
+    let image = RgbImage::new(width, height, pixels.to_vec())?;
+    let run = || {
+        let start = Instant::now();
+        let result = image::resize(&image, to_width, to_height, resize.filter)?;
+        Ok::<_, Error>((result, start.elapsed()))
+    };
+    let (result, first) = run()?;
+    let (times, runs) = match timed {
+        true => time(first, 1, |_| run().map(|(_, time)| time))?,
+        false => Default::default(),
+    };
+    Ok(Run {
+        bytes: (image.data.len() + result.data.len()) as u64,
+        regions: vec![(0..result.data.len(), Content::Result)],
+        memory: result.data,
+        times,
+        runs,
+    })
 }
 
 impl Cpu {
@@ -110,30 +142,30 @@ impl Cpu {
         Ok((BYTES, 2.0 * BYTES as f64 / seconds))
     }
 
-    fn product(&self) -> Result<Option<ProductCeiling>> {
-        let products = grow(64, 2048, 0.05, |size| {
+    fn gemm(&self) -> Result<Option<GemmPeak>> {
+        let gemms = grow(64, 2048, 0.05, |size| {
             let values = square(size);
             let mut graph = pixel_graph();
             let mut operand = |name, shape: &[usize]| {
                 let tensor = Tensor::from_f32(shape, values.as_slice());
-                let tensor = tensor.ok_or_else(|| Error::graph("ceiling", "an operand of another size"))?;
+                let tensor = tensor.ok_or_else(|| Error::graph("peak", "an operand of another size"))?;
                 Ok::<_, Error>(graph.constant(name, tensor))
             };
             let inputs = [operand("x", &[1, size, size])?, operand("weight", &[size, size])?];
-            graph.push(Role::Other, "product", Op::Linear(Linear::default()), inputs)?;
+            graph.push(Role::Other, "gemm", Op::Linear(Linear::default()), inputs)?;
             let graph = Arc::new(graph);
             let executor = CpuExecutor::new(&graph, self.threads)?;
             let plan = Plan::new(graph, 1, DType::F32)?;
             let mut arena = Arena::new();
             best(|| last_step(&executor, &plan, Input::Pixels(&[0; 3]), &mut arena))
         })?;
-        Ok(fastest(products, DType::F32))
+        Ok(fastest(gemms, DType::F32))
     }
 }
 
-/// A graph whose input no one reads.
+/// A graph whose input is not read.
 fn pixel_graph() -> Graph {
-    Graph::new("ceiling", [1, 1, 1, 3], DType::U8)
+    Graph::new("peak", [1, 1, 1, 3], DType::U8)
 }
 
 /// The time of the plan's last step.

@@ -1,20 +1,25 @@
-//! Validation of a GPU's executor, and of its kernels in the forms that no op asks for.
+//! Validation of the GPU executor, and of its kernels in the forms that no op asks for.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::backend::{Backend, best, fastest, grow, square};
-use super::cases::{Case, KernelForm, Mask, Work};
-use super::check::{Content, FILL, MARGIN, Run, again, regions};
+use super::cases::{Addresses, Case, KernelForm, Resize, Work};
+use super::check::{Content, FILL, MARGIN, Run, regions, time};
 use super::operands::{Operands, stored};
-use super::report::{Ceilings, ProductCeiling};
+use super::report::{GemmPeak, Peaks};
 use crate::error::{Error, Result};
 use crate::exec::{HipExecutor, append};
 use crate::graph::plan::Plan;
-use crate::hip::{Blas, Device, Gemm, Stream};
-use crate::kernels::{AttentionArgs, KernelArguments, Kernels, LayerNormArgs, Strided, visibility};
-use crate::ops::{Attention, Op};
+use crate::hip::{Blas, Device, DeviceBuffer, Gemm, Operand, Stream};
+use crate::image::{Resampling, Window};
+use crate::kernels::{DevicePass, Kernels, ResizeKernels};
+use crate::ops::Op;
 use crate::tensor::DType;
+
+/// The most launches that are timed together.
+const BATCH: usize = 50;
 
 /// A GPU.
 pub(super) struct Hip {
@@ -38,9 +43,9 @@ impl Backend for Hip {
     fn lacks(&self, case: &Case) -> Option<&'static str> {
         match case.work {
             Work::Op(Op::Normalize(_) | Op::PatchConv(_)) => {
-                Some("a GPU's plan has patch_extract and linear instead")
+                Some("GPU plans have patch_extract and linear instead")
             }
-            Work::Op(Op::Prepend) => Some("a GPU's plan has tokens instead"),
+            Work::Op(Op::Prepend) => Some("GPU plans have tokens instead"),
             _ => None,
         }
     }
@@ -50,92 +55,105 @@ impl Backend for Hip {
         Ok(Some(free + self.device.pool_stats().unused()))
     }
 
-    fn ceilings(&self, dtypes: &[DType]) -> Ceilings {
-        let mut ceilings = Ceilings::default();
+    fn peaks(&self, dtypes: &[DType]) -> Peaks {
+        let mut peaks = Peaks::default();
         match self.copy() {
             Ok((bytes, rate)) => {
-                ceilings.copy_bytes = bytes;
-                ceilings.copy_bytes_per_second = Some(rate);
+                peaks.copy_bytes = bytes;
+                peaks.copy_bytes_per_second = Some(rate);
             }
-            Err(error) => ceilings.missing.push(format!("copy: {error}")),
+            Err(error) => peaks.missing.push(format!("copy: {error}")),
         }
         for &dtype in dtypes {
-            match self.product(dtype) {
-                Ok(product) => ceilings.products.extend(product),
-                Err(error) => ceilings.missing.push(format!("product in {dtype}: {error}")),
+            match self.gemm(dtype) {
+                Ok(gemm) => peaks.gemms.extend(gemm),
+                Err(error) => peaks.missing.push(format!("GEMM in {dtype}: {error}")),
             }
         }
-        ceilings
+        peaks
     }
 
-    fn run(&self, case: &Case, operands: &Operands, dtype: DType) -> Result<Run> {
+    fn run(&self, case: &Case, operands: &Operands, dtype: DType, timed: bool) -> Result<Run> {
         match &case.work {
-            Work::Op(op) => self.run_op(case, op, operands, dtype),
-            Work::Kernel(form) => self.run_kernel(case, form, operands, dtype),
+            Work::Op(op) => self.run_op(case, op, operands, dtype, timed),
+            Work::Kernel(form) => self.run_kernel(case, form.as_ref(), operands, dtype, timed),
+            Work::Resize(resize) => self.run_resize(case, resize, operands, timed),
         }
     }
 }
 
 impl Hip {
-    fn run_op(&self, case: &Case, op: &Op, operands: &Operands, dtype: DType) -> Result<Run> {
+    fn run_op(&self, case: &Case, op: &Op, operands: &Operands, dtype: DType, timed: bool) -> Result<Run> {
         let (graph, placed) = operands.graph(case, op)?;
         let graph = Arc::new(graph);
         let executor = HipExecutor::new(&graph, &self.device, dtype)?;
         let plan = Plan::new(graph, case.batch(), dtype)?;
-        let mut times = Vec::new();
-        let memory = executor.run_guarded(&plan, operands.input(), (MARGIN, FILL), |time| {
-            times.push(time);
-            again(&times)
+        let mut measured = Default::default();
+        let memory = executor.run_guarded(&plan, operands.input(), (MARGIN, FILL), |first, batch| {
+            if timed {
+                measured = time(first, BATCH, batch)?;
+            }
+            Ok(())
         })?;
+        let (times, runs) = measured;
         let step = plan.steps().last();
         Ok(Run {
             memory,
             regions: regions(&plan, &placed),
             bytes: step.map_or(0, |step| step.bytes_read + step.bytes_written),
             times,
+            runs,
         })
     }
 
-    fn run_kernel(&self, case: &Case, form: &KernelForm, operands: &Operands, dtype: DType) -> Result<Run> {
+    fn run_kernel(
+        &self,
+        case: &Case,
+        form: &dyn KernelForm,
+        operands: &Operands,
+        dtype: DType,
+        timed: bool,
+    ) -> Result<Run> {
         let layout = Layout::new(case, operands, dtype)?;
-        match form {
-            KernelForm::MaskedAttention(spec, mask) => {
-                let arguments = |base| attention(case, spec, mask, &layout, base);
-                self.launch(&layout, dtype, arguments)
-            }
-            KernelForm::LayerNormOfSum { epsilon } => {
-                let arguments = |base| layer_norm(case, *epsilon, &layout, dtype, base);
-                self.launch(&layout, dtype, arguments)
-            }
-        }
+        let stream = self.device.stream()?;
+        let memory = stream.upload(&layout.bytes)?;
+        let refused = |reason| Error::graph(case.op_name(), reason);
+        let addresses = layout.addresses(memory.address(), dtype);
+        let call = form.call(&case.shapes(), &addresses).map_err(refused)?;
+        let kernels = Kernels::load(&self.device, dtype, [call.unit().map_err(refused)?])?;
+        layout.run(&stream, memory, timed, |memory| {
+            call.launch(&kernels, &stream, &[memory])
+        })
     }
 
-    /// Launches a kernel on a layout, given the arguments for the address where that begins.
-    fn launch<A: KernelArguments>(
-        &self,
-        layout: &Layout,
-        dtype: DType,
-        arguments: impl FnOnce(u64) -> Result<A>,
-    ) -> Result<Run> {
+    fn run_resize(&self, case: &Case, resize: &Resize, operands: &Operands, timed: bool) -> Result<Run> {
+        let layout = Layout::new(case, operands, DType::U8)?;
         let stream = self.device.stream()?;
-        let mut memory = stream.upload(&layout.bytes)?;
-        let arguments = arguments(memory.address())?;
-        let unit = arguments
-            .unit()
-            .map_err(|reason| Error::argument("kernel", reason))?;
-        let kernels = Kernels::load(&self.device, dtype, [unit])?;
-        let mut times = Vec::new();
-        while again(&times) {
-            times.push(timed(&stream, || {
-                kernels.launch(&stream, arguments, &[memory.writing()])
-            })?);
+        let memory = stream.upload(&layout.bytes)?;
+        let kernels = ResizeKernels::load(&self.device)?;
+        let whole = Window::whole(resize.output);
+        let resampling = Resampling::new(resize.input, resize.output, resize.filter, whole)?;
+        let mut size = resize.input;
+        let mut passes = Vec::new();
+        for pass in resampling.passes() {
+            passes.push((
+                DevicePass::new(&stream, pass, size)?,
+                stream.zeroed::<u8>(pass.output().iter().product::<usize>() * 3)?,
+            ));
+            size = pass.output();
         }
-        let moved = layout.regions.iter().map(|(range, _)| range.len() as u64);
-        Ok(Run {
-            memory: memory.read()?,
-            bytes: moved.sum(),
-            regions: layout.regions.clone(),
-            times,
+        let [from, to] = [0, 1].map(|index| layout.regions[index].0.clone());
+        layout.run(&stream, memory, timed, |memory| {
+            let mut input = memory.part(from.clone())?;
+            let Some(((last, _), first)) = passes.split_last_mut() else {
+                return Ok(());
+            };
+            for (pass, result) in first {
+                let output = result.writing();
+                kernels.launch(&stream, pass, input, output)?;
+                input = output;
+            }
+            kernels.launch(&stream, last, input, memory.part(to.clone())?)
         })
     }
 
@@ -146,7 +164,7 @@ impl Hip {
         let copies = grow(1 << 20, most.min(1 << 30), 1e-3, |bytes| {
             let from = stream.zeroed::<u8>(bytes)?;
             let mut to = stream.zeroed::<u8>(bytes)?;
-            best(|| timed(&stream, || Ok(to.copy_from(from.reading())?)))
+            best(|| device_time(&stream, || Ok(to.copy_from(from.reading())?)))
         })?;
         // The largest: smaller ones may stay within the caches.
         let largest = copies
@@ -155,11 +173,11 @@ impl Hip {
         largest.ok_or_else(|| Error::argument("copy", "was not tried"))
     }
 
-    /// A product by rocBLAS.
-    fn product(&self, dtype: DType) -> Result<Option<ProductCeiling>> {
+    /// GEMMs by rocBLAS.
+    fn gemm(&self, dtype: DType) -> Result<Option<GemmPeak>> {
         let stream = self.device.stream()?;
         let mut blas = Blas::new(&stream)?;
-        let products = grow(64, 8192, 2e-3, |size| {
+        let gemms = grow(64, 8192, 2e-3, |size| {
             let values = square(size);
             let mut bytes = Vec::with_capacity(size * size * dtype.size());
             append(&mut bytes, &values, dtype);
@@ -167,26 +185,30 @@ impl Hip {
             let mut result = stream.zeroed::<u8>(bytes.len())?;
             let gemm = Gemm::linear(size, size, size, dtype);
             best(|| {
-                timed(&stream, || {
+                device_time(&stream, || {
                     Ok(blas.gemm(&gemm, operand.reading(), operand.reading(), result.writing())?)
                 })
             })
         })?;
-        Ok(fastest(products, dtype))
+        Ok(fastest(gemms, dtype))
     }
 }
 
 /// The device's time of what is submitted.
-fn timed(stream: &Stream, submit: impl FnOnce() -> Result<()>) -> Result<Duration> {
+fn device_time(stream: &Stream, submit: impl FnOnce() -> Result<()>) -> Result<Duration> {
     let before = stream.record()?;
     submit()?;
     Ok(stream.record()?.since(&before)?)
 }
 
-/// The operands of a kernel and its result in one piece of memory, with margins between.
+/// The operands of a kernel and its result in one allocation, with margins between.
 struct Layout {
     bytes: Vec<u8>,
-    regions: Vec<(std::ops::Range<usize>, Content)>,
+    regions: Vec<(Range<usize>, Content)>,
+    /// Where each operand begins.
+    operands: Vec<usize>,
+    /// Bytes that are read and written.
+    moved: u64,
 }
 
 impl Layout {
@@ -194,77 +216,70 @@ impl Layout {
         let mut layout = Self {
             bytes: vec![FILL; MARGIN],
             regions: Vec::new(),
+            operands: vec![0; operands.tensors.len()],
+            moved: 0,
         };
-        for (index, tensor) in operands.tensors.iter().enumerate() {
-            layout.add(&stored(tensor, dtype), Content::Operand(index));
-        }
         let elements: usize = case.result()?.iter().product();
-        layout.add(&vec![FILL; elements * dtype.size()], Content::Result);
+        let mut result = vec![FILL; elements * dtype.size()];
+        for (index, tensor) in operands.tensors.iter().enumerate() {
+            if case.in_place() == Some(index) {
+                result = stored(tensor, dtype);
+                layout.moved += result.len() as u64;
+            } else {
+                layout.operands[index] = layout.add(&stored(tensor, dtype), Content::Operand(index));
+            }
+        }
+        let at = layout.add(&result, Content::Result);
+        if let Some(index) = case.in_place() {
+            layout.operands[index] = at;
+        }
         Ok(layout)
     }
 
-    fn add(&mut self, contents: &[u8], content: Content) {
+    /// Returns where the contents begin.
+    fn add(&mut self, contents: &[u8], content: Content) -> usize {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(contents);
+        self.moved += contents.len() as u64;
         self.regions.push((start..self.bytes.len(), content));
         let end = self.bytes.len().next_multiple_of(256) + MARGIN;
         self.bytes.resize(end, FILL);
+        start
     }
 
-    /// Where an operand, or after them all the result, begins; 0 if there is none.
-    fn address(&self, base: u64, index: usize) -> u64 {
-        self.regions
-            .get(index)
-            .map_or(0, |(range, _)| base + range.start as u64)
+    /// For a layout that begins at `base`. The result is the last region.
+    fn addresses(&self, base: u64, dtype: DType) -> Addresses {
+        let result = self.regions.last().map_or(0, |(range, _)| range.start);
+        Addresses {
+            operands: self.operands.iter().map(|&at| base + at as u64).collect(),
+            result: base + result as u64,
+            element: dtype.size(),
+        }
     }
 
-    fn result(&self, base: u64) -> u64 {
-        self.address(base, self.regions.len() - 1)
+    /// Submits once and takes the memory; then times it, if wanted, whatever becomes of the memory.
+    fn run(
+        self,
+        stream: &Stream,
+        mut memory: DeviceBuffer<u8>,
+        timed: bool,
+        mut submit: impl FnMut(Operand<'_>) -> Result<()>,
+    ) -> Result<Run> {
+        let mut batch = |memory: &mut DeviceBuffer<u8>, count: usize| {
+            device_time(stream, || (0..count).try_for_each(|_| submit(memory.writing())))
+        };
+        let first = batch(&mut memory, 1)?;
+        let result = memory.read()?;
+        let (times, runs) = match timed {
+            true => time(first, BATCH, |count| batch(&mut memory, count))?,
+            false => Default::default(),
+        };
+        Ok(Run {
+            memory: result,
+            bytes: self.moved,
+            regions: self.regions,
+            times,
+            runs,
+        })
     }
-}
-
-fn attention(
-    case: &Case,
-    spec: &Attention,
-    mask: &Mask,
-    layout: &Layout,
-    base: u64,
-) -> Result<AttentionArgs> {
-    let (images, queries) = (case.operands[0].shape[0], case.operands[0].shape[1]);
-    let keys = case.operands[1].shape[1];
-    let channels = spec.heads * spec.head_dim;
-    let strided = |address, tokens| Strided {
-        address,
-        tokens,
-        image: tokens * channels,
-        token: channels,
-    };
-    let operands = [
-        strided(layout.address(base, 0), queries),
-        strided(layout.address(base, 1), keys),
-        strided(layout.address(base, 2), keys),
-        strided(layout.result(base), queries),
-    ];
-    let bound = |bound: Option<u32>| bound.map(|bound| signed(i64::from(bound))).transpose();
-    let visible = visibility(
-        if mask.padding { layout.address(base, 3) } else { 0 },
-        signed(Mask::diagonal(queries, keys))?,
-        bound(mask.left)?,
-        bound(mask.right)?,
-    );
-    AttentionArgs::new(spec, images, operands, visible).map_err(|reason| Error::argument("attention", reason))
-}
-
-fn layer_norm(case: &Case, epsilon: f32, layout: &Layout, dtype: DType, base: u64) -> Result<LayerNormArgs> {
-    let (rows, channels) = (case.operands[0].shape[0], case.operands[0].shape[1]);
-    let [x, residual, weight, bias] = [0, 1, 2, 3].map(|index| layout.address(base, index));
-    let out = layout.result(base);
-    let sum = out + (rows * channels * dtype.size()) as u64;
-    LayerNormArgs::new([x, weight, bias, out], [rows, channels], epsilon)
-        .map(|arguments| arguments.of_sum(residual, sum))
-        .map_err(|reason| Error::argument("layer_norm", reason))
-}
-
-fn signed(n: i64) -> Result<i32> {
-    i32::try_from(n).map_err(|_| Error::argument("extent", format!("{n} is too large for a GPU")))
 }

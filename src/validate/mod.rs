@@ -1,11 +1,14 @@
-//! Every op in every form, size and dtype against the oracle, on any device: `hipvit validate`, and the hardware test suite.
+//! Every op in every form, size and dtype against the reference implementation, on any device: `hipvit validate`, and the
+//! hardware test suite.
 //!
 //! An op is a graph of one node, which is planned and run by the executor as a model's would be ([`crate::exec`]), in
-//! memory whose contents before are known, with margins around. Its operands are rounded to the dtype first; then
-//! [the oracle](mod@crate::reference) computes from the same numbers, all rows of the result or, where that would take long, a
-//! sample. The errors must be within [`op_tolerance`](crate::reference::op_tolerance), every element must be finite, and
-//! nothing else in that memory may have been written. Times are shown beside what the device was measured to reach, and
-//! never judged.
+//! memory with known contents and margins around it. So are the forms of the GPU kernels that no op asks for. Operands are
+//! rounded to the dtype first; then the [reference](mod@crate::reference) computes from the same numbers, all rows of the
+//! result or, where that would take long, a sample. The errors must be within a tolerance derived from the dtype's epsilon
+//! and the reduction length ([`op_tolerance`](crate::reference::op_tolerance)), every element must be finite, and nothing else
+//! in that memory may have been written. Times are shown beside the device's measured peaks, and do not decide.
+//!
+//! To add a kernel or an op, write its file in `cases` and name it in the list there.
 //!
 //! ```
 //! use hipvit::validate::{Config, Options, validate};
@@ -36,7 +39,7 @@ mod report;
 mod tests;
 
 pub use config::{Config, Sizes};
-pub use report::{Ceilings, Limit, ProductCeiling, Report, Row, SCHEMA, Status, Worst};
+pub use report::{GemmPeak, Limit, Peaks, Report, Row, SCHEMA, Status, Worst};
 
 use sysinfo::{MemoryRefreshKind, RefreshKind, System};
 
@@ -56,14 +59,16 @@ use crate::tensor::DType;
 pub struct Options {
     /// Where to run.
     pub device: Device,
-    /// What to compute in; all that the device has if none is named.
+    /// Compute precisions; all of the device's if none is named. Resampling is of bytes whatever is named.
     pub dtypes: Vec<DType>,
-    /// Which sizes; if none is named, all on a GPU, and on the CPU the micro, small and awkward ones.
+    /// Which sizes; if none is named, all on a GPU, and on the CPU the micro, small, awkward and heads ones.
     pub configs: Vec<Config>,
     /// Which ops, see [`ops`]; all if none is named.
     pub ops: Vec<String>,
-    /// How many threads compute on the CPU; by default one a core.
+    /// How many threads compute on the CPU; by default one per core.
     pub threads: Option<usize>,
+    /// Whether to check results alone, without timing.
+    pub untimed: bool,
 }
 
 /// The names of the ops that are validated, as `hipvit inspect` prints them.
@@ -74,8 +79,8 @@ pub fn ops() -> Vec<&'static str> {
     names
 }
 
-/// Validates, calling `progress` with how many rows there are and each that is done. That ops fail is not an error,
-/// but what the [`Report`] says.
+/// Validates, calling `progress` with the number of rows and each one that is done. An op that fails is no error; it is in
+/// the [`Report`].
 ///
 /// # Errors
 ///
@@ -107,20 +112,30 @@ fn validate_on(
     }
     let wanted = |case: &Case| options.ops.is_empty() || options.ops.iter().any(|op| op == case.op_name());
     let configs = match options.configs.as_slice() {
-        [] if backend.device() == "cpu" => vec![Config::Micro, Config::Small, Config::Awkward],
+        [] if backend.device() == "cpu" => {
+            vec![Config::Micro, Config::Small, Config::Awkward, Config::Heads]
+        }
         [] => Config::ALL.to_vec(),
         configs => configs.to_vec(),
     };
     let cases: Vec<Case> = configs.into_iter().flat_map(cases).filter(wanted).collect();
 
-    let ceilings = backend.ceilings(&dtypes);
-    let mut rows: Vec<Row> = Vec::with_capacity(cases.len() * dtypes.len());
+    let peaks = match options.untimed {
+        true => Peaks::default(),
+        false => backend.peaks(&dtypes),
+    };
+    let mut runs: Vec<(DType, &Case)> = Vec::with_capacity(cases.len() * dtypes.len());
     for &dtype in &dtypes {
-        for case in &cases {
-            let row = run_case(backend, case, dtype, &ceilings)?;
-            progress(cases.len() * dtypes.len(), &row);
-            rows.push(row);
-        }
+        let of_any = cases.iter().filter(|case| case.dtype().is_none());
+        runs.extend(of_any.map(|case| (dtype, case)));
+    }
+    runs.extend(cases.iter().filter_map(|case| Some((case.dtype()?, case))));
+    let mut rows: Vec<Row> = Vec::with_capacity(runs.len());
+    for &(dtype, case) in &runs {
+        let timed = (!options.untimed).then_some(&peaks);
+        let row = run_case(backend, case, dtype, timed)?;
+        progress(runs.len(), &row);
+        rows.push(row);
     }
     let count = |status| rows.iter().filter(|row| row.status == status).count();
     Ok(Report {
@@ -129,7 +144,7 @@ fn validate_on(
         device: backend.device(),
         device_name: backend.name(),
         no_gpu: None,
-        ceilings,
+        peaks,
         passed: count(Status::Passed),
         failed: count(Status::Failed),
         skipped: count(Status::Skipped),
@@ -156,8 +171,8 @@ fn dtypes(backend: &dyn Backend, wanted: &[DType]) -> Result<Vec<DType>> {
     Ok(wanted.collect())
 }
 
-/// What goes wrong with one case is told in its row.
-fn run_case(backend: &dyn Backend, case: &Case, dtype: DType, ceilings: &Ceilings) -> Result<Row> {
+/// An error of the case is recorded in its row. It is timed if there are peaks.
+fn run_case(backend: &dyn Backend, case: &Case, dtype: DType, peaks: Option<&Peaks>) -> Result<Row> {
     let result = case.result()?;
     let mut row = Row {
         op: case.op_name(),
@@ -181,7 +196,7 @@ fn run_case(backend: &dyn Backend, case: &Case, dtype: DType, ceilings: &Ceiling
         bytes_per_second: None,
         flops_per_second: None,
         limit: None,
-        of_ceiling: None,
+        of_peak: None,
         result,
     };
     let skip = match backend.lacks(case) {
@@ -193,26 +208,26 @@ fn run_case(backend: &dyn Backend, case: &Case, dtype: DType, ceilings: &Ceiling
         row.reason = Some(reason);
         return Ok(row);
     }
-    if let Err(error) = compute(backend, case, ceilings, &mut row) {
+    if let Err(error) = compute(backend, case, peaks, &mut row) {
         row.status = Status::Failed;
         row.reason = Some(error.to_string());
     }
     Ok(row)
 }
 
-fn compute(backend: &dyn Backend, case: &Case, ceilings: &Ceilings, row: &mut Row) -> Result<()> {
+fn compute(backend: &dyn Backend, case: &Case, peaks: Option<&Peaks>, row: &mut Row) -> Result<()> {
     let operands = Operands::new(case, row.dtype)?;
-    let run = backend.run(case, &operands, row.dtype)?;
+    let run = backend.run(case, &operands, row.dtype, peaks.is_some())?;
     let placed = run
         .regions
         .iter()
         .filter(|(_, content)| *content != Content::Result);
     let activations = case.operands.iter().filter(|o| o.role == Role::Activation);
-    row.in_place = case.in_arena && placed.count() < activations.count();
+    row.in_place = case.in_place().is_some() || case.in_arena && placed.count() < activations.count();
     row.bytes = run.bytes;
-    row.runs = run.times.len().saturating_sub(1);
-    if let Some(time) = median(&run.times) {
-        row.rate(time.as_secs_f64(), ceilings);
+    row.runs = run.runs;
+    if let Some((time, peaks)) = median(&run.times).zip(peaks) {
+        row.rate(time.as_secs_f64(), peaks);
     }
     let expected = expect(case, &operands.tensors, sample(case, &row.result), row.dtype)?;
     row.rows_checked = expected.rows.len();
@@ -237,7 +252,7 @@ fn too_large(backend: &dyn Backend, case: &Case, dtype: DType) -> Result<Option<
     let result = elements(&case.result()?);
     // Operands beside the arena and in it; the result, and scratch for as much.
     let device = dtype.size() * (2 * operands + 2 * result) + (64 << 20);
-    // As f32 and as stored; the arena as it came back and its result as f32; what the oracle computes with.
+    // As f32 and as stored; the arena as it was read back and its result as f32; the reference's arrays.
     let sampled = (operands + result).min(expected::MOST_ELEMENTS) + parameters;
     let host = operands * (4 + dtype.size()) + (operands + 2 * result) * 4 + 8 * sampled;
     let needs = |what: &str, needed: usize, free: usize| {

@@ -1,4 +1,4 @@
-//! A case's operands: random, the same on every machine, and rounded to the dtype before anyone computes with them.
+//! A case's operands: random, the same on every machine, and rounded to the dtype before use.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub(super) struct Operands {
     input: Values,
 }
 
-/// What the graph's input is given.
+/// The graph's input.
 enum Values {
     Bytes(Vec<u8>),
     Floats(Vec<f32>),
@@ -59,7 +59,7 @@ impl Operands {
     }
 
     /// The graph of `op` alone: parameters are constants; so are activations, unless they are to lie in the arena, where
-    /// a product with 1 puts them. Says which operand each of these products puts there, in their order.
+    /// a multiplication by 1 puts them. Returns which operand each of these steps puts there, in their order.
     pub(super) fn graph(&self, case: &Case, op: &Op) -> Result<(Graph, Vec<usize>)> {
         let role = crate::graph::Role::Other;
         let (shape, dtype) = match case.image() {
@@ -111,7 +111,7 @@ fn bytes(operand: &Operand, seed: usize) -> Vec<u8> {
     (0..len).into_par_iter().map(|i| random(seed, i) as u8).collect()
 }
 
-/// About seven of ten keys are there; of the first image's, none in the first half.
+/// About seven of ten keys are present; of the first image's, none in the first half.
 fn key_mask(operand: &Operand, seed: usize) -> Vec<u8> {
     let len: usize = operand.shape.iter().product();
     let hidden = operand.shape.last().map_or(0, |keys| keys / 2);

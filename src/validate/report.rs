@@ -1,4 +1,4 @@
-//! What a validation found: the structure that is written as JSON, and the table that is read.
+//! The result of a validation: the structure that is written as JSON, and the table.
 
 use std::fmt;
 
@@ -9,9 +9,9 @@ use super::config::Config;
 use crate::tensor::DType;
 
 /// The version of [`Report`]'s JSON: another number after the slash where a field changes its meaning or goes.
-pub const SCHEMA: &str = "hipvit.validate/1";
+pub const SCHEMA: &str = "hipvit.validate/2";
 
-/// All that was found.
+/// The result of a validation.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// [`SCHEMA`].
@@ -22,10 +22,10 @@ pub struct Report {
     pub device: String,
     /// The device's name.
     pub device_name: String,
-    /// Why it is not a GPU, if that would have done.
+    /// Why `auto` chose the CPU.
     pub no_gpu: Option<String>,
-    /// What the device was measured to reach.
-    pub ceilings: Ceilings,
+    /// The rates that the device was measured to reach.
+    pub peaks: Peaks,
     /// How many rows passed.
     pub passed: usize,
     /// How many failed: a wrong result, memory overwritten, or no result at all.
@@ -36,27 +36,27 @@ pub struct Report {
     pub rows: Vec<Row>,
 }
 
-/// What a device reaches at most, measured in the same run.
+/// The rates that a device reaches, measured in the same run: the roofs of the roofline model.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Ceilings {
-    /// Bytes read and written a second by a large copy within the memory.
+pub struct Peaks {
+    /// Bytes read and written per second by a large copy within the memory.
     pub copy_bytes_per_second: Option<f64>,
     /// The bytes that were copied.
     pub copy_bytes: usize,
     /// By dtype.
-    pub products: Vec<ProductCeiling>,
+    pub gemms: Vec<GemmPeak>,
     /// What could not be measured, and why.
     pub missing: Vec<String>,
 }
 
-/// A large matrix product.
+/// A large GEMM.
 #[derive(Clone, Debug, Serialize)]
-pub struct ProductCeiling {
+pub struct GemmPeak {
     /// The dtype of its operands.
     pub dtype: DType,
     /// The extent of its square matrices.
     pub size: usize,
-    /// Floating-point operations a second.
+    /// Floating-point operations per second.
     pub flops_per_second: f64,
 }
 
@@ -72,7 +72,7 @@ pub enum Status {
     Skipped,
 }
 
-/// What binds an op's speed, given the ceilings.
+/// What bounds an op's speed by the roofline model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Limit {
@@ -91,46 +91,46 @@ pub struct Row {
     pub form: String,
     /// The set of sizes.
     pub config: Config,
-    /// What was computed in.
+    /// The elements' type.
     pub dtype: DType,
     /// The operands' extents.
     pub operands: Vec<Vec<usize>>,
     /// The result's extents.
     pub result: Vec<usize>,
-    /// Whether the result took an operand's place.
+    /// Whether the result overwrote an operand.
     pub in_place: bool,
     /// How it ended.
     pub status: Status,
     /// Why it failed or was skipped.
     pub reason: Option<String>,
-    /// Rows of the result that were compared with the oracle's; every element is checked for being finite.
+    /// Rows of the result that were compared with the reference's; every element is checked to be finite.
     pub rows_checked: usize,
     /// Rows of the result: what lies along the last extent.
     pub rows: usize,
-    /// The largest error of an element, as a part of the largest magnitude expected.
+    /// The largest error of an element, relative to the largest magnitude expected.
     pub elementwise_error: Option<f64>,
-    /// The Euclidean norm of the error, as a part of that of what was expected.
+    /// The Euclidean norm of the error, relative to that of the expected values.
     pub normwise_error: Option<f64>,
-    /// What either error may be.
+    /// The bound of either error.
     pub tolerance: Option<f64>,
     /// Where the largest error is.
     pub worst: Option<Worst>,
-    /// The median time, in seconds; on a GPU by its own events, the launch included.
+    /// The median time, in seconds; on a GPU by its events, of launches that follow each other.
     pub seconds: Option<f64>,
-    /// Runs that were timed, after one that was not.
+    /// Runs that were timed, after one or two that were not.
     pub runs: usize,
     /// Floating-point operations.
     pub flops: u64,
     /// Bytes that have to be read and written.
     pub bytes: u64,
-    /// Bytes a second. What fits the caches can be above the ceiling.
+    /// Bytes per second. Cache-resident workloads may exceed the peak.
     pub bytes_per_second: Option<f64>,
-    /// Floating-point operations a second.
+    /// Floating-point operations per second.
     pub flops_per_second: Option<f64>,
-    /// Which ceiling is the nearer one.
+    /// Which peak bounds it.
     pub limit: Option<Limit>,
-    /// The part of that ceiling that is reached.
-    pub of_ceiling: Option<f64>,
+    /// The fraction of that peak that is reached.
+    pub of_peak: Option<f64>,
 }
 
 /// The element with the largest error.
@@ -140,21 +140,21 @@ pub struct Worst {
     pub index: usize,
     /// What was computed; null if it is not finite.
     pub got: f64,
-    /// What the oracle says, if it was asked about this row.
+    /// What the reference computes, if this row was compared.
     pub want: Option<f64>,
 }
 
-impl Ceilings {
-    /// Floating-point operations a second in `dtype`.
+impl Peaks {
+    /// Floating-point operations per second in `dtype`.
     pub fn flops_per_second(&self, dtype: DType) -> Option<f64> {
-        let product = self.products.iter().find(|product| product.dtype == dtype)?;
-        Some(product.flops_per_second)
+        let gemm = self.gemms.iter().find(|gemm| gemm.dtype == dtype)?;
+        Some(gemm.flops_per_second)
     }
 }
 
 impl Row {
     /// Fills in what follows from the time.
-    pub(super) fn rate(&mut self, seconds: f64, ceilings: &Ceilings) {
+    pub(super) fn rate(&mut self, seconds: f64, peaks: &Peaks) {
         self.seconds = Some(seconds);
         if seconds <= 0.0 {
             return;
@@ -162,11 +162,9 @@ impl Row {
         let (bytes, flops) = (self.bytes as f64 / seconds, self.flops as f64 / seconds);
         self.bytes_per_second = Some(bytes);
         self.flops_per_second = Some(flops);
-        let memory = ceilings.copy_bytes_per_second.map(|ceiling| bytes / ceiling);
-        let compute = ceilings
-            .flops_per_second(self.dtype)
-            .map(|ceiling| flops / ceiling);
-        (self.limit, self.of_ceiling) = match (memory, compute) {
+        let memory = peaks.copy_bytes_per_second.map(|peak| bytes / peak);
+        let compute = peaks.flops_per_second(self.dtype).map(|peak| flops / peak);
+        (self.limit, self.of_peak) = match (memory, compute) {
             (Some(memory), Some(compute)) if compute > memory => (Some(Limit::Compute), Some(compute)),
             (Some(memory), _) => (Some(Limit::Memory), Some(memory)),
             (None, Some(compute)) => (Some(Limit::Compute), Some(compute)),
@@ -182,17 +180,17 @@ impl Report {
     }
 }
 
-/// The device and its ceilings, a table of the rows, what failed in full, and the counts.
+/// The device and its peaks, a table of the rows, what failed in full, and the counts.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}: {}", self.device, self.device_name)?;
         if let Some(reason) = &self.no_gpu {
             writeln!(f, "no GPU: {}", reason.strip_prefix("no GPU: ").unwrap_or(reason))?;
         }
-        write!(f, "{}", self.ceilings)?;
+        write!(f, "{}", self.peaks)?;
         writeln!(f, "\n{}\n", self.table())?;
-        if self.rows.iter().any(|row| row.of_ceiling > Some(1.0)) {
-            writeln!(f, "What fits the caches can be above the ceiling.\n")?;
+        if self.rows.iter().any(|row| row.of_peak > Some(1.0)) {
+            writeln!(f, "Cache-resident workloads may exceed the peak.\n")?;
         }
         for row in self.rows.iter().filter(|row| row.status == Status::Failed) {
             writeln!(f, "FAIL {}", row.complaint())?;
@@ -205,22 +203,19 @@ impl fmt::Display for Report {
     }
 }
 
-impl fmt::Display for Ceilings {
+impl fmt::Display for Peaks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(rate) = self.copy_bytes_per_second {
             let mib = self.copy_bytes as f64 / f64::from(1 << 20);
-            writeln!(f, "ceiling: {} by a copy of {mib:.0} MiB", bandwidth(rate))?;
+            writeln!(f, "peak: {} by a copy of {mib:.0} MiB", bandwidth(rate))?;
         }
-        for product in &self.products {
-            let rate = throughput(product.flops_per_second);
-            let (dtype, size) = (product.dtype, product.size);
-            writeln!(
-                f,
-                "ceiling: {rate} in {dtype} by a product of {size}×{size} matrices"
-            )?;
+        for gemm in &self.gemms {
+            let rate = throughput(gemm.flops_per_second);
+            let (dtype, size) = (gemm.dtype, gemm.size);
+            writeln!(f, "peak: {rate} in {dtype} by a GEMM of {size}×{size} matrices")?;
         }
         for missing in &self.missing {
-            writeln!(f, "no ceiling: {missing}")?;
+            writeln!(f, "no peak: {missing}")?;
         }
         Ok(())
     }
@@ -240,7 +235,7 @@ impl Report {
             "tolerance",
             "µs",
             "rate",
-            "of ceiling",
+            "of peak",
         ]);
         for row in &self.rows {
             table.add_row(row.cells());
@@ -285,9 +280,7 @@ impl Row {
             right(or_dash(self.tolerance.map(|t| format!("{t:.1e}")))),
             right(or_dash(self.seconds.map(|s| format!("{:.1}", 1e6 * s)))),
             right(or_dash(rate)),
-            right(or_dash(
-                self.of_ceiling.map(|part| format!("{:.1} %", 100.0 * part)),
-            )),
+            right(or_dash(self.of_peak.map(|part| format!("{:.1} %", 100.0 * part)))),
         ]);
         cells
     }
@@ -297,7 +290,7 @@ impl Row {
         format!("{}{place}", self.form)
     }
 
-    /// One line on what is wrong.
+    /// One line on what failed.
     fn complaint(&self) -> String {
         let operands: Vec<String> = self.operands.iter().map(|shape| extents(shape)).collect();
         let mut text = format!(

@@ -1,9 +1,9 @@
-//! The tests for a GPU, `hipvit validate`, the command line and faults on AMD GPUs made of software (`sys/emu`), which
-//! execute the machine code that AMD's GPUs execute.
+//! The tests for a GPU, `hipvit validate`, the command line and faults on emulated AMD GPUs (`sys/emu`), which execute the
+//! machine code that AMD GPUs execute.
 //!
-//! That needs LLVM's disassembler, and a clang for AMD's processors where the kernels were not compiled ahead of time. What
-//! is missing is said in a line and these tests end; with `HIPVIT_REQUIRE_EMU=1`, as in CI, they fail. `HIPVIT_EMU_TESTS=all`
-//! runs what takes minutes too, as `ci/emulated` does.
+//! That needs LLVM's disassembler, and a clang for AMD GPUs where the kernels were not compiled ahead of time. Without them
+//! these tests are skipped, with a line that names what is missing; with `HIPVIT_REQUIRE_EMU=1`, as in CI, they fail.
+//! `HIPVIT_EMU_TESTS=all` also runs what takes minutes, as `ci/emulated` does.
 
 use std::env;
 use std::io::Write;
@@ -115,7 +115,7 @@ fn passes(gpus: &str, dtypes: &str, tests: &[&str]) {
     println!("{gpus} {dtypes} ({:.1?}):\n{text}", begun.elapsed());
 }
 
-/// What an architecture must do.
+/// What runs on each architecture.
 fn works(arch: &str) {
     if !available() {
         return;
@@ -127,6 +127,8 @@ fn works(arch: &str) {
         "gpu::images_are_resized_to_the_same_bytes",
     ];
     let rest = [
+        "gpu::vit_tiny_agrees_with_the_cpu_in_every_dtype",
+        "gpu::vit_base_agrees_with_the_cpu",
         "gpu::held_out_digits_are_recognised_in_every_dtype",
         "gpu::four_threads_on_their_streams_get_the_bits_of_one",
         "gpu::a_pipeline_gives_the_bits_of_the_session",
@@ -166,10 +168,20 @@ fn gfx908_runs_ops() {
 
 fn validates(arch: &str) {
     let begun = Instant::now();
-    let configs = if all() { "micro,small" } else { "micro" };
+    // Heads of 64 to 132 channels: each attention kernel, and softmax where there is none.
+    let configs = if all() { "micro,small,heads" } else { "micro,heads" };
     let output = hipvit(
         arch,
-        &["validate", "--device", "hip", "--config", configs, "--json", "-"],
+        &[
+            "validate",
+            "--device",
+            "hip",
+            "--config",
+            configs,
+            "--untimed",
+            "--json",
+            "-",
+        ],
     );
     let text = stdout(&output);
     assert_eq!(
@@ -190,6 +202,7 @@ fn validates(arch: &str) {
         for op in [
             "linear",
             "attention",
+            "softmax",
             "layer_norm",
             "pool",
             "patch_extract",
@@ -198,7 +211,18 @@ fn validates(arch: &str) {
             let passed = |row: &&Value| row["op"] == op && row["dtype"] == dtype && row["status"] == "passed";
             assert!(rows.iter().any(|row| passed(&row)), "{arch}: {op} in {dtype}");
         }
+        for head_dim in [64, 80, 96, 128, 132] {
+            let form = format!("attention 2×{head_dim} packed-qkv");
+            let passed = |row: &&Value| {
+                row["form"] == form.as_str() && row["dtype"] == dtype && row["status"] == "passed"
+            };
+            assert!(rows.iter().any(|row| passed(&row)), "{arch}: {form} in {dtype}");
+        }
     }
+    assert!(
+        rows.iter()
+            .any(|row| row["op"] == "resize" && row["status"] == "passed")
+    );
     for row in rows {
         let status = row["status"].as_str().unwrap();
         assert!(status == "passed" || row["reason"].is_string(), "{row}");

@@ -1,5 +1,5 @@
-//! `hipvit validate` as a user runs it: on the CPU, and on the fake provider, whose copies of rows can be told to be
-//! wrong. What the library finds is tested beside it, with planted faults.
+//! `hipvit validate` as a user runs it: on the CPU, and on the fake provider, whose copies of rows can be made wrong. The
+//! library's own tests plant faults.
 
 use std::fs;
 use std::process::{Command, Output};
@@ -22,9 +22,9 @@ fn the_cpu_passes_and_the_table_says_so() {
     assert!(stderr(&output).is_empty(), "{}", stderr(&output));
     assert!(text.starts_with("cpu: "), "{text}");
     for part in [
-        "ceiling: ",
+        "peak: ",
         "GB/s by a copy of 256 MiB",
-        "FLOP/s in f32 by a product of",
+        "FLOP/s in f32 by a GEMM of",
         "linear+bias+gelu",
         "linear+bias+residual, in place",
         "attention 2×16 packed-qkv",
@@ -38,7 +38,8 @@ fn the_cpu_passes_and_the_table_says_so() {
         lines.find(|line| line.starts_with(op)).unwrap().to_owned()
     };
     assert!(row("ok    normalize").contains("1×64×128×3 → 1×3×64×128"));
-    assert!(row("skip  layer_norm of a sum").contains("is a form of a GPU's kernel"));
+    assert!(row("skip  layer_norm kernel").contains("is a form of a GPU kernel"));
+    assert!(row("ok    resize bicubic horizontal").contains("37×61×3 → 37×24×3"));
 }
 
 #[test]
@@ -61,10 +62,10 @@ fn rows_are_chosen_and_written_as_json() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert!(stdout(&output).contains("linear+bias"));
     let report = json(&fs::read_to_string(&file).unwrap());
-    assert_eq!(report["schema"], "hipvit.validate/1");
+    assert_eq!(report["schema"], "hipvit.validate/2");
     assert_eq!(report["device"], "cpu");
-    assert!(report["ceilings"]["copy_bytes_per_second"].as_f64().unwrap() > 0.0);
-    assert_eq!(report["ceilings"]["products"][0]["dtype"], "f32");
+    assert!(report["peaks"]["copy_bytes_per_second"].as_f64().unwrap() > 0.0);
+    assert_eq!(report["peaks"]["gemms"][0]["dtype"], "f32");
     let rows = report["rows"].as_array().unwrap();
     assert_eq!(report["passed"], rows.len());
     assert_eq!((&report["failed"], &report["skipped"]), (&0.into(), &0.into()));
@@ -92,8 +93,31 @@ fn rows_are_chosen_and_written_as_json() {
         serde_json::json!([[1, 32, 32], [128, 32], [128]])
     );
     assert_eq!(fc1["result"], serde_json::json!([1, 32, 128]));
-    // Products and bias, 2·K+1 for an element, and what the activation counts.
+    // GEMM and bias, 2·K+1 per element, and the activation's.
     assert!(fc1["flops"].as_u64().unwrap() >= 32 * 128 * 65);
+
+    // Sizes of one's own, without timing.
+    let output = hipvit([
+        "validate",
+        "--device",
+        "cpu",
+        "--config",
+        "2x3x17x8",
+        "--op",
+        "attention",
+        "--untimed",
+        "--json",
+        "-",
+    ]);
+    let custom = json(stdout(&output));
+    assert_eq!(custom["peaks"]["gemms"], serde_json::json!([]));
+    let row = &custom["rows"][0];
+    assert_eq!(
+        (&row["config"], &row["status"]),
+        (&"2x3x17x8".into(), &"passed".into())
+    );
+    assert_eq!(row["operands"], serde_json::json!([[2, 17, 72]]));
+    assert!(row["seconds"].is_null() && row["runs"] == 0, "{row}");
 
     let output = hipvit(chosen.into_iter().chain(["-"]));
     assert_eq!(
@@ -106,7 +130,7 @@ fn rows_are_chosen_and_written_as_json() {
 fn what_cannot_be_validated_is_refused() {
     for (flag, value) in [
         ("--config", "huge"),
-        ("--op", "softmax"),
+        ("--op", "gemm"),
         ("--dtype", "f64"),
         ("--device", "gpu"),
     ] {
@@ -156,10 +180,10 @@ fn a_gpu_that_copies_passes_and_one_that_errs_fails() {
     );
     let text = stdout(&right);
     assert!(text.starts_with("hip:0: Fake Instinct, gfx942"), "{text}");
-    // 1 and 6 sizes in three dtypes; its products are of f32 alone.
+    // 1 and 6 sizes in three dtypes; its GEMMs are of f32 alone.
     assert!(text.ends_with("21 passed, 0 failed, 0 skipped\n"), "{text}");
     assert!(
-        text.contains("in f32 by a product of") && text.contains("no ceiling: product in f16"),
+        text.contains("in f32 by a GEMM of") && text.contains("no peak: GEMM in f16"),
         "{text}"
     );
 
@@ -173,7 +197,7 @@ fn a_gpu_that_copies_passes_and_one_that_errs_fails() {
         .find(|line| line.starts_with("FAIL concat_channels of 1×32, 1×7 in f32"));
     let complaint = complaint.unwrap_or_else(|| panic!("{text}"));
     assert!(
-        complaint.contains("too far from the oracle; worst at index "),
+        complaint.contains("differs too much from the reference; worst at index "),
         "{complaint}"
     );
     assert!(
@@ -200,7 +224,7 @@ fn an_op_that_does_not_run_fails_and_the_others_go_on() {
     // The provider has the crate's kernels in f32 alone.
     assert!(text.contains("FAIL  pool mean"), "{text}");
     assert!(
-        text.contains("skip  prepend") && text.contains("a GPU's plan has tokens instead"),
+        text.contains("skip  prepend") && text.contains("GPU plans have tokens instead"),
         "{text}"
     );
     assert!(text.ends_with("1 passed, 3 failed, 1 skipped\n"), "{text}");

@@ -1,19 +1,20 @@
 //! Runs in memory of their own with known contents before, returned whole, for [`crate::validate`].
 
+use std::iter;
 use std::time::Duration;
 
 use super::HipExecutor;
 use super::context::Regions;
 use super::lower::scratch_bytes;
-use crate::error::Result;
-use crate::graph::plan::Plan;
-use crate::hip::Blas;
+use crate::error::{Error, Result};
+use crate::graph::plan::{Plan, Step};
+use crate::hip::{Blas, DeviceBuffer};
 use crate::tensor::Input;
 
 impl HipExecutor {
-    /// Runs `plan` for as long as `again` says, which gets the device's time of the last step of each run. The arena, with
-    /// `margin` bytes (a multiple of [`ALIGNMENT`](crate::graph::plan::ALIGNMENT)) before and after it, was all `fill` before;
-    /// returns what it is afterwards.
+    /// Runs `plan`. The arena, with `margin` bytes (a multiple of [`ALIGNMENT`](crate::graph::plan::ALIGNMENT)) before and
+    /// after it, is all `fill` before; returns it as it is afterwards. Then calls `measure` with the device's time of the last
+    /// step, and with what submits that step so many times more and returns the device's time of all.
     ///
     /// # Errors
     ///
@@ -23,7 +24,7 @@ impl HipExecutor {
         plan: &Plan,
         input: Input<'_>,
         (margin, fill): (usize, u8),
-        mut again: impl FnMut(Duration) -> bool,
+        measure: impl FnOnce(Duration, &mut dyn FnMut(usize) -> Result<Duration>) -> Result<()>,
     ) -> Result<Vec<u8>> {
         plan.graph().check_input(input, plan.batch())?;
         let stream = self.device.stream()?;
@@ -35,22 +36,31 @@ impl HipExecutor {
         let mut scratch = stream.allocate::<u8>(scratch_bytes(plan).max(1))?;
         let mut memory = stream.allocate::<u8>(plan.arena_bytes() + 2 * margin)?;
         memory.fill(fill)?;
-        loop {
+        let (steps, last) = match plan.steps() {
+            [steps @ .., last] => (steps, last),
+            [] => return Ok(memory.read()?),
+        };
+        let mut submit = |memory: &mut DeviceBuffer<u8>, steps: &mut dyn Iterator<Item = &Step>| {
             let regions = Regions([
                 memory.writing().part(margin..margin + plan.arena_bytes())?,
                 self.constants.reading(),
                 input.reading(),
                 scratch.writing(),
             ]);
-            let mut last = Duration::ZERO;
-            for step in plan.steps() {
-                let before = stream.record()?;
+            for step in steps {
                 self.submit_step(plan, step, &regions, &stream, &mut blas)?;
-                last = stream.record()?.since(&before)?;
             }
-            if !again(last) {
-                return Ok(memory.read()?);
-            }
-        }
+            Ok::<_, Error>(())
+        };
+        submit(&mut memory, &mut steps.iter())?;
+        let mut timed = |memory: &mut DeviceBuffer<u8>, count: usize| -> Result<Duration> {
+            let before = stream.record()?;
+            submit(memory, &mut iter::repeat_n(last, count))?;
+            Ok(stream.record()?.since(&before)?)
+        };
+        let first = timed(&mut memory, 1)?;
+        let result = memory.read()?;
+        measure(first, &mut |count| timed(&mut memory, count))?;
+        Ok(result)
     }
 }

@@ -94,8 +94,8 @@ fn bits(executor: &CpuExecutor, plan: &Plan, input: Input<'_>, arena: &mut Arena
 }
 
 #[test]
-fn graphs_equal_the_oracle_before_and_after_the_passes() {
-    // LayerNorm keeps the errors of a layer from growing, and sums are of 4·dim products at most.
+fn graphs_equal_the_reference_before_and_after_the_passes() {
+    // LayerNorm keeps the errors of a layer from growing, and sums have at most 4·dim terms.
     let tolerance = tolerance(DType::F32, 4 * VIT.dim);
     for vit in variants() {
         for graph in [Arc::new(vit.random(1)), optimized(vit)] {

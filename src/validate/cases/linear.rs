@@ -1,0 +1,66 @@
+//! Linear layers: what follows the GEMM, and where the result lies.
+
+use super::{ACTIVATIONS, AWKWARD, List, Scale, Work, activation, parameter, with};
+use crate::ops::{Activation, Linear, Op};
+
+const PLAIN: Linear = Linear {
+    bias: false,
+    activation: None,
+    residual: false,
+};
+const BIAS: Linear = Linear { bias: true, ..PLAIN };
+const RESIDUAL: Linear = Linear {
+    residual: true,
+    ..BIAS
+};
+const GELU: Linear = Linear {
+    activation: Some(Activation::GeluErf),
+    ..BIAS
+};
+
+pub(super) fn cases(list: &mut List) {
+    match list.scale() {
+        Scale::Model { sizes, every_form } => {
+            let (outer, c) = ([sizes.batch, sizes.tokens], sizes.channels());
+            let mut add = |spec, [k, n]: [usize; 2], in_arena| linear(list, &outer, [k, n], spec, in_arena);
+            add(PLAIN, [c, c], false);
+            add(BIAS, [c, 3 * c], false);
+            add(RESIDUAL, [c, c], true);
+            add(GELU, [c, 4 * c], false);
+            add(RESIDUAL, [4 * c, c], true);
+            if every_form {
+                add(RESIDUAL, [c, c], false);
+                let both = Linear {
+                    residual: true,
+                    ..GELU
+                };
+                add(both, [c, c], true);
+            }
+            linear(list, &[sizes.batch], [c, 1000], BIAS, false);
+        }
+        Scale::Awkward => {
+            for a in &AWKWARD {
+                for (form, activation) in ACTIVATIONS.into_iter().map(Some).chain([None]).enumerate() {
+                    let spec = Linear {
+                        bias: form % 2 == 0,
+                        activation,
+                        residual: form % 3 != 1,
+                    };
+                    linear(list, &[a.batch, a.tokens], [a.k, a.n], spec, false);
+                    if spec.residual {
+                        linear(list, &[a.batch, a.tokens], [a.k, a.n], spec, true);
+                    }
+                }
+            }
+        }
+        Scale::Heads => {}
+    }
+}
+
+/// Of activations `[outer.., k]` and a weight `[n, k]`.
+fn linear(list: &mut List, outer: &[usize], [k, n]: [usize; 2], spec: Linear, in_arena: bool) {
+    let mut operands = vec![activation(&with(outer, k)), parameter(&[n, k])];
+    operands.extend(spec.bias.then(|| parameter(&[n])));
+    operands.extend(spec.residual.then(|| activation(&with(outer, n))));
+    list.push_work(Work::Op(Op::Linear(spec)), operands, in_arena);
+}
