@@ -1,7 +1,7 @@
 //! Resampling that equals Pillow's `Image.resize` bit for bit, for 8-bit RGB.
 //!
 //! Pillow resamples one axis, rounds to u8, then resamples the other, in fixed point with 22 fractional bits; reducing
-//! stretches the filter so that every input pixel counts (antialiasing). Nearest is a scaled lookup whose coordinate
+//! widens the filter so that every input pixel counts (antialiasing). Nearest is a scaled lookup whose coordinate
 //! is accumulated in f64. [`coefficients`] holds the weights and [`passes`] the two vectorised passes.
 //!
 //! The horizontal pass comes first, except that Pillow 13 begins with the vertical one where that drops many more rows

@@ -19,8 +19,8 @@ use crate::tensor::{DType, Input, Tensor};
 /// Passes that move values without computing: only the order of the reference's own f64 sums may change.
 const EXACT: f64 = 1e-13;
 
-/// Passes that round products of weights once to f32: every weight errs by at most half an ε, with random sign, and
-/// LayerNorm keeps errors from growing with depth. The tolerance of a single product covers them with room.
+/// Passes that round scaled weights once to f32: every weight errs by at most half an ε, with random sign, and
+/// LayerNorm keeps errors from growing with depth. The tolerance of a single GEMM covers them amply.
 fn rounded() -> f64 {
     reference::tolerance(DType::F32, 1)
 }

@@ -40,8 +40,8 @@ fn equals_pillow_on_the_goldens() {
 /// One sample of one axis, straight from the definition: weights in f64, normalised, rounded to 22 bits.
 fn reference_sample(line: &[u8], output: usize, position: usize, filter: Filter) -> u8 {
     let scale = line.len() as f64 / output as f64;
-    let stretch = scale.max(1.0);
-    let support = stretch
+    let filter_scale = scale.max(1.0);
+    let support = filter_scale
         * match filter {
             Filter::Nearest | Filter::Box => 0.5,
             Filter::Bilinear | Filter::Hamming => 1.0,
@@ -52,7 +52,7 @@ fn reference_sample(line: &[u8], output: usize, position: usize, filter: Filter)
     let first = (center - support + 0.5).max(0.0).floor() as usize;
     let last = ((center + support + 0.5).floor() as usize).min(line.len());
     let weights: Vec<f64> = (first..last)
-        .map(|at| weight(filter, (at as f64 - center + 0.5) * (1.0 / stretch)))
+        .map(|at| weight(filter, (at as f64 - center + 0.5) * (1.0 / filter_scale)))
         .collect();
     let total: f64 = weights.iter().sum();
     let one = f64::from(1_u32 << 22);
