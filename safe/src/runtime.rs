@@ -45,7 +45,7 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// [`Error::Provider`] if it cannot be opened; the text names the library and every file tried.
+    /// [`Error::Provider`](crate::Error::Provider) if it cannot be opened; the text names the library and every file tried.
     pub fn open() -> Result<Self> {
         static OPENED: OnceLock<Result<Runtime, hipvit_sys::Error>> = OnceLock::new();
         OPENED

@@ -233,13 +233,13 @@ mod tests {
         for len in 0..data.len() {
             let _ = cubin_parameters(&data[..len]);
         }
-        data.drain(12..32);
+        data.drain(12..28);
         assert_eq!(
             cubin_parameters(&data).unwrap().len(),
             3,
             "the last one cannot be missed"
         );
-        data.drain(data.len() - 20..);
+        data.drain(data.len() - 16..);
         assert_eq!(cubin_parameters(&data), None);
     }
 }

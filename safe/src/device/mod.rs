@@ -22,7 +22,7 @@ use crate::status::call;
 
 /// A GPU. That one exists proves that there is a GPU. Cheap to clone.
 ///
-/// It gives [streams](Device::stream), which give [buffers](Stream::allocate).
+/// It gives [streams](Device::stream), which give [buffers](crate::Stream::allocate).
 #[derive(Clone)]
 pub struct Device {
     shared: Arc<Shared>,

@@ -233,8 +233,8 @@ impl Function {
             assert!(
                 N == S::BUFFERS,
                 "a number of elements for each buffer of the signature"
-            )
-        };
+            );
+        }
         let parameters = S::parameters();
         let passed = parameters.iter().map(|&(bytes, buffer)| Passed { bytes, buffer });
         self.check_parameters(passed)?;

@@ -84,7 +84,6 @@ impl Rtc {
     /// # Ok(())
     /// # }
     /// ```
-    #[must_use]
     pub fn program<'a>(&'a self, name: &'a str, source: &'a str) -> Program<'a> {
         Program {
             rtc: self,

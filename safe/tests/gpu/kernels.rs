@@ -102,10 +102,12 @@ pub(crate) fn saxpy(device: &Device) -> Check {
     Ok("four parameters, and six of mixed sizes".into())
 }
 
-fn typed_saxpy(module: &Module) -> hip_safe::Result<TypedFunction<(u32, f32, In<f32>, Out<f32>)>> {
+type Saxpy = (u32, f32, In<f32>, Out<f32>);
+
+fn typed_saxpy(module: &Module) -> hip_safe::Result<TypedFunction<Saxpy>> {
     let saxpy = module.function("saxpy")?;
     // SAFETY: the source above has these parameters, and accesses n elements of both buffers.
-    unsafe { saxpy.typed::<(u32, f32, In<f32>, Out<f32>), 2>(|(n, ..)| [n as usize; 2]) }
+    unsafe { saxpy.typed::<Saxpy, 2>(|(n, ..)| [n as usize; 2]) }
 }
 
 pub(crate) fn typed(device: &Device) -> Check {
