@@ -250,7 +250,7 @@ fn a_pipeline_gives_the_bits_of_the_session() {
         let mut expected = Vec::new();
         for batch in sources.chunks(8) {
             let decoded = batch.iter().map(|s| s.decode(&Limits::default()).unwrap());
-            let outputs = session.run(&decoded.collect::<Vec<_>>()).unwrap();
+            let outputs = session.run(decoded).unwrap();
             expected.extend(outputs.logits().unwrap().rows().into_iter().map(|r| r.to_vec()));
         }
         for timed in [false, true] {
