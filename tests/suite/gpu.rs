@@ -13,7 +13,9 @@ use hipvit::model::InputKind;
 use hipvit::pipeline::{Pipeline, Source};
 use hipvit::reference::model_tolerance;
 use hipvit::timing::{Phase, Timing};
-use hipvit::{DType, Device, GraphMode, Outputs, ResizeOn, RunInput, RunOptions, Session, digits};
+use hipvit::{
+    DType, Device, GraphMode, Outputs, ResizeOn, RunInput, RunOptions, Session, SessionBuilder, digits,
+};
 use ndarray::{Array2, Axis};
 
 use crate::at;
@@ -163,6 +165,45 @@ fn held_out_digits_are_recognised_in_every_dtype() {
             _ => result.correct >= 357,
         };
         assert!(result.images == 360 && reached, "{dtype}: {}", result.correct);
+    }
+}
+
+/// Within the bound of a whole model, of which they are parts.
+#[test]
+fn tokens_and_hidden_layers_agree_with_the_cpu() {
+    let Some((device, _shared)) = device() else { return };
+    for dtype in dtypes() {
+        for name in ["timm_dinov2_reg4", "hf_siglip_vision", "hf_clip_vision"] {
+            let load = |builder: SessionBuilder| {
+                let builder = builder.tokens(true).hidden_layers([0, 1]);
+                builder.load(at("tests/golden").join(name)).unwrap()
+            };
+            let session = load(Session::builder().device(device).dtype(dtype));
+            let cpu = load(Session::builder().device(Device::Cpu));
+            let bound = model_tolerance(dtype, session.graph().nodes().len());
+            let input = pixels(&session, 3);
+            let (got, expected) = (run_pixels(&session, &input), run_pixels(&cpu, &input));
+            let parts = |outputs: &Outputs| {
+                let parts = [
+                    outputs.tokens(),
+                    outputs.prefix_tokens(),
+                    outputs.hidden_layer(0),
+                    outputs.hidden_layer(1),
+                ];
+                parts.map(|part| part.unwrap().to_owned())
+            };
+            let mut errors = Vec::new();
+            for (got, expected) in parts(&got).iter().zip(&parts(&expected)) {
+                assert_eq!(got.dim(), expected.dim());
+                let largest = expected.iter().fold(0f64, |m, x| m.max(f64::from(x.abs())));
+                let pairs = got.iter().zip(expected);
+                let differences = pairs.map(|(g, e)| (f64::from(*g) - f64::from(*e)).abs() / largest);
+                // A NaN is no small error; without an element there is none.
+                errors.push(differences.fold(0f64, |m, e| if e <= m { m } else { e }));
+            }
+            println!("{dtype:<4} {name:<34} errors {errors:?} of {bound:.1e}");
+            assert!(errors.iter().all(|&error| error <= bound), "{name}: {errors:?}");
+        }
     }
 }
 

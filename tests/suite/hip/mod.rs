@@ -6,6 +6,7 @@
     reason = "loads its provider; what fails in a test is the test"
 )]
 
+mod command_line;
 mod devices;
 mod faults;
 mod memory;
