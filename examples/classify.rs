@@ -4,6 +4,7 @@
 //!     cargo run --release --example classify -- path/to/model cat.jpg dog.png
 
 use hipvit::image::{Limits, open};
+use hipvit::pipeline::Source;
 use hipvit::{Result, Session, digits};
 
 fn main() -> Result<()> {
@@ -19,8 +20,8 @@ fn main() -> Result<()> {
             )
         }
         None => {
-            let samples: Vec<_> = digits::samples().collect();
-            let names = samples.iter().map(|sample| sample.name()).collect();
+            let samples: Vec<Source> = digits::samples().collect();
+            let names = samples.iter().map(Source::name).collect();
             let images = samples.iter().map(|sample| sample.decode(&Limits::default()));
             (Session::tinyvit32()?, names, images.collect::<Result<Vec<_>>>()?)
         }

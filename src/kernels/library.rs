@@ -243,9 +243,12 @@ fn announce(device: &Device, count: usize) {
 /// What compiled code depends on within a process.
 type Key = (Option<PathBuf>, String, DType, Unit);
 
+/// Each unit's code, once it has been compiled.
+type Compiled = HashMap<Key, Arc<Mutex<Option<Code>>>>;
+
 /// Compiles a unit, once in a process.
 fn compile(rtc: &Rtc, device: &Device, dtype: DType, unit: Unit) -> Result<Code> {
-    static COMPILED: Mutex<Option<HashMap<Key, Arc<Mutex<Option<Code>>>>>> = Mutex::new(None);
+    static COMPILED: Mutex<Option<Compiled>> = Mutex::new(None);
     let provider = device.runtime().path().ok().map(PathBuf::from);
     let key = (provider, device.properties().target.clone(), dtype, unit);
     let slot = {

@@ -343,7 +343,7 @@ fn same(a: &Outputs, b: &Outputs) {
 /// Runs until one fails, which must be soon; what it says.
 fn fails(session: &Session, expected: &Outputs) -> String {
     for _ in 0..20 {
-        match session.run(&images(2)) {
+        match session.run(images(2)) {
             Ok(outputs) => same(&outputs, expected),
             Err(error) => return error.to_string(),
         }
@@ -361,7 +361,7 @@ fn an_allocation_that_fails_is_tried_again_or_told() {
         if !alone(name, "gfx942", ("HIP_EMU_FAIL_ALLOC", &nth.to_string())) {
             continue;
         }
-        let works = [(); 3].map(|()| load(0, GraphMode::Auto)?.run(&images(2)));
+        let works = [(); 3].map(|()| load(0, GraphMode::Auto)?.run(images(2)));
         let mut outputs = works.iter().flatten();
         let first = outputs.next().unwrap();
         outputs.for_each(|outputs| same(outputs, first));
@@ -387,14 +387,14 @@ fn a_gpu_without_memory_is_an_error_and_a_smaller_batch_goes_on() {
     }
     let session = Session::builder().device(Device::Hip(0)).batch(1024);
     let session = session.load(at("tests/golden/timm_vit_class_token")).unwrap();
-    let expected = session.run(&images(1)).unwrap();
-    let error = session.run(&images(1024)).unwrap_err();
+    let expected = session.run(images(1)).unwrap();
+    let error = session.run(images(1024)).unwrap_err();
     assert!(
         matches!(error, Error::Hip(hipvit::hip::Error::OutOfMemory { .. })),
         "{error}"
     );
     assert!(error.to_string().contains("take a smaller batch"), "{error}");
-    same(&session.run(&images(1)).unwrap(), &expected);
+    same(&session.run(images(1)).unwrap(), &expected);
 }
 
 #[test]
@@ -404,7 +404,7 @@ fn a_launch_that_fails_costs_its_run_alone() {
         return;
     }
     let session = load(0, GraphMode::Off).unwrap();
-    let expected = session.run(&images(2)).unwrap();
+    let expected = session.run(images(2)).unwrap();
     let text = fails(&session, &expected);
     assert!(
         text.contains("hipModuleLaunchKernel failed: hipErrorLaunchFailure (719) for `"),
@@ -412,7 +412,7 @@ fn a_launch_that_fails_costs_its_run_alone() {
     );
     assert!(text.contains("GPU 0 (AMD Instinct MI300X"), "{text}");
     for _ in 0..3 {
-        same(&session.run(&images(2)).unwrap(), &expected);
+        same(&session.run(images(2)).unwrap(), &expected);
     }
 }
 
@@ -423,14 +423,14 @@ fn a_copy_that_fails_costs_its_run_alone() {
         return;
     }
     let session = load(0, GraphMode::Off).unwrap();
-    let expected = session.run(&images(2)).unwrap();
+    let expected = session.run(images(2)).unwrap();
     let text = fails(&session, &expected);
     assert!(
         text.contains("hipErrorUnknown") && text.contains("GPU 0 (AMD Instinct MI300X"),
         "{text}"
     );
     for _ in 0..3 {
-        same(&session.run(&images(2)).unwrap(), &expected);
+        same(&session.run(images(2)).unwrap(), &expected);
     }
 }
 
@@ -445,7 +445,7 @@ fn a_lost_gpu_is_an_error_until_the_end() {
         load(0, GraphMode::Auto).unwrap(),
         load(1, GraphMode::Auto).unwrap(),
     );
-    let expected = session.run(&images(2)).unwrap();
+    let expected = session.run(images(2)).unwrap();
     let text = fails(&session, &expected);
     assert!(
         text.contains("hipErrorLaunchFailure") && text.contains("GPU 0 "),
@@ -453,13 +453,13 @@ fn a_lost_gpu_is_an_error_until_the_end() {
     );
     for _ in 0..3 {
         // What a drop failed with may be told first.
-        let text = session.run(&images(2)).unwrap_err().to_string();
+        let text = session.run(images(2)).unwrap_err().to_string();
         assert!(text.contains("GPU 0 "), "{text}");
     }
     assert!(load(0, GraphMode::Auto).is_err());
-    same(&other.run(&images(2)).unwrap(), &expected);
+    same(&other.run(images(2)).unwrap(), &expected);
     drop(session);
-    same(&other.run(&images(2)).unwrap(), &expected);
+    same(&other.run(images(2)).unwrap(), &expected);
 }
 
 #[test]
@@ -469,9 +469,9 @@ fn a_replay_that_is_wrong_is_not_used() {
         return;
     }
     let session = load(0, GraphMode::Auto).unwrap();
-    let expected = session.run(&images(2)).unwrap();
+    let expected = session.run(images(2)).unwrap();
     for _ in 0..3 {
-        same(&session.run(&images(2)).unwrap(), &expected);
+        same(&session.run(images(2)).unwrap(), &expected);
     }
     let replays = session.hip_graphs().unwrap();
     let reason = replays.fallback.as_ref().unwrap();

@@ -16,7 +16,9 @@ use hipvit::model::InputKind;
 use hipvit::pipeline::{Pipeline, Source};
 use hipvit::reference::model_tolerance;
 use hipvit::timing::{Phase, Timing};
-use hipvit::{DType, Device, GraphMode, Outputs, ResizeOn, RunInput, RunOptions, Session, digits};
+use hipvit::{
+    DType, Device, GraphMode, Outputs, ResizeOn, RunInput, RunOptions, Session, SessionBuilder, digits,
+};
 use ndarray::{Array2, Axis};
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
@@ -287,6 +289,45 @@ fn held_out_digits_are_recognised_in_every_dtype() {
     }
 }
 
+/// Within the bound of a whole model, of which they are parts.
+#[test]
+fn tokens_and_hidden_layers_agree_with_the_cpu() {
+    let Some((device, _shared)) = device() else { return };
+    for dtype in dtypes() {
+        for name in ["timm_dinov2_reg4", "hf_siglip_vision", "hf_clip_vision"] {
+            let load = |builder: SessionBuilder| {
+                let builder = builder.tokens(true).hidden_layers([0, 1]);
+                builder.load(at("tests/golden").join(name)).unwrap()
+            };
+            let session = load(Session::builder().device(device).dtype(dtype));
+            let cpu = load(Session::builder().device(Device::Cpu));
+            let bound = model_tolerance(dtype, session.graph().nodes().len());
+            let input = pixels(&session, 3);
+            let (got, expected) = (run_pixels(&session, &input), run_pixels(&cpu, &input));
+            let parts = |outputs: &Outputs| {
+                let parts = [
+                    outputs.tokens(),
+                    outputs.prefix_tokens(),
+                    outputs.hidden_layer(0),
+                    outputs.hidden_layer(1),
+                ];
+                parts.map(|part| part.unwrap().to_owned())
+            };
+            let mut errors = Vec::new();
+            for (got, expected) in parts(&got).iter().zip(&parts(&expected)) {
+                assert_eq!(got.dim(), expected.dim());
+                let largest = expected.iter().fold(0f64, |m, x| m.max(f64::from(x.abs())));
+                let pairs = got.iter().zip(expected);
+                let differences = pairs.map(|(g, e)| (f64::from(*g) - f64::from(*e)).abs() / largest);
+                // A NaN is no small error; without an element there is none.
+                errors.push(differences.fold(0f64, |m, e| if e <= m { m } else { e }));
+            }
+            println!("{dtype:<4} {name:<34} errors {errors:?} of {bound:.1e}");
+            assert!(errors.iter().all(|&error| error <= bound), "{name}: {errors:?}");
+        }
+    }
+}
+
 fn gpu(device: Device) -> Gpu {
     let Device::Hip(number) = device else {
         panic!("{device} is no GPU");
@@ -379,7 +420,7 @@ fn a_pipeline_gives_the_bits_of_the_session() {
         let mut expected = Vec::new();
         for batch in sources.chunks(8) {
             let decoded = batch.iter().map(|s| s.decode(&Limits::default()).unwrap());
-            let outputs = session.run(&decoded.collect::<Vec<_>>()).unwrap();
+            let outputs = session.run(decoded).unwrap();
             expected.extend(outputs.logits().unwrap().rows().into_iter().map(|r| r.to_vec()));
         }
         for timed in [false, true] {

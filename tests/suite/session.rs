@@ -65,12 +65,12 @@ fn the_batch_size_does_not_change_the_results() {
 #[test]
 fn one_thread_computes_what_all_cores_compute() {
     let directory = at("tests/golden/hf_dinov2_swiglu");
-    let all = Session::load(&directory).unwrap().run(&images()).unwrap();
+    let all = Session::load(&directory).unwrap().run(images()).unwrap();
     let one = Session::builder()
         .threads(1)
         .load(&directory)
         .unwrap()
-        .run(&images())
+        .run(images())
         .unwrap();
     assert_eq!(all.embeddings(), one.embeddings());
 }

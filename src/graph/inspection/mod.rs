@@ -1,6 +1,6 @@
 //! What `hipvit inspect` shows of a model: the graph before and after the passes, the cost of every step, the use of memory,
 //! and the address of each parameter, on the host and, if requested, on a GPU. As JSON through serde, as tables through
-//! `Display` (`text.rs`), and the arena as a drawing ([`plot`]).
+//! `Display` (`text.rs`), and the arena as a drawing (`plot`).
 
 #[cfg(feature = "inspect")]
 mod plot;

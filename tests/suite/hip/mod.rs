@@ -7,6 +7,7 @@
 )]
 
 mod comm;
+mod command_line;
 mod devices;
 mod faults;
 mod memory;

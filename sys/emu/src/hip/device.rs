@@ -7,17 +7,12 @@ use hipvit_sys::export::copy_text;
 use hipvit_sys::hip::{hipCtx_t, hipDevice_t, hipDeviceProp_tR0600, hipError_t, hipLimit_t, hipUUID};
 
 use super::machine::{self, Device, count, current, device, machine};
-use super::properties::{properties, uuid};
+use super::properties::{bus, properties, uuid};
 use super::{capture_mode, hip, put, queue};
 
 /// A device's PCI address.
 fn bus_id(device: &Device) -> String {
     format!("0000:{:02x}:00.0", bus(device))
-}
-
-/// The number of a device's PCI bus.
-pub(crate) fn bus(device: &Device) -> u32 {
-    0xc1 + device.ordinal
 }
 
 /// # Safety

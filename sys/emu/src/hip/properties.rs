@@ -5,7 +5,6 @@ use std::ffi::c_char;
 
 use hipvit_sys::hip::{hipDeviceAttribute_t, hipDeviceProp_tR0600, hipError_t, hipUUID};
 
-use super::device::bus;
 use super::machine::{Device, device, machine};
 use super::{hip, put};
 use crate::parts::{LDS_PER_BLOCK, THREADS_PER_BLOCK};
@@ -186,4 +185,9 @@ hip! {
     fn hipDeviceGetAttribute(value: *mut i32, wanted: hipDeviceAttribute_t, ordinal: i32) {
         put(value, attribute(device(ordinal)?, wanted)?)
     }
+}
+
+/// The number of a device's PCI bus.
+pub(super) fn bus(device: &Device) -> u32 {
+    0xc1 + device.ordinal
 }

@@ -1,0 +1,141 @@
+//! Commands on the fake provider: `inspect`, `classify --timing`, and warnings.
+
+use super::Fake;
+use crate::command_line::{stderr, stdout};
+
+fn run(fake: &Fake, args: &[&str]) -> std::process::Output {
+    std::process::Command::new(env!("CARGO_BIN_EXE_hipvit"))
+        .args(args)
+        .env("HIPVIT_PROVIDER", &fake.path)
+        .env("FAKE_DEVICES", "1")
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn inspect_shows_where_each_parameter_lies_on_the_device() {
+    let fake = Fake::new("inspect");
+    let output = run(
+        &fake,
+        &["inspect", "--device", "hip:0", "--dtype", "f16", "--json"],
+    );
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let json: serde_json::Value = serde_json::from_str(stdout(&output)).unwrap();
+    assert_eq!(json["dtype"], "f16");
+    let number = |value: &serde_json::Value| {
+        let text = value.as_str().unwrap().strip_prefix("0x").unwrap();
+        u64::from_str_radix(text, 16).unwrap()
+    };
+    let region = |value: &serde_json::Value| {
+        let start = number(&value["address"]);
+        start..start + value["bytes"].as_u64().unwrap()
+    };
+    let memory = &json["device_memory"];
+    assert!(memory["device"].as_str().unwrap().contains("Fake Instinct"));
+    let (weights, arena) = (region(&memory["weights"]), region(&memory["arena"]));
+    assert!(arena.end - arena.start >= json["memory"]["arena_bytes"].as_u64().unwrap());
+    assert!(arena.end <= weights.start || weights.end <= arena.start);
+    let mut places = Vec::new();
+    for parameter in json["parameters"].as_array().unwrap() {
+        // What no step reads any more is not uploaded.
+        let Some(device) = parameter.get("device") else {
+            continue;
+        };
+        let place = region(device);
+        let elements: u64 = parameter["shape"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|n| n.as_u64().unwrap())
+            .product();
+        assert_eq!(
+            (&device["dtype"], place.end - place.start),
+            (&"f16".into(), 2 * elements)
+        );
+        assert!(
+            weights.start <= place.start && place.end <= weights.end,
+            "{parameter}"
+        );
+        places.push(place);
+    }
+    assert!(places.len() > 20);
+    places.sort_by_key(|place| place.start);
+    assert!(places.windows(2).all(|pair| pair[0].end <= pair[1].start));
+
+    let output = run(&fake, &["inspect", "--device", "hip"]);
+    let text = stdout(&output);
+    assert!(
+        text.contains("Memory on GPU 0 (Fake Instinct, gfx942), f32"),
+        "{text}"
+    );
+    assert!(text.contains("device address"), "{text}");
+    let output = run(&fake, &["inspect", "--dtype", "bf16"]);
+    assert!(
+        stderr(&output).contains("the CPU computes in f32"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
+fn classify_times_every_phase_on_a_device() {
+    let fake = Fake::new("classify");
+    let timing = |args: &[&str]| {
+        let output = run(
+            &fake,
+            &[
+                &[
+                    "classify", "--device", "hip", "--batch", "2", "--timing", "--json",
+                ],
+                args,
+            ]
+            .concat(),
+        );
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let last: serde_json::Value = serde_json::from_str(stdout(&output).lines().last().unwrap()).unwrap();
+        last
+    };
+    let line = timing(&[]);
+    let phases = line["timing"]["phases_ms"].as_object().unwrap();
+    for phase in [
+        "decode",
+        "resize",
+        "stage",
+        "copy-in",
+        "patch",
+        "QKV",
+        "attention",
+        "FFN",
+        "other",
+        "copy-out",
+        "softmax",
+    ] {
+        assert!(phases[phase].as_f64().unwrap() > 0.0, "{phase}");
+    }
+    assert!(line["timing"]["wall_ms"].as_f64().unwrap() > 0.0);
+    assert!(line["timing"]["most_in_flight"].as_u64().unwrap() <= 3);
+    assert_eq!(line["hip_graphs"]["replayed_runs"], 0);
+    let line = timing(&["--hip-graphs", "on"]);
+    assert!(line["hip_graphs"]["eager_runs"].as_u64().unwrap() >= 1);
+    assert_eq!(line["hip_graphs"]["fallback"], serde_json::Value::Null);
+}
+
+#[test]
+fn the_command_line_says_why_no_graph_is_replayed() {
+    let fake = Fake::new("classify-fallback");
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_hipvit"))
+        .args(["classify", "--device", "hip", "--batch", "2", "--top", "1"])
+        .env("HIPVIT_PROVIDER", &fake.path)
+        .env("FAKE_DEVICES", "1")
+        .env("FAKE_FAIL_CAPTURE", "1")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let expected = "warning: HIP graphs are not replayed, steps are launched one by one: ";
+    assert!(
+        stderr(&output).starts_with(expected) && stderr(&output).contains("hipStreamBeginCapture failed"),
+        "{}",
+        stderr(&output)
+    );
+    assert_eq!(stdout(&output).matches(" %  ").count(), 10);
+}
