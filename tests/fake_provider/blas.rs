@@ -1,4 +1,4 @@
-//! rocBLAS's products of f32, column-major, as plain loops.
+//! rocBLAS's GEMMs of f32, column-major, as plain loops.
 
 use std::ffi::c_void;
 use std::sync::Mutex;
