@@ -32,10 +32,10 @@ mod status;
 mod stream;
 mod task;
 
-pub(crate) use device::bus;
 pub(crate) use handles::Handles;
 pub(crate) use machine::{current, memory};
 pub(crate) use peer::{LinkType, link};
+pub(crate) use properties::bus;
 pub(crate) use stream::{submit, synchronize};
 
 /// Exports functions of HIP.

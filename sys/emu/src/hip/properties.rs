@@ -188,6 +188,6 @@ hip! {
 }
 
 /// The number of a device's PCI bus.
-pub(super) fn bus(device: &Device) -> u32 {
+pub(crate) fn bus(device: &Device) -> u32 {
     0xc1 + device.ordinal
 }
