@@ -1,6 +1,7 @@
 //! The executor of a session: the CPU's or a GPU's.
 
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use ndarray::Array2;
@@ -8,7 +9,7 @@ use parking_lot::Mutex;
 use rayon::ThreadPool;
 
 use super::Arena;
-use super::cpu::{CpuExecutor, thread_pool};
+use super::cpu::{CpuExecutor, cores, thread_pool};
 use super::hip::{Feed, GraphMode, HipExecutor, Replays, Reserved, Running, Stage};
 use crate::error::{Error, Result};
 use crate::graph::plan::{Plan, Step};
@@ -58,7 +59,7 @@ impl Executor {
     pub fn hip(graph: &Graph, device: &Device, dtype: DType, threads: Option<usize>) -> Result<Self> {
         Ok(Self::Hip {
             executor: Box::new(HipExecutor::new(graph, device, dtype)?),
-            threads: thread_pool(threads)?,
+            threads: host_threads(device, threads)?,
         })
     }
 
@@ -257,6 +258,23 @@ impl Executor {
             Self::Hip { executor, .. } => Some(executor.replays()),
         }
     }
+}
+
+/// Threads on the NUMA node of the GPU, by default one per physical core there. That a thread cannot be bound costs speed
+/// at most.
+fn host_threads(device: &Device, threads: Option<usize>) -> Result<ThreadPool> {
+    let threads = threads.or_else(|| {
+        let count = || {
+            let _ = device.bind_thread();
+            cores()
+        };
+        // A thread of its own, since the caller's stays where it is.
+        thread::scope(|scope| scope.spawn(count).join()).ok()
+    });
+    let device = device.clone();
+    thread_pool(threads, move || {
+        let _ = device.bind_thread();
+    })
 }
 
 /// Adds each stage of a run on a GPU to the timing.

@@ -41,7 +41,7 @@ impl CpuExecutor {
     /// [`Error::Argument`] if the threads cannot be started, [`Error::Graph`], naming the node, if a weight is a scalar or was
     /// released.
     pub fn new(graph: &Graph, threads: Option<usize>) -> Result<Self> {
-        let pool = thread_pool(threads)?;
+        let pool = thread_pool(threads, || ())?;
         let constants = pool.install(|| Constants::new(graph))?;
         Ok(Self { pool, constants })
     }
@@ -112,17 +112,21 @@ impl CpuExecutor {
     }
 }
 
-/// A pool of `threads` threads, by default one per physical core.
-pub(super) fn thread_pool(threads: Option<usize>) -> Result<ThreadPool> {
+/// A pool of `threads` threads, by default one per physical core; each calls `start` first.
+pub(super) fn thread_pool(
+    threads: Option<usize>,
+    start: impl Fn() + Send + Sync + 'static,
+) -> Result<ThreadPool> {
     ThreadPoolBuilder::new()
         .num_threads(threads.unwrap_or_else(cores).max(1))
         .thread_name(|i| format!("hipvit-cpu-{i}"))
+        .start_handler(move |_| start())
         .build()
         .map_err(|e| Error::argument("threads", e))
 }
 
-/// The physical cores that this process may use: two threads on one core would share its vector units.
-fn cores() -> usize {
+/// The physical cores that this thread may use: two threads on one core would share its vector units.
+pub(super) fn cores() -> usize {
     num_cpus::get_physical().min(num_cpus::get())
 }
 
