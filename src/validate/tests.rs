@@ -146,6 +146,15 @@ fn what_is_not_written_and_what_should_not_have_been_fails() {
 }
 
 #[test]
+fn a_wrong_byte_of_a_resized_image_fails() {
+    let (right, wrong) = (report(Fault::None, "resize"), report(Fault::Unwritten, "resize"));
+    assert!(right.is_clean() && right.passed > 0, "{right}");
+    assert_eq!((wrong.passed, wrong.failed), (0, right.passed), "{wrong}");
+    let reason = wrong.rows[0].reason.as_deref().unwrap();
+    assert_eq!(reason, "differs too much from the reference");
+}
+
+#[test]
 fn an_operand_that_changes_fails() {
     let report = report(Fault::Operand, "add");
     // The sum overwrites x; y lies beside it.

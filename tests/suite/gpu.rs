@@ -251,7 +251,9 @@ fn check_random_vit(device: Device, dtype: DType, name: &str, dim: usize, runs: 
 fn vit_tiny_agrees_with_the_cpu_in_every_dtype() {
     let Some((device, _shared)) = device() else { return };
     for dtype in dtypes() {
-        check_random_vit(device, dtype, "tiny", 192, 3);
+        // Emulated, f32 takes long where no matrix core multiplies it.
+        let runs = if dtype == DType::F32 { 1 } else { 3 };
+        check_random_vit(device, dtype, "tiny", 192, runs);
     }
 }
 
