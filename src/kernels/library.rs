@@ -243,9 +243,6 @@ fn announce(device: &Device, count: usize) {
 /// What compiled code depends on within a process.
 type Key = (Option<PathBuf>, String, DType, Unit);
 
-/// The code of a key, locked while it is compiled.
-type Slot = Arc<Mutex<Option<Code>>>;
-
 /// Each unit's code, once it has been compiled.
 type Compiled = HashMap<Key, Arc<Mutex<Option<Code>>>>;
 
