@@ -8,7 +8,7 @@ use hipvit::timing::Timing;
 use hipvit::{RunInput, RunOptions};
 use serde_json::json;
 
-use super::{ModelArgs, Outcome, memory, output, report_fallback};
+use super::{ModelArgs, Outcome, output, report_fallback};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -55,7 +55,7 @@ impl Args {
         milliseconds.sort_by(f64::total_cmp);
         let (min, median) = (milliseconds[0], milliseconds[self.runs / 2]);
         let gflops = flops as f64 / median / 1e6;
-        let peak_rss = memory::peak_rss();
+        let peak_rss = hipvit::hip::peak_rss();
         let mut out = output::stdout();
         if self.json {
             let line = json!({

@@ -11,7 +11,6 @@ mod embed;
 mod eval;
 mod inputs;
 mod inspect;
-mod memory;
 mod output;
 mod preprocess;
 mod progress;

@@ -1,9 +1,9 @@
 //! The crate's own kernels on the host's side. A kernel `<name>` is `hip/<name>.hip` with its header `hip/<name>.h`, and
 //! here `<name>.rs`: the constructor of its arguments, its launch plan, and the memory that it reads and writes.
 //!
-//! [`bindings`] holds the argument structures and tile constants, generated from the headers. [`Kernels`] finds the code
+//! `bindings.rs` holds the argument structures and tile constants, generated from the headers. `library.rs` finds the code
 //! (embedded, or compiled at run time) and launches it. To add a kernel: header, kernel, its file here, and a line in
-//! [`kernel_list`].
+//! `kernel_list`.
 #![allow(
     unsafe_code,
     reason = "each kernel's `unsafe impl` states what its device code accesses"

@@ -1,8 +1,8 @@
-//! The memory of this process.
-#![allow(unsafe_code)]
+//! Facts about this process on the host.
 
-/// The largest resident set size so far, in bytes.
+/// The largest resident set size of this process so far, in bytes; `None` where the system does not tell.
 #[cfg(unix)]
+#[must_use]
 pub fn peak_rss() -> Option<u64> {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: `usage` is valid for writes of a `rusage`.
@@ -13,8 +13,9 @@ pub fn peak_rss() -> Option<u64> {
     (result == 0).then_some(u64::try_from(usage.ru_maxrss).ok()? * unit)
 }
 
-/// The largest resident set size so far, in bytes.
+/// The largest resident set size of this process so far, in bytes; `None` where the system does not tell.
 #[cfg(not(unix))]
+#[must_use]
 pub fn peak_rss() -> Option<u64> {
     None
 }
