@@ -64,7 +64,7 @@ fn main() -> Result<()> {
     let attributes = power.attributes()?;
     let block = power.suggested_block(0, 0)?.block;
     println!(
-        "{} registers; most threads are active in blocks of {block}",
+        "{} registers; best occupancy with blocks of {block} threads",
         attributes.registers
     );
     Ok(())

@@ -1,6 +1,6 @@
 // resize: one pass of Pillow's resampling of 8-bit RGB, bit for bit.
 //
-// Pillow resamples one axis, rounds to u8, then the other: two launches, with the tables of src/image/resample and in
+// Pillow resamples one axis, rounds to u8, then the other: two launches, with the tables of src/image/resize and in
 // the order that it decides; a crop needs only the tables of its window. The sum of weight · byte is in i32 with
 // RESIZE_FRACTIONAL_BITS and wraps; it starts at one half, is shifted right and clamped to u8.
 //

@@ -39,6 +39,9 @@ use crate::outputs::{ImageOutputs, Outputs, Prediction};
 use crate::session::{Device, Session, Submitted};
 use crate::timing::{Phase, Timing};
 
+/// The most batches that can be in flight; each has device memory of its own.
+const MAX_IN_FLIGHT: usize = 1024;
+
 /// Runs a stream of images through a session. As many threads decode as compute.
 ///
 /// At most, memory holds the model-sized pixels of the batches [in flight](Pipeline::in_flight) and of three more: one that
@@ -101,8 +104,12 @@ impl Pipeline {
     where
         S: IntoIterator<Item: Into<Source> + 'static, IntoIter: Send + 'static>,
     {
-        if self.in_flight == 0 {
-            return Err(Error::argument("in_flight", "must be at least 1"));
+        if !(1..=MAX_IN_FLIGHT).contains(&self.in_flight) {
+            let reason = format!(
+                "is {}; from 1 to {MAX_IN_FLIGHT} batches can be in flight",
+                self.in_flight
+            );
+            return Err(Error::argument("in_flight", reason));
         }
         let start = Instant::now();
         // Not the session's own threads, so that no step waits behind an image that is being decoded.

@@ -249,7 +249,7 @@ impl Drop for Replay {
             // SAFETY: the handles live; the graph is destroyed once, when it does not run.
             unsafe {
                 let idle = call!(device, hip.hipStreamSynchronize(self.stream.raw()));
-                idle.and(call!(device, hip.hipGraphExecDestroy(self.raw)))
+                idle.and_then(|()| call!(device, hip.hipGraphExecDestroy(self.raw)))
             }
         });
         device.park(result);

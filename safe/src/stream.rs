@@ -49,6 +49,26 @@ pub(crate) trait Resource: Send + Sync {
     }
 }
 
+/// A library's handle: destroyed once neither its owner nor a captured graph uses it.
+pub(crate) struct Handle(Box<dyn Fn() + Send + Sync>);
+
+impl Handle {
+    /// `destroy` is called once.
+    pub(crate) fn new(destroy: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
+        Arc::new(Self(Box::new(destroy)))
+    }
+}
+
+impl Resource for Handle {
+    fn used(&self, _submission: u64) {}
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
 // SAFETY: HIP's functions take a stream handle from any thread, several at a time; the handle is destroyed once, by the
 // last owner.
 unsafe impl Send for Inner {}
@@ -266,7 +286,12 @@ impl Stream {
         work: impl FnOnce(&Hip) -> Result<()>,
     ) -> Result<()> {
         self.refuse_capture("a graph")?;
-        let held = used.iter().filter_map(|resource| resource.hold().transpose());
+        // By address, as a group holds its communicators, so that no two threads wait for each other.
+        let mut by_address: Vec<&Arc<dyn Resource>> = used.iter().collect();
+        by_address.sort_by_key(|resource| Arc::as_ptr(resource).addr());
+        let held = by_address
+            .into_iter()
+            .filter_map(|resource| resource.hold().transpose());
         let _held = held.collect::<Result<Vec<_>>>()?;
         let hip = self.device().enter()?;
         let result = work(hip);
@@ -283,6 +308,13 @@ impl Stream {
             if capturing {
                 self.captured().push(resource);
             }
+        }
+    }
+
+    /// Keeps what captured work uses beside memory, such as the module of a kernel, for the graph under capture.
+    pub(crate) fn keep(&self, resource: impl FnOnce() -> Arc<dyn Resource>) {
+        if self.is_capturing() {
+            self.captured().push(resource());
         }
     }
 

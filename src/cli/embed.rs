@@ -22,7 +22,7 @@ pub struct Args {
     /// registers)
     #[arg(long)]
     tokens: bool,
-    /// Print all tokens after block N too, counted from 0 and without a norm (transformers' hidden_states[N + 1]); may be
+    /// Print all tokens after block N too, counted from 0 and without a norm (transformers' hidden_states[N + 1] before any final norm); may be
     /// given several times
     #[arg(long = "layer", value_name = "N")]
     layers: Vec<usize>,

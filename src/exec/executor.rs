@@ -153,7 +153,7 @@ impl Executor {
         timing: Option<&mut Timing>,
     ) -> Result<Vec<(OutputKind, Array2<f32>)>> {
         match (self, timing) {
-            (Self::Cpu { .. }, _) => Err(Error::argument("images", "the cpu takes resized pixels")),
+            (Self::Cpu { .. }, _) => Err(Error::argument("images", "the CPU executor takes resized pixels")),
             (Self::Hip { executor, .. }, Some(timing)) => {
                 executor.run_images(plan, images, Some(&mut observer(plan, timing)))
             }

@@ -127,7 +127,11 @@ unsafe impl KernelArguments for AttentionArgs {
 
     fn plan(&mut self, target: &Target) -> Result<Launch, String> {
         check_not_empty([self.images, self.heads, self.queries, self.keys])?;
-        let per_head = self.queries.div_ceil(target.tile.max(1));
+        // 64, or a multiple of it; anything else is not this kernel's code.
+        if target.tile == 0 || !target.tile.is_multiple_of(64) {
+            return Err(format!("its code states blocks of {} queries", target.tile));
+        }
+        let per_head = self.queries.div_ceil(target.tile);
         let blocks = (u64::from(self.images) * u64::from(self.heads)).saturating_mul(per_head.into());
         target.blocks(blocks, ATTENTION_WAVES * target.wave_size)
     }

@@ -53,6 +53,7 @@ impl Target {
     ///
     /// The device takes fewer blocks.
     pub(super) fn elementwise(&self, rows: u64, channels: u32) -> Result<Launch, String> {
+        check_channels(channels)?;
         self.threads(
             rows.saturating_mul(u64::from(channels).div_ceil(self.vec128())),
             ELEMENTWISE_THREADS,
@@ -66,11 +67,20 @@ impl Target {
     ///
     /// The device takes fewer blocks.
     pub(super) fn rows(&self, rows: u64, length: u32) -> Result<(Launch, u32), String> {
+        check_channels(length)?;
         let whole_block = length > ROW_REGISTERS * self.wave_size;
         let blocks = match whole_block {
             true => rows,
             false => rows.div_ceil(u64::from(ROW_THREADS / self.wave_size)),
         };
         Ok((self.blocks(blocks, ROW_THREADS)?, whole_block.into()))
+    }
+}
+
+/// The kernels divide by the length of a row.
+pub(super) fn check_channels(channels: u32) -> Result<(), String> {
+    match channels {
+        0 => Err("has rows without elements".into()),
+        _ => Ok(()),
     }
 }

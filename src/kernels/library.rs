@@ -3,10 +3,11 @@
 use std::any::Any;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
@@ -209,20 +210,23 @@ fn compile_all(rtc: &Rtc, device: &Device, dtype: DType, units: &[Unit]) -> Resu
             });
         }
         drop(sender);
+        // Dropped with the first error, which ends the other threads' work.
+        let receiver = receiver;
         let mut compiled = Vec::with_capacity(units.len());
-        let mut announced = false;
+        let mut patience = Some(Instant::now() + PATIENCE);
         while compiled.len() < units.len() {
-            let result = match receiver.recv_timeout(PATIENCE) {
-                Err(mpsc::RecvTimeoutError::Timeout) if !announced => {
-                    announced = true;
-                    announce(device, units.len());
-                    continue;
-                }
-                Err(mpsc::RecvTimeoutError::Timeout) => continue,
-                Err(mpsc::RecvTimeoutError::Disconnected) => break,
-                Ok(result) => result,
+            let received = match patience {
+                Some(until) => receiver.recv_timeout(until.saturating_duration_since(Instant::now())),
+                None => receiver.recv().map_err(Into::into),
             };
-            compiled.push(result?);
+            match received {
+                Ok(result) => compiled.push(result?),
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    patience = None;
+                    announce(device, units.len());
+                }
+                Err(mpsc::RecvTimeoutError::Disconnected) => break,
+            }
         }
         Ok(compiled)
     })
@@ -234,7 +238,9 @@ fn announce(device: &Device, count: usize) {
         None => "not kept, since HIPVIT_CACHE_DIR is empty".to_owned(),
     };
     let plural = if count == 1 { "" } else { "s" };
-    eprintln!(
+    // A closed standard error is no reason to fail.
+    let _ = writeln!(
+        io::stderr(),
         "hipvit: compiling {count} kernel{plural} for {} ({kept})",
         device.properties().target
     );

@@ -1,6 +1,7 @@
 //! `pool`: one vector per image from its tokens.
 
 use super::bindings::{POOL_SLICES, POOL_VECS, PoolArgs, PoolMode};
+use super::launch::check_channels;
 use super::{Access, KernelArguments, Launch, Target, bytes, extent};
 use crate::ops::Pool;
 
@@ -41,6 +42,7 @@ unsafe impl KernelArguments for PoolArgs {
         if self.first >= self.tokens || self.images == 0 {
             return Err(format!("token {} is not among the {}", self.first, self.tokens));
         }
+        check_channels(self.channels)?;
         let vectors = u64::from(self.channels).div_ceil(target.vec128());
         let blocks = u64::from(self.images).saturating_mul(vectors.div_ceil(POOL_VECS.into()));
         target.blocks(blocks, POOL_VECS * POOL_SLICES)

@@ -127,8 +127,8 @@ fn works(arch: &str) {
         "gpu::images_are_resized_to_the_same_bytes",
     ];
     let rest = [
-        "gpu::vit_tiny_agrees_with_the_cpu_in_every_dtype",
-        "gpu::vit_base_agrees_with_the_cpu",
+        "gpu::architectures::vit_tiny_agrees_with_the_cpu_in_every_dtype",
+        "gpu::architectures::vit_base_agrees_with_the_cpu",
         "gpu::held_out_digits_are_recognised_in_every_dtype",
         "gpu::four_threads_on_their_streams_get_the_bits_of_one",
         "gpu::a_pipeline_gives_the_bits_of_the_session",

@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::ptr;
+use std::sync::Arc;
 
 use hipvit_sys::Hipblaslt;
 use hipvit_sys::hip::hipDataType;
@@ -20,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::memory::buffer::DeviceBuffer;
 use crate::memory::operand::Operand;
 use crate::status::{call, missing};
-use crate::stream::Stream;
+use crate::stream::{Handle, Stream};
 
 /// How many algorithms the heuristics are asked for.
 const CANDIDATES: usize = 8;
@@ -29,6 +30,7 @@ const CANDIDATES: usize = 8;
 pub struct BlasLt {
     stream: Stream,
     raw: hipblasLtHandle_t,
+    handle: Arc<Handle>,
     workspace: DeviceBuffer<u8>,
 }
 
@@ -108,9 +110,25 @@ impl BlasLt {
         let mut raw = ptr::null_mut();
         // SAFETY: the call writes one handle. It ends the process where there is no GPU, and there is one.
         unsafe { call!(device, table.hipblasLtCreate(&mut raw)) }?;
+        let (owner, address) = (stream.clone(), raw.expose_provenance());
+        let handle = Handle::new(move || {
+            let device = owner.device();
+            let destroyed = self::table(device).and_then(|table| {
+                device.select()?;
+                // SAFETY: destroyed once, when nothing uses it any more.
+                unsafe {
+                    call!(
+                        device,
+                        table.hipblasLtDestroy(ptr::with_exposed_provenance_mut(address))
+                    )
+                }
+            });
+            device.park(destroyed);
+        });
         Ok(Self {
             stream: stream.clone(),
             raw,
+            handle,
             workspace,
         })
     }
@@ -274,6 +292,7 @@ impl BlasLt {
         let [first, second, result] = matmul.layouts;
         let chosen = &matmul.algorithms[matmul.selected];
         let (raw, gemm) = (self.raw, &matmul.gemm);
+        stream.keep(|| self.handle.clone());
         let submitted = stream.submit(&used, |_| {
             // SAFETY: all handles live; `check` saw that the matrices lie in the operands, the checks above that the
             // vectors do; the algorithm was chosen for this description and this much workspace; the scalars are read
@@ -395,18 +414,6 @@ impl Drop for Preference<'_> {
             // SAFETY: destroyed once, by its owner.
             device.park(unsafe { call!(device, table.hipblasLtMatmulPreferenceDestroy(raw)) });
         }
-    }
-}
-
-impl Drop for BlasLt {
-    fn drop(&mut self) {
-        let device = self.stream.device();
-        let result = table(device).and_then(|table| {
-            device.select()?;
-            // SAFETY: destroyed once, by its owner.
-            unsafe { call!(device, table.hipblasLtDestroy(self.raw)) }
-        });
-        device.park(result);
     }
 }
 

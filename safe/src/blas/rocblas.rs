@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ptr;
+use std::sync::Arc;
 
 use hipvit_sys::rocblas::{
     rocblas_atomics_mode_, rocblas_datatype_, rocblas_gemm_algo_, rocblas_handle, rocblas_operation_,
@@ -14,12 +15,13 @@ use crate::error::{Error, Result};
 use crate::memory::buffer::DeviceBuffer;
 use crate::memory::operand::Operand;
 use crate::status::{call, missing};
-use crate::stream::Stream;
+use crate::stream::{Handle, Stream};
 
 /// rocBLAS on one stream. Its results are the same from run to run: atomics are switched off.
 pub struct Blas {
     stream: Stream,
     raw: rocblas_handle,
+    handle: Arc<Handle>,
     /// `None` if the library cannot be given one.
     workspace: Option<DeviceBuffer<u8>>,
 }
@@ -46,9 +48,30 @@ impl Blas {
         // SAFETY: the call writes one handle. rocBLAS ends the process where there is no GPU, or none that it has kernels for;
         // neither is so.
         unsafe { call!(device, table.rocblas_create_handle(&mut raw)) }?;
+        let (owner, address) = (stream.clone(), raw.expose_provenance());
+        let handle = Handle::new(move || {
+            let device = owner.device();
+            let destroyed = device
+                .runtime()
+                .provider()
+                .rocblas()
+                .map_err(|error| missing(&error))
+                .and_then(|table| {
+                    device.select()?;
+                    // SAFETY: destroyed once, when nothing uses it any more.
+                    unsafe {
+                        call!(
+                            device,
+                            table.rocblas_destroy_handle(ptr::with_exposed_provenance_mut(address))
+                        )
+                    }
+                });
+            device.park(destroyed);
+        });
         let mut blas = Self {
             stream: stream.clone(),
             raw,
+            handle,
             workspace: None,
         };
         // SAFETY: both handles live.
@@ -108,6 +131,7 @@ impl Blas {
         let compute = rocblas_datatype_::rocblas_datatype_f32_r;
         let algo = rocblas_gemm_algo_::rocblas_gemm_algo_standard;
         let raw = self.raw;
+        stream.keep(|| self.handle.clone());
         stream.submit(&operands, |_| {
             // SAFETY: the handle lives and is ours alone; `check` saw that the matrices lie in the operands; the scalars
             // are read before the call returns, as the pointer mode is the host's.
@@ -205,23 +229,6 @@ fn datatype(dtype: DType) -> rocblas_datatype_ {
         DType::F32 => rocblas_datatype_::rocblas_datatype_f32_r,
         DType::F16 => rocblas_datatype_::rocblas_datatype_f16_r,
         DType::BF16 => rocblas_datatype_::rocblas_datatype_bf16_r,
-    }
-}
-
-impl Drop for Blas {
-    fn drop(&mut self) {
-        let device = self.stream.device();
-        let table = device
-            .runtime()
-            .provider()
-            .rocblas()
-            .map_err(|error| missing(&error));
-        let result = table.and_then(|table| {
-            device.select()?;
-            // SAFETY: destroyed once, by its owner.
-            unsafe { call!(device, table.rocblas_destroy_handle(self.raw)) }
-        });
-        device.park(result);
     }
 }
 

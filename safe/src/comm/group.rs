@@ -214,6 +214,14 @@ impl<'a> Group<'a> {
             let reason = format!("has {} bytes where {wanted} are needed", target.bytes());
             return Err(Error::argument("target", reason));
         }
+        for (what, operand) in [("source", &source), ("target", &target)] {
+            if !operand.address().is_multiple_of(dtype.size() as u64) {
+                return Err(Error::argument(
+                    what,
+                    format!("is not aligned to elements of {dtype}"),
+                ));
+            }
+        }
         target.expect("target", 0, !matches!(operation, Operation::Send(_)))?;
         self.calls.push(Call {
             comm,

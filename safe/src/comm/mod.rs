@@ -363,8 +363,9 @@ impl Comm {
         }
     }
 
-    /// Ends the rank without waiting for the others: collectives under way end, with whatever in their targets. Later calls
-    /// of every clone, and of graphs that captured its collectives, are errors.
+    /// Ends the rank without waiting for the others: collectives in flight end, with undefined contents in their targets. Later
+    /// calls of every clone, and of graphs that captured its collectives, are errors. Waits for calls into RCCL that have not
+    /// returned.
     ///
     /// # Errors
     ///

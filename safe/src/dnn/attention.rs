@@ -220,6 +220,7 @@ impl Dnn {
             })
             .collect();
         let used: Vec<_> = [q, k, v, out, extras].into_iter().chain(scratch).collect();
+        stream.keep(|| self.handle.clone());
         stream.submit(&used, |_| {
             // SAFETY: the handle and the solution live; the tensors have the bytes of the descriptions that the solution
             // was found for, and the workspace those that it asks for; the list is read before the call returns.

@@ -191,6 +191,7 @@ impl Dnn {
         let scratch = convolution.workspace.as_mut().map(DeviceBuffer::writing);
         let operands: Vec<_> = [x, filter, y].into_iter().chain(scratch).collect();
         let (one, zero) = (1f32, 0f32);
+        self.stream.keep(|| self.handle.clone());
         self.stream.submit(&operands, |_| {
             // SAFETY: as for the search, which chose the algorithm for these tensors and this workspace.
             unsafe {

@@ -6,6 +6,7 @@ mod descriptor;
 
 use std::fmt;
 use std::ptr;
+use std::sync::Arc;
 
 use hipvit_sys::Miopen;
 use hipvit_sys::miopen::{miopenHandle_t, miopenNormMode_t, miopenSoftmaxAlgorithm_t, miopenSoftmaxMode_t};
@@ -19,12 +20,13 @@ use crate::error::{Error, Result};
 use crate::memory::buffer::DeviceBuffer;
 use crate::memory::operand::Operand;
 use crate::status::{call, missing};
-use crate::stream::Stream;
+use crate::stream::{Handle, Stream};
 
 /// MIOpen on one stream.
 pub struct Dnn {
     stream: Stream,
     raw: miopenHandle_t,
+    handle: Arc<Handle>,
     /// What layer norm writes besides its result.
     statistics: Option<DeviceBuffer<u8>>,
 }
@@ -62,9 +64,25 @@ impl Dnn {
         let mut raw = ptr::null_mut();
         // SAFETY: the call writes one handle; the stream lives as long as it.
         unsafe { call!(device, table.miopenCreateWithStream(&mut raw, stream.raw())) }?;
+        let (owner, address) = (stream.clone(), raw.expose_provenance());
+        let handle = Handle::new(move || {
+            let device = owner.device();
+            let destroyed = self::table(device).and_then(|table| {
+                device.select()?;
+                // SAFETY: destroyed once, when nothing uses it any more.
+                unsafe {
+                    call!(
+                        device,
+                        table.miopenDestroy(ptr::with_exposed_provenance_mut(address))
+                    )
+                }
+            });
+            device.park(destroyed);
+        });
         Ok(Self {
             stream: stream.clone(),
             raw,
+            handle,
             statistics: None,
         })
     }
@@ -87,6 +105,7 @@ impl Dnn {
         let table = table(device)?;
         let tensor = Tensor::new(device, shape.dtype, &[shape.rows, shape.columns, 1, 1])?;
         let (one, zero) = (1f32, 0f32);
+        self.stream.keep(|| self.handle.clone());
         self.stream.submit(&[x, y], |_| {
             // SAFETY: the handle and the tensor live; the operands have the tensor's bytes; the scalars are read before
             // the call returns.
@@ -136,6 +155,7 @@ impl Dnn {
         let half = shape.rows * shape.dtype.size();
         let statistics = grown(&mut self.statistics, &stream, 2 * half)?.writing();
         let (mean, deviation) = (statistics.part(0..half)?, statistics.part(half..2 * half)?);
+        stream.keep(|| self.handle.clone());
         stream.submit(&[x, weight, bias, y, statistics], |_| {
             // SAFETY: the handle and the tensors live; the operands have the tensors' bytes.
             unsafe {
@@ -190,18 +210,6 @@ fn table(device: &Device) -> Result<&Miopen> {
 /// A size as MIOpen's.
 fn int(size: usize) -> Result<i32> {
     i32::try_from(size).map_err(|_| Error::argument("shape", format!("{size} is too large for MIOpen")))
-}
-
-impl Drop for Dnn {
-    fn drop(&mut self) {
-        let device = self.stream.device();
-        let result = table(device).and_then(|table| {
-            device.select()?;
-            // SAFETY: destroyed once, by its owner.
-            unsafe { call!(device, table.miopenDestroy(self.raw)) }
-        });
-        device.park(result);
-    }
 }
 
 impl fmt::Debug for Dnn {

@@ -120,7 +120,7 @@ impl Function {
             };
             return Err(self.wrong(
                 None,
-                format!("takes {parameters}, and {} were given", passed.len()),
+                format!("takes {parameters}, but {} were given", passed.len()),
             ));
         }
         for (index, (parameter, passed)) in stated.iter().zip(passed).enumerate() {
@@ -153,6 +153,7 @@ impl Function {
         let device = stream.device();
         let [grid_x, grid_y, grid_z] = launch.grid;
         let [block_x, block_y, block_z] = launch.block;
+        stream.keep(|| self.module().resource());
         stream.submit(operands, |hip| {
             // SAFETY: the function is of a loaded module; the call copies the arguments, which are as the caller says.
             // What the kernel accesses lies in operands that this stream orders.
@@ -203,7 +204,7 @@ impl Function {
         }
         if threads > u64::from(limits.threads_per_block) {
             return wrong(format!(
-                "{threads} threads in a block, of {}",
+                "the block has {threads} threads; the device allows {}",
                 limits.threads_per_block
             ));
         }
@@ -212,7 +213,7 @@ impl Function {
             ("threads", launch.block, limits.block),
         ] {
             if sizes.iter().zip(most).any(|(&size, most)| size > most) {
-                return wrong(format!("{sizes:?} {what}, of {most:?}"));
+                return wrong(format!("{sizes:?} {what}; the device allows {most:?}"));
             }
         }
         Ok(())

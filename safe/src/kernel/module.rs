@@ -12,6 +12,7 @@ use crate::code::metadata::{Kernels, Parameter};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::status::{call, is};
+use crate::stream::Resource;
 
 /// Device code, loaded. Cheap to clone; unloaded when the last clone and the last kernel and global of it are gone.
 ///
@@ -103,6 +104,7 @@ impl Module {
             let reason = format!("`{name}` has {bytes} bytes, not {}", size_of::<T>());
             return Err(Error::argument("global", reason));
         }
+        let _alone = device.between_captures();
         let hip = device.enter()?;
         let mut value = T::zeroed();
         // SAFETY: the variable has as many bytes as the value, and any bytes are a value.
@@ -147,6 +149,11 @@ impl Module {
         }
         .map_err(|error| advised(error, || format!("the module has no kernel `{name}`")))?;
         Ok((function, c_name))
+    }
+
+    /// What a captured graph keeps of it.
+    pub(crate) fn resource(&self) -> Arc<dyn Resource> {
+        self.inner.clone()
     }
 
     /// What the code object states of the parameters of the kernel that it calls `name`.
@@ -202,16 +209,21 @@ fn no_code(device: &Device, code: &Code, error: Error) -> Error {
     }
 }
 
+/// A captured launch needs the module as long as its graph.
+impl Resource for Inner {
+    fn used(&self, _submission: u64) {}
+}
+
 impl Drop for Inner {
     fn drop(&mut self) {
         let device = &self.device;
         let _alone = device.between_captures();
         let result = device.select().and_then(|hip| {
-            // Unloading code that runs is an error on some drivers, and worse on others.
+            // Unloading code that runs is an error on some drivers, and worse on others: rather leaked.
             // SAFETY: takes no arguments; then the last owner unloads the module, once.
             unsafe {
                 let idle = call!(device, hip.hipDeviceSynchronize());
-                idle.and(call!(device, hip.hipModuleUnload(self.raw)))
+                idle.and_then(|()| call!(device, hip.hipModuleUnload(self.raw)))
             }
         });
         device.park(result);

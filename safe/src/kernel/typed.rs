@@ -272,7 +272,7 @@ impl<S: Signature> TypedFunction<S> {
         let mut elements = Vec::with_capacity(S::BUFFERS);
         (self.accesses)(stated, &mut elements);
         let Arranged { mut packed, buffers } = arranged;
-        // The traits of arguments can be implemented by anyone, and only those of this module arrange something.
+        // `Arranged` is not exported, so that no implementation outside this crate can pass other arguments than it states.
         let arranged = packed.passed().map(|passed| (passed.bytes, passed.buffer));
         if !arranged.eq(self.parameters.iter().copied()) || elements.len() != buffers.len() {
             return Err(self

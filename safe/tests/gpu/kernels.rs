@@ -179,10 +179,10 @@ pub(crate) fn parameters(device: &Device) -> Check {
     };
     let four_bytes = "kernel `saxpy`: parameter 1: has 4 bytes, and an argument of 8 was given";
     let texts = [
-        "kernel `saxpy`: takes 4 parameters, and 3 were given",
+        "kernel `saxpy`: takes 4 parameters, but 3 were given",
         four_bytes,
         four_bytes,
-        "kernel `saxpy`: takes 4 parameters, and 1 were given",
+        "kernel `saxpy`: takes 4 parameters, but 1 were given",
     ];
     for (result, text) in results.into_iter().zip(texts) {
         match result {
@@ -213,7 +213,7 @@ pub(crate) fn parameters(device: &Device) -> Check {
         };
         let texts = [
             "kernel `saxpy`: parameter 2: is a pointer to device memory, and a value was given",
-            "kernel `mixed`: takes 6 parameters, and 1 were given",
+            "kernel `mixed`: takes 6 parameters, but 1 were given",
             "kernel `saxpy`: parameter 0: is a value of 4 bytes, and a buffer was given",
         ];
         for (result, text) in results.into_iter().zip(texts) {

@@ -72,7 +72,7 @@ impl CpuExecutor {
     ) -> Result<Vec<(OutputKind, Array2<f32>)>> {
         plan.graph().check_input(input, plan.batch())?;
         if plan.dtype() != DType::F32 {
-            let reason = format!("wants {}; the CPU computes in f32", plan.dtype());
+            let reason = format!("requires {}; the CPU computes in f32", plan.dtype());
             return Err(Error::argument("dtype", reason));
         }
         let arena = arena.elements(plan)?;

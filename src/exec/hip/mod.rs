@@ -258,7 +258,11 @@ impl HipExecutor {
     /// A context with all the device memory that a run of `plan` needs.
     pub(super) fn reserve<P: Deref<Target = Plan>>(&self, plan: P) -> Result<Reserved<P>> {
         if plan.dtype() != self.dtype {
-            let reason = format!("the plan wants {}, the executor has {}", plan.dtype(), self.dtype);
+            let reason = format!(
+                "the plan requires {}, the executor has {}",
+                plan.dtype(),
+                self.dtype
+            );
             return Err(Error::argument("dtype", reason));
         }
         let context = match self.context(&plan) {
