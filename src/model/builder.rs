@@ -411,7 +411,7 @@ impl Builder<'_> {
         let tensor = tensor.reshaped(shape).ok_or_else(|| {
             Error::graph(
                 &name,
-                format_args!("{tensor:?} has not the elements of {shape:?}"),
+                format_args!("{tensor:?} does not have the element count of {shape:?}"),
             )
         })?;
         Ok(self.graph.constant(name, tensor))

@@ -33,7 +33,7 @@ struct Shared {
     runtime: Runtime,
     ordinal: usize,
     properties: Properties,
-    /// How errors call it.
+    /// Its name in errors.
     name: String,
     /// `None` on a host with one NUMA node.
     numa: Option<Node>,
@@ -138,13 +138,13 @@ impl Device {
         self.shared.ordinal
     }
 
-    /// What it is.
+    /// Its properties.
     #[must_use]
     pub fn properties(&self) -> &Properties {
         &self.shared.properties
     }
 
-    /// How errors call it: number, name, architecture.
+    /// Its name in errors: number, name, architecture.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.shared.name

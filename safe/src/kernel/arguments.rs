@@ -131,7 +131,7 @@ impl<A: Arguments> Kernel<A> {
                 result = Err(Error::argument(
                     "arguments",
                     format!(
-                        "{}: {} bytes at {:#x} ({}) lie in no operand{}",
+                        "{}: {} bytes at {:#x} ({}) are outside every operand{}",
                         self.name(),
                         access.bytes,
                         access.address,

@@ -37,8 +37,9 @@ impl Module {
         let (address, bytes) = self.find_global(name)?;
         let (address, size) = (address as u64, size_of::<T>());
         if size == 0 || !bytes.is_multiple_of(size) || !address.is_multiple_of(align_of::<T>() as u64) {
-            let reason =
-                format!("`{name}` has {bytes} bytes at {address:#x}, which are no elements of {size}");
+            let reason = format!(
+                "`{name}` has {bytes} bytes at {address:#x}, which are not aligned elements of {size}"
+            );
             return Err(Error::argument("global", reason));
         }
         Ok(Global {

@@ -303,7 +303,7 @@ impl<T: Pod> DeviceBuffer<T> {
             let rest = &values[done..];
             let piece = &rest[..rest.len().min(pinned.capacity())];
             if piece.is_empty() {
-                return Err(Error::argument("ring", "its buffers hold nothing"));
+                return Err(Error::argument("ring", "its buffers have no capacity"));
             }
             pinned.set_len(piece.len())?;
             pinned.copy_from_slice(piece);

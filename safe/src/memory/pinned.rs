@@ -183,10 +183,7 @@ impl<T: Pod + Send + Sync> PinnedRing<T> {
         }
         match self.under_way.pop_front() {
             Some(oldest) => oldest.wait(),
-            None => Err(Error::argument(
-                "ring",
-                "every buffer is out, and none on its way back",
-            )),
+            None => Err(Error::argument("ring", "all buffers are in use")),
         }
     }
 

@@ -78,7 +78,7 @@ fn a_model_computes_what_it_does_on_the_cpu_and_is_replayed() {
         assert_eq!(replays.fallback, None);
         assert_eq!(fake.get(Slot::Replays), 4);
 
-        // A smaller batch fits the lane's memory, a larger one does not: its graphs go.
+        // A smaller batch fits the context's memory, a larger one does not: its graphs go.
         for count in [1, 1, 1, 3, 3] {
             let outputs = session.run(&images[..count]).unwrap();
             assert_eq!(outputs.logits().unwrap().row(0), first.logits().unwrap().row(0));
@@ -134,7 +134,7 @@ fn tokens_and_hidden_layers_are_those_of_the_cpu() {
 }
 
 #[test]
-fn a_lane_whose_memory_grows_captures_anew() {
+fn a_context_whose_memory_grows_captures_anew() {
     let fake = Fake::new("growth");
     {
         let (session, images) = (session(&fake, 5), images(5));
@@ -150,10 +150,10 @@ fn a_lane_whose_memory_grows_captures_anew() {
     fake.assert_clean();
 }
 
-/// A run that fails takes its lane with it, but not for as long as the weights are there.
+/// A run that fails takes its context with it, but not for as long as the weights are there.
 #[test]
 fn runs_that_fail_leave_no_streams_behind() {
-    let fake = Fake::new("lost-lanes");
+    let fake = Fake::new("lost-contexts");
     {
         let (session, images) = (session(&fake, 2), images(2));
         let first = session.run(&images).unwrap();
@@ -161,7 +161,7 @@ fn runs_that_fail_leave_no_streams_behind() {
             fake.set(Slot::FailLaunch, 1);
             session.run(&images).unwrap_err();
         }
-        // What copies the inputs, and the last lane's, which the weights still know.
+        // What copies the inputs, and the last context's, which the weights still know.
         assert!(fake.get(Slot::Streams) <= 2, "{}", fake.get(Slot::Streams));
         same(&session.run(&images).unwrap(), &first);
     }
@@ -318,7 +318,7 @@ fn a_pipeline_overlaps_batches_within_its_bound_and_gives_the_same_bits() {
             assert_eq!(piped(&Pipeline::new(&session), &images).0, expected);
         }
         assert_eq!(fake.get(Slot::Mallocs), mallocs, "no allocation on the hot path");
-        // Pinned are the inputs in flight and three more, and each lane's two outputs.
+        // Pinned are the inputs in flight and three more, and each context's two outputs.
         assert!(fake.get(Slot::Pinned) <= 6 + 6, "{}", fake.get(Slot::Pinned));
         assert!(
             Pipeline::new(&session)
@@ -488,7 +488,7 @@ fn a_batch_too_large_for_the_device_leaves_the_session_usable() {
     fake.assert_clean();
 }
 
-/// Where there is memory for one lane, a pipeline has one batch in flight.
+/// Where there is memory for one context, a pipeline has one batch in flight.
 #[test]
 fn a_pipeline_makes_do_with_the_memory_there_is() {
     let fake = Fake::new("pipeline-memory");

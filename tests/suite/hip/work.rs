@@ -169,12 +169,12 @@ fn a_launch_is_checked_against_its_operands_and_the_device() {
         );
         let error = refused(LAUNCH, Scale { to: 0, ..good }, true);
         assert!(
-            error.contains("0x0 (to) lie in no operand that may be written"),
+            error.contains("0x0 (to) are outside every operand that may be written"),
             "{error}"
         );
         let error = refused(LAUNCH, good, false);
         assert!(
-            error.contains("(to) lie in no operand that may be written"),
+            error.contains("(to) are outside every operand that may be written"),
             "{error}"
         );
         for launch in [
