@@ -41,7 +41,7 @@
 //! | type | what it is |
 //! | --- | --- |
 //! | [`Runtime`] | the provider's libraries, opened once |
-//! | [`Device`], [`Properties`], [`Topology`] | a GPU, what it is, and how it is linked to the others |
+//! | [`Device`], [`Properties`], [`Topology`], [`NumaNode`] | a GPU, what it is, and how it is linked to the others |
 //! | [`Stream`], [`StreamOptions`], [`Event`] | a queue of work; its priority and compute units; a point in it |
 //! | [`DeviceBuffer`], [`Frozen`], [`Operand`] | device memory; the same, read-only on every stream; a use of either |
 //! | [`PinnedBuffer`], [`Pending`], [`PinnedRing`] | host memory that the device copies from and to while the host goes on |
@@ -177,6 +177,7 @@ pub use blas::{Blas, BlasLt, Epilogue, Gemm, Matmul, MatmulOperands, Matrix, Sca
 pub use code::Code;
 pub use comm::{Comm, Group, Reduction, UniqueId};
 pub use device::Device;
+pub use device::numa::NumaNode;
 pub use device::properties::{PciAddress, Properties};
 pub use device::topology::{Link, LinkType, Topology};
 pub use dnn::{Attention, Convolution, Dnn, MultiHeadAttention, PatchConvolution, Rows};

@@ -263,18 +263,22 @@ impl Executor {
 /// Threads on the NUMA node of the GPU, by default one per physical core there. That a thread cannot be bound costs speed
 /// at most.
 fn host_threads(device: &Device, threads: Option<usize>) -> Result<ThreadPool> {
+    let node = device.numa_node().cloned();
+    let bind = move || {
+        if let Some(node) = &node {
+            let _ = node.bind_thread();
+        }
+    };
     let threads = threads.or_else(|| {
         let count = || {
-            let _ = device.bind_thread();
+            bind();
             cores()
         };
         // A thread of its own, since the caller's stays where it is.
         thread::scope(|scope| scope.spawn(count).join()).ok()
     });
-    let device = device.clone();
-    thread_pool(threads, move || {
-        let _ = device.bind_thread();
-    })
+    // Not with the device itself: the pool's threads end some time after the pool.
+    thread_pool(threads, bind)
 }
 
 /// Adds each stage of a run on a GPU to the timing.

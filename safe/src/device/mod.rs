@@ -13,7 +13,7 @@ use std::sync::{Arc, Weak};
 use hipvit_sys::Hip;
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use self::numa::Node;
+use self::numa::NumaNode;
 use self::properties::Properties;
 use crate::error::{Error, Result};
 use crate::memory::cache::Cache;
@@ -36,7 +36,7 @@ struct Shared {
     /// Its name in errors.
     name: String,
     /// `None` on a host with one NUMA node.
-    numa: Option<Node>,
+    numa: Option<NumaNode>,
     cache: Mutex<Cache>,
     parked: Mutex<Option<Error>>,
     is_parked: AtomicBool,
@@ -110,7 +110,7 @@ impl Device {
     pub(crate) fn new(runtime: Runtime, ordinal: usize) -> Result<Self> {
         let properties = Properties::query(&runtime, ordinal)?;
         let name = format!("GPU {ordinal} ({}, {})", properties.name, properties.arch());
-        let numa = Node::of(Path::new("/sys"), properties.pci);
+        let numa = NumaNode::of(Path::new("/sys"), properties.pci);
         Ok(Self {
             shared: Arc::new(Shared {
                 runtime,
@@ -150,7 +150,9 @@ impl Device {
         &self.shared.name
     }
 
-    pub(crate) fn numa(&self) -> Option<&Node> {
+    /// The NUMA node that it is attached to; `None` where the host has one node, or the system does not tell.
+    #[must_use]
+    pub fn numa_node(&self) -> Option<&NumaNode> {
         self.shared.numa.as_ref()
     }
 

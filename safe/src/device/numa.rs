@@ -20,13 +20,13 @@ impl Device {
     ///
     /// [`Error::System`] if the system refuses.
     pub fn bind_thread(&self) -> Result<Option<u32>> {
-        self.numa().map_or(Ok(None), Node::bind_thread)
+        self.numa_node().map_or(Ok(None), NumaNode::bind_thread)
     }
 }
 
-/// A node, on a host with several.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Node {
+/// The NUMA node of a GPU, on a host with several: [`Device::numa_node`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NumaNode {
     number: u32,
     cpus: Vec<usize>,
 }
@@ -34,7 +34,7 @@ pub(crate) struct Node {
 /// A set of nodes as the kernel takes it: a bit each, of as many as any kernel has.
 type Nodes = [c_ulong; 1024 / c_ulong::BITS as usize];
 
-impl Node {
+impl NumaNode {
     /// The node of the device at this PCI address, by what is under `sysfs` (`/sys`). `None` where there is one node, or
     /// nothing is said.
     pub(crate) fn of(sysfs: &Path, pci: PciAddress) -> Option<Self> {
@@ -50,7 +50,12 @@ impl Node {
         (!cpus.is_empty()).then_some(Self { number, cpus })
     }
 
-    fn bind_thread(&self) -> Result<Option<u32>> {
+    /// As [`Device::bind_thread`], for threads that outlive the device.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn bind_thread(&self) -> Result<Option<u32>> {
         let failed = |call| Error::System {
             call,
             source: io::Error::last_os_error(),
@@ -203,7 +208,7 @@ mod tests {
     #[test]
     fn the_node_is_that_of_the_pci_device() {
         let root = sysfs("1\n", "0-1\n", "4-7\n");
-        let node = Node::of(root.path(), PCI).unwrap();
+        let node = NumaNode::of(root.path(), PCI).unwrap();
         assert_eq!((node.number, node.cpus), (1, vec![4, 5, 6, 7]));
     }
 
@@ -216,9 +221,13 @@ mod tests {
             ("7\n", "0-1\n", "0\n"),
         ] {
             let root = sysfs(node, online, cpus);
-            assert_eq!(Node::of(root.path(), PCI), None, "{node:?} {online:?} {cpus:?}");
+            assert_eq!(
+                NumaNode::of(root.path(), PCI),
+                None,
+                "{node:?} {online:?} {cpus:?}"
+            );
         }
-        assert_eq!(Node::of(Path::new("/nowhere"), PCI), None);
+        assert_eq!(NumaNode::of(Path::new("/nowhere"), PCI), None);
     }
 
     #[test]
@@ -226,13 +235,13 @@ mod tests {
         let before = affinity();
         let (last, beyond) = (before[before.len() - 1], before[before.len() - 1] + 1);
         let root = sysfs("1", "0-1", &format!("{last}-{beyond}"));
-        let node = Node::of(root.path(), PCI).unwrap();
+        let node = NumaNode::of(root.path(), PCI).unwrap();
         thread::spawn(move || {
             // A node that this host does not have: pinning goes on without it.
             drop(node.prefer());
             assert_eq!(node.bind_thread().unwrap(), Some(1));
             assert_eq!(affinity(), [last]);
-            let elsewhere = Node {
+            let elsewhere = NumaNode {
                 cpus: vec![beyond, 1 << 19],
                 ..node
             };

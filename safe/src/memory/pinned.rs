@@ -58,7 +58,7 @@ impl<T: Pod + Send + Sync> PinnedBuffer<T> {
         let bytes = bytes.ok_or_else(|| Error::argument("len", format!("{len} elements are too many")))?;
         let hip = device.enter()?;
         // The pages are placed when they are pinned, and stay.
-        let _near = device.numa().map(numa::Node::prefer);
+        let _near = device.numa_node().map(numa::NumaNode::prefer);
         let mut pointer = ptr::null_mut();
         // SAFETY: the call writes one pointer.
         unsafe {

@@ -76,7 +76,7 @@ fn a_ring_goes_round() {
             ring.next()
                 .unwrap_err()
                 .to_string()
-                .contains("every buffer is out")
+                .contains("all buffers are in use")
         );
         out.into_iter().for_each(|slot| ring.give(slot));
         ring.next().unwrap();
