@@ -313,7 +313,7 @@ pub(crate) fn globals(device: &Device) -> Check {
     ];
     let texts = [
         "has 16 bytes, and 12 were given",
-        "no elements of 12",
+        "not aligned elements of 12",
         "the module has no global variable `nothing`",
         "is read-only",
     ];
