@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// The element types that activations and weights can have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DType {
     /// Unsigned bytes: pixels before normalisation.

@@ -23,8 +23,8 @@ use crate::memory::operand::Operand;
 use crate::status::{call, missing};
 use crate::stream::{Handle, Stream};
 
-/// How many algorithms the heuristics are asked for.
-const CANDIDATES: usize = 8;
+/// How many algorithms the heuristics are asked for. Always as many, so that an algorithm's number stays its own.
+const CANDIDATES: usize = 32;
 
 /// hipBLASLt on one stream.
 pub struct BlasLt {
@@ -137,6 +137,20 @@ impl BlasLt {
     #[must_use]
     pub fn stream(&self) -> &Stream {
         &self.stream
+    }
+
+    /// The library's version, as `hipblasLtGetVersion` counts it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Provider`] if the library lacks the call; what it says otherwise.
+    pub fn version(&self) -> Result<i32> {
+        let device = self.stream.device();
+        let table = table(device)?;
+        let mut version = 0;
+        // SAFETY: the handle lives; the call writes one integer.
+        unsafe { call!(device, table.hipblasLtGetVersion(self.raw, &mut version)) }?;
+        Ok(version)
     }
 
     /// Prepares a GEMM: asks for the algorithms that fit, the likely fastest first.
@@ -365,6 +379,40 @@ impl Matmul {
             ));
         }
         self.selected = algorithm;
+        Ok(())
+    }
+
+    /// Sets what C is multiplied by before A·B is added.
+    pub fn set_beta(&mut self, beta: f32) {
+        self.gemm.beta = beta;
+    }
+
+    /// The number of the algorithm that was [selected](Matmul::select), and its workspace in bytes.
+    #[must_use]
+    pub fn selected(&self) -> (usize, usize) {
+        (self.selected, self.algorithms[self.selected].workspaceSize)
+    }
+
+    /// Computes by the selected algorithm of `other`, which was prepared for another number of rows. An algorithm divides
+    /// the sum over `k` the same way whatever the number of rows, so that a row's result does not depend on how many there
+    /// are.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the two differ in more than `m`.
+    pub fn pin(&mut self, other: &Self) -> Result<()> {
+        let alike = Gemm {
+            m: self.gemm.m,
+            ..other.gemm
+        };
+        if alike != self.gemm || other.epilogue != self.epilogue || other.device != self.device {
+            return Err(Error::argument(
+                "matmul",
+                "differs in more than the number of rows",
+            ));
+        }
+        self.algorithms = vec![other.algorithms[other.selected]];
+        self.selected = 0;
         Ok(())
     }
 
