@@ -12,17 +12,17 @@
 
 using namespace hipvit;
 
-template <class T> HIPVIT_DEVICE void layer_norm(const LayerNormArgs &a) {
-    HIPVIT_LDS static float scratch[ROW_THREADS / WAVE];
-    const RowGroup<ROW_THREADS> group{a.whole_block != 0, scratch};
-    const u32 index = group.row();
-    if (index >= a.rows) return; // a whole wave, or a whole block
+// VECTOR: the rows are whole vec128s, all addresses are aligned to them, and there is neither residual nor sum. Nothing
+// comes between the loads of a row then.
+template <class T, bool VECTOR>
+HIPVIT_DEVICE void normalize_row(const LayerNormArgs &a, const RowGroup<ROW_THREADS> &group, u32 index) {
     const u64 start = u64(index) * a.channels;
     const T *x = (const T *)a.x + start, *residual = (const T *)a.residual + start;
     T *sum = (T *)a.sum + start, *out = (T *)a.out + start;
 
     auto first = [&](u32 column, u32 valid, float(&vec)[VEC<T>]) {
-        load_vec(x + column, valid, aligned(x, 16), vec);
+        load_vec(x + column, valid, VECTOR || aligned(x, 16), vec);
+        if (VECTOR) return;
         if (a.residual) {
             float add[VEC<T>];
             load_vec(residual + column, valid, aligned(residual, 16), add);
@@ -33,14 +33,14 @@ template <class T> HIPVIT_DEVICE void layer_norm(const LayerNormArgs &a) {
     };
     // sum may alias an operand, which then is overwritten.
     auto later = [&](u32 column, u32 valid, float(&vec)[VEC<T>]) {
-        if (a.sum) {
+        if (!VECTOR && a.sum) {
             load_vec<T>(sum + column, valid, aligned(sum, 16), vec);
         } else {
             first(column, valid, vec);
         }
     };
 
-    Row<T> row(a.channels, group);
+    Row<T, VECTOR> row(a.channels, group);
     float total = 0.0f;
     row.fill(first, [&](u32, float v) { total += v; });
     const float mean = group.template reduce<Sum>(total) / float(a.channels);
@@ -49,8 +49,9 @@ template <class T> HIPVIT_DEVICE void layer_norm(const LayerNormArgs &a) {
     const float variance = group.template reduce<Sum>(squares) / float(a.channels);
     const float inverse = 1.0f / square_root(variance + a.epsilon);
 
-    const T *weight = (const T *)a.weight, *bias = (const T *)a.bias;
-    const bool parameters = aligned(weight, 16) && aligned(bias, 16);
+    // Restricted: their loads may come before earlier stores of the result.
+    const T *__restrict__ weight = (const T *)a.weight, *__restrict__ bias = (const T *)a.bias;
+    const bool parameters = VECTOR || (aligned(weight, 16) && aligned(bias, 16));
     row.finish(
         later, [&](u32, float &v) { v = (v - mean) * inverse; },
         [&](u32 column, u32 valid, float(&vec)[VEC<T>]) {
@@ -59,8 +60,21 @@ template <class T> HIPVIT_DEVICE void layer_norm(const LayerNormArgs &a) {
             load_vec(bias + column, valid, parameters, shift);
 #pragma unroll
             for (u32 i = 0; i < VEC<T>; ++i) vec[i] = multiply_add(vec[i], scale[i], shift[i]);
-            store_vec(out + column, valid, aligned(out, 16), vec);
+            store_vec(out + column, valid, VECTOR || aligned(out, 16), vec);
         });
+}
+
+template <class T> HIPVIT_DEVICE void layer_norm(const LayerNormArgs &a) {
+    HIPVIT_LDS static float scratch[ROW_THREADS / WAVE];
+    const RowGroup<ROW_THREADS> group{a.whole_block != 0, scratch};
+    const u32 index = group.row();
+    if (index >= a.rows) return; // a whole wave, or a whole block
+    const u64 addresses = (u64)a.x | (u64)a.out | (u64)a.weight | (u64)a.bias;
+    if (a.channels % VEC<T> == 0 && addresses % VEC128_BYTES == 0 && !a.residual && !a.sum) {
+        normalize_row<T, true>(a, group, index);
+    } else {
+        normalize_row<T, false>(a, group, index);
+    }
 }
 
 #define ENTRY(name, T)                                                                                                 \

@@ -16,12 +16,12 @@ template <class T> HIPVIT_DEVICE void extract_patches(const PatchExtractArgs &a,
     const u32 runs = chw ? 3 * a.patch_height : a.patch_height, run = chw ? a.patch_width : 3 * a.patch_width;
     const u32 across = a.width / a.patch_width, down = a.height / a.patch_height;
     const MatrixVec<T> vec(u64(block_index()) * ELEMENTWISE_THREADS + thread_index(), run);
-    const u64 patch = vec.row / runs;
-    const u32 in_patch = u32(vec.row % runs);
+    const u64 patch = divide(vec.row, runs);
+    const u32 in_patch = u32(vec.row - patch * runs);
     if (patch >= u64(a.images) * across * down) return;
 
-    const u64 image = patch / (across * down);
-    const u32 place = u32(patch % (across * down));
+    const u64 image = divide(patch, across * down);
+    const u32 place = u32(patch - image * (across * down));
     const u32 channel = chw ? in_patch / a.patch_height : 0;
     const u32 y = place / across * a.patch_height + (chw ? in_patch % a.patch_height : in_patch);
     const u32 x = place % across * a.patch_width;

@@ -23,8 +23,8 @@ HIPVIT_DEVICE u8 clamp_u8(u32 sum) {
 HIPVIT_KERNEL(RESIZE_THREADS) resize_horizontal_u8(ResizeArgs a) {
     const u64 index = u64(block_index()) * RESIZE_THREADS + thread_index();
     if (index >= u64(a.rows) * a.outputs) return;
-    const u64 row = index / a.outputs;
-    const u32 at = u32(index % a.outputs);
+    const u64 row = divide(index, a.outputs);
+    const u32 at = u32(index - row * a.outputs);
     const u8 *from = a.input + row * a.input_row + u64(a.starts[at]) * 3;
     const int *weights = a.weights + u64(at) * a.taps;
     u32 sum[3] = {1u << (RESIZE_FRACTIONAL_BITS - 1), 1u << (RESIZE_FRACTIONAL_BITS - 1), 1u << (RESIZE_FRACTIONAL_BITS - 1)};

@@ -14,8 +14,8 @@ template <class T> HIPVIT_DEVICE void tokens(const TokensArgs &a) {
     const MatrixVec<T> vec(u64(block_index()) * ELEMENTWISE_THREADS + thread_index(), a.channels);
     const u32 per_image = a.prefixes + a.tokens;
     if (vec.row >= u64(a.images) * per_image) return;
-    const u64 image = vec.row / per_image;
-    const u32 token = u32(vec.row % per_image);
+    const u64 image = divide(vec.row, per_image);
+    const u32 token = u32(vec.row - image * per_image);
 
     float value[VEC<T>];
     if (token < a.prefixes) {

@@ -1,5 +1,5 @@
 // A row in registers, for layer_norm and softmax. A thread of the group keeps up to ROW_REGISTERS elements; the rest of
-// a longer row is loaded again in each pass.
+// a longer row is loaded again in each pass. WHOLE: the row is a whole number of vec128s.
 #pragma once
 #include "row.h"
 #include "vec128.hpp"
@@ -7,7 +7,7 @@
 
 namespace hipvit {
 
-template <class T> struct Row {
+template <class T, bool WHOLE = false> struct Row {
     static constexpr u32 KEPT = ROW_REGISTERS / VEC<T>;
     float kept[KEPT][VEC<T>];
     u32 length, rank, size;
@@ -17,9 +17,13 @@ template <class T> struct Row {
 
     // Calls load(column, valid, float (&)[VEC]) for every vec128, and each(column, element) for its elements.
     template <class Load, class Each> HIPVIT_DEVICE void fill(const Load &load, const Each &each) {
+        // All loads before the first use: their latencies overlap.
 #pragma unroll
-        for (u32 s = 0; s < KEPT; ++s) visit(s, kept[s], load, each);
-        overflow(load, each);
+        for (u32 s = 0; s < KEPT; ++s) {
+            const u32 column = (rank + s * size) * VEC<T>;
+            if (column < length) load(column, valid(column), kept[s]);
+        }
+        again(load, each);
     }
 
     // Like fill, without loading the kept elements again.
@@ -47,7 +51,9 @@ template <class T> struct Row {
     }
 
   private:
-    HIPVIT_DEVICE u32 valid(u32 column) const { return length - column < VEC<T> ? length - column : VEC<T>; }
+    HIPVIT_DEVICE u32 valid(u32 column) const {
+        return WHOLE || length - column >= VEC<T> ? VEC<T> : length - column;
+    }
 
     template <class Load, class Each>
     HIPVIT_DEVICE void visit(u32 s, float (&vec)[VEC<T>], const Load &load, const Each &each) {

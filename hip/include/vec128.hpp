@@ -51,6 +51,11 @@ template <class T> HIPVIT_DEVICE void store_vec(T *to, u32 valid, bool vector, c
     }
 }
 
+// Division of 64 bits is a long routine, and few dividends need it.
+HIPVIT_DEVICE u64 divide(u64 a, u32 b) {
+    return a >> 32 ? a / b : u64(u32(a) / b);
+}
+
 // The position of a vec128 in a row-major matrix of `columns` columns, whose rows start with a new one; a row's last
 // one may be partial.
 template <class T> struct MatrixVec {
@@ -59,8 +64,8 @@ template <class T> struct MatrixVec {
 
     HIPVIT_DEVICE MatrixVec(u64 index, u32 columns) {
         u32 per_row = (columns + VEC<T> - 1) / VEC<T>;
-        row = index / per_row;
-        column = u32(index % per_row) * VEC<T>;
+        row = divide(index, per_row);
+        column = u32(index - row * per_row) * VEC<T>;
         valid = columns - column < VEC<T> ? columns - column : VEC<T>;
     }
 };
