@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use hipvit::exec::HipExecutor;
+use hipvit::exec::select::SelectOptions;
 use hipvit::graph::inspection::{Inspection, plot};
 use hipvit::graph::optimize;
 use hipvit::graph::plan::Plan;
@@ -31,6 +32,9 @@ pub struct Args {
     /// Image size, if not the model's own; position embeddings are interpolated
     #[arg(long, value_name = "N or HxW", value_parser = super::image_size)]
     image_size: Option<ImageSize>,
+    /// Select kernels as for results that have the same bits at any batch size
+    #[arg(long)]
+    reproducible: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -66,8 +70,15 @@ impl Args {
         }
         let mut inspection = Inspection::new(&model.graph, &passes, &plan);
         if let Some(gpu) = gpu {
-            let executor = HipExecutor::new(plan.graph(), &gpu, self.dtype)?;
-            inspection = inspection.on_device(executor.memory(&plan)?);
+            let mut executor = HipExecutor::new(plan.graph(), &gpu, self.dtype)?;
+            executor.set_selection(SelectOptions {
+                reproducible: self.reproducible,
+                ..SelectOptions::default()
+            });
+            let kernels = executor.kernels(&plan)?;
+            inspection = inspection
+                .with_kernels(kernels, executor.selection().note())
+                .on_device(executor.memory(&plan)?);
         }
         let report = Report {
             info: &model.info,

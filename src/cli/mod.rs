@@ -15,6 +15,7 @@ mod output;
 mod preprocess;
 mod progress;
 mod record;
+mod tune;
 mod validate;
 
 use std::io;
@@ -50,6 +51,8 @@ enum Command {
     Preprocess(preprocess::Args),
     /// Time a model on random pixels
     Bench(bench::Args),
+    /// Measure which kernels are fastest for a model on a GPU, and keep the result
+    Tune(tune::Args),
     /// Check every op against an f64 reference and time it
     Validate(validate::Args),
     /// List the GPUs, their memory and their links, and the CPU
@@ -73,6 +76,9 @@ pub struct ModelArgs {
     /// Replay captured HIP graphs on a GPU: auto does so where possible, but not while steps are timed
     #[arg(long, default_value = "auto", value_name = "WHEN", value_parser = choices::hip_graphs())]
     hip_graphs: GraphMode,
+    /// On a GPU, give an image the same bits at any batch size, under any load; costs speed
+    #[arg(long)]
+    reproducible: bool,
     /// Maximum batch size
     #[arg(long, default_value_t = 8, value_name = "N", value_parser = positive)]
     batch: usize,
@@ -155,6 +161,7 @@ impl ModelArgs {
             .device(self.device.unwrap_or_default())
             .dtype(self.dtype)
             .hip_graphs(self.hip_graphs)
+            .reproducible(self.reproducible)
             .batch(self.batch);
         if let Some(threads) = self.threads {
             builder = builder.threads(threads);
@@ -198,6 +205,7 @@ pub fn main() -> ExitCode {
         Command::Inspect(args) => args.run(),
         Command::Preprocess(args) => args.run(),
         Command::Bench(args) => args.run(),
+        Command::Tune(args) => args.run(),
         Command::Validate(args) => args.run(),
         Command::Devices(args) => args.run(),
         Command::Completions(args) => args.run(),

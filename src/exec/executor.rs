@@ -11,6 +11,7 @@ use rayon::ThreadPool;
 use super::Arena;
 use super::cpu::{CpuExecutor, cores, thread_pool};
 use super::hip::{Feed, GraphMode, HipExecutor, Replays, Reserved, Running, Stage};
+use super::select::SelectOptions;
 use crate::error::{Error, Result};
 use crate::graph::plan::{Plan, Step};
 use crate::graph::{Graph, OutputKind, Role};
@@ -67,6 +68,14 @@ impl Executor {
     pub fn graphs(mut self, mode: GraphMode) -> Self {
         if let Self::Hip { executor, .. } = &mut self {
             executor.set_graphs(mode);
+        }
+        self
+    }
+
+    /// Sets how kernels are selected; no effect on the CPU.
+    pub fn select(mut self, options: SelectOptions) -> Self {
+        if let Self::Hip { executor, .. } = &mut self {
+            executor.set_selection(options);
         }
         self
     }

@@ -4,9 +4,10 @@
 mod cpu;
 mod executor;
 mod hip;
+pub mod select;
 
 pub use cpu::{Arena, CpuExecutor, Observer};
 pub use executor::Executor;
 pub(crate) use executor::{PendingRun, Staging};
-pub use hip::{GraphMode, HipExecutor, HipPreprocess, Replays, Stage, StageObserver};
+pub use hip::{GraphMode, HipExecutor, HipPreprocess, Replays, Stage, StageObserver, Tuned};
 pub(crate) use hip::{append, unpack};

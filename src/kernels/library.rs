@@ -40,6 +40,14 @@ impl Unit {
     }
 }
 
+/// The file's name, with the variant's number: `attention_64`.
+impl fmt::Display for Unit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.file)?;
+        self.define.map_or(Ok(()), |(_, value)| write!(f, "_{value}"))
+    }
+}
+
 /// A compilation that takes longer is announced on standard error.
 const PATIENCE: Duration = Duration::from_secs(1);
 

@@ -36,6 +36,7 @@ pub(crate) use bindings::{
     AddArgs, AttentionArgs, BiasActivationArgs, LayerNormArgs, PatchExtractArgs, PoolArgs, SoftmaxArgs,
     SwiGluArgs, TokensArgs, Visibility,
 };
+pub(crate) use cache_folder::cache_folder;
 pub use cache_folder::kernel_cache;
 use launch::Target;
 pub(crate) use library::{Kernels, Unit};

@@ -104,7 +104,8 @@ pub struct Linear {
 }
 
 /// Elementwise functions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Activation {
     /// `x · Φ(x)` with the error function. <https://arxiv.org/abs/1606.08415>
     GeluErf,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::device::Place;
 use super::{Device, Loaded, ResizeOn, Session};
 use crate::error::{Error, Result};
+use crate::exec::select::SelectOptions;
 use crate::exec::{Executor, GraphMode};
 use crate::graph::{self, Passes};
 use crate::hip;
@@ -33,6 +34,7 @@ pub struct SessionBuilder {
     batch: usize,
     threads: Option<usize>,
     hip_graphs: GraphMode,
+    select: SelectOptions,
     resize: ResizeOn,
     load: LoadOptions,
 }
@@ -46,6 +48,7 @@ impl Default for SessionBuilder {
             batch: 8,
             threads: None,
             hip_graphs: GraphMode::default(),
+            select: SelectOptions::default(),
             resize: ResizeOn::default(),
             load: LoadOptions::default(),
         }
@@ -91,6 +94,20 @@ impl SessionBuilder {
     /// [`Session::hip_graphs`] tells how many runs did.
     pub fn hip_graphs(mut self, mode: GraphMode) -> Self {
         self.hip_graphs = mode;
+        self
+    }
+
+    /// Whether an image's results have the same bits at any batch size, under any load and on any GPU of the same model; off
+    /// by default. Each layer then uses one GEMM algorithm for all batch sizes, which is slower. No effect on the CPU.
+    pub fn reproducible(mut self, reproducible: bool) -> Self {
+        self.select.reproducible = reproducible;
+        self
+    }
+
+    /// How kernels are selected on a GPU.
+    #[doc(hidden)]
+    pub fn select(mut self, options: SelectOptions) -> Self {
+        self.select = options;
         self
     }
 
@@ -237,7 +254,7 @@ impl SessionBuilder {
         let (executor, no_gpu) = match device {
             Place::Gpu(gpu) => {
                 let executor = Executor::hip(&graph, &gpu, self.dtype, self.threads)?;
-                let executor = executor.graphs(self.hip_graphs);
+                let executor = executor.graphs(self.hip_graphs).select(self.select);
                 let executor = match self.resize {
                     ResizeOn::Host => executor,
                     ResizeOn::Device => executor.resize(&preprocess)?,

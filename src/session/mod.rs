@@ -19,7 +19,7 @@ pub use self::device::{Device, ResizeOn};
 pub(crate) use self::run::Submitted;
 pub use self::run::{RunInput, RunOptions};
 use crate::error::{Error, Result};
-use crate::exec::{Executor, Replays};
+use crate::exec::{Executor, HipExecutor, Replays};
 use crate::graph::Graph;
 use crate::graph::plan::Plan;
 use crate::image::Preprocess;
@@ -167,6 +167,15 @@ impl Session {
     /// How many runs on a GPU replayed a captured HIP graph, and why not all; `None` on the CPU.
     pub fn hip_graphs(&self) -> Option<Replays> {
         self.loaded.executor.replays()
+    }
+
+    /// The executor on a GPU; `None` on the CPU.
+    #[doc(hidden)]
+    pub fn gpu_executor(&self) -> Option<&HipExecutor> {
+        match &self.loaded.executor {
+            Executor::Cpu { .. } => None,
+            Executor::Hip { executor, .. } => Some(executor),
+        }
     }
 
     /// The computation graph after all passes. Its constants have names, but no values: those are the executor's.

@@ -125,6 +125,7 @@ fn works(arch: &str) {
         models,
         "gpu::replayed_graphs_give_the_bits_of_the_steps",
         "gpu::images_are_resized_to_the_same_bytes",
+        "gpu::reproducible_sessions_give_an_image_the_same_bits_at_any_batch_size",
     ];
     let rest = [
         "gpu::architectures::vit_tiny_agrees_with_the_cpu_in_every_dtype",
@@ -164,6 +165,82 @@ fn gfx908_runs_ops() {
     if available() {
         validates("gfx908");
     }
+}
+
+/// What `tune` measured is used by later processes, unless the file is damaged; results stay within tolerance whatever is
+/// selected.
+#[test]
+fn tuned_kernels_are_kept_and_selected() {
+    if !available() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    // What is compiled is shared with the other tests.
+    let kernels = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("emu-cache/kernels");
+    std::os::unix::fs::symlink(&kernels, folder.path().join("kernels")).unwrap();
+    let run = |arguments: &[&str]| {
+        let mut command = command(env!("CARGO_BIN_EXE_hipvit"), "gfx942");
+        let output = command
+            .args(arguments)
+            .args(["--device", "hip", "--dtype", "bf16", "--batch", "2"])
+            .env("HIPVIT_CACHE_DIR", folder.path())
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        stdout(&output).to_owned()
+    };
+    let origins = || -> Vec<String> {
+        let json: Value = serde_json::from_str(&run(&["inspect", "--json"])).unwrap();
+        assert_eq!(json["kernels_note"], Value::Null);
+        let kernels = json["kernels"].as_array().unwrap();
+        let origins = kernels.iter().filter_map(|k| k["origin"].as_str());
+        origins.map(str::to_owned).collect()
+    };
+    let before = origins();
+    assert!(before.len() > 4 && before.iter().all(|origin| origin == "rule"), "{before:?}");
+
+    let lines = run(&["tune", "--json"]);
+    let tuned: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(tuned.len() > 4, "{lines}");
+    for shape in &tuned {
+        // rocBLAS, and both of the emulated hipBLASLt's algorithms.
+        assert!(shape["candidates"].as_u64().unwrap() >= 3, "{shape}");
+        assert!(shape["best_us"].as_f64().unwrap() <= shape["rule_us"].as_f64().unwrap(), "{shape}");
+    }
+    let stored: Vec<PathBuf> = std::fs::read_dir(folder.path().join("selection"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    let [file] = &stored[..] else { panic!("{stored:?}") };
+    assert!(origins().iter().all(|origin| origin == "tuned"));
+
+    // Each choice in turn, the slowest too, gives the same labels.
+    let classify = || run(&["classify", "--json", "assets/samples"]);
+    let top = |text: &str| -> Vec<Value> {
+        let line = |line: &str| serde_json::from_str::<Value>(line).unwrap();
+        text.lines().map(line).filter_map(|l| l.get("top").map(|top| top[0]["label"].clone())).collect()
+    };
+    let expected = top(&classify());
+    assert!(expected.len() > 5, "{}", classify());
+    let text = std::fs::read_to_string(file).unwrap();
+    let mut json: Value = serde_json::from_str(&text).unwrap();
+    for kernel in [
+        serde_json::json!("rocblas"),
+        serde_json::json!({"hipblaslt": {"algorithm": 1, "epilogue": true}}),
+        serde_json::json!({"hipblaslt": {"algorithm": 0, "epilogue": false}}),
+        serde_json::json!({"hipblaslt": {"algorithm": 99, "epilogue": true}}),
+    ] {
+        for entry in json["linear"].as_array_mut().unwrap() {
+            entry["kernel"] = kernel.clone();
+        }
+        std::fs::write(file, json.to_string()).unwrap();
+        assert_eq!(top(&classify()), expected, "{kernel}");
+    }
+
+    std::fs::write(file, &text[..text.len() / 2]).unwrap();
+    assert_eq!(origins(), before, "a damaged file counts as none");
+    run(&["tune"]);
+    assert!(origins().iter().all(|origin| origin == "tuned"));
 }
 
 fn validates(arch: &str) {

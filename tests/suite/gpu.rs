@@ -267,6 +267,32 @@ fn four_threads_on_their_streams_get_the_bits_of_one() {
     }
 }
 
+/// An image's results do not depend on the images beside it.
+#[test]
+fn reproducible_sessions_give_an_image_the_same_bits_at_any_batch_size() {
+    let Some((device, _shared)) = device() else { return };
+    for dtype in dtypes() {
+        let builder = Session::builder().device(device).dtype(dtype).batch(33);
+        let session = builder.reproducible(true).tinyvit32().unwrap();
+        let input = pixels(&session, 33);
+        let each = input.len() / 33;
+        let all = run_pixels(&session, &input);
+        for images in [1, 2, 7, 16, 7] {
+            for (start, part) in [0, 33 - images].map(|i| (i, &input[i * each..(i + images) * each])) {
+                let some = run_pixels(&session, part);
+                let rows = start..start + images;
+                let (logits, embeddings) = (all.logits().unwrap(), all.embeddings());
+                assert_eq!(
+                    some.logits().unwrap(),
+                    logits.slice(ndarray::s![rows.clone(), ..])
+                );
+                assert_eq!(some.embeddings(), embeddings.slice(ndarray::s![rows, ..]));
+            }
+        }
+        println!("PASS {dtype:<4} reproducible: {:?}", replayed(&session));
+    }
+}
+
 /// The session replays captured graphs, and has not fallen back to submitting steps.
 #[track_caller]
 fn replayed(session: &Session) -> Replays {

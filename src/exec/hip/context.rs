@@ -1,13 +1,14 @@
-//! What a run needs on a device: a stream, library handles on it, memory, and captured graphs.
+//! What a run needs on a device: a stream, the libraries on it, memory, and captured graphs.
 
 use std::sync::Arc;
 
+use super::libraries::Libraries;
 use super::lower::scratch_bytes;
 use super::preprocess::{DeviceResize, HipPreprocess};
 use crate::error::{Error, Result};
 use crate::graph::Graph;
 use crate::graph::plan::Plan;
-use crate::hip::{Blas, Device, DeviceBuffer, Operand, PinnedBuffer, Replay, Stream};
+use crate::hip::{Device, DeviceBuffer, Operand, PinnedBuffer, Replay, Stream};
 use crate::image::RgbImage;
 
 /// How many plans a context remembers; there is one per batch size.
@@ -17,7 +18,7 @@ const MAX_PLANS: usize = 16;
 #[derive(Debug)]
 pub(super) struct ExecutionContext {
     pub(super) stream: Stream,
-    pub(super) blas: Blas,
+    pub(super) libraries: Libraries,
     pub(super) memory: Memory,
     /// Pinned host memory for results.
     pub(super) results: PinnedPool,
@@ -48,7 +49,7 @@ impl ExecutionContext {
     pub(super) fn new(device: &Device, plan: &Plan, input: usize) -> Result<Self> {
         let stream = device.stream()?;
         Ok(Self {
-            blas: Blas::new(&stream)?,
+            libraries: Libraries::new(&stream),
             memory: Memory {
                 input: stream.allocate(input)?,
                 arena: stream.allocate(plan.arena_bytes())?,

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use super::HipExecutor;
 use super::context::Regions;
+use super::libraries::Libraries;
 use super::lower::scratch_bytes;
 use crate::error::{Error, Result};
 use crate::graph::plan::{Plan, Step};
-use crate::hip::{Blas, DeviceBuffer};
+use crate::hip::DeviceBuffer;
 use crate::tensor::Input;
 
 impl HipExecutor {
@@ -28,7 +29,7 @@ impl HipExecutor {
     ) -> Result<Vec<u8>> {
         plan.graph().check_input(input, plan.batch())?;
         let stream = self.device.stream()?;
-        let mut blas = Blas::new(&stream)?;
+        let mut libraries = Libraries::new(&stream);
         let input = match input {
             Input::Pixels(pixels) => stream.upload(pixels)?,
             Input::Values(values) => stream.upload(bytemuck::cast_slice(values))?,
@@ -48,7 +49,7 @@ impl HipExecutor {
                 scratch.writing(),
             ]);
             for step in steps {
-                self.submit_step(plan, step, &regions, &stream, &mut blas)?;
+                self.submit_step(plan, step, &regions, &stream, &mut libraries)?;
             }
             Ok::<_, Error>(())
         };

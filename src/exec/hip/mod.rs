@@ -1,7 +1,7 @@
 //! The GPU's executor: f32, f16 or bf16 on any provider of HIP, through [`crate::hip`].
 //!
 //! Weights lie in one allocation, activations in the arena that the plan laid out. A step becomes calls ([`lower`]):
-//! GEMMs by rocBLAS, everything else by the crate's own kernels.
+//! linear layers by hipBLASLt or rocBLAS, as [selected](super::select), everything else by the crate's own kernels.
 //!
 //! A run is submitted as a whole and waited for later, so that several can be in flight. Each has an [`ExecutionContext`] of
 //! its own, with a stream that computes and then copies the results to pinned memory. One more stream copies the inputs of all
@@ -16,10 +16,13 @@ mod constants;
 mod context;
 mod graphs;
 mod guarded;
+mod libraries;
 mod lower;
 mod preprocess;
+mod report;
 #[cfg(test)]
 mod tests;
+mod tune;
 
 use std::fmt;
 use std::ops::Deref;
@@ -33,20 +36,23 @@ use self::clock::Clock;
 use self::constants::Constants;
 pub(crate) use self::constants::{append, unpack};
 use self::context::{ExecutionContext, Memory, PinnedPool, Regions};
+use self::libraries::Libraries;
 use self::lower::{Addresses, Call, lower, unit};
 use self::preprocess::DeviceResize;
 pub use self::preprocess::HipPreprocess;
+use super::select::{SelectOptions, Selection};
 use crate::error::{Error, Result};
 use crate::graph::inspection::{DeviceMemory, Region};
 use crate::graph::plan::{Plan, Step};
 use crate::graph::{Graph, OutputKind, ValueId, matrix};
-use crate::hip::{self, Blas, Device, Operand, Pending, PinnedBuffer, Replay, Stream, Work};
+use crate::hip::{self, Device, Operand, Pending, PinnedBuffer, Replay, Stream, Work};
 use crate::image::{Preprocess, RgbImage};
-use crate::kernels::Kernels;
+use crate::kernels::{KernelCall, Kernels};
 use crate::tensor::{DType, Input};
 
 pub use self::clock::{Stage, StageObserver};
 pub use self::graphs::{GraphMode, Replays};
+pub use self::tune::Tuned;
 
 /// Runs plans of one graph on a GPU. Can be shared: any number of threads may run it at once, each on a stream of its
 /// own.
@@ -57,6 +63,7 @@ pub struct HipExecutor {
     resize: Option<DeviceResize>,
     kernels: Kernels,
     constants: Constants,
+    selection: Selection,
     /// Copies the inputs of all contexts.
     copier: Stream,
     /// Execution contexts that no run is using.
@@ -112,7 +119,9 @@ impl HipExecutor {
         }
         let kernels = Kernels::load(device, dtype, graph.nodes().iter().filter_map(|n| unit(&n.op)))?;
         let copier = device.stream()?;
+        let selection = Selection::new(SelectOptions::default(), Libraries::key(&copier));
         Ok(Self {
+            selection,
             constants: Constants::new(graph, dtype, &copier)?,
             device: device.clone(),
             dtype,
@@ -131,6 +140,18 @@ impl HipExecutor {
     /// Sets whether runs replay captured graphs.
     pub fn set_graphs(&mut self, mode: GraphMode) {
         self.graphs = mode;
+    }
+
+    /// Sets how kernels are selected.
+    pub fn set_selection(&mut self, options: SelectOptions) {
+        self.selection.set_options(options);
+        // Contexts have prepared what was selected before.
+        self.contexts().clear();
+    }
+
+    /// How kernels are selected.
+    pub fn selection(&self) -> &Selection {
+        &self.selection
     }
 
     /// Makes the device resize images to the model's input size, by `rule`, for [`run_images`](Self::run_images).
@@ -439,7 +460,7 @@ impl HipExecutor {
         step: &Step,
         regions: &Regions<'_>,
         stream: &Stream,
-        blas: &mut Blas,
+        libraries: &mut Libraries,
     ) -> Result<()> {
         let [arena, _, input, scratch] = regions.0.map(|region| region.address());
         let addresses = Addresses {
@@ -452,19 +473,25 @@ impl HipExecutor {
         let calls = lower(plan, step, addresses)
             .map_err(|reason| Error::graph(node, format!("{}: {reason}", self.device.name())))?;
         for call in calls {
-            self.call(call, stream, blas, regions)
+            self.call(call, plan.batch(), stream, libraries, regions)
                 .map_err(|error| self.at(node, error))?;
         }
         Ok(())
     }
 
-    fn call(&self, call: Call, stream: &Stream, blas: &mut Blas, regions: &Regions<'_>) -> Result<()> {
+    fn call(
+        &self,
+        call: Call,
+        images: usize,
+        stream: &Stream,
+        libraries: &mut Libraries,
+        regions: &Regions<'_>,
+    ) -> Result<()> {
         let (kernels, memory) = (&self.kernels, &regions.0);
         match call {
             Call::Kernel(kernel) => kernel.launch(kernels, stream, memory),
-            Call::Gemm { gemm, a, b, c } => {
-                Ok(blas.gemm(&gemm, regions.from(a)?, regions.from(b)?, regions.from(c)?)?)
-            }
+            Call::Gemm { gemm, a, b, c } => libraries.gemm(&gemm, [a, b, c], regions),
+            Call::Linear(linear) => libraries.linear(&linear, images, &self.selection, kernels, regions),
             Call::CopyRows(copy) => Ok(stream.copy_rows(
                 (regions.from(copy.to)?, copy.to_stride),
                 (regions.from(copy.from)?, copy.from_stride),
@@ -514,7 +541,7 @@ struct Steps<'a> {
     executor: &'a HipExecutor,
     plan: &'a Plan,
     memory: &'a mut Memory,
-    blas: &'a mut Blas,
+    libraries: &'a mut Libraries,
     clock: Option<&'a mut Clock>,
 }
 
@@ -524,7 +551,7 @@ impl<'a> Steps<'a> {
             executor,
             plan,
             memory: &mut context.memory,
-            blas: &mut context.blas,
+            libraries: &mut context.libraries,
             clock: None,
         }
     }
@@ -543,7 +570,7 @@ impl Work for Steps<'_> {
             self.memory.scratch.writing(),
         ]);
         for step in plan.steps() {
-            executor.submit_step(plan, step, &regions, stream, self.blas)?;
+            executor.submit_step(plan, step, &regions, stream, self.libraries)?;
             if let Some(clock) = &mut self.clock {
                 clock.tick(stream)?;
             }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use half::{bf16, f16};
 
 use super::constants::{concatenate, unpack};
-use super::lower::{Addresses, Call, lower, scratch_bytes};
+use super::lower::{Addresses, Call, Unfused, lower, scratch_bytes};
 use crate::graph::plan::{Operand, Plan, Step};
 use crate::graph::tests::vit::{Head, Projection, Vit};
 use crate::graph::{Graph, OutputKind, Passes, Role, ValueId, interpret, optimize};
@@ -117,6 +117,7 @@ impl Memory {
                     self.set(*c, to, gemm.alpha * sum + before);
                 }
             }
+            Call::Linear(_) => panic!("{call:?} is two calls on the host"),
             Call::CopyRows(copy) => {
                 for row in 0..copy.rows {
                     let from = copy.from as usize + row * copy.from_stride;
@@ -126,6 +127,17 @@ impl Memory {
             }
         }
     }
+}
+
+/// A linear layer as a GEMM and a kernel; any other call as it is.
+fn unfused(call: Call) -> Vec<Call> {
+    let Call::Linear(linear) = call else {
+        return vec![call];
+    };
+    let Unfused { gemm, c, kernel } = linear.unfused().unwrap();
+    let (a, b) = (linear.x, linear.weight);
+    let gemm = Call::Gemm { gemm, a, b, c };
+    [gemm].into_iter().chain(kernel.map(Call::from)).collect()
 }
 
 /// Every range of memory that a kernel's call may access.
@@ -209,7 +221,11 @@ impl Host {
                 arena: self.arena,
                 scratch: self.scratch,
             };
-            for call in lower(plan, step, addresses).unwrap() {
+            for call in lower(plan, step, addresses)
+                .unwrap()
+                .into_iter()
+                .flat_map(unfused)
+            {
                 for access in accesses(&call, plan.dtype().size()) {
                     assert!(self.belongs(plan, step, &access), "{call:?}: {access:?}");
                 }

@@ -41,9 +41,44 @@ pub struct Inspection {
     pub memory: Memory,
     /// The constants of the planned graph.
     pub parameters: Vec<Parameter>,
+    /// The kernels on a GPU, if the model was loaded onto one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub kernels: Vec<SelectedKernels>,
+    /// Why a GPU's kernels are not those that would be preferred.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernels_note: Option<String>,
     /// The memory on a GPU, if the model was loaded onto one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device_memory: Option<DeviceMemory>,
+}
+
+/// The kernels that compute steps on a GPU.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SelectedKernels {
+    /// The op and what is fused into it.
+    pub op: String,
+    /// The result's extents.
+    pub shape: Vec<usize>,
+    /// How many steps are alike.
+    pub steps: usize,
+    /// The kernels and library calls of each, in order.
+    pub kernels: Vec<String>,
+    /// Where the selection comes from: tuned, shipped or rule; `None` where there is nothing to select.
+    pub origin: Option<String>,
+}
+
+impl SelectedKernels {
+    /// Whether these are the same but for the number of steps.
+    pub(crate) fn same(&self, other: &Self) -> bool {
+        let Self {
+            op,
+            shape,
+            kernels,
+            origin,
+            ..
+        } = other;
+        (&self.op, &self.shape, &self.kernels, &self.origin) == (op, shape, kernels, origin)
+    }
 }
 
 /// A range of a GPU's memory.
@@ -209,6 +244,8 @@ impl Inspection {
                 lower_bound_bytes: plan.lower_bound_bytes(),
             },
             parameters: parameters(plan.graph()),
+            kernels: Vec::new(),
+            kernels_note: None,
             device_memory: None,
         }
     }
@@ -225,6 +262,13 @@ impl Inspection {
                 });
         }
         self.device_memory = Some(memory);
+        self
+    }
+
+    /// Adds the kernels on a device, with a note of why they are not those that would be preferred.
+    pub fn with_kernels(mut self, kernels: Vec<SelectedKernels>, note: Option<&str>) -> Self {
+        self.kernels = kernels;
+        self.kernels_note = note.map(str::to_owned);
         self
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
 
-use super::{DeviceMemory, Inspection, NodeSummary, Parameter, Place, StepSummary};
+use super::{DeviceMemory, Inspection, NodeSummary, Parameter, Place, SelectedKernels, StepSummary};
 use crate::graph::PassReport;
 
 impl fmt::Display for Inspection {
@@ -23,6 +23,13 @@ impl fmt::Display for Inspection {
         writeln!(f, "{}", self.steps_table())?;
         heading(f, "Memory")?;
         writeln!(f, "{}", self.memory_table())?;
+        if !self.kernels.is_empty() {
+            heading(f, "Kernels")?;
+            writeln!(f, "{}", selected(&self.kernels))?;
+        }
+        if let Some(note) = &self.kernels_note {
+            writeln!(f, "note: {note}")?;
+        }
         if let Some(memory) = &self.device_memory {
             heading(f, &format!("Memory on {}, {}", memory.device, memory.dtype))?;
             writeln!(f, "{}", device_memory(memory))?;
@@ -130,6 +137,20 @@ fn step_row(index: usize, step: &StepSummary) -> Vec<Cell> {
         right(kib(step.offset as u64)),
         Cell::new(step.overwrites.as_deref().unwrap_or_default()),
     ]
+}
+
+fn selected(kernels: &[SelectedKernels]) -> String {
+    let mut table = table(&["steps", "op", "result", "kernels", "selected by"]);
+    for of in kernels {
+        table.add_row(vec![
+            right(of.steps),
+            Cell::new(&of.op),
+            Cell::new(format!("{:?}", of.shape)),
+            Cell::new(of.kernels.join(", ")),
+            Cell::new(of.origin.as_deref().unwrap_or_default()),
+        ]);
+    }
+    text(&table)
 }
 
 fn device_memory(memory: &DeviceMemory) -> String {

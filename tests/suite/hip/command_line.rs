@@ -77,6 +77,28 @@ fn inspect_shows_where_each_parameter_lies_on_the_device() {
     );
 }
 
+/// A provider without hipBLASLt: a candidate less, said by `inspect`.
+#[test]
+fn without_hipblaslt_rocblas_is_selected() {
+    let fake = Fake::new("no-hipblaslt");
+    let output = run(&fake, &["inspect", "--device", "hip", "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let json: serde_json::Value = serde_json::from_str(stdout(&output)).unwrap();
+    let note = json["kernels_note"].as_str().unwrap();
+    assert!(note.contains("hipBLASLt"), "{note}");
+    let linear = |kernel: &&serde_json::Value| kernel["op"].as_str().unwrap().starts_with("linear");
+    let kernels = json["kernels"].as_array().unwrap();
+    assert!(kernels.iter().filter(linear).count() > 4);
+    for kernel in kernels.iter().filter(linear) {
+        assert_eq!(kernel["kernels"][0], "rocBLAS", "{kernel}");
+        assert_eq!(kernel["origin"], "rule", "{kernel}");
+    }
+    let output = run(&fake, &["tune", "--device", "hip"]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = stderr(&output);
+    assert!(text.contains("nothing to choose from") && text.contains("hipBLASLt"), "{text}");
+}
+
 #[test]
 fn classify_times_every_phase_on_a_device() {
     let fake = Fake::new("classify");

@@ -9,6 +9,7 @@ mod tokens;
 
 use std::collections::HashMap;
 
+pub(super) use self::linear::{LinearCall, Unfused};
 use crate::graph::ValueId;
 use crate::graph::plan::{Operand, Plan, Step};
 use crate::hip::Gemm;
@@ -20,6 +21,7 @@ use crate::ops::{Linear, Op};
 pub(super) enum Call {
     Kernel(KernelCall),
     Gemm { gemm: Gemm, a: u64, b: u64, c: u64 },
+    Linear(LinearCall),
     CopyRows(CopyRows),
 }
 

@@ -1,0 +1,272 @@
+//! The BLAS libraries on one stream, and the linear layers that they compute as [selected](crate::exec::select).
+
+use std::collections::HashMap;
+use std::fmt;
+
+use super::context::Regions;
+use super::lower::{LinearCall, Unfused};
+use crate::error::{Error, Result};
+use crate::exec::select::{Key, LinearKernel, LinearShape, REFERENCE_ROWS, SelectOptions, Selection};
+use crate::hip::{Blas, BlasLt, Epilogue, Gemm, Matmul, MatmulOperands, Scales, Stream};
+use crate::kernels::{KernelCall, Kernels};
+
+/// Handles are made when they are first needed: each has a workspace of its own.
+pub(super) struct Libraries {
+    stream: Stream,
+    rocblas: Option<Blas>,
+    hipblaslt: Option<BlasLt>,
+    prepared: HashMap<Prepared, Result<Matmul, String>>,
+}
+
+/// What a prepared GEMM of hipBLASLt depends on.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Prepared {
+    shape: LinearShape,
+    algorithm: usize,
+    epilogue: bool,
+}
+
+impl Libraries {
+    pub(super) fn new(stream: &Stream) -> Self {
+        Self {
+            stream: stream.clone(),
+            rocblas: None,
+            hipblaslt: None,
+            prepared: HashMap::new(),
+        }
+    }
+
+    /// What measurements on this stream's device depend on; `Err` says why hipBLASLt cannot be used there.
+    pub(super) fn key(stream: &Stream) -> Result<Key, String> {
+        let device = stream.device();
+        let probe = || -> Result<i32> {
+            let lt = BlasLt::new(stream)?;
+            // The library may be there without kernels for the GPU.
+            lt.matmul(Gemm::linear(64, 64, 64, crate::hip::DType::F32), Epilogue::Bias)?;
+            Ok(lt.version()?)
+        };
+        let version = probe().map_err(|error| error.to_string())?;
+        Ok(Key {
+            device: device.properties().name.clone(),
+            arch: device.properties().arch().to_owned(),
+            libraries: format!("hipBLASLt {version}"),
+        })
+    }
+
+    /// Submits a GEMM of rocBLAS.
+    pub(super) fn gemm(&mut self, gemm: &Gemm, [a, b, c]: [u64; 3], regions: &Regions<'_>) -> Result<()> {
+        let blas = match &mut self.rocblas {
+            Some(blas) => blas,
+            none => none.insert(Blas::new(&self.stream)?),
+        };
+        Ok(blas.gemm(gemm, regions.from(a)?, regions.from(b)?, regions.from(c)?)?)
+    }
+
+    /// Submits a linear layer; `images` is the number of images that its rows are of.
+    pub(super) fn linear(
+        &mut self,
+        call: &LinearCall,
+        images: usize,
+        selection: &Selection,
+        kernels: &Kernels,
+        regions: &Regions<'_>,
+    ) -> Result<()> {
+        let shape = call.shape();
+        let reproducible = selection.options().reproducible;
+        if let (LinearKernel::Hipblaslt { algorithm, epilogue }, _) = selection.linear(&shape) {
+            let wanted = Prepared {
+                shape,
+                algorithm,
+                epilogue,
+            };
+            match self.hipblaslt(wanted, reproducible) {
+                Ok(()) => return self.matmul(call, wanted, kernels, regions),
+                Err(reason) => selection.reject(&shape, &reason),
+            }
+        }
+        self.rocblas(call, if reproducible { images } else { 1 }, kernels, regions)
+    }
+
+    /// Submits a linear layer by `kernel`, without anything in its place.
+    pub(super) fn linear_by(
+        &mut self,
+        kernel: LinearKernel,
+        call: &LinearCall,
+        kernels: &Kernels,
+        regions: &Regions<'_>,
+    ) -> Result<()> {
+        let LinearKernel::Hipblaslt { algorithm, epilogue } = kernel else {
+            return self.rocblas(call, 1, kernels, regions);
+        };
+        let wanted = Prepared {
+            shape: call.shape(),
+            algorithm,
+            epilogue,
+        };
+        let prepared = self.hipblaslt(wanted, false);
+        prepared.map_err(|reason| Error::argument("linear", reason))?;
+        self.matmul(call, wanted, kernels, regions)
+    }
+
+    /// Whether `kernel` can compute `shape`; `Err` says why not.
+    pub(super) fn check(
+        &mut self,
+        kernel: LinearKernel,
+        shape: &LinearShape,
+        reproducible: bool,
+    ) -> Result<(), String> {
+        match kernel {
+            LinearKernel::Rocblas => Ok(()),
+            LinearKernel::Hipblaslt { algorithm, epilogue } => {
+                let shape = *shape;
+                let wanted = Prepared {
+                    shape,
+                    algorithm,
+                    epilogue,
+                };
+                self.hipblaslt(wanted, reproducible)
+            }
+        }
+    }
+
+    /// All that can compute `shape`; a few without the epilogue, if it has one.
+    pub(super) fn candidates(&mut self, shape: &LinearShape, options: SelectOptions) -> Vec<LinearKernel> {
+        const WITHOUT_EPILOGUE: usize = 4;
+        let follows = shape.bias || shape.activation.is_some() || shape.residual;
+        let mut candidates = vec![LinearKernel::Rocblas];
+        for epilogue in [true, false] {
+            let limit = match epilogue {
+                true if !options.epilogues || shape.epilogue().is_none() => continue,
+                false if !follows => continue,
+                true => usize::MAX,
+                false => WITHOUT_EPILOGUE,
+            };
+            let first = Prepared {
+                shape: *shape,
+                algorithm: 0,
+                epilogue,
+            };
+            let count = self.prepare(first, false).map_or(0, |matmul| matmul.algorithms());
+            candidates.extend(
+                (0..count.min(limit)).map(|algorithm| LinearKernel::Hipblaslt { algorithm, epilogue }),
+            );
+        }
+        candidates
+    }
+
+    fn rocblas(
+        &mut self,
+        call: &LinearCall,
+        parts: usize,
+        kernels: &Kernels,
+        regions: &Regions<'_>,
+    ) -> Result<()> {
+        let Unfused { gemm, c, kernel } = call.unfused().map_err(|e| Error::argument("linear", e))?;
+        // rocBLAS selects by the number of rows: one GEMM per image is the same whatever the batch.
+        let part = Gemm {
+            m: gemm.m / parts,
+            ..gemm
+        };
+        let element = gemm.inputs.size();
+        for index in 0..parts {
+            let row = (index * part.m) as u64;
+            let at = |address: u64, stride: usize| address + row * (stride * element) as u64;
+            let operands = [at(call.x, gemm.a.stride), call.weight, at(c, gemm.c.stride)];
+            self.gemm(&part, operands, regions)?;
+        }
+        self.finish(kernel, kernels, regions)
+    }
+
+    /// Prepares a GEMM of hipBLASLt on first use; `Err` says why the library does not compute it.
+    fn hipblaslt(&mut self, wanted: Prepared, reproducible: bool) -> Result<(), String> {
+        if !self.prepared.contains_key(&wanted) {
+            let prepared = self
+                .prepare(wanted, reproducible)
+                .map_err(|error| error.to_string());
+            self.prepared.insert(wanted, prepared);
+        }
+        match self.prepared.get(&wanted) {
+            Some(Err(reason)) => Err(reason.clone()),
+            _ => Ok(()),
+        }
+    }
+
+    fn prepare(&mut self, wanted: Prepared, reproducible: bool) -> Result<Matmul> {
+        let lt = match &mut self.hipblaslt {
+            Some(lt) => lt,
+            none => none.insert(BlasLt::new(&self.stream)?),
+        };
+        let Prepared {
+            shape,
+            algorithm,
+            epilogue,
+        } = wanted;
+        let gemm = |m| Gemm {
+            // Without the epilogue the call tells whether the residual is in place.
+            beta: if shape.residual && epilogue { 1.0 } else { 0.0 },
+            ..Gemm::linear(m, shape.n, shape.k, shape.dtype)
+        };
+        let operation = match epilogue {
+            true => shape.epilogue().unwrap_or(Epilogue::None),
+            false => Epilogue::None,
+        };
+        let mut matmul = lt.matmul(gemm(shape.m), operation)?;
+        if reproducible {
+            matmul.pin(&lt.matmul(gemm(REFERENCE_ROWS), operation)?)?;
+        } else if algorithm < matmul.algorithms() {
+            matmul.select(algorithm)?;
+        }
+        Ok(matmul)
+    }
+
+    fn matmul(
+        &mut self,
+        call: &LinearCall,
+        prepared: Prepared,
+        kernels: &Kernels,
+        regions: &Regions<'_>,
+    ) -> Result<()> {
+        let (Some(lt), Some(Ok(matmul))) = (&mut self.hipblaslt, self.prepared.get_mut(&prepared)) else {
+            return Err(Error::argument("linear", "was not prepared"));
+        };
+        let operand = |address: u64| match address {
+            0 => Ok(None),
+            address => regions.from(address).map(Some),
+        };
+        let (d, bias, c, kernel) = if prepared.epilogue {
+            (call.out, operand(call.bias)?, operand(call.residual)?, None)
+        } else {
+            let Unfused { gemm, c, kernel } = call.unfused().map_err(|e| Error::argument("linear", e))?;
+            matmul.set_beta(gemm.beta);
+            (c, None, None, kernel)
+        };
+        let operands = MatmulOperands {
+            a: regions.from(call.x)?,
+            b: regions.from(call.weight)?,
+            c,
+            d: regions.from(d)?,
+            bias,
+            scales: Scales::default(),
+        };
+        lt.run(matmul, operands)?;
+        self.finish(kernel, kernels, regions)
+    }
+
+    fn finish(
+        &self,
+        kernel: Option<impl Into<KernelCall>>,
+        kernels: &Kernels,
+        regions: &Regions<'_>,
+    ) -> Result<()> {
+        match kernel {
+            Some(kernel) => kernel.into().launch(kernels, &self.stream, &regions.0),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for Libraries {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Libraries").field(&self.stream).finish()
+    }
+}

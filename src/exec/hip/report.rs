@@ -1,0 +1,95 @@
+//! Which kernels a plan's steps become on this device, for `hipvit inspect`.
+
+use super::libraries::Libraries;
+use super::lower::{Addresses, Call, LinearCall, Unfused, lower};
+use super::{HipExecutor, KernelCall};
+use crate::error::{Error, Result};
+use crate::exec::select::{LinearKernel, Origin};
+use crate::graph::inspection::SelectedKernels;
+use crate::graph::plan::Plan;
+
+impl HipExecutor {
+    /// What computes each step of `plan`: steps that are the same but for their place in the model are counted.
+    ///
+    /// # Errors
+    ///
+    /// A step that the device does not compute.
+    pub fn kernels(&self, plan: &Plan) -> Result<Vec<SelectedKernels>> {
+        // 0 would be the address of an operand that is not there.
+        let addresses = Addresses {
+            input: 256,
+            constants: self.constants.addresses(),
+            arena: 256,
+            scratch: 256,
+        };
+        let mut libraries = Libraries::new(&self.device.stream()?);
+        let mut all: Vec<SelectedKernels> = Vec::new();
+        for step in plan.steps() {
+            let node = plan.node(step);
+            let calls = lower(plan, step, addresses);
+            let calls = calls.map_err(|reason| Error::graph(&node.name, reason))?;
+            let mut origin = None;
+            let mut names: Vec<String> = Vec::new();
+            for call in &calls {
+                let new = match call {
+                    Call::Kernel(kernel) => vec![name(kernel)],
+                    Call::Gemm { .. } => vec!["rocBLAS".to_owned()],
+                    Call::CopyRows(_) => vec!["copy".to_owned()],
+                    Call::Linear(linear) => {
+                        let (kernel, from) = self.linear_kernel(linear, &mut libraries);
+                        origin = Some(from.to_string());
+                        linear_names(linear, kernel)
+                    }
+                };
+                // One GEMM per head is one line.
+                names.extend(new.into_iter().filter(|name| !name.is_empty()));
+                names.dedup();
+            }
+            let of_step = SelectedKernels {
+                op: node.op.to_string(),
+                shape: plan.buffer(step.output).shape.clone(),
+                steps: 1,
+                kernels: names,
+                origin,
+            };
+            match all.iter_mut().find(|known| known.same(&of_step)) {
+                Some(known) => known.steps += 1,
+                None => all.push(of_step),
+            }
+        }
+        Ok(all)
+    }
+
+    /// What is selected, or what takes its place if it cannot be prepared.
+    fn linear_kernel(&self, linear: &LinearCall, libraries: &mut Libraries) -> (LinearKernel, Origin) {
+        let shape = linear.shape();
+        let (kernel, origin) = self.selection.linear(&shape);
+        match libraries.check(kernel, &shape, self.selection.options().reproducible) {
+            Ok(()) => (kernel, origin),
+            Err(reason) => {
+                self.selection.reject(&shape, &reason);
+                (LinearKernel::Rocblas, Origin::Rule)
+            }
+        }
+    }
+}
+
+fn linear_names(linear: &LinearCall, kernel: LinearKernel) -> Vec<String> {
+    let fused = matches!(kernel, LinearKernel::Hipblaslt { epilogue: true, .. });
+    let follows = match (fused, linear.unfused()) {
+        (
+            false,
+            Ok(Unfused {
+                kernel: Some(arguments),
+                ..
+            }),
+        ) => Some(name(&arguments.into())),
+        _ => None,
+    };
+    [kernel.to_string()].into_iter().chain(follows).collect()
+}
+
+/// The kernel file's name, with what tells its variants apart.
+fn name(kernel: &KernelCall) -> String {
+    kernel.unit().map(|unit| unit.to_string()).unwrap_or_default()
+}
