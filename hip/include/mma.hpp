@@ -329,6 +329,19 @@ template <class T> struct SyncTile {
         const int lane = lane_index();
         return matrices(from + lane % 16 * stride + lane / 16 * 8);
     }
+    // The same from rows of the layout Rows, where `from` is the first.
+    template <class Rows> static HIPVIT_DEVICE X load_x(const T *from, int column) {
+        const int lane = lane_index();
+        return matrices(from + Rows::at(lane % 8 + lane / 16 * 8, column + lane / 8 % 2 * 8));
+    }
+    template <class Rows> static HIPVIT_DEVICE X load_x_rows(const T *from, int column) {
+        const int lane = lane_index();
+        return transposed(from + Rows::at(lane % 16, column + lane / 16 * 8));
+    }
+    template <class Rows> static HIPVIT_DEVICE Y load_y(const T *from, int column) {
+        const int lane = lane_index();
+        return matrices(from + Rows::at(lane % 16, column + lane / 16 * 8));
+    }
     static HIPVIT_DEVICE Y as_y(const Acc &acc) {
         Y y;
 #pragma unroll
