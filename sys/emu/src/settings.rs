@@ -33,6 +33,10 @@ pub(crate) struct Settings {
     /// Instructions that a wave may execute.
     pub(crate) budget: Option<u64>,
     pub(crate) log: Option<PathBuf>,
+    /// The file that gets the counts of each launch.
+    pub(crate) profile: Option<PathBuf>,
+    /// Blocks of a grid that run; the others, and work of other libraries, are left out.
+    pub(crate) sample: Option<u64>,
     pub(crate) fail_allocation: Nth,
     pub(crate) fail_launch: Nth,
     pub(crate) fail_copy: Nth,
@@ -132,6 +136,17 @@ impl Settings {
             seed,
             budget: number("HIP_EMU_BUDGET")?,
             log: variable("HIP_EMU_LOG").map(PathBuf::from),
+            profile: variable("HIP_EMU_PROFILE").map(PathBuf::from),
+            sample: match nth("HIP_EMU_PROFILE_SAMPLE")? {
+                Some(_) if variable("HIP_EMU_PROFILE").is_none() => {
+                    return Err(wrong(
+                        "HIP_EMU_PROFILE_SAMPLE",
+                        &variable("HIP_EMU_PROFILE_SAMPLE").unwrap_or_default(),
+                        "nothing is counted without HIP_EMU_PROFILE",
+                    ));
+                }
+                sample => sample,
+            },
             fail_allocation: nth("HIP_EMU_FAIL_ALLOC")?,
             fail_launch: nth("HIP_EMU_FAIL_LAUNCH")?,
             fail_copy: nth("HIP_EMU_FAIL_COPY")?,
@@ -238,6 +253,7 @@ mod tests {
             ("HIP_EMU_FAIL_ALLOC", "0"),
             ("HIP_EMU_ORDER", "sideways"),
             ("HIP_EMU_ALIGNMENT", "4"),
+            ("HIP_EMU_PROFILE_SAMPLE", "64"),
         ] {
             let message = read(&[(name, value)]).unwrap_err();
             assert!(message.starts_with(&format!("{name}={value}: ")), "{message}");

@@ -240,12 +240,20 @@ impl Code {
         }
     }
 
-    /// An instruction as the disassembler writes it.
+    /// The instruction at an address, as the disassembler writes it.
     pub(crate) fn text_at(&self, pc: u64) -> &str {
-        self.index_of(pc).map_or("", |index| {
-            let (_, line) = self.line(index as usize);
-            line.split("//").next().unwrap_or(line).trim()
-        })
+        self.index_of(pc).map_or("", |index| self.text_of(index as usize))
+    }
+
+    /// All instructions, as the disassembler writes them.
+    pub(crate) fn texts(&self) -> impl Iterator<Item = &str> {
+        (0..self.instructions.len()).map(|index| self.text_of(index))
+    }
+
+    /// An instruction as the disassembler writes it.
+    fn text_of(&self, index: usize) -> &str {
+        let (_, line) = self.line(index);
+        line.split("//").next().unwrap_or(line).trim()
     }
 
     /// How many vector and accumulation registers a [`Wave`] needs at least for what the code names.

@@ -21,6 +21,18 @@ pub(crate) struct Stopped {
 /// # Errors
 /// What it did wrong, and at which instruction.
 pub(crate) fn run(wave: &mut Wave, code: &Code, space: &mut Space<'_>) -> Result<Stop, Stopped> {
+    match space.recorder {
+        None => execute::<false>(wave, code, space),
+        Some(_) => execute::<true>(wave, code, space),
+    }
+}
+
+/// Counting costs nothing where nothing is counted.
+fn execute<const COUNTED: bool>(
+    wave: &mut Wave,
+    code: &Code,
+    space: &mut Space<'_>,
+) -> Result<Stop, Stopped> {
     let mut index = code.index_of(wave.pc).map_err(|kind| Stopped {
         kind,
         pc: wave.pc,
@@ -46,6 +58,9 @@ pub(crate) fn run(wave: &mut Wave, code: &Code, space: &mut Space<'_>) -> Result
             break Err(Box::from(FaultKind::Timeout {
                 instructions: context.wave.executed + budget,
             }));
+        }
+        if COUNTED && let Some(recorder) = &mut context.space.recorder {
+            recorder.count(index);
         }
         context.next = index + 1;
         if let Err(exit) = (instruction.run)(&mut context, instruction) {

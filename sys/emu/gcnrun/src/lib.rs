@@ -12,6 +12,7 @@ mod line;
 mod memory;
 mod object;
 mod operands;
+mod profile;
 mod run;
 mod space;
 #[cfg(test)]
@@ -22,3 +23,4 @@ pub use fault::{Fault, FaultKind, Place};
 pub use launch::{Checks, Launch, Order, Statistics};
 pub use memory::{Allocation, Kind, Memory, MemoryError};
 pub use object::{Argument, KernelInfo, LoadError, Program, Variable};
+pub use profile::{Class, Latencies, LdsTraffic, Profile, Traffic};

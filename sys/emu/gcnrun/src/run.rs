@@ -10,6 +10,7 @@ use crate::interpreter::{self, Stopped};
 use crate::launch::{Launch, Order, Statistics};
 use crate::memory::Kind;
 use crate::object::{Kernel, Program, Traits};
+use crate::profile::{Profile, Recorder};
 use crate::space::{PRIVATE_APERTURE, SCRATCH_DESCRIPTOR, SHARED_APERTURE, Space};
 use crate::wave::{Mode, Wave};
 
@@ -30,6 +31,23 @@ impl Program {
     ///
     /// The first fault; or why the kernel cannot be launched. Memory is then as the kernel left it.
     pub fn launch(&self, launch: &Launch<'_>) -> Result<Statistics, Fault> {
+        let (statistics, _) = self.start(launch, None)?;
+        Ok(statistics)
+    }
+
+    /// As [`Program::launch`], and counts what it executes. Of a grid of more than `sample` blocks (at least one) only that
+    /// many run, or a little fewer, all neighbours from the middle: whole rows of the grid, if `sample` blocks are more than
+    /// one. The memory is then that of no launch.
+    ///
+    /// # Errors
+    ///
+    /// As [`Program::launch`].
+    pub fn profile(&self, launch: &Launch<'_>, sample: u64) -> Result<Profile, Fault> {
+        let (_, profile) = self.start(launch, Some(sample.max(1)))?;
+        Ok(profile)
+    }
+
+    fn start(&self, launch: &Launch<'_>, sample: Option<u64>) -> Result<(Statistics, Profile), Fault> {
         let refused = |kind| Fault {
             kind,
             kernel: launch.kernel.to_owned(),
@@ -51,6 +69,7 @@ impl Program {
             traits,
             code,
             segment: segment.address,
+            sample,
         };
         grid.run()
     }
@@ -172,22 +191,56 @@ struct Grid<'a> {
     code: &'a Code,
     /// Address of the dispatch packet.
     segment: u64,
+    /// Of a profiled launch, how many blocks run.
+    sample: Option<u64>,
 }
 
 impl Grid<'_> {
-    fn run(&self) -> Result<Statistics, Fault> {
+    /// The counts of a launch that is not profiled are empty.
+    fn run(&self) -> Result<(Statistics, Profile), Fault> {
         let blocks: u64 = self.launch.grid.iter().map(|&n| u64::from(n)).product();
-        let next = AtomicU64::new(0);
+        let (first, count) = match self.sample {
+            Some(sample) => sampled(self.launch.grid, sample),
+            None => (0, blocks),
+        };
+        let end = first + count;
+        let next = AtomicU64::new(first);
         let stopped = AtomicBool::new(false);
         // The fault of the earliest block, so that the report tends to be the same from run to run.
         let outcome: Mutex<(Statistics, Option<(u64, Fault)>)> = Mutex::default();
+        let workers = (rayon::current_num_threads() as u64).min(count);
+        let waves = self
+            .launch
+            .block
+            .iter()
+            .product::<u32>()
+            .div_ceil(self.program.wave_size());
+        let recorders = match self.sample {
+            Some(_) => Recorder::for_threads(
+                workers,
+                self.code.texts(),
+                waves as usize,
+                self.program.wave_size(),
+                self.program.arch().starts_with("gfx9"),
+            ),
+            None => Vec::new(),
+        };
+        let (recorders, recorded) = (Mutex::new(recorders), Mutex::new(Vec::new()));
         let work = || {
             let mut worker = Worker::new(self);
+            worker.space.recorder = recorders
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .pop()
+                .map(Box::new);
             let mut statistics = Statistics::default();
             while !stopped.load(Relaxed) {
                 let turn = next.fetch_add(1, Relaxed);
-                if turn >= blocks {
+                if turn >= end {
                     break;
+                }
+                if let Some(recorder) = &mut worker.space.recorder {
+                    recorder.begin_block(turn);
                 }
                 let result = worker.run_block(self.block(turn, blocks));
                 statistics.instructions += worker.instructions();
@@ -200,11 +253,14 @@ impl Grid<'_> {
                     }
                 }
             }
+            recorded
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .extend(worker.space.recorder.take());
             let mut outcome = outcome.lock().unwrap_or_else(PoisonError::into_inner);
             outcome.0.instructions += statistics.instructions;
             outcome.0.waves += statistics.waves;
         };
-        let workers = (rayon::current_num_threads() as u64).min(blocks);
         rayon::scope(|scope| {
             for _ in 1..workers {
                 scope.spawn(|_| work());
@@ -214,7 +270,13 @@ impl Grid<'_> {
         let (statistics, fault) = outcome.into_inner().unwrap_or_else(PoisonError::into_inner);
         match fault {
             Some((_, fault)) => Err(fault),
-            None => Ok(statistics),
+            None if self.sample.is_none() => Ok((statistics, Profile::default())),
+            None => {
+                let recorded = recorded.into_inner().unwrap_or_else(PoisonError::into_inner);
+                let recorded = recorded.into_iter().map(|recorder| *recorder).collect();
+                let profile = Recorder::profile(recorded, self.code.texts(), blocks, u64::from(waves));
+                Ok((statistics, profile))
+            }
         }
     }
 
@@ -228,6 +290,18 @@ impl Grid<'_> {
         let [x, y, _] = self.launch.grid.map(u64::from);
         [index % x, index / x % y, index / x / y].map(|n| n as u32)
     }
+}
+
+/// The first of the blocks that a sample takes, and how many. They are neighbours, because these share what they load, and
+/// whole rows, whose blocks may differ.
+fn sampled(grid: [u32; 3], most: u64) -> (u64, u64) {
+    let [x, y, z] = grid.map(u64::from);
+    if x * y * z <= most {
+        return (0, x * y * z);
+    }
+    let unit = [x * y, x].into_iter().find(|&unit| unit <= most).unwrap_or(1);
+    let (units, taken) = (x * y * z / unit, most / unit);
+    ((units - taken) / 2 * unit, taken * unit)
 }
 
 /// Where `index` goes in a permutation of `0..count`: a Feistel network of four rounds over the next power of four,
@@ -473,7 +547,16 @@ impl<'a> Worker<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::permuted;
+    use super::{permuted, sampled};
+
+    #[test]
+    fn samples_are_whole_rows_from_the_middle() {
+        assert_eq!(sampled([10, 1, 1], 10), (0, 10));
+        assert_eq!(sampled([100, 1, 1], 10), (45, 10));
+        assert_eq!(sampled([4, 100, 1], 10), (196, 8));
+        assert_eq!(sampled([4, 2, 9], 16), (24, 16));
+        assert_eq!(sampled([4, 2, 9], 1), (35, 1));
+    }
 
     #[test]
     fn every_index_comes_once() {

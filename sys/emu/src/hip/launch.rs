@@ -76,7 +76,8 @@ impl Launch {
     }
 
     pub(super) fn run(&self) -> Result<(), Failure> {
-        let settings = &machine()?.settings;
+        let machine = machine()?;
+        let settings = &machine.settings;
         let defaults = Checks::default();
         let launch = gcnrun::Launch {
             kernel: self.name(),
@@ -91,7 +92,10 @@ impl Launch {
                 ..defaults
             },
         };
-        self.function.module.program.launch(&launch)?;
+        match &machine.profiler {
+            Some(profiler) => profiler.run(self, &machine.memory, &launch)?,
+            None => self.function.module.program.launch(&launch).map(drop)?,
+        }
         Ok(())
     }
 }

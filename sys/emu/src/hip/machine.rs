@@ -10,6 +10,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use gcnrun::Memory;
 use hipvit_sys::hip::hipError_t;
 
+use super::profile::Profiler;
 use super::queue::{self, StreamId};
 use crate::faults::{self, Failure, FaultCounter, report};
 use crate::parts::Part;
@@ -29,6 +30,7 @@ pub(crate) struct Machine {
     /// Launches and copies together, for HIP_EMU_LOSE_DEVICE.
     pub(crate) submissions: FaultCounter,
     pub(crate) replays: FaultCounter,
+    pub(super) profiler: Option<Profiler>,
 }
 
 #[derive(Debug)]
@@ -68,7 +70,10 @@ fn configured() -> Option<String> {
 /// The machine. `hipErrorNotInitialized` if the settings are invalid, which is reported once on stderr.
 pub(crate) fn machine() -> Result<&'static Machine, hipError_t> {
     let made = MACHINE.get_or_init(|| match Settings::read(configured().as_deref()) {
-        Ok(settings) => Ok(Machine::new(settings)),
+        Ok(settings) => Machine::new(settings).map_err(|error| {
+            eprintln!("hip-emu: HIP_EMU_PROFILE: {error}");
+            hipError_t::hipErrorNotInitialized
+        }),
         Err(invalid) => {
             eprintln!("hip-emu: {invalid}");
             Err(hipError_t::hipErrorNotInitialized)
@@ -86,7 +91,7 @@ pub(crate) fn memory() -> Result<&'static Memory, hipError_t> {
 }
 
 impl Machine {
-    fn new(settings: Settings) -> Self {
+    fn new(settings: Settings) -> std::io::Result<Self> {
         queue::configure(settings.schedule, settings.seed);
         faults::log_to(settings.log.clone());
         let device = |(ordinal, part): (usize, &&'static Part)| Device {
@@ -96,8 +101,13 @@ impl Machine {
             null: queue::create_null(ordinal as u32),
             state: Mutex::default(),
         };
-        Self {
-            memory: Memory::new(),
+        Ok(Self {
+            profiler: Profiler::of(&settings)?,
+            memory: match settings.sample {
+                // Nothing writes what kernels read.
+                Some(_) => Memory::zeroed(),
+                None => Memory::new(),
+            },
             devices: settings.parts.iter().enumerate().map(device).collect(),
             settings,
             allocations: FaultCounter::default(),
@@ -105,7 +115,7 @@ impl Machine {
             copies: FaultCounter::default(),
             submissions: FaultCounter::default(),
             replays: FaultCounter::default(),
-        }
+        })
     }
 }
 

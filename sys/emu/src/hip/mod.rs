@@ -26,6 +26,7 @@ mod not_offered;
 mod occupancy;
 mod peer;
 mod pointer;
+mod profile;
 mod properties;
 mod queue;
 mod status;

@@ -8,6 +8,7 @@ use super::lanes::known_lanes;
 use crate::code::{Context, Exit, Handler, Instruction, Outcome, in_lane, uninitialised};
 use crate::line::Line;
 use crate::operands::{Source, Type};
+use crate::profile::Access;
 
 /// Prefixes of instructions with two offsets: elements per unit of offset, and whether it is a load.
 const TWO_ADDRESSES: &[(&str, u32, bool)] = &[
@@ -108,9 +109,28 @@ fn offsets(context: &Context<'_, '_>, instruction: &Instruction) -> Result<[u64;
     )
 }
 
+/// Counts an access of a profiled launch, `offset` bytes beyond the lanes' offsets.
+#[inline]
+fn record(context: &mut Context<'_, '_>, access: Access, offsets: &[u64; 64], offset: u32, bytes: u32) {
+    let exec = context.wave.exec();
+    if let Some(recorder) = &mut context.space.recorder {
+        let offsets = offsets.map(|at| at.wrapping_add(u64::from(offset)));
+        recorder.lds(access, &offsets, exec, bytes);
+    }
+}
+
+/// Counts an exchange between lanes of a profiled launch.
+#[inline]
+fn record_permutation(context: &mut Context<'_, '_>) {
+    if let Some(recorder) = &mut context.space.recorder {
+        recorder.permutation();
+    }
+}
+
 fn load_lanes<const N: usize>(context: &mut Context<'_, '_>, instruction: &Instruction) -> Outcome {
     let width = Width::unpack(instruction.detail[0]);
     let offsets = offsets(context, instruction)?;
+    record(context, Access::Load, &offsets, 0, N as u32);
     let mut delivery = LoadedLanes::new(usize::from(instruction.dst.register), width);
     for lane in active(context.wave.exec()) {
         let (bytes, known) = context
@@ -126,6 +146,7 @@ fn load_lanes<const N: usize>(context: &mut Context<'_, '_>, instruction: &Instr
 fn store_lanes<const N: usize>(context: &mut Context<'_, '_>, instruction: &Instruction) -> Outcome {
     let width = Width::unpack(instruction.detail[0]);
     let offsets = offsets(context, instruction)?;
+    record(context, Access::Store, &offsets, 0, N as u32);
     for lane in active(context.wave.exec()) {
         let (bytes, known) = collect::<N>(context.wave, usize::from(instruction.dst.register), width, lane);
         context
@@ -178,6 +199,7 @@ fn load_two<const N: usize>(context: &mut Context<'_, '_>, instruction: &Instruc
         (first, usize::from(instruction.dst.register)),
         (second, other as usize),
     ] {
+        record(context, Access::Load, &offsets, offset, N as u32);
         let mut delivery = LoadedLanes::new(register, Width::unpack(width));
         for lane in active(context.wave.exec()) {
             let at = (offsets[lane as usize] as u32).wrapping_add(offset);
@@ -195,6 +217,9 @@ fn load_two<const N: usize>(context: &mut Context<'_, '_>, instruction: &Instruc
 fn store_two<const N: usize>(context: &mut Context<'_, '_>, instruction: &Instruction) -> Outcome {
     let [width, first, second, other] = instruction.detail;
     let offsets = offsets(context, instruction)?;
+    for offset in [first, second] {
+        record(context, Access::Store, &offsets, offset, N as u32);
+    }
     for lane in active(context.wave.exec()) {
         for (offset, register) in [
             (first, usize::from(instruction.dst.register)),
@@ -219,6 +244,7 @@ fn run_atomic(context: &mut Context<'_, '_>, instruction: &Instruction) -> Outco
         operation >> 9 & 1 == 1,
     );
     let offsets = offsets(context, instruction)?;
+    record(context, Access::Atomic, &offsets, 0, if wide { 8 } else { 4 });
     for lane in active(context.wave.exec()) {
         let at = offsets[lane as usize] as u32;
         let operand = atomic_operand(context, operand as usize, wide, lane)?;
@@ -279,6 +305,7 @@ fn named_lanes(context: &Context<'_, '_>, instruction: &Instruction) -> Result<[
 
 /// DS_BPERMUTE: each lane reads the selected lane; 0 if that is inactive.
 fn pull(context: &mut Context<'_, '_>, instruction: &Instruction) -> Outcome {
+    record_permutation(context);
     let lanes = named_lanes(context, instruction)?;
     let exec = context.wave.exec();
     gather(context.wave, instruction, 0, exec, |_, lane| {
@@ -290,6 +317,7 @@ fn pull(context: &mut Context<'_, '_>, instruction: &Instruction) -> Outcome {
 
 /// DS_PERMUTE: each lane writes to the selected lane; the last one wins, and lanes that none selects get 0.
 fn push(context: &mut Context<'_, '_>, instruction: &Instruction) -> Outcome {
+    record_permutation(context);
     let lanes = named_lanes(context, instruction)?;
     let exec = context.wave.exec();
     let mut giver = [None; 64];
@@ -302,6 +330,7 @@ fn push(context: &mut Context<'_, '_>, instruction: &Instruction) -> Outcome {
 
 /// DS_SWIZZLE: a pattern within 4 or 32 lanes.
 fn swizzle(context: &mut Context<'_, '_>, instruction: &Instruction) -> Outcome {
+    record_permutation(context);
     let pattern = instruction.offset as u32;
     let exec = context.wave.exec();
     let rotates = pattern >= 0xc000;

@@ -9,6 +9,7 @@ use crate::code::{Context, Exit, Handler, Instruction, Outcome, in_lane, uniniti
 use crate::fault::FaultKind;
 use crate::line::Line;
 use crate::operands::{Source, Type};
+use crate::profile::Access;
 use crate::space::{PRIVATE_APERTURE, Place as Aperture, aperture};
 
 /// Cache control: no operations, since caches are not modelled.
@@ -135,10 +136,58 @@ fn lane_addresses(context: &Context<'_, '_>, instruction: &Instruction) -> Resul
     )
 }
 
+/// Counts an access of a profiled launch. Generic addresses of LDS and scratch memory count as scratch memory.
+#[inline]
+fn record(context: &mut Context<'_, '_>, kind: u32, access: Access, addresses: &[u64; 64], bytes: u32) {
+    let exec = context.wave.exec();
+    if let Some(recorder) = &mut context.space.recorder {
+        let global = |lane: u32| match kind {
+            FLAT => aperture(addresses[lane as usize]) == Aperture::Global,
+            kind => kind == GLOBAL,
+        };
+        let global = active(exec)
+            .filter(|&lane| global(lane))
+            .fold(0, |mask, lane| mask | 1 << lane);
+        recorder.global(access, addresses, global, bytes);
+        recorder.scratch(exec & !global, bytes);
+    }
+}
+
+/// As [`record`], of an access through a buffer descriptor.
+#[inline]
+fn record_buffer(
+    context: &mut Context<'_, '_>,
+    buffer: &Descriptor,
+    access: Access,
+    offsets: &[u64; 64],
+    bytes: u32,
+) {
+    if context.space.recorder.is_none() {
+        return;
+    }
+    let exec = context.wave.exec();
+    let (mut addresses, mut global, mut scratch) = ([0; 64], 0, 0);
+    for lane in active(exec) {
+        match buffer.locate(context, offsets[lane as usize], bytes) {
+            Buffer::Scratch(_) => scratch |= 1 << lane,
+            Buffer::Global(address) => {
+                addresses[lane as usize] = address;
+                global |= 1 << lane;
+            }
+            Buffer::Outside => {}
+        }
+    }
+    if let Some(recorder) = &mut context.space.recorder {
+        recorder.global(access, &addresses, global, bytes);
+        recorder.scratch(scratch, bytes);
+    }
+}
+
 fn load_lanes<const N: usize>(context: &mut Context<'_, '_>, instruction: &Instruction) -> Outcome {
     let [width, kind, ..] = instruction.detail;
     let width = Width::unpack(width);
     let addresses = lane_addresses(context, instruction)?;
+    record(context, kind, Access::Load, &addresses, N as u32);
     let mut delivery = LoadedLanes::new(usize::from(instruction.dst.register), width);
     for lane in active(context.wave.exec()) {
         let address = addresses[lane as usize];
@@ -158,6 +207,7 @@ fn store_lanes<const N: usize>(context: &mut Context<'_, '_>, instruction: &Inst
     let [width, kind, ..] = instruction.detail;
     let width = Width::unpack(width);
     let addresses = lane_addresses(context, instruction)?;
+    record(context, kind, Access::Store, &addresses, N as u32);
     let register = usize::from(instruction.dst.register);
     for lane in active(context.wave.exec()) {
         let address = addresses[lane as usize];
@@ -210,6 +260,13 @@ fn run_atomic(context: &mut Context<'_, '_>, instruction: &Instruction) -> Outco
     );
     let data = data as usize;
     let addresses = lane_addresses(context, instruction)?;
+    record(
+        context,
+        kind,
+        Access::Atomic,
+        &addresses,
+        if wide { 8 } else { 4 },
+    );
     for lane in active(context.wave.exec()) {
         let address = addresses[lane as usize];
         let operand = atomic_operand(context, data, wide, lane)?;
@@ -315,6 +372,7 @@ fn buffer_load<const N: usize>(context: &mut Context<'_, '_>, instruction: &Inst
         [&instruction.src[0], &[Source::ZERO; 2]],
         false,
     )?;
+    record_buffer(context, &buffer, Access::Load, &offsets, N as u32);
     let mut delivery = LoadedLanes::new(usize::from(instruction.dst.register), width);
     for lane in active(context.wave.exec()) {
         let loaded = match buffer.locate(context, offsets[lane as usize], N as u32) {
@@ -338,6 +396,7 @@ fn buffer_store<const N: usize>(context: &mut Context<'_, '_>, instruction: &Ins
         [&instruction.src[0], &[Source::ZERO; 2]],
         false,
     )?;
+    record_buffer(context, &buffer, Access::Store, &offsets, N as u32);
     for lane in active(context.wave.exec()) {
         let (bytes, known) = collect::<N>(context.wave, usize::from(instruction.dst.register), width, lane);
         let stored = match buffer.locate(context, offsets[lane as usize], N as u32) {

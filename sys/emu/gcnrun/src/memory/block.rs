@@ -36,7 +36,7 @@ unsafe impl Send for Block {}
 unsafe impl Sync for Block {}
 
 impl Block {
-    pub(super) fn new(bytes: u64, kind: Kind, alignment: u64) -> Result<Self, MemoryError> {
+    pub(super) fn new(bytes: u64, kind: Kind, alignment: u64, zeroed: bool) -> Result<Self, MemoryError> {
         let refused = || MemoryError::OutOfMemory { bytes };
         let len = usize::try_from(bytes).map_err(|_| refused())?;
         let alignment = usize::try_from(alignment).map_err(|_| refused())?.max(REDZONE);
@@ -47,7 +47,14 @@ impl Block {
             .ok_or_else(refused)?;
         let layout = Layout::from_size_align(size, alignment).map_err(|_| refused())?;
         // SAFETY: the layout's size is not 0.
-        let raw = NonNull::new(unsafe { alloc::alloc(layout) }).ok_or_else(refused)?;
+        let raw = NonNull::new(unsafe {
+            if zeroed {
+                alloc::alloc_zeroed(layout)
+            } else {
+                alloc::alloc(layout)
+            }
+        })
+        .ok_or_else(refused)?;
         // SAFETY: `size` exceeds the alignment, and the redzones lie in the allocation, before and after the bytes.
         let start = unsafe {
             let start = raw.add(alignment);
@@ -57,7 +64,7 @@ impl Block {
                 .write_bytes(REDZONE_BYTE, REDZONE);
             start
         };
-        let shadow = matches!(kind, Kind::Device(_)).then(|| {
+        let shadow = (!zeroed && matches!(kind, Kind::Device(_))).then(|| {
             let dwords = vec![0_u8; len.div_ceil(4)].into_boxed_slice();
             // SAFETY: an atomic byte has the layout of a byte.
             unsafe { Box::from_raw(Box::into_raw(dwords) as *mut [AtomicU8]) }
@@ -71,7 +78,9 @@ impl Block {
             shadow,
             layout: Some(layout),
         };
-        block.poison();
+        if !zeroed {
+            block.poison();
+        }
         Ok(block)
     }
 

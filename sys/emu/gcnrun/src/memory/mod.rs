@@ -28,6 +28,8 @@ pub struct Memory(Arc<Inner>);
 
 #[derive(Default)]
 struct Inner {
+    /// Whether fresh memory is zeros and counts as written, instead of poison.
+    zeroed: bool,
     table: RwLock<Table>,
     peers: RwLock<BTreeSet<(u32, u32)>>,
 }
@@ -56,10 +58,20 @@ impl Memory {
         Self::default()
     }
 
+    /// An address space whose fresh memory is zeros and counts as written: for launches that only count what they execute,
+    /// after others that did not run.
+    #[must_use]
+    pub fn zeroed() -> Self {
+        Self(Arc::new(Inner {
+            zeroed: true,
+            ..Inner::default()
+        }))
+    }
+
     /// Allocates `bytes` (not 0), aligned to `alignment` (a power of two; at least 256 is given), filled with poison and,
     /// if it is a device's, unwritten.
     pub fn allocate(&self, bytes: u64, kind: Kind, alignment: u64) -> Result<u64, MemoryError> {
-        let block = Arc::new(Block::new(bytes, kind, alignment)?);
+        let block = Arc::new(Block::new(bytes, kind, alignment, self.0.zeroed)?);
         let begin = block.begin;
         let mut table = self.0.table.write().unwrap_or_else(PoisonError::into_inner);
         table.blocks.insert(begin, block);

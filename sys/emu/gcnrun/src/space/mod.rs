@@ -18,6 +18,7 @@ use local::Local;
 use crate::fault::FaultKind;
 use crate::launch::Checks;
 use crate::memory::{Block, Memory};
+use crate::profile::Recorder;
 
 pub(crate) struct Space<'a> {
     memory: &'a Memory,
@@ -35,6 +36,8 @@ pub(crate) struct Space<'a> {
     scratch: Local,
     scratch_size: u32,
     lanes: u32,
+    /// Of a profiled launch.
+    pub(crate) recorder: Option<Box<Recorder>>,
 }
 
 /// How many allocations a thread remembers: most kernels access fewer.
@@ -83,6 +86,7 @@ impl<'a> Space<'a> {
             scratch: Local::new(waves as usize * lanes as usize * scratch_size as usize),
             scratch_size,
             lanes,
+            recorder: None,
         }
     }
 
@@ -96,6 +100,9 @@ impl<'a> Space<'a> {
     /// Sets the running wave.
     pub(crate) fn enter(&mut self, wave: u32) {
         self.wave = wave;
+        if let Some(recorder) = &mut self.recorder {
+            recorder.enter(wave);
+        }
     }
 
     /// All waves of the block have met at a barrier.

@@ -18,3 +18,4 @@ mod lanes;
 mod matrix;
 mod memory;
 mod objects;
+mod profile;

@@ -1,0 +1,120 @@
+//! Which unit of a GPU executes an instruction, and what it does to the counters of outstanding accesses.
+
+/// The unit that executes an instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Class {
+    /// The vector ALU.
+    Valu,
+    /// The vector ALU's slower unit: exponentials, logarithms, reciprocals, roots, sines.
+    Transcendental,
+    /// The matrix cores: MFMA, WMMA.
+    Matrix,
+    /// The scalar ALU.
+    Salu,
+    /// Scalar loads.
+    ScalarMemory,
+    /// Loads, stores and atomic operations on global memory.
+    VectorMemory,
+    /// Loads and stores of scratch memory.
+    Scratch,
+    /// LDS, with lane permutations by its hardware.
+    Lds,
+    /// Branches and calls.
+    Branch,
+    /// Barriers of a block.
+    Barrier,
+    /// Waits for outstanding accesses.
+    Wait,
+    /// What takes no unit: hints, cache control, the end of the program.
+    Other,
+}
+
+const TRANSCENDENTAL: &[&str] = &["exp", "log", "rcp", "rsq", "sqrt", "sin", "cos"];
+const HINTS: &[&str] = &[
+    "s_nop",
+    "s_delay_alu",
+    "s_clause",
+    "s_endpgm",
+    "s_sleep",
+    "s_setprio",
+    "s_code_end",
+    "s_sendmsg",
+    "s_set_inst_prefetch_distance",
+    "s_inst_prefetch",
+    "ds_nop",
+];
+
+impl Class {
+    /// By the mnemonic; of a dual instruction, of its first half.
+    pub(super) fn of(mnemonic: &str) -> Self {
+        let starts = |prefixes: &[&str]| prefixes.iter().any(|prefix| mnemonic.starts_with(prefix));
+        if HINTS.contains(&mnemonic) {
+            Self::Other
+        } else if starts(&["v_mfma_", "v_smfmac_", "v_wmma_", "v_swmmac_"]) {
+            Self::Matrix
+        } else if let Some(operation) = mnemonic.strip_prefix("v_") {
+            let name = operation.split('_').next().unwrap_or(operation);
+            match TRANSCENDENTAL.contains(&name) {
+                true => Self::Transcendental,
+                false => Self::Valu,
+            }
+        } else if starts(&["ds_"]) {
+            Self::Lds
+        } else if starts(&["scratch_"]) {
+            Self::Scratch
+        } else if starts(&["global_", "flat_", "buffer_"]) {
+            match ["_load", "_store", "_atomic"]
+                .iter()
+                .any(|kind| mnemonic.contains(kind))
+            {
+                true => Self::VectorMemory,
+                false => Self::Other,
+            }
+        } else if starts(&["s_waitcnt", "s_wait_"]) {
+            Self::Wait
+        } else if starts(&["s_barrier"]) {
+            Self::Barrier
+        } else if starts(&["s_branch", "s_cbranch", "s_setpc", "s_swappc", "s_call"]) {
+            Self::Branch
+        } else if starts(&["s_load_", "s_buffer_load_"]) {
+            Self::ScalarMemory
+        } else if starts(&["s_"]) {
+            Self::Salu
+        } else {
+            Self::Other
+        }
+    }
+}
+
+/// What an instruction does to the counters of outstanding accesses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    None,
+    /// Waits until at most so many accesses are outstanding: of vector memory, and of LDS and scalar loads.
+    Wait(Option<u32>, Option<u32>),
+    Vector,
+    Lds,
+    Scalar,
+}
+
+impl Event {
+    /// Of an instruction as the disassembler writes it. Stores count only where loads and stores share a counter (GCN, CDNA):
+    /// elsewhere nothing in a kernel waits for them.
+    pub(super) fn of(class: Class, text: &str, shared_counter: bool) -> Self {
+        let count = |name: &str| {
+            let (_, rest) = text.split_once(name)?;
+            rest.split(')').next()?.parse().ok()
+        };
+        match class {
+            Class::Wait => Self::Wait(count("vmcnt("), count("lgkmcnt(")),
+            Class::Lds => Self::Lds,
+            Class::ScalarMemory => Self::Scalar,
+            Class::VectorMemory | Class::Scratch if shared_counter || !text.contains("_store") => {
+                Self::Vector
+            }
+            _ => Self::None,
+        }
+    }
+}

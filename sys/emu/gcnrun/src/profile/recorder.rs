@@ -1,0 +1,296 @@
+//! Counts while the blocks of a thread run.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use super::class::{Class, Event};
+use super::{Latencies, LdsTraffic, Profile, Traffic, lds};
+
+/// Bytes of a line.
+const LINE: u64 = 128;
+/// Groups of blocks in `Traffic::lines_of_8`.
+const GROUPS: u64 = 8;
+/// A line that this fraction of the blocks accesses is common to all.
+const COMMON: u64 = 8;
+
+/// The kind of a memory access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    Load,
+    Store,
+    /// Loads and stores.
+    Atomic,
+}
+
+/// Counts of one thread; [`Recorder::profile`] sums up those of all.
+pub(crate) struct Recorder {
+    /// What each instruction of the code is.
+    kinds: Arc<[(Class, Event)]>,
+    /// How often each was executed.
+    executed: Vec<u64>,
+    lanes: u32,
+    block: u64,
+    blocks: u64,
+    outstanding: Vec<Outstanding>,
+    wave: usize,
+    lds: LdsTraffic,
+    loads: Traffic,
+    stores: Traffic,
+    scratch_bytes: u64,
+    latencies: Latencies,
+    /// The lines that were loaded, and those that were stored.
+    lines: [HashMap<u64, Line>; 2],
+    /// Scratch space.
+    segments: Vec<u64>,
+}
+
+/// Who accessed a line.
+#[derive(Clone, Copy, Default)]
+struct Line {
+    /// The last block, plus one.
+    block: u64,
+    /// How many blocks.
+    blocks: u64,
+    /// The groups of blocks.
+    groups: u8,
+}
+
+/// A wave's outstanding accesses, the oldest first: with the number of waits that were counted when each was issued.
+#[derive(Default)]
+struct Outstanding {
+    vector: VecDeque<u64>,
+    /// LDS and scalar loads (true).
+    local: VecDeque<(bool, u64)>,
+    counted: [u64; 3],
+}
+
+impl Recorder {
+    /// One for each of `threads` threads, for blocks of `waves` waves that execute the instructions of `code`, as the
+    /// disassembler writes them.
+    pub(crate) fn for_threads<'t>(
+        threads: u64,
+        code: impl Iterator<Item = &'t str>,
+        waves: usize,
+        lanes: u32,
+        gfx9: bool,
+    ) -> Vec<Self> {
+        let kinds: Arc<[_]> = code
+            .map(|text| {
+                let class = Class::of(mnemonic(text));
+                (class, Event::of(class, text, gfx9))
+            })
+            .collect();
+        let one = |_| Self {
+            executed: vec![0; kinds.len()],
+            kinds: Arc::clone(&kinds),
+            lanes,
+            block: 0,
+            blocks: 0,
+            outstanding: (0..waves).map(|_| Outstanding::default()).collect(),
+            wave: 0,
+            lds: LdsTraffic::default(),
+            loads: Traffic::default(),
+            stores: Traffic::default(),
+            scratch_bytes: 0,
+            latencies: Latencies::default(),
+            lines: Default::default(),
+            segments: Vec::new(),
+        };
+        (0..threads).map(one).collect()
+    }
+
+    /// The block with this index in the grid begins.
+    pub(crate) fn begin_block(&mut self, block: u64) {
+        self.block = block;
+        self.blocks += 1;
+        self.outstanding.fill_with(Outstanding::default);
+    }
+
+    pub(crate) fn enter(&mut self, wave: u32) {
+        self.wave = wave as usize;
+    }
+
+    /// The running wave executes the instruction.
+    pub(crate) fn count(&mut self, instruction: u32) {
+        let instruction = instruction as usize;
+        self.executed[instruction] += 1;
+        let wave = &mut self.outstanding[self.wave];
+        match self.kinds[instruction].1 {
+            Event::None => {}
+            Event::Vector => wave.vector.push_back(wave.counted[0]),
+            Event::Lds => wave.local.push_back((false, wave.counted[1])),
+            Event::Scalar => wave.local.push_back((true, wave.counted[2])),
+            Event::Wait(vector, local) => {
+                while vector.is_some_and(|most| wave.vector.len() > most as usize) {
+                    if wave.vector.pop_front() == Some(wave.counted[0]) {
+                        wave.counted[0] += 1;
+                        self.latencies.memory += 1;
+                    }
+                }
+                while local.is_some_and(|most| wave.local.len() > most as usize) {
+                    match wave.local.pop_front() {
+                        Some((false, counted)) if counted == wave.counted[1] => {
+                            wave.counted[1] += 1;
+                            self.latencies.lds += 1;
+                        }
+                        Some((true, counted)) if counted == wave.counted[2] => {
+                            wave.counted[2] += 1;
+                            self.latencies.scalar += 1;
+                        }
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// Lanes access `bytes` bytes of global memory each.
+    pub(crate) fn global(&mut self, access: Access, addresses: &[u64; 64], exec: u64, bytes: u32) {
+        if access != Access::Store {
+            self.traffic(false, addresses, exec, bytes);
+        }
+        if access != Access::Load {
+            self.traffic(true, addresses, exec, bytes);
+        }
+    }
+
+    fn traffic(&mut self, store: bool, addresses: &[u64; 64], exec: u64, bytes: u32) {
+        if exec == 0 {
+            return;
+        }
+        let segments = &mut self.segments;
+        segments.clear();
+        for (_, &address) in addresses
+            .iter()
+            .enumerate()
+            .filter(|(lane, _)| exec >> lane & 1 == 1)
+        {
+            let last = address.saturating_add(u64::from(bytes) - 1);
+            segments.extend(address / 64..=last / 64);
+        }
+        segments.sort_unstable();
+        segments.dedup();
+        let traffic = if store { &mut self.stores } else { &mut self.loads };
+        traffic.instructions += 1;
+        traffic.bytes += u64::from(exec.count_ones() * bytes);
+        traffic.segments_64 += segments.len() as u64;
+        segments.iter_mut().for_each(|segment| *segment /= LINE / 64);
+        segments.dedup();
+        traffic.segments_128 += segments.len() as u64;
+        for &line in &*segments {
+            let line = self.lines[usize::from(store)].entry(line).or_default();
+            if line.block != self.block + 1 {
+                line.block = self.block + 1;
+                line.blocks += 1;
+                line.groups |= 1 << (self.block % GROUPS);
+                traffic.block_lines += 1;
+            }
+        }
+    }
+
+    /// Lanes access `bytes` bytes of LDS each.
+    pub(crate) fn lds(&mut self, access: Access, offsets: &[u64; 64], exec: u64, bytes: u32) {
+        let moved = u64::from(exec.count_ones() * bytes);
+        if access != Access::Store {
+            self.lds.load_bytes += moved;
+        }
+        if access != Access::Load {
+            self.lds.store_bytes += moved;
+        }
+        let (cycles, conflicts) = lds::cycles(offsets, exec, self.lanes, bytes, access == Access::Load);
+        self.lds.cycles += cycles;
+        self.lds.conflict_cycles += conflicts;
+    }
+
+    /// Lanes exchange a dword through the LDS hardware.
+    pub(crate) fn permutation(&mut self) {
+        self.lds.cycles += u64::from(self.lanes / 32);
+    }
+
+    pub(crate) fn scratch(&mut self, exec: u64, bytes: u32) {
+        self.scratch_bytes += u64::from(exec.count_ones() * bytes);
+    }
+
+    /// The sum of all threads' counts, of a grid of `blocks` blocks with `waves` waves each.
+    pub(crate) fn profile<'t>(
+        threads: Vec<Self>,
+        code: impl Iterator<Item = &'t str>,
+        blocks: u64,
+        waves: u64,
+    ) -> Profile {
+        let mut profile = Profile {
+            blocks,
+            ..Profile::default()
+        };
+        let mut executed = vec![0_u64; threads.first().map_or(0, |thread| thread.executed.len())];
+        let mut lines: [HashMap<u64, Line>; 2] = Default::default();
+        for thread in threads {
+            profile.sampled_blocks += thread.blocks;
+            for (sum, count) in executed.iter_mut().zip(&thread.executed) {
+                *sum += count;
+            }
+            let (sum, lds) = (&mut profile.lds, thread.lds);
+            sum.load_bytes += lds.load_bytes;
+            sum.store_bytes += lds.store_bytes;
+            sum.cycles += lds.cycles;
+            sum.conflict_cycles += lds.conflict_cycles;
+            for (sum, traffic) in [
+                (&mut profile.loads, thread.loads),
+                (&mut profile.stores, thread.stores),
+            ] {
+                sum.instructions += traffic.instructions;
+                sum.bytes += traffic.bytes;
+                sum.segments_64 += traffic.segments_64;
+                sum.segments_128 += traffic.segments_128;
+                sum.block_lines += traffic.block_lines;
+            }
+            profile.scratch_bytes += thread.scratch_bytes;
+            profile.latencies.memory += thread.latencies.memory;
+            profile.latencies.lds += thread.latencies.lds;
+            profile.latencies.scalar += thread.latencies.scalar;
+            for (all, own) in lines.iter_mut().zip(thread.lines) {
+                for (address, line) in own {
+                    let sum = all.entry(address).or_default();
+                    sum.blocks += line.blocks;
+                    sum.groups |= line.groups;
+                }
+            }
+        }
+        profile.waves = profile.sampled_blocks * waves;
+        let every_block = profile.sampled_blocks == blocks;
+        for (lines, sum) in lines.iter().zip([&mut profile.loads, &mut profile.stores]) {
+            for line in lines.values() {
+                let groups = u64::from(line.groups.count_ones());
+                if !every_block && line.blocks * COMMON >= profile.sampled_blocks {
+                    sum.common_lines += 1;
+                    sum.common_lines_of_8 += groups;
+                } else {
+                    sum.lines += 1;
+                    sum.lines_of_8 += groups;
+                }
+            }
+        }
+        for (text, count) in code.zip(executed).filter(|(_, count)| *count > 0) {
+            profile.instructions += count;
+            *profile.classes.entry(Class::of(mnemonic(text))).or_default() += count;
+            *profile.opcodes.entry(opcode(text)).or_default() += count;
+        }
+        profile
+    }
+}
+
+fn mnemonic(text: &str) -> &str {
+    text.split_whitespace().next().unwrap_or_default()
+}
+
+/// The mnemonic without the suffix of the encoding, or those of both halves.
+fn opcode(text: &str) -> String {
+    let halves = text.split(" :: ").map(|half| {
+        let mut name = mnemonic(half);
+        for suffix in ["_dpp8", "_dpp", "_sdwa", "_e32", "_e64"] {
+            name = name.strip_suffix(suffix).unwrap_or(name);
+        }
+        name
+    });
+    halves.collect::<Vec<_>>().join("::")
+}

@@ -1,0 +1,167 @@
+//! Counts of what launches execute, written to the file of `HIP_EMU_PROFILE`: one JSON object per line and launch. The README
+//! describes them.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use gcnrun::{Memory, Profile};
+use hipvit_sys::hip::hipError_t;
+use serde::Serialize;
+
+use super::launch::Launch;
+use super::occupancy::blocks_per_multiprocessor;
+use crate::faults::Failure;
+use crate::settings::Settings;
+
+/// The launches of a process that are counted.
+#[derive(Debug)]
+pub(super) struct Profiler {
+    /// Blocks of a grid that run, and only of the first of several equal launches; `None`: everything runs.
+    sample: Option<u64>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    file: File,
+    launches: u64,
+    /// The first launch of each kind.
+    first: HashMap<Key, u64>,
+}
+
+/// What equal launches have in common: all but the addresses of their buffers.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Key {
+    device: u32,
+    kernel: String,
+    grid: [u32; 3],
+    block: [u32; 3],
+    lds: u32,
+    arguments: Vec<u8>,
+}
+
+/// A line of the file.
+#[derive(Serialize)]
+struct Record<'a> {
+    /// Its place among the process's launches, from 0.
+    launch: u64,
+    device: u32,
+    arch: &'static str,
+    kernel: &'a str,
+    grid: [u32; 3],
+    block: [u32; 3],
+    /// Lanes of a wave.
+    wave: u32,
+    vgprs: u32,
+    agprs: u32,
+    sgprs: u32,
+    spilled_vgprs: u32,
+    spilled_sgprs: u32,
+    /// Bytes of LDS of a block, static and dynamic.
+    lds: u32,
+    /// Bytes of scratch memory of a lane.
+    scratch: u32,
+    /// How many blocks a multiprocessor (on RDNA, a pair of compute units) holds at once.
+    resident_blocks: u32,
+    /// The earlier launch whose counts are this one's, which did not run; otherwise the counts follow.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    same_as: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    profile: Option<Profile>,
+}
+
+impl Profiler {
+    /// `None` if launches are not counted.
+    pub(super) fn of(settings: &Settings) -> std::io::Result<Option<Self>> {
+        let open = |path: &Path| {
+            Ok(Self {
+                sample: settings.sample,
+                state: Mutex::new(State {
+                    file: File::create(path)?,
+                    launches: 0,
+                    first: HashMap::new(),
+                }),
+            })
+        };
+        settings.profile.as_deref().map(open).transpose()
+    }
+
+    /// Runs a launch, or a sample of its blocks, and writes a line.
+    pub(super) fn run(
+        &self,
+        launch: &Launch,
+        memory: &Memory,
+        gcnrun: &gcnrun::Launch<'_>,
+    ) -> Result<(), Failure> {
+        // Launches run one at a time, so the lock is not contended.
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let device = launch.function.module.device;
+        let number = state.launches;
+        state.launches += 1;
+        let key = Key {
+            device: device.ordinal,
+            kernel: launch.name().to_owned(),
+            grid: launch.grid,
+            block: launch.block,
+            lds: launch.lds,
+            arguments: without_addresses(memory, gcnrun.arguments),
+        };
+        let same_as = match self.sample {
+            Some(_) => state.first.get(&key).copied(),
+            None => None,
+        };
+        let profile = match same_as {
+            Some(_) => None,
+            None => {
+                let program = &launch.function.module.program;
+                Some(program.profile(gcnrun, self.sample.unwrap_or(u64::MAX))?)
+            }
+        };
+        let info = &launch.function.info;
+        let record = Record {
+            launch: number,
+            device: device.ordinal,
+            arch: device.part.arch,
+            kernel: launch.name(),
+            grid: launch.grid,
+            block: launch.block,
+            wave: device.part.wave,
+            vgprs: info.vgprs,
+            agprs: info.agprs,
+            sgprs: info.sgprs,
+            spilled_vgprs: info.spilled_vgprs,
+            spilled_sgprs: info.spilled_sgprs,
+            lds: info.lds + launch.lds,
+            scratch: info.scratch,
+            resident_blocks: blocks_per_multiprocessor(
+                &launch.function,
+                launch.block.iter().product(),
+                launch.lds,
+            ),
+            same_as,
+            profile,
+        };
+        state.first.entry(key).or_insert(number);
+        let written = serde_json::to_string(&record)
+            .map_err(std::io::Error::from)
+            .and_then(|line| writeln!(state.file, "{line}"));
+        written.map_err(|error| {
+            let reason = format!("HIP_EMU_PROFILE: {error}");
+            Failure::new(hipError_t::hipErrorUnknown, reason)
+        })
+    }
+}
+
+/// Arguments with every address of an allocation replaced by one and the same.
+fn without_addresses(memory: &Memory, arguments: &[u8]) -> Vec<u8> {
+    let mut arguments = arguments.to_vec();
+    for word in arguments.as_chunks_mut::<8>().0 {
+        if memory.find(u64::from_ne_bytes(*word)).is_some() {
+            *word = [0xff; 8];
+        }
+    }
+    arguments
+}
