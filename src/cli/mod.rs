@@ -5,6 +5,7 @@
 mod bench;
 mod choices;
 mod classify;
+mod compare;
 mod completions;
 mod devices;
 mod embed;
@@ -50,6 +51,8 @@ enum Command {
     Preprocess(preprocess::Args),
     /// Time a model on random pixels
     Bench(bench::Args),
+    /// Compare results of `bench` and of its peers, and find regressions
+    Compare(compare::Args),
     /// Check every op against an f64 reference and time it
     Validate(validate::Args),
     /// List the GPUs, their memory and their links, and the CPU
@@ -198,6 +201,7 @@ pub fn main() -> ExitCode {
         Command::Inspect(args) => args.run(),
         Command::Preprocess(args) => args.run(),
         Command::Bench(args) => args.run(),
+        Command::Compare(args) => args.run(),
         Command::Validate(args) => args.run(),
         Command::Devices(args) => args.run(),
         Command::Completions(args) => args.run(),

@@ -28,11 +28,12 @@ pub(super) struct Run {
     pub(super) regions: Vec<(Range<usize>, Content)>,
     /// Bytes that had to be read and written.
     pub(super) bytes: u64,
-    /// See [`time`].
-    pub(super) times: Vec<Duration>,
-    /// Runs that were timed.
-    pub(super) runs: usize,
 }
+
+/// Times a case that can be run again: called with the time of the first run, how many runs a batch may have, and what
+/// runs a batch and returns its time.
+pub(super) type Clock<'a> =
+    &'a mut dyn FnMut(Duration, usize, &mut dyn FnMut(usize) -> Result<Duration>) -> Result<()>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Content {
