@@ -61,7 +61,7 @@ class Row(unittest.TestCase):
     def test_figures_come_from_the_device_alone_where_it_was_timed(self):
         peak = {"datasheet_tflops": 1.0, "measured_tflops": 0.5}
         row = made([[4.0], [4.0]], inner=[[2.0], [2.0]], peak=peak)
-        # 1 GFLOP an image, 1,000 images a second.
+        # 1 GFLOP per image, 1,000 images per second.
         self.assertAlmostEqual(row["mfu_datasheet"], 1.0)
         self.assertAlmostEqual(row["mfu_measured"], 2.0)
         self.assertEqual(row["repeats"], [2, 2])

@@ -30,8 +30,8 @@ pub(super) struct Run {
     pub(super) bytes: u64,
 }
 
-/// Times a case that can be run again: called with the time of the first run, how many runs a batch may have, and what
-/// runs a batch and returns its time.
+/// Times a case that can be run again: called with the time of the first run, the maximum number of runs in a batch, and what
+/// executes a batch and returns its time.
 pub(super) type Clock<'a> =
     &'a mut dyn FnMut(Duration, usize, &mut dyn FnMut(usize) -> Result<Duration>) -> Result<()>;
 
