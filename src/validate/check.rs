@@ -30,10 +30,11 @@ pub(super) struct Run {
     pub(super) bytes: u64,
 }
 
-/// Times a case that can be run again: called with the time of the first run, the maximum number of runs in a batch, and what
-/// executes a batch and returns its time.
-pub(super) type Clock<'a> =
-    &'a mut dyn FnMut(Duration, usize, &mut dyn FnMut(usize) -> Result<Duration>) -> Result<()>;
+/// Executes a batch of so many runs, and returns its time.
+pub type Batch<'a> = &'a mut dyn FnMut(usize) -> Result<Duration>;
+
+/// Times a case that can be run again: called with the time of the first run and the maximum number of runs in a batch.
+pub(super) type Clock<'a> = &'a mut dyn FnMut(Duration, usize, Batch<'_>) -> Result<()>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Content {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::backend::{Backend, best, fastest, grow, square};
 use super::cases::{Addresses, Case, KernelForm, Resize, Work};
-use super::check::{Clock, Content, FILL, MARGIN, Run, regions};
+use super::check::{Batch, Clock, Content, FILL, MARGIN, Run, regions};
 use super::operands::{Operands, stored};
 use super::report::{GemmPeak, Peaks};
 use crate::error::{Error, Result};
@@ -95,7 +95,7 @@ impl Hip {
         let graph = Arc::new(graph);
         let executor = HipExecutor::new(&graph, &self.device, dtype)?;
         let plan = Plan::new(graph, case.batch(), dtype)?;
-        let measure = |first, batch: &mut dyn FnMut(usize) -> Result<Duration>| match clock {
+        let measure = |first, batch: Batch<'_>| match clock {
             Some(clock) => clock(first, BATCH, batch),
             None => Ok(()),
         };

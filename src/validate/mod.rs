@@ -39,11 +39,10 @@ mod report;
 mod tests;
 mod timing;
 
+pub use check::Batch;
 pub use config::{Config, Sizes};
 pub use report::{GemmPeak, Limit, Peaks, Report, Row, SCHEMA, Status, Worst};
 pub use timing::{Timed, time_each};
-
-use std::time::Duration;
 
 use sysinfo::{MemoryRefreshKind, RefreshKind, System};
 
@@ -222,7 +221,7 @@ fn run_case(backend: &dyn Backend, case: &Case, dtype: DType, peaks: Option<&Pea
 fn compute(backend: &dyn Backend, case: &Case, peaks: Option<&Peaks>, row: &mut Row) -> Result<()> {
     let operands = Operands::new(case, row.dtype)?;
     let (mut times, mut runs) = (Vec::new(), 0);
-    let mut clock = |first, most, batch: &mut dyn FnMut(usize) -> Result<Duration>| {
+    let mut clock = |first, most, batch: Batch<'_>| {
         (times, runs) = time(first, most, batch)?;
         Ok(())
     };

@@ -1,9 +1,8 @@
 //! The same cases, for a benchmark that times them itself (`benches/gpu.rs`).
 
-use std::time::Duration;
-
 use super::backend::Backend;
 use super::cases::{Case, cases};
+use super::check::Batch;
 use super::operands::Operands;
 use super::{Cpu, Hip, Options, dtypes, too_large};
 use crate::error::Result;
@@ -33,7 +32,7 @@ pub struct Timed {
 /// As [`validate`](super::validate()), and those of `measure`.
 pub fn time_each(
     options: &Options,
-    measure: &mut dyn FnMut(&Timed, &mut dyn FnMut(usize) -> Result<Duration>) -> Result<()>,
+    measure: &mut dyn FnMut(&Timed, Batch<'_>) -> Result<()>,
 ) -> Result<Vec<String>> {
     let backend: Box<dyn Backend> = match options.device.open()? {
         Place::Gpu(device) => Box::new(Hip { device }),
@@ -56,7 +55,7 @@ pub fn time_each(
                 continue;
             }
             let operands = Operands::new(&case, dtype)?;
-            let mut clock = |_, _, batch: &mut dyn FnMut(usize) -> Result<Duration>| measure(&timed, batch);
+            let mut clock = |_, _, batch: Batch<'_>| measure(&timed, batch);
             backend.run(&case, &operands, dtype, Some(&mut clock))?;
         }
     }

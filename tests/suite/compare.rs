@@ -1,5 +1,6 @@
 //! `hipvit compare`: what it prints, its report, and when it fails.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -70,9 +71,9 @@ impl Files {
 }
 
 fn compare(files: &[&Path], options: &[&str]) -> Output {
-    let mut args = vec!["compare".as_ref()];
+    let mut args = vec![OsStr::new("compare")];
     args.extend(files.iter().map(|path| path.as_os_str()));
-    args.extend(options.iter().map(AsRef::as_ref));
+    args.extend(options.iter().map(OsStr::new));
     hipvit(args)
 }
 
