@@ -132,10 +132,11 @@ class Coordinator:
 
         differences = self.compare_logits(cell, ready(), noise, attempt, errors)
         repetitions: dict[str, list] = {of.name: [] for of in participants}
-        for _ in range(self.options.repeat):
+        for repetition in range(self.options.repeat):
+            last = repetition + 1 == self.options.repeat
             for of in ready():
                 least = 10 if self.device["kind"] != "cpu" else 3
-                of_one = attempt(of, of.run, self.options.seconds, self.options.runs, least)
+                of_one = attempt(of, of.run, self.options.seconds, self.options.runs, least, last)
                 if of_one is not None:
                     repetitions[of.name].append(of_one)
         shared = {"model": cell.name, "batch": cell.batch, "dtype": cell.dtype, "peak": self.peaks.get(cell.dtype)}
@@ -229,7 +230,7 @@ def main(arguments: list[str] | None = None) -> int:
     present = {rows.key(row) for row in rows.read(options.output)}
     device, participants = pick(options)
     if options.hipvit:
-        hipvit = Hipvit(options.hipvit, device, options.threads, options.hipvit_option)
+        hipvit = Hipvit(options.hipvit, device, options.threads, options.hipvit_option, options.power_seconds)
         try:
             hipvit.start()
         except Failed as error:

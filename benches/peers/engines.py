@@ -30,8 +30,6 @@ class Engine(ABC):
         self.gpu = self.device.type == "cuda"
         if self.gpu:
             torch.cuda.set_device(self.device)
-            torch.cuda.empty_cache()
-            torch.cuda.reset_peak_memory_stats()
         self.batch, self.dtype = batch, DTYPES[dtype]
         self.loaded = load(directory)
         shape = (batch, *self.loaded.size, 3)
@@ -67,7 +65,8 @@ class Engine(ABC):
 
     @staticmethod
     def _normalise(pixels, scale, shift, dtype):
-        return (pixels.permute(0, 3, 1, 2).float() * scale + shift).to(dtype).contiguous()
+        values = pixels.permute(0, 3, 1, 2).to(torch.float32, memory_format=torch.contiguous_format)
+        return values.mul_(scale).add_(shift).to(dtype)
 
     def end_to_end(self) -> None:
         pixels = self.pixels.to(self.device, non_blocking=True)
@@ -89,9 +88,15 @@ class Engine(ABC):
         return logits[0].float().cpu().tolist()
 
     def memory(self) -> dict[str, int | None]:
-        """After it ran: the device memory that a run needs, with the weights."""
+        """The device memory that the model's runs need, weights and input included, without normalising."""
         if not self.gpu:
             return {}
+        gc.collect()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        for _ in range(2):
+            self.device_only()
+        self.synchronise()
         peak = torch.cuda.max_memory_allocated()
         # Replayed graphs own memory that the allocator does not count as allocated, but cannot release either.
         torch.cuda.empty_cache()
@@ -101,13 +106,6 @@ class Engine(ABC):
 
     def weight_bytes(self) -> int | None:
         return sum(of.numel() * of.element_size() for of in self.loaded.module.parameters())
-
-    def start_counting_memory(self) -> None:
-        """After preparing, which may allocate more than running does."""
-        if self.gpu:
-            gc.collect()
-            torch.cuda.empty_cache()
-            torch.cuda.reset_peak_memory_stats()
 
 
 class Eager(Engine):

@@ -82,14 +82,16 @@ def describe(device: str) -> dict[str, Any]:
     properties = torch.cuda.get_device_properties(of)
     amd = torch.version.hip is not None
     arch = properties.gcnArchName if amd else f"sm_{properties.major}{properties.minor}"
-    bus = f"{properties.pci_domain_id:04x}:{properties.pci_bus_id:02x}:{properties.pci_device_id:02x}.0"
-    return {
+    facts = {
         "kind": "rocm" if amd else "cuda",
         "name": properties.name,
         "arch": arch.split(":")[0],
         "index": of.index or 0,
-        "pci": bus,
     }
+    # Older PyTorch does not tell.
+    if hasattr(properties, "pci_bus_id"):
+        facts["pci"] = f"{properties.pci_domain_id:04x}:{properties.pci_bus_id:02x}:{properties.pci_device_id:02x}.0"
+    return facts
 
 
 def peaks(device: str, dtype: str) -> dict[str, float | None]:

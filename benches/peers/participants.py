@@ -93,7 +93,7 @@ class Peer:
         finally:
             self.longest = max(self.longest, time.monotonic() - start)
 
-    def run(self, seconds: float, runs: int | None, least: int) -> dict[str, Any]:
+    def run(self, seconds: float, runs: int | None, least: int, last: bool) -> dict[str, Any]:
         return self.ask("run", seconds=seconds, runs=runs, least=least)
 
     def logits(self, noise: "Noise") -> list[float]:
@@ -107,8 +107,8 @@ class Peer:
         """`shared` has the row's facts that do not depend on the engine."""
         memory = self.ask("memory")
         power = {}
-        if power_seconds and "pci" in device:
-            power = self.ask("power", seconds=power_seconds, bus=device["pci"])
+        if power_seconds and device["kind"] != "cpu":
+            power = self.ask("power", seconds=power_seconds, bus=device.get("pci"))
         return rows.row(
             engine=self.name,
             engine_version=self.version,
@@ -145,8 +145,8 @@ class Hipvit:
 
     name = "hipvit"
 
-    def __init__(self, program: str, device: str, threads: int, options: list[str]):
-        self.program, self.options, self.threads = program, options, threads
+    def __init__(self, program: str, device: str, threads: int, options: list[str], power_seconds: float = 0.0):
+        self.program, self.options, self.threads, self.power_seconds = program, options, threads, power_seconds
         self.target = "cpu" if device == "cpu" else f"hip:{(device.partition(':')[2] or '0')}"
         self.longest = 0.0
 
@@ -165,11 +165,13 @@ class Hipvit:
     def start(self) -> None:
         self.call("--version", limit=60)
 
-    def bench(self, runs: int, limit: float) -> dict[str, Any]:
+    def bench(self, runs: int, limit: float, facts: bool) -> dict[str, Any]:
+        """A row; with power and the device's peaks if `facts`."""
         model, batch, dtype = self.cell
+        once = ["--power-seconds", self.power_seconds] if facts else ["--power-seconds", 0, "--no-peaks"]
         output = self.call(
             "bench", "--model", model, "--batch", batch, "--dtype", dtype, "--device", self.target, "--threads", self.threads,
-            "--runs", runs, "--output", "json", *self.options, limit=limit,
+            "--runs", runs, "--output", "json", *once, *self.options, limit=limit,
         )
         found = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
         if len(found) != 1 or found[0].get("schema") != rows.SCHEMA:
@@ -183,13 +185,13 @@ class Hipvit:
         self.cell = (model, batch, dtype)
         start = time.monotonic()
         try:
-            self.facts = self.bench(5, limit)
+            self.facts = self.bench(5, limit, False)
         finally:
             self.longest = max(self.longest, time.monotonic() - start)
 
-    def run(self, seconds: float, runs: int | None, least: int) -> dict[str, Any]:
+    def run(self, seconds: float, runs: int | None, least: int, last: bool) -> dict[str, Any]:
         once = self.facts["end_to_end"]["p50_ms"] / 1e3
-        return self.bench(runs or spread(seconds, once, least, 1000), 600)
+        return self.bench(runs or spread(seconds, once, least, 1000), 600, last)
 
     def logits(self, noise: Noise) -> list[float]:
         model, _, dtype = self.cell

@@ -33,12 +33,16 @@ def known(read: Callable[[], float]) -> float | None:
 
 
 class Nvml(Sensor):
-    def __init__(self, bus: str):
+    def __init__(self, bus: str | None):
         import pynvml
 
         pynvml.nvmlInit()
         self.nvml = pynvml
-        self.handle = pynvml.nvmlDeviceGetHandleByPciBusId(bus.encode())
+        if pynvml.nvmlDeviceGetCount() == 1:
+            # In a virtual machine its address may be another.
+            self.handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+        else:
+            self.handle = pynvml.nvmlDeviceGetHandleByPciBusId(bus)
 
     def joules(self):
         return known(lambda: self.nvml.nvmlDeviceGetTotalEnergyConsumption(self.handle) / 1e3)
@@ -53,12 +57,13 @@ class Nvml(Sensor):
 
 
 class AmdSmi(Sensor):
-    def __init__(self, bus: str):
+    def __init__(self, bus: str | None):
         import amdsmi
 
         amdsmi.amdsmi_init()
         self.smi = amdsmi
-        self.handle = amdsmi.amdsmi_get_processor_handle_from_bdf(bus)
+        handles = amdsmi.amdsmi_get_processor_handles()
+        self.handle = handles[0] if len(handles) == 1 else amdsmi.amdsmi_get_processor_handle_from_bdf(bus)
 
     def joules(self):
         def read():
@@ -85,8 +90,8 @@ class AmdSmi(Sensor):
 class NvidiaSmi(Sensor):
     interval = 0.1
 
-    def __init__(self, bus: str):
-        self.command = ["nvidia-smi", f"--id={bus}", "--format=csv,noheader,nounits", "--query-gpu=power.draw,utilization.gpu,clocks.sm"]
+    def __init__(self, bus: str | None):
+        self.command = ["nvidia-smi", f"--id={bus or 0}", "--format=csv,noheader,nounits", "--query-gpu=power.draw,utilization.gpu,clocks.sm"]
         self.sample()
 
     def sample(self):
@@ -95,8 +100,8 @@ class NvidiaSmi(Sensor):
         return dict(zip(("watts", "busy_percent", "clock_mhz"), fields, strict=True))
 
 
-def sensor(bus: str) -> Sensor | None:
-    """Of the GPU at a PCI address (0000:1b:00.0)."""
+def sensor(bus: str | None) -> Sensor | None:
+    """Of the GPU at a PCI address (0000:1b:00.0), or of the only one."""
     for kind in (Nvml, AmdSmi, NvidiaSmi):
         try:
             return kind(bus)

@@ -50,7 +50,7 @@ def combine(repetitions: Sequence[dict | None], batch: int) -> dict | None:
 
 
 def noise(medians: Sequence[float]) -> float | None:
-    """Half the range of the repetitions' medians, relative to their median. One repetition does not tell."""
+    """Half the range of the repetitions' end-to-end medians, relative to their median. One repetition does not tell."""
     if len(medians) < 2:
         return None
     return (max(medians) - min(medians)) / 2 / statistics.median(medians)
@@ -81,7 +81,7 @@ def row(
     if whole is None:
         raise ValueError("a row needs end-to-end times")
     primary = inner or whole
-    medians = [of["p50_ms"] for of in (device_only if inner else end_to_end)]
+    medians = [of["p50_ms"] for of in end_to_end]
     peak = {name: (peak or {}).get(name) for name in ("datasheet_tflops", "measured_tflops", "datasheet_gbps", "measured_gbps")}
     power = {name: (power or {}).get(name) for name in ("busy_percent", "watts", "joules_per_image", "gflops_per_watt", "clock_mhz")}
     if flops_per_image and power["joules_per_image"]:
@@ -141,10 +141,10 @@ def with_repeats(repetitions: Sequence[dict[str, Any]]) -> dict[str, Any]:
         return {**last, "error": errors[0]}
     whole = combine([row["end_to_end"] for row in repetitions], last["batch"])
     inner = combine([row.get("device_only") for row in repetitions], last["batch"])
-    medians = [row["device_only" if inner else "end_to_end"]["p50_ms"] for row in repetitions]
+    medians = [row["end_to_end"]["p50_ms"] for row in repetitions]
     merged = {**last, "end_to_end": whole, "device_only": inner, "repeats": medians, "noise": noise(medians)}
     # Its own figures are of its own repetition's times.
-    scale = medians[-1] / statistics.median(medians)
+    scale = (last["device_only"] if inner else last["end_to_end"])["p50_ms"] / (inner or whole)["p50_ms"]
     for name in ("mfu_datasheet", "mfu_measured", "gbps"):
         if isinstance(last.get(name), (int, float)):
             merged[name] = last[name] * scale

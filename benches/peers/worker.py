@@ -45,7 +45,6 @@ class Worker:
         self.engine = ENGINES[self.kind](Path(model), batch, dtype, device)
         took = time.perf_counter() - start
         self.warm_up(2, 0)
-        self.engine.start_counting_memory()
         loaded = self.engine.loaded
         return {
             "options": {**self.engine.options(), "pinned": self.engine.gpu, "prepare_s": round(took, 1)},
@@ -89,7 +88,7 @@ class Worker:
         torch.cuda.synchronize()
         return [before.elapsed_time(after) for before, after in pairs]
 
-    def power(self, seconds: float, bus: str) -> dict[str, Any]:
+    def power(self, seconds: float, bus: str | None) -> dict[str, Any]:
         import torch
 
         from .power import measure, sensor
