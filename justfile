@@ -40,10 +40,13 @@ bench-resize:
     cargo bench --bench resize
     python benches/resize_peers.py
 
-# Whole models beside PyTorch, ONNX Runtime and OpenVINO (needs their packages)
+# Whole models beside PyTorch and whatever else is installed (needs their packages)
 peers:
     cargo build --release
-    python benches/peers.py
+    python3 -m unittest discover -s benches/peers -t benches
+    python benches/peers/random_model.py target/models
+    python benches/peers target/models/* --hipvit target/release/hipvit --output target/peers.jsonl
+    cargo run --release -- compare target/peers.jsonl --html target/peers.html
 
 # Every type of the safe HIP layer on this machine's GPU
 hip-tests:

@@ -1,5 +1,7 @@
 //! The CPU executor on ViT-B/16 with random weights: `cargo bench --bench cpu`. Prints the time of each kind of
-//! step in the fastest of several runs, then measures whole runs by criterion.
+//! step in the fastest of several runs, then measures whole runs and each op alone by criterion.
+
+mod ops;
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -16,6 +18,7 @@ use hipvit::ops::{
 };
 use hipvit::tensor::Input;
 use hipvit::tensor::{DType, Tensor};
+use hipvit::validate::Options;
 
 const SIZE: usize = 224;
 const PATCH: usize = 16;
@@ -168,6 +171,12 @@ fn main() -> Result<()> {
         });
     }
     group.finish();
+    let options = Options {
+        device: "cpu".parse()?,
+        configs: vec!["1x12x197x64".parse()?],
+        ..Options::default()
+    };
+    ops::bench(&mut criterion, &options)?;
     criterion.final_summary();
     Ok(())
 }

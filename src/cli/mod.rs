@@ -5,6 +5,7 @@
 mod bench;
 mod choices;
 mod classify;
+mod compare;
 mod completions;
 mod devices;
 mod embed;
@@ -53,6 +54,8 @@ enum Command {
     Bench(bench::Args),
     /// Measure which kernels are fastest for a model on a GPU, and keep the result
     Tune(tune::Args),
+    /// Compare results of `bench` and of its peers, and find regressions
+    Compare(compare::Args),
     /// Check every op against an f64 reference and time it
     Validate(validate::Args),
     /// List the GPUs, their memory and their links, and the CPU
@@ -206,6 +209,7 @@ pub fn main() -> ExitCode {
         Command::Preprocess(args) => args.run(),
         Command::Bench(args) => args.run(),
         Command::Tune(args) => args.run(),
+        Command::Compare(args) => args.run(),
         Command::Validate(args) => args.run(),
         Command::Devices(args) => args.run(),
         Command::Completions(args) => args.run(),

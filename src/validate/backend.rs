@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::cases::Case;
-use super::check::Run;
+use super::check::{Clock, Run};
 use super::operands::Operands;
 use super::report::{GemmPeak, Peaks};
 use crate::error::Result;
@@ -29,8 +29,8 @@ pub(super) trait Backend {
     /// The rates of a large copy and of a large GEMM.
     fn peaks(&self, dtypes: &[DType]) -> Peaks;
 
-    /// Runs the case; where `timed`, until its time is known.
-    fn run(&self, case: &Case, operands: &Operands, dtype: DType, timed: bool) -> Result<Run>;
+    /// Runs the case; then again and again, as the clock asks for.
+    fn run(&self, case: &Case, operands: &Operands, dtype: DType, clock: Option<Clock<'_>>) -> Result<Run>;
 }
 
 /// Doubles `size` until a try takes `enough` seconds of the device's time, which can be measured, or half a second of the

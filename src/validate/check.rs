@@ -28,11 +28,13 @@ pub(super) struct Run {
     pub(super) regions: Vec<(Range<usize>, Content)>,
     /// Bytes that had to be read and written.
     pub(super) bytes: u64,
-    /// See [`time`].
-    pub(super) times: Vec<Duration>,
-    /// Runs that were timed.
-    pub(super) runs: usize,
 }
+
+/// Executes a batch of so many runs, and returns its time.
+pub type Batch<'a> = &'a mut dyn FnMut(usize) -> Result<Duration>;
+
+/// Times a case that can be run again: called with the time of the first run and the maximum number of runs in a batch.
+pub(super) type Clock<'a> = &'a mut dyn FnMut(Duration, usize, Batch<'_>) -> Result<()>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Content {

@@ -8,7 +8,7 @@ use sysinfo::{CpuRefreshKind, RefreshKind, System};
 
 use super::backend::{Backend, best, fastest, grow, square};
 use super::cases::{Case, Resize, Work};
-use super::check::{Content, FILL, MARGIN, Run, regions, time};
+use super::check::{Clock, Content, FILL, MARGIN, Run, regions};
 use super::operands::Operands;
 use super::report::{GemmPeak, Peaks};
 use crate::error::{Error, Result};
@@ -68,11 +68,11 @@ impl Backend for Cpu {
         peaks
     }
 
-    fn run(&self, case: &Case, operands: &Operands, dtype: DType, timed: bool) -> Result<Run> {
+    fn run(&self, case: &Case, operands: &Operands, dtype: DType, clock: Option<Clock<'_>>) -> Result<Run> {
         let op = match &case.work {
             Work::Op(op) => op,
             Work::Kernel(_) => return Err(Error::graph(case.op_name(), "is a form of a GPU kernel")),
-            Work::Resize(resize) => return run_resize(resize, operands, timed),
+            Work::Resize(resize) => return run_resize(resize, operands, clock),
         };
         let (graph, placed) = operands.graph(case, op)?;
         let graph = Arc::new(graph);
@@ -82,23 +82,20 @@ impl Backend for Cpu {
         let mut arena = Arena::with_margin(&plan, MARGIN / size_of::<f32>(), fill)?;
         let mut run = || last_step(&executor, &plan, operands.input(), &mut arena);
         let first = run()?;
-        let (times, runs) = match timed {
-            true => time(first, 1, |_| run())?,
-            false => Default::default(),
-        };
+        if let Some(clock) = clock {
+            clock(first, 1, &mut |count| (0..count).map(|_| run()).sum())?;
+        }
         let step = plan.steps().last();
         Ok(Run {
             memory: bytemuck::cast_slice(arena.with_margins(&plan)).to_vec(),
             regions: regions(&plan, &placed),
             bytes: step.map_or(0, |step| step.bytes_read + step.bytes_written),
-            times,
-            runs,
         })
     }
 }
 
 /// The image's own code, which allocates its result.
-fn run_resize(resize: &Resize, operands: &Operands, timed: bool) -> Result<Run> {
+fn run_resize(resize: &Resize, operands: &Operands, clock: Option<Clock<'_>>) -> Result<Run> {
     let Input::Pixels(pixels) = operands.input() else {
         return Err(Error::graph("resize", "takes bytes"));
     };
@@ -110,16 +107,13 @@ fn run_resize(resize: &Resize, operands: &Operands, timed: bool) -> Result<Run> 
         Ok::<_, Error>((result, start.elapsed()))
     };
     let (result, first) = run()?;
-    let (times, runs) = match timed {
-        true => time(first, 1, |_| run().map(|(_, time)| time))?,
-        false => Default::default(),
-    };
+    if let Some(clock) = clock {
+        clock(first, 1, &mut |count| (0..count).map(|_| Ok(run()?.1)).sum())?;
+    }
     Ok(Run {
         bytes: (image.data.len() + result.data.len()) as u64,
         regions: vec![(0..result.data.len(), Content::Result)],
         memory: result.data,
-        times,
-        runs,
     })
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::backend::{Backend, best, fastest, grow, square};
 use super::cases::{Addresses, Case, KernelForm, Resize, Work};
-use super::check::{Content, FILL, MARGIN, Run, regions, time};
+use super::check::{Batch, Clock, Content, FILL, MARGIN, Run, regions};
 use super::operands::{Operands, stored};
 use super::report::{GemmPeak, Peaks};
 use crate::error::{Error, Result};
@@ -73,36 +73,38 @@ impl Backend for Hip {
         peaks
     }
 
-    fn run(&self, case: &Case, operands: &Operands, dtype: DType, timed: bool) -> Result<Run> {
+    fn run(&self, case: &Case, operands: &Operands, dtype: DType, clock: Option<Clock<'_>>) -> Result<Run> {
         match &case.work {
-            Work::Op(op) => self.run_op(case, op, operands, dtype, timed),
-            Work::Kernel(form) => self.run_kernel(case, form.as_ref(), operands, dtype, timed),
-            Work::Resize(resize) => self.run_resize(case, resize, operands, timed),
+            Work::Op(op) => self.run_op(case, op, operands, dtype, clock),
+            Work::Kernel(form) => self.run_kernel(case, form.as_ref(), operands, dtype, clock),
+            Work::Resize(resize) => self.run_resize(case, resize, operands, clock),
         }
     }
 }
 
 impl Hip {
-    fn run_op(&self, case: &Case, op: &Op, operands: &Operands, dtype: DType, timed: bool) -> Result<Run> {
+    fn run_op(
+        &self,
+        case: &Case,
+        op: &Op,
+        operands: &Operands,
+        dtype: DType,
+        clock: Option<Clock<'_>>,
+    ) -> Result<Run> {
         let (graph, placed) = operands.graph(case, op)?;
         let graph = Arc::new(graph);
         let executor = HipExecutor::new(&graph, &self.device, dtype)?;
         let plan = Plan::new(graph, case.batch(), dtype)?;
-        let mut measured = Default::default();
-        let memory = executor.run_guarded(&plan, operands.input(), (MARGIN, FILL), |first, batch| {
-            if timed {
-                measured = time(first, BATCH, batch)?;
-            }
-            Ok(())
-        })?;
-        let (times, runs) = measured;
+        let measure = |first, batch: Batch<'_>| match clock {
+            Some(clock) => clock(first, BATCH, batch),
+            None => Ok(()),
+        };
+        let memory = executor.run_guarded(&plan, operands.input(), (MARGIN, FILL), measure)?;
         let step = plan.steps().last();
         Ok(Run {
             memory,
             regions: regions(&plan, &placed),
             bytes: step.map_or(0, |step| step.bytes_read + step.bytes_written),
-            times,
-            runs,
         })
     }
 
@@ -112,7 +114,7 @@ impl Hip {
         form: &dyn KernelForm,
         operands: &Operands,
         dtype: DType,
-        timed: bool,
+        clock: Option<Clock<'_>>,
     ) -> Result<Run> {
         let layout = Layout::new(case, operands, dtype)?;
         let stream = self.device.stream()?;
@@ -121,12 +123,18 @@ impl Hip {
         let addresses = layout.addresses(memory.address(), dtype);
         let call = form.call(&case.shapes(), &addresses).map_err(refused)?;
         let kernels = Kernels::load(&self.device, dtype, [call.unit().map_err(refused)?])?;
-        layout.run(&stream, memory, timed, |memory| {
+        layout.run(&stream, memory, clock, |memory| {
             call.launch(&kernels, &stream, &[memory])
         })
     }
 
-    fn run_resize(&self, case: &Case, resize: &Resize, operands: &Operands, timed: bool) -> Result<Run> {
+    fn run_resize(
+        &self,
+        case: &Case,
+        resize: &Resize,
+        operands: &Operands,
+        clock: Option<Clock<'_>>,
+    ) -> Result<Run> {
         let layout = Layout::new(case, operands, DType::U8)?;
         let stream = self.device.stream()?;
         let memory = stream.upload(&layout.bytes)?;
@@ -143,7 +151,7 @@ impl Hip {
             size = pass.output();
         }
         let [from, to] = [0, 1].map(|index| layout.regions[index].0.clone());
-        layout.run(&stream, memory, timed, |memory| {
+        layout.run(&stream, memory, clock, |memory| {
             let mut input = memory.part(from.clone())?;
             let Some(((last, _), first)) = passes.split_last_mut() else {
                 return Ok(());
@@ -257,12 +265,12 @@ impl Layout {
         }
     }
 
-    /// Submits once and takes the memory; then times it, if wanted, whatever becomes of the memory.
+    /// Submits once and takes the memory; then again, as the clock asks for, whatever becomes of the memory.
     fn run(
         self,
         stream: &Stream,
         mut memory: DeviceBuffer<u8>,
-        timed: bool,
+        clock: Option<Clock<'_>>,
         mut submit: impl FnMut(Operand<'_>) -> Result<()>,
     ) -> Result<Run> {
         let mut batch = |memory: &mut DeviceBuffer<u8>, count: usize| {
@@ -270,16 +278,13 @@ impl Layout {
         };
         let first = batch(&mut memory, 1)?;
         let result = memory.read()?;
-        let (times, runs) = match timed {
-            true => time(first, BATCH, |count| batch(&mut memory, count))?,
-            false => Default::default(),
-        };
+        if let Some(clock) = clock {
+            clock(first, BATCH, &mut |count| batch(&mut memory, count))?;
+        }
         Ok(Run {
             memory: result,
             bytes: self.moved,
             regions: self.regions,
-            times,
-            runs,
         })
     }
 }

@@ -37,15 +37,18 @@ mod operands;
 mod report;
 #[cfg(test)]
 mod tests;
+mod timing;
 
+pub use check::Batch;
 pub use config::{Config, Sizes};
 pub use report::{GemmPeak, Limit, Peaks, Report, Row, SCHEMA, Status, Worst};
+pub use timing::{Timed, time_each};
 
 use sysinfo::{MemoryRefreshKind, RefreshKind, System};
 
 use self::backend::Backend;
 use self::cases::{Case, Role, cases};
-use self::check::{Content, check, median};
+use self::check::{Clock, Content, check, median, time};
 use self::cpu::Cpu;
 use self::expected::{expect, sample};
 use self::hip::Hip;
@@ -217,7 +220,16 @@ fn run_case(backend: &dyn Backend, case: &Case, dtype: DType, peaks: Option<&Pea
 
 fn compute(backend: &dyn Backend, case: &Case, peaks: Option<&Peaks>, row: &mut Row) -> Result<()> {
     let operands = Operands::new(case, row.dtype)?;
-    let run = backend.run(case, &operands, row.dtype, peaks.is_some())?;
+    let (mut times, mut runs) = (Vec::new(), 0);
+    let mut clock = |first, most, batch: Batch<'_>| {
+        (times, runs) = time(first, most, batch)?;
+        Ok(())
+    };
+    let clock: Option<Clock<'_>> = match peaks {
+        Some(_) => Some(&mut clock),
+        None => None,
+    };
+    let run = backend.run(case, &operands, row.dtype, clock)?;
     let placed = run
         .regions
         .iter()
@@ -225,8 +237,8 @@ fn compute(backend: &dyn Backend, case: &Case, peaks: Option<&Peaks>, row: &mut 
     let activations = case.operands.iter().filter(|o| o.role == Role::Activation);
     row.in_place = case.in_place().is_some() || case.in_arena && placed.count() < activations.count();
     row.bytes = run.bytes;
-    row.runs = run.runs;
-    if let Some((time, peaks)) = median(&run.times).zip(peaks) {
+    row.runs = runs;
+    if let Some((time, peaks)) = median(&times).zip(peaks) {
         row.rate(time.as_secs_f64(), peaks);
     }
     let expected = expect(case, &operands.tensors, sample(case, &row.result), row.dtype)?;

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::backend::Backend;
 use super::cases::{Case, Mask, Work, cases};
-use super::check::{Content, MARGIN, Run};
+use super::check::{Clock, Content, MARGIN, Run};
 use super::cpu::Cpu;
 use super::expected::{expect, sample};
 use super::operands::Operands;
@@ -61,8 +61,8 @@ impl Backend for Planted {
         Peaks::default()
     }
 
-    fn run(&self, case: &Case, operands: &Operands, dtype: DType, timed: bool) -> Result<Run> {
-        let mut run = CPU.run(case, operands, dtype, timed)?;
+    fn run(&self, case: &Case, operands: &Operands, dtype: DType, clock: Option<Clock<'_>>) -> Result<Run> {
+        let mut run = CPU.run(case, operands, dtype, clock)?;
         let range = |run: &Run, wanted: fn(Content) -> bool| -> Option<Range<usize>> {
             let found = run.regions.iter().find(|(_, content)| wanted(*content));
             found.map(|(range, _)| range.clone())

@@ -8,6 +8,7 @@
 
 mod bad_input;
 mod command_line;
+mod compare;
 mod digits;
 mod emu;
 mod goldens;

@@ -1,0 +1,311 @@
+//! The report: one HTML page that loads nothing.
+
+use std::fmt::Write;
+
+use serde_json::Value;
+
+use super::comparison::{Column, Comparison, Group, Regression, description};
+use super::plots::{bars, colour, number, rooflines};
+use super::rows::{Metric, Row};
+use super::text::{errors, milliseconds, shown, title};
+
+const STYLE: &str = "
+body { font: 15px/1.45 system-ui, sans-serif; color: #222; max-width: 1080px; margin: 2em auto; padding: 0 1em }
+h2 { margin-top: 2em; border-bottom: 1px solid #ccc }
+svg { width: 100%; height: auto }
+.scroll { overflow-x: auto }
+table { border-collapse: collapse; margin: .7em 0; font-variant-numeric: tabular-nums }
+th, td { padding: .15em .7em; border-bottom: 1px solid #e4e4e4; text-align: left; vertical-align: top }
+td.n, th.n { text-align: right }
+.key { display: inline-block; width: .8em; height: .8em; margin-right: .4em }
+.bad { color: #b00020 }
+.note { color: #555 }
+pre { white-space: pre-wrap; overflow-wrap: anywhere; background: #f6f6f6; padding: .7em }
+";
+
+/// `regressions` if they were looked for.
+pub fn page(comparison: &Comparison, regressions: Option<&[Regression]>) -> String {
+    let mut page = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
+         <meta name=\"viewport\" content=\"width=device-width\"/>\n<title>hipvit compare</title>\n<style>{STYLE}</style>\n\
+         </head>\n<body>\n<h1>Benchmark comparison</h1>\n"
+    );
+    page += &columns(comparison);
+    page += &verdict(comparison, regressions);
+    for metric in shown(comparison) {
+        let heading = format!("Images per second, {}", metric.name());
+        section(&mut page, &heading, &bars(comparison, metric));
+    }
+    let plots = rooflines(comparison);
+    if !plots.is_empty() {
+        let mut body = String::from(
+            "<p class=\"note\">Large points are whole models, small ones single steps; names appear under the pointer. Solid \
+             lines are measured peaks, dashed ones the datasheet's. A row that does not say how many bytes it moves has the \
+             arithmetic intensity of the same model, batch size and dtype in another column.</p>\n",
+        );
+        for (title, plot) in plots {
+            let _ = write!(body, "<h3>{}</h3>\n{plot}\n", escape(&title));
+        }
+        section(&mut page, "Roofline", &body);
+    }
+    section(&mut page, "Latency", &latency(comparison));
+    section(&mut page, "Memory, energy, utilisation", &resources(comparison));
+    section(&mut page, "Environments", &environments(comparison));
+    section(&mut page, "Rows", &raw(comparison));
+    page + "</body>\n</html>\n"
+}
+
+fn section(page: &mut String, heading: &str, body: &str) {
+    let _ = write!(page, "<h2>{}</h2>\n{body}\n", escape(heading));
+}
+
+fn columns(comparison: &Comparison) -> String {
+    let mut rows = Vec::new();
+    for (i, column) in comparison.columns.iter().enumerate() {
+        rows.push(vec![
+            format!("{}{}", key(i), Comparison::letter(i)),
+            escape(&column.label),
+            escape(&description(column)),
+            escape(&column.path.display().to_string()),
+        ]);
+    }
+    table(&["", "column", "engine and device", "file"], 4, &rows)
+}
+
+fn verdict(comparison: &Comparison, regressions: Option<&[Regression]>) -> String {
+    let mut text = String::new();
+    match regressions {
+        Some([]) => text += "<p>No regression beyond what is allowed and the noise.</p>\n",
+        Some(found) => {
+            let _ = writeln!(text, "<h2 class=\"bad\">Regressions: {}</h2>\n<ul>", found.len());
+            for regression in found {
+                let _ = writeln!(text, "<li>{}</li>", escape(&regression.to_string()));
+            }
+            text += "</ul>\n";
+        }
+        None => (),
+    }
+    let failures: Vec<String> = errors(comparison)
+        .map(|(group, column, error)| {
+            let letter = Comparison::letter(column);
+            format!(
+                "<li>{} in {letter}: {}</li>\n",
+                escape(&title(group)),
+                escape(error)
+            )
+        })
+        .collect();
+    if !failures.is_empty() {
+        let _ = write!(
+            text,
+            "<h2 class=\"bad\">Failed rows</h2>\n<ul>\n{}</ul>\n",
+            failures.concat()
+        );
+    }
+    text
+}
+
+fn latency(comparison: &Comparison) -> String {
+    let heads = [
+        "model, batch, dtype",
+        "column",
+        "time",
+        "p50 ms",
+        "p90 ms",
+        "p99 ms",
+        "min ms",
+        "images/s",
+        "× A",
+        "noise",
+        "runs",
+    ];
+    let mut rows = Vec::new();
+    for (group, at, row) in cells(comparison) {
+        for metric in Metric::ALL {
+            let Some(times) = row.times(metric) else { continue };
+            let speed = comparison.speed(group, at, metric);
+            rows.push(vec![
+                escape(&title(group)),
+                label(comparison, at),
+                metric.name().into(),
+                milliseconds(times.p50_ms),
+                dash(times.p90_ms.map(milliseconds)),
+                dash(times.p99_ms.map(milliseconds)),
+                dash(times.min_ms.map(milliseconds)),
+                number(row.images_per_s(times)),
+                dash(speed.map(|(speed, close)| format!("{speed:.2}{}", if close { "~" } else { "" }))),
+                dash(row.noise.map(|noise| format!("{:.1} %", 100.0 * noise))),
+                dash(times.runs.map(|runs| runs.to_string())),
+            ]);
+        }
+    }
+    "<p class=\"note\">~: within the noise of the two rows. The noise is half the range of the medians of interleaved repetitions, \
+     relative to their median.</p>\n"
+        .to_owned()
+        + &table(&heads, 3, &rows)
+}
+
+fn resources(comparison: &Comparison) -> String {
+    let heads = [
+        "model, batch, dtype",
+        "column",
+        "peak MiB",
+        "weights MiB",
+        "beyond weights MiB",
+        "W",
+        "mJ/image",
+        "GFLOP/s per W",
+        "busy",
+        "MHz",
+        "TFLOP/s",
+        "of datasheet",
+        "of measured peak",
+        "GB/s",
+    ];
+    let mib = |bytes: Option<f64>| dash(bytes.map(|bytes| number(bytes / f64::from(1 << 20))));
+    let percent = |part: Option<f64>| dash(part.map(|part| format!("{:.1} %", 100.0 * part)));
+    let plain = |value: Option<f64>| dash(value.map(number));
+    let rows: Vec<Vec<String>> = cells(comparison)
+        .filter(|(_, _, row)| row.error.is_none())
+        .map(|(group, at, row)| {
+            let (memory, power) = (&row.memory, &row.power);
+            let beyond = memory
+                .peak_bytes
+                .zip(memory.weights_bytes)
+                .map(|(peak, weights)| peak - weights);
+            vec![
+                escape(&title(group)),
+                label(comparison, at),
+                mib(memory.peak_bytes),
+                mib(memory.weights_bytes),
+                mib(memory.activations_bytes.or(beyond)),
+                plain(power.watts),
+                plain(power.joules_per_image.map(|joules| 1e3 * joules)),
+                plain(power.gflops_per_watt),
+                dash(power.busy_percent.map(|busy| format!("{busy:.0} %"))),
+                plain(power.clock_mhz),
+                plain(row.tflops()),
+                percent(row.mfu_datasheet),
+                percent(row.mfu_measured),
+                plain(row.gbps),
+            ]
+        })
+        .collect();
+    table(&heads, 2, &rows)
+}
+
+/// What each column ran on: every field, also those that this program does not know.
+fn environments(comparison: &Comparison) -> String {
+    let mut text = String::new();
+    for (i, column) in comparison.columns.iter().enumerate() {
+        let _ = writeln!(text, "<h3>{}{}</h3>", key(i), escape(&column.label));
+        text += &table(&["", ""], 2, &facts(column));
+    }
+    text
+}
+
+fn facts(column: &Column) -> Vec<Vec<String>> {
+    let row = &column.sample;
+    let mut rows = Vec::new();
+    let mut fact = |name: &str, value: &Value| flat(name, value, &mut rows);
+    fact("engine", &Value::String(row.engine.clone()));
+    for name in [
+        "engine_version",
+        "threads",
+        "device",
+        "environment",
+        "options",
+        "peak",
+    ] {
+        if let Some(value) = row.all.get(name) {
+            fact(name, value);
+        }
+    }
+    rows
+}
+
+/// A line for each value below `value`.
+fn flat(name: &str, value: &Value, rows: &mut Vec<Vec<String>>) {
+    match value {
+        Value::Null => (),
+        Value::Object(fields) => {
+            for (field, value) in fields {
+                flat(&format!("{name} {field}"), value, rows);
+            }
+        }
+        Value::String(text) => rows.push(vec![escape(name), escape(text)]),
+        other => rows.push(vec![escape(name), escape(&other.to_string())]),
+    }
+}
+
+fn raw(comparison: &Comparison) -> String {
+    let lines: Vec<String> = cells(comparison)
+        .map(|(_, _, row)| escape(&row.all.to_string()) + "\n")
+        .collect();
+    format!(
+        "<details>\n<summary>All {} rows as JSON</summary>\n<pre>{}</pre>\n</details>",
+        lines.len(),
+        lines.concat()
+    )
+}
+
+fn cells(comparison: &Comparison) -> impl Iterator<Item = (&Group, usize, &Row)> {
+    comparison.groups.iter().flat_map(|group| {
+        let cells = group.cells.iter().enumerate();
+        cells.filter_map(move |(at, row)| Some((group, at, row.as_ref()?)))
+    })
+}
+
+fn key(column: usize) -> String {
+    format!(
+        "<span class=\"key\" style=\"background: {}\"></span>",
+        colour(column)
+    )
+}
+
+fn label(comparison: &Comparison, column: usize) -> String {
+    key(column) + &escape(&comparison.columns[column].label)
+}
+
+fn dash(text: Option<String>) -> String {
+    text.unwrap_or_else(|| "–".into())
+}
+
+/// Cells are HTML; those from column `numbers` on are aligned to the right.
+fn table(heads: &[&str], numbers: usize, rows: &[Vec<String>]) -> String {
+    let class = |column: usize| if column >= numbers { " class=\"n\"" } else { "" };
+    let mut text = "<div class=\"scroll\"><table>\n".to_owned();
+    if heads.iter().any(|head| !head.is_empty()) {
+        text += "<tr>";
+        for (i, head) in heads.iter().enumerate() {
+            let _ = write!(text, "<th{}>{}</th>", class(i), escape(head));
+        }
+        text += "</tr>\n";
+    }
+    for row in rows {
+        text += "<tr>";
+        for (i, cell) in row.iter().enumerate() {
+            let _ = write!(text, "<td{}>{cell}</td>", class(i));
+        }
+        text += "</tr>\n";
+    }
+    text + "</table></div>\n"
+}
+
+/// For text and attributes; control characters are not allowed in either.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => escaped += "&amp;",
+            '<' => escaped += "&lt;",
+            '>' => escaped += "&gt;",
+            '"' => escaped += "&quot;",
+            '\'' => escaped += "&#39;",
+            '\n' | '\t' => escaped.push(c),
+            c if c.is_control() => escaped.extend(c.escape_default()),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}

@@ -1,0 +1,105 @@
+//! `hipvit compare`: rows of `hipvit bench` and benches/peers side by side.
+
+mod comparison;
+mod html;
+mod plots;
+mod rows;
+mod text;
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::ValueEnum;
+
+use self::comparison::{Comparison, Regression};
+use super::{Outcome, Usage, one_line, output, report};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Results of `hipvit bench --output json` or benches/peers. Rows are matched by model, batch size and dtype; each engine
+    /// of each file is a column, compared with the first one
+    #[arg(required = true, value_name = "FILE.jsonl")]
+    files: Vec<PathBuf>,
+    /// What to print
+    #[arg(long, default_value = "table", value_name = "FORMAT")]
+    output: Format,
+    /// Write a report with roofline plots, bars, latencies, memory, energy and environments
+    #[arg(long, value_name = "FILE.html")]
+    html: Option<PathBuf>,
+    /// Exit with 1 if a row is slower than in the first file by more than this and by more than the noise of the two rows, or is
+    /// missing or failed
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    fail_above: Option<f64>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Format {
+    Table,
+    /// One object, with every field of the rows
+    Json,
+    Csv,
+    /// Markdown
+    Md,
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    match text.trim_end_matches('%').trim().parse::<f64>() {
+        Ok(value) if value.is_finite() && value >= 0.0 => Ok(value),
+        Ok(_) => Err("must be at least 0".into()),
+        Err(e) => Err(e.to_string()),
+    }
+}
+
+impl Args {
+    pub fn run(&self) -> Result<Outcome> {
+        let mut files = Vec::with_capacity(self.files.len());
+        for path in &self.files {
+            files.push((path.as_path(), rows::read(path)?));
+        }
+        let comparison = Comparison::new(files);
+        let regressions = match self.fail_above.map(|percent| comparison.regressions(percent)) {
+            Some(None) => {
+                return Err(Usage(
+                    "--fail-above needs a second file, with rows of the first file's engine and device",
+                )
+                .into());
+            }
+            Some(found) => found,
+            None => None,
+        };
+        if let Some(path) = &self.html {
+            let page = html::page(&comparison, regressions.as_deref());
+            output::write(path, page.as_bytes())?;
+        }
+        let printed = match self.output {
+            Format::Table => text::table(&comparison),
+            Format::Json => text::json(&comparison, regressions.as_deref())? + "\n",
+            Format::Csv => text::csv(&comparison),
+            Format::Md => text::markdown(&comparison),
+        };
+        output::stdout().write_all(printed.as_bytes())?;
+        let regressions = regressions.unwrap_or_default();
+        for regression in &regressions {
+            report(one_line(&regression.to_string()));
+        }
+        Ok(match regressions.is_empty() {
+            true => Outcome::Complete,
+            false => Outcome::SomeFailed,
+        })
+    }
+}
+
+impl std::fmt::Display for Regression {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            model,
+            batch,
+            dtype,
+            column,
+            reason,
+            ..
+        } = self;
+        write!(f, "{model}, batch {batch}, {dtype} in {column}: {reason}")
+    }
+}

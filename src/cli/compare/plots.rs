@@ -1,0 +1,336 @@
+//! The report's drawings as inline SVG: bars of images per second, and rooflines.
+
+use svg::Document;
+use svg::node::element::{Circle, Group as Node, Line, Rectangle, Text, Title};
+
+use super::comparison::{Comparison, Group};
+use super::rows::{Metric, Row};
+use super::text::title;
+
+/// Colours that remain distinguishable with any colour vision, <https://jfly.uni-koeln.de/color/>.
+const COLOURS: [&str; 8] = [
+    "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#000000",
+];
+
+const WIDTH: f64 = 960.0;
+const LINE: f64 = 20.0;
+
+pub fn colour(column: usize) -> &'static str {
+    COLOURS[column % COLOURS.len()]
+}
+
+/// Images per second of each row; each group has a scale of its own.
+pub fn bars(comparison: &Comparison, metric: Metric) -> String {
+    const LEFT: f64 = 190.0;
+    const RIGHT: f64 = WIDTH - 190.0;
+    let mut drawing = Node::new();
+    let mut y = 0.0;
+    for group in &comparison.groups {
+        let rate = |row: &Row| row.times(metric).map(|times| row.images_per_s(times));
+        let best = group.cells.iter().flatten().filter_map(rate).fold(0.0, f64::max);
+        y += LINE;
+        drawing = drawing.add(text(title(group), 0.0, y, "start").set("font-weight", "bold"));
+        for (at, row) in group.cells.iter().enumerate() {
+            let Some(row) = row else { continue };
+            let middle = y + 15.0;
+            drawing = drawing.add(text(
+                comparison.columns[at].label.clone(),
+                LEFT - 8.0,
+                middle,
+                "end",
+            ));
+            let label = match (rate(row), &row.error) {
+                (Some(rate), _) => {
+                    let width = (RIGHT - LEFT) * rate / best;
+                    let bar = Rectangle::new()
+                        .set("x", LEFT)
+                        .set("y", y + 3.0)
+                        .set("width", width)
+                        .set("height", LINE - 5.0)
+                        .set("fill", colour(at));
+                    drawing = drawing.add(bar);
+                    let speed = match comparison.speed(group, at, metric) {
+                        Some((speed, _)) if at > 0 => format!(", {speed:.2}×"),
+                        _ => String::new(),
+                    };
+                    (LEFT + width + 6.0, format!("{}{speed}", number(rate)))
+                }
+                (None, Some(_)) => (LEFT + 6.0, "failed".into()),
+                (None, None) => (LEFT + 6.0, "–".into()),
+            };
+            drawing = drawing.add(text(label.1, label.0, middle, "start"));
+            y += LINE;
+        }
+        y += 8.0;
+    }
+    document(y + 4.0).add(drawing).to_string()
+}
+
+/// A roofline plot for each device and dtype that has peaks and a point.
+pub fn rooflines(comparison: &Comparison) -> Vec<(String, String)> {
+    let mut plots: Vec<Roofline<'_>> = Vec::new();
+    for group in &comparison.groups {
+        for (column, row) in group.cells.iter().enumerate() {
+            if let Some(row) = row {
+                add(&mut plots, group, column, row);
+            }
+        }
+    }
+    plots.retain(|plot| !plot.points.is_empty() && !plot.roofs.is_empty());
+    plots
+        .iter()
+        .map(|plot| (plot.title.clone(), plot.draw()))
+        .collect()
+}
+
+fn add<'a>(plots: &mut Vec<Roofline<'a>>, group: &'a Group, column: usize, row: &'a Row) {
+    let device = row.device.name.as_deref().unwrap_or(row.kind());
+    let title = format!("{device}, {}", group.dtype);
+    let at = plots
+        .iter()
+        .position(|plot| plot.title == title)
+        .unwrap_or_else(|| {
+            plots.push(Roofline {
+                title,
+                roofs: Vec::new(),
+                points: Vec::new(),
+            });
+            plots.len() - 1
+        });
+    let plot = &mut plots[at];
+    let peak = &row.peak;
+    plot.roof("measured", peak.measured_tflops, peak.measured_gbps);
+    plot.roof("datasheet", peak.datasheet_tflops, peak.datasheet_gbps);
+    // The same model does the same work, so who does not say how many bytes gets another's intensity.
+    let intensity = row
+        .intensity()
+        .or_else(|| group.cells.iter().flatten().find_map(Row::intensity));
+    if let (Some(x), Some(y)) = (intensity, row.tflops()) {
+        plot.point(
+            column,
+            x,
+            y,
+            true,
+            format!("{}: {}", row.engine, super::text::title(group)),
+        );
+    }
+    for step in &row.steps {
+        if let (Some(ms), Some(flops), Some(bytes)) = (step.ms, step.flops, step.bytes) {
+            let name = format!("{}: {}, {}", row.engine, super::text::title(group), step.name);
+            plot.point(column, flops / bytes, flops / ms / 1e9, false, name);
+        }
+    }
+}
+
+/// One plot.
+struct Roofline<'a> {
+    title: String,
+    /// The name of each, TFLOP/s and TB/s.
+    roofs: Vec<(&'a str, f64, f64)>,
+    points: Vec<Point>,
+}
+
+struct Point {
+    column: usize,
+    /// FLOP per byte.
+    x: f64,
+    /// TFLOP/s.
+    y: f64,
+    whole: bool,
+    name: String,
+}
+
+impl<'a> Roofline<'a> {
+    /// Keeps the highest that any row measured.
+    fn roof(&mut self, name: &'a str, tflops: Option<f64>, gbps: Option<f64>) {
+        let (Some(tflops), Some(gbps)) = (tflops, gbps) else {
+            return;
+        };
+        if !(tflops > 0.0 && gbps > 0.0) {
+            return;
+        }
+        match self.roofs.iter_mut().find(|roof| roof.0 == name) {
+            Some(roof) => (roof.1, roof.2) = (roof.1.max(tflops), roof.2.max(gbps / 1e3)),
+            None => self.roofs.push((name, tflops, gbps / 1e3)),
+        }
+    }
+
+    fn point(&mut self, column: usize, x: f64, y: f64, whole: bool, name: String) {
+        // Steps without operations are not on a logarithmic scale.
+        if x.is_normal() && y.is_normal() && x > 0.0 && y > 0.0 {
+            self.points.push(Point {
+                column,
+                x,
+                y,
+                whole,
+                name,
+            });
+        }
+    }
+
+    fn draw(&self) -> String {
+        const HEIGHT: f64 = 420.0;
+        let ridges = self.roofs.iter().map(|roof| roof.1 / roof.2);
+        let xs = self
+            .points
+            .iter()
+            .map(|p| p.x)
+            .chain(ridges.flat_map(|r| [r / 10.0, r * 10.0]));
+        let tops = self.roofs.iter().map(|roof| roof.1);
+        let ys = self
+            .points
+            .iter()
+            .map(|p| p.y)
+            .chain(tops.flat_map(|t| [t / 10.0, t]));
+        let x = Axis::over(xs, 70.0, WIDTH - 20.0);
+        let y = Axis::over(ys, HEIGHT - 50.0, 16.0);
+        let mut plot = document(HEIGHT).add(grid(&x, &y));
+        for (name, tflops, terabytes) in &self.roofs {
+            plot = plot.add(roof(&x, &y, name, *tflops, *terabytes));
+        }
+        // Whole models above their steps.
+        for whole in [false, true] {
+            for point in self.points.iter().filter(|point| point.whole == whole) {
+                plot = plot.add(
+                    Circle::new()
+                        .set("cx", x.at(point.x))
+                        .set("cy", y.at(point.y))
+                        .set("r", if whole { 6 } else { 2 })
+                        .set("fill", colour(point.column))
+                        .set("fill-opacity", if whole { 1.0 } else { 0.6 })
+                        .add(Title::new(format!(
+                            "{}\n{} TFLOP/s, {} FLOP/byte",
+                            point.name,
+                            number(point.y),
+                            number(point.x)
+                        ))),
+                );
+            }
+        }
+        plot.to_string()
+    }
+}
+
+/// Axes with a line for each power of ten, and their names.
+fn grid(x: &Axis, y: &Axis) -> Node {
+    let mut node = Node::new().set("fill", "#444");
+    for value in x.ticks() {
+        let at = x.at(value);
+        node = node.add(line((at, y.from), (at, y.to), "#e4e4e4")).add(text(
+            number(value),
+            at,
+            y.from + 18.0,
+            "middle",
+        ));
+    }
+    for value in y.ticks() {
+        let at = y.at(value);
+        node = node.add(line((x.from, at), (x.to, at), "#e4e4e4")).add(text(
+            number(value),
+            x.from - 6.0,
+            at + 4.0,
+            "end",
+        ));
+    }
+    let middle = f64::midpoint(y.from, y.to);
+    let turned = format!("translate(16 {middle}) rotate(-90)");
+    node.add(text("TFLOP/s".into(), 0.0, 0.0, "middle").set("transform", turned))
+        .add(text(
+            "arithmetic intensity (FLOP per byte)".into(),
+            f64::midpoint(x.from, x.to),
+            y.from + 40.0,
+            "middle",
+        ))
+}
+
+/// The slope of the bandwidth up to the ridge, then the level of the arithmetic.
+fn roof(x: &Axis, y: &Axis, name: &str, tflops: f64, terabytes: f64) -> Node {
+    let ridge = tflops / terabytes;
+    // Where the slope enters the plot.
+    let start = x.least.max(y.least / terabytes);
+    let slope = line(
+        (x.at(start), y.at(start * terabytes)),
+        (x.at(ridge), y.at(tflops)),
+        "#555",
+    );
+    let level = line((x.at(ridge), y.at(tflops)), (x.to, y.at(tflops)), "#555");
+    let dashes = if name == "datasheet" { "6 4" } else { "none" };
+    let label = format!("{name}: {} TFLOP/s, {} TB/s", number(tflops), number(terabytes));
+    Node::new()
+        .set("stroke-dasharray", dashes)
+        .set("stroke-width", 1.5)
+        .add(slope)
+        .add(level)
+        .add(text(label, x.to, y.at(tflops) - 5.0, "end").set("fill", "#333"))
+}
+
+/// A logarithmic axis from `least` to `most` in pixels.
+struct Axis {
+    least: f64,
+    most: f64,
+    from: f64,
+    to: f64,
+}
+
+impl Axis {
+    /// Whole powers of ten around all values.
+    fn over(values: impl Iterator<Item = f64>, from: f64, to: f64) -> Self {
+        let (least, most) = values.fold((f64::INFINITY, 0.0_f64), |(a, b), v| (a.min(v), b.max(v)));
+        Self {
+            least: 10f64.powf(least.log10().floor()),
+            most: 10f64.powf((most * 1.2).log10().ceil()),
+            from,
+            to,
+        }
+    }
+
+    fn at(&self, value: f64) -> f64 {
+        let part = (value / self.least).log10() / (self.most / self.least).log10();
+        self.from + part * (self.to - self.from)
+    }
+
+    fn ticks(&self) -> impl Iterator<Item = f64> {
+        let decades = (self.most / self.least).log10().round() as i32;
+        (0..=decades).map(|i| self.least * 10f64.powi(i))
+    }
+}
+
+fn document(height: f64) -> Document {
+    Document::new()
+        .set("viewBox", (0, 0, WIDTH, height))
+        .set("font-family", "sans-serif")
+        .set("font-size", 12)
+}
+
+fn line(from: (f64, f64), to: (f64, f64), colour: &str) -> Line {
+    Line::new()
+        .set("x1", from.0)
+        .set("y1", from.1)
+        .set("x2", to.0)
+        .set("y2", to.1)
+        .set("stroke", colour)
+}
+
+fn text(content: String, x: f64, y: f64, anchor: &str) -> Text {
+    Text::new(content)
+        .set("x", x)
+        .set("y", y)
+        .set("text-anchor", anchor)
+}
+
+/// Three significant digits, or all before the point.
+pub fn number(value: f64) -> String {
+    let digits = match value.abs() {
+        100.0.. => 0,
+        10.0.. => 1,
+        1.0.. => 2,
+        0.1.. => 3,
+        0.0 => 0,
+        small => (2.0 - small.log10().floor()).min(12.0) as usize,
+    };
+    let text = format!("{value:.digits$}");
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
+    }
+}
