@@ -7,7 +7,7 @@ use super::device::Place;
 use super::{Device, Loaded, ResizeOn, Session};
 use crate::error::{Error, Result};
 use crate::exec::{Executor, GraphMode};
-use crate::graph::{self, Passes};
+use crate::graph::{self, Optimizations, Passes};
 use crate::hip;
 use crate::model::{self, InputKind, LoadOptions, Model, ModelBytes};
 use crate::tensor::DType;
@@ -34,6 +34,7 @@ pub struct SessionBuilder {
     threads: Option<usize>,
     hip_graphs: GraphMode,
     resize: ResizeOn,
+    optimizations: Optimizations,
     load: LoadOptions,
 }
 
@@ -47,6 +48,7 @@ impl Default for SessionBuilder {
             threads: None,
             hip_graphs: GraphMode::default(),
             resize: ResizeOn::default(),
+            optimizations: Optimizations::default(),
             load: LoadOptions::default(),
         }
     }
@@ -98,6 +100,13 @@ impl SessionBuilder {
     /// and always if the model runs on the CPU.
     pub fn resize(mut self, resize: ResizeOn) -> Self {
         self.resize = resize;
+        self
+    }
+
+    /// What is left out to measure its gain; nothing by default.
+    #[doc(hidden)]
+    pub fn optimizations(mut self, optimizations: Optimizations) -> Self {
+        self.optimizations = optimizations;
         self
     }
 
@@ -220,6 +229,7 @@ impl SessionBuilder {
         Passes {
             // Weights with the normalisation folded in lose too much in a narrow type.
             fold_normalize: self.dtype == DType::F32,
+            optimizations: self.optimizations,
             ..Passes::default()
         }
     }

@@ -42,7 +42,7 @@ use crate::graph::plan::{Plan, Step};
 use crate::graph::{Graph, OutputKind, ValueId, matrix};
 use crate::hip::{self, Blas, Device, Operand, Pending, PinnedBuffer, Replay, Stream, Work};
 use crate::image::{Preprocess, RgbImage};
-use crate::kernels::Kernels;
+use crate::kernels::{Kernels, Unit};
 use crate::tensor::{DType, Input};
 
 pub use self::clock::{Stage, StageObserver};
@@ -110,7 +110,10 @@ impl HipExecutor {
         if dtype == DType::U8 {
             return Err(Error::argument("dtype", "a GPU computes in f32, f16 or bf16"));
         }
-        let kernels = Kernels::load(device, dtype, graph.nodes().iter().filter_map(|n| unit(&n.op)))?;
+        let units = graph.nodes().iter().filter_map(|node| unit(&node.op));
+        // Of attention that is not fused on request.
+        let softmax = (!graph.optimizations().fused_attention).then(|| Unit::of("softmax"));
+        let kernels = Kernels::load(device, dtype, units.chain(softmax))?;
         let copier = device.stream()?;
         Ok(Self {
             constants: Constants::new(graph, dtype, &copier)?,
