@@ -14,7 +14,10 @@ impl Device {
     #[must_use]
     pub fn library_versions(&self) -> Vec<(&'static str, String)> {
         let versions = [
-            ("HIP", self.runtime().version().map(|v| dotted(v, [10_000_000, 100_000]))),
+            (
+                "HIP",
+                self.runtime().version().map(|v| dotted(v, [10_000_000, 100_000])),
+            ),
             ("rocBLAS", self.rocblas_version()),
             ("hipBLASLt", self.hipblaslt_version()),
             ("MIOpen", self.miopen_version()),
@@ -73,7 +76,12 @@ impl Device {
 
 /// A version packed into decimal digits: what one major and one minor step add.
 fn dotted(version: i32, [major, minor]: [i32; 2]) -> String {
-    format!("{}.{}.{}", version / major, version % major / minor, version % minor)
+    format!(
+        "{}.{}.{}",
+        version / major,
+        version % major / minor,
+        version % minor
+    )
 }
 
 #[cfg(test)]

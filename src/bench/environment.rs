@@ -88,7 +88,8 @@ impl Environment {
 
 /// The Gregorian date of a time since 1970, in UTC.
 fn date(since_1970: Duration) -> String {
-    let is_leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    let is_leap =
+        |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
     let mut day = since_1970.as_secs() / 86_400;
     let mut year = 1970;
     while day >= 365 + u64::from(is_leap(year)) {

@@ -75,7 +75,9 @@ impl Rung {
 
 /// The rungs of `full`, which is the last one's dtype, batch and device; only those that [apply](Rung::applies).
 pub fn ladder(full: &Spec, device: Device) -> Vec<Spec> {
-    let rungs = Rung::ALL.into_iter().filter(|rung| rung.applies(device, full.dtype));
+    let rungs = Rung::ALL
+        .into_iter()
+        .filter(|rung| rung.applies(device, full.dtype));
     rungs
         .map(|rung| Spec {
             dtype: if rung.reached(Rung::Precision) {

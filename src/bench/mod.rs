@@ -113,7 +113,10 @@ impl Spec {
 
     /// What it is, for progress and errors.
     pub fn label(&self) -> String {
-        let rung = self.rung.map(|rung| format!(", {}", rung.name())).unwrap_or_default();
+        let rung = self
+            .rung
+            .map(|rung| format!(", {}", rung.name()))
+            .unwrap_or_default();
         let (model, batch) = (self.model_name(), self.batch);
         format!("{model}, batch {batch}, {} on {}{rung}", self.dtype, self.device)
     }
@@ -265,7 +268,10 @@ impl Bench {
 
     /// The index of the session for `spec`, whose batches have up to `largest` images.
     fn session(&mut self, spec: &Spec, largest: usize) -> Result<usize> {
-        let known = self.sessions.iter().position(|loaded| loaded.spec.shares_session(spec));
+        let known = self
+            .sessions
+            .iter()
+            .position(|loaded| loaded.spec.shares_session(spec));
         if let Some(index) = known {
             return Ok(index);
         }
@@ -318,7 +324,12 @@ impl Bench {
         let settings = self.settings;
         let batch = spec.batch;
         let plan = self.sessions[index].session.plan(batch)?;
-        let image = plan.graph().value(plan.graph().input()).shape.iter().product::<usize>();
+        let image = plan
+            .graph()
+            .value(plan.graph().input())
+            .shape
+            .iter()
+            .product::<usize>();
         let on_host = match spec.device {
             Device::Cpu => plan.arena_bytes(),
             _ => 0,
@@ -340,7 +351,11 @@ impl Bench {
         if repetition == 0 {
             let outputs = session.run_with(RunInput::Pixels(pixels), RunOptions::new())?;
             let embeddings = || outputs.embeddings().to_owned();
-            measured.outputs = Some(outputs.logits().map_or_else(embeddings, |logits| logits.to_owned()));
+            measured.outputs = Some(
+                outputs
+                    .logits()
+                    .map_or_else(embeddings, |logits| logits.to_owned()),
+            );
             measured.bytes = plan.steps().iter().map(|s| s.bytes_read + s.bytes_written).sum();
             measured.input_bytes = pixels.len();
             measured.row.model = session.name().to_owned();
@@ -366,7 +381,15 @@ impl Bench {
         }
         if settings.steps {
             session.set_hip_graphs(GraphMode::Off)?;
-            let steps = step_runs(session, &plan, pixels, Stop { time: settings.time / 2, ..stop });
+            let steps = step_runs(
+                session,
+                &plan,
+                pixels,
+                Stop {
+                    time: settings.time / 2,
+                    ..stop
+                },
+            );
             session.set_hip_graphs(spec.hip_graphs)?;
             measured.row.steps = Some(steps?);
         }
@@ -528,7 +551,10 @@ fn compare_outputs(specs: &[Spec], measured: &mut [Measured]) {
 fn fill(pixels: &mut Vec<u8>, batch: usize, image: usize, more: usize) -> Result<()> {
     let len = batch.checked_mul(image);
     let len = len.ok_or_else(|| Error::argument("batch", format!("{batch} images cannot be addressed")))?;
-    let needed = len.saturating_sub(pixels.len()).saturating_add(len).saturating_add(more);
+    let needed = len
+        .saturating_sub(pixels.len())
+        .saturating_add(len)
+        .saturating_add(more);
     let free = host_memory();
     if needed > free {
         let gib = |bytes: usize| bytes as f64 / f64::from(1 << 30);

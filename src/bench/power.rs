@@ -79,12 +79,17 @@ pub(super) fn sustained(
         let start = Instant::now();
         let images = run();
         let seconds = start.elapsed().as_secs_f64();
-        let joules = monitor.energy().ok().zip(energy).map(|(after, before)| after - before);
+        let joules = monitor
+            .energy()
+            .ok()
+            .zip(energy)
+            .map(|(after, before)| after - before);
         ended.store(true, Ordering::Relaxed);
         let samples = sampler.join().unwrap_or_default();
         images.map(|images| (images, seconds, joules, samples))
     })?;
-    let mean = |values: &[f64]| (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64);
+    let mean =
+        |values: &[f64]| (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64);
     // A counter that did not move is not one.
     let joules = joules.filter(|&joules| joules > 0.0);
     let joules = joules.or_else(|| mean(&samples.watts).map(|watts| watts * seconds));

@@ -49,7 +49,11 @@ pub(super) fn end_to_end_runs(
     in_flight: usize,
     stop: Stop,
 ) -> Result<(Vec<f64>, usize)> {
-    let run = || session.run_with(RunInput::Pixels(pixels), RunOptions::new()).map(drop);
+    let run = || {
+        session
+            .run_with(RunInput::Pixels(pixels), RunOptions::new())
+            .map(drop)
+    };
     let begin = Instant::now();
     if in_flight <= 1 {
         let mut times = Vec::new();
@@ -80,8 +84,7 @@ pub(super) fn end_to_end_runs(
     })?;
     let completions = completions.into_inner();
     let apart = completions.iter().zip(completions.iter().skip(in_flight));
-    let times =
-        apart.map(|(first, last)| milliseconds(last.saturating_sub(*first)) / in_flight as f64);
+    let times = apart.map(|(first, last)| milliseconds(last.saturating_sub(*first)) / in_flight as f64);
     Ok((times.collect(), completions.len()))
 }
 

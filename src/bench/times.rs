@@ -92,7 +92,10 @@ mod tests {
     #[test]
     fn times_are_of_the_median() {
         let times = Times::of(&[4.0, 2.0, 3.0], 6).unwrap();
-        assert_eq!((times.runs, times.mean_ms, times.min_ms, times.p50_ms), (3, 3.0, 2.0, 3.0));
+        assert_eq!(
+            (times.runs, times.mean_ms, times.min_ms, times.p50_ms),
+            (3, 3.0, 2.0, 3.0)
+        );
         assert_eq!(times.images_per_s, 2000.0);
         assert_eq!(Times::of(&[], 1), None);
     }

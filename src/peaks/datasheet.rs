@@ -108,7 +108,11 @@ mod tests {
             ("AMD Radeon RX 7900 XTX", "RX 7900 XTX", 122.8),
         ] {
             let sheet = datasheet(device).unwrap();
-            assert_eq!((sheet.name, sheet.tflops(DType::BF16)), (name, Some(bf16)), "{device}");
+            assert_eq!(
+                (sheet.name, sheet.tflops(DType::BF16)),
+                (name, Some(bf16)),
+                "{device}"
+            );
         }
         assert_eq!(datasheet("Fake Instinct"), None);
         assert_eq!(datasheet("NVIDIA H200").unwrap().tflops(DType::U8), None);
@@ -119,7 +123,12 @@ mod tests {
     fn no_name_hides_a_later_one() {
         for (index, later) in DATASHEETS.iter().enumerate() {
             for earlier in &DATASHEETS[..index] {
-                assert!(!later.name.contains(earlier.name), "{} hides {}", earlier.name, later.name);
+                assert!(
+                    !later.name.contains(earlier.name),
+                    "{} hides {}",
+                    earlier.name,
+                    later.name
+                );
             }
         }
     }

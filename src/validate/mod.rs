@@ -38,8 +38,8 @@ mod report;
 #[cfg(test)]
 mod tests;
 
-pub use config::{Config, Sizes};
 pub use crate::peaks::{GemmPeak, Peaks};
+pub use config::{Config, Sizes};
 pub use report::{Limit, Report, Row, SCHEMA, Status, Worst};
 
 use sysinfo::{MemoryRefreshKind, RefreshKind, System};

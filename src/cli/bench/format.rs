@@ -93,7 +93,9 @@ fn quoted(text: &str) -> String {
 
 /// The columns that some row has.
 pub(super) fn markdown(rows: &[Row]) -> String {
-    let used = COLUMNS.iter().filter(|c| rows.iter().any(|row| (c.value)(row).is_some()));
+    let used = COLUMNS
+        .iter()
+        .filter(|c| rows.iter().any(|row| (c.value)(row).is_some()));
     let used: Vec<_> = used.collect();
     let rungs = rows.iter().any(|row| row.options.rung.is_some());
     let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));

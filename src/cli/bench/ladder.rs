@@ -46,7 +46,9 @@ fn table(rungs: &[Row]) -> String {
             }),
             right(or_dash(ratio(before))),
             right(or_dash(ratio(first))),
-            right(or_dash(row.device_only.as_ref().map(|times| milliseconds(times.p50_ms)))),
+            right(or_dash(
+                row.device_only.as_ref().map(|times| milliseconds(times.p50_ms)),
+            )),
             right(bytes(row.memory.peak_bytes)),
             right(bytes(row.memory.activations_bytes)),
             right(or_dash(difference.map(|difference| format!("{difference:.0e}")))),

@@ -30,7 +30,12 @@ pub(super) fn parts(row: &Row) -> String {
             right(or_dash(roofline.map(|roofline| share(roofline, ms)))),
         ]);
     }
-    format!("{}\n{}\n{}\n", heading(row, "parts"), text(table), total(row, steps))
+    format!(
+        "{}\n{}\n{}\n",
+        heading(row, "parts"),
+        text(table),
+        total(row, steps)
+    )
 }
 
 /// The time of each step beside its roofline.

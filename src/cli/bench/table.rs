@@ -20,9 +20,15 @@ pub(super) const COLUMNS: [Column; 17] = [
     column("in flight", 9, |row| {
         (row.options.in_flight > 1).then(|| row.options.in_flight.to_string())
     }),
-    column("p50 ms", 0, |row| Some(milliseconds(row.end_to_end.as_ref()?.p50_ms))),
-    column("p90 ms", 8, |row| Some(milliseconds(row.end_to_end.as_ref()?.p90_ms))),
-    column("p99 ms", 3, |row| Some(milliseconds(row.end_to_end.as_ref()?.p99_ms))),
+    column("p50 ms", 0, |row| {
+        Some(milliseconds(row.end_to_end.as_ref()?.p50_ms))
+    }),
+    column("p90 ms", 8, |row| {
+        Some(milliseconds(row.end_to_end.as_ref()?.p90_ms))
+    }),
+    column("p99 ms", 3, |row| {
+        Some(milliseconds(row.end_to_end.as_ref()?.p99_ms))
+    }),
     column("device ms", 1, |row| {
         Some(milliseconds(row.device_only.as_ref()?.p50_ms))
     }),
@@ -33,7 +39,9 @@ pub(super) const COLUMNS: [Column; 17] = [
         let share = row.mfu_datasheet.or(row.mfu_measured)?;
         Some(format!("{:.1}", 100.0 * share))
     }),
+    // Beside the datasheet's, which it replaces where there is none.
     column("of GEMM %", 13, |row| {
+        row.mfu_datasheet?;
         Some(format!("{:.1}", 100.0 * row.mfu_measured?))
     }),
     column("GB/s", 10, |row| Some(number(row.gbps?))),
@@ -45,7 +53,9 @@ pub(super) const COLUMNS: [Column; 17] = [
         Some(number(1e3 * row.power.joules_per_image?))
     }),
     column("W", 7, |row| Some(format!("{:.0}", row.power.watts?))),
-    column("busy %", 11, |row| Some(format!("{:.0}", row.power.busy_percent?))),
+    column("busy %", 11, |row| {
+        Some(format!("{:.0}", row.power.busy_percent?))
+    }),
     column("copy-in", 12, |row| {
         let (rate, peak) = (row.copy_in.gbps?, row.copy_in.link_peak_gbps);
         let peak = peak.map(|peak| format!("/{peak:.0}")).unwrap_or_default();
@@ -68,7 +78,10 @@ pub(super) fn text(rows: &[Row], width: usize) -> String {
 pub(super) fn title(row: &Row) -> String {
     let device = match row.device.kind {
         "cpu" => format!("cpu ({}), {} threads", row.device.name, row.threads),
-        _ => format!("hip:{} ({}, {})", row.device.index, row.device.name, row.device.arch),
+        _ => format!(
+            "hip:{} ({}, {})",
+            row.device.index, row.device.name, row.device.arch
+        ),
     };
     match &row.error {
         Some(_) => format!("{}, {}, {}", row.model, row.dtype, row.device.name),

@@ -158,7 +158,10 @@ fn without_fusion_only_the_passes_run_that_executors_rely_on() {
     let graph = Vit::default().random(3);
     let (plain, reports) = optimize(graph.clone(), &passes).unwrap();
     let names: Vec<_> = reports.iter().map(|report| report.name).collect();
-    assert_eq!(names, ["infer_shapes", "fold_constants", "fuse_patches", "fuse_tokens"]);
+    assert_eq!(
+        names,
+        ["infer_shapes", "fold_constants", "fuse_patches", "fuse_tokens"]
+    );
     assert_eq!(plain.optimizations(), Optimizations::NONE);
     assert_same(&graph, &plain, rounded());
     let (fused, _) = optimize(graph, &Passes::default()).unwrap();
