@@ -49,6 +49,9 @@
     )
 )]
 
+#[cfg(feature = "cli")]
+#[doc(hidden)]
+pub mod bench;
 pub mod digits;
 pub mod error;
 pub mod evaluate;
@@ -64,6 +67,9 @@ pub mod model;
 #[doc(hidden)]
 pub mod ops;
 pub mod outputs;
+#[cfg(feature = "validate")]
+#[doc(hidden)]
+pub mod peaks;
 pub mod pipeline;
 #[doc(hidden)]
 pub mod reference;

@@ -172,6 +172,7 @@ mod rtc;
 mod runtime;
 mod status;
 mod stream;
+mod versions;
 
 pub use blas::{Blas, BlasLt, Epilogue, Gemm, Matmul, MatmulOperands, Matrix, Scales};
 pub use code::Code;

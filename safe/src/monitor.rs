@@ -7,7 +7,7 @@ use std::mem::MaybeUninit;
 use hipvit_sys::RocmSmi;
 use hipvit_sys::rocm_smi::{
     RSMI_IO_LINK_TYPE, RSMI_POWER_TYPE, rsmi_clk_type_t, rsmi_frequencies_t, rsmi_memory_type_t,
-    rsmi_pcie_bandwidth_t, rsmi_status_t, rsmi_temperature_metric_t,
+    rsmi_pcie_bandwidth_t, rsmi_status_t, rsmi_sw_component_t, rsmi_temperature_metric_t,
 };
 use serde::Serialize;
 
@@ -58,6 +58,21 @@ pub struct PcieLink {
     pub transfer_rate: f64,
     /// How many PCIe lanes are in use.
     pub width: u32,
+}
+
+impl PcieLink {
+    /// The bytes per second that the link transfers in one direction at most: after its encoding, before its packets'
+    /// headers.
+    #[must_use]
+    pub fn bytes_per_second(&self) -> f64 {
+        // 8b/10b up to PCIe 2, 128b/130b up to PCIe 5, then FLITs of 242 payload bytes in 256.
+        let encoding = match self.transfer_rate {
+            ..=5.0 => 8.0 / 10.0,
+            ..=32.0 => 128.0 / 130.0,
+            _ => 242.0 / 256.0,
+        };
+        self.transfer_rate * 1e9 * f64::from(self.width) * encoding / 8.0
+    }
 }
 
 fn table(device: &Device) -> Result<&RocmSmi> {
@@ -138,8 +153,7 @@ impl Monitor {
                 table.rsmi_dev_name_get(self.index, text.as_mut_ptr(), text.len())
             )
         }?;
-        let bytes: Vec<u8> = text.iter().map(|&c| c as u8).take_while(|&c| c != 0).collect();
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
+        Ok(string(&text))
     }
 
     /// The temperature in °C, of the hottest spot if that is measured, else at the edge.
@@ -181,6 +195,44 @@ impl Monitor {
             Err(error) => return Err(error),
         };
         Ok(microwatts as f64 / 1e6)
+    }
+
+    /// The energy that the GPU has used since some moment before, in J: the difference of two readings is what it used
+    /// between them, which is more exact than samples of its power.
+    ///
+    /// # Errors
+    ///
+    /// SMI does not say.
+    pub fn energy(&self) -> Result<f64> {
+        let table = table(&self.device)?;
+        let (mut count, mut microjoules, mut timestamp) = (0u64, 0f32, 0u64);
+        // SAFETY: the call writes a counter, the worth of one count, and a time.
+        unsafe {
+            call!(
+                &self.device,
+                table.rsmi_dev_energy_count_get(self.index, &mut count, &mut microjoules, &mut timestamp)
+            )
+        }?;
+        Ok(count as f64 * f64::from(microjoules) / 1e6)
+    }
+
+    /// The version of the GPU's driver.
+    ///
+    /// # Errors
+    ///
+    /// SMI does not say.
+    pub fn driver_version(&self) -> Result<String> {
+        let mut text = [0 as c_char; 256];
+        let table = table(&self.device)?;
+        let driver = rsmi_sw_component_t::RSMI_SW_COMP_DRIVER;
+        // SAFETY: the call writes as many characters as it is told, at most.
+        unsafe {
+            call!(
+                &self.device,
+                table.rsmi_version_str_get(driver, text.as_mut_ptr(), text.len() as u32)
+            )
+        }?;
+        Ok(string(&text))
     }
 
     /// The compute units' clock now, in MHz.
@@ -322,6 +374,12 @@ impl Monitor {
             xgmi_hive: offered(self.xgmi_hive())?,
         })
     }
+}
+
+/// A C string in an array, which the library may have filled to the end.
+fn string(text: &[c_char]) -> String {
+    let bytes: Vec<u8> = text.iter().map(|&c| c as u8).take_while(|&c| c != 0).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 fn offered<T>(read: Result<T>) -> Result<Option<T>> {

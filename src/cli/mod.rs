@@ -50,7 +50,7 @@ enum Command {
     Inspect(inspect::Args),
     /// Write an image's pixel values, the model's input
     Preprocess(preprocess::Args),
-    /// Time a model on random pixels
+    /// Time models on random pixels
     Bench(bench::Args),
     /// Measure which kernels are fastest for a model on a GPU, and keep the result
     Tune(tune::Args),
@@ -233,9 +233,15 @@ fn report(error: impl std::fmt::Display) {
 
 /// One line on standard error if HIP graphs should have been replayed and were not.
 fn report_fallback(session: &Session) {
+    let fallback = session.hip_graphs().and_then(|graphs| graphs.fallback);
+    warn_fallback(fallback.as_deref());
+}
+
+/// The same, by the reason.
+fn warn_fallback(reason: Option<&str>) {
     const YELLOW: Style = AnsiColor::Yellow.on_default().bold();
-    if let Some(reason) = session.hip_graphs().and_then(|graphs| graphs.fallback) {
-        let reason = one_line(&reason);
+    if let Some(reason) = reason {
+        let reason = one_line(reason);
         eprintln!(
             "{YELLOW}warning{YELLOW:#}: HIP graphs are not replayed, steps are launched one by one: {reason}"
         );

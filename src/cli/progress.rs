@@ -37,6 +37,14 @@ impl Progress {
         }
     }
 
+    /// Names the one that begins and counts those before it.
+    pub fn start(&self, what: &str) {
+        if !self.bar.is_hidden() {
+            self.bar.println(what);
+        }
+        self.bar.inc(1);
+    }
+
     /// Counts one.
     pub fn step(&self) {
         self.bar.inc(1);

@@ -13,7 +13,7 @@ pub(crate) mod tests;
 mod verify;
 
 pub use interpreter::interpret;
-pub use optimize::{PassReport, Passes, optimize};
+pub use optimize::{Optimizations, PassReport, Passes, optimize};
 
 use std::fmt;
 
@@ -121,6 +121,7 @@ pub struct Graph {
     nodes: Vec<Node>,
     input: ValueId,
     outputs: Vec<(OutputKind, ValueId)>,
+    optimizations: Optimizations,
 }
 
 impl Graph {
@@ -139,7 +140,13 @@ impl Graph {
             nodes: Vec::new(),
             input: ValueId(0),
             outputs: Vec::new(),
+            optimizations: Optimizations::default(),
         }
+    }
+
+    /// What plans and executors of this graph do for speed: what [`optimize`] was given.
+    pub fn optimizations(&self) -> Optimizations {
+        self.optimizations
     }
 
     /// The model's name.

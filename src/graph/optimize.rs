@@ -16,6 +16,49 @@ pub struct Passes {
     pub fold_normalize: bool,
     /// Where the head reads one token, compute only that token in the last block.
     pub prune_tokens: bool,
+    /// What the graph and its executor do for speed; without [`Optimizations::fusion`] only the passes run that executors
+    /// rely on.
+    pub optimizations: Optimizations,
+}
+
+/// What is done for speed or memory, each of which can be left out to measure what it gains: `hipvit bench --ladder`.
+/// Results stay within the tolerance of the dtype. All are on by default; replay of HIP graphs is a
+/// [`GraphMode`](crate::GraphMode) of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+pub struct Optimizations {
+    /// The passes that fold scales, prune tokens, pack Q, K and V, and fuse activations and residuals into linear layers.
+    pub fusion: bool,
+    /// Attention as one kernel; else two GEMMs per head and a softmax between. GPUs only.
+    pub fused_attention: bool,
+    /// Bias, activation and residual in the epilogue of a GEMM, where a library has it. GPUs only.
+    pub epilogues: bool,
+    /// Activations share the arena's memory once they are no longer needed, and results overwrite operands.
+    pub memory_reuse: bool,
+    /// The measured choice among the candidates of a step, rather than the default one. GPUs only.
+    pub selection: bool,
+}
+
+impl Default for Optimizations {
+    fn default() -> Self {
+        Self {
+            fusion: true,
+            fused_attention: true,
+            epilogues: true,
+            memory_reuse: true,
+            selection: true,
+        }
+    }
+}
+
+impl Optimizations {
+    /// None of them.
+    pub const NONE: Self = Self {
+        fusion: false,
+        fused_attention: false,
+        epilogues: false,
+        memory_reuse: false,
+        selection: false,
+    };
 }
 
 impl Default for Passes {
@@ -23,6 +66,7 @@ impl Default for Passes {
         Self {
             fold_normalize: true,
             prune_tokens: true,
+            optimizations: Optimizations::default(),
         }
     }
 }
@@ -50,6 +94,7 @@ struct Pass {
 }
 
 const ALWAYS: fn(&Passes) -> bool = |_| true;
+const FUSION: fn(&Passes) -> bool = |passes| passes.optimizations.fusion;
 
 /// The order matters: constants first, since fusion inspects them; pruning before packing, since it separates queries
 /// from keys and values; activations before residuals, since a Linear applies them in that order.
@@ -69,13 +114,13 @@ const PASSES: [Pass; 9] = [
     Pass {
         name: "fold_scales",
         purpose: "fold LayerScale and factors into weights",
-        enabled: ALWAYS,
+        enabled: FUSION,
         run: |graph, _| fold_scales::run(graph),
     },
     Pass {
         name: "prune_tokens",
         purpose: "compute only the token that the head reads",
-        enabled: |passes| passes.prune_tokens,
+        enabled: |passes| passes.prune_tokens && passes.optimizations.fusion,
         run: |graph, _| prune_tokens::run(graph),
     },
     Pass {
@@ -93,24 +138,25 @@ const PASSES: [Pass; 9] = [
     Pass {
         name: "pack_qkv",
         purpose: "queries, keys and values in one GEMM",
-        enabled: ALWAYS,
+        enabled: FUSION,
         run: |graph, _| pack_qkv::run(graph),
     },
     Pass {
         name: "fuse_activations",
         purpose: "activations into linear layers",
-        enabled: ALWAYS,
+        enabled: FUSION,
         run: |graph, _| fuse_activations::run(graph),
     },
     Pass {
         name: "fuse_residuals",
         purpose: "residuals into linear layers",
-        enabled: ALWAYS,
+        enabled: FUSION,
         run: |graph, _| fuse_residuals::run(graph),
     },
 ];
 
-/// Runs the passes over `graph`; the result computes the same outputs, up to rounding.
+/// Runs the passes over `graph`; the result computes the same outputs, up to rounding, and carries the
+/// [`Optimizations`] for its plans and its executor.
 ///
 /// # Errors
 ///
@@ -129,5 +175,6 @@ pub fn optimize(mut graph: Graph, passes: &Passes) -> Result<(Graph, Vec<PassRep
         });
         graph = rewritten.graph;
     }
+    graph.optimizations = passes.optimizations;
     Ok((graph, reports))
 }

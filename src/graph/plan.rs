@@ -50,7 +50,7 @@ pub struct Buffer {
     pub bytes: usize,
     /// The step that writes it.
     pub first_step: usize,
-    /// The last step that reads it; the plan's last step if it is an output.
+    /// The last step that reads it; the plan's last step if it is an output, or if memory is not reused.
     pub last_step: usize,
 }
 
@@ -100,6 +100,7 @@ impl Plan {
         }
         let shapes = graph.shapes(batch)?;
         let end = graph.nodes().len().saturating_sub(1);
+        let reuse = graph.optimizations().memory_reuse;
         let last_use = last_uses(&graph);
         let mut buffers: Vec<Buffer> = Vec::with_capacity(graph.nodes().len());
         let mut of_value: HashMap<ValueId, BufferId> = HashMap::new();
@@ -113,7 +114,8 @@ impl Plan {
             let shape = &shapes[node.output.index()];
             let bytes = buffer_bytes(&node.name, shape, dtype)?;
             let is_output = |id| graph.outputs().iter().any(|&(_, output)| output == id);
-            let in_place = in_place_operand(&node.op).filter(|&i| match inputs.get(i) {
+            let in_place = in_place_operand(&node.op).filter(|_| reuse);
+            let in_place = in_place.filter(|&i| match inputs.get(i) {
                 Some(Operand::Buffer(id)) => {
                     let value = node.inputs[i];
                     buffers[id.index()].last_step == index
@@ -123,7 +125,8 @@ impl Plan {
                 }
                 _ => false,
             });
-            let last_step = if is_output(node.output) {
+            // Without reuse of memory every buffer lives until the end.
+            let last_step = if is_output(node.output) || !reuse {
                 end
             } else {
                 last_use[node.output.index()].unwrap_or(index)

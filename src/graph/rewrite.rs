@@ -244,6 +244,7 @@ impl Graph {
         let nodes = self.nodes.into_iter().filter(|node| live[node.output.index()]);
         Self {
             name: self.name,
+            optimizations: self.optimizations,
             input: rename(self.input),
             outputs: self
                 .outputs

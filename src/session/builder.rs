@@ -8,7 +8,7 @@ use super::{Device, Loaded, ResizeOn, Session};
 use crate::error::{Error, Result};
 use crate::exec::select::SelectOptions;
 use crate::exec::{Executor, GraphMode};
-use crate::graph::{self, Passes};
+use crate::graph::{self, Optimizations, Passes};
 use crate::hip;
 use crate::model::{self, InputKind, LoadOptions, Model, ModelBytes};
 use crate::tensor::DType;
@@ -36,6 +36,7 @@ pub struct SessionBuilder {
     hip_graphs: GraphMode,
     select: SelectOptions,
     resize: ResizeOn,
+    optimizations: Optimizations,
     load: LoadOptions,
 }
 
@@ -50,6 +51,7 @@ impl Default for SessionBuilder {
             hip_graphs: GraphMode::default(),
             select: SelectOptions::default(),
             resize: ResizeOn::default(),
+            optimizations: Optimizations::default(),
             load: LoadOptions::default(),
         }
     }
@@ -115,6 +117,13 @@ impl SessionBuilder {
     /// and always if the model runs on the CPU.
     pub fn resize(mut self, resize: ResizeOn) -> Self {
         self.resize = resize;
+        self
+    }
+
+    /// What is left out to measure its gain; nothing by default.
+    #[doc(hidden)]
+    pub fn optimizations(mut self, optimizations: Optimizations) -> Self {
+        self.optimizations = optimizations;
         self
     }
 
@@ -237,6 +246,7 @@ impl SessionBuilder {
         Passes {
             // Weights with the normalisation folded in lose too much in a narrow type.
             fold_normalize: self.dtype == DType::F32,
+            optimizations: self.optimizations,
             ..Passes::default()
         }
     }
@@ -254,7 +264,12 @@ impl SessionBuilder {
         let (executor, no_gpu) = match device {
             Place::Gpu(gpu) => {
                 let executor = Executor::hip(&graph, &gpu, self.dtype, self.threads)?;
-                let executor = executor.graphs(self.hip_graphs).select(self.select);
+                let select = SelectOptions {
+                    epilogues: self.select.epilogues && self.optimizations.epilogues,
+                    measured: self.select.measured && self.optimizations.selection,
+                    ..self.select
+                };
+                let executor = executor.graphs(self.hip_graphs).select(select);
                 let executor = match self.resize {
                     ResizeOn::Host => executor,
                     ResizeOn::Device => executor.resize(&preprocess)?,

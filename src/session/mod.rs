@@ -19,7 +19,7 @@ pub use self::device::{Device, ResizeOn};
 pub(crate) use self::run::Submitted;
 pub use self::run::{RunInput, RunOptions};
 use crate::error::{Error, Result};
-use crate::exec::{Executor, HipExecutor, Replays};
+use crate::exec::{Executor, GraphMode, HipExecutor, Replays};
 use crate::graph::Graph;
 use crate::graph::plan::Plan;
 use crate::image::Preprocess;
@@ -176,6 +176,27 @@ impl Session {
             Executor::Cpu { .. } => None,
             Executor::Hip { executor, .. } => Some(executor),
         }
+    }
+
+    /// The executor, for measurements that runs do not offer.
+    #[doc(hidden)]
+    pub fn executor(&self) -> &Executor {
+        &self.loaded.executor
+    }
+
+    /// Changes whether a GPU replays captured graphs.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the session has clones.
+    #[doc(hidden)]
+    pub fn set_hip_graphs(&mut self, mode: GraphMode) -> Result<()> {
+        let loaded = Arc::get_mut(&mut self.loaded);
+        let loaded = loaded.ok_or_else(|| Error::argument("session", "is shared"))?;
+        if let Executor::Hip { executor, .. } = &mut loaded.executor {
+            executor.set_graphs(mode);
+        }
+        Ok(())
     }
 
     /// The computation graph after all passes. Its constants have names, but no values: those are the executor's.

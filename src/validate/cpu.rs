@@ -3,21 +3,16 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rayon::prelude::*;
-use sysinfo::{CpuRefreshKind, RefreshKind, System};
-
-use super::backend::{Backend, best, fastest, grow, square};
+use super::backend::Backend;
 use super::cases::{Case, Resize, Work};
 use super::check::{Clock, Content, FILL, MARGIN, Run, regions};
 use super::operands::Operands;
-use super::report::{GemmPeak, Peaks};
 use crate::error::{Error, Result};
 use crate::exec::{Arena, CpuExecutor};
 use crate::graph::plan::Plan;
-use crate::graph::{Graph, Role};
 use crate::image::{self, RgbImage};
-use crate::ops::{Linear, Op};
-use crate::tensor::{DType, Input, Tensor};
+use crate::peaks::{Peaks, cpu_name, measure_cpu};
+use crate::tensor::{DType, Input};
 
 /// The host.
 pub(super) struct Cpu {
@@ -30,11 +25,7 @@ impl Backend for Cpu {
     }
 
     fn name(&self) -> String {
-        let cpu = RefreshKind::nothing().with_cpu(CpuRefreshKind::nothing());
-        let system = System::new_with_specifics(cpu);
-        let brand = system.cpus().first().map(|cpu| cpu.brand().trim());
-        let brand = brand.filter(|brand| !brand.is_empty());
-        brand.unwrap_or(std::env::consts::ARCH).to_owned()
+        cpu_name()
     }
 
     fn dtypes(&self) -> &'static [DType] {
@@ -53,19 +44,7 @@ impl Backend for Cpu {
     }
 
     fn peaks(&self, _dtypes: &[DType]) -> Peaks {
-        let mut peaks = Peaks::default();
-        match self.copy() {
-            Ok((bytes, rate)) => {
-                peaks.copy_bytes = bytes;
-                peaks.copy_bytes_per_second = Some(rate);
-            }
-            Err(error) => peaks.missing.push(error.to_string()),
-        }
-        match self.gemm() {
-            Ok(gemm) => peaks.gemms.extend(gemm),
-            Err(error) => peaks.missing.push(error.to_string()),
-        }
-        peaks
+        measure_cpu(self.threads)
     }
 
     fn run(&self, case: &Case, operands: &Operands, dtype: DType, clock: Option<Clock<'_>>) -> Result<Run> {
@@ -115,51 +94,6 @@ fn run_resize(resize: &Resize, operands: &Operands, clock: Option<Clock<'_>>) ->
         regions: vec![(0..result.data.len(), Content::Result)],
         memory: result.data,
     })
-}
-
-impl Cpu {
-    /// The bytes of a copy by all threads, and bytes read and written a second.
-    fn copy(&self) -> Result<(usize, f64)> {
-        const BYTES: usize = 256 << 20;
-        const CHUNK: usize = 1 << 20;
-        let executor = CpuExecutor::new(&pixel_graph(), self.threads)?;
-        let (from, mut to) = (vec![1u8; BYTES], vec![0u8; BYTES]);
-        let seconds = best(|| {
-            let start = Instant::now();
-            executor.install(|| {
-                to.par_chunks_mut(CHUNK)
-                    .zip(from.par_chunks(CHUNK))
-                    .for_each(|(to, from)| to.copy_from_slice(from));
-            });
-            Ok(start.elapsed())
-        })?;
-        Ok((BYTES, 2.0 * BYTES as f64 / seconds))
-    }
-
-    fn gemm(&self) -> Result<Option<GemmPeak>> {
-        let gemms = grow(64, 2048, 0.05, |size| {
-            let values = square(size);
-            let mut graph = pixel_graph();
-            let mut operand = |name, shape: &[usize]| {
-                let tensor = Tensor::from_f32(shape, values.as_slice());
-                let tensor = tensor.ok_or_else(|| Error::graph("peak", "an operand of another size"))?;
-                Ok::<_, Error>(graph.constant(name, tensor))
-            };
-            let inputs = [operand("x", &[1, size, size])?, operand("weight", &[size, size])?];
-            graph.push(Role::Other, "gemm", Op::Linear(Linear::default()), inputs)?;
-            let graph = Arc::new(graph);
-            let executor = CpuExecutor::new(&graph, self.threads)?;
-            let plan = Plan::new(graph, 1, DType::F32)?;
-            let mut arena = Arena::new();
-            best(|| last_step(&executor, &plan, Input::Pixels(&[0; 3]), &mut arena))
-        })?;
-        Ok(fastest(gemms, DType::F32))
-    }
-}
-
-/// A graph whose input is not read.
-fn pixel_graph() -> Graph {
-    Graph::new("peak", [1, 1, 1, 3], DType::U8)
 }
 
 /// The time of the plan's last step.

@@ -4,18 +4,18 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::backend::{Backend, best, fastest, grow, square};
+use super::backend::Backend;
 use super::cases::{Addresses, Case, KernelForm, Resize, Work};
 use super::check::{Batch, Clock, Content, FILL, MARGIN, Run, regions};
 use super::operands::{Operands, stored};
-use super::report::{GemmPeak, Peaks};
 use crate::error::{Error, Result};
-use crate::exec::{HipExecutor, append};
+use crate::exec::HipExecutor;
 use crate::graph::plan::Plan;
-use crate::hip::{Blas, Device, DeviceBuffer, Gemm, Operand, Stream};
+use crate::hip::{Device, DeviceBuffer, Operand, Stream};
 use crate::image::{Resampling, Window};
 use crate::kernels::{DevicePass, Kernels, ResizeKernels};
 use crate::ops::Op;
+use crate::peaks::{Peaks, measure_gpu};
 use crate::tensor::DType;
 
 /// The most launches that are timed together.
@@ -56,21 +56,7 @@ impl Backend for Hip {
     }
 
     fn peaks(&self, dtypes: &[DType]) -> Peaks {
-        let mut peaks = Peaks::default();
-        match self.copy() {
-            Ok((bytes, rate)) => {
-                peaks.copy_bytes = bytes;
-                peaks.copy_bytes_per_second = Some(rate);
-            }
-            Err(error) => peaks.missing.push(format!("copy: {error}")),
-        }
-        for &dtype in dtypes {
-            match self.gemm(dtype) {
-                Ok(gemm) => peaks.gemms.extend(gemm),
-                Err(error) => peaks.missing.push(format!("GEMM in {dtype}: {error}")),
-            }
-        }
-        peaks
+        measure_gpu(&self.device, dtypes)
     }
 
     fn run(&self, case: &Case, operands: &Operands, dtype: DType, clock: Option<Clock<'_>>) -> Result<Run> {
@@ -163,42 +149,6 @@ impl Hip {
             }
             kernels.launch(&stream, last, input, memory.part(to.clone())?)
         })
-    }
-
-    /// The bytes of a copy within the memory, and bytes read and written a second.
-    fn copy(&self) -> Result<(usize, f64)> {
-        let stream = self.device.stream()?;
-        let most = self.free_memory()?.unwrap_or(0) / 8;
-        let copies = grow(1 << 20, most.min(1 << 30), 1e-3, |bytes| {
-            let from = stream.zeroed::<u8>(bytes)?;
-            let mut to = stream.zeroed::<u8>(bytes)?;
-            best(|| device_time(&stream, || Ok(to.copy_from(from.reading())?)))
-        })?;
-        // The largest: smaller ones may stay within the caches.
-        let largest = copies
-            .last()
-            .map(|&(bytes, seconds)| (bytes, 2.0 * bytes as f64 / seconds));
-        largest.ok_or_else(|| Error::argument("copy", "was not tried"))
-    }
-
-    /// GEMMs by rocBLAS.
-    fn gemm(&self, dtype: DType) -> Result<Option<GemmPeak>> {
-        let stream = self.device.stream()?;
-        let mut blas = Blas::new(&stream)?;
-        let gemms = grow(64, 8192, 2e-3, |size| {
-            let values = square(size);
-            let mut bytes = Vec::with_capacity(size * size * dtype.size());
-            append(&mut bytes, &values, dtype);
-            let operand = stream.upload(&bytes)?;
-            let mut result = stream.zeroed::<u8>(bytes.len())?;
-            let gemm = Gemm::linear(size, size, size, dtype);
-            best(|| {
-                device_time(&stream, || {
-                    Ok(blas.gemm(&gemm, operand.reading(), operand.reading(), result.writing())?)
-                })
-            })
-        })?;
-        Ok(fastest(gemms, dtype))
     }
 }
 

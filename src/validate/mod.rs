@@ -39,9 +39,10 @@ mod report;
 mod tests;
 mod timing;
 
+pub use crate::peaks::{GemmPeak, Peaks};
 pub use check::Batch;
 pub use config::{Config, Sizes};
-pub use report::{GemmPeak, Limit, Peaks, Report, Row, SCHEMA, Status, Worst};
+pub use report::{Limit, Report, Row, SCHEMA, Status, Worst};
 pub use timing::{Timed, time_each};
 
 use sysinfo::{MemoryRefreshKind, RefreshKind, System};
@@ -283,7 +284,7 @@ fn too_large(backend: &dyn Backend, case: &Case, dtype: DType) -> Result<Option<
 }
 
 /// The bytes that this process can still have.
-fn host_memory() -> usize {
+pub(crate) fn host_memory() -> usize {
     let memory = RefreshKind::nothing().with_memory(MemoryRefreshKind::nothing().with_ram());
     let system = System::new_with_specifics(memory);
     let available = system.available_memory();

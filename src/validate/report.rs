@@ -6,6 +6,7 @@ use comfy_table::{Cell, CellAlignment, Table, presets};
 use serde::Serialize;
 
 use super::config::Config;
+use crate::peaks::{Peaks, bandwidth, throughput};
 use crate::tensor::DType;
 
 /// The version of [`Report`]'s JSON: another number after the slash where a field changes its meaning or goes.
@@ -34,30 +35,6 @@ pub struct Report {
     pub skipped: usize,
     /// One for each op, form, size and dtype.
     pub rows: Vec<Row>,
-}
-
-/// The rates that a device reaches, measured in the same run: the roofs of the roofline model.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct Peaks {
-    /// Bytes read and written per second by a large copy within the memory.
-    pub copy_bytes_per_second: Option<f64>,
-    /// The bytes that were copied.
-    pub copy_bytes: usize,
-    /// By dtype.
-    pub gemms: Vec<GemmPeak>,
-    /// What could not be measured, and why.
-    pub missing: Vec<String>,
-}
-
-/// A large GEMM.
-#[derive(Clone, Debug, Serialize)]
-pub struct GemmPeak {
-    /// The dtype of its operands.
-    pub dtype: DType,
-    /// The extent of its square matrices.
-    pub size: usize,
-    /// Floating-point operations per second.
-    pub flops_per_second: f64,
 }
 
 /// How a row ended.
@@ -144,14 +121,6 @@ pub struct Worst {
     pub want: Option<f64>,
 }
 
-impl Peaks {
-    /// Floating-point operations per second in `dtype`.
-    pub fn flops_per_second(&self, dtype: DType) -> Option<f64> {
-        let gemm = self.gemms.iter().find(|gemm| gemm.dtype == dtype)?;
-        Some(gemm.flops_per_second)
-    }
-}
-
 impl Row {
     /// Fills in what follows from the time.
     pub(super) fn rate(&mut self, seconds: f64, peaks: &Peaks) {
@@ -200,24 +169,6 @@ impl fmt::Display for Report {
             "{} passed, {} failed, {} skipped",
             self.passed, self.failed, self.skipped
         )
-    }
-}
-
-impl fmt::Display for Peaks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(rate) = self.copy_bytes_per_second {
-            let mib = self.copy_bytes as f64 / f64::from(1 << 20);
-            writeln!(f, "peak: {} by a copy of {mib:.0} MiB", bandwidth(rate))?;
-        }
-        for gemm in &self.gemms {
-            let rate = throughput(gemm.flops_per_second);
-            let (dtype, size) = (gemm.dtype, gemm.size);
-            writeln!(f, "peak: {rate} in {dtype} by a GEMM of {size}×{size} matrices")?;
-        }
-        for missing in &self.missing {
-            writeln!(f, "no peak: {missing}")?;
-        }
-        Ok(())
     }
 }
 
@@ -320,15 +271,4 @@ fn right(content: String) -> Cell {
 
 fn or_dash(content: Option<String>) -> String {
     content.unwrap_or_else(|| "–".into())
-}
-
-fn bandwidth(bytes_per_second: f64) -> String {
-    format!("{:.1} GB/s", bytes_per_second / 1e9)
-}
-
-fn throughput(flops_per_second: f64) -> String {
-    match flops_per_second {
-        1e12.. => format!("{:.1} TFLOP/s", flops_per_second / 1e12),
-        _ => format!("{:.1} GFLOP/s", flops_per_second / 1e9),
-    }
 }

@@ -79,8 +79,12 @@ pub fn get(slot: Slot) -> u64 {
 
 /// As many as were set, else as the environment says: a program under test cannot set them.
 fn devices() -> u64 {
-    let told = std::env::var("FAKE_DEVICES").ok().and_then(|n| n.parse().ok());
-    get(Slot::Devices).max(told.unwrap_or(0))
+    get(Slot::Devices).max(told("FAKE_DEVICES"))
+}
+/// A number of the environment; 0 if there is none.
+fn told(name: &str) -> u64 {
+    let number = std::env::var(name).ok().and_then(|n| n.parse().ok());
+    number.unwrap_or(0)
 }
 pub fn add(slot: Slot, by: i64) {
     VALUES[slot as usize].fetch_add(by as u64, SeqCst);
@@ -150,7 +154,7 @@ unsafe fn release(pointer: *mut c_void) -> Option<usize> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipMalloc(out: *mut *mut c_void, bytes: usize) -> Status {
     add(Slot::Mallocs, 1);
-    let limit = get(Slot::MemoryLimit);
+    let limit = get(Slot::MemoryLimit).max(told("FAKE_MEMORY_LIMIT"));
     if limit != 0 && get(Slot::DeviceBytes) + bytes as u64 > limit {
         return OUT_OF_MEMORY;
     }

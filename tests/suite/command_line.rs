@@ -394,7 +394,7 @@ fn output_that_nobody_takes_is_an_error_or_the_end() {
         &["embed", "assets/samples/7.png"],
         &["eval"],
         &["inspect", "--json"],
-        &["bench", "--runs", "1"],
+        &["bench", "--runs", "1", "--no-peaks"],
         &["completions", "bash"],
     ] {
         let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();

@@ -12,11 +12,13 @@ use std::process::{Command, Output};
 use std::sync::OnceLock;
 use std::time::Instant;
 
+use half::f16;
 use hipvit::image::{Limits, RgbImage, open};
 use hipvit::{Device, Error, GraphMode, Outputs, Session};
 use serde_json::Value;
 
 use crate::at;
+use crate::bench;
 use crate::command_line::{stderr, stdout};
 
 /// Set in a process that a test started for itself.
@@ -363,6 +365,38 @@ fn devices_shows_the_emulated_gpus() {
     let output = hipvit("gfx000", &["devices", "--json"]);
     let text = format!("{}{}", stdout(&output), stderr(&output));
     assert!(text.contains("gfx000"), "{text}");
+}
+
+/// Each rung runs the kernels of its own: attention in two GEMMs and a softmax, separate activations and residuals.
+#[test]
+fn the_rungs_of_the_ladder_agree() {
+    if !available() {
+        return;
+    }
+    for arch in ["gfx942", "gfx1100"] {
+        let more = [
+            "--device", "hip", "--dtype", "f16", "--batch", "2", "--ladder", "--json",
+        ];
+        let output = hipvit(arch, &[&bench::QUICK[..], &more].concat());
+        assert_eq!(output.status.code(), Some(0), "{arch}: {}", stderr(&output));
+        let rows = bench::rows(&output);
+        let rungs = [
+            "naive",
+            "dtype",
+            "fused attention",
+            "graph passes",
+            "epilogues",
+            "memory plan",
+            "HIP graphs",
+            "selection",
+            "overlap",
+        ];
+        // The first is in f32. A value of f16 goes through about twenty roundings a block, which add up at random.
+        let roundings = (20.0 * 6.0 * 2.0f64).sqrt();
+        bench::check_ladder(&rows, &rungs, roundings * f64::from(f16::EPSILON));
+        assert!(rows.iter().all(|row| row["device"]["kind"] == "emulated"));
+        assert!(rows.iter().all(|row| row["peak"]["datasheet_tflops"].is_null()));
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@
 )]
 
 mod bad_input;
+mod bench;
 mod command_line;
 mod compare;
 mod digits;

@@ -47,7 +47,7 @@ use crate::graph::plan::{Plan, Step};
 use crate::graph::{Graph, OutputKind, ValueId, matrix};
 use crate::hip::{self, Device, Operand, Pending, PinnedBuffer, Replay, Stream, Work};
 use crate::image::{Preprocess, RgbImage};
-use crate::kernels::{KernelCall, Kernels};
+use crate::kernels::{KernelCall, Kernels, Unit};
 use crate::tensor::{DType, Input};
 
 pub use self::clock::{Stage, StageObserver};
@@ -117,7 +117,10 @@ impl HipExecutor {
         if dtype == DType::U8 {
             return Err(Error::argument("dtype", "a GPU computes in f32, f16 or bf16"));
         }
-        let kernels = Kernels::load(device, dtype, graph.nodes().iter().filter_map(|n| unit(&n.op)))?;
+        let units = graph.nodes().iter().filter_map(|node| unit(&node.op));
+        // Of attention that is not fused on request.
+        let softmax = (!graph.optimizations().fused_attention).then(|| Unit::of("softmax"));
+        let kernels = Kernels::load(device, dtype, units.chain(softmax))?;
         let copier = device.stream()?;
         let selection = Selection::new(SelectOptions::default(), Libraries::key(&copier));
         Ok(Self {

@@ -11,7 +11,7 @@ use crate::graph::passes::{
 };
 use crate::graph::plan::Plan;
 use crate::graph::rewrite::Rewritten;
-use crate::graph::{Graph, OutputKind, Passes, Role, interpret, optimize};
+use crate::graph::{Graph, Optimizations, OutputKind, Passes, Role, interpret, optimize};
 use crate::ops::{Activation, Linear, Op, PatchConv, Pool};
 use crate::reference;
 use crate::tensor::{DType, Input, Tensor};
@@ -147,6 +147,25 @@ fn optimising_changes_no_output() {
             );
         }
     }
+}
+
+#[test]
+fn without_fusion_only_the_passes_run_that_executors_rely_on() {
+    let passes = Passes {
+        optimizations: Optimizations::NONE,
+        ..Passes::default()
+    };
+    let graph = Vit::default().random(3);
+    let (plain, reports) = optimize(graph.clone(), &passes).unwrap();
+    let names: Vec<_> = reports.iter().map(|report| report.name).collect();
+    assert_eq!(
+        names,
+        ["infer_shapes", "fold_constants", "fuse_patches", "fuse_tokens"]
+    );
+    assert_eq!(plain.optimizations(), Optimizations::NONE);
+    assert_same(&graph, &plain, rounded());
+    let (fused, _) = optimize(graph, &Passes::default()).unwrap();
+    assert!(plain.nodes().len() > fused.nodes().len());
 }
 
 #[test]

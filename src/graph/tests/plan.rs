@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::vit::Vit;
 use crate::graph::plan::{ALIGNMENT, Operand, Plan};
-use crate::graph::{Graph, OutputKind, Passes, Role, ValueId, optimize};
+use crate::graph::{Graph, Optimizations, OutputKind, Passes, Role, ValueId, optimize};
 use crate::ops::{Activation, Linear, Op, PatchConv, Pool};
 use crate::tensor::{DType, Tensor};
 
@@ -162,6 +162,22 @@ fn vit_base_fits_in_its_largest_layer() {
         assert_eq!(plan.arena_bytes(), batch * 197 * 6 * 768 * 4);
         assert!(plan.arena_bytes() * 20 < plan.naive_bytes());
     }
+}
+
+#[test]
+fn without_reuse_every_buffer_has_memory_of_its_own() {
+    let passes = Passes {
+        optimizations: Optimizations {
+            memory_reuse: false,
+            ..Optimizations::default()
+        },
+        ..Passes::default()
+    };
+    let (graph, _) = optimize(Vit::default().zeros(), &passes).unwrap();
+    let plan = Plan::new(Arc::new(graph), 3, DType::F32).unwrap();
+    assert_eq!(plan.arena_bytes(), plan.naive_bytes());
+    assert!(plan.steps().iter().all(|step| step.in_place.is_none()));
+    check(&plan).unwrap();
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Commands on the fake provider: `inspect`, `classify --timing`, and warnings.
 
 use super::Fake;
+use crate::bench;
 use crate::command_line::{stderr, stdout};
 
 fn run(fake: &Fake, args: &[&str]) -> std::process::Output {
@@ -160,4 +161,68 @@ fn the_command_line_says_why_no_graph_is_replayed() {
         stderr(&output)
     );
     assert_eq!(stdout(&output).matches(" %  ").count(), 10);
+}
+
+/// Its provider computes in f32, so no rung changes the dtype.
+#[test]
+fn bench_shows_what_each_rung_takes_on_the_device() {
+    let fake = Fake::new("bench");
+    let more = ["--device", "hip:0", "--batch", "2", "--ladder", "--json"];
+    let output = run(&fake, &[&bench::QUICK[..], &more].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let rows = bench::rows(&output);
+    let rungs = [
+        "naive",
+        "fused attention",
+        "graph passes",
+        "epilogues",
+        "memory plan",
+        "HIP graphs",
+        "selection",
+        "overlap",
+    ];
+    // Sums in another order: some roundings per layer, of which there are a few dozen.
+    bench::check_ladder(&rows, &rungs, 100.0 * f64::from(f32::EPSILON));
+    let peak = |index: usize| rows[index]["memory"]["peak_bytes"].as_u64().unwrap();
+    assert!(
+        peak(1) < peak(0),
+        "the scores of unfused attention take memory: {rows:?}"
+    );
+    assert!(peak(4) < peak(3), "reuse takes less memory: {rows:?}");
+    assert!(
+        peak(7) > peak(6),
+        "each run in flight has memory of its own: {rows:?}"
+    );
+    let graphs: Vec<_> = rows
+        .iter()
+        .map(|row| row["options"]["graphs"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        graphs,
+        ["off", "off", "off", "off", "off", "auto", "auto", "auto"]
+    );
+    assert_eq!(rows[0]["device"]["kind"], "rocm");
+}
+
+#[test]
+fn bench_reports_a_batch_that_does_not_fit_the_device() {
+    let fake = Fake::new("bench-memory");
+    let more = ["--device", "hip:0,hip:7", "--batch", "2,20000", "--json"];
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_hipvit"))
+        .args([&bench::QUICK[..], &more].concat())
+        .env("HIPVIT_PROVIDER", &fake.path)
+        .env("FAKE_DEVICES", "1")
+        .env("FAKE_MEMORY_LIMIT", "200000000")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let rows = bench::rows(&output);
+    bench::check(&rows[0]);
+    let error = |index: usize| rows[index]["error"].as_str().unwrap();
+    assert!(error(1).contains("out of memory"), "{}", error(1));
+    assert!(
+        error(2).contains("GPU 7") && error(3).contains("GPU 7"),
+        "{}",
+        error(2)
+    );
 }

@@ -1,4 +1,4 @@
-//! Attention: the fused kernel, or for heads that it does not take, Q·Kᵀ, softmax and P·V.
+//! Attention: the fused kernel; or for heads that it does not take, and on request, Q·Kᵀ, softmax and P·V.
 
 use super::{Call, Lowering, one, shape_of};
 use crate::graph::plan::{Plan, Step};
@@ -6,9 +6,14 @@ use crate::hip::{Gemm, Matrix};
 use crate::kernels::{AttentionArgs, SoftmaxArgs, Strided, is_fused, visibility};
 use crate::ops::{Attention, AttentionOperands};
 
+/// Whether the fused kernel computes it.
+fn fused(plan: &Plan, spec: &Attention) -> bool {
+    plan.graph().optimizations().fused_attention && is_fused(spec)
+}
+
 /// The memory that the scores of unfused attention take.
 pub(super) fn score_bytes(plan: &Plan, step: &Step, spec: &Attention) -> usize {
-    if is_fused(spec) {
+    if fused(plan, spec) {
         return 0;
     }
     let output: usize = plan.buffer(step.output).shape.iter().product();
@@ -40,7 +45,7 @@ impl Lowering<'_> {
             token: channels,
         };
         let operands = [q, self.heads(k.0, k.1)?, self.heads(v.0, v.1)?, out];
-        match is_fused(spec) {
+        match fused(self.plan, spec) {
             true => {
                 let visible = visibility(0, 0, None, None);
                 one(AttentionArgs::new(spec, self.shape[0], operands, visible)?)

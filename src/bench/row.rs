@@ -1,0 +1,160 @@
+//! A row of results: what `hipvit bench --output json` writes, and `hipvit compare` reads.
+
+use serde::Serialize;
+
+use super::environment::{DeviceInfo, Environment};
+use super::power::Power;
+use super::times::Times;
+use crate::graph::{Optimizations, Role};
+use crate::tensor::DType;
+
+/// The version of [`Row`]'s JSON: another number after the slash where a field changes its meaning or goes.
+pub const SCHEMA: &str = "hipvit.bench/1";
+
+/// The result of one model at one batch size and dtype on one device. What was not or cannot be measured is `None`.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// [`SCHEMA`].
+    pub schema: &'static str,
+    /// `hipvit`; peers have theirs.
+    pub engine: &'static str,
+    /// Its version.
+    pub engine_version: &'static str,
+    /// The model's name.
+    pub model: String,
+    /// Images per run.
+    pub batch: usize,
+    /// Compute precision.
+    pub dtype: DType,
+    /// The number of threads that compute, or serve a GPU.
+    pub threads: usize,
+    /// How it ran.
+    pub options: RowOptions,
+    /// Where it ran.
+    pub device: DeviceInfo,
+    /// On which system.
+    pub environment: Environment,
+    /// From u8 pixels in host memory to f32 logits in host memory.
+    pub end_to_end: Option<Times>,
+    /// A GPU's time between the copies, by its events.
+    pub device_only: Option<Times>,
+    /// Floating-point operations per image.
+    pub flops_per_image: Option<f64>,
+    /// The device's peaks in this dtype.
+    pub peak: Peak,
+    /// The share of the datasheet's peak that the model's operations reach (MFU). This and the next two are of the device's time;
+    /// of the end-to-end time where that is unknown.
+    pub mfu_datasheet: Option<f64>,
+    /// The same of the measured peak.
+    pub mfu_measured: Option<f64>,
+    /// The bytes that all steps have to move, per second, in GB/s.
+    pub gbps: Option<f64>,
+    /// The memory.
+    pub memory: Memory,
+    /// Energy and load over a sustained run.
+    pub power: Power,
+    /// The copy of the pixels to the device.
+    pub copy_in: CopyIn,
+    /// Each step alone, if requested.
+    pub steps: Option<Vec<StepTime>>,
+    /// The median of the end-to-end time in each of the interleaved repetitions, in milliseconds.
+    pub repeats: Vec<f64>,
+    /// Half the range of the repeats over their median.
+    pub noise: Option<f64>,
+    /// Why there are no results.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// How a row's runs were done.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct RowOptions {
+    /// Whether HIP graphs were to be replayed: `auto`, `on`, `off`.
+    pub graphs: String,
+    /// Why none were, if they were to be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub graphs_fallback: Option<String>,
+    /// Threads that call the session at once, so that copies and computation overlap.
+    pub in_flight: usize,
+    /// The image size, if not the model's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image_size: Option<[usize; 2]>,
+    /// The rung of the ladder.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rung: Option<&'static str>,
+    /// What was left out, if it was not the default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub optimizations: Option<Optimizations>,
+    /// The largest difference of an output from the first rung's, relative to its largest magnitude.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output_difference: Option<f64>,
+}
+
+/// Peaks, by datasheet and by measurement.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Peak {
+    /// TFLOP/s by datasheet.
+    pub datasheet_tflops: Option<f64>,
+    /// TFLOP/s of a large GEMM.
+    pub measured_tflops: Option<f64>,
+    /// GB/s by datasheet.
+    pub datasheet_gbps: Option<f64>,
+    /// GB/s of a large copy, read and written.
+    pub measured_gbps: Option<f64>,
+}
+
+impl Peak {
+    /// The roofline's time of a step in seconds, by the measured peaks, else by the datasheet.
+    pub fn roofline(&self, flops: u64, bytes: u64) -> Option<f64> {
+        let tflops = self.measured_tflops.or(self.datasheet_tflops)?;
+        let gbps = self.measured_gbps.or(self.datasheet_gbps)?;
+        Some((flops as f64 / (1e12 * tflops)).max(bytes as f64 / (1e9 * gbps)))
+    }
+}
+
+/// The memory of a row, in bytes: a GPU's where nothing else is said.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Memory {
+    /// What the session took from the pool: weights, activations, temporaries, input, the libraries' workspaces.
+    pub peak_bytes: Option<u64>,
+    /// The weights.
+    pub weights_bytes: Option<u64>,
+    /// The arena of all activations, for each run in flight.
+    pub activations_bytes: Option<u64>,
+    /// The share of the pool's memory that is in use, of all sessions.
+    pub pool_efficiency: Option<f64>,
+    /// The share of the pool's unused memory that is not in its largest block.
+    pub fragmentation: Option<f64>,
+    /// The largest resident set of the process so far, on the host.
+    pub host_peak_bytes: Option<u64>,
+}
+
+/// The copy of pixels to a GPU.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct CopyIn {
+    /// GB/s at the median of its time.
+    pub gbps: Option<f64>,
+    /// The peak of the PCIe link in one direction.
+    pub link_peak_gbps: Option<f64>,
+}
+
+/// The time of one step.
+#[derive(Clone, Debug, Serialize)]
+pub struct StepTime {
+    /// The node's name.
+    pub name: String,
+    /// The op with what is fused into it.
+    pub op: String,
+    /// The part of the model.
+    pub role: Role,
+    /// The result's extents.
+    pub shape: Vec<usize>,
+    /// The median time, alone between events on a GPU.
+    pub ms: f64,
+    /// Floating-point operations.
+    pub flops: u64,
+    /// Bytes that have to be read and written.
+    pub bytes: u64,
+    /// The time by the roofline model.
+    pub roofline_ms: Option<f64>,
+}

@@ -1,0 +1,232 @@
+//! `hipvit bench`: times models alone, without files: all combinations of models, batch sizes, dtypes and devices.
+
+mod format;
+mod ladder;
+mod roofline;
+mod table;
+
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anstream::eprintln;
+use anyhow::Result;
+use clap::ValueEnum;
+use hipvit::bench::{Bench, Row, Settings, Spec, ladder};
+use hipvit::hip::{self, Runtime};
+use hipvit::{DType, Device, GraphMode};
+
+use super::progress::Progress;
+use super::{ImageSize, Outcome, choices, one_line, output, record, report, warn_fallback};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Model directories, as timm or Hugging Face transformers write them [default: the embedded TinyViT32]
+    #[arg(value_name = "MODEL")]
+    models: Vec<PathBuf>,
+    /// As MODEL
+    #[arg(long = "model", short, value_name = "DIR", hide = true)]
+    model: Vec<PathBuf>,
+    /// Batch sizes
+    #[arg(long, default_value = "8", value_name = "N,…", value_delimiter = ',', value_parser = super::positive)]
+    batch: Vec<usize>,
+    /// Compute precisions: f32; on a GPU also f16 and bf16
+    #[arg(long, default_value = "f32", value_name = "DTYPE,…", value_delimiter = ',', value_parser = choices::dtype())]
+    dtype: Vec<DType>,
+    /// Where to run: auto (the first GPU, else the CPU), cpu, hip (the first GPU) or hip:N [default: auto]
+    #[arg(long, value_name = "DEVICE,…", value_delimiter = ',', value_parser = choices::device())]
+    device: Vec<Device>,
+    /// Replay captured HIP graphs on a GPU: auto does so where possible
+    #[arg(long, default_value = "auto", value_name = "WHEN", value_parser = choices::hip_graphs())]
+    hip_graphs: GraphMode,
+    /// Number of compute threads [default: number of cores]
+    #[arg(long, value_name = "N", value_parser = super::positive)]
+    threads: Option<usize>,
+    /// Image size, if not the model's own; position embeddings are interpolated
+    #[arg(long, value_name = "N or HxW", value_parser = super::image_size)]
+    image_size: Option<ImageSize>,
+    /// Threads that call the model at once, so that copies and computation overlap
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = super::positive)]
+    in_flight: usize,
+    /// The fewest runs before any is timed; they take 0.2 s at least
+    #[arg(long, default_value_t = 2, value_name = "N", value_parser = super::positive)]
+    warm_up: usize,
+    /// Number of timed runs in a repetition, instead of --seconds
+    #[arg(long, value_name = "N", value_parser = super::positive)]
+    runs: Option<usize>,
+    /// Time of a repetition's runs, of which there are 5 at least
+    #[arg(long, default_value_t = 1.0, value_name = "S", value_parser = seconds, conflicts_with = "runs")]
+    seconds: f64,
+    /// Number of repetitions, each of all rows in turn; how far they are apart is the noise
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = super::positive)]
+    repeat: usize,
+    /// Time of a run that samples power, load and clocks of a GPU; 0 samples nothing
+    #[arg(long, default_value_t = 1.0, value_name = "S", value_parser = seconds)]
+    power_seconds: f64,
+    /// Do not measure the peaks of the devices
+    #[arg(long)]
+    no_peaks: bool,
+    /// Time each step, launched one by one, and sum up the parts of the model
+    #[arg(long)]
+    breakdown: bool,
+    /// Time each step, and show beside it the larger of operations per peak and bytes per bandwidth
+    #[arg(long)]
+    roofline: bool,
+    /// From a naive execution to the full one, one optimisation at a time
+    #[arg(long)]
+    ladder: bool,
+    /// What to print
+    #[arg(long, default_value = "table", value_name = "FORMAT")]
+    output: Format,
+    /// As --output json
+    #[arg(long, conflicts_with = "output")]
+    json: bool,
+}
+
+/// What is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// Tables that fit the terminal
+    Table,
+    /// One JSON object per row and line
+    Json,
+    /// Comma-separated values
+    Csv,
+    /// A Markdown table
+    Md,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if (0.0..=86_400.0).contains(&seconds) => Ok(seconds),
+        Ok(_) => Err("must be from 0 to a day".into()),
+        Err(error) => Err(format!("{error}")),
+    }
+}
+
+impl Args {
+    pub fn run(&self) -> Result<Outcome> {
+        let settings = Settings {
+            warm_up_runs: self.warm_up,
+            runs: self.runs,
+            time: Duration::from_secs_f64(self.seconds),
+            repeat: self.repeat,
+            power: Duration::from_secs_f64(self.power_seconds),
+            steps: self.breakdown || self.roofline,
+            peaks: !self.no_peaks,
+            ..Settings::default()
+        };
+        let specs = self.specs();
+        let progress = Progress::counting(specs.len() * self.repeat, "measurements");
+        let rows = Bench::new(settings).run(&specs, &mut |spec| progress.start(&spec.label()));
+        drop(progress);
+        let mut failed = 0;
+        for (spec, row) in specs.iter().zip(&rows) {
+            if let Some(error) = &row.error {
+                report(format!("{}: {error}", spec.label()));
+                failed += 1;
+            }
+            warn_fallback(row.options.graphs_fallback.as_deref());
+        }
+        self.print(&rows)?;
+        Ok(Outcome::of(failed))
+    }
+
+    /// Every combination, the batch sizes of one model, dtype and device beside each other.
+    fn specs(&self) -> Vec<Spec> {
+        let named = self.models.iter().chain(&self.model).cloned().map(Some);
+        let mut models: Vec<Option<PathBuf>> = named.collect();
+        if models.is_empty() {
+            models.push(None);
+        }
+        let mut devices: Vec<Device> = Vec::new();
+        for device in self.devices() {
+            if !devices.contains(&device) {
+                devices.push(device);
+            }
+        }
+        let mut specs = Vec::new();
+        for model in &models {
+            for &device in &devices {
+                for &dtype in &self.dtype {
+                    for &batch in &self.batch {
+                        let full = Spec {
+                            model: model.clone(),
+                            batch,
+                            dtype,
+                            device,
+                            threads: self.threads,
+                            image_size: self.image_size.map(|size| size.0),
+                            hip_graphs: self.hip_graphs,
+                            in_flight: self.in_flight,
+                            ..Spec::default()
+                        };
+                        match self.ladder {
+                            true => specs.extend(ladder(&full, device)),
+                            false => specs.push(full),
+                        }
+                    }
+                }
+            }
+        }
+        specs
+    }
+
+    /// The devices, none of them `auto`.
+    fn devices(&self) -> Vec<Device> {
+        let given = match self.device.as_slice() {
+            [] => vec![Device::Auto],
+            devices => devices.to_vec(),
+        };
+        let resolve = |device| match device {
+            Device::Auto => match Runtime::open().and_then(|runtime| runtime.device(0)) {
+                Ok(gpu) => Device::Hip(gpu.ordinal()),
+                Err(reason) => {
+                    // Silent only if no device was requested and no GPU libraries are installed.
+                    if !self.device.is_empty() || !matches!(reason, hip::Error::Provider { .. }) {
+                        eprintln!("note: running on the CPU: {}", one_line(&reason.to_string()));
+                    }
+                    Device::Cpu
+                }
+            },
+            device => device,
+        };
+        given.into_iter().map(resolve).collect()
+    }
+
+    fn print(&self, rows: &[Row]) -> Result<()> {
+        let mut out = output::stdout();
+        let format = if self.json { Format::Json } else { self.output };
+        match format {
+            Format::Json => rows.iter().try_for_each(|row| record::write(&mut out, row))?,
+            Format::Csv => write!(out, "{}", format::csv(rows)?)?,
+            Format::Md => write!(out, "{}", format::markdown(rows))?,
+            Format::Table => {
+                let width = width();
+                if self.ladder {
+                    write!(out, "{}", ladder::text(rows))?;
+                } else {
+                    write!(out, "{}", table::text(rows, width))?;
+                }
+                for row in rows {
+                    if self.breakdown {
+                        write!(out, "{}", roofline::parts(row))?;
+                    }
+                    if self.roofline {
+                        write!(out, "{}", roofline::steps(row))?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The width of the terminal, or what any terminal has.
+fn width() -> usize {
+    let size = std::io::stdout()
+        .is_terminal()
+        .then(|| console::Term::stdout().size_checked());
+    let (_, columns) = size.flatten().unwrap_or((0, 80));
+    usize::from(columns)
+}

@@ -1,0 +1,193 @@
+//! The table of rows: as many columns as fit the terminal, the most important ones first.
+
+use comfy_table::{Cell, CellAlignment, Table, presets};
+use hipvit::bench::Row;
+
+/// A column: its heading, how soon it is left out where it does not fit, and a row's value.
+pub(super) struct Column {
+    pub(super) heading: &'static str,
+    rank: u32,
+    pub(super) value: fn(&Row) -> Option<String>,
+}
+
+const fn column(heading: &'static str, rank: u32, value: fn(&Row) -> Option<String>) -> Column {
+    Column { heading, rank, value }
+}
+
+/// In their order; what no row has is left out.
+pub(super) const COLUMNS: [Column; 17] = [
+    column("batch", 0, |row| Some(row.batch.to_string())),
+    column("in flight", 9, |row| {
+        (row.options.in_flight > 1).then(|| row.options.in_flight.to_string())
+    }),
+    column("p50 ms", 0, |row| {
+        Some(milliseconds(row.end_to_end.as_ref()?.p50_ms))
+    }),
+    column("p90 ms", 8, |row| {
+        Some(milliseconds(row.end_to_end.as_ref()?.p90_ms))
+    }),
+    column("p99 ms", 3, |row| {
+        Some(milliseconds(row.end_to_end.as_ref()?.p99_ms))
+    }),
+    column("device ms", 1, |row| {
+        Some(milliseconds(row.device_only.as_ref()?.p50_ms))
+    }),
+    column("images/s", 0, |row| {
+        Some(number(row.end_to_end.as_ref()?.images_per_s))
+    }),
+    column("MFU %", 2, |row| {
+        let share = row.mfu_datasheet.or(row.mfu_measured)?;
+        Some(format!("{:.1}", 100.0 * share))
+    }),
+    // Beside the datasheet's, which it replaces where there is none.
+    column("of GEMM %", 13, |row| {
+        row.mfu_datasheet?;
+        Some(format!("{:.1}", 100.0 * row.mfu_measured?))
+    }),
+    column("GB/s", 10, |row| Some(number(row.gbps?))),
+    column("MiB", 4, |row| Some(mebibytes(row.memory.peak_bytes?))),
+    column("pool %", 14, |row| {
+        Some(format!("{:.0}", 100.0 * row.memory.pool_efficiency?))
+    }),
+    column("mJ/image", 5, |row| {
+        Some(number(1e3 * row.power.joules_per_image?))
+    }),
+    column("W", 7, |row| Some(format!("{:.0}", row.power.watts?))),
+    column("busy %", 11, |row| {
+        Some(format!("{:.0}", row.power.busy_percent?))
+    }),
+    column("copy-in", 12, |row| {
+        let (rate, peak) = (row.copy_in.gbps?, row.copy_in.link_peak_gbps);
+        let peak = peak.map(|peak| format!("/{peak:.0}")).unwrap_or_default();
+        Some(format!("{rate:.1}{peak} GB/s"))
+    }),
+    column("noise %", 6, |row| Some(format!("{:.1}", 100.0 * row.noise?))),
+];
+
+/// Tables of the rows by model, dtype and device, `width` characters wide at most.
+pub(super) fn text(rows: &[Row], width: usize) -> String {
+    let mut text = String::new();
+    let same = |a: &Row, b: &Row| title(a) == title(b);
+    for group in rows.chunk_by(same) {
+        text += &format!("{}\n{}\n\n", title(&group[0]), table(group, width));
+    }
+    text
+}
+
+/// Which model, in which dtype, where.
+pub(super) fn title(row: &Row) -> String {
+    let device = match row.device.kind {
+        "cpu" => format!("cpu ({}), {} threads", row.device.name, row.threads),
+        _ => format!(
+            "hip:{} ({}, {})",
+            row.device.index, row.device.name, row.device.arch
+        ),
+    };
+    match &row.error {
+        Some(_) => format!("{}, {}, {}", row.model, row.dtype, row.device.name),
+        None => format!("{}, {}, {device}", row.model, row.dtype),
+    }
+}
+
+fn table(rows: &[Row], width: usize) -> String {
+    // A column takes two more characters than its widest cell.
+    let cells = |column: &Column| -> Vec<Option<String>> { rows.iter().map(column.value).collect() };
+    let mut columns: Vec<(&Column, Vec<Option<String>>)> =
+        COLUMNS.iter().map(|column| (column, cells(column))).collect();
+    columns.retain(|(_, cells)| cells.iter().any(Option::is_some));
+    let wide = |(column, cells): &(&Column, Vec<Option<String>>)| {
+        let cells = cells.iter().flatten().map(|cell| cell.chars().count());
+        2 + cells.max().unwrap_or(0).max(column.heading.chars().count())
+    };
+    while columns.iter().map(wide).sum::<usize>() > width {
+        let last = columns.iter().map(|(column, _)| column.rank).max().unwrap_or(0);
+        if last == 0 {
+            break;
+        }
+        columns.retain(|(column, _)| column.rank != last);
+    }
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(columns.iter().map(|(column, _)| right(column.heading)));
+    for (index, row) in rows.iter().enumerate() {
+        let missing = if row.error.is_some() { "failed" } else { "–" };
+        table.add_row(columns.iter().map(|(_, cells)| {
+            let cell = cells[index].as_deref();
+            right(cell.unwrap_or(missing))
+        }));
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    table.trim_fmt()
+}
+
+pub(super) fn right(content: impl ToString) -> Cell {
+    Cell::new(content.to_string()).set_alignment(CellAlignment::Right)
+}
+
+/// Three significant digits and more.
+pub(super) fn number(value: f64) -> String {
+    match value.abs() {
+        100.0.. => format!("{value:.0}"),
+        10.0.. => format!("{value:.1}"),
+        1.0.. => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+pub(super) fn milliseconds(value: f64) -> String {
+    match value {
+        100.0.. => format!("{value:.1}"),
+        10.0.. => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+pub(super) fn mebibytes(bytes: u64) -> String {
+    format!("{:.1}", bytes as f64 / f64::from(1 << 20))
+}
+
+#[cfg(test)]
+mod tests {
+    use hipvit::Device;
+    use hipvit::bench::{Bench, Settings, Spec};
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn columns_go_where_the_terminal_is_narrow() {
+        let settings = Settings {
+            warm_up_time: Duration::ZERO,
+            runs: Some(2),
+            peaks: false,
+            ..Settings::default()
+        };
+        let specs = [1, 2].map(|batch| Spec {
+            batch,
+            device: Device::Cpu,
+            ..Spec::default()
+        });
+        let mut rows = Bench::new(settings).run(&specs, &mut |_| ());
+        // As a GPU's would be.
+        for row in &mut rows {
+            row.device_only = row.end_to_end.clone();
+            (row.mfu_datasheet, row.mfu_measured, row.noise) = (Some(0.51), Some(0.66), Some(0.004));
+            row.memory.peak_bytes = Some(1 << 30);
+            row.power.joules_per_image = Some(0.0567);
+            row.power.watts = Some(612.0);
+            row.power.busy_percent = Some(99.0);
+            row.copy_in.gbps = Some(52.1);
+            row.copy_in.link_peak_gbps = Some(63.0);
+        }
+        for width in [30, 60, 80, 200] {
+            let text = table(&rows, width);
+            let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
+            assert!(widest <= width, "{width}:\n{text}");
+            assert!(text.contains("batch") && text.contains("images/s"), "{text}");
+            assert_eq!(text.contains("copy-in"), width == 200, "{text}");
+            assert_eq!(text.contains("mJ/image"), width >= 80, "{text}");
+        }
+    }
+}
