@@ -88,5 +88,5 @@ pub use labels::Labels;
 pub use ndarray;
 pub use outputs::{ImageOutputs, Outputs, Prediction, Scores};
 pub use pipeline::Pipeline;
-pub use session::{Device, ResizeOn, RunInput, RunOptions, Session, SessionBuilder};
+pub use session::{Device, PinnedInput, ResizeOn, RunInput, RunOptions, Session, SessionBuilder};
 pub use tensor::DType;

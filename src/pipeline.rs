@@ -18,22 +18,23 @@
 //! # Ok(()) }
 //! ```
 
+mod decode;
 mod source;
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use ndarray::ArrayView1;
-use rayon::prelude::*;
-use rayon::{ThreadPool, ThreadPoolBuilder};
+use rayon::ThreadPoolBuilder;
 
+use self::decode::{Batch, DecodeMemory, Decoder, Images, Pixels};
 pub use self::source::Source;
 use crate::error::{Error, Result};
-use crate::exec::Staging;
+use crate::exec::{RunFeed, Submission};
 use crate::image::{Limits, RgbImage};
 use crate::outputs::{ImageOutputs, Outputs, Prediction};
 use crate::session::{Device, Session, Submitted};
@@ -114,7 +115,7 @@ impl Pipeline {
         let start = Instant::now();
         // Not the session's own threads, so that no step waits behind an image that is being decoded.
         let pool = ThreadPoolBuilder::new()
-            .num_threads(self.session.threads())
+            .num_threads(self.session.decode_threads())
             .thread_name(|i| format!("hipvit-decode-{i}"))
             .build()
             .map_err(|e| Error::argument("threads", e))?;
@@ -131,15 +132,22 @@ impl Pipeline {
             let thread = thread::Builder::new().name(format!("hipvit-{name}"));
             thread.spawn(work).map_err(|e| Error::argument("threads", e))
         };
-        let pipeline = self.clone();
+        let stop = Arc::new(AtomicBool::new(false));
+        let memory = Arc::new(DecodeMemory::default());
+        let decoder = Decoder {
+            session: self.session.clone(),
+            limits: self.limits,
+            memory: memory.clone(),
+            stop: stop.clone(),
+        };
         let decode = spawn(
             "decode",
-            Box::new(move || pipeline.decode_all(&pool, sources, decoded)),
+            Box::new(move || decoder.decode_all(&pool, sources, decoded)),
         )?;
         let (pipeline, counter) = (self.clone(), batches_in_flight.clone());
         let submit = spawn(
             "submit",
-            Box::new(move || pipeline.submit_all(decoded_batches, submitted, permits, &counter)),
+            Box::new(move || pipeline.submit_all(decoded_batches, submitted, permits, &counter, &memory)),
         )?;
         Ok(Results {
             session: self.session.clone(),
@@ -147,6 +155,7 @@ impl Pipeline {
             work: Some(Work {
                 submitted: submitted_batches,
                 permit,
+                stop,
                 threads: [decode, submit],
             }),
             batches_in_flight,
@@ -156,114 +165,81 @@ impl Pipeline {
         })
     }
 
-    /// Decodes batch after batch until the sources end or nobody receives any more.
-    fn decode_all(
-        &self,
-        pool: &ThreadPool,
-        mut sources: impl Iterator<Item = Source>,
-        decoded: SyncSender<Decoded>,
-    ) {
-        let (mut first, mut largest) = (0, 0);
-        loop {
-            let sources: Vec<Source> = sources.by_ref().take(self.session.batch()).collect();
-            if sources.is_empty() {
-                return;
-            }
-            let count = sources.len();
-            // So that the memory of the last batch, which may be smaller, can be reused by the next run.
-            largest = largest.max(count);
-            let batch = self.decode_batch(pool, first, &sources, largest);
-            if batch.is_err() | decoded.send(batch).is_err() {
-                return;
-            }
-            first += count;
-        }
-    }
-
-    fn decode_batch(&self, pool: &ThreadPool, first: usize, sources: &[Source], capacity: usize) -> Decoded {
-        let decode = |source: &Source| {
-            let mut timing = Timing::default();
-            let start = Instant::now();
-            let image = source.decode(&self.limits);
-            timing.add(Phase::Decode, start.elapsed());
-            let image = image.and_then(|image| source.prepare(image, &self.session, &mut timing));
-            (image, timing)
-        };
-        let results: Vec<(Result<RgbImage>, Timing)> =
-            pool.install(|| sources.par_iter().map(decode).collect());
-        let mut batch = Images {
-            first,
-            images: Vec::with_capacity(sources.len()),
-            timing: Timing::default(),
-        };
-        let mut staging = None;
-        for (source, (image, timing)) in sources.iter().zip(results) {
-            batch.timing.merge(&timing);
-            let start = Instant::now();
-            let error = match image {
-                Ok(image) => {
-                    let staging = match &mut staging {
-                        Some(staging) => staging,
-                        none => none.insert(self.session.stage(capacity)?),
-                    };
-                    staging.push(image)?;
-                    None
-                }
-                Err(error) => Some(error),
-            };
-            batch.timing.add(Phase::Stage, start.elapsed());
-            batch.images.push((source.name(), error));
-        }
-        Ok((batch, staging))
-    }
-
-    /// Submits batch after batch; waits for nothing but permits.
+    /// Submits batch after batch; waits for nothing but images and permits.
     fn submit_all(
         &self,
-        batches: Receiver<Decoded>,
+        batches: Receiver<Result<Arc<Batch>>>,
         submitted: Sender<InFlight>,
         permits: Receiver<()>,
         in_flight: &AtomicUsize,
+        memory: &DecodeMemory,
     ) {
         for batch in batches {
+            let batch = match batch {
+                Ok(batch) => match batch.wait() {
+                    Some(batch) => batch,
+                    // A thread that decodes has panicked, or nobody takes results.
+                    None => return,
+                },
+                Err(error) => Err(error),
+            };
             if permits.recv().is_err() {
                 return;
             }
-            let run = batch.and_then(|(mut images, staging)| {
-                let mut alone = false;
-                let wait_for_memory = |error| {
-                    if std::mem::replace(&mut alone, in_flight.load(Ordering::Acquire) == 0) {
-                        return Err(error);
-                    }
-                    match alone {
-                        true => Ok(()),
-                        // From now on with one permit less: when one batch has finished, its memory is reused.
-                        false => permits.recv().map_err(|_| error),
-                    }
-                };
-                let run = staging
-                    .map(|staging| self.session.submit(staging, self.timed, wait_for_memory))
-                    .transpose()?;
-                let count = in_flight.fetch_add(1, Ordering::AcqRel) + 1;
-                images.timing.note_in_flight(count);
-                Ok((images, run))
+            let run = batch.and_then(|(images, pixels)| {
+                self.submit_batch(images, pixels, (&permits, in_flight), memory)
             });
             if run.is_err() | submitted.send(run).is_err() {
                 return;
             }
         }
     }
-}
 
-/// A batch's images: the name of each, and its error if it has no pixels.
-struct Images {
-    first: usize,
-    images: Vec<(String, Option<Error>)>,
-    timing: Timing,
+    fn submit_batch(
+        &self,
+        mut images: Images,
+        pixels: Option<Pixels>,
+        (permits, in_flight): (&Receiver<()>, &AtomicUsize),
+        memory: &DecodeMemory,
+    ) -> InFlight {
+        let mut alone = false;
+        let wait_for_memory = |error| {
+            if std::mem::replace(&mut alone, in_flight.load(Ordering::Acquire) == 0) {
+                return Err(error);
+            }
+            match alone {
+                true => Ok(()),
+                // From now on with one permit less: when one batch has finished, its memory is reused.
+                false => permits.recv().map_err(|_| error),
+            }
+        };
+        let count = images.images.iter().filter(|(_, error)| error.is_none()).count();
+        let how = Submission {
+            timed: self.timed,
+            // The caller's thread leaves its core to those that decode.
+            sleeps: true,
+        };
+        let run = match pixels {
+            Some(Pixels::Staged(staging)) => {
+                let feed = RunFeed::Staged(staging);
+                Some(self.session.submit(feed, count, how, wait_for_memory)?)
+            }
+            Some(Pixels::Decoded(decoded)) => {
+                let start = Instant::now();
+                let borrowed: Vec<&RgbImage> = decoded.iter().collect();
+                let feed = RunFeed::Images(&borrowed);
+                let run = self.session.submit(feed, count, how, wait_for_memory)?;
+                images.timing.add(Phase::Stage, start.elapsed());
+                memory.keep_images(decoded);
+                Some(run)
+            }
+            None => None,
+        };
+        let count = in_flight.fetch_add(1, Ordering::AcqRel) + 1;
+        images.timing.note_in_flight(count);
+        Ok((images, run))
+    }
 }
-
-/// A batch and its pixels, if it has any.
-type Decoded = Result<(Images, Option<Staging>)>;
 
 /// A batch and its run, if it has pixels.
 type InFlight = Result<(Images, Option<Submitted>)>;
@@ -286,6 +262,7 @@ pub struct Results {
 struct Work {
     submitted: Receiver<InFlight>,
     permit: Sender<()>,
+    stop: Arc<AtomicBool>,
     threads: [JoinHandle<()>; 2],
 }
 
@@ -356,11 +333,13 @@ impl Results {
         let Some(Work {
             submitted,
             permit,
+            stop,
             threads,
         }) = self.work.take()
         else {
             return Vec::new();
         };
+        stop.store(true, Ordering::Relaxed);
         // Whoever waits for either goes on, and finds that nobody takes the results.
         drop((submitted, permit));
         let ended = threads.map(JoinHandle::join);

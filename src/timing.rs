@@ -20,11 +20,11 @@ pub enum Phase {
     Decode,
     /// Resizing and cropping to the model's size.
     Resize,
-    /// Copying the pixels of a batch into one buffer, which is pinned if a GPU computes.
+    /// Copying what a batch is made of to the memory that a GPU copies from, and submitting the batch.
     Stage,
-    /// Copying the pixels to a GPU.
+    /// Copying the pixels to a GPU; from memory that is not pinned by way of memory that is.
     CopyIn,
-    /// Copying decoded images to a GPU, one by one, and resizing them there.
+    /// Copying decoded images to a GPU and resizing them there.
     DeviceResize,
     /// The model's steps, by the part of the model to which they belong.
     Step(Role),

@@ -5,17 +5,28 @@ use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hipvit_sys::hip::{hipError_t, hipEvent_t, hipEventDefault, hipEventDisableTiming, hipStream_t};
+use hipvit_sys::hip::{
+    hipError_t, hipEvent_t, hipEventBlockingSync, hipEventDefault, hipEventDisableTiming, hipStream_t,
+};
 
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::status::{call, is};
 
 /// A point in a stream's queue. Made by [`Stream::record`](crate::Stream::record), with the time at which the device reached it, or by
-/// [`Stream::mark`](crate::Stream::mark), without. Cheap to clone.
+/// [`Stream::mark`](crate::Stream::mark) or [`Stream::mark_blocking`](crate::Stream::mark_blocking), without. Cheap to clone.
 #[derive(Clone)]
 pub struct Event {
     inner: Arc<Inner>,
+}
+
+/// What an event is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Time,
+    Order,
+    /// Order, and whoever waits for it sleeps.
+    BlockingWait,
 }
 
 struct Inner {
@@ -44,14 +55,14 @@ impl Event {
         queue: hipStream_t,
         stream: u64,
         after: u64,
-        timed: bool,
+        purpose: Purpose,
     ) -> Result<Self> {
         let hip = device.enter()?;
         let mut raw = ptr::null_mut();
-        let flags = if timed {
-            hipEventDefault
-        } else {
-            hipEventDisableTiming
+        let flags = match purpose {
+            Purpose::Time => hipEventDefault,
+            Purpose::Order => hipEventDisableTiming,
+            Purpose::BlockingWait => hipEventDisableTiming | hipEventBlockingSync,
         };
         // SAFETY: the call writes one handle.
         unsafe { call!(device, hip.hipEventCreateWithFlags(&mut raw, flags)) }?;
@@ -59,7 +70,7 @@ impl Event {
             inner: Arc::new(Inner {
                 device: device.clone(),
                 raw,
-                timed,
+                timed: purpose == Purpose::Time,
                 stream,
                 after,
             }),

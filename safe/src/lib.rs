@@ -44,7 +44,7 @@
 //! | [`Device`], [`Properties`], [`Topology`], [`NumaNode`] | a GPU, what it is, and how it is linked to the others |
 //! | [`Stream`], [`StreamOptions`], [`Event`] | a queue of work; its priority and compute units; a point in it |
 //! | [`DeviceBuffer`], [`Frozen`], [`Operand`] | device memory; the same, read-only on every stream; a use of either |
-//! | [`PinnedBuffer`], [`Pending`], [`PinnedRing`] | host memory that the device copies from and to while the host goes on |
+//! | [`PinnedBuffer`], [`PinnedPart`], [`Pending`], [`PinnedRing`], [`Uploads`] | host memory that the device copies from and to while the host goes on |
 //! | [`PoolStats`] | what the caching pool behind every buffer holds |
 //! | [`Code`], [`Module`], [`Global`] | device code: checked; loaded; a variable in it |
 //! | [`Function`], [`TypedFunction`], [`Kernel`] | a kernel; with the types of its parameters; with one structure |
@@ -199,7 +199,8 @@ pub use memory::buffer::{DeviceBuffer, Frozen};
 pub use memory::cache::PoolStats;
 pub use memory::operand::Operand;
 pub use memory::pending::Pending;
-pub use memory::pinned::{PinnedBuffer, PinnedRing};
+pub use memory::pinned::{PinnedBuffer, PinnedPart, PinnedRing};
+pub use memory::uploads::Uploads;
 pub use monitor::{Monitor, PcieLink, Readings};
 pub use rtc::{KernelCache, Program, Rtc};
 pub use runtime::{Library, Runtime};

@@ -12,7 +12,7 @@ use parking_lot::{Mutex, MutexGuard, RwLockReadGuard};
 
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::event::Event;
+use crate::event::{Event, Purpose};
 use crate::status::call;
 
 /// A queue of work on a device: what is submitted runs later, in order. Cheap to clone; clones are the same queue.
@@ -231,7 +231,7 @@ impl Stream {
     ///
     /// The driver refuses.
     pub fn record(&self) -> Result<Event> {
-        self.event(true)
+        self.event(Purpose::Time)
     }
 
     /// An event at the queue's present end that is for order alone: it spares the device the taking of a time.
@@ -240,15 +240,25 @@ impl Stream {
     ///
     /// The driver refuses.
     pub fn mark(&self) -> Result<Event> {
-        self.event(false)
+        self.event(Purpose::Order)
     }
 
-    fn event(&self, timed: bool) -> Result<Event> {
+    /// As [`Stream::mark`], but a thread that waits for the event sleeps. Drivers let threads that wait for other events
+    /// spin, which is some microseconds faster and takes a core.
+    ///
+    /// # Errors
+    ///
+    /// The driver refuses.
+    pub fn mark_blocking(&self) -> Result<Event> {
+        self.event(Purpose::BlockingWait)
+    }
+
+    fn event(&self, purpose: Purpose) -> Result<Event> {
         let Inner { device, raw, id, .. } = &*self.inner;
         // Read before the event is put into the queue: what is counted was submitted before.
         let after = self.submitted();
         // SAFETY: the handle lives, and is of this device.
-        unsafe { Event::record(device, *raw, *id, after, timed) }
+        unsafe { Event::record(device, *raw, *id, after, purpose) }
     }
 
     /// What is submitted from now on runs after `event`, which may be another stream's.

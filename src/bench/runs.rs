@@ -1,5 +1,6 @@
 //! Timed runs of a session: end to end, on the device alone, and step by step.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,7 +10,6 @@ use parking_lot::Mutex;
 use super::row::StepTime;
 use super::times::median;
 use crate::error::Result;
-use crate::exec::{Arena, Executor, Stage};
 use crate::graph::plan::{Plan, Step};
 use crate::session::Session;
 use crate::tensor::Input;
@@ -106,25 +106,19 @@ pub(super) fn device_runs(session: &Session, pixels: &[u8], stop: Stop) -> Resul
 }
 
 /// The median time of each step, launched one by one.
-pub(super) fn step_runs(session: &Session, plan: &Plan, pixels: &[u8], stop: Stop) -> Result<Vec<StepTime>> {
+pub(super) fn step_runs(
+    session: &Session,
+    plan: &Arc<Plan>,
+    pixels: &[u8],
+    stop: Stop,
+) -> Result<Vec<StepTime>> {
     let mut times: Vec<Vec<f64>> = vec![Vec::new(); plan.graph().nodes().len()];
-    let mut arena = Arena::new();
     let (mut runs, begin) = (0, Instant::now());
     while !stop.enough(runs, begin.elapsed()) {
         let mut add = |step: &Step, time| times[step.node].push(milliseconds(time));
-        match session.executor() {
-            Executor::Cpu { executor, .. } => {
-                executor.run(plan, Input::Pixels(pixels), &mut arena, Some(&mut add))?;
-            }
-            Executor::Hip { executor, .. } => {
-                let mut observe = |stage: Stage<'_>, time| {
-                    if let Stage::Step(step) = stage {
-                        add(step, time);
-                    }
-                };
-                executor.run(plan, Input::Pixels(pixels), Some(&mut observe))?;
-            }
-        }
+        session
+            .executor()
+            .run_steps(plan, Input::Pixels(pixels), &mut add)?;
         runs += 1;
     }
     let steps = plan.steps().iter().map(|step| {

@@ -10,12 +10,13 @@ use rayon::ThreadPool;
 
 use super::Arena;
 use super::cpu::{CpuExecutor, cores, thread_pool};
-use super::hip::{Feed, GraphMode, HipExecutor, Replays, Reserved, Running, Stage};
+use super::hip::{Feed, Finished, GraphMode, HipExecutor, Replays, Reserved, Running, Stage, Submission};
 use super::select::SelectOptions;
+use super::staging::Staging;
 use crate::error::{Error, Result};
 use crate::graph::plan::{Plan, Step};
 use crate::graph::{Graph, OutputKind, Role};
-use crate::hip::{Device, PinnedBuffer};
+use crate::hip::Device;
 use crate::image::{Preprocess, RgbImage};
 use crate::tensor::{DType, Input};
 use crate::timing::{Phase, Timing};
@@ -36,6 +37,8 @@ pub enum Executor {
         executor: Box<HipExecutor>,
         /// For work on the host.
         threads: ThreadPool,
+        /// How many threads decode.
+        decode_threads: usize,
     },
 }
 
@@ -61,6 +64,9 @@ impl Executor {
         Ok(Self::Hip {
             executor: Box::new(HipExecutor::new(graph, device, dtype)?),
             threads: host_threads(device, threads)?,
+            // Decoding waits for memory and branches rather than for vector units: two threads share a core well, and any
+            // core will do.
+            decode_threads: threads.unwrap_or_else(num_cpus::get),
         })
     }
 
@@ -105,6 +111,15 @@ impl Executor {
         }
     }
 
+    /// The number of threads for decoding: as many as were asked for, by default one per physical core where the CPU
+    /// computes too, else one per logical core of the host.
+    pub(crate) fn decode_threads(&self) -> usize {
+        match self {
+            Self::Cpu { executor, .. } => executor.threads(),
+            Self::Hip { decode_threads, .. } => *decode_threads,
+        }
+    }
+
     /// Runs `work` on the host within this executor's thread pool.
     pub fn install<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
         match self {
@@ -118,73 +133,90 @@ impl Executor {
     ///
     /// # Errors
     ///
-    /// See [`CpuExecutor::run`] and [`HipExecutor::run`].
+    /// As [`CpuExecutor::run`]; what the device's work failed with.
     pub fn run(
         &self,
-        plan: &Plan,
+        plan: &Arc<Plan>,
         input: Input<'_>,
-        mut timing: Option<&mut Timing>,
+        timing: Option<&mut Timing>,
     ) -> Result<Vec<(OutputKind, Array2<f32>)>> {
-        match self {
-            Self::Cpu { executor, arenas } => {
-                let mut arena = arenas.lock().pop().unwrap_or_default();
-                let start = Instant::now();
-                let mut steps = Duration::ZERO;
-                let mut observe = |step: &Step, time| {
-                    if let Some(timing) = &mut timing {
-                        timing.add(Phase::Step(plan.node(step).role), time);
-                    }
-                    steps += time;
-                };
-                let results = executor.run(plan, input, &mut arena, Some(&mut observe))?;
-                if let Some(timing) = timing {
-                    timing.add(Phase::CopyOut, start.elapsed().saturating_sub(steps));
-                }
-                arenas.lock().push(arena);
-                Ok(results)
-            }
-            Self::Hip { executor, .. } => match timing {
-                Some(timing) => executor.run(plan, input, Some(&mut observer(plan, timing))),
-                None => executor.run(plan, input, None),
-            },
-        }
+        let how = Submission {
+            timed: timing.is_some(),
+            sleeps: false,
+        };
+        let pending = self.submit(self.reserve(plan.clone())?, RunFeed::Input(input), how)?;
+        self.finish(pending, timing)
     }
 
-    /// As [`run`](Self::run), on decoded images that the device [resizes](Self::resizes).
+    /// Runs `plan` on `input`, step by step, calling `observe` with each step and its time.
     ///
     /// # Errors
     ///
-    /// See [`HipExecutor::run_images`]; [`Error::Argument`] on the CPU.
-    pub fn run_images(
+    /// As [`run`](Self::run).
+    pub fn run_steps(
         &self,
-        plan: &Plan,
-        images: &[&RgbImage],
-        timing: Option<&mut Timing>,
-    ) -> Result<Vec<(OutputKind, Array2<f32>)>> {
-        match (self, timing) {
-            (Self::Cpu { .. }, _) => Err(Error::argument("images", "the CPU executor takes resized pixels")),
-            (Self::Hip { executor, .. }, Some(timing)) => {
-                executor.run_images(plan, images, Some(&mut observer(plan, timing)))
+        plan: &Arc<Plan>,
+        input: Input<'_>,
+        observe: &mut (dyn FnMut(&Step, Duration) + Send),
+    ) -> Result<()> {
+        let how = Submission {
+            timed: true,
+            sleeps: false,
+        };
+        match self {
+            Self::Cpu { executor, arenas } => {
+                let mut arena = arenas.lock().pop().unwrap_or_default();
+                executor.run(
+                    plan,
+                    input,
+                    &mut arena,
+                    Some(&mut |step, time| observe(step, time)),
+                )?;
+                arenas.lock().push(arena);
             }
-            (Self::Hip { executor, .. }, None) => executor.run_images(plan, images, None),
+            Self::Hip { executor, .. } => {
+                let pending = self.submit(self.reserve(plan.clone())?, RunFeed::Input(input), how)?;
+                let PendingRun::Hip(running) = pending else {
+                    return Err(foreign("run"));
+                };
+                let mut steps = |stage: Stage<'_>, time| {
+                    if let Stage::Step(step) = stage {
+                        observe(step, time);
+                    }
+                };
+                let Finished { memory, .. } = executor.finish(*running, Some(&mut steps))?;
+                executor.keep(memory);
+            }
         }
+        Ok(())
     }
 
-    /// Memory for a batch of `bytes` bytes of pixels, or for decoded images where a GPU resizes them; empty.
+    /// Memory for `images` images of `each` bytes, to be filled: pinned where a GPU copies from it. There it has
+    /// `capacity` images, so that smaller batches use the memory of larger ones again.
     ///
     /// # Errors
     ///
     /// There is no memory that a GPU can read.
-    pub(crate) fn stage(&self, bytes: usize) -> Result<Staging> {
-        let memory = match self {
-            Self::Cpu { .. } => StagingMemory::Host(Vec::with_capacity(bytes)),
-            Self::Hip { executor, .. } if executor.resizes() => StagingMemory::Decoded(Vec::new()),
-            Self::Hip { executor, .. } => StagingMemory::Pinned(executor.stage(bytes)?),
-        };
-        Ok(Staging {
-            memory,
-            images: 0,
-            filled: 0,
+    pub(crate) fn stage(&self, images: usize, capacity: usize, each: usize) -> Result<Staging> {
+        Ok(match self {
+            Self::Cpu { .. } => Staging::Host(vec![0; images * each]),
+            Self::Hip { executor, .. } => {
+                let mut memory = executor.stage(capacity.max(images) * each)?;
+                memory.set_len(images * each)?;
+                Staging::Pinned(memory)
+            }
+        })
+    }
+
+    /// As [`stage`](Self::stage), but for a caller that keeps it.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub(crate) fn stage_for_caller(&self, bytes: usize) -> Result<Staging> {
+        Ok(match self {
+            Self::Cpu { .. } => Staging::Host(vec![0; bytes]),
+            Self::Hip { executor, .. } => Staging::Pinned(executor.pinned(bytes)?),
         })
     }
 
@@ -200,7 +232,8 @@ impl Executor {
         })
     }
 
-    /// Starts a run on the staged batch. On a GPU this returns at once; on the CPU when the run is finished.
+    /// Starts a run. On a GPU this returns when the input is staged and all work is submitted; on the CPU when the run is
+    /// finished.
     ///
     /// # Errors
     ///
@@ -208,27 +241,60 @@ impl Executor {
     pub(crate) fn submit(
         &self,
         reservation: Reservation,
-        staging: Staging,
-        timed: bool,
+        feed: RunFeed<'_>,
+        how: Submission,
     ) -> Result<PendingRun> {
-        match (self, reservation, staging.memory) {
-            (Self::Cpu { .. }, Reservation::Cpu(plan), StagingMemory::Host(pixels)) => {
+        match (self, reservation) {
+            (Self::Cpu { executor, arenas }, Reservation::Cpu(plan)) => {
+                let (input, memory) = match feed {
+                    RunFeed::Input(input) => (input, None),
+                    RunFeed::Staged(Staging::Host(pixels)) => (Input::Pixels(&[]), Some(pixels)),
+                    RunFeed::Staged(Staging::Pinned(_)) => return Err(foreign("staging")),
+                    RunFeed::Images(_) => {
+                        return Err(Error::argument("images", "the CPU executor takes resized pixels"));
+                    }
+                };
+                let input = memory.as_deref().map_or(input, Input::Pixels);
                 let mut timing = Timing::default();
-                let observer = timed.then_some(&mut timing);
-                let results = self.run(&plan, Input::Pixels(&pixels), observer)?;
-                Ok(PendingRun::Ready(results, timing))
+                let start = Instant::now();
+                let mut steps = Duration::ZERO;
+                let mut observe = |step: &Step, time| {
+                    timing.add(Phase::Step(plan.node(step).role), time);
+                    steps += time;
+                };
+                let mut arena = arenas.lock().pop().unwrap_or_default();
+                let outputs = executor.run(&plan, input, &mut arena, Some(&mut observe))?;
+                timing.add(Phase::CopyOut, start.elapsed().saturating_sub(steps));
+                arenas.lock().push(arena);
+                Ok(PendingRun::Ready {
+                    outputs,
+                    timing,
+                    memory,
+                })
             }
-            (Self::Hip { executor, .. }, Reservation::Hip(reserved), StagingMemory::Pinned(mut pixels)) => {
-                pixels.set_len(staging.filled)?;
-                let running = executor.submit(*reserved, Feed::Staged(pixels), timed)?;
+            (
+                Self::Hip {
+                    executor, threads, ..
+                },
+                Reservation::Hip(reserved),
+            ) => {
+                let feed = match feed {
+                    RunFeed::Input(input) => {
+                        let plan = reserved.plan();
+                        plan.graph().check_input(input, plan.batch())?;
+                        Feed::Pageable(match input {
+                            Input::Pixels(pixels) => pixels,
+                            Input::Values(values) => bytemuck::cast_slice(values),
+                        })
+                    }
+                    RunFeed::Staged(Staging::Pinned(pixels)) => Feed::Pinned(pixels),
+                    RunFeed::Staged(Staging::Host(_)) => return Err(foreign("staging")),
+                    RunFeed::Images(images) => Feed::Images(images),
+                };
+                let running = executor.submit(*reserved, feed, threads, how)?;
                 Ok(PendingRun::Hip(Box::new(running)))
             }
-            (Self::Hip { executor, .. }, Reservation::Hip(reserved), StagingMemory::Decoded(images)) => {
-                let running =
-                    executor.submit(*reserved, Feed::Images(&images.iter().collect::<Vec<_>>()), timed)?;
-                Ok(PendingRun::Hip(Box::new(running)))
-            }
-            _ => Err(Error::argument("staging", "is of another executor")),
+            _ => Err(foreign("reservation")),
         }
     }
 
@@ -242,21 +308,53 @@ impl Executor {
         pending: PendingRun,
         timing: Option<&mut Timing>,
     ) -> Result<Vec<(OutputKind, Array2<f32>)>> {
+        let (outputs, staging) = self.finish_with_staging(pending, timing)?;
+        if let Self::Hip { executor, .. } = self {
+            let pinned = staging.into_iter().filter_map(|staging| match staging {
+                Staging::Pinned(memory) => Some(memory),
+                Staging::Host(_) => None,
+            });
+            executor.keep(pinned.collect());
+        }
+        Ok(outputs)
+    }
+
+    /// As [`finish`](Self::finish); returns also the memory that the input was staged in.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[allow(clippy::type_complexity, reason = "two results")]
+    pub(crate) fn finish_with_staging(
+        &self,
+        pending: PendingRun,
+        timing: Option<&mut Timing>,
+    ) -> Result<(Vec<(OutputKind, Array2<f32>)>, Vec<Staging>)> {
         match (self, pending) {
-            (_, PendingRun::Ready(results, taken)) => {
+            (
+                _,
+                PendingRun::Ready {
+                    outputs,
+                    timing: taken,
+                    memory,
+                },
+            ) => {
                 if let Some(timing) = timing {
                     timing.merge(&taken);
                 }
-                Ok(results)
+                Ok((outputs, memory.map(Staging::Host).into_iter().collect()))
             }
-            (Self::Hip { executor, .. }, PendingRun::Hip(running)) => match timing {
-                Some(timing) => {
-                    let plan = running.plan().clone();
-                    executor.finish(*running, Some(&mut observer(&plan, timing)))
-                }
-                None => executor.finish(*running, None),
-            },
-            (Self::Cpu { .. }, PendingRun::Hip(_)) => Err(Error::argument("run", "is of another executor")),
+            (Self::Hip { executor, .. }, PendingRun::Hip(running)) => {
+                let Finished { outputs, memory } = match timing {
+                    Some(timing) => {
+                        let plan = running.plan().clone();
+                        executor.finish(*running, Some(&mut observer(&plan, timing)))
+                    }
+                    None => executor.finish(*running, None),
+                }?;
+                Ok((outputs, memory.into_iter().map(Staging::Pinned).collect()))
+            }
+            (Self::Cpu { .. }, PendingRun::Hip(_)) => Err(foreign("run")),
         }
     }
 
@@ -305,48 +403,18 @@ fn observer<'a>(plan: &Plan, timing: &'a mut Timing) -> impl FnMut(Stage<'_>, Du
     }
 }
 
-/// Memory for a batch of images, filled one by one: pinned where a GPU copies from it.
-#[derive(Debug)]
-pub(crate) struct Staging {
-    memory: StagingMemory,
-    images: usize,
-    /// Bytes of the pinned memory.
-    filled: usize,
+fn foreign(argument: &'static str) -> Error {
+    Error::argument(argument, "is of another executor")
 }
 
-#[derive(Debug)]
-enum StagingMemory {
-    Host(Vec<u8>),
-    Pinned(PinnedBuffer<u8>),
-    /// Images of any size.
-    Decoded(Vec<RgbImage>),
-}
-
-impl Staging {
-    /// # Errors
-    ///
-    /// [`Error::Argument`] if the memory is full.
-    pub(crate) fn push(&mut self, image: RgbImage) -> Result<()> {
-        match &mut self.memory {
-            StagingMemory::Host(memory) => memory.extend_from_slice(&image.data),
-            StagingMemory::Pinned(memory) => {
-                let end = self.filled + image.data.len();
-                let place = memory.get_mut(self.filled..end);
-                place
-                    .ok_or_else(|| Error::argument("input", "is more than a batch"))?
-                    .copy_from_slice(&image.data);
-                self.filled = end;
-            }
-            StagingMemory::Decoded(images) => images.push(image),
-        }
-        self.images += 1;
-        Ok(())
-    }
-
-    /// The number of images.
-    pub(crate) fn images(&self) -> usize {
-        self.images
-    }
+/// What a run takes its input from.
+pub(crate) enum RunFeed<'a> {
+    /// What the caller has.
+    Input(Input<'a>),
+    /// Pixels in memory that this executor gave.
+    Staged(Staging),
+    /// Decoded images, which a GPU resizes.
+    Images(&'a [&'a RgbImage]),
 }
 
 /// The memory for a run.
@@ -357,7 +425,11 @@ pub(crate) enum Reservation {
 
 /// A run that was submitted.
 pub(crate) enum PendingRun {
-    /// It has ended; with the time of each phase.
-    Ready(Vec<(OutputKind, Array2<f32>)>, Timing),
+    /// It has ended.
+    Ready {
+        outputs: Vec<(OutputKind, Array2<f32>)>,
+        timing: Timing,
+        memory: Option<Vec<u8>>,
+    },
     Hip(Box<Running<Arc<Plan>>>),
 }

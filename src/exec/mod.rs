@@ -5,9 +5,11 @@ mod cpu;
 mod executor;
 mod hip;
 pub mod select;
+mod staging;
 
 pub use cpu::{Arena, CpuExecutor, Observer};
 pub use executor::Executor;
-pub(crate) use executor::{PendingRun, Staging};
+pub(crate) use executor::{PendingRun, RunFeed};
 pub use hip::{GraphMode, HipExecutor, HipPreprocess, Replays, Stage, StageObserver, Tuned};
-pub(crate) use hip::{append, unpack};
+pub(crate) use hip::{Submission, append, unpack};
+pub(crate) use staging::{Staging, StagingPart};

@@ -137,8 +137,19 @@ impl From<&'static str> for Failure {
     }
 }
 
-/// From a file's content to its pixels.
-type Decoder = fn(&[u8], &Limits) -> Result<RgbImage, Failure>;
+/// From a file's content to its pixels; where the format's decoder can, in the memory that is given to it.
+type Decoder = fn(&[u8], &Limits, Vec<u8>) -> Result<RgbImage, Failure>;
+
+/// Memory that is used for one image after the other: an allocator gives large blocks back to the system and asks for
+/// new pages each time.
+#[derive(Debug, Default)]
+#[doc(hidden)]
+pub struct DecodeBuffers {
+    /// The file's content.
+    pub file: Vec<u8>,
+    /// Becomes the image's pixels.
+    pub pixels: Vec<u8>,
+}
 
 /// The number of bytes at the beginning of a file that determine its format.
 const SIGNATURE: u64 = 12;
@@ -147,12 +158,16 @@ const SIGNATURE: u64 = 12;
 fn decoder(bytes: &[u8]) -> Result<Decoder, Failure> {
     Ok(match bytes {
         [] => return Err(Failure::truncated("the file is empty")),
-        [0x89, b'P', b'N', b'G', ..] => png::decode,
+        [0x89, b'P', b'N', b'G', ..] => |bytes, limits, _| png::decode(bytes, limits),
         [0xFF, 0xD8, 0xFF, ..] => jpeg::decode,
-        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => webp::decode,
-        [b'G', b'I', b'F', b'8', ..] => gif::decode,
-        [b'B', b'M', ..] => bmp::decode,
-        [b'I', b'I', 42 | 43, 0, ..] | [b'M', b'M', 0, 42 | 43, ..] => tiff::decode,
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => {
+            |bytes, limits, _| webp::decode(bytes, limits)
+        }
+        [b'G', b'I', b'F', b'8', ..] => |bytes, limits, _| gif::decode(bytes, limits),
+        [b'B', b'M', ..] => |bytes, limits, _| bmp::decode(bytes, limits),
+        [b'I', b'I', 42 | 43, 0, ..] | [b'M', b'M', 0, 42 | 43, ..] => {
+            |bytes, limits, _| tiff::decode(bytes, limits)
+        }
         _ => {
             return Err(Failure::unsupported(
                 "not a PNG, JPEG, WebP, BMP, GIF or TIFF image",
@@ -166,10 +181,16 @@ fn decoder(bytes: &[u8]) -> Result<Decoder, Failure> {
 /// # Errors
 /// [`Error::Image`] if the content is in no supported format, is damaged or truncated, or exceeds `limits`.
 pub fn decode(name: &str, bytes: &[u8], limits: &Limits) -> Result<RgbImage> {
+    decode_in(name, bytes, limits, Vec::new())
+}
+
+/// As [`decode()`], with the pixels in `memory`, if the decoder can.
+pub(crate) fn decode_in(name: &str, bytes: &[u8], limits: &Limits, memory: Vec<u8>) -> Result<RgbImage> {
     decoder(bytes)
         // A decoder that panics on some bytes has a bug, which should fail this image and not the process.
         .and_then(|decode| {
-            catch_unwind(|| decode(bytes, limits)).unwrap_or_else(|_| Err("the decoder failed on it".into()))
+            catch_unwind(|| decode(bytes, limits, memory))
+                .unwrap_or_else(|_| Err("the decoder failed on it".into()))
         })
         .map_err(|failure| failure.of(name))
 }
@@ -178,14 +199,24 @@ pub fn decode(name: &str, bytes: &[u8], limits: &Limits) -> Result<RgbImage> {
 ///
 /// # Errors
 /// [`Error::Io`] if it cannot be read, and [`Error::Image`] as [`decode()`] returns it; both with `name`.
-pub fn read(name: &str, mut reader: impl Read, limits: &Limits) -> Result<RgbImage> {
+pub fn read(name: &str, reader: impl Read, limits: &Limits) -> Result<RgbImage> {
+    read_in(name, reader, limits, &mut DecodeBuffers::default())
+}
+
+fn read_in(
+    name: &str,
+    mut reader: impl Read,
+    limits: &Limits,
+    buffers: &mut DecodeBuffers,
+) -> Result<RgbImage> {
     let io = |source| Error::io(name, source);
-    let mut bytes = Vec::new();
+    let bytes = &mut buffers.file;
+    bytes.clear();
     let mut beginning = reader.by_ref().take(SIGNATURE);
-    beginning.read_to_end(&mut bytes).map_err(io)?;
-    decoder(&bytes).map_err(|failure| failure.of(name))?;
-    reader.read_to_end(&mut bytes).map_err(io)?;
-    decode(name, &bytes, limits)
+    beginning.read_to_end(bytes).map_err(io)?;
+    decoder(bytes).map_err(|failure| failure.of(name))?;
+    reader.read_to_end(bytes).map_err(io)?;
+    decode_in(name, bytes, limits, std::mem::take(&mut buffers.pixels))
 }
 
 /// Reads and decodes an image file.
@@ -193,7 +224,15 @@ pub fn read(name: &str, mut reader: impl Read, limits: &Limits) -> Result<RgbIma
 /// # Errors
 /// [`Error::Io`] if the file cannot be read, and [`Error::Image`] as [`decode()`] returns it.
 pub fn open(path: impl AsRef<Path>, limits: &Limits) -> Result<RgbImage> {
-    let path = path.as_ref();
+    open_in(path.as_ref(), limits, &mut DecodeBuffers::default())
+}
+
+/// As [`open`], in memory that is used again.
+///
+/// # Errors
+/// As there.
+#[doc(hidden)]
+pub fn open_in(path: &Path, limits: &Limits, buffers: &mut DecodeBuffers) -> Result<RgbImage> {
     let file = File::open(path).map_err(|source| Error::io(path, source))?;
-    read(&path.display().to_string(), file, limits)
+    read_in(&path.display().to_string(), file, limits, buffers)
 }

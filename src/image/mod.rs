@@ -12,6 +12,9 @@ mod noise;
 mod preprocess;
 mod resize;
 
+pub(crate) use decode::decode_in;
+#[doc(hidden)]
+pub use decode::{DecodeBuffers, open_in};
 pub use decode::{Limits, decode, open, read};
 #[cfg(test)]
 pub(crate) use noise::noise;

@@ -7,7 +7,7 @@ use std::ops::Range;
 use super::bindings::{RESIZE_THREADS, RESIZE_VERTICAL_BYTES, ResizeArgs, ResizeNearestArgs};
 use super::{KernelArguments, Kernels, Target, Unit, bytes};
 use crate::error::{Error, Result};
-use crate::hip::{Access, Device, DeviceBuffer, Launch, Operand, Stream};
+use crate::hip::{Access, Device, Launch, Operand, Stream};
 use crate::image::{Axis, Pass};
 use crate::tensor::DType;
 
@@ -15,25 +15,27 @@ use crate::tensor::DType;
 #[derive(Debug)]
 pub(crate) struct ResizeKernels(Kernels);
 
-/// A [`Pass`] over images of one size, with its tables on the device.
+/// A [`Pass`] over images of one size, with its tables for the device.
 #[derive(Debug)]
 pub(crate) struct DevicePass {
     geometry: Geometry,
-    tables: DeviceBuffer<u32>,
+    tables: Vec<u32>,
 }
 
 impl DevicePass {
-    /// Uploads the tables of a pass over images of `input` (width, height), on `stream`; waits for it.
+    /// A pass over images of `input` (width, height).
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the pass reads beyond such an image; memory runs out.
-    pub(crate) fn new(stream: &Stream, pass: &Pass, input: [usize; 2]) -> Result<Self> {
+    /// [`Error::Argument`] if the pass reads beyond such an image.
+    pub(crate) fn new(pass: &Pass, input: [usize; 2]) -> Result<Self> {
         let (geometry, tables) = Geometry::new(pass, input)?;
-        Ok(Self {
-            geometry,
-            tables: stream.upload(&tables)?,
-        })
+        Ok(Self { geometry, tables })
+    }
+
+    /// What the device needs beside the image.
+    pub(crate) fn tables(&self) -> &[u8] {
+        bytemuck::cast_slice(&self.tables)
     }
 
     /// Width and height of the result.
@@ -52,7 +54,8 @@ impl ResizeKernels {
         Kernels::load(device, DType::U8, [Unit::of("resize")]).map(Self)
     }
 
-    /// Submits a pass: u8 `[height, width, 3]` from `input` to `output`.
+    /// Submits a pass: u8 `[height, width, 3]` from `input` to `output`. `tables` must be a copy of the pass's
+    /// [tables](DevicePass::tables), and lie at a multiple of 4 bytes.
     ///
     /// # Errors
     ///
@@ -61,10 +64,10 @@ impl ResizeKernels {
         &self,
         stream: &Stream,
         pass: &DevicePass,
+        tables: Operand<'_>,
         input: Operand<'_>,
         output: Operand<'_>,
     ) -> Result<()> {
-        let tables = pass.tables.reading();
         let operands = [input, output, tables];
         let [from, to, tables] = operands.map(|operand| operand.address());
         match pass.geometry.arguments(from, to, tables) {

@@ -1,13 +1,13 @@
 //! Where an image's bytes come from.
 
 use std::borrow::Cow;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use crate::error::{Error, ImageErrorKind, Result};
-use crate::image::{self, Limits, Preprocess, RgbImage};
-use crate::session::{ResizeOn, Session};
-use crate::timing::{Phase, Timing};
+use crate::image::{self, DecodeBuffers, Limits, Preprocess, RgbImage};
+#[cfg(doc)]
+use crate::session::ResizeOn;
 
 /// Where an image's bytes come from. Paths convert into it.
 #[derive(Clone, Debug)]
@@ -21,6 +21,9 @@ pub enum Source {
     Bytes(String, Cow<'static, [u8]>),
     /// A decoded image, and a name for it.
     Decoded(String, RgbImage),
+    /// RGB bytes that have the model's size already, u8 `[H, W, 3]`, and a name for them. They are copied as they are.
+    /// Not for a session that [resizes on the device](ResizeOn::Device).
+    Pixels(String, Cow<'static, [u8]>),
 }
 
 impl From<PathBuf> for Source {
@@ -53,7 +56,7 @@ impl Source {
         match self {
             Self::File(path) => path.display().to_string(),
             Self::Stdin => "-".into(),
-            Self::Bytes(name, _) | Self::Decoded(name, _) => name.clone(),
+            Self::Bytes(name, _) | Self::Decoded(name, _) | Self::Pixels(name, _) => name.clone(),
         }
     }
 
@@ -61,13 +64,27 @@ impl Source {
     ///
     /// # Errors
     ///
-    /// An unreadable file, or one that is not an image within `limits`.
+    /// An unreadable file, or one that is not an image within `limits`; [`Error::Image`] for [`Source::Pixels`], whose size
+    /// only a model tells.
     pub fn decode(&self, limits: &Limits) -> Result<RgbImage> {
         match self {
             Self::File(path) => image::open(path, limits),
             Self::Stdin => image::read("-", std::io::stdin().lock(), limits),
             Self::Bytes(name, bytes) => image::decode(name, bytes, limits),
             Self::Decoded(_, image) => Ok(image.clone()),
+            Self::Pixels(name, _) => Err(no_image(name)),
+        }
+    }
+
+    /// As [`decode`](Self::decode), in memory that is used again.
+    pub(super) fn into_image(self, limits: &Limits, buffers: &mut DecodeBuffers) -> Result<RgbImage> {
+        match self {
+            Self::File(path) => image::open_in(&path, limits, buffers),
+            Self::Bytes(name, bytes) => {
+                image::decode_in(&name, &bytes, limits, std::mem::take(&mut buffers.pixels))
+            }
+            Self::Decoded(_, image) => Ok(image),
+            Self::Stdin | Self::Pixels(..) => self.decode(limits),
         }
     }
 
@@ -77,28 +94,18 @@ impl Source {
     ///
     /// As [`Preprocess::apply`], but [`Error::Image`] with this source's name.
     pub fn resize(&self, image: &RgbImage, rule: &Preprocess) -> Result<RgbImage> {
-        rule.apply(image).map_err(|error| self.unusable(&error))
+        rule.apply(image).map_err(|error| unusable(self.name(), &error))
     }
+}
 
-    /// `image`, which was decoded from here, as the session takes it; adds the host's resizing to `timing`.
-    pub(super) fn prepare(
-        &self,
-        image: RgbImage,
-        session: &Session,
-        timing: &mut Timing,
-    ) -> Result<RgbImage> {
-        let rule = session.preprocess();
-        if session.resize() == ResizeOn::Device {
-            let check = rule.check(&image).map_err(|error| self.unusable(&error));
-            return check.map(|()| image);
-        }
-        let start = Instant::now();
-        let pixels = self.resize(&image, rule);
-        timing.add(Phase::Resize, start.elapsed());
-        pixels
-    }
+/// The error of an image that cannot become a model's input.
+pub(super) fn unusable(name: String, reason: &dyn Display) -> Error {
+    Error::image(name, ImageErrorKind::Size, reason)
+}
 
-    fn unusable(&self, error: &Error) -> Error {
-        Error::image(self.name(), ImageErrorKind::Size, error)
-    }
+fn no_image(name: &str) -> Error {
+    unusable(
+        name.to_owned(),
+        &"has pixels of a model's size, which is not resized",
+    )
 }

@@ -3,6 +3,7 @@
 
 mod builder;
 mod device;
+mod pinned;
 mod run;
 
 use std::collections::HashMap;
@@ -16,6 +17,7 @@ pub use self::builder::SessionBuilder;
 #[cfg(feature = "validate")]
 pub(crate) use self::device::Place;
 pub use self::device::{Device, ResizeOn};
+pub use self::pinned::PinnedInput;
 pub(crate) use self::run::Submitted;
 pub use self::run::{RunInput, RunOptions};
 use crate::error::{Error, Result};
@@ -162,6 +164,11 @@ impl Session {
     /// The number of threads that compute.
     pub fn threads(&self) -> usize {
         self.loaded.executor.threads()
+    }
+
+    /// The number of threads that decode in a pipeline.
+    pub(crate) fn decode_threads(&self) -> usize {
+        self.loaded.executor.decode_threads()
     }
 
     /// How many runs on a GPU replayed a captured HIP graph, and why not all; `None` on the CPU.

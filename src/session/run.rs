@@ -1,15 +1,16 @@
 //! Runs: images, pixels or pixel values in, [`Outputs`] out, one batch after the other.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Instant;
 
 use ndarray::{Array2, Array3};
+use rayon::prelude::*;
 
 use super::{ResizeOn, Session};
 use crate::error::{Error, Result};
-use crate::exec::{PendingRun, Staging};
+use crate::exec::{PendingRun, RunFeed, Staging, Submission};
 use crate::graph::OutputKind;
-use crate::graph::plan::Plan;
 use crate::hip;
 use crate::image::RgbImage;
 use crate::outputs::Outputs;
@@ -18,6 +19,9 @@ use crate::timing::{Phase, Timing};
 
 /// The results of a plan: each output as a matrix.
 type Results = Vec<(OutputKind, Array2<f32>)>;
+
+/// Batches of one call that are in flight: one computes, the next is copied in.
+const IN_FLIGHT: usize = 2;
 
 /// The input of [`Session::run_with`]. Images convert into it: `session.run_with(&images, options)`.
 #[derive(Clone, Debug)]
@@ -54,7 +58,7 @@ impl<'a, T: AsRef<RgbImage>, const N: usize> From<&'a [T; N]> for RunInput<'a> {
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct RunOptions<'a> {
-    timing: Option<&'a mut Timing>,
+    pub(super) timing: Option<&'a mut Timing>,
 }
 
 impl<'a> RunOptions<'a> {
@@ -85,7 +89,11 @@ impl Session {
         self.run_with(&images, RunOptions::new())
     }
 
-    /// As [`run`](Self::run), with options, and for other input than images.
+    /// As [`run`](Self::run), with options, and for other input than images. Of several batches two are in flight, where
+    /// the device has memory for them: while one computes, the next is copied in.
+    ///
+    /// A GPU's input is copied to page-locked memory first, by several threads and while the first of it is on its way to
+    /// the GPU; [`run_pinned`](Self::run_pinned) spares that copy.
     ///
     /// ```
     /// # fn main() -> hipvit::Result<()> {
@@ -112,23 +120,41 @@ impl Session {
         }
     }
 
-    fn run_images(&self, images: &[&RgbImage], mut timing: Option<&mut Timing>) -> Result<Outputs> {
-        let executor = &self.loaded.executor;
+    fn run_images(&self, images: &[&RgbImage], timing: Option<&mut Timing>) -> Result<Outputs> {
         if self.resize() == ResizeOn::Device {
-            return self.run_batches(images.len(), timing, |plan, range, timing| {
-                executor.run_images(plan, &images[range], timing)
+            return self.run_batches(images.len(), timing, |range, _| {
+                Ok(RunFeed::Images(&images[range]))
             });
         }
-        let start = Instant::now();
-        let pixels = executor.install(|| self.preprocess().apply_batch(images))?;
-        if let Some(timing) = &mut timing {
-            timing.add(Phase::Resize, start.elapsed());
-            timing.add_wall(start.elapsed());
-        }
-        self.run_elements(Input::Pixels(&pixels), timing)
+        let (rule, each) = (self.preprocess(), self.image_elements());
+        self.check_input(Input::Pixels(&[]))?;
+        self.run_batches(images.len(), timing, |range, timing| {
+            let start = Instant::now();
+            let executor = &self.loaded.executor;
+            let mut staging = executor.stage(range.len(), self.batch().min(images.len()), each)?;
+            let slots: &mut [u8] = &mut staging;
+            executor.install(|| {
+                let slots = slots.par_chunks_exact_mut(each);
+                let resized = images[range].par_iter().zip(slots);
+                resized.try_for_each(|(image, slot)| rule.apply_into(image, slot))
+            })?;
+            if let Some(timing) = timing {
+                timing.add(Phase::Resize, start.elapsed());
+            }
+            Ok(RunFeed::Staged(staging))
+        })
     }
 
     fn run_elements(&self, input: Input<'_>, timing: Option<&mut Timing>) -> Result<Outputs> {
+        self.check_input(input)?;
+        let each = self.image_elements();
+        self.run_batches(input.len() / each, timing, |range, _| {
+            Ok(RunFeed::Input(input.slice(range.start * each..range.end * each)))
+        })
+    }
+
+    /// Whether `input` is whole images of the dtype that the session was built for.
+    pub(super) fn check_input(&self, input: Input<'_>) -> Result<()> {
         let expected = self.graph().value(self.graph().input()).dtype;
         if input.dtype() != expected {
             let reason = format!("is {}, expected {expected}", input.dtype());
@@ -140,35 +166,57 @@ impl Session {
             let reason = format!("{elements} elements are not a whole number of images of {each} elements");
             return Err(Error::argument("input", reason));
         }
-        self.run_batches(elements / each, timing, |plan, range, timing| {
-            let part = input.slice(range.start * each..range.end * each);
-            self.loaded.executor.run(plan, part, timing)
-        })
+        Ok(())
     }
 
     fn image_elements(&self) -> usize {
         self.graph().value(self.graph().input()).shape.iter().product()
     }
 
-    /// Calls `run` with the plan of each batch and its range of images.
-    fn run_batches(
+    /// Runs the images in batches; `feed` provides a range of them. While a batch computes, the next is staged and
+    /// submitted, where the device has memory for both.
+    fn run_batches<'a>(
         &self,
         images: usize,
         mut timing: Option<&mut Timing>,
-        run: impl Fn(&Plan, Range<usize>, Option<&mut Timing>) -> Result<Results>,
+        mut feed: impl FnMut(Range<usize>, Option<&mut Timing>) -> Result<RunFeed<'a>>,
     ) -> Result<Outputs> {
         let begin = Instant::now();
+        let how = Submission {
+            timed: timing.is_some(),
+            sleeps: false,
+        };
         let mut all: Option<Outputs> = None;
-        for start in (0..images).step_by(self.batch()) {
-            let range = start..(start + self.batch()).min(images);
-            let count = range.len();
-            let plan = self.plan(count)?;
-            let results = run(&plan, range, timing.as_deref_mut())?;
-            let outputs = self.outputs(results, count)?;
+        let mut in_flight = VecDeque::new();
+        let mut most_in_flight = IN_FLIGHT;
+        let mut finish = |run, timing: Option<&mut Timing>| -> Result<()> {
+            let outputs = self.finish(run, timing)?;
             match &mut all {
                 None => all = Some(outputs),
                 Some(all) => all.append(&outputs).map_err(|e| Error::argument("outputs", e))?,
             }
+            Ok(())
+        };
+        for start in (0..images).step_by(self.batch()) {
+            let range = start..(start + self.batch()).min(images);
+            let count = range.len();
+            let feed = feed(range, timing.as_deref_mut())?;
+            while in_flight.len() >= most_in_flight
+                && let Some(oldest) = in_flight.pop_front()
+            {
+                finish(oldest, timing.as_deref_mut())?;
+            }
+            let run = self.submit(feed, count, how, |error| {
+                most_in_flight = 1;
+                match in_flight.pop_front() {
+                    Some(oldest) => finish(oldest, timing.as_deref_mut()),
+                    None => Err(error),
+                }
+            })?;
+            in_flight.push_back(run);
+        }
+        for run in in_flight {
+            finish(run, timing.as_deref_mut())?;
         }
         if let Some(timing) = timing {
             timing.add_wall(begin.elapsed());
@@ -180,7 +228,7 @@ impl Session {
     }
 
     /// The outputs for no image.
-    fn no_outputs(&self) -> Result<Outputs> {
+    pub(super) fn no_outputs(&self) -> Result<Outputs> {
         let columns = |value| self.graph().value(value).shape.last().copied().unwrap_or(0);
         let outputs = self.graph().outputs().iter();
         let empty = outputs.map(|&(kind, value)| (kind, Array2::zeros((0, columns(value)))));
@@ -216,21 +264,27 @@ impl Session {
         Ok(outputs)
     }
 
-    /// Memory for `images` images: of the model's size, or of any size if the [device resizes](Session::resize).
-    pub(crate) fn stage(&self, images: usize) -> Result<Staging> {
-        self.loaded.executor.stage(images * self.image_elements())
+    /// Memory for `images` images of the model's size, in a buffer for `capacity`.
+    pub(crate) fn stage(&self, images: usize, capacity: usize) -> Result<Staging> {
+        let executor = &self.loaded.executor;
+        executor.stage(images, capacity, self.image_elements())
     }
 
-    /// Submits a run on the staged images. While the device has no memory for it, `wait_for_memory` is called with the
+    /// The bytes of an image's pixels at the model's size.
+    pub(crate) fn image_bytes(&self) -> usize {
+        self.image_elements()
+    }
+
+    /// Submits a run on `images` images. While the device has no memory for it, `wait_for_memory` is called with the
     /// error.
     pub(crate) fn submit(
         &self,
-        staging: Staging,
-        timed: bool,
+        feed: RunFeed<'_>,
+        images: usize,
+        how: Submission,
         mut wait_for_memory: impl FnMut(Error) -> Result<()>,
     ) -> Result<Submitted> {
         let executor = &self.loaded.executor;
-        let images = staging.images();
         let plan = self.plan(images)?;
         let reservation = loop {
             match executor.reserve(plan.clone()) {
@@ -239,9 +293,20 @@ impl Session {
             }
         };
         Ok(Submitted {
-            run: executor.submit(reservation, staging, timed)?,
+            run: executor.submit(reservation, feed, how)?,
             images,
         })
+    }
+
+    /// As [`finish`](Self::finish); returns also the memory that the run was fed from.
+    pub(super) fn finish_with_memory(
+        &self,
+        submitted: Submitted,
+        timing: Option<&mut Timing>,
+    ) -> Result<(Outputs, Option<Staging>)> {
+        let executor = &self.loaded.executor;
+        let (results, mut memory) = executor.finish_with_staging(submitted.run, timing)?;
+        Ok((self.outputs(results, submitted.images)?, memory.pop()))
     }
 
     /// Waits for a submitted run.

@@ -130,8 +130,11 @@ impl Hip {
         let mut size = resize.input;
         let mut passes = Vec::new();
         for pass in resampling.passes() {
+            let pass_on_device = DevicePass::new(pass, size)?;
+            let tables = stream.upload(pass_on_device.tables())?;
             passes.push((
-                DevicePass::new(&stream, pass, size)?,
+                pass_on_device,
+                tables,
                 stream.zeroed::<u8>(pass.output().iter().product::<usize>() * 3)?,
             ));
             size = pass.output();
@@ -139,15 +142,16 @@ impl Hip {
         let [from, to] = [0, 1].map(|index| layout.regions[index].0.clone());
         layout.run(&stream, memory, clock, |memory| {
             let mut input = memory.part(from.clone())?;
-            let Some(((last, _), first)) = passes.split_last_mut() else {
+            let Some(((last, last_tables, _), first)) = passes.split_last_mut() else {
                 return Ok(());
             };
-            for (pass, result) in first {
+            for (pass, tables, result) in first {
                 let output = result.writing();
-                kernels.launch(&stream, pass, input, output)?;
+                kernels.launch(&stream, pass, tables.reading(), input, output)?;
                 input = output;
             }
-            kernels.launch(&stream, last, input, memory.part(to.clone())?)
+            let output = memory.part(to.clone())?;
+            kernels.launch(&stream, last, last_tables.reading(), input, output)
         })
     }
 }

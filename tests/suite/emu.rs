@@ -199,15 +199,24 @@ fn tuned_kernels_are_kept_and_selected() {
         origins.map(str::to_owned).collect()
     };
     let before = origins();
-    assert!(before.len() > 4 && before.iter().all(|origin| origin == "rule"), "{before:?}");
+    assert!(
+        before.len() > 4 && before.iter().all(|origin| origin == "rule"),
+        "{before:?}"
+    );
 
     let lines = run(&["tune", "--json"]);
-    let tuned: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let tuned: Vec<Value> = lines
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     assert!(tuned.len() > 4, "{lines}");
     for shape in &tuned {
         // rocBLAS, and both of the emulated hipBLASLt's algorithms.
         assert!(shape["candidates"].as_u64().unwrap() >= 3, "{shape}");
-        assert!(shape["best_us"].as_f64().unwrap() <= shape["rule_us"].as_f64().unwrap(), "{shape}");
+        assert!(
+            shape["best_us"].as_f64().unwrap() <= shape["rule_us"].as_f64().unwrap(),
+            "{shape}"
+        );
     }
     let stored: Vec<PathBuf> = std::fs::read_dir(folder.path().join("selection"))
         .unwrap()
@@ -220,7 +229,10 @@ fn tuned_kernels_are_kept_and_selected() {
     let classify = || run(&["classify", "--json", "assets/samples"]);
     let top = |text: &str| -> Vec<Value> {
         let line = |line: &str| serde_json::from_str::<Value>(line).unwrap();
-        text.lines().map(line).filter_map(|l| l.get("top").map(|top| top[0]["label"].clone())).collect()
+        text.lines()
+            .map(line)
+            .filter_map(|l| l.get("top").map(|top| top[0]["label"].clone()))
+            .collect()
     };
     let expected = top(&classify());
     assert!(expected.len() > 5, "{}", classify());

@@ -184,52 +184,6 @@ impl<T: Pod> DeviceBuffer<T> {
         })
     }
 
-    /// As [`DeviceBuffer::upload`], but `copier` carries the copy out, so that it overlaps with other work of the
-    /// buffer's stream: `copier` waits for what that stream was given so far, and that stream's work from now on waits for
-    /// the copy.
-    ///
-    /// # Errors
-    ///
-    /// As for [`DeviceBuffer::upload`]; [`Error::Argument`] if `copier` is of another device.
-    pub fn upload_on(
-        &mut self,
-        copier: &Stream,
-        at: usize,
-        source: PinnedBuffer<T>,
-    ) -> Result<Pending<PinnedBuffer<T>>>
-    where
-        T: Send + Sync,
-    {
-        let range = self.range(at, source.len())?;
-        let operand = Operand::new(&self.block, range, true);
-        let stream = self.block.stream();
-        let device = stream.device();
-        if copier.device() != device {
-            return Err(Error::argument("copier", "is of another device than the buffer"));
-        }
-        stream.refuse_capture("an asynchronous copy")?;
-        copier.wait(&stream.mark()?)?;
-        // No operands: the buffer is lent by the event before and the wait after.
-        let copy = copier.submit_with(&[], source, |hip, source| {
-            // SAFETY: as for the upload; `copier` waits for the buffer's earlier uses.
-            unsafe {
-                call!(
-                    device,
-                    hip.hipMemcpyAsync(
-                        operand.pointer(),
-                        source.as_ptr().cast(),
-                        operand.bytes(),
-                        hipMemcpyKind::hipMemcpyHostToDevice,
-                        copier.raw(),
-                    )
-                )
-            }
-        })?;
-        // Should this fail, the copy is dropped here, which waits for it: the buffer's stream never races with it.
-        stream.submit(&[operand], |_| stream.wait(copy.event()))?;
-        Ok(copy)
-    }
-
     /// Copies elements from `at` on into all of `target`, while the host goes on.
     ///
     /// ```compile_fail,E0382
@@ -394,7 +348,7 @@ impl<T: Pod> DeviceBuffer<T> {
         Ok(Frozen { buffer: self })
     }
 
-    fn range(&self, at: usize, len: usize) -> Result<Range<usize>> {
+    pub(crate) fn range(&self, at: usize, len: usize) -> Result<Range<usize>> {
         match at.checked_add(len) {
             Some(end) if end <= self.len => Ok(at * size_of::<T>()..end * size_of::<T>()),
             _ => Err(Error::argument(

@@ -9,3 +9,4 @@ mod peer;
 pub(crate) mod pending;
 pub(crate) mod pinned;
 mod submit;
+pub(crate) mod uploads;

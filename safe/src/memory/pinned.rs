@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 use std::ptr::{self, NonNull};
 use std::slice;
+use std::sync::Arc;
 
 use bytemuck::Pod;
 use hipvit_sys::hip::hipHostMallocDefault;
@@ -113,6 +114,27 @@ impl<T> PinnedBuffer<T> {
     }
 }
 
+impl<T: Pod> PinnedBuffer<T> {
+    /// Splits it into parts of `len` elements each, the last of which may be shorter, for several threads to fill.
+    /// [`PinnedPart::join`] puts them together again.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if `len` is 0.
+    pub fn split(self, len: usize) -> Result<Vec<PinnedPart<T>>> {
+        if len == 0 {
+            return Err(Error::argument("len", "parts have at least one element"));
+        }
+        let total = self.len;
+        let buffer = Arc::new(self);
+        let part = |start| PinnedPart {
+            buffer: buffer.clone(),
+            range: start..total.min(start + len),
+        };
+        Ok((0..total).step_by(len).map(part).collect())
+    }
+}
+
 impl<T: Pod> Deref for PinnedBuffer<T> {
     type Target = [T];
 
@@ -147,6 +169,58 @@ impl<T> fmt::Debug for PinnedBuffer<T> {
             .field("pointer", &self.pointer)
             .field("len", &self.len)
             .finish()
+    }
+}
+
+/// A part of a [`PinnedBuffer`] that was [split](PinnedBuffer::split): a slice of its own.
+#[derive(Debug)]
+pub struct PinnedPart<T> {
+    /// Nobody accesses the memory through it while it is split.
+    buffer: Arc<PinnedBuffer<T>>,
+    range: Range<usize>,
+}
+
+impl<T: Pod> PinnedPart<T> {
+    /// The buffer that was split, once all its parts are here.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if a part is missing.
+    pub fn join(parts: Vec<Self>) -> Result<PinnedBuffer<T>> {
+        let mut parts = parts.into_iter();
+        let last = parts.next_back();
+        let buffer = last.map(|part| part.buffer);
+        drop(parts);
+        buffer
+            .and_then(Arc::into_inner)
+            .ok_or_else(|| Error::argument("parts", "some of the buffer's are missing"))
+    }
+}
+
+impl<T: Pod> Deref for PinnedPart<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        // SAFETY: the range is within the buffer's elements, of which `split` gives each to one part alone; the buffer,
+        // which has the memory, cannot be had while there is a part.
+        unsafe {
+            slice::from_raw_parts(
+                self.buffer.pointer.as_ptr().add(self.range.start),
+                self.range.len(),
+            )
+        }
+    }
+}
+
+impl<T: Pod> DerefMut for PinnedPart<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as above, and borrowed mutably.
+        unsafe {
+            slice::from_raw_parts_mut(
+                self.buffer.pointer.as_ptr().add(self.range.start),
+                self.range.len(),
+            )
+        }
     }
 }
 

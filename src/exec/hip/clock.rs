@@ -13,7 +13,8 @@ pub type StageObserver<'a> = dyn FnMut(Stage<'_>, Duration) + Send + 'a;
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Stage<'a> {
-    /// The copy of the input to the device.
+    /// The copy of the input to the device. From pageable memory it includes the copies to pinned memory, behind which it
+    /// is pipelined.
     Upload,
     /// The copies of decoded images to the device, and their resizing there.
     Resize,

@@ -1,10 +1,15 @@
 //! What a run needs on a device: a stream, the libraries on it, memory, and captured graphs.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
+use rayon::ThreadPool;
+
+use super::Uploaded;
 use super::libraries::Libraries;
 use super::lower::scratch_bytes;
 use super::preprocess::{DeviceResize, HipPreprocess};
+use super::staging::Pieces;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
 use crate::graph::plan::Plan;
@@ -83,15 +88,17 @@ impl ExecutionContext {
     }
 
     /// Submits the resizing of `images` into the input buffer.
-    pub(super) fn resize(&mut self, resize: &DeviceResize, images: &[&RgbImage]) -> Result<()> {
-        let on_stream = match &mut self.resize {
-            Some(on_stream) => on_stream,
-            none => none.insert(HipPreprocess::on(&self.stream, resize)?),
-        };
-        for (index, image) in images.iter().enumerate() {
-            on_stream.enqueue(image, &mut self.memory.input, index)?;
-        }
-        Ok(())
+    pub(super) fn resize(
+        &mut self,
+        resize: &DeviceResize,
+        images: &[&RgbImage],
+        pieces: &Pieces,
+        threads: &ThreadPool,
+    ) -> Result<VecDeque<Uploaded>> {
+        let on_stream = self
+            .resize
+            .get_or_insert_with(|| HipPreprocess::on(&self.stream, resize));
+        on_stream.enqueue(images, &mut self.memory.input, pieces, threads)
     }
 
     /// Whether `plan` has run here before; records that it has.
@@ -134,19 +141,22 @@ pub(super) struct PinnedPool(Vec<PinnedBuffer<u8>>);
 impl PinnedPool {
     /// `bytes` bytes of arbitrary contents.
     pub(super) fn take(&mut self, bytes: usize, device: &Device) -> Result<PinnedBuffer<u8>> {
-        let fits = (0..self.0.len()).filter(|&index| self.0[index].capacity() >= bytes);
-        match fits.min_by_key(|&index| self.0[index].capacity()) {
-            Some(index) => {
-                let mut buffer = self.0.swap_remove(index);
-                buffer.set_len(bytes)?;
-                Ok(buffer)
-            }
-            None => {
-                // The larger one replaces one that is too small.
-                self.0.pop();
-                Ok(device.pinned(bytes)?)
-            }
+        match self.reuse(bytes)? {
+            Some(buffer) => Ok(buffer),
+            None => Ok(device.pinned(bytes)?),
         }
+    }
+
+    /// As [`PinnedPool::take`]; `None` if all buffers are too small, one of which goes: a larger one replaces it.
+    pub(super) fn reuse(&mut self, bytes: usize) -> Result<Option<PinnedBuffer<u8>>> {
+        let fits = (0..self.0.len()).filter(|&index| self.0[index].capacity() >= bytes);
+        let Some(index) = fits.min_by_key(|&index| self.0[index].capacity()) else {
+            self.0.pop();
+            return Ok(None);
+        };
+        let mut buffer = self.0.swap_remove(index);
+        buffer.set_len(bytes)?;
+        Ok(Some(buffer))
     }
 
     pub(super) fn keep(&mut self, buffer: PinnedBuffer<u8>) {

@@ -19,7 +19,7 @@ impl HipExecutor {
     ///
     /// # Errors
     ///
-    /// As for [`HipExecutor::run`].
+    /// As for [`Executor::run`](crate::exec::Executor::run).
     pub(crate) fn run_guarded(
         &self,
         plan: &Plan,

@@ -5,8 +5,9 @@
 //!
 //! A run is submitted as a whole and waited for later, so that several can be in flight. Each has an [`ExecutionContext`] of
 //! its own, with a stream that computes and then copies the results to pinned memory. One more stream copies the inputs of all
-//! contexts, from pinned memory too; events order the copy after the context's previous work and before its next. Images
-//! that the device resizes are copied as decoded, by the context's own stream.
+//! contexts, from pinned memory too; events order the copy after the context's previous work and before its next. What the
+//! caller has in pageable memory is [staged](staging) in pieces. Images that the device resizes are copied as decoded, by
+//! the context's own stream.
 //!
 //! The second run of a plan on a context is captured as a graph. Later runs replay it, if the replay gave the same bytes as
 //! the steps did ([`Replay`]).
@@ -20,10 +21,12 @@ mod libraries;
 mod lower;
 mod preprocess;
 mod report;
+mod staging;
 #[cfg(test)]
 mod tests;
 mod tune;
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::OnceLock;
@@ -31,6 +34,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ndarray::Array2;
 use parking_lot::{Mutex, MutexGuard};
+use rayon::ThreadPool;
 
 use self::clock::Clock;
 use self::constants::Constants;
@@ -40,15 +44,16 @@ use self::libraries::Libraries;
 use self::lower::{Addresses, Call, lower, unit};
 use self::preprocess::DeviceResize;
 pub use self::preprocess::HipPreprocess;
+use self::staging::Pieces;
 use super::select::{SelectOptions, Selection};
 use crate::error::{Error, Result};
 use crate::graph::inspection::{DeviceMemory, Region};
 use crate::graph::plan::{Plan, Step};
 use crate::graph::{Graph, OutputKind, ValueId, matrix};
-use crate::hip::{self, Device, Operand, Pending, PinnedBuffer, Replay, Stream, Work};
+use crate::hip::{self, Device, Event, Operand, Pending, PinnedBuffer, Replay, Stream, Work};
 use crate::image::{Preprocess, RgbImage};
 use crate::kernels::{KernelCall, Kernels, Unit};
-use crate::tensor::{DType, Input};
+use crate::tensor::DType;
 
 pub use self::clock::{Stage, StageObserver};
 pub use self::graphs::{GraphMode, Replays};
@@ -68,8 +73,10 @@ pub struct HipExecutor {
     copier: Stream,
     /// Execution contexts that no run is using.
     contexts: Mutex<Vec<ExecutionContext>>,
-    /// Pinned memory for inputs that no run is using.
+    /// Pinned memory for whole inputs that no run is using.
     inputs: Mutex<PinnedPool>,
+    /// The same, for pieces of inputs.
+    pieces: Pieces,
     fallback: OnceLock<String>,
     replayed_runs: AtomicU64,
     eager_runs: AtomicU64,
@@ -81,19 +88,49 @@ pub(crate) struct Reserved<P> {
     context: ExecutionContext,
 }
 
+impl<P> Reserved<P> {
+    pub(super) fn plan(&self) -> &P {
+        &self.plan
+    }
+}
+
 /// What a run takes its input from.
 pub(super) enum Feed<'a> {
-    /// The plan's input.
-    Staged(PinnedBuffer<u8>),
+    /// The plan's input, in pinned memory.
+    Pinned(PinnedBuffer<u8>),
+    /// The plan's input, in any memory.
+    Pageable(&'a [u8]),
     /// Decoded images, which the device resizes.
     Images(&'a [&'a RgbImage]),
 }
 
+/// How a run is carried out.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Submission {
+    /// Each stage is timed.
+    pub(crate) timed: bool,
+    /// Whoever waits for the run sleeps, and leaves the core to others, such as threads that decode.
+    pub(crate) sleeps: bool,
+}
+
+/// Pinned memory in copies to the device.
+type Uploaded = Pending<Vec<PinnedBuffer<u8>>>;
+
+/// What a run leaves.
+pub(super) struct Finished {
+    pub(super) outputs: Vec<(OutputKind, Array2<f32>)>,
+    /// The pinned memory that it was fed with, or staged in.
+    pub(super) memory: Vec<PinnedBuffer<u8>>,
+}
+
 /// A run that was submitted. Dropping it waits for its copies.
 pub(crate) struct Running<P> {
-    /// `None` where the device resized images.
-    upload: Option<Pending<PinnedBuffer<u8>>>,
+    uploads: VecDeque<Uploaded>,
     downloads: Vec<Pending<PinnedBuffer<u8>>>,
+    /// What provided the input.
+    entry: Stage<'static>,
+    /// The run's end, for a thread that sleeps.
+    end: Option<Event>,
     clock: Option<Clock>,
     plan: P,
     context: ExecutionContext,
@@ -134,6 +171,7 @@ impl HipExecutor {
             copier,
             contexts: Mutex::default(),
             inputs: Mutex::default(),
+            pieces: Pieces::default(),
             fallback: OnceLock::new(),
             replayed_runs: AtomicU64::new(0),
             eager_runs: AtomicU64::new(0),
@@ -157,7 +195,7 @@ impl HipExecutor {
         &self.selection
     }
 
-    /// Makes the device resize images to the model's input size, by `rule`, for [`run_images`](Self::run_images).
+    /// Makes the device resize images to the model's input size, by `rule`.
     ///
     /// # Errors
     ///
@@ -232,51 +270,27 @@ impl HipExecutor {
         Ok(memory)
     }
 
-    /// Runs `plan`, which must be of this executor's graph and dtype, on `input`: each output as `[B, channels]`, or
-    /// `[B·tokens, channels]`. Events are made for an `observer` alone.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Argument`] if `input` is not what the plan takes or the plan is in another dtype; [`Error::Graph`],
-    /// naming the node and the device, if a step cannot be submitted; what the device's work failed with.
-    pub fn run(
-        &self,
-        plan: &Plan,
-        input: Input<'_>,
-        observer: Option<&mut StageObserver<'_>>,
-    ) -> Result<Vec<(OutputKind, Array2<f32>)>> {
-        plan.graph().check_input(input, plan.batch())?;
-        let reserved = self.reserve(plan)?;
-        let bytes: &[u8] = match input {
-            Input::Pixels(pixels) => pixels,
-            Input::Values(values) => bytemuck::cast_slice(values),
-        };
-        let mut staging = self.stage(bytes.len())?;
-        staging.copy_from_slice(bytes);
-        let running = self.submit(reserved, Feed::Staged(staging), observer.is_some())?;
-        self.finish(running, observer)
-    }
-
-    /// As [`run`](Self::run), on decoded images of any size, as many as the plan's batch.
-    ///
-    /// # Errors
-    ///
-    /// As [`run`](Self::run); an image that the rule does not accept; [`Error::Argument`] without
-    /// [`set_resize`](Self::set_resize), or if the rule does not make the plan's input.
-    pub fn run_images(
-        &self,
-        plan: &Plan,
-        images: &[&RgbImage],
-        observer: Option<&mut StageObserver<'_>>,
-    ) -> Result<Vec<(OutputKind, Array2<f32>)>> {
-        let reserved = self.reserve(plan)?;
-        let running = self.submit(reserved, Feed::Images(images), observer.is_some())?;
-        self.finish(running, observer)
-    }
-
     /// Pinned memory for an input of `bytes` bytes.
     pub(super) fn stage(&self, bytes: usize) -> Result<PinnedBuffer<u8>> {
-        self.inputs.lock().take(bytes, &self.device)
+        // The lock is released before the driver is asked for memory.
+        let unused = self.inputs.lock().reuse(bytes)?;
+        match unused {
+            Some(buffer) => Ok(buffer),
+            None => self.pinned(bytes),
+        }
+    }
+
+    /// Pinned memory for an input of `bytes` bytes that the caller keeps; zero.
+    pub(super) fn pinned(&self, bytes: usize) -> Result<PinnedBuffer<u8>> {
+        Ok(self.device.pinned(bytes)?)
+    }
+
+    /// Takes pinned memory back, for the inputs of later runs.
+    pub(super) fn keep(&self, memory: Vec<PinnedBuffer<u8>>) {
+        let (pieces, inputs): (Vec<_>, Vec<_>) = memory.into_iter().partition(staging::is_piece);
+        self.pieces.keep(pieces);
+        let mut pool = self.inputs.lock();
+        inputs.into_iter().for_each(|input| pool.keep(input));
     }
 
     /// A context with all the device memory that a run of `plan` needs.
@@ -313,25 +327,38 @@ impl HipExecutor {
         }
     }
 
-    /// Submits a run.
+    /// Submits a run; `threads` copy input that is in pageable memory.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the feed is not what the plan takes, or if there is no rule to resize images by;
+    /// [`Error::Graph`], naming the node and the device, if a step cannot be submitted.
     pub(super) fn submit<P: Deref<Target = Plan>>(
         &self,
         reserved: Reserved<P>,
         feed: Feed<'_>,
-        timed: bool,
+        threads: &ThreadPool,
+        how: Submission,
     ) -> Result<Running<P>> {
         let Reserved { plan, mut context } = reserved;
         // A context with an error is dropped.
-        let mut clock = timed.then(Clock::default);
-        let upload = self.feed(&mut context, &plan, feed, &mut clock)?;
+        let mut clock = how.timed.then(Clock::default);
+        let entry = match feed {
+            Feed::Images(_) => Stage::Resize,
+            _ => Stage::Upload,
+        };
+        let uploads = self.feed(&mut context, &plan, feed, threads, &mut clock)?;
         self.compute(&mut context, &plan, &mut clock)?;
         let downloads = self.download(&mut context, &plan)?;
         if let Some(clock) = &mut clock {
             clock.tick(&context.stream)?;
         }
+        let end = how.sleeps.then(|| context.stream.mark_blocking()).transpose()?;
         Ok(Running {
-            upload,
+            uploads,
             downloads,
+            entry,
+            end,
             clock,
             plan,
             context,
@@ -343,14 +370,19 @@ impl HipExecutor {
         &self,
         running: Running<P>,
         observer: Option<&mut StageObserver<'_>>,
-    ) -> Result<Vec<(OutputKind, Array2<f32>)>> {
+    ) -> Result<Finished> {
         let Running {
-            upload,
+            uploads,
             downloads,
+            entry,
+            end,
             clock,
             plan,
             mut context,
         } = running;
+        if let Some(end) = end {
+            end.synchronize()?;
+        }
         let mut outputs = Vec::with_capacity(downloads.len());
         for (&(kind, value, id), download) in plan.outputs().iter().zip(downloads) {
             let name = &plan.graph().value(value).name;
@@ -360,18 +392,15 @@ impl HipExecutor {
             let matrix = matrix(&plan.buffer(id).shape, values);
             outputs.push((kind, matrix.map_err(|e| Error::graph(name, e))?));
         }
-        let entry = match upload {
-            Some(upload) => {
-                self.inputs.lock().keep(upload.wait()?);
-                Stage::Upload
-            }
-            None => Stage::Resize,
-        };
+        let mut memory = Vec::new();
+        for upload in uploads {
+            memory.extend(upload.wait()?);
+        }
         if let (Some(clock), Some(observer)) = (clock, observer) {
             clock.tell(&plan, entry, observer)?;
         }
         self.contexts().push(context);
-        Ok(outputs)
+        Ok(Finished { outputs, memory })
     }
 
     /// Submits the copy of the input, or the resizing that produces it.
@@ -380,23 +409,37 @@ impl HipExecutor {
         context: &mut ExecutionContext,
         plan: &Plan,
         feed: Feed<'_>,
+        threads: &ThreadPool,
         clock: &mut Option<Clock>,
-    ) -> Result<Option<Pending<PinnedBuffer<u8>>>> {
+    ) -> Result<VecDeque<Uploaded>> {
+        let expect = |bytes: usize| match bytes == input_bytes(plan) {
+            true => Ok(()),
+            false => {
+                let reason = format!("has {bytes} bytes, expected {}", input_bytes(plan));
+                Err(Error::argument("input", reason))
+            }
+        };
         let stream = match feed {
-            Feed::Staged(_) => self.copier.clone(),
+            Feed::Pinned(_) | Feed::Pageable(_) => self.copier.clone(),
             Feed::Images(_) => context.stream.clone(),
         };
         let mut tick = || clock.as_mut().map_or(Ok(()), |clock| clock.tick_input(&stream));
-        match feed {
-            Feed::Staged(staging) => {
-                if staging.len() != input_bytes(plan) {
-                    let reason = format!("has {} bytes, expected {}", staging.len(), input_bytes(plan));
-                    return Err(Error::argument("input", reason));
-                }
+        let uploads = match feed {
+            Feed::Pinned(input) => {
+                expect(input.len())?;
                 tick()?;
-                let upload = context.memory.input.upload_on(&stream, 0, staging)?;
+                let mut uploads = context.memory.input.uploads_on(&stream)?;
+                uploads.push(0, input)?;
+                VecDeque::from([uploads.finish()?])
+            }
+            Feed::Pageable(input) => {
+                expect(input.len())?;
                 tick()?;
-                Ok(Some(upload))
+                let uploads = context.memory.input.uploads_on(&stream)?;
+                let mut submitted = VecDeque::new();
+                let with = (&self.device, threads);
+                self.pieces.upload(uploads, &[input], with, &mut submitted)?;
+                submitted
             }
             Feed::Images(images) => {
                 let Some(resize) = &self.resize else {
@@ -405,11 +448,11 @@ impl HipExecutor {
                 };
                 resize.check(plan, images.len())?;
                 tick()?;
-                context.resize(resize, images)?;
-                tick()?;
-                Ok(None)
+                context.resize(resize, images, &self.pieces, threads)?
             }
-        }
+        };
+        tick()?;
+        Ok(uploads)
     }
 
     /// Submits all steps, one by one or as a replay.

@@ -6,7 +6,7 @@ use crate::error::ImageErrorKind;
 use crate::image::RgbImage;
 
 #[cfg(not(feature = "libjpeg-turbo"))]
-pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, Failure> {
+pub(super) fn decode(bytes: &[u8], limits: &Limits, mut samples: Vec<u8>) -> Result<RgbImage, Failure> {
     use zune_core::bytestream::ZCursor;
     use zune_core::colorspace::ColorSpace;
     use zune_core::options::DecoderOptions;
@@ -29,7 +29,9 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, Failure>
         _ => ColorSpace::RGB,
     };
     decoder.set_options(options.jpeg_set_out_colorspace(raw));
-    let samples = decoder.decode().map_err(reason)?;
+    // Every sample is written, so that what the memory had before does not matter.
+    samples.resize(decoder.output_buffer_size().ok_or("the JPEG has no header")?, 0);
+    decoder.decode_into(&mut samples).map_err(reason)?;
     let quads = samples.chunks_exact(4).map(|s| [s[0], s[1], s[2], s[3]]);
     let data = match raw {
         ColorSpace::CMYK => inverted_cmyk(quads),
@@ -46,7 +48,7 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, Failure>
 }
 
 #[cfg(feature = "libjpeg-turbo")]
-pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, Failure> {
+pub(super) fn decode(bytes: &[u8], limits: &Limits, mut samples: Vec<u8>) -> Result<RgbImage, Failure> {
     use turbojpeg::{Colorspace, Decompressor, Image, PixelFormat};
 
     let reason = |error: turbojpeg::Error| broken(bytes, &error);
@@ -58,9 +60,9 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, Failure>
         _ => PixelFormat::RGB,
     };
     let pitch = width * format.size();
-    let mut pixels = vec![0; pitch * height];
+    samples.resize(pitch * height, 0);
     let image = Image {
-        pixels: &mut pixels[..],
+        pixels: &mut samples[..],
         width,
         pitch,
         height,
@@ -68,8 +70,8 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, Failure>
     };
     decoder.decompress(bytes, image).map_err(reason)?;
     let data = match format {
-        PixelFormat::CMYK => inverted_cmyk(pixels.chunks_exact(4).map(|s| [s[0], s[1], s[2], s[3]])),
-        _ => pixels,
+        PixelFormat::CMYK => inverted_cmyk(samples.chunks_exact(4).map(|s| [s[0], s[1], s[2], s[3]])),
+        _ => samples,
     };
     Ok(RgbImage { width, height, data })
 }

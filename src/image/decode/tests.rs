@@ -34,6 +34,29 @@ fn tolerance(file: &str) -> u8 {
     if same_decoder { 0 } else { JPEG_LEVELS }
 }
 
+/// Nothing of what the memory had before remains.
+#[test]
+fn memory_is_used_again_for_images_of_other_sizes() {
+    let mut buffers = DecodeBuffers::default();
+    let mut reused = 0;
+    for golden in goldens().iter().chain(goldens().iter().rev()) {
+        let path = samples().join(&golden.file);
+        let expected = open(&path, &Limits::default());
+        buffers.pixels.resize(1 << 20, 0);
+        buffers.pixels.fill(0xa5);
+        let before = buffers.pixels.as_ptr();
+        match (open_in(&path, &Limits::default(), &mut buffers), expected) {
+            (Ok(image), Ok(expected)) => {
+                assert_eq!(image, expected, "{}", golden.file);
+                reused += usize::from(image.data.as_ptr() == before);
+                buffers.pixels = image.data;
+            }
+            (got, expected) => assert!(got.is_err() && expected.is_err(), "{}", golden.file),
+        }
+    }
+    assert!(reused > 10, "{reused} images");
+}
+
 #[test]
 fn equals_pillow_on_the_goldens() {
     let mut wrong = Vec::new();

@@ -97,7 +97,10 @@ fn without_hipblaslt_rocblas_is_selected() {
     let output = run(&fake, &["tune", "--device", "hip"]);
     assert_eq!(output.status.code(), Some(1));
     let text = stderr(&output);
-    assert!(text.contains("nothing to choose from") && text.contains("hipBLASLt"), "{text}");
+    assert!(
+        text.contains("nothing to choose from") && text.contains("hipBLASLt"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -3,6 +3,8 @@
 use std::mem;
 use std::thread;
 
+use hipvit::hip::PinnedPart;
+
 use super::{Fake, LAUNCH, Scale, Slot, scale};
 
 #[test]
@@ -108,6 +110,67 @@ fn any_number_of_values_goes_through_a_small_ring() {
         );
         let mut empty = device.pinned_ring::<u16>(2, 0).unwrap();
         buffer.write_through(0, &[1; 3], &mut empty).unwrap_err();
+    }
+    fake.assert_clean();
+}
+
+#[test]
+fn another_stream_copies_pieces_in_order() {
+    let fake = Fake::new("uploads");
+    {
+        let device = fake.device();
+        let (copier, stream) = (device.stream().unwrap(), device.stream().unwrap());
+        let mut buffer = stream.zeroed::<u32>(10).unwrap();
+        let piece = |values: &[u32]| {
+            let mut piece = device.pinned(values.len()).unwrap();
+            piece.copy_from_slice(values);
+            piece
+        };
+        let mut uploads = buffer.uploads_on(&copier).unwrap();
+        uploads.push(6, piece(&[6, 7])).unwrap();
+        let marked = uploads.mark().unwrap();
+        uploads.push(0, piece(&[1, 2, 3])).unwrap();
+        uploads.push(3, piece(&[4])).unwrap();
+        let error = uploads.push(9, piece(&[0, 0])).unwrap_err().to_string();
+        assert!(error.starts_with("buffer: 2 elements from 9"), "{error}");
+        let rest = uploads.finish().unwrap();
+        assert_eq!(buffer.read().unwrap(), [1, 2, 3, 4, 0, 0, 6, 7, 0, 0]);
+        assert_eq!(marked.wait().unwrap()[0][..], [6, 7]);
+        assert_eq!(rest.wait().unwrap().len(), 2);
+
+        // Unfinished: waited for, so that the buffer can be used.
+        let mut uploads = buffer.uploads_on(&copier).unwrap();
+        uploads.push(8, piece(&[8, 9])).unwrap();
+        drop(uploads);
+        assert_eq!(buffer.read().unwrap()[8..], [8, 9]);
+    }
+    fake.assert_clean();
+}
+
+#[test]
+fn pinned_memory_is_filled_in_parts_by_several_threads() {
+    let fake = Fake::new("parts");
+    {
+        let device = fake.device();
+        for (len, part, count) in [(10, 3, 4), (9, 3, 3), (2, 5, 1)] {
+            let pinned = device.pinned::<u16>(len).unwrap();
+            let mut parts = pinned.split(part).unwrap();
+            assert_eq!(parts.len(), count);
+            thread::scope(|scope| {
+                for (index, part) in parts.iter_mut().enumerate() {
+                    scope.spawn(move || part.fill(index as u16));
+                }
+            });
+            let pinned = PinnedPart::join(parts).unwrap();
+            let expected: Vec<u16> = (0..len).map(|at| (at / part) as u16).collect();
+            assert_eq!(pinned[..], expected[..]);
+        }
+        device.pinned::<u16>(1).unwrap().split(0).unwrap_err();
+        let mut parts = device.pinned::<u16>(4).unwrap().split(2).unwrap();
+        let missing = parts.pop();
+        let error = PinnedPart::join(parts).unwrap_err().to_string();
+        assert!(error.contains("missing"), "{error}");
+        drop(missing);
     }
     fake.assert_clean();
 }

@@ -11,6 +11,7 @@ mod command_line;
 mod devices;
 mod faults;
 mod memory;
+mod overlap;
 mod peers;
 mod rtc;
 mod session;

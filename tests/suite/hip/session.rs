@@ -14,19 +14,19 @@ use super::{Fake, Slot};
 use crate::at;
 use crate::command_line::{stderr, stdout};
 
-fn model() -> PathBuf {
+pub(super) fn model() -> PathBuf {
     at("tests/golden/timm_vit_class_token")
 }
 
-fn builder(fake: &Fake) -> SessionBuilder {
+pub(super) fn builder(fake: &Fake) -> SessionBuilder {
     Session::builder().gpu(fake.device()).threads(2)
 }
 
-fn session(fake: &Fake, batch: usize) -> Session {
+pub(super) fn session(fake: &Fake, batch: usize) -> Session {
     builder(fake).batch(batch).load(model()).unwrap()
 }
 
-fn images(count: usize) -> Vec<RgbImage> {
+pub(super) fn images(count: usize) -> Vec<RgbImage> {
     let image = |name| open(at("tests/golden/images").join(name), &Limits::default()).unwrap();
     let mut images = ["small.png", "tall.png", "wide.png"].map(image).to_vec();
     // None of the later ones is the same.
@@ -45,7 +45,7 @@ fn sources(images: &[RgbImage]) -> Vec<Source> {
     images.iter().enumerate().map(source).collect()
 }
 
-fn same(a: &Outputs, b: &Outputs) {
+pub(super) fn same(a: &Outputs, b: &Outputs) {
     assert_eq!(a.logits(), b.logits());
     assert_eq!(a.embeddings(), b.embeddings());
 }

@@ -1,0 +1,140 @@
+//! Copies into device memory that another stream carries out.
+
+use bytemuck::Pod;
+use hipvit_sys::hip::hipMemcpyKind;
+
+use crate::error::{Error, Result};
+use crate::memory::buffer::DeviceBuffer;
+use crate::memory::operand::Operand;
+use crate::memory::pending::Pending;
+use crate::memory::pinned::PinnedBuffer;
+use crate::status::call;
+use crate::stream::Stream;
+
+/// Copies from pinned memory into a buffer, carried out by another stream than the buffer's, so that they overlap with that
+/// stream's work and with the filling of the next piece. Made by [`DeviceBuffer::uploads_on`].
+///
+/// The buffer is borrowed until [`finish`](Uploads::finish), after which its stream's work runs after all copies. Dropping
+/// it before that waits for the copies.
+///
+/// ```no_run
+/// # fn main() -> hip_safe::Result<()> {
+/// # let device = hip_safe::Runtime::open()?.device(0)?;
+/// let (copy, compute) = (device.stream()?, device.stream()?);
+/// let mut buffer = compute.allocate::<u8>(2 << 20)?;
+/// let mut uploads = buffer.uploads_on(&copy)?;
+/// for at in [0, 1 << 20] {
+///     let mut piece = device.pinned(1 << 20)?;
+///     piece.fill(7); // While the piece before it is copied.
+///     uploads.push(at, piece)?;
+/// }
+/// let pieces = uploads.finish()?.wait()?;
+/// assert_eq!(pieces.len(), 2);
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "dropping it waits for the copies"]
+#[derive(Debug)]
+pub struct Uploads<'a, T: Pod + Send + Sync> {
+    buffer: &'a mut DeviceBuffer<T>,
+    copier: Stream,
+    /// In copies without an event yet.
+    sources: Vec<PinnedBuffer<T>>,
+    finished: bool,
+}
+
+impl<T: Pod + Send + Sync> DeviceBuffer<T> {
+    /// Begins copies into the buffer by `copier`, which first waits for what the buffer's stream was given so far.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if `copier` is of another device, or either stream is being captured; the driver refuses.
+    pub fn uploads_on(&mut self, copier: &Stream) -> Result<Uploads<'_, T>> {
+        let stream = self.stream();
+        if copier.device() != stream.device() {
+            return Err(Error::argument("copier", "is of another device than the buffer"));
+        }
+        for stream in [stream, copier] {
+            stream.refuse_capture("an asynchronous copy")?;
+        }
+        if copier != stream {
+            copier.wait(&stream.mark()?)?;
+        }
+        Ok(Uploads {
+            copier: copier.clone(),
+            buffer: self,
+            sources: Vec::new(),
+            finished: false,
+        })
+    }
+}
+
+impl<T: Pod + Send + Sync> Uploads<'_, T> {
+    /// Submits the copy of all of `source` to element `at` of the buffer. `source` comes back from the next
+    /// [`mark`](Uploads::mark), or from [`finish`](Uploads::finish).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if it does not fit; the driver refuses.
+    pub fn push(&mut self, at: usize, source: PinnedBuffer<T>) -> Result<()> {
+        let range = self.buffer.range(at, source.len())?;
+        let target = self.buffer.writing().part(range)?;
+        self.sources.push(source);
+        let Some(source) = self.sources.last() else {
+            return Ok(());
+        };
+        let copier = &self.copier;
+        // No operands: the buffer is lent to `copier` by the event before and the wait after.
+        copier.submit(&[], |hip| {
+            // SAFETY: the target is the buffer's, as many bytes as the pinned memory has; `copier` waits for the buffer's
+            // earlier uses, and the buffer is borrowed until its stream waits for the copy. The pinned memory is in
+            // `sources`, which nobody frees or accesses before the copy is done.
+            unsafe {
+                call!(
+                    copier.device(),
+                    hip.hipMemcpyAsync(
+                        target.pointer(),
+                        source.as_ptr().cast(),
+                        target.bytes(),
+                        hipMemcpyKind::hipMemcpyHostToDevice,
+                        copier.raw(),
+                    )
+                )
+            }
+        })
+    }
+
+    /// The pinned memory of all copies since the last mark.
+    ///
+    /// # Errors
+    ///
+    /// The driver refuses.
+    pub fn mark(&mut self) -> Result<Pending<Vec<PinnedBuffer<T>>>> {
+        let event = self.copier.mark()?;
+        let sources = std::mem::take(&mut self.sources);
+        Ok(Pending::new(sources, event, self.copier.clone()))
+    }
+
+    /// Makes the buffer's stream wait for all copies. Returns the pinned memory of those since the last mark.
+    ///
+    /// # Errors
+    ///
+    /// The driver refuses.
+    pub fn finish(mut self) -> Result<Pending<Vec<PinnedBuffer<T>>>> {
+        let copies = self.mark()?;
+        let stream = self.buffer.stream().clone();
+        let whole: Operand<'_> = self.buffer.writing();
+        stream.submit(&[whole], |_| stream.wait(copies.event()))?;
+        self.finished = true;
+        Ok(copies)
+    }
+}
+
+impl<T: Pod + Send + Sync> Drop for Uploads<'_, T> {
+    fn drop(&mut self) {
+        if !self.finished {
+            // The buffer's stream does not know of the copies, also of those that were marked.
+            Pending::settle(&self.copier, std::mem::take(&mut self.sources));
+        }
+    }
+}

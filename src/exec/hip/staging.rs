@@ -1,0 +1,177 @@
+//! From pageable memory of the host to the device: by copies into pinned pieces, several threads at once, each piece
+//! uploaded while the next ones are filled. The runtime's own copies from pageable memory are one thread's, and wait.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::mpsc;
+
+use parking_lot::Mutex;
+use rayon::ThreadPool;
+
+use super::Uploaded;
+use crate::error::Result;
+use crate::hip::{Device, Pending, PinnedBuffer, Uploads};
+
+/// Bytes of a piece: large enough for a link's full bandwidth, small enough for a core's cache. Up to this size a copy is
+/// shorter than waking another thread.
+const PIECE: usize = 1 << 20;
+
+/// Pieces that a run may have in copies, after which it waits for the oldest: what bounds the pinned memory.
+const MAX_PIECES: usize = 64;
+
+/// Whether it is one that [`Pieces::upload`] made.
+pub(super) fn is_piece(buffer: &PinnedBuffer<u8>) -> bool {
+    buffer.capacity() == PIECE
+}
+
+/// Pinned pieces that no run is using.
+#[derive(Debug, Default)]
+pub(super) struct Pieces(Mutex<Vec<PinnedBuffer<u8>>>);
+
+impl Pieces {
+    fn take(&self, device: &Device) -> Result<PinnedBuffer<u8>> {
+        // The lock is released before the driver is asked.
+        let unused = self.0.lock().pop();
+        match unused {
+            Some(piece) => Ok(piece),
+            None => Ok(device.pinned(PIECE)?),
+        }
+    }
+
+    pub(super) fn keep(&self, pieces: impl IntoIterator<Item = PinnedBuffer<u8>>) {
+        self.0.lock().extend(pieces);
+    }
+
+    /// Copies `parts`, one after the other, to the start of the buffer; returns when all is submitted. Adds the copies to
+    /// the run's, of which it waits for the oldest where there are too many.
+    pub(super) fn upload(
+        &self,
+        mut uploads: Uploads<'_, u8>,
+        parts: &[&[u8]],
+        (device, threads): (&Device, &ThreadPool),
+        submitted: &mut VecDeque<Uploaded>,
+    ) -> Result<()> {
+        let gather = Gather::new(parts);
+        let total = gather.bytes();
+        if total <= PIECE {
+            let mut piece = self.take(device)?;
+            piece.set_len(total)?;
+            gather.copy(0..total, &mut piece);
+            uploads.push(0, piece)?;
+            submitted.push_back(uploads.finish()?);
+            return Ok(());
+        }
+        let mut starts = (0..total).step_by(PIECE).peekable();
+        let (filled, pieces) = mpsc::channel();
+        threads.in_place_scope(|scope| -> Result<()> {
+            let mut filling = 0;
+            loop {
+                while submitted.front().map_or(Ok(false), Pending::is_done)? {
+                    self.keep_oldest(submitted)?;
+                }
+                while filling + submitted.len() < MAX_PIECES
+                    && let Some(start) = starts.next()
+                {
+                    let range = start..total.min(start + PIECE);
+                    let mut piece = self.take(device)?;
+                    piece.set_len(range.len())?;
+                    let (gather, filled) = (&gather, filled.clone());
+                    scope.spawn(move |_| {
+                        gather.copy(range, &mut piece);
+                        // Nobody receives it after an error.
+                        let _ = filled.send((start, piece));
+                    });
+                    filling += 1;
+                }
+                if filling > 0 {
+                    let Ok((start, piece)) = pieces.recv() else {
+                        return Ok(());
+                    };
+                    filling -= 1;
+                    uploads.push(start, piece)?;
+                    submitted.push_back(uploads.mark()?);
+                } else if starts.peek().is_some() {
+                    self.keep_oldest(submitted)?;
+                } else {
+                    return Ok(());
+                }
+            }
+        })?;
+        submitted.push_back(uploads.finish()?);
+        Ok(())
+    }
+
+    fn keep_oldest(&self, submitted: &mut VecDeque<Uploaded>) -> Result<()> {
+        if let Some(oldest) = submitted.pop_front() {
+            self.keep(oldest.wait()?);
+        }
+        Ok(())
+    }
+}
+
+/// Parts of pageable memory as if they lay one after the other.
+struct Gather<'a> {
+    parts: &'a [&'a [u8]],
+    /// Where each part begins, and the end of the last.
+    starts: Vec<usize>,
+}
+
+impl<'a> Gather<'a> {
+    fn new(parts: &'a [&'a [u8]]) -> Self {
+        let mut end = 0;
+        let mut starts = vec![0];
+        for part in parts {
+            end += part.len();
+            starts.push(end);
+        }
+        Self { parts, starts }
+    }
+
+    fn bytes(&self) -> usize {
+        self.starts.last().copied().unwrap_or(0)
+    }
+
+    /// Copies the bytes of `range` to `target`, which is as long.
+    fn copy(&self, range: Range<usize>, mut target: &mut [u8]) {
+        // The last part that begins at or before the range.
+        let first = self.starts.partition_point(|&start| start <= range.start) - 1;
+        let mut at = range.start;
+        for (part, start) in self.parts.iter().zip(&self.starts).skip(first) {
+            let rest = &part[at - start..];
+            let (now, later) = target.split_at_mut(rest.len().min(target.len()));
+            now.copy_from_slice(&rest[..now.len()]);
+            at += now.len();
+            target = later;
+            if target.is_empty() {
+                break;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Whatever the parts and the pieces are, empty ones among them.
+        #[test]
+        fn pieces_of_parts_are_pieces_of_the_whole(
+            parts in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 1..8),
+            piece in 1usize..50,
+        ) {
+            let whole = parts.concat();
+            let slices: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
+            let gather = Gather::new(&slices);
+            prop_assert_eq!(gather.bytes(), whole.len());
+            for start in (0..whole.len()).step_by(piece) {
+                let range = start..whole.len().min(start + piece);
+                let mut target = vec![0; range.len()];
+                gather.copy(range.clone(), &mut target);
+                prop_assert_eq!(&target[..], &whole[range]);
+            }
+        }
+    }
+}

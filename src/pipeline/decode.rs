@@ -1,0 +1,297 @@
+//! The first stage of a [`Pipeline`](super::Pipeline): images are decoded and, unless the GPU does it, resized into the
+//! memory that the GPU copies from. The threads begin the images of the next batch while the last of a batch are under way.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::time::Instant;
+
+use parking_lot::{Condvar, Mutex};
+use rayon::ThreadPool;
+
+use super::Source;
+use crate::error::{Error, Result};
+use crate::exec::{Staging, StagingPart};
+use crate::image::{DecodeBuffers, Limits, RgbImage};
+use crate::session::{ResizeOn, Session};
+use crate::timing::{Phase, Timing};
+
+/// What the threads that decode share.
+pub(super) struct Decoder {
+    pub(super) session: Session,
+    pub(super) limits: Limits,
+    pub(super) memory: Arc<DecodeMemory>,
+    /// Set when nobody takes results any more.
+    pub(super) stop: Arc<AtomicBool>,
+}
+
+/// Memory of files and of pixels that no image has: an allocator would give blocks of this size back to the system, and
+/// each image would take page faults.
+#[derive(Default)]
+pub(super) struct DecodeMemory {
+    files: Mutex<Vec<Vec<u8>>>,
+    pixels: Mutex<Vec<Vec<u8>>>,
+}
+
+impl DecodeMemory {
+    fn take(&self) -> DecodeBuffers {
+        DecodeBuffers {
+            file: self.files.lock().pop().unwrap_or_default(),
+            pixels: self.pixels.lock().pop().unwrap_or_default(),
+        }
+    }
+
+    fn keep(&self, buffers: DecodeBuffers) {
+        self.files.lock().push(buffers.file);
+        if buffers.pixels.capacity() > 0 {
+            self.pixels.lock().push(buffers.pixels);
+        }
+    }
+
+    /// Takes the memory of images that have been copied.
+    pub(super) fn keep_images(&self, images: Vec<RgbImage>) {
+        self.pixels
+            .lock()
+            .extend(images.into_iter().map(|image| image.data));
+    }
+}
+
+/// A batch whose images are being decoded.
+pub(super) struct Batch {
+    first: usize,
+    state: Mutex<State>,
+    complete: Condvar,
+}
+
+struct State {
+    images: Vec<Option<Decoded>>,
+    missing: usize,
+    /// Not all images will come.
+    lost: bool,
+}
+
+/// What became of an image.
+struct Decoded {
+    name: String,
+    error: Option<Error>,
+    /// For the GPU to resize.
+    image: Option<RgbImage>,
+    /// Otherwise its place in the batch, filled unless there is an error.
+    part: Option<StagingPart>,
+    timing: Timing,
+}
+
+/// A batch's images: the name of each, and its error if it has no pixels.
+pub(super) struct Images {
+    pub(super) first: usize,
+    pub(super) images: Vec<(String, Option<Error>)>,
+    pub(super) timing: Timing,
+}
+
+/// The pixels of a batch.
+pub(super) enum Pixels {
+    /// Of the model's size.
+    Staged(Staging),
+    /// As decoded, for the GPU to resize.
+    Decoded(Vec<RgbImage>),
+}
+
+impl Decoder {
+    /// Has batch after batch decoded until the sources end or nobody receives any more.
+    pub(super) fn decode_all(
+        &self,
+        pool: &ThreadPool,
+        mut sources: impl Iterator<Item = Source>,
+        batches: SyncSender<Result<Arc<Batch>>>,
+    ) {
+        // Ends when all images are done with, so that nothing of the session is in use afterwards.
+        pool.in_place_scope_fifo(|scope| {
+            let (mut first, mut largest) = (0, 0);
+            loop {
+                let sources: Vec<Source> = sources.by_ref().take(self.session.batch()).collect();
+                let count = sources.len();
+                if count == 0 {
+                    return;
+                }
+                // So that the memory of the last batch, which may be smaller, can be reused by the next run.
+                largest = largest.max(count);
+                let parts = match self.parts(count, largest) {
+                    Ok(parts) => parts,
+                    Err(error) => {
+                        let _ = batches.send(Err(error));
+                        return;
+                    }
+                };
+                let batch = Arc::new(Batch::new(first, count));
+                for (index, (source, part)) in sources.into_iter().zip(parts).enumerate() {
+                    let batch = batch.clone();
+                    scope.spawn_fifo(move |_| {
+                        if self.stop.load(Ordering::Relaxed) {
+                            return batch.set(index, None);
+                        }
+                        let decoded = catch_unwind(AssertUnwindSafe(|| self.decode(source, part)));
+                        match decoded {
+                            Ok(decoded) => batch.set(index, Some(decoded)),
+                            Err(panic) => {
+                                batch.set(index, None);
+                                resume_unwind(panic)
+                            }
+                        }
+                    });
+                }
+                if batches.send(Ok(batch)).is_err() {
+                    self.stop.store(true, Ordering::Relaxed);
+                    return;
+                }
+                first += count;
+            }
+        });
+    }
+
+    /// The places of a batch's images, where they are resized on the host.
+    fn parts(&self, count: usize, capacity: usize) -> Result<Vec<Option<StagingPart>>> {
+        if self.session.resize() == ResizeOn::Device {
+            return Ok((0..count).map(|_| None).collect());
+        }
+        let staging = self.session.stage(count, capacity)?;
+        let parts = staging.split(self.session.image_bytes())?;
+        Ok(parts.into_iter().map(Some).collect())
+    }
+
+    fn decode(&self, source: Source, mut part: Option<StagingPart>) -> Decoded {
+        let name = source.name();
+        let mut timing = Timing::default();
+        let mut buffers = self.memory.take();
+        let result = match part.as_deref_mut() {
+            Some(part) => self.fill(source, part, &mut buffers, &mut timing).map(|()| None),
+            None => self.image(source, &mut buffers, &mut timing).map(Some),
+        };
+        self.memory.keep(buffers);
+        let (image, error) = match result {
+            Ok(image) => (image, None),
+            Err(error) => (None, Some(error)),
+        };
+        Decoded {
+            name,
+            error,
+            image,
+            part,
+            timing,
+        }
+    }
+
+    /// The image for the GPU to resize.
+    fn image(&self, source: Source, buffers: &mut DecodeBuffers, timing: &mut Timing) -> Result<RgbImage> {
+        let name = source.name();
+        let start = Instant::now();
+        let image = source.into_image(&self.limits, buffers)?;
+        timing.add(Phase::Decode, start.elapsed());
+        let rule = self.session.preprocess();
+        rule.check(&image)
+            .map_err(|error| super::source::unusable(name, &error))?;
+        Ok(image)
+    }
+
+    /// Fills the image's place in the batch.
+    fn fill(
+        &self,
+        source: Source,
+        part: &mut [u8],
+        buffers: &mut DecodeBuffers,
+        timing: &mut Timing,
+    ) -> Result<()> {
+        if let Source::Pixels(name, pixels) = &source {
+            if pixels.len() != part.len() {
+                let reason = format!("has {} bytes, expected {}", pixels.len(), part.len());
+                return Err(super::source::unusable(name.clone(), &reason));
+            }
+            let start = Instant::now();
+            part.copy_from_slice(pixels);
+            timing.add(Phase::Stage, start.elapsed());
+            return Ok(());
+        }
+        let name = source.name();
+        let start = Instant::now();
+        let image = source.into_image(&self.limits, buffers)?;
+        let decoded = Instant::now();
+        timing.add(Phase::Decode, decoded - start);
+        let resized = self.session.preprocess().apply_into(&image, part);
+        timing.add(Phase::Resize, decoded.elapsed());
+        buffers.pixels = image.data;
+        resized.map_err(|error| super::source::unusable(name, &error))
+    }
+}
+
+impl Batch {
+    fn new(first: usize, count: usize) -> Self {
+        Self {
+            first,
+            state: Mutex::new(State {
+                images: (0..count).map(|_| None).collect(),
+                missing: count,
+                lost: false,
+            }),
+            complete: Condvar::new(),
+        }
+    }
+
+    fn set(&self, index: usize, decoded: Option<Decoded>) {
+        let mut state = self.state.lock();
+        state.lost |= decoded.is_none();
+        state.images[index] = decoded;
+        state.missing -= 1;
+        if state.missing == 0 {
+            self.complete.notify_all();
+        }
+    }
+
+    /// Waits until all images are decoded. `None` if not all were.
+    ///
+    /// # Errors
+    ///
+    /// None is expected.
+    pub(super) fn wait(&self) -> Option<Result<(Images, Option<Pixels>)>> {
+        let mut state = self.state.lock();
+        self.complete.wait_while(&mut state, |state| state.missing > 0);
+        if state.lost {
+            return None;
+        }
+        let decoded = std::mem::take(&mut state.images);
+        Some(collect(self.first, decoded.into_iter().flatten()))
+    }
+}
+
+/// Puts the images' pixels together.
+fn collect(first: usize, decoded: impl Iterator<Item = Decoded>) -> Result<(Images, Option<Pixels>)> {
+    let mut batch = Images {
+        first,
+        images: Vec::new(),
+        timing: Timing::default(),
+    };
+    let (mut parts, mut images) = (Vec::new(), Vec::new());
+    for image in decoded {
+        batch.timing.merge(&image.timing);
+        batch.images.push((image.name, image.error));
+        parts.extend(image.part);
+        images.extend(image.image);
+    }
+    let good = |(_, error): &&(String, Option<Error>)| error.is_none();
+    let count = batch.images.iter().filter(good).count();
+    let pixels = if count == 0 {
+        None
+    } else if parts.is_empty() {
+        Some(Pixels::Decoded(images))
+    } else {
+        let mut staging = Staging::join(parts)?;
+        let each = staging.len() / batch.images.len();
+        let filled = batch.images.iter().enumerate().filter(|(_, image)| good(image));
+        // Images that are missing leave no gap.
+        for (to, (from, _)) in filled.enumerate().filter(|(to, (from, _))| to != from) {
+            staging.copy_within(from * each..(from + 1) * each, to * each);
+        }
+        staging.truncate(count * each);
+        Some(Pixels::Staged(staging))
+    };
+    Ok((batch, pixels))
+}
