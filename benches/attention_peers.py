@@ -19,7 +19,16 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 # Images, heads, tokens, channels of a head.
-CASES = [(1, 12, 197, 64), (32, 12, 197, 64), (8, 16, 257, 80), (8, 16, 577, 64), (4, 16, 1024, 64), (1, 8, 2048, 128)]
+CASES = [
+    (1, 12, 197, 64),
+    (32, 12, 197, 64),
+    (256, 12, 197, 64),
+    (8, 16, 257, 80),
+    (8, 16, 577, 64),
+    (4, 16, 1024, 64),
+    (16, 16, 4096, 64),
+    (1, 8, 2048, 128),
+]
 PEERS = {"FlashAttention 2": SDPBackend.FLASH_ATTENTION, "cuDNN": SDPBackend.CUDNN_ATTENTION}
 DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16}
 CALLS = 50

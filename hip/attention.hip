@@ -5,122 +5,252 @@
 //   keys: include/visibility.h. The output of a query without visible keys is 0.
 // Alignment: any; vec128 access where d, the strides and the addresses allow it.
 // Accumulators: f32 for S = Q·Kᵀ, the row sums and O; P is rounded to T for P·V.
-// Geometry: blocks of ATTENTION_WAVES waves. A block takes 64 or 128 queries of one head of one image, a wave 16 of
-//   each 64: the module global attention_<D>_T_queries says how many. Grid: images × heads × ⌈Nq / queries⌉; blocks
-//   beyond that return at once. K and V go through LDS in tiles of 32 or 64 keys; Q and the output go through the same
-//   LDS.
+// Geometry: a block takes some queries of one head of one image, 16 per wave, or two groups of 16; the module
+//   global attention_<D>_T_block has the number of waves and of queries (attention.h). Grid: images × heads ×
+//   ⌈Nq / queries⌉; blocks beyond that return at once. K and V go through LDS in tiles of 32 to 64 keys; Q and the output
+//   go through the same LDS.
 #include "attention.h"
+#include "async_copy.hpp"
 #include "key_range.hpp"
 #include "mma.hpp"
+#include "staged_copy.hpp"
 
 using namespace hipvit;
 
-constexpr int WAVES = ATTENTION_WAVES, THREADS = WAVES * WAVE;
-constexpr int GROUP = WAVES * 16; // queries of a group
-
-template <class T> union Vec {
-    Vec128 whole;
-    T element[VEC<T>];
+struct Shape {
+    int waves;
+    int groups; // of 16 queries per wave
+    int keys;   // of a tile
+    int stages; // of tiles in LDS, which are copied asynchronously; 0: through registers
+    int blocks; // that a multiprocessor holds at once, which bounds their registers; 0: no bound
 };
 
-// COUNT rows of a head, from row `first`, that the block copies to LDS through registers; what is beyond `rows` or `d`
-// is 0. A thread copies VECS vec128s, of which `write(row, column, vec)` stores one; ADJACENT threads copy adjacent
-// ones of a row.
-template <class T, int D, int COUNT, int ADJACENT> struct Staged {
-    static constexpr int ALL = COUNT * D / VEC<T>, VECS = (ALL + THREADS - 1) / THREADS;
-    Vec<T> vec[VECS];
-
-    struct Position {
-        bool exists;
-        int row, column;
-        HIPVIT_DEVICE Position(int p) {
-            const int at = int(thread_index()) + p * THREADS;
-            exists = ALL % THREADS == 0 || at < ALL;
-            row = at / ADJACENT % COUNT;
-            column = (at / ADJACENT / COUNT * ADJACENT + at % ADJACENT) * VEC<T>;
-        }
-    };
-    static HIPVIT_DEVICE Vec<T> load(Position at, const T *from, u32 stride, u32 first, u32 rows, u32 d, bool vector) {
-        Vec<T> vec;
-        vec.whole = {{0, 0, 0, 0}};
-        if (at.exists && first + at.row < rows && u32(at.column) < d) {
-            const T *source = from + u64(first + at.row) * stride + at.column;
-            if (vector) {
-                vec.whole = *reinterpret_cast<const Vec128 *>(source);
-            } else {
-                // Clamped indices instead of a branch per element.
-                const u32 last = opaque(d - 1 - at.column);
-#pragma unroll
-                for (u32 i = 0; i < VEC<T>; ++i) {
-                    const T element = source[i < last ? i : last];
-                    if (i <= last) vec.element[i] = element;
-                }
-            }
-        }
-        return vec;
-    }
-    HIPVIT_DEVICE void load_all(const T *from, u32 stride, u32 first, u32 rows, u32 d, bool vector) {
-#pragma unroll
-        for (int p = 0; p < VECS; ++p) vec[p] = load(p, from, stride, first, rows, d, vector);
-    }
-    HIPVIT_DEVICE void load(const T *from, u32 stride, u32 first, u32 rows, u32 d, bool vector) {
-        if (SPECIALIZE_LOADS && vector) {
-            load_all(from, stride, first, rows, d, true);
-        } else {
-            load_all(from, stride, first, rows, d, !SPECIALIZE_LOADS && vector);
-        }
-    }
-    template <class Write> HIPVIT_DEVICE void store(const Write &write) const {
-#pragma unroll
-        for (int p = 0; p < VECS; ++p) {
-            const Position at = p;
-            if (at.exists) write(at.row, at.column, vec[p]);
-        }
-    }
-    // Loads and stores at once, in few registers.
-    template <class Write>
-    static HIPVIT_DEVICE void copy_all(const T *from, u32 stride, u32 first, u32 rows, u32 d, bool vector, const Write &write) {
-#pragma unroll 2
-        for (int p = 0; p < VECS; ++p) {
-            const Position at = p;
-            const Vec<T> vec = load(at, from, stride, first, rows, d, vector);
-            if (at.exists) write(at.row, at.column, vec);
-        }
-    }
-    template <class Write>
-    static HIPVIT_DEVICE void copy(const T *from, u32 stride, u32 first, u32 rows, u32 d, bool vector, const Write &write) {
-        if (SPECIALIZE_LOADS && vector) {
-            copy_all(from, stride, first, rows, d, true, write);
-        } else {
-            copy_all(from, stride, first, rows, d, !SPECIALIZE_LOADS && vector, write);
-        }
-    }
-};
+// With two groups a wave uses each fragment of K and V that it loads from LDS twice: on CDNA 3 LDS delivers 16-bit
+// fragments no faster than the matrix cores consume them for one group. On CDNA 1 and RDNA two groups would need too many
+// registers. On NVIDIA more resident waves are faster for the tokens of most models: heads of 64 channels with {8, 1, 64, 3, 2}
+// or {4, 2, 64, 3, 0} take 188 or 204 µs for [256, 12, 197, 64], 3755 or 3363 µs for [16, 16, 4096, 64] (H200, CUDA 13.5, f16).
+template <class T, int D> HIPVIT_DEVICE constexpr Shape shape_of() {
+#if defined(__gfx90a__) || defined(__gfx942__) || defined(__gfx950__)
+    return {4, sizeof(T) == 2 ? 2 : 1, 32, 0, 0};
+#endif
+    if (!ASYNC_COPIES || PLAIN<T>) return {4, 1, 32, 0, 0};
+    return D <= 32   ? Shape{4, 1, 64, 3, 5}
+           : D <= 64 ? Shape{8, 1, 64, 3, 2}
+           : D <= 80 ? Shape{6, 1, 64, 2, 2}
+           : D <= 96 ? Shape{4, 1, 32, 3, 3}
+                     : Shape{4, 1, 48, 2, 2};
+}
 
 // A block's work. The state is registers once everything is inlined.
 template <class T, int D> struct Attention {
     using Tile = Mma<T>;
 
-    // A block takes GROUPS × GROUP queries and works on tiles of KEYS keys. With two groups a wave uses each fragment of
-    // K and V that it loads from LDS twice: on CDNA 3 LDS delivers 16-bit fragments no faster than the matrix cores
-    // consume them for one group. On CDNA 1, on RDNA and, for larger heads, on NVIDIA two groups would need too many
-    // registers.
-    // PREFETCH: the next tile is loaded during the work on this one, which needs registers too, fewer for 16-bit types.
-#if HIPVIT_AMD
-#if defined(__gfx90a__) || defined(__gfx942__) || defined(__gfx950__)
-    static constexpr int GROUPS = sizeof(T) == 2 ? 2 : 1;
-#else
-    static constexpr int GROUPS = 1;
-#endif
-    static constexpr int KEYS = 32;
-    static constexpr bool PREFETCH = !PLAIN<T> && sizeof(T) == 2;
-#else
-    static constexpr int GROUPS = !PLAIN<T> && D <= 64 ? 2 : 1;
-    static constexpr int KEYS = GROUPS == 2 ? 64 : 32;
-    static constexpr bool PREFETCH = !PLAIN<T> || D <= 64;
-#endif
+    static constexpr Shape SHAPE = shape_of<T, D>();
+    static constexpr int WAVES = SHAPE.waves, GROUPS = SHAPE.groups, KEYS = SHAPE.keys, THREADS = WAVES * WAVE;
+    static constexpr int GROUP = WAVES * 16; // queries of a group
     static constexpr int QUERIES = GROUPS * GROUP;
     static constexpr int COLUMNS = GROUPS * Tile::COLUMNS; // queries that a lane has scores of
+    // Whether a maximum that grows little is left as it is, which saves rescaling O.
+    static constexpr bool LAZY = SHAPE.stages > 0;
+
+    using Scores = typename Tile::Acc[GROUPS][KEYS / 16];
+    using Probabilities = typename Tile::Y[GROUPS];
+
+    const AttentionArgs &a;
+    T *const lds;
+    const u32 image, head;
+    const T *const q, *const k, *const v;
+    const bool whole_vecs; // d is a multiple of a vec128
+    const bool vector_q, vector_k, vector_v;
+    const u32 first_query;
+    u32 first_key, end_key;     // of the tiles that the block works on
+    u32 common_key, common_end; // of the keys that every query of the block sees, by position
+    // e^(scale · s) = 2^(scale_log2 · s). If positive, it is applied when the maximum is subtracted, as
+    // softmax_scale_log2; otherwise before the maximum is taken.
+    const float scale_log2, softmax_scale_log2;
+
+    typename Tile::Y q_fragment[GROUPS][D / 16];
+    typename Tile::Acc acc_o[GROUPS][D / 16] = {};
+    float row_max[COLUMNS], row_sum[COLUMNS];
+
+    HIPVIT_DEVICE Attention(const AttentionArgs &a, Vec128 *memory, u32 image, u32 head, u32 first_query)
+        : a(a), lds(reinterpret_cast<T *>(memory)), image(image), head(head),
+          q((const T *)a.q + image * a.q_image + u64(head) * a.head_dim),
+          k((const T *)a.k + image * a.k_image + u64(head) * a.head_dim),
+          v((const T *)a.v + image * a.v_image + u64(head) * a.head_dim),
+          whole_vecs(a.head_dim % VEC<T> == 0), vector_q(is_vector(q, a.q_token)), vector_k(is_vector(k, a.k_token)),
+          vector_v(is_vector(v, a.v_token)), first_query(first_query), scale_log2(a.scale * 1.44269504f),
+          softmax_scale_log2(scale_log2 > 0.0f ? scale_log2 : 1.0f) {
+        first_key = common_key = 0;
+        end_key = common_end = a.keys;
+        if (is_bounded()) {
+            const u32 last_query = (first_query + QUERIES < a.queries ? first_query + QUERIES : a.queries) - 1;
+            const KeyRange first(a.visible, first_query, a.keys), last(a.visible, last_query, a.keys);
+            first_key = first.first / KEYS * KEYS, end_key = last.end();
+            common_key = last.first, common_end = first.end();
+        }
+#pragma unroll
+        for (int c = 0; c < COLUMNS; ++c) {
+            row_max[c] = -infinity();
+            row_sum[c] = 0.0f;
+        }
+    }
+
+    // Whether the visible keys depend on the query. Clang would pay for the distinction with registers: gfx1100's occupancy
+    // for heads of 80 and 128 channels.
+    HIPVIT_DEVICE bool is_bounded() const {
+        return SHAPE.stages == 0 || a.visible.left != UNBOUNDED || a.visible.right != UNBOUNDED;
+    }
+    HIPVIT_DEVICE T *out() const { return (T *)a.out + image * a.out_image + u64(head) * a.head_dim; }
+    HIPVIT_DEVICE bool is_vector(const T *rows, u32 stride) const {
+        return whole_vecs && stride % VEC<T> == 0 && aligned(rows, VEC128_BYTES);
+    }
+    // The wave's query `j` of a group.
+    HIPVIT_DEVICE u32 query_of(int group, int j) const { return first_query + group * GROUP + wave_index() * 16 + j; }
+
+    // Calls change(score, key of the tile, column) for the lane's scores of the tile's first `keys` keys, in steps of 16.
+    template <class Change> static HIPVIT_DEVICE void for_each(Scores &acc_s, u32 keys, const Change &change) {
+#pragma unroll
+        for (int g = 0; g < GROUPS; ++g) {
+#pragma unroll
+            for (int t = 0; t < KEYS / 16; ++t) {
+                if (t * 16 >= keys) break;
+#pragma unroll
+                for (int e = 0; e < Tile::VALUES; ++e)
+                    change(acc_s[g][t].value[e], u32(t * 16 + Tile::of_lane(e).i), g * Tile::COLUMNS + Tile::column(e));
+                schedule_fence();
+            }
+        }
+    }
+
+    // S = K·Qᵀ of 16 keys of the tile, so that a lane has scores of few queries.
+    template <class Load> HIPVIT_DEVICE void qk(Scores &acc_s, int t, const Load &load_k) const {
+#pragma unroll
+        for (int g = 0; g < GROUPS; ++g) acc_s[g][t] = {};
+#pragma unroll
+        for (int c = 0; c < D / 16; ++c) {
+            const auto fragment = load_k(t, c);
+#pragma unroll
+            for (int g = 0; g < GROUPS; ++g) Tile::multiply(acc_s[g][t], fragment, q_fragment[g][c]);
+            if (c % 4 == 3) schedule_fence();
+        }
+        schedule_fence();
+    }
+
+    // Invisible keys' scores become −∞. Selects, since a branch per element would keep the compiler from scheduling
+    // across.
+    HIPVIT_DEVICE void mask(Scores &acc_s, u32 start, u32 keys) const {
+        if (!(scale_log2 > 0.0f)) for_each(acc_s, keys, [&](float &s, u32, int) { s *= scale_log2; });
+        if (start < common_key || start + KEYS > common_end) {
+            // Few tiles need the ranges: computed here, they take no registers elsewhere.
+            KeyRange range[COLUMNS];
+#pragma unroll
+            for (int g = 0; g < GROUPS; ++g) {
+#pragma unroll
+                for (int e = 0; e < Tile::VALUES; ++e) {
+                    const u32 query = opaque(query_of(g, Tile::of_lane(e).j));
+                    KeyRange &of_column = range[g * Tile::COLUMNS + Tile::column(e)];
+                    of_column = KeyRange(0, a.keys);
+                    if (is_bounded()) of_column = KeyRange(a.visible, query, a.keys);
+                }
+            }
+            for_each(acc_s, keys, [&](float &s, u32 key, int column) {
+                s = range[column].contains(start + key) ? s : -infinity();
+            });
+        }
+        if (a.visible.key_mask) {
+            const u8 *const key_mask = a.visible.key_mask + u64(image) * a.keys;
+            for_each(acc_s, keys, [&](float &s, u32 key, int) {
+                s = key_mask[start + key < a.keys ? start + key : a.keys - 1] ? s : -infinity();
+            });
+        }
+    }
+
+    // Updates the row maxima, and rescales the row sums and O to them. `subtrahend` is the maximum, or 0 where no key has
+    // been visible: 2^(−∞ − 0) = 0.
+    HIPVIT_DEVICE void online_softmax(Scores &acc_s, u32 keys, float (&subtrahend)[COLUMNS]) {
+        float tile_max[COLUMNS];
+        bool grow = !LAZY;
+#pragma unroll
+        for (int c = 0; c < COLUMNS; ++c) tile_max[c] = -infinity();
+        for_each(acc_s, keys, [&](float &s, u32, int column) { tile_max[column] = larger(tile_max[column], s); });
+#pragma unroll
+        for (int c = 0; c < COLUMNS; ++c) {
+            tile_max[c] = larger(row_max[c], Tile::template reduce_column<Max>(tile_max[c]) * softmax_scale_log2);
+            // P up to 2^8 is far from f16's largest value.
+            if (LAZY && tile_max[c] > row_max[c] + 8.0f) grow = true;
+        }
+        if (!LAZY || any_lane(grow)) {
+            float rescale[COLUMNS];
+#pragma unroll
+            for (int c = 0; c < COLUMNS; ++c) {
+                rescale[c] = fast_exp2(row_max[c] - (tile_max[c] == -infinity() ? 0.0f : tile_max[c]));
+                row_max[c] = tile_max[c];
+                row_sum[c] *= rescale[c];
+            }
+#pragma unroll
+            for (int g = 0; g < GROUPS; ++g) {
+#pragma unroll
+                for (int c = 0; c < D / 16; ++c) {
+#pragma unroll
+                    for (int e = 0; e < Tile::VALUES; ++e)
+                        acc_o[g][c].value[e] *= rescale[g * Tile::COLUMNS + Tile::column(e)];
+                }
+            }
+        }
+#pragma unroll
+        for (int c = 0; c < COLUMNS; ++c) subtrahend[c] = row_max[c] == -infinity() ? 0.0f : row_max[c];
+    }
+
+    // P = 2^(softmax_scale_log2 · S − subtrahend) of 16 keys of the tile, and its part of the row sums.
+    HIPVIT_DEVICE void exponentials(Probabilities &p, Scores &acc_s, int t, const float (&subtrahend)[COLUMNS]) {
+#pragma unroll
+        for (int g = 0; g < GROUPS; ++g) {
+#pragma unroll
+            for (int e = 0; e < Tile::VALUES; ++e) {
+                const int column = g * Tile::COLUMNS + Tile::column(e);
+                float &s = acc_s[g][t].value[e];
+                s = fast_exp2(multiply_add(s, softmax_scale_log2, -subtrahend[column]));
+                row_sum[column] += s;
+            }
+            p[g] = Tile::as_y(acc_s[g][t]);
+        }
+        schedule_fence();
+    }
+
+    // O += Vᵀ·Pᵀ of 16 keys of the tile.
+    template <class Load> HIPVIT_DEVICE void pv(const Probabilities &p, int t, const Load &load_v) {
+#pragma unroll
+        for (int c = 0; c < D / 16; ++c) {
+            const auto fragment = load_v(t, c);
+#pragma unroll
+            for (int g = 0; g < GROUPS; ++g) Tile::multiply(acc_o[g][c], fragment, p[g]);
+            if (c % 4 == 3) schedule_fence();
+        }
+    }
+
+    // What O of a group is multiplied by in the end, by column.
+    HIPVIT_DEVICE void inverse_sums(int g, float (&inverse)[Tile::COLUMNS]) const {
+#pragma unroll
+        for (int c = 0; c < Tile::COLUMNS; ++c) {
+            const float sum = Tile::template reduce_column<Sum>(row_sum[g * Tile::COLUMNS + c]);
+            inverse[c] = sum > 0.0f ? 1.0f / sum : sum; // 0 stays 0, NaN stays NaN
+        }
+    }
+};
+
+// K and V go to LDS through registers.
+template <class T, int D> struct StagedAttention : Attention<T, D> {
+    using Base = Attention<T, D>;
+    using typename Base::Scores, typename Base::Tile;
+    using Base::a, Base::THREADS, Base::GROUP, Base::GROUPS, Base::KEYS, Base::lds, Base::q_fragment, Base::acc_o;
+
+    // Whether the next tile is loaded during the work on this one, which needs registers, fewer for 16-bit types.
+#if HIPVIT_AMD
+    static constexpr bool PREFETCH = !PLAIN<T> && sizeof(T) == 2;
+#else
+    static constexpr bool PREFETCH = D <= 64;
+#endif
 
     // LDS. Rows are 16 bytes longer than their contents, so that they start in different banks.
     static constexpr int ROW = D + int(VEC<T>); // of Q, K and the output
@@ -131,54 +261,19 @@ template <class T, int D> struct Attention {
     static constexpr int LDS_VECS = (ELEMENTS + VEC<T> - 1) / VEC<T>;
 
     static constexpr int VECS_PER_ROW = D / VEC<T>;
-    using StagedQ = Staged<T, D, GROUP, VECS_PER_ROW>;
-    using StagedK = Staged<T, D, KEYS, VECS_PER_ROW>;
+    using StagedQ = Staged<T, D, GROUP, VECS_PER_ROW, THREADS>;
+    using StagedK = Staged<T, D, KEYS, VECS_PER_ROW, THREADS>;
     // Transposed, the vec128s of a row of V are stored to the same banks: few adjacent threads share a row, but a cache
     //   line.
-    using StagedV = Staged<T, D, KEYS, !TRANSPOSED ? VECS_PER_ROW : VECS_PER_ROW % 4 == 0 ? 4 : 2>;
+    using StagedV = Staged<T, D, KEYS, !TRANSPOSED ? VECS_PER_ROW : VECS_PER_ROW % 4 == 0 ? 4 : 2, THREADS>;
 
-    using Scores = typename Tile::Acc[GROUPS][KEYS / 16];
-
-    const AttentionArgs &a;
-    T *const lds, *const lds_v;
-    const T *const q, *const k, *const v;
-    T *const out;
-    const u8 *const key_mask;
-    const bool whole_vecs; // d is a multiple of a vec128
-    const bool vector_q, vector_k, vector_v;
-    const u32 first_query, last_query;
-    // Of the block's first and last query. Keys in both are visible to every query of the block.
-    const KeyRange first_range, last_range;
-    const u32 first_key, end_key; // of the tiles that the block works on
-    // e^(scale · s) = 2^(scale_log2 · s). If positive, it is applied when the maximum is subtracted, as
-    // softmax_scale_log2; otherwise before the maximum is taken.
-    const float scale_log2, softmax_scale_log2;
-
+    T *const lds_v;
     StagedK staged_k;
     StagedV staged_v;
-    typename Tile::Y q_fragment[GROUPS][D / 16];
-    typename Tile::Acc acc_o[GROUPS][D / 16] = {};
-    float row_max[COLUMNS], row_sum[COLUMNS];
 
-    HIPVIT_DEVICE Attention(const AttentionArgs &a, Vec128 *memory, u64 image, u32 head, u32 first_query)
-        : a(a), lds(reinterpret_cast<T *>(memory)), lds_v(lds + KEYS * ROW),
-          q((const T *)a.q + image * a.q_image + u64(head) * a.head_dim),
-          k((const T *)a.k + image * a.k_image + u64(head) * a.head_dim),
-          v((const T *)a.v + image * a.v_image + u64(head) * a.head_dim),
-          out((T *)a.out + image * a.out_image + u64(head) * a.head_dim),
-          key_mask(a.visible.key_mask ? a.visible.key_mask + image * a.keys : nullptr),
-          whole_vecs(a.head_dim % VEC<T> == 0), vector_q(is_vector(q, a.q_token)), vector_k(is_vector(k, a.k_token)),
-          vector_v(is_vector(v, a.v_token)), first_query(first_query),
-          last_query((first_query + QUERIES < a.queries ? first_query + QUERIES : a.queries) - 1),
-          first_range(a.visible, first_query, a.keys), last_range(a.visible, last_query, a.keys),
-          first_key(first_range.first / KEYS * KEYS), end_key(last_range.end()),
-          scale_log2(a.scale * 1.44269504f), softmax_scale_log2(scale_log2 > 0.0f ? scale_log2 : 1.0f) {}
+    HIPVIT_DEVICE StagedAttention(const AttentionArgs &a, Vec128 *memory, u32 image, u32 head, u32 first_query)
+        : Base(a, memory, image, head, first_query), lds_v(lds + KEYS * ROW) {}
 
-    HIPVIT_DEVICE bool is_vector(const T *rows, u32 stride) const {
-        return whole_vecs && stride % VEC<T> == 0 && aligned(rows, VEC128_BYTES);
-    }
-    // The wave's query `j` of a group.
-    HIPVIT_DEVICE u32 query_of(int group, int j) const { return first_query + group * GROUP + wave_index() * 16 + j; }
     // The wave's rows of a group of queries in LDS.
     HIPVIT_DEVICE T *lds_of_wave() const { return lds + wave_index() * 16 * ROW; }
 
@@ -198,45 +293,28 @@ template <class T, int D> struct Attention {
         };
     }
 
-    // Calls change(score, key of the tile, column) for the lane's scores.
-    template <class Change> static HIPVIT_DEVICE void for_each(Scores &acc_s, const Change &change) {
-#pragma unroll
-        for (int g = 0; g < GROUPS; ++g) {
-#pragma unroll
-            for (int t = 0; t < KEYS / 16; ++t) {
-#pragma unroll
-                for (int e = 0; e < Tile::VALUES; ++e)
-                    change(acc_s[g][t].value[e], u32(t * 16 + Tile::of_lane(e).i), g * Tile::COLUMNS + Tile::column(e));
-                schedule_fence();
-            }
-        }
-    }
-
     // Q to registers, through LDS, a group at a time; and the prefetch of the first K.
     HIPVIT_DEVICE void load_q() {
 #pragma unroll
         for (int g = 0; g < GROUPS; ++g) {
-            StagedQ::copy(q, a.q_token, first_query + g * GROUP, a.queries, a.head_dim, vector_q, write_row());
+            StagedQ::copy(this->q, a.q_token, this->first_query + g * GROUP, a.queries, a.head_dim, this->vector_q,
+                          write_row());
             barrier();
 #pragma unroll
             for (int c = 0; c < D / 16; ++c) q_fragment[g][c] = Tile::load_y(lds_of_wave() + c * 16, ROW);
             barrier(); // every wave has loaded its fragments
         }
-        if constexpr (PREFETCH) staged_k.load(k, a.k_token, first_key, a.keys, a.head_dim, vector_k);
-#pragma unroll
-        for (int c = 0; c < COLUMNS; ++c) {
-            row_max[c] = -infinity();
-            row_sum[c] = 0.0f;
-        }
+        if constexpr (PREFETCH)
+            staged_k.load(this->k, a.k_token, this->first_key, a.keys, a.head_dim, this->vector_k);
     }
 
     // The tile of K that begins at key `start` to LDS.
     HIPVIT_DEVICE void load_k(u32 start) {
         if constexpr (PREFETCH) {
             staged_k.store(write_row());
-            staged_v.load(v, a.v_token, start, a.keys, a.head_dim, vector_v);
+            staged_v.load(this->v, a.v_token, start, a.keys, a.head_dim, this->vector_v);
         } else {
-            StagedK::copy(k, a.k_token, start, a.keys, a.head_dim, vector_k, write_row());
+            StagedK::copy(this->k, a.k_token, start, a.keys, a.head_dim, this->vector_k, write_row());
         }
         barrier(); // K is in LDS, and the previous V has been read
     }
@@ -245,122 +323,51 @@ template <class T, int D> struct Attention {
     HIPVIT_DEVICE void load_v(u32 start) {
         if constexpr (PREFETCH) {
             staged_v.store(write_v());
-            staged_k.load(k, a.k_token, start + KEYS, a.keys, a.head_dim, vector_k);
+            staged_k.load(this->k, a.k_token, start + KEYS, a.keys, a.head_dim, this->vector_k);
         } else {
-            StagedV::copy(v, a.v_token, start, a.keys, a.head_dim, vector_v, write_v());
+            StagedV::copy(this->v, a.v_token, start, a.keys, a.head_dim, this->vector_v, write_v());
         }
         barrier(); // V is in LDS, and K has been read
     }
 
-    // S = K·Qᵀ, so that a lane has scores of few queries.
-    HIPVIT_DEVICE void qk(Scores &acc_s) const {
+    HIPVIT_DEVICE void run() {
+        load_q();
+        for (u32 start = this->first_key; start < this->end_key; start += KEYS) {
+            Scores acc_s;
+            float subtrahend[Base::COLUMNS];
+            load_k(start);
 #pragma unroll
-        for (int t = 0; t < KEYS / 16; ++t) {
+            for (int t = 0; t < KEYS / 16; ++t)
+                this->qk(acc_s, t, [&](int t, int c) {
+                    return Tile::load_x(lds + t * 16 * ROW + c * 16, ROW);
+                });
+            this->mask(acc_s, start, KEYS);
+            this->online_softmax(acc_s, KEYS, subtrahend);
+            load_v(start);
 #pragma unroll
-            for (int c = 0; c < D / 16; ++c) {
-                const auto keys = Tile::load_x(lds + t * 16 * ROW + c * 16, ROW);
-#pragma unroll
-                for (int g = 0; g < GROUPS; ++g) Tile::multiply(acc_s[g][t], keys, q_fragment[g][c]);
-                if (c % 4 == 3) schedule_fence();
-            }
-            schedule_fence();
-        }
-    }
-
-    // Invisible keys' scores become −∞. Selects, since a branch per element would keep the compiler from scheduling
-    // across.
-    HIPVIT_DEVICE void mask(Scores &acc_s, u32 start) const {
-        if (!(scale_log2 > 0.0f)) for_each(acc_s, [&](float &s, u32, int) { s *= scale_log2; });
-        if (start < last_range.first || start + KEYS > first_range.end()) {
-            // Few tiles need the ranges: computed here, they take no registers elsewhere.
-            KeyRange range[COLUMNS];
-#pragma unroll
-            for (int g = 0; g < GROUPS; ++g) {
-#pragma unroll
-                for (int e = 0; e < Tile::VALUES; ++e) {
-                    const u32 query = opaque(query_of(g, Tile::of_lane(e).j));
-                    range[g * Tile::COLUMNS + Tile::column(e)] = KeyRange(a.visible, query, a.keys);
-                }
-            }
-            for_each(acc_s, [&](float &s, u32 key, int column) {
-                s = range[column].contains(start + key) ? s : -infinity();
-            });
-        }
-        if (key_mask)
-            for_each(acc_s, [&](float &s, u32 key, int) {
-                s = key_mask[start + key < a.keys ? start + key : a.keys - 1] ? s : -infinity();
-            });
-    }
-
-    // Updates the row maxima, and rescales the row sums and O to them. `subtrahend` is the maximum, or 0 where no key has
-    // been visible: 2^(−∞ − 0) = 0.
-    HIPVIT_DEVICE void online_softmax(Scores &acc_s, float (&subtrahend)[COLUMNS]) {
-        float tile_max[COLUMNS], rescale[COLUMNS];
-#pragma unroll
-        for (int c = 0; c < COLUMNS; ++c) tile_max[c] = -infinity();
-        for_each(acc_s, [&](float &s, u32, int column) { tile_max[column] = larger(tile_max[column], s); });
-#pragma unroll
-        for (int c = 0; c < COLUMNS; ++c) {
-            const float new_max = larger(row_max[c], Tile::template reduce_column<Max>(tile_max[c]) * softmax_scale_log2);
-            subtrahend[c] = new_max == -infinity() ? 0.0f : new_max;
-            rescale[c] = fast_exp2(row_max[c] - subtrahend[c]);
-            row_max[c] = new_max;
-            row_sum[c] *= rescale[c];
-        }
-#pragma unroll
-        for (int g = 0; g < GROUPS; ++g) {
-#pragma unroll
-            for (int c = 0; c < D / 16; ++c) {
-#pragma unroll
-                for (int e = 0; e < Tile::VALUES; ++e)
-                    acc_o[g][c].value[e] *= rescale[g * Tile::COLUMNS + Tile::column(e)];
+            for (int t = 0; t < KEYS / 16; ++t) {
+                typename Base::Probabilities p;
+                this->exponentials(p, acc_s, t, subtrahend);
+                this->pv(p, t, [&](int t, int c) {
+                    if constexpr (TRANSPOSED) {
+                        return Tile::load_x(lds_v + c * 16 * V_ROW + t * 16, V_ROW);
+                    } else {
+                        return Tile::load_x_rows(lds_v + t * 16 * V_ROW + c * 16, V_ROW);
+                    }
+                });
             }
         }
-    }
-
-    // O += Vᵀ·Pᵀ; P = 2^(softmax_scale_log2 · S − subtrahend) is computed, and summed, 16 keys at a time.
-    HIPVIT_DEVICE void pv(Scores &acc_s, const float (&subtrahend)[COLUMNS]) {
-#pragma unroll
-        for (int t = 0; t < KEYS / 16; ++t) {
-            typename Tile::Y p[GROUPS];
-#pragma unroll
-            for (int g = 0; g < GROUPS; ++g) {
-#pragma unroll
-                for (int e = 0; e < Tile::VALUES; ++e) {
-                    const int column = g * Tile::COLUMNS + Tile::column(e);
-                    float &s = acc_s[g][t].value[e];
-                    s = fast_exp2(multiply_add(s, softmax_scale_log2, -subtrahend[column]));
-                    row_sum[column] += s;
-                }
-                p[g] = Tile::as_y(acc_s[g][t]);
-            }
-            schedule_fence();
-#pragma unroll
-            for (int c = 0; c < D / 16; ++c) {
-                typename Tile::X values;
-                if constexpr (TRANSPOSED) {
-                    values = Tile::load_x(lds_v + c * 16 * V_ROW + t * 16, V_ROW);
-                } else {
-                    values = Tile::load_x_rows(lds_v + t * 16 * V_ROW + c * 16, V_ROW);
-                }
-#pragma unroll
-                for (int g = 0; g < GROUPS; ++g) Tile::multiply(acc_o[g][c], values, p[g]);
-                if (c % 4 == 3) schedule_fence();
-            }
-        }
+        store();
     }
 
     // O / row_sum to the output, through LDS, a group at a time.
     HIPVIT_DEVICE void store() const {
-        const bool vector_out = is_vector(out, a.out_token);
+        T *const out = this->out();
+        const bool vector_out = this->is_vector(out, a.out_token);
 #pragma unroll
         for (int g = 0; g < GROUPS; ++g) {
             float inverse[Tile::COLUMNS];
-#pragma unroll
-            for (int c = 0; c < Tile::COLUMNS; ++c) {
-                const float sum = Tile::template reduce_column<Sum>(row_sum[g * Tile::COLUMNS + c]);
-                inverse[c] = sum > 0.0f ? 1.0f / sum : sum; // 0 stays 0, NaN stays NaN
-            }
+            this->inverse_sums(g, inverse);
             barrier(); // the LDS has been read
 #pragma unroll
             for (int c = 0; c < D / 16; ++c) {
@@ -374,7 +381,7 @@ template <class T, int D> struct Attention {
             barrier();
             for (int at = int(thread_index()); at < GROUP * VECS_PER_ROW; at += THREADS) {
                 const u32 row = at / VECS_PER_ROW, column = at % VECS_PER_ROW * VEC<T>;
-                const u32 query = first_query + g * GROUP + row;
+                const u32 query = this->first_query + g * GROUP + row;
                 if (query >= a.queries || column >= a.head_dim) continue;
                 const T *from = lds + row * ROW + column;
                 T *to = out + u64(query) * a.out_token + column;
@@ -390,32 +397,220 @@ template <class T, int D> struct Attention {
     }
 };
 
+// K and V are copied to LDS asynchronously, tile by tile into the stages in turn. Only the tiles need barriers: a wave copies
+// its own queries in, and its own output out.
+template <class T, int D> struct AsyncAttention : Attention<T, D> {
+    using Base = Attention<T, D>;
+    using typename Base::Scores, typename Base::Tile;
+    using Base::a, Base::WAVES, Base::THREADS, Base::GROUPS, Base::KEYS, Base::lds, Base::q_fragment, Base::acc_o,
+        Base::end_key;
+    using Rows = LdsRows<T, D>;
+
+    static constexpr int STAGES = Base::SHAPE.stages;
+    static constexpr int V_AT = KEYS * Rows::PITCH, STAGE = 2 * V_AT; // elements of a stage
+    static constexpr int LDS_VECS = STAGES * STAGE / VEC<T>;
+    // Queries and output go through stages too, 16 rows per wave and group.
+    static constexpr int SLOTS = 2 * KEYS / 16; // of a stage
+    static constexpr int Q_STAGES = (GROUPS * WAVES + SLOTS - 1) / SLOTS;
+    static_assert(Q_STAGES < STAGES);
+
+    using CopyTile = AsyncCopy<Rows, KEYS, THREADS>;
+    using CopyWave = AsyncCopy<Rows, 16, WAVE>;
+
+    // The tile that is to be copied next: its first key, and what this thread copies first.
+    u32 next_key;
+    const T *next_k, *next_v;
+    int stage = 0;                  // of the tile that is worked on
+    const u32 k_element, v_element; // of the lane in fragments; those of Q are V's
+
+    HIPVIT_DEVICE AsyncAttention(const AttentionArgs &a, Vec128 *memory, u32 image, u32 head, u32 first_query)
+        : Base(a, memory, image, head, first_query), next_key(this->first_key),
+          k_element(opaque(Tile::template x_element<Rows>())), v_element(opaque(Tile::template x_rows_element<Rows>())) {
+        const CopyTile copy(thread_index());
+        next_k = this->k + u64(next_key + copy.row) * a.k_token + copy.column;
+        next_v = this->v + u64(next_key + copy.row) * a.v_token + copy.column;
+    }
+
+    static HIPVIT_DEVICE int next(int stage) { return stage == STAGES - 1 ? 0 : stage + 1; }
+    static HIPVIT_DEVICE int previous(int stage) { return stage == 0 ? STAGES - 1 : stage - 1; }
+    HIPVIT_DEVICE T *stage_at(int index) const { return lds + index * STAGE; }
+    // The wave's rows of a group of queries or of the output, which begin with stage `first`.
+    HIPVIT_DEVICE T *of_wave(int first, int group) const {
+        const int slot = group * WAVES + wave_index(), index = first + slot / SLOTS;
+        return stage_at(index < STAGES ? index : index - STAGES) + slot % SLOTS * 16 * Rows::PITCH;
+    }
+
+    // The next tile, if there is one, to a stage.
+    HIPVIT_DEVICE void copy_next(int index) {
+        if (next_key < end_key) {
+            T *const to = stage_at(index);
+            const CopyTile copy(opaque(thread_index()));
+            const u32 rows = a.keys - next_key;
+            copy.to_lds(to, next_k, a.k_token, rows, a.head_dim, this->vector_k);
+            copy.to_lds(to + V_AT, next_v, a.v_token, rows, a.head_dim, this->vector_v);
+            next_key += KEYS, next_k += u64(a.k_token) * KEYS, next_v += u64(a.v_token) * KEYS;
+        }
+        end_copies();
+    }
+
+    HIPVIT_DEVICE auto load_k() const {
+        return [this](int t, int c) {
+            return Tile::load(stage_at(stage) + Rows::shifted(k_element, c * 16) + t * 16 * Rows::PITCH);
+        };
+    }
+    HIPVIT_DEVICE auto load_v() const {
+        return [this](int t, int c) {
+            return Tile::load_transposed(stage_at(stage) + V_AT + Rows::shifted(v_element, c * 16) + t * 16 * Rows::PITCH);
+        };
+    }
+
+    // S of a whole tile: the order in which the fewest instructions wait for the one before.
+    HIPVIT_DEVICE void qk_tile(Scores &acc_s) const {
+        const auto load = load_k();
+#pragma unroll
+        for (int g = 0; g < GROUPS; ++g) {
+#pragma unroll
+            for (int t = 0; t < KEYS / 16; ++t) acc_s[g][t] = {};
+        }
+#pragma unroll
+        for (int c = 0; c < D / 16; ++c) {
+#pragma unroll
+            for (int t = 0; t < KEYS / 16; ++t) {
+                const auto fragment = load(t, c);
+#pragma unroll
+                for (int g = 0; g < GROUPS; ++g) Tile::multiply(acc_s[g][t], fragment, q_fragment[g][c]);
+            }
+        }
+    }
+
+    // The tile that begins at key `start`. WHOLE: every query sees all its keys; otherwise what is beyond the last key is
+    // skipped, 16 keys at a time.
+    template <bool WHOLE> HIPVIT_DEVICE void step(u32 start) {
+        const u32 keys = WHOLE || end_key - start > KEYS ? KEYS : end_key - start;
+        Scores acc_s;
+        float subtrahend[Base::COLUMNS];
+        if constexpr (WHOLE) {
+            qk_tile(acc_s);
+        } else {
+#pragma unroll
+            for (int t = 0; t < KEYS / 16; ++t) {
+                if (t * 16 >= keys) break;
+                this->qk(acc_s, t, load_k());
+            }
+            this->mask(acc_s, start, keys);
+        }
+        this->online_softmax(acc_s, keys, subtrahend);
+#pragma unroll
+        for (int t = 0; t < KEYS / 16; ++t) {
+            if (t * 16 >= keys) break;
+            typename Base::Probabilities p;
+            this->exponentials(p, acc_s, t, subtrahend);
+            this->pv(p, t, load_v());
+        }
+    }
+
+    // All tiles. IDLE: for a wave that has no query, but copies its part.
+    template <bool IDLE> HIPVIT_DEVICE void tiles() {
+        const bool maskless = this->scale_log2 > 0.0f && !a.visible.key_mask;
+        for (u32 start = this->first_key; start < end_key; start += KEYS) {
+            wait_copies<STAGES - 2>();
+            barrier(); // the tile is in LDS, and the previous one, or the queries, have been read
+            copy_next(previous(stage));
+            if constexpr (!IDLE) {
+                if (maskless && start >= this->common_key && start + KEYS <= this->common_end) {
+                    step<true>(start);
+                } else {
+                    step<false>(start);
+                }
+            }
+            stage = next(stage);
+        }
+    }
+
+    // Q to registers, through the last stages, while the first tiles are copied to the others.
+    HIPVIT_DEVICE void load_q() {
+        constexpr int Q_STAGE = STAGES - Q_STAGES;
+        const CopyWave copy(lane_index());
+#pragma unroll
+        for (int g = 0; g < GROUPS; ++g) {
+            const u32 query = this->query_of(g, 0);
+            copy.to_lds(of_wave(Q_STAGE, g), this->q + u64(query + copy.row) * a.q_token + copy.column, a.q_token,
+                        query < a.queries ? a.queries - query : 0, a.head_dim, this->vector_q);
+        }
+        end_copies();
+#pragma unroll
+        for (int s = 0; s < Q_STAGE; ++s) copy_next(s);
+        wait_copies<Q_STAGE>();
+        wave_barrier();
+#pragma unroll
+        for (int g = 0; g < GROUPS; ++g) {
+#pragma unroll
+            for (int c = 0; c < D / 16; ++c)
+                q_fragment[g][c] = Tile::load(of_wave(Q_STAGE, g) + Rows::shifted(v_element, c * 16));
+        }
+        if constexpr (Q_STAGES > 1) {
+            barrier(); // the queries have been read
+#pragma unroll
+            for (int s = Q_STAGE; s < STAGES - 1; ++s) copy_next(s);
+        }
+    }
+
+    // O / row_sum of a group to the output, through the stages that are free: all but that of the last tile.
+    HIPVIT_DEVICE void store(int g) const {
+        const u32 query = this->query_of(g, 0);
+        if (query >= a.queries) return;
+        T *const rows = of_wave(stage, g), *const out = this->out();
+        float inverse[Tile::COLUMNS];
+        this->inverse_sums(g, inverse);
+#pragma unroll
+        for (int c = 0; c < D / 16; ++c) {
+            typename Tile::Acc scaled = acc_o[g][c];
+#pragma unroll
+            for (int e = 0; e < Tile::VALUES; ++e) scaled.value[e] *= inverse[Tile::column(e)];
+            const auto packed = Tile::as_y(scaled);
+#pragma unroll
+            for (int w = 0; w < Tile::VALUES / 2; ++w) {
+                const auto at = Tile::of_lane(2 * w);
+                *reinterpret_cast<u32 *>(rows + Rows::at(at.j, c * 16 + at.i)) = packed.word[w];
+            }
+        }
+        wave_barrier();
+        const CopyWave copy(lane_index());
+        copy.from_lds(out + u64(query + copy.row) * a.out_token + copy.column, rows, a.out_token, a.queries - query,
+                      a.head_dim, this->is_vector(out, a.out_token));
+    }
+
+    HIPVIT_DEVICE void run() {
+        load_q();
+        if (this->query_of(0, 0) >= a.queries) return tiles<true>();
+        tiles<false>();
+#pragma unroll
+        for (int g = 0; g < GROUPS; ++g) store(g);
+    }
+};
+
+template <bool ASYNC, class T, int D> struct BlockOf {
+    using Type = StagedAttention<T, D>;
+};
+template <class T, int D> struct BlockOf<true, T, D> {
+    using Type = AsyncAttention<T, D>;
+};
+
 template <class T, int D> HIPVIT_DEVICE void attention(const AttentionArgs &a) {
-    using Block = Attention<T, D>;
+    using Block = typename BlockOf<(shape_of<T, D>().stages > 0), T, D>::Type;
     HIPVIT_LDS static Vec128 memory[Block::LDS_VECS];
     const u32 tiles = (a.queries + Block::QUERIES - 1) / Block::QUERIES;
     const u32 head = block_index() / tiles % a.heads;
-    const u64 image = block_index() / tiles / a.heads;
+    const u32 image = block_index() / tiles / a.heads;
     if (image >= a.images) return;
-
-    Block block(a, memory, image, head, block_index() % tiles * Block::QUERIES);
-    block.load_q();
-    for (u32 start = block.first_key; start < block.end_key; start += Block::KEYS) {
-        typename Block::Scores acc_s = {};
-        float subtrahend[Block::COLUMNS];
-        block.load_k(start);
-        block.qk(acc_s);
-        block.mask(acc_s, start);
-        block.online_softmax(acc_s, subtrahend);
-        block.load_v(start);
-        block.pv(acc_s, subtrahend);
-    }
-    block.store();
+    Block(a, memory, image, head, block_index() % tiles * Block::QUERIES).run();
 }
 
 #define ENTRY(D, T)                                                                                                    \
-    HIPVIT_KERNEL(THREADS) attention_##D##_##T(AttentionArgs a) { attention<T, D>(a); }                                \
-    HIPVIT_MODULE_GLOBAL(attention_##D##_##T##_queries, Attention<T, D>::QUERIES)
+    HIPVIT_KERNEL_BLOCKS((Attention<T, D>::THREADS), (Attention<T, D>::SHAPE.blocks))                                  \
+    attention_##D##_##T(AttentionArgs a) { attention<T, D>(a); }                                                       \
+    HIPVIT_MODULE_GLOBAL(attention_##D##_##T##_block,                                                                  \
+                         Attention<T, D>::WAVES << ATTENTION_WAVES_SHIFT | Attention<T, D>::QUERIES)
 #define ENTRIES(D) HIPVIT_FOR_DTYPES(ENTRY, D)
 
 // With HIPVIT_HEAD_DIM, for one head size alone, which saves time where kernels are compiled at run time.

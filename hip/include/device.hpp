@@ -13,6 +13,9 @@
 // A kernel with at most `threads` threads per block.
 #define HIPVIT_KERNEL(threads)                                                                                         \
     extern "C" __attribute__((global)) __attribute__((amdgpu_flat_work_group_size(1, threads))) void
+// One that is compiled for at least `blocks` blocks on a multiprocessor, if that is not 0. It bounds the registers; on AMD
+// it has no effect.
+#define HIPVIT_KERNEL_BLOCKS(threads, blocks) HIPVIT_KERNEL(threads)
 // A u32 that the host can read from the loaded module by its name, and no kernel has to use; the value is what follows.
 #define HIPVIT_MODULE_GLOBAL(name, ...)                                                                                \
     extern "C" {                                                                                                       \
@@ -23,6 +26,7 @@
 #define HIPVIT_DEVICE __device__ __forceinline__
 #define HIPVIT_LDS __shared__
 #define HIPVIT_KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
+#define HIPVIT_KERNEL_BLOCKS(threads, blocks) extern "C" __global__ void __launch_bounds__(threads, blocks)
 #define HIPVIT_MODULE_GLOBAL(name, ...)                                                                                \
     extern "C" {                                                                                                       \
     __constant__ hipvit::u32 name = __VA_ARGS__;                                                                       \
@@ -162,8 +166,8 @@ HIPVIT_DEVICE void schedule_fence() {
 }
 
 // Whether code that loads in one of two ways is compiled once for each way. NVRTC would otherwise branch at every load,
-// instead of issuing the loads back to back (H200, CUDA 13: 6–17 % of attention's time). clang needs no help, and two copies
-// cost it registers.
+// instead of issuing the loads back to back (H200, CUDA 13: 6–17 % of attention's time where it copies through registers).
+// clang needs no help, and two copies cost it registers.
 #if HIPVIT_AMD
 constexpr bool SPECIALIZE_LOADS = false;
 #else

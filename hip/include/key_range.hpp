@@ -9,6 +9,7 @@ struct KeyRange {
     u32 first, count;
 
     HIPVIT_DEVICE KeyRange() {}
+    HIPVIT_DEVICE KeyRange(u32 first, u32 count) : first(first), count(count) {}
     HIPVIT_DEVICE KeyRange(const Visibility &v, u32 query, u32 keys) {
         const long long own = (long long)query + v.diagonal;
         const long long begin = own - v.left, last = own + v.right;

@@ -319,15 +319,25 @@ template <class T> struct SyncTile {
     // Four matrices of 8×8; each lane addresses one row of one of them.
     static HIPVIT_DEVICE X load_x(const T *from, int stride) {
         const int lane = lane_index();
-        return matrices(from + (lane % 8 + lane / 16 * 8) * stride + lane / 8 % 2 * 8);
+        return load(from + (lane % 8 + lane / 16 * 8) * stride + lane / 8 % 2 * 8);
     }
     static HIPVIT_DEVICE X load_x_rows(const T *from, int stride) {
         const int lane = lane_index();
-        return transposed(from + lane % 16 * stride + lane / 16 * 8);
+        return load_transposed(from + lane % 16 * stride + lane / 16 * 8);
     }
     static HIPVIT_DEVICE Y load_y(const T *from, int stride) {
         const int lane = lane_index();
-        return matrices(from + lane % 16 * stride + lane / 16 * 8);
+        return load(from + lane % 16 * stride + lane / 16 * 8);
+    }
+    // load and load_transposed are load_x and load_x_rows from the element that the lane addresses: x_element or
+    // x_rows_element in rows with the layout Rows. load at x_rows_element is load_y.
+    template <class Rows> static HIPVIT_DEVICE u32 x_element() {
+        const int lane = lane_index();
+        return Rows::at(lane % 8 + lane / 16 * 8, lane / 8 % 2 * 8);
+    }
+    template <class Rows> static HIPVIT_DEVICE u32 x_rows_element() {
+        const int lane = lane_index();
+        return Rows::at(lane % 16, lane / 16 * 8);
     }
     static HIPVIT_DEVICE Y as_y(const Acc &acc) {
         Y y;
@@ -340,8 +350,7 @@ template <class T> struct SyncTile {
         instruction(T{}, acc.value + 4, y, x.word[2], x.word[3]);
     }
 
-  private:
-    static HIPVIT_DEVICE Vec128 matrices(const T *from) {
+    static HIPVIT_DEVICE Vec128 load(const T *from) {
         const u32 address = u32(__cvta_generic_to_shared(from));
         Vec128 x;
         asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -350,7 +359,7 @@ template <class T> struct SyncTile {
                      : "memory");
         return x;
     }
-    static HIPVIT_DEVICE Vec128 transposed(const T *from) {
+    static HIPVIT_DEVICE Vec128 load_transposed(const T *from) {
         const u32 address = u32(__cvta_generic_to_shared(from));
         Vec128 x;
         asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -359,15 +368,18 @@ template <class T> struct SyncTile {
                      : "memory");
         return x;
     }
+  private:
     static HIPVIT_DEVICE void instruction(f16, float *d, const Vec128 &a, u32 b0, u32 b1) {
-        asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-            : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-            : "r"(a.word[0]), "r"(a.word[1]), "r"(a.word[2]), "r"(a.word[3]), "r"(b0), "r"(b1));
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%11,%12,%13};"
+            : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+            : "r"(a.word[0]), "r"(a.word[1]), "r"(a.word[2]), "r"(a.word[3]), "r"(b0), "r"(b1), "f"(d[0]), "f"(d[1]),
+              "f"(d[2]), "f"(d[3]));
     }
     static HIPVIT_DEVICE void instruction(bf16, float *d, const Vec128 &a, u32 b0, u32 b1) {
-        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-            : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-            : "r"(a.word[0]), "r"(a.word[1]), "r"(a.word[2]), "r"(a.word[3]), "r"(b0), "r"(b1));
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%11,%12,%13};"
+            : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+            : "r"(a.word[0]), "r"(a.word[1]), "r"(a.word[2]), "r"(a.word[3]), "r"(b0), "r"(b1), "f"(d[0]), "f"(d[1]),
+              "f"(d[2]), "f"(d[3]));
     }
 };
 

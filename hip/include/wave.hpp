@@ -15,6 +15,17 @@ constexpr int WAVE = 32;
 HIPVIT_DEVICE int lane_index() { return int(thread_index() % WAVE); }
 HIPVIT_DEVICE int wave_index() { return int(thread_index() / WAVE); }
 
+// Makes what the wave's lanes wrote to LDS visible to each other.
+HIPVIT_DEVICE void wave_barrier() {
+#if HIPVIT_AMD
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");
+    __builtin_amdgcn_wave_barrier();
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront");
+#else
+    __syncwarp();
+#endif
+}
+
 // The value of lane `from`. All lanes of the wave must call.
 HIPVIT_DEVICE u32 read_lane(u32 x, int from) {
 #if HIPVIT_AMD
@@ -24,6 +35,17 @@ HIPVIT_DEVICE u32 read_lane(u32 x, int from) {
 #endif
 }
 HIPVIT_DEVICE float read_lane(float x, int from) { return float_of(read_lane(bits_of(x), from)); }
+
+// Whether it is true in any lane. All lanes of the wave must call.
+HIPVIT_DEVICE bool any_lane(bool x) {
+#if !HIPVIT_AMD
+    return __any_sync(0xffffffffu, x);
+#elif defined(__GFX9__) || defined(__GFX8__)
+    return __builtin_amdgcn_ballot_w64(x) != 0;
+#else
+    return __builtin_amdgcn_ballot_w32(x) != 0;
+#endif
+}
 
 struct Sum {
     static HIPVIT_DEVICE float identity() { return 0.0f; }

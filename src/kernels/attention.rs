@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::bindings::{ATTENTION_WAVES, AttentionArgs, HEAD_DIMS, UNBOUNDED, Visibility};
+use super::bindings::{ATTENTION_WAVES_SHIFT, AttentionArgs, HEAD_DIMS, UNBOUNDED, Visibility};
 use super::{Access, KernelArguments, Launch, Target, Unit, bytes, extent, optional};
 use crate::ops::Attention;
 
@@ -114,7 +114,7 @@ pub(super) fn visit_key_mask(visible: &Visibility, images: u32, keys: u32, visit
 unsafe impl KernelArguments for AttentionArgs {
     const FILE: &'static str = "attention";
 
-    const TILE: Option<&'static str> = Some("queries");
+    const TILE: Option<&'static str> = Some("block");
 
     fn unit(&self) -> Result<Unit, String> {
         self.padded()?;
@@ -127,13 +127,17 @@ unsafe impl KernelArguments for AttentionArgs {
 
     fn plan(&mut self, target: &Target) -> Result<Launch, String> {
         check_not_empty([self.images, self.heads, self.queries, self.keys])?;
-        // 64, or a multiple of it; anything else is not this kernel's code.
-        if target.tile == 0 || !target.tile.is_multiple_of(64) {
-            return Err(format!("its code states blocks of {} queries", target.tile));
+        let waves = target.tile >> ATTENTION_WAVES_SHIFT;
+        let queries = target.tile & ((1 << ATTENTION_WAVES_SHIFT) - 1);
+        // 16 queries per wave, or a multiple of it; anything else is not this kernel's code.
+        if queries == 0 || !(1..=16).contains(&waves) || !queries.is_multiple_of(16 * waves) {
+            return Err(format!(
+                "its code states blocks of {queries} queries and {waves} waves"
+            ));
         }
-        let per_head = self.queries.div_ceil(target.tile);
+        let per_head = self.queries.div_ceil(queries);
         let blocks = (u64::from(self.images) * u64::from(self.heads)).saturating_mul(per_head.into());
-        target.blocks(blocks, ATTENTION_WAVES * target.wave_size)
+        target.blocks(blocks, waves * target.wave_size)
     }
 
     fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {

@@ -90,9 +90,9 @@ const _: () = {
     ][::core::mem::offset_of!(Visibility, reserved) - 20usize];
 };
 
-/** Waves per block. How many queries a block takes depends on the entry and the GPU: the code object has it as the u32
- global `<entry>_queries`.*/
-pub const ATTENTION_WAVES: u32 = 4;
+/** The waves and the queries of a block depend on the entry and the GPU: the code object has them as the u32 global
+ `<entry>_block`, queries + (waves << `ATTENTION_WAVES_SHIFT`).*/
+pub const ATTENTION_WAVES_SHIFT: u32 = 16;
 
 /** `attention_<D>`: out = softmax(scale · Q·Kᵀ + mask) · V. Head h of token n of image b begins at element
  b · `*_image` + n · `*_token` + h · `head_dim` of `q`, `k`, `v` and `out`.*/

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::bindings::HEAD_DIMS;
+use super::bindings::{ATTENTION_WAVES_SHIFT, HEAD_DIMS};
 use super::*;
 use crate::ops::{Attention, AttentionOperands, PatchExtract, PixelLayout, Pool};
 
@@ -83,12 +83,14 @@ proptest! {
     #[test]
     fn attention_covers_every_query_once(
         (images, heads, queries) in (1usize..40, 1usize..20, 1usize..3000),
-        head_dim in 1usize..=128, tile in prop::sample::select(vec![64u32, 128]), t in targets(),
+        head_dim in 1usize..=128, waves in 1u32..=8, groups in 1u32..=2, t in targets(),
     ) {
         let mut arguments = attention(images, heads, queries, head_dim);
+        let of_block = waves * groups * 16;
+        let tile = waves << ATTENTION_WAVES_SHIFT | of_block;
         let launch = arguments.plan(&Target { tile, ..t }).unwrap();
-        covers(launch, (images * heads * queries.div_ceil(tile as usize)) as u64, 1);
-        prop_assert_eq!(launch.block[0], 4 * t.wave_size);
+        covers(launch, (images * heads * queries.div_ceil(of_block as usize)) as u64, 1);
+        prop_assert_eq!(launch.block[0], waves * t.wave_size);
         let entry = arguments.entry().unwrap();
         let padded: u32 = entry.trim_start_matches("attention_").parse().unwrap();
         prop_assert!(padded as usize >= head_dim && HEAD_DIMS.contains(&padded));

@@ -106,8 +106,8 @@ kernels! {
     "pool_f32": PoolArgs, [x, out];
 }
 
-/// What the code of attention says: 64 queries per block.
-static QUERIES: u32 = 64;
+/// What the code of attention says: blocks of 4 waves and 64 queries.
+static BLOCK: u32 = 4 << 16 | 64;
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipModuleGetGlobal(
@@ -116,11 +116,11 @@ pub unsafe extern "C" fn hipModuleGetGlobal(
     _module: *mut c_void,
     name: *const c_char,
 ) -> Status {
-    if !unsafe { CStr::from_ptr(name) }.to_bytes().ends_with(b"_queries") {
+    if !unsafe { CStr::from_ptr(name) }.to_bytes().ends_with(b"_block") {
         return NOT_FOUND;
     }
-    unsafe { *address = std::ptr::from_ref(&QUERIES).cast_mut().cast() };
-    unsafe { *bytes = size_of_val(&QUERIES) };
+    unsafe { *address = std::ptr::from_ref(&BLOCK).cast_mut().cast() };
+    unsafe { *bytes = size_of_val(&BLOCK) };
     SUCCESS
 }
 
