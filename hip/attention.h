@@ -8,8 +8,8 @@ namespace hipvit {
 // The head sizes that there are entries for, in ascending order: X(D) for each.
 #define HIPVIT_ATTENTION_HEAD_DIMS(X) X(32) X(64) X(80) X(96) X(128)
 
-/// How many waves a block has and how many queries it takes depends on the entry and the GPU: the code object has them as
-/// the u32 global `<entry>_block`, queries + (waves << `ATTENTION_WAVES_SHIFT`).
+/// The waves and the queries of a block depend on the entry and the GPU: the code object has them as the u32 global
+/// `<entry>_block`, queries + (waves << `ATTENTION_WAVES_SHIFT`).
 constexpr unsigned ATTENTION_WAVES_SHIFT = 16;
 
 /// `attention_<D>`: out = softmax(scale · Q·Kᵀ + mask) · V. Head h of token n of image b begins at element

@@ -37,20 +37,20 @@ template <int PENDING> HIPVIT_DEVICE void wait_copies() {
 #endif
 }
 
-// Rows of D elements in LDS, without bank conflicts between rows: vec128s exchanged by row where D allows it, otherwise
-// rows that are 16 bytes longer than their contents.
+// The layout of rows of D elements in LDS without bank conflicts: an XOR swizzle of each row's vec128s where D is a power of
+// two, otherwise rows that are 16 bytes longer than their contents.
 template <class T, int D> struct LdsRows {
     using Element = T;
     static constexpr int VECS = D / int(VEC<T>);
-    static constexpr bool EXCHANGED = (VECS & (VECS - 1)) == 0;
-    static constexpr int PITCH = EXCHANGED ? D : D + int(VEC<T>);
+    static constexpr bool SWIZZLED = (VECS & (VECS - 1)) == 0;
+    static constexpr int PITCH = SWIZZLED ? D : D + int(VEC<T>);
     static HIPVIT_DEVICE u32 at(u32 row, u32 column) {
-        // 128 bytes are all banks.
-        constexpr u32 PER_LINE = VECS < 8 ? 8 / VECS : 1, EXCHANGES = VECS < 8 ? VECS : 8;
-        return row * PITCH + (EXCHANGED ? column ^ row / PER_LINE % EXCHANGES * VEC<T> : column);
+        // 8 vec128s are all banks.
+        constexpr u32 ROWS_PER_LINE = VECS < 8 ? 8 / VECS : 1, SWIZZLES = VECS < 8 ? VECS : 8;
+        return row * PITCH + (SWIZZLED ? column ^ row / ROWS_PER_LINE % SWIZZLES * VEC<T> : column);
     }
-    // at(row, c + column) from at(row, c), where c has no bit of `column`.
-    static HIPVIT_DEVICE u32 shifted(u32 at, u32 column) { return EXCHANGED ? at ^ column : at + column; }
+    // at(row, c + column) from at(row, c), if c and `column` have no bit in common.
+    static HIPVIT_DEVICE u32 shifted(u32 at, u32 column) { return SWIZZLED ? at ^ column : at + column; }
 };
 
 // Copies COUNT rows between global memory and LDS, in passes: a thread copies a vec128 of the same column of some rows.

@@ -329,8 +329,8 @@ template <class T> struct SyncTile {
         const int lane = lane_index();
         return load(from + lane % 16 * stride + lane / 16 * 8);
     }
-    // load and load_transposed load what load_x and load_x_rows do (load_y: load at x_rows_element), from the element that
-    // the lane addresses; of rows with the layout Rows it is this one.
+    // load and load_transposed are load_x and load_x_rows from the element that the lane addresses: x_element or
+    // x_rows_element in rows with the layout Rows. load at x_rows_element is load_y.
     template <class Rows> static HIPVIT_DEVICE u32 x_element() {
         const int lane = lane_index();
         return Rows::at(lane % 8 + lane / 16 * 8, lane / 8 % 2 * 8);

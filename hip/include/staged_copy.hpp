@@ -1,5 +1,4 @@
-// Copies of a matrix's rows to LDS through registers, which take the layout in LDS from the caller.
-// See also async_copy.hpp.
+// Copies of rows to LDS through registers; the layout in LDS is the caller's. See also async_copy.hpp.
 #pragma once
 #include "vec128.hpp"
 
@@ -10,9 +9,8 @@ template <class T> union Vec {
     T element[VEC<T>];
 };
 
-// COUNT rows of a head, from row `first`, that the block copies to LDS through registers; what is beyond `rows` or `d`
-// is 0. A thread copies VECS vec128s, of which `write(row, column, vec)` stores one; ADJACENT threads copy adjacent
-// ones of a row.
+// COUNT rows, from row `first`, that the block copies to LDS through registers; what is beyond `rows` or `d` is 0. A
+// thread copies VECS vec128s, of which `write(row, column, vec)` stores one; ADJACENT threads copy adjacent ones of a row.
 template <class T, int D, int COUNT, int ADJACENT, int THREADS> struct Staged {
     static constexpr int ALL = COUNT * D / VEC<T>, VECS = (ALL + THREADS - 1) / THREADS;
     Vec<T> vec[VECS];

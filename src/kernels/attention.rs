@@ -129,7 +129,7 @@ unsafe impl KernelArguments for AttentionArgs {
         check_not_empty([self.images, self.heads, self.queries, self.keys])?;
         let waves = target.tile >> ATTENTION_WAVES_SHIFT;
         let queries = target.tile & ((1 << ATTENTION_WAVES_SHIFT) - 1);
-        // 16 queries a wave, or a multiple of it; anything else is not this kernel's code.
+        // 16 queries per wave, or a multiple of it; anything else is not this kernel's code.
         if queries == 0 || !(1..=16).contains(&waves) || !queries.is_multiple_of(16 * waves) {
             return Err(format!(
                 "its code states blocks of {queries} queries and {waves} waves"

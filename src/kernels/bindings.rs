@@ -90,8 +90,8 @@ const _: () = {
     ][::core::mem::offset_of!(Visibility, reserved) - 20usize];
 };
 
-/** How many waves a block has and how many queries it takes depends on the entry and the GPU: the code object has them as
- the u32 global `<entry>_block`, queries + (waves << `ATTENTION_WAVES_SHIFT`).*/
+/** The waves and the queries of a block depend on the entry and the GPU: the code object has them as the u32 global
+ `<entry>_block`, queries + (waves << `ATTENTION_WAVES_SHIFT`).*/
 pub const ATTENTION_WAVES_SHIFT: u32 = 16;
 
 /** `attention_<D>`: out = softmax(scale · Q·Kᵀ + mask) · V. Head h of token n of image b begins at element
