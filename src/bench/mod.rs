@@ -350,12 +350,10 @@ impl Bench {
         };
         if repetition == 0 {
             let outputs = session.run_with(RunInput::Pixels(pixels), RunOptions::new())?;
-            let embeddings = || outputs.embeddings().to_owned();
-            measured.outputs = Some(
-                outputs
-                    .logits()
-                    .map_or_else(embeddings, |logits| logits.to_owned()),
-            );
+            measured.outputs = Some(match outputs.logits() {
+                Some(logits) => logits.to_owned(),
+                None => outputs.embeddings().to_owned(),
+            });
             measured.bytes = plan.steps().iter().map(|s| s.bytes_read + s.bytes_written).sum();
             measured.input_bytes = pixels.len();
             measured.row.model = session.name().to_owned();

@@ -1,5 +1,6 @@
 //! Energy, load and clocks of a GPU while it runs.
 
+use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -85,7 +86,7 @@ pub(super) fn sustained(
             .zip(energy)
             .map(|(after, before)| after - before);
         ended.store(true, Ordering::Relaxed);
-        let samples = sampler.join().unwrap_or_default();
+        let samples = sampler.join().unwrap_or_else(|panic| resume_unwind(panic));
         images.map(|images| (images, seconds, joules, samples))
     })?;
     let mean =

@@ -1,5 +1,6 @@
 //! Timed runs of a session: end to end, on the device alone, and step by step.
 
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -80,7 +81,7 @@ pub(super) fn end_to_end_runs(
         let threads: Vec<_> = (0..in_flight).map(|_| scope.spawn(work)).collect();
         threads
             .into_iter()
-            .try_for_each(|thread| thread.join().unwrap_or(Ok(())))
+            .try_for_each(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
     })?;
     let completions = completions.into_inner();
     let apart = completions.iter().zip(completions.iter().skip(in_flight));

@@ -24,7 +24,7 @@ impl Progress {
         } else {
             ProgressBar::new(len as u64)
         };
-        let template = format!("{{bar:32}} {{pos}}/{{len}} {things}, {{per_sec}}, {{eta}} left");
+        let template = format!("{{bar:32}} {{pos}}/{{len}} {things}, {{per_sec}}, {{eta}} left {{wide_msg}}");
         if let Ok(style) = ProgressStyle::with_template(&template) {
             bar.set_style(style);
         }
@@ -37,11 +37,9 @@ impl Progress {
         }
     }
 
-    /// Names the one that begins and counts those before it.
+    /// Counts and names the one that begins.
     pub fn start(&self, what: &str) {
-        if !self.bar.is_hidden() {
-            self.bar.println(what);
-        }
+        self.bar.set_message(what.to_owned());
         self.bar.inc(1);
     }
 

@@ -19,7 +19,14 @@ use hipvit::{DType, Device, GraphMode};
 use super::progress::Progress;
 use super::{ImageSize, Outcome, choices, one_line, output, record, report, warn_fallback};
 
+const AFTER_HELP: &str = "\
+Times are end to end: from the bytes of images in host memory to logits in host memory. device ms is a GPU's time between the \
+copies. MFU % is the share of the datasheet's peak in that dtype, of a measured GEMM's where there is no datasheet; of the \
+device's time where it is known. MiB is the device memory that the session took. noise % is half the range of the \
+repetitions' medians. What does not fit the terminal is left out; --output json has everything.";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
 pub struct Args {
     /// Model directories, as timm or Hugging Face transformers write them [default: the embedded TinyViT32]
     #[arg(value_name = "MODEL")]
