@@ -251,8 +251,8 @@ fn json_keeps_every_field_of_the_rows() {
     let files = Files::new();
     let (a, b) = (row("hipvit", 8, 10.0), row("hipvit", 8, 20.0));
     let paths = (
-        files.write("a.jsonl", &[a.clone()]),
-        files.write("b.jsonl", &[b.clone()]),
+        files.write("a.jsonl", std::slice::from_ref(&a)),
+        files.write("b.jsonl", std::slice::from_ref(&b)),
     );
     let output = compare(&[&paths.0, &paths.1], &["--output", "json", "--fail-above", "5"]);
     assert_eq!(output.status.code(), Some(1));
