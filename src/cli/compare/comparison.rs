@@ -308,12 +308,9 @@ fn label(columns: &mut [Column]) {
 /// What a column ran: engine, version, device.
 pub fn description(column: &Column) -> String {
     let row = &column.sample;
-    let version = row.engine_version.as_deref().unwrap_or_default();
+    let version = row.engine_version.as_ref().map(|version| format!(" {version}"));
     let device = row.device.name.as_deref().unwrap_or(&column.kind);
     let arch = row.device.arch.as_ref().map(|arch| format!(", {arch}"));
-    format!(
-        "{} {version} on {device}{}",
-        column.engine,
-        arch.unwrap_or_default()
-    )
+    let (version, arch) = (version.unwrap_or_default(), arch.unwrap_or_default());
+    format!("{}{version} on {device}{arch}", column.engine)
 }

@@ -3,6 +3,7 @@
 use svg::Document;
 use svg::node::element::{Circle, Group as Node, Line, Rectangle, Text, Title};
 
+use super::super::one_line;
 use super::comparison::{Comparison, Group};
 use super::rows::{Metric, Row};
 use super::text::title;
@@ -200,7 +201,7 @@ impl<'a> Roofline<'a> {
                         .set("fill-opacity", if whole { 1.0 } else { 0.6 })
                         .add(Title::new(format!(
                             "{}\n{} TFLOP/s, {} FLOP/byte",
-                            point.name,
+                            one_line(&point.name),
                             number(point.y),
                             number(point.x)
                         ))),
@@ -311,8 +312,9 @@ fn line(from: (f64, f64), to: (f64, f64), colour: &str) -> Line {
         .set("stroke", colour)
 }
 
+/// Markup is escaped when it is written; control characters would not be XML.
 fn text(content: String, x: f64, y: f64, anchor: &str) -> Text {
-    Text::new(content)
+    Text::new(one_line(&content))
         .set("x", x)
         .set("y", y)
         .set("text-anchor", anchor)

@@ -117,7 +117,7 @@ pub fn markdown(comparison: &Comparison) -> String {
 
 /// One line for each row of the files.
 pub fn csv(comparison: &Comparison) -> String {
-    let mut text = "file,engine,engine_version,device_kind,device,options,model,batch,dtype,\
+    let mut text = "file,engine,engine_version,device_kind,device,column,model,batch,dtype,\
         end_to_end_p50_ms,end_to_end_p99_ms,end_to_end_speed,device_only_p50_ms,device_only_p99_ms,device_only_speed,\
         images_per_s,noise,mfu_datasheet,mfu_measured,peak_bytes,joules_per_image,error\n"
         .to_owned();
@@ -243,6 +243,7 @@ fn time(row: Option<&Row>, metric: Metric) -> String {
 fn speed(comparison: &Comparison, group: &Group, column: usize, metric: Metric) -> String {
     match comparison.speed(group, column, metric) {
         Some((speed, true)) => format!("{speed:.2}~"),
+        Some((speed, false)) if speed < 0.1 => format!("{speed:.3}"),
         Some((speed, false)) => format!("{speed:.2}"),
         None => "–".into(),
     }
