@@ -136,7 +136,7 @@ fn decode(images: &[PathBuf], threads: usize) -> Result<f64> {
             Ok(())
         };
         let running: Vec<_> = (0..threads).map(|_| scope.spawn(decode)).collect();
-        let results = running.into_iter().map(|thread| thread.join());
+        let results = running.into_iter().map(thread::ScopedJoinHandle::join);
         results
             .map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             .collect::<hipvit::Result<Vec<()>>>()

@@ -247,10 +247,6 @@ impl Batch {
     }
 
     /// Waits until all images are decoded. `None` if not all were.
-    ///
-    /// # Errors
-    ///
-    /// None is expected.
     pub(super) fn wait(&self) -> Option<Result<(Images, Option<Pixels>)>> {
         let mut state = self.state.lock();
         self.complete.wait_while(&mut state, |state| state.missing > 0);
@@ -283,6 +279,7 @@ fn collect(first: usize, decoded: impl Iterator<Item = Decoded>) -> Result<(Imag
     } else if parts.is_empty() {
         Some(Pixels::Decoded(images))
     } else {
+        let start = Instant::now();
         let mut staging = Staging::join(parts)?;
         let each = staging.len() / batch.images.len();
         let filled = batch.images.iter().enumerate().filter(|(_, image)| good(image));
@@ -291,6 +288,7 @@ fn collect(first: usize, decoded: impl Iterator<Item = Decoded>) -> Result<(Imag
             staging.copy_within(from * each..(from + 1) * each, to * each);
         }
         staging.truncate(count * each);
+        batch.timing.add(Phase::Stage, start.elapsed());
         Some(Pixels::Staged(staging))
     };
     Ok((batch, pixels))
