@@ -35,9 +35,8 @@ impl Program {
         Ok(statistics)
     }
 
-    /// As [`Program::launch`], and counts what it executes. Of a grid of more than `sample` blocks (at least one) only that
-    /// many run, or a little fewer, all neighbours from the middle: whole rows of the grid, if `sample` blocks are more than
-    /// one. The memory is then that of no launch.
+    /// As [`Program::launch`], and counts what it executes. Of a grid of more than `sample` blocks at most that many run,
+    /// neighbours from the middle: whole rows of the grid, unless one has more blocks. The others' results are then missing.
     ///
     /// # Errors
     ///
@@ -284,6 +283,8 @@ impl Grid<'_> {
     fn block(&self, turn: u64, blocks: u64) -> [u32; 3] {
         let index = match self.launch.order {
             Order::Forward => turn,
+            // A sample consists of neighbours, whatever the order.
+            _ if self.sample.is_some() => turn,
             Order::Reversed => blocks - 1 - turn,
             Order::Shuffled(seed) => permuted(turn, blocks, seed),
         };

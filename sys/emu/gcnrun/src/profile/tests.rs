@@ -49,7 +49,7 @@ fn instructions_are_classified() {
     for (mnemonic, class) in [
         ("v_fma_f32", Class::Valu),
         ("v_dual_mov_b32", Class::Valu),
-        ("v_expand", Class::Valu),
+        ("v_cvt_f16_f32", Class::Valu),
         ("v_exp_f32_e32", Class::Transcendental),
         ("v_rsq_f32_e32", Class::Transcendental),
         ("v_mfma_f32_16x16x16_f16", Class::Matrix),
