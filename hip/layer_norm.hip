@@ -12,17 +12,15 @@
 
 using namespace hipvit;
 
-// VECTOR: the rows are whole vec128s, all addresses are aligned to them, and there is neither residual nor sum. Nothing
-// comes between the loads of a row then.
-template <class T, bool VECTOR>
-HIPVIT_DEVICE void normalize_row(const LayerNormArgs &a, const RowGroup<ROW_THREADS> &group, u32 index) {
+// Any row, of x or x + residual.
+template <class T>
+HIPVIT_DEVICE void normalize_any(const LayerNormArgs &a, const RowGroup<ROW_THREADS> &group, u32 index) {
     const u64 start = u64(index) * a.channels;
     const T *x = (const T *)a.x + start, *residual = (const T *)a.residual + start;
     T *sum = (T *)a.sum + start, *out = (T *)a.out + start;
 
     auto first = [&](u32 column, u32 valid, float(&vec)[VEC<T>]) {
-        load_vec(x + column, valid, VECTOR || aligned(x, 16), vec);
-        if (VECTOR) return;
+        load_vec(x + column, valid, aligned(x, 16), vec);
         if (a.residual) {
             float add[VEC<T>];
             load_vec(residual + column, valid, aligned(residual, 16), add);
@@ -33,14 +31,15 @@ HIPVIT_DEVICE void normalize_row(const LayerNormArgs &a, const RowGroup<ROW_THRE
     };
     // sum may alias an operand, which then is overwritten.
     auto later = [&](u32 column, u32 valid, float(&vec)[VEC<T>]) {
-        if (!VECTOR && a.sum) {
+        if (a.sum) {
             load_vec<T>(sum + column, valid, aligned(sum, 16), vec);
         } else {
             first(column, valid, vec);
         }
     };
 
-    Row<T, VECTOR> row(a.channels, group);
+    // No registers are kept: this must not need more than the path for whole vec128s.
+    Row<T, 0> row(a.channels, group);
     float total = 0.0f;
     row.fill(first, [&](u32, float v) { total += v; });
     const float mean = group.template reduce<Sum>(total) / float(a.channels);
@@ -49,9 +48,8 @@ HIPVIT_DEVICE void normalize_row(const LayerNormArgs &a, const RowGroup<ROW_THRE
     const float variance = group.template reduce<Sum>(squares) / float(a.channels);
     const float inverse = 1.0f / square_root(variance + a.epsilon);
 
-    // Restricted: their loads may come before earlier stores of the result.
-    const T *__restrict__ weight = (const T *)a.weight, *__restrict__ bias = (const T *)a.bias;
-    const bool parameters = VECTOR || (aligned(weight, 16) && aligned(bias, 16));
+    const T *weight = (const T *)a.weight, *bias = (const T *)a.bias;
+    const bool parameters = aligned(weight, 16) && aligned(bias, 16);
     row.finish(
         later, [&](u32, float &v) { v = (v - mean) * inverse; },
         [&](u32 column, u32 valid, float(&vec)[VEC<T>]) {
@@ -60,8 +58,71 @@ HIPVIT_DEVICE void normalize_row(const LayerNormArgs &a, const RowGroup<ROW_THRE
             load_vec(bias + column, valid, parameters, shift);
 #pragma unroll
             for (u32 i = 0; i < VEC<T>; ++i) vec[i] = multiply_add(vec[i], scale[i], shift[i]);
-            store_vec(out + column, valid, VECTOR || aligned(out, 16), vec);
+            store_vec(out + column, valid, aligned(out, 16), vec);
         });
+}
+
+// A row of whole vec128s at aligned addresses, without residual and sum: what models have. The row stays in registers as
+// it is stored, so that many waves fit on a multiprocessor and nothing comes between the loads.
+template <class T>
+HIPVIT_DEVICE void normalize_vectors(const LayerNormArgs &a, const RowGroup<ROW_THREADS> &group, u32 index) {
+    constexpr u32 KEPT = ROW_REGISTERS / VEC<T>;
+    union Packed {
+        Vec128 whole;
+        T element[VEC<T>];
+    };
+    const u32 vecs = a.channels / VEC<T>, rank = group.rank(), size = group.size();
+    // Restricted: loads may come before earlier stores of the result, which is x element by element at most.
+    const Packed *x = (const Packed *)a.x + u64(index) * vecs;
+    const Packed *__restrict__ weight = (const Packed *)a.weight, *__restrict__ bias = (const Packed *)a.bias;
+    Packed *out = (Packed *)a.out + u64(index) * vecs;
+
+    Packed kept[KEPT];
+#pragma unroll
+    for (u32 s = 0; s < KEPT; ++s) {
+        const u32 at = rank + s * size;
+        if (at < vecs) kept[s].whole = x[at].whole;
+    }
+    // Calls each(vec, index) for the thread's vec128s; those beyond the registers are loaded again.
+    auto for_each = [&](const auto &each) {
+#pragma unroll
+        for (u32 s = 0; s < KEPT; ++s) {
+            const u32 at = rank + s * size;
+            if (at < vecs) each(kept[s], at);
+        }
+        for (u32 at = rank + KEPT * size; at < vecs; at += size) {
+            Packed vec;
+            vec.whole = x[at].whole;
+            each(vec, at);
+        }
+    };
+    float total = 0.0f;
+    for_each([&](const Packed &vec, u32) {
+#pragma unroll
+        for (u32 i = 0; i < VEC<T>; ++i) total += to_float(vec.element[i]);
+    });
+    const float mean = group.template reduce<Sum>(total) / float(a.channels);
+    float squares = 0.0f;
+    for_each([&](const Packed &vec, u32) {
+#pragma unroll
+        for (u32 i = 0; i < VEC<T>; ++i) {
+            const float centred = to_float(vec.element[i]) - mean;
+            squares = multiply_add(centred, centred, squares);
+        }
+    });
+    const float variance = group.template reduce<Sum>(squares) / float(a.channels);
+    const float inverse = 1.0f / square_root(variance + a.epsilon);
+    for_each([&](const Packed &vec, u32 at) {
+        Packed scale, shift, result;
+        scale.whole = weight[at].whole;
+        shift.whole = bias[at].whole;
+#pragma unroll
+        for (u32 i = 0; i < VEC<T>; ++i) {
+            const float normal = (to_float(vec.element[i]) - mean) * inverse;
+            result.element[i] = from_float<T>(multiply_add(normal, to_float(scale.element[i]), to_float(shift.element[i])));
+        }
+        out[at].whole = result.whole;
+    });
 }
 
 template <class T> HIPVIT_DEVICE void layer_norm(const LayerNormArgs &a) {
@@ -71,9 +132,9 @@ template <class T> HIPVIT_DEVICE void layer_norm(const LayerNormArgs &a) {
     if (index >= a.rows) return; // a whole wave, or a whole block
     const u64 addresses = (u64)a.x | (u64)a.out | (u64)a.weight | (u64)a.bias;
     if (a.channels % VEC<T> == 0 && addresses % VEC128_BYTES == 0 && !a.residual && !a.sum) {
-        normalize_row<T, true>(a, group, index);
+        normalize_vectors<T>(a, group, index);
     } else {
-        normalize_row<T, false>(a, group, index);
+        normalize_any<T>(a, group, index);
     }
 }
 

@@ -1,5 +1,5 @@
-// A row in registers, for layer_norm and softmax. A thread of the group keeps up to ROW_REGISTERS elements; the rest of
-// a longer row is loaded again in each pass. WHOLE: the row is a whole number of vec128s.
+// A row in registers, for layer_norm and softmax. A thread of the group keeps up to REGISTERS elements; the rest of
+// a longer row is loaded again in each pass.
 #pragma once
 #include "row.h"
 #include "vec128.hpp"
@@ -7,9 +7,9 @@
 
 namespace hipvit {
 
-template <class T, bool WHOLE = false> struct Row {
-    static constexpr u32 KEPT = ROW_REGISTERS / VEC<T>;
-    float kept[KEPT][VEC<T>];
+template <class T, u32 REGISTERS = ROW_REGISTERS> struct Row {
+    static constexpr u32 KEPT = REGISTERS / VEC<T>;
+    float kept[KEPT ? KEPT : 1][VEC<T>];
     u32 length, rank, size;
 
     HIPVIT_DEVICE Row(u32 length, const RowGroup<ROW_THREADS> &group)
@@ -51,9 +51,7 @@ template <class T, bool WHOLE = false> struct Row {
     }
 
   private:
-    HIPVIT_DEVICE u32 valid(u32 column) const {
-        return WHOLE || length - column >= VEC<T> ? VEC<T> : length - column;
-    }
+    HIPVIT_DEVICE u32 valid(u32 column) const { return length - column < VEC<T> ? length - column : VEC<T>; }
 
     template <class Load, class Each>
     HIPVIT_DEVICE void visit(u32 s, float (&vec)[VEC<T>], const Load &load, const Each &each) {

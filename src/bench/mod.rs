@@ -53,6 +53,8 @@ pub struct Spec {
     pub image_size: Option<[usize; 2]>,
     /// Whether captured graphs are replayed.
     pub hip_graphs: GraphMode,
+    /// See [`SessionBuilder::reproducible`].
+    pub reproducible: bool,
     /// Threads that call the session at once.
     pub in_flight: usize,
     /// What is left out.
@@ -71,6 +73,7 @@ impl Default for Spec {
             threads: None,
             image_size: None,
             hip_graphs: GraphMode::Auto,
+            reproducible: false,
             in_flight: 1,
             optimizations: Optimizations::default(),
             rung: None,
@@ -84,6 +87,7 @@ impl Spec {
             .device(self.device)
             .dtype(self.dtype)
             .hip_graphs(self.hip_graphs)
+            .reproducible(self.reproducible)
             .optimizations(self.optimizations);
         if let Some(threads) = self.threads {
             builder = builder.threads(threads);
@@ -491,6 +495,7 @@ impl Measured {
                     GraphMode::Off => "off",
                 }
                 .into(),
+                reproducible: spec.reproducible,
                 in_flight: spec.in_flight,
                 image_size: spec.image_size,
                 rung: spec.rung.map(Rung::name),

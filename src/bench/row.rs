@@ -79,6 +79,8 @@ pub struct RowOptions {
     /// The image size, if not the model's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image_size: Option<[usize; 2]>,
+    /// Whether results must not depend on the batch size.
+    pub reproducible: bool,
     /// The rung of the ladder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rung: Option<&'static str>,

@@ -46,6 +46,9 @@ pub struct Args {
     /// Replay captured HIP graphs on a GPU: auto does so where possible
     #[arg(long, default_value = "auto", value_name = "WHEN", value_parser = choices::hip_graphs())]
     hip_graphs: GraphMode,
+    /// On a GPU, give an image the same bits at any batch size
+    #[arg(long)]
+    reproducible: bool,
     /// Number of compute threads [default: number of cores]
     #[arg(long, value_name = "N", value_parser = super::positive)]
     threads: Option<usize>,
@@ -165,6 +168,7 @@ impl Args {
                             threads: self.threads,
                             image_size: self.image_size.map(|size| size.0),
                             hip_graphs: self.hip_graphs,
+                            reproducible: self.reproducible,
                             in_flight: self.in_flight,
                             ..Spec::default()
                         };

@@ -12,6 +12,7 @@ use super::rows::{Metric, Row};
 const VARIANTS: [(&str, &str); 6] = [
     ("rung", "null"),
     ("in_flight", "1"),
+    ("reproducible", "false"),
     ("graphs", "auto"),
     ("reproducible", "false"),
     ("image_size", "null"),

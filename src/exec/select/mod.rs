@@ -316,7 +316,8 @@ mod tests {
             let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3));
             0.5 * x * (1.0 + inner.tanh())
         };
-        let rounds: [(&str, fn(f64) -> f64); 2] = [
+        type Round = fn(f64) -> f64;
+        let rounds: [(&str, Round); 2] = [
             ("f16", |x| f16::from_f64(x).to_f64()),
             ("bf16", |x| bf16::from_f64(x).to_f64()),
         ];
