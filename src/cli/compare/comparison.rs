@@ -9,7 +9,7 @@ use super::rows::{Metric, Row};
 
 /// The options of a run that make rows of one engine different things; others only describe it.
 /// With the value that is as good as none.
-const VARIANTS: [(&str, &str); 6] = [
+const VARIANTS: [(&str, &str); 7] = [
     ("rung", "null"),
     ("in_flight", "1"),
     ("reproducible", "false"),
