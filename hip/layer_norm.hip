@@ -19,7 +19,7 @@ HIPVIT_DEVICE void normalize_any(const LayerNormArgs &a, const RowGroup<ROW_THRE
     const T *x = (const T *)a.x + start, *residual = (const T *)a.residual + start;
     T *sum = (T *)a.sum + start, *out = (T *)a.out + start;
 
-    auto first = [&](u32 column, u32 valid, float(&vec)[VEC<T>]) {
+    auto load = [&](u32 column, u32 valid, float(&vec)[VEC<T>]) {
         load_vec(x + column, valid, aligned(x, 16), vec);
         if (a.residual) {
             float add[VEC<T>];
@@ -27,31 +27,27 @@ HIPVIT_DEVICE void normalize_any(const LayerNormArgs &a, const RowGroup<ROW_THRE
 #pragma unroll
             for (u32 i = 0; i < VEC<T>; ++i) vec[i] += add[i];
         }
-        if (a.sum) store_vec(sum + column, valid, aligned(sum, 16), vec);
     };
-    // sum may alias an operand, which then is overwritten.
-    auto later = [&](u32 column, u32 valid, float(&vec)[VEC<T>]) {
-        if (a.sum) {
-            load_vec<T>(sum + column, valid, aligned(sum, 16), vec);
-        } else {
-            first(column, valid, vec);
-        }
+    // The sum may alias an operand, which is not read after this.
+    auto load_and_store_sum = [&](u32 column, u32 valid, float(&vec)[VEC<T>]) {
+        load(column, valid, vec);
+        if (a.sum) store_vec(sum + column, valid, aligned(sum, 16), vec);
     };
 
     // No registers are kept: this must not need more than the path for whole vec128s.
     Row<T, 0> row(a.channels, group);
     float total = 0.0f;
-    row.fill(first, [&](u32, float v) { total += v; });
+    row.fill(load, [&](u32, float v) { total += v; });
     const float mean = group.template reduce<Sum>(total) / float(a.channels);
     float squares = 0.0f;
-    row.again(later, [&](u32, float v) { squares = multiply_add(v - mean, v - mean, squares); });
+    row.again(load, [&](u32, float v) { squares = multiply_add(v - mean, v - mean, squares); });
     const float variance = group.template reduce<Sum>(squares) / float(a.channels);
     const float inverse = 1.0f / square_root(variance + a.epsilon);
 
     const T *weight = (const T *)a.weight, *bias = (const T *)a.bias;
     const bool parameters = aligned(weight, 16) && aligned(bias, 16);
     row.finish(
-        later, [&](u32, float &v) { v = (v - mean) * inverse; },
+        load_and_store_sum, [&](u32, float &v) { v = (v - mean) * inverse; },
         [&](u32 column, u32 valid, float(&vec)[VEC<T>]) {
             float scale[VEC<T>], shift[VEC<T>];
             load_vec(weight + column, valid, parameters, scale);

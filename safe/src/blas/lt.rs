@@ -103,9 +103,18 @@ impl BlasLt {
     ///
     /// [`Error::Provider`] if hipBLASLt cannot be opened; what it says otherwise.
     pub fn new(stream: &Stream) -> Result<Self> {
+        Self::with_workspace(stream, WORKSPACE)
+    }
+
+    /// The same with a workspace of `bytes`; algorithms that need more are left out.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub fn with_workspace(stream: &Stream, bytes: usize) -> Result<Self> {
         let device = stream.device();
         let table = table(device)?;
-        let workspace = stream.allocate(WORKSPACE)?;
+        let workspace = stream.allocate(bytes)?;
         device.enter()?;
         let mut raw = ptr::null_mut();
         // SAFETY: the call writes one handle. It ends the process where there is no GPU, and there is one.

@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::fmt;
 
 use super::context::Regions;
-use super::lower::{LinearCall, Unfused};
+use super::lower::{LinearCall, Unfused, attention_is_unfused};
 use crate::error::{Error, Result};
 use crate::exec::select::{Key, LinearKernel, LinearShape, REFERENCE_ROWS, SelectOptions, Selection};
+use crate::graph::plan::Plan;
 use crate::hip::{Blas, BlasLt, Epilogue, Gemm, Matmul, MatmulOperands, Scales, Stream};
 use crate::kernels::{KernelCall, Kernels};
 
@@ -36,11 +37,23 @@ impl Libraries {
         }
     }
 
+    /// Makes the handles that a run of `plan` needs, so that a lack of memory for them shows before it is submitted.
+    pub(super) fn open(&mut self, plan: &Plan, selection: &Selection) -> Result<()> {
+        if selection.has_hipblaslt() && self.hipblaslt.is_none() {
+            self.hipblaslt = Some(BlasLt::new(&self.stream)?);
+        }
+        let unfused = || plan.steps().iter().any(|step| attention_is_unfused(plan, step));
+        if self.rocblas.is_none() && (!selection.has_hipblaslt() || unfused()) {
+            self.rocblas = Some(Blas::new(&self.stream)?);
+        }
+        Ok(())
+    }
+
     /// What measurements on this stream's device depend on; `Err` says why hipBLASLt cannot be used there.
     pub(super) fn key(stream: &Stream) -> Result<Key, String> {
         let device = stream.device();
         let probe = || -> Result<i32> {
-            let lt = BlasLt::new(stream)?;
+            let lt = BlasLt::with_workspace(stream, 0)?;
             // The library may be there without kernels for the GPU.
             lt.matmul(Gemm::linear(64, 64, 64, crate::hip::DType::F32), Epilogue::Bias)?;
             Ok(lt.version()?)

@@ -318,13 +318,15 @@ impl HipExecutor {
     fn context(&self, plan: &Plan) -> Result<ExecutionContext> {
         let input = input_bytes(plan);
         let idle = self.contexts().pop();
-        match idle {
+        let mut context = match idle {
             Some(mut context) => {
                 context.fit(plan, input)?;
-                Ok(context)
+                context
             }
-            None => ExecutionContext::new(&self.device, plan, input),
-        }
+            None => ExecutionContext::new(&self.device, plan, input)?,
+        };
+        context.libraries.open(plan, &self.selection)?;
+        Ok(context)
     }
 
     /// Submits a run; `threads` copy input that is in pageable memory.

@@ -201,6 +201,11 @@ impl Selection {
         self.options = options;
     }
 
+    /// Whether hipBLASLt is a candidate.
+    pub fn has_hipblaslt(&self) -> bool {
+        self.no_hipblaslt.is_none()
+    }
+
     /// Why hipBLASLt is no candidate, or did not compute some layer.
     pub fn note(&self) -> Option<&str> {
         let rejected = self.rejected.get();

@@ -68,6 +68,11 @@ pub(super) fn unit(op: &Op) -> Option<Unit> {
     })
 }
 
+/// Whether the step is attention that takes GEMMs of rocBLAS.
+pub(super) fn attention_is_unfused(plan: &Plan, step: &Step) -> bool {
+    matches!(&plan.node(step).op, Op::Attention(spec) if attention::score_bytes(plan, step, spec) > 0)
+}
+
 /// The memory that some step needs beside the arena: a GEMM whose result goes through an activation before a residual
 /// that lies where the result goes; the scores of attention that is not fused.
 pub(super) fn scratch_bytes(plan: &Plan) -> usize {
