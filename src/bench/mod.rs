@@ -59,7 +59,7 @@ pub struct Spec {
     pub in_flight: usize,
     /// What is left out.
     pub optimizations: Optimizations,
-    /// The rung, if it is one of a [`ladder`].
+    /// The rung, if it is one of a ladder.
     pub rung: Option<Rung>,
 }
 
