@@ -10,10 +10,10 @@ use super::libraries::Libraries;
 use super::lower::scratch_bytes;
 use super::preprocess::{DeviceResize, HipPreprocess};
 use super::staging::Pieces;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::graph::Graph;
 use crate::graph::plan::Plan;
-use crate::hip::{Device, DeviceBuffer, Operand, PinnedBuffer, Replay, Stream};
+use crate::hip::{Device, DeviceBuffer, PinnedBuffer, Replay, Stream};
 use crate::image::RgbImage;
 
 /// How many plans a context remembers; there is one per batch size.
@@ -161,24 +161,5 @@ impl PinnedPool {
 
     pub(super) fn keep(&mut self, buffer: PinnedBuffer<u8>) {
         self.0.push(buffer);
-    }
-}
-
-/// The memory that steps may access: arena, constants, input, scratch.
-pub(super) struct Regions<'a>(pub(super) [Operand<'a>; 4]);
-
-impl<'a> Regions<'a> {
-    /// The rest of a region from `address` on.
-    pub(super) fn from(&self, address: u64) -> Result<Operand<'a>> {
-        for region in &self.0 {
-            let offset = address.checked_sub(region.address()).map(|o| o as usize);
-            if let Some(offset) = offset.filter(|&o| o < region.bytes()) {
-                return Ok(region.part(offset..region.bytes())?);
-            }
-        }
-        Err(Error::argument(
-            "address",
-            format!("{address:#x} is not in the memory of the run"),
-        ))
     }
 }

@@ -4,9 +4,9 @@ use std::iter;
 use std::time::Duration;
 
 use super::HipExecutor;
-use super::context::Regions;
 use super::libraries::Libraries;
 use super::lower::scratch_bytes;
+use super::regions::Regions;
 use crate::error::{Error, Result};
 use crate::graph::plan::{Plan, Step};
 use crate::hip::DeviceBuffer;

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use super::context::Regions;
 use super::lower::{LinearCall, Unfused, attention_is_unfused};
+use super::regions::Regions;
 use crate::error::{Error, Result};
 use crate::exec::select::{Key, LinearKernel, LinearShape, REFERENCE_ROWS, SelectOptions, Selection};
 use crate::graph::plan::Plan;

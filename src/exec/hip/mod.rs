@@ -20,8 +20,10 @@ mod guarded;
 mod libraries;
 mod lower;
 mod preprocess;
+mod regions;
 mod report;
 mod staging;
+mod steps;
 #[cfg(test)]
 mod tests;
 mod tune;
@@ -39,18 +41,18 @@ use rayon::ThreadPool;
 use self::clock::Clock;
 use self::constants::Constants;
 pub(crate) use self::constants::{append, unpack};
-use self::context::{ExecutionContext, Memory, PinnedPool, Regions};
+use self::context::{ExecutionContext, Memory, PinnedPool};
 use self::libraries::Libraries;
-use self::lower::{Addresses, Call, lower, unit};
+use self::lower::unit;
 use self::preprocess::DeviceResize;
 pub use self::preprocess::HipPreprocess;
 use self::staging::Pieces;
 use super::select::{SelectOptions, Selection};
 use crate::error::{Error, Result};
 use crate::graph::inspection::{DeviceMemory, Region};
-use crate::graph::plan::{Plan, Step};
+use crate::graph::plan::Plan;
 use crate::graph::{Graph, OutputKind, ValueId, matrix};
-use crate::hip::{self, Device, Event, Operand, Pending, PinnedBuffer, Replay, Stream, Work};
+use crate::hip::{self, Device, Event, Operand, Pending, PinnedBuffer, Stream};
 use crate::image::{Preprocess, RgbImage};
 use crate::kernels::{KernelCall, Kernels, Unit};
 use crate::tensor::DType;
@@ -457,98 +459,6 @@ impl HipExecutor {
         Ok(uploads)
     }
 
-    /// Submits all steps, one by one or as a replay.
-    fn compute(&self, context: &mut ExecutionContext, plan: &Plan, clock: &mut Option<Clock>) -> Result<()> {
-        let stream = context.stream.clone();
-        let wanted = match self.graphs {
-            GraphMode::Auto => clock.is_none(),
-            GraphMode::On => true,
-            GraphMode::Off => false,
-        };
-        // A plan that runs once is not worth a capture.
-        let again = context.has_seen(plan);
-        if let Some(clock) = clock {
-            clock.tick(&stream)?;
-        }
-        if wanted && again && self.fallback.get().is_none() {
-            if let Some(replay) = context.replay(plan) {
-                replay.run()?;
-                self.replayed_runs.fetch_add(1, Ordering::Relaxed);
-            } else {
-                self.capture(context, plan)?;
-            }
-            return clock.as_mut().map_or(Ok(()), |clock| clock.tick(&stream));
-        }
-        self.eager_runs.fetch_add(1, Ordering::Relaxed);
-        let mut steps = Steps::new(self, plan, context);
-        steps.clock = clock.as_mut();
-        steps.enqueue(&stream)
-    }
-
-    /// Runs the steps, and keeps a replay of them if capture succeeds.
-    fn capture(&self, context: &mut ExecutionContext, plan: &Plan) -> Result<()> {
-        let stream = context.stream.clone();
-        match Replay::new(&stream, &mut Steps::new(self, plan, context))? {
-            Ok(replay) => {
-                context.keep_replay(plan, replay);
-                self.replayed_runs.fetch_add(1, Ordering::Relaxed);
-            }
-            Err(reason) => {
-                self.eager_runs.fetch_add(1, Ordering::Relaxed);
-                // One wrong replay disables replay for the whole executor.
-                self.fallback.get_or_init(|| reason);
-            }
-        }
-        Ok(())
-    }
-
-    fn submit_step(
-        &self,
-        plan: &Plan,
-        step: &Step,
-        regions: &Regions<'_>,
-        stream: &Stream,
-        libraries: &mut Libraries,
-    ) -> Result<()> {
-        let [arena, _, input, scratch] = regions.0.map(|region| region.address());
-        let addresses = Addresses {
-            input,
-            constants: self.constants.addresses(),
-            arena,
-            scratch,
-        };
-        let node = &plan.node(step).name;
-        let calls = lower(plan, step, addresses)
-            .map_err(|reason| Error::graph(node, format!("{}: {reason}", self.device.name())))?;
-        for call in calls {
-            self.call(call, plan.batch(), stream, libraries, regions)
-                .map_err(|error| self.at(node, error))?;
-        }
-        Ok(())
-    }
-
-    fn call(
-        &self,
-        call: Call,
-        images: usize,
-        stream: &Stream,
-        libraries: &mut Libraries,
-        regions: &Regions<'_>,
-    ) -> Result<()> {
-        let (kernels, memory) = (&self.kernels, &regions.0);
-        match call {
-            Call::Kernel(kernel) => kernel.launch(kernels, stream, memory),
-            Call::Gemm { gemm, a, b, c } => libraries.gemm(&gemm, [a, b, c], regions),
-            Call::Linear(linear) => libraries.linear(&linear, images, &self.selection, kernels, regions),
-            Call::CopyRows(copy) => Ok(stream.copy_rows(
-                (regions.from(copy.to)?, copy.to_stride),
-                (regions.from(copy.from)?, copy.from_stride),
-                copy.bytes,
-                copy.rows,
-            )?),
-        }
-    }
-
     fn download(
         &self,
         context: &mut ExecutionContext,
@@ -563,16 +473,6 @@ impl HipExecutor {
         plan.outputs().iter().map(download).collect()
     }
 
-    /// An error of a node's call, with the device's name unless the error has it.
-    fn at(&self, node: &str, error: Error) -> Error {
-        match error {
-            Error::Hip(
-                hip::Error::Device { .. } | hip::Error::OutOfMemory { .. } | hip::Error::NoCode { .. },
-            ) => Error::graph(node, error),
-            _ => Error::graph(node, format!("{}: {error}", self.device.name())),
-        }
-    }
-
     fn contexts(&self) -> MutexGuard<'_, Vec<ExecutionContext>> {
         self.contexts.lock()
     }
@@ -582,63 +482,6 @@ impl HipExecutor {
 fn input_bytes(plan: &Plan) -> usize {
     let input = plan.graph().value(plan.graph().input());
     plan.batch() * input.dtype.size() * input.shape.iter().skip(1).product::<usize>()
-}
-
-/// The steps of a plan on a context's memory.
-struct Steps<'a> {
-    executor: &'a HipExecutor,
-    plan: &'a Plan,
-    memory: &'a mut Memory,
-    libraries: &'a mut Libraries,
-    clock: Option<&'a mut Clock>,
-}
-
-impl<'a> Steps<'a> {
-    fn new(executor: &'a HipExecutor, plan: &'a Plan, context: &'a mut ExecutionContext) -> Self {
-        Self {
-            executor,
-            plan,
-            memory: &mut context.memory,
-            libraries: &mut context.libraries,
-            clock: None,
-        }
-    }
-}
-
-/// A step reads the input, constants, and what a step before it wrote.
-impl Work for Steps<'_> {
-    type Error = Error;
-
-    fn enqueue(&mut self, stream: &Stream) -> Result<()> {
-        let Self { executor, plan, .. } = *self;
-        let regions = Regions([
-            self.memory.arena.writing(),
-            executor.constants.reading(),
-            self.memory.input.reading(),
-            self.memory.scratch.writing(),
-        ]);
-        for step in plan.steps() {
-            executor.submit_step(plan, step, &regions, stream, self.libraries)?;
-            if let Some(clock) = &mut self.clock {
-                clock.tick(stream)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn outputs(&mut self) -> Vec<Operand<'_>> {
-        let arena = self.memory.arena.writing();
-        let part = |&(_, _, id): &(OutputKind, _, _)| {
-            let buffer = self.plan.buffer(id);
-            arena.part(buffer.offset..buffer.offset + buffer.bytes).ok()
-        };
-        // The context's arena has at least the plan's size.
-        self.plan.outputs().iter().filter_map(part).collect()
-    }
-
-    fn intermediates(&mut self) -> Vec<Operand<'_>> {
-        vec![self.memory.arena.writing(), self.memory.scratch.writing()]
-    }
 }
 
 impl fmt::Debug for HipExecutor {

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::context::Regions;
 use super::libraries::Libraries;
 use super::lower::{Addresses, Call, LinearCall, lower};
+use super::regions::Regions;
 use super::{HipExecutor, Kernels};
 use crate::error::{Error, Result};
 use crate::exec::select::{LinearKernel, LinearShape, Store};
