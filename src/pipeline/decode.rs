@@ -30,30 +30,55 @@ pub(super) struct Decoder {
 /// each image would take page faults.
 #[derive(Default)]
 pub(super) struct DecodeMemory {
-    files: Mutex<Vec<Vec<u8>>>,
-    pixels: Mutex<Vec<Vec<u8>>>,
+    files: Mutex<Spare>,
+    pixels: Mutex<Spare>,
+}
+
+/// Memory that is kept, of each kind: a few batches of photographs.
+const SPARE_BYTES: usize = 512 << 20;
+
+/// Memory that nothing uses, up to [`SPARE_BYTES`].
+#[derive(Default)]
+struct Spare {
+    buffers: Vec<Vec<u8>>,
+    bytes: usize,
+}
+
+impl Spare {
+    fn take(&mut self) -> Vec<u8> {
+        let buffer = self.buffers.pop().unwrap_or_default();
+        self.bytes -= buffer.capacity();
+        buffer
+    }
+
+    fn keep(&mut self, buffer: Vec<u8>) {
+        let bytes = buffer.capacity();
+        if bytes > 0 && self.bytes + bytes <= SPARE_BYTES {
+            self.bytes += bytes;
+            self.buffers.push(buffer);
+        }
+    }
 }
 
 impl DecodeMemory {
     fn take(&self) -> DecodeBuffers {
         DecodeBuffers {
-            file: self.files.lock().pop().unwrap_or_default(),
-            pixels: self.pixels.lock().pop().unwrap_or_default(),
+            file: self.files.lock().take(),
+            pixels: self.pixels.lock().take(),
         }
     }
 
     fn keep(&self, buffers: DecodeBuffers) {
-        self.files.lock().push(buffers.file);
-        if buffers.pixels.capacity() > 0 {
-            self.pixels.lock().push(buffers.pixels);
-        }
+        self.files.lock().keep(buffers.file);
+        self.pixels.lock().keep(buffers.pixels);
     }
 
     /// Takes the memory of images that have been copied.
     pub(super) fn keep_images(&self, images: Vec<RgbImage>) {
-        self.pixels
-            .lock()
-            .extend(images.into_iter().map(|image| image.data));
+        let mut pixels = self.pixels.lock();
+        for image in images {
+            pixels.keep(image.data);
+        }
     }
 }
 

@@ -82,8 +82,8 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// An error of the device, after which `input` is empty and cannot be used again; [`Error::Argument`] for such an input,
-    /// or for another session's with images of another size.
+    /// [`Error::Argument`] for another session's input with images of another size. After any other error, such as one of the
+    /// device, `input` is empty and cannot be used again.
     pub fn run_pinned(&self, input: &mut PinnedInput, options: RunOptions<'_>) -> Result<Outputs> {
         let begin = Instant::now();
         if input.memory.is_none() {

@@ -402,9 +402,9 @@ impl Matmul {
         (self.selected, self.algorithms[self.selected].workspaceSize)
     }
 
-    /// Computes by the selected algorithm of `other`, which was prepared for another number of rows. An algorithm divides
-    /// the sum over `k` the same way whatever the number of rows, so that a row's result does not depend on how many there
-    /// are.
+    /// Computes by the selected algorithm of `other`, which was prepared for another number of rows. Where the algorithm
+    /// divides the sum over `k` the same way for any number of rows, a row's result does not depend on how many there are;
+    /// one that distributes the work by the number of tiles (Stream-K) does not.
     ///
     /// # Errors
     ///

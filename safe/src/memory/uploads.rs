@@ -4,6 +4,7 @@ use bytemuck::Pod;
 use hipvit_sys::hip::hipMemcpyKind;
 
 use crate::error::{Error, Result};
+use crate::event::Event;
 use crate::memory::buffer::DeviceBuffer;
 use crate::memory::operand::Operand;
 use crate::memory::pending::Pending;
@@ -38,8 +39,10 @@ use crate::stream::Stream;
 pub struct Uploads<'a, T: Pod + Send + Sync> {
     buffer: &'a mut DeviceBuffer<T>,
     copier: Stream,
-    /// In copies without an event yet.
+    /// In copies since the last mark.
     sources: Vec<PinnedBuffer<T>>,
+    /// After the last copy, unless a mark has taken it.
+    last: Option<Event>,
     finished: bool,
 }
 
@@ -64,6 +67,7 @@ impl<T: Pod + Send + Sync> DeviceBuffer<T> {
             copier: copier.clone(),
             buffer: self,
             sources: Vec::new(),
+            last: None,
             finished: false,
         })
     }
@@ -87,7 +91,7 @@ impl<T: Pod + Send + Sync> Uploads<'_, T> {
         // No operands: the buffer is lent to `copier` by the event before and the wait after.
         copier.submit(&[], |hip| {
             // SAFETY: the target is the buffer's, as many bytes as the pinned memory has; `copier` waits for the buffer's
-            // earlier uses, and the buffer is borrowed until its stream waits for the copy. The pinned memory is in
+            // earlier uses, and the buffer's stream waits for the copy before this returns; after an error, dropping `self` waits. The pinned memory is in
             // `sources`, which nobody frees or accesses before the copy is done.
             unsafe {
                 call!(
@@ -101,7 +105,12 @@ impl<T: Pod + Send + Sync> Uploads<'_, T> {
                     )
                 )
             }
-        })
+        })?;
+        // At once, so that it is so also if `self` is forgotten.
+        let event = copier.mark()?;
+        self.buffer.stream().wait(&event)?;
+        self.last = Some(event);
+        Ok(())
     }
 
     /// The pinned memory of all copies since the last mark.
@@ -110,7 +119,10 @@ impl<T: Pod + Send + Sync> Uploads<'_, T> {
     ///
     /// The driver refuses.
     pub fn mark(&mut self) -> Result<Pending<Vec<PinnedBuffer<T>>>> {
-        let event = self.copier.mark()?;
+        let event = match self.last.take() {
+            Some(event) => event,
+            None => self.copier.mark()?,
+        };
         let sources = std::mem::take(&mut self.sources);
         Ok(Pending::new(sources, event, self.copier.clone()))
     }
@@ -124,7 +136,7 @@ impl<T: Pod + Send + Sync> Uploads<'_, T> {
         let copies = self.mark()?;
         let stream = self.buffer.stream().clone();
         let whole: Operand<'_> = self.buffer.writing();
-        stream.submit(&[whole], |_| stream.wait(copies.event()))?;
+        stream.submit(&[whole], |_| Ok(()))?;
         self.finished = true;
         Ok(copies)
     }

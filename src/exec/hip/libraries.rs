@@ -43,7 +43,7 @@ impl Libraries {
             self.hipblaslt = Some(BlasLt::new(&self.stream)?);
         }
         let unfused = || plan.steps().iter().any(|step| attention_is_unfused(plan, step));
-        if self.rocblas.is_none() && (!selection.has_hipblaslt() || unfused()) {
+        if self.rocblas.is_none() && (selection.uses_rocblas() || unfused()) {
             self.rocblas = Some(Blas::new(&self.stream)?);
         }
         Ok(())
@@ -64,6 +64,32 @@ impl Libraries {
             arch: device.properties().arch().to_owned(),
             libraries: format!("hipBLASLt {version}"),
         })
+    }
+
+    /// Submits the GEMMs of a batch: one by one where they must not depend on their number, by which rocBLAS selects.
+    pub(super) fn gemms(
+        &mut self,
+        gemm: &Gemm,
+        operands: [u64; 3],
+        reproducible: bool,
+        regions: &Regions<'_>,
+    ) -> Result<()> {
+        if !reproducible {
+            return self.gemm(gemm, operands, regions);
+        }
+        let one = Gemm { batch: 1, ..*gemm };
+        for index in 0..gemm.batch {
+            let [a, b, c] = operands;
+            let at = |address: u64, stride: usize, size: usize| address + (index * stride * size) as u64;
+            let [inputs, output] = [gemm.inputs.size(), gemm.output.size()];
+            let operands = [
+                at(a, gemm.a.batch_stride, inputs),
+                at(b, gemm.b.batch_stride, inputs),
+                at(c, gemm.c.batch_stride, output),
+            ];
+            self.gemm(&one, operands, regions)?;
+        }
+        Ok(())
     }
 
     /// Submits a GEMM of rocBLAS.
@@ -176,6 +202,10 @@ impl Libraries {
     ) -> Result<()> {
         let Unfused { gemm, c, kernel } = call.unfused().map_err(|e| Error::argument("linear", e))?;
         // rocBLAS selects by the number of rows: one GEMM per image is the same whatever the batch.
+        if !gemm.m.is_multiple_of(parts) {
+            let reason = format!("{} rows are not those of {parts} images", gemm.m);
+            return Err(Error::argument("linear", reason));
+        }
         let part = Gemm {
             m: gemm.m / parts,
             ..gemm
@@ -225,8 +255,18 @@ impl Libraries {
         };
         let mut matmul = lt.matmul(gemm(shape.m), operation)?;
         if reproducible {
-            matmul.pin(&lt.matmul(gemm(REFERENCE_ROWS), operation)?)?;
-        } else if algorithm < matmul.algorithms() {
+            let mut reference = lt.matmul(gemm(REFERENCE_ROWS), operation)?;
+            // A workspace grows with the number of rows, and for the most rows it may not suffice.
+            let mut without_workspace = 0;
+            loop {
+                reference.select(without_workspace)?;
+                if reference.selected().1 == 0 {
+                    break;
+                }
+                without_workspace += 1;
+            }
+            matmul.pin(&reference)?;
+        } else {
             matmul.select(algorithm)?;
         }
         Ok(matmul)

@@ -100,7 +100,10 @@ impl HipExecutor {
         let (kernels, memory) = (&self.kernels, &regions.0);
         match call {
             Call::Kernel(kernel) => kernel.launch(kernels, stream, memory),
-            Call::Gemm { gemm, a, b, c } => libraries.gemm(&gemm, [a, b, c], regions),
+            Call::Gemm { gemm, a, b, c } => {
+                let reproducible = self.selection.options().reproducible;
+                libraries.gemms(&gemm, [a, b, c], reproducible, regions)
+            }
             Call::Linear(linear) => libraries.linear(&linear, images, &self.selection, kernels, regions),
             Call::CopyRows(copy) => Ok(stream.copy_rows(
                 (regions.from(copy.to)?, copy.to_stride),

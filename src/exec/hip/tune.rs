@@ -51,7 +51,8 @@ impl HipExecutor {
     /// [`Error::Argument`] if there is but one candidate, since hipBLASLt cannot be used; there is no memory; an error of the
     /// device.
     pub fn tune(&self, plan: &Plan, mut observe: impl FnMut(&Tuned, usize)) -> Result<Store> {
-        if let Some(reason) = self.selection.note() {
+        if !self.selection.has_hipblaslt() {
+            let reason = self.selection.note().unwrap_or_default();
             return Err(Error::argument(
                 "device",
                 format!("has nothing to choose from: {reason}"),

@@ -206,6 +206,13 @@ impl Selection {
         self.no_hipblaslt.is_none()
     }
 
+    /// Whether some shape may be computed by rocBLAS.
+    pub(super) fn uses_rocblas(&self) -> bool {
+        !self.has_hipblaslt()
+            || self.tuned.has(LinearKernel::Rocblas)
+            || self.shipped.has(LinearKernel::Rocblas)
+    }
+
     /// Why hipBLASLt is no candidate, or did not compute some layer.
     pub fn note(&self) -> Option<&str> {
         let rejected = self.rejected.get();

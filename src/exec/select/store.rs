@@ -123,6 +123,11 @@ impl Store {
         self.linear.get(shape).map(|measured| measured.kernel)
     }
 
+    /// Whether `kernel` is the fastest for some shape.
+    pub(super) fn has(&self, kernel: LinearKernel) -> bool {
+        self.linear.values().any(|measured| measured.kernel == kernel)
+    }
+
     /// Records the fastest kernel for `shape`.
     pub fn insert(&mut self, shape: LinearShape, kernel: LinearKernel, microseconds: f64) {
         self.linear.insert(shape, Measured { kernel, microseconds });

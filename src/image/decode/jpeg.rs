@@ -29,7 +29,8 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits, mut samples: Vec<u8>) -> Res
         _ => ColorSpace::RGB,
     };
     decoder.set_options(options.jpeg_set_out_colorspace(raw));
-    // Every sample is written, so that what the memory had before does not matter.
+    // A damaged file may leave samples unwritten: they must not be those of another image.
+    samples.clear();
     samples.resize(decoder.output_buffer_size().ok_or("the JPEG has no header")?, 0);
     decoder.decode_into(&mut samples).map_err(reason)?;
     let quads = samples.chunks_exact(4).map(|s| [s[0], s[1], s[2], s[3]]);
@@ -60,6 +61,7 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits, mut samples: Vec<u8>) -> Res
         _ => PixelFormat::RGB,
     };
     let pitch = width * format.size();
+    samples.clear();
     samples.resize(pitch * height, 0);
     let image = Image {
         pixels: &mut samples[..],
