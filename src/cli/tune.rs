@@ -4,7 +4,7 @@ use std::io::Write;
 
 use anstream::eprintln;
 use anyhow::{Result, bail};
-use hipvit::exec::Tuned;
+use hipvit::exec::{Executor, Tuned};
 
 use super::{ModelArgs, Outcome, output, record};
 
@@ -26,7 +26,7 @@ pub struct Args {
 impl Args {
     pub fn run(&self) -> Result<Outcome> {
         let session = self.model.load()?;
-        let Some(gpu) = session.gpu_executor() else {
+        let Executor::Hip { executor: gpu, .. } = session.executor() else {
             bail!(
                 "device: the model runs on the CPU, where there is nothing to select; name a GPU by --device"
             );
@@ -42,7 +42,7 @@ impl Args {
             if !self.json {
                 writeln!(out, "{}: batch {batch}, {}", session.name(), session.dtype())?;
             }
-            let store = gpu.tune(&plan, |tuned, _| {
+            let store = gpu.tune(&plan, |tuned| {
                 let line = match self.json {
                     true => record::write(&mut out, tuned),
                     false => row(&mut out, tuned),

@@ -21,7 +21,7 @@ pub use self::pinned::PinnedInput;
 pub(crate) use self::run::Submitted;
 pub use self::run::{RunInput, RunOptions};
 use crate::error::{Error, Result};
-use crate::exec::{Executor, GraphMode, HipExecutor, Replays};
+use crate::exec::{Executor, GraphMode, Replays};
 use crate::graph::Graph;
 use crate::graph::plan::Plan;
 use crate::image::Preprocess;
@@ -174,15 +174,6 @@ impl Session {
     /// How many runs on a GPU replayed a captured HIP graph, and why not all; `None` on the CPU.
     pub fn hip_graphs(&self) -> Option<Replays> {
         self.loaded.executor.replays()
-    }
-
-    /// The executor on a GPU; `None` on the CPU.
-    #[doc(hidden)]
-    pub fn gpu_executor(&self) -> Option<&HipExecutor> {
-        match &self.loaded.executor {
-            Executor::Cpu { .. } => None,
-            Executor::Hip { executor, .. } => Some(executor),
-        }
     }
 
     /// The executor, for measurements that runs do not offer.

@@ -396,10 +396,10 @@ impl Matmul {
         self.gemm.beta = beta;
     }
 
-    /// The number of the algorithm that was [selected](Matmul::select), and its workspace in bytes.
+    /// The workspace of the [selected](Matmul::select) algorithm, in bytes.
     #[must_use]
-    pub fn selected(&self) -> (usize, usize) {
-        (self.selected, self.algorithms[self.selected].workspaceSize)
+    pub fn workspace(&self) -> usize {
+        self.algorithms[self.selected].workspaceSize
     }
 
     /// Computes by the selected algorithm of `other`, which was prepared for another number of rows. Where the algorithm

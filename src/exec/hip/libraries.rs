@@ -257,13 +257,10 @@ impl Libraries {
         if reproducible {
             let mut reference = lt.matmul(gemm(REFERENCE_ROWS), operation)?;
             // A workspace grows with the number of rows, and for the most rows it may not suffice.
-            let mut without_workspace = 0;
-            loop {
-                reference.select(without_workspace)?;
-                if reference.selected().1 == 0 {
-                    break;
-                }
-                without_workspace += 1;
+            let mut algorithm = 0;
+            while reference.workspace() > 0 {
+                algorithm += 1;
+                reference.select(algorithm)?;
             }
             matmul.pin(&reference)?;
         } else {

@@ -6,7 +6,7 @@ use super::{HipExecutor, KernelCall};
 use crate::error::{Error, Result};
 use crate::exec::select::{LinearKernel, Origin};
 use crate::graph::inspection::SelectedKernels;
-use crate::graph::plan::Plan;
+use crate::graph::plan::{Plan, Step};
 
 impl HipExecutor {
     /// What computes each step of `plan`: steps that are the same but for their place in the model are counted.
@@ -15,19 +15,10 @@ impl HipExecutor {
     ///
     /// A step that the device does not compute.
     pub fn kernels(&self, plan: &Plan) -> Result<Vec<SelectedKernels>> {
-        // 0 would be the address of an operand that is not there.
-        let addresses = Addresses {
-            input: 256,
-            constants: self.constants.addresses(),
-            arena: 256,
-            scratch: 256,
-        };
         let mut libraries = Libraries::new(&self.device.stream()?);
         let mut all: Vec<SelectedKernels> = Vec::new();
-        for step in plan.steps() {
+        for (step, calls) in self.lowered(plan)? {
             let node = plan.node(step);
-            let calls = lower(plan, step, addresses);
-            let calls = calls.map_err(|reason| Error::graph(&node.name, reason))?;
             let mut origin = None;
             let mut names: Vec<String> = Vec::new();
             for call in &calls {
@@ -58,6 +49,23 @@ impl HipExecutor {
             }
         }
         Ok(all)
+    }
+
+    /// The calls of each step, at addresses that are not to be used.
+    pub(super) fn lowered<'a>(&self, plan: &'a Plan) -> Result<Vec<(&'a Step, Vec<Call>)>> {
+        // 0 would be the address of an operand that is not there.
+        let addresses = Addresses {
+            input: 256,
+            constants: self.constants.addresses(),
+            arena: 256,
+            scratch: 256,
+        };
+        let of_step = |step: &'a Step| {
+            let calls = lower(plan, step, addresses);
+            let calls = calls.map_err(|reason| Error::graph(&plan.node(step).name, reason))?;
+            Ok((step, calls))
+        };
+        plan.steps().iter().map(of_step).collect()
     }
 
     /// What is selected, or what takes its place if it cannot be prepared.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::libraries::Libraries;
-use super::lower::{Addresses, Call, LinearCall, lower};
+use super::lower::{Call, LinearCall};
 use super::regions::Regions;
 use super::{HipExecutor, Kernels};
 use crate::error::{Error, Result};
@@ -43,14 +43,14 @@ pub struct Tuned {
 
 impl HipExecutor {
     /// Measures every candidate for the shapes of the linear layers of `plan`, on random values; `observe` gets each
-    /// result as it comes, with the shapes' number. Returns what can be [saved](Store::save) for later sessions; this one
+    /// result as it comes. Returns what can be [saved](Store::save) for later sessions; this one
     /// keeps to what it has selected.
     ///
     /// # Errors
     ///
     /// [`Error::Argument`] if there is but one candidate, since hipBLASLt cannot be used; there is no memory; an error of the
     /// device.
-    pub fn tune(&self, plan: &Plan, mut observe: impl FnMut(&Tuned, usize)) -> Result<Store> {
+    pub fn tune(&self, plan: &Plan, mut observe: impl FnMut(&Tuned)) -> Result<Store> {
         if !self.selection.has_hipblaslt() {
             let reason = self.selection.note().unwrap_or_default();
             return Err(Error::argument(
@@ -59,53 +59,33 @@ impl HipExecutor {
             ));
         }
         let mut shapes: Vec<(LinearShape, usize)> = Vec::new();
-        for call in self.linear_calls(plan)? {
-            let shape = call.shape();
+        let calls = self.lowered(plan)?.into_iter().flat_map(|(_, calls)| calls);
+        for call in calls {
+            let Call::Linear(linear) = call else { continue };
+            let shape = linear.shape();
             match shapes.iter_mut().find(|(known, _)| *known == shape) {
                 Some((_, steps)) => *steps += 1,
                 None => shapes.push((shape, 1)),
             }
         }
         let mut store = Store::new(self.selection.tuned().key().clone());
-        let number = shapes.len();
         for (shape, steps) in shapes {
             let tuned = self.tune_shape(shape, steps)?;
             store.insert(shape, tuned.best, tuned.best_us);
-            observe(&tuned, number);
+            observe(&tuned);
         }
         Ok(store)
-    }
-
-    /// The linear layers of a plan, at addresses that are not to be used.
-    fn linear_calls(&self, plan: &Plan) -> Result<Vec<LinearCall>> {
-        // 0 would be the address of an operand that is not there.
-        let addresses = Addresses {
-            input: 256,
-            constants: self.constants.addresses(),
-            arena: 256,
-            scratch: 256,
-        };
-        let mut calls = Vec::new();
-        for step in plan.steps() {
-            let lowered = lower(plan, step, addresses);
-            let lowered = lowered.map_err(|reason| Error::graph(&plan.node(step).name, reason))?;
-            calls.extend(lowered.into_iter().filter_map(|call| match call {
-                Call::Linear(linear) => Some(linear),
-                _ => None,
-            }));
-        }
-        Ok(calls)
     }
 
     fn tune_shape(&self, shape: LinearShape, steps: usize) -> Result<Tuned> {
         let stream = self.device.stream()?;
         let mut bench = Bench::new(&stream, shape, &self.kernels)?;
-        let mut candidates = bench.libraries.candidates(&shape, self.selection.options());
+        let candidates = bench.libraries.candidates(&shape, self.selection.options());
         let count = candidates.len();
         let rule = self.selection.rule(&shape);
         // A candidate that does not run is none.
         let mut first = Vec::new();
-        for kernel in candidates.drain(..) {
+        for kernel in candidates {
             if let Ok(timer) = Timer::new(&mut bench, kernel) {
                 first.push(timer);
             }
