@@ -24,6 +24,7 @@
 //! - [`image`]: decoding, Pillow-exact resampling, the resize and crop rules of timm and transformers.
 //! - [`model`]: which models can be loaded, and facts about a loaded one.
 //! - [`timing`]: the time of each phase of a run.
+//! - `serve`, with the feature of that name: models over the network, by the Open Inference Protocol.
 //! - [`evaluate`]: accuracy over labelled images; [`digits`]: the embedded model's samples and held-out set.
 //! - [`hip`]: the safe HIP layer, over the GPU's libraries, which are opened at run time.
 //! - [`error`]: the error type.
@@ -32,6 +33,7 @@
 //!
 //! - `cli` (default): the program `hipvit`. Applications turn it off by `default-features = false`.
 //! - `inspect`, `validate`: what the commands of these names need; part of `cli`.
+//! - `serve`: `hipvit serve` and `hipvit top`, and the module `serve`.
 //! - `libjpeg-turbo`: decodes JPEGs by libjpeg-turbo, bit for bit as Pillow does. Needs a C compiler and CMake.
 //!
 //! # Stability
@@ -73,6 +75,8 @@ pub mod peaks;
 pub mod pipeline;
 #[doc(hidden)]
 pub mod reference;
+#[cfg(feature = "serve")]
+pub mod serve;
 pub mod session;
 #[doc(hidden)]
 pub mod tensor;

@@ -16,6 +16,8 @@ mod output;
 mod preprocess;
 mod progress;
 mod record;
+#[cfg(feature = "serve")]
+mod serve;
 mod tune;
 mod validate;
 
@@ -50,6 +52,9 @@ enum Command {
     Inspect(inspect::Args),
     /// Write an image's pixel values, the model's input
     Preprocess(preprocess::Args),
+    /// Serve models over HTTP and gRPC, by the Open Inference Protocol
+    #[cfg(feature = "serve")]
+    Serve(serve::Args),
     /// Time models on random pixels
     Bench(bench::Args),
     /// Measure which kernels are fastest for a model on a GPU, and keep the result
@@ -207,6 +212,8 @@ pub fn main() -> ExitCode {
         Command::Eval(args) => args.run(),
         Command::Inspect(args) => args.run(),
         Command::Preprocess(args) => args.run(),
+        #[cfg(feature = "serve")]
+        Command::Serve(args) => args.run(),
         Command::Bench(args) => args.run(),
         Command::Tune(args) => args.run(),
         Command::Compare(args) => args.run(),

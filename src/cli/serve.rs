@@ -1,0 +1,305 @@
+//! `hipvit serve`.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+use hipvit::image::Limits;
+use hipvit::serve::{ModelSource, Server, ServerLimits, ServerOptions, TlsFiles};
+use hipvit::{DType, Device, GraphMode, ResizeOn, Session, SessionBuilder};
+
+use super::{Outcome, Usage, choices, positive};
+
+/// Serve models over HTTP and gRPC, by the Open Inference Protocol (KServe's and Triton's)
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Args {
+    /// Model directory and the name by which clients know it; repeatable [default: the embedded TinyViT32]
+    #[arg(long, short, value_name = "NAME=DIR", value_parser = model)]
+    model: Vec<ModelSource>,
+    /// Directory of model directories, which are known by their names
+    #[arg(long, value_name = "DIR")]
+    repository: Option<PathBuf>,
+    /// Let clients load and unload models of --model and --repository by name
+    #[arg(long)]
+    model_control: bool,
+    /// With --repository, load none of its models at the start
+    #[arg(long, requires = "repository")]
+    no_load: bool,
+    /// Address to listen on, for HTTP and gRPC; repeatable
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8000")]
+    listen: Vec<SocketAddr>,
+    /// Where to run, an instance of each model on each: auto, cpu, hip:0,1
+    #[arg(long, value_name = "DEVICES", default_value = "auto", value_parser = devices)]
+    device: Devices,
+    /// Compute precision: f32; on a GPU also f16 or bf16
+    #[arg(long, default_value = "f32", value_name = "DTYPE", value_parser = choices::dtype())]
+    dtype: DType,
+    /// Where to resize and crop images: on the host or on the GPU, with the same result
+    #[arg(long, default_value = "host", value_name = "WHERE", value_parser = choices::resize())]
+    resize: ResizeOn,
+    /// Replay captured HIP graphs on a GPU where possible
+    #[arg(long, default_value = "auto", value_name = "WHEN", value_parser = choices::hip_graphs())]
+    hip_graphs: GraphMode,
+    /// On a GPU, give an image the same bits at any batch size, under any load; costs speed
+    #[arg(long)]
+    reproducible: bool,
+    /// Number of compute threads of an instance [default: number of cores]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    threads: Option<usize>,
+    /// Number of threads that decode images, for all models [default: number of cores]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    decode_threads: Option<usize>,
+    /// Maximum batch size
+    #[arg(long, default_value_t = 8, value_name = "N", value_parser = positive)]
+    max_batch: usize,
+    /// How long the first image of a batch waits for others while an instance is idle
+    #[arg(long, default_value_t = 0, value_name = "MICROSECONDS")]
+    max_delay_us: u64,
+    /// Maximum number of images of a model that wait or run; beyond it requests are refused (429, UNAVAILABLE)
+    #[arg(long, default_value_t = 256, value_name = "N", value_parser = positive)]
+    queue: usize,
+    /// Load each model a second time, for clients that send normalised pixel_values
+    #[arg(long)]
+    pixel_values: bool,
+    /// Offer the patch tokens as an output
+    #[arg(long)]
+    tokens: bool,
+    #[command(flatten)]
+    limits: LimitArgs,
+    /// File with the bearer token that clients must send
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Certificate chain for TLS, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_certificate: Option<PathBuf>,
+    /// The certificate's private key, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    tls_key: Option<PathBuf>,
+    /// After SIGTERM, go on taking requests for so long while saying that the server is not ready
+    #[arg(long, default_value_t = 0.0, value_name = "SECONDS", value_parser = seconds)]
+    drain_delay: f64,
+    /// Time that requests in flight have after that
+    #[arg(long, default_value_t = 30.0, value_name = "SECONDS", value_parser = seconds)]
+    drain_timeout: f64,
+    /// How events are written to standard error
+    #[arg(long, default_value = "text", value_name = "FORMAT")]
+    log: LogFormat,
+}
+
+const AFTER_HELP: &str = "\
+Inputs of every model: image (BYTES, encoded files), pixels (UINT8, [n, height, width, 3]) or, with --pixel-values, pixel_values.
+Outputs: logits, top, embedding and, with --tokens, patch_tokens. Metrics for Prometheus are at /metrics.
+
+    hipvit serve --model vit=path/to/vit_base_patch16_224
+    curl --data-binary @cat.jpg -H 'Inference-Header-Content-Length: 0' http://127.0.0.1:8000/v2/models/vit/infer";
+
+/// What clients may send.
+#[derive(Debug, clap::Args)]
+struct LimitArgs {
+    /// Reject images with more than N pixels
+    #[arg(long, value_name = "N", default_value_t = ServerLimits::default().image.max_pixels)]
+    max_pixels: u64,
+    /// Maximum size of a request's body
+    #[arg(long, value_name = "MIB", default_value_t = ServerLimits::default().body >> 20, value_parser = mebibytes)]
+    max_body: usize,
+    /// Maximum size of all bodies in memory
+    #[arg(long, value_name = "MIB", default_value_t = ServerLimits::default().all_bodies >> 20, value_parser = mebibytes)]
+    body_memory: usize,
+    /// Maximum number of connections
+    #[arg(long, value_name = "N", default_value_t = ServerLimits::default().connections, value_parser = positive)]
+    max_connections: usize,
+    /// Time in which a client must send the head of a request
+    #[arg(long, value_name = "SECONDS", default_value_t = ServerLimits::default().header_time.as_secs_f64(), value_parser = seconds)]
+    header_timeout: f64,
+    /// Time in which a client must send the body of a request
+    #[arg(long, value_name = "SECONDS", default_value_t = ServerLimits::default().body_time.as_secs_f64(), value_parser = seconds)]
+    body_timeout: f64,
+    /// Time after which a request is given up, if its client does not ask for a shorter one
+    #[arg(long, value_name = "SECONDS", default_value_t = ServerLimits::default().request_time.as_secs_f64(), value_parser = seconds)]
+    timeout: f64,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum LogFormat {
+    /// For people
+    Text,
+    /// One JSON object per line
+    Json,
+}
+
+/// The devices of `--device`.
+#[derive(Clone, Debug)]
+struct Devices(Vec<Device>);
+
+/// `auto`, `cpu`, `hip:0,1`, `hip:0,hip:1`, `hip:0,cpu`.
+fn devices(text: &str) -> Result<Devices, String> {
+    let mut devices = Vec::new();
+    let mut after_hip = false;
+    for part in text.split(',') {
+        let device = match part.parse::<usize>() {
+            Ok(ordinal) if after_hip => Device::Hip(ordinal),
+            _ => part.parse::<Device>().map_err(|e| e.to_string())?,
+        };
+        after_hip = matches!(device, Device::Hip(_));
+        devices.push(device);
+    }
+    Ok(Devices(devices))
+}
+
+fn model(text: &str) -> Result<ModelSource, String> {
+    match text.split_once('=') {
+        Some((name, directory)) if !name.is_empty() && !directory.is_empty() => {
+            // It stands in URLs.
+            let allowed = |c: char| c.is_alphanumeric() || "-_.".contains(c);
+            match name.chars().all(allowed) {
+                true => Ok(ModelSource::new(name, directory)),
+                false => Err("a name has letters, digits, `-`, `_` and `.`".into()),
+            }
+        }
+        _ => Err("is not NAME=DIR".into()),
+    }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.0..=86400.0 * 365.0).contains(&seconds) => Ok(seconds),
+        Ok(_) => Err("must be from 0 to a year".into()),
+        Err(e) => Err(e.to_string()),
+    }
+}
+
+fn mebibytes(text: &str) -> Result<usize, String> {
+    let mebibytes = positive(text)?;
+    match mebibytes.checked_mul(1 << 20) {
+        Some(_) => Ok(mebibytes),
+        None => Err("is too large".into()),
+    }
+}
+
+impl LimitArgs {
+    fn limits(&self) -> ServerLimits {
+        let mut limits = ServerLimits::default();
+        limits.body = self.max_body << 20;
+        limits.all_bodies = self.body_memory << 20;
+        limits.connections = self.max_connections;
+        limits.header_time = Duration::from_secs_f64(self.header_timeout);
+        limits.body_time = Duration::from_secs_f64(self.body_timeout);
+        limits.request_time = Duration::from_secs_f64(self.timeout);
+        limits.image = Limits {
+            max_pixels: self.max_pixels,
+        };
+        limits
+    }
+}
+
+impl Args {
+    pub fn run(&self) -> Result<Outcome> {
+        self.log();
+        let options = self.options()?;
+        if options.token.is_none() && options.listen.iter().any(|address| !address.ip().is_loopback()) {
+            tracing::warn!("listening beyond this machine without --token-file: every client is served");
+        }
+        let server = Server::start(options)?;
+        for address in server.addresses() {
+            tracing::info!(%address, "listening");
+        }
+        server.wait_for_signal()?;
+        tracing::info!("stopping: finishing the requests in flight");
+        server.stop();
+        Ok(Outcome::Complete)
+    }
+
+    fn log(&self) {
+        let log = tracing_subscriber::fmt()
+            .with_writer(std::io::stderr)
+            .with_max_level(tracing::Level::INFO)
+            .with_target(false);
+        match self.log {
+            LogFormat::Text => log
+                .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
+                .init(),
+            LogFormat::Json => log.json().flatten_event(true).init(),
+        }
+    }
+
+    fn options(&self) -> Result<ServerOptions> {
+        let mut options = ServerOptions::default();
+        options.models.clone_from(&self.model);
+        if self.model.is_empty() && self.repository.is_none() {
+            options.models.push(ModelSource::tinyvit32());
+        }
+        options.repository.clone_from(&self.repository);
+        options.load_repository = !self.no_load;
+        options.model_control = self.model_control;
+        if self.no_load && !self.model_control {
+            return Err(Usage("--no-load needs --model-control: nothing could be loaded").into());
+        }
+        options.listen.clone_from(&self.listen);
+        options.instances = self.device.0.iter().map(|&device| self.builder(device)).collect();
+        options.decode_threads = self.decode_threads.unwrap_or(0);
+        options.max_batch = self.max_batch;
+        options.max_delay = Duration::from_micros(self.max_delay_us);
+        options.queue = self.queue;
+        options.pixel_values = self.pixel_values;
+        options.tokens = self.tokens;
+        options.limits = self.limits.limits();
+        if let Some(path) = &self.token_file {
+            let token = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+            let token = token.trim();
+            if token.is_empty() {
+                bail!("{}: has no token", path.display());
+            }
+            options.token = Some(token.to_owned());
+        }
+        if let (Some(certificate), Some(key)) = (&self.tls_certificate, &self.tls_key) {
+            options.tls = Some(TlsFiles::new(certificate, key));
+        }
+        options.drain_delay = Duration::from_secs_f64(self.drain_delay);
+        options.drain_timeout = Duration::from_secs_f64(self.drain_timeout);
+        Ok(options)
+    }
+
+    fn builder(&self, device: Device) -> SessionBuilder {
+        let builder = Session::builder()
+            .device(device)
+            .dtype(self.dtype)
+            .resize(self.resize)
+            .hip_graphs(self.hip_graphs)
+            .reproducible(self.reproducible);
+        match self.threads {
+            Some(threads) => builder.threads(threads),
+            None => builder,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_a_list() {
+        let parse = |text| devices(text).map(|devices| devices.0);
+        assert_eq!(parse("auto"), Ok(vec![Device::Auto]));
+        assert_eq!(
+            parse("hip:0,1,3"),
+            Ok(vec![Device::Hip(0), Device::Hip(1), Device::Hip(3)])
+        );
+        assert_eq!(parse("hip,cpu"), Ok(vec![Device::Hip(0), Device::Cpu]));
+        for wrong in ["", "1", "cpu,1", "hip:0,"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_model_has_a_name_for_urls() {
+        assert_eq!(model("vit-b_1.0=a=b"), Ok(ModelSource::new("vit-b_1.0", "a=b")));
+        for wrong in ["vit", "=dir", "vit=", "a/b=dir", "a b=dir"] {
+            assert!(model(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Why a request failed: one type for both protocols, which give it their own form and status.
+
+use std::time::Duration;
+
+use crate::error::Error;
+
+/// Why a request failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    kind: Kind,
+    message: String,
+}
+
+/// What kind of failure it is: the statuses of HTTP and gRPC follow from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Kind {
+    /// The request is wrong; the message names the tensor or parameter.
+    InvalidArgument,
+    /// No bearer token, or a wrong one.
+    Unauthorized,
+    /// There is no such model, version or path.
+    NotFound,
+    /// The body is larger than the server accepts.
+    TooLarge,
+    /// The client sent its request too slowly.
+    SlowClient,
+    /// There is no queue space or memory for it now; the client may try again after this time.
+    Overloaded(Duration),
+    /// The deadline passed before there was a result.
+    DeadlineExceeded,
+    /// The model has no device left, or the server is shutting down.
+    Unavailable,
+    /// The protocol has it, this server does not.
+    Unsupported,
+    /// The model failed on a valid request.
+    Internal,
+}
+
+impl Kind {
+    /// The label of this kind in metrics.
+    pub(super) fn label(self) -> &'static str {
+        match self {
+            Self::InvalidArgument => "invalid_argument",
+            Self::Unauthorized => "unauthorized",
+            Self::NotFound => "not_found",
+            Self::TooLarge => "too_large",
+            Self::SlowClient => "slow_client",
+            Self::Overloaded(_) => "overloaded",
+            Self::DeadlineExceeded => "deadline_exceeded",
+            Self::Unavailable => "unavailable",
+            Self::Unsupported => "unsupported",
+            Self::Internal => "internal",
+        }
+    }
+}
+
+impl Failure {
+    pub(super) fn new(kind: Kind, message: impl Into<String>) -> Self {
+        Self {
+            kind,
+            message: message.into(),
+        }
+    }
+
+    pub(super) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(Kind::InvalidArgument, message)
+    }
+
+    /// A wrong input tensor.
+    pub(super) fn input(name: &str, reason: impl std::fmt::Display) -> Self {
+        Self::invalid(format!("input `{name}`: {reason}"))
+    }
+
+    /// A wrong request for an output tensor.
+    pub(super) fn output(name: &str, reason: impl std::fmt::Display) -> Self {
+        Self::invalid(format!("output `{name}`: {reason}"))
+    }
+
+    /// What a client's image or argument failed with, or the model.
+    pub(super) fn of(error: &Error) -> Self {
+        let kind = match error {
+            Error::Image { .. } | Error::Argument { .. } => Kind::InvalidArgument,
+            _ => Kind::Internal,
+        };
+        Self::new(kind, error.to_string())
+    }
+
+    /// What kind of failure it is.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// What went wrong, in one line.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+}

@@ -1,0 +1,425 @@
+//! The protocol over gRPC.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+use tonic::codegen::tokio_stream::wrappers::ReceiverStream;
+use tonic::metadata::MetadataMap;
+use tonic::{Code, Request, Response, Status, Streaming};
+
+use super::failure::{Failure, Kind};
+use super::proto::grpc_inference_service_server::{GrpcInferenceService, GrpcInferenceServiceServer};
+use super::proto::model_infer_request::InferInputTensor;
+use super::proto::{self, InferTensorContents};
+use super::protocol::{Data, Datatype, InferRequest, InferResponse, InputTensor, RequestedOutput, binary};
+use super::service::{EXTENSIONS, NAME, Service};
+
+type Answer<T> = Result<Response<T>, Status>;
+
+/// Responses of a stream that its client has not taken.
+const UNREAD: usize = 4;
+
+impl From<Failure> for Status {
+    fn from(failure: Failure) -> Self {
+        let (code, retry) = match failure.kind() {
+            Kind::InvalidArgument => (Code::InvalidArgument, None),
+            Kind::Unauthorized => (Code::Unauthenticated, None),
+            Kind::NotFound => (Code::NotFound, None),
+            Kind::TooLarge => (Code::ResourceExhausted, None),
+            Kind::SlowClient | Kind::DeadlineExceeded => (Code::DeadlineExceeded, None),
+            Kind::Overloaded(after) => (Code::Unavailable, Some(after.as_secs().max(1))),
+            Kind::Unavailable => (Code::Unavailable, Some(1)),
+            Kind::Unsupported => (Code::Unimplemented, None),
+            Kind::Internal => (Code::Internal, None),
+        };
+        let mut metadata = MetadataMap::new();
+        if let Some(seconds) = retry {
+            metadata.insert("retry-after", seconds.into());
+        }
+        Self::with_metadata(code, failure.message(), metadata)
+    }
+}
+
+/// The gRPC service.
+pub(super) fn service(service: Arc<Service>) -> GrpcInferenceServiceServer<Grpc> {
+    let most = service.options.limits.body;
+    GrpcInferenceServiceServer::new(Grpc(service))
+        .max_decoding_message_size(most)
+        .max_encoding_message_size(usize::MAX)
+}
+
+/// The service behind gRPC.
+pub(super) struct Grpc(Arc<Service>);
+
+/// Runs `work` off the threads that serve connections.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
+) -> Result<T, Status> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => Ok(done?),
+        Err(error) => Err(Status::internal(error.to_string())),
+    }
+}
+
+#[tonic::async_trait]
+impl GrpcInferenceService for Grpc {
+    async fn server_live(&self, _: Request<proto::ServerLiveRequest>) -> Answer<proto::ServerLiveResponse> {
+        Ok(Response::new(proto::ServerLiveResponse { live: true }))
+    }
+
+    async fn server_ready(
+        &self,
+        _: Request<proto::ServerReadyRequest>,
+    ) -> Answer<proto::ServerReadyResponse> {
+        let ready = self.0.is_ready();
+        Ok(Response::new(proto::ServerReadyResponse { ready }))
+    }
+
+    async fn model_ready(
+        &self,
+        request: Request<proto::ModelReadyRequest>,
+    ) -> Answer<proto::ModelReadyResponse> {
+        let request = request.get_ref();
+        let ready = match self.0.is_model_ready(&request.name, &request.version) {
+            // As Triton answers: what is not there is not ready.
+            Err(failure) if failure.kind() == Kind::NotFound => false,
+            ready => ready?,
+        };
+        Ok(Response::new(proto::ModelReadyResponse { ready }))
+    }
+
+    async fn server_metadata(
+        &self,
+        _: Request<proto::ServerMetadataRequest>,
+    ) -> Answer<proto::ServerMetadataResponse> {
+        Ok(Response::new(proto::ServerMetadataResponse {
+            name: NAME.into(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            extensions: EXTENSIONS.map(String::from).into(),
+        }))
+    }
+
+    async fn model_metadata(
+        &self,
+        request: Request<proto::ModelMetadataRequest>,
+    ) -> Answer<proto::ModelMetadataResponse> {
+        use super::protocol::TensorMetadata as Metadata;
+        use proto::model_metadata_response::TensorMetadata;
+        let request = request.get_ref();
+        let model = self.0.model(&request.name, &request.version)?;
+        let tensor = |metadata: Metadata| TensorMetadata {
+            name: metadata.name.into(),
+            datatype: metadata.datatype.name().into(),
+            shape: metadata.shape,
+        };
+        Ok(Response::new(proto::ModelMetadataResponse {
+            versions: self.0.versions(&model.name),
+            name: model.name.clone(),
+            platform: model.platform.clone(),
+            inputs: model.inputs.metadata().into_iter().map(tensor).collect(),
+            outputs: model.outputs.metadata().into_iter().map(tensor).collect(),
+        }))
+    }
+
+    async fn model_infer(
+        &self,
+        request: Request<proto::ModelInferRequest>,
+    ) -> Answer<proto::ModelInferResponse> {
+        let limit = timeout(request.metadata())?;
+        let response = infer(&self.0, request.into_inner(), limit).await?;
+        Ok(Response::new(response))
+    }
+
+    type ModelStreamInferStream = ReceiverStream<Result<proto::ModelStreamInferResponse, Status>>;
+
+    async fn model_stream_infer(
+        &self,
+        request: Request<Streaming<proto::ModelInferRequest>>,
+    ) -> Answer<Self::ModelStreamInferStream> {
+        let service = self.0.clone();
+        let mut requests = request.into_inner();
+        let (responses, stream) = mpsc::channel(UNREAD);
+        tokio::spawn(async move {
+            let answer = async {
+                loop {
+                    let response = match requests.message().await {
+                        Ok(Some(request)) => {
+                            let id = request.id.clone();
+                            Ok(match infer(&service, request, None).await {
+                                Ok(response) => proto::ModelStreamInferResponse {
+                                    error_message: String::new(),
+                                    infer_response: Some(response),
+                                },
+                                // The stream goes on; the id tells which request failed.
+                                Err(failure) => proto::ModelStreamInferResponse {
+                                    error_message: failure.message().to_owned(),
+                                    infer_response: Some(proto::ModelInferResponse {
+                                        id,
+                                        ..proto::ModelInferResponse::default()
+                                    }),
+                                },
+                            })
+                        }
+                        Ok(None) => return,
+                        Err(status) => Err(status),
+                    };
+                    let end = response.is_err();
+                    if responses.send(response).await.is_err() || end {
+                        return;
+                    }
+                }
+            };
+            tokio::select! {
+                () = answer => {}
+                // The client has left: what it waited for is abandoned.
+                () = responses.closed() => {}
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(stream)))
+    }
+
+    async fn repository_index(
+        &self,
+        request: Request<proto::RepositoryIndexRequest>,
+    ) -> Answer<proto::RepositoryIndexResponse> {
+        use proto::repository_index_response::ModelIndex;
+        let (service, ready) = (self.0.clone(), request.get_ref().ready);
+        let models = blocking(move || service.index(ready)).await?;
+        let models = models.into_iter().map(|model| ModelIndex {
+            name: model.name,
+            version: model.version,
+            state: model.state.into(),
+            reason: model.reason,
+        });
+        Ok(Response::new(proto::RepositoryIndexResponse {
+            models: models.collect(),
+        }))
+    }
+
+    async fn repository_model_load(
+        &self,
+        request: Request<proto::RepositoryModelLoadRequest>,
+    ) -> Answer<proto::RepositoryModelLoadResponse> {
+        let proto::RepositoryModelLoadRequest {
+            repository_name,
+            model_name,
+            ..
+        } = request.into_inner();
+        let (service, name) = (self.0.clone(), model_of(repository_name, model_name));
+        blocking(move || service.load(&name)).await?;
+        Ok(Response::new(proto::RepositoryModelLoadResponse {}))
+    }
+
+    async fn repository_model_unload(
+        &self,
+        request: Request<proto::RepositoryModelUnloadRequest>,
+    ) -> Answer<proto::RepositoryModelUnloadResponse> {
+        let proto::RepositoryModelUnloadRequest {
+            repository_name,
+            model_name,
+            ..
+        } = request.into_inner();
+        let (service, name) = (self.0.clone(), model_of(repository_name, model_name));
+        blocking(move || service.unload(&name)).await?;
+        Ok(Response::new(proto::RepositoryModelUnloadResponse {}))
+    }
+}
+
+/// In KServe's form of the message the model's name is field 1, where Triton's has the repository's.
+fn model_of(repository: String, model: String) -> String {
+    match model.is_empty() {
+        true => repository,
+        false => model,
+    }
+}
+
+async fn infer(
+    service: &Service,
+    request: proto::ModelInferRequest,
+    limit: Option<Duration>,
+) -> Result<proto::ModelInferResponse, Failure> {
+    let response = service.infer("grpc", read(request)?, limit).await?;
+    Ok(write(&response))
+}
+
+/// The time that the client gives the call: `grpc-timeout`, at most eight digits and a unit.
+fn timeout(metadata: &MetadataMap) -> Result<Option<Duration>, Failure> {
+    let Some(value) = metadata.get("grpc-timeout") else {
+        return Ok(None);
+    };
+    let parse = || {
+        let (digits, unit) = value
+            .to_str()
+            .ok()?
+            .split_at_checked(value.len().checked_sub(1)?)?;
+        let number: u64 = digits.parse().ok().filter(|_| digits.len() <= 8)?;
+        Some(match unit {
+            "H" => Duration::from_secs(number * 3600),
+            "M" => Duration::from_secs(number * 60),
+            "S" => Duration::from_secs(number),
+            "m" => Duration::from_millis(number),
+            "u" => Duration::from_micros(number),
+            "n" => Duration::from_nanos(number),
+            _ => return None,
+        })
+    };
+    match parse() {
+        Some(time) => Ok(Some(time)),
+        None => Err(Failure::invalid(format!("grpc-timeout: {value:?} is not a time"))),
+    }
+}
+
+fn read(request: proto::ModelInferRequest) -> Result<InferRequest, Failure> {
+    let raw = request.raw_input_contents;
+    if !raw.is_empty() && raw.len() != request.inputs.len() {
+        return Err(Failure::invalid(format!(
+            "`raw_input_contents` has {} tensors for {} inputs",
+            raw.len(),
+            request.inputs.len()
+        )));
+    }
+    let mut raw = raw.into_iter();
+    let input = |tensor: InferInputTensor| -> Result<InputTensor, Failure> {
+        let data = data(&tensor.datatype, tensor.contents, raw.next());
+        Ok(InputTensor {
+            data: data.map_err(|reason| Failure::input(&tensor.name, reason))?,
+            name: tensor.name,
+            datatype: tensor.datatype,
+            shape: tensor.shape,
+        })
+    };
+    let inputs = request.inputs.into_iter().map(input).collect::<Result<_, _>>()?;
+    let outputs = request.outputs.into_iter().map(|output| RequestedOutput {
+        name: output.name,
+        parameters: output.parameters.into(),
+    });
+    Ok(InferRequest {
+        model: request.model_name,
+        version: request.model_version,
+        id: request.id,
+        parameters: request.parameters.into(),
+        inputs,
+        outputs: outputs.collect(),
+    })
+}
+
+/// A tensor's elements, raw or in the field of its data type.
+fn data(datatype: &str, contents: Option<InferTensorContents>, raw: Option<Bytes>) -> Result<Data, String> {
+    let contents = match (contents, raw) {
+        (None, Some(raw)) => return Ok(Data::Raw(raw)),
+        (Some(contents), Some(raw)) => match contents == InferTensorContents::default() {
+            true => return Ok(Data::Raw(raw)),
+            false => return Err("has `contents` and `raw_input_contents`".into()),
+        },
+        (contents, None) => contents.unwrap_or_default(),
+    };
+    Ok(match datatype.parse()? {
+        Datatype::Bytes => Data::Bytes(contents.bytes_contents),
+        Datatype::Fp32 => Data::Numbers(contents.fp32_contents),
+        Datatype::Fp64 => Data::Numbers(contents.fp64_contents.iter().map(|&x| x as f32).collect()),
+        Datatype::Uint8 | Datatype::Uint16 | Datatype::Uint32 => {
+            Data::Numbers(contents.uint_contents.iter().map(|&x| x as f32).collect())
+        }
+        Datatype::Int8 | Datatype::Int16 | Datatype::Int32 => {
+            Data::Numbers(contents.int_contents.iter().map(|&x| x as f32).collect())
+        }
+        Datatype::Uint64 => Data::Numbers(contents.uint64_contents.iter().map(|&x| x as f32).collect()),
+        Datatype::Int64 => Data::Numbers(contents.int64_contents.iter().map(|&x| x as f32).collect()),
+        Datatype::Bool => Data::Numbers(
+            contents
+                .bool_contents
+                .iter()
+                .map(|&x| f32::from(u8::from(x)))
+                .collect(),
+        ),
+        half @ (Datatype::Fp16 | Datatype::Bf16) => {
+            return Err(format!("{half} can only be sent in `raw_input_contents`"));
+        }
+    })
+}
+
+fn write(response: &InferResponse) -> proto::ModelInferResponse {
+    use proto::model_infer_response::InferOutputTensor;
+    let outputs = response.outputs.iter().map(|tensor| InferOutputTensor {
+        name: tensor.name.into(),
+        datatype: tensor.datatype().name().into(),
+        shape: tensor.shape.iter().map(|&side| side as i64).collect(),
+        ..InferOutputTensor::default()
+    });
+    proto::ModelInferResponse {
+        model_name: response.model.clone(),
+        model_version: response.version.clone(),
+        id: response.id.clone(),
+        outputs: outputs.collect(),
+        raw_output_contents: response.outputs.iter().map(binary::encode).collect(),
+        ..proto::ModelInferResponse::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tensor(datatype: &str, contents: Option<InferTensorContents>) -> InferInputTensor {
+        InferInputTensor {
+            name: "x".into(),
+            datatype: datatype.into(),
+            shape: vec![1],
+            contents,
+            ..InferInputTensor::default()
+        }
+    }
+
+    fn read_one(tensor: InferInputTensor, raw: &[&'static [u8]]) -> Result<Data, Failure> {
+        let request = proto::ModelInferRequest {
+            inputs: vec![tensor],
+            raw_input_contents: raw.iter().map(|&bytes| Bytes::from_static(bytes)).collect(),
+            ..proto::ModelInferRequest::default()
+        };
+        Ok(read(request)?.inputs.remove(0).data)
+    }
+
+    #[test]
+    fn elements_are_raw_or_in_their_field() {
+        let contents = InferTensorContents {
+            uint_contents: vec![7, 255],
+            fp32_contents: vec![0.5],
+            bytes_contents: vec![Bytes::from_static(b"a")],
+            ..InferTensorContents::default()
+        };
+        let of = |datatype| read_one(tensor(datatype, Some(contents.clone())), &[]);
+        assert_eq!(of("UINT8"), Ok(Data::Numbers(vec![7.0, 255.0])));
+        assert_eq!(of("FP32"), Ok(Data::Numbers(vec![0.5])));
+        assert_eq!(of("BYTES"), Ok(Data::Bytes(vec!["a".into()])));
+        for datatype in ["FP16", "BF16"] {
+            let expected = format!("input `x`: {datatype} can only be sent in `raw_input_contents`");
+            assert_eq!(of(datatype).unwrap_err().message(), expected);
+            let raw = read_one(tensor(datatype, None), &[b"ab"]);
+            assert_eq!(raw, Ok(Data::Raw("ab".into())));
+        }
+        let both = read_one(tensor("FP32", Some(contents)), &[b"abcd"]).unwrap_err();
+        assert_eq!(
+            both.message(),
+            "input `x`: has `contents` and `raw_input_contents`"
+        );
+        let two = read_one(tensor("FP32", None), &[b"abcd", b"efgh"]).unwrap_err();
+        assert_eq!(two.message(), "`raw_input_contents` has 2 tensors for 1 inputs");
+    }
+
+    #[test]
+    fn a_calls_timeout_is_read() {
+        let of = |text: &'static str| {
+            let mut metadata = MetadataMap::new();
+            metadata.insert("grpc-timeout", text.parse().unwrap());
+            timeout(&metadata)
+        };
+        assert_eq!(timeout(&MetadataMap::new()), Ok(None));
+        assert_eq!(of("1500m"), Ok(Some(Duration::from_millis(1500))));
+        assert_eq!(of("2H"), Ok(Some(Duration::from_secs(7200))));
+        for wrong in ["", "5", "m", "5x", "-5m", "123456789n"] {
+            assert!(of(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! What every request passes before it reaches a protocol: the bearer token, and its body is read within the limits.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
+use tonic::Status;
+
+use super::failure::{Failure, Kind};
+use super::service::Service;
+
+/// Probes have no token: these say nothing but whether the server works.
+const OPEN: [&str; 4] = [
+    "/v2/health/live",
+    "/v2/health/ready",
+    "/inference.GRPCInferenceService/ServerLive",
+    "/inference.GRPCInferenceService/ServerReady",
+];
+
+/// The call whose body is a stream of requests; each message is checked as it comes.
+const STREAM: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
+
+/// Lets a request through to `next`, or answers it in the form of its protocol.
+pub(super) async fn guard(State(service): State<Arc<Service>>, request: Request, next: Next) -> Response {
+    let is_grpc = request
+        .headers()
+        .get(CONTENT_TYPE)
+        .is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
+    let refuse = |failure: Failure| match is_grpc {
+        true => Status::from(failure).into_http::<Body>(),
+        false => failure.into_response(),
+    };
+    let path = request.uri().path();
+    if !OPEN.contains(&path)
+        && let Err(failure) = authorize(service.options.token.as_deref(), request.headers())
+    {
+        return refuse(failure);
+    }
+    if path == STREAM {
+        return next.run(request).await;
+    }
+    let (head, body) = request.into_parts();
+    let length = head
+        .headers
+        .get(CONTENT_LENGTH)
+        .and_then(|length| length.to_str().ok()?.parse().ok());
+    match service.bodies.read(body, length).await {
+        Ok((body, taken)) => {
+            let response = next.run(Request::from_parts(head, Body::from(body))).await;
+            drop(taken);
+            response
+        }
+        Err(failure) => refuse(failure),
+    }
+}
+
+fn authorize(token: Option<&str>, headers: &HeaderMap) -> Result<(), Failure> {
+    let Some(token) = token else {
+        return Ok(());
+    };
+    let given = headers.get(AUTHORIZATION).and_then(|value| {
+        let (scheme, given) = value.to_str().ok()?.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then_some(given.trim())
+    });
+    match given {
+        Some(given) if equal(given.as_bytes(), token.as_bytes()) => Ok(()),
+        Some(_) => Err(Failure::new(Kind::Unauthorized, "the bearer token is wrong")),
+        None => {
+            let reason = "the server requires a bearer token: `Authorization: Bearer …`";
+            Err(Failure::new(Kind::Unauthorized, reason))
+        }
+    }
+}
+
+/// In a time that depends on the lengths alone, so that it does not tell how much of a token is right.
+fn equal(a: &[u8], b: &[u8]) -> bool {
+    let differences = a.iter().zip(b).fold(0, |all, (a, b)| all | (a ^ b));
+    std::hint::black_box(differences) == 0 && a.len() == b.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_must_be_given_and_right() {
+        let check = |given: Option<&str>| {
+            let mut headers = HeaderMap::new();
+            if let Some(given) = given {
+                headers.insert(AUTHORIZATION, given.parse().unwrap());
+            }
+            authorize(Some("secret"), &headers).map_err(|failure| failure.kind())
+        };
+        assert_eq!(check(Some("Bearer secret")), Ok(()));
+        assert_eq!(check(Some("bearer  secret")), Ok(()));
+        for wrong in [
+            None,
+            Some("Bearer secre"),
+            Some("Bearer secrets"),
+            Some("Basic secret"),
+            Some("secret"),
+        ] {
+            assert_eq!(check(wrong), Err(Kind::Unauthorized), "{wrong:?}");
+        }
+        assert_eq!(authorize(None, &HeaderMap::new()), Ok(()));
+    }
+}

@@ -1,0 +1,262 @@
+//! The protocol over HTTP/REST, `/v1/embeddings`, and metrics.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use bytes::Bytes;
+use hyper::header::{
+    CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
+};
+use hyper::{Method, StatusCode, Uri};
+use serde_json::{Value, json};
+
+use super::failure::{Failure, Kind};
+use super::protocol::json;
+use super::service::{EXTENSIONS, NAME, Service};
+use super::{embeddings, metrics};
+
+/// The length of a body's JSON, after which binary tensors follow.
+const JSON_LENGTH: HeaderName = HeaderName::from_static("inference-header-content-length");
+
+/// Bodies above this are parsed where other requests do not wait behind them.
+const LONG_BODY: usize = 256 << 10;
+
+type Result<T = Response, E = Failure> = std::result::Result<T, E>;
+
+/// Every path of the protocol.
+pub(super) fn routes(service: Arc<Service>) -> Router {
+    Router::new()
+        .route("/v2", get(server_metadata))
+        .route("/v2/", get(server_metadata))
+        .route("/v2/health/live", get(async || StatusCode::OK))
+        .route("/v2/health/ready", get(server_ready))
+        .route("/v2/models/{model}", get(model_metadata))
+        .route("/v2/models/{model}/ready", get(model_ready))
+        .route("/v2/models/{model}/infer", post(infer))
+        .route("/v2/models/{model}/versions/{version}", get(model_metadata))
+        .route("/v2/models/{model}/versions/{version}/ready", get(model_ready))
+        .route("/v2/models/{model}/versions/{version}/infer", post(infer))
+        .route("/v2/repository/index", post(repository_index))
+        .route("/v2/repository/models/{model}/load", post(repository_load))
+        .route("/v2/repository/models/{model}/unload", post(repository_unload))
+        .route("/v1/embeddings", post(embed))
+        .route("/metrics", get(encode_metrics))
+        .fallback(not_found)
+        .method_not_allowed_fallback(wrong_method)
+        .with_state(service)
+}
+
+impl Kind {
+    fn status(self) -> StatusCode {
+        match self {
+            Self::InvalidArgument => StatusCode::BAD_REQUEST,
+            Self::Unauthorized => StatusCode::UNAUTHORIZED,
+            Self::NotFound => StatusCode::NOT_FOUND,
+            Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::SlowClient => StatusCode::REQUEST_TIMEOUT,
+            Self::Overloaded(_) => StatusCode::TOO_MANY_REQUESTS,
+            Self::DeadlineExceeded => StatusCode::GATEWAY_TIMEOUT,
+            Self::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Unsupported => StatusCode::NOT_IMPLEMENTED,
+            Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+}
+
+/// The protocol's form of an error: `{"error": "…"}`.
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let mut response = to_json(&json!({ "error": self.message() }));
+        *response.status_mut() = self.kind().status();
+        let headers = response.headers_mut();
+        match self.kind() {
+            Kind::Overloaded(after) => drop(headers.insert(RETRY_AFTER, after.as_secs().max(1).into())),
+            Kind::Unavailable => drop(headers.insert(RETRY_AFTER, 1.into())),
+            Kind::Unauthorized => {
+                headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            _ => {}
+        }
+        response
+    }
+}
+
+fn to_json(value: &Value) -> Response {
+    let headers = [(CONTENT_TYPE, HeaderValue::from_static("application/json"))];
+    (headers, value.to_string()).into_response()
+}
+
+/// Runs `work` off the threads that serve connections.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| Err(Failure::new(Kind::Internal, error.to_string())))
+}
+
+/// Parses or writes what may be long without holding up other connections.
+fn at_length<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
+    match bytes > LONG_BODY {
+        true => tokio::task::block_in_place(work),
+        false => work(),
+    }
+}
+
+/// A model's name and, if the path has one, its version.
+#[derive(serde::Deserialize)]
+struct ModelPath {
+    model: String,
+    #[serde(default)]
+    version: String,
+}
+
+async fn not_found(uri: Uri) -> Failure {
+    Failure::new(Kind::NotFound, format!("there is no {}", uri.path()))
+}
+
+async fn wrong_method(method: Method, uri: Uri) -> Response {
+    let failure = Failure::invalid(format!("{method} is not for {}", uri.path()));
+    (
+        StatusCode::METHOD_NOT_ALLOWED,
+        failure.into_response().into_body(),
+    )
+        .into_response()
+}
+
+async fn server_ready(State(service): State<Arc<Service>>) -> StatusCode {
+    status(service.is_ready())
+}
+
+fn status(ready: bool) -> StatusCode {
+    match ready {
+        true => StatusCode::OK,
+        false => StatusCode::SERVICE_UNAVAILABLE,
+    }
+}
+
+async fn model_ready(State(service): State<Arc<Service>>, Path(path): Path<ModelPath>) -> Result<StatusCode> {
+    Ok(status(service.is_model_ready(&path.model, &path.version)?))
+}
+
+async fn server_metadata() -> Response {
+    to_json(&json!({ "name": NAME, "version": env!("CARGO_PKG_VERSION"), "extensions": EXTENSIONS }))
+}
+
+async fn model_metadata(State(service): State<Arc<Service>>, Path(path): Path<ModelPath>) -> Result {
+    let model = service.model(&path.model, &path.version)?;
+    Ok(to_json(&json!({
+        "name": model.name,
+        "versions": service.versions(&model.name),
+        "platform": model.platform,
+        "inputs": model.inputs.metadata(),
+        "outputs": model.outputs.metadata(),
+    })))
+}
+
+async fn infer(
+    State(service): State<Arc<Service>>,
+    Path(path): Path<ModelPath>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result {
+    refuse_encoding(&headers)?;
+    let length = match headers.get(JSON_LENGTH) {
+        None => None,
+        Some(value) => {
+            let length = value.to_str().ok().and_then(|text| text.parse().ok());
+            let wrong = || Failure::invalid("Inference-Header-Content-Length is not a number");
+            Some(length.ok_or_else(wrong)?)
+        }
+    };
+    let request = at_length(body.len(), || {
+        json::read_request(&path.model, &path.version, body, length)
+    })?;
+    let binary = json::binary_outputs(&request)?;
+    let response = service.infer("http", request, None).await?;
+    let elements: usize = response
+        .outputs
+        .iter()
+        .map(|output| output.shape.iter().product::<usize>())
+        .sum();
+    let (body, length) = at_length(4 * elements, || json::write_response(&response, &binary))?;
+    let content_type = match length {
+        Some(_) => "application/octet-stream",
+        None => "application/json",
+    };
+    let mut response = Response::new(Body::from(body));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    if let Some(length) = length {
+        headers.insert(JSON_LENGTH, length.into());
+    }
+    Ok(response)
+}
+
+/// Bodies are not decompressed: a small one could become a large one.
+fn refuse_encoding(headers: &HeaderMap) -> Result<()> {
+    match headers.get(CONTENT_ENCODING) {
+        Some(encoding) if encoding != "identity" => Err(Failure::new(
+            Kind::Unsupported,
+            "compressed bodies are not supported: send it without Content-Encoding",
+        )),
+        _ => Ok(()),
+    }
+}
+
+async fn embed(State(service): State<Arc<Service>>, headers: HeaderMap, body: Bytes) -> Response {
+    let embedded = async {
+        refuse_encoding(&headers)?;
+        let request = at_length(body.len(), || embeddings::read(&body))?;
+        let response = service.infer("embeddings", request.infer, None).await?;
+        embeddings::write(&response, request.base64)
+    };
+    match embedded.await {
+        Ok(value) => to_json(&value),
+        Err(failure) => {
+            // The form of errors that clients of this path know.
+            let body = json!({ "error": { "message": failure.message(), "type": failure.kind().label() } });
+            let mut response = failure.into_response();
+            *response.body_mut() = Body::from(body.to_string());
+            response.headers_mut().remove(hyper::header::CONTENT_LENGTH);
+            response
+        }
+    }
+}
+
+async fn repository_index(State(service): State<Arc<Service>>, body: Bytes) -> Result {
+    #[derive(Default, serde::Deserialize)]
+    struct Request {
+        #[serde(default)]
+        ready: bool,
+    }
+    let request: Request = match body.is_empty() {
+        true => Request::default(),
+        false => {
+            serde_json::from_slice(&body).map_err(|e| Failure::invalid(format!("the request's JSON: {e}")))?
+        }
+    };
+    let index = blocking(move || service.index(request.ready)).await?;
+    let models = index.into_iter().map(|model| {
+        json!({ "name": model.name, "version": model.version, "state": model.state, "reason": model.reason })
+    });
+    Ok(to_json(&models.collect()))
+}
+
+async fn repository_load(State(service): State<Arc<Service>>, Path(path): Path<ModelPath>) -> Result {
+    blocking(move || service.load(&path.model)).await?;
+    Ok(to_json(&json!({})))
+}
+
+async fn repository_unload(State(service): State<Arc<Service>>, Path(path): Path<ModelPath>) -> Result {
+    blocking(move || service.unload(&path.model)).await?;
+    Ok(to_json(&json!({})))
+}
+
+async fn encode_metrics(State(service): State<Arc<Service>>) -> Result {
+    // Sensors take milliseconds.
+    let text = blocking(move || Ok(service.encode_metrics())).await?;
+    let headers = [(CONTENT_TYPE, HeaderValue::from_static(metrics::CONTENT_TYPE))];
+    Ok((headers, text).into_response())
+}

@@ -1,0 +1,209 @@
+//! Models over the network, by the Open Inference Protocol: HTTP/REST and gRPC on one port, with dynamic batching.
+//!
+//! ```no_run
+//! use hipvit::serve::{ModelSource, Server, ServerOptions};
+//!
+//! fn main() -> hipvit::Result<()> {
+//!     let mut options = ServerOptions::default();
+//!     options.models = vec![ModelSource::new("vit", "models/vit_base_patch16_224")];
+//!     let server = Server::start(options)?;
+//!     println!("listening on {:?}", server.addresses());
+//!     server.wait_for_signal()?;
+//!     server.stop();
+//!     Ok(())
+//! }
+//! ```
+//!
+//! `http`, `embeddings` and `grpc` read requests into the types of `protocol`; `service` finds the model in the `repository` and
+//! gives the images to its `scheduler`; `listen`, `guard` and `limits` stand before all of them. Only connections are
+//! asynchronous: decoding and running are threads of their own.
+
+mod embeddings;
+mod failure;
+mod grpc;
+mod guard;
+mod http;
+mod limits;
+mod listen;
+mod metrics;
+mod options;
+#[doc(hidden)]
+pub mod proto;
+mod protocol;
+mod repository;
+mod scheduler;
+mod service;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::DefaultBodyLimit;
+use hyper_util::server::graceful::GracefulShutdown;
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tower::ServiceExt as _;
+
+pub use self::limits::ServerLimits;
+pub use self::options::{ModelSource, ServerOptions, TlsFiles};
+pub use self::scheduler::Priority;
+use self::service::Service;
+use crate::error::{Error, Result};
+
+/// A running server, with the threads that serve its connections.
+pub struct Server {
+    service: Arc<Service>,
+    addresses: Vec<SocketAddr>,
+    stop: watch::Sender<bool>,
+    listeners: Vec<JoinHandle<()>>,
+    graceful: Arc<GracefulShutdown>,
+    runtime: Runtime,
+}
+
+impl Server {
+    /// Loads the models and listens.
+    ///
+    /// # Errors
+    ///
+    /// A model cannot be loaded, an address cannot be listened on, a TLS file cannot be used, or an option is out of range.
+    pub fn start(options: ServerOptions) -> Result<Self> {
+        if options.max_batch == 0 || options.queue == 0 {
+            return Err(Error::argument("max-batch and queue", "must be at least 1"));
+        }
+        if options.listen.is_empty() {
+            return Err(Error::argument("listen", "there is no address"));
+        }
+        let runtime = Builder::new_multi_thread()
+            .enable_all()
+            .thread_name("hipvit-serve")
+            .build()
+            .map_err(|e| Error::argument("threads", e))?;
+        // Bound before the models are loaded: that takes longer, and then an address in use is a pity.
+        let bind = async {
+            let mut listeners = Vec::new();
+            for address in &options.listen {
+                let listener = TcpListener::bind(address).await;
+                listeners.push(listener.map_err(|source| Error::io(address.to_string(), source))?);
+            }
+            Ok::<_, Error>(listeners)
+        };
+        let bound = runtime.block_on(bind)?;
+        let addresses = bound
+            .iter()
+            .map(TcpListener::local_addr)
+            .collect::<std::io::Result<_>>();
+        let addresses = addresses.map_err(|source| Error::io("the listening socket", source))?;
+
+        let service = Arc::new(Service::new(options)?);
+        let grpc = grpc::service(service.clone());
+        let grpc = grpc.map_request(|request: hyper::Request<Body>| request.map(tonic::body::Body::new));
+        let guard = axum::middleware::from_fn_with_state(service.clone(), guard::guard);
+        let router = Router::new()
+            .route_service("/inference.GRPCInferenceService/{*call}", grpc)
+            .merge(http::routes(service.clone()))
+            // The guard has read the body within its limits.
+            .layer(DefaultBodyLimit::disable())
+            .layer(guard);
+        let acceptor = listen::Acceptor::new(&service.options, router, service.metrics.clone())?;
+        let (stop, stopped) = watch::channel(false);
+        let graceful = Arc::new(GracefulShutdown::new());
+        let spawn = |listener| {
+            let accept = acceptor
+                .clone()
+                .accept_all(listener, stopped.clone(), graceful.clone());
+            runtime.spawn(accept)
+        };
+        let listeners = bound.into_iter().map(spawn).collect();
+        Ok(Self {
+            service,
+            addresses,
+            stop,
+            listeners,
+            graceful,
+            runtime,
+        })
+    }
+
+    /// Where it listens.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Waits for SIGTERM or SIGINT; a second one ends the process.
+    ///
+    /// # Errors
+    ///
+    /// Signals cannot be waited for.
+    pub fn wait_for_signal(&self) -> Result<()> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let io = |source| Error::io("signals", source);
+        self.runtime.block_on(async {
+            let mut terminate = signal(SignalKind::terminate()).map_err(io)?;
+            let mut interrupt = signal(SignalKind::interrupt()).map_err(io)?;
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            tokio::spawn(async move {
+                tokio::select! {
+                    _ = terminate.recv() => {}
+                    _ = interrupt.recv() => {}
+                }
+                tracing::warn!("stopping at once: requests in flight are lost");
+                std::process::exit(1);
+            });
+            Ok(())
+        })
+    }
+
+    /// From now on the server says that it is not ready, and still takes requests.
+    pub fn drain(&self) {
+        self.service.drain();
+    }
+
+    /// Stops in order: it is no longer ready; after [`ServerOptions::drain_delay`] takes no more connections and requests;
+    /// finishes those in flight, for which they have [`ServerOptions::drain_timeout`]; and ends its threads.
+    pub fn stop(self) {
+        let Self {
+            service,
+            stop,
+            listeners,
+            graceful,
+            runtime,
+            ..
+        } = self;
+        service.drain();
+        let (delay, limit) = (service.options.drain_delay, service.options.drain_timeout);
+        runtime.block_on(async {
+            tokio::time::sleep(delay).await;
+            let _ = stop.send(true);
+            for listener in listeners {
+                let _ = listener.await;
+            }
+            let Ok(graceful) = Arc::try_unwrap(graceful) else {
+                return;
+            };
+            tracing::info!(connections = graceful.count(), "draining");
+            if tokio::time::timeout(limit, graceful.shutdown()).await.is_err() {
+                tracing::warn!(?limit, "requests in flight did not finish in time");
+            }
+        });
+        // What is abandoned now does not hold up the engines: its images are dropped before they run.
+        runtime.shutdown_timeout(Duration::from_secs(1));
+        service.close();
+        tracing::info!("stopped");
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server")
+            .field("addresses", &self.addresses)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,555 @@
+//! Requests and responses of the protocol's REST form: JSON, after which binary tensors may follow.
+
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::DecodePaddingMode;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
+use bytes::{Bytes, BytesMut};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, SeqAccess, Visitor};
+use serde::ser::{SerializeSeq, Serializer};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::tensors::IMAGE;
+use super::{Data, InferRequest, InferResponse, InputTensor, OutputData, RequestedOutput, binary};
+use crate::serve::failure::Failure;
+
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &base64::alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+/// A file that came as base64, or as a `data:` URI of base64.
+pub(in crate::serve) fn decode_base64(text: &str) -> Result<Bytes, String> {
+    let encoded = match text.strip_prefix("data:").map(|uri| uri.split_once(',')) {
+        Some(Some((kind, encoded))) if kind.ends_with(";base64") => encoded,
+        Some(_) => return Err("is a data URI that is not base64".into()),
+        None => text,
+    };
+    BASE64
+        .decode(encoded)
+        .map(Bytes::from)
+        .map_err(|e| format!("is not base64: {e}"))
+}
+
+/// Floats as little-endian base64, as embeddings are often sent.
+pub(in crate::serve) fn encode_base64(bytes: &[u8]) -> String {
+    BASE64.encode(bytes)
+}
+
+#[derive(Deserialize)]
+struct RequestBody {
+    #[serde(default)]
+    id: String,
+    #[serde(default)]
+    parameters: Map<String, Value>,
+    inputs: Vec<InputBody>,
+    #[serde(default)]
+    outputs: Vec<OutputBody>,
+}
+
+#[derive(Deserialize)]
+struct InputBody {
+    name: String,
+    shape: Vec<i64>,
+    datatype: String,
+    #[serde(default)]
+    parameters: Map<String, Value>,
+    data: Option<Elements>,
+}
+
+#[derive(Deserialize)]
+struct OutputBody {
+    name: String,
+    #[serde(default)]
+    parameters: Map<String, Value>,
+}
+
+/// The elements of a tensor, in nested lists or in one.
+#[derive(Debug, Default, PartialEq)]
+struct Elements {
+    numbers: Vec<f32>,
+    strings: Vec<String>,
+    /// The length of the lists at each depth.
+    lengths: Vec<Option<usize>>,
+}
+
+impl<'de> Deserialize<'de> for Elements {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut elements = Self::default();
+        let list = List {
+            elements: &mut elements,
+            depth: 0,
+        };
+        list.deserialize(deserializer)?;
+        if elements.lengths.is_empty() {
+            return Err(D::Error::custom("`data` is not a list"));
+        }
+        Ok(elements)
+    }
+}
+
+/// A list, or an element, at a depth.
+struct List<'a> {
+    elements: &'a mut Elements,
+    depth: usize,
+}
+
+impl List<'_> {
+    fn number<E: serde::de::Error>(self, number: f64) -> Result<(), E> {
+        self.at_the_bottom()?;
+        self.elements.numbers.push(number as f32);
+        Ok(())
+    }
+
+    /// Whether there are no lists beside this element.
+    fn at_the_bottom<E: serde::de::Error>(&self) -> Result<(), E> {
+        match self.elements.lengths.len() == self.depth {
+            true => Ok(()),
+            false => Err(E::custom("`data` has lists beside elements")),
+        }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for List<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for List<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("numbers, booleans, strings, or lists of them")
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, number: f64) -> Result<(), E> {
+        self.number(number)
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<(), E> {
+        self.number(number as f64)
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<(), E> {
+        self.number(number as f64)
+    }
+
+    fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<(), E> {
+        self.number(f64::from(u8::from(value)))
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<(), E> {
+        self.visit_string(text.to_owned())
+    }
+
+    fn visit_string<E: serde::de::Error>(self, text: String) -> Result<(), E> {
+        self.at_the_bottom()?;
+        self.elements.strings.push(text);
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+        let Self { elements, depth } = self;
+        let leaves = elements.numbers.len() + elements.strings.len();
+        if elements.lengths.len() == depth {
+            if leaves > 0 {
+                return Err(A::Error::custom("`data` has elements beside lists"));
+            }
+            elements.lengths.push(None);
+        }
+        let mut length = 0;
+        while list
+            .next_element_seed(List {
+                elements,
+                depth: depth + 1,
+            })?
+            .is_some()
+        {
+            length += 1;
+        }
+        match elements.lengths[depth].replace(length) {
+            Some(before) if before != length => {
+                let reason = format!("`data` has lists of {before} and of {length} at depth {depth}");
+                Err(A::Error::custom(reason))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Elements {
+    /// As the tensor `name` of this shape.
+    fn data(self, name: &str, shape: &[i64]) -> Result<Data, Failure> {
+        let lengths: Vec<i64> = self
+            .lengths
+            .iter()
+            .map(|length| length.unwrap_or(0) as i64)
+            .collect();
+        if lengths.len() > 1 && lengths != shape {
+            return Err(Failure::input(
+                name,
+                format!("shape {shape:?}, but the data has shape {lengths:?}"),
+            ));
+        }
+        match (self.numbers.is_empty(), self.strings.is_empty()) {
+            (false, false) => Err(Failure::input(name, "has numbers and strings")),
+            (true, false) => {
+                let element = |(index, text): (usize, &String)| match name {
+                    IMAGE => decode_base64(text)
+                        .map_err(|reason| Failure::input(name, format!("image {index} {reason}"))),
+                    _ => Ok(Bytes::from(text.clone())),
+                };
+                let elements = self.strings.iter().enumerate().map(element);
+                Ok(Data::Bytes(elements.collect::<Result<_, _>>()?))
+            }
+            (_, true) if name == IMAGE && self.numbers.is_empty() => Ok(Data::Bytes(Vec::new())),
+            (_, true) => Ok(Data::Numbers(self.numbers)),
+        }
+    }
+}
+
+/// A request for `model` from the body of an HTTP request, whose first `json_length` bytes are JSON if that is given. Where it
+/// is 0, the body is one encoded image and nothing else.
+pub(in crate::serve) fn read_request(
+    model: &str,
+    version: &str,
+    mut body: Bytes,
+    json_length: Option<usize>,
+) -> Result<InferRequest, Failure> {
+    let (model, version) = (model.to_owned(), version.to_owned());
+    if json_length == Some(0) {
+        return Ok(InferRequest {
+            model,
+            version,
+            inputs: vec![InputTensor {
+                name: IMAGE.into(),
+                datatype: "BYTES".into(),
+                shape: vec![1],
+                data: Data::Bytes(vec![body]),
+            }],
+            ..InferRequest::default()
+        });
+    }
+    let length = json_length.unwrap_or(body.len());
+    if length > body.len() {
+        return Err(Failure::invalid(format!(
+            "Inference-Header-Content-Length is {length}, and the body has {} bytes",
+            body.len()
+        )));
+    }
+    let mut tail = binary::Tail::new(body.split_off(length));
+    let request: RequestBody =
+        serde_json::from_slice(&body).map_err(|e| Failure::invalid(format!("the request's JSON: {e}")))?;
+    let mut inputs = Vec::with_capacity(request.inputs.len());
+    for input in request.inputs {
+        let name = input.name;
+        let of_input = |failure: Failure| Failure::input(&name, failure.message());
+        let parameters = super::Parameters::from(input.parameters);
+        let data = match (
+            parameters.unsigned("binary_data_size").map_err(of_input)?,
+            input.data,
+        ) {
+            (Some(size), None) => {
+                let data = tail.take(size).map_err(|reason| Failure::input(&name, reason))?;
+                Data::Raw(data)
+            }
+            (None, Some(elements)) => elements.data(&name, &input.shape)?,
+            (Some(_), Some(_)) => return Err(Failure::input(&name, "has `data` and `binary_data_size`")),
+            (None, None) => return Err(Failure::input(&name, "has neither `data` nor `binary_data_size`")),
+        };
+        inputs.push(InputTensor {
+            name,
+            datatype: input.datatype,
+            shape: input.shape,
+            data,
+        });
+    }
+    if tail.len() > 0 {
+        return Err(Failure::invalid(format!(
+            "{} bytes at the end of the body belong to no input",
+            tail.len()
+        )));
+    }
+    let output = |output: OutputBody| RequestedOutput {
+        name: output.name,
+        parameters: output.parameters.into(),
+    };
+    Ok(InferRequest {
+        model,
+        version,
+        id: request.id,
+        parameters: request.parameters.into(),
+        inputs,
+        outputs: request.outputs.into_iter().map(output).collect(),
+    })
+}
+
+/// Which outputs are to be binary: as the request says for each, else for all.
+pub(in crate::serve) fn binary_outputs(request: &InferRequest) -> Result<BinaryOutputs, Failure> {
+    let all = request.parameters.boolean("binary_data_output")?.unwrap_or(false);
+    let mut named = Vec::new();
+    for output in &request.outputs {
+        let binary = output.parameters.boolean("binary_data");
+        let binary = binary.map_err(|failure| Failure::output(&output.name, failure.message()))?;
+        named.push((output.name.clone(), binary.unwrap_or(all)));
+    }
+    Ok(BinaryOutputs { all, named })
+}
+
+/// See [`binary_outputs`].
+#[derive(Clone, Debug)]
+pub(in crate::serve) struct BinaryOutputs {
+    all: bool,
+    named: Vec<(String, bool)>,
+}
+
+impl BinaryOutputs {
+    fn has(&self, name: &str) -> bool {
+        let named = self.named.iter().find(|(output, _)| output == name);
+        named.map_or(self.all, |(_, binary)| *binary)
+    }
+}
+
+#[derive(Serialize)]
+struct ResponseBody<'a> {
+    model_name: &'a str,
+    model_version: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    id: &'a str,
+    outputs: Vec<OutputTensorBody<'a>>,
+}
+
+#[derive(Serialize)]
+struct OutputTensorBody<'a> {
+    name: &'a str,
+    datatype: &'static str,
+    shape: &'a [usize],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parameters: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "elements")]
+    data: Option<&'a OutputData>,
+}
+
+fn elements<S: Serializer>(data: &Option<&OutputData>, serializer: S) -> Result<S::Ok, S::Error> {
+    fn list<S: Serializer, T: Serialize>(all: &[T], serializer: S) -> Result<S::Ok, S::Error> {
+        let mut list = serializer.serialize_seq(Some(all.len()))?;
+        all.iter()
+            .try_for_each(|element| list.serialize_element(element))?;
+        list.end()
+    }
+    match data {
+        Some(OutputData::Fp32(values)) => list(values, serializer),
+        Some(OutputData::Bytes(texts)) => list(texts, serializer),
+        None => serializer.serialize_none(),
+    }
+}
+
+/// The body of a response, and the length of its JSON if binary tensors follow it.
+pub(in crate::serve) fn write_response(
+    response: &InferResponse,
+    binary: &BinaryOutputs,
+) -> Result<(Bytes, Option<usize>), Failure> {
+    let mut tail = Vec::new();
+    let outputs = response.outputs.iter().map(|tensor| {
+        let parameters = binary.has(tensor.name).then(|| {
+            let bytes = binary::encode(tensor);
+            let parameters = json!({ "binary_data_size": bytes.len() });
+            tail.push(bytes);
+            parameters
+        });
+        OutputTensorBody {
+            name: tensor.name,
+            datatype: tensor.datatype().name(),
+            shape: &tensor.shape,
+            data: parameters.is_none().then_some(&tensor.data),
+            parameters,
+        }
+    });
+    let body = ResponseBody {
+        model_name: &response.model,
+        model_version: &response.version,
+        id: &response.id,
+        outputs: outputs.collect(),
+    };
+    let json = serde_json::to_vec(&body)
+        .map_err(|e| Failure::new(crate::serve::failure::Kind::Internal, e.to_string()))?;
+    if tail.is_empty() {
+        return Ok((json.into(), None));
+    }
+    let length = json.len();
+    let mut all = BytesMut::with_capacity(length + tail.iter().map(Bytes::len).sum::<usize>());
+    all.extend_from_slice(&json);
+    tail.iter().for_each(|bytes| all.extend_from_slice(bytes));
+    Ok((all.freeze(), Some(length)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::serve::protocol::OutputTensor;
+
+    fn read(json: Value) -> Result<InferRequest, Failure> {
+        read_request("m", "", json.to_string().into(), None)
+    }
+
+    fn input(input: Value) -> Result<InputTensor, Failure> {
+        let mut request = read(json!({ "inputs": [input] }))?;
+        Ok(request.inputs.remove(0))
+    }
+
+    #[test]
+    fn data_is_flat_or_nested() {
+        for data in [json!([1, 2.5, 3, 4, 5, 6]), json!([[1, 2.5, 3], [4, 5, 6]])] {
+            let tensor =
+                input(json!({"name": "x", "shape": [2, 3], "datatype": "FP32", "data": data})).unwrap();
+            assert_eq!(tensor.data, Data::Numbers(vec![1.0, 2.5, 3.0, 4.0, 5.0, 6.0]));
+        }
+        let tensor =
+            input(json!({"name": "x", "shape": [2], "datatype": "BYTES", "data": ["é", "b"]})).unwrap();
+        assert_eq!(tensor.data, Data::Bytes(vec!["é".into(), "b".into()]));
+    }
+
+    #[test]
+    fn wrong_data_is_an_error_that_says_what() {
+        for (data, expected) in [
+            (json!([[1, 2, 3], [4, 5]]), "lists of 3 and of 2 at depth 1"),
+            (json!([[1, 2], 3]), "lists beside elements"),
+            (json!([1, [2, 3]]), "elements beside lists"),
+            (
+                json!([[[1, 2, 3], [4, 5, 6]]]),
+                "input `x`: shape [2, 3], but the data has shape [1, 2, 3]",
+            ),
+            (json!([1, "a"]), "input `x`: has numbers and strings"),
+            (json!(7), "`data` is"),
+            (json!([{"a": 1}]), "numbers, booleans, strings, or lists"),
+            (json!([null]), "numbers, booleans, strings, or lists"),
+        ] {
+            let wrong = json!({"name": "x", "shape": [2, 3], "datatype": "FP32", "data": data});
+            let error = input(wrong).unwrap_err();
+            assert!(error.message().contains(expected), "{error}, not {expected}");
+        }
+        let error = input(json!({"name": "x", "shape": [1], "datatype": "FP32"})).unwrap_err();
+        assert_eq!(
+            error.message(),
+            "input `x`: has neither `data` nor `binary_data_size`"
+        );
+        let error = read(json!({"outputs": []})).unwrap_err();
+        assert!(
+            error
+                .message()
+                .starts_with("the request's JSON: missing field `inputs`"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn encoded_images_are_base64_or_data_uris() {
+        for text in ["aGVsbG8=", "aGVsbG8", "data:image/png;base64,aGVsbG8="] {
+            let tensor = input(json!({"name": "image", "shape": [1], "datatype": "BYTES", "data": [text]}));
+            assert_eq!(tensor.unwrap().data, Data::Bytes(vec!["hello".into()]));
+        }
+        for text in ["data:image/png,abc", "%%%"] {
+            let tensor =
+                input(json!({"name": "image", "shape": [1], "datatype": "BYTES", "data": ["", text]}));
+            let error = tensor.unwrap_err();
+            assert!(
+                error.message().starts_with("input `image`: image 1 is "),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn binary_tensors_follow_the_json() {
+        let head = json!({
+            "id": "7",
+            "inputs": [
+                {"name": "a", "shape": [2], "datatype": "UINT8", "parameters": {"binary_data_size": 2}},
+                {"name": "b", "shape": [1], "datatype": "FP32", "data": [1]},
+                {"name": "c", "shape": [3], "datatype": "UINT8", "parameters": {"binary_data_size": 3}},
+            ],
+        })
+        .to_string();
+        let body = |tail: &[u8]| Bytes::from([head.as_bytes(), tail].concat());
+        let request = read_request("m", "2", body(b"xxyyy"), Some(head.len())).unwrap();
+        assert_eq!((request.id.as_str(), request.version.as_str()), ("7", "2"));
+        let data: Vec<_> = request.inputs.into_iter().map(|input| input.data).collect();
+        assert_eq!(
+            data,
+            [
+                Data::Raw("xx".into()),
+                Data::Numbers(vec![1.0]),
+                Data::Raw("yyy".into())
+            ]
+        );
+        let error = |tail: &[u8]| read_request("m", "", body(tail), Some(head.len())).unwrap_err();
+        assert_eq!(
+            error(b"xxyy").message(),
+            "input `c`: `binary_data_size` is 3, and the body has 2 bytes left"
+        );
+        assert_eq!(
+            error(b"xxyyyz").message(),
+            "1 bytes at the end of the body belong to no input"
+        );
+        let error = read_request("m", "", Bytes::from_static(b"{}"), Some(3)).unwrap_err();
+        assert_eq!(
+            error.message(),
+            "Inference-Header-Content-Length is 3, and the body has 2 bytes"
+        );
+    }
+
+    #[test]
+    fn without_json_the_body_is_an_image() {
+        let request = read_request("m", "", Bytes::from_static(b"\xff\xd8"), Some(0)).unwrap();
+        assert_eq!(request.inputs[0].name, "image");
+        assert_eq!(
+            request.inputs[0].data,
+            Data::Bytes(vec![Bytes::from_static(b"\xff\xd8")])
+        );
+    }
+
+    #[test]
+    fn outputs_are_json_or_binary_as_asked() {
+        let response = InferResponse {
+            model: "m".into(),
+            version: "1".into(),
+            id: String::new(),
+            outputs: vec![
+                OutputTensor {
+                    name: "logits",
+                    shape: vec![1, 2],
+                    data: OutputData::Fp32(vec![0.1, -3.0]),
+                },
+                OutputTensor {
+                    name: "top",
+                    shape: vec![1, 1],
+                    data: OutputData::Bytes(vec!["1:0:cat".into()]),
+                },
+            ],
+        };
+        let request = read(json!({
+            "inputs": [],
+            "parameters": {"binary_data_output": true},
+            "outputs": [{"name": "logits"}, {"name": "top", "parameters": {"binary_data": false}}],
+        }));
+        let (body, length) = write_response(&response, &binary_outputs(&request.unwrap()).unwrap()).unwrap();
+        let (head, tail) = body.split_at(length.unwrap());
+        let head: Value = serde_json::from_slice(head).unwrap();
+        assert_eq!(head["outputs"][0]["parameters"]["binary_data_size"], 8);
+        assert!(head["outputs"][0].get("data").is_none());
+        assert_eq!(head["outputs"][1]["data"], json!(["1:0:cat"]));
+        assert_eq!(tail, [0.1f32.to_le_bytes(), (-3.0f32).to_le_bytes()].concat());
+
+        let request = read(json!({"inputs": []})).unwrap();
+        let (body, length) = write_response(&response, &binary_outputs(&request).unwrap()).unwrap();
+        assert_eq!(length, None);
+        let body: Value = serde_json::from_slice(&body).unwrap();
+        // The shortest decimals that are these floats.
+        assert!(body.to_string().contains("[0.1,-3.0]"), "{body}");
+    }
+}

@@ -1,0 +1,170 @@
+//! The Open Inference Protocol (version 2 of KServe's, and Triton's), without its transports: requests and responses as
+//! [`http`](super::http) and [`grpc`](super::grpc) read and write them.
+//!
+//! Of each model there are the inputs
+//! - `image`, BYTES `[n]`: encoded image files (in JSON as base64),
+//! - `pixels`, UINT8 `[n, height, width, 3]`: decoded images of any size,
+//! - `pixel_values`, FP32, FP16 or BF16 `[n, 3, H, W]`: normalised values of the model's size, if the server offers it,
+//!
+//! of which a request has one, and the outputs
+//! - `logits`, FP32 `[n, classes]`; with the parameter `classification: k` as Triton's classification extension has it,
+//! - `top`, BYTES `[n, k]`: the most likely classes, each as `probability:index:label`,
+//! - `embedding`, FP32 `[n, D]`, and `patch_tokens`, FP32 `[n, patches, D]`, if the server offers it.
+
+pub(super) mod binary;
+pub(super) mod json;
+pub(super) mod outputs;
+pub(super) mod parameters;
+pub(super) mod tensors;
+
+use std::fmt;
+use std::str::FromStr;
+
+use bytes::Bytes;
+
+use self::parameters::Parameters;
+
+/// The protocol's data types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Datatype {
+    Bool,
+    Uint8,
+    Uint16,
+    Uint32,
+    Uint64,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Fp16,
+    Bf16,
+    Fp32,
+    Fp64,
+    Bytes,
+}
+
+impl Datatype {
+    const ALL: [(Self, &'static str); 14] = [
+        (Self::Bool, "BOOL"),
+        (Self::Uint8, "UINT8"),
+        (Self::Uint16, "UINT16"),
+        (Self::Uint32, "UINT32"),
+        (Self::Uint64, "UINT64"),
+        (Self::Int8, "INT8"),
+        (Self::Int16, "INT16"),
+        (Self::Int32, "INT32"),
+        (Self::Int64, "INT64"),
+        (Self::Fp16, "FP16"),
+        (Self::Bf16, "BF16"),
+        (Self::Fp32, "FP32"),
+        (Self::Fp64, "FP64"),
+        (Self::Bytes, "BYTES"),
+    ];
+
+    pub(super) fn name(self) -> &'static str {
+        let all = Self::ALL.iter();
+        all.clone()
+            .find(|(datatype, _)| *datatype == self)
+            .map_or("", |(_, name)| name)
+    }
+}
+
+impl FromStr for Datatype {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.iter().find(|(_, name)| *name == text);
+        found
+            .map(|(datatype, _)| *datatype)
+            .ok_or_else(|| format!("`{text}` is not a data type of the protocol"))
+    }
+}
+
+impl fmt::Display for Datatype {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// The elements of an input tensor.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Data {
+    /// Little-endian; each element of BYTES has its length before it.
+    Raw(Bytes),
+    Numbers(Vec<f32>),
+    Bytes(Vec<Bytes>),
+}
+
+/// An input tensor as it came.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct InputTensor {
+    pub(super) name: String,
+    pub(super) datatype: String,
+    pub(super) shape: Vec<i64>,
+    pub(super) data: Data,
+}
+
+/// An output that is asked for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct RequestedOutput {
+    pub(super) name: String,
+    pub(super) parameters: Parameters,
+}
+
+/// An inference request. An empty list of outputs asks for all.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct InferRequest {
+    pub(super) model: String,
+    /// Empty: the latest.
+    pub(super) version: String,
+    pub(super) id: String,
+    pub(super) parameters: Parameters,
+    pub(super) inputs: Vec<InputTensor>,
+    pub(super) outputs: Vec<RequestedOutput>,
+}
+
+/// The elements of an output tensor.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum OutputData {
+    Fp32(Vec<f32>),
+    Bytes(Vec<String>),
+}
+
+/// An output tensor.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct OutputTensor {
+    pub(super) name: &'static str,
+    pub(super) shape: Vec<usize>,
+    pub(super) data: OutputData,
+}
+
+impl OutputTensor {
+    pub(super) fn datatype(&self) -> Datatype {
+        match self.data {
+            OutputData::Fp32(_) => Datatype::Fp32,
+            OutputData::Bytes(_) => Datatype::Bytes,
+        }
+    }
+}
+
+/// The answer to an inference request.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct InferResponse {
+    pub(super) model: String,
+    pub(super) version: String,
+    pub(super) id: String,
+    pub(super) outputs: Vec<OutputTensor>,
+}
+
+/// A tensor in a model's metadata; -1 is a dimension of any size.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub(super) struct TensorMetadata {
+    pub(super) name: &'static str,
+    #[serde(serialize_with = "by_name")]
+    pub(super) datatype: Datatype,
+    pub(super) shape: Vec<i64>,
+}
+
+fn by_name<S: serde::Serializer>(datatype: &Datatype, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(datatype.name())
+}

@@ -1,0 +1,416 @@
+//! The models of a server: which there are, which are loaded, in which versions.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock};
+
+use super::failure::{Failure, Kind};
+use super::metrics::Metrics;
+use super::options::ServerOptions;
+use super::protocol::outputs::Outputs;
+use super::protocol::tensors::Inputs;
+use super::scheduler::{Backend, BatchRule, Decoders, Engine, EngineOptions, SessionBackend};
+use crate::error::{Error, Result};
+use crate::image::RgbImage;
+use crate::model::InputKind;
+use crate::session::{ResizeOn, Session, SessionBuilder};
+
+/// A loaded version of a model.
+#[derive(Debug)]
+pub(super) struct Model {
+    pub(super) name: String,
+    pub(super) version: u64,
+    /// The library that wrote it.
+    pub(super) platform: String,
+    pub(super) inputs: Inputs,
+    pub(super) outputs: Outputs,
+    images: Engine,
+    values: Option<Engine>,
+}
+
+impl Model {
+    /// The engine for images, or the one for normalised values.
+    pub(super) fn engine(&self, values: bool) -> &Engine {
+        match &self.values {
+            Some(engine) if values => engine,
+            _ => &self.images,
+        }
+    }
+
+    pub(super) fn engines(&self) -> impl Iterator<Item = &Engine> {
+        std::iter::once(&self.images).chain(&self.values)
+    }
+
+    pub(super) fn is_ready(&self) -> bool {
+        self.engines().all(Engine::is_ready)
+    }
+
+    /// Runs what was admitted, and ends.
+    fn close(&self) {
+        self.engines().for_each(Engine::close);
+        self.engines().for_each(Engine::join);
+    }
+}
+
+/// A model in the index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Indexed {
+    pub(super) name: String,
+    /// Empty if it is not loaded.
+    pub(super) version: String,
+    pub(super) state: &'static str,
+    pub(super) reason: String,
+}
+
+/// A name that the server knows.
+#[derive(Debug, Default)]
+struct Entry {
+    /// `None`: the embedded model.
+    directory: Option<PathBuf>,
+    versions: BTreeMap<u64, Arc<Model>>,
+    /// Why it was not loaded when that was last tried.
+    failed: Option<String>,
+}
+
+/// The models of a server.
+pub(super) struct Repository {
+    options: ServerOptions,
+    decoders: Arc<Decoders>,
+    metrics: Arc<Metrics>,
+    entries: RwLock<BTreeMap<String, Entry>>,
+    /// Held while a model is loaded or unloaded: one after the other.
+    changes: Mutex<()>,
+}
+
+impl Repository {
+    /// Loads what is to be loaded at the start.
+    pub(super) fn new(options: &ServerOptions, metrics: Arc<Metrics>) -> Result<Self> {
+        let threads = match options.decode_threads {
+            0 => num_cpus::get(),
+            threads => threads,
+        };
+        let repository = Self {
+            decoders: Arc::new(Decoders::new(threads, options.limits.image)?),
+            options: options.clone(),
+            metrics,
+            entries: RwLock::default(),
+            changes: Mutex::default(),
+        };
+        for source in &options.models {
+            let mut entries = repository.entries.write();
+            let entry = Entry {
+                directory: source.directory.clone(),
+                ..Entry::default()
+            };
+            if entries.insert(source.name.clone(), entry).is_some() {
+                let reason = format!("two models are called `{}`", source.name);
+                return Err(Error::argument("model", reason));
+            }
+        }
+        let mut wanted: Vec<String> = options.models.iter().map(|source| source.name.clone()).collect();
+        repository.scan()?;
+        if options.load_repository {
+            let entries = repository.entries.read();
+            let found = entries.keys().filter(|name| !wanted.contains(name));
+            let found: Vec<String> = found.cloned().collect();
+            wanted.extend(found);
+        }
+        for name in wanted {
+            repository.load_now(&name)?;
+        }
+        Ok(repository)
+    }
+
+    /// Finds the models of the repository's directory. Names come from its listing, never from a request.
+    fn scan(&self) -> Result<()> {
+        let Some(repository) = &self.options.repository else {
+            return Ok(());
+        };
+        let io = |source| Error::io(repository, source);
+        let mut found = BTreeMap::new();
+        for file in fs::read_dir(repository).map_err(io)? {
+            let file = file.map_err(io)?;
+            if let Ok(name) = file.file_name().into_string()
+                && !name.starts_with('.')
+                && file.path().is_dir()
+            {
+                found.insert(name, file.path());
+            }
+        }
+        let mut entries = self.entries.write();
+        let given = |name: &String| self.options.models.iter().any(|source| source.name == *name);
+        // What has gone from the directory stays in the index while it is loaded.
+        entries.retain(|name, entry| given(name) || found.contains_key(name) || !entry.versions.is_empty());
+        for (name, path) in found {
+            entries.entry(name).or_insert_with(|| Entry {
+                directory: Some(path),
+                ..Entry::default()
+            });
+        }
+        Ok(())
+    }
+
+    /// The loaded version of a model, the latest if `version` is empty.
+    pub(super) fn find(&self, name: &str, version: &str) -> Result<Arc<Model>, Failure> {
+        let entries = self.entries.read();
+        let not_found = |reason: String| Failure::new(Kind::NotFound, reason);
+        let Some(entry) = entries.get(name) else {
+            return Err(not_found(format!("there is no model `{name}`")));
+        };
+        let model = match version {
+            "" => entry.versions.values().next_back(),
+            version => version
+                .parse()
+                .ok()
+                .and_then(|version: u64| entry.versions.get(&version)),
+        };
+        model.cloned().ok_or_else(|| {
+            not_found(match (entry.versions.is_empty(), &entry.failed) {
+                (true, Some(reason)) => format!("model `{name}` is not loaded: {reason}"),
+                (true, None) => format!("model `{name}` is not loaded"),
+                (false, _) => format!("model `{name}` has no version `{version}`"),
+            })
+        })
+    }
+
+    /// The loaded versions of a model.
+    pub(super) fn versions(&self, name: &str) -> Vec<u64> {
+        let entries = self.entries.read();
+        entries
+            .get(name)
+            .map(|entry| entry.versions.keys().copied().collect())
+            .unwrap_or_default()
+    }
+
+    /// Every loaded version of every model.
+    pub(super) fn loaded(&self) -> Vec<Arc<Model>> {
+        let entries = self.entries.read();
+        entries
+            .values()
+            .flat_map(|entry| entry.versions.values().cloned())
+            .collect()
+    }
+
+    /// All models, loaded or not.
+    pub(super) fn index(&self) -> Result<Vec<Indexed>, Failure> {
+        self.scan()
+            .map_err(|error| Failure::new(Kind::Internal, error.to_string()))?;
+        let entries = self.entries.read();
+        let mut index = Vec::new();
+        for (name, entry) in entries.iter() {
+            let indexed = |version: String, state, reason: String| Indexed {
+                name: name.clone(),
+                version,
+                state,
+                reason,
+            };
+            if entry.versions.is_empty() {
+                let reason = entry.failed.clone().unwrap_or_else(|| "unloaded".into());
+                index.push(indexed(String::new(), "UNAVAILABLE", reason));
+            }
+            for (version, model) in &entry.versions {
+                index.push(match model.is_ready() {
+                    true => indexed(version.to_string(), "READY", String::new()),
+                    false => {
+                        let reason = "no device is left that works; load it again";
+                        indexed(version.to_string(), "UNAVAILABLE", reason.into())
+                    }
+                });
+            }
+        }
+        Ok(index)
+    }
+
+    /// Loads a model of the index, or loads it again. If that fails, what was loaded stays.
+    pub(super) fn load(&self, name: &str) -> Result<(), Failure> {
+        self.scan()
+            .map_err(|error| Failure::new(Kind::Internal, error.to_string()))?;
+        if !self.entries.read().contains_key(name) {
+            return Err(Failure::new(
+                Kind::NotFound,
+                format!("there is no model `{name}`"),
+            ));
+        }
+        self.load_now(name).map_err(|error| {
+            let reason = format!("model `{name}` cannot be loaded: {error}");
+            Failure::invalid(reason)
+        })
+    }
+
+    /// Unloads all versions of a model, when the requests in flight have ended.
+    pub(super) fn unload(&self, name: &str) -> Result<(), Failure> {
+        let _changes = self.changes.lock();
+        let versions = {
+            let mut entries = self.entries.write();
+            let Some(entry) = entries.get_mut(name) else {
+                return Err(Failure::new(
+                    Kind::NotFound,
+                    format!("there is no model `{name}`"),
+                ));
+            };
+            entry.failed = None;
+            std::mem::take(&mut entry.versions)
+        };
+        versions.values().for_each(|model| model.close());
+        tracing::info!(model = name, "unloaded");
+        Ok(())
+    }
+
+    /// Ends every model when the requests in flight have ended.
+    pub(super) fn close(&self) {
+        let _changes = self.changes.lock();
+        for model in self.loaded() {
+            model.close();
+        }
+    }
+
+    fn load_now(&self, name: &str) -> Result<()> {
+        let _changes = self.changes.lock();
+        let directory = self
+            .entries
+            .read()
+            .get(name)
+            .and_then(|entry| entry.directory.clone());
+        let loaded = self.load_versions(name, directory.as_deref());
+        let (before, result) = {
+            let mut entries = self.entries.write();
+            let Some(entry) = entries.get_mut(name) else {
+                return Ok(());
+            };
+            match loaded {
+                Ok(versions) => {
+                    entry.failed = None;
+                    (std::mem::replace(&mut entry.versions, versions), Ok(()))
+                }
+                Err(error) => {
+                    entry.failed = Some(error.to_string());
+                    (BTreeMap::new(), Err(error))
+                }
+            }
+        };
+        before.values().for_each(|model| model.close());
+        result
+    }
+
+    fn load_versions(&self, name: &str, directory: Option<&Path>) -> Result<BTreeMap<u64, Arc<Model>>> {
+        let versions = match directory {
+            None => vec![(1, None)],
+            Some(directory) => versions(directory)?,
+        };
+        let mut loaded = BTreeMap::new();
+        for (version, directory) in versions {
+            let model = self.load_version(name, version, directory.as_deref())?;
+            loaded.insert(version, Arc::new(model));
+        }
+        Ok(loaded)
+    }
+
+    fn load_version(&self, name: &str, version: u64, directory: Option<&Path>) -> Result<Model> {
+        let options = &self.options;
+        let (mut first, mut engines) = (None, Vec::new());
+        let kinds = match options.pixel_values {
+            true => &[false, true][..],
+            false => &[false],
+        };
+        for &values in kinds {
+            let mut backends: Vec<Arc<dyn Backend>> = Vec::new();
+            for builder in &options.instances {
+                let mut builder = builder.clone().batch(options.max_batch).tokens(options.tokens);
+                if values {
+                    builder = builder.input(InputKind::PixelValues).resize(ResizeOn::Host);
+                }
+                let session = load_session(&builder, directory)?;
+                if let Some(reason) = session.no_gpu() {
+                    tracing::info!(model = name, %reason, "runs on the CPU");
+                }
+                let backend = SessionBackend::new(session.clone(), values);
+                backend.warm_up()?;
+                first.get_or_insert(session);
+                backends.push(Arc::new(backend));
+            }
+            let engine_options = EngineOptions {
+                batch: BatchRule {
+                    max_batch: options.max_batch,
+                    max_delay: options.max_delay,
+                },
+                capacity: options.queue,
+            };
+            let metrics = self.metrics.engine(name);
+            engines.push(Engine::start(
+                name,
+                backends,
+                engine_options,
+                self.decoders.clone(),
+                metrics,
+            )?);
+        }
+        let mut engines = engines.into_iter();
+        let (Some(session), Some(images)) = (first, engines.next()) else {
+            return Err(Error::argument("instances", "there must be at least one"));
+        };
+        let (platform, inputs, outputs) = facts(&session, options)?;
+        let devices: Vec<&str> = images.instances().map(|(device, _)| device).collect();
+        tracing::info!(model = name, version, devices = devices.join(","), dtype = %session.dtype(), "loaded");
+        Ok(Model {
+            name: name.to_owned(),
+            version,
+            platform,
+            inputs,
+            outputs,
+            images,
+            values: engines.next(),
+        })
+    }
+}
+
+fn load_session(builder: &SessionBuilder, directory: Option<&Path>) -> Result<Session> {
+    match directory {
+        Some(directory) => builder.load(directory),
+        None => builder.tinyvit32(),
+    }
+}
+
+/// What the protocol says of a model.
+fn facts(session: &Session, options: &ServerOptions) -> Result<(String, Inputs, Outputs)> {
+    let info = session.info();
+    // The widths of the outputs, from a run on no image.
+    let empty = session.run(Vec::<RgbImage>::new())?;
+    let inputs = Inputs {
+        image_size: info.image_size,
+        values: options.pixel_values,
+        max_pixels: options.limits.image.max_pixels,
+    };
+    let outputs = Outputs {
+        classes: empty.logits().map(ndarray::Array2::ncols),
+        embedding: empty.embeddings().ncols(),
+        patch_tokens: empty.tokens().map(|tokens| [tokens.dim().1, tokens.dim().2]),
+    };
+    Ok((format!("hipvit_{}", info.library), inputs, outputs))
+}
+
+/// The versions in a model's directory: its numbered subdirectories, or the directory itself as version 1.
+fn versions(directory: &Path) -> Result<Vec<(u64, Option<PathBuf>)>> {
+    let itself = vec![(1, Some(directory.to_owned()))];
+    if !directory.is_dir() || directory.join("config.json").exists() {
+        return Ok(itself);
+    }
+    let io = |source| Error::io(directory, source);
+    let mut versions = Vec::new();
+    for file in fs::read_dir(directory).map_err(io)? {
+        let file = file.map_err(io)?;
+        let version = file.file_name().to_str().and_then(|name| name.parse().ok());
+        if let Some(version) = version
+            && file.path().is_dir()
+        {
+            versions.push((version, Some(file.path())));
+        }
+    }
+    match versions.is_empty() {
+        // Loading it says what is missing.
+        true => Ok(itself),
+        false => Ok(versions),
+    }
+}

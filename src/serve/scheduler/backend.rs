@@ -1,0 +1,244 @@
+//! What runs batches: a session, or what a test puts in its place.
+
+use std::time::{Duration, Instant};
+
+use parking_lot::RwLock;
+
+use super::request::{Content, Prepared};
+use crate::error::{Error, Result};
+use crate::exec::{Executor, RunFeed, Submission};
+use crate::hip::{self, Monitor};
+use crate::image::{Limits, decode};
+use crate::outputs::Outputs;
+use crate::session::{Device, ResizeOn, RunInput, RunOptions, Session};
+use crate::timing::{Phase, Timing};
+
+/// On a GPU events in its streams take time: one batch of so many is timed.
+const TIMED: u32 = 32;
+
+/// The times of the preparation of one image.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PrepareTimes {
+    pub(crate) decode: Option<Duration>,
+    pub(crate) resize: Option<Duration>,
+}
+
+/// The times of a batch on its device, where they were measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RunTimes {
+    /// To the device and back.
+    pub(crate) copy: Duration,
+    pub(crate) compute: Duration,
+}
+
+/// One loaded copy of a model. Several threads may run batches on it at once.
+pub(crate) trait Backend: Send + Sync {
+    /// Decodes and resizes one image; `name` stands for it in errors.
+    fn prepare(
+        &self,
+        name: &str,
+        content: Content,
+        limits: &Limits,
+        times: &mut PrepareTimes,
+    ) -> Result<Prepared>;
+
+    /// Runs a batch; `number` counts the batches of the calling thread.
+    fn run(&self, batch: &[Prepared], number: u32) -> Result<(Outputs, Option<RunTimes>)>;
+
+    /// Whether the device still works.
+    fn check(&self) -> Result<()>;
+
+    /// The device's name: `cpu`, `hip:0`.
+    fn device(&self) -> String;
+
+    /// How many threads should run batches: more than one where copies and computation overlap.
+    fn concurrency(&self) -> usize;
+
+    /// The sensors of its GPU.
+    fn monitor(&self) -> Option<Monitor> {
+        None
+    }
+}
+
+/// A session that takes pixels, or one that takes normalised values.
+pub(crate) struct SessionBackend {
+    session: Session,
+    values: bool,
+    /// Read while a batch runs, written by one that must run alone.
+    runs: RwLock<()>,
+}
+
+impl SessionBackend {
+    pub(crate) fn new(session: Session, values: bool) -> Self {
+        Self {
+            session,
+            values,
+            runs: RwLock::default(),
+        }
+    }
+
+    /// Runs the smallest and the largest batch, so that no request waits for what is made on first use.
+    pub(crate) fn warm_up(&self) -> Result<()> {
+        let [height, width] = self.session.info().image_size;
+        let each = 3 * height * width;
+        for images in [1, self.session.batch()] {
+            let image = match self.values {
+                true => Prepared::Values(vec![0.0; each]),
+                false => Prepared::Pixels(vec![0; each]),
+            };
+            self.run(&vec![image; images], 1)?;
+        }
+        Ok(())
+    }
+
+    fn is_gpu(&self) -> bool {
+        matches!(self.session.device(), Device::Hip(_))
+    }
+
+    /// Runs pixels by way of memory that a GPU copies from.
+    fn run_pixels(&self, pixels: &[&[u8]], timing: Option<&mut Timing>) -> Result<Outputs> {
+        let session = &self.session;
+        let mut staging = session.stage(pixels.len(), session.batch())?;
+        let memory: &mut [u8] = &mut staging;
+        for (slot, image) in memory.chunks_exact_mut(session.image_bytes()).zip(pixels) {
+            slot.copy_from_slice(image);
+        }
+        let how = Submission {
+            timed: timing.is_some(),
+            // The thread leaves its core to those that decode.
+            sleeps: true,
+        };
+        let run = session.submit(RunFeed::Staged(staging), pixels.len(), how, Err)?;
+        session.finish(run, timing)
+    }
+
+    fn run_batch(&self, batch: &[Prepared], timing: Option<&mut Timing>) -> Result<Outputs> {
+        let mixed = || Error::argument("batch", "mixes pixels, images and values");
+        match batch.first() {
+            Some(Prepared::Pixels(_)) => {
+                let pixels = batch.iter().map(|image| match image {
+                    Prepared::Pixels(pixels) => Some(pixels.as_slice()),
+                    _ => None,
+                });
+                self.run_pixels(&pixels.collect::<Option<Vec<_>>>().ok_or_else(mixed)?, timing)
+            }
+            Some(Prepared::Image(_)) => {
+                let images = batch.iter().map(|image| match image {
+                    Prepared::Image(image) => Some(image),
+                    _ => None,
+                });
+                let images = images.collect::<Option<Vec<_>>>().ok_or_else(mixed)?;
+                self.session.run_with(RunInput::Images(images), options(timing))
+            }
+            Some(Prepared::Values(_)) | None => {
+                let values = batch.iter().map(|image| match image {
+                    Prepared::Values(values) => Some(values.as_slice()),
+                    _ => None,
+                });
+                let values = values.collect::<Option<Vec<&[f32]>>>().ok_or_else(mixed)?;
+                self.session
+                    .run_with(RunInput::Values(&values.concat()), options(timing))
+            }
+        }
+    }
+
+    /// As [`run_batch`](Self::run_batch); where the device has no memory for what runs at once, alone.
+    fn run_in_memory(&self, batch: &[Prepared], mut timing: Option<&mut Timing>) -> Result<Outputs> {
+        {
+            let _with_others = self.runs.read();
+            match self.run_batch(batch, timing.as_deref_mut()) {
+                Err(Error::Hip(hip::Error::OutOfMemory { .. })) => {}
+                outputs => return outputs,
+            }
+        }
+        let _alone = self.runs.write();
+        self.run_batch(batch, timing)
+    }
+}
+
+fn options(timing: Option<&mut Timing>) -> RunOptions<'_> {
+    match timing {
+        Some(timing) => RunOptions::new().timing(timing),
+        None => RunOptions::new(),
+    }
+}
+
+impl Backend for SessionBackend {
+    fn prepare(
+        &self,
+        name: &str,
+        content: Content,
+        limits: &Limits,
+        times: &mut PrepareTimes,
+    ) -> Result<Prepared> {
+        let image = match content {
+            Content::Encoded(bytes) => {
+                let start = Instant::now();
+                let image = decode(name, &bytes, limits)?;
+                times.decode = Some(start.elapsed());
+                image
+            }
+            Content::Decoded(image) => image,
+            Content::Values(values) => return Ok(Prepared::Values(values)),
+        };
+        if self.session.resize() == ResizeOn::Device {
+            self.session.preprocess().check(&image)?;
+            return Ok(Prepared::Image(image));
+        }
+        let start = Instant::now();
+        let pixels = self.session.preprocess().apply(&image)?.data;
+        times.resize = Some(start.elapsed());
+        Ok(Prepared::Pixels(pixels))
+    }
+
+    fn run(&self, batch: &[Prepared], number: u32) -> Result<(Outputs, Option<RunTimes>)> {
+        if self.is_gpu() && !number.is_multiple_of(TIMED) {
+            return Ok((self.run_in_memory(batch, None)?, None));
+        }
+        let mut timing = Timing::default();
+        let outputs = self.run_in_memory(batch, Some(&mut timing))?;
+        let mut times = RunTimes {
+            copy: Duration::ZERO,
+            compute: Duration::ZERO,
+        };
+        for (phase, time) in timing.phases() {
+            match phase {
+                Phase::Stage | Phase::CopyIn | Phase::CopyOut => times.copy += time,
+                _ => times.compute += time,
+            }
+        }
+        Ok((outputs, Some(times)))
+    }
+
+    fn check(&self) -> Result<()> {
+        let [height, width] = self.session.info().image_size;
+        let elements = 3 * height * width;
+        match self.values {
+            true => self
+                .session
+                .run_with(RunInput::Values(&vec![0.0; elements]), options(None)),
+            false => self
+                .session
+                .run_with(RunInput::Pixels(&vec![0; elements]), options(None)),
+        }
+        .map(drop)
+    }
+
+    fn device(&self) -> String {
+        self.session.device().to_string()
+    }
+
+    fn concurrency(&self) -> usize {
+        match self.is_gpu() {
+            true => 2,
+            false => 1,
+        }
+    }
+
+    fn monitor(&self) -> Option<Monitor> {
+        match self.session.executor() {
+            Executor::Hip { executor, .. } => Monitor::new(executor.device()).ok(),
+            Executor::Cpu { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! The threads that decode and resize, shared by all models.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::queue::{BatchRule, Queue, Taken};
+use super::request::{Item, Stage};
+use crate::error::{Error, Result};
+use crate::image::Limits;
+use crate::serve::failure::{Failure, Kind};
+use crate::serve::metrics::Stage as Measured;
+
+/// Decodes images one by one, interactive ones first.
+#[derive(Debug)]
+pub(crate) struct Decoders {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    limits: Limits,
+    state: Mutex<State>,
+    arrived: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    waiting: Queue<Item>,
+    closed: bool,
+}
+
+impl Decoders {
+    /// Starts `threads` threads.
+    pub(crate) fn new(threads: usize, limits: Limits) -> Result<Self> {
+        let shared = Arc::new(Shared {
+            limits,
+            state: Mutex::new(State {
+                waiting: Queue::new(BatchRule {
+                    max_batch: 1,
+                    max_delay: Duration::ZERO,
+                }),
+                closed: false,
+            }),
+            arrived: Condvar::new(),
+        });
+        let decoders = Self { shared };
+        for index in 0..threads {
+            let shared = decoders.shared.clone();
+            thread::Builder::new()
+                .name(format!("hipvit-decode-{index}"))
+                .spawn(move || shared.decode_all())
+                .map_err(|e| Error::argument("threads", e))?;
+        }
+        Ok(decoders)
+    }
+
+    pub(super) fn push(&self, items: Vec<Item>, now: Instant) {
+        let mut state = self.shared.state.lock();
+        let count = items.len();
+        for item in items {
+            state.waiting.push(item, now);
+        }
+        drop(state);
+        match count {
+            1 => drop(self.shared.arrived.notify_one()),
+            _ => drop(self.shared.arrived.notify_all()),
+        }
+    }
+}
+
+impl Drop for Decoders {
+    /// The threads end when they have decoded what waits.
+    fn drop(&mut self) {
+        self.shared.state.lock().closed = true;
+        self.shared.arrived.notify_all();
+    }
+}
+
+impl Shared {
+    fn decode_all(&self) {
+        while let Some(item) = self.next() {
+            self.decode(item);
+        }
+    }
+
+    fn next(&self) -> Option<Item> {
+        loop {
+            let mut dropped = Vec::new();
+            let mut state = self.state.lock();
+            let taken = state.waiting.take(Instant::now(), true, &mut dropped);
+            if dropped.is_empty() && matches!(taken, Taken::Empty) {
+                if state.closed {
+                    return None;
+                }
+                self.arrived.wait(&mut state);
+            }
+            drop(state);
+            let now = Instant::now();
+            dropped.into_iter().for_each(|item| item.give_up(now));
+            if let Taken::Batch(mut batch) = taken {
+                return batch.pop();
+            }
+        }
+    }
+
+    fn decode(&self, mut item: Item) {
+        let engine = item.slot.engine().clone();
+        let metrics = engine.metrics();
+        let begin = Instant::now();
+        metrics.stage(Measured::Queue, begin - item.since);
+        let Stage::Received(tensor, content) = std::mem::replace(&mut item.stage, Stage::Running) else {
+            return;
+        };
+        let name = format!("input `{tensor}`, image {}", item.index());
+        match engine.prepare(&name, content, &self.limits) {
+            Ok(prepared) => {
+                item.stage = Stage::Ready(prepared);
+                item.since = Instant::now();
+                engine.ready(vec![item]);
+            }
+            Err(error) => {
+                let failure = match Failure::of(&error) {
+                    failure if failure.kind() == Kind::Internal => failure,
+                    // The image's own name is in the message; that of an argument is not.
+                    failure if failure.message().starts_with(&name) => failure,
+                    failure => Failure::invalid(format!("{name}: {}", failure.message())),
+                };
+                item.finish(Err(failure));
+            }
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! From admitted images to results. An image waits for a thread that decodes it, then in the queue of its model, from which the
+//! instances of the model take batches whenever they are free: so the least loaded device takes the next batch, and while one
+//! batch runs, the next one forms.
+//!
+//! Everything here is plain threads; only the channel of the answer is one that an async task can wait for.
+
+mod backend;
+mod decode;
+mod queue;
+mod request;
+#[cfg(test)]
+mod tests;
+mod worker;
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use tokio::sync::oneshot;
+
+pub(crate) use self::backend::{Backend, RunTimes, SessionBackend};
+pub(crate) use self::decode::Decoders;
+pub use self::queue::Priority;
+pub(crate) use self::queue::{BatchRule, Queue};
+pub(crate) use self::request::{Content, ImageResult, Reply, Terms};
+use self::request::{Item, Prepared, Request};
+use super::failure::{Failure, Kind};
+use super::metrics::{EngineMetrics, Stage as Measured};
+use crate::error::{Error, Result};
+use crate::image::Limits;
+
+/// How an engine forms batches and how much it admits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EngineOptions {
+    pub(crate) batch: BatchRule,
+    /// Images that wait or run at once, at most.
+    pub(crate) capacity: usize,
+}
+
+/// A model that runs: its queue, and the threads of its instances. Dropping it [closes](Engine::close) it.
+pub(crate) struct Engine {
+    shared: Arc<Shared>,
+    decoders: Arc<Decoders>,
+}
+
+/// What the threads of an engine share.
+pub(super) struct Shared {
+    name: String,
+    options: EngineOptions,
+    instances: Vec<Instance>,
+    /// Images that were admitted and are not finished, by priority.
+    admitted: [AtomicUsize; 2],
+    state: Mutex<State>,
+    /// An image is ready, or the engine closes, or an instance is lost.
+    changed: Condvar,
+    metrics: EngineMetrics,
+}
+
+struct State {
+    ready: Queue<Item>,
+    closed: bool,
+    /// Threads that have not ended.
+    threads: usize,
+}
+
+struct Instance {
+    backend: Arc<dyn Backend>,
+    device: String,
+    alive: AtomicBool,
+}
+
+/// The queue space of one image, which is free again when this is dropped.
+pub(super) struct Slot {
+    engine: Arc<Shared>,
+    class: usize,
+}
+
+impl Slot {
+    pub(super) fn engine(&self) -> &Arc<Shared> {
+        &self.engine
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.engine.admitted[self.class].fetch_sub(1, Ordering::AcqRel);
+        if self.engine.admitted() == 0 {
+            // Threads of a closed engine wait for the last image.
+            let _state = self.engine.state.lock();
+            self.engine.changed.notify_all();
+        }
+    }
+}
+
+impl fmt::Debug for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slot").field("engine", &self.engine.name).finish()
+    }
+}
+
+/// An answer to wait for. Dropping it abandons the request: what has not run yet is not run.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    request: Arc<Request>,
+    deadline: Instant,
+    reply: oneshot::Receiver<Reply>,
+}
+
+impl Pending {
+    /// Waits until there is an answer or the deadline has passed.
+    pub(crate) async fn wait(mut self) -> Reply {
+        match tokio::time::timeout_at(self.deadline.into(), &mut self.reply).await {
+            Ok(Ok(reply)) => reply,
+            // Items answer when they are dropped, so this does not happen.
+            Ok(Err(_)) => Err(Failure::new(Kind::Internal, "the server lost the request")),
+            Err(_) => Err(Failure::new(
+                Kind::DeadlineExceeded,
+                "the deadline passed before there was a result",
+            )),
+        }
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.request.abandon();
+    }
+}
+
+impl Engine {
+    /// Starts the threads of each backend. `name` is the model's, for messages.
+    pub(crate) fn start(
+        name: &str,
+        backends: Vec<Arc<dyn Backend>>,
+        options: EngineOptions,
+        decoders: Arc<Decoders>,
+        metrics: EngineMetrics,
+    ) -> Result<Self> {
+        let instances = backends.into_iter().map(|backend| Instance {
+            device: backend.device(),
+            backend,
+            alive: AtomicBool::new(true),
+        });
+        let engine = Self {
+            shared: Arc::new(Shared {
+                name: name.to_owned(),
+                options,
+                instances: instances.collect(),
+                admitted: Default::default(),
+                state: Mutex::new(State {
+                    ready: Queue::new(options.batch),
+                    closed: false,
+                    threads: 0,
+                }),
+                changed: Condvar::new(),
+                metrics,
+            }),
+            decoders,
+        };
+        for (index, instance) in engine.shared.instances.iter().enumerate() {
+            for thread in 0..instance.backend.concurrency() {
+                let shared = engine.shared.clone();
+                engine.shared.state.lock().threads += 1;
+                let spawned = thread::Builder::new()
+                    .name(format!("hipvit-{}-{thread}", instance.device))
+                    .spawn(move || shared.work(index));
+                if let Err(error) = spawned {
+                    engine.shared.state.lock().threads -= 1;
+                    engine.close();
+                    return Err(Error::argument("threads", error));
+                }
+            }
+        }
+        Ok(engine)
+    }
+
+    /// Admits a request, whole or not at all. `tensor` is the input that the images came in.
+    pub(crate) fn submit(
+        &self,
+        images: Vec<(&'static str, Content)>,
+        terms: Terms,
+    ) -> Result<Pending, Failure> {
+        let (reply, answer) = oneshot::channel();
+        let request = Request::new(images.len(), terms, reply);
+        let pending = Pending {
+            request: request.clone(),
+            deadline: terms.deadline,
+            reply: answer,
+        };
+        let slots = self.admit(images.len(), terms.priority)?;
+        let now = Instant::now();
+        let items = images.into_iter().zip(slots).enumerate();
+        let items = items.map(|(index, (image, slot))| Item::new(&request, index, image, now, slot));
+        let (ready, received): (Vec<Item>, Vec<Item>) =
+            items.partition(|item| matches!(item.stage, request::Stage::Ready(_)));
+        if !received.is_empty() {
+            self.decoders.push(received, now);
+        }
+        if !ready.is_empty() {
+            self.shared.ready(ready);
+        }
+        Ok(pending)
+    }
+
+    fn admit(&self, images: usize, priority: Priority) -> Result<Vec<Slot>, Failure> {
+        let shared = &self.shared;
+        if images == 0 {
+            return Err(Failure::invalid("the request has no image"));
+        }
+        // Bulk requests leave space for interactive ones.
+        let capacity = match priority {
+            Priority::Interactive => shared.options.capacity,
+            Priority::Bulk => shared.options.capacity.div_ceil(2),
+        };
+        if images > capacity {
+            return Err(Failure::invalid(format!(
+                "the request has {images} images, and the queue takes {capacity} of its priority; send fewer at once"
+            )));
+        }
+        // Under the lock of the queue, so that a request is admitted before the engine closes or loses its last instance,
+        // or not at all.
+        let state = shared.state.lock();
+        if state.closed || state.threads == 0 {
+            return Err(shared.unavailable(state.closed));
+        }
+        let admitted = shared.admitted();
+        if admitted + images > capacity {
+            drop(state);
+            shared.metrics.shed(priority, images);
+            let failure = format!(
+                "model `{}` is overloaded: {admitted} of {capacity} queue places are taken",
+                shared.name
+            );
+            return Err(Failure::new(
+                Kind::Overloaded(shared.retry_after(admitted)),
+                failure,
+            ));
+        }
+        let class = priority as usize;
+        shared.admitted[class].fetch_add(images, Ordering::AcqRel);
+        drop(state);
+        let slot = || Slot {
+            engine: shared.clone(),
+            class,
+        };
+        Ok(std::iter::repeat_with(slot).take(images).collect())
+    }
+
+    /// Whether an instance is left to run on.
+    pub(crate) fn is_ready(&self) -> bool {
+        let state = self.shared.state.lock();
+        !state.closed && state.threads > 0
+    }
+
+    /// Images that were admitted and are not finished.
+    pub(crate) fn admitted(&self, priority: Priority) -> usize {
+        self.shared.admitted[priority as usize].load(Ordering::Acquire)
+    }
+
+    /// The devices, and whether each still works.
+    pub(crate) fn instances(&self) -> impl Iterator<Item = (&str, bool)> {
+        let instances = self.shared.instances.iter();
+        instances.map(|instance| (instance.device.as_str(), instance.alive.load(Ordering::Acquire)))
+    }
+
+    /// The copies of the model, for their sensors.
+    pub(crate) fn backends(&self) -> impl Iterator<Item = &Arc<dyn Backend>> {
+        self.shared.instances.iter().map(|instance| &instance.backend)
+    }
+
+    /// Admits nothing more. What was admitted is run, then the threads end.
+    pub(crate) fn close(&self) {
+        self.shared.state.lock().closed = true;
+        self.shared.changed.notify_all();
+    }
+
+    /// Waits until the threads have ended, after [`close`](Self::close).
+    pub(crate) fn join(&self) {
+        let mut state = self.shared.state.lock();
+        while state.threads > 0 {
+            self.shared.changed.wait(&mut state);
+        }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Shared {
+    fn admitted(&self) -> usize {
+        self.admitted
+            .iter()
+            .map(|count| count.load(Ordering::Acquire))
+            .sum()
+    }
+
+    fn metrics(&self) -> &EngineMetrics {
+        &self.metrics
+    }
+
+    fn unavailable(&self, closed: bool) -> Failure {
+        let reason = match closed {
+            true => "is being unloaded",
+            false => "has no device left that works; load it again",
+        };
+        Failure::new(Kind::Unavailable, format!("model `{}` {reason}", self.name))
+    }
+
+    /// About the time in which the images that are admitted will have run, in whole seconds as HTTP has it.
+    fn retry_after(&self, admitted: usize) -> Duration {
+        let seconds = self.metrics.seconds_per_image() * admitted as f64;
+        Duration::from_secs((seconds.ceil() as u64).clamp(1, 60))
+    }
+
+    /// Decodes and resizes an image on the calling thread.
+    fn prepare(&self, name: &str, content: Content, limits: &Limits) -> Result<Prepared> {
+        let mut times = backend::PrepareTimes::default();
+        // Preparing is work of the host alone, the same for each instance.
+        let Some(instance) = self.instances.first() else {
+            return Err(Error::argument("instances", "the model has none"));
+        };
+        let prepared = catch_unwind(AssertUnwindSafe(|| {
+            instance.backend.prepare(name, content, limits, &mut times)
+        }));
+        let prepared = prepared.unwrap_or_else(|_| Err(Error::argument("image", "decoding it panicked")))?;
+        for (stage, time) in [(Measured::Decode, times.decode), (Measured::Resize, times.resize)] {
+            if let Some(time) = time {
+                self.metrics.stage(stage, time);
+            }
+        }
+        Ok(prepared)
+    }
+
+    /// Queues images that are ready to run; fails them if no instance is left.
+    fn ready(&self, items: Vec<Item>) {
+        let mut state = self.state.lock();
+        if state.threads == 0 {
+            let closed = state.closed;
+            drop(state);
+            for item in items {
+                item.finish(Err(self.unavailable(closed)));
+            }
+            return;
+        }
+        let now = Instant::now();
+        for item in items {
+            state.ready.push(item, now);
+        }
+        drop(state);
+        // All: one may wait for a batch to fill, and others for any image.
+        self.changed.notify_all();
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine")
+            .field("model", &self.shared.name)
+            .finish_non_exhaustive()
+    }
+}

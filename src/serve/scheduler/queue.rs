@@ -1,0 +1,304 @@
+//! The queue of one model and how batches are taken from it: plain data, moved on by calls that are told the time, so that every
+//! decision can be tested without threads or clocks.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// Who goes first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Priority {
+    /// Somebody waits for the answer.
+    #[default]
+    Interactive,
+    /// Runs when no interactive request waits, and in what is free of its batches.
+    Bulk,
+}
+
+impl Priority {
+    pub(crate) const ALL: [Self; 2] = [Self::Interactive, Self::Bulk];
+
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::Interactive => "interactive",
+            Self::Bulk => "bulk",
+        }
+    }
+}
+
+/// What a queue is told about the images that wait in it.
+pub(crate) trait Waiting {
+    fn priority(&self) -> Priority;
+    /// Whether nobody wants the result any more at `now`: the client has left, the deadline has passed.
+    fn is_abandoned(&self, now: Instant) -> bool;
+}
+
+/// When a batch is complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BatchRule {
+    pub(crate) max_batch: usize,
+    /// How long the first image of a batch waits for others.
+    pub(crate) max_delay: Duration,
+}
+
+/// What [`Queue::take`] found.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Taken<T> {
+    /// From 1 to the maximum batch size, interactive ones first, otherwise in the order of their arrival.
+    Batch(Vec<T>),
+    /// The batch is complete at this time, unless it is full before.
+    WaitUntil(Instant),
+    /// Nothing waits.
+    Empty,
+}
+
+#[derive(Debug)]
+struct Entry<T> {
+    item: T,
+    since: Instant,
+}
+
+/// Images that wait, by priority.
+#[derive(Debug)]
+pub(crate) struct Queue<T> {
+    rule: BatchRule,
+    classes: [VecDeque<Entry<T>>; 2],
+}
+
+impl<T: Waiting> Queue<T> {
+    pub(crate) fn new(rule: BatchRule) -> Self {
+        Self {
+            rule,
+            classes: Default::default(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.classes.iter().map(VecDeque::len).sum()
+    }
+
+    pub(crate) fn push(&mut self, item: T, now: Instant) {
+        let class = item.priority() as usize;
+        self.classes[class].push_back(Entry { item, since: now });
+    }
+
+    /// Puts an image back where it is the first to be taken; it has waited long enough.
+    pub(crate) fn push_front(&mut self, item: T, now: Instant) {
+        let class = item.priority() as usize;
+        let since = now.checked_sub(self.rule.max_delay).unwrap_or(now);
+        self.classes[class].push_front(Entry { item, since });
+    }
+
+    /// A batch, if one is complete at `now`: full, or its oldest image has waited as long as it may. With `flush` any image is
+    /// a batch. Abandoned images go to `dropped` and into no batch.
+    pub(crate) fn take(&mut self, now: Instant, flush: bool, dropped: &mut Vec<T>) -> Taken<T> {
+        for class in &mut self.classes {
+            // Only images that could be taken: a queue may be longer than a batch.
+            let mut kept = 0;
+            while kept < self.rule.max_batch.min(class.len()) {
+                if class[kept].item.is_abandoned(now) {
+                    dropped.extend(class.remove(kept).map(|entry| entry.item));
+                } else {
+                    kept += 1;
+                }
+            }
+        }
+        let Some(oldest) = self
+            .classes
+            .iter()
+            .filter_map(VecDeque::front)
+            .map(|entry| entry.since)
+            .min()
+        else {
+            return Taken::Empty;
+        };
+        let complete = oldest + self.rule.max_delay;
+        if !flush && self.len() < self.rule.max_batch && now < complete {
+            return Taken::WaitUntil(complete);
+        }
+        let mut batch = Vec::with_capacity(self.rule.max_batch.min(self.len()));
+        for class in &mut self.classes {
+            let free = self.rule.max_batch - batch.len();
+            batch.extend(class.drain(..free.min(class.len())).map(|entry| entry.item));
+        }
+        Taken::Batch(batch)
+    }
+
+    /// All that waits, abandoned or not.
+    pub(crate) fn drain(&mut self) -> Vec<T> {
+        let classes = self.classes.iter_mut();
+        classes
+            .flat_map(|class| class.drain(..))
+            .map(|entry| entry.item)
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    struct Image {
+        name: u32,
+        priority: Priority,
+        deadline: Option<Instant>,
+    }
+
+    impl Waiting for Image {
+        fn priority(&self) -> Priority {
+            self.priority
+        }
+
+        fn is_abandoned(&self, now: Instant) -> bool {
+            self.deadline.is_some_and(|deadline| deadline <= now)
+        }
+    }
+
+    fn interactive(name: u32) -> Image {
+        Image {
+            name,
+            priority: Priority::Interactive,
+            deadline: None,
+        }
+    }
+
+    fn bulk(name: u32) -> Image {
+        Image {
+            priority: Priority::Bulk,
+            ..interactive(name)
+        }
+    }
+
+    fn queue(max_batch: usize, max_delay: u64) -> Queue<Image> {
+        Queue::new(BatchRule {
+            max_batch,
+            max_delay: Duration::from_micros(max_delay),
+        })
+    }
+
+    /// The names of the batch that is complete at `now`; panics if there is none.
+    fn batch(queue: &mut Queue<Image>, now: Instant) -> Vec<u32> {
+        match queue.take(now, false, &mut Vec::new()) {
+            Taken::Batch(batch) => batch.iter().map(|image| image.name).collect(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_full_batch_does_not_wait() {
+        let (mut queue, start) = (queue(3, 1000), Instant::now());
+        let us = |n| start + Duration::from_micros(n);
+        assert_eq!(queue.take(start, false, &mut Vec::new()), Taken::Empty);
+        for name in 0..2 {
+            queue.push(interactive(name), us(u64::from(name)));
+        }
+        // Until the first one has waited for the delay, whenever the second came.
+        assert_eq!(
+            queue.take(us(5), false, &mut Vec::new()),
+            Taken::WaitUntil(us(1000))
+        );
+        queue.push(interactive(2), us(6));
+        assert_eq!(batch(&mut queue, us(6)), [0, 1, 2]);
+        assert_eq!(queue.take(us(7), false, &mut Vec::new()), Taken::Empty);
+    }
+
+    #[test]
+    fn the_oldest_image_waits_for_the_delay_and_no_longer() {
+        let (mut queue, start) = (queue(8, 1000), Instant::now());
+        let us = |n| start + Duration::from_micros(n);
+        queue.push(interactive(0), us(0));
+        queue.push(interactive(1), us(900));
+        assert_eq!(
+            queue.take(us(999), false, &mut Vec::new()),
+            Taken::WaitUntil(us(1000))
+        );
+        assert_eq!(batch(&mut queue, us(1000)), [0, 1]);
+        // Without a delay there is no waiting at all.
+        let mut queue = self::queue(8, 0);
+        queue.push(interactive(0), us(5));
+        assert_eq!(batch(&mut queue, us(5)), [0]);
+    }
+
+    #[test]
+    fn what_exceeds_a_batch_stays_in_order() {
+        let (mut queue, now) = (queue(4, 0), Instant::now());
+        for name in 0..10 {
+            queue.push(interactive(name), now);
+        }
+        assert_eq!(batch(&mut queue, now), [0, 1, 2, 3]);
+        assert_eq!(batch(&mut queue, now), [4, 5, 6, 7]);
+        assert_eq!(queue.len(), 2);
+        assert_eq!(batch(&mut queue, now), [8, 9]);
+    }
+
+    #[test]
+    fn interactive_images_go_first_and_bulk_fills_the_batch() {
+        let (mut queue, now) = (queue(3, 0), Instant::now());
+        for name in 0..4 {
+            queue.push(bulk(name), now);
+        }
+        queue.push(interactive(10), now);
+        assert_eq!(batch(&mut queue, now), [10, 0, 1]);
+        for name in 11..14 {
+            queue.push(interactive(name), now);
+        }
+        assert_eq!(batch(&mut queue, now), [11, 12, 13]);
+        assert_eq!(batch(&mut queue, now), [2, 3]);
+    }
+
+    #[test]
+    fn a_bulk_image_that_waited_completes_a_batch_with_what_came_later() {
+        let (mut queue, start) = (queue(8, 100), Instant::now());
+        let us = |n| start + Duration::from_micros(n);
+        queue.push(bulk(0), us(0));
+        queue.push(interactive(1), us(99));
+        assert_eq!(batch(&mut queue, us(100)), [1, 0]);
+    }
+
+    #[test]
+    fn an_abandoned_image_is_in_no_batch() {
+        let (mut queue, start) = (queue(2, 0), Instant::now());
+        let us = |n| start + Duration::from_micros(n);
+        let mut late = interactive(1);
+        late.deadline = Some(us(50));
+        for image in [interactive(0), late, interactive(2), interactive(3)] {
+            queue.push(image, us(0));
+        }
+        let mut dropped = Vec::new();
+        // At its deadline it is too late.
+        let taken = queue.take(us(50), false, &mut dropped);
+        assert_eq!(taken, Taken::Batch(vec![interactive(0), interactive(2)]));
+        assert_eq!(dropped.iter().map(|image| image.name).collect::<Vec<_>>(), [1]);
+        assert_eq!(batch(&mut queue, us(50)), [3]);
+        // Nothing is left of a queue of abandoned ones, and nobody waits for them.
+        let mut late = bulk(4);
+        late.deadline = Some(us(50));
+        queue.push(late, us(0));
+        assert_eq!(queue.take(us(60), false, &mut dropped), Taken::Empty);
+        assert_eq!(dropped.len(), 2);
+    }
+
+    #[test]
+    fn what_is_put_back_is_taken_first_and_at_once() {
+        let (mut queue, start) = (queue(2, 1000), Instant::now());
+        let us = |n| start + Duration::from_micros(n);
+        queue.push(interactive(1), us(2000));
+        queue.push_front(interactive(0), us(2000));
+        assert_eq!(batch(&mut queue, us(2000)), [0, 1]);
+        queue.push_front(interactive(2), us(2000));
+        assert_eq!(batch(&mut queue, us(2000)), [2]);
+    }
+
+    #[test]
+    fn flushing_takes_what_there_is() {
+        let (mut queue, now) = (queue(8, 1_000_000), Instant::now());
+        queue.push(interactive(0), now);
+        let taken = queue.take(now, true, &mut Vec::new());
+        assert_eq!(taken, Taken::Batch(vec![interactive(0)]));
+        queue.push(bulk(1), now);
+        queue.push(interactive(2), now);
+        assert_eq!(queue.drain().len(), 2);
+        assert_eq!(queue.len(), 0);
+    }
+}

@@ -1,0 +1,217 @@
+//! A request on its way: its images wait, are decoded and run each on its own, and the last one answers it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use super::Slot;
+use super::queue::{Priority, Waiting};
+use crate::image::RgbImage;
+use crate::outputs::{ImageOutputs, Outputs};
+use crate::serve::failure::{Failure, Kind};
+
+/// One image as a client sent it.
+#[derive(Clone, Debug)]
+pub(crate) enum Content {
+    /// An encoded image file.
+    Encoded(Bytes),
+    /// Pixels of any size.
+    Decoded(RgbImage),
+    /// Normalised values `[3, H, W]` of the model's size.
+    Values(Vec<f32>),
+}
+
+/// One image as a batch takes it.
+#[derive(Clone, Debug)]
+pub(crate) enum Prepared {
+    /// RGB bytes of the model's size.
+    Pixels(Vec<u8>),
+    /// An image of any size, which the device resizes.
+    Image(RgbImage),
+    /// Normalised values.
+    Values(Vec<f32>),
+}
+
+/// The results of one image: a row of its batch's.
+#[derive(Clone, Debug)]
+pub(crate) struct ImageResult {
+    outputs: Arc<Outputs>,
+    row: usize,
+}
+
+impl ImageResult {
+    pub(crate) fn new(outputs: Arc<Outputs>, row: usize) -> Self {
+        Self { outputs, row }
+    }
+
+    pub(crate) fn get(&self) -> ImageOutputs<'_> {
+        self.outputs.image(self.row)
+    }
+}
+
+/// What a request is answered with: the results of its images in their order.
+pub(crate) type Reply = Result<Vec<ImageResult>, Failure>;
+
+/// How a request is to be run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    pub(crate) priority: Priority,
+    pub(crate) deadline: Instant,
+}
+
+/// What the images of one request share.
+#[derive(Debug)]
+pub(super) struct Request {
+    terms: Terms,
+    /// Set when the client has left, or when one of the images has failed.
+    abandoned: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    results: Vec<Option<ImageResult>>,
+    missing: usize,
+    /// Taken by whoever answers.
+    reply: Option<oneshot::Sender<Reply>>,
+}
+
+impl Request {
+    pub(super) fn new(images: usize, terms: Terms, reply: oneshot::Sender<Reply>) -> Arc<Self> {
+        Arc::new(Self {
+            terms,
+            abandoned: AtomicBool::new(false),
+            state: Mutex::new(State {
+                results: vec![None; images],
+                missing: images,
+                reply: Some(reply),
+            }),
+        })
+    }
+
+    pub(super) fn abandon(&self) {
+        self.abandoned.store(true, Ordering::Relaxed);
+    }
+
+    fn is_abandoned(&self, now: Instant) -> bool {
+        self.abandoned.load(Ordering::Relaxed) || self.terms.deadline <= now
+    }
+
+    fn finish(&self, index: usize, result: Result<ImageResult, Failure>) {
+        let mut state = self.state.lock();
+        let reply = match result {
+            Ok(result) => {
+                if state.results[index].replace(result).is_none() {
+                    state.missing -= 1;
+                }
+                if state.missing > 0 {
+                    return;
+                }
+                Ok(state.results.drain(..).flatten().collect())
+            }
+            Err(failure) => {
+                // Its other images are not worth their computation.
+                self.abandon();
+                Err(failure)
+            }
+        };
+        if let Some(sender) = state.reply.take() {
+            // Whoever asked may have left.
+            let _ = sender.send(reply);
+        }
+    }
+}
+
+/// One image of a request. It ends in exactly one of [`finish`](Self::finish) and `drop`, so that no request waits for ever.
+#[derive(Debug)]
+pub(super) struct Item {
+    request: Arc<Request>,
+    index: usize,
+    finished: bool,
+    /// Whether its batch has failed before.
+    pub(super) retried: bool,
+    /// When it began to wait: for its decoding, then for its batch.
+    pub(super) since: Instant,
+    pub(super) stage: Stage,
+    /// The queue space that it takes; freed when the image is finished.
+    pub(super) slot: Slot,
+}
+
+/// What an image is at.
+#[derive(Debug)]
+pub(super) enum Stage {
+    /// To be decoded, if it is an image, and resized. The tensor that it came in is for errors.
+    Received(&'static str, Content),
+    Ready(Prepared),
+    /// In a batch.
+    Running,
+}
+
+impl Item {
+    pub(super) fn new(
+        request: &Arc<Request>,
+        index: usize,
+        (tensor, content): (&'static str, Content),
+        now: Instant,
+        slot: Slot,
+    ) -> Self {
+        let stage = match content {
+            Content::Values(values) => Stage::Ready(Prepared::Values(values)),
+            content => Stage::Received(tensor, content),
+        };
+        Self {
+            request: request.clone(),
+            index,
+            finished: false,
+            retried: false,
+            since: now,
+            stage,
+            slot,
+        }
+    }
+
+    pub(super) fn index(&self) -> usize {
+        self.index
+    }
+
+    pub(super) fn finish(mut self, result: Result<ImageResult, Failure>) {
+        self.finished = true;
+        self.request.finish(self.index, result);
+    }
+
+    /// Ends an image that nobody wants any more.
+    pub(super) fn give_up(self, now: Instant) {
+        let late = self.request.terms.deadline <= now;
+        let failure = match late {
+            true => Failure::new(
+                Kind::DeadlineExceeded,
+                "the deadline passed before the image was run",
+            ),
+            false => Failure::new(Kind::Unavailable, "the request was abandoned"),
+        };
+        self.finish(Err(failure));
+    }
+}
+
+impl Waiting for Item {
+    fn priority(&self) -> Priority {
+        self.request.terms.priority
+    }
+
+    fn is_abandoned(&self, now: Instant) -> bool {
+        self.request.is_abandoned(now)
+    }
+}
+
+impl Drop for Item {
+    fn drop(&mut self) {
+        if !self.finished {
+            let failure = Failure::new(Kind::Internal, "the server lost the image");
+            self.request.finish(self.index, Err(failure));
+        }
+    }
+}

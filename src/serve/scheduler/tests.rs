@@ -1,0 +1,362 @@
+//! The engine on backends that a test steers step by step: nothing is timed, and nothing sleeps.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use ndarray::Array2;
+
+use super::backend::{PrepareTimes, RunTimes};
+use super::*;
+use crate::error::ImageErrorKind;
+use crate::labels::Labels;
+use crate::outputs::{Outputs, Scores};
+use crate::serve::metrics::Metrics;
+
+/// A batch that waits to be let go.
+struct Started {
+    instance: usize,
+    images: Vec<f32>,
+    go: Sender<Result<()>>,
+}
+
+/// Tells of each batch, and waits for what is to become of it. Image x has the logits [x, -x].
+struct Fake {
+    instance: usize,
+    started: Mutex<Sender<Started>>,
+    alive: Arc<AtomicBool>,
+}
+
+impl Backend for Fake {
+    fn prepare(&self, name: &str, content: Content, _: &Limits, _: &mut PrepareTimes) -> Result<Prepared> {
+        match content {
+            Content::Encoded(bytes) if bytes.is_empty() => {
+                Err(Error::image(name, ImageErrorKind::Truncated, "the file is empty"))
+            }
+            Content::Encoded(bytes) => Ok(Prepared::Values(vec![f32::from(bytes[0])])),
+            _ => Err(Error::argument("content", "is not encoded")),
+        }
+    }
+
+    fn run(&self, batch: &[Prepared], _: u32) -> Result<(Outputs, Option<RunTimes>)> {
+        let image = |prepared: &Prepared| match prepared {
+            Prepared::Values(values) => values[0],
+            other => panic!("{other:?}"),
+        };
+        let images: Vec<f32> = batch.iter().map(image).collect();
+        let (go, wait) = channel();
+        let started = Started {
+            instance: self.instance,
+            images: images.clone(),
+            go,
+        };
+        self.started.lock().send(started).unwrap();
+        wait.recv().unwrap()?;
+        let logits = Array2::from_shape_fn((images.len(), 2), |(row, column)| match column {
+            0 => images[row],
+            _ => -images[row],
+        });
+        let outputs = Outputs {
+            labels: Labels::default(),
+            scores: Scores::Softmax,
+            prefix_tokens: 0,
+            embeddings: Array2::zeros((images.len(), 1)),
+            logits: Some(logits),
+            tokens: None,
+            hidden_layers: Vec::new(),
+        };
+        Ok((outputs, None))
+    }
+
+    fn check(&self) -> Result<()> {
+        match self.alive.load(Ordering::Acquire) {
+            true => Ok(()),
+            false => Err(Error::argument("device", "is gone")),
+        }
+    }
+
+    fn device(&self) -> String {
+        format!("fake:{}", self.instance)
+    }
+
+    fn concurrency(&self) -> usize {
+        1
+    }
+}
+
+struct Steered {
+    engine: Engine,
+    started: Receiver<Started>,
+    alive: Vec<Arc<AtomicBool>>,
+}
+
+impl Steered {
+    fn new(instances: usize, max_batch: usize, capacity: usize) -> Self {
+        let (sender, started) = channel();
+        let alive: Vec<_> = (0..instances).map(|_| Arc::new(AtomicBool::new(true))).collect();
+        let backends = alive.iter().enumerate().map(|(instance, alive)| {
+            let fake = Fake {
+                instance,
+                started: Mutex::new(sender.clone()),
+                alive: alive.clone(),
+            };
+            Arc::new(fake) as Arc<dyn Backend>
+        });
+        let options = EngineOptions {
+            batch: BatchRule {
+                max_batch,
+                max_delay: Duration::ZERO,
+            },
+            capacity,
+        };
+        let decoders = Arc::new(Decoders::new(1, Limits::default()).unwrap());
+        let metrics = Metrics::new().engine("fake");
+        let engine = Engine::start("fake", backends.collect(), options, decoders, metrics);
+        Self {
+            engine: engine.unwrap(),
+            started,
+            alive,
+        }
+    }
+
+    fn submit_as(&self, images: &[f32], priority: Priority) -> Result<Pending, Failure> {
+        let image = |&x: &f32| ("pixel_values", Content::Values(vec![x]));
+        self.engine
+            .submit(images.iter().map(image).collect(), terms(priority))
+    }
+
+    fn submit(&self, images: &[f32]) -> Pending {
+        self.submit_as(images, Priority::Interactive).unwrap()
+    }
+
+    fn next(&self) -> Started {
+        self.started.recv().unwrap()
+    }
+
+    /// Lets the next batch run, which must be of these images.
+    fn runs(&self, images: &[f32]) {
+        let started = self.next();
+        assert_eq!(started.images, images);
+        started.go.send(Ok(())).unwrap();
+    }
+}
+
+/// Later than any test.
+fn terms(priority: Priority) -> Terms {
+    Terms {
+        priority,
+        deadline: Instant::now() + Duration::from_secs(3600),
+    }
+}
+
+fn answer(pending: Pending) -> Result<Vec<f32>, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build();
+    let reply = runtime.unwrap().block_on(pending.wait())?;
+    Ok(reply
+        .iter()
+        .map(|image| image.get().logits().unwrap()[0])
+        .collect())
+}
+
+#[test]
+fn while_one_batch_runs_the_next_one_forms() {
+    let steered = Steered::new(1, 3, 16);
+    let first = steered.submit(&[1.0]);
+    let running = steered.next();
+    assert_eq!(running.images, [1.0]);
+    let rest: Vec<Pending> = [&[2.0, 3.0][..], &[4.0], &[5.0]]
+        .map(|images| steered.submit(images))
+        .into();
+    running.go.send(Ok(())).unwrap();
+    assert_eq!(answer(first), Ok(vec![1.0]));
+    // A request's images may be in several batches.
+    steered.runs(&[2.0, 3.0, 4.0]);
+    steered.runs(&[5.0]);
+    let answers: Vec<_> = rest.into_iter().map(|pending| answer(pending).unwrap()).collect();
+    assert_eq!(answers, [vec![2.0, 3.0], vec![4.0], vec![5.0]]);
+}
+
+#[test]
+fn a_request_is_split_over_batches_and_answered_in_its_order() {
+    let steered = Steered::new(1, 2, 16);
+    let pending = steered.submit(&[1.0, 2.0, 3.0, 4.0, 5.0]);
+    for images in [&[1.0, 2.0][..], &[3.0, 4.0], &[5.0]] {
+        steered.runs(images);
+    }
+    assert_eq!(answer(pending), Ok(vec![1.0, 2.0, 3.0, 4.0, 5.0]));
+}
+
+#[test]
+fn encoded_images_are_decoded_first_and_a_bad_one_is_named() {
+    let steered = Steered::new(1, 2, 16);
+    let image = |bytes: &'static [u8]| ("image", Content::Encoded(bytes::Bytes::from_static(bytes)));
+    let submit = |images| {
+        steered
+            .engine
+            .submit(images, terms(Priority::Interactive))
+            .unwrap()
+    };
+    let good = submit(vec![image(&[7])]);
+    steered.runs(&[7.0]);
+    assert_eq!(answer(good), Ok(vec![7.0]));
+    let failure = answer(submit(vec![image(&[])])).unwrap_err();
+    assert_eq!(failure.kind(), Kind::InvalidArgument);
+    assert_eq!(failure.message(), "input `image`, image 0: the file is empty");
+}
+
+#[test]
+fn a_full_queue_sheds_and_takes_requests_again() {
+    let steered = Steered::new(1, 2, 4);
+    let overloaded = |images: &[f32], priority| {
+        let failure = steered.submit_as(images, priority).unwrap_err();
+        assert!(matches!(failure.kind(), Kind::Overloaded(after) if after >= Duration::from_secs(1)));
+        failure.message().to_owned()
+    };
+    let first = steered.submit(&[1.0]);
+    let running = steered.next();
+    let rest = [steered.submit(&[2.0]), steered.submit(&[3.0])];
+    // Whole or not at all; what runs counts.
+    assert_eq!(
+        overloaded(&[4.0, 5.0], Priority::Interactive),
+        "model `fake` is overloaded: 3 of 4 queue places are taken"
+    );
+    overloaded(&[4.0], Priority::Bulk);
+    let last = steered.submit(&[4.0]);
+    overloaded(&[5.0], Priority::Interactive);
+    // More than the queue will ever take is wrong, not overload.
+    let failure = steered.submit_as(&[0.0; 5], Priority::Interactive).unwrap_err();
+    assert_eq!(failure.kind(), Kind::InvalidArgument);
+    running.go.send(Ok(())).unwrap();
+    steered.runs(&[2.0, 3.0]);
+    steered.runs(&[4.0]);
+    for (pending, expected) in [first]
+        .into_iter()
+        .chain(rest)
+        .chain([last])
+        .zip([1.0, 2.0, 3.0, 4.0])
+    {
+        assert_eq!(answer(pending), Ok(vec![expected]));
+    }
+    // The last slot is given back just after the answer.
+    while steered.engine.admitted(Priority::Interactive) > 0 {
+        std::thread::yield_now();
+    }
+    let again = steered.submit_as(&[8.0, 9.0], Priority::Bulk).unwrap();
+    steered.runs(&[8.0, 9.0]);
+    assert_eq!(answer(again), Ok(vec![8.0, 9.0]));
+}
+
+#[test]
+fn interactive_requests_overtake_bulk() {
+    let steered = Steered::new(1, 1, 16);
+    let first = steered.submit(&[0.0]);
+    let running = steered.next();
+    let bulk = steered.submit_as(&[1.0, 2.0], Priority::Bulk).unwrap();
+    let interactive = steered.submit(&[3.0]);
+    running.go.send(Ok(())).unwrap();
+    for image in [3.0, 1.0, 2.0] {
+        steered.runs(&[image]);
+    }
+    assert_eq!(answer(first), Ok(vec![0.0]));
+    assert_eq!(answer(interactive), Ok(vec![3.0]));
+    assert_eq!(answer(bulk), Ok(vec![1.0, 2.0]));
+}
+
+#[test]
+fn what_a_client_no_longer_waits_for_is_not_run() {
+    let steered = Steered::new(1, 4, 16);
+    let first = steered.submit(&[1.0]);
+    let running = steered.next();
+    let abandoned = steered.submit(&[2.0, 3.0]);
+    let late = {
+        let terms = Terms {
+            priority: Priority::Interactive,
+            deadline: Instant::now(),
+        };
+        let image = ("pixel_values", Content::Values(vec![4.0]));
+        steered.engine.submit(vec![image], terms).unwrap()
+    };
+    let last = steered.submit(&[5.0]);
+    drop(abandoned);
+    running.go.send(Ok(())).unwrap();
+    steered.runs(&[5.0]);
+    assert_eq!(answer(first), Ok(vec![1.0]));
+    assert_eq!(answer(last), Ok(vec![5.0]));
+    assert_eq!(answer(late).unwrap_err().kind(), Kind::DeadlineExceeded);
+}
+
+#[test]
+fn a_failed_batch_runs_again_once() {
+    let steered = Steered::new(1, 2, 16);
+    let fail = || Err(Error::argument("kernel", "timed out"));
+    let pending = steered.submit(&[1.0, 2.0]);
+    let started = steered.next();
+    assert_eq!(started.images, [1.0, 2.0]);
+    started.go.send(fail()).unwrap();
+    steered.runs(&[1.0, 2.0]);
+    assert_eq!(answer(pending), Ok(vec![1.0, 2.0]));
+
+    let pending = steered.submit(&[3.0]);
+    steered.next().go.send(fail()).unwrap();
+    steered.next().go.send(fail()).unwrap();
+    let failure = answer(pending).unwrap_err();
+    assert_eq!(
+        (failure.kind(), failure.message()),
+        (Kind::Internal, "kernel: timed out")
+    );
+    // The device still works, and so does the engine.
+    assert!(steered.engine.is_ready());
+    let pending = steered.submit(&[4.0]);
+    steered.runs(&[4.0]);
+    assert_eq!(answer(pending), Ok(vec![4.0]));
+}
+
+#[test]
+fn a_lost_device_is_taken_out_and_its_batch_runs_elsewhere() {
+    let steered = Steered::new(2, 2, 16);
+    let lose = |started: Started| {
+        steered.alive[started.instance].store(false, Ordering::Release);
+        started
+            .go
+            .send(Err(Error::argument("device", "is gone")))
+            .unwrap();
+    };
+    let pending = steered.submit(&[1.0]);
+    let first = steered.next();
+    let lost = first.instance;
+    lose(first);
+    let second = steered.next();
+    assert_eq!((second.instance, &second.images[..]), (1 - lost, &[1.0][..]));
+    second.go.send(Ok(())).unwrap();
+    assert_eq!(answer(pending), Ok(vec![1.0]));
+    assert!(steered.engine.is_ready());
+    let alive: Vec<bool> = steered.engine.instances().map(|(_, alive)| alive).collect();
+    assert_eq!(alive.iter().filter(|alive| **alive).count(), 1);
+
+    // Without the other, what waits is answered too, and nothing more is admitted.
+    let running = steered.submit(&[2.0]);
+    let started = steered.next();
+    let waiting = steered.submit(&[3.0, 4.0]);
+    lose(started);
+    for pending in [running, waiting] {
+        assert_eq!(answer(pending).unwrap_err().kind(), Kind::Unavailable);
+    }
+    steered.engine.join();
+    assert!(!steered.engine.is_ready());
+    let failure = steered.submit_as(&[5.0], Priority::Interactive).unwrap_err();
+    assert_eq!(failure.kind(), Kind::Unavailable);
+}
+
+#[test]
+fn closing_runs_what_was_admitted_and_admits_nothing_more() {
+    let steered = Steered::new(1, 2, 16);
+    let pending = steered.submit(&[1.0, 2.0, 3.0]);
+    let started = steered.next();
+    steered.engine.close();
+    let failure = steered.submit_as(&[4.0], Priority::Interactive).unwrap_err();
+    assert_eq!(failure.kind(), Kind::Unavailable);
+    started.go.send(Ok(())).unwrap();
+    steered.runs(&[3.0]);
+    assert_eq!(answer(pending), Ok(vec![1.0, 2.0, 3.0]));
+    steered.engine.join();
+}

@@ -1,0 +1,147 @@
+//! A thread of an instance: takes batches, runs them, and decides what becomes of those that fail.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use super::backend::RunTimes;
+use super::queue::Taken;
+use super::request::{ImageResult, Item, Prepared, Stage};
+use super::{Instance, Shared};
+use crate::error::{Error, Result};
+use crate::outputs::Outputs;
+use crate::serve::failure::{Failure, Kind};
+use crate::serve::metrics::Stage as Measured;
+
+impl Shared {
+    /// Runs batches on an instance until the engine is closed and empty, or the instance is lost.
+    pub(super) fn work(&self, index: usize) {
+        let instance = &self.instances[index];
+        let mut number = 0u32;
+        while let Some(batch) = self.next_batch(instance) {
+            number = number.wrapping_add(1);
+            self.run(instance, batch, number);
+        }
+        let mut state = self.state.lock();
+        state.threads -= 1;
+        // Nobody else would take what waits.
+        let (closed, left) = match state.threads {
+            0 => (state.closed, state.ready.drain()),
+            _ => (false, Vec::new()),
+        };
+        drop(state);
+        self.changed.notify_all();
+        for item in left {
+            item.finish(Err(self.unavailable(closed)));
+        }
+    }
+
+    fn next_batch(&self, instance: &Instance) -> Option<Vec<Item>> {
+        loop {
+            let mut dropped = Vec::new();
+            let mut state = self.state.lock();
+            if !instance.alive.load(Ordering::Acquire) {
+                return None;
+            }
+            let now = Instant::now();
+            let closed = state.closed;
+            let taken = state.ready.take(now, closed, &mut dropped);
+            if dropped.is_empty() {
+                match taken {
+                    Taken::WaitUntil(complete) => drop(self.changed.wait_until(&mut state, complete)),
+                    Taken::Empty if closed && self.admitted() == 0 => return None,
+                    Taken::Empty => self.changed.wait(&mut state),
+                    Taken::Batch(_) => {}
+                }
+            }
+            // Items must not be dropped under the lock, which the last of them takes.
+            drop(state);
+            self.metrics.dropped(dropped.len());
+            dropped.into_iter().for_each(|item| item.give_up(now));
+            if let Taken::Batch(batch) = taken {
+                return Some(batch);
+            }
+        }
+    }
+
+    fn run(&self, instance: &Instance, mut items: Vec<Item>, number: u32) {
+        let begin = Instant::now();
+        let mut batch = Vec::with_capacity(items.len());
+        for item in &mut items {
+            self.metrics.stage(Measured::Queue, begin - item.since);
+            if let Stage::Ready(prepared) = std::mem::replace(&mut item.stage, Stage::Running) {
+                batch.push(prepared);
+            }
+        }
+        match run_caught(instance, &batch, number) {
+            Ok((outputs, times)) => {
+                self.metrics.batch(items.len(), begin.elapsed(), times);
+                let outputs = Arc::new(outputs);
+                for (row, item) in items.into_iter().enumerate() {
+                    item.finish(Ok(ImageResult::new(outputs.clone(), row)));
+                }
+            }
+            Err(error) => self.failed(instance, items, batch, &error),
+        }
+    }
+
+    /// Takes an instance out if its device is lost, and gives the images of the failed batch a second chance.
+    fn failed(&self, instance: &Instance, items: Vec<Item>, batch: Vec<Prepared>, error: &Error) {
+        let (model, device) = (&self.name, &instance.device);
+        let checked = catch_unwind(AssertUnwindSafe(|| instance.backend.check()));
+        if !matches!(checked, Ok(Ok(()))) && instance.alive.swap(false, Ordering::AcqRel) {
+            tracing::error!(%model, %device, %error, "device lost: its instance is taken out");
+            self.metrics.lost(device);
+            // Other threads of the instance may wait for images.
+            let _state = self.state.lock();
+            self.changed.notify_all();
+        } else {
+            tracing::warn!(%model, %device, %error, images = items.len(), "a batch failed");
+        }
+        let elsewhere = self
+            .instances
+            .iter()
+            .any(|instance| instance.alive.load(Ordering::Acquire));
+        let (mut again, mut over) = (Vec::new(), Vec::new());
+        for (mut item, prepared) in items.into_iter().zip(batch) {
+            if item.retried {
+                over.push((item, Failure::of(error)));
+            } else if !elsewhere {
+                over.push((item, self.unavailable(false)));
+            } else {
+                item.retried = true;
+                item.since = Instant::now();
+                item.stage = Stage::Ready(prepared);
+                again.push(item);
+            }
+        }
+        self.metrics.retried(again.len());
+        let mut state = self.state.lock();
+        let now = Instant::now();
+        for item in again.into_iter().rev() {
+            state.ready.push_front(item, now);
+        }
+        drop(state);
+        self.changed.notify_all();
+        for (item, failure) in over {
+            // An argument of ours, not of the client.
+            let failure = match failure.kind() {
+                Kind::InvalidArgument => Failure::new(Kind::Internal, failure.message()),
+                _ => failure,
+            };
+            item.finish(Err(failure));
+        }
+    }
+}
+
+/// Runs a batch; a panic is an error, and so is a result of another size.
+fn run_caught(instance: &Instance, batch: &[Prepared], number: u32) -> Result<(Outputs, Option<RunTimes>)> {
+    let run = catch_unwind(AssertUnwindSafe(|| instance.backend.run(batch, number)));
+    let (outputs, times) = run.unwrap_or_else(|_| Err(Error::argument("batch", "running it panicked")))?;
+    if outputs.len() != batch.len() {
+        let reason = format!("{} results for {} images", outputs.len(), batch.len());
+        return Err(Error::argument("batch", reason));
+    }
+    Ok((outputs, times))
+}
