@@ -19,7 +19,7 @@ RUN apt-get update \
 ENV PATH=/root/.cargo/bin:$PATH
 WORKDIR /src
 COPY . .
-RUN HIPVIT_CUDA_ARCHS="$CUDA_ARCHS" cargo build --release --locked -p hipvit -p hip-on-cuda
+RUN HIPVIT_CUDA_ARCHS="$CUDA_ARCHS" cargo build --release --locked -p hipvit -p hip-on-cuda --features hipvit/serve
 
 # This image has cuDNN, for convolutions.
 FROM docker.io/nvidia/cuda:${CUDA}-cudnn-runtime-ubuntu24.04
@@ -29,7 +29,8 @@ COPY --from=build /src/target/release/hipvit /src/target/release/libhip_on_cuda.
 ENV HIPVIT_PROVIDER=cuda
 USER 10001
 WORKDIR /home/hipvit
-# A command-line program, not a service: no health check.
+# Serves by default; other commands are no services. Orchestrators probe /v2/health/ready.
 HEALTHCHECK NONE
+EXPOSE 8000
 ENTRYPOINT ["hipvit"]
-CMD ["devices"]
+CMD ["serve", "--listen", "0.0.0.0:8000", "--log", "json"]

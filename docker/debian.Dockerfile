@@ -17,7 +17,7 @@ FROM toolchain AS build
 ARG OFFLOAD_ARCHS
 WORKDIR /src
 COPY . .
-RUN HIPVIT_OFFLOAD_ARCHS="${OFFLOAD_ARCHS:-$(cat docker/offload-archs)}" cargo build --release --locked \
+RUN HIPVIT_OFFLOAD_ARCHS="${OFFLOAD_ARCHS:-$(cat docker/offload-archs)}" cargo build --release --locked --features serve \
     && cp target/release/hipvit /usr/local/bin/
 
 FROM ${BASE} AS runtime
@@ -31,7 +31,8 @@ COPY LICENSE-* /usr/share/doc/hipvit/
 COPY --from=build /usr/local/bin/hipvit /usr/local/bin/
 USER 10001
 WORKDIR /home/hipvit
-# A command-line program, not a service: no health check.
+# Serves by default; other commands are no services. Orchestrators probe /v2/health/ready.
 HEALTHCHECK NONE
+EXPOSE 8000
 ENTRYPOINT ["hipvit"]
-CMD ["classify"]
+CMD ["serve", "--listen", "0.0.0.0:8000", "--log", "json"]

@@ -21,7 +21,7 @@ RUN apt-get update \
 ENV PATH=/root/.cargo/bin:$PATH ROCM_PATH=/opt/rocm
 WORKDIR /src
 COPY . .
-RUN HIPVIT_OFFLOAD_ARCHS="${OFFLOAD_ARCHS:-$(cat docker/offload-archs)}" cargo build --release --locked
+RUN HIPVIT_OFFLOAD_ARCHS="${OFFLOAD_ARCHS:-$(cat docker/offload-archs)}" cargo build --release --locked --features serve
 
 # The libraries that hipvit opens and their dependencies, without compilers, headers, debuggers and profilers.
 FROM rocm AS libraries
@@ -45,7 +45,8 @@ COPY --from=build /src/target/release/hipvit /usr/local/bin/
 ENV ROCM_PATH=/opt/rocm
 USER 10001
 WORKDIR /home/hipvit
-# A command-line program, not a service: no health check.
+# Serves by default; other commands are no services. Orchestrators probe /v2/health/ready.
 HEALTHCHECK NONE
+EXPOSE 8000
 ENTRYPOINT ["hipvit"]
-CMD ["classify"]
+CMD ["serve", "--listen", "0.0.0.0:8000", "--log", "json"]

@@ -18,6 +18,8 @@ mod progress;
 mod record;
 #[cfg(feature = "serve")]
 mod serve;
+#[cfg(feature = "serve")]
+mod top;
 mod tune;
 mod validate;
 
@@ -55,6 +57,9 @@ enum Command {
     /// Serve models over HTTP and gRPC, by the Open Inference Protocol
     #[cfg(feature = "serve")]
     Serve(serve::Args),
+    /// Show what a server is doing: requests, latencies, batches and GPUs, from its metrics
+    #[cfg(feature = "serve")]
+    Top(top::Args),
     /// Time models on random pixels
     Bench(bench::Args),
     /// Measure which kernels are fastest for a model on a GPU, and keep the result
@@ -214,6 +219,8 @@ pub fn main() -> ExitCode {
         Command::Preprocess(args) => args.run(),
         #[cfg(feature = "serve")]
         Command::Serve(args) => args.run(),
+        #[cfg(feature = "serve")]
+        Command::Top(args) => args.run(),
         Command::Bench(args) => args.run(),
         Command::Tune(args) => args.run(),
         Command::Compare(args) => args.run(),

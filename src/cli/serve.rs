@@ -13,7 +13,6 @@ use hipvit::{DType, Device, GraphMode, ResizeOn, Session, SessionBuilder};
 
 use super::{Outcome, Usage, choices, positive};
 
-/// Serve models over HTTP and gRPC, by the Open Inference Protocol (KServe's and Triton's)
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Args {

@@ -6,10 +6,12 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
 use tonic::Status;
 
 use super::failure::{Failure, Kind};
+use super::limits::Taken;
 use super::service::Service;
 
 /// Probes have no token: these say nothing but whether the server works.
@@ -48,12 +50,30 @@ pub(super) async fn guard(State(service): State<Arc<Service>>, request: Request,
         .get(CONTENT_LENGTH)
         .and_then(|length| length.to_str().ok()?.parse().ok());
     match service.bodies.read(body, length).await {
-        Ok((body, taken)) => {
+        Ok((bytes, taken)) => {
+            let taken = Arc::new(taken);
+            // Images that are parts of the body keep it, and its memory counts until the last of them is gone.
+            let body = Bytes::from_owner(Owned {
+                bytes,
+                _taken: taken.clone(),
+            });
             let response = next.run(Request::from_parts(head, Body::from(body))).await;
             drop(taken);
             response
         }
         Err(failure) => refuse(failure),
+    }
+}
+
+/// A body with the memory that it counts for.
+struct Owned {
+    bytes: Bytes,
+    _taken: Arc<Taken>,
+}
+
+impl AsRef<[u8]> for Owned {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
     }
 }
 

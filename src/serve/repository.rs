@@ -135,7 +135,7 @@ impl Repository {
             let file = file.map_err(io)?;
             if let Ok(name) = file.file_name().into_string()
                 && !name.starts_with('.')
-                && file.path().is_dir()
+                && is_model(&file.path())
             {
                 found.insert(name, file.path());
             }
@@ -389,6 +389,14 @@ fn facts(session: &Session, options: &ServerOptions) -> Result<(String, Inputs, 
         patch_tokens: empty.tokens().map(|tokens| [tokens.dim().1, tokens.dim().2]),
     };
     Ok((format!("hipvit_{}", info.library), inputs, outputs))
+}
+
+/// Whether a directory looks like a model's; others of a repository are none of ours.
+fn is_model(directory: &Path) -> bool {
+    let has_config = |directory: &Path| directory.join("config.json").is_file();
+    let versions = || versions(directory).unwrap_or_default().into_iter();
+    has_config(directory)
+        || versions().any(|(_, version)| version.is_some_and(|version| has_config(&version)))
 }
 
 /// The versions in a model's directory: its numbered subdirectories, or the directory itself as version 1.

@@ -17,6 +17,8 @@ mod gpu;
 mod hip;
 mod image;
 mod model;
+#[cfg(feature = "serve")]
+mod serve;
 mod session;
 mod validate;
 

@@ -14,6 +14,8 @@ mod memory;
 mod overlap;
 mod peers;
 mod rtc;
+#[cfg(feature = "serve")]
+mod serve;
 mod session;
 mod work;
 

@@ -1,0 +1,88 @@
+//! A server on the fake provider, and what becomes of its requests when the device fails.
+
+use hipvit::Session;
+use hipvit::serve::{ModelSource, ServerOptions};
+
+use super::session::{builder, model};
+use super::{Fake, Slot};
+use crate::serve::{Running, options, sample};
+
+fn served(fake: &Fake) -> ServerOptions {
+    let mut options = options();
+    options.models = vec![ModelSource::new("vit", model())];
+    options.instances = vec![builder(fake)];
+    options
+}
+
+fn infer(running: &Running) -> crate::serve::Response {
+    let headers = [("Inference-Header-Content-Length", "0")];
+    running.post("/v2/models/vit/infer", &headers, &sample(7))
+}
+
+#[test]
+fn a_failed_batch_is_run_again() {
+    let fake = Fake::new("serve-retry");
+    {
+        let running = Running::new(served(&fake));
+        let expected = infer(&running);
+        assert_eq!(expected.status, 200);
+        for nth in 1..4 {
+            fake.set(Slot::FailCopy, nth);
+            let again = infer(&running);
+            assert_eq!((again.status, &again.body), (200, &expected.body));
+        }
+        assert!(running.metric("hipvit_retried_images_total{model=\"vit\"}") >= 1.0);
+        assert_eq!(running.get("/v2/health/ready").status, 200);
+    }
+    fake.assert_clean();
+}
+
+#[test]
+fn a_lost_device_is_taken_out_and_its_requests_run_elsewhere() {
+    let fake = Fake::new("serve-lost");
+    let mut options = served(&fake);
+    options
+        .instances
+        .push(Session::builder().device(hipvit::Device::Cpu).threads(1));
+    let running = Running::new(options);
+    fake.set(Slot::Devices, 0);
+    let alive = "hipvit_instances{model=\"vit\",device=\"hip:0\"}";
+    assert_eq!(running.metric(alive), 1.0);
+    // Whichever instance takes a request, it is answered.
+    while running.metric(alive) > 0.0 {
+        assert_eq!(infer(&running).status, 200);
+    }
+    assert_eq!(infer(&running).status, 200);
+    assert_eq!(running.get("/v2/health/ready").status, 200);
+    assert_eq!(
+        running.metric("hipvit_lost_instances_total{model=\"vit\",device=\"hip:0\"}"),
+        1.0
+    );
+    fake.set(Slot::Devices, 1);
+}
+
+#[test]
+fn without_a_device_the_server_is_not_ready() {
+    let fake = Fake::new("serve-none");
+    let mut options = served(&fake);
+    options.model_control = true;
+    let running = Running::new(options);
+    fake.set(Slot::Devices, 0);
+    let (status, message) = infer(&running).error();
+    assert_eq!(status, 503);
+    assert_eq!(
+        message,
+        "model `vit` has no device left that works; load it again"
+    );
+    while running.get("/v2/health/ready").status != 503 {
+        std::thread::yield_now();
+    }
+    assert_eq!(running.get("/v2/health/live").status, 200);
+    assert_eq!(infer(&running).error().0, 503);
+    // The device is back: loading the model again serves it.
+    fake.set(Slot::Devices, 1);
+    let load = running.post("/v2/repository/models/vit/load", &[], b"");
+    assert_eq!(load.status, 200, "{load:?}");
+    assert_eq!(infer(&running).status, 200);
+    assert_eq!(running.get("/v2/health/ready").status, 200);
+}

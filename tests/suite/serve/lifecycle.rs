@@ -1,0 +1,164 @@
+//! The server's end, and clients that leave.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use super::*;
+
+/// A server in a process of its own, which says where it listens.
+fn process() -> (
+    std::process::Child,
+    SocketAddr,
+    BufReader<std::process::ChildStderr>,
+) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_hipvit"))
+        .args([
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--device",
+            "cpu",
+            "--threads",
+            "1",
+            "--log",
+            "json",
+        ])
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut log = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    let address = loop {
+        line.clear();
+        assert_ne!(log.read_line(&mut line).unwrap(), 0, "the server ended");
+        let event: Value = serde_json::from_str(&line).unwrap();
+        if event["message"] == "listening" {
+            break event["address"].as_str().unwrap().parse().unwrap();
+        }
+    };
+    (child, address, log)
+}
+
+fn signal(child: &std::process::Child, name: &str) {
+    let status = Command::new("kill")
+        .args([name, &child.id().to_string()])
+        .status();
+    assert!(status.unwrap().success());
+}
+
+/// Requests in flight are answered, and the process ends with success.
+#[test]
+fn sigterm_drains() {
+    let (mut child, address, mut log) = process();
+    let body = samples(&[1, 2, 3, 4, 5, 6, 7, 8, 9]).to_string();
+    // One has its head sent, and its body only after the signal.
+    let mut late = TcpStream::connect(address).unwrap();
+    let head = format!(
+        "POST /v2/models/tinyvit32/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    late.write_all(head.as_bytes()).unwrap();
+    late.write_all(&body.as_bytes()[..10]).unwrap();
+    // Wait until the server has it.
+    while !String::from_utf8(request(address, "GET", "/metrics", &[], b"").body)
+        .unwrap()
+        .lines()
+        .any(|line| line.starts_with("hipvit_request_body_bytes ") && !line.ends_with(" 0"))
+    {
+        thread::yield_now();
+    }
+    signal(&child, "-TERM");
+    let mut line = String::new();
+    while !line.contains("draining") {
+        line.clear();
+        assert_ne!(log.read_line(&mut line).unwrap(), 0, "the server ended");
+    }
+    assert!(TcpStream::connect(address).is_err(), "it still accepts");
+    late.write_all(&body.as_bytes()[10..]).unwrap();
+    let response = response(late);
+    assert_eq!(response.status, 200, "{}", response.text());
+    assert_eq!(response.header("connection"), Some("close"));
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn before_it_stops_the_server_is_not_ready() {
+    let running = Running::digits();
+    running.server().drain();
+    assert_eq!(running.get("/v2/health/ready").status, 503);
+    assert_eq!(running.get("/v2/models/digits/ready").status, 503);
+    assert_eq!(running.get("/v2/health/live").status, 200);
+    // Those who have not noticed are still served.
+    assert_eq!(running.infer(&samples(&[1])).status, 200);
+    running.stop();
+}
+
+/// What nobody waits for is dropped before it runs.
+#[test]
+fn the_images_of_a_client_that_left_are_not_run() {
+    let mut options = options();
+    // Nothing runs until the batch is full, which it never is.
+    options.max_batch = 64;
+    options.max_delay = Duration::from_secs(600);
+    options.limits.request_time = Duration::from_secs(600);
+    let running = Running::new(options);
+    let body = samples(&[1, 2]).to_string();
+    let mut stream = TcpStream::connect(running.address).unwrap();
+    let head = format!(
+        "POST /v2/models/digits/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(body.as_bytes()).unwrap();
+    let queued = "hipvit_queue_images{model=\"digits\",priority=\"interactive\"}";
+    while running.metric(queued) != 2.0 {
+        thread::yield_now();
+    }
+    drop(stream);
+    let cancelled = "hipvit_requests_total{model=\"digits\",protocol=\"http\",outcome=\"cancelled\"}";
+    while running.metric(cancelled) != 1.0 {
+        thread::yield_now();
+    }
+    // Stopping runs what waits, except for them.
+    let address = running.address;
+    running.stop();
+    assert!(TcpStream::connect(address).is_err());
+}
+
+#[test]
+fn many_clients_each_get_their_own_answers() {
+    let mut options = options();
+    options.decode_threads = 2;
+    let running = Running::new(options);
+    thread::scope(|scope| {
+        for client in 0..8 {
+            let running = &running;
+            scope.spawn(move || {
+                for round in 0..10 {
+                    let digits = [(client + round) % 10, (client * 3 + round) % 10];
+                    let response = running.infer(&samples(&digits)).json();
+                    let expected = expected(&digits);
+                    let logits = expected.logits().unwrap();
+                    assert_eq!(floats(&response, "logits"), logits.as_slice().unwrap());
+                }
+            });
+        }
+    });
+    assert_eq!(running.metric("hipvit_images_total{model=\"digits\"}"), 160.0);
+}
+
+#[test]
+fn a_model_or_an_address_that_cannot_be_used_is_an_error() {
+    let mut wrong = options();
+    wrong.models = vec![ModelSource::new("none", at("tests/no_such_model"))];
+    let error = Server::start(wrong).unwrap_err().to_string();
+    assert!(error.contains("no_such_model"), "{error}");
+    let running = Running::digits();
+    let mut taken = options();
+    taken.listen = vec![running.address];
+    let error = Server::start(taken).unwrap_err().to_string();
+    assert!(error.starts_with(&running.address.to_string()), "{error}");
+}

@@ -1,0 +1,111 @@
+//! What clients may not do.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::grpc::{client, infer, runtime};
+use super::*;
+
+#[test]
+fn a_body_beyond_the_limit_is_refused_by_both_protocols() {
+    let mut options = options();
+    options.limits.body = 300;
+    let running = Running::new(options);
+    let (status, message) = running.post("/v2/models/digits/infer", &[], &[b' '; 301]).error();
+    assert_eq!(
+        (status, message.as_str()),
+        (413, "the body exceeds the limit of 300 bytes")
+    );
+    runtime().block_on(async {
+        let mut client = client(running.address).await;
+        let status = client.model_infer(infer(&[1])).await.unwrap_err();
+        assert_eq!(status.code(), tonic::Code::ResourceExhausted);
+    });
+    // The server goes on.
+    assert_eq!(running.get("/v2/health/ready").status, 200);
+}
+
+#[test]
+fn an_image_beyond_the_limit_is_not_decoded() {
+    let mut options = options();
+    options.limits.image.max_pixels = 100;
+    let running = Running::new(options);
+    let (status, message) = running.infer(&samples(&[1])).error();
+    assert_eq!(status, 400);
+    assert!(
+        message.starts_with("input `image`, image 0: ") && message.contains("exceed the limit of 100"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_slow_client_is_cut_off() {
+    let mut options = options();
+    options.limits.header_time = Duration::from_millis(50);
+    options.limits.body_time = Duration::from_millis(50);
+    let running = Running::new(options);
+    // Nothing, half of HTTP/2's preface, half a head: the connection ends.
+    for begin in [&b""[..], b"PRI * HT", b"GET /v2 HTTP/1.1\r\nHost: x\r\n"] {
+        let mut stream = TcpStream::connect(running.address).unwrap();
+        stream.write_all(begin).unwrap();
+        let mut rest = Vec::new();
+        let _ = stream.read_to_end(&mut rest);
+        assert!(
+            !rest.starts_with(b"HTTP/1.1 200"),
+            "{}",
+            String::from_utf8_lossy(&rest)
+        );
+    }
+    // Half a body.
+    let mut stream = TcpStream::connect(running.address).unwrap();
+    let head = "POST /v2/models/digits/infer HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 100\r\n\r\n{";
+    stream.write_all(head.as_bytes()).unwrap();
+    assert_eq!(
+        response(stream).error(),
+        (408, "the body took more than 50ms".into())
+    );
+}
+
+#[test]
+fn connections_beyond_the_limit_are_closed() {
+    let mut options = options();
+    options.limits.connections = 1;
+    let running = Running::new(options);
+    let mut first = TcpStream::connect(running.address).unwrap();
+    first
+        .write_all(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n")
+        .unwrap();
+    // The first is served, so it has its place.
+    let mut byte = [0];
+    first.read_exact(&mut byte).unwrap();
+    let mut second = TcpStream::connect(running.address).unwrap();
+    let _ = second.write_all(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n");
+    let mut rest = Vec::new();
+    let _ = second.read_to_end(&mut rest);
+    assert!(rest.is_empty(), "{}", String::from_utf8_lossy(&rest));
+}
+
+#[test]
+fn a_deadline_ends_a_request() {
+    let running = Running::digits();
+    let mut body = samples(&[1]);
+    body["parameters"] = json!({"timeout": 1});
+    let (status, message) = running.infer(&body).error();
+    assert_eq!(status, 504, "{message}");
+    assert!(message.contains("deadline"), "{message}");
+}
+
+#[test]
+fn more_images_than_the_queue_takes_are_refused() {
+    let mut options = options();
+    options.queue = 2;
+    let running = Running::new(options);
+    let (status, message) = running.infer(&samples(&[1, 2, 3])).error();
+    assert_eq!(status, 400);
+    assert!(
+        message.contains("3 images") && message.contains("takes 2"),
+        "{message}"
+    );
+    assert_eq!(running.infer(&samples(&[1, 2])).status, 200);
+}
