@@ -32,7 +32,7 @@ pub(super) fn routes(service: Arc<Service>) -> Router {
     Router::new()
         .route("/v2", get(server_metadata))
         .route("/v2/", get(server_metadata))
-        .route("/v2/health/live", get(async || StatusCode::OK))
+        .route("/v2/health/live", get(server_live))
         .route("/v2/health/ready", get(server_ready))
         .route("/v2/models/{model}", get(model_metadata))
         .route("/v2/models/{model}/ready", get(model_ready))
@@ -125,19 +125,27 @@ async fn wrong_method(method: Method, uri: Uri) -> Response {
         .into_response()
 }
 
-async fn server_ready(State(service): State<Arc<Service>>) -> StatusCode {
-    status(service.is_ready())
+async fn server_live() -> Response {
+    to_json(&json!({ "live": true }))
 }
 
-fn status(ready: bool) -> StatusCode {
-    match ready {
-        true => StatusCode::OK,
-        false => StatusCode::SERVICE_UNAVAILABLE,
+async fn server_ready(State(service): State<Arc<Service>>) -> Response {
+    let ready = service.is_ready();
+    readiness(ready, &json!({ "ready": ready }))
+}
+
+/// Triton's clients look at the status, KServe's at the body.
+fn readiness(ready: bool, body: &Value) -> Response {
+    let mut response = to_json(body);
+    if !ready {
+        *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
     }
+    response
 }
 
-async fn model_ready(State(service): State<Arc<Service>>, Path(path): Path<ModelPath>) -> Result<StatusCode> {
-    Ok(status(service.is_model_ready(&path.model, &path.version)?))
+async fn model_ready(State(service): State<Arc<Service>>, Path(path): Path<ModelPath>) -> Result {
+    let ready = service.is_model_ready(&path.model, &path.version)?;
+    Ok(readiness(ready, &json!({ "name": path.model, "ready": ready })))
 }
 
 async fn server_metadata() -> Response {

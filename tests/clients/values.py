@@ -6,6 +6,7 @@ import struct
 import sys
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 
 protocol, address, model, image, values = sys.argv[1:]
@@ -33,10 +34,10 @@ def main():
     wanted = client.infer(model, [file]).as_numpy("logits")
     scale = np.abs(wanted).max()
     # The input's rounding, which the model spreads; f32 differs by where the normalisation is folded in.
-    for datatype, tolerance in (("FP32", 2e-5), ("FP16", 2e-2), ("BF16", 1e-1)):
+    types = (("FP32", np.float32, 2e-5), ("FP16", np.float16, 2e-2), ("BF16", ml_dtypes.bfloat16, 1e-1))
+    for datatype, dtype, tolerance in types:
         tensor = triton.InferInput("pixel_values", list(pixels.shape), datatype)
-        array = pixels.astype(np.float16) if datatype == "FP16" else pixels
-        tensor.set_data_from_numpy(array)
+        tensor.set_data_from_numpy(pixels.astype(dtype))
         got = client.infer(model, [tensor]).as_numpy("logits")
         error = np.abs(got - wanted).max() / scale
         assert error <= tolerance, (datatype, error)

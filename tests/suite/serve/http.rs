@@ -16,6 +16,11 @@ fn health_and_metadata() {
     ] {
         assert_eq!(running.get(path).status, 200, "{path}");
     }
+    // KServe's client reads these.
+    assert_eq!(running.get("/v2/health/live").json(), json!({"live": true}));
+    assert_eq!(running.get("/v2/health/ready").json(), json!({"ready": true}));
+    let ready = running.get("/v2/models/digits/ready").json();
+    assert_eq!(ready, json!({"name": "digits", "ready": true}));
     let server = running.get("/v2").json();
     assert_eq!(server["name"], "hipvit");
     assert_eq!(server["version"], env!("CARGO_PKG_VERSION"));
