@@ -158,6 +158,7 @@ pub mod image;
 pub mod kernels;
 pub mod labels;
 pub mod model;
+mod nearest;
 #[doc(hidden)]
 pub mod ops;
 pub mod outputs;

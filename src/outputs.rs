@@ -244,7 +244,7 @@ mod tests {
 
     fn outputs() -> Outputs {
         Outputs {
-            labels: Labels::new(2, |index| Some(["cat", "dog"][index].into()), |_| "?".into()),
+            labels: Labels::from_iter(["cat", "dog"]),
             scores: Scores::Softmax,
             prefix_tokens: 1,
             embeddings: array![[1.0], [2.0]],

@@ -13,6 +13,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::inputs::{Inputs, Listing};
+use super::labels::LabelArgs;
 use super::record::{self, Record};
 use super::{Outcome, RunArgs, Usage, output, report_fallback};
 
@@ -22,6 +23,8 @@ pub struct Args {
     inputs: Inputs,
     #[command(flatten)]
     model: RunArgs,
+    #[command(flatten)]
+    labels: LabelArgs,
     /// Number of labels to show
     #[arg(long, short = 'k', default_value_t = 5, value_name = "K", value_parser = super::positive)]
     top: usize,
@@ -45,7 +48,7 @@ struct Scored {
 impl Args {
     pub fn run(&self) -> Result<Outcome> {
         let images = self.images()?;
-        let session = self.model.load()?;
+        let session = self.model.load_with(self.labels.apply(self.model.builder())?)?;
         if session.labels().is_empty() {
             bail!(
                 "{}: model has no classification head; use `hipvit embed`",

@@ -12,6 +12,7 @@ mod embed;
 mod eval;
 mod inputs;
 mod inspect;
+mod labels;
 mod output;
 mod preprocess;
 mod progress;
@@ -67,8 +68,9 @@ enum Command {
 /// The model and where it runs.
 #[derive(Debug, clap::Args)]
 pub struct ModelArgs {
-    /// Model directory, as timm or Hugging Face transformers write it [default: the embedded TinyViT32]
-    #[arg(long, short, value_name = "DIR")]
+    /// Model directory, as timm or Hugging Face transformers write it, or a model of the Hugging Face hub that was downloaded:
+    /// ORG/NAME or ORG/NAME@REVISION [default: the embedded TinyViT32]
+    #[arg(long, short, value_name = "MODEL")]
     model: Option<PathBuf>,
     /// Where to run: auto (the first GPU, else the CPU), cpu, hip (the first GPU) or hip:N [default: auto]
     #[arg(long, value_name = "DEVICE", value_parser = choices::device())]
@@ -104,10 +106,6 @@ pub struct RunArgs {
 }
 
 impl RunArgs {
-    fn load(&self) -> hipvit::Result<Session> {
-        self.load_with(self.builder())
-    }
-
     fn load_with(&self, builder: SessionBuilder) -> hipvit::Result<Session> {
         self.model.load_with(builder)
     }

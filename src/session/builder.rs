@@ -10,6 +10,7 @@ use crate::exec::select::SelectOptions;
 use crate::exec::{Executor, GraphMode};
 use crate::graph::{self, Optimizations, Passes};
 use crate::hip;
+use crate::labels::Labels;
 use crate::model::{self, InputKind, LoadOptions, Model, ModelBytes};
 use crate::tensor::DType;
 
@@ -38,6 +39,7 @@ pub struct SessionBuilder {
     resize: ResizeOn,
     optimizations: Optimizations,
     load: LoadOptions,
+    labels: Option<Labels>,
 }
 
 impl Default for SessionBuilder {
@@ -53,6 +55,7 @@ impl Default for SessionBuilder {
             resize: ResizeOn::default(),
             optimizations: Optimizations::default(),
             load: LoadOptions::default(),
+            labels: None,
         }
     }
 }
@@ -133,6 +136,23 @@ impl SessionBuilder {
         self
     }
 
+    /// The names of the classes, instead of the model's own. A model that has none has ImageNet's if it has 1,000 classes,
+    /// else numbers.
+    ///
+    /// ```
+    /// # fn main() -> hipvit::Result<()> {
+    /// use hipvit::{Labels, Session};
+    ///
+    /// let labels = Labels::from_iter(["null", "eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun"]);
+    /// let session = Session::builder().labels(labels).tinyvit32()?;
+    /// assert_eq!(session.labels().get(7), "sieben");
+    /// # Ok(()) }
+    /// ```
+    pub fn labels(mut self, labels: Labels) -> Self {
+        self.labels = Some(labels);
+        self
+    }
+
     /// The model's input: RGB bytes (the default), or pixel values that the caller has normalised.
     pub fn input(mut self, input: InputKind) -> Self {
         self.load.input = input;
@@ -153,11 +173,18 @@ impl SessionBuilder {
         self
     }
 
-    /// Loads the model directory `path`, as timm or Hugging Face transformers write it.
+    /// Loads a model directory, as timm or Hugging Face transformers write it, or a model of the Hugging Face hub.
+    ///
+    /// What is no path of a directory or file and looks like a name on the hub, `org/name` or `org/name@revision`, with
+    /// or without timm's `hf-hub:`, is looked up in the hub's local cache, which `HF_HUB_CACHE`, `HUGGINGFACE_HUB_CACHE`,
+    /// `HF_HOME` or `XDG_CACHE_HOME` locate, by default `~/.cache/huggingface/hub`. An architecture's bare name, as
+    /// `timm/vit_base_patch16_224`, stands for the weights that timm has by default. Nothing is downloaded: the error has
+    /// the command that does it.
     ///
     /// # Errors
     ///
-    /// The first thing that is wrong with the directory, its configuration or its tensors; or an option that the model or the
+    /// [`Error::Hub`] if the cache does not have the model, or not all of its files; the
+    /// first thing that is wrong with the directory, its configuration or its tensors; or an option that the model or the
     /// device does not support.
     pub fn load(&self, path: impl AsRef<Path>) -> Result<Session> {
         let device = self.open()?;
@@ -256,10 +283,14 @@ impl SessionBuilder {
             name,
             graph,
             preprocess,
-            labels,
+            mut labels,
             scores,
             info,
         } = model;
+        if let Some(given) = &self.labels {
+            given.check(info.classes)?;
+            labels = given.clone();
+        }
         let (mut graph, _) = graph::optimize(graph, &self.passes())?;
         let (executor, no_gpu) = match device {
             Place::Gpu(gpu) => {

@@ -69,7 +69,8 @@ impl Session {
         }
     }
 
-    /// Loads the model directory `path` with the default options.
+    /// Loads the model directory `path`, or a model of the Hugging Face hub that is in its local cache
+    /// (`Session::load("google/vit-base-patch16-224")`), with the default options.
     ///
     /// # Errors
     ///
@@ -105,7 +106,7 @@ impl Session {
         SessionBuilder::default()
     }
 
-    /// The model's name: that of its directory.
+    /// The model's name: on the hub, else that of its directory.
     pub fn name(&self) -> &str {
         &self.loaded.name
     }
