@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use hipvit::digits;
 use hipvit::evaluate::{LabelledSet, evaluate};
+use hipvit::hip::regular_file;
 use hipvit::labels::Labels;
 use hipvit::pipeline::Source;
 
@@ -35,7 +36,7 @@ impl Args {
         let (set, unlisted) = match &self.data {
             Some(path) if path.is_dir() => read_directory(path, session.labels())?,
             Some(path) => {
-                let bytes = fs::read(path).map_err(refused(path))?;
+                let bytes = regular_file::read(path).map_err(refused(path))?;
                 (LabelledSet::from_safetensors(path, &bytes)?, 0)
             }
             None if self.model.is_embedded() => (digits::held_out()?, 0),
