@@ -65,6 +65,7 @@ impl DecodeMemory {
         DecodeBuffers {
             file: self.files.lock().take(),
             pixels: self.pixels.lock().take(),
+            permit: None,
         }
     }
 

@@ -89,7 +89,10 @@ fn the_error_of_an_image_has_a_kind() {
     png[80..120].fill(0xA5);
     assert_eq!(of(&png), Damaged);
     assert_eq!(of(&bomb(300_000)), TooLarge);
-    let few = Limits { max_pixels: 100 };
+    let few = Limits {
+        max_pixels: 100,
+        ..limits
+    };
     assert_eq!(kind(decode("x", &sample(), &few)), TooLarge);
     let mut bmp = image_file(4, 4);
     assert_eq!(of(&bmp[..bmp.len() - 1]), Truncated);
