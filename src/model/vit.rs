@@ -110,10 +110,33 @@ impl Vit {
         usize::from(self.class_token) + usize::from(self.distillation_token) + self.registers
     }
 
+    /// Floating-point operations of one image, about: the GEMMs and attention.
+    pub(super) fn flops(&self) -> u64 {
+        let [rows, columns] = self.grid().map(|n| n as u128);
+        let [height, width] = self.patch.map(|n| n as u128);
+        let (dim, hidden) = (self.dim as u128, self.hidden as u128);
+        let patches = rows * columns;
+        let tokens = patches + self.prefix() as u128;
+        let mlp = match self.mlp {
+            Mlp::Plain(_) => 2 * hidden,
+            Mlp::SwiGlu => 3 * hidden,
+        };
+        // Q, K, V and the output projection have dim × dim weights each; scores and their weighted sum take tokens × tokens.
+        let block = 2u128
+            .saturating_mul(tokens)
+            .saturating_mul(dim)
+            .saturating_mul(4 * dim + mlp + 2 * tokens);
+        let patch = (2 * patches)
+            .saturating_mul(3 * height * width)
+            .saturating_mul(dim);
+        let flops = block.saturating_mul(self.depth as u128).saturating_add(patch);
+        u64::try_from(flops).unwrap_or(u64::MAX)
+    }
+
     /// Checks that the sizes fit each other.
     pub(super) fn check(&self) -> Result<(), String> {
         let [[h, w], [ph, pw]] = [self.image, self.patch];
-        if h.max(w) > LARGEST_SIDE {
+        if h.max(w) > LARGEST_SIDE || h.saturating_mul(w) > MAX_ELEMENTS {
             return Err(format!("an image of {h}×{w} is too large"));
         }
         if ph > h || pw > w {

@@ -180,8 +180,15 @@ fn image_file(width: u32, height: u32) -> Vec<u8> {
 fn what_has_no_end_is_not_read_to_it() {
     refused(
         &["classify".into(), "/dev/zero".into()],
-        &["/dev/zero", "not a PNG"],
+        &["/dev/zero", "not a regular file"],
     );
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_hipvit"))
+        .args(["classify", "-"])
+        .stdin(fs::File::open("/dev/zero").unwrap())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("not a PNG"), "{}", stderr(&output));
 }
 
 #[test]

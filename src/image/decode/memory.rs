@@ -120,11 +120,10 @@ fn allocatable(bytes: u64) -> bool {
     if bytes < SMALL {
         return true;
     }
+    // A mapping, since a block that an allocator gets back changes how it treats the next ones.
     let trial = usize::try_from(bytes.saturating_add(bytes / 8 + RESERVE));
-    trial.is_ok_and(|bytes| {
-        let mut trial: Vec<u8> = Vec::new();
-        std::hint::black_box(&mut trial).try_reserve_exact(bytes).is_ok()
-    })
+    let addressable = trial.ok().filter(|&bytes| bytes < isize::MAX as usize);
+    addressable.is_some_and(|bytes| memmap2::MmapOptions::new().len(bytes).map_anon().is_ok())
 }
 
 /// One image's use of the limits, from its header to its pixels.
@@ -195,7 +194,7 @@ fn size(bytes: u64) -> String {
     }
 }
 
-/// Half of the memory of this machine or container, in bytes.
+/// Half of the memory that this machine, its container and `ulimit -v` leave to the process, in bytes.
 pub(super) fn half_of_memory() -> u64 {
     static HALF: OnceLock<u64> = OnceLock::new();
     /// Where the system does not tell.
@@ -207,7 +206,15 @@ pub(super) fn half_of_memory() -> u64 {
         let container = fs::read_to_string("/proc/self/cgroup")
             .ok()
             .and_then(|text| container_limit(&text, Path::new("/sys/fs/cgroup")));
-        installed.into_iter().chain(container).min().unwrap_or(ASSUMED) / 2
+        let addresses = fs::read_to_string("/proc/self/limits")
+            .ok()
+            .and_then(|text| address_space(&text));
+        [installed, container, addresses]
+            .into_iter()
+            .flatten()
+            .min()
+            .unwrap_or(ASSUMED)
+            / 2
     })
 }
 
@@ -216,6 +223,14 @@ fn total_memory(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
+}
+
+/// The soft limit in this `/proc/self/limits`, in bytes.
+fn address_space(limits: &str) -> Option<u64> {
+    let line = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max address space"))?;
+    line.split_whitespace().next()?.parse().ok()
 }
 
 /// The least limit of the control groups that a process with this `/proc/self/cgroup` is in.
@@ -333,6 +348,11 @@ mod tests {
             Some(32_594_456 << 10)
         );
         assert_eq!(total_memory("MemFree: 1 kB\n"), None);
+        let limits = |soft: &str| {
+            format!("Max stack size 8388608 unlimited bytes\nMax address space   {soft} unlimited bytes\n")
+        };
+        assert_eq!(address_space(&limits("2147483648")), Some(2 << 30));
+        assert_eq!(address_space(&limits("unlimited")), None);
         let root = tempfile::tempdir().unwrap();
         let write = |path: &str, text: &str| {
             let path = root.path().join(path);

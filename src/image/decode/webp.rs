@@ -14,6 +14,13 @@ use crate::image::RgbImage;
 const INVALID: &str = "damaged or truncated WebP";
 
 pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Failure> {
+    // As libwebp, which reads nothing of a file that is shorter than its header says.
+    let promised = bytes.get(4..8).map_or(0, |size| {
+        u64::from(u32::from_le_bytes([size[0], size[1], size[2], size[3]]))
+    });
+    if (bytes.len() as u64) < promised + 8 {
+        return Err(Failure::truncated("the WebP is truncated"));
+    }
     let Some(canvas) = animation_canvas(bytes)? else {
         return still(bytes, claim, 0);
     };
