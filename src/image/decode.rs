@@ -95,8 +95,8 @@ impl Limits {
             return Ok(());
         }
         Err(Failure::too_large(format!(
-            "{chunks} strips or tiles exceed the limit of {limit}; Limits::max_pixels or --max-pixels raises it, \
-             {CHUNK_PIXELS} times as much"
+            "{chunks} strips or tiles exceed the limit of {limit}; each counts as {CHUNK_PIXELS} pixels, and \
+             Limits::max_pixels or --max-pixels raises their limit"
         )))
     }
 }

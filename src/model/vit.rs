@@ -136,8 +136,9 @@ impl Vit {
     /// Checks that the sizes fit each other.
     pub(super) fn check(&self) -> Result<(), String> {
         let [[h, w], [ph, pw]] = [self.image, self.patch];
-        if h.max(w) > LARGEST_SIDE || h.saturating_mul(w) > MAX_ELEMENTS {
-            return Err(format!("an image of {h}×{w} is too large"));
+        let too_large = || format!("an image of {h}×{w} is too large");
+        if h.max(w) > LARGEST_SIDE {
+            return Err(too_large());
         }
         if ph > h || pw > w {
             return Err(format!("a patch of {ph}×{pw} does not fit an image of {h}×{w}"));
@@ -154,6 +155,10 @@ impl Vit {
                 "{rows}×{columns} patches of {} channels are too many",
                 self.dim
             ));
+        }
+        // Few patches, but large ones.
+        if h.saturating_mul(w) > MAX_ELEMENTS {
+            return Err(too_large());
         }
         if self.hidden == 0 {
             return Err("the feed-forward network has no channels".into());

@@ -22,9 +22,11 @@ pub(super) enum Photometric {
 const PHOTOMETRIC: u16 = 262;
 const BLACK_IS_ZERO: u8 = 1;
 
-/// The tags with several values that are read: bits per sample, strips, colour map, tiles, extra samples and sample
-/// formats, tables of JPEGs, subsampling.
-const LISTS: [u16; 10] = [258, 273, 279, 320, 324, 325, 338, 339, 347, 530];
+/// The tags that the decoder and we read, in the order of TIFF 6.0: sizes, sample formats, strips and tiles, colour map,
+/// tables of JPEGs, subsampling. Any of them may promise many values.
+const READ: [u16; 21] = [
+    256, 257, 258, 259, 262, 273, 274, 277, 278, 279, 284, 317, 320, 322, 323, 324, 325, 338, 339, 347, 530,
+];
 
 /// What is read ahead.
 #[derive(Debug)]
@@ -105,7 +107,7 @@ impl Reader<'_> {
             if tag == PHOTOMETRIC {
                 photometric = photometric.or(Some(at + value));
             }
-            if LISTS.contains(&tag) {
+            if READ.contains(&tag) {
                 let values = self.number(at + 4, value - 4)?;
                 let bytes = values.checked_mul(value_bytes(self.short(at + 2)?));
                 if bytes.is_none_or(|bytes| bytes > self.bytes.len()) {
