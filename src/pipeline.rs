@@ -133,7 +133,7 @@ impl Pipeline {
             thread.spawn(work).map_err(|e| Error::argument("threads", e))
         };
         let stop = Arc::new(AtomicBool::new(false));
-        let memory = Arc::new(DecodeMemory::default());
+        let memory = Arc::new(DecodeMemory::new(&self.limits));
         let decoder = Decoder {
             session: self.session.clone(),
             limits: self.limits,

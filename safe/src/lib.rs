@@ -174,6 +174,9 @@ mod status;
 mod stream;
 mod versions;
 
+#[doc(hidden)]
+pub use hipvit_sys::regular_file;
+
 pub use blas::{Blas, BlasLt, Epilogue, Gemm, Matmul, MatmulOperands, Matrix, Scales};
 pub use code::Code;
 pub use comm::{Comm, Group, Reduction, UniqueId};

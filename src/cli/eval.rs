@@ -9,6 +9,7 @@ use anyhow::{Result, bail};
 use console::{Alignment, pad_str};
 use hipvit::digits;
 use hipvit::evaluate::{ClassEvaluation, ClassMap, Evaluation, LabelledSet, evaluate};
+use hipvit::hip::regular_file;
 use hipvit::labels::Labels;
 use hipvit::pipeline::Source;
 use serde::Serialize;
@@ -74,7 +75,7 @@ impl Args {
         } = match &self.data {
             Some(path) if path.is_dir() => self.read_directory(path, session.labels())?,
             Some(path) => {
-                let bytes = fs::read(path).map_err(refused(path))?;
+                let bytes = regular_file::read(path).map_err(refused(path))?;
                 LabelledSet::from_safetensors(path, &bytes)?.into()
             }
             None if self.model.is_embedded() => digits::held_out()?.into(),

@@ -22,18 +22,44 @@ pub struct Inputs {
     pub limits: LimitArgs,
 }
 
-/// The maximum size of an image.
+/// What decoding an image may take.
 #[derive(Debug, clap::Args)]
 pub struct LimitArgs {
     /// Reject images with more than N pixels
     #[arg(long, value_name = "N", default_value_t = Limits::default().max_pixels)]
     max_pixels: u64,
+    /// Memory for images that are being decoded, all threads together, as 800M or 4G; others wait, and larger ones are
+    /// rejected [default: half of the machine's or container's memory]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    max_decode_memory: Option<u64>,
+}
+
+/// A number of bytes, with a suffix K, M, G or T for the powers of 1024.
+fn bytes(text: &str) -> Result<u64, String> {
+    let (number, power) = match text.strip_suffix(['K', 'k', 'M', 'm', 'G', 'g', 'T', 't']) {
+        Some(number) => match text.as_bytes()[number.len()].to_ascii_uppercase() {
+            b'K' => (number, 1),
+            b'M' => (number, 2),
+            b'G' => (number, 3),
+            _ => (number, 4),
+        },
+        None => (text, 0),
+    };
+    let number: u64 = number
+        .parse()
+        .map_err(|e: std::num::ParseIntError| e.to_string())?;
+    number
+        .checked_mul(1 << (10 * power))
+        .ok_or_else(|| "is too large".into())
 }
 
 impl LimitArgs {
     pub fn limits(&self) -> Limits {
         Limits {
             max_pixels: self.max_pixels,
+            max_memory: self
+                .max_decode_memory
+                .unwrap_or_else(|| Limits::default().max_memory),
         }
     }
 }

@@ -57,6 +57,8 @@ impl Args {
         let gpu = session.open_device()?;
         let options = LoadOptions {
             image_size: self.image_size.map(|s| s.0),
+            // Nothing is run.
+            max_flops: Some(u64::MAX),
             ..LoadOptions::default()
         };
         let model = match &self.model {

@@ -93,6 +93,9 @@ pub struct ModelArgs {
     /// Image size, if not the model's own; position embeddings are interpolated
     #[arg(long, value_name = "N or HxW", value_parser = image_size)]
     image_size: Option<ImageSize>,
+    /// Reject models that take more than N floating-point operations per image, as 2e13 [default: 1e13]
+    #[arg(long, value_name = "N", value_parser = flops)]
+    max_flops: Option<u64>,
 }
 
 /// As [`ModelArgs`], for commands that run images.
@@ -127,6 +130,15 @@ struct ImageSize([usize; 2]);
 fn image_size(text: &str) -> Result<ImageSize, String> {
     let (h, w) = text.split_once(['x', '×']).unwrap_or((text, text));
     Ok(ImageSize([positive(h)?, positive(w)?]))
+}
+
+fn flops(text: &str) -> Result<u64, String> {
+    match text.parse::<f64>() {
+        // A cast to an integer saturates.
+        Ok(n) if n >= 1.0 => Ok(n as u64),
+        Ok(_) => Err("must be at least 1".into()),
+        Err(e) => Err(e.to_string()),
+    }
 }
 
 fn positive(text: &str) -> Result<usize, String> {
@@ -169,6 +181,9 @@ impl ModelArgs {
         }
         if let Some(ImageSize(size)) = self.image_size {
             builder = builder.image_size(size);
+        }
+        if let Some(flops) = self.max_flops {
+            builder = builder.max_flops(flops);
         }
         builder
     }

@@ -17,8 +17,10 @@
 
 mod bmp;
 mod color;
+mod frame_header;
 mod gif;
 mod jpeg;
+mod memory;
 mod png;
 #[cfg(test)]
 mod tests;
@@ -26,29 +28,47 @@ mod tiff;
 mod webp;
 
 use std::borrow::Cow;
-use std::fs::File;
 use std::io::Read;
-use std::panic::catch_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
+use self::frame_header::FrameHeader;
+use self::memory::Claim;
+pub(crate) use self::memory::Permit;
 use super::RgbImage;
 use crate::error::{Error, ImageErrorKind, Result};
+use crate::hip::regular_file;
 
-/// The maximum size of an image. Its header is checked before memory for pixels is allocated.
+/// What decoding may take. An image's header is checked before memory for its pixels is allocated.
+///
+/// ```
+/// use hipvit::image::Limits;
+///
+/// let limits = Limits { max_pixels: 50_000_000, ..Limits::default() };
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Maximum number of pixels (width × height).
+    /// Maximum number of pixels (width × height). A strip or tile of a TIFF counts as 1,024 pixels at least, because each
+    /// takes time of its own.
     pub max_pixels: u64,
+    /// Maximum number of bytes that all images that are being decoded in this process take together: their files, samples
+    /// and pixels, as estimated from their headers. An image that takes more alone is an error; others wait for each other.
+    pub max_memory: u64,
 }
 
 impl Default for Limits {
-    /// 178,956,970 pixels, above which Pillow raises `DecompressionBombError` (half a gigabyte of RGB).
+    /// 178,956,970 pixels, above which Pillow raises `DecompressionBombError` (half a gigabyte of RGB), and half of the
+    /// memory of the machine or container.
     fn default() -> Self {
         Self {
             max_pixels: 178_956_970,
+            max_memory: memory::half_of_memory(),
         }
     }
 }
+
+/// Pixels that a strip or tile of a TIFF counts as at least.
+const CHUNK_PIXELS: u64 = 1024;
 
 impl Limits {
     /// The size as usable numbers.
@@ -58,29 +78,27 @@ impl Limits {
             return Err(format!("the image is empty ({width}×{height} pixels)").into());
         }
         match width.checked_mul(height) {
-            Some(pixels) if pixels <= self.max_pixels => match fits_into_memory(pixels) {
-                true => Ok((width as usize, height as usize)),
-                false => Err(Failure::too_large(format!(
-                    "there is no memory for {width}×{height} pixels"
-                ))),
-            },
+            Some(pixels) if pixels <= self.max_pixels => Ok((width as usize, height as usize)),
             _ => Err(Failure::too_large(format!(
-                "{width}×{height} pixels exceed the limit of {} (a decompression bomb?)",
+                "{width}×{height} pixels exceed the limit of {} (a decompression bomb?); \
+                 Limits::max_pixels or --max-pixels raises it",
                 self.max_pixels
             ))),
         }
     }
-}
 
-/// Whether this many RGB pixels can be allocated. Tried here, because a failed allocation later would abort the process.
-fn fits_into_memory(pixels: u64) -> bool {
-    let bytes = pixels
-        .checked_mul(3)
-        .and_then(|bytes| usize::try_from(bytes).ok());
-    bytes.is_some_and(|bytes| {
-        let mut trial: Vec<u8> = Vec::new();
-        std::hint::black_box(&mut trial).try_reserve_exact(bytes).is_ok()
-    })
+    /// Whether so many strips or tiles are not too much work.
+    fn check_chunks(&self, chunks: u64) -> Result<(), Failure> {
+        let limit = self.max_pixels / CHUNK_PIXELS;
+        // A few are no work whatever the limit.
+        if chunks <= limit.max(64) {
+            return Ok(());
+        }
+        Err(Failure::too_large(format!(
+            "{chunks} strips or tiles exceed the limit of {limit}; each counts as {CHUNK_PIXELS} pixels, and \
+             Limits::max_pixels or --max-pixels raises their limit"
+        )))
+    }
 }
 
 /// Why an image cannot be decoded. Made from a text alone it is damage.
@@ -95,6 +113,13 @@ impl Failure {
         Self {
             kind: ImageErrorKind::Truncated,
             reason: Cow::Borrowed(reason),
+        }
+    }
+
+    fn truncated_by(reason: String) -> Self {
+        Self {
+            kind: ImageErrorKind::Truncated,
+            reason: reason.into(),
         }
     }
 
@@ -138,7 +163,7 @@ impl From<&'static str> for Failure {
 }
 
 /// From a file's content to its pixels; where the format's decoder can, in the memory that is given to it.
-type Decoder = fn(&[u8], &Limits, Vec<u8>) -> Result<RgbImage, Failure>;
+type Decoder = fn(&[u8], &mut Claim<'_>, Vec<u8>) -> Result<RgbImage, Failure>;
 
 /// Memory that is used for one image after the other: an allocator gives large blocks back to the system and asks for
 /// new pages each time.
@@ -149,6 +174,8 @@ pub struct DecodeBuffers {
     pub file: Vec<u8>,
     /// Becomes the image's pixels.
     pub pixels: Vec<u8>,
+    /// For the last image's pixels, until the next one or until it is dropped.
+    pub(crate) permit: Option<Permit>,
 }
 
 /// The number of bytes at the beginning of a file that determine its format.
@@ -158,15 +185,15 @@ const SIGNATURE: u64 = 12;
 fn decoder(bytes: &[u8]) -> Result<Decoder, Failure> {
     Ok(match bytes {
         [] => return Err(Failure::truncated("the file is empty")),
-        [0x89, b'P', b'N', b'G', ..] => |bytes, limits, _| png::decode(bytes, limits),
-        [0xFF, 0xD8, 0xFF, ..] => jpeg::decode,
+        [0x89, b'P', b'N', b'G', ..] => |bytes, claim, _| png::decode(bytes, claim),
+        [0xFF, 0xD8, 0xFF, ..] => decode_jpeg,
         [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => {
-            |bytes, limits, _| webp::decode(bytes, limits)
+            |bytes, claim, _| webp::decode(bytes, claim)
         }
-        [b'G', b'I', b'F', b'8', ..] => |bytes, limits, _| gif::decode(bytes, limits),
-        [b'B', b'M', ..] => |bytes, limits, _| bmp::decode(bytes, limits),
+        [b'G', b'I', b'F', b'8', ..] => |bytes, claim, _| gif::decode(bytes, claim),
+        [b'B', b'M', ..] => |bytes, claim, _| bmp::decode(bytes, claim),
         [b'I', b'I', 42 | 43, 0, ..] | [b'M', b'M', 0, 42 | 43, ..] => {
-            |bytes, limits, _| tiff::decode(bytes, limits)
+            |bytes, claim, _| tiff::decode(bytes, claim)
         }
         _ => {
             return Err(Failure::unsupported(
@@ -176,23 +203,48 @@ fn decoder(bytes: &[u8]) -> Result<Decoder, Failure> {
     })
 }
 
+fn decode_jpeg(bytes: &[u8], claim: &mut Claim<'_>, memory: Vec<u8>) -> Result<RgbImage, Failure> {
+    let Some(header) = FrameHeader::find(bytes) else {
+        // For its own message; a JPEG that it could decode has a header.
+        let nothing = Limits {
+            max_pixels: 0,
+            ..*claim.limits
+        };
+        return jpeg::decode(bytes, &nothing, memory);
+    };
+    claim.check(header.width, header.height)?;
+    claim.reserve(header.memory()?)?;
+    jpeg::decode(bytes, &header.limits(claim.limits), memory)
+}
+
 /// Decodes an image file's content. `name` stands for it in error messages.
 ///
 /// # Errors
 /// [`Error::Image`] if the content is in no supported format, is damaged or truncated, or exceeds `limits`.
 pub fn decode(name: &str, bytes: &[u8], limits: &Limits) -> Result<RgbImage> {
-    decode_in(name, bytes, limits, Vec::new())
+    decode_in(name, bytes, limits, Vec::new()).map(|(image, _)| image)
 }
 
-/// As [`decode()`], with the pixels in `memory`, if the decoder can.
-pub(crate) fn decode_in(name: &str, bytes: &[u8], limits: &Limits, memory: Vec<u8>) -> Result<RgbImage> {
-    decoder(bytes)
+/// As [`decode()`], with the pixels in `memory`, if the decoder can; and the permit for the pixels' memory.
+pub(crate) fn decode_in(
+    name: &str,
+    bytes: &[u8],
+    limits: &Limits,
+    memory: Vec<u8>,
+) -> Result<(RgbImage, Option<Permit>)> {
+    let mut claim = Claim::new(limits, bytes);
+    let image = decoder(bytes)
         // A decoder that panics on some bytes has a bug, which should fail this image and not the process.
         .and_then(|decode| {
-            catch_unwind(|| decode(bytes, limits, memory))
+            catch_unwind(AssertUnwindSafe(|| decode(bytes, &mut claim, memory)))
                 .unwrap_or_else(|_| Err("the decoder failed on it".into()))
         })
-        .map_err(|failure| failure.of(name))
+        .map_err(|failure| failure.of(name))?;
+    let mut permit = claim.into_permit();
+    if let Some(permit) = &mut permit {
+        permit.shrink_to(image.data.len() as u64);
+    }
+    Ok((image, permit))
 }
 
 /// Reads and decodes an image. Of data that does not begin as an image, which may be endless, only the first bytes are read.
@@ -200,23 +252,47 @@ pub(crate) fn decode_in(name: &str, bytes: &[u8], limits: &Limits, memory: Vec<u
 /// # Errors
 /// [`Error::Io`] if it cannot be read, and [`Error::Image`] as [`decode()`] returns it; both with `name`.
 pub fn read(name: &str, reader: impl Read, limits: &Limits) -> Result<RgbImage> {
-    read_in(name, reader, limits, &mut DecodeBuffers::default())
+    read_in(name, reader, None, limits, &mut DecodeBuffers::default())
 }
 
+/// `length` is the file's, if it is known.
 fn read_in(
     name: &str,
     mut reader: impl Read,
+    length: Option<u64>,
     limits: &Limits,
     buffers: &mut DecodeBuffers,
 ) -> Result<RgbImage> {
     let io = |source| Error::io(name, source);
+    // Nobody may wait while holding memory.
+    buffers.permit = None;
     let bytes = &mut buffers.file;
     bytes.clear();
     let mut beginning = reader.by_ref().take(SIGNATURE);
     beginning.read_to_end(bytes).map_err(io)?;
     decoder(bytes).map_err(|failure| failure.of(name))?;
-    reader.read_to_end(bytes).map_err(io)?;
-    decode_in(name, bytes, limits, std::mem::take(&mut buffers.pixels))
+    let too_long = || {
+        let reason = "the file is longer than the memory that decoding may take; Limits::max_memory or \
+                      --max-decode-memory raises it";
+        Failure::too_large(reason).of(name)
+    };
+    if let Some(length) = length {
+        if length > limits.max_memory {
+            return Err(too_long());
+        }
+        let rest = usize::try_from(length)
+            .unwrap_or(usize::MAX)
+            .saturating_sub(bytes.len());
+        bytes.try_reserve_exact(rest).map_err(|error| io(error.into()))?;
+    }
+    let mut rest = reader.take(limits.max_memory.saturating_add(1));
+    rest.read_to_end(bytes).map_err(io)?;
+    if bytes.len() as u64 > limits.max_memory {
+        return Err(too_long());
+    }
+    let (image, permit) = decode_in(name, bytes, limits, std::mem::take(&mut buffers.pixels))?;
+    buffers.permit = permit;
+    Ok(image)
 }
 
 /// Reads and decodes an image file.
@@ -233,6 +309,8 @@ pub fn open(path: impl AsRef<Path>, limits: &Limits) -> Result<RgbImage> {
 /// As there.
 #[doc(hidden)]
 pub fn open_in(path: &Path, limits: &Limits, buffers: &mut DecodeBuffers) -> Result<RgbImage> {
-    let file = File::open(path).map_err(|source| Error::io(path, source))?;
-    read_in(&path.display().to_string(), file, limits, buffers)
+    let io = |source| Error::io(path, source);
+    let file = regular_file::open(path).map_err(io)?;
+    let length = file.metadata().map_err(io)?.len();
+    read_in(&path.display().to_string(), file, Some(length), limits, buffers)
 }

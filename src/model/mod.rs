@@ -177,7 +177,14 @@ pub struct LoadOptions {
     pub tokens: bool,
     /// The blocks, counted from 0, after which all tokens are an output.
     pub hidden_layers: Vec<usize>,
+    /// Maximum number of floating-point operations per image, if not [`MAX_FLOPS`].
+    pub max_flops: Option<u64>,
 }
+
+/// Floating-point operations per image above which a model is refused by default: some times as many as the largest
+/// supported models take at their own image size. A wrong size in a configuration would otherwise take hours and all memory.
+#[doc(hidden)]
+pub const MAX_FLOPS: u64 = 10_000_000_000_000;
 
 /// The contents of a model's files.
 #[doc(hidden)]
@@ -285,6 +292,16 @@ fn assemble(source: &Source<'_>, options: &LoadOptions) -> Result<Model> {
     let mut weights = source.weights()?;
     let (description, preprocess) = describe(source, &config, options, &weights)?;
     let vit = &description.vit;
+    let (flops, limit) = (vit.flops(), options.max_flops.unwrap_or(MAX_FLOPS));
+    if flops > limit {
+        let [height, width] = vit.image;
+        let reason = format!(
+            "an image of {height}×{width} takes {:.1e} floating-point operations, more than the limit of {:.1e}; \
+             SessionBuilder::max_flops or --max-flops raises it",
+            flops as f64, limit as f64
+        );
+        return Err(Error::config(&config.file, reason));
+    }
     if let Some(block) = options.hidden_layers.iter().find(|&&block| block >= vit.depth) {
         let reason = format!(
             "block {block} is not one of the model's {}, counted from 0",

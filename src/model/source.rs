@@ -13,6 +13,7 @@ use super::mapped;
 use super::timm;
 use super::weights::Weights;
 use crate::error::{Error, Result};
+use crate::hip::regular_file;
 
 const CONFIG: &str = "config.json";
 const WEIGHTS: &str = "model.safetensors";
@@ -204,7 +205,7 @@ impl Source<'_> {
     /// The JSON file `name` of the directory, or `None` if there is none.
     fn json(&self, name: &str) -> Result<Option<Document>> {
         let file = self.place(name);
-        match fs::read(&file) {
+        match regular_file::read(&file) {
             Ok(bytes) => parse(file, &bytes).map(Some),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(Error::io(&file, error)),

@@ -28,23 +28,31 @@ pub(super) struct Decoder {
 
 /// Memory of files and of pixels that no image has: an allocator would give blocks of this size back to the system, and
 /// each image would take page faults.
-#[derive(Default)]
 pub(super) struct DecodeMemory {
     files: Mutex<Spare>,
     pixels: Mutex<Spare>,
 }
 
 /// Memory that is kept, of each kind: a few batches of photographs.
-const SPARE_BYTES: usize = 512 << 20;
+const SPARE_BYTES: u64 = 512 << 20;
 
-/// Memory that nothing uses, up to [`SPARE_BYTES`].
-#[derive(Default)]
+/// Memory that nothing uses, up to a limit.
 struct Spare {
     buffers: Vec<Vec<u8>>,
     bytes: usize,
+    limit: usize,
 }
 
 impl Spare {
+    fn new(limits: &Limits) -> Self {
+        Self {
+            buffers: Vec::new(),
+            bytes: 0,
+            // Not the memory that the images are to have.
+            limit: SPARE_BYTES.min(limits.max_memory / 8) as usize,
+        }
+    }
+
     fn take(&mut self) -> Vec<u8> {
         let buffer = self.buffers.pop().unwrap_or_default();
         self.bytes -= buffer.capacity();
@@ -53,7 +61,7 @@ impl Spare {
 
     fn keep(&mut self, buffer: Vec<u8>) {
         let bytes = buffer.capacity();
-        if bytes > 0 && self.bytes + bytes <= SPARE_BYTES {
+        if bytes > 0 && self.bytes + bytes <= self.limit {
             self.bytes += bytes;
             self.buffers.push(buffer);
         }
@@ -61,10 +69,18 @@ impl Spare {
 }
 
 impl DecodeMemory {
+    pub(super) fn new(limits: &Limits) -> Self {
+        Self {
+            files: Mutex::new(Spare::new(limits)),
+            pixels: Mutex::new(Spare::new(limits)),
+        }
+    }
+
     fn take(&self) -> DecodeBuffers {
         DecodeBuffers {
             file: self.files.lock().take(),
             pixels: self.pixels.lock().take(),
+            permit: None,
         }
     }
 

@@ -81,7 +81,11 @@ impl Source {
         match self {
             Self::File(path) => image::open_in(&path, limits, buffers),
             Self::Bytes(name, bytes) => {
-                image::decode_in(&name, &bytes, limits, std::mem::take(&mut buffers.pixels))
+                buffers.permit = None;
+                let memory = std::mem::take(&mut buffers.pixels);
+                let (image, permit) = image::decode_in(&name, &bytes, limits, memory)?;
+                buffers.permit = permit;
+                Ok(image)
             }
             Self::Decoded(_, image) => Ok(image),
             Self::Stdin | Self::Pixels(..) => self.decode(limits),

@@ -153,6 +153,13 @@ impl SessionBuilder {
         self
     }
 
+    /// Maximum number of floating-point operations per image, 10¹³ by default: a model that takes more, such as one with a
+    /// wrong image size, is an error. The cost of attention grows with the fourth power of the image's side.
+    pub fn max_flops(mut self, flops: u64) -> Self {
+        self.load.max_flops = Some(flops);
+        self
+    }
+
     /// The model's input: RGB bytes (the default), or pixel values that the caller has normalised.
     pub fn input(mut self, input: InputKind) -> Self {
         self.load.input = input;

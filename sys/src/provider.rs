@@ -10,6 +10,7 @@ use libloading::Library;
 
 use crate::error::{Attempt, Error};
 use crate::hip::hipError_t;
+use crate::regular_file;
 use crate::{Hip, Hipblaslt, Hiprtc, Miopen, Rccl, Rocblas, RocmSmi, Table};
 
 /// Where ROCm's installer puts it.
@@ -95,7 +96,11 @@ impl Provider {
             let path = PathBuf::from(value);
             return match path.metadata() {
                 Ok(metadata) if metadata.is_dir() => Ok(Self::search(vec![Place::Folder(path)])),
-                Ok(_) => Ok(Self::search(vec![Place::File(path)])),
+                // The loader would wait for a FIFO's writer.
+                Ok(_) => match regular_file::check(&path) {
+                    Ok(()) => Ok(Self::search(vec![Place::File(path)])),
+                    Err(error) => Err(wrong(error.to_string())),
+                },
                 Err(error) => Err(wrong(error.to_string())),
             };
         }
@@ -293,6 +298,19 @@ fn open<T: Table>(places: &[Place], argument: Option<&str>) -> Result<(usize, T)
                     cause: "no such file".into(),
                 });
                 continue;
+            }
+            // In a folder, too, the loader would wait for a FIFO's writer.
+            if *place != Place::System
+                && let Err(error) = regular_file::check(&path)
+            {
+                tried.push(Attempt {
+                    path,
+                    cause: error.to_string(),
+                });
+                return Err(Error::Library {
+                    library: T::LIBRARY,
+                    tried: tried.into(),
+                });
             }
             match open_library(&path) {
                 Ok(library) => {

@@ -89,7 +89,10 @@ fn the_error_of_an_image_has_a_kind() {
     png[80..120].fill(0xA5);
     assert_eq!(of(&png), Damaged);
     assert_eq!(of(&bomb(300_000)), TooLarge);
-    let few = Limits { max_pixels: 100 };
+    let few = Limits {
+        max_pixels: 100,
+        ..limits
+    };
     assert_eq!(kind(decode("x", &sample(), &few)), TooLarge);
     let mut bmp = image_file(4, 4);
     assert_eq!(of(&bmp[..bmp.len() - 1]), Truncated);
@@ -177,8 +180,15 @@ fn image_file(width: u32, height: u32) -> Vec<u8> {
 fn what_has_no_end_is_not_read_to_it() {
     refused(
         &["classify".into(), "/dev/zero".into()],
-        &["/dev/zero", "not a PNG"],
+        &["/dev/zero", "not a regular file"],
     );
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_hipvit"))
+        .args(["classify", "-"])
+        .stdin(fs::File::open("/dev/zero").unwrap())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("not a PNG"), "{}", stderr(&output));
 }
 
 #[test]

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{LinearKernel, LinearShape};
 use crate::error::{Error, Result};
+use crate::hip::regular_file;
 use crate::kernels::cache_folder;
 use crate::ops::Activation;
 
@@ -196,8 +197,7 @@ impl Store {
 
 /// A regular file's text; anything else, such as a named pipe, is not read.
 fn read(path: &Path) -> Option<String> {
-    let is_file = fs::metadata(path).is_ok_and(|metadata| metadata.is_file());
-    is_file.then(|| fs::read_to_string(path).ok())?
+    String::from_utf8(regular_file::read(path).ok()?).ok()
 }
 
 /// A file for each GPU model.

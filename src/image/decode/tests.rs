@@ -106,6 +106,13 @@ fn an_embedded_png_is_told_by_content_not_by_name() {
     assert!(decode("photo.jpg", &png, &Limits::default()).is_ok());
 }
 
+fn pixels(max_pixels: u64) -> Limits {
+    Limits {
+        max_pixels,
+        ..Limits::default()
+    }
+}
+
 /// The one line that `bytes` are refused with.
 fn refusal(bytes: &[u8]) -> String {
     let text = decode("picture", bytes, &Limits::default())
@@ -212,17 +219,8 @@ fn decompression_bombs_are_refused_by_their_header() {
 #[test]
 fn the_limit_can_be_raised_and_lowered() {
     let png = std::fs::read(samples().join("rgb8.png")).unwrap();
-    assert!(decode("rgb8.png", &png, &Limits { max_pixels: 37 * 29 }).is_ok());
-    assert!(
-        decode(
-            "rgb8.png",
-            &png,
-            &Limits {
-                max_pixels: 37 * 29 - 1
-            }
-        )
-        .is_err()
-    );
+    assert!(decode("rgb8.png", &png, &pixels(37 * 29)).is_ok());
+    assert!(decode("rgb8.png", &png, &pixels(37 * 29 - 1)).is_err());
 }
 
 proptest! {
@@ -245,7 +243,7 @@ proptest! {
         if let Some(cut) = cut {
             bytes.truncate(cut.index(bytes.len()));
         }
-        let limits = Limits { max_pixels: 1 << 20 };
+        let limits = pixels(1 << 20);
         if let Ok(image) = decode(&golden.file, &bytes, &limits) {
             prop_assert_eq!(image.data.len(), image.width * image.height * 3);
         }
