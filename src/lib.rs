@@ -76,6 +76,7 @@ pub mod reference;
 pub mod session;
 #[doc(hidden)]
 pub mod tensor;
+mod threads;
 pub mod timing;
 #[cfg(feature = "validate")]
 #[doc(hidden)]

@@ -3,7 +3,6 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use anstream::eprintln;
 use anstyle::{AnsiColor, Style};
 use anyhow::{Result, bail};
 use hipvit::pipeline::Item;
@@ -63,10 +62,10 @@ impl Args {
             let hip_graphs = session.hip_graphs();
             match self.json {
                 true => record::write(&mut out, &json!({ "timing": timing, "hip_graphs": &hip_graphs }))?,
-                false => eprintln!("{timing}"),
+                false => output::warn(&timing),
             }
             if let Some(hip_graphs) = hip_graphs.filter(|_| !self.json) {
-                eprintln!("{hip_graphs}");
+                output::warn(hip_graphs);
             }
         }
         report_fallback(&session);

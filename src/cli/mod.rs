@@ -23,7 +23,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anstream::eprintln;
 use anstyle::{AnsiColor, Style};
 use clap::{Parser, Subcommand};
 use hipvit::{DType, Device, GraphMode, ResizeOn, Session, SessionBuilder};
@@ -154,7 +153,10 @@ impl ModelArgs {
                 || !matches!(reason, hipvit::Error::Hip(hipvit::hip::Error::Provider { .. })))
         {
             // Silent only if no device was requested and no GPU libraries are installed.
-            eprintln!("note: running on the CPU: {}", one_line(&reason.to_string()));
+            output::warn(format_args!(
+                "note: running on the CPU: {}",
+                one_line(&reason.to_string())
+            ));
         }
         Ok(session)
     }
@@ -201,7 +203,11 @@ pub struct Usage(&'static str);
 
 /// Runs the command line and returns the exit code.
 pub fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let command = match Cli::try_parse() {
+        Ok(cli) => cli.command,
+        Err(error) => return usage(&error),
+    };
+    let result = match command {
         Command::Classify(args) => args.run(),
         Command::Embed(args) => args.run(),
         Command::Eval(args) => args.run(),
@@ -217,18 +223,35 @@ pub fn main() -> ExitCode {
     match result {
         Ok(Outcome::Complete) => ExitCode::SUCCESS,
         Ok(Outcome::SomeFailed) => ExitCode::from(1),
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
-        Err(error) => {
-            report(&error);
-            ExitCode::from(if error.is::<Usage>() { 2 } else { 1 })
-        }
+        Err(error) => failed(&error),
+    }
+}
+
+/// Reports what stopped the command; the exit code.
+fn failed(error: &anyhow::Error) -> ExitCode {
+    if is_broken_pipe(error) {
+        return ExitCode::SUCCESS;
+    }
+    report(error);
+    ExitCode::from(if error.is::<Usage>() { 2 } else { 1 })
+}
+
+/// Shows the help that was asked for, or what is wrong with the command line; the exit code.
+fn usage(error: &clap::Error) -> ExitCode {
+    match error.print() {
+        Err(refused) if !error.use_stderr() => failed(&output::named(refused).into()),
+        // Nobody reads what is wrong: the exit code still tells that something is.
+        _ => ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2)),
     }
 }
 
 /// One line on standard error.
 fn report(error: impl std::fmt::Display) {
     const RED: Style = AnsiColor::Red.on_default().bold();
-    eprintln!("{RED}error{RED:#}: {}", one_line(&error.to_string()));
+    output::warn(format_args!(
+        "{RED}error{RED:#}: {}",
+        one_line(&error.to_string())
+    ));
 }
 
 /// One line on standard error if HIP graphs should have been replayed and were not.
@@ -242,9 +265,9 @@ fn warn_fallback(reason: Option<&str>) {
     const YELLOW: Style = AnsiColor::Yellow.on_default().bold();
     if let Some(reason) = reason {
         let reason = one_line(reason);
-        eprintln!(
+        output::warn(format_args!(
             "{YELLOW}warning{YELLOW:#}: HIP graphs are not replayed, steps are launched one by one: {reason}"
-        );
+        ));
     }
 }
 

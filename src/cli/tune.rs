@@ -2,7 +2,6 @@
 
 use std::io::Write;
 
-use anstream::eprintln;
 use anyhow::{Result, bail};
 use hipvit::exec::{Executor, Tuned};
 
@@ -54,7 +53,8 @@ impl Args {
             // Kept after each batch, so that an interruption loses little.
             if !self.dry_run {
                 let path = store.save()?;
-                eprintln!("{}: {} shapes", path.display(), store.len());
+                let path = super::one_line(&path.display().to_string());
+                output::warn(format_args!("{path}: {} shapes", store.len()));
             }
         }
         written?;

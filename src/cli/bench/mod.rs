@@ -9,7 +9,6 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anstream::eprintln;
 use anyhow::Result;
 use clap::ValueEnum;
 use hipvit::bench::{Bench, Row, Settings, Spec, ladder};
@@ -195,7 +194,8 @@ impl Args {
                 Err(reason) => {
                     // Silent only if no device was requested and no GPU libraries are installed.
                     if !self.device.is_empty() || !matches!(reason, hip::Error::Provider { .. }) {
-                        eprintln!("note: running on the CPU: {}", one_line(&reason.to_string()));
+                        let reason = one_line(&reason.to_string());
+                        output::warn(format_args!("note: running on the CPU: {reason}"));
                     }
                     Device::Cpu
                 }
