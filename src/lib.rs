@@ -87,7 +87,7 @@ pub use exec::{GraphMode, HipPreprocess, Replays};
 pub use hip_safe as hip;
 pub use labels::Labels;
 pub use ndarray;
-pub use outputs::{ImageOutputs, Outputs, Prediction, Scores};
+pub use outputs::{ImageOutputs, NonFinite, Outputs, Prediction, Scores};
 pub use pipeline::Pipeline;
 pub use session::{Device, PinnedInput, ResizeOn, RunInput, RunOptions, Session, SessionBuilder};
 pub use tensor::DType;

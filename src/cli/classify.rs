@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::inputs::{Inputs, Listing};
 use super::record::{self, Record};
-use super::{Outcome, RunArgs, Usage, output, report_fallback};
+use super::{Outcome, RunArgs, Usage, one_line, output, report_fallback};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -102,11 +102,12 @@ impl Args {
             let logits = item.logits().map(|logits| logits.to_vec()).unwrap_or_default();
             return record::write(out, &Record::new(session, name, Scored { logits, top }));
         }
-        writeln!(out, "{NAME}{name}{NAME:#}")?;
+        writeln!(out, "{NAME}{}{NAME:#}", one_line(name))?;
         for (rank, p) in top.iter().enumerate() {
             let style = if rank == 0 { BEST } else { Style::new() };
             let percent = 100.0 * p.probability;
-            writeln!(out, "  {style}{percent:>6.2} %  {}{style:#}", p.label)?;
+            let label = one_line(&p.label);
+            writeln!(out, "  {style}{percent:>6.2} %  {label}{style:#}")?;
         }
         Ok(())
     }

@@ -12,7 +12,9 @@ use hipvit::pipeline::Source;
 
 use super::inputs::{LimitArgs, images_below};
 use super::progress::Progress;
-use super::{Outcome, RunArgs, Usage, output, record, refused, report, report_fallback};
+use super::{
+    Outcome, RunArgs, Usage, one_line, output, record, refused, report, report_fallback, warn_non_finite,
+};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -49,8 +51,12 @@ impl Args {
         let progress = Progress::images(set.len());
         let result = evaluate(&session, set, &self.limits.limits(), |item| {
             progress.step();
-            if let Err(error) = item {
-                progress.report(|| report(error));
+            match item {
+                Ok(item) if item.outputs().non_finite().is_some() => {
+                    progress.report(|| warn_non_finite(item));
+                }
+                Ok(_) => {}
+                Err(error) => progress.report(|| report(error)),
             }
         })?;
         drop(progress);
@@ -64,7 +70,9 @@ impl Args {
                 writeln!(
                     out,
                     "{:<24} {:>7} {:>8}",
-                    class.label, class.images, class.correct
+                    one_line(&class.label),
+                    class.images,
+                    class.correct
                 )?;
             }
             writeln!(out, "{:<24} {:>7} {:>8}", "all", result.images, result.correct)?;

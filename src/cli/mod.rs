@@ -25,6 +25,7 @@ use std::process::ExitCode;
 
 use anstyle::{AnsiColor, Style};
 use clap::{Parser, Subcommand};
+use hipvit::pipeline::Item;
 use hipvit::{DType, Device, GraphMode, ResizeOn, Session, SessionBuilder};
 
 /// Vision Transformers from pixel to logit.
@@ -78,6 +79,9 @@ pub struct ModelArgs {
     /// Replay captured HIP graphs on a GPU: auto does so where possible, but not while steps are timed
     #[arg(long, default_value = "auto", value_name = "WHEN", value_parser = choices::hip_graphs())]
     hip_graphs: GraphMode,
+    /// Weights and results that are NaN or infinite are errors, not warnings
+    #[arg(long)]
+    strict: bool,
     /// On a GPU, give an image the same bits at any batch size, under any load; costs speed
     #[arg(long)]
     reproducible: bool,
@@ -148,16 +152,10 @@ impl ModelArgs {
             Some(path) => builder.load(path),
             None => builder.tinyvit32(),
         }?;
-        if let Some(reason) = session.no_gpu()
-            && (self.device.is_some()
-                || !matches!(reason, hipvit::Error::Hip(hipvit::hip::Error::Provider { .. })))
-        {
-            // Silent only if no device was requested and no GPU libraries are installed.
-            output::warn(format_args!(
-                "note: running on the CPU: {}",
-                one_line(&reason.to_string())
-            ));
+        if let Some(hipvit::Error::Hip(reason)) = session.no_gpu() {
+            note_no_gpu(reason, self.device.is_some());
         }
+        warn_non_finite_weights(&session);
         Ok(session)
     }
 
@@ -167,6 +165,7 @@ impl ModelArgs {
             .dtype(self.dtype)
             .hip_graphs(self.hip_graphs)
             .reproducible(self.reproducible)
+            .strict(self.strict)
             .batch(self.batch);
         if let Some(threads) = self.threads {
             builder = builder.threads(threads);
@@ -254,6 +253,41 @@ fn report(error: impl std::fmt::Display) {
     ));
 }
 
+/// Says why the model runs on the CPU. Silent only if nobody asked for a GPU and no GPU libraries are installed.
+fn note_no_gpu(reason: &hipvit::hip::Error, device_requested: bool) {
+    let provider_requested = std::env::var_os("HIPVIT_PROVIDER").is_some_and(|value| !value.is_empty());
+    let no_libraries = matches!(reason, hipvit::hip::Error::Provider { .. });
+    if device_requested || provider_requested || !no_libraries {
+        output::warn(format_args!(
+            "note: running on the CPU: {}",
+            one_line(&reason.to_string())
+        ));
+    }
+}
+
+/// One line on standard error for each weight that is NaN or infinite in places.
+fn warn_non_finite_weights(session: &Session) {
+    for tensor in session.non_finite_weights() {
+        warning(format_args!("{}: tensor {tensor}", session.name()));
+    }
+}
+
+/// One line on standard error if an image's results are NaN or infinite in places.
+fn warn_non_finite(item: &Item) {
+    if let Some(results) = item.outputs().non_finite() {
+        warning(format_args!("{}: {results}", item.name()));
+    }
+}
+
+/// One line on standard error.
+fn warning(line: impl std::fmt::Display) {
+    const YELLOW: Style = AnsiColor::Yellow.on_default().bold();
+    output::warn(format_args!(
+        "{YELLOW}warning{YELLOW:#}: {}",
+        one_line(&line.to_string())
+    ));
+}
+
 /// One line on standard error if HIP graphs should have been replayed and were not.
 fn report_fallback(session: &Session) {
     let fallback = session.hip_graphs().and_then(|graphs| graphs.fallback);
@@ -262,25 +296,38 @@ fn report_fallback(session: &Session) {
 
 /// The same, by the reason.
 fn warn_fallback(reason: Option<&str>) {
-    const YELLOW: Style = AnsiColor::Yellow.on_default().bold();
     if let Some(reason) = reason {
-        let reason = one_line(reason);
-        output::warn(format_args!(
-            "{YELLOW}warning{YELLOW:#}: HIP graphs are not replayed, steps are launched one by one: {reason}"
+        warning(format_args!(
+            "HIP graphs are not replayed, steps are launched one by one: {reason}"
         ));
     }
 }
 
-/// The text with line breaks and other control characters, which file names may contain, escaped.
+/// The text with line breaks and other control characters, which file names and labels may contain, escaped.
 fn one_line(text: &str) -> String {
+    escaped(text, |c| c.is_control() || is_invisible_control(c))
+}
+
+/// The same of a text of several lines: a table.
+fn lines(text: &str) -> String {
+    escaped(text, |c| c != '\n' && (c.is_control() || is_invisible_control(c)))
+}
+
+fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> String {
     let mut line = String::with_capacity(text.len());
     for c in text.chars() {
-        match c.is_control() {
+        match is_escaped(c) {
             true => line.extend(c.escape_default()),
             false => line.push(c),
         }
     }
     line
+}
+
+/// Whether a terminal does something else than print it, though it is no control character by Unicode's categories: line
+/// separators, and marks that change the direction of what follows.
+fn is_invisible_control(c: char) -> bool {
+    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Whether the reader of our output has closed it (`hipvit classify … | head`).

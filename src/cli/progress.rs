@@ -37,7 +37,7 @@ impl Progress {
 
     /// Counts and names the one that begins.
     pub fn start(&self, what: &str) {
-        self.bar.set_message(what.to_owned());
+        self.bar.set_message(super::one_line(what));
         self.bar.inc(1);
     }
 

@@ -39,7 +39,8 @@ impl Args {
         for &batch in batches {
             let plan = session.plan(batch)?;
             if !self.json {
-                writeln!(out, "{}: batch {batch}, {}", session.name(), session.dtype())?;
+                let name = super::one_line(session.name());
+                writeln!(out, "{name}: batch {batch}, {}", session.dtype())?;
             }
             let store = gpu.tune(&plan, |tuned| {
                 let line = match self.json {

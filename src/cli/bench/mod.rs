@@ -12,11 +12,11 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::ValueEnum;
 use hipvit::bench::{Bench, Row, Settings, Spec, ladder};
-use hipvit::hip::{self, Runtime};
+use hipvit::hip::Runtime;
 use hipvit::{DType, Device, GraphMode};
 
 use super::progress::Progress;
-use super::{ImageSize, Outcome, choices, one_line, output, record, report, warn_fallback};
+use super::{ImageSize, Outcome, choices, lines, note_no_gpu, output, record, report, warn_fallback};
 
 const AFTER_HELP: &str = "\
 Times are end to end: from the bytes of images in host memory to logits in host memory. device ms is a GPU's time between the \
@@ -192,11 +192,7 @@ impl Args {
             Device::Auto => match Runtime::open().and_then(|runtime| runtime.device(0)) {
                 Ok(gpu) => Device::Hip(gpu.ordinal()),
                 Err(reason) => {
-                    // Silent only if no device was requested and no GPU libraries are installed.
-                    if !self.device.is_empty() || !matches!(reason, hip::Error::Provider { .. }) {
-                        let reason = one_line(&reason.to_string());
-                        output::warn(format_args!("note: running on the CPU: {reason}"));
-                    }
+                    note_no_gpu(&reason, !self.device.is_empty());
                     Device::Cpu
                 }
             },
@@ -215,9 +211,9 @@ impl Args {
             Format::Table => {
                 let width = width();
                 if self.ladder {
-                    write!(out, "{}", ladder::text(rows))?;
+                    write!(out, "{}", lines(&ladder::text(rows)))?;
                 } else {
-                    write!(out, "{}", table::text(rows, width))?;
+                    write!(out, "{}", lines(&table::text(rows, width)))?;
                 }
                 for row in rows {
                     if self.breakdown {
