@@ -85,7 +85,7 @@ impl Pipeline {
     }
 
     /// For how long an image may wait for others to fill its batch. By default it waits until the batch is full or the sources
-    /// end, which gives the most images a second. For sources that trickle in, such as a channel, standard input or a directory
+    /// end, which has the highest throughput. For sources that trickle in, such as a channel, standard input or a directory
     /// that is watched: a batch runs when it is full, or when its first image has waited for `delay`, with the images that
     /// have come by then.
     ///

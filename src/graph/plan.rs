@@ -269,7 +269,7 @@ fn in_place_operand(op: &Op) -> Option<usize> {
     }
 }
 
-/// Whether nothing else is ever where the value lies: so for results of one row an image, which are small. Whoever overwrites
+/// Whether nothing else is ever where the value lies: so for results with one row per image, which are small. Whoever overwrites
 /// them before a run can then tell whether the run has written them.
 fn has_own_storage(graph: &Graph, value: ValueId) -> bool {
     let small = |kind| matches!(kind, OutputKind::Logits | OutputKind::Embedding);
