@@ -77,6 +77,14 @@ pub enum Error {
         /// The cause.
         reason: String,
     },
+    /// Results are NaN or infinite, which a [strict](crate::SessionBuilder::strict) session does not return.
+    #[error("{image}: {results}")]
+    NonFinite {
+        /// The image's name, or `image N`, counted from 0.
+        image: String,
+        /// Which of its results.
+        results: crate::outputs::NonFinite,
+    },
     /// An argument is out of range, or does not fit the model or the device.
     #[error("{what}: {reason}")]
     Argument {

@@ -171,6 +171,7 @@ pub mod reference;
 pub mod session;
 #[doc(hidden)]
 pub mod tensor;
+mod threads;
 pub mod timing;
 #[cfg(feature = "validate")]
 #[doc(hidden)]
@@ -181,7 +182,7 @@ pub use exec::{GraphMode, HipPreprocess, Replays};
 pub use hip_safe as hip;
 pub use labels::Labels;
 pub use ndarray;
-pub use outputs::{ImageOutputs, Outputs, Prediction, Scores};
+pub use outputs::{ImageOutputs, NonFinite, Outputs, Prediction, Scores};
 pub use pipeline::Pipeline;
 pub use session::{Device, PinnedInput, ResizeOn, RunInput, RunOptions, Session, SessionBuilder};
 pub use tensor::DType;

@@ -3,7 +3,6 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use anstream::eprintln;
 use anstyle::{AnsiColor, Style};
 use anyhow::{Result, bail};
 use hipvit::pipeline::Item;
@@ -15,7 +14,7 @@ use serde_json::json;
 use super::inputs::{Inputs, Listing};
 use super::labels::LabelArgs;
 use super::record::{self, Record};
-use super::{Outcome, RunArgs, Usage, output, report_fallback};
+use super::{Outcome, RunArgs, Usage, one_line, output, report_fallback};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -66,10 +65,10 @@ impl Args {
             let hip_graphs = session.hip_graphs();
             match self.json {
                 true => record::write(&mut out, &json!({ "timing": timing, "hip_graphs": &hip_graphs }))?,
-                false => eprintln!("{timing}"),
+                false => output::warn(&timing),
             }
             if let Some(hip_graphs) = hip_graphs.filter(|_| !self.json) {
-                eprintln!("{hip_graphs}");
+                output::warn(hip_graphs);
             }
         }
         report_fallback(&session);
@@ -106,11 +105,12 @@ impl Args {
             let logits = item.logits().map(|logits| logits.to_vec()).unwrap_or_default();
             return record::write(out, &Record::new(session, name, Scored { logits, top }));
         }
-        writeln!(out, "{NAME}{name}{NAME:#}")?;
+        writeln!(out, "{NAME}{}{NAME:#}", one_line(name))?;
         for (rank, p) in top.iter().enumerate() {
             let style = if rank == 0 { BEST } else { Style::new() };
             let percent = 100.0 * p.probability;
-            writeln!(out, "  {style}{percent:>6.2} %  {}{style:#}", p.label)?;
+            let label = one_line(&p.label);
+            writeln!(out, "  {style}{percent:>6.2} %  {label}{style:#}")?;
         }
         Ok(())
     }

@@ -4,7 +4,6 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anstream::eprintln;
 use anyhow::{Result, bail};
 use console::{Alignment, pad_str};
 use hipvit::digits;
@@ -17,7 +16,9 @@ use serde::Serialize;
 use super::inputs::{LimitArgs, images_below};
 use super::labels::LabelArgs;
 use super::progress::Progress;
-use super::{Outcome, RunArgs, Usage, one_line, output, record, refused, report, report_fallback};
+use super::{
+    Outcome, RunArgs, Usage, one_line, output, record, refused, report, report_fallback, warn_non_finite,
+};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -89,19 +90,22 @@ impl Args {
         let progress = Progress::images(set.len());
         let result = evaluate(&session, set, &self.limits.limits(), |item| {
             progress.step();
-            if let Err(error) = item {
-                progress.report(|| report(error));
+            match item {
+                Ok(item) if item.outputs().non_finite().is_some() => {
+                    progress.report(|| warn_non_finite(item));
+                }
+                Ok(_) => {}
+                Err(error) => progress.report(|| report(error)),
             }
         })?;
         drop(progress);
         report_fallback(&session);
         let mut out = output::stdout();
-        match self.json {
-            true => {
-                let (result, skipped) = (&result, &skipped[..]);
-                record::write(&mut out, &Report { result, skipped })?;
-            }
-            false => print(&mut out, &result, session.labels().len())?,
+        if self.json {
+            let (result, skipped) = (&result, &skipped[..]);
+            record::write(&mut out, &Report { result, skipped })?;
+        } else {
+            print(&mut out, &result, session.labels().len())?;
         }
         Ok(Outcome::of(result.failed + unlisted))
     }
@@ -139,7 +143,7 @@ impl Args {
         }
         let mut listing = Listing::default();
         for (directory, error) in &unknown {
-            eprintln!("skipped: {}", one_line(&error.to_string()));
+            output::warn(format_args!("skipped: {}", one_line(&error.to_string())));
             listing.skipped.push(directory.display().to_string());
         }
         for (directory, class) in known {

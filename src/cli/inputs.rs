@@ -10,7 +10,7 @@ use hipvit::pipeline::{Item, Pipeline, Source};
 use hipvit::timing::Timing;
 
 use super::progress::Progress;
-use super::{Outcome, Usage, report};
+use super::{Outcome, Usage, report, warn_non_finite};
 
 /// Images on the command line.
 #[derive(Debug, clap::Args)]
@@ -126,7 +126,12 @@ impl Listing {
         for item in &mut results {
             progress.step();
             match item {
-                Ok(item) => progress.print(|| each(&item))?,
+                Ok(item) => {
+                    if item.outputs().non_finite().is_some() {
+                        progress.report(|| warn_non_finite(&item));
+                    }
+                    progress.print(|| each(&item))?;
+                }
                 Err(error) if error.index().is_some() => {
                     failed += 1;
                     progress.report(|| report(error));

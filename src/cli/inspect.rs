@@ -14,7 +14,7 @@ use hipvit::model::{self, Info, LoadOptions};
 use hipvit::{DType, Device, Session};
 use serde::Serialize;
 
-use super::{ImageSize, Outcome, choices, output, record};
+use super::{ImageSize, Outcome, choices, lines, output, record};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -91,11 +91,11 @@ impl Args {
         if self.json {
             record::write(&mut out, &report)?;
         } else {
-            writeln!(
-                out,
+            let text = format!(
                 "{}preprocess: {}\n\n{}",
                 report.info, report.preprocess, report.inspection
-            )?;
+            );
+            writeln!(out, "{}", lines(&text))?;
         }
         Ok(Outcome::Complete)
     }

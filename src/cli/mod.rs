@@ -24,9 +24,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anstream::eprintln;
 use anstyle::{AnsiColor, Style};
 use clap::{Parser, Subcommand};
+use hipvit::pipeline::Item;
 use hipvit::{DType, Device, GraphMode, ResizeOn, Session, SessionBuilder};
 
 /// Vision Transformers from pixel to logit.
@@ -81,6 +81,9 @@ pub struct ModelArgs {
     /// Replay captured HIP graphs on a GPU: auto does so where possible, but not while steps are timed
     #[arg(long, default_value = "auto", value_name = "WHEN", value_parser = choices::hip_graphs())]
     hip_graphs: GraphMode,
+    /// Weights and results that are NaN or infinite are errors, not warnings
+    #[arg(long)]
+    strict: bool,
     /// On a GPU, give an image the same bits at any batch size, under any load; costs speed
     #[arg(long)]
     reproducible: bool,
@@ -159,13 +162,10 @@ impl ModelArgs {
             Some(path) => builder.load(path),
             None => builder.tinyvit32(),
         }?;
-        if let Some(reason) = session.no_gpu()
-            && (self.device.is_some()
-                || !matches!(reason, hipvit::Error::Hip(hipvit::hip::Error::Provider { .. })))
-        {
-            // Silent only if no device was requested and no GPU libraries are installed.
-            eprintln!("note: running on the CPU: {}", one_line(&reason.to_string()));
+        if let Some(hipvit::Error::Hip(reason)) = session.no_gpu() {
+            note_no_gpu(reason, self.device.is_some());
         }
+        warn_non_finite_weights(&session);
         Ok(session)
     }
 
@@ -175,6 +175,7 @@ impl ModelArgs {
             .dtype(self.dtype)
             .hip_graphs(self.hip_graphs)
             .reproducible(self.reproducible)
+            .strict(self.strict)
             .batch(self.batch);
         if let Some(threads) = self.threads {
             builder = builder.threads(threads);
@@ -214,7 +215,11 @@ pub struct Usage(&'static str);
 
 /// Runs the command line and returns the exit code.
 pub fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let command = match Cli::try_parse() {
+        Ok(cli) => cli.command,
+        Err(error) => return usage(&error),
+    };
+    let result = match command {
         Command::Classify(args) => args.run(),
         Command::Embed(args) => args.run(),
         Command::Eval(args) => args.run(),
@@ -230,18 +235,70 @@ pub fn main() -> ExitCode {
     match result {
         Ok(Outcome::Complete) => ExitCode::SUCCESS,
         Ok(Outcome::SomeFailed) => ExitCode::from(1),
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
-        Err(error) => {
-            report(&error);
-            ExitCode::from(if error.is::<Usage>() { 2 } else { 1 })
-        }
+        Err(error) => failed(&error),
+    }
+}
+
+/// Reports what stopped the command; the exit code.
+fn failed(error: &anyhow::Error) -> ExitCode {
+    if is_broken_pipe(error) {
+        return ExitCode::SUCCESS;
+    }
+    report(error);
+    ExitCode::from(if error.is::<Usage>() { 2 } else { 1 })
+}
+
+/// Shows the help that was asked for, or what is wrong with the command line; the exit code.
+fn usage(error: &clap::Error) -> ExitCode {
+    match error.print() {
+        Err(refused) if !error.use_stderr() => failed(&output::named(refused).into()),
+        // Nobody reads what is wrong: the exit code still tells that something is.
+        _ => ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2)),
     }
 }
 
 /// One line on standard error.
 fn report(error: impl std::fmt::Display) {
     const RED: Style = AnsiColor::Red.on_default().bold();
-    eprintln!("{RED}error{RED:#}: {}", one_line(&error.to_string()));
+    output::warn(format_args!(
+        "{RED}error{RED:#}: {}",
+        one_line(&error.to_string())
+    ));
+}
+
+/// Says why the model runs on the CPU. Silent only if nobody asked for a GPU and no GPU libraries are installed.
+fn note_no_gpu(reason: &hipvit::hip::Error, device_requested: bool) {
+    let provider_requested = std::env::var_os("HIPVIT_PROVIDER").is_some_and(|value| !value.is_empty());
+    let no_libraries = matches!(reason, hipvit::hip::Error::Provider { .. });
+    if device_requested || provider_requested || !no_libraries {
+        output::warn(format_args!(
+            "note: running on the CPU: {}",
+            one_line(&reason.to_string())
+        ));
+    }
+}
+
+/// One line on standard error for each weight that is NaN or infinite in places.
+fn warn_non_finite_weights(session: &Session) {
+    for tensor in session.non_finite_weights() {
+        warning(format_args!("{}: tensor {tensor}", session.name()));
+    }
+}
+
+/// One line on standard error if an image's results are NaN or infinite in places.
+fn warn_non_finite(item: &Item) {
+    if let Some(results) = item.outputs().non_finite() {
+        warning(format_args!("{}: {results}", item.name()));
+    }
+}
+
+/// One line on standard error.
+fn warning(line: impl std::fmt::Display) {
+    const YELLOW: Style = AnsiColor::Yellow.on_default().bold();
+    output::warn(format_args!(
+        "{YELLOW}warning{YELLOW:#}: {}",
+        one_line(&line.to_string())
+    ));
 }
 
 /// One line on standard error if HIP graphs should have been replayed and were not.
@@ -252,25 +309,38 @@ fn report_fallback(session: &Session) {
 
 /// The same, by the reason.
 fn warn_fallback(reason: Option<&str>) {
-    const YELLOW: Style = AnsiColor::Yellow.on_default().bold();
     if let Some(reason) = reason {
-        let reason = one_line(reason);
-        eprintln!(
-            "{YELLOW}warning{YELLOW:#}: HIP graphs are not replayed, steps are launched one by one: {reason}"
-        );
+        warning(format_args!(
+            "HIP graphs are not replayed, steps are launched one by one: {reason}"
+        ));
     }
 }
 
-/// The text with line breaks and other control characters, which file names may contain, escaped.
+/// The text with line breaks and other control characters, which file names and labels may contain, escaped.
 fn one_line(text: &str) -> String {
+    escaped(text, |c| c.is_control() || is_invisible_control(c))
+}
+
+/// The same of a text of several lines: a table.
+fn lines(text: &str) -> String {
+    escaped(text, |c| c != '\n' && (c.is_control() || is_invisible_control(c)))
+}
+
+fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> String {
     let mut line = String::with_capacity(text.len());
     for c in text.chars() {
-        match c.is_control() {
+        match is_escaped(c) {
             true => line.extend(c.escape_default()),
             false => line.push(c),
         }
     }
     line
+}
+
+/// Whether a terminal does something else than print it, though it is no control character by Unicode's categories: line
+/// separators, and marks that change the direction of what follows.
+fn is_invisible_control(c: char) -> bool {
+    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Whether the reader of our output has closed it (`hipvit classify … | head`).

@@ -1,5 +1,6 @@
-//! Output: files, which are replaced atomically, and standard output.
+//! Output: files, which are replaced atomically, standard output and standard error.
 
+use std::fmt::Display;
 use std::fs;
 use std::io::{self, StdoutLock, Write};
 use std::path::Path;
@@ -25,7 +26,17 @@ impl Write for Stdout {
     }
 }
 
-fn named(error: io::Error) -> io::Error {
+/// One line on standard error. Unlike `eprintln!` it does not panic where nobody takes it: there is nowhere left to say so,
+/// and the work itself goes on.
+pub fn warn(line: impl Display) {
+    // In one piece, so that the lines of several processes are not mixed.
+    let _ = anstream::stderr()
+        .lock()
+        .write_all(format!("{line}\n").as_bytes());
+}
+
+/// An error of standard output, with its name.
+pub fn named(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("standard output: {error}"))
 }
 

@@ -1,7 +1,6 @@
 //! A progress bar on standard error, only on a terminal.
 
 use std::io::{IsTerminal, stdout};
-use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -28,9 +27,8 @@ impl Progress {
         if let Ok(style) = ProgressStyle::with_template(&template) {
             bar.set_style(style);
         }
-        if !bar.is_hidden() {
-            bar.enable_steady_tick(Duration::from_millis(200));
-        }
+        // Not a steady tick, whose thread must not fail to start.
+        bar.tick();
         Self {
             bar,
             lines_on_terminal: stdout().is_terminal(),
@@ -39,7 +37,7 @@ impl Progress {
 
     /// Counts and names the one that begins.
     pub fn start(&self, what: &str) {
-        self.bar.set_message(what.to_owned());
+        self.bar.set_message(super::one_line(what));
         self.bar.inc(1);
     }
 

@@ -2,7 +2,6 @@
 
 use std::io::Write;
 
-use anstream::eprintln;
 use anyhow::{Result, bail};
 use hipvit::exec::{Executor, Tuned};
 
@@ -40,7 +39,8 @@ impl Args {
         for &batch in batches {
             let plan = session.plan(batch)?;
             if !self.json {
-                writeln!(out, "{}: batch {batch}, {}", session.name(), session.dtype())?;
+                let name = super::one_line(session.name());
+                writeln!(out, "{name}: batch {batch}, {}", session.dtype())?;
             }
             let store = gpu.tune(&plan, |tuned| {
                 let line = match self.json {
@@ -54,7 +54,8 @@ impl Args {
             // Kept after each batch, so that an interruption loses little.
             if !self.dry_run {
                 let path = store.save()?;
-                eprintln!("{}: {} shapes", path.display(), store.len());
+                let path = super::one_line(&path.display().to_string());
+                output::warn(format_args!("{path}: {} shapes", store.len()));
             }
         }
         written?;

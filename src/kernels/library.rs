@@ -205,7 +205,7 @@ fn compile_all(rtc: &Rtc, device: &Device, dtype: DType, units: &[Unit]) -> Resu
     thread::scope(|scope| {
         for _ in 0..threads {
             let (sender, queue) = (sender.clone(), &queue);
-            scope.spawn(move || {
+            let work = move || {
                 let next = || queue.lock().next();
                 while let Some(&unit) = next() {
                     if sender
@@ -215,7 +215,10 @@ fn compile_all(rtc: &Rtc, device: &Device, dtype: DType, units: &[Unit]) -> Resu
                         break;
                     }
                 }
-            });
+            };
+            // Without a receiver the threads that have started end.
+            let thread = thread::Builder::new().spawn_scoped(scope, work);
+            thread.map_err(|error| Error::argument("threads", error))?;
         }
         drop(sender);
         // Dropped with the first error, which ends the other threads' work.

@@ -11,6 +11,7 @@ use parking_lot::{Condvar, Mutex};
 use rayon::ThreadPool;
 
 use super::Source;
+use super::gather::Gather;
 use crate::error::{Error, Result};
 use crate::exec::{Staging, StagingPart};
 use crate::image::{DecodeBuffers, Limits, RgbImage};
@@ -143,14 +144,15 @@ impl Decoder {
     pub(super) fn decode_all(
         &self,
         pool: &ThreadPool,
-        mut sources: impl Iterator<Item = Source>,
+        mut sources: Gather,
         batches: SyncSender<Result<Arc<Batch>>>,
     ) {
         // Ends when all images are done with, so that nothing of the session is in use afterwards.
         pool.in_place_scope_fifo(|scope| {
-            let (mut first, mut largest) = (0, 0);
+            let mut first = 0;
+            let mut largest = if sources.grows() { self.session.batch() } else { 0 };
             loop {
-                let sources: Vec<Source> = sources.by_ref().take(self.session.batch()).collect();
+                let sources = sources.next(self.session.batch());
                 let count = sources.len();
                 if count == 0 {
                     return;

@@ -8,11 +8,12 @@ use super::{Device, Loaded, ResizeOn, Session};
 use crate::error::{Error, Result};
 use crate::exec::select::SelectOptions;
 use crate::exec::{Executor, GraphMode};
-use crate::graph::{self, Optimizations, Passes};
+use crate::graph::{self, Graph, Optimizations, Passes};
 use crate::hip;
 use crate::labels::Labels;
 use crate::model::{self, InputKind, LoadOptions, Model, ModelBytes};
-use crate::tensor::DType;
+use crate::outputs::NonFinite;
+use crate::tensor::{DType, Tensor};
 
 /// More than any machine has cores; waking that many threads would take longer than a run.
 const MAX_THREADS: usize = 1024;
@@ -38,6 +39,7 @@ pub struct SessionBuilder {
     select: SelectOptions,
     resize: ResizeOn,
     optimizations: Optimizations,
+    strict: bool,
     load: LoadOptions,
     labels: Option<Labels>,
 }
@@ -54,6 +56,7 @@ impl Default for SessionBuilder {
             select: SelectOptions::default(),
             resize: ResizeOn::default(),
             optimizations: Optimizations::default(),
+            strict: false,
             load: LoadOptions::default(),
             labels: None,
         }
@@ -106,6 +109,13 @@ impl SessionBuilder {
     /// by default. Each layer then uses one GEMM algorithm for all batch sizes, which is slower. No effect on the CPU.
     pub fn reproducible(mut self, reproducible: bool) -> Self {
         self.select.reproducible = reproducible;
+        self
+    }
+
+    /// Whether weights and results that are NaN or infinite are errors; off by default. Without it
+    /// [`Session::non_finite_weights`] and [`ImageOutputs::non_finite`](crate::ImageOutputs::non_finite) tell of them.
+    pub fn strict(mut self, strict: bool) -> Self {
+        self.strict = strict;
         self
     }
 
@@ -195,7 +205,7 @@ impl SessionBuilder {
     /// device does not support.
     pub fn load(&self, path: impl AsRef<Path>) -> Result<Session> {
         let device = self.open()?;
-        self.build(model::load(path.as_ref(), &self.load)?, device)
+        self.build(model::load(path.as_ref(), &self.load)?, path.as_ref(), device)
     }
 
     /// Loads a model from the contents of its files: `config.json`, `model.safetensors` and, for a model of transformers,
@@ -217,7 +227,7 @@ impl SessionBuilder {
             weights: Arc::new(weights),
             preprocessor,
         };
-        self.build(model::from_bytes(files, &self.load)?, device)
+        self.build(model::from_bytes(files, &self.load)?, Path::new("model"), device)
     }
 
     /// Loads TinyViT32, the digit classifier that is embedded in the crate.
@@ -227,7 +237,7 @@ impl SessionBuilder {
     /// An option that the model or the device does not support.
     pub fn tinyvit32(&self) -> Result<Session> {
         let device = self.open()?;
-        self.build(model::tinyvit32(&self.load)?, device)
+        self.build(model::tinyvit32(&self.load)?, Path::new("tinyvit32"), device)
     }
 
     /// The GPU that sessions with these options run on; `None` is the CPU.
@@ -285,7 +295,8 @@ impl SessionBuilder {
         }
     }
 
-    fn build(&self, model: Model, device: Place) -> Result<Session> {
+    /// `path` is the model's, for errors about its tensors.
+    fn build(&self, model: Model, path: &Path, device: Place) -> Result<Session> {
         let Model {
             name,
             graph,
@@ -298,6 +309,7 @@ impl SessionBuilder {
             given.check(info.classes)?;
             labels = given.clone();
         }
+        let weights = weights(&graph);
         let (mut graph, _) = graph::optimize(graph, &self.passes())?;
         let (executor, no_gpu) = match device {
             Place::Gpu(gpu) => {
@@ -316,6 +328,11 @@ impl SessionBuilder {
             }
             Place::Cpu { no_gpu } => (Executor::cpu(&graph, self.threads)?, no_gpu),
         };
+        let non_finite = executor.install(|| non_finite(&weights));
+        drop(weights);
+        if let Some(first) = non_finite.first().filter(|_| self.strict) {
+            return Err(Error::tensor(path, &first.name, first.reason()));
+        }
         // The executor has its own copy; this also unmaps the weight files.
         graph.release_constants();
         Ok(Session::new(Loaded {
@@ -330,6 +347,21 @@ impl SessionBuilder {
             batch: self.batch,
             dtype: self.dtype,
             no_gpu,
+            strict: self.strict,
+            non_finite,
         }))
     }
+}
+
+/// A model's constants as it has them, by name: the passes make others of them.
+fn weights(graph: &Graph) -> Vec<(String, Tensor)> {
+    let constant = |value: &graph::Value| Some((value.name.clone(), value.constant.clone()?));
+    graph.values().iter().filter_map(constant).collect()
+}
+
+/// Those with values that are NaN or infinite.
+fn non_finite(weights: &[(String, Tensor)]) -> Vec<NonFinite> {
+    let check =
+        |(name, tensor): &(String, Tensor)| NonFinite::new(name, tensor.count_non_finite(), tensor.len());
+    weights.iter().filter_map(check).collect()
 }

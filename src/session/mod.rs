@@ -27,7 +27,7 @@ use crate::graph::plan::Plan;
 use crate::image::Preprocess;
 use crate::labels::Labels;
 use crate::model::Info;
-use crate::outputs::Scores;
+use crate::outputs::{NonFinite, Scores};
 use crate::tensor::DType;
 
 /// A loaded model. Cheap to clone: clones share the model. Any number of threads can run it at once.
@@ -60,6 +60,8 @@ struct Loaded {
     batch: usize,
     dtype: DType,
     no_gpu: Option<Error>,
+    strict: bool,
+    non_finite: Vec<NonFinite>,
 }
 
 impl Session {
@@ -142,6 +144,17 @@ impl Session {
     /// Why [`Device::Auto`] selected the CPU; `None` for every other choice, and where there is a GPU.
     pub fn no_gpu(&self) -> Option<&Error> {
         self.loaded.no_gpu.as_ref()
+    }
+
+    /// The weights with values that are NaN or infinite: as a rule the file is damaged, or training has diverged. None of a
+    /// [strict](SessionBuilder::strict) session, which does not load then.
+    pub fn non_finite_weights(&self) -> &[NonFinite] {
+        &self.loaded.non_finite
+    }
+
+    /// Whether results that are NaN or infinite are errors.
+    pub(crate) fn is_strict(&self) -> bool {
+        self.loaded.strict
     }
 
     /// Where images are resized.

@@ -585,6 +585,46 @@ fn a_lost_gpu_is_an_error_until_the_end() {
     same(&other.run(images(2)).unwrap(), &expected);
 }
 
+/// Whichever replay of a pipeline omits its last operation, every image has its own results, and a line says so.
+#[test]
+fn a_replay_that_goes_wrong_once_is_computed_again() {
+    if !available() {
+        return;
+    }
+    let samples = at("assets/samples");
+    let run = |graphs: &str, corrupt: Option<u32>| {
+        let mut command = command(env!("CARGO_BIN_EXE_hipvit"), "gfx942");
+        command.args([
+            "classify",
+            "--json",
+            "--device",
+            "hip",
+            "--batch",
+            "4",
+            "--hip-graphs",
+            graphs,
+        ]);
+        command.args([&samples; 4]);
+        if let Some(nth) = corrupt {
+            command.env("HIP_EMU_CORRUPT_REPLAY", nth.to_string());
+        }
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        output
+    };
+    let expected = run("off", None);
+    assert_eq!(stdout(&expected).lines().count(), 40);
+    let mut found = 0;
+    for nth in 1..=7 {
+        let output = run("auto", Some(nth));
+        assert_eq!(stdout(&output), stdout(&expected), "{nth}: {}", stderr(&output));
+        assert!(stderr(&output).contains("replay"), "{nth}: {}", stderr(&output));
+        found += u32::from(stderr(&output).contains("computed again"));
+    }
+    // The others are found when the graphs are captured.
+    assert!(found >= 3, "{found}");
+}
+
 #[test]
 fn a_replay_that_is_wrong_is_not_used() {
     let name = "a_replay_that_is_wrong_is_not_used";

@@ -9,15 +9,14 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anstream::eprintln;
 use anyhow::Result;
 use clap::ValueEnum;
 use hipvit::bench::{Bench, Row, Settings, Spec, ladder};
-use hipvit::hip::{self, Runtime};
+use hipvit::hip::Runtime;
 use hipvit::{DType, Device, GraphMode};
 
 use super::progress::Progress;
-use super::{ImageSize, Outcome, choices, one_line, output, record, report, warn_fallback};
+use super::{ImageSize, Outcome, choices, lines, note_no_gpu, output, record, report, warn_fallback};
 
 const AFTER_HELP: &str = "\
 Times are end to end: from the bytes of images in host memory to logits in host memory. device ms is a GPU's time between the \
@@ -193,10 +192,7 @@ impl Args {
             Device::Auto => match Runtime::open().and_then(|runtime| runtime.device(0)) {
                 Ok(gpu) => Device::Hip(gpu.ordinal()),
                 Err(reason) => {
-                    // Silent only if no device was requested and no GPU libraries are installed.
-                    if !self.device.is_empty() || !matches!(reason, hip::Error::Provider { .. }) {
-                        eprintln!("note: running on the CPU: {}", one_line(&reason.to_string()));
-                    }
+                    note_no_gpu(&reason, !self.device.is_empty());
                     Device::Cpu
                 }
             },
@@ -215,9 +211,9 @@ impl Args {
             Format::Table => {
                 let width = width();
                 if self.ladder {
-                    write!(out, "{}", ladder::text(rows))?;
+                    write!(out, "{}", lines(&ladder::text(rows)))?;
                 } else {
-                    write!(out, "{}", table::text(rows, width))?;
+                    write!(out, "{}", lines(&table::text(rows, width)))?;
                 }
                 for row in rows {
                     if self.breakdown {

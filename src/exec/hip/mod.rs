@@ -10,7 +10,7 @@
 //! the context's own stream.
 //!
 //! The second run of a plan on a context is captured as a graph. Later runs replay it, if the replay gave the same bytes as
-//! the steps did ([`Replay`]).
+//! the steps did ([`Replay`]), and some of them are checked ([`GraphMode`]).
 
 mod clock;
 mod constants;
@@ -47,6 +47,7 @@ use self::lower::unit;
 use self::preprocess::DeviceResize;
 pub use self::preprocess::HipPreprocess;
 use self::staging::Pieces;
+use self::steps::Submitted;
 use super::select::{SelectOptions, Selection};
 use crate::error::{Error, Result};
 use crate::graph::inspection::{DeviceMemory, Region};
@@ -82,6 +83,8 @@ pub struct HipExecutor {
     fallback: OnceLock<String>,
     replayed_runs: AtomicU64,
     eager_runs: AtomicU64,
+    checked_runs: AtomicU64,
+    recomputed_runs: AtomicU64,
 }
 
 /// A context with the memory for a run of a plan.
@@ -134,6 +137,7 @@ pub(crate) struct Running<P> {
     /// The run's end, for a thread that sleeps.
     end: Option<Event>,
     clock: Option<Clock>,
+    submitted: Submitted,
     plan: P,
     context: ExecutionContext,
 }
@@ -177,6 +181,8 @@ impl HipExecutor {
             fallback: OnceLock::new(),
             replayed_runs: AtomicU64::new(0),
             eager_runs: AtomicU64::new(0),
+            checked_runs: AtomicU64::new(0),
+            recomputed_runs: AtomicU64::new(0),
         })
     }
 
@@ -234,6 +240,8 @@ impl HipExecutor {
         Replays {
             replayed_runs: self.replayed_runs.load(Ordering::Relaxed),
             eager_runs: self.eager_runs.load(Ordering::Relaxed),
+            checked_runs: self.checked_runs.load(Ordering::Relaxed),
+            recomputed_runs: self.recomputed_runs.load(Ordering::Relaxed),
             fallback: self.fallback.get().cloned(),
         }
     }
@@ -352,7 +360,7 @@ impl HipExecutor {
             _ => Stage::Upload,
         };
         let uploads = self.feed(&mut context, &plan, feed, threads, &mut clock)?;
-        self.compute(&mut context, &plan, &mut clock)?;
+        let submitted = self.compute(&mut context, &plan, &mut clock)?;
         let downloads = self.download(&mut context, &plan)?;
         if let Some(clock) = &mut clock {
             clock.tick(&context.stream)?;
@@ -364,6 +372,7 @@ impl HipExecutor {
             entry,
             end,
             clock,
+            submitted,
             plan,
             context,
         })
@@ -381,16 +390,23 @@ impl HipExecutor {
             entry,
             end,
             clock,
+            submitted,
             plan,
             mut context,
         } = running;
         if let Some(end) = end {
             end.synchronize()?;
         }
-        let mut outputs = Vec::with_capacity(downloads.len());
-        for (&(kind, value, id), download) in plan.outputs().iter().zip(downloads) {
+        let mut results: Vec<_> = downloads
+            .into_iter()
+            .map(Pending::wait)
+            .collect::<hip::Result<_>>()?;
+        if let Submitted::Replay(run) = submitted {
+            self.check_replay(&mut context, &plan, run, &mut results)?;
+        }
+        let mut outputs = Vec::with_capacity(results.len());
+        for (&(kind, value, id), bytes) in plan.outputs().iter().zip(results) {
             let name = &plan.graph().value(value).name;
-            let bytes = download.wait()?;
             let values = unpack(&bytes, self.dtype);
             context.results.keep(bytes);
             let matrix = matrix(&plan.buffer(id).shape, values);

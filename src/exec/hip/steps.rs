@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use super::clock::Clock;
 use super::context::{ExecutionContext, Memory};
+use super::graphs::{UNWRITTEN, is_due, is_unwritten};
 use super::libraries::Libraries;
 use super::lower::{Addresses, Call, lower};
 use super::regions::Regions;
@@ -11,7 +12,16 @@ use super::{GraphMode, HipExecutor};
 use crate::error::{Error, Result};
 use crate::graph::OutputKind;
 use crate::graph::plan::{Plan, Step};
-use crate::hip::{self, Operand, Replay, Stream, Work};
+use crate::hip::{self, Operand, PinnedBuffer, Replay, Stream, Work};
+
+/// How the steps of a run were submitted.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Submitted {
+    /// One by one, or as the replay that a capture is checked by.
+    Steps,
+    /// As this replay of a captured graph, counted from 1.
+    Replay(u64),
+}
 
 impl HipExecutor {
     /// Submits all steps, one by one or as a replay.
@@ -20,7 +30,7 @@ impl HipExecutor {
         context: &mut ExecutionContext,
         plan: &Plan,
         clock: &mut Option<Clock>,
-    ) -> Result<()> {
+    ) -> Result<Submitted> {
         let stream = context.stream.clone();
         let wanted = match self.graphs {
             GraphMode::Auto => clock.is_none(),
@@ -33,18 +43,99 @@ impl HipExecutor {
             clock.tick(&stream)?;
         }
         if wanted && again && self.fallback.get().is_none() {
-            if let Some(replay) = context.replay(plan) {
-                replay.run()?;
-                self.replayed_runs.fetch_add(1, Ordering::Relaxed);
-            } else {
-                self.capture(context, plan)?;
+            let submitted = match self.replay(context, plan)? {
+                Some(run) => Submitted::Replay(run),
+                None => {
+                    self.capture(context, plan)?;
+                    Submitted::Steps
+                }
+            };
+            if let Some(clock) = clock {
+                clock.tick(&stream)?;
             }
-            return clock.as_mut().map_or(Ok(()), |clock| clock.tick(&stream));
+            return Ok(submitted);
         }
         self.eager_runs.fetch_add(1, Ordering::Relaxed);
         let mut steps = Steps::new(self, plan, context);
         steps.clock = clock.as_mut();
-        steps.enqueue(&stream)
+        steps.enqueue(&stream)?;
+        Ok(Submitted::Steps)
+    }
+
+    /// Submits a replay, if the steps were captured: its number.
+    fn replay(&self, context: &mut ExecutionContext, plan: &Plan) -> Result<Option<u64>> {
+        if context.captured(plan).is_none() {
+            return Ok(None);
+        }
+        for &(kind, _, id) in plan.outputs() {
+            if is_overwritten(kind) {
+                let buffer = plan.buffer(id);
+                let range = buffer.offset..buffer.offset + buffer.bytes;
+                context.memory.arena.fill_part(range, UNWRITTEN)?;
+            }
+        }
+        let run = context
+            .captured(plan)
+            .map(|captured| captured.run())
+            .transpose()?;
+        self.replayed_runs.fetch_add(1, Ordering::Relaxed);
+        Ok(run)
+    }
+
+    /// Replaces the results of a finished replay by those of the steps, if it is due to be checked, if it left a result
+    /// unwritten, or if another was wrong meanwhile. The input is where it was.
+    pub(super) fn check_replay(
+        &self,
+        context: &mut ExecutionContext,
+        plan: &Plan,
+        run: u64,
+        results: &mut Vec<PinnedBuffer<u8>>,
+    ) -> Result<()> {
+        let others_wrong = self.fallback.get().is_some();
+        let unwritten = || {
+            let mut results = plan.outputs().iter().zip(results.iter());
+            results.any(|(&(kind, ..), bytes)| is_overwritten(kind) && is_unwritten(bytes, self.dtype))
+        };
+        if !(others_wrong || is_due(run) || unwritten()) {
+            return Ok(());
+        }
+        let keep = |bytes: PinnedBuffer<u8>| {
+            let copy = bytes.to_vec();
+            context.results.keep(bytes);
+            copy
+        };
+        let replayed: Vec<Vec<u8>> = results.drain(..).map(keep).collect();
+        let stream = context.stream.clone();
+        Steps::new(self, plan, context).enqueue(&stream)?;
+        let downloads = self.download(context, plan)?;
+        for download in downloads {
+            results.push(download.wait()?);
+        }
+        let right = replayed.iter().zip(results.iter()).all(|(a, b)| a[..] == b[..]);
+        let Some(captured) = context.captured(plan) else {
+            return Ok(());
+        };
+        if !others_wrong {
+            self.checked_runs.fetch_add(1, Ordering::Relaxed);
+        }
+        if right {
+            captured.passed(run);
+            return Ok(());
+        }
+        self.recomputed_runs.fetch_add(1, Ordering::Relaxed);
+        self.fallback.get_or_init(|| {
+            let before = match captured.unchecked_before(run) {
+                0 => String::new(),
+                n => {
+                    format!("; the {n} before it, since the last that was compared, may have been wrong too")
+                }
+            };
+            format!(
+                "{}: replay {run} of a captured graph differs from its steps, and was computed again{before}",
+                self.device.name()
+            )
+        });
+        Ok(())
     }
 
     /// Runs the steps, and keeps a replay of them if capture succeeds.
@@ -123,6 +214,12 @@ impl HipExecutor {
             _ => Error::graph(node, format!("{}: {error}", self.device.name())),
         }
     }
+}
+
+/// Whether results are overwritten before a replay. The others share their memory with what steps leave in between, and it
+/// would take longer.
+fn is_overwritten(kind: OutputKind) -> bool {
+    matches!(kind, OutputKind::Logits | OutputKind::Embedding)
 }
 
 /// The steps of a plan on a context's memory.
