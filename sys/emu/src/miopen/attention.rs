@@ -166,6 +166,7 @@ fn missing(id: Id) -> FaultKind {
     FaultKind::Configuration { what }
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "for map_err")]
 fn shape(error: ndarray::ShapeError) -> FaultKind {
     let what = format!("attention whose tensors do not match: {error}");
     FaultKind::Configuration { what }
