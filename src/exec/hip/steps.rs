@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use super::clock::Clock;
 use super::context::{ExecutionContext, Memory};
-use super::graphs::{UNWRITTEN, is_due, is_unwritten};
+use super::graphs::{Captured, UNWRITTEN, is_due, is_unwritten};
 use super::libraries::Libraries;
 use super::lower::{Addresses, Call, lower};
 use super::regions::Regions;
@@ -74,10 +74,7 @@ impl HipExecutor {
                 context.memory.arena.fill_part(range, UNWRITTEN)?;
             }
         }
-        let run = context
-            .captured(plan)
-            .map(|captured| captured.run())
-            .transpose()?;
+        let run = context.captured(plan).map(Captured::run).transpose()?;
         self.replayed_runs.fetch_add(1, Ordering::Relaxed);
         Ok(run)
     }
