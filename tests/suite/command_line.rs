@@ -411,3 +411,77 @@ fn output_that_nobody_takes_is_an_error_or_the_end() {
         assert_eq!(run(args, writer.into()), (Some(0), String::new()), "{args:?}");
     }
 }
+
+/// Standard error that cannot be written costs what it would have said; no thread that can start is an error.
+#[cfg(target_os = "linux")]
+#[test]
+fn errors_that_nobody_takes_and_threads_that_cannot_start_are_no_panics() {
+    let run = |args: &[&str]| {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hipvit"));
+        command.args(args).stdin(Stdio::null()).stderr(full);
+        command.output().unwrap().status.code()
+    };
+    assert_eq!(run(&["classify", "--timing"]), Some(0));
+    assert_eq!(run(&["classify", "nothere.png"]), Some(1));
+    assert_eq!(run(&["classify", "--unknown"]), Some(2));
+    for args in [
+        &["classify"][..],
+        &["eval"],
+        &["validate", "--op", "pool", "--config", "micro", "--untimed"],
+        &["bench", "--runs", "1", "--no-peaks", "--in-flight", "2"],
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_hipvit"))
+            .args(args)
+            // More than an address space has.
+            .env("RUST_MIN_STACK", "100000000000000")
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        let errors = stderr(&output);
+        assert!(
+            errors.contains("threads: ") && !errors.contains("panicked"),
+            "{args:?}\n{errors}"
+        );
+    }
+}
+
+/// Weights that are no numbers are told of, and JSON has null for what they make.
+#[test]
+fn weights_and_results_that_are_no_numbers_are_told_of() {
+    let folder = tempfile::tempdir().unwrap();
+    for file in ["config.json", "model.safetensors"] {
+        fs::copy(at("assets/tinyvit32").join(file), folder.path().join(file)).unwrap();
+    }
+    let weights = folder.path().join("model.safetensors");
+    let mut bytes = fs::read(&weights).unwrap();
+    let (header, metadata) = safetensors::SafeTensors::read_metadata(&bytes).unwrap();
+    let (begin, _) = metadata.info("fc_norm.weight").unwrap().data_offsets;
+    bytes[8 + header + begin..][..4].copy_from_slice(&f32::NAN.to_le_bytes());
+    fs::write(&weights, bytes).unwrap();
+    let run = |more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hipvit"));
+        command
+            .arg("classify")
+            .arg(at("assets/samples/7.png"))
+            .arg("--model")
+            .arg(folder.path());
+        command.args(more).output().unwrap()
+    };
+    let output = run(&["--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(json_lines(&output)[0]["logits"][0].is_null());
+    for told in [
+        "`fc_norm.weight`: 1 of 64 values",
+        "7.png: `logits`: 10 of 10 values",
+    ] {
+        assert!(stderr(&output).contains(told), "{}", stderr(&output));
+    }
+    let output = run(&["--strict"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stderr(&output).contains("tensor `fc_norm.weight`"),
+        "{}",
+        stderr(&output)
+    );
+}
