@@ -231,7 +231,11 @@ mod tests {
             let code = (1_u64 << length) - 2;
             let size = u32::from(symbol);
             let bits = (code << size | ((1 << size) - 1)) << (64 - length - size);
-            let bytes = [bits.to_be_bytes(), [0; 8]].concat();
+            let stuffed = bits.to_be_bytes().into_iter().flat_map(|byte| match byte {
+                0xFF => vec![0xFF, 0],
+                _ => vec![byte],
+            });
+            let bytes: Vec<u8> = stuffed.chain([0; 8]).collect();
             let mut bits = Bits::new(&bytes, 0);
             assert_eq!(
                 huffman.difference(&mut bits).unwrap(),
