@@ -1,16 +1,17 @@
 //! A file's bytes to RGB pixels, equal to those of Pillow's `Image.open(file).convert("RGB")`.
 //!
 //! The format is detected by content, never by name: PNG, JPEG, WebP, BMP, GIF (its first frame) and TIFF (its first page).
-//! Each has a module that maps a maintained decoder's raw samples to RGB by Pillow's rules; only BMP is decoded here.
+//! Each has a module that maps a maintained decoder's raw samples to RGB by Pillow's rules; BMP and JPEG are decoded here.
 //! Alpha is dropped, not blended; a palette's or colour's transparency is ignored; 16-bit colours keep their high byte,
 //! but 16-bit greys are clipped at 255, because that is what Pillow does with them. An EXIF orientation is not applied
 //! (neither Pillow nor the usual pipelines do), except in TIFF, where Pillow itself turns the image.
 //!
 //! Differences:
-//! - JPEG differs from libjpeg-turbo by a few levels (inverse transform and chroma upsampling round differently),
-//!   unless the feature `libjpeg-turbo` is on (which JPEGs inside TIFFs do not profit from); by more where chroma is
-//!   at most two samples wide, which libjpeg does not interpolate.
-//! - A JPEG whose entropy-coded data is damaged is an error here, while libjpeg may continue with a warning.
+//! - A JPEG whose entropy-coded data is damaged, or ends before the last pixel, is an error here, while libjpeg warns and
+//!   makes up what is missing (Pillow refuses it only where the file itself ends). So is one whose progressive scans do not
+//!   have all bits, which libjpeg smooths.
+//! - JPEGs inside TIFFs differ by a few levels: the TIFF decoder's own JPEG decoder rounds differently.
+//! - Not supported: JPEGs with arithmetic coding, and lossless ones.
 //! - Not supported: TIFFs in LAB, with 12-bit samples, with old-style JPEG or with CCITT Group 3 compression, and with
 //!   YCbCr that is not JPEG; GIFs without any palette.
 //! - Supported here, but not by Pillow: 4-bit BMPs with a palette of greys.
@@ -32,7 +33,6 @@ use std::io::Read;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use self::frame_header::FrameHeader;
 use self::memory::Claim;
 pub(crate) use self::memory::Permit;
 use super::RgbImage;
@@ -186,7 +186,7 @@ fn decoder(bytes: &[u8]) -> Result<Decoder, Failure> {
     Ok(match bytes {
         [] => return Err(Failure::truncated("the file is empty")),
         [0x89, b'P', b'N', b'G', ..] => |bytes, claim, _| png::decode(bytes, claim),
-        [0xFF, 0xD8, 0xFF, ..] => decode_jpeg,
+        [0xFF, 0xD8, 0xFF, ..] => jpeg::decode,
         [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => {
             |bytes, claim, _| webp::decode(bytes, claim)
         }
@@ -201,20 +201,6 @@ fn decoder(bytes: &[u8]) -> Result<Decoder, Failure> {
             ));
         }
     })
-}
-
-fn decode_jpeg(bytes: &[u8], claim: &mut Claim<'_>, memory: Vec<u8>) -> Result<RgbImage, Failure> {
-    let Some(header) = FrameHeader::find(bytes) else {
-        // For its own message; a JPEG that it could decode has a header.
-        let nothing = Limits {
-            max_pixels: 0,
-            ..*claim.limits
-        };
-        return jpeg::decode(bytes, &nothing, memory);
-    };
-    claim.check(header.width, header.height)?;
-    claim.reserve(header.memory()?)?;
-    jpeg::decode(bytes, &header.limits(claim.limits), memory)
 }
 
 /// Decodes an image file's content. `name` stands for it in error messages.

@@ -30,22 +30,27 @@ pub(super) fn palette(count: usize, indices: impl Iterator<Item = u8>, palette: 
 /// CMYK (0 is no ink) to RGB, with Pillow's rounding.
 pub(super) fn cmyk(samples: impl Iterator<Item = [u8; 4]>) -> Vec<u8> {
     let count = samples.size_hint().0;
-    let pixels = samples.map(|[c, m, y, k]| {
-        let white = 255 - k;
-        [c, m, y].map(|ink| white - multiply(ink, white))
-    });
     let mut data = Vec::with_capacity(count * 3);
-    data.extend(pixels.flatten());
+    data.extend(samples.flat_map(cmyk_pixel));
     data
 }
 
+/// A pixel of CMYK.
+#[inline(always)]
+pub(super) fn cmyk_pixel([c, m, y, k]: [u8; 4]) -> [u8; 3] {
+    let white = 255 - k;
+    [c, m, y].map(|ink| white - multiply(ink, white))
+}
+
 /// `a × b / 255`, rounded.
+#[inline(always)]
 fn multiply(a: u8, b: u8) -> u8 {
     let product = u32::from(a) * u32::from(b) + 128;
     (((product >> 8) + product) >> 8) as u8
 }
 
 /// JFIF's YCbCr to RGB, in the 16-bit fixed point of libjpeg.
+#[inline(always)]
 pub(super) fn ycbcr([y, cb, cr]: [u8; 3]) -> [u8; 3] {
     const HALF: i32 = 1 << 15;
     let (y, cb, cr) = (i32::from(y), i32::from(cb) - 128, i32::from(cr) - 128);

@@ -1,7 +1,7 @@
-//! A JPEG's frame header, read ahead of the decoder: how large the image is and how much memory decoding it takes. Also for
-//! JPEGs inside TIFFs, whose size may be another than the TIFF's.
+//! The frame header of a JPEG inside a TIFF, read ahead of the TIFF decoder's own JPEG decoder: how large the image is, which may
+//! be another size than the TIFF's, and how much memory decoding it takes.
 
-use super::{Failure, Limits};
+use super::Failure;
 
 /// What the header of the first frame says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,14 +50,6 @@ impl FrameHeader {
             width: u16_at(content, 3)?,
             components: components.map(|c| [c[1] >> 4, c[1] & 15]).collect(),
         })
-    }
-
-    /// Limits by which a decoder that reads another header than this one fails.
-    pub(super) fn limits(&self, limits: &Limits) -> Limits {
-        Limits {
-            max_pixels: u64::from(self.width) * u64::from(self.height),
-            ..*limits
-        }
     }
 
     /// Bytes that a decoder takes at most: the coefficients of all blocks, their samples, and the pixels.
@@ -110,7 +102,6 @@ mod tests {
         assert_eq!(header.components, [[2, 2], [1, 1], [1, 1]]);
         // 41 × 31 units of 6 blocks of 64 samples, 3 bytes each; 3 bytes a pixel.
         assert_eq!(header.memory().unwrap(), 41 * 31 * 6 * 64 * 3 + 640 * 480 * 3);
-        assert_eq!(header.limits(&Limits::default()).max_pixels, 640 * 480);
         for cut in 0..32 {
             assert_eq!(FrameHeader::find(&JPEG[..cut]), None, "{cut}");
         }
