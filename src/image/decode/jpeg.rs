@@ -26,6 +26,9 @@ use scan::{Coefficients, Reader};
 /// The coefficients, in the order of the file, that libjpeg estimates from the neighbouring blocks' where they are not there.
 const ESTIMATED: usize = 10;
 
+/// Each scan visits all blocks, and may take a few bytes of the file. Encoders write about ten.
+const MAX_SCANS: usize = 500;
+
 pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>, mut pixels: Vec<u8>) -> Result<RgbImage, Failure> {
     let mut markers = Markers::new(bytes)?;
     let scan = markers.next_scan()?.ok_or(NO_IMAGE)?;
