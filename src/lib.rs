@@ -74,6 +74,9 @@ pub mod pipeline;
 #[doc(hidden)]
 pub mod reference;
 pub mod session;
+#[cfg(any(feature = "inspect", feature = "validate"))]
+#[doc(hidden)]
+pub mod table;
 #[doc(hidden)]
 pub mod tensor;
 pub mod timing;

@@ -3,8 +3,9 @@
 //! The format is detected by content, never by name: PNG, JPEG, WebP, BMP, GIF (its first frame) and TIFF (its first page).
 //! Each has a module that maps a maintained decoder's raw samples to RGB by Pillow's rules; only BMP is decoded here.
 //! Alpha is dropped, not blended; a palette's or colour's transparency is ignored; 16-bit colours keep their high byte,
-//! but 16-bit greys are clipped at 255, because that is what Pillow does with them. An EXIF orientation is not applied
-//! (neither Pillow nor the usual pipelines do), except in TIFF, where Pillow itself turns the image.
+//! but 16-bit greys are clipped at 255, because that is what Pillow does with them. An EXIF orientation is not applied,
+//! as neither Pillow nor timm nor transformers do, unless [`DecodeOptions::exif_orientation`] asks for it; in TIFF it
+//! always is, because Pillow itself turns the image there.
 //!
 //! Differences:
 //! - JPEG differs from libjpeg-turbo by a few levels (inverse transform and chroma upsampling round differently),
@@ -19,6 +20,7 @@ mod bmp;
 mod color;
 mod gif;
 mod jpeg;
+mod orientation;
 mod png;
 #[cfg(test)]
 mod tests;
@@ -47,6 +49,46 @@ impl Default for Limits {
         Self {
             max_pixels: 178_956_970,
         }
+    }
+}
+
+/// How images are decoded. [`Limits`] convert into it, with the other options off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DecodeOptions {
+    /// Which images are too large.
+    pub limits: Limits,
+    /// Whether JPEG, PNG and WebP images are turned as their EXIF orientation says, as image viewers do. Off by default,
+    /// because timm and transformers ignore it.
+    pub exif_orientation: bool,
+}
+
+impl DecodeOptions {
+    /// With the EXIF orientation applied or not.
+    pub fn exif_orientation(mut self, applied: bool) -> Self {
+        self.exif_orientation = applied;
+        self
+    }
+}
+
+impl From<Limits> for DecodeOptions {
+    fn from(limits: Limits) -> Self {
+        Self {
+            limits,
+            ..Self::default()
+        }
+    }
+}
+
+impl From<&Limits> for DecodeOptions {
+    fn from(limits: &Limits) -> Self {
+        (*limits).into()
+    }
+}
+
+impl From<&Self> for DecodeOptions {
+    fn from(options: &Self) -> Self {
+        *options
     }
 }
 
@@ -165,9 +207,7 @@ fn decoder(bytes: &[u8]) -> Result<Decoder, Failure> {
         }
         [b'G', b'I', b'F', b'8', ..] => |bytes, limits, _| gif::decode(bytes, limits),
         [b'B', b'M', ..] => |bytes, limits, _| bmp::decode(bytes, limits),
-        [b'I', b'I', 42 | 43, 0, ..] | [b'M', b'M', 0, 42 | 43, ..] => {
-            |bytes, limits, _| tiff::decode(bytes, limits)
-        }
+        _ if is_tiff(bytes) => |bytes, limits, _| tiff::decode(bytes, limits),
         _ => {
             return Err(Failure::unsupported(
                 "not a PNG, JPEG, WebP, BMP, GIF or TIFF image",
@@ -176,37 +216,51 @@ fn decoder(bytes: &[u8]) -> Result<Decoder, Failure> {
     })
 }
 
+fn is_tiff(bytes: &[u8]) -> bool {
+    matches!(bytes, [b'I', b'I', 42 | 43, 0, ..] | [b'M', b'M', 0, 42 | 43, ..])
+}
+
 /// Decodes an image file's content. `name` stands for it in error messages.
 ///
 /// # Errors
-/// [`Error::Image`] if the content is in no supported format, is damaged or truncated, or exceeds `limits`.
-pub fn decode(name: &str, bytes: &[u8], limits: &Limits) -> Result<RgbImage> {
-    decode_in(name, bytes, limits, Vec::new())
+/// [`Error::Image`] if the content is in no supported format, is damaged or truncated, or exceeds the limits.
+pub fn decode(name: &str, bytes: &[u8], options: impl Into<DecodeOptions>) -> Result<RgbImage> {
+    decode_in(name, bytes, options.into(), Vec::new())
 }
 
 /// As [`decode()`], with the pixels in `memory`, if the decoder can.
-pub(crate) fn decode_in(name: &str, bytes: &[u8], limits: &Limits, memory: Vec<u8>) -> Result<RgbImage> {
-    decoder(bytes)
+pub(crate) fn decode_in(
+    name: &str,
+    bytes: &[u8],
+    options: DecodeOptions,
+    memory: Vec<u8>,
+) -> Result<RgbImage> {
+    let decoded = decoder(bytes).and_then(|decode| {
         // A decoder that panics on some bytes has a bug, which should fail this image and not the process.
-        .and_then(|decode| {
-            catch_unwind(|| decode(bytes, limits, memory))
-                .unwrap_or_else(|_| Err("the decoder failed on it".into()))
+        catch_unwind(|| {
+            let image = decode(bytes, &options.limits, memory)?;
+            Ok(match options.exif_orientation && !is_tiff(bytes) {
+                true => orientation::upright(image, orientation::stored(bytes)),
+                false => image,
+            })
         })
-        .map_err(|failure| failure.of(name))
+        .unwrap_or_else(|_| Err("the decoder failed on it".into()))
+    });
+    decoded.map_err(|failure| failure.of(name))
 }
 
 /// Reads and decodes an image. Of data that does not begin as an image, which may be endless, only the first bytes are read.
 ///
 /// # Errors
 /// [`Error::Io`] if it cannot be read, and [`Error::Image`] as [`decode()`] returns it; both with `name`.
-pub fn read(name: &str, reader: impl Read, limits: &Limits) -> Result<RgbImage> {
-    read_in(name, reader, limits, &mut DecodeBuffers::default())
+pub fn read(name: &str, reader: impl Read, options: impl Into<DecodeOptions>) -> Result<RgbImage> {
+    read_in(name, reader, options.into(), &mut DecodeBuffers::default())
 }
 
 fn read_in(
     name: &str,
     mut reader: impl Read,
-    limits: &Limits,
+    options: DecodeOptions,
     buffers: &mut DecodeBuffers,
 ) -> Result<RgbImage> {
     let io = |source| Error::io(name, source);
@@ -216,15 +270,15 @@ fn read_in(
     beginning.read_to_end(bytes).map_err(io)?;
     decoder(bytes).map_err(|failure| failure.of(name))?;
     reader.read_to_end(bytes).map_err(io)?;
-    decode_in(name, bytes, limits, std::mem::take(&mut buffers.pixels))
+    decode_in(name, bytes, options, std::mem::take(&mut buffers.pixels))
 }
 
 /// Reads and decodes an image file.
 ///
 /// # Errors
 /// [`Error::Io`] if the file cannot be read, and [`Error::Image`] as [`decode()`] returns it.
-pub fn open(path: impl AsRef<Path>, limits: &Limits) -> Result<RgbImage> {
-    open_in(path.as_ref(), limits, &mut DecodeBuffers::default())
+pub fn open(path: impl AsRef<Path>, options: impl Into<DecodeOptions>) -> Result<RgbImage> {
+    open_in(path.as_ref(), options, &mut DecodeBuffers::default())
 }
 
 /// As [`open`], in memory that is used again.
@@ -232,7 +286,11 @@ pub fn open(path: impl AsRef<Path>, limits: &Limits) -> Result<RgbImage> {
 /// # Errors
 /// As there.
 #[doc(hidden)]
-pub fn open_in(path: &Path, limits: &Limits, buffers: &mut DecodeBuffers) -> Result<RgbImage> {
+pub fn open_in(
+    path: &Path,
+    options: impl Into<DecodeOptions>,
+    buffers: &mut DecodeBuffers,
+) -> Result<RgbImage> {
     let file = File::open(path).map_err(|source| Error::io(path, source))?;
-    read_in(&path.display().to_string(), file, limits, buffers)
+    read_in(&path.display().to_string(), file, options.into(), buffers)
 }
