@@ -11,7 +11,7 @@ const GAP: usize = 2;
 /// A column's heading, and what becomes of it where a table is too wide.
 #[derive(Clone, Debug)]
 pub struct Column {
-    heading: &'static str,
+    heading: String,
     alignment: CellAlignment,
     rank: u32,
     least: Option<usize>,
@@ -19,9 +19,9 @@ pub struct Column {
 
 impl Column {
     /// A column of text.
-    pub fn left(heading: &'static str) -> Self {
+    pub fn left(heading: impl Into<String>) -> Self {
         Self {
-            heading,
+            heading: heading.into(),
             alignment: CellAlignment::Left,
             rank: 0,
             least: None,
@@ -29,7 +29,7 @@ impl Column {
     }
 
     /// A column of numbers.
-    pub fn right(heading: &'static str) -> Self {
+    pub fn right(heading: impl Into<String>) -> Self {
         Self {
             alignment: CellAlignment::Right,
             ..Self::left(heading)
@@ -82,7 +82,7 @@ impl Table {
             Cell::new(wrap(text, width).join("\n")).set_alignment(self.columns[index].alignment)
         };
         if self.columns.iter().any(|column| !column.heading.is_empty()) {
-            let headings = layout.iter().map(|place| cell(self.columns[place.0].heading, place));
+            let headings = layout.iter().map(|place| cell(&self.columns[place.0].heading, place));
             table.set_header(headings.collect::<Vec<_>>());
         }
         for row in &self.rows {
@@ -98,7 +98,7 @@ impl Table {
     fn layout(&self, width: usize) -> Vec<(usize, usize)> {
         let natural = |index: usize| {
             let cells = self.rows.iter().map(|row| row[index].as_str());
-            let lines = cells.chain([self.columns[index].heading]);
+            let lines = cells.chain([self.columns[index].heading.as_str()]);
             lines.map(|text| text.chars().count()).max().unwrap_or(0)
         };
         let natural: Vec<usize> = (0..self.columns.len()).map(natural).collect();

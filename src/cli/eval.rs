@@ -10,7 +10,7 @@ use hipvit::evaluate::{LabelledSet, evaluate};
 use hipvit::labels::Labels;
 use hipvit::pipeline::Source;
 
-use super::inputs::{LimitArgs, images_below};
+use super::inputs::{DecodeArgs, images_below};
 use super::progress::Progress;
 use super::{Outcome, RunArgs, Usage, output, record, refused, report, report_fallback};
 
@@ -26,7 +26,7 @@ pub struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    limits: LimitArgs,
+    decode: DecodeArgs,
 }
 
 impl Args {
@@ -47,7 +47,7 @@ impl Args {
             }
         };
         let progress = Progress::images(set.len());
-        let result = evaluate(&session, set, &self.limits.limits(), |item| {
+        let result = evaluate(&session, set, self.decode.options(), |item| {
             progress.step();
             if let Err(error) = item {
                 progress.report(|| report(error));
