@@ -82,7 +82,9 @@ impl Table {
             Cell::new(wrap(text, width).join("\n")).set_alignment(self.columns[index].alignment)
         };
         if self.columns.iter().any(|column| !column.heading.is_empty()) {
-            let headings = layout.iter().map(|place| cell(&self.columns[place.0].heading, place));
+            let headings = layout
+                .iter()
+                .map(|place| cell(&self.columns[place.0].heading, place));
             table.set_header(headings.collect::<Vec<_>>());
         }
         for row in &self.rows {
@@ -121,7 +123,9 @@ impl Table {
         let mut spare = width.saturating_sub(taken(&shown));
         // Where the most is wrapped, a character more helps the most.
         while spare > 0
-            && let Some(place) = shown.iter_mut().max_by_key(|(index, width)| natural[*index] - width)
+            && let Some(place) = shown
+                .iter_mut()
+                .max_by_key(|(index, width)| natural[*index] - width)
             && place.1 < natural[place.0]
         {
             place.1 += 1;
@@ -134,7 +138,10 @@ impl Table {
 /// The lines of `text`, `width` characters wide at most, which end between words and after the signs that join them.
 pub fn wrap(text: &str, width: usize) -> Vec<String> {
     let separator = WordSeparator::Custom(|line| {
-        Box::new(line.split_inclusive([' ', '+', '.', '/', '_', '-', '→']).map(Word::from))
+        Box::new(
+            line.split_inclusive([' ', '+', '.', '/', '_', '-', '→'])
+                .map(Word::from),
+        )
     });
     let options = Options::new(width.max(1)).word_separator(separator);
     let lines = textwrap::wrap(text, options);
@@ -211,6 +218,9 @@ mod tests {
             paragraph("one two three four five", "  ", Some(20)),
             "one two three four\n  five\n"
         );
-        assert_eq!(paragraph("one two three four five", "  ", None), "one two three four five\n");
+        assert_eq!(
+            paragraph("one two three four five", "  ", None),
+            "one two three four five\n"
+        );
     }
 }

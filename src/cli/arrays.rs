@@ -149,7 +149,9 @@ pub fn write_parquet(mut out: impl Write, images: &[String], embeddings: &[Vec<f
             let values: Vec<f32> = embeddings.iter().flatten().copied().collect();
             // No list is empty; each begins with the repetition level 0.
             let present = vec![1; values.len()];
-            let rows = embeddings.iter().flat_map(|row| (0..row.len()).map(|at| i16::from(at > 0)));
+            let rows = embeddings
+                .iter()
+                .flat_map(|row| (0..row.len()).map(|at| i16::from(at > 0)));
             let repetition: Vec<i16> = rows.collect();
             let column_writer = column.typed::<FloatType>();
             column_writer.write_batch(&values, Some(&present), Some(&repetition))?;
@@ -190,7 +192,12 @@ mod tests {
             .collect();
         assert_eq!(values.len(), 8);
         assert_eq!(values[2..6], [1.0, 2.0, 3.0, 4.0]);
-        assert!([&values[..2], &values[6..]].concat().iter().all(|value| value.is_nan()));
+        assert!(
+            [&values[..2], &values[6..]]
+                .concat()
+                .iter()
+                .all(|value| value.is_nan())
+        );
     }
 
     #[test]

@@ -77,10 +77,11 @@ impl Args {
         let mut writer = Writer::new(format, sink)?;
         let mut softmax = Duration::ZERO;
         let mut classified = 0;
-        let (mut timing, outcome) = images.run(&session, self.inputs.decode.options(), self.timing, |item| {
-            classified += 1;
-            self.print(&mut writer, &session, item, &mut softmax)
-        })?;
+        let (mut timing, outcome) =
+            images.run(&session, self.inputs.decode.options(), self.timing, |item| {
+                classified += 1;
+                self.print(&mut writer, &session, item, &mut softmax)
+            })?;
         let mut timed = None;
         if self.timing {
             timing.add(Phase::Softmax, softmax);
@@ -118,7 +119,10 @@ impl Args {
         let name = item.name();
         match writer {
             Writer::Json(out) => {
-                let logits = item.logits().filter(|_| self.logits).map(|logits| logits.to_vec());
+                let logits = item
+                    .logits()
+                    .filter(|_| self.logits)
+                    .map(|logits| logits.to_vec());
                 record::write(out, &Record::new(session, name, Scored { logits, top }))?;
             }
             Writer::Csv(out) => {
@@ -183,7 +187,9 @@ impl Writer {
             (writer, timed) => {
                 if let Some((timing, hip_graphs)) = timed {
                     output::say(&timing.to_string());
-                    hip_graphs.into_iter().for_each(|graphs| output::say(&graphs.to_string()));
+                    hip_graphs
+                        .into_iter()
+                        .for_each(|graphs| output::say(&graphs.to_string()));
                 }
                 match writer {
                     Self::Text(sink) | Self::Json(sink) => Ok(sink),

@@ -29,7 +29,9 @@ pub struct Args {
 impl Args {
     pub fn run(&self) -> Result<Outcome> {
         let shells = Shells::builtins();
-        let shell = shells.completer(&self.shell.to_string()).context("no script for this shell")?;
+        let shell = shells
+            .completer(&self.shell.to_string())
+            .context("no script for this shell")?;
         let mut script = Vec::new();
         shell.write_registration(VARIABLE, "hipvit", "hipvit", &program(), &mut script)?;
         output::stdout().write_all(&script)?;
@@ -42,7 +44,9 @@ fn program() -> String {
     let called = std::env::args_os().next().unwrap_or_else(|| "hipvit".into());
     match called == OsStr::new("hipvit") {
         true => "hipvit".into(),
-        false => std::path::absolute(&called).map_or_else(|_| "hipvit".into(), |path| path.display().to_string()),
+        false => {
+            std::path::absolute(&called).map_or_else(|_| "hipvit".into(), |path| path.display().to_string())
+        }
     }
 }
 
@@ -53,12 +57,15 @@ pub fn answer() {
 
 /// The devices of this machine.
 pub fn devices() -> Vec<CompletionCandidate> {
-    let candidate = |name: String, help: String| CompletionCandidate::new(name).help(Some(StyledStr::from(help)));
+    let candidate =
+        |name: String, help: String| CompletionCandidate::new(name).help(Some(StyledStr::from(help)));
     let mut devices = vec![
         candidate("auto".into(), "the first GPU, or the CPU if there is none".into()),
         candidate("cpu".into(), "the CPU".into()),
     ];
-    let gpus = Runtime::open().and_then(|runtime| runtime.devices()).unwrap_or_default();
+    let gpus = Runtime::open()
+        .and_then(|runtime| runtime.devices())
+        .unwrap_or_default();
     devices.extend(gpus.iter().map(|gpu| {
         let properties = gpu.properties();
         let help = format!("{}, {}", properties.name, properties.target);

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use hipvit::ndarray::ArrayView2;
 use hipvit::pipeline::Item;
-use hipvit::{ImageOutputs, Replays};
 use hipvit::timing::Timing;
+use hipvit::{ImageOutputs, Replays};
 use serde::Serialize;
 use serde_json::json;
 
@@ -182,7 +182,9 @@ impl Writer {
         }
         if let Some((timing, hip_graphs)) = timed {
             output::say(&timing.to_string());
-            hip_graphs.into_iter().for_each(|graphs| output::say(&graphs.to_string()));
+            hip_graphs
+                .into_iter()
+                .for_each(|graphs| output::say(&graphs.to_string()));
         }
         match self {
             Self::Json(sink) => Ok(sink),

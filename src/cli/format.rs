@@ -169,11 +169,18 @@ impl<F: Formats> OutputArgs<F> {
 fn unknown_ending<F: Formats>(path: &Path) -> String {
     let endings = F::FORMATS.iter().flat_map(|format| format.endings());
     let endings: Vec<String> = endings.map(|ending| format!(".{ending}")).collect();
+    let named = F::FORMATS.iter().find(|format| path == Path::new(format.name()));
     let path = path.display();
-    format!(
-        "--output {path}: is the name of a file, whose ending tells its form: {}; or name that by --format",
-        endings.join(", ")
-    )
+    match named {
+        Some(format) => format!(
+            "--output {path}: is the name of a file; to print it use --format {}",
+            format.name()
+        ),
+        None => format!(
+            "--output {path}: the ending of a file names its form: {}; or --format does",
+            endings.join(", ")
+        ),
+    }
 }
 
 /// The end of a command that writes results while it runs: the file appears if any input gave a result.

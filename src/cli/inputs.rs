@@ -92,7 +92,10 @@ fn paths(list: &Path, null: bool) -> Result<Vec<PathBuf>> {
         true => {
             let mut bytes = Vec::new();
             let stdin = Path::new("standard input");
-            std::io::stdin().lock().read_to_end(&mut bytes).map_err(refused(stdin))?;
+            std::io::stdin()
+                .lock()
+                .read_to_end(&mut bytes)
+                .map_err(refused(stdin))?;
             bytes
         }
         false => std::fs::read(list).map_err(refused(list))?,
@@ -276,7 +279,9 @@ pub fn images_below(directory: &Path) -> (Vec<PathBuf>, Vec<Error>) {
 
 /// The ending by which a file is skipped.
 fn kind(path: &Path) -> String {
-    let extension = path.extension().map(|extension| extension.to_string_lossy().to_lowercase());
+    let extension = path
+        .extension()
+        .map(|extension| extension.to_string_lossy().to_lowercase());
     extension.map_or_else(|| "no ending".into(), |extension| format!(".{extension}"))
 }
 
@@ -294,7 +299,10 @@ fn skips(skipped: BTreeMap<String, usize>) -> String {
         named.push(format!("{rest} others"));
     }
     let s = if files == 1 { "" } else { "s" };
-    format!("skipped {files} file{s} that no decoder reads: {}", named.join(", "))
+    format!(
+        "skipped {files} file{s} that no decoder reads: {}",
+        named.join(", ")
+    )
 }
 
 fn is_image(path: &Path) -> bool {
@@ -316,7 +324,10 @@ mod tests {
         assert_eq!(skips(one), "skipped 1 file that no decoder reads: 1 .heic");
         let many = (0..10).map(|i| (format!(".{i}"), if i == 7 { 5 } else { 1 }));
         let text = skips(many.collect());
-        assert!(text.starts_with("skipped 14 files that no decoder reads: 5 .7, 1 .0, "), "{text}");
+        assert!(
+            text.starts_with("skipped 14 files that no decoder reads: 5 .7, 1 .0, "),
+            "{text}"
+        );
         assert!(text.ends_with("1 .6, 2 others"), "{text}");
     }
 }

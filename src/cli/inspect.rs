@@ -152,7 +152,11 @@ fn facts(report: &Report<'_>) -> Table {
     } = report;
     let [height, width] = info.image_size;
     let [patch_height, patch_width] = info.patch;
-    let stored: usize = inspection.parameters.iter().map(|parameter| parameter.bytes).sum();
+    let stored: usize = inspection
+        .parameters
+        .iter()
+        .map(|parameter| parameter.bytes)
+        .sum();
     let mut table = Table::new([Column::left(""), Column::left("").wraps(20)]);
     let mut fact = |name: &str, value: String| table.row([name.to_owned(), value]);
     fact(

@@ -57,10 +57,7 @@ pub fn note(text: &str) {
 pub fn warning(text: &str) {
     const YELLOW: Style = AnsiColor::Yellow.on_default().bold();
     if !is_quiet() {
-        say(&format!(
-            "{YELLOW}warning{YELLOW:#}: {}",
-            super::one_line(text)
-        ));
+        say(&format!("{YELLOW}warning{YELLOW:#}: {}", super::one_line(text)));
     }
 }
 
@@ -73,7 +70,11 @@ pub fn width() -> Option<usize> {
     }
     let terminal = io::stdout().is_terminal();
     // What any terminal has, if it does not tell.
-    terminal.then(|| console::Term::stdout().size_checked().map_or(80, |(_, columns)| columns.into()))
+    terminal.then(|| {
+        console::Term::stdout()
+            .size_checked()
+            .map_or(80, |(_, columns)| columns.into())
+    })
 }
 
 /// Standard output with styles where they are enabled, and errors that name it. Unlike `println!` it does not panic on

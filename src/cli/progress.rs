@@ -31,9 +31,11 @@ impl Progress {
         };
         let template = format!("{{bar:32}} {{pos}}/{{len}} {things}{{speed}} {{wide_msg}}");
         if let Ok(style) = ProgressStyle::with_template(&template) {
-            bar.set_style(style.with_key("speed", |state: &ProgressState, to: &mut dyn fmt::Write| {
-                let _ = to.write_str(&speed(state.pos(), state.per_sec(), state.eta()));
-            }));
+            bar.set_style(
+                style.with_key("speed", |state: &ProgressState, to: &mut dyn fmt::Write| {
+                    let _ = to.write_str(&speed(state.pos(), state.per_sec(), state.eta()));
+                }),
+            );
         }
         if !bar.is_hidden() {
             bar.enable_steady_tick(Duration::from_millis(200));
@@ -48,7 +50,8 @@ impl Progress {
     /// Names the one that begins, and counts those before it.
     pub fn start(&self, what: &str) {
         self.bar.set_message(what.to_owned());
-        self.bar.set_position(self.started.fetch_add(1, Ordering::Relaxed));
+        self.bar
+            .set_position(self.started.fetch_add(1, Ordering::Relaxed));
     }
 
     /// Counts one.

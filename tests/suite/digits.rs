@@ -141,6 +141,7 @@ fn the_one_logit_model_is_right_about_358_of_360_and_gives_sigmoid_probabilities
         "classify".as_ref(),
         samples.as_os_str(),
         "--json".as_ref(),
+        "--logits".as_ref(),
         "--model".as_ref(),
         model.as_os_str(),
     ];

@@ -17,6 +17,7 @@ mod gpu;
 mod hip;
 mod image;
 mod model;
+mod outputs;
 mod session;
 mod validate;
 

@@ -70,10 +70,7 @@ impl Inspection {
             row(role.to_string(), steps, Cost::new(flops, read, written));
         }
         row("all".into(), self.steps.len(), self.total);
-        section(
-            &format!("Work of a batch of {}", self.batch),
-            &table.text(width),
-        )
+        section(&format!("Work of a batch of {}", self.batch), &table.text(width))
     }
 
     /// What each pass changed.
@@ -127,7 +124,8 @@ impl Inspection {
 
     /// The graph before and after the passes.
     pub fn graphs(&self, width: Option<usize>) -> String {
-        let heading = |when: &str, nodes: &[NodeSummary]| format!("Graph {when} the passes: {} nodes", nodes.len());
+        let heading =
+            |when: &str, nodes: &[NodeSummary]| format!("Graph {when} the passes: {} nodes", nodes.len());
         section(&heading("before", &self.before), &nodes(&self.before).text(width))
             + &section(&heading("after", &self.after), &nodes(&self.after).text(width))
     }
@@ -251,7 +249,10 @@ impl Inspection {
 }
 
 fn section(heading: &str, content: &str) -> String {
-    format!("\n{heading}\n{}\n{content}\n", "─".repeat(heading.chars().count()))
+    format!(
+        "\n{heading}\n{}\n{content}\n",
+        "─".repeat(heading.chars().count())
+    )
 }
 
 fn nodes(nodes: &[NodeSummary]) -> Table {
