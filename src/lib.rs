@@ -32,6 +32,7 @@
 //!
 //! - `cli` (default): the program `hipvit`. Applications turn it off by `default-features = false`.
 //! - `inspect`, `validate`: what the commands of these names need; part of `cli`.
+//! - `parquet`: `hipvit embed -o FILE.parquet`.
 //! - `libjpeg-turbo`: decodes JPEGs by libjpeg-turbo, bit for bit as Pillow does. Needs a C compiler and CMake.
 //!
 //! # Stability

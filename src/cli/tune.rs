@@ -57,7 +57,7 @@ impl Args {
             // Kept after each batch, so that an interruption loses little.
             if !self.dry_run {
                 let path = store.save()?;
-                output::note(&format!("{}: {} shapes", path.display(), store.len()));
+                output::note(&format!("{}: kept {} shapes", path.display(), store.len()));
             }
         }
         written?;

@@ -46,7 +46,7 @@ impl Formats for Report {
 }
 
 /// The fields of a row's JSON that are columns of CSV.
-const FIELDS: [&str; 22] = [
+const FIELDS: [&str; 25] = [
     "op",
     "form",
     "in_place",
@@ -61,6 +61,9 @@ const FIELDS: [&str; 22] = [
     "elementwise_error",
     "normwise_error",
     "tolerance",
+    "worst.index",
+    "worst.got",
+    "worst.want",
     "seconds",
     "runs",
     "flops",

@@ -4,7 +4,7 @@
 //! Each has a module that maps a maintained decoder's raw samples to RGB by Pillow's rules; only BMP is decoded here.
 //! Alpha is dropped, not blended; a palette's or colour's transparency is ignored; 16-bit colours keep their high byte,
 //! but 16-bit greys are clipped at 255, because that is what Pillow does with them. An EXIF orientation is not applied,
-//! as neither Pillow nor timm nor transformers do, unless [`DecodeOptions::exif_orientation`] asks for it; in TIFF it
+//! as neither Pillow nor timm nor transformers do, unless [`DecodeOptions`] ask for it; in TIFF it
 //! always is, because Pillow itself turns the image there.
 //!
 //! Differences:
