@@ -26,7 +26,7 @@ pub(super) fn text(rows: &[Row], width: Option<usize>) -> String {
 
 fn table(rungs: &[Row]) -> Table {
     let mut table = Table::new([
-        Column::left("rung").wraps(10),
+        Column::left("rung"),
         Column::right("p50 ms"),
         Column::right("× before"),
         Column::right("× first").rank(1),
