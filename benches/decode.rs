@@ -130,7 +130,7 @@ fn decode(images: &[PathBuf], threads: usize) -> Result<f64> {
         let decode = || -> hipvit::Result<()> {
             let mut buffers = DecodeBuffers::default();
             while let Some(path) = images.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let image = black_box(open_in(path, &Limits::default(), &mut buffers)?);
+                let image = black_box(open_in(path, Limits::default(), &mut buffers)?);
                 buffers.pixels = image.data;
             }
             Ok(())

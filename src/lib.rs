@@ -7,7 +7,7 @@
 //!
 //! fn main() -> hipvit::Result<()> {
 //!     let session = Session::load("assets/tinyvit32")?;
-//!     let outputs = session.run([open("assets/samples/7.png", &Limits::default())?])?;
+//!     let outputs = session.run([open("assets/samples/7.png", Limits::default())?])?;
 //!     let best = &outputs.image(0).top(1)[0];
 //!     println!("{:.2} %  {}", 100.0 * best.probability, best.label);
 //!     assert_eq!(best.label, "seven");

@@ -193,7 +193,7 @@ impl Writer {
                 }
                 match writer {
                     Self::Text(sink) | Self::Json(sink) => Ok(sink),
-                    Self::Csv(writer) => Ok(writer.into_inner().map_err(|error| error.into_error())?),
+                    Self::Csv(writer) => Ok(writer.into_inner().map_err(csv::IntoInnerError::into_error)?),
                 }
             }
         }

@@ -188,7 +188,7 @@ impl Writer {
         }
         match self {
             Self::Json(sink) => Ok(sink),
-            Self::Csv(writer, _) => Ok(writer.into_inner().map_err(|error| error.into_error())?),
+            Self::Csv(writer, _) => Ok(writer.into_inner().map_err(csv::IntoInnerError::into_error)?),
             Self::Npy(npy) => Ok(npy.finish()?),
             Self::Safetensors(mut sink, tensors) => {
                 tensors.write(&mut sink)?;

@@ -69,6 +69,9 @@ struct Report<'a> {
     inspection: Inspection,
 }
 
+/// Part of an inspection as text, for a width.
+type Section = fn(&Inspection, Option<usize>) -> String;
+
 impl Args {
     pub fn run(&self) -> Result<Outcome> {
         let session = Session::builder().device(self.device).dtype(self.dtype);
@@ -122,7 +125,7 @@ impl Args {
         } = &report.inspection;
         let inspection = &report.inspection;
         let mut text = format!("{model}, batch {batch}, {dtype}\n");
-        let sections: [(bool, fn(&Inspection, Option<usize>) -> String); 4] = [
+        let sections: [(bool, Section); 4] = [
             (self.graph, Inspection::graphs),
             (self.plan, Inspection::plan),
             (self.parameters, Inspection::parameters),

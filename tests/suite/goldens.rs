@@ -112,7 +112,7 @@ fn pixel_values_equal_the_libraries() {
         let golden = case.golden();
         let rule = session.preprocess();
         for (index, name) in case.images.iter().enumerate() {
-            let image = open(at("tests/golden/images").join(name), &Limits::default()).unwrap();
+            let image = open(at("tests/golden/images").join(name), Limits::default()).unwrap();
             let image = rule.apply(&image).unwrap();
             let mut got = vec![0.0; image.data.len()];
             rule.normalize(&image.data, &mut got).unwrap();
@@ -161,7 +161,7 @@ fn outputs_from_files_equal_the_libraries() {
             .map(|(row, name)| {
                 (
                     row,
-                    open(at("tests/golden/images").join(name), &Limits::default()).unwrap(),
+                    open(at("tests/golden/images").join(name), Limits::default()).unwrap(),
                 )
             })
             .unzip();
