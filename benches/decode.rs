@@ -126,7 +126,7 @@ fn decode(images: &[PathBuf], threads: usize) -> Result<f64> {
         let decode = || -> hipvit::Result<()> {
             let mut buffers = DecodeBuffers::default();
             while let Some(path) = images.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let image = black_box(open_in(path, &Limits::default(), &mut buffers)?);
+                let image = black_box(open_in(path, Limits::default(), &mut buffers)?);
                 buffers.pixels = image.data;
             }
             Ok(())
@@ -159,7 +159,7 @@ fn stages(images: &[PathBuf]) -> Result<()> {
         let opened = Instant::now();
         read += (opened - start).as_secs_f64();
         bytes += file.len();
-        let image = open_in(path, &Limits::default(), &mut buffers)?;
+        let image = open_in(path, Limits::default(), &mut buffers)?;
         decoded += opened.elapsed().as_secs_f64();
         pixels += image.width * image.height;
         buffers.pixels = image.data;

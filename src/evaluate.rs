@@ -9,7 +9,7 @@ use safetensors::{Dtype, SafeTensors};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::image::{Limits, RgbImage};
+use crate::image::{DecodeOptions, RgbImage};
 use crate::labels::Labels;
 use crate::pipeline::{Item, ItemError, Pipeline, Source};
 use crate::session::Session;
@@ -179,7 +179,7 @@ pub struct ClassEvaluation {
 pub fn evaluate(
     session: &Session,
     set: LabelledSet,
-    limits: &Limits,
+    options: impl Into<DecodeOptions>,
     mut each: impl FnMut(&Result<Item, ItemError>),
 ) -> Result<Evaluation> {
     let logits = session.labels().len();
@@ -195,7 +195,7 @@ pub fn evaluate(
     }
     let mut seen = vec![[0; 3]; classes];
     let mut result = Evaluation::default();
-    for item in Pipeline::new(session).limits(*limits).run(set.sources)? {
+    for item in Pipeline::new(session).decode_options(options).run(set.sources)? {
         each(&item);
         let item = match item {
             Ok(item) => item,

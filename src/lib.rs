@@ -7,7 +7,7 @@
 //!
 //! fn main() -> hipvit::Result<()> {
 //!     let session = Session::load("assets/tinyvit32")?;
-//!     let outputs = session.run([open("assets/samples/7.png", &Limits::default())?])?;
+//!     let outputs = session.run([open("assets/samples/7.png", Limits::default())?])?;
 //!     let best = &outputs.image(0).top(1)[0];
 //!     println!("{:.2} %  {}", 100.0 * best.probability, best.label);
 //!     assert_eq!(best.label, "seven");
@@ -48,7 +48,7 @@
 //! # fn main() -> hipvit::Result<()> {
 //! let session = Session::tinyvit32()?;
 //! let encoded = std::fs::read("assets/samples/7.png").expect("the sample exists");
-//! let decoded = decode("7.png", &encoded, &Limits::default())?;
+//! let decoded = decode("7.png", &encoded, Limits::default())?;
 //! let grey = RgbImage::new(640, 480, vec![128; 640 * 480 * 3])?;
 //! let outputs = session.run([&decoded, &grey])?;
 //! assert_eq!(outputs.image(0).top(1)[0].label, "seven");
@@ -85,7 +85,7 @@
 //!
 //! # fn main() -> hipvit::Result<()> {
 //! let session = Session::builder().tokens(true).hidden_layers([0]).tinyvit32()?;
-//! let outputs = session.run([open("assets/samples/7.png", &Limits::default())?])?;
+//! let outputs = session.run([open("assets/samples/7.png", Limits::default())?])?;
 //! let image = outputs.image(0);
 //! println!("{} channels", image.embedding().len());
 //! println!("patch tokens {:?}", image.tokens().map(|tokens| tokens.dim())); // [patches, channels]
@@ -99,7 +99,7 @@
 //! use hipvit::image::{Limits, open};
 //! use hipvit::{Error, ImageErrorKind};
 //!
-//! match open("assets/tinyvit32/config.json", &Limits::default()) {
+//! match open("assets/tinyvit32/config.json", Limits::default()) {
 //!     Err(Error::Image { kind: ImageErrorKind::Unsupported, .. }) => println!("not an image"),
 //!     Err(error) => println!("{error}"),
 //!     Ok(image) => println!("{} x {}", image.width, image.height),
@@ -121,6 +121,7 @@
 //!
 //! - `cli` (default): the program `hipvit`. Applications turn it off by `default-features = false`.
 //! - `inspect`, `validate`: what the commands of these names need; part of `cli`.
+//! - `parquet`: `hipvit embed -o FILE.parquet`.
 //!
 //! # Stability
 //!
@@ -168,6 +169,9 @@ pub mod pipeline;
 #[doc(hidden)]
 pub mod reference;
 pub mod session;
+#[cfg(any(feature = "inspect", feature = "validate"))]
+#[doc(hidden)]
+pub mod table;
 #[doc(hidden)]
 pub mod tensor;
 mod threads;

@@ -37,7 +37,7 @@ use self::gather::{Gather, Stop};
 pub use self::source::Source;
 use crate::error::{Error, Result};
 use crate::exec::{RunFeed, Submission};
-use crate::image::{Limits, RgbImage};
+use crate::image::{DecodeOptions, Limits, RgbImage};
 use crate::outputs::{ImageOutputs, Outputs, Prediction};
 use crate::session::{Device, Session, Submitted};
 use crate::timing::{Phase, Timing};
@@ -54,7 +54,7 @@ const MAX_IN_FLIGHT: usize = 1024;
 #[derive(Clone, Debug)]
 pub struct Pipeline {
     session: Session,
-    limits: Limits,
+    options: DecodeOptions,
     in_flight: usize,
     max_delay: Option<Duration>,
     timed: bool,
@@ -65,7 +65,7 @@ impl Pipeline {
     pub fn new(session: &Session) -> Self {
         Self {
             session: session.clone(),
-            limits: Limits::default(),
+            options: DecodeOptions::default(),
             in_flight: match session.device() {
                 // One is copied in, one computes, one is copied out.
                 Device::Hip(_) => 3,
@@ -124,7 +124,13 @@ impl Pipeline {
 
     /// Which images are too large.
     pub fn limits(mut self, limits: Limits) -> Self {
-        self.limits = limits;
+        self.options.limits = limits;
+        self
+    }
+
+    /// How images are decoded; [`Limits`] too convert into it.
+    pub fn decode_options(mut self, options: impl Into<DecodeOptions>) -> Self {
+        self.options = options.into();
         self
     }
 
@@ -176,10 +182,10 @@ impl Pipeline {
             thread.spawn(work).map_err(|e| Error::argument("threads", e))
         };
         let stop = Arc::new(AtomicBool::new(false));
-        let memory = Arc::new(DecodeMemory::new(&self.limits));
+        let memory = Arc::new(DecodeMemory::new(&self.options.limits));
         let decoder = Decoder {
             session: self.session.clone(),
-            limits: self.limits,
+            options: self.options,
             memory: memory.clone(),
             stop: stop.clone(),
         };

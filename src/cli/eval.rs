@@ -13,7 +13,7 @@ use hipvit::labels::Labels;
 use hipvit::pipeline::Source;
 use serde::Serialize;
 
-use super::inputs::{LimitArgs, images_below};
+use super::inputs::{DecodeArgs, images_below};
 use super::labels::LabelArgs;
 use super::progress::Progress;
 use super::{
@@ -41,7 +41,7 @@ pub struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    limits: LimitArgs,
+    decode: DecodeArgs,
 }
 
 /// A directory's images with their classes, and what is not among them.
@@ -88,7 +88,7 @@ impl Args {
             }
         };
         let progress = Progress::images(set.len());
-        let result = evaluate(&session, set, &self.limits.limits(), |item| {
+        let result = evaluate(&session, set, self.decode.options(), |item| {
             progress.step();
             match item {
                 Ok(item) if item.outputs().non_finite().is_some() => {
@@ -143,7 +143,7 @@ impl Args {
         }
         let mut listing = Listing::default();
         for (directory, error) in &unknown {
-            output::warn(format_args!("skipped: {}", one_line(&error.to_string())));
+            output::note(&format!("skipped: {error}"));
             listing.skipped.push(directory.display().to_string());
         }
         for (directory, class) in known {

@@ -1,7 +1,8 @@
 //! The command line. One file per subcommand; what they share is here ([`ModelArgs`], exit codes) and in [`choices`]
-//! (devices and the like), [`inputs`] (which images), [`output`] (files and standard output), [`record`] (JSON lines) and
-//! [`progress`].
+//! (devices and the like), [`inputs`] (which images), [`output`] (files, standard output and messages), [`format`] (the
+//! forms of results), [`arrays`], [`record`] (JSON lines) and [`progress`].
 
+mod arrays;
 mod bench;
 mod choices;
 mod classify;
@@ -10,6 +11,7 @@ mod completions;
 mod devices;
 mod embed;
 mod eval;
+mod format;
 mod inputs;
 mod inspect;
 mod labels;
@@ -26,6 +28,7 @@ use std::process::ExitCode;
 
 use anstyle::{AnsiColor, Style};
 use clap::{Parser, Subcommand};
+use clap_complete::engine::ArgValueCandidates;
 use hipvit::pipeline::Item;
 use hipvit::{DType, Device, GraphMode, ResizeOn, Session, SessionBuilder};
 
@@ -35,21 +38,28 @@ use hipvit::{DType, Device, GraphMode, ResizeOn, Session, SessionBuilder};
 struct Cli {
     #[command(subcommand)]
     command: Command,
+    #[command(flatten)]
+    terminal: output::TerminalArgs,
 }
 
-const AFTER_HELP: &str = "Exit codes: 0 success, 1 some input failed, 2 wrong usage.";
+const AFTER_HELP: &str = "\
+Results go to standard output in the form that --format names (--json is short for --format json). -o FILE writes them to a file \
+instead, in the form of its ending: .txt, .json or .jsonl, .csv, .md, .npy, .safetensors, .parquet, as far as the command has it. \
+The file appears, or replaces an older one, when it is complete. Progress, notes, warnings and errors go to standard error.
+
+Exit codes: 0 success, 1 some input failed, 2 wrong usage.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Classify images: show the most likely labels of each
     Classify(classify::Args),
-    /// Print the embedding of each image
+    /// Print or write the embedding of each image
     Embed(embed::Args),
     /// Measure accuracy over labelled images
     Eval(eval::Args),
-    /// Show a model's graph before and after optimisation, its plan, its memory and its parameters
+    /// Show a model's sizes, operations, memory and passes; on request its graph, plan, parameters and kernels
     Inspect(inspect::Args),
-    /// Write an image's pixel values, the model's input
+    /// Write the pixel values of images, the model's input
     Preprocess(preprocess::Args),
     /// Time models on random pixels
     Bench(bench::Args),
@@ -66,14 +76,14 @@ enum Command {
 }
 
 /// The model and where it runs.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub struct ModelArgs {
     /// Model directory, as timm or Hugging Face transformers write it, or a model of the Hugging Face hub that was downloaded:
     /// ORG/NAME or ORG/NAME@REVISION [default: the embedded TinyViT32]
     #[arg(long, short, value_name = "MODEL")]
     model: Option<PathBuf>,
     /// Where to run: auto (the first GPU, else the CPU), cpu, hip (the first GPU) or hip:N [default: auto]
-    #[arg(long, value_name = "DEVICE", value_parser = choices::device())]
+    #[arg(long, value_name = "DEVICE", value_parser = choices::device(), add = ArgValueCandidates::new(completions::devices))]
     device: Option<Device>,
     /// Compute precision: f32; on a GPU also f16 or bf16
     #[arg(long, default_value = "f32", value_name = "DTYPE", value_parser = choices::dtype())]
@@ -153,6 +163,12 @@ fn positive(text: &str) -> Result<usize, String> {
 }
 
 impl ModelArgs {
+    /// With the model that was named without --model.
+    fn or_model(mut self, positional: Option<&PathBuf>) -> Self {
+        self.model = self.model.or_else(|| positional.cloned());
+        self
+    }
+
     fn load(&self) -> hipvit::Result<Session> {
         self.load_with(self.builder())
     }
@@ -211,15 +227,17 @@ impl Outcome {
 /// A wrong command line that clap does not detect: exit code 2.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct Usage(&'static str);
+pub struct Usage<T = &'static str>(T);
 
 /// Runs the command line and returns the exit code.
 pub fn main() -> ExitCode {
-    let command = match Cli::try_parse() {
-        Ok(cli) => cli.command,
+    completions::answer();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
-    let result = match command {
+    cli.terminal.apply();
+    let result = match cli.command {
         Command::Classify(args) => args.run(),
         Command::Embed(args) => args.run(),
         Command::Eval(args) => args.run(),
@@ -245,7 +263,8 @@ fn failed(error: &anyhow::Error) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     report(error);
-    ExitCode::from(if error.is::<Usage>() { 2 } else { 1 })
+    let usage = error.is::<Usage>() || error.is::<Usage<String>>();
+    ExitCode::from(if usage { 2 } else { 1 })
 }
 
 /// Shows the help that was asked for, or what is wrong with the command line; the exit code.
@@ -260,45 +279,31 @@ fn usage(error: &clap::Error) -> ExitCode {
 /// One line on standard error.
 fn report(error: impl std::fmt::Display) {
     const RED: Style = AnsiColor::Red.on_default().bold();
-    output::warn(format_args!(
-        "{RED}error{RED:#}: {}",
-        one_line(&error.to_string())
-    ));
+    output::say(&format!("{RED}error{RED:#}: {}", one_line(&error.to_string())));
 }
 
-/// Says why the model runs on the CPU. Silent only if nobody asked for a GPU and no GPU libraries are installed.
+/// Says why the model runs on the CPU. Silent only where nobody asked for a GPU: no device was requested, no GPU libraries are
+/// installed, and no provider is named.
 fn note_no_gpu(reason: &hipvit::hip::Error, device_requested: bool) {
     let provider_requested = std::env::var_os("HIPVIT_PROVIDER").is_some_and(|value| !value.is_empty());
     let no_libraries = matches!(reason, hipvit::hip::Error::Provider { .. });
     if device_requested || provider_requested || !no_libraries {
-        output::warn(format_args!(
-            "note: running on the CPU: {}",
-            one_line(&reason.to_string())
-        ));
+        output::note(&format!("running on the CPU: {reason}"));
     }
 }
 
 /// One line on standard error for each weight that is NaN or infinite in places.
 fn warn_non_finite_weights(session: &Session) {
     for tensor in session.non_finite_weights() {
-        warning(format_args!("{}: tensor {tensor}", session.name()));
+        output::warning(&format!("{}: tensor {tensor}", session.name()));
     }
 }
 
 /// One line on standard error if an image's results are NaN or infinite in places.
 fn warn_non_finite(item: &Item) {
     if let Some(results) = item.outputs().non_finite() {
-        warning(format_args!("{}: {results}", item.name()));
+        output::warning(&format!("{}: {results}", item.name()));
     }
-}
-
-/// One line on standard error.
-fn warning(line: impl std::fmt::Display) {
-    const YELLOW: Style = AnsiColor::Yellow.on_default().bold();
-    output::warn(format_args!(
-        "{YELLOW}warning{YELLOW:#}: {}",
-        one_line(&line.to_string())
-    ));
 }
 
 /// One line on standard error if HIP graphs should have been replayed and were not.
@@ -310,7 +315,7 @@ fn report_fallback(session: &Session) {
 /// The same, by the reason.
 fn warn_fallback(reason: Option<&str>) {
     if let Some(reason) = reason {
-        warning(format_args!(
+        output::warning(&format!(
             "HIP graphs are not replayed, steps are launched one by one: {reason}"
         ));
     }

@@ -2,6 +2,7 @@
 //! model, and keeps the result for later runs.
 
 use std::io::Write;
+use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use hipvit::exec::{Executor, Tuned};
@@ -10,6 +11,9 @@ use super::{ModelArgs, Outcome, output, record};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
+    /// As --model
+    #[arg(value_name = "MODEL", conflicts_with = "model")]
+    positional: Option<PathBuf>,
     #[command(flatten)]
     model: ModelArgs,
     /// Batch sizes to measure for [default: that of --batch]
@@ -25,7 +29,7 @@ pub struct Args {
 
 impl Args {
     pub fn run(&self) -> Result<Outcome> {
-        let session = self.model.load()?;
+        let session = self.model.clone().or_model(self.positional.as_ref()).load()?;
         let Executor::Hip { executor: gpu, .. } = session.executor() else {
             bail!(
                 "device: the model runs on the CPU, where there is nothing to select; name a GPU by --device"
@@ -55,8 +59,7 @@ impl Args {
             // Kept after each batch, so that an interruption loses little.
             if !self.dry_run {
                 let path = store.save()?;
-                let path = super::one_line(&path.display().to_string());
-                output::warn(format_args!("{path}: {} shapes", store.len()));
+                output::note(&format!("{}: kept {} shapes", path.display(), store.len()));
             }
         }
         written?;

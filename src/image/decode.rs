@@ -3,8 +3,9 @@
 //! The format is detected by content, never by name: PNG, JPEG, WebP, BMP, GIF (its first frame) and TIFF (its first page).
 //! Each has a module that maps a maintained decoder's raw samples to RGB by Pillow's rules; BMP and JPEG are decoded here.
 //! Alpha is dropped, not blended; a palette's or colour's transparency is ignored; 16-bit colours keep their high byte,
-//! but 16-bit greys are clipped at 255, because that is what Pillow does with them. An EXIF orientation is not applied
-//! (neither Pillow nor the usual pipelines do), except in TIFF, where Pillow itself turns the image.
+//! but 16-bit greys are clipped at 255, because that is what Pillow does with them. An EXIF orientation is not applied,
+//! as neither Pillow nor timm nor transformers do, unless [`DecodeOptions`] ask for it; in TIFF it
+//! always is, because Pillow itself turns the image there.
 //!
 //! Differences:
 //! - A JPEG whose entropy-coded data is damaged, or ends before the last pixel, is an error here, while libjpeg warns and
@@ -22,6 +23,7 @@ mod frame_header;
 mod gif;
 mod jpeg;
 mod memory;
+mod orientation;
 mod png;
 #[cfg(test)]
 mod tests;
@@ -69,6 +71,46 @@ impl Default for Limits {
 
 /// Pixels that a strip or tile of a TIFF counts as at least.
 const CHUNK_PIXELS: u64 = 1024;
+
+/// How images are decoded. [`Limits`] convert into it, with the other options off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DecodeOptions {
+    /// Which images are too large.
+    pub limits: Limits,
+    /// Whether JPEG, PNG and WebP images are turned as their EXIF orientation says, as image viewers do. Off by default,
+    /// because timm and transformers ignore it.
+    pub exif_orientation: bool,
+}
+
+impl DecodeOptions {
+    /// With the EXIF orientation applied or not.
+    pub fn exif_orientation(mut self, applied: bool) -> Self {
+        self.exif_orientation = applied;
+        self
+    }
+}
+
+impl From<Limits> for DecodeOptions {
+    fn from(limits: Limits) -> Self {
+        Self {
+            limits,
+            ..Self::default()
+        }
+    }
+}
+
+impl From<&Limits> for DecodeOptions {
+    fn from(limits: &Limits) -> Self {
+        (*limits).into()
+    }
+}
+
+impl From<&Self> for DecodeOptions {
+    fn from(options: &Self) -> Self {
+        *options
+    }
+}
 
 impl Limits {
     /// The size as usable numbers.
@@ -192,9 +234,7 @@ fn decoder(bytes: &[u8]) -> Result<Decoder, Failure> {
         }
         [b'G', b'I', b'F', b'8', ..] => |bytes, claim, _| gif::decode(bytes, claim),
         [b'B', b'M', ..] => |bytes, claim, _| bmp::decode(bytes, claim),
-        [b'I', b'I', 42 | 43, 0, ..] | [b'M', b'M', 0, 42 | 43, ..] => {
-            |bytes, claim, _| tiff::decode(bytes, claim)
-        }
+        _ if is_tiff(bytes) => |bytes, claim, _| tiff::decode(bytes, claim),
         _ => {
             return Err(Failure::unsupported(
                 "not a PNG, JPEG, WebP, BMP, GIF or TIFF image",
@@ -203,29 +243,38 @@ fn decoder(bytes: &[u8]) -> Result<Decoder, Failure> {
     })
 }
 
+fn is_tiff(bytes: &[u8]) -> bool {
+    matches!(bytes, [b'I', b'I', 42 | 43, 0, ..] | [b'M', b'M', 0, 42 | 43, ..])
+}
+
 /// Decodes an image file's content. `name` stands for it in error messages.
 ///
 /// # Errors
-/// [`Error::Image`] if the content is in no supported format, is damaged or truncated, or exceeds `limits`.
-pub fn decode(name: &str, bytes: &[u8], limits: &Limits) -> Result<RgbImage> {
-    decode_in(name, bytes, limits, Vec::new()).map(|(image, _)| image)
+/// [`Error::Image`] if the content is in no supported format, is damaged or truncated, or exceeds the limits.
+pub fn decode(name: &str, bytes: &[u8], options: impl Into<DecodeOptions>) -> Result<RgbImage> {
+    decode_in(name, bytes, options.into(), Vec::new()).map(|(image, _)| image)
 }
 
 /// As [`decode()`], with the pixels in `memory`, if the decoder can; and the permit for the pixels' memory.
 pub(crate) fn decode_in(
     name: &str,
     bytes: &[u8],
-    limits: &Limits,
+    options: DecodeOptions,
     memory: Vec<u8>,
 ) -> Result<(RgbImage, Option<Permit>)> {
-    let mut claim = Claim::new(limits, bytes);
-    let image = decoder(bytes)
+    let mut claim = Claim::new(&options.limits, bytes);
+    let decoded = decoder(bytes).and_then(|decode| {
         // A decoder that panics on some bytes has a bug, which should fail this image and not the process.
-        .and_then(|decode| {
-            catch_unwind(AssertUnwindSafe(|| decode(bytes, &mut claim, memory)))
-                .unwrap_or_else(|_| Err("the decoder failed on it".into()))
-        })
-        .map_err(|failure| failure.of(name))?;
+        catch_unwind(AssertUnwindSafe(|| {
+            let image = decode(bytes, &mut claim, memory)?;
+            Ok(match options.exif_orientation && !is_tiff(bytes) {
+                true => orientation::upright(image, orientation::stored(bytes)),
+                false => image,
+            })
+        }))
+        .unwrap_or_else(|_| Err("the decoder failed on it".into()))
+    });
+    let image = decoded.map_err(|failure| failure.of(name))?;
     let mut permit = claim.into_permit();
     if let Some(permit) = &mut permit {
         permit.shrink_to(image.data.len() as u64);
@@ -237,8 +286,8 @@ pub(crate) fn decode_in(
 ///
 /// # Errors
 /// [`Error::Io`] if it cannot be read, and [`Error::Image`] as [`decode()`] returns it; both with `name`.
-pub fn read(name: &str, reader: impl Read, limits: &Limits) -> Result<RgbImage> {
-    read_in(name, reader, None, limits, &mut DecodeBuffers::default())
+pub fn read(name: &str, reader: impl Read, options: impl Into<DecodeOptions>) -> Result<RgbImage> {
+    read_in(name, reader, None, options.into(), &mut DecodeBuffers::default())
 }
 
 /// `length` is the file's, if it is known.
@@ -246,7 +295,7 @@ fn read_in(
     name: &str,
     mut reader: impl Read,
     length: Option<u64>,
-    limits: &Limits,
+    options: DecodeOptions,
     buffers: &mut DecodeBuffers,
 ) -> Result<RgbImage> {
     let io = |source| Error::io(name, source);
@@ -263,7 +312,7 @@ fn read_in(
         Failure::too_large(reason).of(name)
     };
     if let Some(length) = length {
-        if length > limits.max_memory {
+        if length > options.limits.max_memory {
             return Err(too_long());
         }
         let rest = usize::try_from(length)
@@ -271,12 +320,12 @@ fn read_in(
             .saturating_sub(bytes.len());
         bytes.try_reserve_exact(rest).map_err(|error| io(error.into()))?;
     }
-    let mut rest = reader.take(limits.max_memory.saturating_add(1));
+    let mut rest = reader.take(options.limits.max_memory.saturating_add(1));
     rest.read_to_end(bytes).map_err(io)?;
-    if bytes.len() as u64 > limits.max_memory {
+    if bytes.len() as u64 > options.limits.max_memory {
         return Err(too_long());
     }
-    let (image, permit) = decode_in(name, bytes, limits, std::mem::take(&mut buffers.pixels))?;
+    let (image, permit) = decode_in(name, bytes, options, std::mem::take(&mut buffers.pixels))?;
     buffers.permit = permit;
     Ok(image)
 }
@@ -285,8 +334,8 @@ fn read_in(
 ///
 /// # Errors
 /// [`Error::Io`] if the file cannot be read, and [`Error::Image`] as [`decode()`] returns it.
-pub fn open(path: impl AsRef<Path>, limits: &Limits) -> Result<RgbImage> {
-    open_in(path.as_ref(), limits, &mut DecodeBuffers::default())
+pub fn open(path: impl AsRef<Path>, options: impl Into<DecodeOptions>) -> Result<RgbImage> {
+    open_in(path.as_ref(), options, &mut DecodeBuffers::default())
 }
 
 /// As [`open`], in memory that is used again.
@@ -294,9 +343,19 @@ pub fn open(path: impl AsRef<Path>, limits: &Limits) -> Result<RgbImage> {
 /// # Errors
 /// As there.
 #[doc(hidden)]
-pub fn open_in(path: &Path, limits: &Limits, buffers: &mut DecodeBuffers) -> Result<RgbImage> {
+pub fn open_in(
+    path: &Path,
+    options: impl Into<DecodeOptions>,
+    buffers: &mut DecodeBuffers,
+) -> Result<RgbImage> {
     let io = |source| Error::io(path, source);
     let file = regular_file::open(path).map_err(io)?;
     let length = file.metadata().map_err(io)?.len();
-    read_in(&path.display().to_string(), file, Some(length), limits, buffers)
+    read_in(
+        &path.display().to_string(),
+        file,
+        Some(length),
+        options.into(),
+        buffers,
+    )
 }

@@ -14,14 +14,14 @@ use super::Source;
 use super::gather::Gather;
 use crate::error::{Error, Result};
 use crate::exec::{Staging, StagingPart};
-use crate::image::{DecodeBuffers, Limits, RgbImage};
+use crate::image::{DecodeBuffers, DecodeOptions, Limits, RgbImage};
 use crate::session::{ResizeOn, Session};
 use crate::timing::{Phase, Timing};
 
 /// What the threads that decode share.
 pub(super) struct Decoder {
     pub(super) session: Session,
-    pub(super) limits: Limits,
+    pub(super) options: DecodeOptions,
     pub(super) memory: Arc<DecodeMemory>,
     /// Set when nobody takes results any more.
     pub(super) stop: Arc<AtomicBool>,
@@ -228,7 +228,7 @@ impl Decoder {
     fn image(&self, source: Source, buffers: &mut DecodeBuffers, timing: &mut Timing) -> Result<RgbImage> {
         let name = source.name();
         let start = Instant::now();
-        let image = source.into_image(&self.limits, buffers)?;
+        let image = source.into_image(self.options, buffers)?;
         timing.add(Phase::Decode, start.elapsed());
         let rule = self.session.preprocess();
         rule.check(&image)
@@ -256,7 +256,7 @@ impl Decoder {
         }
         let name = source.name();
         let start = Instant::now();
-        let image = source.into_image(&self.limits, buffers)?;
+        let image = source.into_image(self.options, buffers)?;
         let decoded = Instant::now();
         timing.add(Phase::Decode, decoded - start);
         let resized = self.session.preprocess().apply_into(&image, part);

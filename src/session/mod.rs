@@ -38,7 +38,7 @@ use crate::tensor::DType;
 /// use hipvit::image::{Limits, open};
 ///
 /// let session = Session::tinyvit32()?;
-/// let outputs = session.run([open("assets/samples/7.png", &Limits::default())?])?;
+/// let outputs = session.run([open("assets/samples/7.png", Limits::default())?])?;
 /// assert_eq!(outputs.image(0).top(1)[0].label, "seven");
 /// # Ok(()) }
 /// ```

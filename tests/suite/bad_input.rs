@@ -78,7 +78,7 @@ fn the_error_of_an_image_has_a_kind() {
         other => panic!("{other:?}"),
     };
     let limits = Limits::default();
-    let of = |bytes: &[u8]| kind(decode("x", bytes, &limits));
+    let of = |bytes: &[u8]| kind(decode("x", bytes, limits));
     assert_eq!(of(b"no image at all"), Unsupported);
     assert_eq!(of(b""), Truncated);
     for name in ["small.png", "photo.jpg"] {
@@ -93,16 +93,16 @@ fn the_error_of_an_image_has_a_kind() {
         max_pixels: 100,
         ..limits
     };
-    assert_eq!(kind(decode("x", &sample(), &few)), TooLarge);
+    assert_eq!(kind(decode("x", &sample(), few)), TooLarge);
     let mut bmp = image_file(4, 4);
     assert_eq!(of(&bmp[..bmp.len() - 1]), Truncated);
     bmp[30] = 9;
     assert_eq!(of(&bmp), Unsupported);
     let sliver = Source::Bytes("x".into(), image_file((1 << 24) + 32, 1).into());
-    let image = sliver.decode(&limits).unwrap();
+    let image = sliver.decode(limits).unwrap();
     let session = Session::tinyvit32().unwrap();
     assert_eq!(kind(sliver.resize(&image, session.preprocess())), Size);
-    let missing = hipvit::image::open("no such file", &limits);
+    let missing = hipvit::image::open("no such file", limits);
     assert!(matches!(missing, Err(Error::Io { .. })), "{missing:?}");
 }
 

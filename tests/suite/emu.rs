@@ -469,7 +469,7 @@ fn alone(name: &str, gpus: &str, setting: (&str, &str)) -> bool {
 }
 
 fn images(count: usize) -> Vec<RgbImage> {
-    let image = open(at("tests/golden/images/small.png"), &Limits::default()).unwrap();
+    let image = open(at("tests/golden/images/small.png"), Limits::default()).unwrap();
     vec![image; count]
 }
 

@@ -112,7 +112,7 @@ fn pixel_values_equal_the_libraries() {
         let golden = case.golden();
         let rule = session.preprocess();
         for (index, name) in case.images.iter().enumerate() {
-            let image = open(at("tests/golden/images").join(name), &Limits::default()).unwrap();
+            let image = open(at("tests/golden/images").join(name), Limits::default()).unwrap();
             let image = rule.apply(&image).unwrap();
             let mut got = vec![0.0; image.data.len()];
             rule.normalize(&image.data, &mut got).unwrap();
@@ -148,7 +148,7 @@ fn outputs_from_files_equal_the_libraries() {
     for case in cases() {
         let session = case.load(&case.builder());
         let golden = case.golden();
-        let open = |name: &String| open(at("tests/golden/images").join(name), &Limits::default()).unwrap();
+        let open = |name: &String| open(at("tests/golden/images").join(name), Limits::default()).unwrap();
         let images: Vec<_> = case.images.iter().map(open).collect();
         let outputs = session.run(&images).unwrap();
         case.assert_output("from files", case.select(&outputs), &golden.output);

@@ -91,7 +91,7 @@ fn what_an_image_needs_is_refused_by_the_limit_before_it_is_allocated() {
     for name in ["oom_hdr_77B.png", "oom_hdr_159B.tif"] {
         let bytes = robustness(name);
         let mut result = None;
-        let info = allocation_counter::measure(|| result = Some(decode(name, &bytes, &limits)));
+        let info = allocation_counter::measure(|| result = Some(decode(name, &bytes, limits)));
         let (kind, reason) = reason(result.unwrap());
         assert_eq!(kind, ImageErrorKind::TooLarge, "{reason}");
         assert!(reason.contains("more than the limit of 1.0 GiB"), "{reason}");
@@ -103,13 +103,13 @@ fn what_an_image_needs_is_refused_by_the_limit_before_it_is_allocated() {
 #[test]
 fn a_budget_for_one_image_serves_many() {
     let image = at("tests/golden/images/photo.jpg");
-    let one = open(&image, &Limits::default()).unwrap();
+    let one = open(&image, Limits::default()).unwrap();
     let mut limits = Limits {
         max_memory: 64 << 10,
         ..Limits::default()
     };
     // The least power of two in which one image can be decoded.
-    while open(&image, &limits).is_err() {
+    while open(&image, limits).is_err() {
         limits.max_memory *= 2;
     }
     assert!(limits.max_memory >= one.data.len() as u64);
@@ -159,7 +159,7 @@ fn the_limit_on_memory_is_an_option() {
 fn small_palette_tiffs_equal_pillow() {
     for (side, crc) in [(4, 0x2094_f42b), (16, 0xfa0c_ee1d), (20, 0xf07f_0f09)] {
         let name = format!("tif_P_{side}.tif");
-        let image = decode(&name, &robustness(&name), &Limits::default()).unwrap();
+        let image = decode(&name, &robustness(&name), Limits::default()).unwrap();
         assert_eq!((image.width, image.height), (side, side));
         assert_eq!(crc32fast::hash(&image.data), crc, "{name}");
     }
@@ -169,12 +169,12 @@ fn small_palette_tiffs_equal_pillow() {
 #[test]
 fn a_webp_short_of_a_byte_is_truncated() {
     let mut bytes = robustness("cut.webp");
-    let (kind, _) = reason(decode("cut.webp", &bytes, &Limits::default()));
+    let (kind, _) = reason(decode("cut.webp", &bytes, Limits::default()));
     assert_eq!(kind, ImageErrorKind::Truncated);
     bytes.push(0);
-    decode("whole.webp", &bytes, &Limits::default()).unwrap();
+    decode("whole.webp", &bytes, Limits::default()).unwrap();
     bytes.extend(b"trailing");
-    decode("longer.webp", &bytes, &Limits::default()).unwrap();
+    decode("longer.webp", &bytes, Limits::default()).unwrap();
 }
 
 /// A grey TIFF, one pixel wide, with a strip for each row.
@@ -210,11 +210,11 @@ fn strips(count: u32) -> Vec<u8> {
 
 #[test]
 fn strips_count_as_work() {
-    let few = decode("few", &strips(1000), &Limits::default()).unwrap();
+    let few = decode("few", &strips(1000), Limits::default()).unwrap();
     assert_eq!((few.width, few.height), (1, 1000));
     assert!(few.data.iter().all(|&value| value == 200));
     let many = strips(200_000);
-    let (kind, text) = reason(decode("many", &many, &Limits::default()));
+    let (kind, text) = reason(decode("many", &many, Limits::default()));
     assert_eq!(kind, ImageErrorKind::TooLarge);
     assert!(
         text.contains("200000 strips") && text.contains("--max-pixels"),
@@ -224,7 +224,7 @@ fn strips_count_as_work() {
         max_pixels: 200_000 * 1024,
         ..Limits::default()
     };
-    assert_eq!(decode("many", &many, &raised).unwrap().height, 200_000);
+    assert_eq!(decode("many", &many, raised).unwrap().height, 200_000);
 }
 
 #[test]
@@ -289,7 +289,7 @@ fn what_is_not_a_regular_file_is_an_error() {
         let expected = format!("{}: is {kind}, not a regular file", image.display());
         assert!(line.contains(&expected), "{line}");
     }
-    let folder = open(path("folder.png"), &Limits::default())
+    let folder = open(path("folder.png"), Limits::default())
         .unwrap_err()
         .to_string();
     assert!(folder.contains("is a directory, not a regular file"), "{folder}");

@@ -21,6 +21,7 @@ mod image;
 mod labels;
 mod limits;
 mod model;
+mod outputs;
 mod session;
 mod validate;
 

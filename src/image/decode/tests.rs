@@ -36,11 +36,11 @@ fn memory_is_used_again_for_images_of_other_sizes() {
     let mut reused = 0;
     for golden in goldens().iter().chain(goldens().iter().rev()) {
         let path = samples().join(&golden.file);
-        let expected = open(&path, &Limits::default());
+        let expected = open(&path, Limits::default());
         buffers.pixels.resize(1 << 20, 0);
         buffers.pixels.fill(0xa5);
         let before = buffers.pixels.as_ptr();
-        match (open_in(&path, &Limits::default(), &mut buffers), expected) {
+        match (open_in(&path, Limits::default(), &mut buffers), expected) {
             (Ok(image), Ok(expected)) => {
                 assert_eq!(image, expected, "{}", golden.file);
                 reused += usize::from(image.data.as_ptr() == before);
@@ -59,7 +59,7 @@ fn equals_pillow_on_the_goldens() {
     assert!(goldens.len() > 180);
     for golden in &goldens {
         let path = samples().join(&golden.file);
-        let image = match open(&path, &Limits::default()) {
+        let image = match open(&path, Limits::default()) {
             Ok(image) => image,
             Err(error) => {
                 wrong.push(error.to_string());
@@ -76,7 +76,7 @@ fn equals_pillow_on_the_goldens() {
             "size".to_owned(),
         );
         if let Some(pixels) = &golden.pixels {
-            let expected = open(samples().join(pixels), &Limits::default()).unwrap();
+            let expected = open(samples().join(pixels), Limits::default()).unwrap();
             assert_eq!(crc32fast::hash(&expected.data), golden.crc32);
             let worst = image
                 .data
@@ -137,7 +137,7 @@ fn jpegs_without_all_of_their_pixels_are_refused() {
             .unwrap();
         taller[frame + 5..frame + 7].copy_from_slice(&1000_u16.to_be_bytes());
         refused(&taller, "taller");
-        assert!(decode(name, &bytes, &Limits::default()).is_ok());
+        assert!(decode(name, &bytes, Limits::default()).is_ok());
     }
     assert!(whole > 500, "{whole} cuts");
 }
@@ -146,10 +146,10 @@ fn jpegs_without_all_of_their_pixels_are_refused() {
 #[test]
 fn bytes_between_a_jpegs_scan_and_its_end_are_skipped() {
     let bytes = std::fs::read(samples().join("baseline-420.jpg")).unwrap();
-    let expected = decode("", &bytes, &Limits::default()).unwrap();
+    let expected = decode("", &bytes, Limits::default()).unwrap();
     let (scan, end) = bytes.split_at(bytes.len() - 2);
     let longer = [scan, &[1, 2, 0xFF, 0, 3], end].concat();
-    assert_eq!(decode("", &longer, &Limits::default()).unwrap(), expected);
+    assert_eq!(decode("", &longer, Limits::default()).unwrap(), expected);
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn unsupported_jpegs_are_named() {
 #[test]
 fn an_embedded_png_is_told_by_content_not_by_name() {
     let png = std::fs::read(samples().join("rgb8.png")).unwrap();
-    assert!(decode("photo.jpg", &png, &Limits::default()).is_ok());
+    assert!(decode("photo.jpg", &png, Limits::default()).is_ok());
 }
 
 fn pixels(max_pixels: u64) -> Limits {
@@ -191,7 +191,7 @@ fn pixels(max_pixels: u64) -> Limits {
 
 /// The one line that `bytes` are refused with.
 fn refusal(bytes: &[u8]) -> String {
-    let text = decode("picture", bytes, &Limits::default())
+    let text = decode("picture", bytes, Limits::default())
         .unwrap_err()
         .to_string();
     assert!(text.starts_with("picture: ") && !text.contains('\n'), "{text}");
@@ -212,11 +212,11 @@ fn bad_files_are_refused_in_one_line() {
     refusal(b"RIFF\0\0\0\0WEBP");
     refusal(b"RIFF\xFF\xFF\xFF\xFFWEBPVP8X");
     assert!(matches!(
-        open(samples(), &Limits::default()),
+        open(samples(), Limits::default()),
         Err(Error::Io { .. })
     ));
     assert!(matches!(
-        open("no/such/file", &Limits::default()),
+        open("no/such/file", Limits::default()),
         Err(Error::Io { .. })
     ));
 }
@@ -235,7 +235,7 @@ fn truncated_files_are_refused() {
             continue;
         }
         for kept in [bytes.len() / 3, bytes.len() / 2, bytes.len() * 9 / 10] {
-            let result = decode(&golden.file, &bytes[..kept], &Limits::default());
+            let result = decode(&golden.file, &bytes[..kept], Limits::default());
             assert!(
                 result.is_err(),
                 "{} cut to {kept} of {} bytes",
@@ -295,8 +295,8 @@ fn decompression_bombs_are_refused_by_their_header() {
 #[test]
 fn the_limit_can_be_raised_and_lowered() {
     let png = std::fs::read(samples().join("rgb8.png")).unwrap();
-    assert!(decode("rgb8.png", &png, &pixels(37 * 29)).is_ok());
-    assert!(decode("rgb8.png", &png, &pixels(37 * 29 - 1)).is_err());
+    assert!(decode("rgb8.png", &png, pixels(37 * 29)).is_ok());
+    assert!(decode("rgb8.png", &png, pixels(37 * 29 - 1)).is_err());
 }
 
 proptest! {
@@ -320,7 +320,7 @@ proptest! {
             bytes.truncate(cut.index(bytes.len()));
         }
         let limits = pixels(1 << 20);
-        if let Ok(image) = decode(&golden.file, &bytes, &limits) {
+        if let Ok(image) = decode(&golden.file, &bytes, limits) {
             prop_assert_eq!(image.data.len(), image.width * image.height * 3);
         }
     }

@@ -14,6 +14,7 @@ use ::tiff::{ColorType, TiffError};
 
 use super::frame_header::FrameHeader;
 use super::memory::Claim;
+use super::orientation::upright;
 use super::{Failure, color};
 use crate::error::ImageErrorKind;
 use crate::image::RgbImage;
@@ -346,30 +347,4 @@ fn extra_samples(decoder: &mut Source<'_>) -> Vec<u16> {
 
 fn is_jpeg(decoder: &mut Source<'_>) -> bool {
     matches!(decoder.find_tag_unsigned::<u16>(Tag::Compression), Ok(Some(7)))
-}
-
-/// The image turned and mirrored as the EXIF orientation (1 to 8) says.
-fn upright(image: RgbImage, orientation: u16) -> RgbImage {
-    let (w, h) = (image.width, image.height);
-    // Which stored pixel is shown at (x, y).
-    let stored: fn(usize, usize, usize, usize) -> (usize, usize) = match orientation {
-        2 => |x, y, w, _| (w - 1 - x, y),
-        3 => |x, y, w, h| (w - 1 - x, h - 1 - y),
-        4 => |x, y, _, h| (x, h - 1 - y),
-        5 => |x, y, _, _| (y, x),
-        6 => |x, y, _, h| (y, h - 1 - x),
-        7 => |x, y, w, h| (w - 1 - y, h - 1 - x),
-        8 => |x, y, w, _| (w - 1 - y, x),
-        _ => return image,
-    };
-    let (width, height) = if orientation < 5 { (w, h) } else { (h, w) };
-    let mut data = Vec::with_capacity(image.data.len());
-    for y in 0..height {
-        for x in 0..width {
-            let (x, y) = stored(x, y, w, h);
-            let at = (y * w + x) * 3;
-            data.extend_from_slice(&image.data[at..at + 3]);
-        }
-    }
-    RgbImage { width, height, data }
 }

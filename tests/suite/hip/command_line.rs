@@ -69,7 +69,15 @@ fn inspect_shows_where_each_parameter_lies_on_the_device() {
         text.contains("Memory on GPU 0 (Fake Instinct, gfx942), f32"),
         "{text}"
     );
-    assert!(text.contains("device address"), "{text}");
+    let output = run(
+        &fake,
+        &["inspect", "--device", "hip", "--parameters", "--kernels"],
+    );
+    let text = stdout(&output);
+    assert!(
+        text.contains("device address") && text.contains("selected by"),
+        "{text}"
+    );
     let output = run(&fake, &["inspect", "--dtype", "bf16"]);
     assert!(
         stderr(&output).contains("the CPU computes in f32"),

@@ -27,7 +27,7 @@ pub(super) fn session(fake: &Fake, batch: usize) -> Session {
 }
 
 pub(super) fn images(count: usize) -> Vec<RgbImage> {
-    let image = |name| open(at("tests/golden/images").join(name), &Limits::default()).unwrap();
+    let image = |name| open(at("tests/golden/images").join(name), Limits::default()).unwrap();
     let mut images = ["small.png", "tall.png", "wide.png"].map(image).to_vec();
     // None of the later ones is the same.
     images = images.into_iter().cycle().take(count).collect();
