@@ -1,7 +1,9 @@
 //! Which kernels a plan's steps become on this device, for `hipvit inspect`.
 
+use std::borrow::Cow;
+
 use super::libraries::Libraries;
-use super::lower::{Addresses, Call, LinearCall, Unfused, lower};
+use super::lower::{Addresses, Call, LinearCall, Unfused};
 use super::{HipExecutor, KernelCall};
 use crate::error::{Error, Result};
 use crate::exec::select::{LinearKernel, Origin};
@@ -61,7 +63,7 @@ impl HipExecutor {
             scratch: 256,
         };
         let of_step = |step: &'a Step| {
-            let calls = lower(plan, step, addresses);
+            let calls = self.calls(plan, step, addresses);
             let calls = calls.map_err(|reason| Error::graph(&plan.node(step).name, reason))?;
             Ok((step, calls))
         };
@@ -97,7 +99,7 @@ fn linear_names(linear: &LinearCall, kernel: LinearKernel) -> Vec<String> {
     [kernel.to_string()].into_iter().chain(follows).collect()
 }
 
-/// The kernel file's name, with what tells its variants apart.
+/// The name of the kernel's entry.
 fn name(kernel: &KernelCall) -> String {
-    kernel.unit().map(|unit| unit.to_string()).unwrap_or_default()
+    kernel.entry().map(Cow::into_owned).unwrap_or_default()
 }

@@ -64,6 +64,25 @@ impl HipExecutor {
         Ok(())
     }
 
+    /// The calls that compute `step` on this device. In reproducible mode the kernels do not depend on the batch size.
+    pub(super) fn calls(
+        &self,
+        plan: &Plan,
+        step: &Step,
+        addresses: Addresses<'_>,
+    ) -> std::result::Result<Vec<Call>, String> {
+        let calls = lower(plan, step, addresses)?;
+        if self.selection.options().reproducible {
+            return Ok(calls);
+        }
+        let compute_units = self.device.properties().compute_units;
+        let element = plan.dtype().size();
+        Ok(calls
+            .into_iter()
+            .map(|call| call.on_device(element, compute_units))
+            .collect())
+    }
+
     pub(super) fn submit_step(
         &self,
         plan: &Plan,
@@ -80,7 +99,8 @@ impl HipExecutor {
             scratch,
         };
         let node = &plan.node(step).name;
-        let calls = lower(plan, step, addresses)
+        let calls = self
+            .calls(plan, step, addresses)
             .map_err(|reason| Error::graph(node, format!("{}: {reason}", self.device.name())))?;
         for call in calls {
             self.call(call, plan.batch(), stream, libraries, regions)

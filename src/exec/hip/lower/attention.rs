@@ -3,7 +3,7 @@
 use super::{Call, Lowering, one, shape_of};
 use crate::graph::plan::{Plan, Step};
 use crate::hip::{Gemm, Matrix};
-use crate::kernels::{AttentionArgs, SoftmaxArgs, Strided, is_fused, visibility};
+use crate::kernels::{AttentionArgs, KernelCall, SoftmaxArgs, Strided, is_fused, visibility};
 use crate::ops::{Attention, AttentionOperands};
 
 /// Whether the fused kernel computes it.
@@ -27,6 +27,20 @@ pub(super) fn score_bytes(plan: &Plan, step: &Step, spec: &Attention) -> usize {
         _ => 1,
     });
     spec.heads * queries * keys * plan.dtype().size()
+}
+
+impl Call {
+    /// The same on a device of `compute_units`: fused attention that would leave most of them idle becomes the kernel for few
+    /// queries. `element` is the size of an element.
+    pub(in crate::exec) fn on_device(self, element: usize, compute_units: u32) -> Self {
+        match self {
+            Self::Kernel(KernelCall::Attention(arguments)) => match arguments.split(element, compute_units) {
+                Some(split) => Self::from(split),
+                None => self,
+            },
+            _ => self,
+        }
+    }
 }
 
 impl Lowering<'_> {
