@@ -696,10 +696,10 @@ template <class T, int D> struct SplitAttention {
         combine(acc_o, row_max, row_sum);
     }
 
-    // S becomes P; the row sums and O are rescaled to the new maxima, which are of numbers: the tile has a key.
+    // S becomes P; the row sums and O are rescaled to the new maxima, or to 0 while all scores are −∞.
     HIPVIT_DEVICE void softmax(Scores &acc_s, Output &acc_o, Statistics &row_max, Statistics &row_sum, u32 start,
                                float scale_log2) const {
-        float tile_max[COLUMNS], rescale[COLUMNS];
+        float tile_max[COLUMNS], subtrahend[COLUMNS], rescale[COLUMNS];
 #pragma unroll
         for (int c = 0; c < COLUMNS; ++c) tile_max[c] = -infinity();
 #pragma unroll
@@ -715,7 +715,8 @@ template <class T, int D> struct SplitAttention {
         for (int c = 0; c < COLUMNS; ++c) {
             const float before = row_max[c];
             row_max[c] = larger(before, Tile::template reduce_column<Max>(tile_max[c]));
-            rescale[c] = fast_exp2(before - row_max[c]);
+            subtrahend[c] = row_max[c] == -infinity() ? 0.0f : row_max[c];
+            rescale[c] = fast_exp2(before - subtrahend[c]);
             row_sum[c] *= rescale[c];
         }
 #pragma unroll
@@ -728,7 +729,7 @@ template <class T, int D> struct SplitAttention {
 #pragma unroll
             for (int e = 0; e < Tile::VALUES; ++e) {
                 float &s = acc_s[t].value[e];
-                s = fast_exp2(s - row_max[Tile::column(e)]);
+                s = fast_exp2(s - subtrahend[Tile::column(e)]);
                 row_sum[Tile::column(e)] += s;
             }
         }
@@ -760,6 +761,7 @@ template <class T, int D> struct SplitAttention {
             float largest = -infinity(), sum = 0.0f, o[4] = {};
 #pragma unroll
             for (int w = 0; w < WAVES; ++w) largest = larger(largest, maxima()[w * 16 + query]);
+            if (largest == -infinity()) largest = 0.0f;
 #pragma unroll
             for (int w = 0; w < WAVES; ++w) {
                 // 0 for a wave without keys, whose O is 0.
@@ -769,7 +771,7 @@ template <class T, int D> struct SplitAttention {
 #pragma unroll
                 for (int i = 0; i < 4; ++i) o[i] = multiply_add(from[i], factor, o[i]);
             }
-            const float inverse = 1.0f / sum;
+            const float inverse = sum > 0.0f ? 1.0f / sum : sum; // 0 stays 0, NaN stays NaN
             union {
                 Vec64 whole;
                 T element[4];

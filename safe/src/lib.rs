@@ -181,7 +181,7 @@ pub use device::Device;
 pub use device::numa::NumaNode;
 pub use device::properties::{PciAddress, Properties};
 pub use device::topology::{Link, LinkType, Topology};
-pub use dnn::{Attention, Convolution, Dnn, MultiHeadAttention, PatchConvolution, Rows};
+pub use dnn::{Attention, Convolution, Dnn, MultiHeadAttention, PatchConvolution, Relayout, Rows};
 pub use dtype::DType;
 pub use error::{Error, Result};
 pub use event::Event;

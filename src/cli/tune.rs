@@ -1,4 +1,5 @@
-//! `hipvit tune`: measures which kernel is fastest for each linear layer of a model, and keeps the result for later runs.
+//! `hipvit tune`: measures which kernel or library is fastest for each linear layer, the patch embedding and the attention of a
+//! model, and keeps the result for later runs.
 
 use std::io::Write;
 
@@ -75,7 +76,8 @@ fn row(out: &mut impl Write, tuned: &Tuned) -> Result<()> {
     writeln!(out, "{steps:>3} × {shape}")?;
     writeln!(
         out,
-        "      {best:<26} {best_us:>9.1} µs  {:>6.1} TFLOP/s  {:.2}× the rule's {rule_us:.1} µs, of {candidates}",
+        "      {:<26} {best_us:>9.1} µs  {:>6.1} TFLOP/s  {:.2}× the rule's {rule_us:.1} µs, of {candidates}",
+        best.to_string(),
         shape.flops() / best_us / 1e6,
         rule_us / best_us,
     )?;

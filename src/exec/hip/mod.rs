@@ -1,7 +1,8 @@
 //! The GPU's executor: f32, f16 or bf16 on any provider of HIP, through [`crate::hip`].
 //!
 //! Weights lie in one allocation, activations in the arena that the plan laid out. A step becomes calls ([`lower`]):
-//! linear layers by hipBLASLt or rocBLAS, as [selected](super::select), everything else by the crate's own kernels.
+//! linear layers by hipBLASLt or rocBLAS, the patch embedding and attention by MIOpen if that was measured to be faster, as
+//! [selected](super::select); everything else, and these by default, by the crate's own kernels.
 //!
 //! A run is submitted as a whole and waited for later, so that several can be in flight. Each has an [`ExecutionContext`] of
 //! its own, with a stream that computes and then copies the results to pinned memory. One more stream copies the inputs of all
@@ -19,6 +20,7 @@ mod graphs;
 mod guarded;
 mod libraries;
 mod lower;
+mod miopen;
 mod preprocess;
 mod regions;
 mod report;
@@ -47,12 +49,12 @@ use self::lower::unit;
 use self::preprocess::DeviceResize;
 pub use self::preprocess::HipPreprocess;
 use self::staging::Pieces;
-use super::select::{SelectOptions, Selection};
+use super::select::{HIPBLASLT, Key, SelectOptions, Selection, Store};
 use crate::error::{Error, Result};
 use crate::graph::inspection::{DeviceMemory, Region};
 use crate::graph::plan::Plan;
 use crate::graph::{Graph, OutputKind, ValueId, matrix};
-use crate::hip::{self, Device, Event, Operand, Pending, PinnedBuffer, Stream};
+use crate::hip::{self, Device, Dnn, Event, Operand, Pending, PinnedBuffer, Stream};
 use crate::image::{Preprocess, RgbImage};
 use crate::kernels::{KernelCall, Kernels, Unit};
 use crate::tensor::DType;
@@ -161,7 +163,19 @@ impl HipExecutor {
         let softmax = (!graph.optimizations().fused_attention).then(|| Unit::of("softmax"));
         let kernels = Kernels::load(device, dtype, units.chain(softmax))?;
         let copier = device.stream()?;
-        let selection = Selection::new(SelectOptions::default(), Libraries::key(&copier));
+        let hipblaslt = Libraries::hipblaslt_version(&copier);
+        let (hipblaslt, no_hipblaslt) = match hipblaslt {
+            Ok(version) => (Some(version), None),
+            Err(reason) => (None, Some(reason)),
+        };
+        let key = Key {
+            device: device.properties().name.clone(),
+            arch: device.properties().arch().to_owned(),
+            libraries: String::new(),
+        };
+        let miopen = || Dnn::version(device).ok();
+        let key = key.with(HIPBLASLT, hipblaslt);
+        let selection = Selection::new(SelectOptions::default(), key, no_hipblaslt, miopen);
         Ok(Self {
             selection,
             constants: Constants::new(graph, dtype, &copier)?,
@@ -189,6 +203,12 @@ impl HipExecutor {
     pub fn set_selection(&mut self, options: SelectOptions) {
         self.selection.set_options(options);
         // Contexts have prepared what was selected before.
+        self.contexts().clear();
+    }
+
+    /// Sets what counts as measured on this machine, in place of what the user's cache has.
+    pub fn set_tuned(&mut self, tuned: Store) {
+        self.selection.set_tuned(tuned);
         self.contexts().clear();
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use super::clock::Clock;
 use super::context::{ExecutionContext, Memory};
 use super::libraries::Libraries;
-use super::lower::{Addresses, Call, lower};
+use super::lower::{Addresses, lower};
 use super::regions::Regions;
 use super::{GraphMode, HipExecutor};
 use crate::error::{Error, Result};
@@ -64,31 +64,11 @@ impl HipExecutor {
         Ok(())
     }
 
-    /// The calls that compute `step` on this device. In reproducible mode the kernels do not depend on the batch size.
-    pub(super) fn calls(
-        &self,
-        plan: &Plan,
-        step: &Step,
-        addresses: Addresses<'_>,
-    ) -> std::result::Result<Vec<Call>, String> {
-        let calls = lower(plan, step, addresses)?;
-        if self.selection.options().reproducible {
-            return Ok(calls);
-        }
-        let compute_units = self.device.properties().compute_units;
-        let element = plan.dtype().size();
-        Ok(calls
-            .into_iter()
-            .map(|call| call.on_device(element, compute_units))
-            .collect())
-    }
-
     pub(super) fn submit_step(
         &self,
         plan: &Plan,
         step: &Step,
         regions: &Regions<'_>,
-        stream: &Stream,
         libraries: &mut Libraries,
     ) -> Result<()> {
         let [arena, _, input, scratch] = regions.0.map(|region| region.address());
@@ -99,39 +79,14 @@ impl HipExecutor {
             scratch,
         };
         let node = &plan.node(step).name;
-        let calls = self
-            .calls(plan, step, addresses)
+        let calls = lower(plan, step, addresses)
             .map_err(|reason| Error::graph(node, format!("{}: {reason}", self.device.name())))?;
         for call in calls {
-            self.call(call, plan.batch(), stream, libraries, regions)
+            libraries
+                .submit(call, plan.batch(), &self.selection, &self.kernels, regions)
                 .map_err(|error| self.at(node, error))?;
         }
         Ok(())
-    }
-
-    fn call(
-        &self,
-        call: Call,
-        images: usize,
-        stream: &Stream,
-        libraries: &mut Libraries,
-        regions: &Regions<'_>,
-    ) -> Result<()> {
-        let (kernels, memory) = (&self.kernels, &regions.0);
-        match call {
-            Call::Kernel(kernel) => kernel.launch(kernels, stream, memory),
-            Call::Gemm { gemm, a, b, c } => {
-                let reproducible = self.selection.options().reproducible;
-                libraries.gemms(&gemm, [a, b, c], reproducible, regions)
-            }
-            Call::Linear(linear) => libraries.linear(&linear, images, &self.selection, kernels, regions),
-            Call::CopyRows(copy) => Ok(stream.copy_rows(
-                (regions.from(copy.to)?, copy.to_stride),
-                (regions.from(copy.from)?, copy.from_stride),
-                copy.bytes,
-                copy.rows,
-            )?),
-        }
     }
 
     /// An error of a node's call, with the device's name unless the error has it.
@@ -179,7 +134,7 @@ impl Work for Steps<'_> {
             self.memory.scratch.writing(),
         ]);
         for step in plan.steps() {
-            executor.submit_step(plan, step, &regions, stream, self.libraries)?;
+            executor.submit_step(plan, step, &regions, self.libraries)?;
             if let Some(clock) = &mut self.clock {
                 clock.tick(stream)?;
             }

@@ -98,7 +98,7 @@ fn without_hipblaslt_rocblas_is_selected() {
     assert_eq!(output.status.code(), Some(1));
     let text = stderr(&output);
     assert!(
-        text.contains("nothing to choose from") && text.contains("hipBLASLt"),
+        text.contains("nothing to choose from") && text.contains("hipBLASLt") && text.contains("MIOpen"),
         "{text}"
     );
 }
