@@ -81,7 +81,10 @@ impl Libraries {
         regions: &Regions<'_>,
     ) -> Result<()> {
         match call {
-            Call::Kernel(kernel) => kernel.launch(kernels, &self.stream, &regions.0),
+            Call::Kernel(kernel) => {
+                let kernel = kernels.select(kernel, selection.options().reproducible);
+                kernel.launch(kernels, &self.stream, &regions.0)
+            }
             Call::Gemm { gemm, a, b, c } => {
                 self.gemms(&gemm, [a, b, c], selection.options().reproducible, regions)
             }

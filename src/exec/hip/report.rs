@@ -1,5 +1,7 @@
 //! Which kernels a plan's steps become on this device, for `hipvit inspect`.
 
+use std::borrow::Cow;
+
 use super::libraries::Libraries;
 use super::lower::{Addresses, Call, LinearCall, Unfused, lower};
 use super::{HipExecutor, KernelCall};
@@ -65,7 +67,11 @@ impl HipExecutor {
         let (candidate, origin) = libraries.resolve(&call, &self.selection);
         let selected = call.problem().map(|_| origin);
         let names = match (&call, candidate) {
-            (Call::Kernel(kernel), _) => vec![name(kernel)],
+            (Call::Kernel(kernel), _) => vec![name(
+                &self
+                    .kernels
+                    .select(*kernel, self.selection.options().reproducible),
+            )],
             (Call::Gemm { .. }, _) => vec!["rocBLAS".to_owned()],
             (Call::CopyRows(_), _) => vec!["copy".to_owned()],
             (Call::Linear(linear), _) => linear_names(linear, candidate),
@@ -103,7 +109,7 @@ fn follows(linear: &LinearCall) -> Option<String> {
     Some(name(&kernel?.into()))
 }
 
-/// The kernel file's name, with what tells its variants apart.
+/// The name of the kernel's entry.
 fn name(kernel: &KernelCall) -> String {
-    kernel.unit().map(|unit| unit.to_string()).unwrap_or_default()
+    kernel.entry().map(Cow::into_owned).unwrap_or_default()
 }
