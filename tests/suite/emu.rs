@@ -293,7 +293,6 @@ fn validates(arch: &str) {
             configs,
             "--untimed",
             "--json",
-            "-",
         ],
     );
     let text = stdout(&output);

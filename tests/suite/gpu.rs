@@ -559,20 +559,20 @@ fn without_a_provider_a_gpu_is_an_error_and_auto_is_the_cpu() {
         assert_eq!(stderr(&output).lines().count(), 1, "{}", stderr(&output));
         assert!(stderr(&output).contains("/nowhere"), "{}", stderr(&output));
     }
-    let output = run(&["classify", "--device", "auto", "--top", "1"]);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let note = stderr(&output);
-    assert!(
-        note.starts_with("note: running on the CPU: ") && note.contains("/nowhere"),
-        "{note}"
-    );
-    assert_eq!(note.lines().count(), 1, "{note}");
-    // That is the default, which is silent where no GPU's libraries are installed.
-    for device in [&["--device", "cpu"][..], &[]] {
-        let output = run(&[&["classify"], device].concat());
+    // A provider that was named is never passed over in silence.
+    for device in [&["--device", "auto"][..], &[]] {
+        let output = run(&[&["classify", "--top", "1"], device].concat());
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-        assert_eq!(stderr(&output), "");
+        let note = stderr(&output);
+        assert!(
+            note.starts_with("note: running on the CPU: ") && note.contains("/nowhere"),
+            "{note}"
+        );
+        assert_eq!(note.lines().count(), 1, "{note}");
     }
+    let output = run(&["classify", "--device", "cpu"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(stderr(&output), "");
 }
 
 #[test]

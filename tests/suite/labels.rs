@@ -225,7 +225,7 @@ fn an_unknown_directory_is_an_error_or_skipped_or_mapped() {
     assert_eq!(
         stderr(&output)
             .lines()
-            .filter(|line| line.starts_with("skipped: "))
+            .filter(|line| line.starts_with("note: skipped: "))
             .count(),
         2
     );
