@@ -254,7 +254,7 @@ fn tuned_kernels_are_kept_and_selected() {
         std::fs::write(file, json.to_string()).unwrap();
         assert_eq!(top(&classify()), expected, "{kernel}");
     }
-    let computed = || run(&["inspect"]).matches("MIOpen ").count();
+    let computed = || run(&["inspect", "--kernels"]).matches("MIOpen ").count();
     for (kernel, miopen) in [("miopen", 2), ("own", 0), ("rocblas", 0)] {
         for op in ["patch_embedding", "attention"] {
             json[op][0]["kernel"] = kernel.into();
