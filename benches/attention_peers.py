@@ -65,7 +65,7 @@ class Timed:
 def ours(binary, dtype):
     """Microseconds of each of CASES."""
     configs = ["x".join(map(str, case)) for case in CASES]
-    command = [binary, "validate", "--device", "hip", "--op", "attention", "--dtype", dtype, "--json", "-"]
+    command = [binary, "validate", "--device", "hip", "--op", "attention", "--dtype", dtype, "--json"]
     done = subprocess.run([*command, "--config", ",".join(configs)], capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"hipvit validate failed: {done.stderr.strip()}{done.stdout[-2000:]}")

@@ -12,7 +12,7 @@ fn main() -> Result<()> {
     let (session, names, images) = match arguments.next() {
         Some(model) => {
             let files: Vec<String> = arguments.collect();
-            let images = files.iter().map(|file| open(file, &Limits::default()));
+            let images = files.iter().map(|file| open(file, Limits::default()));
             (
                 Session::load(model)?,
                 files.clone(),
@@ -22,7 +22,7 @@ fn main() -> Result<()> {
         None => {
             let samples: Vec<Source> = digits::samples().collect();
             let names = samples.iter().map(Source::name).collect();
-            let images = samples.iter().map(|sample| sample.decode(&Limits::default()));
+            let images = samples.iter().map(|sample| sample.decode(Limits::default()));
             (Session::tinyvit32()?, names, images.collect::<Result<Vec<_>>>()?)
         }
     };

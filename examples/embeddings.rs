@@ -19,7 +19,7 @@ fn main() -> Result<()> {
     let (session, names, images) = match arguments.next() {
         Some(model) => {
             let files: Vec<String> = arguments.collect();
-            let images = files.iter().map(|file| open(file, &Limits::default()));
+            let images = files.iter().map(|file| open(file, Limits::default()));
             (
                 builder.load(model)?,
                 files.clone(),
@@ -29,7 +29,7 @@ fn main() -> Result<()> {
         None => {
             let samples: Vec<Source> = digits::samples().collect();
             let names = samples.iter().map(Source::name).collect();
-            let images = samples.iter().map(|sample| sample.decode(&Limits::default()));
+            let images = samples.iter().map(|sample| sample.decode(Limits::default()));
             (builder.tinyvit32()?, names, images.collect::<Result<Vec<_>>>()?)
         }
     };

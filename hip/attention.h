@@ -12,7 +12,10 @@ namespace hipvit {
 /// `<entry>_block`, queries + (waves << `ATTENTION_WAVES_SHIFT`).
 constexpr unsigned ATTENTION_WAVES_SHIFT = 16;
 
-/// `attention_<D>`: out = softmax(scale · Q·Kᵀ + mask) · V. Head h of token n of image b begins at element
+/// Blocks of `attention_<D>_split` per multiprocessor up to which it is faster than `attention_<D>`.
+constexpr unsigned ATTENTION_SPLIT_BLOCKS = 2;
+
+/// `attention_<D>`, `attention_<D>_split`: out = softmax(scale · Q·Kᵀ + mask) · V. Head h of token n of image b begins at element
 /// b · `*_image` + n · `*_token` + h · `head_dim` of `q`, `k`, `v` and `out`.
 struct AttentionArgs {
     /// T, `queries` tokens per image.

@@ -1,27 +1,10 @@
-// Arguments of bias_activation, and the activations' codes.
+// Arguments of bias_activation.
 #pragma once
+#include "activation.h"
 #include "device_pointer.h"
 #include "elementwise.h"
 
 namespace hipvit {
-
-/// `activation` of [`BiasActivationArgs`].
-enum class ActivationCode : unsigned {
-    /// The identity.
-    None,
-    /// x · Φ(x), the exact GELU.
-    GeluErf,
-    /// GELU by tanh.
-    GeluTanh,
-    /// x · σ(1.702 · x).
-    QuickGelu,
-    /// x · σ(x).
-    Silu,
-    /// max(x, 0).
-    Relu,
-    /// The hyperbolic tangent.
-    Tanh,
-};
 
 /// `bias_activation`: out = activation(x + bias) + residual.
 struct BiasActivationArgs {

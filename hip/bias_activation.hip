@@ -11,19 +11,6 @@
 
 using namespace hipvit;
 
-// `code` is the same for all threads.
-HIPVIT_DEVICE float activate(u32 code, float x) {
-    switch (ActivationCode(code)) {
-    case ActivationCode::GeluErf: return gelu_erf(x);
-    case ActivationCode::GeluTanh: return gelu_tanh(x);
-    case ActivationCode::QuickGelu: return gated(x, 1.702f * x);
-    case ActivationCode::Silu: return gated(x, x);
-    case ActivationCode::Relu: return x > 0.0f ? x : x != x ? x : 0.0f;
-    case ActivationCode::Tanh: return hyperbolic_tangent(x);
-    default: return x;
-    }
-}
-
 template <class T> HIPVIT_DEVICE void bias_activation(const BiasActivationArgs &a) {
     const MatrixVec<T> vec(u64(block_index()) * ELEMENTWISE_THREADS + thread_index(), a.channels);
     if (vec.row >= a.rows) return;

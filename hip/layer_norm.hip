@@ -5,16 +5,17 @@
 //   any number of channels. sum may alias x or residual, out may alias x.
 // Alignment: any; vec128 access where the addresses allow it.
 // Accumulator: f32. First the mean, then the squares of the centred values: mean(s²) − mean(s)² would cancel.
-// Geometry: blocks of ROW_THREADS; a row per wave, or per block (whole_block) for long rows. A thread keeps up to
-//   ROW_REGISTERS elements of its row in registers.
+// Geometry: blocks of ROW_THREADS, or of FEW_ROWS_THREADS by layer_norm_few, for few rows; a row per wave, or per block
+//   (whole_block) for long rows. A thread keeps up to ROW_REGISTERS elements of its row in registers. Both entries compute
+//   the same bits where a row is a wave's.
 #include "layer_norm.h"
 #include "row.hpp"
 
 using namespace hipvit;
 
 // Any row, of x or x + residual.
-template <class T>
-HIPVIT_DEVICE void normalize_any(const LayerNormArgs &a, const RowGroup<ROW_THREADS> &group, u32 index) {
+template <class T, class Group>
+HIPVIT_DEVICE void normalize_any(const LayerNormArgs &a, const Group &group, u32 index) {
     const u64 start = u64(index) * a.channels;
     const T *x = (const T *)a.x + start, *residual = (const T *)a.residual + start;
     T *sum = (T *)a.sum + start, *out = (T *)a.out + start;
@@ -58,48 +59,67 @@ HIPVIT_DEVICE void normalize_any(const LayerNormArgs &a, const RowGroup<ROW_THRE
         });
 }
 
-// A row of whole vec128s at aligned addresses, without residual and sum: what models have. The row stays in registers as
-// it is stored, so that many waves fit on a multiprocessor and nothing comes between the loads.
-template <class T>
-HIPVIT_DEVICE void normalize_vectors(const LayerNormArgs &a, const RowGroup<ROW_THREADS> &group, u32 index) {
-    constexpr u32 KEPT = ROW_REGISTERS / VEC<T>;
-    union Packed {
-        Vec128 whole;
-        T element[VEC<T>];
-    };
-    const u32 vecs = a.channels / VEC<T>, rank = group.rank(), size = group.size();
-    // Restricted: loads may come before earlier stores of the result, which is x element by element at most.
-    const Packed *x = (const Packed *)a.x + u64(index) * vecs;
-    const Packed *__restrict__ weight = (const Packed *)a.weight, *__restrict__ bias = (const Packed *)a.bias;
-    Packed *out = (Packed *)a.out + u64(index) * vecs;
+template <class T> union Packed {
+    Vec128 whole;
+    T element[VEC<T>];
+};
 
-    Packed kept[KEPT];
-#pragma unroll
-    for (u32 s = 0; s < KEPT; ++s) {
-        const u32 at = rank + s * size;
-        if (at < vecs) kept[s].whole = x[at].whole;
-    }
-    // Calls each(vec, index) for the thread's vec128s; those beyond the registers are loaded again.
-    auto for_each = [&](const auto &each) {
+// What a thread has of a row of whole vec128s: the first KEPT of its vec128s in registers, as they are stored.
+template <class T> struct KeptRow {
+    static constexpr u32 KEPT = ROW_REGISTERS / VEC<T>;
+    const Packed<T> *row;
+    u32 vecs, rank, size;
+    Packed<T> kept[KEPT];
+
+    HIPVIT_DEVICE KeptRow(const Packed<T> *row, u32 vecs, u32 rank, u32 size)
+        : row(row), vecs(vecs), rank(rank), size(size) {
 #pragma unroll
         for (u32 s = 0; s < KEPT; ++s) {
             const u32 at = rank + s * size;
-            if (at < vecs) each(kept[s], at);
+            if (at < vecs) kept[s].whole = row[at].whole;
+        }
+    }
+    // Calls each(vec, index, s) for the thread's vec128s; those beyond the registers are loaded again, and s is KEPT.
+    template <class Each> HIPVIT_DEVICE void for_each(const Each &each) const {
+#pragma unroll
+        for (u32 s = 0; s < KEPT; ++s) {
+            const u32 at = rank + s * size;
+            if (at < vecs) each(kept[s], at, s);
         }
         for (u32 at = rank + KEPT * size; at < vecs; at += size) {
-            Packed vec;
-            vec.whole = x[at].whole;
-            each(vec, at);
+            Packed<T> vec;
+            vec.whole = row[at].whole;
+            each(vec, at, KEPT);
         }
-    };
+    }
+};
+
+// A row of whole vec128s at aligned addresses, without residual and sum: what models have. Many waves fit on a
+// multiprocessor, and nothing comes between the loads. EARLY: weight and bias are loaded with the row, which takes registers
+// and hides their latency.
+template <class T, bool EARLY, class Group>
+HIPVIT_DEVICE void normalize_vectors(const LayerNormArgs &a, const Group &group, u32 index) {
+    const u32 vecs = a.channels / VEC<T>;
+    const KeptRow<T> row((const Packed<T> *)a.x + u64(index) * vecs, vecs, group.rank(), group.size());
+    // Restricted: loads may come before earlier stores of the result, which is x element by element at most.
+    const Packed<T> *__restrict__ weight = (const Packed<T> *)a.weight, *__restrict__ bias = (const Packed<T> *)a.bias;
+    Packed<T> *out = (Packed<T> *)((T *)a.out + u64(index) * a.channels);
+
+    constexpr u32 LOADED = EARLY ? KeptRow<T>::KEPT : 0;
+    Packed<T> scales[LOADED + 1], shifts[LOADED + 1];
+#pragma unroll
+    for (u32 s = 0; s < LOADED; ++s) {
+        const u32 at = row.rank + s * row.size;
+        if (at < vecs) scales[s].whole = weight[at].whole, shifts[s].whole = bias[at].whole;
+    }
     float total = 0.0f;
-    for_each([&](const Packed &vec, u32) {
+    row.for_each([&](const Packed<T> &vec, u32, u32) {
 #pragma unroll
         for (u32 i = 0; i < VEC<T>; ++i) total += to_float(vec.element[i]);
     });
     const float mean = group.template reduce<Sum>(total) / float(a.channels);
     float squares = 0.0f;
-    for_each([&](const Packed &vec, u32) {
+    row.for_each([&](const Packed<T> &vec, u32, u32) {
 #pragma unroll
         for (u32 i = 0; i < VEC<T>; ++i) {
             const float centred = to_float(vec.element[i]) - mean;
@@ -108,10 +128,14 @@ HIPVIT_DEVICE void normalize_vectors(const LayerNormArgs &a, const RowGroup<ROW_
     });
     const float variance = group.template reduce<Sum>(squares) / float(a.channels);
     const float inverse = 1.0f / square_root(variance + a.epsilon);
-    for_each([&](const Packed &vec, u32 at) {
-        Packed scale, shift, result;
-        scale.whole = weight[at].whole;
-        shift.whole = bias[at].whole;
+    row.for_each([&](const Packed<T> &vec, u32 at, u32 s) {
+        Packed<T> scale, shift, result;
+        if (s < LOADED) {
+            scale = scales[s], shift = shifts[s];
+        } else {
+            scale.whole = weight[at].whole;
+            shift.whole = bias[at].whole;
+        }
 #pragma unroll
         for (u32 i = 0; i < VEC<T>; ++i) {
             const float normal = (to_float(vec.element[i]) - mean) * inverse;
@@ -121,19 +145,20 @@ HIPVIT_DEVICE void normalize_vectors(const LayerNormArgs &a, const RowGroup<ROW_
     });
 }
 
-template <class T> HIPVIT_DEVICE void layer_norm(const LayerNormArgs &a) {
-    HIPVIT_LDS static float scratch[ROW_THREADS / WAVE];
-    const RowGroup<ROW_THREADS> group{a.whole_block != 0, scratch};
+template <class T, int THREADS> HIPVIT_DEVICE void normalize(const LayerNormArgs &a) {
+    HIPVIT_LDS static float scratch[THREADS / WAVE];
+    const RowGroup<THREADS> group{a.whole_block != 0, scratch};
     const u32 index = group.row();
     if (index >= a.rows) return; // a whole wave, or a whole block
     const u64 addresses = (u64)a.x | (u64)a.out | (u64)a.weight | (u64)a.bias;
     if (a.channels % VEC<T> == 0 && addresses % VEC128_BYTES == 0 && !a.residual && !a.sum) {
-        normalize_vectors<T>(a, group, index);
+        normalize_vectors<T, THREADS == FEW_ROWS_THREADS>(a, group, index);
     } else {
         normalize_any<T>(a, group, index);
     }
 }
 
 #define ENTRY(name, T)                                                                                                 \
-    HIPVIT_KERNEL(ROW_THREADS) name##_##T(LayerNormArgs a) { name<T>(a); }
+    HIPVIT_KERNEL(ROW_THREADS) name##_##T(LayerNormArgs a) { normalize<T, ROW_THREADS>(a); }                           \
+    HIPVIT_KERNEL(FEW_ROWS_THREADS) name##_few_##T(LayerNormArgs a) { normalize<T, FEW_ROWS_THREADS>(a); }
 HIPVIT_FOR_DTYPES(ENTRY, layer_norm)

@@ -43,6 +43,14 @@ pub enum Error {
         /// The cause.
         reason: String,
     },
+    /// A model of the Hugging Face hub is not in its local cache, or not all of it, or cannot be used.
+    #[error("{model}: {reason}")]
+    Hub {
+        /// The model's name on the hub, with its revision if one was named.
+        model: String,
+        /// The cause, and where the download helps, its command.
+        reason: String,
+    },
     /// A weight file as a whole is unusable: truncated, an invalid header, overlapping tensors.
     #[error("{}: {reason}", file.display())]
     Weights {
@@ -68,6 +76,14 @@ pub enum Error {
         node: String,
         /// The cause.
         reason: String,
+    },
+    /// Results are NaN or infinite, which a [strict](crate::SessionBuilder::strict) session does not return.
+    #[error("{image}: {results}")]
+    NonFinite {
+        /// The image's name, or `image N`, counted from 0.
+        image: String,
+        /// Which of its results.
+        results: crate::outputs::NonFinite,
     },
     /// An argument is out of range, or does not fit the model or the device.
     #[error("{what}: {reason}")]

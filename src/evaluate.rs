@@ -1,15 +1,20 @@
 //! Accuracy over labelled images.
 
+mod class_map;
+
+use std::borrow::Cow;
 use std::path::Path;
 
 use safetensors::{Dtype, SafeTensors};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::image::{Limits, RgbImage};
+use crate::image::{DecodeOptions, RgbImage};
 use crate::labels::Labels;
 use crate::pipeline::{Item, ItemError, Pipeline, Source};
 use crate::session::Session;
+
+pub use class_map::ClassMap;
 
 /// Images and the class of each.
 #[derive(Clone, Debug, Default)]
@@ -35,26 +40,21 @@ impl LabelledSet {
         self.sources.is_empty()
     }
 
-    /// The class that a directory of images is named by: a label, or the index of a class.
+    /// The class that a directory of images is named by: the id of a class, such as `n01440764` in ImageNet's standard layout,
+    /// its label, or its index, as [`Labels::find`] reads them. For other names there is [`ClassMap`].
     ///
     /// # Errors
     ///
-    /// [`Error::LabelledSet`] naming the directory, if its name is neither.
+    /// [`Error::LabelledSet`] naming the directory and what it may be called, if its name is none of these.
     pub fn class_of(directory: &Path, labels: &Labels) -> Result<usize> {
-        let name = directory
-            .file_name()
-            .map(|n| n.to_string_lossy())
-            .unwrap_or_default();
         labels
-            .index_of(&name)
-            .or_else(|| name.parse().ok().filter(|&index| index < labels.len().max(2)))
-            .ok_or_else(|| {
-                let reason =
-                    "the directory's name is neither one of the model's labels nor the index of a class";
-                Error::LabelledSet {
-                    path: directory.to_owned(),
-                    reason: reason.into(),
-                }
+            .find_among(&name_of(directory), labels.len().max(2))
+            .map_err(|error| Error::LabelledSet {
+                path: directory.to_owned(),
+                reason: match error {
+                    Error::Argument { reason, .. } => reason,
+                    other => other.to_string(),
+                },
             })
     }
 
@@ -116,6 +116,11 @@ impl LabelledSet {
     }
 }
 
+/// The last part of a directory's path.
+fn name_of(directory: &Path) -> Cow<'_, str> {
+    directory.file_name().unwrap_or_default().to_string_lossy()
+}
+
 /// The images with their classes.
 impl IntoIterator for LabelledSet {
     type Item = (Source, usize);
@@ -139,6 +144,8 @@ pub struct Evaluation {
     pub correct_top5: usize,
     /// `correct / images`.
     pub accuracy: f64,
+    /// `correct_top5 / images`.
+    pub accuracy_top5: f64,
     /// The classes that occurred.
     pub classes: Vec<ClassEvaluation>,
 }
@@ -150,10 +157,15 @@ pub struct ClassEvaluation {
     pub index: usize,
     /// The class's name.
     pub label: String,
+    /// The class's id, if classes have ids: ImageNet's have WordNet's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
     /// Images of the class.
     pub images: usize,
     /// Images of the class that were classified correctly.
     pub correct: usize,
+    /// Images of the class that had it among the five most likely.
+    pub correct_top5: usize,
 }
 
 /// Classifies every image of `set` and counts the correct results. A model with one logit is taken as binary: class 1 if
@@ -167,7 +179,7 @@ pub struct ClassEvaluation {
 pub fn evaluate(
     session: &Session,
     set: LabelledSet,
-    limits: &Limits,
+    options: impl Into<DecodeOptions>,
     mut each: impl FnMut(&Result<Item, ItemError>),
 ) -> Result<Evaluation> {
     let logits = session.labels().len();
@@ -181,9 +193,9 @@ pub fn evaluate(
             format!("class {class} is not one of the model's {classes}"),
         ));
     }
-    let mut seen = vec![(0, 0); classes];
+    let mut seen = vec![[0; 3]; classes];
     let mut result = Evaluation::default();
-    for item in Pipeline::new(session).limits(*limits).run(set.sources)? {
+    for item in Pipeline::new(session).decode_options(options).run(set.sources)? {
         each(&item);
         let item = match item {
             Ok(item) => item,
@@ -200,15 +212,17 @@ pub fn evaluate(
             _ => top.iter().map(|prediction| prediction.index).collect(),
         };
         let correct = order.first() == Some(&class);
-        result.images += 1;
-        result.correct += usize::from(correct);
-        result.correct_top5 += usize::from(order.contains(&class));
-        seen[class].0 += 1;
-        seen[class].1 += usize::from(correct);
+        let counts = [1, usize::from(correct), usize::from(order.contains(&class))];
+        for (sum, count) in seen[class].iter_mut().zip(counts) {
+            *sum += count;
+        }
     }
-    result.accuracy = result.correct as f64 / result.images.max(1) as f64;
+    let sum = |which: usize| seen.iter().map(|counts| counts[which]).sum();
+    [result.images, result.correct, result.correct_top5] = [sum(0), sum(1), sum(2)];
+    let share = |count: usize| count as f64 / result.images.max(1) as f64;
+    (result.accuracy, result.accuracy_top5) = (share(result.correct), share(result.correct_top5));
     result.classes = (0..classes)
-        .filter(|&index| seen[index].0 > 0)
+        .filter(|&index| seen[index][0] > 0)
         .map(|index| ClassEvaluation {
             index,
             label: if logits == 1 {
@@ -216,8 +230,10 @@ pub fn evaluate(
             } else {
                 session.labels().get(index).to_string()
             },
-            images: seen[index].0,
-            correct: seen[index].1,
+            id: session.labels().id(index).map(str::to_owned),
+            images: seen[index][0],
+            correct: seen[index][1],
+            correct_top5: seen[index][2],
         })
         .collect();
     Ok(result)

@@ -7,7 +7,7 @@
 //!
 //! fn main() -> hipvit::Result<()> {
 //!     let session = Session::load("assets/tinyvit32")?;
-//!     let outputs = session.run([open("assets/samples/7.png", &Limits::default())?])?;
+//!     let outputs = session.run([open("assets/samples/7.png", Limits::default())?])?;
 //!     let best = &outputs.image(0).top(1)[0];
 //!     println!("{:.2} %  {}", 100.0 * best.probability, best.label);
 //!     assert_eq!(best.label, "seven");
@@ -16,6 +16,95 @@
 //! ```
 //!
 //! Arrays are those of [`ndarray`], which is re-exported.
+//!
+//! # How to
+//!
+//! Load a model with options, on a chosen device. [`Device::Auto`], the default, is the first GPU, or else the CPU;
+//! [`Session::no_gpu`] says why it became the CPU.
+//!
+//! ```
+//! use hipvit::{DType, Device, Session};
+//!
+//! # fn main() -> hipvit::Result<()> {
+//! let on_gpu = Session::builder().device(Device::Hip(0)).dtype(DType::F16).load("assets/tinyvit32");
+//! let session = match on_gpu {
+//!     Ok(session) => session,
+//!     Err(error) => {
+//!         eprintln!("{error}; the CPU takes over");
+//!         Session::builder().device(Device::Cpu).threads(2).batch(16).load("assets/tinyvit32")?
+//!     }
+//! };
+//! println!("{} on {}", session.name(), session.device());
+//! # Ok(()) }
+//! ```
+//!
+//! Run images from memory: encoded, decoded, or as pixels that have the model's size already. [`Session::run`] takes any
+//! number of images and runs batches of at most [`Session::batch`].
+//!
+//! ```
+//! use hipvit::image::{Limits, RgbImage, decode};
+//! use hipvit::{RunInput, RunOptions, Session};
+//!
+//! # fn main() -> hipvit::Result<()> {
+//! let session = Session::tinyvit32()?;
+//! let encoded = std::fs::read("assets/samples/7.png").expect("the sample exists");
+//! let decoded = decode("7.png", &encoded, Limits::default())?;
+//! let grey = RgbImage::new(640, 480, vec![128; 640 * 480 * 3])?;
+//! let outputs = session.run([&decoded, &grey])?;
+//! assert_eq!(outputs.image(0).top(1)[0].label, "seven");
+//!
+//! let pixels = vec![0; 2 * 32 * 32 * 3]; // u8 [2, H, W, 3]
+//! let outputs = session.run_with(RunInput::Pixels(&pixels), RunOptions::new())?;
+//! assert_eq!(outputs.len(), 2);
+//! # Ok(()) }
+//! ```
+//!
+//! Run files in bounded memory, with decoding, copies and computation overlapped. An image that fails is an error in its
+//! place; the others go on.
+//!
+//! ```
+//! use hipvit::{Pipeline, Session};
+//!
+//! # fn main() -> hipvit::Result<()> {
+//! let session = Session::tinyvit32()?;
+//! for item in Pipeline::new(&session).run(["assets/samples/7.png", "assets/absent.png"])? {
+//!     match item {
+//!         Ok(item) => println!("{}: {}", item.name(), item.top(1)[0].label),
+//!         Err(error) if error.index().is_some() => eprintln!("{error}"), // this image
+//!         Err(error) => return Err(error.into()),                        // the whole run
+//!     }
+//! }
+//! # Ok(()) }
+//! ```
+//!
+//! Take embeddings, patch tokens and hidden layers; the last two have to be requested before the model is loaded.
+//!
+//! ```
+//! use hipvit::Session;
+//! use hipvit::image::{Limits, open};
+//!
+//! # fn main() -> hipvit::Result<()> {
+//! let session = Session::builder().tokens(true).hidden_layers([0]).tinyvit32()?;
+//! let outputs = session.run([open("assets/samples/7.png", Limits::default())?])?;
+//! let image = outputs.image(0);
+//! println!("{} channels", image.embedding().len());
+//! println!("patch tokens {:?}", image.tokens().map(|tokens| tokens.dim())); // [patches, channels]
+//! println!("after block 0 {:?}", image.hidden_layer(0).map(|tokens| tokens.dim()));
+//! # Ok(()) }
+//! ```
+//!
+//! Tell errors apart by [`Error`]'s variants; each message names the file, tensor or device.
+//!
+//! ```
+//! use hipvit::image::{Limits, open};
+//! use hipvit::{Error, ImageErrorKind};
+//!
+//! match open("assets/tinyvit32/config.json", Limits::default()) {
+//!     Err(Error::Image { kind: ImageErrorKind::Unsupported, .. }) => println!("not an image"),
+//!     Err(error) => println!("{error}"),
+//!     Ok(image) => println!("{} x {}", image.width, image.height),
+//! }
+//! ```
 //!
 //! # Modules
 //!
@@ -33,8 +122,8 @@
 //!
 //! - `cli` (default): the program `hipvit`. Applications turn it off by `default-features = false`.
 //! - `inspect`, `validate`: what the commands of these names need; part of `cli`.
+//! - `parquet`: `hipvit embed -o FILE.parquet`.
 //! - `serve`: `hipvit serve` and `hipvit top`, and the module `serve`.
-//! - `libjpeg-turbo`: decodes JPEGs by libjpeg-turbo, bit for bit as Pillow does. Needs a C compiler and CMake.
 //!
 //! # Stability
 //!
@@ -51,6 +140,11 @@
     )
 )]
 
+/// Compiles the Rust code in README.md.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 #[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod bench;
@@ -66,6 +160,7 @@ pub mod image;
 pub mod kernels;
 pub mod labels;
 pub mod model;
+mod nearest;
 #[doc(hidden)]
 pub mod ops;
 pub mod outputs;
@@ -78,8 +173,12 @@ pub mod reference;
 #[cfg(feature = "serve")]
 pub mod serve;
 pub mod session;
+#[cfg(any(feature = "inspect", feature = "validate"))]
+#[doc(hidden)]
+pub mod table;
 #[doc(hidden)]
 pub mod tensor;
+mod threads;
 pub mod timing;
 #[cfg(feature = "validate")]
 #[doc(hidden)]
@@ -90,7 +189,7 @@ pub use exec::{GraphMode, HipPreprocess, Replays};
 pub use hip_safe as hip;
 pub use labels::Labels;
 pub use ndarray;
-pub use outputs::{ImageOutputs, Outputs, Prediction, Scores};
+pub use outputs::{ImageOutputs, NonFinite, Outputs, Prediction, Scores};
 pub use pipeline::Pipeline;
 pub use session::{Device, PinnedInput, ResizeOn, RunInput, RunOptions, Session, SessionBuilder};
 pub use tensor::DType;

@@ -1,6 +1,8 @@
 //! What a model computes for its images: logits, probabilities, the most likely classes, embeddings, tokens and hidden
 //! layers.
 
+use std::fmt;
+
 use ndarray::{Array2, Array3, ArrayView1, ArrayView2, ArrayView3, Axis, Slice};
 use serde::Serialize;
 
@@ -140,6 +142,28 @@ impl<'a> ImageOutputs<'a> {
         self.outputs.embeddings.row(self.index)
     }
 
+    /// The first of the results that has values which are NaN or infinite; `None` if all are numbers.
+    pub fn non_finite(&self) -> Option<NonFinite> {
+        let of = |name: &str, values: &mut dyn Iterator<Item = &f32>| {
+            let (mut count, mut len) = (0, 0);
+            for value in values {
+                count += usize::from(!value.is_finite());
+                len += 1;
+            }
+            NonFinite::new(name, count, len)
+        };
+        let logits = self.logits();
+        logits
+            .and_then(|logits| of("logits", &mut logits.iter()))
+            .or_else(|| of("embedding", &mut self.embedding().iter()))
+            .or_else(|| of("prefix_tokens", &mut self.prefix_tokens()?.iter()))
+            .or_else(|| of("tokens", &mut self.tokens()?.iter()))
+            .or_else(|| {
+                let mut layers = self.outputs.hidden_layer_indices();
+                layers.find_map(|block| of(&format!("layers.{block}"), &mut self.hidden_layer(block)?.iter()))
+            })
+    }
+
     /// `[patches, D]`, see [`Outputs::tokens`].
     pub fn tokens(&self) -> Option<ArrayView2<'a, f32>> {
         Some(self.outputs.tokens()?.index_axis_move(Axis(0), self.index))
@@ -157,6 +181,40 @@ impl<'a> ImageOutputs<'a> {
                 .hidden_layer(block)?
                 .index_axis_move(Axis(0), self.index),
         )
+    }
+}
+
+/// Values of a weight, or of an image's results, that are NaN or infinite. Shown as `` `name`: 3 of 10 values are NaN or infinite ``.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct NonFinite {
+    /// The tensor's name in the weight file, or the key of the result in the command line's JSON.
+    pub name: String,
+    /// How many of its values are NaN or infinite.
+    pub count: usize,
+    /// The number of its values.
+    pub len: usize,
+}
+
+impl NonFinite {
+    /// `None` if there are none.
+    pub(crate) fn new(name: impl Into<String>, count: usize, len: usize) -> Option<Self> {
+        (count > 0).then(|| Self {
+            name: name.into(),
+            count,
+            len,
+        })
+    }
+
+    /// What is said of the tensor, without its name.
+    pub(crate) fn reason(&self) -> String {
+        format!("{} of {} values are NaN or infinite", self.count, self.len)
+    }
+}
+
+impl fmt::Display for NonFinite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}`: {}", self.name, self.reason())
     }
 }
 
@@ -244,7 +302,7 @@ mod tests {
 
     fn outputs() -> Outputs {
         Outputs {
-            labels: Labels::new(2, |index| Some(["cat", "dog"][index].into()), |_| "?".into()),
+            labels: Labels::from_iter(["cat", "dog"]),
             scores: Scores::Softmax,
             prefix_tokens: 1,
             embeddings: array![[1.0], [2.0]],
@@ -279,6 +337,21 @@ mod tests {
             outputs.image(2).hidden_layer(3).unwrap(),
             array![[7.0], [8.0], [9.0]]
         );
+    }
+
+    #[test]
+    fn results_that_are_no_numbers_are_found_by_image_and_name() {
+        let mut outputs = outputs();
+        assert!(outputs.iter().all(|image| image.non_finite().is_none()));
+        outputs.hidden_layers[0].1[[1, 2, 0]] = f32::INFINITY;
+        assert_eq!(outputs.image(0).non_finite(), None);
+        let found = outputs.image(1).non_finite().unwrap();
+        assert_eq!(found.to_string(), "`layers.3`: 1 of 3 values are NaN or infinite");
+        outputs.logits.as_mut().unwrap()[[1, 0]] = f32::NAN;
+        let found = outputs.image(1).non_finite().unwrap();
+        assert_eq!(found.to_string(), "`logits`: 1 of 2 values are NaN or infinite");
+        let json = serde_json::to_string(&outputs.image(1).top(2)).unwrap();
+        assert!(json.contains("\"logit\":null"), "{json}");
     }
 
     #[test]

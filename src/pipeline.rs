@@ -19,6 +19,7 @@
 //! ```
 
 mod decode;
+mod gather;
 mod source;
 
 use std::panic::resume_unwind;
@@ -26,16 +27,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ndarray::ArrayView1;
 use rayon::ThreadPoolBuilder;
 
 use self::decode::{Batch, DecodeMemory, Decoder, Images, Pixels};
+use self::gather::{Gather, Stop};
 pub use self::source::Source;
 use crate::error::{Error, Result};
 use crate::exec::{RunFeed, Submission};
-use crate::image::{Limits, RgbImage};
+use crate::image::{DecodeOptions, Limits, RgbImage};
 use crate::outputs::{ImageOutputs, Outputs, Prediction};
 use crate::session::{Device, Session, Submitted};
 use crate::timing::{Phase, Timing};
@@ -52,8 +54,9 @@ const MAX_IN_FLIGHT: usize = 1024;
 #[derive(Clone, Debug)]
 pub struct Pipeline {
     session: Session,
-    limits: Limits,
+    options: DecodeOptions,
     in_flight: usize,
+    max_delay: Option<Duration>,
     timed: bool,
 }
 
@@ -62,13 +65,14 @@ impl Pipeline {
     pub fn new(session: &Session) -> Self {
         Self {
             session: session.clone(),
-            limits: Limits::default(),
+            options: DecodeOptions::default(),
             in_flight: match session.device() {
                 // One is copied in, one computes, one is copied out.
                 Device::Hip(_) => 3,
                 // One computes, the caller takes the results of the other.
                 _ => 2,
             },
+            max_delay: None,
             timed: false,
         }
     }
@@ -80,6 +84,38 @@ impl Pipeline {
         self
     }
 
+    /// For how long an image may wait for others to fill its batch. By default it waits until the batch is full or the sources
+    /// end, which has the highest throughput. For sources that trickle in, such as a channel, standard input or a directory
+    /// that is watched: a batch runs when it is full, or when its first image has waited for `delay`, with the images that
+    /// have come by then.
+    ///
+    /// The sources are iterated over by a thread of their own then. When the results are dropped while it waits for a source, it
+    /// ends with that source.
+    ///
+    /// ```
+    /// # fn main() -> hipvit::Result<()> {
+    /// use std::sync::mpsc;
+    /// use std::time::Duration;
+    ///
+    /// use hipvit::pipeline::{Pipeline, Source};
+    ///
+    /// let session = hipvit::Session::builder().batch(32).tinyvit32()?;
+    /// let (send, receive) = mpsc::channel::<Source>();
+    /// let pipeline = Pipeline::new(&session).max_delay(Duration::from_millis(5));
+    /// let mut results = pipeline.run(receive)?;
+    /// for path in ["assets/samples/3.png", "assets/samples/7.png"] {
+    ///     // The next request comes only after the answer to this one, long before there are 32.
+    ///     send.send(path.into()).ok();
+    ///     let item = results.next().transpose()?;
+    ///     println!("{:?}", item.map(|item| item.top(1)));
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn max_delay(mut self, delay: Duration) -> Self {
+        self.max_delay = Some(delay);
+        self
+    }
+
     /// Whether the device's phases are timed, which takes events on its streams. Off by default.
     pub fn timed(mut self, timed: bool) -> Self {
         self.timed = timed;
@@ -88,7 +124,13 @@ impl Pipeline {
 
     /// Which images are too large.
     pub fn limits(mut self, limits: Limits) -> Self {
-        self.limits = limits;
+        self.options.limits = limits;
+        self
+    }
+
+    /// How images are decoded; [`Limits`] too convert into it.
+    pub fn decode_options(mut self, options: impl Into<DecodeOptions>) -> Self {
+        self.options = options.into();
         self
     }
 
@@ -128,21 +170,28 @@ impl Pipeline {
             let _ = permit.send(());
         }
         let sources = sources.into_iter().map(Into::into);
+        let (gather, waiting) = match self.max_delay {
+            None => (Gather::Full(Box::new(sources)), None),
+            Some(delay) => {
+                let (gather, stop) = Gather::timed(sources, self.session.batch(), delay)?;
+                (gather, Some(stop))
+            }
+        };
         let spawn = |name: &str, work: Box<dyn FnOnce() + Send>| {
             let thread = thread::Builder::new().name(format!("hipvit-{name}"));
             thread.spawn(work).map_err(|e| Error::argument("threads", e))
         };
         let stop = Arc::new(AtomicBool::new(false));
-        let memory = Arc::new(DecodeMemory::default());
+        let memory = Arc::new(DecodeMemory::new(&self.options.limits));
         let decoder = Decoder {
             session: self.session.clone(),
-            limits: self.limits,
+            options: self.options,
             memory: memory.clone(),
             stop: stop.clone(),
         };
         let decode = spawn(
             "decode",
-            Box::new(move || decoder.decode_all(&pool, sources, decoded)),
+            Box::new(move || decoder.decode_all(&pool, gather, decoded)),
         )?;
         let (pipeline, counter) = (self.clone(), batches_in_flight.clone());
         let submit = spawn(
@@ -156,6 +205,7 @@ impl Pipeline {
                 submitted: submitted_batches,
                 permit,
                 stop,
+                waiting,
                 threads: [decode, submit],
             }),
             batches_in_flight,
@@ -263,6 +313,8 @@ struct Work {
     submitted: Receiver<InFlight>,
     permit: Sender<()>,
     stop: Arc<AtomicBool>,
+    /// Where batches need not be full.
+    waiting: Option<Stop>,
     threads: [JoinHandle<()>; 2],
 }
 
@@ -292,6 +344,12 @@ impl Results {
             (None, Some(outputs)) => {
                 let row = batch.next_row;
                 batch.next_row += 1;
+                let results = self.session.is_strict().then(|| outputs.image(row).non_finite());
+                if let Some(results) = results.flatten() {
+                    let error = Error::NonFinite { image: name, results };
+                    let index = Some(index);
+                    return Some(Err(ItemError { index, error }));
+                }
                 Some(Ok(Item {
                     index,
                     name,
@@ -334,12 +392,16 @@ impl Results {
             submitted,
             permit,
             stop,
+            waiting,
             threads,
         }) = self.work.take()
         else {
             return Vec::new();
         };
         stop.store(true, Ordering::Relaxed);
+        if let Some(waiting) = waiting {
+            waiting.stop();
+        }
         // Whoever waits for either goes on, and finds that nobody takes the results.
         drop((submitted, permit));
         let ended = threads.map(JoinHandle::join);

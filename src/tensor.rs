@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
+use rayon::prelude::*;
 
 pub use hip_safe::DType;
 
@@ -211,6 +212,29 @@ impl Tensor {
         }
     }
 
+    /// How many values are NaN or infinite, counted by the threads of the pool that this is called in.
+    pub fn count_non_finite(&self) -> usize {
+        /// Enough to be worth a thread's while; of whole elements.
+        const PIECE: usize = 1 << 18;
+        let bytes = match &self.data {
+            Data::Owned(values) => bytemuck::cast_slice(values),
+            Data::View { bytes, range, .. } => &(**bytes).as_ref()[range.clone()],
+        };
+        // Computed values have the host's byte order, which is a weight file's.
+        let count: fn(&[u8]) -> usize = match self.dtype {
+            DType::U8 => return 0,
+            DType::F32 => |bytes| {
+                let values = bytes.as_chunks().0.iter().map(|&b| u32::from_le_bytes(b));
+                values
+                    .map(|bits| usize::from(bits & 0x7f80_0000 == 0x7f80_0000))
+                    .sum()
+            },
+            DType::F16 => |bytes| halves_like(bytes, 0x7c00),
+            DType::BF16 => |bytes| halves_like(bytes, 0x7f80),
+        };
+        bytes.par_chunks(PIECE).map(count).sum()
+    }
+
     /// The same values under another shape, or `None` if the number of elements differs.
     pub fn reshaped(&self, shape: impl Into<Vec<usize>>) -> Option<Self> {
         let shape = shape.into();
@@ -254,6 +278,12 @@ impl Tensor {
             data,
         })
     }
+}
+
+/// How many 16-bit values have all bits of the exponent.
+fn halves_like(bytes: &[u8], exponent: u16) -> usize {
+    let values = bytes.as_chunks().0.iter().map(|&b| u16::from_le_bytes(b));
+    values.map(|bits| usize::from(bits & exponent == exponent)).sum()
 }
 
 impl fmt::Debug for Tensor {
@@ -344,6 +374,36 @@ mod tests {
             assert_eq!(tensor.to_f32().as_ref(), expected);
             assert_eq!(tensor.rows(1..2).unwrap().to_f32().as_ref(), &expected[2..]);
         }
+    }
+
+    #[test]
+    fn values_that_are_no_numbers_are_counted_in_every_dtype() {
+        let values = [
+            0.0,
+            f32::MAX,
+            f32::NAN,
+            f32::MIN_POSITIVE,
+            -f32::NAN,
+            f32::INFINITY,
+            f32::NEG_INFINITY,
+        ];
+        assert_eq!(
+            Tensor::from_f32([7], values.to_vec()).unwrap().count_non_finite(),
+            4
+        );
+        // More than one piece.
+        let mut many = vec![1.0; 1 << 18];
+        (many[0], many[(1 << 18) - 1]) = (f32::NAN, f32::INFINITY);
+        assert_eq!(Tensor::from_f32([1 << 18], many).unwrap().count_non_finite(), 2);
+        let view = |dtype, bytes: Vec<u8>| Tensor::view([3], dtype, Arc::new(bytes), 0..6).unwrap();
+        let half = [f16::MAX, f16::NAN, f16::NEG_INFINITY]
+            .iter()
+            .flat_map(|v| v.to_le_bytes());
+        assert_eq!(view(DType::F16, half.collect()).count_non_finite(), 2);
+        let half = [bf16::MAX, bf16::NAN, bf16::NEG_INFINITY]
+            .iter()
+            .flat_map(|v| v.to_le_bytes());
+        assert_eq!(view(DType::BF16, half.collect()).count_non_finite(), 2);
     }
 
     #[test]

@@ -171,7 +171,7 @@ class Hipvit:
         once = ["--power-seconds", self.power_seconds] if facts else ["--power-seconds", 0, "--no-peaks"]
         output = self.call(
             "bench", "--model", model, "--batch", batch, "--dtype", dtype, "--device", self.target, "--threads", self.threads,
-            "--runs", runs, "--output", "json", *once, *self.options, limit=limit,
+            "--runs", runs, "--json", *once, *self.options, limit=limit,
         )
         found = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
         if len(found) != 1 or found[0].get("schema") != rows.SCHEMA:
@@ -196,7 +196,7 @@ class Hipvit:
     def logits(self, noise: Noise) -> list[float]:
         model, _, dtype = self.cell
         self.call("preprocess", noise.image, "--model", model, "--output", noise.pixels)
-        output = self.call("classify", noise.image, "--model", model, "--dtype", dtype, "--device", self.target, "--json")
+        output = self.call("classify", noise.image, "--model", model, "--dtype", dtype, "--device", self.target, "--json", "--logits")
         return json.loads(output)["logits"]
 
     def finish(self) -> None:

@@ -1,4 +1,4 @@
-"""The rows that benchmarks write, one JSON object per line: hipvit.bench/1, as `hipvit bench --output json` writes it and
+"""The rows that benchmarks write, one JSON object per line: hipvit.bench/1, as `hipvit bench --json` writes it and
 `hipvit compare` reads it. Needs Python's standard library alone."""
 
 import json

@@ -1,6 +1,7 @@
 // The activation functions, in f32. Each is relatively accurate in its left tail too, where the textbook forms cancel;
 // src/ops/activation.rs has the same formulas.
 #pragma once
+#include "activation.h"
 #include "device.hpp"
 
 namespace hipvit {
@@ -45,6 +46,19 @@ HIPVIT_DEVICE float hyperbolic_tangent(float x) {
     const float small = multiply_add(x * square, p, x);
     const float large = 1.0f - 2.0f / (exponential(2.0f * t) + 1.0f);
     return t < 0.625f ? small : x < 0.0f ? -large : large;
+}
+
+// `code` is the same for all threads.
+HIPVIT_DEVICE float activate(u32 code, float x) {
+    switch (ActivationCode(code)) {
+    case ActivationCode::GeluErf: return gelu_erf(x);
+    case ActivationCode::GeluTanh: return gelu_tanh(x);
+    case ActivationCode::QuickGelu: return gated(x, 1.702f * x);
+    case ActivationCode::Silu: return gated(x, x);
+    case ActivationCode::Relu: return x > 0.0f ? x : x != x ? x : 0.0f;
+    case ActivationCode::Tanh: return hyperbolic_tangent(x);
+    default: return x;
+    }
 }
 
 } // namespace hipvit

@@ -8,6 +8,8 @@
 //   reduce_column<Op>(x)   the reduction over the lanes that share a j
 //   ROWS_LOAD              whether load_x_rows is as fast as load_x; if not, transpose when storing to LDS
 //   ALIGNED                load_x needs rows that start at multiples of this many elements
+//   gather_x, gather_y     all N fragments of rows of 16 · N elements in global memory; of_row(i) is where row i begins, aligned
+//                          to 16 bytes. The order along k is not LDS's, but the same for X and Y. Not for FMA.
 //
 // So softmax(Q·Kᵀ)·V moves no data across lanes: first D = K·Qᵀ (i a key, j a query), then Vᵀ·Pᵀ (i a channel).
 //
@@ -117,6 +119,12 @@ template <class T> struct MfmaTile : GroupedLayout {
         return *reinterpret_cast<const X *>(from + row() * stride + part());
     }
     static HIPVIT_DEVICE Y load_y(const T *from, int stride) { return load_x(from, stride); }
+    template <int N, class Row> static HIPVIT_DEVICE void gather_x(X (&x)[N], const Row &of_row) {
+        const T *const from = of_row(row());
+#pragma unroll
+        for (int c = 0; c < N; ++c) x[c] = *reinterpret_cast<const X *>(from + c * 16 + part());
+    }
+    template <int N, class Row> static HIPVIT_DEVICE void gather_y(Y (&y)[N], const Row &of_row) { gather_x(y, of_row); }
     static HIPVIT_DEVICE X load_x_rows(const T *from, int stride) {
         union {
             X x;
@@ -188,6 +196,12 @@ template <class T> struct WmmaTile : GroupedLayout {
         return *reinterpret_cast<const X *>(from + row() * stride + part());
     }
     static HIPVIT_DEVICE Y load_y(const T *from, int stride) { return load_x(from, stride); }
+    template <int N, class Row> static HIPVIT_DEVICE void gather_x(X (&x)[N], const Row &of_row) {
+        const T *const from = of_row(row());
+#pragma unroll
+        for (int c = 0; c < N; ++c) x[c] = *reinterpret_cast<const X *>(from + c * 16 + part());
+    }
+    template <int N, class Row> static HIPVIT_DEVICE void gather_y(Y (&y)[N], const Row &of_row) { gather_x(y, of_row); }
     static HIPVIT_DEVICE X load_x_rows(const T *from, int stride) {
         X x;
 #pragma unroll
@@ -256,6 +270,12 @@ template <class T> struct WmmaTile {
         return x;
     }
     static HIPVIT_DEVICE Y load_y(const T *from, int stride) { return load_x(from, stride); }
+    template <int N, class Row> static HIPVIT_DEVICE void gather_x(X (&x)[N], const Row &of_row) {
+        const T *const from = of_row(row());
+#pragma unroll
+        for (int c = 0; c < N; ++c) x[c] = load_x(from + c * 16, 0);
+    }
+    template <int N, class Row> static HIPVIT_DEVICE void gather_y(Y (&y)[N], const Row &of_row) { gather_x(y, of_row); }
     static HIPVIT_DEVICE X load_x_rows(const T *from, int stride) {
         X x;
 #pragma unroll
@@ -328,6 +348,29 @@ template <class T> struct SyncTile {
     static HIPVIT_DEVICE Y load_y(const T *from, int stride) {
         const int lane = lane_index();
         return load(from + lane % 16 * stride + lane / 16 * 8);
+    }
+    // Each lane takes 8 (of 32) or 4 (of 16) adjacent elements of two rows; the instruction's own order are pairs that are 8
+    // apart.
+    template <int N, class Row> static HIPVIT_DEVICE void gather_x(X (&x)[N], const Row &of_row) {
+        const int lane = lane_index();
+        const T *const low = of_row(lane / 4), *const high = of_row(lane / 4 + 8);
+#pragma unroll
+        for (int c = 0; c + 1 < N; c += 2) {
+            const Vec128 l = *reinterpret_cast<const Vec128 *>(low + c * 16 + lane % 4 * 8);
+            const Vec128 h = *reinterpret_cast<const Vec128 *>(high + c * 16 + lane % 4 * 8);
+            x[c] = {{l.word[0], l.word[1], h.word[0], h.word[1]}};
+            x[c + 1] = {{l.word[2], l.word[3], h.word[2], h.word[3]}};
+        }
+        if constexpr (N % 2 == 1) {
+            const Vec64 l = *reinterpret_cast<const Vec64 *>(low + (N - 1) * 16 + lane % 4 * 4);
+            const Vec64 h = *reinterpret_cast<const Vec64 *>(high + (N - 1) * 16 + lane % 4 * 4);
+            x[N - 1] = {{l.word[0], l.word[1], h.word[0], h.word[1]}};
+        }
+    }
+    template <int N, class Row> static HIPVIT_DEVICE void gather_y(Y (&y)[N], const Row &of_row) {
+        gather_x(y, of_row);
+#pragma unroll
+        for (int c = 0; c < N; ++c) y[c] = {{y[c].word[0], y[c].word[2], y[c].word[1], y[c].word[3]}};
     }
     // load and load_transposed are load_x and load_x_rows from the element that the lane addresses: x_element or
     // x_rows_element in rows with the layout Rows. load at x_rows_element is load_y.

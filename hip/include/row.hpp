@@ -12,7 +12,8 @@ template <class T, u32 REGISTERS = ROW_REGISTERS> struct Row {
     float kept[KEPT ? KEPT : 1][VEC<T>];
     u32 length, rank, size;
 
-    HIPVIT_DEVICE Row(u32 length, const RowGroup<ROW_THREADS> &group)
+    template <class Group>
+    HIPVIT_DEVICE Row(u32 length, const Group &group)
         : length(length), rank(group.rank()), size(group.size()) {}
 
     // Calls load(column, valid, float (&)[VEC]) for every vec128, and each(column, element) for its elements.

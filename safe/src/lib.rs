@@ -174,6 +174,9 @@ mod status;
 mod stream;
 mod versions;
 
+#[doc(hidden)]
+pub use hipvit_sys::regular_file;
+
 pub use blas::{Blas, BlasLt, Epilogue, Gemm, Matmul, MatmulOperands, Matrix, Scales};
 pub use code::Code;
 pub use comm::{Comm, Group, Reduction, UniqueId};
@@ -181,7 +184,7 @@ pub use device::Device;
 pub use device::numa::NumaNode;
 pub use device::properties::{PciAddress, Properties};
 pub use device::topology::{Link, LinkType, Topology};
-pub use dnn::{Attention, Convolution, Dnn, MultiHeadAttention, PatchConvolution, Rows};
+pub use dnn::{Attention, Convolution, Dnn, MultiHeadAttention, PatchConvolution, Relayout, Rows};
 pub use dtype::DType;
 pub use error::{Error, Result};
 pub use event::Event;

@@ -57,7 +57,7 @@ impl Device {
         read.map(|()| dotted(version, [major, 100]))
     }
 
-    fn miopen_version(&self) -> Result<String> {
+    pub(crate) fn miopen_version(&self) -> Result<String> {
         let table = self.runtime().provider().miopen().map_err(|e| missing(&e))?;
         let [mut major, mut minor, mut patch] = [0; 3];
         // SAFETY: the call writes three numbers.

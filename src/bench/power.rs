@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::times::median;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::hip::Monitor;
 
 /// Between two samples: sensors change every few milliseconds at best, and asking more often would load the host.
@@ -66,7 +66,7 @@ pub(super) fn sustained(
 ) -> Result<Sustained> {
     let ended = AtomicBool::new(false);
     let (images, seconds, joules, samples) = thread::scope(|scope| {
-        let sampler = scope.spawn(|| {
+        let sampler = thread::Builder::new().spawn_scoped(scope, || {
             let mut samples = Samples::default();
             // Not the first moment, when the power is still that of an idle GPU.
             thread::sleep(INTERVAL);
@@ -76,6 +76,7 @@ pub(super) fn sustained(
             }
             samples
         });
+        let sampler = sampler.map_err(|error| Error::argument("threads", error))?;
         let energy = monitor.energy().ok();
         let start = Instant::now();
         let images = run();

@@ -1,4 +1,4 @@
-//! A row of results: what `hipvit bench --output json` writes, and `hipvit compare` reads.
+//! A row of results: what `hipvit bench --json` writes, and `hipvit compare` reads.
 
 use serde::Serialize;
 

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use super::row::StepTime;
 use super::times::median;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::graph::plan::{Plan, Step};
 use crate::session::Session;
 use crate::tensor::Input;
@@ -78,7 +78,14 @@ pub(super) fn end_to_end_runs(
         Ok(())
     };
     thread::scope(|scope| {
-        let threads: Vec<_> = (0..in_flight).map(|_| scope.spawn(work)).collect();
+        let start = || {
+            let thread = thread::Builder::new().spawn_scoped(scope, work);
+            thread.map_err(|error| {
+                failed.store(true, Ordering::Relaxed);
+                Error::argument("in flight", error)
+            })
+        };
+        let threads: Vec<_> = (0..in_flight).map(|_| start()).collect::<Result<_>>()?;
         threads
             .into_iter()
             .try_for_each(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))

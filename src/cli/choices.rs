@@ -1,4 +1,4 @@
-//! The values of options that take one of a few, for help, completion and parsing.
+//! The values of options that take one of a few, for help and parsing.
 
 use std::str::FromStr;
 
@@ -30,7 +30,7 @@ pub fn resize() -> impl TypedValueParser<Value = ResizeOn> {
     PossibleValuesParser::new(["host", "device"]).try_map(|text| ResizeOn::from_str(&text))
 }
 
-/// Accepts `hip:N` for every N, not only the offered values.
+/// Accepts `hip:N` for every N; the values are for `--help`.
 #[derive(Clone, Debug)]
 struct DeviceParser;
 
@@ -60,7 +60,7 @@ impl TypedValueParser for DeviceParser {
             ("auto", "the first GPU, or the CPU if there is none"),
             ("cpu", "the CPU"),
             ("hip", "the first GPU"),
-            ("hip:1", "the second GPU, and so on"),
+            ("hip:N", "GPU N, counted from 0"),
         ];
         Some(Box::new(
             values

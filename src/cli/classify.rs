@@ -3,18 +3,20 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use anstream::eprintln;
 use anstyle::{AnsiColor, Style};
 use anyhow::{Result, bail};
 use hipvit::pipeline::Item;
-use hipvit::timing::Phase;
-use hipvit::{Prediction, Session, digits};
+use hipvit::timing::{Phase, Timing};
+use hipvit::{Prediction, Replays, Session, digits};
 use serde::Serialize;
 use serde_json::json;
 
+use super::format::{self, Format, Formats, OutputArgs};
 use super::inputs::{Inputs, Listing};
+use super::labels::LabelArgs;
+use super::output::{self, Sink};
 use super::record::{self, Record};
-use super::{Outcome, RunArgs, Usage, output, report_fallback};
+use super::{Outcome, RunArgs, Usage, one_line, report_fallback};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -22,15 +24,26 @@ pub struct Args {
     inputs: Inputs,
     #[command(flatten)]
     model: RunArgs,
+    #[command(flatten)]
+    labels: LabelArgs,
     /// Number of labels to show
     #[arg(long, short = 'k', default_value_t = 5, value_name = "K", value_parser = super::positive)]
     top: usize,
-    /// Print one JSON object per line
+    /// Add the logits of all classes to JSON
     #[arg(long)]
-    json: bool,
-    /// Print the time of each phase, with --json as the last line. Phases overlap: their sum may exceed the wall time
+    logits: bool,
+    #[command(flatten)]
+    output: OutputArgs<Lines>,
+    /// Print the time of each phase, in JSON as the last line. Phases overlap: their sum may exceed the wall time
     #[arg(long)]
     timing: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Lines;
+
+impl Formats for Lines {
+    const FORMATS: &'static [Format] = &[Format::Text, Format::Json, Format::Csv];
 }
 
 const NAME: Style = Style::new().bold();
@@ -38,40 +51,48 @@ const BEST: Style = AnsiColor::Green.on_default();
 
 #[derive(Serialize)]
 struct Scored {
-    logits: Vec<f32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    logits: Option<Vec<f32>>,
     top: Vec<Prediction>,
+}
+
+/// What a line is written to.
+enum Writer {
+    Text(Sink),
+    Json(Sink),
+    Csv(Box<csv::Writer<Sink>>),
 }
 
 impl Args {
     pub fn run(&self) -> Result<Outcome> {
+        let (format, sink) = self.output.open()?;
+        if self.logits && format != Format::Json {
+            return Err(Usage("--logits is for JSON: add --json, or --output FILE.jsonl").into());
+        }
         let images = self.images()?;
-        let session = self.model.load()?;
+        let session = self.model.load_with(self.labels.apply(self.model.builder())?)?;
         if session.labels().is_empty() {
             bail!(
                 "{}: model has no classification head; use `hipvit embed`",
                 session.name()
             );
         }
-        let mut out = output::stdout();
-        let limits = self.inputs.limits.limits();
+        let mut writer = Writer::new(format, sink)?;
         let mut softmax = Duration::ZERO;
-        let (mut timing, outcome) = images.run(&session, limits, self.timing, |item| {
-            self.print(&mut out, &session, item, &mut softmax)
-        })?;
+        let mut classified = 0;
+        let (mut timing, outcome) =
+            images.run(&session, self.inputs.decode.options(), self.timing, |item| {
+                classified += 1;
+                self.print(&mut writer, &session, item, &mut softmax)
+            })?;
+        let mut timed = None;
         if self.timing {
             timing.add(Phase::Softmax, softmax);
-            let hip_graphs = session.hip_graphs();
-            match self.json {
-                true => record::write(&mut out, &json!({ "timing": timing, "hip_graphs": &hip_graphs }))?,
-                false => eprintln!("{timing}"),
-            }
-            if let Some(hip_graphs) = hip_graphs.filter(|_| !self.json) {
-                eprintln!("{hip_graphs}");
-            }
+            timed = Some((timing, session.hip_graphs()));
         }
+        let sink = writer.finish(timed)?;
         report_fallback(&session);
-        out.flush()?;
-        Ok(outcome)
+        format::finish(sink, outcome, classified)
     }
 
     fn images(&self) -> Result<Listing> {
@@ -80,7 +101,8 @@ impl Args {
         }
         if !self.model.is_embedded() {
             return Err(Usage(
-                "an image, a directory, a glob pattern or - is required: the bundled samples are for the embedded model",
+                "an image, a directory, a glob pattern, - or --files-from is required: the bundled samples are for the embedded \
+                 model",
             )
             .into());
         }
@@ -89,7 +111,7 @@ impl Args {
 
     fn print(
         &self,
-        out: &mut impl Write,
+        writer: &mut Writer,
         session: &Session,
         item: &Item,
         softmax: &mut Duration,
@@ -98,17 +120,86 @@ impl Args {
         let top = item.top(self.top);
         *softmax += start.elapsed();
         let name = item.name();
-        if self.json {
-            // A session with labels has logits.
-            let logits = item.logits().map(|logits| logits.to_vec()).unwrap_or_default();
-            return record::write(out, &Record::new(session, name, Scored { logits, top }));
-        }
-        writeln!(out, "{NAME}{name}{NAME:#}")?;
-        for (rank, p) in top.iter().enumerate() {
-            let style = if rank == 0 { BEST } else { Style::new() };
-            let percent = 100.0 * p.probability;
-            writeln!(out, "  {style}{percent:>6.2} %  {}{style:#}", p.label)?;
+        match writer {
+            Writer::Json(out) => {
+                let logits = item
+                    .logits()
+                    .filter(|_| self.logits)
+                    .map(|logits| logits.to_vec());
+                record::write(out, &Record::new(session, name, Scored { logits, top }))?;
+            }
+            Writer::Csv(out) => {
+                for (rank, p) in top.iter().enumerate() {
+                    let Prediction {
+                        index,
+                        label,
+                        logit,
+                        probability,
+                        ..
+                    } = p;
+                    format::written(out.write_record([
+                        name,
+                        &(rank + 1).to_string(),
+                        &index.to_string(),
+                        label,
+                        &logit.to_string(),
+                        &probability.to_string(),
+                    ]))?;
+                }
+            }
+            Writer::Text(out) => {
+                writeln!(out, "{NAME}{}{NAME:#}", one_line(name))?;
+                for (rank, p) in top.iter().enumerate() {
+                    let style = if rank == 0 { BEST } else { Style::new() };
+                    let percent = 100.0 * p.probability;
+                    let label = one_line(&p.label);
+                    writeln!(out, "  {style}{percent:>6.2} %  {label}{style:#}")?;
+                }
+            }
         }
         Ok(())
+    }
+}
+
+impl Writer {
+    fn new(format: Format, sink: Sink) -> Result<Self> {
+        Ok(match format {
+            Format::Json => Self::Json(sink),
+            Format::Csv => {
+                let mut writer = csv::Writer::from_writer(sink);
+                format::written(writer.write_record([
+                    "image",
+                    "rank",
+                    "index",
+                    "label",
+                    "logit",
+                    "probability",
+                ]))?;
+                Self::Csv(Box::new(writer))
+            }
+            _ => Self::Text(sink),
+        })
+    }
+
+    /// The time of the phases is the last line of JSON; otherwise it goes to standard error.
+    fn finish(self, timed: Option<(Timing, Option<Replays>)>) -> Result<Sink> {
+        match (self, timed) {
+            (Self::Json(mut sink), Some((timing, hip_graphs))) => {
+                record::write(&mut sink, &json!({ "timing": timing, "hip_graphs": &hip_graphs }))?;
+                Ok(sink)
+            }
+            (writer, timed) => {
+                if let Some((timing, hip_graphs)) = timed {
+                    output::say(&timing.to_string());
+                    hip_graphs
+                        .into_iter()
+                        .for_each(|graphs| output::say(&graphs.to_string()));
+                }
+                match writer {
+                    Self::Text(sink) | Self::Json(sink) => Ok(sink),
+                    Self::Csv(writer) => Ok(writer.into_inner().map_err(csv::IntoInnerError::into_error)?),
+                }
+            }
+        }
     }
 }

@@ -1,24 +1,75 @@
-//! `hipvit completions`.
+//! `hipvit completions`, and the answers that its scripts ask for: a shell calls the program again at each completion, so
+//! that the GPUs which are offered are those that are there.
 
+use std::ffi::OsStr;
 use std::io::Write;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::CommandFactory;
+use clap::builder::StyledStr;
+use clap_complete::engine::CompletionCandidate;
+use clap_complete::env::{CompleteEnv, Shells};
+use hipvit::hip::Runtime;
 
 use super::{Cli, Outcome, output};
 
+/// What the scripts set, to the shell's name.
+const VARIABLE: &str = "COMPLETE";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+bash:  echo 'source <(hipvit completions bash)' >> ~/.bashrc
+zsh:   echo 'source <(hipvit completions zsh)' >> ~/.zshrc
+fish:  echo 'hipvit completions fish | source' >> ~/.config/fish/completions/hipvit.fish")]
 pub struct Args {
-    /// Shell to generate the script for
+    /// Shell to print the script for. It calls hipvit at each completion
     shell: clap_complete::Shell,
 }
 
 impl Args {
     pub fn run(&self) -> Result<Outcome> {
-        // Into memory first: the generator panics on write errors.
+        let shells = Shells::builtins();
+        let shell = shells
+            .completer(&self.shell.to_string())
+            .context("no script for this shell")?;
         let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut Cli::command(), "hipvit", &mut script);
+        shell.write_registration(VARIABLE, "hipvit", "hipvit", &program(), &mut script)?;
         output::stdout().write_all(&script)?;
         Ok(Outcome::Complete)
     }
+}
+
+/// How this program was called: by a name that PATH finds, or by a path, which has to hold in other folders too.
+fn program() -> String {
+    let called = std::env::args_os().next().unwrap_or_else(|| "hipvit".into());
+    match called == OsStr::new("hipvit") {
+        true => "hipvit".into(),
+        false => {
+            std::path::absolute(&called).map_or_else(|_| "hipvit".into(), |path| path.display().to_string())
+        }
+    }
+}
+
+/// Answers a shell's question and exits, if this is one.
+pub fn answer() {
+    CompleteEnv::with_factory(Cli::command).var(VARIABLE).complete();
+}
+
+/// The devices of this machine.
+pub fn devices() -> Vec<CompletionCandidate> {
+    let candidate =
+        |name: String, help: String| CompletionCandidate::new(name).help(Some(StyledStr::from(help)));
+    let mut devices = vec![
+        candidate("auto".into(), "the first GPU, or the CPU if there is none".into()),
+        candidate("cpu".into(), "the CPU".into()),
+    ];
+    let gpus = Runtime::open()
+        .and_then(|runtime| runtime.devices())
+        .unwrap_or_default();
+    devices.extend(gpus.iter().map(|gpu| {
+        let properties = gpu.properties();
+        let help = format!("{}, {}", properties.name, properties.target);
+        candidate(format!("hip:{}", gpu.ordinal()), help)
+    }));
+    devices
 }

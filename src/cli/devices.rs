@@ -8,7 +8,7 @@ use hipvit::hip::{Device, KernelCache, Library, LinkType, Properties, Runtime, T
 use hipvit::kernels::kernel_cache;
 use serde::Serialize;
 
-use super::Outcome;
+use super::{Outcome, lines, output, record};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -62,12 +62,11 @@ struct Gpu {
 impl Args {
     pub fn run(&self) -> Result<Outcome> {
         let report = Report::new();
-        let mut out = std::io::stdout().lock();
+        let mut out = output::stdout();
         if self.json {
-            serde_json::to_writer(&mut out, &report)?;
-            writeln!(out)?;
+            record::write(&mut out, &report)?;
         } else {
-            write!(out, "{}", report.text())?;
+            write!(out, "{}", lines(&report.text()))?;
         }
         Ok(Outcome::Complete)
     }

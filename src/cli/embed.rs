@@ -1,16 +1,21 @@
 //! `hipvit embed`.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 
 use anyhow::Result;
 use hipvit::ndarray::ArrayView2;
 use hipvit::pipeline::Item;
+use hipvit::timing::Timing;
+use hipvit::{ImageOutputs, Replays};
 use serde::Serialize;
+use serde_json::json;
 
+use super::arrays::{Npy, Tensors, write_parquet};
+use super::format::{self, Format, Formats, OutputArgs};
 use super::inputs::Inputs;
+use super::output::{self, Sink};
 use super::record::{self, Record};
-use super::{Outcome, RunArgs, Usage, output, report_fallback};
+use super::{Outcome, RunArgs, Usage, report_fallback};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -18,14 +23,35 @@ pub struct Args {
     inputs: Inputs,
     #[command(flatten)]
     model: RunArgs,
+    /// Scale each embedding to a Euclidean norm of 1
+    #[arg(long)]
+    normalize: bool,
     /// Print the tokens after the final norm too: `tokens`, one per patch, and `prefix_tokens` (class, distillation,
-    /// registers)
+    /// registers); as JSON or safetensors
     #[arg(long)]
     tokens: bool,
     /// Print all tokens after block N too, counted from 0 and without a norm (transformers' hidden_states[N + 1] before any final norm); may be
-    /// given several times
+    /// given several times; as JSON or safetensors (`layers.N`)
     #[arg(long = "layer", value_name = "N")]
     layers: Vec<usize>,
+    #[command(flatten)]
+    output: OutputArgs<Vectors>,
+    /// Print the time of each phase, in JSON as the last line. Phases overlap: their sum may exceed the wall time
+    #[arg(long)]
+    timing: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Vectors;
+
+impl Formats for Vectors {
+    const FORMATS: &'static [Format] = &[
+        Format::Json,
+        Format::Csv,
+        Format::Npy,
+        Format::Safetensors,
+        Format::Parquet,
+    ];
 }
 
 #[derive(Serialize)]
@@ -40,38 +66,153 @@ struct Embedded {
     layers: BTreeMap<usize, Vec<Vec<f32>>>,
 }
 
+/// What an image's results are written to.
+enum Writer {
+    Json(Sink),
+    /// And whether the line of names is written.
+    Csv(Box<csv::Writer<Sink>>, bool),
+    Npy(Npy<Sink>),
+    Safetensors(Sink, Tensors),
+    Parquet(Sink, Vec<String>, Vec<Vec<f32>>),
+}
+
 impl Args {
     pub fn run(&self) -> Result<Outcome> {
         if self.inputs.is_empty() {
-            return Err(Usage("an image, a directory, a glob pattern or - is required").into());
+            return Err(Usage("an image, a directory, a glob pattern, - or --files-from is required").into());
+        }
+        let (format, sink) = self.output.open()?;
+        if (self.tokens || !self.layers.is_empty()) && !matches!(format, Format::Json | Format::Safetensors) {
+            let name = format.name();
+            let text = format!("{name} has embeddings alone: tokens and layers need json or safetensors");
+            return Err(Usage(text).into());
         }
         let images = self.inputs.list()?;
         let builder = self.model.builder().tokens(self.tokens);
         let session = self
             .model
             .load_with(builder.hidden_layers(self.layers.iter().copied()))?;
-        let mut out = output::stdout();
-        let limits = self.inputs.limits.limits();
-        let (_, outcome) = images.run(&session, limits, false, |item| {
-            record::write(&mut out, &Record::new(&session, item.name(), self.embedded(item)))
+        let mut writer = match format {
+            Format::Csv => Writer::Csv(Box::new(csv::Writer::from_writer(sink)), false),
+            Format::Npy => Writer::Npy(Npy::new(sink, images.len())),
+            Format::Safetensors => Writer::Safetensors(sink, Tensors::default()),
+            Format::Parquet => Writer::Parquet(sink, Vec::new(), Vec::new()),
+            _ => Writer::Json(sink),
+        };
+        let mut embedded = 0;
+        let (timing, outcome) = images.run(&session, self.inputs.decode.options(), self.timing, |item| {
+            embedded += 1;
+            if let Writer::Json(out) = &mut writer {
+                return record::write(out, &Record::new(&session, item.name(), self.embedded(item)));
+            }
+            self.write(&mut writer, item)
         })?;
+        let timed = self.timing.then(|| (timing, session.hip_graphs()));
+        let sink = writer.finish(timed)?;
         report_fallback(&session);
-        out.flush()?;
-        Ok(outcome)
+        format::finish(sink, outcome, embedded)
     }
 
     fn embedded(&self, item: &Item) -> Embedded {
         let outputs = item.outputs();
         let layer = |&block: &usize| Some((block, rows(outputs.hidden_layer(block)?)));
         Embedded {
-            embedding: outputs.embedding().to_vec(),
+            embedding: self.embedding(&outputs),
             prefix_tokens: outputs.prefix_tokens().map(rows),
             tokens: outputs.tokens().map(rows),
             layers: self.layers.iter().filter_map(layer).collect(),
+        }
+    }
+
+    fn embedding(&self, outputs: &ImageOutputs<'_>) -> Vec<f32> {
+        let mut embedding = outputs.embedding().to_vec();
+        if self.normalize {
+            normalize(&mut embedding);
+        }
+        embedding
+    }
+
+    fn write(&self, writer: &mut Writer, item: &Item) -> Result<()> {
+        let outputs = item.outputs();
+        let embedding = self.embedding(&outputs);
+        match writer {
+            // As records.
+            Writer::Json(_) => {}
+            Writer::Csv(out, begun) => {
+                if !std::mem::replace(begun, true) {
+                    let names = (0..embedding.len()).map(|index| format!("e{index}"));
+                    format::written(out.write_record(std::iter::once("image".to_owned()).chain(names)))?;
+                }
+                let values = embedding.iter().map(ToString::to_string);
+                format::written(out.write_record(std::iter::once(item.name().to_owned()).chain(values)))?;
+            }
+            Writer::Npy(npy) => npy.push(item.index(), &[embedding.len()], &embedding)?,
+            Writer::Safetensors(_, tensors) => {
+                tensors.image(item.name());
+                tensors.push("embeddings", &[embedding.len()], &embedding);
+                let mut push = |name: String, tokens: Option<ArrayView2<'_, f32>>| {
+                    if let Some(tokens) = tokens {
+                        let values: Vec<f32> = tokens.iter().copied().collect();
+                        tensors.push(name, tokens.shape(), &values);
+                    }
+                };
+                push("prefix_tokens".into(), outputs.prefix_tokens());
+                push("tokens".into(), outputs.tokens());
+                for &block in &self.layers {
+                    push(format!("layers.{block}"), outputs.hidden_layer(block));
+                }
+            }
+            Writer::Parquet(_, names, embeddings) => {
+                names.push(item.name().to_owned());
+                embeddings.push(embedding);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Writer {
+    /// The time of the phases is the last line of JSON; otherwise it goes to standard error.
+    fn finish(self, timed: Option<(Timing, Option<Replays>)>) -> Result<Sink> {
+        if let Self::Json(mut sink) = self {
+            if let Some((timing, hip_graphs)) = timed {
+                record::write(&mut sink, &json!({ "timing": timing, "hip_graphs": &hip_graphs }))?;
+            }
+            return Ok(sink);
+        }
+        if let Some((timing, hip_graphs)) = timed {
+            output::say(&timing.to_string());
+            hip_graphs
+                .into_iter()
+                .for_each(|graphs| output::say(&graphs.to_string()));
+        }
+        match self {
+            Self::Json(sink) => Ok(sink),
+            Self::Csv(writer, _) => Ok(writer.into_inner().map_err(csv::IntoInnerError::into_error)?),
+            Self::Npy(npy) => Ok(npy.finish()?),
+            Self::Safetensors(mut sink, tensors) => {
+                tensors.write(&mut sink)?;
+                Ok(sink)
+            }
+            Self::Parquet(mut sink, names, embeddings) => {
+                write_parquet(&mut sink, &names, &embeddings)?;
+                Ok(sink)
+            }
         }
     }
 }
 
 fn rows(tokens: ArrayView2<'_, f32>) -> Vec<Vec<f32>> {
     tokens.rows().into_iter().map(|row| row.to_vec()).collect()
+}
+
+/// Scales to a norm of 1; zeros stay.
+fn normalize(values: &mut [f32]) {
+    let squares: f64 = values.iter().map(|&value| f64::from(value).powi(2)).sum();
+    let norm = squares.sqrt();
+    if norm > 0.0 {
+        for value in values {
+            *value = (f64::from(*value) / norm) as f32;
+        }
+    }
 }

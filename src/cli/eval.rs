@@ -5,40 +5,81 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
+use console::{Alignment, pad_str};
 use hipvit::digits;
-use hipvit::evaluate::{LabelledSet, evaluate};
+use hipvit::evaluate::{ClassEvaluation, ClassMap, Evaluation, LabelledSet, evaluate};
+use hipvit::hip::regular_file;
 use hipvit::labels::Labels;
 use hipvit::pipeline::Source;
+use serde::Serialize;
 
-use super::inputs::{LimitArgs, images_below};
+use super::inputs::{DecodeArgs, images_below};
+use super::labels::LabelArgs;
 use super::progress::Progress;
-use super::{Outcome, RunArgs, Usage, output, record, refused, report, report_fallback};
+use super::{
+    Outcome, RunArgs, Usage, one_line, output, record, refused, report, report_fallback, warn_non_finite,
+};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A directory with one subdirectory per class (named by label or index), or a safetensors file with `images` u8
-    /// [N,H,W] or [N,H,W,3] and `labels` [N] [default: the embedded held-out digits]
+    /// A directory with one subdirectory per class, named by WordNet id (n01440764, ImageNet's layout), label or index; or
+    /// a safetensors file with `images` u8 [N,H,W] or [N,H,W,3] and `labels` [N] [default: the embedded held-out digits]
     #[arg(value_name = "DIR|FILE.safetensors")]
     data: Option<PathBuf>,
     #[command(flatten)]
     model: RunArgs,
+    #[command(flatten)]
+    labels: LabelArgs,
+    /// The class of each subdirectory: text with a name per line, in the order of the classes, or with a name and a class;
+    /// or JSON, an object of index, id or label by name
+    #[arg(long, value_name = "FILE")]
+    class_map: Option<PathBuf>,
+    /// Report subdirectories that stand for no class, and go on without them
+    #[arg(long)]
+    skip_unknown: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    limits: LimitArgs,
+    decode: DecodeArgs,
+}
+
+/// A directory's images with their classes, and what is not among them.
+#[derive(Default)]
+struct Listing {
+    set: LabelledSet,
+    /// The number of entries that could not be listed; they were reported.
+    unlisted: usize,
+    /// Subdirectories that stand for no class.
+    skipped: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    #[serde(flatten)]
+    result: &'a Evaluation,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    skipped: &'a [String],
 }
 
 impl Args {
     pub fn run(&self) -> Result<Outcome> {
-        let session = self.model.load()?;
-        let (set, unlisted) = match &self.data {
-            Some(path) if path.is_dir() => read_directory(path, session.labels())?,
+        let session = self.model.load_with(self.labels.apply(self.model.builder())?)?;
+        let directory = self.data.as_deref().filter(|path| path.is_dir());
+        if directory.is_none() && (self.class_map.is_some() || self.skip_unknown) {
+            return Err(Usage("--class-map and --skip-unknown are for a directory of images").into());
+        }
+        let Listing {
+            set,
+            unlisted,
+            skipped,
+        } = match &self.data {
+            Some(path) if path.is_dir() => self.read_directory(path, session.labels())?,
             Some(path) => {
-                let bytes = fs::read(path).map_err(refused(path))?;
-                (LabelledSet::from_safetensors(path, &bytes)?, 0)
+                let bytes = regular_file::read(path).map_err(refused(path))?;
+                LabelledSet::from_safetensors(path, &bytes)?.into()
             }
-            None if self.model.is_embedded() => (digits::held_out()?, 0),
+            None if self.model.is_embedded() => digits::held_out()?.into(),
             None => {
                 return Err(Usage(
                     "a directory or a safetensors file is required: the held-out digits are for the embedded model",
@@ -47,55 +88,123 @@ impl Args {
             }
         };
         let progress = Progress::images(set.len());
-        let result = evaluate(&session, set, &self.limits.limits(), |item| {
+        let result = evaluate(&session, set, self.decode.options(), |item| {
             progress.step();
-            if let Err(error) = item {
-                progress.report(|| report(error));
+            match item {
+                Ok(item) if item.outputs().non_finite().is_some() => {
+                    progress.report(|| warn_non_finite(item));
+                }
+                Ok(_) => {}
+                Err(error) => progress.report(|| report(error)),
             }
         })?;
         drop(progress);
         report_fallback(&session);
         let mut out = output::stdout();
         if self.json {
-            record::write(&mut out, &result)?;
+            let (result, skipped) = (&result, &skipped[..]);
+            record::write(&mut out, &Report { result, skipped })?;
         } else {
-            writeln!(out, "{:<24} {:>7} {:>8}", "class", "images", "correct")?;
-            for class in &result.classes {
-                writeln!(
-                    out,
-                    "{:<24} {:>7} {:>8}",
-                    class.label, class.images, class.correct
-                )?;
-            }
-            writeln!(out, "{:<24} {:>7} {:>8}", "all", result.images, result.correct)?;
-            writeln!(out, "accuracy {:.2} %", 100.0 * result.accuracy)?;
+            print(&mut out, &result, session.labels().len())?;
         }
         Ok(Outcome::of(result.failed + unlisted))
     }
+
+    /// The images in `path`'s subdirectories.
+    fn read_directory(&self, path: &Path, labels: &Labels) -> Result<Listing> {
+        let map = match &self.class_map {
+            Some(file) => Some(ClassMap::from_file(file, labels)?),
+            None => None,
+        };
+        let class_of = |directory: &Path| match &map {
+            Some(map) => map.class_of(directory),
+            None => LabelledSet::class_of(directory, labels),
+        };
+        let mut directories: Vec<PathBuf> = fs::read_dir(path)
+            .and_then(|entries| entries.map(|entry| entry.map(|e| e.path())).collect())
+            .map_err(refused(path))?;
+        directories.retain(|p| p.is_dir());
+        directories.sort();
+        let (mut known, mut unknown) = (Vec::new(), Vec::new());
+        for directory in directories {
+            match class_of(&directory) {
+                Ok(class) => known.push((directory, class)),
+                Err(error) => unknown.push((directory, error)),
+            }
+        }
+        if let Some((_, error)) = unknown.first()
+            && !self.skip_unknown
+        {
+            let others = match unknown.len() - 1 {
+                0 => String::new(),
+                more => format!(" (and {more} more like it)"),
+            };
+            bail!("{error}{others}; --class-map says which class each is, --skip-unknown goes on without");
+        }
+        let mut listing = Listing::default();
+        for (directory, error) in &unknown {
+            output::note(&format!("skipped: {error}"));
+            listing.skipped.push(directory.display().to_string());
+        }
+        for (directory, class) in known {
+            let (files, errors) = images_below(&directory);
+            listing.unlisted += errors.len();
+            errors.iter().for_each(report);
+            for file in files {
+                listing.set.push(Source::File(file), class);
+            }
+        }
+        if listing.set.is_empty() {
+            bail!(
+                "{}: the directory has no subdirectory of a class with images in it",
+                path.display()
+            );
+        }
+        Ok(listing)
+    }
 }
 
-/// The images in `path`'s subdirectories, and the number of entries that could not be listed, which are reported.
-fn read_directory(path: &Path, labels: &Labels) -> Result<(LabelledSet, usize)> {
-    let (mut set, mut unlisted) = (LabelledSet::default(), 0);
-    let mut directories: Vec<PathBuf> = fs::read_dir(path)
-        .and_then(|entries| entries.map(|entry| entry.map(|e| e.path())).collect())
-        .map_err(refused(path))?;
-    directories.retain(|p| p.is_dir());
-    directories.sort();
-    for directory in directories {
-        let class = LabelledSet::class_of(&directory, labels)?;
-        let (files, errors) = images_below(&directory);
-        unlisted += errors.len();
-        errors.iter().for_each(report);
-        for file in files {
-            set.push(Source::File(file), class);
+/// A set that was read as a whole.
+impl From<LabelledSet> for Listing {
+    fn from(set: LabelledSet) -> Self {
+        Self {
+            set,
+            ..Self::default()
         }
     }
-    if set.is_empty() {
-        bail!(
-            "{}: the directory has no subdirectory with images",
-            path.display()
-        );
+}
+
+/// The table. Of a model with so few classes that five are all, the five most likely say nothing.
+fn print(out: &mut impl Write, result: &Evaluation, logits: usize) -> Result<()> {
+    let names: Vec<String> = result.classes.iter().map(name).collect();
+    let widest = names.iter().map(|name| console::measure_text_width(name)).max();
+    let width = widest.unwrap_or(0).clamp(24, 46);
+    let top5 = logits > 5;
+    let mut row = |name: &str, [images, correct, correct_top5]: [&dyn std::fmt::Display; 3]| -> Result<()> {
+        let name = pad_str(name, width, Alignment::Left, Some("…"));
+        match top5 {
+            true => writeln!(out, "{name} {images:>8} {correct:>8} {correct_top5:>8}")?,
+            false => writeln!(out, "{name} {images:>8} {correct:>8}")?,
+        }
+        Ok(())
+    };
+    row("class", [&"images", &"top-1", &"top-5"])?;
+    for (class, name) in result.classes.iter().zip(&names) {
+        row(name, [&class.images, &class.correct, &class.correct_top5])?;
     }
-    Ok((set, unlisted))
+    row("all", [&result.images, &result.correct, &result.correct_top5])?;
+    let percent = |share: f64| format!("{:.2} %", 100.0 * share);
+    write!(out, "accuracy: top-1 {}", percent(result.accuracy))?;
+    if top5 {
+        write!(out, ", top-5 {}", percent(result.accuracy_top5))?;
+    }
+    writeln!(out)?;
+    Ok(())
+}
+
+fn name(class: &ClassEvaluation) -> String {
+    one_line(&match &class.id {
+        Some(id) => format!("{id} {}", class.label),
+        None => class.label.clone(),
+    })
 }

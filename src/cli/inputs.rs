@@ -1,16 +1,19 @@
-//! Which images a command works on: files, directories, glob patterns, `-`; and the loop over them.
+//! Which images a command works on: files, directories, glob patterns, `-`, lists of paths; and the loop over them.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Error, Result, anyhow};
+use anyhow::{Context, Error, Result, anyhow, bail};
 use hipvit::Session;
-use hipvit::image::Limits;
+use hipvit::image::{DecodeOptions, Limits};
 use hipvit::pipeline::{Item, Pipeline, Source};
 use hipvit::timing::Timing;
+use rayon::prelude::*;
 
 use super::progress::Progress;
-use super::{Outcome, Usage, report};
+use super::{Outcome, Usage, output, refused, report, warn_non_finite};
 
 /// Images on the command line.
 #[derive(Debug, clap::Args)]
@@ -18,23 +21,60 @@ pub struct Inputs {
     /// Image files, directories (searched recursively), glob patterns, or - for standard input
     #[arg(value_name = "IMAGE|DIR|GLOB|-")]
     images: Vec<PathBuf>,
+    /// Take further paths from a file, - for standard input: one per line, as they are, without patterns
+    #[arg(long, value_name = "FILE|-", value_hint = clap::ValueHint::FilePath)]
+    files_from: Option<PathBuf>,
+    /// The paths of --files-from end in NUL, as `find -print0` writes them
+    #[arg(short = '0', long = "null", requires = "files_from")]
+    null: bool,
     #[command(flatten)]
-    pub limits: LimitArgs,
+    pub decode: DecodeArgs,
 }
 
-/// The maximum size of an image.
+/// How images are decoded, and what that may take.
 #[derive(Debug, clap::Args)]
-pub struct LimitArgs {
+pub struct DecodeArgs {
     /// Reject images with more than N pixels
     #[arg(long, value_name = "N", default_value_t = Limits::default().max_pixels)]
     max_pixels: u64,
+    /// Memory for images that are being decoded, all threads together, as 800M or 4G; others wait, and larger ones are
+    /// rejected [default: half of the machine's or container's memory]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    max_decode_memory: Option<u64>,
+    /// Turn JPEG, PNG and WebP images as their EXIF orientation says. It is ignored otherwise, as timm and transformers
+    /// ignore it
+    #[arg(long)]
+    exif: bool,
 }
 
-impl LimitArgs {
-    pub fn limits(&self) -> Limits {
-        Limits {
+/// A number of bytes, with a suffix K, M, G or T for the powers of 1024.
+fn bytes(text: &str) -> Result<u64, String> {
+    let (number, power) = match text.strip_suffix(['K', 'k', 'M', 'm', 'G', 'g', 'T', 't']) {
+        Some(number) => match text.as_bytes()[number.len()].to_ascii_uppercase() {
+            b'K' => (number, 1),
+            b'M' => (number, 2),
+            b'G' => (number, 3),
+            _ => (number, 4),
+        },
+        None => (text, 0),
+    };
+    let number: u64 = number
+        .parse()
+        .map_err(|e: std::num::ParseIntError| e.to_string())?;
+    number
+        .checked_mul(1 << (10 * power))
+        .ok_or_else(|| "is too large".into())
+}
+
+impl DecodeArgs {
+    pub fn options(&self) -> DecodeOptions {
+        let limits = Limits {
             max_pixels: self.max_pixels,
-        }
+            max_memory: self
+                .max_decode_memory
+                .unwrap_or_else(|| Limits::default().max_memory),
+        };
+        DecodeOptions::from(limits).exif_orientation(self.exif)
     }
 }
 
@@ -43,27 +83,75 @@ const EXTENSIONS: [&str; 9] = ["png", "jpg", "jpeg", "jpe", "webp", "bmp", "gif"
 
 impl Inputs {
     pub fn is_empty(&self) -> bool {
-        self.images.is_empty()
+        self.images.is_empty() && self.files_from.is_none()
     }
 
     /// All given images in order, those of a directory sorted by name. What cannot be listed is reported.
     pub fn list(&self) -> Result<Listing> {
         let mut listing = Listing::default();
+        let mut stdin = self.files_from.as_deref() == Some(Path::new("-"));
         for path in &self.images {
             if path == Path::new("-") {
-                if listing.sources.iter().any(|s| matches!(s, Source::Stdin)) {
+                if std::mem::replace(&mut stdin, true) {
                     return Err(Usage("-: standard input can be read only once").into());
                 }
                 listing.sources.push(Source::Stdin);
                 continue;
             }
-            let (files, errors) = files(path);
-            listing.sources.extend(files.into_iter().map(Source::File));
-            listing.failed += errors.len();
-            errors.iter().for_each(report);
+            listing.add(files(path));
+        }
+        if let Some(list) = &self.files_from {
+            for path in paths(list, self.null)? {
+                listing.add(match path.is_dir() {
+                    true => files(&path),
+                    false => (vec![path], Vec::new()),
+                });
+            }
         }
         Ok(listing)
     }
+}
+
+/// The paths in a file, or on standard input.
+fn paths(list: &Path, null: bool) -> Result<Vec<PathBuf>> {
+    let bytes = match list == Path::new("-") {
+        true => {
+            let mut bytes = Vec::new();
+            let stdin = Path::new("standard input");
+            std::io::stdin()
+                .lock()
+                .read_to_end(&mut bytes)
+                .map_err(refused(stdin))?;
+            bytes
+        }
+        false => std::fs::read(list).map_err(refused(list))?,
+    };
+    let mut paths = Vec::new();
+    for path in bytes.split(|&byte| byte == if null { 0 } else { b'\n' }) {
+        let path = match path {
+            [line @ .., b'\r'] if !null => line,
+            path => path,
+        };
+        if !path.is_empty() {
+            paths.push(to_path(path).with_context(|| format!("{}: a path", list.display()))?);
+        }
+    }
+    if paths.is_empty() {
+        bail!("{}: no path in this list", list.display());
+    }
+    Ok(paths)
+}
+
+/// A path is any bytes but NUL.
+#[cfg(unix)]
+fn to_path(bytes: &[u8]) -> Result<PathBuf> {
+    use std::os::unix::ffi::OsStrExt;
+    Ok(OsStr::from_bytes(bytes).into())
+}
+
+#[cfg(not(unix))]
+fn to_path(bytes: &[u8]) -> Result<PathBuf> {
+    Ok(std::str::from_utf8(bytes)?.into())
 }
 
 /// Images to run.
@@ -84,23 +172,68 @@ impl FromIterator<Source> for Listing {
 }
 
 impl Listing {
+    fn add(&mut self, (files, errors): (Vec<PathBuf>, Vec<Error>)) {
+        self.sources.extend(files.into_iter().map(Source::File));
+        self.failed += errors.len();
+        errors.iter().for_each(report);
+    }
+
+    /// The number of images.
+    pub fn len(&self) -> usize {
+        self.sources.len()
+    }
+
+    /// Calls `each` with every image's index, name and pixels by `read`, which many threads call. An image that fails is
+    /// reported, and the others go on.
+    pub fn for_each<T: Send>(
+        self,
+        read: impl Fn(&Source) -> hipvit::Result<T> + Sync,
+        mut each: impl FnMut(usize, &str, T) -> Result<()>,
+    ) -> Result<Outcome> {
+        /// Images that are in memory at once.
+        const TOGETHER: usize = 32;
+        let progress = Progress::images(self.sources.len());
+        let mut failed = self.failed;
+        let mut index = 0;
+        for sources in self.sources.chunks(TOGETHER) {
+            let read: Vec<_> = sources.par_iter().map(&read).collect();
+            for (source, result) in sources.iter().zip(read) {
+                progress.step();
+                match result {
+                    Ok(value) => each(index, &source.name(), value)?,
+                    Err(error) => {
+                        failed += 1;
+                        progress.report(|| report(error));
+                    }
+                }
+                index += 1;
+            }
+        }
+        Ok(Outcome::of(failed))
+    }
+
     /// Runs every image and calls `each` with its results. An image that fails is reported, and the others go on. The
     /// device's phases are measured if `timed`.
     pub fn run(
         self,
         session: &Session,
-        limits: Limits,
+        options: DecodeOptions,
         timed: bool,
         mut each: impl FnMut(&Item) -> Result<()>,
     ) -> Result<(Timing, Outcome)> {
         let progress = Progress::images(self.sources.len());
         let mut failed = self.failed;
-        let pipeline = Pipeline::new(session).limits(limits).timed(timed);
+        let pipeline = Pipeline::new(session).decode_options(options).timed(timed);
         let mut results = pipeline.run(self.sources)?;
         for item in &mut results {
             progress.step();
             match item {
-                Ok(item) => progress.print(|| each(&item))?,
+                Ok(item) => {
+                    if item.outputs().non_finite().is_some() {
+                        progress.report(|| warn_non_finite(&item));
+                    }
+                    progress.print(|| each(&item))?;
+                }
                 Err(error) if error.index().is_some() => {
                     failed += 1;
                     progress.report(|| report(error));
@@ -148,18 +281,19 @@ fn matches(pattern: &str) -> (Vec<PathBuf>, Vec<Error>) {
     (files, errors)
 }
 
-/// The image files in `directory` and below, sorted by path, and errors for what cannot be listed.
+/// The image files in `directory` and below, sorted by path, and errors for what cannot be listed. A note says which kinds
+/// of other files there are.
 pub fn images_below(directory: &Path) -> (Vec<PathBuf>, Vec<Error>) {
     let (mut files, mut errors) = (Vec::new(), Vec::new());
+    let mut skipped: BTreeMap<String, usize> = BTreeMap::new();
     let entries = walkdir::WalkDir::new(directory)
         .follow_links(true)
         .sort_by_file_name();
     for entry in entries {
         match entry {
-            Ok(entry) if entry.file_type().is_file() && is_image(entry.path()) => {
-                files.push(entry.into_path());
-            }
-            Ok(_) => {}
+            Ok(entry) if !entry.file_type().is_file() => {}
+            Ok(entry) if is_image(entry.path()) => files.push(entry.into_path()),
+            Ok(entry) => *skipped.entry(kind(entry.path())).or_default() += 1,
             // A broken link whose name is not an image's.
             Err(error) if error.io_error().is_some() && error.path().is_some_and(is_other_link) => {}
             Err(error) => errors.push(match (error.path(), error.io_error()) {
@@ -168,7 +302,38 @@ pub fn images_below(directory: &Path) -> (Vec<PathBuf>, Vec<Error>) {
             }),
         }
     }
+    if !skipped.is_empty() {
+        output::note(&format!("{}: {}", directory.display(), skips(skipped)));
+    }
     (files, errors)
+}
+
+/// The ending by which a file is skipped.
+fn kind(path: &Path) -> String {
+    let extension = path
+        .extension()
+        .map(|extension| extension.to_string_lossy().to_lowercase());
+    extension.map_or_else(|| "no ending".into(), |extension| format!(".{extension}"))
+}
+
+/// How many files were skipped, the most frequent kinds first.
+fn skips(skipped: BTreeMap<String, usize>) -> String {
+    /// More are not worth a line of their own.
+    const KINDS: usize = 8;
+    let files: usize = skipped.values().sum();
+    let mut kinds: Vec<(String, usize)> = skipped.into_iter().collect();
+    kinds.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let rest: usize = kinds.iter().skip(KINDS).map(|(_, count)| count).sum();
+    let named = kinds.into_iter().take(KINDS);
+    let mut named: Vec<String> = named.map(|(kind, count)| format!("{count} {kind}")).collect();
+    if rest > 0 {
+        named.push(format!("{rest} others"));
+    }
+    let s = if files == 1 { "" } else { "s" };
+    format!(
+        "skipped {files} file{s} that no decoder reads: {}",
+        named.join(", ")
+    )
 }
 
 fn is_image(path: &Path) -> bool {
@@ -178,4 +343,22 @@ fn is_image(path: &Path) -> bool {
 
 fn is_other_link(path: &Path) -> bool {
     path.is_symlink() && !is_image(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frequent_kinds_are_named_and_the_rest_is_counted() {
+        let one = BTreeMap::from([(".heic".to_owned(), 1)]);
+        assert_eq!(skips(one), "skipped 1 file that no decoder reads: 1 .heic");
+        let many = (0..10).map(|i| (format!(".{i}"), if i == 7 { 5 } else { 1 }));
+        let text = skips(many.collect());
+        assert!(
+            text.starts_with("skipped 14 files that no decoder reads: 5 .7, 1 .0, "),
+            "{text}"
+        );
+        assert!(text.ends_with("1 .6, 2 others"), "{text}");
+    }
 }

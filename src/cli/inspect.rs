@@ -5,23 +5,29 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Result;
+use clap_complete::engine::ArgValueCandidates;
 use hipvit::exec::HipExecutor;
 use hipvit::exec::select::SelectOptions;
 use hipvit::graph::inspection::{Inspection, plot};
 use hipvit::graph::optimize;
 use hipvit::graph::plan::Plan;
 use hipvit::model::{self, Info, LoadOptions};
+use hipvit::table::{Column, Table};
 use hipvit::{DType, Device, Session};
 use serde::Serialize;
 
-use super::{ImageSize, Outcome, choices, output, record};
+use super::{ImageSize, Outcome, Usage, choices, completions, lines, output, record};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Model directory, as timm or Hugging Face transformers write it [default: the embedded TinyViT32]
+    #[arg(value_name = "MODEL")]
+    positional: Option<PathBuf>,
+    /// As MODEL
+    #[arg(long, short, value_name = "DIR", conflicts_with = "positional")]
     model: Option<PathBuf>,
     /// Load the model onto a GPU and show its memory there: hip (the first GPU) or hip:N
-    #[arg(long, default_value = "cpu", value_name = "DEVICE", value_parser = choices::device())]
+    #[arg(long, default_value = "cpu", value_name = "DEVICE", value_parser = choices::device(), add = ArgValueCandidates::new(completions::devices))]
     device: Device,
     /// Compute precision: f32; on a GPU also f16 or bf16
     #[arg(long, default_value = "f32", value_name = "DTYPE", value_parser = choices::dtype())]
@@ -35,8 +41,20 @@ pub struct Args {
     /// Select kernels as for results that have the same bits at any batch size
     #[arg(long)]
     reproducible: bool,
-    /// Print one JSON object
+    /// Show the graph before and after the passes instead of the page
     #[arg(long)]
+    graph: bool,
+    /// Show the plan's steps, with their cost and their place in memory, instead of the page
+    #[arg(long)]
+    plan: bool,
+    /// Show every parameter and where it is stored instead of the page
+    #[arg(long)]
+    parameters: bool,
+    /// Show the kernels that compute each step on the GPU instead of the page
+    #[arg(long)]
+    kernels: bool,
+    /// Print everything as one JSON object
+    #[arg(long, conflicts_with_all = ["graph", "plan", "parameters", "kernels"])]
     json: bool,
     /// Write a drawing of the arena's use over time
     #[arg(long, value_name = "FILE.svg")]
@@ -51,15 +69,23 @@ struct Report<'a> {
     inspection: Inspection,
 }
 
+/// Part of an inspection as text, for a width.
+type Section = fn(&Inspection, Option<usize>) -> String;
+
 impl Args {
     pub fn run(&self) -> Result<Outcome> {
         let session = Session::builder().device(self.device).dtype(self.dtype);
         let gpu = session.open_device()?;
+        if self.kernels && gpu.is_none() {
+            return Err(Usage("--kernels needs a GPU: name it by --device hip").into());
+        }
         let options = LoadOptions {
             image_size: self.image_size.map(|s| s.0),
+            // Nothing is run.
+            max_flops: Some(u64::MAX),
             ..LoadOptions::default()
         };
-        let model = match &self.model {
+        let model = match self.model.as_ref().or(self.positional.as_ref()) {
             Some(path) => model::load(path, &options)?,
             None => model::tinyvit32(&options)?,
         };
@@ -89,12 +115,110 @@ impl Args {
         if self.json {
             record::write(&mut out, &report)?;
         } else {
-            writeln!(
-                out,
-                "{}preprocess: {}\n\n{}",
-                report.info, report.preprocess, report.inspection
-            )?;
+            out.write_all(lines(&self.text(&report, output::width())).as_bytes())?;
         }
         Ok(Outcome::Complete)
     }
+
+    /// The sections that were asked for, or the page.
+    fn text(&self, report: &Report<'_>, width: Option<usize>) -> String {
+        let Inspection {
+            model, batch, dtype, ..
+        } = &report.inspection;
+        let inspection = &report.inspection;
+        let mut text = format!("{model}, batch {batch}, {dtype}\n");
+        let sections: [(bool, Section); 4] = [
+            (self.graph, Inspection::graphs),
+            (self.plan, Inspection::plan),
+            (self.parameters, Inspection::parameters),
+            (self.kernels, Inspection::kernels),
+        ];
+        if sections.iter().all(|(asked, _)| !asked) {
+            text += &format!("\n{}\n", facts(report).text(width));
+            text += &inspection.work(width);
+            text += &inspection.memory(width);
+            text += &inspection.passes(width);
+        }
+        for (asked, section) in sections {
+            if asked {
+                text += &section(inspection, width);
+            }
+        }
+        text
+    }
+}
+
+/// The model's family, sizes and input, one to a line.
+fn facts(report: &Report<'_>) -> Table {
+    let Report {
+        info,
+        preprocess,
+        inspection,
+    } = report;
+    let [height, width] = info.image_size;
+    let [patch_height, patch_width] = info.patch;
+    let stored: usize = inspection
+        .parameters
+        .iter()
+        .map(|parameter| parameter.bytes)
+        .sum();
+    let mut table = Table::new([Column::left(""), Column::left("").wraps(20)]);
+    let mut fact = |name: &str, value: String| table.row([name.to_owned(), value]);
+    fact(
+        "family",
+        format!("{}, {} of {}", info.family, info.architecture, info.library),
+    );
+    fact("image", format!("{height}×{width}, {preprocess}"));
+    fact(
+        "tokens",
+        format!(
+            "{}: {} before the patches, {} patches of {patch_height}×{patch_width}",
+            info.tokens,
+            info.prefix_tokens,
+            info.tokens - info.prefix_tokens
+        ),
+    );
+    if let Some(([rows, columns], [new_rows, new_columns])) = info.interpolated {
+        fact(
+            "positions",
+            format!("interpolated from {rows}×{columns} to {new_rows}×{new_columns}"),
+        );
+    }
+    fact(
+        "blocks",
+        format!("{}, {} channels, {} heads", info.depth, info.dim, info.heads),
+    );
+    fact("classes", info.classes.to_string());
+    fact(
+        "parameters",
+        format!(
+            "{}, {:.1} MiB after the passes",
+            info.parameters,
+            stored as f64 / f64::from(1 << 20)
+        ),
+    );
+    fact(
+        "operations",
+        format!(
+            "{:.3} GFLOP per image",
+            inspection.total.flops as f64 * 1e-9 / inspection.batch as f64
+        ),
+    );
+    // A vision tower may leave hundreds of tensors unused, for one reason.
+    let mut reasons: Vec<(String, Vec<&str>)> = Vec::new();
+    for ignored in &info.ignored {
+        let reason = ignored.reason.to_string();
+        match reasons.iter_mut().find(|(other, _)| *other == reason) {
+            Some((_, tensors)) => tensors.push(&ignored.tensor),
+            None => reasons.push((reason, vec![&ignored.tensor])),
+        }
+    }
+    for (reason, tensors) in reasons {
+        let more = match tensors.len() {
+            1 => String::new(),
+            count => format!(" and {} more", count - 1),
+        };
+        fact("ignored", format!("{}{more}: {reason}", tensors[0]));
+    }
+    table
 }

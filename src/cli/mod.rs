@@ -1,7 +1,8 @@
 //! The command line. One file per subcommand; what they share is here ([`ModelArgs`], exit codes) and in [`choices`]
-//! (devices and the like), [`inputs`] (which images), [`output`] (files and standard output), [`record`] (JSON lines) and
-//! [`progress`].
+//! (devices and the like), [`inputs`] (which images), [`output`] (files, standard output and messages), [`format`] (the
+//! forms of results), [`arrays`], [`record`] (JSON lines) and [`progress`].
 
+mod arrays;
 mod bench;
 mod choices;
 mod classify;
@@ -10,8 +11,10 @@ mod completions;
 mod devices;
 mod embed;
 mod eval;
+mod format;
 mod inputs;
 mod inspect;
+mod labels;
 mod output;
 mod preprocess;
 mod progress;
@@ -27,9 +30,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anstream::eprintln;
 use anstyle::{AnsiColor, Style};
 use clap::{Parser, Subcommand};
+use clap_complete::engine::ArgValueCandidates;
+use hipvit::pipeline::Item;
 use hipvit::{DType, Device, GraphMode, ResizeOn, Session, SessionBuilder};
 
 /// Vision Transformers from pixel to logit.
@@ -38,21 +42,28 @@ use hipvit::{DType, Device, GraphMode, ResizeOn, Session, SessionBuilder};
 struct Cli {
     #[command(subcommand)]
     command: Command,
+    #[command(flatten)]
+    terminal: output::TerminalArgs,
 }
 
-const AFTER_HELP: &str = "Exit codes: 0 success, 1 some input failed, 2 wrong usage.";
+const AFTER_HELP: &str = "\
+Results go to standard output in the form that --format names (--json is short for --format json). -o FILE writes them to a file \
+instead, in the form of its ending: .txt, .json or .jsonl, .csv, .md, .npy, .safetensors, .parquet, as far as the command has it. \
+The file appears, or replaces an older one, when it is complete. Progress, notes, warnings and errors go to standard error.
+
+Exit codes: 0 success, 1 some input failed, 2 wrong usage.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Classify images: show the most likely labels of each
     Classify(classify::Args),
-    /// Print the embedding of each image
+    /// Print or write the embedding of each image
     Embed(embed::Args),
     /// Measure accuracy over labelled images
     Eval(eval::Args),
-    /// Show a model's graph before and after optimisation, its plan, its memory and its parameters
+    /// Show a model's sizes, operations, memory and passes; on request its graph, plan, parameters and kernels
     Inspect(inspect::Args),
-    /// Write an image's pixel values, the model's input
+    /// Write the pixel values of images, the model's input
     Preprocess(preprocess::Args),
     /// Serve models over HTTP and gRPC, by the Open Inference Protocol
     #[cfg(feature = "serve")]
@@ -75,13 +86,14 @@ enum Command {
 }
 
 /// The model and where it runs.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub struct ModelArgs {
-    /// Model directory, as timm or Hugging Face transformers write it [default: the embedded TinyViT32]
-    #[arg(long, short, value_name = "DIR")]
+    /// Model directory, as timm or Hugging Face transformers write it, or a model of the Hugging Face hub that was downloaded:
+    /// ORG/NAME or ORG/NAME@REVISION [default: the embedded TinyViT32]
+    #[arg(long, short, value_name = "MODEL")]
     model: Option<PathBuf>,
     /// Where to run: auto (the first GPU, else the CPU), cpu, hip (the first GPU) or hip:N [default: auto]
-    #[arg(long, value_name = "DEVICE", value_parser = choices::device())]
+    #[arg(long, value_name = "DEVICE", value_parser = choices::device(), add = ArgValueCandidates::new(completions::devices))]
     device: Option<Device>,
     /// Compute precision: f32; on a GPU also f16 or bf16
     #[arg(long, default_value = "f32", value_name = "DTYPE", value_parser = choices::dtype())]
@@ -89,6 +101,9 @@ pub struct ModelArgs {
     /// Replay captured HIP graphs on a GPU: auto does so where possible, but not while steps are timed
     #[arg(long, default_value = "auto", value_name = "WHEN", value_parser = choices::hip_graphs())]
     hip_graphs: GraphMode,
+    /// Weights and results that are NaN or infinite are errors, not warnings
+    #[arg(long)]
+    strict: bool,
     /// On a GPU, give an image the same bits at any batch size, under any load; costs speed
     #[arg(long)]
     reproducible: bool,
@@ -101,6 +116,9 @@ pub struct ModelArgs {
     /// Image size, if not the model's own; position embeddings are interpolated
     #[arg(long, value_name = "N or HxW", value_parser = image_size)]
     image_size: Option<ImageSize>,
+    /// Reject models that take more than N floating-point operations per image, as 2e13 [default: 1e13]
+    #[arg(long, value_name = "N", value_parser = flops)]
+    max_flops: Option<u64>,
 }
 
 /// As [`ModelArgs`], for commands that run images.
@@ -114,10 +132,6 @@ pub struct RunArgs {
 }
 
 impl RunArgs {
-    fn load(&self) -> hipvit::Result<Session> {
-        self.load_with(self.builder())
-    }
-
     fn load_with(&self, builder: SessionBuilder) -> hipvit::Result<Session> {
         self.model.load_with(builder)
     }
@@ -141,6 +155,15 @@ fn image_size(text: &str) -> Result<ImageSize, String> {
     Ok(ImageSize([positive(h)?, positive(w)?]))
 }
 
+fn flops(text: &str) -> Result<u64, String> {
+    match text.parse::<f64>() {
+        // A cast to an integer saturates.
+        Ok(n) if n >= 1.0 => Ok(n as u64),
+        Ok(_) => Err("must be at least 1".into()),
+        Err(e) => Err(e.to_string()),
+    }
+}
+
 fn positive(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) => Err("must be at least 1".into()),
@@ -150,6 +173,12 @@ fn positive(text: &str) -> Result<usize, String> {
 }
 
 impl ModelArgs {
+    /// With the model that was named without --model.
+    fn or_model(mut self, positional: Option<&PathBuf>) -> Self {
+        self.model = self.model.or_else(|| positional.cloned());
+        self
+    }
+
     fn load(&self) -> hipvit::Result<Session> {
         self.load_with(self.builder())
     }
@@ -159,13 +188,10 @@ impl ModelArgs {
             Some(path) => builder.load(path),
             None => builder.tinyvit32(),
         }?;
-        if let Some(reason) = session.no_gpu()
-            && (self.device.is_some()
-                || !matches!(reason, hipvit::Error::Hip(hipvit::hip::Error::Provider { .. })))
-        {
-            // Silent only if no device was requested and no GPU libraries are installed.
-            eprintln!("note: running on the CPU: {}", one_line(&reason.to_string()));
+        if let Some(hipvit::Error::Hip(reason)) = session.no_gpu() {
+            note_no_gpu(reason, self.device.is_some());
         }
+        warn_non_finite_weights(&session);
         Ok(session)
     }
 
@@ -175,12 +201,16 @@ impl ModelArgs {
             .dtype(self.dtype)
             .hip_graphs(self.hip_graphs)
             .reproducible(self.reproducible)
+            .strict(self.strict)
             .batch(self.batch);
         if let Some(threads) = self.threads {
             builder = builder.threads(threads);
         }
         if let Some(ImageSize(size)) = self.image_size {
             builder = builder.image_size(size);
+        }
+        if let Some(flops) = self.max_flops {
+            builder = builder.max_flops(flops);
         }
         builder
     }
@@ -207,11 +237,17 @@ impl Outcome {
 /// A wrong command line that clap does not detect: exit code 2.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct Usage(&'static str);
+pub struct Usage<T = &'static str>(T);
 
 /// Runs the command line and returns the exit code.
 pub fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    completions::answer();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
+    cli.terminal.apply();
+    let result = match cli.command {
         Command::Classify(args) => args.run(),
         Command::Embed(args) => args.run(),
         Command::Eval(args) => args.run(),
@@ -231,18 +267,57 @@ pub fn main() -> ExitCode {
     match result {
         Ok(Outcome::Complete) => ExitCode::SUCCESS,
         Ok(Outcome::SomeFailed) => ExitCode::from(1),
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
-        Err(error) => {
-            report(&error);
-            ExitCode::from(if error.is::<Usage>() { 2 } else { 1 })
-        }
+        Err(error) => failed(&error),
+    }
+}
+
+/// Reports what stopped the command; the exit code.
+fn failed(error: &anyhow::Error) -> ExitCode {
+    if is_broken_pipe(error) {
+        return ExitCode::SUCCESS;
+    }
+    report(error);
+    let usage = error.is::<Usage>() || error.is::<Usage<String>>();
+    ExitCode::from(if usage { 2 } else { 1 })
+}
+
+/// Shows the help that was asked for, or what is wrong with the command line; the exit code.
+fn usage(error: &clap::Error) -> ExitCode {
+    match error.print() {
+        Err(refused) if !error.use_stderr() => failed(&output::named(refused).into()),
+        // Nobody reads what is wrong: the exit code still tells that something is.
+        _ => ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2)),
     }
 }
 
 /// One line on standard error.
 fn report(error: impl std::fmt::Display) {
     const RED: Style = AnsiColor::Red.on_default().bold();
-    eprintln!("{RED}error{RED:#}: {}", one_line(&error.to_string()));
+    output::say(&format!("{RED}error{RED:#}: {}", one_line(&error.to_string())));
+}
+
+/// Says why the model runs on the CPU. Silent only where nobody asked for a GPU: no device was requested, no GPU libraries are
+/// installed, and no provider is named.
+fn note_no_gpu(reason: &hipvit::hip::Error, device_requested: bool) {
+    let provider_requested = std::env::var_os("HIPVIT_PROVIDER").is_some_and(|value| !value.is_empty());
+    let no_libraries = matches!(reason, hipvit::hip::Error::Provider { .. });
+    if device_requested || provider_requested || !no_libraries {
+        output::note(&format!("running on the CPU: {reason}"));
+    }
+}
+
+/// One line on standard error for each weight that is NaN or infinite in places.
+fn warn_non_finite_weights(session: &Session) {
+    for tensor in session.non_finite_weights() {
+        output::warning(&format!("{}: tensor {tensor}", session.name()));
+    }
+}
+
+/// One line on standard error if an image's results are NaN or infinite in places.
+fn warn_non_finite(item: &Item) {
+    if let Some(results) = item.outputs().non_finite() {
+        output::warning(&format!("{}: {results}", item.name()));
+    }
 }
 
 /// One line on standard error if HIP graphs should have been replayed and were not.
@@ -253,25 +328,38 @@ fn report_fallback(session: &Session) {
 
 /// The same, by the reason.
 fn warn_fallback(reason: Option<&str>) {
-    const YELLOW: Style = AnsiColor::Yellow.on_default().bold();
     if let Some(reason) = reason {
-        let reason = one_line(reason);
-        eprintln!(
-            "{YELLOW}warning{YELLOW:#}: HIP graphs are not replayed, steps are launched one by one: {reason}"
-        );
+        output::warning(&format!(
+            "HIP graphs are not replayed, steps are launched one by one: {reason}"
+        ));
     }
 }
 
-/// The text with line breaks and other control characters, which file names may contain, escaped.
+/// The text with line breaks and other control characters, which file names and labels may contain, escaped.
 fn one_line(text: &str) -> String {
+    escaped(text, |c| c.is_control() || is_invisible_control(c))
+}
+
+/// The same of a text of several lines: a table.
+fn lines(text: &str) -> String {
+    escaped(text, |c| c != '\n' && (c.is_control() || is_invisible_control(c)))
+}
+
+fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> String {
     let mut line = String::with_capacity(text.len());
     for c in text.chars() {
-        match c.is_control() {
+        match is_escaped(c) {
             true => line.extend(c.escape_default()),
             false => line.push(c),
         }
     }
     line
+}
+
+/// Whether a terminal does something else than print it, though it is no control character by Unicode's categories: line
+/// separators, and marks that change the direction of what follows.
+fn is_invisible_control(c: char) -> bool {
+    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Whether the reader of our output has closed it (`hipvit classify … | head`).

@@ -1,42 +1,91 @@
-//! `hipvit preprocess`: the pixel values of one image, to compare them with the library's.
+//! `hipvit preprocess`: the pixel values of images, to compare them with the library's.
 
 use std::path::PathBuf;
 
 use anyhow::Result;
-use hipvit::pipeline::Source;
-use safetensors::tensor::{Dtype, TensorView};
+use hipvit::model::{self, LoadOptions};
 
-use super::inputs::LimitArgs;
-use super::{ModelArgs, Outcome, output};
+use super::arrays::{Npy, Tensors};
+use super::format::{self, Format, Formats, OutputArgs};
+use super::inputs::Inputs;
+use super::output::Sink;
+use super::{ImageSize, Outcome, Usage};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Image file, or - for standard input
-    image: PathBuf,
     #[command(flatten)]
-    model: ModelArgs,
-    /// Safetensors file to write, with `pixel_values`, f32 [1, 3, H, W]
-    #[arg(long, short, value_name = "FILE.safetensors")]
-    output: PathBuf,
+    inputs: Inputs,
+    /// Model directory, as timm or Hugging Face transformers write it [default: the embedded TinyViT32]
+    #[arg(long, short, value_name = "DIR")]
+    model: Option<PathBuf>,
+    /// Image size, if not the model's own
+    #[arg(long, value_name = "N or HxW", value_parser = super::image_size)]
+    image_size: Option<ImageSize>,
     #[command(flatten)]
-    limits: LimitArgs,
+    output: OutputArgs<PixelValues>,
+}
+
+/// f32 `[N, 3, H, W]`, in safetensors called `pixel_values`.
+#[derive(Clone, Debug)]
+struct PixelValues;
+
+impl Formats for PixelValues {
+    const FORMATS: &'static [Format] = &[Format::Safetensors, Format::Npy];
+}
+
+enum Writer {
+    Npy(Npy<Sink>),
+    Safetensors(Sink, Tensors),
 }
 
 impl Args {
     pub fn run(&self) -> Result<Outcome> {
-        let session = self.model.load()?;
-        let rule = session.preprocess();
-        let source = match self.image.as_os_str() == "-" {
-            true => Source::Stdin,
-            false => Source::File(self.image.clone()),
+        if self.inputs.is_empty() {
+            return Err(Usage("an image, a directory, a glob pattern, - or --files-from is required").into());
+        }
+        let (format, sink) = self.output.open()?;
+        let images = self.inputs.list()?;
+        let options = LoadOptions {
+            image_size: self.image_size.map(|size| size.0),
+            ..LoadOptions::default()
         };
-        let image = source.resize(&source.decode(&self.limits.limits())?, rule)?;
-        let mut values = vec![0.0; image.data.len()];
-        rule.normalize(&image.data, &mut values)?;
-        let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
-        let view = TensorView::new(Dtype::F32, vec![1, 3, image.height, image.width], &bytes)?;
-        let file = safetensors::serialize([("pixel_values", view)], None)?;
-        output::write(&self.output, &file)?;
-        Ok(Outcome::Complete)
+        let model = match &self.model {
+            Some(path) => model::load(path, &options)?,
+            None => model::tinyvit32(&options)?,
+        };
+        let rule = &model.preprocess;
+        let decode = self.inputs.decode.options();
+        let mut writer = match format {
+            Format::Npy => Writer::Npy(Npy::new(sink, images.len())),
+            _ => Writer::Safetensors(sink, Tensors::default()),
+        };
+        let mut written = 0;
+        let outcome = images.for_each(
+            |source| {
+                let image = source.resize(&source.decode(decode)?, rule)?;
+                let mut values = vec![0.0; image.data.len()];
+                rule.normalize(&image.data, &mut values)?;
+                Ok(([3, image.height, image.width], values))
+            },
+            |index, name, (shape, values)| {
+                written += 1;
+                match &mut writer {
+                    Writer::Npy(npy) => npy.push(index, &shape, &values)?,
+                    Writer::Safetensors(_, tensors) => {
+                        tensors.image(name);
+                        tensors.push("pixel_values", &shape, &values);
+                    }
+                }
+                Ok(())
+            },
+        )?;
+        let sink = match writer {
+            Writer::Npy(npy) => npy.finish()?,
+            Writer::Safetensors(mut sink, tensors) => {
+                tensors.write(&mut sink)?;
+                sink
+            }
+        };
+        format::finish(sink, outcome, written)
     }
 }

@@ -1,13 +1,18 @@
 //! A progress bar on standard error, only on a terminal.
 
+use std::fmt;
 use std::io::{IsTerminal, stdout};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
+
+use super::output;
 
 /// A progress bar, and the lines that are printed meanwhile.
 pub struct Progress {
     bar: ProgressBar,
+    started: AtomicU64,
     lines_on_terminal: bool,
 }
 
@@ -19,28 +24,33 @@ impl Progress {
 
     /// The same over other `things`.
     pub fn counting(len: usize, things: &str) -> Self {
-        let bar = if len < 2 {
+        let bar = if len < 2 || output::is_quiet() {
             ProgressBar::hidden()
         } else {
             ProgressBar::new(len as u64)
         };
-        let template = format!("{{bar:32}} {{pos}}/{{len}} {things}, {{per_sec}}, {{eta}} left {{wide_msg}}");
+        let template = format!("{{bar:32}} {{pos}}/{{len}} {things}{{speed}} {{wide_msg}}");
         if let Ok(style) = ProgressStyle::with_template(&template) {
-            bar.set_style(style);
+            bar.set_style(
+                style.with_key("speed", |state: &ProgressState, to: &mut dyn fmt::Write| {
+                    let _ = to.write_str(&speed(state.pos(), state.per_sec(), state.eta()));
+                }),
+            );
         }
-        if !bar.is_hidden() {
-            bar.enable_steady_tick(Duration::from_millis(200));
-        }
+        // Not a steady tick, whose thread must not fail to start.
+        bar.tick();
         Self {
             bar,
+            started: AtomicU64::new(0),
             lines_on_terminal: stdout().is_terminal(),
         }
     }
 
-    /// Counts and names the one that begins.
+    /// Names the one that begins, and counts those before it.
     pub fn start(&self, what: &str) {
-        self.bar.set_message(what.to_owned());
-        self.bar.inc(1);
+        self.bar.set_message(super::one_line(what));
+        self.bar
+            .set_position(self.started.fetch_add(1, Ordering::Relaxed));
     }
 
     /// Counts one.
@@ -67,5 +77,32 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
+    }
+}
+
+/// How fast it goes and how long it will take; nothing before the first one is done.
+fn speed(done: u64, per_second: f64, left: Duration) -> String {
+    if done == 0 || per_second <= 0.0 {
+        return String::new();
+    }
+    let rate = match per_second {
+        10.0.. => format!("{per_second:.0}/s"),
+        1.0.. => format!("{per_second:.1}/s"),
+        _ => format!("{:.1} s each", 1.0 / per_second),
+    };
+    format!(", {rate}, {} left", HumanDuration(left))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_shown_when_one_is_known() {
+        let minute = Duration::from_secs(60);
+        assert_eq!(speed(0, 0.0, Duration::ZERO), "");
+        assert_eq!(speed(3, 0.0, Duration::ZERO), "");
+        assert_eq!(speed(3, 12.4, minute), ", 12/s, 60 seconds left");
+        assert_eq!(speed(3, 0.25, minute), ", 4.0 s each, 60 seconds left");
     }
 }

@@ -1,10 +1,13 @@
 //! What `--json` prints: one object per line.
 
+use std::borrow::Cow;
 use std::io::Write;
 
 use anyhow::Result;
 use hipvit::{DType, Session};
 use serde::Serialize;
+
+use super::is_invisible_control;
 
 /// One image's results, model and device. `R`'s fields come last.
 #[derive(Debug, Serialize)]
@@ -29,10 +32,27 @@ impl<'a, R: Serialize> Record<'a, R> {
     }
 }
 
-/// Prints `value` as one line of JSON.
+/// Prints `value` as one line of JSON. Numbers that are NaN or infinite, which JSON has not, are `null`.
 pub fn write(out: &mut impl Write, value: &impl Serialize) -> Result<()> {
     // Not `to_writer`, whose errors hide that a pipe was closed.
     let line = serde_json::to_string(value)?;
-    writeln!(out, "{line}")?;
+    writeln!(out, "{}", ascii_controls(&line))?;
     Ok(())
+}
+
+/// Escapes the control characters that JSON allows in strings, which are nowhere else: terminals act on them.
+fn ascii_controls(line: &str) -> Cow<'_, str> {
+    let acts = |c: char| c.is_control() || is_invisible_control(c);
+    if !line.contains(acts) {
+        return line.into();
+    }
+    let mut escaped = String::with_capacity(line.len());
+    for c in line.chars() {
+        match acts(c) {
+            // None of them needs a surrogate pair.
+            true => escaped += &format!("\\u{:04x}", u32::from(c)),
+            false => escaped.push(c),
+        }
+    }
+    escaped.into()
 }

@@ -190,6 +190,7 @@ impl LimitArgs {
         limits.request_time = Duration::from_secs_f64(self.timeout);
         limits.image = Limits {
             max_pixels: self.max_pixels,
+            ..limits.image
         };
         limits
     }

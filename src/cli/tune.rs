@@ -1,8 +1,9 @@
-//! `hipvit tune`: measures which kernel is fastest for each linear layer of a model, and keeps the result for later runs.
+//! `hipvit tune`: measures which kernel or library is fastest for each linear layer, the patch embedding and the attention of a
+//! model, and keeps the result for later runs.
 
 use std::io::Write;
+use std::path::PathBuf;
 
-use anstream::eprintln;
 use anyhow::{Result, bail};
 use hipvit::exec::{Executor, Tuned};
 
@@ -10,6 +11,9 @@ use super::{ModelArgs, Outcome, output, record};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
+    /// As --model
+    #[arg(value_name = "MODEL", conflicts_with = "model")]
+    positional: Option<PathBuf>,
     #[command(flatten)]
     model: ModelArgs,
     /// Batch sizes to measure for [default: that of --batch]
@@ -25,7 +29,7 @@ pub struct Args {
 
 impl Args {
     pub fn run(&self) -> Result<Outcome> {
-        let session = self.model.load()?;
+        let session = self.model.clone().or_model(self.positional.as_ref()).load()?;
         let Executor::Hip { executor: gpu, .. } = session.executor() else {
             bail!(
                 "device: the model runs on the CPU, where there is nothing to select; name a GPU by --device"
@@ -40,7 +44,8 @@ impl Args {
         for &batch in batches {
             let plan = session.plan(batch)?;
             if !self.json {
-                writeln!(out, "{}: batch {batch}, {}", session.name(), session.dtype())?;
+                let name = super::one_line(session.name());
+                writeln!(out, "{name}: batch {batch}, {}", session.dtype())?;
             }
             let store = gpu.tune(&plan, |tuned| {
                 let line = match self.json {
@@ -54,7 +59,7 @@ impl Args {
             // Kept after each batch, so that an interruption loses little.
             if !self.dry_run {
                 let path = store.save()?;
-                eprintln!("{}: {} shapes", path.display(), store.len());
+                output::note(&format!("{}: kept {} shapes", path.display(), store.len()));
             }
         }
         written?;
@@ -75,7 +80,8 @@ fn row(out: &mut impl Write, tuned: &Tuned) -> Result<()> {
     writeln!(out, "{steps:>3} × {shape}")?;
     writeln!(
         out,
-        "      {best:<26} {best_us:>9.1} µs  {:>6.1} TFLOP/s  {:.2}× the rule's {rule_us:.1} µs, of {candidates}",
+        "      {:<26} {best_us:>9.1} µs  {:>6.1} TFLOP/s  {:.2}× the rule's {rule_us:.1} µs, of {candidates}",
+        best.to_string(),
         shape.flops() / best_us / 1e6,
         rule_us / best_us,
     )?;

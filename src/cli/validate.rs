@@ -2,20 +2,21 @@
 
 use std::ffi::OsStr;
 use std::io::Write;
-use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::builder::{PossibleValue, PossibleValuesParser, StringValueParser, TypedValueParser};
+use clap_complete::engine::ArgValueCandidates;
 use hipvit::validate::{Config, Options, ops, validate};
 use hipvit::{DType, Device};
 
+use super::format::{self, Format, Formats, OutputArgs};
 use super::progress::Progress;
-use super::{Outcome, choices, output};
+use super::{Outcome, choices, completions, report};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Where to run: auto, cpu, hip (the first GPU) or hip:N
-    #[arg(long, default_value = "auto", value_name = "DEVICE", value_parser = choices::device())]
+    #[arg(long, default_value = "auto", value_name = "DEVICE", value_parser = choices::device(), add = ArgValueCandidates::new(completions::devices))]
     device: Device,
     /// Compute precisions: f32; on a GPU also f16 and bf16 [default: all that the device supports]
     #[arg(long, value_name = "DTYPE,…", value_delimiter = ',', value_parser = choices::dtype())]
@@ -27,9 +28,8 @@ pub struct Args {
     /// Ops to check [default: all]
     #[arg(long, value_name = "OP,…", value_delimiter = ',', value_parser = PossibleValuesParser::new(ops()))]
     op: Vec<String>,
-    /// Write one JSON object to a file; - prints it instead of the table
-    #[arg(long, value_name = "FILE|-")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    output: OutputArgs<Report>,
     /// Number of compute threads on the CPU [default: number of cores]
     #[arg(long, value_name = "N", value_parser = super::positive)]
     threads: Option<usize>,
@@ -37,6 +37,42 @@ pub struct Args {
     #[arg(long)]
     untimed: bool,
 }
+
+#[derive(Clone, Debug)]
+struct Report;
+
+impl Formats for Report {
+    const FORMATS: &'static [Format] = &[Format::Text, Format::Json, Format::Csv];
+}
+
+/// The fields of a row's JSON that are columns of CSV.
+const FIELDS: [&str; 25] = [
+    "op",
+    "form",
+    "in_place",
+    "config",
+    "dtype",
+    "operands",
+    "result",
+    "status",
+    "reason",
+    "rows_checked",
+    "rows",
+    "elementwise_error",
+    "normwise_error",
+    "tolerance",
+    "worst.index",
+    "worst.got",
+    "worst.want",
+    "seconds",
+    "runs",
+    "flops",
+    "bytes",
+    "bytes_per_second",
+    "flops_per_second",
+    "limit",
+    "of_peak",
+];
 
 /// Takes sizes too, beside the names that it offers.
 #[derive(Clone, Debug)]
@@ -66,6 +102,7 @@ impl TypedValueParser for ConfigParser {
 
 impl Args {
     pub fn run(&self) -> Result<Outcome> {
+        let (format, mut sink) = self.output.open()?;
         let options = Options {
             device: self.device,
             dtypes: self.dtype.clone(),
@@ -75,23 +112,23 @@ impl Args {
             untimed: self.untimed,
         };
         let mut progress = None;
-        let report = validate(&options, &mut |total, _| {
+        let found = validate(&options, &mut |total, _| {
             progress
                 .get_or_insert_with(|| Progress::counting(total, "cases"))
                 .step();
         })?;
         drop(progress);
-        let json = serde_json::to_string(&report)? + "\n";
-        match &self.json {
-            Some(path) if path == Path::new("-") => output::stdout().write_all(json.as_bytes())?,
-            path => {
-                if let Some(path) = path {
-                    output::write(path, json.as_bytes())?;
-                }
-                write!(output::stdout(), "{report}")?;
-            }
+        match format {
+            Format::Json => writeln!(sink, "{}", serde_json::to_string(&found)?)?,
+            Format::Csv => format::csv(&mut sink, &FIELDS, &found.rows)?,
+            _ => sink.write_all(found.text(self.output.width()).as_bytes())?,
         }
-        Ok(match report.is_clean() {
+        // The text says it already, where one sees it.
+        if format != Format::Text || self.output.file().is_some() {
+            found.complaints().for_each(report);
+        }
+        sink.finish()?;
+        Ok(match found.is_clean() {
             true => Outcome::Complete,
             false => Outcome::SomeFailed,
         })

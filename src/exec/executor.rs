@@ -1,5 +1,6 @@
 //! The executor of a session: the CPU's or a GPU's.
 
+use std::io;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -376,14 +377,21 @@ fn host_threads(device: &Device, threads: Option<usize>) -> Result<ThreadPool> {
             let _ = node.bind_thread();
         }
     };
-    let threads = threads.or_else(|| {
-        let count = || {
-            bind();
-            cores()
-        };
-        // A thread of its own, since the caller's stays where it is.
-        thread::scope(|scope| scope.spawn(count).join()).ok()
-    });
+    let threads = match threads {
+        Some(threads) => Some(threads),
+        None => {
+            let count = || {
+                bind();
+                cores()
+            };
+            // A thread of its own, since the caller's stays where it is.
+            let counted = thread::scope(|scope| {
+                let thread = thread::Builder::new().spawn_scoped(scope, count)?;
+                Ok(thread.join().ok())
+            });
+            counted.map_err(|error: io::Error| Error::argument("threads", error))?
+        }
+    };
     // Not with the device itself: the pool's threads end some time after the pool.
     thread_pool(threads, bind)
 }

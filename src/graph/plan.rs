@@ -48,7 +48,7 @@ pub struct Buffer {
     pub offset: usize,
     /// Its size in bytes, without padding.
     pub bytes: usize,
-    /// The step that writes it.
+    /// The step that writes it. The place of logits and embeddings is nothing else's before it either.
     pub first_step: usize,
     /// The last step that reads it; the plan's last step if it is an output, or if memory is not reused.
     pub last_step: usize,
@@ -114,7 +114,8 @@ impl Plan {
             let shape = &shapes[node.output.index()];
             let bytes = buffer_bytes(&node.name, shape, dtype)?;
             let is_output = |id| graph.outputs().iter().any(|&(_, output)| output == id);
-            let in_place = in_place_operand(&node.op).filter(|_| reuse);
+            let own_storage = has_own_storage(&graph, node.output);
+            let in_place = in_place_operand(&node.op).filter(|_| reuse && !own_storage);
             let in_place = in_place.filter(|&i| match inputs.get(i) {
                 Some(Operand::Buffer(id)) => {
                     let value = node.inputs[i];
@@ -136,7 +137,7 @@ impl Plan {
                 _ => {
                     storages.push(Storage {
                         bytes,
-                        first: index,
+                        first: if own_storage { 0 } else { index },
                         last: last_step,
                     });
                     storages.len() - 1
@@ -266,6 +267,16 @@ fn in_place_operand(op: &Op) -> Option<usize> {
         }) => Some(2 + usize::from(*bias)),
         _ => None,
     }
+}
+
+/// Whether nothing else is ever where the value lies: so for results with one row per image, which are small. Whoever overwrites
+/// them before a run can then tell whether the run has written them.
+fn has_own_storage(graph: &Graph, value: ValueId) -> bool {
+    let small = |kind| matches!(kind, OutputKind::Logits | OutputKind::Embedding);
+    graph
+        .outputs()
+        .iter()
+        .any(|&(kind, output)| output == value && small(kind))
 }
 
 /// The last node that reads each value, by [`ValueId::index`].

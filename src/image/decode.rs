@@ -1,24 +1,29 @@
 //! A file's bytes to RGB pixels, equal to those of Pillow's `Image.open(file).convert("RGB")`.
 //!
 //! The format is detected by content, never by name: PNG, JPEG, WebP, BMP, GIF (its first frame) and TIFF (its first page).
-//! Each has a module that maps a maintained decoder's raw samples to RGB by Pillow's rules; only BMP is decoded here.
+//! Each has a module that maps a maintained decoder's raw samples to RGB by Pillow's rules; BMP and JPEG are decoded here.
 //! Alpha is dropped, not blended; a palette's or colour's transparency is ignored; 16-bit colours keep their high byte,
-//! but 16-bit greys are clipped at 255, because that is what Pillow does with them. An EXIF orientation is not applied
-//! (neither Pillow nor the usual pipelines do), except in TIFF, where Pillow itself turns the image.
+//! but 16-bit greys are clipped at 255, because that is what Pillow does with them. An EXIF orientation is not applied,
+//! as neither Pillow nor timm nor transformers do, unless [`DecodeOptions`] ask for it; in TIFF it
+//! always is, because Pillow itself turns the image there.
 //!
 //! Differences:
-//! - JPEG differs from libjpeg-turbo by a few levels (inverse transform and chroma upsampling round differently),
-//!   unless the feature `libjpeg-turbo` is on (which JPEGs inside TIFFs do not profit from); by more where chroma is
-//!   at most two samples wide, which libjpeg does not interpolate.
-//! - A JPEG whose entropy-coded data is damaged is an error here, while libjpeg may continue with a warning.
+//! - A JPEG whose entropy-coded data is damaged, or ends before the last pixel, is an error here, while libjpeg warns and
+//!   makes up what is missing (Pillow refuses it only where the file itself ends). So is one whose progressive scans do not
+//!   have all bits, which libjpeg smooths.
+//! - JPEGs inside TIFFs differ by a few levels: the TIFF decoder's own JPEG decoder rounds differently.
+//! - Not supported: JPEGs with arithmetic coding, and lossless ones.
 //! - Not supported: TIFFs in LAB, with 12-bit samples, with old-style JPEG or with CCITT Group 3 compression, and with
 //!   YCbCr that is not JPEG; GIFs without any palette.
 //! - Supported here, but not by Pillow: 4-bit BMPs with a palette of greys.
 
 mod bmp;
 mod color;
+mod frame_header;
 mod gif;
 mod jpeg;
+mod memory;
+mod orientation;
 mod png;
 #[cfg(test)]
 mod tests;
@@ -26,27 +31,84 @@ mod tiff;
 mod webp;
 
 use std::borrow::Cow;
-use std::fs::File;
 use std::io::Read;
-use std::panic::catch_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
+use self::memory::Claim;
+pub(crate) use self::memory::Permit;
 use super::RgbImage;
 use crate::error::{Error, ImageErrorKind, Result};
+use crate::hip::regular_file;
 
-/// The maximum size of an image. Its header is checked before memory for pixels is allocated.
+/// What decoding may take. An image's header is checked before memory for its pixels is allocated.
+///
+/// ```
+/// use hipvit::image::Limits;
+///
+/// let limits = Limits { max_pixels: 50_000_000, ..Limits::default() };
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Maximum number of pixels (width × height).
+    /// Maximum number of pixels (width × height). A strip or tile of a TIFF counts as 1,024 pixels at least, because each
+    /// takes time of its own.
     pub max_pixels: u64,
+    /// Maximum number of bytes that all images that are being decoded in this process take together: their files, samples
+    /// and pixels, as estimated from their headers. An image that takes more alone is an error; others wait for each other.
+    pub max_memory: u64,
 }
 
 impl Default for Limits {
-    /// 178,956,970 pixels, above which Pillow raises `DecompressionBombError` (half a gigabyte of RGB).
+    /// 178,956,970 pixels, above which Pillow raises `DecompressionBombError` (half a gigabyte of RGB), and half of the
+    /// memory of the machine or container.
     fn default() -> Self {
         Self {
             max_pixels: 178_956_970,
+            max_memory: memory::half_of_memory(),
         }
+    }
+}
+
+/// Pixels that a strip or tile of a TIFF counts as at least.
+const CHUNK_PIXELS: u64 = 1024;
+
+/// How images are decoded. [`Limits`] convert into it, with the other options off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DecodeOptions {
+    /// Which images are too large.
+    pub limits: Limits,
+    /// Whether JPEG, PNG and WebP images are turned as their EXIF orientation says, as image viewers do. Off by default,
+    /// because timm and transformers ignore it.
+    pub exif_orientation: bool,
+}
+
+impl DecodeOptions {
+    /// With the EXIF orientation applied or not.
+    pub fn exif_orientation(mut self, applied: bool) -> Self {
+        self.exif_orientation = applied;
+        self
+    }
+}
+
+impl From<Limits> for DecodeOptions {
+    fn from(limits: Limits) -> Self {
+        Self {
+            limits,
+            ..Self::default()
+        }
+    }
+}
+
+impl From<&Limits> for DecodeOptions {
+    fn from(limits: &Limits) -> Self {
+        (*limits).into()
+    }
+}
+
+impl From<&Self> for DecodeOptions {
+    fn from(options: &Self) -> Self {
+        *options
     }
 }
 
@@ -58,29 +120,27 @@ impl Limits {
             return Err(format!("the image is empty ({width}×{height} pixels)").into());
         }
         match width.checked_mul(height) {
-            Some(pixels) if pixels <= self.max_pixels => match fits_into_memory(pixels) {
-                true => Ok((width as usize, height as usize)),
-                false => Err(Failure::too_large(format!(
-                    "there is no memory for {width}×{height} pixels"
-                ))),
-            },
+            Some(pixels) if pixels <= self.max_pixels => Ok((width as usize, height as usize)),
             _ => Err(Failure::too_large(format!(
-                "{width}×{height} pixels exceed the limit of {} (a decompression bomb?)",
+                "{width}×{height} pixels exceed the limit of {} (a decompression bomb?); \
+                 Limits::max_pixels or --max-pixels raises it",
                 self.max_pixels
             ))),
         }
     }
-}
 
-/// Whether this many RGB pixels can be allocated. Tried here, because a failed allocation later would abort the process.
-fn fits_into_memory(pixels: u64) -> bool {
-    let bytes = pixels
-        .checked_mul(3)
-        .and_then(|bytes| usize::try_from(bytes).ok());
-    bytes.is_some_and(|bytes| {
-        let mut trial: Vec<u8> = Vec::new();
-        std::hint::black_box(&mut trial).try_reserve_exact(bytes).is_ok()
-    })
+    /// Whether so many strips or tiles are not too much work.
+    fn check_chunks(&self, chunks: u64) -> Result<(), Failure> {
+        let limit = self.max_pixels / CHUNK_PIXELS;
+        // A few are no work whatever the limit.
+        if chunks <= limit.max(64) {
+            return Ok(());
+        }
+        Err(Failure::too_large(format!(
+            "{chunks} strips or tiles exceed the limit of {limit}; each counts as {CHUNK_PIXELS} pixels, and \
+             Limits::max_pixels or --max-pixels raises their limit"
+        )))
+    }
 }
 
 /// Why an image cannot be decoded. Made from a text alone it is damage.
@@ -95,6 +155,13 @@ impl Failure {
         Self {
             kind: ImageErrorKind::Truncated,
             reason: Cow::Borrowed(reason),
+        }
+    }
+
+    fn truncated_by(reason: String) -> Self {
+        Self {
+            kind: ImageErrorKind::Truncated,
+            reason: reason.into(),
         }
     }
 
@@ -138,7 +205,7 @@ impl From<&'static str> for Failure {
 }
 
 /// From a file's content to its pixels; where the format's decoder can, in the memory that is given to it.
-type Decoder = fn(&[u8], &Limits, Vec<u8>) -> Result<RgbImage, Failure>;
+type Decoder = fn(&[u8], &mut Claim<'_>, Vec<u8>) -> Result<RgbImage, Failure>;
 
 /// Memory that is used for one image after the other: an allocator gives large blocks back to the system and asks for
 /// new pages each time.
@@ -149,6 +216,8 @@ pub struct DecodeBuffers {
     pub file: Vec<u8>,
     /// Becomes the image's pixels.
     pub pixels: Vec<u8>,
+    /// For the last image's pixels, until the next one or until it is dropped.
+    pub(crate) permit: Option<Permit>,
 }
 
 /// The number of bytes at the beginning of a file that determine its format.
@@ -158,16 +227,14 @@ const SIGNATURE: u64 = 12;
 fn decoder(bytes: &[u8]) -> Result<Decoder, Failure> {
     Ok(match bytes {
         [] => return Err(Failure::truncated("the file is empty")),
-        [0x89, b'P', b'N', b'G', ..] => |bytes, limits, _| png::decode(bytes, limits),
+        [0x89, b'P', b'N', b'G', ..] => |bytes, claim, _| png::decode(bytes, claim),
         [0xFF, 0xD8, 0xFF, ..] => jpeg::decode,
         [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => {
-            |bytes, limits, _| webp::decode(bytes, limits)
+            |bytes, claim, _| webp::decode(bytes, claim)
         }
-        [b'G', b'I', b'F', b'8', ..] => |bytes, limits, _| gif::decode(bytes, limits),
-        [b'B', b'M', ..] => |bytes, limits, _| bmp::decode(bytes, limits),
-        [b'I', b'I', 42 | 43, 0, ..] | [b'M', b'M', 0, 42 | 43, ..] => {
-            |bytes, limits, _| tiff::decode(bytes, limits)
-        }
+        [b'G', b'I', b'F', b'8', ..] => |bytes, claim, _| gif::decode(bytes, claim),
+        [b'B', b'M', ..] => |bytes, claim, _| bmp::decode(bytes, claim),
+        _ if is_tiff(bytes) => |bytes, claim, _| tiff::decode(bytes, claim),
         _ => {
             return Err(Failure::unsupported(
                 "not a PNG, JPEG, WebP, BMP, GIF or TIFF image",
@@ -176,55 +243,99 @@ fn decoder(bytes: &[u8]) -> Result<Decoder, Failure> {
     })
 }
 
+fn is_tiff(bytes: &[u8]) -> bool {
+    matches!(bytes, [b'I', b'I', 42 | 43, 0, ..] | [b'M', b'M', 0, 42 | 43, ..])
+}
+
 /// Decodes an image file's content. `name` stands for it in error messages.
 ///
 /// # Errors
-/// [`Error::Image`] if the content is in no supported format, is damaged or truncated, or exceeds `limits`.
-pub fn decode(name: &str, bytes: &[u8], limits: &Limits) -> Result<RgbImage> {
-    decode_in(name, bytes, limits, Vec::new())
+/// [`Error::Image`] if the content is in no supported format, is damaged or truncated, or exceeds the limits.
+pub fn decode(name: &str, bytes: &[u8], options: impl Into<DecodeOptions>) -> Result<RgbImage> {
+    decode_in(name, bytes, options.into(), Vec::new()).map(|(image, _)| image)
 }
 
-/// As [`decode()`], with the pixels in `memory`, if the decoder can.
-pub(crate) fn decode_in(name: &str, bytes: &[u8], limits: &Limits, memory: Vec<u8>) -> Result<RgbImage> {
-    decoder(bytes)
+/// As [`decode()`], with the pixels in `memory`, if the decoder can; and the permit for the pixels' memory.
+pub(crate) fn decode_in(
+    name: &str,
+    bytes: &[u8],
+    options: DecodeOptions,
+    memory: Vec<u8>,
+) -> Result<(RgbImage, Option<Permit>)> {
+    let mut claim = Claim::new(&options.limits, bytes);
+    let decoded = decoder(bytes).and_then(|decode| {
         // A decoder that panics on some bytes has a bug, which should fail this image and not the process.
-        .and_then(|decode| {
-            catch_unwind(|| decode(bytes, limits, memory))
-                .unwrap_or_else(|_| Err("the decoder failed on it".into()))
-        })
-        .map_err(|failure| failure.of(name))
+        catch_unwind(AssertUnwindSafe(|| {
+            let image = decode(bytes, &mut claim, memory)?;
+            Ok(match options.exif_orientation && !is_tiff(bytes) {
+                true => orientation::upright(image, orientation::stored(bytes)),
+                false => image,
+            })
+        }))
+        .unwrap_or_else(|_| Err("the decoder failed on it".into()))
+    });
+    let image = decoded.map_err(|failure| failure.of(name))?;
+    let mut permit = claim.into_permit();
+    if let Some(permit) = &mut permit {
+        permit.shrink_to(image.data.len() as u64);
+    }
+    Ok((image, permit))
 }
 
 /// Reads and decodes an image. Of data that does not begin as an image, which may be endless, only the first bytes are read.
 ///
 /// # Errors
 /// [`Error::Io`] if it cannot be read, and [`Error::Image`] as [`decode()`] returns it; both with `name`.
-pub fn read(name: &str, reader: impl Read, limits: &Limits) -> Result<RgbImage> {
-    read_in(name, reader, limits, &mut DecodeBuffers::default())
+pub fn read(name: &str, reader: impl Read, options: impl Into<DecodeOptions>) -> Result<RgbImage> {
+    read_in(name, reader, None, options.into(), &mut DecodeBuffers::default())
 }
 
+/// `length` is the file's, if it is known.
 fn read_in(
     name: &str,
     mut reader: impl Read,
-    limits: &Limits,
+    length: Option<u64>,
+    options: DecodeOptions,
     buffers: &mut DecodeBuffers,
 ) -> Result<RgbImage> {
     let io = |source| Error::io(name, source);
+    // Nobody may wait while holding memory.
+    buffers.permit = None;
     let bytes = &mut buffers.file;
     bytes.clear();
     let mut beginning = reader.by_ref().take(SIGNATURE);
     beginning.read_to_end(bytes).map_err(io)?;
     decoder(bytes).map_err(|failure| failure.of(name))?;
-    reader.read_to_end(bytes).map_err(io)?;
-    decode_in(name, bytes, limits, std::mem::take(&mut buffers.pixels))
+    let too_long = || {
+        let reason = "the file is longer than the memory that decoding may take; Limits::max_memory or \
+                      --max-decode-memory raises it";
+        Failure::too_large(reason).of(name)
+    };
+    if let Some(length) = length {
+        if length > options.limits.max_memory {
+            return Err(too_long());
+        }
+        let rest = usize::try_from(length)
+            .unwrap_or(usize::MAX)
+            .saturating_sub(bytes.len());
+        bytes.try_reserve_exact(rest).map_err(|error| io(error.into()))?;
+    }
+    let mut rest = reader.take(options.limits.max_memory.saturating_add(1));
+    rest.read_to_end(bytes).map_err(io)?;
+    if bytes.len() as u64 > options.limits.max_memory {
+        return Err(too_long());
+    }
+    let (image, permit) = decode_in(name, bytes, options, std::mem::take(&mut buffers.pixels))?;
+    buffers.permit = permit;
+    Ok(image)
 }
 
 /// Reads and decodes an image file.
 ///
 /// # Errors
 /// [`Error::Io`] if the file cannot be read, and [`Error::Image`] as [`decode()`] returns it.
-pub fn open(path: impl AsRef<Path>, limits: &Limits) -> Result<RgbImage> {
-    open_in(path.as_ref(), limits, &mut DecodeBuffers::default())
+pub fn open(path: impl AsRef<Path>, options: impl Into<DecodeOptions>) -> Result<RgbImage> {
+    open_in(path.as_ref(), options, &mut DecodeBuffers::default())
 }
 
 /// As [`open`], in memory that is used again.
@@ -232,7 +343,19 @@ pub fn open(path: impl AsRef<Path>, limits: &Limits) -> Result<RgbImage> {
 /// # Errors
 /// As there.
 #[doc(hidden)]
-pub fn open_in(path: &Path, limits: &Limits, buffers: &mut DecodeBuffers) -> Result<RgbImage> {
-    let file = File::open(path).map_err(|source| Error::io(path, source))?;
-    read_in(&path.display().to_string(), file, limits, buffers)
+pub fn open_in(
+    path: &Path,
+    options: impl Into<DecodeOptions>,
+    buffers: &mut DecodeBuffers,
+) -> Result<RgbImage> {
+    let io = |source| Error::io(path, source);
+    let file = regular_file::open(path).map_err(io)?;
+    let length = file.metadata().map_err(io)?.len();
+    read_in(
+        &path.display().to_string(),
+        file,
+        Some(length),
+        options.into(),
+        buffers,
+    )
 }

@@ -15,7 +15,7 @@ mod resize;
 pub(crate) use decode::decode_in;
 #[doc(hidden)]
 pub use decode::{DecodeBuffers, open_in};
-pub use decode::{Limits, decode, open, read};
+pub use decode::{DecodeOptions, Limits, decode, open, read};
 #[cfg(test)]
 pub(crate) use noise::noise;
 pub(crate) use preprocess::Padding;

@@ -26,7 +26,7 @@ pub use timm::TimmOptions;
 pub use values::{Rescale, ValueRule};
 
 use super::{Filter, Resampling, RgbImage, Window};
-use crate::{Error, Result};
+use crate::{Error, Result, threads};
 use values::Table;
 
 /// A model's preprocessing: resize, centre crop, then rescale and normalise.
@@ -174,8 +174,9 @@ impl Preprocess {
     /// Several images at once, on all cores: `[n, height, width, 3]`.
     ///
     /// # Errors
-    /// As [`Self::apply`], of the first image that fails.
+    /// As [`Self::apply`], of the first image that fails; [`Error::Argument`] if the threads cannot be started.
     pub fn apply_batch<T: AsRef<RgbImage> + Sync>(&self, images: &[T]) -> Result<Vec<u8>> {
+        threads::start_shared()?;
         let (height, width) = self.output;
         let mut batch = vec![0; images.len() * height * width * 3];
         let slots = batch.par_chunks_exact_mut(height * width * 3);

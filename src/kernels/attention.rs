@@ -1,8 +1,11 @@
-//! `attention_<D>`: fused attention for heads of up to D channels.
+//! `attention_<D>`: fused attention for heads of up to D channels; `attention_<D>_split` for few queries.
 
 use std::borrow::Cow;
 
-use super::bindings::{ATTENTION_WAVES_SHIFT, AttentionArgs, HEAD_DIMS, UNBOUNDED, Visibility};
+use super::bindings::{
+    ATTENTION_SPLIT_BLOCKS, ATTENTION_WAVES_SHIFT, AttentionArgs, HEAD_DIMS, UNBOUNDED, VEC128_BYTES,
+    Visibility,
+};
 use super::{Access, KernelArguments, Launch, Target, Unit, bytes, extent, optional};
 use crate::ops::Attention;
 
@@ -54,6 +57,59 @@ impl AttentionArgs {
         })
     }
 
+    /// The kernel for few queries, where it takes these arguments and is the faster one on a device of `compute_units`: the
+    /// blocks of the other kernel would leave most of them idle. Rounding depends on the choice, and so on the batch size.
+    pub(crate) fn split(self, element: usize, compute_units: u32) -> Option<AttentionSplitArgs> {
+        let tiles = u64::from(self.images) * u64::from(self.heads) * u64::from(self.queries.div_ceil(16));
+        let few = tiles <= u64::from(ATTENTION_SPLIT_BLOCKS) * u64::from(compute_units);
+        (few && self.is_splittable(element)).then_some(AttentionSplitArgs(self))
+    }
+
+    /// Whether the kernel for few queries takes these arguments: whole heads at aligned addresses, every key visible.
+    fn is_splittable(&self, element: usize) -> bool {
+        let rows = [
+            (self.q, self.q_image, self.q_token),
+            (self.k, self.k_image, self.k_token),
+            (self.v, self.v_image, self.v_token),
+            (self.out, self.out_image, self.out_token),
+        ];
+        let vec128 = u64::from(VEC128_BYTES);
+        let aligned = |elements: u64| elements.wrapping_mul(element as u64).is_multiple_of(vec128);
+        let Visibility {
+            key_mask,
+            left,
+            right,
+            ..
+        } = self.visible;
+        element == 2
+            && HEAD_DIMS.contains(&self.head_dim)
+            && self.scale > 0.0
+            && (key_mask, left, right) == (0, UNBOUNDED, UNBOUNDED)
+            && rows.iter().all(|&(address, image, token)| {
+                address.is_multiple_of(vec128) && aligned(image) && aligned(token.into())
+            })
+    }
+
+    /// A block for each of some queries of a head, and as many waves, as the code states in `tile`.
+    fn plan_blocks(
+        &self,
+        target: &Target,
+        accepts: fn(queries: u32, waves: u32) -> bool,
+    ) -> Result<Launch, String> {
+        check_not_empty([self.images, self.heads, self.queries, self.keys])?;
+        let waves = target.tile >> ATTENTION_WAVES_SHIFT;
+        let queries = target.tile & ((1 << ATTENTION_WAVES_SHIFT) - 1);
+        // Anything else is not this kernel's code.
+        if queries == 0 || !(1..=16).contains(&waves) || !accepts(queries, waves) {
+            return Err(format!(
+                "its code states blocks of {queries} queries and {waves} waves"
+            ));
+        }
+        let per_head = self.queries.div_ceil(queries);
+        let blocks = (u64::from(self.images) * u64::from(self.heads)).saturating_mul(per_head.into());
+        target.blocks(blocks, waves * target.wave_size)
+    }
+
     /// The head size of the entry that takes these heads.
     fn padded(&self) -> Result<u32, String> {
         padded(self.head_dim as usize).ok_or_else(|| {
@@ -65,6 +121,11 @@ impl AttentionArgs {
         })
     }
 }
+
+/// [`AttentionArgs`] of `attention_<D>_split`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(transparent)]
+pub(crate) struct AttentionSplitArgs(AttentionArgs);
 
 /// The smallest head size with an entry that takes heads of `head_dim` channels.
 fn padded(head_dim: usize) -> Option<u32> {
@@ -126,18 +187,8 @@ unsafe impl KernelArguments for AttentionArgs {
     }
 
     fn plan(&mut self, target: &Target) -> Result<Launch, String> {
-        check_not_empty([self.images, self.heads, self.queries, self.keys])?;
-        let waves = target.tile >> ATTENTION_WAVES_SHIFT;
-        let queries = target.tile & ((1 << ATTENTION_WAVES_SHIFT) - 1);
-        // 16 queries per wave, or a multiple of it; anything else is not this kernel's code.
-        if queries == 0 || !(1..=16).contains(&waves) || !queries.is_multiple_of(16 * waves) {
-            return Err(format!(
-                "its code states blocks of {queries} queries and {waves} waves"
-            ));
-        }
-        let per_head = self.queries.div_ceil(queries);
-        let blocks = (u64::from(self.images) * u64::from(self.heads)).saturating_mul(per_head.into());
-        target.blocks(blocks, waves * target.wave_size)
+        // 16 queries per wave, or a multiple of it.
+        self.plan_blocks(target, |queries, waves| queries.is_multiple_of(16 * waves))
     }
 
     fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
@@ -165,5 +216,29 @@ unsafe impl KernelArguments for AttentionArgs {
             bytes(self.out_image, self.out_token, queries),
         ));
         visit_key_mask(&self.visible, self.images, keys, visit);
+    }
+}
+
+// SAFETY: hip/attention.hip, for what `split` allows; blocks beyond the last query return.
+unsafe impl KernelArguments for AttentionSplitArgs {
+    const FILE: &'static str = "attention";
+
+    const TILE: Option<&'static str> = Some("block");
+
+    fn unit(&self) -> Result<Unit, String> {
+        self.0.unit()
+    }
+
+    fn entry(&self) -> Result<Cow<'static, str>, String> {
+        Ok(format!("attention_{}_split", self.0.padded()?).into())
+    }
+
+    fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+        self.0
+            .plan_blocks(target, |queries, _| queries.is_multiple_of(16))
+    }
+
+    fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
+        self.0.accesses(element, visit);
     }
 }

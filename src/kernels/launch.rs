@@ -1,6 +1,6 @@
 //! What the launch plans share. Plans are pure functions of the arguments and a [`Target`].
 
-use super::bindings::{ELEMENTWISE_THREADS, ROW_REGISTERS, ROW_THREADS, VEC128_BYTES};
+use super::bindings::{ELEMENTWISE_THREADS, ROW_REGISTERS, VEC128_BYTES};
 use crate::hip::Launch;
 use crate::tensor::DType;
 
@@ -60,20 +60,20 @@ impl Target {
         )
     }
 
-    /// The launch of a reduction over each of `rows` rows of `length` elements, and the argument `whole_block`: a wave
-    /// takes a row, or a block does where a wave's registers do not hold it.
+    /// The launch of a reduction over each of `rows` rows of `length` elements in blocks of `threads`, and the argument
+    /// `whole_block`: a wave takes a row, or a block does where a wave's registers do not hold it.
     ///
     /// # Errors
     ///
     /// The device takes fewer blocks.
-    pub(super) fn rows(&self, rows: u64, length: u32) -> Result<(Launch, u32), String> {
+    pub(super) fn rows(&self, rows: u64, length: u32, threads: u32) -> Result<(Launch, u32), String> {
         check_channels(length)?;
         let whole_block = length > ROW_REGISTERS * self.wave_size;
         let blocks = match whole_block {
             true => rows,
-            false => rows.div_ceil(u64::from(ROW_THREADS / self.wave_size)),
+            false => rows.div_ceil(u64::from(threads / self.wave_size)),
         };
-        Ok((self.blocks(blocks, ROW_THREADS)?, whole_block.into()))
+        Ok((self.blocks(blocks, threads)?, whole_block.into()))
     }
 }
 

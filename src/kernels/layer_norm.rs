@@ -1,6 +1,8 @@
-//! `layer_norm`, of x or of x + residual, over the channels.
+//! `layer_norm`, of x or of x + residual, over the channels; `layer_norm_few` for few rows.
 
-use super::bindings::LayerNormArgs;
+use std::borrow::Cow;
+
+use super::bindings::{FEW_ROWS, FEW_ROWS_THREADS, LayerNormArgs, ROW_REGISTERS, ROW_THREADS};
 use super::{Access, KernelArguments, Launch, Target, bytes, extent, optional};
 
 impl LayerNormArgs {
@@ -36,14 +38,35 @@ impl LayerNormArgs {
             ..self
         }
     }
+
+    /// Whether the entry for few rows takes them: those that a wave holds, of whatever size, so that both entries sum in the
+    /// same order.
+    fn is_few(&self) -> bool {
+        const SMALLEST_WAVE: u32 = 32;
+        self.rows <= FEW_ROWS && self.channels <= ROW_REGISTERS * SMALLEST_WAVE
+    }
 }
 
 // SAFETY: hip/layer_norm.hip; waves and blocks beyond the last row return.
 unsafe impl KernelArguments for LayerNormArgs {
     const FILE: &'static str = "layer_norm";
 
+    fn entry(&self) -> Result<Cow<'static, str>, String> {
+        Ok(if self.is_few() {
+            "layer_norm_few"
+        } else {
+            "layer_norm"
+        }
+        .into())
+    }
+
     fn plan(&mut self, target: &Target) -> Result<Launch, String> {
-        let (launch, whole_block) = target.rows(self.rows.into(), self.channels)?;
+        let threads = if self.is_few() {
+            FEW_ROWS_THREADS
+        } else {
+            ROW_THREADS
+        };
+        let (launch, whole_block) = target.rows(self.rows.into(), self.channels, threads)?;
         self.whole_block = whole_block;
         Ok(launch)
     }

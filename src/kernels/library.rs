@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::launch::Target;
-use super::{KernelArguments, device_code, entry, kernel_cache};
+use super::{KernelArguments, KernelCall, device_code, entry, kernel_cache};
 use crate::error::{Error, Result};
 use crate::hip::{self, Access, Arguments, Code, Device, Kernel, Launch, Module, Operand, Rtc, Stream};
 use crate::tensor::DType;
@@ -104,6 +104,19 @@ impl Kernels {
             modules,
             entries: Mutex::default(),
         })
+    }
+
+    /// What computes `call` fastest on the device: attention whose blocks would leave most compute units idle is another
+    /// kernel's. `reproducible`: the choice must not depend on the batch size.
+    pub(crate) fn select(&self, call: KernelCall, reproducible: bool) -> KernelCall {
+        match call {
+            KernelCall::Attention(arguments) if !reproducible => {
+                let compute_units = self.device.properties().compute_units;
+                let split = arguments.split(self.dtype.size(), compute_units);
+                split.map_or(call, KernelCall::from)
+            }
+            _ => call,
+        }
     }
 
     /// Submits a launch that accesses no memory but `operands`.
@@ -205,7 +218,7 @@ fn compile_all(rtc: &Rtc, device: &Device, dtype: DType, units: &[Unit]) -> Resu
     thread::scope(|scope| {
         for _ in 0..threads {
             let (sender, queue) = (sender.clone(), &queue);
-            scope.spawn(move || {
+            let work = move || {
                 let next = || queue.lock().next();
                 while let Some(&unit) = next() {
                     if sender
@@ -215,7 +228,10 @@ fn compile_all(rtc: &Rtc, device: &Device, dtype: DType, units: &[Unit]) -> Resu
                         break;
                     }
                 }
-            });
+            };
+            // Without a receiver the threads that have started end.
+            let thread = thread::Builder::new().spawn_scoped(scope, work);
+            thread.map_err(|error| Error::argument("threads", error))?;
         }
         drop(sender);
         // Dropped with the first error, which ends the other threads' work.

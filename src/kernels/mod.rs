@@ -31,10 +31,10 @@ mod tokens;
 
 use std::borrow::Cow;
 
-pub(crate) use attention::{Strided, is_fused, unit as attention_unit, visibility};
+pub(crate) use attention::{AttentionSplitArgs, Strided, is_fused, unit as attention_unit, visibility};
 pub(crate) use bindings::{
-    AddArgs, AttentionArgs, BiasActivationArgs, LayerNormArgs, PatchExtractArgs, PoolArgs, SoftmaxArgs,
-    SwiGluArgs, TokensArgs, Visibility,
+    AddArgs, AttentionArgs, BiasActivationArgs, FEW_ROWS, LayerNormArgs, PatchExtractArgs, PoolArgs,
+    SoftmaxArgs, SwiGluArgs, TokensArgs, Visibility,
 };
 pub(crate) use cache_folder::cache_folder;
 pub use cache_folder::kernel_cache;
@@ -87,6 +87,7 @@ macro_rules! kernel_list {
         $then! {
             Add(AddArgs),
             Attention(AttentionArgs),
+            AttentionSplit(AttentionSplitArgs),
             BiasActivation(BiasActivationArgs),
             LayerNorm(LayerNormArgs),
             PatchExtract(PatchExtractArgs),
@@ -133,6 +134,17 @@ macro_rules! kernel_call {
             pub(crate) fn unit(&self) -> Result<Unit, String> {
                 match self {
                     $(Self::$variant(arguments) => arguments.unit(),)*
+                }
+            }
+
+            /// The entry's name without its dtype.
+            ///
+            /// # Errors
+            ///
+            /// Why no entry takes the arguments.
+            pub(crate) fn entry(&self) -> Result<Cow<'static, str>, String> {
+                match self {
+                    $(Self::$variant(arguments) => arguments.entry(),)*
                 }
             }
 

@@ -12,6 +12,17 @@ use crate::ops::{PatchExtract, PixelLayout};
 pub(crate) struct PatchExtractChwArgs(pub(crate) PatchExtractArgs);
 
 impl PatchExtractArgs {
+    /// The same pixels, normalised alike, in the order of the image: `[images, rows, columns, 3]`, as if all whole patches
+    /// were a single one.
+    pub(crate) fn as_image(self) -> Self {
+        let covered = |extent: u32, patch: u32| extent / patch.max(1) * patch;
+        Self {
+            patch_height: covered(self.height, self.patch_height),
+            patch_width: covered(self.width, self.patch_width),
+            ..self
+        }
+    }
+
     /// The kernel that `spec` asks for: from `images` images of `height × width` pixels at `pixels` (u8 HWC or f32 CHW)
     /// to `out` `[images·patches, 3·patch_height·patch_width]`.
     ///

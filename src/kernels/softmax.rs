@@ -1,7 +1,7 @@
 //! `softmax` over attention scores, where attention is not fused.
 
 use super::attention::{check_not_empty, visit_key_mask};
-use super::bindings::{SoftmaxArgs, Visibility};
+use super::bindings::{ROW_THREADS, SoftmaxArgs, Visibility};
 use super::{Access, KernelArguments, Launch, Target, bytes, extent};
 
 impl SoftmaxArgs {
@@ -41,7 +41,7 @@ unsafe impl KernelArguments for SoftmaxArgs {
         let rows = rows
             .checked_mul(self.queries.into())
             .ok_or("there are too many queries")?;
-        let (launch, whole_block) = target.rows(rows, self.keys)?;
+        let (launch, whole_block) = target.rows(rows, self.keys, ROW_THREADS)?;
         self.whole_block = whole_block;
         Ok(launch)
     }

@@ -71,6 +71,9 @@ proptest! {
     fn a_row_fits_its_wave_or_takes_a_block(n in 1usize..5000, d in 1usize..9000, t in targets()) {
         let mut arguments = LayerNormArgs::new([0; 4], [n, d], 1e-6).unwrap();
         let launch = arguments.plan(&t).unwrap();
+        let few = arguments.entry().unwrap() == "layer_norm_few";
+        prop_assert_eq!(few, n <= 4096 && d <= 1024);
+        prop_assert_eq!(launch.block[0], if few { 64 } else { 256 });
         prop_assert_eq!(launch.block[0] % t.wave_size, 0);
         if arguments.whole_block == 1 {
             covers(launch, n as u64, 1);
@@ -110,6 +113,49 @@ proptest! {
             covers(plan.unwrap(), vectors, 256);
         }
     }
+}
+
+#[test]
+fn few_queries_are_another_kernels() {
+    const ELEMENT: usize = 2;
+    // A block takes 16 queries, and there may be two on each compute unit.
+    let of = |images| attention(images, 12, 197, 64);
+    let mut split = of(1).split(ELEMENT, 78).unwrap();
+    assert_eq!(split.entry().unwrap(), "attention_64_split");
+    assert_eq!(split.unit(), of(1).unit());
+    let tile = 8 << ATTENTION_WAVES_SHIFT | 16;
+    let launch = split
+        .plan(&Target {
+            tile,
+            ..target(32, DType::BF16)
+        })
+        .unwrap();
+    assert_eq!((launch.grid[0], launch.block[0]), (12 * 13, 256));
+    assert!(
+        of(1)
+            .plan(&Target {
+                tile,
+                ..target(32, DType::BF16)
+            })
+            .is_err()
+    );
+    assert_eq!(of(1).split(ELEMENT, 77), None);
+    assert_eq!(of(2).split(ELEMENT, 78), None);
+    // What it does not take.
+    let all = |change: &dyn Fn(&mut AttentionArgs)| {
+        let mut arguments = of(1);
+        change(&mut arguments);
+        arguments.split(ELEMENT, u32::MAX)
+    };
+    assert!(all(&|_| ()).is_some());
+    assert_eq!(of(1).split(4, u32::MAX), None);
+    assert_eq!(attention(1, 12, 197, 63).split(ELEMENT, u32::MAX), None);
+    assert_eq!(all(&|a| a.scale = 0.0), None);
+    assert_eq!(all(&|a| a.visible.key_mask = 16), None);
+    assert_eq!(all(&|a| a.visible.right = 0), None);
+    assert_eq!(all(&|a| a.k = 8), None);
+    assert_eq!(all(&|a| a.v_token += 4), None);
+    assert_eq!(all(&|a| a.out_image += 4), None);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use super::names::{self, Names};
 use super::positions::Fitting;
 use super::vit::{Mlp, Neck, Pooling, Positions, Vit};
 use super::weights::Weights;
-use super::{Description, Family, Library};
+use super::{Description, Family, Library, near};
 use crate::error::Result;
 use crate::labels::Labels;
 use crate::ops::Activation;
@@ -160,14 +160,9 @@ const KINDS: &[Kind] = &[
 ///
 /// [`Error::Config`](crate::Error::Config), naming file and key, for what cannot be built.
 pub(super) fn describe(config: Fields<'_>, image: [usize; 2], weights: &Weights) -> Result<Description> {
-    let model_type = config.text("model_type")?.unwrap_or_default();
-    let Some(kind) = KINDS.iter().find(|kind| kind.model_type == model_type) else {
-        let known: Vec<&str> = KINDS.iter().map(|kind| kind.model_type).collect();
-        let reason = format_args!("is \"{model_type}\"; supported are {}", known.join(", "));
-        return Err(config.error("model_type", reason));
-    };
+    let kind = kind(config)?;
     let (architecture, class) = class(config, kind)?;
-    let vision = match model_type {
+    let vision = match kind.model_type {
         "clip" | "siglip" => vision_config(config)?,
         _ => config,
     };
@@ -210,6 +205,27 @@ pub(super) fn describe(config: Fields<'_>, image: [usize; 2], weights: &Weights)
         labels: labels(config, classes)?,
         multi_label: config.text("problem_type")? == Some("multi_label_classification"),
     })
+}
+
+/// Whether the configuration's family and class are supported.
+pub(super) fn check_class(config: Fields<'_>) -> Result<()> {
+    class(config, kind(config)?).map(drop)
+}
+
+fn kind(config: Fields<'_>) -> Result<&'static Kind> {
+    let model_type = config.text("model_type")?.unwrap_or_default();
+    KINDS
+        .iter()
+        .find(|kind| kind.model_type == model_type)
+        .ok_or_else(|| {
+            let known: Vec<String> = KINDS.iter().map(|kind| kind.model_type.to_owned()).collect();
+            let supported = known.join(", ");
+            let near = near(model_type, known);
+            config.error(
+                "model_type",
+                format_args!("is \"{model_type}\", which is not supported{near}; supported are {supported}"),
+            )
+        })
 }
 
 fn class<'a>(config: Fields<'a>, kind: &Kind) -> Result<(&'a str, Class)> {
@@ -389,6 +405,11 @@ fn class_count(config: Fields<'_>) -> Result<usize> {
 
 fn labels(config: Fields<'_>, classes: usize) -> Result<Labels> {
     let map = config.object("id2label")?;
-    let known = |index: usize| Some(map?.get(&index.to_string())?.as_str()?.to_owned());
-    Ok(Labels::new(classes, known, |index| format!("LABEL_{index}")))
+    let unnamed = |index: usize| format!("LABEL_{index}");
+    let known = |index: usize| {
+        let name = map?.get(&index.to_string())?.as_str()?;
+        // The library writes this where there is no name.
+        (name != unnamed(index)).then_some((None, name))
+    };
+    Ok(Labels::of_model(classes, known, unnamed))
 }

@@ -1,13 +1,13 @@
 //! The memory-mapped weight file: the one place in [`crate::model`] that needs `unsafe`.
 #![allow(unsafe_code)]
 
-use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
 use memmap2::Mmap;
 
 use crate::error::{Error, Result};
+use crate::hip::regular_file;
 use crate::tensor::Bytes;
 
 /// The file's bytes, read from disk on first access.
@@ -16,7 +16,7 @@ use crate::tensor::Bytes;
 ///
 /// [`Error::Io`] if the file cannot be opened or mapped.
 pub(super) fn map(path: &Path) -> Result<Arc<dyn Bytes>> {
-    let file = File::open(path).map_err(|source| Error::io(path, source))?;
+    let file = regular_file::open(path).map_err(|source| Error::io(path, source))?;
     // SAFETY: the map is read-only and private to this process. It is invalidated only if another process truncates the
     // file or rewrites it in place while a model is loaded; `model::load` documents that the caller must prevent this.
     // Replacing the file by a new one, as safetensors' own writers do, is safe.

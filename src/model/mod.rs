@@ -1,12 +1,13 @@
 //! From a model directory, as timm or transformers write it, to a computation graph, its labels and its preprocessing:
 //! `Session::load`.
 //!
-//! `source` finds the files, `weights` holds the tensors, `timm` and `hugging_face` read the configuration into
+//! `source` finds the files, `hub` those of a model of the Hugging Face hub in its local cache, `weights` holds the tensors, `timm` and `hugging_face` read the configuration into
 //! one description (`vit`) with the library's tensor names (`names`), and `builder` makes the graph of both.
 //! Neighbours: [`crate::image`] prepares the pixels, [`crate::graph`] makes the graph fast.
 
 mod builder;
 mod fields;
+mod hub;
 mod hugging_face;
 mod mapped;
 mod names;
@@ -27,10 +28,12 @@ use crate::error::{Error, Result};
 use crate::graph::{Graph, Role};
 use crate::image::Preprocess;
 use crate::labels::Labels;
+use crate::nearest::nearest;
 use crate::ops::Op;
 use crate::outputs::Scores;
 use crate::tensor::{Bytes, DType};
 
+use fields::Fields;
 use source::{Document, Source};
 pub use weights::Ignored;
 use weights::Weights;
@@ -39,7 +42,7 @@ use weights::Weights;
 #[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct Model {
-    /// The model's name: its directory's.
+    /// The model's name: its repository's on the hub, else its directory's.
     pub name: String,
     /// The computation as the library does it, step by step; [`crate::graph::optimize`] makes it fast.
     pub graph: Graph,
@@ -174,7 +177,14 @@ pub struct LoadOptions {
     pub tokens: bool,
     /// The blocks, counted from 0, after which all tokens are an output.
     pub hidden_layers: Vec<usize>,
+    /// Maximum number of floating-point operations per image, if not [`MAX_FLOPS`].
+    pub max_flops: Option<u64>,
 }
+
+/// Floating-point operations per image above which a model is refused by default: some times as many as the largest
+/// supported models take at their own image size. A wrong size in a configuration would otherwise take hours and all memory.
+#[doc(hidden)]
+pub const MAX_FLOPS: u64 = 10_000_000_000_000;
 
 /// The contents of a model's files.
 #[doc(hidden)]
@@ -224,13 +234,13 @@ struct Description {
     multi_label: bool,
 }
 
-/// Loads the model at `path`: a directory with `config.json` and weights, or a `.safetensors` file beside its
-/// `config.json`. The weights are mapped, not read: the files must not be changed in place while the model is in use.
+/// Loads the model at `path`: a directory with `config.json` and weights, a `.safetensors` file beside its
+/// `config.json`, or, where there is neither, a model of the Hugging Face hub in its local cache. The weights are mapped, not read: the files must not be changed in place while the model is in use.
 ///
 /// # Errors
 ///
-/// The file or tensor at fault and the cause: [`Error::Io`] for a file that cannot be read, [`Error::Config`] for a
-/// configuration that cannot be built, [`Error::Weights`] and [`Error::Tensor`] for weights that are broken or do
+/// The file or tensor at fault and the cause: [`Error::Io`] for a file that cannot be read, [`Error::Hub`] for a model that
+/// the cache has not or not all of, with the command that downloads it, [`Error::Config`] for a configuration that cannot be built, [`Error::Weights`] and [`Error::Tensor`] for weights that are broken or do
 /// not fit it; [`Error::Argument`] for an image size that is out of range.
 #[doc(hidden)]
 pub fn load(path: &Path, options: &LoadOptions) -> Result<Model> {
@@ -277,9 +287,21 @@ fn assemble(source: &Source<'_>, options: &LoadOptions) -> Result<Model> {
         return Err(Error::argument("image size", reason));
     }
     let config = source.config()?;
+    // Before files are missed: of a model that is not supported none would help.
+    check_supported(config.fields()?)?;
     let mut weights = source.weights()?;
     let (description, preprocess) = describe(source, &config, options, &weights)?;
     let vit = &description.vit;
+    let (flops, limit) = (vit.flops(), options.max_flops.unwrap_or(MAX_FLOPS));
+    if flops > limit {
+        let [height, width] = vit.image;
+        let reason = format!(
+            "an image of {height}×{width} takes {:.1e} floating-point operations, more than the limit of {:.1e}; \
+             SessionBuilder::max_flops or --max-flops raises it",
+            flops as f64, limit as f64
+        );
+        return Err(Error::config(&config.file, reason));
+    }
     if let Some(block) = options.hidden_layers.iter().find(|&&block| block >= vit.depth) {
         let reason = format!(
             "block {block} is not one of the model's {}, counted from 0",
@@ -346,6 +368,27 @@ fn assemble(source: &Source<'_>, options: &LoadOptions) -> Result<Model> {
     })
 }
 
+/// Whether a configuration is of a model that is supported, as far as its name tells.
+fn check_supported(config: Fields<'_>) -> Result<()> {
+    match (config.has("architecture"), config.has("model_type")) {
+        (true, _) => timm::check_architecture(config),
+        (false, true) => hugging_face::check_class(config),
+        (false, false) => {
+            let reason = "has neither timm's `architecture` nor transformers' `model_type`";
+            Err(Error::config(config.file(), reason))
+        }
+    }
+}
+
+/// What is said of a name that is not `supported`: those that are near.
+fn near(name: &str, supported: impl IntoIterator<Item = String>) -> String {
+    let near = nearest(name, supported.into_iter().map(|name| (name.clone(), name)));
+    match near.is_empty() {
+        true => String::new(),
+        false => format!("; near it: {}", near.join(", ")),
+    }
+}
+
 /// Reads the configuration by the rules of the library that wrote it.
 fn describe(
     source: &Source<'_>,
@@ -355,24 +398,20 @@ fn describe(
 ) -> Result<(Description, Preprocess)> {
     let fields = config.fields()?;
     let check = |vit: &vit::Vit| vit.check().map_err(|reason| Error::config(fields.file(), reason));
-    match (fields.has("architecture"), fields.has("model_type")) {
-        (true, _) => {
+    match fields.has("architecture") {
+        true => {
             let description = timm::describe(fields, options.image_size)?;
             check(&description.vit)?;
             let preprocess = preprocessing::timm(config, description.vit.image)?;
             Ok((description, preprocess))
         }
-        (false, true) => {
+        false => {
             let model_type = fields.text("model_type")?;
             let preprocess = preprocessing::transformers(source, model_type, options.image_size)?;
             let (height, width) = preprocess.output_size();
             let description = hugging_face::describe(fields, [height, width], weights)?;
             check(&description.vit)?;
             Ok((description, preprocess))
-        }
-        (false, false) => {
-            let reason = "has neither timm's `architecture` nor transformers' `model_type`";
-            Err(Error::config(fields.file(), reason))
         }
     }
 }

@@ -2,7 +2,7 @@
 //! themselves are in [`crate::image`].
 
 use super::source::{Document, PREPROCESSOR, Source};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::image::{Crop, Filter, Preprocess, Rescale, Resize, TimmOptions, ValueRule};
 use crate::ops::Normalize;
 
@@ -24,8 +24,7 @@ pub(super) fn transformers(
     image_size: Option<[usize; 2]>,
 ) -> Result<Preprocess> {
     let Some(document) = source.preprocessor()? else {
-        let reason = format!("is missing {PREPROCESSOR}, which says how images are prepared");
-        return Err(Error::config(source.directory(), reason));
+        return Err(source.missing(&[PREPROCESSOR.to_owned()], "which says how images are prepared"));
     };
     let rules = Preprocess::from_hf(&document.file, &document.value, model_type)?;
     match image_size {

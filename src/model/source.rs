@@ -1,4 +1,5 @@
-//! Where a model's files come from: a directory, or bytes in memory. Both go through the same loader.
+//! Where a model's files come from: a directory, the local cache of the Hugging Face hub, or bytes in memory. All go
+//! through the same loader.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -7,19 +8,35 @@ use serde_json::Value;
 
 use super::ModelBytes;
 use super::fields::Fields;
+use super::hub::{self, Repository, Snapshot};
 use super::mapped;
+use super::timm;
 use super::weights::Weights;
 use crate::error::{Error, Result};
+use crate::hip::regular_file;
 
+const CONFIG: &str = "config.json";
 const WEIGHTS: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
+const OPEN_CLIP: &str = "open_clip_config.json";
+const OPEN_CLIP_ADVICE: &str = "is an open_clip model (open_clip_config.json, no config.json), whose tensor names are not \
+                                supported; use the same model as timm (vit_*_clip_*, vit_*_siglip_*) or transformers saves it";
+/// Writes `model.safetensors` from PyTorch's weights in the directory that is the first argument. Runs no code of theirs.
+const CONVERT: &str = "import pathlib, sys, torch; from safetensors.torch import save_file; d = pathlib.Path(sys.argv[1]); \
+                       save_file({k: v.clone().contiguous() for f in d.glob(\"pytorch_model*.bin\") for k, v in \
+                       torch.load(f, map_location=\"cpu\", weights_only=True).items()}, d / \"model.safetensors\")";
 pub(super) const PREPROCESSOR: &str = "preprocessor_config.json";
 
 /// A model's files.
 #[derive(Debug)]
 pub(super) enum Source<'a> {
     /// A directory; `weights` if the caller named a weight file.
-    Directory { path: PathBuf, weights: Option<PathBuf> },
+    Directory {
+        path: PathBuf,
+        weights: Option<PathBuf>,
+        /// The hub's repository of which the directory is a snapshot, if it is one.
+        repository: Option<Repository>,
+    },
     /// In memory.
     Bytes(ModelBytes<'a>),
 }
@@ -41,21 +58,26 @@ impl Document {
 }
 
 impl Source<'_> {
-    /// The model at `path`: a directory, or a `.safetensors` file beside its `config.json`.
+    /// The model at `path`: a directory, a `.safetensors` file beside its `config.json`, or, where there is neither, a model
+    /// of the hub that is in the local cache.
     pub(super) fn open(path: &Path) -> Result<Self> {
-        let metadata = fs::metadata(path).map_err(|source| match source.kind() {
-            io::ErrorKind::NotFound => {
-                let reason =
-                    "there is no such directory or file; a model on a hub has to be downloaded first";
-                Error::io(path, io::Error::new(source.kind(), reason))
+        let metadata = match fs::metadata(path) {
+            Ok(metadata) => metadata,
+            Err(error) => {
+                return match path.to_str().and_then(Repository::parse) {
+                    Some(repository) => repository.cached().map(Self::of_snapshot),
+                    None if error.kind() == io::ErrorKind::NotFound => Err(not_found(path)),
+                    None => Err(Error::io(path, error)),
+                };
             }
-            _ => Error::io(path, source),
-        })?;
+        };
         if metadata.is_dir() {
-            return Ok(Self::Directory {
-                path: path.to_owned(),
-                weights: None,
-            });
+            if !path.join(CONFIG).exists()
+                && let Some(snapshot) = Snapshot::of_folder(path)
+            {
+                return snapshot.map(Self::of_snapshot);
+            }
+            return Ok(Self::of_directory(path.to_owned(), None));
         }
         if path
             .extension()
@@ -70,16 +92,34 @@ impl Source<'_> {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
-        Ok(Self::Directory {
-            path: parent.to_owned(),
-            weights: Some(path.to_owned()),
-        })
+        Ok(Self::of_directory(parent.to_owned(), Some(path.to_owned())))
     }
 
-    /// The model's name: the directory's.
+    fn of_directory(path: PathBuf, weights: Option<PathBuf>) -> Self {
+        let repository = fs::canonicalize(&path).ok();
+        Self::Directory {
+            repository: repository.as_deref().and_then(Repository::of_snapshot),
+            path,
+            weights,
+        }
+    }
+
+    fn of_snapshot(snapshot: Snapshot) -> Self {
+        Self::Directory {
+            path: snapshot.path,
+            weights: None,
+            repository: Some(snapshot.repository),
+        }
+    }
+
+    /// The model's name: the hub's, or the directory's.
     pub(super) fn name(&self) -> String {
         match self {
             Self::Bytes(files) => files.name.to_owned(),
+            Self::Directory {
+                repository: Some(repository),
+                ..
+            } => repository.id().to_owned(),
             Self::Directory { path, .. } => fs::canonicalize(path)
                 .ok()
                 .as_deref()
@@ -106,10 +146,48 @@ impl Source<'_> {
     /// `config.json`.
     pub(super) fn config(&self) -> Result<Document> {
         match self {
-            Self::Bytes(files) => parse(self.place("config.json"), files.config),
-            Self::Directory { path, .. } => self
-                .json("config.json")?
-                .ok_or_else(|| Error::config(path, "has no config.json, so it is not a model directory")),
+            Self::Bytes(files) => parse(self.place(CONFIG), files.config),
+            Self::Directory { .. } => self.json(CONFIG)?.ok_or_else(|| {
+                if self.place(OPEN_CLIP).exists() {
+                    return self.fault(OPEN_CLIP_ADVICE);
+                }
+                self.missing(&[CONFIG.to_owned()], "so it is not a model directory")
+            }),
+        }
+    }
+
+    /// An error about the directory or, of a model of the hub, about its snapshot.
+    fn fault(&self, reason: impl std::fmt::Display) -> Error {
+        match self {
+            Self::Directory {
+                path,
+                repository: Some(repository),
+                ..
+            } => repository.error(format_args!(
+                "its snapshot in the cache ({}) {reason}",
+                path.display()
+            )),
+            _ => Error::config(self.directory(), reason),
+        }
+    }
+
+    /// An error about files that are not there, with the command that downloads them if the hub has them.
+    pub(super) fn missing(&self, files: &[String], why: &str) -> Error {
+        let dangling = |file: &String| self.place(file).is_symlink();
+        let state = match files.iter().any(dangling) {
+            true => "has only a broken link for",
+            false => "is missing",
+        };
+        let listed = files.join(", ");
+        match self {
+            Self::Directory {
+                repository: Some(repository),
+                ..
+            } => self.fault(format_args!(
+                "{state} {listed}; download it: {}",
+                repository.download(files)
+            )),
+            _ => self.fault(format_args!("{state} {listed}, {why}")),
         }
     }
 
@@ -127,7 +205,7 @@ impl Source<'_> {
     /// The JSON file `name` of the directory, or `None` if there is none.
     fn json(&self, name: &str) -> Result<Option<Document>> {
         let file = self.place(name);
-        match fs::read(&file) {
+        match regular_file::read(&file) {
             Ok(bytes) => parse(file, &bytes).map(Some),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(Error::io(&file, error)),
@@ -142,7 +220,7 @@ impl Source<'_> {
                 store.add(&self.place(WEIGHTS), &files.weights)?;
                 return Ok(store);
             }
-            Self::Directory { path, weights } => (path, weights),
+            Self::Directory { path, weights, .. } => (path, weights),
         };
         let single = named.clone().unwrap_or_else(|| path.join(WEIGHTS));
         if named.is_some() || single.exists() {
@@ -150,24 +228,70 @@ impl Source<'_> {
             store.add(&single, &mapped::map(&single)?)?;
             return Ok(store);
         }
+        if single.is_symlink() {
+            return Err(self.missing(&[WEIGHTS.to_owned()], "whose target is gone"));
+        }
         match self.json(INDEX)? {
-            Some(index) => shards(path, &index),
+            Some(index) => {
+                let files = shard_names(&index)?;
+                let missing = files.iter().filter(|file| !self.place(file).exists());
+                let missing: Vec<String> = missing.map(|&file| file.to_owned()).collect();
+                match missing.is_empty() {
+                    true => shards(path, &index, &files),
+                    false => Err(self.missing(&missing, "which model.safetensors.index.json lists")),
+                }
+            }
             None => Err(self.no_weights(path)),
         }
     }
 
+    /// Why there are no weights, and what to do about it.
     fn no_weights(&self, path: &Path) -> Error {
-        let pickled = ["pytorch_model.bin", "pytorch_model.bin.index.json"]
-            .into_iter()
-            .find(|name| self.place(name).exists());
-        match pickled {
-            Some(name) => Error::config(
-                path,
-                format!("has {name} but no {WEIGHTS}; save it again with safe_serialization=True"),
+        let entries = fs::read_dir(path).into_iter().flatten().flatten();
+        let mut files: Vec<String> = entries
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .collect();
+        files.sort_unstable();
+        let pickled = |file: &&String| file.starts_with("pytorch_model") && file.ends_with(".bin");
+        if files.iter().any(|file| pickled(&file)) {
+            return self.fault(format_args!(
+                "has its weights in PyTorch's format only (pytorch_model*.bin), not as {WEIGHTS}; convert them with                  Python, torch and safetensors: python3 -c '{CONVERT}' {}",
+                hub::shell(path)
+            ));
+        }
+        if let Self::Directory {
+            repository: Some(repository),
+            ..
+        } = self
+        {
+            return self.fault(format_args!(
+                "is missing {WEIGHTS}; download it: {}",
+                repository.download_weights()
+            ));
+        }
+        let mut others = files.iter().filter(|file| file.ends_with(".safetensors"));
+        match (others.next(), others.next()) {
+            (Some(file), None) if !file.starts_with("model-") => self.fault(format_args!(
+                "has neither {WEIGHTS} nor {INDEX}; to use {file}, name the file instead of the directory"
+            )),
+            _ => self.missing(
+                &[WEIGHTS.to_owned()],
+                "and has no model.safetensors.index.json instead",
             ),
-            None => Error::config(path, format!("has neither {WEIGHTS} nor {INDEX}")),
         }
     }
+}
+
+/// What is said for a path where nothing is and that cannot be a name on the hub.
+fn not_found(path: &Path) -> Error {
+    let name = path.to_string_lossy();
+    let advice = match timm::pretrained(name.split('.').next().unwrap_or_default()) {
+        Some(_) => format!("on the Hugging Face hub it is timm/{name}"),
+        None => "models of the Hugging Face hub are named as there, for example timm/vit_base_patch16_224"
+            .to_owned(),
+    };
+    let reason = format!("there is no such directory or file; {advice}");
+    Error::io(path, io::Error::new(io::ErrorKind::NotFound, reason))
 }
 
 fn parse(file: PathBuf, bytes: &[u8]) -> Result<Document> {
@@ -177,12 +301,11 @@ fn parse(file: PathBuf, bytes: &[u8]) -> Result<Document> {
     }
 }
 
-/// Reads every file that the index names; each tensor must be where the index says.
-fn shards(directory: &Path, index: &Document) -> Result<Weights> {
+/// The files that an index lists.
+fn shard_names(index: &Document) -> Result<Vec<&str>> {
     let Some(map) = index.fields()?.object("weight_map")? else {
         return Err(Error::config(&index.file, "has no `weight_map`"));
     };
-    let mut store = Weights::new(directory);
     let mut files: Vec<&str> = Vec::new();
     for tensor in map.keys() {
         let Some(name) = map.text(tensor)? else {
@@ -197,10 +320,17 @@ fn shards(directory: &Path, index: &Document) -> Result<Weights> {
         }
     }
     files.sort_unstable();
+    Ok(files)
+}
+
+/// Reads `files`, which the index lists; each tensor must be where the index says.
+fn shards(directory: &Path, index: &Document, files: &[&str]) -> Result<Weights> {
+    let mut store = Weights::new(directory);
     for name in files {
         let file = directory.join(name);
         store.add(&file, &mapped::map(&file)?)?;
     }
+    let map = index.fields()?.object_or_empty("weight_map")?;
     for tensor in map.keys() {
         let Some(name) = map.text(tensor)? else { continue };
         let file = directory.join(name);

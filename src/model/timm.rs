@@ -11,7 +11,7 @@ use super::fields::Fields;
 use super::names;
 use super::positions::Fitting;
 use super::vit::{Mlp, Neck, Pooling, Positions, Vit};
-use super::{Description, Family, Library};
+use super::{Description, Family, Library, near};
 use crate::error::{Error, Result};
 use crate::labels::Labels;
 use crate::ops::Activation;
@@ -84,13 +84,33 @@ pub(super) fn describe(config: Fields<'_>, image_size: Option<[usize; 2]>) -> Re
     })
 }
 
+/// Whether the configuration's architecture is supported.
+pub(super) fn check_architecture(config: Fields<'_>) -> Result<()> {
+    let name = config.text("architecture")?.unwrap_or_default();
+    match architectures::lookup(name) {
+        Some(_) => Ok(()),
+        None => Err(unknown(config, name)),
+    }
+}
+
 fn unknown(config: Fields<'_>, name: &str) -> Error {
+    let near = near(name, architectures::names());
     config.error(
         "architecture",
         format_args!(
-            "is \"{name}\"; supported are timm's vit_* (plain, gap, reg, clip, siglip, dinov2), deit_* and deit3_*"
+            "is \"{name}\", which is not supported{near}; supported are timm's vit_* (plain, gap, reg, clip, siglip, dinov2), deit_* and deit3_*"
         ),
     )
+}
+
+/// The repository of an architecture's default weights on the hub, below `timm/`.
+pub(super) fn pretrained(architecture: &str) -> Option<&'static str> {
+    // Written by scripts/timm_tables.py.
+    let mut rows = include_str!("timm/pretrained.tsv")
+        .lines()
+        .filter_map(|row| row.split_once('\t'));
+    rows.find(|(name, _)| *name == architecture)
+        .map(|(_, repository)| repository)
 }
 
 fn family(name: &str) -> Family {
@@ -426,9 +446,10 @@ fn labels(config: Fields<'_>, pretrained: Fields<'_>, classes: usize) -> Result<
     let known = |index: usize| {
         let name = *names.get(&index)?;
         let description = descriptions.and_then(|map| map.get(name)).and_then(Value::as_str);
-        Some(description.unwrap_or(name).to_owned())
+        // A name with a description is an id, as ImageNet's are.
+        Some((descriptions.map(|_| name), description.unwrap_or(name)))
     };
-    Ok(Labels::new(classes, known, |index| format!("class {index}")))
+    Ok(Labels::of_model(classes, known, |index| format!("class {index}")))
 }
 
 #[cfg(test)]

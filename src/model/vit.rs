@@ -110,11 +110,35 @@ impl Vit {
         usize::from(self.class_token) + usize::from(self.distillation_token) + self.registers
     }
 
+    /// Floating-point operations of one image, about: the GEMMs and attention.
+    pub(super) fn flops(&self) -> u64 {
+        let [rows, columns] = self.grid().map(|n| n as u128);
+        let [height, width] = self.patch.map(|n| n as u128);
+        let (dim, hidden) = (self.dim as u128, self.hidden as u128);
+        let patches = rows * columns;
+        let tokens = patches + self.prefix() as u128;
+        let mlp = match self.mlp {
+            Mlp::Plain(_) => 2 * hidden,
+            Mlp::SwiGlu => 3 * hidden,
+        };
+        // Q, K, V and the output projection have dim × dim weights each; scores and their weighted sum take tokens × tokens.
+        let block = 2u128
+            .saturating_mul(tokens)
+            .saturating_mul(dim)
+            .saturating_mul(4 * dim + mlp + 2 * tokens);
+        let patch = (2 * patches)
+            .saturating_mul(3 * height * width)
+            .saturating_mul(dim);
+        let flops = block.saturating_mul(self.depth as u128).saturating_add(patch);
+        u64::try_from(flops).unwrap_or(u64::MAX)
+    }
+
     /// Checks that the sizes fit each other.
     pub(super) fn check(&self) -> Result<(), String> {
         let [[h, w], [ph, pw]] = [self.image, self.patch];
+        let too_large = || format!("an image of {h}×{w} is too large");
         if h.max(w) > LARGEST_SIDE {
-            return Err(format!("an image of {h}×{w} is too large"));
+            return Err(too_large());
         }
         if ph > h || pw > w {
             return Err(format!("a patch of {ph}×{pw} does not fit an image of {h}×{w}"));
@@ -131,6 +155,10 @@ impl Vit {
                 "{rows}×{columns} patches of {} channels are too many",
                 self.dim
             ));
+        }
+        // Few patches, but large ones.
+        if h.saturating_mul(w) > MAX_ELEMENTS {
+            return Err(too_large());
         }
         if self.hidden == 0 {
             return Err("the feed-forward network has no channels".into());

@@ -11,16 +11,17 @@ use parking_lot::{Condvar, Mutex};
 use rayon::ThreadPool;
 
 use super::Source;
+use super::gather::Gather;
 use crate::error::{Error, Result};
 use crate::exec::{Staging, StagingPart};
-use crate::image::{DecodeBuffers, Limits, RgbImage};
+use crate::image::{DecodeBuffers, DecodeOptions, Limits, RgbImage};
 use crate::session::{ResizeOn, Session};
 use crate::timing::{Phase, Timing};
 
 /// What the threads that decode share.
 pub(super) struct Decoder {
     pub(super) session: Session,
-    pub(super) limits: Limits,
+    pub(super) options: DecodeOptions,
     pub(super) memory: Arc<DecodeMemory>,
     /// Set when nobody takes results any more.
     pub(super) stop: Arc<AtomicBool>,
@@ -28,23 +29,31 @@ pub(super) struct Decoder {
 
 /// Memory of files and of pixels that no image has: an allocator would give blocks of this size back to the system, and
 /// each image would take page faults.
-#[derive(Default)]
 pub(super) struct DecodeMemory {
     files: Mutex<Spare>,
     pixels: Mutex<Spare>,
 }
 
 /// Memory that is kept, of each kind: a few batches of photographs.
-const SPARE_BYTES: usize = 512 << 20;
+const SPARE_BYTES: u64 = 512 << 20;
 
-/// Memory that nothing uses, up to [`SPARE_BYTES`].
-#[derive(Default)]
+/// Memory that nothing uses, up to a limit.
 struct Spare {
     buffers: Vec<Vec<u8>>,
     bytes: usize,
+    limit: usize,
 }
 
 impl Spare {
+    fn new(limits: &Limits) -> Self {
+        Self {
+            buffers: Vec::new(),
+            bytes: 0,
+            // Not the memory that the images are to have.
+            limit: SPARE_BYTES.min(limits.max_memory / 8) as usize,
+        }
+    }
+
     fn take(&mut self) -> Vec<u8> {
         let buffer = self.buffers.pop().unwrap_or_default();
         self.bytes -= buffer.capacity();
@@ -53,7 +62,7 @@ impl Spare {
 
     fn keep(&mut self, buffer: Vec<u8>) {
         let bytes = buffer.capacity();
-        if bytes > 0 && self.bytes + bytes <= SPARE_BYTES {
+        if bytes > 0 && self.bytes + bytes <= self.limit {
             self.bytes += bytes;
             self.buffers.push(buffer);
         }
@@ -61,10 +70,18 @@ impl Spare {
 }
 
 impl DecodeMemory {
+    pub(super) fn new(limits: &Limits) -> Self {
+        Self {
+            files: Mutex::new(Spare::new(limits)),
+            pixels: Mutex::new(Spare::new(limits)),
+        }
+    }
+
     fn take(&self) -> DecodeBuffers {
         DecodeBuffers {
             file: self.files.lock().take(),
             pixels: self.pixels.lock().take(),
+            permit: None,
         }
     }
 
@@ -127,14 +144,15 @@ impl Decoder {
     pub(super) fn decode_all(
         &self,
         pool: &ThreadPool,
-        mut sources: impl Iterator<Item = Source>,
+        mut sources: Gather,
         batches: SyncSender<Result<Arc<Batch>>>,
     ) {
         // Ends when all images are done with, so that nothing of the session is in use afterwards.
         pool.in_place_scope_fifo(|scope| {
-            let (mut first, mut largest) = (0, 0);
+            let mut first = 0;
+            let mut largest = if sources.grows() { self.session.batch() } else { 0 };
             loop {
-                let sources: Vec<Source> = sources.by_ref().take(self.session.batch()).collect();
+                let sources = sources.next(self.session.batch());
                 let count = sources.len();
                 if count == 0 {
                     return;
@@ -210,7 +228,7 @@ impl Decoder {
     fn image(&self, source: Source, buffers: &mut DecodeBuffers, timing: &mut Timing) -> Result<RgbImage> {
         let name = source.name();
         let start = Instant::now();
-        let image = source.into_image(&self.limits, buffers)?;
+        let image = source.into_image(self.options, buffers)?;
         timing.add(Phase::Decode, start.elapsed());
         let rule = self.session.preprocess();
         rule.check(&image)
@@ -238,7 +256,7 @@ impl Decoder {
         }
         let name = source.name();
         let start = Instant::now();
-        let image = source.into_image(&self.limits, buffers)?;
+        let image = source.into_image(self.options, buffers)?;
         let decoded = Instant::now();
         timing.add(Phase::Decode, decoded - start);
         let resized = self.session.preprocess().apply_into(&image, part);

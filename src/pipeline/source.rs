@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, ImageErrorKind, Result};
-use crate::image::{self, DecodeBuffers, Limits, Preprocess, RgbImage};
+use crate::image::{self, DecodeBuffers, DecodeOptions, Preprocess, RgbImage};
 #[cfg(doc)]
 use crate::session::ResizeOn;
 
@@ -64,27 +64,31 @@ impl Source {
     ///
     /// # Errors
     ///
-    /// An unreadable file, or one that is not an image within `limits`; [`Error::Image`] for [`Source::Pixels`], whose size
+    /// An unreadable file, or one that is not an image within the limits; [`Error::Image`] for [`Source::Pixels`], whose size
     /// only a model tells.
-    pub fn decode(&self, limits: &Limits) -> Result<RgbImage> {
+    pub fn decode(&self, options: impl Into<DecodeOptions>) -> Result<RgbImage> {
         match self {
-            Self::File(path) => image::open(path, limits),
-            Self::Stdin => image::read("-", std::io::stdin().lock(), limits),
-            Self::Bytes(name, bytes) => image::decode(name, bytes, limits),
+            Self::File(path) => image::open(path, options),
+            Self::Stdin => image::read("-", std::io::stdin().lock(), options),
+            Self::Bytes(name, bytes) => image::decode(name, bytes, options),
             Self::Decoded(_, image) => Ok(image.clone()),
             Self::Pixels(name, _) => Err(no_image(name)),
         }
     }
 
     /// As [`decode`](Self::decode), in memory that is used again.
-    pub(super) fn into_image(self, limits: &Limits, buffers: &mut DecodeBuffers) -> Result<RgbImage> {
+    pub(super) fn into_image(self, options: DecodeOptions, buffers: &mut DecodeBuffers) -> Result<RgbImage> {
         match self {
-            Self::File(path) => image::open_in(&path, limits, buffers),
+            Self::File(path) => image::open_in(&path, options, buffers),
             Self::Bytes(name, bytes) => {
-                image::decode_in(&name, &bytes, limits, std::mem::take(&mut buffers.pixels))
+                buffers.permit = None;
+                let memory = std::mem::take(&mut buffers.pixels);
+                let (image, permit) = image::decode_in(&name, &bytes, options, memory)?;
+                buffers.permit = permit;
+                Ok(image)
             }
             Self::Decoded(_, image) => Ok(image),
-            Self::Stdin | Self::Pixels(..) => self.decode(limits),
+            Self::Stdin | Self::Pixels(..) => self.decode(options),
         }
     }
 

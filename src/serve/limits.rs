@@ -45,6 +45,7 @@ impl Default for ServerLimits {
             image: Limits {
                 // 64 megapixels: 200 MB for each thread that decodes.
                 max_pixels: 1 << 26,
+                ..Limits::default()
             },
         }
     }

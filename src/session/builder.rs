@@ -8,10 +8,12 @@ use super::{Device, Loaded, ResizeOn, Session};
 use crate::error::{Error, Result};
 use crate::exec::select::SelectOptions;
 use crate::exec::{Executor, GraphMode};
-use crate::graph::{self, Optimizations, Passes};
+use crate::graph::{self, Graph, Optimizations, Passes};
 use crate::hip;
+use crate::labels::Labels;
 use crate::model::{self, InputKind, LoadOptions, Model, ModelBytes};
-use crate::tensor::DType;
+use crate::outputs::NonFinite;
+use crate::tensor::{DType, Tensor};
 
 /// More than any machine has cores; waking that many threads would take longer than a run.
 const MAX_THREADS: usize = 1024;
@@ -37,7 +39,9 @@ pub struct SessionBuilder {
     select: SelectOptions,
     resize: ResizeOn,
     optimizations: Optimizations,
+    strict: bool,
     load: LoadOptions,
+    labels: Option<Labels>,
 }
 
 impl Default for SessionBuilder {
@@ -52,7 +56,9 @@ impl Default for SessionBuilder {
             select: SelectOptions::default(),
             resize: ResizeOn::default(),
             optimizations: Optimizations::default(),
+            strict: false,
             load: LoadOptions::default(),
+            labels: None,
         }
     }
 }
@@ -106,6 +112,13 @@ impl SessionBuilder {
         self
     }
 
+    /// Whether weights and results that are NaN or infinite are errors; off by default. Without it
+    /// [`Session::non_finite_weights`] and [`ImageOutputs::non_finite`](crate::ImageOutputs::non_finite) tell of them.
+    pub fn strict(mut self, strict: bool) -> Self {
+        self.strict = strict;
+        self
+    }
+
     /// How kernels are selected on a GPU.
     #[doc(hidden)]
     pub fn select(mut self, options: SelectOptions) -> Self {
@@ -133,6 +146,30 @@ impl SessionBuilder {
         self
     }
 
+    /// The names of the classes, instead of the model's own. A model that has none has ImageNet's if it has 1,000 classes,
+    /// else numbers.
+    ///
+    /// ```
+    /// # fn main() -> hipvit::Result<()> {
+    /// use hipvit::{Labels, Session};
+    ///
+    /// let labels = Labels::from_iter(["null", "eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun"]);
+    /// let session = Session::builder().labels(labels).tinyvit32()?;
+    /// assert_eq!(session.labels().get(7), "sieben");
+    /// # Ok(()) }
+    /// ```
+    pub fn labels(mut self, labels: Labels) -> Self {
+        self.labels = Some(labels);
+        self
+    }
+
+    /// Maximum number of floating-point operations per image, 10¹³ by default: a model that takes more, such as one with a
+    /// wrong image size, is an error. The cost of attention grows with the fourth power of the image's side.
+    pub fn max_flops(mut self, flops: u64) -> Self {
+        self.load.max_flops = Some(flops);
+        self
+    }
+
     /// The model's input: RGB bytes (the default), or pixel values that the caller has normalised.
     pub fn input(mut self, input: InputKind) -> Self {
         self.load.input = input;
@@ -153,15 +190,22 @@ impl SessionBuilder {
         self
     }
 
-    /// Loads the model directory `path`, as timm or Hugging Face transformers write it.
+    /// Loads a model directory, as timm or Hugging Face transformers write it, or a model of the Hugging Face hub.
+    ///
+    /// What is no path of a directory or file and looks like a name on the hub, `org/name` or `org/name@revision`, with
+    /// or without timm's `hf-hub:`, is looked up in the hub's local cache, which `HF_HUB_CACHE`, `HUGGINGFACE_HUB_CACHE`,
+    /// `HF_HOME` or `XDG_CACHE_HOME` locate, by default `~/.cache/huggingface/hub`. An architecture's bare name, as
+    /// `timm/vit_base_patch16_224`, stands for the weights that timm has by default. Nothing is downloaded: the error has
+    /// the command that does it.
     ///
     /// # Errors
     ///
-    /// The first thing that is wrong with the directory, its configuration or its tensors; or an option that the model or the
+    /// [`Error::Hub`] if the cache does not have the model, or not all of its files; the
+    /// first thing that is wrong with the directory, its configuration or its tensors; or an option that the model or the
     /// device does not support.
     pub fn load(&self, path: impl AsRef<Path>) -> Result<Session> {
         let device = self.open()?;
-        self.build(model::load(path.as_ref(), &self.load)?, device)
+        self.build(model::load(path.as_ref(), &self.load)?, path.as_ref(), device)
     }
 
     /// Loads a model from the contents of its files: `config.json`, `model.safetensors` and, for a model of transformers,
@@ -183,7 +227,7 @@ impl SessionBuilder {
             weights: Arc::new(weights),
             preprocessor,
         };
-        self.build(model::from_bytes(files, &self.load)?, device)
+        self.build(model::from_bytes(files, &self.load)?, Path::new("model"), device)
     }
 
     /// Loads TinyViT32, the digit classifier that is embedded in the crate.
@@ -193,7 +237,7 @@ impl SessionBuilder {
     /// An option that the model or the device does not support.
     pub fn tinyvit32(&self) -> Result<Session> {
         let device = self.open()?;
-        self.build(model::tinyvit32(&self.load)?, device)
+        self.build(model::tinyvit32(&self.load)?, Path::new("tinyvit32"), device)
     }
 
     /// The GPU that sessions with these options run on; `None` is the CPU.
@@ -251,15 +295,21 @@ impl SessionBuilder {
         }
     }
 
-    fn build(&self, model: Model, device: Place) -> Result<Session> {
+    /// `path` is the model's, for errors about its tensors.
+    fn build(&self, model: Model, path: &Path, device: Place) -> Result<Session> {
         let Model {
             name,
             graph,
             preprocess,
-            labels,
+            mut labels,
             scores,
             info,
         } = model;
+        if let Some(given) = &self.labels {
+            given.check(info.classes)?;
+            labels = given.clone();
+        }
+        let weights = weights(&graph);
         let (mut graph, _) = graph::optimize(graph, &self.passes())?;
         let (executor, no_gpu) = match device {
             Place::Gpu(gpu) => {
@@ -278,6 +328,11 @@ impl SessionBuilder {
             }
             Place::Cpu { no_gpu } => (Executor::cpu(&graph, self.threads)?, no_gpu),
         };
+        let non_finite = executor.install(|| non_finite(&weights));
+        drop(weights);
+        if let Some(first) = non_finite.first().filter(|_| self.strict) {
+            return Err(Error::tensor(path, &first.name, first.reason()));
+        }
         // The executor has its own copy; this also unmaps the weight files.
         graph.release_constants();
         Ok(Session::new(Loaded {
@@ -292,6 +347,21 @@ impl SessionBuilder {
             batch: self.batch,
             dtype: self.dtype,
             no_gpu,
+            strict: self.strict,
+            non_finite,
         }))
     }
+}
+
+/// A model's constants as it has them, by name: the passes make others of them.
+fn weights(graph: &Graph) -> Vec<(String, Tensor)> {
+    let constant = |value: &graph::Value| Some((value.name.clone(), value.constant.clone()?));
+    graph.values().iter().filter_map(constant).collect()
+}
+
+/// Those with values that are NaN or infinite.
+fn non_finite(weights: &[(String, Tensor)]) -> Vec<NonFinite> {
+    let check =
+        |(name, tensor): &(String, Tensor)| NonFinite::new(name, tensor.count_non_finite(), tensor.len());
+    weights.iter().filter_map(check).collect()
 }

@@ -27,7 +27,7 @@ use crate::graph::plan::Plan;
 use crate::image::Preprocess;
 use crate::labels::Labels;
 use crate::model::Info;
-use crate::outputs::Scores;
+use crate::outputs::{NonFinite, Scores};
 use crate::tensor::DType;
 
 /// A loaded model. Cheap to clone: clones share the model. Any number of threads can run it at once.
@@ -38,7 +38,7 @@ use crate::tensor::DType;
 /// use hipvit::image::{Limits, open};
 ///
 /// let session = Session::tinyvit32()?;
-/// let outputs = session.run([open("assets/samples/7.png", &Limits::default())?])?;
+/// let outputs = session.run([open("assets/samples/7.png", Limits::default())?])?;
 /// assert_eq!(outputs.image(0).top(1)[0].label, "seven");
 /// # Ok(()) }
 /// ```
@@ -60,6 +60,8 @@ struct Loaded {
     batch: usize,
     dtype: DType,
     no_gpu: Option<Error>,
+    strict: bool,
+    non_finite: Vec<NonFinite>,
 }
 
 impl Session {
@@ -69,7 +71,8 @@ impl Session {
         }
     }
 
-    /// Loads the model directory `path` with the default options.
+    /// Loads the model directory `path`, or a model of the Hugging Face hub that is in its local cache
+    /// (`Session::load("google/vit-base-patch16-224")`), with the default options.
     ///
     /// # Errors
     ///
@@ -105,7 +108,7 @@ impl Session {
         SessionBuilder::default()
     }
 
-    /// The model's name: that of its directory.
+    /// The model's name: on the hub, else that of its directory.
     pub fn name(&self) -> &str {
         &self.loaded.name
     }
@@ -141,6 +144,17 @@ impl Session {
     /// Why [`Device::Auto`] selected the CPU; `None` for every other choice, and where there is a GPU.
     pub fn no_gpu(&self) -> Option<&Error> {
         self.loaded.no_gpu.as_ref()
+    }
+
+    /// The weights with values that are NaN or infinite: as a rule the file is damaged, or training has diverged. None of a
+    /// [strict](SessionBuilder::strict) session, which does not load then.
+    pub fn non_finite_weights(&self) -> &[NonFinite] {
+        &self.loaded.non_finite
+    }
+
+    /// Whether results that are NaN or infinite are errors.
+    pub(crate) fn is_strict(&self) -> bool {
+        self.loaded.strict
     }
 
     /// Where images are resized.

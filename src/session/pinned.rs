@@ -108,6 +108,7 @@ impl Session {
         let run = self.submit(RunFeed::Staged(memory), input.images, how, Err)?;
         let (outputs, memory) = self.finish_with_memory(run, timing.as_deref_mut())?;
         input.memory = memory;
+        self.check_finite(&outputs, 0)?;
         if let Some(timing) = timing {
             timing.add_wall(begin.elapsed());
         }

@@ -80,7 +80,8 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] for an image that the preprocessing cannot bring to the model's size; an error of the device.
+    /// [`Error::Argument`] for an image that the preprocessing cannot bring to the model's size; [`Error::NonFinite`] of a
+    /// [strict](crate::SessionBuilder::strict) session; an error of the device.
     pub fn run<I>(&self, images: I) -> Result<Outputs>
     where
         I: IntoIterator<Item: AsRef<RgbImage>>,
@@ -191,6 +192,7 @@ impl Session {
         let mut most_in_flight = IN_FLIGHT;
         let mut finish = |run, timing: Option<&mut Timing>| -> Result<()> {
             let outputs = self.finish(run, timing)?;
+            self.check_finite(&outputs, all.as_ref().map_or(0, Outputs::len))?;
             match &mut all {
                 None => all = Some(outputs),
                 Some(all) => all.append(&outputs).map_err(|e| Error::argument("outputs", e))?,
@@ -224,6 +226,18 @@ impl Session {
         match all {
             Some(all) => Ok(all),
             None => self.no_outputs(),
+        }
+    }
+
+    /// Refuses results that are not finite, of a strict session; `first` is the number of the first image.
+    pub(super) fn check_finite(&self, outputs: &Outputs, first: usize) -> Result<()> {
+        let mut images = outputs.iter().enumerate().filter(|_| self.is_strict());
+        match images.find_map(|(index, image)| Some((index, image.non_finite()?))) {
+            Some((index, results)) => Err(Error::NonFinite {
+                image: format!("image {}", first + index),
+                results,
+            }),
+            None => Ok(()),
         }
     }
 

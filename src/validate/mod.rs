@@ -57,6 +57,7 @@ use self::operands::Operands;
 use crate::error::{Error, Result};
 use crate::session::{Device, Place};
 use crate::tensor::DType;
+use crate::threads;
 
 /// What to validate.
 #[derive(Clone, Debug, Default)]
@@ -90,6 +91,7 @@ pub fn ops() -> Vec<&'static str> {
 ///
 /// There is no such device, [`Error::Argument`] if it does not compute in a dtype or there is no such op.
 pub fn validate(options: &Options, progress: &mut dyn FnMut(usize, &Row)) -> Result<Report> {
+    threads::start_shared()?;
     let (backend, no_gpu): (Box<dyn Backend>, _) = match options.device.open()? {
         Place::Gpu(device) => (Box::new(Hip { device }), None),
         Place::Cpu { no_gpu } => {

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use comfy_table::{Cell, CellAlignment, Table, presets};
 use serde::Serialize;
 
 use super::config::Config;
 use crate::peaks::{Peaks, bandwidth, throughput};
+use crate::table::{Column, Table, paragraph};
 use crate::tensor::DType;
 
 /// The version of [`Report`]'s JSON: another number after the slash where a field changes its meaning or goes.
@@ -149,57 +149,84 @@ impl Report {
     }
 }
 
-/// The device and its peaks, a table of the rows, what failed in full, and the counts.
+/// [`Report::text`] without a width.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}: {}", self.device, self.device_name)?;
-        if let Some(reason) = &self.no_gpu {
-            writeln!(f, "no GPU: {}", reason.strip_prefix("no GPU: ").unwrap_or(reason))?;
-        }
-        write!(f, "{}", self.peaks)?;
-        writeln!(f, "\n{}\n", self.table())?;
-        if self.rows.iter().any(|row| row.of_peak > Some(1.0)) {
-            writeln!(f, "Cache-resident workloads may exceed the peak.\n")?;
-        }
-        for row in self.rows.iter().filter(|row| row.status == Status::Failed) {
-            writeln!(f, "FAIL {}", row.complaint())?;
-        }
-        writeln!(
-            f,
-            "{} passed, {} failed, {} skipped",
-            self.passed, self.failed, self.skipped
-        )
+        f.write_str(&self.text(None))
     }
 }
 
 impl Report {
-    fn table(&self) -> String {
-        let mut table = Table::new();
-        table.load_style(presets::NOTHING).set_header([
-            "",
-            "op",
-            "config",
-            "dtype",
-            "operands → result",
-            "rows checked",
-            "error",
-            "tolerance",
-            "µs",
-            "rate",
-            "of peak",
+    /// The device and its peaks, a table of the rows, what was skipped and what failed, and the counts, in lines of `width`
+    /// characters at most.
+    pub fn text(&self, width: Option<usize>) -> String {
+        let line = |text: String| paragraph(&text, "  ", width);
+        let mut text = line(format!("{}: {}", self.device, self.device_name));
+        if let Some(reason) = &self.no_gpu {
+            let reason = reason.strip_prefix("no GPU: ").unwrap_or(reason);
+            text += &line(format!("no GPU: {reason}"));
+        }
+        for peak in self.peaks.to_string().lines() {
+            text += &line(peak.to_owned());
+        }
+        text += &format!("\n{}\n\n", self.table().text(width));
+        if self.rows.iter().any(|row| row.of_peak > Some(1.0)) {
+            text += &line("Cache-resident workloads may exceed the peak.\n".to_owned());
+        }
+        for (reason, rows) in self.skips() {
+            text += &line(format!("skipped {rows}: {reason}"));
+        }
+        for complaint in self.complaints() {
+            text += &line(format!("FAIL {complaint}"));
+        }
+        text + &format!(
+            "{} passed, {} failed, {} skipped\n",
+            self.passed, self.failed, self.skipped
+        )
+    }
+
+    /// One line on each row that failed.
+    pub fn complaints(&self) -> impl Iterator<Item = String> {
+        let failed = self.rows.iter().filter(|row| row.status == Status::Failed);
+        failed.map(Row::complaint)
+    }
+
+    /// The reasons for which rows were skipped, in their order, and how many rows each holds for.
+    fn skips(&self) -> Vec<(&str, usize)> {
+        let mut skips: Vec<(&str, usize)> = Vec::new();
+        for row in self.rows.iter().filter(|row| row.status == Status::Skipped) {
+            let reason = row.reason.as_deref().unwrap_or("no reason");
+            match skips.iter_mut().find(|(other, _)| *other == reason) {
+                Some((_, rows)) => *rows += 1,
+                None => skips.push((reason, 1)),
+            }
+        }
+        skips
+    }
+
+    fn table(&self) -> Table {
+        let mut table = Table::new([
+            Column::left(""),
+            Column::left("op").wraps(16),
+            Column::left("config"),
+            Column::left("dtype"),
+            Column::left("operands → result").rank(5),
+            Column::right("rows checked").rank(4),
+            Column::right("error"),
+            Column::right("tolerance").rank(1),
+            Column::right("µs"),
+            Column::right("rate").rank(3),
+            Column::right("of peak").rank(2),
         ]);
         for row in &self.rows {
-            table.add_row(row.cells());
+            table.row(row.cells());
         }
-        for column in table.column_iter_mut() {
-            column.set_padding((0, 2));
-        }
-        table.trim_fmt()
+        table
     }
 }
 
 impl Row {
-    fn cells(&self) -> Vec<Cell> {
+    fn cells(&self) -> Vec<String> {
         let status = match self.status {
             Status::Passed => "ok",
             Status::Failed => "FAIL",
@@ -207,13 +234,13 @@ impl Row {
         };
         let operands: Vec<String> = self.operands.iter().map(|shape| extents(shape)).collect();
         let mut cells = vec![
-            Cell::new(status),
-            Cell::new(self.title()),
-            Cell::new(self.config),
-            Cell::new(self.dtype),
+            status.to_owned(),
+            self.title(),
+            self.config.to_string(),
+            self.dtype.to_string(),
         ];
         if self.status == Status::Skipped {
-            cells.push(Cell::new(self.reason.as_deref().unwrap_or_default()));
+            cells.push(self.reason.clone().unwrap_or_default());
             return cells;
         }
         let rate = match self.limit {
@@ -222,16 +249,16 @@ impl Row {
         };
         let error = self.elementwise_error.zip(self.normwise_error);
         cells.extend([
-            Cell::new(format!("{} → {}", operands.join(", "), extents(&self.result))),
-            right(match self.rows_checked == self.rows {
+            format!("{} → {}", operands.join(", "), extents(&self.result)),
+            match self.rows_checked == self.rows {
                 true => format!("all {}", self.rows),
                 false => format!("{} of {}", self.rows_checked, self.rows),
-            }),
-            right(or_dash(error.map(|(a, b)| format!("{:.1e}", a.max(b))))),
-            right(or_dash(self.tolerance.map(|t| format!("{t:.1e}")))),
-            right(or_dash(self.seconds.map(|s| format!("{:.1}", 1e6 * s)))),
-            right(or_dash(rate)),
-            right(or_dash(self.of_peak.map(|part| format!("{:.1} %", 100.0 * part)))),
+            },
+            or_dash(error.map(|(a, b)| format!("{:.1e}", a.max(b)))),
+            or_dash(self.tolerance.map(|t| format!("{t:.1e}"))),
+            or_dash(self.seconds.map(|s| format!("{:.1}", 1e6 * s))),
+            or_dash(rate),
+            or_dash(self.of_peak.map(|part| format!("{:.1} %", 100.0 * part))),
         ]);
         cells
     }
@@ -263,10 +290,6 @@ impl Row {
 fn extents(shape: &[usize]) -> String {
     let extents: Vec<String> = shape.iter().map(ToString::to_string).collect();
     extents.join("×")
-}
-
-fn right(content: String) -> Cell {
-    Cell::new(content).set_alignment(CellAlignment::Right)
 }
 
 fn or_dash(content: Option<String>) -> String {

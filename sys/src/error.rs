@@ -64,7 +64,15 @@ impl fmt::Display for Listed<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, Attempt { path, cause }) in self.0.iter().enumerate() {
             let separator = if index == 0 { "" } else { "; " };
-            write!(f, "{separator}{} ({cause})", path.display())?;
+            write!(f, "{separator}{}", path.display())?;
+            // A bare name is the loader's to find.
+            match path.components().count() {
+                1 => write!(
+                    f,
+                    " (by the system's loader: LD_LIBRARY_PATH, its cache, its default folders; {cause})"
+                )?,
+                _ => write!(f, " ({cause})")?,
+            }
         }
         Ok(())
     }

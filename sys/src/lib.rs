@@ -7,6 +7,7 @@ mod error;
 #[cfg(feature = "export")]
 pub mod export;
 mod provider;
+pub mod regular_file;
 mod status;
 mod table;
 

@@ -1,7 +1,7 @@
 //! Where the libraries come from, and the tables once they are open.
 
 use std::error::Error as _;
-use std::ffi::{CString, OsString, c_char};
+use std::ffi::{CString, OsStr, OsString, c_char};
 use std::path::{self, Path, PathBuf};
 use std::sync::OnceLock;
 use std::{env, fmt};
@@ -10,6 +10,7 @@ use libloading::Library;
 
 use crate::error::{Attempt, Error};
 use crate::hip::hipError_t;
+use crate::regular_file;
 use crate::{Hip, Hipblaslt, Hiprtc, Miopen, Rccl, Rocblas, RocmSmi, Table};
 
 /// Where ROCm's installer puts it.
@@ -32,7 +33,8 @@ pub enum Place {
     File(PathBuf),
     /// A folder that holds libraries under the names that ROCm gives them.
     Folder(PathBuf),
-    /// The system's loader: `LD_LIBRARY_PATH`, its cache, its default folders.
+    /// The system's loader: `LD_LIBRARY_PATH`, its cache, its default folders. Never the working folder, which empty and
+    /// relative entries of `LD_LIBRARY_PATH` stand for: whoever can write there would choose the code that runs.
     System,
 }
 
@@ -40,7 +42,9 @@ impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(path) | Self::Folder(path) => path.display().fmt(f),
-            Self::System => f.write_str("the system's loader"),
+            Self::System => {
+                f.write_str("the system's loader (LD_LIBRARY_PATH, its cache, its default folders)")
+            }
         }
     }
 }
@@ -95,7 +99,11 @@ impl Provider {
             let path = PathBuf::from(value);
             return match path.metadata() {
                 Ok(metadata) if metadata.is_dir() => Ok(Self::search(vec![Place::Folder(path)])),
-                Ok(_) => Ok(Self::search(vec![Place::File(path)])),
+                // The loader would wait for a FIFO's writer.
+                Ok(_) => match regular_file::check(&path) {
+                    Ok(()) => Ok(Self::search(vec![Place::File(path)])),
+                    Err(error) => Err(wrong(error.to_string())),
+                },
                 Err(error) => Err(wrong(error.to_string())),
             };
         }
@@ -287,12 +295,35 @@ fn open<T: Table>(places: &[Place], argument: Option<&str>) -> Result<(usize, T)
             Place::System => T::SONAMES.iter().map(PathBuf::from).collect(),
         };
         for path in candidates {
+            let path = match place {
+                Place::System => match in_search_path(env::var_os("LD_LIBRARY_PATH").as_deref(), &path) {
+                    Ok(path) => path,
+                    Err(cause) => {
+                        tried.push(Attempt { path, cause });
+                        continue;
+                    }
+                },
+                _ => path,
+            };
             if *place != Place::System && !path.exists() {
                 tried.push(Attempt {
                     path,
                     cause: "no such file".into(),
                 });
                 continue;
+            }
+            // In a folder, too, the loader would wait for a FIFO's writer.
+            if *place != Place::System
+                && let Err(error) = regular_file::check(&path)
+            {
+                tried.push(Attempt {
+                    path,
+                    cause: error.to_string(),
+                });
+                return Err(Error::Library {
+                    library: T::LIBRARY,
+                    tried: tried.into(),
+                });
             }
             match open_library(&path) {
                 Ok(library) => {
@@ -327,6 +358,35 @@ fn open<T: Table>(places: &[Place], argument: Option<&str>) -> Result<(usize, T)
         library: T::LIBRARY,
         tried: tried.into(),
     })
+}
+
+/// What to give the system's loader for the library `name`: the name itself; or the file in the first folder of `LD_LIBRARY_PATH`
+/// that has it, where the loader would search the working folder too.
+///
+/// # Errors
+/// The loader would find the library through an entry that is empty or relative, and nowhere before.
+fn in_search_path(search_path: Option<&OsStr>, name: &Path) -> Result<PathBuf, String> {
+    let entries: Vec<PathBuf> = match search_path.filter(|path| !path.is_empty()) {
+        Some(path) => env::split_paths(path).collect(),
+        None => Vec::new(),
+    };
+    if entries.iter().all(|entry| entry.is_absolute()) {
+        return Ok(name.to_owned());
+    }
+    for entry in entries {
+        let file = entry.join(name);
+        match (file.exists(), entry.is_absolute()) {
+            (true, true) => return Ok(file),
+            (true, false) => {
+                return Err(format!(
+                    "not opened from `{}` of the working folder, an empty or relative entry of LD_LIBRARY_PATH; name it by its path",
+                    file.display()
+                ));
+            }
+            (false, _) => {}
+        }
+    }
+    Ok(name.to_owned())
 }
 
 /// Opens with every symbol bound at once: a missing one is an error here instead of an abort at its first call.
@@ -380,6 +440,8 @@ fn cause(error: &libloading::Error, path: &Path) -> String {
 mod tests {
     use super::*;
 
+    const LOADER: &str = "the system's loader (LD_LIBRARY_PATH, its cache, its default folders)";
+
     fn folders(variables: &[(&str, &str)]) -> Vec<String> {
         rocm_places(|name| {
             variables
@@ -390,6 +452,39 @@ mod tests {
         .iter()
         .map(ToString::to_string)
         .collect()
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn the_working_folder_is_not_searched() {
+        // Tests run in the crate's folder, which has this file.
+        let name = Path::new("Cargo.toml");
+        let here = env::current_dir().unwrap_or_default();
+        let find = |path: &str| in_search_path(Some(OsStr::new(path)), name);
+        assert_eq!(find(""), Ok(name.to_owned()));
+        assert_eq!(find("/nowhere:/nothing"), Ok(name.to_owned()));
+        for path in [
+            ":/nowhere",
+            "/nowhere:",
+            "/nowhere::/nothing",
+            ".:/nowhere",
+            "src/..:/nowhere",
+        ] {
+            let refused = find(path);
+            assert!(
+                refused
+                    .as_ref()
+                    .is_err_and(|cause| cause.contains("LD_LIBRARY_PATH")),
+                "{path}: {refused:?}"
+            );
+        }
+        // An absolute entry before it is what the loader takes.
+        assert_eq!(find(&format!("{}:", here.display())), Ok(here.join(name)));
+        // What is not in the working folder does no harm.
+        assert_eq!(
+            in_search_path(Some(OsStr::new(":")), Path::new("absent")),
+            Ok("absent".into())
+        );
     }
 
     #[test]
@@ -410,14 +505,14 @@ mod tests {
 
     #[test]
     fn rocm_is_searched_in_the_documented_order() {
-        assert_eq!(folders(&[]), ["/opt/rocm/lib", "the system's loader"]);
+        assert_eq!(folders(&[]), ["/opt/rocm/lib", LOADER]);
         assert_eq!(
             folders(&[("HIP_PATH", "/b"), ("ROCM_PATH", "/a")]),
-            ["/a/lib", "/b/lib", "/opt/rocm/lib", "the system's loader"]
+            ["/a/lib", "/b/lib", "/opt/rocm/lib", LOADER]
         );
         assert_eq!(
             folders(&[("ROCM_PATH", "/opt/rocm"), ("HIP_PATH", "/opt/rocm")]),
-            ["/opt/rocm/lib", "the system's loader"]
+            ["/opt/rocm/lib", LOADER]
         );
     }
 }

@@ -78,7 +78,7 @@ fn the_error_of_an_image_has_a_kind() {
         other => panic!("{other:?}"),
     };
     let limits = Limits::default();
-    let of = |bytes: &[u8]| kind(decode("x", bytes, &limits));
+    let of = |bytes: &[u8]| kind(decode("x", bytes, limits));
     assert_eq!(of(b"no image at all"), Unsupported);
     assert_eq!(of(b""), Truncated);
     for name in ["small.png", "photo.jpg"] {
@@ -89,17 +89,20 @@ fn the_error_of_an_image_has_a_kind() {
     png[80..120].fill(0xA5);
     assert_eq!(of(&png), Damaged);
     assert_eq!(of(&bomb(300_000)), TooLarge);
-    let few = Limits { max_pixels: 100 };
-    assert_eq!(kind(decode("x", &sample(), &few)), TooLarge);
+    let few = Limits {
+        max_pixels: 100,
+        ..limits
+    };
+    assert_eq!(kind(decode("x", &sample(), few)), TooLarge);
     let mut bmp = image_file(4, 4);
     assert_eq!(of(&bmp[..bmp.len() - 1]), Truncated);
     bmp[30] = 9;
     assert_eq!(of(&bmp), Unsupported);
     let sliver = Source::Bytes("x".into(), image_file((1 << 24) + 32, 1).into());
-    let image = sliver.decode(&limits).unwrap();
+    let image = sliver.decode(limits).unwrap();
     let session = Session::tinyvit32().unwrap();
     assert_eq!(kind(sliver.resize(&image, session.preprocess())), Size);
-    let missing = hipvit::image::open("no such file", &limits);
+    let missing = hipvit::image::open("no such file", limits);
     assert!(matches!(missing, Err(Error::Io { .. })), "{missing:?}");
 }
 
@@ -177,8 +180,15 @@ fn image_file(width: u32, height: u32) -> Vec<u8> {
 fn what_has_no_end_is_not_read_to_it() {
     refused(
         &["classify".into(), "/dev/zero".into()],
-        &["/dev/zero", "not a PNG"],
+        &["/dev/zero", "not a regular file"],
     );
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_hipvit"))
+        .args(["classify", "-"])
+        .stdin(fs::File::open("/dev/zero").unwrap())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("not a PNG"), "{}", stderr(&output));
 }
 
 #[test]

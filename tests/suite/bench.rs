@@ -16,7 +16,7 @@ pub(crate) const QUICK: [&str; 8] = [
     "0.05",
 ];
 
-/// The rows that `bench --output json` printed.
+/// The rows that `bench --json` printed.
 pub(crate) fn rows(output: &std::process::Output) -> Vec<Value> {
     let lines = stdout(output).lines();
     lines.map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -174,7 +174,7 @@ fn every_combination_is_a_row_of_the_schema() {
         "2",
         "--threads",
         "1",
-        "--output",
+        "--format",
         "json",
     ];
     let output = bench(&arguments);
@@ -229,7 +229,7 @@ fn a_row_that_cannot_run_is_reported_and_the_others_run() {
 #[test]
 fn csv_has_a_cell_for_each_name() {
     let output = bench(&[
-        "--device", "cpu", "--dtype", "f32,bf16", "--batch", "1,2", "--output", "csv",
+        "--device", "cpu", "--dtype", "f32,bf16", "--batch", "1,2", "--format", "csv",
     ]);
     let cells = |line: &str| {
         let mut cells = vec![String::new()];
@@ -258,7 +258,7 @@ fn csv_has_a_cell_for_each_name() {
 
 #[test]
 fn markdown_is_one_table() {
-    let output = bench(&["--device", "cpu", "--batch", "1,2", "--output", "md"]);
+    let output = bench(&["--device", "cpu", "--batch", "1,2", "--format", "md"]);
     let lines: Vec<&str> = stdout(&output).lines().collect();
     assert_eq!(lines.len(), 4);
     let columns = lines[0].matches('|').count();
@@ -279,7 +279,7 @@ fn markdown_is_one_table() {
 }
 
 #[test]
-fn tables_fit_80_columns_and_steps_sum_up() {
+fn the_breakdown_names_every_part_and_steps_sum_up() {
     let more = [
         "bench", "--device", "cpu", "--batch", "2,4", "--runs", "3", "--repeat", "2",
     ];
@@ -287,9 +287,6 @@ fn tables_fit_80_columns_and_steps_sum_up() {
     let output = hipvit([&more[..], &["--breakdown", "--roofline"]].concat());
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let text = stdout(&output);
-    for line in text.lines() {
-        assert!(line.chars().count() <= 80 || line.contains("cpu ("), "{line}");
-    }
     for part in [
         "tinyvit32, f32, cpu (",
         "images/s",
@@ -346,9 +343,4 @@ fn the_ladder_of_a_cpu_gives_the_same_outputs() {
     ] {
         assert!(text.contains(part), "{part}:\n{text}");
     }
-    assert!(
-        text.lines()
-            .all(|line| line.chars().count() <= 80 || line.contains("cpu (")),
-        "{text}"
-    );
 }

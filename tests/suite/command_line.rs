@@ -39,7 +39,7 @@ const NAMES: [&str; 10] = [
 
 #[test]
 fn classify_without_arguments_names_the_digit_of_every_sample() {
-    let output = hipvit(["classify", "--json", "--top", "1"]);
+    let output = hipvit(["classify", "--json", "--logits", "--top", "1"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let lines = json_lines(&output);
     assert_eq!(lines.len(), 10);
@@ -87,16 +87,18 @@ fn a_pattern_standard_input_and_a_file_give_the_same_logits() {
     let by_file = json_lines(&hipvit([
         OsStr::new("classify"),
         OsStr::new("--json"),
+        OsStr::new("--logits"),
         copy.as_os_str(),
     ]));
     let pattern = dir.path().join("*.p?g");
     let by_pattern = json_lines(&hipvit([
         OsStr::new("classify"),
         OsStr::new("--json"),
+        OsStr::new("--logits"),
         pattern.as_os_str(),
     ]));
     let mut child = Command::new(env!("CARGO_BIN_EXE_hipvit"))
-        .args(["classify", "--json", "-"])
+        .args(["classify", "--json", "--logits", "-"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -114,19 +116,24 @@ fn a_pattern_standard_input_and_a_file_give_the_same_logits() {
 }
 
 #[test]
-fn colours_need_a_terminal_or_a_wish_and_no_color_wins() {
-    let run = |variables: &[&str]| {
+fn colours_need_a_terminal_or_a_wish_and_the_option_wins() {
+    let run_with = |more: &[&str], variables: &[&str]| {
         Command::new(env!("CARGO_BIN_EXE_hipvit"))
             .args(["classify", "--top", "1"])
+            .args(more)
             .env_remove("CLICOLOR_FORCE")
             .env_remove("NO_COLOR")
             .envs(variables.iter().map(|variable| (variable, "1")))
             .output()
             .unwrap()
     };
+    let run = |variables: &[&str]| run_with(&[], variables);
     assert!(!stdout(&run(&[])).contains('\x1b'));
     assert!(stdout(&run(&["CLICOLOR_FORCE"])).contains('\x1b'));
     assert!(!stdout(&run(&["CLICOLOR_FORCE", "NO_COLOR"])).contains('\x1b'));
+    assert!(stdout(&run_with(&["--color", "always"], &["NO_COLOR"])).contains('\x1b'));
+    assert!(!stdout(&run_with(&["--color=never"], &["CLICOLOR_FORCE"])).contains('\x1b'));
+    assert!(stdout(&run_with(&["--color=auto"], &["CLICOLOR_FORCE"])).contains('\x1b'));
 }
 
 #[test]
@@ -177,12 +184,41 @@ fn timing_names_every_phase_and_adds_up_to_a_hundred_per_cent() {
     assert!((timing["overlap"].as_f64().unwrap() - overlap).abs() <= 1e-9 * overlap);
 }
 
+/// What bash is offered for the last of `words`.
+fn completed(words: &[&str], provider: &OsStr) -> Vec<String> {
+    let output = Command::new(env!("CARGO_BIN_EXE_hipvit"))
+        .arg("--")
+        .args(words)
+        .env("COMPLETE", "bash")
+        .env("_CLAP_COMPLETE_INDEX", (words.len() - 1).to_string())
+        .env("_CLAP_IFS", "\n")
+        .env("HIPVIT_PROVIDER", provider)
+        .env("FAKE_DEVICES", "2")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    stdout(&output).lines().map(str::to_owned).collect()
+}
+
 #[test]
-fn completions_know_the_devices_and_dtypes() {
-    let output = hipvit(["completions", "bash"]);
-    let text = stdout(&output);
-    for values in ["auto cpu hip hip:1", "f32 f16 bf16", "auto on off"] {
-        assert!(text.contains(values), "{values}");
+fn completions_know_the_gpus_that_are_there_and_the_dtypes() {
+    let none = OsStr::new("/no/such/provider");
+    assert_eq!(
+        completed(&["hipvit", "classify", "--device", ""], none),
+        ["auto", "cpu"]
+    );
+    assert_eq!(
+        completed(&["hipvit", "classify", "--dtype", ""], none),
+        ["f32", "f16", "bf16"]
+    );
+    assert!(completed(&["hipvit", "in"], none).contains(&"inspect".to_owned()));
+    let fake = crate::hip::Fake::new("completions");
+    for command in ["classify", "inspect", "validate", "bench", "tune"] {
+        assert_eq!(
+            completed(&["hipvit", command, "--device", "h"], fake.path.as_os_str()),
+            ["hip:0", "hip:1"],
+            "{command}"
+        );
     }
 }
 
@@ -283,24 +319,27 @@ fn wrong_usage_exits_with_two() {
 fn every_shell_gets_completions() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let output = hipvit(["completions", shell]);
-        assert!(stdout(&output).contains("classify"), "{shell}");
+        assert!(stdout(&output).contains("COMPLETE"), "{shell}");
     }
 }
 
 #[test]
-fn inspect_shows_the_graph_the_plan_and_the_parameters() {
+fn inspect_shows_the_graph_the_plan_and_the_parameters_and_draws() {
     let dir = tempfile::tempdir().unwrap();
     let svg = dir.path().join("arena.svg");
     let model = at("tests/golden/timm_vit_class_token");
     let args = [
         OsStr::new("inspect"),
         model.as_os_str(),
+        OsStr::new("--graph"),
+        OsStr::new("--plan"),
+        OsStr::new("--parameters"),
         OsStr::new("--plot"),
         svg.as_os_str(),
     ];
     let output = hipvit(args);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    for part in ["linear+bias+gelu", "blocks.0.attn.qkv.weight", "arena"] {
+    for part in ["linear+bias+gelu", "blocks.0.attn.qkv.weight", "offset KiB"] {
         assert!(
             stdout(&output).contains(part),
             "{part} is not in:\n{}",
@@ -321,14 +360,16 @@ fn inspect_shows_the_graph_the_plan_and_the_parameters() {
 #[test]
 fn a_line_of_json_has_the_documented_keys_in_order() {
     let sample = at("assets/samples/7.png");
-    let line = |command: &str| {
-        let output = hipvit([OsStr::new(command), OsStr::new("--json"), sample.as_os_str()]);
+    let classify = |more: &[&str]| {
+        let args = [OsStr::new("classify"), OsStr::new("--json"), sample.as_os_str()];
+        let output = hipvit(args.into_iter().chain(more.iter().map(AsRef::as_ref)));
         stdout(&output).to_owned()
     };
+    assert!(!classify(&[]).contains("logits"));
     let embed = hipvit([OsStr::new("embed"), sample.as_os_str()]);
     for (line, keys) in [
         (
-            line("classify"),
+            classify(&["--logits"]),
             &[
                 "image",
                 "model",
@@ -410,4 +451,78 @@ fn output_that_nobody_takes_is_an_error_or_the_end() {
         drop(reader);
         assert_eq!(run(args, writer.into()), (Some(0), String::new()), "{args:?}");
     }
+}
+
+/// Standard error that cannot be written costs what it would have said; no thread that can start is an error.
+#[cfg(target_os = "linux")]
+#[test]
+fn errors_that_nobody_takes_and_threads_that_cannot_start_are_no_panics() {
+    let run = |args: &[&str]| {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hipvit"));
+        command.args(args).stdin(Stdio::null()).stderr(full);
+        command.output().unwrap().status.code()
+    };
+    assert_eq!(run(&["classify", "--timing"]), Some(0));
+    assert_eq!(run(&["classify", "nothere.png"]), Some(1));
+    assert_eq!(run(&["classify", "--unknown"]), Some(2));
+    for args in [
+        &["classify"][..],
+        &["eval"],
+        &["validate", "--op", "pool", "--config", "micro", "--untimed"],
+        &["bench", "--runs", "1", "--no-peaks", "--in-flight", "2"],
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_hipvit"))
+            .args(args)
+            // More than an address space has.
+            .env("RUST_MIN_STACK", "100000000000000")
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        let errors = stderr(&output);
+        assert!(
+            errors.contains("threads: ") && !errors.contains("panicked"),
+            "{args:?}\n{errors}"
+        );
+    }
+}
+
+/// Weights that are no numbers are told of, and JSON has null for what they make.
+#[test]
+fn weights_and_results_that_are_no_numbers_are_told_of() {
+    let folder = tempfile::tempdir().unwrap();
+    for file in ["config.json", "model.safetensors"] {
+        fs::copy(at("assets/tinyvit32").join(file), folder.path().join(file)).unwrap();
+    }
+    let weights = folder.path().join("model.safetensors");
+    let mut bytes = fs::read(&weights).unwrap();
+    let (header, metadata) = safetensors::SafeTensors::read_metadata(&bytes).unwrap();
+    let (begin, _) = metadata.info("fc_norm.weight").unwrap().data_offsets;
+    bytes[8 + header + begin..][..4].copy_from_slice(&f32::NAN.to_le_bytes());
+    fs::write(&weights, bytes).unwrap();
+    let run = |more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hipvit"));
+        command
+            .arg("classify")
+            .arg(at("assets/samples/7.png"))
+            .arg("--model")
+            .arg(folder.path());
+        command.args(more).output().unwrap()
+    };
+    let output = run(&["--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(json_lines(&output)[0]["logits"][0].is_null());
+    for told in [
+        "`fc_norm.weight`: 1 of 64 values",
+        "7.png: `logits`: 10 of 10 values",
+    ] {
+        assert!(stderr(&output).contains(told), "{}", stderr(&output));
+    }
+    let output = run(&["--strict"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stderr(&output).contains("tensor `fc_norm.weight`"),
+        "{}",
+        stderr(&output)
+    );
 }

@@ -224,7 +224,7 @@ fn files_of_one_engine_are_named_by_the_file_and_the_last_row_counts() {
     let files = Files::new();
     let a = files.write("before.jsonl", &[row("hipvit", 1, 9.0), row("hipvit", 1, 2.0)]);
     let b = files.write("after.jsonl", &[row("hipvit", 1, 1.0)]);
-    let output = compare(&[&a, &b], &["--output", "csv"]);
+    let output = compare(&[&a, &b], &["--format", "csv"]);
     let lines: Vec<&str> = stdout(&output).lines().collect();
     assert_eq!(lines.len(), 3, "{lines:?}");
     let head: Vec<&str> = lines[0].split(',').collect();
@@ -238,7 +238,7 @@ fn files_of_one_engine_are_named_by_the_file_and_the_last_row_counts() {
         (field(lines[2], "end_to_end_speed"), field(lines[2], "column")),
         ("2".into(), "after".into())
     );
-    let output = compare(&[&a, &b], &["--output", "md"]);
+    let output = compare(&[&a, &b], &["--format", "md"]);
     let row = stdout(&output)
         .lines()
         .find(|line| line.starts_with("| vit_base"))
@@ -254,7 +254,7 @@ fn json_keeps_every_field_of_the_rows() {
         files.write("a.jsonl", std::slice::from_ref(&a)),
         files.write("b.jsonl", std::slice::from_ref(&b)),
     );
-    let output = compare(&[&paths.0, &paths.1], &["--output", "json", "--fail-above", "5"]);
+    let output = compare(&[&paths.0, &paths.1], &["--format", "json", "--fail-above", "5"]);
     assert_eq!(output.status.code(), Some(1));
     let json: Value = serde_json::from_str(stdout(&output)).unwrap();
     let cells = &json["groups"][0]["cells"];

@@ -14,7 +14,7 @@ use crate::at;
 use crate::command_line::{hipvit, stderr, stdout};
 
 fn accuracy(session: &Session, set: LabelledSet) -> Evaluation {
-    evaluate(session, set, &Limits::default(), |item| {
+    evaluate(session, set, Limits::default(), |item| {
         assert!(item.is_ok());
     })
     .unwrap()
@@ -77,7 +77,7 @@ fn the_embedded_weights_are_below_a_megabyte_and_equal_the_directory() {
             < 1_000_000
     );
     let images: Vec<_> = digits::samples()
-        .map(|s| s.decode(&Limits::default()).unwrap())
+        .map(|s| s.decode(Limits::default()).unwrap())
         .collect();
     let embedded = Session::tinyvit32().unwrap().run(&images).unwrap();
     let loaded = Session::load(at("assets/tinyvit32"))
@@ -141,6 +141,7 @@ fn the_one_logit_model_is_right_about_358_of_360_and_gives_sigmoid_probabilities
         "classify".as_ref(),
         samples.as_os_str(),
         "--json".as_ref(),
+        "--logits".as_ref(),
         "--model".as_ref(),
         model.as_os_str(),
     ];

@@ -128,6 +128,7 @@ fn works(arch: &str) {
         "gpu::replayed_graphs_give_the_bits_of_the_steps",
         "gpu::images_are_resized_to_the_same_bytes",
         "gpu::reproducible_sessions_give_an_image_the_same_bits_at_any_batch_size",
+        "gpu::selection::miopen_computes_patch_embeddings_and_attention",
     ];
     let rest = [
         "gpu::architectures::vit_tiny_agrees_with_the_cpu_in_every_dtype",
@@ -209,10 +210,13 @@ fn tuned_kernels_are_kept_and_selected() {
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
-    assert!(tuned.len() > 4, "{lines}");
+    for op in ["linear", "patch_embedding", "attention"] {
+        assert!(tuned.iter().any(|t| t["shape"]["op"] == op), "{op}: {lines}");
+    }
     for shape in &tuned {
-        // rocBLAS, and both of the emulated hipBLASLt's algorithms.
-        assert!(shape["candidates"].as_u64().unwrap() >= 3, "{shape}");
+        // rocBLAS, and both of the emulated hipBLASLt's algorithms; else the crate's own and MIOpen.
+        let least = if shape["shape"]["op"] == "linear" { 3 } else { 2 };
+        assert!(shape["candidates"].as_u64().unwrap() >= least, "{shape}");
         assert!(
             shape["best_us"].as_f64().unwrap() <= shape["rule_us"].as_f64().unwrap(),
             "{shape}"
@@ -250,6 +254,24 @@ fn tuned_kernels_are_kept_and_selected() {
         std::fs::write(file, json.to_string()).unwrap();
         assert_eq!(top(&classify()), expected, "{kernel}");
     }
+    let computed = || run(&["inspect", "--kernels"]).matches("MIOpen ").count();
+    for (kernel, miopen) in [("miopen", 2), ("own", 0), ("rocblas", 0)] {
+        for op in ["patch_embedding", "attention"] {
+            json[op][0]["kernel"] = kernel.into();
+        }
+        std::fs::write(file, json.to_string()).unwrap();
+        assert_eq!(top(&classify()), expected, "{kernel}");
+        assert_eq!(computed(), miopen, "{kernel}");
+    }
+    // Choices of MIOpen are of its version.
+    for op in ["patch_embedding", "attention"] {
+        json[op][0]["kernel"] = "miopen".into();
+    }
+    let libraries = json["libraries"].as_str().unwrap().to_owned();
+    assert!(libraries.contains(", MIOpen "), "{libraries}");
+    json["libraries"] = format!("{libraries}0").into();
+    std::fs::write(file, json.to_string()).unwrap();
+    assert_eq!(computed(), 0, "{libraries}0");
 
     std::fs::write(file, &text[..text.len() / 2]).unwrap();
     assert_eq!(origins(), before, "a damaged file counts as none");
@@ -271,7 +293,6 @@ fn validates(arch: &str) {
             configs,
             "--untimed",
             "--json",
-            "-",
         ],
     );
     let text = stdout(&output);
@@ -447,7 +468,7 @@ fn alone(name: &str, gpus: &str, setting: (&str, &str)) -> bool {
 }
 
 fn images(count: usize) -> Vec<RgbImage> {
-    let image = open(at("tests/golden/images/small.png"), &Limits::default()).unwrap();
+    let image = open(at("tests/golden/images/small.png"), Limits::default()).unwrap();
     vec![image; count]
 }
 
@@ -583,6 +604,46 @@ fn a_lost_gpu_is_an_error_until_the_end() {
     same(&other.run(images(2)).unwrap(), &expected);
     drop(session);
     same(&other.run(images(2)).unwrap(), &expected);
+}
+
+/// Whichever replay of a pipeline omits its last operation, every image has its own results, and a line says so.
+#[test]
+fn a_replay_that_goes_wrong_once_is_computed_again() {
+    if !available() {
+        return;
+    }
+    let samples = at("assets/samples");
+    let run = |graphs: &str, corrupt: Option<u32>| {
+        let mut command = command(env!("CARGO_BIN_EXE_hipvit"), "gfx942");
+        command.args([
+            "classify",
+            "--json",
+            "--device",
+            "hip",
+            "--batch",
+            "4",
+            "--hip-graphs",
+            graphs,
+        ]);
+        command.args([&samples; 4]);
+        if let Some(nth) = corrupt {
+            command.env("HIP_EMU_CORRUPT_REPLAY", nth.to_string());
+        }
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        output
+    };
+    let expected = run("off", None);
+    assert_eq!(stdout(&expected).lines().count(), 40);
+    let mut found = 0;
+    for nth in 1..=7 {
+        let output = run("auto", Some(nth));
+        assert_eq!(stdout(&output), stdout(&expected), "{nth}: {}", stderr(&output));
+        assert!(stderr(&output).contains("replay"), "{nth}: {}", stderr(&output));
+        found += u32::from(stderr(&output).contains("computed again"));
+    }
+    // The others are found when the graphs are captured.
+    assert!(found >= 3, "{found}");
 }
 
 #[test]

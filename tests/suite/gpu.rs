@@ -29,6 +29,7 @@ use crate::command_line::{hipvit, stderr};
 use crate::goldens::{Case, cases};
 
 mod architectures;
+mod selection;
 
 /// All, or those in `HIPVIT_TEST_DTYPES`, for a provider that has not all.
 fn dtypes() -> Vec<DType> {
@@ -111,7 +112,7 @@ fn run(case: &Case, device: Device, dtype: DType) -> (f64, f64, bool) {
         .map(|(row, name)| {
             (
                 row,
-                open(at("tests/golden/images").join(name), &Limits::default()).unwrap(),
+                open(at("tests/golden/images").join(name), Limits::default()).unwrap(),
             )
         })
         .unzip();
@@ -154,14 +155,9 @@ fn held_out_digits_are_recognised_in_every_dtype() {
     for dtype in dtypes() {
         let session = Session::builder().device(device).dtype(dtype).batch(64);
         let session = session.tinyvit32().unwrap();
-        let result = evaluate(
-            &session,
-            digits::held_out().unwrap(),
-            &Limits::default(),
-            |item| {
-                assert!(item.is_ok());
-            },
-        )
+        let result = evaluate(&session, digits::held_out().unwrap(), Limits::default(), |item| {
+            assert!(item.is_ok());
+        })
         .unwrap();
         println!(
             "{dtype:<4} TinyViT32: {} of {} right",
@@ -333,7 +329,7 @@ fn a_pipeline_gives_the_bits_of_the_session() {
         let sources: Vec<Source> = samples.iter().cycle().take(83).cloned().collect();
         let mut expected = Vec::new();
         for batch in sources.chunks(8) {
-            let decoded = batch.iter().map(|s| s.decode(&Limits::default()).unwrap());
+            let decoded = batch.iter().map(|s| s.decode(Limits::default()).unwrap());
             let outputs = session.run(decoded).unwrap();
             expected.extend(outputs.logits().unwrap().rows().into_iter().map(|r| r.to_vec()));
         }
@@ -361,7 +357,7 @@ fn images_resized_on_the_device_give_the_same_results() {
         let data = random.take(width * height * 3).collect();
         Source::Decoded("noise".into(), RgbImage::new(width, height, data).unwrap())
     }));
-    let decoded = sources.iter().map(|s| s.decode(&Limits::default()).unwrap());
+    let decoded = sources.iter().map(|s| s.decode(Limits::default()).unwrap());
     let images: Vec<RgbImage> = decoded.collect();
     for dtype in dtypes() {
         let builder = Session::builder().device(device).dtype(dtype).batch(5);
@@ -563,20 +559,20 @@ fn without_a_provider_a_gpu_is_an_error_and_auto_is_the_cpu() {
         assert_eq!(stderr(&output).lines().count(), 1, "{}", stderr(&output));
         assert!(stderr(&output).contains("/nowhere"), "{}", stderr(&output));
     }
-    let output = run(&["classify", "--device", "auto", "--top", "1"]);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let note = stderr(&output);
-    assert!(
-        note.starts_with("note: running on the CPU: ") && note.contains("/nowhere"),
-        "{note}"
-    );
-    assert_eq!(note.lines().count(), 1, "{note}");
-    // That is the default, which is silent where no GPU's libraries are installed.
-    for device in [&["--device", "cpu"][..], &[]] {
-        let output = run(&[&["classify"], device].concat());
+    // A provider that was named is never passed over in silence.
+    for device in [&["--device", "auto"][..], &[]] {
+        let output = run(&[&["classify", "--top", "1"], device].concat());
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-        assert_eq!(stderr(&output), "");
+        let note = stderr(&output);
+        assert!(
+            note.starts_with("note: running on the CPU: ") && note.contains("/nowhere"),
+            "{note}"
+        );
+        assert_eq!(note.lines().count(), 1, "{note}");
     }
+    let output = run(&["classify", "--device", "cpu"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(stderr(&output), "");
 }
 
 #[test]

@@ -20,7 +20,7 @@ fn a_file_becomes_pixel_values() {
         "rgb16-big.tif",
     ]
     .iter()
-    .map(|name| open(samples.join(name), &Limits::default()).unwrap())
+    .map(|name| open(samples.join(name), Limits::default()).unwrap())
     .collect();
     let batch = rule.apply_batch(&images).unwrap();
     for pixels in batch.chunks_exact(16 * 24 * 3) {

@@ -12,11 +12,16 @@ mod command_line;
 mod compare;
 mod digits;
 mod emu;
+mod fuzz;
 mod goldens;
 mod gpu;
 mod hip;
+mod hub;
 mod image;
+mod labels;
+mod limits;
 mod model;
+mod outputs;
 #[cfg(feature = "serve")]
 mod serve;
 mod session;

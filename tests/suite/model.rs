@@ -339,13 +339,13 @@ fn what_cannot_be_built_is_refused() {
             "hf_vit",
             "model_type",
             json!("swin"),
-            "`model_type` is \"swin\"; supported are vit, deit, dinov2, dinov2_with_registers, clip, clip_vision_model, siglip, siglip_vision_model",
+            "`model_type` is \"swin\", which is not supported; supported are vit, deit, dinov2, dinov2_with_registers, clip, clip_vision_model, siglip, siglip_vision_model",
         ),
         (
             "timm_deit",
             "architecture",
             json!("resnet50"),
-            "`architecture` is \"resnet50\"; supported are timm's vit_* (plain, gap, reg, clip, siglip, dinov2), deit_* and deit3_*",
+            "`architecture` is \"resnet50\", which is not supported; supported are timm's vit_* (plain, gap, reg, clip, siglip, dinov2), deit_* and deit3_*",
         ),
         (
             "timm_deit",
@@ -421,13 +421,45 @@ fn weights_that_do_not_fit_the_configuration_are_named() {
     }
 }
 
+/// Before files are missed, which would not help.
+#[test]
+fn a_family_that_is_not_supported_is_said_first_with_those_near() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path();
+    for (config, expected) in [
+        (
+            json!({ "model_type": "dinov3_vit", "architectures": ["DINOv3ViTModel"] }),
+            "`model_type` is \"dinov3_vit\", which is not supported; near it: dinov2; supported are vit, deit, ",
+        ),
+        (
+            json!({ "model_type": "vit", "architectures": ["ViTForMaskedImageModeling"] }),
+            "`architectures` is \"ViTForMaskedImageModeling\"; supported for vit are ViTModel",
+        ),
+        (
+            json!({ "architecture": "vit_base_patch16_242" }),
+            "`architecture` is \"vit_base_patch16_242\", which is not supported; near it: vit_base_patch16_2",
+        ),
+        (
+            json!({ "architecture": "resnet50" }),
+            "`architecture` is \"resnet50\", which is not supported; supported are timm's vit_*",
+        ),
+    ] {
+        fs::write(root.join("config.json"), config.to_string()).unwrap();
+        let text = message(root, root);
+        assert!(
+            text.starts_with(&format!("DIR/config.json: {expected}")),
+            "{text}"
+        );
+    }
+}
+
 #[test]
 fn a_directory_without_a_model_says_what_is_missing() {
     let nothing = tempfile::tempdir().unwrap();
     let root = nothing.path();
     assert_eq!(
         message(root, root),
-        "DIR: has no config.json, so it is not a model directory"
+        "DIR: is missing config.json, so it is not a model directory"
     );
     assert!(message(&root.join("absent"), root).starts_with("DIR/absent: "));
     fs::write(root.join("notes.txt"), "").unwrap();
@@ -435,15 +467,29 @@ fn a_directory_without_a_model_says_what_is_missing() {
         message(&root.join("notes.txt"), root),
         "DIR/notes.txt: is neither a model directory nor a .safetensors file"
     );
-    fs::write(root.join("config.json"), "{}").unwrap();
-    assert_eq!(
-        message(root, root),
-        "DIR: has neither model.safetensors nor model.safetensors.index.json"
+    fs::write(root.join("open_clip_config.json"), "{}").unwrap();
+    assert!(
+        message(root, root).starts_with("DIR: is an open_clip model (open_clip_config.json, no config.json)")
     );
-    fs::write(root.join("pytorch_model.bin"), "").unwrap();
+    let config = json!({ "model_type": "vit", "architectures": ["ViTModel"] });
+    fs::write(root.join("config.json"), config.to_string()).unwrap();
     assert_eq!(
         message(root, root),
-        "DIR: has pytorch_model.bin but no model.safetensors; save it again with safe_serialization=True"
+        "DIR: is missing model.safetensors, and has no model.safetensors.index.json instead"
+    );
+    fs::write(root.join("model.fp16.safetensors"), "").unwrap();
+    assert_eq!(
+        message(root, root),
+        "DIR: has neither model.safetensors nor model.safetensors.index.json; to use model.fp16.safetensors, name the file \
+         instead of the directory"
+    );
+    fs::write(root.join("pytorch_model-00001-of-00002.bin"), "").unwrap();
+    let text = message(root, root);
+    assert!(
+        text.starts_with("DIR: has its weights in PyTorch's format only (pytorch_model*.bin)")
+            && text.contains("python3 -c 'import pathlib, sys, torch;")
+            && text.ends_with("d / \"model.safetensors\")' DIR"),
+        "{text}"
     );
 
     let remove = |name: &'static str| move |directory: &Path| fs::remove_file(directory.join(name)).unwrap();
@@ -567,7 +613,10 @@ fn a_broken_index_of_shards_is_named_with_the_cause() {
         "DIR/model-00001-of-00003.safetensors: tensor `more`: is missing, but model.safetensors.index.json puts it there"
     );
     let text = refusal(|index| index["weight_map"]["more"] = json!("absent.safetensors"));
-    assert!(text.starts_with("DIR/absent.safetensors: "), "{text}");
+    assert_eq!(
+        text,
+        "DIR: is missing absent.safetensors, which model.safetensors.index.json lists"
+    );
 }
 
 #[test]

@@ -15,7 +15,7 @@ use crate::at;
 
 fn images() -> Vec<RgbImage> {
     ["small.png", "tall.png", "wide.png"]
-        .map(|name| open(at("tests/golden/images").join(name), &Limits::default()).unwrap())
+        .map(|name| open(at("tests/golden/images").join(name), Limits::default()).unwrap())
         .to_vec()
 }
 

@@ -56,11 +56,10 @@ fn rows_are_chosen_and_written_as_json() {
         "micro,small",
         "--op",
         "linear,pool",
-        "--json",
     ];
-    let output = hipvit(chosen.into_iter().chain([file.to_str().unwrap()]));
+    let output = hipvit(chosen.into_iter().chain(["-o", file.to_str().unwrap()]));
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    assert!(stdout(&output).contains("linear+bias"));
+    assert_eq!(stdout(&output), "");
     let report = json(&fs::read_to_string(&file).unwrap());
     assert_eq!(report["schema"], "hipvit.validate/2");
     assert_eq!(report["device"], "cpu");
@@ -107,7 +106,6 @@ fn rows_are_chosen_and_written_as_json() {
         "attention",
         "--untimed",
         "--json",
-        "-",
     ]);
     let custom = json(stdout(&output));
     assert_eq!(custom["peaks"]["gemms"], serde_json::json!([]));
@@ -119,11 +117,14 @@ fn rows_are_chosen_and_written_as_json() {
     assert_eq!(row["operands"], serde_json::json!([[2, 17, 72]]));
     assert!(row["seconds"].is_null() && row["runs"] == 0, "{row}");
 
-    let output = hipvit(chosen.into_iter().chain(["-"]));
+    let output = hipvit(chosen.into_iter().chain(["--json"]));
     assert_eq!(
         json(stdout(&output))["rows"].as_array().unwrap().len(),
         rows.len()
     );
+    let output = hipvit(chosen.into_iter().chain(["--format", "csv"]));
+    assert_eq!(stdout(&output).lines().count(), rows.len() + 1);
+    assert!(stdout(&output).starts_with("op,form,in_place,config,dtype,operands,result,status,"));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use hipvit_sys::miopen::{
     miopenTensorArgument_t, miopenTensorArgumentId_t,
 };
 
-use super::descriptor::{Tensor, data_type};
+use super::descriptor::{Tensor, packed};
 use super::{Dnn, table};
 use crate::device::Device;
 use crate::dtype::DType;
@@ -269,9 +269,8 @@ impl Problem {
                 )
             )?;
         }
-        let dtype = data_type(shape.dtype)?;
         for id in OPERANDS {
-            problem.describe(id, &Tensor::of(device, dtype, &shape.shape())?)?;
+            problem.describe(id, &Tensor::new(device, shape.dtype, &shape.shape())?)?;
         }
         for (id, extra) in EXTRAS {
             let (dtype, shape) = match extra {
@@ -279,7 +278,7 @@ impl Problem {
                 Extra::Rows(_) => (miopenDataType_t::miopenFloat, shape.rows()),
                 _ => (miopenDataType_t::miopenFloat, [1; 4]),
             };
-            problem.describe(id, &Tensor::of(device, dtype, &shape)?)?;
+            problem.describe(id, &Tensor::of(device, dtype, &shape, &packed(shape))?)?;
         }
         Ok(problem)
     }

@@ -8,7 +8,7 @@ use hipvit_sys::miopen::{
     miopenConvAlgoPerf_t, miopenConvFwdAlgorithm_t, miopenConvolutionDescriptor_t, miopenConvolutionMode_t,
 };
 
-use super::descriptor::Tensor;
+use super::descriptor::{Tensor, data_type, packed};
 use super::{Dnn, int, table};
 use crate::device::Device;
 use crate::dtype::DType;
@@ -33,6 +33,8 @@ pub struct PatchConvolution {
     pub features: usize,
     /// The patch's height and width, in pixels.
     pub patch: [usize; 2],
+    /// Whether image, filter and result have their channels last in memory: `[batch, height, width, channels]` (NHWC).
+    pub channels_last: bool,
     /// Of image, filter and result: f32, f16 or bf16.
     pub dtype: DType,
 }
@@ -50,6 +52,15 @@ impl PatchConvolution {
                 self.width / patch_width.max(1),
             ],
         ]
+    }
+
+    fn tensor(&self, device: &Device, shape: [usize; 4]) -> Result<Tensor> {
+        let [_, channels, height, width] = shape;
+        let strides = match self.channels_last {
+            true => [height * width * channels, 1, width * channels, channels],
+            false => packed(shape),
+        };
+        Tensor::of(device, data_type(self.dtype)?, &shape, &strides)
     }
 }
 
@@ -89,9 +100,9 @@ impl Dnn {
             shape,
             raw: ptr::null_mut(),
             tensors: [
-                Tensor::new(device, shape.dtype, &image)?,
-                Tensor::new(device, shape.dtype, &weight)?,
-                Tensor::new(device, shape.dtype, &result)?,
+                shape.tensor(device, image)?,
+                shape.tensor(device, weight)?,
+                shape.tensor(device, result)?,
             ],
             algorithm: miopenConvFwdAlgorithm_t(0),
             workspace: None,

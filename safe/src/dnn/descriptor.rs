@@ -10,23 +10,27 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::status::call;
 
-/// A packed tensor's description.
+/// A tensor's description.
 pub(super) struct Tensor {
     device: Device,
     raw: miopenTensorDescriptor_t,
 }
 
 impl Tensor {
-    pub(super) fn new(device: &Device, dtype: DType, shape: &[usize]) -> Result<Self> {
-        Self::of(device, data_type(dtype)?, shape)
+    /// Of a tensor without gaps, the last dimension contiguous.
+    pub(super) fn new<const N: usize>(device: &Device, dtype: DType, shape: &[usize; N]) -> Result<Self> {
+        Self::of(device, data_type(dtype)?, shape, &packed(*shape))
     }
 
-    pub(super) fn of(device: &Device, data_type: miopenDataType_t, shape: &[usize]) -> Result<Self> {
+    pub(super) fn of<const N: usize>(
+        device: &Device,
+        data_type: miopenDataType_t,
+        shape: &[usize; N],
+        strides: &[usize; N],
+    ) -> Result<Self> {
         let table = table(device)?;
-        let sizes = shape.iter().map(|&n| int(n)).collect::<Result<Vec<_>>>()?;
-        let strides = (0..shape.len())
-            .map(|axis| int(shape[axis + 1..].iter().product()))
-            .collect::<Result<Vec<_>>>()?;
+        let ints = |values: &[usize; N]| values.iter().map(|&n| int(n)).collect::<Result<Vec<_>>>();
+        let (sizes, strides) = (ints(shape)?, ints(strides)?);
         let mut tensor = Self {
             device: device.clone(),
             raw: ptr::null_mut(),
@@ -51,6 +55,11 @@ impl Tensor {
     pub(super) fn raw(&self) -> miopenTensorDescriptor_t {
         self.raw
     }
+}
+
+/// Strides without gaps, the last dimension contiguous.
+pub(super) fn packed<const N: usize>(shape: [usize; N]) -> [usize; N] {
+    std::array::from_fn(|axis| shape[axis + 1..].iter().product())
 }
 
 pub(super) fn data_type(dtype: DType) -> Result<miopenDataType_t> {

@@ -13,7 +13,7 @@ use hipvit_sys::miopen::{miopenHandle_t, miopenNormMode_t, miopenSoftmaxAlgorith
 
 pub use self::attention::{Attention, MultiHeadAttention};
 pub use self::convolution::{Convolution, PatchConvolution};
-use self::descriptor::Tensor;
+use self::descriptor::{Tensor, data_type};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -43,6 +43,35 @@ pub struct Rows {
     pub columns: usize,
     /// f32, f16 or bf16.
     pub dtype: DType,
+}
+
+/// Four-dimensional tensors of the same extents that lie in memory in different ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Relayout {
+    /// Their extents.
+    pub shape: [usize; 4],
+    /// Elements from one index to the next in what is read, by dimension.
+    pub from: [usize; 4],
+    /// The same, in what is written.
+    pub to: [usize; 4],
+    /// f32, f16 or bf16.
+    pub dtype: DType,
+}
+
+impl Relayout {
+    /// Bytes from the first element to the end of the last.
+    fn bytes(&self, strides: [usize; 4]) -> usize {
+        if self.shape.contains(&0) {
+            return 0;
+        }
+        let last: usize = self
+            .shape
+            .iter()
+            .zip(strides)
+            .map(|(n, stride)| (n - 1) * stride)
+            .sum();
+        (last + 1) * self.dtype.size()
+    }
 }
 
 impl Rows {
@@ -87,6 +116,15 @@ impl Dnn {
         })
     }
 
+    /// MIOpen's version, such as 3.5.1.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Provider`] if MIOpen cannot be opened; what it says otherwise.
+    pub fn version(device: &Device) -> Result<String> {
+        device.miopen_version()
+    }
+
     /// The stream that it submits to.
     #[must_use]
     pub fn stream(&self) -> &Stream {
@@ -122,6 +160,46 @@ impl Dnn {
                         y.pointer(),
                         miopenSoftmaxAlgorithm_t::MIOPEN_SOFTMAX_ACCURATE,
                         miopenSoftmaxMode_t::MIOPEN_SOFTMAX_MODE_CHANNEL,
+                    )
+                )
+            }
+        })
+    }
+
+    /// Submits a copy of `x` into `y`, each in its own layout; `to` names no element of `y` twice.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if an operand is too small; what MIOpen says.
+    pub fn relayout(&mut self, relayout: Relayout, x: Operand<'_>, y: Operand<'_>) -> Result<()> {
+        let Relayout {
+            shape,
+            from,
+            to,
+            dtype,
+        } = relayout;
+        x.expect("x", relayout.bytes(from), false)?;
+        y.expect("y", relayout.bytes(to), true)?;
+        let device = self.stream.device();
+        let table = table(device)?;
+        let tensor = |strides| Tensor::of(device, data_type(dtype)?, &shape, &strides);
+        let (read, written) = (tensor(from)?, tensor(to)?);
+        let (one, zero) = (1f32, 0f32);
+        self.stream.keep(|| self.handle.clone());
+        self.stream.submit(&[x, y], |_| {
+            // SAFETY: the handle and the tensors live; the operands reach to the tensors' last elements; the scalars are
+            // read before the call returns.
+            unsafe {
+                call!(
+                    device,
+                    table.miopenTransformTensor(
+                        self.raw,
+                        ptr::from_ref(&one).cast(),
+                        read.raw(),
+                        x.pointer(),
+                        ptr::from_ref(&zero).cast(),
+                        written.raw(),
+                        y.pointer(),
                     )
                 )
             }

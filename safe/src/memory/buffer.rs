@@ -295,6 +295,16 @@ impl<T: Pod> DeviceBuffer<T> {
         fill(&self.writing(), byte)
     }
 
+    /// Sets every byte of the elements `range`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if there are not so many; the driver refuses.
+    pub fn fill_part(&mut self, range: Range<usize>, byte: u8) -> Result<()> {
+        let bytes = self.range(range.start, range.end.saturating_sub(range.start))?;
+        fill(&Operand::new(&self.block, bytes, true), byte)
+    }
+
     /// Copies all of `source`, which is as long, on the device.
     ///
     /// # Errors

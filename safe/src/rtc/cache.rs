@@ -1,10 +1,11 @@
 //! What hipRTC made, kept on disk, so that the next start of a program does not compile it again.
 
-use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::fs;
+use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use hipvit_sys::regular_file;
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
@@ -90,13 +91,18 @@ impl KernelCache {
     /// The code of this key; `None` if there is none, or none that is whole.
     pub(super) fn get(&self, key: Key) -> Option<Vec<u8>> {
         let path = self.folder.join(key.file_name());
-        let bytes = fs::read(&path).ok()?;
+        let mut file = regular_file::open(&path).ok()?;
+        if file.metadata().ok()?.len() > self.limit {
+            return None;
+        }
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).ok()?;
         let (header, code) = bytes.split_at_checked(HEADER)?;
         if header != Self::header(key, code) {
             return None;
         }
         // For the eviction; a folder that cannot be written is not evicted from either.
-        let _ = File::open(&path).and_then(|file| file.set_modified(SystemTime::now()));
+        let _ = file.set_modified(SystemTime::now());
         Some(code.to_vec())
     }
 
@@ -106,7 +112,12 @@ impl KernelCache {
         let mut file = self.unfinished()?;
         file.write_all(&Self::header(key, code))?;
         file.write_all(code)?;
-        file.persist(self.folder.join(key.file_name()))?;
+        let path = self.folder.join(key.file_name());
+        // Renaming replaces all but a folder.
+        if path.is_dir() && !path.is_symlink() {
+            fs::remove_dir(&path)?;
+        }
+        file.persist(path)?;
         self.evict()
     }
 
@@ -174,6 +185,7 @@ struct Kept {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
     use std::time::Duration;
 
     use super::*;
@@ -228,6 +240,32 @@ mod tests {
         assert!(cache.get(key(1)).is_none());
         cache.put(key(1), PTX).unwrap();
         cache.get(key(1)).unwrap();
+    }
+
+    /// A FIFO would be waited for, and a device read without end.
+    #[cfg(unix)]
+    #[test]
+    fn what_is_not_a_regular_file_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = KernelCache::at(folder.path());
+        let file = cache.folder.join(key(1).file_name());
+        let fifo = |path: &Path| {
+            let made = std::process::Command::new("mkfifo").arg(path).status().unwrap();
+            assert!(made.success());
+        };
+        let device = |path: &Path| std::os::unix::fs::symlink("/dev/zero", path).unwrap();
+        let directory = |path: &Path| fs::create_dir(path).unwrap();
+        let makers: [&dyn Fn(&Path); 3] = [&fifo, &device, &directory];
+        for make in makers {
+            make(&file);
+            assert!(cache.get(key(1)).is_none());
+            cache.put(key(1), PTX).unwrap();
+            assert_eq!(cache.get(key(1)).as_deref(), Some(PTX));
+            fs::remove_file(&file).unwrap();
+        }
+        // Longer than all that the cache may hold.
+        File::create(&file).unwrap().set_len(1 << 40).unwrap();
+        assert!(cache.get(key(1)).is_none());
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! MIOpen, against plain loops in f64.
 
-use hip_safe::{DType, Device, Dnn, MultiHeadAttention, PatchConvolution, Rows};
+use hip_safe::{DType, Device, Dnn, Error, MultiHeadAttention, PatchConvolution, Relayout, Rows};
 
-use super::{Check, numbers, within, worst};
+use super::{Check, ensure, numbers, within, worst};
 
 pub(crate) fn softmax(device: &Device) -> Check {
     let stream = device.stream()?;
@@ -65,14 +65,30 @@ pub(crate) fn layer_norm(device: &Device) -> Check {
 }
 
 pub(crate) fn convolution(device: &Device) -> Check {
+    convolution_in(device, false)
+}
+
+pub(crate) fn convolution_channels_last(device: &Device) -> Check {
+    convolution_in(device, true)
+}
+
+/// `[images, channels, pixels]` as `[images, pixels, channels]`.
+fn channels_last<T: Copy>(values: &[T], channels: usize, pixels: usize) -> Vec<T> {
+    let images = values.chunks(channels * pixels);
+    images
+        .flat_map(|image| (0..pixels * channels).map(move |i| image[i % channels * pixels + i / channels]))
+        .collect()
+}
+
+fn convolution_in(device: &Device, last: bool) -> Check {
     let stream = device.stream()?;
     let (batch, channels, features, side, patch) = (2, 3, 40, 32, 8);
-    let (x, w) = (
+    let (mut x, mut w) = (
         numbers(batch * channels * side * side, 15),
         numbers(features * channels * patch * patch, 16),
     );
     let tokens = side / patch;
-    let expected: Vec<f64> = (0..batch * features * tokens * tokens)
+    let mut expected: Vec<f64> = (0..batch * features * tokens * tokens)
         .map(|index| {
             let (b, f) = (
                 index / (features * tokens * tokens),
@@ -88,6 +104,11 @@ pub(crate) fn convolution(device: &Device) -> Check {
                 .sum()
         })
         .collect();
+    if last {
+        x = channels_last(&x, channels, side * side);
+        w = channels_last(&w, channels, patch * patch);
+        expected = channels_last(&expected, features, tokens * tokens);
+    }
     let shape = PatchConvolution {
         batch,
         channels,
@@ -95,6 +116,7 @@ pub(crate) fn convolution(device: &Device) -> Check {
         width: side,
         features,
         patch: [patch, patch],
+        channels_last: last,
         dtype: DType::F32,
     };
     let (dx, dw) = (stream.upload(&x)?, stream.upload(&w)?);
@@ -105,6 +127,36 @@ pub(crate) fn convolution(device: &Device) -> Check {
     dnn.convolve(&mut convolution, [dx.reading(), dw.reading(), dy.writing()])?;
     // Room for Winograd and TF32, which libraries may choose for f32.
     within(worst(dy.read()?.into_iter().map(f64::from), &expected), 2e-2)
+}
+
+/// Heads of tokens side by side, among other channels, to tokens of heads, and a copy that is refused: one element is missing.
+pub(crate) fn relayout(device: &Device) -> Check {
+    let stream = device.stream()?;
+    let (batch, heads, tokens, channels, row) = (2, 3, 5, 4, 40);
+    let relayout = Relayout {
+        shape: [batch, heads, tokens, channels],
+        from: [tokens * row, channels, row, 1],
+        to: [heads * tokens * channels, tokens * channels, channels, 1],
+        dtype: DType::F32,
+    };
+    let x = numbers((batch * tokens - 1) * row + heads * channels, 20);
+    let expected: Vec<f64> = (0..batch * heads * tokens * channels)
+        .map(|i| {
+            let (b, h) = (i / (heads * tokens * channels), i / (tokens * channels) % heads);
+            let (token, channel) = (i / channels % tokens, i % channels);
+            f64::from(x[(b * tokens + token) * row + h * channels + channel])
+        })
+        .collect();
+    let dx = stream.upload(&x)?;
+    let mut dy = stream.zeroed::<f32>(expected.len())?;
+    let mut dnn = Dnn::new(&stream)?;
+    dnn.relayout(relayout, dx.reading(), dy.writing())?;
+    let short = dx.reading().part(0..dx.bytes() - size_of::<f32>())?;
+    let refused = dnn.relayout(relayout, short, dy.writing());
+    ensure(matches!(refused, Err(Error::Argument { .. })), || {
+        format!("{refused:?}")
+    })?;
+    within(worst(dy.read()?.into_iter().map(f64::from), &expected), 0.0)
 }
 
 pub(crate) fn attention(device: &Device) -> Check {

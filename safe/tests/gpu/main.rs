@@ -75,6 +75,8 @@ checks! {
     miopen_softmax: dnn::softmax;
     miopen_layer_norm: dnn::layer_norm;
     miopen_convolution: dnn::convolution;
+    miopen_convolution_channels_last: dnn::convolution_channels_last;
+    miopen_relayout: dnn::relayout;
     miopen_attention: dnn::attention;
 }
 

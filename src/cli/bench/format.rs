@@ -1,13 +1,11 @@
-//! Rows as comma-separated values and as a Markdown table.
+//! The columns of rows as comma-separated values, and the rows as a Markdown table.
 
-use anyhow::Result;
 use hipvit::bench::Row;
-use serde_json::Value;
 
 use super::table::COLUMNS;
 
 /// The fields of a row's JSON that become columns; lists do not.
-const FIELDS: [&str; 55] = [
+pub(super) const FIELDS: [&str; 55] = [
     "engine",
     "engine_version",
     "model",
@@ -65,32 +63,6 @@ const FIELDS: [&str; 55] = [
     "error",
 ];
 
-/// A line of names, then one per row (RFC 4180).
-pub(super) fn csv(rows: &[Row]) -> Result<String> {
-    let mut text = FIELDS.join(",") + "\n";
-    for row in rows {
-        let row = serde_json::to_value(row)?;
-        let cell = |field: &&str| {
-            let pointer = format!("/{}", field.replace('.', "/"));
-            match row.pointer(&pointer) {
-                None | Some(Value::Null) => String::new(),
-                Some(Value::String(text)) => quoted(text),
-                Some(value) => quoted(&value.to_string()),
-            }
-        };
-        let cells: Vec<String> = FIELDS.iter().map(cell).collect();
-        text += &(cells.join(",") + "\n");
-    }
-    Ok(text)
-}
-
-fn quoted(text: &str) -> String {
-    match text.contains([',', '"', '\n', '\r']) {
-        true => format!("\"{}\"", text.replace('"', "\"\"")),
-        false => text.to_owned(),
-    }
-}
-
 /// The columns that some row has.
 pub(super) fn markdown(rows: &[Row]) -> String {
     let used = COLUMNS
@@ -120,16 +92,4 @@ pub(super) fn markdown(rows: &[Row]) -> String {
         text += &line(cells);
     }
     text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_would_end_a_cell_is_quoted() {
-        assert_eq!(quoted("plain"), "plain");
-        assert_eq!(quoted("a,b"), "\"a,b\"");
-        assert_eq!(quoted("the \"best\"\nrow"), "\"the \"\"best\"\"\nrow\"");
-    }
 }

@@ -1,36 +1,39 @@
 //! The ladder as a table, beside what its design claims.
 
-use comfy_table::{Cell, Table, presets};
 use hipvit::bench::{CLAIMS, Row};
+use hipvit::table::{Column, Table, paragraph};
 
-use super::table::{mebibytes, milliseconds, right, title};
+use super::table::{mebibytes, milliseconds, title};
 
 /// A table for each ladder.
-pub(super) fn text(rows: &[Row]) -> String {
+pub(super) fn text(rows: &[Row], width: Option<usize>) -> String {
     let mut text = String::new();
     // Each begins with its first rung.
     let goes_on = |_: &Row, next: &Row| next.options.rung != Some("naive");
     for rungs in rows.chunk_by(goes_on) {
         if let Some(last) = rungs.last() {
-            text += &format!("{}, batch {}\n{}\n", title(last), last.batch, table(rungs));
-            text += &claims(rungs);
+            let title = format!("{}, batch {}", title(last), last.batch);
+            text += &paragraph(&title, "  ", width);
+            text += &format!("{}\n", table(rungs).text(width));
+            for claim in claims(rungs) {
+                text += &paragraph(&claim, "  ", width);
+            }
             text.push('\n');
         }
     }
     text
 }
 
-fn table(rungs: &[Row]) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header([
-        "rung",
-        "p50 ms",
-        "× before",
-        "× first",
-        "device ms",
-        "MiB",
-        "activations",
-        "difference",
+fn table(rungs: &[Row]) -> Table {
+    let mut table = Table::new([
+        Column::left("rung"),
+        Column::right("p50 ms"),
+        Column::right("× before"),
+        Column::right("× first").rank(1),
+        Column::right("device ms").rank(3),
+        Column::right("MiB").rank(4),
+        Column::right("activations").rank(5),
+        Column::right("difference").rank(2),
     ]);
     for (index, row) in rungs.iter().enumerate() {
         let ratio = |other: Option<&Row>| speed_up(other?, row).map(|ratio| format!("{ratio:.2}"));
@@ -38,26 +41,22 @@ fn table(rungs: &[Row]) -> String {
         let first = (index > 0).then(|| rungs.first()).flatten();
         let bytes = |bytes: Option<u64>| or_dash(bytes.map(mebibytes));
         let difference = row.options.output_difference.filter(|_| index > 0);
-        table.add_row([
-            Cell::new(row.options.rung.unwrap_or_default()),
-            right(match (&row.end_to_end, &row.error) {
+        let device = row.device_only.as_ref();
+        table.row([
+            row.options.rung.unwrap_or_default().to_owned(),
+            match (&row.end_to_end, &row.error) {
                 (_, Some(_)) => "failed".into(),
                 (times, _) => or_dash(times.as_ref().map(|times| milliseconds(times.p50_ms))),
-            }),
-            right(or_dash(ratio(before))),
-            right(or_dash(ratio(first))),
-            right(or_dash(
-                row.device_only.as_ref().map(|times| milliseconds(times.p50_ms)),
-            )),
-            right(bytes(row.memory.peak_bytes)),
-            right(bytes(row.memory.activations_bytes)),
-            right(or_dash(difference.map(|difference| format!("{difference:.0e}")))),
+            },
+            or_dash(ratio(before)),
+            or_dash(ratio(first)),
+            or_dash(device.map(|times| milliseconds(times.p50_ms))),
+            bytes(row.memory.peak_bytes),
+            bytes(row.memory.activations_bytes),
+            or_dash(difference.map(|difference| format!("{difference:.0e}"))),
         ]);
     }
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
-    }
-    table.trim_fmt()
+    table
 }
 
 /// How many times as fast `row` is as `other`.
@@ -66,9 +65,8 @@ fn speed_up(other: &Row, row: &Row) -> Option<f64> {
 }
 
 /// Each claim beside the measurement.
-fn claims(rungs: &[Row]) -> String {
-    let mut text = String::new();
-    for (name, claimed, claimed_memory) in CLAIMS {
+fn claims(rungs: &[Row]) -> Vec<String> {
+    let claim = |(name, claimed, claimed_memory): (&str, _, Option<_>)| {
         let index = rungs.iter().position(|row| row.options.rung == Some(name));
         let pair = match (name, index) {
             ("all together", _) => rungs.first().zip(rungs.last()),
@@ -84,13 +82,13 @@ fn claims(rungs: &[Row]) -> String {
             Some(text)
         });
         let memory = claimed_memory.map(|percent| format!(", memory {percent:+.0} %"));
-        text += &format!(
-            "{name}: claimed {claimed}×{}; measured {}\n",
+        format!(
+            "{name}: claimed {claimed}×{}; measured {}",
             memory.unwrap_or_default(),
             measured.unwrap_or_else(|| "not on this device".into())
-        );
-    }
-    text
+        )
+    };
+    CLAIMS.into_iter().map(claim).collect()
 }
 
 fn or_dash(content: Option<String>) -> String {

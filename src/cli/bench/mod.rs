@@ -5,25 +5,26 @@ mod ladder;
 mod roofline;
 mod table;
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anstream::eprintln;
 use anyhow::Result;
-use clap::ValueEnum;
+use clap_complete::engine::ArgValueCandidates;
 use hipvit::bench::{Bench, Row, Settings, Spec, ladder};
-use hipvit::hip::{self, Runtime};
+use hipvit::hip::Runtime;
 use hipvit::{DType, Device, GraphMode};
 
+use super::format::{self as formats, Format, Formats, OutputArgs};
+use super::output::Sink;
 use super::progress::Progress;
-use super::{ImageSize, Outcome, choices, one_line, output, record, report, warn_fallback};
+use super::{ImageSize, Outcome, choices, completions, lines, note_no_gpu, record, report, warn_fallback};
 
 const AFTER_HELP: &str = "\
 Times are end to end: from the bytes of images in host memory to logits in host memory. device ms is a GPU's time between the \
 copies. MFU % is the share of the datasheet's peak in that dtype, of a measured GEMM's where there is no datasheet; of the \
 device's time where it is known. MiB is the device memory that the session took. noise % is half the range of the \
-repetitions' medians. What does not fit the terminal is left out; --output json has everything.";
+repetitions' medians. What does not fit the terminal is left out; --json has everything.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
@@ -41,7 +42,7 @@ pub struct Args {
     #[arg(long, default_value = "f32", value_name = "DTYPE,…", value_delimiter = ',', value_parser = choices::dtype())]
     dtype: Vec<DType>,
     /// Where to run: auto (the first GPU, else the CPU), cpu, hip (the first GPU) or hip:N [default: auto]
-    #[arg(long, value_name = "DEVICE,…", value_delimiter = ',', value_parser = choices::device())]
+    #[arg(long, value_name = "DEVICE,…", value_delimiter = ',', value_parser = choices::device(), add = ArgValueCandidates::new(completions::devices))]
     device: Vec<Device>,
     /// Replay captured HIP graphs on a GPU: auto does so where possible
     #[arg(long, default_value = "auto", value_name = "WHEN", value_parser = choices::hip_graphs())]
@@ -85,25 +86,15 @@ pub struct Args {
     /// From a naive execution to the full one, one optimisation at a time
     #[arg(long)]
     ladder: bool,
-    /// What to print
-    #[arg(long, default_value = "table", value_name = "FORMAT")]
-    output: Format,
-    /// As --output json
-    #[arg(long, conflicts_with = "output")]
-    json: bool,
+    #[command(flatten)]
+    output: OutputArgs<Tables>,
 }
 
-/// What is printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// Tables that fit the terminal
-    Table,
-    /// One JSON object per row and line
-    Json,
-    /// Comma-separated values
-    Csv,
-    /// A Markdown table
-    Md,
+#[derive(Clone, Debug)]
+struct Tables;
+
+impl Formats for Tables {
+    const FORMATS: &'static [Format] = &[Format::Text, Format::Json, Format::Csv, Format::Md];
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
@@ -116,6 +107,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 
 impl Args {
     pub fn run(&self) -> Result<Outcome> {
+        let (format, mut sink) = self.output.open()?;
         let settings = Settings {
             warm_up_runs: self.warm_up,
             runs: self.runs,
@@ -138,7 +130,8 @@ impl Args {
             }
             warn_fallback(row.options.graphs_fallback.as_deref());
         }
-        self.print(&rows)?;
+        self.print(&rows, format, &mut sink)?;
+        sink.finish()?;
         Ok(Outcome::of(failed))
     }
 
@@ -193,10 +186,7 @@ impl Args {
             Device::Auto => match Runtime::open().and_then(|runtime| runtime.device(0)) {
                 Ok(gpu) => Device::Hip(gpu.ordinal()),
                 Err(reason) => {
-                    // Silent only if no device was requested and no GPU libraries are installed.
-                    if !self.device.is_empty() || !matches!(reason, hip::Error::Provider { .. }) {
-                        eprintln!("note: running on the CPU: {}", one_line(&reason.to_string()));
-                    }
+                    note_no_gpu(&reason, !self.device.is_empty());
                     Device::Cpu
                 }
             },
@@ -205,39 +195,28 @@ impl Args {
         given.into_iter().map(resolve).collect()
     }
 
-    fn print(&self, rows: &[Row]) -> Result<()> {
-        let mut out = output::stdout();
-        let format = if self.json { Format::Json } else { self.output };
+    fn print(&self, rows: &[Row], format: Format, out: &mut Sink) -> Result<()> {
         match format {
-            Format::Json => rows.iter().try_for_each(|row| record::write(&mut out, row))?,
-            Format::Csv => write!(out, "{}", format::csv(rows)?)?,
+            Format::Json => rows.iter().try_for_each(|row| record::write(&mut *out, row))?,
+            Format::Csv => formats::csv(out, &format::FIELDS, rows)?,
             Format::Md => write!(out, "{}", format::markdown(rows))?,
-            Format::Table => {
-                let width = width();
+            _ => {
+                let width = self.output.width();
                 if self.ladder {
-                    write!(out, "{}", ladder::text(rows))?;
+                    write!(out, "{}", lines(&ladder::text(rows, width)))?;
                 } else {
-                    write!(out, "{}", table::text(rows, width))?;
+                    write!(out, "{}", lines(&table::text(rows, width)))?;
                 }
                 for row in rows {
                     if self.breakdown {
-                        write!(out, "{}", roofline::parts(row))?;
+                        write!(out, "{}", roofline::parts(row, width))?;
                     }
                     if self.roofline {
-                        write!(out, "{}", roofline::steps(row))?;
+                        write!(out, "{}", roofline::steps(row, width))?;
                     }
                 }
             }
         }
         Ok(())
     }
-}
-
-/// The width of the terminal, or what any terminal has.
-fn width() -> usize {
-    let size = std::io::stdout()
-        .is_terminal()
-        .then(|| console::Term::stdout().size_checked());
-    let (_, columns) = size.flatten().unwrap_or((0, 80));
-    usize::from(columns)
 }

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use comfy_table::{Table, presets};
 use hipvit::bench::{Row, StepTime};
+use hipvit::table::{Column, Table, paragraph};
 use hipvit::timing::Role;
 
-use super::table::{milliseconds, number, right, title};
+use super::table::{milliseconds, number, title};
 
 /// The time of each part of the model.
-pub(super) fn parts(row: &Row) -> String {
+pub(super) fn parts(row: &Row, width: Option<usize>) -> String {
     let Some(steps) = &row.steps else {
         return String::new();
     };
@@ -20,44 +20,57 @@ pub(super) fn parts(row: &Row) -> String {
         *roofline = roofline.zip(step.roofline_ms).map(|(sum, ms)| sum + ms);
     }
     let sum: f64 = steps.iter().map(|step| step.ms).sum();
-    let mut table = new_table(["part", "ms", "%", "roofline ms", "of roofline %"]);
+    let mut table = Table::new([
+        Column::left("part"),
+        Column::right("ms"),
+        Column::right("%"),
+        Column::right("roofline ms").rank(1),
+        Column::right("of roofline %"),
+    ]);
     for (role, (ms, roofline)) in parts {
-        table.add_row([
-            left(role),
-            right(milliseconds(ms)),
-            right(format!("{:.1}", 100.0 * ms / sum)),
-            right(or_dash(roofline.map(milliseconds))),
-            right(or_dash(roofline.map(|roofline| share(roofline, ms)))),
+        table.row([
+            role.to_string(),
+            milliseconds(ms),
+            format!("{:.1}", 100.0 * ms / sum),
+            or_dash(roofline.map(milliseconds)),
+            or_dash(roofline.map(|roofline| share(roofline, ms))),
         ]);
     }
     format!(
-        "{}\n{}\n{}\n",
-        heading(row, "parts"),
-        text(table),
+        "{}{}\n{}\n",
+        heading(row, "parts", width),
+        table.text(width),
         total(row, steps)
     )
 }
 
 /// The time of each step beside its roofline.
-pub(super) fn steps(row: &Row) -> String {
+pub(super) fn steps(row: &Row, width: Option<usize>) -> String {
     let Some(steps) = &row.steps else {
         return String::new();
     };
-    let mut table = new_table(["step", "result", "ms", "roofline", "% of it", "bound by"]);
+    let mut table = Table::new([
+        Column::left("step").wraps(16),
+        Column::right("result").rank(2),
+        Column::right("ms"),
+        Column::right("roofline").rank(1),
+        Column::right("% of it"),
+        Column::left("bound by").rank(3),
+    ]);
     for step in steps {
         let shape: Vec<String> = step.shape.iter().map(ToString::to_string).collect();
         // The roofline without operations is that of the bytes.
         let memory = row.peak.roofline(0, step.bytes).map(|seconds| 1e3 * seconds);
         let bound = step.roofline_ms.zip(memory);
-        table.add_row([
-            left(shortened(&step.name, 24)),
-            right(shape.join("×")),
-            right(milliseconds(step.ms)),
-            right(or_dash(step.roofline_ms.map(milliseconds))),
-            right(or_dash(step.roofline_ms.map(|roofline| share(roofline, step.ms)))),
-            left(bound.map_or("–", |(roofline, memory)| match roofline > memory {
-                true => "compute",
-                false => "memory",
+        table.row([
+            step.name.clone(),
+            shape.join("×"),
+            milliseconds(step.ms),
+            or_dash(step.roofline_ms.map(milliseconds)),
+            or_dash(step.roofline_ms.map(|roofline| share(roofline, step.ms))),
+            or_dash(bound.map(|(roofline, memory)| {
+                let by = if roofline > memory { "compute" } else { "memory" };
+                by.to_owned()
             })),
         ]);
     }
@@ -73,12 +86,14 @@ pub(super) fn steps(row: &Row) -> String {
     if let Some((tflops, gbps)) = peak.datasheet_tflops.zip(peak.datasheet_gbps) {
         peaks += &format!("; by datasheet {} TFLOP/s, {} GB/s", number(tflops), number(gbps));
     }
-    let total = total(row, steps);
-    format!("{}\n{}\n{total}{peaks}\n\n", heading(row, "steps"), text(table))
+    let (heading, total) = (heading(row, "steps", width), total(row, steps));
+    let (table, peaks) = (table.text(width), paragraph(&peaks, "  ", width));
+    format!("{heading}{table}\n{total}{peaks}\n")
 }
 
-fn heading(row: &Row, what: &str) -> String {
-    format!("{what}: {}, batch {}", title(row), row.batch)
+fn heading(row: &Row, what: &str, width: Option<usize>) -> String {
+    let heading = format!("{what}: {}, batch {}", title(row), row.batch);
+    paragraph(&heading, "  ", width)
 }
 
 /// The sum of the steps, and the time of the row.
@@ -109,32 +124,6 @@ fn share(roofline: f64, ms: f64) -> String {
     format!("{:.1}", 100.0 * roofline / ms)
 }
 
-/// A name that ends in its last `most` characters.
-fn shortened(name: &str, most: usize) -> String {
-    let count = name.chars().count();
-    match count <= most {
-        true => name.to_owned(),
-        false => format!("…{}", name.chars().skip(count + 1 - most).collect::<String>()),
-    }
-}
-
 fn or_dash(content: Option<String>) -> String {
     content.unwrap_or_else(|| "–".into())
-}
-
-fn left(content: impl ToString) -> comfy_table::Cell {
-    comfy_table::Cell::new(content.to_string())
-}
-
-fn new_table<const N: usize>(headings: [&str; N]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(headings);
-    table
-}
-
-fn text(mut table: Table) -> String {
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
-    }
-    table.trim_fmt()
 }

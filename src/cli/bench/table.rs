@@ -1,7 +1,7 @@
 //! The table of rows: as many columns as fit the terminal, the most important ones first.
 
-use comfy_table::{Cell, CellAlignment, Table, presets};
 use hipvit::bench::Row;
+use hipvit::table::{self, Table, paragraph};
 
 /// A column: its heading, how soon it is left out where it does not fit, and a row's value.
 pub(super) struct Column {
@@ -65,11 +65,12 @@ pub(super) const COLUMNS: [Column; 17] = [
 ];
 
 /// Tables of the rows by model, dtype and device, `width` characters wide at most.
-pub(super) fn text(rows: &[Row], width: usize) -> String {
+pub(super) fn text(rows: &[Row], width: Option<usize>) -> String {
     let mut text = String::new();
     let same = |a: &Row, b: &Row| title(a) == title(b);
     for group in rows.chunk_by(same) {
-        text += &format!("{}\n{}\n\n", title(&group[0]), table(group, width));
+        text += &paragraph(&title(&group[0]), "  ", width);
+        text += &format!("{}\n\n", table(group, width));
     }
     text
 }
@@ -89,41 +90,20 @@ pub(super) fn title(row: &Row) -> String {
     }
 }
 
-fn table(rows: &[Row], width: usize) -> String {
-    // A column takes two more characters than its widest cell.
-    let cells = |column: &Column| -> Vec<Option<String>> { rows.iter().map(column.value).collect() };
-    let mut columns: Vec<(&Column, Vec<Option<String>>)> =
-        COLUMNS.iter().map(|column| (column, cells(column))).collect();
-    columns.retain(|(_, cells)| cells.iter().any(Option::is_some));
-    let wide = |(column, cells): &(&Column, Vec<Option<String>>)| {
-        let cells = cells.iter().flatten().map(|cell| cell.chars().count());
-        2 + cells.max().unwrap_or(0).max(column.heading.chars().count())
-    };
-    while columns.iter().map(wide).sum::<usize>() > width {
-        let last = columns.iter().map(|(column, _)| column.rank).max().unwrap_or(0);
-        if last == 0 {
-            break;
-        }
-        columns.retain(|(column, _)| column.rank != last);
-    }
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table.set_header(columns.iter().map(|(column, _)| right(column.heading)));
-    for (index, row) in rows.iter().enumerate() {
+fn table(rows: &[Row], width: Option<usize>) -> String {
+    let used = |column: &&Column| rows.iter().any(|row| (column.value)(row).is_some());
+    let columns: Vec<&Column> = COLUMNS.iter().filter(used).collect();
+    let mut table = Table::new(
+        columns
+            .iter()
+            .map(|column| table::Column::right(column.heading).rank(column.rank)),
+    );
+    for row in rows {
         let missing = if row.error.is_some() { "failed" } else { "–" };
-        table.add_row(columns.iter().map(|(_, cells)| {
-            let cell = cells[index].as_deref();
-            right(cell.unwrap_or(missing))
-        }));
+        let cells = columns.iter().map(|column| (column.value)(row));
+        table.row(cells.map(|cell| cell.unwrap_or_else(|| missing.into())));
     }
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
-    }
-    table.trim_fmt()
-}
-
-pub(super) fn right(content: impl ToString) -> Cell {
-    Cell::new(content.to_string()).set_alignment(CellAlignment::Right)
+    table.text(width)
 }
 
 /// Three significant digits and more.
@@ -182,7 +162,7 @@ mod tests {
             row.copy_in.link_peak_gbps = Some(63.0);
         }
         for width in [30, 60, 80, 200] {
-            let text = table(&rows, width);
+            let text = table(&rows, Some(width));
             let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
             assert!(widest <= width, "{width}:\n{text}");
             assert!(text.contains("batch") && text.contains("images/s"), "{text}");

@@ -10,20 +10,19 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use clap::ValueEnum;
 
 use self::comparison::{Comparison, Regression};
+use super::format::{Format, Formats, OutputArgs};
 use super::{Outcome, Usage, one_line, output, report};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Results of `hipvit bench --output json` or benches/peers. Rows are matched by model, batch size and dtype; each engine
+    /// Results of `hipvit bench --json` or benches/peers. Rows are matched by model, batch size and dtype; each engine
     /// of each file is a column, compared with the first one
     #[arg(required = true, value_name = "FILE.jsonl")]
     files: Vec<PathBuf>,
-    /// What to print
-    #[arg(long, default_value = "table", value_name = "FORMAT")]
-    output: Format,
+    #[command(flatten)]
+    output: OutputArgs<Tables>,
     /// Write a report with roofline plots, bars, latencies, memory, energy and environments
     #[arg(long, value_name = "FILE.html")]
     html: Option<PathBuf>,
@@ -33,14 +32,11 @@ pub struct Args {
     fail_above: Option<f64>,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Format {
-    Table,
-    /// One object, with every field of the rows
-    Json,
-    Csv,
-    /// Markdown
-    Md,
+#[derive(Clone, Debug)]
+struct Tables;
+
+impl Formats for Tables {
+    const FORMATS: &'static [Format] = &[Format::Text, Format::Json, Format::Csv, Format::Md];
 }
 
 fn percent(text: &str) -> Result<f64, String> {
@@ -53,6 +49,7 @@ fn percent(text: &str) -> Result<f64, String> {
 
 impl Args {
     pub fn run(&self) -> Result<Outcome> {
+        let (format, mut sink) = self.output.open()?;
         let mut files = Vec::with_capacity(self.files.len());
         for path in &self.files {
             files.push((path.as_path(), rows::read(path)?));
@@ -72,13 +69,14 @@ impl Args {
             let page = html::page(&comparison, regressions.as_deref());
             output::write(path, page.as_bytes())?;
         }
-        let printed = match self.output {
-            Format::Table => text::table(&comparison),
+        let printed = match format {
             Format::Json => text::json(&comparison, regressions.as_deref())? + "\n",
-            Format::Csv => text::csv(&comparison),
+            Format::Csv => text::csv(&comparison)?,
             Format::Md => text::markdown(&comparison),
+            _ => text::table(&comparison, self.output.width()),
         };
-        output::stdout().write_all(printed.as_bytes())?;
+        sink.write_all(printed.as_bytes())?;
+        sink.finish()?;
         let regressions = regressions.unwrap_or_default();
         for regression in &regressions {
             report(one_line(&regression.to_string()));

@@ -1,4 +1,4 @@
-//! The rows of `hipvit bench --output json` and benches/peers: JSON lines of schema `hipvit.bench/1`.
+//! The rows of `hipvit bench --json` and benches/peers: JSON lines of schema `hipvit.bench/1`.
 
 use std::fs;
 use std::path::Path;

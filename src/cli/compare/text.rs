@@ -3,21 +3,27 @@
 use std::ops::Range;
 
 use anyhow::Result;
-use comfy_table::{Cell, CellAlignment, Table, presets};
+use hipvit::table::{Column, Table, paragraph};
 use serde_json::{Value, json};
 
-use super::super::one_line;
+use super::super::{format, one_line};
 use super::comparison::{Comparison, Group, Regression, description};
 use super::rows::{Metric, Row};
 
-/// How many columns fit beside each other.
-const COLUMNS: usize = 4;
+/// Where the terminal does not say it.
 const WIDTH: usize = 80;
+/// What the batch size and the dtype take, and what a time and its ratio do.
+const ROW_NAME: usize = 12;
+const COLUMN: usize = 17;
 
 const LEGEND: &str = "×: speed relative to A, above 1 if faster; ~: within the noise of the two rows";
 
 /// What the columns are, a table for each metric and model, and what failed.
-pub fn table(comparison: &Comparison) -> String {
+pub fn table(comparison: &Comparison, width: Option<usize>) -> String {
+    let width = width.unwrap_or(WIDTH);
+    // How many columns fit beside each other.
+    let together = (width.saturating_sub(ROW_NAME) / COLUMN).max(1);
+    let wrapped = |line: &str, indent| paragraph(&one_line(line), indent, Some(width));
     let mut text = String::new();
     for (i, column) in comparison.columns.iter().enumerate() {
         let letter = Comparison::letter(i);
@@ -25,18 +31,20 @@ pub fn table(comparison: &Comparison) -> String {
         text += &wrapped(&line, "   ");
     }
     for metric in shown(comparison) {
-        text += &format!("\n{}; ms, medians\n", metric.title());
+        text.push('\n');
+        text += &wrapped(&format!("{}; ms, medians", metric.title()), "  ");
         for model in models(comparison) {
             text += &format!("\n{}\n", one_line(model));
-            for first in (0..comparison.columns.len()).step_by(COLUMNS) {
-                let last = (first + COLUMNS).min(comparison.columns.len());
+            for first in (0..comparison.columns.len()).step_by(together) {
+                let last = (first + together).min(comparison.columns.len());
                 text += &block(comparison, metric, model, first..last);
                 text.push('\n');
             }
         }
     }
     if comparison.columns.len() > 1 {
-        text += &format!("\n{LEGEND}\n");
+        text.push('\n');
+        text += &wrapped(LEGEND, "  ");
     }
     for (group, column, error) in errors(comparison) {
         let line = format!("{} in {}: {error}", title(group), Comparison::letter(column));
@@ -47,30 +55,25 @@ pub fn table(comparison: &Comparison) -> String {
 
 /// Some columns of one model's rows.
 fn block(comparison: &Comparison, metric: Metric, model: &str, columns: Range<usize>) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    let mut header = vec![right("batch"), Cell::new("dtype")];
+    let mut header = vec![Column::right("batch"), Column::left("dtype")];
     for column in columns.clone() {
-        header.push(right(Comparison::letter(column)));
+        header.push(Column::right(Comparison::letter(column)));
         if column > 0 {
-            header.push(right("×"));
+            header.push(Column::right("×"));
         }
     }
-    table.set_header(header);
+    let mut table = Table::new(header);
     for group in comparison.groups.iter().filter(|group| group.model == model) {
-        let mut cells = vec![right(group.batch), Cell::new(one_line(&group.dtype))];
+        let mut cells = vec![group.batch.to_string(), one_line(&group.dtype)];
         for column in columns.clone() {
-            cells.push(right(time(group.cells[column].as_ref(), metric)));
+            cells.push(time(group.cells[column].as_ref(), metric));
             if column > 0 {
-                cells.push(right(speed(comparison, group, column, metric)));
+                cells.push(speed(comparison, group, column, metric));
             }
         }
-        table.add_row(cells);
+        table.row(cells);
     }
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
-    }
-    table.trim_fmt()
+    table.text(None)
 }
 
 /// As the table, for a README.
@@ -115,12 +118,35 @@ pub fn markdown(comparison: &Comparison) -> String {
     text
 }
 
+const FIELDS: [&str; 22] = [
+    "file",
+    "engine",
+    "engine_version",
+    "device_kind",
+    "device",
+    "column",
+    "model",
+    "batch",
+    "dtype",
+    "end_to_end_p50_ms",
+    "end_to_end_p99_ms",
+    "end_to_end_speed",
+    "device_only_p50_ms",
+    "device_only_p99_ms",
+    "device_only_speed",
+    "images_per_s",
+    "noise",
+    "mfu_datasheet",
+    "mfu_measured",
+    "peak_bytes",
+    "joules_per_image",
+    "error",
+];
+
 /// One line for each row of the files.
-pub fn csv(comparison: &Comparison) -> String {
-    let mut text = "file,engine,engine_version,device_kind,device,column,model,batch,dtype,\
-        end_to_end_p50_ms,end_to_end_p99_ms,end_to_end_speed,device_only_p50_ms,device_only_p99_ms,device_only_speed,\
-        images_per_s,noise,mfu_datasheet,mfu_measured,peak_bytes,joules_per_image,error\n"
-        .to_owned();
+pub fn csv(comparison: &Comparison) -> Result<String> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    format::written(writer.write_record(FIELDS))?;
     for group in &comparison.groups {
         for (at, row) in group.cells.iter().enumerate() {
             let Some(row) = row else { continue };
@@ -155,12 +181,10 @@ pub fn csv(comparison: &Comparison) -> String {
                 .map(number),
             );
             fields.push(row.error.clone().unwrap_or_default());
-            let quoted: Vec<String> = fields.iter().map(|field| in_csv(field)).collect();
-            text += &quoted.join(",");
-            text.push('\n');
+            format::written(writer.write_record(&fields))?;
         }
     }
-    text
+    Ok(String::from_utf8(writer.into_inner()?)?)
 }
 
 /// One object, with every field of every row.
@@ -259,29 +283,6 @@ pub fn milliseconds(ms: f64) -> String {
     format!("{ms:.digits$}")
 }
 
-fn right(content: impl ToString) -> Cell {
-    Cell::new(content.to_string()).set_alignment(CellAlignment::Right)
-}
-
-/// The text in lines of the terminal's width, further ones indented.
-fn wrapped(text: &str, indent: &str) -> String {
-    let mut lines = String::new();
-    let mut line = String::new();
-    for word in one_line(text).split_whitespace() {
-        if !line.trim().is_empty() && line.chars().count() + 1 + word.chars().count() > WIDTH {
-            lines += &line;
-            lines.push('\n');
-            line = indent.to_owned() + word;
-            continue;
-        }
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line += word;
-    }
-    lines + &line + "\n"
-}
-
 fn in_markdown(text: &str) -> String {
     let mut escaped = String::new();
     for c in one_line(text).chars() {
@@ -293,12 +294,4 @@ fn in_markdown(text: &str) -> String {
         }
     }
     escaped
-}
-
-/// Quoted where it has to be (RFC 4180).
-fn in_csv(field: &str) -> String {
-    match field.contains(['"', ',', '\n', '\r']) {
-        true => format!("\"{}\"", field.replace('"', "\"\"")),
-        false => field.to_owned(),
-    }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use rayon::ThreadPool;
 
 use super::Uploaded;
+use super::graphs::Captured;
 use super::libraries::Libraries;
 use super::lower::scratch_bytes;
 use super::preprocess::{DeviceResize, HipPreprocess};
@@ -38,7 +39,7 @@ struct Seen {
     /// With the batch size it identifies the plan: the dtype is the executor's.
     graph: Arc<Graph>,
     batch: usize,
-    replay: Option<Replay>,
+    captured: Option<Captured>,
 }
 
 /// The device memory of a context.
@@ -112,19 +113,19 @@ impl ExecutionContext {
         self.seen.push(Seen {
             graph: plan.graph().clone(),
             batch: plan.batch(),
-            replay: None,
+            captured: None,
         });
         false
     }
 
-    /// The replay of `plan`'s steps, if there is one.
-    pub(super) fn replay(&mut self, plan: &Plan) -> Option<&mut Replay> {
-        self.find(plan)?.replay.as_mut()
+    /// The captured steps of `plan`, if there are any.
+    pub(super) fn captured(&mut self, plan: &Plan) -> Option<&mut Captured> {
+        self.find(plan)?.captured.as_mut()
     }
 
     pub(super) fn keep_replay(&mut self, plan: &Plan, replay: Replay) {
         if let Some(seen) = self.find(plan) {
-            seen.replay = Some(replay);
+            seen.captured = Some(Captured::new(replay));
         }
     }
 

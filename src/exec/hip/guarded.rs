@@ -49,7 +49,7 @@ impl HipExecutor {
                 scratch.writing(),
             ]);
             for step in steps {
-                self.submit_step(plan, step, &regions, &stream, &mut libraries)?;
+                self.submit_step(plan, step, &regions, &mut libraries)?;
             }
             Ok::<_, Error>(())
         };

@@ -1,12 +1,15 @@
-//! The BLAS libraries on one stream, and the linear layers that they compute as [selected](crate::exec::select).
+//! The libraries on one stream, and the calls that they or the crate's kernels compute as [selected](crate::exec::select).
 
 use std::collections::HashMap;
 use std::fmt;
 
-use super::lower::{LinearCall, Unfused, attention_is_unfused};
+use super::lower::{Call, LinearCall, Unfused, attention_is_unfused};
+use super::miopen::Miopen;
 use super::regions::Regions;
 use crate::error::{Error, Result};
-use crate::exec::select::{Key, LinearKernel, LinearShape, REFERENCE_ROWS, SelectOptions, Selection};
+use crate::exec::select::{
+    Candidate, HIPBLASLT, LinearShape, MIOPEN, Origin, REFERENCE_ROWS, SelectOptions, Selection,
+};
 use crate::graph::plan::Plan;
 use crate::hip::{Blas, BlasLt, Epilogue, Gemm, Matmul, MatmulOperands, Scales, Stream};
 use crate::kernels::{KernelCall, Kernels};
@@ -17,6 +20,7 @@ pub(super) struct Libraries {
     rocblas: Option<Blas>,
     hipblaslt: Option<BlasLt>,
     prepared: HashMap<Prepared, Result<Matmul, String>>,
+    miopen: Miopen,
 }
 
 /// What a prepared GEMM of hipBLASLt depends on.
@@ -34,7 +38,12 @@ impl Libraries {
             rocblas: None,
             hipblaslt: None,
             prepared: HashMap::new(),
+            miopen: Miopen::new(stream),
         }
+    }
+
+    pub(super) fn stream(&self) -> &Stream {
+        &self.stream
     }
 
     /// Makes the handles that a run of `plan` needs, so that a lack of memory for them shows before it is submitted.
@@ -49,9 +58,8 @@ impl Libraries {
         Ok(())
     }
 
-    /// What measurements on this stream's device depend on; `Err` says why hipBLASLt cannot be used there.
-    pub(super) fn key(stream: &Stream) -> Result<Key, String> {
-        let device = stream.device();
+    /// hipBLASLt's version; `Err` says why it cannot be used on this stream's device.
+    pub(super) fn hipblaslt_version(stream: &Stream) -> Result<String, String> {
         let probe = || -> Result<i32> {
             let lt = BlasLt::with_workspace(stream, 0)?;
             // The library may be there without kernels for the GPU.
@@ -59,15 +67,47 @@ impl Libraries {
             Ok(lt.version()?)
         };
         let version = probe().map_err(|error| error.to_string())?;
-        Ok(Key {
-            device: device.properties().name.clone(),
-            arch: device.properties().arch().to_owned(),
-            libraries: format!("hipBLASLt {version}"),
-        })
+        Ok(version.to_string())
+    }
+
+    /// Submits a call of a plan for `images` images, by what is selected; what a library turns out not to compute is
+    /// [recorded](Selection::reject), and computed by the rule's candidate that always works.
+    pub(super) fn submit(
+        &mut self,
+        call: Call,
+        images: usize,
+        selection: &Selection,
+        kernels: &Kernels,
+        regions: &Regions<'_>,
+    ) -> Result<()> {
+        match call {
+            Call::Kernel(kernel) => {
+                let kernel = kernels.select(kernel, selection.options().reproducible);
+                kernel.launch(kernels, &self.stream, &regions.0)
+            }
+            Call::Gemm { gemm, a, b, c } => {
+                self.gemms(&gemm, [a, b, c], selection.options().reproducible, regions)
+            }
+            Call::Linear(linear) => self.linear(&linear, images, selection, kernels, regions),
+            Call::CopyRows(copy) => Ok(self.stream.copy_rows(
+                (regions.from(copy.to)?, copy.to_stride),
+                (regions.from(copy.from)?, copy.from_stride),
+                copy.bytes,
+                copy.rows,
+            )?),
+            Call::Patches(_) | Call::Projection(_) | Call::Attention(_) => {
+                if self.resolve(&call, selection).0 == Candidate::Miopen {
+                    return self.miopen.submit(&call, kernels, regions);
+                }
+                let own = call.own().map_err(|e| Error::argument("call", e))?;
+                own.into_iter()
+                    .try_for_each(|call| self.submit(call, images, selection, kernels, regions))
+            }
+        }
     }
 
     /// Submits the GEMMs of a batch: one by one where they must not depend on their number, by which rocBLAS selects.
-    pub(super) fn gemms(
+    fn gemms(
         &mut self,
         gemm: &Gemm,
         operands: [u64; 3],
@@ -93,7 +133,7 @@ impl Libraries {
     }
 
     /// Submits a GEMM of rocBLAS.
-    pub(super) fn gemm(&mut self, gemm: &Gemm, [a, b, c]: [u64; 3], regions: &Regions<'_>) -> Result<()> {
+    fn gemm(&mut self, gemm: &Gemm, [a, b, c]: [u64; 3], regions: &Regions<'_>) -> Result<()> {
         let blas = match &mut self.rocblas {
             Some(blas) => blas,
             none => none.insert(Blas::new(&self.stream)?),
@@ -102,7 +142,7 @@ impl Libraries {
     }
 
     /// Submits a linear layer; `images` is the number of images that its rows are of.
-    pub(super) fn linear(
+    fn linear(
         &mut self,
         call: &LinearCall,
         images: usize,
@@ -110,69 +150,73 @@ impl Libraries {
         kernels: &Kernels,
         regions: &Regions<'_>,
     ) -> Result<()> {
-        let shape = call.shape();
         let reproducible = selection.options().reproducible;
-        if let (LinearKernel::Hipblaslt { algorithm, epilogue }, _) = selection.linear(&shape) {
-            let wanted = Prepared {
-                shape,
-                algorithm,
-                epilogue,
-            };
-            match self.hipblaslt(wanted, reproducible) {
-                Ok(()) => return self.matmul(call, wanted, kernels, regions),
-                Err(reason) => selection.reject(&shape, &reason),
+        match self.resolve(&Call::Linear(*call), selection).0 {
+            Candidate::Hipblaslt { algorithm, epilogue } => {
+                let prepared = Prepared {
+                    shape: call.shape(),
+                    algorithm,
+                    epilogue,
+                };
+                self.matmul(call, prepared, kernels, regions)
             }
+            _ => self.rocblas(call, if reproducible { images } else { 1 }, kernels, regions),
         }
-        self.rocblas(call, if reproducible { images } else { 1 }, kernels, regions)
     }
 
-    /// Submits a linear layer by `kernel`, without anything in its place.
-    pub(super) fn linear_by(
-        &mut self,
-        kernel: LinearKernel,
-        call: &LinearCall,
-        kernels: &Kernels,
-        regions: &Regions<'_>,
-    ) -> Result<()> {
-        let LinearKernel::Hipblaslt { algorithm, epilogue } = kernel else {
-            return self.rocblas(call, 1, kernels, regions);
+    /// What is selected for `call`, or what takes its place if a library does not compute it; and where the choice comes
+    /// from.
+    pub(super) fn resolve(&mut self, call: &Call, selection: &Selection) -> (Candidate, Origin) {
+        let Some(problem) = call.problem() else {
+            return (Candidate::Own, Origin::Rule);
         };
-        let wanted = Prepared {
-            shape: call.shape(),
-            algorithm,
-            epilogue,
+        let (candidate, origin) = selection.select(problem);
+        let Err(reason) = self.check(candidate, call, selection.options().reproducible) else {
+            return (candidate, origin);
         };
-        let prepared = self.hipblaslt(wanted, false);
-        prepared.map_err(|reason| Error::argument("linear", reason))?;
-        self.matmul(call, wanted, kernels, regions)
+        let (library, instead) = match candidate {
+            Candidate::Miopen => (MIOPEN, Candidate::Own),
+            _ => (HIPBLASLT, Candidate::Rocblas),
+        };
+        selection.reject(library, problem, &reason);
+        (instead, Origin::Rule)
     }
 
-    /// Whether `kernel` can compute `shape`; `Err` says why not.
+    /// Prepares `candidate` for `call`, on first use; `Err` says why it does not compute it.
     pub(super) fn check(
         &mut self,
-        kernel: LinearKernel,
-        shape: &LinearShape,
+        candidate: Candidate,
+        call: &Call,
         reproducible: bool,
     ) -> Result<(), String> {
-        match kernel {
-            LinearKernel::Rocblas => Ok(()),
-            LinearKernel::Hipblaslt { algorithm, epilogue } => {
-                let shape = *shape;
+        match (candidate, call) {
+            (Candidate::Own | Candidate::Rocblas, _) => Ok(()),
+            (Candidate::Miopen, call) => self.miopen.check(call),
+            (Candidate::Hipblaslt { algorithm, epilogue }, Call::Linear(call)) => {
                 let wanted = Prepared {
-                    shape,
+                    shape: call.shape(),
                     algorithm,
                     epilogue,
                 };
                 self.hipblaslt(wanted, reproducible)
             }
+            (Candidate::Hipblaslt { .. }, _) => Err("is no linear layer".into()),
         }
     }
 
-    /// All that can compute `shape`; a few without the epilogue, if it has one.
-    pub(super) fn candidates(&mut self, shape: &LinearShape, options: SelectOptions) -> Vec<LinearKernel> {
+    /// All that can compute `call`, for which there is something to select; of hipBLASLt, a few without the epilogue, if it
+    /// has one.
+    pub(super) fn candidates(&mut self, call: &Call, options: SelectOptions) -> Vec<Candidate> {
         const WITHOUT_EPILOGUE: usize = 4;
+        let shape = match call {
+            Call::Linear(linear) => linear.shape(),
+            _ => {
+                let miopen = self.miopen.check(call).is_ok().then_some(Candidate::Miopen);
+                return [Candidate::Own].into_iter().chain(miopen).collect();
+            }
+        };
         let follows = shape.bias || shape.activation.is_some() || shape.residual;
-        let mut candidates = vec![LinearKernel::Rocblas];
+        let mut candidates = vec![Candidate::Rocblas];
         for epilogue in [true, false] {
             let limit = match epilogue {
                 true if !options.epilogues || shape.epilogue().is_none() => continue,
@@ -181,14 +225,13 @@ impl Libraries {
                 false => WITHOUT_EPILOGUE,
             };
             let first = Prepared {
-                shape: *shape,
+                shape,
                 algorithm: 0,
                 epilogue,
             };
             let count = self.prepare(first, false).map_or(0, |matmul| matmul.algorithms());
-            candidates.extend(
-                (0..count.min(limit)).map(|algorithm| LinearKernel::Hipblaslt { algorithm, epilogue }),
-            );
+            candidates
+                .extend((0..count.min(limit)).map(|algorithm| Candidate::Hipblaslt { algorithm, epilogue }));
         }
         candidates
     }

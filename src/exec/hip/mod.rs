@@ -1,7 +1,8 @@
 //! The GPU's executor: f32, f16 or bf16 on any provider of HIP, through [`crate::hip`].
 //!
 //! Weights lie in one allocation, activations in the arena that the plan laid out. A step becomes calls ([`lower`]):
-//! linear layers by hipBLASLt or rocBLAS, as [selected](super::select), everything else by the crate's own kernels.
+//! linear layers by hipBLASLt or rocBLAS, the patch embedding and attention by MIOpen if that was measured to be faster, as
+//! [selected](super::select); everything else, and these by default, by the crate's own kernels.
 //!
 //! A run is submitted as a whole and waited for later, so that several can be in flight. Each has an [`ExecutionContext`] of
 //! its own, with a stream that computes and then copies the results to pinned memory. One more stream copies the inputs of all
@@ -10,7 +11,7 @@
 //! the context's own stream.
 //!
 //! The second run of a plan on a context is captured as a graph. Later runs replay it, if the replay gave the same bytes as
-//! the steps did ([`Replay`]).
+//! the steps did ([`Replay`]), and some of them are checked ([`GraphMode`]).
 
 mod clock;
 mod constants;
@@ -19,6 +20,7 @@ mod graphs;
 mod guarded;
 mod libraries;
 mod lower;
+mod miopen;
 mod preprocess;
 mod regions;
 mod report;
@@ -47,12 +49,13 @@ use self::lower::unit;
 use self::preprocess::DeviceResize;
 pub use self::preprocess::HipPreprocess;
 use self::staging::Pieces;
-use super::select::{SelectOptions, Selection};
+use self::steps::Submitted;
+use super::select::{HIPBLASLT, Key, SelectOptions, Selection, Store};
 use crate::error::{Error, Result};
 use crate::graph::inspection::{DeviceMemory, Region};
 use crate::graph::plan::Plan;
 use crate::graph::{Graph, OutputKind, ValueId, matrix};
-use crate::hip::{self, Device, Event, Operand, Pending, PinnedBuffer, Stream};
+use crate::hip::{self, Device, Dnn, Event, Operand, Pending, PinnedBuffer, Stream};
 use crate::image::{Preprocess, RgbImage};
 use crate::kernels::{KernelCall, Kernels, Unit};
 use crate::tensor::DType;
@@ -82,6 +85,8 @@ pub struct HipExecutor {
     fallback: OnceLock<String>,
     replayed_runs: AtomicU64,
     eager_runs: AtomicU64,
+    checked_runs: AtomicU64,
+    recomputed_runs: AtomicU64,
 }
 
 /// A context with the memory for a run of a plan.
@@ -134,6 +139,7 @@ pub(crate) struct Running<P> {
     /// The run's end, for a thread that sleeps.
     end: Option<Event>,
     clock: Option<Clock>,
+    submitted: Submitted,
     plan: P,
     context: ExecutionContext,
 }
@@ -161,7 +167,19 @@ impl HipExecutor {
         let softmax = (!graph.optimizations().fused_attention).then(|| Unit::of("softmax"));
         let kernels = Kernels::load(device, dtype, units.chain(softmax))?;
         let copier = device.stream()?;
-        let selection = Selection::new(SelectOptions::default(), Libraries::key(&copier));
+        let hipblaslt = Libraries::hipblaslt_version(&copier);
+        let (hipblaslt, no_hipblaslt) = match hipblaslt {
+            Ok(version) => (Some(version), None),
+            Err(reason) => (None, Some(reason)),
+        };
+        let key = Key {
+            device: device.properties().name.clone(),
+            arch: device.properties().arch().to_owned(),
+            libraries: String::new(),
+        };
+        let miopen = || Dnn::version(device).ok();
+        let key = key.with(HIPBLASLT, hipblaslt);
+        let selection = Selection::new(SelectOptions::default(), key, no_hipblaslt, miopen);
         Ok(Self {
             selection,
             constants: Constants::new(graph, dtype, &copier)?,
@@ -177,6 +195,8 @@ impl HipExecutor {
             fallback: OnceLock::new(),
             replayed_runs: AtomicU64::new(0),
             eager_runs: AtomicU64::new(0),
+            checked_runs: AtomicU64::new(0),
+            recomputed_runs: AtomicU64::new(0),
         })
     }
 
@@ -189,6 +209,12 @@ impl HipExecutor {
     pub fn set_selection(&mut self, options: SelectOptions) {
         self.selection.set_options(options);
         // Contexts have prepared what was selected before.
+        self.contexts().clear();
+    }
+
+    /// Sets what counts as measured on this machine, in place of what the user's cache has.
+    pub fn set_tuned(&mut self, tuned: Store) {
+        self.selection.set_tuned(tuned);
         self.contexts().clear();
     }
 
@@ -234,6 +260,8 @@ impl HipExecutor {
         Replays {
             replayed_runs: self.replayed_runs.load(Ordering::Relaxed),
             eager_runs: self.eager_runs.load(Ordering::Relaxed),
+            checked_runs: self.checked_runs.load(Ordering::Relaxed),
+            recomputed_runs: self.recomputed_runs.load(Ordering::Relaxed),
             fallback: self.fallback.get().cloned(),
         }
     }
@@ -352,7 +380,7 @@ impl HipExecutor {
             _ => Stage::Upload,
         };
         let uploads = self.feed(&mut context, &plan, feed, threads, &mut clock)?;
-        self.compute(&mut context, &plan, &mut clock)?;
+        let submitted = self.compute(&mut context, &plan, &mut clock)?;
         let downloads = self.download(&mut context, &plan)?;
         if let Some(clock) = &mut clock {
             clock.tick(&context.stream)?;
@@ -364,6 +392,7 @@ impl HipExecutor {
             entry,
             end,
             clock,
+            submitted,
             plan,
             context,
         })
@@ -381,16 +410,23 @@ impl HipExecutor {
             entry,
             end,
             clock,
+            submitted,
             plan,
             mut context,
         } = running;
         if let Some(end) = end {
             end.synchronize()?;
         }
-        let mut outputs = Vec::with_capacity(downloads.len());
-        for (&(kind, value, id), download) in plan.outputs().iter().zip(downloads) {
+        let mut results: Vec<_> = downloads
+            .into_iter()
+            .map(Pending::wait)
+            .collect::<hip::Result<_>>()?;
+        if let Submitted::Replay(run) = submitted {
+            self.check_replay(&mut context, &plan, run, &mut results)?;
+        }
+        let mut outputs = Vec::with_capacity(results.len());
+        for (&(kind, value, id), bytes) in plan.outputs().iter().zip(results) {
             let name = &plan.graph().value(value).name;
-            let bytes = download.wait()?;
             let values = unpack(&bytes, self.dtype);
             context.results.keep(bytes);
             let matrix = matrix(&plan.buffer(id).shape, values);

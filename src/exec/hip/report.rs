@@ -1,10 +1,12 @@
 //! Which kernels a plan's steps become on this device, for `hipvit inspect`.
 
+use std::borrow::Cow;
+
 use super::libraries::Libraries;
 use super::lower::{Addresses, Call, LinearCall, Unfused, lower};
 use super::{HipExecutor, KernelCall};
 use crate::error::{Error, Result};
-use crate::exec::select::{LinearKernel, Origin};
+use crate::exec::select::{Candidate, Origin};
 use crate::graph::inspection::SelectedKernels;
 use crate::graph::plan::{Plan, Step};
 
@@ -21,17 +23,9 @@ impl HipExecutor {
             let node = plan.node(step);
             let mut origin = None;
             let mut names: Vec<String> = Vec::new();
-            for call in &calls {
-                let new = match call {
-                    Call::Kernel(kernel) => vec![name(kernel)],
-                    Call::Gemm { .. } => vec!["rocBLAS".to_owned()],
-                    Call::CopyRows(_) => vec!["copy".to_owned()],
-                    Call::Linear(linear) => {
-                        let (kernel, from) = self.linear_kernel(linear, &mut libraries);
-                        origin = Some(from.to_string());
-                        linear_names(linear, kernel)
-                    }
-                };
+            for call in calls {
+                let (new, from) = self.names(call, &mut libraries);
+                origin = from.map(|from| from.to_string());
                 // One GEMM per head is one line.
                 names.extend(new.into_iter().filter(|name| !name.is_empty()));
                 names.dedup();
@@ -68,36 +62,54 @@ impl HipExecutor {
         plan.steps().iter().map(of_step).collect()
     }
 
-    /// What is selected, or what takes its place if it cannot be prepared.
-    fn linear_kernel(&self, linear: &LinearCall, libraries: &mut Libraries) -> (LinearKernel, Origin) {
-        let shape = linear.shape();
-        let (kernel, origin) = self.selection.linear(&shape);
-        match libraries.check(kernel, &shape, self.selection.options().reproducible) {
-            Ok(()) => (kernel, origin),
-            Err(reason) => {
-                self.selection.reject(&shape, &reason);
-                (LinearKernel::Rocblas, Origin::Rule)
+    /// What computes `call`, and where the choice comes from if there is one.
+    fn names(&self, call: Call, libraries: &mut Libraries) -> (Vec<String>, Option<Origin>) {
+        let (candidate, origin) = libraries.resolve(&call, &self.selection);
+        let selected = call.problem().map(|_| origin);
+        let names = match (&call, candidate) {
+            (Call::Kernel(kernel), _) => vec![name(
+                &self
+                    .kernels
+                    .select(*kernel, self.selection.options().reproducible),
+            )],
+            (Call::Gemm { .. }, _) => vec!["rocBLAS".to_owned()],
+            (Call::CopyRows(_), _) => vec!["copy".to_owned()],
+            (Call::Linear(linear), _) => linear_names(linear, candidate),
+            (Call::Patches(call), Candidate::Miopen) => {
+                vec![format!("{} as an image", name(&call.extract.as_image().into()))]
             }
-        }
+            (Call::Projection(call), Candidate::Miopen) => {
+                let bias = follows(&call.linear);
+                ["MIOpen convolution".to_owned()]
+                    .into_iter()
+                    .chain(bias)
+                    .collect()
+            }
+            (Call::Attention(_), Candidate::Miopen) => vec!["MIOpen attention".to_owned()],
+            // By the linear layer's choice; it may be of something else than the patch embedding's.
+            (Call::Projection(call), _) => return self.names(Call::Linear(call.linear), libraries),
+            (Call::Patches(_) | Call::Attention(_), _) => {
+                let own = call.own().unwrap_or_default().into_iter();
+                own.flat_map(|call| self.names(call, libraries).0).collect()
+            }
+        };
+        (names, selected)
     }
 }
 
-fn linear_names(linear: &LinearCall, kernel: LinearKernel) -> Vec<String> {
-    let fused = matches!(kernel, LinearKernel::Hipblaslt { epilogue: true, .. });
-    let follows = match (fused, linear.unfused()) {
-        (
-            false,
-            Ok(Unfused {
-                kernel: Some(arguments),
-                ..
-            }),
-        ) => Some(name(&arguments.into())),
-        _ => None,
-    };
-    [kernel.to_string()].into_iter().chain(follows).collect()
+fn linear_names(linear: &LinearCall, candidate: Candidate) -> Vec<String> {
+    let fused = matches!(candidate, Candidate::Hipblaslt { epilogue: true, .. });
+    let follows = if fused { None } else { follows(linear) };
+    [candidate.to_string()].into_iter().chain(follows).collect()
 }
 
-/// The kernel file's name, with what tells its variants apart.
+/// The kernel that follows a GEMM without an epilogue.
+fn follows(linear: &LinearCall) -> Option<String> {
+    let Unfused { kernel, .. } = linear.unfused().ok()?;
+    Some(name(&kernel?.into()))
+}
+
+/// The name of the kernel's entry.
 fn name(kernel: &KernelCall) -> String {
-    kernel.unit().map(|unit| unit.to_string()).unwrap_or_default()
+    kernel.entry().map(Cow::into_owned).unwrap_or_default()
 }

@@ -4,14 +4,24 @@ use std::sync::atomic::Ordering;
 
 use super::clock::Clock;
 use super::context::{ExecutionContext, Memory};
+use super::graphs::{Captured, UNWRITTEN, is_due, is_unwritten};
 use super::libraries::Libraries;
-use super::lower::{Addresses, Call, lower};
+use super::lower::{Addresses, lower};
 use super::regions::Regions;
 use super::{GraphMode, HipExecutor};
 use crate::error::{Error, Result};
 use crate::graph::OutputKind;
 use crate::graph::plan::{Plan, Step};
-use crate::hip::{self, Operand, Replay, Stream, Work};
+use crate::hip::{self, Operand, PinnedBuffer, Replay, Stream, Work};
+
+/// How the steps of a run were submitted.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Submitted {
+    /// One by one, or as the replay that a capture is checked by.
+    Steps,
+    /// As this replay of a captured graph, counted from 1.
+    Replay(u64),
+}
 
 impl HipExecutor {
     /// Submits all steps, one by one or as a replay.
@@ -20,7 +30,7 @@ impl HipExecutor {
         context: &mut ExecutionContext,
         plan: &Plan,
         clock: &mut Option<Clock>,
-    ) -> Result<()> {
+    ) -> Result<Submitted> {
         let stream = context.stream.clone();
         let wanted = match self.graphs {
             GraphMode::Auto => clock.is_none(),
@@ -33,18 +43,96 @@ impl HipExecutor {
             clock.tick(&stream)?;
         }
         if wanted && again && self.fallback.get().is_none() {
-            if let Some(replay) = context.replay(plan) {
-                replay.run()?;
-                self.replayed_runs.fetch_add(1, Ordering::Relaxed);
-            } else {
-                self.capture(context, plan)?;
+            let submitted = match self.replay(context, plan)? {
+                Some(run) => Submitted::Replay(run),
+                None => {
+                    self.capture(context, plan)?;
+                    Submitted::Steps
+                }
+            };
+            if let Some(clock) = clock {
+                clock.tick(&stream)?;
             }
-            return clock.as_mut().map_or(Ok(()), |clock| clock.tick(&stream));
+            return Ok(submitted);
         }
         self.eager_runs.fetch_add(1, Ordering::Relaxed);
         let mut steps = Steps::new(self, plan, context);
         steps.clock = clock.as_mut();
-        steps.enqueue(&stream)
+        steps.enqueue(&stream)?;
+        Ok(Submitted::Steps)
+    }
+
+    /// Submits a replay, if the steps were captured: its number.
+    fn replay(&self, context: &mut ExecutionContext, plan: &Plan) -> Result<Option<u64>> {
+        if context.captured(plan).is_none() {
+            return Ok(None);
+        }
+        for &(kind, _, id) in plan.outputs() {
+            if is_overwritten(kind) {
+                let buffer = plan.buffer(id);
+                let range = buffer.offset..buffer.offset + buffer.bytes;
+                context.memory.arena.fill_part(range, UNWRITTEN)?;
+            }
+        }
+        let run = context.captured(plan).map(Captured::run).transpose()?;
+        self.replayed_runs.fetch_add(1, Ordering::Relaxed);
+        Ok(run)
+    }
+
+    /// Replaces the results of a finished replay by those of the steps, if it is due to be checked, if it left a result
+    /// unwritten, or if another was wrong meanwhile. The input is where it was.
+    pub(super) fn check_replay(
+        &self,
+        context: &mut ExecutionContext,
+        plan: &Plan,
+        run: u64,
+        results: &mut Vec<PinnedBuffer<u8>>,
+    ) -> Result<()> {
+        let others_wrong = self.fallback.get().is_some();
+        let unwritten = || {
+            let mut results = plan.outputs().iter().zip(results.iter());
+            results.any(|(&(kind, ..), bytes)| is_overwritten(kind) && is_unwritten(bytes, self.dtype))
+        };
+        if !(others_wrong || is_due(run) || unwritten()) {
+            return Ok(());
+        }
+        let keep = |bytes: PinnedBuffer<u8>| {
+            let copy = bytes.to_vec();
+            context.results.keep(bytes);
+            copy
+        };
+        let replayed: Vec<Vec<u8>> = results.drain(..).map(keep).collect();
+        let stream = context.stream.clone();
+        Steps::new(self, plan, context).enqueue(&stream)?;
+        let downloads = self.download(context, plan)?;
+        for download in downloads {
+            results.push(download.wait()?);
+        }
+        let right = replayed.iter().zip(results.iter()).all(|(a, b)| a[..] == b[..]);
+        let Some(captured) = context.captured(plan) else {
+            return Ok(());
+        };
+        if !others_wrong {
+            self.checked_runs.fetch_add(1, Ordering::Relaxed);
+        }
+        if right {
+            captured.passed(run);
+            return Ok(());
+        }
+        self.recomputed_runs.fetch_add(1, Ordering::Relaxed);
+        self.fallback.get_or_init(|| {
+            let before = match captured.unchecked_before(run) {
+                0 => String::new(),
+                n => {
+                    format!("; the {n} before it, since the last that was compared, may have been wrong too")
+                }
+            };
+            format!(
+                "{}: replay {run} of a captured graph differs from its steps, and was computed again{before}",
+                self.device.name()
+            )
+        });
+        Ok(())
     }
 
     /// Runs the steps, and keeps a replay of them if capture succeeds.
@@ -69,7 +157,6 @@ impl HipExecutor {
         plan: &Plan,
         step: &Step,
         regions: &Regions<'_>,
-        stream: &Stream,
         libraries: &mut Libraries,
     ) -> Result<()> {
         let [arena, _, input, scratch] = regions.0.map(|region| region.address());
@@ -83,35 +170,11 @@ impl HipExecutor {
         let calls = lower(plan, step, addresses)
             .map_err(|reason| Error::graph(node, format!("{}: {reason}", self.device.name())))?;
         for call in calls {
-            self.call(call, plan.batch(), stream, libraries, regions)
+            libraries
+                .submit(call, plan.batch(), &self.selection, &self.kernels, regions)
                 .map_err(|error| self.at(node, error))?;
         }
         Ok(())
-    }
-
-    fn call(
-        &self,
-        call: Call,
-        images: usize,
-        stream: &Stream,
-        libraries: &mut Libraries,
-        regions: &Regions<'_>,
-    ) -> Result<()> {
-        let (kernels, memory) = (&self.kernels, &regions.0);
-        match call {
-            Call::Kernel(kernel) => kernel.launch(kernels, stream, memory),
-            Call::Gemm { gemm, a, b, c } => {
-                let reproducible = self.selection.options().reproducible;
-                libraries.gemms(&gemm, [a, b, c], reproducible, regions)
-            }
-            Call::Linear(linear) => libraries.linear(&linear, images, &self.selection, kernels, regions),
-            Call::CopyRows(copy) => Ok(stream.copy_rows(
-                (regions.from(copy.to)?, copy.to_stride),
-                (regions.from(copy.from)?, copy.from_stride),
-                copy.bytes,
-                copy.rows,
-            )?),
-        }
     }
 
     /// An error of a node's call, with the device's name unless the error has it.
@@ -123,6 +186,12 @@ impl HipExecutor {
             _ => Error::graph(node, format!("{}: {error}", self.device.name())),
         }
     }
+}
+
+/// Whether results are overwritten before a replay. The others share their memory with what steps leave in between, and it
+/// would take longer.
+fn is_overwritten(kind: OutputKind) -> bool {
+    matches!(kind, OutputKind::Logits | OutputKind::Embedding)
 }
 
 /// The steps of a plan on a context's memory.
@@ -159,7 +228,7 @@ impl Work for Steps<'_> {
             self.memory.scratch.writing(),
         ]);
         for step in plan.steps() {
-            executor.submit_step(plan, step, &regions, stream, self.libraries)?;
+            executor.submit_step(plan, step, &regions, self.libraries)?;
             if let Some(clock) = &mut self.clock {
                 clock.tick(stream)?;
             }

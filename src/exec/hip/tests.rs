@@ -117,7 +117,9 @@ impl Memory {
                     self.set(*c, to, gemm.alpha * sum + before);
                 }
             }
-            Call::Linear(_) => panic!("{call:?} is two calls on the host"),
+            Call::Linear(_) | Call::Patches(_) | Call::Projection(_) | Call::Attention(_) => {
+                panic!("{call:?} is other calls on the host")
+            }
             Call::CopyRows(copy) => {
                 for row in 0..copy.rows {
                     let from = copy.from as usize + row * copy.from_stride;
@@ -129,8 +131,12 @@ impl Memory {
     }
 }
 
-/// A linear layer as a GEMM and a kernel; any other call as it is.
+/// Without any library but for GEMMs: a linear layer is one, and a kernel.
 fn unfused(call: Call) -> Vec<Call> {
+    call.own().unwrap().into_iter().flat_map(unfused_linear).collect()
+}
+
+fn unfused_linear(call: Call) -> Vec<Call> {
     let Call::Linear(linear) = call else {
         return vec![call];
     };

@@ -1,15 +1,16 @@
-//! Measures the candidates for the linear layers of a plan.
+//! Measures the candidates for what a plan computes.
 
 use std::time::Duration;
 
 use super::libraries::Libraries;
-use super::lower::{Call, LinearCall};
+use super::lower::{AttentionCall, Call, LinearCall, PatchEmbeddingCall};
 use super::regions::Regions;
 use super::{HipExecutor, Kernels};
 use crate::error::{Error, Result};
-use crate::exec::select::{LinearKernel, LinearShape, Store};
-use crate::graph::plan::Plan;
-use crate::hip::{DeviceBuffer, Operand, PinnedBuffer, Replay, Stream, Work};
+use crate::exec::select::{Candidate, MIOPEN, Problem, Selection, Store};
+use crate::graph::plan::{ALIGNMENT, Plan};
+use crate::hip::{DType, DeviceBuffer, Dnn, Gemm, Operand, PinnedBuffer, Replay, Stream, Work};
+use crate::kernels::{PatchExtractArgs, Strided, is_fused};
 
 /// Weights are taken from so much memory in turn, more than any cache has, since a model's layers each have their own.
 const WEIGHT_BYTES: usize = 192 << 20;
@@ -22,71 +23,114 @@ const MAX_LAUNCHES: usize = 64;
 const FINALISTS: usize = 6;
 const ROUNDS: usize = 7;
 
-/// What was measured for one shape.
+/// What was measured for one problem.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Tuned {
-    /// The shape.
-    pub shape: LinearShape,
+    /// The problem, by its shape.
+    pub shape: Problem,
     /// The steps of the plan that have it.
     pub steps: usize,
     /// How many candidates there were.
     pub candidates: usize,
     /// What the rule chooses.
-    pub rule: LinearKernel,
+    pub rule: Candidate,
     /// Its time, in microseconds.
     pub rule_us: f64,
     /// The fastest.
-    pub best: LinearKernel,
+    pub best: Candidate,
     /// Its time, in microseconds.
     pub best_us: f64,
 }
 
 impl HipExecutor {
-    /// Measures every candidate for the shapes of the linear layers of `plan`, on random values; `observe` gets each
-    /// result as it comes. Returns what can be [saved](Store::save) for later sessions; this one
-    /// keeps to what it has selected.
+    /// What a plan computes that there can be several candidates for, and in how many steps.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if there is but one candidate, since hipBLASLt cannot be used; there is no memory; an error of the
-    /// device.
-    pub fn tune(&self, plan: &Plan, mut observe: impl FnMut(&Tuned)) -> Result<Store> {
-        if !self.selection.has_hipblaslt() {
-            let reason = self.selection.note().unwrap_or_default();
-            return Err(Error::argument(
-                "device",
-                format!("has nothing to choose from: {reason}"),
-            ));
-        }
-        let mut shapes: Vec<(LinearShape, usize)> = Vec::new();
-        let calls = self.lowered(plan)?.into_iter().flat_map(|(_, calls)| calls);
-        for call in calls {
-            let Call::Linear(linear) = call else { continue };
-            let shape = linear.shape();
-            match shapes.iter_mut().find(|(known, _)| *known == shape) {
-                Some((_, steps)) => *steps += 1,
-                None => shapes.push((shape, 1)),
+    /// A step that the device does not compute.
+    pub fn problems(&self, plan: &Plan) -> Result<Vec<(Problem, usize)>> {
+        let calls = self.problem_calls(plan)?;
+        let problem = |(call, steps): (Call, usize)| Some((call.problem()?, steps));
+        Ok(calls.into_iter().filter_map(problem).collect())
+    }
+
+    /// A call for each problem. Linear layers come first: one is part of the patch embedding.
+    fn problem_calls(&self, plan: &Plan) -> Result<Vec<(Call, usize)>> {
+        let mut all: Vec<(Call, usize)> = Vec::new();
+        let mut add = |call: Call| match all
+            .iter_mut()
+            .find(|(known, _)| known.problem() == call.problem())
+        {
+            Some((_, steps)) => *steps += 1,
+            None => all.push((call, 1)),
+        };
+        for call in self.lowered(plan)?.into_iter().flat_map(|(_, calls)| calls) {
+            match call {
+                Call::Linear(_) | Call::Attention(_) => add(call),
+                Call::Projection(embedding) => {
+                    add(Call::Linear(embedding.linear));
+                    add(call);
+                }
+                Call::Patches(_) | Call::Kernel(_) | Call::Gemm { .. } | Call::CopyRows(_) => {}
             }
         }
-        let mut store = Store::new(self.selection.tuned().key().clone());
-        for (shape, steps) in shapes {
-            let tuned = self.tune_shape(shape, steps)?;
-            store.insert(shape, tuned.best, tuned.best_us);
-            observe(&tuned);
+        all.sort_by_key(|(call, _)| !matches!(call, Call::Linear(_)));
+        Ok(all)
+    }
+
+    /// Measures every candidate for the [problems](HipExecutor::problems) of `plan`, on random values; `observe` gets each
+    /// result as it comes. Where there is no choice, nothing is measured. Returns what can be [saved](Store::save) for later
+    /// sessions; this one keeps to what it has selected.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if there is no choice at all, since neither hipBLASLt nor MIOpen can be used; there is no memory;
+    /// an error of the device.
+    pub fn tune(&self, plan: &Plan, mut observe: impl FnMut(&Tuned)) -> Result<Store> {
+        let mut store = self.store();
+        for (call, steps) in self.problem_calls(plan)? {
+            if matches!(call, Call::Linear(_)) && !self.selection.has_hipblaslt() {
+                continue;
+            }
+            if let Some(tuned) = self.tune_call(&call, steps, &store)? {
+                store.insert(tuned.shape, tuned.best, tuned.best_us);
+                observe(&tuned);
+            }
+        }
+        if store.is_empty() {
+            let no_hipblaslt = self.selection.note().map(str::to_owned);
+            let no_miopen = Dnn::version(&self.device).err().map(|e| e.to_string());
+            let reasons: Vec<String> = no_hipblaslt.into_iter().chain(no_miopen).collect();
+            let reason = format!("has nothing to choose from: {}", reasons.join("; "));
+            return Err(Error::argument("device", reason));
         }
         Ok(store)
     }
 
-    fn tune_shape(&self, shape: LinearShape, steps: usize) -> Result<Tuned> {
-        let stream = self.device.stream()?;
-        let mut bench = Bench::new(&stream, shape, &self.kernels)?;
-        let candidates = bench.libraries.candidates(&shape, self.selection.options());
+    /// An empty store of this device and of its libraries' versions.
+    pub fn store(&self) -> Store {
+        let key = self.selection.key().clone();
+        Store::new(key.with(MIOPEN, Dnn::version(&self.device).ok()))
+    }
+
+    /// `None` if there is no choice. What is in `store` is selected for what `call` consists of.
+    fn tune_call(&self, call: &Call, steps: usize, store: &Store) -> Result<Option<Tuned>> {
+        let Some(problem) = call.problem() else {
+            return Ok(None);
+        };
+        let rule = self.selection.rule(&problem);
+        let mut libraries = Libraries::new(&self.device.stream()?);
+        let candidates = libraries.candidates(call, self.selection.options());
+        if candidates == [rule] {
+            return Ok(None);
+        }
+        let selection = self.selection.measuring(store.clone());
+        let mut bench = Bench::new(call, problem, libraries, selection, &self.kernels)?;
         let count = candidates.len();
-        let rule = self.selection.rule(&shape);
         // A candidate that does not run is none.
         let mut first = Vec::new();
-        for kernel in candidates {
-            if let Ok(timer) = Timer::new(&mut bench, kernel) {
+        for candidate in candidates {
+            if let Ok(timer) = Timer::new(&mut bench, candidate) {
                 first.push(timer);
             }
         }
@@ -94,7 +138,7 @@ impl HipExecutor {
             timer.measure(&mut bench)?;
         }
         first.sort_by(|a, b| a.best().total_cmp(&b.best()));
-        let keep = |(rank, timer): &(usize, Timer)| *rank < FINALISTS || timer.kernel == rule;
+        let keep = |(rank, timer): &(usize, Timer)| *rank < FINALISTS || timer.candidate == rule;
         let mut finalists: Vec<Timer> = first
             .into_iter()
             .enumerate()
@@ -109,82 +153,151 @@ impl HipExecutor {
         finalists.sort_by(|a, b| a.median().total_cmp(&b.median()));
         let best = finalists
             .first()
-            .ok_or_else(|| Error::argument("shape", format!("no kernel computes {shape}")))?;
-        let by_rule = finalists.iter().find(|timer| timer.kernel == rule);
-        Ok(Tuned {
-            shape,
+            .ok_or_else(|| Error::argument("shape", format!("no kernel computes {problem}")))?;
+        let by_rule = finalists.iter().find(|timer| timer.candidate == rule);
+        Ok(Some(Tuned {
+            shape: problem,
             steps,
             candidates: count,
             rule,
             rule_us: by_rule.map_or(f64::NAN, Timer::median),
-            best: best.kernel,
+            best: best.candidate,
             best_us: best.median(),
-        })
+        }))
     }
 }
 
-/// The operands of a shape, in memory of their own.
+/// A problem with operands in memory of their own.
 struct Bench<'a> {
     stream: Stream,
     libraries: Libraries,
+    /// Selects what is measured.
+    selection: Selection,
     kernels: &'a Kernels,
+    problem: Problem,
     memory: DeviceBuffer<u8>,
     weights: DeviceBuffer<u8>,
-    call: LinearCall,
-    /// The addresses of the weights.
-    copies: Vec<u64>,
+    /// The calls that compute the problem, with each copy of the weight.
+    launches: Vec<Vec<Call>>,
 }
 
 impl<'a> Bench<'a> {
-    fn new(stream: &Stream, shape: LinearShape, kernels: &'a Kernels) -> Result<Self> {
-        let element = shape.dtype.size();
-        let aligned = |elements: usize| (elements * element).next_multiple_of(256);
-        let weight = aligned(shape.n * shape.k);
-        let number = (WEIGHT_BYTES / weight).clamp(1, MAX_LAUNCHES);
-        let [x, rows, bias] = [shape.m * shape.k, shape.m * shape.n, shape.n].map(aligned);
-        let mut memory = stream.allocate(x + 3 * rows + bias)?;
-        let mut weights = stream.allocate(weight * number)?;
-        fill(stream, &mut memory, shape)?;
-        fill(stream, &mut weights, shape)?;
-        let at = memory.address();
-        let first = weights.address();
-        let optional = |is: bool, offset: usize| if is { at + offset as u64 } else { 0 };
-        let call = LinearCall {
-            gemm: crate::hip::Gemm::linear(shape.m, shape.n, shape.k, shape.dtype),
-            x: at,
-            weight: first,
-            bias: optional(shape.bias, x + 3 * rows),
-            // Not in place: repeated runs would add up.
-            residual: optional(shape.residual, x + rows),
-            out: at + x as u64,
-            scratch: at + (x + 2 * rows) as u64,
-            activation: shape.activation,
+    fn new(
+        call: &Call,
+        problem: Problem,
+        libraries: Libraries,
+        selection: Selection,
+        kernels: &'a Kernels,
+    ) -> Result<Self> {
+        let stream = libraries.stream().clone();
+        let (dtype, weight, sum) = match problem {
+            Problem::Linear(shape) => (shape.dtype, shape.n * shape.k, shape.k),
+            Problem::PatchEmbedding(shape) => {
+                let linear = shape.linear();
+                (linear.dtype, linear.n * linear.k, linear.k)
+            }
+            Problem::Attention(shape) => (shape.dtype, 0, 1),
         };
+        let weight = (weight * dtype.size()).next_multiple_of(ALIGNMENT);
+        let number = (WEIGHT_BYTES / weight.max(1)).clamp(1, MAX_LAUNCHES);
+        let (_, end) = placed(call, 0, 0);
+        let mut memory = stream.allocate(end as usize)?;
+        let mut weights = stream.allocate(weight * number)?;
+        // Power, and with it the clock, depends on the values.
+        let scale = 1.0 / (sum as f32).sqrt();
+        fill(&stream, &mut memory, dtype, scale)?;
+        fill(&stream, &mut weights, dtype, scale)?;
+        let copies = (0..number).map(|i| weights.address() + (i * weight) as u64);
+        let launches = copies.map(|weight| placed(call, memory.address(), weight).0);
         Ok(Self {
-            stream: stream.clone(),
-            libraries: Libraries::new(stream),
+            launches: launches.collect(),
+            stream,
+            libraries,
+            selection,
             kernels,
-            copies: (0..number).map(|i| first + (i * weight) as u64).collect(),
+            problem,
             memory,
             weights,
-            call,
         })
     }
 }
 
-/// Fills a buffer with pseudo-random values in ±1/√k: power, and with it the clock, depends on the values.
-fn fill(stream: &Stream, buffer: &mut DeviceBuffer<u8>, shape: LinearShape) -> Result<()> {
+/// The calls that compute the problem of `call` on operands from `base` on but for the weight, and where those end.
+fn placed(call: &Call, base: u64, weight: u64) -> (Vec<Call>, u64) {
+    let mut end = base;
+    let mut place = |bytes: usize| {
+        let at = end;
+        end += bytes.next_multiple_of(ALIGNMENT) as u64;
+        at
+    };
+    let mut linear = |call: &LinearCall| {
+        let (Gemm { m, n, k, .. }, element) = (call.gemm, call.gemm.inputs.size());
+        let optional = |address: u64, at: u64| if address == 0 { 0 } else { at };
+        LinearCall {
+            x: place(m * k * element),
+            weight,
+            bias: optional(call.bias, place(n * element)),
+            // Not in place: repeated runs would add up.
+            residual: optional(call.residual, place(m * n * element)),
+            out: place(m * n * element),
+            scratch: place(m * n * element),
+            ..*call
+        }
+    };
+    let calls = match call {
+        Call::Linear(call) => vec![Call::Linear(linear(call))],
+        Call::Patches(PatchEmbeddingCall {
+            extract,
+            linear: call,
+        })
+        | Call::Projection(PatchEmbeddingCall {
+            extract,
+            linear: call,
+        }) => {
+            let linear = linear(call);
+            let pixels = extract.images as usize * (3 * extract.height * extract.width) as usize;
+            let extract = PatchExtractArgs {
+                pixels: place(pixels),
+                out: linear.x,
+                ..*extract
+            };
+            let call = PatchEmbeddingCall { extract, linear };
+            vec![Call::Patches(call), Call::Projection(call)]
+        }
+        Call::Attention(call) => {
+            // As they lie in the plan: queries, keys and values are parts of the same rows.
+            let bytes = |of: &Strided| call.images * of.tokens * of.token * call.dtype.size();
+            let first = call.operands.iter().map(|of| of.address).min().unwrap_or(0);
+            let last = call.operands.iter().map(|of| of.address + bytes(of) as u64).max();
+            let operands = place((last.unwrap_or(first) - first) as usize);
+            let scores = call.images * call.spec.heads * call.operands[0].tokens.pow(2) * call.dtype.size();
+            let call = AttentionCall {
+                operands: call.operands.map(|of| Strided {
+                    address: operands + (of.address - first),
+                    ..of
+                }),
+                scratch: place(if is_fused(&call.spec) { 0 } else { scores }),
+                ..*call
+            };
+            vec![Call::Attention(call)]
+        }
+        Call::Kernel(_) | Call::Gemm { .. } | Call::CopyRows(_) => Vec::new(),
+    };
+    (calls, end)
+}
+
+/// Fills a buffer with pseudo-random values in ±`scale`.
+fn fill(stream: &Stream, buffer: &mut DeviceBuffer<u8>, dtype: DType, scale: f32) -> Result<()> {
     const BLOCK: usize = 4 << 20;
-    let scale = 1.0 / (shape.k as f32).sqrt();
     let random = std::iter::successors(Some(1u32), |x| {
         Some(x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223))
     });
     let values: Vec<f32> = random
-        .take(BLOCK / shape.dtype.size())
+        .take(BLOCK / dtype.size())
         .map(|x| ((x >> 8) as f32 / 8_388_608.0 - 1.0) * scale)
         .collect();
     let mut block = Vec::with_capacity(BLOCK);
-    super::append(&mut block, &values, shape.dtype);
+    super::append(&mut block, &values, dtype);
     let mut pinned: PinnedBuffer<u8> = stream.device().pinned(block.len())?;
     pinned.copy_from_slice(&block);
     for at in (0..buffer.bytes()).step_by(BLOCK) {
@@ -197,7 +310,7 @@ fn fill(stream: &Stream, buffer: &mut DeviceBuffer<u8>, shape: LinearShape) -> R
 /// Several launches of one candidate.
 struct Launches<'a, 'b> {
     bench: &'b mut Bench<'a>,
-    kernel: LinearKernel,
+    candidate: Candidate,
     count: usize,
 }
 
@@ -207,21 +320,19 @@ impl Work for Launches<'_, '_> {
     fn enqueue(&mut self, _: &Stream) -> Result<()> {
         let Bench {
             libraries,
+            selection,
             kernels,
+            problem,
             memory,
             weights,
-            call,
-            copies,
+            launches,
             ..
         } = &mut *self.bench;
+        selection.choose(*problem, self.candidate);
         let (memory, weights) = (memory.writing(), weights.reading());
         let regions = Regions([memory, weights, weights, weights]);
-        for weight in copies.iter().cycle().take(self.count) {
-            let call = LinearCall {
-                weight: *weight,
-                ..*call
-            };
-            libraries.linear_by(self.kernel, &call, kernels, &regions)?;
+        for call in launches.iter().cycle().take(self.count).flatten() {
+            libraries.submit(*call, 1, selection, kernels, &regions)?;
         }
         Ok(())
     }
@@ -233,7 +344,7 @@ impl Work for Launches<'_, '_> {
 
 /// The times of a candidate.
 struct Timer {
-    kernel: LinearKernel,
+    candidate: Candidate,
     count: usize,
     replay: Option<Replay>,
     /// Microseconds of a launch.
@@ -244,9 +355,14 @@ impl Timer {
     /// # Errors
     ///
     /// The candidate does not run.
-    fn new(bench: &mut Bench<'_>, kernel: LinearKernel) -> Result<Self> {
+    fn new(bench: &mut Bench<'_>, candidate: Candidate) -> Result<Self> {
+        // Another would take its place.
+        for call in bench.launches.iter().flatten().take(2) {
+            let prepared = bench.libraries.check(candidate, call, false);
+            prepared.map_err(|reason| Error::argument("candidate", reason))?;
+        }
         let mut timer = Self {
-            kernel,
+            candidate,
             count: 1,
             replay: None,
             times: Vec::new(),
@@ -262,7 +378,7 @@ impl Timer {
             let stream = bench.stream.clone();
             let mut launches = Launches {
                 bench,
-                kernel,
+                candidate,
                 count: timer.count,
             };
             // Where nothing can be captured, the launches count as well.
@@ -279,7 +395,7 @@ impl Timer {
             Some(replay) => replay.run()?,
             None => Launches {
                 bench,
-                kernel: self.kernel,
+                candidate: self.candidate,
                 count: self.count,
             }
             .enqueue(&stream)?,

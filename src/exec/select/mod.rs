@@ -1,14 +1,16 @@
 //! Kernel selection: which library computes a linear layer, by which algorithm, and whether its epilogue does what follows
-//! the GEMM.
+//! the GEMM; whether MIOpen computes the patch embedding, as a convolution, and attention, or this crate's kernels do.
 //!
-//! The choice for a [`LinearShape`] is, in this order: what `hipvit tune` measured on this machine ([`Store`]); what was
+//! The choice for a [`Problem`] is, in this order: what `hipvit tune` measured on this machine ([`Store`]); what was
 //! measured on the same GPU with the same libraries and is shipped with the crate (`defaults/`); a rule. Nothing is measured
 //! unless asked for, so that no first run waits.
 //!
-//! The rule: hipBLASLt's first algorithm with its epilogue, wherever hipBLASLt is there and has kernels for the GPU;
-//! rocBLAS and a kernel of this crate otherwise. On gfx942 rocBLAS's own selection is published to be 1.36× off the best
-//! algorithm, and hipBLASLt's first 1.01×. Unmeasured here, since no AMD GPU was at hand.
+//! The rule for linear layers: hipBLASLt's first algorithm with its epilogue, wherever hipBLASLt is there and has kernels for
+//! the GPU; rocBLAS and a kernel of this crate otherwise. On gfx942 rocBLAS's own selection is published to be 1.36× off the
+//! best algorithm, and hipBLASLt's first 1.01×. Unmeasured here, since no AMD GPU was at hand. For all else the rule is the
+//! crate's own kernels: MIOpen computes nothing that it was not measured to be fastest at, and is not even opened.
 
+mod problem;
 mod store;
 
 use std::fmt;
@@ -16,9 +18,8 @@ use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::store::{Key, Store};
-use crate::hip::{DType, Epilogue};
-use crate::ops::Activation;
+pub use self::problem::{AttentionShape, LinearShape, PatchEmbeddingShape, Problem};
+pub use self::store::{HIPBLASLT, Key, MIOPEN, Store};
 
 /// Rows of the GEMM whose algorithm all numbers of rows use where results must not depend on the batch size: between those
 /// of one image and of a large batch.
@@ -45,77 +46,14 @@ impl Default for SelectOptions {
     }
 }
 
-/// What distinguishes linear layers to the libraries: `activation(x [m,k] · weight [n,k]ᵀ + bias) + residual`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct LinearShape {
-    /// Rows of x: tokens of all images.
-    pub m: usize,
-    /// Output channels.
-    pub n: usize,
-    /// Input channels.
-    pub k: usize,
-    /// The element type of all operands.
-    pub dtype: DType,
-    /// Whether there is a bias.
-    pub bias: bool,
-    /// What is applied to the sum.
-    pub activation: Option<Activation>,
-    /// Whether there is a residual.
-    pub residual: bool,
-}
-
-impl LinearShape {
-    /// The floating-point operations of the GEMM.
-    pub fn flops(&self) -> f64 {
-        2.0 * self.m as f64 * self.n as f64 * self.k as f64
-    }
-
-    /// The epilogue that computes what follows the GEMM; a residual is added through `beta · C`, before any activation, so
-    /// there is none for both. `None` where there is no such epilogue.
-    ///
-    /// The libraries' GELU is the tanh form, at most 4.8e-4 from the error function's. In f16 and bf16 its result is nearer to
-    /// the exact GELU nonetheless, since the sum is not rounded before (a test below measures it); in f32 it is not.
-    pub fn epilogue(&self) -> Option<Epilogue> {
-        let tanh = match self.activation {
-            None => return Some(if self.bias { Epilogue::Bias } else { Epilogue::None }),
-            Some(_) if self.residual => return None,
-            Some(Activation::GeluTanh) => true,
-            Some(Activation::GeluErf) => matches!(self.dtype, DType::F16 | DType::BF16),
-            Some(Activation::Relu) => return self.bias.then_some(Epilogue::BiasRelu),
-            Some(_) => false,
-        };
-        tanh.then_some(if self.bias {
-            Epilogue::BiasGelu
-        } else {
-            Epilogue::Gelu
-        })
-    }
-}
-
-/// As `linear 50432×768×3072 bf16 +bias+gelu` (m, k, n).
-impl fmt::Display for LinearShape {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "linear {}×{}×{} {}", self.m, self.k, self.n, self.dtype)?;
-        let activation = self.activation.map(Activation::name);
-        let parts = [
-            self.bias.then_some("bias"),
-            activation,
-            self.residual.then_some("residual"),
-        ];
-        if parts.iter().any(Option::is_some) {
-            f.write_str(" ")?;
-        }
-        parts
-            .into_iter()
-            .flatten()
-            .try_for_each(|part| write!(f, "+{part}"))
-    }
-}
-
-/// What computes a linear layer.
+/// What can compute a [`Problem`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum LinearKernel {
+pub enum Candidate {
+    /// The crate's own kernels: fused attention, or the patch matrix and a linear layer.
+    Own,
+    /// MIOpen: its convolution or its attention.
+    Miopen,
     /// rocBLAS by its own selection, then a kernel for bias, activation and residual.
     Rocblas,
     /// hipBLASLt.
@@ -127,9 +65,11 @@ pub enum LinearKernel {
     },
 }
 
-impl fmt::Display for LinearKernel {
+impl fmt::Display for Candidate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Own => f.write_str("own kernels"),
+            Self::Miopen => f.write_str(MIOPEN),
             Self::Rocblas => f.write_str("rocBLAS"),
             Self::Hipblaslt { algorithm, epilogue } => {
                 let epilogue = if *epilogue { " with epilogue" } else { "" };
@@ -165,30 +105,64 @@ impl fmt::Display for Origin {
 #[derive(Debug, Default)]
 pub struct Selection {
     options: SelectOptions,
+    key: Key,
     /// Why hipBLASLt is no candidate.
     no_hipblaslt: Option<String>,
     tuned: Store,
     shipped: Store,
-    /// The first shape that hipBLASLt turned out not to compute, and why.
+    /// The first problem that a library turned out not to compute, and why.
     rejected: OnceLock<String>,
 }
 
 impl Selection {
-    /// For the device and libraries of `key`; `Err` says why hipBLASLt is no candidate.
-    pub fn new(options: SelectOptions, key: Result<Key, String>) -> Self {
-        match key {
-            Err(reason) => Self {
-                options,
-                no_hipblaslt: Some(reason),
-                ..Self::default()
-            },
-            Ok(key) => Self {
-                options,
-                shipped: Store::shipped(&key),
-                tuned: Store::load(key),
-                ..Self::default()
-            },
+    /// For the device of `key`, which names hipBLASLt's version; `no_hipblaslt` says why it is no candidate, if so. MIOpen's
+    /// version is asked for only if a choice depends on it: the library takes a while to open.
+    pub fn new(
+        options: SelectOptions,
+        mut key: Key,
+        no_hipblaslt: Option<String>,
+        miopen: impl FnOnce() -> Option<String>,
+    ) -> Self {
+        let (mut tuned, mut shipped) = (Store::load(&key), Store::shipped(&key));
+        if tuned.has(Candidate::Miopen) || shipped.has(Candidate::Miopen) {
+            key = key.with(MIOPEN, miopen());
         }
+        tuned.retain(&key);
+        shipped.retain(&key);
+        Self {
+            options,
+            key,
+            no_hipblaslt,
+            tuned,
+            shipped,
+            rejected: OnceLock::new(),
+        }
+    }
+
+    /// To measure by: what is [chosen](Selection::choose), else what is in `tuned`, else the rule.
+    pub(super) fn measuring(&self, tuned: Store) -> Self {
+        let options = SelectOptions {
+            measured: true,
+            reproducible: false,
+            ..self.options
+        };
+        Self {
+            options,
+            key: self.key.clone(),
+            no_hipblaslt: self.no_hipblaslt.clone(),
+            tuned,
+            ..Self::default()
+        }
+    }
+
+    /// Sets what is selected for `problem`.
+    pub(super) fn choose(&mut self, problem: Problem, candidate: Candidate) {
+        self.tuned.insert(problem, candidate, 0.0);
+    }
+
+    /// The device and the libraries; MIOpen is among them if something depends on it.
+    pub fn key(&self) -> &Key {
+        &self.key
     }
 
     /// The options.
@@ -201,19 +175,22 @@ impl Selection {
         self.options = options;
     }
 
+    /// Sets what counts as measured on this machine.
+    pub(super) fn set_tuned(&mut self, tuned: Store) {
+        self.tuned = tuned;
+    }
+
     /// Whether hipBLASLt is a candidate.
     pub fn has_hipblaslt(&self) -> bool {
         self.no_hipblaslt.is_none()
     }
 
-    /// Whether some shape may be computed by rocBLAS.
+    /// Whether some linear layer may be computed by rocBLAS.
     pub(super) fn uses_rocblas(&self) -> bool {
-        !self.has_hipblaslt()
-            || self.tuned.has(LinearKernel::Rocblas)
-            || self.shipped.has(LinearKernel::Rocblas)
+        !self.has_hipblaslt() || self.tuned.has(Candidate::Rocblas) || self.shipped.has(Candidate::Rocblas)
     }
 
-    /// Why hipBLASLt is no candidate, or did not compute some layer.
+    /// Why hipBLASLt is no candidate, or what a library did not compute.
     pub fn note(&self) -> Option<&str> {
         let rejected = self.rejected.get();
         self.no_hipblaslt.as_ref().or(rejected).map(String::as_str)
@@ -224,14 +201,15 @@ impl Selection {
         &self.tuned
     }
 
-    /// What computes `shape` by the rule.
-    pub fn rule(&self, shape: &LinearShape) -> LinearKernel {
-        match self.no_hipblaslt {
-            Some(_) => LinearKernel::Rocblas,
-            None => LinearKernel::Hipblaslt {
+    /// What computes `problem` by the rule.
+    pub fn rule(&self, problem: &Problem) -> Candidate {
+        match problem {
+            Problem::Linear(shape) if self.has_hipblaslt() => Candidate::Hipblaslt {
                 algorithm: 0,
                 epilogue: self.can_fuse(shape),
             },
+            Problem::Linear(_) => Candidate::Rocblas,
+            Problem::PatchEmbedding(_) | Problem::Attention(_) => Candidate::Own,
         }
     }
 
@@ -239,39 +217,44 @@ impl Selection {
         self.options.epilogues && shape.epilogue().is_some()
     }
 
-    /// What computes `shape`, and where the choice comes from.
-    pub fn linear(&self, shape: &LinearShape) -> (LinearKernel, Origin) {
-        let (rule, can_fuse) = (self.rule(shape), self.can_fuse(shape));
-        if self.no_hipblaslt.is_some() {
-            return (rule, Origin::Rule);
-        }
-        if self.options.reproducible || !self.options.measured {
-            return (rule, Origin::Rule);
-        }
-        let usable = |kernel: &LinearKernel| match kernel {
-            LinearKernel::Rocblas => true,
-            LinearKernel::Hipblaslt { epilogue, .. } => can_fuse || !epilogue,
-        };
-        let found = |store: &Store| store.get(shape).filter(usable);
-        match (found(&self.tuned), found(&self.shipped)) {
-            (Some(kernel), _) => (kernel, Origin::Tuned),
-            (None, Some(kernel)) => (kernel, Origin::Shipped),
-            (None, None) => (rule, Origin::Rule),
+    /// Whether `candidate` is one for `problem` here: a file may say anything.
+    fn is_usable(&self, problem: &Problem, candidate: Candidate) -> bool {
+        match (problem, candidate) {
+            (Problem::Linear(_), Candidate::Rocblas) => true,
+            (Problem::Linear(shape), Candidate::Hipblaslt { epilogue, .. }) => {
+                self.has_hipblaslt() && (!epilogue || self.can_fuse(shape))
+            }
+            (Problem::Linear(_), _) => false,
+            (_, candidate) => matches!(candidate, Candidate::Own | Candidate::Miopen),
         }
     }
 
-    /// Records that hipBLASLt does not compute `shape`.
-    pub fn reject(&self, shape: &LinearShape, reason: &str) {
+    /// What computes `problem`, and where the choice comes from.
+    pub fn select(&self, problem: impl Into<Problem>) -> (Candidate, Origin) {
+        let problem = problem.into();
+        let found = |store: &Store| store.get(&problem).filter(|&c| self.is_usable(&problem, c));
+        let measured = self.options.measured && !self.options.reproducible;
+        let by_store = [(&self.tuned, Origin::Tuned), (&self.shipped, Origin::Shipped)];
+        by_store
+            .into_iter()
+            .filter(|_| measured)
+            .find_map(|(store, origin)| Some((found(store)?, origin)))
+            .unwrap_or_else(|| (self.rule(&problem), Origin::Rule))
+    }
+
+    /// Records that `library` does not compute `problem`.
+    pub fn reject(&self, library: &str, problem: impl Into<Problem>, reason: &str) {
+        let problem = problem.into();
         self.rejected
-            .get_or_init(|| format!("hipBLASLt does not compute {shape}: {reason}"));
+            .get_or_init(|| format!("{library} does not compute {problem}: {reason}"));
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use half::{bf16, f16};
-
     use super::*;
+    use crate::hip::DType;
+    use crate::ops::Activation;
 
     pub(super) fn shape(m: usize) -> LinearShape {
         LinearShape {
@@ -285,6 +268,24 @@ mod tests {
         }
     }
 
+    pub(super) const PATCHES: PatchEmbeddingShape = PatchEmbeddingShape {
+        images: 2,
+        height: 33,
+        width: 32,
+        patch: [8, 4],
+        n: 7,
+        dtype: DType::BF16,
+        bias: true,
+    };
+
+    pub(super) const ATTENTION: AttentionShape = AttentionShape {
+        images: 2,
+        heads: 3,
+        tokens: 5,
+        head_dim: 8,
+        dtype: DType::BF16,
+    };
+
     pub(super) fn key() -> Key {
         Key {
             device: "Some GPU".into(),
@@ -293,104 +294,90 @@ mod tests {
         }
     }
 
-    #[test]
-    fn epilogues_are_used_where_they_compute_the_same() {
-        let of = |activation, bias, residual, dtype| {
-            let shape = LinearShape {
-                activation,
-                bias,
-                residual,
-                dtype,
-                ..shape(3)
-            };
-            shape.epilogue()
-        };
-        assert_eq!(of(None, false, true, DType::F32), Some(Epilogue::None));
-        assert_eq!(of(None, true, true, DType::F32), Some(Epilogue::Bias));
-        let erf = Some(Activation::GeluErf);
-        assert_eq!(of(erf, true, false, DType::BF16), Some(Epilogue::BiasGelu));
-        assert_eq!(of(erf, true, false, DType::F16), Some(Epilogue::BiasGelu));
-        assert_eq!(of(erf, true, false, DType::F32), None);
-        assert_eq!(of(erf, true, true, DType::BF16), None, "the residual comes last");
-        let tanh = Some(Activation::GeluTanh);
-        assert_eq!(of(tanh, false, false, DType::F32), Some(Epilogue::Gelu));
-        assert_eq!(of(Some(Activation::Silu), true, false, DType::BF16), None);
+    fn selection(tuned: Store) -> Selection {
+        let mut selection = Selection::new(SelectOptions::default(), key(), None, || None);
+        selection.set_tuned(tuned);
+        selection
     }
 
-    /// Against the exact GELU in f64, of normally distributed sums: the unfused one rounds the GEMM's result, adds the bias
-    /// and rounds again; the fused one rounds once.
     #[test]
-    fn fused_tanh_is_nearer_than_unfused_erf_in_half_precision() {
-        const BIAS: f64 = 0.05;
-        const SAMPLES: usize = 100_000;
-        let erf = |x: f64| 0.5 * x * libm::erfc(-x / 2f64.sqrt());
-        let tanh = |x: f64| {
-            let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3));
-            0.5 * x * (1.0 + inner.tanh())
+    fn measurements_go_before_the_rule() {
+        let rule = Candidate::Hipblaslt {
+            algorithm: 0,
+            epilogue: true,
         };
-        type Round = fn(f64) -> f64;
-        let rounds: [(&str, Round); 2] = [
-            ("f16", |x| f16::from_f64(x).to_f64()),
-            ("bf16", |x| bf16::from_f64(x).to_f64()),
-        ];
-        for ((name, round), deviation) in rounds
-            .iter()
-            .flat_map(|r| [0.25, 0.5, 1.0, 2.0, 4.0].map(|d| (r, d)))
-        {
-            let (mut unfused, mut fused) = ([0.0f64; 2], [0.0f64; 2]);
-            for i in 0..SAMPLES {
-                // The quantiles of a normal distribution, by bisection of its distribution function.
-                let p = (i as f64 + 0.5) / SAMPLES as f64;
-                let (mut low, mut high) = (-6.0, 6.0);
-                for _ in 0..40 {
-                    let middle = 0.5 * (low + high);
-                    let below = 0.5 * libm::erfc(-middle / 2f64.sqrt()) < p;
-                    (low, high) = if below { (middle, high) } else { (low, middle) };
-                }
-                let sum = deviation * low;
-                let exact = erf(sum + BIAS);
-                for (errors, result) in [
-                    (&mut unfused, round(erf(round(sum) + BIAS))),
-                    (&mut fused, round(tanh(sum + BIAS))),
-                ] {
-                    let error = (result - exact).abs();
-                    *errors = [errors[0] + error * error, errors[1].max(error)];
-                }
+        assert_eq!(
+            selection(Store::new(key())).select(shape(3)),
+            (rule, Origin::Rule)
+        );
+        let mut tuned = Store::new(key());
+        tuned.insert(shape(3), Candidate::Rocblas, 1.5);
+        tuned.insert(PATCHES, Candidate::Miopen, 1.5);
+        tuned.insert(ATTENTION, Candidate::Miopen, 1.5);
+        let mut selection = selection(tuned);
+        assert_eq!(selection.select(shape(3)), (Candidate::Rocblas, Origin::Tuned));
+        assert_eq!(selection.select(shape(4)), (rule, Origin::Rule));
+        for problem in [Problem::from(PATCHES), Problem::from(ATTENTION)] {
+            assert_eq!(selection.select(problem), (Candidate::Miopen, Origin::Tuned));
+        }
+        let options = selection.options;
+        for options in [
+            SelectOptions {
+                reproducible: true,
+                ..options
+            },
+            SelectOptions {
+                measured: false,
+                ..options
+            },
+        ] {
+            selection.set_options(options);
+            assert_eq!(selection.select(shape(3)), (rule, Origin::Rule));
+            for problem in [Problem::from(PATCHES), Problem::from(ATTENTION)] {
+                assert_eq!(selection.select(problem), (Candidate::Own, Origin::Rule));
             }
-            assert!(
-                fused[0] < unfused[0],
-                "{name}, {deviation}: squares {fused:?} {unfused:?}"
-            );
-            assert!(
-                fused[1] <= unfused[1],
-                "{name}, {deviation}: largest {fused:?} {unfused:?}"
+        }
+    }
+
+    #[test]
+    fn a_candidate_of_something_else_is_not_selected() {
+        let mut tuned = Store::new(key());
+        tuned.insert(shape(3), Candidate::Miopen, 1.5);
+        tuned.insert(PATCHES, Candidate::Rocblas, 1.5);
+        tuned.insert(ATTENTION, selection(Store::default()).select(shape(3)).0, 1.5);
+        let selection = selection(tuned);
+        for problem in [shape(3).into(), PATCHES.into(), Problem::from(ATTENTION)] {
+            assert_eq!(
+                selection.select(problem),
+                (selection.rule(&problem), Origin::Rule),
+                "{problem}"
             );
         }
     }
 
     #[test]
-    fn measurements_go_before_the_rule() {
-        let rule = LinearKernel::Hipblaslt {
-            algorithm: 0,
-            epilogue: true,
+    fn without_hipblaslt_there_is_rocblas() {
+        let no_hipblaslt = Some("is not there".into());
+        let mut selection = Selection::new(SelectOptions::default(), key(), no_hipblaslt, || None);
+        let mut tuned = Store::new(key());
+        let fast = Candidate::Hipblaslt {
+            algorithm: 1,
+            epilogue: false,
         };
-        let mut selection = Selection::new(SelectOptions::default(), Ok(key()));
-        selection.tuned = Store::new(key());
-        assert_eq!(selection.linear(&shape(3)), (rule, Origin::Rule));
-        selection.tuned.insert(shape(3), LinearKernel::Rocblas, 1.5);
-        assert_eq!(
-            selection.linear(&shape(3)),
-            (LinearKernel::Rocblas, Origin::Tuned)
-        );
-        assert_eq!(selection.linear(&shape(4)), (rule, Origin::Rule));
-        selection.options.reproducible = true;
-        assert_eq!(selection.linear(&shape(3)), (rule, Origin::Rule));
+        tuned.insert(shape(3), fast, 1.5);
+        tuned.insert(ATTENTION, Candidate::Miopen, 1.5);
+        selection.set_tuned(tuned);
+        assert_eq!(selection.select(shape(3)), (Candidate::Rocblas, Origin::Rule));
+        assert_eq!(selection.select(ATTENTION), (Candidate::Miopen, Origin::Tuned));
+        assert_eq!(selection.note(), Some("is not there"));
     }
 
     #[test]
-    fn without_hipblaslt_there_is_rocblas() {
-        let selection = Selection::new(SelectOptions::default(), Err("is not there".into()));
-        assert_eq!(selection.linear(&shape(3)), (LinearKernel::Rocblas, Origin::Rule));
-        assert_eq!(selection.note(), Some("is not there"));
+    fn what_a_library_does_not_compute_is_told() {
+        let selection = selection(Store::default());
+        assert_eq!(selection.note(), None);
+        selection.reject(MIOPEN, ATTENTION, "no solution");
+        let expected = "MIOpen does not compute attention 2×3 heads×5 tokens×8 bf16: no solution";
+        assert_eq!(selection.note(), Some(expected));
     }
 }

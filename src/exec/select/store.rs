@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::{LinearKernel, LinearShape};
+use super::{AttentionShape, Candidate, LinearShape, PatchEmbeddingShape, Problem};
 use crate::error::{Error, Result};
+use crate::hip::regular_file;
 use crate::kernels::cache_folder;
 use crate::ops::Activation;
 
@@ -17,44 +18,104 @@ const FORMAT: &str = "hipvit.selection/1";
 /// Measured on an H200 with the libraries that the file names.
 const SHIPPED: &[&str] = &[include_str!("defaults/nvidia_h200.json")];
 
-/// What a measurement depends on beside the shape.
+/// hipBLASLt's name in a [`Key`].
+pub const HIPBLASLT: &str = "hipBLASLt";
+/// MIOpen's name in a [`Key`].
+pub const MIOPEN: &str = "MIOpen";
+
+/// What a measurement depends on beside the problem.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Key {
     /// The GPU's name.
     pub device: String,
     /// Its architecture, such as gfx942.
     pub arch: String,
-    /// The libraries and their versions.
+    /// The libraries and their versions: `hipBLASLt 100202, MIOpen 3.5.1`.
     pub libraries: String,
 }
 
-/// The fastest kernel for each shape that was measured.
+impl Key {
+    /// With a library's version, if it is there.
+    #[must_use]
+    pub fn with(mut self, library: &str, version: Option<String>) -> Self {
+        if let Some(version) = version {
+            let is_other = |l: &&str| l.split_once(' ').is_some_and(|(name, _)| name != library);
+            let others = self.libraries.split(", ").filter(is_other);
+            let added = format!("{library} {version}");
+            self.libraries = others.chain([&added[..]]).collect::<Vec<_>>().join(", ");
+        }
+        self
+    }
+
+    fn version(&self, library: &str) -> Option<&str> {
+        let mut libraries = self.libraries.split(", ").filter_map(|l| l.split_once(' '));
+        libraries.find_map(|(name, version)| (name == library).then_some(version))
+    }
+
+    fn is_same_device(&self, other: &Self) -> bool {
+        (&self.device, &self.arch) == (&other.device, &other.arch)
+    }
+}
+
+/// The fastest candidate for each problem that was measured.
 #[derive(Clone, Debug, Default)]
 pub struct Store {
     key: Key,
-    linear: HashMap<LinearShape, Measured>,
+    measured: HashMap<Problem, Measured>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Measured {
-    kernel: LinearKernel,
+    candidate: Candidate,
     microseconds: f64,
 }
 
-#[derive(Serialize, Deserialize)]
+/// A list for each op; a file of a version that measured fewer has fewer.
+#[derive(Deserialize)]
 struct File {
     format: String,
     #[serde(flatten)]
     key: Key,
-    linear: Vec<Entry>,
+    #[serde(default)]
+    linear: Vec<Entry<LinearShape>>,
+    #[serde(default)]
+    patch_embedding: Vec<Entry<PatchEmbeddingShape>>,
+    #[serde(default)]
+    attention: Vec<Entry<AttentionShape>>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Entry {
+struct Entry<S> {
     #[serde(flatten)]
-    shape: LinearShape,
-    kernel: LinearKernel,
+    shape: S,
+    kernel: Candidate,
     microseconds: f64,
+}
+
+impl<S: Into<Problem>> Entry<S> {
+    fn measured(self) -> (Problem, Measured) {
+        let Self {
+            shape,
+            kernel: candidate,
+            microseconds,
+        } = self;
+        (
+            shape.into(),
+            Measured {
+                candidate,
+                microseconds,
+            },
+        )
+    }
+}
+
+/// The libraries that a choice depends on. That something else was faster than MIOpen stays until it is measured again.
+fn libraries(problem: &Problem, candidate: Candidate) -> impl Iterator<Item = &'static str> {
+    let gemm = !matches!(problem, Problem::Attention(_));
+    let miopen = candidate == Candidate::Miopen;
+    [gemm.then_some(HIPBLASLT), miopen.then_some(MIOPEN)]
+        .into_iter()
+        .flatten()
 }
 
 impl Store {
@@ -62,26 +123,36 @@ impl Store {
     pub fn new(key: Key) -> Self {
         Self {
             key,
-            linear: HashMap::new(),
+            measured: HashMap::new(),
         }
     }
 
-    /// What is shipped for this device and these libraries.
+    /// What is shipped for this device, by whichever libraries.
     pub(super) fn shipped(key: &Key) -> Self {
         let stores = SHIPPED.iter().filter_map(|text| Self::parse(text));
-        let mut fitting = stores.filter(|store| store.key == *key);
+        let mut fitting = stores.filter(|store| store.key.is_same_device(key));
         fitting.next().unwrap_or_default()
     }
 
-    /// What the user's cache has. A file that is missing, damaged, or of other libraries counts as none: it costs speed alone,
-    /// and the next measurement replaces it.
-    pub(super) fn load(key: Key) -> Self {
-        let text = path(&key).and_then(|path| read(&path));
+    /// What the user's cache has for this device, by whichever libraries. A file that is missing or damaged counts as none:
+    /// it costs speed alone, and the next measurement replaces it.
+    pub(super) fn load(key: &Key) -> Self {
+        let text = path(key).and_then(|path| read(&path));
         let stored = text.and_then(|text| Self::parse(&text));
-        match stored.filter(|store| store.key == key) {
+        match stored.filter(|store| store.key.is_same_device(key)) {
             Some(store) => store,
-            None => Self::new(key),
+            None => Self::new(key.clone()),
         }
+    }
+
+    /// Leaves what was measured with the libraries of `key`, which becomes this one's.
+    pub(super) fn retain(&mut self, key: &Key) {
+        let Self { key: old, measured } = self;
+        measured.retain(|problem, measured| {
+            let mut libraries = libraries(problem, measured.candidate);
+            libraries.all(|library| old.version(library) == key.version(library))
+        });
+        *old = key.clone();
     }
 
     fn parse(text: &str) -> Option<Self> {
@@ -89,17 +160,12 @@ impl Store {
         if file.format != FORMAT {
             return None;
         }
-        let measured = |entry: Entry| {
-            let Entry {
-                shape,
-                kernel,
-                microseconds,
-            } = entry;
-            (shape, Measured { kernel, microseconds })
-        };
+        let linear = file.linear.into_iter().map(Entry::measured);
+        let patches = file.patch_embedding.into_iter().map(Entry::measured);
+        let attention = file.attention.into_iter().map(Entry::measured);
         Some(Self {
             key: file.key,
-            linear: file.linear.into_iter().map(measured).collect(),
+            measured: linear.chain(patches).chain(attention).collect(),
         })
     }
 
@@ -108,29 +174,35 @@ impl Store {
         &self.key
     }
 
-    /// The number of shapes.
+    /// The number of problems.
     pub fn len(&self) -> usize {
-        self.linear.len()
+        self.measured.len()
     }
 
     /// Whether nothing was measured.
     pub fn is_empty(&self) -> bool {
-        self.linear.is_empty()
+        self.measured.is_empty()
     }
 
-    /// The fastest kernel for `shape`, if it was measured.
-    pub fn get(&self, shape: &LinearShape) -> Option<LinearKernel> {
-        self.linear.get(shape).map(|measured| measured.kernel)
+    /// The fastest candidate for `problem`, if it was measured.
+    pub fn get(&self, problem: &Problem) -> Option<Candidate> {
+        self.measured.get(problem).map(|measured| measured.candidate)
     }
 
-    /// Whether `kernel` is the fastest for some shape.
-    pub(super) fn has(&self, kernel: LinearKernel) -> bool {
-        self.linear.values().any(|measured| measured.kernel == kernel)
+    /// Whether `candidate` is the fastest for some problem.
+    pub(super) fn has(&self, candidate: Candidate) -> bool {
+        self.measured
+            .values()
+            .any(|measured| measured.candidate == candidate)
     }
 
-    /// Records the fastest kernel for `shape`.
-    pub fn insert(&mut self, shape: LinearShape, kernel: LinearKernel, microseconds: f64) {
-        self.linear.insert(shape, Measured { kernel, microseconds });
+    /// Records the fastest candidate for `problem`.
+    pub fn insert(&mut self, problem: impl Into<Problem>, candidate: Candidate, microseconds: f64) {
+        let measured = Measured {
+            candidate,
+            microseconds,
+        };
+        self.measured.insert(problem.into(), measured);
     }
 
     /// Adds this to the user's cache, whose other entries stay, and returns the file's path. The file appears whole or not at
@@ -146,8 +218,9 @@ impl Store {
                 "is empty, or there is no home directory: nothing is kept",
             ));
         };
-        let mut all = Self::load(self.key.clone());
-        all.linear.extend(self.linear.iter().map(|(s, m)| (*s, *m)));
+        let mut all = Self::load(&self.key);
+        all.retain(&self.key);
+        all.measured.extend(self.measured.iter().map(|(p, m)| (*p, *m)));
         match all.write(&path) {
             Ok(()) => Ok(path),
             Err(error) => Err(Error::io(&path, error)),
@@ -165,39 +238,66 @@ impl Store {
 
     /// The file's contents: an entry per line.
     pub fn to_json(&self) -> String {
-        let mut shapes: Vec<_> = self.linear.keys().copied().collect();
-        shapes.sort_by_key(|s| {
-            (
-                s.dtype.to_string(),
-                s.m,
-                s.n,
-                s.k,
-                s.bias,
-                s.residual,
-                s.activation.map(Activation::name),
-            )
+        let linear = self.lines(|problem| match problem {
+            Problem::Linear(s) => {
+                let flags = [s.bias, s.residual];
+                let activation = s.activation.map(Activation::name);
+                Some((*s, (s.dtype.to_string(), vec![s.m, s.n, s.k], flags, activation)))
+            }
+            _ => None,
         });
-        let line = |shape: LinearShape| {
-            let Measured { kernel, microseconds } = self.linear[&shape];
-            let entry = Entry {
-                shape,
-                kernel,
-                microseconds: (microseconds * 100.0).round() / 100.0,
-            };
-            serde_json::to_string(&entry).unwrap_or_default()
-        };
-        let lines: Vec<String> = shapes.into_iter().map(line).collect();
+        let patches = self.lines(|problem| match problem {
+            Problem::PatchEmbedding(s) => {
+                let sizes = vec![s.images, s.height, s.width, s.patch[0], s.patch[1], s.n];
+                Some((*s, (s.dtype.to_string(), sizes, [s.bias, false], None::<()>)))
+            }
+            _ => None,
+        });
+        let attention = self.lines(|problem| match problem {
+            Problem::Attention(s) => {
+                let sizes = vec![s.images, s.heads, s.tokens, s.head_dim];
+                Some((*s, (s.dtype.to_string(), sizes, [false; 2], None::<()>)))
+            }
+            _ => None,
+        });
         let head = serde_json::json!({"format": FORMAT, "device": self.key.device, "arch": self.key.arch, "libraries": self.key.libraries});
         let head = head.to_string();
         let head = head.trim_end_matches('}');
-        format!("{head},\n\"linear\":[\n{}\n]}}\n", lines.join(",\n"))
+        let list = |name: &str, lines: &str| format!(",\n\"{name}\":[\n{lines}\n]");
+        [
+            head.to_owned(),
+            list("linear", &linear),
+            list("patch_embedding", &patches),
+            list("attention", &attention),
+            "}\n".to_owned(),
+        ]
+        .concat()
+    }
+
+    /// A line for each problem of an op, in the order of what `of` gives beside its shape.
+    fn lines<S: Serialize, O: Ord>(&self, of: impl Fn(&Problem) -> Option<(S, O)>) -> String {
+        let mut entries: Vec<(O, String)> = self
+            .measured
+            .iter()
+            .filter_map(|(problem, measured)| {
+                let (shape, order) = of(problem)?;
+                let entry = Entry {
+                    shape,
+                    kernel: measured.candidate,
+                    microseconds: (measured.microseconds * 100.0).round() / 100.0,
+                };
+                Some((order, serde_json::to_string(&entry).unwrap_or_default()))
+            })
+            .collect();
+        entries.sort();
+        let lines: Vec<String> = entries.into_iter().map(|(_, line)| line).collect();
+        lines.join(",\n")
     }
 }
 
 /// A regular file's text; anything else, such as a named pipe, is not read.
 fn read(path: &Path) -> Option<String> {
-    let is_file = fs::metadata(path).is_ok_and(|metadata| metadata.is_file());
-    is_file.then(|| fs::read_to_string(path).ok())?
+    String::from_utf8(regular_file::read(path).ok()?).ok()
 }
 
 /// A file for each GPU model.
@@ -212,40 +312,88 @@ fn path(key: &Key) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{key, shape};
+    use super::super::tests::{ATTENTION, PATCHES, key, shape};
     use super::*;
 
-    const FAST: LinearKernel = LinearKernel::Hipblaslt {
+    const FAST: Candidate = Candidate::Hipblaslt {
         algorithm: 3,
         epilogue: true,
     };
 
+    fn both(version: &str) -> Key {
+        key().with(MIOPEN, Some(version.into()))
+    }
+
+    fn store() -> Store {
+        let mut store = Store::new(both("3.5.1"));
+        store.insert(shape(3), FAST, 12.345);
+        store.insert(shape(4), Candidate::Rocblas, 1.0);
+        store.insert(PATCHES, Candidate::Miopen, 2.0);
+        store.insert(ATTENTION, Candidate::Own, 3.0);
+        store
+    }
+
     #[test]
     fn a_file_is_read_as_it_was_written() {
-        let mut store = Store::new(key());
-        store.insert(shape(3), FAST, 12.345);
-        store.insert(shape(4), LinearKernel::Rocblas, 1.0);
+        let store = store();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("selection/gpu.json");
         store.write(&path).unwrap();
         let text = read(&path).unwrap();
         let read = Store::parse(&text).unwrap();
-        assert_eq!((read.key(), read.len()), (&key(), 2));
-        assert_eq!(read.get(&shape(3)), Some(FAST));
-        assert_eq!(read.get(&shape(4)), Some(LinearKernel::Rocblas));
-        assert_eq!(read.get(&shape(5)), None);
-        assert_eq!(text.lines().count(), 5, "{text}");
+        assert_eq!((read.key(), read.len()), (&both("3.5.1"), 4));
+        assert_eq!(read.key().libraries, "hipBLASLt 1, MIOpen 3.5.1");
+        for (problem, candidate) in [
+            (shape(3).into(), Some(FAST)),
+            (shape(4).into(), Some(Candidate::Rocblas)),
+            (shape(5).into(), None),
+            (PATCHES.into(), Some(Candidate::Miopen)),
+            (Problem::from(ATTENTION), Some(Candidate::Own)),
+        ] {
+            assert_eq!(read.get(&problem), candidate, "{problem}");
+        }
+        assert_eq!(text.lines().count(), 1 + 3 * 2 + 4, "{text}");
+        assert_eq!(read.to_json(), text);
         // The file can be replaced.
         store.write(&path).unwrap();
     }
 
+    /// Files of versions that selected for linear layers alone have one list.
+    #[test]
+    fn a_list_may_be_missing() {
+        let mut linear = Store::new(key());
+        linear.insert(shape(3), FAST, 12.345);
+        let text = linear.to_json();
+        let (first, _) = text.split_once(",\n\"patch_embedding\"").unwrap();
+        let read = Store::parse(&format!("{first}}}")).unwrap();
+        assert_eq!((read.key(), read.len()), (&key(), 1));
+    }
+
+    #[test]
+    fn a_choice_is_kept_while_the_libraries_that_it_depends_on_stay() {
+        let kept = |key: &Key| -> Vec<bool> {
+            let mut store = store();
+            store.retain(key);
+            assert_eq!(store.key(), key);
+            [shape(3).into(), PATCHES.into(), Problem::from(ATTENTION)]
+                .map(|problem| store.get(&problem).is_some())
+                .into()
+        };
+        assert_eq!(kept(&both("3.5.1")), [true, true, true]);
+        assert_eq!(kept(&both("3.5.2")), [true, false, true], "another MIOpen");
+        assert_eq!(kept(&key()), [true, false, true], "no MIOpen");
+        let other = Key {
+            libraries: "hipBLASLt 12, MIOpen 3.5.1".into(),
+            ..key()
+        };
+        assert_eq!(kept(&other), [false, false, true], "another hipBLASLt");
+    }
+
     #[test]
     fn what_is_damaged_counts_as_none() {
-        let mut store = Store::new(key());
-        store.insert(shape(3), FAST, 12.345);
-        let text = store.to_json();
+        let text = store().to_json();
         for end in 0..text.trim_end().len() {
-            assert!(Store::parse(&text[..end]).is_none_or(|s| s.len() == 1), "{end}");
+            assert!(Store::parse(&text[..end]).is_none_or(|s| s.len() == 4), "{end}");
         }
         assert!(Store::parse(&text.replace("selection/1", "selection/2")).is_none());
         let folder = tempfile::tempdir().unwrap();

@@ -1,102 +1,266 @@
-//! The inspection as text: tables with aligned columns, one unit per column.
+//! The inspection as text: a page of sums, and tables of all nodes, steps, parameters and kernels.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
-use comfy_table::{Cell, CellAlignment, Table, presets};
+use super::{Cost, DeviceMemory, Inspection, NodeSummary, Place};
+use crate::graph::Role;
+use crate::table::{Column, Table, paragraph};
 
-use super::{DeviceMemory, Inspection, NodeSummary, Parameter, Place, SelectedKernels, StepSummary};
-use crate::graph::PassReport;
-
+/// Everything, without a width.
 impl fmt::Display for Inspection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}, batch {}, {}", self.model, self.batch, self.dtype)?;
-        heading(
-            f,
-            &format!("Graph before the passes: {} nodes", self.before.len()),
-        )?;
-        writeln!(f, "{}", nodes(&self.before))?;
-        heading(f, "Passes")?;
-        writeln!(f, "{}", passes(&self.passes))?;
-        heading(f, &format!("Graph after the passes: {} nodes", self.after.len()))?;
-        writeln!(f, "{}", nodes(&self.after))?;
-        heading(f, &format!("Plan: {} steps", self.steps.len()))?;
-        writeln!(f, "{}", self.steps_table())?;
-        heading(f, "Memory")?;
-        writeln!(f, "{}", self.memory_table())?;
-        if !self.kernels.is_empty() {
-            heading(f, "Kernels")?;
-            writeln!(f, "{}", selected(&self.kernels))?;
+        write!(f, "{}, batch {}, {}", self.model, self.batch, self.dtype)?;
+        for section in [
+            self.work(None),
+            self.passes(None),
+            self.memory(None),
+            self.graphs(None),
+            self.plan(None),
+            self.kernels(None),
+            self.parameters(None),
+        ] {
+            f.write_str(&section)?;
         }
+        Ok(())
+    }
+}
+
+/// The sections: each begins with an empty line and its heading; its lines are `width` characters wide at most, or as wide
+/// as they need.
+impl Inspection {
+    /// Operations and bytes by part of the model.
+    pub fn work(&self, width: Option<usize>) -> String {
+        let mut table = Table::new([
+            Column::left("part"),
+            Column::right("steps"),
+            Column::right("MFLOP"),
+            Column::right("%"),
+            Column::right("read KiB").rank(2),
+            Column::right("written KiB").rank(1),
+            Column::right("FLOP/B"),
+        ]);
+        let mut parts: BTreeMap<Role, (usize, [u64; 3])> = BTreeMap::new();
+        for step in &self.steps {
+            let (steps, sums) = parts.entry(step.role).or_default();
+            let Cost {
+                flops,
+                bytes_read,
+                bytes_written,
+                ..
+            } = step.cost;
+            *steps += 1;
+            for (sum, value) in sums.iter_mut().zip([flops, bytes_read, bytes_written]) {
+                *sum += value;
+            }
+        }
+        let mut row = |part: String, steps: usize, cost: Cost| {
+            let share = 100.0 * cost.flops as f64 / self.total.flops.max(1) as f64;
+            table.row([
+                part,
+                steps.to_string(),
+                mega(cost.flops),
+                format!("{share:.1}"),
+                kib(cost.bytes_read),
+                kib(cost.bytes_written),
+                format!("{:.1}", cost.intensity),
+            ]);
+        };
+        for (role, (steps, [flops, read, written])) in parts {
+            row(role.to_string(), steps, Cost::new(flops, read, written));
+        }
+        row("all".into(), self.steps.len(), self.total);
+        section(&format!("Work of a batch of {}", self.batch), &table.text(width))
+    }
+
+    /// What each pass changed.
+    pub fn passes(&self, width: Option<usize>) -> String {
+        let mut table = Table::new([
+            Column::left("pass"),
+            Column::left("purpose").wraps(20),
+            Column::right("changes"),
+            Column::right("nodes before").rank(1),
+            Column::right("nodes after"),
+        ]);
+        for pass in &self.passes {
+            table.row([
+                pass.name.to_string(),
+                pass.purpose.to_string(),
+                pass.changes.to_string(),
+                pass.nodes_before.to_string(),
+                pass.nodes_after.to_string(),
+            ]);
+        }
+        section("Passes", &table.text(width))
+    }
+
+    /// The arena, and the memory on a GPU, if the model was loaded onto one.
+    pub fn memory(&self, width: Option<usize>) -> String {
+        let memory = &self.memory;
+        let without_reuse = memory.without_reuse_bytes.max(1) as f64;
+        let mut table = Table::new([
+            Column::left("activations"),
+            Column::right("KiB"),
+            Column::right("relative"),
+        ]);
+        for (name, bytes) in [
+            ("arena", memory.arena_bytes),
+            ("peak of live buffers", memory.lower_bound_bytes),
+            ("without reuse", memory.without_reuse_bytes),
+        ] {
+            let percent = format!("{:.1} %", 100.0 * bytes as f64 / without_reuse);
+            table.row([name.to_owned(), kib(bytes as u64), percent]);
+        }
+        let mut text = section("Memory", &table.text(width));
         if let Some(note) = &self.kernels_note {
-            writeln!(f, "note: {note}")?;
+            text += &format!("\n{}", paragraph(&format!("note: {note}"), "  ", width));
         }
         if let Some(memory) = &self.device_memory {
-            heading(f, &format!("Memory on {}, {}", memory.device, memory.dtype))?;
-            writeln!(f, "{}", device_memory(memory))?;
+            let heading = format!("Memory on {}, {}", memory.device, memory.dtype);
+            text += &section(&heading, &device_memory(memory).text(width));
         }
-        heading(f, &format!("Parameters: {} tensors", self.parameters.len()))?;
-        writeln!(
-            f,
-            "{}",
-            parameters(&self.parameters, self.device_memory.is_some())
+        text
+    }
+
+    /// The graph before and after the passes.
+    pub fn graphs(&self, width: Option<usize>) -> String {
+        let heading =
+            |when: &str, nodes: &[NodeSummary]| format!("Graph {when} the passes: {} nodes", nodes.len());
+        section(&heading("before", &self.before), &nodes(&self.before).text(width))
+            + &section(&heading("after", &self.after), &nodes(&self.after).text(width))
+    }
+
+    /// The steps, in the order in which they run.
+    pub fn plan(&self, width: Option<usize>) -> String {
+        let mut table = Table::new([
+            Column::right(""),
+            Column::left("step").wraps(14),
+            Column::left("op").wraps(12),
+            Column::left("role").rank(5),
+            Column::left("result").rank(1),
+            Column::right("MFLOP"),
+            Column::right("read KiB").rank(3),
+            Column::right("written KiB").rank(4),
+            Column::right("FLOP/B"),
+            Column::right("offset KiB").rank(2),
+            Column::left("overwrites").rank(6),
+        ]);
+        for (index, step) in self.steps.iter().enumerate() {
+            table.row([
+                index.to_string(),
+                step.name.clone(),
+                step.op.clone(),
+                step.role.to_string(),
+                format!("{:?}", step.shape),
+                mega(step.cost.flops),
+                kib(step.cost.bytes_read),
+                kib(step.cost.bytes_written),
+                format!("{:.1}", step.cost.intensity),
+                kib(step.offset as u64),
+                step.overwrites.clone().unwrap_or_default(),
+            ]);
+        }
+        let empty = String::new;
+        table.row([
+            empty(),
+            "total".into(),
+            empty(),
+            empty(),
+            empty(),
+            mega(self.total.flops),
+            kib(self.total.bytes_read),
+            kib(self.total.bytes_written),
+            format!("{:.1}", self.total.intensity),
+        ]);
+        section(&format!("Plan: {} steps", self.steps.len()), &table.text(width))
+    }
+
+    /// The kernels on a GPU; nothing if the model was not loaded onto one.
+    pub fn kernels(&self, width: Option<usize>) -> String {
+        if self.kernels.is_empty() {
+            return String::new();
+        }
+        let mut table = Table::new([
+            Column::right("steps"),
+            Column::left("op").wraps(12),
+            Column::left("result").rank(2),
+            Column::left("kernels").wraps(20),
+            Column::left("selected by").rank(1),
+        ]);
+        for of in &self.kernels {
+            table.row([
+                of.steps.to_string(),
+                of.op.clone(),
+                format!("{:?}", of.shape),
+                of.kernels.join(", "),
+                of.origin.clone().unwrap_or_default(),
+            ]);
+        }
+        section("Kernels", &table.text(width))
+    }
+
+    /// The constants and where they are.
+    pub fn parameters(&self, width: Option<usize>) -> String {
+        let mut columns = vec![
+            Column::left("parameter").wraps(20),
+            Column::left("shape"),
+            Column::left("dtype"),
+            Column::right("bytes"),
+            Column::left("place").rank(2),
+            Column::left("address").rank(1),
+        ];
+        if self.device_memory.is_some() {
+            columns.extend([
+                Column::left("device dtype").rank(3),
+                Column::right("device bytes").rank(3),
+                Column::left("device address").rank(3),
+            ]);
+        }
+        let mut table = Table::new(columns);
+        for parameter in &self.parameters {
+            let mut row = vec![
+                parameter.name.clone(),
+                format!("{:?}", parameter.shape),
+                parameter.dtype.to_string(),
+                parameter.bytes.to_string(),
+                parameter.place.to_string(),
+                parameter.address.clone(),
+            ];
+            if let Some(device) = &parameter.device {
+                row.extend([
+                    device.dtype.to_string(),
+                    device.region.bytes.to_string(),
+                    format!("{:#x}", device.region.address),
+                ]);
+            }
+            table.row(row);
+        }
+        for place in [Place::MappedFile, Place::HostMemory] {
+            let bytes = self.parameters.iter().filter(|p| p.place == place);
+            let bytes: usize = bytes.map(|p| p.bytes).sum();
+            let name = format!("total, {place}");
+            table.row([&name, "", "", &bytes.to_string(), &place.to_string()]);
+        }
+        section(
+            &format!("Parameters: {} tensors", self.parameters.len()),
+            &table.text(width),
         )
     }
 }
 
-fn heading(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
-    writeln!(f, "\n{text}\n{}", "─".repeat(text.chars().count()))
+fn section(heading: &str, content: &str) -> String {
+    format!(
+        "\n{heading}\n{}\n{content}\n",
+        "─".repeat(heading.chars().count())
+    )
 }
 
-impl Inspection {
-    fn steps_table(&self) -> String {
-        let mut table = table(&[
-            "",
-            "step",
-            "op",
-            "role",
-            "result",
-            "MFLOP",
-            "read KiB",
-            "written KiB",
-            "FLOP/B",
-            "offset KiB",
-            "overwrites",
-        ]);
-        for (index, step) in self.steps.iter().enumerate() {
-            table.add_row(step_row(index, step));
-        }
-        table.add_row(vec![
-            Cell::new(""),
-            Cell::new("total"),
-            Cell::new(""),
-            Cell::new(""),
-            Cell::new(""),
-            right(mega(self.total.flops)),
-            right(kib(self.total.bytes_read)),
-            right(kib(self.total.bytes_written)),
-            right(format!("{:.1}", self.total.intensity)),
-        ]);
-        text(&table)
-    }
-
-    fn memory_table(&self) -> String {
-        let memory = &self.memory;
-        let without_reuse = memory.without_reuse_bytes.max(1) as f64;
-        let mut table = table(&["activations", "KiB", "relative"]);
-        for (name, bytes) in [
-            ("arena", memory.arena_bytes),
-            ("lower bound (peak of live buffers)", memory.lower_bound_bytes),
-            ("without reuse", memory.without_reuse_bytes),
-        ] {
-            let percent = format!("{:.1} %", 100.0 * bytes as f64 / without_reuse);
-            table.add_row(vec![Cell::new(name), right(kib(bytes as u64)), right(percent)]);
-        }
-        text(&table)
-    }
-}
-
-fn nodes(nodes: &[NodeSummary]) -> String {
-    let mut table = table(&["node", "op", "operands → result"]);
+fn nodes(nodes: &[NodeSummary]) -> Table {
+    let mut table = Table::new([
+        Column::left("node").wraps(14),
+        Column::left("op").wraps(12),
+        Column::left("operands → result").wraps(24),
+    ]);
     for node in nodes {
         let operands: Vec<String> = node
             .inputs
@@ -104,104 +268,30 @@ fn nodes(nodes: &[NodeSummary]) -> String {
             .map(|operand| format!("{} {:?}", operand.name, operand.shape))
             .collect();
         let operands = format!("{} → {:?}", operands.join(", "), node.shape);
-        table.add_row([&node.name, &node.op, &operands]);
+        table.row([&node.name, &node.op, &operands]);
     }
-    text(&table)
+    table
 }
 
-fn passes(passes: &[PassReport]) -> String {
-    let mut table = table(&["pass", "purpose", "changes", "nodes before", "nodes after"]);
-    for pass in passes {
-        table.add_row(vec![
-            Cell::new(pass.name),
-            Cell::new(pass.purpose),
-            right(pass.changes),
-            right(pass.nodes_before),
-            right(pass.nodes_after),
-        ]);
-    }
-    text(&table)
-}
-
-fn step_row(index: usize, step: &StepSummary) -> Vec<Cell> {
-    vec![
-        right(index),
-        Cell::new(&step.name),
-        Cell::new(&step.op),
-        Cell::new(step.role),
-        Cell::new(format!("{:?}", step.shape)),
-        right(mega(step.cost.flops)),
-        right(kib(step.cost.bytes_read)),
-        right(kib(step.cost.bytes_written)),
-        right(format!("{:.1}", step.cost.intensity)),
-        right(kib(step.offset as u64)),
-        Cell::new(step.overwrites.as_deref().unwrap_or_default()),
-    ]
-}
-
-fn selected(kernels: &[SelectedKernels]) -> String {
-    let mut table = table(&["steps", "op", "result", "kernels", "selected by"]);
-    for of in kernels {
-        table.add_row(vec![
-            right(of.steps),
-            Cell::new(&of.op),
-            Cell::new(format!("{:?}", of.shape)),
-            Cell::new(of.kernels.join(", ")),
-            Cell::new(of.origin.as_deref().unwrap_or_default()),
-        ]);
-    }
-    text(&table)
-}
-
-fn device_memory(memory: &DeviceMemory) -> String {
-    let mut table = table(&["device memory", "bytes", "address"]);
+fn device_memory(memory: &DeviceMemory) -> Table {
+    let mut table = Table::new([
+        Column::left("device memory"),
+        Column::right("bytes"),
+        Column::left("address"),
+    ]);
     for (name, region) in [
         ("parameters", memory.weights),
         ("activations (arena)", memory.arena),
         ("scratch", memory.scratch),
         ("input", memory.input),
     ] {
-        let address = format!("{:#x}", region.address);
-        table.add_row(vec![Cell::new(name), right(region.bytes), Cell::new(address)]);
-    }
-    text(&table)
-}
-
-fn parameters(parameters: &[Parameter], on_device: bool) -> String {
-    let mut header = vec!["parameter", "shape", "dtype", "bytes", "place", "address"];
-    if on_device {
-        header.extend(["device dtype", "device bytes", "device address"]);
-    }
-    let mut table = table(&header);
-    for parameter in parameters {
-        let mut row = vec![
-            Cell::new(&parameter.name),
-            Cell::new(format!("{:?}", parameter.shape)),
-            Cell::new(parameter.dtype),
-            right(parameter.bytes),
-            Cell::new(parameter.place),
-            Cell::new(&parameter.address),
-        ];
-        if let Some(device) = &parameter.device {
-            row.extend([
-                Cell::new(device.dtype),
-                right(device.region.bytes),
-                Cell::new(format!("{:#x}", device.region.address)),
-            ]);
-        }
-        table.add_row(row);
-    }
-    for place in [Place::MappedFile, Place::HostMemory] {
-        let bytes = parameters.iter().filter(|p| p.place == place).map(|p| p.bytes);
-        table.add_row(vec![
-            Cell::new("total"),
-            Cell::new(""),
-            Cell::new(""),
-            right(bytes.sum::<usize>()),
-            Cell::new(place),
+        table.row([
+            name.to_owned(),
+            region.bytes.to_string(),
+            format!("{:#x}", region.address),
         ]);
     }
-    text(&table)
+    table
 }
 
 impl fmt::Display for Place {
@@ -211,25 +301,6 @@ impl fmt::Display for Place {
             Self::HostMemory => "folded, host memory",
         })
     }
-}
-
-fn table(header: &[&str]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(header);
-    table
-}
-
-/// Two spaces between columns, none around them.
-fn text(table: &Table) -> String {
-    let mut table = table.clone();
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
-    }
-    table.trim_fmt()
-}
-
-fn right(content: impl ToString) -> Cell {
-    Cell::new(content).set_alignment(CellAlignment::Right)
 }
 
 fn mega(flops: u64) -> String {

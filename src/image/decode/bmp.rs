@@ -1,7 +1,8 @@
 //! Windows and OS/2 bitmaps: 1, 4, 8, 16, 24 and 32 bits per pixel, run-length coded, and the bit masks that Pillow
 //! supports. Decoded here, because Pillow supports fewer of the many variants than general decoders do.
 
-use super::{Failure, Limits, color};
+use super::memory::Claim;
+use super::{Failure, color};
 use crate::image::RgbImage;
 
 const TRUNCATED: Failure = Failure::truncated("the BMP is truncated");
@@ -11,9 +12,11 @@ const RLE8: u32 = 1;
 const RLE4: u32 = 2;
 const BITFIELDS: u32 = 3;
 
-pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, Failure> {
+pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Failure> {
     let header = Header::read(bytes)?;
-    let (width, height) = limits.check(header.width, header.height)?;
+    let (width, height) = claim.check(header.width, header.height)?;
+    // Indices or packed samples, and pixels.
+    claim.reserve((width as u64 * height as u64).saturating_mul(4))?;
     let (offset, palette) = header.offset_and_palette(bytes)?;
 
     let bits = usize::from(header.bits);
@@ -28,6 +31,7 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, Failure>
         (RLE8, 8) | (RLE4, 4) => {
             let coded = bytes.get(offset..).ok_or(TRUNCATED)?;
             color::palette(
+                width * height,
                 run_lengths(coded, offset, width, height, bits == 4)?.into_iter(),
                 &palette,
             )
@@ -35,14 +39,15 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, Failure>
         (RAW, 1 | 4 | 8) => {
             let used = (width * bits).div_ceil(8);
             let rows = rows(row_bytes * height)?.chunks_exact(row_bytes);
-            let packed: Vec<u8> = rows.flat_map(|row| &row[..used]).copied().collect();
-            color::palette(color::unpack(&packed, width, bits), &palette)
+            let mut packed = Vec::with_capacity(used * height);
+            rows.for_each(|row| packed.extend_from_slice(&row[..used]));
+            color::palette(width * height, color::unpack(&packed, width, bits), &palette)
         }
         (RAW | BITFIELDS, 16 | 24 | 32) => {
             let unpack = header.unpacker()?;
             let rows = rows(row_bytes * height)?.chunks_exact(row_bytes);
-            rows.flat_map(|row| row.chunks_exact(bits / 8).take(width).flat_map(unpack))
-                .collect()
+            let pixels = rows.flat_map(|row| row.chunks_exact(bits / 8).take(width).map(unpack));
+            color::rgb(width * height, pixels)
         }
         (compression, _) => {
             let reason = format!("a BMP of {bits} bits with compression {compression}");
@@ -50,8 +55,10 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, Failure>
         }
     };
     if !header.top_down {
-        let flipped: Vec<u8> = data.chunks_exact(width * 3).rev().flatten().copied().collect();
-        data = flipped;
+        let mut rows = data.chunks_exact_mut(width * 3);
+        while let (Some(upper), Some(lower)) = (rows.next(), rows.next_back()) {
+            upper.swap_with_slice(lower);
+        }
     }
     Ok(RgbImage { width, height, data })
 }

@@ -1,45 +1,56 @@
 //! Pillow's `convert("RGB")` for each kind of sample, and the unpacking of samples smaller than a byte.
 
+/// RGB pixels in memory of exactly their size, which a vector that grows would exceed.
+pub(super) fn rgb(count: usize, pixels: impl Iterator<Item = [u8; 3]>) -> Vec<u8> {
+    let mut data = Vec::with_capacity(count * 3);
+    data.extend(pixels.take(count).flatten());
+    data
+}
+
 /// Grey to RGB.
-pub(super) fn grey(samples: impl Iterator<Item = u8>) -> Vec<u8> {
-    samples.flat_map(|grey| [grey; 3]).collect()
+pub(super) fn grey(count: usize, samples: impl Iterator<Item = u8>) -> Vec<u8> {
+    rgb(count, samples.map(|grey| [grey; 3]))
 }
 
 /// The first three of every `channels` samples.
 pub(super) fn first_three(samples: &[u8], channels: usize) -> Vec<u8> {
-    samples
-        .chunks_exact(channels)
-        .flat_map(|pixel| &pixel[..3])
-        .copied()
-        .collect()
+    let pixels = samples.chunks_exact(channels);
+    rgb(pixels.len(), pixels.map(|s| [s[0], s[1], s[2]]))
 }
 
 /// Indices to RGB; an index beyond the palette (`[n, 3]`) is black.
-pub(super) fn palette(indices: impl Iterator<Item = u8>, palette: &[u8]) -> Vec<u8> {
+pub(super) fn palette(count: usize, indices: impl Iterator<Item = u8>, palette: &[u8]) -> Vec<u8> {
     let mut table = [[0; 3]; 256];
     for (entry, color) in table.iter_mut().zip(palette.chunks_exact(3)) {
         entry.copy_from_slice(color);
     }
-    indices.flat_map(|index| table[usize::from(index)]).collect()
+    rgb(count, indices.map(|index| table[usize::from(index)]))
 }
 
 /// CMYK (0 is no ink) to RGB, with Pillow's rounding.
 pub(super) fn cmyk(samples: impl Iterator<Item = [u8; 4]>) -> Vec<u8> {
-    samples
-        .flat_map(|[c, m, y, k]| {
-            let white = 255 - k;
-            [c, m, y].map(|ink| white - multiply(ink, white))
-        })
-        .collect()
+    let count = samples.size_hint().0;
+    let mut data = Vec::with_capacity(count * 3);
+    data.extend(samples.flat_map(cmyk_pixel));
+    data
+}
+
+/// A pixel of CMYK.
+#[inline(always)]
+pub(super) fn cmyk_pixel([c, m, y, k]: [u8; 4]) -> [u8; 3] {
+    let white = 255 - k;
+    [c, m, y].map(|ink| white - multiply(ink, white))
 }
 
 /// `a × b / 255`, rounded.
+#[inline(always)]
 fn multiply(a: u8, b: u8) -> u8 {
     let product = u32::from(a) * u32::from(b) + 128;
     (((product >> 8) + product) >> 8) as u8
 }
 
 /// JFIF's YCbCr to RGB, in the 16-bit fixed point of libjpeg.
+#[inline(always)]
 pub(super) fn ycbcr([y, cb, cr]: [u8; 3]) -> [u8; 3] {
     const HALF: i32 = 1 << 15;
     let (y, cb, cr) = (i32::from(y), i32::from(cb) - 128, i32::from(cr) - 128);

@@ -2,10 +2,11 @@
 
 use gif::{ColorOutput, DecodeOptions};
 
-use super::{Failure, Limits, color};
+use super::memory::Claim;
+use super::{Failure, color};
 use crate::image::RgbImage;
 
-pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, Failure> {
+pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Failure> {
     let reason = |error: gif::DecodingError| match error {
         gif::DecodingError::Io(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
             Failure::truncated("the GIF is truncated")
@@ -26,8 +27,10 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, Failure>
     let transparent = frame.transparent;
     let canvas_width = (left + frame_width).max(screen.0.into());
     let canvas_height = (top + frame_height).max(screen.1.into());
-    let (width, height) = limits.check(canvas_width as u64, canvas_height as u64)?;
-    limits.check(frame_width as u64, frame_height as u64)?;
+    let (width, height) = claim.check(canvas_width as u64, canvas_height as u64)?;
+    claim.check(frame_width as u64, frame_height as u64)?;
+    // Indices of the frame, and indices and pixels of the canvas.
+    claim.reserve(frame_width as u64 * frame_height as u64 + width as u64 * height as u64 * 4)?;
 
     let mut pixels = vec![0; frame_width * frame_height];
     decoder.read_into_buffer(&mut pixels).map_err(reason)?;
@@ -44,6 +47,6 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, Failure>
     let ramp: Vec<u8> = (0..=255).flat_map(|grey| [grey; 3]).collect();
     // Without any palette an index is a grey.
     let palette = decoder.palette().unwrap_or(&ramp);
-    let data = color::palette(canvas.into_iter(), palette);
+    let data = color::palette(width * height, canvas.into_iter(), palette);
     Ok(RgbImage { width, height, data })
 }

@@ -1,103 +1,199 @@
-//! JPEG, baseline and progressive: grey, YCbCr, RGB, and Adobe's CMYK and YCCK, through `zune-jpeg`, or through
-//! libjpeg-turbo with the feature of that name.
+//! JPEG, bit for bit as libjpeg-turbo's defaults: sequential and progressive Huffman coding of 8-bit samples, with any
+//! sampling factors that divide each other; grey, YCbCr, RGB, and Adobe's CMYK and YCCK.
+//!
+//! The scans' coefficients ([`scan`]) are transformed to samples a row of MCUs at a time ([`planes`], [`idct`]), and those to
+//! pixels while they are in the cache ([`rows`]). Where a file has several scans, its coefficients are collected first.
+//! Where libjpeg warns and makes up what is missing, this is an error.
 
-use super::{Failure, Limits, color};
-use crate::error::ImageErrorKind;
+mod bits;
+mod frame;
+mod huffman;
+mod idct;
+mod markers;
+mod planes;
+mod rows;
+mod scan;
+
+use super::Failure;
+use super::memory::Claim;
 use crate::image::RgbImage;
+use frame::Frame;
+use markers::{Markers, Scan};
+use planes::Plane;
+use rows::{Coding, Rows};
+use scan::{Coefficients, Reader};
 
-#[cfg(not(feature = "libjpeg-turbo"))]
-pub(super) fn decode(bytes: &[u8], limits: &Limits, mut samples: Vec<u8>) -> Result<RgbImage, Failure> {
-    use zune_core::bytestream::ZCursor;
-    use zune_core::colorspace::ColorSpace;
-    use zune_core::options::DecoderOptions;
-    use zune_jpeg::JpegDecoder;
+/// The coefficients, in the order of the file, that libjpeg estimates from the neighbouring blocks' where they are not there.
+const ESTIMATED: usize = 10;
 
-    let reason = |error: zune_jpeg::errors::DecodeErrors| broken(bytes, &error);
-    // 65535 is the format's own bound. Strict: missing pixels are an error instead of grey.
-    let options = DecoderOptions::default()
-        .set_max_width(65535)
-        .set_max_height(65535)
-        .set_strict_mode(true);
-    let mut decoder = JpegDecoder::new_with_options(ZCursor::new(bytes), options);
-    decoder.decode_headers().map_err(reason)?;
-    let info = decoder.info().ok_or("the JPEG has no header")?;
-    let (width, height) = limits.check(info.width, info.height)?;
+/// Each scan visits all blocks, and may take a few bytes of the file. Encoders write about ten.
+const MAX_SCANS: usize = 500;
 
-    let stored = decoder.input_colorspace().ok_or("the JPEG has no header")?;
-    let raw = match stored {
-        ColorSpace::CMYK | ColorSpace::YCCK => stored,
-        _ => ColorSpace::RGB,
-    };
-    decoder.set_options(options.jpeg_set_out_colorspace(raw));
-    // A damaged file may leave samples unwritten: they must not be those of another image.
-    samples.clear();
-    samples.resize(decoder.output_buffer_size().ok_or("the JPEG has no header")?, 0);
-    decoder.decode_into(&mut samples).map_err(reason)?;
-    let quads = samples.chunks_exact(4).map(|s| [s[0], s[1], s[2], s[3]]);
-    let data = match raw {
-        ColorSpace::CMYK => inverted_cmyk(quads),
-        ColorSpace::YCCK => inverted_cmyk(quads.map(ycck_to_cmyk)),
-        _ => samples,
-    };
-    if data.len() != width * height * 3 {
-        return Err(Failure::unsupported(format!(
-            "a JPEG with {} colour components",
-            info.components
-        )));
+pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>, mut pixels: Vec<u8>) -> Result<RgbImage, Failure> {
+    let mut markers = Markers::new(bytes)?;
+    let scan = markers.next_scan()?.ok_or(NO_IMAGE)?;
+    markers.default_tables()?;
+    let frame = markers.frame.clone().ok_or(NO_IMAGE)?;
+    let (width, height) = claim.check(frame.width as u64, frame.height as u64)?;
+    let coding = coding(&frame, &markers);
+
+    // Each block has a bit at least, or two for both of its codes: a lie about the size is found before it costs memory.
+    let bits = frame.blocks(&indices(&scan)) * if frame.progressive { 1 } else { 2 };
+    if bits / 8 > (bytes.len() - scan.data) as u64 {
+        return Err(markers::cut());
     }
-    Ok(RgbImage { width, height, data })
-}
-
-#[cfg(feature = "libjpeg-turbo")]
-pub(super) fn decode(bytes: &[u8], limits: &Limits, mut samples: Vec<u8>) -> Result<RgbImage, Failure> {
-    use turbojpeg::{Colorspace, Decompressor, Image, PixelFormat};
-
-    let reason = |error: turbojpeg::Error| broken(bytes, &error);
-    let mut decoder = Decompressor::new().map_err(reason)?;
-    let header = decoder.read_header(bytes).map_err(reason)?;
-    let (width, height) = limits.check(header.width as u64, header.height as u64)?;
-    let format = match header.colorspace {
-        Colorspace::CMYK | Colorspace::YCCK => PixelFormat::CMYK,
-        _ => PixelFormat::RGB,
+    let several = frame.progressive || scan.components.len() < frame.components.len();
+    claim.reserve(memory(&frame, several))?;
+    let mut output = Output {
+        rows: Rows::new(&frame, coding),
+        planes: frame.components.iter().map(Plane::new).collect(),
+        row: 0,
+        pixels: {
+            pixels.clear();
+            pixels.reserve_exact(width * height * 3);
+            pixels
+        },
     };
-    let pitch = width * format.size();
-    samples.clear();
-    samples.resize(pitch * height, 0);
-    let image = Image {
-        pixels: &mut samples[..],
+    match several {
+        false => {
+            let end = stream(&frame, &markers, &scan, &mut output)?;
+            markers.resume(end);
+            if markers.next_scan()?.is_some() {
+                return Err("damaged JPEG: a scan follows the one that has all components".into());
+            }
+        }
+        true => {
+            let coefficients = collect(&frame, &mut markers, scan)?;
+            output.transform(&frame, &coefficients);
+        }
+    }
+    Ok(RgbImage {
         width,
-        pitch,
         height,
-        format,
-    };
-    decoder.decompress(bytes, image).map_err(reason)?;
-    let data = match format {
-        PixelFormat::CMYK => inverted_cmyk(samples.chunks_exact(4).map(|s| [s[0], s[1], s[2], s[3]])),
-        _ => samples,
-    };
-    Ok(RgbImage { width, height, data })
+        data: output.pixels,
+    })
 }
 
-/// The failure of a decoder, which does not say whether the file was truncated. Such a file does not end with the marker EOI.
-fn broken(bytes: &[u8], error: &dyn std::fmt::Display) -> Failure {
-    let reason = format!("damaged or truncated JPEG: {error}");
-    let kind = match bytes.trim_ascii_end().ends_with(&[0xFF, 0xD9]) {
-        true => ImageErrorKind::Damaged,
-        false => ImageErrorKind::Truncated,
-    };
-    Failure {
-        kind,
-        reason: reason.into(),
+const NO_IMAGE: &str = "damaged JPEG: it has no image";
+
+/// The bytes that decoding takes beside the file: pixels, the samples of a row of MCUs, and, of an image with several scans,
+/// the coefficients.
+fn memory(frame: &Frame, several: bool) -> u64 {
+    let coefficients = if several { Coefficients::bytes(frame) } else { 0 };
+    3 * frame.width as u64 * frame.height as u64 + Plane::bytes(frame) + coefficients
+}
+
+/// libjpeg's guess, which Pillow follows.
+fn coding(frame: &Frame, markers: &Markers<'_>) -> Coding {
+    let ids: Vec<u8> = frame.components.iter().map(|component| component.id).collect();
+    match (&ids[..], markers.jfif, markers.adobe) {
+        ([_], ..) => Coding::Grey,
+        ([_, _, _], true, _) => Coding::YCbCr,
+        ([_, _, _], false, Some(0)) => Coding::Rgb,
+        ([b'R', b'G', b'B'], false, None) => Coding::Rgb,
+        ([_, _, _], ..) => Coding::YCbCr,
+        (_, _, None | Some(0)) => Coding::Cmyk,
+        _ => Coding::Ycck,
     }
 }
 
-/// Every four-component JPEG is taken to store inverted inks, as Adobe's programs write them and Pillow assumes.
-fn inverted_cmyk(samples: impl Iterator<Item = [u8; 4]>) -> Vec<u8> {
-    color::cmyk(samples.map(|inks| inks.map(|ink| 255 - ink)))
+fn indices(scan: &Scan) -> Vec<usize> {
+    scan.components.iter().map(|component| component.index).collect()
 }
 
-#[cfg(not(feature = "libjpeg-turbo"))]
-fn ycck_to_cmyk([y, cb, cr, k]: [u8; 4]) -> [u8; 4] {
-    let [red, green, blue] = color::ycbcr([y, cb, cr]);
-    [255 - red, 255 - green, 255 - blue, k]
+/// The image as it comes to be.
+struct Output {
+    rows: Rows,
+    planes: Vec<Plane>,
+    /// Rows that are written.
+    row: usize,
+    pixels: Vec<u8>,
+}
+
+impl Output {
+    /// Writes what the planes' samples are enough for, which are those of `mcu_row`, and makes way for the next ones.
+    fn flush(&mut self, frame: &Frame, mcu_row: usize) {
+        // The last rows wait for those below them.
+        let end = match mcu_row + 1 == frame.mcus_high {
+            true => frame.height,
+            false => ((mcu_row + 1) * 8 - 1) * frame.v_max,
+        };
+        let from = self.row * frame.width * 3;
+        self.pixels.resize(end * frame.width * 3, 0);
+        self.rows.write(&self.planes, self.row, &mut self.pixels[from..]);
+        self.row = end;
+        self.planes.iter_mut().for_each(Plane::advance);
+    }
+
+    fn transform(&mut self, frame: &Frame, coefficients: &Coefficients) {
+        for mcu_row in 0..frame.mcus_high {
+            for (index, component) in frame.components.iter().enumerate() {
+                let blocks = &coefficients.blocks[index];
+                let steps = &coefficients.steps[index].unwrap_or([0; 64]);
+                let rows = blocks.chunks_exact(component.padded_wide);
+                for (y, row) in rows.skip(mcu_row * component.v).take(component.v).enumerate() {
+                    for (x, block) in row.iter().enumerate() {
+                        self.planes[index].put_scaled(x, y, block, steps);
+                    }
+                }
+            }
+            self.flush(frame, mcu_row);
+        }
+    }
+}
+
+/// Decodes the only scan of an image. Returns where it ends.
+fn stream(frame: &Frame, markers: &Markers<'_>, scan: &Scan, output: &mut Output) -> Result<usize, Failure> {
+    let mut parts = Vec::new();
+    for part in &scan.components {
+        let component = &frame.components[part.index];
+        parts.push((
+            part.index,
+            component.h,
+            component.v,
+            markers.dc(part.dc)?,
+            markers.ac(part.ac)?,
+            markers.steps(component.table)?,
+        ));
+    }
+    let mut reader = Reader::new(markers, scan);
+    for mcu_row in 0..frame.mcus_high {
+        for mcu in 0..frame.mcus_wide {
+            reader.start_mcu()?;
+            for &(index, h, v, dc, ac, ref steps) in &parts {
+                let plane = &mut output.planes[index];
+                for y in 0..v {
+                    for x in 0..h {
+                        let mut block = [0; 64];
+                        let last = reader.sequential(index, dc, ac, steps, &mut block)?;
+                        plane.put(mcu * h + x, y, &block, last);
+                    }
+                }
+            }
+        }
+        reader.check()?;
+        output.flush(frame, mcu_row);
+    }
+    Ok(reader.position())
+}
+
+/// Collects the coefficients of all scans.
+fn collect(frame: &Frame, markers: &mut Markers<'_>, scan: Scan) -> Result<Coefficients, Failure> {
+    let mut coefficients = Coefficients::new(frame);
+    let mut next = Some(scan);
+    let mut scans = 0;
+    while let Some(scan) = next {
+        scans += 1;
+        if scans > MAX_SCANS {
+            return Err(format!("damaged JPEG: it has more than {MAX_SCANS} scans").into());
+        }
+        let end = coefficients.add(frame, markers, &scan)?;
+        markers.resume(end);
+        next = markers.next_scan()?;
+    }
+    let complete = |missing: &[Option<u32>; 64]| missing[..ESTIMATED].iter().all(|bits| *bits == Some(0));
+    if !coefficients.missing.iter().all(complete) {
+        return Err(Failure::truncated("truncated JPEG: its last scans are missing"));
+    }
+    Ok(coefficients)
 }

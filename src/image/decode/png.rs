@@ -2,18 +2,34 @@
 
 use std::io::Cursor;
 
-use png::{BitDepth, ColorType, Decoder, Transformations};
+use ::png::{BitDepth, ColorType, Decoder, Transformations};
 
-use super::{Failure, Limits, color};
+use super::memory::Claim;
+use super::{Failure, color};
 use crate::image::RgbImage;
 
-pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, Failure> {
+pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Failure> {
     let mut decoder = Decoder::new(Cursor::new(bytes));
     decoder.set_transformations(Transformations::IDENTITY);
     decoder.set_ignore_text_chunk(true);
     decoder.set_ignore_iccp_chunk(true);
     let header = decoder.read_header_info().map_err(reason)?;
-    let (width, height) = limits.check(header.width, header.height)?;
+    let (width, height) = claim.check(header.width, header.height)?;
+    let pixels = width as u64 * height as u64;
+    let bits = header.color_type.samples() as u64 * header.bit_depth as u64;
+    let row = (width as u64).saturating_mul(bits).div_ceil(8);
+    let rgb = match (header.color_type, header.bit_depth) {
+        // Its samples are the pixels.
+        (ColorType::Rgb, BitDepth::Eight) => 0,
+        _ => pixels.saturating_mul(3),
+    };
+    // The decoder has some rows and copies of chunks beside the samples.
+    let of_decoder = row.saturating_mul(6).saturating_add(bytes.len() as u64);
+    let samples = row.saturating_mul(height as u64);
+    claim.reserve(samples.saturating_add(rgb).saturating_add(of_decoder))?;
+    decoder.set_limits(::png::Limits {
+        bytes: usize::try_from(of_decoder).unwrap_or(usize::MAX),
+    });
 
     let mut reader = decoder.read_info().map_err(reason)?;
     let size = reader
@@ -24,35 +40,38 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, Failure>
     samples.truncate(frame.buffer_size());
 
     let bits = frame.bit_depth as usize;
-    if frame.bit_depth == BitDepth::Sixteen {
-        samples = match frame.color_type {
-            // Pillow clips a 16-bit grey to 8 bits; of the others it takes the high byte.
-            ColorType::Grayscale => samples
-                .chunks_exact(2)
-                .map(|s| if s[0] == 0 { s[1] } else { 255 })
-                .collect(),
-            _ => samples.into_iter().step_by(2).collect(),
-        };
-    }
+    // Of 16 bits, Pillow takes the high byte.
+    let wide = usize::from(frame.bit_depth == BitDepth::Sixteen);
     let data = match frame.color_type {
-        ColorType::Grayscale if bits == 16 => color::grey(samples.into_iter()),
+        // But it clips greys to 8 bits.
+        ColorType::Grayscale if bits == 16 => {
+            let clipped = samples
+                .chunks_exact(2)
+                .map(|s| if s[0] == 0 { s[1] } else { 255 });
+            color::grey(width * height, clipped)
+        }
         ColorType::Grayscale => {
-            color::grey(color::unpack(&samples, width, bits).map(|sample| sample * color::grey_step(bits)))
+            let samples = color::unpack(&samples, width, bits).map(|sample| sample * color::grey_step(bits));
+            color::grey(width * height, samples)
         }
         ColorType::Indexed => {
             let palette = reader.info().palette.as_deref().ok_or("the palette is missing")?;
-            color::palette(color::unpack(&samples, width, bits), palette)
+            color::palette(width * height, color::unpack(&samples, width, bits), palette)
         }
-        ColorType::GrayscaleAlpha => color::grey(samples.into_iter().step_by(2)),
-        ColorType::Rgb => samples,
-        ColorType::Rgba => color::first_three(&samples, 4),
+        ColorType::GrayscaleAlpha => color::grey(width * height, samples.into_iter().step_by(2 << wide)),
+        ColorType::Rgb if bits == 8 => samples,
+        ColorType::Rgb | ColorType::Rgba => {
+            let channels = frame.color_type.samples();
+            let pixels = samples.chunks_exact(channels << wide);
+            color::rgb(width * height, pixels.map(|s| [s[0], s[1 << wide], s[2 << wide]]))
+        }
     };
     Ok(RgbImage { width, height, data })
 }
 
-fn reason(error: png::DecodingError) -> Failure {
+fn reason(error: ::png::DecodingError) -> Failure {
     match error {
-        png::DecodingError::IoError(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+        ::png::DecodingError::IoError(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
             Failure::truncated("the PNG is truncated")
         }
         other => format!("damaged PNG: {other}").into(),

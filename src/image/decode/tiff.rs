@@ -2,18 +2,23 @@
 //! JPEG or Group 4; bilevel, grey (integers or f32), palette, RGB, CMYK, and YCbCr if JPEG-compressed. The orientation
 //! tag is applied, as Pillow does for TIFF alone.
 
-mod photometric;
+mod directory;
 
+use std::borrow::Cow;
 use std::io::Cursor;
 
+use ::tiff::decoder::ifd::Value;
 use ::tiff::decoder::{Decoder, DecodingResult, Limits as BufferLimits};
 use ::tiff::tags::Tag;
 use ::tiff::{ColorType, TiffError};
 
-use super::{Failure, Limits, color};
+use super::frame_header::FrameHeader;
+use super::memory::Claim;
+use super::orientation::upright;
+use super::{Failure, color};
 use crate::error::ImageErrorKind;
 use crate::image::RgbImage;
-use photometric::Photometric;
+use directory::Photometric;
 
 /// Maximum number of samples per pixel in Pillow: four inks and two extra ones.
 const MAX_SAMPLES: u16 = 6;
@@ -21,59 +26,101 @@ const MAX_SAMPLES: u16 = 6;
 /// The kind of extra sample that is an alpha which the colours were multiplied with.
 const PREMULTIPLIED: u16 = 1;
 
-pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, Failure> {
-    let (photometric, bytes) = photometric::split_off(bytes)?;
-    let mut decoder = Decoder::new(Cursor::new(bytes)).map_err(|error| reason(&error))?;
+pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Failure> {
+    let directory = directory::read_ahead(bytes)?;
+    let photometric = directory.photometric;
+    // A list is read as values, beside offsets and lengths of strips that were.
+    let lists = directory
+        .longest
+        .saturating_mul(2 * size_of::<Value>() as u64 + 4 * size_of::<u64>() as u64);
+    let copy = match &directory.file {
+        Cow::Owned(copy) => copy.len() as u64,
+        Cow::Borrowed(_) => 0,
+    };
+    claim.reserve(lists.saturating_add(copy))?;
+    let mut decoder = Decoder::new(Cursor::new(directory.file)).map_err(|error| reason(&error))?;
     let (width, height) = decoder.dimensions().map_err(|error| reason(&error))?;
-    let (width, height) = limits.check(width, height)?;
+    let (width, height) = claim.check(width, height)?;
     let color = decoder.colortype().map_err(|error| reason(&error))?;
     if color.num_samples() > MAX_SAMPLES || color.bit_depth() > 32 {
         return Err(Failure::unsupported(format!("a TIFF with pixels of {color:?}")));
     }
-    // Bounded by the pixels, which were checked.
+    let layout = Layout::read(&mut decoder, width, height, color)?;
+    claim.limits.check_chunks(layout.chunks())?;
+    let orientation = decoder.find_tag_unsigned::<u16>(Tag::Orientation).ok().flatten();
+    let orientation = orientation.unwrap_or(1);
+    let jpeg = match is_jpeg(&mut decoder) {
+        true => largest_jpeg(&mut decoder, bytes)?,
+        false => 0,
+    };
+    let chunk = layout.chunk_bytes();
+    let pixels = width as u64 * height as u64;
+    let rgb = match (color, orientation) {
+        (ColorType::RGB(_), ..2 | 9..) => 0,
+        (ColorType::RGB(_), _) | (_, ..2 | 9..) => 3,
+        _ => 6,
+    };
+    // First the chunks, one after the other, then what becomes of the samples.
+    let chunks = chunk
+        .saturating_mul(2)
+        .saturating_add(layout.row_bytes())
+        .saturating_add(jpeg);
+    let later = chunks.max(pixels.saturating_mul(rgb));
+    let samples = pixels.saturating_mul(u64::from(color.num_samples()));
+    claim.reserve(
+        samples
+            .saturating_add(later)
+            .saturating_add(lists)
+            .saturating_add(copy),
+    )?;
+    // Bounded by what was reserved.
     let mut buffers = BufferLimits::default();
-    buffers.decoding_buffer_size = width * height * usize::from(MAX_SAMPLES) * 4;
-    buffers.intermediate_buffer_size = buffers.decoding_buffer_size.max(buffers.intermediate_buffer_size);
+    buffers.decoding_buffer_size = usize::try_from(chunk.max(lists)).unwrap_or(usize::MAX);
+    buffers.intermediate_buffer_size = bytes.len();
     let mut decoder = decoder.with_limits(buffers);
-    let samples = read_samples(&mut decoder, width, height, color)?;
+    let samples = read_samples(&mut decoder, &layout, color)?;
 
     let channels = usize::from(color.num_samples());
     let data = match (photometric, color) {
         (Photometric::WhiteIsZero, ColorType::Gray(bits @ (1 | 2 | 4 | 8))) => {
             let step = color::grey_step(bits.into());
-            color::grey(samples.into_iter().map(|sample| 255 - sample * step))
+            color::grey(
+                width * height,
+                samples.into_iter().map(|sample| 255 - sample * step),
+            )
         }
         (
             Photometric::Palette,
             ColorType::Gray(1 | 2 | 4 | 8) | ColorType::Multiband { bit_depth: 8, .. },
         ) => {
             let table = palette(&mut decoder)?;
-            color::palette(samples.into_iter().step_by(channels), &table)
+            color::palette(width * height, samples.into_iter().step_by(channels), &table)
         }
         (_, ColorType::Gray(bits @ (1 | 2 | 4 | 8))) => {
             let step = color::grey_step(bits.into());
-            color::grey(samples.into_iter().map(|sample| sample * step))
+            color::grey(width * height, samples.into_iter().map(|sample| sample * step))
         }
         // Pillow does not invert greys of 16 bits.
-        (_, ColorType::Gray(16 | 32)) => color::grey(samples.into_iter()),
-        (_, ColorType::Multiband { bit_depth: 8, .. }) => color::grey(samples.into_iter().step_by(channels)),
+        (_, ColorType::Gray(16 | 32)) => color::grey(width * height, samples.into_iter()),
+        (_, ColorType::Multiband { bit_depth: 8, .. }) => {
+            color::grey(width * height, samples.into_iter().step_by(channels))
+        }
         (_, ColorType::RGB(8 | 16)) => samples,
         (_, ColorType::RGBA(8 | 16)) if extra_samples(&mut decoder).first() == Some(&PREMULTIPLIED) => {
-            samples.chunks_exact(4).flat_map(unpremultiply).collect()
+            color::rgb(width * height, samples.chunks_exact(4).map(unpremultiply))
         }
         (_, ColorType::RGBA(8 | 16)) => color::first_three(&samples, 4),
         (_, ColorType::CMYK(8 | 16) | ColorType::CMYKA(8 | 16)) => {
             color::cmyk(samples.chunks_exact(channels).map(|s| [s[0], s[1], s[2], s[3]]))
         }
-        (_, ColorType::YCbCr(8)) if is_jpeg(&mut decoder) => samples
-            .chunks_exact(3)
-            .flat_map(|s| color::ycbcr([s[0], s[1], s[2]]))
-            .collect(),
+        (_, ColorType::YCbCr(8)) if is_jpeg(&mut decoder) => {
+            let pixels = samples.chunks_exact(3);
+            color::rgb(width * height, pixels.map(|s| color::ycbcr([s[0], s[1], s[2]])))
+        }
         _ => return Err(Failure::unsupported(format!("a TIFF with pixels of {color:?}"))),
     };
     let image = RgbImage { width, height, data };
-    let orientation = decoder.find_tag_unsigned::<u16>(Tag::Orientation).ok().flatten();
-    Ok(upright(image, orientation.unwrap_or(1)))
+    Ok(upright(image, orientation))
 }
 
 fn reason(error: &TiffError) -> Failure {
@@ -91,24 +138,117 @@ fn reason(error: &TiffError) -> Failure {
     }
 }
 
-/// The page's samples, `[height, width, channels]`, one byte each; those smaller than a byte are not scaled.
-fn read_samples(
-    decoder: &mut Source<'_>,
+/// How a page is stored: its strips or tiles.
+struct Layout {
     width: usize,
     height: usize,
-    color: ColorType,
-) -> Result<Vec<u8>, Failure> {
-    let channels = usize::from(color.num_samples());
-    let planar = matches!(
-        decoder.find_tag_unsigned::<u16>(Tag::PlanarConfiguration),
-        Ok(Some(2))
-    );
-    let (planes, channels_in_chunk) = if planar { (channels, 1) } else { (1, channels) };
-    let (chunk_width, chunk_height) = decoder.chunk_dimensions();
-    let (chunk_width, chunk_height) = (chunk_width as usize, chunk_height as usize);
-    if chunk_width == 0 || chunk_height == 0 {
-        return Err("the TIFF's strips or tiles are empty".into());
+    channels: usize,
+    /// Bytes of a sample.
+    depth: usize,
+    planar: bool,
+    /// Width and height of a strip or tile.
+    chunk: [usize; 2],
+}
+
+impl Layout {
+    fn read(
+        decoder: &mut Source<'_>,
+        width: usize,
+        height: usize,
+        color: ColorType,
+    ) -> Result<Self, Failure> {
+        let planar = matches!(
+            decoder.find_tag_unsigned::<u16>(Tag::PlanarConfiguration),
+            Ok(Some(2))
+        );
+        let (chunk_width, chunk_height) = decoder.chunk_dimensions();
+        if chunk_width == 0 || chunk_height == 0 {
+            return Err("the TIFF's strips or tiles are empty".into());
+        }
+        Ok(Self {
+            width,
+            height,
+            channels: usize::from(color.num_samples()),
+            depth: usize::from(color.bit_depth().div_ceil(8)),
+            planar,
+            chunk: [chunk_width as usize, chunk_height as usize],
+        })
     }
+
+    fn channels_in_chunk(&self) -> usize {
+        if self.planar { 1 } else { self.channels }
+    }
+
+    fn planes(&self) -> usize {
+        if self.planar { self.channels } else { 1 }
+    }
+
+    fn chunks(&self) -> u64 {
+        let [width, height] = self.chunk;
+        (self.width.div_ceil(width) as u64)
+            .saturating_mul(self.height.div_ceil(height) as u64)
+            .saturating_mul(self.planes() as u64)
+    }
+
+    /// Bytes of the part of a strip or tile that is in the image.
+    fn chunk_bytes(&self) -> u64 {
+        let [width, height] = [self.chunk[0].min(self.width), self.chunk[1].min(self.height)];
+        (width as u64 * height as u64).saturating_mul((self.channels_in_chunk() * self.depth) as u64)
+    }
+
+    /// Bytes of a whole row of a strip or tile.
+    fn row_bytes(&self) -> u64 {
+        (self.chunk[0] as u64).saturating_mul((self.channels_in_chunk() * self.depth) as u64)
+    }
+}
+
+/// Bytes that the most expensive of the JPEGs in strips or tiles takes.
+fn largest_jpeg(decoder: &mut Source<'_>, file: &[u8]) -> Result<u64, Failure> {
+    let mut list = |strips, tiles| {
+        let strips = decoder.find_tag_unsigned_vec::<usize>(strips);
+        match strips.map_err(|error| reason(&error))? {
+            Some(list) => Ok::<_, Failure>(list),
+            None => Ok(decoder
+                .find_tag_unsigned_vec(tiles)
+                .map_err(|error| reason(&error))?
+                .unwrap_or_default()),
+        }
+    };
+    let offsets = list(Tag::StripOffsets, Tag::TileOffsets)?;
+    let lengths = list(Tag::StripByteCounts, Tag::TileByteCounts)?;
+    // The decoder puts them before each strip; a frame in them would be of any size.
+    let tables = decoder
+        .find_tag(Tag::JPEGTables)
+        .map_err(|error| reason(&error))?;
+    if let Some(Ok(tables)) = tables.map(Value::into_u8_vec)
+        && FrameHeader::find(&tables).is_some()
+    {
+        return Err("the TIFF's JPEG tables have a frame".into());
+    }
+    let mut largest = 0;
+    for (offset, length) in offsets.into_iter().zip(lengths) {
+        let Some(rest) = file.get(offset..) else { continue };
+        let jpeg = &rest[..length.min(rest.len())];
+        // Without a header the decoder refuses it.
+        let Some(header) = FrameHeader::find(jpeg) else {
+            continue;
+        };
+        largest = largest.max(header.memory()?.saturating_add(2 * jpeg.len() as u64));
+    }
+    Ok(largest)
+}
+
+/// The page's samples, `[height, width, channels]`, one byte each; those smaller than a byte are not scaled.
+fn read_samples(decoder: &mut Source<'_>, layout: &Layout, color: ColorType) -> Result<Vec<u8>, Failure> {
+    let &Layout {
+        width,
+        height,
+        channels,
+        planar,
+        chunk: [chunk_width, chunk_height],
+        ..
+    } = layout;
+    let (planes, channels_in_chunk) = (layout.planes(), layout.channels_in_chunk());
 
     let mut samples = vec![0; width * height * channels];
     let mut index = 0;
@@ -184,7 +324,7 @@ fn unpremultiply(pixel: &[u8]) -> [u8; 3] {
     })
 }
 
-type Source<'a> = Decoder<Cursor<std::borrow::Cow<'a, [u8]>>>;
+type Source<'a> = Decoder<Cursor<Cow<'a, [u8]>>>;
 
 /// The colour map as RGB: all reds, then all greens, then all blues, 16 bits each, of which the high byte counts.
 fn palette(decoder: &mut Source<'_>) -> Result<Vec<u8>, Failure> {
@@ -207,30 +347,4 @@ fn extra_samples(decoder: &mut Source<'_>) -> Vec<u16> {
 
 fn is_jpeg(decoder: &mut Source<'_>) -> bool {
     matches!(decoder.find_tag_unsigned::<u16>(Tag::Compression), Ok(Some(7)))
-}
-
-/// The image turned and mirrored as the EXIF orientation (1 to 8) says.
-fn upright(image: RgbImage, orientation: u16) -> RgbImage {
-    let (w, h) = (image.width, image.height);
-    // Which stored pixel is shown at (x, y).
-    let stored: fn(usize, usize, usize, usize) -> (usize, usize) = match orientation {
-        2 => |x, y, w, _| (w - 1 - x, y),
-        3 => |x, y, w, h| (w - 1 - x, h - 1 - y),
-        4 => |x, y, _, h| (x, h - 1 - y),
-        5 => |x, y, _, _| (y, x),
-        6 => |x, y, _, h| (y, h - 1 - x),
-        7 => |x, y, w, h| (w - 1 - y, h - 1 - x),
-        8 => |x, y, w, _| (w - 1 - y, x),
-        _ => return image,
-    };
-    let (width, height) = if orientation < 5 { (w, h) } else { (h, w) };
-    let mut data = Vec::with_capacity(image.data.len());
-    for y in 0..height {
-        for x in 0..width {
-            let (x, y) = stored(x, y, w, h);
-            let at = (y * w + x) * 3;
-            data.extend_from_slice(&image.data[at..at + 3]);
-        }
-    }
-    RgbImage { width, height, data }
 }

@@ -7,19 +7,29 @@ use std::io::{Cursor, ErrorKind};
 
 use image_webp::WebPDecoder;
 
-use super::{Failure, Limits, color};
+use super::memory::Claim;
+use super::{Failure, color};
 use crate::image::RgbImage;
 
 const INVALID: &str = "damaged or truncated WebP";
 
-pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, Failure> {
+pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Failure> {
+    // As libwebp, which reads nothing of a file that is shorter than its header says.
+    let promised = bytes.get(4..8).map_or(0, |size| {
+        u64::from(u32::from_le_bytes([size[0], size[1], size[2], size[3]]))
+    });
+    if (bytes.len() as u64) < promised + 8 {
+        return Err(Failure::truncated("the WebP is truncated"));
+    }
     let Some(canvas) = animation_canvas(bytes)? else {
-        return still(bytes, limits);
+        return still(bytes, claim, 0);
     };
-    let (width, height) = limits.check(canvas.0, canvas.1)?;
+    let (width, height) = claim.check(canvas.0, canvas.1)?;
     let frame = FirstFrame::find(bytes)?;
     let (left, top) = (frame.left, frame.top);
-    let image = still(&frame.into_still(), limits)?;
+    let file = frame.into_still();
+    let canvas = (width as u64 * height as u64).saturating_mul(3);
+    let image = still(&file, claim, canvas.saturating_add(file.len() as u64))?;
     if left + image.width > width || top + image.height > height {
         return Err(format!("{INVALID}: the first frame leaves the canvas").into());
     }
@@ -34,7 +44,8 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, Failure>
     Ok(RgbImage { width, height, data })
 }
 
-fn still(bytes: &[u8], limits: &Limits) -> Result<RgbImage, Failure> {
+/// Decodes a still image, with `beside` bytes of memory in use beside it.
+fn still(bytes: &[u8], claim: &mut Claim<'_>, beside: u64) -> Result<RgbImage, Failure> {
     let reason = |error: image_webp::DecodingError| match error {
         image_webp::DecodingError::IoError(error) if error.kind() == ErrorKind::UnexpectedEof => {
             Failure::truncated("the WebP is truncated")
@@ -43,18 +54,36 @@ fn still(bytes: &[u8], limits: &Limits) -> Result<RgbImage, Failure> {
     };
     let mut decoder = WebPDecoder::new(Cursor::new(bytes)).map_err(reason)?;
     let (width, height) = decoder.dimensions();
-    let (width, height) = limits.check(width, height)?;
+    let (width, height) = claim.check(width, height)?;
+    let alpha = decoder.has_alpha();
+    claim.reserve(memory(&mut decoder, width as u64, height as u64, bytes).saturating_add(beside))?;
     let size = decoder
         .output_buffer_size()
         .ok_or_else(|| Failure::too_large("the image does not fit into memory"))?;
     let mut samples = vec![0; size];
     decoder.read_image(&mut samples).map_err(reason)?;
-    let data = if decoder.has_alpha() {
+    let data = if alpha {
         color::first_three(&samples, 4)
     } else {
         samples
     };
     Ok(RgbImage { width, height, data })
+}
+
+/// Bytes that the decoder takes, and the pixels.
+fn memory(decoder: &mut WebPDecoder<Cursor<&[u8]>>, width: u64, height: u64, bytes: &[u8]) -> u64 {
+    let pixels = width * height;
+    // Macroblocks of 16×16, chroma at half the size.
+    let planes = width.next_multiple_of(16) * height.next_multiple_of(16) * 3 / 2;
+    let per_pixel = match (decoder.is_lossy(), decoder.has_alpha()) {
+        (true, false) => 3,
+        // RGBA, and alpha as a lossless image, its green channel and a copy of it; or RGB at the end.
+        (true, true) => 4 + 6,
+        // RGB or RGBA, samples of 4 bytes, transforms and codes of blocks of at least 4×4.
+        (false, _) => 4 + 4 + 2,
+    };
+    // Chunks are copied. Codes have tables.
+    (planes + pixels.saturating_mul(per_pixel)).saturating_add(bytes.len() as u64)
 }
 
 /// The canvas's size if the file is an animation.

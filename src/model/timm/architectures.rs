@@ -244,6 +244,16 @@ const TABLE: &[Row] = &[
     Row("vit_giantopt_patch16_siglip_gap", &[256, 384], 16, GIANT_OPT, GapTanh),
 ];
 
+/// The names of all architectures.
+pub(super) fn names() -> impl Iterator<Item = String> {
+    TABLE.iter().flat_map(|&Row(stem, sizes, ..)| {
+        let plain = sizes.is_empty().then(|| stem.to_owned());
+        plain
+            .into_iter()
+            .chain(sizes.iter().map(move |size| format!("{stem}_{size}")))
+    })
+}
+
 /// The arguments of `name`, or `None` if it is not one of the supported architectures.
 pub(super) fn lookup(name: &str) -> Option<Arguments> {
     let (stem, size) = match name.rsplit_once('_') {

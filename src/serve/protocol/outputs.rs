@@ -168,11 +168,7 @@ mod tests {
     use crate::outputs::{self, Scores};
 
     fn model() -> (Outputs, Vec<ImageResult>) {
-        let labels = Labels::new(
-            3,
-            |index| Some(["cat", "dog", "a:b"][index].into()),
-            |_| "?".into(),
-        );
+        let labels = Labels::from_iter(["cat", "dog", "a:b"]);
         let results = outputs::Outputs {
             labels,
             scores: Scores::Sigmoid,

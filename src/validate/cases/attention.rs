@@ -1,4 +1,4 @@
-//! Attention: the op with its operands packed in each way, and the fused kernel with masks.
+//! Attention: the op with its operands packed in each way, the fused kernel with masks, and that for few queries.
 
 use std::fmt;
 use std::ops::Range;
@@ -77,6 +77,16 @@ pub(super) fn cases(list: &mut List) {
                     Op::Attention(spec((1, 64), AttentionOperands::PackedQkv)),
                     vec![activation(&[1, tokens, 3 * 64])],
                 );
+            }
+            // As ops these are few enough for the kernel for few queries; here they are the other kernel's.
+            for tokens in [1, 63, 64, 65, 197, 257] {
+                masked(list, 1, [tokens, tokens], (1, 64), EVERY);
+            }
+            // With and without keys for every wave, and with more than one tile of a wave.
+            for [queries, keys] in [[1, 1], [17, 31], [16, 33], [5, 300], [33, 513]] {
+                for head_dim in [32, 64, 80, 96, 128] {
+                    split(list, 2, [queries, keys], (2, head_dim));
+                }
             }
             scaled(list, 1, [65, 33], (2, 32), CAUSAL, 0.0);
             scaled(list, 2, [40, 70], (1, 64), PADDING, -0.3);
@@ -165,7 +175,23 @@ fn scaled(
         scale,
         ..spec(heads, AttentionOperands::Separate)
     };
-    list.push_kernel(MaskedAttention { spec, mask }, operands);
+    let form = MaskedAttention {
+        spec,
+        mask,
+        split: false,
+    };
+    list.push_kernel(form, operands);
+}
+
+/// The kernel for few queries, where the dtype has it.
+fn split(list: &mut List, batch: usize, [queries, keys]: [usize; 2], heads: (usize, usize)) {
+    let tokens = |n| activation(&[batch, n, heads.0 * heads.1]);
+    let form = MaskedAttention {
+        spec: spec(heads, AttentionOperands::Separate),
+        mask: EVERY,
+        split: true,
+    };
+    list.push_kernel(form, vec![tokens(queries), tokens(keys), tokens(keys)]);
 }
 
 /// Which keys a query sees: those from `left` before its position to `right` after it, and of these the ones that the key
@@ -241,11 +267,16 @@ impl fmt::Display for Mask {
 struct MaskedAttention {
     spec: Attention,
     mask: Mask,
+    /// Whether by the kernel for few queries, wherever it takes them.
+    split: bool,
 }
 
 impl fmt::Display for MaskedAttention {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}", Op::Attention(self.spec), self.mask)?;
+        if self.split {
+            f.write_str(" split")?;
+        }
         match self.spec.scale {
             scale if scale <= 0.0 => write!(f, " scale {scale}"),
             _ => Ok(()),
@@ -288,7 +319,13 @@ impl KernelForm for MaskedAttention {
             strided(memory.result, queries),
         ];
         let visible = self.mask.visibility(key_mask, queries, keys)?;
-        Ok(AttentionArgs::new(&self.spec, images, operands, visible)?.into())
+        let arguments = AttentionArgs::new(&self.spec, images, operands, visible)?;
+        // Of f32 there is no such kernel, and the form is the other's.
+        let split = self
+            .split
+            .then(|| arguments.split(memory.element, u32::MAX))
+            .flatten();
+        Ok(split.map_or_else(|| arguments.into(), KernelCall::from))
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::super::expected::{Part, gather};
 use super::{AWKWARD, Addresses, KernelForm, List, Operand, Scale, activation, parameter, with};
-use crate::kernels::{KernelCall, LayerNormArgs};
+use crate::kernels::{FEW_ROWS, KernelCall, LayerNormArgs};
 use crate::ops::{self, Op};
 use crate::reference::{Array, eval, layer_norm_tolerance, rounded};
 use crate::tensor::{DType, Tensor};
@@ -27,6 +27,11 @@ pub(super) fn cases(list: &mut List) {
                 form(list, rows, channels, 0.0, false);
                 form(list, rows, channels, 0.0, true);
             }
+            // More rows than the entry for few takes: whole vec128s, and others.
+            for channels in [24, 33] {
+                form(list, FEW_ROWS as usize + 3, channels, 0.0, false);
+            }
+            form(list, FEW_ROWS as usize, 24, 0.0, false);
         }
         Scale::Heads => {}
     }

@@ -59,7 +59,7 @@ fn find(sonames: &[&str]) -> Option<Handle> {
         let mut files = sonames
             .iter()
             .flat_map(|soname| folders.iter().map(move |folder| folder.join(soname)));
-        files.find_map(|file| if file.exists() { load(&file) } else { None })
+        files.find_map(|file| if file.is_file() { load(&file) } else { None })
     };
     in_folders(&first)
         .or_else(|| sonames.iter().find_map(|soname| load(Path::new(soname))))

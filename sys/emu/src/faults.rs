@@ -5,9 +5,9 @@ use std::ffi::{CString, c_char};
 use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::PathBuf;
-use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
+use std::{fmt, io, ptr};
 
 use gcnrun::{Fault, FaultKind, MemoryError};
 use hipvit_sys::hip::hipError_t;
@@ -75,13 +75,23 @@ pub(crate) fn log_to(file: Option<PathBuf>) {
     let _ = LOG.set(file);
 }
 
+/// A line of the emulator on stderr.
+pub(crate) fn say(what: impl fmt::Display) {
+    print(&format!("hip-emu: {what}"));
+}
+
+/// Unlike `eprintln!` it does not panic, and so abort the program, where stderr cannot be written.
+fn print(line: &str) {
+    let _ = io::stderr().lock().write_all(format!("{line}\n").as_bytes());
+}
+
 /// Reports a failure: on stderr, in the log file, and for `hip_emu_last_fault`.
 pub(crate) fn report(device: u32, work: &str, failure: &Failure) {
     let text = format!(
         "hip-emu: device {device}: {work}: {} ({})",
         failure.report, failure.status
     );
-    eprintln!("{text}");
+    print(&text);
     if let Some(Some(log)) = LOG.get() {
         let written = OpenOptions::new()
             .create(true)
@@ -89,7 +99,7 @@ pub(crate) fn report(device: u32, work: &str, failure: &Failure) {
             .open(log)
             .and_then(|mut file| writeln!(file, "{text}"));
         if let Err(error) = written {
-            eprintln!("hip-emu: HIP_EMU_LOG={}: {error}", log.display());
+            say(format_args!("HIP_EMU_LOG={}: {error}", log.display()));
         }
     }
     let text = CString::new(text.replace('\0', " ")).unwrap_or_default();

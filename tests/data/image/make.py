@@ -1,6 +1,6 @@
 """Writes the sample images, and decode.json: the size and the CRC-32 of what Pillow's
-Image.open(file).convert("RGB") makes of each. A JPEG's pixels depend on the decoder's arithmetic, so for those the
-pixels themselves are kept beside the file, as PNG.
+Image.open(file).convert("RGB") makes of each. A JPEG's pixels depend on the decoder's arithmetic. Those inside a TIFF
+may differ a little, so for those the pixels themselves are kept beside the file, as PNG.
 
     python make.py        (Pillow 13.0.0, numpy)
 """
@@ -123,6 +123,97 @@ def without_adobe(data):
     at = data.index(b"\xff\xee")
     length = struct.unpack(">H", data[at + 2:at + 4])[0]
     return data[:at] + data[at + 2 + length:]
+
+
+def segments(data, *markers):
+    """Where each segment with one of these markers begins and ends, up to the first scan's data."""
+    at = 2
+    while data[at + 1] != 0xDA:
+        end = at + 2 + struct.unpack(">H", data[at + 2:at + 4])[0]
+        if data[at + 1] in markers:
+            yield at, end
+        at = end
+    if 0xDA in markers:
+        yield at, at + 2 + struct.unpack(">H", data[at + 2:at + 4])[0]
+
+
+def resampled(data, width, height, *factors, tables=(0x00, 0x11, 0x11)):
+    """The same blocks under other sampling factors and as another size, which must give as many MCUs of as many blocks.
+    `tables` are the Huffman tables of the components' blocks, which were those of other components."""
+    at, end = next(segments(data, 0xDA))
+    scan = bytearray(data[at:end])
+    for index in range(scan[4]):
+        scan[6 + 2 * index] = tables[scan[5 + 2 * index] - 1]
+    data = data[:at] + bytes(scan) + data[end:]
+    at, end = next(segments(data, 0xC0, 0xC1, 0xC2))
+    frame = bytearray(data[at:end])
+    frame[5:9] = struct.pack(">HH", height, width)
+    for index, (h, v) in enumerate(factors):
+        frame[11 + 3 * index] = h << 4 | v
+    return data[:at] + bytes(frame) + data[end:]
+
+
+def without_huffman_tables(data):
+    for at, end in reversed(list(segments(data, 0xC4))):
+        data = data[:at] + data[end:]
+    return data
+
+
+def separate_scans(*greys):
+    """Of equally large grey JPEGs one image, with a sequential scan for each of its components."""
+    first = greys[0]
+    at, end = next(segments(first, 0xC0))
+    listed = b"".join(bytes([index + 1, 0x11, 0]) for index in range(len(greys)))
+    frame = first[at:at + 2] + struct.pack(">H", 8 + len(listed)) + first[at + 4:at + 9] + bytes([len(greys)]) + listed
+    data = first[:at] + frame
+    for index, grey in enumerate(greys):
+        scan, coded = next(segments(grey, 0xDA))
+        tables = b"".join(grey[at:end] for at, end in segments(grey, 0xC4))
+        header = bytearray(grey[scan:coded])
+        header[5] = index + 1
+        data += tables + bytes(header) + grey[coded:-2]
+    return data + b"\xff\xd9"
+
+
+def make_jpeg_forms():
+    """Whatever else libjpeg-turbo's arithmetic depends on: sampling factors, narrow chroma, sizes, kinds of scans."""
+    rng = np.random.default_rng(20261122)
+
+    def picture(width, height, channels=3):
+        pixels = smooth(width, height, channels).astype(int) + rng.integers(-40, 41, (height, width, channels))
+        pixels = np.clip(pixels, 0, 255).astype(np.uint8)
+        return Image.fromarray(pixels[..., 0] if channels == 1 else pixels, "CMYK" if channels == 4 else None)
+
+    def encoded(image, **options):
+        buffer = io.BytesIO()
+        image.save(buffer, "jpeg", **options)
+        return buffer.getvalue()
+
+    y420, y422 = encoded(picture(64, 48), quality=85), encoded(picture(64, 48), quality=85, subsampling=1)
+    progressive = encoded(picture(64, 48), quality=85, progressive=True)
+    one = (1, 1)
+    write("sampling-440.jpg", resampled(y422, 31, 91, (1, 2), one, one))
+    write("sampling-411.jpg", resampled(y420, 125, 23, (4, 1), one, one))
+    write("sampling-1x4.jpg", resampled(y420, 29, 93, (1, 4), one, one))
+    write("sampling-411-progressive.jpg", resampled(progressive, 128, 24, (4, 1), one, one, tables=(0x00, 0x10, 0x10)))
+    luma_first = (0x00, 0x00, 0x11)
+    write("sampling-crossed.jpg", resampled(y420, 63, 47, (1, 2), (2, 1), (2, 1), tables=luma_first))
+    write("sampling-crossed-twice.jpg", resampled(y420, 62, 45, (2, 1), (1, 2), (1, 2), tables=luma_first))
+    for width in (1, 2, 3, 4, 5, 6, 17):
+        for sampling, tag in ((1, "422"), (2, "420")):
+            write(f"narrow{width}-{tag}.jpg", encoded(picture(width, 19), quality=80, subsampling=sampling))
+    write("restarts-420.jpg", encoded(picture(70, 50), quality=75, restart_marker_blocks=2))
+    write("restarts-progressive.jpg", encoded(picture(70, 50), quality=75, restart_marker_blocks=5, progressive=True))
+    write("quality1.jpg", encoded(picture(50, 50), quality=1))
+    write("quality100.jpg", encoded(picture(50, 50), quality=100, subsampling=0))
+    write("noise.jpg", encoded(Image.fromarray(rng.integers(0, 256, (50, 50, 3), dtype=np.uint8)), quality=95))
+    write("optimized.jpg", encoded(picture(61, 45), quality=80, optimize=True))
+    write("without-huffman-tables.jpg", without_huffman_tables(y420))
+    greys = [encoded(picture(43, 37, 1), quality=85) for _ in range(4)]
+    write("separate-scans.jpg", separate_scans(*greys[:3]))
+    write("separate-scans-cmyk.jpg", separate_scans(*greys))
+    write("ycck-progressive.jpg", adobe_transform(encoded(picture(64, 48, 4), quality=85, progressive=True), 2))
+    write("cmyk-restarts.jpg", encoded(picture(64, 48, 4), quality=85, restart_marker_blocks=4))
 
 
 def make_jpeg():
@@ -418,7 +509,7 @@ def main():
     SAMPLES.mkdir(exist_ok=True)
     for old in SAMPLES.iterdir():
         old.unlink()
-    make_png(), make_jpeg(), make_webp(), make_gif(), make_bmp(), make_tiff()
+    make_png(), make_jpeg(), make_webp(), make_gif(), make_bmp(), make_tiff(), make_jpeg_forms()
     cases = []
     for path in sorted(SAMPLES.iterdir()):
         with warnings.catch_warnings():
@@ -433,7 +524,7 @@ def main():
                 continue
         case = {"file": path.name, "mode": mode, "width": image.width, "height": image.height,
                 "crc32": zlib.crc32(image.tobytes())}
-        if path.suffix == ".jpg" or path.name.startswith("jpeg"):
+        if path.name.startswith("jpeg"):
             image.save(f"{path}.png", optimize=True)
             case["pixels"] = f"{path.name}.png"
         cases.append(case)

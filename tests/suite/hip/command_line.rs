@@ -69,7 +69,15 @@ fn inspect_shows_where_each_parameter_lies_on_the_device() {
         text.contains("Memory on GPU 0 (Fake Instinct, gfx942), f32"),
         "{text}"
     );
-    assert!(text.contains("device address"), "{text}");
+    let output = run(
+        &fake,
+        &["inspect", "--device", "hip", "--parameters", "--kernels"],
+    );
+    let text = stdout(&output);
+    assert!(
+        text.contains("device address") && text.contains("selected by"),
+        "{text}"
+    );
     let output = run(&fake, &["inspect", "--dtype", "bf16"]);
     assert!(
         stderr(&output).contains("the CPU computes in f32"),
@@ -98,7 +106,7 @@ fn without_hipblaslt_rocblas_is_selected() {
     assert_eq!(output.status.code(), Some(1));
     let text = stderr(&output);
     assert!(
-        text.contains("nothing to choose from") && text.contains("hipBLASLt"),
+        text.contains("nothing to choose from") && text.contains("hipBLASLt") && text.contains("MIOpen"),
         "{text}"
     );
 }

@@ -152,7 +152,7 @@ fn pixels_and_pixel_values_give_the_same_bits() {
     options.pixel_values = true;
     options.tokens = true;
     let running = Running::new(options);
-    let image = decode("sample", &sample(5), &Limits::default()).unwrap();
+    let image = decode("sample", &sample(5), Limits::default()).unwrap();
     let session = Session::builder().device(Device::Cpu).tinyvit32().unwrap();
     let resized = session.preprocess().apply(&image).unwrap();
     let mut values = vec![0f32; resized.data.len()];

@@ -167,7 +167,7 @@ pub(crate) fn samples(digits: &[usize]) -> Value {
 fn expected(digits: &[usize]) -> Outputs {
     let session = Session::builder().device(Device::Cpu).tinyvit32().unwrap();
     let limits = hipvit::image::Limits::default();
-    let image = |&digit: &usize| hipvit::image::decode("sample", &sample(digit), &limits).unwrap();
+    let image = |&digit: &usize| hipvit::image::decode("sample", &sample(digit), limits).unwrap();
     session.run(digits.iter().map(image)).unwrap()
 }
 

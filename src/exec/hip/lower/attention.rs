@@ -1,10 +1,13 @@
-//! Attention: the fused kernel; or for heads that it does not take, and on request, Q·Kᵀ, softmax and P·V.
+//! Attention: the fused kernel; or for heads that it does not take, and on request, Q·Kᵀ, softmax and P·V. Or MIOpen's, as
+//! [selected](crate::exec::select).
 
 use super::{Call, Lowering, one, shape_of};
+use crate::exec::select::AttentionShape;
 use crate::graph::plan::{Plan, Step};
 use crate::hip::{Gemm, Matrix};
 use crate::kernels::{AttentionArgs, SoftmaxArgs, Strided, is_fused, visibility};
 use crate::ops::{Attention, AttentionOperands};
+use crate::tensor::DType;
 
 /// Whether the fused kernel computes it.
 fn fused(plan: &Plan, spec: &Attention) -> bool {
@@ -29,6 +32,37 @@ pub(super) fn score_bytes(plan: &Plan, step: &Step, spec: &Attention) -> usize {
     spec.heads * queries * keys * plan.dtype().size()
 }
 
+/// Self-attention of all images: queries, keys, values and the result.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(in crate::exec) struct AttentionCall {
+    pub(in crate::exec) spec: Attention,
+    pub(in crate::exec) images: usize,
+    pub(in crate::exec) dtype: DType,
+    pub(in crate::exec) operands: [Strided; 4],
+    /// Memory for the scores, where there is no fused kernel.
+    pub(in crate::exec) scratch: u64,
+}
+
+impl AttentionCall {
+    pub(in crate::exec) fn shape(&self) -> AttentionShape {
+        AttentionShape {
+            images: self.images,
+            heads: self.spec.heads,
+            tokens: self.operands[0].tokens,
+            head_dim: self.spec.head_dim,
+            dtype: self.dtype,
+        }
+    }
+
+    /// By the crate's own kernels.
+    pub(super) fn own(&self) -> Result<Vec<Call>, String> {
+        match is_fused(&self.spec) {
+            true => one(fused_attention(self)?),
+            false => unfused_attention(self),
+        }
+    }
+}
+
 impl Lowering<'_> {
     pub(super) fn attention(&self, spec: &Attention) -> Result<Vec<Call>, String> {
         let channels = spec.heads * spec.head_dim;
@@ -44,13 +78,20 @@ impl Lowering<'_> {
             image: q.tokens * channels,
             token: channels,
         };
-        let operands = [q, self.heads(k.0, k.1)?, self.heads(v.0, v.1)?, out];
+        let call = AttentionCall {
+            spec: *spec,
+            images: self.shape[0],
+            dtype: self.plan.dtype(),
+            operands: [q, self.heads(k.0, k.1)?, self.heads(v.0, v.1)?, out],
+            scratch: self.addresses.scratch,
+        };
+        // One query for all images, or a few for all tokens, are not what libraries take.
+        let own_tokens = |of: &Strided| of.tokens == q.tokens && (of.image != 0 || call.images == 1);
+        let selects = self.plan.graph().optimizations().fused_attention;
         match fused(self.plan, spec) {
-            true => {
-                let visible = visibility(0, 0, None, None);
-                one(AttentionArgs::new(spec, self.shape[0], operands, visible)?)
-            }
-            false => self.unfused_attention(spec, operands),
+            _ if selects && call.operands.iter().all(own_tokens) => one(Call::Attention(call)),
+            true => one(fused_attention(&call)?),
+            false => unfused_attention(&call),
         }
     }
 
@@ -68,52 +109,63 @@ impl Lowering<'_> {
             token: channels,
         })
     }
+}
 
-    /// One GEMM per head takes all images: their results are apart in memory, the heads' side by side. The GEMM scales
-    /// the scores, so that those of f16 do not overflow before.
-    fn unfused_attention(&self, spec: &Attention, [q, k, v, out]: [Strided; 4]) -> Result<Vec<Call>, String> {
-        let (element, dtype) = (self.element() as u64, self.plan.dtype());
-        let (images, heads, head_dim) = (self.shape[0], spec.heads, spec.head_dim);
-        let (queries, keys) = (q.tokens, k.tokens);
-        let matrix = |of: Strided| Matrix::rows(of.token).every(of.image);
-        let scores = Matrix::rows(keys).every(heads * queries * keys);
-        let qk = Gemm {
-            batch: images,
-            a: matrix(q),
-            b: Matrix {
-                transposed: true,
-                ..matrix(k)
-            },
-            c: scores,
-            alpha: spec.scale,
-            ..Gemm::new(queries, keys, head_dim, dtype)
-        };
-        let pv = Gemm {
-            batch: images,
-            a: scores,
-            b: matrix(v),
-            c: matrix(out),
-            ..Gemm::new(queries, head_dim, keys, dtype)
-        };
-        let scratch = self.addresses.scratch;
-        let of_head = |head: u64| {
-            (
-                head * head_dim as u64 * element,
-                scratch + head * (queries * keys) as u64 * element,
-            )
-        };
-        let mut calls = Vec::with_capacity(2 * heads + 1);
-        for (channel, c) in (0..heads as u64).map(of_head) {
-            let (a, b) = (q.address + channel, k.address + channel);
-            calls.push(Call::Gemm { gemm: qk, a, b, c });
-        }
-        let extents = [images, heads, queries, keys];
-        let visible = visibility(0, 0, None, None);
-        calls.push(SoftmaxArgs::new([scratch, scratch], extents, visible, 1.0)?.into());
-        for (channel, a) in (0..heads as u64).map(of_head) {
-            let (b, c) = (v.address + channel, out.address + channel);
-            calls.push(Call::Gemm { gemm: pv, a, b, c });
-        }
-        Ok(calls)
+fn fused_attention(call: &AttentionCall) -> Result<AttentionArgs, String> {
+    let visible = visibility(0, 0, None, None);
+    AttentionArgs::new(&call.spec, call.images, call.operands, visible)
+}
+
+/// One GEMM per head takes all images: their results are apart in memory, the heads' side by side. The GEMM scales
+/// the scores, so that those of f16 do not overflow before.
+fn unfused_attention(call: &AttentionCall) -> Result<Vec<Call>, String> {
+    let &AttentionCall {
+        spec,
+        images,
+        dtype,
+        operands: [q, k, v, out],
+        scratch,
+    } = call;
+    let element = dtype.size() as u64;
+    let (heads, head_dim) = (spec.heads, spec.head_dim);
+    let (queries, keys) = (q.tokens, k.tokens);
+    let matrix = |of: Strided| Matrix::rows(of.token).every(of.image);
+    let scores = Matrix::rows(keys).every(heads * queries * keys);
+    let qk = Gemm {
+        batch: images,
+        a: matrix(q),
+        b: Matrix {
+            transposed: true,
+            ..matrix(k)
+        },
+        c: scores,
+        alpha: spec.scale,
+        ..Gemm::new(queries, keys, head_dim, dtype)
+    };
+    let pv = Gemm {
+        batch: images,
+        a: scores,
+        b: matrix(v),
+        c: matrix(out),
+        ..Gemm::new(queries, head_dim, keys, dtype)
+    };
+    let of_head = |head: u64| {
+        (
+            head * head_dim as u64 * element,
+            scratch + head * (queries * keys) as u64 * element,
+        )
+    };
+    let mut calls = Vec::with_capacity(2 * heads + 1);
+    for (channel, c) in (0..heads as u64).map(of_head) {
+        let (a, b) = (q.address + channel, k.address + channel);
+        calls.push(Call::Gemm { gemm: qk, a, b, c });
     }
+    let extents = [images, heads, queries, keys];
+    let visible = visibility(0, 0, None, None);
+    calls.push(SoftmaxArgs::new([scratch, scratch], extents, visible, 1.0)?.into());
+    for (channel, a) in (0..heads as u64).map(of_head) {
+        let (b, c) = (v.address + channel, out.address + channel);
+        calls.push(Call::Gemm { gemm: pv, a, b, c });
+    }
+    Ok(calls)
 }

@@ -71,6 +71,13 @@ impl LinearCall {
 
 impl Lowering<'_> {
     pub(super) fn linear(&self, spec: &Linear) -> Result<Vec<Call>, String> {
+        match self.patch_embedding()? {
+            Some(call) => one(Call::Projection(call)),
+            None => one(Call::Linear(self.linear_call(spec)?)),
+        }
+    }
+
+    pub(super) fn linear_call(&self, spec: &Linear) -> Result<LinearCall, String> {
         let [n, inner @ ..] = self.shape_of(1)? else {
             return Err("the weight is a scalar".into());
         };
@@ -78,7 +85,7 @@ impl Lowering<'_> {
             true => self.address(2 + usize::from(spec.bias))?,
             false => 0,
         };
-        one(Call::Linear(LinearCall {
+        Ok(LinearCall {
             gemm: Gemm::linear(rows(self.shape)?, *n, inner.iter().product(), self.plan.dtype()),
             x: self.address(0)?,
             weight: self.address(1)?,
@@ -87,7 +94,7 @@ impl Lowering<'_> {
             out: self.out,
             scratch: self.addresses.scratch,
             activation: spec.activation,
-        }))
+        })
     }
 
     pub(super) fn activation(&self, activation: Activation) -> Result<Vec<Call>, String> {

@@ -9,7 +9,10 @@ mod tokens;
 
 use std::collections::HashMap;
 
+pub(super) use self::attention::AttentionCall;
 pub(super) use self::linear::{LinearCall, Unfused};
+pub(super) use self::patch_extract::PatchEmbeddingCall;
+use crate::exec::select::Problem;
 use crate::graph::ValueId;
 use crate::graph::plan::{Operand, Plan, Step};
 use crate::hip::Gemm;
@@ -20,9 +23,41 @@ use crate::ops::{Linear, Op};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Call {
     Kernel(KernelCall),
-    Gemm { gemm: Gemm, a: u64, b: u64, c: u64 },
+    Gemm {
+        gemm: Gemm,
+        a: u64,
+        b: u64,
+        c: u64,
+    },
     Linear(LinearCall),
+    /// The first of a patch embedding's two steps.
+    Patches(PatchEmbeddingCall),
+    /// The second.
+    Projection(PatchEmbeddingCall),
+    Attention(AttentionCall),
     CopyRows(CopyRows),
+}
+
+impl Call {
+    /// What there is to select for it.
+    pub(super) fn problem(&self) -> Option<Problem> {
+        match self {
+            Self::Linear(call) => Some(call.shape().into()),
+            Self::Patches(call) | Self::Projection(call) => Some(call.shape().into()),
+            Self::Attention(call) => Some(call.shape().into()),
+            Self::Kernel(_) | Self::Gemm { .. } | Self::CopyRows(_) => None,
+        }
+    }
+
+    /// The same without MIOpen.
+    pub(super) fn own(self) -> Result<Vec<Self>, String> {
+        match self {
+            Self::Patches(call) => one(call.extract),
+            Self::Projection(call) => one(Self::Linear(call.linear)),
+            Self::Attention(call) => call.own(),
+            call => one(call),
+        }
+    }
 }
 
 impl<K: Into<KernelCall>> From<K> for Call {
@@ -102,13 +137,7 @@ fn shape_of(plan: &Plan, operand: Operand) -> &[usize] {
 ///
 /// What the GPU does not compute, or an extent beyond 32 bits.
 pub(super) fn lower(plan: &Plan, step: &Step, addresses: Addresses<'_>) -> Result<Vec<Call>, String> {
-    let s = Lowering {
-        plan,
-        step,
-        addresses,
-        out: addresses.arena + plan.buffer(step.output).offset as u64,
-        shape: &plan.buffer(step.output).shape,
-    };
+    let s = Lowering::new(plan, step, addresses);
     match &plan.node(step).op {
         Op::PatchExtract(spec) => s.patch_extract(spec),
         Op::Tokens(spec) => s.tokens(*spec),
@@ -166,6 +195,17 @@ struct Lowering<'a> {
 }
 
 impl<'a> Lowering<'a> {
+    fn new(plan: &'a Plan, step: &'a Step, addresses: Addresses<'a>) -> Self {
+        let output = plan.buffer(step.output);
+        Self {
+            plan,
+            step,
+            addresses,
+            out: addresses.arena + output.offset as u64,
+            shape: &output.shape,
+        }
+    }
+
     fn operand(&self, index: usize) -> Result<Operand, String> {
         let operand = self.step.inputs.get(index).copied();
         operand.ok_or_else(|| format!("its operand {index} is missing"))

@@ -70,16 +70,31 @@ fn configured() -> Option<String> {
 /// The machine. `hipErrorNotInitialized` if the settings are invalid, which is reported once on stderr.
 pub(crate) fn machine() -> Result<&'static Machine, hipError_t> {
     let made = MACHINE.get_or_init(|| match Settings::read(configured().as_deref()) {
-        Ok(settings) => Machine::new(settings).map_err(|error| {
-            eprintln!("hip-emu: HIP_EMU_PROFILE: {error}");
-            hipError_t::hipErrorNotInitialized
-        }),
+        Ok(settings) => {
+            if let Err(error) = start_threads() {
+                faults::say(format_args!("threads: {error}"));
+                return Err(hipError_t::hipErrorNotInitialized);
+            }
+            Machine::new(settings).map_err(|error| {
+                faults::say(format_args!("HIP_EMU_PROFILE: {error}"));
+                hipError_t::hipErrorNotInitialized
+            })
+        }
         Err(invalid) => {
-            eprintln!("hip-emu: {invalid}");
+            faults::say(invalid);
             Err(hipError_t::hipErrorNotInitialized)
         }
     });
     made.as_ref().map_err(|status| *status)
+}
+
+/// Starts the threads that execute kernels: Rayon's own, which would panic at their first use if they cannot start.
+fn start_threads() -> Result<(), rayon::ThreadPoolBuildError> {
+    match rayon::ThreadPoolBuilder::new().build_global() {
+        // Without a cause they have started before.
+        Err(error) if std::error::Error::source(&error).is_some() => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// The address space, which host and devices share.
@@ -231,7 +246,7 @@ unsafe extern "C" fn hip_emu_configure(text: *const c_char) -> hipError_t {
     // SAFETY: as the caller says.
     let text = unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned();
     if let Err(invalid) = settings::check_configured(&text) {
-        eprintln!("hip-emu: {invalid}");
+        faults::say(invalid);
         return hipError_t::hipErrorInvalidValue;
     }
     let mut configured = CONFIGURED.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,7 +1,6 @@
 //! Modules and their kernels.
 
 use std::ffi::{CStr, c_char, c_void};
-use std::fs;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use gcnrun::{KernelInfo, LoadError, Program};
@@ -9,6 +8,7 @@ use hipvit_sys::hip::{
     hipDeviceptr_t, hipError_t, hipFuncAttribute, hipFuncCache_t, hipFunction_attribute, hipFunction_t,
     hipJitOption, hipModule_t,
 };
+use hipvit_sys::regular_file;
 
 use super::image::{code_object, fits};
 use super::machine::{Device, current, machine};
@@ -101,7 +101,7 @@ unsafe fn text<'a>(name: *const c_char) -> Result<&'a str, hipError_t> {
 
 hip! {
     fn hipModuleLoad(module: *mut hipModule_t, file: *const c_char) {
-        let image = fs::read(text(file)?).map_err(|_| hipError_t::hipErrorFileNotFound)?;
+        let image = regular_file::read(text(file)?).map_err(|_| hipError_t::hipErrorFileNotFound)?;
         // The image's own header gives its length, which a short file may not have.
         if image.len() < 64 {
             return Err(hipError_t::hipErrorInvalidImage);

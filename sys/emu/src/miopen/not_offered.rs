@@ -1,4 +1,4 @@
-//! Functions of MIOpen that are not offered: fusion plans, reductions, find 2.0 with its attention, and others that Vision
+//! Functions of MIOpen that are not offered: fusion plans, reductions, what find 2.0 has besides attention, and others that Vision
 //! Transformers do not need.
 
 use hipvit_sys::miopen::miopenStatus_t;
@@ -33,15 +33,9 @@ hipvit_sys::not_offered! { miopen, miopenStatus_t, miopenStatus_t::miopenStatusU
     miopenGetReductionWorkspaceSize
     miopenReduceTensor
     miopenCreateConvProblem
-    miopenCreateMhaProblem
-    miopenCreateMhaDescriptor
-    miopenSetMhaDescriptor
-    miopenGetMhaDescriptor
     miopenCreateSoftmaxDescriptor
     miopenSetSoftmaxDescriptor
     miopenGetSoftmaxDescriptor
-    miopenDestroyProblem
-    miopenSetProblemTensorDescriptor
     miopenCreateFindOptions
     miopenDestroyFindOptions
     miopenSetFindOptionTuning
@@ -50,13 +44,9 @@ hipvit_sys::not_offered! { miopen, miopenStatus_t, miopenStatus_t::miopenStatusU
     miopenSetFindOptionPreallocatedWorkspace
     miopenSetFindOptionPreallocatedTensor
     miopenSetFindOptionAttachBinaries
-    miopenFindSolutions
-    miopenRunSolution
-    miopenDestroySolution
     miopenLoadSolution
     miopenSaveSolution
     miopenGetSolutionSize
-    miopenGetSolutionWorkspaceSize
     miopenGetSolutionTime
     miopenGetSolutionSolverId
     miopenGetSolverIdConvAlgorithm

@@ -65,6 +65,11 @@ impl Tensor {
         Self::packed(lengths, order.into_iter())
     }
 
+    /// Whether it has no gaps, the last dimension contiguous.
+    pub(super) fn is_packed(&self) -> bool {
+        Self::channels_first(&self.lengths).is_ok_and(|packed| packed == self.strides)
+    }
+
     pub(super) fn element(&self) -> Result<Element, miopenStatus_t> {
         Ok(match self.kind {
             miopenDataType_t::miopenHalf => Element::F16,

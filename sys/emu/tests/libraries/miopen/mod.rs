@@ -1,5 +1,6 @@
 //! MIOpen.
 
+mod attention;
 mod convolution;
 mod norm;
 mod pointwise;

@@ -1,0 +1,220 @@
+//! The forms in which results are printed and written, the same for every command that has them: `--format` names one,
+//! else the ending of `--output` does.
+
+use std::io::{IsTerminal, Write, stdout};
+use std::marker::PhantomData;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::output::{self, Sink};
+use super::{Outcome, Usage};
+
+/// A form of results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    Text,
+    Json,
+    Csv,
+    Md,
+    Npy,
+    Safetensors,
+    Parquet,
+}
+
+use Format::{Csv, Json, Md, Npy, Parquet, Safetensors, Text};
+
+impl Format {
+    const ALL: [Self; 7] = [Text, Json, Csv, Md, Npy, Safetensors, Parquet];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Text => "text",
+            Json => "json",
+            Csv => "csv",
+            Md => "md",
+            Npy => "npy",
+            Safetensors => "safetensors",
+            Parquet => "parquet",
+        }
+    }
+
+    fn help(self) -> &'static str {
+        match self {
+            Text => "For people, as wide as the terminal",
+            Json => "JSON; of several results one object per line",
+            Csv => "Comma-separated values, under a line of names",
+            Md => "A Markdown table",
+            Npy => "One NumPy array; the row of an image that failed is NaN",
+            Safetensors => "Arrays by name; the metadata `images` names the rows",
+            Parquet if cfg!(feature = "parquet") => "A table with the columns image and embedding",
+            Parquet => "Only in a hipvit that was built with the feature `parquet`",
+        }
+    }
+
+    fn endings(self) -> &'static [&'static str] {
+        match self {
+            Text => &["txt"],
+            Json => &["json", "jsonl"],
+            Csv => &["csv"],
+            Md => &["md"],
+            Npy => &["npy"],
+            Safetensors => &["safetensors"],
+            Parquet => &["parquet"],
+        }
+    }
+
+    fn by_ending(path: &Path) -> Option<Self> {
+        let ending = path.extension()?.to_str()?.to_ascii_lowercase();
+        Self::ALL
+            .into_iter()
+            .find(|format| format.endings().contains(&ending.as_str()))
+    }
+
+    fn is_text(self) -> bool {
+        matches!(self, Text | Json | Csv | Md)
+    }
+}
+
+/// The forms that a command has; the first is the default.
+pub trait Formats: Clone + std::fmt::Debug + Send + Sync + 'static {
+    const FORMATS: &'static [Format];
+}
+
+/// Where results go and in which form.
+#[derive(Debug, clap::Args)]
+pub struct OutputArgs<F: Formats> {
+    /// The form of the results [default: that of the ending of --output, else the first of these]
+    #[arg(long, value_name = "FORMAT", value_parser = parser(F::FORMATS))]
+    format: Option<Format>,
+    /// As --format json
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
+    /// Write the results to a file, not to standard output. It appears, or replaces an older one, when it is complete; its
+    /// ending names the form: .json or .jsonl, .csv, …
+    #[arg(long, short, value_name = "FILE|-")]
+    output: Option<PathBuf>,
+    #[arg(skip)]
+    formats: PhantomData<F>,
+}
+
+fn parser(formats: &'static [Format]) -> impl TypedValueParser<Value = Format> {
+    let values = formats.iter().map(|format| {
+        let value = PossibleValue::new(format.name()).help(format.help());
+        // Its former name.
+        match format {
+            Text => value.alias("table"),
+            _ => value,
+        }
+    });
+    PossibleValuesParser::new(values).map(|name| {
+        let named = |format: &Format| format.name() == name;
+        Format::ALL.into_iter().find(named).unwrap_or(Text)
+    })
+}
+
+impl<F: Formats> OutputArgs<F> {
+    /// Where results go, and in which form. An output file is begun, so that a folder that cannot be written to is an error
+    /// before the work.
+    pub fn open(&self) -> Result<(Format, Sink)> {
+        let format = self.format()?;
+        let sink = match self.file() {
+            Some(path) => Sink::file(path)?,
+            None if format.is_text() => Sink::Text(output::stdout()),
+            None if stdout().is_terminal() => {
+                let text = format!("{} is not for a terminal: name a file by --output", format.name());
+                return Err(Usage(text).into());
+            }
+            None => Sink::Binary(stdout().lock()),
+        };
+        Ok((format, sink))
+    }
+
+    /// The width of text: as output goes to the terminal, if it does.
+    pub fn width(&self) -> Option<usize> {
+        self.file().map_or_else(output::width, |_| None)
+    }
+
+    /// The file that results go to.
+    pub fn file(&self) -> Option<&Path> {
+        self.output.as_deref().filter(|path| *path != Path::new("-"))
+    }
+
+    fn format(&self) -> Result<Format> {
+        if self.json {
+            return Ok(Json);
+        }
+        let format = match (self.format, self.file()) {
+            (Some(format), _) => format,
+            (None, None) => F::FORMATS[0],
+            (None, Some(path)) => match Format::by_ending(path) {
+                Some(format) if F::FORMATS.contains(&format) => format,
+                _ => return Err(Usage(unknown_ending::<F>(path)).into()),
+            },
+        };
+        if format == Parquet && cfg!(not(feature = "parquet")) {
+            return Err(Usage(
+                "parquet: this hipvit was built without the feature `parquet` (cargo install --features parquet); \
+                 npy, safetensors, csv and json need none",
+            )
+            .into());
+        }
+        Ok(format)
+    }
+}
+
+fn unknown_ending<F: Formats>(path: &Path) -> String {
+    let endings = F::FORMATS.iter().flat_map(|format| format.endings());
+    let endings: Vec<String> = endings.map(|ending| format!(".{ending}")).collect();
+    let named = F::FORMATS.iter().find(|format| path == Path::new(format.name()));
+    let path = path.display();
+    match named {
+        Some(format) => format!(
+            "--output {path}: is the name of a file; to print it use --format {}",
+            format.name()
+        ),
+        None => format!(
+            "--output {path}: the ending of a file names its form: {}; or --format does",
+            endings.join(", ")
+        ),
+    }
+}
+
+/// The end of a command that writes results while it runs: the file appears if any input gave a result.
+pub fn finish(sink: Sink, outcome: Outcome, results: usize) -> Result<Outcome> {
+    if results > 0 || outcome == Outcome::Complete {
+        sink.finish()?;
+    }
+    Ok(outcome)
+}
+
+/// A line of `fields`, then one per row, with the values that the row's JSON has there: `a.b` is field b of a.
+pub fn csv<R: Serialize>(out: impl Write, fields: &[&str], rows: impl IntoIterator<Item = R>) -> Result<()> {
+    let mut writer = csv::Writer::from_writer(out);
+    written(writer.write_record(fields))?;
+    for row in rows {
+        let row = serde_json::to_value(row)?;
+        let cell = |field: &&str| {
+            let pointer = format!("/{}", field.replace('.', "/"));
+            match row.pointer(&pointer) {
+                None | Some(Value::Null) => String::new(),
+                Some(Value::String(text)) => text.clone(),
+                Some(value) => value.to_string(),
+            }
+        };
+        written(writer.write_record(fields.iter().map(cell)))?;
+    }
+    writer.flush()?;
+    Ok(())
+}
+
+/// The error of the output below, which tells a closed pipe from others.
+pub fn written(result: csv::Result<()>) -> Result<()> {
+    result.map_err(|error| match error.into_kind() {
+        csv::ErrorKind::Io(error) => error.into(),
+        other => anyhow::anyhow!("{other:?}"),
+    })
+}

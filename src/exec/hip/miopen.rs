@@ -1,0 +1,165 @@
+//! MIOpen on one stream: the patch embedding as a convolution, and attention.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use super::lower::{AttentionCall, Call, PatchEmbeddingCall};
+use super::regions::Regions;
+use crate::error::{Error, Result};
+use crate::exec::select::Problem;
+use crate::hip::{Attention, Convolution, DeviceBuffer, Dnn, Relayout, Stream};
+use crate::kernels::{KernelCall, Kernels, Strided};
+
+/// The library is opened, and a solution found, when it is first needed, which is never while a graph is captured: a plan is
+/// captured on its second run.
+pub(super) struct Miopen {
+    stream: Stream,
+    dnn: Option<Dnn>,
+    solutions: HashMap<Wanted, Result<Solution, String>>,
+}
+
+/// What a solution depends on: in attention, also the bits of the scale.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Wanted {
+    problem: Problem,
+    scale: u32,
+}
+
+/// With all the memory that it needs.
+enum Solution {
+    Convolution(Convolution),
+    Attention {
+        attention: Attention,
+        /// Queries, keys, values and the result, each `[images, heads, tokens, head_dim]`: MIOpen takes no other layout.
+        packed: [DeviceBuffer<u8>; 4],
+    },
+}
+
+impl Miopen {
+    pub(super) fn new(stream: &Stream) -> Self {
+        Self {
+            stream: stream.clone(),
+            dnn: None,
+            solutions: HashMap::new(),
+        }
+    }
+
+    /// Finds how MIOpen computes `call`, on first use; `Err` says why it does not.
+    pub(super) fn check(&mut self, call: &Call) -> Result<(), String> {
+        let wanted = Wanted::of(call).ok_or("is not what MIOpen computes")?;
+        let Self {
+            stream,
+            dnn,
+            solutions,
+        } = self;
+        let solution = match solutions.entry(wanted) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => {
+                let found = find(stream, dnn, call);
+                entry.insert(found.map_err(|error| error.to_string()))
+            }
+        };
+        solution.as_ref().map(|_| ()).map_err(String::clone)
+    }
+
+    /// Submits what was [found](Miopen::check).
+    pub(super) fn submit(&mut self, call: &Call, kernels: &Kernels, regions: &Regions<'_>) -> Result<()> {
+        let launch = |kernel: KernelCall| kernel.launch(kernels, &self.stream, &regions.0);
+        let wanted = Wanted::of(call);
+        let solution = wanted.and_then(|wanted| self.solutions.get_mut(&wanted));
+        let (Some(dnn), Some(Ok(solution))) = (&mut self.dnn, solution) else {
+            return Err(Error::argument("MIOpen", "has no solution yet"));
+        };
+        match (call, solution) {
+            (Call::Patches(call), _) => launch(call.extract.as_image().into()),
+            (Call::Projection(PatchEmbeddingCall { linear, .. }), Solution::Convolution(convolution)) => {
+                let operands = [
+                    regions.from(linear.x)?,
+                    regions.from(linear.weight)?,
+                    regions.from(linear.out)?,
+                ];
+                dnn.convolve(convolution, operands)?;
+                let unfused = linear.unfused().map_err(|e| Error::argument("linear", e))?;
+                unfused.kernel.map_or(Ok(()), |bias| launch(bias.into()))
+            }
+            (Call::Attention(call), Solution::Attention { attention, packed }) => {
+                let [from @ .., to] = call.operands;
+                let [qkv @ .., out] = packed;
+                for (from, packed) in from.into_iter().zip(&mut *qkv) {
+                    let relayout = relayout(call, strided(call, from), dense(call));
+                    dnn.relayout(relayout, regions.from(from.address)?, packed.writing())?;
+                }
+                let qkv = qkv.each_ref().map(DeviceBuffer::reading);
+                dnn.attend(attention, qkv, out.writing())?;
+                let relayout = relayout(call, dense(call), strided(call, to));
+                Ok(dnn.relayout(relayout, out.reading(), regions.from(to.address)?)?)
+            }
+            _ => Err(Error::argument("MIOpen", "has a solution of something else")),
+        }
+    }
+}
+
+impl Wanted {
+    fn of(call: &Call) -> Option<Self> {
+        let scale = match call {
+            Call::Patches(_) | Call::Projection(_) => 0,
+            Call::Attention(call) => call.spec.scale.to_bits(),
+            _ => return None,
+        };
+        let problem = call.problem()?;
+        Some(Self { problem, scale })
+    }
+}
+
+fn find(stream: &Stream, dnn: &mut Option<Dnn>, call: &Call) -> Result<Solution> {
+    let dnn = match dnn {
+        Some(dnn) => dnn,
+        none => none.insert(Dnn::new(stream)?),
+    };
+    match call {
+        Call::Attention(call) => {
+            let shape = call.shape();
+            let bytes = shape.images * shape.heads * shape.tokens * shape.head_dim * shape.dtype.size();
+            // Without a solution no memory is asked for.
+            let attention = dnn.find_attention(shape.scaled(call.spec.scale))?;
+            let buffer = || stream.allocate::<u8>(bytes);
+            let packed = [buffer()?, buffer()?, buffer()?, buffer()?];
+            Ok(Solution::Attention { attention, packed })
+        }
+        Call::Patches(call) | Call::Projection(call) => {
+            let shape = call.shape().convolution();
+            let linear = call.shape().linear();
+            let elements = [linear.m * linear.k, linear.n * linear.k, linear.m * linear.n];
+            // MIOpen measures its algorithms, on memory of their own: what a run computes is not overwritten.
+            let zeroed = |elements: usize| stream.zeroed::<u8>(elements * linear.dtype.size());
+            let (x, filter, mut y) = (zeroed(elements[0])?, zeroed(elements[1])?, zeroed(elements[2])?);
+            let operands = [x.reading(), filter.reading(), y.writing()];
+            Ok(Solution::Convolution(dnn.convolution(shape, operands)?))
+        }
+        _ => Err(Error::argument("MIOpen", "does not compute this")),
+    }
+}
+
+fn relayout(call: &AttentionCall, from: [usize; 4], to: [usize; 4]) -> Relayout {
+    let shape = call.shape();
+    Relayout {
+        shape: [shape.images, shape.heads, shape.tokens, shape.head_dim],
+        from,
+        to,
+        dtype: shape.dtype,
+    }
+}
+
+/// Elements from one image, head, token and channel to the next where the heads of a token lie side by side.
+fn strided(call: &AttentionCall, of: Strided) -> [usize; 4] {
+    // There is none from a single image, and MIOpen takes no 0.
+    let image = of.image.max(of.tokens * of.token);
+    [image, call.spec.head_dim, of.token, 1]
+}
+
+/// The same where the tokens of a head do.
+fn dense(call: &AttentionCall) -> [usize; 4] {
+    let shape = call.shape();
+    let head = shape.tokens * shape.head_dim;
+    [shape.heads * head, head, shape.head_dim, 1]
+}

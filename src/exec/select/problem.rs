@@ -1,0 +1,360 @@
+//! What there is to select for.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::hip::{DType, Epilogue, MultiHeadAttention, PatchConvolution};
+use crate::ops::Activation;
+
+/// Something that several candidates compute, with all that their speed depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case")]
+pub enum Problem {
+    /// A linear layer.
+    Linear(LinearShape),
+    /// The patch embedding: from pixels to tokens.
+    PatchEmbedding(PatchEmbeddingShape),
+    /// Self-attention.
+    Attention(AttentionShape),
+}
+
+impl Problem {
+    /// The floating-point operations of the GEMMs.
+    pub fn flops(&self) -> f64 {
+        match self {
+            Self::Linear(shape) => shape.flops(),
+            Self::PatchEmbedding(shape) => shape.linear().flops(),
+            Self::Attention(shape) => {
+                let tokens = shape.tokens as f64;
+                4.0 * (shape.images * shape.heads * shape.head_dim) as f64 * tokens * tokens
+            }
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Linear(shape) => shape.fmt(f),
+            Self::PatchEmbedding(shape) => shape.fmt(f),
+            Self::Attention(shape) => shape.fmt(f),
+        }
+    }
+}
+
+impl From<LinearShape> for Problem {
+    fn from(shape: LinearShape) -> Self {
+        Self::Linear(shape)
+    }
+}
+
+impl From<PatchEmbeddingShape> for Problem {
+    fn from(shape: PatchEmbeddingShape) -> Self {
+        Self::PatchEmbedding(shape)
+    }
+}
+
+impl From<AttentionShape> for Problem {
+    fn from(shape: AttentionShape) -> Self {
+        Self::Attention(shape)
+    }
+}
+
+/// What distinguishes linear layers to the libraries: `activation(x [m,k] · weight [n,k]ᵀ + bias) + residual`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct LinearShape {
+    /// Rows of x: tokens of all images.
+    pub m: usize,
+    /// Output channels.
+    pub n: usize,
+    /// Input channels.
+    pub k: usize,
+    /// The element type of all operands.
+    pub dtype: DType,
+    /// Whether there is a bias.
+    pub bias: bool,
+    /// What is applied to the sum.
+    pub activation: Option<Activation>,
+    /// Whether there is a residual.
+    pub residual: bool,
+}
+
+impl LinearShape {
+    /// The floating-point operations of the GEMM.
+    pub fn flops(&self) -> f64 {
+        2.0 * self.m as f64 * self.n as f64 * self.k as f64
+    }
+
+    /// The epilogue that computes what follows the GEMM; a residual is added through `beta · C`, before any activation, so
+    /// there is none for both. `None` where there is no such epilogue.
+    ///
+    /// The libraries' GELU is the tanh form, at most 4.8e-4 from the error function's. In f16 and bf16 its result is nearer to
+    /// the exact GELU nonetheless, since the sum is not rounded before (a test below measures it); in f32 it is not.
+    pub fn epilogue(&self) -> Option<Epilogue> {
+        let tanh = match self.activation {
+            None => return Some(if self.bias { Epilogue::Bias } else { Epilogue::None }),
+            Some(_) if self.residual => return None,
+            Some(Activation::GeluTanh) => true,
+            Some(Activation::GeluErf) => matches!(self.dtype, DType::F16 | DType::BF16),
+            Some(Activation::Relu) => return self.bias.then_some(Epilogue::BiasRelu),
+            Some(_) => false,
+        };
+        tanh.then_some(if self.bias {
+            Epilogue::BiasGelu
+        } else {
+            Epilogue::Gelu
+        })
+    }
+}
+
+/// As `linear 50432×768×3072 bf16 +bias+gelu` (m, k, n).
+impl fmt::Display for LinearShape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "linear {}×{}×{} {}", self.m, self.k, self.n, self.dtype)?;
+        let activation = self.activation.map(Activation::name);
+        let parts = [
+            self.bias.then_some("bias"),
+            activation,
+            self.residual.then_some("residual"),
+        ];
+        if parts.iter().any(Option::is_some) {
+            f.write_str(" ")?;
+        }
+        parts
+            .into_iter()
+            .flatten()
+            .try_for_each(|part| write!(f, "+{part}"))
+    }
+}
+
+/// What distinguishes patch embeddings: u8 pixels `[images, height, width, 3]`, normalised or not, to `n` channels for each
+/// whole patch, and a bias.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct PatchEmbeddingShape {
+    /// Images of the batch.
+    pub images: usize,
+    /// Rows of an image.
+    pub height: usize,
+    /// Columns of an image.
+    pub width: usize,
+    /// Rows and columns of a patch.
+    pub patch: [usize; 2],
+    /// Output channels.
+    pub n: usize,
+    /// The element type of weight and result.
+    pub dtype: DType,
+    /// Whether there is a bias.
+    pub bias: bool,
+}
+
+impl PatchEmbeddingShape {
+    /// Whole patches below and beside each other.
+    fn grid(&self) -> [usize; 2] {
+        [
+            self.height / self.patch[0].max(1),
+            self.width / self.patch[1].max(1),
+        ]
+    }
+
+    /// Rows and columns of the pixels that are in whole patches.
+    pub fn covered(&self) -> [usize; 2] {
+        let [down, across] = self.grid();
+        [down * self.patch[0], across * self.patch[1]]
+    }
+
+    /// The linear layer that takes the patch matrix.
+    pub fn linear(&self) -> LinearShape {
+        let [down, across] = self.grid();
+        LinearShape {
+            m: self.images * down * across,
+            n: self.n,
+            k: 3 * self.patch[0] * self.patch[1],
+            dtype: self.dtype,
+            bias: self.bias,
+            activation: None,
+            residual: false,
+        }
+    }
+
+    /// The convolution that takes the pixels, in the same dtype; the weight is the linear layer's as it is.
+    pub fn convolution(&self) -> PatchConvolution {
+        let [height, width] = self.covered();
+        PatchConvolution {
+            batch: self.images,
+            channels: 3,
+            height,
+            width,
+            features: self.n,
+            patch: self.patch,
+            channels_last: true,
+            dtype: self.dtype,
+        }
+    }
+}
+
+/// As `patch embedding 64×224×224 patch 16×16 to 768 bf16 +bias`.
+impl fmt::Display for PatchEmbeddingShape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            images,
+            height,
+            width,
+            patch: [rows, columns],
+            n,
+            dtype,
+            bias,
+        } = self;
+        let bias = if *bias { " +bias" } else { "" };
+        write!(
+            f,
+            "patch embedding {images}×{height}×{width} patch {rows}×{columns} to {n} {dtype}{bias}"
+        )
+    }
+}
+
+/// What distinguishes self-attention, whose queries and keys are of the same tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct AttentionShape {
+    /// Images of the batch.
+    pub images: usize,
+    /// Heads.
+    pub heads: usize,
+    /// Tokens of an image.
+    pub tokens: usize,
+    /// Channels of a head.
+    pub head_dim: usize,
+    /// The element type of all operands.
+    pub dtype: DType,
+}
+
+impl AttentionShape {
+    /// The same as MIOpen has it, with what the scores are multiplied by.
+    pub fn scaled(&self, scale: f32) -> MultiHeadAttention {
+        MultiHeadAttention {
+            batch: self.images,
+            heads: self.heads,
+            tokens: self.tokens,
+            head_dim: self.head_dim,
+            scale,
+            dtype: self.dtype,
+        }
+    }
+}
+
+/// As `attention 64×12 heads×197 tokens×64 bf16`.
+impl fmt::Display for AttentionShape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            images,
+            heads,
+            tokens,
+            head_dim,
+            dtype,
+        } = self;
+        write!(
+            f,
+            "attention {images}×{heads} heads×{tokens} tokens×{head_dim} {dtype}"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use half::{bf16, f16};
+
+    use super::super::tests::{ATTENTION, PATCHES, shape};
+    use super::*;
+
+    /// Pixels beyond the last whole patch are in neither.
+    #[test]
+    fn a_patch_embedding_is_a_linear_layer_or_a_convolution_of_as_many_products() {
+        let (linear, convolution) = (PATCHES.linear(), PATCHES.convolution());
+        assert_eq!((linear.m, linear.n, linear.k), (2 * 4 * 8, 7, 96));
+        assert_eq!([convolution.height, convolution.width], [32, 32]);
+        assert_eq!(Problem::from(PATCHES).flops(), linear.flops());
+        assert_eq!(
+            PATCHES.to_string(),
+            "patch embedding 2×33×32 patch 8×4 to 7 bf16 +bias"
+        );
+        assert_eq!(
+            Problem::from(ATTENTION).flops(),
+            2.0 * 2.0 * (2 * 3 * 5 * 5 * 8) as f64
+        );
+    }
+
+    #[test]
+    fn epilogues_are_used_where_they_compute_the_same() {
+        let of = |activation, bias, residual, dtype| {
+            let shape = LinearShape {
+                activation,
+                bias,
+                residual,
+                dtype,
+                ..shape(3)
+            };
+            shape.epilogue()
+        };
+        assert_eq!(of(None, false, true, DType::F32), Some(Epilogue::None));
+        assert_eq!(of(None, true, true, DType::F32), Some(Epilogue::Bias));
+        let erf = Some(Activation::GeluErf);
+        assert_eq!(of(erf, true, false, DType::BF16), Some(Epilogue::BiasGelu));
+        assert_eq!(of(erf, true, false, DType::F16), Some(Epilogue::BiasGelu));
+        assert_eq!(of(erf, true, false, DType::F32), None);
+        assert_eq!(of(erf, true, true, DType::BF16), None, "the residual comes last");
+        let tanh = Some(Activation::GeluTanh);
+        assert_eq!(of(tanh, false, false, DType::F32), Some(Epilogue::Gelu));
+        assert_eq!(of(Some(Activation::Silu), true, false, DType::BF16), None);
+    }
+
+    /// Against the exact GELU in f64, of normally distributed sums: the unfused one rounds the GEMM's result, adds the bias
+    /// and rounds again; the fused one rounds once.
+    #[test]
+    fn fused_tanh_is_nearer_than_unfused_erf_in_half_precision() {
+        const BIAS: f64 = 0.05;
+        const SAMPLES: usize = 100_000;
+        let erf = |x: f64| 0.5 * x * libm::erfc(-x / 2f64.sqrt());
+        let tanh = |x: f64| {
+            let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3));
+            0.5 * x * (1.0 + inner.tanh())
+        };
+        type Round = fn(f64) -> f64;
+        let rounds: [(&str, Round); 2] = [
+            ("f16", |x| f16::from_f64(x).to_f64()),
+            ("bf16", |x| bf16::from_f64(x).to_f64()),
+        ];
+        for ((name, round), deviation) in rounds
+            .iter()
+            .flat_map(|r| [0.25, 0.5, 1.0, 2.0, 4.0].map(|d| (r, d)))
+        {
+            let (mut unfused, mut fused) = ([0.0f64; 2], [0.0f64; 2]);
+            for i in 0..SAMPLES {
+                // The quantiles of a normal distribution, by bisection of its distribution function.
+                let p = (i as f64 + 0.5) / SAMPLES as f64;
+                let (mut low, mut high) = (-6.0, 6.0);
+                for _ in 0..40 {
+                    let middle = 0.5 * (low + high);
+                    let below = 0.5 * libm::erfc(-middle / 2f64.sqrt()) < p;
+                    (low, high) = if below { (middle, high) } else { (low, middle) };
+                }
+                let sum = deviation * low;
+                let exact = erf(sum + BIAS);
+                for (errors, result) in [
+                    (&mut unfused, round(erf(round(sum) + BIAS))),
+                    (&mut fused, round(tanh(sum + BIAS))),
+                ] {
+                    let error = (result - exact).abs();
+                    *errors = [errors[0] + error * error, errors[1].max(error)];
+                }
+            }
+            assert!(
+                fused[0] < unfused[0],
+                "{name}, {deviation}: squares {fused:?} {unfused:?}"
+            );
+            assert!(
+                fused[1] <= unfused[1],
+                "{name}, {deviation}: largest {fused:?} {unfused:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Labels from a file, text or JSON.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use super::Labels;
+use crate::error::{Error, Result};
+
+/// The largest file that is read; the names of ImageNet-21k take less than a megabyte.
+const LARGEST: u64 = 64 << 20;
+
+impl Labels {
+    /// Reads the labels of a text or JSON file.
+    ///
+    /// Text has a label per line, in the order of the logits; where every line has a tab, it separates an id from the
+    /// label. JSON is a list of labels, an object by index (`{"0": "cat"}`, or `{"0": ["n02121808", "cat"]}` with ids), one
+    /// by label (`{"cat": 0}`), or a transformers configuration with `id2label`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] or [`Error::Config`], naming `file` and the line or key.
+    pub fn from_file(file: impl AsRef<Path>) -> Result<Self> {
+        let file = file.as_ref();
+        let text = read(file)?;
+        let labels = match json(file, &text)? {
+            Some(value) => from_json(file, &value)?,
+            None => from_text(file, &text)?,
+        };
+        if labels.is_empty() {
+            return Err(Error::config(file, "has no labels"));
+        }
+        Ok(Self {
+            file: Some(file.into()),
+            ..labels
+        })
+    }
+}
+
+/// The text of a file of names, without a byte order mark.
+pub(crate) fn read(file: &Path) -> Result<String> {
+    let metadata = fs::metadata(file).map_err(|error| Error::io(file, error))?;
+    if !metadata.is_file() {
+        return Err(Error::config(file, "is not a regular file"));
+    }
+    if metadata.len() > LARGEST {
+        return Err(Error::config(
+            file,
+            format!("has more than {} MiB", LARGEST >> 20),
+        ));
+    }
+    let bytes = fs::read(file).map_err(|error| Error::io(file, error))?;
+    let text = String::from_utf8(bytes).map_err(|_| Error::config(file, "is not UTF-8"))?;
+    Ok(match text.strip_prefix('\u{feff}') {
+        Some(rest) => rest.to_owned(),
+        None => text,
+    })
+}
+
+/// The value, if it is a JSON file: by its name's ending, or its first character where the ending is no text file's.
+pub(crate) fn json(file: &Path, text: &str) -> Result<Option<Value>> {
+    let ending = file.extension().unwrap_or_default().to_ascii_lowercase();
+    let plain = ["txt", "tsv", "csv"].iter().any(|plain| ending == *plain);
+    if ending != "json" && (plain || !text.trim_start().starts_with(['[', '{'])) {
+        return Ok(None);
+    }
+    match serde_json::from_str(text) {
+        Ok(value) => Ok(Some(value)),
+        Err(error) => Err(Error::config(file, format!("is not valid JSON: {error}"))),
+    }
+}
+
+/// The lines with their numbers from 1, without the empty ones at the end.
+pub(crate) fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    text.trim_end()
+        .lines()
+        .enumerate()
+        .map(|(index, line)| (index + 1, line))
+}
+
+fn from_text(file: &Path, text: &str) -> Result<Labels> {
+    let columns = lines(text).next().is_some_and(|(_, line)| line.contains('\t'));
+    let (mut names, mut ids) = (Vec::new(), Vec::new());
+    for (number, line) in lines(text) {
+        let name = match (columns, line.split_once('\t')) {
+            (true, Some((id, name))) => {
+                ids.push(id.trim());
+                name.trim()
+            }
+            (false, None) => line.trim(),
+            _ => {
+                let reason = format!(
+                    "line {number}: either every line has an id, a tab and a label, or none has a tab"
+                );
+                return Err(Error::config(file, reason));
+            }
+        };
+        if name.is_empty() {
+            return Err(Error::config(
+                file,
+                format!("line {number} is empty; expected a label"),
+            ));
+        }
+        names.push(name);
+    }
+    Ok(Labels::with_ids(names, ids))
+}
+
+fn from_json(file: &Path, value: &Value) -> Result<Labels> {
+    let map = match value {
+        Value::Array(list) => {
+            let labels: Option<Labels> = list
+                .iter()
+                .map(Value::as_str)
+                .collect::<Option<Vec<_>>>()
+                .map(Labels::from_iter);
+            return labels
+                .ok_or_else(|| Error::config(file, "is a list of which not every element is a string"));
+        }
+        Value::Object(map) => match map.get("id2label") {
+            None => map,
+            Some(Value::Object(map)) => map,
+            Some(_) => return Err(Error::config(file, "`id2label` is not an object")),
+        },
+        _ => return Err(Error::config(file, "is neither a list of labels nor an object")),
+    };
+    let entries = entries(file, map)?;
+    let mut rows: Vec<Option<(Option<&str>, &str)>> = vec![None; map.len()];
+    for (index, id, name) in entries {
+        match rows.get_mut(index) {
+            Some(row @ None) => *row = Some((id, name)),
+            Some(Some(_)) => return Err(Error::config(file, format!("has two labels of class {index}"))),
+            None => {
+                let reason = format!(
+                    "has {} labels, but one of class {index}: they are counted from 0",
+                    map.len()
+                );
+                return Err(Error::config(file, reason));
+            }
+        }
+    }
+    let (mut names, mut ids) = (Vec::new(), Vec::new());
+    for (id, name) in rows.into_iter().flatten() {
+        names.push(name);
+        ids.extend(id);
+    }
+    if ids.len() != names.len() {
+        ids.clear();
+    }
+    Ok(Labels::with_ids(names, ids))
+}
+
+/// Index, id and label of a class.
+type Entry<'a> = (usize, Option<&'a str>, &'a str);
+
+fn entries<'a>(file: &Path, map: &'a Map<String, Value>) -> Result<Vec<Entry<'a>>> {
+    map.iter()
+        .map(|(key, value)| {
+            entry(key, value).ok_or_else(|| {
+                let reason = format!("`{key}` is neither an index with a label nor a label with an index");
+                Error::config(file, reason)
+            })
+        })
+        .collect()
+}
+
+/// Whichever of index and label is the key.
+fn entry<'a>(key: &'a str, value: &'a Value) -> Option<Entry<'a>> {
+    match value {
+        Value::String(name) => Some((key.parse().ok()?, None, name)),
+        Value::Array(pair) => match pair.as_slice() {
+            [id, name] => Some((key.parse().ok()?, Some(id.as_str()?), name.as_str()?)),
+            _ => None,
+        },
+        Value::Number(index) => Some((usize::try_from(index.as_u64()?).ok()?, None, key)),
+        _ => None,
+    }
+}

@@ -1,0 +1,87 @@
+//! From what users call a class to its index.
+
+use super::Labels;
+use crate::error::{Error, Result};
+use crate::nearest::{nearest, plain};
+
+impl Labels {
+    /// The class that `text` stands for: its id, its label, its index, or one of the synonyms that its label lists between
+    /// commas. Of synonyms neither case nor the kind of separator counts: `Golden_Retriever` is `golden retriever`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] that says what would be a class, and which names are near, if there is no such class; that
+    /// lists the classes, if there are several.
+    pub fn find(&self, text: &str) -> Result<usize> {
+        self.find_among(text, self.len())
+    }
+
+    /// As [`find`](Self::find), where there are `classes`: a model with one logit has two.
+    pub(crate) fn find_among(&self, text: &str, classes: usize) -> Result<usize> {
+        let all =
+            |matches: &dyn Fn(usize) -> bool| (0..self.len()).filter(|&i| matches(i)).collect::<Vec<_>>();
+        let text = text.trim();
+        let mut found = all(&|index| self.id(index) == Some(text));
+        if found.is_empty() {
+            found = all(&|index| self.get(index) == text);
+        }
+        if found.is_empty() {
+            found.extend(text.parse().ok().filter(|&index: &usize| index < classes));
+        }
+        if found.is_empty() && !text.is_empty() {
+            let text = plain(text);
+            found = all(&|index| {
+                let label = self.get(index);
+                plain(label) == text || synonyms(label).any(|synonym| plain(synonym) == text)
+            });
+        }
+        match found[..] {
+            [class] => Ok(class),
+            [] => Err(Error::argument("class", self.unknown(text, classes))),
+            _ => {
+                let each: Vec<String> = found.iter().map(|&index| self.describe(index)).collect();
+                let reason = format!("\"{text}\" is the name of several: {}", each.join("; "));
+                Err(Error::argument("class", reason))
+            }
+        }
+    }
+
+    /// Why `text` is no class.
+    fn unknown(&self, text: &str, classes: usize) -> String {
+        let id = match self.id(0) {
+            Some(id) => format!("an id such as {id}, "),
+            None => String::new(),
+        };
+        let label = match self.is_empty() {
+            true => String::new(),
+            false => format!("a label such as \"{}\", ", self.get(0)),
+        };
+        let last = classes.saturating_sub(1);
+        let spellings = self
+            .iter()
+            .flat_map(|label| synonyms(label).map(move |synonym| (synonym, label)));
+        let near: Vec<String> = nearest(text, spellings)
+            .iter()
+            .map(|label| format!("\"{label}\""))
+            .collect();
+        let near = match near.is_empty() {
+            true => String::new(),
+            false => format!("; near it: {}", near.join(", ")),
+        };
+        format!(
+            "\"{text}\" is none of the model's {classes}; expected {id}{label}or an index from 0 to {last}{near}"
+        )
+    }
+
+    fn describe(&self, index: usize) -> String {
+        match self.id(index) {
+            Some(id) => format!("{id} ({index}, \"{}\")", self.get(index)),
+            None => format!("{index} (\"{}\")", self.get(index)),
+        }
+    }
+}
+
+/// The names that a label lists between commas, as ImageNet's do.
+pub(super) fn synonyms(label: &str) -> impl Iterator<Item = &str> {
+    label.split(',').map(str::trim).filter(|name| !name.is_empty())
+}

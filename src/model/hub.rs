@@ -1,0 +1,309 @@
+//! Models of the Hugging Face hub in its local cache, where `hf download`, timm and transformers keep them:
+//! `models--<org>--<name>` with `refs/<revision>`, which names a commit, and `snapshots/<commit>/<file>`, usually links to
+//! `blobs`. Nothing is downloaded here: an error has the command that does it.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Component, Path, PathBuf};
+use std::{env, fs};
+
+use super::timm;
+use crate::error::{Error, Result};
+use crate::nearest::nearest;
+
+/// What a model needs, as patterns of `hf download`.
+const PATTERNS: &str =
+    "--include config.json --include preprocessor_config.json --include 'model*.safetensors*'";
+/// Its weights, in one file or in several with their index.
+const WEIGHTS: &str = "--include 'model*.safetensors*'";
+/// The same for a model of timm.
+const TIMM_FILES: &str = "config.json model.safetensors";
+const MAIN: &str = "main";
+
+/// A model's repository on the hub, `org/name`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Repository {
+    id: String,
+    /// A branch, a tag or a commit, if not the main branch.
+    revision: Option<String>,
+    /// The cache, if it is not the one that the environment names.
+    cache: Option<PathBuf>,
+}
+
+/// A repository's files at one commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Snapshot {
+    pub(super) path: PathBuf,
+    pub(super) repository: Repository,
+}
+
+impl Repository {
+    /// `org/name` or `org/name@revision`, with or without timm's `hf-hub:` before it.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let prefixed = ["hf-hub:", "hf_hub:", "hf://"]
+            .iter()
+            .find_map(|prefix| text.strip_prefix(prefix));
+        let (id, revision) = match prefixed.unwrap_or(text).split_once('@') {
+            Some((id, revision)) => (id, Some(revision)),
+            None => (prefixed.unwrap_or(text), None),
+        };
+        let mut parts = id.split('/');
+        let named = match (parts.next(), parts.next(), parts.next()) {
+            (Some(org), Some(name), None) => is_name(org) && is_name(name),
+            // Some old repositories have no organisation.
+            (Some(name), None, None) => prefixed.is_some() && is_name(name),
+            _ => false,
+        };
+        let revision_is_path = |revision: &str| {
+            !revision.is_empty()
+                && Path::new(revision)
+                    .components()
+                    .all(|part| matches!(part, Component::Normal(_)))
+        };
+        (named && revision.is_none_or(revision_is_path)).then(|| Self {
+            id: id.to_owned(),
+            revision: revision.map(str::to_owned),
+            cache: None,
+        })
+    }
+
+    /// The repository whose folder in a cache is called `folder`.
+    fn of_folder(folder: &OsStr) -> Option<Self> {
+        let id = folder.to_str()?.strip_prefix("models--")?.replace("--", "/");
+        Some(Self {
+            id,
+            revision: None,
+            cache: None,
+        })
+    }
+
+    /// The repository of which `path` is a snapshot, if it is one.
+    pub(super) fn of_snapshot(path: &Path) -> Option<Self> {
+        let snapshots = path.parent()?;
+        let folder = snapshots.parent()?;
+        match snapshots.file_name()? == "snapshots" {
+            true => Some(Self {
+                revision: Some(path.file_name()?.to_str()?.to_owned()),
+                cache: folder.parent().map(Path::to_owned),
+                ..Self::of_folder(folder.file_name()?)?
+            }),
+            false => None,
+        }
+    }
+
+    /// `org/name`.
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The name of its folder in a cache.
+    fn folder(&self) -> String {
+        format!("models--{}", self.id.replace('/', "--"))
+    }
+
+    /// The repository that timm means by an architecture's bare name.
+    fn default_weights(&self) -> Option<Self> {
+        let name = timm::pretrained(self.id.strip_prefix("timm/")?)?;
+        Some(Self {
+            id: format!("timm/{name}"),
+            ..self.clone()
+        })
+    }
+
+    /// The command that downloads `files`, or whatever the model needs.
+    pub(super) fn download(&self, files: &[String]) -> String {
+        match (files, self.id.starts_with("timm/")) {
+            ([], true) => self.command(TIMM_FILES),
+            ([], false) => self.command(PATTERNS),
+            (files, _) => self.command(&files.join(" ")),
+        }
+    }
+
+    /// The command that downloads the weights, be they one file or several.
+    pub(super) fn download_weights(&self) -> String {
+        self.command(WEIGHTS)
+    }
+
+    fn command(&self, files: &str) -> String {
+        let mut command = format!("hf download {} {files}", self.id);
+        if let Some(revision) = &self.revision {
+            command.extend([" --revision ", revision]);
+        }
+        let elsewhere = |cache: &&Path| Some(*cache) != environment().as_deref();
+        if let Some(cache) = self.cache.as_deref().filter(elsewhere) {
+            command.extend([" --cache-dir ", &shell(cache)]);
+        }
+        command
+    }
+
+    /// An error about the model.
+    pub(super) fn error(&self, reason: impl std::fmt::Display) -> Error {
+        let revision = match &self.revision {
+            Some(revision) => format!("@{revision}"),
+            None => String::new(),
+        };
+        Error::Hub {
+            model: format!("{}{revision}", self.id),
+            reason: reason.to_string(),
+        }
+    }
+
+    /// The snapshot in the cache that the environment names.
+    pub(super) fn cached(&self) -> Result<Snapshot> {
+        match environment() {
+            Some(cache) => self.cached_in(&cache),
+            None => Err(self.error(format_args!(
+                "is no directory, and there is no home directory to have a Hugging Face cache; set HF_HUB_CACHE, \
+                 then download it: {}",
+                self.download(&[])
+            ))),
+        }
+    }
+
+    fn cached_in(&self, cache: &Path) -> Result<Snapshot> {
+        if cache.join(self.folder()).is_dir() {
+            return self.snapshot(cache);
+        }
+        let named = self.default_weights();
+        match &named {
+            Some(named) if cache.join(named.folder()).is_dir() => named.snapshot(cache),
+            _ => Err(self.error(format_args!(
+                "is no directory here, and not in the Hugging Face cache (looked in {}{}); if the hub has it, download it: {}",
+                cache.display(),
+                self.others(cache),
+                named.as_ref().unwrap_or(self).download(&[])
+            ))),
+        }
+    }
+
+    /// What the cache has instead: the same name with another tag or a near one.
+    fn others(&self, cache: &Path) -> String {
+        let entries = fs::read_dir(cache).into_iter().flatten().flatten();
+        let cached: Vec<String> = entries
+            .filter_map(|entry| Some(Self::of_folder(&entry.file_name())?.id))
+            .collect();
+        let tagged = format!("{}.", self.id);
+        let mut others: Vec<&str> = cached
+            .iter()
+            .map(String::as_str)
+            .filter(|id| id.starts_with(&tagged))
+            .collect();
+        others.sort_unstable();
+        if others.is_empty() {
+            others = nearest(&self.id, cached.iter().map(|id| (id, id.as_str())));
+        }
+        match others.is_empty() {
+            true => String::new(),
+            false => format!(", which has {}", others.join(", ")),
+        }
+    }
+
+    /// The snapshot of this repository, which has a folder in `cache`.
+    fn snapshot(&self, cache: &Path) -> Result<Snapshot> {
+        let folder = cache.join(self.folder());
+        let revision = self.revision.as_deref().unwrap_or(MAIN);
+        let commit = match fs::read_to_string(folder.join("refs").join(revision)) {
+            Ok(commit) => commit.trim().to_owned(),
+            Err(_) => revision.to_owned(),
+        };
+        let path = folder.join("snapshots").join(&commit);
+        let inside = Path::new(&commit)
+            .components()
+            .all(|part| matches!(part, Component::Normal(_)));
+        if inside && !commit.is_empty() && path.is_dir() {
+            return Ok(Snapshot {
+                path,
+                repository: self.clone(),
+            });
+        }
+        let mut there = Vec::new();
+        references(&folder.join("refs"), Path::new(""), &mut there);
+        let snapshots = fs::read_dir(folder.join("snapshots"))
+            .into_iter()
+            .flatten()
+            .flatten();
+        there.extend(snapshots.map(|entry| entry.file_name().to_string_lossy().into_owned()));
+        there.retain(|name| name != revision);
+        there.sort_unstable();
+        let there = match there.is_empty() {
+            true => "none".to_owned(),
+            false => format!("{}, which @ behind the name selects", there.join(", ")),
+        };
+        Err(self.error(format_args!(
+            "is in the Hugging Face cache ({}), but not its revision {revision}: there is {there}; download it: {}",
+            folder.display(),
+            self.download(&[])
+        )))
+    }
+}
+
+impl Snapshot {
+    /// The main revision of the repository whose folder in a cache is `folder`, if it is one.
+    pub(super) fn of_folder(folder: &Path) -> Option<Result<Self>> {
+        let folder = fs::canonicalize(folder).ok()?;
+        let cache = folder.parent()?;
+        let repository = Repository {
+            cache: Some(cache.to_owned()),
+            ..Repository::of_folder(folder.file_name()?)?
+        };
+        folder
+            .join("snapshots")
+            .is_dir()
+            .then(|| repository.snapshot(cache))
+    }
+}
+
+/// The branches and tags in `refs`: files, in folders where a name has slashes.
+fn references(refs: &Path, below: &Path, found: &mut Vec<String>) {
+    for entry in fs::read_dir(refs).into_iter().flatten().flatten() {
+        let name = below.join(entry.file_name());
+        match entry.path().is_dir() {
+            true => references(&entry.path(), &name, found),
+            false => found.push(name.to_string_lossy().into_owned()),
+        }
+    }
+}
+
+/// Whether the hub allows it as a name.
+fn is_name(text: &str) -> bool {
+    !text.is_empty()
+        && text
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+        && !text.starts_with(['-', '.'])
+        && !text.ends_with(['-', '.'])
+        && !text.contains("--")
+        && !text.contains("..")
+}
+
+/// The hub's cache, by the variables that its own library reads.
+fn environment() -> Option<PathBuf> {
+    find(|name| env::var_os(name), env::home_dir())
+}
+
+fn find(variable: impl Fn(&str) -> Option<OsString>, home: Option<PathBuf>) -> Option<PathBuf> {
+    let folder = |name: &str| {
+        let value = PathBuf::from(variable(name).filter(|value| !value.is_empty())?);
+        match (value.strip_prefix("~"), &home) {
+            (Ok(rest), Some(home)) => Some(home.join(rest)),
+            _ => Some(value),
+        }
+    };
+    folder("HF_HUB_CACHE")
+        .or_else(|| folder("HUGGINGFACE_HUB_CACHE"))
+        .or_else(|| Some(folder("HF_HOME")?.join("hub")))
+        .or_else(|| Some(folder("XDG_CACHE_HOME")?.join("huggingface/hub")))
+        .or_else(|| Some(home.as_ref()?.join(".cache/huggingface/hub")))
+}
+
+/// A path as a shell's word.
+pub(super) fn shell(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    let plain = |c: char| c.is_alphanumeric() || "/._-+=:,@".contains(c);
+    match !text.is_empty() && text.chars().all(plain) {
+        true => text.into_owned(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,195 @@
+use super::*;
+
+fn repository(text: &str) -> Repository {
+    Repository::parse(text).unwrap()
+}
+
+/// A cache with a snapshot of `id` at `commit`, to which `references` point.
+fn cache(root: &Path, id: &str, commit: &str, references: &[&str]) -> PathBuf {
+    let folder = root.join(repository(&format!("hf-hub:{id}")).folder());
+    let snapshot = folder.join("snapshots").join(commit);
+    fs::create_dir_all(&snapshot).unwrap();
+    for name in references {
+        let file = folder.join("refs").join(name);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, commit).unwrap();
+    }
+    snapshot
+}
+
+#[test]
+fn names_on_the_hub_are_told_from_paths() {
+    let parsed = |text: &str| Repository::parse(text).map(|found| (found.id, found.revision));
+    let id = |id: &str, revision: Option<&str>| Some((id.to_owned(), revision.map(str::to_owned)));
+    assert_eq!(
+        parsed("google/vit-base-patch16-224"),
+        id("google/vit-base-patch16-224", None)
+    );
+    assert_eq!(parsed("hf-hub:timm/a.b_c@v1"), id("timm/a.b_c", Some("v1")));
+    assert_eq!(
+        parsed("hf://org/name@refs/pr/1"),
+        id("org/name", Some("refs/pr/1"))
+    );
+    assert_eq!(parsed("hf_hub:gpt2"), id("gpt2", None));
+    for text in [
+        "",
+        "name",
+        "./org/name",
+        "/org/name",
+        "../name",
+        "org/",
+        "/name",
+        "org/name/more",
+        "org/name@",
+        "a b/c",
+        "org/na--me",
+        "org/.name",
+        "-org/name",
+        "org/name@../x",
+        "org/name@/x",
+        "models/vit.safetensors/",
+        "C:\\a",
+        "hf-hub:",
+    ] {
+        assert_eq!(parsed(text), None, "{text}");
+    }
+}
+
+#[test]
+fn the_cache_is_where_the_hubs_library_has_it() {
+    let found = |variables: &[(&str, &str)]| {
+        let value = |name: &str| Some(variables.iter().find(|(key, _)| *key == name)?.1.into());
+        find(value, Some("/home/u".into()))
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .to_owned()
+    };
+    assert_eq!(found(&[]), "/home/u/.cache/huggingface/hub");
+    assert_eq!(found(&[("XDG_CACHE_HOME", "/c")]), "/c/huggingface/hub");
+    assert_eq!(found(&[("XDG_CACHE_HOME", "/c"), ("HF_HOME", "/h")]), "/h/hub");
+    assert_eq!(
+        found(&[("HF_HOME", "~/h"), ("HUGGINGFACE_HUB_CACHE", "")]),
+        "/home/u/h/hub"
+    );
+    assert_eq!(
+        found(&[("HF_HOME", "/h"), ("HUGGINGFACE_HUB_CACHE", "/old")]),
+        "/old"
+    );
+    assert_eq!(
+        found(&[("HF_HUB_CACHE", "/new"), ("HUGGINGFACE_HUB_CACHE", "/old")]),
+        "/new"
+    );
+    assert_eq!(find(|_| None, None), None);
+}
+
+#[test]
+fn a_revision_is_a_branch_a_tag_or_a_commit() {
+    let root = tempfile::tempdir().unwrap();
+    let first = cache(root.path(), "org/name", "aaa", &["main"]);
+    let second = cache(root.path(), "org/name", "bbb", &["v2", "refs/pr/1"]);
+    let at = |text: &str| repository(text).cached_in(root.path()).unwrap();
+    assert_eq!(at("org/name").path, first);
+    assert_eq!(at("org/name@aaa").path, first);
+    for text in ["org/name@v2", "org/name@bbb", "org/name@refs/pr/1"] {
+        assert_eq!(at(text).path, second, "{text}");
+        assert_eq!(at(text).repository.id(), "org/name");
+    }
+    let error = repository("org/name@v3")
+        .cached_in(root.path())
+        .unwrap_err()
+        .to_string();
+    let expected = "org/name@v3: is in the Hugging Face cache (DIR/models--org--name), but not its revision v3: there is aaa, \
+                    bbb, main, refs/pr/1, v2, which @ behind the name selects; download it: hf download org/name --include \
+                    config.json --include preprocessor_config.json --include 'model*.safetensors*' --revision v3";
+    assert_eq!(error.replace(root.path().to_str().unwrap(), "DIR"), expected);
+    // Without a main branch none is guessed.
+    cache(root.path(), "org/other", "ccc", &[]);
+    let error = repository("org/other")
+        .cached_in(root.path())
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("not its revision main: there is ccc,"), "{error}");
+    // A file of `refs` cannot lead out of the cache.
+    fs::write(root.path().join("models--org--other/refs"), "").unwrap();
+    cache(root.path(), "org/third", "ddd", &["main"]);
+    fs::write(
+        root.path().join("models--org--third/refs/main"),
+        "../../models--org--name/snapshots/aaa",
+    )
+    .unwrap();
+    assert!(repository("org/third").cached_in(root.path()).is_err());
+}
+
+#[test]
+fn what_is_not_cached_is_an_error_with_the_command() {
+    let root = tempfile::tempdir().unwrap();
+    let error = |text: &str| {
+        let error = repository(text).cached_in(root.path()).unwrap_err().to_string();
+        error.replace(root.path().to_str().unwrap(), "DIR")
+    };
+    assert_eq!(
+        error("google/vit-base-patch16-224"),
+        "google/vit-base-patch16-224: is no directory here, and not in the Hugging Face cache (looked in DIR); if the hub has \
+         it, download it: hf download google/vit-base-patch16-224 --include config.json --include preprocessor_config.json \
+         --include 'model*.safetensors*'"
+    );
+    // timm's repositories have a tag, which its bare names leave out.
+    let bare = "timm/vit_base_patch16_224: is no directory here, and not in the Hugging Face cache (looked in DIR); if the hub \
+                has it, download it: hf download timm/vit_base_patch16_224.augreg2_in21k_ft_in1k config.json model.safetensors";
+    assert_eq!(error("timm/vit_base_patch16_224"), bare);
+    cache(
+        root.path(),
+        "timm/vit_base_patch16_224.orig_in21k",
+        "aaa",
+        &["main"],
+    );
+    cache(root.path(), "google/vit-base-patch16-224-in21k", "aaa", &["main"]);
+    let other = error("timm/vit_base_patch16_224");
+    assert!(
+        other.contains("(looked in DIR, which has timm/vit_base_patch16_224.orig_in21k)"),
+        "{other}"
+    );
+    let other = error("google/vit-base-patch16-224");
+    assert!(
+        other.contains("(looked in DIR, which has google/vit-base-patch16-224-in21k"),
+        "{other}"
+    );
+    let named = cache(
+        root.path(),
+        "timm/vit_base_patch16_224.augreg2_in21k_ft_in1k",
+        "bbb",
+        &["main"],
+    );
+    let found = repository("timm/vit_base_patch16_224")
+        .cached_in(root.path())
+        .unwrap();
+    assert_eq!(
+        (found.path, found.repository.id()),
+        (named, "timm/vit_base_patch16_224.augreg2_in21k_ft_in1k")
+    );
+}
+
+#[test]
+fn a_path_into_a_cache_names_its_repository() {
+    let root = tempfile::tempdir().unwrap();
+    let root = fs::canonicalize(root.path()).unwrap();
+    let path = cache(&root, "org/name", "aaa", &["main"]);
+    let snapshot = Snapshot::of_folder(&root.join("models--org--name"))
+        .unwrap()
+        .unwrap();
+    assert_eq!((&snapshot.path, snapshot.repository.id()), (&path, "org/name"));
+    let found = Repository::of_snapshot(&path).unwrap();
+    assert_eq!((found.id(), found.revision.as_deref()), ("org/name", Some("aaa")));
+    let command = found.download(&["config.json".into()]);
+    assert_eq!(
+        command,
+        format!(
+            "hf download org/name config.json --revision aaa --cache-dir {}",
+            shell(&root)
+        )
+    );
+    assert_eq!(Repository::of_snapshot(&root), None);
+    assert!(Snapshot::of_folder(&root).is_none());
+    assert_eq!(shell(Path::new("it's here")), r"'it'\''s here'");
+}
