@@ -122,6 +122,7 @@
 //!
 //! - `cli` (default): the program `hipvit`. Applications turn it off by `default-features = false`.
 //! - `inspect`, `validate`: what the commands of these names need; part of `cli`.
+//! - `gif`, `tiff`, `webp`: decoders of these formats; part of `cli`. PNG, JPEG and BMP always are there.
 //! - `parquet`: `hipvit embed -o FILE.parquet`.
 //! - `serve`: `hipvit serve` and `hipvit top`, and the module `serve`.
 //!

@@ -19,7 +19,9 @@
 
 mod bmp;
 mod color;
+#[cfg(feature = "tiff")]
 mod frame_header;
+#[cfg(feature = "gif")]
 mod gif;
 mod jpeg;
 mod memory;
@@ -27,7 +29,9 @@ mod orientation;
 mod png;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "tiff")]
 mod tiff;
+#[cfg(feature = "webp")]
 mod webp;
 
 use std::borrow::Cow;
@@ -229,18 +233,41 @@ fn decoder(bytes: &[u8]) -> Result<Decoder, Failure> {
         [] => return Err(Failure::truncated("the file is empty")),
         [0x89, b'P', b'N', b'G', ..] => |bytes, claim, _| png::decode(bytes, claim),
         [0xFF, 0xD8, 0xFF, ..] => jpeg::decode,
-        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => {
-            |bytes, claim, _| webp::decode(bytes, claim)
-        }
-        [b'G', b'I', b'F', b'8', ..] => |bytes, claim, _| gif::decode(bytes, claim),
-        [b'B', b'M', ..] => |bytes, claim, _| bmp::decode(bytes, claim),
+        #[cfg(feature = "webp")]
+        _ if is_webp(bytes) => |bytes, claim, _| webp::decode(bytes, claim),
+        #[cfg(feature = "gif")]
+        _ if is_gif(bytes) => |bytes, claim, _| gif::decode(bytes, claim),
+        #[cfg(feature = "tiff")]
         _ if is_tiff(bytes) => |bytes, claim, _| tiff::decode(bytes, claim),
+        [b'B', b'M', ..] => |bytes, claim, _| bmp::decode(bytes, claim),
+        _ if is_webp(bytes) => return Err(left_out("WebP")),
+        _ if is_gif(bytes) => return Err(left_out("GIF")),
+        _ if is_tiff(bytes) => return Err(left_out("TIFF")),
         _ => {
             return Err(Failure::unsupported(
                 "not a PNG, JPEG, WebP, BMP, GIF or TIFF image",
             ));
         }
     })
+}
+
+fn is_webp(bytes: &[u8]) -> bool {
+    matches!(
+        bytes,
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..]
+    )
+}
+
+fn is_gif(bytes: &[u8]) -> bool {
+    bytes.starts_with(b"GIF8")
+}
+
+/// A format whose decoder is a feature of this crate that was turned off.
+fn left_out(format: &str) -> Failure {
+    Failure::unsupported(format!(
+        "{format} images need hipvit's feature `{}`, which this build was made without",
+        format.to_lowercase()
+    ))
 }
 
 fn is_tiff(bytes: &[u8]) -> bool {
