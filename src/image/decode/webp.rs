@@ -54,6 +54,10 @@ fn still(bytes: &[u8], claim: &mut Claim<'_>, beside: u64) -> Result<RgbImage, F
     };
     let mut decoder = WebPDecoder::new(Cursor::new(bytes)).map_err(reason)?;
     let (width, height) = decoder.dimensions();
+    // The decoder allocates what the frame says before it compares.
+    if frame_size(bytes).is_some_and(|size| size != (width, height)) {
+        return Err(format!("{INVALID}: the frame has another size than the canvas").into());
+    }
     let (width, height) = claim.check(width, height)?;
     let alpha = decoder.has_alpha();
     claim.reserve(memory(&mut decoder, width as u64, height as u64, bytes).saturating_add(beside))?;
@@ -68,6 +72,25 @@ fn still(bytes: &[u8], claim: &mut Claim<'_>, beside: u64) -> Result<RgbImage, F
         samples
     };
     Ok(RgbImage { width, height, data })
+}
+
+/// The width and height that a still image's first frame says.
+fn frame_size(bytes: &[u8]) -> Option<(u32, u32)> {
+    Chunks(&bytes[12..]).find_map(|(kind, frame)| match kind {
+        b"VP8 " => {
+            let side = |at: usize| {
+                Some(u32::from(
+                    u16::from_le_bytes([*frame.get(at)?, *frame.get(at + 1)?]) & 0x3FFF,
+                ))
+            };
+            Some((side(6)?, side(8)?))
+        }
+        b"VP8L" => {
+            let bits = u32::from_le_bytes(frame.get(1..5)?.try_into().ok()?);
+            Some(((bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1))
+        }
+        _ => None,
+    })
 }
 
 /// Bytes that the decoder takes, and the pixels.
