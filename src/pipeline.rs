@@ -32,12 +32,12 @@ use std::time::{Duration, Instant};
 use ndarray::ArrayView1;
 use rayon::ThreadPoolBuilder;
 
-use self::decode::{Batch, DecodeMemory, Decoder, Images, Pixels};
+use self::decode::{Batch, DecodeMemory, DecodedImage, Decoder, Images, Pixels};
 use self::gather::{Gather, Stop};
 pub use self::source::Source;
 use crate::error::{Error, Result};
 use crate::exec::{RunFeed, Submission};
-use crate::image::{DecodeOptions, Limits, RgbImage};
+use crate::image::{DecodeOptions, Limits};
 use crate::outputs::{ImageOutputs, Outputs, Prediction};
 use crate::session::{Device, Session, Submitted};
 use crate::timing::{Phase, Timing};
@@ -274,10 +274,9 @@ impl Pipeline {
                 let feed = RunFeed::Staged(staging);
                 Some(self.session.submit(feed, count, how, wait_for_memory)?)
             }
-            Some(Pixels::Decoded(decoded)) => {
+            Some(Pixels::Decoded(mut decoded)) => {
                 let start = Instant::now();
-                let borrowed: Vec<&RgbImage> = decoded.iter().collect();
-                let feed = RunFeed::Images(&borrowed);
+                let feed = RunFeed::Images(decoded.iter_mut().map(DecodedImage::feed).collect());
                 let run = self.session.submit(feed, count, how, wait_for_memory)?;
                 images.timing.add(Phase::Stage, start.elapsed());
                 memory.keep_images(decoded);

@@ -13,7 +13,7 @@ use super::Arena;
 use super::cpu::{CpuExecutor, cores, thread_pool};
 use super::hip::{Feed, Finished, GraphMode, HipExecutor, Replays, Reserved, Running, Stage, Submission};
 use super::select::SelectOptions;
-use super::staging::Staging;
+use super::staging::{ImageFeed, StagedImage, Staging};
 use crate::error::{Error, Result};
 use crate::graph::plan::{Plan, Step};
 use crate::graph::{Graph, OutputKind, Role};
@@ -299,6 +299,19 @@ impl Executor {
         }
     }
 
+    /// Copies a decoded image to pinned memory, where a GPU resizes images; `None` if the pinned memory for staging would
+    /// exceed `limit` bytes.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says.
+    pub(crate) fn stage_image(&self, image: &RgbImage, limit: usize) -> Result<Option<StagedImage>> {
+        match self {
+            Self::Cpu { .. } => Ok(None),
+            Self::Hip { executor, .. } => executor.stage_image(image, limit),
+        }
+    }
+
     /// Waits for a run.
     ///
     /// # Errors
@@ -422,7 +435,7 @@ pub(crate) enum RunFeed<'a> {
     /// Pixels in memory that this executor gave.
     Staged(Staging),
     /// Decoded images, which a GPU resizes.
-    Images(&'a [&'a RgbImage]),
+    Images(Vec<ImageFeed<'a>>),
 }
 
 /// The memory for a run.

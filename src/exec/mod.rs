@@ -12,4 +12,4 @@ pub use executor::Executor;
 pub(crate) use executor::{PendingRun, RunFeed};
 pub use hip::{GraphMode, HipExecutor, HipPreprocess, Replays, Stage, StageObserver, Tuned};
 pub(crate) use hip::{Submission, append, unpack};
-pub(crate) use staging::{Staging, StagingPart};
+pub(crate) use staging::{ImageFeed, StagedImage, Staging, StagingPart};

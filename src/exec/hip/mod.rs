@@ -51,6 +51,7 @@ pub use self::preprocess::HipPreprocess;
 use self::staging::Pieces;
 use self::steps::Submitted;
 use super::select::{HIPBLASLT, Key, SelectOptions, Selection, Store};
+use super::staging::{ImageFeed, StagedImage};
 use crate::error::{Error, Result};
 use crate::graph::inspection::{DeviceMemory, Region};
 use crate::graph::plan::Plan;
@@ -108,7 +109,7 @@ pub(super) enum Feed<'a> {
     /// The plan's input, in any memory.
     Pageable(&'a [u8]),
     /// Decoded images, which the device resizes.
-    Images(&'a [&'a RgbImage]),
+    Images(Vec<ImageFeed<'a>>),
 }
 
 /// How a run is carried out.
@@ -315,6 +316,15 @@ impl HipExecutor {
         Ok(self.device.pinned(bytes)?)
     }
 
+    /// Copies an image to pinned pieces; `None` if all pieces would take more than `limit` bytes.
+    pub(super) fn stage_image(&self, image: &RgbImage, limit: usize) -> Result<Option<StagedImage>> {
+        let pieces = self.pieces.stage(&image.data, &self.device, limit)?;
+        Ok(pieces.map(|pieces| StagedImage {
+            size: [image.width, image.height],
+            pieces,
+        }))
+    }
+
     /// Takes pinned memory back, for the inputs of later runs.
     pub(super) fn keep(&self, memory: Vec<PinnedBuffer<u8>>) {
         let (pieces, inputs): (Vec<_>, Vec<_>) = memory.into_iter().partition(staging::is_piece);
@@ -475,10 +485,12 @@ impl HipExecutor {
             Feed::Pageable(input) => {
                 expect(input.len())?;
                 tick()?;
-                let uploads = context.memory.input.uploads_on(&stream)?;
+                let mut uploads = context.memory.input.uploads_on(&stream)?;
                 let mut submitted = VecDeque::new();
                 let with = (&self.device, threads);
-                self.pieces.upload(uploads, &[input], with, &mut submitted)?;
+                self.pieces
+                    .upload(&mut uploads, (0, &[input]), with, &mut submitted)?;
+                submitted.push_back(uploads.finish()?);
                 submitted
             }
             Feed::Images(images) => {
