@@ -3,12 +3,12 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use hipvit::image::Limits;
-use hipvit::serve::{ModelSource, Server, ServerLimits, ServerOptions, TlsFiles};
+use hipvit::serve::{self, ModelSource, Server, ServerLimits, ServerOptions, TlsFiles};
 use hipvit::{DType, Device, GraphMode, ResizeOn, Session, SessionBuilder};
 
 use super::{Outcome, Usage, choices, positive};
@@ -78,6 +78,9 @@ pub struct Args {
     /// The certificate's private key, in PEM
     #[arg(long, value_name = "FILE", requires = "tls_certificate")]
     tls_key: Option<PathBuf>,
+    /// Collector that traces are sent to by OTLP over HTTP, as http://localhost:4318 [default: that of OTEL_EXPORTER_OTLP_ENDPOINT]
+    #[arg(long, value_name = "URL")]
+    otlp_endpoint: Option<String>,
     /// After SIGTERM, go on taking requests for so long while saying that the server is not ready
     #[arg(long, default_value_t = 0.0, value_name = "SECONDS", value_parser = seconds)]
     drain_delay: f64,
@@ -198,6 +201,7 @@ impl LimitArgs {
 
 impl Args {
     pub fn run(&self) -> Result<Outcome> {
+        let begin = Instant::now();
         self.log();
         let options = self.options()?;
         if options.token.is_none() && options.listen.iter().any(|address| !address.ip().is_loopback()) {
@@ -205,7 +209,7 @@ impl Args {
         }
         let server = Server::start(options)?;
         for address in server.addresses() {
-            tracing::info!(%address, "listening");
+            tracing::info!(%address, after = ?begin.elapsed(), "listening");
         }
         server.wait_for_signal()?;
         tracing::info!("stopping: finishing the requests in flight");
@@ -258,6 +262,7 @@ impl Args {
         if let (Some(certificate), Some(key)) = (&self.tls_certificate, &self.tls_key) {
             options.tls = Some(TlsFiles::new(certificate, key));
         }
+        options.otlp_endpoint = self.otlp_endpoint.clone().or_else(serve::otlp_endpoint);
         options.drain_delay = Duration::from_secs_f64(self.drain_delay);
         options.drain_timeout = Duration::from_secs_f64(self.drain_timeout);
         Ok(options)

@@ -25,7 +25,7 @@ pub struct ServerLimits {
     pub connections: usize,
     /// The time in which a client must send the head of a request.
     pub header_time: Duration,
-    /// The time in which a client must send the body of a request.
+    /// The time in which a client must send the body of a request, and in which it must go on reading an answer.
     pub body_time: Duration,
     /// The time after which a request is given up, if the client does not ask for a shorter one.
     pub request_time: Duration,

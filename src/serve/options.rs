@@ -89,6 +89,9 @@ pub struct ServerOptions {
     pub token: Option<String>,
     /// For TLS; without them connections are not encrypted.
     pub tls: Option<TlsFiles>,
+    /// The collector that traces are sent to by OTLP over HTTP: `http://HOST:4318`. [`otlp_endpoint`](super::otlp_endpoint) is the
+    /// one that the environment names; `OTEL_*` variables say the rest.
+    pub otlp_endpoint: Option<String>,
     /// For how long a server that is told to stop still takes requests while it says that it is not ready.
     pub drain_delay: Duration,
     /// How long requests may take that were in flight when it stopped taking others.
@@ -113,6 +116,7 @@ impl Default for ServerOptions {
             limits: ServerLimits::default(),
             token: None,
             tls: None,
+            otlp_endpoint: None,
             drain_delay: Duration::ZERO,
             drain_timeout: Duration::from_secs(30),
         }

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
+use self::backend::PrepareTimes;
 pub(crate) use self::backend::{Backend, RunTimes, SessionBackend};
 pub(crate) use self::decode::Decoders;
 pub use self::queue::Priority;
@@ -29,7 +30,7 @@ pub(crate) use self::queue::{BatchRule, Queue};
 pub(crate) use self::request::{Content, ImageResult, Reply, Terms};
 use self::request::{Item, Prepared, Request};
 use super::failure::{Failure, Kind};
-use super::metrics::{EngineMetrics, Stage as Measured};
+use super::metrics::EngineMetrics;
 use crate::error::{Error, Result};
 use crate::image::Limits;
 
@@ -185,13 +186,14 @@ impl Engine {
         terms: Terms,
     ) -> Result<Pending, Failure> {
         let (reply, answer) = oneshot::channel();
+        let slots = self.admit(images.len(), terms.priority)?;
+        let deadline = terms.deadline;
         let request = Request::new(images.len(), terms, reply);
         let pending = Pending {
             request: request.clone(),
-            deadline: terms.deadline,
+            deadline,
             reply: answer,
         };
-        let slots = self.admit(images.len(), terms.priority)?;
         let now = Instant::now();
         let items = images.into_iter().zip(slots).enumerate();
         let items = items.map(|(index, (image, slot))| Item::new(&request, index, image, now, slot));
@@ -320,22 +322,21 @@ impl Shared {
     }
 
     /// Decodes and resizes an image on the calling thread.
-    fn prepare(&self, name: &str, content: Content, limits: &Limits) -> Result<Prepared> {
-        let mut times = backend::PrepareTimes::default();
+    fn prepare(
+        &self,
+        name: &str,
+        content: Content,
+        limits: &Limits,
+        times: &mut PrepareTimes,
+    ) -> Result<Prepared> {
         // Preparing is work of the host alone, the same for each instance.
         let Some(instance) = self.instances.first() else {
             return Err(Error::argument("instances", "the model has none"));
         };
         let prepared = catch_unwind(AssertUnwindSafe(|| {
-            instance.backend.prepare(name, content, limits, &mut times)
+            instance.backend.prepare(name, content, limits, times)
         }));
-        let prepared = prepared.unwrap_or_else(|_| Err(Error::argument("image", "decoding it panicked")))?;
-        for (stage, time) in [(Measured::Decode, times.decode), (Measured::Resize, times.resize)] {
-            if let Some(time) = time {
-                self.metrics.stage(stage, time);
-            }
-        }
-        Ok(prepared)
+        prepared.unwrap_or_else(|_| Err(Error::argument("image", "decoding it panicked")))
     }
 
     /// Queues images that are ready to run; fails them if no instance is left.

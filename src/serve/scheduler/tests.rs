@@ -10,6 +10,7 @@ use crate::error::ImageErrorKind;
 use crate::labels::Labels;
 use crate::outputs::{Outputs, Scores};
 use crate::serve::metrics::Metrics;
+use crate::serve::traces::Trace;
 
 /// A batch that waits to be let go.
 struct Started {
@@ -144,6 +145,7 @@ fn terms(priority: Priority) -> Terms {
     Terms {
         priority,
         deadline: Instant::now() + Duration::from_secs(3600),
+        trace: Trace::default(),
     }
 }
 
@@ -272,6 +274,7 @@ fn what_a_client_no_longer_waits_for_is_not_run() {
         let terms = Terms {
             priority: Priority::Interactive,
             deadline: Instant::now(),
+            trace: Trace::default(),
         };
         let image = ("pixel_values", Content::Values(vec![4.0]));
         steered.engine.submit(vec![image], terms).unwrap()
