@@ -96,7 +96,9 @@ fn begin_trace(service: &Service, request: &Request) -> Trace {
     let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
     match route.filter(|route| route.ends_with("/infer") || *route == "/v1/embeddings") {
         Some(route) => {
-            let trace = service.traces.request(format!("{} {route}", request.method()), request.headers());
+            let trace = service
+                .traces
+                .request(format!("{} {route}", request.method()), request.headers());
             trace.describe("http.request.method", request.method().to_string());
             trace.describe("http.route", route.to_owned());
             trace

@@ -114,7 +114,9 @@ impl Service {
             deadline: record.begin.checked_add(time).unwrap_or(record.begin + NEVER),
             trace: record.trace.clone(),
         };
-        record.trace.describe("hipvit.images", images.contents.len() as i64);
+        record
+            .trace
+            .describe("hipvit.images", images.contents.len() as i64);
         let values = matches!(
             images.contents.first(),
             Some(super::scheduler::Content::Values(_))

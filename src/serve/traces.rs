@@ -50,7 +50,8 @@ pub(super) fn endpoint_of_environment() -> Option<String> {
         true => None,
         // That of traces alone is used as it is.
         false => variable("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT").or_else(|| {
-            variable("OTEL_EXPORTER_OTLP_ENDPOINT").map(|base| format!("{}/v1/traces", base.trim_end_matches('/')))
+            variable("OTEL_EXPORTER_OTLP_ENDPOINT")
+                .map(|base| format!("{}/v1/traces", base.trim_end_matches('/')))
         }),
     }
 }
@@ -97,7 +98,10 @@ impl Traces {
 
 fn provider(endpoint: &str, runtime: &Handle) -> Result<SdkTracerProvider> {
     let wrong = |reason: String| Error::argument("otlp-endpoint", format!("{endpoint}: {reason}"));
-    for variable in ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"] {
+    for variable in [
+        "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL",
+        "OTEL_EXPORTER_OTLP_PROTOCOL",
+    ] {
         match env::var(variable) {
             Ok(protocol) if !["", "http/protobuf"].contains(&protocol.as_str()) => {
                 let reason = format!("{variable} is {protocol}; traces are exported by http/protobuf alone");
@@ -109,7 +113,8 @@ fn provider(endpoint: &str, runtime: &Handle) -> Result<SdkTracerProvider> {
     }
     let uri: Uri = endpoint.parse().map_err(|e| wrong(format!("is no URL: {e}")))?;
     if uri.scheme_str() != Some("http") || uri.host().is_none() {
-        let reason = "is not http://HOST:PORT; send traces to a collector nearby, which passes them on over TLS";
+        let reason =
+            "is not http://HOST:PORT; send traces to a collector nearby, which passes them on over TLS";
         return Err(wrong(reason.into()));
     }
     let endpoint = match uri.path() {
@@ -124,7 +129,8 @@ fn provider(endpoint: &str, runtime: &Handle) -> Result<SdkTracerProvider> {
         .map_err(|e| wrong(e.to_string()))?;
     let mut resource = Resource::builder();
     // The environment's name goes first.
-    let named = env::var("OTEL_RESOURCE_ATTRIBUTES").is_ok_and(|attributes| attributes.contains("service.name="));
+    let named =
+        env::var("OTEL_RESOURCE_ATTRIBUTES").is_ok_and(|attributes| attributes.contains("service.name="));
     if env::var_os("OTEL_SERVICE_NAME").is_none() && !named {
         resource = resource.with_service_name(NAME);
     }
@@ -206,7 +212,10 @@ impl Trace {
         let span = active.context.span();
         span.set_attribute(KeyValue::new("error.type", failure.kind().label()));
         // By the conventions, a client's mistake is no error of the server.
-        if !matches!(failure.kind(), Kind::InvalidArgument | Kind::NotFound | Kind::Unauthorized) {
+        if !matches!(
+            failure.kind(),
+            Kind::InvalidArgument | Kind::NotFound | Kind::Unauthorized
+        ) {
             span.set_status(Status::error(failure.message().to_owned()));
         }
     }
@@ -249,7 +258,10 @@ impl Active {
 
 impl fmt::Debug for Trace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let span = self.0.as_ref().map(|active| trace_response(active.context.span().span_context()));
+        let span = self
+            .0
+            .as_ref()
+            .map(|active| trace_response(active.context.span().span_context()));
         f.debug_tuple("Trace").field(&span).finish()
     }
 }
@@ -268,15 +280,27 @@ impl HttpClient for Client {
 
 async fn send(request: Request<Bytes>) -> std::result::Result<Response<Bytes>, HttpError> {
     let (mut head, body) = request.into_parts();
-    let host = head.uri.host().ok_or("the collector's URL has no host")?.to_owned();
-    let stream = TcpStream::connect((host.trim_matches(['[', ']']), head.uri.port_u16().unwrap_or(80))).await?;
+    let host = head
+        .uri
+        .host()
+        .ok_or("the collector's URL has no host")?
+        .to_owned();
+    let stream =
+        TcpStream::connect((host.trim_matches(['[', ']']), head.uri.port_u16().unwrap_or(80))).await?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let connection = tokio::spawn(connection);
     if let Some(authority) = head.uri.authority() {
-        head.headers.insert(HOST, HeaderValue::from_str(authority.as_str())?);
+        head.headers
+            .insert(HOST, HeaderValue::from_str(authority.as_str())?);
     }
-    head.uri = head.uri.path_and_query().map_or("/", |path| path.as_str()).parse()?;
-    let response = sender.send_request(Request::from_parts(head, Full::new(body))).await?;
+    head.uri = head
+        .uri
+        .path_and_query()
+        .map_or("/", |path| path.as_str())
+        .parse()?;
+    let response = sender
+        .send_request(Request::from_parts(head, Full::new(body)))
+        .await?;
     let (head, body) = response.into_parts();
     let body = Limited::new(body, ANSWER).collect().await?.to_bytes();
     drop(sender);

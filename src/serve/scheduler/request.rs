@@ -186,7 +186,10 @@ impl Item {
     pub(super) fn stage(&self, stage: Measured, begin: Instant, time: Duration) {
         self.slot.engine().metrics().stage(stage, time);
         let attributes = || vec![KeyValue::new("hipvit.image", self.index as i64)];
-        self.request.terms.trace.stage(stage.name(), begin, time, attributes);
+        self.request
+            .terms
+            .trace
+            .stage(stage.name(), begin, time, attributes);
     }
 
     /// The traces of the requests that the items belong to, each once.
@@ -194,11 +197,18 @@ impl Item {
         let mut requests: Vec<&Arc<Request>> = Vec::new();
         for item in items.iter().filter(|item| item.request.terms.trace.is_sampled()) {
             // Those of one request mostly stand together.
-            if !requests.iter().rev().any(|request| Arc::ptr_eq(request, &item.request)) {
+            if !requests
+                .iter()
+                .rev()
+                .any(|request| Arc::ptr_eq(request, &item.request))
+            {
                 requests.push(&item.request);
             }
         }
-        requests.into_iter().map(|request| request.terms.trace.clone()).collect()
+        requests
+            .into_iter()
+            .map(|request| request.terms.trace.clone())
+            .collect()
     }
 
     pub(super) fn finish(mut self, result: Result<ImageResult, Failure>) {
