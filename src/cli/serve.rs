@@ -9,9 +9,9 @@ use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use hipvit::image::Limits;
 use hipvit::serve::{self, ModelSource, Server, ServerLimits, ServerOptions, TlsFiles};
-use hipvit::{DType, Device, GraphMode, ResizeOn, Session, SessionBuilder};
+use hipvit::{Device, ResizeOn};
 
-use super::{Outcome, Usage, choices, positive};
+use super::{ComputeArgs, Outcome, Usage, choices, positive};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
@@ -34,21 +34,11 @@ pub struct Args {
     /// Where to run, an instance of each model on each: auto, cpu, hip:0,1
     #[arg(long, value_name = "DEVICES", default_value = "auto", value_parser = devices)]
     device: Devices,
-    /// Compute precision: f32; on a GPU also f16 or bf16
-    #[arg(long, default_value = "f32", value_name = "DTYPE", value_parser = choices::dtype())]
-    dtype: DType,
+    #[command(flatten)]
+    compute: ComputeArgs,
     /// Where to resize and crop images: on the host or on the GPU, with the same result
     #[arg(long, default_value = "host", value_name = "WHERE", value_parser = choices::resize())]
     resize: ResizeOn,
-    /// Replay captured HIP graphs on a GPU where possible
-    #[arg(long, default_value = "auto", value_name = "WHEN", value_parser = choices::hip_graphs())]
-    hip_graphs: GraphMode,
-    /// On a GPU, give an image the same bits at any batch size, under any load; costs speed
-    #[arg(long)]
-    reproducible: bool,
-    /// Number of compute threads of an instance [default: number of cores]
-    #[arg(long, value_name = "N", value_parser = positive)]
-    threads: Option<usize>,
     /// Number of threads that decode images, for all models [default: number of cores]
     #[arg(long, value_name = "N", value_parser = positive)]
     decode_threads: Option<usize>,
@@ -61,6 +51,9 @@ pub struct Args {
     /// Maximum number of images of a model that wait or run; beyond it requests are refused (429, UNAVAILABLE)
     #[arg(long, default_value_t = 256, value_name = "N", value_parser = positive)]
     queue: usize,
+    /// Refuse requests while N full batches for each instance wait or run; more take bursts, fewer keep waits short
+    #[arg(long, default_value_t = ServerOptions::default().backlog, value_name = "N", value_parser = positive)]
+    backlog: usize,
     /// Load each model a second time, for clients that send normalised pixel_values
     #[arg(long)]
     pixel_values: bool,
@@ -243,11 +236,13 @@ impl Args {
             return Err(Usage("--no-load needs --model-control: nothing could be loaded").into());
         }
         options.listen.clone_from(&self.listen);
-        options.instances = self.device.0.iter().map(|&device| self.builder(device)).collect();
+        let instance = |&device: &Device| self.compute.builder(device).resize(self.resize);
+        options.instances = self.device.0.iter().map(instance).collect();
         options.decode_threads = self.decode_threads.unwrap_or(0);
         options.max_batch = self.max_batch;
         options.max_delay = Duration::from_micros(self.max_delay_us);
         options.queue = self.queue;
+        options.backlog = self.backlog;
         options.pixel_values = self.pixel_values;
         options.tokens = self.tokens;
         options.limits = self.limits.limits();
@@ -266,19 +261,6 @@ impl Args {
         options.drain_delay = Duration::from_secs_f64(self.drain_delay);
         options.drain_timeout = Duration::from_secs_f64(self.drain_timeout);
         Ok(options)
-    }
-
-    fn builder(&self, device: Device) -> SessionBuilder {
-        let builder = Session::builder()
-            .device(device)
-            .dtype(self.dtype)
-            .resize(self.resize)
-            .hip_graphs(self.hip_graphs)
-            .reproducible(self.reproducible);
-        match self.threads {
-            Some(threads) => builder.threads(threads),
-            None => builder,
-        }
     }
 }
 

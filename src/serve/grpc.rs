@@ -10,6 +10,7 @@ use tonic::metadata::MetadataMap;
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::failure::{Failure, Kind};
+use super::limits::Taken;
 use super::proto::grpc_inference_service_server::{GrpcInferenceService, GrpcInferenceServiceServer};
 use super::proto::model_infer_request::InferInputTensor;
 use super::proto::{self, InferTensorContents};
@@ -146,6 +147,7 @@ impl GrpcInferenceService for Grpc {
         let service = self.0.clone();
         // Each message is a request, in the trace of the stream.
         let headers = request.metadata().clone().into_headers();
+        let memory: Option<Arc<Taken>> = request.extensions().get().cloned();
         let mut requests = request.into_inner();
         let (responses, stream) = mpsc::channel(UNREAD);
         tokio::spawn(async move {
@@ -187,6 +189,7 @@ impl GrpcInferenceService for Grpc {
                 // The client has left: what it waited for is abandoned.
                 () = responses.closed() => {}
             }
+            drop(memory);
         });
         Ok(Response::new(ReceiverStream::new(stream)))
     }

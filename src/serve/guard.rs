@@ -32,7 +32,7 @@ const STREAM: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
 const INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
 
 /// Lets a request through to `next`, or answers it in the form of its protocol.
-pub(super) async fn guard(State(service): State<Arc<Service>>, request: Request, next: Next) -> Response {
+pub(super) async fn guard(State(service): State<Arc<Service>>, mut request: Request, next: Next) -> Response {
     let is_grpc = request
         .headers()
         .get(CONTENT_TYPE)
@@ -48,7 +48,14 @@ pub(super) async fn guard(State(service): State<Arc<Service>>, request: Request,
         return refuse(failure);
     }
     if path == STREAM {
-        return next.run(request).await;
+        // The stream's task keeps it.
+        return match service.bodies.reserve() {
+            Ok(taken) => {
+                request.extensions_mut().insert(Arc::new(taken));
+                next.run(request).await
+            }
+            Err(failure) => refuse(failure),
+        };
     }
     let trace = begin_trace(&service, &request);
     let begin = Instant::now();

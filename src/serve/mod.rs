@@ -79,8 +79,11 @@ impl Server {
     ///
     /// A model cannot be loaded, an address cannot be listened on, a TLS file cannot be used, or an option is out of range.
     pub fn start(options: ServerOptions) -> Result<Self> {
-        if options.max_batch == 0 || options.queue == 0 {
-            return Err(Error::argument("max-batch and queue", "must be at least 1"));
+        if options.max_batch == 0 || options.queue == 0 || options.backlog == 0 {
+            return Err(Error::argument(
+                "max-batch, queue and backlog",
+                "must be at least 1",
+            ));
         }
         if options.listen.is_empty() {
             return Err(Error::argument("listen", "there is no address"));

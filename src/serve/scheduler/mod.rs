@@ -40,6 +40,8 @@ pub(crate) struct EngineOptions {
     pub(crate) batch: BatchRule,
     /// Images that wait or run at once, at most.
     pub(crate) capacity: usize,
+    /// Nothing is admitted while so many images for each instance wait or run.
+    pub(crate) backlog: usize,
 }
 
 /// A model that runs: its queue, and the threads of its instances. Dropping it [closes](Engine::close) it.
@@ -214,10 +216,11 @@ impl Engine {
             return Err(Failure::invalid("the request has no image"));
         }
         // Bulk requests leave space for interactive ones.
-        let capacity = match priority {
-            Priority::Interactive => shared.options.capacity,
-            Priority::Bulk => shared.options.capacity.div_ceil(2),
+        let share = |places: usize| match priority {
+            Priority::Interactive => places,
+            Priority::Bulk => places.div_ceil(2),
         };
+        let capacity = share(shared.options.capacity);
         if images > capacity {
             return Err(Failure::invalid(format!(
                 "the request has {images} images, and the queue takes {capacity} of its priority; send fewer at once"
@@ -230,13 +233,21 @@ impl Engine {
             return Err(shared.unavailable(state.closed));
         }
         let admitted = shared.admitted();
-        if admitted + images > capacity {
+        let working = self.instances().filter(|&(_, alive)| alive).count().max(1);
+        let backlog = share(shared.options.backlog.saturating_mul(working)).min(capacity);
+        if admitted >= backlog || admitted + images > capacity {
             drop(state);
             shared.metrics.shed(priority, images);
-            let failure = format!(
-                "model `{}` is overloaded: {admitted} of {capacity} queue places are taken",
-                shared.name
-            );
+            let failure = match admitted >= backlog {
+                true => format!(
+                    "model `{}` is overloaded: {admitted} images wait or run, {backlog} are the most",
+                    shared.name
+                ),
+                false => format!(
+                    "model `{}` is overloaded: {admitted} of {capacity} queue places are taken",
+                    shared.name
+                ),
+            };
             return Err(Failure::new(
                 Kind::Overloaded(shared.retry_after(admitted)),
                 failure,
