@@ -95,6 +95,19 @@ pub struct ModelArgs {
     /// Where to run: auto (the first GPU, else the CPU), cpu, hip (the first GPU) or hip:N [default: auto]
     #[arg(long, value_name = "DEVICE", value_parser = choices::device(), add = ArgValueCandidates::new(completions::devices))]
     device: Option<Device>,
+    #[command(flatten)]
+    compute: ComputeArgs,
+    /// Maximum batch size
+    #[arg(long, default_value_t = 8, value_name = "N", value_parser = positive)]
+    batch: usize,
+    /// Image size, if not the model's own; position embeddings are interpolated
+    #[arg(long, value_name = "N or HxW", value_parser = image_size)]
+    image_size: Option<ImageSize>,
+}
+
+/// How a model computes, wherever it runs.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ComputeArgs {
     /// Compute precision: f32; on a GPU also f16 or bf16
     #[arg(long, default_value = "f32", value_name = "DTYPE", value_parser = choices::dtype())]
     dtype: DType,
@@ -107,18 +120,30 @@ pub struct ModelArgs {
     /// On a GPU, give an image the same bits at any batch size, under any load; costs speed
     #[arg(long)]
     reproducible: bool,
-    /// Maximum batch size
-    #[arg(long, default_value_t = 8, value_name = "N", value_parser = positive)]
-    batch: usize,
     /// Number of compute threads [default: number of cores]
     #[arg(long, value_name = "N", value_parser = positive)]
     threads: Option<usize>,
-    /// Image size, if not the model's own; position embeddings are interpolated
-    #[arg(long, value_name = "N or HxW", value_parser = image_size)]
-    image_size: Option<ImageSize>,
     /// Reject models that take more than N floating-point operations per image, as 2e13 [default: 1e13]
     #[arg(long, value_name = "N", value_parser = flops)]
     max_flops: Option<u64>,
+}
+
+impl ComputeArgs {
+    fn builder(&self, device: Device) -> SessionBuilder {
+        let mut builder = Session::builder()
+            .device(device)
+            .dtype(self.dtype)
+            .hip_graphs(self.hip_graphs)
+            .reproducible(self.reproducible)
+            .strict(self.strict);
+        if let Some(threads) = self.threads {
+            builder = builder.threads(threads);
+        }
+        if let Some(flops) = self.max_flops {
+            builder = builder.max_flops(flops);
+        }
+        builder
+    }
 }
 
 /// As [`ModelArgs`], for commands that run images.
@@ -196,23 +221,14 @@ impl ModelArgs {
     }
 
     fn builder(&self) -> SessionBuilder {
-        let mut builder = Session::builder()
-            .device(self.device.unwrap_or_default())
-            .dtype(self.dtype)
-            .hip_graphs(self.hip_graphs)
-            .reproducible(self.reproducible)
-            .strict(self.strict)
+        let builder = self
+            .compute
+            .builder(self.device.unwrap_or_default())
             .batch(self.batch);
-        if let Some(threads) = self.threads {
-            builder = builder.threads(threads);
+        match self.image_size {
+            Some(ImageSize(size)) => builder.image_size(size),
+            None => builder,
         }
-        if let Some(ImageSize(size)) = self.image_size {
-            builder = builder.image_size(size);
-        }
-        if let Some(flops) = self.max_flops {
-            builder = builder.max_flops(flops);
-        }
-        builder
     }
 }
 

@@ -3,15 +3,15 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use hipvit::image::Limits;
-use hipvit::serve::{ModelSource, Server, ServerLimits, ServerOptions, TlsFiles};
-use hipvit::{DType, Device, GraphMode, ResizeOn, Session, SessionBuilder};
+use hipvit::serve::{self, ModelSource, Server, ServerLimits, ServerOptions, TlsFiles};
+use hipvit::{Device, ResizeOn};
 
-use super::{Outcome, Usage, choices, positive};
+use super::{ComputeArgs, Outcome, Usage, choices, positive};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
@@ -34,21 +34,11 @@ pub struct Args {
     /// Where to run, an instance of each model on each: auto, cpu, hip:0,1
     #[arg(long, value_name = "DEVICES", default_value = "auto", value_parser = devices)]
     device: Devices,
-    /// Compute precision: f32; on a GPU also f16 or bf16
-    #[arg(long, default_value = "f32", value_name = "DTYPE", value_parser = choices::dtype())]
-    dtype: DType,
+    #[command(flatten)]
+    compute: ComputeArgs,
     /// Where to resize and crop images: on the host or on the GPU, with the same result
     #[arg(long, default_value = "host", value_name = "WHERE", value_parser = choices::resize())]
     resize: ResizeOn,
-    /// Replay captured HIP graphs on a GPU where possible
-    #[arg(long, default_value = "auto", value_name = "WHEN", value_parser = choices::hip_graphs())]
-    hip_graphs: GraphMode,
-    /// On a GPU, give an image the same bits at any batch size, under any load; costs speed
-    #[arg(long)]
-    reproducible: bool,
-    /// Number of compute threads of an instance [default: number of cores]
-    #[arg(long, value_name = "N", value_parser = positive)]
-    threads: Option<usize>,
     /// Number of threads that decode images, for all models [default: number of cores]
     #[arg(long, value_name = "N", value_parser = positive)]
     decode_threads: Option<usize>,
@@ -61,6 +51,9 @@ pub struct Args {
     /// Maximum number of images of a model that wait or run; beyond it requests are refused (429, UNAVAILABLE)
     #[arg(long, default_value_t = 256, value_name = "N", value_parser = positive)]
     queue: usize,
+    /// Refuse requests while N full batches for each instance wait or run; more take bursts, fewer keep waits short
+    #[arg(long, default_value_t = ServerOptions::default().backlog, value_name = "N", value_parser = positive)]
+    backlog: usize,
     /// Load each model a second time, for clients that send normalised pixel_values
     #[arg(long)]
     pixel_values: bool,
@@ -78,6 +71,9 @@ pub struct Args {
     /// The certificate's private key, in PEM
     #[arg(long, value_name = "FILE", requires = "tls_certificate")]
     tls_key: Option<PathBuf>,
+    /// Collector that traces are sent to by OTLP over HTTP, as http://localhost:4318 [default: that of OTEL_EXPORTER_OTLP_ENDPOINT]
+    #[arg(long, value_name = "URL")]
+    otlp_endpoint: Option<String>,
     /// After SIGTERM, go on taking requests for so long while saying that the server is not ready
     #[arg(long, default_value_t = 0.0, value_name = "SECONDS", value_parser = seconds)]
     drain_delay: f64,
@@ -198,6 +194,7 @@ impl LimitArgs {
 
 impl Args {
     pub fn run(&self) -> Result<Outcome> {
+        let begin = Instant::now();
         self.log();
         let options = self.options()?;
         if options.token.is_none() && options.listen.iter().any(|address| !address.ip().is_loopback()) {
@@ -205,7 +202,7 @@ impl Args {
         }
         let server = Server::start(options)?;
         for address in server.addresses() {
-            tracing::info!(%address, "listening");
+            tracing::info!(%address, after = ?begin.elapsed(), "listening");
         }
         server.wait_for_signal()?;
         tracing::info!("stopping: finishing the requests in flight");
@@ -239,11 +236,13 @@ impl Args {
             return Err(Usage("--no-load needs --model-control: nothing could be loaded").into());
         }
         options.listen.clone_from(&self.listen);
-        options.instances = self.device.0.iter().map(|&device| self.builder(device)).collect();
+        let instance = |&device: &Device| self.compute.builder(device).resize(self.resize);
+        options.instances = self.device.0.iter().map(instance).collect();
         options.decode_threads = self.decode_threads.unwrap_or(0);
         options.max_batch = self.max_batch;
         options.max_delay = Duration::from_micros(self.max_delay_us);
         options.queue = self.queue;
+        options.backlog = self.backlog;
         options.pixel_values = self.pixel_values;
         options.tokens = self.tokens;
         options.limits = self.limits.limits();
@@ -258,22 +257,10 @@ impl Args {
         if let (Some(certificate), Some(key)) = (&self.tls_certificate, &self.tls_key) {
             options.tls = Some(TlsFiles::new(certificate, key));
         }
+        options.otlp_endpoint = self.otlp_endpoint.clone().or_else(serve::otlp_endpoint);
         options.drain_delay = Duration::from_secs_f64(self.drain_delay);
         options.drain_timeout = Duration::from_secs_f64(self.drain_timeout);
         Ok(options)
-    }
-
-    fn builder(&self, device: Device) -> SessionBuilder {
-        let builder = Session::builder()
-            .device(device)
-            .dtype(self.dtype)
-            .resize(self.resize)
-            .hip_graphs(self.hip_graphs)
-            .reproducible(self.reproducible);
-        match self.threads {
-            Some(threads) => builder.threads(threads),
-            None => builder,
-        }
     }
 }
 

@@ -10,13 +10,18 @@ use tonic::metadata::MetadataMap;
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::failure::{Failure, Kind};
+use super::limits::Taken;
 use super::proto::grpc_inference_service_server::{GrpcInferenceService, GrpcInferenceServiceServer};
 use super::proto::model_infer_request::InferInputTensor;
 use super::proto::{self, InferTensorContents};
 use super::protocol::{Data, Datatype, InferRequest, InferResponse, InputTensor, RequestedOutput, binary};
 use super::service::{EXTENSIONS, NAME, Service};
+use super::traces::Trace;
 
 type Answer<T> = Result<Response<T>, Status>;
+
+/// The name of the span of a message.
+const STREAM_SPAN: &str = "inference.GRPCInferenceService/ModelStreamInfer";
 
 /// Responses of a stream that its client has not taken.
 const UNREAD: usize = 4;
@@ -128,7 +133,8 @@ impl GrpcInferenceService for Grpc {
         request: Request<proto::ModelInferRequest>,
     ) -> Answer<proto::ModelInferResponse> {
         let limit = timeout(request.metadata())?;
-        let response = infer(&self.0, request.into_inner(), limit).await?;
+        let trace = request.extensions().get().cloned().unwrap_or_default();
+        let response = infer(&self.0, request.into_inner(), limit, trace).await?;
         Ok(Response::new(response))
     }
 
@@ -139,6 +145,9 @@ impl GrpcInferenceService for Grpc {
         request: Request<Streaming<proto::ModelInferRequest>>,
     ) -> Answer<Self::ModelStreamInferStream> {
         let service = self.0.clone();
+        // Each message is a request, in the trace of the stream.
+        let headers = request.metadata().clone().into_headers();
+        let memory: Option<Arc<Taken>> = request.extensions().get().cloned();
         let mut requests = request.into_inner();
         let (responses, stream) = mpsc::channel(UNREAD);
         tokio::spawn(async move {
@@ -147,7 +156,11 @@ impl GrpcInferenceService for Grpc {
                     let response = match requests.message().await {
                         Ok(Some(request)) => {
                             let id = request.id.clone();
-                            Ok(match infer(&service, request, None).await {
+                            let trace = service.traces.request(STREAM_SPAN.into(), &headers);
+                            trace.describe("rpc.system", "grpc");
+                            let response = infer(&service, request, None, trace.clone()).await;
+                            trace.end();
+                            Ok(match response {
                                 Ok(response) => proto::ModelStreamInferResponse {
                                     error_message: String::new(),
                                     infer_response: Some(response),
@@ -176,6 +189,7 @@ impl GrpcInferenceService for Grpc {
                 // The client has left: what it waited for is abandoned.
                 () = responses.closed() => {}
             }
+            drop(memory);
         });
         Ok(Response::new(ReceiverStream::new(stream)))
     }
@@ -239,8 +253,10 @@ async fn infer(
     service: &Service,
     request: proto::ModelInferRequest,
     limit: Option<Duration>,
+    trace: Trace,
 ) -> Result<proto::ModelInferResponse, Failure> {
-    let response = service.infer("grpc", read(request)?, limit).await?;
+    let request = read(request).inspect_err(|failure| trace.fail(failure))?;
+    let response = service.infer("grpc", request, limit, trace).await?;
     Ok(write(&response))
 }
 

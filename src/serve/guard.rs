@@ -1,18 +1,21 @@
 //! What every request passes before it reaches a protocol: the bearer token, and its body is read within the limits.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::body::Body;
-use axum::extract::{Request, State};
+use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
+use opentelemetry::KeyValue;
 use tonic::Status;
 
 use super::failure::{Failure, Kind};
 use super::limits::Taken;
 use super::service::Service;
+use super::traces::Trace;
 
 /// Probes have no token: these say nothing but whether the server works.
 const OPEN: [&str; 4] = [
@@ -25,8 +28,11 @@ const OPEN: [&str; 4] = [
 /// The call whose body is a stream of requests; each message is checked as it comes.
 const STREAM: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
 
+/// The call with one request.
+const INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
+
 /// Lets a request through to `next`, or answers it in the form of its protocol.
-pub(super) async fn guard(State(service): State<Arc<Service>>, request: Request, next: Next) -> Response {
+pub(super) async fn guard(State(service): State<Arc<Service>>, mut request: Request, next: Next) -> Response {
     let is_grpc = request
         .headers()
         .get(CONTENT_TYPE)
@@ -42,26 +48,69 @@ pub(super) async fn guard(State(service): State<Arc<Service>>, request: Request,
         return refuse(failure);
     }
     if path == STREAM {
-        return next.run(request).await;
+        // The stream's task keeps it.
+        return match service.bodies.reserve() {
+            Ok(taken) => {
+                request.extensions_mut().insert(Arc::new(taken));
+                next.run(request).await
+            }
+            Err(failure) => refuse(failure),
+        };
     }
-    let (head, body) = request.into_parts();
+    let trace = begin_trace(&service, &request);
+    let begin = Instant::now();
+    let (mut head, body) = request.into_parts();
     let length = head
         .headers
         .get(CONTENT_LENGTH)
         .and_then(|length| length.to_str().ok()?.parse().ok());
     match service.bodies.read(body, length).await {
         Ok((bytes, taken)) => {
+            trace.stage("receive", begin, begin.elapsed(), || {
+                vec![KeyValue::new("http.request.body.size", bytes.len() as i64)]
+            });
+            head.extensions.insert(trace.clone());
             let taken = Arc::new(taken);
             // Images that are parts of the body keep it, and its memory counts until the last of them is gone.
             let body = Bytes::from_owner(Owned {
                 bytes,
                 _taken: taken.clone(),
             });
-            let response = next.run(Request::from_parts(head, Body::from(body))).await;
+            let mut response = next.run(Request::from_parts(head, Body::from(body))).await;
             drop(taken);
+            trace.describe("http.response.status_code", i64::from(response.status().as_u16()));
+            trace.answer(response.headers_mut());
+            trace.end();
             response
         }
-        Err(failure) => refuse(failure),
+        Err(failure) => {
+            trace.fail(&failure);
+            trace.end();
+            refuse(failure)
+        }
+    }
+}
+
+/// The span of an inference request; health, metadata and the like have none.
+fn begin_trace(service: &Service, request: &Request) -> Trace {
+    let path = request.uri().path();
+    if path == INFER {
+        let trace = service.traces.request(path[1..].to_owned(), request.headers());
+        trace.describe("rpc.system", "grpc");
+        return trace;
+    }
+    // By its pattern, which has no names of models.
+    let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
+    match route.filter(|route| route.ends_with("/infer") || *route == "/v1/embeddings") {
+        Some(route) => {
+            let trace = service
+                .traces
+                .request(format!("{} {route}", request.method()), request.headers());
+            trace.describe("http.request.method", request.method().to_string());
+            trace.describe("http.route", route.to_owned());
+            trace
+        }
+        None => Trace::default(),
     }
 }
 

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use axum::{Extension, Router};
 use bytes::Bytes;
 use hyper::header::{
     CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use super::failure::{Failure, Kind};
 use super::protocol::json;
 use super::service::{EXTENSIONS, NAME, Service};
+use super::traces::Trace;
 use super::{embeddings, metrics};
 
 /// The length of a body's JSON, after which binary tensors follow.
@@ -118,11 +119,9 @@ async fn not_found(uri: Uri) -> Failure {
 
 async fn wrong_method(method: Method, uri: Uri) -> Response {
     let failure = Failure::invalid(format!("{method} is not for {}", uri.path()));
-    (
-        StatusCode::METHOD_NOT_ALLOWED,
-        failure.into_response().into_body(),
-    )
-        .into_response()
+    let mut response = failure.into_response();
+    *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
+    response
 }
 
 async fn server_live() -> Response {
@@ -166,6 +165,7 @@ async fn model_metadata(State(service): State<Arc<Service>>, Path(path): Path<Mo
 async fn infer(
     State(service): State<Arc<Service>>,
     Path(path): Path<ModelPath>,
+    Extension(trace): Extension<Trace>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Result {
@@ -182,7 +182,7 @@ async fn infer(
         json::read_request(&path.model, &path.version, body, length)
     })?;
     let binary = json::binary_outputs(&request)?;
-    let response = service.infer("http", request, None).await?;
+    let response = service.infer("http", request, None, trace).await?;
     let elements: usize = response
         .outputs
         .iter()
@@ -213,11 +213,16 @@ fn refuse_encoding(headers: &HeaderMap) -> Result<()> {
     }
 }
 
-async fn embed(State(service): State<Arc<Service>>, headers: HeaderMap, body: Bytes) -> Response {
+async fn embed(
+    State(service): State<Arc<Service>>,
+    Extension(trace): Extension<Trace>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
     let embedded = async {
         refuse_encoding(&headers)?;
         let request = at_length(body.len(), || embeddings::read(&body))?;
-        let response = service.infer("embeddings", request.infer, None).await?;
+        let response = service.infer("embeddings", request.infer, None, trace).await?;
         embeddings::write(&response, request.base64)
     };
     match embedded.await {

@@ -25,7 +25,7 @@ pub struct ServerLimits {
     pub connections: usize,
     /// The time in which a client must send the head of a request.
     pub header_time: Duration,
-    /// The time in which a client must send the body of a request.
+    /// The time in which a client must send the body of a request, and in which it must go on reading an answer.
     pub body_time: Duration,
     /// The time after which a request is given up, if the client does not ask for a shorter one.
     pub request_time: Duration,
@@ -107,6 +107,21 @@ impl BodyMemory {
         Ok(())
     }
 
+    fn nothing(&self) -> Taken {
+        Taken {
+            permit: None,
+            kib: 0,
+            metrics: self.metrics.clone(),
+        }
+    }
+
+    /// Memory for the largest body: for a stream, whose messages are read one after the other.
+    pub(super) fn reserve(&self) -> Result<Taken, Failure> {
+        let mut taken = self.nothing();
+        self.take(&mut taken, self.limits.body)?;
+        Ok(taken)
+    }
+
     /// Reads a body whose length the client says is `length`.
     pub(super) async fn read(&self, body: Body, length: Option<u64>) -> Result<(Bytes, Taken), Failure> {
         let most = self.limits.body;
@@ -114,11 +129,7 @@ impl BodyMemory {
             let reason = format!("the body exceeds the limit of {most} bytes");
             Failure::new(Kind::TooLarge, reason)
         };
-        let mut taken = Taken {
-            permit: None,
-            kib: 0,
-            metrics: self.metrics.clone(),
-        };
+        let mut taken = self.nothing();
         let length = match length.map(usize::try_from) {
             None => None,
             Some(Ok(length)) if length <= most => Some(length),

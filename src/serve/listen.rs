@@ -18,6 +18,7 @@ use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
+use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
@@ -44,6 +45,7 @@ pub(super) struct Acceptor {
     tls: Option<TlsAcceptor>,
     free: Arc<Semaphore>,
     header_time: Duration,
+    write_time: Duration,
     metrics: Arc<Metrics>,
 }
 
@@ -54,6 +56,7 @@ impl Acceptor {
             tls: options.tls.as_ref().map(tls).transpose()?,
             free: Arc::new(Semaphore::new(options.limits.connections)),
             header_time: options.limits.header_time,
+            write_time: options.limits.body_time,
             metrics,
         })
     }
@@ -85,10 +88,10 @@ impl Acceptor {
             };
             // Small responses go out at once.
             let _ = stream.set_nodelay(true);
-            let (acceptor, watcher) = (self.clone(), graceful.watcher());
+            let (acceptor, watcher, stop) = (self.clone(), graceful.watcher(), stop.clone());
             tokio::spawn(async move {
                 acceptor.metrics.connections.inc();
-                acceptor.serve(stream, watcher).await;
+                acceptor.serve(stream, watcher, stop).await;
                 acceptor.metrics.connections.dec();
                 drop(permit);
             });
@@ -96,29 +99,40 @@ impl Acceptor {
     }
 
     /// Serves one connection to its end. What it fails with is its client's affair.
-    async fn serve(&self, stream: TcpStream, watcher: Watcher) {
+    async fn serve(&self, stream: TcpStream, watcher: Watcher, stop: watch::Receiver<bool>) {
+        // A client that reads no answers is one that has left.
+        let mut stream = TimeoutStream::new(stream);
+        stream.set_write_timeout(Some(self.write_time));
+        let stream = Box::pin(stream);
         match &self.tls {
             None => {
-                let (reader, writer) = stream.into_split();
-                self.serve_plain(reader, writer, watcher).await;
+                let (reader, writer) = tokio::io::split(stream);
+                self.serve_plain(reader, writer, watcher, stop).await;
             }
             Some(tls) => {
-                if let Ok(Ok(stream)) = tokio::time::timeout(self.header_time, tls.accept(stream)).await {
+                if let Some(Ok(stream)) = self.begin(tls.accept(stream), stop.clone()).await {
                     let (reader, writer) = tokio::io::split(stream);
-                    self.serve_plain(reader, writer, watcher).await;
+                    self.serve_plain(reader, writer, watcher, stop).await;
                 }
             }
         }
     }
 
-    async fn serve_plain<R, W>(&self, mut reader: R, writer: W, watcher: Watcher)
+    /// What a client sends first, in the time that it has for it; `None`: it took longer, or the server stops.
+    async fn begin<T>(&self, begin: impl Future<Output = T>, mut stop: watch::Receiver<bool>) -> Option<T> {
+        tokio::select! {
+            begin = tokio::time::timeout(self.header_time, begin) => begin.ok(),
+            _ = stop.wait_for(|&stop| stop) => None,
+        }
+    }
+
+    async fn serve_plain<R, W>(&self, mut reader: R, writer: W, watcher: Watcher, stop: watch::Receiver<bool>)
     where
         R: AsyncRead + Unpin + Send + 'static,
         W: AsyncWrite + Unpin + Send + 'static,
     {
         // Read here, since hyper waits for the first bytes without a limit.
-        let begin = read_preface(&mut reader);
-        let Ok(Ok(begin)) = tokio::time::timeout(self.header_time, begin).await else {
+        let Some(Ok(begin)) = self.begin(read_preface(&mut reader), stop).await else {
             return;
         };
         let http2 = begin == HTTP2_PREFACE;

@@ -64,14 +64,20 @@ struct ByStage {
 
 impl EncodeLabelValue for Stage {
     fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let name = match self {
+        EncodeLabelValue::encode(&self.name(), encoder)
+    }
+}
+
+impl Stage {
+    /// The label of this stage in metrics, its span's name in traces.
+    pub(super) fn name(self) -> &'static str {
+        match self {
             Self::Queue => "queue",
             Self::Decode => "decode",
             Self::Resize => "resize",
             Self::Copy => "copy",
             Self::Compute => "compute",
-        };
-        EncodeLabelValue::encode(&name, encoder)
+        }
     }
 }
 

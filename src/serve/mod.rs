@@ -33,6 +33,7 @@ mod protocol;
 mod repository;
 mod scheduler;
 mod service;
+mod traces;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -53,7 +54,13 @@ pub use self::limits::ServerLimits;
 pub use self::options::{ModelSource, ServerOptions, TlsFiles};
 pub use self::scheduler::Priority;
 use self::service::Service;
+use self::traces::Traces;
 use crate::error::{Error, Result};
+
+/// The collector of traces that OpenTelemetry's environment variables name, for [`ServerOptions::otlp_endpoint`].
+pub fn otlp_endpoint() -> Option<String> {
+    traces::endpoint_of_environment()
+}
 
 /// A running server, with the threads that serve its connections.
 pub struct Server {
@@ -72,8 +79,11 @@ impl Server {
     ///
     /// A model cannot be loaded, an address cannot be listened on, a TLS file cannot be used, or an option is out of range.
     pub fn start(options: ServerOptions) -> Result<Self> {
-        if options.max_batch == 0 || options.queue == 0 {
-            return Err(Error::argument("max-batch and queue", "must be at least 1"));
+        if options.max_batch == 0 || options.queue == 0 || options.backlog == 0 {
+            return Err(Error::argument(
+                "max-batch, queue and backlog",
+                "must be at least 1",
+            ));
         }
         if options.listen.is_empty() {
             return Err(Error::argument("listen", "there is no address"));
@@ -99,7 +109,8 @@ impl Server {
             .collect::<std::io::Result<_>>();
         let addresses = addresses.map_err(|source| Error::io("the listening socket", source))?;
 
-        let service = Arc::new(Service::new(options)?);
+        let traces = Traces::new(options.otlp_endpoint.as_deref(), runtime.handle())?;
+        let service = Arc::new(Service::new(options, traces)?);
         let grpc = grpc::service(service.clone());
         let grpc = grpc.map_request(|request: hyper::Request<Body>| request.map(tonic::body::Body::new));
         let guard = axum::middleware::from_fn_with_state(service.clone(), guard::guard);
@@ -193,6 +204,8 @@ impl Server {
                 tracing::warn!(?limit, "requests in flight did not finish in time");
             }
         });
+        // While there are threads to export on.
+        service.traces.close();
         // What is abandoned now does not hold up the engines: its images are dropped before they run.
         runtime.shutdown_timeout(Duration::from_secs(1));
         service.close();

@@ -323,6 +323,9 @@ impl Repository {
                     builder = builder.input(InputKind::PixelValues).resize(ResizeOn::Host);
                 }
                 let session = load_session(&builder, directory)?;
+                for tensor in session.non_finite_weights() {
+                    tracing::warn!(model = name, %tensor, "weights are NaN or infinite in places");
+                }
                 if let Some(reason) = session.no_gpu() {
                     tracing::info!(model = name, %reason, "runs on the CPU");
                 }
@@ -337,6 +340,7 @@ impl Repository {
                     max_delay: options.max_delay,
                 },
                 capacity: options.queue,
+                backlog: options.backlog.saturating_mul(options.max_batch),
             };
             let metrics = self.metrics.engine(name);
             engines.push(Engine::start(

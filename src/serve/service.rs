@@ -13,6 +13,7 @@ use super::options::ServerOptions;
 use super::protocol::{InferRequest, InferResponse};
 use super::repository::{Indexed, Model, Repository};
 use super::scheduler::{Priority, Terms};
+use super::traces::{Trace, Traces};
 use crate::error::Result;
 use crate::hip::Monitor;
 
@@ -22,11 +23,15 @@ pub(super) const NAME: &str = "hipvit";
 /// The extensions of the protocol that it has.
 pub(super) const EXTENSIONS: [&str; 3] = ["binary_tensor_data", "classification", "model_repository"];
 
+/// A year: later than any request waits.
+const NEVER: Duration = Duration::from_secs(365 * 86400);
+
 /// The server behind its protocols.
 pub(super) struct Service {
     pub(super) options: ServerOptions,
     pub(super) metrics: Arc<Metrics>,
     pub(super) bodies: BodyMemory,
+    pub(super) traces: Traces,
     repository: Repository,
     draining: AtomicBool,
     sensors: Mutex<Sensors>,
@@ -38,12 +43,13 @@ struct Sensors(Vec<(String, Option<Monitor>, Option<f64>)>);
 
 impl Service {
     /// Loads the models.
-    pub(super) fn new(options: ServerOptions) -> Result<Self> {
+    pub(super) fn new(options: ServerOptions, traces: Traces) -> Result<Self> {
         let metrics = Metrics::new();
         let service = Self {
             repository: Repository::new(&options, metrics.clone())?,
             bodies: BodyMemory::new(options.limits, metrics.clone()),
             metrics,
+            traces,
             options,
             draining: AtomicBool::new(false),
             sensors: Mutex::default(),
@@ -59,6 +65,7 @@ impl Service {
         protocol: &'static str,
         request: InferRequest,
         limit: Option<Duration>,
+        trace: Trace,
     ) -> Result<InferResponse, Failure> {
         let mut record = Record {
             metrics: &self.metrics,
@@ -69,9 +76,13 @@ impl Service {
             begin: Instant::now(),
             failed: None,
             ended: false,
+            trace,
         };
         let result = self.infer_recorded(request, limit, &mut record).await;
-        record.failed = result.as_ref().err().map(Failure::kind);
+        if let Err(failure) = &result {
+            record.failed = Some(failure.kind());
+            record.trace.fail(failure);
+        }
         record.ended = true;
         result
     }
@@ -86,6 +97,9 @@ impl Service {
         record.model.clone_from(&model.name);
         let priority = request.parameters.priority()?;
         record.priority = priority;
+        record.trace.describe("hipvit.model", model.name.clone());
+        record.trace.describe("hipvit.version", model.version as i64);
+        record.trace.describe("hipvit.priority", priority.label());
         let time = [
             request.parameters.timeout()?,
             limit,
@@ -96,8 +110,13 @@ impl Service {
         let images = model.inputs.read(request.inputs)?;
         let terms = Terms {
             priority,
-            deadline: record.begin + time,
+            // So late that it is never.
+            deadline: record.begin.checked_add(time).unwrap_or(record.begin + NEVER),
+            trace: record.trace.clone(),
         };
+        record
+            .trace
+            .describe("hipvit.images", images.contents.len() as i64);
         let values = matches!(
             images.contents.first(),
             Some(super::scheduler::Content::Values(_))
@@ -230,6 +249,7 @@ struct Record<'a> {
     begin: Instant,
     failed: Option<Kind>,
     ended: bool,
+    trace: Trace,
 }
 
 impl Drop for Record<'_> {
@@ -238,7 +258,10 @@ impl Drop for Record<'_> {
         let time = self.begin.elapsed();
         match self.ended {
             true => self.metrics.request(labels, self.priority, self.failed, time),
-            false => self.metrics.cancelled(labels),
+            false => {
+                self.trace.describe("error.type", "cancelled");
+                self.metrics.cancelled(labels);
+            }
         }
     }
 }

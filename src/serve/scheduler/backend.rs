@@ -79,16 +79,19 @@ impl SessionBackend {
 
     /// Runs the smallest and the largest batch, so that no request waits for what is made on first use.
     pub(crate) fn warm_up(&self) -> Result<()> {
+        self.run_black(1)?;
+        self.run_black(self.session.batch())
+    }
+
+    /// Runs a batch of black images.
+    fn run_black(&self, images: usize) -> Result<()> {
         let [height, width] = self.session.info().image_size;
         let each = 3 * height * width;
-        for images in [1, self.session.batch()] {
-            let image = match self.values {
-                true => Prepared::Values(vec![0.0; each]),
-                false => Prepared::Pixels(vec![0; each]),
-            };
-            self.run(&vec![image; images], 1)?;
-        }
-        Ok(())
+        let image = match self.values {
+            true => Prepared::Values(vec![0.0; each]),
+            false => Prepared::Pixels(vec![0; each]),
+        };
+        self.run_in_memory(&vec![image; images], None).map(drop)
     }
 
     fn is_gpu(&self) -> bool {
@@ -211,17 +214,7 @@ impl Backend for SessionBackend {
     }
 
     fn check(&self) -> Result<()> {
-        let [height, width] = self.session.info().image_size;
-        let elements = 3 * height * width;
-        match self.values {
-            true => self
-                .session
-                .run_with(RunInput::Values(&vec![0.0; elements]), options(None)),
-            false => self
-                .session
-                .run_with(RunInput::Pixels(&vec![0; elements]), options(None)),
-        }
-        .map(drop)
+        self.run_black(1)
     }
 
     fn device(&self) -> String {

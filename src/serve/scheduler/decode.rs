@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use super::backend::PrepareTimes;
 use super::queue::{BatchRule, Queue, Taken};
 use super::request::{Item, Stage};
 use crate::error::{Error, Result};
@@ -108,15 +109,22 @@ impl Shared {
 
     fn decode(&self, mut item: Item) {
         let engine = item.slot.engine().clone();
-        let metrics = engine.metrics();
         let begin = Instant::now();
-        metrics.stage(Measured::Queue, begin - item.since);
+        item.stage(Measured::Queue, item.since, begin - item.since);
         let Stage::Received(tensor, content) = std::mem::replace(&mut item.stage, Stage::Running) else {
             return;
         };
         let name = format!("input `{tensor}`, image {}", item.index());
-        match engine.prepare(&name, content, &self.limits) {
+        let mut times = PrepareTimes::default();
+        match engine.prepare(&name, content, &self.limits, &mut times) {
             Ok(prepared) => {
+                let mut at = begin;
+                for (stage, time) in [(Measured::Decode, times.decode), (Measured::Resize, times.resize)] {
+                    if let Some(time) = time {
+                        item.stage(stage, at, time);
+                        at += time;
+                    }
+                }
                 item.stage = Stage::Ready(prepared);
                 item.since = Instant::now();
                 engine.ready(vec![item]);

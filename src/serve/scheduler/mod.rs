@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
+use self::backend::PrepareTimes;
 pub(crate) use self::backend::{Backend, RunTimes, SessionBackend};
 pub(crate) use self::decode::Decoders;
 pub use self::queue::Priority;
@@ -29,7 +30,7 @@ pub(crate) use self::queue::{BatchRule, Queue};
 pub(crate) use self::request::{Content, ImageResult, Reply, Terms};
 use self::request::{Item, Prepared, Request};
 use super::failure::{Failure, Kind};
-use super::metrics::{EngineMetrics, Stage as Measured};
+use super::metrics::EngineMetrics;
 use crate::error::{Error, Result};
 use crate::image::Limits;
 
@@ -39,6 +40,8 @@ pub(crate) struct EngineOptions {
     pub(crate) batch: BatchRule,
     /// Images that wait or run at once, at most.
     pub(crate) capacity: usize,
+    /// Nothing is admitted while so many images for each instance wait or run.
+    pub(crate) backlog: usize,
 }
 
 /// A model that runs: its queue, and the threads of its instances. Dropping it [closes](Engine::close) it.
@@ -185,13 +188,14 @@ impl Engine {
         terms: Terms,
     ) -> Result<Pending, Failure> {
         let (reply, answer) = oneshot::channel();
+        let slots = self.admit(images.len(), terms.priority)?;
+        let deadline = terms.deadline;
         let request = Request::new(images.len(), terms, reply);
         let pending = Pending {
             request: request.clone(),
-            deadline: terms.deadline,
+            deadline,
             reply: answer,
         };
-        let slots = self.admit(images.len(), terms.priority)?;
         let now = Instant::now();
         let items = images.into_iter().zip(slots).enumerate();
         let items = items.map(|(index, (image, slot))| Item::new(&request, index, image, now, slot));
@@ -212,10 +216,11 @@ impl Engine {
             return Err(Failure::invalid("the request has no image"));
         }
         // Bulk requests leave space for interactive ones.
-        let capacity = match priority {
-            Priority::Interactive => shared.options.capacity,
-            Priority::Bulk => shared.options.capacity.div_ceil(2),
+        let share = |places: usize| match priority {
+            Priority::Interactive => places,
+            Priority::Bulk => places.div_ceil(2),
         };
+        let capacity = share(shared.options.capacity);
         if images > capacity {
             return Err(Failure::invalid(format!(
                 "the request has {images} images, and the queue takes {capacity} of its priority; send fewer at once"
@@ -228,13 +233,21 @@ impl Engine {
             return Err(shared.unavailable(state.closed));
         }
         let admitted = shared.admitted();
-        if admitted + images > capacity {
+        let working = self.instances().filter(|&(_, alive)| alive).count().max(1);
+        let backlog = share(shared.options.backlog.saturating_mul(working)).min(capacity);
+        if admitted >= backlog || admitted + images > capacity {
             drop(state);
             shared.metrics.shed(priority, images);
-            let failure = format!(
-                "model `{}` is overloaded: {admitted} of {capacity} queue places are taken",
-                shared.name
-            );
+            let failure = match admitted >= backlog {
+                true => format!(
+                    "model `{}` is overloaded: {admitted} images wait or run, {backlog} are the most",
+                    shared.name
+                ),
+                false => format!(
+                    "model `{}` is overloaded: {admitted} of {capacity} queue places are taken",
+                    shared.name
+                ),
+            };
             return Err(Failure::new(
                 Kind::Overloaded(shared.retry_after(admitted)),
                 failure,
@@ -320,22 +333,21 @@ impl Shared {
     }
 
     /// Decodes and resizes an image on the calling thread.
-    fn prepare(&self, name: &str, content: Content, limits: &Limits) -> Result<Prepared> {
-        let mut times = backend::PrepareTimes::default();
+    fn prepare(
+        &self,
+        name: &str,
+        content: Content,
+        limits: &Limits,
+        times: &mut PrepareTimes,
+    ) -> Result<Prepared> {
         // Preparing is work of the host alone, the same for each instance.
         let Some(instance) = self.instances.first() else {
             return Err(Error::argument("instances", "the model has none"));
         };
         let prepared = catch_unwind(AssertUnwindSafe(|| {
-            instance.backend.prepare(name, content, limits, &mut times)
+            instance.backend.prepare(name, content, limits, times)
         }));
-        let prepared = prepared.unwrap_or_else(|_| Err(Error::argument("image", "decoding it panicked")))?;
-        for (stage, time) in [(Measured::Decode, times.decode), (Measured::Resize, times.resize)] {
-            if let Some(time) = time {
-                self.metrics.stage(stage, time);
-            }
-        }
-        Ok(prepared)
+        prepared.unwrap_or_else(|_| Err(Error::argument("image", "decoding it panicked")))
     }
 
     /// Queues images that are ready to run; fails them if no instance is left.

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use opentelemetry::KeyValue;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
@@ -13,6 +14,8 @@ use super::queue::{Priority, Waiting};
 use crate::image::RgbImage;
 use crate::outputs::{ImageOutputs, Outputs};
 use crate::serve::failure::{Failure, Kind};
+use crate::serve::metrics::Stage as Measured;
+use crate::serve::traces::Trace;
 
 /// One image as a client sent it.
 #[derive(Clone, Debug)]
@@ -57,10 +60,11 @@ impl ImageResult {
 pub(crate) type Reply = Result<Vec<ImageResult>, Failure>;
 
 /// How a request is to be run.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Terms {
     pub(crate) priority: Priority,
     pub(crate) deadline: Instant,
+    pub(crate) trace: Trace,
 }
 
 /// What the images of one request share.
@@ -176,6 +180,35 @@ impl Item {
 
     pub(super) fn index(&self) -> usize {
         self.index
+    }
+
+    /// Adds a stage of this image to the metrics, and to the trace of its request.
+    pub(super) fn stage(&self, stage: Measured, begin: Instant, time: Duration) {
+        self.slot.engine().metrics().stage(stage, time);
+        let attributes = || vec![KeyValue::new("hipvit.image", self.index as i64)];
+        self.request
+            .terms
+            .trace
+            .stage(stage.name(), begin, time, attributes);
+    }
+
+    /// The traces of the requests that the items belong to, each once.
+    pub(super) fn traces(items: &[Self]) -> Vec<Trace> {
+        let mut requests: Vec<&Arc<Request>> = Vec::new();
+        for item in items.iter().filter(|item| item.request.terms.trace.is_sampled()) {
+            // Those of one request mostly stand together.
+            if !requests
+                .iter()
+                .rev()
+                .any(|request| Arc::ptr_eq(request, &item.request))
+            {
+                requests.push(&item.request);
+            }
+        }
+        requests
+            .into_iter()
+            .map(|request| request.terms.trace.clone())
+            .collect()
     }
 
     pub(super) fn finish(mut self, result: Result<ImageResult, Failure>) {

@@ -10,6 +10,7 @@ use crate::error::ImageErrorKind;
 use crate::labels::Labels;
 use crate::outputs::{Outputs, Scores};
 use crate::serve::metrics::Metrics;
+use crate::serve::traces::Trace;
 
 /// A batch that waits to be let go.
 struct Started {
@@ -90,6 +91,10 @@ struct Steered {
 
 impl Steered {
     fn new(instances: usize, max_batch: usize, capacity: usize) -> Self {
+        Self::with_backlog(instances, max_batch, capacity, usize::MAX)
+    }
+
+    fn with_backlog(instances: usize, max_batch: usize, capacity: usize, backlog: usize) -> Self {
         let (sender, started) = channel();
         let alive: Vec<_> = (0..instances).map(|_| Arc::new(AtomicBool::new(true))).collect();
         let backends = alive.iter().enumerate().map(|(instance, alive)| {
@@ -106,6 +111,7 @@ impl Steered {
                 max_delay: Duration::ZERO,
             },
             capacity,
+            backlog,
         };
         let decoders = Arc::new(Decoders::new(1, Limits::default()).unwrap());
         let metrics = Metrics::new().engine("fake");
@@ -144,6 +150,7 @@ fn terms(priority: Priority) -> Terms {
     Terms {
         priority,
         deadline: Instant::now() + Duration::from_secs(3600),
+        trace: Trace::default(),
     }
 }
 
@@ -246,6 +253,31 @@ fn a_full_queue_sheds_and_takes_requests_again() {
     assert_eq!(answer(again), Ok(vec![8.0, 9.0]));
 }
 
+/// A request of any size is admitted when little waits, and none when much does, whatever the queue would take.
+#[test]
+fn a_long_backlog_sheds_before_the_queue_is_full() {
+    let steered = Steered::with_backlog(1, 8, 100, 2);
+    let first = steered.submit(&[1.0]);
+    let running = steered.next();
+    let large = steered.submit(&[2.0, 3.0, 4.0, 5.0]);
+    let failure = steered.submit_as(&[6.0], Priority::Interactive).unwrap_err();
+    assert!(matches!(failure.kind(), Kind::Overloaded(_)));
+    assert_eq!(
+        failure.message(),
+        "model `fake` is overloaded: 5 images wait or run, 2 are the most"
+    );
+    running.go.send(Ok(())).unwrap();
+    steered.runs(&[2.0, 3.0, 4.0, 5.0]);
+    assert_eq!(answer(first), Ok(vec![1.0]));
+    assert_eq!(answer(large), Ok(vec![2.0, 3.0, 4.0, 5.0]));
+    while steered.engine.admitted(Priority::Interactive) > 0 {
+        std::thread::yield_now();
+    }
+    let again = steered.submit(&[6.0]);
+    steered.runs(&[6.0]);
+    assert_eq!(answer(again), Ok(vec![6.0]));
+}
+
 #[test]
 fn interactive_requests_overtake_bulk() {
     let steered = Steered::new(1, 1, 16);
@@ -272,6 +304,7 @@ fn what_a_client_no_longer_waits_for_is_not_run() {
         let terms = Terms {
             priority: Priority::Interactive,
             deadline: Instant::now(),
+            trace: Trace::default(),
         };
         let image = ("pixel_values", Content::Values(vec![4.0]));
         steered.engine.submit(vec![image], terms).unwrap()

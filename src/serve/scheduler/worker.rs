@@ -3,7 +3,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use opentelemetry::KeyValue;
 
 use super::backend::RunTimes;
 use super::queue::Taken;
@@ -69,14 +71,16 @@ impl Shared {
         let begin = Instant::now();
         let mut batch = Vec::with_capacity(items.len());
         for item in &mut items {
-            self.metrics.stage(Measured::Queue, begin - item.since);
+            item.stage(Measured::Queue, item.since, begin - item.since);
             if let Stage::Ready(prepared) = std::mem::replace(&mut item.stage, Stage::Running) {
                 batch.push(prepared);
             }
         }
         match run_caught(instance, &batch, number) {
             Ok((outputs, times)) => {
-                self.metrics.batch(items.len(), begin.elapsed(), times);
+                let time = begin.elapsed();
+                self.metrics.batch(items.len(), time, times);
+                trace(&items, instance, begin, time, times);
                 let outputs = Arc::new(outputs);
                 for (row, item) in items.into_iter().enumerate() {
                     item.finish(Ok(ImageResult::new(outputs.clone(), row)));
@@ -131,6 +135,24 @@ impl Shared {
                 _ => failure,
             };
             item.finish(Err(failure));
+        }
+    }
+}
+
+/// Adds a batch to the traces of its requests: `run`, and within it, where they were measured, the copies to the device and
+/// back together, then computing.
+fn trace(items: &[Item], instance: &Instance, begin: Instant, time: Duration, times: Option<RunTimes>) {
+    for trace in Item::traces(items) {
+        let attributes = || {
+            vec![
+                KeyValue::new("hipvit.batch.size", items.len() as i64),
+                KeyValue::new("hipvit.device", instance.device.clone()),
+            ]
+        };
+        trace.stage("run", begin, time, attributes);
+        if let Some(RunTimes { copy, compute }) = times {
+            trace.stage(Measured::Copy.name(), begin, copy, attributes);
+            trace.stage(Measured::Compute.name(), begin + copy, compute, attributes);
         }
     }
 }

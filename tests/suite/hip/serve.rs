@@ -1,5 +1,8 @@
 //! A server on the fake provider, and what becomes of its requests when the device fails.
 
+use std::sync::Mutex;
+use std::thread;
+
 use hipvit::Session;
 use hipvit::serve::{ModelSource, ServerOptions};
 
@@ -58,6 +61,84 @@ fn a_lost_device_is_taken_out_and_its_requests_run_elsewhere() {
         running.metric("hipvit_lost_instances_total{model=\"vit\",device=\"hip:0\"}"),
         1.0
     );
+    fake.set(Slot::Devices, 1);
+}
+
+/// The answers of clients that send one request after the other until `enough` have been answered.
+fn load(running: &Running, enough: usize, fault: impl FnOnce()) -> Vec<crate::serve::Response> {
+    const CLIENTS: usize = 8;
+    let answers = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for _ in 0..CLIENTS {
+            scope.spawn(|| {
+                while answers.lock().unwrap().len() < enough {
+                    let answer = infer(running);
+                    answers.lock().unwrap().push(answer);
+                }
+            });
+        }
+        while answers.lock().unwrap().len() < enough / 4 {
+            thread::yield_now();
+        }
+        fault();
+    });
+    answers.into_inner().unwrap()
+}
+
+#[test]
+fn under_load_failed_copies_cost_no_answer() {
+    let fake = Fake::new("serve-load-copies");
+    {
+        let running = Running::new(served(&fake));
+        let expected = infer(&running).body;
+        let answers = load(&running, 200, || fake.set(Slot::FailCopy, 3));
+        for answer in answers {
+            assert_eq!((answer.status, &answer.body), (200, &expected));
+        }
+        assert!(running.metric("hipvit_retried_images_total{model=\"vit\"}") >= 1.0);
+        assert_eq!(running.get("/v2/health/ready").status, 200);
+    }
+    fake.assert_clean();
+}
+
+#[test]
+fn under_load_a_lost_device_costs_no_answer() {
+    let fake = Fake::new("serve-load-lost");
+    let mut options = served(&fake);
+    options
+        .instances
+        .push(Session::builder().device(hipvit::Device::Cpu).threads(1));
+    let running = Running::new(options);
+    let answers = load(&running, 400, || fake.set(Slot::Devices, 0));
+    assert!(answers.iter().all(|answer| answer.status == 200));
+    assert_eq!(
+        running.metric("hipvit_lost_instances_total{model=\"vit\",device=\"hip:0\"}"),
+        1.0
+    );
+    assert_eq!(running.get("/v2/health/ready").status, 200);
+    fake.set(Slot::Devices, 1);
+}
+
+/// Every request is answered, those that nothing is left for with 503.
+#[test]
+fn under_load_without_a_device_requests_are_refused() {
+    let fake = Fake::new("serve-load-none");
+    let running = Running::new(served(&fake));
+    let expected = infer(&running).body;
+    let answers = load(&running, 400, || fake.set(Slot::Devices, 0));
+    let mut refused = 0;
+    for answer in answers {
+        match answer.status {
+            200 => assert_eq!(answer.body, expected),
+            _ => {
+                let (status, message) = answer.error();
+                assert_eq!(status, 503, "{message}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > 0);
+    assert_eq!(running.get("/v2/health/ready").status, 503);
     fake.set(Slot::Devices, 1);
 }
 

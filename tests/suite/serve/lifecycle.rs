@@ -84,6 +84,21 @@ fn sigterm_drains() {
     assert!(child.wait().unwrap().success());
 }
 
+/// Those who connect early and send nothing, as browsers and probes of load balancers do.
+#[test]
+fn a_connection_without_a_request_does_not_hold_up_the_end() {
+    let mut options = options();
+    // The test would take as long.
+    options.limits.header_time = Duration::from_secs(86400);
+    options.drain_timeout = Duration::from_secs(86400);
+    let running = Running::new(options);
+    let _silent = TcpStream::connect(running.address).unwrap();
+    while running.metric("hipvit_connections ") < 2.0 {
+        thread::yield_now();
+    }
+    running.stop();
+}
+
 #[test]
 fn before_it_stops_the_server_is_not_ready() {
     let running = Running::digits();

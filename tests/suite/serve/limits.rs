@@ -26,6 +26,28 @@ fn a_body_beyond_the_limit_is_refused_by_both_protocols() {
     assert_eq!(running.get("/v2/health/ready").status, 200);
 }
 
+/// A stream counts for its largest message, whose bytes nobody else counts.
+#[test]
+fn streams_beyond_the_memory_for_bodies_are_refused() {
+    use tonic::codegen::tokio_stream::pending;
+    let mut options = options();
+    options.limits.body = 1 << 20;
+    options.limits.all_bodies = 3 << 19;
+    let running = Running::new(options);
+    runtime().block_on(async {
+        let mut client = client(running.address).await;
+        let first = client.model_stream_infer(pending()).await.unwrap();
+        let status = client.model_stream_infer(pending()).await.unwrap_err();
+        assert_eq!(status.code(), tonic::Code::Unavailable);
+        // What is left is for other requests.
+        client.model_infer(infer(&[1])).await.unwrap();
+        drop(first);
+        while client.model_stream_infer(pending()).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    });
+}
+
 #[test]
 fn an_image_beyond_the_limit_is_not_decoded() {
     let mut options = options();
@@ -65,6 +87,27 @@ fn a_slow_client_is_cut_off() {
         response(stream).error(),
         (408, "the body took more than 50ms".into())
     );
+}
+
+/// It holds its connection and its answers no longer than one that sends slowly.
+#[test]
+fn a_client_that_reads_no_answers_is_cut_off() {
+    let mut options = options();
+    options.tokens = true;
+    options.limits.body_time = Duration::from_millis(200);
+    let running = Running::new(options);
+    let mut stream = TcpStream::connect(running.address).unwrap();
+    let body = samples(&[1; 64]).to_string();
+    let request = format!(
+        "POST /v2/models/digits/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    // Answers of megabytes, until the buffers of both sides are full: then the server closes, and sending fails.
+    while stream.write_all(request.as_bytes()).is_ok() {}
+    while running.metric("hipvit_connections ") > 1.0 {
+        std::thread::yield_now();
+    }
+    assert_eq!(running.infer(&samples(&[1])).status, 200);
 }
 
 #[test]

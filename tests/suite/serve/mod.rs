@@ -5,6 +5,7 @@ mod http;
 mod lifecycle;
 mod limits;
 mod repository;
+mod traces;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
