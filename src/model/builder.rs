@@ -369,6 +369,7 @@ impl Builder<'_> {
             head_dim,
             scale: (head_dim as f64).sqrt().recip() as f32,
             operands,
+            first_key: 0,
         })
     }
 

@@ -196,6 +196,7 @@ fn attention_weighs_the_values_by_softmax() {
         head_dim: 2,
         scale: 0.5,
         operands: AttentionOperands::Separate,
+        first_key: 0,
     };
     let q = array(&[1, 1, 2], &[2.0, 0.0]);
     let k = array(&[2, 2, 2], &[1.0, 5.0, 0.0, -5.0, 3.0, 1.0, 3.0, 2.0]);
@@ -226,6 +227,7 @@ fn packed_attention_is_separate_attention() {
             head_dim,
             scale: 0.5,
             operands,
+            first_key: 0,
         })
     };
     let expected = apply(&op(AttentionOperands::Separate), &[&q, &k, &v]);
