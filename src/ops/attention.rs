@@ -85,12 +85,12 @@ impl<'a> Tokens<'a> {
         Ok(Self { data, ..self })
     }
 
-    /// The tokens of one image from token `first` on.
-    fn from_token(self, first: usize) -> Result<Self, String> {
-        let data = self.data.get(first * self.stride..);
+    /// The tokens of one image after the first `count`.
+    fn after(self, count: usize) -> Result<Self, String> {
+        let data = self.data.get(count * self.stride..);
         Ok(Self {
             data: data.ok_or("an operand is too short")?,
-            count: self.count.saturating_sub(first),
+            count: self.count.saturating_sub(count),
             ..self
         })
     }
@@ -138,8 +138,8 @@ pub(crate) fn run(
         heads.try_for_each(|(head, mut out)| {
             let (q, k, v) = (
                 q.of_image(b, head * d)?,
-                k.of_image(b, head * d)?.from_token(spec.first_key)?,
-                v.of_image(b, head * d)?.from_token(spec.first_key)?,
+                k.of_image(b, head * d)?.after(spec.first_key)?,
+                v.of_image(b, head * d)?.after(spec.first_key)?,
             );
             let parts = out
                 .axis_chunks_iter_mut(Axis(0), queries)
