@@ -105,6 +105,7 @@ fn vit_base() -> Result<Graph> {
             head_dim: DIM / HEADS,
             scale: 0.125,
             operands: AttentionOperands::PackedQkv,
+            first_key: 0,
         });
         let y = b.graph.push(Role::Attention, name("attn"), attention, [qkv])?;
         x = b.linear(&name("proj"), y, [DIM, DIM], None, Some(x))?;

@@ -5,14 +5,15 @@
 
 namespace hipvit {
 
-/// Threads per block of `layer_norm_few`.
+/// Threads per block of `layer_norm_few` and `rms_norm_few`.
 constexpr unsigned FEW_ROWS_THREADS = 64;
-/// The most rows that `layer_norm_few` takes: small blocks that load weight and bias early have the lower latency for few
+/// The most rows that `layer_norm_few` and `rms_norm_few` take: small blocks that load weight and bias early have the lower latency for few
 /// rows. On an H200 (CUDA 13, bf16, in a graph) 197 rows of 384, 768 and 1024 channels take 2.3, 2.4 and 2.6 µs instead of
 /// 2.8, 3.3 and 3.7; 1576 rows 2.9, 3.3 and 3.8 instead of 3.2, 3.8 and 4.4; 12608 rows of 768 13.2 instead of 13.0.
 constexpr unsigned FEW_ROWS = 4096;
 
 /// `layer_norm`, `layer_norm_few`: s = x + residual; out = (s − mean(s)) / √(variance(s) + epsilon) · weight + bias, over each row.
+/// `rms_norm`, `rms_norm_few`: s = x + residual; out = s / √(mean(s²) + epsilon) · weight, over each row.
 struct LayerNormArgs {
     /// T `[rows, channels]`.
     DEVICE_POINTER(const void) x;
@@ -20,7 +21,7 @@ struct LayerNormArgs {
     DEVICE_POINTER(const void) residual;
     /// T `[channels]`.
     DEVICE_POINTER(const void) weight;
-    /// T `[channels]`.
+    /// T `[channels]`. Null for `rms_norm`, and for it alone.
     DEVICE_POINTER(const void) bias;
     /// T `[rows, channels]`: receives s. May be null; may alias `x` or `residual`.
     DEVICE_POINTER(void) sum;
@@ -30,7 +31,7 @@ struct LayerNormArgs {
     unsigned rows;
     /// Columns of all matrices.
     unsigned channels;
-    /// Added to the variance.
+    /// Added to the variance, or to the mean square.
     float epsilon;
     /// 0: a row per wave; 1: a row per block.
     unsigned whole_block;

@@ -1,11 +1,11 @@
 // layer_norm: s = x + residual; out = (s − mean(s)) / √(variance(s) + ε) · weight + bias over the channels, with the
-// biased variance; s can be stored too.
+// biased variance; s can be stored too. rms_norm: out = s / √(mean(s²) + ε) · weight. Of heads, each is a row.
 //
 // Shapes: x, residual (or null), sum (or null), out T [rows, channels]; weight, bias T [channels]. All row-major, with
 //   any number of channels. sum may alias x or residual, out may alias x.
 // Alignment: any; vec128 access where the addresses allow it.
 // Accumulator: f32. First the mean, then the squares of the centred values: mean(s²) − mean(s)² would cancel.
-// Geometry: blocks of ROW_THREADS, or of FEW_ROWS_THREADS by layer_norm_few, for few rows; a row per wave, or per block
+// Geometry: blocks of ROW_THREADS, or of FEW_ROWS_THREADS by the entries `_few`, for few rows; a row per wave, or per block
 //   (whole_block) for long rows. A thread keeps up to ROW_REGISTERS elements of its row in registers. Both entries compute
 //   the same bits where a row is a wave's.
 #include "layer_norm.h"
@@ -14,7 +14,7 @@
 using namespace hipvit;
 
 // Any row, of x or x + residual.
-template <class T, class Group>
+template <class T, bool RMS, class Group>
 HIPVIT_DEVICE void normalize_any(const LayerNormArgs &a, const Group &group, u32 index) {
     const u64 start = u64(index) * a.channels;
     const T *x = (const T *)a.x + start, *residual = (const T *)a.residual + start;
@@ -37,24 +37,28 @@ HIPVIT_DEVICE void normalize_any(const LayerNormArgs &a, const Group &group, u32
 
     // No registers are kept: this must not need more than the path for whole vec128s.
     Row<T, 0> row(a.channels, group);
-    float total = 0.0f;
-    row.fill(load, [&](u32, float v) { total += v; });
-    const float mean = group.template reduce<Sum>(total) / float(a.channels);
+    float mean = 0.0f;
+    if constexpr (!RMS) {
+        float total = 0.0f;
+        row.fill(load, [&](u32, float v) { total += v; });
+        mean = group.template reduce<Sum>(total) / float(a.channels);
+    }
     float squares = 0.0f;
     row.again(load, [&](u32, float v) { squares = multiply_add(v - mean, v - mean, squares); });
     const float variance = group.template reduce<Sum>(squares) / float(a.channels);
     const float inverse = 1.0f / square_root(variance + a.epsilon);
 
     const T *weight = (const T *)a.weight, *bias = (const T *)a.bias;
-    const bool parameters = aligned(weight, 16) && aligned(bias, 16);
+    const bool parameters = aligned(weight, 16) && (RMS || aligned(bias, 16));
     row.finish(
         load_and_store_sum, [&](u32, float &v) { v = (v - mean) * inverse; },
         [&](u32 column, u32 valid, float(&vec)[VEC<T>]) {
             float scale[VEC<T>], shift[VEC<T>];
             load_vec(weight + column, valid, parameters, scale);
-            load_vec(bias + column, valid, parameters, shift);
+            if constexpr (!RMS) load_vec(bias + column, valid, parameters, shift);
 #pragma unroll
-            for (u32 i = 0; i < VEC<T>; ++i) vec[i] = multiply_add(vec[i], scale[i], shift[i]);
+            for (u32 i = 0; i < VEC<T>; ++i)
+                vec[i] = RMS ? vec[i] * scale[i] : multiply_add(vec[i], scale[i], shift[i]);
             store_vec(out + column, valid, aligned(out, 16), vec);
         });
 }
@@ -97,7 +101,7 @@ template <class T> struct KeptRow {
 // A row of whole vec128s at aligned addresses, without residual and sum: what models have. Many waves fit on a
 // multiprocessor, and nothing comes between the loads. EARLY: weight and bias are loaded with the row, which takes registers
 // and hides their latency.
-template <class T, bool EARLY, class Group>
+template <class T, bool RMS, bool EARLY, class Group>
 HIPVIT_DEVICE void normalize_vectors(const LayerNormArgs &a, const Group &group, u32 index) {
     const u32 vecs = a.channels / VEC<T>;
     const KeptRow<T> row((const Packed<T> *)a.x + u64(index) * vecs, vecs, group.rank(), group.size());
@@ -110,14 +114,20 @@ HIPVIT_DEVICE void normalize_vectors(const LayerNormArgs &a, const Group &group,
 #pragma unroll
     for (u32 s = 0; s < LOADED; ++s) {
         const u32 at = row.rank + s * row.size;
-        if (at < vecs) scales[s].whole = weight[at].whole, shifts[s].whole = bias[at].whole;
+        if (at < vecs) {
+            scales[s].whole = weight[at].whole;
+            if constexpr (!RMS) shifts[s].whole = bias[at].whole;
+        }
     }
-    float total = 0.0f;
-    row.for_each([&](const Packed<T> &vec, u32, u32) {
+    float mean = 0.0f;
+    if constexpr (!RMS) {
+        float total = 0.0f;
+        row.for_each([&](const Packed<T> &vec, u32, u32) {
 #pragma unroll
-        for (u32 i = 0; i < VEC<T>; ++i) total += to_float(vec.element[i]);
-    });
-    const float mean = group.template reduce<Sum>(total) / float(a.channels);
+            for (u32 i = 0; i < VEC<T>; ++i) total += to_float(vec.element[i]);
+        });
+        mean = group.template reduce<Sum>(total) / float(a.channels);
+    }
     float squares = 0.0f;
     row.for_each([&](const Packed<T> &vec, u32, u32) {
 #pragma unroll
@@ -131,34 +141,45 @@ HIPVIT_DEVICE void normalize_vectors(const LayerNormArgs &a, const Group &group,
     row.for_each([&](const Packed<T> &vec, u32 at, u32 s) {
         Packed<T> scale, shift, result;
         if (s < LOADED) {
-            scale = scales[s], shift = shifts[s];
+            scale = scales[s];
+            if constexpr (!RMS) shift = shifts[s];
         } else {
             scale.whole = weight[at].whole;
-            shift.whole = bias[at].whole;
+            if constexpr (!RMS) shift.whole = bias[at].whole;
         }
 #pragma unroll
         for (u32 i = 0; i < VEC<T>; ++i) {
-            const float normal = (to_float(vec.element[i]) - mean) * inverse;
-            result.element[i] = from_float<T>(multiply_add(normal, to_float(scale.element[i]), to_float(shift.element[i])));
+            const float normal = (to_float(vec.element[i]) - mean) * inverse, factor = to_float(scale.element[i]);
+            if constexpr (RMS) {
+                result.element[i] = from_float<T>(normal * factor);
+            } else {
+                result.element[i] = from_float<T>(multiply_add(normal, factor, to_float(shift.element[i])));
+            }
         }
         out[at].whole = result.whole;
     });
 }
 
-template <class T, int THREADS> HIPVIT_DEVICE void normalize(const LayerNormArgs &a) {
+template <class T, bool RMS, int THREADS> HIPVIT_DEVICE void normalize(const LayerNormArgs &a) {
     HIPVIT_LDS static float scratch[THREADS / WAVE];
     const RowGroup<THREADS> group{a.whole_block != 0, scratch};
     const u32 index = group.row();
     if (index >= a.rows) return; // a whole wave, or a whole block
+    // The null bias of rms_norm is aligned too.
     const u64 addresses = (u64)a.x | (u64)a.out | (u64)a.weight | (u64)a.bias;
     if (a.channels % VEC<T> == 0 && addresses % VEC128_BYTES == 0 && !a.residual && !a.sum) {
-        normalize_vectors<T, THREADS == FEW_ROWS_THREADS>(a, group, index);
+        normalize_vectors<T, RMS, THREADS == FEW_ROWS_THREADS>(a, group, index);
     } else {
-        normalize_any<T>(a, group, index);
+        normalize_any<T, RMS>(a, group, index);
     }
 }
 
 #define ENTRY(name, T)                                                                                                 \
-    HIPVIT_KERNEL(ROW_THREADS) name##_##T(LayerNormArgs a) { normalize<T, ROW_THREADS>(a); }                           \
-    HIPVIT_KERNEL(FEW_ROWS_THREADS) name##_few_##T(LayerNormArgs a) { normalize<T, FEW_ROWS_THREADS>(a); }
+    HIPVIT_KERNEL(ROW_THREADS) name##_##T(LayerNormArgs a) { normalize<T, false, ROW_THREADS>(a); }                    \
+    HIPVIT_KERNEL(FEW_ROWS_THREADS) name##_few_##T(LayerNormArgs a) { normalize<T, false, FEW_ROWS_THREADS>(a); }
 HIPVIT_FOR_DTYPES(ENTRY, layer_norm)
+
+#define RMS_ENTRY(name, T)                                                                                             \
+    HIPVIT_KERNEL(ROW_THREADS) name##_##T(LayerNormArgs a) { normalize<T, true, ROW_THREADS>(a); }                     \
+    HIPVIT_KERNEL(FEW_ROWS_THREADS) name##_few_##T(LayerNormArgs a) { normalize<T, true, FEW_ROWS_THREADS>(a); }
+HIPVIT_FOR_DTYPES(RMS_ENTRY, rms_norm)

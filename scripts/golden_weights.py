@@ -17,7 +17,7 @@ ATTENTION_GAIN = 1.5
 HEAD_GAIN = 2.5
 EMBEDDING_STD = 0.6
 
-ATTENTION = ("qkv", "q_proj", "k_proj", "query", "key", ".q.", ".kv.", "in_proj_weight")
+ATTENTION = ("qkv", "q_proj", "k_proj", "query", "key", ".q.", ".kv.", "in_proj_weight", "in_proj.weight")
 HEADS = ("head.weight", "head_dist.weight", "classifier.weight", "projection.weight")
 EMBEDDINGS = ("pos_embed", "position_embedding", "token", "class_embedding", "latent", "probe")
 

@@ -73,7 +73,7 @@ def run(case, images) -> dict:
     assert 0.5 < size < 30, f"{case.name}: largest |{main}| is {size}"
     assert min(attention.ratios) > 1.8, f"{case.name}: attention is nearly uniform, {attention.ratios}"
     silent = silent_tensors(model, lambda: case.outputs(model, pixel_values)[main])
-    inert = [name for name in silent if name.endswith(("k_proj.bias", "key.bias"))]
+    inert = [name for name in silent if name.endswith(("k_proj.bias", "key.bias", "k_norm.bias"))]
     unused = [name for name in silent if name not in inert]
 
     tensors = {"pixel_values": pixel_values} | {name: value.double() for name, value in outputs.items()}

@@ -258,10 +258,15 @@ impl Plan {
 }
 
 /// The operand that the result of `op` may overwrite: each element of the result depends only on that operand's element
-/// at the same index, or on its row (LayerNorm), which is read before it is written.
+/// at the same index, or on its row (LayerNorm, RmsNorm), which is read before it is written.
 fn in_place_operand(op: &Op) -> Option<usize> {
     match op {
-        Op::Add | Op::Scale | Op::MulScalar(_) | Op::Activation(_) | Op::LayerNorm { .. } => Some(0),
+        Op::Add
+        | Op::Scale
+        | Op::MulScalar(_)
+        | Op::Activation(_)
+        | Op::LayerNorm { .. }
+        | Op::RmsNorm { .. } => Some(0),
         Op::Linear(Linear {
             bias, residual: true, ..
         }) => Some(2 + usize::from(*bias)),

@@ -1,4 +1,4 @@
-//! `layer_norm`, of x or of x + residual, over the channels; `layer_norm_few` for few rows.
+//! `layer_norm` and `rms_norm`, of x or of x + residual, over the channels; `layer_norm_few` and `rms_norm_few` for few rows.
 
 use std::borrow::Cow;
 
@@ -30,6 +30,15 @@ impl LayerNormArgs {
         })
     }
 
+    /// RMS normalisation, likewise.
+    ///
+    /// # Errors
+    ///
+    /// An extent exceeds 32 bits.
+    pub(crate) fn rms([x, weight, out]: [u64; 3], extents: [usize; 2], epsilon: f32) -> Result<Self, String> {
+        Self::new([x, weight, 0, out], extents, epsilon)
+    }
+
     /// The same of x + `residual`, which is stored in `sum`.
     pub(crate) fn of_sum(self, residual: u64, sum: u64) -> Self {
         Self {
@@ -52,12 +61,13 @@ unsafe impl KernelArguments for LayerNormArgs {
     const FILE: &'static str = "layer_norm";
 
     fn entry(&self) -> Result<Cow<'static, str>, String> {
-        Ok(if self.is_few() {
-            "layer_norm_few"
-        } else {
-            "layer_norm"
-        }
-        .into())
+        let entry = match (self.bias, self.is_few()) {
+            (0, false) => "rms_norm",
+            (0, true) => "rms_norm_few",
+            (_, false) => "layer_norm",
+            (_, true) => "layer_norm_few",
+        };
+        Ok(entry.into())
     }
 
     fn plan(&mut self, target: &Target) -> Result<Launch, String> {
@@ -77,7 +87,7 @@ unsafe impl KernelArguments for LayerNormArgs {
         visit(Access::read("x", self.x, all));
         visit(optional(Access::read("residual", self.residual, all)));
         visit(Access::read("weight", self.weight, row));
-        visit(Access::read("bias", self.bias, row));
+        visit(optional(Access::read("bias", self.bias, row)));
         visit(optional(Access::write("sum", self.sum, all)));
         visit(Access::write("out", self.out, all));
     }

@@ -39,6 +39,7 @@ fn attention(images: usize, heads: usize, queries: usize, head_dim: usize) -> At
         head_dim,
         scale: 1.0,
         operands: AttentionOperands::Separate,
+        first_key: 0,
     };
     let operand = Strided {
         address: 0,
@@ -69,9 +70,11 @@ proptest! {
 
     #[test]
     fn a_row_fits_its_wave_or_takes_a_block(n in 1usize..5000, d in 1usize..9000, t in targets()) {
-        let mut arguments = LayerNormArgs::new([0; 4], [n, d], 1e-6).unwrap();
+        let mut arguments = LayerNormArgs::new([1; 4], [n, d], 1e-6).unwrap();
         let launch = arguments.plan(&t).unwrap();
         let few = arguments.entry().unwrap() == "layer_norm_few";
+        let rms = LayerNormArgs::rms([1; 3], [n, d], 1e-6).unwrap();
+        prop_assert_eq!(rms.entry().unwrap(), if few { "rms_norm_few" } else { "rms_norm" });
         prop_assert_eq!(few, n <= 4096 && d <= 1024);
         prop_assert_eq!(launch.block[0], if few { 64 } else { 256 });
         prop_assert_eq!(launch.block[0] % t.wave_size, 0);

@@ -1,18 +1,19 @@
 //! From a [`Vit`], a library's [`Names`] and the [`Weights`] to the unoptimised [`Graph`]: one builder for every
 //! family. It emits what the libraries compute, step by step; making that fast is the part of [`crate::graph`].
 
+mod blocks;
 mod head;
 
 use std::path::Path;
 
 use super::LoadOptions;
-use super::names::{Embeddings, Names, Qkv};
+use super::names::{Embeddings, Names};
 use super::positions::{self, Fit};
-use super::vit::{Mlp, Vit};
+use super::vit::{Norm, NormKind, Vit};
 use super::weights::Weights;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, OutputKind, Role, ValueId};
-use crate::ops::{Activation, Attention, AttentionOperands, Linear, Op, PatchConv};
+use crate::ops::{Activation, Linear, Op, PatchConv};
 use crate::tensor::Tensor;
 
 /// The grids between which a position table was interpolated: the stored one, the image's.
@@ -111,6 +112,10 @@ impl Builder<'_> {
         let mut x = self
             .graph
             .push(Role::Patch, "patch_embed", Op::PatchConv(conv), inputs)?;
+        if let Some(norm) = self.vit.patch_norm {
+            let name = self.trunk(self.names.patch_norm);
+            x = self.norm_of(norm, Role::Patch, "patch_embed.norm", x, &name, dim)?;
+        }
         let positions = self.positions()?;
         if let Some(Table { patches, .. }) = positions {
             x = self.graph.push(Role::Patch, "positions", Op::Add, [x, patches])?;
@@ -157,7 +162,7 @@ impl Builder<'_> {
             x = self.graph.push(Role::Patch, "tokens", Op::Prepend, tokens)?;
         }
         if self.vit.pre_norm {
-            x = self.layer_norm("norm_pre", x, &self.trunk(self.names.pre_norm))?;
+            x = self.norm("norm_pre", x, &self.trunk(self.names.pre_norm), dim)?;
         }
         Ok(x)
     }
@@ -208,9 +213,9 @@ impl Builder<'_> {
                 };
                 self.derived(name, &patches, &[1, cells, dim])?
             }
-            Fit::Resample { from, antialias } => {
+            Fit::Resample { from, filter } => {
                 self.interpolated = Some((from, grid));
-                let values = positions::resample(&patches.to_f32(), dim, from, grid, antialias);
+                let values = positions::resample(&patches.to_f32(), dim, from, grid, filter);
                 let [[rows, columns], [to_rows, to_columns]] = [from, grid];
                 let name = format!("{name} {rows}×{columns}→{to_rows}×{to_columns}");
                 let shape = [1, grid[0] * grid[1], dim];
@@ -220,156 +225,6 @@ impl Builder<'_> {
             }
         };
         Ok(Some(Table { prefix, patches }))
-    }
-
-    fn blocks(&mut self, mut x: ValueId) -> Result<ValueId> {
-        for index in 0..self.vit.depth {
-            let block = format!("blocks.{index}");
-            let tensors = self.trunk(&format!("{}{index}.", self.names.blocks));
-            x = self.attention(x, &block, &tensors)?;
-            x = self.feed_forward(x, &block, &tensors)?;
-            self.hidden_layers.push(x);
-        }
-        if self.vit.norm {
-            x = self.layer_norm("norm", x, &self.trunk(self.names.norm))?;
-        }
-        Ok(x)
-    }
-
-    /// `x + scale1 · output(attention(qkv(norm1(x))))`.
-    fn attention(&mut self, x: ValueId, block: &str, tensors: &str) -> Result<ValueId> {
-        let Vit { dim, qkv_bias, .. } = *self.vit;
-        let normed = self.layer_norm(
-            &format!("{block}.norm1"),
-            x,
-            &format!("{tensors}{}", self.names.norm1),
-        )?;
-        let (operands, inputs) = match self.names.qkv {
-            Qkv::Packed(name) => {
-                let step = format!("{block}.attn.qkv");
-                let tensor = format!("{tensors}{name}");
-                let qkv = self.linear(Role::Qkv, &step, normed, &tensor, [3 * dim, dim], qkv_bias)?;
-                (AttentionOperands::PackedQkv, vec![qkv])
-            }
-            Qkv::Separate(names) => {
-                let mut inputs = Vec::with_capacity(3);
-                for (letter, name) in ["q", "k", "v"].into_iter().zip(names) {
-                    let step = format!("{block}.attn.{letter}");
-                    let tensor = format!("{tensors}{name}");
-                    inputs.push(self.linear(Role::Qkv, &step, normed, &tensor, [dim, dim], qkv_bias)?);
-                }
-                (AttentionOperands::Separate, inputs)
-            }
-        };
-        let op = self.attention_op(operands);
-        let attended = self
-            .graph
-            .push(Role::Attention, format!("{block}.attn"), op, inputs)?;
-        let step = format!("{block}.attn.proj");
-        let tensor = format!("{tensors}{}", self.names.attention_output);
-        let mut y = self.linear(
-            Role::Attention,
-            &step,
-            attended,
-            &tensor,
-            [dim, dim],
-            self.vit.block_bias,
-        )?;
-        if self.vit.layer_scale {
-            let gamma = self.constant(&format!("{tensors}{}", self.names.scale1), &[dim])?;
-            y = self
-                .graph
-                .push(Role::Attention, format!("{block}.ls1"), Op::Scale, [y, gamma])?;
-        }
-        self.graph
-            .push(Role::Attention, format!("{block}.attn.residual"), Op::Add, [x, y])
-    }
-
-    /// `x + scale2 · mlp(norm2(x))`.
-    fn feed_forward(&mut self, x: ValueId, block: &str, tensors: &str) -> Result<ValueId> {
-        let Vit {
-            dim,
-            hidden,
-            block_bias,
-            ..
-        } = *self.vit;
-        let normed = self.layer_norm(
-            &format!("{block}.norm2"),
-            x,
-            &format!("{tensors}{}", self.names.norm2),
-        )?;
-        let mut y = match self.vit.mlp {
-            Mlp::Plain(activation) => {
-                let names = [self.names.fc1, self.names.fc2];
-                let layers = TwoLayers {
-                    names,
-                    dim,
-                    hidden,
-                    bias: block_bias,
-                    activation,
-                };
-                self.two_layers(Role::Ffn, &format!("{block}.mlp"), normed, tensors, &layers)?
-            }
-            Mlp::SwiGlu => {
-                let name = format!("{tensors}{}", self.names.gate_and_value);
-                let step = format!("{block}.mlp.fc1");
-                let packed = self.linear(Role::Ffn, &step, normed, &name, [2 * hidden, dim], block_bias)?;
-                let gated = self
-                    .graph
-                    .push(Role::Ffn, format!("{block}.mlp.gate"), Op::SwiGlu, [packed])?;
-                let name = format!("{tensors}{}", self.names.gated_output);
-                self.linear(
-                    Role::Ffn,
-                    &format!("{block}.mlp.fc2"),
-                    gated,
-                    &name,
-                    [dim, hidden],
-                    block_bias,
-                )?
-            }
-        };
-        if self.vit.layer_scale {
-            let gamma = self.constant(&format!("{tensors}{}", self.names.scale2), &[dim])?;
-            y = self
-                .graph
-                .push(Role::Ffn, format!("{block}.ls2"), Op::Scale, [y, gamma])?;
-        }
-        self.graph
-            .push(Role::Ffn, format!("{block}.mlp.residual"), Op::Add, [x, y])
-    }
-
-    /// `fc2(activation(fc1(x)))`; `tensors` stands before the layers' names.
-    fn two_layers(
-        &mut self,
-        role: Role,
-        step: &str,
-        x: ValueId,
-        tensors: &str,
-        layers: &TwoLayers<'_>,
-    ) -> Result<ValueId> {
-        let TwoLayers {
-            names,
-            dim,
-            hidden,
-            bias,
-            activation,
-        } = *layers;
-        let [fc1, fc2] = names.map(|name| format!("{tensors}{name}"));
-        let x = self.linear(role, &format!("{step}.fc1"), x, &fc1, [hidden, dim], bias)?;
-        let x = self
-            .graph
-            .push(role, format!("{step}.act"), Op::Activation(activation), [x])?;
-        self.linear(role, &format!("{step}.fc2"), x, &fc2, [dim, hidden], bias)
-    }
-
-    fn attention_op(&self, operands: AttentionOperands) -> Op {
-        let head_dim = self.vit.dim / self.vit.heads;
-        Op::Attention(Attention {
-            heads: self.vit.heads,
-            head_dim,
-            scale: (head_dim as f64).sqrt().recip() as f32,
-            operands,
-        })
     }
 
     fn linear(
@@ -392,12 +247,30 @@ impl Builder<'_> {
         self.graph.push(role, step, op, operands)
     }
 
-    fn layer_norm(&mut self, step: &str, x: ValueId, tensor: &str) -> Result<ValueId> {
-        let weight = self.constant(&format!("{tensor}.weight"), &[self.vit.dim])?;
-        let bias = self.constant(&format!("{tensor}.bias"), &[self.vit.dim])?;
-        let epsilon = self.vit.epsilon as f32;
-        self.graph
-            .push(Role::Other, step, Op::LayerNorm { epsilon }, [x, weight, bias])
+    /// A norm of each `dim` channels.
+    fn norm(&mut self, step: &str, x: ValueId, tensor: &str, dim: usize) -> Result<ValueId> {
+        self.norm_of(self.vit.norms, Role::Other, step, x, tensor, dim)
+    }
+
+    fn norm_of(
+        &mut self,
+        norm: Norm,
+        role: Role,
+        step: &str,
+        x: ValueId,
+        tensor: &str,
+        dim: usize,
+    ) -> Result<ValueId> {
+        let epsilon = norm.epsilon as f32;
+        let mut inputs = vec![x, self.constant(&format!("{tensor}.weight"), &[dim])?];
+        let op = match norm.kind {
+            NormKind::Rms => Op::RmsNorm { epsilon },
+            NormKind::Layer => {
+                inputs.push(self.constant(&format!("{tensor}.bias"), &[dim])?);
+                Op::LayerNorm { epsilon }
+            }
+        };
+        self.graph.push(role, step, op, inputs)
     }
 
     /// The tensor `name` of the weight file.

@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use super::fields::Fields;
 use super::names::{self, Names};
-use super::positions::Fitting;
-use super::vit::{Mlp, Neck, Pooling, Positions, Vit};
+use super::positions::{Filter, Fitting};
+use super::vit::{Blocks, Mlp, Neck, Norm, NormKind, Pooling, Positions, Vit};
 use super::weights::Weights;
 use super::{Description, Family, Library, near};
 use crate::error::Result;
@@ -278,7 +278,7 @@ fn trunk(kind: &Kind, class: Class, config: Fields<'_>, image: [usize; 2]) -> Re
         let hidden = (dim as f64 * config.ratio("mlp_ratio")?.unwrap_or(4.0)) as usize;
         match config.flag("use_swiglu_ffn")?.unwrap_or(false) {
             // Two thirds, rounded up to a multiple of 8.
-            true => (Mlp::SwiGlu, (hidden * 2 / 3).next_multiple_of(8)),
+            true => (Mlp::SwiGluPacked, (hidden * 2 / 3).next_multiple_of(8)),
             false => (Mlp::Plain(activation), hidden),
         }
     } else {
@@ -300,7 +300,11 @@ fn trunk(kind: &Kind, class: Class, config: Fields<'_>, image: [usize; 2]) -> Re
                 "is false, so the model makes no embedding of an image",
             ));
         }
-        (Family::Siglip, _) => Pooling::Attention { hidden, activation },
+        (Family::Siglip, _) => Pooling::Attention {
+            skip: 0,
+            hidden,
+            activation,
+        },
         _ => Pooling::Class,
     };
     Ok(Vit {
@@ -311,7 +315,12 @@ fn trunk(kind: &Kind, class: Class, config: Fields<'_>, image: [usize; 2]) -> Re
         heads: config.size("num_attention_heads")?.unwrap_or(12),
         hidden,
         mlp,
-        epsilon: config.number("layer_norm_eps")?.unwrap_or(kind.epsilon),
+        norms: Norm {
+            kind: NormKind::Layer,
+            epsilon: config.number("layer_norm_eps")?.unwrap_or(kind.epsilon),
+        },
+        patch_norm: None,
+        blocks: Blocks::default(),
         patch_bias: family != Family::Clip,
         class_token,
         distillation_token,
@@ -324,7 +333,10 @@ fn trunk(kind: &Kind, class: Class, config: Fields<'_>, image: [usize; 2]) -> Re
                 // DINOv2 fits the table to every image, the others when asked to.
                 keep: family != Family::Dinov2 && image == configured,
                 square_image: image[0] == image[1],
-                antialias: kind.model_type == "dinov2_with_registers",
+                filter: match kind.model_type {
+                    "dinov2_with_registers" => Filter::CubicAntialiased,
+                    _ => Filter::Cubic,
+                },
             },
         }),
         pre_norm: family == Family::Clip,

@@ -1,5 +1,5 @@
-//! Position embeddings for a grid of patches other than the trained one: bicubic interpolation as
-//! PyTorch's `interpolate(mode="bicubic", align_corners=False)` computes it, with and without `antialias`.
+//! Position embeddings for a grid of patches other than the trained one, interpolated as PyTorch's `interpolate` does:
+//! bicubic, with and without `antialias`, and bilinear, with and without `align_corners`.
 //!
 //! Cubic convolution: R. Keys, *Cubic convolution interpolation for digital image processing*, 1981. PyTorch uses
 //! a = −0.75 where it interpolates, and Pillow's −0.5 with a kernel that widens as the grid shrinks where it
@@ -11,11 +11,13 @@ pub(super) type Grid = [usize; 2];
 /// The library of a stored table, which determines how it is fitted to an image.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fitting {
-    /// timm: a table of any length is resampled, antialiased; its grid is the configured one if that has as many
+    /// timm: a table of any length is resampled; its grid is the configured one if that has as many
     /// cells, and a square otherwise.
     Timm {
         /// The grid of the checkpoint's configured image size.
         configured: Grid,
+        /// FlexiViT's and RADIO's are bilinear, all others [`Filter::CubicAntialiased`].
+        filter: Filter,
     },
     /// transformers: the table has exactly the configured grid's cells; it is used as it is, or taken as a square.
     Transformers {
@@ -25,9 +27,18 @@ pub(super) enum Fitting {
         keep: bool,
         /// Whether the image is square: transformers keeps a table of the right length only then.
         square_image: bool,
-        /// Whether it interpolates with antialiasing.
-        antialias: bool,
+        filter: Filter,
     },
+}
+
+/// How a table is interpolated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Filter {
+    Cubic,
+    CubicAntialiased,
+    Linear,
+    /// The first and the last cells of both grids are at the same place (`align_corners`).
+    LinearAligned,
 }
 
 /// What to do with a stored table.
@@ -36,7 +47,7 @@ pub(super) enum Fit {
     /// It fits as it is.
     Keep,
     /// It is a table of this grid and must be interpolated.
-    Resample { from: Grid, antialias: bool },
+    Resample { from: Grid, filter: Filter },
 }
 
 impl Fitting {
@@ -44,7 +55,8 @@ impl Fitting {
     pub(super) fn fit(self, cells: usize, target: Grid) -> Result<Fit, String> {
         let wanted = target[0] * target[1];
         match self {
-            Self::Timm { configured } => {
+            Self::Timm { .. } if cells == 0 => Err("has no positions of patches".into()),
+            Self::Timm { configured, filter } => {
                 let known = Some(configured).filter(|grid| grid[0] * grid[1] == cells);
                 if cells == wanted && known.is_none_or(|grid| grid == target) {
                     return Ok(Fit::Keep);
@@ -53,16 +65,13 @@ impl Fitting {
                     Some(grid) => grid,
                     None => square(cells)?,
                 };
-                Ok(Fit::Resample {
-                    from,
-                    antialias: true,
-                })
+                Ok(Fit::Resample { from, filter })
             }
             Self::Transformers {
                 configured,
                 keep,
                 square_image,
-                antialias,
+                filter,
             } => {
                 let [rows, columns] = configured;
                 if cells != rows * columns {
@@ -75,7 +84,7 @@ impl Fitting {
                 }
                 Ok(Fit::Resample {
                     from: square(cells)?,
-                    antialias,
+                    filter,
                 })
             }
         }
@@ -94,9 +103,9 @@ fn square(cells: usize) -> Result<Grid, String> {
 }
 
 /// Interpolates `table`, `[from.rows · from.columns, channels]`, to `[to.rows · to.columns, channels]`.
-pub(super) fn resample(table: &[f32], channels: usize, from: Grid, to: Grid, antialias: bool) -> Vec<f32> {
-    let vertical = weights(from[0], to[0], antialias);
-    let horizontal = weights(from[1], to[1], antialias);
+pub(super) fn resample(table: &[f32], channels: usize, from: Grid, to: Grid, filter: Filter) -> Vec<f32> {
+    let vertical = weights(from[0], to[0], filter);
+    let horizontal = weights(from[1], to[1], filter);
     // Columns first, so that the larger pass runs over whole rows of the table.
     let mut wide = vec![0.0f64; from[0] * to[1] * channels];
     for row in 0..from[0] {
@@ -126,17 +135,26 @@ pub(super) fn resample(table: &[f32], channels: usize, from: Grid, to: Grid, ant
 }
 
 /// For each of `to` outputs, which of `from` inputs it is made of and with what weight.
-fn weights(from: usize, to: usize, antialias: bool) -> Vec<Vec<(usize, f64)>> {
+fn weights(from: usize, to: usize, filter: Filter) -> Vec<Vec<(usize, f64)>> {
     let scale = from as f64 / to as f64;
     (0..to)
-        .map(|index| {
-            if antialias {
-                antialiased(from, scale, index)
-            } else {
-                interpolated(from, scale, index)
+        .map(|index| match filter {
+            Filter::Cubic => interpolated(from, scale, index),
+            Filter::CubicAntialiased => antialiased(from, scale, index),
+            Filter::Linear => linear(from, (scale * (index as f64 + 0.5) - 0.5).max(0.0)),
+            Filter::LinearAligned => {
+                let step = (from - 1) as f64 / to.saturating_sub(1).max(1) as f64;
+                linear(from, step * index as f64)
             }
         })
         .collect()
+}
+
+/// The two inputs around `centre`, which is not before the first.
+fn linear(from: usize, centre: f64) -> Vec<(usize, f64)> {
+    let first = (centre as usize).min(from - 1);
+    let fraction = centre - first as f64;
+    vec![(first, 1.0 - fraction), ((first + 1).min(from - 1), fraction)]
 }
 
 /// Four taps around the centre; those beyond the edge repeat it.
@@ -188,12 +206,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_kernels_equal_pytorch() {
-        // torch.nn.functional.interpolate(torch.arange(12.).square().reshape(1, 1, 3, 4), size, mode="bicubic",
-        // align_corners=False, antialias=...) in double precision.
+    fn every_filter_equals_pytorch() {
+        // torch.nn.functional.interpolate(torch.arange(12.).square().reshape(1, 1, 3, 4), size, mode=..., align_corners=...,
+        // antialias=...) in double precision.
         let table: Vec<f32> = (0..12u8).map(|v| f32::from(v).powi(2)).collect();
-        for (to, antialias, expected) in CASES {
-            let result = resample(&table, 1, [3, 4], *to, *antialias);
+        for (to, filter, expected) in CASES {
+            let result = resample(&table, 1, [3, 4], *to, *filter);
             assert_eq!(result.len(), expected.len());
             for (got, want) in result.iter().zip(*expected) {
                 // The rounding of the result to f32: half a unit in the last place.
@@ -205,10 +223,45 @@ mod tests {
         }
     }
 
-    const CASES: &[(Grid, bool, &[f64])] = &[
+    const FILTERS: [Filter; 4] = [
+        Filter::Cubic,
+        Filter::CubicAntialiased,
+        Filter::Linear,
+        Filter::LinearAligned,
+    ];
+
+    const CASES: &[(Grid, Filter, &[f64])] = &[
         (
             [5, 3],
-            false,
+            Filter::Linear,
+            &[
+                0.166666666667,
+                2.5,
+                8.166666666667,
+                7.1,
+                13.7,
+                23.633333333333,
+                17.5,
+                30.5,
+                46.833333333333,
+                47.1,
+                66.5,
+                89.233333333333,
+                66.833333333333,
+                90.5,
+                117.5,
+            ],
+        ),
+        (
+            [2, 7],
+            Filter::LinearAligned,
+            &[
+                0.0, 0.5, 1.0, 2.5, 4.0, 6.5, 9.0, 64.0, 72.5, 81.0, 90.5, 100.0, 110.5, 121.0,
+            ],
+        ),
+        (
+            [5, 3],
+            Filter::Cubic,
             &[
                 -1.541453703704,
                 -0.563,
@@ -229,7 +282,7 @@ mod tests {
         ),
         (
             [5, 3],
-            true,
+            Filter::CubicAntialiased,
             &[
                 -1.246707827814,
                 0.245987855129,
@@ -250,7 +303,7 @@ mod tests {
         ),
         (
             [2, 7],
-            false,
+            Filter::Cubic,
             &[
                 1.686358304483,
                 2.521344866071,
@@ -270,7 +323,7 @@ mod tests {
         ),
         (
             [2, 7],
-            true,
+            Filter::CubicAntialiased,
             &[
                 3.396626898383,
                 4.514025809112,
@@ -288,8 +341,12 @@ mod tests {
                 98.880181966909,
             ],
         ),
-        ([1, 2], false, &[19.46875, 43.53125]),
-        ([1, 2], true, &[31.03665109594, 51.127560186849]),
+        ([1, 2], Filter::Cubic, &[19.46875, 43.53125]),
+        (
+            [1, 2],
+            Filter::CubicAntialiased,
+            &[31.03665109594, 51.127560186849],
+        ),
     ];
 
     proptest! {
@@ -297,12 +354,12 @@ mod tests {
         fn the_same_grid_stays_and_a_constant_stays_constant(
             (rows, columns) in (1usize..9, 1usize..9),
             (to_rows, to_columns) in (1usize..12, 1usize..12),
-            antialias in any::<bool>(),
+            filter in prop::sample::select(FILTERS.to_vec()),
         ) {
             let table: Vec<f32> = (0..rows * columns * 2).map(|v| (v as f32).sin()).collect();
-            prop_assert_eq!(&resample(&table, 2, [rows, columns], [rows, columns], antialias), &table);
+            prop_assert_eq!(&resample(&table, 2, [rows, columns], [rows, columns], filter), &table);
             let flat = vec![1.5f32; rows * columns * 2];
-            for value in resample(&flat, 2, [rows, columns], [to_rows, to_columns], antialias) {
+            for value in resample(&flat, 2, [rows, columns], [to_rows, to_columns], filter) {
                 prop_assert!((value - 1.5).abs() <= 1.5 * f32::EPSILON);
             }
         }
@@ -310,13 +367,16 @@ mod tests {
 
     #[test]
     fn timm_keeps_resamples_and_refuses() {
-        let fitting = Fitting::Timm { configured: [3, 6] };
+        let fitting = Fitting::Timm {
+            configured: [3, 6],
+            filter: Filter::CubicAntialiased,
+        };
         assert_eq!(fitting.fit(18, [3, 6]), Ok(Fit::Keep));
         assert_eq!(
             fitting.fit(18, [6, 3]),
             Ok(Fit::Resample {
                 from: [3, 6],
-                antialias: true
+                filter: Filter::CubicAntialiased
             })
         );
         assert_eq!(fitting.fit(16, [4, 4]), Ok(Fit::Keep));
@@ -324,7 +384,7 @@ mod tests {
             fitting.fit(16, [5, 9]),
             Ok(Fit::Resample {
                 from: [4, 4],
-                antialias: true
+                filter: Filter::CubicAntialiased
             })
         );
         assert!(fitting.fit(15, [5, 9]).is_err());
@@ -336,11 +396,11 @@ mod tests {
             configured: [4, 4],
             keep,
             square_image,
-            antialias: false,
+            filter: Filter::Cubic,
         };
         let resampled = Ok(Fit::Resample {
             from: [4, 4],
-            antialias: false,
+            filter: Filter::Cubic,
         });
         assert_eq!(fitting(true, false).fit(16, [4, 4]), Ok(Fit::Keep));
         assert_eq!(fitting(false, true).fit(16, [4, 4]), Ok(Fit::Keep));

@@ -9,13 +9,13 @@ use serde_json::Value;
 
 use super::fields::Fields;
 use super::names;
-use super::positions::Fitting;
-use super::vit::{Mlp, Neck, Pooling, Positions, Vit};
+use super::positions::{Filter, Fitting};
+use super::vit::{BlockForm, Blocks, Mlp, Neck, Norm, NormKind, Pooling, Positions, Vit};
 use super::{Description, Family, Library, near};
 use crate::error::{Error, Result};
 use crate::labels::Labels;
 use crate::ops::Activation;
-use architectures::{Arguments, EPSILON, GlobalPool};
+use architectures::{Arguments, EPSILON, Gating, GlobalPool};
 
 const IMAGENET_CLASSES: usize = 1000;
 const DEFAULT_IMAGE: usize = 224;
@@ -33,14 +33,7 @@ const WITHOUT_EFFECT: &[&str] = &[
 ];
 
 /// Arguments that change the structure in a way that is not supported unless they are `false` or `null`.
-const MUST_BE_OFF: &[&str] = &[
-    "dynamic_img_pad",
-    "embed_norm_layer",
-    "qk_norm",
-    "scale_attn_norm",
-    "scale_mlp_norm",
-    "use_naflex",
-];
+const MUST_BE_OFF: &[&str] = &["dynamic_img_pad", "use_naflex"];
 
 /// Reads the configuration; `image_size` is the requested size, timm's `img_size`.
 ///
@@ -63,7 +56,11 @@ pub(super) fn describe(config: Fields<'_>, image_size: Option<[usize; 2]>) -> Re
         return Err(pretrained.error("label_offset", "is not supported"));
     }
     let image = image_size.unwrap_or(sizes.image);
-    let vit = assemble(config, &arguments, sizes.checkpoint, image, classes)?;
+    let filter = match sizes.dynamic {
+        true => Filter::CubicAntialiased,
+        false => filter(name),
+    };
+    let vit = assemble(config, &arguments, sizes.checkpoint, filter, image, classes)?;
     let mut ignored = vec![(
         "pre_logits.*",
         "timm dropped the representation layer and skips its tensors",
@@ -98,7 +95,7 @@ fn unknown(config: Fields<'_>, name: &str) -> Error {
     config.error(
         "architecture",
         format_args!(
-            "is \"{name}\", which is not supported{near}; supported are timm's vit_* (plain, gap, reg, clip, siglip, dinov2), deit_* and deit3_*"
+            "is \"{name}\", which is not supported{near}; supported are the architectures of timm's modules vision_transformer and deit"
         ),
     )
 }
@@ -120,6 +117,15 @@ fn family(name: &str) -> Family {
         _ if name.contains("_clip") => Family::Clip,
         _ if name.contains("_siglip") => Family::Siglip,
         _ => Family::Vit,
+    }
+}
+
+/// How timm fits positions when it loads the architecture. A model of any image size fits them when it runs, as most do.
+fn filter(name: &str) -> Filter {
+    match name {
+        "vit_base_patch16_radio_v3" | "vit_huge_patch16_radio_v3" => Filter::LinearAligned,
+        _ if name.contains("radio") || name.contains("flexi") => Filter::Linear,
+        _ => Filter::CubicAntialiased,
     }
 }
 
@@ -146,6 +152,7 @@ const APPLIED: &[&str] = &[
     "depth",
     "dynamic_img_size",
     "embed_dim",
+    "embed_norm_layer",
     "fc_norm",
     "final_norm",
     "global_pool",
@@ -162,8 +169,11 @@ const APPLIED: &[&str] = &[
     "pos_embed",
     "pre_norm",
     "proj_bias",
+    "qk_norm",
     "qkv_bias",
     "reg_tokens",
+    "scale_attn_norm",
+    "scale_mlp_norm",
 ];
 
 /// Replaces the architecture's arguments by those that are given.
@@ -174,11 +184,14 @@ fn apply(given: Fields<'_>, arguments: &mut Arguments) -> Result<()> {
             format_args!("is {channels}; only 3 channels are supported"),
         ));
     }
-    if let Some(attention) = given.text("attn_layer")?.filter(|&name| name != "attn") {
-        return Err(given.error(
-            "attn_layer",
-            format_args!("is \"{attention}\", which is not supported"),
-        ));
+    match given.text("attn_layer")? {
+        None => {}
+        Some("" | "attn") => arguments.differential = false,
+        Some("diff") => arguments.differential = true,
+        Some(attention) => {
+            let reason = format_args!("is \"{attention}\"; supported are \"attn\" and \"diff\"");
+            return Err(given.error("attn_layer", reason));
+        }
     }
     set(&mut arguments.patch_size, given.extent("patch_size")?);
     set(&mut arguments.embed_dim, given.size("embed_dim")?);
@@ -196,6 +209,9 @@ fn apply(given: Fields<'_>, arguments: &mut Arguments) -> Result<()> {
         &mut arguments.pool_include_prefix,
         given.flag("pool_include_prefix")?,
     );
+    set(&mut arguments.qk_norm, given.flag("qk_norm")?);
+    set(&mut arguments.scale_attn_norm, given.flag("scale_attn_norm")?);
+    set(&mut arguments.scale_mlp_norm, given.flag("scale_mlp_norm")?);
     set(&mut arguments.act_layer, activation(given)?);
     set(&mut arguments.pos_embed, positions(given)?);
     set(&mut arguments.global_pool, global_pool(given)?);
@@ -206,16 +222,32 @@ fn apply(given: Fields<'_>, arguments: &mut Arguments) -> Result<()> {
     if given.has("fc_norm") {
         arguments.fc_norm = given.flag("fc_norm")?;
     }
-    if let Some(norm) = given.text("norm_layer")? {
-        if norm.replace('_', "").to_lowercase() != "layernorm" {
-            return Err(given.error(
-                "norm_layer",
-                format_args!("is \"{norm}\"; only \"layernorm\" is supported"),
-            ));
-        }
-        arguments.epsilon = EPSILON;
+    if let Some(norm) = norm(given, "norm_layer")? {
+        arguments.norm_layer = norm;
+    }
+    if given.has("embed_norm_layer") {
+        arguments.embed_norm_layer = norm(given, "embed_norm_layer")?;
     }
     Ok(())
+}
+
+/// The norm that timm makes of a name.
+fn norm(given: Fields<'_>, key: &str) -> Result<Option<Norm>> {
+    let Some(name) = given.text(key)? else {
+        return Ok(None);
+    };
+    let kind = match name.replace('_', "").to_lowercase().as_str() {
+        "layernorm" => NormKind::Layer,
+        "rmsnorm" => NormKind::Rms,
+        _ => {
+            let reason = format_args!("is \"{name}\"; supported are \"layernorm\" and \"rmsnorm\"");
+            return Err(given.error(key, reason));
+        }
+    };
+    Ok(Some(Norm {
+        kind,
+        epsilon: EPSILON,
+    }))
 }
 
 fn set<T>(target: &mut T, value: Option<T>) {
@@ -257,10 +289,13 @@ fn global_pool(given: Fields<'_>) -> Result<Option<GlobalPool>> {
         Some("token") => Ok(Some(GlobalPool::Token)),
         Some("avg") => Ok(Some(GlobalPool::Avg)),
         Some("max") => Ok(Some(GlobalPool::Max)),
+        Some("avgmax") => Ok(Some(GlobalPool::AvgMax)),
         Some("map") => Ok(Some(GlobalPool::Map)),
+        Some("prr") => Ok(Some(GlobalPool::Prr)),
         Some(other) => {
-            let reason =
-                format_args!("is \"{other}\"; supported are \"token\", \"avg\", \"max\" and \"map\"");
+            let reason = format_args!(
+                "is \"{other}\"; supported are \"token\", \"avg\", \"max\", \"avgmax\", \"map\" and \"prr\""
+            );
             Err(given.error("global_pool", reason))
         }
     }
@@ -271,6 +306,8 @@ struct Sizes {
     checkpoint: [usize; 2],
     /// The input image.
     image: [usize; 2],
+    /// Whether the model takes images of any size.
+    dynamic: bool,
 }
 
 fn sizes(pretrained: Fields<'_>, given: Option<Fields<'_>>) -> Result<Sizes> {
@@ -290,7 +327,11 @@ fn sizes(pretrained: Fields<'_>, given: Option<Fields<'_>>) -> Result<Sizes> {
     } else {
         input.unwrap_or(checkpoint)
     };
-    Ok(Sizes { checkpoint, image })
+    Ok(Sizes {
+        checkpoint,
+        image,
+        dynamic,
+    })
 }
 
 /// `pretrained_cfg.input_size`, without its channels.
@@ -332,42 +373,37 @@ fn assemble(
     config: Fields<'_>,
     arguments: &Arguments,
     checkpoint: [usize; 2],
+    filter: Filter,
     image: [usize; 2],
     classes: usize,
 ) -> Result<Vit> {
     let wrong = |reason: &str| Error::config(config.file(), reason);
     let prefix = usize::from(arguments.class_token) + usize::from(arguments.distilled) + arguments.reg_tokens;
     let width = (arguments.embed_dim as f64 * arguments.mlp_ratio) as usize;
-    let plain_hidden = width;
-    let (mlp, hidden) = match arguments {
-        Arguments {
-            swiglu: false,
-            act_layer,
-            ..
-        } => (Mlp::Plain(*act_layer), width),
-        Arguments {
-            act_layer: Activation::Silu,
-            ..
-        } if width.is_multiple_of(2) => (Mlp::SwiGlu, width / 2),
+    let blocks = blocks(arguments).map_err(|reason| wrong(&reason))?;
+    let plain = Mlp::Plain(arguments.act_layer);
+    let (mlp, hidden) = match (arguments.mlp_layer, arguments.act_layer) {
+        // Parallel blocks have a network of their own.
+        _ if blocks.form == BlockForm::Parallel => (plain, width),
+        (Gating::None, _) => (plain, width),
+        (Gating::Packed, Activation::Silu) if width.is_multiple_of(2) => (Mlp::SwiGluPacked, width / 2),
+        (Gating::Separate, Activation::Silu) => (Mlp::SwiGlu, width),
         _ => return Err(wrong("SwiGLU needs SiLU and an even number of channels")),
     };
+    let skip = if arguments.pool_include_prefix { 0 } else { prefix };
     let pooling = match arguments.global_pool {
         GlobalPool::Token if arguments.distilled => Pooling::ClassAndDistillation,
         _ if arguments.distilled => return Err(wrong("a distilled model pools its tokens")),
         GlobalPool::Token => Pooling::Class,
-        GlobalPool::Avg if arguments.pool_include_prefix => Pooling::Mean { skip: 0 },
-        GlobalPool::Avg => Pooling::Mean { skip: prefix },
-        GlobalPool::Max if arguments.pool_include_prefix => Pooling::Max { skip: 0 },
-        GlobalPool::Max => Pooling::Max { skip: prefix },
-        GlobalPool::Map if prefix > 0 && !arguments.pool_include_prefix => {
-            return Err(wrong(
-                "attention pooling that leaves the class or register tokens out is not supported",
-            ));
-        }
+        GlobalPool::Avg => Pooling::Mean { skip },
+        GlobalPool::Max => Pooling::Max { skip },
+        GlobalPool::AvgMax => Pooling::MeanAndMax { skip },
         GlobalPool::Map => Pooling::Attention {
-            hidden: plain_hidden,
+            skip,
+            hidden: width,
             activation: arguments.act_layer,
         },
+        GlobalPool::Prr => Pooling::SelfAttention,
     };
     if arguments.distilled
         && (!arguments.class_token
@@ -379,9 +415,10 @@ fn assemble(
             "a distilled model has a class token with a position, and no registers",
         ));
     }
-    let fc_norm = arguments
-        .fc_norm
-        .unwrap_or(matches!(arguments.global_pool, GlobalPool::Avg | GlobalPool::Max));
+    let fc_norm = arguments.fc_norm.unwrap_or(matches!(
+        arguments.global_pool,
+        GlobalPool::Avg | GlobalPool::Max | GlobalPool::AvgMax
+    ));
     let patch = arguments.patch_size;
     Ok(Vit {
         image,
@@ -391,7 +428,9 @@ fn assemble(
         heads: arguments.num_heads,
         hidden,
         mlp,
-        epsilon: arguments.epsilon,
+        norms: arguments.norm_layer,
+        patch_norm: arguments.embed_norm_layer,
+        blocks,
         patch_bias: !arguments.pre_norm,
         class_token: arguments.class_token,
         distillation_token: arguments.distilled,
@@ -400,17 +439,43 @@ fn assemble(
             prefix: if arguments.no_embed_class { 0 } else { prefix },
             fitting: Fitting::Timm {
                 configured: [0, 1].map(|axis| checkpoint[axis] / patch[axis]),
+                filter,
             },
         }),
         pre_norm: arguments.pre_norm,
         qkv_bias: arguments.qkv_bias,
         block_bias: arguments.proj_bias,
-        layer_scale: arguments.layer_scale,
+        // That of a block whose norms come last is its norms' weight.
+        layer_scale: arguments.layer_scale && blocks.form != BlockForm::PostNorm,
         norm: arguments.final_norm && !fc_norm,
         pooling,
         pooled_norm: arguments.final_norm && fc_norm && !arguments.distilled,
         neck: Neck::None,
         classes,
+    })
+}
+
+/// How the architecture's blocks are made, or why they cannot be.
+fn blocks(arguments: &Arguments) -> Result<Blocks, String> {
+    let form = arguments.block_fn;
+    let parallel = form == BlockForm::Parallel;
+    // timm's parallel blocks do not take `attn_layer`.
+    let differential = match parallel {
+        true => arguments.differential_block,
+        false => arguments.differential,
+    };
+    if differential && arguments.qk_norm {
+        return Err("differential attention with `qk_norm` is not supported".into());
+    }
+    if parallel && (arguments.scale_attn_norm || arguments.scale_mlp_norm) {
+        return Err("a parallel block takes neither `scale_attn_norm` nor `scale_mlp_norm`".into());
+    }
+    Ok(Blocks {
+        form,
+        differential,
+        qk_norm: arguments.qk_norm,
+        attention_norm: arguments.scale_attn_norm,
+        mlp_norm: arguments.scale_mlp_norm,
     })
 }
 

@@ -23,10 +23,13 @@ pub(super) struct Vit {
     /// Channels between the two layers of the feed-forward network.
     pub(super) hidden: usize,
     pub(super) mlp: Mlp,
-    /// Added to the variance by every layer norm.
-    pub(super) epsilon: f64,
+    /// Every norm that is not said to be another.
+    pub(super) norms: Norm,
+    pub(super) blocks: Blocks,
     /// Whether the patch projection has a bias.
     pub(super) patch_bias: bool,
+    /// A norm of the projected patches, before positions are added.
+    pub(super) patch_norm: Option<Norm>,
     pub(super) class_token: bool,
     pub(super) distillation_token: bool,
     /// The number of register tokens, which come after the class token.
@@ -49,12 +52,56 @@ pub(super) struct Vit {
     pub(super) classes: usize,
 }
 
+/// A norm's form.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Norm {
+    pub(super) kind: NormKind,
+    /// Added to the variance, or to the mean square.
+    pub(super) epsilon: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NormKind {
+    /// With a weight and a bias.
+    Layer,
+    /// With a weight.
+    Rms,
+}
+
+/// How the blocks differ from `x + attention(norm(x))`, then `x + mlp(norm(x))`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Blocks {
+    pub(super) form: BlockForm,
+    /// The difference of two attentions, by the halves of each head's queries and keys. <https://arxiv.org/abs/2410.05258>
+    pub(super) differential: bool,
+    /// A norm of each head's queries and of its keys.
+    pub(super) qk_norm: bool,
+    /// A norm between attention and its output projection.
+    pub(super) attention_norm: bool,
+    /// A norm before the feed-forward network's second layer.
+    pub(super) mlp_norm: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum BlockForm {
+    #[default]
+    PreNorm,
+    /// `x + norm(attention(x))`, then `x + norm(mlp(x))`.
+    PostNorm,
+    /// Attention and feed-forward network side by side, their first layers in one. <https://arxiv.org/abs/2302.05442>
+    Parallel,
+    /// Two attentions side by side, then two feed-forward networks. <https://arxiv.org/abs/2203.09795>
+    Pairs,
+}
+
 /// The feed-forward network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mlp {
     /// `fc2(activation(fc1(x)))`.
     Plain(Activation),
     /// `fc2(silu(gate) · value)`, where one layer, twice as wide, gives gate and value.
+    SwiGluPacked,
+    /// The same with a layer for each.
     SwiGlu,
 }
 
@@ -80,8 +127,16 @@ pub(super) enum Pooling {
     Max { skip: usize },
     /// The class token, then the mean of the patch tokens: `2 · dim` channels.
     ClassAndMean,
-    /// One learned query attends to all tokens, then passes through a feed-forward network.
-    Attention { hidden: usize, activation: Activation },
+    /// Half of mean and maximum each, of the tokens but the first `skip`.
+    MeanAndMax { skip: usize },
+    /// One learned query attends to the tokens but the first `skip`, then passes through a feed-forward network.
+    Attention {
+        skip: usize,
+        hidden: usize,
+        activation: Activation,
+    },
+    /// All tokens attend to each other without projections; then the class token, or else the mean of all.
+    SelfAttention,
 }
 
 /// Between pooling and classifier.
@@ -119,7 +174,11 @@ impl Vit {
         let tokens = patches + self.prefix() as u128;
         let mlp = match self.mlp {
             Mlp::Plain(_) => 2 * hidden,
-            Mlp::SwiGlu => 3 * hidden,
+            Mlp::SwiGluPacked | Mlp::SwiGlu => 3 * hidden,
+        };
+        let blocks = match self.blocks.form {
+            BlockForm::Pairs => 2 * self.depth,
+            _ => self.depth,
         };
         // Q, K, V and the output projection have dim × dim weights each; scores and their weighted sum take tokens × tokens.
         let block = 2u128
@@ -129,7 +188,7 @@ impl Vit {
         let patch = (2 * patches)
             .saturating_mul(3 * height * width)
             .saturating_mul(dim);
-        let flops = block.saturating_mul(self.depth as u128).saturating_add(patch);
+        let flops = block.saturating_mul(blocks as u128).saturating_add(patch);
         u64::try_from(flops).unwrap_or(u64::MAX)
     }
 
@@ -163,8 +222,16 @@ impl Vit {
         if self.hidden == 0 {
             return Err("the feed-forward network has no channels".into());
         }
-        if !(self.epsilon.is_finite() && self.epsilon >= 0.0) {
-            return Err(format!("the layer norms' epsilon is {}", self.epsilon));
+        for Norm { epsilon, .. } in std::iter::once(self.norms).chain(self.patch_norm) {
+            if !(epsilon.is_finite() && epsilon >= 0.0) {
+                return Err(format!("the norms' epsilon is {epsilon}"));
+            }
+        }
+        if self.blocks.differential && !(self.dim / self.heads).is_multiple_of(2) {
+            let head_dim = self.dim / self.heads;
+            return Err(format!(
+                "differential attention needs heads with an even number of channels, not {head_dim}"
+            ));
         }
         if !self.class_token && matches!(self.pooling, Pooling::Class | Pooling::ClassAndMean) {
             return Err("there is no class token to pool".into());

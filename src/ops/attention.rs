@@ -20,7 +20,7 @@ pub(super) fn shape(spec: &Attention, inputs: &[&[usize]]) -> Result<Shape, Stri
         AttentionOperands::PackedQkv => {
             let [qkv] = operands(inputs)?;
             return match *qkv {
-                [b, n, packed] if packed == 3 * c => Ok(vec![b, n, c]),
+                [b, n, packed] if packed == 3 * c && spec.first_key < n => Ok(vec![b, n, c]),
                 _ => Err(format!("`qkv` has shape {qkv:?}, expected [B, N, {}]", 3 * c)),
             };
         }
@@ -43,6 +43,9 @@ pub(super) fn shape(spec: &Attention, inputs: &[&[usize]]) -> Result<Shape, Stri
             }
         }
     };
+    if spec.first_key >= key[1] {
+        return Err(format!("has {} keys, none from {} on", key[1], spec.first_key));
+    }
     match *query {
         [b, n, channels] if channels == c && (b == 1 || b == key[0]) => Ok(vec![key[0], n, c]),
         [b, channels] if channels == c && b == key[0] => Ok(vec![b, c]),
@@ -55,7 +58,7 @@ pub(super) fn shape(spec: &Attention, inputs: &[&[usize]]) -> Result<Shape, Stri
 
 /// Two GEMMs, and four operations for the scale and softmax of each score.
 pub(super) fn flops(spec: &Attention, inputs: &[&[usize]], output: &[usize]) -> u64 {
-    let keys = inputs.last().map_or(0, |kv| kv[1]) as u64;
+    let keys = inputs.last().map_or(0, |kv| kv[1] - spec.first_key) as u64;
     let scores = count(output) / spec.head_dim as u64 * keys;
     scores * (4 * spec.head_dim as u64 + 4)
 }
@@ -80,6 +83,16 @@ impl<'a> Tokens<'a> {
         let start = image * self.count * self.stride + channel;
         let data = self.data.get(start..).ok_or("an operand is too short")?;
         Ok(Self { data, ..self })
+    }
+
+    /// The tokens of one image after the first `count`.
+    fn after(self, count: usize) -> Result<Self, String> {
+        let data = self.data.get(count * self.stride..);
+        Ok(Self {
+            data: data.ok_or("an operand is too short")?,
+            count: self.count.saturating_sub(count),
+            ..self
+        })
     }
 
     /// `columns` channels of `rows` tokens from token `first` on.
@@ -110,7 +123,7 @@ pub(crate) fn run(
     out: &mut [f32],
 ) -> Result<(), String> {
     let (heads, d) = (spec.heads, spec.head_dim);
-    if batch * heads * d * k.count == 0 {
+    if batch * heads * d == 0 || k.count <= spec.first_key {
         return Err("has no key to attend to".into());
     }
     // Few heads on many threads: split the queries too, although each task then prepacks keys and values itself.
@@ -125,8 +138,8 @@ pub(crate) fn run(
         heads.try_for_each(|(head, mut out)| {
             let (q, k, v) = (
                 q.of_image(b, head * d)?,
-                k.of_image(b, head * d)?,
-                v.of_image(b, head * d)?,
+                k.of_image(b, head * d)?.after(spec.first_key)?,
+                v.of_image(b, head * d)?.after(spec.first_key)?,
             );
             let parts = out
                 .axis_chunks_iter_mut(Axis(0), queries)

@@ -25,10 +25,16 @@ pub enum Op {
     Scale,
     /// `(x) → factor · x`.
     MulScalar(f32),
-    /// Over the last dimension: `(x [..,D], weight [D], bias [D]) → (x − mean) / √(variance + epsilon) · weight + bias`,
-    /// the variance being the biased one. <https://arxiv.org/abs/1607.06450>
+    /// Over each `D` channels: `(x [..,G·D], weight [D], bias [D]) → (x − mean) / √(variance + epsilon) · weight + bias`,
+    /// the variance being the biased one. `G` is 1, or the heads where each is normed. <https://arxiv.org/abs/1607.06450>
     LayerNorm {
         /// Added to the variance.
+        epsilon: f32,
+    },
+    /// Over each `D` channels: `(x [..,G·D], weight [D]) → x / √(mean(x²) + epsilon) · weight`.
+    /// <https://arxiv.org/abs/1910.07467>
+    RmsNorm {
+        /// Added to the mean square.
         epsilon: f32,
     },
     /// `(x [..,K], weight [N,K], bias [N]?, residual [..,N]?) → activation(x · weightᵀ + bias) + residual`.
@@ -132,6 +138,8 @@ pub struct Attention {
     pub scale: f32,
     /// The layout of the operands.
     pub operands: AttentionOperands,
+    /// The first key that is attended to, with its value: those before it are left out.
+    pub first_key: usize,
 }
 
 /// How [`Op::Attention`] gets Q, K and V. With `C = heads · head_dim`, the result is `[B,Nq,C]`; or `[B,C]` if q comes
@@ -176,6 +184,7 @@ impl Op {
             Self::Scale => "scale",
             Self::MulScalar(_) => "mul_scalar",
             Self::LayerNorm { .. } => "layer_norm",
+            Self::RmsNorm { .. } => "rms_norm",
             Self::Linear(_) => "linear",
             Self::Activation(_) => "activation",
             Self::SwiGlu => "swiglu",
@@ -222,7 +231,7 @@ impl fmt::Display for Op {
                 f.write_str(if *position { "+position" } else { "" })
             }
             Self::MulScalar(factor) => write!(f, " {factor}"),
-            Self::LayerNorm { epsilon } => write!(f, " ε={epsilon:e}"),
+            Self::LayerNorm { epsilon } | Self::RmsNorm { epsilon } => write!(f, " ε={epsilon:e}"),
             Self::Linear(Linear {
                 bias,
                 activation,
@@ -237,9 +246,13 @@ impl fmt::Display for Op {
                 heads,
                 head_dim,
                 operands,
+                first_key,
                 ..
             }) => {
                 write!(f, " {heads}×{head_dim}")?;
+                if *first_key > 0 {
+                    write!(f, " keys {first_key}..")?;
+                }
                 f.write_str(match operands {
                     AttentionOperands::Separate => "",
                     AttentionOperands::PackedQkv => " packed-qkv",

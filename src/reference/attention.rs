@@ -76,7 +76,9 @@ pub(super) fn attention(
 
     y.values_mut().par_chunks_mut(c).enumerate().for_each(|(row, y)| {
         let (b, query) = (row / queries, row % queries);
-        let keys: Vec<usize> = (0..k.tokens).filter(|&key| visible(b, query, key)).collect();
+        let keys: Vec<usize> = (spec.first_key..k.tokens)
+            .filter(|&key| visible(b, query, key))
+            .collect();
         for (head, y) in y.chunks_mut(spec.head_dim).enumerate() {
             let first = head * spec.head_dim;
             let q = &q.token(b, query)[first..][..spec.head_dim];

@@ -1,6 +1,18 @@
-//! Layer normalisation.
+//! Layer and RMS normalisation.
 
 use super::Array;
+
+pub(super) fn rms_norm(epsilon: f32, operands: &[&Array], y: &mut Array) {
+    let (x, weight) = (operands[0], operands[1].values());
+    let d = weight.len();
+    for (y, x) in y.values_mut().chunks_mut(d).zip(x.values().chunks(d)) {
+        let mean_square = x.iter().map(|v| v.powi(2)).sum::<f64>() / d as f64;
+        let root = (mean_square + f64::from(epsilon)).sqrt();
+        for i in 0..d {
+            y[i] = x[i] / root * weight[i];
+        }
+    }
+}
 
 pub(super) fn layer_norm(epsilon: f32, operands: &[&Array], y: &mut Array) {
     let (x, weight, bias) = (operands[0], operands[1].values(), operands[2].values());

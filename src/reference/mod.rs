@@ -49,6 +49,7 @@ pub fn eval(op: &Op, operands: &[&Array]) -> Result<Array, String> {
         Op::Scale => add::scale(operands[0], operands[1], &mut result),
         Op::MulScalar(factor) => add::map(operands[0], &mut result, |x| f64::from(*factor) * x),
         Op::LayerNorm { epsilon } => layer_norm::layer_norm(*epsilon, operands, &mut result),
+        Op::RmsNorm { epsilon } => layer_norm::rms_norm(*epsilon, operands, &mut result),
         Op::Linear(spec) => linear::linear(spec, operands, &mut result),
         Op::Activation(activation) => add::map(operands[0], &mut result, |x| activate(*activation, x)),
         Op::SwiGlu => swiglu::swiglu(operands[0], &mut result),

@@ -97,6 +97,17 @@ fn layer_norm_uses_the_biased_variance() {
 }
 
 #[test]
+fn rms_norm_subtracts_no_mean_and_norms_each_group_of_channels() {
+    // Of 1 and 7 the mean square is 25, of −3 and 1 it is 5.
+    let x = array(&[1, 4], &[1.0, 7.0, -3.0, 1.0]);
+    let y = apply(&Op::RmsNorm { epsilon: 0.0 }, &[&x, &array(&[2], &[10.0, 2.0])]);
+    let root = 5f64.sqrt();
+    assert_close(y.values(), &[2.0, 2.8, -30.0 / root, 2.0 / root], 1e-15);
+    let all = apply(&Op::RmsNorm { epsilon: 10.0 }, &[&x, &array(&[4], &[1.0; 4])]);
+    assert_close(all.values(), &[0.2, 1.4, -0.6, 0.2], 1e-15);
+}
+
+#[test]
 fn linear_multiplies_by_the_transposed_weight_and_applies_its_epilogue() {
     let x = array(&[1, 2, 2], &[1.0, 2.0, 3.0, 4.0]);
     let weight = array(&[3, 2], &[1.0, 0.0, 0.0, 1.0, -1.0, -1.0]);
@@ -196,6 +207,7 @@ fn attention_weighs_the_values_by_softmax() {
         head_dim: 2,
         scale: 0.5,
         operands: AttentionOperands::Separate,
+        first_key: 0,
     };
     let q = array(&[1, 1, 2], &[2.0, 0.0]);
     let k = array(&[2, 2, 2], &[1.0, 5.0, 0.0, -5.0, 3.0, 1.0, 3.0, 2.0]);
@@ -204,6 +216,9 @@ fn attention_weighs_the_values_by_softmax() {
     // Image 0: scores 1 and 0; image 1, with the same query: equal scores.
     let first = 1.0 / (1.0 + (-1f64).exp());
     assert_close(y.values(), &[first, 1.0 - first, 1.5, 4.0], 1e-15);
+    let of_last = Attention { first_key: 1, ..spec };
+    let y = apply(&Op::Attention(of_last), &[&q, &k, &v]);
+    assert_close(y.values(), &[0.0, 1.0, 2.0, 5.0], 1e-15);
 }
 
 #[test]
@@ -226,6 +241,7 @@ fn packed_attention_is_separate_attention() {
             head_dim,
             scale: 0.5,
             operands,
+            first_key: 0,
         })
     };
     let expected = apply(&op(AttentionOperands::Separate), &[&q, &k, &v]);

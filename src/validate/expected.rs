@@ -127,6 +127,7 @@ fn parts(op: &Op, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<V
         | Op::Scale
         | Op::MulScalar(_)
         | Op::LayerNorm { .. }
+        | Op::RmsNorm { .. }
         | Op::Linear(_)
         | Op::Activation(_)
         | Op::SwiGlu => row_part(op, operands, rows, dtype),
@@ -138,6 +139,7 @@ fn row_part(op: &Op, operands: &[Tensor], rows: &[usize], dtype: DType) -> Resul
     let parameters = match op {
         Op::Scale => 1..2,
         Op::LayerNorm { .. } => 1..3,
+        Op::RmsNorm { .. } => 1..2,
         Op::Linear(spec) => 1..2 + usize::from(spec.bias),
         _ => 0..0,
     };

@@ -101,11 +101,16 @@ impl OnHost for LayerNormArgs {
         let d = a.channels as usize;
         for row in 0..a.rows as usize {
             let x: Vec<f32> = (0..d).map(|c| memory.get(a.x, row * d + c)).collect();
-            let mean = x.iter().sum::<f32>() / d as f32;
+            // Without a bias it is an RMS norm.
+            let mean = if a.bias == 0 {
+                0.0
+            } else {
+                x.iter().sum::<f32>() / d as f32
+            };
             let variance = x.iter().map(|v| (v - mean) * (v - mean)).sum::<f32>() / d as f32;
             for (c, v) in x.iter().enumerate() {
                 let value = (v - mean) / (variance + a.epsilon).sqrt();
-                let value = value * memory.get(a.weight, c) + memory.get(a.bias, c);
+                let value = value * memory.get(a.weight, c) + memory.optional(a.bias, c, 0.0);
                 memory.set(a.out, row * d + c, value);
             }
         }

@@ -98,6 +98,8 @@ kernels! {
     "add_f32": AddArgs, [x, gamma, y, out];
     "layer_norm_f32": LayerNormArgs, [x, weight, bias, out];
     "layer_norm_few_f32": LayerNormArgs, [x, weight, bias, out];
+    "rms_norm_f32": LayerNormArgs, [x, weight, out];
+    "rms_norm_few_f32": LayerNormArgs, [x, weight, out];
     "bias_activation_f32": BiasActivationArgs, [x, bias, residual, out];
     "swiglu_f32": SwiGluArgs, [x, out];
     "attention_32_f32": AttentionArgs, [q, k, v, out];

@@ -345,7 +345,7 @@ fn what_cannot_be_built_is_refused() {
             "timm_deit",
             "architecture",
             json!("resnet50"),
-            "`architecture` is \"resnet50\", which is not supported; supported are timm's vit_* (plain, gap, reg, clip, siglip, dinov2), deit_* and deit3_*",
+            "`architecture` is \"resnet50\", which is not supported; supported are the architectures of timm's modules vision_transformer and deit",
         ),
         (
             "timm_deit",
@@ -441,7 +441,7 @@ fn a_family_that_is_not_supported_is_said_first_with_those_near() {
         ),
         (
             json!({ "architecture": "resnet50" }),
-            "`architecture` is \"resnet50\", which is not supported; supported are timm's vit_*",
+            "`architecture` is \"resnet50\", which is not supported; supported are the architectures of timm's modules",
         ),
     ] {
         fs::write(root.join("config.json"), config.to_string()).unwrap();

@@ -196,6 +196,9 @@ impl<'a> Memory<'a> {
             Op::LayerNorm { epsilon } => {
                 layer_norm::run(*epsilon, m.source(0)?, m.values(1)?, m.values(2)?, self.output);
             }
+            Op::RmsNorm { epsilon } => {
+                layer_norm::run_rms(*epsilon, m.source(0)?, m.values(1)?, self.output);
+            }
             Op::Linear(Linear {
                 bias,
                 activation,

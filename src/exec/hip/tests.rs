@@ -451,6 +451,7 @@ fn wide_heads_are_gemms_and_a_softmax() {
                 head_dim: HEAD_DIM,
                 scale: 0.7,
                 operands,
+                first_key: 0,
             };
             let y = graph
                 .push(Role::Other, "attention", Op::Attention(attention), inputs)

@@ -123,7 +123,12 @@ fn demands(graph: &Graph) -> Result<Vec<Demand>> {
 /// The operands of which an op needs only the tokens that are needed of its result; `None` if it needs all.
 fn token_operands(op: &Op) -> Option<Vec<usize>> {
     match op {
-        Op::LayerNorm { .. } | Op::Activation(_) | Op::Scale | Op::MulScalar(_) | Op::SwiGlu => Some(vec![0]),
+        Op::LayerNorm { .. }
+        | Op::RmsNorm { .. }
+        | Op::Activation(_)
+        | Op::Scale
+        | Op::MulScalar(_)
+        | Op::SwiGlu => Some(vec![0]),
         Op::Add => Some(vec![0, 1]),
         Op::Linear(linear) => {
             let residual = linear.residual.then_some(2 + usize::from(linear.bias));

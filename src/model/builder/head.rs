@@ -1,11 +1,12 @@
 //! What comes after the blocks: pooling, the neck, the classifiers.
 
+use super::blocks::Packed;
 use super::{Builder, TwoLayers};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::graph::{OutputKind, Role, ValueId};
 use crate::model::names::PoolProjections;
 use crate::model::vit::{Neck, Pooling, Vit};
-use crate::ops::{Activation, AttentionOperands, Linear, Op, Pool};
+use crate::ops::{Activation, Attention, AttentionOperands, Op, Pool};
 
 impl Builder<'_> {
     /// Tokens to the embedding, and to logits if there is a classifier.
@@ -26,10 +27,28 @@ impl Builder<'_> {
                 self.graph
                     .push(other, "pool", Op::ConcatChannels, [class, mean])?
             }
-            Pooling::Attention { hidden, activation } => self.attention_pool(tokens, hidden, activation)?,
+            Pooling::MeanAndMax { skip } => {
+                let mean = self.pool("pool.mean", tokens, Pool::Mean { skip })?;
+                let max = self.pool("pool.max", tokens, Pool::Max { skip })?;
+                self.mean("pool", mean, max)?
+            }
+            Pooling::Attention {
+                skip,
+                hidden,
+                activation,
+            } => self.attention_pool(tokens, skip, hidden, activation)?,
+            Pooling::SelfAttention => {
+                let op = self.attention_op(AttentionOperands::Separate);
+                let refined = self.graph.push(other, "attn_pool", op, [tokens; 3])?;
+                let pool = match self.vit.class_token {
+                    true => Pool::Token(0),
+                    false => Pool::Mean { skip: 0 },
+                };
+                self.pool("pool", refined, pool)?
+            }
         };
         if self.vit.pooled_norm {
-            x = self.layer_norm("fc_norm", x, &self.trunk(self.names.pooled_norm))?;
+            x = self.norm("fc_norm", x, &self.trunk(self.names.pooled_norm), width)?;
         }
         match self.vit.neck {
             Neck::None => {}
@@ -100,7 +119,13 @@ impl Builder<'_> {
     }
 
     /// `y + mlp(norm(y))` with `y = output(attention(q(query), kv(tokens)))`.
-    fn attention_pool(&mut self, tokens: ValueId, hidden: usize, activation: Activation) -> Result<ValueId> {
+    fn attention_pool(
+        &mut self,
+        tokens: ValueId,
+        skip: usize,
+        hidden: usize,
+        activation: Activation,
+    ) -> Result<ValueId> {
         let (dim, names, other) = (self.vit.dim, &self.names.pool, Role::Other);
         let query = self.constant(&self.trunk(names.query), &[1, 1, dim])?;
         let [q, kv] = match names.projections {
@@ -114,27 +139,20 @@ impl Builder<'_> {
                 let (weight, bias) = (self.trunk(weight), self.trunk(bias));
                 let weights = self.weights.take(&weight, &[3 * dim, dim])?;
                 let biases = self.weights.take(&bias, &[3 * dim])?;
-                let mut part = |step, x, from, to| -> Result<ValueId> {
-                    let mut inputs = vec![x];
-                    for (name, tensor) in [(&weight, &weights), (&bias, &biases)] {
-                        let rows = tensor
-                            .rows(from..to)
-                            .ok_or_else(|| Error::graph(name, "has too few rows"))?;
-                        inputs.push(self.graph.constant(format!("{name}[{from}..{to}]"), rows));
-                    }
-                    let op = Op::Linear(Linear {
-                        bias: true,
-                        ..Linear::default()
-                    });
-                    self.graph.push(other, step, op, inputs)
+                let layer = Packed {
+                    weight: (weight, weights),
+                    bias: Some((bias, biases)),
                 };
                 [
-                    part("attn_pool.q", query, 0, dim)?,
-                    part("attn_pool.kv", tokens, dim, 3 * dim)?,
+                    self.rows(other, "attn_pool.q", query, &layer, 0..dim)?,
+                    self.rows(other, "attn_pool.kv", tokens, &layer, dim..3 * dim)?,
                 ]
             }
         };
-        let op = self.attention_op(AttentionOperands::PackedKv);
+        let op = Op::Attention(Attention {
+            first_key: skip,
+            ..self.attention_spec(AttentionOperands::PackedKv)
+        });
         let x = self.graph.push(other, "attn_pool", op, [q, kv])?;
         let x = self.linear(
             other,
@@ -144,7 +162,7 @@ impl Builder<'_> {
             [dim, dim],
             true,
         )?;
-        let y = self.layer_norm("attn_pool.norm", x, &self.trunk(names.norm))?;
+        let y = self.norm("attn_pool.norm", x, &self.trunk(names.norm), dim)?;
         let layers = TwoLayers {
             names: [names.fc1, names.fc2],
             dim,

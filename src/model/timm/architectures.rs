@@ -1,6 +1,7 @@
 //! timm's entry points of the supported families as a table: the arguments of each name before `model_args` override
 //! them. A test checks it against timm's own registry.
 
+use crate::model::vit::{BlockForm, Norm, NormKind};
 use crate::ops::Activation;
 
 /// The arguments of timm's `VisionTransformer` that affect inference; the names are timm's.
@@ -25,12 +26,27 @@ pub(super) struct Arguments {
     pub(super) global_pool: GlobalPool,
     pub(super) pool_include_prefix: bool,
     pub(super) act_layer: Activation,
-    /// Whether `mlp_layer` is `SwiGLUPacked`.
-    pub(super) swiglu: bool,
-    /// The epsilon of `norm_layer`.
-    pub(super) epsilon: f64,
+    pub(super) mlp_layer: Gating,
+    pub(super) norm_layer: Norm,
+    pub(super) embed_norm_layer: Option<Norm>,
+    pub(super) qk_norm: bool,
+    pub(super) scale_attn_norm: bool,
+    pub(super) scale_mlp_norm: bool,
+    pub(super) block_fn: BlockForm,
+    /// Whether `block_fn` is `DiffParallelScalingBlock`.
+    pub(super) differential_block: bool,
+    /// Whether `attn_layer` is `"diff"`.
+    pub(super) differential: bool,
     /// Whether the class is `VisionTransformerDistilled`.
     pub(super) distilled: bool,
+}
+
+/// timm's `mlp_layer`: `Mlp`, `SwiGLUPacked` or `SwiGLU`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Gating {
+    None,
+    Packed,
+    Separate,
 }
 
 /// timm's `global_pool`, as far as it is supported.
@@ -39,11 +55,30 @@ pub(super) enum GlobalPool {
     Token,
     Avg,
     Max,
+    AvgMax,
     Map,
+    Prr,
 }
 
-/// The epsilon of timm's `LayerNorm`, where the architecture does not say otherwise.
+/// The epsilon of timm's norms, where the architecture does not say otherwise.
 pub(super) const EPSILON: f64 = 1e-6;
+
+const LAYER_NORM: Norm = Norm {
+    kind: NormKind::Layer,
+    epsilon: EPSILON,
+};
+const LAYER_NORM_CLIP: Norm = Norm {
+    kind: NormKind::Layer,
+    epsilon: 1e-5,
+};
+const RMS_NORM: Norm = Norm {
+    kind: NormKind::Rms,
+    epsilon: EPSILON,
+};
+const RMS_NORM_AIM: Norm = Norm {
+    kind: NormKind::Rms,
+    epsilon: 1e-5,
+};
 
 impl Default for Arguments {
     fn default() -> Self {
@@ -66,8 +101,15 @@ impl Default for Arguments {
             global_pool: GlobalPool::Token,
             pool_include_prefix: false,
             act_layer: Activation::GeluErf,
-            swiglu: false,
-            epsilon: EPSILON,
+            mlp_layer: Gating::None,
+            norm_layer: LAYER_NORM,
+            embed_norm_layer: None,
+            qk_norm: false,
+            scale_attn_norm: false,
+            scale_mlp_norm: false,
+            block_fn: BlockForm::PreNorm,
+            differential_block: false,
+            differential: false,
             distilled: false,
         }
     }
@@ -133,12 +175,33 @@ enum Style {
     GapTanh,
     Deit3,
     Distilled,
+    /// Positions for the patches alone.
+    Flexi,
+    /// RMS norms, SwiGLU, no bias but the patches'.
+    Aim,
+    Beit3,
+    Test4,
+    /// RMS norms, norms of queries and keys, parallel blocks.
+    Scaled,
+    /// Pairs of branches.
+    Pairs,
+    /// Norms after attention and network.
+    PostNorm,
+    ParallelRegisters,
+    DifferentialParallelRegisters,
+    DifferentialRegisters,
+    So150mMap,
+    /// This many registers, no norm after the blocks.
+    Radio(usize),
+    RadioLayerScale(usize),
 }
 
 use Style::{
-    Average, Clip, ClipQuickGelu, Deit3, Dinov2, Dinov2Registers, Dinov2RegistersSwiGlu, Dinov2SwiGlu,
-    Distilled, Gap, GapNoQkvBias, GapTanh, Intern, LayerScale, NoQkvBias, Plain, Registers,
-    RegistersUnscaled, Siglip, SiglipTanh, So150m, So150m2, Test2, Test3,
+    Aim, Average, Beit3, Clip, ClipQuickGelu, Deit3, DifferentialParallelRegisters, DifferentialRegisters,
+    Dinov2, Dinov2Registers, Dinov2RegistersSwiGlu, Dinov2SwiGlu, Distilled, Flexi, Gap, GapNoQkvBias,
+    GapTanh, Intern, LayerScale, NoQkvBias, Pairs, ParallelRegisters, Plain, PostNorm, Radio,
+    RadioLayerScale, Registers, RegistersUnscaled, Scaled, Siglip, SiglipTanh, So150m, So150m2, So150mMap,
+    Test2, Test3, Test4,
 };
 
 #[rustfmt::skip]
@@ -184,6 +247,36 @@ const TABLE: &[Row] = &[
     Row("vit_base_patch16_reg4_gap", &[256], 16, BASE, RegistersUnscaled(4)),
     Row("vit_so150m_patch16_reg4_gap", &[256, 384], 16, SO150M, So150m),
     Row("vit_so150m2_patch16_reg1_gap", &[256, 384, 448], 16, SO150M2, So150m2),
+
+    Row("flexivit_small", &[], 16, SMALL, Flexi),
+    Row("flexivit_base", &[], 16, BASE, Flexi),
+    Row("flexivit_large", &[], 16, LARGE, Flexi),
+    Row("vit_base_patch16_xp", &[224], 16, BASE, Scaled),
+    Row("vit_large_patch14_xp", &[224], 14, LARGE, Scaled),
+    Row("vit_huge_patch14_xp", &[224], 14, HUGE, Scaled),
+    Row("vit_small_patch16_18x2", &[224], 16, Size(384, 18, 6, 4.0), Pairs),
+    Row("vit_base_patch16_18x2", &[224], 16, Size(768, 18, 12, 4.0), Pairs),
+    Row("vit_base_patch16_rpn", &[224], 16, BASE, PostNorm),
+    Row("vit_pwee_patch16_reg1_gap", &[256], 16, Size(256, 16, 4, 5.0), ParallelRegisters),
+    Row("vit_dpwee_patch16_reg1_gap", &[256], 16, Size(256, 16, 4, 5.0), DifferentialParallelRegisters),
+    Row("vit_dwee_patch16_reg1_gap", &[256], 16, WEE, DifferentialRegisters),
+    Row("vit_dlittle_patch16_reg1_gap", &[256], 16, LITTLE, DifferentialRegisters),
+    Row("vit_so150m_patch16_reg4_map", &[256], 16, SO150M, So150mMap),
+    Row("test_vit4", &[], 16, Size(96, 9, 3, 3.0), Test4),
+
+    Row("aimv2_large_patch14", &[224, 336, 448], 14, Size(1024, 24, 8, 2.75), Aim),
+    Row("aimv2_huge_patch14", &[224, 336, 448], 14, Size(1536, 24, 12, 2.6667), Aim),
+    Row("aimv2_1b_patch14", &[224, 336, 448], 14, Size(2048, 24, 16, 2.75), Aim),
+    Row("aimv2_3b_patch14", &[224, 336, 448], 14, Size(3072, 24, 24, 2.6667), Aim),
+    Row("beit3_base_patch16", &[224], 16, BASE, Beit3),
+    Row("beit3_large_patch16", &[224], 16, LARGE, Beit3),
+    Row("beit3_giant_patch14", &[224, 336], 14, Size(1408, 40, 16, 4.3637), Beit3),
+    Row("vit_base_patch16_radio_v3", &[], 16, BASE, RadioLayerScale(7)),
+    Row("vit_large_patch16_radio_v3", &[], 16, LARGE, RadioLayerScale(7)),
+    Row("vit_huge_patch16_radio_v3", &[], 16, HUGE, Radio(7)),
+    Row("vit_giant_patch16_radio_v3", &[], 16, Size(1536, 40, 24, 4.0), Radio(7)),
+    Row("vit_huge_patch16_radio_v4", &[], 16, HUGE, Radio(9)),
+    Row("vit_so400m_patch16_radio_v4", &[], 16, Size(1152, 27, 16, 4304.0 / 1152.0), Radio(9)),
 
     Row("deit_tiny_patch16", &[224], 16, TINY, Plain),
     Row("deit_small_patch16", &[224], 16, SMALL, Plain),
@@ -299,19 +392,29 @@ fn arguments(&Row(_, _, patch, Size(embed_dim, depth, num_heads, mlp_ratio), sty
         ..layer_scale.clone()
     };
     let swiglu = |arguments| Arguments {
-        swiglu: true,
+        mlp_layer: Gating::Packed,
         act_layer: Activation::Silu,
         ..arguments
     };
     let clip = Arguments {
         pre_norm: true,
-        epsilon: 1e-5,
+        norm_layer: LAYER_NORM_CLIP,
         ..plain.clone()
     };
     let siglip = Arguments {
         class_token: false,
         global_pool: GlobalPool::Map,
         ..plain.clone()
+    };
+    let radio = |reg_tokens| Arguments {
+        reg_tokens,
+        no_embed_class: true,
+        final_norm: false,
+        ..plain.clone()
+    };
+    let wee = Arguments {
+        no_embed_class: true,
+        ..registers(1)
     };
     let tanh = |arguments| Arguments {
         act_layer: Activation::GeluTanh,
@@ -376,6 +479,74 @@ fn arguments(&Row(_, _, patch, Size(embed_dim, depth, num_heads, mlp_ratio), sty
         Distilled => Arguments {
             distilled: true,
             ..plain
+        },
+        Flexi => Arguments {
+            no_embed_class: true,
+            ..plain
+        },
+        Aim => Arguments {
+            qkv_bias: false,
+            proj_bias: false,
+            norm_layer: RMS_NORM_AIM,
+            embed_norm_layer: Some(RMS_NORM_AIM),
+            mlp_layer: Gating::Separate,
+            act_layer: Activation::Silu,
+            ..gap
+        },
+        Beit3 => Arguments {
+            scale_attn_norm: true,
+            scale_mlp_norm: true,
+            norm_layer: LAYER_NORM_CLIP,
+            global_pool: GlobalPool::Avg,
+            ..plain
+        },
+        Test4 => Arguments {
+            norm_layer: RMS_NORM,
+            ..registers(1)
+        },
+        Scaled => Arguments {
+            pre_norm: true,
+            no_embed_class: true,
+            qkv_bias: false,
+            norm_layer: RMS_NORM,
+            qk_norm: true,
+            block_fn: BlockForm::Parallel,
+            ..plain
+        },
+        Pairs => Arguments {
+            block_fn: BlockForm::Pairs,
+            ..layer_scale
+        },
+        PostNorm => Arguments {
+            block_fn: BlockForm::PostNorm,
+            qkv_bias: false,
+            class_token: false,
+            global_pool: GlobalPool::Avg,
+            ..layer_scale
+        },
+        ParallelRegisters => Arguments {
+            block_fn: BlockForm::Parallel,
+            ..wee
+        },
+        DifferentialParallelRegisters => Arguments {
+            block_fn: BlockForm::Parallel,
+            differential_block: true,
+            ..wee
+        },
+        DifferentialRegisters => Arguments {
+            differential: true,
+            ..wee
+        },
+        So150mMap => Arguments {
+            class_token: false,
+            reg_tokens: 4,
+            global_pool: GlobalPool::Map,
+            ..plain
+        },
+        Radio(count) => radio(count),
+        RadioLayerScale(count) => Arguments {
+            layer_scale: true,
+            ..radio(count)
         },
     }
 }

@@ -11,39 +11,65 @@ fn registry() -> Map<String, Value> {
     serde_json::from_str(text).unwrap()
 }
 
-/// What timm passes for one architecture, or `None` if that is beyond what is supported.
-fn timm_arguments(passed: &Map<String, Value>) -> Option<Arguments> {
+/// What timm passes for one architecture.
+fn timm_arguments(passed: &Map<String, Value>) -> Arguments {
     let mut arguments = Arguments::default();
     let mut rest = passed.clone();
-    match rest.remove("norm_layer") {
-        None => {}
-        Some(norm) => arguments.epsilon = norm.get("layer_norm")?.as_f64()?,
+    if let Some(norm) = take(&mut rest, "norm_layer", norm_layer) {
+        arguments.norm_layer = norm;
     }
-    match rest.remove("mlp_layer") {
-        None => {}
-        Some(mlp) => arguments.swiglu = (mlp == "swiglu_packed").then_some(true)?,
+    arguments.embed_norm_layer = take(&mut rest, "embed_norm_layer", norm_layer);
+    if let Some(mlp) = rest.remove("mlp_layer") {
+        arguments.mlp_layer = match mlp.as_str() {
+            Some("swiglu_packed") => Gating::Packed,
+            Some("SwiGLU") => Gating::Separate,
+            _ => panic!("{mlp}"),
+        };
+    }
+    if let Some(block) = rest.remove("block_fn") {
+        arguments.block_fn = match block.as_str() {
+            Some("ParallelScalingBlock" | "DiffParallelScalingBlock") => BlockForm::Parallel,
+            Some("ParallelThingsBlock") => BlockForm::Pairs,
+            Some("ResPostBlock") => BlockForm::PostNorm,
+            _ => panic!("{block}"),
+        };
+        arguments.differential_block = block == "DiffParallelScalingBlock";
     }
     arguments.distilled = rest.remove("distilled").is_some();
     let rest = Value::Object(rest);
     let fields = Fields::new(Path::new("timm"), &rest).unwrap();
-    check_supported(fields).ok()?;
-    apply(fields, &mut arguments).ok()?;
-    Some(arguments)
+    check_supported(fields).unwrap();
+    apply(fields, &mut arguments).unwrap();
+    arguments
+}
+
+/// A norm that timm passes as a class; its name alone is for `apply`.
+fn norm_layer(value: &Value) -> Option<Norm> {
+    let (kind, epsilon) = match value {
+        Value::Object(norm) => (NormKind::Layer, norm["layer_norm"].as_f64().unwrap()),
+        Value::String(name) if name == "RmsNorm" => (NormKind::Rms, EPSILON),
+        Value::String(name) if name.contains("RmsNorm'>, eps=1e-05") => (NormKind::Rms, 1e-5),
+        _ => return None,
+    };
+    Some(Norm { kind, epsilon })
+}
+
+/// Removes what `read` knows.
+fn take<T>(rest: &mut Map<String, Value>, key: &str, read: fn(&Value) -> Option<T>) -> Option<T> {
+    let value = read(rest.get(key)?)?;
+    rest.remove(key);
+    Some(value)
 }
 
 #[test]
 fn every_architecture_stands_for_what_timm_says() {
-    // Their positions are resampled in ways of their own, or they pool what the graph has no op for.
-    let left_out = |name: &str| {
-        name.starts_with("flexivit") || name.contains("radio") || name == "vit_so150m_patch16_reg4_map_256"
-    };
-    let mut supported = 0;
-    for (name, passed) in registry() {
-        let expected = timm_arguments(passed.as_object().unwrap()).filter(|_| !left_out(&name));
-        assert_eq!(lookup(&name), expected, "{name}");
-        supported += usize::from(expected.is_some());
+    let registry = registry();
+    assert_eq!(registry.len(), 179);
+    for (name, passed) in &registry {
+        let expected = timm_arguments(passed.as_object().unwrap());
+        assert_eq!(lookup(name), Some(expected), "{name}");
     }
-    assert_eq!(supported, 142);
+    assert_eq!(architectures::names().count(), registry.len());
 }
 
 #[test]
@@ -93,8 +119,8 @@ fn arguments_override_the_architecture_and_null_means_what_it_means_in_python() 
 fn what_is_not_supported_is_named() {
     for (arguments, expected) in [
         (
-            json!({ "qk_norm": true }),
-            "config.json: `model_args.qk_norm` is true, expected false: it is not supported",
+            json!({ "dynamic_img_pad": true }),
+            "config.json: `model_args.dynamic_img_pad` is true, expected false: it is not supported",
         ),
         (
             json!({ "rope": 1 }),
@@ -105,24 +131,28 @@ fn what_is_not_supported_is_named() {
             "config.json: `model_args.in_chans` is 1; only 3 channels are supported",
         ),
         (
-            json!({ "global_pool": "avgmax" }),
-            "config.json: `model_args.global_pool` is \"avgmax\"; supported are \"token\", \"avg\", \"max\" and \"map\"",
+            json!({ "global_pool": "median" }),
+            "config.json: `model_args.global_pool` is \"median\"; supported are \"token\", \"avg\", \"max\", \"avgmax\", \"map\" and \"prr\"",
         ),
         (
             json!({ "act_layer": "mish" }),
             "config.json: `model_args.act_layer` is \"mish\", which is not supported",
         ),
         (
-            json!({ "norm_layer": "rmsnorm" }),
-            "config.json: `model_args.norm_layer` is \"rmsnorm\"; only \"layernorm\" is supported",
+            json!({ "norm_layer": "batchnorm" }),
+            "config.json: `model_args.norm_layer` is \"batchnorm\"; supported are \"layernorm\" and \"rmsnorm\"",
         ),
         (
             json!({ "num_classes": 5 }),
             "config.json: `model_args.num_classes` is 5, but `num_classes` of the checkpoint is 7",
         ),
         (
-            json!({ "global_pool": "map" }),
-            "config.json: attention pooling that leaves the class or register tokens out is not supported",
+            json!({ "attn_layer": "diff", "qk_norm": true }),
+            "config.json: differential attention with `qk_norm` is not supported",
+        ),
+        (
+            json!({ "attn_layer": "linear" }),
+            "config.json: `model_args.attn_layer` is \"linear\"; supported are \"attn\" and \"diff\"",
         ),
     ] {
         assert_eq!(described(&arguments).unwrap_err().to_string(), expected);

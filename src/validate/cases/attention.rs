@@ -126,6 +126,7 @@ fn spec((heads, head_dim): (usize, usize), operands: AttentionOperands) -> Atten
         // Scores that differ, so that weights do.
         scale: 3.0 / (head_dim as f32).sqrt(),
         operands,
+        first_key: 0,
     }
 }
 
@@ -138,7 +139,15 @@ fn packed(list: &mut List, batch: usize, tokens: usize, heads: (usize, usize)) {
     list.push(op(AttentionOperands::Separate), separate);
     // One query for all images, as where attention pools.
     let shared = activation(&[1, 1, c]);
-    list.push(op(AttentionOperands::PackedKv), vec![shared, packed(2)]);
+    list.push(op(AttentionOperands::PackedKv), vec![shared.clone(), packed(2)]);
+    // The same of the patch tokens alone.
+    if tokens > 1 {
+        let of_patches = Attention {
+            first_key: tokens.div_ceil(9),
+            ..spec(heads, AttentionOperands::PackedKv)
+        };
+        list.push(Op::Attention(of_patches), vec![shared, packed(2)]);
+    }
 }
 
 /// Queries of another number than the keys, shared by all images or not.

@@ -1,4 +1,4 @@
-//! Layer normalisation: the op, and the kernel's norm of a sum, which it stores.
+//! Layer and RMS normalisation: the ops, also of each head, and the kernel's norm of a sum, which it stores.
 
 use std::fmt;
 
@@ -15,10 +15,17 @@ const LONGEST_KEPT: usize = 8192;
 
 pub(super) fn cases(list: &mut List) {
     match list.scale() {
-        Scale::Model { sizes, .. } => add(list, &[sizes.batch, sizes.tokens], sizes.channels()),
+        Scale::Model { sizes, .. } => {
+            let outer = [sizes.batch, sizes.tokens];
+            add(list, &outer, sizes.channels());
+            heads(list, &outer, [sizes.heads, sizes.head_dim]);
+        }
         Scale::Awkward => {
             for a in &AWKWARD {
                 add(list, &[a.batch, a.tokens], a.channels);
+                for &of in a.heads {
+                    heads(list, &[a.batch, a.tokens], of.into());
+                }
             }
             // Rows that one wave does not hold.
             add(list, &[2, 1], 4100);
@@ -56,8 +63,22 @@ fn add(list: &mut List, outer: &[usize], channels: usize) {
     let [weight, bias] = [parameter(&[channels]), parameter(&[channels])];
     let op = || Op::LayerNorm { epsilon: EPSILON };
     list.push(op(), vec![x.clone(), weight.clone(), bias.clone()]);
-    list.push_in_arena(op(), vec![x, weight, bias]);
+    list.push_in_arena(op(), vec![x.clone(), weight.clone(), bias]);
+    let op = || Op::RmsNorm { epsilon: EPSILON };
+    list.push(op(), vec![x.clone(), weight.clone()]);
+    list.push_in_arena(op(), vec![x, weight]);
     form(list, outer.iter().product(), channels, 0.0, true);
+}
+
+/// Of each head, as queries and keys are normed.
+fn heads(list: &mut List, outer: &[usize], [heads, head_dim]: [usize; 2]) {
+    let x = activation(&with(outer, heads * head_dim));
+    let [weight, bias] = [parameter(&[head_dim]), parameter(&[head_dim])];
+    list.push(
+        Op::LayerNorm { epsilon: EPSILON },
+        vec![x.clone(), weight.clone(), bias],
+    );
+    list.push(Op::RmsNorm { epsilon: EPSILON }, vec![x, weight]);
 }
 
 fn form(list: &mut List, rows: usize, channels: usize, mean: f32, residual: bool) {

@@ -68,7 +68,12 @@ fn check_op_within(tolerance: f64, op: &Op, operands: &[Tensor], parameters: std
         let takes_over = |op: &Op| {
             matches!(
                 op,
-                Op::Add | Op::Scale | Op::LayerNorm { .. } | Op::Activation(_) | Op::MulScalar(_)
+                Op::Add
+                    | Op::Scale
+                    | Op::LayerNorm { .. }
+                    | Op::RmsNorm { .. }
+                    | Op::Activation(_)
+                    | Op::MulScalar(_)
             ) || matches!(op, Op::Linear(Linear { residual: true, .. }))
         };
         let last = plan.steps().last().unwrap();
@@ -151,6 +156,7 @@ fn attention_of_every_shape() {
                     head_dim,
                     scale: 4.0 / (head_dim as f32).sqrt(),
                     operands,
+                    first_key: 0,
                 })
             };
             let qkv = random(&[batch, n, 3 * c], 1);
@@ -179,6 +185,7 @@ fn attention_survives_large_scores() {
         head_dim: 16,
         scale: 1.0,
         operands: AttentionOperands::PackedQkv,
+        first_key: 0,
     };
     // Scores of some thousands: without the maximum's subtraction everything would overflow. Their rounding errors,
     // ε/2 of thousands, pass through the exponential to the result.
@@ -194,6 +201,16 @@ fn layer_norm_of_every_width() {
         let x = Tensor::from_f32([1, n, d], x).unwrap();
         let operands = [x, random(&[d], 2), random(&[d], 3)];
         check_op(&Op::LayerNorm { epsilon: 1e-6 }, &operands, 1..3);
+        check_op(&Op::RmsNorm { epsilon: 1e-5 }, &operands[..2], 1..2);
+    }
+}
+
+#[test]
+fn a_norm_of_each_head() {
+    for (n, heads, d) in [(1, 2, 1), (65, 3, 5), (197, 12, 64), (3, 7, 80)] {
+        let operands = [random(&[1, n, heads * d], 1), random(&[d], 2), random(&[d], 3)];
+        check_op(&Op::LayerNorm { epsilon: 1e-6 }, &operands, 1..3);
+        check_op(&Op::RmsNorm { epsilon: 1e-6 }, &operands[..2], 1..2);
     }
 }
 

@@ -82,7 +82,7 @@ impl Lowering<'_> {
             spec: *spec,
             images: self.shape[0],
             dtype: self.plan.dtype(),
-            operands: [q, self.heads(k.0, k.1)?, self.heads(v.0, v.1)?, out],
+            operands: [q, self.keys(spec, k)?, self.keys(spec, v)?, out],
             scratch: self.addresses.scratch,
         };
         // One query for all images, or a few for all tokens, are not what libraries take.
@@ -93,6 +93,18 @@ impl Lowering<'_> {
             true => one(fused_attention(&call)?),
             false => unfused_attention(&call),
         }
+    }
+
+    /// Keys or values, from the first that is attended to on.
+    fn keys(&self, spec: &Attention, (index, channel): (usize, usize)) -> Result<Strided, String> {
+        let all = self.heads(index, channel)?;
+        let left_out = spec.first_key * all.token * self.element();
+        let tokens = all.tokens.checked_sub(spec.first_key);
+        Ok(Strided {
+            address: all.address + left_out as u64,
+            tokens: tokens.ok_or_else(|| format!("has no key {}", spec.first_key))?,
+            ..all
+        })
     }
 
     /// Queries, keys or values: the channels from `channel` on of each token of an operand.

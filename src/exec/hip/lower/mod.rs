@@ -93,7 +93,7 @@ pub(super) fn unit(op: &Op) -> Option<Unit> {
         Op::PatchExtract(_) => Unit::of("patch_extract"),
         Op::Tokens(_) => Unit::of("tokens"),
         Op::Add | Op::Scale | Op::MulScalar(_) => Unit::of("add"),
-        Op::LayerNorm { .. } => Unit::of("layer_norm"),
+        Op::LayerNorm { .. } | Op::RmsNorm { .. } => Unit::of("layer_norm"),
         Op::Linear(spec) if !linear::needs_kernel(spec) => return None,
         Op::Linear(_) | Op::Activation(_) => Unit::of("bias_activation"),
         Op::SwiGlu => Unit::of("swiglu"),
@@ -167,7 +167,12 @@ pub(super) fn lower(plan: &Plan, step: &Step, addresses: Addresses<'_>) -> Resul
         )?),
         Op::LayerNorm { epsilon } => one(LayerNormArgs::new(
             [s.address(0)?, s.address(1)?, s.address(2)?, s.out],
-            s.matrix()?,
+            s.groups()?,
+            *epsilon,
+        )?),
+        Op::RmsNorm { epsilon } => one(LayerNormArgs::rms(
+            [s.address(0)?, s.address(1)?, s.out],
+            s.groups()?,
             *epsilon,
         )?),
         Op::Linear(spec) => s.linear(spec),
@@ -237,6 +242,15 @@ impl<'a> Lowering<'a> {
     fn matrix(&self) -> Result<[usize; 2], String> {
         let channels = self.shape.last().ok_or("its result is a scalar")?;
         Ok([rows(self.shape)?, *channels])
+    }
+
+    /// The result as rows of the channels that are normalised together, which are as many as the weight's.
+    fn groups(&self) -> Result<[usize; 2], String> {
+        let elements: usize = self.shape.iter().product();
+        match *self.shape_of(1)? {
+            [channels] if channels > 0 => Ok([elements / channels, channels]),
+            ref shape => Err(format!("its weight has shape {shape:?}, expected [D]")),
+        }
     }
 }
 
