@@ -113,6 +113,8 @@ pub fn op_tolerance(op: &Op, operands: &[&Array], dtype: DType) -> f64 {
             let amplified = (cancellation(operands, d, *epsilon) - 1.0) * tolerance(DType::F32, d);
             narrow + tolerance(DType::F32, d) + amplified
         }
+        // Each rank's part was rounded; the sum is rounded once a rank at most, the result once.
+        Op::AllReduce(spec) => narrow * (spec.ranks + 1) as f64 + tolerance(DType::F32, spec.ranks),
         Op::Normalize(_)
         | Op::PatchExtract(_)
         | Op::Tokens(_)

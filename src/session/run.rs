@@ -272,6 +272,8 @@ impl Session {
                 OutputKind::Logits => outputs.logits = Some(matrix),
                 OutputKind::Embedding => outputs.embeddings = matrix,
                 OutputKind::Tokens => outputs.tokens = Some(by_token(matrix)?),
+                // No whole model has one.
+                OutputKind::Boundary => {}
                 OutputKind::HiddenLayer(block) => outputs.hidden_layers.push((block, by_token(matrix)?)),
             }
         }

@@ -129,6 +129,7 @@ fn parts(op: &Op, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<V
         | Op::LayerNorm { .. }
         | Op::Linear(_)
         | Op::Activation(_)
+        | Op::AllReduce(_)
         | Op::SwiGlu => row_part(op, operands, rows, dtype),
     }
 }

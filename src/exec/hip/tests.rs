@@ -117,6 +117,7 @@ impl Memory {
                     self.set(*c, to, gemm.alpha * sum + before);
                 }
             }
+            Call::AllReduce { .. } => panic!("{call:?} needs all ranks"),
             Call::Linear(_) | Call::Patches(_) | Call::Projection(_) | Call::Attention(_) => {
                 panic!("{call:?} is other calls on the host")
             }
@@ -221,23 +222,32 @@ impl Host {
 
     fn run(mut self, plan: &Plan) -> Vec<(OutputKind, Vec<f32>)> {
         for step in plan.steps() {
-            let addresses = Addresses {
-                input: self.input,
-                constants: &self.constants,
-                arena: self.arena,
-                scratch: self.scratch,
-            };
-            for call in lower(plan, step, addresses)
-                .unwrap()
-                .into_iter()
-                .flat_map(unfused)
-            {
-                for access in accesses(&call, plan.dtype().size()) {
-                    assert!(self.belongs(plan, step, &access), "{call:?}: {access:?}");
-                }
+            for call in self.calls(plan, step) {
                 self.memory.call(&call);
             }
         }
+        self.outputs(plan)
+    }
+
+    /// The calls of a step, which are checked to access nothing else than its operands and result.
+    fn calls(&self, plan: &Plan, step: &Step) -> Vec<Call> {
+        let addresses = Addresses {
+            input: self.input,
+            constants: &self.constants,
+            arena: self.arena,
+            scratch: self.scratch,
+        };
+        let calls = lower(plan, step, addresses).unwrap().into_iter();
+        let calls: Vec<Call> = calls.flat_map(unfused).collect();
+        for call in &calls {
+            for access in accesses(call, plan.dtype().size()) {
+                assert!(self.belongs(plan, step, &access), "{call:?}: {access:?}");
+            }
+        }
+        calls
+    }
+
+    fn outputs(&self, plan: &Plan) -> Vec<(OutputKind, Vec<f32>)> {
         let values = |&(kind, _, id): &(OutputKind, _, _)| {
             let buffer = plan.buffer(id);
             let at = self.arena as usize + buffer.offset;
