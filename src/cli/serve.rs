@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use hipvit::image::Limits;
 use hipvit::serve::{ModelSource, Server, ServerLimits, ServerOptions, TlsFiles};
-use hipvit::{DType, Device, GraphMode, ResizeOn, Session, SessionBuilder};
+use hipvit::{DType, Device, DeviceSet, GraphMode, ResizeOn, Session, SessionBuilder};
 
 use super::{Outcome, Usage, choices, positive};
 
@@ -31,7 +31,7 @@ pub struct Args {
     /// Address to listen on, for HTTP and gRPC; repeatable
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8000")]
     listen: Vec<SocketAddr>,
-    /// Where to run, an instance of each model on each: auto, cpu, hip:0,1
+    /// Where to run, an instance of each model on each: auto, cpu, hip:0,1, hip:all
     #[arg(long, value_name = "DEVICES", default_value = "auto", value_parser = devices)]
     device: Devices,
     /// Compute precision: f32; on a GPU also f16 or bf16
@@ -134,19 +134,11 @@ enum LogFormat {
 #[derive(Clone, Debug)]
 struct Devices(Vec<Device>);
 
-/// `auto`, `cpu`, `hip:0,1`, `hip:0,hip:1`, `hip:0,cpu`.
+/// `auto`, `cpu`, `hip:all`, `hip:0,1`, `hip:0,hip:1`, `hip:0,cpu`: each device of each set has instances of its own.
 fn devices(text: &str) -> Result<Devices, String> {
-    let mut devices = Vec::new();
-    let mut after_hip = false;
-    for part in text.split(',') {
-        let device = match part.parse::<usize>() {
-            Ok(ordinal) if after_hip => Device::Hip(ordinal),
-            _ => part.parse::<Device>().map_err(|e| e.to_string())?,
-        };
-        after_hip = matches!(device, Device::Hip(_));
-        devices.push(device);
-    }
-    Ok(Devices(devices))
+    let sets = DeviceSet::list(text).map_err(|e| e.to_string())?;
+    let devices: hipvit::Result<Vec<_>> = sets.iter().map(DeviceSet::resolve).collect();
+    Ok(Devices(devices.map_err(|e| e.to_string())?.concat()))
 }
 
 fn model(text: &str) -> Result<ModelSource, String> {

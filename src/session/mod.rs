@@ -3,6 +3,8 @@
 
 mod builder;
 mod device;
+mod devices;
+mod parallelism;
 mod pinned;
 mod run;
 
@@ -17,6 +19,8 @@ pub use self::builder::SessionBuilder;
 #[cfg(feature = "validate")]
 pub(crate) use self::device::Place;
 pub use self::device::{Device, ResizeOn};
+pub use self::devices::DeviceSet;
+pub use self::parallelism::{Degrees, Parallelism};
 pub use self::pinned::PinnedInput;
 pub(crate) use self::run::Submitted;
 pub use self::run::{RunInput, RunOptions};
@@ -56,6 +60,7 @@ struct Loaded {
     scores: Scores,
     graph: Arc<Graph>,
     executor: Executor,
+    degrees: Degrees,
     plans: Mutex<HashMap<usize, Arc<Plan>>>,
     batch: usize,
     dtype: DType,
@@ -133,12 +138,22 @@ impl Session {
         self.loaded.scores
     }
 
-    /// The device in use, never [`Device::Auto`].
+    /// The device in use, never [`Device::Auto`]; the first of several.
     pub fn device(&self) -> Device {
         match &self.loaded.executor {
             Executor::Cpu { .. } => Device::Cpu,
             Executor::Hip { executor, .. } => Device::Hip(executor.device().ordinal()),
         }
+    }
+
+    /// The devices in use, of which [`device`](Self::device) is the first.
+    pub fn devices(&self) -> DeviceSet {
+        self.device().into()
+    }
+
+    /// How the devices share the work.
+    pub fn degrees(&self) -> Degrees {
+        self.loaded.degrees
     }
 
     /// Why [`Device::Auto`] selected the CPU; `None` for every other choice, and where there is a GPU.
