@@ -11,7 +11,10 @@ use rayon::ThreadPool;
 
 use super::Arena;
 use super::cpu::{CpuExecutor, cores, thread_pool};
-use super::hip::{Feed, Finished, GraphMode, HipExecutor, Replays, Reserved, Running, Stage, Submission};
+use super::hip::{
+    Feed, Finished, GraphMode, HipExecutor, PipelineExecutor, PipelineReserved, PipelineRun, Replays,
+    Reserved, Running, Stage, Submission, TensorExecutor, TensorFinished, TensorRun,
+};
 use super::select::SelectOptions;
 use super::staging::Staging;
 use crate::error::{Error, Result};
@@ -36,6 +39,24 @@ pub enum Executor {
     Hip {
         /// The executor.
         executor: Box<HipExecutor>,
+        /// For work on the host.
+        threads: ThreadPool,
+        /// How many threads decode.
+        decode_threads: usize,
+    },
+    /// On several GPUs, each of which has a part of every layer.
+    Tensor {
+        /// The executor.
+        executor: Box<TensorExecutor>,
+        /// For work on the host.
+        threads: ThreadPool,
+        /// How many threads decode.
+        decode_threads: usize,
+    },
+    /// On several GPUs, each of which has some of the layers.
+    Pipeline {
+        /// The executor.
+        executor: Box<PipelineExecutor>,
         /// For work on the host.
         threads: ThreadPool,
         /// How many threads decode.
@@ -71,7 +92,62 @@ impl Executor {
         })
     }
 
-    /// Sets whether runs replay captured graphs; no effect on the CPU.
+    /// On several GPUs that share each layer, see [`TensorExecutor::new`]; `threads` are for work on the host.
+    ///
+    /// # Errors
+    ///
+    /// As there, or the threads cannot be started.
+    pub fn tensor(
+        graph: &Graph,
+        devices: &[Device],
+        dtype: DType,
+        threads: Option<usize>,
+        (mode, select): (GraphMode, SelectOptions),
+    ) -> Result<Self> {
+        let first = first(devices)?;
+        let copying = |device: &Device| host_threads(device, threads);
+        let executor = TensorExecutor::new(graph, devices, dtype, (mode, select), copying)?;
+        Ok(Self::Tensor {
+            executor: Box::new(executor),
+            threads: host_threads(first, threads)?,
+            decode_threads: threads.unwrap_or_else(num_cpus::get),
+        })
+    }
+
+    /// On several GPUs that have some layers each, see [`PipelineExecutor::new`]; `threads` are for work on the host.
+    ///
+    /// # Errors
+    ///
+    /// As there, or the threads cannot be started.
+    pub fn pipeline(graph: &Graph, devices: &[Device], dtype: DType, threads: Option<usize>) -> Result<Self> {
+        let first = first(devices)?;
+        Ok(Self::Pipeline {
+            executor: Box::new(PipelineExecutor::new(graph, devices, dtype)?),
+            threads: host_threads(first, threads)?,
+            decode_threads: threads.unwrap_or_else(num_cpus::get),
+        })
+    }
+
+    /// The GPUs that it runs on, in the order of their ranks or stages; none is the CPU.
+    pub fn devices(&self) -> Vec<Device> {
+        match self {
+            Self::Cpu { .. } => Vec::new(),
+            Self::Hip { executor, .. } => vec![executor.device().clone()],
+            Self::Tensor { executor, .. } => executor.devices().cloned().collect(),
+            Self::Pipeline { executor, .. } => executor.devices().cloned().collect(),
+        }
+    }
+
+    /// How many batches are in flight at best: one computes, or one in each stage, while the next is copied in.
+    pub(crate) fn in_flight(&self) -> usize {
+        match self {
+            Self::Pipeline { executor, .. } => executor.in_flight(),
+            _ => 2,
+        }
+    }
+
+    /// Sets whether runs replay captured graphs; no effect on the CPU, in a pipeline, whose stages never do, and with tensor
+    /// parallelism, which is given it when it is made.
     pub fn graphs(mut self, mode: GraphMode) -> Self {
         if let Self::Hip { executor, .. } = &mut self {
             executor.set_graphs(mode);
@@ -79,10 +155,12 @@ impl Executor {
         self
     }
 
-    /// Sets how kernels are selected; no effect on the CPU.
+    /// Sets how kernels are selected; no effect on the CPU, and with tensor parallelism, which is given it when it is made.
     pub fn select(mut self, options: SelectOptions) -> Self {
-        if let Self::Hip { executor, .. } = &mut self {
-            executor.set_selection(options);
+        match &mut self {
+            Self::Hip { executor, .. } => executor.set_selection(options),
+            Self::Pipeline { executor, .. } => executor.set_selection(options),
+            Self::Cpu { .. } | Self::Tensor { .. } => {}
         }
         self
     }
@@ -91,24 +169,36 @@ impl Executor {
     ///
     /// # Errors
     ///
-    /// See [`HipExecutor::set_resize`].
+    /// See [`HipExecutor::set_resize`]; [`Error::Argument`] with tensor parallelism.
     pub fn resize(mut self, rule: &Preprocess) -> Result<Self> {
-        if let Self::Hip { executor, .. } = &mut self {
-            executor.set_resize(rule)?;
+        match &mut self {
+            Self::Hip { executor, .. } => executor.set_resize(rule)?,
+            Self::Pipeline { executor, .. } => executor.set_resize(rule)?,
+            Self::Cpu { .. } => {}
+            Self::Tensor { .. } => {
+                let reason = "with tensor parallelism images are resized on the host";
+                return Err(Error::argument("resize", reason));
+            }
         }
         Ok(self)
     }
 
     /// Whether a GPU resizes images.
     pub fn resizes(&self) -> bool {
-        matches!(self, Self::Hip { executor, .. } if executor.resizes())
+        match self {
+            Self::Hip { executor, .. } => executor.resizes(),
+            Self::Pipeline { executor, .. } => executor.first().is_ok_and(HipExecutor::resizes),
+            Self::Cpu { .. } | Self::Tensor { .. } => false,
+        }
     }
 
     /// The number of threads for work on the host.
     pub fn threads(&self) -> usize {
         match self {
             Self::Cpu { executor, .. } => executor.threads(),
-            Self::Hip { threads, .. } => threads.current_num_threads(),
+            Self::Hip { threads, .. } | Self::Tensor { threads, .. } | Self::Pipeline { threads, .. } => {
+                threads.current_num_threads()
+            }
         }
     }
 
@@ -117,7 +207,9 @@ impl Executor {
     pub(crate) fn decode_threads(&self) -> usize {
         match self {
             Self::Cpu { executor, .. } => executor.threads(),
-            Self::Hip { decode_threads, .. } => *decode_threads,
+            Self::Hip { decode_threads, .. }
+            | Self::Tensor { decode_threads, .. }
+            | Self::Pipeline { decode_threads, .. } => *decode_threads,
         }
     }
 
@@ -125,7 +217,9 @@ impl Executor {
     pub fn install<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
         match self {
             Self::Cpu { executor, .. } => executor.install(work),
-            Self::Hip { threads, .. } => threads.install(work),
+            Self::Hip { threads, .. } | Self::Tensor { threads, .. } | Self::Pipeline { threads, .. } => {
+                threads.install(work)
+            }
         }
     }
 
@@ -188,6 +282,10 @@ impl Executor {
                 let Finished { memory, .. } = executor.finish(*running, Some(&mut steps))?;
                 executor.keep(memory);
             }
+            Self::Tensor { .. } | Self::Pipeline { .. } => {
+                let reason = "are those of one device; this model is divided among several GPUs";
+                return Err(Error::argument("steps", reason));
+            }
         }
         Ok(())
     }
@@ -200,9 +298,10 @@ impl Executor {
     /// There is no memory that a GPU can read.
     pub(crate) fn stage(&self, images: usize, capacity: usize, each: usize) -> Result<Staging> {
         Ok(match self {
-            Self::Cpu { .. } => Staging::Host(vec![0; images * each]),
-            Self::Hip { executor, .. } => {
-                let mut memory = executor.stage(capacity.max(images) * each)?;
+            // With tensor parallelism, each rank copies it to pinned memory near its GPU.
+            Self::Cpu { .. } | Self::Tensor { .. } => Staging::Host(vec![0; images * each]),
+            Self::Hip { .. } | Self::Pipeline { .. } => {
+                let mut memory = self.entry()?.stage(capacity.max(images) * each)?;
                 memory.set_len(images * each)?;
                 Staging::Pinned(memory)
             }
@@ -216,8 +315,8 @@ impl Executor {
     /// As there.
     pub(crate) fn stage_for_caller(&self, bytes: usize) -> Result<Staging> {
         Ok(match self {
-            Self::Cpu { .. } => Staging::Host(vec![0; bytes]),
-            Self::Hip { executor, .. } => Staging::Pinned(executor.pinned(bytes)?),
+            Self::Cpu { .. } | Self::Tensor { .. } => Staging::Host(vec![0; bytes]),
+            Self::Hip { .. } | Self::Pipeline { .. } => Staging::Pinned(self.entry()?.pinned(bytes)?),
         })
     }
 
@@ -230,6 +329,12 @@ impl Executor {
         Ok(match self {
             Self::Cpu { .. } => Reservation::Cpu(plan),
             Self::Hip { executor, .. } => Reservation::Hip(Box::new(executor.reserve(plan)?)),
+            // Each rank reserves it when it comes to the run.
+            Self::Tensor { .. } => Reservation::Tensor(plan),
+            Self::Pipeline { executor, .. } => {
+                let reserved = executor.reserve(plan.batch())?;
+                Reservation::Pipeline(plan, Box::new(reserved))
+            }
         })
     }
 
@@ -279,21 +384,34 @@ impl Executor {
                 },
                 Reservation::Hip(reserved),
             ) => {
-                let feed = match feed {
-                    RunFeed::Input(input) => {
-                        let plan = reserved.plan();
-                        plan.graph().check_input(input, plan.batch())?;
-                        Feed::Pageable(match input {
-                            Input::Pixels(pixels) => pixels,
-                            Input::Values(values) => bytemuck::cast_slice(values),
-                        })
-                    }
-                    RunFeed::Staged(Staging::Pinned(pixels)) => Feed::Pinned(pixels),
-                    RunFeed::Staged(Staging::Host(_)) => return Err(foreign("staging")),
-                    RunFeed::Images(images) => Feed::Images(images),
-                };
+                let feed = device_feed(feed, reserved.plan())?;
                 let running = executor.submit(*reserved, feed, threads, how)?;
                 Ok(PendingRun::Hip(Box::new(running)))
+            }
+            (
+                Self::Pipeline {
+                    executor, threads, ..
+                },
+                Reservation::Pipeline(plan, reserved),
+            ) => {
+                let feed = device_feed(feed, &plan)?;
+                let running = executor.submit(*reserved, feed, threads, how)?;
+                Ok(PendingRun::Pipeline(Box::new(running)))
+            }
+            (Self::Tensor { executor, .. }, Reservation::Tensor(plan)) => {
+                let input = match feed {
+                    RunFeed::Input(input) => {
+                        plan.graph().check_input(input, plan.batch())?;
+                        input_bytes(input).to_vec()
+                    }
+                    RunFeed::Staged(Staging::Host(pixels)) => pixels,
+                    RunFeed::Staged(Staging::Pinned(_)) => return Err(foreign("staging")),
+                    RunFeed::Images(_) => {
+                        let reason = "with tensor parallelism they are resized on the host";
+                        return Err(Error::argument("images", reason));
+                    }
+                };
+                Ok(PendingRun::Tensor(executor.submit(plan.batch(), input, how)?))
             }
             _ => Err(foreign("reservation")),
         }
@@ -310,12 +428,12 @@ impl Executor {
         timing: Option<&mut Timing>,
     ) -> Result<Vec<(OutputKind, Array2<f32>)>> {
         let (outputs, staging) = self.finish_with_staging(pending, timing)?;
-        if let Self::Hip { executor, .. } = self {
+        if let Self::Hip { .. } | Self::Pipeline { .. } = self {
             let pinned = staging.into_iter().filter_map(|staging| match staging {
                 Staging::Pinned(memory) => Some(memory),
                 Staging::Host(_) => None,
             });
-            executor.keep(pinned.collect());
+            self.entry()?.keep(pinned.collect());
         }
         Ok(outputs)
     }
@@ -355,7 +473,33 @@ impl Executor {
                 }?;
                 Ok((outputs, memory.into_iter().map(Staging::Pinned).collect()))
             }
-            (Self::Cpu { .. }, PendingRun::Hip(_)) => Err(foreign("run")),
+            (Self::Pipeline { executor, .. }, PendingRun::Pipeline(running)) => {
+                let Finished { outputs, memory } = match timing {
+                    Some(timing) => {
+                        let plans: Vec<Arc<Plan>> = running.plans().cloned().collect();
+                        let mut observe = |index: usize, stage: Stage<'_>, time| {
+                            if let Some(plan) = plans.get(index) {
+                                observer(plan, timing)(stage, time);
+                            }
+                        };
+                        executor.finish(*running, Some(&mut observe))
+                    }
+                    None => executor.finish(*running, None),
+                }?;
+                Ok((outputs, memory.into_iter().map(Staging::Pinned).collect()))
+            }
+            (Self::Tensor { executor, .. }, PendingRun::Tensor(running)) => {
+                let TensorFinished { outputs, memory } = match timing {
+                    Some(timing) => {
+                        let mut observe =
+                            |plan: &Plan, stage: Stage<'_>, time| observer(plan, timing)(stage, time);
+                        executor.finish(running, Some(&mut observe))
+                    }
+                    None => executor.finish(running, None),
+                }?;
+                Ok((outputs, memory.map(Staging::Host).into_iter().collect()))
+            }
+            _ => Err(foreign("run")),
         }
     }
 
@@ -364,8 +508,45 @@ impl Executor {
         match self {
             Self::Cpu { .. } => None,
             Self::Hip { executor, .. } => Some(executor.replays()),
+            Self::Tensor { executor, .. } => executor.replays(),
+            Self::Pipeline { executor, .. } => executor.replays(),
         }
     }
+
+    /// The executor of the GPU that takes the input.
+    fn entry(&self) -> Result<&HipExecutor> {
+        match self {
+            Self::Hip { executor, .. } => Ok(executor),
+            Self::Pipeline { executor, .. } => executor.first(),
+            Self::Cpu { .. } | Self::Tensor { .. } => Err(foreign("memory")),
+        }
+    }
+}
+
+/// What a run on one GPU, or on the first of several, takes its input from.
+fn device_feed<'a>(feed: RunFeed<'a>, plan: &Plan) -> Result<Feed<'a>> {
+    Ok(match feed {
+        RunFeed::Input(input) => {
+            plan.graph().check_input(input, plan.batch())?;
+            Feed::Pageable(input_bytes(input))
+        }
+        RunFeed::Staged(Staging::Pinned(pixels)) => Feed::Pinned(pixels),
+        RunFeed::Staged(Staging::Host(_)) => return Err(foreign("staging")),
+        RunFeed::Images(images) => Feed::Images(images),
+    })
+}
+
+fn input_bytes(input: Input<'_>) -> &[u8] {
+    match input {
+        Input::Pixels(pixels) => pixels,
+        Input::Values(values) => bytemuck::cast_slice(values),
+    }
+}
+
+fn first(devices: &[Device]) -> Result<&Device> {
+    devices
+        .first()
+        .ok_or_else(|| Error::argument("devices", "no GPU is named"))
 }
 
 /// Threads on the NUMA node of the GPU, by default one per physical core there. That a thread cannot be bound costs speed
@@ -429,6 +610,9 @@ pub(crate) enum RunFeed<'a> {
 pub(crate) enum Reservation {
     Cpu(Arc<Plan>),
     Hip(Box<Reserved<Arc<Plan>>>),
+    Tensor(Arc<Plan>),
+    /// With the whole model's plan.
+    Pipeline(Arc<Plan>, Box<PipelineReserved>),
 }
 
 /// A run that was submitted.
@@ -440,4 +624,6 @@ pub(crate) enum PendingRun {
         memory: Option<Vec<u8>>,
     },
     Hip(Box<Running<Arc<Plan>>>),
+    Tensor(TensorRun),
+    Pipeline(Box<PipelineRun>),
 }

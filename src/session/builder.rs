@@ -333,12 +333,16 @@ impl SessionBuilder {
             }
         }
         let degrees = self.parallelism.degrees(gpus.len().max(1))?;
-        if degrees.shards() > 1 {
+        if degrees.tensor > 1 && degrees.pipeline > 1 {
             let reason = format!(
-                "{}: tensor and pipeline parallelism are not built in this version; use data",
+                "{}: tensor and pipeline parallelism of one model are not combined; use one of them, with data",
                 self.parallelism
             );
             return Err(Error::argument("parallel", reason));
+        }
+        if degrees.tensor > 1 && self.resize == ResizeOn::Device {
+            let reason = "with tensor parallelism images are resized on the host";
+            return Err(Error::argument("resize", reason));
         }
         Ok(degrees)
     }
@@ -373,13 +377,22 @@ impl SessionBuilder {
         let degrees = self.degrees(&device)?;
         let (executor, no_gpu) = match device {
             Places::Gpus(gpus) => {
-                let [gpu] = <[_; 1]>::try_from(gpus)
-                    .map_err(|_| Error::argument("devices", "several GPUs are not built in this version"))?;
-                let executor = Executor::hip(&graph, &gpu, self.dtype, self.threads)?;
+                if degrees.data > 1 {
+                    let reason = "several replicas are not built in this version";
+                    return Err(Error::argument("devices", reason));
+                }
                 let select = SelectOptions {
                     epilogues: self.select.epilogues && self.optimizations.epilogues,
                     measured: self.select.measured && self.optimizations.selection,
                     ..self.select
+                };
+                let (dtype, threads) = (self.dtype, self.threads);
+                let executor = match (gpus.as_slice(), degrees) {
+                    (gpus, Degrees { tensor: 2.., .. }) => {
+                        Executor::tensor(&graph, gpus, dtype, threads, (self.hip_graphs, select))?
+                    }
+                    ([gpu], _) => Executor::hip(&graph, gpu, dtype, threads)?,
+                    (gpus, _) => Executor::pipeline(&graph, gpus, dtype, threads)?,
                 };
                 let executor = executor.graphs(self.hip_graphs).select(select);
                 let executor = match self.resize {

@@ -142,13 +142,19 @@ impl Session {
     pub fn device(&self) -> Device {
         match &self.loaded.executor {
             Executor::Cpu { .. } => Device::Cpu,
-            Executor::Hip { executor, .. } => Device::Hip(executor.device().ordinal()),
+            executor => match executor.devices().first() {
+                Some(first) => Device::Hip(first.ordinal()),
+                None => Device::Cpu,
+            },
         }
     }
 
     /// The devices in use, of which [`device`](Self::device) is the first.
     pub fn devices(&self) -> DeviceSet {
-        self.device().into()
+        let gpus = self.loaded.executor.devices();
+        let all = DeviceSet::gpus(gpus.iter().map(crate::hip::Device::ordinal));
+        // The CPU, if there is no GPU.
+        all.unwrap_or_else(|_| self.device().into())
     }
 
     /// How the devices share the work.

@@ -20,9 +20,6 @@ use crate::timing::{Phase, Timing};
 /// The results of a plan: each output as a matrix.
 type Results = Vec<(OutputKind, Array2<f32>)>;
 
-/// Batches of one call that are in flight: one computes, the next is copied in.
-const IN_FLIGHT: usize = 2;
-
 /// The input of [`Session::run_with`]. Images convert into it: `session.run_with(&images, options)`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -189,7 +186,7 @@ impl Session {
         };
         let mut all: Option<Outputs> = None;
         let mut in_flight = VecDeque::new();
-        let mut most_in_flight = IN_FLIGHT;
+        let mut most_in_flight = self.loaded.executor.in_flight();
         let mut finish = |run, timing: Option<&mut Timing>| -> Result<()> {
             let outputs = self.finish(run, timing)?;
             self.check_finite(&outputs, all.as_ref().map_or(0, Outputs::len))?;

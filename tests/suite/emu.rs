@@ -443,6 +443,20 @@ fn two_gpus_copy_to_each_other_and_give_the_same_bits() {
     }
 }
 
+#[test]
+fn a_model_over_two_gpus_computes_what_one_does() {
+    if available() {
+        for arch in ["gfx942x2", "gfx1100x2"] {
+            let dtypes = if all() { "f32,f16,bf16" } else { "f32,bf16" };
+            passes(
+                arch,
+                dtypes,
+                &["gpu::parallel::a_model_over_two_gpus_computes_what_one_does"],
+            );
+        }
+    }
+}
+
 /// Whether this process was started for the test `name` with settings. If not, one is started that has them, for that test
 /// alone, which must pass there: faults are settled once in a process.
 #[track_caller]

@@ -68,7 +68,7 @@ pub use self::pipeline::PipelineExecutor;
 pub(super) use self::pipeline::{PipelineReserved, PipelineRun};
 use self::tensor::Rank;
 pub use self::tensor::TensorExecutor;
-pub(super) use self::tensor::TensorRun;
+pub(super) use self::tensor::{TensorFinished, TensorRun};
 pub use self::tune::Tuned;
 
 /// Runs plans of one graph on a GPU. Can be shared: any number of threads may run it at once, each on a stream of its
