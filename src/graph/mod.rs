@@ -16,7 +16,7 @@ mod verify;
 
 pub use interpreter::{interpret, interpret_shards, interpret_stages};
 pub use optimize::{Optimizations, PassReport, Passes, optimize};
-pub use shard::{ShardPlan, shard};
+pub use shard::shard;
 pub use stages::{Stage, stages};
 
 use std::fmt;

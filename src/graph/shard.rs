@@ -5,7 +5,7 @@
 //! is divided by heads. The second Linear leaves a part of a sum, which an [`Op::AllReduce`] completes: two a block. Bias and
 //! residual are added there, once. Everything else every rank computes, from the same operands to the same bits.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ops::Range;
 
 use super::rewrite::{Rewriter, rewrite, sized};
@@ -16,57 +16,6 @@ use crate::tensor::Tensor;
 
 /// Hidden channels are divided in units of as many, so that each rank's rows are as well aligned as the whole ones.
 const CHANNEL_UNIT: usize = 8;
-
-/// What the ranks of a tensor-parallel model have in common.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-#[non_exhaustive]
-pub struct ShardPlan {
-    /// How many ranks there are.
-    pub ranks: usize,
-    /// Pairs of linear layers that are divided, so many all-reduces a run.
-    pub all_reduces: usize,
-    /// Constants of the whole model, in elements.
-    pub parameters: usize,
-    /// Constants of each rank, in elements.
-    pub rank_parameters: Vec<usize>,
-}
-
-impl ShardPlan {
-    /// What dividing `graph` among `ranks` ranks gives.
-    ///
-    /// # Errors
-    ///
-    /// As [`shard`].
-    pub fn new(graph: &Graph, ranks: usize) -> Result<Self> {
-        let shards = (0..ranks).map(|rank| shard(graph, rank, ranks));
-        let shards = shards.collect::<Result<Vec<_>>>()?;
-        let all_reduces = |graph: &Graph| {
-            let is = |node: &&Node| matches!(node.op, Op::AllReduce(_));
-            graph.nodes().iter().filter(is).count()
-        };
-        Ok(Self {
-            ranks,
-            all_reduces: shards.first().map_or(0, all_reduces),
-            parameters: parameters(graph),
-            rank_parameters: shards.iter().map(parameters).collect(),
-        })
-    }
-}
-
-/// The elements of the constants that nodes read.
-fn parameters(graph: &Graph) -> usize {
-    let used: HashSet<ValueId> = graph
-        .nodes()
-        .iter()
-        .flat_map(|node| &node.inputs)
-        .copied()
-        .collect();
-    let constants = used
-        .into_iter()
-        .map(|id| graph.value(id))
-        .filter(|value| value.is_constant);
-    constants.map(|value| value.shape.iter().product::<usize>()).sum()
-}
 
 /// The part of `graph`, which has been [optimised](super::optimize), that rank `rank` of `ranks` runs: with one rank, the graph
 /// itself. The graphs of all ranks have the same nodes, outputs and [`Op::AllReduce`]s in the same order.

@@ -95,6 +95,18 @@ impl Parallelism {
         }
     }
 
+    /// The degrees with the fewest GPUs.
+    #[must_use]
+    pub fn least(self) -> Degrees {
+        let [data, tensor, pipeline] =
+            [self.data, self.tensor, self.pipeline].map(|degree| degree.unwrap_or(1));
+        Degrees {
+            data,
+            tensor,
+            pipeline,
+        }
+    }
+
     /// The degrees for `devices` GPUs.
     ///
     /// # Errors
