@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::devices::{DeviceSet, Places};
 use super::parallelism::{Degrees, Parallelism};
+use super::replicas::Replicas;
 use super::{Device, Loaded, ResizeOn, Session};
 use crate::error::{Error, Result};
 use crate::exec::select::SelectOptions;
@@ -371,26 +372,28 @@ impl SessionBuilder {
         let weights = weights(&graph);
         let (mut graph, _) = graph::optimize(graph, &self.passes())?;
         let degrees = self.degrees(&device)?;
-        let (executor, no_gpu) = match device {
+        let (executors, no_gpu) = match device {
             Places::Gpus(gpus) => {
-                let [gpu] = <[_; 1]>::try_from(gpus)
-                    .map_err(|_| Error::argument("devices", "several GPUs are not built in this version"))?;
-                let executor = Executor::hip(&graph, &gpu, self.dtype, self.threads)?;
+                let executors = Executor::hip_on_each(&graph, &gpus, self.dtype, self.threads)?;
                 let select = SelectOptions {
                     epilogues: self.select.epilogues && self.optimizations.epilogues,
                     measured: self.select.measured && self.optimizations.selection,
                     ..self.select
                 };
-                let executor = executor.graphs(self.hip_graphs).select(select);
-                let executor = match self.resize {
-                    ResizeOn::Host => executor,
-                    ResizeOn::Device => executor.resize(&preprocess)?,
+                let with_options = |executor: Executor| {
+                    let executor = executor.graphs(self.hip_graphs).select(select);
+                    match self.resize {
+                        ResizeOn::Host => Ok(executor),
+                        ResizeOn::Device => executor.resize(&preprocess),
+                    }
                 };
-                (executor, None)
+                let executors = executors.into_iter().map(with_options);
+                (executors.collect::<Result<_>>()?, None)
             }
-            Places::Cpu { no_gpu } => (Executor::cpu(&graph, self.threads)?, no_gpu),
+            Places::Cpu { no_gpu } => (vec![Executor::cpu(&graph, self.threads)?], no_gpu),
         };
-        let non_finite = executor.install(|| non_finite(&weights));
+        let replicas = Replicas::new(executors);
+        let non_finite = replicas.first().install(|| non_finite(&weights));
         drop(weights);
         if let Some(first) = non_finite.first().filter(|_| self.strict) {
             return Err(Error::tensor(path, &first.name, first.reason()));
@@ -404,7 +407,7 @@ impl SessionBuilder {
             labels,
             scores,
             graph: Arc::new(graph),
-            executor,
+            replicas,
             degrees,
             plans: parking_lot::Mutex::default(),
             batch: self.batch,
