@@ -1,6 +1,7 @@
 //! The executor of a session: the CPU's or a GPU's.
 
 use std::io;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,15 +13,15 @@ use rayon::ThreadPool;
 use super::Arena;
 use super::cpu::{CpuExecutor, cores, thread_pool};
 use super::hip::{
-    Feed, Finished, GraphMode, HipExecutor, PipelineExecutor, PipelineReserved, PipelineRun, Replays,
-    Reserved, Running, Stage, Submission, TensorExecutor, TensorFinished, TensorRun,
+    Feed, Finished, GraphMode, HipExecutor, HostConstants, PipelineExecutor, PipelineReserved, PipelineRun,
+    Replays, Reserved, Running, Stage, Submission, TensorExecutor, TensorFinished, TensorRun,
 };
 use super::select::SelectOptions;
 use super::staging::Staging;
 use crate::error::{Error, Result};
 use crate::graph::plan::{Plan, Step};
 use crate::graph::{Graph, OutputKind, Role};
-use crate::hip::Device;
+use crate::hip::{Device, Event, NumaNode, PinnedBuffer};
 use crate::image::{Preprocess, RgbImage};
 use crate::tensor::{DType, Input};
 use crate::timing::{Phase, Timing};
@@ -39,8 +40,8 @@ pub enum Executor {
     Hip {
         /// The executor.
         executor: Box<HipExecutor>,
-        /// For work on the host.
-        threads: ThreadPool,
+        /// For work on the host; executors on GPUs of one NUMA node share them.
+        threads: Arc<ThreadPool>,
         /// How many threads decode.
         decode_threads: usize,
     },
@@ -49,7 +50,7 @@ pub enum Executor {
         /// The executor.
         executor: Box<TensorExecutor>,
         /// For work on the host.
-        threads: ThreadPool,
+        threads: Arc<ThreadPool>,
         /// How many threads decode.
         decode_threads: usize,
     },
@@ -58,7 +59,7 @@ pub enum Executor {
         /// The executor.
         executor: Box<PipelineExecutor>,
         /// For work on the host.
-        threads: ThreadPool,
+        threads: Arc<ThreadPool>,
         /// How many threads decode.
         decode_threads: usize,
     },
@@ -83,13 +84,104 @@ impl Executor {
     ///
     /// As there, or the threads cannot be started.
     pub fn hip(graph: &Graph, device: &Device, dtype: DType, threads: Option<usize>) -> Result<Self> {
-        Ok(Self::Hip {
-            executor: Box::new(HipExecutor::new(graph, device, dtype)?),
-            threads: host_threads(device, threads)?,
+        let executor = HipExecutor::new(graph, device, dtype)?;
+        Ok(Self::on_gpu(
+            executor,
+            host_threads(device, threads)?.into(),
+            threads,
+        ))
+    }
+
+    fn on_gpu(executor: HipExecutor, threads: Arc<ThreadPool>, requested: Option<usize>) -> Self {
+        Self::Hip {
+            executor: Box::new(executor),
+            threads,
             // Decoding waits for memory and branches rather than for vector units: two threads share a core well, and any
             // core will do.
-            decode_threads: threads.unwrap_or_else(num_cpus::get),
-        })
+            decode_threads: requested.unwrap_or_else(num_cpus::get),
+        }
+    }
+
+    /// One on each of these GPUs. The weights are converted once, and uploaded to all GPUs at once.
+    ///
+    /// # Errors
+    ///
+    /// As [`hip`](Self::hip).
+    pub fn hip_on_each(
+        graph: &Graph,
+        devices: &[Device],
+        dtype: DType,
+        threads: Option<usize>,
+    ) -> Result<Vec<Self>> {
+        if let [device] = devices {
+            return Ok(vec![Self::hip(graph, device, dtype, threads)?]);
+        }
+        let mut nodes: Vec<Option<&NumaNode>> = Vec::new();
+        for device in devices {
+            if !nodes.contains(&device.numa_node()) {
+                nodes.push(device.numa_node());
+            }
+        }
+        let of_node = threads.map(|threads| (threads / nodes.len()).max(1));
+        let near = |node: &Option<&NumaNode>| devices.iter().find(|device| device.numa_node() == *node);
+        let pools = nodes
+            .iter()
+            .filter_map(near)
+            .map(|device| host_threads(device, of_node).map(Arc::new));
+        let pools: Vec<Arc<ThreadPool>> = pools.collect::<Result<_>>()?;
+
+        let constants = HostConstants::new(graph, dtype);
+        let make = |device| HipExecutor::with_constants(graph, &constants, device, dtype);
+        // Kernels are compiled by the first GPU of each architecture, and loaded by the others.
+        let is_first = |index: usize| {
+            let target = |device: &Device| device.properties().target.clone();
+            let before = devices[..index].iter().map(target);
+            before.into_iter().all(|before| before != target(&devices[index]))
+        };
+        let mut made: Vec<Option<HipExecutor>> = devices.iter().map(|_| None).collect();
+        for first in [true, false] {
+            thread::scope(|scope| -> Result<()> {
+                let indices = (0..devices.len()).filter(|&index| is_first(index) == first);
+                let start = |index: usize| -> Result<_> {
+                    let thread = thread::Builder::new().spawn_scoped(scope, move || make(&devices[index]));
+                    Ok((index, thread.map_err(|error| Error::argument("threads", error))?))
+                };
+                let started: Vec<_> = indices.map(start).collect::<Result<_>>()?;
+                for (index, thread) in started {
+                    made[index] = Some(thread.join().unwrap_or_else(|panic| resume_unwind(panic))?);
+                }
+                Ok(())
+            })?;
+        }
+        let executors = made.into_iter().flatten().zip(devices).map(|(executor, device)| {
+            let node = nodes
+                .iter()
+                .position(|node| *node == device.numa_node())
+                .unwrap_or(0);
+            Self::on_gpu(executor, pools[node].clone(), threads)
+        });
+        Ok(executors.collect())
+    }
+
+    /// The GPU that it runs on, the first of several.
+    pub(crate) fn gpu(&self) -> Option<&Device> {
+        match self {
+            Self::Cpu { .. } => None,
+            Self::Hip { executor, .. } => Some(executor.device()),
+            Self::Tensor { executor, .. } => executor.devices().next(),
+            Self::Pipeline { executor, .. } => executor.devices().next(),
+        }
+    }
+
+    /// Whether its threads for work on the host are those of `other`.
+    pub(crate) fn shares_threads(&self, other: &Self) -> bool {
+        let pool = |executor| match executor {
+            &Self::Cpu { .. } => None,
+            Self::Hip { threads, .. } | Self::Tensor { threads, .. } | Self::Pipeline { threads, .. } => {
+                Some(Arc::as_ptr(threads))
+            }
+        };
+        pool(self).is_some() && pool(self) == pool(other)
     }
 
     /// On several GPUs that share each layer, see [`TensorExecutor::new`]; `threads` are for work on the host.
@@ -109,7 +201,7 @@ impl Executor {
         let executor = TensorExecutor::new(graph, devices, dtype, (mode, select), copying)?;
         Ok(Self::Tensor {
             executor: Box::new(executor),
-            threads: host_threads(first, threads)?,
+            threads: host_threads(first, threads)?.into(),
             decode_threads: threads.unwrap_or_else(num_cpus::get),
         })
     }
@@ -123,7 +215,7 @@ impl Executor {
         let first = first(devices)?;
         Ok(Self::Pipeline {
             executor: Box::new(PipelineExecutor::new(graph, devices, dtype)?),
-            threads: host_threads(first, threads)?,
+            threads: host_threads(first, threads)?.into(),
             decode_threads: threads.unwrap_or_else(num_cpus::get),
         })
     }
@@ -428,14 +520,19 @@ impl Executor {
         timing: Option<&mut Timing>,
     ) -> Result<Vec<(OutputKind, Array2<f32>)>> {
         let (outputs, staging) = self.finish_with_staging(pending, timing)?;
-        if let Self::Hip { .. } | Self::Pipeline { .. } = self {
-            let pinned = staging.into_iter().filter_map(|staging| match staging {
-                Staging::Pinned(memory) => Some(memory),
-                Staging::Host(_) => None,
-            });
-            self.entry()?.keep(pinned.collect());
+        for memory in staging {
+            if let Staging::Pinned(memory) = memory {
+                self.keep(memory);
+            }
         }
         Ok(outputs)
+    }
+
+    /// Takes pinned memory back, for the inputs of later runs; no effect on the CPU.
+    pub(crate) fn keep(&self, memory: PinnedBuffer<u8>) {
+        if let Ok(entry) = self.entry() {
+            entry.keep(vec![memory]);
+        }
     }
 
     /// As [`finish`](Self::finish); returns also the memory that the input was staged in.
@@ -615,6 +712,16 @@ pub(crate) enum Reservation {
     Pipeline(Arc<Plan>, Box<PipelineReserved>),
 }
 
+impl RunFeed<'_> {
+    /// The memory that it was staged in.
+    pub(crate) fn staging(&self) -> Option<&Staging> {
+        match self {
+            Self::Staged(staging) => Some(staging),
+            _ => None,
+        }
+    }
+}
+
 /// A run that was submitted.
 pub(crate) enum PendingRun {
     /// It has ended.
@@ -626,4 +733,17 @@ pub(crate) enum PendingRun {
     Hip(Box<Running<Arc<Plan>>>),
     Tensor(TensorRun),
     Pipeline(Box<PipelineRun>),
+}
+
+impl PendingRun {
+    /// Where a GPU has done with it.
+    pub(crate) fn end(&self) -> Option<Event> {
+        match self {
+            Self::Ready { .. } => None,
+            Self::Hip(running) => running.end(),
+            Self::Pipeline(running) => running.end(),
+            // Each rank knows its own.
+            Self::Tensor(_) => None,
+        }
+    }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::devices::{DeviceSet, Places};
 use super::parallelism::{Degrees, Parallelism};
+use super::replicas::Replicas;
 use super::{Device, Loaded, ResizeOn, Session};
 use crate::error::{Error, Result};
 use crate::exec::select::SelectOptions;
@@ -375,35 +376,43 @@ impl SessionBuilder {
         let weights = weights(&graph);
         let (mut graph, _) = graph::optimize(graph, &self.passes())?;
         let degrees = self.degrees(&device)?;
-        let (executor, no_gpu) = match device {
+        let (executors, no_gpu) = match device {
             Places::Gpus(gpus) => {
-                if degrees.data > 1 {
-                    let reason = "several replicas are not built in this version";
-                    return Err(Error::argument("devices", reason));
-                }
                 let select = SelectOptions {
                     epilogues: self.select.epilogues && self.optimizations.epilogues,
                     measured: self.select.measured && self.optimizations.selection,
                     ..self.select
                 };
-                let (dtype, threads) = (self.dtype, self.threads);
-                let executor = match (gpus.as_slice(), degrees) {
-                    (gpus, Degrees { tensor: 2.., .. }) => {
-                        Executor::tensor(&graph, gpus, dtype, threads, (self.hip_graphs, select))?
+                let executors = match degrees.shards() {
+                    1 => Executor::hip_on_each(&graph, &gpus, self.dtype, self.threads)?,
+                    _ => {
+                        let replica = |replica| {
+                            let gpus = &gpus[degrees.devices(replica)];
+                            let (dtype, threads) = (self.dtype, self.threads);
+                            match degrees.tensor {
+                                1 => Executor::pipeline(&graph, gpus, dtype, threads),
+                                _ => {
+                                    Executor::tensor(&graph, gpus, dtype, threads, (self.hip_graphs, select))
+                                }
+                            }
+                        };
+                        (0..degrees.data).map(replica).collect::<Result<_>>()?
                     }
-                    ([gpu], _) => Executor::hip(&graph, gpu, dtype, threads)?,
-                    (gpus, _) => Executor::pipeline(&graph, gpus, dtype, threads)?,
                 };
-                let executor = executor.graphs(self.hip_graphs).select(select);
-                let executor = match self.resize {
-                    ResizeOn::Host => executor,
-                    ResizeOn::Device => executor.resize(&preprocess)?,
+                let with_options = |executor: Executor| {
+                    let executor = executor.graphs(self.hip_graphs).select(select);
+                    match self.resize {
+                        ResizeOn::Host => Ok(executor),
+                        ResizeOn::Device => executor.resize(&preprocess),
+                    }
                 };
-                (executor, None)
+                let executors = executors.into_iter().map(with_options);
+                (executors.collect::<Result<_>>()?, None)
             }
-            Places::Cpu { no_gpu } => (Executor::cpu(&graph, self.threads)?, no_gpu),
+            Places::Cpu { no_gpu } => (vec![Executor::cpu(&graph, self.threads)?], no_gpu),
         };
-        let non_finite = executor.install(|| non_finite(&weights));
+        let replicas = Replicas::new(executors);
+        let non_finite = replicas.first().install(|| non_finite(&weights));
         drop(weights);
         if let Some(first) = non_finite.first().filter(|_| self.strict) {
             return Err(Error::tensor(path, &first.name, first.reason()));
@@ -417,7 +426,7 @@ impl SessionBuilder {
             labels,
             scores,
             graph: Arc::new(graph),
-            executor,
+            replicas,
             degrees,
             plans: parking_lot::Mutex::default(),
             batch: self.batch,

@@ -7,6 +7,7 @@ use std::time::Instant;
 use ndarray::{Array2, Array3};
 use rayon::prelude::*;
 
+use super::replicas::Slot;
 use super::{ResizeOn, Session};
 use crate::error::{Error, Result};
 use crate::exec::{PendingRun, RunFeed, Staging, Submission};
@@ -87,8 +88,8 @@ impl Session {
         self.run_with(&images, RunOptions::new())
     }
 
-    /// As [`run`](Self::run), with options, and for other input than images. Of several batches two are in flight, where
-    /// the device has memory for them: while one computes, the next is copied in.
+    /// As [`run`](Self::run), with options, and for other input than images. Of several batches two are in flight on
+    /// each device, where it has memory for them: while one computes, the next is copied in.
     ///
     /// A GPU's input is copied to page-locked memory first, by several threads and while the first of it is on its way to
     /// the GPU; [`run_pinned`](Self::run_pinned) spares that copy.
@@ -128,7 +129,7 @@ impl Session {
         self.check_input(Input::Pixels(&[]))?;
         self.run_batches(images.len(), timing, |range, timing| {
             let start = Instant::now();
-            let executor = &self.loaded.executor;
+            let executor = self.loaded.replicas.next_to_stage();
             let mut staging = executor.stage(range.len(), self.batch().min(images.len()), each)?;
             let slots: &mut [u8] = &mut staging;
             executor.install(|| {
@@ -186,7 +187,8 @@ impl Session {
         };
         let mut all: Option<Outputs> = None;
         let mut in_flight = VecDeque::new();
-        let mut most_in_flight = self.loaded.executor.in_flight();
+        let replicas = self.loaded.replicas.len();
+        let mut most_in_flight = self.batches_in_flight();
         let mut finish = |run, timing: Option<&mut Timing>| -> Result<()> {
             let outputs = self.finish(run, timing)?;
             self.check_finite(&outputs, all.as_ref().map_or(0, Outputs::len))?;
@@ -206,7 +208,7 @@ impl Session {
                 finish(oldest, timing.as_deref_mut())?;
             }
             let run = self.submit(feed, count, how, |error| {
-                most_in_flight = 1;
+                most_in_flight = replicas;
                 match in_flight.pop_front() {
                     Some(oldest) => finish(oldest, timing.as_deref_mut()),
                     None => Err(error),
@@ -279,7 +281,7 @@ impl Session {
 
     /// Memory for `images` images of the model's size, in a buffer for `capacity`.
     pub(crate) fn stage(&self, images: usize, capacity: usize) -> Result<Staging> {
-        let executor = &self.loaded.executor;
+        let executor = self.loaded.replicas.next_to_stage();
         executor.stage(images, capacity, self.image_elements())
     }
 
@@ -297,18 +299,22 @@ impl Session {
         how: Submission,
         mut wait_for_memory: impl FnMut(Error) -> Result<()>,
     ) -> Result<Submitted> {
-        let executor = &self.loaded.executor;
+        let replicas = &self.loaded.replicas;
         let plan = self.plan(images)?;
-        let reservation = loop {
+        let (slot, executor, reservation) = loop {
+            let slot = replicas.choose(images, feed.staging())?;
+            let executor = &replicas.all()[slot.replica()];
             match executor.reserve(plan.clone()) {
-                Err(error @ Error::Hip(hip::Error::OutOfMemory { .. })) => wait_for_memory(error)?,
-                reservation => break reservation?,
+                Err(error @ Error::Hip(hip::Error::OutOfMemory { .. })) => {
+                    drop(slot);
+                    wait_for_memory(error)?;
+                }
+                reservation => break (slot, executor, reservation?),
             }
         };
-        Ok(Submitted {
-            run: executor.submit(reservation, feed, how)?,
-            images,
-        })
+        let run = executor.submit(reservation, feed, how)?;
+        slot.submitted(&run);
+        Ok(Submitted { run, images, slot })
     }
 
     /// As [`finish`](Self::finish); returns also the memory that the run was fed from.
@@ -317,15 +323,20 @@ impl Session {
         submitted: Submitted,
         timing: Option<&mut Timing>,
     ) -> Result<(Outputs, Option<Staging>)> {
-        let executor = &self.loaded.executor;
-        let (results, mut memory) = executor.finish_with_staging(submitted.run, timing)?;
-        Ok((self.outputs(results, submitted.images)?, memory.pop()))
+        let Submitted { run, images, slot } = submitted;
+        let executor = &self.loaded.replicas.all()[slot.replica()];
+        let (results, mut memory) = executor.finish_with_staging(run, timing)?;
+        Ok((self.outputs(results, images)?, memory.pop()))
     }
 
     /// Waits for a submitted run.
     pub(crate) fn finish(&self, submitted: Submitted, timing: Option<&mut Timing>) -> Result<Outputs> {
-        let results = self.loaded.executor.finish(submitted.run, timing)?;
-        self.outputs(results, submitted.images)
+        let Submitted { run, images, slot } = submitted;
+        let replicas = &self.loaded.replicas;
+        let executor = &replicas.all()[slot.replica()];
+        let (results, memory) = executor.finish_with_staging(run, timing)?;
+        replicas.keep(memory);
+        self.outputs(results, images)
     }
 }
 
@@ -333,4 +344,5 @@ impl Session {
 pub(crate) struct Submitted {
     run: PendingRun,
     images: usize,
+    slot: Slot,
 }

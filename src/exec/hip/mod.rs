@@ -44,7 +44,7 @@ use rayon::ThreadPool;
 
 use self::clock::Clock;
 use self::constants::Constants;
-pub(crate) use self::constants::{append, unpack};
+pub(crate) use self::constants::{HostConstants, append, unpack};
 use self::context::{ExecutionContext, Memory, PinnedPool};
 use self::libraries::Libraries;
 use self::lower::unit;
@@ -159,6 +159,11 @@ impl<P> Running<P> {
     pub(super) fn plan(&self) -> &P {
         &self.plan
     }
+
+    /// Where the device has done with it.
+    pub(super) fn end(&self) -> Option<Event> {
+        self.downloads.last().map(|last| last.event().clone())
+    }
 }
 
 impl<P: Deref<Target = Plan>> Running<P> {
@@ -182,6 +187,20 @@ impl HipExecutor {
     /// [`Error::Argument`] if there is no computing in `dtype`; the kernels cannot be compiled or loaded, a library is
     /// missing, or the weights do not fit.
     pub fn new(graph: &Graph, device: &Device, dtype: DType) -> Result<Self> {
+        Self::with_constants(graph, &HostConstants::new(graph, dtype), device, dtype)
+    }
+
+    /// As [`new`](Self::new), with the graph's constants in `dtype`, which executors on several devices share.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub(crate) fn with_constants(
+        graph: &Graph,
+        constants: &HostConstants,
+        device: &Device,
+        dtype: DType,
+    ) -> Result<Self> {
         if dtype == DType::U8 {
             return Err(Error::argument("dtype", "a GPU computes in f32, f16 or bf16"));
         }
@@ -205,7 +224,7 @@ impl HipExecutor {
         let selection = Selection::new(SelectOptions::default(), key, no_hipblaslt, miopen);
         Ok(Self {
             selection,
-            constants: Constants::new(graph, dtype, &copier)?,
+            constants: Constants::upload(constants, &copier)?,
             device: device.clone(),
             dtype,
             graphs: GraphMode::default(),

@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::exec::select::SelectOptions;
 use crate::graph::plan::Plan;
 use crate::graph::{Graph, stages};
-use crate::hip::Device;
+use crate::hip::{Device, Event};
 use crate::image::Preprocess;
 use crate::tensor::DType;
 
@@ -45,6 +45,11 @@ pub(in crate::exec) struct PipelineReserved(Vec<Reserved<Arc<Plan>>>);
 pub(in crate::exec) struct PipelineRun(Vec<Running<Arc<Plan>>>);
 
 impl PipelineRun {
+    /// Where the last stage has done with it.
+    pub(in crate::exec) fn end(&self) -> Option<Event> {
+        self.0.last().and_then(Running::end)
+    }
+
     /// Each stage's plan.
     pub(in crate::exec) fn plans(&self) -> impl Iterator<Item = &Arc<Plan>> {
         self.0.iter().map(Running::plan)
