@@ -39,10 +39,10 @@ struct StageExecutor {
 }
 
 /// Contexts of all stages with the memory for a run.
-pub(in crate::exec) struct PipelineReserved(Vec<Reserved<Arc<Plan>>>);
+pub(crate) struct PipelineReserved(Vec<Reserved<Arc<Plan>>>);
 
 /// A run that was submitted to all stages.
-pub(in crate::exec) struct PipelineRun(Vec<Running<Arc<Plan>>>);
+pub(crate) struct PipelineRun(Vec<Running<Arc<Plan>>>);
 
 impl PipelineRun {
     /// Where the last stage has done with it.

@@ -44,7 +44,7 @@ struct RankThread {
 }
 
 /// What a rank's executor needs of the others.
-pub(super) struct Rank {
+pub(in crate::exec) struct Rank {
     pub(super) comm: Comm,
     pub(super) agreement: Arc<Agreement>,
 }
@@ -93,7 +93,7 @@ struct State {
 }
 
 /// A run that was given to all ranks.
-pub(in crate::exec) struct TensorRun(Arc<Run>);
+pub(crate) struct TensorRun(Arc<Run>);
 
 /// What a run leaves: the results, and the memory that it was fed from.
 pub(in crate::exec) struct TensorFinished {
@@ -397,7 +397,7 @@ fn message(panic: &(dyn Any + Send)) -> String {
 
 /// Ranks that do the same only if all can.
 #[derive(Debug)]
-pub(super) struct Agreement {
+pub(in crate::exec) struct Agreement {
     ranks: usize,
     votes: Mutex<Votes>,
     changed: Condvar,
