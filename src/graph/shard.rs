@@ -2,7 +2,7 @@
 //!
 //! The split is that of Megatron-LM, <https://arxiv.org/abs/1909.08053>: where a Linear reads what another made, through attention
 //! or an activation, the first one's output channels and the second one's input channels are divided among the ranks. Attention
-//! is divided by heads. The second Linear leaves a part of a sum, which an [`Op::AllReduce`] completes: two a block. Bias and
+//! is divided by heads. The second Linear leaves a part of a sum, which an [`Op::AllReduce`] completes: two per block. Bias and
 //! residual are added there, once. Everything else every rank computes, from the same operands to the same bits.
 
 use std::collections::HashMap;

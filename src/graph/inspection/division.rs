@@ -28,7 +28,7 @@ pub struct Part {
     pub arena_bytes: usize,
     /// Floating-point operations of a run.
     pub flops: u64,
-    /// All-reduces of a run, or 1 if it passes something on to the next GPU.
+    /// All-reduces in a run, or 1 if it passes something on to the next GPU.
     pub exchanges: usize,
     /// The bytes of all of these together.
     pub exchanged_bytes: usize,
@@ -115,7 +115,7 @@ mod tests {
             assert_eq!(part.parameters, whole[0].parameters - divided + divided / 3);
             assert_eq!(part.weight_bytes, 2 * part.parameters);
             assert!(part.arena_bytes < whole[0].arena_bytes);
-            // Two a block; of the last block only the class token is computed.
+            // Two per block; of the last block only the class token is computed.
             let row = 2 * 768 * 2;
             assert_eq!((part.exchanges, part.exchanged_bytes), (24, (22 * 197 + 2) * row));
         }

@@ -104,7 +104,7 @@ fn shards_compute_what_the_whole_graph_does() {
                     for result in &results {
                         assert_same(&format!("{name} on {ranks}"), result, &expected);
                     }
-                    // Two a block, and two in a head that attends.
+                    // Two per block, and two in a head that attends.
                     let pooled = 2 * usize::from(vit.head == Head::AttentionPool);
                     let wanted = if ranks == 1 { 0 } else { 2 * vit.depth + pooled };
                     for shard in &shards {
