@@ -30,7 +30,6 @@ use crate::error::{Error, Result};
 use crate::exec::{Executor, GraphMode, Replays};
 use crate::graph::Graph;
 use crate::graph::plan::Plan;
-use crate::hip;
 use crate::image::Preprocess;
 use crate::labels::Labels;
 use crate::model::Info;
