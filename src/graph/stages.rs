@@ -3,7 +3,7 @@
 //! Cuts are where one activation is all that flows on, before a LayerNorm: between two blocks, and between the attention and the
 //! feed-forward network of one. The cuts are chosen so that the most expensive stage costs as little as possible.
 
-use super::{Graph, Node, OutputKind, Value, ValueId};
+use super::{Graph, Node, OutputKind, Role, Value, ValueId};
 use crate::error::{Error, Result};
 use crate::ops::{self, Op};
 
@@ -127,6 +127,9 @@ fn stage(
         ..graph.clone()
     };
     part.takes_activations = input != graph.input || graph.takes_activations;
+    if input != graph.input && !graph.outputs.iter().any(|&(_, id)| id == input) {
+        receive(&mut part);
+    }
     let mut outputs = Vec::new();
     part.outputs.clear();
     for (index, &(kind, id)) in graph.outputs.iter().enumerate() {
@@ -144,6 +147,32 @@ fn stage(
         outputs,
         flops: costs[range].iter().sum(),
     })
+}
+
+/// Begins the stage with a copy of its input, a product with 1. The whole model's plan adds to this value in place, as nothing
+/// reads it later; so does the stage's then, and sums have the same bits. An output of the model is not added to in place.
+fn receive(part: &mut Graph) {
+    let input = part.input;
+    let name = format!("{}.receive", part.value(input).name);
+    let value = Value {
+        name: name.clone(),
+        ..part.value(input).clone()
+    };
+    let output = part.push_value(value);
+    for id in part.nodes.iter_mut().flat_map(|node| &mut node.inputs) {
+        if *id == input {
+            *id = output;
+        }
+    }
+    let role = part.nodes.first().map_or(Role::Other, |node| node.role);
+    let node = Node {
+        name,
+        op: Op::MulScalar(1.0),
+        inputs: vec![input],
+        output,
+        role,
+    };
+    part.nodes.insert(0, node);
 }
 
 impl Graph {

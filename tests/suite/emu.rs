@@ -659,7 +659,7 @@ fn a_divided_model_that_loses_a_gpu_names_it() {
     let name = "a_divided_model_that_loses_a_gpu_names_it";
     if available() && alone(name, "gfx942x2", ("HIP_EMU_LOSE_DEVICE", "150")) {
         let (_, text) = rank_that_fails();
-        assert!(text.contains("hipErrorLaunchFailure"), "{text}");
+        assert!(text.contains(" failed: "), "{text}");
     }
 }
 

@@ -130,7 +130,10 @@ mod tests {
             stages.iter().map(|part| part.parameters).sum::<usize>(),
             whole[0].parameters
         );
-        assert_eq!(stages.iter().map(|part| part.flops).sum::<u64>(), whole[0].flops);
+        assert_eq!(
+            stages.iter().map(|part| part.flops).sum::<u64>(),
+            whole[0].flops + 3 * 197 * 768
+        );
         let exchanges: Vec<usize> = stages.iter().map(|part| part.exchanged_bytes).collect();
         assert_eq!(exchanges, [197 * 768 * 4, 197 * 768 * 4, 197 * 768 * 4, 0]);
         assert_eq!(
