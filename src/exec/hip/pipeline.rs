@@ -165,6 +165,7 @@ impl PipelineExecutor {
 
     /// Waits for a run: the results in the order that the whole model has. `observe` is called with the stage's index, and with
     /// what it took.
+    #[allow(clippy::type_complexity, reason = "what observes a run")]
     pub(in crate::exec) fn finish(
         &self,
         run: PipelineRun,

@@ -210,6 +210,7 @@ impl TensorExecutor {
     }
 
     /// Waits for a run; `observe` is called with the first rank's plan, and with what each stage of it took.
+    #[allow(clippy::type_complexity, reason = "what observes a run")]
     pub(in crate::exec) fn finish(
         &self,
         run: TensorRun,
