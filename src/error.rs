@@ -93,6 +93,21 @@ pub enum Error {
         /// The cause.
         reason: String,
     },
+    /// One of the GPUs that a model is divided among failed, and the others were stopped.
+    #[error(
+        "rank {rank} of {ranks}, {device}: {reason}; the model's other GPUs were stopped: load it again, without this one if it \
+         is lost"
+    )]
+    Rank {
+        /// Which of the model's GPUs, from 0.
+        rank: usize,
+        /// How many there are.
+        ranks: usize,
+        /// The GPU.
+        device: String,
+        /// The cause.
+        reason: String,
+    },
     /// The GPU's libraries, memory or code: see [`crate::hip::Error`].
     #[error(transparent)]
     Hip(#[from] crate::hip::Error),

@@ -192,5 +192,8 @@ pub use labels::Labels;
 pub use ndarray;
 pub use outputs::{ImageOutputs, NonFinite, Outputs, Prediction, Scores};
 pub use pipeline::Pipeline;
-pub use session::{Device, PinnedInput, ResizeOn, RunInput, RunOptions, Session, SessionBuilder};
+pub use session::{
+    Degrees, Device, DeviceSet, Parallelism, PinnedInput, ResizeOn, RunInput, RunOptions, Session,
+    SessionBuilder,
+};
 pub use tensor::DType;

@@ -47,8 +47,10 @@ const MAX_IN_FLIGHT: usize = 1024;
 
 /// Runs a stream of images through a session. As many threads decode as compute.
 ///
+/// Where the session has several GPUs, a batch goes where the fewest images are in flight, and all of them are used.
+///
 /// At most, memory holds the model-sized pixels of the batches [in flight](Pipeline::in_flight) and of three more: one that
-/// is being decoded, one that waits, one that is being submitted. On a GPU each batch in flight has its own arena, input and
+/// is being decoded, one that waits (one for each device), one that is being submitted. On a GPU each batch in flight has its own arena, input and
 /// results, which later batches reuse; where the device has no memory for so many, fewer are in flight. Where the device
 /// [resizes](Session::resize), the three hold their images as they were decoded.
 #[derive(Clone, Debug)]
@@ -67,8 +69,8 @@ impl Pipeline {
             session: session.clone(),
             options: DecodeOptions::default(),
             in_flight: match session.device() {
-                // One is copied in, one computes, one is copied out.
-                Device::Hip(_) => 3,
+                // On each GPU one is copied in, one computes, one is copied out.
+                Device::Hip(_) => (session.batches_in_flight() + session.replicas()).min(MAX_IN_FLIGHT),
                 // One computes, the caller takes the results of the other.
                 _ => 2,
             },
@@ -78,7 +80,7 @@ impl Pipeline {
     }
 
     /// The maximum number of batches that are submitted and whose results the caller has not taken, at least 1; by default
-    /// 3 on a GPU and 2 on the CPU.
+    /// 3 for each GPU, and 2 on the CPU.
     pub fn in_flight(mut self, batches: usize) -> Self {
         self.in_flight = batches;
         self
@@ -162,7 +164,8 @@ impl Pipeline {
             .build()
             .map_err(|e| Error::argument("threads", e))?;
         let batches_in_flight = Arc::new(AtomicUsize::new(0));
-        let (decoded, decoded_batches) = mpsc::sync_channel(1);
+        // One waits for each device, so that none is idle when several become free at once.
+        let (decoded, decoded_batches) = mpsc::sync_channel(self.session.replicas());
         let (submitted, submitted_batches) = mpsc::channel();
         // A batch takes a permit before it is submitted, and returns it when the caller has taken its results.
         let (permit, permits) = mpsc::channel();

@@ -108,6 +108,49 @@ impl Tensor {
         }
     }
 
+    /// Columns `range` of a matrix in a new tensor: f32, or 16 bits wide if the matrix is.
+    ///
+    /// Returns `None` if the tensor is no matrix or the range is outside it.
+    pub fn columns(&self, range: Range<usize>) -> Option<Self> {
+        let &[rows, width] = self.shape.as_slice() else {
+            return None;
+        };
+        if range.start > range.end || range.end > width {
+            return None;
+        }
+        let shape = vec![rows, range.len()];
+        match self.stored_as(self.dtype).filter(|_| self.dtype.size() == 2) {
+            Some(stored) => {
+                let size = self.dtype.size();
+                let part = range.start * size..range.end * size;
+                let bytes: Vec<u8> = stored
+                    .chunks(width.max(1) * size)
+                    .flat_map(|row| &row[part.clone()])
+                    .copied()
+                    .collect();
+                let data = Data::View {
+                    range: 0..bytes.len(),
+                    bytes: Arc::new(bytes),
+                    mapped: false,
+                };
+                Some(Self {
+                    shape,
+                    dtype: self.dtype,
+                    data,
+                })
+            }
+            None => {
+                let values: Vec<f32> = self
+                    .to_f32()
+                    .chunks(width.max(1))
+                    .flat_map(|row| &row[range.clone()])
+                    .copied()
+                    .collect();
+                Self::from_f32(shape, values)
+            }
+        }
+    }
+
     /// Row i times `factors[i]`, each product rounded once to f32.
     ///
     /// Returns `None` if there is not one factor a row.

@@ -147,9 +147,34 @@ impl Replay {
     ///
     /// The work fails when it is run as it is.
     pub fn new<W: Work>(stream: &Stream, work: &mut W) -> Result<Result<Self, String>, W::Error> {
+        Self::agreed(stream, work, &mut |done| done)
+    }
+
+    /// As [`Replay::new`], for work with collectives, which all ranks have to submit equally often: each rank calls it, and
+    /// `agree` tells whether all ranks say what this one does. It is called after the capture, and after the comparison; it
+    /// waits for the other ranks, and is `true` if all gave `true`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Replay::new`].
+    pub fn agreed<W: Work>(
+        stream: &Stream,
+        work: &mut W,
+        agree: &mut dyn FnMut(bool) -> bool,
+    ) -> Result<Result<Self, String>, W::Error> {
+        const OTHERS: &str = "a replay of another rank failed; the work runs eagerly";
         work.enqueue(stream)?;
         let expected = snapshot(stream, work)?;
-        let replay = Self::checked(stream, work, &expected).map_err(|error| error.to_string());
+        let captured =
+            Self::capture(stream, |stream| work.enqueue(stream)).map_err(|e: W::Error| e.to_string());
+        let mut agreed = |result: Result<Self, String>| match agree(result.is_ok()) {
+            true => result,
+            false => Err(result.err().unwrap_or_else(|| OTHERS.into())),
+        };
+        let replay = agreed(captured).and_then(|replay| {
+            let checked = replay.checked(stream, work, &expected);
+            agreed(checked.map_err(|error| error.to_string()))
+        });
         if replay.is_err() {
             // The outputs were overwritten.
             work.enqueue(stream)?;
@@ -157,8 +182,13 @@ impl Replay {
         Ok(replay)
     }
 
-    fn checked<W: Work>(stream: &Stream, work: &mut W, expected: &[Vec<u8>]) -> Result<Self, W::Error> {
-        let mut replay = Self::capture(stream, |stream| work.enqueue(stream))?;
+    /// Overwrites what the work wrote, runs the replay, and compares.
+    fn checked<W: Work>(
+        mut self,
+        stream: &Stream,
+        work: &mut W,
+        expected: &[Vec<u8>],
+    ) -> Result<Self, W::Error> {
         for intermediate in work.intermediates() {
             fill(&intermediate, NO_NUMBER)?;
         }
@@ -166,10 +196,10 @@ impl Replay {
             // Another first byte than the eager run left there, so that a replay that does nothing is found out.
             fill(output, expected.first().map_or(0, |byte| !byte))?;
         }
-        replay.run()?;
+        self.run()?;
         let replayed = snapshot(stream, work)?;
         match replayed.iter().zip(expected).position(|(a, b)| a != b) {
-            None => Ok(replay),
+            None => Ok(self),
             Some(index) => {
                 let pairs = replayed[index].iter().zip(&expected[index]);
                 Err(Error::Device {

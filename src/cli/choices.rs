@@ -1,14 +1,44 @@
 //! The values of options that take one of a few, for help and parsing.
 
+use std::any::TypeId;
+use std::fmt::Display;
+use std::marker::PhantomData;
 use std::str::FromStr;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
-use hipvit::{DType, Device, GraphMode, ResizeOn};
+use hipvit::{DType, Device, DeviceSet, GraphMode, Parallelism, ResizeOn};
 
 /// `auto`, `cpu`, `hip`, and `hip:N` for any N.
 pub fn device() -> impl TypedValueParser<Value = Device> {
-    DeviceParser
+    DeviceParser::<Device>(PhantomData)
+}
+
+/// The same, and sets of GPUs: `hip:all`, `hip:0,1`.
+pub fn device_set() -> impl TypedValueParser<Value = DeviceSet> {
+    DeviceParser::<DeviceSet>(PhantomData)
+}
+
+/// Several of these: see [`DeviceSet::list`].
+pub fn device_sets() -> impl TypedValueParser<Value = DeviceSets> {
+    DeviceParser::<DeviceSets>(PhantomData)
+}
+
+/// The value of an option that names several sets of devices.
+#[derive(Clone, Debug)]
+pub struct DeviceSets(pub Vec<DeviceSet>);
+
+impl FromStr for DeviceSets {
+    type Err = hipvit::Error;
+
+    fn from_str(text: &str) -> hipvit::Result<Self> {
+        DeviceSet::list(text).map(Self)
+    }
+}
+
+/// `data`, `tensor`, `pipeline`, `tensor=2,data=2`.
+pub fn parallelism(text: &str) -> Result<Parallelism, String> {
+    text.parse().map_err(|error: hipvit::Error| error.to_string())
 }
 
 /// `f32`, `f16`, `bf16`.
@@ -32,18 +62,21 @@ pub fn resize() -> impl TypedValueParser<Value = ResizeOn> {
 
 /// Accepts `hip:N` for every N; the values are for `--help`.
 #[derive(Clone, Debug)]
-struct DeviceParser;
+struct DeviceParser<T>(PhantomData<T>);
 
-impl TypedValueParser for DeviceParser {
-    type Value = Device;
+impl<T> TypedValueParser for DeviceParser<T>
+where
+    T: FromStr<Err: Display> + Clone + Send + Sync + 'static,
+{
+    type Value = T;
 
     fn parse_ref(
         &self,
         command: &clap::Command,
         argument: Option<&clap::Arg>,
         value: &std::ffi::OsStr,
-    ) -> Result<Device, clap::Error> {
-        let parse = |text: &str| text.parse::<Device>().map_err(|error| error.to_string());
+    ) -> Result<T, clap::Error> {
+        let parse = |text: &str| text.parse::<T>().map_err(|error| error.to_string());
         let device = value
             .to_str()
             .ok_or_else(|| "is not text".to_owned())
@@ -62,10 +95,18 @@ impl TypedValueParser for DeviceParser {
             ("hip", "the first GPU"),
             ("hip:N", "GPU N, counted from 0"),
         ];
+        let sets = [
+            ("hip:N,M", "these GPUs together"),
+            ("hip:all", "all GPUs together"),
+        ];
+        let values = values
+            .into_iter()
+            .chain(match TypeId::of::<T>() == TypeId::of::<Device>() {
+                true => Vec::new(),
+                false => sets.to_vec(),
+            });
         Some(Box::new(
-            values
-                .into_iter()
-                .map(|(name, help)| PossibleValue::new(name).help(help)),
+            values.map(|(name, help)| PossibleValue::new(name).help(help)),
         ))
     }
 }

@@ -55,10 +55,23 @@ pub fn answer() {
     CompleteEnv::with_factory(Cli::command).var(VARIABLE).complete();
 }
 
+fn candidate(name: String, help: String) -> CompletionCandidate {
+    CompletionCandidate::new(name).help(Some(StyledStr::from(help)))
+}
+
+/// The devices of this machine, and where there are several GPUs, all of them.
+pub fn device_sets() -> Vec<CompletionCandidate> {
+    let mut sets = devices();
+    // After auto and cpu.
+    if sets.len() > 3 {
+        let count = sets.len() - 2;
+        sets.push(candidate("hip:all".into(), format!("all {count} GPUs")));
+    }
+    sets
+}
+
 /// The devices of this machine.
 pub fn devices() -> Vec<CompletionCandidate> {
-    let candidate =
-        |name: String, help: String| CompletionCandidate::new(name).help(Some(StyledStr::from(help)));
     let mut devices = vec![
         candidate("auto".into(), "the first GPU, or the CPU if there is none".into()),
         candidate("cpu".into(), "the CPU".into()),

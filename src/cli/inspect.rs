@@ -8,12 +8,12 @@ use anyhow::Result;
 use clap_complete::engine::ArgValueCandidates;
 use hipvit::exec::HipExecutor;
 use hipvit::exec::select::SelectOptions;
-use hipvit::graph::inspection::{Inspection, plot};
+use hipvit::graph::inspection::{Inspection, parts, plot};
 use hipvit::graph::optimize;
 use hipvit::graph::plan::Plan;
 use hipvit::model::{self, Info, LoadOptions};
 use hipvit::table::{Column, Table};
-use hipvit::{DType, Device, Session};
+use hipvit::{DType, Degrees, Device, Parallelism, Session};
 use serde::Serialize;
 
 use super::{ImageSize, Outcome, Usage, choices, completions, lines, output, record};
@@ -59,6 +59,9 @@ pub struct Args {
     /// Write a drawing of the arena's use over time
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
+    /// Also show what each GPU would have, as in `tensor=2` or `pipeline=4`; needs no GPU.
+    #[arg(long, value_name = "KIND=N")]
+    parallel: Option<Parallelism>,
 }
 
 #[derive(Serialize)]
@@ -95,6 +98,13 @@ impl Args {
             output::write(file, plot(&plan).as_bytes())?;
         }
         let mut inspection = Inspection::new(&model.graph, &passes, &plan);
+        if let Some(parallelism) = self.parallel {
+            let Degrees { tensor, pipeline, .. } = parallelism.least();
+            if tensor > 1 && pipeline > 1 {
+                return Err(Usage("--parallel takes tensor or pipeline parallelism, not both").into());
+            }
+            inspection.parts = parts(plan.graph(), tensor, pipeline, self.batch, self.dtype)?;
+        }
         if let Some(gpu) = gpu {
             let mut executor = HipExecutor::new(plan.graph(), &gpu, self.dtype)?;
             executor.set_selection(SelectOptions {
@@ -139,6 +149,7 @@ impl Args {
             text += &inspection.memory(width);
             text += &inspection.passes(width);
         }
+        text += &inspection.division(width);
         for (asked, section) in sections {
             if asked {
                 text += &section(inspection, width);

@@ -34,7 +34,7 @@ use anstyle::{AnsiColor, Style};
 use clap::{Parser, Subcommand};
 use clap_complete::engine::ArgValueCandidates;
 use hipvit::pipeline::Item;
-use hipvit::{DType, Device, GraphMode, ResizeOn, Session, SessionBuilder};
+use hipvit::{DType, DeviceSet, GraphMode, Parallelism, ResizeOn, Session, SessionBuilder};
 
 /// Vision Transformers from pixel to logit.
 #[derive(Debug, Parser)]
@@ -92,9 +92,14 @@ pub struct ModelArgs {
     /// ORG/NAME or ORG/NAME@REVISION [default: the embedded TinyViT32]
     #[arg(long, short, value_name = "MODEL")]
     model: Option<PathBuf>,
-    /// Where to run: auto (the first GPU, else the CPU), cpu, hip (the first GPU) or hip:N [default: auto]
-    #[arg(long, value_name = "DEVICE", value_parser = choices::device(), add = ArgValueCandidates::new(completions::devices))]
-    device: Option<Device>,
+    /// Where to run: auto (the first GPU, else the CPU), cpu, hip (the first GPU), hip:N, or several GPUs: hip:all, hip:0,1
+    /// [default: auto]
+    #[arg(long, value_name = "DEVICE", value_parser = choices::device_set(), add = ArgValueCandidates::new(completions::device_sets))]
+    device: Option<DeviceSet>,
+    /// How several GPUs share the work: data (a replica of the model on each), tensor (each layer split over them), pipeline
+    /// (the layers divided among them), or degrees, as tensor=2,data=2
+    #[arg(long, default_value = "data", value_name = "KIND[=N],…", value_parser = choices::parallelism)]
+    parallel: Parallelism,
     #[command(flatten)]
     compute: ComputeArgs,
     /// Maximum batch size
@@ -129,9 +134,8 @@ pub struct ComputeArgs {
 }
 
 impl ComputeArgs {
-    fn builder(&self, device: Device) -> SessionBuilder {
+    fn builder(&self) -> SessionBuilder {
         let mut builder = Session::builder()
-            .device(device)
             .dtype(self.dtype)
             .hip_graphs(self.hip_graphs)
             .reproducible(self.reproducible)
@@ -223,7 +227,9 @@ impl ModelArgs {
     fn builder(&self) -> SessionBuilder {
         let builder = self
             .compute
-            .builder(self.device.unwrap_or_default())
+            .builder()
+            .devices(self.device.clone().unwrap_or_default())
+            .parallel(self.parallel)
             .batch(self.batch);
         match self.image_size {
             Some(ImageSize(size)) => builder.image_size(size),

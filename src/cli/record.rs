@@ -25,7 +25,7 @@ impl<'a, R: Serialize> Record<'a, R> {
         Self {
             image,
             model: session.name(),
-            device: session.device().to_string(),
+            device: session.devices().to_string(),
             dtype: session.dtype(),
             results,
         }

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use hipvit::image::Limits;
 use hipvit::serve::{self, ModelSource, Server, ServerLimits, ServerOptions, TlsFiles};
-use hipvit::{Device, ResizeOn};
+use hipvit::{Device, DeviceSet, ResizeOn};
 
 use super::{ComputeArgs, Outcome, Usage, choices, positive};
 
@@ -31,7 +31,7 @@ pub struct Args {
     /// Address to listen on, for HTTP and gRPC; repeatable
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8000")]
     listen: Vec<SocketAddr>,
-    /// Where to run, an instance of each model on each: auto, cpu, hip:0,1
+    /// Where to run, an instance of each model on each: auto, cpu, hip:0,1, hip:all
     #[arg(long, value_name = "DEVICES", default_value = "auto", value_parser = devices)]
     device: Devices,
     #[command(flatten)]
@@ -130,19 +130,11 @@ enum LogFormat {
 #[derive(Clone, Debug)]
 struct Devices(Vec<Device>);
 
-/// `auto`, `cpu`, `hip:0,1`, `hip:0,hip:1`, `hip:0,cpu`.
+/// `auto`, `cpu`, `hip:all`, `hip:0,1`, `hip:0,hip:1`, `hip:0,cpu`: each device of each set has instances of its own.
 fn devices(text: &str) -> Result<Devices, String> {
-    let mut devices = Vec::new();
-    let mut after_hip = false;
-    for part in text.split(',') {
-        let device = match part.parse::<usize>() {
-            Ok(ordinal) if after_hip => Device::Hip(ordinal),
-            _ => part.parse::<Device>().map_err(|e| e.to_string())?,
-        };
-        after_hip = matches!(device, Device::Hip(_));
-        devices.push(device);
-    }
-    Ok(Devices(devices))
+    let sets = DeviceSet::list(text).map_err(|e| e.to_string())?;
+    let devices: hipvit::Result<Vec<_>> = sets.iter().map(DeviceSet::resolve).collect();
+    Ok(Devices(devices.map_err(|e| e.to_string())?.concat()))
 }
 
 fn model(text: &str) -> Result<ModelSource, String> {
@@ -236,7 +228,7 @@ impl Args {
             return Err(Usage("--no-load needs --model-control: nothing could be loaded").into());
         }
         options.listen.clone_from(&self.listen);
-        let instance = |&device: &Device| self.compute.builder(device).resize(self.resize);
+        let instance = |&device: &Device| self.compute.builder().device(device).resize(self.resize);
         options.instances = self.device.0.iter().map(instance).collect();
         options.decode_threads = self.decode_threads.unwrap_or(0);
         options.max_batch = self.max_batch;

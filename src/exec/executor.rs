@@ -1,23 +1,27 @@
-//! The executor of a session: the CPU's or a GPU's.
+//! The executor of a session: the CPU's or a GPU's, or that of several GPUs.
 
-use std::io;
+mod gpus;
+
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use ndarray::Array2;
 use parking_lot::Mutex;
 use rayon::ThreadPool;
 
+use self::gpus::host_threads;
 use super::Arena;
-use super::cpu::{CpuExecutor, cores, thread_pool};
-use super::hip::{Feed, Finished, GraphMode, HipExecutor, Replays, Reserved, Running, Stage, Submission};
+use super::cpu::CpuExecutor;
+use super::hip::{
+    Feed, Finished, GraphMode, HipExecutor, PipelineExecutor, PipelineReserved, PipelineRun, Replays,
+    Reserved, Running, Stage, Submission, TensorExecutor, TensorFinished, TensorRun,
+};
 use super::select::SelectOptions;
 use super::staging::{ImageFeed, StagedImage, Staging};
 use crate::error::{Error, Result};
 use crate::graph::plan::{Plan, Step};
 use crate::graph::{Graph, OutputKind, Role};
-use crate::hip::Device;
+use crate::hip::{Device, Event, PinnedBuffer};
 use crate::image::{Preprocess, RgbImage};
 use crate::tensor::{DType, Input};
 use crate::timing::{Phase, Timing};
@@ -36,8 +40,26 @@ pub enum Executor {
     Hip {
         /// The executor.
         executor: Box<HipExecutor>,
+        /// For work on the host; executors on GPUs of one NUMA node share them.
+        threads: Arc<ThreadPool>,
+        /// How many threads decode.
+        decode_threads: usize,
+    },
+    /// On several GPUs, each of which has a part of every layer.
+    Tensor {
+        /// The executor.
+        executor: Box<TensorExecutor>,
         /// For work on the host.
-        threads: ThreadPool,
+        threads: Arc<ThreadPool>,
+        /// How many threads decode.
+        decode_threads: usize,
+    },
+    /// On several GPUs, each of which has some of the layers.
+    Pipeline {
+        /// The executor.
+        executor: Box<PipelineExecutor>,
+        /// For work on the host.
+        threads: Arc<ThreadPool>,
         /// How many threads decode.
         decode_threads: usize,
     },
@@ -62,16 +84,65 @@ impl Executor {
     ///
     /// As there, or the threads cannot be started.
     pub fn hip(graph: &Graph, device: &Device, dtype: DType, threads: Option<usize>) -> Result<Self> {
-        Ok(Self::Hip {
-            executor: Box::new(HipExecutor::new(graph, device, dtype)?),
-            threads: host_threads(device, threads)?,
-            // Decoding waits for memory and branches rather than for vector units: two threads share a core well, and any
-            // core will do.
-            decode_threads: threads.unwrap_or_else(num_cpus::get),
-        })
+        let executor = HipExecutor::new(graph, device, dtype)?;
+        Ok(Self::on_gpu(
+            executor,
+            host_threads(device, threads)?.into(),
+            threads,
+        ))
     }
 
-    /// Sets whether runs replay captured graphs; no effect on the CPU.
+    fn on_gpu(executor: HipExecutor, threads: Arc<ThreadPool>, requested: Option<usize>) -> Self {
+        Self::Hip {
+            executor: Box::new(executor),
+            threads,
+            // Decoding waits for memory and branches rather than for vector units: two threads share a core well, and any
+            // core will do.
+            decode_threads: requested.unwrap_or_else(num_cpus::get),
+        }
+    }
+
+    /// The GPU that it runs on, the first of several.
+    pub(crate) fn gpu(&self) -> Option<&Device> {
+        match self {
+            Self::Cpu { .. } => None,
+            Self::Hip { executor, .. } => Some(executor.device()),
+            Self::Tensor { executor, .. } => executor.devices().next(),
+            Self::Pipeline { executor, .. } => executor.devices().next(),
+        }
+    }
+
+    /// Whether its threads for work on the host are those of `other`.
+    pub(crate) fn shares_threads(&self, other: &Self) -> bool {
+        let pool = |executor| match executor {
+            &Self::Cpu { .. } => None,
+            Self::Hip { threads, .. } | Self::Tensor { threads, .. } | Self::Pipeline { threads, .. } => {
+                Some(Arc::as_ptr(threads))
+            }
+        };
+        pool(self).is_some() && pool(self) == pool(other)
+    }
+
+    /// The GPUs that it runs on, in the order of their ranks or stages; none is the CPU.
+    pub fn devices(&self) -> Vec<Device> {
+        match self {
+            Self::Cpu { .. } => Vec::new(),
+            Self::Hip { executor, .. } => vec![executor.device().clone()],
+            Self::Tensor { executor, .. } => executor.devices().cloned().collect(),
+            Self::Pipeline { executor, .. } => executor.devices().cloned().collect(),
+        }
+    }
+
+    /// How many batches are in flight at best: one computes, or one in each stage, while the next is copied in.
+    pub(crate) fn in_flight(&self) -> usize {
+        match self {
+            Self::Pipeline { executor, .. } => executor.in_flight(),
+            _ => 2,
+        }
+    }
+
+    /// Sets whether runs replay captured graphs; no effect on the CPU, in a pipeline, whose stages never do, and with tensor
+    /// parallelism, which is given it when it is made.
     pub fn graphs(mut self, mode: GraphMode) -> Self {
         if let Self::Hip { executor, .. } = &mut self {
             executor.set_graphs(mode);
@@ -79,10 +150,12 @@ impl Executor {
         self
     }
 
-    /// Sets how kernels are selected; no effect on the CPU.
+    /// Sets how kernels are selected; no effect on the CPU, and with tensor parallelism, which is given it when it is made.
     pub fn select(mut self, options: SelectOptions) -> Self {
-        if let Self::Hip { executor, .. } = &mut self {
-            executor.set_selection(options);
+        match &mut self {
+            Self::Hip { executor, .. } => executor.set_selection(options),
+            Self::Pipeline { executor, .. } => executor.set_selection(options),
+            Self::Cpu { .. } | Self::Tensor { .. } => {}
         }
         self
     }
@@ -91,24 +164,36 @@ impl Executor {
     ///
     /// # Errors
     ///
-    /// See [`HipExecutor::set_resize`].
+    /// See [`HipExecutor::set_resize`]; [`Error::Argument`] with tensor parallelism.
     pub fn resize(mut self, rule: &Preprocess) -> Result<Self> {
-        if let Self::Hip { executor, .. } = &mut self {
-            executor.set_resize(rule)?;
+        match &mut self {
+            Self::Hip { executor, .. } => executor.set_resize(rule)?,
+            Self::Pipeline { executor, .. } => executor.set_resize(rule)?,
+            Self::Cpu { .. } => {}
+            Self::Tensor { .. } => {
+                let reason = "with tensor parallelism images are resized on the host";
+                return Err(Error::argument("resize", reason));
+            }
         }
         Ok(self)
     }
 
     /// Whether a GPU resizes images.
     pub fn resizes(&self) -> bool {
-        matches!(self, Self::Hip { executor, .. } if executor.resizes())
+        match self {
+            Self::Hip { executor, .. } => executor.resizes(),
+            Self::Pipeline { executor, .. } => executor.first().is_ok_and(HipExecutor::resizes),
+            Self::Cpu { .. } | Self::Tensor { .. } => false,
+        }
     }
 
     /// The number of threads for work on the host.
     pub fn threads(&self) -> usize {
         match self {
             Self::Cpu { executor, .. } => executor.threads(),
-            Self::Hip { threads, .. } => threads.current_num_threads(),
+            Self::Hip { threads, .. } | Self::Tensor { threads, .. } | Self::Pipeline { threads, .. } => {
+                threads.current_num_threads()
+            }
         }
     }
 
@@ -117,7 +202,9 @@ impl Executor {
     pub(crate) fn decode_threads(&self) -> usize {
         match self {
             Self::Cpu { executor, .. } => executor.threads(),
-            Self::Hip { decode_threads, .. } => *decode_threads,
+            Self::Hip { decode_threads, .. }
+            | Self::Tensor { decode_threads, .. }
+            | Self::Pipeline { decode_threads, .. } => *decode_threads,
         }
     }
 
@@ -125,7 +212,9 @@ impl Executor {
     pub fn install<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
         match self {
             Self::Cpu { executor, .. } => executor.install(work),
-            Self::Hip { threads, .. } => threads.install(work),
+            Self::Hip { threads, .. } | Self::Tensor { threads, .. } | Self::Pipeline { threads, .. } => {
+                threads.install(work)
+            }
         }
     }
 
@@ -188,6 +277,10 @@ impl Executor {
                 let Finished { memory, .. } = executor.finish(*running, Some(&mut steps))?;
                 executor.keep(memory);
             }
+            Self::Tensor { .. } | Self::Pipeline { .. } => {
+                let reason = "are those of one device; this model is divided among several GPUs";
+                return Err(Error::argument("steps", reason));
+            }
         }
         Ok(())
     }
@@ -200,9 +293,10 @@ impl Executor {
     /// There is no memory that a GPU can read.
     pub(crate) fn stage(&self, images: usize, capacity: usize, each: usize) -> Result<Staging> {
         Ok(match self {
-            Self::Cpu { .. } => Staging::Host(vec![0; images * each]),
-            Self::Hip { executor, .. } => {
-                let mut memory = executor.stage(capacity.max(images) * each)?;
+            // With tensor parallelism, each rank copies it to pinned memory near its GPU.
+            Self::Cpu { .. } | Self::Tensor { .. } => Staging::Host(vec![0; images * each]),
+            Self::Hip { .. } | Self::Pipeline { .. } => {
+                let mut memory = self.entry()?.stage(capacity.max(images) * each)?;
                 memory.set_len(images * each)?;
                 Staging::Pinned(memory)
             }
@@ -216,8 +310,8 @@ impl Executor {
     /// As there.
     pub(crate) fn stage_for_caller(&self, bytes: usize) -> Result<Staging> {
         Ok(match self {
-            Self::Cpu { .. } => Staging::Host(vec![0; bytes]),
-            Self::Hip { executor, .. } => Staging::Pinned(executor.pinned(bytes)?),
+            Self::Cpu { .. } | Self::Tensor { .. } => Staging::Host(vec![0; bytes]),
+            Self::Hip { .. } | Self::Pipeline { .. } => Staging::Pinned(self.entry()?.pinned(bytes)?),
         })
     }
 
@@ -230,6 +324,12 @@ impl Executor {
         Ok(match self {
             Self::Cpu { .. } => Reservation::Cpu(plan),
             Self::Hip { executor, .. } => Reservation::Hip(Box::new(executor.reserve(plan)?)),
+            // Each rank reserves it when it comes to the run.
+            Self::Tensor { .. } => Reservation::Tensor(plan),
+            Self::Pipeline { executor, .. } => {
+                let reserved = executor.reserve(plan.batch())?;
+                Reservation::Pipeline(plan, Box::new(reserved))
+            }
         })
     }
 
@@ -279,21 +379,34 @@ impl Executor {
                 },
                 Reservation::Hip(reserved),
             ) => {
-                let feed = match feed {
-                    RunFeed::Input(input) => {
-                        let plan = reserved.plan();
-                        plan.graph().check_input(input, plan.batch())?;
-                        Feed::Pageable(match input {
-                            Input::Pixels(pixels) => pixels,
-                            Input::Values(values) => bytemuck::cast_slice(values),
-                        })
-                    }
-                    RunFeed::Staged(Staging::Pinned(pixels)) => Feed::Pinned(pixels),
-                    RunFeed::Staged(Staging::Host(_)) => return Err(foreign("staging")),
-                    RunFeed::Images(images) => Feed::Images(images),
-                };
+                let feed = device_feed(feed, reserved.plan())?;
                 let running = executor.submit(*reserved, feed, threads, how)?;
                 Ok(PendingRun::Hip(Box::new(running)))
+            }
+            (
+                Self::Pipeline {
+                    executor, threads, ..
+                },
+                Reservation::Pipeline(plan, reserved),
+            ) => {
+                let feed = device_feed(feed, &plan)?;
+                let running = executor.submit(*reserved, feed, threads, how)?;
+                Ok(PendingRun::Pipeline(Box::new(running)))
+            }
+            (Self::Tensor { executor, .. }, Reservation::Tensor(plan)) => {
+                let input = match feed {
+                    RunFeed::Input(input) => {
+                        plan.graph().check_input(input, plan.batch())?;
+                        input_bytes(input).to_vec()
+                    }
+                    RunFeed::Staged(Staging::Host(pixels)) => pixels,
+                    RunFeed::Staged(Staging::Pinned(_)) => return Err(foreign("staging")),
+                    RunFeed::Images(_) => {
+                        let reason = "with tensor parallelism they are resized on the host";
+                        return Err(Error::argument("images", reason));
+                    }
+                };
+                Ok(PendingRun::Tensor(executor.submit(plan.batch(), input, how)?))
             }
             _ => Err(foreign("reservation")),
         }
@@ -307,8 +420,8 @@ impl Executor {
     /// What the driver says.
     pub(crate) fn stage_image(&self, image: &RgbImage, limit: usize) -> Result<Option<StagedImage>> {
         match self {
-            Self::Cpu { .. } => Ok(None),
-            Self::Hip { executor, .. } => executor.stage_image(image, limit),
+            Self::Cpu { .. } | Self::Tensor { .. } => Ok(None),
+            Self::Hip { .. } | Self::Pipeline { .. } => self.entry()?.stage_image(image, limit),
         }
     }
 
@@ -323,14 +436,19 @@ impl Executor {
         timing: Option<&mut Timing>,
     ) -> Result<Vec<(OutputKind, Array2<f32>)>> {
         let (outputs, staging) = self.finish_with_staging(pending, timing)?;
-        if let Self::Hip { executor, .. } = self {
-            let pinned = staging.into_iter().filter_map(|staging| match staging {
-                Staging::Pinned(memory) => Some(memory),
-                Staging::Host(_) => None,
-            });
-            executor.keep(pinned.collect());
+        for memory in staging {
+            if let Staging::Pinned(memory) = memory {
+                self.keep(memory);
+            }
         }
         Ok(outputs)
+    }
+
+    /// Takes pinned memory back, for the inputs of later runs; no effect on the CPU.
+    pub(crate) fn keep(&self, memory: PinnedBuffer<u8>) {
+        if let Ok(entry) = self.entry() {
+            entry.keep(vec![memory]);
+        }
     }
 
     /// As [`finish`](Self::finish); returns also the memory that the input was staged in.
@@ -368,7 +486,33 @@ impl Executor {
                 }?;
                 Ok((outputs, memory.into_iter().map(Staging::Pinned).collect()))
             }
-            (Self::Cpu { .. }, PendingRun::Hip(_)) => Err(foreign("run")),
+            (Self::Pipeline { executor, .. }, PendingRun::Pipeline(running)) => {
+                let Finished { outputs, memory } = match timing {
+                    Some(timing) => {
+                        let plans: Vec<Arc<Plan>> = running.plans().cloned().collect();
+                        let mut observe = |index: usize, stage: Stage<'_>, time| {
+                            if let Some(plan) = plans.get(index) {
+                                observer(plan, timing)(stage, time);
+                            }
+                        };
+                        executor.finish(*running, Some(&mut observe))
+                    }
+                    None => executor.finish(*running, None),
+                }?;
+                Ok((outputs, memory.into_iter().map(Staging::Pinned).collect()))
+            }
+            (Self::Tensor { executor, .. }, PendingRun::Tensor(running)) => {
+                let TensorFinished { outputs, memory } = match timing {
+                    Some(timing) => {
+                        let mut observe =
+                            |plan: &Plan, stage: Stage<'_>, time| observer(plan, timing)(stage, time);
+                        executor.finish(running, Some(&mut observe))
+                    }
+                    None => executor.finish(running, None),
+                }?;
+                Ok((outputs, memory.map(Staging::Host).into_iter().collect()))
+            }
+            _ => Err(foreign("run")),
         }
     }
 
@@ -377,36 +521,39 @@ impl Executor {
         match self {
             Self::Cpu { .. } => None,
             Self::Hip { executor, .. } => Some(executor.replays()),
+            Self::Tensor { executor, .. } => executor.replays(),
+            Self::Pipeline { executor, .. } => executor.replays(),
+        }
+    }
+
+    /// The executor of the GPU that takes the input.
+    fn entry(&self) -> Result<&HipExecutor> {
+        match self {
+            Self::Hip { executor, .. } => Ok(executor),
+            Self::Pipeline { executor, .. } => executor.first(),
+            Self::Cpu { .. } | Self::Tensor { .. } => Err(foreign("memory")),
         }
     }
 }
 
-/// Threads on the NUMA node of the GPU, by default one per physical core there. That a thread cannot be bound costs speed
-/// at most.
-fn host_threads(device: &Device, threads: Option<usize>) -> Result<ThreadPool> {
-    let node = device.numa_node().cloned();
-    let bind = move || {
-        if let Some(node) = &node {
-            let _ = node.bind_thread();
+/// What a run on one GPU, or on the first of several, takes its input from.
+fn device_feed<'a>(feed: RunFeed<'a>, plan: &Plan) -> Result<Feed<'a>> {
+    Ok(match feed {
+        RunFeed::Input(input) => {
+            plan.graph().check_input(input, plan.batch())?;
+            Feed::Pageable(input_bytes(input))
         }
-    };
-    let threads = match threads {
-        Some(threads) => Some(threads),
-        None => {
-            let count = || {
-                bind();
-                cores()
-            };
-            // A thread of its own, since the caller's stays where it is.
-            let counted = thread::scope(|scope| {
-                let thread = thread::Builder::new().spawn_scoped(scope, count)?;
-                Ok(thread.join().ok())
-            });
-            counted.map_err(|error: io::Error| Error::argument("threads", error))?
-        }
-    };
-    // Not with the device itself: the pool's threads end some time after the pool.
-    thread_pool(threads, bind)
+        RunFeed::Staged(Staging::Pinned(pixels)) => Feed::Pinned(pixels),
+        RunFeed::Staged(Staging::Host(_)) => return Err(foreign("staging")),
+        RunFeed::Images(images) => Feed::Images(images),
+    })
+}
+
+fn input_bytes(input: Input<'_>) -> &[u8] {
+    match input {
+        Input::Pixels(pixels) => pixels,
+        Input::Values(values) => bytemuck::cast_slice(values),
+    }
 }
 
 /// Adds each stage of a run on a GPU to the timing.
@@ -442,6 +589,19 @@ pub(crate) enum RunFeed<'a> {
 pub(crate) enum Reservation {
     Cpu(Arc<Plan>),
     Hip(Box<Reserved<Arc<Plan>>>),
+    Tensor(Arc<Plan>),
+    /// With the whole model's plan.
+    Pipeline(Arc<Plan>, Box<PipelineReserved>),
+}
+
+impl RunFeed<'_> {
+    /// The memory that it was staged in.
+    pub(crate) fn staging(&self) -> Option<&Staging> {
+        match self {
+            Self::Staged(staging) => Some(staging),
+            _ => None,
+        }
+    }
 }
 
 /// A run that was submitted.
@@ -453,4 +613,19 @@ pub(crate) enum PendingRun {
         memory: Option<Vec<u8>>,
     },
     Hip(Box<Running<Arc<Plan>>>),
+    Tensor(TensorRun),
+    Pipeline(Box<PipelineRun>),
+}
+
+impl PendingRun {
+    /// Where a GPU has done with it.
+    pub(crate) fn end(&self) -> Option<Event> {
+        match self {
+            Self::Ready { .. } => None,
+            Self::Hip(running) => running.end(),
+            Self::Pipeline(running) => running.end(),
+            // Each rank knows its own.
+            Self::Tensor(_) => None,
+        }
+    }
 }

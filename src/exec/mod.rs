@@ -10,6 +10,9 @@ mod staging;
 pub use cpu::{Arena, CpuExecutor, Observer};
 pub use executor::Executor;
 pub(crate) use executor::{PendingRun, RunFeed};
-pub use hip::{GraphMode, HipExecutor, HipPreprocess, Replays, Stage, StageObserver, Tuned};
+pub use hip::{
+    GraphMode, HipExecutor, HipPreprocess, PipelineExecutor, Replays, Stage, StageObserver, TensorExecutor,
+    Tuned,
+};
 pub(crate) use hip::{Submission, append, unpack};
 pub(crate) use staging::{ImageFeed, StagedImage, Staging, StagingPart};

@@ -1,7 +1,9 @@
 //! Memory of the host for a batch of pixels, which several threads can fill.
 
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
+use super::hip::Pieces;
 use crate::error::Result;
 use crate::hip::{PinnedBuffer, PinnedPart};
 use crate::image::RgbImage;
@@ -19,6 +21,8 @@ pub(crate) struct StagedImage {
     pub(super) size: [usize; 2],
     /// Its bytes, one piece after the other.
     pub(super) pieces: Vec<PinnedBuffer<u8>>,
+    /// Where the pieces go back to, whichever GPU they were copied to.
+    pub(super) pool: Arc<Pieces>,
 }
 
 /// A decoded image that a GPU resizes.

@@ -1,11 +1,15 @@
-//! Runs a graph by the reference implementation of its ops, in double precision.
+//! Runs graphs by the reference implementation of their ops, in double precision.
 
 use ndarray::Array2;
 
-use super::{Graph, OutputKind, ValueId, matrix};
+use super::{Graph, Node, OutputKind, Stage, ValueId, matrix};
 use crate::error::{Error, Result};
-use crate::reference::{Array, eval};
+use crate::ops::Op;
+use crate::reference::{Array, all_reduce, eval};
 use crate::tensor::Input;
+
+/// The outputs of a graph, each as `[B, channels]`, or `[B·tokens, channels]`.
+type Outputs = Vec<(OutputKind, Array2<f64>)>;
 
 /// Runs `graph`, optimised or not, on `batch` images: each of its outputs as `[B, channels]`, or
 /// `[B·tokens, channels]`.
@@ -13,63 +17,177 @@ use crate::tensor::Input;
 /// # Errors
 ///
 /// [`Error::Argument`] if `input` is not what the graph takes, [`Error::Graph`] if a node's operands do not fit it.
-pub fn interpret(graph: &Graph, batch: usize, input: Input<'_>) -> Result<Vec<(OutputKind, Array2<f64>)>> {
-    graph.check_input(input, batch)?;
-    let mut last_use = vec![0; graph.values().len()];
-    for (index, node) in graph.nodes().iter().enumerate() {
-        for id in &node.inputs {
-            last_use[id.index()] = index;
-        }
+pub fn interpret(graph: &Graph, batch: usize, input: Input<'_>) -> Result<Outputs> {
+    let mut results = interpret_shards(std::slice::from_ref(graph), batch, input)?;
+    Ok(results.pop().unwrap_or_default())
+}
+
+/// Runs the [shards](super::shard()) of a graph in lock step, each on the same images: the outputs of each.
+///
+/// # Errors
+///
+/// As [`interpret`]; [`Error::Graph`] if the graphs do not have the same nodes.
+pub fn interpret_shards(shards: &[Graph], batch: usize, input: Input<'_>) -> Result<Vec<Outputs>> {
+    let start = |graph| {
+        Graph::check_input(graph, input, batch)?;
+        Values::new(graph, image(graph, batch, input)?)
+    };
+    let mut ranks = shards.iter().map(start).collect::<Result<Vec<_>>>()?;
+    run(&mut ranks)?;
+    ranks.iter_mut().map(Values::outputs).collect()
+}
+
+/// Runs the [stages](super::stages()) of a graph one after the other: the outputs in the order that the whole graph has.
+///
+/// # Errors
+///
+/// As [`interpret`].
+pub fn interpret_stages(stages: &[Stage], batch: usize, input: Input<'_>) -> Result<Outputs> {
+    let mut results = Vec::new();
+    let mut boundary = None;
+    for Stage { graph, outputs, .. } in stages {
+        let entry = match boundary.take() {
+            Some(entry) => entry,
+            None => {
+                graph.check_input(input, batch)?;
+                image(graph, batch, input)?
+            }
+        };
+        let mut values = Values::new(graph, entry)?;
+        run(std::slice::from_mut(&mut values))?;
+        boundary = match graph.outputs().last() {
+            Some(&(OutputKind::Boundary, id)) => values.values[id.index()].clone(),
+            _ => None,
+        };
+        results.extend(outputs.iter().copied().zip(values.outputs()?));
     }
-    for (_, id) in graph.outputs() {
-        last_use[id.index()] = usize::MAX;
+    results.sort_by_key(|(index, _)| *index);
+    Ok(results.into_iter().map(|(_, output)| output).collect())
+}
+
+/// The values of a graph that runs.
+struct Values<'a> {
+    graph: &'a Graph,
+    values: Vec<Option<Array>>,
+    /// The last node that reads each.
+    last_use: Vec<usize>,
+}
+
+impl<'a> Values<'a> {
+    fn new(graph: &'a Graph, input: Array) -> Result<Self> {
+        let mut last_use = vec![0; graph.values().len()];
+        for (index, node) in graph.nodes().iter().enumerate() {
+            for id in &node.inputs {
+                last_use[id.index()] = index;
+            }
+        }
+        for (_, id) in graph.outputs() {
+            last_use[id.index()] = usize::MAX;
+        }
+        let mut values: Vec<Option<Array>> = vec![None; graph.values().len()];
+        values[graph.input().index()] = Some(input);
+        Ok(Self {
+            graph,
+            values,
+            last_use,
+        })
     }
 
-    let mut values: Vec<Option<Array>> = vec![None; graph.values().len()];
-    values[graph.input().index()] = Some(image(graph, batch, input)?);
-    for (index, node) in graph.nodes().iter().enumerate() {
+    fn operands(&mut self, node: &Node) -> Result<Vec<&Array>> {
         for &id in &node.inputs {
-            load_constant(graph, &mut values, id);
+            load_constant(self.graph, &mut self.values, id);
         }
-        let operands: Option<Vec<&Array>> =
-            node.inputs.iter().map(|id| values[id.index()].as_ref()).collect();
-        let operands = operands.ok_or_else(|| {
+        let operands: Option<Vec<&Array>> = node
+            .inputs
+            .iter()
+            .map(|id| self.values[id.index()].as_ref())
+            .collect();
+        operands.ok_or_else(|| {
             Error::graph(
                 &node.name,
                 "an operand is computed only later, or is a constant that was released",
             )
-        })?;
-        let result = eval(&node.op, &operands).map_err(|reason| Error::graph(&node.name, reason))?;
-        values[node.output.index()] = Some(result);
+        })
+    }
+
+    /// Keeps the result of node number `index`, and drops what no later one reads.
+    fn keep(&mut self, index: usize, result: Array) {
+        let node = &self.graph.nodes()[index];
+        self.values[node.output.index()] = Some(result);
         for id in &node.inputs {
-            if last_use[id.index()] == index {
-                values[id.index()] = None;
+            if self.last_use[id.index()] == index {
+                self.values[id.index()] = None;
             }
         }
     }
 
-    let mut outputs = Vec::with_capacity(graph.outputs().len());
-    for &(kind, id) in graph.outputs() {
-        load_constant(graph, &mut values, id);
-        let name = &graph.value(id).name;
-        let value = values[id.index()]
-            .clone()
-            .ok_or_else(|| Error::graph(name, "an output that no node computes"))?;
-        let shape = value.shape().to_vec();
-        let matrix = matrix(&shape, value.into_values()).map_err(|e| Error::graph(name, e))?;
-        outputs.push((kind, matrix));
+    fn outputs(&mut self) -> Result<Outputs> {
+        let mut outputs = Vec::with_capacity(self.graph.outputs().len());
+        for &(kind, id) in self.graph.outputs() {
+            load_constant(self.graph, &mut self.values, id);
+            let name = &self.graph.value(id).name;
+            let value = self.values[id.index()]
+                .clone()
+                .ok_or_else(|| Error::graph(name, "an output that no node computes"))?;
+            let shape = value.shape().to_vec();
+            let matrix = matrix(&shape, value.into_values()).map_err(|e| Error::graph(name, e))?;
+            outputs.push((kind, matrix));
+        }
+        Ok(outputs)
     }
-    Ok(outputs)
+}
+
+/// Runs all nodes of all ranks.
+fn run(ranks: &mut [Values<'_>]) -> Result<()> {
+    let Some(graph) = ranks.first().map(|rank| rank.graph) else {
+        return Ok(());
+    };
+    for (index, first) in graph.nodes().iter().enumerate() {
+        let mut nodes = Vec::with_capacity(ranks.len());
+        for rank in ranks.iter() {
+            let node = rank
+                .graph
+                .nodes()
+                .get(index)
+                .filter(|node| node.name == first.name);
+            nodes.push(node.ok_or_else(|| Error::graph(&first.name, "is not in the graphs of all ranks"))?);
+        }
+        let wrong = |reason: String| Error::graph(&first.name, reason);
+        let operands = ranks
+            .iter_mut()
+            .zip(&nodes)
+            .map(|(rank, node)| rank.operands(node));
+        let operands = operands.collect::<Result<Vec<_>>>()?;
+        let results: Vec<Array> = match &first.op {
+            Op::AllReduce(spec) => {
+                let partials: Vec<&Array> = operands.iter().map(|operands| operands[0]).collect();
+                let sum = |operands: &Vec<&Array>| all_reduce(spec, &partials, &operands[1..]);
+                operands
+                    .iter()
+                    .map(sum)
+                    .collect::<Result<_, _>>()
+                    .map_err(wrong)?
+            }
+            _ => {
+                let each = operands.iter().zip(&nodes);
+                let results = each.map(|(operands, node)| eval(&node.op, operands));
+                results.collect::<Result<_, _>>().map_err(wrong)?
+            }
+        };
+        for (rank, result) in ranks.iter_mut().zip(results) {
+            rank.keep(index, result);
+        }
+    }
+    Ok(())
 }
 
 fn image(graph: &Graph, batch: usize, input: Input<'_>) -> Result<Array> {
-    let mut shape = graph.value(graph.input()).shape.clone();
-    shape[0] = batch;
     let values = match input {
         Input::Pixels(pixels) => pixels.iter().map(|&v| f64::from(v)).collect(),
         Input::Values(values) => values.iter().map(|&v| f64::from(v)).collect(),
     };
-    Array::new(shape, values).ok_or_else(|| Error::argument("input", "does not have the graph's shape"))
+    Array::new(graph.input_shape(batch), values)
+        .ok_or_else(|| Error::argument("input", "does not have the graph's shape"))
 }
 
 fn load_constant(graph: &Graph, values: &mut [Option<Array>], id: ValueId) {

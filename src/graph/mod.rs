@@ -8,12 +8,16 @@ mod optimize;
 mod passes;
 pub mod plan;
 mod rewrite;
+mod shard;
+mod stages;
 #[cfg(test)]
 pub(crate) mod tests;
 mod verify;
 
-pub use interpreter::interpret;
+pub use interpreter::{interpret, interpret_shards, interpret_stages};
 pub use optimize::{Optimizations, PassReport, Passes, optimize};
+pub use shard::shard;
+pub use stages::{Stage, stages};
 
 use std::fmt;
 
@@ -105,6 +109,8 @@ pub enum OutputKind {
     Tokens,
     /// All tokens after the block of this index, without a norm: `[B, prefix + N, D]`.
     HiddenLayer(usize),
+    /// What a [stage](stages()) of the model passes on to the next: `[B, prefix + N, D]`.
+    Boundary,
 }
 
 /// An output's `values` as a matrix with a row per image, or per token of each image, as executors return it.
@@ -122,6 +128,10 @@ pub struct Graph {
     input: ValueId,
     outputs: Vec<(OutputKind, ValueId)>,
     optimizations: Optimizations,
+    /// The input is not an image, but what an earlier [stage](stages()) left: activations, in a plan's dtype.
+    takes_activations: bool,
+    /// Of which rank of how many it is, if it is a [`shard()`].
+    shard: Option<(usize, usize)>,
 }
 
 impl Graph {
@@ -141,12 +151,24 @@ impl Graph {
             input: ValueId(0),
             outputs: Vec::new(),
             optimizations: Optimizations::default(),
+            takes_activations: false,
+            shard: None,
         }
     }
 
     /// What plans and executors of this graph do for speed: what [`optimize`] was given.
     pub fn optimizations(&self) -> Optimizations {
         self.optimizations
+    }
+
+    /// Whether the input is what an earlier [stage](stages()) of the model left, in a plan's dtype.
+    pub fn takes_activations(&self) -> bool {
+        self.takes_activations
+    }
+
+    /// Of which rank of how many it is, if it is a [`shard()`].
+    pub fn shard(&self) -> Option<(usize, usize)> {
+        self.shard
     }
 
     /// The model's name.

@@ -85,6 +85,7 @@ pub struct Plan {
     arena_bytes: usize,
     naive_bytes: usize,
     lower_bound_bytes: usize,
+    input_shape: Vec<usize>,
 }
 
 impl Plan {
@@ -184,6 +185,7 @@ impl Plan {
             })
             .collect::<Result<_>>()?;
         Ok(Self {
+            input_shape: graph.input_shape(batch),
             batch,
             dtype,
             steps,
@@ -204,6 +206,16 @@ impl Plan {
     /// Images per run.
     pub fn batch(&self) -> usize {
         self.batch
+    }
+
+    /// The shape of the input.
+    pub fn input_shape(&self) -> &[usize] {
+        &self.input_shape
+    }
+
+    /// The bytes of the input.
+    pub fn input_bytes(&self) -> usize {
+        input_dtype(&self.graph, self.dtype).size() * self.input_shape.iter().product::<usize>()
     }
 
     /// The element type of the activations.
@@ -265,6 +277,7 @@ fn in_place_operand(op: &Op) -> Option<usize> {
         | Op::Scale
         | Op::MulScalar(_)
         | Op::Activation(_)
+        | Op::AllReduce(_)
         | Op::LayerNorm { .. }
         | Op::RmsNorm { .. } => Some(0),
         Op::Linear(Linear {
@@ -311,6 +324,14 @@ fn operands(graph: &Graph, node: &Node, of_value: &HashMap<ValueId, BufferId>) -
     node.inputs.iter().map(find).collect()
 }
 
+/// The element type of a plan's input: an image's, or that of the activations.
+fn input_dtype(graph: &Graph, dtype: DType) -> DType {
+    match graph.takes_activations() {
+        true => dtype,
+        false => graph.value(graph.input()).dtype,
+    }
+}
+
 fn buffer_bytes(node: &str, shape: &[usize], dtype: DType) -> Result<usize> {
     shape
         .iter()
@@ -341,7 +362,7 @@ fn bytes_read(graph: &Graph, node: &Node, shapes: &[Vec<usize>], dtype: DType) -
     distinct.dedup();
     let bytes = |&id: &ValueId| {
         let size = if id == graph.input() {
-            graph.value(id).dtype.size()
+            input_dtype(graph, dtype).size()
         } else {
             dtype.size()
         };

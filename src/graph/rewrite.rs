@@ -106,6 +106,9 @@ impl<'a> Rewriter<'a> {
         let input = &old.values[old.input.index()];
         let mut new = Graph::new(&old.name, [1; 4], input.dtype);
         new.values[0] = input.clone();
+        new.optimizations = old.optimizations;
+        new.takes_activations = old.takes_activations;
+        new.shard = old.shard;
         Self {
             old,
             map: HashMap::from([(old.input, new.input)]),
@@ -218,7 +221,7 @@ pub(super) fn sized(node: &Node, tensor: Option<Tensor>) -> Result<Tensor> {
 
 impl Graph {
     /// The same graph without the nodes and values on which no output depends; the input stays.
-    fn without_dead_code(self) -> Self {
+    pub(super) fn without_dead_code(self) -> Self {
         let mut live = vec![false; self.values.len()];
         live[self.input.index()] = true;
         for (_, id) in &self.outputs {
@@ -245,6 +248,8 @@ impl Graph {
         Self {
             name: self.name,
             optimizations: self.optimizations,
+            takes_activations: self.takes_activations,
+            shard: self.shard,
             input: rename(self.input),
             outputs: self
                 .outputs

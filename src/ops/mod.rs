@@ -3,6 +3,7 @@
 
 pub mod activation;
 pub mod add;
+pub mod all_reduce;
 pub mod attention;
 pub(crate) mod gemm;
 pub mod layer_norm;
@@ -16,8 +17,8 @@ pub mod swiglu;
 pub mod tokens;
 
 pub use op::{
-    Activation, Attention, AttentionOperands, Linear, Normalize, Op, PatchConv, PatchExtract, PixelLayout,
-    Pool, Tokens,
+    Activation, AllReduce, Attention, AttentionOperands, Linear, Normalize, Op, PatchConv, PatchExtract,
+    PixelLayout, Pool, Tokens,
 };
 
 /// The extents of a tensor, outermost first.
@@ -41,6 +42,7 @@ pub fn output_shape(op: &Op, inputs: &[&[usize]]) -> Result<Shape, String> {
         Op::Attention(spec) => attention::shape(spec, inputs),
         Op::Pool(spec) => pool::shape(spec, operands(inputs)?),
         Op::ConcatChannels => pool::concat_shape(operands(inputs)?),
+        Op::AllReduce(spec) => all_reduce::shape(spec, inputs),
     }
 }
 
@@ -68,6 +70,7 @@ pub fn flops(op: &Op, inputs: &[&[usize]], output: &[usize]) -> u64 {
         Op::SwiGlu => (activation::flops_per_element(Activation::Silu) + 1) * elements,
         Op::Attention(spec) => attention::flops(spec, inputs, output),
         Op::Pool(spec) => pool::flops(spec, inputs[0]),
+        Op::AllReduce(spec) => all_reduce::flops(spec, output),
     }
 }
 

@@ -49,6 +49,9 @@ pub enum Op {
     Pool(Pool),
     /// `(x [B,D1], y [B,D2]) → [B,D1+D2]`.
     ConcatChannels,
+    /// `(x [..,D], bias [D]?, residual [..,D]?) → Σ x + bias + residual`: the sum is over the ranks of a tensor-parallel
+    /// model, each of which has a graph of its own; bias and residual are the same for all and added once.
+    AllReduce(AllReduce),
 }
 
 /// `pixel · scale[c] + shift[c]` for channel c: rescaling, mean and standard deviation in one affine map.
@@ -105,6 +108,17 @@ pub struct Linear {
     pub bias: bool,
     /// Applied after the bias.
     pub activation: Option<Activation>,
+    /// Whether the operand `residual`, added last, is there.
+    pub residual: bool,
+}
+
+/// Attributes of [`Op::AllReduce`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AllReduce {
+    /// How many ranks' x are summed.
+    pub ranks: usize,
+    /// Whether the operand `bias` is there.
+    pub bias: bool,
     /// Whether the operand `residual`, added last, is there.
     pub residual: bool,
 }
@@ -191,6 +205,7 @@ impl Op {
             Self::Attention(_) => "attention",
             Self::Pool(_) => "pool",
             Self::ConcatChannels => "concat_channels",
+            Self::AllReduce(_) => "all_reduce",
         }
     }
 }
@@ -258,6 +273,15 @@ impl fmt::Display for Op {
                     AttentionOperands::PackedQkv => " packed-qkv",
                     AttentionOperands::PackedKv => " packed-kv",
                 })
+            }
+            Self::AllReduce(AllReduce {
+                ranks,
+                bias,
+                residual,
+            }) => {
+                write!(f, " {ranks} ranks")?;
+                f.write_str(if *bias { " +bias" } else { "" })?;
+                f.write_str(if *residual { " +residual" } else { "" })
             }
             Self::Pool(Pool::Token(index)) => write!(f, " token {index}"),
             Self::Pool(Pool::Mean { skip }) => write!(f, " mean of {skip}.."),

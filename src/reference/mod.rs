@@ -3,6 +3,7 @@
 
 mod activation;
 mod add;
+mod all_reduce;
 mod array;
 mod attention;
 mod compare;
@@ -19,6 +20,7 @@ mod tests;
 mod tokens;
 mod tolerance;
 
+pub use all_reduce::all_reduce;
 pub use array::Array;
 pub(crate) use attention::masked_attention;
 pub use compare::{Difference, Mismatch, assert_close, check_close};
@@ -56,6 +58,7 @@ pub fn eval(op: &Op, operands: &[&Array]) -> Result<Array, String> {
         Op::Attention(spec) => attention::attention(spec, operands, &mut result, |_, _, _| true),
         Op::Pool(spec) => pool::pool(spec, operands[0], &mut result),
         Op::ConcatChannels => pool::concat_channels(operands[0], operands[1], &mut result),
+        Op::AllReduce(spec) => return all_reduce(spec, &operands[..1], &operands[1..]),
     }
     Ok(result)
 }

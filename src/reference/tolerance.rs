@@ -115,6 +115,8 @@ pub fn op_tolerance(op: &Op, operands: &[&Array], dtype: DType) -> f64 {
         }
         // No mean is subtracted, so nothing cancels.
         Op::RmsNorm { .. } => narrow + tolerance(DType::F32, extents(1).iter().product()),
+        // Each rank's part was rounded; the sum is rounded once a rank at most, the result once.
+        Op::AllReduce(spec) => narrow * (spec.ranks + 1) as f64 + tolerance(DType::F32, spec.ranks),
         Op::Normalize(_)
         | Op::PatchExtract(_)
         | Op::Tokens(_)

@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::device::Place;
+use super::devices::{DeviceSet, Places};
+use super::parallelism::{Degrees, Parallelism};
+use super::replicas::Replicas;
 use super::{Device, Loaded, ResizeOn, Session};
 use crate::error::{Error, Result};
 use crate::exec::select::SelectOptions;
@@ -30,8 +32,10 @@ const MAX_THREADS: usize = 1024;
 /// ```
 #[derive(Clone, Debug)]
 pub struct SessionBuilder {
-    device: Device,
-    gpu: Option<hip::Device>,
+    devices: DeviceSet,
+    /// Those of the set, where the caller has opened them.
+    gpus: Vec<hip::Device>,
+    parallelism: Parallelism,
     dtype: DType,
     batch: usize,
     threads: Option<usize>,
@@ -47,8 +51,9 @@ pub struct SessionBuilder {
 impl Default for SessionBuilder {
     fn default() -> Self {
         Self {
-            device: Device::Auto,
-            gpu: None,
+            devices: DeviceSet::default(),
+            gpus: Vec::new(),
+            parallelism: Parallelism::default(),
             dtype: DType::F32,
             batch: 8,
             threads: None,
@@ -65,16 +70,45 @@ impl Default for SessionBuilder {
 
 impl SessionBuilder {
     /// Where the model runs; [`Device::Auto`] by default.
-    pub fn device(mut self, device: Device) -> Self {
-        self.device = device;
-        self.gpu = None;
+    pub fn device(self, device: Device) -> Self {
+        self.devices(device)
+    }
+
+    /// Where the model runs: on one device, or on several GPUs as [`parallel`](Self::parallel) says, by default a replica of the
+    /// model on each. Then whole batches go where a GPU is free, and the results come in the order of the images.
+    ///
+    /// ```no_run
+    /// # fn main() -> hipvit::Result<()> {
+    /// use hipvit::{DeviceSet, Pipeline, Session};
+    ///
+    /// // All GPUs of the machine; DeviceSet::gpus([0, 1])? are the first two.
+    /// let session = Session::builder().devices(DeviceSet::all()).batch(64).load("vit_base_patch16_224")?;
+    /// println!("{} replicas on {}", session.degrees().data, session.devices());
+    /// for item in Pipeline::new(&session).run(["a.jpg", "b.jpg"])? {
+    ///     println!("{}", item?.name());
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn devices(mut self, devices: impl Into<DeviceSet>) -> Self {
+        self.devices = devices.into();
+        self.gpus.clear();
+        self
+    }
+
+    /// How several GPUs share the work; by default each has a replica of the model, [`Parallelism::data`].
+    pub fn parallel(mut self, parallelism: Parallelism) -> Self {
+        self.parallelism = parallelism;
         self
     }
 
     /// Runs the model on a GPU that is already open, of whatever provider.
-    pub fn gpu(mut self, gpu: hip::Device) -> Self {
-        self.device = Device::Hip(gpu.ordinal());
-        self.gpu = Some(gpu);
+    pub fn gpu(self, gpu: hip::Device) -> Self {
+        self.gpus([gpu])
+    }
+
+    /// As [`devices`](Self::devices), with GPUs that are already open, all of one provider.
+    pub fn gpus(mut self, gpus: impl IntoIterator<Item = hip::Device>) -> Self {
+        self.gpus = gpus.into_iter().collect();
         self
     }
 
@@ -240,28 +274,29 @@ impl SessionBuilder {
         self.build(model::tinyvit32(&self.load)?, Path::new("tinyvit32"), device)
     }
 
-    /// The GPU that sessions with these options run on; `None` is the CPU.
+    /// The GPU that sessions with these options run on, the first one of several; `None` is the CPU.
     ///
     /// # Errors
     ///
     /// An option that is out of range or that the device does not support, or there is no such GPU.
     pub fn open_device(&self) -> Result<Option<hip::Device>> {
         Ok(match self.open()? {
-            Place::Gpu(gpu) => Some(gpu),
-            Place::Cpu { .. } => None,
+            Places::Gpus(gpus) => gpus.into_iter().next(),
+            Places::Cpu { .. } => None,
         })
     }
 
-    /// Opens the device and checks the options against it.
-    fn open(&self) -> Result<Place> {
+    /// Opens the devices and checks the options against them.
+    fn open(&self) -> Result<Places> {
         if self.batch == 0 || self.threads == Some(0) {
             return Err(Error::argument("batch and threads", "must be at least 1"));
         }
-        let device = match &self.gpu {
-            Some(gpu) => Place::Gpu(gpu.clone()),
-            None => self.device.open()?,
+        let device = match self.gpus.is_empty() {
+            true => self.devices.open()?,
+            false => Places::Gpus(self.gpus.clone()),
         };
-        if let Place::Cpu { no_gpu } = &device {
+        self.degrees(&device)?;
+        if let Places::Cpu { no_gpu } = &device {
             // `Device::Auto` with an option that only a GPU supports: say why there is no GPU.
             let why = no_gpu
                 .as_ref()
@@ -284,6 +319,35 @@ impl SessionBuilder {
         Ok(device)
     }
 
+    /// How the devices share the work.
+    fn degrees(&self, devices: &Places) -> Result<Degrees> {
+        let gpus = match devices {
+            Places::Cpu { .. } => &[],
+            Places::Gpus(gpus) => gpus.as_slice(),
+        };
+        for (index, gpu) in gpus.iter().enumerate() {
+            if gpus[..index].contains(gpu) {
+                return Err(Error::argument(
+                    "devices",
+                    format!("{} is named twice", gpu.name()),
+                ));
+            }
+        }
+        let degrees = self.parallelism.degrees(gpus.len().max(1))?;
+        if degrees.tensor > 1 && degrees.pipeline > 1 {
+            let reason = format!(
+                "{}: tensor and pipeline parallelism of one model are not combined; use one of them, with data",
+                self.parallelism
+            );
+            return Err(Error::argument("parallel", reason));
+        }
+        if degrees.tensor > 1 && self.resize == ResizeOn::Device {
+            let reason = "with tensor parallelism images are resized on the host";
+            return Err(Error::argument("resize", reason));
+        }
+        Ok(degrees)
+    }
+
     /// The graph passes that a model with these options goes through.
     #[doc(hidden)]
     pub fn passes(&self) -> Passes {
@@ -296,7 +360,7 @@ impl SessionBuilder {
     }
 
     /// `path` is the model's, for errors about its tensors.
-    fn build(&self, model: Model, path: &Path, device: Place) -> Result<Session> {
+    fn build(&self, model: Model, path: &Path, device: Places) -> Result<Session> {
         let Model {
             name,
             graph,
@@ -311,24 +375,44 @@ impl SessionBuilder {
         }
         let weights = weights(&graph);
         let (mut graph, _) = graph::optimize(graph, &self.passes())?;
-        let (executor, no_gpu) = match device {
-            Place::Gpu(gpu) => {
-                let executor = Executor::hip(&graph, &gpu, self.dtype, self.threads)?;
+        let degrees = self.degrees(&device)?;
+        let (executors, no_gpu) = match device {
+            Places::Gpus(gpus) => {
                 let select = SelectOptions {
                     epilogues: self.select.epilogues && self.optimizations.epilogues,
                     measured: self.select.measured && self.optimizations.selection,
                     ..self.select
                 };
-                let executor = executor.graphs(self.hip_graphs).select(select);
-                let executor = match self.resize {
-                    ResizeOn::Host => executor,
-                    ResizeOn::Device => executor.resize(&preprocess)?,
+                let executors = match degrees.shards() {
+                    1 => Executor::hip_on_each(&graph, &gpus, self.dtype, self.threads)?,
+                    _ => {
+                        let replica = |replica| {
+                            let gpus = &gpus[degrees.devices(replica)];
+                            let (dtype, threads) = (self.dtype, self.threads);
+                            match degrees.tensor {
+                                1 => Executor::pipeline(&graph, gpus, dtype, threads),
+                                _ => {
+                                    Executor::tensor(&graph, gpus, dtype, threads, (self.hip_graphs, select))
+                                }
+                            }
+                        };
+                        (0..degrees.data).map(replica).collect::<Result<_>>()?
+                    }
                 };
-                (executor, None)
+                let with_options = |executor: Executor| {
+                    let executor = executor.graphs(self.hip_graphs).select(select);
+                    match self.resize {
+                        ResizeOn::Host => Ok(executor),
+                        ResizeOn::Device => executor.resize(&preprocess),
+                    }
+                };
+                let executors = executors.into_iter().map(with_options);
+                (executors.collect::<Result<_>>()?, None)
             }
-            Place::Cpu { no_gpu } => (Executor::cpu(&graph, self.threads)?, no_gpu),
+            Places::Cpu { no_gpu } => (vec![Executor::cpu(&graph, self.threads)?], no_gpu),
         };
-        let non_finite = executor.install(|| non_finite(&weights));
+        let replicas = Replicas::new(executors);
+        let non_finite = replicas.first().install(|| non_finite(&weights));
         drop(weights);
         if let Some(first) = non_finite.first().filter(|_| self.strict) {
             return Err(Error::tensor(path, &first.name, first.reason()));
@@ -342,7 +426,8 @@ impl SessionBuilder {
             labels,
             scores,
             graph: Arc::new(graph),
-            executor,
+            replicas,
+            degrees,
             plans: parking_lot::Mutex::default(),
             batch: self.batch,
             dtype: self.dtype,

@@ -1,9 +1,12 @@
-//! A loaded model, ready to run: [`Session::load`], [`Session::run`]. Owns the optimised graph, its executor, and a
-//! [`Plan`] for each batch size it has run. [`crate::pipeline`] feeds it from files.
+//! A loaded model, ready to run: [`Session::load`], [`Session::run`]. Owns the optimised graph, an executor on each
+//! device, and a [`Plan`] for each batch size it has run. [`crate::pipeline`] feeds it from files.
 
 mod builder;
 mod device;
+mod devices;
+mod parallelism;
 mod pinned;
+mod replicas;
 mod run;
 
 use std::collections::HashMap;
@@ -17,7 +20,10 @@ pub use self::builder::SessionBuilder;
 #[cfg(feature = "validate")]
 pub(crate) use self::device::Place;
 pub use self::device::{Device, ResizeOn};
+pub use self::devices::DeviceSet;
+pub use self::parallelism::{Degrees, Parallelism};
 pub use self::pinned::PinnedInput;
+use self::replicas::Replicas;
 pub(crate) use self::run::Submitted;
 pub use self::run::{RunInput, RunOptions};
 use crate::error::{Error, Result};
@@ -30,7 +36,8 @@ use crate::model::Info;
 use crate::outputs::{NonFinite, Scores};
 use crate::tensor::DType;
 
-/// A loaded model. Cheap to clone: clones share the model. Any number of threads can run it at once.
+/// A loaded model. Cheap to clone: clones share the model. Any number of threads can run it at once, on all GPUs that it has
+/// [replicas](SessionBuilder::devices) on.
 ///
 /// ```
 /// # fn main() -> hipvit::Result<()> {
@@ -55,7 +62,8 @@ struct Loaded {
     labels: Labels,
     scores: Scores,
     graph: Arc<Graph>,
-    executor: Executor,
+    replicas: Replicas,
+    degrees: Degrees,
     plans: Mutex<HashMap<usize, Arc<Plan>>>,
     batch: usize,
     dtype: DType,
@@ -133,12 +141,40 @@ impl Session {
         self.loaded.scores
     }
 
-    /// The device in use, never [`Device::Auto`].
+    /// The device in use, never [`Device::Auto`]; the first of several.
     pub fn device(&self) -> Device {
-        match &self.loaded.executor {
-            Executor::Cpu { .. } => Device::Cpu,
-            Executor::Hip { executor, .. } => Device::Hip(executor.device().ordinal()),
-        }
+        self.loaded
+            .replicas
+            .first()
+            .gpu()
+            .map_or(Device::Cpu, |gpu| Device::Hip(gpu.ordinal()))
+    }
+
+    /// The devices in use, of which [`device`](Self::device) is the first.
+    pub fn devices(&self) -> DeviceSet {
+        let gpus = self.loaded.replicas.all().iter().flat_map(Executor::devices);
+        // Without a GPU this is the CPU; the builder has refused two that are the same.
+        DeviceSet::gpus(gpus.map(|gpu| gpu.ordinal())).unwrap_or_else(|_| self.device().into())
+    }
+
+    /// The images that each replica of the model was given so far: their shares of the load.
+    pub fn images_by_replica(&self) -> Vec<u64> {
+        self.loaded.replicas.images()
+    }
+
+    /// The number of replicas of the model.
+    pub(crate) fn replicas(&self) -> usize {
+        self.loaded.replicas.len()
+    }
+
+    /// How many batches are in flight at best, of which one each is on its way to a replica.
+    pub(crate) fn batches_in_flight(&self) -> usize {
+        self.loaded.replicas.len() * self.loaded.replicas.first().in_flight()
+    }
+
+    /// How the devices share the work.
+    pub fn degrees(&self) -> Degrees {
+        self.loaded.degrees
     }
 
     /// Why [`Device::Auto`] selected the CPU; `None` for every other choice, and where there is a GPU.
@@ -159,7 +195,7 @@ impl Session {
 
     /// Where images are resized.
     pub fn resize(&self) -> ResizeOn {
-        match self.loaded.executor.resizes() {
+        match self.loaded.replicas.first().resizes() {
             true => ResizeOn::Device,
             false => ResizeOn::Host,
         }
@@ -177,23 +213,23 @@ impl Session {
 
     /// The number of threads that compute.
     pub fn threads(&self) -> usize {
-        self.loaded.executor.threads()
+        self.loaded.replicas.threads()
     }
 
     /// The number of threads that decode in a pipeline.
     pub(crate) fn decode_threads(&self) -> usize {
-        self.loaded.executor.decode_threads()
+        self.loaded.replicas.first().decode_threads()
     }
 
     /// How many runs on a GPU replayed a captured HIP graph, and why not all; `None` on the CPU.
     pub fn hip_graphs(&self) -> Option<Replays> {
-        self.loaded.executor.replays()
+        self.loaded.replicas.replays()
     }
 
-    /// The executor, for measurements that runs do not offer.
+    /// The executor of the first device, for measurements that runs do not offer.
     #[doc(hidden)]
     pub fn executor(&self) -> &Executor {
-        &self.loaded.executor
+        self.loaded.replicas.first()
     }
 
     /// Changes whether a GPU replays captured graphs.
@@ -205,8 +241,10 @@ impl Session {
     pub fn set_hip_graphs(&mut self, mode: GraphMode) -> Result<()> {
         let loaded = Arc::get_mut(&mut self.loaded);
         let loaded = loaded.ok_or_else(|| Error::argument("session", "is shared"))?;
-        if let Executor::Hip { executor, .. } = &mut loaded.executor {
-            executor.set_graphs(mode);
+        for executor in loaded.replicas.all_mut() {
+            if let Executor::Hip { executor, .. } = executor {
+                executor.set_graphs(mode);
+            }
         }
         Ok(())
     }
@@ -238,7 +276,7 @@ impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Session")
             .field("model", &self.name())
-            .field("device", &self.device())
+            .field("devices", &self.devices().to_string())
             .field("dtype", &self.dtype())
             .field("batch", &self.batch())
             .finish_non_exhaustive()

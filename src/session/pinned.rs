@@ -12,7 +12,7 @@ use crate::tensor::Input;
 /// Pixels for [`Session::run_pinned`]: the bytes `[images, H, W, 3]` of RGB images of the model's size, zero at first. Made
 /// by [`Session::pinned_input`].
 ///
-/// It is a slice of bytes in page-locked memory, near the GPU where the host has several NUMA nodes; on the CPU in ordinary
+/// It is a slice of bytes in page-locked memory, near a GPU of the session where the host has several NUMA nodes; on the CPU in ordinary
 /// memory.
 #[derive(Debug)]
 pub struct PinnedInput {
@@ -57,7 +57,7 @@ impl Session {
             return Err(Error::argument("images", reason));
         }
         self.check_input(Input::Pixels(&[]))?;
-        let executor = &self.loaded.executor;
+        let executor = self.loaded.replicas.next_to_stage();
         Ok(PinnedInput {
             memory: Some(executor.stage_for_caller(images * self.image_bytes())?),
             images,

@@ -7,6 +7,7 @@ use std::time::Instant;
 use ndarray::{Array2, Array3};
 use rayon::prelude::*;
 
+use super::replicas::Slot;
 use super::{ResizeOn, Session};
 use crate::error::{Error, Result};
 use crate::exec::{ImageFeed, PendingRun, RunFeed, StagedImage, Staging, Submission};
@@ -19,9 +20,6 @@ use crate::timing::{Phase, Timing};
 
 /// The results of a plan: each output as a matrix.
 type Results = Vec<(OutputKind, Array2<f32>)>;
-
-/// Batches of one call that are in flight: one computes, the next is copied in.
-const IN_FLIGHT: usize = 2;
 
 /// The input of [`Session::run_with`]. Images convert into it: `session.run_with(&images, options)`.
 #[derive(Clone, Debug)]
@@ -90,8 +88,8 @@ impl Session {
         self.run_with(&images, RunOptions::new())
     }
 
-    /// As [`run`](Self::run), with options, and for other input than images. Of several batches two are in flight, where
-    /// the device has memory for them: while one computes, the next is copied in.
+    /// As [`run`](Self::run), with options, and for other input than images. Of several batches two are in flight on
+    /// each device, where it has memory for them: while one computes, the next is copied in.
     ///
     /// A GPU's input is copied to page-locked memory first, by several threads and while the first of it is on its way to
     /// the GPU; [`run_pinned`](Self::run_pinned) spares that copy.
@@ -132,7 +130,7 @@ impl Session {
         self.check_input(Input::Pixels(&[]))?;
         self.run_batches(images.len(), timing, |range, timing| {
             let start = Instant::now();
-            let executor = &self.loaded.executor;
+            let executor = self.loaded.replicas.next_to_stage();
             let mut staging = executor.stage(range.len(), self.batch().min(images.len()), each)?;
             let slots: &mut [u8] = &mut staging;
             executor.install(|| {
@@ -190,7 +188,8 @@ impl Session {
         };
         let mut all: Option<Outputs> = None;
         let mut in_flight = VecDeque::new();
-        let mut most_in_flight = IN_FLIGHT;
+        let replicas = self.loaded.replicas.len();
+        let mut most_in_flight = self.batches_in_flight();
         let mut finish = |run, timing: Option<&mut Timing>| -> Result<()> {
             let outputs = self.finish(run, timing)?;
             self.check_finite(&outputs, all.as_ref().map_or(0, Outputs::len))?;
@@ -210,7 +209,7 @@ impl Session {
                 finish(oldest, timing.as_deref_mut())?;
             }
             let run = self.submit(feed, count, how, |error| {
-                most_in_flight = 1;
+                most_in_flight = replicas;
                 match in_flight.pop_front() {
                     Some(oldest) => finish(oldest, timing.as_deref_mut()),
                     None => Err(error),
@@ -273,6 +272,8 @@ impl Session {
                 OutputKind::Logits => outputs.logits = Some(matrix),
                 OutputKind::Embedding => outputs.embeddings = matrix,
                 OutputKind::Tokens => outputs.tokens = Some(by_token(matrix)?),
+                // No whole model has one.
+                OutputKind::Boundary => {}
                 OutputKind::HiddenLayer(block) => outputs.hidden_layers.push((block, by_token(matrix)?)),
             }
         }
@@ -281,14 +282,14 @@ impl Session {
 
     /// Memory for `images` images of the model's size, in a buffer for `capacity`.
     pub(crate) fn stage(&self, images: usize, capacity: usize) -> Result<Staging> {
-        let executor = &self.loaded.executor;
+        let executor = self.loaded.replicas.next_to_stage();
         executor.stage(images, capacity, self.image_elements())
     }
 
     /// Copies a decoded image to pinned memory for the GPU that resizes it; `None` if the pinned memory for staging would
-    /// exceed `limit` bytes.
+    /// exceed `limit` bytes for a GPU.
     pub(crate) fn stage_image(&self, image: &RgbImage, limit: usize) -> Result<Option<StagedImage>> {
-        self.loaded.executor.stage_image(image, limit)
+        self.loaded.replicas.next_to_stage().stage_image(image, limit)
     }
 
     /// The bytes of an image's pixels at the model's size.
@@ -305,18 +306,22 @@ impl Session {
         how: Submission,
         mut wait_for_memory: impl FnMut(Error) -> Result<()>,
     ) -> Result<Submitted> {
-        let executor = &self.loaded.executor;
+        let replicas = &self.loaded.replicas;
         let plan = self.plan(images)?;
-        let reservation = loop {
+        let (slot, executor, reservation) = loop {
+            let slot = replicas.choose(images, feed.staging())?;
+            let executor = &replicas.all()[slot.replica()];
             match executor.reserve(plan.clone()) {
-                Err(error @ Error::Hip(hip::Error::OutOfMemory { .. })) => wait_for_memory(error)?,
-                reservation => break reservation?,
+                Err(error @ Error::Hip(hip::Error::OutOfMemory { .. })) => {
+                    drop(slot);
+                    wait_for_memory(error)?;
+                }
+                reservation => break (slot, executor, reservation?),
             }
         };
-        Ok(Submitted {
-            run: executor.submit(reservation, feed, how)?,
-            images,
-        })
+        let run = executor.submit(reservation, feed, how)?;
+        slot.submitted(&run);
+        Ok(Submitted { run, images, slot })
     }
 
     /// As [`finish`](Self::finish); returns also the memory that the run was fed from.
@@ -325,15 +330,20 @@ impl Session {
         submitted: Submitted,
         timing: Option<&mut Timing>,
     ) -> Result<(Outputs, Option<Staging>)> {
-        let executor = &self.loaded.executor;
-        let (results, mut memory) = executor.finish_with_staging(submitted.run, timing)?;
-        Ok((self.outputs(results, submitted.images)?, memory.pop()))
+        let Submitted { run, images, slot } = submitted;
+        let executor = &self.loaded.replicas.all()[slot.replica()];
+        let (results, mut memory) = executor.finish_with_staging(run, timing)?;
+        Ok((self.outputs(results, images)?, memory.pop()))
     }
 
     /// Waits for a submitted run.
     pub(crate) fn finish(&self, submitted: Submitted, timing: Option<&mut Timing>) -> Result<Outputs> {
-        let results = self.loaded.executor.finish(submitted.run, timing)?;
-        self.outputs(results, submitted.images)
+        let Submitted { run, images, slot } = submitted;
+        let replicas = &self.loaded.replicas;
+        let executor = &replicas.all()[slot.replica()];
+        let (results, memory) = executor.finish_with_staging(run, timing)?;
+        replicas.keep(memory);
+        self.outputs(results, images)
     }
 }
 
@@ -341,4 +351,5 @@ impl Session {
 pub(crate) struct Submitted {
     run: PendingRun,
     images: usize,
+    slot: Slot,
 }

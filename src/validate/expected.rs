@@ -130,6 +130,7 @@ fn parts(op: &Op, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<V
         | Op::RmsNorm { .. }
         | Op::Linear(_)
         | Op::Activation(_)
+        | Op::AllReduce(_)
         | Op::SwiGlu => row_part(op, operands, rows, dtype),
     }
 }

@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use half::f16;
 use hipvit::image::{Limits, RgbImage, open};
-use hipvit::{Device, Error, GraphMode, Outputs, Session};
+use hipvit::{Device, DeviceSet, Error, GraphMode, Outputs, Parallelism, Session};
 use serde_json::Value;
 
 use crate::at;
@@ -443,23 +443,43 @@ fn two_gpus_copy_to_each_other_and_give_the_same_bits() {
     }
 }
 
+#[test]
+fn a_model_over_two_gpus_computes_what_one_does() {
+    if available() {
+        for arch in ["gfx942x2", "gfx1100x2"] {
+            let dtypes = if all() { "f32,f16,bf16" } else { "f32,bf16" };
+            passes(
+                arch,
+                dtypes,
+                &["gpu::parallel::a_model_over_two_gpus_computes_what_one_does"],
+            );
+        }
+    }
+}
+
 /// Whether this process was started for the test `name` with settings. If not, one is started that has them, for that test
 /// alone, which must pass there: faults are settled once in a process.
 #[track_caller]
 fn alone(name: &str, gpus: &str, setting: (&str, &str)) -> bool {
+    alone_with(name, gpus, &[setting])
+}
+
+/// As [`alone`], with several settings.
+#[track_caller]
+fn alone_with(name: &str, gpus: &str, settings: &[(&str, &str)]) -> bool {
     if env::var_os(MARK).is_some() {
         return true;
     }
     let output = command(env::current_exe().unwrap(), gpus)
         .args([&format!("emu::{name}"), "--exact", "--nocapture"])
         .env(MARK, "1")
-        .env(setting.0, setting.1)
+        .envs(settings.iter().copied())
         .output()
         .unwrap();
     let passed = output.status.success() && stdout(&output).contains("1 passed");
     assert!(
         passed,
-        "{setting:?}: {}\n{}{}",
+        "{settings:?}: {}\n{}{}",
         output.status,
         stdout(&output),
         stderr(&output)
@@ -604,6 +624,52 @@ fn a_lost_gpu_is_an_error_until_the_end() {
     same(&other.run(images(2)).unwrap(), &expected);
     drop(session);
     same(&other.run(images(2)).unwrap(), &expected);
+}
+
+/// TinyViT32, with each of its layers on two GPUs, until a run fails.
+fn rank_that_fails() -> (usize, String) {
+    let builder = Session::builder().devices(DeviceSet::gpus([0, 1]).unwrap());
+    let session = builder
+        .parallel(Parallelism::tensor())
+        .batch(2)
+        .tinyvit32()
+        .unwrap();
+    let mut expected = None;
+    for _ in 0..40 {
+        match session.run(images(2)) {
+            Ok(outputs) => same(&outputs, expected.get_or_insert_with(|| outputs.clone())),
+            Err(error) => {
+                let text = error.to_string();
+                // Nothing is tried with the other one.
+                assert_eq!(session.run(images(2)).unwrap_err().to_string(), text);
+                let Error::Rank { rank, ranks: 2, .. } = error else {
+                    panic!("{text}");
+                };
+                assert!(text.contains(&format!("rank {rank} of 2")), "{text}");
+                assert!(text.contains(&format!("GPU {rank} ")), "{text}");
+                return (rank, text);
+            }
+        }
+    }
+    panic!("no run failed");
+}
+
+#[test]
+fn a_divided_model_that_loses_a_gpu_names_it() {
+    let name = "a_divided_model_that_loses_a_gpu_names_it";
+    if available() && alone(name, "gfx942x2", ("HIP_EMU_LOSE_DEVICE", "150")) {
+        let (_, text) = rank_that_fails();
+        assert!(text.contains(" failed: "), "{text}");
+    }
+}
+
+#[test]
+fn a_divided_model_does_not_wait_for_a_rank_that_hangs() {
+    let name = "a_divided_model_does_not_wait_for_a_rank_that_hangs";
+    let settings = [("HIP_EMU_HANG_COLLECTIVE", "20"), ("HIP_EMU_RCCL_TIMEOUT", "2")];
+    if available() && alone_with(name, "gfx942x2", &settings) {
+        println!("{}", rank_that_fails().1);
+    }
 }
 
 /// Whichever replay of a pipeline omits its last operation, every image has its own results, and a line says so.

@@ -29,6 +29,7 @@ use crate::command_line::{hipvit, stderr};
 use crate::goldens::{Case, cases};
 
 mod architectures;
+mod parallel;
 mod selection;
 
 /// All, or those in `HIPVIT_TEST_DTYPES`, for a provider that has not all.

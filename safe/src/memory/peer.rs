@@ -90,12 +90,21 @@ impl<T: Pod> DeviceBuffer<T> {
     /// [`Error::Argument`] if the lengths differ, the runtimes do, or one of the streams is being captured; what the driver
     /// says.
     pub fn copy_from_peer(&mut self, source: Operand<'_>) -> Result<()> {
+        source.expect_exactly("source", self.bytes())?;
+        self.copy_part_from_peer(0, source)
+    }
+
+    /// As [`DeviceBuffer::copy_from_peer`], to the bytes of this buffer from `at` on, as many as the source has.
+    ///
+    /// # Errors
+    ///
+    /// As there; [`Error::Argument`] if they are more than the buffer has.
+    pub fn copy_part_from_peer(&mut self, at: usize, source: Operand<'_>) -> Result<()> {
         let stream = self.stream().clone();
-        let bytes = self.bytes();
-        let target = self.writing();
+        let bytes = source.bytes();
+        let target = self.writing().part(at..at.saturating_add(bytes))?;
         let home = source.block().stream().clone();
         stream.device().check_runtime(home.device())?;
-        source.expect_exactly("source", bytes)?;
         for stream in [&stream, &home] {
             stream.refuse_capture("a copy between streams")?;
         }

@@ -87,6 +87,12 @@ impl<T: Pod + Send + Sync> PinnedBuffer<T> {
 }
 
 impl<T> PinnedBuffer<T> {
+    /// The device that it was made for; others of its runtime copy from and to it too.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
     /// The number of elements that it was made with.
     #[must_use]
     pub fn capacity(&self) -> usize {

@@ -152,10 +152,6 @@ pub(crate) fn one_rank(device: &Device) -> Check {
 }
 
 fn two(device: &Device) -> Result<[Stream; 2], Box<dyn std::error::Error>> {
-    // The emulated GPU has RCCL for one rank; tests/suite/hip/comm.rs has several.
-    if device.runtime().path()?.ends_with("libhip_emu.so") {
-        return Err(Absent("the emulated GPU's RCCL has one rank").into());
-    }
     match &device.runtime().devices()?[..] {
         [first, second, ..] => Ok([first.stream()?, second.stream()?]),
         _ => Err(Absent("there is one GPU").into()),

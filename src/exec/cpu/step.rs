@@ -232,6 +232,9 @@ impl<'a> Memory<'a> {
                 let channels = [m.channels(0)?, m.channels(1)?];
                 pool::run_concat([m.values(0)?, m.values(1)?], channels, self.output);
             }
+            Op::AllReduce(_) => {
+                return Err("sums over the ranks of a tensor-parallel model, which run on GPUs".into());
+            }
         }
         Ok(())
     }

@@ -12,7 +12,21 @@ use crate::tensor::DType;
 /// Alignment of each constant: enough for any vector load.
 const ALIGNMENT: usize = 256;
 
-/// The constants that nodes read.
+/// The constants that nodes read, as a device gets them: all concatenated. One for all devices that hold the same.
+#[derive(Debug)]
+pub(crate) struct HostConstants {
+    bytes: Vec<u8>,
+    offsets: HashMap<ValueId, usize>,
+}
+
+impl HostConstants {
+    pub(crate) fn new(graph: &Graph, dtype: DType) -> Self {
+        let (bytes, offsets) = concatenate(graph, dtype);
+        Self { bytes, offsets }
+    }
+}
+
+/// The constants that nodes read, on a device.
 #[derive(Debug)]
 pub(super) struct Constants {
     memory: Frozen<u8>,
@@ -20,12 +34,12 @@ pub(super) struct Constants {
 }
 
 impl Constants {
-    pub(super) fn new(graph: &Graph, dtype: DType, stream: &Stream) -> Result<Self> {
-        let (bytes, offsets) = concatenate(graph, dtype);
-        let memory = stream.upload(&bytes)?.freeze()?;
-        let addresses = offsets
-            .into_iter()
-            .map(|(id, offset)| (id, memory.address() + offset as u64))
+    pub(super) fn upload(host: &HostConstants, stream: &Stream) -> Result<Self> {
+        let memory = stream.upload(&host.bytes)?.freeze()?;
+        let addresses = host
+            .offsets
+            .iter()
+            .map(|(&id, &offset)| (id, memory.address() + offset as u64))
             .collect();
         Ok(Self { memory, addresses })
     }

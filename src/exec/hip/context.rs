@@ -15,7 +15,7 @@ use crate::error::Result;
 use crate::exec::staging::ImageFeed;
 use crate::graph::Graph;
 use crate::graph::plan::Plan;
-use crate::hip::{Device, DeviceBuffer, PinnedBuffer, Replay, Stream};
+use crate::hip::{Comm, Device, DeviceBuffer, PinnedBuffer, Replay, Stream};
 
 /// How many plans a context remembers; there is one per batch size.
 const MAX_PLANS: usize = 16;
@@ -52,10 +52,15 @@ pub(super) struct Memory {
 
 impl ExecutionContext {
     /// A context for `plan`, whose input has `input` bytes.
-    pub(super) fn new(device: &Device, plan: &Plan, input: usize) -> Result<Self> {
-        let stream = device.stream()?;
+    ///
+    /// With a rank of a communicator it is on that one's stream.
+    pub(super) fn new(device: &Device, plan: &Plan, input: usize, comm: Option<&Comm>) -> Result<Self> {
+        let stream = match comm {
+            Some(comm) => comm.stream().clone(),
+            None => device.stream()?,
+        };
         Ok(Self {
-            libraries: Libraries::new(&stream),
+            libraries: Libraries::new(&stream, comm),
             memory: Memory {
                 input: stream.allocate(input)?,
                 arena: stream.allocate(plan.arena_bytes())?,

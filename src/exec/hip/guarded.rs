@@ -29,7 +29,7 @@ impl HipExecutor {
     ) -> Result<Vec<u8>> {
         plan.graph().check_input(input, plan.batch())?;
         let stream = self.device.stream()?;
-        let mut libraries = Libraries::new(&stream);
+        let mut libraries = Libraries::new(&stream, None);
         let input = match input {
             Input::Pixels(pixels) => stream.upload(pixels)?,
             Input::Values(values) => stream.upload(bytemuck::cast_slice(values))?,

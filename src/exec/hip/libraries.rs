@@ -11,7 +11,7 @@ use crate::exec::select::{
     Candidate, HIPBLASLT, LinearShape, MIOPEN, Origin, REFERENCE_ROWS, SelectOptions, Selection,
 };
 use crate::graph::plan::Plan;
-use crate::hip::{Blas, BlasLt, Epilogue, Gemm, Matmul, MatmulOperands, Scales, Stream};
+use crate::hip::{Blas, BlasLt, Comm, Epilogue, Gemm, Matmul, MatmulOperands, Reduction, Scales, Stream};
 use crate::kernels::{KernelCall, Kernels};
 
 /// Handles are made when they are first needed: each has a workspace of its own.
@@ -20,6 +20,8 @@ pub(super) struct Libraries {
     rocblas: Option<Blas>,
     hipblaslt: Option<BlasLt>,
     prepared: HashMap<Prepared, Result<Matmul, String>>,
+    /// The rank on this stream, of a tensor-parallel model.
+    comm: Option<Comm>,
     miopen: Miopen,
 }
 
@@ -32,12 +34,14 @@ struct Prepared {
 }
 
 impl Libraries {
-    pub(super) fn new(stream: &Stream) -> Self {
+    /// `comm` is the rank on this stream, where the work is summed over ranks.
+    pub(super) fn new(stream: &Stream, comm: Option<&Comm>) -> Self {
         Self {
             stream: stream.clone(),
             rocblas: None,
             hipblaslt: None,
             prepared: HashMap::new(),
+            comm: comm.cloned(),
             miopen: Miopen::new(stream),
         }
     }
@@ -95,6 +99,20 @@ impl Libraries {
                 copy.bytes,
                 copy.rows,
             )?),
+            Call::AllReduce {
+                from,
+                to,
+                bytes,
+                dtype,
+            } => {
+                let Some(comm) = &self.comm else {
+                    let reason = "sums over the ranks of a tensor-parallel model, and runs alone";
+                    return Err(Error::argument("all-reduce", reason));
+                };
+                let [from, to] =
+                    [from, to].map(|address| Ok::<_, Error>(regions.from(address)?.part(0..bytes)?));
+                Ok(comm.all_reduce(dtype, Reduction::Sum, from?, to?)?)
+            }
             Call::Patches(_) | Call::Projection(_) | Call::Attention(_) => {
                 if self.resolve(&call, selection).0 == Candidate::Miopen {
                     return self.miopen.submit(&call, kernels, regions);

@@ -21,11 +21,13 @@ mod guarded;
 mod libraries;
 mod lower;
 mod miopen;
+mod pipeline;
 mod preprocess;
 mod regions;
 mod report;
 mod staging;
 mod steps;
+mod tensor;
 #[cfg(test)]
 mod tests;
 mod tune;
@@ -33,7 +35,7 @@ mod tune;
 use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Deref;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ndarray::Array2;
@@ -42,19 +44,19 @@ use rayon::ThreadPool;
 
 use self::clock::Clock;
 use self::constants::Constants;
-pub(crate) use self::constants::{append, unpack};
+pub(crate) use self::constants::{HostConstants, append, unpack};
 use self::context::{ExecutionContext, Memory, PinnedPool};
 use self::libraries::Libraries;
 use self::lower::unit;
 use self::preprocess::DeviceResize;
 pub use self::preprocess::HipPreprocess;
-use self::staging::Pieces;
+pub(super) use self::staging::Pieces;
 use self::steps::Submitted;
 use super::select::{HIPBLASLT, Key, SelectOptions, Selection, Store};
 use super::staging::{ImageFeed, StagedImage};
 use crate::error::{Error, Result};
 use crate::graph::inspection::{DeviceMemory, Region};
-use crate::graph::plan::Plan;
+use crate::graph::plan::{BufferId, Plan};
 use crate::graph::{Graph, OutputKind, ValueId, matrix};
 use crate::hip::{self, Device, Dnn, Event, Operand, Pending, PinnedBuffer, Stream};
 use crate::image::{Preprocess, RgbImage};
@@ -63,6 +65,11 @@ use crate::tensor::DType;
 
 pub use self::clock::{Stage, StageObserver};
 pub use self::graphs::{GraphMode, Replays};
+pub use self::pipeline::PipelineExecutor;
+pub(super) use self::pipeline::{PipelineReserved, PipelineRun};
+use self::tensor::Rank;
+pub use self::tensor::TensorExecutor;
+pub(super) use self::tensor::{TensorFinished, TensorRun};
 pub use self::tune::Tuned;
 
 /// Runs plans of one graph on a GPU. Can be shared: any number of threads may run it at once, each on a stream of its
@@ -75,6 +82,8 @@ pub struct HipExecutor {
     kernels: Kernels,
     constants: Constants,
     selection: Selection,
+    /// What it is among the ranks of a tensor-parallel model.
+    rank: Option<Rank>,
     /// Copies the inputs of all contexts.
     copier: Stream,
     /// Execution contexts that no run is using.
@@ -82,7 +91,7 @@ pub struct HipExecutor {
     /// Pinned memory for whole inputs that no run is using.
     inputs: Mutex<PinnedPool>,
     /// The same, for pieces of inputs.
-    pieces: Pieces,
+    pieces: Arc<Pieces>,
     fallback: OnceLock<String>,
     replayed_runs: AtomicU64,
     eager_runs: AtomicU64,
@@ -110,6 +119,8 @@ pub(super) enum Feed<'a> {
     Pageable(&'a [u8]),
     /// Decoded images, which the device resizes.
     Images(Vec<ImageFeed<'a>>),
+    /// What the stage before left, on its device.
+    Activations(Operand<'a>),
 }
 
 /// How a run is carried out.
@@ -149,6 +160,23 @@ impl<P> Running<P> {
     pub(super) fn plan(&self) -> &P {
         &self.plan
     }
+
+    /// Where the device has done with it.
+    pub(super) fn end(&self) -> Option<Event> {
+        self.downloads.last().map(|last| last.event().clone())
+    }
+}
+
+impl<P: Deref<Target = Plan>> Running<P> {
+    /// What the next stage of the model reads, if there is one.
+    fn boundary(&self) -> Option<Operand<'_>> {
+        let outputs = self.plan.outputs().iter();
+        let (_, _, id) = outputs.rev().find(|(kind, ..)| *kind == OutputKind::Boundary)?;
+        let buffer = self.plan.buffer(*id);
+        let arena = self.context.memory.arena.reading();
+        // The context's arena has at least the plan's size.
+        arena.part(buffer.offset..buffer.offset + buffer.bytes).ok()
+    }
 }
 
 impl HipExecutor {
@@ -160,6 +188,20 @@ impl HipExecutor {
     /// [`Error::Argument`] if there is no computing in `dtype`; the kernels cannot be compiled or loaded, a library is
     /// missing, or the weights do not fit.
     pub fn new(graph: &Graph, device: &Device, dtype: DType) -> Result<Self> {
+        Self::with_constants(graph, &HostConstants::new(graph, dtype), device, dtype)
+    }
+
+    /// As [`new`](Self::new), with the graph's constants in `dtype`, which executors on several devices share.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub(crate) fn with_constants(
+        graph: &Graph,
+        constants: &HostConstants,
+        device: &Device,
+        dtype: DType,
+    ) -> Result<Self> {
         if dtype == DType::U8 {
             return Err(Error::argument("dtype", "a GPU computes in f32, f16 or bf16"));
         }
@@ -183,22 +225,34 @@ impl HipExecutor {
         let selection = Selection::new(SelectOptions::default(), key, no_hipblaslt, miopen);
         Ok(Self {
             selection,
-            constants: Constants::new(graph, dtype, &copier)?,
+            constants: Constants::upload(constants, &copier)?,
             device: device.clone(),
             dtype,
             graphs: GraphMode::default(),
+            rank: None,
             resize: None,
             kernels,
             copier,
             contexts: Mutex::default(),
             inputs: Mutex::default(),
-            pieces: Pieces::default(),
+            pieces: Arc::default(),
             fallback: OnceLock::new(),
             replayed_runs: AtomicU64::new(0),
             eager_runs: AtomicU64::new(0),
             checked_runs: AtomicU64::new(0),
             recomputed_runs: AtomicU64::new(0),
         })
+    }
+
+    /// Makes it a rank of a tensor-parallel model, which runs one plan at a time.
+    pub(super) fn set_rank(&mut self, rank: Rank) {
+        self.rank = Some(rank);
+        self.contexts().clear();
+    }
+
+    /// What all ranks of a tensor-parallel model find true.
+    fn agree(&self, mine: bool) -> bool {
+        self.rank.as_ref().map_or(mine, |rank| rank.agreement.agree(mine))
     }
 
     /// Sets whether runs replay captured graphs.
@@ -322,6 +376,7 @@ impl HipExecutor {
         Ok(pieces.map(|pieces| StagedImage {
             size: [image.width, image.height],
             pieces,
+            pool: self.pieces.clone(),
         }))
     }
 
@@ -356,14 +411,17 @@ impl HipExecutor {
     }
 
     fn context(&self, plan: &Plan) -> Result<ExecutionContext> {
-        let input = input_bytes(plan);
+        let input = plan.input_bytes();
         let idle = self.contexts().pop();
         let mut context = match idle {
             Some(mut context) => {
                 context.fit(plan, input)?;
                 context
             }
-            None => ExecutionContext::new(&self.device, plan, input)?,
+            None => {
+                let comm = self.rank.as_ref().map(|rank| &rank.comm);
+                ExecutionContext::new(&self.device, plan, input, comm)?
+            }
         };
         context.libraries.open(plan, &self.selection)?;
         Ok(context)
@@ -435,7 +493,7 @@ impl HipExecutor {
             self.check_replay(&mut context, &plan, run, &mut results)?;
         }
         let mut outputs = Vec::with_capacity(results.len());
-        for (&(kind, value, id), bytes) in plan.outputs().iter().zip(results) {
+        for ((kind, value, id), bytes) in self::results(&plan).zip(results) {
             let name = &plan.graph().value(value).name;
             let values = unpack(&bytes, self.dtype);
             context.results.keep(bytes);
@@ -462,16 +520,16 @@ impl HipExecutor {
         threads: &ThreadPool,
         clock: &mut Option<Clock>,
     ) -> Result<VecDeque<Uploaded>> {
-        let expect = |bytes: usize| match bytes == input_bytes(plan) {
+        let expect = |bytes: usize| match bytes == plan.input_bytes() {
             true => Ok(()),
             false => {
-                let reason = format!("has {bytes} bytes, expected {}", input_bytes(plan));
+                let reason = format!("has {bytes} bytes, expected {}", plan.input_bytes());
                 Err(Error::argument("input", reason))
             }
         };
         let stream = match feed {
             Feed::Pinned(_) | Feed::Pageable(_) => self.copier.clone(),
-            Feed::Images(_) => context.stream.clone(),
+            Feed::Images(_) | Feed::Activations(_) => context.stream.clone(),
         };
         let mut tick = || clock.as_mut().map_or(Ok(()), |clock| clock.tick_input(&stream));
         let uploads = match feed {
@@ -493,6 +551,12 @@ impl HipExecutor {
                 submitted.push_back(uploads.finish()?);
                 submitted
             }
+            Feed::Activations(source) => {
+                expect(source.bytes())?;
+                tick()?;
+                context.memory.input.copy_part_from_peer(0, source)?;
+                VecDeque::new()
+            }
             Feed::Images(images) => {
                 let Some(resize) = &self.resize else {
                     let reason = "the executor has no rule to resize them by";
@@ -513,12 +577,12 @@ impl HipExecutor {
         plan: &Plan,
     ) -> Result<Vec<Pending<PinnedBuffer<u8>>>> {
         let ExecutionContext { memory, results, .. } = context;
-        let download = |&(_, _, id): &(OutputKind, _, _)| {
+        let download = |(_, _, id): (OutputKind, _, _)| {
             let buffer = plan.buffer(id);
             let target = results.take(buffer.bytes, &self.device)?;
             Ok(memory.arena.download(buffer.offset, target)?)
         };
-        plan.outputs().iter().map(download).collect()
+        self::results(plan).map(download).collect()
     }
 
     fn contexts(&self) -> MutexGuard<'_, Vec<ExecutionContext>> {
@@ -526,10 +590,10 @@ impl HipExecutor {
     }
 }
 
-/// The bytes of a plan's input.
-fn input_bytes(plan: &Plan) -> usize {
-    let input = plan.graph().value(plan.graph().input());
-    plan.batch() * input.dtype.size() * input.shape.iter().skip(1).product::<usize>()
+/// The results that go to the host: all but what the next stage reads.
+fn results(plan: &Plan) -> impl Iterator<Item = (OutputKind, ValueId, BufferId)> {
+    let outputs = plan.outputs().iter().copied();
+    outputs.filter(|(kind, ..)| *kind != OutputKind::Boundary)
 }
 
 impl fmt::Debug for HipExecutor {

@@ -17,7 +17,7 @@ impl HipExecutor {
     ///
     /// A step that the device does not compute.
     pub fn kernels(&self, plan: &Plan) -> Result<Vec<SelectedKernels>> {
-        let mut libraries = Libraries::new(&self.device.stream()?);
+        let mut libraries = Libraries::new(&self.device.stream()?, None);
         let mut all: Vec<SelectedKernels> = Vec::new();
         for (step, calls) in self.lowered(plan)? {
             let node = plan.node(step);
@@ -74,6 +74,7 @@ impl HipExecutor {
             )],
             (Call::Gemm { .. }, _) => vec!["rocBLAS".to_owned()],
             (Call::CopyRows(_), _) => vec!["copy".to_owned()],
+            (Call::AllReduce { .. }, _) => vec!["RCCL all-reduce".to_owned()],
             (Call::Linear(linear), _) => linear_names(linear, candidate),
             (Call::Patches(call), Candidate::Miopen) => {
                 vec![format!("{} as an image", name(&call.extract.as_image().into()))]

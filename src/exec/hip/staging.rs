@@ -26,7 +26,7 @@ pub(super) fn is_piece(buffer: &PinnedBuffer<u8>) -> bool {
 
 /// Pinned pieces.
 #[derive(Debug, Default)]
-pub(super) struct Pieces(Mutex<State>);
+pub(in crate::exec) struct Pieces(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {

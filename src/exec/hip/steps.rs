@@ -90,10 +90,11 @@ impl HipExecutor {
     ) -> Result<()> {
         let others_wrong = self.fallback.get().is_some();
         let unwritten = || {
-            let mut results = plan.outputs().iter().zip(results.iter());
-            results.any(|(&(kind, ..), bytes)| is_overwritten(kind) && is_unwritten(bytes, self.dtype))
+            let mut results = super::results(plan).zip(results.iter());
+            results.any(|((kind, ..), bytes)| is_overwritten(kind) && is_unwritten(bytes, self.dtype))
         };
-        if !(others_wrong || is_due(run) || unwritten()) {
+        // All ranks submit the steps, or none does.
+        if self.agree(!(others_wrong || is_due(run) || unwritten())) {
             return Ok(());
         }
         let keep = |bytes: PinnedBuffer<u8>| {
@@ -108,7 +109,7 @@ impl HipExecutor {
         for download in downloads {
             results.push(download.wait()?);
         }
-        let right = replayed.iter().zip(results.iter()).all(|(a, b)| a[..] == b[..]);
+        let right = self.agree(replayed.iter().zip(results.iter()).all(|(a, b)| a[..] == b[..]));
         let Some(captured) = context.captured(plan) else {
             return Ok(());
         };
@@ -138,7 +139,10 @@ impl HipExecutor {
     /// Runs the steps, and keeps a replay of them if capture succeeds.
     fn capture(&self, context: &mut ExecutionContext, plan: &Plan) -> Result<()> {
         let stream = context.stream.clone();
-        match Replay::new(&stream, &mut Steps::new(self, plan, context))? {
+        let replay = Replay::agreed(&stream, &mut Steps::new(self, plan, context), &mut |done| {
+            self.agree(done)
+        })?;
+        match replay {
             Ok(replay) => {
                 context.keep_replay(plan, replay);
                 self.replayed_runs.fetch_add(1, Ordering::Relaxed);

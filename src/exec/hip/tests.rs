@@ -10,7 +10,7 @@ use super::constants::{concatenate, unpack};
 use super::lower::{Addresses, Call, Unfused, lower, scratch_bytes};
 use crate::graph::plan::{Operand, Plan, Step};
 use crate::graph::tests::vit::{Head, Projection, Vit};
-use crate::graph::{Graph, Optimizations, OutputKind, Passes, Role, ValueId, interpret, optimize};
+use crate::graph::{Graph, Optimizations, OutputKind, Passes, Role, ValueId, interpret, optimize, shard};
 use crate::hip::{Access, Matrix};
 use crate::kernels::{self as bindings, KernelCall, PatchExtractChwArgs};
 use crate::ops::{Activation, Attention, AttentionOperands, Linear, Normalize, Op, PatchConv, Pool};
@@ -117,6 +117,7 @@ impl Memory {
                     self.set(*c, to, gemm.alpha * sum + before);
                 }
             }
+            Call::AllReduce { .. } => panic!("{call:?} needs all ranks"),
             Call::Linear(_) | Call::Patches(_) | Call::Projection(_) | Call::Attention(_) => {
                 panic!("{call:?} is other calls on the host")
             }
@@ -221,23 +222,32 @@ impl Host {
 
     fn run(mut self, plan: &Plan) -> Vec<(OutputKind, Vec<f32>)> {
         for step in plan.steps() {
-            let addresses = Addresses {
-                input: self.input,
-                constants: &self.constants,
-                arena: self.arena,
-                scratch: self.scratch,
-            };
-            for call in lower(plan, step, addresses)
-                .unwrap()
-                .into_iter()
-                .flat_map(unfused)
-            {
-                for access in accesses(&call, plan.dtype().size()) {
-                    assert!(self.belongs(plan, step, &access), "{call:?}: {access:?}");
-                }
+            for call in self.calls(plan, step) {
                 self.memory.call(&call);
             }
         }
+        self.outputs(plan)
+    }
+
+    /// The calls of a step, which are checked to access nothing else than its operands and result.
+    fn calls(&self, plan: &Plan, step: &Step) -> Vec<Call> {
+        let addresses = Addresses {
+            input: self.input,
+            constants: &self.constants,
+            arena: self.arena,
+            scratch: self.scratch,
+        };
+        let calls = lower(plan, step, addresses).unwrap().into_iter();
+        let calls: Vec<Call> = calls.flat_map(unfused).collect();
+        for call in &calls {
+            for access in accesses(call, plan.dtype().size()) {
+                assert!(self.belongs(plan, step, &access), "{call:?}: {access:?}");
+            }
+        }
+        calls
+    }
+
+    fn outputs(&self, plan: &Plan) -> Vec<(OutputKind, Vec<f32>)> {
         let values = |&(kind, _, id): &(OutputKind, _, _)| {
             let buffer = plan.buffer(id);
             let at = self.arena as usize + buffer.offset;
@@ -366,6 +376,74 @@ fn whole_models_equal_the_reference_in_every_dtype() {
             // Biases, activations and residuals are roundings of their own then, as are scores: twice as many.
             let tolerance = roundings * 2f64.sqrt() * tolerance(dtype, 4 * vit.dim);
             check_with(vit.random(1), dtype, Optimizations::NONE, tolerance);
+        }
+    }
+}
+
+/// Two ranks in lock step, each in memory of its own; the host sums their parts.
+#[test]
+fn shards_compute_what_the_whole_model_does() {
+    let vit = Vit {
+        heads: 2,
+        swiglu: true,
+        layer_scale: true,
+        ..VIT
+    };
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        // As for a whole model, with the roundings of each sum and its parts.
+        let roundings = if dtype == DType::F32 {
+            1.0
+        } else {
+            (16.0 * vit.depth as f64).sqrt()
+        };
+        let tolerance = roundings * tolerance(dtype, 4 * vit.dim);
+        let passes = Passes {
+            fold_normalize: dtype == DType::F32,
+            ..Passes::default()
+        };
+        let graph = optimize(vit.random(1), &passes).unwrap().0;
+        let pixels: Vec<u8> = (0..2 * VIT.image * VIT.image * 3)
+            .map(|i| (i * 7919 % 256) as u8)
+            .collect();
+        let expected = interpret(&graph, 2, Input::Pixels(&pixels)).unwrap();
+        let plan = |rank| Plan::new(Arc::new(shard(&graph, rank, 2).unwrap()), 2, dtype).unwrap();
+        let plans = [plan(0), plan(1)];
+        let mut hosts = plans
+            .each_ref()
+            .map(|plan| Host::new(plan, Input::Pixels(&pixels)));
+        let mut sums = 0;
+        for step in 0..plans[0].steps().len() {
+            let calls = [0, 1].map(|rank| hosts[rank].calls(&plans[rank], &plans[rank].steps()[step]));
+            assert_eq!(calls[0].len(), calls[1].len());
+            for pair in calls[0].iter().zip(&calls[1]) {
+                let (Call::AllReduce { bytes, .. }, Call::AllReduce { .. }) = pair else {
+                    hosts[0].memory.call(pair.0);
+                    hosts[1].memory.call(pair.1);
+                    continue;
+                };
+                sums += 1;
+                for index in 0..bytes / dtype.size() {
+                    let mut sum = 0.0;
+                    for (host, call) in hosts.iter().zip([pair.0, pair.1]) {
+                        let Call::AllReduce { from, .. } = *call else {
+                            continue;
+                        };
+                        sum += host.memory.get(from, index);
+                    }
+                    for (host, call) in hosts.iter_mut().zip([pair.0, pair.1]) {
+                        let Call::AllReduce { to, .. } = *call else {
+                            continue;
+                        };
+                        host.memory.set(to, index, sum);
+                    }
+                }
+            }
+        }
+        assert_eq!(sums, 2 * VIT.depth);
+        for (host, plan) in hosts.iter().zip(&plans) {
+            for ((_, output), (_, expected)) in host.outputs(plan).iter().zip(&expected) {
+                assert_close(output, expected.as_slice().unwrap(), tolerance);
+            }
         }
     }
 }

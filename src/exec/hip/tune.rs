@@ -71,7 +71,11 @@ impl HipExecutor {
                     add(Call::Linear(embedding.linear));
                     add(call);
                 }
-                Call::Patches(_) | Call::Kernel(_) | Call::Gemm { .. } | Call::CopyRows(_) => {}
+                Call::Patches(_)
+                | Call::Kernel(_)
+                | Call::Gemm { .. }
+                | Call::CopyRows(_)
+                | Call::AllReduce { .. } => {}
             }
         }
         all.sort_by_key(|(call, _)| !matches!(call, Call::Linear(_)));
@@ -119,7 +123,7 @@ impl HipExecutor {
             return Ok(None);
         };
         let rule = self.selection.rule(&problem);
-        let mut libraries = Libraries::new(&self.device.stream()?);
+        let mut libraries = Libraries::new(&self.device.stream()?, None);
         let candidates = libraries.candidates(call, self.selection.options());
         if candidates == [rule] {
             return Ok(None);
@@ -281,7 +285,7 @@ fn placed(call: &Call, base: u64, weight: u64) -> (Vec<Call>, u64) {
             };
             vec![Call::Attention(call)]
         }
-        Call::Kernel(_) | Call::Gemm { .. } | Call::CopyRows(_) => Vec::new(),
+        Call::Kernel(_) | Call::Gemm { .. } | Call::CopyRows(_) | Call::AllReduce { .. } => Vec::new(),
     };
     (calls, end)
 }

@@ -2,6 +2,7 @@
 //! and the address of each parameter, on the host and, if requested, on a GPU. As JSON through serde, as tables through
 //! `Display` (`text.rs`), and the arena as a drawing (`plot`).
 
+mod division;
 #[cfg(feature = "inspect")]
 mod plot;
 #[cfg(feature = "inspect")]
@@ -15,6 +16,7 @@ use super::plan::{Operand, Plan};
 use super::{Graph, PassReport, Role, ValueId};
 use crate::tensor::DType;
 
+pub use division::{Part, parts};
 #[cfg(feature = "inspect")]
 pub use plot::plot;
 
@@ -50,6 +52,9 @@ pub struct Inspection {
     /// The memory on a GPU, if the model was loaded onto one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device_memory: Option<DeviceMemory>,
+    /// What each of several GPUs would have, if that was asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<Part>,
 }
 
 /// The kernels that compute steps on a GPU.
@@ -247,6 +252,7 @@ impl Inspection {
             kernels: Vec::new(),
             kernels_note: None,
             device_memory: None,
+            parts: Vec::new(),
         }
     }
 

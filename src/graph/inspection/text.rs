@@ -18,6 +18,7 @@ impl fmt::Display for Inspection {
             self.graphs(None),
             self.plan(None),
             self.kernels(None),
+            self.division(None),
             self.parameters(None),
         ] {
             f.write_str(&section)?;
@@ -197,6 +198,38 @@ impl Inspection {
             ]);
         }
         section("Kernels", &table.text(width))
+    }
+
+    /// What each of several GPUs would have.
+    pub fn division(&self, width: Option<usize>) -> String {
+        if self.parts.is_empty() {
+            return String::new();
+        }
+        let mut table = Table::new([
+            Column::right("GPU"),
+            Column::left("from").wraps(12),
+            Column::left("to").wraps(12),
+            Column::right("parameters").rank(2),
+            Column::right("weights KiB"),
+            Column::right("arena KiB").rank(1),
+            Column::right("MFLOP"),
+            Column::right("exchanges"),
+            Column::right("exchanged KiB"),
+        ]);
+        for part in &self.parts {
+            table.row([
+                part.gpu.to_string(),
+                part.first.clone(),
+                part.last.clone(),
+                part.parameters.to_string(),
+                kib(part.weight_bytes as u64),
+                kib(part.arena_bytes as u64),
+                format!("{:.1}", part.flops as f64 / 1e6),
+                part.exchanges.to_string(),
+                kib(part.exchanged_bytes as u64),
+            ]);
+        }
+        section("Division among GPUs", &table.text(width))
     }
 
     /// The constants and where they are.

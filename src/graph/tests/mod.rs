@@ -3,4 +3,5 @@
 mod interpreter;
 mod passes;
 mod plan;
+mod shards;
 pub(crate) mod vit;

@@ -231,7 +231,7 @@ impl Backend for SessionBackend {
     fn monitor(&self) -> Option<Monitor> {
         match self.session.executor() {
             Executor::Hip { executor, .. } => Monitor::new(executor.device()).ok(),
-            Executor::Cpu { .. } => None,
+            Executor::Tensor { .. } | Executor::Pipeline { .. } | Executor::Cpu { .. } => None,
         }
     }
 }

@@ -91,7 +91,12 @@ pub(crate) fn report(device: u32, work: &str, failure: &Failure) {
         "hip-emu: device {device}: {work}: {} ({})",
         failure.report, failure.status
     );
-    print(&text);
+    publish(&text);
+}
+
+/// Puts a report on stderr, into the log file, and where `hip_emu_last_fault` finds it.
+pub(crate) fn publish(text: &str) {
+    print(text);
     if let Some(Some(log)) = LOG.get() {
         let written = OpenOptions::new()
             .create(true)

@@ -1,6 +1,7 @@
 //! Settings, from environment variables and `hip_emu_configure`. The README lists the variables.
 
 use std::path::PathBuf;
+use std::time::Duration;
 use std::{env, fmt};
 
 use gcnrun::Order;
@@ -42,6 +43,9 @@ pub(crate) struct Settings {
     pub(crate) fail_copy: Nth,
     pub(crate) lose_device: Nth,
     pub(crate) corrupt_replay: Nth,
+    pub(crate) hang_collective: Nth,
+    /// How long RCCL waits for other ranks.
+    pub(crate) rccl_timeout: Duration,
 }
 
 /// How programs that use hipvit-sys configure it.
@@ -152,6 +156,8 @@ impl Settings {
             fail_copy: nth("HIP_EMU_FAIL_COPY")?,
             lose_device: nth("HIP_EMU_LOSE_DEVICE")?,
             corrupt_replay: nth("HIP_EMU_CORRUPT_REPLAY")?,
+            hang_collective: nth("HIP_EMU_HANG_COLLECTIVE")?,
+            rccl_timeout: Duration::from_secs(nth("HIP_EMU_RCCL_TIMEOUT")?.unwrap_or(300)),
         })
     }
 }

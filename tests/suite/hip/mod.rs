@@ -12,6 +12,7 @@ mod devices;
 mod faults;
 mod memory;
 mod overlap;
+mod parallel;
 mod peers;
 mod rtc;
 #[cfg(feature = "serve")]

@@ -40,7 +40,7 @@ pub(super) fn images(count: usize) -> Vec<RgbImage> {
     images
 }
 
-fn sources(images: &[RgbImage]) -> Vec<Source> {
+pub(super) fn sources(images: &[RgbImage]) -> Vec<Source> {
     let source = |(index, image): (usize, &RgbImage)| Source::Decoded(format!("{index}"), image.clone());
     images.iter().enumerate().map(source).collect()
 }

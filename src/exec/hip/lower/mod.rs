@@ -16,8 +16,11 @@ use crate::exec::select::Problem;
 use crate::graph::ValueId;
 use crate::graph::plan::{Operand, Plan, Step};
 use crate::hip::Gemm;
-use crate::kernels::{AddArgs, KernelCall, LayerNormArgs, SwiGluArgs, Unit, attention_unit};
-use crate::ops::{Linear, Op};
+use crate::kernels::{
+    AddArgs, BiasActivationArgs, KernelCall, LayerNormArgs, SwiGluArgs, Unit, attention_unit,
+};
+use crate::ops::{AllReduce, Linear, Op};
+use crate::tensor::DType;
 
 /// One thing to submit. Addresses are the device's.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -36,6 +39,13 @@ pub(super) enum Call {
     Projection(PatchEmbeddingCall),
     Attention(AttentionCall),
     CopyRows(CopyRows),
+    /// The sum over all ranks of a tensor-parallel model.
+    AllReduce {
+        from: u64,
+        to: u64,
+        bytes: usize,
+        dtype: DType,
+    },
 }
 
 impl Call {
@@ -45,7 +55,7 @@ impl Call {
             Self::Linear(call) => Some(call.shape().into()),
             Self::Patches(call) | Self::Projection(call) => Some(call.shape().into()),
             Self::Attention(call) => Some(call.shape().into()),
-            Self::Kernel(_) | Self::Gemm { .. } | Self::CopyRows(_) => None,
+            Self::Kernel(_) | Self::Gemm { .. } | Self::CopyRows(_) | Self::AllReduce { .. } => None,
         }
     }
 
@@ -99,6 +109,8 @@ pub(super) fn unit(op: &Op) -> Option<Unit> {
         Op::SwiGlu => Unit::of("swiglu"),
         Op::Attention(spec) => attention_unit(spec.head_dim).unwrap_or(Unit::of("softmax")),
         Op::Pool(_) => Unit::of("pool"),
+        Op::AllReduce(spec) if spec.bias || spec.residual => Unit::of("bias_activation"),
+        Op::AllReduce(_) => return None,
         Op::Normalize(_) | Op::PatchConv(_) | Op::Prepend | Op::ConcatChannels => return None,
     })
 }
@@ -121,10 +133,11 @@ pub(super) fn scratch_bytes(plan: &Plan) -> usize {
     plan.steps().iter().map(bytes).max().unwrap_or(0)
 }
 
-/// The operand's extents; those of the input and of constants are at batch 1.
+/// The operand's extents; those of an image and of constants are at batch 1.
 fn shape_of(plan: &Plan, operand: Operand) -> &[usize] {
     let graph = plan.graph();
     match operand {
+        Operand::Input if graph.takes_activations() => plan.input_shape(),
         Operand::Input => &graph.value(graph.input()).shape,
         Operand::Constant(id) => &graph.value(id).shape,
         Operand::Buffer(id) => &plan.buffer(id).shape,
@@ -181,6 +194,7 @@ pub(super) fn lower(plan: &Plan, step: &Step, addresses: Addresses<'_>) -> Resul
         Op::Attention(spec) => s.attention(spec),
         Op::Pool(spec) => s.pool(*spec),
         Op::ConcatChannels => s.concat_channels(),
+        Op::AllReduce(spec) => s.all_reduce(*spec),
         Op::Normalize(_) | Op::PatchConv(_) | Op::Prepend => {
             Err("is not computed on a GPU as it is; the passes of `optimize` make it another op".into())
         }
@@ -223,6 +237,7 @@ impl<'a> Lowering<'a> {
     /// Where an operand of the plan's dtype lies.
     fn address(&self, index: usize) -> Result<u64, String> {
         match self.operand(index)? {
+            Operand::Input if self.plan.graph().takes_activations() => Ok(self.addresses.input),
             Operand::Input => Err("reads the image, which only patch_extract does on a GPU".into()),
             Operand::Constant(id) => self.constant(id),
             Operand::Buffer(id) => Ok(self.addresses.arena + self.plan.buffer(id).offset as u64),
@@ -232,6 +247,26 @@ impl<'a> Lowering<'a> {
     fn constant(&self, id: ValueId) -> Result<u64, String> {
         let address = self.addresses.constants.get(&id).copied();
         address.ok_or_else(|| "the plan is of another graph than the executor".into())
+    }
+
+    /// The sum, in place where the plan has it so; then bias and residual.
+    fn all_reduce(&self, spec: AllReduce) -> Result<Vec<Call>, String> {
+        let mut calls = vec![Call::AllReduce {
+            from: self.address(0)?,
+            to: self.out,
+            bytes: self.plan.buffer(self.step.output).bytes,
+            dtype: self.plan.dtype(),
+        }];
+        if spec.bias || spec.residual {
+            let bias = if spec.bias { self.address(1)? } else { 0 };
+            let residual = match spec.residual {
+                true => self.address(1 + usize::from(spec.bias))?,
+                false => 0,
+            };
+            let addresses = [self.out, bias, residual, self.out];
+            calls.push(BiasActivationArgs::new(addresses, self.matrix()?, None)?.into());
+        }
+        Ok(calls)
     }
 
     fn element(&self) -> usize {

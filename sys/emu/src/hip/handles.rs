@@ -38,6 +38,11 @@ impl<T: ?Sized> Handles<T> {
         found.ok_or(hipError_t::hipErrorInvalidHandle)
     }
 
+    /// All objects.
+    pub(crate) fn all(&self) -> Vec<Arc<T>> {
+        self.map().values().cloned().collect()
+    }
+
     /// Removes the handle.
     pub(crate) fn remove<H>(&self, handle: *const H) -> Result<Arc<T>, hipError_t> {
         let found = self.map().remove(&handle.addr());

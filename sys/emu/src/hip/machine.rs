@@ -30,6 +30,8 @@ pub(crate) struct Machine {
     /// Launches and copies together, for HIP_EMU_LOSE_DEVICE.
     pub(crate) submissions: FaultCounter,
     pub(crate) replays: FaultCounter,
+    /// Submissions of RCCL, a group's on one stream together.
+    pub(crate) collectives: FaultCounter,
     pub(super) profiler: Option<Profiler>,
 }
 
@@ -58,6 +60,19 @@ static MACHINE: OnceLock<Result<Machine, hipError_t>> = OnceLock::new();
 thread_local! {
     /// The thread's current device.
     static DEVICE: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Called with the number of a device that was lost.
+type LossHook = fn(u32);
+
+static LOSS_HOOKS: Mutex<Vec<LossHook>> = Mutex::new(Vec::new());
+
+/// Calls `hook` with the number of each device that is lost from now on.
+pub(crate) fn on_loss(hook: LossHook) {
+    LOSS_HOOKS
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .push(hook);
 }
 
 /// What `hip_emu_configure` was given.
@@ -130,6 +145,7 @@ impl Machine {
             copies: FaultCounter::default(),
             submissions: FaultCounter::default(),
             replays: FaultCounter::default(),
+            collectives: FaultCounter::default(),
         })
     }
 }
@@ -156,7 +172,15 @@ impl Device {
     /// An operation failed as on a GPU: the device is lost.
     pub(crate) fn fail(&self, work: &str, failure: &Failure) {
         report(self.ordinal, work, failure);
-        self.state().lost.get_or_insert(failure.status);
+        {
+            let mut state = self.state();
+            if state.lost.is_some() {
+                return;
+            }
+            state.lost = Some(failure.status);
+        }
+        let hooks = LOSS_HOOKS.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        hooks.iter().for_each(|hook| hook(self.ordinal));
     }
 
     /// Runs an operation. On a lost device this does nothing, but streams go on, so that no caller waits forever.

@@ -34,10 +34,11 @@ mod stream;
 mod task;
 
 pub(crate) use handles::Handles;
-pub(crate) use machine::{current, memory};
+pub(crate) use machine::{current, memory, on_loss};
 pub(crate) use peer::{LinkType, link};
 pub(crate) use properties::bus;
-pub(crate) use stream::{submit, synchronize};
+pub(crate) use stream::{device_of, submit, submit_joint, synchronize};
+pub(crate) use task::Joint;
 
 /// Exports functions of HIP.
 macro_rules! hip {

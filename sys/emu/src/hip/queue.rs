@@ -424,6 +424,8 @@ fn perform(action: &Action) {
         Action::Until(condition) => {
             while !condition() {
                 thread::sleep(POLL);
+                // What it waits for may have been submitted meanwhile.
+                scheduler().demand_everything();
             }
         }
     }

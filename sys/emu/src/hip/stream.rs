@@ -13,7 +13,7 @@ use super::capture::Capture;
 use super::capture_mode;
 use super::machine::{self, Device, Work, current, machine, memory};
 use super::queue::{self, Action, Point, StreamId};
-use super::task::{HostFunction, Task};
+use super::task::{HostFunction, Joint, Task};
 use super::{Handles, hip, put};
 use crate::faults::Failure;
 
@@ -166,6 +166,31 @@ pub(crate) fn submit(
         None => Arc::new(work),
     };
     stream.submit(&Task::Library(name.into(), work)).map(drop)
+}
+
+/// As [`submit`], for work that other devices take part in. `start` is called for each submission of it, also by graphs.
+///
+/// # Errors
+/// As for [`submit`].
+pub(crate) fn submit_joint(
+    stream: hipStream_t,
+    name: &str,
+    start: impl Fn() -> Joint + Send + Sync + 'static,
+) -> Result<(), hipError_t> {
+    let stream = find(stream)?;
+    let task = match machine()?.settings.sample {
+        Some(_) => Task::Library(name.into(), Arc::new(|_| Ok(()))),
+        None => Task::Joint(name.into(), Arc::new(start)),
+    };
+    stream.submit(&task).map(drop)
+}
+
+/// The number of the device that a stream is of.
+///
+/// # Errors
+/// There is no such stream.
+pub(crate) fn device_of(stream: hipStream_t) -> Result<u32, hipError_t> {
+    Ok(find(stream)?.device.ordinal)
 }
 
 /// Waits for a stream, for calls that return a result to the host.

@@ -20,11 +20,21 @@ pub(super) enum Task {
     Fill(Fill),
     /// Work of another library, with a name for reports.
     Library(Arc<str>, Arc<Work>),
+    /// Work that other devices take part in, with a name for reports. Called once for each submission, in their order.
+    Joint(Arc<str>, Arc<dyn Fn() -> Joint + Send + Sync>),
     Host(HostFunction),
     Record(Arc<Event>),
     Wait(Arc<Event>),
     Graph(Arc<Graph>),
     Empty,
+}
+
+/// One submission of work that other devices take part in. Between the two parts the stream waits, and other streams' work
+/// may run.
+pub(crate) struct Joint {
+    pub(crate) before: Arc<Work>,
+    pub(crate) until: Arc<dyn Fn() -> bool + Send + Sync>,
+    pub(crate) after: Arc<Work>,
 }
 
 /// A function of the program's, and its argument.
@@ -45,7 +55,7 @@ impl HostFunction {
 impl Task {
     pub(super) fn kind(&self) -> hipGraphNodeType {
         match self {
-            Self::Kernel(_) | Self::Library(..) => hipGraphNodeType::hipGraphNodeTypeKernel,
+            Self::Kernel(_) | Self::Library(..) | Self::Joint(..) => hipGraphNodeType::hipGraphNodeTypeKernel,
             Self::Copy(_) => hipGraphNodeType::hipGraphNodeTypeMemcpy,
             Self::Fill(_) => hipGraphNodeType::hipGraphNodeTypeMemset,
             Self::Host(_) => hipGraphNodeType::hipGraphNodeTypeHost,
@@ -60,7 +70,7 @@ impl Task {
     pub(super) fn name(&self) -> String {
         match self {
             Self::Kernel(launch) => launch.name().to_owned(),
-            Self::Library(name, _) => name.to_string(),
+            Self::Library(name, _) | Self::Joint(name, _) => name.to_string(),
             Self::Copy(copy) => format!("a copy of {} bytes", copy.bytes()),
             Self::Fill(fill) => format!("a fill of {} bytes", fill.bytes()),
             Self::Host(_) => "a host function".to_owned(),
@@ -75,7 +85,7 @@ impl Task {
     pub(super) fn is_work(&self) -> bool {
         matches!(
             self,
-            Self::Kernel(_) | Self::Copy(_) | Self::Fill(_) | Self::Library(..)
+            Self::Kernel(_) | Self::Copy(_) | Self::Fill(_) | Self::Library(..) | Self::Joint(..)
         )
     }
 
@@ -101,6 +111,12 @@ impl Task {
                 work(Arc::new(move |memory| fill.run(memory).map_err(Failure::from)))
             }
             Self::Library(_, run) => work(run.clone()),
+            Self::Joint(_, submit) => {
+                let Joint { before, until, after } = submit();
+                work(before)?;
+                queue::push(stream, Action::Until(until), Vec::new())?;
+                work(after)
+            }
             Self::Host(function) => {
                 let function = function.clone();
                 queue::push(

@@ -1,0 +1,299 @@
+//! Tensor parallelism: the graph that one of several ranks runs.
+//!
+//! The split is that of Megatron-LM, <https://arxiv.org/abs/1909.08053>: where a Linear reads what another made, through attention
+//! or an activation, the first one's output channels and the second one's input channels are divided among the ranks. Attention
+//! is divided by heads. The second Linear leaves a part of a sum, which an [`Op::AllReduce`] completes: two per block. Bias and
+//! residual are added there, once. Everything else every rank computes, from the same operands to the same bits.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use super::rewrite::{Rewriter, rewrite, sized};
+use super::{Graph, Node, ValueId};
+use crate::error::{Error, Result};
+use crate::ops::{AllReduce, Attention, AttentionOperands, Linear, Op};
+use crate::tensor::Tensor;
+
+/// Hidden channels are divided in units of as many, so that each rank's rows are as well aligned as the whole ones.
+const CHANNEL_UNIT: usize = 8;
+
+/// The part of `graph`, which has been [optimised](super::optimize), that rank `rank` of `ranks` runs: with one rank, the graph
+/// itself. The graphs of all ranks have the same nodes, outputs and [`Op::AllReduce`]s in the same order.
+///
+/// # Errors
+///
+/// [`Error::Argument`], naming the model and the counts, if the attention heads cannot be divided evenly or there is nothing to
+/// divide; [`Error::Graph`] if constants are not as their nodes have it.
+pub fn shard(graph: &Graph, rank: usize, ranks: usize) -> Result<Graph> {
+    if rank >= ranks {
+        return Err(Error::argument(
+            "tensor",
+            format!("there is no rank {rank} of {ranks}"),
+        ));
+    }
+    if ranks == 1 {
+        return Ok(graph.clone());
+    }
+    check_heads(graph, ranks)?;
+    let mut parts: HashMap<ValueId, Part> = HashMap::new();
+    let mut ends = 0;
+    let readers = Readers::new(graph);
+    for node in &graph.nodes {
+        if let Some(found) = region(graph, &readers, node) {
+            ends += 1;
+            parts.extend(found);
+        }
+    }
+    if ends == 0 {
+        let reason = format!("{} has no layers to divide among {ranks} GPUs", graph.name);
+        return Err(Error::argument("tensor", reason));
+    }
+    let share = Share { rank, ranks };
+    let rewritten = rewrite(graph, |rewriter, node| match parts.get(&node.output) {
+        Some(part) => emit(rewriter, node, part, share).map(Some),
+        None => Ok(None),
+    })?;
+    let mut graph = rewritten.graph;
+    graph.verify()?;
+    graph.shard = Some((rank, ranks));
+    Ok(graph)
+}
+
+fn check_heads(graph: &Graph, ranks: usize) -> Result<()> {
+    let heads = graph.nodes.iter().filter_map(|node| match &node.op {
+        Op::Attention(spec) => Some(spec.heads),
+        _ => None,
+    });
+    match heads.into_iter().find(|heads| !heads.is_multiple_of(ranks)) {
+        None => Ok(()),
+        Some(heads) => {
+            let fit = (2..=heads).filter(|n| heads.is_multiple_of(*n));
+            let fit: Vec<String> = fit.map(|n| n.to_string()).collect();
+            let reason = format!(
+                "{} has {heads} attention heads, which cannot be divided evenly among {ranks} GPUs: use {} GPUs, or another \
+                 parallelism",
+                graph.name,
+                fit.join(" or ")
+            );
+            Err(Error::argument("tensor", reason))
+        }
+    }
+}
+
+/// One rank's share of something.
+#[derive(Clone, Copy, Debug)]
+struct Share {
+    rank: usize,
+    ranks: usize,
+}
+
+impl Share {
+    /// The rank's part of `count` things that go in units.
+    fn of(self, count: usize, unit: usize) -> Range<usize> {
+        // Few channels go one by one, so that no rank is left without any.
+        let fits = count.is_multiple_of(unit) && count / unit >= self.ranks;
+        let unit = if fits { unit } else { 1 };
+        let at = |rank: usize| count / unit * rank / self.ranks * unit;
+        at(self.rank)..at(self.rank + 1)
+    }
+}
+
+/// How a node's channels are divided.
+#[derive(Clone, Copy, Debug)]
+enum Part {
+    /// A Linear whose output channels are divided: `blocks` parts of equal size, of each of which a rank has its share.
+    Columns { blocks: usize, unit: usize },
+    /// What works on each channel or head alone.
+    Inner { unit: usize },
+    /// The Linear that sums over the divided channels.
+    Rows { unit: usize },
+}
+
+/// Who reads each value.
+struct Readers {
+    uses: Vec<usize>,
+    producer: HashMap<ValueId, usize>,
+}
+
+impl Readers {
+    fn new(graph: &Graph) -> Self {
+        let mut uses = vec![0; graph.values.len()];
+        let inputs = graph.nodes.iter().flat_map(|node| &node.inputs);
+        for id in inputs.chain(graph.outputs.iter().map(|(_, id)| id)) {
+            uses[id.index()] += 1;
+        }
+        let producer = graph.nodes.iter().enumerate().map(|(i, node)| (node.output, i));
+        Self {
+            uses,
+            producer: producer.collect(),
+        }
+    }
+}
+
+/// How the nodes are divided whose result `end` sums over, if `end` is a Linear that can be divided by its input channels. The
+/// first of them are Linears that are divided by their output channels.
+fn region(graph: &Graph, readers: &Readers, end: &Node) -> Option<Vec<(ValueId, Part)>> {
+    let Op::Linear(Linear { activation: None, .. }) = end.op else {
+        return None;
+    };
+    graph.value(end.inputs[1]).constant.as_ref()?;
+    let mut found = Vec::new();
+    let mut unit = CHANNEL_UNIT;
+    // What is to be divided, and into how many blocks of which each rank has its share.
+    let mut open = vec![(end.inputs[0], 1)];
+    let mut inner = 0;
+    while let Some((id, blocks)) = open.pop() {
+        if graph.value(id).is_constant {
+            // Attention's fixed queries, which the node that reads them divides.
+            graph.value(id).constant.as_ref()?;
+            continue;
+        }
+        let node = &graph.nodes[*readers.producer.get(&id)?];
+        if readers.uses[id.index()] != 1 {
+            return None;
+        }
+        match &node.op {
+            Op::Linear(Linear { residual: false, .. }) => {
+                for &id in &node.inputs[1..] {
+                    graph.value(id).constant.as_ref()?;
+                }
+                found.push((id, Part::Columns { blocks, unit: 0 }));
+                continue;
+            }
+            Op::Activation(_) | Op::MulScalar(_) => open.push((node.inputs[0], blocks)),
+            Op::SwiGlu if blocks == 1 => open.push((node.inputs[0], 2)),
+            Op::Attention(spec) if blocks == 1 && inner_attentions(&found, graph, readers) == 0 => {
+                unit = spec.head_dim;
+                let blocks: &[usize] = match spec.operands {
+                    AttentionOperands::Separate => &[1, 1, 1],
+                    AttentionOperands::PackedQkv => &[3],
+                    AttentionOperands::PackedKv => &[1, 2],
+                };
+                open.extend(node.inputs.iter().copied().zip(blocks.iter().copied()));
+            }
+            _ => return None,
+        }
+        inner += 1;
+        found.push((id, Part::Inner { unit: 0 }));
+    }
+    let linears = found.iter().any(|(_, part)| matches!(part, Part::Columns { .. }));
+    // An activation may be part of the first Linear.
+    let fused = || {
+        found.iter().any(|(id, _)| {
+            let node = &graph.nodes[readers.producer[id]];
+            matches!(
+                node.op,
+                Op::Linear(Linear {
+                    activation: Some(_),
+                    ..
+                })
+            )
+        })
+    };
+    if !linears || (inner == 0 && !fused()) {
+        return None;
+    }
+    for (_, part) in &mut found {
+        *part = match *part {
+            Part::Columns { blocks, .. } => Part::Columns { blocks, unit },
+            _ => Part::Inner { unit },
+        };
+    }
+    found.push((end.output, Part::Rows { unit }));
+    Some(found)
+}
+
+fn inner_attentions(found: &[(ValueId, Part)], graph: &Graph, readers: &Readers) -> usize {
+    let is = |id: &ValueId| matches!(graph.nodes[readers.producer[id]].op, Op::Attention(_));
+    found.iter().filter(|(id, _)| is(id)).count()
+}
+
+/// A rank's part of `node`.
+fn emit<'a>(rewriter: &mut Rewriter<'a>, node: &'a Node, part: &Part, share: Share) -> Result<ValueId> {
+    match *part {
+        Part::Columns { blocks, unit } => columns(rewriter, node, blocks, unit, share),
+        Part::Rows { unit } => rows(rewriter, node, unit, share),
+        Part::Inner { unit } => {
+            let op = match &node.op {
+                Op::Attention(spec) => Op::Attention(Attention {
+                    heads: spec.heads / share.ranks,
+                    ..*spec
+                }),
+                op => op.clone(),
+            };
+            let inputs = node.inputs.iter().map(|&id| match rewriter.tensor(id) {
+                // Fixed queries.
+                Some(tensor) => {
+                    let channels = tensor.shape().last().copied().unwrap_or(0);
+                    let range = share.of(channels, unit);
+                    let shape = [&tensor.shape()[..tensor.shape().len() - 1], &[range.len()]].concat();
+                    let matrix = tensor.reshaped([tensor.len() / channels.max(1), channels]);
+                    let part = matrix.and_then(|matrix| matrix.columns(range)?.reshaped(shape));
+                    let name = share.name(rewriter.name(id));
+                    Ok(rewriter.constant(&name, sized(node, part)?))
+                }
+                None => Ok(rewriter.map(id)),
+            });
+            let inputs = inputs.collect::<Result<Vec<_>>>()?;
+            rewriter.emit(node.role, &node.name, op, inputs)
+        }
+    }
+}
+
+/// The Linear with the rank's output channels.
+fn columns<'a>(
+    rewriter: &mut Rewriter<'a>,
+    node: &'a Node,
+    blocks: usize,
+    unit: usize,
+    share: Share,
+) -> Result<ValueId> {
+    let mut inputs = vec![rewriter.map(node.inputs[0])];
+    for &id in &node.inputs[1..] {
+        let part = rewriter.tensor(id).and_then(|tensor| {
+            let block = tensor.shape().first()? / blocks;
+            let range = share.of(block, unit);
+            let rows = |index: usize| tensor.rows(index * block + range.start..index * block + range.end);
+            let rows = (0..blocks).map(rows).collect::<Option<Vec<Tensor>>>()?;
+            match rows.as_slice() {
+                [rows] => Some(rows.clone()),
+                rows => Tensor::concat_rows(&rows.iter().collect::<Vec<_>>()),
+            }
+        });
+        let name = share.name(rewriter.name(id));
+        inputs.push(rewriter.constant(&name, sized(node, part)?));
+    }
+    rewriter.emit(node.role, &node.name, node.op.clone(), inputs)
+}
+
+/// The Linear with the rank's input channels, and the sum over the ranks.
+fn rows<'a>(rewriter: &mut Rewriter<'a>, node: &'a Node, unit: usize, share: Share) -> Result<ValueId> {
+    let Op::Linear(Linear { bias, residual, .. }) = node.op else {
+        return Err(Error::graph(&node.name, "is no linear layer"));
+    };
+    let (x, weight) = (node.inputs[0], node.inputs[1]);
+    let part = rewriter.tensor(weight).and_then(|tensor| {
+        let range = share.of(*tensor.shape().get(1)?, unit);
+        tensor.columns(range)
+    });
+    let name = share.name(rewriter.name(weight));
+    let weight = rewriter.constant(&name, sized(node, part)?);
+    let inputs = [rewriter.map(x), weight];
+    let partial = rewriter.emit(node.role, &node.name, Op::Linear(Linear::default()), inputs)?;
+    let sum = AllReduce {
+        ranks: share.ranks,
+        bias,
+        residual,
+    };
+    let mut inputs = vec![partial];
+    inputs.extend(rewriter.map_all(&node.inputs[2..]));
+    let name = format!("{}.all_reduce", node.name);
+    rewriter.emit(node.role, &name, Op::AllReduce(sum), inputs)
+}
+
+impl Share {
+    /// A name for the rank's part of a constant.
+    fn name(self, whole: &str) -> String {
+        format!("{whole} [{}/{}]", self.rank, self.ranks)
+    }
+}

@@ -1,0 +1,259 @@
+//! The devices of one session: one, or several GPUs of this machine.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::device::{Device, Place};
+use crate::error::{Error, Result};
+use crate::hip::{self, Runtime};
+
+/// The devices that a session runs on: one device, or GPUs of this machine, which share its work as its
+/// [`Parallelism`](super::Parallelism) says.
+///
+/// As text: what a [`Device`] is as text, `hip:all` for all GPUs, `hip:0,1` or `hip:0,hip:1` for some.
+///
+/// ```
+/// # fn main() -> hipvit::Result<()> {
+/// use hipvit::{Device, DeviceSet};
+///
+/// assert_eq!("hip:0,2".parse::<DeviceSet>()?, DeviceSet::gpus([0, 2])?);
+/// assert_eq!("hip:all".parse::<DeviceSet>()?, DeviceSet::all());
+/// assert_eq!("cpu".parse::<DeviceSet>()?, Device::Cpu.into());
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceSet(Selected);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Selected {
+    One(Device),
+    AllGpus,
+    /// Two at least, all different.
+    Gpus(Vec<usize>),
+}
+
+impl Default for DeviceSet {
+    fn default() -> Self {
+        Device::Auto.into()
+    }
+}
+
+impl From<Device> for DeviceSet {
+    fn from(device: Device) -> Self {
+        Self(Selected::One(device))
+    }
+}
+
+impl DeviceSet {
+    /// All GPUs of this machine that the provider shows, one at least.
+    #[must_use]
+    pub fn all() -> Self {
+        Self(Selected::AllGpus)
+    }
+
+    /// The GPUs with these ordinals, counted from 0.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if there is none, or one is named twice.
+    pub fn gpus(ordinals: impl IntoIterator<Item = usize>) -> Result<Self> {
+        let ordinals: Vec<usize> = ordinals.into_iter().collect();
+        for (index, ordinal) in ordinals.iter().enumerate() {
+            if ordinals[..index].contains(ordinal) {
+                return Err(Error::argument("device", format!("hip:{ordinal} is named twice")));
+            }
+        }
+        match ordinals.as_slice() {
+            [] => Err(Error::argument("device", "no GPU is named")),
+            [one] => Ok(Device::Hip(*one).into()),
+            _ => Ok(Self(Selected::Gpus(ordinals))),
+        }
+    }
+
+    /// Several sets, separated by commas. A number after a GPU is one more GPU of its set: `cpu,hip:0,1` are the CPU and a set of
+    /// two GPUs, `hip:0,hip:1` are two sets of one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] for what is no device, or a GPU that is twice in a set.
+    pub fn list(text: &str) -> Result<Vec<Self>> {
+        let mut sets: Vec<Vec<Device>> = Vec::new();
+        let mut all = Vec::new();
+        for part in text.split(',') {
+            match (part.parse::<usize>(), sets.last_mut()) {
+                (Ok(ordinal), Some(set)) if matches!(set.last(), Some(Device::Hip(_))) => {
+                    set.push(Device::Hip(ordinal));
+                }
+                _ if part == "hip:all" => {
+                    all.push(sets.len());
+                    sets.push(Vec::new());
+                }
+                _ => sets.push(vec![part.parse().map_err(|_| unknown(part))?]),
+            }
+        }
+        let set = |(index, devices): (usize, Vec<Device>)| match devices.as_slice() {
+            [one] => Ok((*one).into()),
+            _ if all.contains(&index) => Ok(Self::all()),
+            gpus => Self::gpus(gpus.iter().filter_map(ordinal)),
+        };
+        sets.into_iter().enumerate().map(set).collect()
+    }
+
+    /// The one device, if it is not a set of several.
+    #[must_use]
+    pub fn device(&self) -> Option<Device> {
+        match self.0 {
+            Selected::One(device) => Some(device),
+            _ => None,
+        }
+    }
+
+    /// The devices, each by its number: asks the provider for [`all`](Self::all).
+    ///
+    /// # Errors
+    ///
+    /// There is no GPU, where all are meant.
+    pub fn resolve(&self) -> Result<Vec<Device>> {
+        Ok(match &self.0 {
+            Selected::One(device) => vec![*device],
+            Selected::Gpus(ordinals) => ordinals.iter().copied().map(Device::Hip).collect(),
+            Selected::AllGpus => {
+                let runtime = Runtime::open()?;
+                // Says why there is none.
+                runtime.device(0)?;
+                (0..runtime.device_count()?).map(Device::Hip).collect()
+            }
+        })
+    }
+
+    /// Opens the GPUs that this selects, if it selects some.
+    pub(super) fn open(&self) -> Result<Places> {
+        if let Some(device) = self.device() {
+            return Ok(match device.open()? {
+                Place::Cpu { no_gpu } => Places::Cpu { no_gpu },
+                Place::Gpu(gpu) => Places::Gpus(vec![gpu]),
+            });
+        }
+        let runtime = Runtime::open()?;
+        let gpus = self.resolve()?;
+        let gpus = gpus.iter().filter_map(ordinal).map(|n| runtime.device(n));
+        Ok(Places::Gpus(gpus.collect::<hip::Result<_>>()?))
+    }
+}
+
+/// Where the devices of a [`DeviceSet`] turned out to be.
+pub(super) enum Places {
+    Cpu {
+        /// Why [`Device::Auto`] did not select a GPU.
+        no_gpu: Option<Error>,
+    },
+    /// One at least.
+    Gpus(Vec<hip::Device>),
+}
+
+fn ordinal(device: &Device) -> Option<usize> {
+    match device {
+        Device::Hip(ordinal) => Some(*ordinal),
+        _ => None,
+    }
+}
+
+fn unknown(text: &str) -> Error {
+    let reason = format!("`{text}` is not one of auto, cpu, hip, hip:N, hip:all, hip:N,M");
+    Error::argument("device", reason)
+}
+
+impl FromStr for DeviceSet {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let mut sets = Self::list(text)?;
+        if sets.len() == 1
+            && let Some(set) = sets.pop()
+        {
+            return Ok(set);
+        }
+        let gpus = |set: &Self| match &set.0 {
+            Selected::One(Device::Hip(ordinal)) => Some(vec![*ordinal]),
+            Selected::Gpus(ordinals) => Some(ordinals.clone()),
+            _ => None,
+        };
+        let ordinals: Option<Vec<Vec<usize>>> = sets.iter().map(gpus).collect();
+        let ordinals = ordinals.ok_or_else(|| {
+            let reason = format!("`{text}`: several devices are GPUs, each with its number, as in hip:0,1");
+            Error::argument("device", reason)
+        })?;
+        Self::gpus(ordinals.concat())
+    }
+}
+
+impl fmt::Display for DeviceSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Selected::One(device) => device.fmt(f),
+            Selected::AllGpus => f.pad("hip:all"),
+            Selected::Gpus(ordinals) => {
+                let ordinals: Vec<String> = ordinals.iter().map(usize::to_string).collect();
+                f.pad(&format!("hip:{}", ordinals.join(",")))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Option<String> {
+        text.parse::<DeviceSet>().ok().map(|set| set.to_string())
+    }
+
+    #[test]
+    fn a_set_is_one_device_or_gpus() {
+        for (text, shown) in [
+            ("auto", "auto"),
+            ("cpu", "cpu"),
+            ("hip", "hip:0"),
+            ("hip:3", "hip:3"),
+            ("hip:all", "hip:all"),
+            ("hip:0,1,3", "hip:0,1,3"),
+            ("hip,1", "hip:0,1"),
+            ("hip:2,hip:0", "hip:2,0"),
+        ] {
+            assert_eq!(parsed(text).as_deref(), Some(shown), "{text}");
+            assert_eq!(parsed(shown).as_deref(), Some(shown), "{text}");
+        }
+        for wrong in [
+            "",
+            "1",
+            "gpu",
+            "hip:",
+            "hip:0,",
+            "hip:0,0",
+            "cpu,1",
+            "cpu,hip:0",
+            "auto,1",
+            "hip:all,1",
+            "hip:all,hip:0",
+        ] {
+            assert_eq!(parsed(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_list_has_several_sets() {
+        let list = |text| {
+            DeviceSet::list(text).map(|sets| sets.iter().map(DeviceSet::to_string).collect::<Vec<_>>())
+        };
+        for (text, sets) in [
+            ("auto", &["auto"][..]),
+            ("hip:0,hip:1", &["hip:0", "hip:1"]),
+            ("cpu,hip:0,1,hip:all", &["cpu", "hip:0,1", "hip:all"]),
+        ] {
+            assert_eq!(list(text).unwrap_or_default(), sets, "{text}");
+        }
+        for wrong in ["", "1", "cpu,1", "hip:all,1", "hip:0,1,1", "hip:0,"] {
+            assert!(list(wrong).is_err(), "{wrong}");
+        }
+    }
+}

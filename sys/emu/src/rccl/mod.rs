@@ -1,0 +1,495 @@
+//! RCCL: collectives, sends and receives between the emulated GPUs of a process.
+//!
+//! `call` says what a call moves and computes, `reduce` how elements are reduced, `communicator` what a rank's stream does for it,
+//! `mailbox` holds what ranks give each other.
+
+mod call;
+mod communicator;
+mod mailbox;
+mod reduce;
+
+use std::cell::RefCell;
+use std::ffi::{c_char, c_void};
+use std::sync::{Arc, Mutex, Once, PoisonError};
+use std::time::Duration;
+use std::{ptr, slice};
+
+use hipvit_sys::Status as _;
+use hipvit_sys::export::{c_name, caught};
+use hipvit_sys::hip::{hipError_t, hipStream_t};
+use hipvit_sys::rccl::{
+    self, ncclComm_t, ncclConfig_t, ncclDataType_t, ncclRedOp_t, ncclResult_t, ncclUniqueId,
+};
+use hipvit_sys::{export, not_offered};
+
+use self::call::{Call, Kind, Operation};
+use self::communicator::Communicator;
+use self::reduce::Format;
+use crate::hip::machine::{self, Device, machine};
+use crate::hip::{Handles, current, device_of, on_loss, submit_joint};
+
+/// The version of RCCL whose interface is implemented.
+const VERSION: i32 = 22_707;
+
+static COMMUNICATORS: Handles<Communicator> = Handles::new();
+
+/// An error: the status of the call, and a text for `ncclGetLastError`.
+struct Wrong {
+    result: ncclResult_t,
+    text: Option<&'static str>,
+}
+
+impl Wrong {
+    fn new(result: ncclResult_t, text: String) -> Self {
+        Self {
+            result,
+            text: Some(text.replace('\0', " ").leak()),
+        }
+    }
+
+    fn argument(text: impl Into<String>) -> Self {
+        Self::new(ncclResult_t::ncclInvalidArgument, text.into())
+    }
+}
+
+impl From<ncclResult_t> for Wrong {
+    fn from(result: ncclResult_t) -> Self {
+        Self { result, text: None }
+    }
+}
+
+impl From<hipError_t> for Wrong {
+    fn from(status: hipError_t) -> Self {
+        Self::new(ncclResult_t::ncclUnhandledCudaError, status.to_string())
+    }
+}
+
+/// The text of the process's last error.
+static LAST: Mutex<&'static str> = Mutex::new("");
+
+fn run(body: impl FnOnce() -> Result<(), Wrong>) -> ncclResult_t {
+    caught(ncclResult_t::ncclSuccess, ncclResult_t::ncclInternalError, || {
+        body().map_err(|wrong| {
+            if let Some(text) = wrong.text {
+                *LAST.lock().unwrap_or_else(PoisonError::into_inner) = text;
+            }
+            wrong.result
+        })
+    })
+}
+
+/// # Safety
+/// `to` is null or may be written.
+unsafe fn put<T>(to: *mut T, value: T) -> Result<(), Wrong> {
+    if to.is_null() {
+        return Err(Wrong::argument("a result's address is null"));
+    }
+    // SAFETY: as the caller says.
+    unsafe { to.write(value) };
+    Ok(())
+}
+
+fn find(comm: ncclComm_t) -> Result<Arc<Communicator>, Wrong> {
+    let found = COMMUNICATORS.get(comm);
+    found.map_err(|_| Wrong::argument("there is no such communicator, or no longer"))
+}
+
+fn remove(comm: ncclComm_t) -> Result<Arc<Communicator>, Wrong> {
+    let found = COMMUNICATORS.remove(comm);
+    found.map_err(|_| Wrong::argument("there is no such communicator, or no longer"))
+}
+
+/// A handle for a communicator, which from now on hears of lost devices.
+fn handle(communicator: Communicator) -> ncclComm_t {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| on_loss(lose));
+    COMMUNICATORS.insert(Arc::new(communicator))
+}
+
+/// A device was lost: all ranks of its communicators fail.
+fn lose(device: u32) {
+    for communicator in COMMUNICATORS.all() {
+        if communicator.device.ordinal == device {
+            communicator.lose();
+        }
+    }
+}
+
+fn timeout() -> Result<Duration, Wrong> {
+    Ok(machine()?.settings.rccl_timeout)
+}
+
+/// A communicator of one rank: the identifier is not used.
+///
+/// # Safety
+/// `to` is null or may be written.
+unsafe fn create(to: *mut ncclComm_t, ranks: i32, rank: i32) -> Result<(), Wrong> {
+    let device = current()?;
+    match (ranks, rank) {
+        (1, 0) => {
+            let comms = Communicator::all(&[device], timeout()?);
+            // SAFETY: as the caller says.
+            comms
+                .into_iter()
+                .try_for_each(|comm| unsafe { put(to, handle(comm)) })
+        }
+        (2.., _) => Err(ncclResult_t::ncclInvalidUsage.into()),
+        _ => Err(Wrong::argument(format!("rank {rank} of {ranks}"))),
+    }
+}
+
+thread_local! {
+    static GROUP: RefCell<Group> = const { RefCell::new(Group { depth: 0, calls: Vec::new(), failed: false }) };
+}
+
+/// The calls since `ncclGroupStart`.
+struct Group {
+    depth: usize,
+    calls: Vec<Submission>,
+    /// Whether one of the calls was an error.
+    failed: bool,
+}
+
+/// The calls of one communicator on one stream.
+struct Submission {
+    communicator: Arc<Communicator>,
+    /// The stream's handle, as a number.
+    stream: usize,
+    operations: Vec<Operation>,
+}
+
+impl Submission {
+    fn submit(self) -> Result<(), Wrong> {
+        let machine = machine()?;
+        let hangs = machine.collectives.fires(machine.settings.hang_collective);
+        let names: Vec<_> = self
+            .operations
+            .iter()
+            .map(|operation| operation.call.to_string())
+            .collect();
+        let stream = ptr::with_exposed_provenance_mut(self.stream);
+        let start = move || self.communicator.start(&self.operations, hangs);
+        Ok(submit_joint(stream, &names.join(", "), start)?)
+    }
+}
+
+/// Submits a call, or puts it into the thread's group.
+fn call(
+    kind: Kind,
+    (from, to): (*const c_void, *mut c_void),
+    (count, datatype): (usize, ncclDataType_t),
+    op: Option<ncclRedOp_t>,
+    rank: Option<i32>,
+    comm: ncclComm_t,
+    stream: hipStream_t,
+) -> Result<(), Wrong> {
+    let checked = check(kind, (from, to), (count, datatype), op, rank, comm, stream);
+    GROUP.with_borrow_mut(|group| {
+        if checked.is_err() {
+            group.failed = true;
+        }
+        let submission = checked?;
+        if group.depth == 0 {
+            return submission.submit();
+        }
+        let same = group.calls.iter_mut().find(|other| {
+            Arc::ptr_eq(&other.communicator, &submission.communicator) && other.stream == submission.stream
+        });
+        match same {
+            Some(other) => other.operations.extend(submission.operations),
+            None => group.calls.push(submission),
+        }
+        Ok(())
+    })
+}
+
+fn check(
+    kind: Kind,
+    (from, to): (*const c_void, *mut c_void),
+    (count, datatype): (usize, ncclDataType_t),
+    op: Option<ncclRedOp_t>,
+    rank: Option<i32>,
+    comm: ncclComm_t,
+    stream: hipStream_t,
+) -> Result<Submission, Wrong> {
+    let function = kind.function();
+    let wrong = |text: String| Wrong::argument(format!("{function}: {text}"));
+    let communicator = find(comm)?;
+    if let Some(failed) = communicator.mailbox().failed() {
+        return Err(Wrong {
+            result: failed.result,
+            text: Some(failed.text),
+        });
+    }
+    let format = Format::of(datatype, communicator.device.part.arch);
+    let format = format.ok_or_else(|| wrong(format!("there is no type {}", datatype.0)))?;
+    if let Some(op) = op.filter(|op| op.0 >= ncclRedOp_t::ncclNumOps.0) {
+        return Err(wrong(format!("there is no operation {}", op.0)));
+    }
+    let ranks = communicator.ranks();
+    let other = match rank {
+        None => None,
+        Some(rank) => match usize::try_from(rank) {
+            Ok(rank) if rank < ranks => Some(rank),
+            _ => return Err(wrong(format!("there is no rank {rank} of {ranks}"))),
+        },
+    };
+    if count.checked_mul(format.size() * ranks).is_none() {
+        return Err(wrong(format!("{count} elements")));
+    }
+    let is_transfer = matches!(kind, Kind::Send | Kind::Receive);
+    let is_root = other == Some(communicator.rank);
+    let reads = match kind {
+        Kind::Receive => false,
+        Kind::Broadcast | Kind::Scatter => is_root,
+        _ => true,
+    };
+    let writes = match kind {
+        Kind::Send => false,
+        Kind::Reduce | Kind::Gather => is_root,
+        _ => true,
+    };
+    if count > 0 && ((reads && from.is_null()) || (writes && to.is_null())) {
+        return Err(wrong("a buffer's address is null".into()));
+    }
+    let of = device_of(stream)?;
+    if of != communicator.device.ordinal {
+        return Err(wrong(format!(
+            "the stream is of device {of}, rank {} of device {}",
+            communicator.rank, communicator.device.ordinal
+        )));
+    }
+    Ok(Submission {
+        operations: vec![Operation {
+            call: Call {
+                kind,
+                count: count as u64,
+                datatype: datatype.0,
+                op: op.map(|op| op.0),
+                root: other.filter(|_| !is_transfer),
+            },
+            format,
+            from: from.expose_provenance() as u64,
+            to: to.expose_provenance() as u64,
+            peer: other.filter(|_| is_transfer),
+        }],
+        communicator,
+        stream: stream.expose_provenance(),
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ncclGetErrorString(result: ncclResult_t) -> *const c_char {
+    c_name(result.name().unwrap_or("unknown result code"))
+}
+const _: rccl::prototypes::ncclGetErrorString = ncclGetErrorString;
+
+/// Why the communicator has failed; without one, or for one that has not failed, the process's last error.
+#[unsafe(no_mangle)]
+extern "C" fn ncclGetLastError(comm: ncclComm_t) -> *const c_char {
+    let failed = COMMUNICATORS
+        .get(comm)
+        .ok()
+        .and_then(|comm| comm.mailbox().failed());
+    c_name(match failed {
+        Some(failed) => failed.text,
+        None => *LAST.lock().unwrap_or_else(PoisonError::into_inner),
+    })
+}
+const _: rccl::prototypes::ncclGetLastError = ncclGetLastError;
+
+export! { rccl, ncclResult_t, run;
+    fn ncclGetVersion(version: *mut i32) {
+        put(version, VERSION)
+    }
+
+    /// The identifier is not used: a communicator of one rank has no peers.
+    fn ncclGetUniqueId(id: *mut ncclUniqueId) {
+        put(id, ncclUniqueId { internal: [0; 128] })
+    }
+
+    fn ncclCommInitRank(comm: *mut ncclComm_t, ranks: i32, _id: ncclUniqueId, rank: i32) {
+        create(comm, ranks, rank)
+    }
+
+    fn ncclCommInitRankConfig(
+        comm: *mut ncclComm_t, ranks: i32, _id: ncclUniqueId, rank: i32, _config: *mut ncclConfig_t,
+    ) {
+        create(comm, ranks, rank)
+    }
+
+    /// Without a list, the first devices.
+    fn ncclCommInitAll(comms: *mut ncclComm_t, count: i32, devices: *const i32) {
+        let Some(count) = usize::try_from(count).ok().filter(|&count| count > 0) else {
+            return Err(Wrong::argument(format!("ncclCommInitAll: {count} ranks")));
+        };
+        if comms.is_null() {
+            return Err(Wrong::argument("a result's address is null"));
+        }
+        let ordinals: Vec<i32> = match devices.is_null() {
+            true => (0..count as i32).collect(),
+            false => slice::from_raw_parts(devices, count).to_vec(),
+        };
+        let found = ordinals.iter().map(|&ordinal| {
+            let device = machine::device(ordinal)?;
+            device.alive()?;
+            Ok(device)
+        });
+        let devices: Vec<&'static Device> = found.collect::<Result<_, hipError_t>>()?;
+        if let Some(twice) = (1..count).find(|&index| ordinals[..index].contains(&ordinals[index])) {
+            return Err(Wrong::new(
+                ncclResult_t::ncclInvalidUsage,
+                format!("ncclCommInitAll: device {} has two ranks", ordinals[twice]),
+            ));
+        }
+        for (rank, communicator) in Communicator::all(&devices, timeout()?).into_iter().enumerate() {
+            put(comms.add(rank), handle(communicator))?;
+        }
+        Ok(())
+    }
+
+    fn ncclCommFinalize(comm: ncclComm_t) {
+        find(comm).map(drop)
+    }
+
+    /// Work under way goes on.
+    fn ncclCommDestroy(comm: ncclComm_t) {
+        remove(comm).map(drop)
+    }
+
+    fn ncclCommAbort(comm: ncclComm_t) {
+        remove(comm)?.abort();
+        Ok(())
+    }
+
+    fn ncclCommGetAsyncError(comm: ncclComm_t, error: *mut ncclResult_t) {
+        let failed = find(comm)?.mailbox().failed();
+        put(error, failed.map_or(ncclResult_t::ncclSuccess, |failed| failed.result))
+    }
+
+    fn ncclCommCount(comm: ncclComm_t, count: *mut i32) {
+        put(count, find(comm)?.ranks() as i32)
+    }
+
+    fn ncclCommCuDevice(comm: ncclComm_t, device: *mut i32) {
+        put(device, find(comm)?.device.ordinal as i32)
+    }
+
+    fn ncclCommUserRank(comm: ncclComm_t, rank: *mut i32) {
+        put(rank, find(comm)?.rank as i32)
+    }
+
+    fn ncclReduce(
+        from: *const c_void, to: *mut c_void, count: usize, datatype: ncclDataType_t, op: ncclRedOp_t, root: i32,
+        comm: ncclComm_t, stream: hipStream_t,
+    ) {
+        call(Kind::Reduce, (from, to), (count, datatype), Some(op), Some(root), comm, stream)
+    }
+
+    fn ncclBcast(
+        memory: *mut c_void, count: usize, datatype: ncclDataType_t, root: i32, comm: ncclComm_t, stream: hipStream_t,
+    ) {
+        call(Kind::Broadcast, (memory, memory), (count, datatype), None, Some(root), comm, stream)
+    }
+
+    fn ncclBroadcast(
+        from: *const c_void, to: *mut c_void, count: usize, datatype: ncclDataType_t, root: i32, comm: ncclComm_t,
+        stream: hipStream_t,
+    ) {
+        call(Kind::Broadcast, (from, to), (count, datatype), None, Some(root), comm, stream)
+    }
+
+    fn ncclAllReduce(
+        from: *const c_void, to: *mut c_void, count: usize, datatype: ncclDataType_t, op: ncclRedOp_t,
+        comm: ncclComm_t, stream: hipStream_t,
+    ) {
+        call(Kind::AllReduce, (from, to), (count, datatype), Some(op), None, comm, stream)
+    }
+
+    fn ncclReduceScatter(
+        from: *const c_void, to: *mut c_void, count: usize, datatype: ncclDataType_t, op: ncclRedOp_t,
+        comm: ncclComm_t, stream: hipStream_t,
+    ) {
+        call(Kind::ReduceScatter, (from, to), (count, datatype), Some(op), None, comm, stream)
+    }
+
+    fn ncclAllGather(
+        from: *const c_void, to: *mut c_void, count: usize, datatype: ncclDataType_t, comm: ncclComm_t,
+        stream: hipStream_t,
+    ) {
+        call(Kind::AllGather, (from, to), (count, datatype), None, None, comm, stream)
+    }
+
+    fn ncclGather(
+        from: *const c_void, to: *mut c_void, count: usize, datatype: ncclDataType_t, root: i32, comm: ncclComm_t,
+        stream: hipStream_t,
+    ) {
+        call(Kind::Gather, (from, to), (count, datatype), None, Some(root), comm, stream)
+    }
+
+    fn ncclScatter(
+        from: *const c_void, to: *mut c_void, count: usize, datatype: ncclDataType_t, root: i32, comm: ncclComm_t,
+        stream: hipStream_t,
+    ) {
+        call(Kind::Scatter, (from, to), (count, datatype), None, Some(root), comm, stream)
+    }
+
+    fn ncclAllToAll(
+        from: *const c_void, to: *mut c_void, count: usize, datatype: ncclDataType_t, comm: ncclComm_t,
+        stream: hipStream_t,
+    ) {
+        call(Kind::AllToAll, (from, to), (count, datatype), None, None, comm, stream)
+    }
+
+    fn ncclSend(
+        from: *const c_void, count: usize, datatype: ncclDataType_t, peer: i32, comm: ncclComm_t, stream: hipStream_t,
+    ) {
+        call(Kind::Send, (from, ptr::null_mut()), (count, datatype), None, Some(peer), comm, stream)
+    }
+
+    fn ncclRecv(
+        to: *mut c_void, count: usize, datatype: ncclDataType_t, peer: i32, comm: ncclComm_t, stream: hipStream_t,
+    ) {
+        call(Kind::Receive, (ptr::null(), to), (count, datatype), None, Some(peer), comm, stream)
+    }
+
+    fn ncclGroupStart() {
+        GROUP.with_borrow_mut(|group| {
+            if group.depth == 0 {
+                group.failed = false;
+            }
+            group.depth += 1;
+        });
+        Ok(())
+    }
+
+    /// Nothing is submitted if one of the calls was an error.
+    fn ncclGroupEnd() {
+        let calls = GROUP.with_borrow_mut(|group| match group.depth {
+            0 => Err(Wrong::new(
+                ncclResult_t::ncclInvalidUsage,
+                "ncclGroupEnd without ncclGroupStart".into(),
+            )),
+            1 => {
+                group.depth = 0;
+                let calls = std::mem::take(&mut group.calls);
+                Ok(if group.failed { Vec::new() } else { calls })
+            }
+            _ => {
+                group.depth -= 1;
+                Ok(Vec::new())
+            }
+        })?;
+        calls.into_iter().try_for_each(Submission::submit)
+    }
+}
+
+not_offered! { rccl, ncclResult_t, ncclResult_t::ncclInvalidUsage;
+    ncclCommSplit
+    ncclCommRegister
+    ncclCommDeregister
+    ncclMemAlloc
+    ncclMemFree
+    ncclRedOpCreatePreMulSum
+    ncclRedOpDestroy
+}

@@ -1,0 +1,67 @@
+//! One model over two GPUs, where there are two.
+
+use hipvit::hip::Device as Gpu;
+use hipvit::reference::model_tolerance;
+use hipvit::{DType, Outputs, Parallelism, Session, SessionBuilder};
+
+use super::{compare, device, dtypes, epsilon, gpu, pixels, run_pixels, same};
+use crate::at;
+
+/// The embedded model, and a SwiGLU with LayerScale and registers.
+const MODELS: [Option<&str>; 2] = [None, Some("timm_dinov2_reg4_swiglu")];
+
+fn load(builder: &SessionBuilder, model: Option<&str>) -> Session {
+    match model {
+        Some(name) => builder.load(at("tests/golden").join(name)),
+        None => builder.tinyvit32(),
+    }
+    .unwrap()
+}
+
+fn builder(gpus: &[Gpu], parallelism: Parallelism, dtype: DType) -> SessionBuilder {
+    Session::builder()
+        .gpus(gpus.to_vec())
+        .parallel(parallelism)
+        .dtype(dtype)
+        .batch(2)
+}
+
+/// Divided by layers the bits are those of one GPU; divided within layers, sums differ in their order, and either result is
+/// within a whole model's tolerance of the exact one.
+#[test]
+fn a_model_over_two_gpus_computes_what_one_does() {
+    let Some((device, _shared)) = device() else { return };
+    let gpus = gpu(device).runtime().devices().unwrap();
+    let [first, second, ..] = &gpus[..] else {
+        eprintln!("skipped: there is one GPU");
+        return;
+    };
+    let (one, two) = ([first.clone()], [first.clone(), second.clone()]);
+    for (model, dtype) in MODELS
+        .into_iter()
+        .flat_map(|m| dtypes().into_iter().map(move |d| (m, d)))
+    {
+        let whole = load(&builder(&one, Parallelism::data(), dtype), model);
+        // More than one batch, so that several are in flight.
+        let input = pixels(&whole, 5);
+        let expected = run_pixels(&whole, &input);
+
+        let stages = load(&builder(&two, Parallelism::pipeline(), dtype), model);
+        let shards = load(&builder(&two, Parallelism::tensor(), dtype), model);
+        let bound = 2.0 * model_tolerance(dtype, whole.graph().nodes().len());
+        let mut first: Option<Outputs> = None;
+        // The second run captures, the third replays.
+        for _ in 0..3 {
+            same(&run_pixels(&stages, &input), &expected);
+            let got = run_pixels(&shards, &input);
+            let exact = expected.embeddings().mapv(f64::from);
+            let (error, _) = compare(got.embeddings(), &exact, epsilon(dtype));
+            assert!(error <= bound, "{model:?} {dtype}: {error:.2e} of {bound:.1e}");
+            println!("{model:?} {dtype}: two GPUs differ from one by {error:.2e} of {bound:.1e}");
+            same(&got, first.get_or_insert_with(|| got.clone()));
+        }
+        let replays = shards.hip_graphs().unwrap();
+        assert_eq!(replays.fallback, None);
+        assert!(replays.replayed_runs > 0, "{replays:?}");
+    }
+}

@@ -1,0 +1,260 @@
+//! One model over several GPUs: tensor and pipeline parallelism, and what becomes of a model that loses a GPU.
+
+use hipvit::pipeline::Pipeline;
+use hipvit::timing::{Phase, Timing};
+use hipvit::{Device, Error, GraphMode, Outputs, Parallelism, ResizeOn, RunOptions, Session, SessionBuilder};
+
+use super::session::{images, same, sources};
+use super::{Fake, Slot};
+use crate::at;
+
+/// Models of every kind of block and head, with the numbers of GPUs that divide their heads.
+const MODELS: [(&str, &[usize]); 6] = [
+    ("timm_vit_class_token", &[3]),
+    ("timm_vit_pre_norm_layer_scale", &[3]),
+    ("timm_dinov2_reg4_swiglu", &[2]),
+    ("timm_siglip", &[3]),
+    ("hf_clip_vision", &[3]),
+    ("timm_deit_distilled", &[3]),
+];
+
+fn on(fake: &Fake, count: usize, parallelism: Parallelism) -> SessionBuilder {
+    fake.set(Slot::Devices, count as u64);
+    let gpus = fake.runtime().devices().unwrap();
+    assert_eq!(gpus.len(), count);
+    Session::builder()
+        .gpus(gpus)
+        .parallel(parallelism)
+        .threads(2)
+        .batch(2)
+}
+
+fn load(builder: &SessionBuilder, model: &str) -> Session {
+    let path = at("tests/golden").join(model);
+    builder.load(path).unwrap_or_else(|e| panic!("{model}: {e}"))
+}
+
+fn one(fake: &Fake) -> SessionBuilder {
+    Session::builder().gpu(fake.device()).threads(2).batch(2)
+}
+
+/// Sums of f32 in another order: those of at most some hundred terms, through two blocks.
+#[track_caller]
+fn close(model: &str, got: &Outputs, expected: &Outputs) {
+    let pairs = [
+        (got.logits().cloned(), expected.logits().cloned()),
+        (
+            Some(got.embeddings().clone()),
+            Some(expected.embeddings().clone()),
+        ),
+    ];
+    for (got, expected) in pairs {
+        let (Some(got), Some(expected)) = (got, expected) else {
+            continue;
+        };
+        assert_eq!(got.dim(), expected.dim(), "{model}");
+        let largest = expected.iter().fold(0f32, |m, x| m.max(x.abs()));
+        for (got, expected) in got.iter().zip(&expected) {
+            assert!(
+                (got - expected).abs() <= 2e-5 * largest,
+                "{model}: {got} {expected}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_divided_model_computes_what_the_whole_one_does() {
+    let fake = Fake::new("tensor");
+    {
+        let images = images(5);
+        for (model, counts) in MODELS {
+            let expected = load(&one(&fake), model).run(&images).unwrap();
+            for &count in counts {
+                let session = load(&on(&fake, count, Parallelism::tensor()), model);
+                assert_eq!(session.degrees().tensor, count);
+                assert_eq!(session.devices().resolve().unwrap().len(), count);
+                let first = session.run(&images).unwrap();
+                close(model, &first, &expected);
+                // The third run replays what the second captured, with the sums over the GPUs in it.
+                for _ in 0..3 {
+                    same(&session.run(&images).unwrap(), &first);
+                }
+                let replays = session.hip_graphs().unwrap();
+                assert_eq!(replays.fallback, None, "{model}");
+                assert!(replays.replayed_runs >= 6, "{model}: {replays:?}");
+            }
+        }
+    }
+    fake.assert_clean();
+}
+
+#[test]
+fn stages_give_the_bits_of_one_gpu() {
+    let fake = Fake::new("stages");
+    {
+        let images = images(7);
+        for (model, _) in MODELS {
+            let builder = |builder: SessionBuilder| builder.tokens(true).hidden_layers(0..2);
+            let expected = load(&builder(one(&fake)), model).run(&images).unwrap();
+            for count in [2, 3] {
+                let session = load(&builder(on(&fake, count, Parallelism::pipeline())), model);
+                assert_eq!(session.degrees().pipeline, count);
+                for _ in 0..3 {
+                    let outputs = session.run(&images).unwrap();
+                    same(&outputs, &expected);
+                    for (got, expected) in outputs.iter().zip(expected.iter()) {
+                        assert_eq!(got.tokens(), expected.tokens(), "{model}");
+                        assert_eq!(got.hidden_layer(0), expected.hidden_layer(0), "{model}");
+                        assert_eq!(got.hidden_layer(1), expected.hidden_layer(1), "{model}");
+                    }
+                }
+            }
+        }
+    }
+    fake.assert_clean();
+}
+
+#[test]
+fn a_pipeline_of_files_runs_on_divided_models() {
+    let fake = Fake::new("divided-pipeline");
+    {
+        let (images, model) = (images(9), "timm_vit_class_token");
+        let expected = load(&one(&fake), model).run(&images).unwrap();
+        for parallelism in [Parallelism::tensor(), Parallelism::pipeline()] {
+            let session = load(&on(&fake, 3, parallelism), model);
+            let mut count = 0;
+            let items = Pipeline::new(&session).run(sources(&images)).unwrap();
+            for (index, item) in items.enumerate() {
+                let item = item.unwrap();
+                let (got, expected) = (item.outputs().logits().unwrap(), expected.image(index));
+                let expected = expected.logits().unwrap();
+                let largest = expected.iter().fold(0f32, |m, x| m.max(x.abs()));
+                for (got, expected) in got.iter().zip(expected) {
+                    assert!((got - expected).abs() <= 2e-5 * largest, "{got} {expected}");
+                }
+                count += 1;
+            }
+            assert_eq!(count, images.len());
+        }
+    }
+    fake.assert_clean();
+}
+
+#[test]
+fn threads_share_a_divided_model() {
+    let fake = Fake::new("divided-threads");
+    {
+        let (images, model) = (images(6), "timm_vit_class_token");
+        for parallelism in [Parallelism::tensor(), Parallelism::pipeline()] {
+            let session = load(&on(&fake, 3, parallelism), model);
+            let expected = session.run(&images).unwrap();
+            std::thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| {
+                        for _ in 0..3 {
+                            same(&session.run(&images).unwrap(), &expected);
+                        }
+                    });
+                }
+            });
+        }
+    }
+    fake.assert_clean();
+}
+
+#[test]
+fn timings_are_those_of_the_steps() {
+    let fake = Fake::new("divided-timing");
+    {
+        for parallelism in [Parallelism::tensor(), Parallelism::pipeline()] {
+            let session = load(&on(&fake, 3, parallelism), "timm_vit_class_token");
+            let mut timing = Timing::default();
+            session
+                .run_with(&images(2), RunOptions::new().timing(&mut timing))
+                .unwrap();
+            let phases: Vec<Phase> = timing.phases().map(|(phase, _)| phase).collect();
+            for role in [hipvit::graph::Role::Qkv, hipvit::graph::Role::Ffn] {
+                assert!(phases.contains(&Phase::Step(role)), "{phases:?}");
+            }
+            assert!(phases.contains(&Phase::CopyIn), "{phases:?}");
+        }
+    }
+    fake.assert_clean();
+}
+
+/// A replay that one GPU cannot make is made on none, since all have to sum equally often.
+#[test]
+fn replays_are_all_gpus_or_none() {
+    for fault in [Slot::CorruptReplay, Slot::FailCapture] {
+        let fake = Fake::new(&format!("divided-{fault:?}"));
+        {
+            let images = images(2);
+            let session = load(&on(&fake, 3, Parallelism::tensor()), "timm_vit_class_token");
+            let first = session.run(&images).unwrap();
+            fake.set(fault, 1);
+            for _ in 0..3 {
+                same(&session.run(&images).unwrap(), &first);
+            }
+            let replays = session.hip_graphs().unwrap();
+            assert!(replays.fallback.is_some(), "{replays:?}");
+            assert_eq!((replays.eager_runs, replays.replayed_runs), (4, 0));
+        }
+        fake.assert_clean();
+    }
+}
+
+#[test]
+fn a_rank_that_fails_stops_the_others_and_is_named() {
+    let images = images(2);
+    for nth in [1, 10, 30] {
+        // GPUs that wait for a sum when it is aborted have failed.
+        let fake = Fake::new(&format!("lost-rank-{nth}"));
+        let builder = on(&fake, 3, Parallelism::tensor()).hip_graphs(GraphMode::Off);
+        let session = load(&builder, "timm_vit_class_token");
+        session.run(&images).unwrap();
+        fake.set(Slot::FailLaunch, nth);
+        let error = session.run(&images).unwrap_err();
+        let Error::Rank {
+            rank,
+            ranks: 3,
+            device,
+            reason,
+        } = &error
+        else {
+            panic!("{error}");
+        };
+        assert!(
+            *rank < 3 && device.starts_with(&format!("GPU {rank} ")) && !reason.is_empty(),
+            "{error}"
+        );
+        // Nothing is submitted any more.
+        assert_eq!(session.run(&images).unwrap_err().to_string(), error.to_string());
+    }
+}
+
+#[test]
+fn what_cannot_be_divided_is_an_error() {
+    let fake = Fake::new("indivisible");
+    {
+        let path = at("tests/golden").join("timm_vit_class_token");
+        let error = |builder: SessionBuilder| builder.load(&path).unwrap_err().to_string();
+        let text = error(on(&fake, 2, Parallelism::tensor()));
+        assert!(
+            text.contains("timm_vit_class_token has 3 attention heads"),
+            "{text}"
+        );
+        assert!(text.contains("among 2 GPUs"), "{text}");
+        let text = error(on(&fake, 40, Parallelism::pipeline()));
+        assert!(text.contains("stages at most, not 40"), "{text}");
+        let text = error(on(&fake, 4, Parallelism::new(1, 2, 2).unwrap()));
+        assert!(text.contains("not combined"), "{text}");
+        let text = error(on(&fake, 3, Parallelism::tensor()).resize(ResizeOn::Device));
+        assert!(text.contains("resized on the host"), "{text}");
+        let cpu = Session::builder()
+            .device(Device::Cpu)
+            .parallel(Parallelism::new(1, 2, 1).unwrap());
+        assert!(error(cpu).contains("takes 2 GPUs"));
+    }
+    fake.assert_clean();
+}
