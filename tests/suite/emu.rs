@@ -443,6 +443,17 @@ fn two_gpus_copy_to_each_other_and_give_the_same_bits() {
     }
 }
 
+#[test]
+fn replicas_on_two_gpus_give_the_bits_of_one() {
+    if available() {
+        passes(
+            "gfx942x2",
+            "f32,bf16",
+            &["gpu::replicas_on_two_gpus_give_the_bits_of_one"],
+        );
+    }
+}
+
 /// Whether this process was started for the test `name` with settings. If not, one is started that has them, for that test
 /// alone, which must pass there: faults are settled once in a process.
 #[track_caller]

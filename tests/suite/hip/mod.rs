@@ -13,6 +13,7 @@ mod faults;
 mod memory;
 mod overlap;
 mod peers;
+mod replicas;
 mod rtc;
 #[cfg(feature = "serve")]
 mod serve;
@@ -53,6 +54,8 @@ enum Slot {
     FailCapture,
     Uploads,
     HoldLaunches,
+    HoldDevice,
+    LoseDevice,
 }
 
 /// A provider of one test's own, with its own state.
