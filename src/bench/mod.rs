@@ -11,12 +11,13 @@ mod ladder;
 mod power;
 mod row;
 mod runs;
+mod scaling;
 mod times;
 
 pub use environment::{DeviceInfo, Environment};
 pub use ladder::{CLAIMS, Rung, ladder};
 pub use power::Power;
-pub use row::{CopyIn, Memory, Peak, Row, RowOptions, SCHEMA, StepTime};
+pub use row::{CopyIn, DeviceShare, Memory, Peak, Row, RowOptions, SCHEMA, Scaling, StepTime};
 pub use times::{Times, median, noise, percentile};
 
 use std::path::PathBuf;
@@ -31,7 +32,7 @@ use crate::error::{Error, Result};
 use crate::exec::{Executor, GraphMode};
 use crate::graph::Optimizations;
 use crate::hip;
-use crate::session::{Device, Session, SessionBuilder};
+use crate::session::{Device, DeviceSet, Parallelism, Session, SessionBuilder};
 use crate::tensor::DType;
 use crate::validate::host_memory;
 use crate::{RunInput, RunOptions};
@@ -45,8 +46,12 @@ pub struct Spec {
     pub batch: usize,
     /// Compute precision.
     pub dtype: DType,
-    /// Where it runs.
+    /// Where it runs; the first GPU of a set.
     pub device: Device,
+    /// The ordinals of all GPUs of a set; empty for one device.
+    pub gpus: Vec<usize>,
+    /// How a set shares the work.
+    pub parallelism: Parallelism,
     /// See [`SessionBuilder::threads`].
     pub threads: Option<usize>,
     /// The image size, if not the model's own.
@@ -55,7 +60,7 @@ pub struct Spec {
     pub hip_graphs: GraphMode,
     /// See [`SessionBuilder::reproducible`].
     pub reproducible: bool,
-    /// Threads that call the session at once.
+    /// Threads that call the session at once, for each of its replicas.
     pub in_flight: usize,
     /// What is left out.
     pub optimizations: Optimizations,
@@ -70,6 +75,8 @@ impl Default for Spec {
             batch: 8,
             dtype: DType::F32,
             device: Device::Auto,
+            gpus: Vec::new(),
+            parallelism: Parallelism::default(),
             threads: None,
             image_size: None,
             hip_graphs: GraphMode::Auto,
@@ -82,9 +89,21 @@ impl Default for Spec {
 }
 
 impl Spec {
+    /// The devices.
+    pub fn devices(&self) -> DeviceSet {
+        let gpus = DeviceSet::gpus(self.gpus.iter().copied());
+        gpus.unwrap_or_else(|_| self.device.into())
+    }
+
+    /// The number of devices.
+    fn device_count(&self) -> usize {
+        self.gpus.len().max(1)
+    }
+
     fn builder(&self) -> SessionBuilder {
         let mut builder = Session::builder()
-            .device(self.device)
+            .devices(self.devices())
+            .parallel(self.parallelism)
             .dtype(self.dtype)
             .hip_graphs(self.hip_graphs)
             .reproducible(self.reproducible)
@@ -122,7 +141,11 @@ impl Spec {
             .map(|rung| format!(", {}", rung.name()))
             .unwrap_or_default();
         let (model, batch) = (self.model_name(), self.batch);
-        format!("{model}, batch {batch}, {} on {}{rung}", self.dtype, self.device)
+        format!(
+            "{model}, batch {batch}, {} on {}{rung}",
+            self.dtype,
+            self.devices()
+        )
     }
 }
 
@@ -194,6 +217,8 @@ struct Measured {
     bytes: u64,
     input_bytes: usize,
     outputs: Option<Array2<f32>>,
+    /// The timed images that each replica ran.
+    shares: Vec<u64>,
 }
 
 impl Bench {
@@ -242,7 +267,9 @@ impl Bench {
         }
         compare_outputs(specs, &mut measured);
         let finish = |(spec, measured): (&Spec, Measured)| self.finish(spec, measured);
-        specs.iter().zip(measured).map(finish).collect()
+        let mut rows: Vec<Row> = specs.iter().zip(measured).map(finish).collect();
+        scaling::compare(specs, &mut rows);
+        rows
     }
 
     /// Opens the device and measures its peaks, once.
@@ -364,10 +391,14 @@ impl Bench {
             measured.row.threads = session.threads();
             measured.row.flops_per_image = Some(plan.flops() as f64 / batch as f64);
         }
-        end_to_end_runs(session, pixels, spec.in_flight, warm_up)?;
-        let (times, _) = end_to_end_runs(session, pixels, spec.in_flight, stop)?;
+        let in_flight = spec.in_flight * session.degrees().data;
+        end_to_end_runs(session, pixels, in_flight, warm_up)?;
+        let before = session.images_by_replica();
+        let (times, _) = end_to_end_runs(session, pixels, in_flight, stop)?;
         measured.end_to_end.push(times);
-        if spec.device != Device::Cpu {
+        scaling::add_shares(&mut measured.shares, &before, &session.images_by_replica());
+        // Of a set, events of its GPUs would be of different runs.
+        if spec.device != Device::Cpu && spec.device_count() == 1 {
             if spec.hip_graphs != GraphMode::Off {
                 // A replay is timed as a whole.
                 session.set_hip_graphs(GraphMode::On)?;
@@ -399,6 +430,8 @@ impl Bench {
         let device = self.devices.iter().find(|(known, _)| *known == spec.device);
         if let Some(monitor) = device.and_then(|(_, device)| device.monitor.as_ref())
             && !settings.power.is_zero()
+            // The sensors are one GPU's.
+            && spec.device_count() == 1
         {
             let session = &self.sessions[index].session;
             let Sustained { power, link } = power::sustained(monitor, flops, || {
@@ -445,6 +478,7 @@ impl Bench {
             uploads,
             bytes,
             input_bytes,
+            shares,
             ..
         } = measured;
         if let Some(device) = self.device(spec.device) {
@@ -463,11 +497,22 @@ impl Bench {
         row.noise = noise(&row.repeats);
         let computed = row.device_only.as_ref().or(row.end_to_end.as_ref());
         if let Some(seconds) = computed.map(|times| times.p50_ms / 1e3).filter(|&s| s > 0.0) {
+            // Of each device.
+            let seconds = seconds * spec.device_count() as f64;
             let flops = row.flops_per_image.unwrap_or(0.0) * spec.batch as f64;
             let share = |tflops: f64| flops / seconds / (1e12 * tflops);
             row.mfu_datasheet = row.peak.datasheet_tflops.map(share);
             row.mfu_measured = row.peak.measured_tflops.map(share);
             row.gbps = Some(bytes as f64 / seconds / 1e9);
+        }
+        if let Some(Loaded { session, .. }) = self
+            .sessions
+            .iter()
+            .find(|loaded| loaded.spec.shares_session(spec))
+            && spec.device_count() > 1
+        {
+            row.device.name = scaling::name(session);
+            row.devices = scaling::devices(session, &shares, row.end_to_end.as_ref());
         }
         row.copy_in.gbps = median(&uploads).map(|ms| input_bytes as f64 / ms / 1e6);
         for step in row.steps.iter_mut().flatten() {
@@ -497,6 +542,7 @@ impl Measured {
                 .into(),
                 reproducible: spec.reproducible,
                 in_flight: spec.in_flight,
+                parallel: (spec.device_count() > 1).then(|| spec.parallelism.to_string()),
                 image_size: spec.image_size,
                 rung: spec.rung.map(Rung::name),
                 optimizations: (optimizations != Optimizations::default()).then_some(optimizations),
@@ -504,11 +550,13 @@ impl Measured {
             },
             device: DeviceInfo {
                 kind: if spec.device == Device::Cpu { "cpu" } else { "rocm" },
-                name: spec.device.to_string(),
+                name: spec.devices().to_string(),
                 ..DeviceInfo::default()
             },
+            devices: Vec::new(),
             environment: Environment::default(),
             end_to_end: None,
+            scaling: None,
             device_only: None,
             flops_per_image: None,
             peak: Peak::default(),
@@ -531,6 +579,7 @@ impl Measured {
             bytes: 0,
             input_bytes: 0,
             outputs: None,
+            shares: Vec::new(),
         }
     }
 }

@@ -30,12 +30,18 @@ pub struct Row {
     pub threads: usize,
     /// How it ran.
     pub options: RowOptions,
-    /// Where it ran.
+    /// Where it ran; of a set of GPUs the first one, with the names of all.
     pub device: DeviceInfo,
+    /// Each GPU of a set.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<DeviceShare>,
     /// On which system.
     pub environment: Environment,
     /// From u8 pixels in host memory to f32 logits in host memory.
     pub end_to_end: Option<Times>,
+    /// A set's rate beside that of one of its GPUs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scaling: Option<Scaling>,
     /// A GPU's time between the copies, by its events.
     pub device_only: Option<Times>,
     /// Floating-point operations per image.
@@ -74,8 +80,11 @@ pub struct RowOptions {
     /// Why none were, if they were to be.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub graphs_fallback: Option<String>,
-    /// Threads that call the session at once, so that copies and computation overlap.
+    /// Threads that call the session at once, so that copies and computation overlap; of a set as many for each replica.
     pub in_flight: usize,
+    /// How a set of GPUs shared the work.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parallel: Option<String>,
     /// The image size, if not the model's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image_size: Option<[usize; 2]>,
@@ -90,6 +99,29 @@ pub struct RowOptions {
     /// The largest difference of an output from the first rung's, relative to its largest magnitude.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output_difference: Option<f64>,
+}
+
+/// A GPU of a set.
+#[derive(Clone, Debug, Serialize)]
+pub struct DeviceShare {
+    /// Which one.
+    #[serde(flatten)]
+    pub device: DeviceInfo,
+    /// Its NUMA node, on a host with several.
+    pub numa_node: Option<u32>,
+    /// Its share of the images per second.
+    pub images_per_s: Option<f64>,
+}
+
+/// How much faster a set of GPUs is than one of them, measured in the same run with as many batches in flight on each.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Scaling {
+    /// Images per second of the one GPU.
+    pub one_images_per_s: f64,
+    /// Times as many images per second.
+    pub factor: f64,
+    /// The factor over the number of GPUs.
+    pub efficiency: f64,
 }
 
 /// Peaks, by datasheet and by measurement.
@@ -114,7 +146,7 @@ impl Peak {
     }
 }
 
-/// The memory of a row, in bytes: a GPU's where nothing else is said.
+/// The memory of a row, in bytes: a GPU's where nothing else is said, of a set the first one's.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Memory {
     /// What the session took from the pool: weights, activations, temporaries, input, the libraries' workspaces.

@@ -159,15 +159,20 @@ impl Report {
         text
     }
 
-    /// From each GPU (down) to each other (across).
+    /// From each GPU (down) to each other (across), and each one's NUMA node where one is known.
     fn links(&self) -> Option<Table> {
         if self.gpus.len() < 2 {
             return None;
         }
         let mut table = new_table();
         let name = |ordinal: usize| format!("hip:{ordinal}");
-        table.add_row(std::iter::once(String::new()).chain(self.gpus.iter().map(|gpu| name(gpu.ordinal))));
+        let node = |gpu: &Gpu| gpu.properties.numa_node;
+        let nodes = self.gpus.iter().any(|gpu| node(gpu).is_some());
+        let heading = self.gpus.iter().map(|gpu| name(gpu.ordinal));
+        let heading = std::iter::once(String::new()).chain(heading);
+        table.add_row(heading.chain(nodes.then(|| "NUMA node".to_owned())));
         for gpu in &self.gpus {
+            let node = node(gpu).map_or_else(|| "?".to_owned(), |node| node.to_string());
             let links = gpu.topology.iter().flat_map(|topology| &topology.links);
             let cells = self.gpus.iter().map(|other| {
                 let link = links.clone().find(|link| link.to == other.ordinal);
@@ -181,7 +186,8 @@ impl Report {
                 parts.extend((link.atomics == Some(true)).then(|| "atomics".to_owned()));
                 parts.join(", ")
             });
-            table.add_row(std::iter::once(name(gpu.ordinal)).chain(cells));
+            let cells = std::iter::once(name(gpu.ordinal)).chain(cells);
+            table.add_row(cells.chain(nodes.then_some(node)));
         }
         Some(table)
     }

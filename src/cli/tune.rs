@@ -30,6 +30,11 @@ pub struct Args {
 impl Args {
     pub fn run(&self) -> Result<Outcome> {
         let session = self.model.clone().or_model(self.positional.as_ref()).load()?;
+        if session.degrees().data > 1 {
+            bail!(
+                "device: one GPU is measured at a time; GPUs of the same name share the result: name one by --device hip:N"
+            );
+        }
         let Executor::Hip { executor: gpu, .. } = session.executor() else {
             bail!(
                 "device: the model runs on the CPU, where there is nothing to select; name a GPU by --device"

@@ -232,6 +232,11 @@ impl Session {
         self.loaded.replicas.first()
     }
 
+    /// The executors of all devices.
+    pub(crate) fn executors(&self) -> &[Executor] {
+        self.loaded.replicas.all()
+    }
+
     /// Changes whether a GPU replays captured graphs.
     ///
     /// # Errors

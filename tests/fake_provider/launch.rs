@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 
-use super::{INVALID, LAUNCH_FAILURE, NOT_FOUND, SUCCESS, Slot, Status, due, get, queue, access};
+use super::{CURRENT, INVALID, LAUNCH_FAILURE, NOT_FOUND, SUCCESS, Slot, Status, access, add, due, get, queue};
 
 #[path = "../../src/kernels/bindings.rs"]
 mod bindings;
@@ -187,7 +187,13 @@ pub unsafe extern "C" fn hipModuleLaunchKernel(
     if lds > MOST_LDS.load(SeqCst) as u32 {
         return INVALID;
     }
-    if due(Slot::FailLaunch) {
+    // Work of one device on another's stream is found out.
+    let device = queue::device_of(stream);
+    if device != CURRENT.get() {
+        add(Slot::Violations, 1);
+    }
+    let number = 1 + device as u64;
+    if due(Slot::FailLaunch) || get(Slot::LoseDevice) == number {
         return LAUNCH_FAILURE;
     }
     let (run, addresses) = unsafe { KERNELS[f as usize - 1].1(*parameters) };
@@ -197,7 +203,7 @@ pub unsafe extern "C" fn hipModuleLaunchKernel(
             return INVALID;
         }
         for _ in 0..10_000 {
-            if get(Slot::Uploads) >= get(Slot::HoldLaunches) {
+            if get(Slot::Uploads) >= get(Slot::HoldLaunches) && get(Slot::HoldDevice) != number {
                 break;
             }
             thread::sleep(Duration::from_millis(1));

@@ -68,9 +68,13 @@ pub enum Slot {
     Uploads,
     /// Kernels wait, some seconds at most, until as many copies from the host were submitted.
     HoldLaunches,
+    /// Kernels of this device, counted from 1, wait while it is set, some seconds at most; 0 is none.
+    HoldDevice,
+    /// Launches on this device, counted from 1, fail; 0 is none.
+    LoseDevice,
 }
 
-const SLOTS: usize = Slot::HoldLaunches as usize + 1;
+const SLOTS: usize = Slot::LoseDevice as usize + 1;
 static VALUES: [AtomicU64; SLOTS] = [const { AtomicU64::new(0) }; SLOTS];
 
 pub fn get(slot: Slot) -> u64 {

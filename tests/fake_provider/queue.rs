@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{CAPTURING, INVALID, NOT_READY, SUCCESS, Slot, Status, UNSUPPORTED, add, get};
+use super::{CAPTURING, CURRENT, INVALID, NOT_READY, SUCCESS, Slot, Status, UNSUPPORTED, add, get};
 
 /// How late work runs, and how long it takes at least.
 const LATE: Duration = Duration::from_micros(100);
@@ -24,6 +24,8 @@ struct State {
 
 #[derive(Default)]
 struct Stream {
+    /// The device that was the thread's current one when it was made.
+    device: i32,
     state: Mutex<State>,
     changed: Condvar,
     /// What work failed with, until someone is told.
@@ -87,6 +89,10 @@ fn stream(handle: *mut c_void) -> Arc<Stream> {
     unsafe { Arc::from_raw(raw) }
 }
 
+pub fn device_of(handle: *mut c_void) -> i32 {
+    stream(handle).device
+}
+
 pub fn submit(handle: *mut c_void, work: impl Fn() -> Status + Send + Sync + 'static) -> Status {
     stream(handle).submit(Arc::new(move || {
         if RUNNING.fetch_add(1, SeqCst) > 0 {
@@ -102,7 +108,10 @@ pub fn submit(handle: *mut c_void, work: impl Fn() -> Status + Send + Sync + 'st
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipStreamCreateWithFlags(out: *mut *mut c_void, _flags: u32) -> Status {
-    let stream = Arc::new(Stream::default());
+    let stream = Arc::new(Stream {
+        device: CURRENT.get(),
+        ..Stream::default()
+    });
     STREAMS.lock().unwrap().push(Arc::downgrade(&stream));
     let worker = stream.clone();
     thread::spawn(move || worker.run());

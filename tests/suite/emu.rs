@@ -457,6 +457,17 @@ fn a_model_over_two_gpus_computes_what_one_does() {
     }
 }
 
+#[test]
+fn replicas_on_two_gpus_give_the_bits_of_one() {
+    if available() {
+        passes(
+            "gfx942x2",
+            "f32,bf16",
+            &["gpu::replicas_on_two_gpus_give_the_bits_of_one"],
+        );
+    }
+}
+
 /// Whether this process was started for the test `name` with settings. If not, one is started that has them, for that test
 /// alone, which must pass there: faults are settled once in a process.
 #[track_caller]

@@ -443,6 +443,44 @@ fn two_gpus_copy_to_each_other_and_give_the_same_bits() {
     }
 }
 
+/// Where there are two: the batches of a run, of a pipeline and of threads, each on either.
+#[test]
+fn replicas_on_two_gpus_give_the_bits_of_one() {
+    let Some((device, _shared)) = device() else { return };
+    let gpus = gpu(device).runtime().devices().unwrap();
+    if gpus.len() < 2 {
+        eprintln!("skipped: there is one GPU");
+        return;
+    }
+    for dtype in dtypes() {
+        let builder = || Session::builder().dtype(dtype).batch(2).threads(1);
+        let one = builder().gpu(gpus[0].clone()).tinyvit32().unwrap();
+        let all = builder().gpus(gpus.clone()).tinyvit32().unwrap();
+        let input = pixels(&one, 10);
+        let expected = run_pixels(&one, &input);
+        for _ in 0..2 {
+            same(&run_pixels(&all, &input), &expected);
+        }
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| same(&run_pixels(&all, &input), &expected));
+            }
+        });
+        let each = input.len() / 10;
+        let sources: Vec<Source> = input
+            .chunks(each)
+            .map(|image| Source::Pixels("pixels".into(), image.to_vec().into()))
+            .collect();
+        let items = Pipeline::new(&all).run(sources).unwrap();
+        for (item, expected) in items.zip(expected.iter()) {
+            assert_eq!(item.unwrap().logits(), expected.logits(), "{dtype}");
+        }
+        let shares = all.images_by_replica();
+        assert_eq!(shares.iter().sum::<u64>(), 5 * 10);
+        assert!(shares.iter().all(|&images| images > 0), "{shares:?}");
+    }
+}
+
 /// After some runs neither the driver nor the pool holds more than before.
 #[test]
 fn many_runs_leave_the_memory_flat() {

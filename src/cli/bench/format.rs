@@ -5,7 +5,7 @@ use hipvit::bench::Row;
 use super::table::COLUMNS;
 
 /// The fields of a row's JSON that become columns; lists do not.
-pub(super) const FIELDS: [&str; 55] = [
+pub(super) const FIELDS: [&str; 59] = [
     "engine",
     "engine_version",
     "model",
@@ -14,6 +14,7 @@ pub(super) const FIELDS: [&str; 55] = [
     "threads",
     "options.graphs",
     "options.in_flight",
+    "options.parallel",
     "options.rung",
     "options.output_difference",
     "device.kind",
@@ -31,6 +32,9 @@ pub(super) const FIELDS: [&str; 55] = [
     "end_to_end.p90_ms",
     "end_to_end.p99_ms",
     "end_to_end.images_per_s",
+    "scaling.one_images_per_s",
+    "scaling.factor",
+    "scaling.efficiency",
     "device_only.runs",
     "device_only.mean_ms",
     "device_only.min_ms",

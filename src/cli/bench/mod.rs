@@ -13,18 +13,22 @@ use anyhow::Result;
 use clap_complete::engine::ArgValueCandidates;
 use hipvit::bench::{Bench, Row, Settings, Spec, ladder};
 use hipvit::hip::Runtime;
-use hipvit::{DType, Device, GraphMode};
+use hipvit::{DType, Device, DeviceSet, GraphMode, Parallelism};
 
+use super::choices::DeviceSets;
 use super::format::{self as formats, Format, Formats, OutputArgs};
 use super::output::Sink;
 use super::progress::Progress;
-use super::{ImageSize, Outcome, choices, completions, lines, note_no_gpu, record, report, warn_fallback};
+use super::{
+    ImageSize, Outcome, Usage, choices, completions, lines, note_no_gpu, record, report, warn_fallback,
+};
 
 const AFTER_HELP: &str = "\
 Times are end to end: from the bytes of images in host memory to logits in host memory. device ms is a GPU's time between the \
 copies. MFU % is the share of the datasheet's peak in that dtype, of a measured GEMM's where there is no datasheet; of the \
 device's time where it is known. MiB is the device memory that the session took. noise % is half the range of the \
-repetitions' medians. What does not fit the terminal is left out; --json has everything.";
+repetitions' medians. For several GPUs images/s is that of all, MFU % and MiB are of each, and scaling is how many times as many \
+images per second as on the first one alone. What does not fit the terminal is left out; --json has everything.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
@@ -41,9 +45,14 @@ pub struct Args {
     /// Compute precisions: f32; on a GPU also f16 and bf16
     #[arg(long, default_value = "f32", value_name = "DTYPE,…", value_delimiter = ',', value_parser = choices::dtype())]
     dtype: Vec<DType>,
-    /// Where to run: auto (the first GPU, else the CPU), cpu, hip (the first GPU) or hip:N [default: auto]
-    #[arg(long, value_name = "DEVICE,…", value_delimiter = ',', value_parser = choices::device(), add = ArgValueCandidates::new(completions::devices))]
-    device: Vec<Device>,
+    /// Where to run: auto (the first GPU, else the CPU), cpu, hip (the first GPU), hip:N; or several GPUs at once: hip:all, hip:0,1.
+    /// These are measured after their first one alone. hip:0,hip:1 are one GPU after the other [default: auto]
+    #[arg(long, value_name = "DEVICE,…", value_parser = choices::device_sets(), add = ArgValueCandidates::new(completions::device_sets))]
+    device: Vec<DeviceSets>,
+    /// How several GPUs share the work: data (a replica of the model on each), tensor (each layer split over them), pipeline
+    /// (the layers divided among them), or degrees, as tensor=2,data=2
+    #[arg(long, default_value = "data", value_name = "KIND[=N],…", value_parser = choices::parallelism)]
+    parallel: Parallelism,
     /// Replay captured HIP graphs on a GPU: auto does so where possible
     #[arg(long, default_value = "auto", value_name = "WHEN", value_parser = choices::hip_graphs())]
     hip_graphs: GraphMode,
@@ -56,7 +65,7 @@ pub struct Args {
     /// Image size, if not the model's own; position embeddings are interpolated
     #[arg(long, value_name = "N or HxW", value_parser = super::image_size)]
     image_size: Option<ImageSize>,
-    /// Threads that call the model at once, so that copies and computation overlap
+    /// Threads that call the model at once, so that copies and computation overlap; for several GPUs as many for each
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = super::positive)]
     in_flight: usize,
     /// The fewest runs before any is timed; they take 0.2 s at least
@@ -97,6 +106,18 @@ impl Formats for Tables {
     const FORMATS: &'static [Format] = &[Format::Text, Format::Json, Format::Csv, Format::Md];
 }
 
+/// The ordinals of a set of several GPUs.
+fn ordinals(devices: &[Device]) -> Vec<usize> {
+    let ordinal = |device: &Device| match device {
+        Device::Hip(ordinal) => Some(*ordinal),
+        _ => None,
+    };
+    match devices {
+        [_] => Vec::new(),
+        set => set.iter().filter_map(ordinal).collect(),
+    }
+}
+
 fn seconds(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(seconds) if (0.0..=86_400.0).contains(&seconds) => Ok(seconds),
@@ -118,7 +139,7 @@ impl Args {
             peaks: !self.no_peaks,
             ..Settings::default()
         };
-        let specs = self.specs();
+        let specs = self.specs()?;
         let progress = Progress::counting(specs.len() * self.repeat, "measurements");
         let rows = Bench::new(settings).run(&specs, &mut |spec| progress.start(&spec.label()));
         drop(progress);
@@ -136,21 +157,20 @@ impl Args {
     }
 
     /// Every combination, the batch sizes of one model, dtype and device beside each other.
-    fn specs(&self) -> Vec<Spec> {
+    fn specs(&self) -> Result<Vec<Spec>> {
         let named = self.models.iter().chain(&self.model).cloned().map(Some);
         let mut models: Vec<Option<PathBuf>> = named.collect();
         if models.is_empty() {
             models.push(None);
         }
-        let mut devices: Vec<Device> = Vec::new();
-        for device in self.devices() {
-            if !devices.contains(&device) {
-                devices.push(device);
-            }
+        let devices = self.devices()?;
+        if self.ladder && devices.iter().any(|gpus| gpus.len() > 1) {
+            return Err(Usage("--ladder is measured on one GPU: name it by --device hip:N").into());
         }
         let mut specs = Vec::new();
         for model in &models {
-            for &device in &devices {
+            for gpus in &devices {
+                let device = gpus[0];
                 for &dtype in &self.dtype {
                     for &batch in &self.batch {
                         let full = Spec {
@@ -158,6 +178,11 @@ impl Args {
                             batch,
                             dtype,
                             device,
+                            gpus: ordinals(gpus),
+                            parallelism: match gpus.len() {
+                                1 => Parallelism::default(),
+                                _ => self.parallel,
+                            },
                             threads: self.threads,
                             image_size: self.image_size.map(|size| size.0),
                             hip_graphs: self.hip_graphs,
@@ -173,16 +198,16 @@ impl Args {
                 }
             }
         }
-        specs
+        Ok(specs)
     }
 
-    /// The devices, none of them `auto`.
-    fn devices(&self) -> Vec<Device> {
-        let given = match self.device.as_slice() {
-            [] => vec![Device::Auto],
-            devices => devices.to_vec(),
+    /// The devices of each row, none of them `auto`: before a set the first of its GPUs, which it is compared with.
+    fn devices(&self) -> Result<Vec<Vec<Device>>> {
+        let given: Vec<DeviceSet> = match self.device.as_slice() {
+            [] => vec![Device::Auto.into()],
+            sets => sets.iter().flat_map(|DeviceSets(sets)| sets).cloned().collect(),
         };
-        let resolve = |device| match device {
+        let concrete = |device| match device {
             Device::Auto => match Runtime::open().and_then(|runtime| runtime.device(0)) {
                 Ok(gpu) => Device::Hip(gpu.ordinal()),
                 Err(reason) => {
@@ -192,7 +217,16 @@ impl Args {
             },
             device => device,
         };
-        given.into_iter().map(resolve).collect()
+        let mut rows: Vec<Vec<Device>> = Vec::new();
+        for set in given {
+            let devices: Vec<Device> = set.resolve()?.into_iter().map(concrete).collect();
+            for row in [vec![devices[0]], devices] {
+                if !rows.contains(&row) {
+                    rows.push(row);
+                }
+            }
+        }
+        Ok(rows)
     }
 
     fn print(&self, rows: &[Row], format: Format, out: &mut Sink) -> Result<()> {

@@ -15,7 +15,7 @@ const fn column(heading: &'static str, rank: u32, value: fn(&Row) -> Option<Stri
 }
 
 /// In their order; what no row has is left out.
-pub(super) const COLUMNS: [Column; 17] = [
+pub(super) const COLUMNS: [Column; 19] = [
     column("batch", 0, |row| Some(row.batch.to_string())),
     column("in flight", 9, |row| {
         (row.options.in_flight > 1).then(|| row.options.in_flight.to_string())
@@ -35,6 +35,14 @@ pub(super) const COLUMNS: [Column; 17] = [
     column("images/s", 0, |row| {
         Some(number(row.end_to_end.as_ref()?.images_per_s))
     }),
+    column("per GPU", 1, |row| {
+        let least = row.devices.iter().filter_map(|device| device.images_per_s);
+        let (least, most) = least.fold((f64::INFINITY, 0.0), |(least, most): (f64, f64), rate| {
+            (least.min(rate), most.max(rate))
+        });
+        (most > 0.0).then(|| format!("{}–{}", number(least), number(most)))
+    }),
+    column("scaling", 0, |row| Some(format!("{:.2}×", row.scaling?.factor))),
     column("MFU %", 2, |row| {
         let share = row.mfu_datasheet.or(row.mfu_measured)?;
         Some(format!("{:.1}", 100.0 * share))
@@ -79,6 +87,13 @@ pub(super) fn text(rows: &[Row], width: Option<usize>) -> String {
 pub(super) fn title(row: &Row) -> String {
     let device = match row.device.kind {
         "cpu" => format!("cpu ({}), {} threads", row.device.name, row.threads),
+        _ if !row.devices.is_empty() => {
+            let parallel = row.options.parallel.as_deref().unwrap_or_default();
+            let indices = row.devices.iter().map(|share| share.device.index.to_string());
+            let indices: Vec<String> = indices.collect();
+            let (indices, name) = (indices.join(","), &row.device.name);
+            format!("hip:{indices} ({name}, {}), {parallel}", row.device.arch)
+        }
         _ => format!(
             "hip:{} ({}, {})",
             row.device.index, row.device.name, row.device.arch

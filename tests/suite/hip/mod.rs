@@ -14,6 +14,7 @@ mod memory;
 mod overlap;
 mod parallel;
 mod peers;
+mod replicas;
 mod rtc;
 #[cfg(feature = "serve")]
 mod serve;
@@ -54,6 +55,8 @@ enum Slot {
     FailCapture,
     Uploads,
     HoldLaunches,
+    HoldDevice,
+    LoseDevice,
 }
 
 /// A provider of one test's own, with its own state.

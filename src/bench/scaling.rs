@@ -1,0 +1,77 @@
+//! Sets of GPUs: what each of them did, and how much faster they are than one.
+
+use super::row::{DeviceShare, Row, Scaling};
+use super::times::Times;
+use super::{DeviceInfo, Spec};
+use crate::exec::Executor;
+use crate::session::{Device, Session};
+
+/// Adds the images that each replica was given between `before` and `after`.
+pub(super) fn add_shares(shares: &mut Vec<u64>, before: &[u64], after: &[u64]) {
+    shares.resize(after.len(), 0);
+    for (share, (before, after)) in shares.iter_mut().zip(before.iter().zip(after)) {
+        *share += after - before;
+    }
+}
+
+/// The names of a session's GPUs: `4 × NAME`.
+pub(super) fn name(session: &Session) -> String {
+    let gpus = session.executors().iter().filter_map(Executor::gpu);
+    let mut names: Vec<(&str, usize)> = Vec::new();
+    for gpu in gpus {
+        let name = gpu.properties().name.as_str();
+        match names.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, count)) => *count += 1,
+            None => names.push((name, 1)),
+        }
+    }
+    let names: Vec<String> = names
+        .iter()
+        .map(|(name, count)| format!("{count} × {name}"))
+        .collect();
+    names.join(" + ")
+}
+
+/// The GPUs of a session, each with its share of the images per second.
+pub(super) fn devices(session: &Session, shares: &[u64], end_to_end: Option<&Times>) -> Vec<DeviceShare> {
+    let all: u64 = shares.iter().sum();
+    let rate = |share: &u64| {
+        let part = *share as f64 / all.max(1) as f64;
+        end_to_end.map(|times| part * times.images_per_s)
+    };
+    let gpus = session.executors().iter().filter_map(Executor::gpu);
+    let device = |(index, gpu)| DeviceShare {
+        device: DeviceInfo::gpu(gpu),
+        numa_node: gpu.properties().numa_node,
+        images_per_s: shares.get(index).and_then(rate),
+    };
+    gpus.enumerate().map(device).collect()
+}
+
+/// Compares each set with the row of one of its GPUs, where there is one that differs in nothing else.
+pub(super) fn compare(specs: &[Spec], rows: &mut [Row]) {
+    let rate = |row: &Row| Some(row.end_to_end.as_ref()?.images_per_s);
+    let is_one_of = |one: &Spec, set: &Spec| {
+        let alone = Spec {
+            device: one.device,
+            gpus: Vec::new(),
+            parallelism: one.parallelism,
+            ..set.clone()
+        };
+        set.gpus.iter().any(|&gpu| Device::Hip(gpu) == one.device) && *one == alone
+    };
+    let rates: Vec<(&Spec, Option<f64>)> = specs.iter().zip(rows.iter().map(rate)).collect();
+    for (spec, row) in specs.iter().zip(rows) {
+        let one = rates
+            .iter()
+            .find(|(one, _)| is_one_of(one, spec))
+            .and_then(|(_, rate)| *rate);
+        if let (Some(one), Some(all)) = (one.filter(|one| *one > 0.0), rate(row)) {
+            row.scaling = Some(Scaling {
+                one_images_per_s: one,
+                factor: all / one,
+                efficiency: all / one / spec.gpus.len() as f64,
+            });
+        }
+    }
+}
