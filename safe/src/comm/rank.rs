@@ -176,8 +176,9 @@ impl Inner {
                     elapsed.as_secs_f64()
                 ));
             }
-            if let Some(failure) = self.failure.get() {
-                return self.abort().and(Err(failure.error()));
+            if self.failure.get().is_some() {
+                // The stream tells why whoever waits for what it wrote.
+                return self.abort();
             }
             // Short waits are the rule.
             match elapsed < Duration::from_millis(1) {

@@ -134,7 +134,10 @@ fn read(mut stream: TcpStream, from: usize, name: &str, mailbox: &Mailbox) {
             Ok((Header::Left(text), _)) => mailbox.leave(from, text),
             Err(error) => {
                 let why = match error.kind() {
-                    io::ErrorKind::UnexpectedEof => "its process has ended".to_owned(),
+                    // Reset, if it had not read everything.
+                    io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
+                        "its process has ended".to_owned()
+                    }
                     _ => error.to_string(),
                 };
                 return mailbox.leave(from, format!("the connection to {name} is lost: {why}"));
