@@ -69,6 +69,32 @@ pub enum Error {
         /// What can be done about it; may be empty.
         advice: String,
     },
+    /// A communicator of several GPUs has failed: a rank is missing or lost, or has called something else.
+    #[error(
+        "{device}: rank {rank} of {ranks}: {reason}; the communicator was aborted, and what its stream wrote since is undefined"
+    )]
+    Communicator {
+        /// This rank's GPU.
+        device: String,
+        /// This rank.
+        rank: usize,
+        /// How many ranks there are.
+        ranks: usize,
+        /// What was found, by RCCL or the watchdog.
+        reason: String,
+    },
+    /// The processes of a run did not find each other, or one of them is lost.
+    #[error("rank {rank} of {ranks}: rendezvous at {address}: {reason}")]
+    Rendezvous {
+        /// This process's rank.
+        rank: usize,
+        /// How many processes there are.
+        ranks: usize,
+        /// Where they meet.
+        address: String,
+        /// What went wrong, and with which rank.
+        reason: String,
+    },
     /// The GPU's memory does not suffice, even with every cached block given back.
     #[error(
         "{device}: out of memory: {bytes} bytes were asked for, {held} are held by this process, {live} of them in use; take a smaller batch or a narrower dtype"

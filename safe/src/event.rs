@@ -12,6 +12,7 @@ use hipvit_sys::hip::{
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::status::{call, is};
+use crate::stream::StreamFailure;
 
 /// A point in a stream's queue. Made by [`Stream::record`](crate::Stream::record), with the time at which the device reached it, or by
 /// [`Stream::mark`](crate::Stream::mark) or [`Stream::mark_blocking`](crate::Stream::mark_blocking), without. Cheap to clone.
@@ -36,6 +37,7 @@ struct Inner {
     stream: u64,
     /// The stream's last submission before this point, at least.
     after: u64,
+    failure: StreamFailure,
 }
 
 // SAFETY: HIP's functions take an event handle from any thread; it is recorded before it is shared, never again, and
@@ -55,9 +57,10 @@ impl Event {
         queue: hipStream_t,
         stream: u64,
         after: u64,
+        failure: StreamFailure,
         purpose: Purpose,
     ) -> Result<Self> {
-        let hip = device.enter()?;
+        let hip = device.select()?;
         let mut raw = ptr::null_mut();
         let flags = match purpose {
             Purpose::Time => hipEventDefault,
@@ -73,6 +76,7 @@ impl Event {
                 timed: purpose == Purpose::Time,
                 stream,
                 after,
+                failure,
             }),
         };
         // SAFETY: both handles live.
@@ -89,7 +93,8 @@ impl Event {
         let device = &self.inner.device;
         let hip = device.enter()?;
         // SAFETY: the handle lives.
-        unsafe { call!(device, hip.hipEventSynchronize(self.inner.raw)) }
+        unsafe { call!(device, hip.hipEventSynchronize(self.inner.raw)) }?;
+        self.inner.failure.check()
     }
 
     /// Whether the device has passed this point.
@@ -98,8 +103,16 @@ impl Event {
     ///
     /// What the work before it failed with.
     pub fn is_done(&self) -> Result<bool> {
+        self.inner.device.enter()?;
+        let done = self.poll()?;
+        self.inner.failure.check()?;
+        Ok(done)
+    }
+
+    /// As [`Event::is_done`], for a thread that is not the user's: a parked error stays parked.
+    pub(crate) fn poll(&self) -> Result<bool> {
         let device = &self.inner.device;
-        let hip = device.enter()?;
+        let hip = device.select()?;
         // SAFETY: the handle lives.
         match unsafe { call!(device, hip.hipEventQuery(self.inner.raw)) } {
             Ok(()) => Ok(true),

@@ -52,6 +52,7 @@
 //! | [`Graph`], [`Replay`] | captured work that is replayed |
 //! | [`Blas`], [`BlasLt`], [`Dnn`] | rocBLAS, hipBLASLt, MIOpen, each on one stream |
 //! | [`Comm`], [`Group`] | RCCL: communication between GPUs |
+//! | [`World`], [`Rendezvous`] | the processes that a launcher has started, and how they find each other |
 //! | [`Monitor`] | ROCm SMI: temperature, power, clocks, utilisation, links |
 //!
 //! Handles are `Send`, and `Sync` where the library's are. Cloning one of `Runtime`, `Device`, `Stream`, `Event`, `Module`,
@@ -179,7 +180,7 @@ pub use hipvit_sys::regular_file;
 
 pub use blas::{Blas, BlasLt, Epilogue, Gemm, Matmul, MatmulOperands, Matrix, Scales};
 pub use code::Code;
-pub use comm::{Comm, Group, Reduction, UniqueId};
+pub use comm::{Comm, CommOptions, Group, Reduction, Rendezvous, UniqueId, World};
 pub use device::Device;
 pub use device::numa::NumaNode;
 pub use device::properties::{PciAddress, Properties};

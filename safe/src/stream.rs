@@ -3,8 +3,8 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::ptr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use hipvit_sys::Hip;
 use hipvit_sys::hip::{hipStream_t, hipStreamNonBlocking};
@@ -32,6 +32,43 @@ struct Inner {
     capturing: AtomicBool,
     /// The memory that the graph under capture uses.
     captured: Mutex<Vec<Arc<dyn Resource>>>,
+    failure: StreamFailure,
+}
+
+/// Why what a stream wrote is undefined: a communicator of it was aborted. Set once; every wait returns it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StreamFailure(Arc<OnceLock<CommunicatorFailure>>);
+
+/// The fields of [`Error::Communicator`].
+#[derive(Clone, Debug)]
+pub(crate) struct CommunicatorFailure {
+    pub(crate) device: String,
+    pub(crate) rank: usize,
+    pub(crate) ranks: usize,
+    pub(crate) reason: String,
+}
+
+impl CommunicatorFailure {
+    pub(crate) fn error(&self) -> Error {
+        let Self {
+            device,
+            rank,
+            ranks,
+            reason,
+        } = self.clone();
+        Error::Communicator {
+            device,
+            rank,
+            ranks,
+            reason,
+        }
+    }
+}
+
+impl StreamFailure {
+    pub(crate) fn check(&self) -> Result<()> {
+        self.0.get().map_or(Ok(()), |failure| Err(failure.error()))
+    }
 }
 
 /// What submitted work uses: a graph keeps it, and it knows when it was used last.
@@ -172,6 +209,7 @@ impl Stream {
                 submitted: AtomicU64::new(0),
                 capturing: AtomicBool::new(false),
                 captured: Mutex::default(),
+                failure: StreamFailure::default(),
             }),
         })
     }
@@ -222,7 +260,8 @@ impl Stream {
     pub fn synchronize(&self) -> Result<()> {
         let hip = self.device().enter()?;
         // SAFETY: the handle lives.
-        unsafe { call!(self.device(), hip.hipStreamSynchronize(self.raw())) }
+        unsafe { call!(self.device(), hip.hipStreamSynchronize(self.raw())) }?;
+        self.inner.failure.check()
     }
 
     /// An event at the queue's present end, with its time.
@@ -253,12 +292,33 @@ impl Stream {
         self.event(Purpose::BlockingWait)
     }
 
+    /// As [`Stream::mark`], for a thread that is not the user's: a parked error stays parked.
+    pub(crate) fn mark_quietly(&self) -> Result<Event> {
+        self.record_event(Purpose::Order)
+    }
+
+    /// Makes every wait return this error: what the stream writes from now on is undefined.
+    pub(crate) fn fail(&self, failure: CommunicatorFailure) {
+        let _ = self.inner.failure.0.set(failure);
+    }
+
     fn event(&self, purpose: Purpose) -> Result<Event> {
-        let Inner { device, raw, id, .. } = &*self.inner;
+        self.device().enter()?;
+        self.record_event(purpose)
+    }
+
+    fn record_event(&self, purpose: Purpose) -> Result<Event> {
+        let Inner {
+            device,
+            raw,
+            id,
+            failure,
+            ..
+        } = &*self.inner;
         // Read before the event is put into the queue: what is counted was submitted before.
         let after = self.submitted();
         // SAFETY: the handle lives, and is of this device.
-        unsafe { Event::record(device, *raw, *id, after, purpose) }
+        unsafe { Event::record(device, *raw, *id, after, failure.clone(), purpose) }
     }
 
     /// What is submitted from now on runs after `event`, which may be another stream's.

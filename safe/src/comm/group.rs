@@ -256,6 +256,7 @@ impl<'a> Group<'a> {
             }
         }
         device.enter()?;
+        self.calls.iter().try_for_each(|call| call.comm.inner.usable())?;
         // In the order of their addresses, so that no two threads wait for each other's.
         let mut comms: Vec<_> = self.calls.iter().map(|call| &call.comm.inner).collect();
         comms.sort_by_key(|comm| Arc::as_ptr(comm).addr());
@@ -323,7 +324,7 @@ impl Call<'_> {
                 }
             }
         };
-        check(device.name(), name, returned)
+        check(device.name(), name, returned).map_err(|error| self.comm.inner.explained(error))
     }
 }
 

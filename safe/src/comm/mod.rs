@@ -1,25 +1,35 @@
 //! RCCL: communication between GPUs, of one process or several.
 
 mod group;
+mod rank;
+mod rendezvous;
+mod watchdog;
+mod world;
 
 use std::fmt;
 use std::ptr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock, mpsc};
 use std::thread;
+use std::time::Duration;
 
 use hipvit_sys::Rccl;
 use hipvit_sys::rccl::{ncclComm_t, ncclRedOp_t, ncclResult_t, ncclUniqueId};
 
-use parking_lot::{RwLock, RwLockReadGuard};
+use parking_lot::RwLock;
+
+use self::rank::{Inner, Raw, initialise};
+use self::watchdog::Progress;
 
 pub use self::group::Group;
+pub use self::rendezvous::Rendezvous;
+pub use self::world::World;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::memory::operand::Operand;
 use crate::status::{call, check, missing};
-use crate::stream::{Resource, Stream};
+use crate::stream::Stream;
 
 /// One rank of a communicator, on one stream of its GPU: RCCL, or NCCL where the provider is one for CUDA. Cheap to clone.
 ///
@@ -47,27 +57,50 @@ use crate::stream::{Resource, Stream};
 /// # }
 /// ```
 ///
-/// Dropping the last clone waits for the stream, and ends the rank. If another rank is lost, waiting never ends: see
-/// [`Comm::abort`].
+/// # Ranks that are lost
+///
+/// A collective waits for all ranks. So that none waits for ever, a watchdog looks after every communicator: where RCCL reports an
+/// error ([`Comm::check`]), or what was submitted has not ended within [`CommOptions::timeout`] (300 s unless set), it
+/// [aborts](Comm::abort) the rank. The stream goes on then, what it wrote is undefined, and every wait for it, and every later call of
+/// the communicator, returns [`Error::Communicator`], which names the rank and the reason. To go on, make new streams and a new
+/// communicator.
+///
+/// What it cannot end is a call into RCCL that does not return, as the first collective's may while ranks connect to each other
+/// ([`Comm::with_id`] itself has the time-out).
+///
+/// Dropping the last clone waits for the stream, as long as the time-out at most, and ends the rank.
 #[derive(Clone)]
 pub struct Comm {
     inner: Arc<Inner>,
 }
 
-pub(crate) struct Inner {
-    stream: Stream,
-    raw: ncclComm_t,
-    rank: usize,
-    ranks: usize,
-    aborted: AtomicBool,
-    /// Written while RCCL is called, which takes one call at a time; read while a graph is launched that uses the rank.
-    calls: RwLock<()>,
+/// How long ranks may wait for each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CommOptions {
+    /// How long the others may take to make their ranks, and a submission to end once the stream has come to it. `None`: for
+    /// ever.
+    pub timeout: Option<Duration>,
 }
 
-// SAFETY: RCCL's functions take the handle from any thread, one at a time, which `calls` sees to; it ends once.
-unsafe impl Send for Inner {}
-// SAFETY: as above.
-unsafe impl Sync for Inner {}
+impl Default for CommOptions {
+    /// 300 s.
+    fn default() -> Self {
+        Self {
+            timeout: Some(Duration::from_secs(300)),
+        }
+    }
+}
+
+impl CommOptions {
+    /// With this time-out.
+    #[must_use]
+    pub fn with_timeout(timeout: impl Into<Option<Duration>>) -> Self {
+        Self {
+            timeout: timeout.into(),
+        }
+    }
+}
 
 /// What ranks of several processes find each other by. The process that makes it passes its bytes on to the others, by
 /// whatever way they have.
@@ -151,6 +184,15 @@ impl Comm {
     /// [`Error::Argument`] if two streams are of one GPU, or the GPUs of several runtimes; [`Error::Provider`] if RCCL
     /// cannot be opened; what it says otherwise.
     pub fn all(streams: &[Stream]) -> Result<Vec<Self>> {
+        Self::all_with(streams, CommOptions::default())
+    }
+
+    /// As [`Comm::all`], with options.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Comm::all`].
+    pub fn all_with(streams: &[Stream], options: CommOptions) -> Result<Vec<Self>> {
         let wrong = |reason: &str| Err(Error::argument("streams", reason));
         let Some(first) = streams.first() else {
             return wrong("a communicator has at least one rank");
@@ -182,9 +224,9 @@ impl Comm {
             )
         }?;
         let ranks = streams.iter().zip(raw).enumerate();
-        Ok(ranks
-            .map(|(rank, (stream, raw))| Self::of(stream, raw, rank, streams.len()))
-            .collect())
+        ranks
+            .map(|(rank, (stream, raw))| Self::of(stream, raw, rank, streams.len(), options))
+            .collect()
     }
 
     /// Rank number `rank` of `ranks`, on `stream`. Waits until all ranks have called it with the same id, each in a
@@ -194,32 +236,100 @@ impl Comm {
     ///
     /// [`Error::Argument`] if there is no such rank; [`Error::Provider`] if RCCL cannot be opened; what it says otherwise.
     pub fn with_id(stream: &Stream, id: UniqueId, rank: usize, ranks: usize) -> Result<Self> {
+        Self::with_id_and(stream, id, rank, ranks, CommOptions::default())
+    }
+
+    /// The rank of this process among those of a [`Rendezvous`], each on one stream. Waits for all of them.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Comm::with_id`] and [`Rendezvous::gather`].
+    pub fn join(stream: &Stream, rendezvous: &mut Rendezvous, options: CommOptions) -> Result<Self> {
+        let (rank, ranks) = (rendezvous.world().rank(), rendezvous.world().size());
+        // The first rank's failure is all ranks' failure: they would wait for its id.
+        let own = match rank {
+            0 => UniqueId::new(stream.device()).map(|id| id.to_bytes().to_vec()),
+            _ => Ok(Vec::new()),
+        };
+        let given = rendezvous.gather(own.as_deref().unwrap_or_default())?;
+        own?;
+        let id = given.first().and_then(|id| <[u8; 128]>::try_from(&id[..]).ok());
+        let id =
+            id.ok_or_else(|| rendezvous.error("rank 0 could not make a unique id; its own output says why"))?;
+        Self::with_id_and(stream, UniqueId::from_bytes(id), rank, ranks, options)
+    }
+
+    /// As [`Comm::with_id`], with options.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Comm::with_id`].
+    pub fn with_id_and(
+        stream: &Stream,
+        id: UniqueId,
+        rank: usize,
+        ranks: usize,
+        options: CommOptions,
+    ) -> Result<Self> {
         let (Ok(number), Ok(count), true) = (i32::try_from(rank), i32::try_from(ranks), rank < ranks) else {
             return Err(Error::argument("rank", format!("{rank} of {ranks}")));
         };
         let device = stream.device();
-        let table = table(device)?;
+        table(device)?;
         device.enter()?;
         let id = ncclUniqueId {
             internal: id.0.map(|byte| byte as std::ffi::c_char),
         };
-        let mut raw = ptr::null_mut();
-        // SAFETY: the call writes one handle.
-        unsafe { call!(device, table.ncclCommInitRank(&mut raw, count, id, number)) }?;
-        Ok(Self::of(stream, raw, rank, ranks))
-    }
-
-    fn of(stream: &Stream, raw: ncclComm_t, rank: usize, ranks: usize) -> Self {
-        Self {
-            inner: Arc::new(Inner {
-                stream: stream.clone(),
-                raw,
+        // On a thread that may be left behind: RCCL waits for missing ranks without end.
+        let (made, result) = mpsc::channel();
+        let owner = device.clone();
+        let named = thread::Builder::new().name(format!("RCCL rank {rank}"));
+        let started = named.spawn(move || {
+            let raw = initialise(&owner, count, id, number);
+            if let Err(mpsc::SendError(Ok(Raw(raw)))) = made.send(raw.map(Raw))
+                && let Ok(table) = table(&owner)
+            {
+                // SAFETY: the handle lives, and no one else has it.
+                let _ = unsafe { call!(owner, table.ncclCommAbort(raw)) };
+            }
+        });
+        started.map_err(|source| Error::System {
+            call: "starting a thread",
+            source,
+        })?;
+        let result = match options.timeout {
+            Some(timeout) => result.recv_timeout(timeout),
+            None => result.recv().map_err(|_| mpsc::RecvTimeoutError::Disconnected),
+        };
+        match result {
+            Ok(made) => Self::of(stream, made?.0, rank, ranks, options),
+            Err(_) => Err(Error::Communicator {
+                device: device.name().to_owned(),
                 rank,
                 ranks,
-                aborted: AtomicBool::new(false),
-                calls: RwLock::new(()),
+                reason: format!(
+                    "not all ranks came within {} s (ncclCommInitRank)",
+                    options.timeout.unwrap_or_default().as_secs_f64()
+                ),
             }),
         }
+    }
+
+    fn of(stream: &Stream, raw: ncclComm_t, rank: usize, ranks: usize, options: CommOptions) -> Result<Self> {
+        let inner = Arc::new(Inner {
+            stream: stream.clone(),
+            raw,
+            rank,
+            ranks,
+            aborted: AtomicBool::new(false),
+            failure: OnceLock::new(),
+            aborting: AtomicBool::new(false),
+            timeout: options.timeout,
+            progress: Progress::default(),
+            calls: RwLock::new(()),
+        });
+        watchdog::watch(&inner)?;
+        Ok(Self { inner })
     }
 
     /// The stream that it submits to.
@@ -359,7 +469,8 @@ impl Comm {
         unsafe { call!(device, table.ncclCommGetAsyncError(self.inner.raw, &mut state)) }?;
         match state {
             ncclResult_t::ncclInProgress => Ok(()),
-            state => check(device.name(), "ncclCommGetAsyncError", Ok(state)),
+            state => check(device.name(), "ncclCommGetAsyncError", Ok(state))
+                .map_err(|error| self.inner.explained(error)),
         }
     }
 
@@ -371,57 +482,14 @@ impl Comm {
     ///
     /// What RCCL says.
     pub fn abort(&self) -> Result<()> {
-        let device = self.stream().device();
-        let table = table(device)?;
-        device.enter()?;
-        let _alone = self.inner.calls.write();
-        if self.inner.aborted.swap(true, Ordering::AcqRel) {
-            return Ok(());
-        }
-        // SAFETY: the handle lives, and ends here: nothing uses it once `aborted` is set.
-        unsafe { call!(device, table.ncclCommAbort(self.inner.raw)) }
+        self.stream().device().enter()?;
+        self.inner.abort()
     }
 }
 
-impl Inner {
-    fn usable(&self) -> Result<()> {
-        match self.aborted.load(Ordering::Acquire) {
-            true => Err(Error::argument("communicator", "was aborted")),
-            false => Ok(()),
-        }
-    }
-}
-
-impl Resource for Inner {
-    fn used(&self, _submission: u64) {}
-
-    fn hold(&self) -> Result<Option<RwLockReadGuard<'_, ()>>> {
-        // A graph may use it several times.
-        let guard = self.calls.read_recursive();
-        self.usable()?;
-        Ok(Some(guard))
-    }
-}
-
-impl Drop for Inner {
+impl Drop for Comm {
     fn drop(&mut self) {
-        if *self.aborted.get_mut() {
-            return;
-        }
-        let device = self.stream.device();
-        let result = table(device).and_then(|table| {
-            let hip = device.select()?;
-            // SAFETY: the handles live; the rank ends once, here. A thread that panics may have left out a collective that
-            // other ranks wait for, and would wait for them.
-            unsafe {
-                if thread::panicking() {
-                    return call!(device, table.ncclCommAbort(self.raw));
-                }
-                let idle = call!(device, hip.hipStreamSynchronize(self.stream.raw()));
-                idle.and(call!(device, table.ncclCommDestroy(self.raw)))
-            }
-        });
-        device.park(result);
+        watchdog::release(&self.inner);
     }
 }
 

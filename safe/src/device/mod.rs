@@ -182,6 +182,11 @@ impl Device {
         (!CAPTURES.get()).then(lock)
     }
 
+    /// As [`Device::between_captures`], without waiting: `None` if a capture is under way.
+    pub(crate) fn try_between_captures(&self) -> Option<RwLockWriteGuard<'_, ()>> {
+        self.shared.captures.try_write()
+    }
+
     /// Free and total bytes of the device's memory, over all processes.
     ///
     /// # Errors

@@ -1,9 +1,10 @@
-//! RCCL: one rank, two GPUs of this process, two ranks of two threads.
+//! RCCL: one rank, two GPUs of this process, two ranks of two threads, and ranks that fail.
 
 use std::thread;
+use std::time::Duration;
 
 use half::bf16;
-use hip_safe::{Comm, DType, Device, DeviceBuffer, Group, Reduction, Stream, UniqueId};
+use hip_safe::{Comm, CommOptions, DType, Device, DeviceBuffer, Error, Group, Reduction, Stream, UniqueId};
 
 use super::{Absent, Check, ensure, numbers};
 
@@ -191,4 +192,73 @@ pub(crate) fn by_id(device: &Device) -> Check {
         }
         Ok("ten sums on two threads".into())
     })
+}
+
+pub(crate) fn is_emulated(device: &Device) -> hip_safe::Result<bool> {
+    Ok(device.runtime().path()?.ends_with("libhip_emu.so"))
+}
+
+/// The reason of an [`Error::Communicator`] of this rank of two.
+fn reason<T>(result: hip_safe::Result<T>, expected: usize) -> Result<String, String> {
+    match result {
+        Err(Error::Communicator {
+            rank,
+            ranks: 2,
+            reason,
+            ..
+        }) if rank == expected => Ok(reason),
+        Err(error) => Err(format!("another error: {error}")),
+        Ok(_) => Err(format!("rank {expected} has not failed")),
+    }
+}
+
+/// Rank 1 calls nothing: rank 0's collective is aborted, every wait says so, and new ranks work.
+pub(crate) fn left_alone(device: &Device) -> Check {
+    let streams = two(device)?;
+    let comms = Comm::all_with(&streams, CommOptions::with_timeout(Duration::from_secs(1)))?;
+    let mut buffer = streams[0].upload(&[1.0f32; N])?;
+    comms[0].all_reduce_in_place(DType::F32, Reduction::Sum, &mut buffer)?;
+    let found = reason(buffer.read(), 0)?;
+    ensure(found.contains("has not ended within 1 s"), || found.clone())?;
+    reason(streams[0].synchronize(), 0)?;
+    reason(
+        comms[0].all_reduce_in_place(DType::F32, Reduction::Sum, &mut buffer),
+        0,
+    )?;
+    drop((buffer, comms));
+
+    let streams = two(device)?;
+    collectives(&Comm::all(&streams)?)?;
+    Ok(found)
+}
+
+/// What differs between the ranks is found by the emulated GPUs' RCCL; a real one need not notice.
+pub(crate) fn mismatch(device: &Device) -> Check {
+    if !is_emulated(device)? {
+        return Err(Absent("undefined on real GPUs").into());
+    }
+    let streams = two(device)?;
+    let comms = Comm::all(&streams)?;
+    let mut a = streams[0].upload(&[1.0f32; N])?;
+    let mut b = streams[1].upload(&[1.0f32; 2 * N])?;
+    comms[0].all_reduce_in_place(DType::F32, Reduction::Sum, &mut a)?;
+    comms[1].all_reduce_in_place(DType::F32, Reduction::Sum, &mut b)?;
+    let found = reason(a.read(), 0)?;
+    ensure(
+        found.contains("ncclAllReduce(1000 × float32, sum)")
+            && found.contains("ncclAllReduce(2000 × float32, sum)"),
+        || found.clone(),
+    )?;
+    reason(b.read(), 1)?;
+    Ok(found)
+}
+
+/// The other rank of an id never comes.
+pub(crate) fn missing(device: &Device) -> Check {
+    let stream = device.stream()?;
+    let options = CommOptions::with_timeout(Duration::from_secs(1));
+    let made = Comm::with_id_and(&stream, UniqueId::new(device)?, 1, 2, options);
+    let found = reason(made, 1)?;
+    ensure(found.contains("not all ranks came within 1 s"), || found.clone())?;
+    Ok(found)
 }

@@ -1,6 +1,8 @@
 //! RCCL on NCCL: RCCL has NCCL's API, and all values are the same. Communicators and unique identifiers are NCCL's, cast.
 
+use std::env;
 use std::ffi::{c_char, c_void};
+use std::sync::Once;
 
 use hipvit_sys::Status as _;
 use hipvit_sys::hip::hipStream_t;
@@ -35,10 +37,24 @@ fn on_device(body: impl FnOnce() -> Result<(), ncclResult_t>) -> ncclResult_t {
     })
 }
 
+/// NVLink multicast stays off unless the program or its user has set it: it takes memory and a driver service of every GPU, and where
+/// these are missing, as in containers and virtual machines, making a communicator fails.
+fn multicast_off() {
+    static ONCE: Once = Once::new();
+    const VARIABLE: &str = "NCCL_NVLS_ENABLE";
+    ONCE.call_once(|| {
+        if env::var_os(VARIABLE).is_none() {
+            // SAFETY: Rust's own readers are locked out; NCCL, which reads it, is not called before this has returned.
+            unsafe { env::set_var(VARIABLE, "0") };
+        }
+    });
+}
+
 macro_rules! nccl {
-    ($function:ident($($argument:expr),* $(,)?)) => {
+    ($function:ident($($argument:expr),* $(,)?)) => {{
+        multicast_off();
         check(call!(NCCL, nccl, $function($($argument),*)))
-    };
+    }};
 }
 
 /// NCCL's identifier type: 128 characters in both.

@@ -170,10 +170,8 @@ fn a_rank_that_waits_in_vain_is_aborted() {
         comms[0].check().unwrap();
         comms[1].abort().unwrap();
         let error = comms[0].check().unwrap_err().to_string();
-        assert!(
-            error.contains("ncclCommGetAsyncError failed: ncclRemoteError"),
-            "{error}"
-        );
+        // By the call, or by the watchdog if that was faster.
+        assert!(error.contains("ncclRemoteError"), "{error}");
         let error = comms[1].check().unwrap_err().to_string();
         assert_eq!(error, "communicator: was aborted");
         comms[0].abort().unwrap();

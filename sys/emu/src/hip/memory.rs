@@ -122,16 +122,16 @@ fn release(address: u64, fits: impl Fn(Kind) -> bool) -> Result<(), Failure> {
     freed.map_err(|error| Failure::new(hipError_t::hipErrorInvalidValue, error.to_string()))
 }
 
-/// [`release`] as a call: waits for all work of the device, as AMD's runtime does, and reports errors.
+/// [`release`] as a call: waits for all work of the device that was current when the memory was allocated, as AMD's runtime does,
+/// and reports errors. Not for other devices: their collectives may wait for this thread.
 fn free(memory: *mut c_void, fits: impl Fn(Kind) -> bool) -> Result<(), hipError_t> {
     let chosen = machine::chosen()?;
     if memory.is_null() {
         return Ok(());
     }
     capture_mode::forbid_waiting()?;
-    for device in &machine()?.devices {
-        queue::wait(&queue::ends(device.ordinal));
-    }
+    let owner = origin(address(memory)).map_or(chosen.ordinal, |origin| origin.device);
+    queue::wait(&queue::ends(owner));
     release(address(memory), fits).map_err(|failure| {
         report(chosen.ordinal, "a free", &failure);
         failure.status

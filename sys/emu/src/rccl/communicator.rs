@@ -13,6 +13,7 @@ use gcnrun::Memory;
 use hipvit_sys::rccl::ncclResult_t;
 
 use super::call::{Call, Kind, Operation};
+use super::connection::Connection;
 use super::mailbox::{Key, Mailbox, Message};
 use crate::faults::{self, Failure};
 use crate::hip::Joint;
@@ -23,12 +24,14 @@ use crate::hip::machine::Device;
 pub(super) enum Peer {
     /// In this process, or the rank itself.
     Local(Arc<Mailbox>),
+    Remote(Connection),
 }
 
 impl Peer {
     fn put(&self, from: usize, key: Key, message: Message) {
         match self {
             Self::Local(mailbox) => mailbox.put(from, key, message),
+            Self::Remote(connection) => connection.put(key, message),
         }
     }
 
@@ -38,12 +41,21 @@ impl Peer {
             Self::Local(mailbox) => {
                 mailbox.fail(ncclResult_t::ncclRemoteError, text);
             }
+            Self::Remote(connection) => connection.fail(text),
         }
     }
 
     fn leave(&self, rank: usize, text: &str) {
         match self {
             Self::Local(mailbox) => mailbox.leave(rank, text.to_owned()),
+            Self::Remote(connection) => connection.leave(text),
+        }
+    }
+
+    fn is_flushed(&self) -> bool {
+        match self {
+            Self::Local(_) => true,
+            Self::Remote(connection) => connection.is_flushed(),
         }
     }
 }
@@ -263,7 +275,8 @@ impl Exchange {
         }
         if missing.is_empty() {
             self.checked.store(true, Ordering::Release);
-            return true;
+            // The program may end once its stream has: what others wait for must be on its way.
+            return communicator.peers.iter().all(Peer::is_flushed);
         }
         let gone = missing.iter().find_map(|(from, part)| {
             let why = mailbox.gone(*from)?;

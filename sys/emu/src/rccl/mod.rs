@@ -1,10 +1,13 @@
-//! RCCL: collectives, sends and receives between the emulated GPUs of a process.
+//! RCCL: collectives, sends and receives between emulated GPUs, of one process or several.
 //!
 //! `call` says what a call moves and computes, `reduce` how elements are reduced, `communicator` what a rank's stream does for it,
-//! `mailbox` holds what ranks give each other.
+//! `mailbox` holds what ranks give each other; `bootstrap` brings the ranks of a unique id together, and a `connection` links two
+//! of different processes.
 
+mod bootstrap;
 mod call;
 mod communicator;
+mod connection;
 mod mailbox;
 mod reduce;
 
@@ -12,7 +15,7 @@ use std::cell::RefCell;
 use std::ffi::{c_char, c_void};
 use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::Duration;
-use std::{ptr, slice};
+use std::{mem, ptr, slice, thread};
 
 use hipvit_sys::Status as _;
 use hipvit_sys::export::{c_name, caught};
@@ -40,15 +43,15 @@ struct Wrong {
 }
 
 impl Wrong {
-    fn new(result: ncclResult_t, text: String) -> Self {
+    fn new(result: ncclResult_t, text: impl AsRef<str>) -> Self {
         Self {
             result,
-            text: Some(text.replace('\0', " ").leak()),
+            text: Some(text.as_ref().replace('\0', " ").leak()),
         }
     }
 
-    fn argument(text: impl Into<String>) -> Self {
-        Self::new(ncclResult_t::ncclInvalidArgument, text.into())
+    fn argument(text: impl AsRef<str>) -> Self {
+        Self::new(ncclResult_t::ncclInvalidArgument, text)
     }
 }
 
@@ -119,32 +122,92 @@ fn timeout() -> Result<Duration, Wrong> {
     Ok(machine()?.settings.rccl_timeout)
 }
 
-/// A communicator of one rank: the identifier is not used.
-///
-/// # Safety
-/// `to` is null or may be written.
-unsafe fn create(to: *mut ncclComm_t, ranks: i32, rank: i32) -> Result<(), Wrong> {
-    let device = current()?;
-    match (ranks, rank) {
-        (1, 0) => {
-            let comms = Communicator::all(&[device], timeout()?);
-            // SAFETY: as the caller says.
-            comms
-                .into_iter()
-                .try_for_each(|comm| unsafe { put(to, handle(comm)) })
-        }
-        (2.., _) => Err(ncclResult_t::ncclInvalidUsage.into()),
-        _ => Err(Wrong::argument(format!("rank {rank} of {ranks}"))),
+/// A rank that is to be made.
+struct Init {
+    /// Where the handle goes, as a number.
+    to: usize,
+    device: &'static Device,
+    id: ncclUniqueId,
+    rank: usize,
+    ranks: usize,
+}
+
+impl Init {
+    /// Waits for the other ranks.
+    fn run(&self) -> Result<Communicator, Wrong> {
+        bootstrap::join(self.device, &self.id, self.rank, self.ranks, timeout()?)
+    }
+
+    /// # Safety
+    /// The handle's place may be written.
+    unsafe fn finish(&self, made: Result<Communicator, Wrong>) -> Result<(), Wrong> {
+        let to: *mut ncclComm_t = ptr::with_exposed_provenance_mut(self.to);
+        // SAFETY: as the caller says.
+        unsafe { put(to, handle(made?)) }
     }
 }
 
+/// Makes a rank of a communicator; in a group, at the group's end.
+///
+/// # Safety
+/// `to` is null or may be written, in a group until its end.
+unsafe fn create(to: *mut ncclComm_t, ranks: i32, id: ncclUniqueId, rank: i32) -> Result<(), Wrong> {
+    let wrong = || Wrong::argument(format!("there is no rank {rank} of {ranks}"));
+    let (number, count) = (usize::try_from(rank), usize::try_from(ranks));
+    let (Ok(rank), Ok(ranks)) = (number, count) else {
+        return Err(wrong());
+    };
+    if rank >= ranks {
+        return Err(wrong());
+    }
+    let init = Init {
+        to: to.expose_provenance(),
+        device: current()?,
+        id,
+        rank,
+        ranks,
+    };
+    // SAFETY: as the caller says.
+    unsafe { put(to, ptr::null_mut()) }?;
+    GROUP.with_borrow_mut(|group| match group.depth {
+        0 => {
+            let made = init.run();
+            // SAFETY: as the caller says.
+            unsafe { init.finish(made) }
+        }
+        _ => {
+            group.inits.push(init);
+            Ok(())
+        }
+    })
+}
+
+/// Makes a group's ranks, which wait for each other, at once.
+///
+/// # Safety
+/// As for [`create`].
+unsafe fn create_all(inits: &[Init]) -> Result<(), Wrong> {
+    let made: Vec<_> = thread::scope(|scope| {
+        let threads: Vec<_> = inits.iter().map(|init| scope.spawn(|| init.run())).collect();
+        let panicked = |_| Err(ncclResult_t::ncclInternalError.into());
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(panicked))
+            .collect()
+    });
+    // SAFETY: as the caller says.
+    let finish = |(init, made): (&Init, _)| unsafe { init.finish(made) };
+    inits.iter().zip(made).map(finish).fold(Ok(()), Result::and)
+}
+
 thread_local! {
-    static GROUP: RefCell<Group> = const { RefCell::new(Group { depth: 0, calls: Vec::new(), failed: false }) };
+    static GROUP: RefCell<Group> = const { RefCell::new(Group { depth: 0, inits: Vec::new(), calls: Vec::new(), failed: false }) };
 }
 
 /// The calls since `ncclGroupStart`.
 struct Group {
     depth: usize,
+    inits: Vec<Init>,
     calls: Vec<Submission>,
     /// Whether one of the calls was an error.
     failed: bool,
@@ -303,19 +366,19 @@ export! { rccl, ncclResult_t, run;
         put(version, VERSION)
     }
 
-    /// The identifier is not used: a communicator of one rank has no peers.
     fn ncclGetUniqueId(id: *mut ncclUniqueId) {
-        put(id, ncclUniqueId { internal: [0; 128] })
+        put(id, bootstrap::unique_id(timeout()?)?)
     }
 
-    fn ncclCommInitRank(comm: *mut ncclComm_t, ranks: i32, _id: ncclUniqueId, rank: i32) {
-        create(comm, ranks, rank)
+    fn ncclCommInitRank(comm: *mut ncclComm_t, ranks: i32, id: ncclUniqueId, rank: i32) {
+        create(comm, ranks, id, rank)
     }
 
+    /// The configuration is not used: every communicator blocks.
     fn ncclCommInitRankConfig(
-        comm: *mut ncclComm_t, ranks: i32, _id: ncclUniqueId, rank: i32, _config: *mut ncclConfig_t,
+        comm: *mut ncclComm_t, ranks: i32, id: ncclUniqueId, rank: i32, _config: *mut ncclConfig_t,
     ) {
-        create(comm, ranks, rank)
+        create(comm, ranks, id, rank)
     }
 
     /// Without a list, the first devices.
@@ -465,21 +528,22 @@ export! { rccl, ncclResult_t, run;
 
     /// Nothing is submitted if one of the calls was an error.
     fn ncclGroupEnd() {
-        let calls = GROUP.with_borrow_mut(|group| match group.depth {
+        let (inits, calls) = GROUP.with_borrow_mut(|group| match group.depth {
             0 => Err(Wrong::new(
                 ncclResult_t::ncclInvalidUsage,
-                "ncclGroupEnd without ncclGroupStart".into(),
+                "ncclGroupEnd without ncclGroupStart",
             )),
             1 => {
                 group.depth = 0;
-                let calls = std::mem::take(&mut group.calls);
-                Ok(if group.failed { Vec::new() } else { calls })
+                let (inits, calls) = (mem::take(&mut group.inits), mem::take(&mut group.calls));
+                Ok(if group.failed { (Vec::new(), Vec::new()) } else { (inits, calls) })
             }
             _ => {
                 group.depth -= 1;
-                Ok(Vec::new())
+                Ok((Vec::new(), Vec::new()))
             }
         })?;
+        create_all(&inits)?;
         calls.into_iter().try_for_each(Submission::submit)
     }
 }

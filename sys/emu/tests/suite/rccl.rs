@@ -417,3 +417,81 @@ fn a_collective_that_hangs_is_ended_by_an_abort() {
     ranks.abort();
     ranks.streams.iter().for_each(Stream::wait);
 }
+
+fn unique_id() -> ncclUniqueId {
+    let mut id = ncclUniqueId { internal: [0; 128] };
+    ok(unsafe { rccl().ncclGetUniqueId(&mut id) });
+    id
+}
+
+/// Becomes this rank on this device, on a thread of its own; the handle as a number.
+fn join(id: ncclUniqueId, device: i32, rank: i32, ranks: i32) -> thread::JoinHandle<(ncclResult_t, usize)> {
+    thread::spawn(move || unsafe {
+        let mut comm = ptr::null_mut();
+        ok_hip(hip().hipSetDevice(device));
+        let result = rccl().ncclCommInitRank(&mut comm, ranks, id, rank);
+        (result.expect("exported"), comm.addr())
+    })
+}
+
+fn last_error() -> String {
+    let text = unsafe { rccl().ncclGetLastError(ptr::null_mut()) }.expect("exported");
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}
+
+#[test]
+fn ranks_find_each_other_by_an_id_on_threads_and_in_a_group() {
+    let _turn = turn();
+    let id = unique_id();
+    let threads = [join(id, 0, 0, 2), join(id, 1, 1, 2)];
+    let comms = threads.map(|thread| thread.join().expect("it does not panic"));
+    for (rank, (result, comm)) in comms.into_iter().enumerate() {
+        assert_eq!(result, ncclResult_t::ncclSuccess, "{}", last_error());
+        let (comm, mut found) = (ptr::without_provenance_mut(comm), -1);
+        unsafe {
+            ok(rccl().ncclCommUserRank(comm, &mut found));
+            ok(rccl().ncclCommDestroy(comm));
+        }
+        assert_eq!(found, rank as i32);
+    }
+
+    let (id, mut comms) = (unique_id(), [ptr::null_mut(); 2]);
+    ok(unsafe { rccl().ncclGroupStart() });
+    for (rank, comm) in comms.iter_mut().enumerate() {
+        ok_hip(unsafe { hip().hipSetDevice(rank as i32) });
+        ok(unsafe { rccl().ncclCommInitRank(comm, 2, id, rank as i32) });
+    }
+    ok(unsafe { rccl().ncclGroupEnd() });
+    ok_hip(unsafe { hip().hipSetDevice(0) });
+    comms
+        .iter()
+        .for_each(|&comm| ok(unsafe { rccl().ncclCommDestroy(comm) }));
+}
+
+#[test]
+fn ranks_that_do_not_find_each_other_are_named() {
+    let test = "rccl::ranks_that_do_not_find_each_other_are_named";
+    if !has(&[("HIP_EMU_RCCL_TIMEOUT", "1")], test) {
+        return;
+    }
+    let failed = |threads: &mut dyn Iterator<Item = thread::JoinHandle<(ncclResult_t, usize)>>| {
+        for thread in threads {
+            let (result, comm) = thread.join().expect("it does not panic");
+            assert_eq!(
+                (result, comm),
+                (ncclResult_t::ncclRemoteError, 0),
+                "{}",
+                last_error()
+            );
+        }
+        last_error()
+    };
+    let text = failed(&mut [join(unique_id(), 0, 1, 3)].into_iter());
+    assert_eq!(text, "of 3 ranks 0, 2 did not come within 1 s of the first");
+    let id = unique_id();
+    let text = failed(&mut [join(id, 0, 1, 3), join(id, 1, 1, 3)].into_iter());
+    assert!(text.starts_with("rank 1 has come twice: process "), "{text}");
+    let id = unique_id();
+    let text = failed(&mut [join(id, 0, 0, 2), join(id, 1, 1, 3)].into_iter());
+    assert!(text.contains("others in"), "{text}");
+}

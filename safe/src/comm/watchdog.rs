@@ -1,0 +1,161 @@
+//! Ends collectives that would wait for ever.
+//!
+//! A collective waits for all ranks, so one that is lost, or calls something else, stops all others. RCCL notes some errors by
+//! itself ([`Comm::check`](super::Comm::check)), and never stops waiting. One thread per process looks after all communicators: it asks for
+//! those errors, and measures by an event on the rank's stream whether what was submitted ends in time. A rank that fails either
+//! way is aborted, and its stream returns the reason from every wait.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::rank::Inner;
+use crate::error::{Error, Result};
+use crate::event::Event;
+
+/// How often it looks.
+const TICK: Duration = Duration::from_millis(50);
+
+/// An event is not asked for sooner: most are long done, and an emulated GPU takes the question as a wait.
+const FIRST_LOOK: Duration = Duration::from_millis(500);
+
+/// What is known of a rank's work.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    /// Submissions that had collectives in them.
+    submitted: AtomicU64,
+    looked: Mutex<Looked>,
+}
+
+/// What the watchdog knows.
+#[derive(Debug, Default)]
+struct Looked {
+    /// The submissions before the last event.
+    covered: u64,
+    /// An event that was not reached when it was last asked for, and when it was recorded.
+    waiting: Option<(Event, Instant)>,
+}
+
+impl Progress {
+    /// Notes a submission.
+    pub(super) fn submit(&self) {
+        self.submitted.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+static WATCHED: Mutex<Vec<Weak<Inner>>> = Mutex::new(Vec::new());
+
+/// Whether the thread runs; changed while `WATCHED` is locked.
+static RUNNING: AtomicBool = AtomicBool::new(false);
+
+/// Looks after a rank until it is dropped.
+pub(super) fn watch(rank: &Arc<Inner>) -> Result<()> {
+    let mut watched = WATCHED.lock();
+    watched.push(Arc::downgrade(rank));
+    if RUNNING.swap(true, Ordering::AcqRel) {
+        return Ok(());
+    }
+    let named = thread::Builder::new().name("RCCL watchdog".into());
+    let started = named.spawn(look_after_all);
+    started.map(drop).map_err(|source| {
+        watched.clear();
+        RUNNING.store(false, Ordering::Release);
+        Error::System {
+            call: "starting the watchdog of RCCL",
+            source,
+        }
+    })
+}
+
+/// To be called before an owner of a rank goes: the watchdog then is not the last one, so that the rank ends where its owner expects.
+pub(super) fn release(rank: &Arc<Inner>) {
+    // While the watchdog looks, it owns the ranks, and has the lock.
+    let mut watched = WATCHED.lock();
+    if Arc::strong_count(rank) == 1 {
+        watched.retain(|other| !std::ptr::eq(other.as_ptr(), Arc::as_ptr(rank)));
+    }
+}
+
+/// The thread: ends with the last rank.
+fn look_after_all() {
+    loop {
+        thread::sleep(TICK);
+        let mut watched = WATCHED.lock();
+        watched.retain(|rank| rank.strong_count() > 0);
+        if watched.is_empty() {
+            RUNNING.store(false, Ordering::Release);
+            return;
+        }
+        for rank in watched.iter().filter_map(Weak::upgrade) {
+            if let Err(reason) = look_after(&rank) {
+                rank.fail(reason);
+            }
+            if rank.must_abort() {
+                abort(rank);
+            }
+        }
+    }
+}
+
+/// On a thread of its own: it waits for the rank's kernels, which may wait for other ranks'.
+fn abort(rank: Arc<Inner>) {
+    let _ = thread::Builder::new().spawn(move || {
+        let result = rank.abort();
+        rank.stream.device().park(result);
+    });
+}
+
+/// # Errors
+///
+/// Why the rank has failed.
+fn look_after(rank: &Inner) -> Result<(), String> {
+    if rank.is_over() {
+        return Ok(());
+    }
+    if let Some(error) = rank.asynchronous_error() {
+        return Err(error);
+    }
+    let Some(timeout) = rank.timeout else {
+        return Ok(());
+    };
+    let mut looked = rank.progress.looked.lock();
+    if let Some((event, since)) = &looked.waiting {
+        let elapsed = since.elapsed();
+        if elapsed < FIRST_LOOK.min(timeout) {
+            return Ok(());
+        }
+        match event.poll() {
+            Ok(true) => {}
+            Ok(false) if elapsed > timeout => {
+                return Err(format!(
+                    "a collective, send or receive has not ended within {} s (of {} submissions so far); a rank is \
+                     missing, slower, or calls something else",
+                    timeout.as_secs_f64(),
+                    looked.covered
+                ));
+            }
+            Ok(false) => return Ok(()),
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+    looked.waiting = None;
+    let submitted = rank.progress.submitted.load(Ordering::Acquire);
+    if submitted == looked.covered {
+        return Ok(());
+    }
+    // While a stream is captured an event would become a part of the graph.
+    let Some(_guard) = rank.stream.device().try_between_captures() else {
+        return Ok(());
+    };
+    match rank.stream.mark_quietly() {
+        Ok(event) => {
+            looked.covered = submitted;
+            looked.waiting = Some((event, Instant::now()));
+            Ok(())
+        }
+        Err(error) => Err(error.to_string()),
+    }
+}

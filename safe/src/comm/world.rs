@@ -1,0 +1,330 @@
+//! The processes of a run, as the program that started them says in environment variables.
+
+use std::env;
+
+use crate::error::{Error, Result};
+
+/// Which process of a run this one is: its rank, the number of processes, its number on this host, and where rank 0 is.
+///
+/// Known are `torchrun` and whatever sets its variables (`RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `MASTER_ADDR`, `MASTER_PORT`, as Kubernetes
+/// operators do), Slurm's `srun`, Open MPI's `mpirun`, and launchers of the PMI family (MPICH, Intel MPI).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct World {
+    rank: usize,
+    size: usize,
+    local_rank: usize,
+    host: String,
+    ports: Vec<u16>,
+    run: String,
+}
+
+/// The port of a launcher that names none; PyTorch's.
+const PORT: u16 = 29500;
+
+/// How many ports are tried, one after the other: another run of the same host may have the first.
+const PORTS: u16 = 8;
+
+/// The variables of a kind of launcher.
+struct Launcher {
+    rank: &'static str,
+    /// The first that is set counts.
+    size: &'static [&'static str],
+    local_rank: &'static [&'static str],
+    /// Tell one run from another.
+    run: &'static [&'static str],
+}
+
+const LAUNCHERS: [Launcher; 4] = [
+    Launcher {
+        rank: "RANK",
+        size: &["WORLD_SIZE"],
+        local_rank: &["LOCAL_RANK"],
+        run: &["TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"],
+    },
+    Launcher {
+        rank: "SLURM_PROCID",
+        // A step may have fewer tasks than its job.
+        size: &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"],
+        local_rank: &["SLURM_LOCALID"],
+        run: &["SLURM_JOB_ID", "SLURM_STEP_ID"],
+    },
+    Launcher {
+        rank: "OMPI_COMM_WORLD_RANK",
+        size: &["OMPI_COMM_WORLD_SIZE"],
+        local_rank: &["OMPI_COMM_WORLD_LOCAL_RANK"],
+        run: &["PMIX_NAMESPACE"],
+    },
+    Launcher {
+        rank: "PMI_RANK",
+        size: &["PMI_SIZE"],
+        local_rank: &["MPI_LOCALRANKID", "PMI_LOCAL_RANK"],
+        run: &["PMI_JOBID", "PMI_ID"],
+    },
+];
+
+impl World {
+    /// Of this process's environment; `None` if no launcher has set a rank.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if a variable is missing, no number, or contradicts another.
+    pub fn from_env() -> Result<Option<Self>> {
+        Self::from_variables(|name| env::var(name).ok())
+    }
+
+    /// Of these variables. Empty ones count as not set.
+    ///
+    /// # Errors
+    ///
+    /// As for [`World::from_env`].
+    pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Self>> {
+        let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
+        let set = LAUNCHERS
+            .iter()
+            .find(|launcher| variable(launcher.rank).is_some());
+        let Some(launcher) = set else { return Ok(None) };
+        let number = |name: &str| -> Result<Option<usize>> {
+            let parse = |value: String| {
+                let parsed = value.trim().parse();
+                parsed.map_err(|_| wrong(format!("{name}={value} is not a number")))
+            };
+            variable(name).map(parse).transpose()
+        };
+        let first = |names: &[&str]| -> Result<Option<usize>> {
+            match names.iter().find(|name| variable(name).is_some()) {
+                Some(name) => number(name),
+                None => Ok(None),
+            }
+        };
+        let rank = number(launcher.rank)?.unwrap_or(0);
+        let size = first(launcher.size)?;
+        let size = size.ok_or_else(|| {
+            wrong(format!(
+                "{} is set, and {} is not",
+                launcher.rank, launcher.size[0]
+            ))
+        })?;
+        if rank >= size {
+            return Err(wrong(format!(
+                "{}={rank}, but {}={size}: ranks count from 0",
+                launcher.rank, launcher.size[0]
+            )));
+        }
+        let local_rank = first(launcher.local_rank)?.unwrap_or(rank);
+        if local_rank > rank {
+            return Err(wrong(format!(
+                "{}={local_rank} is above {}={rank}",
+                launcher.local_rank[0], launcher.rank
+            )));
+        }
+        let host = match variable("MASTER_ADDR") {
+            Some(host) => host,
+            None => match variable("SLURM_STEP_NODELIST").or_else(|| variable("SLURM_JOB_NODELIST")) {
+                Some(list) if launcher.rank == "SLURM_PROCID" => first_host(&list),
+                // On one host every process has the rank's own number.
+                _ if local_rank == rank => "127.0.0.1".to_owned(),
+                _ => {
+                    return Err(wrong(
+                        "MASTER_ADDR is not set, and the processes are on several hosts: set it to rank 0's"
+                            .to_owned(),
+                    ));
+                }
+            },
+        };
+        let port = match variable("MASTER_PORT") {
+            Some(text) => match text.parse() {
+                Ok(port) if port != 0 => port,
+                _ => return Err(wrong(format!("MASTER_PORT={text} is not a port"))),
+            },
+            None => match number("SLURM_JOB_ID")? {
+                // Jobs that share a host have different ports.
+                Some(job) => 20000 + (job % 10000) as u16,
+                None => PORT,
+            },
+        };
+        // torchrun's own store listens at the port itself.
+        let taken = variable("TORCHELASTIC_USE_AGENT_STORE").is_some_and(|value| value == "True");
+        let ports = (u16::from(taken)..PORTS).filter_map(|step| port.checked_add(step));
+        let run = launcher.run.iter().filter_map(|name| variable(name));
+        Ok(Some(Self {
+            rank,
+            size,
+            local_rank,
+            host,
+            ports: ports.collect(),
+            run: run.collect::<Vec<_>>().join("."),
+        }))
+    }
+
+    /// The process's number, from 0.
+    #[must_use]
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// How many processes there are.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Its number among those of its host, from 0: by convention, that of its GPU.
+    #[must_use]
+    pub fn local_rank(&self) -> usize {
+        self.local_rank
+    }
+
+    /// Rank 0's host.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The ports of rank 0 that are tried, in this order.
+    pub(super) fn ports(&self) -> &[u16] {
+        &self.ports
+    }
+
+    /// Tells this run from others that may use the same ports; may be empty.
+    pub(super) fn run(&self) -> &str {
+        &self.run
+    }
+
+    /// For errors.
+    pub(super) fn address(&self) -> String {
+        format!(
+            "{}:{}",
+            self.host,
+            self.ports.first().copied().unwrap_or_default()
+        )
+    }
+}
+
+fn wrong(reason: String) -> Error {
+    Error::argument("launcher", reason)
+}
+
+/// The first host of a Slurm list: `node[03-07,9],other` begins with `node03`.
+fn first_host(list: &str) -> String {
+    let end = list.find([',', '[']).unwrap_or(list.len());
+    let (name, rest) = list.split_at(end);
+    let number = rest.strip_prefix('[').unwrap_or_default();
+    let number = number.split([',', '-', ']']).next().unwrap_or_default();
+    // What follows the brackets is part of the name.
+    let suffix = match rest.starts_with('[') {
+        true => rest
+            .split_once(']')
+            .map_or("", |(_, rest)| rest.split(',').next().unwrap_or_default()),
+        false => "",
+    };
+    format!("{name}{number}{suffix}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn world(variables: &[(&str, &str)]) -> Result<Option<World>, String> {
+        let find = |name: &str| {
+            let found = variables.iter().find(|(key, _)| *key == name);
+            found.map(|(_, value)| (*value).to_owned())
+        };
+        World::from_variables(find).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn every_launcher_is_understood() {
+        let torch = [
+            ("RANK", "5"),
+            ("WORLD_SIZE", "8"),
+            ("LOCAL_RANK", "1"),
+            ("MASTER_ADDR", "10.0.0.1"),
+            ("MASTER_PORT", "1234"),
+        ];
+        let slurm = [
+            ("SLURM_PROCID", "5"),
+            ("SLURM_NTASKS", "8"),
+            ("SLURM_LOCALID", "1"),
+            ("SLURM_JOB_ID", "4321"),
+            ("SLURM_STEP_NODELIST", "10.0.0.1,10.0.0.2"),
+        ];
+        let open_mpi = [
+            ("OMPI_COMM_WORLD_RANK", "5"),
+            ("OMPI_COMM_WORLD_SIZE", "8"),
+            ("OMPI_COMM_WORLD_LOCAL_RANK", "1"),
+            ("MASTER_ADDR", "10.0.0.1"),
+        ];
+        let pmi = [
+            ("PMI_RANK", "5"),
+            ("PMI_SIZE", "8"),
+            ("MPI_LOCALRANKID", "1"),
+            ("MASTER_ADDR", "10.0.0.1"),
+        ];
+        let launchers: [(&[_], u16); 4] = [(&torch, 1234), (&slurm, 24321), (&open_mpi, PORT), (&pmi, PORT)];
+        for (variables, port) in launchers {
+            let world = world(variables).unwrap().unwrap();
+            assert_eq!((world.rank(), world.size(), world.local_rank()), (5, 8, 1));
+            assert_eq!((world.host(), world.ports()[0]), ("10.0.0.1", port));
+        }
+        assert_eq!(world(&[("MASTER_ADDR", "10.0.0.1")]), Ok(None));
+    }
+
+    #[test]
+    fn torchruns_own_port_is_left_to_it() {
+        let variables = [
+            ("RANK", "0"),
+            ("WORLD_SIZE", "1"),
+            ("MASTER_PORT", "400"),
+            ("TORCHELASTIC_USE_AGENT_STORE", "True"),
+        ];
+        assert_eq!(world(&variables).unwrap().unwrap().ports()[0], 401);
+    }
+
+    #[test]
+    fn a_single_host_needs_no_address() {
+        let variables = [("PMI_RANK", "1"), ("PMI_SIZE", "2"), ("MPI_LOCALRANKID", "1")];
+        assert_eq!(world(&variables).unwrap().unwrap().host(), "127.0.0.1");
+    }
+
+    #[test]
+    fn contradictions_are_errors_that_name_the_variable() {
+        for (variables, text) in [
+            (
+                &[("RANK", "x"), ("WORLD_SIZE", "2")][..],
+                "launcher: RANK=x is not a number",
+            ),
+            (&[("RANK", "1")], "launcher: RANK is set, and WORLD_SIZE is not"),
+            (
+                &[("RANK", "2"), ("WORLD_SIZE", "2")],
+                "launcher: RANK=2, but WORLD_SIZE=2: ranks count from 0",
+            ),
+            (
+                &[("RANK", "1"), ("WORLD_SIZE", "4"), ("LOCAL_RANK", "2")],
+                "launcher: LOCAL_RANK=2 is above RANK=1",
+            ),
+            (
+                &[("RANK", "1"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "0")],
+                "launcher: MASTER_ADDR is not set, and the processes are on several hosts: set it to rank 0's",
+            ),
+            (
+                &[("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_PORT", "99999")],
+                "launcher: MASTER_PORT=99999 is not a port",
+            ),
+        ] {
+            assert_eq!(world(variables), Err(text.to_owned()));
+        }
+    }
+
+    #[test]
+    fn the_first_host_of_a_list_is_found() {
+        for (list, host) in [
+            ("a", "a"),
+            ("a,b", "a"),
+            ("node[03-07,9],b", "node03"),
+            ("n[8,9]", "n8"),
+            ("rack[1-2].site,b", "rack1.site"),
+        ] {
+            assert_eq!(first_host(list), host);
+        }
+    }
+}

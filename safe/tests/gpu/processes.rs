@@ -1,0 +1,176 @@
+//! Ranks of several processes: this program again, started as a launcher would.
+
+use std::env;
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use hip_safe::{Comm, CommOptions, DType, Device, Reduction, Rendezvous, World};
+
+use super::{Absent, Check, ensure};
+
+const LEN: usize = 1000;
+
+/// Set in the processes that are ranks: what they are to do.
+const ROLE: &str = "HIP_SAFE_TEST_ROLE";
+
+/// The output of a process that has done it.
+const DONE: &str = "rank is done";
+
+/// Whether this process is a rank; does then what it was started for.
+fn is_rank(device: &Device) -> Result<bool, Box<dyn std::error::Error>> {
+    let Ok(role) = env::var(ROLE) else {
+        return Ok(false);
+    };
+    let world = World::from_env()?.ok_or("no launcher")?;
+    let devices = device.runtime().devices()?;
+    let timeout = Duration::from_secs(120);
+    let (rank, ranks) = (world.rank(), world.size());
+    let stream = devices[world.local_rank() % devices.len()].stream()?;
+    let mut rendezvous = Rendezvous::new(world, timeout)?;
+    let comm = Comm::join(&stream, &mut rendezvous, CommOptions::with_timeout(timeout))?;
+    let mut buffer = stream.upload(&[rank as f32 + 1.0; LEN])?;
+    comm.all_reduce_in_place(DType::F32, Reduction::Sum, &mut buffer)?;
+    let sum = (ranks * (ranks + 1) / 2) as f32;
+    ensure(buffer.read()? == [sum; LEN], || "the sum is wrong".into())?;
+    if role == "leave" && rank == 1 {
+        println!("{DONE}");
+        // Without a word to the others, as if killed.
+        std::process::exit(0);
+    }
+    if role == "leave" {
+        let failed = comm
+            .all_reduce_in_place(DType::F32, Reduction::Sum, &mut buffer)
+            .and_then(|()| buffer.read());
+        let text = failed.err().map(|error| error.to_string()).unwrap_or_default();
+        ensure(
+            text.contains(&format!("rank {rank} of {ranks}")) && text.contains("rank 1"),
+            || format!("{text:?} does not name the ranks"),
+        )?;
+        println!("{DONE}: {text}");
+        return Ok(true);
+    }
+    let mut all = stream.zeroed::<f32>(LEN * ranks)?;
+    comm.all_gather(DType::F32, &buffer, &mut all)?;
+    ensure(all.read()? == vec![sum; LEN * ranks], || "all-gather".into())?;
+    println!("{DONE}");
+    Ok(true)
+}
+
+fn free_port() -> std::io::Result<u16> {
+    Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
+}
+
+/// The variables of a rank, and the arguments that make this program run the test again.
+fn configure(command: &mut Command, test: &str, role: &str, rank: usize, ranks: usize, master: (&str, u16)) {
+    command
+        .args(["--exact", test, "--nocapture", "--test-threads=1"])
+        .env(ROLE, role)
+        .env("RANK", rank.to_string())
+        .env("LOCAL_RANK", rank.to_string())
+        .env("WORLD_SIZE", ranks.to_string())
+        .env("MASTER_ADDR", master.0)
+        .env("MASTER_PORT", master.1.to_string())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+}
+
+/// What each rank printed, once all have done what they were started for.
+fn finish(ranks: Vec<Child>) -> Result<Vec<String>, Box<dyn std::error::Error>> {
+    let outputs: Vec<_> = ranks.into_iter().map(Child::wait_with_output).collect();
+    let mut texts = Vec::new();
+    for (rank, output) in outputs.into_iter().enumerate() {
+        let output = output?;
+        let text = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8_lossy(&text).into_owned();
+        ensure(output.status.success() && text.contains(DONE), || {
+            format!("rank {rank}: {text}")
+        })?;
+        texts.push(text);
+    }
+    Ok(texts)
+}
+
+/// A rank's process needs a GPU of its own, which emulated ones always are.
+fn enough(device: &Device, ranks: usize) -> Result<(), Box<dyn std::error::Error>> {
+    let emulated = super::comm::is_emulated(device)?;
+    match emulated || device.runtime().devices()?.len() >= ranks {
+        true => Ok(()),
+        false => Err(Absent("there are fewer GPUs than ranks").into()),
+    }
+}
+
+fn launch(test: &str, role: &str, ranks: usize) -> Result<Vec<String>, Box<dyn std::error::Error>> {
+    let port = free_port()?;
+    let start = |rank| {
+        let mut command = Command::new(env::current_exe()?);
+        configure(&mut command, test, role, rank, ranks, ("127.0.0.1", port));
+        command.spawn()
+    };
+    // The last first: the others have to wait for rank 0.
+    let mut started = (0..ranks).rev().map(start).collect::<Result<Vec<_>, _>>()?;
+    started.reverse();
+    finish(started)
+}
+
+pub(crate) fn several(device: &Device) -> Check {
+    if is_rank(device)? {
+        return Ok("a rank".into());
+    }
+    enough(device, 3)?;
+    launch("processes_communicate", "stay", 3)?;
+    Ok("three processes".into())
+}
+
+pub(crate) fn lost(device: &Device) -> Check {
+    if is_rank(device)? {
+        return Ok("a rank".into());
+    }
+    if !super::comm::is_emulated(device)? {
+        return Err(Absent("RCCL need not notice that a process of the same host has ended").into());
+    }
+    let texts = launch("a_process_that_ends_is_an_error_of_the_others", "leave", 2)?;
+    ensure(texts[0].contains("its process has ended"), || texts[0].clone())?;
+    Ok("rank 0 names rank 1".into())
+}
+
+/// Two network namespaces with a cable between them stand for two hosts.
+pub(crate) fn two_hosts(device: &Device) -> Check {
+    if is_rank(device)? {
+        return Ok("a rank".into());
+    }
+    if !super::comm::is_emulated(device)? {
+        return Err(Absent("for emulated GPUs").into());
+    }
+    const SET_UP: &str = "mount -t tmpfs tmpfs /run && mkdir -p /run/netns && ip netns add a && ip netns add b && \
+        ip link add va netns a type veth peer name vb netns b && \
+        ip -n a addr add 10.9.0.1/24 dev va && ip -n b addr add 10.9.0.2/24 dev vb && \
+        ip -n a link set va up && ip -n b link set vb up && \
+        ip -n a link set lo up && ip -n b link set lo up";
+    let permitted = Command::new("unshare")
+        .args(["-rnm", "sh", "-c", SET_UP])
+        .output();
+    if !permitted.is_ok_and(|output| output.status.success()) {
+        return Err(Absent("network namespaces are not permitted here, or iproute2 is missing").into());
+    }
+    let test = "hosts_communicate";
+    let rank = |n: usize, namespace: &str| {
+        format!("RANK={n} ip netns exec {namespace} \"$0\" --exact {test} --nocapture --test-threads=1")
+    };
+    let script = format!("{SET_UP} && {{ {} & {} & wait; }}", rank(0, "a"), rank(1, "b"));
+    let mut command = Command::new("unshare");
+    command
+        .args(["-rnm", "sh", "-c", &script])
+        .arg(env::current_exe()?);
+    let output = command
+        .env(ROLE, "stay")
+        .env("WORLD_SIZE", "2")
+        .env("LOCAL_RANK", "0")
+        .env("MASTER_ADDR", "10.9.0.1")
+        .env("MASTER_PORT", "29500")
+        .output()?;
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    ensure(text.matches(DONE).count() == 2, || text.clone().into_owned())?;
+    Ok("two network namespaces".into())
+}
