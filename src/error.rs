@@ -83,7 +83,7 @@ pub enum Error {
         /// The image's name, or `image N`, counted from 0.
         image: String,
         /// Which of its results.
-        results: crate::outputs::NonFinite,
+        results: crate::non_finite::NonFinite,
     },
     /// An argument is out of range, or does not fit the model or the device.
     #[error("{what}: {reason}")]

@@ -3,6 +3,7 @@
 pub(crate) mod file;
 mod find;
 
+use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -32,8 +33,36 @@ pub struct Labels {
     names: Arc<[String]>,
     /// As many as there are names, or none.
     ids: Arc<[String]>,
-    /// Where the names were read.
-    file: Option<Arc<Path>>,
+    source: LabelSource,
+}
+
+/// Where the names of classes come from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LabelSource {
+    /// The program that uses the library.
+    #[default]
+    Given,
+    /// The model's configuration.
+    Model,
+    /// Nowhere: the classes have numbers, as the model does not name them.
+    Numbers,
+    /// ImageNet-1k, in timm's order: see [`Labels::imagenet_1k`].
+    Imagenet1k,
+    /// A file: see [`Labels::from_file`].
+    File(Arc<Path>),
+}
+
+impl fmt::Display for LabelSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Given => f.write_str("given by the program"),
+            Self::Model => f.write_str("the model's own"),
+            Self::Numbers => f.write_str("none: the classes are numbered"),
+            Self::Imagenet1k => f.write_str("ImageNet-1k's, in timm's order"),
+            Self::File(file) => write!(f, "{}", file.display()),
+        }
+    }
 }
 
 /// Labels are equal if their names and ids are, wherever they were read.
@@ -60,7 +89,10 @@ impl Labels {
     /// model with 1,000 classes that has no labels of its own has these.
     pub fn imagenet_1k() -> Self {
         let (ids, names) = IMAGENET.lines().filter_map(|line| line.split_once('\t')).unzip();
-        Self::with_ids(names, ids)
+        Self {
+            source: LabelSource::Imagenet1k,
+            ..Self::with_ids(names, ids)
+        }
     }
 
     /// Classes with an id each.
@@ -69,7 +101,7 @@ impl Labels {
         Self {
             names: own(names),
             ids: own(ids),
-            file: None,
+            source: LabelSource::default(),
         }
     }
 
@@ -93,7 +125,10 @@ impl Labels {
         let labels = Self {
             names: known.iter().enumerate().map(name).collect(),
             ids: ids.unwrap_or_default(),
-            file: None,
+            source: match known.iter().any(Option::is_some) {
+                true => LabelSource::Model,
+                false => LabelSource::Numbers,
+            },
         };
         labels.recognised()
     }
@@ -126,17 +161,22 @@ impl Labels {
     /// # Errors
     ///
     /// [`Error::Config`] naming the file that they are from, else [`Error::Argument`], with both counts.
-    pub(crate) fn check(&self, classes: usize) -> Result<()> {
+    pub fn check(&self, classes: usize) -> Result<()> {
         let count = self.len();
         let reason = match classes {
             _ if count == classes => return Ok(()),
             0 => "the model has no classification head, so it has no use for labels".to_owned(),
             _ => format!("there are {count} labels, but the model has {classes} classes"),
         };
-        Err(match &self.file {
-            Some(file) => Error::config(file, reason),
-            None => Error::argument("labels", reason),
+        Err(match &self.source {
+            LabelSource::File(file) => Error::config(&**file, reason),
+            _ => Error::argument("labels", reason),
         })
+    }
+
+    /// Where the names come from.
+    pub fn source(&self) -> &LabelSource {
+        &self.source
     }
 
     /// The label of class `index`, or `"?"` beyond the last.
@@ -172,7 +212,12 @@ impl Labels {
 
 /// The first name that a label lists, as far as spellings are compared.
 fn first_synonym(label: &str) -> String {
-    nearest::plain(find::synonyms(label).next().unwrap_or_default())
+    nearest::plain(synonyms(label).next().unwrap_or_default())
+}
+
+/// The names that a label lists between commas, as ImageNet's do.
+fn synonyms(label: &str) -> impl Iterator<Item = &str> {
+    label.split(',').map(str::trim).filter(|name| !name.is_empty())
 }
 
 #[cfg(test)]

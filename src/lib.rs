@@ -162,6 +162,7 @@ pub mod kernels;
 pub mod labels;
 pub mod model;
 mod nearest;
+mod non_finite;
 #[doc(hidden)]
 pub mod ops;
 pub mod outputs;
@@ -188,9 +189,10 @@ pub mod validate;
 pub use error::{Error, ImageErrorKind, Result};
 pub use exec::{GraphMode, HipPreprocess, Replays};
 pub use hip_safe as hip;
-pub use labels::Labels;
+pub use labels::{LabelSource, Labels};
 pub use ndarray;
-pub use outputs::{ImageOutputs, NonFinite, Outputs, Prediction, Scores};
+pub use non_finite::NonFinite;
+pub use outputs::{ImageOutputs, Outputs, Prediction, Scores};
 pub use pipeline::Pipeline;
 pub use session::{
     Degrees, Device, DeviceSet, Parallelism, PinnedInput, ResizeOn, RunInput, RunOptions, Session,

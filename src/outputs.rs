@@ -1,12 +1,11 @@
 //! What a model computes for its images: logits, probabilities, the most likely classes, embeddings, tokens and hidden
 //! layers.
 
-use std::fmt;
-
 use ndarray::{Array2, Array3, ArrayView1, ArrayView2, ArrayView3, Axis, Slice};
 use serde::Serialize;
 
 use crate::labels::Labels;
+use crate::non_finite::NonFinite;
 
 /// The results for a number of images, in the order in which the images were given.
 ///
@@ -181,40 +180,6 @@ impl<'a> ImageOutputs<'a> {
                 .hidden_layer(block)?
                 .index_axis_move(Axis(0), self.index),
         )
-    }
-}
-
-/// Values of a weight, or of an image's results, that are NaN or infinite. Shown as `` `name`: 3 of 10 values are NaN or infinite ``.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct NonFinite {
-    /// The tensor's name in the weight file, or the key of the result in the command line's JSON.
-    pub name: String,
-    /// How many of its values are NaN or infinite.
-    pub count: usize,
-    /// The number of its values.
-    pub len: usize,
-}
-
-impl NonFinite {
-    /// `None` if there are none.
-    pub(crate) fn new(name: impl Into<String>, count: usize, len: usize) -> Option<Self> {
-        (count > 0).then(|| Self {
-            name: name.into(),
-            count,
-            len,
-        })
-    }
-
-    /// What is said of the tensor, without its name.
-    pub(crate) fn reason(&self) -> String {
-        format!("{} of {} values are NaN or infinite", self.count, self.len)
-    }
-}
-
-impl fmt::Display for NonFinite {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}`: {}", self.name, self.reason())
     }
 }
 

@@ -167,7 +167,7 @@ pub fn write_parquet(mut out: impl Write, images: &[String], embeddings: &[Vec<f
 /// As with the feature, but an error, which the command line gives earlier.
 #[cfg(not(feature = "parquet"))]
 pub fn write_parquet(_: impl Write, _: &[String], _: &[Vec<f32>]) -> Result<()> {
-    anyhow::bail!("parquet: this hipvit was built without the feature `parquet`")
+    Err(super::format::no_parquet())
 }
 
 #[cfg(test)]

@@ -78,9 +78,7 @@ enum Writer {
 
 impl Args {
     pub fn run(&self) -> Result<Outcome> {
-        if self.inputs.is_empty() {
-            return Err(Usage("an image, a directory, a glob pattern, - or --files-from is required").into());
-        }
+        self.inputs.require()?;
         let (format, sink) = self.output.open()?;
         if (self.tokens || !self.layers.is_empty()) && !matches!(format, Format::Json | Format::Safetensors) {
             let name = format.name();

@@ -91,10 +91,7 @@ impl Args {
         let result = evaluate(&session, set, self.decode.options(), |item| {
             progress.step();
             match item {
-                Ok(item) if item.outputs().non_finite().is_some() => {
-                    progress.report(|| warn_non_finite(item));
-                }
-                Ok(_) => {}
+                Ok(item) => warn_non_finite(item, &progress),
                 Err(error) => progress.report(|| report(error)),
             }
         })?;

@@ -91,7 +91,7 @@ pub struct OutputArgs<F: Formats> {
     #[arg(long, value_name = "FORMAT", value_parser = parser(F::FORMATS))]
     format: Option<Format>,
     /// As --format json
-    #[arg(long, conflicts_with = "format")]
+    #[arg(long, conflicts_with = "format", hide = !F::FORMATS.contains(&Json))]
     json: bool,
     /// Write the results to a file, not to standard output. It appears, or replaces an older one, when it is complete; its
     /// ending names the form: .json or .jsonl, .csv, …
@@ -145,7 +145,10 @@ impl<F: Formats> OutputArgs<F> {
 
     fn format(&self) -> Result<Format> {
         if self.json {
-            return Ok(Json);
+            return match F::FORMATS.contains(&Json) {
+                true => Ok(Json),
+                false => Err(Usage(format!("--json: only {} is written", names::<F>())).into()),
+            };
         }
         let format = match (self.format, self.file()) {
             (Some(format), _) => format,
@@ -156,14 +159,24 @@ impl<F: Formats> OutputArgs<F> {
             },
         };
         if format == Parquet && cfg!(not(feature = "parquet")) {
-            return Err(Usage(
-                "parquet: this hipvit was built without the feature `parquet` (cargo install --features parquet); \
-                 npy, safetensors, csv and json need none",
-            )
-            .into());
+            return Err(no_parquet());
         }
         Ok(format)
     }
+}
+
+/// What is said where the feature `parquet` is missing.
+pub fn no_parquet() -> anyhow::Error {
+    Usage(
+        "parquet: this hipvit was built without the feature `parquet` (cargo install --features parquet); npy, safetensors, \
+         csv and json need none",
+    )
+    .into()
+}
+
+fn names<F: Formats>() -> String {
+    let names: Vec<&str> = F::FORMATS.iter().map(|format| format.name()).collect();
+    names.join(" or ")
 }
 
 fn unknown_ending<F: Formats>(path: &Path) -> String {

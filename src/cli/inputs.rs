@@ -86,6 +86,14 @@ impl Inputs {
         self.images.is_empty() && self.files_from.is_none()
     }
 
+    /// An error unless there is an image.
+    pub fn require(&self) -> Result<()> {
+        match self.is_empty() {
+            true => Err(Usage("an image, a directory, a glob pattern, - or --files-from is required").into()),
+            false => Ok(()),
+        }
+    }
+
     /// All given images in order, those of a directory sorted by name. What cannot be listed is reported.
     pub fn list(&self) -> Result<Listing> {
         let mut listing = Listing::default();
@@ -229,9 +237,7 @@ impl Listing {
             progress.step();
             match item {
                 Ok(item) => {
-                    if item.outputs().non_finite().is_some() {
-                        progress.report(|| warn_non_finite(&item));
-                    }
+                    warn_non_finite(&item, &progress);
                     progress.print(|| each(&item))?;
                 }
                 Err(error) if error.index().is_some() => {

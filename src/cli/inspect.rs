@@ -11,20 +11,22 @@ use hipvit::exec::select::SelectOptions;
 use hipvit::graph::inspection::{Inspection, parts, plot};
 use hipvit::graph::optimize;
 use hipvit::graph::plan::Plan;
-use hipvit::model::{self, Info, LoadOptions};
+use hipvit::model::{Info, LoadOptions};
 use hipvit::table::{Column, Table};
 use hipvit::{DType, Degrees, Device, Parallelism, Session};
 use serde::Serialize;
 
-use super::{ImageSize, Outcome, Usage, choices, completions, lines, output, record};
+use super::labels::LabelArgs;
+use super::{ImageSize, Outcome, Usage, choices, completions, lines, load_model, output, record};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Model directory, as timm or Hugging Face transformers write it [default: the embedded TinyViT32]
+    /// Model directory, as timm or Hugging Face transformers write it, or a model of the Hugging Face hub that was downloaded:
+    /// ORG/NAME or ORG/NAME@REVISION [default: the embedded TinyViT32]
     #[arg(value_name = "MODEL")]
     positional: Option<PathBuf>,
     /// As MODEL
-    #[arg(long, short, value_name = "DIR", conflicts_with = "positional")]
+    #[arg(long, short, value_name = "MODEL", conflicts_with = "positional")]
     model: Option<PathBuf>,
     /// Load the model onto a GPU and show its memory there: hip (the first GPU) or hip:N
     #[arg(long, default_value = "cpu", value_name = "DEVICE", value_parser = choices::device(), add = ArgValueCandidates::new(completions::devices))]
@@ -38,6 +40,8 @@ pub struct Args {
     /// Image size, if not the model's own; position embeddings are interpolated
     #[arg(long, value_name = "N or HxW", value_parser = super::image_size)]
     image_size: Option<ImageSize>,
+    #[command(flatten)]
+    labels: LabelArgs,
     /// Select kernels as for results that have the same bits at any batch size
     #[arg(long)]
     reproducible: bool,
@@ -67,6 +71,9 @@ pub struct Args {
 #[derive(Serialize)]
 struct Report<'a> {
     info: &'a Info,
+    /// Where the classes' names come from; of a model without classes nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    labels: Option<String>,
     preprocess: String,
     #[serde(flatten)]
     inspection: Inspection,
@@ -88,10 +95,9 @@ impl Args {
             max_flops: Some(u64::MAX),
             ..LoadOptions::default()
         };
-        let model = match self.model.as_ref().or(self.positional.as_ref()) {
-            Some(path) => model::load(path, &options)?,
-            None => model::tinyvit32(&options)?,
-        };
+        let model = load_model(self.model.as_ref().or(self.positional.as_ref()), &options)?;
+        let labels = self.labels.read()?.unwrap_or_else(|| model.labels.clone());
+        labels.check(model.labels.len())?;
         let (graph, passes) = optimize(model.graph.clone(), &session.passes())?;
         let plan = Plan::new(Arc::new(graph), self.batch, self.dtype)?;
         if let Some(file) = &self.plot {
@@ -118,6 +124,7 @@ impl Args {
         }
         let report = Report {
             info: &model.info,
+            labels: (!labels.is_empty()).then(|| labels.source().to_string()),
             preprocess: model.preprocess.to_string(),
             inspection,
         };
@@ -163,6 +170,7 @@ impl Args {
 fn facts(report: &Report<'_>) -> Table {
     let Report {
         info,
+        labels,
         preprocess,
         inspection,
     } = report;
@@ -200,6 +208,9 @@ fn facts(report: &Report<'_>) -> Table {
         format!("{}, {} channels, {} heads", info.depth, info.dim, info.heads),
     );
     fact("classes", info.classes.to_string());
+    if let Some(source) = labels {
+        fact("labels", source.clone());
+    }
     fact(
         "parameters",
         format!(

@@ -14,9 +14,14 @@ pub struct LabelArgs {
 
 impl LabelArgs {
     pub fn apply(&self, builder: SessionBuilder) -> hipvit::Result<SessionBuilder> {
-        Ok(match &self.labels {
-            Some(file) => builder.labels(Labels::from_file(file)?),
+        Ok(match self.read()? {
+            Some(labels) => builder.labels(labels),
             None => builder,
         })
+    }
+
+    /// The labels in the file that was given.
+    pub fn read(&self) -> hipvit::Result<Option<Labels>> {
+        self.labels.as_ref().map(Labels::from_file).transpose()
     }
 }

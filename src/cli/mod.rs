@@ -33,8 +33,10 @@ use std::process::ExitCode;
 use anstyle::{AnsiColor, Style};
 use clap::{Parser, Subcommand};
 use clap_complete::engine::ArgValueCandidates;
+use hipvit::model::{self, LoadOptions, Model};
 use hipvit::pipeline::Item;
 use hipvit::{DType, DeviceSet, GraphMode, Parallelism, ResizeOn, Session, SessionBuilder};
+use progress::Progress;
 
 /// Vision Transformers from pixel to logit.
 #[derive(Debug, Parser)]
@@ -201,6 +203,14 @@ fn positive(text: &str) -> Result<usize, String> {
     }
 }
 
+/// The model at `path`, or the embedded one, without a session that runs it.
+fn load_model(path: Option<&PathBuf>, options: &LoadOptions) -> hipvit::Result<Model> {
+    match path {
+        Some(path) => model::load(path, options),
+        None => model::tinyvit32(options),
+    }
+}
+
 impl ModelArgs {
     /// With the model that was named without --model.
     fn or_model(mut self, positional: Option<&PathBuf>) -> Self {
@@ -335,10 +345,10 @@ fn warn_non_finite_weights(session: &Session) {
     }
 }
 
-/// One line on standard error if an image's results are NaN or infinite in places.
-fn warn_non_finite(item: &Item) {
+/// One line on standard error, beside `progress`, if an image's results are NaN or infinite in places.
+fn warn_non_finite(item: &Item, progress: &Progress) {
     if let Some(results) = item.outputs().non_finite() {
-        output::warning(&format!("{}: {results}", item.name()));
+        progress.report(|| output::warning(&format!("{}: {results}", item.name())));
     }
 }
 
@@ -359,29 +369,32 @@ fn warn_fallback(reason: Option<&str>) {
 
 /// The text with line breaks and other control characters, which file names and labels may contain, escaped.
 fn one_line(text: &str) -> String {
-    escaped(text, |c| c.is_control() || is_invisible_control(c))
+    escaped(text, acts_on_terminal, |c, line| line.extend(c.escape_default()))
 }
 
 /// The same of a text of several lines: a table.
 fn lines(text: &str) -> String {
-    escaped(text, |c| c != '\n' && (c.is_control() || is_invisible_control(c)))
+    let acts = |c| c != '\n' && acts_on_terminal(c);
+    escaped(text, acts, |c, line| line.extend(c.escape_default()))
 }
 
-fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> String {
+/// The text, with `escape` in place of the characters that are `escaped`.
+fn escaped(text: &str, escaped: impl Fn(char) -> bool, escape: impl Fn(char, &mut String)) -> String {
     let mut line = String::with_capacity(text.len());
     for c in text.chars() {
-        match is_escaped(c) {
-            true => line.extend(c.escape_default()),
+        match escaped(c) {
+            true => escape(c, &mut line),
             false => line.push(c),
         }
     }
     line
 }
 
-/// Whether a terminal does something else than print it, though it is no control character by Unicode's categories: line
-/// separators, and marks that change the direction of what follows.
-fn is_invisible_control(c: char) -> bool {
-    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+/// Whether a terminal does something else than print it: control characters and, though Unicode does not call them so, line
+/// separators and marks that change the direction of what follows.
+fn acts_on_terminal(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Whether the reader of our output has closed it (`hipvit classify … | head`).

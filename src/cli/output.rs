@@ -16,10 +16,16 @@ static QUIET: AtomicBool = AtomicBool::new(false);
 #[derive(Debug, clap::Args)]
 pub struct TerminalArgs {
     /// Print results and errors only: no progress, notes or warnings
-    #[arg(long, short, global = true)]
+    #[arg(long, short, global = true, help_heading = "Terminal")]
     quiet: bool,
     /// When to use colours: auto does so on a terminal, unless NO_COLOR is set
-    #[arg(long, global = true, default_value = "auto", value_name = "WHEN")]
+    #[arg(
+        long,
+        global = true,
+        default_value = "auto",
+        value_name = "WHEN",
+        help_heading = "Terminal"
+    )]
     color: clap::ColorChoice,
 }
 

@@ -3,20 +3,21 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use hipvit::model::{self, LoadOptions};
+use hipvit::model::LoadOptions;
 
 use super::arrays::{Npy, Tensors};
 use super::format::{self, Format, Formats, OutputArgs};
 use super::inputs::Inputs;
 use super::output::Sink;
-use super::{ImageSize, Outcome, Usage};
+use super::{ImageSize, Outcome, load_model};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
     inputs: Inputs,
-    /// Model directory, as timm or Hugging Face transformers write it [default: the embedded TinyViT32]
-    #[arg(long, short, value_name = "DIR")]
+    /// Model directory, as timm or Hugging Face transformers write it, or a model of the Hugging Face hub that was downloaded:
+    /// ORG/NAME or ORG/NAME@REVISION [default: the embedded TinyViT32]
+    #[arg(long, short, value_name = "MODEL")]
     model: Option<PathBuf>,
     /// Image size, if not the model's own
     #[arg(long, value_name = "N or HxW", value_parser = super::image_size)]
@@ -40,19 +41,14 @@ enum Writer {
 
 impl Args {
     pub fn run(&self) -> Result<Outcome> {
-        if self.inputs.is_empty() {
-            return Err(Usage("an image, a directory, a glob pattern, - or --files-from is required").into());
-        }
+        self.inputs.require()?;
         let (format, sink) = self.output.open()?;
         let images = self.inputs.list()?;
         let options = LoadOptions {
             image_size: self.image_size.map(|size| size.0),
             ..LoadOptions::default()
         };
-        let model = match &self.model {
-            Some(path) => model::load(path, &options)?,
-            None => model::tinyvit32(&options)?,
-        };
+        let model = load_model(self.model.as_ref(), &options)?;
         let rule = &model.preprocess;
         let decode = self.inputs.decode.options();
         let mut writer = match format {

@@ -1,13 +1,13 @@
 //! What `--json` prints: one object per line.
 
-use std::borrow::Cow;
+use std::fmt::Write as _;
 use std::io::Write;
 
 use anyhow::Result;
 use hipvit::{DType, Session};
 use serde::Serialize;
 
-use super::is_invisible_control;
+use super::{acts_on_terminal, escaped};
 
 /// One image's results, model and device. `R`'s fields come last.
 #[derive(Debug, Serialize)]
@@ -41,18 +41,9 @@ pub fn write(out: &mut impl Write, value: &impl Serialize) -> Result<()> {
 }
 
 /// Escapes the control characters that JSON allows in strings, which are nowhere else: terminals act on them.
-fn ascii_controls(line: &str) -> Cow<'_, str> {
-    let acts = |c: char| c.is_control() || is_invisible_control(c);
-    if !line.contains(acts) {
-        return line.into();
-    }
-    let mut escaped = String::with_capacity(line.len());
-    for c in line.chars() {
-        match acts(c) {
-            // None of them needs a surrogate pair.
-            true => escaped += &format!("\\u{:04x}", u32::from(c)),
-            false => escaped.push(c),
-        }
-    }
-    escaped.into()
+fn ascii_controls(line: &str) -> String {
+    escaped(line, acts_on_terminal, |c, line| {
+        // None of them needs a surrogate pair. A string takes whatever is written.
+        let _ = write!(line, "\\u{:04x}", u32::from(c));
+    })
 }

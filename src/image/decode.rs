@@ -11,7 +11,6 @@
 //! - A JPEG whose entropy-coded data is damaged, or ends before the last pixel, is an error here, while libjpeg warns and
 //!   makes up what is missing (Pillow refuses it only where the file itself ends). So is one whose progressive scans do not
 //!   have all bits, which libjpeg smooths.
-//! - JPEGs inside TIFFs differ by a few levels: the TIFF decoder's own JPEG decoder rounds differently.
 //! - Not supported: JPEGs with arithmetic coding, and lossless ones.
 //! - Not supported: TIFFs in LAB, with 12-bit samples, with old-style JPEG or with CCITT Group 3 compression, and with
 //!   YCbCr that is not JPEG; GIFs without any palette.
@@ -19,10 +18,9 @@
 
 mod bmp;
 mod color;
-#[cfg(feature = "tiff")]
-mod frame_header;
 #[cfg(feature = "gif")]
 mod gif;
+mod ifd;
 mod jpeg;
 mod memory;
 mod orientation;
@@ -107,12 +105,6 @@ impl From<Limits> for DecodeOptions {
 impl From<&Limits> for DecodeOptions {
     fn from(limits: &Limits) -> Self {
         (*limits).into()
-    }
-}
-
-impl From<&Self> for DecodeOptions {
-    fn from(options: &Self) -> Self {
-        *options
     }
 }
 
@@ -262,16 +254,16 @@ fn is_gif(bytes: &[u8]) -> bool {
     bytes.starts_with(b"GIF8")
 }
 
+fn is_tiff(bytes: &[u8]) -> bool {
+    matches!(bytes, [b'I', b'I', 42 | 43, 0, ..] | [b'M', b'M', 0, 42 | 43, ..])
+}
+
 /// A format whose decoder is a feature of this crate that was turned off.
 fn left_out(format: &str) -> Failure {
     Failure::unsupported(format!(
         "{format} images need hipvit's feature `{}`, which this build was made without",
         format.to_lowercase()
     ))
-}
-
-fn is_tiff(bytes: &[u8]) -> bool {
-    matches!(bytes, [b'I', b'I', 42 | 43, 0, ..] | [b'M', b'M', 0, 42 | 43, ..])
 }
 
 /// Decodes an image file's content. `name` stands for it in error messages.
@@ -293,11 +285,16 @@ pub(crate) fn decode_in(
     let decoded = decoder(bytes).and_then(|decode| {
         // A decoder that panics on some bytes has a bug, which should fail this image and not the process.
         catch_unwind(AssertUnwindSafe(|| {
+            // TIFFs are turned in any case.
+            let orientation = match options.exif_orientation && !is_tiff(bytes) {
+                true => orientation::stored(bytes),
+                false => 1,
+            };
+            if orientation::turns(orientation) {
+                claim.copy_pixels();
+            }
             let image = decode(bytes, &mut claim, memory)?;
-            Ok(match options.exif_orientation && !is_tiff(bytes) {
-                true => orientation::upright(image, orientation::stored(bytes)),
-                false => image,
-            })
+            Ok(orientation::upright(image, orientation))
         }))
         .unwrap_or_else(|_| Err("the decoder failed on it".into()))
     });

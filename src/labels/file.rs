@@ -1,12 +1,13 @@
 //! Labels from a file, text or JSON.
 
-use std::fs;
+use std::io::Read;
 use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::Labels;
+use super::{LabelSource, Labels};
 use crate::error::{Error, Result};
+use crate::hip::regular_file;
 
 /// The largest file that is read; the names of ImageNet-21k take less than a megabyte.
 const LARGEST: u64 = 64 << 20;
@@ -32,7 +33,7 @@ impl Labels {
             return Err(Error::config(file, "has no labels"));
         }
         Ok(Self {
-            file: Some(file.into()),
+            source: LabelSource::File(file.into()),
             ..labels
         })
     }
@@ -40,17 +41,16 @@ impl Labels {
 
 /// The text of a file of names, without a byte order mark.
 pub(crate) fn read(file: &Path) -> Result<String> {
-    let metadata = fs::metadata(file).map_err(|error| Error::io(file, error))?;
-    if !metadata.is_file() {
-        return Err(Error::config(file, "is not a regular file"));
-    }
-    if metadata.len() > LARGEST {
+    let io = |error| Error::io(file, error);
+    let opened = regular_file::open(file).map_err(io)?;
+    let mut bytes = Vec::new();
+    opened.take(LARGEST + 1).read_to_end(&mut bytes).map_err(io)?;
+    if bytes.len() as u64 > LARGEST {
         return Err(Error::config(
             file,
             format!("has more than {} MiB", LARGEST >> 20),
         ));
     }
-    let bytes = fs::read(file).map_err(|error| Error::io(file, error))?;
     let text = String::from_utf8(bytes).map_err(|_| Error::config(file, "is not UTF-8"))?;
     Ok(match text.strip_prefix('\u{feff}') {
         Some(rest) => rest.to_owned(),

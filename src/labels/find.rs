@@ -1,6 +1,6 @@
 //! From what users call a class to its index.
 
-use super::Labels;
+use super::{Labels, synonyms};
 use crate::error::{Error, Result};
 use crate::nearest::{nearest, plain};
 
@@ -79,9 +79,4 @@ impl Labels {
             None => format!("{index} (\"{}\")", self.get(index)),
         }
     }
-}
-
-/// The names that a label lists between commas, as ImageNet's do.
-pub(super) fn synonyms(label: &str) -> impl Iterator<Item = &str> {
-    label.split(',').map(str::trim).filter(|name| !name.is_empty())
 }

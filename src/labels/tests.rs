@@ -139,7 +139,7 @@ fn labels_are_read_from_text_and_json() {
         assert!(error.contains(name) && error.contains(reason), "{error}");
     }
     let error = Labels::from_file(directory.path()).unwrap_err().to_string();
-    assert!(error.contains("is not a regular file"), "{error}");
+    assert!(error.contains("is a directory, not a regular file"), "{error}");
 }
 
 #[test]

@@ -19,8 +19,17 @@ const CONFIG: &str = "config.json";
 const WEIGHTS: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 const OPEN_CLIP: &str = "open_clip_config.json";
-const OPEN_CLIP_ADVICE: &str = "is an open_clip model (open_clip_config.json, no config.json), whose tensor names are not \
-                                supported; use the same model as timm (vit_*_clip_*, vit_*_siglip_*) or transformers saves it";
+/// Writes the vision tower of the open_clip model in the directory that is the first argument as a timm model, to the second.
+const CONVERT_OPEN_CLIP: &str = "import json, pathlib, sys, timm; from timm.models import save_for_hf; d = pathlib.Path(sys.argv[1]); \
+                            c = json.load(open(d / \"open_clip_config.json\")); m, p = c[\"model_cfg\"], c.get(\"preprocess_cfg\", \
+                            {}); v = m[\"vision_cfg\"]; t = v.get(\"timm_model_name\"); n = m[\"embed_dim\"] if not t or \
+                            v.get(\"timm_proj\") not in (None, \"\", \"none\") else 0; a = t or \"vit_%s_patch%d_clip_%s%d\" % \
+                            (dict([(768, \"base\"), (1024, \"large\"), (1280, \"huge\"), (1408, \"giant\"), (1664, \
+                            \"gigantic\")])[v[\"width\"]], v[\"patch_size\"], \"quickgelu_\" if m.get(\"quick_gelu\") else \"\", \
+                            v[\"image_size\"]); f = [*d.glob(\"*.safetensors\"), *d.glob(\"*.bin\")][0]; o = dict(file=str(f), \
+                            num_classes=n, crop_pct=1.0, crop_mode=\"squash\" if p.get(\"resize_mode\") == \"squash\" else \"center\", \
+                            **{k: p[k] for k in (\"mean\", \"std\", \"interpolation\") if k in p}); save_for_hf(timm.create_model(a, \
+                            pretrained=True, num_classes=n, pretrained_cfg_overlay=o), sys.argv[2], safe_serialization=True)";
 /// Writes `model.safetensors` from PyTorch's weights in the directory that is the first argument. Runs no code of theirs.
 const CONVERT: &str = "import pathlib, sys, torch; from safetensors.torch import save_file; d = pathlib.Path(sys.argv[1]); \
                        save_file({k: v.clone().contiguous() for f in d.glob(\"pytorch_model*.bin\") for k, v in \
@@ -149,11 +158,21 @@ impl Source<'_> {
             Self::Bytes(files) => parse(self.place(CONFIG), files.config),
             Self::Directory { .. } => self.json(CONFIG)?.ok_or_else(|| {
                 if self.place(OPEN_CLIP).exists() {
-                    return self.fault(OPEN_CLIP_ADVICE);
+                    return self.open_clip();
                 }
                 self.missing(&[CONFIG.to_owned()], "so it is not a model directory")
             }),
         }
+    }
+
+    /// What to do with open_clip's tensor names: timm knows them.
+    fn open_clip(&self) -> Error {
+        self.fault(format_args!(
+            "is an open_clip model ({OPEN_CLIP}, no {CONFIG}), whose tensor names are not read; this writes its vision tower \
+             as a timm model to the directory vision-tower, with Python, timm and safetensors: \
+             python3 -c '{CONVERT_OPEN_CLIP}' {} vision-tower",
+            hub::shell(self.directory())
+        ))
     }
 
     /// An error about the directory or, of a model of the hub, about its snapshot.
@@ -255,7 +274,8 @@ impl Source<'_> {
         let pickled = |file: &&String| file.starts_with("pytorch_model") && file.ends_with(".bin");
         if files.iter().any(|file| pickled(&file)) {
             return self.fault(format_args!(
-                "has its weights in PyTorch's format only (pytorch_model*.bin), not as {WEIGHTS}; convert them with                  Python, torch and safetensors: python3 -c '{CONVERT}' {}",
+                "has its weights in PyTorch's format only (pytorch_model*.bin), not as {WEIGHTS}; convert them with \
+                 Python, torch and safetensors: python3 -c '{CONVERT}' {}",
                 hub::shell(path)
             ));
         }

@@ -14,7 +14,7 @@ use crate::graph::{self, Graph, Optimizations, Passes};
 use crate::hip;
 use crate::labels::Labels;
 use crate::model::{self, InputKind, LoadOptions, Model, ModelBytes};
-use crate::outputs::NonFinite;
+use crate::non_finite::NonFinite;
 use crate::tensor::{DType, Tensor};
 
 /// More than any machine has cores; waking that many threads would take longer than a run.

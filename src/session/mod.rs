@@ -33,7 +33,8 @@ use crate::graph::plan::Plan;
 use crate::image::Preprocess;
 use crate::labels::Labels;
 use crate::model::Info;
-use crate::outputs::{NonFinite, Scores};
+use crate::non_finite::NonFinite;
+use crate::outputs::Scores;
 use crate::tensor::DType;
 
 /// A loaded model. Cheap to clone: clones share the model. Any number of threads can run it at once, on all GPUs that it has

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use allocation_counter::measure;
-use hipvit::image::{Limits, decode};
+use hipvit::image::{DecodeOptions, Limits, decode};
 use hipvit::{Device, Session};
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -156,9 +156,10 @@ fn samples() -> Vec<(PathBuf, Vec<u8>)> {
         .collect()
 }
 
-fn decodes_within(name: &str, bytes: &[u8], limits: &Limits) -> Result<(), TestCaseError> {
+fn decodes_within(name: &str, bytes: &[u8], limits: &Limits, exif: bool) -> Result<(), TestCaseError> {
     let mut result = None;
-    let info = measure(|| result = Some(decode(name, bytes, limits)));
+    let options = DecodeOptions::from(limits).exif_orientation(exif);
+    let info = measure(|| result = Some(decode(name, bytes, options)));
     prop_assert!(
         info.bytes_max <= limits.max_memory + CONSTANT,
         "{name}: {} bytes where {} are allowed",
@@ -188,8 +189,9 @@ fn images_that_lie() {
         prop::collection::vec(change(), 1..5),
         12..28_u32,
         8..24_u32,
+        any::<bool>(),
     );
-    run(6000, strategy, |(file, changes, memory, pixels)| {
+    run(6000, strategy, |(file, changes, memory, pixels, exif)| {
         let (path, bytes) = &samples[file.index(samples.len())];
         let mut bytes = bytes.clone();
         changes.iter().for_each(|change| change.apply(&mut bytes));
@@ -200,7 +202,7 @@ fn images_that_lie() {
             max_pixels: 1 << pixels,
             max_memory: 1 << memory,
         };
-        decodes_within(path.file_name().unwrap().to_str().unwrap(), &bytes, &limits)
+        decodes_within(path.file_name().unwrap().to_str().unwrap(), &bytes, &limits, exif)
     });
 }
 
@@ -213,7 +215,9 @@ fn valid_images_stay_within_any_limit() {
                 max_memory: 1 << memory,
                 ..Limits::default()
             };
-            decodes_within(path.file_name().unwrap().to_str().unwrap(), &bytes, &limits).unwrap();
+            for exif in [false, true] {
+                decodes_within(path.file_name().unwrap().to_str().unwrap(), &bytes, &limits, exif).unwrap();
+            }
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Output;
 
 use hipvit::{Labels, Session};
 use safetensors::SafeTensors;
@@ -143,6 +144,11 @@ fn labels_of_a_file_replace_the_models_and_must_be_as_many() {
     assert!(given.unwrap_err().to_string().contains("no classification head"));
 }
 
+fn eval(model: &Path, data: &Path, more: &[&str]) -> Output {
+    let args = ["eval", data.to_str().unwrap(), "-m", model.to_str().unwrap()];
+    hipvit(args.iter().chain(&["--device", "cpu"]).chain(more))
+}
+
 #[test]
 fn eval_reads_the_standard_layout_of_imagenet() {
     let root = tempfile::tempdir().unwrap();
@@ -152,18 +158,7 @@ fn eval_reads_the_standard_layout_of_imagenet() {
         root.path(),
         &["n02099601", "3", "goldfish, Carassius auratus", "stingray"],
     );
-    let eval = |more: &[&str]| {
-        let args = [
-            "eval",
-            data.to_str().unwrap(),
-            "-m",
-            model.to_str().unwrap(),
-            "--device",
-            "cpu",
-        ];
-        hipvit(args.iter().chain(more))
-    };
-    let output = eval(&["--json"]);
+    let output = eval(&model, &data, &["--json"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let result: Value = serde_json::from_str(stdout(&output)).unwrap();
     assert_eq!(
@@ -177,7 +172,7 @@ fn eval_reads_the_standard_layout_of_imagenet() {
     assert_eq!(result["classes"][0]["id"], "n01443537");
     assert_eq!(result["classes"][2]["correct_top5"], 0);
     assert!(result.get("skipped").is_none());
-    let table = eval(&[]);
+    let table = eval(&model, &data, &[]);
     let lines: Vec<&str> = stdout(&table).lines().collect();
     assert!(lines[0].ends_with("images    top-1    top-5"), "{lines:?}");
     assert!(
@@ -193,18 +188,7 @@ fn an_unknown_directory_is_an_error_or_skipped_or_mapped() {
     let root = tempfile::tempdir().unwrap();
     let model = imagenet_model(root.path(), &json!({}));
     let data = images(root.path(), &["n02099601", "golden_retreiver", "my fish"]);
-    let eval = |more: &[&str]| {
-        let args = [
-            "eval",
-            data.to_str().unwrap(),
-            "-m",
-            model.to_str().unwrap(),
-            "--device",
-            "cpu",
-            "--json",
-        ];
-        hipvit(args.iter().chain(more))
-    };
+    let eval = |more: &[&str]| eval(&model, &data, &[&["--json"], more].concat());
     let output = eval(&[]);
     assert_eq!(output.status.code(), Some(1));
     let text = stderr(&output);
@@ -254,4 +238,37 @@ fn an_unknown_directory_is_an_error_or_skipped_or_mapped() {
     let heldout = at("assets/digits/heldout.safetensors");
     let output = hipvit(["eval", heldout.to_str().unwrap(), "--skip-unknown"]);
     assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn inspect_says_where_the_labels_come_from() {
+    let root = tempfile::tempdir().unwrap();
+    let imagenet = imagenet_model(root.path(), &json!({}));
+    let own: Vec<String> = (0..1000).map(|class| format!("own {class}")).collect();
+    let named = imagenet_model(&root.path().join("named"), &json!({ "label_names": own }));
+    let file = root.path().join("names.txt");
+    fs::write(&file, own.join("\n")).unwrap();
+    let inspect = |model: &Path, more: &[&str]| {
+        let output = hipvit(["inspect", model.to_str().unwrap(), "--json"].iter().chain(more));
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let report: Value = serde_json::from_str(stdout(&output)).unwrap();
+        report["labels"].as_str().unwrap_or("").to_owned()
+    };
+    let file = file.to_str().unwrap();
+    assert_eq!(inspect(&imagenet, &[]), "ImageNet-1k's, in timm's order");
+    assert_eq!(inspect(&named, &[]), "the model's own");
+    assert_eq!(inspect(&imagenet, &["--labels", file]), file);
+    assert_eq!(
+        inspect(&at("tests/golden/timm_deit"), &[]),
+        "none: the classes are numbered"
+    );
+    // A model without classes.
+    assert_eq!(inspect(&at("tests/golden/hf_clip"), &[]), "");
+    let refused = hipvit(["inspect", "--labels", file]);
+    assert_eq!(refused.status.code(), Some(1));
+    let text = stderr(&refused);
+    assert!(
+        text.contains("there are 1000 labels, but the model has 10 classes"),
+        "{text}"
+    );
 }

@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use hipvit::image::{Limits, decode, open};
+use hipvit::image::{DecodeOptions, Limits, decode, open};
 use hipvit::pipeline::Pipeline;
 use hipvit::{Error, ImageErrorKind, Session};
 
@@ -175,6 +175,59 @@ fn a_webp_short_of_a_byte_is_truncated() {
     decode("whole.webp", &bytes, Limits::default()).unwrap();
     bytes.extend(b"trailing");
     decode("longer.webp", &bytes, Limits::default()).unwrap();
+}
+
+/// The first frame's chunk says that it goes on behind the file, and its header that it is of the largest size: the decoder
+/// would allocate that before it finds out.
+#[test]
+fn a_webp_whose_frame_is_cut_short_is_refused_before_it_is_allocated() {
+    let samples = at("tests/data/image/samples");
+    let mut bytes = fs::read(samples.join("animated-alpha-lossy.webp")).unwrap();
+    let frame = bytes.windows(4).position(|kind| kind == b"VP8 ").unwrap();
+    bytes[frame + 7] = 0x7F;
+    bytes[frame + 14..frame + 18].copy_from_slice(&[0xFF, 0x7F, 0xFF, 0x7F]);
+    let limits = Limits {
+        max_memory: 16 << 10,
+        ..Limits::default()
+    };
+    let mut result = None;
+    let info = allocation_counter::measure(|| result = Some(decode("cut", &bytes, limits)));
+    let (kind, text) = reason(result.unwrap());
+    assert_eq!(kind, ImageErrorKind::Truncated, "{text}");
+    assert!(info.bytes_max < 64 << 10, "{}", info.bytes_max);
+}
+
+/// Turning an image takes its pixels twice.
+#[test]
+fn a_turned_image_is_within_the_limit_on_memory() {
+    // A PNG of 256 × 256 grey pixels behind the EXIF data of an image that is shown on its side.
+    let exif = b"MM\0\x2a\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0";
+    let mut file = Vec::new();
+    let mut info = png::Info::with_size(256, 256);
+    info.exif_metadata = Some(exif.as_slice().into());
+    let mut encoder = png::Encoder::with_info(&mut file, info).unwrap();
+    encoder.set_color(png::ColorType::Rgb);
+    let pixels: Vec<u8> = (0..256 * 256 * 3).map(|at| (at / 3 % 256) as u8).collect();
+    encoder.write_header().unwrap().write_image_data(&pixels).unwrap();
+    let taken = |max_memory: u64| {
+        let limits = Limits {
+            max_memory,
+            ..Limits::default()
+        };
+        let options = DecodeOptions::from(limits).exif_orientation(true);
+        let mut result = None;
+        let info = allocation_counter::measure(|| result = Some(decode("turned", &file, options)));
+        (result.unwrap(), info.bytes_max)
+    };
+    let bytes = pixels.len() as u64;
+    let (image, most) = taken(bytes * 4);
+    let image = image.unwrap();
+    // Columns have become rows.
+    assert!(image.data[..256 * 3].iter().all(|&value| value == 0));
+    assert!((bytes * 2..bytes * 4).contains(&most), "{most}");
+    let (refused, most) = taken(bytes * 2 - 1);
+    assert_eq!(reason(refused).0, ImageErrorKind::TooLarge);
+    assert!(most < bytes, "{most}");
 }
 
 /// A grey TIFF, one pixel wide, with a strip for each row.

@@ -547,6 +547,23 @@ fn tables_fit_the_width_and_break_no_word() {
 }
 
 #[test]
+fn preprocess_has_no_json() {
+    let output = hipvit([
+        "preprocess",
+        "--json",
+        at("assets/samples/1.png").to_str().unwrap(),
+    ]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stdout(&output).is_empty());
+    assert!(
+        stderr(&output).contains("only safetensors or npy is written"),
+        "{}",
+        stderr(&output)
+    );
+    assert!(!stdout(&hipvit(["preprocess", "--help"])).contains("--json"));
+}
+
+#[test]
 fn inspect_is_a_page_and_shows_the_rest_on_request() {
     let page = at_width(&["inspect"], Some("80"));
     assert!(page.lines().count() < 60, "{page}");

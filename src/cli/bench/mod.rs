@@ -33,7 +33,7 @@ images per second as on the first one alone. What does not fit the terminal is l
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
-    /// Model directories, as timm or Hugging Face transformers write them [default: the embedded TinyViT32]
+    /// Model directories, or models of the Hugging Face hub that were downloaded (ORG/NAME) [default: the embedded TinyViT32]
     #[arg(value_name = "MODEL")]
     models: Vec<PathBuf>,
     /// As MODEL

@@ -49,17 +49,6 @@ fn multiply(a: u8, b: u8) -> u8 {
     (((product >> 8) + product) >> 8) as u8
 }
 
-/// JFIF's YCbCr to RGB, in the 16-bit fixed point of libjpeg.
-#[inline(always)]
-pub(super) fn ycbcr([y, cb, cr]: [u8; 3]) -> [u8; 3] {
-    const HALF: i32 = 1 << 15;
-    let (y, cb, cr) = (i32::from(y), i32::from(cb) - 128, i32::from(cr) - 128);
-    let red = y + ((91_881 * cr + HALF) >> 16);
-    let green = y + ((-22_554 * cb - 46_802 * cr + HALF) >> 16);
-    let blue = y + ((116_130 * cb + HALF) >> 16);
-    [red, green, blue].map(|value| value.clamp(0, 255) as u8)
-}
-
 /// `width` samples of `bits` (1, 2, 4 or 8) from each row of whole bytes, the first in the highest bits.
 pub(super) fn unpack(rows: &[u8], width: usize, bits: usize) -> impl Iterator<Item = u8> {
     let row_bytes = (width * bits).div_ceil(8);

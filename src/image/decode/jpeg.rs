@@ -20,7 +20,8 @@ use crate::image::RgbImage;
 use frame::Frame;
 use markers::{Markers, Scan};
 use planes::Plane;
-use rows::{Coding, Rows};
+pub(super) use rows::Coding;
+use rows::Rows;
 use scan::{Coefficients, Reader};
 
 /// The coefficients, in the order of the file, that libjpeg estimates from the neighbouring blocks' where they are not there.
@@ -29,59 +30,105 @@ const ESTIMATED: usize = 10;
 /// Each scan visits all blocks, and may take a few bytes of the file. Encoders write about ten.
 const MAX_SCANS: usize = 500;
 
-pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>, mut pixels: Vec<u8>) -> Result<RgbImage, Failure> {
-    let mut markers = Markers::new(bytes)?;
-    let scan = markers.next_scan()?.ok_or(NO_IMAGE)?;
-    markers.default_tables()?;
-    let frame = markers.frame.clone().ok_or(NO_IMAGE)?;
-    let (width, height) = claim.check(frame.width as u64, frame.height as u64)?;
-    let coding = coding(&frame, &markers);
+pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>, pixels: Vec<u8>) -> Result<RgbImage, Failure> {
+    let jpeg = Jpeg::read(bytes, None)?;
+    let (width, height) = claim.check(jpeg.frame.width as u64, jpeg.frame.height as u64)?;
+    let coding = coding(&jpeg.frame, &jpeg.markers);
+    claim.reserve(jpeg.memory(coding)?)?;
+    let data = jpeg.pixels(coding, pixels)?;
+    Ok(RgbImage { width, height, data })
+}
 
-    // Each block has a bit at least, or two for both of its codes: a lie about the size is found before it costs memory.
-    let bits = frame.blocks(&indices(&scan)) * if frame.progressive { 1 } else { 2 };
-    if bits / 8 > (bytes.len() - scan.data) as u64 {
-        return Err(markers::cut());
+/// The EXIF data that precedes the first scan.
+pub(super) fn exif(bytes: &[u8]) -> Option<&[u8]> {
+    let mut markers = Markers::new(bytes).ok()?;
+    // Damage behind it does not matter here.
+    let _ = markers.next_scan();
+    markers.exif
+}
+
+/// A JPEG of which everything up to its first scan is read.
+pub(super) struct Jpeg<'a> {
+    markers: Markers<'a>,
+    scan: Scan,
+    frame: Frame,
+    /// Whether the components are in several scans.
+    several: bool,
+}
+
+impl<'a> Jpeg<'a> {
+    /// `tables` are those of an abbreviated JPEG, which come before its own.
+    pub(super) fn read(bytes: &'a [u8], tables: Option<&'a [u8]>) -> Result<Self, Failure> {
+        let mut markers = match tables {
+            Some(tables) => Markers::with_tables(bytes, tables)?,
+            None => Markers::new(bytes)?,
+        };
+        let scan = markers.next_scan()?.ok_or(NO_IMAGE)?;
+        markers.default_tables()?;
+        let frame = markers.frame.clone().ok_or(NO_IMAGE)?;
+        Ok(Self {
+            several: frame.progressive || scan.components.len() < frame.components.len(),
+            markers,
+            scan,
+            frame,
+        })
     }
-    let several = frame.progressive || scan.components.len() < frame.components.len();
-    claim.reserve(memory(&frame, several))?;
-    let mut output = Output {
-        rows: Rows::new(&frame, coding),
-        planes: frame.components.iter().map(Plane::new).collect(),
-        row: 0,
-        pixels: {
-            pixels.clear();
-            pixels.reserve_exact(width * height * 3);
-            pixels
-        },
-    };
-    match several {
-        false => {
-            let end = stream(&frame, &markers, &scan, &mut output)?;
-            markers.resume(end);
-            if markers.next_scan()?.is_some() {
-                return Err("damaged JPEG: a scan follows the one that has all components".into());
+
+    /// Width, height and number of components.
+    #[cfg(feature = "tiff")]
+    pub(super) fn size(&self) -> [usize; 3] {
+        [self.frame.width, self.frame.height, self.frame.components.len()]
+    }
+
+    /// The bytes that decoding takes beside the file: pixels, the samples of a row of MCUs, and, of an image with several
+    /// scans, the coefficients.
+    pub(super) fn memory(&self, coding: Coding) -> Result<u64, Failure> {
+        let frame = &self.frame;
+        // Each block has a bit at least, or two for both of its codes: a lie about the size is found before it costs memory.
+        let bits = frame.blocks(&indices(&self.scan)) * if frame.progressive { 1 } else { 2 };
+        if bits / 8 > (self.markers.bytes().len() - self.scan.data) as u64 {
+            return Err(markers::cut());
+        }
+        let coefficients = if self.several {
+            Coefficients::bytes(frame)
+        } else {
+            0
+        };
+        let pixels = frame.width as u64 * frame.height as u64 * coding.pixel_bytes(frame) as u64;
+        Ok(pixels + Plane::bytes(frame) + coefficients)
+    }
+
+    /// The pixels, in the memory that is given.
+    pub(super) fn pixels(mut self, coding: Coding, mut pixels: Vec<u8>) -> Result<Vec<u8>, Failure> {
+        let frame = &self.frame;
+        let mut output = Output {
+            rows: Rows::new(frame, coding),
+            planes: frame.components.iter().map(Plane::new).collect(),
+            row: 0,
+            pixels: {
+                pixels.clear();
+                pixels.reserve_exact(frame.width * frame.height * coding.pixel_bytes(frame));
+                pixels
+            },
+        };
+        match self.several {
+            false => {
+                let end = stream(frame, &self.markers, &self.scan, &mut output)?;
+                self.markers.resume(end);
+                if self.markers.next_scan()?.is_some() {
+                    return Err("damaged JPEG: a scan follows the one that has all components".into());
+                }
+            }
+            true => {
+                let coefficients = collect(frame, &mut self.markers, self.scan)?;
+                output.transform(frame, &coefficients);
             }
         }
-        true => {
-            let coefficients = collect(&frame, &mut markers, scan)?;
-            output.transform(&frame, &coefficients);
-        }
+        Ok(output.pixels)
     }
-    Ok(RgbImage {
-        width,
-        height,
-        data: output.pixels,
-    })
 }
 
 const NO_IMAGE: &str = "damaged JPEG: it has no image";
-
-/// The bytes that decoding takes beside the file: pixels, the samples of a row of MCUs, and, of an image with several scans,
-/// the coefficients.
-fn memory(frame: &Frame, several: bool) -> u64 {
-    let coefficients = if several { Coefficients::bytes(frame) } else { 0 };
-    3 * frame.width as u64 * frame.height as u64 + Plane::bytes(frame) + coefficients
-}
 
 /// libjpeg's guess, which Pillow follows.
 fn coding(frame: &Frame, markers: &Markers<'_>) -> Coding {
@@ -118,8 +165,9 @@ impl Output {
             true => frame.height,
             false => ((mcu_row + 1) * 8 - 1) * frame.v_max,
         };
-        let from = self.row * frame.width * 3;
-        self.pixels.resize(end * frame.width * 3, 0);
+        let row_bytes = self.rows.row_bytes();
+        let from = self.row * row_bytes;
+        self.pixels.resize(end * row_bytes, 0);
         self.rows.write(&self.planes, self.row, &mut self.pixels[from..]);
         self.row = end;
         self.planes.iter_mut().for_each(Plane::advance);

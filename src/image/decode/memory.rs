@@ -132,6 +132,10 @@ pub(super) struct Claim<'a> {
     pub(super) limits: &'a Limits,
     /// The length of its file, which is in memory.
     file: u64,
+    /// Bytes that the pixels take, known from their number on.
+    pixels: u64,
+    /// Whether the pixels are copied once they are decoded.
+    copied: bool,
     permit: Option<Permit>,
 }
 
@@ -140,24 +144,38 @@ impl<'a> Claim<'a> {
         Self {
             limits,
             file: file.len() as u64,
+            pixels: 0,
+            copied: false,
             permit: None,
         }
     }
 
+    /// To be called ahead of [`Claim::check`]: the decoded pixels will be in memory twice.
+    pub(super) fn copy_pixels(&mut self) {
+        self.copied = true;
+    }
+
     /// The image's size as usable numbers, if it has not too many pixels.
     pub(super) fn check(
-        &self,
+        &mut self,
         width: impl Into<u64>,
         height: impl Into<u64>,
     ) -> Result<(usize, usize), Failure> {
-        self.limits.check(width, height)
+        let (width, height) = self.limits.check(width, height)?;
+        self.pixels = self.pixels.max(3 * width as u64 * height as u64);
+        Ok((width, height))
     }
 
     /// Waits for a permit of `bytes` in all beside the file, instead of what this image has so far.
     pub(super) fn reserve(&mut self, bytes: u64) -> Result<(), Failure> {
         // Nobody may wait while holding memory.
         self.permit = None;
-        let bytes = bytes.saturating_add(self.file);
+        let after = if self.copied {
+            self.pixels.saturating_mul(2)
+        } else {
+            0
+        };
+        let bytes = bytes.max(after).saturating_add(self.file);
         let limit = self.limits.max_memory;
         match BUDGET.acquire(bytes, limit, allocatable) {
             Ok(permit) => {

@@ -1,23 +1,65 @@
 //! The EXIF orientation: which way up a camera was held.
 
-use std::io::Cursor;
-
-use exif::{In, Reader, Tag};
-
+use super::ifd::Reader;
+use super::jpeg;
+#[cfg(feature = "webp")]
+use super::webp;
 use crate::image::RgbImage;
 
+/// The tag of the orientation, and the types that its value may have.
+const ORIENTATION: u16 = 274;
+const SHORT: u16 = 3;
+const LONG: u16 = 4;
+
 /// What the EXIF data of a JPEG, PNG or WebP file says; 1, upright, where it says nothing or is damaged.
+///
+/// Only this one value is read, where it stands: a parser of all EXIF data can be made to take memory beyond any budget.
 pub(super) fn stored(file: &[u8]) -> u16 {
-    let exif = Reader::new()
-        .continue_on_error(true)
-        .read_from_container(&mut Cursor::new(file))
-        // One damaged field leaves the others.
-        .or_else(|error| error.distill_partial_result(|_| ()));
-    let value = exif.ok().and_then(|exif| {
-        let field = exif.get_field(Tag::Orientation, In::PRIMARY)?;
-        field.value.get_uint(0)
-    });
-    value.and_then(|value| u16::try_from(value).ok()).unwrap_or(1)
+    let exif = match file {
+        [0xFF, 0xD8, ..] => jpeg::exif(file),
+        [0x89, b'P', b'N', b'G', ..] => exif_of_png(file),
+        #[cfg(feature = "webp")]
+        [b'R', b'I', b'F', b'F', ..] => webp::exif(file),
+        _ => None,
+    };
+    exif.and_then(in_exif).unwrap_or(1)
+}
+
+/// The content of the chunk `eXIf`.
+fn exif_of_png(file: &[u8]) -> Option<&[u8]> {
+    let mut rest = file.get(8..)?;
+    loop {
+        let (length, after) = rest.split_first_chunk::<4>()?;
+        let (kind, after) = after.split_first_chunk::<4>()?;
+        let length = u32::from_be_bytes(*length) as usize;
+        let content = after.get(..length)?;
+        if kind == b"eXIf" {
+            return Some(content);
+        }
+        // Behind the content is a checksum.
+        rest = after.get(length.checked_add(4)?..)?;
+    }
+}
+
+fn in_exif(exif: &[u8]) -> Option<u16> {
+    let exif = exif.strip_prefix(b"Exif\0\0").unwrap_or(exif);
+    if !matches!(exif, [b'I', b'I', 42, 0, ..] | [b'M', b'M', 0, 42, ..]) {
+        return None;
+    }
+    let reader = Reader::new(exif);
+    let entries = reader.first_directory()?.map_while(|entry| entry);
+    let mut orientations = entries.filter(|entry| entry.tag == ORIENTATION && entry.count > 0);
+    let entry = orientations.next()?;
+    match entry.kind {
+        SHORT => reader.short(entry.value),
+        LONG => u16::try_from(reader.number(entry.value, 4)?).ok(),
+        _ => None,
+    }
+}
+
+/// Whether such an image is stored in another order than it is shown.
+pub(super) fn turns(orientation: u16) -> bool {
+    (2..=8).contains(&orientation)
 }
 
 /// The image turned and mirrored as the orientation (1 to 8) says.

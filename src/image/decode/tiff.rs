@@ -1,24 +1,25 @@
-//! The first page of a TIFF, through the `tiff` crate: strips or tiles, chunky or planar, raw, LZW, Deflate, PackBits,
+//! The first page of a TIFF, through the `tiff` crate (JPEGs in it by the decoder of JPEG files): strips or tiles, chunky or planar, raw, LZW, Deflate, PackBits,
 //! JPEG or Group 4; bilevel, grey (integers or f32), palette, RGB, CMYK, and YCbCr if JPEG-compressed. The orientation
 //! tag is applied, as Pillow does for TIFF alone.
 
 mod directory;
+mod jpegs;
 
 use std::borrow::Cow;
 use std::io::Cursor;
 
 use ::tiff::decoder::ifd::Value;
-use ::tiff::decoder::{Decoder, DecodingResult, Limits as BufferLimits};
+use ::tiff::decoder::{ChunkType, Decoder, DecodingResult, Limits as BufferLimits};
 use ::tiff::tags::Tag;
 use ::tiff::{ColorType, TiffError};
 
-use super::frame_header::FrameHeader;
 use super::memory::Claim;
 use super::orientation::upright;
 use super::{Failure, color};
 use crate::error::ImageErrorKind;
 use crate::image::RgbImage;
 use directory::Photometric;
+use jpegs::Jpegs;
 
 /// Maximum number of samples per pixel in Pillow: four inks and two extra ones.
 const MAX_SAMPLES: u16 = 6;
@@ -49,11 +50,20 @@ pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Fa
     claim.limits.check_chunks(layout.chunks())?;
     let orientation = decoder.find_tag_unsigned::<u16>(Tag::Orientation).ok().flatten();
     let orientation = orientation.unwrap_or(1);
-    let jpeg = match is_jpeg(&mut decoder) {
-        true => largest_jpeg(&mut decoder, bytes)?,
-        false => 0,
+    let jpegs = Jpegs::find(&mut decoder, bytes, color, layout.planar)?;
+    // Of a strip or tile: as many bytes as its samples, a copy, and a row; or whatever a JPEG takes.
+    let chunk = match &jpegs {
+        Some(jpegs) => jpegs.memory(&layout)?,
+        None => layout
+            .chunk_bytes()
+            .saturating_mul(2)
+            .saturating_add(layout.row_bytes()),
     };
-    let chunk = layout.chunk_bytes();
+    // The JPEGs' decoder has converted it.
+    let color = match (color, &jpegs) {
+        (ColorType::YCbCr(depth), Some(_)) => ColorType::RGB(depth),
+        _ => color,
+    };
     let pixels = width as u64 * height as u64;
     let rgb = match (color, orientation) {
         (ColorType::RGB(_), ..2 | 9..) => 0,
@@ -61,11 +71,7 @@ pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Fa
         _ => 6,
     };
     // First the chunks, one after the other, then what becomes of the samples.
-    let chunks = chunk
-        .saturating_mul(2)
-        .saturating_add(layout.row_bytes())
-        .saturating_add(jpeg);
-    let later = chunks.max(pixels.saturating_mul(rgb));
+    let later = chunk.max(pixels.saturating_mul(rgb));
     let samples = pixels.saturating_mul(u64::from(color.num_samples()));
     claim.reserve(
         samples
@@ -75,10 +81,10 @@ pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Fa
     )?;
     // Bounded by what was reserved.
     let mut buffers = BufferLimits::default();
-    buffers.decoding_buffer_size = usize::try_from(chunk.max(lists)).unwrap_or(usize::MAX);
+    buffers.decoding_buffer_size = usize::try_from(layout.chunk_bytes().max(lists)).unwrap_or(usize::MAX);
     buffers.intermediate_buffer_size = bytes.len();
     let mut decoder = decoder.with_limits(buffers);
-    let samples = read_samples(&mut decoder, &layout, color)?;
+    let samples = read_samples(&mut decoder, &layout, color, jpegs.as_ref())?;
 
     let channels = usize::from(color.num_samples());
     let data = match (photometric, color) {
@@ -113,10 +119,6 @@ pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Fa
         (_, ColorType::CMYK(8 | 16) | ColorType::CMYKA(8 | 16)) => {
             color::cmyk(samples.chunks_exact(channels).map(|s| [s[0], s[1], s[2], s[3]]))
         }
-        (_, ColorType::YCbCr(8)) if is_jpeg(&mut decoder) => {
-            let pixels = samples.chunks_exact(3);
-            color::rgb(width * height, pixels.map(|s| color::ycbcr([s[0], s[1], s[2]])))
-        }
         _ => return Err(Failure::unsupported(format!("a TIFF with pixels of {color:?}"))),
     };
     let image = RgbImage { width, height, data };
@@ -146,8 +148,17 @@ struct Layout {
     /// Bytes of a sample.
     depth: usize,
     planar: bool,
+    tiled: bool,
     /// Width and height of a strip or tile.
     chunk: [usize; 2],
+}
+
+/// What a strip or tile stores.
+struct Stored {
+    width: usize,
+    height: usize,
+    /// Whether further rows do no harm.
+    may_be_higher: bool,
 }
 
 impl Layout {
@@ -171,6 +182,7 @@ impl Layout {
             channels: usize::from(color.num_samples()),
             depth: usize::from(color.bit_depth().div_ceil(8)),
             planar,
+            tiled: decoder.get_chunk_type() == ChunkType::Tile,
             chunk: [chunk_width as usize, chunk_height as usize],
         })
     }
@@ -190,6 +202,21 @@ impl Layout {
             .saturating_mul(self.planes() as u64)
     }
 
+    /// The last strip ends with the image, whereas tiles go beyond its edges.
+    fn stored(&self, index: usize) -> Stored {
+        let [width, height] = self.chunk;
+        let down = self.height.div_ceil(height);
+        let left = match index % down {
+            _ if self.tiled => height,
+            strip => self.height - strip * height,
+        };
+        Stored {
+            width,
+            height: height.min(left),
+            may_be_higher: !self.tiled && left <= height,
+        }
+    }
+
     /// Bytes of the part of a strip or tile that is in the image.
     fn chunk_bytes(&self) -> u64 {
         let [width, height] = [self.chunk[0].min(self.width), self.chunk[1].min(self.height)];
@@ -202,44 +229,13 @@ impl Layout {
     }
 }
 
-/// Bytes that the most expensive of the JPEGs in strips or tiles takes.
-fn largest_jpeg(decoder: &mut Source<'_>, file: &[u8]) -> Result<u64, Failure> {
-    let mut list = |strips, tiles| {
-        let strips = decoder.find_tag_unsigned_vec::<usize>(strips);
-        match strips.map_err(|error| reason(&error))? {
-            Some(list) => Ok::<_, Failure>(list),
-            None => Ok(decoder
-                .find_tag_unsigned_vec(tiles)
-                .map_err(|error| reason(&error))?
-                .unwrap_or_default()),
-        }
-    };
-    let offsets = list(Tag::StripOffsets, Tag::TileOffsets)?;
-    let lengths = list(Tag::StripByteCounts, Tag::TileByteCounts)?;
-    // The decoder puts them before each strip; a frame in them would be of any size.
-    let tables = decoder
-        .find_tag(Tag::JPEGTables)
-        .map_err(|error| reason(&error))?;
-    if let Some(Ok(tables)) = tables.map(Value::into_u8_vec)
-        && FrameHeader::find(&tables).is_some()
-    {
-        return Err("the TIFF's JPEG tables have a frame".into());
-    }
-    let mut largest = 0;
-    for (offset, length) in offsets.into_iter().zip(lengths) {
-        let Some(rest) = file.get(offset..) else { continue };
-        let jpeg = &rest[..length.min(rest.len())];
-        // Without a header the decoder refuses it.
-        let Some(header) = FrameHeader::find(jpeg) else {
-            continue;
-        };
-        largest = largest.max(header.memory()?.saturating_add(2 * jpeg.len() as u64));
-    }
-    Ok(largest)
-}
-
 /// The page's samples, `[height, width, channels]`, one byte each; those smaller than a byte are not scaled.
-fn read_samples(decoder: &mut Source<'_>, layout: &Layout, color: ColorType) -> Result<Vec<u8>, Failure> {
+fn read_samples(
+    decoder: &mut Source<'_>,
+    layout: &Layout,
+    color: ColorType,
+    jpegs: Option<&Jpegs<'_>>,
+) -> Result<Vec<u8>, Failure> {
     let &Layout {
         width,
         height,
@@ -256,17 +252,22 @@ fn read_samples(decoder: &mut Source<'_>, layout: &Layout, color: ColorType) -> 
         for top in (0..height).step_by(chunk_height) {
             for left in (0..width).step_by(chunk_width) {
                 let used_width = chunk_width.min(width - left);
-                let chunk = to_bytes(
-                    decoder.read_chunk(index).map_err(|error| reason(&error))?,
-                    color,
-                    used_width,
-                )?;
+                // The TIFF decoder leaves out what is beyond the image's right edge.
+                let (chunk, chunk_width) = match jpegs {
+                    Some(jpegs) => (jpegs.decode(index, layout)?, chunk_width),
+                    None => {
+                        let samples = decoder.read_chunk(index as u32);
+                        let samples = samples.map_err(|error| reason(&error))?;
+                        (to_bytes(samples, color, used_width)?, used_width)
+                    }
+                };
                 let used_height = chunk_height.min(height - top);
-                if chunk.len() < used_width * used_height * channels_in_chunk {
+                if chunk.len() < chunk_width * used_height * channels_in_chunk {
                     return Err("the TIFF's pixel data does not fit its size".into());
                 }
                 for (y, row) in chunk
-                    .chunks_exact(used_width * channels_in_chunk)
+                    .chunks_exact(chunk_width * channels_in_chunk)
+                    .map(|row| &row[..used_width * channels_in_chunk])
                     .take(used_height)
                     .enumerate()
                 {
@@ -343,8 +344,4 @@ fn extra_samples(decoder: &mut Source<'_>) -> Vec<u16> {
         .ok()
         .flatten()
         .unwrap_or_default()
-}
-
-fn is_jpeg(decoder: &mut Source<'_>) -> bool {
-    matches!(decoder.find_tag_unsigned::<u16>(Tag::Compression), Ok(Some(7)))
 }

@@ -54,8 +54,13 @@ fn still(bytes: &[u8], claim: &mut Claim<'_>, beside: u64) -> Result<RgbImage, F
     };
     let mut decoder = WebPDecoder::new(Cursor::new(bytes)).map_err(reason)?;
     let (width, height) = decoder.dimensions();
-    // The decoder allocates what the frame says before it compares.
-    if frame_size(bytes).is_some_and(|size| size != (width, height)) {
+    // The decoder allocates what the frame says before it compares, and whatever a chunk's size says.
+    let Some(size) = frame_size(bytes) else {
+        return Err(Failure::truncated(
+            "the WebP is truncated: its frame is cut short",
+        ));
+    };
+    if size != (width, height) {
         return Err(format!("{INVALID}: the frame has another size than the canvas").into());
     }
     let (width, height) = claim.check(width, height)?;
@@ -74,7 +79,13 @@ fn still(bytes: &[u8], claim: &mut Claim<'_>, beside: u64) -> Result<RgbImage, F
     Ok(RgbImage { width, height, data })
 }
 
-/// The width and height that a still image's first frame says.
+/// The EXIF data.
+pub(super) fn exif(file: &[u8]) -> Option<&[u8]> {
+    let mut chunks = Chunks(file.get(12..)?);
+    chunks.find_map(|(kind, content)| (kind == b"EXIF").then_some(content))
+}
+
+/// The width and height that a still image's first frame says; `None` if the frame is cut short.
 fn frame_size(bytes: &[u8]) -> Option<(u32, u32)> {
     Chunks(&bytes[12..]).find_map(|(kind, frame)| match kind {
         b"VP8 " => {

@@ -1,6 +1,5 @@
 """Writes the sample images, and decode.json: the size and the CRC-32 of what Pillow's
-Image.open(file).convert("RGB") makes of each. A JPEG's pixels depend on the decoder's arithmetic. Those inside a TIFF
-may differ a little, so for those the pixels themselves are kept beside the file, as PNG.
+Image.open(file).convert("RGB") makes of each. A JPEG's pixels depend on the decoder's arithmetic: libjpeg-turbo's.
 
     python make.py        (Pillow 13.0.0, numpy)
 """
@@ -383,14 +382,16 @@ def make_bmp():
 # --- TIFF -------------------------------------------------------------------------------------------------------
 
 def tiff(samples, photometric, bits, order="<", tile=None, planar=False, extra=None, palette=None, compress=None,
-         sample_format=None, orientation=None, rows_per_strip=10, predictor=False):
-    """A TIFF of [h, w, c] samples (or of rows already packed below 8 bits)."""
+         sample_format=None, orientation=None, rows_per_strip=10, predictor=False, jpeg=None, tables=None):
+    """A TIFF of [h, w, c] samples (or of rows already packed below 8 bits). `jpeg` makes a JPEG of a strip or tile."""
     height, width, channels = samples.shape
     kind = {1: "u1", 2: "u1", 4: "u1", 8: "u1", 16: "u2", 32: "u4"}[bits] if samples.dtype.kind != "f" else "f4"
     if samples.dtype.kind == "i":
         kind = kind.replace("u", "i")
 
     def encode(part):
+        if jpeg:
+            return jpeg(part)
         if bits < 8:
             data = packed(part[..., 0], bits).tobytes()
         else:
@@ -424,6 +425,8 @@ def tiff(samples, photometric, bits, order="<", tile=None, planar=False, extra=N
         tags[274] = (3, [orientation])
     if predictor:
         tags[317] = (3, [2])
+    if tables:
+        tags[347] = (7, tables)
     out, offsets = bytearray(8), []
     for block in blocks:
         offsets.append(len(out))
@@ -436,7 +439,7 @@ def tiff(samples, photometric, bits, order="<", tile=None, planar=False, extra=N
     directory = len(out)
     spill = bytearray()
     for tag, (dtype, values) in sorted(tags.items()):
-        body = struct.pack(f"{order}{len(values)}{'H' if dtype == 3 else 'I'}", *map(int, values))
+        body = struct.pack(f"{order}{len(values)}{ {3: 'H', 4: 'I', 7: 'B'}[dtype]}", *map(int, values))
         if len(body) > 4:
             at = directory + size + len(spill)
             spill += body + b"\0" * (len(body) % 2)
@@ -505,11 +508,62 @@ def make_tiff():
         write(f"orientation{orientation}.tif", tiff(c3[:5, :7], 2, 8, orientation=orientation))
 
 
+def make_jpeg_in_tiff():
+    """JPEGs in strips and tiles. The last ones are of odd sizes, and chroma is interpolated up to their edges alone."""
+    rng = np.random.default_rng(20261123)
+    height, width = 61, 83
+    y, x = np.mgrid[0:height, 0:width]
+    samples = np.stack([128 + 90 * np.sin((x * (c + 1) + y * (3 - c)) / 11.0) for c in range(4)], -1)
+    samples = np.clip(samples + rng.integers(-20, 21, samples.shape), 0, 255).astype(np.uint8)
+
+    def jpeg(**options):
+        def encode(part):
+            mode = {1: "L", 3: "RGB", 4: "CMYK"}[part.shape[2]]
+            buffer = io.BytesIO()
+            Image.fromarray(part[..., 0] if mode == "L" else part, mode).save(buffer, "jpeg", quality=85, **options)
+            return buffer.getvalue()
+        return encode
+
+    def abbreviated(**options):
+        """The tables, and what makes JPEGs without them."""
+        def without(part):
+            data = jpeg(**options)(part)
+            for at, end in reversed(list(segments(data, 0xC4, 0xDB, 0xE0))):
+                data = data[:at] + data[end:]
+            return data
+        whole = jpeg(**options)(samples[:8, :8, :3])
+        listed = b"".join(whole[at:end] for at, end in segments(whole, 0xC4, 0xDB))
+        return {"tables": b"\xff\xd8" + listed + b"\xff\xd9", "jpeg": without}
+
+    rgb, grey = samples[..., :3], samples[..., :1]
+    as_jpeg = {"bits": 8, "compress": 7}
+    for name, subsampling in (("444", 0), ("422", 1), ("420", 2)):
+        write(f"jpeg-strips-{name}.tif", tiff(rgb, 6, rows_per_strip=16, jpeg=jpeg(subsampling=subsampling), **as_jpeg))
+        write(f"jpeg-tiles-{name}.tif", tiff(rgb, 6, tile=32, jpeg=jpeg(subsampling=subsampling), **as_jpeg))
+    write("jpeg-tables-420.tif", tiff(rgb, 6, order=">", rows_per_strip=24, **abbreviated(subsampling=2), **as_jpeg))
+    write("jpeg-tables-tiles.tif", tiff(rgb, 6, tile=16, **abbreviated(subsampling=2), **as_jpeg))
+    write("jpeg-progressive.tif", tiff(rgb, 6, rows_per_strip=32, jpeg=jpeg(progressive=True), **as_jpeg))
+    write("jpeg-orientation6.tif", tiff(rgb, 6, rows_per_strip=16, orientation=6, jpeg=jpeg(), **as_jpeg))
+    # Not converted, whatever the JPEG's own markers say.
+    write("jpeg-rgb-strips.tif", tiff(rgb, 2, rows_per_strip=16, jpeg=jpeg(subsampling=0), **as_jpeg))
+    write("jpeg-grey-tiles.tif", tiff(grey, 1, tile=32, jpeg=jpeg(), **as_jpeg))
+    write("jpeg-white-is-zero.tif", tiff(grey, 0, rows_per_strip=16, jpeg=jpeg(), **as_jpeg))
+    write("jpeg-planar.tif", tiff(rgb, 2, rows_per_strip=16, planar=True, jpeg=jpeg(), **as_jpeg))
+    write("jpeg-planar-tiles.tif", tiff(rgb, 2, tile=32, planar=True, jpeg=jpeg(), **as_jpeg))
+    write("jpeg-cmyk.tif", tiff(samples, 5, rows_per_strip=16, jpeg=jpeg(), **as_jpeg))
+    write("jpeg-rgbx.tif", tiff(samples, 2, rows_per_strip=16, extra=[0], jpeg=jpeg(), **as_jpeg))
+
+    def full(part):
+        """The last strip as high as the others."""
+        return jpeg(subsampling=2)(np.pad(part, ((0, 16 - part.shape[0]), (0, 0), (0, 0)), "edge"))
+    write("jpeg-full-strips.tif", tiff(rgb, 6, rows_per_strip=16, jpeg=full, **as_jpeg))
+
+
 def main():
     SAMPLES.mkdir(exist_ok=True)
     for old in SAMPLES.iterdir():
         old.unlink()
-    make_png(), make_jpeg(), make_webp(), make_gif(), make_bmp(), make_tiff(), make_jpeg_forms()
+    make_png(), make_jpeg(), make_webp(), make_gif(), make_bmp(), make_tiff(), make_jpeg_forms(), make_jpeg_in_tiff()
     cases = []
     for path in sorted(SAMPLES.iterdir()):
         with warnings.catch_warnings():
@@ -524,9 +578,6 @@ def main():
                 continue
         case = {"file": path.name, "mode": mode, "width": image.width, "height": image.height,
                 "crc32": zlib.crc32(image.tobytes())}
-        if path.name.startswith("jpeg"):
-            image.save(f"{path}.png", optimize=True)
-            case["pixels"] = f"{path.name}.png"
         cases.append(case)
     text = ",\n".join(json.dumps(case) for case in cases)
     (HERE / "decode.json").write_text(f"[\n{text}\n]\n")

@@ -50,6 +50,8 @@ pub(super) struct Markers<'a> {
     pub(super) jfif: bool,
     /// The colour transform of Adobe's marker.
     pub(super) adobe: Option<u8>,
+    /// The first EXIF data.
+    pub(super) exif: Option<&'a [u8]>,
 }
 
 /// A scan's header.
@@ -88,6 +90,22 @@ impl<'a> Markers<'a> {
             restart_interval: 0,
             jfif: false,
             adobe: None,
+            exif: None,
+        })
+    }
+
+    /// With the tables of another stream, as TIFFs keep those that their JPEGs share.
+    pub(super) fn with_tables(bytes: &'a [u8], tables: &'a [u8]) -> Result<Self, Failure> {
+        let mut before = Self::new(tables)?;
+        if before.next_scan()?.is_some() || before.frame.is_some() {
+            return Err("damaged JPEG: an image is among its tables".into());
+        }
+        // Everything else begins anew with the image.
+        Ok(Self {
+            quantisation: before.quantisation,
+            dc: before.dc,
+            ac: before.ac,
+            ..Self::new(bytes)?
         })
     }
 
@@ -127,6 +145,7 @@ impl<'a> Markers<'a> {
                     self.restart_interval = u16::from_be_bytes(interval).into();
                 }
                 0xDA => return self.scan(segment).map(Some),
+                0xE1 if segment.starts_with(b"Exif\0\0") => self.exif = self.exif.or(Some(segment)),
                 0xE0 => self.jfif |= segment.len() >= 14 && segment.starts_with(b"JFIF\0"),
                 0xEE if segment.len() >= 12 && segment.starts_with(b"Adobe") => {
                     self.adobe = Some(segment[11]);

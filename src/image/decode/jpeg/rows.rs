@@ -8,12 +8,25 @@ use crate::image::decode::color;
 
 /// How a JPEG stores its colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Coding {
+pub(in crate::image::decode) enum Coding {
     Grey,
     Rgb,
     YCbCr,
     Cmyk,
     Ycck,
+    /// The components as they are, to be understood by what is around the JPEG.
+    #[cfg_attr(not(feature = "tiff"), expect(dead_code))]
+    Stored,
+}
+
+impl Coding {
+    /// Bytes of a pixel: of RGB, or of the components as they are.
+    pub(super) fn pixel_bytes(self, frame: &Frame) -> usize {
+        match self {
+            Self::Stored => frame.components.len(),
+            _ => 3,
+        }
+    }
 }
 
 /// How a component reaches the size of the image.
@@ -44,6 +57,7 @@ struct Channel {
 pub(super) struct Rows {
     coding: Coding,
     width: usize,
+    pixel_bytes: usize,
     channels: Vec<Channel>,
 }
 
@@ -69,11 +83,17 @@ impl Rows {
         Self {
             coding,
             width: frame.width,
+            pixel_bytes: coding.pixel_bytes(frame),
             channels: frame.components.iter().map(channel).collect(),
         }
     }
 
-    /// Writes the image's rows from `first` on as RGB to `out`.
+    /// The bytes of a row of pixels.
+    pub(super) fn row_bytes(&self) -> usize {
+        self.width * self.pixel_bytes
+    }
+
+    /// Writes the image's rows from `first` on to `out`.
     pub(super) fn write(&mut self, planes: &[Plane], first: usize, out: &mut [u8]) {
         Write {
             rows: self,
@@ -101,9 +121,11 @@ impl SimdOp for Write<'_> {
         let Rows {
             coding,
             width,
+            pixel_bytes,
             channels,
         } = self.rows;
-        for (y, out) in (self.first..).zip(self.out.chunks_exact_mut(*width * 3)) {
+        let pixel_bytes = *pixel_bytes;
+        for (y, out) in (self.first..).zip(self.out.chunks_exact_mut(*width * pixel_bytes)) {
             for (channel, plane) in channels.iter_mut().zip(self.planes) {
                 channel.upsample(plane, y);
             }
@@ -121,6 +143,12 @@ impl SimdOp for Write<'_> {
                     ycbcr([row(0), row(1), row(2)], out);
                     ycck(key, out);
                 }
+                Coding::Stored => (0..pixel_bytes).for_each(|index| {
+                    let samples = out[index..].iter_mut().step_by(pixel_bytes);
+                    samples
+                        .zip(row(index))
+                        .for_each(|(sample, &value)| *sample = value);
+                }),
             }
         }
     }
@@ -203,7 +231,8 @@ fn rgb([red, green, blue]: [&[u8]; 3], out: &mut [u8]) {
     }
 }
 
-/// As [`color::ycbcr`], in 16 bits: the factors' whole parts are added apart.
+/// JFIF's YCbCr to RGB, in the 16-bit fixed point of libjpeg: the factors' whole parts are added apart, so that 16 bits
+/// are enough.
 #[inline(always)]
 fn ycbcr([y, cb, cr]: [&[u8]; 3], out: &mut [u8]) {
     let samples = y.iter().zip(cb).zip(cr);
@@ -245,6 +274,16 @@ fn ycck(key: &[u8], out: &mut [u8]) {
 mod tests {
     use super::*;
 
+    /// JFIF's YCbCr to RGB, in the 16-bit fixed point of libjpeg.
+    fn reference([y, cb, cr]: [u8; 3]) -> [u8; 3] {
+        const HALF: i32 = 1 << 15;
+        let (y, cb, cr) = (i32::from(y), i32::from(cb) - 128, i32::from(cr) - 128);
+        let red = y + ((91_881 * cr + HALF) >> 16);
+        let green = y + ((-22_554 * cb - 46_802 * cr + HALF) >> 16);
+        let blue = y + ((116_130 * cb + HALF) >> 16);
+        [red, green, blue].map(|value| value.clamp(0, 255) as u8)
+    }
+
     #[test]
     fn conversion_in_16_bits_is_that_in_32() {
         for (y, cb) in (0..=255).flat_map(|cb| [0, 1, 77, 128, 200, 255].map(|y| (y, cb))) {
@@ -252,7 +291,7 @@ mod tests {
             let mut out = [0; 3 * 256];
             ycbcr([&[y; 256], &[cb; 256], &cr], &mut out);
             for (pixel, cr) in out.as_chunks::<3>().0.iter().zip(cr) {
-                assert_eq!(*pixel, color::ycbcr([y, cb, cr]), "{y} {cb} {cr}");
+                assert_eq!(*pixel, reference([y, cb, cr]), "{y} {cb} {cr}");
             }
         }
     }

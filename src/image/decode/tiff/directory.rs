@@ -6,7 +6,8 @@
 
 use std::borrow::Cow;
 
-use super::Failure;
+use crate::image::decode::Failure;
+use crate::image::decode::ifd::Reader;
 
 /// The meanings that the decoder is not to know about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,12 +41,8 @@ pub(super) struct Directory<'a> {
 
 /// Reads the first page's directory.
 pub(super) fn read_ahead(bytes: &[u8]) -> Result<Directory<'_>, Failure> {
-    let reader = Reader {
-        bytes,
-        big_endian: bytes.starts_with(b"M"),
-    };
-    let (at, longest) = reader
-        .directory()
+    let reader = Reader::new(bytes);
+    let (at, longest) = facts(&reader, bytes.len())
         .ok_or(Failure::truncated(
             "the TIFF is truncated: its directory is missing",
         ))?
@@ -67,7 +64,7 @@ pub(super) fn read_ahead(bytes: &[u8]) -> Result<Directory<'_>, Failure> {
         _ => return Ok(other),
     };
     let mut copy = bytes.to_vec();
-    let value = if reader.big_endian {
+    let value = if bytes.starts_with(b"M") {
         [0, BLACK_IS_ZERO]
     } else {
         [BLACK_IS_ZERO, 0]
@@ -84,55 +81,23 @@ pub(super) fn read_ahead(bytes: &[u8]) -> Result<Directory<'_>, Failure> {
 /// The position of the photometric value, if there is one, and the number of values of the longest list.
 type Facts = (Option<usize>, u64);
 
-struct Reader<'a> {
-    bytes: &'a [u8],
-    big_endian: bool,
-}
-
-impl Reader<'_> {
-    /// `None` if the directory is cut off; the tag of a list that is.
-    fn directory(&self) -> Option<Result<Facts, u16>> {
-        let big_tiff = self.short(2)? == 43;
-        let (count, entries, entry, value) = if big_tiff {
-            let directory = self.number(8, 8)?;
-            (self.number(directory, 8)?, directory.checked_add(8)?, 20, 12)
-        } else {
-            let directory = self.number(4, 4)?;
-            (self.number(directory, 2)?, directory.checked_add(2)?, 12, 8)
-        };
-        let (mut photometric, mut longest) = (None, 0);
-        for index in 0..count {
-            let at = entries.checked_add(index.checked_mul(entry)?)?;
-            let tag = self.short(at)?;
-            if tag == PHOTOMETRIC {
-                photometric = photometric.or(Some(at + value));
-            }
-            if READ.contains(&tag) {
-                let values = self.number(at + 4, value - 4)?;
-                let bytes = values.checked_mul(value_bytes(self.short(at + 2)?));
-                if bytes.is_none_or(|bytes| bytes > self.bytes.len()) {
-                    return Some(Err(tag));
-                }
-                longest = longest.max(values as u64);
-            }
+/// `None` if the directory is cut off; the tag of a list that is.
+fn facts(reader: &Reader<'_>, length: usize) -> Option<Result<Facts, u16>> {
+    let (mut photometric, mut longest) = (None, 0);
+    for entry in reader.first_directory()? {
+        let entry = entry?;
+        if entry.tag == PHOTOMETRIC {
+            photometric = photometric.or(Some(entry.value));
         }
-        Some(Ok((photometric, longest)))
+        if READ.contains(&entry.tag) {
+            let bytes = entry.count.checked_mul(value_bytes(entry.kind));
+            if bytes.is_none_or(|bytes| bytes > length) {
+                return Some(Err(entry.tag));
+            }
+            longest = longest.max(entry.count as u64);
+        }
     }
-
-    fn short(&self, at: usize) -> Option<u16> {
-        self.number(at, 2).map(|value| value as u16)
-    }
-
-    fn number(&self, at: usize, length: usize) -> Option<usize> {
-        let bytes = self.bytes.get(at..at.checked_add(length)?)?;
-        let push = |value: u64, byte: &u8| value << 8 | u64::from(*byte);
-        let value = if self.big_endian {
-            bytes.iter().fold(0, push)
-        } else {
-            bytes.iter().rev().fold(0, push)
-        };
-        usize::try_from(value).ok()
-    }
+    Some(Ok((photometric, longest)))
 }
 
 /// Bytes of a value of this type.

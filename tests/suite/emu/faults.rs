@@ -1,0 +1,285 @@
+//! What fails on a GPU: allocations, launches, copies, replays, the GPU itself. It costs no more than it must, and is told.
+
+use std::env;
+
+use hipvit::image::{Limits, RgbImage, open};
+use hipvit::{Device, DeviceSet, Error, GraphMode, Outputs, Parallelism, Session};
+
+use super::{MARK, available, command};
+use crate::at;
+use crate::command_line::{stderr, stdout};
+
+/// Whether this process was started for the test `name` with settings. If not, one is started that has them, for that test
+/// alone, which must pass there: faults are settled once in a process.
+#[track_caller]
+fn alone(name: &str, gpus: &str, setting: (&str, &str)) -> bool {
+    alone_with(name, gpus, &[setting])
+}
+
+/// As [`alone`], with several settings.
+#[track_caller]
+fn alone_with(name: &str, gpus: &str, settings: &[(&str, &str)]) -> bool {
+    if env::var_os(MARK).is_some() {
+        return true;
+    }
+    let output = command(env::current_exe().unwrap(), gpus)
+        .args([&format!("emu::faults::{name}"), "--exact", "--nocapture"])
+        .env(MARK, "1")
+        .envs(settings.iter().copied())
+        .output()
+        .unwrap();
+    let passed = output.status.success() && stdout(&output).contains("1 passed");
+    assert!(
+        passed,
+        "{settings:?}: {}\n{}{}",
+        output.status,
+        stdout(&output),
+        stderr(&output)
+    );
+    false
+}
+
+fn images(count: usize) -> Vec<RgbImage> {
+    let image = open(at("tests/golden/images/small.png"), Limits::default()).unwrap();
+    vec![image; count]
+}
+
+fn load(device: usize, mode: GraphMode) -> Result<Session, Error> {
+    let builder = Session::builder()
+        .device(Device::Hip(device))
+        .batch(2)
+        .hip_graphs(mode);
+    builder.load(at("tests/golden/timm_vit_class_token"))
+}
+
+fn same(a: &Outputs, b: &Outputs) {
+    assert_eq!(a.logits(), b.logits());
+}
+
+/// Runs until one fails, which must be soon; what it says.
+fn fails(session: &Session, expected: &Outputs) -> String {
+    for _ in 0..20 {
+        match session.run(images(2)) {
+            Ok(outputs) => same(&outputs, expected),
+            Err(error) => return error.to_string(),
+        }
+    }
+    panic!("no run failed");
+}
+
+#[test]
+fn an_allocation_that_fails_is_tried_again_or_told() {
+    if !available() {
+        return;
+    }
+    for nth in 1..=16 {
+        let name = "an_allocation_that_fails_is_tried_again_or_told";
+        if !alone(name, "gfx942", ("HIP_EMU_FAIL_ALLOC", &nth.to_string())) {
+            continue;
+        }
+        let works = [(); 3].map(|()| load(0, GraphMode::Auto)?.run(images(2)));
+        let mut outputs = works.iter().flatten();
+        let first = outputs.next().unwrap();
+        outputs.for_each(|outputs| same(outputs, first));
+        // Memory of the device is trimmed and asked for again; what is pinned is not.
+        let errors: Vec<_> = works.iter().filter_map(|work| work.as_ref().err()).collect();
+        assert!(errors.len() <= 1, "{errors:?}");
+        for error in errors {
+            let text = error.to_string();
+            assert!(
+                text.contains("hipHostMalloc failed: hipErrorOutOfMemory"),
+                "{text}"
+            );
+        }
+        return;
+    }
+}
+
+#[test]
+fn a_gpu_without_memory_is_an_error_and_a_smaller_batch_goes_on() {
+    let name = "a_gpu_without_memory_is_an_error_and_a_smaller_batch_goes_on";
+    if !available() || !alone(name, "gfx942", ("HIP_EMU_MEMORY", "36M")) {
+        return;
+    }
+    let session = Session::builder().device(Device::Hip(0)).batch(1024);
+    let session = session.load(at("tests/golden/timm_vit_class_token")).unwrap();
+    let expected = session.run(images(1)).unwrap();
+    let error = session.run(images(1024)).unwrap_err();
+    assert!(
+        matches!(error, Error::Hip(hipvit::hip::Error::OutOfMemory { .. })),
+        "{error}"
+    );
+    assert!(error.to_string().contains("take a smaller batch"), "{error}");
+    same(&session.run(images(1)).unwrap(), &expected);
+}
+
+#[test]
+fn a_launch_that_fails_costs_its_run_alone() {
+    let name = "a_launch_that_fails_costs_its_run_alone";
+    if !available() || !alone(name, "gfx942", ("HIP_EMU_FAIL_LAUNCH", "40")) {
+        return;
+    }
+    let session = load(0, GraphMode::Off).unwrap();
+    let expected = session.run(images(2)).unwrap();
+    let text = fails(&session, &expected);
+    assert!(
+        text.contains("hipModuleLaunchKernel failed: hipErrorLaunchFailure (719) for `"),
+        "{text}"
+    );
+    assert!(text.contains("GPU 0 (AMD Instinct MI300X"), "{text}");
+    for _ in 0..3 {
+        same(&session.run(images(2)).unwrap(), &expected);
+    }
+}
+
+#[test]
+fn a_copy_that_fails_costs_its_run_alone() {
+    let name = "a_copy_that_fails_costs_its_run_alone";
+    if !available() || !alone(name, "gfx942", ("HIP_EMU_FAIL_COPY", "12")) {
+        return;
+    }
+    let session = load(0, GraphMode::Off).unwrap();
+    let expected = session.run(images(2)).unwrap();
+    let text = fails(&session, &expected);
+    assert!(
+        text.contains("hipErrorUnknown") && text.contains("GPU 0 (AMD Instinct MI300X"),
+        "{text}"
+    );
+    for _ in 0..3 {
+        same(&session.run(images(2)).unwrap(), &expected);
+    }
+}
+
+/// Nothing aborts, not even when all is dropped, and the other one goes on.
+#[test]
+fn a_lost_gpu_is_an_error_until_the_end() {
+    let name = "a_lost_gpu_is_an_error_until_the_end";
+    if !available() || !alone(name, "gfx942x2", ("HIP_EMU_LOSE_DEVICE", "150")) {
+        return;
+    }
+    let (session, other) = (
+        load(0, GraphMode::Auto).unwrap(),
+        load(1, GraphMode::Auto).unwrap(),
+    );
+    let expected = session.run(images(2)).unwrap();
+    let text = fails(&session, &expected);
+    assert!(
+        text.contains("hipErrorLaunchFailure") && text.contains("GPU 0 "),
+        "{text}"
+    );
+    for _ in 0..3 {
+        // What a drop failed with may be told first.
+        let text = session.run(images(2)).unwrap_err().to_string();
+        assert!(text.contains("GPU 0 "), "{text}");
+    }
+    assert!(load(0, GraphMode::Auto).is_err());
+    same(&other.run(images(2)).unwrap(), &expected);
+    drop(session);
+    same(&other.run(images(2)).unwrap(), &expected);
+}
+
+/// TinyViT32, with each of its layers on two GPUs, until a run fails.
+fn rank_that_fails() -> (usize, String) {
+    let builder = Session::builder().devices(DeviceSet::gpus([0, 1]).unwrap());
+    let session = builder
+        .parallel(Parallelism::tensor())
+        .batch(2)
+        .tinyvit32()
+        .unwrap();
+    let mut expected = None;
+    for _ in 0..40 {
+        match session.run(images(2)) {
+            Ok(outputs) => same(&outputs, expected.get_or_insert_with(|| outputs.clone())),
+            Err(error) => {
+                let text = error.to_string();
+                // Nothing is tried with the other one.
+                assert_eq!(session.run(images(2)).unwrap_err().to_string(), text);
+                let Error::Rank { rank, ranks: 2, .. } = error else {
+                    panic!("{text}");
+                };
+                assert!(text.contains(&format!("rank {rank} of 2")), "{text}");
+                assert!(text.contains(&format!("GPU {rank} ")), "{text}");
+                return (rank, text);
+            }
+        }
+    }
+    panic!("no run failed");
+}
+
+#[test]
+fn a_divided_model_that_loses_a_gpu_names_it() {
+    let name = "a_divided_model_that_loses_a_gpu_names_it";
+    if available() && alone(name, "gfx942x2", ("HIP_EMU_LOSE_DEVICE", "150")) {
+        let (_, text) = rank_that_fails();
+        assert!(text.contains(" failed: "), "{text}");
+    }
+}
+
+#[test]
+fn a_divided_model_does_not_wait_for_a_rank_that_hangs() {
+    let name = "a_divided_model_does_not_wait_for_a_rank_that_hangs";
+    let settings = [("HIP_EMU_HANG_COLLECTIVE", "20"), ("HIP_EMU_RCCL_TIMEOUT", "2")];
+    if available() && alone_with(name, "gfx942x2", &settings) {
+        println!("{}", rank_that_fails().1);
+    }
+}
+
+/// Whichever replay of a pipeline omits its last operation, every image has its own results, and a line says so.
+#[test]
+fn a_replay_that_goes_wrong_once_is_computed_again() {
+    if !available() {
+        return;
+    }
+    let samples = at("assets/samples");
+    let run = |graphs: &str, corrupt: Option<u32>| {
+        let mut command = command(env!("CARGO_BIN_EXE_hipvit"), "gfx942");
+        command.args([
+            "classify",
+            "--json",
+            "--device",
+            "hip",
+            "--batch",
+            "4",
+            "--hip-graphs",
+            graphs,
+        ]);
+        command.args([&samples; 4]);
+        if let Some(nth) = corrupt {
+            command.env("HIP_EMU_CORRUPT_REPLAY", nth.to_string());
+        }
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        output
+    };
+    let expected = run("off", None);
+    assert_eq!(stdout(&expected).lines().count(), 40);
+    let mut found = 0;
+    for nth in 1..=7 {
+        let output = run("auto", Some(nth));
+        assert_eq!(stdout(&output), stdout(&expected), "{nth}: {}", stderr(&output));
+        assert!(stderr(&output).contains("replay"), "{nth}: {}", stderr(&output));
+        found += u32::from(stderr(&output).contains("computed again"));
+    }
+    // The others are found when the graphs are captured.
+    assert!(found >= 3, "{found}");
+}
+
+#[test]
+fn a_replay_that_is_wrong_is_not_used() {
+    let name = "a_replay_that_is_wrong_is_not_used";
+    if !available() || !alone(name, "gfx942", ("HIP_EMU_CORRUPT_REPLAY", "1")) {
+        return;
+    }
+    let session = load(0, GraphMode::Auto).unwrap();
+    let expected = session.run(images(2)).unwrap();
+    for _ in 0..3 {
+        same(&session.run(images(2)).unwrap(), &expected);
+    }
+    let replays = session.hip_graphs().unwrap();
+    let reason = replays.fallback.as_ref().unwrap();
+    assert!(
+        reason.contains("the replay differs from the eager run"),
+        "{replays:?}"
+    );
+    assert_eq!((replays.eager_runs, replays.replayed_runs), (4, 0));
+}
