@@ -48,13 +48,9 @@ class Samples:
                 raise SystemExit("--images: is needed for this")
             from safetensors.numpy import load_file
 
-            tensors = load_file(ROOT / "assets" / "digits" / "heldout.safetensors").values()
-            (images,) = [tensor for tensor in tensors if tensor.dtype == np.uint8 and tensor.ndim > 1]
-            (classes,) = [tensor for tensor in tensors if tensor.ndim == 1]
-            if images.ndim == 3:
-                images = np.repeat(images[..., None], 3, axis=-1)
-            self.images: Any = list(images)
-            self.classes = [int(index) for index in classes]
+            held_out = load_file(ROOT / "assets" / "digits" / "heldout.safetensors")
+            self.images: Any = list(np.repeat(held_out["images"][..., None], 3, axis=-1))
+            self.classes = [int(index) for index in held_out["labels"]]
             return
         self.images = sorted(path for path in arguments.images.rglob("*") if path.is_file())
         if not self.images:

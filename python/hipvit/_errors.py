@@ -28,6 +28,10 @@ class Error(Exception):
     index: Optional[int] = None
     """The position of the image that failed, if it is one's error."""
 
+    def __str__(self) -> str:
+        # OSError would make another message of its fields.
+        return str(self.args[0]) if self.args else ""
+
 
 class ArgumentError(Error, ValueError):
     """An argument is out of range, or does not fit the model or the device."""

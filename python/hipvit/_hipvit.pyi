@@ -3,36 +3,18 @@
 from collections.abc import Iterable, Sequence
 from os import PathLike
 from types import TracebackType
-from typing import Any, Literal, Optional, Protocol, Union, overload
+from typing import Any, Literal, Optional, Union, final, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from hipvit._errors import ImageError
 from hipvit._results import Prediction
+from hipvit.types import Float32, Images
+
+__all__ = ["Model", "Outputs", "__VERSION__", "load", "samples"]
 
 __VERSION__: str
-
-Float32 = npt.NDArray[np.float32]
-
-class SupportsDLPack(Protocol):
-    """An array or tensor of any library, such as ``torch.Tensor``."""
-
-    def __dlpack__(self, *args: Any, **kwargs: Any) -> Any: ...
-    def __dlpack_device__(self) -> tuple[Any, Any]: ...
-
-class PillowImage(Protocol):
-    """``PIL.Image.Image``."""
-
-    @property
-    def size(self) -> tuple[int, int]: ...
-    @property
-    def mode(self) -> str: ...
-    def tobytes(self, *args: Any, **kwargs: Any) -> bytes: ...
-
-Array = Union[npt.NDArray[Any], SupportsDLPack]
-Image = Union[str, PathLike[str], bytes, bytearray, memoryview, PillowImage, Array]
-Images = Union[Image, Iterable[Image]]
 
 def load(
     model: Union[str, PathLike[str], None] = None,
@@ -67,6 +49,7 @@ def load(
 def samples() -> list[tuple[str, bytes]]:
     """Ten handwritten digits, as name and PNG file, that the embedded model was not trained on."""
 
+@final
 class Model:
     """A loaded model. Any number of threads can call it at once; other Python threads run meanwhile.
 
@@ -96,10 +79,9 @@ class Model:
         """The ``k`` most likely classes of each image, best first."""
 
     @overload
-    def preprocess(self, images: Images, *, normalize: Literal[True] = True) -> Float32: ...
-    @overload
     def preprocess(self, images: Images, *, normalize: Literal[False]) -> npt.NDArray[np.uint8]: ...
-    def preprocess(self, images: Images, *, normalize: bool = True) -> npt.NDArray[Any]:
+    @overload
+    def preprocess(self, images: Images, *, normalize: Literal[True] = True) -> Float32:
         """The model's input: float32 ``[B, 3, H, W]`` as the library's processor makes it, bit for bit; or, with
         ``normalize=False``, the resized and cropped images, uint8 ``[B, H, W, 3]``."""
 
@@ -161,6 +143,7 @@ class Model:
     def info(self) -> dict[str, Any]:
         """Facts about the model: its sizes, the number of its parameters, its preprocessing."""
 
+@final
 class Outputs:
     """What a model computes for a number of images, in their order."""
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from hipvit import _hipvit
 
 
-class Prediction(NamedTuple):
+@dataclass(frozen=True)
+class Prediction:
     """One class and how likely it is."""
 
     index: int

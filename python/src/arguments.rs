@@ -38,10 +38,11 @@ pub fn load(
     process::check(py)?;
     let fail = |error| convert(py, &error, None);
     let device_name = device.map_or_else(|| Ok("auto".to_owned()), |device| device_name(device))?;
+    let precision = dtype.map_or(Ok(DType::F32), parse_dtype)?;
     let hidden_layers = hidden_layers.unwrap_or_default();
     let mut builder: SessionBuilder = Session::builder()
         .device(device_name.parse::<Device>().map_err(fail)?)
-        .dtype(dtype.map_or(Ok(DType::F32), parse_dtype)?)
+        .dtype(precision)
         .batch(batch)
         .input(parse_input(py, input)?)
         .tokens(tokens)
@@ -67,7 +68,7 @@ pub fn load(
     let options = PyDict::new(py);
     options.set_item("model", model)?;
     options.set_item("device", device_name)?;
-    options.set_item("dtype", dtype.map(|dtype| dtype.str()).transpose()?)?;
+    options.set_item("dtype", precision.to_string())?;
     options.set_item("batch", batch)?;
     options.set_item("labels", labels)?;
     options.set_item("image_size", image_size)?;

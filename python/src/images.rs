@@ -116,9 +116,10 @@ fn wrong_shape(py: Python<'_>, shape: &[usize]) -> PyErr {
 
 /// The elements in row-major order, copied only where they are not in it already.
 fn contiguous<'a, T: Element + Copy>(array: &'a PyReadonlyArrayDyn<'_, T>) -> Cow<'a, [T]> {
+    // `as_slice` takes column-major arrays too.
     match array.as_slice() {
-        Ok(slice) => Cow::Borrowed(slice),
-        Err(_) => Cow::Owned(array.as_array().iter().copied().collect()),
+        Ok(slice) if array.is_c_contiguous() => Cow::Borrowed(slice),
+        _ => Cow::Owned(array.as_array().iter().copied().collect()),
     }
 }
 

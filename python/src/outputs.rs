@@ -64,7 +64,7 @@ impl Rows {
             rows.row_mut(index).assign(&row);
         }
         let assign = |rows: &mut Array3<f32>, row: ArrayView2<'_, f32>| {
-            rows.index_axis_mut(Axis(0), index).assign(&row)
+            rows.index_axis_mut(Axis(0), index).assign(&row);
         };
         if let (Some(rows), Some(row)) = (&mut self.tokens, image.tokens()) {
             assign(rows, row);

@@ -47,7 +47,7 @@ def test_the_operator_passes_torchs_own_checks(values_model: hipvit.Model, value
 def test_a_compiled_program_calls_it(values_model: hipvit.Model, values: Any) -> None:
     import hipvit.torch
 
-    class Program(torch.nn.Module):  # type: ignore[misc]
+    class Program(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.vit = hipvit.torch.Module(values_model)

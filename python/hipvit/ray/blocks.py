@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Optional, Union
+from typing import Any, Optional, Union
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,10 +23,13 @@ import hipvit
 from hipvit.ray.predictor import Task
 
 SUFFIXES = frozenset((".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"))
+# Readers of Parquet folders pass over names with an underscore.
+JOB = "_job.json"
 _FORMAT = 1
 
 
-class Block(NamedTuple):
+@dataclass(frozen=True)
+class Block:
     """A block that was done, and who did it."""
 
     index: int
@@ -39,7 +42,7 @@ class Block(NamedTuple):
 def list_images(images: Union[str, os.PathLike[str], Iterable[Union[str, os.PathLike[str]]]]) -> list[str]:
     """The image files of a folder and those below it, or the files that were given, sorted."""
     if not isinstance(images, (str, os.PathLike)):
-        return sorted(map(os.fspath, images))
+        return sorted(os.fspath(image) for image in images)
     folder = Path(images)
     if not folder.is_dir():
         raise hipvit.NotFoundError(f"{folder}: there is no such folder")
@@ -99,7 +102,7 @@ class Job:
     def open(self) -> None:
         """Makes the output folder, or checks that the one which is there is of the same job."""
         self.output.mkdir(parents=True, exist_ok=True)
-        path, facts = self.output / "job.json", self._facts()
+        path, facts = self.output / JOB, self._facts()
         if path.exists():
             before = json.loads(path.read_text())
             changed = [name for name in facts if before.get(name) != facts[name]]
@@ -109,7 +112,7 @@ class Job:
                 )
             return
         if any(self.output.glob("part-*.parquet")):
-            raise hipvit.ArgumentError(f"{self.output}: has Parquet files, but no job.json; choose another output folder")
+            raise hipvit.ArgumentError(f"{self.output}: has Parquet files, but no {JOB}; choose another output folder")
         _replace(path, json.dumps(facts, indent=2) + "\n")
 
     def close(self) -> None:

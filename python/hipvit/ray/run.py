@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Optional, Union
 
@@ -84,7 +85,7 @@ class _Worker:
         self.model = hipvit.load(self.job.model, **self.job.options)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        return write(self.job, self.model, int(row["block"]))._asdict()
+        return asdict(write(self.job, self.model, int(row["block"])))
 
 
 def _on_cluster(
@@ -104,11 +105,12 @@ def _on_cluster(
     # A GPU's worker sees only its own GPU; a CPU's worker computes on its cores.
     options = {"device": "hip"} if gpus else {"device": "cpu", "threads": max(1, int(cpus))}
     job = Job(**{**vars(job), "options": {**options, **job.options}})
-    # A block a task: what is lost with a worker is one block.
+    shared = ray.put(job)
+    # One block per task, so that no more is lost with a worker.
     dataset = ray.data.from_items([{"block": block} for block in blocks], override_num_blocks=len(blocks))
     results = dataset.map(
         _Worker,
-        fn_constructor_args=([ray.put(job)],),
+        fn_constructor_args=([shared],),
         compute=ray.data.ActorPoolStrategy(size=workers, max_tasks_in_flight_per_actor=_IN_FLIGHT),
         num_cpus=cpus,
         num_gpus=gpus,

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import asdict
 from typing import Any, Union
 
 from ray import serve
@@ -27,7 +28,7 @@ class Classifier:
         self.model = hipvit.load(model, **options)
         self._run.set_max_batch_size(self.model.batch)
 
-    @serve.batch(max_batch_size=8, batch_wait_timeout_s=0.0)  # type: ignore[untyped-decorator]
+    @serve.batch(max_batch_size=8, batch_wait_timeout_s=0.0)
     async def _run(self, images: list[bytes]) -> list[Any]:
         outputs = await asyncio.to_thread(self.model.run, images, on_error="skip")
         errors = outputs.errors
@@ -64,7 +65,7 @@ class Classifier:
             classes = await self.classify(bytes(body), top)
         except hipvit.ImageError as error:
             return JSONResponse({"error": str(error), "kind": error.kind}, status_code=400)
-        return JSONResponse({"classes": [prediction._asdict() for prediction in classes]})
+        return JSONResponse({"classes": [asdict(prediction) for prediction in classes]})
 
 
 def app(arguments: dict[str, str]) -> serve.Application:
@@ -78,7 +79,8 @@ def app(arguments: dict[str, str]) -> serve.Application:
     if not gpus:
         options["threads"] = max(1, int(cpus))
     options.update({name: arguments[name] for name in ("device", "dtype") if name in arguments})
-    deployment = Classifier.options(
+    deployment: Any = Classifier
+    deployment = deployment.options(
         num_replicas=int(arguments.get("replicas", 1)), ray_actor_options={"num_cpus": cpus, "num_gpus": gpus}
     )
     return deployment.bind(arguments.get("model"), **options)
