@@ -55,7 +55,7 @@ def make_images(folder: Path) -> None:
 @contextmanager
 def cluster() -> Iterator[None]:
     """Three nodes: a head without cores, and two that work."""
-    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     try:
         for _ in range(2):
             nodes.add_node(num_cpus=2)

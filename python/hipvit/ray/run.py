@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Generator, Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Optional, Union
 
@@ -54,10 +54,12 @@ def process(
     missing = job.missing()
     done = []
     blocks = _here(job, missing) if workers == 0 else _on_cluster(job, missing, workers, cpus_per_worker, gpus_per_worker)
-    for block in blocks:
-        done.append(block)
-        if progress:
-            progress(block)
+    # Closed when `progress` raises, too.
+    with closing(blocks):
+        for block in blocks:
+            done.append(block)
+            if progress:
+                progress(block)
     left = job.missing()
     if left:
         raise hipvit.InputOutputError(
@@ -68,7 +70,7 @@ def process(
     return done
 
 
-def _here(job: Job, blocks: list[int]) -> Iterator[Block]:
+def _here(job: Job, blocks: list[int]) -> Generator[Block, None, None]:
     if blocks:
         with hipvit.load(job.model, **job.options) as model:
             for block in blocks:
@@ -84,13 +86,13 @@ class _Worker:
         self.job: Job = ray.get(job[0])
         self.model = hipvit.load(self.job.model, **self.job.options)
 
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        return asdict(write(self.job, self.model, int(row["block"])))
+    def do(self, block: int) -> Block:
+        return write(self.job, self.model, block)
 
 
 def _on_cluster(
     job: Job, blocks: list[int], workers: Optional[int], cpus: float, gpus: float
-) -> Iterator[Block]:
+) -> Generator[Block, None, None]:
     if not blocks:
         return
     import ray
@@ -106,14 +108,25 @@ def _on_cluster(
     options = {"device": "hip"} if gpus else {"device": "cpu", "threads": max(1, int(cpus))}
     job = Job(**{**vars(job), "options": {**options, **job.options}})
     shared = ray.put(job)
-    # One block per task, so that no more is lost with a worker.
-    dataset = ray.data.from_items([{"block": block} for block in blocks], override_num_blocks=len(blocks))
-    results = dataset.map(
-        _Worker,
-        fn_constructor_args=([shared],),
-        compute=ray.data.ActorPoolStrategy(size=workers, max_tasks_in_flight_per_actor=_IN_FLIGHT),
-        num_cpus=cpus,
-        num_gpus=gpus,
-    )
-    for row in results.iter_rows():
-        yield Block(**row)
+    # A worker that dies is started again, and its blocks are done again: what is lost is no more than these.
+    actor_class: Any = ray.remote(num_cpus=cpus, num_gpus=gpus, max_restarts=-1, max_task_retries=-1)(_Worker)
+    actors = [actor_class.remote([shared]) for _ in range(workers)]
+    left = iter(blocks)
+    in_flight: dict[Any, Any] = {}
+
+    def submit(actor: Any) -> None:
+        block = next(left, None)
+        if block is not None:
+            in_flight[actor.do.remote(block)] = actor
+
+    try:
+        for actor in actors * _IN_FLIGHT:
+            submit(actor)
+        while in_flight:
+            (ready,), _ = ray.wait(list(in_flight), num_returns=1)
+            submit(in_flight.pop(ready))
+            yield ray.get(ready)
+    finally:
+        # Also when the caller gives up: the workers hold the cluster's cores.
+        for actor in actors:
+            ray.kill(actor)
