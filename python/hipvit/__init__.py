@@ -1,0 +1,55 @@
+"""Vision Transformers from pixel to logit on AMD GPUs, NVIDIA GPUs and the CPU.
+
+>>> import hipvit
+>>> model = hipvit.load()  # the embedded classifier of digits; or a directory, or a name on the hub
+>>> name, image = hipvit.samples()[7]
+>>> model.top(image, k=1)[0][0].label
+'seven'
+>>> model([image, image]).shape
+(2, 10)
+
+``hipvit.torch`` has an operator for PyTorch, ``hipvit.ray`` what runs on a Ray cluster; neither is imported here.
+"""
+
+from hipvit._errors import (
+    ArgumentError,
+    ClosedError,
+    ConfigError,
+    DeviceError,
+    Error,
+    ForkError,
+    GraphError,
+    HubError,
+    ImageError,
+    InputOutputError,
+    NonFiniteError,
+    NotFoundError,
+    OutOfMemoryError,
+    WeightsError,
+)
+from hipvit._hipvit import __VERSION__ as __version__
+from hipvit._hipvit import Model, Outputs, load, samples
+from hipvit._results import Prediction
+
+__all__ = [
+    "ArgumentError",
+    "ClosedError",
+    "ConfigError",
+    "DeviceError",
+    "Error",
+    "ForkError",
+    "GraphError",
+    "HubError",
+    "ImageError",
+    "InputOutputError",
+    "Model",
+    "NonFiniteError",
+    "NotFoundError",
+    "OutOfMemoryError",
+    "Outputs",
+    "Prediction",
+    "WeightsError",
+    "__version__",
+    "load",
+    "samples",
+]

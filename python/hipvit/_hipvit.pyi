@@ -1,0 +1,180 @@
+"""The extension module's types. Everything here is what ``hipvit`` exports."""
+
+from collections.abc import Iterable, Sequence
+from os import PathLike
+from types import TracebackType
+from typing import Any, Literal, Optional, Union, final, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from hipvit._errors import ImageError
+from hipvit._results import Prediction
+from hipvit.types import Float32, Images
+
+__all__ = ["Model", "Outputs", "__VERSION__", "load", "samples"]
+
+__VERSION__: str
+
+def load(
+    model: Union[str, PathLike[str], None] = None,
+    device: Any = None,
+    dtype: Any = None,
+    batch: int = 8,
+    labels: Union[str, PathLike[str], Iterable[str], None] = None,
+    *,
+    image_size: Union[int, tuple[int, int], None] = None,
+    input: Literal["images", "pixel_values"] = "images",
+    tokens: bool = False,
+    hidden_layers: Optional[Sequence[int]] = None,
+    threads: Optional[int] = None,
+    resize: Literal["host", "device"] = "host",
+    reproducible: bool = False,
+    strict: bool = False,
+) -> Model:
+    """Load a model.
+
+    ``model`` is a directory as timm or transformers write it, a ``.safetensors`` file beside its ``config.json``, or a name on the
+    Hugging Face hub that is in its local cache (nothing is downloaded). Without it: TinyViT32, the embedded classifier of
+    handwritten digits.
+
+    ``device`` is ``"auto"`` (the first GPU, else the CPU), ``"cpu"``, ``"hip"`` or ``"hip:N"``; ``"cuda:N"`` and ``torch.device``
+    mean the same GPU. ``dtype`` is ``float32`` (the default), ``float16`` or ``bfloat16``, by name or numpy's or torch's.
+    ``batch`` is the maximum batch size: more images are run in several batches. ``labels`` are the names of the classes or a file
+    of them. ``image_size`` is a side, or height and width. With ``input="pixel_values"`` the model takes what the libraries'
+    processors return, float32 ``[B, 3, H, W]``. ``tokens`` and ``hidden_layers`` request these results. With ``reproducible`` an
+    image's results have the same bits at any batch size; with ``strict`` NaN and infinity are errors.
+    """
+
+def samples() -> list[tuple[str, bytes]]:
+    """Ten handwritten digits, as name and PNG file, that the embedded model was not trained on."""
+
+@final
+class Model:
+    """A loaded model. Any number of threads can call it at once; other Python threads run meanwhile.
+
+    An image is a path, the bytes of an image file, a PIL image of any mode, or a uint8 array or tensor ``[H, W, 3]``. Every
+    method takes one image, a sequence of them, mixed as you like, or an array ``[B, H, W, 3]``. Images of any size are resized and
+    cropped as the model's library does it. With ``resize=False`` an array has the model's size already, and is not copied.
+
+    Tensors of other libraries come through DLPack: without a copy from host memory; from a GPU their library copies them to the
+    host first, after the work of its current stream.
+    """
+
+    def __call__(self, images: Images, *, resize: bool = True) -> Float32:
+        """Logits, ``[B, classes]``: before softmax or sigmoid."""
+
+    def run(
+        self, images: Images, *, resize: bool = True, on_error: Literal["raise", "skip"] = "raise"
+    ) -> Outputs:
+        """All results. With ``on_error="skip"`` an image that fails has NaN in its row, and an error in ``Outputs.errors``."""
+
+    def embed(self, images: Images, *, resize: bool = True, normalize: bool = False) -> Float32:
+        """Embeddings, ``[B, num_features]``: the input of the classification head; of length 1 with ``normalize``."""
+
+    def tokens(self, images: Images, *, resize: bool = True) -> Float32:
+        """Patch tokens, ``[B, patches, D]``, of a model that was loaded with ``tokens=True``."""
+
+    def top(self, images: Images, k: int = 5, *, resize: bool = True) -> list[list[Prediction]]:
+        """The ``k`` most likely classes of each image, best first."""
+
+    @overload
+    def preprocess(self, images: Images, *, normalize: Literal[False]) -> npt.NDArray[np.uint8]: ...
+    @overload
+    def preprocess(self, images: Images, *, normalize: Literal[True] = True) -> Float32:
+        """The model's input: float32 ``[B, 3, H, W]`` as the library's processor makes it, bit for bit; or, with
+        ``normalize=False``, the resized and cropped images, uint8 ``[B, H, W, 3]``."""
+
+    def close(self) -> None:
+        """Free the model's memory when its last call has ended. It cannot be called any more."""
+
+    def __enter__(self) -> Model: ...
+    def __exit__(
+        self,
+        exception_type: Optional[type[BaseException]] = None,
+        exception: Optional[BaseException] = None,
+        traceback: Optional[TracebackType] = None,
+    ) -> None: ...
+    @property
+    def name(self) -> str:
+        """The model's name: on the hub, else that of its directory."""
+
+    @property
+    def architecture(self) -> str:
+        """timm's name of the architecture, or transformers' class."""
+
+    @property
+    def labels(self) -> list[str]:
+        """The names of the classes in the order of the logits; empty without a classification head."""
+
+    @property
+    def num_classes(self) -> int:
+        """The number of classes; 0 without a classification head."""
+
+    @property
+    def num_features(self) -> int:
+        """The length of an embedding."""
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        """Height and width of the input, in pixels."""
+
+    @property
+    def device(self) -> str:
+        """``cpu``, or ``hip:N``."""
+
+    @property
+    def no_gpu(self) -> Optional[str]:
+        """Why ``device="auto"`` selected the CPU; ``None`` for every other choice, and on a GPU."""
+
+    @property
+    def dtype(self) -> str:
+        """The compute precision: ``float32``, ``float16`` or ``bfloat16``."""
+
+    @property
+    def batch(self) -> int:
+        """Maximum batch size."""
+
+    @property
+    def input(self) -> Literal["images", "pixel_values"]:
+        """What the model takes."""
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """Facts about the model: its sizes, the number of its parameters, its preprocessing."""
+
+@final
+class Outputs:
+    """What a model computes for a number of images, in their order."""
+
+    def __len__(self) -> int: ...
+    @property
+    def logits(self) -> Optional[Float32]:
+        """``[B, classes]``, before softmax or sigmoid; ``None`` if the model has no classification head."""
+
+    @property
+    def probabilities(self) -> Optional[Float32]:
+        """``[B, classes]``, after softmax or sigmoid."""
+
+    @property
+    def embeddings(self) -> Float32:
+        """``[B, D]``: the input of the classification head, or the model's own result if it has none."""
+
+    @property
+    def tokens(self) -> Optional[Float32]:
+        """``[B, patches, D]``, of a model that was loaded with ``tokens=True``."""
+
+    @property
+    def prefix_tokens(self) -> Optional[Float32]:
+        """``[B, prefix tokens, D]``: class, distillation and register tokens."""
+
+    @property
+    def hidden_layers(self) -> dict[int, Float32]:
+        """``[B, tokens, D]`` by block, of those that the model was loaded with."""
+
+    @property
+    def errors(self) -> dict[int, ImageError]:
+        """The errors of images that failed, by position."""
+
+    def top(self, k: int = 5) -> list[list[Prediction]]:
+        """The ``k`` most likely classes of each image, best first; none of an image that failed."""

@@ -1,0 +1,101 @@
+"""hipvit's models in PyTorch programs, ``torch.compile``d ones too.
+
+>>> import hipvit.torch
+>>> model = hipvit.torch.Module(hipvit.load("path/to/model", input="pixel_values"))
+>>> logits = torch.compile(model)(pixel_values)
+
+The operator is ``torch.ops.hipvit.forward(images, handle, output)``. It runs on the model's device, whichever the tensors are on:
+a tensor on a GPU is copied to the host and its result back, on PyTorch's current stream. There is no gradient.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
+
+import torch
+
+if TYPE_CHECKING:
+    from hipvit._hipvit import Model
+
+__all__ = ["Module", "register"]
+
+_OUTPUTS = ("logits", "embeddings")
+
+
+class _Entry:
+    """A registered model; the registry has it for as long as a ``Module`` or the caller does."""
+
+    def __init__(self, model: Model, handle: int) -> None:
+        self.model = model
+        self.handle = handle
+        self.columns = {"logits": model.num_classes, "embeddings": model.num_features}
+        height, width = model.image_size
+        values = model.input == "pixel_values"
+        self.image = (3, height, width) if values else (height, width, 3)
+        self.dtype = torch.float32 if values else torch.uint8
+
+
+_registry: WeakValueDictionary[int, _Entry] = WeakValueDictionary()
+_handles = itertools.count(1)
+_lock = threading.Lock()
+
+
+def register(model: Model) -> _Entry:
+    """An entry whose ``handle`` ``torch.ops.hipvit.forward`` takes, valid while the entry is referred to."""
+    with _lock:
+        entry = _Entry(model, next(_handles))
+        _registry[entry.handle] = entry
+    return entry
+
+
+def _entry(handle: int, output: str) -> _Entry:
+    entry = _registry.get(handle)
+    if entry is None:
+        raise ValueError(f"hipvit::forward: no model has the handle {handle}; hipvit.torch.register gives one")
+    if output not in _OUTPUTS:
+        raise ValueError(f"hipvit::forward: output {output!r} is not one of {', '.join(_OUTPUTS)}")
+    if entry.columns[output] == 0:
+        raise ValueError(f"hipvit::forward: {entry.model.name} has no classification head; use output='embeddings'")
+    return entry
+
+
+@torch.library.custom_op("hipvit::forward", mutates_args=())
+def forward(images: torch.Tensor, handle: int, output: str) -> torch.Tensor:
+    """Logits or embeddings of float32 pixel values ``[B, 3, H, W]``, or of uint8 images ``[B, H, W, 3]`` of the model's size."""
+    entry = _entry(handle, output)
+    results = entry.model.run(images.detach().cpu(), resize=False)
+    rows = results.logits if output == "logits" else results.embeddings
+    return torch.from_numpy(rows).to(images.device)
+
+
+@forward.register_fake
+def _(images: torch.Tensor, handle: int, output: str) -> torch.Tensor:
+    entry = _entry(handle, output)
+    torch._check(images.dim() == 4, lambda: f"images have {images.dim()} dimensions, expected 4")
+    torch._check(images.dtype == entry.dtype, lambda: f"images are {images.dtype}, expected {entry.dtype}")
+    torch._check(
+        tuple(images.shape[1:]) == entry.image,
+        lambda: f"images are {tuple(images.shape)}, expected (B, {', '.join(map(str, entry.image))})",
+    )
+    return images.new_empty((images.shape[0], entry.columns[output]), dtype=torch.float32)
+
+
+class Module(torch.nn.Module):
+    """A model as a module: no parameters that PyTorch knows of, and no gradient."""
+
+    def __init__(self, model: Model, output: str = "logits") -> None:
+        super().__init__()
+        self._entry = register(model)
+        self.handle = self._entry.handle
+        self.output = output
+        _entry(self.handle, output)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = torch.ops.hipvit.forward(images, self.handle, self.output)
+        return result
+
+    def extra_repr(self) -> str:
+        return f"{self._entry.model!r}, output={self.output!r}"

@@ -1,0 +1,43 @@
+//! The extension module of the Python package `hipvit`: images in the forms that Python has them, results as numpy arrays,
+//! errors as exceptions. All else is the library's.
+
+// What PyO3's macros generate is public within this crate only.
+#![allow(unreachable_pub, reason = "methods of Python classes are called from Python")]
+
+mod arguments;
+mod error;
+mod images;
+mod model;
+mod outputs;
+mod process;
+
+use pyo3::prelude::*;
+
+/// Vision Transformers from pixel to logit.
+#[pymodule]
+mod _hipvit {
+    #[pymodule_export]
+    use super::arguments::load;
+    #[pymodule_export]
+    use super::model::Model;
+    #[pymodule_export]
+    use super::outputs::Outputs;
+    #[pymodule_export]
+    use super::samples;
+
+    /// The library's version.
+    #[pymodule_export]
+    const __VERSION__: &str = env!("CARGO_PKG_VERSION");
+}
+
+/// Ten handwritten digits, as `(name, encoded image)`, that the embedded model was not trained on.
+#[pyfunction]
+fn samples(py: Python<'_>) -> PyResult<Vec<(String, Bound<'_, pyo3::types::PyBytes>)>> {
+    let mut samples = Vec::new();
+    for source in hipvit::digits::samples() {
+        if let hipvit::pipeline::Source::Bytes(name, bytes) = source {
+            samples.push((name, pyo3::types::PyBytes::new(py, &bytes)));
+        }
+    }
+    Ok(samples)
+}

@@ -1,0 +1,402 @@
+//! `hipvit.Model`: a session of the library.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use hipvit::image::{DecodeOptions, RgbImage};
+use hipvit::pipeline::Source;
+use hipvit::{Error, Outputs as LibraryOutputs, Pipeline, RunInput, RunOptions, Session};
+use numpy::{PyArray2, PyArray3, PyArrayMethods};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyModule, PyTuple};
+use rayon::prelude::*;
+
+use crate::error::{Kind, argument, convert, module, raise};
+use crate::images::{self, Input};
+use crate::outputs::{Outputs, Rows};
+use crate::process;
+
+/// A loaded model. Any number of threads can call it at once; other Python threads run meanwhile.
+#[derive(Debug)]
+#[pyclass(frozen, module = "hipvit")]
+pub struct Model {
+    /// `None` after `close`.
+    session: Mutex<Option<Session>>,
+    name: String,
+    /// `images` or `pixel_values`.
+    values: bool,
+    options: Py<PyDict>,
+}
+
+/// What a call returns of an image that cannot be decoded.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OnError {
+    Raise,
+    Skip,
+}
+
+impl Model {
+    pub fn new(session: Session, input: &str, options: Py<PyDict>) -> Self {
+        Self {
+            name: session.name().to_owned(),
+            session: Mutex::new(Some(session)),
+            values: input == "pixel_values",
+            options,
+        }
+    }
+
+    /// A clone, so that the model can be closed while it runs.
+    fn session(&self, py: Python<'_>) -> PyResult<Session> {
+        process::check(py)?;
+        let closed = || raise(py, Kind::Closed, &format!("the model {} was closed", self.name));
+        self.open().ok_or_else(closed)
+    }
+
+    fn open(&self) -> Option<Session> {
+        // Nothing can panic while it is locked.
+        self.session
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Runs an array that needs no preprocessing.
+    fn run_array(&self, images: &Bound<'_, PyAny>) -> PyResult<Rows> {
+        let py = images.py();
+        let session = self.session(py)?;
+        let array = images::input(images, self.values, session.info().image_size)?;
+        let not_row_major = |error| argument(py, format!("images: {error}"));
+        let outputs = match &array {
+            Input::Pixels(pixels) => {
+                let pixels = pixels.as_slice().map_err(not_row_major)?;
+                py.detach(|| session.run_with(RunInput::Pixels(pixels), RunOptions::new()))
+            }
+            Input::Values(values) => {
+                let values = values.as_slice().map_err(not_row_major)?;
+                py.detach(|| session.run_with(RunInput::Values(values), RunOptions::new()))
+            }
+        };
+        let outputs = outputs.map_err(|error| convert(py, &error, None))?;
+        Ok(rows(&session, &outputs))
+    }
+
+    fn rows(&self, images: &Bound<'_, PyAny>, resize: bool, on_error: OnError) -> PyResult<Rows> {
+        let py = images.py();
+        let session = self.session(py)?;
+        if self.values || !resize {
+            return self.run_array(images);
+        }
+        let sources = images::collect(images)?;
+        py.detach(|| run(&session, sources, on_error))
+            .map_err(|(error, index)| convert(py, &error, index))
+    }
+}
+
+fn rows(session: &Session, outputs: &LibraryOutputs) -> Rows {
+    Rows::of(outputs, session.labels().clone(), session.scores())
+}
+
+/// Runs images, those that are decoded already without the threads of a pipeline. An error comes with the position of its
+/// image.
+fn run(session: &Session, sources: Vec<Source>, on_error: OnError) -> Result<Rows, (Error, Option<usize>)> {
+    let whole_run = |error| (error, None);
+    let count = sources.len();
+    let decoded = |source: &Source| matches!(source, Source::Decoded(..));
+    let few = count == 1 || sources.iter().all(decoded);
+    if few && on_error == OnError::Raise {
+        let images = sources
+            .into_iter()
+            .enumerate()
+            .map(|(index, source)| match source {
+                Source::Decoded(_, image) => Ok(image),
+                source => source
+                    .decode(DecodeOptions::default())
+                    .map_err(|error| (error, Some(index))),
+            });
+        let images: Vec<RgbImage> = images.collect::<Result<_, _>>()?;
+        let outputs = session.run(&images).map_err(whole_run)?;
+        return Ok(rows(session, &outputs));
+    }
+    let empty = session.run([] as [RgbImage; 0]).map_err(whole_run)?;
+    let mut rows = Rows::missing(&empty, count, session.labels().clone(), session.scores());
+    for item in Pipeline::new(session).run(sources).map_err(whole_run)? {
+        match item {
+            Ok(item) => rows.set(item.index(), item.outputs()),
+            Err(error) => match (error.index(), on_error) {
+                (Some(index), OnError::Skip) => {
+                    rows.errors.insert(index, error.into());
+                }
+                (index, _) => return Err((error.into(), index)),
+            },
+        }
+    }
+    Ok(rows)
+}
+
+fn parse_on_error(py: Python<'_>, on_error: &str) -> PyResult<OnError> {
+    match on_error {
+        "raise" => Ok(OnError::Raise),
+        "skip" => Ok(OnError::Skip),
+        other => Err(argument(
+            py,
+            format!("on_error: {other} is not one of raise, skip"),
+        )),
+    }
+}
+
+#[pymethods]
+impl Model {
+    /// Logits, `[B, classes]`.
+    #[pyo3(signature = (images, *, resize = true))]
+    fn __call__(&self, images: &Bound<'_, PyAny>, resize: bool) -> PyResult<Py<PyArray2<f32>>> {
+        let py = images.py();
+        let headless = self.session(py)?.info().classes == 0;
+        if headless {
+            let message = format!("{} has no classification head; use embed()", self.name);
+            return Err(argument(py, message));
+        }
+        let outputs = Outputs::new(py, self.rows(images, resize, OnError::Raise)?);
+        outputs
+            .logits(py)
+            .ok_or_else(|| argument(py, "the model gave no logits"))
+    }
+
+    /// Everything that the model computes for the images.
+    #[pyo3(signature = (images, *, resize = true, on_error = "raise"))]
+    fn run(&self, images: &Bound<'_, PyAny>, resize: bool, on_error: &str) -> PyResult<Outputs> {
+        let py = images.py();
+        let on_error = parse_on_error(py, on_error)?;
+        Ok(Outputs::new(py, self.rows(images, resize, on_error)?))
+    }
+
+    /// Embeddings, `[B, D]`: the input of the classification head.
+    #[pyo3(signature = (images, *, resize = true, normalize = false))]
+    fn embed(&self, images: &Bound<'_, PyAny>, resize: bool, normalize: bool) -> PyResult<Py<PyArray2<f32>>> {
+        let py = images.py();
+        let mut rows = self.rows(images, resize, OnError::Raise)?;
+        if normalize {
+            for mut row in rows.embeddings.rows_mut() {
+                let square: f64 = row.iter().map(|&x| f64::from(x) * f64::from(x)).sum();
+                // As torch.nn.functional.normalize: a row of zeros stays one.
+                let norm = square.sqrt().max(1e-12);
+                row.mapv_inplace(|x| (f64::from(x) / norm) as f32);
+            }
+        }
+        Ok(Outputs::new(py, rows).embeddings(py))
+    }
+
+    /// Patch tokens, `[B, patches, D]`, of a model that was loaded with `tokens=True`.
+    #[pyo3(signature = (images, *, resize = true))]
+    fn tokens(&self, images: &Bound<'_, PyAny>, resize: bool) -> PyResult<Py<PyArray3<f32>>> {
+        let py = images.py();
+        let outputs = Outputs::new(py, self.rows(images, resize, OnError::Raise)?);
+        let missing = || argument(py, "tokens: load the model with tokens=True");
+        outputs.tokens(py).ok_or_else(missing)
+    }
+
+    /// The `k` most likely classes of each image, best first.
+    #[pyo3(signature = (images, k = 5, *, resize = true))]
+    fn top<'py>(
+        &self,
+        images: &Bound<'py, PyAny>,
+        k: usize,
+        resize: bool,
+    ) -> PyResult<Vec<Vec<Bound<'py, PyAny>>>> {
+        let py = images.py();
+        Outputs::new(py, self.rows(images, resize, OnError::Raise)?).top(py, k)
+    }
+
+    /// The model's input for the images: float32 `[B, 3, H, W]`, or, not normalised, uint8 `[B, H, W, 3]`.
+    #[pyo3(signature = (images, *, normalize = true))]
+    fn preprocess<'py>(&self, images: &Bound<'py, PyAny>, normalize: bool) -> PyResult<Bound<'py, PyAny>> {
+        let py = images.py();
+        let session = self.session(py)?;
+        let sources = images::collect(images)?;
+        let (count, [height, width]) = (sources.len(), session.info().image_size);
+        let pixels = py.detach(|| pixels(&session, &sources, height * width * 3));
+        let pixels = pixels.map_err(|(error, index)| convert(py, &error, Some(index)))?;
+        if !normalize {
+            let array = numpy::PyArray1::from_vec(py, pixels);
+            return Ok(array.reshape([count, height, width, 3])?.into_any());
+        }
+        let rule = session.preprocess();
+        let values = py.detach(|| {
+            let mut values = vec![0.0; pixels.len()];
+            let each = (height * width * 3).max(1);
+            let images = values.par_chunks_mut(each).zip(pixels.par_chunks(each));
+            images.try_for_each(|(values, pixels)| rule.normalize(pixels, values))?;
+            Ok(values)
+        });
+        let array = numpy::PyArray1::from_vec(py, values.map_err(|error| convert(py, &error, None))?);
+        Ok(array.reshape([count, 3, height, width])?.into_any())
+    }
+
+    /// Frees the model's memory; it cannot be called any more.
+    fn close(&self, py: Python<'_>) {
+        let session = self.session.lock().unwrap_or_else(PoisonError::into_inner).take();
+        py.detach(|| drop(session));
+    }
+
+    fn __enter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) {
+        self.close(py);
+    }
+
+    fn __repr__(&self) -> String {
+        let Some(session) = self.open() else {
+            return format!("<hipvit.Model {} (closed)>", self.name);
+        };
+        let [height, width] = session.info().image_size;
+        format!(
+            "<hipvit.Model {}: {}, {height}x{width}, {} classes, {} on {}, batch {}>",
+            self.name,
+            session.info().architecture,
+            session.info().classes,
+            long_name(session.dtype()),
+            session.device(),
+            session.batch()
+        )
+    }
+
+    /// A model is loaded again where it is unpickled.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (Py<PyDict>,))> {
+        static PACKAGE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
+        let load = module(py, &PACKAGE, "hipvit._results")?.getattr("load_again")?;
+        Ok((load, (self.options.clone_ref(py),)))
+    }
+
+    /// The model's name: on the hub, else that of its directory.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// timm's name of the architecture, or transformers' class.
+    #[getter]
+    fn architecture(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(self.session(py)?.info().architecture.clone())
+    }
+
+    /// The names of the classes in the order of the logits; empty without a classification head.
+    #[getter]
+    fn labels(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        Ok(self.session(py)?.labels().iter().map(str::to_owned).collect())
+    }
+
+    /// The number of classes; 0 without a classification head.
+    #[getter]
+    fn num_classes(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(self.session(py)?.info().classes)
+    }
+
+    /// The length of an embedding.
+    #[getter]
+    fn num_features(&self, py: Python<'_>) -> PyResult<usize> {
+        let session = self.session(py)?;
+        let empty = match self.values {
+            true => session.run_with(RunInput::Values(&[]), RunOptions::new()),
+            false => session.run([] as [RgbImage; 0]),
+        };
+        let empty = empty.map_err(|error| convert(py, &error, None))?;
+        Ok(empty.embeddings().ncols())
+    }
+
+    /// Height and width of the input, in pixels.
+    #[getter]
+    fn image_size(&self, py: Python<'_>) -> PyResult<(usize, usize)> {
+        let [height, width] = self.session(py)?.info().image_size;
+        Ok((height, width))
+    }
+
+    /// `cpu`, or `hip:N`.
+    #[getter]
+    fn device(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(self.session(py)?.device().to_string())
+    }
+
+    /// Why `device="auto"` selected the CPU; `None` for every other choice, and on a GPU.
+    #[getter]
+    fn no_gpu(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        Ok(self.session(py)?.no_gpu().map(ToString::to_string))
+    }
+
+    /// The compute precision: `float32`, `float16` or `bfloat16`.
+    #[getter]
+    fn dtype(&self, py: Python<'_>) -> PyResult<&'static str> {
+        Ok(long_name(self.session(py)?.dtype()))
+    }
+
+    /// Maximum batch size.
+    #[getter]
+    fn batch(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(self.session(py)?.batch())
+    }
+
+    /// What the model takes: `images` or `pixel_values`.
+    #[getter]
+    fn input(&self) -> &'static str {
+        match self.values {
+            true => "pixel_values",
+            false => "images",
+        }
+    }
+
+    /// Facts about the model, such as its sizes and the number of its parameters.
+    #[getter]
+    fn info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let session = self.session(py)?;
+        let info = session.info();
+        let facts = PyDict::new(py);
+        facts.set_item("library", info.library.to_string())?;
+        facts.set_item("family", info.family.to_string())?;
+        facts.set_item("architecture", &info.architecture)?;
+        facts.set_item("image_size", (info.image_size[0], info.image_size[1]))?;
+        facts.set_item("patch_size", (info.patch[0], info.patch[1]))?;
+        facts.set_item("tokens", info.tokens)?;
+        facts.set_item("prefix_tokens", info.prefix_tokens)?;
+        facts.set_item("depth", info.depth)?;
+        facts.set_item("dim", info.dim)?;
+        facts.set_item("heads", info.heads)?;
+        facts.set_item("classes", info.classes)?;
+        facts.set_item("parameters", info.parameters)?;
+        facts.set_item("preprocessing", session.preprocess().to_string())?;
+        Ok(facts)
+    }
+}
+
+fn long_name(dtype: hipvit::DType) -> &'static str {
+    match dtype {
+        hipvit::DType::F16 => "float16",
+        hipvit::DType::BF16 => "bfloat16",
+        _ => "float32",
+    }
+}
+
+/// The images at the model's size, `[images, H, W, 3]`.
+fn pixels(session: &Session, sources: &[Source], each: usize) -> Result<Vec<u8>, (Error, usize)> {
+    let mut pixels = vec![0; sources.len() * each];
+    let slots = pixels.par_chunks_mut(each.max(1));
+    let failed: BTreeMap<usize, Error> = sources
+        .par_iter()
+        .zip(slots)
+        .enumerate()
+        .filter_map(|(index, (source, slot))| {
+            let mut fill = || {
+                let image = source.decode(DecodeOptions::default())?;
+                let image = source.resize(&image, session.preprocess())?;
+                slot.copy_from_slice(&image.data);
+                Ok(())
+            };
+            fill().err().map(|error| (index, error))
+        })
+        .collect();
+    match failed.into_iter().next() {
+        Some((index, error)) => Err((error, index)),
+        None => Ok(pixels),
+    }
+}

@@ -1,0 +1,225 @@
+"""A local Ray cluster of several processes does 2,000 images: one worker is killed, a run is interrupted, and the output is compared with
+that of this process, byte by byte. Also Ray Data on its own, and Ray Serve. Started by ci/ray."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import ray
+from PIL import Image
+from ray import serve
+from ray.cluster_utils import Cluster
+
+import hipvit
+from hipvit.ray import Block, Predictor, process
+from hipvit.ray.serve import app
+
+IMAGES = 2000
+BLOCK = 40
+BLOCKS = IMAGES // BLOCK
+WORKERS = 3
+DAMAGED = 1234
+
+
+def make_images(folder: Path) -> None:
+    """Digits with noise, always the same, one of them damaged."""
+    random = np.random.default_rng(0)
+    samples = folder.parent / "samples"
+    samples.mkdir()
+    digits = []
+    for name, encoded in hipvit.samples():
+        (samples / name).write_bytes(encoded)
+        digits.append(np.array(Image.open(samples / name).convert("RGB"), dtype=np.int16))
+    for index in range(IMAGES):
+        pixels = digits[index % 10] + random.integers(-20, 21, digits[0].shape)
+        path = folder / f"{index % 7}" / f"{index:05}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(path)
+        if index == DAMAGED:
+            path.write_bytes(path.read_bytes()[:-100])
+
+
+@contextmanager
+def cluster() -> Iterator[None]:
+    """Three nodes: a head without cores, and two that work."""
+    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    try:
+        for _ in range(2):
+            nodes.add_node(num_cpus=2)
+        ray.init(address=nodes.address, log_to_driver=False, configure_logging=False)
+        yield
+    finally:
+        ray.shutdown()
+        nodes.shutdown()
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """What a job wrote. Left-overs of killed workers would be among them."""
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.name != "_job.json"}
+
+
+def check_equal(got: Path, expected: Path) -> None:
+    ours, theirs = files(got), files(expected)
+    assert list(ours) == list(theirs) == [f"part-{block:06}.parquet" for block in range(BLOCKS)], list(ours)
+    differ = [name for name in ours if ours[name] != theirs[name]]
+    assert not differ, f"{differ} differ"
+    paths = pq.read_table(got, columns=["path"])["path"].to_pylist()
+    assert len(paths) == len(set(paths)) == IMAGES
+
+
+def killed_worker(images: Path, output: Path, expected: Path, options: dict[str, Any]) -> None:
+    """A worker gets SIGKILL while it has blocks to do."""
+    pids: list[int] = []
+    killed: list[int] = []
+
+    def progress(block: Block) -> None:
+        pids.append(block.pid)
+        if len(pids) == 5:
+            killed.append(block.pid)
+            os.kill(block.pid, signal.SIGKILL)
+
+    done = process(images, output, workers=WORKERS, block_size=BLOCK, progress=progress, **options)
+    assert len(killed) == 1 and len(done) >= BLOCKS
+    assert {block.index for block in done} == set(range(BLOCKS))
+    # The others went on, or another worker took its place.
+    assert set(pids[-5:]) - set(killed), "no other worker did a block"
+    check_equal(output, expected)
+    workers = sorted({block.pid for block in done})
+    print(f"worker {killed[0]} killed after 5 of {BLOCKS} blocks; done by {len(workers)} processes; output equal")
+
+
+def interrupted_run(images: Path, output: Path, expected: Path, options: dict[str, Any]) -> None:
+    """The driver ends after some blocks, and is started again."""
+
+    class Interrupted(Exception):
+        pass
+
+    def progress(block: Block) -> None:
+        if len(list(output.glob("part-*.parquet"))) >= 10:
+            raise Interrupted
+
+    try:
+        process(images, output, workers=WORKERS, block_size=BLOCK, progress=progress, **options)
+    except Interrupted:
+        pass
+    else:
+        raise AssertionError("the run was not interrupted")
+    # What is there stays as it is: blocks are not done again. Those in flight may still end.
+    before = {path.name: path.stat().st_ino for path in output.glob("part-*.parquet")}
+    done = process(images, output, workers=WORKERS, block_size=BLOCK, **options)
+    check_equal(output, expected)
+    assert len(done) < BLOCKS, len(done)
+    assert not {f"part-{block.index:06}.parquet" for block in done} & {
+        name for name, inode in before.items() if (output / name).stat().st_ino == inode
+    }
+    assert process(images, output, workers=WORKERS, block_size=BLOCK, **options) == []
+    try:
+        process(images, output, workers=WORKERS, block_size=BLOCK + 1, **options)
+    except hipvit.ArgumentError as error:
+        assert "block_size" in str(error)
+    else:
+        raise AssertionError("another job's folder was accepted")
+    print(f"interrupted after {len(before)} blocks; the second run did {len(done)}, the third none; output equal")
+
+
+def dataset(images: Path) -> None:
+    """Ray Data with a dataset of its user's own."""
+    rows = ray.data.read_binary_files(str(images), include_paths=True).map_batches(
+        Predictor,
+        fn_constructor_kwargs={"task": "classify", "device": "cpu", "threads": 1},
+        batch_size=64,
+        compute=ray.data.ActorPoolStrategy(size=2),
+    )
+    results = rows.take_all()
+    assert len(results) == IMAGES
+    model = hipvit.load(device="cpu")
+    failed = 0
+    correct = 0
+    for row in results:
+        index = int(Path(row["path"]).stem)
+        if row["error"]:
+            failed += 1
+            assert index == DAMAGED and row["index"] == -1
+        else:
+            correct += row["label"] == model.labels[index % 10]
+    assert failed == 1 and correct > 0.98 * IMAGES, (failed, correct)
+    print(f"map_batches: {correct} of {IMAGES - 1} digits classified correctly, 1 damaged")
+
+
+def serving(image: bytes) -> None:
+    """Ray Serve, by its handle and over HTTP."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    serve.start(http_options={"port": port, "host": "127.0.0.1"})
+    serve.run(app({"replicas": "2", "batch": "4"}), name="digits", route_prefix="/")
+    handle: Any = serve.get_app_handle("digits")
+    answers = [handle.classify.remote(image, 1) for _ in range(32)]
+    assert {answer.result()[0].label for answer in answers} == {"seven"}
+    try:
+        handle.classify.remote(b"no image").result()
+    except hipvit.ImageError as error:
+        assert "not a PNG" in str(error)
+    else:
+        raise AssertionError("bytes that are no image were accepted")
+
+    def post(query: str, data: bytes) -> Any:
+        request = urllib.request.Request(f"http://127.0.0.1:{port}/{query}", data=data)
+        with urllib.request.urlopen(request) as answer:
+            return json.load(answer)
+
+    classes = post("?top=2", image)["classes"]
+    assert len(classes) == 2 and classes[0]["label"] == "seven"
+    embedding = np.array(post("?task=embed", image)["embedding"], dtype=np.float32)
+    # Batches of other sizes sum in another order.
+    expected = hipvit.load(device="cpu", threads=1).embed(image)[0]
+    np.testing.assert_allclose(embedding, expected, rtol=0, atol=2e-5 * float(np.abs(expected).max()))
+    for query, data in (("", b"no image"), ("?top=many", image)):
+        try:
+            post(query, data)
+        except urllib.error.HTTPError as error:
+            assert error.code == 400 and "error" in json.load(error)
+        else:
+            raise AssertionError(f"{query or 'bytes that are no image'}: accepted")
+    serve.shutdown()
+    print("Ray Serve: 32 requests to two replicas; over HTTP classes, an embedding and two errors")
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory() as temporary:
+        work = Path(temporary)
+        images = work / "images"
+        make_images(images)
+        tasks: list[dict[str, Any]] = [{"task": "embed"}, {"task": "classify", "top": 3}]
+        # As each worker computes: on one core. The sums then have the same order.
+        here: dict[str, Any] = {"device": "cpu", "threads": 1}
+        for options in tasks:
+            done = process(images, work / f"expected-{options['task']}", workers=0, block_size=BLOCK, **{**here, **options})
+            assert [block.index for block in done] == list(range(BLOCKS))
+            assert sum(block.failed for block in done) == 1
+        with cluster():
+            embed, classify = tasks
+            killed_worker(images, work / "killed", work / "expected-embed", {**here, **embed})
+            interrupted_run(images, work / "resumed", work / "expected-classify", {**here, **classify})
+            dataset(images)
+            (seven,) = [encoded for name, encoded in hipvit.samples() if name == "7.png"]
+            serving(seven)
+    print("4 passed, 0 failed")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
