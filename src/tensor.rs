@@ -169,20 +169,6 @@ impl Tensor {
         Self::from_f32(self.shape.clone(), values)
     }
 
-    /// Columns `range` of a matrix, as f32.
-    ///
-    /// Returns `None` if it is no matrix or the range is outside it.
-    pub fn columns(&self, range: Range<usize>) -> Option<Self> {
-        let &[rows, width] = self.shape() else { return None };
-        if range.is_empty() || range.end > width {
-            return None;
-        }
-        let values = self.to_f32();
-        let values = values.chunks(width).flat_map(|row| &row[range.clone()]);
-        let values: Vec<f32> = values.copied().collect();
-        Self::from_f32([rows, range.len()], values)
-    }
-
     /// The stored bytes, if they are elements of `dtype`.
     fn stored_as(&self, dtype: DType) -> Option<&[u8]> {
         match &self.data {

@@ -35,8 +35,8 @@ mod tune;
 use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Deref;
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use ndarray::Array2;
 use parking_lot::{Mutex, MutexGuard};

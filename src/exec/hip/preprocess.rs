@@ -213,7 +213,9 @@ impl HipPreprocess {
                 ImageFeed::Pageable(image) => pageable.push(&image.data),
                 ImageFeed::Staged(image) => {
                     pieces.upload(&mut uploads, (at, &pageable), with, uploaded)?;
-                    image.pool.upload_staged(&mut uploads, pixels.start, &mut image.pieces)?;
+                    image
+                        .pool
+                        .upload_staged(&mut uploads, pixels.start, &mut image.pieces)?;
                     (pageable, at) = (Vec::new(), pixels.end);
                 }
             }
