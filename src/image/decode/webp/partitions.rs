@@ -84,7 +84,7 @@ impl<'a> Header<'a> {
     }
 
     fn flag(&mut self) -> bool {
-        let split = 1 + ((self.range - 1) * 128 >> 8);
+        let split = 1 + (((self.range - 1) * 128) >> 8);
         let set = self.value >= split << 8;
         if set {
             self.range -= split;
