@@ -197,6 +197,28 @@ fn a_webp_whose_frame_is_cut_short_is_refused_before_it_is_allocated() {
     assert!(info.bytes_max < 64 << 10, "{}", info.bytes_max);
 }
 
+/// The number and the sizes of a frame's partitions are read from it: whichever bits change, the decoder does not allocate
+/// what is not there.
+#[test]
+fn a_webp_whose_partitions_are_cut_short_is_refused_before_they_are_allocated() {
+    let bytes = fs::read(at("tests/data/image/samples/rgb-lossy.webp")).unwrap();
+    let limits = Limits {
+        max_memory: 64 << 10,
+        ..Limits::default()
+    };
+    decode("whole", &bytes, limits).unwrap();
+    let mut most = 0;
+    for place in 20..60 {
+        for bit in 0..8 {
+            let mut bytes = bytes.clone();
+            bytes[place] ^= 1 << bit;
+            let info = allocation_counter::measure(|| drop(decode("changed", &bytes, limits)));
+            most = most.max(info.bytes_max);
+        }
+    }
+    assert!(most < 1 << 20, "{most}");
+}
+
 /// Turning an image takes its pixels twice.
 #[test]
 fn a_turned_image_is_within_the_limit_on_memory() {

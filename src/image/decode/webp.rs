@@ -3,6 +3,8 @@
 //! An animation's first frame is placed on a transparent black canvas, unblended: its chunks become a still image of the
 //! frame's size, which is decoded and copied to the canvas.
 
+mod partitions;
+
 use std::io::{Cursor, ErrorKind};
 
 use image_webp::WebPDecoder;
@@ -12,6 +14,7 @@ use super::{Failure, color};
 use crate::image::RgbImage;
 
 const INVALID: &str = "damaged or truncated WebP";
+const CUT: Failure = Failure::truncated("the WebP is truncated: its frame is cut short");
 
 pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Failure> {
     // As libwebp, which reads nothing of a file that is shorter than its header says.
@@ -54,14 +57,13 @@ fn still(bytes: &[u8], claim: &mut Claim<'_>, beside: u64) -> Result<RgbImage, F
     };
     let mut decoder = WebPDecoder::new(Cursor::new(bytes)).map_err(reason)?;
     let (width, height) = decoder.dimensions();
-    // The decoder allocates what the frame says before it compares, and whatever a chunk's size says.
-    let Some(size) = frame_size(bytes) else {
-        return Err(Failure::truncated(
-            "the WebP is truncated: its frame is cut short",
-        ));
-    };
-    if size != (width, height) {
+    // The decoder allocates what the frame says before it compares, and before it reads.
+    let frame = Frame::find(bytes).ok_or(CUT)?;
+    if frame.size != (width, height) {
         return Err(format!("{INVALID}: the frame has another size than the canvas").into());
+    }
+    if frame.lossy && !partitions::fit(frame.content) {
+        return Err(CUT);
     }
     let (width, height) = claim.check(width, height)?;
     let alpha = decoder.has_alpha();
@@ -85,23 +87,36 @@ pub(super) fn exif(file: &[u8]) -> Option<&[u8]> {
     chunks.find_map(|(kind, content)| (kind == b"EXIF").then_some(content))
 }
 
-/// The width and height that a still image's first frame says; `None` if the frame is cut short.
-fn frame_size(bytes: &[u8]) -> Option<(u32, u32)> {
-    Chunks(&bytes[12..]).find_map(|(kind, frame)| match kind {
-        b"VP8 " => {
-            let side = |at: usize| {
-                Some(u32::from(
-                    u16::from_le_bytes([*frame.get(at)?, *frame.get(at + 1)?]) & 0x3FFF,
-                ))
+/// The frame of a still image.
+struct Frame<'a> {
+    lossy: bool,
+    /// The width and height that it says.
+    size: (u32, u32),
+    content: &'a [u8],
+}
+
+impl<'a> Frame<'a> {
+    /// The first one; `None` if it is cut short.
+    fn find(bytes: &'a [u8]) -> Option<Self> {
+        Chunks(&bytes[12..]).find_map(|(kind, content)| {
+            let lossy = match kind {
+                b"VP8 " => true,
+                b"VP8L" => false,
+                _ => return None,
             };
-            Some((side(6)?, side(8)?))
-        }
-        b"VP8L" => {
-            let bits = u32::from_le_bytes(frame.get(1..5)?.try_into().ok()?);
-            Some(((bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1))
-        }
-        _ => None,
-    })
+            let size = if lossy {
+                let side = |at: usize| {
+                    let side = u16::from_le_bytes([*content.get(at)?, *content.get(at + 1)?]);
+                    Some(u32::from(side & 0x3FFF))
+                };
+                (side(6)?, side(8)?)
+            } else {
+                let bits = u32::from_le_bytes(content.get(1..5)?.try_into().ok()?);
+                ((bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1)
+            };
+            Some(Self { lossy, size, content })
+        })
+    }
 }
 
 /// Bytes that the decoder takes, and the pixels.
