@@ -226,7 +226,7 @@ def main() -> int:
             dataset(images)
             (seven,) = [encoded for name, encoded in hipvit.samples() if name == "7.png"]
             serving(seven)
-    print("4 passed, 0 failed")
+    print("killed worker, interrupted run, map_batches, Ray Serve: passed")
     return 0
 
 
