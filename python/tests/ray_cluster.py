@@ -165,7 +165,7 @@ def serving(image: bytes) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    # The nodes are one machine: a second proxy would find the port taken. On a busy machine it starts after Ray has stopped waiting for it.
+    # The nodes are one machine: a second proxy would find the port taken. On a busy machine one starts after Ray has stopped waiting.
     with suppress(TimeoutError):
         serve.start(proxy_location="HeadOnly", http_options={"port": port, "host": "127.0.0.1"})
     serve.run(app({"replicas": "2", "batch": "4"}), name="digits", route_prefix="/")
