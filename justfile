@@ -27,6 +27,11 @@ doc:
 deny:
     cargo deny check
 
+# The Python package: its wheel, types and tests, and a local Ray cluster
+python:
+    ci/python
+    ci/ray
+
 # All of CI's checks
 ci:
     .ci/run
