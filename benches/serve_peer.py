@@ -93,7 +93,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split(":")[0])
     parser.add_argument("model", type=Path, help="a model directory as timm writes it")
     parser.add_argument("--image", type=Path, default=ROOT / "tests/golden/images/photo.jpg")
-    parser.add_argument("--images", default="4", help="maximum images per request")
+    parser.add_argument("--images", default="4", help="maximum number of images in a request")
     parser.add_argument("--seconds", default="10", help="of each load")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     arguments = parser.parse_args()

@@ -273,7 +273,10 @@ struct Client(Handle);
 #[tonic::async_trait]
 impl HttpClient for Client {
     async fn send_bytes(&self, request: Request<Bytes>) -> std::result::Result<Response<Bytes>, HttpError> {
-        let sent = self.0.spawn(tokio::time::timeout(EXPORT_TIME, send(request)));
+        // Timers need the runtime when they are made, not only when they are polled.
+        let sent = self
+            .0
+            .spawn(async move { tokio::time::timeout(EXPORT_TIME, send(request)).await });
         sent.await?.map_err(|_| "the collector did not answer in time")?
     }
 }

@@ -224,9 +224,11 @@ def restart(hipvit):
 
     killer = threading.Thread(target=kill)
     killer.start()
-    clients(8, 3000, work)
-    done.set()
-    killer.join()
+    try:
+        clients(8, 3000, work)
+    finally:
+        done.set()
+        killer.join()
     assert sorted(answered) == list(range(3000)), "an answer is missing or came twice"
     assert again, "no request was hit"
     print(f"restart: killed {kills} times; 3000 requests answered once each, {len(again)} tries again")

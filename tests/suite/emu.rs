@@ -65,8 +65,8 @@ fn available() -> bool {
         let output = hipvit("gfx942", &tried);
         let text = format!("{}{}", stdout(&output), stderr(&output));
         let tool = [
-            "no llvm-objdump is there",
-            "no clang that compiles for AMD's processors",
+            "llvm-objdump was not found",
+            "no clang that targets AMD GPUs was found",
         ];
         let missing = tool.iter().find_map(|tool| {
             let rest = &text[text.find(tool)?..];

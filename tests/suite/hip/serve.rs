@@ -8,7 +8,7 @@ use hipvit::serve::{ModelSource, ServerOptions};
 
 use super::session::{builder, model};
 use super::{Fake, Slot};
-use crate::serve::{Running, options, sample};
+use crate::serve::{Running, options, sample, wait_until};
 
 fn served(fake: &Fake) -> ServerOptions {
     let mut options = options();
@@ -52,9 +52,10 @@ fn a_lost_device_is_taken_out_and_its_requests_run_elsewhere() {
     let alive = "hipvit_instances{model=\"vit\",device=\"hip:0\"}";
     assert_eq!(running.metric(alive), 1.0);
     // Whichever instance takes a request, it is answered.
-    while running.metric(alive) > 0.0 {
+    wait_until("the device is taken out", || {
         assert_eq!(infer(&running).status, 200);
-    }
+        running.metric(alive) == 0.0
+    });
     assert_eq!(infer(&running).status, 200);
     assert_eq!(running.get("/v2/health/ready").status, 200);
     assert_eq!(
@@ -77,9 +78,9 @@ fn load(running: &Running, enough: usize, fault: impl FnOnce()) -> Vec<crate::se
                 }
             });
         }
-        while answers.lock().unwrap().len() < enough / 4 {
-            thread::yield_now();
-        }
+        wait_until("clients are answered", || {
+            answers.lock().unwrap().len() >= enough / 4
+        });
         fault();
     });
     answers.into_inner().unwrap()
@@ -155,9 +156,9 @@ fn without_a_device_the_server_is_not_ready() {
         message,
         "model `vit` has no device left that works; load it again"
     );
-    while running.get("/v2/health/ready").status != 503 {
-        std::thread::yield_now();
-    }
+    wait_until("the server is not ready", || {
+        running.get("/v2/health/ready").status == 503
+    });
     assert_eq!(running.get("/v2/health/live").status, 200);
     assert_eq!(infer(&running).error().0, 503);
     // The device is back: loading the model again serves it.

@@ -8,7 +8,6 @@ use hipvit::serve::proto::{
 };
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokio::runtime::Runtime;
 use tonic::body::Body;
 use tonic::codegen::tokio_stream::StreamExt as _;
 use tonic::{Code, Request, Status};
@@ -16,12 +15,15 @@ use tower::Service;
 
 use super::*;
 
-pub(super) fn runtime() -> Runtime {
-    tokio::runtime::Builder::new_multi_thread()
+/// Runs what a client does.
+pub(super) fn block_on<F: Future>(future: F) -> F::Output {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
         .build()
-        .unwrap()
+        .unwrap();
+    let limited = async { tokio::time::timeout(LIMIT, future).await };
+    runtime.block_on(limited).expect("a call was not answered")
 }
 
 /// A client on a connection of its own.
@@ -62,7 +64,7 @@ pub(super) fn infer(digits: &[usize]) -> ModelInferRequest {
 #[test]
 fn health_and_metadata() {
     let running = Running::digits();
-    runtime().block_on(async {
+    block_on(async {
         let mut client = client(running.address).await;
         assert!(
             client
@@ -118,7 +120,7 @@ fn health_and_metadata() {
 fn encoded_images_give_the_sessions_bits() {
     let running = Running::digits();
     let expected = expected(&[8, 1]);
-    runtime().block_on(async {
+    block_on(async {
         let mut client = client(running.address).await;
         let mut request = infer(&[8, 1]);
         let response = client.model_infer(request.clone()).await.unwrap().into_inner();
@@ -157,7 +159,7 @@ fn encoded_images_give_the_sessions_bits() {
 #[test]
 fn errors_are_statuses_that_name_the_tensor() {
     let running = Running::digits();
-    runtime().block_on(async {
+    block_on(async {
         let mut client = client(running.address).await;
         let mut wrong = infer(&[1]);
         wrong.inputs[0].shape = vec![3];
@@ -192,7 +194,7 @@ fn errors_are_statuses_that_name_the_tensor() {
 #[test]
 fn a_stream_answers_in_order_and_goes_on_after_an_error() {
     let running = Running::digits();
-    runtime().block_on(async {
+    block_on(async {
         let mut client = client(running.address).await;
         let requests = [0, 3, 5].map(|digit| {
             let mut request = infer(&[digit]);
@@ -230,7 +232,7 @@ fn http_and_grpc_share_a_port_and_a_token() {
     assert_eq!(running.get("/metrics").status, 401);
     let with = [("Authorization", "Bearer secret")];
     assert_eq!(request(running.address, "GET", "/v2", &with, b"").status, 200);
-    runtime().block_on(async {
+    block_on(async {
         let mut client = client(running.address).await;
         assert!(client.server_live(ServerLiveRequest {}).await.is_ok());
         let status = client.model_infer(infer(&[1])).await.unwrap_err();

@@ -3,7 +3,6 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::thread;
-use std::time::Duration;
 
 use super::*;
 
@@ -55,7 +54,7 @@ fn sigterm_drains() {
     let (mut child, address, mut log) = process();
     let body = samples(&[1, 2, 3, 4, 5, 6, 7, 8, 9]).to_string();
     // One has its head sent, and its body only after the signal.
-    let mut late = TcpStream::connect(address).unwrap();
+    let mut late = connect(address);
     let head = format!(
         "POST /v2/models/tinyvit32/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n",
         body.len()
@@ -63,13 +62,11 @@ fn sigterm_drains() {
     late.write_all(head.as_bytes()).unwrap();
     late.write_all(&body.as_bytes()[..10]).unwrap();
     // Wait until the server has it.
-    while !String::from_utf8(request(address, "GET", "/metrics", &[], b"").body)
-        .unwrap()
-        .lines()
-        .any(|line| line.starts_with("hipvit_request_body_bytes ") && !line.ends_with(" 0"))
-    {
-        thread::yield_now();
-    }
+    wait_until("the head has come", || {
+        let metrics = request(address, "GET", "/metrics", &[], b"").text();
+        let mut lines = metrics.lines();
+        lines.any(|line| line.starts_with("hipvit_request_body_bytes ") && !line.ends_with(" 0"))
+    });
     signal(&child, "-TERM");
     let mut line = String::new();
     while !line.contains("draining") {
@@ -92,10 +89,8 @@ fn a_connection_without_a_request_does_not_hold_up_the_end() {
     options.limits.header_time = Duration::from_secs(86400);
     options.drain_timeout = Duration::from_secs(86400);
     let running = Running::new(options);
-    let _silent = TcpStream::connect(running.address).unwrap();
-    while running.metric("hipvit_connections ") < 2.0 {
-        thread::yield_now();
-    }
+    let _silent = connect(running.address);
+    wait_until("it is connected", || running.metric("hipvit_connections ") >= 2.0);
     running.stop();
 }
 
@@ -121,7 +116,7 @@ fn the_images_of_a_client_that_left_are_not_run() {
     options.limits.request_time = Duration::from_secs(600);
     let running = Running::new(options);
     let body = samples(&[1, 2]).to_string();
-    let mut stream = TcpStream::connect(running.address).unwrap();
+    let mut stream = connect(running.address);
     let head = format!(
         "POST /v2/models/digits/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n",
         body.len()
@@ -129,14 +124,10 @@ fn the_images_of_a_client_that_left_are_not_run() {
     stream.write_all(head.as_bytes()).unwrap();
     stream.write_all(body.as_bytes()).unwrap();
     let queued = "hipvit_queue_images{model=\"digits\",priority=\"interactive\"}";
-    while running.metric(queued) != 2.0 {
-        thread::yield_now();
-    }
+    wait_until("the images are queued", || running.metric(queued) == 2.0);
     drop(stream);
     let cancelled = "hipvit_requests_total{model=\"digits\",protocol=\"http\",outcome=\"cancelled\"}";
-    while running.metric(cancelled) != 1.0 {
-        thread::yield_now();
-    }
+    wait_until("the request is cancelled", || running.metric(cancelled) == 1.0);
     // Stopping runs what waits, except for them.
     let address = running.address;
     running.stop();

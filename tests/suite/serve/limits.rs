@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::grpc::{client, infer, runtime};
+use super::grpc::{block_on, client, infer};
 use super::*;
 
 #[test]
@@ -17,7 +17,7 @@ fn a_body_beyond_the_limit_is_refused_by_both_protocols() {
         (status, message.as_str()),
         (413, "the body exceeds the limit of 300 bytes")
     );
-    runtime().block_on(async {
+    block_on(async {
         let mut client = client(running.address).await;
         let status = client.model_infer(infer(&[1])).await.unwrap_err();
         assert_eq!(status.code(), tonic::Code::ResourceExhausted);
@@ -29,19 +29,26 @@ fn a_body_beyond_the_limit_is_refused_by_both_protocols() {
 /// A stream counts for its largest message, whose bytes nobody else counts.
 #[test]
 fn streams_beyond_the_memory_for_bodies_are_refused() {
-    use tonic::codegen::tokio_stream::pending;
+    use tonic::codegen::tokio_stream::{pending, wrappers::ReceiverStream};
     let mut options = options();
     options.limits.body = 1 << 20;
     options.limits.all_bodies = 3 << 19;
     let running = Running::new(options);
-    runtime().block_on(async {
+    block_on(async {
         let mut client = client(running.address).await;
-        let first = client.model_stream_infer(pending()).await.unwrap();
+        let (requests, open) = tokio::sync::mpsc::channel(1);
+        let first = client.model_stream_infer(ReceiverStream::new(open)).await;
+        let mut answers = first.unwrap().into_inner();
         let status = client.model_stream_infer(pending()).await.unwrap_err();
         assert_eq!(status.code(), tonic::Code::Unavailable);
         // What is left is for other requests.
         client.model_infer(infer(&[1])).await.unwrap();
-        drop(first);
+        // The stream works, and gives its memory back when its client has no more requests.
+        requests.send(infer(&[2])).await.unwrap();
+        let answer = answers.message().await.unwrap().unwrap();
+        assert_eq!(answer.error_message, "");
+        drop(requests);
+        assert!(answers.message().await.unwrap().is_none());
         while client.model_stream_infer(pending()).await.is_err() {
             tokio::task::yield_now().await;
         }
@@ -69,7 +76,7 @@ fn a_slow_client_is_cut_off() {
     let running = Running::new(options);
     // Nothing, half of HTTP/2's preface, half a head: the connection ends.
     for begin in [&b""[..], b"PRI * HT", b"GET /v2 HTTP/1.1\r\nHost: x\r\n"] {
-        let mut stream = TcpStream::connect(running.address).unwrap();
+        let mut stream = connect(running.address);
         stream.write_all(begin).unwrap();
         let mut rest = Vec::new();
         let _ = stream.read_to_end(&mut rest);
@@ -80,7 +87,7 @@ fn a_slow_client_is_cut_off() {
         );
     }
     // Half a body.
-    let mut stream = TcpStream::connect(running.address).unwrap();
+    let mut stream = connect(running.address);
     let head = "POST /v2/models/digits/infer HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 100\r\n\r\n{";
     stream.write_all(head.as_bytes()).unwrap();
     assert_eq!(
@@ -96,7 +103,7 @@ fn a_client_that_reads_no_answers_is_cut_off() {
     options.tokens = true;
     options.limits.body_time = Duration::from_millis(200);
     let running = Running::new(options);
-    let mut stream = TcpStream::connect(running.address).unwrap();
+    let mut stream = connect(running.address);
     let body = samples(&[1; 64]).to_string();
     let request = format!(
         "POST /v2/models/digits/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{body}",
@@ -104,9 +111,9 @@ fn a_client_that_reads_no_answers_is_cut_off() {
     );
     // Answers of megabytes, until the buffers of both sides are full: then the server closes, and sending fails.
     while stream.write_all(request.as_bytes()).is_ok() {}
-    while running.metric("hipvit_connections ") > 1.0 {
-        std::thread::yield_now();
-    }
+    wait_until("the connection has ended", || {
+        running.metric("hipvit_connections ") <= 1.0
+    });
     assert_eq!(running.infer(&samples(&[1])).status, 200);
 }
 
@@ -115,14 +122,14 @@ fn connections_beyond_the_limit_are_closed() {
     let mut options = options();
     options.limits.connections = 1;
     let running = Running::new(options);
-    let mut first = TcpStream::connect(running.address).unwrap();
+    let mut first = connect(running.address);
     first
         .write_all(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n")
         .unwrap();
     // The first is served, so it has its place.
     let mut byte = [0];
     first.read_exact(&mut byte).unwrap();
-    let mut second = TcpStream::connect(running.address).unwrap();
+    let mut second = connect(running.address);
     let _ = second.write_all(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n");
     let mut rest = Vec::new();
     let _ = second.read_to_end(&mut rest);

@@ -9,6 +9,8 @@ mod traces;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use hipvit::serve::{ModelSource, Server, ServerOptions};
@@ -19,6 +21,26 @@ use crate::at;
 
 /// The name of the model that most tests serve.
 const MODEL: &str = "digits";
+
+/// So much longer than anything takes here that what has not come by then never will: a test fails, and does not hang.
+pub(crate) const LIMIT: Duration = Duration::from_secs(120);
+
+/// Waits until `condition` holds.
+pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !condition() {
+        assert!(begin.elapsed() < LIMIT, "still not so: {what}");
+        thread::yield_now();
+    }
+}
+
+/// A connection on which nothing waits for ever.
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    stream.set_write_timeout(Some(LIMIT)).unwrap();
+    stream
+}
 
 /// Options for the embedded model on the CPU, on a free port.
 pub(crate) fn options() -> ServerOptions {
@@ -122,7 +144,7 @@ impl Response {
 }
 
 fn request(address: SocketAddr, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Response {
-    let mut stream = TcpStream::connect(address).unwrap();
+    let mut stream = connect(address);
     let mut head = format!(
         "{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\nContent-Length: {}\r\n",
         body.len()

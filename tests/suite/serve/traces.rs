@@ -9,7 +9,7 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value as Attribute;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message as _;
 
-use super::grpc::{client, infer, runtime};
+use super::grpc::{block_on, client, infer};
 use super::*;
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -161,7 +161,7 @@ fn a_request_is_a_span_of_its_clients_trace() {
     let unsampled = format!("00-{TRACE}-{PARENT}-00");
     let response = running.post(&path, &[("traceparent", &unsampled)], body.as_bytes());
     assert_eq!(response.status, 200);
-    runtime().block_on(async {
+    block_on(async {
         let mut client = client(running.address).await;
         let mut request = tonic::Request::new(infer(&[3]));
         request
