@@ -293,8 +293,8 @@ pub const FEW_ROWS_THREADS: u32 = 64;
  2.8, 3.3 and 3.7; 1576 rows 2.9, 3.3 and 3.8 instead of 3.2, 3.8 and 4.4; 12608 rows of 768 13.2 instead of 13.0.*/
 pub const FEW_ROWS: u32 = 4096;
 
-/// `layer_norm`, `layer_norm_few`: s = x + residual; out = (s − mean(s)) / √(variance(s) + epsilon) · weight + bias, over each row.
-/// `rms_norm`, `rms_norm_few`: s = x + residual; out = s / √(mean(s²) + epsilon) · weight, over each row.
+/** `layer_norm`, `layer_norm_few`: s = x + residual; out = (s − mean(s)) / √(variance(s) + epsilon) · weight + bias, over each row.
+ `rms_norm`, `rms_norm_few`: s = x + residual; out = s / √(mean(s²) + epsilon) · weight, over each row.*/
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct LayerNormArgs {
