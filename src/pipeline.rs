@@ -32,12 +32,12 @@ use std::time::{Duration, Instant};
 use ndarray::ArrayView1;
 use rayon::ThreadPoolBuilder;
 
-use self::decode::{Batch, DecodeMemory, DecodedImage, Decoder, Images, Pixels};
+use self::decode::{Batch, DecodeMemory, Decoder, Images, Pixels};
 use self::gather::{Gather, Stop};
 pub use self::source::Source;
 use crate::error::{Error, Result};
 use crate::exec::{RunFeed, Submission};
-use crate::image::{DecodeOptions, Limits};
+use crate::image::{DecodeOptions, Limits, RgbImage};
 use crate::outputs::{ImageOutputs, Outputs, Prediction};
 use crate::session::{Device, Session, Submitted};
 use crate::timing::{Phase, Timing};
@@ -277,9 +277,10 @@ impl Pipeline {
                 let feed = RunFeed::Staged(staging);
                 Some(self.session.submit(feed, count, how, wait_for_memory)?)
             }
-            Some(Pixels::Decoded(mut decoded)) => {
+            Some(Pixels::Decoded(decoded)) => {
                 let start = Instant::now();
-                let feed = RunFeed::Images(decoded.iter_mut().map(DecodedImage::feed).collect());
+                let borrowed: Vec<&RgbImage> = decoded.iter().collect();
+                let feed = RunFeed::Images(&borrowed);
                 let run = self.session.submit(feed, count, how, wait_for_memory)?;
                 images.timing.add(Phase::Stage, start.elapsed());
                 memory.keep_images(decoded);

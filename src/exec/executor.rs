@@ -17,7 +17,7 @@ use super::hip::{
     Reserved, Running, Stage, Submission, TensorExecutor, TensorFinished, TensorRun,
 };
 use super::select::SelectOptions;
-use super::staging::{ImageFeed, StagedImage, Staging};
+use super::staging::Staging;
 use crate::error::{Error, Result};
 use crate::graph::plan::{Plan, Step};
 use crate::graph::{Graph, OutputKind, Role};
@@ -412,19 +412,6 @@ impl Executor {
         }
     }
 
-    /// Copies a decoded image to pinned memory, where a GPU resizes images; `None` if the pinned memory for staging would
-    /// exceed `limit` bytes.
-    ///
-    /// # Errors
-    ///
-    /// What the driver says.
-    pub(crate) fn stage_image(&self, image: &RgbImage, limit: usize) -> Result<Option<StagedImage>> {
-        match self {
-            Self::Cpu { .. } | Self::Tensor { .. } => Ok(None),
-            Self::Hip { .. } | Self::Pipeline { .. } => self.entry()?.stage_image(image, limit),
-        }
-    }
-
     /// Waits for a run.
     ///
     /// # Errors
@@ -582,7 +569,7 @@ pub(crate) enum RunFeed<'a> {
     /// Pixels in memory that this executor gave.
     Staged(Staging),
     /// Decoded images, which a GPU resizes.
-    Images(Vec<ImageFeed<'a>>),
+    Images(&'a [&'a RgbImage]),
 }
 
 /// The memory for a run.

@@ -15,4 +15,4 @@ pub use hip::{
     Tuned,
 };
 pub(crate) use hip::{Submission, append, unpack};
-pub(crate) use staging::{ImageFeed, StagedImage, Staging, StagingPart};
+pub(crate) use staging::{Staging, StagingPart};

@@ -1,53 +1,15 @@
 //! Memory of the host for a batch of pixels, which several threads can fill.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::Arc;
 
-use super::hip::Pieces;
 use crate::error::Result;
 use crate::hip::{PinnedBuffer, PinnedPart};
-use crate::image::RgbImage;
 
 /// Pixels of a batch: pinned where a GPU copies from it.
 #[derive(Debug)]
 pub(crate) enum Staging {
     Host(Vec<u8>),
     Pinned(PinnedBuffer<u8>),
-}
-
-/// A decoded image in pinned memory, for a GPU that resizes it.
-#[derive(Debug)]
-pub(crate) struct StagedImage {
-    pub(super) size: [usize; 2],
-    /// Its bytes, one piece after the other.
-    pub(super) pieces: Vec<PinnedBuffer<u8>>,
-    /// Where the pieces go back to, whichever GPU they were copied to.
-    pub(super) pool: Arc<Pieces>,
-}
-
-/// A decoded image that a GPU resizes.
-pub(crate) enum ImageFeed<'a> {
-    /// In any memory.
-    Pageable(&'a RgbImage),
-    /// In pinned memory, which the run takes.
-    Staged(&'a mut StagedImage),
-}
-
-impl ImageFeed<'_> {
-    /// Width and height.
-    pub(super) fn size(&self) -> [usize; 2] {
-        match self {
-            Self::Pageable(image) => [image.width, image.height],
-            Self::Staged(image) => image.size,
-        }
-    }
-
-    pub(super) fn bytes(&self) -> usize {
-        match self {
-            Self::Pageable(image) => image.data.len(),
-            Self::Staged(image) => image.pieces.iter().map(|piece| piece.len()).sum(),
-        }
-    }
 }
 
 /// The pixels of one image of a batch.

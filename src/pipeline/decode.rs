@@ -13,7 +13,7 @@ use rayon::ThreadPool;
 use super::Source;
 use super::gather::Gather;
 use crate::error::{Error, Result};
-use crate::exec::{ImageFeed, StagedImage, Staging, StagingPart};
+use crate::exec::{Staging, StagingPart};
 use crate::image::{DecodeBuffers, DecodeOptions, Limits, RgbImage};
 use crate::session::{ResizeOn, Session};
 use crate::timing::{Phase, Timing};
@@ -32,17 +32,10 @@ pub(super) struct Decoder {
 pub(super) struct DecodeMemory {
     files: Mutex<Spare>,
     pixels: Mutex<Spare>,
-    /// The most that is pinned for images that a GPU resizes.
-    staged: usize,
 }
 
 /// Memory that is kept, of each kind: a few batches of photographs.
 const SPARE_BYTES: u64 = 512 << 20;
-
-/// At most this, and not the memory that the images are to have.
-fn spare_bytes(limits: &Limits) -> usize {
-    SPARE_BYTES.min(limits.max_memory / 8) as usize
-}
 
 /// Memory that nothing uses, up to a limit.
 struct Spare {
@@ -56,7 +49,8 @@ impl Spare {
         Self {
             buffers: Vec::new(),
             bytes: 0,
-            limit: spare_bytes(limits),
+            // Not the memory that the images are to have.
+            limit: SPARE_BYTES.min(limits.max_memory / 8) as usize,
         }
     }
 
@@ -80,7 +74,6 @@ impl DecodeMemory {
         Self {
             files: Mutex::new(Spare::new(limits)),
             pixels: Mutex::new(Spare::new(limits)),
-            staged: spare_bytes(limits),
         }
     }
 
@@ -98,10 +91,10 @@ impl DecodeMemory {
     }
 
     /// Takes the memory of images that have been copied.
-    pub(super) fn keep_images(&self, images: Vec<DecodedImage>) {
+    pub(super) fn keep_images(&self, images: Vec<RgbImage>) {
         let mut pixels = self.pixels.lock();
-        for memory in images.into_iter().filter_map(DecodedImage::into_memory) {
-            pixels.keep(memory);
+        for image in images {
+            pixels.keep(image.data);
         }
     }
 }
@@ -125,7 +118,7 @@ struct Decoded {
     name: String,
     error: Option<Error>,
     /// For the GPU to resize.
-    image: Option<DecodedImage>,
+    image: Option<RgbImage>,
     /// Otherwise its place in the batch, filled unless there is an error.
     part: Option<StagingPart>,
     timing: Timing,
@@ -143,32 +136,7 @@ pub(super) enum Pixels {
     /// Of the model's size.
     Staged(Staging),
     /// As decoded, for the GPU to resize.
-    Decoded(Vec<DecodedImage>),
-}
-
-/// A decoded image for the GPU to resize.
-pub(super) enum DecodedImage {
-    /// In pinned memory. The thread that decoded it copied it there, while it was in its caches.
-    Staged(StagedImage),
-    /// Where it was decoded, since enough are staged.
-    Pageable(RgbImage),
-}
-
-impl DecodedImage {
-    pub(super) fn feed(&mut self) -> ImageFeed<'_> {
-        match self {
-            Self::Staged(image) => ImageFeed::Staged(image),
-            Self::Pageable(image) => ImageFeed::Pageable(image),
-        }
-    }
-
-    /// Pageable memory that it leaves.
-    pub(super) fn into_memory(self) -> Option<Vec<u8>> {
-        match self {
-            Self::Staged(_) => None,
-            Self::Pageable(image) => Some(image.data),
-        }
-    }
+    Decoded(Vec<RgbImage>),
 }
 
 impl Decoder {
@@ -257,12 +225,7 @@ impl Decoder {
     }
 
     /// The image for the GPU to resize.
-    fn image(
-        &self,
-        source: Source,
-        buffers: &mut DecodeBuffers,
-        timing: &mut Timing,
-    ) -> Result<DecodedImage> {
+    fn image(&self, source: Source, buffers: &mut DecodeBuffers, timing: &mut Timing) -> Result<RgbImage> {
         let name = source.name();
         let start = Instant::now();
         let image = source.into_image(self.options, buffers)?;
@@ -270,21 +233,7 @@ impl Decoder {
         let rule = self.session.preprocess();
         rule.check(&image)
             .map_err(|error| super::source::unusable(name, &error))?;
-        let start = Instant::now();
-        // If the driver refuses, it will when the batch is submitted too, or has less pinned memory than was asked for.
-        let staged = self
-            .session
-            .stage_image(&image, self.memory.staged)
-            .ok()
-            .flatten();
-        timing.add(Phase::Stage, start.elapsed());
-        Ok(match staged {
-            Some(staged) => {
-                buffers.pixels = image.data;
-                DecodedImage::Staged(staged)
-            }
-            None => DecodedImage::Pageable(image),
-        })
+        Ok(image)
     }
 
     /// Fills the image's place in the batch.

@@ -10,7 +10,7 @@ use rayon::prelude::*;
 use super::replicas::Slot;
 use super::{ResizeOn, Session};
 use crate::error::{Error, Result};
-use crate::exec::{ImageFeed, PendingRun, RunFeed, StagedImage, Staging, Submission};
+use crate::exec::{PendingRun, RunFeed, Staging, Submission};
 use crate::graph::OutputKind;
 use crate::hip;
 use crate::image::RgbImage;
@@ -122,8 +122,7 @@ impl Session {
     fn run_images(&self, images: &[&RgbImage], timing: Option<&mut Timing>) -> Result<Outputs> {
         if self.resize() == ResizeOn::Device {
             return self.run_batches(images.len(), timing, |range, _| {
-                let images = images[range].iter().map(|image| ImageFeed::Pageable(image));
-                Ok(RunFeed::Images(images.collect()))
+                Ok(RunFeed::Images(&images[range]))
             });
         }
         let (rule, each) = (self.preprocess(), self.image_elements());
@@ -284,12 +283,6 @@ impl Session {
     pub(crate) fn stage(&self, images: usize, capacity: usize) -> Result<Staging> {
         let executor = self.loaded.replicas.next_to_stage();
         executor.stage(images, capacity, self.image_elements())
-    }
-
-    /// Copies a decoded image to pinned memory for the GPU that resizes it; `None` if the pinned memory for staging would
-    /// exceed `limit` bytes for a GPU.
-    pub(crate) fn stage_image(&self, image: &RgbImage, limit: usize) -> Result<Option<StagedImage>> {
-        self.loaded.replicas.next_to_stage().stage_image(image, limit)
     }
 
     /// The bytes of an image's pixels at the model's size.

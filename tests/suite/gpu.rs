@@ -352,8 +352,7 @@ fn a_pipeline_gives_the_bits_of_the_session() {
 fn images_resized_on_the_device_give_the_same_results() {
     let Some((device, _shared)) = device() else { return };
     let mut sources: Vec<Source> = digits::samples().collect();
-    // One takes more than a piece of pinned memory.
-    let sizes = [(257, 197), (63, 64), (1, 1), (65, 400), (500, 40), (400, 1000)];
+    let sizes = [(257, 197), (63, 64), (1, 1), (65, 400), (500, 40)];
     sources.extend(sizes.map(|(width, height)| {
         let random = std::iter::successors(Some(1u32), |x| Some(x * 48_271 % 65_521)).map(|x| x as u8);
         let data = random.take(width * height * 3).collect();
@@ -364,7 +363,7 @@ fn images_resized_on_the_device_give_the_same_results() {
     for dtype in dtypes() {
         let builder = Session::builder().device(device).dtype(dtype).batch(5);
         let expected = builder.tinyvit32().unwrap().run(&images).unwrap();
-        let session = builder.clone().resize(ResizeOn::Device).tinyvit32().unwrap();
+        let session = builder.resize(ResizeOn::Device).tinyvit32().unwrap();
         assert_eq!(session.resize(), ResizeOn::Device);
         same(&session.run(&images).unwrap(), &expected);
         let mut timing = Timing::default();
@@ -372,6 +371,11 @@ fn images_resized_on_the_device_give_the_same_results() {
         same(&session.run_with(&images, options).unwrap(), &expected);
         let phases = |timing: &Timing| timing.phases().map(|(phase, _)| phase).collect::<Vec<_>>();
         assert_eq!(phases(&timing)[0], Phase::DeviceResize);
+        let mut results = Pipeline::new(&session).timed(true).run(sources.clone()).unwrap();
+        let rows: Vec<_> = results
+            .by_ref()
+            .map(|item| item.unwrap().logits().unwrap().to_vec())
+            .collect();
         let expected: Vec<_> = expected
             .logits()
             .unwrap()
@@ -379,26 +383,12 @@ fn images_resized_on_the_device_give_the_same_results() {
             .into_iter()
             .map(|r| r.to_vec())
             .collect();
-        // Pinned memory for all images, for some of them, for none.
-        for max_memory in [Limits::default().max_memory, 24 << 20, 4 << 20] {
-            let limits = Limits {
-                max_memory,
-                ..Limits::default()
-            };
-            let session = builder.clone().resize(ResizeOn::Device).tinyvit32().unwrap();
-            let pipeline = Pipeline::new(&session).timed(true).limits(limits);
-            let mut results = pipeline.run(sources.clone()).unwrap();
-            let rows: Vec<_> = results
-                .by_ref()
-                .map(|item| item.unwrap().logits().unwrap().to_vec())
-                .collect();
-            assert_eq!(rows, expected, "{max_memory}");
-            let phases = phases(results.timing());
-            assert!(
-                phases.contains(&Phase::DeviceResize) && !phases.contains(&Phase::Resize),
-                "{phases:?}"
-            );
-        }
+        assert_eq!(rows, expected);
+        let phases = phases(results.timing());
+        assert!(
+            phases.contains(&Phase::DeviceResize) && !phases.contains(&Phase::Resize),
+            "{phases:?}"
+        );
         // Pixels that have the model's size go there as ever.
         let input = pixels(&session, 2);
         assert_eq!(run_pixels(&session, &input).len(), 2);

@@ -12,10 +12,10 @@ use super::lower::scratch_bytes;
 use super::preprocess::{DeviceResize, HipPreprocess};
 use super::staging::Pieces;
 use crate::error::Result;
-use crate::exec::staging::ImageFeed;
 use crate::graph::Graph;
 use crate::graph::plan::Plan;
 use crate::hip::{Comm, Device, DeviceBuffer, PinnedBuffer, Replay, Stream};
+use crate::image::RgbImage;
 
 /// How many plans a context remembers; there is one per batch size.
 const MAX_PLANS: usize = 16;
@@ -97,7 +97,7 @@ impl ExecutionContext {
     pub(super) fn resize(
         &mut self,
         resize: &DeviceResize,
-        images: Vec<ImageFeed<'_>>,
+        images: &[&RgbImage],
         pieces: &Pieces,
         threads: &ThreadPool,
     ) -> Result<VecDeque<Uploaded>> {

@@ -35,8 +35,8 @@ mod tune;
 use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Deref;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use ndarray::Array2;
 use parking_lot::{Mutex, MutexGuard};
@@ -50,10 +50,9 @@ use self::libraries::Libraries;
 use self::lower::unit;
 use self::preprocess::DeviceResize;
 pub use self::preprocess::HipPreprocess;
-pub(super) use self::staging::Pieces;
+use self::staging::Pieces;
 use self::steps::Submitted;
 use super::select::{HIPBLASLT, Key, SelectOptions, Selection, Store};
-use super::staging::{ImageFeed, StagedImage};
 use crate::error::{Error, Result};
 use crate::graph::inspection::{DeviceMemory, Region};
 use crate::graph::plan::{BufferId, Plan};
@@ -91,7 +90,7 @@ pub struct HipExecutor {
     /// Pinned memory for whole inputs that no run is using.
     inputs: Mutex<PinnedPool>,
     /// The same, for pieces of inputs.
-    pieces: Arc<Pieces>,
+    pieces: Pieces,
     fallback: OnceLock<String>,
     replayed_runs: AtomicU64,
     eager_runs: AtomicU64,
@@ -118,7 +117,7 @@ pub(super) enum Feed<'a> {
     /// The plan's input, in any memory.
     Pageable(&'a [u8]),
     /// Decoded images, which the device resizes.
-    Images(Vec<ImageFeed<'a>>),
+    Images(&'a [&'a RgbImage]),
     /// What the stage before left, on its device.
     Activations(Operand<'a>),
 }
@@ -235,7 +234,7 @@ impl HipExecutor {
             copier,
             contexts: Mutex::default(),
             inputs: Mutex::default(),
-            pieces: Arc::default(),
+            pieces: Pieces::default(),
             fallback: OnceLock::new(),
             replayed_runs: AtomicU64::new(0),
             eager_runs: AtomicU64::new(0),
@@ -368,16 +367,6 @@ impl HipExecutor {
     /// Pinned memory for an input of `bytes` bytes that the caller keeps; zero.
     pub(super) fn pinned(&self, bytes: usize) -> Result<PinnedBuffer<u8>> {
         Ok(self.device.pinned(bytes)?)
-    }
-
-    /// Copies an image to pinned pieces; `None` if all pieces would take more than `limit` bytes.
-    pub(super) fn stage_image(&self, image: &RgbImage, limit: usize) -> Result<Option<StagedImage>> {
-        let pieces = self.pieces.stage(&image.data, &self.device, limit)?;
-        Ok(pieces.map(|pieces| StagedImage {
-            size: [image.width, image.height],
-            pieces,
-            pool: self.pieces.clone(),
-        }))
     }
 
     /// Takes pinned memory back, for the inputs of later runs.
@@ -543,12 +532,10 @@ impl HipExecutor {
             Feed::Pageable(input) => {
                 expect(input.len())?;
                 tick()?;
-                let mut uploads = context.memory.input.uploads_on(&stream)?;
+                let uploads = context.memory.input.uploads_on(&stream)?;
                 let mut submitted = VecDeque::new();
                 let with = (&self.device, threads);
-                self.pieces
-                    .upload(&mut uploads, (0, &[input]), with, &mut submitted)?;
-                submitted.push_back(uploads.finish()?);
+                self.pieces.upload(uploads, &[input], with, &mut submitted)?;
                 submitted
             }
             Feed::Activations(source) => {

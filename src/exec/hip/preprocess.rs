@@ -10,7 +10,6 @@ use super::Uploaded;
 use super::staging::Pieces;
 use crate::error::{Error, Result};
 use crate::exec::cpu::thread_pool;
-use crate::exec::staging::ImageFeed;
 use crate::graph::plan::Plan;
 use crate::hip::{Device, DeviceBuffer, Operand, Stream};
 use crate::image::{Padding, Preprocess, RgbImage};
@@ -116,43 +115,43 @@ impl HipPreprocess {
     /// What [`Preprocess::apply`] does not accept; memory runs out; what the driver says.
     pub fn apply_batch(&mut self, images: &[RgbImage]) -> Result<DeviceBuffer<u8>> {
         let mut batch = self.stream.allocate(images.len() * self.image_bytes())?;
-        let images = images.iter().map(ImageFeed::Pageable).collect();
+        let images: Vec<&RgbImage> = images.iter().collect();
         let (pieces, threads) = match self.own.take() {
             Some(own) => own,
             None => (Pieces::default(), thread_pool(None, || ())?),
         };
-        for upload in self.enqueue(images, &mut batch, &pieces, &threads)? {
+        for upload in self.enqueue(&images, &mut batch, &pieces, &threads)? {
             pieces.keep(upload.wait()?);
         }
         self.own = Some((pieces, threads));
         Ok(batch)
     }
 
-    /// Submits the resizing of `images` into `batch`, u8 `[images, height, width, 3]`; `threads` copy those to pinned
-    /// memory that are elsewhere. Several images are uploaded at once, with the tables that their sizes need.
+    /// Submits the resizing of `images` into `batch`, u8 `[images, height, width, 3]`; `threads` copy them to pinned
+    /// memory. Several images are uploaded at once, with the tables that their sizes need.
     ///
     /// # Errors
     ///
     /// As for [`HipPreprocess::apply_batch`]; [`Error::Argument`] if `batch` is too small or another stream's.
     pub(super) fn enqueue(
         &mut self,
-        mut images: Vec<ImageFeed<'_>>,
+        images: &[&RgbImage],
         batch: &mut DeviceBuffer<u8>,
         pieces: &Pieces,
         threads: &ThreadPool,
     ) -> Result<VecDeque<Uploaded>> {
         let mut uploaded = VecDeque::new();
-        let mut rest = &mut images[..];
+        let mut rest = images;
         let mut index = 0;
         while !rest.is_empty() {
             let mut bytes = 0;
-            let fits = |image: &&ImageFeed<'_>| {
-                bytes += image.bytes();
+            let fits = |image: &&&RgbImage| {
+                bytes += image.data.len();
                 bytes <= GROUP
             };
             // An image that is larger is a group of its own.
             let count = rest.iter().take_while(fits).count().max(1);
-            let (group, later) = rest.split_at_mut(count);
+            let (group, later) = rest.split_at(count);
             self.enqueue_group((group, index), batch, (pieces, threads), &mut uploaded)?;
             (rest, index) = (later, index + count);
         }
@@ -161,28 +160,28 @@ impl HipPreprocess {
 
     fn enqueue_group(
         &mut self,
-        (images, first): (&mut [ImageFeed<'_>], usize),
+        (images, first): (&[&RgbImage], usize),
         batch: &mut DeviceBuffer<u8>,
         (pieces, threads): (&Pieces, &ThreadPool),
         uploaded: &mut VecDeque<Uploaded>,
     ) -> Result<()> {
         let bytes = self.image_bytes();
         let batch = batch.writing();
-        let prepared = images
+        let images = images
             .iter()
-            .map(|image| self.prepared(image.size()))
+            .map(|image| Ok((*image, self.prepared([image.width, image.height])?)))
             .collect::<Result<Vec<_>>>()?;
 
         // Tables come first, so that they are aligned: all are of whole words. Each is there once.
-        let mut tables: Vec<&[u8]> = Vec::new();
+        let mut parts: Vec<&[u8]> = Vec::new();
         let mut end = 0;
         let mut add = |part| {
-            tables.push(part);
+            parts.push(part);
             end += <[u8]>::len(part);
             end - part.len()
         };
         let mut constants: Vec<(&Arc<Prepared>, Vec<usize>)> = Vec::new();
-        for prepared in &prepared {
+        for (_, prepared) in &images {
             if !constants.iter().any(|(known, _)| Arc::ptr_eq(known, prepared)) {
                 let offsets = prepared.passes.iter().map(|pass| add(pass.tables()));
                 constants.push((prepared, offsets.collect()));
@@ -191,11 +190,7 @@ impl HipPreprocess {
         for (prepared, offsets) in &mut constants {
             offsets.extend(prepared.fill.iter().map(|(_, ground)| add(ground)));
         }
-        let mut pixels = Vec::with_capacity(images.len());
-        for image in &*images {
-            pixels.push(end..end + image.bytes());
-            end += image.bytes();
-        }
+        let pixels: Vec<usize> = images.iter().map(|(image, _)| add(&image.data)).collect();
 
         // Few sizes, so that the pool has a block of the size when the next group comes.
         let size = match end {
@@ -204,31 +199,15 @@ impl HipPreprocess {
         };
         let stream = self.stream.clone();
         let mut memory: DeviceBuffer<u8> = stream.allocate(size)?;
-        let mut uploads = memory.uploads_on(&stream)?;
-        let with = (stream.device(), threads);
-        // What lies in pageable memory, up to the next image that does not.
-        let (mut pageable, mut at) = (tables, 0);
-        for (image, pixels) in images.iter_mut().zip(&pixels) {
-            match image {
-                ImageFeed::Pageable(image) => pageable.push(&image.data),
-                ImageFeed::Staged(image) => {
-                    pieces.upload(&mut uploads, (at, &pageable), with, uploaded)?;
-                    image
-                        .pool
-                        .upload_staged(&mut uploads, pixels.start, &mut image.pieces)?;
-                    (pageable, at) = (Vec::new(), pixels.end);
-                }
-            }
-        }
-        pieces.upload(&mut uploads, (at, &pageable), with, uploaded)?;
-        uploaded.push_back(uploads.finish()?);
+        let uploads = memory.uploads_on(&stream)?;
+        pieces.upload(uploads, &parts, (stream.device(), threads), uploaded)?;
         let memory = memory.reading();
-        for (index, (prepared, pixels)) in prepared.iter().zip(pixels).enumerate() {
+        for (index, ((image, prepared), pixels)) in images.iter().zip(pixels).enumerate() {
             let offsets = constants.iter().find(|(known, _)| Arc::ptr_eq(known, prepared));
             let offsets = offsets.map_or(&[][..], |(_, offsets)| offsets);
             let at = (first + index).saturating_mul(bytes);
             let slot = batch.part(at..at.saturating_add(bytes))?;
-            let pixels = memory.part(pixels)?;
+            let pixels = memory.part(pixels..pixels + image.data.len())?;
             self.resize(prepared, memory, offsets, pixels, slot)?;
         }
         Ok(())

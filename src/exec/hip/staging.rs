@@ -19,34 +19,19 @@ const PIECE: usize = 1 << 20;
 /// Pieces that a run may have in copies, after which it waits for the oldest: what bounds the pinned memory.
 const MAX_PIECES: usize = 64;
 
-/// Whether it is one of [`Pieces`].
+/// Whether it is one that [`Pieces::upload`] made.
 pub(super) fn is_piece(buffer: &PinnedBuffer<u8>) -> bool {
     buffer.capacity() == PIECE
 }
 
-/// Pinned pieces.
+/// Pinned pieces that no run is using.
 #[derive(Debug, Default)]
-pub(in crate::exec) struct Pieces(Mutex<State>);
-
-#[derive(Debug, Default)]
-struct State {
-    /// No run is using them.
-    unused: Vec<PinnedBuffer<u8>>,
-    /// How many there are, with those in use.
-    all: usize,
-    /// Copies of staged images, which bring their pieces back before their run has finished.
-    copies: VecDeque<Uploaded>,
-}
+pub(super) struct Pieces(Mutex<Vec<PinnedBuffer<u8>>>);
 
 impl Pieces {
     fn take(&self, device: &Device) -> Result<PinnedBuffer<u8>> {
         // The lock is released before the driver is asked.
-        let unused = {
-            let mut state = self.0.lock();
-            let unused = state.unused.pop();
-            state.all += usize::from(unused.is_none());
-            unused
-        };
+        let unused = self.0.lock().pop();
         match unused {
             Some(piece) => Ok(piece),
             None => Ok(device.pinned(PIECE)?),
@@ -54,83 +39,26 @@ impl Pieces {
     }
 
     pub(super) fn keep(&self, pieces: impl IntoIterator<Item = PinnedBuffer<u8>>) {
-        self.0.lock().unused.extend(pieces);
+        self.0.lock().extend(pieces);
     }
 
-    /// Copies `bytes` to pieces, on this thread: what was just written is in its caches. `None` if that would take more than
-    /// `limit` bytes for all pieces.
-    pub(super) fn stage(
-        &self,
-        bytes: &[u8],
-        device: &Device,
-        limit: usize,
-    ) -> Result<Option<Vec<PinnedBuffer<u8>>>> {
-        let count = bytes.len().div_ceil(PIECE);
-        let mut pieces = {
-            let mut state = self.0.lock();
-            while state.unused.len() < count
-                && state.copies.front().map_or(Ok(false), Pending::is_done)?
-                && let Some(copies) = state.copies.pop_front()
-            {
-                let pieces = copies.wait()?;
-                state.unused.extend(pieces);
-            }
-            let kept = count.min(state.unused.len());
-            let new = count - kept;
-            if new > 0 && state.all + new > limit / PIECE {
-                return Ok(None);
-            }
-            state.all += new;
-            let start = state.unused.len() - kept;
-            state.unused.split_off(start)
-        };
-        while pieces.len() < count {
-            pieces.push(device.pinned(PIECE)?);
-        }
-        for (piece, bytes) in pieces.iter_mut().zip(bytes.chunks(PIECE)) {
-            piece.set_len(bytes.len())?;
-            piece.copy_from_slice(bytes);
-        }
-        Ok(Some(pieces))
-    }
-
-    /// Submits the copy of staged `pieces`, one after the other, to the buffer from `at`.
-    pub(super) fn upload_staged(
-        &self,
-        uploads: &mut Uploads<'_, u8>,
-        mut at: usize,
-        pieces: &mut Vec<PinnedBuffer<u8>>,
-    ) -> Result<()> {
-        for piece in pieces.drain(..) {
-            let bytes = piece.len();
-            uploads.push(at, piece)?;
-            at += bytes;
-        }
-        let copies = uploads.mark()?;
-        self.0.lock().copies.push_back(copies);
-        Ok(())
-    }
-
-    /// Copies `parts`, one after the other, to the buffer from `at`; returns when all is submitted. Adds the copies to
+    /// Copies `parts`, one after the other, to the start of the buffer; returns when all is submitted. Adds the copies to
     /// the run's, of which it waits for the oldest where there are too many.
     pub(super) fn upload(
         &self,
-        uploads: &mut Uploads<'_, u8>,
-        (at, parts): (usize, &[&[u8]]),
+        mut uploads: Uploads<'_, u8>,
+        parts: &[&[u8]],
         (device, threads): (&Device, &ThreadPool),
         submitted: &mut VecDeque<Uploaded>,
     ) -> Result<()> {
         let gather = Gather::new(parts);
         let total = gather.bytes();
-        if total == 0 {
-            return Ok(());
-        }
         if total <= PIECE {
             let mut piece = self.take(device)?;
             piece.set_len(total)?;
             gather.copy(0..total, &mut piece);
-            uploads.push(at, piece)?;
-            submitted.push_back(uploads.mark()?);
+            uploads.push(0, piece)?;
+            submitted.push_back(uploads.finish()?);
             return Ok(());
         }
         let mut starts = (0..total).step_by(PIECE).peekable();
@@ -160,7 +88,7 @@ impl Pieces {
                         return Ok(());
                     };
                     filling -= 1;
-                    uploads.push(at + start, piece)?;
+                    uploads.push(start, piece)?;
                     submitted.push_back(uploads.mark()?);
                 } else if starts.peek().is_some() {
                     self.keep_oldest(submitted)?;
@@ -168,7 +96,9 @@ impl Pieces {
                     return Ok(());
                 }
             }
-        })
+        })?;
+        submitted.push_back(uploads.finish()?);
+        Ok(())
     }
 
     fn keep_oldest(&self, submitted: &mut VecDeque<Uploaded>) -> Result<()> {
