@@ -17,7 +17,7 @@ use crate::tensor::Tensor;
 /// Hidden channels are divided in units of as many, so that each rank's rows are as well aligned as the whole ones.
 const CHANNEL_UNIT: usize = 8;
 
-/// The part of `graph`, which has been [optimised](super::optimize), that rank `rank` of `ranks` runs: with one rank, the graph
+/// The part of `graph`, which has been optimised, that rank `rank` of `ranks` runs: with one rank, the graph
 /// itself. The graphs of all ranks have the same nodes, outputs and [`Op::AllReduce`]s in the same order.
 ///
 /// # Errors

@@ -20,7 +20,7 @@ pub struct Stage {
     pub flops: u64,
 }
 
-/// Cuts `graph`, which has been [optimised](super::optimize), into `count` stages.
+/// Cuts `graph`, which has been optimised, into `count` stages.
 ///
 /// # Errors
 ///

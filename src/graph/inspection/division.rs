@@ -38,7 +38,7 @@ pub struct Part {
 ///
 /// # Errors
 ///
-/// As [`shard`] and [`stages`].
+/// As `shard` and `stages`.
 pub fn parts(graph: &Graph, tensor: usize, pipeline: usize, batch: usize, dtype: DType) -> Result<Vec<Part>> {
     let graphs = match tensor {
         0 | 1 => {
