@@ -38,6 +38,8 @@ pub(crate) struct Settings {
     pub(crate) profile: Option<PathBuf>,
     /// Blocks of a grid that run; the others, and work of other libraries, are left out.
     pub(crate) sample: Option<u64>,
+    /// The file that gets where the marked bytes go, and which bytes these are.
+    pub(crate) taint: Option<(PathBuf, Mark)>,
     pub(crate) fail_allocation: Nth,
     pub(crate) fail_launch: Nth,
     pub(crate) fail_copy: Nth,
@@ -46,6 +48,31 @@ pub(crate) struct Settings {
     pub(crate) hang_collective: Nth,
     /// How long RCCL waits for other ranks.
     pub(crate) rccl_timeout: Duration,
+}
+
+/// Bytes of a buffer, which kernels get by a pointer among their arguments: they are marked when these are launched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Mark {
+    /// How the kernels' names begin.
+    pub(crate) kernel: String,
+    /// Which pointer it is, from 0.
+    pub(crate) pointer: usize,
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
+}
+
+impl Mark {
+    /// `patch_extract:0:1536:3`: the kernel, the pointer, the offset from it, the number of bytes.
+    fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split(':');
+        let mark = Self {
+            kernel: parts.next().filter(|name| !name.is_empty())?.to_owned(),
+            pointer: parts.next()?.parse().ok()?,
+            offset: parts.next()?.parse().ok()?,
+            bytes: parts.next()?.parse().ok().filter(|&bytes| bytes > 0)?,
+        };
+        parts.next().is_none().then_some(mark)
+    }
 }
 
 /// How programs that use hipvit-sys configure it.
@@ -150,6 +177,28 @@ impl Settings {
                     ));
                 }
                 sample => sample,
+            },
+            taint: match (variable("HIP_EMU_TAINT"), variable("HIP_EMU_TAINT_MARK")) {
+                (None, None) => None,
+                (Some(path), _) if variable("HIP_EMU_PROFILE").is_some() => {
+                    let reason = "HIP_EMU_PROFILE is set, and a launch is counted or followed";
+                    return Err(wrong("HIP_EMU_TAINT", &path, reason));
+                }
+                (Some(path), Some(text)) => {
+                    let reason = "expected the beginning of a kernel's name, which of its pointers, an offset and a number \
+                                  of bytes, as in patch_extract:0:1536:3";
+                    let mark = Mark::parse(&text);
+                    let mark = mark.ok_or_else(|| wrong("HIP_EMU_TAINT_MARK", &text, reason))?;
+                    Some((path.into(), mark))
+                }
+                (Some(path), None) => {
+                    let reason = "HIP_EMU_TAINT_MARK does not say which bytes are followed";
+                    return Err(wrong("HIP_EMU_TAINT", &path, reason));
+                }
+                (None, Some(text)) => {
+                    let reason = "HIP_EMU_TAINT does not name a file";
+                    return Err(wrong("HIP_EMU_TAINT_MARK", &text, reason));
+                }
             },
             fail_allocation: nth("HIP_EMU_FAIL_ALLOC")?,
             fail_launch: nth("HIP_EMU_FAIL_LAUNCH")?,
@@ -260,9 +309,39 @@ mod tests {
             ("HIP_EMU_ORDER", "sideways"),
             ("HIP_EMU_ALIGNMENT", "4"),
             ("HIP_EMU_PROFILE_SAMPLE", "64"),
+            ("HIP_EMU_TAINT", "taint.jsonl"),
+            ("HIP_EMU_TAINT_MARK", "patch_extract:0:1536:3"),
         ] {
             let message = read(&[(name, value)]).unwrap_err();
             assert!(message.starts_with(&format!("{name}={value}: ")), "{message}");
         }
+    }
+
+    #[test]
+    fn marked_bytes_are_of_a_kernels_buffer() {
+        let settings = |mark| read(&[("HIP_EMU_TAINT", "file"), ("HIP_EMU_TAINT_MARK", mark)]);
+        let (path, mark) = settings("patch_extract:1:96:3").unwrap().taint.unwrap();
+        assert_eq!(path, PathBuf::from("file"));
+        assert_eq!((mark.kernel.as_str(), mark.pointer), ("patch_extract", 1));
+        assert_eq!((mark.offset, mark.bytes), (96, 3));
+        for text in [
+            "patch_extract:1:96",
+            "a:1:96:0",
+            ":1:96:3",
+            "a:1:96:3:4",
+            "a:b:96:3",
+        ] {
+            let message = settings(text).unwrap_err();
+            assert!(
+                message.starts_with(&format!("HIP_EMU_TAINT_MARK={text}: ")),
+                "{message}"
+            );
+        }
+        let both = [
+            ("HIP_EMU_TAINT", "file"),
+            ("HIP_EMU_TAINT_MARK", "a:0:0:1"),
+            ("HIP_EMU_PROFILE", "other"),
+        ];
+        assert!(read(&both).is_err());
     }
 }

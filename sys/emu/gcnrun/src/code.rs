@@ -15,6 +15,8 @@ pub(crate) enum Stop {
     Barrier,
     /// It has ended.
     End,
+    /// It executed `s_sleep`: it waits for other waves, or kernels.
+    Sleep,
 }
 
 /// How an instruction ended: go on to the next, or leave the interpreter's loop.
@@ -150,6 +152,8 @@ pub(crate) struct Code {
     registers: [usize; 2],
     /// What is not supported, for each instruction that cannot be executed.
     unsupported: HashMap<u32, String>,
+    /// Whether it has `s_sleep`, which waves execute while they wait for others.
+    sleeps: bool,
 }
 
 impl fmt::Debug for Code {
@@ -186,6 +190,7 @@ impl Code {
             }
         }
         Self {
+            sleeps: text.contains("\ts_sleep"),
             instructions: Vec::with_capacity(lines.len()),
             lines,
             text,
@@ -194,6 +199,11 @@ impl Code {
             registers: [1, 0],
             unsupported: HashMap::new(),
         }
+    }
+
+    /// Whether it has `s_sleep`.
+    pub(crate) fn sleeps(&self) -> bool {
+        self.sleeps
     }
 
     /// How many lines the listing has.
@@ -251,7 +261,7 @@ impl Code {
     }
 
     /// An instruction as the disassembler writes it.
-    fn text_of(&self, index: usize) -> &str {
+    pub(crate) fn text_of(&self, index: usize) -> &str {
         let (_, line) = self.line(index);
         line.split("//").next().unwrap_or(line).trim()
     }

@@ -21,14 +21,14 @@ pub(crate) struct Stopped {
 /// # Errors
 /// What it did wrong, and at which instruction.
 pub(crate) fn run(wave: &mut Wave, code: &Code, space: &mut Space<'_>) -> Result<Stop, Stopped> {
-    match space.recorder {
+    match space.observer {
         None => execute::<false>(wave, code, space),
         Some(_) => execute::<true>(wave, code, space),
     }
 }
 
-/// Counting costs nothing where nothing is counted.
-fn execute<const COUNTED: bool>(
+/// Watching costs nothing where nothing is watched.
+fn execute<const WATCHED: bool>(
     wave: &mut Wave,
     code: &Code,
     space: &mut Space<'_>,
@@ -59,12 +59,15 @@ fn execute<const COUNTED: bool>(
                 instructions: context.wave.executed + budget,
             }));
         }
-        if COUNTED && let Some(recorder) = &mut context.space.recorder {
-            recorder.count(index);
+        if WATCHED && let Some(observer) = &mut context.space.observer {
+            observer.before(index, context.wave);
         }
         context.next = index + 1;
         if let Err(exit) = (instruction.run)(&mut context, instruction) {
             break Err(exit);
+        }
+        if WATCHED && let Some(observer) = &mut context.space.observer {
+            observer.after(index, context.wave);
         }
         index = context.next;
     };

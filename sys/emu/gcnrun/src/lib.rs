@@ -11,10 +11,13 @@ mod launch;
 mod line;
 mod memory;
 mod object;
+mod observer;
 mod operands;
+mod order;
 mod profile;
 mod run;
 mod space;
+mod taint;
 #[cfg(test)]
 mod tests;
 mod wave;
@@ -24,3 +27,4 @@ pub use launch::{Checks, Launch, Order, Statistics};
 pub use memory::{Allocation, Kind, Memory, MemoryError};
 pub use object::{Argument, KernelInfo, LoadError, Program, Variable};
 pub use profile::{Class, Latencies, LdsTraffic, Profile, Traffic};
+pub use taint::{Carrier, Carriers, Step, Taint};

@@ -9,6 +9,8 @@ pub(crate) struct Arch {
     /// GCN and CDNA: results of 16 bits clear the upper half, `v_cmpx` writes a mask too.
     pub(crate) gfx9: bool,
     pub(crate) gfx11: bool,
+    /// 8-bit floats are FNUZ.
+    pub(crate) fnuz: bool,
     pub(crate) lanes: u32,
 }
 
@@ -279,6 +281,7 @@ mod tests {
     const ARCH: Arch = Arch {
         gfx9: false,
         gfx11: true,
+        fnuz: false,
         lanes: 32,
     };
 

@@ -3,15 +3,19 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use crate::code::{Code, Stop};
 use crate::fault::{Fault, FaultKind, Place};
 use crate::interpreter::{self, Stopped};
-use crate::launch::{Launch, Order, Statistics};
+use crate::launch::{Checks, Launch, Order, Statistics};
 use crate::memory::Kind;
 use crate::object::{Kernel, Program, Traits};
+use crate::observer::Observer;
+use crate::order::{mix, permuted, sampled};
 use crate::profile::{Profile, Recorder};
 use crate::space::{PRIVATE_APERTURE, SCRATCH_DESCRIPTOR, SHARED_APERTURE, Space};
+use crate::taint::{Taint, Tracer};
 use crate::wave::{Mode, Wave};
 
 /// LDS of a compute unit, in bytes: the most that a block may have.
@@ -31,8 +35,30 @@ impl Program {
     ///
     /// The first fault; or why the kernel cannot be launched. Memory is then as the kernel left it.
     pub fn launch(&self, launch: &Launch<'_>) -> Result<Statistics, Fault> {
-        let (statistics, _) = self.start(launch, None)?;
+        let (statistics, _) = self.start(launch, Watch::Nothing, None)?;
         Ok(statistics)
+    }
+
+    /// As [`Program::launch`], for a kernel that may wait for others, of other devices: it runs on the calling thread, a block after the
+    /// other, and `pause` is called when all waves of a block that can run have executed `s_sleep`. Kernels that wait for each other need
+    /// the same order of blocks: a block runs to its end before the next one begins.
+    ///
+    /// # Errors
+    ///
+    /// As [`Program::launch`].
+    pub fn launch_waiting(
+        &self,
+        launch: &Launch<'_>,
+        pause: &(dyn Fn() + Sync),
+    ) -> Result<Statistics, Fault> {
+        let (statistics, _) = self.start(launch, Watch::Nothing, Some(pause))?;
+        Ok(statistics)
+    }
+
+    /// Whether a kernel of the program may wait for others: there is an `s_sleep`.
+    #[must_use]
+    pub fn may_wait(&self) -> bool {
+        self.code().is_ok_and(Code::sleeps)
     }
 
     /// As [`Program::launch`], and counts what it executes. Of a grid of more than `sample` blocks at most that many run,
@@ -42,11 +68,40 @@ impl Program {
     ///
     /// As [`Program::launch`].
     pub fn profile(&self, launch: &Launch<'_>, sample: u64) -> Result<Profile, Fault> {
-        let (_, profile) = self.start(launch, Some(sample.max(1)))?;
-        Ok(profile)
+        let (_, watched) = self.start(launch, Watch::Count(sample.max(1)), None)?;
+        match watched {
+            Watched::Profile(profile) => Ok(*profile),
+            _ => Ok(Profile::default()),
+        }
     }
 
-    fn start(&self, launch: &Launch<'_>, sample: Option<u64>) -> Result<(Statistics, Profile), Fault> {
+    /// As [`Program::launch`], and follows the bytes that [`Memory::taint`](crate::Memory::taint) marked. Nothing else counts
+    /// as uninitialised then.
+    ///
+    /// # Errors
+    ///
+    /// As [`Program::launch`].
+    pub fn taint(&self, launch: &Launch<'_>) -> Result<Taint, Fault> {
+        let launch = Launch {
+            options: Checks {
+                uninitialised: false,
+                ..launch.options
+            },
+            ..*launch
+        };
+        let (_, watched) = self.start(&launch, Watch::Follow, None)?;
+        match watched {
+            Watched::Taint(taint) => Ok(*taint),
+            _ => Ok(Taint::default()),
+        }
+    }
+
+    fn start(
+        &self,
+        launch: &Launch<'_>,
+        watch: Watch,
+        pause: Option<&(dyn Fn() + Sync)>,
+    ) -> Result<(Statistics, Watched), Fault> {
         let refused = |kind| Fault {
             kind,
             kernel: launch.kernel.to_owned(),
@@ -68,7 +123,8 @@ impl Program {
             traits,
             code,
             segment: segment.address,
-            sample,
+            watch,
+            pause,
         };
         grid.run()
     }
@@ -181,6 +237,23 @@ fn arguments(kernel: &Kernel, launch: &Launch<'_>) -> Vec<u8> {
     bytes
 }
 
+/// What is watched while a launch runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Watch {
+    Nothing,
+    /// Everything is counted, of at most so many blocks.
+    Count(u64),
+    /// Marked bytes are followed.
+    Follow,
+}
+
+/// What was seen.
+enum Watched {
+    Nothing,
+    Profile(Box<Profile>),
+    Taint(Box<Taint>),
+}
+
 /// A running launch.
 struct Grid<'a> {
     program: &'a Program,
@@ -190,58 +263,68 @@ struct Grid<'a> {
     code: &'a Code,
     /// Address of the dispatch packet.
     segment: u64,
-    /// Of a profiled launch, how many blocks run.
-    sample: Option<u64>,
+    watch: Watch,
+    /// Lets other kernels run, of a launch that may wait for them.
+    pause: Option<&'a (dyn Fn() + Sync)>,
 }
 
 impl Grid<'_> {
-    /// The counts of a launch that is not profiled are empty.
-    fn run(&self) -> Result<(Statistics, Profile), Fault> {
+    fn run(&self) -> Result<(Statistics, Watched), Fault> {
         let blocks: u64 = self.launch.grid.iter().map(|&n| u64::from(n)).product();
-        let (first, count) = match self.sample {
-            Some(sample) => sampled(self.launch.grid, sample),
-            None => (0, blocks),
+        let (first, count) = match self.watch {
+            Watch::Count(sample) => sampled(self.launch.grid, sample),
+            Watch::Nothing | Watch::Follow => (0, blocks),
         };
         let end = first + count;
         let next = AtomicU64::new(first);
         let stopped = AtomicBool::new(false);
         // The fault of the earliest block, so that the report tends to be the same from run to run.
         let outcome: Mutex<(Statistics, Option<(u64, Fault)>)> = Mutex::default();
-        let workers = (rayon::current_num_threads() as u64).min(count);
+        let workers = match self.pause {
+            Some(_) => 1,
+            None => (rayon::current_num_threads() as u64).min(count),
+        };
         let waves = self
             .launch
             .block
             .iter()
             .product::<u32>()
             .div_ceil(self.program.wave_size());
-        let recorders = match self.sample {
-            Some(_) => Recorder::for_threads(
+        let observers: Vec<Observer> = match self.watch {
+            Watch::Count(_) => Recorder::for_threads(
                 workers,
                 self.code.texts(),
                 waves as usize,
                 self.program.wave_size(),
                 self.program.arch().starts_with("gfx9"),
-            ),
-            None => Vec::new(),
+            )
+            .into_iter()
+            .map(|recorder| Observer::Recorder(Box::new(recorder)))
+            .collect(),
+            Watch::Follow => Tracer::for_threads(workers, self.code.texts(), waves as usize)
+                .into_iter()
+                .map(|tracer| Observer::Tracer(Box::new(tracer)))
+                .collect(),
+            Watch::Nothing => Vec::new(),
         };
-        let (recorders, recorded) = (Mutex::new(recorders), Mutex::new(Vec::new()));
+        let (observers, observed) = (Mutex::new(observers), Mutex::new(Vec::new()));
         let work = || {
             let mut worker = Worker::new(self);
-            worker.space.recorder = recorders
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .pop()
-                .map(Box::new);
+            worker.space.observer = observers.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            if self.watch == Watch::Follow {
+                worker.space.know_all();
+            }
             let mut statistics = Statistics::default();
             while !stopped.load(Relaxed) {
                 let turn = next.fetch_add(1, Relaxed);
                 if turn >= end {
                     break;
                 }
-                if let Some(recorder) = &mut worker.space.recorder {
-                    recorder.begin_block(turn);
+                let block = self.block(turn, blocks);
+                if let Some(observer) = &mut worker.space.observer {
+                    observer.begin_block(turn, block);
                 }
-                let result = worker.run_block(self.block(turn, blocks));
+                let result = worker.run_block(block);
                 statistics.instructions += worker.instructions();
                 statistics.waves += worker.waves.len() as u64;
                 if let Err(fault) = result {
@@ -252,29 +335,49 @@ impl Grid<'_> {
                     }
                 }
             }
-            recorded
+            observed
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
-                .extend(worker.space.recorder.take());
+                .extend(worker.space.observer.take());
             let mut outcome = outcome.lock().unwrap_or_else(PoisonError::into_inner);
             outcome.0.instructions += statistics.instructions;
             outcome.0.waves += statistics.waves;
         };
-        rayon::scope(|scope| {
-            for _ in 1..workers {
-                scope.spawn(|_| work());
-            }
-            work();
-        });
+        match self.pause {
+            // While it waits, Rayon's threads are others'.
+            Some(_) => work(),
+            None => rayon::scope(|scope| {
+                for _ in 1..workers {
+                    scope.spawn(|_| work());
+                }
+                work();
+            }),
+        }
         let (statistics, fault) = outcome.into_inner().unwrap_or_else(PoisonError::into_inner);
         match fault {
             Some((_, fault)) => Err(fault),
-            None if self.sample.is_none() => Ok((statistics, Profile::default())),
             None => {
-                let recorded = recorded.into_inner().unwrap_or_else(PoisonError::into_inner);
-                let recorded = recorded.into_iter().map(|recorder| *recorder).collect();
-                let profile = Recorder::profile(recorded, self.code.texts(), blocks, u64::from(waves));
-                Ok((statistics, profile))
+                let observed = observed.into_inner().unwrap_or_else(PoisonError::into_inner);
+                let (mut recorders, mut tracers) = (Vec::new(), Vec::new());
+                for observer in observed {
+                    match observer {
+                        Observer::Recorder(recorder) => recorders.push(*recorder),
+                        Observer::Tracer(tracer) => tracers.push(*tracer),
+                    }
+                }
+                let watched = match self.watch {
+                    Watch::Nothing => Watched::Nothing,
+                    Watch::Count(_) => {
+                        let code = self.code.texts();
+                        let profile = Recorder::profile(recorders, code, blocks, u64::from(waves));
+                        Watched::Profile(Box::new(profile))
+                    }
+                    Watch::Follow => {
+                        let code = |index| (self.code.address_of(index), self.code.text_of(index as usize));
+                        Watched::Taint(Box::new(Tracer::taint(tracers, code)))
+                    }
+                };
+                Ok((statistics, watched))
             }
         }
     }
@@ -284,51 +387,13 @@ impl Grid<'_> {
         let index = match self.launch.order {
             Order::Forward => turn,
             // A sample consists of neighbours, whatever the order.
-            _ if self.sample.is_some() => turn,
+            _ if matches!(self.watch, Watch::Count(_)) => turn,
             Order::Reversed => blocks - 1 - turn,
             Order::Shuffled(seed) => permuted(turn, blocks, seed),
         };
         let [x, y, _] = self.launch.grid.map(u64::from);
         [index % x, index / x % y, index / x / y].map(|n| n as u32)
     }
-}
-
-/// The first of the blocks that a sample takes, and how many. They are neighbours, because these share what they load, and
-/// whole rows, whose blocks may differ.
-fn sampled(grid: [u32; 3], most: u64) -> (u64, u64) {
-    let [x, y, z] = grid.map(u64::from);
-    if x * y * z <= most {
-        return (0, x * y * z);
-    }
-    let unit = [x * y, x].into_iter().find(|&unit| unit <= most).unwrap_or(1);
-    let (units, taken) = (x * y * z / unit, most / unit);
-    ((units - taken) / 2 * unit, taken * unit)
-}
-
-/// Where `index` goes in a permutation of `0..count`: a Feistel network of four rounds over the next power of four,
-/// walked until it is in range.
-fn permuted(index: u64, count: u64, seed: u64) -> u64 {
-    let bits = (u64::BITS - count.leading_zeros()).div_ceil(2);
-    let mask = (1_u64 << bits) - 1;
-    let mut index = index;
-    loop {
-        let (mut left, mut right) = (index >> bits, index & mask);
-        for round in 0..4 {
-            (left, right) = (right, left ^ mix(right ^ seed.rotate_left(16 * round)) & mask);
-        }
-        index = left << bits | right;
-        if index < count {
-            return index;
-        }
-    }
-}
-
-/// The finaliser of SplitMix64 (Steele, Lea and Flood 2014).
-fn mix(value: u64) -> u64 {
-    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ value >> 31
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -392,11 +457,16 @@ impl<'a> Worker<'a> {
         while self.states.contains(&State::Runs) {
             self.order_waves(&mut order, block, phase);
             phase += 1;
+            let mut asleep = true;
             for &index in &order {
                 if self.states[index] == State::Runs {
-                    self.run_wave(index)
+                    asleep &= self
+                        .run_wave(index)
                         .map_err(|stopped| self.fault(block, index, stopped))?;
                 }
+            }
+            if asleep {
+                self.pause();
             }
             if !self.states.contains(&State::Runs) {
                 self.pass_barrier()
@@ -424,8 +494,19 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Runs a wave until it ends, waits at a barrier or has used its time slice.
-    fn run_wave(&mut self, index: usize) -> Result<(), Stopped> {
+    /// Lets others run that the block waits for. Waves' clocks go on by the time that it takes, at 100 MHz.
+    fn pause(&mut self) {
+        let begun = Instant::now();
+        match self.grid.pause {
+            Some(pause) => pause(),
+            None => std::thread::yield_now(),
+        }
+        let ticks = begun.elapsed().as_nanos() as u64 / 10;
+        self.waves.iter_mut().for_each(|wave| wave.clock += ticks);
+    }
+
+    /// Runs a wave until it ends, waits at a barrier, sleeps or has used its time slice; whether it sleeps.
+    fn run_wave(&mut self, index: usize) -> Result<bool, Stopped> {
         let wave = &mut self.waves[index];
         self.space.enter(index as u32);
         let most = self.grid.launch.options.budget;
@@ -433,11 +514,12 @@ impl<'a> Worker<'a> {
         match interpreter::run(wave, self.grid.code, &mut self.space) {
             Ok(Stop::Barrier) => self.states[index] = State::Waits,
             Ok(Stop::End) => self.states[index] = State::Ended,
+            Ok(Stop::Sleep) => return Ok(true),
             // The end of its time slice.
             Err(stopped) if matches!(stopped.kind, FaultKind::Timeout { .. }) && wave.executed < most => {}
             Err(stopped) => return Err(stopped),
         }
-        Ok(())
+        Ok(false)
     }
 
     /// Every wave has ended or waits: releases those that wait, if they wait at the same barrier.
@@ -481,6 +563,9 @@ impl<'a> Worker<'a> {
         let descriptor = &grid.kernel.descriptor;
         let wave = &mut self.waves[index];
         wave.reset();
+        if grid.watch == Watch::Follow {
+            wave.know_all();
+        }
         wave.index = index as u32;
         wave.pc = descriptor.entry;
         let (denormals_f32, denormals_f16_f64) = descriptor.denormals();
@@ -543,32 +628,5 @@ impl<'a> Worker<'a> {
             }
         }
         wave.set_exec(u64::MAX >> (64 - active));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{permuted, sampled};
-
-    #[test]
-    fn samples_are_whole_rows_from_the_middle() {
-        assert_eq!(sampled([10, 1, 1], 10), (0, 10));
-        assert_eq!(sampled([100, 1, 1], 10), (45, 10));
-        assert_eq!(sampled([4, 100, 1], 10), (196, 8));
-        assert_eq!(sampled([4, 2, 9], 16), (24, 16));
-        assert_eq!(sampled([4, 2, 9], 1), (35, 1));
-    }
-
-    #[test]
-    fn every_index_comes_once() {
-        for count in [1, 2, 3, 4, 5, 63, 64, 65, 1000] {
-            for seed in 0..8 {
-                let mut order: Vec<_> = (0..count).map(|turn| permuted(turn, count, seed)).collect();
-                let shuffled = order.clone();
-                order.sort_unstable();
-                assert!(order.iter().copied().eq(0..count), "{count} {seed}");
-                assert!(count < 63 || shuffled != order);
-            }
-        }
     }
 }

@@ -62,7 +62,7 @@ pub(crate) struct Wave {
     pub mode: Mode,
     /// Instructions executed.
     pub executed: u64,
-    /// Four times the number of clock reads, so that clocks advance.
+    /// Four times the number of clock reads, so that clocks advance, and the time that its block has slept.
     pub(crate) clock: u64,
     /// Instructions that it may still execute before it is reported as hung.
     pub budget: u64,
@@ -104,6 +104,13 @@ impl Wave {
         self.executed = 0;
         self.clock = 0;
         self.set_exec(0);
+    }
+
+    /// Makes every register known, whatever it holds.
+    pub(crate) fn know_all(&mut self) {
+        self.sgpr_known = [u32::MAX; 128];
+        self.scc_known = true;
+        self.vgpr_known.fill([u64::MAX; 2]);
     }
 
     /// The active lanes.

@@ -9,7 +9,7 @@ use ndarray::{ArrayView2, ArrayViewMut2, ShapeBuilder as _};
 use rayon::prelude::*;
 
 use super::element::{Element, Real};
-use super::{read, write};
+use super::{read, taint, write};
 
 /// Columns that one thread multiplies at a time.
 const BLOCK_COLUMNS: usize = 64;
@@ -43,6 +43,12 @@ impl Matrix {
 
     /// Writes numbers, and nothing between the columns.
     pub(crate) fn store<T: Real>(&self, memory: &Memory, values: &[T]) -> Result<(), FaultKind> {
+        if taint::is_probe() {
+            for (column, values) in values.chunks(self.rows.max(1)).enumerate() {
+                taint::keep(self.column(column), self.element, values);
+            }
+            return Ok(());
+        }
         let bytes = T::encode(self.element, values);
         if self.is_packed() {
             return write(memory, self.address, &bytes);

@@ -5,6 +5,7 @@ mod element;
 mod matrix;
 mod objects;
 mod scalar;
+pub(crate) mod taint;
 mod vector;
 
 pub(crate) use element::{Element, Real};
@@ -24,7 +25,9 @@ pub(crate) fn read(memory: &Memory, address: u64, len: usize) -> Result<Vec<u8>,
     // An empty matrix may have a null address.
     if len > 0 {
         memory.read(address, &mut bytes)?;
-        if let Some(unwritten) = memory.first_unwritten(address, len as u64)? {
+        if taint::follows() {
+            taint::probe(memory, address, &mut bytes)?;
+        } else if let Some(unwritten) = memory.first_unwritten(address, len as u64)? {
             return Err(FaultKind::Uninitialised {
                 what: format!("{unwritten:#x}, of {len} bytes at {address:#x} that a library reads"),
             });
@@ -48,5 +51,6 @@ pub(crate) fn submit(
     name: &str,
     work: impl Fn(&Memory) -> Result<(), FaultKind> + Send + Sync + 'static,
 ) -> Result<(), hipError_t> {
-    hip::submit(stream, name, move |memory| Ok(work(memory)?))
+    let called = name.to_owned();
+    hip::submit(stream, name, move |memory| taint::run(&called, memory, &work))
 }

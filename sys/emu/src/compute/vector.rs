@@ -2,7 +2,7 @@
 
 use gcnrun::{FaultKind, Memory};
 
-use super::{Element, Real, read, write};
+use super::{Element, Real, read, taint, write};
 
 /// A vector: numbers `increment` elements apart. A negative increment starts at the end, as in BLAS.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +30,12 @@ impl Vector {
     }
 
     pub(crate) fn store<T: Real>(&self, memory: &Memory, values: &[T]) -> Result<(), FaultKind> {
+        if taint::is_probe() {
+            for (index, value) in values.iter().enumerate() {
+                taint::keep(self.at(index), self.element, std::slice::from_ref(value));
+            }
+            return Ok(());
+        }
         let bytes = T::encode(self.element, values);
         if self.increment == 1 {
             return write(memory, self.address, &bytes);

@@ -9,6 +9,7 @@ use hipvit_sys::hip::{hipError_t, hipFunction_t};
 
 use super::machine::machine;
 use super::module::{Function, find_function};
+use super::queue;
 use crate::faults::{Failure, report};
 use crate::parts::THREADS_PER_BLOCK;
 
@@ -92,9 +93,16 @@ impl Launch {
                 ..defaults
             },
         };
-        match &machine.profiler {
-            Some(profiler) => profiler.run(self, &machine.memory, &launch)?,
-            None => self.function.module.program.launch(&launch).map(drop)?,
+        match (&machine.profiler, &machine.follower) {
+            (Some(profiler), _) => profiler.run(self, &machine.memory, &launch)?,
+            (None, Some(follower)) => follower.run(self, &machine.memory, &launch)?,
+            (None, None) => {
+                let program = &self.function.module.program;
+                match program.may_wait() {
+                    true => program.launch_waiting(&launch, &queue::pause)?,
+                    false => program.launch(&launch)?,
+                };
+            }
         }
         Ok(())
     }

@@ -12,6 +12,7 @@ use hipvit_sys::hip::hipError_t;
 
 use super::profile::Profiler;
 use super::queue::{self, StreamId};
+use super::taint::Follower;
 use crate::faults::{self, Failure, FaultCounter, report};
 use crate::parts::Part;
 use crate::settings::{self, Settings};
@@ -33,6 +34,7 @@ pub(crate) struct Machine {
     /// Submissions of RCCL, a group's on one stream together.
     pub(crate) collectives: FaultCounter,
     pub(super) profiler: Option<Profiler>,
+    pub(crate) follower: Option<Follower>,
 }
 
 #[derive(Debug)]
@@ -91,7 +93,7 @@ pub(crate) fn machine() -> Result<&'static Machine, hipError_t> {
                 return Err(hipError_t::hipErrorNotInitialized);
             }
             Machine::new(settings).map_err(|error| {
-                faults::say(format_args!("HIP_EMU_PROFILE: {error}"));
+                faults::say(format_args!("HIP_EMU_PROFILE or HIP_EMU_TAINT: {error}"));
                 hipError_t::hipErrorNotInitialized
             })
         }
@@ -133,10 +135,12 @@ impl Machine {
         };
         Ok(Self {
             profiler: Profiler::of(&settings)?,
-            memory: match settings.sample {
+            follower: Follower::of(&settings)?,
+            memory: match (settings.sample, &settings.taint) {
+                (None, None) => Memory::new(),
+                (_, Some(_)) => Memory::clean(),
                 // Nothing writes what kernels read.
-                Some(_) => Memory::zeroed(),
-                None => Memory::new(),
+                (Some(_), None) => Memory::zeroed(),
             },
             devices: settings.parts.iter().enumerate().map(device).collect(),
             settings,

@@ -29,8 +29,10 @@ mod pointer;
 mod profile;
 mod properties;
 mod queue;
+mod records;
 mod status;
 mod stream;
+mod taint;
 mod task;
 
 pub(crate) use handles::Handles;
@@ -38,6 +40,7 @@ pub(crate) use machine::{current, memory, on_loss};
 pub(crate) use peer::{LinkType, link};
 pub(crate) use properties::bus;
 pub(crate) use stream::{device_of, submit, submit_joint, synchronize};
+pub(crate) use taint::Follower;
 pub(crate) use task::Joint;
 
 /// Exports functions of HIP.

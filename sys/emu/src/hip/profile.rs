@@ -3,16 +3,15 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::Write;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use gcnrun::{Memory, Profile};
-use hipvit_sys::hip::hipError_t;
 use serde::Serialize;
 
 use super::launch::Launch;
 use super::occupancy::blocks_per_multiprocessor;
+use super::records;
 use crate::faults::Failure;
 use crate::settings::Settings;
 
@@ -145,13 +144,7 @@ impl Profiler {
             profile,
         };
         state.first.entry(key).or_insert(number);
-        let written = serde_json::to_string(&record)
-            .map_err(std::io::Error::from)
-            .and_then(|line| writeln!(state.file, "{line}"));
-        written.map_err(|error| {
-            let reason = format!("HIP_EMU_PROFILE: {error}");
-            Failure::new(hipError_t::hipErrorUnknown, reason)
-        })
+        records::append(&mut state.file, "HIP_EMU_PROFILE", &record)
     }
 }
 

@@ -2,9 +2,11 @@
 //!
 //! A stream's operations run in order, on a thread of its own, and not before they are *demanded*: because
 //! something waits for them or for an operation that depends on them, by the schedule, because the queue is full, or after a
-//! time without calls. So a program without the necessary synchronisation sees old data. Device operations run one at a time,
+//! time without calls. So a program without the necessary synchronisation sees old data. Device operations run one at a time
+//! (a kernel that waits for another [pauses](pause) meanwhile),
 //! in an order that only depends on the schedule and the submissions; host functions run concurrently.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -65,6 +67,8 @@ struct Queue {
     completed: u64,
     closed: bool,
     has_worker: bool,
+    /// When its running work paused last, as a number; 0 if it has not.
+    paused: u64,
 }
 
 struct Scheduler {
@@ -76,6 +80,8 @@ struct Scheduler {
     turn: Option<StreamId>,
     schedule: Schedule,
     random: Random,
+    /// How often work has paused.
+    pauses: u64,
 }
 
 /// A seeded generator (xorshift).
@@ -103,7 +109,14 @@ static SCHEDULER: Mutex<Scheduler> = Mutex::new(Scheduler {
     turn: None,
     schedule: Schedule::Late,
     random: Random(1),
+    pauses: 0,
 });
+
+thread_local! {
+    /// The stream whose thread this is.
+    static OWN: Cell<Option<StreamId>> = const { Cell::new(None) };
+}
+
 static CHANGED: Condvar = Condvar::new();
 
 fn scheduler() -> MutexGuard<'static, Scheduler> {
@@ -152,6 +165,7 @@ impl Scheduler {
             completed: 0,
             closed: false,
             has_worker: false,
+            paused: 0,
         };
         self.streams.insert(id, queue);
         id
@@ -216,6 +230,9 @@ impl Scheduler {
         let turn = self.turn.and_then(|turn| self.streams.get(&turn));
         if !turn.is_some_and(|queue| self.is_ready(queue)) {
             let ready = self.streams.iter().filter(|(_, queue)| self.is_ready(queue));
+            // Work that waits for other work goes on last, in turn.
+            let first = ready.clone().map(|(_, queue)| queue.paused).min();
+            let ready = ready.filter(|(_, queue)| Some(queue.paused) == first);
             let ready: Vec<_> = ready.map(|(&id, _)| id).collect();
             let chosen = match self.schedule {
                 Schedule::Random => self.random.below(ready.len().max(1) as u64) as usize,
@@ -342,8 +359,35 @@ pub(super) fn close(stream: StreamId) {
     CHANGED.notify_all();
 }
 
+/// Called by running work that waits for other work: lets that run. Returns when it is this work's turn again.
+pub(super) fn pause() {
+    let Some(stream) = OWN.get() else { return };
+    let mut scheduler = scheduler();
+    scheduler.busy = false;
+    scheduler.pauses += 1;
+    let number = scheduler.pauses;
+    if let Some(queue) = scheduler.streams.get_mut(&stream) {
+        queue.paused = number;
+    }
+    scheduler.demand_everything();
+    CHANGED.notify_all();
+    let mut others = scheduler.streams.iter().filter(|(id, _)| **id != stream);
+    let mut alone = !others.any(|(_, queue)| scheduler.is_ready(queue));
+    while alone || !scheduler.may_work(stream) {
+        // Alone it would only look again.
+        alone = false;
+        let (again, _) = CHANGED
+            .wait_timeout(scheduler, POLL)
+            .unwrap_or_else(PoisonError::into_inner);
+        scheduler = again;
+    }
+    scheduler.busy = true;
+    scheduler.turn = None;
+}
+
 /// The body of a stream's thread.
 fn work(stream: StreamId) {
+    OWN.set(Some(stream));
     let mut scheduler = scheduler();
     loop {
         let Some(queue) = scheduler.streams.get(&stream) else {
@@ -406,6 +450,7 @@ fn work(stream: StreamId) {
         if let Some(queue) = scheduler.streams.get_mut(&stream) {
             queue.operations.pop_front();
             queue.completed += 1;
+            queue.paused = 0;
         }
         CHANGED.notify_all();
     }

@@ -5,7 +5,7 @@ use hipvit_sys::export;
 use hipvit_sys::miopen::{miopenDataType_t, miopenStatus_t, miopenTensorDescriptor_t, miopenTensorLayout_t};
 
 use super::{BAD, UNSUPPORTED, put_value, run};
-use crate::compute::{Element, Objects, Real, read, write};
+use crate::compute::{Element, Objects, Real, read, taint, write};
 
 pub(super) static TENSORS: Objects<Tensor> = Objects::new();
 
@@ -149,6 +149,13 @@ impl DeviceTensor {
     pub(super) fn store<T: Real>(&self, memory: &Memory, values: &[T]) -> Result<(), FaultKind> {
         let size = self.element.size();
         let offsets = self.tensor.offsets();
+        if taint::is_probe() {
+            for (offset, value) in offsets.into_iter().zip(values) {
+                let address = self.address + (offset * size) as u64;
+                taint::keep(address, self.element, std::slice::from_ref(value));
+            }
+            return Ok(());
+        }
         if self.tensor.span() == offsets.len() {
             let mut in_memory = vec![T::zero(); values.len()];
             for (offset, value) in offsets.into_iter().zip(values) {

@@ -25,7 +25,6 @@ const NO_OPERATIONS: &[&str] = &[
     "s_setprio",
     "s_set_inst_prefetch_distance",
     "s_inst_prefetch",
-    "s_sleep",
     "s_sethalt",
     "s_wakeup",
     "s_icache_inv",
@@ -55,6 +54,10 @@ pub(super) fn decode(line: &mut Line<'_>) -> Option<Result<Instruction, String>>
         } else {
             no_operation
         })));
+    }
+    if name == "s_sleep" {
+        line.operands.clear();
+        return Some(Ok(Instruction::new(|_, _| Err(Exit::Stop(Stop::Sleep).into()))));
     }
     let branch: Option<Handler> = match name {
         "s_branch" => Some(|c, i| jump(c, i, true)),

@@ -2,6 +2,7 @@
 
 use super::element::*;
 use super::float::{f32_to_bf16, f32_to_f16_toward_zero};
+use super::float8::Float8::{Bf8, Fp8};
 use super::map::*;
 use super::rows::{self, Row, Table, map};
 use crate::code::Handler;
@@ -67,6 +68,12 @@ pub(super) fn rows(table: &mut Table) {
         "v_cvt_pknorm_u16_f16" | "v_cvt_pk_norm_u16_f16" => Pair (F16 a, F16 b) pair(normalised_u16(a), normalised_u16(b));
         "v_cvt_norm_i16_f16" => U16 (F16 a) normalised_i16(a) as u16;
         "v_cvt_norm_u16_f16" => U16 (F16 a) normalised_u16(a) as u16;
+        "v_cvt_f32_fp8" => F32 (U32 a) Fp8.value(a);
+        "v_cvt_f32_bf8" => F32 (U32 a) Bf8.value(a);
+        "v_cvt_pk_f32_fp8" => PairF32 (U32 a) [Fp8.value(a), Fp8.value(a >> 8)];
+        "v_cvt_pk_f32_bf8" => PairF32 (U32 a) [Bf8.value(a), Bf8.value(a >> 8)];
+        "v_cvt_pk_fp8_f32" => U16 (F32 a, F32 b) (Fp8.round(a) | Fp8.round(b) << 8) as u16;
+        "v_cvt_pk_bf8_f32" => U16 (F32 a, F32 b) (Bf8.round(a) | Bf8.round(b) << 8) as u16;
         "v_pack_b32_f16" => Pair (HalfBits a, HalfBits b) pair(a, b);
     }
 }

@@ -113,17 +113,17 @@ fn offsets(context: &Context<'_, '_>, instruction: &Instruction) -> Result<[u64;
 #[inline]
 fn record(context: &mut Context<'_, '_>, access: Access, offsets: &[u64; 64], offset: u32, bytes: u32) {
     let exec = context.wave.exec();
-    if let Some(recorder) = &mut context.space.recorder {
+    if let Some(observer) = &mut context.space.observer {
         let offsets = offsets.map(|at| at.wrapping_add(u64::from(offset)));
-        recorder.lds(access, &offsets, exec, bytes);
+        observer.lds(access, &offsets, exec, bytes);
     }
 }
 
 /// Counts an exchange between lanes of a profiled launch.
 #[inline]
 fn record_permutation(context: &mut Context<'_, '_>) {
-    if let Some(recorder) = &mut context.space.recorder {
-        recorder.permutation();
+    if let Some(observer) = &mut context.space.observer {
+        observer.permutation();
     }
 }
 

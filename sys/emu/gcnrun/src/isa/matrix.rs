@@ -1,9 +1,10 @@
-//! Matrix instructions: WMMA of RDNA 3, MFMA of CDNA.
+//! Matrix instructions: WMMA of RDNA 3, MFMA of CDNA, with the 8-bit floats of gfx942.
 //!
 //! D = A·B + C, accumulated in the order of k with fused multiplications; the hardware's order is not documented, so last bits
 //! may differ. Layouts are those of AMD's matrix instruction calculator. EXEC is ignored.
 
 use super::float::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
+use super::float8::Float8;
 use super::lanes::scalar;
 use crate::code::{Context, Handler, Instruction, Outcome};
 use crate::line::Line;
@@ -19,10 +20,11 @@ enum Element {
     /// Bytes, signed or not.
     I8(bool),
     I4(bool),
+    F8(Float8),
 }
 
 impl Element {
-    const CODES: [Self; 7] = [
+    const CODES: [Self; 9] = [
         Self::F16,
         Self::Bf16,
         Self::F32,
@@ -30,6 +32,8 @@ impl Element {
         Self::I8(false),
         Self::I4(true),
         Self::I4(false),
+        Self::F8(Float8::Fp8),
+        Self::F8(Float8::Bf8),
     ];
 
     fn code(self) -> u32 {
@@ -47,7 +51,7 @@ impl Element {
         match self {
             Self::F32 => 1,
             Self::F16 | Self::Bf16 => 2,
-            Self::I8(_) => 4,
+            Self::I8(_) | Self::F8(_) => 4,
             Self::I4(_) => 8,
         }
     }
@@ -62,6 +66,7 @@ impl Element {
             Self::I8(false) => f32::from((dword >> (8 * index)) as u8),
             Self::I4(true) => ((dword << (28 - 4 * index)).cast_signed() >> 28) as f32,
             Self::I4(false) => (dword >> (4 * index) & 15) as f32,
+            Self::F8(format) => format.value(dword >> (8 * index)),
         }
     }
 }
@@ -266,7 +271,7 @@ fn wmma(context: &mut Context<'_, '_>, instruction: &Instruction) -> Outcome {
     Ok(())
 }
 
-/// `f32_16x16x16f16`, `f32_16x16x16_f16`, `f32_32x32x4_2b_f32`, `f32_16x16x16bf16_1k`, `i32_32x32x16_i8`.
+/// `f32_16x16x16f16`, `f32_16x16x16_f16`, `f32_32x32x4_2b_f32`, `f32_16x16x16bf16_1k`, `i32_32x32x16_i8`, `f32_16x16x32_fp8_bf8`.
 fn decode_mfma(line: &mut Line<'_>, shape: &str) -> Result<Instruction, String> {
     let unknown = String::new;
     let (output, rest) = shape.split_once('_').ok_or_else(unknown)?;
@@ -289,12 +294,20 @@ fn decode_mfma(line: &mut Line<'_>, shape: &str) -> Result<Instruction, String> 
     {
         kind = after;
     }
-    let element = match kind {
-        "f16" => Element::F16,
-        "bf16" => Element::Bf16,
-        "f32" => Element::F32,
-        "i8" => Element::I8(true),
-        _ => return Err(unknown()),
+    let float8 = |name: &str| match name {
+        "fp8" if line.arch.fnuz => Some(Element::F8(Float8::Fp8)),
+        "bf8" if line.arch.fnuz => Some(Element::F8(Float8::Bf8)),
+        _ => None,
+    };
+    let (element, second) = match kind {
+        "f16" => (Element::F16, Element::F16),
+        "bf16" => (Element::Bf16, Element::Bf16),
+        "f32" => (Element::F32, Element::F32),
+        "i8" => (Element::I8(true), Element::I8(true)),
+        _ => kind
+            .split_once('_')
+            .and_then(|(a, b)| float8(a).zip(float8(b)))
+            .ok_or_else(unknown)?,
     };
     let integer = matches!(element, Element::I8(_));
     if rows != columns
@@ -320,7 +333,7 @@ fn decode_mfma(line: &mut Line<'_>, shape: &str) -> Result<Instruction, String> 
     instruction.src[2] = line.source(3, if integer { Type::U32 } else { Type::F32 })?;
     instruction.detail[SIDE] = rows;
     instruction.detail[DEPTH] = depth;
-    instruction.detail[INPUT] = element.code();
+    instruction.detail[INPUT] = element.code() | second.code() << 8;
     instruction.detail[OUTPUT] = held;
     instruction.offset = i64::from(blocks);
     Ok(instruction)
@@ -328,14 +341,14 @@ fn decode_mfma(line: &mut Line<'_>, shape: &str) -> Result<Instruction, String> 
 
 fn mfma(context: &mut Context<'_, '_>, instruction: &Instruction) -> Outcome {
     let wave = &mut *context.wave;
-    let [side, depth, element, held] = instruction.detail.map(|detail| detail as usize);
-    let element = Element::from_code(element as u32);
+    let [side, depth, _, held] = instruction.detail.map(|detail| detail as usize);
+    let [element, second] = [0, 8].map(|shift| Element::from_code(instruction.detail[INPUT] >> shift & 255));
     let blocks = instruction.offset as usize;
     let (Some(a), Some(b)) = (instruction.src[0][0].vgpr(), instruction.src[1][0].vgpr()) else {
         return Ok(());
     };
     // Lane l holds row l mod side: of the depth's part l/side, or of block l/side.
-    let read = |register: usize| {
+    let read = |register: usize, element: Element| {
         let mut operand = Operand {
             values: vec![0.0; blocks * side * depth],
             known: vec![true; blocks * side],
@@ -356,7 +369,7 @@ fn mfma(context: &mut Context<'_, '_>, instruction: &Instruction) -> Outcome {
         }
         operand
     };
-    let (a, b) = (read(a), read(b));
+    let (a, b) = (read(a, element), read(b, second));
     let results = side * side * blocks / 64;
     // The row and the block of a lane's ith result; the column is l mod side.
     let place = |i: usize, lane: usize| {

@@ -15,6 +15,7 @@ mod dpp;
 mod dual;
 mod element;
 pub(crate) mod float;
+mod float8;
 mod lanes;
 mod lds;
 mod map;

@@ -100,6 +100,8 @@ const KEEPING_UPPER_HALF: &[&str] = &[
     "v_med3_i16",
     "v_add_i16",
     "v_sub_i16",
+    "v_cvt_pk_fp8_f32",
+    "v_cvt_pk_bf8_f32",
 ];
 
 /// The vector register that a result goes to, with the modifiers of results.

@@ -67,6 +67,11 @@ pub(super) fn decode_named(line: &mut Line<'_>, base: &str) -> Result<Instructio
 }
 
 fn decode_row(line: &mut Line<'_>, base: &str, row: &'static Row) -> Result<Instruction, String> {
+    if !line.arch.fnuz && (base.contains("_fp8") || base.contains("_bf8")) {
+        return Err(format!(
+            "{base} of this architecture, whose 8-bit floats are OCP's"
+        ));
+    }
     let float_result = matches!(row.result, Type::F16 | Type::F32 | Type::F64);
     let clamp = line.flag("clamp");
     let mut row = row;

@@ -140,7 +140,7 @@ fn lane_addresses(context: &Context<'_, '_>, instruction: &Instruction) -> Resul
 #[inline]
 fn record(context: &mut Context<'_, '_>, kind: u32, access: Access, addresses: &[u64; 64], bytes: u32) {
     let exec = context.wave.exec();
-    if let Some(recorder) = &mut context.space.recorder {
+    if let Some(observer) = &mut context.space.observer {
         let global = |lane: u32| match kind {
             FLAT => aperture(addresses[lane as usize]) == Aperture::Global,
             kind => kind == GLOBAL,
@@ -148,8 +148,7 @@ fn record(context: &mut Context<'_, '_>, kind: u32, access: Access, addresses: &
         let global = active(exec)
             .filter(|&lane| global(lane))
             .fold(0, |mask, lane| mask | 1 << lane);
-        recorder.global(access, addresses, global, bytes);
-        recorder.scratch(exec & !global, bytes);
+        observer.global(access, addresses, [global, exec & !global], bytes);
     }
 }
 
@@ -162,7 +161,7 @@ fn record_buffer(
     offsets: &[u64; 64],
     bytes: u32,
 ) {
-    if context.space.recorder.is_none() {
+    if context.space.observer.is_none() {
         return;
     }
     let exec = context.wave.exec();
@@ -177,9 +176,8 @@ fn record_buffer(
             Buffer::Outside => {}
         }
     }
-    if let Some(recorder) = &mut context.space.recorder {
-        recorder.global(access, &addresses, global, bytes);
-        recorder.scratch(scratch, bytes);
+    if let Some(observer) = &mut context.space.observer {
+        observer.global(access, &addresses, [global, scratch], bytes);
     }
 }
 

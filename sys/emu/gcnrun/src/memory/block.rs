@@ -6,6 +6,7 @@ use std::alloc::{self, Layout};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 
+use super::Fresh;
 use super::allocation::{Allocation, Kind, MemoryError};
 
 /// Fresh and freed memory.
@@ -36,7 +37,7 @@ unsafe impl Send for Block {}
 unsafe impl Sync for Block {}
 
 impl Block {
-    pub(super) fn new(bytes: u64, kind: Kind, alignment: u64, zeroed: bool) -> Result<Self, MemoryError> {
+    pub(super) fn new(bytes: u64, kind: Kind, alignment: u64, fresh: Fresh) -> Result<Self, MemoryError> {
         let refused = || MemoryError::OutOfMemory { bytes };
         let len = usize::try_from(bytes).map_err(|_| refused())?;
         let alignment = usize::try_from(alignment).map_err(|_| refused())?.max(REDZONE);
@@ -48,7 +49,7 @@ impl Block {
         let layout = Layout::from_size_align(size, alignment).map_err(|_| refused())?;
         // SAFETY: the layout's size is not 0.
         let raw = NonNull::new(unsafe {
-            if zeroed {
+            if fresh != Fresh::Poison {
                 alloc::alloc_zeroed(layout)
             } else {
                 alloc::alloc(layout)
@@ -64,8 +65,9 @@ impl Block {
                 .write_bytes(REDZONE_BYTE, REDZONE);
             start
         };
-        let shadow = (!zeroed && matches!(kind, Kind::Device(_))).then(|| {
-            let dwords = vec![0_u8; len.div_ceil(4)].into_boxed_slice();
+        let shadow = (fresh != Fresh::Zeros && matches!(kind, Kind::Device(_))).then(|| {
+            let written = if fresh == Fresh::Clean { WRITTEN } else { 0 };
+            let dwords = vec![written; len.div_ceil(4)].into_boxed_slice();
             // SAFETY: an atomic byte has the layout of a byte.
             unsafe { Box::from_raw(Box::into_raw(dwords) as *mut [AtomicU8]) }
         });
@@ -78,7 +80,7 @@ impl Block {
             shadow,
             layout: Some(layout),
         };
-        if !zeroed {
+        if fresh == Fresh::Poison {
             block.poison();
         }
         Ok(block)

@@ -28,10 +28,21 @@ pub struct Memory(Arc<Inner>);
 
 #[derive(Default)]
 struct Inner {
-    /// Whether fresh memory is zeros and counts as written, instead of poison.
-    zeroed: bool,
+    fresh: Fresh,
     table: RwLock<Table>,
     peers: RwLock<BTreeSet<(u32, u32)>>,
+}
+
+/// What fresh memory holds.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Fresh {
+    /// Poison, unwritten.
+    #[default]
+    Poison,
+    /// Zeros that count as written; nothing is tracked.
+    Zeros,
+    /// Zeros that count as written, until they are marked.
+    Clean,
 }
 
 #[derive(Default)]
@@ -63,7 +74,17 @@ impl Memory {
     #[must_use]
     pub fn zeroed() -> Self {
         Self(Arc::new(Inner {
-            zeroed: true,
+            fresh: Fresh::Zeros,
+            ..Inner::default()
+        }))
+    }
+
+    /// An address space whose fresh memory is zeros and counts as written, so that nothing but what [`Memory::taint`] marks
+    /// counts as unwritten.
+    #[must_use]
+    pub fn clean() -> Self {
+        Self(Arc::new(Inner {
+            fresh: Fresh::Clean,
             ..Inner::default()
         }))
     }
@@ -71,7 +92,7 @@ impl Memory {
     /// Allocates `bytes` (not 0), aligned to `alignment` (a power of two; at least 256 is given), filled with poison and,
     /// if it is a device's, unwritten.
     pub fn allocate(&self, bytes: u64, kind: Kind, alignment: u64) -> Result<u64, MemoryError> {
-        let block = Arc::new(Block::new(bytes, kind, alignment, self.0.zeroed)?);
+        let block = Arc::new(Block::new(bytes, kind, alignment, self.0.fresh)?);
         let begin = block.begin;
         let mut table = self.0.table.write().unwrap_or_else(PoisonError::into_inner);
         table.blocks.insert(begin, block);
@@ -212,6 +233,33 @@ impl Memory {
             Some(written) => destination.mark_each(offset, &written),
         }
         Ok(())
+    }
+
+    /// Marks bytes of device memory for [`Program::taint`](crate::Program::taint): they count as unwritten until something
+    /// else is written there. For a space that was made by [`Memory::clean`], where nothing else does.
+    ///
+    /// # Errors
+    ///
+    /// They are not in a live allocation.
+    pub fn taint(&self, address: u64, length: u64) -> Result<(), FaultKind> {
+        let block = self.block(address, length)?;
+        block.mark(address - block.begin, length, false);
+        Ok(())
+    }
+
+    /// Which bytes of the range are unwritten, or marked; `None` if none is.
+    ///
+    /// # Errors
+    ///
+    /// They are not in a live allocation.
+    pub fn unwritten(&self, address: u64, length: u64) -> Result<Option<Vec<bool>>, FaultKind> {
+        let block = self.block(address, length)?;
+        let mut bytes = block.written(address - block.begin, length);
+        bytes
+            .iter_mut()
+            .flatten()
+            .for_each(|written| *written = !*written);
+        Ok(bytes)
     }
 
     /// The address of the first unwritten byte of the range.

@@ -214,3 +214,20 @@ fn atomic_updates_of_threads_are_not_lost() {
     assert_eq!(u32::from_le_bytes(block.load(4)), 4000);
     assert_eq!(u64::from_le_bytes(block.load(8)), 4000 << 32);
 }
+
+#[test]
+fn clean_memory_is_written_but_for_what_is_marked() {
+    let memory = Memory::clean();
+    let [address, other] = [(); 2].map(|()| memory.allocate(64, Kind::Device(0), 256).unwrap());
+    assert_eq!(memory.first_unwritten(address, 64), Ok(None));
+    assert_eq!(memory.unwritten(address, 64), Ok(None));
+    memory.taint(address + 5, 2).unwrap();
+    let marked = memory.unwritten(address + 4, 4).unwrap().unwrap();
+    assert_eq!(marked, [false, true, true, false]);
+    // A copy takes the marks along, and what is written is clean.
+    memory.copy(other, address, 64).unwrap();
+    assert_eq!(memory.first_unwritten(other, 64), Ok(Some(other + 5)));
+    memory.write(address, &[1; 8]).unwrap();
+    assert_eq!(memory.first_unwritten(address, 64), Ok(None));
+    assert!(memory.taint(address + 60, 8).is_err());
+}

@@ -47,8 +47,17 @@ const HINTS: &[&str] = &[
 ];
 
 impl Class {
+    /// Whether its instructions work on the active lanes alone. Matrix instructions do not: CDNA's ignore EXEC, and RDNA's
+    /// need all of its bits set.
+    pub(super) fn heeds_exec(self) -> bool {
+        matches!(
+            self,
+            Self::Valu | Self::Transcendental | Self::VectorMemory | Self::Scratch | Self::Lds
+        )
+    }
+
     /// By the mnemonic; of a dual instruction, of its first half.
-    pub(super) fn of(mnemonic: &str) -> Self {
+    pub(crate) fn of(mnemonic: &str) -> Self {
         let starts = |prefixes: &[&str]| prefixes.iter().any(|prefix| mnemonic.starts_with(prefix));
         if HINTS.contains(&mnemonic) {
             Self::Other

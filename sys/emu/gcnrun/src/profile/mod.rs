@@ -26,6 +26,9 @@ pub struct Profile {
     pub instructions: u64,
     /// Wave instructions by the unit that executes them.
     pub classes: BTreeMap<Class, u64>,
+    /// Active lanes of the vector instructions, summed, by the unit that executes them. Divided by `classes` and the lanes of a
+    /// wave: how little the waves diverge. Matrix instructions are left out: they work on all lanes.
+    pub active_lanes: BTreeMap<Class, u64>,
     /// Wave instructions by mnemonic, without the suffix of the encoding. Of a dual instruction: the two halves, joined by `::`.
     pub opcodes: BTreeMap<String, u64>,
     /// Accesses to LDS.
@@ -70,6 +73,9 @@ pub struct Traffic {
     pub instructions: u64,
     /// Bytes that lanes access.
     pub bytes: u64,
+    /// The same, but bytes that several lanes of an instruction access count once. Divided by the bytes of `segments_128`: how
+    /// well accesses are coalesced.
+    pub distinct_bytes: u64,
     /// Segments of 64 bytes, counted once per instruction.
     pub segments_64: u64,
     /// Segments of 128 bytes, counted once per instruction.

@@ -26,8 +26,8 @@ pub(crate) enum Access {
 pub(crate) struct Recorder {
     /// What each instruction of the code is.
     kinds: Arc<[(Class, Event)]>,
-    /// How often each was executed.
-    executed: Vec<u64>,
+    /// How often each was executed, and by how many active lanes in all.
+    executed: Vec<[u64; 2]>,
     lanes: u32,
     block: u64,
     blocks: u64,
@@ -42,6 +42,7 @@ pub(crate) struct Recorder {
     lines: [HashMap<u64, Line>; 2],
     /// Scratch space.
     segments: Vec<u64>,
+    sorted: Vec<u64>,
 }
 
 /// Who accessed a line.
@@ -81,7 +82,7 @@ impl Recorder {
             })
             .collect();
         let one = |_| Self {
-            executed: vec![0; kinds.len()],
+            executed: vec![[0; 2]; kinds.len()],
             kinds: Arc::clone(&kinds),
             lanes,
             block: 0,
@@ -95,6 +96,7 @@ impl Recorder {
             latencies: Latencies::default(),
             lines: Default::default(),
             segments: Vec::new(),
+            sorted: Vec::new(),
         };
         (0..threads).map(one).collect()
     }
@@ -110,10 +112,12 @@ impl Recorder {
         self.wave = wave as usize;
     }
 
-    /// The running wave executes the instruction.
-    pub(crate) fn count(&mut self, instruction: u32) {
+    /// The running wave executes the instruction, with these lanes active.
+    pub(crate) fn count(&mut self, instruction: u32, exec: u64) {
         let instruction = instruction as usize;
-        self.executed[instruction] += 1;
+        let [times, lanes] = &mut self.executed[instruction];
+        *times += 1;
+        *lanes += u64::from(exec.count_ones());
         let wave = &mut self.outstanding[self.wave];
         match self.kinds[instruction].1 {
             Event::None => {}
@@ -158,19 +162,21 @@ impl Recorder {
         if exec == 0 {
             return;
         }
-        let segments = &mut self.segments;
-        segments.clear();
-        for (_, &address) in addresses
-            .iter()
-            .enumerate()
-            .filter(|(lane, _)| exec >> lane & 1 == 1)
-        {
-            let last = address.saturating_add(u64::from(bytes) - 1);
-            segments.extend(address / 64..=last / 64);
-        }
-        segments.sort_unstable();
-        segments.dedup();
+        let (segments, sorted) = (&mut self.segments, &mut self.sorted);
+        sorted.clear();
+        let active = |&(lane, _): &(usize, &u64)| exec >> lane & 1 == 1;
+        sorted.extend(addresses.iter().enumerate().filter(active).map(|(_, at)| at));
+        sorted.sort_unstable();
         let traffic = if store { &mut self.stores } else { &mut self.loads };
+        segments.clear();
+        let mut covered = 0;
+        for &address in &*sorted {
+            let end = address.saturating_add(u64::from(bytes));
+            traffic.distinct_bytes += end - address.max(covered);
+            covered = end;
+            segments.extend(address / 64..=(end - 1) / 64);
+        }
+        segments.dedup();
         traffic.instructions += 1;
         traffic.bytes += u64::from(exec.count_ones() * bytes);
         traffic.segments_64 += segments.len() as u64;
@@ -222,12 +228,13 @@ impl Recorder {
             blocks,
             ..Profile::default()
         };
-        let mut executed = vec![0_u64; threads.first().map_or(0, |thread| thread.executed.len())];
+        let mut executed = vec![[0_u64; 2]; threads.first().map_or(0, |thread| thread.executed.len())];
         let mut lines: [HashMap<u64, Line>; 2] = Default::default();
         for thread in threads {
             profile.sampled_blocks += thread.blocks;
-            for (sum, count) in executed.iter_mut().zip(&thread.executed) {
-                *sum += count;
+            for (sum, counts) in executed.iter_mut().zip(&thread.executed) {
+                sum[0] += counts[0];
+                sum[1] += counts[1];
             }
             let (sum, lds) = (&mut profile.lds, thread.lds);
             sum.load_bytes += lds.load_bytes;
@@ -240,6 +247,7 @@ impl Recorder {
             ] {
                 sum.instructions += traffic.instructions;
                 sum.bytes += traffic.bytes;
+                sum.distinct_bytes += traffic.distinct_bytes;
                 sum.segments_64 += traffic.segments_64;
                 sum.segments_128 += traffic.segments_128;
                 sum.block_lines += traffic.block_lines;
@@ -270,9 +278,13 @@ impl Recorder {
                 }
             }
         }
-        for (text, count) in code.zip(executed).filter(|(_, count)| *count > 0) {
+        for (text, [count, lanes]) in code.zip(executed).filter(|(_, [count, _])| *count > 0) {
+            let class = Class::of(mnemonic(text));
             profile.instructions += count;
-            *profile.classes.entry(Class::of(mnemonic(text))).or_default() += count;
+            *profile.classes.entry(class).or_default() += count;
+            if class.heeds_exec() {
+                *profile.active_lanes.entry(class).or_default() += lanes;
+            }
             *profile.opcodes.entry(opcode(text)).or_default() += count;
         }
         profile

@@ -46,6 +46,10 @@ impl Lds {
         }
     }
 
+    pub(super) fn know_all(&mut self) {
+        self.local.know_all();
+    }
+
     /// Resets it for a new block.
     pub(super) fn poison(&mut self) {
         self.local.poison();

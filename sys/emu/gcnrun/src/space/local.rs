@@ -9,6 +9,8 @@ pub(super) struct Local {
     known: Vec<u8>,
     /// Whether nothing was stored since the last poisoning.
     clean: bool,
+    /// What poisoned bytes count as: unwritten, or written.
+    fresh: u8,
 }
 
 impl Local {
@@ -17,6 +19,7 @@ impl Local {
             bytes: vec![0; len],
             known: vec![0; len.div_ceil(4)],
             clean: false,
+            fresh: 0,
         };
         local.poison();
         local
@@ -27,6 +30,12 @@ impl Local {
         self.bytes.len()
     }
 
+    /// Makes all of it count as written, now and after each poisoning.
+    pub(super) fn know_all(&mut self) {
+        self.fresh = WRITTEN;
+        self.known.fill(WRITTEN);
+    }
+
     pub(super) fn poison(&mut self) {
         if self.clean {
             return;
@@ -34,7 +43,7 @@ impl Local {
         for (byte, poison) in self.bytes.iter_mut().zip(POISON.to_le_bytes().iter().cycle()) {
             *byte = *poison;
         }
-        self.known.fill(0);
+        self.known.fill(self.fresh);
         self.clean = true;
     }
 

@@ -18,7 +18,7 @@ use local::Local;
 use crate::fault::FaultKind;
 use crate::launch::Checks;
 use crate::memory::{Block, Memory};
-use crate::profile::Recorder;
+use crate::observer::Observer;
 
 pub(crate) struct Space<'a> {
     memory: &'a Memory,
@@ -36,8 +36,8 @@ pub(crate) struct Space<'a> {
     scratch: Local,
     scratch_size: u32,
     lanes: u32,
-    /// Of a profiled launch.
-    pub(crate) recorder: Option<Box<Recorder>>,
+    /// Of a launch that is watched.
+    pub(crate) observer: Option<Observer>,
 }
 
 /// How many allocations a thread remembers: most kernels access fewer.
@@ -86,8 +86,14 @@ impl<'a> Space<'a> {
             scratch: Local::new(waves as usize * lanes as usize * scratch_size as usize),
             scratch_size,
             lanes,
-            recorder: None,
+            observer: None,
         }
+    }
+
+    /// Makes LDS and scratch memory count as written from the start.
+    pub(crate) fn know_all(&mut self) {
+        self.lds.know_all();
+        self.scratch.know_all();
     }
 
     /// Resets LDS and scratch memory for a new block.
@@ -100,8 +106,8 @@ impl<'a> Space<'a> {
     /// Sets the running wave.
     pub(crate) fn enter(&mut self, wave: u32) {
         self.wave = wave;
-        if let Some(recorder) = &mut self.recorder {
-            recorder.enter(wave);
+        if let Some(observer) = &mut self.observer {
+            observer.enter(wave);
         }
     }
 

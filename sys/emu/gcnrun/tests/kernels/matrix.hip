@@ -44,6 +44,31 @@ MFMA32(mfma32_f32, float, float, float16, __builtin_amdgcn_mfma_f32_32x32x2f32(x
 #if defined(__gfx942__)
 MFMA16(mfma16_i8, int, long, int4, 8, __builtin_amdgcn_mfma_i32_16x16x32_i8(x, y, acc, 0, 0, 0))
 MFMA32(mfma32_i8, int, long, int16, __builtin_amdgcn_mfma_i32_32x32x16_i8(x, y, acc, 0, 0, 0))
+MFMA16(mfma16_fp8, float, long, float4, 8, __builtin_amdgcn_mfma_f32_16x16x32_fp8_fp8(x, y, acc, 0, 0, 0))
+MFMA16(mfma16_fp8_bf8, float, long, float4, 8, __builtin_amdgcn_mfma_f32_16x16x32_fp8_bf8(x, y, acc, 0, 0, 0))
+MFMA32(mfma32_bf8_fp8, float, long, float16, __builtin_amdgcn_mfma_f32_32x32x16_bf8_fp8(x, y, acc, 0, 0, 0))
+MFMA32(mfma32_bf8, float, long, float16, __builtin_amdgcn_mfma_f32_32x32x16_bf8_bf8(x, y, acc, 0, 0, 0))
+
+// Each item converts four floats to FP8 and BF8, and these back.
+KERNEL(64) convert_float8(int *fp8, int *bf8, float *back, const float *x) {
+    x += 4 * item();
+    int f = __builtin_amdgcn_cvt_pk_fp8_f32(x[0], x[1], 0x55555555, false);
+    f = __builtin_amdgcn_cvt_pk_fp8_f32(x[2], x[3], f, true);
+    int b = __builtin_amdgcn_cvt_pk_bf8_f32(x[2], x[3], 0x55555555, true);
+    b = __builtin_amdgcn_cvt_pk_bf8_f32(x[0], x[1], b, false);
+    fp8[item()] = f;
+    bf8[item()] = b;
+    back += 8 * item();
+    float2 low = __builtin_amdgcn_cvt_pk_f32_fp8(f, false), high = __builtin_amdgcn_cvt_pk_f32_bf8(b, true);
+    back[0] = low.x;
+    back[1] = low.y;
+    back[2] = __builtin_amdgcn_cvt_f32_fp8(f, 2);
+    back[3] = __builtin_amdgcn_cvt_f32_fp8(f, 3);
+    back[4] = __builtin_amdgcn_cvt_f32_bf8(b, 0);
+    back[5] = __builtin_amdgcn_cvt_f32_bf8(b, 1);
+    back[6] = high.x;
+    back[7] = high.y;
+}
 #else
 MFMA16(mfma16_i8, int, int, int4, 4, __builtin_amdgcn_mfma_i32_16x16x16i8(x, y, acc, 0, 0, 0))
 MFMA32(mfma32_i8, int, int, int16, __builtin_amdgcn_mfma_i32_32x32x8i8(x, y, acc, 0, 0, 0))

@@ -23,3 +23,14 @@ KERNEL(64) through_lds(u32 *out, const u32 *in, u32 stride) {
 }
 
 KERNEL(256) exponentials(float *out) { out[index()] = __builtin_amdgcn_exp2f(float(item())); }
+
+// The lanes in whose index the bit is set take one branch, the others the other.
+KERNEL(64) branches(float *out, u32 bit, u32 steps) {
+    float x = float(item());
+    if ((item() & bit) == 0) {
+        for (u32 i = 0; i < steps; i++) x = __builtin_amdgcn_exp2f(x);
+    } else {
+        for (u32 i = 0; i < steps; i++) x = __builtin_amdgcn_rsqf(x);
+    }
+    out[item()] = x;
+}

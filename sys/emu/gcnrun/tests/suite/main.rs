@@ -19,3 +19,4 @@ mod matrix;
 mod memory;
 mod objects;
 mod profile;
+mod taint;

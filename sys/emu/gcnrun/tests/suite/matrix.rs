@@ -10,9 +10,22 @@ const FILE: &str = "matrix.hip";
 fn check<T: Number, O: Number>(
     gpu: &Gpu,
     kernel: &str,
-    (rows, depth): (usize, usize),
+    tile: (usize, usize),
     make: impl Fn(&mut fastrand::Rng) -> T,
     exact: impl Fn(T) -> f64,
+    value: impl Fn(O) -> f64,
+    epsilon: f64,
+) {
+    check_mixed(gpu, kernel, tile, make, [&exact, &exact], value, epsilon);
+}
+
+/// The same where A and B are of different types of one size.
+fn check_mixed<T: Number, O: Number>(
+    gpu: &Gpu,
+    kernel: &str,
+    (rows, depth): (usize, usize),
+    make: impl Fn(&mut fastrand::Rng) -> T,
+    exact: [&dyn Fn(T) -> f64; 2],
     value: impl Fn(O) -> f64,
     // Of the result's type, and of the type in which products are summed: units in the last place.
     epsilon: f64,
@@ -28,7 +41,7 @@ fn check<T: Number, O: Number>(
     for (i, got) in out.read(gpu).into_iter().enumerate() {
         let (row, column) = (i / rows, i % rows);
         let terms: Vec<_> = (0..depth)
-            .map(|k| exact(a[row * depth + k]) * exact(b[column * depth + k]))
+            .map(|k| exact[0](a[row * depth + k]) * exact[1](b[column * depth + k]))
             .collect();
         let expected: f64 = terms.iter().sum();
         // Each of the additions may round once, relative to no more than the sum of magnitudes.
@@ -142,4 +155,76 @@ fn mfma() {
             }
         });
     }
+}
+
+/// The value of FNUZ bits with so many bits of mantissa: ±0.m · 2^(1 − bias) or ±1.m · 2^(exponent − bias), bias 2^(exponent bits − 1).
+fn fnuz(mantissa_bits: u32, bits: u8) -> f64 {
+    let bias = 1 << (6 - mantissa_bits);
+    let exponent = i32::from((bits & 0x7f) >> mantissa_bits);
+    let fraction = f64::from(bits & ((1 << mantissa_bits) - 1)) / f64::from(1 << mantissa_bits);
+    let magnitude = match exponent {
+        0 => fraction * 2_f64.powi(1 - bias),
+        _ => (1.0 + fraction) * 2_f64.powi(exponent - bias),
+    };
+    if bits & 0x80 == 0 { magnitude } else { -magnitude }
+}
+
+fn fp8(bits: u8) -> f64 {
+    fnuz(3, bits)
+}
+
+fn bf8(bits: u8) -> f64 {
+    fnuz(2, bits)
+}
+
+#[test]
+fn mfma_of_8_bit_floats() {
+    on("gfx942", FILE, |gpu| {
+        // All but NaN.
+        let number = |rng: &mut fastrand::Rng| match rng.u8(..) {
+            0x80 => 0,
+            bits => bits,
+        };
+        let check = |kernel, tile, exact: [&dyn Fn(u8) -> f64; 2]| {
+            check_mixed::<u8, f32>(gpu, kernel, tile, number, exact, f64::from, F32);
+        };
+        check("mfma16_fp8", (16, 32), [&fp8, &fp8]);
+        check("mfma16_fp8_bf8", (16, 32), [&fp8, &bf8]);
+        check("mfma32_bf8_fp8", (32, 16), [&bf8, &fp8]);
+        check("mfma32_bf8", (32, 16), [&bf8, &bf8]);
+    });
+}
+
+#[test]
+fn conversions_of_8_bit_floats() {
+    on("gfx942", FILE, |gpu| {
+        let mut x = random(256, 3, |rng| normal(rng, 20.0));
+        x[0] = 1000.0;
+        x[5] = -0.0;
+        x[10] = f32::NAN;
+        let (fp8_bits, bf8_bits) = (gpu.unwritten::<i32>(64), gpu.unwritten::<i32>(64));
+        let back = gpu.unwritten::<f32>(512);
+        let arguments = arguments().buffer(&fp8_bits).buffer(&bf8_bits).buffer(&back);
+        gpu.launch("convert_float8", 1, 64, &arguments.buffer(&gpu.buffer(&x)));
+        let back = back.read(gpu);
+        let formats = [(fp8_bits, fp8 as fn(u8) -> f64, 240.0), (bf8_bits, bf8, 57344.0)];
+        for (format, (bits, exact, largest)) in formats.into_iter().enumerate() {
+            let bytes: Vec<u8> = bits.read(gpu).into_iter().flat_map(i32::to_le_bytes).collect();
+            for (i, (&x, &bits)) in x.iter().zip(&bytes).enumerate() {
+                let value = f64::from(x);
+                let converted = back[i / 4 * 8 + 4 * format + i % 4];
+                if value.is_nan() || value.abs() > largest {
+                    assert!(bits == 0x80 && converted.is_nan(), "{x}: {bits:#x}, {converted}");
+                    continue;
+                }
+                assert_eq!(f64::from(converted), exact(bits), "{bits:#x}");
+                // No other is nearer.
+                let nearest = (0..=255)
+                    .filter(|&bits| bits != 0x80)
+                    .map(|bits| (exact(bits) - value).abs());
+                let least = nearest.fold(f64::INFINITY, f64::min);
+                assert_eq!((exact(bits) - value).abs(), least, "{x} became {bits:#x}");
+            }
+        }
+    });
 }

@@ -82,6 +82,82 @@ fn strided_loads_take_a_segment_each() {
 }
 
 #[test]
+fn coalescing_is_the_part_of_the_lines_that_is_requested() {
+    on_each(FILE, |gpu| {
+        let input = gpu.buffer(&vec![7_u32; 256 * 32]);
+        let out = gpu.unwritten::<u32>(256);
+        let waves = 256 / gpu.wave() as u64;
+        // Lines, and bytes of them that are requested: of a stride of 0 one dword by all lanes of a wave.
+        for (stride, lines, distinct) in [
+            (0_u32, waves, 4 * waves),
+            (1, 8, 1024),
+            (2, 16, 1024),
+            (32, 256, 1024),
+        ] {
+            let arguments = arguments().buffer(&out).buffer(&input).with(stride);
+            let counts = whole(gpu, "copy_strided", 1, 256, &arguments);
+            assert_eq!(counts.loads.bytes, 1024);
+            assert_eq!(
+                (counts.loads.segments_128, counts.loads.distinct_bytes),
+                (lines, distinct),
+                "{} {stride}",
+                gpu.arch
+            );
+            assert_eq!(
+                (counts.stores.segments_128, counts.stores.distinct_bytes),
+                (8, 1024)
+            );
+        }
+    });
+}
+
+#[test]
+fn branches_within_a_wave_leave_lanes_inactive() {
+    on_each(FILE, |gpu| {
+        let out = gpu.unwritten::<f32>(64);
+        let (wave, waves) = (gpu.wave() as u64, 64 / gpu.wave() as u64);
+        let steps = 10;
+        // In a wave, every other lane takes each branch; or whole waves do, if there are two.
+        for (bit, taken) in [(1_u32, 2), (wave as u32 / 2, 2), (32, 3 - waves)] {
+            let arguments = arguments().buffer(&out).with(bit).with(steps as u32);
+            let counts = whole(gpu, "branches", 1, 64, &arguments);
+            assert_eq!(
+                counts.classes[&Class::Transcendental],
+                taken * steps * waves,
+                "{} {bit}",
+                gpu.arch
+            );
+            // Each lane takes one branch, whatever the others do.
+            assert_eq!(counts.active_lanes[&Class::Transcendental], 64 * steps);
+            assert_eq!(counts.active_lanes[&Class::VectorMemory], 64);
+        }
+        // No lane diverges.
+        let input = gpu.buffer(&[7_u32; 64]);
+        let arguments = arguments().buffer(&out).buffer(&input).with(1_u32);
+        let counts = whole(gpu, "copy_strided", 1, 64, &arguments);
+        let lanes: u64 = counts.active_lanes.values().sum();
+        let vector = [Class::Valu, Class::VectorMemory];
+        assert_eq!(
+            lanes,
+            vector.iter().map(|class| counts.classes[class] * wave).sum()
+        );
+        assert!(!counts.active_lanes.contains_key(&Class::Salu));
+    });
+}
+
+#[test]
+fn lanes_beyond_the_block_are_inactive() {
+    on_each(FILE, |gpu| {
+        let one = half::f16::ONE;
+        let [a, b] = [(); 2].map(|()| gpu.buffer(&[one; 48]));
+        let out = gpu.unwritten::<half::f16>(48);
+        let counts = whole(gpu, "add", 1, 48, &arguments().buffer(&out).buffer(&a).buffer(&b));
+        assert_eq!(counts.classes[&Class::VectorMemory], 3 * counts.waves);
+        assert_eq!(counts.active_lanes[&Class::VectorMemory], 3 * 48);
+    });
+}
+
+#[test]
 fn a_sample_tells_shared_lines_from_own_ones() {
     on("gfx942", FILE, |gpu| {
         let blocks = 1000;
