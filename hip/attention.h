@@ -15,7 +15,8 @@ constexpr unsigned ATTENTION_WAVES_SHIFT = 16;
 /// Blocks of `attention_<D>_split` per multiprocessor up to which it is faster than `attention_<D>`.
 constexpr unsigned ATTENTION_SPLIT_BLOCKS = 2;
 
-/// `attention_<D>`, `attention_<D>_split`: out = softmax(scale · Q·Kᵀ + mask) · V. Head h of token n of image b begins at element
+/// `attention_<D>`, `attention_<D>_split`: out = softmax(scale · Q·Kᵀ + mask) · V; `attention_<D>_bias` as
+/// `AttentionBiasArgs`. Head h of token n of image b begins at element
 /// b · `*_image` + n · `*_token` + h · `head_dim` of `q`, `k`, `v` and `out`.
 struct AttentionArgs {
     /// T, `queries` tokens per image.
@@ -56,6 +57,19 @@ struct AttentionArgs {
     unsigned head_dim;
     /// Multiplies Q·Kᵀ.
     float scale;
+};
+
+/// `attention_<D>_bias`: out = softmax(scale · Q·Kᵀ + bias + mask) · V. The bias of head h, query i and key j is element
+/// h · `head` + i · `query` + j.
+struct AttentionBiasArgs {
+    AttentionArgs attention;
+    /// T, the same for all images.
+    DEVICE_POINTER(const void) bias;
+    /// Elements between heads of `bias`.
+    unsigned long long head;
+    /// Elements between queries of `bias`.
+    unsigned query;
+    unsigned reserved;
 };
 
 #ifdef HIPVIT_BINDGEN

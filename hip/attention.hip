@@ -1,4 +1,4 @@
-// attention: out = softmax(scale · Q·Kᵀ + mask) · V in one pass over the keys, by an online softmax on matrix cores.
+// attention: out = softmax(scale · Q·Kᵀ + bias + mask) · V in one pass over the keys, by an online softmax on matrix cores.
 //
 // Shapes: q, out T [B, Nq, H · d]; k, v T [B, Nk, H · d], by strides, so that packed QKV is read where it is. Any Nq
 //   and Nk. attention_<D>_T takes heads of d ≤ D channels, padded to D with zeros; attention.h lists the D. Visible
@@ -8,7 +8,8 @@
 // Geometry: a block takes some queries of one head of one image, 16 per wave, or two groups of 16; the module
 //   global attention_<D>_T_block has the number of waves and of queries (attention.h). Grid: images × heads ×
 //   ⌈Nq / queries⌉; blocks beyond that return at once. K and V go through LDS in tiles of 32 to 64 keys; Q and the output
-//   go through the same LDS. attention_<D>_split_T, for small grids: a block takes 16 queries, its waves share out the keys.
+//   go through the same LDS. attention_<D>_bias_T adds a bias [H, Nq, Nk] of T to the scores. attention_<D>_split_T, for small
+//   grids: a block takes 16 queries, its waves share out the keys.
 #include "attention.h"
 #include "async_copy.hpp"
 #include "key_range.hpp"
@@ -41,8 +42,20 @@ template <class T, int D> HIPVIT_DEVICE constexpr Shape shape_of() {
                      : Shape{4, 1, 48, 2, 2};
 }
 
+// What is added to a head's scores: nothing.
+template <class T> struct NoBias {
+    static constexpr bool PRESENT = false;
+};
+template <class T> struct ScoreBias {
+    static constexpr bool PRESENT = true;
+    const T *rows; // of the queries
+    u32 query;     // elements between them
+};
+
+constexpr float LOG2_E = 1.44269504f;
+
 // A block's work. The state is registers once everything is inlined.
-template <class T, int D> struct Attention {
+template <class T, int D, class Bias> struct Attention : Bias {
     using Tile = Mma<T>;
 
     static constexpr Shape SHAPE = shape_of<T, D>();
@@ -65,7 +78,7 @@ template <class T, int D> struct Attention {
     const u32 first_query;
     u32 first_key, end_key;     // of the tiles that the block works on
     u32 common_key, common_end; // of the keys that every query of the block sees, by position
-    // e^(scale · s) = 2^(scale_log2 · s). If positive, it is applied when the maximum is subtracted, as
+    // e^(scale · s) = 2^(scale_log2 · s). If positive, and nothing is added, it is applied when the maximum is subtracted, as
     // softmax_scale_log2; otherwise before the maximum is taken.
     const float scale_log2, softmax_scale_log2;
 
@@ -73,14 +86,14 @@ template <class T, int D> struct Attention {
     typename Tile::Acc acc_o[GROUPS][D / 16] = {};
     float row_max[COLUMNS], row_sum[COLUMNS];
 
-    HIPVIT_DEVICE Attention(const AttentionArgs &a, Vec128 *memory, u32 image, u32 head, u32 first_query)
-        : a(a), lds(reinterpret_cast<T *>(memory)), image(image), head(head),
+    HIPVIT_DEVICE Attention(const AttentionArgs &a, Vec128 *memory, u32 image, u32 head, u32 first_query, Bias bias)
+        : Bias(bias), a(a), lds(reinterpret_cast<T *>(memory)), image(image), head(head),
           q((const T *)a.q + image * a.q_image + u64(head) * a.head_dim),
           k((const T *)a.k + image * a.k_image + u64(head) * a.head_dim),
           v((const T *)a.v + image * a.v_image + u64(head) * a.head_dim),
           whole_vecs(a.head_dim % VEC<T> == 0), vector_q(is_vector(q, a.q_token)), vector_k(is_vector(k, a.k_token)),
-          vector_v(is_vector(v, a.v_token)), first_query(first_query), scale_log2(a.scale * 1.44269504f),
-          softmax_scale_log2(scale_log2 > 0.0f ? scale_log2 : 1.0f) {
+          vector_v(is_vector(v, a.v_token)), first_query(first_query), scale_log2(a.scale * LOG2_E),
+          softmax_scale_log2(!Bias::PRESENT && scale_log2 > 0.0f ? scale_log2 : 1.0f) {
         first_key = common_key = 0;
         end_key = common_end = a.keys;
         if (is_bounded()) {
@@ -137,10 +150,32 @@ template <class T, int D> struct Attention {
         schedule_fence();
     }
 
+    // S becomes scale_log2 · S + log2(e) · bias.
+    HIPVIT_DEVICE void add_bias(Scores &acc_s, u32 start, u32 keys) const {
+        const T *of_column[COLUMNS];
+#pragma unroll
+        for (int g = 0; g < GROUPS; ++g) {
+#pragma unroll
+            for (int e = 0; e < Tile::VALUES; ++e) {
+                const u32 query = query_of(g, Tile::of_lane(e).j);
+                of_column[g * Tile::COLUMNS + Tile::column(e)] =
+                    this->rows + u64(query < a.queries ? query : a.queries - 1) * this->query;
+            }
+        }
+        for_each(acc_s, keys, [&](float &s, u32 key, int column) {
+            const u32 at = start + key < a.keys ? start + key : a.keys - 1;
+            s = multiply_add(s, scale_log2, to_float(of_column[column][at]) * LOG2_E);
+        });
+    }
+
     // Invisible keys' scores become −∞. Selects, since a branch per element would keep the compiler from scheduling
     // across.
     HIPVIT_DEVICE void mask(Scores &acc_s, u32 start, u32 keys) const {
-        if (!(scale_log2 > 0.0f)) for_each(acc_s, keys, [&](float &s, u32, int) { s *= scale_log2; });
+        if constexpr (Bias::PRESENT) {
+            add_bias(acc_s, start, keys);
+        } else if (!(scale_log2 > 0.0f)) {
+            for_each(acc_s, keys, [&](float &s, u32, int) { s *= scale_log2; });
+        }
         if (start < common_key || start + KEYS > common_end) {
             // Few tiles need the ranges: computed here, they take no registers elsewhere.
             KeyRange range[COLUMNS];
@@ -240,8 +275,8 @@ template <class T, int D> struct Attention {
 };
 
 // K and V go to LDS through registers.
-template <class T, int D> struct StagedAttention : Attention<T, D> {
-    using Base = Attention<T, D>;
+template <class T, int D, class Bias> struct StagedAttention : Attention<T, D, Bias> {
+    using Base = Attention<T, D, Bias>;
     using typename Base::Scores, typename Base::Tile;
     using Base::a, Base::THREADS, Base::GROUP, Base::GROUPS, Base::KEYS, Base::lds, Base::q_fragment, Base::acc_o;
 
@@ -271,8 +306,8 @@ template <class T, int D> struct StagedAttention : Attention<T, D> {
     StagedK staged_k;
     StagedV staged_v;
 
-    HIPVIT_DEVICE StagedAttention(const AttentionArgs &a, Vec128 *memory, u32 image, u32 head, u32 first_query)
-        : Base(a, memory, image, head, first_query), lds_v(lds + KEYS * ROW) {}
+    HIPVIT_DEVICE StagedAttention(const AttentionArgs &a, Vec128 *memory, u32 image, u32 head, u32 first_query, Bias bias)
+        : Base(a, memory, image, head, first_query, bias), lds_v(lds + KEYS * ROW) {}
 
     // The wave's rows of a group of queries in LDS.
     HIPVIT_DEVICE T *lds_of_wave() const { return lds + wave_index() * 16 * ROW; }
@@ -399,8 +434,8 @@ template <class T, int D> struct StagedAttention : Attention<T, D> {
 
 // K and V are copied to LDS asynchronously, tile by tile into the stages in turn. Only the tiles need barriers: a wave copies
 // its own queries in, and its own output out.
-template <class T, int D> struct AsyncAttention : Attention<T, D> {
-    using Base = Attention<T, D>;
+template <class T, int D, class Bias> struct AsyncAttention : Attention<T, D, Bias> {
+    using Base = Attention<T, D, Bias>;
     using typename Base::Scores, typename Base::Tile;
     using Base::a, Base::WAVES, Base::THREADS, Base::GROUPS, Base::KEYS, Base::lds, Base::q_fragment, Base::acc_o,
         Base::end_key;
@@ -423,8 +458,8 @@ template <class T, int D> struct AsyncAttention : Attention<T, D> {
     int stage = 0;                  // of the tile that is worked on
     const u32 k_element, v_element; // of the lane in fragments; those of Q are V's
 
-    HIPVIT_DEVICE AsyncAttention(const AttentionArgs &a, Vec128 *memory, u32 image, u32 head, u32 first_query)
-        : Base(a, memory, image, head, first_query), next_key(this->first_key),
+    HIPVIT_DEVICE AsyncAttention(const AttentionArgs &a, Vec128 *memory, u32 image, u32 head, u32 first_query, Bias bias)
+        : Base(a, memory, image, head, first_query, bias), next_key(this->first_key),
           k_element(opaque(Tile::template x_element<Rows>())), v_element(opaque(Tile::template x_rows_element<Rows>())) {
         const CopyTile copy(thread_index());
         next_k = this->k + u64(next_key + copy.row) * a.k_token + copy.column;
@@ -491,6 +526,7 @@ template <class T, int D> struct AsyncAttention : Attention<T, D> {
         float subtrahend[Base::COLUMNS];
         if constexpr (WHOLE) {
             qk_tile(acc_s);
+            if constexpr (Bias::PRESENT) this->add_bias(acc_s, start, KEYS);
         } else {
 #pragma unroll
             for (int t = 0; t < KEYS / 16; ++t) {
@@ -511,7 +547,7 @@ template <class T, int D> struct AsyncAttention : Attention<T, D> {
 
     // All tiles. IDLE: for a wave that has no query, but copies its part.
     template <bool IDLE> HIPVIT_DEVICE void tiles() {
-        const bool maskless = this->scale_log2 > 0.0f && !a.visible.key_mask;
+        const bool maskless = (Bias::PRESENT || this->scale_log2 > 0.0f) && !a.visible.key_mask;
         for (u32 start = this->first_key; start < end_key; start += KEYS) {
             wait_copies<STAGES - 2>();
             barrier(); // the tile is in LDS, and the previous one, or the queries, have been read
@@ -783,22 +819,37 @@ template <class T, int D> struct SplitAttention {
     }
 };
 
-template <bool ASYNC, class T, int D> struct BlockOf {
-    using Type = StagedAttention<T, D>;
+template <bool ASYNC, class T, int D, class Bias> struct BlockOf {
+    using Type = StagedAttention<T, D, Bias>;
 };
-template <class T, int D> struct BlockOf<true, T, D> {
-    using Type = AsyncAttention<T, D>;
+template <class T, int D, class Bias> struct BlockOf<true, T, D, Bias> {
+    using Type = AsyncAttention<T, D, Bias>;
 };
 
-template <class T, int D> HIPVIT_DEVICE void attention(const AttentionArgs &a) {
-    using Block = typename BlockOf<(shape_of<T, D>().stages > 0), T, D>::Type;
+// `bias_of(head)` is what is added to the head's scores.
+template <class T, int D, class BiasOf> HIPVIT_DEVICE void attention(const AttentionArgs &a, const BiasOf &bias_of) {
+    using Bias = decltype(bias_of(0));
+    using Block = typename BlockOf<(shape_of<T, D>().stages > 0), T, D, Bias>::Type;
     HIPVIT_LDS static Vec128 memory[Block::LDS_VECS];
     const u32 tiles = (a.queries + Block::QUERIES - 1) / Block::QUERIES;
     const u32 head = block_index() / tiles % a.heads;
     const u32 image = block_index() / tiles / a.heads;
     if (image >= a.images) return;
-    Block(a, memory, image, head, block_index() % tiles * Block::QUERIES).run();
+    Block(a, memory, image, head, block_index() % tiles * Block::QUERIES, bias_of(head)).run();
 }
+
+template <class T, int D> HIPVIT_DEVICE void attention(const AttentionArgs &a) {
+    attention<T, D>(a, [](u32) { return NoBias<T>{}; });
+}
+
+template <class T, int D> HIPVIT_DEVICE void attention_bias(const AttentionBiasArgs &a) {
+    attention<T, D>(a.attention, [&](u32 head) {
+        return ScoreBias<T>{(const T *)a.bias + head * a.head, a.query};
+    });
+}
+
+// A block's shape does not depend on the bias.
+template <class T, int D> using Unbiased = Attention<T, D, NoBias<T>>;
 
 // Types that matrix cores do not multiply, and f32, whose V would not fit LDS, take their keys in turn.
 template <class T> constexpr bool SPLITS = !PLAIN<T> && sizeof(T) == 2;
@@ -821,30 +872,39 @@ template <class T, int D> HIPVIT_DEVICE constexpr int threads_of_split() {
     if constexpr (SPLITS<T>) {
         return SplitAttention<T, D>::THREADS;
     } else {
-        return Attention<T, D>::THREADS;
+        return Unbiased<T, D>::THREADS;
     }
 }
 template <class T, int D> HIPVIT_DEVICE constexpr u32 block_of_split() {
     if constexpr (SPLITS<T>) {
         return SplitAttention<T, D>::WAVES << ATTENTION_WAVES_SHIFT | SplitAttention<T, D>::QUERIES;
     } else {
-        return Attention<T, D>::WAVES << ATTENTION_WAVES_SHIFT | Attention<T, D>::QUERIES;
+        return Unbiased<T, D>::WAVES << ATTENTION_WAVES_SHIFT | Unbiased<T, D>::QUERIES;
     }
 }
 
 #define ENTRY(D, T)                                                                                                    \
-    HIPVIT_KERNEL_BLOCKS((Attention<T, D>::THREADS), (Attention<T, D>::SHAPE.blocks))                                  \
+    HIPVIT_KERNEL_BLOCKS((Unbiased<T, D>::THREADS), (Unbiased<T, D>::SHAPE.blocks))                                    \
     attention_##D##_##T(AttentionArgs a) { attention<T, D>(a); }                                                       \
     HIPVIT_MODULE_GLOBAL(attention_##D##_##T##_block,                                                                  \
-                         Attention<T, D>::WAVES << ATTENTION_WAVES_SHIFT | Attention<T, D>::QUERIES)                   \
+                         Unbiased<T, D>::WAVES << ATTENTION_WAVES_SHIFT | Unbiased<T, D>::QUERIES)                     \
     HIPVIT_KERNEL((threads_of_split<T, D>()))                                                                          \
     attention_##D##_split_##T(AttentionArgs a) { attention_split<T, D>(a); }                                           \
     HIPVIT_MODULE_GLOBAL(attention_##D##_split_##T##_block, block_of_split<T, D>())
 #define ENTRIES(D) HIPVIT_FOR_DTYPES(ENTRY, D)
+#define BIAS_ENTRY(D, T)                                                                                               \
+    HIPVIT_KERNEL_BLOCKS((Unbiased<T, D>::THREADS), (Unbiased<T, D>::SHAPE.blocks))                                    \
+    attention_##D##_bias_##T(AttentionBiasArgs a) { attention_bias<T, D>(a); }                                         \
+    HIPVIT_MODULE_GLOBAL(attention_##D##_bias_##T##_block,                                                             \
+                         Unbiased<T, D>::WAVES << ATTENTION_WAVES_SHIFT | Unbiased<T, D>::QUERIES)
+#define BIAS_ENTRIES(D) HIPVIT_FOR_DTYPES(BIAS_ENTRY, D)
 
-// With HIPVIT_HEAD_DIM, for one head size alone, which saves time where kernels are compiled at run time.
-#ifdef HIPVIT_HEAD_DIM
+// With HIPVIT_HEAD_DIM or HIPVIT_BIAS_HEAD_DIM, for one head size alone, which saves time where kernels are compiled at run time.
+#if defined(HIPVIT_HEAD_DIM)
 ENTRIES(HIPVIT_HEAD_DIM)
+#elif defined(HIPVIT_BIAS_HEAD_DIM)
+BIAS_ENTRIES(HIPVIT_BIAS_HEAD_DIM)
 #else
 HIPVIT_ATTENTION_HEAD_DIMS(ENTRIES)
+HIPVIT_ATTENTION_HEAD_DIMS(BIAS_ENTRIES)
 #endif

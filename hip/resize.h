@@ -10,9 +10,11 @@ constexpr unsigned RESIZE_THREADS = 256;
 constexpr unsigned RESIZE_FRACTIONAL_BITS = 22;
 /// Bytes of a row that a thread of `resize_vertical` computes.
 constexpr unsigned RESIZE_VERTICAL_BYTES = 4;
+/// Maximum number of images of a launch: two KiB of arguments, where the drivers take four.
+constexpr unsigned RESIZE_IMAGES = 32;
 
-/// `resize_horizontal` and `resize_vertical`: one pass of a separable resampling.
-struct ResizeArgs {
+/// One image's part in `resize_horizontal` or `resize_vertical`: one pass of a separable resampling.
+struct ResizeImage {
     /// u8. Horizontal: `[rows, columns, 3]`. Vertical: `[rows, columns]`. Rows are `input_row` bytes apart.
     DEVICE_POINTER(const unsigned char) input;
     /// u8. Horizontal: `[rows, outputs, 3]`. Vertical: `[outputs, columns]`.
@@ -35,8 +37,18 @@ struct ResizeArgs {
     unsigned columns;
 };
 
-/// `resize_nearest`: a lookup.
-struct ResizeNearestArgs {
+/// `resize_horizontal` and `resize_vertical`: the pass over several images, of any sizes.
+struct ResizeArgs {
+    /// The first `count` are there.
+    ResizeImage images[RESIZE_IMAGES];
+    /// Blocks of each image.
+    unsigned image_blocks;
+    /// For host-side bounds checks only.
+    unsigned count;
+};
+
+/// One image's part in `resize_nearest`: a lookup.
+struct ResizeNearestImage {
     /// u8 RGB, rows `input_row` bytes apart.
     DEVICE_POINTER(const unsigned char) input;
     /// u8 `[height, width, 3]`.
@@ -55,6 +67,16 @@ struct ResizeNearestArgs {
     unsigned input_height;
     /// Unused; the structure has no padding.
     unsigned reserved;
+};
+
+/// `resize_nearest`: the lookup for several images, of any sizes.
+struct ResizeNearestArgs {
+    /// The first `count` are there.
+    ResizeNearestImage images[RESIZE_IMAGES];
+    /// Blocks of each image.
+    unsigned image_blocks;
+    /// For host-side bounds checks only.
+    unsigned count;
 };
 
 } // namespace hipvit

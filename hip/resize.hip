@@ -8,7 +8,9 @@
 //   [outputs, columns]. resize_nearest_u8: a lookup of row and column. All row-major, input rows input_row bytes apart.
 // Alignment: any; the vertical pass loads and stores 4 bytes at once where the addresses allow it.
 // Accumulator: i32.
-// Geometry: blocks of RESIZE_THREADS; a thread computes a pixel, in the vertical pass 4 bytes of a row.
+// Geometry: blocks of RESIZE_THREADS, image_blocks of them for each image, so that a batch takes few launches: on a GPU
+//   that computes other batches, each launch waits for its turn. A thread computes a pixel, in the vertical pass 4 bytes
+//   of a row.
 #include "resize.h"
 #include "vec128.hpp"
 
@@ -20,8 +22,14 @@ HIPVIT_DEVICE u8 clamp_u8(u32 sum) {
     return u8(value < 0 ? 0 : value > 255 ? 255 : value);
 }
 
-HIPVIT_KERNEL(RESIZE_THREADS) resize_horizontal_u8(ResizeArgs a) {
-    const u64 index = u64(block_index()) * RESIZE_THREADS + thread_index();
+// The thread's index within its block's image.
+HIPVIT_DEVICE u64 index_in_image(u32 image_blocks) {
+    return u64(block_index() % image_blocks) * RESIZE_THREADS + thread_index();
+}
+
+HIPVIT_KERNEL(RESIZE_THREADS) resize_horizontal_u8(ResizeArgs args) {
+    const ResizeImage &a = args.images[block_index() / args.image_blocks];
+    const u64 index = index_in_image(args.image_blocks);
     if (index >= u64(a.rows) * a.outputs) return;
     const u64 row = divide(index, a.outputs);
     const u32 at = u32(index - row * a.outputs);
@@ -33,10 +41,11 @@ HIPVIT_KERNEL(RESIZE_THREADS) resize_horizontal_u8(ResizeArgs a) {
     for (int c = 0; c < 3; ++c) a.output[index * 3 + c] = clamp_u8(sum[c]);
 }
 
-HIPVIT_KERNEL(RESIZE_THREADS) resize_vertical_u8(ResizeArgs a) {
+HIPVIT_KERNEL(RESIZE_THREADS) resize_vertical_u8(ResizeArgs args) {
     constexpr u32 BYTES = RESIZE_VERTICAL_BYTES; // a word
+    const ResizeImage &a = args.images[block_index() / args.image_blocks];
     const u32 words = (a.columns + BYTES - 1) / BYTES;
-    const u64 index = u64(block_index()) * RESIZE_THREADS + thread_index();
+    const u64 index = index_in_image(args.image_blocks);
     if (index >= u64(a.outputs) * words) return;
     const u32 at = u32(index / words), column = u32(index % words) * BYTES;
     const u32 valid = a.columns - column < BYTES ? a.columns - column : BYTES;
@@ -65,8 +74,9 @@ HIPVIT_KERNEL(RESIZE_THREADS) resize_vertical_u8(ResizeArgs a) {
     }
 }
 
-HIPVIT_KERNEL(RESIZE_THREADS) resize_nearest_u8(ResizeNearestArgs a) {
-    const u64 index = u64(block_index()) * RESIZE_THREADS + thread_index();
+HIPVIT_KERNEL(RESIZE_THREADS) resize_nearest_u8(ResizeNearestArgs args) {
+    const ResizeNearestImage &a = args.images[block_index() / args.image_blocks];
+    const u64 index = index_in_image(args.image_blocks);
     if (index >= u64(a.width) * a.height) return;
     const u8 *from = a.input + a.rows[index / a.width] * a.input_row + u64(a.columns[index % a.width]) * 3;
     for (int c = 0; c < 3; ++c) a.output[index * 3 + c] = from[c];

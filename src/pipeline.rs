@@ -32,14 +32,15 @@ use std::time::{Duration, Instant};
 use ndarray::ArrayView1;
 use rayon::ThreadPoolBuilder;
 
-use self::decode::{Batch, DecodeMemory, Decoder, Images, Pixels};
+use self::decode::{Batch, DecodeMemory, Decoder, Items, Pixels};
 use self::gather::{Gather, Stop};
 pub use self::source::Source;
 use crate::error::{Error, Result};
 use crate::exec::{RunFeed, Submission};
-use crate::image::{DecodeOptions, Limits, RgbImage};
+use crate::image::{DecodeOptions, Limits};
 use crate::outputs::{ImageOutputs, Outputs, Prediction};
 use crate::session::{Device, Session, Submitted};
+use crate::timeline::{self, Activity};
 use crate::timing::{Phase, Timing};
 
 /// The most batches that can be in flight; each has device memory of its own.
@@ -84,6 +85,12 @@ impl Pipeline {
     pub fn in_flight(mut self, batches: usize) -> Self {
         self.in_flight = batches;
         self
+    }
+
+    /// How many that is.
+    #[cfg(feature = "cli")]
+    pub(crate) fn most_in_flight(&self) -> usize {
+        self.in_flight
     }
 
     /// For how long an image may wait for others to fill its batch. By default it waits until the batch is full or the sources
@@ -250,7 +257,7 @@ impl Pipeline {
 
     fn submit_batch(
         &self,
-        mut images: Images,
+        mut images: Items,
         pixels: Option<Pixels>,
         (permits, in_flight): (&Receiver<()>, &AtomicUsize),
         memory: &DecodeMemory,
@@ -279,11 +286,11 @@ impl Pipeline {
             }
             Some(Pixels::Decoded(decoded)) => {
                 let start = Instant::now();
-                let borrowed: Vec<&RgbImage> = decoded.iter().collect();
-                let feed = RunFeed::Images(&borrowed);
-                let run = self.session.submit(feed, count, how, wait_for_memory)?;
+                let run = decoded.submit(memory, |decoded| {
+                    let feed = RunFeed::Images(decoded);
+                    self.session.submit(feed, count, how, wait_for_memory)
+                })?;
                 images.timing.add(Phase::Stage, start.elapsed());
-                memory.keep_images(decoded);
                 Some(run)
             }
             None => None,
@@ -295,7 +302,7 @@ impl Pipeline {
 }
 
 /// A batch and its run, if it has pixels.
-type InFlight = Result<(Images, Option<Submitted>)>;
+type InFlight = Result<(Items, Option<Submitted>)>;
 
 /// The results of [`Pipeline::run`]: an iterator over one [`Item`] per source, in order.
 ///
@@ -371,7 +378,10 @@ impl Results {
 
     /// Waits for the next batch; `None` after the last.
     fn next_batch(&mut self) -> Option<Result<Finished>> {
-        let (images, run) = match self.work.as_ref()?.submitted.recv().ok()? {
+        let waiting = timeline::span(Activity::Wait);
+        let received = self.work.as_ref()?.submitted.recv().ok()?;
+        drop(waiting);
+        let (images, run) = match received {
             Ok(batch) => batch,
             Err(error) => return Some(Err(error)),
         };
@@ -495,6 +505,7 @@ impl Item {
 
     /// The `k` most likely classes, see [`ImageOutputs::top`].
     pub fn top(&self, k: usize) -> Vec<Prediction> {
+        let _span = timeline::span(Activity::PostProcess);
         self.outputs().top(k)
     }
 }

@@ -86,13 +86,34 @@ pub(crate) trait Resource: Send + Sync {
     }
 }
 
+/// What destroys a library's handle.
+type Destroy = Box<dyn Fn(&Device) -> Result<()> + Send + Sync>;
+
 /// A library's handle: destroyed once neither its owner nor a captured graph uses it.
-pub(crate) struct Handle(Box<dyn Fn() + Send + Sync>);
+pub(crate) struct Handle {
+    stream: Stream,
+    destroy: Destroy,
+}
 
 impl Handle {
-    /// `destroy` is called once.
-    pub(crate) fn new(destroy: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
-        Arc::new(Self(Box::new(destroy)))
+    /// The handle that `create` makes, which `destroy` is given once. No thread captures meanwhile: libraries wait for the whole
+    /// device in both.
+    pub(crate) fn new<T>(
+        stream: &Stream,
+        create: impl FnOnce(&Device) -> Result<*mut T>,
+        destroy: impl Fn(&Device, *mut T) -> Result<()> + Send + Sync + 'static,
+    ) -> Result<(*mut T, Arc<Self>)> {
+        let device = stream.device();
+        device.enter()?;
+        let alone = device.between_captures();
+        let raw = create(device)?;
+        drop(alone);
+        let address = raw.expose_provenance();
+        let handle = Self {
+            stream: stream.clone(),
+            destroy: Box::new(move |device| destroy(device, ptr::with_exposed_provenance_mut(address))),
+        };
+        Ok((raw, Arc::new(handle)))
     }
 }
 
@@ -102,7 +123,10 @@ impl Resource for Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        (self.0)();
+        let device = self.stream.device();
+        let _alone = device.between_captures();
+        let destroyed = device.select().and_then(|_| (self.destroy)(device));
+        device.park(destroyed);
     }
 }
 
@@ -336,7 +360,9 @@ impl Stream {
         self.inner.raw
     }
 
-    pub(crate) fn id(&self) -> u64 {
+    /// Its number, unique in the process.
+    #[must_use]
+    pub fn id(&self) -> u64 {
         self.inner.id
     }
 

@@ -12,15 +12,16 @@ mod power;
 mod row;
 mod runs;
 mod scaling;
+mod spec;
 mod times;
 
 pub use environment::{DeviceInfo, Environment};
 pub use ladder::{CLAIMS, Rung, ladder};
 pub use power::Power;
 pub use row::{CopyIn, DeviceShare, Memory, Peak, Row, RowOptions, SCHEMA, Scaling, StepTime};
+pub use spec::Spec;
 pub use times::{Times, median, noise, percentile};
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use ndarray::Array2;
@@ -32,122 +33,10 @@ use crate::error::{Error, Result};
 use crate::exec::{Executor, GraphMode};
 use crate::graph::Optimizations;
 use crate::hip;
-use crate::session::{Device, DeviceSet, Parallelism, Session, SessionBuilder};
+use crate::session::{Device, Session};
 use crate::tensor::DType;
 use crate::validate::host_memory;
 use crate::{RunInput, RunOptions};
-
-/// What a row measures.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Spec {
-    /// The model's directory; `None` is the embedded TinyViT32.
-    pub model: Option<PathBuf>,
-    /// Images per run.
-    pub batch: usize,
-    /// Compute precision.
-    pub dtype: DType,
-    /// Where it runs; the first GPU of a set.
-    pub device: Device,
-    /// The ordinals of all GPUs of a set; empty for one device.
-    pub gpus: Vec<usize>,
-    /// How a set shares the work.
-    pub parallelism: Parallelism,
-    /// See [`SessionBuilder::threads`].
-    pub threads: Option<usize>,
-    /// The image size, if not the model's own.
-    pub image_size: Option<[usize; 2]>,
-    /// Whether captured graphs are replayed.
-    pub hip_graphs: GraphMode,
-    /// See [`SessionBuilder::reproducible`].
-    pub reproducible: bool,
-    /// Threads that call the session at once, for each of its replicas.
-    pub in_flight: usize,
-    /// What is left out.
-    pub optimizations: Optimizations,
-    /// The rung, if it is one of a ladder.
-    pub rung: Option<Rung>,
-}
-
-impl Default for Spec {
-    fn default() -> Self {
-        Self {
-            model: None,
-            batch: 8,
-            dtype: DType::F32,
-            device: Device::Auto,
-            gpus: Vec::new(),
-            parallelism: Parallelism::default(),
-            threads: None,
-            image_size: None,
-            hip_graphs: GraphMode::Auto,
-            reproducible: false,
-            in_flight: 1,
-            optimizations: Optimizations::default(),
-            rung: None,
-        }
-    }
-}
-
-impl Spec {
-    /// The devices.
-    pub fn devices(&self) -> DeviceSet {
-        let gpus = DeviceSet::gpus(self.gpus.iter().copied());
-        gpus.unwrap_or_else(|_| self.device.into())
-    }
-
-    /// The number of devices.
-    fn device_count(&self) -> usize {
-        self.gpus.len().max(1)
-    }
-
-    fn builder(&self) -> SessionBuilder {
-        let mut builder = Session::builder()
-            .devices(self.devices())
-            .parallel(self.parallelism)
-            .dtype(self.dtype)
-            .hip_graphs(self.hip_graphs)
-            .reproducible(self.reproducible)
-            .optimizations(self.optimizations);
-        if let Some(threads) = self.threads {
-            builder = builder.threads(threads);
-        }
-        if let Some(size) = self.image_size {
-            builder = builder.image_size(size);
-        }
-        builder
-    }
-
-    /// Whether one session serves both: it has a plan for each batch size.
-    fn shares_session(&self, other: &Self) -> bool {
-        let of = |spec: &Self| Self {
-            batch: 0,
-            in_flight: 0,
-            rung: None,
-            ..spec.clone()
-        };
-        of(self) == of(other)
-    }
-
-    /// The name of its model until it is loaded.
-    fn model_name(&self) -> String {
-        let name = self.model.as_ref().and_then(|path| path.file_name());
-        name.map_or_else(|| "tinyvit32".into(), |name| name.to_string_lossy().into_owned())
-    }
-
-    /// What it is, for progress and errors.
-    pub fn label(&self) -> String {
-        let rung = self
-            .rung
-            .map(|rung| format!(", {}", rung.name()))
-            .unwrap_or_default();
-        let (model, batch) = (self.model_name(), self.batch);
-        format!(
-            "{model}, batch {batch}, {} on {}{rung}",
-            self.dtype,
-            self.devices()
-        )
-    }
-}
 
 /// How rows are measured.
 #[derive(Clone, Copy, Debug)]

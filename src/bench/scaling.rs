@@ -16,13 +16,12 @@ pub(super) fn add_shares(shares: &mut Vec<u64>, before: &[u64], after: &[u64]) {
 
 /// The names of a session's GPUs: `4 × NAME`.
 pub(super) fn name(session: &Session) -> String {
-    let gpus = session.executors().iter().filter_map(Executor::gpu);
-    let mut names: Vec<(&str, usize)> = Vec::new();
-    for gpu in gpus {
-        let name = gpu.properties().name.as_str();
-        match names.iter_mut().find(|(known, _)| *known == name) {
+    let mut names: Vec<(String, usize)> = Vec::new();
+    for gpu in session.executors().iter().flat_map(Executor::devices) {
+        let name = &gpu.properties().name;
+        match names.iter_mut().find(|(known, _)| known == name) {
             Some((_, count)) => *count += 1,
-            None => names.push((name, 1)),
+            None => names.push((name.clone(), 1)),
         }
     }
     let names: Vec<String> = names
@@ -32,20 +31,28 @@ pub(super) fn name(session: &Session) -> String {
     names.join(" + ")
 }
 
-/// The GPUs of a session, each with its share of the images per second.
+/// The GPUs of a session, each with its share of the images per second. The GPUs of a divided model share its images equally.
 pub(super) fn devices(session: &Session, shares: &[u64], end_to_end: Option<&Times>) -> Vec<DeviceShare> {
     let all: u64 = shares.iter().sum();
-    let rate = |share: &u64| {
-        let part = *share as f64 / all.max(1) as f64;
-        end_to_end.map(|times| part * times.images_per_s)
+    let rate = |images: &u64| Some(*images as f64 / all.max(1) as f64 * end_to_end?.images_per_s);
+    let of_replica = |(replica, executor): (usize, &Executor)| {
+        let gpus = executor.devices();
+        let images_per_s = shares
+            .get(replica)
+            .and_then(rate)
+            .map(|rate| rate / gpus.len() as f64);
+        gpus.into_iter().map(move |gpu| DeviceShare {
+            device: DeviceInfo::gpu(&gpu),
+            numa_node: gpu.properties().numa_node,
+            images_per_s,
+        })
     };
-    let gpus = session.executors().iter().filter_map(Executor::gpu);
-    let device = |(index, gpu)| DeviceShare {
-        device: DeviceInfo::gpu(gpu),
-        numa_node: gpu.properties().numa_node,
-        images_per_s: shares.get(index).and_then(rate),
-    };
-    gpus.enumerate().map(device).collect()
+    session
+        .executors()
+        .iter()
+        .enumerate()
+        .flat_map(of_replica)
+        .collect()
 }
 
 /// Compares each set with the row of one of its GPUs, where there is one that differs in nothing else.

@@ -1,29 +1,35 @@
 //! The executor of a session: the CPU's or a GPU's, or that of several GPUs.
 
 mod gpus;
+mod runs;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use half::{bf16, f16};
 use ndarray::Array2;
 use parking_lot::Mutex;
 use rayon::ThreadPool;
 
 use self::gpus::host_threads;
+pub(crate) use self::runs::{PendingRun, Reservation, RunFeed};
 use super::Arena;
 use super::cpu::CpuExecutor;
 use super::hip::{
-    Feed, Finished, GraphMode, HipExecutor, PipelineExecutor, PipelineReserved, PipelineRun, Replays,
-    Reserved, Running, Stage, Submission, TensorExecutor, TensorFinished, TensorRun,
+    Feed, Finished, GraphMode, HipExecutor, PipelineExecutor, Replays, Stage, Submission, TensorExecutor,
+    TensorFinished, TimedCall,
 };
 use super::select::SelectOptions;
 use super::staging::Staging;
+use super::step_args::step_args;
 use crate::error::{Error, Result};
+use crate::exec::slabs::Slabs;
 use crate::graph::plan::{Plan, Step};
 use crate::graph::{Graph, OutputKind, Role};
-use crate::hip::{Device, Event, PinnedBuffer};
-use crate::image::{Preprocess, RgbImage};
+use crate::hip::{Device, PinnedBuffer};
+use crate::image::Preprocess;
 use crate::tensor::{DType, Input};
+use crate::timeline::{self, Activity};
 use crate::timing::{Phase, Timing};
 
 /// Runs plans of one graph, on the CPU or on a GPU. Can be shared between threads.
@@ -72,6 +78,7 @@ impl Executor {
     ///
     /// As there.
     pub fn cpu(graph: &Graph, threads: Option<usize>) -> Result<Self> {
+        let _span = timeline::named_span(Activity::Weights, || "weights: prepack".into());
         Ok(Self::Cpu {
             executor: CpuExecutor::new(graph, threads)?,
             arenas: Mutex::default(),
@@ -285,6 +292,24 @@ impl Executor {
         Ok(())
     }
 
+    /// The time of each kernel and library call of `plan` on a GPU; none on the CPU, whose steps are single calls.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](Self::run); [`Error::Argument`] for a model that is divided among several GPUs.
+    pub fn time_calls(&self, plan: &Arc<Plan>) -> Result<Vec<TimedCall>> {
+        match self {
+            Self::Cpu { .. } => Ok(Vec::new()),
+            Self::Hip {
+                executor, threads, ..
+            } => executor.time_calls(plan, threads),
+            Self::Tensor { .. } | Self::Pipeline { .. } => {
+                let reason = "are those of one device; this model is divided among several GPUs";
+                Err(Error::argument("calls", reason))
+            }
+        }
+    }
+
     /// Memory for `images` images of `each` bytes, to be filled: pinned where a GPU copies from it. There it has
     /// `capacity` images, so that smaller batches use the memory of larger ones again.
     ///
@@ -301,6 +326,14 @@ impl Executor {
                 Staging::Pinned(memory)
             }
         })
+    }
+
+    /// Pinned memory for decoded images, if a GPU resizes them.
+    pub(crate) fn slabs(&self) -> Option<Arc<Slabs>> {
+        self.entry()
+            .ok()
+            .filter(|executor| executor.resizes())
+            .map(|executor| executor.slabs().clone())
     }
 
     /// As [`stage`](Self::stage), but for a caller that keeps it.
@@ -359,12 +392,17 @@ impl Executor {
                 let mut timing = Timing::default();
                 let start = Instant::now();
                 let mut steps = Duration::ZERO;
+                let span = timeline::named_span(Activity::Submit, || "run batch".into());
                 let mut observe = |step: &Step, time| {
-                    timing.add(Phase::Step(plan.node(step).role), time);
+                    let node = plan.node(step);
+                    timing.add(Phase::Step(node.role), time);
                     steps += time;
+                    let name = || node.name.clone().into();
+                    timeline::add_ended(Activity::Step(node.role), name, time, || step_args(&plan, step));
                 };
                 let mut arena = arenas.lock().pop().unwrap_or_default();
                 let outputs = executor.run(&plan, input, &mut arena, Some(&mut observe))?;
+                drop(span);
                 timing.add(Phase::CopyOut, start.elapsed().saturating_sub(steps));
                 arenas.lock().push(arena);
                 Ok(PendingRun::Ready {
@@ -379,7 +417,11 @@ impl Executor {
                 },
                 Reservation::Hip(reserved),
             ) => {
-                let feed = device_feed(feed, reserved.plan())?;
+                let activations = activations(&feed, reserved.plan())?;
+                let feed = match &activations {
+                    Some(bytes) => Feed::Pageable(bytes),
+                    None => device_feed(feed, reserved.plan())?,
+                };
                 let running = executor.submit(*reserved, feed, threads, how)?;
                 Ok(PendingRun::Hip(Box::new(running)))
             }
@@ -536,6 +578,23 @@ fn device_feed<'a>(feed: RunFeed<'a>, plan: &Plan) -> Result<Feed<'a>> {
     })
 }
 
+/// The input of a plan that takes activations, in its dtype, where that is not the host's.
+fn activations(feed: &RunFeed<'_>, plan: &Plan) -> Result<Option<Vec<u8>>> {
+    let RunFeed::Input(input @ Input::Values(values)) = *feed else {
+        return Ok(None);
+    };
+    if !plan.graph().takes_activations() {
+        return Ok(None);
+    }
+    plan.graph().check_input(input, plan.batch())?;
+    let narrow = |convert: fn(f32) -> u16| values.iter().flat_map(|&v| convert(v).to_le_bytes()).collect();
+    Ok(match plan.dtype() {
+        DType::F16 => Some(narrow(|value| f16::from_f32(value).to_bits())),
+        DType::BF16 => Some(narrow(|value| bf16::from_f32(value).to_bits())),
+        _ => None,
+    })
+}
+
 fn input_bytes(input: Input<'_>) -> &[u8] {
     match input {
         Input::Pixels(pixels) => pixels,
@@ -560,59 +619,4 @@ fn observer<'a>(plan: &Plan, timing: &'a mut Timing) -> impl FnMut(Stage<'_>, Du
 
 fn foreign(argument: &'static str) -> Error {
     Error::argument(argument, "is of another executor")
-}
-
-/// What a run takes its input from.
-pub(crate) enum RunFeed<'a> {
-    /// What the caller has.
-    Input(Input<'a>),
-    /// Pixels in memory that this executor gave.
-    Staged(Staging),
-    /// Decoded images, which a GPU resizes.
-    Images(&'a [&'a RgbImage]),
-}
-
-/// The memory for a run.
-pub(crate) enum Reservation {
-    Cpu(Arc<Plan>),
-    Hip(Box<Reserved<Arc<Plan>>>),
-    Tensor(Arc<Plan>),
-    /// With the whole model's plan.
-    Pipeline(Arc<Plan>, Box<PipelineReserved>),
-}
-
-impl RunFeed<'_> {
-    /// The memory that it was staged in.
-    pub(crate) fn staging(&self) -> Option<&Staging> {
-        match self {
-            Self::Staged(staging) => Some(staging),
-            _ => None,
-        }
-    }
-}
-
-/// A run that was submitted.
-pub(crate) enum PendingRun {
-    /// It has ended.
-    Ready {
-        outputs: Vec<(OutputKind, Array2<f32>)>,
-        timing: Timing,
-        memory: Option<Vec<u8>>,
-    },
-    Hip(Box<Running<Arc<Plan>>>),
-    Tensor(TensorRun),
-    Pipeline(Box<PipelineRun>),
-}
-
-impl PendingRun {
-    /// Where a GPU has done with it.
-    pub(crate) fn end(&self) -> Option<Event> {
-        match self {
-            Self::Ready { .. } => None,
-            Self::Hip(running) => running.end(),
-            Self::Pipeline(running) => running.end(),
-            // Each rank knows its own.
-            Self::Tensor(_) => None,
-        }
-    }
 }

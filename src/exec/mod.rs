@@ -5,14 +5,17 @@ mod cpu;
 mod executor;
 mod hip;
 pub mod select;
+mod slabs;
 mod staging;
+mod step_args;
 
 pub use cpu::{Arena, CpuExecutor, Observer};
 pub use executor::Executor;
 pub(crate) use executor::{PendingRun, RunFeed};
 pub use hip::{
-    GraphMode, HipExecutor, HipPreprocess, PipelineExecutor, Replays, Stage, StageObserver, TensorExecutor,
-    Tuned,
+    GraphMode, HipExecutor, HipPreprocess, PeerAllReduce, PeerSum, PipelineExecutor, Replays, Stage,
+    StageObserver, TensorExecutor, TimedCall, Tuned,
 };
 pub(crate) use hip::{Submission, append, unpack};
+pub(crate) use slabs::{BatchSlabs, Images, Slabs, StagedImage, StagedPixels};
 pub(crate) use staging::{Staging, StagingPart};

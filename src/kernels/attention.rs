@@ -1,10 +1,11 @@
-//! `attention_<D>`: fused attention for heads of up to D channels; `attention_<D>_split` for few queries.
+//! `attention_<D>`: fused attention for heads of up to D channels; `attention_<D>_bias` adds to the scores;
+//! `attention_<D>_split` for few queries.
 
 use std::borrow::Cow;
 
 use super::bindings::{
-    ATTENTION_SPLIT_BLOCKS, ATTENTION_WAVES_SHIFT, AttentionArgs, HEAD_DIMS, UNBOUNDED, VEC128_BYTES,
-    Visibility,
+    ATTENTION_SPLIT_BLOCKS, ATTENTION_WAVES_SHIFT, AttentionArgs, AttentionBiasArgs, HEAD_DIMS, UNBOUNDED,
+    VEC128_BYTES, Visibility,
 };
 use super::{Access, KernelArguments, Launch, Target, Unit, bytes, extent, optional};
 use crate::ops::Attention;
@@ -20,6 +21,17 @@ pub(crate) struct Strided {
     pub(crate) image: usize,
     /// Elements from one token to the next.
     pub(crate) token: usize,
+}
+
+/// What is added to the scores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ScoreBias {
+    /// That of the first key that is attended to, for the first head's first query.
+    pub(crate) address: u64,
+    /// Elements from one head to the next.
+    pub(crate) head: usize,
+    /// Elements from one query to the next.
+    pub(crate) query: usize,
 }
 
 impl AttentionArgs {
@@ -54,6 +66,21 @@ impl AttentionArgs {
             keys: extent(k.tokens)?,
             head_dim: extent(spec.head_dim)?,
             scale: spec.scale,
+        })
+    }
+
+    /// The kernel that adds `bias` to the scores.
+    ///
+    /// # Errors
+    ///
+    /// An extent exceeds 32 bits.
+    pub(crate) fn with_bias(self, bias: ScoreBias) -> Result<AttentionBiasArgs, String> {
+        Ok(AttentionBiasArgs {
+            attention: self,
+            bias: bias.address,
+            head: bias.head as u64,
+            query: extent(bias.query)?,
+            reserved: 0,
         })
     }
 
@@ -139,9 +166,14 @@ pub(crate) fn is_fused(spec: &Attention) -> bool {
     padded(spec.head_dim).is_some()
 }
 
-/// What has to be compiled for heads of `head_dim` channels.
-pub(crate) fn unit(head_dim: usize) -> Option<Unit> {
-    padded(head_dim).map(|padded| Unit::of("attention").with("HIPVIT_HEAD_DIM", padded))
+/// What has to be compiled for heads of this size, with or without a bias.
+pub(crate) fn unit(head_dim: usize, bias: bool) -> Option<Unit> {
+    let define = if bias {
+        "HIPVIT_BIAS_HEAD_DIM"
+    } else {
+        "HIPVIT_HEAD_DIM"
+    };
+    padded(head_dim).map(|padded| Unit::of("attention").with(define, padded))
 }
 
 /// Keys from `left` before a query's position to `right` after it, without bound where `None`; `diagonal` is the position
@@ -179,7 +211,7 @@ unsafe impl KernelArguments for AttentionArgs {
 
     fn unit(&self) -> Result<Unit, String> {
         self.padded()?;
-        unit(self.head_dim as usize).ok_or_else(|| "has no fused kernel".into())
+        unit(self.head_dim as usize, false).ok_or_else(|| "has no fused kernel".into())
     }
 
     fn entry(&self) -> Result<Cow<'static, str>, String> {
@@ -216,6 +248,41 @@ unsafe impl KernelArguments for AttentionArgs {
             bytes(self.out_image, self.out_token, queries),
         ));
         visit_key_mask(&self.visible, self.images, keys, visit);
+    }
+}
+
+// SAFETY: hip/attention.hip; blocks beyond the last query return.
+unsafe impl KernelArguments for AttentionBiasArgs {
+    const FILE: &'static str = "attention";
+
+    const TILE: Option<&'static str> = Some("block");
+
+    fn unit(&self) -> Result<Unit, String> {
+        self.attention.padded()?;
+        unit(self.attention.head_dim as usize, true).ok_or_else(|| "has no fused kernel".into())
+    }
+
+    fn entry(&self) -> Result<Cow<'static, str>, String> {
+        Ok(format!("attention_{}_bias", self.attention.padded()?).into())
+    }
+
+    fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+        self.attention.plan(target)
+    }
+
+    fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
+        self.attention.accesses(element, visit);
+        // From the first element to the end of the last query's keys.
+        let AttentionArgs {
+            heads, queries, keys, ..
+        } = self.attention;
+        let heads = self.head.saturating_mul(u64::from(heads.saturating_sub(1)));
+        let queries = u64::from(self.query) * u64::from(queries.saturating_sub(1));
+        let elements = heads.saturating_add(queries).saturating_add(keys.into());
+        let bytes = usize::try_from(elements)
+            .unwrap_or(usize::MAX)
+            .saturating_mul(element);
+        visit(Access::read("bias", self.bias, bytes));
     }
 }
 

@@ -1,7 +1,7 @@
 //! `bias_activation`: `activation(x + bias) + residual`, what follows a linear layer's GEMM.
 
 use super::bindings::{ActivationCode, BiasActivationArgs};
-use super::{Access, KernelArguments, Launch, Target, bytes, extent, optional};
+use super::{Access, KernelArguments, Launch, Target, extent, visit_biased};
 use crate::ops::Activation;
 
 impl BiasActivationArgs {
@@ -50,14 +50,7 @@ unsafe impl KernelArguments for BiasActivationArgs {
     }
 
     fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
-        let all = bytes(element, &[self.rows, self.channels]);
-        visit(Access::read("x", self.x, all));
-        visit(optional(Access::read(
-            "bias",
-            self.bias,
-            bytes(element, &[self.channels]),
-        )));
-        visit(optional(Access::read("residual", self.residual, all)));
-        visit(Access::write("out", self.out, all));
+        let operands = [self.x, self.bias, self.residual, self.out];
+        visit_biased(operands, element, [self.rows, self.channels], visit);
     }
 }

@@ -50,6 +50,127 @@ const _: () = {
     ][::core::mem::offset_of!(AddArgs, factor) - 44usize];
 };
 
+/// Threads per block of `all_reduce`.
+pub const ALL_REDUCE_THREADS: u32 = 256;
+
+/// The most ranks.
+pub const ALL_REDUCE_RANKS: u32 = 4;
+
+/// The most blocks of a launch. All of them have to run at once, so that there are no more than compute units.
+pub const ALL_REDUCE_BLOCKS: u32 = 128;
+
+/// Bytes at the start of a rank's shared memory for flags; zero at first. Then come the parts that the ranks give each other.
+pub const ALL_REDUCE_HEADER: u32 = 4096;
+
+/// Host memory that a rank's kernels and the host both access.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct AllReduceControl {
+    /// 1 + the rank that did not come in time; written by the device.
+    pub missing: u32,
+    /// Not 0: the device is to wait no longer; written by the host.
+    pub abort: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of AllReduceControl"][::core::mem::size_of::<AllReduceControl>() - 8usize];
+    [
+        "Alignment of AllReduceControl",
+    ][::core::mem::align_of::<AllReduceControl>() - 4usize];
+    [
+        "Offset of field: AllReduceControl::missing",
+    ][::core::mem::offset_of!(AllReduceControl, missing) - 0usize];
+    [
+        "Offset of field: AllReduceControl::abort",
+    ][::core::mem::offset_of!(AllReduceControl, abort) - 4usize];
+};
+
+/// `all_reduce`: out = sum of all ranks' x + bias + residual.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct AllReduceArgs {
+    /// T `[rows, channels]`, this rank's part.
+    pub x: u64,
+    /// T `[channels]`. May be null: 0.
+    pub bias: u64,
+    /// T `[rows, channels]`. May be null: 0.
+    pub residual: u64,
+    /// T `[rows, channels]`. May alias `x` or `residual`.
+    pub out: u64,
+    /// This rank's shared memory: `peers[rank]`.
+    pub own: u64,
+    /// Every rank's shared memory; those from `ranks` on are not accessed.
+    pub peers: [u64; 4usize],
+    /// This rank's [`AllReduceControl`], in host memory.
+    pub control: u64,
+    /// Rows of all matrices.
+    pub rows: u32,
+    /// Columns of all matrices.
+    pub channels: u32,
+    /// This rank.
+    pub rank: u32,
+    /// The ranks, at most `ALL_REDUCE_RANKS`.
+    pub ranks: u32,
+    /// Blocks of the launch: the same on all ranks.
+    pub blocks: u32,
+    /// How many vec128s of a thread the shared memory has space for.
+    pub rounds: u32,
+    /// How long to wait for a rank, in milliseconds.
+    pub timeout: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of AllReduceArgs"][::core::mem::size_of::<AllReduceArgs>() - 112usize];
+    ["Alignment of AllReduceArgs"][::core::mem::align_of::<AllReduceArgs>() - 8usize];
+    [
+        "Offset of field: AllReduceArgs::x",
+    ][::core::mem::offset_of!(AllReduceArgs, x) - 0usize];
+    [
+        "Offset of field: AllReduceArgs::bias",
+    ][::core::mem::offset_of!(AllReduceArgs, bias) - 8usize];
+    [
+        "Offset of field: AllReduceArgs::residual",
+    ][::core::mem::offset_of!(AllReduceArgs, residual) - 16usize];
+    [
+        "Offset of field: AllReduceArgs::out",
+    ][::core::mem::offset_of!(AllReduceArgs, out) - 24usize];
+    [
+        "Offset of field: AllReduceArgs::own",
+    ][::core::mem::offset_of!(AllReduceArgs, own) - 32usize];
+    [
+        "Offset of field: AllReduceArgs::peers",
+    ][::core::mem::offset_of!(AllReduceArgs, peers) - 40usize];
+    [
+        "Offset of field: AllReduceArgs::control",
+    ][::core::mem::offset_of!(AllReduceArgs, control) - 72usize];
+    [
+        "Offset of field: AllReduceArgs::rows",
+    ][::core::mem::offset_of!(AllReduceArgs, rows) - 80usize];
+    [
+        "Offset of field: AllReduceArgs::channels",
+    ][::core::mem::offset_of!(AllReduceArgs, channels) - 84usize];
+    [
+        "Offset of field: AllReduceArgs::rank",
+    ][::core::mem::offset_of!(AllReduceArgs, rank) - 88usize];
+    [
+        "Offset of field: AllReduceArgs::ranks",
+    ][::core::mem::offset_of!(AllReduceArgs, ranks) - 92usize];
+    [
+        "Offset of field: AllReduceArgs::blocks",
+    ][::core::mem::offset_of!(AllReduceArgs, blocks) - 96usize];
+    [
+        "Offset of field: AllReduceArgs::rounds",
+    ][::core::mem::offset_of!(AllReduceArgs, rounds) - 100usize];
+    [
+        "Offset of field: AllReduceArgs::timeout",
+    ][::core::mem::offset_of!(AllReduceArgs, timeout) - 104usize];
+    [
+        "Offset of field: AllReduceArgs::reserved",
+    ][::core::mem::offset_of!(AllReduceArgs, reserved) - 108usize];
+};
+
 /// `left` or `right` of [`Visibility`] without a bound.
 pub const UNBOUNDED: i32 = 2147483647;
 
@@ -97,7 +218,8 @@ pub const ATTENTION_WAVES_SHIFT: u32 = 16;
 /// Blocks of `attention_<D>_split` per multiprocessor up to which it is faster than `attention_<D>`.
 pub const ATTENTION_SPLIT_BLOCKS: u32 = 2;
 
-/** `attention_<D>`, `attention_<D>_split`: out = softmax(scale · Q·Kᵀ + mask) · V. Head h of token n of image b begins at element
+/** `attention_<D>`, `attention_<D>_split`: out = softmax(scale · Q·Kᵀ + mask) · V; `attention_<D>_bias` as
+ `AttentionBiasArgs`. Head h of token n of image b begins at element
  b · `*_image` + n · `*_token` + h · `head_dim` of `q`, `k`, `v` and `out`.*/
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
@@ -202,6 +324,45 @@ const _: () = {
     [
         "Offset of field: AttentionArgs::scale",
     ][::core::mem::offset_of!(AttentionArgs, scale) - 124usize];
+};
+
+/** `attention_<D>_bias`: out = softmax(scale · Q·Kᵀ + bias + mask) · V. The bias of head h, query i and key j is element
+ h · `head` + i · `query` + j.*/
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct AttentionBiasArgs {
+    pub attention: AttentionArgs,
+    /// T, the same for all images.
+    pub bias: u64,
+    /// Elements between heads of `bias`.
+    pub head: u64,
+    /// Elements between queries of `bias`.
+    pub query: u32,
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of AttentionBiasArgs",
+    ][::core::mem::size_of::<AttentionBiasArgs>() - 152usize];
+    [
+        "Alignment of AttentionBiasArgs",
+    ][::core::mem::align_of::<AttentionBiasArgs>() - 8usize];
+    [
+        "Offset of field: AttentionBiasArgs::attention",
+    ][::core::mem::offset_of!(AttentionBiasArgs, attention) - 0usize];
+    [
+        "Offset of field: AttentionBiasArgs::bias",
+    ][::core::mem::offset_of!(AttentionBiasArgs, bias) - 128usize];
+    [
+        "Offset of field: AttentionBiasArgs::head",
+    ][::core::mem::offset_of!(AttentionBiasArgs, head) - 136usize];
+    [
+        "Offset of field: AttentionBiasArgs::query",
+    ][::core::mem::offset_of!(AttentionBiasArgs, query) - 144usize];
+    [
+        "Offset of field: AttentionBiasArgs::reserved",
+    ][::core::mem::offset_of!(AttentionBiasArgs, reserved) - 148usize];
 };
 
 #[repr(u32)]
@@ -493,10 +654,13 @@ pub const RESIZE_FRACTIONAL_BITS: u32 = 22;
 /// Bytes of a row that a thread of `resize_vertical` computes.
 pub const RESIZE_VERTICAL_BYTES: u32 = 4;
 
-/// `resize_horizontal` and `resize_vertical`: one pass of a separable resampling.
+/// Maximum number of images of a launch: two KiB of arguments, where the drivers take four.
+pub const RESIZE_IMAGES: u32 = 32;
+
+/// One image's part in `resize_horizontal` or `resize_vertical`: one pass of a separable resampling.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
-pub struct ResizeArgs {
+pub struct ResizeImage {
     /// u8. Horizontal: `[rows, columns, 3]`. Vertical: `[rows, columns]`. Rows are `input_row` bytes apart.
     pub input: u64,
     /// u8. Horizontal: `[rows, outputs, 3]`. Vertical: `[outputs, columns]`.
@@ -520,44 +684,70 @@ pub struct ResizeArgs {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of ResizeArgs"][::core::mem::size_of::<ResizeArgs>() - 64usize];
-    ["Alignment of ResizeArgs"][::core::mem::align_of::<ResizeArgs>() - 8usize];
+    ["Size of ResizeImage"][::core::mem::size_of::<ResizeImage>() - 64usize];
+    ["Alignment of ResizeImage"][::core::mem::align_of::<ResizeImage>() - 8usize];
     [
-        "Offset of field: ResizeArgs::input",
-    ][::core::mem::offset_of!(ResizeArgs, input) - 0usize];
+        "Offset of field: ResizeImage::input",
+    ][::core::mem::offset_of!(ResizeImage, input) - 0usize];
     [
-        "Offset of field: ResizeArgs::output",
-    ][::core::mem::offset_of!(ResizeArgs, output) - 8usize];
+        "Offset of field: ResizeImage::output",
+    ][::core::mem::offset_of!(ResizeImage, output) - 8usize];
     [
-        "Offset of field: ResizeArgs::weights",
-    ][::core::mem::offset_of!(ResizeArgs, weights) - 16usize];
+        "Offset of field: ResizeImage::weights",
+    ][::core::mem::offset_of!(ResizeImage, weights) - 16usize];
     [
-        "Offset of field: ResizeArgs::starts",
-    ][::core::mem::offset_of!(ResizeArgs, starts) - 24usize];
+        "Offset of field: ResizeImage::starts",
+    ][::core::mem::offset_of!(ResizeImage, starts) - 24usize];
     [
-        "Offset of field: ResizeArgs::counts",
-    ][::core::mem::offset_of!(ResizeArgs, counts) - 32usize];
+        "Offset of field: ResizeImage::counts",
+    ][::core::mem::offset_of!(ResizeImage, counts) - 32usize];
     [
-        "Offset of field: ResizeArgs::input_row",
-    ][::core::mem::offset_of!(ResizeArgs, input_row) - 40usize];
+        "Offset of field: ResizeImage::input_row",
+    ][::core::mem::offset_of!(ResizeImage, input_row) - 40usize];
     [
-        "Offset of field: ResizeArgs::taps",
-    ][::core::mem::offset_of!(ResizeArgs, taps) - 48usize];
+        "Offset of field: ResizeImage::taps",
+    ][::core::mem::offset_of!(ResizeImage, taps) - 48usize];
     [
-        "Offset of field: ResizeArgs::outputs",
-    ][::core::mem::offset_of!(ResizeArgs, outputs) - 52usize];
+        "Offset of field: ResizeImage::outputs",
+    ][::core::mem::offset_of!(ResizeImage, outputs) - 52usize];
     [
-        "Offset of field: ResizeArgs::rows",
-    ][::core::mem::offset_of!(ResizeArgs, rows) - 56usize];
+        "Offset of field: ResizeImage::rows",
+    ][::core::mem::offset_of!(ResizeImage, rows) - 56usize];
     [
-        "Offset of field: ResizeArgs::columns",
-    ][::core::mem::offset_of!(ResizeArgs, columns) - 60usize];
+        "Offset of field: ResizeImage::columns",
+    ][::core::mem::offset_of!(ResizeImage, columns) - 60usize];
 };
 
-/// `resize_nearest`: a lookup.
+/// `resize_horizontal` and `resize_vertical`: the pass over several images, of any sizes.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
-pub struct ResizeNearestArgs {
+pub struct ResizeArgs {
+    /// The first `count` are there.
+    pub images: [ResizeImage; 32usize],
+    /// Blocks of each image.
+    pub image_blocks: u32,
+    /// For host-side bounds checks only.
+    pub count: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of ResizeArgs"][::core::mem::size_of::<ResizeArgs>() - 2056usize];
+    ["Alignment of ResizeArgs"][::core::mem::align_of::<ResizeArgs>() - 8usize];
+    [
+        "Offset of field: ResizeArgs::images",
+    ][::core::mem::offset_of!(ResizeArgs, images) - 0usize];
+    [
+        "Offset of field: ResizeArgs::image_blocks",
+    ][::core::mem::offset_of!(ResizeArgs, image_blocks) - 2048usize];
+    [
+        "Offset of field: ResizeArgs::count",
+    ][::core::mem::offset_of!(ResizeArgs, count) - 2052usize];
+};
+
+/// One image's part in `resize_nearest`: a lookup.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct ResizeNearestImage {
     /// u8 RGB, rows `input_row` bytes apart.
     pub input: u64,
     /// u8 `[height, width, 3]`.
@@ -579,37 +769,128 @@ pub struct ResizeNearestArgs {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of ResizeNearestArgs"][::core::mem::size_of::<ResizeNearestArgs>() - 56usize];
+    [
+        "Size of ResizeNearestImage",
+    ][::core::mem::size_of::<ResizeNearestImage>() - 56usize];
+    [
+        "Alignment of ResizeNearestImage",
+    ][::core::mem::align_of::<ResizeNearestImage>() - 8usize];
+    [
+        "Offset of field: ResizeNearestImage::input",
+    ][::core::mem::offset_of!(ResizeNearestImage, input) - 0usize];
+    [
+        "Offset of field: ResizeNearestImage::output",
+    ][::core::mem::offset_of!(ResizeNearestImage, output) - 8usize];
+    [
+        "Offset of field: ResizeNearestImage::columns",
+    ][::core::mem::offset_of!(ResizeNearestImage, columns) - 16usize];
+    [
+        "Offset of field: ResizeNearestImage::rows",
+    ][::core::mem::offset_of!(ResizeNearestImage, rows) - 24usize];
+    [
+        "Offset of field: ResizeNearestImage::input_row",
+    ][::core::mem::offset_of!(ResizeNearestImage, input_row) - 32usize];
+    [
+        "Offset of field: ResizeNearestImage::width",
+    ][::core::mem::offset_of!(ResizeNearestImage, width) - 40usize];
+    [
+        "Offset of field: ResizeNearestImage::height",
+    ][::core::mem::offset_of!(ResizeNearestImage, height) - 44usize];
+    [
+        "Offset of field: ResizeNearestImage::input_height",
+    ][::core::mem::offset_of!(ResizeNearestImage, input_height) - 48usize];
+    [
+        "Offset of field: ResizeNearestImage::reserved",
+    ][::core::mem::offset_of!(ResizeNearestImage, reserved) - 52usize];
+};
+
+/// `resize_nearest`: the lookup for several images, of any sizes.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct ResizeNearestArgs {
+    /// The first `count` are there.
+    pub images: [ResizeNearestImage; 32usize],
+    /// Blocks of each image.
+    pub image_blocks: u32,
+    /// For host-side bounds checks only.
+    pub count: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of ResizeNearestArgs",
+    ][::core::mem::size_of::<ResizeNearestArgs>() - 1800usize];
     [
         "Alignment of ResizeNearestArgs",
     ][::core::mem::align_of::<ResizeNearestArgs>() - 8usize];
     [
-        "Offset of field: ResizeNearestArgs::input",
-    ][::core::mem::offset_of!(ResizeNearestArgs, input) - 0usize];
+        "Offset of field: ResizeNearestArgs::images",
+    ][::core::mem::offset_of!(ResizeNearestArgs, images) - 0usize];
     [
-        "Offset of field: ResizeNearestArgs::output",
-    ][::core::mem::offset_of!(ResizeNearestArgs, output) - 8usize];
+        "Offset of field: ResizeNearestArgs::image_blocks",
+    ][::core::mem::offset_of!(ResizeNearestArgs, image_blocks) - 1792usize];
     [
-        "Offset of field: ResizeNearestArgs::columns",
-    ][::core::mem::offset_of!(ResizeNearestArgs, columns) - 16usize];
+        "Offset of field: ResizeNearestArgs::count",
+    ][::core::mem::offset_of!(ResizeNearestArgs, count) - 1796usize];
+};
+
+/// `rope`: rotates pairs of channels, in place.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct RopeArgs {
+    /// T `[images, tokens, channels]`, whose first `heads` · `head_dim` channels are rotated from token `first` on.
+    pub x: u64,
+    /// T `[tokens - first, table_heads, head_dim]`: cosines of a head's pairs, then their sines. Aliases nothing.
+    pub table: u64,
+    /// Images in the batch.
+    pub images: u32,
+    /// Tokens of an image.
+    pub tokens: u32,
+    /// The first token that is rotated, less than `tokens`.
+    pub first: u32,
+    /// Channels of a token.
+    pub channels: u32,
+    /// Heads that are rotated, those of queries and keys together.
+    pub heads: u32,
+    /// Channels of a head, even.
+    pub head_dim: u32,
+    /// Heads of the table: head h takes h mod `table_heads`.
+    pub table_heads: u32,
+    /// 1: channel c is rotated with c + `head_dim` / 2; 0: 2c with 2c + 1.
+    pub halves: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of RopeArgs"][::core::mem::size_of::<RopeArgs>() - 48usize];
+    ["Alignment of RopeArgs"][::core::mem::align_of::<RopeArgs>() - 8usize];
+    ["Offset of field: RopeArgs::x"][::core::mem::offset_of!(RopeArgs, x) - 0usize];
     [
-        "Offset of field: ResizeNearestArgs::rows",
-    ][::core::mem::offset_of!(ResizeNearestArgs, rows) - 24usize];
+        "Offset of field: RopeArgs::table",
+    ][::core::mem::offset_of!(RopeArgs, table) - 8usize];
     [
-        "Offset of field: ResizeNearestArgs::input_row",
-    ][::core::mem::offset_of!(ResizeNearestArgs, input_row) - 32usize];
+        "Offset of field: RopeArgs::images",
+    ][::core::mem::offset_of!(RopeArgs, images) - 16usize];
     [
-        "Offset of field: ResizeNearestArgs::width",
-    ][::core::mem::offset_of!(ResizeNearestArgs, width) - 40usize];
+        "Offset of field: RopeArgs::tokens",
+    ][::core::mem::offset_of!(RopeArgs, tokens) - 20usize];
     [
-        "Offset of field: ResizeNearestArgs::height",
-    ][::core::mem::offset_of!(ResizeNearestArgs, height) - 44usize];
+        "Offset of field: RopeArgs::first",
+    ][::core::mem::offset_of!(RopeArgs, first) - 24usize];
     [
-        "Offset of field: ResizeNearestArgs::input_height",
-    ][::core::mem::offset_of!(ResizeNearestArgs, input_height) - 48usize];
+        "Offset of field: RopeArgs::channels",
+    ][::core::mem::offset_of!(RopeArgs, channels) - 28usize];
     [
-        "Offset of field: ResizeNearestArgs::reserved",
-    ][::core::mem::offset_of!(ResizeNearestArgs, reserved) - 52usize];
+        "Offset of field: RopeArgs::heads",
+    ][::core::mem::offset_of!(RopeArgs, heads) - 32usize];
+    [
+        "Offset of field: RopeArgs::head_dim",
+    ][::core::mem::offset_of!(RopeArgs, head_dim) - 36usize];
+    [
+        "Offset of field: RopeArgs::table_heads",
+    ][::core::mem::offset_of!(RopeArgs, table_heads) - 40usize];
+    [
+        "Offset of field: RopeArgs::halves",
+    ][::core::mem::offset_of!(RopeArgs, halves) - 44usize];
 };
 
 /// `softmax`: over the visible keys of scale · x; invisible keys become 0, and so does a row without visible keys.

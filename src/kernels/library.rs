@@ -40,11 +40,15 @@ impl Unit {
     }
 }
 
-/// The file's name, with the variant's number: `attention_64`.
+/// The file's name, with the variant's number: `attention_64`, `attention_64_bias`.
 impl fmt::Display for Unit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.file)?;
-        self.define.map_or(Ok(()), |(_, value)| write!(f, "_{value}"))
+        match self.define {
+            None => Ok(()),
+            Some(("HIPVIT_BIAS_HEAD_DIM", value)) => write!(f, "_{value}_bias"),
+            Some((_, value)) => write!(f, "_{value}"),
+        }
     }
 }
 
@@ -137,14 +141,48 @@ impl Kernels {
         }
     }
 
+    /// The code of each unit that was loaded, by its name and dtype.
+    ///
+    /// # Errors
+    ///
+    /// As [`load`](Self::load); what was loaded is at hand.
+    #[cfg(feature = "validate")]
+    pub(crate) fn code(&self) -> Result<Vec<(String, Code)>> {
+        let units: BTreeSet<Unit> = self.modules.keys().copied().collect();
+        let code = code(&self.device, self.dtype, units.into_iter().collect())?;
+        let named = |(unit, code): (Unit, Code)| (format!("{unit} {}", self.dtype), code);
+        Ok(code.into_iter().map(named).collect())
+    }
+
     fn submit<A: KernelArguments, const SIZE: usize>(
         &self,
         stream: &Stream,
         mut arguments: A,
         operands: &[Operand<'_>],
     ) -> Result<()> {
+        let (kernel, launch) = self.planned::<A, SIZE>(&mut arguments)?;
+        Ok(kernel.launch(stream, launch, &Typed::<A, SIZE>(arguments), operands)?)
+    }
+
+    /// The geometry that a launch would have.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the device cannot launch it.
+    pub(crate) fn geometry<A: KernelArguments>(&self, mut arguments: A) -> Result<Launch> {
+        Ok(match self.dtype.size() {
+            1 => self.planned::<A, 1>(&mut arguments)?.1,
+            2 => self.planned::<A, 2>(&mut arguments)?.1,
+            _ => self.planned::<A, 4>(&mut arguments)?.1,
+        })
+    }
+
+    fn planned<A: KernelArguments, const SIZE: usize>(
+        &self,
+        arguments: &mut A,
+    ) -> Result<(Kernel<Typed<A, SIZE>>, Launch)> {
         let refused = |reason| Error::argument("launch", format!("{}: {reason}", A::FILE));
-        let Entry { kernel, tile } = self.entry::<A, SIZE>(&arguments)?;
+        let Entry { kernel, tile } = self.entry::<A, SIZE>(arguments)?;
         let properties = self.device.properties();
         let target = Target {
             dtype: self.dtype,
@@ -152,8 +190,7 @@ impl Kernels {
             max_blocks: properties.grid[0],
             tile,
         };
-        let launch: Launch = arguments.plan(&target).map_err(refused)?;
-        Ok(kernel.launch(stream, launch, &Typed::<A, SIZE>(arguments), operands)?)
+        Ok((kernel, arguments.plan(&target).map_err(refused)?))
     }
 
     fn entry<A: KernelArguments, const SIZE: usize>(&self, arguments: &A) -> Result<Entry<A, SIZE>> {

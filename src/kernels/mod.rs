@@ -10,6 +10,7 @@
 )]
 
 mod add;
+mod all_reduce;
 mod attention;
 mod bias_activation;
 #[rustfmt::skip]
@@ -23,6 +24,7 @@ mod library;
 mod patch_extract;
 mod pool;
 mod resize;
+mod rope;
 mod softmax;
 mod swiglu;
 #[cfg(test)]
@@ -31,17 +33,20 @@ mod tokens;
 
 use std::borrow::Cow;
 
-pub(crate) use attention::{AttentionSplitArgs, Strided, is_fused, unit as attention_unit, visibility};
+pub(crate) use all_reduce::AllReduceGroup;
+pub(crate) use attention::{
+    AttentionSplitArgs, ScoreBias, Strided, is_fused, unit as attention_unit, visibility,
+};
 pub(crate) use bindings::{
-    AddArgs, AttentionArgs, BiasActivationArgs, FEW_ROWS, LayerNormArgs, PatchExtractArgs, PoolArgs,
-    SoftmaxArgs, SwiGluArgs, TokensArgs, Visibility,
+    AddArgs, AttentionArgs, AttentionBiasArgs, BiasActivationArgs, FEW_ROWS, LayerNormArgs, PatchExtractArgs,
+    PoolArgs, RopeArgs, SoftmaxArgs, SwiGluArgs, TokensArgs, Visibility,
 };
 pub(crate) use cache_folder::cache_folder;
 pub use cache_folder::kernel_cache;
 use launch::Target;
 pub(crate) use library::{Kernels, Unit};
 pub(crate) use patch_extract::PatchExtractChwArgs;
-pub(crate) use resize::{DevicePass, ResizeKernels};
+pub(crate) use resize::{DevicePass, ImagePass, ResizeKernels};
 
 use crate::error::Result;
 use crate::hip::{Access, Launch, Operand, Stream};
@@ -87,12 +92,14 @@ macro_rules! kernel_list {
         $then! {
             Add(AddArgs),
             Attention(AttentionArgs),
+            AttentionBias(AttentionBiasArgs),
             AttentionSplit(AttentionSplitArgs),
             BiasActivation(BiasActivationArgs),
             LayerNorm(LayerNormArgs),
             PatchExtract(PatchExtractArgs),
             PatchExtractChw(PatchExtractChwArgs),
             Pool(PoolArgs),
+            Rope(RopeArgs),
             Softmax(SoftmaxArgs),
             SwiGlu(SwiGluArgs),
             Tokens(TokensArgs),
@@ -123,6 +130,17 @@ macro_rules! kernel_call {
             pub(crate) fn launch(self, kernels: &Kernels, stream: &Stream, operands: &[Operand<'_>]) -> Result<()> {
                 match self {
                     $(Self::$variant(arguments) => kernels.launch(stream, arguments, operands),)*
+                }
+            }
+
+            /// The grid and block that the launch would have.
+            ///
+            /// # Errors
+            ///
+            /// As [`Kernels::geometry`].
+            pub(crate) fn geometry(self, kernels: &Kernels) -> Result<Launch> {
+                match self {
+                    $(Self::$variant(arguments) => kernels.geometry(arguments),)*
                 }
             }
 
@@ -169,6 +187,20 @@ fn entry(kernel: &str, dtype: DType) -> String {
 fn bytes(element: usize, extents: &[u32]) -> usize {
     let multiply = |bytes: usize, &extent: &u32| bytes.saturating_mul(extent as usize);
     extents.iter().fold(element, multiply)
+}
+
+/// The operands of a kernel that adds a bias `[channels]` and a residual to a matrix: `x`, `bias`, `residual`, `out`.
+fn visit_biased(
+    [x, bias, residual, out]: [u64; 4],
+    element: usize,
+    matrix: [u32; 2],
+    visit: &mut dyn FnMut(Access),
+) {
+    let (all, row) = (bytes(element, &matrix), bytes(element, &matrix[1..]));
+    visit(Access::read("x", x, all));
+    visit(optional(Access::read("bias", bias, row)));
+    visit(optional(Access::read("residual", residual, all)));
+    visit(Access::write("out", out, all));
 }
 
 /// An access to an operand that may be null: of no bytes then.

@@ -4,12 +4,18 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::bindings::{RESIZE_THREADS, RESIZE_VERTICAL_BYTES, ResizeArgs, ResizeNearestArgs};
+use super::bindings::{
+    RESIZE_IMAGES, RESIZE_THREADS, RESIZE_VERTICAL_BYTES, ResizeArgs, ResizeImage, ResizeNearestArgs,
+    ResizeNearestImage,
+};
 use super::{KernelArguments, Kernels, Target, Unit, bytes};
 use crate::error::{Error, Result};
 use crate::hip::{Access, Device, Launch, Operand, Stream};
 use crate::image::{Axis, Pass};
 use crate::tensor::DType;
+
+/// Maximum number of images of a launch.
+const IMAGES: usize = RESIZE_IMAGES as usize;
 
 /// The kernels, loaded on a device.
 #[derive(Debug)]
@@ -54,27 +60,85 @@ impl ResizeKernels {
         Kernels::load(device, DType::U8, [Unit::of("resize")]).map(Self)
     }
 
-    /// Submits a pass: u8 `[height, width, 3]` from `input` to `output`. `tables` must be a copy of the pass's
-    /// [tables](DevicePass::tables), and lie at a multiple of 4 bytes.
+    /// As [`Kernels::code`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[cfg(feature = "validate")]
+    pub(crate) fn code(&self) -> Result<Vec<(String, crate::hip::Code)>> {
+        self.0.code()
+    }
+
+    /// Submits a pass for each of several images, in few launches.
     ///
     /// # Errors
     ///
     /// [`Error::Argument`] if an operand is too small or of another stream; what the driver says.
-    pub(crate) fn launch(
-        &self,
-        stream: &Stream,
-        pass: &DevicePass,
-        tables: Operand<'_>,
-        input: Operand<'_>,
-        output: Operand<'_>,
-    ) -> Result<()> {
-        let operands = [input, output, tables];
-        let [from, to, tables] = operands.map(|operand| operand.address());
-        match pass.geometry.arguments(from, to, tables) {
-            PassArguments::Nearest(arguments) => self.0.launch(stream, arguments, &operands),
-            PassArguments::Horizontal(arguments) => self.0.launch(stream, arguments, &operands),
-            PassArguments::Vertical(arguments) => self.0.launch(stream, arguments, &operands),
+    pub(crate) fn launch(&self, stream: &Stream, passes: &[ImagePass<'_>]) -> Result<()> {
+        let (mut nearest, mut horizontal, mut vertical) = (Part::default(), Part::default(), Part::default());
+        for pass in passes {
+            let operands = [pass.input, pass.output, pass.tables];
+            let [from, to, tables] = operands.map(|operand| operand.address());
+            match pass.pass.geometry.image(from, to, tables) {
+                PassImage::Nearest(image) => nearest.add(image, operands),
+                PassImage::Horizontal(image) => horizontal.add(image, operands),
+                PassImage::Vertical(image) => vertical.add(image, operands),
+            }
         }
+        nearest.launch(Nearest::new, &self.0, stream)?;
+        horizontal.launch(Horizontal::new, &self.0, stream)?;
+        vertical.launch(Vertical::new, &self.0, stream)
+    }
+}
+
+/// A pass over an image on the device: u8 `[height, width, 3]` from `input` to `output`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ImagePass<'a> {
+    pub(crate) pass: &'a DevicePass,
+    /// A copy of the pass's [tables](DevicePass::tables), at a multiple of 4 bytes.
+    pub(crate) tables: Operand<'a>,
+    pub(crate) input: Operand<'a>,
+    pub(crate) output: Operand<'a>,
+}
+
+/// The images that one kernel takes, with their operands.
+struct Part<'a, I> {
+    images: Vec<I>,
+    operands: Vec<[Operand<'a>; 3]>,
+}
+
+impl<I> Default for Part<'_, I> {
+    fn default() -> Self {
+        Self {
+            images: Vec::new(),
+            operands: Vec::new(),
+        }
+    }
+}
+
+impl<'a, I: Copy> Part<'a, I> {
+    fn add(&mut self, image: I, operands: [Operand<'a>; 3]) {
+        self.images.push(image);
+        self.operands.push(operands);
+    }
+
+    fn launch<A: KernelArguments>(
+        &self,
+        arguments: impl Fn([I; IMAGES], u32) -> A,
+        kernels: &Kernels,
+        stream: &Stream,
+    ) -> Result<()> {
+        for (images, operands) in self.images.chunks(IMAGES).zip(self.operands.chunks(IMAGES)) {
+            // What is beyond the last is not looked at.
+            let filled = std::array::from_fn(|index| images[index.min(images.len() - 1)]);
+            kernels.launch(
+                stream,
+                arguments(filled, images.len() as u32),
+                operands.as_flattened(),
+            )?;
+        }
+        Ok(())
     }
 }
 
@@ -98,10 +162,11 @@ enum Kind {
     Vertical { first_column: u32, taps: u32 },
 }
 
-enum PassArguments {
-    Nearest(Nearest),
-    Horizontal(Horizontal),
-    Vertical(Vertical),
+/// An image's part in a launch. Only constructed from tables that [`weighted`] or [`positions`] has checked.
+enum PassImage {
+    Nearest(ResizeNearestImage),
+    Horizontal(ResizeImage),
+    Vertical(ResizeImage),
 }
 
 impl Geometry {
@@ -132,13 +197,13 @@ impl Geometry {
     }
 
     /// For an image, a result and tables at these addresses.
-    fn arguments(&self, input: u64, output: u64, tables: u64) -> PassArguments {
+    fn image(&self, input: u64, output: u64, tables: u64) -> PassImage {
         let ([input_width, input_height], [width, height]) = (self.input, self.output);
         let input_row = u64::from(input_width) * 3;
         let table = |elements: u64| tables + elements * 4;
         let weighted = |taps: u32, outputs: u32, first_byte: u64| {
             let weights = u64::from(outputs) * u64::from(taps);
-            ResizeArgs {
+            ResizeImage {
                 input: input + first_byte,
                 output,
                 weights: table(0),
@@ -152,7 +217,7 @@ impl Geometry {
             }
         };
         match self.kind {
-            Kind::Pick => PassArguments::Nearest(Nearest(ResizeNearestArgs {
+            Kind::Pick => PassImage::Nearest(ResizeNearestImage {
                 input,
                 output,
                 columns: table(0),
@@ -162,17 +227,17 @@ impl Geometry {
                 height,
                 input_height,
                 reserved: 0,
-            })),
-            Kind::Horizontal { first_row, taps } => PassArguments::Horizontal(Horizontal(ResizeArgs {
+            }),
+            Kind::Horizontal { first_row, taps } => PassImage::Horizontal(ResizeImage {
                 rows: height,
                 columns: input_width,
                 ..weighted(taps, width, u64::from(first_row) * input_row)
-            })),
-            Kind::Vertical { first_column, taps } => PassArguments::Vertical(Vertical(ResizeArgs {
+            }),
+            Kind::Vertical { first_column, taps } => PassImage::Vertical(ResizeImage {
                 rows: input_height,
                 columns: width * 3,
                 ..weighted(taps, height, u64::from(first_column) * 3)
-            })),
+            }),
         }
     }
 }
@@ -223,7 +288,7 @@ fn int(n: usize) -> Result<u32> {
         .ok_or_else(|| Error::argument("pass", format!("an extent of {n} is too large for a GPU")))
 }
 
-/// The arguments of `resize_horizontal`. Only constructed from tables that [`weighted`] has checked; likewise the others.
+/// The arguments of `resize_horizontal`.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 struct Horizontal(ResizeArgs);
@@ -236,7 +301,58 @@ struct Vertical(ResizeArgs);
 #[repr(transparent)]
 struct Nearest(ResizeNearestArgs);
 
-fn visit_tables(a: &ResizeArgs, visit: &mut dyn FnMut(Access)) {
+impl Horizontal {
+    fn new(images: [ResizeImage; IMAGES], count: u32) -> Self {
+        Self(ResizeArgs {
+            images,
+            image_blocks: 0,
+            count,
+        })
+    }
+}
+
+impl Vertical {
+    fn new(images: [ResizeImage; IMAGES], count: u32) -> Self {
+        Self(Horizontal::new(images, count).0)
+    }
+}
+
+impl Nearest {
+    fn new(images: [ResizeNearestImage; IMAGES], count: u32) -> Self {
+        Self(ResizeNearestArgs {
+            images,
+            image_blocks: 0,
+            count,
+        })
+    }
+}
+
+impl ResizeArgs {
+    fn used(&self) -> &[ResizeImage] {
+        &self.images[..self.count as usize]
+    }
+}
+
+impl ResizeNearestArgs {
+    fn used(&self) -> &[ResizeNearestImage] {
+        &self.images[..self.count as usize]
+    }
+}
+
+/// Blocks for images that take these many threads: as many for each as the largest needs, which is the second result.
+///
+/// # Errors
+///
+/// The device takes fewer blocks.
+fn blocks(threads: impl ExactSizeIterator<Item = u64>, target: &Target) -> Result<(Launch, u32), String> {
+    let count = threads.len() as u64;
+    let each = threads.max().unwrap_or(0).div_ceil(RESIZE_THREADS.into()).max(1);
+    let launch = target.blocks(each.saturating_mul(count), RESIZE_THREADS)?;
+    // Fewer than all blocks.
+    Ok((launch, each as u32))
+}
+
+fn visit_tables(a: &ResizeImage, visit: &mut dyn FnMut(Access)) {
     visit(Access::read("weights", a.weights, bytes(4, &[a.outputs, a.taps])));
     visit(Access::read("starts", a.starts, bytes(4, &[a.outputs])));
     visit(Access::read("counts", a.counts, bytes(4, &[a.outputs])));
@@ -258,15 +374,23 @@ unsafe impl KernelArguments for Horizontal {
     }
 
     fn plan(&mut self, target: &Target) -> Result<Launch, String> {
-        target.threads(u64::from(self.0.rows) * u64::from(self.0.outputs), RESIZE_THREADS)
+        let threads = self
+            .0
+            .used()
+            .iter()
+            .map(|a| u64::from(a.rows) * u64::from(a.outputs));
+        let (launch, image_blocks) = blocks(threads, target)?;
+        self.0.image_blocks = image_blocks;
+        Ok(launch)
     }
 
     fn accesses(&self, _element: usize, visit: &mut dyn FnMut(Access)) {
-        let a = &self.0;
-        let read = rows(a.rows, a.input_row, u64::from(a.columns) * 3);
-        visit(Access::read("input", a.input, read));
-        visit(Access::write("output", a.output, bytes(3, &[a.rows, a.outputs])));
-        visit_tables(a, visit);
+        for a in self.0.used() {
+            let read = rows(a.rows, a.input_row, u64::from(a.columns) * 3);
+            visit(Access::read("input", a.input, read));
+            visit(Access::write("output", a.output, bytes(3, &[a.rows, a.outputs])));
+            visit_tables(a, visit);
+        }
     }
 }
 
@@ -279,20 +403,21 @@ unsafe impl KernelArguments for Vertical {
     }
 
     fn plan(&mut self, target: &Target) -> Result<Launch, String> {
-        let words = self.0.columns.div_ceil(RESIZE_VERTICAL_BYTES);
-        target.threads(u64::from(self.0.outputs) * u64::from(words), RESIZE_THREADS)
+        let words = |a: &ResizeImage| u64::from(a.columns.div_ceil(RESIZE_VERTICAL_BYTES));
+        let threads = self.0.used().iter().map(|a| u64::from(a.outputs) * words(a));
+        let (launch, image_blocks) = blocks(threads, target)?;
+        self.0.image_blocks = image_blocks;
+        Ok(launch)
     }
 
     fn accesses(&self, _element: usize, visit: &mut dyn FnMut(Access)) {
-        let a = &self.0;
-        let read = rows(a.rows, a.input_row, a.columns.into());
-        visit(Access::read("input", a.input, read));
-        visit(Access::write(
-            "output",
-            a.output,
-            bytes(1, &[a.outputs, a.columns]),
-        ));
-        visit_tables(a, visit);
+        for a in self.0.used() {
+            let read = rows(a.rows, a.input_row, a.columns.into());
+            let written = bytes(1, &[a.outputs, a.columns]);
+            visit(Access::read("input", a.input, read));
+            visit(Access::write("output", a.output, written));
+            visit_tables(a, visit);
+        }
     }
 }
 
@@ -305,16 +430,24 @@ unsafe impl KernelArguments for Nearest {
     }
 
     fn plan(&mut self, target: &Target) -> Result<Launch, String> {
-        target.threads(u64::from(self.0.height) * u64::from(self.0.width), RESIZE_THREADS)
+        let threads = self
+            .0
+            .used()
+            .iter()
+            .map(|a| u64::from(a.height) * u64::from(a.width));
+        let (launch, image_blocks) = blocks(threads, target)?;
+        self.0.image_blocks = image_blocks;
+        Ok(launch)
     }
 
     fn accesses(&self, _element: usize, visit: &mut dyn FnMut(Access)) {
-        let a = &self.0;
-        let read = rows(a.input_height, a.input_row, a.input_row);
-        visit(Access::read("input", a.input, read));
-        visit(Access::read("columns", a.columns, bytes(4, &[a.width])));
-        visit(Access::read("rows", a.rows, bytes(4, &[a.height])));
-        visit(Access::write("output", a.output, bytes(3, &[a.width, a.height])));
+        for a in self.0.used() {
+            let read = rows(a.input_height, a.input_row, a.input_row);
+            visit(Access::read("input", a.input, read));
+            visit(Access::read("columns", a.columns, bytes(4, &[a.width])));
+            visit(Access::read("rows", a.rows, bytes(4, &[a.height])));
+            visit(Access::write("output", a.output, bytes(3, &[a.width, a.height])));
+        }
     }
 }
 
@@ -340,10 +473,9 @@ mod tests {
             bytes: memory,
             allowed: Vec::new(),
         };
-        match geometry.arguments(INPUT, output_at, tables_at) {
-            PassArguments::Nearest(arguments) => {
-                memory.allow(&arguments);
-                let a = arguments.0;
+        match geometry.image(INPUT, output_at, tables_at) {
+            PassImage::Nearest(a) => {
+                memory.allow(&Nearest::new([a; IMAGES], 1));
                 for index in 0..u64::from(a.width) * u64::from(a.height) {
                     let (y, x) = (index / u64::from(a.width), index % u64::from(a.width));
                     let row = a.input + u64::from(memory.word(a.rows + 4 * y)) * a.input_row;
@@ -353,9 +485,8 @@ mod tests {
                     }
                 }
             }
-            PassArguments::Horizontal(arguments) => {
-                memory.allow(&arguments);
-                let a = arguments.0;
+            PassImage::Horizontal(a) => {
+                memory.allow(&Horizontal::new([a; IMAGES], 1));
                 for row in 0..u64::from(a.rows) {
                     for at in 0..u64::from(a.outputs) {
                         for c in 0..3 {
@@ -365,9 +496,8 @@ mod tests {
                     }
                 }
             }
-            PassArguments::Vertical(arguments) => {
-                memory.allow(&arguments);
-                let a = arguments.0;
+            PassImage::Vertical(a) => {
+                memory.allow(&Vertical::new([a; IMAGES], 1));
                 for at in 0..u64::from(a.outputs) {
                     for column in 0..u64::from(a.columns) {
                         let value = memory.sum(&a, at, a.input + column, a.input_row);
@@ -416,7 +546,7 @@ mod tests {
         }
 
         /// An output position's sum over the bytes from `first` on, `step` apart.
-        fn sum(&self, a: &ResizeArgs, at: u64, first: u64, step: u64) -> u8 {
+        fn sum(&self, a: &ResizeImage, at: u64, first: u64, step: u64) -> u8 {
             let start = u64::from(self.word(a.starts + 4 * at));
             let mut sum = 1i32 << 21;
             for tap in 0..u64::from(self.word(a.counts + 4 * at)) {

@@ -40,6 +40,8 @@ fn attention(images: usize, heads: usize, queries: usize, head_dim: usize) -> At
         scale: 1.0,
         operands: AttentionOperands::Separate,
         first_key: 0,
+        bias: false,
+        causal: false,
     };
     let operand = Strided {
         address: 0,
@@ -188,6 +190,7 @@ fn every_entry_is_in_its_source() {
         "layer_norm",
         "patch_extract",
         "pool",
+        "rope",
         "softmax",
         "swiglu",
         "tokens",
@@ -196,8 +199,9 @@ fn every_entry_is_in_its_source() {
         assert!(source.contains(kernel), "{kernel}");
     }
     for head_dim in [1, 32, 33, 80, 128] {
-        let unit = attention_unit(head_dim).unwrap();
+        let unit = attention_unit(head_dim, false).unwrap();
         assert_eq!(attention(1, 1, 1, head_dim).unit(), Ok(unit));
     }
-    assert_eq!(attention_unit(129), None);
+    assert_eq!(attention_unit(129, false), None);
+    assert_ne!(attention_unit(64, false), attention_unit(64, true));
 }

@@ -8,19 +8,45 @@ use rten_vecmath::Softmax;
 
 use super::gemm::{self, Epilogue, ROW_TILE};
 use super::rows::with_scratch;
-use super::{Shape, count, operands};
+use super::{Shape, count, expect, operands};
 use crate::ops::{Attention, AttentionOperands};
 
 pub(super) fn shape(spec: &Attention, inputs: &[&[usize]]) -> Result<Shape, String> {
+    let shape = unmasked_shape(spec, inputs)?;
+    if spec.causal {
+        let keys = inputs.last().map_or(0, |keys| keys[1]);
+        if spec.first_key > 0 || shape.get(1) != Some(&keys) || shape.len() != 3 {
+            return Err(format!(
+                "is causal, which takes as many queries as its {keys} keys"
+            ));
+        }
+    }
+    Ok(shape)
+}
+
+fn unmasked_shape(spec: &Attention, inputs: &[&[usize]]) -> Result<Shape, String> {
     let c = spec.heads * spec.head_dim;
     if c == 0 {
         return Err("has no heads or no channels per head".into());
     }
+    let (inputs, bias) = match (spec.bias, inputs) {
+        (false, _) => (inputs, None),
+        (true, [inputs @ .., bias]) => (inputs, Some(*bias)),
+        (true, []) => return Err("its operand `bias` is missing".into()),
+    };
+    // Rows and columns of the scores.
+    let expect_bias = |queries: usize, keys: usize| match bias {
+        Some(bias) => expect("bias", bias, &[spec.heads, queries, keys]),
+        None => Ok(()),
+    };
     let (query, key) = match spec.operands {
         AttentionOperands::PackedQkv => {
             let [qkv] = operands(inputs)?;
             return match *qkv {
-                [b, n, packed] if packed == 3 * c && spec.first_key < n => Ok(vec![b, n, c]),
+                [b, n, packed] if packed == 3 * c && spec.first_key < n => {
+                    expect_bias(n, n)?;
+                    Ok(vec![b, n, c])
+                }
                 _ => Err(format!("`qkv` has shape {qkv:?}, expected [B, N, {}]", 3 * c)),
             };
         }
@@ -47,8 +73,14 @@ pub(super) fn shape(spec: &Attention, inputs: &[&[usize]]) -> Result<Shape, Stri
         return Err(format!("has {} keys, none from {} on", key[1], spec.first_key));
     }
     match *query {
-        [b, n, channels] if channels == c && (b == 1 || b == key[0]) => Ok(vec![key[0], n, c]),
-        [b, channels] if channels == c && b == key[0] => Ok(vec![b, c]),
+        [b, n, channels] if channels == c && (b == 1 || b == key[0]) => {
+            expect_bias(n, key[1])?;
+            Ok(vec![key[0], n, c])
+        }
+        [b, channels] if channels == c && b == key[0] => {
+            expect_bias(1, key[1])?;
+            Ok(vec![b, c])
+        }
         _ => Err(format!(
             "`q` has shape {query:?}, expected [{} or 1, N, {c}] or [{0}, {c}]",
             key[0]
@@ -56,11 +88,15 @@ pub(super) fn shape(spec: &Attention, inputs: &[&[usize]]) -> Result<Shape, Stri
     }
 }
 
-/// Two GEMMs, and four operations for the scale and softmax of each score.
+/// Two GEMMs, and four operations for the scale and softmax of each score; one more for its bias.
 pub(super) fn flops(spec: &Attention, inputs: &[&[usize]], output: &[usize]) -> u64 {
-    let keys = inputs.last().map_or(0, |kv| kv[1] - spec.first_key) as u64;
-    let scores = count(output) / spec.head_dim as u64 * keys;
-    scores * (4 * spec.head_dim as u64 + 4)
+    let keys = spec.keys(inputs) as u64;
+    let queries = count(output) / spec.head_dim as u64;
+    let scores = match spec.causal {
+        true => queries * (keys + 1) / 2,
+        false => queries * keys,
+    };
+    scores * (4 * spec.head_dim as u64 + 4 + u64::from(spec.bias))
 }
 
 /// The location of queries, keys or values.
@@ -119,6 +155,7 @@ const QUERIES: usize = 24;
 pub(crate) fn run(
     spec: &Attention,
     [q, k, v]: [Tokens<'_>; 3],
+    bias: Option<&[f32]>,
     batch: usize,
     out: &mut [f32],
 ) -> Result<(), String> {
@@ -141,11 +178,15 @@ pub(crate) fn run(
                 k.of_image(b, head * d)?.after(spec.first_key)?,
                 v.of_image(b, head * d)?.after(spec.first_key)?,
             );
+            let bias = match bias {
+                Some(bias) => Some(Bias::of_head(bias, head, [q.count, k.count + spec.first_key])?),
+                None => None,
+            };
             let parts = out
                 .axis_chunks_iter_mut(Axis(0), queries)
                 .into_par_iter()
                 .enumerate();
-            parts.try_for_each(|(part, out)| one_head(spec, [q, k, v], part * queries, out))
+            parts.try_for_each(|(part, out)| one_head(spec, [q, k, v], bias, part * queries, out))
         })
     })
 }
@@ -154,6 +195,7 @@ pub(crate) fn run(
 fn one_head(
     spec: &Attention,
     [q, k, v]: [Tokens<'_>; 3],
+    bias: Option<Bias<'_>>,
     first: usize,
     mut out: ArrayViewMut2<'_, f32>,
 ) -> Result<(), String> {
@@ -168,6 +210,15 @@ fn one_head(
         with_scratch(rows * (keys + d), |scratch| {
             let (scores, result) = scratch.split_at_mut(rows * keys);
             gemm::multiply(q, &prepacked_k, epilogue(spec.scale), scores)?;
+            if let Some(bias) = bias {
+                bias.add(first + i * tile, spec.first_key, keys, scores)?;
+            }
+            if spec.causal {
+                for (row, scores) in scores.chunks_exact_mut(keys).enumerate() {
+                    let seen = (first + i * tile + row + 1).min(keys);
+                    scores[seen..].fill(f32::NEG_INFINITY);
+                }
+            }
             SoftmaxRows { scores, keys }.dispatch();
             let weights = gemm::strided(scores, rows, keys, keys)?;
             gemm::multiply(weights, &prepacked_v, epilogue(1.0), result)?;
@@ -177,6 +228,68 @@ fn one_head(
         })?;
     }
     Ok(())
+}
+
+/// What is added to a head's scores, `[queries, keys]`.
+#[derive(Clone, Copy)]
+struct Bias<'a> {
+    values: &'a [f32],
+    keys: usize,
+}
+
+impl<'a> Bias<'a> {
+    fn of_head(bias: &'a [f32], head: usize, [queries, keys]: [usize; 2]) -> Result<Self, String> {
+        let size = queries * keys;
+        let values = bias.get(head * size..(head + 1) * size);
+        Ok(Self {
+            values: values.ok_or("its bias is too short")?,
+            keys,
+        })
+    }
+
+    /// To rows of `keys` scores, of the queries from `query` on and the keys from `first_key` on.
+    fn add(self, query: usize, first_key: usize, keys: usize, scores: &mut [f32]) -> Result<(), String> {
+        let rows = self
+            .values
+            .get(query * self.keys..)
+            .ok_or("its bias is too short")?;
+        for (scores, bias) in scores.chunks_exact_mut(keys).zip(rows.chunks_exact(self.keys)) {
+            let bias = &bias[first_key..];
+            scores
+                .iter_mut()
+                .zip(bias)
+                .for_each(|(score, bias)| *score += bias);
+        }
+        Ok(())
+    }
+}
+
+impl Attention {
+    /// How many keys a query attends to, by the operands' shapes.
+    pub(crate) fn keys(&self, inputs: &[&[usize]]) -> usize {
+        let index = self.operands.keys();
+        let keys = inputs.get(index).and_then(|shape| shape.get(1));
+        keys.map_or(0, |keys| keys.saturating_sub(self.first_key))
+    }
+}
+
+impl AttentionOperands {
+    /// The operand that the keys are in.
+    pub(crate) fn keys(self) -> usize {
+        match self {
+            Self::PackedQkv => 0,
+            Self::Separate | Self::PackedKv => 1,
+        }
+    }
+
+    /// The operands before the bias.
+    pub(crate) fn count(self) -> usize {
+        match self {
+            Self::PackedQkv => 1,
+            Self::PackedKv => 2,
+            Self::Separate => 3,
+        }
+    }
 }
 
 /// Softmax of rows of `keys` scores, in place, with the instruction set chosen once.

@@ -8,6 +8,7 @@ use rten_tensor::Matrix;
 use super::gemm::{self, Epilogue, PackedBMatrix, ROW_TILE};
 use super::rows::{Source, with_scratch};
 use super::{Shape, activation, count, expect, finished, optional};
+use crate::non_finite;
 use crate::ops::{Activation, Linear};
 
 pub(super) fn shape(spec: &Linear, inputs: &[&[usize]]) -> Result<Shape, String> {
@@ -52,6 +53,7 @@ pub(crate) struct PrepackedWeight {
     /// Output channels of each panel but the last, which may have fewer.
     width: usize,
     panels: Vec<PackedBMatrix<f32>>,
+    finite: bool,
 }
 
 impl PrepackedWeight {
@@ -67,12 +69,26 @@ impl PrepackedWeight {
         let panels = weight
             .par_chunks(width * k)
             .map(|rows| {
-                Ok(gemm::prepack(
-                    gemm::strided(rows, rows.len() / k, k, k)?.transposed(),
-                ))
+                let panel = gemm::prepack(gemm::strided(rows, rows.len() / k, k, k)?.transposed());
+                // As long as the cache has them.
+                let finite = non_finite::count(rows.iter().copied()) == 0;
+                Ok((panel, finite))
             })
-            .collect::<Result<_, String>>()?;
-        Ok(Self { n, k, width, panels })
+            .collect::<Result<Vec<_>, String>>()?;
+        let finite = panels.iter().all(|(_, finite)| *finite);
+        let panels = panels.into_iter().map(|(panel, _)| panel).collect();
+        Ok(Self {
+            n,
+            k,
+            width,
+            panels,
+            finite,
+        })
+    }
+
+    /// Whether no value is NaN or infinite.
+    pub(crate) fn is_finite(&self) -> bool {
+        self.finite
     }
 
     /// Input channels.
@@ -136,7 +152,7 @@ fn task(
     panel: &PackedBMatrix<f32>,
     tail: Tail<'_>,
     residual: Option<ArrayView2<'_, f32>>,
-    mut out: ArrayViewMut2<'_, f32>,
+    out: ArrayViewMut2<'_, f32>,
 ) -> Result<(), String> {
     let (rows, columns) = out.dim();
     let epilogue = Epilogue {
@@ -145,20 +161,32 @@ fn task(
     };
     with_scratch(rows * columns, |result| {
         gemm::multiply(x, panel, epilogue, result)?;
-        if let Some(activation) = tail.activation {
-            activation::apply(activation, result);
-        }
-        let result = view(result, rows, columns)?;
-        if let Some(residual) = residual {
-            out.assign(&residual);
-        }
-        if tail.residual.is_some() {
-            out += &result;
-        } else {
-            out.assign(&result);
-        }
-        Ok(())
+        finish(tail, residual, result, columns, out)
     })
+}
+
+/// Puts the rows of `result`, which are `stride` apart and have their bias, through the rest of the tail into `out`.
+pub(super) fn finish(
+    tail: Tail<'_>,
+    residual: Option<ArrayView2<'_, f32>>,
+    result: &mut [f32],
+    stride: usize,
+    mut out: ArrayViewMut2<'_, f32>,
+) -> Result<(), String> {
+    if let Some(activation) = tail.activation {
+        activation::apply(activation, result);
+    }
+    let result = view(result, out.nrows(), stride)?;
+    let result = result.slice(s![.., ..out.ncols()]);
+    if let Some(residual) = residual {
+        out.assign(&residual);
+    }
+    if tail.residual.is_some() {
+        out += &result;
+    } else {
+        out.assign(&result);
+    }
+    Ok(())
 }
 
 fn view(values: &[f32], rows: usize, columns: usize) -> Result<ArrayView2<'_, f32>, String> {
@@ -166,7 +194,7 @@ fn view(values: &[f32], rows: usize, columns: usize) -> Result<ArrayView2<'_, f3
 }
 
 /// Output channels of a panel: 256, or somewhat fewer if that gives each thread as many panels as the others.
-fn panel_width(n: usize, threads: usize) -> usize {
+pub(super) fn panel_width(n: usize, threads: usize) -> usize {
     // The widest kernel computes 32 channels at once.
     let width = |panels: usize| n.div_ceil(panels).next_multiple_of(32);
     let fewest = n.div_ceil(PANEL_WIDTH);
@@ -185,7 +213,7 @@ const PANEL_WIDTH: usize = 256;
 const BLOCK_ROWS: usize = 204;
 
 /// The rows of each of the equal blocks into which `rows` rows are divided.
-fn block_rows(rows: usize) -> usize {
+pub(super) fn block_rows(rows: usize) -> usize {
     let blocks = rows.div_ceil(BLOCK_ROWS).max(1);
     rows.div_ceil(blocks).next_multiple_of(ROW_TILE)
 }

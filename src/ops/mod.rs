@@ -6,19 +6,21 @@ pub mod add;
 pub mod all_reduce;
 pub mod attention;
 pub(crate) mod gemm;
+pub mod int8;
 pub mod layer_norm;
 pub mod linear;
 mod op;
 pub mod patch_conv;
 pub mod patch_extract;
 pub mod pool;
+pub mod rope;
 pub(crate) mod rows;
 pub mod swiglu;
 pub mod tokens;
 
 pub use op::{
-    Activation, AllReduce, Attention, AttentionOperands, Linear, Normalize, Op, PatchConv, PatchExtract,
-    PixelLayout, Pool, Tokens,
+    Activation, AllReduce, Attention, AttentionOperands, Levels, Linear, Normalize, Op, PatchConv,
+    PatchExtract, PixelLayout, Pool, Rope, RopePairs, Tokens,
 };
 
 /// The extents of a tensor, outermost first.
@@ -39,6 +41,7 @@ pub fn output_shape(op: &Op, inputs: &[&[usize]]) -> Result<Shape, String> {
         Op::RmsNorm { .. } => layer_norm::rms_shape(operands(inputs)?),
         Op::Linear(spec) => linear::shape(spec, inputs),
         Op::SwiGlu => swiglu::shape(operands(inputs)?),
+        Op::Rope(spec) => rope::shape(spec, operands(inputs)?),
         Op::Attention(spec) => attention::shape(spec, inputs),
         Op::Pool(spec) => pool::shape(spec, operands(inputs)?),
         Op::ConcatChannels => pool::concat_shape(operands(inputs)?),
@@ -68,6 +71,7 @@ pub fn flops(op: &Op, inputs: &[&[usize]], output: &[usize]) -> u64 {
         Op::Linear(spec) => linear::flops(spec, inputs[1], output),
         Op::Activation(activation) => activation::flops_per_element(*activation) * elements,
         Op::SwiGlu => (activation::flops_per_element(Activation::Silu) + 1) * elements,
+        Op::Rope(spec) => rope::flops(spec, inputs[1], output),
         Op::Attention(spec) => attention::flops(spec, inputs, output),
         Op::Pool(spec) => pool::flops(spec, inputs[0]),
         Op::AllReduce(spec) => all_reduce::flops(spec, output),

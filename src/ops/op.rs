@@ -37,13 +37,19 @@ pub enum Op {
         /// Added to the mean square.
         epsilon: f32,
     },
-    /// `(x [..,K], weight [N,K], bias [N]?, residual [..,N]?) → activation(x · weightᵀ + bias) + residual`.
+    /// `(x [..,K], weight [N,K], bias [N]?, residual [..,N]?) → activation(x · weightᵀ + bias) + residual`, in int8 on
+    /// request.
     Linear(Linear),
     /// Elementwise.
     Activation(Activation),
     /// `(x [..,2·D]) → silu(x[..,:D]) · x[..,D:]` (SwiGLU's gate). <https://arxiv.org/abs/2002.05202>
     SwiGlu,
-    /// Multi-head scaled dot-product attention, `softmax(scale · Q·Kᵀ) · V`. <https://arxiv.org/abs/1706.03762>
+    /// Rotary position embedding of queries and keys, `(x [B,N,n·C], table [1,P,d] or [1,P,C]) → [B,N,n·C]`: pairs of channels
+    /// are rotated in the last P tokens, in the first of x's n groups of `C = heads · d` channels. All else stays. For each
+    /// of those tokens, and for each head or for all, the table has the cosines of the head's d/2 pairs, then the sines.
+    /// <https://arxiv.org/abs/2104.09864>
+    Rope(Rope),
+    /// Multi-head scaled dot-product attention, `softmax(scale · Q·Kᵀ + bias) · V`. <https://arxiv.org/abs/1706.03762>
     Attention(Attention),
     /// `[B,N,D] → [B,D]`.
     Pool(Pool),
@@ -102,7 +108,7 @@ pub struct Tokens {
 }
 
 /// Attributes of [`Op::Linear`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Linear {
     /// Whether the operand `bias` is there.
     pub bias: bool,
@@ -110,6 +116,27 @@ pub struct Linear {
     pub activation: Option<Activation>,
     /// Whether the operand `residual`, added last, is there.
     pub residual: bool,
+    /// How each row of x is rounded to 8 bits before it is multiplied, if it is. The weight then is int8 with a scale for each of
+    /// its rows.
+    pub int8: Option<Levels>,
+}
+
+/// The 256 levels to which x is rounded: `x ≈ scale · (q − zero)` with q from 0 to 255; see
+/// [`quantize_row`](super::int8::quantize_row).
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Levels {
+    /// Over each row's range.
+    #[default]
+    Range,
+    /// Over ± each row's largest magnitude, the zero point in the middle.
+    Magnitude,
+    /// Known before; what is beyond them becomes the nearest.
+    Fixed {
+        /// The step, a normal positive number.
+        scale: f32,
+        /// The zero point.
+        zero: u8,
+    },
 }
 
 /// Attributes of [`Op::AllReduce`].
@@ -141,6 +168,28 @@ pub enum Activation {
     Tanh,
 }
 
+/// Attributes of [`Op::Rope`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rope {
+    /// Heads of a group.
+    pub heads: usize,
+    /// Channels of a head, an even number.
+    pub head_dim: usize,
+    /// How many groups of channels are rotated: 2 of packed queries, keys and values.
+    pub rotated: usize,
+    /// Which channels are rotated together.
+    pub pairs: RopePairs,
+}
+
+/// The pairs of a head's `d` channels that [`Op::Rope`] rotates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RopePairs {
+    /// 0 and 1, 2 and 3, …
+    Interleaved,
+    /// 0 and d/2, 1 and d/2 + 1, …
+    Halves,
+}
+
 /// Attributes of [`Op::Attention`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Attention {
@@ -154,6 +203,10 @@ pub struct Attention {
     pub operands: AttentionOperands,
     /// The first key that is attended to, with its value: those before it are left out.
     pub first_key: usize,
+    /// Whether the last operand is `bias [heads,Nq,N]`, which is added to the scores of each image.
+    pub bias: bool,
+    /// Whether a query attends only to the keys up to its own position; of as many queries as keys, all of them.
+    pub causal: bool,
 }
 
 /// How [`Op::Attention`] gets Q, K and V. With `C = heads · head_dim`, the result is `[B,Nq,C]`; or `[B,C]` if q comes
@@ -202,6 +255,7 @@ impl Op {
             Self::Linear(_) => "linear",
             Self::Activation(_) => "activation",
             Self::SwiGlu => "swiglu",
+            Self::Rope(_) => "rope",
             Self::Attention(_) => "attention",
             Self::Pool(_) => "pool",
             Self::ConcatChannels => "concat_channels",
@@ -251,28 +305,51 @@ impl fmt::Display for Op {
                 bias,
                 activation,
                 residual,
+                int8,
             }) => {
+                f.write_str(match int8 {
+                    None => "",
+                    Some(Levels::Range) => " int8",
+                    Some(Levels::Magnitude) => " int8 symmetric",
+                    Some(Levels::Fixed { .. }) => " int8 static",
+                })?;
                 f.write_str(if *bias { "+bias" } else { "" })?;
                 activation.map_or(Ok(()), |a| write!(f, "+{}", a.name()))?;
                 f.write_str(if *residual { "+residual" } else { "" })
             }
             Self::Activation(activation) => write!(f, " {}", activation.name()),
+            Self::Rope(Rope {
+                heads,
+                head_dim,
+                rotated,
+                pairs,
+            }) => {
+                write!(f, " {rotated}×{heads}×{head_dim}")?;
+                f.write_str(match pairs {
+                    RopePairs::Interleaved => " interleaved",
+                    RopePairs::Halves => " halves",
+                })
+            }
             Self::Attention(Attention {
                 heads,
                 head_dim,
                 operands,
                 first_key,
+                bias,
+                causal,
                 ..
             }) => {
                 write!(f, " {heads}×{head_dim}")?;
                 if *first_key > 0 {
                     write!(f, " keys {first_key}..")?;
                 }
+                f.write_str(if *causal { " causal" } else { "" })?;
                 f.write_str(match operands {
                     AttentionOperands::Separate => "",
                     AttentionOperands::PackedQkv => " packed-qkv",
                     AttentionOperands::PackedKv => " packed-kv",
-                })
+                })?;
+                f.write_str(if *bias { " +bias" } else { "" })
             }
             Self::AllReduce(AllReduce {
                 ranks,

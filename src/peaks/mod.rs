@@ -6,7 +6,7 @@ mod datasheet;
 mod hip;
 
 pub use cpu::{cpu_name, measure as measure_cpu};
-pub use datasheet::{Datasheet, datasheet};
+pub use datasheet::{Datasheet, Kind, datasheet, datasheets, named};
 pub use hip::measure as measure_gpu;
 
 use std::fmt;

@@ -13,9 +13,10 @@ use rayon::ThreadPool;
 use super::Source;
 use super::gather::Gather;
 use crate::error::{Error, Result};
-use crate::exec::{Staging, StagingPart};
+use crate::exec::{BatchSlabs, Images, StagedImage, StagedPixels, Staging, StagingPart};
 use crate::image::{DecodeBuffers, DecodeOptions, Limits, RgbImage};
 use crate::session::{ResizeOn, Session};
+use crate::timeline::{self, Activity};
 use crate::timing::{Phase, Timing};
 
 /// What the threads that decode share.
@@ -91,10 +92,12 @@ impl DecodeMemory {
     }
 
     /// Takes the memory of images that have been copied.
-    pub(super) fn keep_images(&self, images: Vec<RgbImage>) {
+    pub(super) fn keep_images(&self, images: Vec<StagedImage>) {
         let mut pixels = self.pixels.lock();
         for image in images {
-            pixels.keep(image.data);
+            if let StagedPixels::Pageable(image) = image.pixels {
+                pixels.keep(image);
+            }
         }
     }
 }
@@ -102,6 +105,8 @@ impl DecodeMemory {
 /// A batch whose images are being decoded.
 pub(super) struct Batch {
     first: usize,
+    /// Where a GPU resizes the images.
+    slabs: Option<Arc<BatchSlabs>>,
     state: Mutex<State>,
     complete: Condvar,
 }
@@ -118,14 +123,14 @@ struct Decoded {
     name: String,
     error: Option<Error>,
     /// For the GPU to resize.
-    image: Option<RgbImage>,
+    image: Option<StagedImage>,
     /// Otherwise its place in the batch, filled unless there is an error.
     part: Option<StagingPart>,
     timing: Timing,
 }
 
-/// A batch's images: the name of each, and its error if it has no pixels.
-pub(super) struct Images {
+/// A batch's sources: the name of each, and its error if it has no pixels.
+pub(super) struct Items {
     pub(super) first: usize,
     pub(super) images: Vec<(String, Option<Error>)>,
     pub(super) timing: Timing,
@@ -136,7 +141,27 @@ pub(super) enum Pixels {
     /// Of the model's size.
     Staged(Staging),
     /// As decoded, for the GPU to resize.
-    Decoded(Vec<RgbImage>),
+    Decoded(DecodedImages),
+}
+
+/// Images with the slabs that some of them are in.
+pub(super) struct DecodedImages {
+    images: Vec<StagedImage>,
+    slabs: Arc<BatchSlabs>,
+}
+
+impl DecodedImages {
+    /// Submits them by `submit`; what is in pageable memory goes to `memory`.
+    pub(super) fn submit<T>(
+        self,
+        memory: &DecodeMemory,
+        submit: impl FnOnce(Images<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let Self { mut images, slabs } = self;
+        let submitted = slabs.finish(&mut images).and_then(submit);
+        memory.keep_images(images);
+        submitted
+    }
 }
 
 impl Decoder {
@@ -166,14 +191,17 @@ impl Decoder {
                         return;
                     }
                 };
-                let batch = Arc::new(Batch::new(first, count));
+                let slabs = self.session.slabs().map(BatchSlabs::new).map(Arc::new);
+                let batch = Arc::new(Batch::new(first, count, slabs));
                 for (index, (source, part)) in sources.into_iter().zip(parts).enumerate() {
                     let batch = batch.clone();
                     scope.spawn_fifo(move |_| {
                         if self.stop.load(Ordering::Relaxed) {
                             return batch.set(index, None);
                         }
-                        let decoded = catch_unwind(AssertUnwindSafe(|| self.decode(source, part)));
+                        let decoded = catch_unwind(AssertUnwindSafe(|| {
+                            self.decode(source, part, batch.slabs.as_deref())
+                        }));
                         match decoded {
                             Ok(decoded) => batch.set(index, Some(decoded)),
                             Err(panic) => {
@@ -197,18 +225,19 @@ impl Decoder {
         if self.session.resize() == ResizeOn::Device {
             return Ok((0..count).map(|_| None).collect());
         }
+        let _span = timeline::named_span(Activity::Allocate, || "allocate staging memory".into());
         let staging = self.session.stage(count, capacity)?;
         let parts = staging.split(self.session.image_bytes())?;
         Ok(parts.into_iter().map(Some).collect())
     }
 
-    fn decode(&self, source: Source, mut part: Option<StagingPart>) -> Decoded {
+    fn decode(&self, source: Source, mut part: Option<StagingPart>, slabs: Option<&BatchSlabs>) -> Decoded {
         let name = source.name();
         let mut timing = Timing::default();
         let mut buffers = self.memory.take();
         let result = match part.as_deref_mut() {
             Some(part) => self.fill(source, part, &mut buffers, &mut timing).map(|()| None),
-            None => self.image(source, &mut buffers, &mut timing).map(Some),
+            None => self.image(source, slabs, &mut buffers, &mut timing).map(Some),
         };
         self.memory.keep(buffers);
         let (image, error) = match result {
@@ -225,15 +254,32 @@ impl Decoder {
     }
 
     /// The image for the GPU to resize.
-    fn image(&self, source: Source, buffers: &mut DecodeBuffers, timing: &mut Timing) -> Result<RgbImage> {
+    fn image(
+        &self,
+        source: Source,
+        slabs: Option<&BatchSlabs>,
+        buffers: &mut DecodeBuffers,
+        timing: &mut Timing,
+    ) -> Result<StagedImage> {
         let name = source.name();
         let start = Instant::now();
-        let image = source.into_image(self.options, buffers)?;
-        timing.add(Phase::Decode, start.elapsed());
+        let image = decode(source, self.options, buffers)?;
+        let decoded = Instant::now();
+        timing.add(Phase::Decode, decoded - start);
         let rule = self.session.preprocess();
         rule.check(&image)
             .map_err(|error| super::source::unusable(name, &error))?;
-        Ok(image)
+        let size = [image.width, image.height];
+        let _span = timeline::span(Activity::Stage);
+        let pixels = match slabs.and_then(|slabs| slabs.put(&image.data)) {
+            Some(part) => {
+                buffers.pixels = image.data;
+                StagedPixels::Slab(Some(part))
+            }
+            None => StagedPixels::Pageable(image.data),
+        };
+        timing.add(Phase::Stage, decoded.elapsed());
+        Ok(StagedImage { size, pixels })
     }
 
     /// Fills the image's place in the batch.
@@ -250,26 +296,42 @@ impl Decoder {
                 return Err(super::source::unusable(name.clone(), &reason));
             }
             let start = Instant::now();
+            let _span = timeline::span(Activity::Stage);
             part.copy_from_slice(pixels);
             timing.add(Phase::Stage, start.elapsed());
             return Ok(());
         }
         let name = source.name();
         let start = Instant::now();
-        let image = source.into_image(self.options, buffers)?;
+        let image = decode(source, self.options, buffers)?;
         let decoded = Instant::now();
         timing.add(Phase::Decode, decoded - start);
+        let mut span = timeline::span(Activity::Resize);
+        span.arg("from", vec![image.width, image.height]);
         let resized = self.session.preprocess().apply_into(&image, part);
+        drop(span);
         timing.add(Phase::Resize, decoded.elapsed());
         buffers.pixels = image.data;
         resized.map_err(|error| super::source::unusable(name, &error))
     }
 }
 
+fn decode(source: Source, options: DecodeOptions, buffers: &mut DecodeBuffers) -> Result<RgbImage> {
+    let mut span = timeline::span(Activity::Decode);
+    let name = timeline::is_recording().then(|| source.name());
+    let image = source.into_image(options, buffers)?;
+    if let Some(name) = name {
+        span.arg("image", name);
+        span.arg("size", vec![image.width, image.height]);
+    }
+    Ok(image)
+}
+
 impl Batch {
-    fn new(first: usize, count: usize) -> Self {
+    fn new(first: usize, count: usize, slabs: Option<Arc<BatchSlabs>>) -> Self {
         Self {
             first,
+            slabs,
             state: Mutex::new(State {
                 images: (0..count).map(|_| None).collect(),
                 missing: count,
@@ -290,20 +352,28 @@ impl Batch {
     }
 
     /// Waits until all images are decoded. `None` if not all were.
-    pub(super) fn wait(&self) -> Option<Result<(Images, Option<Pixels>)>> {
+    pub(super) fn wait(&self) -> Option<Result<(Items, Option<Pixels>)>> {
         let mut state = self.state.lock();
         self.complete.wait_while(&mut state, |state| state.missing > 0);
         if state.lost {
             return None;
         }
         let decoded = std::mem::take(&mut state.images);
-        Some(collect(self.first, decoded.into_iter().flatten()))
+        Some(collect(
+            self.first,
+            decoded.into_iter().flatten(),
+            self.slabs.clone(),
+        ))
     }
 }
 
 /// Puts the images' pixels together.
-fn collect(first: usize, decoded: impl Iterator<Item = Decoded>) -> Result<(Images, Option<Pixels>)> {
-    let mut batch = Images {
+fn collect(
+    first: usize,
+    decoded: impl Iterator<Item = Decoded>,
+    slabs: Option<Arc<BatchSlabs>>,
+) -> Result<(Items, Option<Pixels>)> {
+    let mut batch = Items {
         first,
         images: Vec::new(),
         timing: Timing::default(),
@@ -319,10 +389,11 @@ fn collect(first: usize, decoded: impl Iterator<Item = Decoded>) -> Result<(Imag
     let count = batch.images.iter().filter(good).count();
     let pixels = if count == 0 {
         None
-    } else if parts.is_empty() {
-        Some(Pixels::Decoded(images))
+    } else if let Some(slabs) = slabs {
+        Some(Pixels::Decoded(DecodedImages { images, slabs }))
     } else {
         let start = Instant::now();
+        let _span = timeline::span(Activity::Stage);
         let mut staging = Staging::join(parts)?;
         let each = staging.len() / batch.images.len();
         let filled = batch.images.iter().enumerate().filter(|(_, image)| good(image));

@@ -74,17 +74,21 @@ pub(super) fn attention(
     }
     .map(|(operand, offset)| Packed::new(operands[operand], offset));
 
+    let bias = spec.bias.then(|| operands[spec.operands.count()].values());
     y.values_mut().par_chunks_mut(c).enumerate().for_each(|(row, y)| {
         let (b, query) = (row / queries, row % queries);
         let keys: Vec<usize> = (spec.first_key..k.tokens)
-            .filter(|&key| visible(b, query, key))
+            .filter(|&key| (!spec.causal || key <= query) && visible(b, query, key))
             .collect();
         for (head, y) in y.chunks_mut(spec.head_dim).enumerate() {
             let first = head * spec.head_dim;
             let q = &q.token(b, query)[first..][..spec.head_dim];
             let mut weights: Vec<f64> = keys
                 .iter()
-                .map(|&key| f64::from(spec.scale) * dot(q, &k.token(b, key)[first..][..spec.head_dim]))
+                .map(|&key| {
+                    let bias = bias.map_or(0.0, |bias| bias[(head * queries + query) * k.tokens + key]);
+                    f64::from(spec.scale) * dot(q, &k.token(b, key)[first..][..spec.head_dim]) + bias
+                })
                 .collect();
             softmax(&mut weights);
             for (&key, weight) in keys.iter().zip(&weights) {

@@ -13,6 +13,7 @@ mod patch_conv;
 mod patch_extract;
 mod pool;
 mod resize;
+mod rope;
 mod softmax;
 mod swiglu;
 #[cfg(test)]
@@ -55,6 +56,7 @@ pub fn eval(op: &Op, operands: &[&Array]) -> Result<Array, String> {
         Op::Linear(spec) => linear::linear(spec, operands, &mut result),
         Op::Activation(activation) => add::map(operands[0], &mut result, |x| activate(*activation, x)),
         Op::SwiGlu => swiglu::swiglu(operands[0], &mut result),
+        Op::Rope(spec) => rope::rope(spec, operands[0], operands[1], &mut result),
         Op::Attention(spec) => attention::attention(spec, operands, &mut result, |_, _, _| true),
         Op::Pool(spec) => pool::pool(spec, operands[0], &mut result),
         Op::ConcatChannels => pool::concat_channels(operands[0], operands[1], &mut result),

@@ -3,11 +3,51 @@
 use super::*;
 use crate::ops::{
     Activation, Attention, AttentionOperands, Linear, Normalize, Op, PatchConv, PatchExtract, PixelLayout,
-    Pool, Tokens,
+    Pool, Rope, RopePairs, Tokens,
 };
 
 fn array(shape: &[usize], values: &[f64]) -> Array {
     Array::new(shape, values.to_vec()).unwrap()
+}
+
+/// A quarter turn takes (a, b) to (−b, a); the first token, and what is beyond the first head, stay.
+#[test]
+fn a_rotation_turns_the_pairs_of_the_last_tokens() {
+    let x = array(
+        &[1, 2, 8],
+        &[
+            1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0,
+        ],
+    );
+    // The first pair by a quarter, the second by a half.
+    let table = array(&[1, 1, 4], &[0.0, -1.0, 1.0, 0.0]);
+    for (pairs, turned) in [
+        (RopePairs::Interleaved, [-2.0, 1.0, -3.0, -4.0]),
+        (RopePairs::Halves, [-3.0, -2.0, 1.0, -4.0]),
+    ] {
+        let spec = Rope {
+            heads: 1,
+            head_dim: 4,
+            rotated: 1,
+            pairs,
+        };
+        let y = apply(&Op::Rope(spec), &[&x, &table]);
+        assert_eq!(y.values()[..8], x.values()[..8]);
+        assert_eq!(y.values()[8..12], turned);
+        assert_eq!(y.values()[12..], x.values()[12..]);
+    }
+    let spec = Rope {
+        heads: 1,
+        head_dim: 4,
+        rotated: 3,
+        pairs: RopePairs::Halves,
+    };
+    let error = eval(&Op::Rope(spec), &[&x, &table]).unwrap_err();
+    assert_eq!(error, "x has 8 channels, expected at least 3 times 4");
+    let long = array(&[1, 3, 4], &[0.0; 12]);
+    let spec = Rope { rotated: 1, ..spec };
+    let error = eval(&Op::Rope(spec), &[&x, &long]).unwrap_err();
+    assert_eq!(error, "`table` has shape [1, 3, 4], expected at most 2 tokens");
 }
 
 /// Distinct, exactly representable values.
@@ -117,6 +157,7 @@ fn linear_multiplies_by_the_transposed_weight_and_applies_its_epilogue() {
         bias: true,
         activation: Some(Activation::Relu),
         residual: true,
+        int8: None,
     };
     let y = apply(&Op::Linear(spec), &[&x, &weight, &bias, &residual]);
     // x·wᵀ + b = [[11, 22, −2], [13, 24, −6]]; relu; then the residual.
@@ -208,6 +249,8 @@ fn attention_weighs_the_values_by_softmax() {
         scale: 0.5,
         operands: AttentionOperands::Separate,
         first_key: 0,
+        bias: false,
+        causal: false,
     };
     let q = array(&[1, 1, 2], &[2.0, 0.0]);
     let k = array(&[2, 2, 2], &[1.0, 5.0, 0.0, -5.0, 3.0, 1.0, 3.0, 2.0]);
@@ -216,9 +259,35 @@ fn attention_weighs_the_values_by_softmax() {
     // Image 0: scores 1 and 0; image 1, with the same query: equal scores.
     let first = 1.0 / (1.0 + (-1f64).exp());
     assert_close(y.values(), &[first, 1.0 - first, 1.5, 4.0], 1e-15);
+    let biased = Attention { bias: true, ..spec };
+    let bias = array(&[1, 1, 2], &[0.0, 1.0]);
+    // Image 0: scores 1 and 1; image 1: the second is larger by 1.
+    let y = apply(&Op::Attention(biased), &[&q, &k, &v, &bias]);
+    assert_close(y.values(), &[0.5, 0.5, 1.0 + first, 3.0 + 2.0 * first], 1e-15);
     let of_last = Attention { first_key: 1, ..spec };
     let y = apply(&Op::Attention(of_last), &[&q, &k, &v]);
     assert_close(y.values(), &[0.0, 1.0, 2.0, 5.0], 1e-15);
+}
+
+#[test]
+fn causal_attention_sees_no_later_key() {
+    let spec = Attention {
+        heads: 1,
+        head_dim: 1,
+        scale: 1.0,
+        operands: AttentionOperands::Separate,
+        first_key: 0,
+        bias: false,
+        causal: true,
+    };
+    let zeros = array(&[1, 3, 1], &[0.0; 3]);
+    let v = array(&[1, 3, 1], &[6.0, 2.0, 1.0]);
+    let y = apply(&Op::Attention(spec), &[&zeros, &zeros, &v]);
+    assert_close(y.values(), &[6.0, 4.0, 3.0], 1e-15);
+    let of_last = array(&[1, 1], &[0.0]);
+    let shapes = [of_last.shape(), zeros.shape(), v.shape()];
+    let error = crate::ops::output_shape(&Op::Attention(spec), &shapes).unwrap_err();
+    assert_eq!(error, "is causal, which takes as many queries as its 3 keys");
 }
 
 #[test]
@@ -242,6 +311,8 @@ fn packed_attention_is_separate_attention() {
             scale: 0.5,
             operands,
             first_key: 0,
+            bias: false,
+            causal: false,
         })
     };
     let expected = apply(&op(AttentionOperands::Separate), &[&q, &k, &v]);

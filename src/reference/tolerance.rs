@@ -20,7 +20,7 @@ use crate::tensor::DType;
 pub fn tolerance(dtype: DType, reduction: usize) -> f64 {
     let single = f64::from(f32::EPSILON) * (4.0 + 2.0 * (reduction as f64).sqrt());
     match dtype {
-        DType::F32 | DType::U8 => single,
+        DType::F32 | DType::U8 | DType::I8 => single,
         DType::F16 => single + 4.0 * half::f16::EPSILON.to_f64(),
         DType::BF16 => single + 4.0 * half::bf16::EPSILON.to_f64(),
     }
@@ -29,7 +29,7 @@ pub fn tolerance(dtype: DType, reduction: usize) -> f64 {
 /// Half the distance from 1 to the next number: the relative error of rounding once.
 fn unit_roundoff(dtype: DType) -> f64 {
     let epsilon = match dtype {
-        DType::F32 | DType::U8 => f64::from(f32::EPSILON),
+        DType::F32 | DType::U8 | DType::I8 => f64::from(f32::EPSILON),
         DType::F16 => half::f16::EPSILON.to_f64(),
         DType::BF16 => half::bf16::EPSILON.to_f64(),
     };
@@ -50,7 +50,7 @@ pub(crate) fn fused_attention_tolerance(dtype: DType, keys: usize, head_dim: usi
     let sums = 2.0 * tolerance(DType::F32, keys + head_dim);
     let single = sums.min((65.0 + keys as f64 / 16.0) * unit_roundoff(DType::F32));
     match dtype {
-        DType::F32 | DType::U8 => single,
+        DType::F32 | DType::U8 | DType::I8 => single,
         DType::F16 | DType::BF16 => 2.0 * unit_roundoff(dtype) + single,
     }
 }
@@ -86,7 +86,7 @@ pub(crate) fn layer_norm_tolerance(
 pub fn op_tolerance(op: &Op, operands: &[&Array], dtype: DType) -> f64 {
     // What is computed in f32 and rounded once.
     let narrow = match dtype {
-        DType::F32 | DType::U8 => 0.0,
+        DType::F32 | DType::U8 | DType::I8 => 0.0,
         DType::F16 | DType::BF16 => unit_roundoff(dtype),
     };
     let extents = |index: usize| operands.get(index).map_or(&[] as &[usize], |array| array.shape());
@@ -100,12 +100,9 @@ pub fn op_tolerance(op: &Op, operands: &[&Array], dtype: DType) -> f64 {
         },
         // The scores' error, which grows with head_dim, is an error of the exponential too.
         Op::Attention(spec) => {
-            let keys = operands
-                .last()
-                .and_then(|kv| kv.shape().get(1))
-                .copied()
-                .unwrap_or(1);
-            2.0 * tolerance(dtype, keys + spec.head_dim)
+            let keys = extents(spec.operands.keys()).get(1).copied().unwrap_or(1);
+            // What adds a bias rounds the scores once more.
+            (2.0 + f64::from(spec.bias)) * tolerance(dtype, keys + spec.head_dim)
         }
         Op::LayerNorm { epsilon } => {
             let d = extents(1).iter().product();
@@ -115,6 +112,8 @@ pub fn op_tolerance(op: &Op, operands: &[&Array], dtype: DType) -> f64 {
         }
         // No mean is subtracted, so nothing cancels.
         Op::RmsNorm { .. } => narrow + tolerance(DType::F32, extents(1).iter().product()),
+        // The sum of two products.
+        Op::Rope(_) => narrow + tolerance(DType::F32, 2),
         // Each rank's part was rounded; the sum is rounded once a rank at most, the result once.
         Op::AllReduce(spec) => narrow * (spec.ranks + 1) as f64 + tolerance(DType::F32, spec.ranks),
         Op::Normalize(_)
@@ -133,7 +132,7 @@ pub fn op_tolerance(op: &Op, operands: &[&Array], dtype: DType) -> f64 {
 /// at random, and the worst of many elements is some four times the root mean square.
 pub fn model_tolerance(dtype: DType, nodes: usize) -> f64 {
     let epsilon = match dtype {
-        DType::F32 | DType::U8 => return 1e-4,
+        DType::F32 | DType::U8 | DType::I8 => return 1e-4,
         DType::F16 => half::f16::EPSILON.to_f64(),
         DType::BF16 => half::bf16::EPSILON.to_f64(),
     };

@@ -1,14 +1,15 @@
 //! The options of a [`Session`], and loading it with them.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
 use super::devices::{DeviceSet, Places};
 use super::parallelism::{Degrees, Parallelism};
 use super::replicas::Replicas;
-use super::{Device, Loaded, ResizeOn, Session};
+use super::{Device, Loaded, Origin, ResizeOn, Session};
 use crate::error::{Error, Result};
-use crate::exec::select::SelectOptions;
+use crate::exec::select::{AllReduceKind, SelectOptions};
 use crate::exec::{Executor, GraphMode};
 use crate::graph::{self, Graph, Optimizations, Passes};
 use crate::hip;
@@ -16,6 +17,7 @@ use crate::labels::Labels;
 use crate::model::{self, InputKind, LoadOptions, Model, ModelBytes};
 use crate::non_finite::NonFinite;
 use crate::tensor::{DType, Tensor};
+use crate::timeline::{self, Activity};
 
 /// More than any machine has cores; waking that many threads would take longer than a run.
 const MAX_THREADS: usize = 1024;
@@ -146,6 +148,12 @@ impl SessionBuilder {
         self
     }
 
+    /// What sums over the GPUs with [tensor parallelism](Parallelism::tensor); [`AllReduceKind::Auto`] by default.
+    pub fn all_reduce(mut self, kind: AllReduceKind) -> Self {
+        self.select.all_reduce = kind;
+        self
+    }
+
     /// Whether weights and results that are NaN or infinite are errors; off by default. Without it
     /// [`Session::non_finite_weights`] and [`ImageOutputs::non_finite`](crate::ImageOutputs::non_finite) tell of them.
     pub fn strict(mut self, strict: bool) -> Self {
@@ -239,7 +247,11 @@ impl SessionBuilder {
     /// device does not support.
     pub fn load(&self, path: impl AsRef<Path>) -> Result<Session> {
         let device = self.open()?;
-        self.build(model::load(path.as_ref(), &self.load)?, path.as_ref(), device)
+        let path = path.as_ref();
+        let reading = timeline::span(Activity::ReadModel);
+        let model = model::load(path, &self.load)?;
+        drop(reading);
+        self.build(model, Origin::Path(path.to_owned()), device)
     }
 
     /// Loads a model from the contents of its files: `config.json`, `model.safetensors` and, for a model of transformers,
@@ -261,7 +273,10 @@ impl SessionBuilder {
             weights: Arc::new(weights),
             preprocessor,
         };
-        self.build(model::from_bytes(files, &self.load)?, Path::new("model"), device)
+        let reading = timeline::span(Activity::ReadModel);
+        let model = model::from_bytes(files, &self.load)?;
+        drop(reading);
+        self.build(model, Origin::Bytes, device)
     }
 
     /// Loads TinyViT32, the digit classifier that is embedded in the crate.
@@ -271,7 +286,10 @@ impl SessionBuilder {
     /// An option that the model or the device does not support.
     pub fn tinyvit32(&self) -> Result<Session> {
         let device = self.open()?;
-        self.build(model::tinyvit32(&self.load)?, Path::new("tinyvit32"), device)
+        let reading = timeline::span(Activity::ReadModel);
+        let model = model::tinyvit32(&self.load)?;
+        drop(reading);
+        self.build(model, Origin::Embedded, device)
     }
 
     /// The GPU that sessions with these options run on, the first one of several; `None` is the CPU.
@@ -288,6 +306,8 @@ impl SessionBuilder {
 
     /// Opens the devices and checks the options against them.
     fn open(&self) -> Result<Places> {
+        timeline::open_markers()?;
+        let _span = timeline::span(Activity::OpenDevice);
         if self.batch == 0 || self.threads == Some(0) {
             return Err(Error::argument("batch and threads", "must be at least 1"));
         }
@@ -359,8 +379,7 @@ impl SessionBuilder {
         }
     }
 
-    /// `path` is the model's, for errors about its tensors.
-    fn build(&self, model: Model, path: &Path, device: Places) -> Result<Session> {
+    fn build(&self, model: Model, origin: Origin, device: Places) -> Result<Session> {
         let Model {
             name,
             graph,
@@ -368,13 +387,16 @@ impl SessionBuilder {
             mut labels,
             scores,
             info,
+            text,
         } = model;
         if let Some(given) = &self.labels {
             given.check(info.classes)?;
             labels = given.clone();
         }
         let weights = weights(&graph);
+        let optimizing = timeline::span(Activity::Optimize);
         let (mut graph, _) = graph::optimize(graph, &self.passes())?;
+        drop(optimizing);
         let degrees = self.degrees(&device)?;
         let (executors, no_gpu) = match device {
             Places::Gpus(gpus) => {
@@ -412,15 +434,26 @@ impl SessionBuilder {
             Places::Cpu { no_gpu } => (vec![Executor::cpu(&graph, self.threads)?], no_gpu),
         };
         let replicas = Replicas::new(executors);
-        let non_finite = replicas.first().install(|| non_finite(&weights));
+        let finite = finite_weights(&graph, replicas.first());
+        let checking =
+            timeline::named_span(Activity::Weights, || "weights: check for NaN and infinity".into());
+        let non_finite = replicas.first().install(|| non_finite(&weights, &finite));
+        drop(checking);
         drop(weights);
         if let Some(first) = non_finite.first().filter(|_| self.strict) {
+            let path = match &origin {
+                Origin::Path(path) => path,
+                Origin::Embedded => Path::new("tinyvit32"),
+                Origin::Bytes => Path::new("model"),
+            };
             return Err(Error::tensor(path, &first.name, first.reason()));
         }
         // The executor has its own copy; this also unmaps the weight files.
         graph.release_constants();
         Ok(Session::new(Loaded {
             name,
+            origin,
+            load: self.load.clone(),
             info,
             preprocess,
             labels,
@@ -433,6 +466,8 @@ impl SessionBuilder {
             dtype: self.dtype,
             no_gpu,
             strict: self.strict,
+            select: self.select,
+            text,
             non_finite,
         }))
     }
@@ -444,9 +479,23 @@ fn weights(graph: &Graph) -> Vec<(String, Tensor)> {
     graph.values().iter().filter_map(constant).collect()
 }
 
-/// Those with values that are NaN or infinite.
-fn non_finite(weights: &[(String, Tensor)]) -> Vec<NonFinite> {
+/// Where the weights lie, and how many bytes each has, that the CPU executor has found to be finite when it prepacked them.
+fn finite_weights(graph: &Graph, executor: &Executor) -> HashSet<(usize, usize)> {
+    let Executor::Cpu { executor, .. } = executor else {
+        return HashSet::new();
+    };
+    let ids = executor.finite_weights();
+    let tensors = ids.filter_map(|id| graph.value(id).constant.as_ref());
+    tensors
+        .map(|tensor| (tensor.address(), tensor.size_in_bytes()))
+        .collect()
+}
+
+/// Those with values that are NaN or infinite; `finite` are not looked at again.
+fn non_finite(weights: &[(String, Tensor)], finite: &HashSet<(usize, usize)>) -> Vec<NonFinite> {
+    let unknown =
+        |(_, tensor): &&(String, Tensor)| !finite.contains(&(tensor.address(), tensor.size_in_bytes()));
     let check =
         |(name, tensor): &(String, Tensor)| NonFinite::new(name, tensor.count_non_finite(), tensor.len());
-    weights.iter().filter_map(check).collect()
+    weights.iter().filter(unknown).filter_map(check).collect()
 }

@@ -140,6 +140,7 @@ impl Replicas {
             checked_runs: all.checked_runs + one.checked_runs,
             recomputed_runs: all.recomputed_runs + one.recomputed_runs,
             fallback: all.fallback.or(one.fallback),
+            all_reduce: all.all_reduce.or(one.all_reduce),
         })
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Instant;
 
 use ndarray::{Array2, Array3};
@@ -10,7 +11,7 @@ use rayon::prelude::*;
 use super::replicas::Slot;
 use super::{ResizeOn, Session};
 use crate::error::{Error, Result};
-use crate::exec::{PendingRun, RunFeed, Staging, Submission};
+use crate::exec::{Images, PendingRun, RunFeed, Slabs, Staging, Submission};
 use crate::graph::OutputKind;
 use crate::hip;
 use crate::image::RgbImage;
@@ -122,7 +123,7 @@ impl Session {
     fn run_images(&self, images: &[&RgbImage], timing: Option<&mut Timing>) -> Result<Outputs> {
         if self.resize() == ResizeOn::Device {
             return self.run_batches(images.len(), timing, |range, _| {
-                Ok(RunFeed::Images(&images[range]))
+                Ok(RunFeed::Images(Images::new(&images[range])))
             });
         }
         let (rule, each) = (self.preprocess(), self.image_elements());
@@ -241,7 +242,7 @@ impl Session {
     }
 
     /// The outputs for no image.
-    pub(super) fn no_outputs(&self) -> Result<Outputs> {
+    pub(crate) fn no_outputs(&self) -> Result<Outputs> {
         let columns = |value| self.graph().value(value).shape.last().copied().unwrap_or(0);
         let outputs = self.graph().outputs().iter();
         let empty = outputs.map(|&(kind, value)| (kind, Array2::zeros((0, columns(value)))));
@@ -271,8 +272,8 @@ impl Session {
                 OutputKind::Logits => outputs.logits = Some(matrix),
                 OutputKind::Embedding => outputs.embeddings = matrix,
                 OutputKind::Tokens => outputs.tokens = Some(by_token(matrix)?),
-                // No whole model has one.
-                OutputKind::Boundary => {}
+                // No session asks for them.
+                OutputKind::Boundary | OutputKind::EmbeddedTokens => {}
                 OutputKind::HiddenLayer(block) => outputs.hidden_layers.push((block, by_token(matrix)?)),
             }
         }
@@ -283,6 +284,11 @@ impl Session {
     pub(crate) fn stage(&self, images: usize, capacity: usize) -> Result<Staging> {
         let executor = self.loaded.replicas.next_to_stage();
         executor.stage(images, capacity, self.image_elements())
+    }
+
+    /// Pinned memory for decoded images, if a GPU resizes them.
+    pub(crate) fn slabs(&self) -> Option<Arc<Slabs>> {
+        self.loaded.replicas.next_to_stage().slabs()
     }
 
     /// The bytes of an image's pixels at the model's size.

@@ -11,7 +11,7 @@ use libloading::Library;
 use crate::error::{Attempt, Error};
 use crate::hip::hipError_t;
 use crate::regular_file;
-use crate::{Hip, Hipblaslt, Hiprtc, Miopen, Rccl, Rocblas, RocmSmi, Table};
+use crate::{Hip, Hipblaslt, Hiprtc, Miopen, Rccl, Rocblas, RocmSmi, Roctx, Table};
 
 /// Where ROCm's installer puts it.
 const DEFAULT_ROCM: &str = "/opt/rocm";
@@ -69,6 +69,7 @@ pub struct Provider {
     miopen: OnceLock<Result<Miopen, Error>>,
     rccl: OnceLock<Result<Rccl, Error>>,
     rocm_smi: OnceLock<Result<RocmSmi, Error>>,
+    roctx: OnceLock<Result<Roctx, Error>>,
 }
 
 impl Provider {
@@ -160,6 +161,7 @@ impl Provider {
             miopen: OnceLock::new(),
             rccl: OnceLock::new(),
             rocm_smi: OnceLock::new(),
+            roctx: OnceLock::new(),
         }
     }
 
@@ -223,6 +225,14 @@ impl Provider {
     /// It cannot be opened.
     pub fn rocm_smi(&self) -> Result<&RocmSmi, Error> {
         self.table(&self.rocm_smi)
+    }
+
+    /// roctx, for profilers.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub fn roctx(&self) -> Result<&Roctx, Error> {
+        self.table(&self.roctx)
     }
 
     /// The HIP runtime, and the index of the place where it is.

@@ -2,8 +2,8 @@
 //! of the executor, which carry out a model's calls on the host.
 
 use super::bindings::{
-    AddArgs, AttentionArgs, BiasActivationArgs, LayerNormArgs, PatchExtractArgs, PoolArgs, SoftmaxArgs,
-    SwiGluArgs, TokensArgs,
+    AddArgs, AttentionArgs, AttentionBiasArgs, BiasActivationArgs, LayerNormArgs, PatchExtractArgs, PoolArgs,
+    RopeArgs, SoftmaxArgs, SwiGluArgs, TokensArgs,
 };
 
 /// Arguments of a kernel, which can be run on the host.
@@ -157,37 +157,52 @@ impl OnHost for SwiGluArgs {
 
 impl OnHost for AttentionArgs {
     fn run(&self, memory: &mut impl Memory) {
-        let a = self;
-        assert_eq!(
-            (a.visible.key_mask, a.visible.left, a.visible.right),
-            (0, i32::MAX, i32::MAX)
-        );
-        let (keys, d) = (a.keys as usize, a.head_dim as usize);
-        for image in 0..a.images as usize {
-            for head in 0..a.heads as usize {
-                let at = |image_stride: u64, token_stride: u32, token: usize, c: usize| {
-                    image * image_stride as usize + token * token_stride as usize + head * d + c
+        attention(self, memory, |_, _, _, _| 0.0);
+    }
+}
+
+impl OnHost for AttentionBiasArgs {
+    fn run(&self, memory: &mut impl Memory) {
+        attention(&self.attention, memory, |memory, head, query, key| {
+            memory.get(
+                self.bias,
+                head * self.head as usize + query * self.query as usize + key,
+            )
+        });
+    }
+}
+
+/// `bias(memory, head, query, key)` is added to a score.
+fn attention<M: Memory>(a: &AttentionArgs, memory: &mut M, bias: impl Fn(&M, usize, usize, usize) -> f32) {
+    assert_eq!(
+        (a.visible.key_mask, a.visible.left, a.visible.right),
+        (0, i32::MAX, i32::MAX)
+    );
+    let (keys, d) = (a.keys as usize, a.head_dim as usize);
+    for image in 0..a.images as usize {
+        for head in 0..a.heads as usize {
+            let at = |image_stride: u64, token_stride: u32, token: usize, c: usize| {
+                image * image_stride as usize + token * token_stride as usize + head * d + c
+            };
+            for query in 0..a.queries as usize {
+                let score = |key| {
+                    let products = (0..d).map(|c| {
+                        memory.get(a.q, at(a.q_image, a.q_token, query, c))
+                            * memory.get(a.k, at(a.k_image, a.k_token, key, c))
+                    });
+                    a.scale * products.sum::<f32>() + bias(memory, head, query, key)
                 };
-                for query in 0..a.queries as usize {
-                    let score = |key| {
-                        let products = (0..d).map(|c| {
-                            memory.get(a.q, at(a.q_image, a.q_token, query, c))
-                                * memory.get(a.k, at(a.k_image, a.k_token, key, c))
-                        });
-                        a.scale * products.sum::<f32>()
-                    };
-                    let scores: Vec<f32> = (0..keys).map(score).collect();
-                    let row_max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-                    let weights: Vec<f32> = scores.iter().map(|s| (s - row_max).exp()).collect();
-                    let row_sum: f32 = weights.iter().sum();
-                    for c in 0..d {
-                        let values = weights
-                            .iter()
-                            .enumerate()
-                            .map(|(key, w)| w * memory.get(a.v, at(a.v_image, a.v_token, key, c)));
-                        let value = values.sum::<f32>() / row_sum;
-                        memory.set(a.out, at(a.out_image, a.out_token, query, c), value);
-                    }
+                let scores: Vec<f32> = (0..keys).map(score).collect();
+                let row_max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+                let weights: Vec<f32> = scores.iter().map(|s| (s - row_max).exp()).collect();
+                let row_sum: f32 = weights.iter().sum();
+                for c in 0..d {
+                    let values = weights
+                        .iter()
+                        .enumerate()
+                        .map(|(key, w)| w * memory.get(a.v, at(a.v_image, a.v_token, key, c)));
+                    let value = values.sum::<f32>() / row_sum;
+                    memory.set(a.out, at(a.out_image, a.out_token, query, c), value);
                 }
             }
         }
@@ -210,6 +225,36 @@ impl OnHost for SoftmaxArgs {
             let row_sum: f32 = scores.iter().map(|s| (s - row_max).exp()).sum();
             for (key, score) in scores.iter().enumerate() {
                 memory.set(a.out, row * keys + key, (score - row_max).exp() / row_sum);
+            }
+        }
+    }
+}
+
+impl OnHost for RopeArgs {
+    fn run(&self, memory: &mut impl Memory) {
+        let a = self;
+        let [tokens, first, channels, heads, d, table_heads] =
+            [a.tokens, a.first, a.channels, a.heads, a.head_dim, a.table_heads].map(|n| n as usize);
+        for row in 0..a.images as usize * tokens {
+            let Some(place) = (row % tokens).checked_sub(first) else {
+                continue;
+            };
+            for head in 0..heads {
+                let table = (place * table_heads + head % table_heads) * d;
+                for pair in 0..d / 2 {
+                    let (i, j) = match a.halves {
+                        0 => (2 * pair, 2 * pair + 1),
+                        _ => (pair, pair + d / 2),
+                    };
+                    let at = row * channels + head * d;
+                    let (x, y) = (memory.get(a.x, at + i), memory.get(a.x, at + j));
+                    let (cosine, sine) = (
+                        memory.get(a.table, table + pair),
+                        memory.get(a.table, table + d / 2 + pair),
+                    );
+                    memory.set(a.x, at + i, x * cosine - y * sine);
+                    memory.set(a.x, at + j, y * cosine + x * sine);
+                }
             }
         }
     }

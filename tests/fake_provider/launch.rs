@@ -105,6 +105,9 @@ kernels! {
     "attention_32_f32": AttentionArgs, [q, k, v, out];
     "attention_64_f32": AttentionArgs, [q, k, v, out];
     "attention_128_f32": AttentionArgs, [q, k, v, out];
+    "attention_32_bias_f32": AttentionBiasArgs, [attention.q, attention.k, attention.v, attention.out, bias];
+    "attention_64_bias_f32": AttentionBiasArgs, [attention.q, attention.k, attention.v, attention.out, bias];
+    "rope_f32": RopeArgs, [x, table];
     "softmax_f32": SoftmaxArgs, [x, out];
     "pool_f32": PoolArgs, [x, out];
 }

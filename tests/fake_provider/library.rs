@@ -8,6 +8,7 @@ mod blas;
 mod launch;
 mod queue;
 mod rccl;
+mod roctx;
 mod rtc;
 
 use std::cell::Cell;

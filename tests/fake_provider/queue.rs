@@ -179,6 +179,10 @@ pub extern "C" fn hipEventDestroy(handle: *mut c_void) -> Status {
 #[unsafe(no_mangle)]
 pub extern "C" fn hipEventRecord(handle: *mut c_void, on: *mut c_void) -> Status {
     let (event, on) = (event(handle), stream(on));
+    // From now on it stands for this record, not for an earlier one, and what failed before that.
+    if on.state.lock().unwrap().capture.is_none() {
+        *event.passed.lock().unwrap() = None;
+    }
     let queue = Arc::downgrade(&on);
     on.submit(Arc::new(move || {
         let error = queue

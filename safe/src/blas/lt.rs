@@ -115,25 +115,17 @@ impl BlasLt {
         let device = stream.device();
         let table = table(device)?;
         let workspace = stream.allocate(bytes)?;
-        device.enter()?;
-        let mut raw = ptr::null_mut();
-        // SAFETY: the call writes one handle. It ends the process where there is no GPU, and there is one.
-        unsafe { call!(device, table.hipblasLtCreate(&mut raw)) }?;
-        let (owner, address) = (stream.clone(), raw.expose_provenance());
-        let handle = Handle::new(move || {
-            let device = owner.device();
-            let destroyed = self::table(device).and_then(|table| {
-                device.select()?;
-                // SAFETY: destroyed once, when nothing uses it any more.
-                unsafe {
-                    call!(
-                        device,
-                        table.hipblasLtDestroy(ptr::with_exposed_provenance_mut(address))
-                    )
-                }
-            });
-            device.park(destroyed);
-        });
+        let create = |device: &Device| {
+            let mut raw = ptr::null_mut();
+            // SAFETY: the call writes one handle. It ends the process where there is no GPU, and there is one.
+            unsafe { call!(device, table.hipblasLtCreate(&mut raw)) }?;
+            Ok(raw)
+        };
+        let (raw, handle) = Handle::new(stream, create, |device, raw| {
+            let table = self::table(device)?;
+            // SAFETY: destroyed once, when nothing uses it any more.
+            unsafe { call!(device, table.hipblasLtDestroy(raw)) }
+        })?;
         Ok(Self {
             stream: stream.clone(),
             raw,
@@ -542,6 +534,7 @@ fn operation(matrix: &Matrix) -> hipblasOperation_t {
 fn datatype(dtype: DType) -> hipDataType {
     match dtype {
         DType::U8 => hipDataType::HIP_R_8U,
+        DType::I8 => hipDataType::HIP_R_8I,
         DType::F32 => hipDataType::HIP_R_32F,
         DType::F16 => hipDataType::HIP_R_16F,
         DType::BF16 => hipDataType::HIP_R_16BF,

@@ -130,8 +130,8 @@ impl Gemm {
         if [self.m, self.n, self.k, self.batch].contains(&0) {
             return wrong("a size is 0");
         }
-        if self.inputs == DType::U8 || self.output == DType::U8 {
-            return wrong("there is no GEMM of u8");
+        if [self.inputs, self.output].iter().any(|dtype| dtype.size() == 1) {
+            return wrong("there is no GEMM of u8 or i8");
         }
         if self.c.transposed {
             return wrong("C cannot be transposed");

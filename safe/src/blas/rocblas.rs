@@ -10,6 +10,7 @@ use hipvit_sys::rocblas::{
 use hipvit_sys::{Rocblas, Table as _};
 
 use super::{Gemm, Matrix, WORKSPACE, int, tensile};
+use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::memory::buffer::DeviceBuffer;
@@ -37,37 +38,20 @@ impl Blas {
     /// [`Error::Provider`] if rocBLAS cannot be opened, or has no kernels for the GPU; what it says otherwise.
     pub fn new(stream: &Stream) -> Result<Self> {
         let device = stream.device();
-        let table = device
-            .runtime()
-            .provider()
-            .rocblas()
-            .map_err(|error| missing(&error))?;
+        let table = table(device)?;
         tensile::check(table.path(), device.properties().arch())?;
-        device.enter()?;
-        let mut raw = ptr::null_mut();
-        // SAFETY: the call writes one handle. rocBLAS ends the process where there is no GPU, or none that it has kernels for;
-        // neither is so.
-        unsafe { call!(device, table.rocblas_create_handle(&mut raw)) }?;
-        let (owner, address) = (stream.clone(), raw.expose_provenance());
-        let handle = Handle::new(move || {
-            let device = owner.device();
-            let destroyed = device
-                .runtime()
-                .provider()
-                .rocblas()
-                .map_err(|error| missing(&error))
-                .and_then(|table| {
-                    device.select()?;
-                    // SAFETY: destroyed once, when nothing uses it any more.
-                    unsafe {
-                        call!(
-                            device,
-                            table.rocblas_destroy_handle(ptr::with_exposed_provenance_mut(address))
-                        )
-                    }
-                });
-            device.park(destroyed);
-        });
+        let create = |device: &Device| {
+            let mut raw = ptr::null_mut();
+            // SAFETY: the call writes one handle. rocBLAS ends the process where there is no GPU, or none that it has kernels
+            // for; neither is so.
+            unsafe { call!(device, table.rocblas_create_handle(&mut raw)) }?;
+            Ok(raw)
+        };
+        let (raw, handle) = Handle::new(stream, create, |device, raw| {
+            let table = self::table(device)?;
+            // SAFETY: destroyed once, when nothing uses it any more.
+            unsafe { call!(device, table.rocblas_destroy_handle(raw)) }
+        })?;
         let mut blas = Self {
             stream: stream.clone(),
             raw,
@@ -114,11 +98,7 @@ impl Blas {
         gemm.check(&a, &b, &c)?;
         let stream = self.stream.clone();
         let device = stream.device();
-        let table: &Rocblas = device
-            .runtime()
-            .provider()
-            .rocblas()
-            .map_err(|error| missing(&error))?;
+        let table = table(device)?;
         let mut operands = vec![a, b, c];
         operands.extend(self.workspace.as_mut().map(DeviceBuffer::writing));
         let (m, n, k, batch) = (int(gemm.m)?, int(gemm.n)?, int(gemm.k)?, int(gemm.batch)?);
@@ -226,6 +206,7 @@ fn operation(matrix: &Matrix) -> rocblas_operation_ {
 fn datatype(dtype: DType) -> rocblas_datatype_ {
     match dtype {
         DType::U8 => rocblas_datatype_::rocblas_datatype_u8_r,
+        DType::I8 => rocblas_datatype_::rocblas_datatype_i8_r,
         DType::F32 => rocblas_datatype_::rocblas_datatype_f32_r,
         DType::F16 => rocblas_datatype_::rocblas_datatype_f16_r,
         DType::BF16 => rocblas_datatype_::rocblas_datatype_bf16_r,
@@ -236,4 +217,12 @@ impl fmt::Debug for Blas {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Blas").field(&self.stream).finish()
     }
+}
+
+fn table(device: &Device) -> Result<&Rocblas> {
+    device
+        .runtime()
+        .provider()
+        .rocblas()
+        .map_err(|error| missing(&error))
 }

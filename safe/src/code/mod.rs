@@ -101,7 +101,7 @@ impl Code {
 
     /// The code objects for GPUs of `arch`.
     fn objects(&self, arch: &str) -> Vec<&[u8]> {
-        let bytes = &bytemuck::cast_slice(&self.words)[..self.bytes];
+        let bytes = self.as_bytes();
         if self.targets.is_empty() {
             return vec![bytes];
         }
@@ -110,6 +110,12 @@ impl Code {
             .zip(&self.entries)
             .filter(|(target, _)| *target == Some(arch));
         entries.map(|(_, entry)| &bytes[entry.clone()]).collect()
+    }
+
+    /// The bytes, as they are loaded: what a hash names.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &bytemuck::cast_slice(&self.words)[..self.bytes]
     }
 
     pub(crate) fn as_ptr(&self) -> *const std::ffi::c_void {

@@ -338,6 +338,7 @@ fn rank(comm: &Comm, rank: usize) -> Result<i32> {
 fn data_type(dtype: DType) -> ncclDataType_t {
     match dtype {
         DType::U8 => ncclDataType_t::ncclUint8,
+        DType::I8 => ncclDataType_t::ncclInt8,
         DType::F32 => ncclDataType_t::ncclFloat32,
         DType::F16 => ncclDataType_t::ncclFloat16,
         DType::BF16 => ncclDataType_t::ncclBfloat16,

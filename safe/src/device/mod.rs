@@ -175,8 +175,8 @@ impl Device {
         CaptureGuard(guard)
     }
 
-    /// To be held while the whole device is waited for: other threads' captures are over, and none begins. `None` on a
-    /// thread that captures, where the driver refuses to wait.
+    /// To be held while the whole device is waited for, as libraries do when a handle is made or destroyed: other threads'
+    /// captures are over, and none begins. `None` on a thread that captures, where the driver refuses to wait.
     pub(crate) fn between_captures(&self) -> Option<RwLockWriteGuard<'_, ()>> {
         let lock = || self.shared.captures.write();
         (!CAPTURES.get()).then(lock)

@@ -89,25 +89,17 @@ impl Dnn {
     pub fn new(stream: &Stream) -> Result<Self> {
         let device = stream.device();
         let table = table(device)?;
-        device.enter()?;
-        let mut raw = ptr::null_mut();
-        // SAFETY: the call writes one handle; the stream lives as long as it.
-        unsafe { call!(device, table.miopenCreateWithStream(&mut raw, stream.raw())) }?;
-        let (owner, address) = (stream.clone(), raw.expose_provenance());
-        let handle = Handle::new(move || {
-            let device = owner.device();
-            let destroyed = self::table(device).and_then(|table| {
-                device.select()?;
-                // SAFETY: destroyed once, when nothing uses it any more.
-                unsafe {
-                    call!(
-                        device,
-                        table.miopenDestroy(ptr::with_exposed_provenance_mut(address))
-                    )
-                }
-            });
-            device.park(destroyed);
-        });
+        let create = |device: &Device| {
+            let mut raw = ptr::null_mut();
+            // SAFETY: the call writes one handle; the stream lives as long as it.
+            unsafe { call!(device, table.miopenCreateWithStream(&mut raw, stream.raw())) }?;
+            Ok(raw)
+        };
+        let (raw, handle) = Handle::new(stream, create, |device, raw| {
+            let table = self::table(device)?;
+            // SAFETY: destroyed once, when nothing uses it any more.
+            unsafe { call!(device, table.miopenDestroy(raw)) }
+        })?;
         Ok(Self {
             stream: stream.clone(),
             raw,

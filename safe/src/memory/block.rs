@@ -6,13 +6,16 @@ use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use hipvit_sys::hip::hipError_t;
+use hipvit_sys::hip::{
+    hipDeviceMallocUncached, hipError_t, hipHostMallocCoherent, hipHostMallocMapped, hipHostMallocPortable,
+};
 use parking_lot::Mutex;
 
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::memory::cache::{self, PoolStats};
+use crate::memory::symmetric::is_not_offered;
 use crate::status::{call, is};
 use crate::stream::{Resource, Stream};
 
@@ -82,6 +85,17 @@ pub(crate) struct Block {
     ready: OnceLock<Event>,
     /// The streams other than `stream` that have read it.
     readers: Mutex<Vec<Stream>>,
+    origin: Origin,
+}
+
+/// Where a block is from, and goes back to.
+#[derive(Debug)]
+enum Origin {
+    Pool,
+    /// Device memory that the kernels of these streams share.
+    Uncached(Vec<Stream>),
+    /// Host memory that the kernels of these streams and the host share.
+    Mapped(Vec<Stream>),
 }
 
 impl Block {
@@ -113,7 +127,71 @@ impl Block {
             last_use: AtomicU64::new(0),
             ready: OnceLock::new(),
             readers: Mutex::default(),
+            origin: Origin::Pool,
         }))
+    }
+
+    /// Device memory for work of all `sharers`, in no order; uncached, unless no such memory is offered.
+    pub(crate) fn uncached(stream: &Stream, bytes: usize, sharers: &[Stream]) -> Result<Arc<Self>> {
+        stream.refuse_capture("an allocation")?;
+        let device = stream.device();
+        let hip = device.enter()?;
+        let mut pointer = ptr::null_mut();
+        // SAFETY: the call writes one pointer.
+        let allocated = unsafe {
+            call!(
+                device,
+                hip.hipExtMallocWithFlags(&mut pointer, bytes, hipDeviceMallocUncached)
+            )
+        };
+        let address = match allocated {
+            Ok(()) => pointer as u64,
+            Err(error) if is_not_offered(&error) => {
+                // HIP keeps the error for whoever asks next, and libraries do.
+                // SAFETY: takes no arguments.
+                let _ = unsafe { hip.hipGetLastError() };
+                malloc(device, bytes).map_err(|error| out_of_memory(device, bytes, error))?
+            }
+            Err(error) => return Err(out_of_memory(device, bytes, error)),
+        };
+        Ok(Self::shared(stream, address, Origin::Uncached(sharers.to_vec())))
+    }
+
+    /// Host memory, zero, for work of all `sharers` and the host, in no order.
+    pub(crate) fn mapped(stream: &Stream, bytes: usize, sharers: &[Stream]) -> Result<Arc<Self>> {
+        stream.refuse_capture("an allocation")?;
+        let device = stream.device();
+        let hip = device.enter()?;
+        let flags = hipHostMallocPortable | hipHostMallocMapped | hipHostMallocCoherent;
+        let mut pointer = ptr::null_mut();
+        // SAFETY: the call writes one pointer, to memory of so many bytes.
+        unsafe {
+            call!(device, hip.hipHostMalloc(&mut pointer, bytes, flags))?;
+            pointer.cast::<u8>().write_bytes(0, bytes);
+        }
+        let address = pointer as u64;
+        Ok(Self::shared(stream, address, Origin::Mapped(sharers.to_vec())))
+    }
+
+    fn shared(stream: &Stream, address: u64, origin: Origin) -> Arc<Self> {
+        Arc::new(Self {
+            address,
+            stream: stream.clone(),
+            last_use: AtomicU64::new(0),
+            ready: OnceLock::new(),
+            readers: Mutex::default(),
+            origin,
+        })
+    }
+
+    /// Whether work of `stream` may use it at any time.
+    pub(crate) fn is_shared_with(&self, stream: &Stream) -> bool {
+        match &self.origin {
+            Origin::Pool => false,
+            Origin::Uncached(sharers) | Origin::Mapped(sharers) => {
+                sharers.iter().any(|sharer| sharer.device() == stream.device())
+            }
+        }
     }
 
     pub(crate) fn address(&self) -> u64 {
@@ -181,6 +259,26 @@ impl Resource for Block {
 impl Drop for Block {
     fn drop(&mut self) {
         let device = self.stream.device();
+        if let Origin::Uncached(sharers) | Origin::Mapped(sharers) = &self.origin {
+            // SAFETY: the handles live.
+            let finish = |sharer: &Stream| unsafe {
+                let hip = sharer.device().select()?;
+                call!(sharer.device(), hip.hipStreamSynchronize(sharer.raw()))
+            };
+            sharers.iter().for_each(|sharer| device.park(finish(sharer)));
+            let free = |hip: &hipvit_sys::Hip| {
+                let pointer = self.address as *mut std::ffi::c_void;
+                // SAFETY: the address is of an allocation of this kind, and the work that used it is done.
+                unsafe {
+                    match self.origin {
+                        Origin::Mapped(_) => call!(device, hip.hipHostFree(pointer)),
+                        _ => call!(device, hip.hipFree(pointer)),
+                    }
+                }
+            };
+            device.park(device.select().and_then(free));
+            return;
+        }
         let readers = self.readers.get_mut();
         for reader in readers.iter() {
             // The next user of the memory, on the home stream, waits for its readers.

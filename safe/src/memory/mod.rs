@@ -9,4 +9,5 @@ mod peer;
 pub(crate) mod pending;
 pub(crate) mod pinned;
 mod submit;
+pub(crate) mod symmetric;
 pub(crate) mod uploads;

@@ -116,7 +116,7 @@ impl<'a> Operand<'a> {
         if self.block.is_frozen() {
             return self.block.admit_reader(stream);
         }
-        if self.block.stream() != stream {
+        if self.block.stream() != stream && !self.block.is_shared_with(stream) {
             return Err(Error::argument(
                 "operand",
                 "belongs to another stream; move it there after an event, or freeze it",

@@ -139,6 +139,15 @@ impl<T: Pod> PinnedBuffer<T> {
         };
         Ok((0..total).step_by(len).map(part).collect())
     }
+
+    /// All of it as one part, for [`PinnedPart::split_off`].
+    #[must_use]
+    pub fn into_part(self) -> PinnedPart<T> {
+        PinnedPart {
+            range: 0..self.len,
+            buffer: Arc::new(self),
+        }
+    }
 }
 
 impl<T: Pod> Deref for PinnedBuffer<T> {
@@ -187,11 +196,28 @@ pub struct PinnedPart<T> {
 }
 
 impl<T: Pod> PinnedPart<T> {
-    /// The buffer that was split, once all its parts are here.
+    /// The position of its first element in the buffer.
+    #[must_use]
+    pub fn start(&self) -> usize {
+        self.range.start
+    }
+
+    /// Keeps its first `at` elements; the others, if there are any, become a part of their own.
+    #[must_use = "dropping it gives up its elements until the parts are joined"]
+    pub fn split_off(&mut self, at: usize) -> Self {
+        let middle = self.range.end.min(self.range.start.saturating_add(at));
+        let end = std::mem::replace(&mut self.range.end, middle);
+        Self {
+            buffer: self.buffer.clone(),
+            range: middle..end,
+        }
+    }
+
+    /// The buffer that was split, once all its parts are here or dropped.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if a part is missing.
+    /// [`Error::Argument`] if another part is in use, or if there is none.
     pub fn join(parts: Vec<Self>) -> Result<PinnedBuffer<T>> {
         let mut parts = parts.into_iter();
         let last = parts.next_back();
@@ -207,7 +233,7 @@ impl<T: Pod> Deref for PinnedPart<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: the range is within the buffer's elements, of which `split` gives each to one part alone; the buffer,
+        // SAFETY: the range is within the buffer's elements, each of which belongs to one part alone; the buffer,
         // which has the memory, cannot be had while there is a part.
         unsafe {
             slice::from_raw_parts(

@@ -6,20 +6,24 @@ use rayon::prelude::*;
 
 use crate::error::{Error, Result};
 use crate::graph::{Graph, ValueId};
-use crate::ops::Op;
+use crate::ops::int8::Int8Weight;
 use crate::ops::linear::PrepackedWeight;
+use crate::ops::{Linear, Op};
 
 /// Weights prepacked for the GEMMs, everything else as f32.
 #[derive(Default)]
 pub(super) struct Constants {
     /// The weights of linear layers and patch convolutions.
     pub(super) weights: HashMap<ValueId, PrepackedWeight>,
+    /// Those of linear layers in int8.
+    pub(super) int8: HashMap<ValueId, Int8Weight>,
     pub(super) values: HashMap<ValueId, Vec<f32>>,
 }
 
 impl Constants {
     pub(super) fn new(graph: &Graph) -> Result<Self> {
         let mut weights: HashMap<ValueId, &str> = HashMap::new();
+        let mut int8: HashMap<ValueId, &str> = HashMap::new();
         let mut values: HashSet<ValueId> = HashSet::new();
         for node in graph.nodes() {
             for (position, &id) in node.inputs.iter().enumerate() {
@@ -32,6 +36,9 @@ impl Constants {
                     return Err(Error::graph(&node.name, reason));
                 }
                 match node.op {
+                    Op::Linear(Linear { int8: Some(_), .. }) if position == 1 => {
+                        int8.insert(id, &node.name);
+                    }
                     Op::Linear(_) | Op::PatchConv(_) if position == 1 => {
                         weights.insert(id, &node.name);
                     }
@@ -45,11 +52,19 @@ impl Constants {
             .into_par_iter()
             .map(|(id, node)| Ok((id, pack(graph, id).map_err(|e| Error::graph(node, e))?)))
             .collect::<Result<_>>()?;
+        let int8 = int8
+            .into_par_iter()
+            .map(|(id, node)| Ok((id, pack_int8(graph, id).map_err(|e| Error::graph(node, e))?)))
+            .collect::<Result<_>>()?;
         let values = values
             .into_iter()
             .filter_map(|id| Some((id, graph.value(id).constant.as_ref()?.to_f32().into_owned())))
             .collect();
-        Ok(Self { weights, values })
+        Ok(Self {
+            weights,
+            int8,
+            values,
+        })
     }
 }
 
@@ -62,4 +77,17 @@ fn pack(graph: &Graph, id: ValueId) -> Result<PrepackedWeight, String> {
     let (&n, inner) = tensor.shape().split_first().ok_or("the weight is a scalar")?;
     let values = tensor.to_f32();
     PrepackedWeight::new(&values, n, inner.iter().product())
+}
+
+fn pack_int8(graph: &Graph, id: ValueId) -> Result<Int8Weight, String> {
+    let tensor = graph
+        .value(id)
+        .constant
+        .as_ref()
+        .ok_or("the weight has no value")?;
+    let &[n, k] = tensor.shape() else {
+        return Err("the weight is no matrix".into());
+    };
+    let (weight, scales) = tensor.int8_parts().ok_or("the weight is not int8")?;
+    Int8Weight::new(weight, scales, n, k)
 }

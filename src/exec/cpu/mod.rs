@@ -19,8 +19,7 @@ use self::constants::Constants;
 use self::step::Memory;
 use crate::error::{Error, Result};
 use crate::graph::plan::{Plan, Step};
-use crate::graph::{Graph, OutputKind, matrix};
-
+use crate::graph::{Graph, OutputKind, ValueId, matrix};
 use crate::tensor::{DType, Input};
 
 /// Called after each step with the time that it took.
@@ -49,6 +48,14 @@ impl CpuExecutor {
     /// The number of threads.
     pub fn threads(&self) -> usize {
         self.pool.current_num_threads()
+    }
+
+    /// The weights that were found to have no NaN and no infinity when they were prepacked.
+    pub(crate) fn finite_weights(&self) -> impl Iterator<Item = ValueId> {
+        let weights = self.constants.weights.iter();
+        weights
+            .filter(|(_, weight)| weight.is_finite())
+            .map(|(&id, _)| id)
     }
 
     /// Runs `work` within this executor's thread pool.

@@ -6,11 +6,13 @@ use std::ops::Range;
 use super::constants::Constants;
 use crate::graph::plan::{Buffer, Operand, Plan, Step};
 use crate::ops::attention::Tokens;
+use crate::ops::int8::Int8Weight;
 use crate::ops::linear::{PrepackedWeight, Tail};
 use crate::ops::rows::Source;
 use crate::ops::{Attention, AttentionOperands, Linear, Op, PixelLayout};
 use crate::ops::{
-    activation, add, attention, layer_norm, linear, patch_conv, patch_extract, pool, swiglu, tokens,
+    activation, add, attention, int8, layer_norm, linear, patch_conv, patch_extract, pool, rope, swiglu,
+    tokens,
 };
 use crate::tensor::Input;
 
@@ -124,6 +126,15 @@ impl<'a> Memory<'a> {
         PrepackedWeight::new(self.values(index)?, *n, inner.iter().product()).map(Cow::Owned)
     }
 
+    /// The operand as a packed int8 weight.
+    fn int8_weight(&self, index: usize) -> Result<&'a Int8Weight, String> {
+        let weight = match self.step.inputs.get(index) {
+            Some(Operand::Constant(id)) => self.constants.int8.get(id),
+            _ => None,
+        };
+        weight.ok_or_else(|| "its weight is no int8 constant of the executor's graph".into())
+    }
+
     /// The operand's elements, u8 or f32.
     fn pixels(&self, index: usize) -> Result<Input<'a>, String> {
         match self.step.inputs.get(index) {
@@ -203,6 +214,7 @@ impl<'a> Memory<'a> {
                 bias,
                 activation,
                 residual,
+                int8,
             }) => {
                 let tail = Tail {
                     bias: if *bias { Some(m.values(2)?) } else { None },
@@ -213,14 +225,28 @@ impl<'a> Memory<'a> {
                         None
                     },
                 };
-                linear::run(m.values(0)?, &*m.weight(1)?, tail, self.output)?;
+                match int8 {
+                    Some(levels) => int8::run(m.values(0)?, m.int8_weight(1)?, *levels, tail, self.output)?,
+                    None => linear::run(m.values(0)?, &*m.weight(1)?, tail, self.output)?,
+                }
             }
             Op::Activation(activation) => activation::run(*activation, m.source(0)?, self.output),
             Op::SwiGlu => swiglu::run(m.values(0)?, m.channels(0)? / 2, self.output),
+            Op::Rope(spec) => {
+                let (&[_, tokens, channels], &[_, places, _]) = (m.shape(0)?, m.shape(1)?) else {
+                    return Err("takes tokens and a table".into());
+                };
+                let extents = [tokens, channels, places];
+                rope::run(spec, m.source(0)?, m.values(1)?, extents, self.output);
+            }
             Op::Attention(spec) => {
                 let operands = attention_operands(m, spec)?;
                 let batch = m.plan.buffer(m.step.output).shape[0];
-                attention::run(spec, operands, batch, self.output)?;
+                let bias = match spec.bias {
+                    true => Some(m.values(spec.operands.count())?),
+                    false => None,
+                };
+                attention::run(spec, operands, bias, batch, self.output)?;
             }
             Op::Pool(spec) => {
                 let &[_, n, d] = m.shape(0)? else {

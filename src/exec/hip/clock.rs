@@ -1,10 +1,15 @@
 //! Device times of a run's stages, from events that are recorded only for a timed run.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
+use serde_json::{Map, Value, json};
+
 use crate::error::Result;
+use crate::exec::step_args::step_args;
 use crate::graph::plan::{Plan, Step};
 use crate::hip::{Event, Stream};
+use crate::timeline::{self, Activity, Slice, Track};
 
 /// Called with each stage of a run and the time that it took on the device, when the run is over.
 pub type StageObserver<'a> = dyn FnMut(Stage<'_>, Duration) + Send + 'a;
@@ -24,6 +29,16 @@ pub enum Stage<'a> {
     Replay,
     /// The copy of the results to the host.
     Download,
+}
+
+/// A point in the device's time that a recording knows.
+#[derive(Clone, Debug)]
+pub(super) struct Anchor {
+    /// The recording's number.
+    pub(super) recording: u64,
+    pub(super) event: Event,
+    /// When the device reached it, since the recording's begin: the middle between submitting the event and having waited for it.
+    pub(super) at: Duration,
 }
 
 /// Events between a run's stages.
@@ -70,5 +85,106 @@ impl Clock {
             observer(Stage::Download, downloaded.since(computed)?);
         }
         Ok(())
+    }
+
+    /// Adds each stage to the recording: `input` provided the input, and the steps were a replay or its capture. `streams` are the
+    /// one that copies input and the one that computes.
+    pub(super) fn record(
+        &self,
+        plan: &Plan,
+        (input, replayed): (Stage<'_>, bool),
+        anchor: &Anchor,
+        device: usize,
+        [copier, stream]: [u64; 2],
+    ) -> Result<()> {
+        let track = |stream| Track::Stream { device, stream };
+        if let [begin, end] = &self.input[..] {
+            let (stream, purpose, slice) = match input {
+                Stage::Resize => {
+                    let args = json!({ "images": plan.batch() });
+                    let name = "images: HtoD copies and resize";
+                    (stream, "compute", slice(Activity::DeviceResize, name, args))
+                }
+                _ => {
+                    let args = json!({ "bytes": plan.input_bytes(), "kind": "HtoD" });
+                    (
+                        copier,
+                        "copy in",
+                        slice(Activity::CopyIn, "input: HtoD copy", args),
+                    )
+                }
+            };
+            let slice = Slice {
+                track: track(stream),
+                start: anchor.at + begin.since(&anchor.event)?,
+                duration: end.since(begin)?,
+                ..slice
+            };
+            timeline::add([slice], Some((device, stream, purpose)));
+        }
+        let (Some(first), Some((downloaded, steps))) = (self.steps.first(), self.steps.split_last()) else {
+            return Ok(());
+        };
+        // From the first event: a difference from the recording's begin would be rounded to some microseconds.
+        let begin = anchor.at + first.since(&anchor.event)?;
+        let place = |slice: Slice, from: &Event, to: &Event| {
+            Ok::<_, crate::Error>(Slice {
+                track: track(stream),
+                start: begin + from.since(first)?,
+                duration: to.since(from)?,
+                ..slice
+            })
+        };
+        let mut slices = Vec::new();
+        match steps {
+            [from, to] if plan.steps().len() != 1 => {
+                let args = json!({ "steps": plan.steps().len(), "batch": plan.batch() });
+                let replay = match replayed {
+                    true => slice(Activity::Replay, "graph replay", args),
+                    false => slice(
+                        Activity::Capture,
+                        "capture: steps, and a replay that is compared",
+                        args,
+                    ),
+                };
+                slices.push(place(replay, from, to)?);
+            }
+            _ => {
+                for (pair, step) in steps.windows(2).zip(plan.steps()) {
+                    let node = plan.node(step);
+                    let args = Value::Object(step_args(plan, step));
+                    let name = node.name.clone();
+                    slices.push(place(
+                        slice(Activity::Step(node.role), name, args),
+                        &pair[0],
+                        &pair[1],
+                    )?);
+                }
+            }
+        }
+        if let Some(computed) = steps.last() {
+            let results = super::results(plan);
+            let bytes: usize = results.map(|(.., id)| plan.buffer(id).bytes).sum();
+            let args = json!({ "bytes": bytes, "kind": "DtoH" });
+            let copy = slice(Activity::CopyOut, "results: DtoH copy", args);
+            slices.push(place(copy, computed, downloaded)?);
+        }
+        timeline::add(slices, Some((device, stream, "compute")));
+        Ok(())
+    }
+}
+
+/// A slice without its place and time.
+fn slice(activity: Activity, name: impl Into<Cow<'static, str>>, args: Value) -> Slice {
+    Slice {
+        track: Track::Thread(0),
+        activity,
+        name: name.into(),
+        start: Duration::ZERO,
+        duration: Duration::ZERO,
+        args: match args {
+            Value::Object(args) => args,
+            _ => Map::new(),
+        },
     }
 }

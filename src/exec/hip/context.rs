@@ -11,11 +11,12 @@ use super::libraries::Libraries;
 use super::lower::scratch_bytes;
 use super::preprocess::{DeviceResize, HipPreprocess};
 use super::staging::Pieces;
+use super::tensor::Rank;
 use crate::error::Result;
+use crate::exec::Images;
 use crate::graph::Graph;
 use crate::graph::plan::Plan;
-use crate::hip::{Comm, Device, DeviceBuffer, PinnedBuffer, Replay, Stream};
-use crate::image::RgbImage;
+use crate::hip::{Device, DeviceBuffer, PinnedBuffer, Replay, Stream};
 
 /// How many plans a context remembers; there is one per batch size.
 const MAX_PLANS: usize = 16;
@@ -53,14 +54,14 @@ pub(super) struct Memory {
 impl ExecutionContext {
     /// A context for `plan`, whose input has `input` bytes.
     ///
-    /// With a rank of a communicator it is on that one's stream.
-    pub(super) fn new(device: &Device, plan: &Plan, input: usize, comm: Option<&Comm>) -> Result<Self> {
-        let stream = match comm {
-            Some(comm) => comm.stream().clone(),
+    /// A rank's is on the stream of its communicator.
+    pub(super) fn new(device: &Device, plan: &Plan, input: usize, rank: Option<&Rank>) -> Result<Self> {
+        let stream = match rank {
+            Some(rank) => rank.comm.stream().clone(),
             None => device.stream()?,
         };
         Ok(Self {
-            libraries: Libraries::new(&stream, comm),
+            libraries: Libraries::new(&stream, rank),
             memory: Memory {
                 input: stream.allocate(input)?,
                 arena: stream.allocate(plan.arena_bytes())?,
@@ -97,7 +98,7 @@ impl ExecutionContext {
     pub(super) fn resize(
         &mut self,
         resize: &DeviceResize,
-        images: &[&RgbImage],
+        images: Images<'_>,
         pieces: &Pieces,
         threads: &ThreadPool,
     ) -> Result<VecDeque<Uploaded>> {

@@ -63,6 +63,9 @@ pub struct Replays {
     pub recomputed_runs: u64,
     /// Why no graph is replayed any more, if capturing one failed or a replay differed from the steps.
     pub fallback: Option<String>,
+    /// With tensor parallelism, what sums over the GPUs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub all_reduce: Option<String>,
 }
 
 /// One line: how many runs of either kind, and why no more are replayed.
@@ -73,8 +76,11 @@ impl fmt::Display for Replays {
             "{:<15} {:>10} runs replayed, {} step by step",
             "HIP graphs", self.replayed_runs, self.eager_runs
         )?;
-        match &self.fallback {
-            Some(reason) => write!(f, ": {reason}"),
+        if let Some(reason) = &self.fallback {
+            write!(f, ": {reason}")?;
+        }
+        match &self.all_reduce {
+            Some(what) => write!(f, "\n{:<15} {what}", "all-reduce"),
             None => Ok(()),
         }
     }

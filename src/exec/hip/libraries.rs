@@ -3,9 +3,13 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use super::lower::{Call, LinearCall, Unfused, attention_is_unfused};
+use super::calls::CallClock;
+use super::direct::DirectRank;
+use super::lower::{AllReduceCall, Call, LinearCall, Unfused, attention_is_unfused};
 use super::miopen::Miopen;
 use super::regions::Regions;
+use super::report::name;
+use super::tensor::Rank;
 use crate::error::{Error, Result};
 use crate::exec::select::{
     Candidate, HIPBLASLT, LinearShape, MIOPEN, Origin, REFERENCE_ROWS, SelectOptions, Selection,
@@ -13,6 +17,7 @@ use crate::exec::select::{
 use crate::graph::plan::Plan;
 use crate::hip::{Blas, BlasLt, Comm, Epilogue, Gemm, Matmul, MatmulOperands, Reduction, Scales, Stream};
 use crate::kernels::{KernelCall, Kernels};
+use crate::timeline::{self, Activity};
 
 /// Handles are made when they are first needed: each has a workspace of its own.
 pub(super) struct Libraries {
@@ -22,7 +27,11 @@ pub(super) struct Libraries {
     prepared: HashMap<Prepared, Result<Matmul, String>>,
     /// The rank on this stream, of a tensor-parallel model.
     comm: Option<Comm>,
+    /// What sums small messages of it.
+    direct: Option<DirectRank>,
     miopen: Miopen,
+    /// Set while calls are timed one by one.
+    pub(super) calls: Option<CallClock>,
 }
 
 /// What a prepared GEMM of hipBLASLt depends on.
@@ -34,15 +43,17 @@ struct Prepared {
 }
 
 impl Libraries {
-    /// `comm` is the rank on this stream, where the work is summed over ranks.
-    pub(super) fn new(stream: &Stream, comm: Option<&Comm>) -> Self {
+    /// `rank` is the one on this stream, where the work is summed over ranks.
+    pub(super) fn new(stream: &Stream, rank: Option<&Rank>) -> Self {
         Self {
             stream: stream.clone(),
             rocblas: None,
             hipblaslt: None,
             prepared: HashMap::new(),
-            comm: comm.cloned(),
+            comm: rank.map(|rank| rank.comm.clone()),
+            direct: rank.and_then(|rank| rank.direct.clone()),
             miopen: Miopen::new(stream),
+            calls: None,
         }
     }
 
@@ -87,41 +98,63 @@ impl Libraries {
         match call {
             Call::Kernel(kernel) => {
                 let kernel = kernels.select(kernel, selection.options().reproducible);
-                kernel.launch(kernels, &self.stream, &regions.0)
+                self.launch(kernel, kernels, regions)
             }
             Call::Gemm { gemm, a, b, c } => {
                 self.gemms(&gemm, [a, b, c], selection.options().reproducible, regions)
             }
             Call::Linear(linear) => self.linear(&linear, images, selection, kernels, regions),
-            Call::CopyRows(copy) => Ok(self.stream.copy_rows(
-                (regions.from(copy.to)?, copy.to_stride),
-                (regions.from(copy.from)?, copy.from_stride),
-                copy.bytes,
-                copy.rows,
-            )?),
-            Call::AllReduce {
-                from,
-                to,
-                bytes,
-                dtype,
-            } => {
-                let Some(comm) = &self.comm else {
-                    let reason = "sums over the ranks of a tensor-parallel model, and runs alone";
-                    return Err(Error::argument("all-reduce", reason));
-                };
-                let [from, to] =
-                    [from, to].map(|address| Ok::<_, Error>(regions.from(address)?.part(0..bytes)?));
-                Ok(comm.all_reduce(dtype, Reduction::Sum, from?, to?)?)
+            Call::CopyRows(copy) => {
+                self.stream.copy_rows(
+                    (regions.from(copy.to)?, copy.to_stride),
+                    (regions.from(copy.from)?, copy.from_stride),
+                    copy.bytes,
+                    copy.rows,
+                )?;
+                self.called("DtoD copy of rows", || {
+                    format!("{} rows of {} bytes", copy.rows, copy.bytes)
+                })
+            }
+            Call::AllReduce(call) => {
+                let reproducible = selection.options().reproducible;
+                match self
+                    .direct
+                    .as_ref()
+                    .filter(|direct| direct.takes(&call, reproducible))
+                {
+                    Some(direct) => {
+                        direct.submit(&call, &self.stream, regions)?;
+                        self.called("all-reduce over peer memory", || {
+                            format!("{} bytes", call.bytes())
+                        })
+                    }
+                    None => self.all_reduce(&call, kernels, regions),
+                }
             }
             Call::Patches(_) | Call::Projection(_) | Call::Attention(_) => {
                 if self.resolve(&call, selection).0 == Candidate::Miopen {
-                    return self.miopen.submit(&call, kernels, regions);
+                    self.miopen.submit(&call, kernels, regions)?;
+                    let problem = call.problem();
+                    return self.called("MIOpen", || problem.map(|p| p.to_string()).unwrap_or_default());
                 }
                 let own = call.own().map_err(|e| Error::argument("call", e))?;
                 own.into_iter()
                     .try_for_each(|call| self.submit(call, images, selection, kernels, regions))
             }
         }
+    }
+
+    /// Submits a sum of RCCL, then bias and residual.
+    fn all_reduce(&mut self, call: &AllReduceCall, kernels: &Kernels, regions: &Regions<'_>) -> Result<()> {
+        let Some(comm) = &self.comm else {
+            let reason = "sums over the ranks of a tensor-parallel model, and runs alone";
+            return Err(Error::argument("all-reduce", reason));
+        };
+        let part = |address: u64| Ok::<_, Error>(regions.from(address)?.part(0..call.bytes())?);
+        comm.all_reduce(call.dtype, Reduction::Sum, part(call.from)?, part(call.to)?)?;
+        self.called("RCCL all-reduce", || format!("{} bytes", call.bytes()))?;
+        let follows = call.follows().map_err(|e| Error::argument("all-reduce", e))?;
+        self.finish(follows, kernels, regions)
     }
 
     /// Submits the GEMMs of a batch: one by one where they must not depend on their number, by which rocBLAS selects.
@@ -156,7 +189,8 @@ impl Libraries {
             Some(blas) => blas,
             none => none.insert(Blas::new(&self.stream)?),
         };
-        Ok(blas.gemm(gemm, regions.from(a)?, regions.from(b)?, regions.from(c)?)?)
+        blas.gemm(gemm, regions.from(a)?, regions.from(b)?, regions.from(c)?)?;
+        self.called("rocBLAS GEMM", || gemm_shape(gemm))
     }
 
     /// Submits a linear layer; `images` is the number of images that its rows are of.
@@ -284,6 +318,7 @@ impl Libraries {
     /// Prepares a GEMM of hipBLASLt on first use; `Err` says why the library does not compute it.
     fn hipblaslt(&mut self, wanted: Prepared, reproducible: bool) -> Result<(), String> {
         if !self.prepared.contains_key(&wanted) {
+            let _span = timeline::span(Activity::Select);
             let prepared = self
                 .prepare(wanted, reproducible)
                 .map_err(|error| error.to_string());
@@ -360,19 +395,59 @@ impl Libraries {
             scales: Scales::default(),
         };
         lt.run(matmul, operands)?;
+        let Prepared { shape, epilogue, .. } = prepared;
+        let name = match epilogue && shape.epilogue().is_some() {
+            true => "hipBLASLt GEMM with epilogue",
+            false => "hipBLASLt GEMM",
+        };
+        self.called(name, || shape.to_string())?;
         self.finish(kernel, kernels, regions)
     }
 
     fn finish(
-        &self,
+        &mut self,
         kernel: Option<impl Into<KernelCall>>,
         kernels: &Kernels,
         regions: &Regions<'_>,
     ) -> Result<()> {
         match kernel {
-            Some(kernel) => kernel.into().launch(kernels, &self.stream, &regions.0),
+            Some(kernel) => self.launch(kernel.into(), kernels, regions),
             None => Ok(()),
         }
+    }
+
+    fn launch(&mut self, kernel: KernelCall, kernels: &Kernels, regions: &Regions<'_>) -> Result<()> {
+        kernel.launch(kernels, &self.stream, &regions.0)?;
+        match &mut self.calls {
+            Some(clock) => {
+                let launch = kernel.geometry(kernels).ok();
+                clock.tick(&self.stream, name(&kernel), None, launch)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Notes a library's call that has just been submitted, if calls are timed.
+    fn called(&mut self, name: &str, shape: impl FnOnce() -> String) -> Result<()> {
+        match &mut self.calls {
+            Some(clock) => clock.tick(&self.stream, name.to_owned(), Some(shape()), None),
+            None => Ok(()),
+        }
+    }
+}
+
+fn gemm_shape(gemm: &Gemm) -> String {
+    let Gemm {
+        m,
+        n,
+        k,
+        batch,
+        inputs,
+        ..
+    } = gemm;
+    match batch {
+        1 => format!("{m}×{n}×{k} {inputs}"),
+        _ => format!("{batch} of {m}×{n}×{k} {inputs}"),
     }
 }
 

@@ -1,7 +1,8 @@
 //! Preprocessing on a GPU: decoded images are copied to it and resized there into a batch of the model's input size.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use rayon::ThreadPool;
@@ -10,10 +11,11 @@ use super::Uploaded;
 use super::staging::Pieces;
 use crate::error::{Error, Result};
 use crate::exec::cpu::thread_pool;
+use crate::exec::slabs::{self, Images, Place, PlacedImage, Slab, Slabs};
 use crate::graph::plan::Plan;
 use crate::hip::{Device, DeviceBuffer, Operand, Stream};
 use crate::image::{Padding, Preprocess, RgbImage};
-use crate::kernels::{DevicePass, ResizeKernels};
+use crate::kernels::{DevicePass, ImagePass, ResizeKernels};
 use crate::tensor::DType;
 
 /// Bytes of decoded images that are on the device at a time, for each run.
@@ -115,61 +117,75 @@ impl HipPreprocess {
     /// What [`Preprocess::apply`] does not accept; memory runs out; what the driver says.
     pub fn apply_batch(&mut self, images: &[RgbImage]) -> Result<DeviceBuffer<u8>> {
         let mut batch = self.stream.allocate(images.len() * self.image_bytes())?;
-        let images: Vec<&RgbImage> = images.iter().collect();
+        let images = Images::new(&images.iter().collect::<Vec<_>>());
         let (pieces, threads) = match self.own.take() {
             Some(own) => own,
             None => (Pieces::default(), thread_pool(None, || ())?),
         };
-        for upload in self.enqueue(&images, &mut batch, &pieces, &threads)? {
+        for upload in self.enqueue(images, &mut batch, &pieces, &threads)? {
             pieces.keep(upload.wait()?);
         }
         self.own = Some((pieces, threads));
         Ok(batch)
     }
 
-    /// Submits the resizing of `images` into `batch`, u8 `[images, height, width, 3]`; `threads` copy them to pinned
-    /// memory. Several images are uploaded at once, with the tables that their sizes need.
+    /// Submits the resizing of `images` into `batch`, u8 `[images, height, width, 3]`; `threads` copy those in pageable
+    /// memory to pinned memory. Several images are uploaded at once, with the tables that their sizes need.
     ///
     /// # Errors
     ///
     /// As for [`HipPreprocess::apply_batch`]; [`Error::Argument`] if `batch` is too small or another stream's.
     pub(super) fn enqueue(
         &mut self,
-        images: &[&RgbImage],
+        images: Images<'_>,
         batch: &mut DeviceBuffer<u8>,
         pieces: &Pieces,
         threads: &ThreadPool,
     ) -> Result<VecDeque<Uploaded>> {
+        let Images { images, slabs, home } = images;
+        let slabs = slabs.into_iter().enumerate().map(|slab| Unit {
+            slab: Some(slab),
+            images: Vec::new(),
+        });
+        let mut units: Vec<Unit<'_>> = slabs.collect();
+        for (index, image) in images.into_iter().enumerate() {
+            match image.place {
+                Place::Slab { slab, .. } => units[slab].images.push((index, image)),
+                Place::Pageable(_) => units.push(Unit {
+                    slab: None,
+                    images: vec![(index, image)],
+                }),
+            }
+        }
         let mut uploaded = VecDeque::new();
-        let mut rest = images;
-        let mut index = 0;
-        while !rest.is_empty() {
+        let mut units = units.into_iter().peekable();
+        while units.peek().is_some() {
             let mut bytes = 0;
-            let fits = |image: &&&RgbImage| {
-                bytes += image.data.len();
-                bytes <= GROUP
-            };
-            // An image that is larger is a group of its own.
-            let count = rest.iter().take_while(fits).count().max(1);
-            let (group, later) = rest.split_at(count);
-            self.enqueue_group((group, index), batch, (pieces, threads), &mut uploaded)?;
-            (rest, index) = (later, index + count);
+            let mut group = Group::default();
+            // What is larger is a group of its own.
+            while let Some(unit) = units.next_if(|unit| bytes == 0 || bytes + unit.bytes() <= GROUP) {
+                bytes += unit.bytes();
+                group.add(unit);
+            }
+            self.enqueue_group(group, home.as_deref(), batch, (pieces, threads), &mut uploaded)?;
         }
         Ok(uploaded)
     }
 
     fn enqueue_group(
         &mut self,
-        (images, first): (&[&RgbImage], usize),
+        group: Group<'_>,
+        home: Option<&Slabs>,
         batch: &mut DeviceBuffer<u8>,
         (pieces, threads): (&Pieces, &ThreadPool),
         uploaded: &mut VecDeque<Uploaded>,
     ) -> Result<()> {
         let bytes = self.image_bytes();
         let batch = batch.writing();
+        let Group { images, slabs } = group;
         let images = images
-            .iter()
-            .map(|image| Ok((*image, self.prepared([image.width, image.height])?)))
+            .into_iter()
+            .map(|(index, image)| Ok((index, image.place, self.prepared(image.size)?)))
             .collect::<Result<Vec<_>>>()?;
 
         // Tables come first, so that they are aligned: all are of whole words. Each is there once.
@@ -181,7 +197,7 @@ impl HipPreprocess {
             end - part.len()
         };
         let mut constants: Vec<(&Arc<Prepared>, Vec<usize>)> = Vec::new();
-        for (_, prepared) in &images {
+        for (_, _, prepared) in &images {
             if !constants.iter().any(|(known, _)| Arc::ptr_eq(known, prepared)) {
                 let offsets = prepared.passes.iter().map(|pass| add(pass.tables()));
                 constants.push((prepared, offsets.collect()));
@@ -190,70 +206,128 @@ impl HipPreprocess {
         for (prepared, offsets) in &mut constants {
             offsets.extend(prepared.fill.iter().map(|(_, ground)| add(ground)));
         }
-        let pixels: Vec<usize> = images.iter().map(|(image, _)| add(&image.data)).collect();
+        let mut at = Vec::with_capacity(images.len());
+        for (_, place, _) in &images {
+            at.push(match place {
+                Place::Pageable(pixels) => add(pixels),
+                Place::Slab { at, .. } => *at,
+            });
+        }
+        let mut starts = HashMap::new();
+        for (index, slab) in &slabs {
+            end = end.next_multiple_of(slabs::ALIGNMENT);
+            starts.insert(*index, end);
+            end += slab.memory.len();
+        }
 
         // Few sizes, so that the pool has a block of the size when the next group comes.
         let size = match end {
             ..=GROUP => end.next_power_of_two(),
-            _ => end.next_multiple_of(GROUP),
+            _ => end.next_multiple_of(GROUP / 4),
         };
         let stream = self.stream.clone();
         let mut memory: DeviceBuffer<u8> = stream.allocate(size)?;
-        let uploads = memory.uploads_on(&stream)?;
+        let mut uploads = memory.uploads_on(&stream)?;
+        for (index, slab) in slabs {
+            let (slab, alive) = slab.into_parts();
+            uploads.push(starts[&index], slab)?;
+            let copy = uploads.mark()?;
+            match home {
+                Some(home) => home.keep_copied(copy, alive),
+                None => uploaded.push_back(copy),
+            }
+        }
         pieces.upload(uploads, &parts, (stream.device(), threads), uploaded)?;
         let memory = memory.reading();
-        for (index, ((image, prepared), pixels)) in images.iter().zip(pixels).enumerate() {
-            let offsets = constants.iter().find(|(known, _)| Arc::ptr_eq(known, prepared));
-            let offsets = offsets.map_or(&[][..], |(_, offsets)| offsets);
-            let at = (first + index).saturating_mul(bytes);
-            let slot = batch.part(at..at.saturating_add(bytes))?;
-            let pixels = memory.part(pixels..pixels + image.data.len())?;
-            self.resize(prepared, memory, offsets, pixels, slot)?;
+        let mut group = Vec::with_capacity(images.len());
+        for ((index, place, prepared), at) in images.iter().zip(at) {
+            let constants = constants.iter().find(|(known, _)| Arc::ptr_eq(known, prepared));
+            let pixels = match place {
+                Place::Pageable(_) => at,
+                Place::Slab { slab, .. } => starts[slab] + at,
+            };
+            let slot = index.saturating_mul(bytes);
+            group.push(OnDevice {
+                prepared,
+                constants: constants.map_or(&[], |(_, offsets)| offsets),
+                pixels: memory.part(pixels..pixels + place.bytes())?,
+                slot: batch.part(slot..slot.saturating_add(bytes))?,
+            });
         }
-        Ok(())
+        self.resize(memory, &group)
     }
 
-    /// Submits the resizing of one image that is on the device, with its constants at `offsets` of `memory`.
-    fn resize(
-        &self,
-        prepared: &Prepared,
-        memory: Operand<'_>,
-        offsets: &[usize],
-        pixels: Operand<'_>,
-        slot: Operand<'_>,
-    ) -> Result<()> {
+    /// Submits the resizing of images that are on the device, with their constants in `memory`: all images' first passes,
+    /// then all second ones.
+    fn resize(&self, memory: Operand<'_>, images: &[OnDevice<'_>]) -> Result<()> {
         let stream = &self.stream;
-        let constant = |index: usize, bytes: usize| {
-            let at = offsets.get(index).copied().unwrap_or(usize::MAX);
-            memory.part(at..at.saturating_add(bytes))
-        };
         let row = self.resize.rule.output_size().1 * 3;
-        let mut first = 0;
-        if let Some((padding, ground)) = &prepared.fill {
-            let fill = constant(prepared.passes.len(), ground.len())?;
-            stream.copy_rows((slot, ground.len()), (fill, ground.len()), ground.len(), 1)?;
-            first = padding.top * row + padding.left * 3;
-        }
-        let target = slot.part(first..slot.bytes())?;
-        let mut size = prepared.input;
-        let mut result: Option<DeviceBuffer<u8>> = None;
-        for (index, pass) in prepared.passes.iter().enumerate() {
-            let tables = constant(index, pass.tables().len())?;
-            let from = result.as_ref().map_or(pixels, DeviceBuffer::reading);
-            size = pass.output();
-            // The last pass writes whole rows where they belong.
-            if index + 1 == prepared.passes.len() && size[0] * 3 == row {
-                return self.resize.kernels.launch(stream, pass, tables, from, target);
+        let mut targets = Vec::with_capacity(images.len());
+        for image in images {
+            let mut first = 0;
+            if let Some((padding, ground)) = &image.prepared.fill {
+                let fill = image.constant(memory, image.prepared.passes.len(), ground.len())?;
+                let fill = (fill, ground.len());
+                stream.copy_rows((image.slot, ground.len()), fill, ground.len(), 1)?;
+                first = padding.top * row + padding.left * 3;
             }
-            let mut next = stream.allocate(size[0] * size[1] * 3)?;
-            self.resize
-                .kernels
-                .launch(stream, pass, tables, from, next.writing())?;
-            result = Some(next);
+            targets.push(image.slot.part(first..image.slot.bytes())?);
         }
-        let from = result.as_ref().map_or(pixels, DeviceBuffer::reading);
-        let part_row = size[0] * 3;
-        Ok(stream.copy_rows((target, row), (from, part_row), part_row, size[1])?)
+        // The last pass writes whole rows where they belong.
+        let writes_target = |image: &OnDevice<'_>, pass: usize| {
+            let passes = &image.prepared.passes;
+            pass + 1 == passes.len() && passes[pass].output()[0] * 3 == row
+        };
+        let passes = images.iter().map(|image| image.prepared.passes.len()).max();
+        // Of each pass, the results that are not written to a target, and where each image's is.
+        let mut results: Vec<DeviceBuffer<u8>> = Vec::new();
+        let mut places: Vec<Option<(usize, Range<usize>)>> = vec![None; images.len()];
+        for index in 0..passes.unwrap_or(0) {
+            let mut end = 0;
+            let mut place = |image: &OnDevice<'_>| {
+                let [width, height] = image.prepared.passes.get(index)?.output();
+                if writes_target(image, index) {
+                    return None;
+                }
+                let start = end;
+                // The kernels' loads are aligned so.
+                end = (start + width * height * 3).next_multiple_of(16);
+                Some((index, start..start + width * height * 3))
+            };
+            let next_places: Vec<_> = images.iter().map(&mut place).collect();
+            let mut next = stream.allocate::<u8>(end)?;
+            let written = next.writing();
+            let mut batch = Vec::with_capacity(images.len());
+            for (number, image) in images.iter().enumerate() {
+                let Some(pass) = image.prepared.passes.get(index) else {
+                    continue;
+                };
+                batch.push(ImagePass {
+                    pass,
+                    tables: image.constant(memory, index, pass.tables().len())?,
+                    input: image.latest(&places[number], &results)?,
+                    output: match &next_places[number] {
+                        Some((_, range)) => written.part(range.clone())?,
+                        None => targets[number],
+                    },
+                });
+            }
+            self.resize.kernels.launch(stream, &batch)?;
+            results.push(next);
+            for (place, next) in places.iter_mut().zip(next_places) {
+                *place = next.or(place.take());
+            }
+        }
+        for ((image, place), target) in images.iter().zip(&places).zip(targets) {
+            let passes = &image.prepared.passes;
+            if !passes.is_empty() && writes_target(image, passes.len() - 1) {
+                continue;
+            }
+            let [width, height] = passes.last().map_or(image.prepared.input, DevicePass::output);
+            let from = (image.latest(place, &results)?, width * 3);
+            stream.copy_rows((target, row), from, width * 3, height)?;
+        }
+        Ok(())
     }
 
     /// The passes for images of this size.
@@ -270,6 +344,63 @@ impl HipPreprocess {
         };
         self.prepared.push(prepared.clone());
         Ok(prepared)
+    }
+}
+
+/// What is uploaded together: a slab with its images, or an image in pageable memory. Images have their index in the batch.
+struct Unit<'a> {
+    slab: Option<(usize, Slab)>,
+    images: Vec<(usize, PlacedImage<'a>)>,
+}
+
+impl Unit<'_> {
+    fn bytes(&self) -> usize {
+        match &self.slab {
+            Some((_, slab)) => slab.memory.len(),
+            None => self.images.iter().map(|(_, image)| image.place.bytes()).sum(),
+        }
+    }
+}
+
+/// What is on the device at a time.
+#[derive(Default)]
+struct Group<'a> {
+    images: Vec<(usize, PlacedImage<'a>)>,
+    slabs: Vec<(usize, Slab)>,
+}
+
+impl<'a> Group<'a> {
+    fn add(&mut self, unit: Unit<'a>) {
+        self.images.extend(unit.images);
+        self.slabs.extend(unit.slab);
+    }
+}
+
+/// An image on the device, with its place in the batch.
+struct OnDevice<'a> {
+    prepared: &'a Prepared,
+    /// Where the tables of its passes and its fill colour are.
+    constants: &'a [usize],
+    pixels: Operand<'a>,
+    slot: Operand<'a>,
+}
+
+impl OnDevice<'_> {
+    fn constant<'a>(&self, memory: Operand<'a>, index: usize, bytes: usize) -> Result<Operand<'a>> {
+        let at = self.constants.get(index).copied().unwrap_or(usize::MAX);
+        Ok(memory.part(at..at.saturating_add(bytes))?)
+    }
+
+    /// The result of its last pass so far, which is at `place`; its pixels, if there was none.
+    fn latest<'a>(
+        &'a self,
+        place: &Option<(usize, Range<usize>)>,
+        results: &'a [DeviceBuffer<u8>],
+    ) -> Result<Operand<'a>> {
+        match place {
+            Some((pass, range)) => Ok(results[*pass].reading().part(range.clone())?),
+            None => Ok(self.pixels),
+        }
     }
 }
 

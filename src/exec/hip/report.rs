@@ -7,8 +7,9 @@ use super::lower::{Addresses, Call, LinearCall, Unfused, lower};
 use super::{HipExecutor, KernelCall};
 use crate::error::{Error, Result};
 use crate::exec::select::{Candidate, Origin};
-use crate::graph::inspection::SelectedKernels;
+use crate::graph::inspection::{KernelLaunch, SelectedKernels};
 use crate::graph::plan::{Plan, Step};
+use crate::hip::Launch;
 
 impl HipExecutor {
     /// What computes each step of `plan`: steps that are the same but for their place in the model are counted.
@@ -22,19 +23,25 @@ impl HipExecutor {
         for (step, calls) in self.lowered(plan)? {
             let node = plan.node(step);
             let mut origin = None;
-            let mut names: Vec<String> = Vec::new();
+            let mut called: Vec<Called> = Vec::new();
             for call in calls {
-                let (new, from) = self.names(call, &mut libraries);
+                let (new, from) = self.called(call, &mut libraries);
                 origin = from.map(|from| from.to_string());
                 // One GEMM per head is one line.
-                names.extend(new.into_iter().filter(|name| !name.is_empty()));
-                names.dedup();
+                called.extend(new.into_iter().filter(|called| !called.name.is_empty()));
+                called.dedup();
             }
+            let launches = called.iter().filter_map(|called| {
+                let Launch { grid, block, .. } = called.geometry?;
+                let kernel = called.name.clone();
+                Some(KernelLaunch { kernel, grid, block })
+            });
             let of_step = SelectedKernels {
                 op: node.op.to_string(),
                 shape: plan.buffer(step.output).shape.clone(),
                 steps: 1,
-                kernels: names,
+                launches: launches.collect(),
+                kernels: called.into_iter().map(|called| called.name).collect(),
                 origin,
             };
             match all.iter_mut().find(|known| known.same(&of_step)) {
@@ -63,54 +70,81 @@ impl HipExecutor {
     }
 
     /// What computes `call`, and where the choice comes from if there is one.
-    fn names(&self, call: Call, libraries: &mut Libraries) -> (Vec<String>, Option<Origin>) {
+    fn called(&self, call: Call, libraries: &mut Libraries) -> (Vec<Called>, Option<Origin>) {
         let (candidate, origin) = libraries.resolve(&call, &self.selection);
         let selected = call.problem().map(|_| origin);
-        let names = match (&call, candidate) {
-            (Call::Kernel(kernel), _) => vec![name(
-                &self
-                    .kernels
-                    .select(*kernel, self.selection.options().reproducible),
-            )],
-            (Call::Gemm { .. }, _) => vec!["rocBLAS".to_owned()],
-            (Call::CopyRows(_), _) => vec!["copy".to_owned()],
-            (Call::AllReduce { .. }, _) => vec!["RCCL all-reduce".to_owned()],
-            (Call::Linear(linear), _) => linear_names(linear, candidate),
-            (Call::Patches(call), Candidate::Miopen) => {
-                vec![format!("{} as an image", name(&call.extract.as_image().into()))]
+        let all = match (&call, candidate) {
+            (Call::Kernel(kernel), _) => {
+                let reproducible = self.selection.options().reproducible;
+                vec![self.own(self.kernels.select(*kernel, reproducible))]
             }
-            (Call::Projection(call), Candidate::Miopen) => {
-                let bias = follows(&call.linear);
-                ["MIOpen convolution".to_owned()]
+            (Call::Gemm { .. }, _) => vec![Called::library("rocBLAS")],
+            (Call::CopyRows(_), _) => vec![Called::library("copy")],
+            (Call::AllReduce(call), _) => {
+                let follows = call.follows().ok().flatten();
+                let follows = follows.map(|kernel| self.own(kernel.into()));
+                [Called::library("RCCL all-reduce")]
                     .into_iter()
-                    .chain(bias)
+                    .chain(follows)
                     .collect()
             }
-            (Call::Attention(_), Candidate::Miopen) => vec!["MIOpen attention".to_owned()],
+            (Call::Linear(linear), _) => {
+                let fused = matches!(candidate, Candidate::Hipblaslt { epilogue: true, .. });
+                let follows = if fused { None } else { self.follows(linear) };
+                let gemm = Called::library(candidate.to_string());
+                [gemm].into_iter().chain(follows).collect()
+            }
+            (Call::Patches(call), Candidate::Miopen) => {
+                let own = self.own(call.extract.as_image().into());
+                let name = format!("{} as an image", own.name);
+                vec![Called { name, ..own }]
+            }
+            (Call::Projection(call), Candidate::Miopen) => {
+                let bias = self.follows(&call.linear);
+                let convolution = Called::library("MIOpen convolution");
+                [convolution].into_iter().chain(bias).collect()
+            }
+            (Call::Attention(_), Candidate::Miopen) => vec![Called::library("MIOpen attention")],
             // By the linear layer's choice; it may be of something else than the patch embedding's.
-            (Call::Projection(call), _) => return self.names(Call::Linear(call.linear), libraries),
+            (Call::Projection(call), _) => return self.called(Call::Linear(call.linear), libraries),
             (Call::Patches(_) | Call::Attention(_), _) => {
                 let own = call.own().unwrap_or_default().into_iter();
-                own.flat_map(|call| self.names(call, libraries).0).collect()
+                own.flat_map(|call| self.called(call, libraries).0).collect()
             }
         };
-        (names, selected)
+        (all, selected)
+    }
+
+    /// The kernel that follows a GEMM without an epilogue.
+    fn follows(&self, linear: &LinearCall) -> Option<Called> {
+        let Unfused { kernel, .. } = linear.unfused().ok()?;
+        Some(self.own(kernel?.into()))
+    }
+
+    /// A kernel of the crate's own. One that cannot be launched has no geometry; the launch says why.
+    fn own(&self, kernel: KernelCall) -> Called {
+        Called {
+            name: name(&kernel),
+            geometry: kernel.geometry(&self.kernels).ok(),
+        }
     }
 }
 
-fn linear_names(linear: &LinearCall, candidate: Candidate) -> Vec<String> {
-    let fused = matches!(candidate, Candidate::Hipblaslt { epilogue: true, .. });
-    let follows = if fused { None } else { follows(linear) };
-    [candidate.to_string()].into_iter().chain(follows).collect()
+/// A kernel or library call.
+#[derive(PartialEq)]
+struct Called {
+    name: String,
+    geometry: Option<Launch>,
 }
 
-/// The kernel that follows a GEMM without an epilogue.
-fn follows(linear: &LinearCall) -> Option<String> {
-    let Unfused { kernel, .. } = linear.unfused().ok()?;
-    Some(name(&kernel?.into()))
+impl Called {
+    fn library(name: impl Into<String>) -> Self {
+        let name = name.into();
+        Self { name, geometry: None }
+    }
 }
 
 /// The name of the kernel's entry.
-fn name(kernel: &KernelCall) -> String {
+pub(super) fn name(kernel: &KernelCall) -> String {
     kernel.entry().map(Cow::into_owned).unwrap_or_default()
 }

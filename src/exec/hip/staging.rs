@@ -10,7 +10,7 @@ use rayon::ThreadPool;
 
 use super::Uploaded;
 use crate::error::Result;
-use crate::hip::{Device, Pending, PinnedBuffer, Uploads};
+use crate::hip::{Device, PinnedBuffer, Uploads};
 
 /// Bytes of a piece: large enough for a link's full bandwidth, small enough for a core's cache. Up to this size a copy is
 /// shorter than waking another thread.
@@ -66,7 +66,9 @@ impl Pieces {
         threads.in_place_scope(|scope| -> Result<()> {
             let mut filling = 0;
             loop {
-                while submitted.front().map_or(Ok(false), Pending::is_done)? {
+                // What has failed is told once, by waiting for it.
+                let over = |copy: &Uploaded| copy.is_done().unwrap_or(true);
+                while submitted.front().is_some_and(over) {
                     self.keep_oldest(submitted)?;
                 }
                 while filling + submitted.len() < MAX_PIECES

@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::graph::OutputKind;
 use crate::graph::plan::{Plan, Step};
 use crate::hip::{self, Operand, PinnedBuffer, Replay, Stream, Work};
+use crate::timeline::{self, Activity};
 
 /// How the steps of a run were submitted.
 #[derive(Clone, Copy, Debug)]
@@ -97,6 +98,7 @@ impl HipExecutor {
         if self.agree(!(others_wrong || is_due(run) || unwritten())) {
             return Ok(());
         }
+        let _span = timeline::span(Activity::CheckReplay);
         let keep = |bytes: PinnedBuffer<u8>| {
             let copy = bytes.to_vec();
             context.results.keep(bytes);
@@ -138,6 +140,7 @@ impl HipExecutor {
 
     /// Runs the steps, and keeps a replay of them if capture succeeds.
     fn capture(&self, context: &mut ExecutionContext, plan: &Plan) -> Result<()> {
+        let _span = timeline::span(Activity::Capture);
         let stream = context.stream.clone();
         let replay = Replay::agreed(&stream, &mut Steps::new(self, plan, context), &mut |done| {
             self.agree(done)
@@ -173,6 +176,9 @@ impl HipExecutor {
         let node = &plan.node(step).name;
         let calls = lower(plan, step, addresses)
             .map_err(|reason| Error::graph(node, format!("{}: {reason}", self.device.name())))?;
+        if let Some(clock) = &mut libraries.calls {
+            clock.at(step.node);
+        }
         for call in calls {
             libraries
                 .submit(call, plan.batch(), &self.selection, &self.kernels, regions)
@@ -199,7 +205,7 @@ fn is_overwritten(kind: OutputKind) -> bool {
 }
 
 /// The steps of a plan on a context's memory.
-struct Steps<'a> {
+pub(super) struct Steps<'a> {
     executor: &'a HipExecutor,
     plan: &'a Plan,
     memory: &'a mut Memory,
@@ -208,7 +214,7 @@ struct Steps<'a> {
 }
 
 impl<'a> Steps<'a> {
-    fn new(executor: &'a HipExecutor, plan: &'a Plan, context: &'a mut ExecutionContext) -> Self {
+    pub(super) fn new(executor: &'a HipExecutor, plan: &'a Plan, context: &'a mut ExecutionContext) -> Self {
         Self {
             executor,
             plan,

@@ -16,6 +16,7 @@ use ndarray::Array2;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rayon::ThreadPool;
 
+use super::direct::{DirectGroup, DirectRank};
 use super::{Feed, Finished, HipExecutor, Replays, Stage, Submission};
 use crate::error::{Error, Result};
 use crate::exec::GraphMode;
@@ -34,6 +35,8 @@ pub struct TensorExecutor {
     group: Arc<Group>,
     /// Held while a run is given to the ranks, so that all have the runs in one order.
     order: Mutex<()>,
+    /// Why RCCL sums everything.
+    no_direct: Option<String>,
 }
 
 /// A rank, as the caller knows it.
@@ -47,12 +50,15 @@ struct RankThread {
 pub(in crate::exec) struct Rank {
     pub(super) comm: Comm,
     pub(super) agreement: Arc<Agreement>,
+    /// What sums small messages.
+    pub(super) direct: Option<DirectRank>,
 }
 
 /// What all ranks share.
 struct Group {
     comms: Vec<Comm>,
     agreement: Arc<Agreement>,
+    direct: Option<Arc<DirectGroup>>,
     failure: Mutex<Option<Failure>>,
 }
 
@@ -124,16 +130,22 @@ impl TensorExecutor {
             .map(Device::stream)
             .collect::<crate::hip::Result<Vec<_>>>()?;
         let comms = Comm::all(&streams)?;
+        let (direct, no_direct) = match DirectGroup::ranks(&streams, dtype, configure.1.all_reduce)? {
+            Ok(direct) => (direct, None),
+            Err(reason) => (Vec::new(), Some(reason)),
+        };
         let agreement = Arc::new(Agreement::new(ranks));
         let group = Arc::new(Group {
             comms,
             agreement: agreement.clone(),
+            direct: direct.first().map(|rank| rank.group().clone()),
             failure: Mutex::default(),
         });
         let mut this = Self {
             ranks: Vec::with_capacity(ranks),
             group: group.clone(),
             order: Mutex::default(),
+            no_direct,
         };
         for (rank, ((mut graph, device), comm)) in
             shards.into_iter().zip(devices).zip(&group.comms).enumerate()
@@ -142,6 +154,7 @@ impl TensorExecutor {
             executor.set_rank(Rank {
                 comm: comm.clone(),
                 agreement: agreement.clone(),
+                direct: direct.get(rank).cloned(),
             });
             executor.set_graphs(configure.0);
             executor.set_selection(configure.1);
@@ -155,6 +168,7 @@ impl TensorExecutor {
                 plans: HashMap::new(),
                 threads: threads(device)?,
                 group: group.clone(),
+                direct: direct.get(rank).cloned(),
             };
             let thread = thread::Builder::new().name(format!("hipvit-rank-{rank}"));
             let thread = thread.spawn(move || worker.work(&receiver));
@@ -180,9 +194,20 @@ impl TensorExecutor {
             .collect()
     }
 
+    /// What sums over the ranks, and why.
+    fn all_reduce(&self) -> String {
+        match (&self.group.direct, &self.no_direct) {
+            (Some(direct), _) => direct.to_string(),
+            (None, reason) => format!("RCCL ({})", reason.as_deref().unwrap_or_default()),
+        }
+    }
+
     /// How the runs so far were carried out.
     pub(in crate::exec) fn replays(&self) -> Option<Replays> {
-        self.ranks.first().map(|rank| rank.executor.replays())
+        self.ranks.first().map(|rank| Replays {
+            all_reduce: Some(self.all_reduce()),
+            ..rank.executor.replays()
+        })
     }
 
     /// Gives a run on `input`, whole images in the plan's order, to all ranks.
@@ -286,6 +311,9 @@ impl Group {
             });
         }
         self.agreement.end();
+        if let Some(direct) = &self.direct {
+            direct.abort();
+        }
         for comm in &self.comms {
             // What matters is that the others stop waiting; what a lost GPU says of that does not.
             let _ = comm.abort();
@@ -313,6 +341,7 @@ struct Worker {
     plans: HashMap<usize, Arc<Plan>>,
     threads: ThreadPool,
     group: Arc<Group>,
+    direct: Option<DirectRank>,
 }
 
 impl Worker {
@@ -380,6 +409,9 @@ impl Worker {
             false => self.executor.finish(running, None),
         }?;
         self.executor.keep(memory);
+        if let Some(direct) = &self.direct {
+            direct.check()?;
+        }
         // Another rank may have failed meanwhile, and left undefined sums.
         self.group.working()?;
         Ok(Some((outputs, plan, stages)))

@@ -39,11 +39,13 @@ fn run(kernel: &KernelCall, memory: &mut Memory) {
     match kernel {
         KernelCall::Add(arguments) => arguments.run(memory),
         KernelCall::Attention(arguments) => arguments.run(memory),
+        KernelCall::AttentionBias(arguments) => arguments.run(memory),
         KernelCall::BiasActivation(arguments) => arguments.run(memory),
         KernelCall::LayerNorm(arguments) => arguments.run(memory),
         KernelCall::PatchExtract(arguments) => arguments.run(memory),
         KernelCall::PatchExtractChw(arguments) => arguments.run(memory),
         KernelCall::Pool(arguments) => arguments.run(memory),
+        KernelCall::Rope(arguments) => arguments.run(memory),
         KernelCall::Softmax(arguments) => arguments.run(memory),
         KernelCall::SwiGlu(arguments) => arguments.run(memory),
         KernelCall::Tokens(arguments) => arguments.run(memory),
@@ -72,7 +74,7 @@ impl kernels::Memory for Memory {
         match self.dtype {
             DType::F16 => to.copy_from_slice(&f16::from_f32(value).to_ne_bytes()),
             DType::BF16 => to.copy_from_slice(&bf16::from_f32(value).to_ne_bytes()),
-            DType::F32 | DType::U8 => to.copy_from_slice(&value.to_ne_bytes()),
+            DType::F32 | DType::U8 | DType::I8 => to.copy_from_slice(&value.to_ne_bytes()),
         }
     }
 
@@ -117,7 +119,7 @@ impl Memory {
                     self.set(*c, to, gemm.alpha * sum + before);
                 }
             }
-            Call::AllReduce { .. } => panic!("{call:?} needs all ranks"),
+            Call::AllReduce(_) => panic!("{call:?} needs all ranks"),
             Call::Linear(_) | Call::Patches(_) | Call::Projection(_) | Call::Attention(_) => {
                 panic!("{call:?} is other calls on the host")
             }
@@ -416,25 +418,33 @@ fn shards_compute_what_the_whole_model_does() {
             let calls = [0, 1].map(|rank| hosts[rank].calls(&plans[rank], &plans[rank].steps()[step]));
             assert_eq!(calls[0].len(), calls[1].len());
             for pair in calls[0].iter().zip(&calls[1]) {
-                let (Call::AllReduce { bytes, .. }, Call::AllReduce { .. }) = pair else {
+                let (Call::AllReduce(call), Call::AllReduce(_)) = pair else {
                     hosts[0].memory.call(pair.0);
                     hosts[1].memory.call(pair.1);
                     continue;
                 };
                 sums += 1;
-                for index in 0..bytes / dtype.size() {
+                for index in 0..call.bytes() / dtype.size() {
                     let mut sum = 0.0;
                     for (host, call) in hosts.iter().zip([pair.0, pair.1]) {
-                        let Call::AllReduce { from, .. } = *call else {
+                        let Call::AllReduce(call) = call else {
                             continue;
                         };
-                        sum += host.memory.get(from, index);
+                        sum += host.memory.get(call.from, index);
                     }
                     for (host, call) in hosts.iter_mut().zip([pair.0, pair.1]) {
-                        let Call::AllReduce { to, .. } = *call else {
+                        let Call::AllReduce(call) = call else {
                             continue;
                         };
-                        host.memory.set(to, index, sum);
+                        host.memory.set(call.to, index, sum);
+                    }
+                }
+                for (host, call) in hosts.iter_mut().zip([pair.0, pair.1]) {
+                    let Call::AllReduce(call) = call else {
+                        continue;
+                    };
+                    if let Some(kernel) = call.follows().unwrap() {
+                        host.memory.call(&kernel.into());
                     }
                 }
             }
@@ -482,6 +492,7 @@ fn a_residual_in_place_survives_an_activation() {
             bias: true,
             activation: Some(Activation::QuickGelu),
             residual: true,
+            int8: None,
         };
         // The residual is read nowhere else, the operand is.
         let y = graph.push(Role::Other, "twice", Op::MulScalar(2.0), [x]).unwrap();
@@ -504,10 +515,13 @@ fn wide_heads_are_gemms_and_a_softmax() {
     const HEADS: usize = 2;
     const HEAD_DIM: usize = 132;
     const CHANNELS: usize = HEADS * HEAD_DIM;
-    for operands in [
-        AttentionOperands::PackedQkv,
-        AttentionOperands::PackedKv,
-        AttentionOperands::Separate,
+    const TOKENS: usize = (VIT.image / 4).pow(2);
+    for (operands, with_bias) in [
+        (AttentionOperands::PackedQkv, false),
+        (AttentionOperands::PackedKv, false),
+        (AttentionOperands::Separate, false),
+        (AttentionOperands::PackedQkv, true),
+        (AttentionOperands::PackedKv, true),
     ] {
         let graph = small(|graph, x| {
             let linear = |graph: &mut Graph, name: &str, parts: usize| {
@@ -530,7 +544,18 @@ fn wide_heads_are_gemms_and_a_softmax() {
                 scale: 0.7,
                 operands,
                 first_key: 0,
+                bias: with_bias,
+                causal: false,
             };
+            let mut inputs = inputs;
+            if with_bias {
+                let queries = if operands == AttentionOperands::PackedKv {
+                    1
+                } else {
+                    TOKENS
+                };
+                inputs.push(constant(graph, "bias", &[HEADS, queries, TOKENS]));
+            }
             let y = graph
                 .push(Role::Other, "attention", Op::Attention(attention), inputs)
                 .unwrap();

@@ -75,7 +75,7 @@ impl HipExecutor {
                 | Call::Kernel(_)
                 | Call::Gemm { .. }
                 | Call::CopyRows(_)
-                | Call::AllReduce { .. } => {}
+                | Call::AllReduce(_) => {}
             }
         }
         all.sort_by_key(|(call, _)| !matches!(call, Call::Linear(_)));
@@ -285,7 +285,7 @@ fn placed(call: &Call, base: u64, weight: u64) -> (Vec<Call>, u64) {
             };
             vec![Call::Attention(call)]
         }
-        Call::Kernel(_) | Call::Gemm { .. } | Call::CopyRows(_) | Call::AllReduce { .. } => Vec::new(),
+        Call::Kernel(_) | Call::Gemm { .. } | Call::CopyRows(_) | Call::AllReduce(_) => Vec::new(),
     };
     (calls, end)
 }

@@ -14,9 +14,12 @@ mod problem;
 mod store;
 
 use std::fmt;
+use std::str::FromStr;
 use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
 
 pub use self::problem::{AttentionShape, LinearShape, PatchEmbeddingShape, Problem};
 pub use self::store::{HIPBLASLT, Key, MIOPEN, Store};
@@ -34,6 +37,37 @@ pub struct SelectOptions {
     pub measured: bool,
     /// Whether an image's results must have the same bits at any batch size.
     pub reproducible: bool,
+    /// What sums over the GPUs of a tensor-parallel model.
+    pub all_reduce: AllReduceKind,
+}
+
+/// What sums over the GPUs of a tensor-parallel model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AllReduceKind {
+    /// The crate's own kernel for small messages, if 2 to 4 GPUs can access each other's memory; else RCCL.
+    #[default]
+    Auto,
+    /// The crate's own kernel, for messages of any size.
+    Direct,
+    /// RCCL.
+    Library,
+}
+
+impl FromStr for AllReduceKind {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "direct" => Ok(Self::Direct),
+            "library" => Ok(Self::Library),
+            _ => Err(Error::argument(
+                "all-reduce",
+                format!("`{text}` is not one of auto, direct, library"),
+            )),
+        }
+    }
 }
 
 impl Default for SelectOptions {
@@ -42,6 +76,7 @@ impl Default for SelectOptions {
             epilogues: true,
             measured: true,
             reproducible: false,
+            all_reduce: AllReduceKind::default(),
         }
     }
 }

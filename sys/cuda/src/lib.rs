@@ -18,3 +18,4 @@ mod nvml;
 mod rccl;
 mod rocblas;
 mod rocm_smi;
+mod roctx;

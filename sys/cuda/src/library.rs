@@ -49,6 +49,11 @@ pub(crate) static CUBLASLT: Library = Library::new(&["libcublasLt.so.13", "libcu
 pub(crate) static CUBLAS: Library = Library::new(&["libcublas.so.13", "libcublas.so.12"], &[&CUBLASLT]);
 pub(crate) static CUDNN: Library = Library::new(&["libcudnn.so.9"], &[&CUBLASLT, &NVRTC]);
 pub(crate) static NCCL: Library = Library::new(&["libnccl.so.2"], &[]);
+/// Of CUDA 12.9 and newer; of older ones.
+pub(crate) static NVTX: Library = Library::new(
+    &["libnvtx3interop.so.1", "libnvtx3interop.so", "libnvToolsExt.so.1"],
+    &[],
+);
 
 /// The first of the files that loads, in the README's order: the folders of `HIP_ON_CUDA_PATH`, the system's loader, then
 /// the other folders.

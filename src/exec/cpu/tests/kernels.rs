@@ -8,7 +8,7 @@ use crate::graph::plan::Plan;
 use crate::graph::{Graph, Role};
 use crate::ops::{
     Activation, Attention, AttentionOperands, Linear, Normalize, Op, PatchConv, PatchExtract, PixelLayout,
-    Pool, Tokens,
+    Pool, Rope, RopePairs, Tokens,
 };
 use crate::reference::{self, Array, assert_close, op_tolerance};
 use crate::tensor::{DType, Input, Tensor};
@@ -72,6 +72,7 @@ fn check_op_within(tolerance: f64, op: &Op, operands: &[Tensor], parameters: std
                     | Op::Scale
                     | Op::LayerNorm { .. }
                     | Op::RmsNorm { .. }
+                    | Op::Rope(_)
                     | Op::Activation(_)
                     | Op::MulScalar(_)
             ) || matches!(op, Op::Linear(Linear { residual: true, .. }))
@@ -115,6 +116,7 @@ fn linear_with_every_tail() {
                 bias,
                 activation,
                 residual,
+                int8: None,
             };
             let mut operands = vec![random(&[1, m, k], 1), scaled(&random(&[n, k], 2), 0.2)];
             if bias {
@@ -157,9 +159,15 @@ fn attention_of_every_shape() {
                     scale: 4.0 / (head_dim as f32).sqrt(),
                     operands,
                     first_key: 0,
+                    bias: false,
+                    causal: false,
                 })
             };
             let qkv = random(&[batch, n, 3 * c], 1);
+            if let Op::Attention(spec) = spec(AttentionOperands::PackedQkv) {
+                let causal = Attention { causal: true, ..spec };
+                check_op(&Op::Attention(causal), std::slice::from_ref(&qkv), 0..0);
+            }
             check_op(&spec(AttentionOperands::PackedQkv), &[qkv], 0..0);
             let kv = random(&[batch, n, 2 * c], 2);
             let q = random(&[batch, 7, c], 3);
@@ -174,6 +182,19 @@ fn attention_of_every_shape() {
                 random(&[batch, n, c], 8),
             ];
             check_op(&spec(AttentionOperands::Separate), &separate, 0..0);
+            for first_key in [0, n / 3] {
+                let biased = Op::Attention(Attention {
+                    heads,
+                    head_dim,
+                    scale: 2.0 / (head_dim as f32).sqrt(),
+                    operands: AttentionOperands::PackedQkv,
+                    first_key,
+                    bias: true,
+                    causal: false,
+                });
+                let (qkv, bias) = (random(&[batch, n, 3 * c], 9), random(&[heads, n, n], 10));
+                check_op(&biased, &[qkv, bias], 1..2);
+            }
         }
     }
 }
@@ -186,6 +207,8 @@ fn attention_survives_large_scores() {
         scale: 1.0,
         operands: AttentionOperands::PackedQkv,
         first_key: 0,
+        bias: false,
+        causal: false,
     };
     // Scores of some thousands: without the maximum's subtraction everything would overflow. Their rounding errors,
     // ε/2 of thousands, pass through the exponential to the result.
@@ -228,6 +251,25 @@ fn elementwise_ops() {
             check_op(&Op::Activation(activation), &[scaled(&x, 6.0)], 0..0);
         }
         check_op(&Op::SwiGlu, &[random(&[shape[0], shape[1], 2 * d], 5)], 0..0);
+    }
+}
+
+#[test]
+fn rotary_positions() {
+    for pairs in [RopePairs::Interleaved, RopePairs::Halves] {
+        for (batch, tokens, places) in [(1, 1, 1), (2, 63, 63), (3, 65, 60), (2, 197, 196)] {
+            let (heads, head_dim) = (3, 22);
+            for (groups, rotated, table) in [(3, 2, head_dim), (2, 1, heads * head_dim), (1, 1, head_dim)] {
+                let spec = Rope {
+                    heads,
+                    head_dim,
+                    rotated,
+                    pairs,
+                };
+                let x = random(&[batch, tokens, groups * heads * head_dim], 1);
+                check_op(&Op::Rope(spec), &[x, random(&[1, places, table], 2)], 1..2);
+            }
+        }
     }
 }
 

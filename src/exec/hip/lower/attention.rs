@@ -5,7 +5,9 @@ use super::{Call, Lowering, one, shape_of};
 use crate::exec::select::AttentionShape;
 use crate::graph::plan::{Plan, Step};
 use crate::hip::{Gemm, Matrix};
-use crate::kernels::{AttentionArgs, SoftmaxArgs, Strided, is_fused, visibility};
+use crate::kernels::{
+    AddArgs, AttentionArgs, KernelCall, ScoreBias, SoftmaxArgs, Strided, Visibility, is_fused, visibility,
+};
 use crate::ops::{Attention, AttentionOperands};
 use crate::tensor::DType;
 
@@ -21,10 +23,7 @@ pub(super) fn score_bytes(plan: &Plan, step: &Step, spec: &Attention) -> usize {
     }
     let output: usize = plan.buffer(step.output).shape.iter().product();
     let queries = output / (spec.heads * spec.head_dim).max(1);
-    let keys = match spec.operands {
-        AttentionOperands::PackedQkv => step.inputs.first(),
-        AttentionOperands::PackedKv | AttentionOperands::Separate => step.inputs.get(1),
-    };
+    let keys = step.inputs.get(spec.operands.keys());
     let keys = keys.map_or(1, |&keys| match shape_of(plan, keys) {
         [_, tokens, _] => *tokens,
         _ => 1,
@@ -39,6 +38,8 @@ pub(in crate::exec) struct AttentionCall {
     pub(in crate::exec) images: usize,
     pub(in crate::exec) dtype: DType,
     pub(in crate::exec) operands: [Strided; 4],
+    /// Where there is one, only the crate's own kernels compute it.
+    pub(in crate::exec) bias: Option<ScoreBias>,
     /// Memory for the scores, where there is no fused kernel.
     pub(in crate::exec) scratch: u64,
 }
@@ -83,16 +84,33 @@ impl Lowering<'_> {
             images: self.shape[0],
             dtype: self.plan.dtype(),
             operands: [q, self.keys(spec, k)?, self.keys(spec, v)?, out],
+            bias: self.bias(spec)?,
             scratch: self.addresses.scratch,
         };
-        // One query for all images, or a few for all tokens, are not what libraries take.
+        // One query for all images, a few for all tokens, a causal mask or a bias are not what libraries take.
         let own_tokens = |of: &Strided| of.tokens == q.tokens && (of.image != 0 || call.images == 1);
-        let selects = self.plan.graph().optimizations().fused_attention;
+        let plain = !spec.causal && call.bias.is_none();
+        let selects = self.plan.graph().optimizations().fused_attention && plain;
         match fused(self.plan, spec) {
             _ if selects && call.operands.iter().all(own_tokens) => one(Call::Attention(call)),
             true => one(fused_attention(&call)?),
             false => unfused_attention(&call),
         }
+    }
+
+    fn bias(&self, spec: &Attention) -> Result<Option<ScoreBias>, String> {
+        if !spec.bias {
+            return Ok(None);
+        }
+        let index = spec.operands.count();
+        let &[_, queries, keys] = self.shape_of(index)? else {
+            return Err("its bias is not of heads, queries and keys".into());
+        };
+        Ok(Some(ScoreBias {
+            address: self.address(index)? + (spec.first_key * self.element()) as u64,
+            head: queries * keys,
+            query: keys,
+        }))
     }
 
     /// Keys or values, from the first that is attended to on.
@@ -123,19 +141,28 @@ impl Lowering<'_> {
     }
 }
 
-fn fused_attention(call: &AttentionCall) -> Result<AttentionArgs, String> {
-    let visible = visibility(0, 0, None, None);
-    AttentionArgs::new(&call.spec, call.images, call.operands, visible)
+/// The keys that each query attends to.
+fn visible(spec: &Attention) -> Visibility {
+    visibility(0, 0, None, spec.causal.then_some(0))
+}
+
+fn fused_attention(call: &AttentionCall) -> Result<KernelCall, String> {
+    let arguments = AttentionArgs::new(&call.spec, call.images, call.operands, visible(&call.spec))?;
+    Ok(match call.bias {
+        Some(bias) => arguments.with_bias(bias)?.into(),
+        None => arguments.into(),
+    })
 }
 
 /// One GEMM per head takes all images: their results are apart in memory, the heads' side by side. The GEMM scales
-/// the scores, so that those of f16 do not overflow before.
+/// the scores, so that those of f16 do not overflow before. A bias is added between them and the softmax.
 fn unfused_attention(call: &AttentionCall) -> Result<Vec<Call>, String> {
     let &AttentionCall {
         spec,
         images,
         dtype,
         operands: [q, k, v, out],
+        bias,
         scratch,
     } = call;
     let element = dtype.size() as u64;
@@ -167,14 +194,21 @@ fn unfused_attention(call: &AttentionCall) -> Result<Vec<Call>, String> {
             scratch + head * (queries * keys) as u64 * element,
         )
     };
-    let mut calls = Vec::with_capacity(2 * heads + 1);
+    let mut calls = Vec::with_capacity(2 * heads + 2);
     for (channel, c) in (0..heads as u64).map(of_head) {
         let (a, b) = (q.address + channel, k.address + channel);
         calls.push(Call::Gemm { gemm: qk, a, b, c });
     }
+    if let Some(bias) = bias {
+        if (bias.query, bias.head) != (keys, queries * keys) {
+            return Err("unfused attention takes no bias where keys are left out".into());
+        }
+        let rows = heads * queries;
+        let y = Some((bias.address, rows));
+        calls.push(AddArgs::new([scratch, scratch], [images * rows, keys], 1.0, 0, y)?.into());
+    }
     let extents = [images, heads, queries, keys];
-    let visible = visibility(0, 0, None, None);
-    calls.push(SoftmaxArgs::new([scratch, scratch], extents, visible, 1.0)?.into());
+    calls.push(SoftmaxArgs::new([scratch, scratch], extents, visible(&spec), 1.0)?.into());
     for (channel, a) in (0..heads as u64).map(of_head) {
         let (b, c) = (v.address + channel, out.address + channel);
         calls.push(Call::Gemm { gemm: pv, a, b, c });

@@ -5,6 +5,7 @@ mod attention;
 mod linear;
 mod patch_extract;
 mod pool;
+mod rope;
 mod tokens;
 
 use std::collections::HashMap;
@@ -13,11 +14,11 @@ pub(super) use self::attention::AttentionCall;
 pub(super) use self::linear::{LinearCall, Unfused};
 pub(super) use self::patch_extract::PatchEmbeddingCall;
 use crate::exec::select::Problem;
-use crate::graph::ValueId;
 use crate::graph::plan::{Operand, Plan, Step};
+use crate::graph::{Graph, ValueId};
 use crate::hip::Gemm;
 use crate::kernels::{
-    AddArgs, BiasActivationArgs, KernelCall, LayerNormArgs, SwiGluArgs, Unit, attention_unit,
+    AddArgs, BiasActivationArgs, KernelCall, LayerNormArgs, SwiGluArgs, Unit, attention_unit, is_fused,
 };
 use crate::ops::{AllReduce, Linear, Op};
 use crate::tensor::DType;
@@ -40,12 +41,7 @@ pub(super) enum Call {
     Attention(AttentionCall),
     CopyRows(CopyRows),
     /// The sum over all ranks of a tensor-parallel model.
-    AllReduce {
-        from: u64,
-        to: u64,
-        bytes: usize,
-        dtype: DType,
-    },
+    AllReduce(AllReduceCall),
 }
 
 impl Call {
@@ -55,7 +51,7 @@ impl Call {
             Self::Linear(call) => Some(call.shape().into()),
             Self::Patches(call) | Self::Projection(call) => Some(call.shape().into()),
             Self::Attention(call) => Some(call.shape().into()),
-            Self::Kernel(_) | Self::Gemm { .. } | Self::CopyRows(_) | Self::AllReduce { .. } => None,
+            Self::Kernel(_) | Self::Gemm { .. } | Self::CopyRows(_) | Self::AllReduce(_) => None,
         }
     }
 
@@ -87,6 +83,34 @@ pub(super) struct CopyRows {
     pub(super) rows: usize,
 }
 
+/// The sum of matrices `[rows, channels]`, with the bias and the residual that are added once; 0 where there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct AllReduceCall {
+    pub(super) from: u64,
+    pub(super) to: u64,
+    pub(super) bias: u64,
+    pub(super) residual: u64,
+    pub(super) rows: usize,
+    pub(super) channels: usize,
+    pub(super) dtype: DType,
+}
+
+impl AllReduceCall {
+    /// Of each rank's part.
+    pub(super) fn bytes(&self) -> usize {
+        self.rows * self.channels * self.dtype.size()
+    }
+
+    /// What follows a sum without bias and residual, if anything does.
+    pub(super) fn follows(&self) -> Result<Option<BiasActivationArgs>, String> {
+        if self.bias == 0 && self.residual == 0 {
+            return Ok(None);
+        }
+        let addresses = [self.to, self.bias, self.residual, self.to];
+        BiasActivationArgs::new(addresses, [self.rows, self.channels], None).map(Some)
+    }
+}
+
 /// Where everything lies.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Addresses<'a> {
@@ -107,12 +131,24 @@ pub(super) fn unit(op: &Op) -> Option<Unit> {
         Op::Linear(spec) if !linear::needs_kernel(spec) => return None,
         Op::Linear(_) | Op::Activation(_) => Unit::of("bias_activation"),
         Op::SwiGlu => Unit::of("swiglu"),
-        Op::Attention(spec) => attention_unit(spec.head_dim).unwrap_or(Unit::of("softmax")),
+        Op::Rope(_) => Unit::of("rope"),
+        Op::Attention(spec) => attention_unit(spec.head_dim, spec.bias).unwrap_or(Unit::of("softmax")),
         Op::Pool(_) => Unit::of("pool"),
         Op::AllReduce(spec) if spec.bias || spec.residual => Unit::of("bias_activation"),
         Op::AllReduce(_) => return None,
         Op::Normalize(_) | Op::PatchConv(_) | Op::Prepend | Op::ConcatChannels => return None,
     })
+}
+
+/// What attention that is not fused needs beside [`unit`]: a softmax, and what adds a bias.
+pub(super) fn unfused_units(graph: &Graph) -> impl Iterator<Item = Unit> {
+    let fuses = graph.optimizations().fused_attention;
+    let unfused_bias = graph.nodes().iter().any(|node| match &node.op {
+        Op::Attention(spec) => spec.bias && !(fuses && is_fused(spec)),
+        _ => false,
+    });
+    let softmax = (!fuses).then(|| Unit::of("softmax"));
+    softmax.into_iter().chain(unfused_bias.then(|| Unit::of("add")))
 }
 
 /// Whether the step is attention that takes GEMMs of rocBLAS.
@@ -191,6 +227,7 @@ pub(super) fn lower(plan: &Plan, step: &Step, addresses: Addresses<'_>) -> Resul
         Op::Linear(spec) => s.linear(spec),
         Op::Activation(activation) => s.activation(*activation),
         Op::SwiGlu => one(SwiGluArgs::new([s.address(0)?, 0, s.out], s.matrix()?)?),
+        Op::Rope(spec) => s.rope(spec),
         Op::Attention(spec) => s.attention(spec),
         Op::Pool(spec) => s.pool(*spec),
         Op::ConcatChannels => s.concat_channels(),
@@ -249,24 +286,22 @@ impl<'a> Lowering<'a> {
         address.ok_or_else(|| "the plan is of another graph than the executor".into())
     }
 
-    /// The sum, in place where the plan has it so; then bias and residual.
+    /// The sum, in place where the plan has it so, with bias and residual.
     fn all_reduce(&self, spec: AllReduce) -> Result<Vec<Call>, String> {
-        let mut calls = vec![Call::AllReduce {
+        let [rows, channels] = self.matrix()?;
+        let residual = match spec.residual {
+            true => self.address(1 + usize::from(spec.bias))?,
+            false => 0,
+        };
+        Ok(vec![Call::AllReduce(AllReduceCall {
             from: self.address(0)?,
             to: self.out,
-            bytes: self.plan.buffer(self.step.output).bytes,
+            bias: if spec.bias { self.address(1)? } else { 0 },
+            residual,
+            rows,
+            channels,
             dtype: self.plan.dtype(),
-        }];
-        if spec.bias || spec.residual {
-            let bias = if spec.bias { self.address(1)? } else { 0 };
-            let residual = match spec.residual {
-                true => self.address(1 + usize::from(spec.bias))?,
-                false => 0,
-            };
-            let addresses = [self.out, bias, residual, self.out];
-            calls.push(BiasActivationArgs::new(addresses, self.matrix()?, None)?.into());
-        }
-        Ok(calls)
+        })])
     }
 
     fn element(&self) -> usize {

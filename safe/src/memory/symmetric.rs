@@ -1,0 +1,138 @@
+//! Memory of several GPUs that all of them read and write while kernels run.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use hipvit_sys::hip::hipError_t;
+
+use crate::error::{Error, Result};
+use crate::memory::block::Block;
+use crate::memory::operand::Operand;
+use crate::status::{call, is};
+use crate::stream::Stream;
+
+/// As much memory on each of several GPUs, which the kernels of all of them read and write, for kernels that give each other data
+/// while they run; and for each GPU some words of host memory, which its kernels and the host read and write.
+///
+/// Its [operands](SymmetricMemory::operand) belong to no stream: launches on any stream of these GPUs take them, in no order but that
+/// which the kernels make themselves. The memory is uncached where the runtime has such memory (AMD), so that what one GPU writes is
+/// what another reads; providers for CUDA have none and need none.
+///
+/// Dropping it, and the graphs that captured its use, waits for the streams that it was made with.
+#[derive(Debug)]
+pub struct SymmetricMemory {
+    parts: Vec<Part>,
+    bytes: usize,
+    words: usize,
+}
+
+#[derive(Debug)]
+struct Part {
+    memory: Arc<Block>,
+    words: Arc<Block>,
+}
+
+impl SymmetricMemory {
+    /// `bytes` bytes, zero, on the GPU of each stream, and `words` words of host memory for each, zero too. Lets each GPU
+    /// [access](crate::Device::enable_peer_access) the others' memory.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if there are no streams or the sizes are 0; a GPU cannot access another's memory, or has none left; the
+    /// runtime has no uncached memory.
+    pub fn new(streams: &[Stream], bytes: usize, words: usize) -> Result<Self> {
+        if streams.is_empty() || bytes == 0 || words == 0 {
+            return Err(Error::argument(
+                "symmetric memory",
+                "has no streams, bytes or words",
+            ));
+        }
+        let part = |stream: &Stream| {
+            let memory = Block::uncached(stream, bytes, streams)?;
+            let zeroed = stream.submit(&[], |hip| {
+                // SAFETY: the memory is this device's, and has these many bytes.
+                unsafe {
+                    call!(
+                        stream.device(),
+                        hip.hipMemsetAsync(memory.address() as *mut _, 0, bytes, stream.raw())
+                    )
+                }
+            });
+            zeroed.and_then(|()| stream.synchronize())?;
+            Ok(Part {
+                memory,
+                words: Block::mapped(stream, 4 * words, streams)?,
+            })
+        };
+        let parts = streams.iter().map(part).collect::<Result<_>>()?;
+        for (one, other) in streams.iter().flat_map(|a| streams.iter().map(move |b| (a, b))) {
+            one.device().enable_peer_access(other.device())?;
+        }
+        Ok(Self { parts, bytes, words })
+    }
+
+    /// How many GPUs have a part.
+    #[must_use]
+    pub fn ranks(&self) -> usize {
+        self.parts.len()
+    }
+
+    /// The memory on the GPU of stream `rank`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if there was no such stream.
+    pub fn operand(&self, rank: usize) -> Result<Operand<'_>> {
+        Ok(Operand::new(&self.part(rank)?.memory, 0..self.bytes, true))
+    }
+
+    /// The words of host memory for the GPU of stream `rank`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`SymmetricMemory::operand`].
+    pub fn words(&self, rank: usize) -> Result<Operand<'_>> {
+        Ok(Operand::new(&self.part(rank)?.words, 0..4 * self.words, true))
+    }
+
+    /// What a word of `rank` has now.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if there is none.
+    pub fn load(&self, rank: usize, word: usize) -> Result<u32> {
+        Ok(self.word(rank, word)?.load(Ordering::Acquire))
+    }
+
+    /// Sets a word of `rank`, which running kernels see.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if there is none.
+    pub fn store(&self, rank: usize, word: usize, value: u32) -> Result<()> {
+        self.word(rank, word)?.store(value, Ordering::Release);
+        Ok(())
+    }
+
+    fn word(&self, rank: usize, word: usize) -> Result<&AtomicU32> {
+        let part = self.part(rank)?;
+        if word >= self.words {
+            let reason = format!("{word} of {}", self.words);
+            return Err(Error::argument("word", reason));
+        }
+        let at = part.words.address() as *mut u32;
+        // SAFETY: the block is host memory of as many words, aligned to a page, and lives as long as `self`; the host accesses it
+        // through atomics alone, and devices are no threads of the program.
+        Ok(unsafe { AtomicU32::from_ptr(at.add(word)) })
+    }
+
+    fn part(&self, rank: usize) -> Result<&Part> {
+        let reason = || Error::argument("rank", format!("{rank} of {}", self.parts.len()));
+        self.parts.get(rank).ok_or_else(reason)
+    }
+}
+
+/// Whether the runtime has no such kind of memory, as providers for CUDA, where none is needed.
+pub(crate) fn is_not_offered(error: &Error) -> bool {
+    is(error, hipError_t::hipErrorNotSupported)
+}

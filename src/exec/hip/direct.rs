@@ -1,0 +1,293 @@
+//! All-reduces of a tensor-parallel model by the crate's own kernel, over memory that its GPUs share, where messages are small; RCCL sums
+//! larger ones, and all where the GPUs cannot access each other's memory.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::lower::AllReduceCall;
+use super::regions::Regions;
+use crate::error::{Error, Result};
+use crate::exec::select::AllReduceKind;
+use crate::hip::{Device, Operand, Stream, SymmetricMemory};
+use crate::kernels::{AllReduceGroup, Kernels, Unit};
+use crate::tensor::DType;
+
+/// Bytes that one launch sums at most. The GPUs share twice as much for each rank.
+const CAPACITY: usize = 4 << 20;
+
+/// How long a rank waits for another, as RCCL's watchdog does.
+const TIMEOUT: Duration = Duration::from_secs(300);
+
+/// The largest message, in bytes, that the kernel sums unless asked for another. Each rank sends its whole part to every other one,
+/// which on two GPUs is no more than any algorithm sends, and on four twice as much. Measured beside NCCL
+/// on H200s (docs/scaling.md).
+fn limit(ranks: usize) -> usize {
+    match ranks {
+        ..=2 => CAPACITY,
+        _ => 2 << 20,
+    }
+}
+
+/// What the ranks share.
+#[derive(Debug)]
+pub(super) struct DirectGroup {
+    group: AllReduceGroup,
+    memory: SymmetricMemory,
+    kind: AllReduceKind,
+    limit: usize,
+    timeout: Duration,
+}
+
+/// A rank, with the kernel for its GPU.
+#[derive(Clone, Debug)]
+pub(super) struct DirectRank {
+    shared: Arc<DirectGroup>,
+    kernels: Arc<Kernels>,
+    rank: usize,
+}
+
+impl DirectGroup {
+    /// The ranks, each on one of the streams. `Ok(Err(_))` says why RCCL sums everything.
+    ///
+    /// # Errors
+    ///
+    /// `kind` is [`AllReduceKind::Direct`], and it is not possible.
+    pub(super) fn ranks(
+        streams: &[Stream],
+        dtype: DType,
+        kind: AllReduceKind,
+    ) -> Result<std::result::Result<Vec<DirectRank>, String>> {
+        if kind == AllReduceKind::Library {
+            return Ok(Err("as requested".into()));
+        }
+        match Self::with_timeout(streams, dtype, kind, TIMEOUT) {
+            Ok(ranks) => Ok(Ok(ranks)),
+            Err(error) if kind == AllReduceKind::Direct => {
+                let reason = format!("the GPUs cannot sum directly: {error}");
+                Err(Error::argument("all-reduce", reason))
+            }
+            Err(error) => Ok(Err(error.to_string())),
+        }
+    }
+
+    pub(super) fn with_timeout(
+        streams: &[Stream],
+        dtype: DType,
+        kind: AllReduceKind,
+        timeout: Duration,
+    ) -> Result<Vec<DirectRank>> {
+        let devices: Vec<&Device> = streams.iter().map(Stream::device).collect();
+        for (one, other) in devices.iter().flat_map(|a| devices.iter().map(move |b| (a, b))) {
+            if !one.can_access_peer(other)? {
+                let reason = format!("{} cannot access the memory of {}", one.name(), other.name());
+                return Err(Error::argument("peer access", reason));
+            }
+        }
+        let compute_units = devices.iter().map(|device| device.properties().compute_units);
+        let group = AllReduceGroup::new(
+            devices.len(),
+            compute_units.min().unwrap_or_default(),
+            CAPACITY,
+            timeout,
+        )
+        .map_err(|reason| Error::argument("all-reduce", reason))?;
+        let shared = Arc::new(Self {
+            group,
+            memory: SymmetricMemory::new(streams, group.shared_bytes(), AllReduceGroup::WORDS)?,
+            kind,
+            limit: limit(devices.len()),
+            timeout,
+        });
+        let rank = |(rank, device): (usize, &&Device)| {
+            Ok(DirectRank {
+                shared: shared.clone(),
+                kernels: Arc::new(Kernels::load(device, dtype, [Unit::of("all_reduce")])?),
+                rank,
+            })
+        };
+        devices.iter().enumerate().map(rank).collect()
+    }
+
+    /// Ends all waiting on the GPUs: for good.
+    pub(super) fn abort(&self) {
+        for rank in 0..self.memory.ranks() {
+            // Every rank has this word.
+            let _ = self.memory.store(rank, AllReduceGroup::ABORT, 1);
+        }
+    }
+}
+
+/// What sums what.
+impl fmt::Display for DirectGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            AllReduceKind::Direct => f.write_str("all_reduce over peer memory (as requested)"),
+            _ => write!(
+                f,
+                "all_reduce over peer memory up to {} KiB, RCCL above",
+                self.limit >> 10
+            ),
+        }
+    }
+}
+
+impl DirectRank {
+    pub(super) fn group(&self) -> &Arc<DirectGroup> {
+        &self.shared
+    }
+
+    /// Whether it sums a message, and not RCCL: the same on all ranks. Where results must not depend on the batch size, it sums all, in
+    /// as many launches as it takes.
+    pub(super) fn takes(&self, call: &AllReduceCall, reproducible: bool) -> bool {
+        let possible = self.shared.group.rows(call.channels, call.dtype.size()) > 0;
+        possible
+            && (reproducible
+                || self.shared.kind == AllReduceKind::Direct
+                || call.bytes() <= self.shared.limit)
+    }
+
+    /// Submits the sum with what follows it.
+    pub(super) fn submit(&self, call: &AllReduceCall, stream: &Stream, regions: &Regions<'_>) -> Result<()> {
+        let DirectGroup { group, memory, .. } = &*self.shared;
+        let control = memory.words(self.rank)?;
+        let mut operands = regions.0.to_vec();
+        let first = operands.len();
+        for rank in 0..memory.ranks() {
+            operands.push(memory.operand(rank)?);
+        }
+        let shared: Vec<u64> = operands[first..].iter().map(Operand::address).collect();
+        operands.push(control);
+        let row = call.channels * call.dtype.size();
+        let most = group.rows(call.channels, call.dtype.size());
+        if most == 0 {
+            let reason = format!(
+                "a row of {} channels exceeds the memory that the GPUs share",
+                call.channels
+            );
+            return Err(Error::argument("all-reduce", reason));
+        }
+        for begin in (0..call.rows).step_by(most) {
+            let at = |address: u64| match address {
+                0 => 0,
+                address => address + (begin * row) as u64,
+            };
+            let addresses = [at(call.from), call.bias, at(call.residual), at(call.to)];
+            let matrix = [most.min(call.rows - begin), call.channels];
+            let arguments = group
+                .arguments(self.rank, addresses, matrix, &shared, control.address())
+                .map_err(|reason| Error::argument("all-reduce", reason))?;
+            self.kernels.launch(stream, arguments, &operands)?;
+        }
+        Ok(())
+    }
+
+    /// To be called when its work is done.
+    ///
+    /// # Errors
+    ///
+    /// A rank has not come in time; what was summed is undefined.
+    pub(super) fn check(&self) -> Result<()> {
+        let DirectGroup { memory, timeout, .. } = &*self.shared;
+        match memory.load(self.rank, AllReduceGroup::MISSING)? {
+            0 => Ok(()),
+            missing => {
+                let reason = format!(
+                    "rank {} has waited for rank {} longer than {} s; its GPU is lost, or busy with other work",
+                    self.rank,
+                    missing - 1,
+                    timeout.as_secs_f64()
+                );
+                Err(Error::argument("all-reduce", reason))
+            }
+        }
+    }
+}
+
+/// All-reduces over memory that 2 to 4 GPUs of one process share: what tensor parallelism sums small messages with.
+#[derive(Debug)]
+pub struct PeerAllReduce {
+    ranks: Vec<DirectRank>,
+    streams: Vec<Stream>,
+    dtype: DType,
+}
+
+/// What one rank of a [`PeerAllReduce`] sums: out = sum of all ranks' x + bias + residual, row-major.
+#[derive(Clone, Copy, Debug)]
+pub struct PeerSum<'a> {
+    /// This rank's part, `[rows, channels]`.
+    pub x: Operand<'a>,
+    /// `[channels]`.
+    pub bias: Option<Operand<'a>>,
+    /// `[rows, channels]`.
+    pub residual: Option<Operand<'a>>,
+    /// `[rows, channels]`; may be `x` or `residual`.
+    pub out: Operand<'a>,
+    /// The rows.
+    pub rows: usize,
+    /// The columns.
+    pub channels: usize,
+}
+
+impl PeerAllReduce {
+    /// A rank for each stream, of `dtype`, that waits for another at most `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// There are not 2 to 4 GPUs, one cannot access another's memory, or the kernel cannot be had.
+    pub fn new(streams: &[Stream], dtype: DType, timeout: Duration) -> Result<Self> {
+        Ok(Self {
+            ranks: DirectGroup::with_timeout(streams, dtype, AllReduceKind::Direct, timeout)?,
+            streams: streams.to_vec(),
+            dtype,
+        })
+    }
+
+    /// Submits rank `rank`'s part of a sum, on its stream. All ranks have to submit the same sums in the same order. It can be
+    /// captured.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if there is no such rank, or an operand is too small.
+    pub fn submit(&self, rank: usize, sum: PeerSum<'_>) -> Result<()> {
+        let member = self.rank(rank)?;
+        let address = |operand: Option<Operand<'_>>| operand.map_or(0, |operand| operand.address());
+        let call = AllReduceCall {
+            from: sum.x.address(),
+            to: sum.out.address(),
+            bias: address(sum.bias),
+            residual: address(sum.residual),
+            rows: sum.rows,
+            channels: sum.channels,
+            dtype: self.dtype,
+        };
+        let regions = Regions([
+            sum.out,
+            sum.x,
+            sum.bias.unwrap_or(sum.x),
+            sum.residual.unwrap_or(sum.x),
+        ]);
+        member.submit(&call, &self.streams[rank], &regions)
+    }
+
+    /// To be called when rank `rank`'s sums are done.
+    ///
+    /// # Errors
+    ///
+    /// Another rank did not come in time: what was summed is undefined, and every further sum is.
+    pub fn check(&self, rank: usize) -> Result<()> {
+        self.rank(rank)?.check()
+    }
+
+    /// Ends all waiting, for good.
+    pub fn abort(&self) {
+        if let Some(first) = self.ranks.first() {
+            first.group().abort();
+        }
+    }
+
+    fn rank(&self, rank: usize) -> Result<&DirectRank> {
+        let reason = || Error::argument("rank", format!("{rank} of {}", self.ranks.len()));
+        self.ranks.get(rank).ok_or_else(reason)
+    }
+}

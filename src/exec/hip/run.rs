@@ -1,0 +1,374 @@
+//! A run of a plan: its memory, its input, its steps, its results.
+
+use std::collections::VecDeque;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ndarray::Array2;
+use parking_lot::MutexGuard;
+use rayon::ThreadPool;
+
+use super::clock::{Anchor, Clock};
+use super::context::ExecutionContext;
+use super::steps::Submitted;
+use super::{HipExecutor, Stage, StageObserver, staging, unpack};
+use crate::error::{Error, Result};
+use crate::exec::slabs::{Images, Slabs};
+use crate::graph::plan::{BufferId, Plan};
+use crate::graph::{OutputKind, ValueId, matrix};
+use crate::hip::{self, Event, Operand, Pending, PinnedBuffer};
+use crate::timeline::{self, Activity};
+
+/// A context with the memory for a run of a plan.
+pub(crate) struct Reserved<P> {
+    pub(super) plan: P,
+    pub(super) context: ExecutionContext,
+}
+
+impl<P> Reserved<P> {
+    pub(in crate::exec) fn plan(&self) -> &P {
+        &self.plan
+    }
+}
+
+/// What a run takes its input from.
+pub(in crate::exec) enum Feed<'a> {
+    /// The plan's input, in pinned memory.
+    Pinned(PinnedBuffer<u8>),
+    /// The plan's input, in any memory.
+    Pageable(&'a [u8]),
+    /// Decoded images, which the device resizes.
+    Images(Images<'a>),
+    /// What the stage before left, on its device.
+    Activations(Operand<'a>),
+}
+
+/// How a run is carried out.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Submission {
+    /// Each stage is timed.
+    pub(crate) timed: bool,
+    /// Whoever waits for the run sleeps, and leaves the core to others, such as threads that decode.
+    pub(crate) sleeps: bool,
+}
+
+/// Pinned memory in copies to the device.
+pub(super) type Uploaded = Pending<Vec<PinnedBuffer<u8>>>;
+
+/// What a run leaves.
+pub(in crate::exec) struct Finished {
+    pub(in crate::exec) outputs: Vec<(OutputKind, Array2<f32>)>,
+    /// The pinned memory that it was fed with, or staged in.
+    pub(in crate::exec) memory: Vec<PinnedBuffer<u8>>,
+}
+
+/// A run that was submitted. Dropping it waits for its copies.
+pub(crate) struct Running<P> {
+    uploads: VecDeque<Uploaded>,
+    downloads: Vec<Pending<PinnedBuffer<u8>>>,
+    /// What provided the input.
+    entry: Stage<'static>,
+    /// The run's end, for a thread that sleeps.
+    end: Option<Event>,
+    clock: Option<Clock>,
+    anchor: Option<Anchor>,
+    submitted: Submitted,
+    plan: P,
+    context: ExecutionContext,
+}
+
+impl<P> Running<P> {
+    pub(in crate::exec) fn plan(&self) -> &P {
+        &self.plan
+    }
+
+    /// Where the device has done with it.
+    pub(in crate::exec) fn end(&self) -> Option<Event> {
+        self.downloads.last().map(|last| last.event().clone())
+    }
+}
+
+impl<P: Deref<Target = Plan>> Running<P> {
+    /// What the next stage of the model reads, if there is one.
+    pub(super) fn boundary(&self) -> Option<Operand<'_>> {
+        let outputs = self.plan.outputs().iter();
+        let (_, _, id) = outputs.rev().find(|(kind, ..)| *kind == OutputKind::Boundary)?;
+        let buffer = self.plan.buffer(*id);
+        let arena = self.context.memory.arena.reading();
+        // The context's arena has at least the plan's size.
+        arena.part(buffer.offset..buffer.offset + buffer.bytes).ok()
+    }
+}
+
+impl HipExecutor {
+    /// Pinned memory for an input of `bytes` bytes.
+    pub(in crate::exec) fn stage(&self, bytes: usize) -> Result<PinnedBuffer<u8>> {
+        // The lock is released before the driver is asked for memory.
+        let unused = self.inputs.lock().reuse(bytes)?;
+        match unused {
+            Some(buffer) => Ok(buffer),
+            None => self.pinned(bytes),
+        }
+    }
+
+    /// Pinned memory for decoded images.
+    pub(in crate::exec) fn slabs(&self) -> &Arc<Slabs> {
+        &self.slabs
+    }
+
+    /// Pinned memory for an input of `bytes` bytes that the caller keeps; zero.
+    pub(in crate::exec) fn pinned(&self, bytes: usize) -> Result<PinnedBuffer<u8>> {
+        Ok(self.device.pinned(bytes)?)
+    }
+
+    /// Takes pinned memory back, for the inputs of later runs.
+    pub(in crate::exec) fn keep(&self, memory: Vec<PinnedBuffer<u8>>) {
+        let (pieces, inputs): (Vec<_>, Vec<_>) = memory.into_iter().partition(staging::is_piece);
+        self.pieces.keep(pieces);
+        let mut pool = self.inputs.lock();
+        inputs.into_iter().for_each(|input| pool.keep(input));
+    }
+
+    /// A context with all the device memory that a run of `plan` needs.
+    pub(in crate::exec) fn reserve<P: Deref<Target = Plan>>(&self, plan: P) -> Result<Reserved<P>> {
+        if plan.dtype() != self.dtype {
+            let reason = format!(
+                "the plan requires {}, the executor has {}",
+                plan.dtype(),
+                self.dtype
+            );
+            return Err(Error::argument("dtype", reason));
+        }
+        let context = match self.context(&plan) {
+            Err(Error::Hip(hip::Error::OutOfMemory { .. })) => {
+                // Idle contexts may hold the missing memory.
+                let idle = std::mem::take(&mut *self.contexts());
+                drop(idle);
+                self.context(&plan)
+            }
+            context => context,
+        }?;
+        Ok(Reserved { plan, context })
+    }
+
+    pub(super) fn context(&self, plan: &Plan) -> Result<ExecutionContext> {
+        let allocating = timeline::span(Activity::Allocate);
+        let input = plan.input_bytes();
+        let idle = self.contexts().pop();
+        let mut context = match idle {
+            Some(mut context) => {
+                context.fit(plan, input)?;
+                context
+            }
+            None => ExecutionContext::new(&self.device, plan, input, self.rank.as_ref())?,
+        };
+        drop(allocating);
+        let _span = timeline::span(Activity::Select);
+        context.libraries.open(plan, &self.selection)?;
+        Ok(context)
+    }
+
+    /// Submits a run; `threads` copy input that is in pageable memory.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the feed is not what the plan takes, or if there is no rule to resize images by;
+    /// [`Error::Graph`], naming the node and the device, if a step cannot be submitted.
+    pub(in crate::exec) fn submit<P: Deref<Target = Plan>>(
+        &self,
+        reserved: Reserved<P>,
+        feed: Feed<'_>,
+        threads: &ThreadPool,
+        how: Submission,
+    ) -> Result<Running<P>> {
+        let Reserved { plan, mut context } = reserved;
+        // A context with an error is dropped.
+        let anchor = self.anchor()?.filter(|_| how.timed);
+        let mut clock = how.timed.then(Clock::default);
+        let _span = timeline::named_span(Activity::Submit, || "submit batch".into());
+        let entry = match feed {
+            Feed::Images(_) => Stage::Resize,
+            _ => Stage::Upload,
+        };
+        let uploads = self.feed(&mut context, &plan, feed, threads, &mut clock)?;
+        let submitted = self.compute(&mut context, &plan, &mut clock)?;
+        let downloads = self.download(&mut context, &plan)?;
+        if let Some(clock) = &mut clock {
+            clock.tick(&context.stream)?;
+        }
+        let end = how.sleeps.then(|| context.stream.mark_blocking()).transpose()?;
+        Ok(Running {
+            uploads,
+            downloads,
+            entry,
+            end,
+            clock,
+            anchor,
+            submitted,
+            plan,
+            context,
+        })
+    }
+
+    /// The event whose time a recording knows; `None` without a recording.
+    fn anchor(&self) -> Result<Option<Anchor>> {
+        let Some((recording, origin)) = timeline::recording() else {
+            return Ok(None);
+        };
+        let mut anchor = self.anchor.lock();
+        if anchor.as_ref().is_none_or(|anchor| anchor.recording != recording) {
+            /// The first wait may take long; the shortest tells the most.
+            const TRIES: usize = 5;
+            let mut best: Option<(Duration, Duration, Event)> = None;
+            for _ in 0..TRIES {
+                let before = origin.elapsed();
+                let event = self.copier.record()?;
+                event.synchronize()?;
+                let took = origin.elapsed() - before;
+                if best.as_ref().is_none_or(|&(least, ..)| took < least) {
+                    best = Some((took, before + took / 2, event));
+                }
+            }
+            *anchor = best.map(|(_, at, event)| Anchor { recording, event, at });
+        }
+        Ok(anchor.clone())
+    }
+
+    /// Waits for a run.
+    pub(in crate::exec) fn finish<P: Deref<Target = Plan>>(
+        &self,
+        running: Running<P>,
+        observer: Option<&mut StageObserver<'_>>,
+    ) -> Result<Finished> {
+        let Running {
+            uploads,
+            downloads,
+            entry,
+            end,
+            clock,
+            anchor,
+            submitted,
+            plan,
+            mut context,
+        } = running;
+        let waiting = timeline::span(Activity::Wait);
+        if let Some(end) = end {
+            end.synchronize()?;
+        }
+        let mut results: Vec<_> = downloads
+            .into_iter()
+            .map(Pending::wait)
+            .collect::<hip::Result<_>>()?;
+        drop(waiting);
+        if let (Some(clock), Some(anchor)) = (&clock, anchor) {
+            let streams = [self.copier.id(), context.stream.id()];
+            let replayed = matches!(submitted, Submitted::Replay(_));
+            clock.record(&plan, (entry, replayed), &anchor, self.device.ordinal(), streams)?;
+        }
+        if let Submitted::Replay(run) = submitted {
+            self.check_replay(&mut context, &plan, run, &mut results)?;
+        }
+        let unpacking = timeline::named_span(Activity::CopyOut, || "results to f32".into());
+        let mut outputs = Vec::with_capacity(results.len());
+        for ((kind, value, id), bytes) in self::results(&plan).zip(results) {
+            let name = &plan.graph().value(value).name;
+            let values = unpack(&bytes, self.dtype);
+            context.results.keep(bytes);
+            let matrix = matrix(&plan.buffer(id).shape, values);
+            outputs.push((kind, matrix.map_err(|e| Error::graph(name, e))?));
+        }
+        drop(unpacking);
+        let mut memory = Vec::new();
+        for upload in uploads {
+            memory.extend(upload.wait()?);
+        }
+        if let (Some(clock), Some(observer)) = (clock, observer) {
+            clock.tell(&plan, entry, observer)?;
+        }
+        self.contexts().push(context);
+        Ok(Finished { outputs, memory })
+    }
+
+    /// Submits the copy of the input, or the resizing that produces it.
+    pub(super) fn feed(
+        &self,
+        context: &mut ExecutionContext,
+        plan: &Plan,
+        feed: Feed<'_>,
+        threads: &ThreadPool,
+        clock: &mut Option<Clock>,
+    ) -> Result<VecDeque<Uploaded>> {
+        let expect = |bytes: usize| match bytes == plan.input_bytes() {
+            true => Ok(()),
+            false => {
+                let reason = format!("has {bytes} bytes, expected {}", plan.input_bytes());
+                Err(Error::argument("input", reason))
+            }
+        };
+        let stream = match feed {
+            Feed::Pinned(_) | Feed::Pageable(_) => self.copier.clone(),
+            Feed::Images(_) | Feed::Activations(_) => context.stream.clone(),
+        };
+        let mut tick = || clock.as_mut().map_or(Ok(()), |clock| clock.tick_input(&stream));
+        let uploads = match feed {
+            Feed::Pinned(input) => {
+                expect(input.len())?;
+                tick()?;
+                let mut uploads = context.memory.input.uploads_on(&stream)?;
+                uploads.push(0, input)?;
+                VecDeque::from([uploads.finish()?])
+            }
+            Feed::Pageable(input) => {
+                expect(input.len())?;
+                tick()?;
+                let uploads = context.memory.input.uploads_on(&stream)?;
+                let mut submitted = VecDeque::new();
+                let with = (&self.device, threads);
+                self.pieces.upload(uploads, &[input], with, &mut submitted)?;
+                submitted
+            }
+            Feed::Activations(source) => {
+                expect(source.bytes())?;
+                tick()?;
+                context.memory.input.copy_part_from_peer(0, source)?;
+                VecDeque::new()
+            }
+            Feed::Images(images) => {
+                let Some(resize) = &self.resize else {
+                    let reason = "the executor has no rule to resize them by";
+                    return Err(Error::argument("images", reason));
+                };
+                resize.check(plan, images.images.len())?;
+                tick()?;
+                context.resize(resize, images, &self.pieces, threads)?
+            }
+        };
+        tick()?;
+        Ok(uploads)
+    }
+
+    pub(super) fn download(
+        &self,
+        context: &mut ExecutionContext,
+        plan: &Plan,
+    ) -> Result<Vec<Pending<PinnedBuffer<u8>>>> {
+        let ExecutionContext { memory, results, .. } = context;
+        let download = |(_, _, id): (OutputKind, _, _)| {
+            let buffer = plan.buffer(id);
+            let target = results.take(buffer.bytes, &self.device)?;
+            Ok(memory.arena.download(buffer.offset, target)?)
+        };
+        self::results(plan).map(download).collect()
+    }
+
+    pub(super) fn contexts(&self) -> MutexGuard<'_, Vec<ExecutionContext>> {
+        self.contexts.lock()
+    }
+}
+
+/// The results that go to the host: all but what the next stage reads.
+pub(super) fn results(plan: &Plan) -> impl Iterator<Item = (OutputKind, ValueId, BufferId)> {
+    let outputs = plan.outputs().iter().copied();
+    outputs.filter(|(kind, ..)| *kind != OutputKind::Boundary)
+}

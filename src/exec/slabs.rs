@@ -1,0 +1,293 @@
+//! Pinned memory for decoded images: the threads that decode put them there while they are in their caches, and a GPU copies
+//! from it. Threads of its own for these copies would take from those that decode, and wake for each.
+//!
+//! The memory is slabs that hold several images, so that a batch is few copies. Pinning takes long, so slabs are made one at
+//! a time and are used again; an image for which there is none stays in pageable memory.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::error::{Error, Result};
+use crate::hip::{Device, Pending, PinnedBuffer, PinnedPart};
+use crate::image::RgbImage;
+
+/// Bytes of a slab. A larger image is in none.
+const SLAB: usize = 8 << 20;
+
+/// Maximum number of slabs of a GPU, a GiB: a few batches of 256 photographs.
+const MAX_SLABS: usize = 128;
+
+/// Images begin at multiples of it, as the kernels' vectors do.
+pub(super) const ALIGNMENT: usize = 16;
+
+/// The slabs of a GPU.
+#[derive(Debug)]
+pub(crate) struct Slabs {
+    device: Device,
+    state: Mutex<State>,
+    /// Held while one is made.
+    growing: Mutex<()>,
+    /// Each slab has a clone.
+    alive: Arc<()>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    unused: Vec<Slab>,
+    /// In copies to a device, in the order of submission.
+    copied: VecDeque<Copied>,
+}
+
+/// A slab in a copy.
+#[derive(Debug)]
+struct Copied {
+    copy: Pending<Vec<PinnedBuffer<u8>>>,
+    alive: Arc<()>,
+}
+
+/// Pinned memory for several images.
+#[derive(Debug)]
+pub(crate) struct Slab {
+    pub(super) memory: PinnedBuffer<u8>,
+    alive: Arc<()>,
+}
+
+impl Slabs {
+    pub(super) fn new(device: &Device) -> Self {
+        Self {
+            device: device.clone(),
+            state: Mutex::default(),
+            growing: Mutex::default(),
+            alive: Arc::default(),
+        }
+    }
+
+    /// A slab, unless all are in use and there may be no more, or another thread is making one.
+    fn take(&self) -> Option<Slab> {
+        {
+            let mut state = self.state.lock();
+            // One that cannot be asked has failed, which whoever waits for the run hears of.
+            while let Some(oldest) = state.copied.front()
+                && oldest.copy.is_done().unwrap_or(true)
+            {
+                if let Some(Copied { copy, alive }) = state.copied.pop_front()
+                    && let Ok(memory) = copy.wait()
+                {
+                    let slab = |memory| Slab {
+                        memory,
+                        alive: alive.clone(),
+                    };
+                    state.unused.extend(memory.into_iter().map(slab));
+                }
+            }
+            if let Some(mut slab) = state.unused.pop() {
+                slab.memory.set_len(SLAB).ok()?;
+                return Some(slab);
+            }
+        }
+        let _growing = self.growing.try_lock()?;
+        if Arc::strong_count(&self.alive) > MAX_SLABS {
+            return None;
+        }
+        // Where no more can be pinned, pageable memory does.
+        let memory = self.device.pinned(SLAB).ok()?;
+        Some(Slab {
+            memory,
+            alive: self.alive.clone(),
+        })
+    }
+
+    fn keep(&self, slab: Slab) {
+        self.state.lock().unused.push(slab);
+    }
+
+    /// Takes a slab back that is in a copy.
+    pub(super) fn keep_copied(&self, copy: Pending<Vec<PinnedBuffer<u8>>>, alive: Arc<()>) {
+        self.state.lock().copied.push_back(Copied { copy, alive });
+    }
+}
+
+impl Slab {
+    /// The memory, and what is given back with it.
+    pub(super) fn into_parts(self) -> (PinnedBuffer<u8>, Arc<()>) {
+        (self.memory, self.alive)
+    }
+}
+
+/// The slabs of a batch, which threads fill.
+#[derive(Debug)]
+pub(crate) struct BatchSlabs {
+    slabs: Arc<Slabs>,
+    state: Mutex<BatchState>,
+}
+
+#[derive(Debug, Default)]
+struct BatchState {
+    begun: Vec<Arc<()>>,
+    /// What is left of the one that was begun last.
+    open: Option<SlabPart>,
+}
+
+/// A part of a slab.
+#[derive(Debug)]
+pub(crate) struct SlabPart {
+    /// Among the batch's.
+    slab: usize,
+    memory: PinnedPart<u8>,
+}
+
+impl BatchSlabs {
+    pub(crate) fn new(slabs: Arc<Slabs>) -> Self {
+        Self {
+            slabs,
+            state: Mutex::default(),
+        }
+    }
+
+    /// Copies an image's pixels into a slab, unless there is none for them.
+    pub(crate) fn put(&self, pixels: &[u8]) -> Option<SlabPart> {
+        let mut part = self.part(pixels.len())?;
+        part.memory.copy_from_slice(pixels);
+        Some(part)
+    }
+
+    fn part(&self, bytes: usize) -> Option<SlabPart> {
+        let aligned = bytes.next_multiple_of(ALIGNMENT);
+        if aligned > SLAB {
+            return None;
+        }
+        if let Some(part) = self.state.lock().cut(bytes, aligned) {
+            return Some(part);
+        }
+        // The lock is released before the driver is asked.
+        let slab = self.slabs.take()?;
+        let mut state = self.state.lock();
+        // Another thread may have been faster.
+        if let Some(part) = state.cut(bytes, aligned) {
+            self.slabs.keep(slab);
+            return Some(part);
+        }
+        let Slab { memory, alive } = slab;
+        let memory = memory.into_part();
+        let slab = state.begun.len();
+        state.begun.push(alive);
+        state.open = Some(SlabPart { slab, memory });
+        state.cut(bytes, aligned)
+    }
+
+    /// The batch, once nobody fills its slabs.
+    ///
+    /// # Errors
+    ///
+    /// A part of one is in use.
+    pub(crate) fn finish<'a>(&self, images: &'a mut [StagedImage]) -> Result<Images<'a>> {
+        let BatchState { begun, open } = std::mem::take(&mut *self.state.lock());
+        drop(open);
+        let mut parts: Vec<Vec<PinnedPart<u8>>> = begun.iter().map(|_| Vec::new()).collect();
+        let mut used = vec![0; begun.len()];
+        let mut placed = Vec::with_capacity(images.len());
+        for StagedImage { size, pixels } in images {
+            let place = match pixels {
+                StagedPixels::Pageable(pixels) => Place::Pageable(pixels),
+                StagedPixels::Slab(part) => {
+                    let missing = || Error::argument("images", "one was submitted before");
+                    let SlabPart { slab, memory } = part.take().ok_or_else(missing)?;
+                    let (at, bytes) = (memory.start(), memory.len());
+                    used[slab] = used[slab].max(at + bytes);
+                    parts[slab].push(memory);
+                    Place::Slab { slab, at, bytes }
+                }
+            };
+            placed.push(PlacedImage { size: *size, place });
+        }
+        let slabs = parts.into_iter().zip(used).zip(begun);
+        let slabs = slabs.map(|((parts, used), alive)| {
+            let mut memory = PinnedPart::join(parts)?;
+            memory.truncate(used);
+            Ok(Slab { memory, alive })
+        });
+        Ok(Images {
+            images: placed,
+            slabs: slabs.collect::<Result<_>>()?,
+            home: Some(self.slabs.clone()),
+        })
+    }
+}
+
+impl BatchState {
+    /// The first `bytes` bytes of what is left of the open slab; `aligned` are taken.
+    fn cut(&mut self, bytes: usize, aligned: usize) -> Option<SlabPart> {
+        let open = self.open.as_mut()?;
+        if open.memory.len() < aligned {
+            return None;
+        }
+        let rest = open.memory.split_off(aligned);
+        let mut memory = std::mem::replace(&mut open.memory, rest);
+        drop(memory.split_off(bytes));
+        let slab = open.slab;
+        Some(SlabPart { slab, memory })
+    }
+}
+
+/// A decoded image for a GPU to resize.
+#[derive(Debug)]
+pub(crate) struct StagedImage {
+    /// Width and height.
+    pub(crate) size: [usize; 2],
+    pub(crate) pixels: StagedPixels,
+}
+
+#[derive(Debug)]
+pub(crate) enum StagedPixels {
+    Pageable(Vec<u8>),
+    /// Until it is submitted.
+    Slab(Option<SlabPart>),
+}
+
+/// Decoded images for a GPU to resize, with the slabs that they are in.
+#[derive(Debug)]
+pub(crate) struct Images<'a> {
+    pub(super) images: Vec<PlacedImage<'a>>,
+    pub(super) slabs: Vec<Slab>,
+    /// Where the slabs come from.
+    pub(super) home: Option<Arc<Slabs>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PlacedImage<'a> {
+    /// Width and height.
+    pub(super) size: [usize; 2],
+    pub(super) place: Place<'a>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Place<'a> {
+    Pageable(&'a [u8]),
+    Slab { slab: usize, at: usize, bytes: usize },
+}
+
+impl Place<'_> {
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Pageable(pixels) => pixels.len(),
+            Self::Slab { bytes, .. } => *bytes,
+        }
+    }
+}
+
+impl<'a> Images<'a> {
+    /// Images in pageable memory.
+    pub(crate) fn new(images: &[&'a RgbImage]) -> Self {
+        let place = |image: &&'a RgbImage| PlacedImage {
+            size: [image.width, image.height],
+            place: Place::Pageable(&image.data),
+        };
+        Self {
+            images: images.iter().map(place).collect(),
+            slabs: Vec::new(),
+            home: None,
+        }
+    }
+}
