@@ -2,6 +2,7 @@
 
 use super::cases::Case;
 use super::check::{Clock, Run};
+use super::digest::CodeDigest;
 use super::operands::Operands;
 use crate::error::Result;
 use crate::peaks::Peaks;
@@ -29,4 +30,9 @@ pub(super) trait Backend {
 
     /// Runs the case; then again and again, as the clock asks for.
     fn run(&self, case: &Case, operands: &Operands, dtype: DType, clock: Option<Clock<'_>>) -> Result<Run>;
+
+    /// The code of the crate's own that its runs have loaded so far.
+    fn code(&self) -> Vec<CodeDigest> {
+        Vec::new()
+    }
 }

@@ -67,6 +67,19 @@ impl Config {
         }
     }
 
+    /// What attention of this size is expected to take at most, in seconds, on any device: 0.1 s for the smallest and 300 s for the largest,
+    /// and between these by the power of the bytes that leads from one to the other.
+    pub fn limit_seconds(self) -> Option<f64> {
+        match self {
+            Self::Micro => Some(0.1),
+            Self::Small => Some(0.5),
+            Self::Realistic => Some(10.0),
+            Self::Large => Some(40.0),
+            Self::Xlarge => Some(300.0),
+            Self::Awkward | Self::Heads | Self::Custom(_) => None,
+        }
+    }
+
     /// The sizes of a model, unless there are several.
     pub fn sizes(self) -> Option<Sizes> {
         let [batch, heads, tokens, head_dim] = match self {

@@ -72,7 +72,7 @@ pub(super) fn sample(case: &Case, shape: &[usize]) -> Vec<usize> {
             _ => (random(rows, i) % rows as u64) as usize,
         })
         .collect();
-    if let Work::Op(Op::Normalize(_) | Op::Prepend | Op::Tokens(_)) = case.work {
+    if let Work::Op(Op::Normalize(_) | Op::Prepend | Op::Tokens(_) | Op::Rope(_)) = case.work {
         // Whole images are computed: only the first and the last.
         let image = rows / shape[0];
         sampled.retain(|row| *row < image || *row >= rows - image);
@@ -120,7 +120,7 @@ fn parts(op: &Op, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<V
         Op::PatchExtract(PatchExtract { patch, layout, .. }) => {
             patch_part(op, *patch, *layout, operands, rows, dtype)
         }
-        Op::Normalize(_) | Op::Prepend | Op::Tokens(_) | Op::Pool(_) | Op::ConcatChannels => {
+        Op::Normalize(_) | Op::Prepend | Op::Tokens(_) | Op::Rope(_) | Op::Pool(_) | Op::ConcatChannels => {
             image_parts(op, operands, rows, dtype)
         }
         Op::Add

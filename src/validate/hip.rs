@@ -4,17 +4,20 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
 use super::backend::Backend;
 use super::cases::{Addresses, Case, KernelForm, Resize, Work};
 use super::check::{Batch, Clock, Content, FILL, MARGIN, Run, regions};
+use super::digest::{CodeDigest, Loaded};
 use super::operands::{Operands, stored};
 use crate::error::{Error, Result};
 use crate::exec::HipExecutor;
 use crate::graph::plan::Plan;
 use crate::hip::{Device, DeviceBuffer, Operand, Stream};
 use crate::image::{Resampling, Window};
-use crate::kernels::{DevicePass, Kernels, ResizeKernels};
-use crate::ops::Op;
+use crate::kernels::{DevicePass, ImagePass, Kernels, ResizeKernels};
+use crate::ops::{Linear, Op};
 use crate::peaks::{Peaks, measure_gpu};
 use crate::tensor::DType;
 
@@ -23,7 +26,17 @@ const BATCH: usize = 50;
 
 /// A GPU.
 pub(super) struct Hip {
-    pub(super) device: Device,
+    device: Device,
+    loaded: Mutex<Loaded>,
+}
+
+impl Hip {
+    pub(super) fn new(device: Device) -> Self {
+        Self {
+            device,
+            loaded: Mutex::default(),
+        }
+    }
 }
 
 impl Backend for Hip {
@@ -46,6 +59,7 @@ impl Backend for Hip {
                 Some("GPU plans have patch_extract and linear instead")
             }
             Work::Op(Op::Prepend) => Some("GPU plans have tokens instead"),
+            Work::Op(Op::Linear(Linear { int8: Some(_), .. })) => Some("is computed on the CPU only"),
             _ => None,
         }
     }
@@ -66,6 +80,10 @@ impl Backend for Hip {
             Work::Resize(resize) => self.run_resize(case, resize, operands, clock),
         }
     }
+
+    fn code(&self) -> Vec<CodeDigest> {
+        self.loaded.lock().list()
+    }
 }
 
 impl Hip {
@@ -80,6 +98,7 @@ impl Hip {
         let (graph, placed) = operands.graph(case, op)?;
         let graph = Arc::new(graph);
         let executor = HipExecutor::new(&graph, &self.device, dtype)?;
+        self.loaded.lock().add(executor.code())?;
         let plan = Plan::new(graph, case.batch(), dtype)?;
         let measure = |first, batch: Batch<'_>| match clock {
             Some(clock) => clock(first, BATCH, batch),
@@ -109,6 +128,7 @@ impl Hip {
         let addresses = layout.addresses(memory.address(), dtype);
         let call = form.call(&case.shapes(), &addresses).map_err(refused)?;
         let kernels = Kernels::load(&self.device, dtype, [call.unit().map_err(refused)?])?;
+        self.loaded.lock().add(kernels.code())?;
         layout.run(&stream, memory, clock, |memory| {
             call.launch(&kernels, &stream, &[memory])
         })
@@ -125,6 +145,7 @@ impl Hip {
         let stream = self.device.stream()?;
         let memory = stream.upload(&layout.bytes)?;
         let kernels = ResizeKernels::load(&self.device)?;
+        self.loaded.lock().add(kernels.code())?;
         let whole = Window::whole(resize.output);
         let resampling = Resampling::new(resize.input, resize.output, resize.filter, whole)?;
         let mut size = resize.input;
@@ -142,16 +163,24 @@ impl Hip {
         let [from, to] = [0, 1].map(|index| layout.regions[index].0.clone());
         layout.run(&stream, memory, clock, |memory| {
             let mut input = memory.part(from.clone())?;
-            let Some(((last, last_tables, _), first)) = passes.split_last_mut() else {
-                return Ok(());
-            };
-            for (pass, tables, result) in first {
-                let output = result.writing();
-                kernels.launch(&stream, pass, tables.reading(), input, output)?;
+            let last = passes.len().saturating_sub(1);
+            for (index, (pass, tables, result)) in passes.iter_mut().enumerate() {
+                let output = if index == last {
+                    memory.part(to.clone())?
+                } else {
+                    result.writing()
+                };
+                let tables = tables.reading();
+                let pass = ImagePass {
+                    pass,
+                    tables,
+                    input,
+                    output,
+                };
+                kernels.launch(&stream, &[pass])?;
                 input = output;
             }
-            let output = memory.part(to.clone())?;
-            kernels.launch(&stream, last, last_tables.reading(), input, output)
+            Ok(())
         })
     }
 }

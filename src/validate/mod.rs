@@ -31,19 +31,28 @@ mod cases;
 mod check;
 mod config;
 mod cpu;
+mod digest;
 mod expected;
 mod hip;
+mod model;
 mod operands;
 mod report;
 #[cfg(test)]
 mod tests;
+mod tier;
 mod timing;
 
 pub use crate::peaks::{GemmPeak, Peaks};
 pub use check::Batch;
 pub use config::{Config, Sizes};
-pub use report::{Limit, Report, Row, SCHEMA, Status, Worst};
+pub use digest::CodeDigest;
+pub use model::{Baseline, Layer, LayerReport, ModelOptions, SideInfo, validate_model};
+pub use report::{ConfigSummary, Limit, Report, Row, SCHEMA, Status, Worst};
+pub use tier::Tier;
 pub use timing::{Timed, time_each};
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use sysinfo::{MemoryRefreshKind, RefreshKind, System};
 
@@ -93,7 +102,7 @@ pub fn ops() -> Vec<&'static str> {
 pub fn validate(options: &Options, progress: &mut dyn FnMut(usize, &Row)) -> Result<Report> {
     threads::start_shared()?;
     let (backend, no_gpu): (Box<dyn Backend>, _) = match options.device.open()? {
-        Place::Gpu(device) => (Box::new(Hip { device }), None),
+        Place::Gpu(device) => (Box::new(Hip::new(device)), None),
         Place::Cpu { no_gpu } => {
             let threads = options.threads;
             (Box::new(Cpu { threads }), no_gpu)
@@ -137,9 +146,12 @@ fn validate_on(
     }
     runs.extend(cases.iter().filter_map(|case| Some((case.dtype()?, case))));
     let mut rows: Vec<Row> = Vec::with_capacity(runs.len());
+    let mut taken: BTreeMap<Config, Duration> = BTreeMap::new();
     for &(dtype, case) in &runs {
         let timed = (!options.untimed).then_some(&peaks);
+        let start = Instant::now();
         let row = run_case(backend, case, dtype, timed)?;
+        *taken.entry(case.config).or_default() += start.elapsed();
         progress(runs.len(), &row);
         rows.push(row);
     }
@@ -154,6 +166,11 @@ fn validate_on(
         passed: count(Status::Passed),
         failed: count(Status::Failed),
         skipped: count(Status::Skipped),
+        configs: taken
+            .into_iter()
+            .map(|(config, taken)| ConfigSummary::new(config, &rows, taken))
+            .collect(),
+        code: backend.code(),
         rows,
     })
 }

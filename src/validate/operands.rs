@@ -43,6 +43,7 @@ impl Operands {
                     input = Values::Floats(values.clone());
                     Tensor::from_f32(shape, values)
                 }
+                Role::Int8Weight => int8_weight(operand, seed),
                 Role::KeyMask => view(shape, key_mask(operand, seed)),
                 Role::Activation | Role::Parameter => Tensor::from_f32(shape, floats(operand, dtype, seed)),
             };
@@ -101,6 +102,16 @@ pub(super) fn stored(tensor: &Tensor, dtype: DType) -> Vec<u8> {
     bytes
 }
 
+/// Signed bytes, and scales that reach half and one and a half times the operand's spread.
+fn int8_weight(operand: &Operand, seed: usize) -> Option<Tensor> {
+    let rows = operand.shape.first().copied().unwrap_or(0);
+    let scale = |i| operand.spread / 128.0 * (0.5 + (random(seed + 1000, i) >> 40) as f32 / (1 << 24) as f32);
+    let bytes = bytes(operand, seed);
+    let range = 0..bytes.len();
+    let scales: Vec<f32> = (0..rows).map(scale).collect();
+    Tensor::int8(operand.shape.clone(), Arc::new(bytes), range, scales)
+}
+
 fn view(shape: &[usize], bytes: Vec<u8>) -> Option<Tensor> {
     let range = 0..bytes.len();
     Tensor::view(shape, DType::U8, Arc::new(bytes), range)
@@ -129,7 +140,7 @@ fn floats(operand: &Operand, dtype: DType, seed: usize) -> Vec<f32> {
         match dtype {
             DType::F16 => f16::from_f32(value).to_f32(),
             DType::BF16 => bf16::from_f32(value).to_f32(),
-            DType::F32 | DType::U8 => value,
+            DType::F32 | DType::U8 | DType::I8 => value,
         }
     };
     (0..len).into_par_iter().map(value).collect()

@@ -1,10 +1,12 @@
 //! The result of a validation: the structure that is written as JSON, and the table.
 
 use std::fmt;
+use std::time::Duration;
 
 use serde::Serialize;
 
 use super::config::Config;
+use super::digest::CodeDigest;
 use crate::peaks::{Peaks, bandwidth, throughput};
 use crate::table::{Column, Table, paragraph};
 use crate::tensor::DType;
@@ -33,8 +35,53 @@ pub struct Report {
     pub failed: usize,
     /// How many did not run, for a reason that the row gives.
     pub skipped: usize,
+    /// One for each size.
+    pub configs: Vec<ConfigSummary>,
     /// One for each op, form, size and dtype.
     pub rows: Vec<Row>,
+    /// The code that ran on a GPU: the crate's own kernels.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub code: Vec<CodeDigest>,
+}
+
+/// The rows of one size beside what the validation matrix has for it.
+#[derive(Clone, Debug, Serialize)]
+pub struct ConfigSummary {
+    /// The set of sizes.
+    pub config: Config,
+    /// Batch × heads × tokens × channels of a head, unless it is several.
+    pub sizes: Option<String>,
+    /// The bytes of queries, keys and values in f32.
+    pub bytes: Option<u64>,
+    /// How many rows.
+    pub rows: usize,
+    /// The largest median time of its attention, in seconds, if it was timed.
+    pub attention_seconds: Option<f64>,
+    /// What attention should take at most: an expectation, which fails nothing.
+    pub limit_seconds: Option<f64>,
+    /// The time of all rows, with the reference and the comparison.
+    pub seconds: f64,
+}
+
+impl ConfigSummary {
+    pub(super) fn new(config: Config, rows: &[Row], taken: Duration) -> Self {
+        let own = || rows.iter().filter(|row| row.config == config);
+        let attention = own()
+            .filter(|row| row.op == "attention")
+            .filter_map(|row| row.seconds);
+        Self {
+            config,
+            sizes: config.sizes().map(|sizes| sizes.to_string()),
+            bytes: config.sizes().map(|sizes| {
+                let elements = sizes.batch * sizes.tokens * sizes.channels();
+                3 * (elements * DType::F32.size()) as u64
+            }),
+            rows: own().count(),
+            attention_seconds: attention.reduce(f64::max),
+            limit_seconds: config.limit_seconds(),
+            seconds: taken.as_secs_f64(),
+        }
+    }
 }
 
 /// How a row ended.
@@ -170,6 +217,7 @@ impl Report {
             text += &line(peak.to_owned());
         }
         text += &format!("\n{}\n\n", self.table().text(width));
+        text += &format!("{}\n\n", self.matrix().text(width));
         if self.rows.iter().any(|row| row.of_peak > Some(1.0)) {
             text += &line("Cache-resident workloads may exceed the peak.\n".to_owned());
         }
@@ -202,6 +250,32 @@ impl Report {
             }
         }
         skips
+    }
+
+    /// The sizes, with their bytes and times.
+    fn matrix(&self) -> Table {
+        let mut table = Table::new([
+            Column::left("config"),
+            Column::right("B×H×N×D"),
+            Column::right("MiB of Q, K, V").rank(1),
+            Column::right("rows"),
+            Column::right("attention s"),
+            Column::right("expected s").rank(2),
+            Column::right("all rows s"),
+        ]);
+        for summary in &self.configs {
+            let mebibytes = |bytes: u64| format!("{:.2}", bytes as f64 / f64::from(1 << 20));
+            table.row([
+                summary.config.to_string(),
+                or_dash(summary.sizes.as_ref().map(|sizes| sizes.replace('x', "×"))),
+                or_dash(summary.bytes.map(mebibytes)),
+                summary.rows.to_string(),
+                or_dash(summary.attention_seconds.map(|seconds| format!("{seconds:.6}"))),
+                or_dash(summary.limit_seconds.map(|limit| format!("< {limit}"))),
+                format!("{:.1}", summary.seconds),
+            ]);
+        }
+        table
     }
 
     fn table(&self) -> Table {

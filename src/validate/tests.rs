@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::backend::Backend;
-use super::cases::{Case, Mask, Work, cases};
+use super::cases::{Case, Mask, Role, Work, cases};
 use super::check::{Clock, Content, MARGIN, Run};
 use super::cpu::Cpu;
 use super::expected::{expect, sample};
@@ -226,6 +226,8 @@ fn a_query_that_sees_nothing_gets_zeros() {
         scale: 1.0,
         operands: AttentionOperands::Separate,
         first_key: 0,
+        bias: false,
+        causal: false,
     };
     let ones = Array::new([1, 2, 2], vec![1.0; 4]).unwrap();
     let result = reference::masked_attention(&spec, &[&ones, &ones, &ones], |_, query, _| query == 1);
@@ -344,7 +346,10 @@ fn kernel_forms_have_the_tolerances_of_their_arithmetic() {
                 "softmax" => u(dtype) + 96.0 * single,
                 "attention" => {
                     let keys = operands.tensors[1].shape()[1];
-                    2.0 * u(dtype) + (64.0 + 2.0 * keys as f64) * single
+                    // A bias is multiplied and added, with a rounding each of at most twice its size.
+                    let bias = case.operands.get(3).filter(|of| of.role == Role::Parameter);
+                    let bias = bias.map_or(0.0, |of| 4.0 * f64::from(of.spread));
+                    2.0 * u(dtype) + (64.0 + 2.0 * keys as f64 + bias) * single
                 }
                 // See `layer_norm_tolerance`, which depends on the data.
                 "layer_norm" => continue,

@@ -35,7 +35,7 @@ pub fn time_each(
     measure: &mut dyn FnMut(&Timed, Batch<'_>) -> Result<()>,
 ) -> Result<Vec<String>> {
     let backend: Box<dyn Backend> = match options.device.open()? {
-        Place::Gpu(device) => Box::new(Hip { device }),
+        Place::Gpu(device) => Box::new(Hip::new(device)),
         Place::Cpu { .. } => Box::new(Cpu {
             threads: options.threads,
         }),

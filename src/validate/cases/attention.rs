@@ -1,12 +1,13 @@
-//! Attention: the op with its operands packed in each way, the fused kernel with masks, and that for few queries.
+//! Attention: the op with its operands packed in each way, with and without a bias, the fused kernels with masks, and that
+//! for few queries.
 
 use std::fmt;
 use std::ops::Range;
 
 use super::super::expected::{Part, by_image, image_of};
-use super::{AWKWARD, Addresses, KernelForm, List, Operand, Role, Scale, activation};
+use super::{AWKWARD, Addresses, KernelForm, List, Operand, Role, Scale, activation, parameter};
 use crate::kernels::Visibility;
-use crate::kernels::{AttentionArgs, KernelCall, Strided, is_fused, visibility};
+use crate::kernels::{AttentionArgs, KernelCall, ScoreBias, Strided, is_fused, visibility};
 use crate::ops::{self, Attention, AttentionOperands, Op};
 use crate::reference::{Array, fused_attention_tolerance, masked_attention, op_tolerance};
 use crate::tensor::{DType, Tensor};
@@ -39,6 +40,7 @@ pub(super) fn cases(list: &mut List) {
         Scale::Model { sizes, every_form } => {
             let (batch, tokens, heads) = (sizes.batch, sizes.tokens, (sizes.heads, sizes.head_dim));
             packed(list, batch, tokens, heads);
+            biased(list, batch, tokens, heads);
             if !is_fused(&spec(heads, AttentionOperands::Separate)) {
                 return;
             }
@@ -50,6 +52,7 @@ pub(super) fn cases(list: &mut List) {
             masked(list, batch, [tokens, tokens], heads, both);
             if every_form {
                 masked(list, batch, [tokens, tokens], heads, EVERY);
+                masked_and_biased(list, batch, [tokens, tokens], heads, both);
                 for scale in [0.0, -0.3] {
                     scaled(list, batch, [tokens + 7, tokens], heads, CAUSAL, scale);
                 }
@@ -60,6 +63,7 @@ pub(super) fn cases(list: &mut List) {
                 for &heads in a.heads {
                     packed(list, a.batch, a.tokens, heads);
                     shared(list, a.batch, a.tokens, heads);
+                    biased(list, a.batch, a.tokens, heads);
                     let queries = a.tokens.div_ceil(3);
                     masked(list, a.batch, [a.tokens, a.tokens], heads, CAUSAL);
                     masked(list, a.batch, [queries, a.tokens], heads, EVERY);
@@ -70,6 +74,8 @@ pub(super) fn cases(list: &mut List) {
                         ..CAUSAL
                     };
                     masked(list, a.batch, [a.tokens + 3, a.tokens], heads, both);
+                    masked_and_biased(list, a.batch, [queries, a.tokens], heads, PADDING);
+                    masked_and_biased(list, a.batch, [a.tokens + 3, a.tokens], heads, both);
                 }
             }
             for tokens in [1, 63, 64, 65, 197, 257] {
@@ -81,6 +87,8 @@ pub(super) fn cases(list: &mut List) {
             // As ops these are few enough for the kernel for few queries; here they are the other kernel's.
             for tokens in [1, 63, 64, 65, 197, 257] {
                 masked(list, 1, [tokens, tokens], (1, 64), EVERY);
+                biased(list, 1, tokens, (2, 64));
+                masked_and_biased(list, 2, [tokens, tokens], (2, 32), PADDING);
             }
             // With and without keys for every wave, and with more than one tile of a wave.
             for [queries, keys] in [[1, 1], [17, 31], [16, 33], [5, 300], [33, 513]] {
@@ -106,6 +114,7 @@ pub(super) fn cases(list: &mut List) {
                         activation(&[2, 33, 4 * head_dim]),
                     ],
                 );
+                biased(list, 1, 67, heads);
                 if is_fused(&spec(heads, AttentionOperands::Separate)) {
                     let both = Mask {
                         padding: true,
@@ -127,6 +136,8 @@ fn spec((heads, head_dim): (usize, usize), operands: AttentionOperands) -> Atten
         scale: 3.0 / (head_dim as f32).sqrt(),
         operands,
         first_key: 0,
+        bias: false,
+        causal: false,
     }
 }
 
@@ -137,6 +148,11 @@ fn packed(list: &mut List, batch: usize, tokens: usize, heads: (usize, usize)) {
     list.push(op(AttentionOperands::PackedQkv), vec![packed(3)]);
     let separate = vec![packed(1), packed(1), packed(1)];
     list.push(op(AttentionOperands::Separate), separate);
+    let causal = Attention {
+        causal: true,
+        ..spec(heads, AttentionOperands::PackedQkv)
+    };
+    list.push(Op::Attention(causal), vec![packed(3)]);
     // One query for all images, as where attention pools.
     let shared = activation(&[1, 1, c]);
     list.push(op(AttentionOperands::PackedKv), vec![shared.clone(), packed(2)]);
@@ -147,6 +163,31 @@ fn packed(list: &mut List, batch: usize, tokens: usize, heads: (usize, usize)) {
             ..spec(heads, AttentionOperands::PackedKv)
         };
         list.push(Op::Attention(of_patches), vec![shared, packed(2)]);
+    }
+}
+
+/// Scores with a bias: of all queries, and of one for all images.
+fn biased(list: &mut List, batch: usize, tokens: usize, heads: (usize, usize)) {
+    let c = heads.0 * heads.1;
+    let op = |operands| {
+        Op::Attention(Attention {
+            bias: true,
+            ..spec(heads, operands)
+        })
+    };
+    let packed = |parts: usize| activation(&[batch, tokens, parts * c]);
+    let qkv = vec![packed(3), bias(heads.0, [tokens, tokens])];
+    list.push(op(AttentionOperands::PackedQkv), qkv);
+    let kv = vec![activation(&[1, 1, c]), packed(2), bias(heads.0, [1, tokens])];
+    list.push(op(AttentionOperands::PackedKv), kv);
+}
+
+/// As large as scores are.
+fn bias(heads: usize, [queries, keys]: [usize; 2]) -> Operand {
+    Operand {
+        mean: 0.0,
+        spread: 3.0,
+        ..parameter(&[heads, queries, keys])
     }
 }
 
@@ -165,25 +206,32 @@ fn shared(list: &mut List, batch: usize, tokens: usize, heads: (usize, usize)) {
 }
 
 fn masked(list: &mut List, batch: usize, extents: [usize; 2], heads: (usize, usize), mask: Mask) {
-    let scale = spec(heads, AttentionOperands::Separate).scale;
-    scaled(list, batch, extents, heads, mask, scale);
+    let spec = spec(heads, AttentionOperands::Separate);
+    masked_form(list, batch, extents, spec, mask);
 }
 
-fn scaled(
-    list: &mut List,
-    batch: usize,
-    [queries, keys]: [usize; 2],
-    heads: (usize, usize),
-    mask: Mask,
-    scale: f32,
-) {
-    let tokens = |n| activation(&[batch, n, heads.0 * heads.1]);
-    let mut operands = vec![tokens(queries), tokens(keys), tokens(keys)];
-    operands.extend(mask.operand(batch, keys));
+/// The kernel with a bias.
+fn masked_and_biased(list: &mut List, batch: usize, extents: [usize; 2], heads: (usize, usize), mask: Mask) {
+    let spec = Attention {
+        bias: true,
+        ..spec(heads, AttentionOperands::Separate)
+    };
+    masked_form(list, batch, extents, spec, mask);
+}
+
+fn scaled(list: &mut List, batch: usize, extents: [usize; 2], heads: (usize, usize), mask: Mask, scale: f32) {
     let spec = Attention {
         scale,
         ..spec(heads, AttentionOperands::Separate)
     };
+    masked_form(list, batch, extents, spec, mask);
+}
+
+fn masked_form(list: &mut List, batch: usize, [queries, keys]: [usize; 2], spec: Attention, mask: Mask) {
+    let tokens = |n| activation(&[batch, n, spec.heads * spec.head_dim]);
+    let mut operands = vec![tokens(queries), tokens(keys), tokens(keys)];
+    operands.extend(spec.bias.then(|| bias(spec.heads, [queries, keys])));
+    operands.extend(mask.operand(batch, keys));
     let form = MaskedAttention {
         spec,
         mask,
@@ -271,7 +319,7 @@ impl fmt::Display for Mask {
     }
 }
 
-/// `(q [B,Nq,C], k [B,N,C], v [B,N,C], key mask [B,N]?) → [B,Nq,C]`.
+/// `(q [B,Nq,C], k [B,N,C], v [B,N,C], bias [heads,Nq,N]?, key mask [B,N]?) → [B,Nq,C]`.
 #[derive(Debug)]
 struct MaskedAttention {
     spec: Attention,
@@ -303,7 +351,7 @@ impl KernelForm for MaskedAttention {
         let seen: usize = (0..queries)
             .map(|query| self.mask.keys(query, queries, keys).len())
             .sum();
-        let all = ops::flops(&Op::Attention(self.spec), &operands[..3], result);
+        let all = ops::flops(&Op::Attention(self.spec), operands, result);
         (all as f64 * seen as f64 / (queries * keys).max(1) as f64) as u64
     }
 
@@ -320,7 +368,12 @@ impl KernelForm for MaskedAttention {
             image: tokens * channels,
             token: channels,
         };
-        let key_mask = memory.operand(self.mask.padding.then_some(3));
+        let bias = self.spec.bias.then(|| ScoreBias {
+            address: memory.operand(Some(3)),
+            head: queries * keys,
+            query: keys,
+        });
+        let key_mask = memory.operand(self.mask.padding.then_some(key_mask_index(&self.spec)));
         let operands = [
             strided(memory.operand(Some(0)), queries),
             strided(memory.operand(Some(1)), keys),
@@ -329,6 +382,9 @@ impl KernelForm for MaskedAttention {
         ];
         let visible = self.mask.visibility(key_mask, queries, keys)?;
         let arguments = AttentionArgs::new(&self.spec, images, operands, visible)?;
+        if let Some(bias) = bias {
+            return Ok(arguments.with_bias(bias)?.into());
+        }
         // Of f32 there is no such kernel, and the form is the other's.
         let split = self
             .split
@@ -336,6 +392,11 @@ impl KernelForm for MaskedAttention {
             .flatten();
         Ok(split.map_or_else(|| arguments.into(), KernelCall::from))
     }
+}
+
+/// The operand that says which keys are present.
+fn key_mask_index(spec: &Attention) -> usize {
+    spec.operands.count() + usize::from(spec.bias)
 }
 
 /// The queries of these rows image by image, each with all of its keys and values, unpacked.
@@ -361,20 +422,27 @@ pub(in crate::validate) fn attention_parts(
     let all: Vec<usize> = (0..keys).collect();
     let separate = Attention {
         operands: AttentionOperands::Separate,
+        causal: false,
         ..*spec
     };
+    let mask = mask.or(spec.causal.then_some(CAUSAL));
     by_image(rows, queries)
         .into_iter()
         .map(|(image, rows)| {
             let (rows, wanted): (Vec<usize>, Vec<usize>) = rows.into_iter().unzip();
-            let arrays = [
+            let mut arrays = vec![
                 tokens(q, image, &wanted, c)?,
                 tokens(k, image, &all, c)?,
                 tokens(v, image, &all, c)?,
             ];
-            let arrays = arrays.each_ref();
+            if spec.bias {
+                arrays.push(bias_rows(at(spec.operands.count())?, &wanted)?);
+            }
+            let arrays: Vec<&Array> = arrays.iter().collect();
             let padding = match mask {
-                Some(Mask { padding: true, .. }) => Some(image_of(at(3)?, image)?.into_values()),
+                Some(Mask { padding: true, .. }) => {
+                    Some(image_of(at(key_mask_index(spec))?, image)?.into_values())
+                }
                 _ => None,
             };
             let visible = |_: usize, query: usize, key: usize| {
@@ -383,12 +451,31 @@ pub(in crate::validate) fn attention_parts(
             };
             let result = masked_attention(&separate, &arrays, visible)?;
             let tolerance = match is_fused(spec) {
-                true => fused_attention_tolerance(dtype, keys, spec.head_dim),
+                true => {
+                    // The bias is converted to base 2 and added, each with one rounding of at most twice its size.
+                    let largest = arrays.get(3).map_or(0.0, |bias| {
+                        bias.values().iter().fold(0f64, |max, v| max.max(v.abs()))
+                    });
+                    fused_attention_tolerance(dtype, keys, spec.head_dim)
+                        + 2.0 * largest * f64::from(f32::EPSILON)
+                }
                 false => op_tolerance(&Op::Attention(separate), &arrays, dtype),
             };
             Ok(Part::new(&result, &rows, tolerance))
         })
         .collect()
+}
+
+/// These queries' rows of a bias `[heads, queries, keys]`.
+fn bias_rows(tensor: &Tensor, queries: &[usize]) -> Result<Array, String> {
+    let &[heads, all, keys] = tensor.shape() else {
+        return Err("takes a bias of heads, queries and keys".into());
+    };
+    let values = tensor.to_f32();
+    let row = |(head, query): (usize, usize)| values[(head * all + query) * keys..][..keys].iter();
+    let rows = (0..heads).flat_map(|head| queries.iter().map(move |&query| (head, query)));
+    let gathered = rows.flat_map(row).map(|&v| f64::from(v)).collect();
+    Array::new([heads, queries.len(), keys], gathered).ok_or_else(|| "a bias of another size".into())
 }
 
 /// `c` channels from `offset` on of these tokens of an image: `[1, tokens, c]`.

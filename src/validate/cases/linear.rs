@@ -1,12 +1,13 @@
 //! Linear layers: what follows the GEMM, and where the result lies.
 
-use super::{ACTIVATIONS, AWKWARD, List, Scale, Work, activation, parameter, with};
-use crate::ops::{Activation, Linear, Op};
+use super::{ACTIVATIONS, AWKWARD, List, Scale, Work, activation, int8_weight, parameter, with};
+use crate::ops::{Activation, Levels, Linear, Op};
 
 const PLAIN: Linear = Linear {
     bias: false,
     activation: None,
     residual: false,
+    int8: None,
 };
 const BIAS: Linear = Linear { bias: true, ..PLAIN };
 const RESIDUAL: Linear = Linear {
@@ -17,6 +18,15 @@ const GELU: Linear = Linear {
     activation: Some(Activation::GeluErf),
     ..BIAS
 };
+/// Activations are uniform in ±1, some of which are beyond the fixed ones.
+const LEVELS: [Levels; 3] = [
+    Levels::Range,
+    Levels::Magnitude,
+    Levels::Fixed {
+        scale: 0.007,
+        zero: 120,
+    },
+];
 
 pub(super) fn cases(list: &mut List) {
     match list.scale() {
@@ -28,6 +38,10 @@ pub(super) fn cases(list: &mut List) {
             add(RESIDUAL, [c, c], true);
             add(GELU, [c, 4 * c], false);
             add(RESIDUAL, [4 * c, c], true);
+            for (spec, size) in [(BIAS, [c, 3 * c]), (GELU, [c, 4 * c]), (RESIDUAL, [4 * c, c])] {
+                let int8 = Some(Levels::Range);
+                add(Linear { int8, ..spec }, size, spec.residual);
+            }
             if every_form {
                 add(RESIDUAL, [c, c], false);
                 let both = Linear {
@@ -45,8 +59,14 @@ pub(super) fn cases(list: &mut List) {
                         bias: form % 2 == 0,
                         activation,
                         residual: form % 3 != 1,
+                        int8: None,
                     };
                     linear(list, &[a.batch, a.tokens], [a.k, a.n], spec, false);
+                    for levels in LEVELS {
+                        let int8 = Some(levels);
+                        let spec = Linear { int8, ..spec };
+                        linear(list, &[a.batch, a.tokens], [a.k, a.n], spec, false);
+                    }
                     if spec.residual {
                         linear(list, &[a.batch, a.tokens], [a.k, a.n], spec, true);
                     }
@@ -59,7 +79,12 @@ pub(super) fn cases(list: &mut List) {
 
 /// Of activations `[outer.., k]` and a weight `[n, k]`.
 fn linear(list: &mut List, outer: &[usize], [k, n]: [usize; 2], spec: Linear, in_arena: bool) {
-    let mut operands = vec![activation(&with(outer, k)), parameter(&[n, k])];
+    let weight = if spec.int8.is_some() {
+        int8_weight
+    } else {
+        parameter
+    };
+    let mut operands = vec![activation(&with(outer, k)), weight(&[n, k])];
     operands.extend(spec.bias.then(|| parameter(&[n])));
     operands.extend(spec.residual.then(|| activation(&with(outer, n))));
     list.push_work(Work::Op(Op::Linear(spec)), operands, in_arena);

@@ -9,6 +9,7 @@ mod patch_conv;
 mod patch_extract;
 mod pool;
 mod resize;
+mod rope;
 mod softmax;
 mod swiglu;
 mod tokens;
@@ -30,7 +31,7 @@ pub(super) use patch_extract::patch_part;
 pub(super) use resize::Resize;
 
 /// What adds an op's cases to a list.
-const CASES: [fn(&mut List); 12] = [
+const CASES: [fn(&mut List); 13] = [
     patch_conv::cases,
     patch_extract::cases,
     tokens::cases,
@@ -39,6 +40,7 @@ const CASES: [fn(&mut List); 12] = [
     swiglu::cases,
     layer_norm::cases,
     linear::cases,
+    rope::cases,
     attention::cases,
     softmax::cases,
     pool::cases,
@@ -124,6 +126,8 @@ pub(super) enum Role {
     Image(DType),
     Activation,
     Parameter,
+    /// int8, with a scale for each row.
+    Int8Weight,
     /// u8, 0 for an absent key.
     KeyMask,
 }
@@ -345,6 +349,14 @@ fn parameter(shape: &[usize]) -> Operand {
         role: Role::Parameter,
         spread: if shape.len() == 1 { 1.0 } else { 0.2 },
         ..activation(shape)
+    }
+}
+
+/// A weight of bytes and scales; values are uniform in ± about what a [`parameter`]'s are.
+fn int8_weight(shape: &[usize]) -> Operand {
+    Operand {
+        role: Role::Int8Weight,
+        ..parameter(shape)
     }
 }
 

@@ -1,0 +1,375 @@
+//! Quantises a model's linear layers to 8 bits: `hipvit quantize`.
+//!
+//! The layers of the blocks are quantised, which have nearly all weights; the patch embedding and the head stay as they are.
+//! A weight is rounded to `scale · q` with a scale for each output channel. In FP8 q is E4M3, and that is all: weights are
+//! dequantised when the model is loaded. In int8 |q| ≤ 127. Activations are quantised when they
+//! are multiplied, by each token's own range ([`ops::int8`](crate::ops::int8)), so that images are not required. With them,
+//! the channels of what a norm passes to linear layers are balanced first: where a channel's activations are much larger than
+//! the others', a factor moves from the norm's weight to the layers' columns (SmoothQuant, <https://arxiv.org/abs/2211.10438>).
+
+mod auto;
+mod rounding;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+pub use self::auto::{Choice, Decision};
+use crate::error::{Error, Result};
+use crate::exec::{Arena, CpuExecutor};
+use crate::graph::plan::Plan;
+use crate::graph::{Graph, Node, OutputKind, Passes, ValueId, optimize};
+use crate::image::RgbImage;
+use crate::model::{self, Checkpoint, Format, LoadOptions, Model, Replacement};
+use crate::ops::Op;
+use crate::tensor::{DType, Input, Tensor};
+
+/// The share of a channel's range that balancing moves to the weight, as in SmoothQuant.
+const BALANCE: f32 = 0.5;
+
+/// What weights are written as.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Precision {
+    /// int8, and activations that are rounded to 8 bits when they are multiplied.
+    #[default]
+    Int8,
+    /// FP8 (E4M3); activations stay as they are.
+    Fp8,
+}
+
+impl Precision {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Int8 => "int8",
+            Self::Fp8 => "fp8",
+        }
+    }
+
+    fn format(self) -> Format {
+        match self {
+            Self::Int8 => Format::Int8,
+            Self::Fp8 => Format::Float8,
+        }
+    }
+}
+
+/// How the scale of a weight's row is found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scales {
+    /// The row's largest magnitude is the type's.
+    #[default]
+    Largest,
+    /// The least mean square error, where the largest magnitudes may be clipped.
+    MeanSquare,
+}
+
+/// How [`quantize`] does it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// What weights are written as.
+    pub precision: Precision,
+    /// How their scales are found.
+    pub scales: Scales,
+    /// In int8, the largest error of the outputs on the images, as a part of the outputs' root mean square: layers stay in full
+    /// precision as far as that takes. 0.005 is half a percent.
+    pub budget: Option<f64>,
+}
+
+/// What [`quantize`] did.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Report {
+    /// The type of the quantised weights.
+    pub precision: Precision,
+    /// Weights that were quantised.
+    pub quantized: usize,
+    /// Linear layers that were not.
+    pub unquantized: Vec<String>,
+    /// Norms whose channels were balanced with the layers that follow.
+    pub balanced: usize,
+    /// Images that the model was calibrated with.
+    pub images: usize,
+    /// What was decided of each layer, if there was a budget.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decision: Option<Decision>,
+    /// The bytes of all tensors before.
+    pub bytes_before: u64,
+    /// The bytes of all tensors after.
+    pub bytes_after: u64,
+}
+
+/// Quantises the model at `path`, or the embedded one, and writes it to the directory `out`, which must not exist or be empty.
+/// `images` are for calibration and may be none; with [`Precision::Fp8`] none is read.
+///
+/// # Errors
+///
+/// As [`model::load`]; the first image's error; [`Error::Argument`] for a budget without images or for FP8; [`Error::Tensor`] for weights that are NaN or infinite; [`Error::Io`] for what
+/// cannot be written. Then `out` is as it was.
+pub fn quantize(
+    path: Option<&Path>,
+    out: &Path,
+    options: Options,
+    images: impl IntoIterator<Item = Result<RgbImage>>,
+) -> Result<Report> {
+    let Options {
+        precision,
+        scales,
+        budget,
+    } = options;
+    check_vacant(out)?;
+    let checkpoint = Checkpoint::open(path)?;
+    let options = LoadOptions::default();
+    let model = match path {
+        Some(path) => model::load(path, &options)?,
+        None => model::tinyvit32(&options)?,
+    };
+    let pixels = |image: Result<RgbImage>| Ok(model.preprocess.apply(&image?)?.data);
+    let images: Vec<Vec<u8>> = match precision {
+        Precision::Int8 => images.into_iter().map(pixels).collect::<Result<_>>()?,
+        Precision::Fp8 => Vec::new(),
+    };
+    if budget.is_some() && images.is_empty() {
+        let reason = "is an error on images, which int8 needs for it and fp8 does not take";
+        return Err(Error::argument("budget", reason));
+    }
+    let layers = Layers::of(&model.graph);
+    let groups = groups(&model.graph, &layers);
+    let ranges = calibrate(&model, &groups, &images)?;
+    let mut replaced = BTreeMap::new();
+    let mut factors: HashMap<&str, Arc<Vec<f32>>> = HashMap::new();
+    for (group, range) in groups.iter().zip(&ranges) {
+        if let Some(factor) = balance(&checkpoint, group, range)? {
+            for name in &group.norm {
+                let values = checkpoint.tensor(name)?;
+                let values = values.to_f32().iter().zip(&factor).map(|(v, f)| v / f).collect();
+                replaced.insert(name.clone(), Replacement::F32(values));
+            }
+            let factor = Arc::new(factor);
+            factors.extend(group.weights.iter().map(|name| (name.as_str(), factor.clone())));
+        }
+    }
+    for name in &layers.quantized {
+        let factor = factors.get(name.as_str()).map(|factor| factor.as_slice());
+        replaced.insert(
+            name.clone(),
+            rounding::round(&checkpoint, name, factor, precision, scales)?,
+        );
+    }
+    let mut unquantized = layers.others.clone();
+    let decision = match budget {
+        None => None,
+        Some(budget) => {
+            let (decision, chosen) = auto::decide(
+                &checkpoint,
+                &model,
+                (&layers, &groups),
+                &replaced,
+                &images,
+                budget,
+                auto::gemm_times,
+            )?;
+            replaced.retain(|name, _| chosen.contains(name));
+            unquantized.extend(decision.full().cloned());
+            Some(decision)
+        }
+    };
+    let of = |name: &String| replaced.contains_key(name);
+    let balanced = groups.iter().filter(|group| group.norm.iter().any(of)).count();
+    let quantized = layers.quantized.iter().filter(|name| of(name)).count();
+    let written = write(&checkpoint, out, precision.format(), &replaced, &unquantized)?;
+    Ok(Report {
+        precision,
+        quantized,
+        unquantized,
+        balanced,
+        images: images.len(),
+        decision,
+        bytes_before: checkpoint.bytes(),
+        bytes_after: written,
+    })
+}
+
+/// The names of the linear layers' weights in the weight file.
+struct Layers {
+    quantized: BTreeSet<String>,
+    /// Without `.weight`.
+    others: Vec<String>,
+}
+
+impl Layers {
+    fn of(graph: &Graph) -> Self {
+        let (mut quantized, mut others) = (BTreeSet::new(), BTreeSet::new());
+        for node in graph
+            .nodes()
+            .iter()
+            .filter(|node| matches!(node.op, Op::Linear(_)))
+        {
+            let in_block = node.name.starts_with("blocks.");
+            for name in stored_names(&graph.value(node.inputs[1]).name) {
+                match name.strip_suffix(".weight") {
+                    Some(_) if in_block => _ = quantized.insert(name),
+                    Some(layer) => _ = others.insert(layer.to_owned()),
+                    None => {}
+                }
+            }
+        }
+        Self {
+            quantized,
+            others: others.into_iter().collect(),
+        }
+    }
+}
+
+/// The names in the weight file of a constant that the builder made of some tensors or of some rows.
+fn stored_names(constant: &str) -> impl Iterator<Item = String> {
+    let parts = constant.split(" + ");
+    parts.map(|part| part.split('[').next().unwrap_or(part).to_owned())
+}
+
+/// A norm, and the linear layers that alone read what it gives.
+#[derive(Debug)]
+struct Group {
+    output: ValueId,
+    /// Its tensors.
+    norm: Vec<String>,
+    weights: BTreeSet<String>,
+}
+
+fn groups(graph: &Graph, layers: &Layers) -> Vec<Group> {
+    let mut readers: HashMap<ValueId, Vec<&Node>> = HashMap::new();
+    for node in graph.nodes() {
+        for &id in &node.inputs {
+            readers.entry(id).or_default().push(node);
+        }
+    }
+    let is_output = |id| graph.outputs().iter().any(|&(_, output)| output == id);
+    let norms = graph.nodes().iter().filter_map(|node| {
+        let (Op::LayerNorm { .. } | Op::RmsNorm { .. }) = node.op else {
+            return None;
+        };
+        let output = node.output;
+        let readers = readers.get(&output).filter(|_| !is_output(output))?;
+        let mut weights = BTreeSet::new();
+        for reader in readers {
+            match reader.op {
+                Op::Linear(_) if reader.inputs[0] == output => {
+                    weights.extend(stored_names(&graph.value(reader.inputs[1]).name));
+                }
+                _ => return None,
+            }
+        }
+        let all = weights.iter().all(|name| layers.quantized.contains(name));
+        // A norm of each head has fewer weights than there are channels.
+        let whole = graph.value(node.inputs[1]).shape.last() == graph.value(output).shape.last();
+        let norm = node.inputs[1..].iter().map(|&id| graph.value(id).name.clone());
+        (all && whole).then(|| Group {
+            output,
+            norm: norm.collect(),
+            weights,
+        })
+    });
+    norms.collect()
+}
+
+/// The largest magnitude of each channel of the groups' activations over all images' pixels, none without images.
+fn calibrate(model: &Model, groups: &[Group], images: &[Vec<u8>]) -> Result<Vec<Vec<f32>>> {
+    if images.is_empty() {
+        return Ok(vec![Vec::new(); groups.len()]);
+    }
+    let mut graph = model.graph.clone();
+    for (index, group) in groups.iter().enumerate() {
+        graph.set_output(OutputKind::HiddenLayer(index), group.output);
+    }
+    let before = model.graph.outputs().len();
+    let (graph, _) = optimize(graph, &Passes::default())?;
+    let executor = CpuExecutor::new(&graph, None)?;
+    let plan = Plan::new(Arc::new(graph), 1, DType::F32)?;
+    let mut arena = Arena::new();
+    let mut ranges: Vec<Vec<f32>> = vec![Vec::new(); groups.len()];
+    for pixels in images {
+        let outputs = executor.run(&plan, Input::Pixels(pixels), &mut arena, None)?;
+        for ((_, values), range) in outputs.iter().skip(before).zip(&mut ranges) {
+            range.resize(values.ncols(), 0.0);
+            for row in values.rows() {
+                for (range, value) in range.iter_mut().zip(row) {
+                    *range = range.max(value.abs());
+                }
+            }
+        }
+    }
+    Ok(ranges)
+}
+
+/// What the norm's channels are divided by and the columns of the weights are multiplied by; `None` if nothing is known of the
+/// activations.
+fn balance(checkpoint: &Checkpoint, group: &Group, range: &[f32]) -> Result<Option<Vec<f32>>> {
+    if range.is_empty() {
+        return Ok(None);
+    }
+    let mut largest = vec![0f32; range.len()];
+    for name in &group.weights {
+        let weight = checkpoint.tensor(name)?;
+        for row in weight.to_f32().chunks(range.len()) {
+            for (largest, value) in largest.iter_mut().zip(row) {
+                *largest = largest.max(value.abs());
+            }
+        }
+    }
+    let factor = |(&x, &w): (&f32, &f32)| {
+        let factor = x.powf(BALANCE) / w.powf(1.0 - BALANCE);
+        // A channel that is always 0, or that no layer reads.
+        if factor.is_normal() { factor } else { 1.0 }
+    };
+    Ok(Some(range.iter().zip(&largest).map(factor).collect()))
+}
+
+/// Fails unless `out` can be made: it does not exist, or is an empty directory.
+fn check_vacant(out: &Path) -> Result<()> {
+    match fs::read_dir(out).map(|mut entries| entries.next().is_none()) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(Error::argument(
+            "output",
+            format_args!("{} exists and is not empty", out.display()),
+        )),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(Error::io(out, error)),
+    }
+}
+
+/// Writes the files beside `out`, checks that they load, and moves them there; returns the bytes of the tensors.
+fn write(
+    checkpoint: &Checkpoint,
+    out: &Path,
+    format: Format,
+    replaced: &BTreeMap<String, Replacement>,
+    unquantised: &[String],
+) -> Result<u64> {
+    let parent = match out.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    fs::create_dir_all(parent).map_err(|error| Error::io(parent, error))?;
+    let temporary = tempfile::Builder::new()
+        .prefix(".hipvit-quantize-")
+        .tempdir_in(parent)
+        .map_err(|error| Error::io(parent, error))?;
+    // Of a directory of its own, whose permissions are the usual ones.
+    let files = temporary.path().join("model");
+    fs::create_dir(&files).map_err(|error| Error::io(&files, error))?;
+    checkpoint.write(&files, format, replaced, unquantised)?;
+    model::load(&files, &LoadOptions::default())?;
+    let bytes = replaced.iter().map(|(name, replacement)| {
+        let before = checkpoint
+            .tensor(name)
+            .map_or(0, |tensor: Tensor| tensor.size_in_bytes());
+        replacement.bytes() as i64 - before as i64
+    });
+    let bytes = checkpoint.bytes().saturating_add_signed(bytes.sum());
+    fs::rename(&files, out).map_err(|error| Error::io(out, error))?;
+    Ok(bytes)
+}
