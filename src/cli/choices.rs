@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
-use hipvit::{DType, Device, DeviceSet, GraphMode, Parallelism, ResizeOn};
+use hipvit::{AllReduceKind, DType, Device, DeviceSet, GraphMode, Parallelism, ResizeOn};
 
 /// `auto`, `cpu`, `hip`, and `hip:N` for any N.
 pub fn device() -> impl TypedValueParser<Value = Device> {
@@ -53,6 +53,11 @@ pub fn dtype() -> impl TypedValueParser<Value = DType> {
 /// `auto`, `on`, `off`.
 pub fn hip_graphs() -> impl TypedValueParser<Value = GraphMode> {
     PossibleValuesParser::new(["auto", "on", "off"]).try_map(|text| GraphMode::from_str(&text))
+}
+
+/// `auto`, `direct`, `library`.
+pub fn all_reduce() -> impl TypedValueParser<Value = AllReduceKind> {
+    PossibleValuesParser::new(["auto", "direct", "library"]).try_map(|text| AllReduceKind::from_str(&text))
 }
 
 /// `host`, `device`.

@@ -7,7 +7,7 @@ use anstyle::{AnsiColor, Style};
 use anyhow::{Result, bail};
 use hipvit::pipeline::Item;
 use hipvit::timing::{Phase, Timing};
-use hipvit::{Prediction, Replays, Session, digits};
+use hipvit::{Prediction, Replays, Session, ZeroShot, digits};
 use serde::Serialize;
 use serde_json::json;
 
@@ -16,6 +16,7 @@ use super::inputs::{Inputs, Listing};
 use super::labels::LabelArgs;
 use super::output::{self, Sink};
 use super::record::{self, Record};
+use super::texts::TextArgs;
 use super::{Outcome, RunArgs, Usage, one_line, report_fallback};
 
 #[derive(Debug, clap::Args)]
@@ -26,6 +27,8 @@ pub struct Args {
     model: RunArgs,
     #[command(flatten)]
     labels: LabelArgs,
+    #[command(flatten)]
+    texts: TextArgs,
     /// Number of labels to show
     #[arg(long, short = 'k', default_value_t = 5, value_name = "K", value_parser = super::positive)]
     top: usize,
@@ -69,13 +72,19 @@ impl Args {
         if self.logits && format != Format::Json {
             return Err(Usage("--logits is for JSON: add --json, or --output FILE.jsonl").into());
         }
+        let texts = self.texts()?;
         let images = self.images()?;
         let session = self.model.load_with(self.labels.apply(self.model.builder())?)?;
-        if session.labels().is_empty() {
-            bail!(
-                "{}: model has no classification head; use `hipvit embed`",
-                session.name()
-            );
+        let zero_shot = match texts {
+            Some(texts) => Some(self.texts.zero_shot(&session, &texts)?),
+            None => None,
+        };
+        if zero_shot.is_none() && session.labels().is_empty() {
+            let instead = match session.info().text {
+                Some(_) => "name labels with --text, or use `hipvit embed`",
+                None => "use `hipvit embed`",
+            };
+            bail!("{}: model has no classification head; {instead}", session.name());
         }
         let mut writer = Writer::new(format, sink)?;
         let mut softmax = Duration::ZERO;
@@ -83,7 +92,7 @@ impl Args {
         let (mut timing, outcome) =
             images.run(&session, self.inputs.decode.options(), self.timing, |item| {
                 classified += 1;
-                self.print(&mut writer, &session, item, &mut softmax)
+                self.print(&mut writer, &session, zero_shot.as_ref(), item, &mut softmax)
             })?;
         let mut timed = None;
         if self.timing {
@@ -93,6 +102,19 @@ impl Args {
         let sink = writer.finish(timed)?;
         report_fallback(&session);
         format::finish(sink, outcome, classified)
+    }
+
+    /// The texts that are to be the labels, if there are any.
+    fn texts(&self) -> Result<Option<Vec<String>>> {
+        if self.texts.has_templates() && !self.texts.is_given() {
+            return Err(Usage("--template is for --text or --text-file").into());
+        }
+        if self.texts.is_given() && self.labels.is_given() {
+            return Err(
+                Usage("--labels names a classifier's classes; with --text the texts are the labels").into(),
+            );
+        }
+        Ok(self.texts.read()?)
     }
 
     fn images(&self) -> Result<Listing> {
@@ -113,19 +135,22 @@ impl Args {
         &self,
         writer: &mut Writer,
         session: &Session,
+        zero_shot: Option<&ZeroShot>,
         item: &Item,
         softmax: &mut Duration,
     ) -> Result<()> {
         let start = Instant::now();
-        let top = item.top(self.top);
+        let logits = zero_shot.map(|labels| labels.logits(item.embedding()));
+        let top = match (zero_shot, &logits) {
+            (Some(labels), Some(logits)) => labels.scores().top(logits.view(), self.top, labels.labels()),
+            _ => item.top(self.top),
+        };
         *softmax += start.elapsed();
         let name = item.name();
         match writer {
             Writer::Json(out) => {
-                let logits = item
-                    .logits()
-                    .filter(|_| self.logits)
-                    .map(|logits| logits.to_vec());
+                let logits = logits.as_ref().map(|logits| logits.view()).or(item.logits());
+                let logits = logits.filter(|_| self.logits).map(|logits| logits.to_vec());
                 record::write(out, &Record::new(session, name, Scored { logits, top }))?;
             }
             Writer::Csv(out) => {

@@ -20,7 +20,7 @@ const VARIABLE: &str = "COMPLETE";
 #[command(after_help = "\
 bash:  echo 'source <(hipvit completions bash)' >> ~/.bashrc
 zsh:   echo 'source <(hipvit completions zsh)' >> ~/.zshrc
-fish:  echo 'hipvit completions fish | source' >> ~/.config/fish/completions/hipvit.fish")]
+fish:  echo 'hipvit completions fish | source' >> ~/.config/fish/config.fish")]
 pub struct Args {
     /// Shell to print the script for. It calls hipvit at each completion
     shell: clap_complete::Shell,

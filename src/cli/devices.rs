@@ -3,9 +3,10 @@
 use std::io::Write;
 
 use anyhow::Result;
-use comfy_table::{Table, presets};
+use comfy_table::{ContentArrangement, Table, presets};
 use hipvit::hip::{Device, KernelCache, Library, LinkType, Properties, Runtime, Topology};
 use hipvit::kernels::kernel_cache;
+use hipvit::table::paragraph;
 use serde::Serialize;
 
 use super::{Outcome, lines, output, record};
@@ -109,7 +110,8 @@ impl Report {
         if !self.cpu.features.is_empty() {
             text += &format!(", {}", self.cpu.features.join(" "));
         }
-        text.push('\n');
+        let width = output::width();
+        text = paragraph(&text, "  ", width);
         for gpu in &self.gpus {
             text += &format!(
                 "\nhip:{}: {}\n{}\n",
@@ -154,7 +156,13 @@ impl Report {
             } else {
                 "no GPU: "
             };
-            text += &format!("\n{prefix}{reason}\nModels run on the CPU.\n");
+            text += &format!(
+                "\n{}Models run on the CPU.\n",
+                paragraph(&format!("{prefix}{reason}"), "  ", width)
+            );
+            if let (true, Some(advice)) = (self.libraries.is_empty(), super::gpu_libraries()) {
+                text += &paragraph(&format!("{advice}."), "  ", width);
+            }
         }
         text
     }
@@ -350,6 +358,10 @@ impl Gpu {
 fn new_table() -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
+    if let Some(width) = output::width().and_then(|width| u16::try_from(width).ok()) {
+        table.set_content_arrangement(ContentArrangement::Dynamic);
+        table.set_width(width);
+    }
     table
 }
 

@@ -48,7 +48,9 @@ impl Format {
             Json => "JSON; of several results one object per line",
             Csv => "Comma-separated values, under a line of names",
             Md => "A Markdown table",
-            Npy => "One NumPy array; the row of an image that failed is NaN",
+            Npy => {
+                "One NumPy array with a row per image, in their order (a directory's by name); the row of an image that failed is NaN"
+            }
             Safetensors => "Arrays by name; the metadata `images` names the rows",
             Parquet if cfg!(feature = "parquet") => "A table with the columns image and embedding",
             Parquet => "Only in a hipvit that was built with the feature `parquet`",
@@ -94,7 +96,7 @@ pub struct OutputArgs<F: Formats> {
     #[arg(long, conflicts_with = "format", hide = !F::FORMATS.contains(&Json))]
     json: bool,
     /// Write the results to a file, not to standard output. It appears, or replaces an older one, when it is complete; its
-    /// ending names the form: .json or .jsonl, .csv, …
+    /// ending names the form
     #[arg(long, short, value_name = "FILE|-")]
     output: Option<PathBuf>,
     #[arg(skip)]
@@ -131,6 +133,15 @@ impl<F: Formats> OutputArgs<F> {
             None => Sink::Binary(stdout().lock()),
         };
         Ok((format, sink))
+    }
+
+    /// Standard output and the form of what is printed there, where --output is for something else.
+    pub fn open_printed(&self) -> (Format, Sink) {
+        let format = match self.json {
+            true => Json,
+            false => self.format.unwrap_or(F::FORMATS[0]),
+        };
+        (format, Sink::Text(output::stdout()))
     }
 
     /// The width of text: as output goes to the terminal, if it does.

@@ -15,6 +15,14 @@ use rayon::prelude::*;
 use super::progress::Progress;
 use super::{Outcome, Usage, output, refused, report, warn_non_finite};
 
+/// The image of an argument: a file, or `-` for standard input.
+pub fn source(path: &Path) -> Source {
+    match path == Path::new("-") {
+        true => Source::Stdin,
+        false => Source::File(path.to_owned()),
+    }
+}
+
 /// Images on the command line.
 #[derive(Debug, clap::Args)]
 pub struct Inputs {
@@ -96,9 +104,14 @@ impl Inputs {
 
     /// All given images in order, those of a directory sorted by name. What cannot be listed is reported.
     pub fn list(&self) -> Result<Listing> {
+        self.list_after(None)
+    }
+
+    /// As [`list`](Self::list), after what `first` stands for.
+    pub fn list_after(&self, first: Option<&PathBuf>) -> Result<Listing> {
         let mut listing = Listing::default();
         let mut stdin = self.files_from.as_deref() == Some(Path::new("-"));
-        for path in &self.images {
+        for path in first.into_iter().chain(&self.images) {
             if path == Path::new("-") {
                 if std::mem::replace(&mut stdin, true) {
                     return Err(Usage("-: standard input can be read only once").into());
@@ -186,6 +199,11 @@ impl Listing {
         errors.iter().for_each(report);
     }
 
+    /// The images, and how many could not be listed.
+    pub fn into_sources(self) -> (Vec<Source>, usize) {
+        (self.sources, self.failed)
+    }
+
     /// The number of images.
     pub fn len(&self) -> usize {
         self.sources.len()
@@ -252,7 +270,7 @@ impl Listing {
 }
 
 /// The files that `path` stands for, and errors for those that cannot be listed.
-fn files(path: &Path) -> (Vec<PathBuf>, Vec<Error>) {
+pub fn files(path: &Path) -> (Vec<PathBuf>, Vec<Error>) {
     if path.is_dir() {
         let (files, mut errors) = images_below(path);
         if files.is_empty() && errors.is_empty() {
@@ -342,7 +360,8 @@ fn skips(skipped: BTreeMap<String, usize>) -> String {
     )
 }
 
-fn is_image(path: &Path) -> bool {
+/// Whether the name ends as those of images.
+pub fn is_image(path: &Path) -> bool {
     let extension = path.extension().and_then(OsStr::to_str).unwrap_or_default();
     EXTENSIONS.iter().any(|e| extension.eq_ignore_ascii_case(e))
 }

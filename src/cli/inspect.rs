@@ -228,6 +228,9 @@ fn facts(report: &Report<'_>) -> Table {
     );
     // A vision tower may leave hundreds of tensors unused, for one reason.
     let mut reasons: Vec<(String, Vec<&str>)> = Vec::new();
+    if let Some(quantization) = &info.quantization {
+        fact("quantised", quantization.to_string());
+    }
     for ignored in &info.ignored {
         let reason = ignored.reason.to_string();
         match reasons.iter_mut().find(|(other, _)| *other == reason) {

@@ -20,6 +20,11 @@ impl LabelArgs {
         })
     }
 
+    /// Whether a file was named.
+    pub fn is_given(&self) -> bool {
+        self.labels.is_some()
+    }
+
     /// The labels in the file that was given.
     pub fn read(&self) -> hipvit::Result<Option<Labels>> {
         self.labels.as_ref().map(Labels::from_file).transpose()

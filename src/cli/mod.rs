@@ -2,6 +2,7 @@
 //! (devices and the like), [`inputs`] (which images), [`output`] (files, standard output and messages), [`format`] (the
 //! forms of results), [`arrays`], [`record`] (JSON lines) and [`progress`].
 
+mod advise;
 mod arrays;
 mod bench;
 mod choices;
@@ -11,18 +12,23 @@ mod completions;
 mod devices;
 mod embed;
 mod eval;
+mod explain;
 mod format;
 mod inputs;
 mod inspect;
 mod labels;
 mod output;
 mod preprocess;
+mod profile;
 mod progress;
+mod quantize;
 mod record;
 #[cfg(feature = "serve")]
 mod serve;
+mod texts;
 #[cfg(feature = "serve")]
 mod top;
+mod trace;
 mod tune;
 mod validate;
 
@@ -31,11 +37,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anstyle::{AnsiColor, Style};
+use clap::error::{ContextKind, ContextValue};
 use clap::{Parser, Subcommand};
 use clap_complete::engine::ArgValueCandidates;
 use hipvit::model::{self, LoadOptions, Model};
 use hipvit::pipeline::Item;
-use hipvit::{DType, DeviceSet, GraphMode, Parallelism, ResizeOn, Session, SessionBuilder};
+use hipvit::{AllReduceKind, DType, DeviceSet, GraphMode, Parallelism, ResizeOn, Session, SessionBuilder};
 use progress::Progress;
 
 /// Vision Transformers from pixel to logit.
@@ -63,6 +70,10 @@ enum Command {
     Embed(embed::Args),
     /// Measure accuracy over labelled images
     Eval(eval::Args),
+    /// Show which parts of an image a result comes from: attention maps, rollout, attribution, as pictures and arrays
+    Explain(explain::Args),
+    /// Follow one pixel from the decoded image through every layer to its part of a logit
+    Trace(trace::Args),
     /// Show a model's sizes, operations, memory and passes; on request its graph, plan, parameters and kernels
     Inspect(inspect::Args),
     /// Write the pixel values of images, the model's input
@@ -73,14 +84,20 @@ enum Command {
     /// Show what a server is doing: requests, latencies, batches and GPUs, from its metrics
     #[cfg(feature = "serve")]
     Top(top::Args),
+    /// Show what a model needs, what bounds each step on a GPU, and what to change next
+    Advise(advise::Args),
     /// Time models on random pixels
     Bench(bench::Args),
+    /// Show where the time goes from image files to labels, and write a timeline for ui.perfetto.dev; count what kernels execute
+    Profile(profile::Args),
     /// Measure which kernels are fastest for a model on a GPU, and keep the result
     Tune(tune::Args),
     /// Compare results of `bench` and of its peers, and find regressions
     Compare(compare::Args),
     /// Check every op against an f64 reference and time it
     Validate(validate::Args),
+    /// Write a model in 8 bits: int8 is a quarter of the memory and faster on CPUs, fp8 a quarter of the file
+    Quantize(quantize::Args),
     /// List the GPUs, their memory and their links, and the CPU
     Devices(devices::Args),
     /// Print a shell's completion script
@@ -102,6 +119,10 @@ pub struct ModelArgs {
     /// (the layers divided among them), or degrees, as tensor=2,data=2
     #[arg(long, default_value = "data", value_name = "KIND[=N],…", value_parser = choices::parallelism)]
     parallel: Parallelism,
+    /// With tensor parallelism, what sums over the GPUs: direct (this crate's kernel, over peer memory), library (RCCL or NCCL),
+    /// auto (direct for small messages, where the GPUs can)
+    #[arg(long, default_value = "auto", value_name = "KIND", value_parser = choices::all_reduce())]
+    all_reduce: AllReduceKind,
     #[command(flatten)]
     compute: ComputeArgs,
     /// Maximum batch size
@@ -240,6 +261,7 @@ impl ModelArgs {
             .builder()
             .devices(self.device.clone().unwrap_or_default())
             .parallel(self.parallel)
+            .all_reduce(self.all_reduce)
             .batch(self.batch);
         match self.image_size {
             Some(ImageSize(size)) => builder.image_size(size),
@@ -283,16 +305,21 @@ pub fn main() -> ExitCode {
         Command::Classify(args) => args.run(),
         Command::Embed(args) => args.run(),
         Command::Eval(args) => args.run(),
+        Command::Explain(args) => args.run(),
+        Command::Trace(args) => args.run(),
         Command::Inspect(args) => args.run(),
         Command::Preprocess(args) => args.run(),
         #[cfg(feature = "serve")]
         Command::Serve(args) => args.run(),
         #[cfg(feature = "serve")]
         Command::Top(args) => args.run(),
+        Command::Advise(args) => args.run(),
         Command::Bench(args) => args.run(),
+        Command::Profile(args) => args.run(),
         Command::Tune(args) => args.run(),
         Command::Compare(args) => args.run(),
         Command::Validate(args) => args.run(),
+        Command::Quantize(args) => args.run(),
         Command::Devices(args) => args.run(),
         Command::Completions(args) => args.run(),
     };
@@ -309,13 +336,35 @@ fn failed(error: &anyhow::Error) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     report(error);
+    if let Some(hipvit::Error::Hip(hipvit::hip::Error::Provider { .. })) = error.downcast_ref()
+        && let Some(advice) = gpu_libraries()
+    {
+        output::note(&format!("{advice}; --device cpu needs none of them"));
+    }
     let usage = error.is::<Usage>() || error.is::<Usage<String>>();
     ExitCode::from(if usage { 2 } else { 1 })
 }
 
+/// How a GPU's libraries can be named, unless they were.
+fn gpu_libraries() -> Option<&'static str> {
+    let named = std::env::var_os("HIPVIT_PROVIDER").is_some();
+    (!named).then_some(
+        "ROCM_PATH names ROCm's folder, HIPVIT_PROVIDER other libraries (cuda: those for an NVIDIA GPU)",
+    )
+}
+
 /// Shows the help that was asked for, or what is wrong with the command line; the exit code.
 fn usage(error: &clap::Error) -> ExitCode {
-    match error.print() {
+    let printed = error.print();
+    if !cfg!(feature = "serve")
+        && let Some(ContextValue::String(command)) = error.get(ContextKind::InvalidSubcommand)
+        && ["serve", "top"].contains(&command.as_str())
+    {
+        output::note(&format!(
+            "`{command}` is in a hipvit that was built with the feature `serve` (cargo install --features serve)"
+        ));
+    }
+    match printed {
         Err(refused) if !error.use_stderr() => failed(&output::named(refused).into()),
         // Nobody reads what is wrong: the exit code still tells that something is.
         _ => ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2)),

@@ -166,7 +166,13 @@ impl Target {
         // The permissions of any new file, by the umask, not those of a temporary one.
         #[cfg(unix)]
         builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-        Ok(Self::Temporary(builder.tempfile_in(directory)?))
+        let file = builder.tempfile_in(directory).map_err(|error| {
+            // Without the temporary file's name, which means nothing to the user.
+            let text = error.to_string();
+            let cause = text.split(" at path ").next().unwrap_or(&text);
+            io::Error::new(error.kind(), cause)
+        })?;
+        Ok(Self::Temporary(file))
     }
 }
 

@@ -60,6 +60,10 @@ pub struct Args {
     /// Offer the patch tokens as an output
     #[arg(long)]
     tokens: bool,
+    /// Offer explanations as an output, to requests that name it: what each pixel contributes to a class; loads each model a
+    /// second time, in double precision on the host
+    #[arg(long)]
+    explanation: bool,
     #[command(flatten)]
     limits: LimitArgs,
     /// File with the bearer token that clients must send
@@ -87,7 +91,7 @@ pub struct Args {
 
 const AFTER_HELP: &str = "\
 Inputs of every model: image (BYTES, encoded files), pixels (UINT8, [n, height, width, 3]) or, with --pixel-values, pixel_values.
-Outputs: logits, top, embedding and, with --tokens, patch_tokens. Metrics for Prometheus are at /metrics.
+Outputs: logits, top, embedding and, with --tokens, patch_tokens, with --explanation, explanation. Metrics for Prometheus are at /metrics.
 
     hipvit serve --model vit=path/to/vit_base_patch16_224
     curl --data-binary @cat.jpg -H 'Inference-Header-Content-Length: 0' http://127.0.0.1:8000/v2/models/vit/infer";
@@ -237,6 +241,7 @@ impl Args {
         options.backlog = self.backlog;
         options.pixel_values = self.pixel_values;
         options.tokens = self.tokens;
+        options.explanation = self.explanation;
         options.limits = self.limits.limits();
         if let Some(path) = &self.token_file {
             let token = fs::read_to_string(path).with_context(|| path.display().to_string())?;

@@ -30,7 +30,8 @@ pub struct Args {
 impl Args {
     pub fn run(&self) -> Result<Outcome> {
         let session = self.model.clone().or_model(self.positional.as_ref()).load()?;
-        if session.degrees().data > 1 {
+        let degrees = session.degrees();
+        if degrees.data * degrees.shards() > 1 {
             bail!(
                 "device: one GPU is measured at a time; GPUs of the same name share the result: name one by --device hip:N"
             );

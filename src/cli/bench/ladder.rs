@@ -74,7 +74,7 @@ fn claims(rungs: &[Row]) -> Vec<String> {
             _ => None,
         };
         let measured = pair.and_then(|(before, after)| {
-            let mut text = format!("{:.2}×", speed_up(before, after)?);
+            let mut text = format!("measured {:.2}×", speed_up(before, after)?);
             let bytes = |row: &Row| Some(row.memory.peak_bytes? as f64);
             if let Some((before, after)) = bytes(before).zip(bytes(after)) {
                 text += &format!(", memory {:+.0} %", 100.0 * (after / before - 1.0));
@@ -83,9 +83,9 @@ fn claims(rungs: &[Row]) -> Vec<String> {
         });
         let memory = claimed_memory.map(|percent| format!(", memory {percent:+.0} %"));
         format!(
-            "{name}: claimed {claimed}×{}; measured {}",
+            "{name}: claimed {claimed}×{}; {}",
             memory.unwrap_or_default(),
-            measured.unwrap_or_else(|| "not on this device".into())
+            measured.unwrap_or_else(|| "not measured on this device".into())
         )
     };
     CLAIMS.into_iter().map(claim).collect()

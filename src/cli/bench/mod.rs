@@ -13,7 +13,7 @@ use anyhow::Result;
 use clap_complete::engine::ArgValueCandidates;
 use hipvit::bench::{Bench, Row, Settings, Spec, ladder};
 use hipvit::hip::Runtime;
-use hipvit::{DType, Device, DeviceSet, GraphMode, Parallelism};
+use hipvit::{AllReduceKind, DType, Device, DeviceSet, GraphMode, Parallelism};
 
 use super::choices::DeviceSets;
 use super::format::{self as formats, Format, Formats, OutputArgs};
@@ -26,9 +26,12 @@ use super::{
 const AFTER_HELP: &str = "\
 Times are end to end: from the bytes of images in host memory to logits in host memory. device ms is a GPU's time between the \
 copies. MFU % is the share of the datasheet's peak in that dtype, of a measured GEMM's where there is no datasheet; of the \
-device's time where it is known. MiB is the device memory that the session took. noise % is half the range of the \
+device's time where it is known. GB/s is what all steps read and write, by the same time. MiB is the device memory that the session took. noise % is half the range of the \
 repetitions' medians. For several GPUs images/s is that of all, MFU % and MiB are of each, and scaling is how many times as many \
-images per second as on the first one alone. What does not fit the terminal is left out; --json has everything.";
+images per second as on the first one alone. What does not fit the terminal is left out; --json has everything.
+
+Of --ladder, activations are the MiB that they are planned to take, and difference is how far the outputs are from the first rung's, \
+relative to the largest.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
@@ -37,7 +40,7 @@ pub struct Args {
     #[arg(value_name = "MODEL")]
     models: Vec<PathBuf>,
     /// As MODEL
-    #[arg(long = "model", short, value_name = "DIR", hide = true)]
+    #[arg(long = "model", short, value_name = "MODEL")]
     model: Vec<PathBuf>,
     /// Batch sizes
     #[arg(long, default_value = "8", value_name = "N,…", value_delimiter = ',', value_parser = super::positive)]
@@ -53,6 +56,10 @@ pub struct Args {
     /// (the layers divided among them), or degrees, as tensor=2,data=2
     #[arg(long, default_value = "data", value_name = "KIND[=N],…", value_parser = choices::parallelism)]
     parallel: Parallelism,
+    /// With tensor parallelism, what sums over the GPUs: direct (this crate's kernel, over peer memory), library (RCCL or NCCL),
+    /// auto (direct for small messages, where the GPUs can)
+    #[arg(long, default_value = "auto", value_name = "KIND", value_parser = choices::all_reduce())]
+    all_reduce: AllReduceKind,
     /// Replay captured HIP graphs on a GPU: auto does so where possible
     #[arg(long, default_value = "auto", value_name = "WHEN", value_parser = choices::hip_graphs())]
     hip_graphs: GraphMode,
@@ -187,6 +194,7 @@ impl Args {
                             image_size: self.image_size.map(|size| size.0),
                             hip_graphs: self.hip_graphs,
                             reproducible: self.reproducible,
+                            all_reduce: self.all_reduce,
                             in_flight: self.in_flight,
                             ..Spec::default()
                         };

@@ -272,7 +272,7 @@ fn dash(text: Option<String>) -> String {
 }
 
 /// Cells are HTML; those from column `numbers` on are aligned to the right.
-fn table(heads: &[&str], numbers: usize, rows: &[Vec<String>]) -> String {
+pub fn table(heads: &[&str], numbers: usize, rows: &[Vec<String>]) -> String {
     let class = |column: usize| if column >= numbers { " class=\"n\"" } else { "" };
     let mut text = "<div class=\"scroll\"><table>\n".to_owned();
     if heads.iter().any(|head| !head.is_empty()) {
@@ -293,7 +293,7 @@ fn table(heads: &[&str], numbers: usize, rows: &[Vec<String>]) -> String {
 }
 
 /// For text and attributes; control characters are not allowed in either.
-fn escape(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
