@@ -68,6 +68,7 @@ impl Builder {
             bias: true,
             activation,
             residual: residual.is_some(),
+            ..Linear::default()
         });
         let inputs: Vec<ValueId> = [x, weight, bias].into_iter().chain(residual).collect();
         self.graph.push(Role::Other, name, op, inputs)
@@ -106,6 +107,8 @@ fn vit_base() -> Result<Graph> {
             scale: 0.125,
             operands: AttentionOperands::PackedQkv,
             first_key: 0,
+            bias: false,
+            causal: false,
         });
         let y = b.graph.push(Role::Attention, name("attn"), attention, [qkv])?;
         x = b.linear(&name("proj"), y, [DIM, DIM], None, Some(x))?;

@@ -2,14 +2,12 @@
 //! server of the Open Inference Protocol, by the same client:
 //!
 //!     cargo bench --bench serve --features serve -- [--model DIR]… [--image FILE] [--seconds N] [-- SERVE OPTIONS]
+//!     cargo bench --bench serve --features serve -- --model DIR --device hip --dtype bf16 --batch 64 --resize device --clients 128
 //!     cargo bench --bench serve --features serve -- --url 127.0.0.1:8080 --name NAME [--image FILE] [--json]
 //!
 //! Arrivals are random (exponential gaps) and do not wait for answers: a latency counts from the moment at which the request was to
 //! be sent, so that a server that falls behind cannot hide it. A request has from 1 to `--images` images, at random, as binary tensors
-//! or with `--json` as base64. Clients are threads with a connection each. Without a model it is TinyViT32.
-//!
-//! `--starts N` also measures the time from the start of the process to the first logits, the median of N; `--wrap 'COMMAND …'`
-//! puts a command before the server's, as `unshare --user --map-root-user --mount --pid --fork`.
+//! or with `--json` as base64. Clients are threads with a connection each.
 
 #![allow(
     clippy::expect_used,
@@ -25,117 +23,145 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use clap::Parser;
 use hipvit::pipeline::Pipeline;
-use hipvit::{Device, Session};
+use hipvit::{DType, Device, ResizeOn, Session};
 
 use self::client::{Load, Requests, arrivals, load};
 use self::server::Server;
 
 /// Connections: enough that an arrival does not wait for one at twice the capacity.
-const CLIENTS: usize = 512;
+const CONNECTIONS: usize = 512;
 
-/// Clients of the closed loop that measures the capacity.
-const CLOSED: usize = 8;
-
+#[derive(Parser)]
 struct Options {
+    /// Model directory; repeatable [default: TinyViT32]
+    #[arg(
+        long = "model",
+        value_name = "DIR",
+        default_value = "assets/tinyvit32",
+        hide_default_value = true
+    )]
     models: Vec<PathBuf>,
-    image: Option<PathBuf>,
+    /// The image of every request
+    #[arg(long, default_value = "assets/samples/7.png")]
+    image: PathBuf,
+    /// Maximum number of images in a request
+    #[arg(long, default_value_t = 4)]
     images: usize,
+    /// Of each load
+    #[arg(long, default_value_t = 10.0)]
     seconds: f64,
+    /// Clients of the closed loop that measures the capacity
+    #[arg(long, default_value_t = 8)]
+    clients: usize,
+    #[arg(long, default_value = "auto")]
+    device: Device,
+    /// f32; on a GPU also f16 or bf16
+    #[arg(long, default_value = "f32", value_parser = dtype)]
+    dtype: DType,
+    /// Maximum batch size, of the pipeline too
+    #[arg(long, default_value_t = 8)]
+    batch: usize,
+    /// Where images are resized: host or device
+    #[arg(long, default_value = "host")]
+    resize: ResizeOn,
+    /// After the loads, so many requests more, with the server's memory before and after
+    #[arg(long, default_value_t = 0)]
     requests: usize,
+    /// How often to measure the time from the start of the process to the first logits
+    #[arg(long, default_value_t = 3)]
     starts: usize,
-    wrap: Vec<String>,
+    /// For these starts, a command before the server's, as `unshare --user --map-root-user --mount --pid --fork --kill-child`
+    #[arg(long, default_value = "", value_name = "COMMAND", hide_default_value = true)]
+    wrap: String,
+    /// The program [default: the one that Cargo has built]
+    #[arg(long, value_name = "FILE", default_value = env!("CARGO_BIN_EXE_hipvit"), hide_default_value = true)]
+    hipvit: PathBuf,
+    /// A server that runs already, instead of `hipvit serve`
+    #[arg(long)]
     url: Option<SocketAddr>,
-    json: bool,
+    /// The model's name there
+    #[arg(long, default_value = server::NAME)]
     name: String,
+    /// Requests in JSON alone
+    #[arg(long)]
+    json: bool,
+    /// Options for `hipvit serve`
+    #[arg(last = true)]
     serve: Vec<String>,
+    /// Passed by cargo
+    #[arg(long, hide = true)]
+    bench: bool,
 }
 
-fn options() -> Options {
-    let mut options = Options {
-        models: Vec::new(),
-        image: None,
-        images: 4,
-        seconds: 10.0,
-        requests: 0,
-        starts: 3,
-        wrap: Vec::new(),
-        url: None,
-        json: false,
-        name: "m".into(),
-        serve: Vec::new(),
-    };
-    let mut arguments = std::env::args().skip(1);
-    while let Some(name) = arguments.next() {
-        let mut value = || arguments.next().unwrap_or_else(|| panic!("{name} needs a value"));
-        match name.as_str() {
-            "--model" => options.models.push(value().into()),
-            "--image" => options.image = Some(value().into()),
-            "--images" => options.images = value().parse().expect("a number of images"),
-            "--seconds" => options.seconds = value().parse().expect("a number of seconds"),
-            "--requests" => options.requests = value().parse().expect("a number of requests"),
-            "--starts" => options.starts = value().parse().expect("a number of starts"),
-            "--wrap" => options.wrap = value().split_whitespace().map(String::from).collect(),
-            "--url" => {
-                let url = value();
-                let address = url.trim_start_matches("http://").trim_end_matches('/');
-                options.url = Some(address.parse().expect("an IP address and a port"));
-            }
-            "--json" => options.json = true,
-            "--name" => options.name = value(),
-            // Cargo's own.
-            "--bench" => {}
-            "--" => options.serve = arguments.by_ref().collect(),
-            _ => panic!("unknown option {name}"),
-        }
-    }
-    if options.models.is_empty() {
-        options.models.push("assets/tinyvit32".into());
-    }
-    options
+fn dtype(text: &str) -> Result<DType, String> {
+    let all = [DType::F32, DType::F16, DType::BF16];
+    let named = all.into_iter().find(|dtype| dtype.to_string() == text);
+    named.ok_or_else(|| "not one of f32, f16, bf16".into())
 }
 
 impl Options {
-    fn image(&self) -> PathBuf {
-        self.image
-            .clone()
-            .unwrap_or_else(|| "assets/samples/7.png".into())
+    /// The command that serves a model at an address.
+    fn command(&self, model: &Path, listen: SocketAddr) -> Vec<String> {
+        let mut words = vec![self.hipvit.display().to_string(), "serve".into()];
+        let mut option = |name: &str, value: String| words.extend([format!("--{name}"), value]);
+        option("listen", listen.to_string());
+        option("log", "json".into());
+        option("model", format!("{}={}", server::NAME, model.display()));
+        option("device", self.device.to_string());
+        option("dtype", self.dtype.to_string());
+        option("max-batch", self.batch.to_string());
+        let resize = match self.resize {
+            ResizeOn::Device => "device",
+            _ => "host",
+        };
+        option("resize", resize.into());
+        words.extend(self.serve.iter().cloned());
+        words
     }
 }
 
 /// The rate at which the pipeline runs the same image from a file, in images per second.
 fn pipeline(options: &Options, model: &Path) -> f64 {
-    let builder = Session::builder().device(Device::Auto);
+    let builder = Session::builder()
+        .device(options.device)
+        .dtype(options.dtype)
+        .batch(options.batch)
+        .resize(options.resize);
     let session = builder.load(model).expect("the model loads");
     let run = |images: usize| {
         let begin = std::time::Instant::now();
-        let sources = std::iter::repeat_n(options.image(), images);
+        let sources = std::iter::repeat_n(options.image.clone(), images);
         let results = Pipeline::new(&session).run(sources).expect("the pipeline starts");
         results.for_each(|item| drop(item.expect("the image runs")));
         images as f64 / begin.elapsed().as_secs_f64()
     };
-    let rough = run(16);
-    run((rough * options.seconds / 2.0).max(16.0) as usize)
+    // The first batches compile and allocate; a second round tells the rate roughly.
+    run(2 * options.batch);
+    let rough = run(8 * options.batch);
+    run(((rough * options.seconds / 2.0) as usize).max(2 * options.batch))
 }
 
 /// Prints the table of loads; returns the rate of the closed loop.
-fn table(address: SocketAddr, requests: &Requests, seconds: f64) -> f64 {
+fn table(address: SocketAddr, requests: &Requests, options: &Options) -> f64 {
+    let clients = options.clients;
     // As many as tell the rate roughly; the first few wake the server up.
-    load(address, requests, CLOSED, 2 * CLOSED, None);
-    let rough = load(address, requests, CLOSED, 4 * CLOSED, None).requests_per_second();
-    let count = |rate: f64| ((rate * seconds) as usize).max(2 * CLOSED);
-    let capacity = load(address, requests, CLOSED, count(rough), None);
+    load(address, requests, clients, 2 * clients, None);
+    let rough = load(address, requests, clients, 4 * clients, None).requests_per_second();
+    let count = |rate: f64| ((rate * options.seconds) as usize).max(2 * clients);
+    let capacity = load(address, requests, clients, count(rough), None);
     println!(
         "| load | images/s | p50 ms | p90 ms | p99 ms | requests by status |\n| --- | --- | --- | --- | --- | --- |"
     );
-    capacity.print(&format!("{CLOSED} clients that wait"));
+    capacity.print(&format!("{clients} clients that wait"));
     let rate = capacity.requests_per_second();
     let open = |share: f64| {
         let count = count(share * rate);
         let load = load(
             address,
             requests,
-            CLIENTS,
+            CONNECTIONS,
             count,
             Some(&arrivals(share * rate, count)),
         );
@@ -155,15 +181,15 @@ fn table(address: SocketAddr, requests: &Requests, seconds: f64) -> f64 {
 fn hipvit(options: &Options, model: &Path, requests: &Requests) {
     println!("\n## hipvit, {}\n", model.display());
     let own = pipeline(options, model);
-    let server = Server::start(model, &options.serve, &[]);
-    let served = table(server.address, requests, options.seconds);
+    let server = Server::start(&options.command(model, ([127, 0, 0, 1], 0).into()));
+    let served = table(server.address, requests, options);
     println!(
         "pipeline: {own:.1} images/s; served over pipeline: {:.2}",
         served / own
     );
     if options.requests > 0 {
         let before = server.memory();
-        let many: Load = load(server.address, requests, CLOSED, options.requests, None);
+        let many: Load = load(server.address, requests, options.clients, options.requests, None);
         println!(
             "{} more requests: {:?}; resident memory {before:.1} MiB before, {:.1} MiB after",
             options.requests,
@@ -172,14 +198,18 @@ fn hipvit(options: &Options, model: &Path, requests: &Requests) {
         );
     }
     drop(server);
-    let mut starts: Vec<f64> = (0..options.starts)
-        .map(|_| server::first_logits(model, &options.serve, &options.wrap, requests))
-        .collect();
+    let start = || {
+        let address = server::free();
+        let mut command: Vec<String> = options.wrap.split_whitespace().map(String::from).collect();
+        command.extend(options.command(model, address));
+        server::first_logits(&command, address, requests)
+    };
+    let mut starts: Vec<f64> = (0..options.starts).map(|_| start()).collect();
     starts.sort_by(f64::total_cmp);
     if let (Some(fastest), Some(median)) = (starts.first(), starts.get(starts.len() / 2)) {
-        let wrap = match options.wrap.is_empty() {
-            true => String::new(),
-            false => format!(" in `{}`", options.wrap.join(" ")),
+        let wrap = match options.wrap.as_str() {
+            "" => String::new(),
+            wrap => format!(" in `{wrap}`"),
         };
         println!(
             "process start to first logits over HTTP{wrap}: {:.0} ms, the fastest of {} {:.0} ms",
@@ -191,13 +221,13 @@ fn hipvit(options: &Options, model: &Path, requests: &Requests) {
 }
 
 fn main() {
-    let options = options();
-    let image = fs::read(options.image()).expect("the image");
+    let options = Options::parse();
+    let image = fs::read(&options.image).expect("the image");
     let requests = Requests::new(&options.name, &image, options.images, options.json);
     match options.url {
         Some(address) => {
             println!("\n## {} at {address}\n", options.name);
-            table(address, &requests, options.seconds);
+            table(address, &requests, &options);
         }
         None => {
             for model in &options.models {

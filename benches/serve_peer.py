@@ -96,6 +96,8 @@ def main() -> None:
     parser.add_argument("--images", default="4", help="maximum number of images in a request")
     parser.add_argument("--seconds", default="10", help="of each load")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--hipvit", type=Path, help="the program, with the feature serve (default: built)")
+    parser.add_argument("--client", type=Path, help="the benchmark serve (default: built and run by Cargo)")
     arguments = parser.parse_args()
     model, image = arguments.model.resolve(), arguments.image.resolve()
 
@@ -103,7 +105,12 @@ def main() -> None:
     if not (environment / "bin/python").exists():
         subprocess.check_call([sys.executable, "-m", "venv", str(environment)])
     subprocess.check_call([str(environment / "bin/pip"), "install", "--quiet", "--disable-pip-version-check", *PACKAGES])
-    subprocess.check_call(["cargo", "build", "--release", "--locked", "--quiet", "--features", "serve"], cwd=ROOT)
+    if not arguments.hipvit:
+        subprocess.check_call(["cargo", "build", "--release", "--locked", "--quiet", "--features", "serve"], cwd=ROOT)
+        arguments.hipvit = ROOT / "target/release/hipvit"
+    client = ["cargo", "bench", "--quiet", "--locked", "--bench", "serve", "--features", "serve", "--"]
+    if arguments.client:
+        client = [str(arguments.client.resolve())]
     folder = ROOT / "target/clients/mlserver-model"
     folder.mkdir(exist_ok=True)
 
@@ -111,14 +118,14 @@ def main() -> None:
         values = logits(port, image)
         print(f"\n# {name}", flush=True)
         subprocess.check_call([
-            "cargo", "bench", "--quiet", "--locked", "--bench", "serve", "--features", "serve", "--", "--url", f"127.0.0.1:{port}",
+            *client, "--url", f"127.0.0.1:{port}",
             "--image", str(image), "--images", arguments.images, "--seconds", arguments.seconds, "--json",
         ], cwd=ROOT)
         return values
 
     port = free()
     hipvit = start(
-        [str(ROOT / "target/release/hipvit"), "serve", "--listen", f"127.0.0.1:{port}", "--device", "cpu", "--model", f"m={model}",
+        [str(arguments.hipvit.resolve()), "serve", "--listen", f"127.0.0.1:{port}", "--device", "cpu", "--model", f"m={model}",
          "--threads", str(arguments.threads)],
         port,
     )

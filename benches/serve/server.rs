@@ -3,7 +3,6 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener};
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,35 +10,24 @@ use std::time::{Duration, Instant};
 use crate::client::{Client, Requests};
 
 /// The name of the model.
-const NAME: &str = "m";
+pub(crate) const NAME: &str = "m";
 
 pub(crate) struct Server {
     process: Child,
     pub(crate) address: SocketAddr,
 }
 
-fn command(wrap: &[String], model: &Path, listen: SocketAddr, serve: &[String]) -> Command {
-    let program = env!("CARGO_BIN_EXE_hipvit").to_owned();
-    let mut words = wrap.iter().chain(std::iter::once(&program));
-    let mut command = Command::new(words.next().expect("a program"));
-    command
-        .args(words)
-        .args([
-            "serve",
-            "--listen",
-            &listen.to_string(),
-            "--log",
-            "json",
-            "--model",
-        ])
-        .arg(format!("{NAME}={}", model.display()))
-        .args(serve);
+fn command(words: &[String]) -> Command {
+    let (program, arguments) = words.split_first().expect("a program");
+    let mut command = Command::new(program);
+    command.args(arguments);
     command
 }
 
 impl Server {
-    pub(crate) fn start(model: &Path, serve: &[String], wrap: &[String]) -> Self {
-        let mut process = command(wrap, model, ([127, 0, 0, 1], 0).into(), serve)
+    /// Starts a server that writes its address to its log.
+    pub(crate) fn start(words: &[String]) -> Self {
+        let mut process = command(words)
             .stderr(Stdio::piped())
             .spawn()
             .expect("hipvit starts");
@@ -74,13 +62,16 @@ impl Drop for Server {
     }
 }
 
-/// The seconds from the start of the process to its first logits over HTTP.
-pub(crate) fn first_logits(model: &Path, serve: &[String], wrap: &[String], requests: &Requests) -> f64 {
-    // A port that is free; a client can knock there before the server listens.
+/// An address that is free; a client can knock there before the server listens.
+pub(crate) fn free() -> SocketAddr {
     let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-    let address = free.expect("a free port");
+    free.expect("a free port")
+}
+
+/// The seconds from the start of the process to its first logits over HTTP.
+pub(crate) fn first_logits(words: &[String], address: SocketAddr, requests: &Requests) -> f64 {
     let begin = Instant::now();
-    let process = command(wrap, model, address, serve)
+    let process = command(words)
         .stderr(Stdio::null())
         .spawn()
         .expect("hipvit starts");

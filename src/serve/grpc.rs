@@ -16,6 +16,7 @@ use super::proto::model_infer_request::InferInputTensor;
 use super::proto::{self, InferTensorContents};
 use super::protocol::{Data, Datatype, InferRequest, InferResponse, InputTensor, RequestedOutput, binary};
 use super::service::{EXTENSIONS, NAME, Service};
+use super::stream::Messages;
 use super::traces::Trace;
 
 type Answer<T> = Result<Response<T>, Status>;
@@ -148,6 +149,7 @@ impl GrpcInferenceService for Grpc {
         // Each message is a request, in the trace of the stream.
         let headers = request.metadata().clone().into_headers();
         let memory: Option<Arc<Taken>> = request.extensions().get().cloned();
+        let messages: Option<Messages> = request.extensions().get().cloned();
         let mut requests = request.into_inner();
         let (responses, stream) = mpsc::channel(UNREAD);
         tokio::spawn(async move {
@@ -155,6 +157,8 @@ impl GrpcInferenceService for Grpc {
                 loop {
                     let response = match requests.message().await {
                         Ok(Some(request)) => {
+                            // Until it is answered.
+                            let _memory = messages.as_ref().and_then(Messages::next);
                             let id = request.id.clone();
                             let trace = service.traces.request(STREAM_SPAN.into(), &headers);
                             trace.describe("rpc.system", "grpc");

@@ -15,6 +15,7 @@ use tonic::Status;
 use super::failure::{Failure, Kind};
 use super::limits::Taken;
 use super::service::Service;
+use super::stream::StreamBody;
 use super::traces::Trace;
 
 /// Probes have no token: these say nothing but whether the server works.
@@ -28,11 +29,14 @@ const OPEN: [&str; 4] = [
 /// The call whose body is a stream of requests; each message is checked as it comes.
 const STREAM: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
 
+/// What a stream takes beside its messages: its decoder's buffer and its task.
+const STREAM_MEMORY: usize = 16 << 10;
+
 /// The call with one request.
 const INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
 
 /// Lets a request through to `next`, or answers it in the form of its protocol.
-pub(super) async fn guard(State(service): State<Arc<Service>>, mut request: Request, next: Next) -> Response {
+pub(super) async fn guard(State(service): State<Arc<Service>>, request: Request, next: Next) -> Response {
     let is_grpc = request
         .headers()
         .get(CONTENT_TYPE)
@@ -48,11 +52,14 @@ pub(super) async fn guard(State(service): State<Arc<Service>>, mut request: Requ
         return refuse(failure);
     }
     if path == STREAM {
-        // The stream's task keeps it.
-        return match service.bodies.reserve() {
+        return match service.bodies.reserve(0, STREAM_MEMORY) {
             Ok(taken) => {
-                request.extensions_mut().insert(Arc::new(taken));
-                next.run(request).await
+                let (mut head, body) = request.into_parts();
+                let body = StreamBody::new(body, service.bodies.clone());
+                // The stream's task keeps them.
+                head.extensions.insert(body.messages());
+                head.extensions.insert(Arc::new(taken));
+                next.run(Request::from_parts(head, Body::new(body))).await
             }
             Err(failure) => refuse(failure),
         };

@@ -115,25 +115,43 @@ impl BodyMemory {
         }
     }
 
-    /// Memory for the largest body: for a stream, whose messages are read one after the other.
-    pub(super) fn reserve(&self) -> Result<Taken, Failure> {
+    pub(super) fn limits(&self) -> &ServerLimits {
+        &self.limits
+    }
+
+    fn too_large(&self) -> Failure {
+        let reason = format!("the body exceeds the limit of {} bytes", self.limits.body);
+        Failure::new(Kind::TooLarge, reason)
+    }
+
+    pub(super) fn too_slow(&self) -> Failure {
+        let reason = format!("the body took more than {:?}", self.limits.body_time);
+        Failure::new(Kind::SlowClient, reason)
+    }
+
+    /// Memory for a body of `bytes`, and for so much of the server's own beside it.
+    pub(super) fn reserve(&self, bytes: usize, own: usize) -> Result<Taken, Failure> {
+        if bytes > self.limits.body {
+            return Err(self.too_large());
+        }
         let mut taken = self.nothing();
-        self.take(&mut taken, self.limits.body)?;
+        self.take(&mut taken, bytes + own)?;
         Ok(taken)
+    }
+
+    #[cfg(test)]
+    pub(super) fn taken(&self) -> usize {
+        self.limits.all_bodies / KIB - self.free.available_permits()
     }
 
     /// Reads a body whose length the client says is `length`.
     pub(super) async fn read(&self, body: Body, length: Option<u64>) -> Result<(Bytes, Taken), Failure> {
         let most = self.limits.body;
-        let too_large = || {
-            let reason = format!("the body exceeds the limit of {most} bytes");
-            Failure::new(Kind::TooLarge, reason)
-        };
         let mut taken = self.nothing();
         let length = match length.map(usize::try_from) {
             None => None,
             Some(Ok(length)) if length <= most => Some(length),
-            Some(_) => return Err(too_large()),
+            Some(_) => return Err(self.too_large()),
         };
         if let Some(length) = length {
             self.take(&mut taken, length)?;
@@ -145,7 +163,7 @@ impl BodyMemory {
                 let frame = frame.map_err(|e| Failure::invalid(format!("the body cannot be read: {e}")))?;
                 let Ok(data) = frame.into_data() else { continue };
                 if all.len() + data.len() > most {
-                    return Err(too_large());
+                    return Err(self.too_large());
                 }
                 self.take(&mut taken, all.len() + data.len())?;
                 if all.is_empty() {
@@ -158,10 +176,7 @@ impl BodyMemory {
         };
         match tokio::time::timeout(self.limits.body_time, read).await {
             Ok(bytes) => Ok((bytes?, taken)),
-            Err(_) => {
-                let reason = format!("the body took more than {:?}", self.limits.body_time);
-                Err(Failure::new(Kind::SlowClient, reason))
-            }
+            Err(_) => Err(self.too_slow()),
         }
     }
 }

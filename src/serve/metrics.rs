@@ -49,6 +49,8 @@ pub(super) enum Stage {
     Copy,
     /// Per batch.
     Compute,
+    /// Per explanation.
+    Explain,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -77,6 +79,7 @@ impl Stage {
             Self::Resize => "resize",
             Self::Copy => "copy",
             Self::Compute => "compute",
+            Self::Explain => "explain",
         }
     }
 }
@@ -176,7 +179,7 @@ impl Metrics {
         );
         let stages = register!(
             "stage_duration",
-            "Time in a stage: queue, decode and resize per image, copy and compute per batch (on a GPU of one batch in 32)",
+            "Time in a stage: queue, decode and resize per image, copy and compute per batch (on a GPU of one batch in 32), explain per explanation",
             Unit::Seconds,
             Family::new_with_constructor(seconds)
         );
@@ -271,7 +274,16 @@ impl Metrics {
         EngineMetrics {
             metrics: self.clone(),
             model: model.into(),
+            explains: false,
             image_nanoseconds: Arc::default(),
+        }
+    }
+
+    /// The metrics of one model's explanations.
+    pub(super) fn explanations(self: &Arc<Self>, model: &str) -> EngineMetrics {
+        EngineMetrics {
+            explains: true,
+            ..self.engine(model)
         }
     }
 
@@ -375,6 +387,8 @@ impl Metrics {
 pub(crate) struct EngineMetrics {
     metrics: Arc<Metrics>,
     model: Arc<str>,
+    /// Explanations are no images that were run.
+    explains: bool,
     /// A moving average of the time of a batch over its images.
     image_nanoseconds: Arc<AtomicU64>,
 }
@@ -396,10 +410,14 @@ impl EngineMetrics {
     }
 
     pub(super) fn batch(&self, images: usize, time: Duration, times: Option<RunTimes>) {
-        let metrics = &self.metrics;
-        let labels = self.by_model();
-        metrics.batch_sizes.get_or_create(&labels).observe(images as f64);
-        metrics.images.get_or_create(&labels).inc_by(images as u64);
+        if self.explains {
+            self.stage(Stage::Explain, time);
+        } else {
+            let labels = self.by_model();
+            let sizes = self.metrics.batch_sizes.get_or_create(&labels);
+            sizes.observe(images as f64);
+            self.metrics.images.get_or_create(&labels).inc_by(images as u64);
+        }
         if let Some(RunTimes { copy, compute }) = times {
             self.stage(Stage::Copy, copy);
             self.stage(Stage::Compute, compute);

@@ -15,7 +15,7 @@
 //! ```
 //!
 //! `http`, `embeddings` and `grpc` read requests into the types of `protocol`; `service` finds the model in the `repository` and
-//! gives the images to its `scheduler`; `listen`, `guard` and `limits` stand before all of them. Only connections are
+//! gives the images to its `scheduler`; `listen`, `guard`, `limits` and `stream` stand before all of them. Only connections are
 //! asynchronous: decoding and running are threads of their own.
 
 mod embeddings;
@@ -33,6 +33,7 @@ mod protocol;
 mod repository;
 mod scheduler;
 mod service;
+mod stream;
 mod traces;
 
 use std::fmt;

@@ -84,6 +84,8 @@ pub struct ServerOptions {
     pub pixel_values: bool,
     /// Whether the patch tokens are an output.
     pub tokens: bool,
+    /// Whether explanations are an output. Each model is loaded a second time for them, in double precision on the host.
+    pub explanation: bool,
     /// Whether clients may load and unload models; off by default.
     pub model_control: bool,
     /// Limits on what clients may send.
@@ -117,6 +119,7 @@ impl Default for ServerOptions {
             decode_threads: 0,
             pixel_values: false,
             tokens: false,
+            explanation: false,
             model_control: false,
             limits: ServerLimits::default(),
             token: None,

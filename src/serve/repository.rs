@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 
@@ -12,9 +13,11 @@ use super::metrics::Metrics;
 use super::options::ServerOptions;
 use super::protocol::outputs::Outputs;
 use super::protocol::tensors::Inputs;
-use super::scheduler::{Backend, BatchRule, Decoders, Engine, EngineOptions, SessionBackend};
+use super::scheduler::{
+    Backend, BatchRule, Decoders, Engine, EngineOptions, ExplainerBackend, SessionBackend,
+};
 use crate::error::{Error, Result};
-use crate::image::RgbImage;
+use crate::explain::Explainer;
 use crate::model::InputKind;
 use crate::session::{ResizeOn, Session, SessionBuilder};
 
@@ -29,6 +32,7 @@ pub(super) struct Model {
     pub(super) outputs: Outputs,
     images: Engine,
     values: Option<Engine>,
+    explanations: Option<Engine>,
 }
 
 impl Model {
@@ -40,6 +44,12 @@ impl Model {
         }
     }
 
+    /// The engine that explains, if the server offers it.
+    pub(super) fn explanations(&self) -> Option<&Engine> {
+        self.explanations.as_ref()
+    }
+
+    /// Those that run the model.
     pub(super) fn engines(&self) -> impl Iterator<Item = &Engine> {
         std::iter::once(&self.images).chain(&self.values)
     }
@@ -50,8 +60,9 @@ impl Model {
 
     /// Runs what was admitted, and ends.
     fn close(&self) {
-        self.engines().for_each(Engine::close);
-        self.engines().for_each(Engine::join);
+        let engines = || self.engines().chain(&self.explanations);
+        engines().for_each(Engine::close);
+        engines().for_each(Engine::join);
     }
 }
 
@@ -355,6 +366,10 @@ impl Repository {
         let (Some(session), Some(images)) = (first, engines.next()) else {
             return Err(Error::argument("instances", "there must be at least one"));
         };
+        let explanations = match options.explanation {
+            true => Some(self.explanations(name, &session)?),
+            false => None,
+        };
         let (platform, inputs, outputs) = facts(&session, options)?;
         let devices: Vec<&str> = images.instances().map(|(device, _)| device).collect();
         tracing::info!(model = name, version, devices = devices.join(","), dtype = %session.dtype(), "loaded");
@@ -366,7 +381,27 @@ impl Repository {
             outputs,
             images,
             values: engines.next(),
+            explanations,
         })
+    }
+
+    /// The engine that explains a model's results, one image after the other.
+    fn explanations(&self, name: &str, session: &Session) -> Result<Engine> {
+        let options = EngineOptions {
+            batch: BatchRule {
+                max_batch: 1,
+                max_delay: Duration::ZERO,
+            },
+            capacity: self.options.queue,
+            backlog: self.options.backlog,
+        };
+        Engine::start(
+            name,
+            vec![Arc::new(ExplainerBackend(Explainer::new(session)?))],
+            options,
+            self.decoders.clone(),
+            self.metrics.explanations(name),
+        )
     }
 }
 
@@ -380,8 +415,8 @@ fn load_session(builder: &SessionBuilder, directory: Option<&Path>) -> Result<Se
 /// What the protocol says of a model.
 fn facts(session: &Session, options: &ServerOptions) -> Result<(String, Inputs, Outputs)> {
     let info = session.info();
-    // The widths of the outputs, from a run on no image.
-    let empty = session.run(Vec::<RgbImage>::new())?;
+    // For the widths of the outputs.
+    let empty = session.no_outputs()?;
     let inputs = Inputs {
         image_size: info.image_size,
         values: options.pixel_values,
@@ -391,6 +426,7 @@ fn facts(session: &Session, options: &ServerOptions) -> Result<(String, Inputs, 
         classes: empty.logits().map(ndarray::Array2::ncols),
         embedding: empty.embeddings().ncols(),
         patch_tokens: empty.tokens().map(|tokens| [tokens.dim().1, tokens.dim().2]),
+        explanation: options.explanation.then_some(info.image_size),
     };
     Ok((format!("hipvit_{}", info.library), inputs, outputs))
 }

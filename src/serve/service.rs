@@ -10,9 +10,10 @@ use super::failure::{Failure, Kind};
 use super::limits::BodyMemory;
 use super::metrics::Metrics;
 use super::options::ServerOptions;
+use super::protocol::outputs::Selected;
 use super::protocol::{InferRequest, InferResponse};
 use super::repository::{Indexed, Model, Repository};
-use super::scheduler::{Priority, Terms};
+use super::scheduler::{Content, Priority, Terms};
 use super::traces::{Trace, Traces};
 use crate::error::Result;
 use crate::hip::Monitor;
@@ -106,7 +107,7 @@ impl Service {
             Some(self.options.limits.request_time),
         ];
         let time = time.into_iter().flatten().min().unwrap_or(Duration::MAX);
-        let selected = model.outputs.select(&request.outputs)?;
+        let selected = model.outputs.select(&request.outputs, &request.parameters)?;
         let images = model.inputs.read(request.inputs)?;
         let terms = Terms {
             priority,
@@ -117,18 +118,37 @@ impl Service {
         record
             .trace
             .describe("hipvit.images", images.contents.len() as i64);
-        let values = matches!(
-            images.contents.first(),
-            Some(super::scheduler::Content::Values(_))
-        );
-        let contents = images
-            .contents
-            .into_iter()
-            .map(|content| (images.tensor, content));
-        let pending = model.engine(values).submit(contents.collect(), terms)?;
-        let results = pending.wait().await?;
+        let values = matches!(images.contents.first(), Some(Content::Values(_)));
+        let of = |contents: Vec<Content>| {
+            contents
+                .into_iter()
+                .map(|content| (images.tensor, content))
+                .collect()
+        };
+        let explain = selected.iter().find_map(Selected::to_explain);
+        let explaining = match (explain, model.explanations()) {
+            (Some(options), Some(engine)) => {
+                let contents = images.contents.iter();
+                let contents =
+                    contents.map(|content| Content::ToExplain(Box::new(content.clone()), options.clone()));
+                Some(engine.submit(of(contents.collect()), terms.clone())?)
+            }
+            _ => None,
+        };
+        let running = match selected.iter().all(|output| output.to_explain().is_some()) {
+            true => None,
+            false => Some(model.engine(values).submit(of(images.contents), terms)?),
+        };
+        let (mut results, mut explained) = (Vec::new(), Vec::new());
+        // Whichever fails drops the other, which is then not run.
+        if let Some(pending) = running {
+            results = pending.wait().await?;
+        }
+        if let Some(pending) = explaining {
+            explained = pending.wait().await?;
+        }
         Ok(InferResponse {
-            outputs: model.outputs.write(&selected, &results),
+            outputs: model.outputs.write(&selected, &results, &explained),
             model: model.name.clone(),
             version: model.version.to_string(),
             id: request.id,

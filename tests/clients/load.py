@@ -195,11 +195,12 @@ def overload(hipvit):
 def restart(hipvit):
     server = Server(hipvit, "--device", "cpu")
     wanted = expected(server)
-    answered, again, kills = [], [], 5
+    answered, again, kills, failures = [], [], 5, []
     done = threading.Event()
 
     def work(number, state):
-        while True:
+        # Without a server nobody would be served.
+        while not failures:
             client = state.setdefault("client", Client(server))
             try:
                 status, _, answer = client.infer(number, number % 10)
@@ -213,14 +214,17 @@ def restart(hipvit):
             return
 
     def kill():
-        for _ in range(kills):
-            # In the middle of the load, whenever that is.
-            seen = len(answered)
-            while len(answered) < seen + 300 and not done.is_set():
-                time.sleep(0.001)
-            server.kill()
-            # The port is free at once.
-            server.start()
+        try:
+            for _ in range(kills):
+                # In the middle of the load, whenever that is.
+                seen = len(answered)
+                while len(answered) < seen + 300 and not done.is_set():
+                    time.sleep(0.001)
+                server.kill()
+                # The port is free at once.
+                server.start()
+        except BaseException as error:
+            failures.append(error)
 
     killer = threading.Thread(target=kill)
     killer.start()
@@ -229,6 +233,8 @@ def restart(hipvit):
     finally:
         done.set()
         killer.join()
+    if failures:
+        raise failures[0]
     assert sorted(answered) == list(range(3000)), "an answer is missing or came twice"
     assert again, "no request was hit"
     print(f"restart: killed {kills} times; 3000 requests answered once each, {len(again)} tries again")

@@ -9,7 +9,10 @@
 //! of which a request has one, and the outputs
 //! - `logits`, FP32 `[n, classes]`; with the parameter `classification: k` as Triton's classification extension has it,
 //! - `top`, BYTES `[n, k]`: the most likely classes, each as `probability:index:label`,
-//! - `embedding`, FP32 `[n, D]`, and `patch_tokens`, FP32 `[n, patches, D]`, if the server offers it.
+//! - `embedding`, FP32 `[n, D]`, and `patch_tokens`, FP32 `[n, patches, D]`, if the server offers it,
+//! - `explanation`, FP32 `[n, H, W]`, if the server offers it and the request names it: what each pixel, at the model's size,
+//!   contributes to a logit, that of the parameter `class` or the largest, by the parameter `method` (`attnlrp` or `conservative`);
+//!   both may be parameters of the request.
 
 pub(super) mod binary;
 pub(super) mod json;

@@ -1,7 +1,9 @@
 //! From results to output tensors.
 
+use super::parameters::Parameters;
 use super::{Datatype, OutputData, OutputTensor, RequestedOutput, TensorMetadata};
-use crate::outputs::Prediction;
+use crate::explain::{ExplainOptions, Method};
+use crate::outputs::{ImageOutputs, Prediction};
 use crate::serve::failure::Failure;
 use crate::serve::scheduler::ImageResult;
 
@@ -9,9 +11,13 @@ const LOGITS: &str = "logits";
 const TOP: &str = "top";
 const EMBEDDING: &str = "embedding";
 const PATCH_TOKENS: &str = "patch_tokens";
+const EXPLANATION: &str = "explanation";
 
 /// The number of classes in `top`, unless the request says.
 const DEFAULT_TOP: usize = 5;
+
+/// The methods of `explanation`, the default first. Integrated gradients take fifty passes: too many for a server.
+const METHODS: [Method; 2] = [Method::AttnLrp, Method::Conservative];
 
 /// The outputs that a model has.
 #[derive(Clone, Debug)]
@@ -21,16 +27,18 @@ pub(in crate::serve) struct Outputs {
     pub(in crate::serve) embedding: usize,
     /// Number and channels, if they are offered.
     pub(in crate::serve) patch_tokens: Option<[usize; 2]>,
+    /// Height and width, if explanations are offered.
+    pub(in crate::serve) explanation: Option<[usize; 2]>,
 }
 
 /// What a request wants, checked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(in crate::serve) struct Selected {
     pub(in crate::serve) name: &'static str,
     what: What,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 enum What {
     Logits,
     /// The largest logits, as Triton's classification extension has them.
@@ -38,6 +46,17 @@ enum What {
     Top(usize),
     Embedding,
     PatchTokens,
+    Explanation(ExplainOptions),
+}
+
+impl Selected {
+    /// How this output is to be explained, if it is an explanation.
+    pub(in crate::serve) fn to_explain(&self) -> Option<&ExplainOptions> {
+        match &self.what {
+            What::Explanation(options) => Some(options),
+            _ => None,
+        }
+    }
 }
 
 impl Outputs {
@@ -60,11 +79,20 @@ impl Outputs {
                 &[-1, patches as i64, channels as i64],
             ));
         }
+        if let Some(size) = self.explanation {
+            let [height, width] = size.map(|side| side as i64);
+            all.push(tensor(EXPLANATION, Datatype::Fp32, &[-1, height, width]));
+        }
         all
     }
 
-    /// Checks which outputs are wanted; all of them if none is named.
-    pub(in crate::serve) fn select(&self, requested: &[RequestedOutput]) -> Result<Vec<Selected>, Failure> {
+    /// Checks which outputs are wanted; if none is named, all but the explanation, which costs several times the rest.
+    /// `of_request` are the parameters of the request, for clients that give an output none.
+    pub(in crate::serve) fn select(
+        &self,
+        requested: &[RequestedOutput],
+        of_request: &Parameters,
+    ) -> Result<Vec<Selected>, Failure> {
         let all = self.metadata();
         let select = |name, requested: &RequestedOutput| -> Result<Selected, Failure> {
             let count = |parameter| {
@@ -90,13 +118,16 @@ impl Outputs {
                     What::Top(k.unwrap_or(DEFAULT_TOP.min(self.classes.unwrap_or(0))))
                 }
                 EMBEDDING => What::Embedding,
+                EXPLANATION => What::Explanation(self.explain_options([&requested.parameters, of_request])?),
                 _ => What::PatchTokens,
             };
             Ok(Selected { name, what })
         };
         if requested.is_empty() {
             let any = RequestedOutput::default();
-            return all.iter().map(|output| select(output.name, &any)).collect();
+            let names = all.iter().map(|output| output.name);
+            let names = names.filter(|&name| name != EXPLANATION);
+            return names.map(|name| select(name, &any)).collect();
         }
         let one = |requested: &RequestedOutput| match all.iter().find(|output| output.name == requested.name)
         {
@@ -105,49 +136,107 @@ impl Outputs {
                 let names: Vec<String> = all.iter().map(|output| format!("`{}`", output.name)).collect();
                 let reason = match requested.name.as_str() {
                     PATCH_TOKENS => "the server was not started with --tokens".to_owned(),
+                    EXPLANATION => {
+                        "the server was not started with --explanation, which loads the model for it"
+                            .to_owned()
+                    }
                     _ => format!("the model has no such output; it has {}", names.join(", ")),
                 };
                 Err(Failure::output(&requested.name, reason))
             }
         };
-        requested.iter().map(one).collect()
+        let selected = requested.iter().map(one).collect::<Result<Vec<_>, _>>()?;
+        if selected.iter().filter_map(Selected::to_explain).count() > 1 {
+            let reason = "is named more than once; a request explains one class";
+            return Err(Failure::output(EXPLANATION, reason));
+        }
+        Ok(selected)
     }
 
-    /// The selected outputs of these images.
-    pub(in crate::serve) fn write(&self, selected: &[Selected], images: &[ImageResult]) -> Vec<OutputTensor> {
-        selected
-            .iter()
-            .map(|output| self.write_one(*output, images))
-            .collect()
+    /// By the first of the parameters that has one.
+    fn explain_options(&self, parameters: [&Parameters; 2]) -> Result<ExplainOptions, Failure> {
+        let refused = |failure: Failure| Failure::output(EXPLANATION, failure.message());
+        let [own, of_request] = parameters;
+        let class = match own.unsigned("class").map_err(refused)? {
+            Some(class) => Some(class),
+            None => of_request.unsigned("class").map_err(refused)?,
+        };
+        let class = match (class, self.classes) {
+            (None, _) => None,
+            (Some(_), None) => {
+                let reason = "parameter `class`: the model has no classification head";
+                return Err(Failure::output(EXPLANATION, reason));
+            }
+            (Some(class), Some(classes)) => match usize::try_from(class) {
+                Ok(class) if class < classes => Some(class),
+                _ => {
+                    let reason = format!(
+                        "parameter `class`: {class} is not one of the model's {classes}, counted from 0"
+                    );
+                    return Err(Failure::output(EXPLANATION, reason));
+                }
+            },
+        };
+        let choices: Vec<&str> = METHODS.iter().map(|method| method.name()).collect();
+        let method = match own.choice("method", &choices).map_err(refused)? {
+            Some(method) => Some(method),
+            None => of_request.choice("method", &choices).map_err(refused)?,
+        };
+        let method = method.map_or(METHODS[0], |index| METHODS[index]);
+        Ok(ExplainOptions::new().class(class).method(method))
     }
 
-    fn write_one(&self, output: Selected, images: &[ImageResult]) -> OutputTensor {
+    /// The selected outputs of these images, of which `explained` has the explanations.
+    pub(in crate::serve) fn write(
+        &self,
+        selected: &[Selected],
+        images: &[ImageResult],
+        explained: &[ImageResult],
+    ) -> Vec<OutputTensor> {
+        let write = |output: &Selected| match output.what {
+            What::Explanation(_) => self.write_one(output, explained),
+            _ => self.write_one(output, images),
+        };
+        selected.iter().map(write).collect()
+    }
+
+    fn write_one(&self, output: &Selected, images: &[ImageResult]) -> OutputTensor {
         let count = images.len();
-        let floats = |of: &dyn Fn(&ImageResult, &mut Vec<f32>), shape: &[usize]| {
+        let tensor = |shape: &[usize], values| ([&[count], shape].concat(), OutputData::Fp32(values));
+        let floats = |of: &dyn Fn(ImageOutputs<'_>, &mut Vec<f32>), shape: &[usize]| {
             let mut values = Vec::with_capacity(count * shape.iter().product::<usize>());
-            images.iter().for_each(|image| of(image, &mut values));
-            ([&[count], shape].concat(), OutputData::Fp32(values))
+            let outputs = images.iter().filter_map(ImageResult::outputs);
+            outputs.for_each(|image| of(image, &mut values));
+            tensor(shape, values)
         };
         let classes = |k: usize, text: &dyn Fn(&Prediction) -> String| {
-            let elements = images.iter().flat_map(|image| image.get().top(k));
+            let elements = images.iter().filter_map(ImageResult::outputs);
+            let elements = elements.flat_map(|image| image.top(k));
             let elements = elements.map(|prediction| text(&prediction)).collect();
             (vec![count, k], OutputData::Bytes(elements))
         };
         let (shape, data) = match output.what {
             What::Logits => floats(
-                &|image, values| values.extend(image.get().logits().into_iter().flatten()),
+                &|image, values| values.extend(image.logits().into_iter().flatten()),
                 &[self.classes.unwrap_or(0)],
             ),
             What::Classification(k) => classes(k, &|p| format!("{}:{}:{}", p.logit, p.index, p.label)),
             What::Top(k) => classes(k, &|p| format!("{}:{}:{}", p.probability, p.index, p.label)),
             What::Embedding => floats(
-                &|image, values| values.extend(image.get().embedding()),
+                &|image, values| values.extend(image.embedding()),
                 &[self.embedding],
             ),
             What::PatchTokens => floats(
-                &|image, values| values.extend(image.get().tokens().into_iter().flatten()),
+                &|image, values| values.extend(image.tokens().into_iter().flatten()),
                 &self.patch_tokens.unwrap_or_default(),
             ),
+            What::Explanation(_) => {
+                let explanations = images.iter().filter_map(ImageResult::explanation);
+                tensor(
+                    &self.explanation.unwrap_or_default(),
+                    explanations.flatten().copied().collect(),
+                )
+            }
         };
         OutputTensor {
             name: output.name,
@@ -166,6 +255,7 @@ mod tests {
     use super::*;
     use crate::labels::Labels;
     use crate::outputs::{self, Scores};
+    use crate::serve::scheduler::BatchResults;
 
     fn model() -> (Outputs, Vec<ImageResult>) {
         let labels = Labels::from_iter(["cat", "dog", "a:b"]);
@@ -178,15 +268,20 @@ mod tests {
             tokens: None,
             hidden_layers: Vec::new(),
         };
-        let results = Arc::new(results);
+        let results = Arc::new(BatchResults::Outputs(Box::new(results)));
         let model = Outputs {
             classes: Some(3),
             embedding: 2,
             patch_tokens: None,
+            explanation: None,
         };
         // Out of order, as batches may have them.
         let images = [1, 0].map(|row| ImageResult::new(results.clone(), row));
         (model, images.to_vec())
+    }
+
+    fn none() -> Parameters {
+        Parameters::default()
     }
 
     fn requested(name: &str, parameters: serde_json::Value) -> RequestedOutput {
@@ -202,7 +297,7 @@ mod tests {
     #[test]
     fn without_names_all_outputs_are_written() {
         let (model, images) = model();
-        let tensors = model.write(&model.select(&[]).unwrap(), &images);
+        let tensors = model.write(&model.select(&[], &none()).unwrap(), &images, &[]);
         let names: Vec<_> = tensors.iter().map(|t| (t.name, t.shape.clone())).collect();
         assert_eq!(
             names,
@@ -226,7 +321,7 @@ mod tests {
             requested("logits", serde_json::json!({"classification": 2})),
             requested("top", serde_json::json!({"k": 1})),
         ];
-        let tensors = model.write(&model.select(&wanted).unwrap(), &images);
+        let tensors = model.write(&model.select(&wanted, &none()).unwrap(), &images, &[]);
         let OutputData::Bytes(classes) = &tensors[0].data else {
             panic!()
         };
@@ -243,15 +338,78 @@ mod tests {
         // More than there are is all.
         let all = [requested("top", serde_json::json!({"k": 99}))];
         assert_eq!(
-            model.write(&model.select(&all).unwrap(), &images)[0].shape,
+            model.write(&model.select(&all, &none()).unwrap(), &images, &[])[0].shape,
             [2, 3]
         );
     }
 
     #[test]
+    fn explanations_are_written_for_those_who_name_them() {
+        let (mut model, images) = model();
+        model.explanation = Some([1, 2]);
+        let explanations = vec![array![[1.0, 2.0]], array![[3.0, 4.0]]];
+        let batch = Arc::new(BatchResults::Explanations(explanations));
+        let explained = [1, 0].map(|row| ImageResult::new(batch.clone(), row));
+
+        assert!(
+            model
+                .select(&[], &none())
+                .unwrap()
+                .iter()
+                .all(|output| output.name != EXPLANATION)
+        );
+        let wanted = [
+            requested(
+                "explanation",
+                serde_json::json!({"class": 2, "method": "conservative"}),
+            ),
+            requested("embedding", serde_json::json!({})),
+        ];
+        let selected = model.select(&wanted, &none()).unwrap();
+        let options = selected[0].to_explain().unwrap();
+        assert_eq!((options.class, options.method), (Some(2), Method::Conservative));
+        assert!(selected[1].to_explain().is_none());
+        let tensors = model.write(&selected, &images, &explained);
+        assert_eq!(tensors[0].shape, [2, 1, 2]);
+        assert_eq!(tensors[0].data, OutputData::Fp32(vec![3.0, 4.0, 1.0, 2.0]));
+        assert_eq!(tensors[1].data, OutputData::Fp32(vec![3.0, 4.0, 1.0, 2.0]));
+
+        let of_request = serde_json::json!({"class": 1, "method": "conservative"});
+        let serde_json::Value::Object(of_request) = of_request else {
+            panic!()
+        };
+        let output = requested("explanation", serde_json::json!({"method": "attnlrp"}));
+        let selected = model.select(&[output], &of_request.into()).unwrap();
+        let options = selected[0].to_explain().unwrap();
+        assert_eq!((options.class, options.method), (Some(1), Method::AttnLrp));
+        let twice = [&wanted[0], &wanted[0]].map(Clone::clone);
+        let twice = model.select(&twice, &none()).unwrap_err();
+        assert!(twice.message().contains("more than once"), "{twice}");
+        let error = |model: &Outputs, parameters| {
+            let failure = model.select(&[requested("explanation", parameters)], &none());
+            failure.unwrap_err().message().to_owned()
+        };
+        assert_eq!(
+            error(&model, serde_json::json!({"class": 3})),
+            "output `explanation`: parameter `class`: 3 is not one of the model's 3, counted from 0"
+        );
+        assert_eq!(
+            error(&model, serde_json::json!({"method": "integrated-gradients"})),
+            "output `explanation`: parameter `method`: \"integrated-gradients\" is not one of attnlrp, conservative"
+        );
+        model.classes = None;
+        assert_eq!(
+            error(&model, serde_json::json!({"class": 0})),
+            "output `explanation`: parameter `class`: the model has no classification head"
+        );
+        model.explanation = None;
+        assert!(error(&model, serde_json::json!({})).contains("--explanation"));
+    }
+
+    #[test]
     fn an_unknown_output_is_named() {
         let (model, _) = model();
-        let error = |name, parameters| model.select(&[requested(name, parameters)]).unwrap_err();
+        let error = |name, parameters| model.select(&[requested(name, parameters)], &none()).unwrap_err();
         assert_eq!(
             error("logit", serde_json::json!({})).message(),
             "output `logit`: the model has no such output; it has `logits`, `top`, `embedding`"

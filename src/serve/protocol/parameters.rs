@@ -49,6 +49,17 @@ impl Parameters {
         }
     }
 
+    /// One of these names: its index.
+    pub(in crate::serve) fn choice(&self, name: &str, choices: &[&str]) -> Result<Option<usize>, Failure> {
+        match self.0.get(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(value) => match choices.iter().position(|choice| value == choice) {
+                Some(index) => Ok(Some(index)),
+                None => Err(wrong(name, value, &format!("one of {}", choices.join(", ")))),
+            },
+        }
+    }
+
     pub(in crate::serve) fn boolean(&self, name: &str) -> Result<Option<bool>, Failure> {
         match self.0.get(name) {
             None | Some(Value::Null) => Ok(None),

@@ -4,11 +4,12 @@ use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
 
-use super::request::{Content, Prepared};
+use super::request::{BatchResults, Content, Prepared};
 use crate::error::{Error, Result};
 use crate::exec::{Executor, RunFeed, Submission};
+use crate::explain::Explainer;
 use crate::hip::{self, Monitor};
-use crate::image::{Limits, decode};
+use crate::image::{Limits, RgbImage, decode};
 use crate::outputs::Outputs;
 use crate::session::{Device, ResizeOn, RunInput, RunOptions, Session};
 use crate::timing::{Phase, Timing};
@@ -43,7 +44,7 @@ pub(crate) trait Backend: Send + Sync {
     ) -> Result<Prepared>;
 
     /// Runs a batch; `number` counts the batches of the calling thread.
-    fn run(&self, batch: &[Prepared], number: u32) -> Result<(Outputs, Option<RunTimes>)>;
+    fn run(&self, batch: &[Prepared], number: u32) -> Result<(BatchResults, Option<RunTimes>)>;
 
     /// Whether the device still works.
     fn check(&self) -> Result<()>;
@@ -58,6 +59,13 @@ pub(crate) trait Backend: Send + Sync {
     fn monitor(&self) -> Option<Monitor> {
         None
     }
+}
+
+fn decode_timed(name: &str, bytes: &[u8], limits: &Limits, times: &mut PrepareTimes) -> Result<RgbImage> {
+    let start = Instant::now();
+    let image = decode(name, bytes, limits)?;
+    times.decode = Some(start.elapsed());
+    Ok(image)
 }
 
 /// A session that takes pixels, or one that takes normalised values.
@@ -133,6 +141,7 @@ impl SessionBackend {
                 let images = images.collect::<Option<Vec<_>>>().ok_or_else(mixed)?;
                 self.session.run_with(RunInput::Images(images), options(timing))
             }
+            Some(Prepared::ToExplain(..)) => Err(Error::argument("batch", "is to be explained")),
             Some(Prepared::Values(_)) | None => {
                 let values = batch.iter().map(|image| match image {
                     Prepared::Values(values) => Some(values.as_slice()),
@@ -175,14 +184,10 @@ impl Backend for SessionBackend {
         times: &mut PrepareTimes,
     ) -> Result<Prepared> {
         let image = match content {
-            Content::Encoded(bytes) => {
-                let start = Instant::now();
-                let image = decode(name, &bytes, limits)?;
-                times.decode = Some(start.elapsed());
-                image
-            }
+            Content::Encoded(bytes) => decode_timed(name, &bytes, limits, times)?,
             Content::Decoded(image) => image,
             Content::Values(values) => return Ok(Prepared::Values(values)),
+            Content::ToExplain(..) => return Err(Error::argument("content", "is to be explained")),
         };
         if self.session.resize() == ResizeOn::Device {
             self.session.preprocess().check(&image)?;
@@ -194,9 +199,10 @@ impl Backend for SessionBackend {
         Ok(Prepared::Pixels(pixels))
     }
 
-    fn run(&self, batch: &[Prepared], number: u32) -> Result<(Outputs, Option<RunTimes>)> {
+    fn run(&self, batch: &[Prepared], number: u32) -> Result<(BatchResults, Option<RunTimes>)> {
         if self.is_gpu() && !number.is_multiple_of(TIMED) {
-            return Ok((self.run_in_memory(batch, None)?, None));
+            let outputs = self.run_in_memory(batch, None)?;
+            return Ok((BatchResults::Outputs(Box::new(outputs)), None));
         }
         let mut timing = Timing::default();
         let outputs = self.run_in_memory(batch, Some(&mut timing))?;
@@ -210,7 +216,7 @@ impl Backend for SessionBackend {
                 _ => times.compute += time,
             }
         }
-        Ok((outputs, Some(times)))
+        Ok((BatchResults::Outputs(Box::new(outputs)), Some(times)))
     }
 
     fn check(&self) -> Result<()> {
@@ -233,5 +239,56 @@ impl Backend for SessionBackend {
             Executor::Hip { executor, .. } => Monitor::new(executor.device()).ok(),
             Executor::Tensor { .. } | Executor::Pipeline { .. } | Executor::Cpu { .. } => None,
         }
+    }
+}
+
+/// A model that explains, on the host.
+pub(crate) struct ExplainerBackend(pub(crate) Explainer);
+
+impl Backend for ExplainerBackend {
+    fn prepare(
+        &self,
+        name: &str,
+        content: Content,
+        limits: &Limits,
+        times: &mut PrepareTimes,
+    ) -> Result<Prepared> {
+        let Content::ToExplain(content, options) = content else {
+            return Err(Error::argument("content", "is not to be explained"));
+        };
+        let image = match *content {
+            Content::Encoded(bytes) => decode_timed(name, &bytes, limits, times)?,
+            Content::Decoded(image) => image,
+            Content::Values(values) => return Ok(Prepared::ToExplain(values, options)),
+            Content::ToExplain(..) => return Err(Error::argument("content", "is to be explained twice")),
+        };
+        let start = Instant::now();
+        let (_, values) = self.0.pixel_values(&image)?;
+        times.resize = Some(start.elapsed());
+        Ok(Prepared::ToExplain(values, options))
+    }
+
+    fn run(&self, batch: &[Prepared], _: u32) -> Result<(BatchResults, Option<RunTimes>)> {
+        let explain = |prepared: &Prepared| match prepared {
+            Prepared::ToExplain(values, options) => {
+                let (_, attribution) = self.0.attribute(values, options)?;
+                Ok(attribution.by_pixel().mapv(|part| part as f32))
+            }
+            _ => Err(Error::argument("batch", "is not to be explained")),
+        };
+        let explanations = batch.iter().map(explain).collect::<Result<_>>()?;
+        Ok((BatchResults::Explanations(explanations), None))
+    }
+
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn device(&self) -> String {
+        "cpu".into()
+    }
+
+    fn concurrency(&self) -> usize {
+        1
     }
 }

@@ -1,7 +1,7 @@
 //! The threads that decode and resize, shared by all models.
 
 use std::sync::Arc;
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -18,6 +18,7 @@ use crate::serve::metrics::Stage as Measured;
 #[derive(Debug)]
 pub(crate) struct Decoders {
     shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
@@ -47,13 +48,17 @@ impl Decoders {
             }),
             arrived: Condvar::new(),
         });
-        let decoders = Self { shared };
+        let mut decoders = Self {
+            shared,
+            threads: Vec::with_capacity(threads),
+        };
         for index in 0..threads {
             let shared = decoders.shared.clone();
-            thread::Builder::new()
+            let spawned = thread::Builder::new()
                 .name(format!("hipvit-decode-{index}"))
-                .spawn(move || shared.decode_all())
-                .map_err(|e| Error::argument("threads", e))?;
+                .spawn(move || shared.decode_all());
+            let thread = spawned.map_err(|e| Error::argument("threads", e))?;
+            decoders.threads.push(thread);
         }
         Ok(decoders)
     }
@@ -73,10 +78,14 @@ impl Decoders {
 }
 
 impl Drop for Decoders {
-    /// The threads end when they have decoded what waits.
+    /// Waits until the threads have decoded what is queued and ended: they hold no engine any more.
     fn drop(&mut self) {
         self.shared.state.lock().closed = true;
         self.shared.arrived.notify_all();
+        for thread in self.threads.drain(..) {
+            // A panic has been reported, and what the thread held is free.
+            let _ = thread.join();
+        }
     }
 }
 

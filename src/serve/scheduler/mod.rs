@@ -16,17 +16,19 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
 use self::backend::PrepareTimes;
-pub(crate) use self::backend::{Backend, RunTimes, SessionBackend};
+pub(crate) use self::backend::{Backend, ExplainerBackend, RunTimes, SessionBackend};
 pub(crate) use self::decode::Decoders;
 pub use self::queue::Priority;
 pub(crate) use self::queue::{BatchRule, Queue};
+#[cfg(test)]
+pub(crate) use self::request::BatchResults;
 pub(crate) use self::request::{Content, ImageResult, Reply, Terms};
 use self::request::{Item, Prepared, Request};
 use super::failure::{Failure, Kind};
@@ -48,6 +50,7 @@ pub(crate) struct EngineOptions {
 pub(crate) struct Engine {
     shared: Arc<Shared>,
     decoders: Arc<Decoders>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 /// What the threads of an engine share.
@@ -163,6 +166,7 @@ impl Engine {
                 metrics,
             }),
             decoders,
+            threads: Mutex::default(),
         };
         for (index, instance) in engine.shared.instances.iter().enumerate() {
             for thread in 0..instance.backend.concurrency() {
@@ -171,10 +175,13 @@ impl Engine {
                 let spawned = thread::Builder::new()
                     .name(format!("hipvit-{}-{thread}", instance.device))
                     .spawn(move || shared.work(index));
-                if let Err(error) = spawned {
-                    engine.shared.state.lock().threads -= 1;
-                    engine.close();
-                    return Err(Error::argument("threads", error));
+                match spawned {
+                    Ok(thread) => engine.threads.lock().push(thread),
+                    Err(error) => {
+                        engine.shared.state.lock().threads -= 1;
+                        engine.close();
+                        return Err(Error::argument("threads", error));
+                    }
                 }
             }
         }
@@ -291,11 +298,11 @@ impl Engine {
         self.shared.changed.notify_all();
     }
 
-    /// Waits until the threads have ended, after [`close`](Self::close).
+    /// Waits until the threads have ended, after [`close`](Self::close): they hold no session any more.
     pub(crate) fn join(&self) {
-        let mut state = self.shared.state.lock();
-        while state.threads > 0 {
-            self.shared.changed.wait(&mut state);
+        for thread in self.threads.lock().drain(..) {
+            // A panic has been reported, and what the thread held is free.
+            let _ = thread.join();
         }
     }
 }

@@ -5,12 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use ndarray::{Array2, ArrayView2};
 use opentelemetry::KeyValue;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::Slot;
 use super::queue::{Priority, Waiting};
+use crate::explain::ExplainOptions;
 use crate::image::RgbImage;
 use crate::outputs::{ImageOutputs, Outputs};
 use crate::serve::failure::{Failure, Kind};
@@ -26,6 +28,8 @@ pub(crate) enum Content {
     Decoded(RgbImage),
     /// Normalised values `[3, H, W]` of the model's size.
     Values(Vec<f32>),
+    /// One of the others, whose result is to be explained.
+    ToExplain(Box<Content>, ExplainOptions),
 }
 
 /// One image as a batch takes it.
@@ -37,22 +41,52 @@ pub(crate) enum Prepared {
     Image(RgbImage),
     /// Normalised values.
     Values(Vec<f32>),
+    /// Normalised values, whose result is to be explained.
+    ToExplain(Vec<f32>, ExplainOptions),
+}
+
+/// The results of a batch.
+#[derive(Debug)]
+pub(crate) enum BatchResults {
+    Outputs(Box<Outputs>),
+    /// For each image, what its pixels contribute, `[H, W]`.
+    Explanations(Vec<Array2<f32>>),
+}
+
+impl BatchResults {
+    /// The number of images.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Outputs(outputs) => outputs.len(),
+            Self::Explanations(explanations) => explanations.len(),
+        }
+    }
 }
 
 /// The results of one image: a row of its batch's.
 #[derive(Clone, Debug)]
 pub(crate) struct ImageResult {
-    outputs: Arc<Outputs>,
+    batch: Arc<BatchResults>,
     row: usize,
 }
 
 impl ImageResult {
-    pub(crate) fn new(outputs: Arc<Outputs>, row: usize) -> Self {
-        Self { outputs, row }
+    pub(crate) fn new(batch: Arc<BatchResults>, row: usize) -> Self {
+        Self { batch, row }
     }
 
-    pub(crate) fn get(&self) -> ImageOutputs<'_> {
-        self.outputs.image(self.row)
+    pub(crate) fn outputs(&self) -> Option<ImageOutputs<'_>> {
+        match &*self.batch {
+            BatchResults::Outputs(outputs) => Some(outputs.image(self.row)),
+            BatchResults::Explanations(_) => None,
+        }
+    }
+
+    pub(crate) fn explanation(&self) -> Option<ArrayView2<'_, f32>> {
+        match &*self.batch {
+            BatchResults::Outputs(_) => None,
+            BatchResults::Explanations(explanations) => explanations.get(self.row).map(|map| map.view()),
+        }
     }
 }
 

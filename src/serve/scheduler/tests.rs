@@ -37,7 +37,7 @@ impl Backend for Fake {
         }
     }
 
-    fn run(&self, batch: &[Prepared], _: u32) -> Result<(Outputs, Option<RunTimes>)> {
+    fn run(&self, batch: &[Prepared], _: u32) -> Result<(BatchResults, Option<RunTimes>)> {
         let image = |prepared: &Prepared| match prepared {
             Prepared::Values(values) => values[0],
             other => panic!("{other:?}"),
@@ -64,7 +64,7 @@ impl Backend for Fake {
             tokens: None,
             hidden_layers: Vec::new(),
         };
-        Ok((outputs, None))
+        Ok((BatchResults::Outputs(Box::new(outputs)), None))
     }
 
     fn check(&self) -> Result<()> {
@@ -161,7 +161,7 @@ fn answer(pending: Pending) -> Result<Vec<f32>, Failure> {
     let reply = runtime.unwrap().block_on(pending.wait())?;
     Ok(reply
         .iter()
-        .map(|image| image.get().logits().unwrap()[0])
+        .map(|image| image.outputs().unwrap().logits().unwrap()[0])
         .collect())
 }
 

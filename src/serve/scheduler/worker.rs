@@ -9,10 +9,9 @@ use opentelemetry::KeyValue;
 
 use super::backend::RunTimes;
 use super::queue::Taken;
-use super::request::{ImageResult, Item, Prepared, Stage};
+use super::request::{BatchResults, ImageResult, Item, Prepared, Stage};
 use super::{Instance, Shared};
 use crate::error::{Error, Result};
-use crate::outputs::Outputs;
 use crate::serve::failure::{Failure, Kind};
 use crate::serve::metrics::Stage as Measured;
 
@@ -77,13 +76,13 @@ impl Shared {
             }
         }
         match run_caught(instance, &batch, number) {
-            Ok((outputs, times)) => {
+            Ok((results, times)) => {
                 let time = begin.elapsed();
                 self.metrics.batch(items.len(), time, times);
                 trace(&items, instance, begin, time, times);
-                let outputs = Arc::new(outputs);
+                let results = Arc::new(results);
                 for (row, item) in items.into_iter().enumerate() {
-                    item.finish(Ok(ImageResult::new(outputs.clone(), row)));
+                    item.finish(Ok(ImageResult::new(results.clone(), row)));
                 }
             }
             Err(error) => self.failed(instance, items, batch, &error),
@@ -158,12 +157,16 @@ fn trace(items: &[Item], instance: &Instance, begin: Instant, time: Duration, ti
 }
 
 /// Runs a batch; a panic is an error, and so is a result of another size.
-fn run_caught(instance: &Instance, batch: &[Prepared], number: u32) -> Result<(Outputs, Option<RunTimes>)> {
+fn run_caught(
+    instance: &Instance,
+    batch: &[Prepared],
+    number: u32,
+) -> Result<(BatchResults, Option<RunTimes>)> {
     let run = catch_unwind(AssertUnwindSafe(|| instance.backend.run(batch, number)));
-    let (outputs, times) = run.unwrap_or_else(|_| Err(Error::argument("batch", "running it panicked")))?;
-    if outputs.len() != batch.len() {
-        let reason = format!("{} results for {} images", outputs.len(), batch.len());
+    let (results, times) = run.unwrap_or_else(|_| Err(Error::argument("batch", "running it panicked")))?;
+    if results.len() != batch.len() {
+        let reason = format!("{} results for {} images", results.len(), batch.len());
         return Err(Error::argument("batch", reason));
     }
-    Ok((outputs, times))
+    Ok((results, times))
 }
