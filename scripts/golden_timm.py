@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from timm.data import create_transform, resolve_data_config
 from timm.models import save_for_hf
+from timm.models.beit import gen_relative_position_index
 
 from golden_weights import randomise
 
@@ -88,6 +89,14 @@ def with_pre_logits(config, tensors):
     generator = torch.Generator().manual_seed(11)
     tensors["pre_logits.fc.weight"] = torch.randn(width, width, generator=generator)
     tensors["pre_logits.fc.bias"] = torch.randn(width, generator=generator)
+    return config, tensors
+
+
+def with_relative_position_index(config, tensors):
+    """A checkpoint as BEiT's authors wrote it: with the buffers of indices, which are skipped."""
+    for name in [name for name in tensors if name.endswith("relative_position_bias_table")]:
+        buffer = name.removesuffix("bias_table") + "index"
+        tensors[buffer] = gen_relative_position_index((4, 4))
     return config, tensors
 
 
@@ -198,6 +207,57 @@ CASES = [
     TimmCase("timm_beit3", "vit", "beit3_base_patch16_224",
              SMALL | {"patch_size": 8, "img_size": 32, "num_classes": 7},
              note="norms before attn.proj and before mlp.fc2"),
+    TimmCase("timm_eva02", "eva", "eva02_tiny_patch14_224",
+             SMALL | {"patch_size": 8, "img_size": 32, "num_classes": 7}, edit=stored_for((40, 72)),
+             note="rotary positions beside pos_embed, which is stored for a 4x4 grid, the model's is 5x9; packed qkv.weight with "
+                  "q_bias and v_bias; packed SwiGLU"),
+    TimmCase("timm_eva02_clip", "eva", "eva02_base_patch16_clip_224",
+             SMALL | {"patch_size": 8, "img_size": 32, "num_classes": 7}, images=("tall.png", "wide.png"),
+             note="a layer each for queries, keys (without bias) and values; norms before attn.proj and mlp.fc2"),
+    TimmCase("timm_eva02_override_size", "eva", "eva02_base_patch14_224",
+             SMALL | {"patch_size": 8, "img_size": [24, 48], "num_classes": 7}, override_image_size=(48, 40),
+             note="the directory is whole for a 3x6 grid; the caller asks for 6x5, for which the angles are computed anew"),
+    TimmCase("timm_eva02_post_norm", "eva", "eva02_enormous_patch14_clip_224",
+             SMALL | {"patch_size": 8, "img_size": 32, "num_classes": 7},
+             note="norms after attention and network; no rotary positions"),
+    TimmCase("timm_vit_rope", "vit", "vit_small_patch16_rope_224",
+             SMALL | {"patch_size": 8, "img_size": [40, 24], "num_classes": 7},
+             note="rotary positions alone, columns before rows"),
+    TimmCase("timm_vit_rope_mixed_ape", "vit", "vit_small_patch16_rope_mixed_ape_224",
+             SMALL | {"patch_size": 8, "img_size": [40, 24], "num_classes": 7},
+             note="learned frequencies of each block and head; pos_embed for the patches alone"),
+    TimmCase("timm_vit_rope_reg4_gap", "vit", "vit_betwixt_patch16_rope_reg4_gap_256",
+             SMALL | {"patch_size": 8, "img_size": 40, "num_classes": 7, "qkv_bias": False}),
+    TimmCase("timm_pe_core", "vit", "vit_pe_core_tiny_patch16_384",
+             SMALL | {"patch_size": 8, "img_size": 40, "num_classes": 7, "attn_pool_num_heads": 4},
+             note="the pooling has other heads than the blocks, and reads the class token too"),
+    TimmCase("timm_pe_spatial", "vit", "vit_pe_spatial_gigantic_patch14_448",
+             SMALL | {"patch_size": 8, "img_size": 40, "num_classes": 0},
+             note="no norm after the blocks, no class token"),
+    TimmCase("timm_dinov3", "dinov3", "vit_base_patch16_dinov3",
+             SMALL | {"patch_size": 8, "num_classes": 7}, data={"input_size": (3, 40, 64)}, images=("tall.png",),
+             note="dynamic_img_size: the size is that of input_size"),
+    TimmCase("timm_dinov3_swiglu", "dinov3", "vit_small_plus_patch16_dinov3_qkvb",
+             SMALL | {"patch_size": 8, "num_classes": 0, "global_pool": "token", "mlp_ratio": 1.6},
+             data={"input_size": (3, 48, 40)},
+             note="38 channels of the network rounded up to 40"),
+    TimmCase("timm_sapiens2", "vit", "vit_base_patch16_sapiens2",
+             SMALL | {"patch_size": 8, "img_size": [48, 32], "num_classes": 7, "num_kv_heads": [3, 1]},
+             data={"input_size": (3, 48, 32)},
+             note="one head of keys and values in the second block; RMS norms of queries and keys before their rotation; "
+                  "LayerScale of attention alone"),
+    TimmCase("timm_beit", "beit", "beit_base_patch16_224",
+             SMALL | {"patch_size": 8, "img_size": 32, "num_classes": 7}, edit=with_relative_position_index,
+             note="a bias of the scores by relative position, a table for each block; keys without a bias; holds "
+                  "relative_position_index, which timm ignores"),
+    TimmCase("timm_beit_shared", "beit", "beit_base_patch16_224",
+             SMALL | {"patch_size": 8, "img_size": [40, 24], "num_classes": 7, "use_rel_pos_bias": False,
+                      "use_shared_rel_pos_bias": True, "use_abs_pos_emb": True, "global_pool": "token", "init_values": None},
+             images=("tall.png", "wide.png"),
+             note="one table for all blocks, beside pos_embed; the class token, so that the last block needs one query's bias"),
+    TimmCase("timm_beitv2_override_size", "beit", "beitv2_base_patch16_224",
+             SMALL | {"patch_size": 8, "img_size": 32, "num_classes": 7}, override_image_size=(48, 40),
+             note="the tables are for a 4x4 grid; the caller asks for 6x5: resize_rel_pos_bias_table"),
     TimmCase("timm_deit", "deit", "deit_tiny_patch16_224",
              SMALL | {"patch_size": 8, "img_size": 40, "num_classes": 7}, images=("tall.png", "wide.png")),
     TimmCase("timm_deit_distilled", "deit", "deit_tiny_distilled_patch16_224",

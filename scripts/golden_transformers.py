@@ -9,12 +9,15 @@ See also: goldens.py, which runs the cases, and golden_weights.py, which draws t
 
 import json
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable
 
 import torch
 import transformers as hf
 from safetensors.torch import load_file, save_file
+from transformers.models.aimv2.modeling_aimv2 import Aimv2RMSNorm
+from transformers.models.beit.image_processing_pil_beit import BeitImageProcessorPil
 from transformers.models.bit.image_processing_pil_bit import BitImageProcessorPil
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.deit.image_processing_pil_deit import DeiTImageProcessorPil
@@ -22,6 +25,13 @@ from transformers.models.siglip.image_processing_pil_siglip import SiglipImagePr
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
 from golden_weights import randomise
+
+def rms_norm(module: Aimv2RMSNorm, x: torch.Tensor) -> torch.Tensor:
+    """The library's, which computes in single precision whatever it is given, in double precision."""
+    return module.weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + module.variance_epsilon)
+
+
+TWO_TOWERS = (hf.Aimv2Model, hf.CLIPModel, hf.SiglipModel)
 
 
 @dataclass
@@ -55,6 +65,9 @@ class TransformersCase:
             directory, dtype=torch.float64, output_loading_info=True, **self.model_args)
         problems = {key: value for key, value in report.items() if value and key != "unexpected_keys"}
         assert not problems, f"{self.name}: {problems}"
+        for module in model.modules():
+            if isinstance(module, Aimv2RMSNorm):
+                module.forward = partial(rms_norm, module)
         return model.eval()
 
     def preprocess(self, directory: Path, _model: torch.nn.Module, images: list) -> torch.Tensor:
@@ -66,7 +79,7 @@ class TransformersCase:
         inputs = {"pixel_values": pixel_values.double()}
         if self.interpolate:
             inputs["interpolate_pos_encoding"] = True
-        if isinstance(model, (hf.CLIPModel, hf.SiglipModel)):
+        if isinstance(model, TWO_TOWERS):
             # Not normalised to unit length, which is part of the comparison with text.
             return {"image_embeds": model.get_image_features(**inputs).pooler_output}
         result = model(**inputs)
@@ -74,7 +87,7 @@ class TransformersCase:
 
     def describe(self) -> dict[str, Any]:
         arguments = "pixel_values" + (", interpolate_pos_encoding=True" if self.interpolate else "")
-        method = ".get_image_features" if self.model_class in (hf.CLIPModel, hf.SiglipModel) else ""
+        method = ".get_image_features" if self.model_class in TWO_TOWERS else ""
         return {
             "architecture": self.model_class.__name__,
             "call": f"transformers.{self.model_class.__name__}.from_pretrained(DIR, dtype=torch.float64)"
@@ -125,6 +138,13 @@ def with_position_ids(directory: Path) -> None:
     for name in [name for name in tensors if name.endswith("position_embedding.weight")]:
         buffer = name.removesuffix("position_embedding.weight") + "position_ids"
         tensors[buffer] = torch.arange(tensors[name].shape[0]).unsqueeze(0)
+    save_file(tensors, path, {"format": "pt"})
+
+
+def with_nested_layers(directory: Path) -> None:
+    """Names DINOv3's blocks as the module of release 5 does, where its files have the names of release 4."""
+    path = directory / "model.safetensors"
+    tensors = {("model." if name.startswith("layer.") else "") + name: tensor for name, tensor in load_file(path).items()}
     save_file(tensors, path, {"format": "pt"})
 
 
@@ -220,6 +240,40 @@ CASES = [
                      keep=("pooler_output", "last_hidden_state"), images=("wide.png",),
                      note="positions of a 7x7 grid, image of 5x4 patches: interpolated with antialias, unlike DINOv2 "
                           "without registers"),
+    TransformersCase("hf_dinov3_model", "dinov3", hf.DINOv3ViTModel,
+                     hf.DINOv3ViTConfig(**SMALL, **MLP, num_register_tokens=4),
+                     ViTImageProcessorPil(size={"height": 40, "width": 56}, **IMAGENET),
+                     keep=("pooler_output", "last_hidden_state"),
+                     note="image of 5x7 patches, whatever image_size says; keys have no bias"),
+    TransformersCase("hf_dinov3_gated", "dinov3", hf.DINOv3ViTModel,
+                     hf.DINOv3ViTConfig(**SMALL, **MLP, use_gated_mlp=True, hidden_act="silu", key_bias=True,
+                                        proj_bias=False, mlp_bias=False, rope_theta=50.0),
+                     ViTImageProcessorPil(size=square(32), **IMAGENET), keep=("pooler_output", "last_hidden_state"),
+                     images=("tall.png",), edits=(without_defaults(hf.DINOv3ViTConfig), with_nested_layers),
+                     note="SwiGLU with a layer each for gate and value, no registers; tensor names as release 5's modules"),
+    TransformersCase("hf_beit", "beit", hf.BeitForImageClassification,
+                     hf.BeitConfig(**SMALL, **MLP, **ANIMALS, use_relative_position_bias=True, use_mask_token=True),
+                     BeitImageProcessorPil(size=square(32)), edits=(without_defaults(hf.BeitConfig),),
+                     note="a bias of the scores by relative position, a table for each layer; the mean of the patches, normed"),
+    TransformersCase("hf_beit_model", "beit", hf.BeitModel,
+                     hf.BeitConfig(**SMALL, **MLP, use_relative_position_bias=True, use_shared_relative_position_bias=True,
+                                   use_absolute_position_embeddings=True, use_mean_pooling=False, layer_scale_init_value=0.0),
+                     BeitImageProcessorPil(size={"height": 40, "width": 56}, **IMAGENET),
+                     keep=("pooler_output", "last_hidden_state"), images=("tall.png",),
+                     note="a table for all layers beside their own, for a 4x4 grid, image of 5x7 patches: interpolated without being "
+                          "asked, bilinear"),
+    TransformersCase("hf_aimv2", "aimv2", hf.Aimv2Model,
+                     hf.Aimv2Config(vision_config=SMALL | MLP | {"num_attention_heads": 3},
+                                    text_config={key: TEXT[key] for key in (
+                                        "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
+                                        "vocab_size", "max_position_embeddings", "eos_token_id")}, projection_dim=20),
+                     CLIPImageProcessorPil(size={"shortest_edge": 32}, crop_size=square(32)),
+                     note="a table of positions, no biases but the patches' and the pooling's last"),
+    TransformersCase("hf_aimv2_native", "aimv2", hf.Aimv2VisionModel,
+                     hf.Aimv2VisionConfig(**SMALL, **MLP, is_native=True, qkv_bias=True, mlp_bias=True),
+                     ViTImageProcessorPil(size={"height": 40, "width": 56}, **IMAGENET),
+                     keep=("pooler_output", "last_hidden_state"), images=("tall.png",),
+                     note="sines and cosines as positions, image of 5x7 patches, whatever image_size says"),
     TransformersCase("hf_clip_projection", "clip", hf.CLIPVisionModelWithProjection, clip().vision_config,
                      CLIPImageProcessorPil(size={"shortest_edge": 32}, crop_size=square(32)), keep=("image_embeds",)),
     TransformersCase("hf_clip_vision", "clip", hf.CLIPVisionModel, clip(hidden_act="gelu").vision_config,

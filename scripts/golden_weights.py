@@ -27,7 +27,7 @@ def draw(name: str, shape: torch.Size, generator: torch.Generator) -> torch.Tens
     normal = torch.randn(shape, generator=generator)
     if any(part in name for part in EMBEDDINGS):
         return normal * EMBEDDING_STD
-    if name.endswith(("gamma", "lambda1")):
+    if name.endswith(("gamma", "gamma_1", "gamma_2", "lambda1")):
         return 0.4 + 0.6 * torch.rand(shape, generator=generator)
     if len(shape) == 1 and name.endswith("weight"):
         return 0.6 + 0.8 * torch.rand(shape, generator=generator)

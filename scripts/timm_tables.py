@@ -28,7 +28,9 @@ def labels(subset):
 
 def pretrained():
     """The hub's repository of an architecture's default weights, which its bare name stands for in timm; below timm/."""
-    known = json.loads((ROOT / "tests/data/model/timm_architectures.json").read_text())
+    known = {}
+    for file in ("timm_architectures.json", "timm_eva.json", "timm_beit.json"):
+        known |= json.loads((ROOT / "tests/data/model" / file).read_text())
     repositories = {name: get_pretrained_cfg(name).hf_hub_id or "" for name in sorted(known)}
     return "".join(
         f"{name}\t{repository.removeprefix('timm/')}\n"

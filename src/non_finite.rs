@@ -4,6 +4,16 @@ use std::fmt;
 
 use serde::Serialize;
 
+/// How many of `values`, fewer than `u32::MAX`, are NaN or infinite: their exponent has all bits.
+pub(crate) fn count(values: impl Iterator<Item = f32>) -> usize {
+    const EXPONENT: u32 = 0x7f80_0000;
+    // Sums of another width than the values would halve the speed.
+    let count: u32 = values
+        .map(|value| u32::from(value.to_bits() & EXPONENT == EXPONENT))
+        .sum();
+    count as usize
+}
+
 /// Values of a weight, or of an image's results, that are NaN or infinite. Shown as `` `name`: 3 of 10 values are NaN or infinite ``.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]

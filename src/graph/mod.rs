@@ -105,6 +105,8 @@ pub enum OutputKind {
     Logits,
     /// The image's feature vector: `[B, D]`.
     Embedding,
+    /// All tokens before the first block: `[B, prefix + N, D]`.
+    EmbeddedTokens,
     /// All tokens after the final norm: `[B, prefix + N, D]`.
     Tokens,
     /// All tokens after the block of this index, without a norm: `[B, prefix + N, D]`.
@@ -154,6 +156,29 @@ impl Graph {
             takes_activations: false,
             shard: None,
         }
+    }
+
+    /// As [`new`](Self::new), of an input that is activations, `[1, tokens, channels]`, in a plan's dtype.
+    pub fn of_tokens(name: impl Into<String>, [tokens, channels]: [usize; 2]) -> Self {
+        let mut graph = Self::new(name, [1, tokens, channels, 1], DType::F32);
+        graph.values[0].shape.pop();
+        graph.takes_activations = true;
+        graph
+    }
+
+    /// The graph for inputs of another number of tokens. Only of a graph without a constant that has one for each token.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Graph`], naming the node, if an op does not accept that many.
+    pub fn with_tokens(&self, tokens: usize) -> Result<Self> {
+        let mut graph = self.clone();
+        graph.values[self.input.index()].shape[1] = tokens;
+        let shapes = graph.shapes(1)?;
+        for (value, shape) in graph.values.iter_mut().zip(shapes) {
+            value.shape = shape;
+        }
+        Ok(graph)
     }
 
     /// What plans and executors of this graph do for speed: what [`optimize`] was given.

@@ -270,7 +270,7 @@ impl Plan {
 }
 
 /// The operand that the result of `op` may overwrite: each element of the result depends only on that operand's element
-/// at the same index, or on its row (LayerNorm, RmsNorm), which is read before it is written.
+/// at the same index, or on its row or pair (LayerNorm, RmsNorm, Rope), which is read before it is written.
 fn in_place_operand(op: &Op) -> Option<usize> {
     match op {
         Op::Add
@@ -279,7 +279,8 @@ fn in_place_operand(op: &Op) -> Option<usize> {
         | Op::Activation(_)
         | Op::AllReduce(_)
         | Op::LayerNorm { .. }
-        | Op::RmsNorm { .. } => Some(0),
+        | Op::RmsNorm { .. }
+        | Op::Rope(_) => Some(0),
         Op::Linear(Linear {
             bias, residual: true, ..
         }) => Some(2 + usize::from(*bias)),
@@ -343,7 +344,8 @@ fn buffer_bytes(node: &str, shape: &[usize], dtype: DType) -> Result<usize> {
         })
 }
 
-fn step_flops(node: &Node, shapes: &[Vec<usize>]) -> u64 {
+/// The node's floating-point operations, with the shapes of all values.
+pub(super) fn step_flops(node: &Node, shapes: &[Vec<usize>]) -> u64 {
     let inputs: Vec<&[usize]> = node
         .inputs
         .iter()
@@ -363,6 +365,8 @@ fn bytes_read(graph: &Graph, node: &Node, shapes: &[Vec<usize>], dtype: DType) -
     let bytes = |&id: &ValueId| {
         let size = if id == graph.input() {
             input_dtype(graph, dtype).size()
+        } else if graph.value(id).is_constant && graph.value(id).dtype == DType::I8 {
+            DType::I8.size()
         } else {
             dtype.size()
         };

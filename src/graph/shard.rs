@@ -11,7 +11,7 @@ use std::ops::Range;
 use super::rewrite::{Rewriter, rewrite, sized};
 use super::{Graph, Node, ValueId};
 use crate::error::{Error, Result};
-use crate::ops::{AllReduce, Attention, AttentionOperands, Linear, Op};
+use crate::ops::{AllReduce, Attention, AttentionOperands, Linear, Op, Rope};
 use crate::tensor::Tensor;
 
 /// Hidden channels are divided in units of as many, so that each rank's rows are as well aligned as the whole ones.
@@ -162,6 +162,7 @@ fn region(graph: &Graph, readers: &Readers, end: &Node) -> Option<Vec<(ValueId, 
             }
             Op::Activation(_) | Op::MulScalar(_) => open.push((node.inputs[0], blocks)),
             Op::SwiGlu if blocks == 1 => open.push((node.inputs[0], 2)),
+            Op::Rope(_) => open.push((node.inputs[0], blocks)),
             Op::Attention(spec) if blocks == 1 && inner_attentions(&found, graph, readers) == 0 => {
                 unit = spec.head_dim;
                 let blocks: &[usize] = match spec.operands {
@@ -170,6 +171,9 @@ fn region(graph: &Graph, readers: &Readers, end: &Node) -> Option<Vec<(ValueId, 
                     AttentionOperands::PackedKv => &[1, 2],
                 };
                 open.extend(node.inputs.iter().copied().zip(blocks.iter().copied()));
+                for &bias in &node.inputs[spec.operands.count()..] {
+                    graph.value(bias).constant.as_ref()?;
+                }
             }
             _ => return None,
         }
@@ -219,21 +223,50 @@ fn emit<'a>(rewriter: &mut Rewriter<'a>, node: &'a Node, part: &Part, share: Sha
                     heads: spec.heads / share.ranks,
                     ..*spec
                 }),
+                Op::Rope(spec) => Op::Rope(Rope {
+                    heads: spec.heads / share.ranks,
+                    ..*spec
+                }),
                 op => op.clone(),
             };
-            let inputs = node.inputs.iter().map(|&id| match rewriter.tensor(id) {
-                // Fixed queries.
-                Some(tensor) => {
-                    let channels = tensor.shape().last().copied().unwrap_or(0);
-                    let range = share.of(channels, unit);
-                    let shape = [&tensor.shape()[..tensor.shape().len() - 1], &[range.len()]].concat();
-                    let matrix = tensor.reshaped([tensor.len() / channels.max(1), channels]);
-                    let part = matrix.and_then(|matrix| matrix.columns(range)?.reshaped(shape));
-                    let name = share.name(rewriter.name(id));
-                    Ok(rewriter.constant(&name, sized(node, part)?))
+            let shared = |id: ValueId| match &node.op {
+                Op::Rope(spec) => {
+                    rewriter.tensor(id).map(Tensor::shape).and_then(<[usize]>::last) == Some(&spec.head_dim)
                 }
-                None => Ok(rewriter.map(id)),
-            });
+                _ => false,
+            };
+            let shared: Vec<bool> = node.inputs.iter().map(|&id| shared(id)).collect();
+            // Attention's bias has its heads first.
+            let bias = match &node.op {
+                Op::Attention(spec) => spec.operands.count(),
+                _ => node.inputs.len(),
+            };
+            let inputs = node
+                .inputs
+                .iter()
+                .zip(shared)
+                .enumerate()
+                .map(|(index, (&id, shared))| match rewriter.tensor(id) {
+                    // A table that is the same for all heads.
+                    Some(_) if shared => Ok(rewriter.map(id)),
+                    Some(tensor) if index == bias => {
+                        let heads = tensor.shape().first().copied().unwrap_or(0);
+                        let part = tensor.rows(share.of(heads, 1));
+                        let name = share.name(rewriter.name(id));
+                        Ok(rewriter.constant(&name, sized(node, part)?))
+                    }
+                    // Fixed queries, or a table of each head's angles.
+                    Some(tensor) => {
+                        let channels = tensor.shape().last().copied().unwrap_or(0);
+                        let range = share.of(channels, unit);
+                        let shape = [&tensor.shape()[..tensor.shape().len() - 1], &[range.len()]].concat();
+                        let matrix = tensor.reshaped([tensor.len() / channels.max(1), channels]);
+                        let part = matrix.and_then(|matrix| matrix.columns(range)?.reshaped(shape));
+                        let name = share.name(rewriter.name(id));
+                        Ok(rewriter.constant(&name, sized(node, part)?))
+                    }
+                    None => Ok(rewriter.map(id)),
+                });
             let inputs = inputs.collect::<Result<Vec<_>>>()?;
             rewriter.emit(node.role, &node.name, op, inputs)
         }

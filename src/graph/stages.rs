@@ -1,11 +1,12 @@
 //! Pipeline parallelism: a graph cut into stages that run one after the other, each on a device of its own.
 //!
-//! Cuts are where one activation is all that flows on, before a LayerNorm: between two blocks, and between the attention and the
-//! feed-forward network of one. The cuts are chosen so that the most expensive stage costs as little as possible.
+//! Cuts are where the residual stream is all that flows on: between two blocks, and between the attention and the feed-forward
+//! network of one. The cuts are chosen so that the most expensive stage costs as little as possible.
 
+use super::plan::step_flops;
 use super::{Graph, Node, OutputKind, Role, Value, ValueId};
 use crate::error::{Error, Result};
-use crate::ops::{self, Op};
+use crate::ops::Op;
 
 /// A part of a model.
 #[derive(Clone, Debug)]
@@ -62,11 +63,19 @@ fn cuts(graph: &Graph) -> Vec<(usize, ValueId)> {
     let mut cuts = Vec::new();
     let mut live = vec![graph.input];
     for (index, node) in graph.nodes.iter().enumerate() {
-        if let (&[value], Op::LayerNorm { .. }) = (live.as_slice(), &node.op)
+        if let &[value] = live.as_slice()
             && value == node.inputs[0]
             && value != graph.input
         {
-            cuts.push((index, value));
+            // A branch begins: with a norm, or, where the norm is at its end, with a Linear that leaves the value to the sum.
+            let begins_branch = match node.op {
+                Op::LayerNorm { .. } | Op::RmsNorm { .. } => true,
+                Op::Linear(_) => last_use[value.index()] > index,
+                _ => false,
+            };
+            if begins_branch {
+                cuts.push((index, value));
+            }
         }
         live.push(node.output);
         live.retain(|id| last_use[id.index()] > index);
@@ -77,15 +86,7 @@ fn cuts(graph: &Graph) -> Vec<(usize, ValueId)> {
 /// Each node's floating-point operations for one image.
 fn costs(graph: &Graph) -> Result<Vec<u64>> {
     let shapes = graph.shapes(1)?;
-    let cost = |node: &Node| {
-        let inputs: Vec<&[usize]> = node
-            .inputs
-            .iter()
-            .map(|id| shapes[id.index()].as_slice())
-            .collect();
-        ops::flops(&node.op, &inputs, &shapes[node.output.index()])
-    };
-    Ok(graph.nodes.iter().map(cost).collect())
+    Ok(graph.nodes.iter().map(|node| step_flops(node, &shapes)).collect())
 }
 
 /// The `count` of the `ends`, with the last, between which the largest sum of costs is smallest; of equal ones the first.

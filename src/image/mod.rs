@@ -20,7 +20,7 @@ pub use decode::{DecodeOptions, Limits, decode, open, read};
 pub(crate) use noise::noise;
 pub(crate) use preprocess::Padding;
 pub use preprocess::{Crop, Preprocess, Rescale, Resize, Rounding, TimmOptions, ValueRule};
-pub(crate) use resize::{Axis, Pass, Resampling};
+pub(crate) use resize::{Axis, PRECISION_BITS, Pass, Resampling};
 pub use resize::{Filter, Window, resize, resize_window};
 
 use crate::{Error, Result};

@@ -81,7 +81,7 @@ impl Preprocess {
     /// The rule of a `preprocessor_config.json`, with the defaults of its processor's class for what is missing.
     /// `model_type` (of `config.json`) tells the class if the file does not. `file` is named in errors.
     ///
-    /// Supported are the processors of ViT, DeiT, DINOv2 (BiT's), CLIP, SigLIP and ConvNeXt.
+    /// Supported are the processors of ViT, DeiT, DINOv2 (BiT's), DINOv3, CLIP, SigLIP and ConvNeXt.
     ///
     /// # Errors
     /// [`Error::Config`] that names the key, if its value is of the wrong kind or not supported.

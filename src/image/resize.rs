@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::RgbImage;
 use crate::{Error, Result};
-pub(crate) use coefficients::Axis;
+pub(crate) use coefficients::{Axis, PRECISION_BITS};
 
 /// A resampling filter, by Pillow's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -69,7 +69,7 @@ impl Labels {
             false => format!("; near it: {}", near.join(", ")),
         };
         format!(
-            "\"{text}\" is none of the model's {classes}; expected {id}{label}or an index from 0 to {last}{near}"
+            "\"{text}\" is none of the model's {classes} classes; expected {id}{label}or an index from 0 to {last}{near}"
         )
     }
 

@@ -40,7 +40,7 @@ fn a_class_is_found_by_id_label_index_and_synonym() {
     let unknown = labels.find("goldn retriver").unwrap_err().to_string();
     assert!(
         unknown.starts_with(
-            "class: \"goldn retriver\" is none of the model's 1000; expected an id such as n01440764, a label such as \
+            "class: \"goldn retriver\" is none of the model's 1000 classes; expected an id such as n01440764, a label such as \
              \"tench, Tinca tinca\", or an index from 0 to 999; near it: \"golden retriever\""
         ),
         "{unknown}"

@@ -3,18 +3,21 @@
 
 mod blocks;
 mod head;
+mod text;
 
 use std::path::Path;
 
 use super::LoadOptions;
 use super::names::{Embeddings, Names};
 use super::positions::{self, Fit};
-use super::vit::{Norm, NormKind, Vit};
+use super::vit::{Norm, NormKind, Positions, Vit};
 use super::weights::Weights;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, OutputKind, Role, ValueId};
 use crate::ops::{Activation, Linear, Op, PatchConv};
 use crate::tensor::Tensor;
+
+pub(super) use text::build_text;
 
 /// The grids between which a position table was interpolated: the stored one, the image's.
 pub(super) type Interpolated = ([usize; 2], [usize; 2]);
@@ -41,9 +44,11 @@ pub(super) fn build(
         prefix,
         hidden_layers: Vec::new(),
         interpolated: None,
+        rotary_tables: Vec::new(),
+        shared_bias: None,
     };
-    let tokens = builder.embed(pixels)?;
-    let tokens = builder.blocks(tokens)?;
+    let embedded = builder.embed(pixels)?;
+    let tokens = builder.blocks(embedded)?;
     builder.head(tokens)?;
     let Builder {
         graph,
@@ -51,6 +56,9 @@ pub(super) fn build(
         interpolated,
         ..
     } = builder;
+    if options.embedded_tokens {
+        graph.set_output(OutputKind::EmbeddedTokens, embedded);
+    }
     if options.tokens {
         graph.set_output(OutputKind::Tokens, tokens);
     }
@@ -64,10 +72,18 @@ pub(super) fn build(
 
 /// Position embeddings, ready to be added.
 struct Table {
-    /// Those of the tokens before the patches, `[prefix, D]`, maybe none.
-    prefix: Tensor,
+    /// Those of the tokens before the patches, `[prefix, D]`, if the table has any.
+    prefix: Option<Tensor>,
     /// Those of the patches, `[1, N, D]`.
     patches: ValueId,
+}
+
+/// The bias of the scores that all blocks have.
+struct SharedBias {
+    name: String,
+    table: Vec<f32>,
+    /// The constant, once a block has it alone.
+    value: Option<ValueId>,
 }
 
 /// A feed-forward network of two layers.
@@ -88,6 +104,9 @@ struct Builder<'a> {
     /// The tokens after each block.
     hidden_layers: Vec<ValueId>,
     interpolated: Option<Interpolated>,
+    /// The table of each block's [`Op::Rope`], once they are made.
+    rotary_tables: Vec<ValueId>,
+    shared_bias: Option<SharedBias>,
 }
 
 impl Builder<'_> {
@@ -144,7 +163,7 @@ impl Builder<'_> {
             // Tokens beyond the table's prefix have no position.
             let position = positions
                 .as_ref()
-                .and_then(|table| table.prefix.rows(rows.clone()));
+                .and_then(|table| table.prefix.as_ref()?.rows(rows.clone()));
             if let Some(position) = position {
                 let name = format!(
                     "{}[{}..{}]",
@@ -181,14 +200,25 @@ impl Builder<'_> {
 
     /// The position table, its patches' part fitted to the image.
     fn positions(&mut self) -> Result<Option<Table>> {
-        let Some(spec) = self.vit.positions else {
-            return Ok(None);
-        };
         let (name, dim, grid) = (self.trunk(self.names.positions), self.vit.dim, self.vit.grid());
+        let (prefix_rows, fitting) = match self.vit.positions {
+            None => return Ok(None),
+            Some(Positions::Table { prefix, fitting }) => (prefix, fitting),
+            Some(Positions::Sinusoidal) => {
+                let name = "positions.sinusoidal";
+                let values = positions::sinusoidal(grid, dim);
+                let table = Tensor::from_f32([1, grid[0] * grid[1], dim], values);
+                let table = table.ok_or_else(|| Error::graph(name, "the table has another size"))?;
+                return Ok(Some(Table {
+                    prefix: None,
+                    patches: self.graph.constant(name, table),
+                }));
+            }
+        };
         let rows = match (self.names.embeddings, self.weights.shape(&name)) {
             (Embeddings::Batched, Some(&[_, rows, _])) | (Embeddings::Flat, Some(&[rows, _])) => rows,
             // No such table: `take` reports it with the shape that it should have.
-            _ => spec.prefix + grid[0] * grid[1],
+            _ => prefix_rows + grid[0] * grid[1],
         };
         let file = self.weights.file(&name).unwrap_or(Path::new("")).to_owned();
         let error = |reason: String| Error::tensor(&file, &name, reason);
@@ -198,16 +228,15 @@ impl Builder<'_> {
         };
         let table = stored.reshaped([rows, dim]);
         let part = |rows| table.as_ref().and_then(|table| table.rows(rows));
-        let (Some(prefix), Some(patches)) = (part(0..spec.prefix), part(spec.prefix..rows)) else {
+        let (Some(prefix), Some(patches)) = (part(0..prefix_rows), part(prefix_rows..rows)) else {
             return Err(error(format!(
-                "has {rows} positions, too few for {} tokens",
-                spec.prefix
+                "has {rows} positions, too few for {prefix_rows} tokens"
             )));
         };
-        let cells = rows - spec.prefix;
-        let patches = match spec.fitting.fit(cells, grid).map_err(error)? {
+        let cells = rows - prefix_rows;
+        let patches = match fitting.fit(cells, grid).map_err(error)? {
             Fit::Keep => {
-                let name = match spec.prefix {
+                let name = match prefix_rows {
                     0 => name,
                     start => format!("{name}[{start}..{rows}]"),
                 };
@@ -224,7 +253,10 @@ impl Builder<'_> {
                 self.graph.constant(name, tensor)
             }
         };
-        Ok(Some(Table { prefix, patches }))
+        Ok(Some(Table {
+            prefix: Some(prefix),
+            patches,
+        }))
     }
 
     fn linear(
@@ -236,12 +268,17 @@ impl Builder<'_> {
         [outputs, inputs]: [usize; 2],
         bias: bool,
     ) -> Result<ValueId> {
-        let mut operands = vec![x, self.constant(&format!("{tensor}.weight"), &[outputs, inputs])?];
+        let weight = self.constant(&format!("{tensor}.weight"), &[outputs, inputs])?;
+        let int8 = self
+            .weights
+            .levels(&format!("{tensor}.weight"), self.graph.value(weight).dtype)?;
+        let mut operands = vec![x, weight];
         if bias {
             operands.push(self.constant(&format!("{tensor}.bias"), &[outputs])?);
         }
         let op = Op::Linear(Linear {
             bias,
+            int8,
             ..Linear::default()
         });
         self.graph.push(role, step, op, operands)

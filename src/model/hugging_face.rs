@@ -1,6 +1,11 @@
 //! transformers' `config.json`: `model_type` names the family, `architectures` the class and with it the head; every
 //! key that is left out has the library's default.
 
+mod aimv2;
+mod beit;
+mod dinov3;
+mod text;
+
 use serde_json::Value;
 
 use super::fields::Fields;
@@ -73,6 +78,18 @@ const VIT: Kind = Kind {
     activation: Activation::GeluErf,
 };
 
+const BEIT: Kind = Kind {
+    model_type: "beit",
+    family: Family::Beit,
+    names: &names::BEIT,
+    prefixes: &["beit.", ""],
+    classes: &[
+        ("BeitModel", Class::Model),
+        ("BeitForImageClassification", Class::Classifier),
+    ],
+    ..VIT
+};
+
 const CLIP: Kind = Kind {
     model_type: "clip",
     family: Family::Clip,
@@ -117,6 +134,30 @@ const DINOV2: Kind = Kind {
     ..VIT
 };
 
+const DINOV3: Kind = Kind {
+    model_type: "dinov3_vit",
+    family: Family::Dinov3,
+    names: &names::DINOV3,
+    prefixes: &[""],
+    classes: &[("DINOv3ViTModel", Class::Model)],
+    epsilon: 1e-5,
+    ..VIT
+};
+
+const AIMV2: Kind = Kind {
+    model_type: "aimv2",
+    family: Family::Aimv2,
+    names: &names::AIMV2,
+    classes: &[
+        ("Aimv2Model", Class::TwoTowers),
+        ("Aimv2VisionModel", Class::Model),
+    ],
+    epsilon: 1e-5,
+    patch: 14,
+    activation: Activation::Silu,
+    ..CLIP
+};
+
 const KINDS: &[Kind] = &[
     VIT,
     Kind {
@@ -141,6 +182,8 @@ const KINDS: &[Kind] = &[
         patch: 16,
         ..DINOV2
     },
+    DINOV3,
+    BEIT,
     CLIP,
     Kind {
         model_type: "clip_vision_model",
@@ -150,6 +193,11 @@ const KINDS: &[Kind] = &[
     Kind {
         model_type: "siglip_vision_model",
         ..SIGLIP
+    },
+    AIMV2,
+    Kind {
+        model_type: "aimv2_vision_model",
+        ..AIMV2
     },
 ];
 
@@ -163,19 +211,23 @@ pub(super) fn describe(config: Fields<'_>, image: [usize; 2], weights: &Weights)
     let kind = kind(config)?;
     let (architecture, class) = class(config, kind)?;
     let vision = match kind.model_type {
-        "clip" | "siglip" => vision_config(config)?,
+        "clip" | "siglip" | "aimv2" => vision_config(config)?,
         _ => config,
     };
     let classes = match class {
         Class::Classifier | Class::WithTeacher => class_count(config)?,
         Class::Model | Class::TwoTowers | Class::WithProjection => 0,
     };
+    let text = match class {
+        Class::TwoTowers => text::spec(kind, config, weights)?,
+        _ => None,
+    };
     let mut ignored = match kind.family {
-        Family::Clip | Family::Siglip => vec![POSITION_IDS],
+        Family::Clip | Family::Siglip | Family::Aimv2 => vec![POSITION_IDS],
         _ => vec![MASK_TOKEN],
     };
     match (kind.family, class) {
-        (_, Class::TwoTowers) => ignored.extend(TEXT),
+        (_, Class::TwoTowers) if text.is_none() => ignored.extend(TEXT),
         (Family::Vit | Family::Deit, Class::Classifier | Class::WithTeacher) => {
             ignored.extend([("*pooler.dense.weight", POOLER), ("*pooler.dense.bias", POOLER)]);
         }
@@ -188,10 +240,20 @@ pub(super) fn describe(config: Fields<'_>, image: [usize; 2], weights: &Weights)
         (Family::Siglip, Class::Classifier) => {
             ignored.extend([("vision_model.head.*", POOLING_HEAD), ("head.*", POOLING_HEAD)]);
         }
+        (Family::Dinov3, _) if config.count("num_register_tokens")?.unwrap_or(0) == 0 => {
+            ignored.push(("embeddings.register_tokens", "there are none"));
+        }
+        (Family::Beit, _) => ignored.push(("*relative_position_index", "a buffer that the grid determines")),
         (Family::Clip, Class::Model) => ignored.push(("visual_projection.weight", PROJECTION)),
         _ => {}
     }
-    let mut vit = trunk(kind, class, vision, image)?;
+    check_channels(vision)?;
+    let (mut vit, names) = match kind.family {
+        Family::Aimv2 => (aimv2::trunk(kind, vision, image)?, kind.names),
+        Family::Dinov3 => (dinov3::trunk(kind, config, image)?, dinov3::names(weights)),
+        Family::Beit => (beit::trunk(kind, class, config, image, weights)?, kind.names),
+        _ => (trunk(kind, class, vision, image)?, kind.names),
+    };
     vit.classes = classes;
     vit.neck = neck(kind, class, config, vision, vit.dim, weights)?;
     Ok(Description {
@@ -199,7 +261,8 @@ pub(super) fn describe(config: Fields<'_>, image: [usize; 2], weights: &Weights)
         family: kind.family,
         architecture: architecture.to_owned(),
         vit,
-        names: kind.names,
+        text,
+        names,
         prefixes: kind.prefixes,
         ignored,
         labels: labels(config, classes)?,
@@ -258,13 +321,17 @@ fn vision_config(config: Fields<'_>) -> Result<Fields<'_>> {
     }
 }
 
-fn trunk(kind: &Kind, class: Class, config: Fields<'_>, image: [usize; 2]) -> Result<Vit> {
-    if let Some(channels) = config.count("num_channels")?.filter(|&channels| channels != 3) {
-        return Err(config.error(
+fn check_channels(config: Fields<'_>) -> Result<()> {
+    match config.count("num_channels")? {
+        None | Some(3) => Ok(()),
+        Some(channels) => Err(config.error(
             "num_channels",
             format_args!("is {channels}; only 3 are supported"),
-        ));
+        )),
     }
+}
+
+fn trunk(kind: &Kind, class: Class, config: Fields<'_>, image: [usize; 2]) -> Result<Vit> {
     let (family, clip_like) = (kind.family, matches!(kind.family, Family::Clip | Family::Siglip));
     let configured = config.extent("image_size")?.unwrap_or([224, 224]);
     let patch = config.extent("patch_size")?.unwrap_or([kind.patch, kind.patch]);
@@ -287,6 +354,7 @@ fn trunk(kind: &Kind, class: Class, config: Fields<'_>, image: [usize; 2]) -> Re
             config.size("intermediate_size")?.unwrap_or(3072),
         )
     };
+    let heads = config.size("num_attention_heads")?.unwrap_or(12);
     let class_token = family != Family::Siglip;
     let distillation_token = family == Family::Deit;
     let pooling = match (family, class) {
@@ -302,6 +370,7 @@ fn trunk(kind: &Kind, class: Class, config: Fields<'_>, image: [usize; 2]) -> Re
         }
         (Family::Siglip, _) => Pooling::Attention {
             skip: 0,
+            heads,
             hidden,
             activation,
         },
@@ -312,7 +381,8 @@ fn trunk(kind: &Kind, class: Class, config: Fields<'_>, image: [usize; 2]) -> Re
         patch,
         dim,
         depth: config.count("num_hidden_layers")?.unwrap_or(12),
-        heads: config.size("num_attention_heads")?.unwrap_or(12),
+        heads,
+        kv_heads: None,
         hidden,
         mlp,
         norms: Norm {
@@ -325,7 +395,7 @@ fn trunk(kind: &Kind, class: Class, config: Fields<'_>, image: [usize; 2]) -> Re
         class_token,
         distillation_token,
         registers,
-        positions: Some(Positions {
+        positions: Some(Positions::Table {
             // The registers have no positions.
             prefix: usize::from(class_token) + usize::from(distillation_token),
             fitting: Fitting::Transformers {
@@ -339,10 +409,13 @@ fn trunk(kind: &Kind, class: Class, config: Fields<'_>, image: [usize; 2]) -> Re
                 },
             },
         }),
+        rotary: None,
+        relative: None,
         pre_norm: family == Family::Clip,
-        qkv_bias: clip_like || config.flag("qkv_bias")?.unwrap_or(true),
-        block_bias: true,
-        layer_scale: family == Family::Dinov2,
+        qkv_bias: [clip_like || config.flag("qkv_bias")?.unwrap_or(true); 3],
+        projection_bias: true,
+        mlp_bias: true,
+        layer_scale: [family == Family::Dinov2; 2],
         norm: family != Family::Clip,
         pooling,
         pooled_norm: family == Family::Clip && class != Class::Classifier,
@@ -366,7 +439,7 @@ fn neck(
         })
     };
     match (kind.family, class) {
-        (Family::Clip, Class::TwoTowers) => projection(config),
+        (Family::Clip | Family::Aimv2, Class::TwoTowers) => projection(config),
         (Family::Clip, Class::WithProjection) => projection(vision),
         (Family::Vit | Family::Deit, Class::Model) => {
             let pooler = |prefix: &&str| {

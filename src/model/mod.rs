@@ -6,14 +6,22 @@
 //! Neighbours: [`crate::image`] prepares the pixels, [`crate::graph`] makes the graph fast.
 
 mod builder;
+mod checkpoint;
+mod compressed_tensors;
 mod fields;
 mod hub;
 mod hugging_face;
 mod mapped;
 mod names;
+mod open_clip;
 mod positions;
 mod preprocessing;
+mod relative;
+mod rotary;
 mod source;
+// Without the feature a text tower is loaded, so that each of its tensors is accounted for, and not run.
+#[cfg_attr(not(feature = "text"), allow(dead_code))]
+mod text;
 mod timm;
 mod vit;
 mod weights;
@@ -33,8 +41,11 @@ use crate::ops::Op;
 use crate::outputs::Scores;
 use crate::tensor::{Bytes, DType};
 
-use fields::Fields;
+pub(crate) use checkpoint::{Checkpoint, Format, Replacement};
+pub use compressed_tensors::Quantization;
 use source::{Document, Source};
+pub use text::TextInfo;
+pub(crate) use text::TextTower;
 pub use weights::Ignored;
 use weights::Weights;
 
@@ -54,6 +65,9 @@ pub struct Model {
     pub scores: Scores,
     /// What `hipvit inspect` says about it.
     pub info: Info,
+    /// The text tower of a dual encoder.
+    #[doc(hidden)]
+    pub text: Option<TextTower>,
 }
 
 /// Facts about a model.
@@ -88,6 +102,12 @@ pub struct Info {
     pub interpolated: Option<([usize; 2], [usize; 2])>,
     /// Tensors of the weight file that are not used.
     pub ignored: Vec<Ignored>,
+    /// The text tower, of a model that compares images with texts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<TextInfo>,
+    /// How the weights were quantised, if they were.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quantization: Option<Quantization>,
 }
 
 /// The libraries whose model directories can be loaded.
@@ -98,6 +118,9 @@ pub enum Library {
     Timm,
     /// Hugging Face transformers.
     Transformers,
+    /// open_clip.
+    #[serde(rename = "open_clip")]
+    OpenClip,
 }
 
 /// The families of Vision Transformers.
@@ -110,9 +133,17 @@ pub enum Family {
     Deit,
     /// DINOv2, <https://arxiv.org/abs/2304.07193>, with registers or not, <https://arxiv.org/abs/2309.16588>.
     Dinov2,
-    /// CLIP's vision tower, <https://arxiv.org/abs/2103.00020>.
+    /// DINOv3, <https://arxiv.org/abs/2508.10104>.
+    Dinov3,
+    /// EVA, <https://arxiv.org/abs/2211.07636>, and EVA-02, <https://arxiv.org/abs/2303.11331>.
+    Eva,
+    /// BEiT, <https://arxiv.org/abs/2106.08254>, and BEiT v2, <https://arxiv.org/abs/2208.06366>.
+    Beit,
+    /// AIMv2's vision tower, <https://arxiv.org/abs/2411.14402>.
+    Aimv2,
+    /// CLIP, <https://arxiv.org/abs/2103.00020>.
     Clip,
-    /// SigLIP's vision tower, <https://arxiv.org/abs/2303.15343>.
+    /// SigLIP, <https://arxiv.org/abs/2303.15343>.
     Siglip,
 }
 
@@ -121,6 +152,7 @@ impl fmt::Display for Library {
         f.pad(match self {
             Self::Timm => "timm",
             Self::Transformers => "transformers",
+            Self::OpenClip => "open_clip",
         })
     }
 }
@@ -131,6 +163,10 @@ impl fmt::Display for Family {
             Self::Vit => "ViT",
             Self::Deit => "DeiT",
             Self::Dinov2 => "DINOv2",
+            Self::Dinov3 => "DINOv3",
+            Self::Eva => "EVA",
+            Self::Beit => "BEiT",
+            Self::Aimv2 => "AIMv2",
             Self::Clip => "CLIP",
             Self::Siglip => "SigLIP",
         })
@@ -158,6 +194,12 @@ impl fmt::Display for Info {
                 "position embeddings interpolated from {rows}×{columns} to {new_rows}×{new_columns}"
             )?;
         }
+        if let Some(text) = &self.text {
+            writeln!(f, "{text}")?;
+        }
+        if let Some(quantization) = &self.quantization {
+            writeln!(f, "quantised, {quantization}")?;
+        }
         for ignored in &self.ignored {
             writeln!(f, "ignored: {} ({})", ignored.tensor, ignored.reason)?;
         }
@@ -173,6 +215,8 @@ pub struct LoadOptions {
     pub image_size: Option<[usize; 2]>,
     /// The graph's input.
     pub input: InputKind,
+    /// Whether the tokens before the first block are an output, [`OutputKind::EmbeddedTokens`](crate::graph::OutputKind::EmbeddedTokens).
+    pub embedded_tokens: bool,
     /// Whether all tokens after the final norm are an output.
     pub tokens: bool,
     /// The blocks, counted from 0, after which all tokens are an output.
@@ -224,6 +268,8 @@ struct Description {
     family: Family,
     architecture: String,
     vit: vit::Vit,
+    /// The text tower, of a dual encoder that has it.
+    text: Option<text::TextSpec>,
     names: &'static names::Names,
     /// Possible prefixes of the trunk's tensor names; the first that occurs is used.
     prefixes: &'static [&'static str],
@@ -264,14 +310,18 @@ pub fn from_bytes(files: ModelBytes<'_>, options: &LoadOptions) -> Result<Model>
 /// As [`load`]; with the default options there is none.
 #[doc(hidden)]
 pub fn tinyvit32(options: &LoadOptions) -> Result<Model> {
+    from_bytes(embedded(), options)
+}
+
+/// The embedded model's files.
+fn embedded() -> ModelBytes<'static> {
     let weights: &'static [u8] = include_bytes!("../../assets/tinyvit32/model.safetensors");
-    let files = ModelBytes {
+    ModelBytes {
         name: "tinyvit32",
         config: include_bytes!("../../assets/tinyvit32/config.json"),
         weights: Arc::new(weights),
         preprocessor: None,
-    };
-    from_bytes(files, options)
+    }
 }
 
 fn assemble(source: &Source<'_>, options: &LoadOptions) -> Result<Model> {
@@ -288,8 +338,9 @@ fn assemble(source: &Source<'_>, options: &LoadOptions) -> Result<Model> {
     }
     let config = source.config()?;
     // Before files are missed: of a model that is not supported none would help.
-    check_supported(config.fields()?)?;
+    check_supported(source, &config)?;
     let mut weights = source.weights()?;
+    weights.scheme = compressed_tensors::scheme(config.fields()?)?;
     let (description, preprocess) = describe(source, &config, options, &weights)?;
     let vit = &description.vit;
     let (flops, limit) = (vit.flops(), options.max_flops.unwrap_or(MAX_FLOPS));
@@ -337,10 +388,17 @@ fn assemble(source: &Source<'_>, options: &LoadOptions) -> Result<Model> {
         .unwrap_or(&description.prefixes[0]);
     let names = description.names;
     let interpolated = builder::build(&mut graph, pixels, vit, names, prefix, options, &mut weights)?;
+    let parameters = weights.parameters();
+    let text = match description.text {
+        Some(spec) => Some(TextTower::load(source, spec, &mut weights)?),
+        None => None,
+    };
+    let text_parameters = weights.parameters() - parameters;
     for (pattern, reason) in &description.ignored {
         weights.ignore(pattern, reason);
     }
-    let (ignored, parameters) = weights.finish()?;
+    let quantization = weights.quantization();
+    let ignored = weights.finish()?;
     let [rows, columns] = vit.grid();
     let sigmoid = description.multi_label || vit.classes == 1;
     Ok(Model {
@@ -364,12 +422,19 @@ fn assemble(source: &Source<'_>, options: &LoadOptions) -> Result<Model> {
             parameters,
             interpolated,
             ignored,
+            text: text.as_ref().map(|text| text.info(text_parameters)),
+            quantization,
         },
+        text,
     })
 }
 
 /// Whether a configuration is of a model that is supported, as far as its name tells.
-fn check_supported(config: Fields<'_>) -> Result<()> {
+fn check_supported(source: &Source<'_>, config: &Document) -> Result<()> {
+    if source.is_open_clip() {
+        return open_clip::check(config.fields()?).map_err(|error| source.not_open_clip(&error));
+    }
+    let config = config.fields()?;
     match (config.has("architecture"), config.has("model_type")) {
         (true, _) => timm::check_architecture(config),
         (false, true) => hugging_face::check_class(config),
@@ -398,6 +463,12 @@ fn describe(
 ) -> Result<(Description, Preprocess)> {
     let fields = config.fields()?;
     let check = |vit: &vit::Vit| vit.check().map_err(|reason| Error::config(fields.file(), reason));
+    if source.is_open_clip() {
+        let described = open_clip::describe(fields, options.image_size, weights);
+        let (description, preprocess) = described.map_err(|error| source.not_open_clip(&error))?;
+        check(&description.vit)?;
+        return Ok((description, preprocess));
+    }
     match fields.has("architecture") {
         true => {
             let description = timm::describe(fields, options.image_size)?;

@@ -11,11 +11,18 @@ pub(super) struct Names {
     pub(super) class_token: &'static str,
     pub(super) distillation_token: &'static str,
     pub(super) registers: &'static str,
+    /// A block's table of relative position biases, and that of all blocks.
+    pub(super) relative: &'static str,
+    pub(super) shared_relative: &'static str,
+    /// Learned frequencies of rotary position embedding.
+    pub(super) rotary: &'static str,
     pub(super) pre_norm: &'static str,
     /// Up to the block's number.
     pub(super) blocks: &'static str,
     pub(super) norm1: &'static str,
     pub(super) qkv: Qkv,
+    /// The biases of packed queries and values, where keys have none.
+    pub(super) qv_biases: [&'static str; 2],
     /// The norms of queries and keys, and that of attention's result.
     pub(super) qk_norms: [&'static str; 2],
     pub(super) attention_norm: &'static str,
@@ -37,8 +44,7 @@ pub(super) struct Names {
     pub(super) pooled_norm: &'static str,
     pub(super) pool: AttentionPool,
     pub(super) pooler: &'static str,
-    /// Without the trunk's prefix.
-    pub(super) projection: &'static str,
+    pub(super) projection: Projection,
     pub(super) head: &'static str,
     pub(super) heads_of_two: [&'static str; 2],
 }
@@ -56,7 +62,20 @@ pub(super) enum Embeddings {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Qkv {
     Packed(&'static str),
+    /// The full names of one weight and one bias.
+    PackedTensors {
+        weight: &'static str,
+        bias: &'static str,
+    },
     Separate([&'static str; 3]),
+}
+
+/// The projection into the space that images and texts share, without the trunk's prefix.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Projection {
+    Layer(&'static str),
+    /// One tensor, `[channels, width]`: a layer's weight transposed.
+    Matrix(&'static str),
 }
 
 /// The attention pooling's tensors.
@@ -75,6 +94,8 @@ pub(super) struct AttentionPool {
 pub(super) enum PoolProjections {
     /// A layer for the query, a layer for keys and values.
     QueryAndKv(&'static str, &'static str),
+    /// A layer for keys and one for values; the query has none.
+    KeyAndValue(&'static str, &'static str),
     /// One weight and one bias whose rows are the query's, the keys' and the values'; full names.
     Packed {
         weight: &'static str,
@@ -91,10 +112,14 @@ pub(super) const TIMM: Names = Names {
     class_token: "cls_token",
     distillation_token: "dist_token",
     registers: "reg_token",
+    relative: "attn.relative_position_bias_table",
+    shared_relative: "rel_pos_bias.relative_position_bias_table",
+    rotary: "rope.freqs",
     pre_norm: "norm_pre",
     blocks: "blocks.",
     norm1: "norm1",
     qkv: Qkv::Packed("attn.qkv"),
+    qv_biases: ["attn.q_bias", "attn.v_bias"],
     qk_norms: ["attn.q_norm", "attn.k_norm"],
     attention_norm: "attn.norm",
     attention_output: "attn.proj",
@@ -119,9 +144,22 @@ pub(super) const TIMM: Names = Names {
         fc2: "attn_pool.mlp.fc2",
     },
     pooler: "",
-    projection: "",
+    projection: Projection::Layer(""),
     head: "head",
     heads_of_two: ["head", "head_dist"],
+};
+
+/// timm's `Eva` and `Beit`, queries, keys and values in one layer.
+pub(super) const EVA: Names = Names {
+    scale1: "gamma_1",
+    scale2: "gamma_2",
+    ..TIMM
+};
+
+/// The same with a layer for each.
+pub(super) const EVA_SEPARATE: Names = Names {
+    qkv: Qkv::Separate(["attn.q_proj", "attn.k_proj", "attn.v_proj"]),
+    ..EVA
 };
 
 /// transformers' ViT and DeiT.
@@ -133,6 +171,9 @@ pub(super) const VIT: Names = Names {
     class_token: "embeddings.cls_token",
     distillation_token: "embeddings.distillation_token",
     registers: "embeddings.register_tokens",
+    relative: "",
+    shared_relative: "",
+    rotary: "",
     pre_norm: "",
     blocks: "encoder.layer.",
     norm1: "layernorm_before",
@@ -141,6 +182,7 @@ pub(super) const VIT: Names = Names {
         "attention.attention.key",
         "attention.attention.value",
     ]),
+    qv_biases: ["", ""],
     qk_norms: ["", ""],
     attention_norm: "",
     attention_output: "attention.output.dense",
@@ -158,9 +200,19 @@ pub(super) const VIT: Names = Names {
     pooled_norm: "",
     pool: NO_POOL,
     pooler: "pooler.dense",
-    projection: "",
+    projection: Projection::Layer(""),
     head: "classifier",
     heads_of_two: ["cls_classifier", "distillation_classifier"],
+};
+
+/// transformers' BEiT, as the hub's files have it.
+pub(super) const BEIT: Names = Names {
+    relative: "attention.attention.relative_position_bias.relative_position_bias_table",
+    shared_relative: "encoder.relative_position_bias.relative_position_bias_table",
+    scale1: "lambda_1",
+    scale2: "lambda_2",
+    pooled_norm: "pooler.layernorm",
+    ..VIT
 };
 
 /// transformers' DINOv2, with and without registers.
@@ -172,6 +224,27 @@ pub(super) const DINOV2: Names = Names {
     ..VIT
 };
 
+/// transformers' DINOv3, as the hub's files have it.
+pub(super) const DINOV3: Names = Names {
+    patch: "embeddings.patch_embeddings",
+    blocks: "layer.",
+    qkv: Qkv::Separate(["attention.q_proj", "attention.k_proj", "attention.v_proj"]),
+    attention_output: "attention.o_proj",
+    fc1: "mlp.up_proj",
+    fc2: "mlp.down_proj",
+    gate: "mlp.gate_proj",
+    value: "mlp.up_proj",
+    gated_output: "mlp.down_proj",
+    norm: "norm",
+    ..DINOV2
+};
+
+/// As release 5 names its modules.
+pub(super) const DINOV3_NESTED: Names = Names {
+    blocks: "model.layer.",
+    ..DINOV3
+};
+
 /// transformers' CLIP and SigLIP vision towers.
 pub(super) const CLIP: Names = Names {
     patch: "embeddings.patch_embedding",
@@ -181,11 +254,15 @@ pub(super) const CLIP: Names = Names {
     class_token: "embeddings.class_embedding",
     distillation_token: "",
     registers: "",
+    relative: "",
+    shared_relative: "",
+    rotary: "",
     // The library's own spelling.
     pre_norm: "pre_layrnorm",
     blocks: "encoder.layers.",
     norm1: "layer_norm1",
     qkv: Qkv::Separate(["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"]),
+    qv_biases: ["", ""],
     qk_norms: ["", ""],
     attention_norm: "",
     attention_output: "self_attn.out_proj",
@@ -213,9 +290,68 @@ pub(super) const CLIP: Names = Names {
         fc2: "head.mlp.fc2",
     },
     pooler: "",
-    projection: "visual_projection",
+    projection: Projection::Layer("visual_projection"),
     head: "classifier",
     heads_of_two: ["", ""],
+};
+
+/// Their text towers.
+pub(super) const CLIP_TEXT: Names = Names {
+    norm: "final_layer_norm",
+    ..CLIP
+};
+
+/// open_clip's vision tower.
+pub(super) const OPEN_CLIP: Names = Names {
+    patch: "conv1",
+    positions: "positional_embedding",
+    class_token: "class_embedding",
+    pre_norm: "ln_pre",
+    blocks: "transformer.resblocks.",
+    norm1: "ln_1",
+    qkv: Qkv::PackedTensors {
+        weight: "attn.in_proj_weight",
+        bias: "attn.in_proj_bias",
+    },
+    attention_output: "attn.out_proj",
+    scale1: "ls_1.gamma",
+    norm2: "ln_2",
+    fc1: "mlp.c_fc",
+    fc2: "mlp.c_proj",
+    scale2: "ls_2.gamma",
+    norm: "ln_post",
+    pooled_norm: "ln_post",
+    pool: NO_POOL,
+    projection: Projection::Matrix("visual.proj"),
+    head: "",
+    ..CLIP
+};
+
+/// open_clip's text tower.
+pub(super) const OPEN_CLIP_TEXT: Names = Names {
+    norm: "ln_final",
+    ..OPEN_CLIP
+};
+
+/// transformers' AIMv2.
+pub(super) const AIMV2: Names = Names {
+    patch: "embeddings.patch_embed",
+    patch_norm: "embeddings.rms_norm",
+    norm1: "rms_norm1",
+    qkv: Qkv::Separate(["attention.q_proj", "attention.k_proj", "attention.v_proj"]),
+    attention_output: "attention.out_proj",
+    norm2: "rms_norm2",
+    gate: "ffn.gate_proj",
+    value: "ffn.up_proj",
+    gated_output: "ffn.down_proj",
+    norm: "rms_norm",
+    pool: AttentionPool {
+        query: "head.cls_token",
+        projections: PoolProjections::KeyAndValue("head.k_proj", "head.v_proj"),
+        output: "head.output_proj",
+        ..NO_POOL
+    },
+    ..CLIP
 };
 
 const NO_POOL: AttentionPool = AttentionPool {

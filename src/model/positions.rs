@@ -50,6 +50,30 @@ pub(super) enum Fit {
     Resample { from: Grid, filter: Filter },
 }
 
+/// Positions `[rows · columns, channels]` from sines and cosines, as AIMv2 computes them: a quarter of the channels each for
+/// sin(column · ω), cos(column · ω), sin(row · ω) and cos(row · ω), where ω falls from 1 as 10000^(−i / (channels / 4)).
+/// Computed in double precision and rounded to f32 once.
+///
+/// The idea is of A. Vaswani et al., *Attention is all you need*, 2017; two dimensions and this order are of MAE's code,
+/// <https://arxiv.org/abs/2111.06377>.
+pub(super) fn sinusoidal([rows, columns]: Grid, channels: usize) -> Vec<f32> {
+    let quarter = channels / 4;
+    let frequencies: Vec<f64> = (0..quarter)
+        .map(|i| 10_000f64.powf(-(i as f64) / quarter as f64))
+        .collect();
+    let mut table = Vec::with_capacity(rows * columns * channels);
+    for row in 0..rows {
+        for column in 0..columns {
+            for position in [column, row] {
+                let angles = || frequencies.iter().map(|frequency| position as f64 * frequency);
+                table.extend(angles().map(|angle| angle.sin() as f32));
+                table.extend(angles().map(|angle| angle.cos() as f32));
+            }
+        }
+    }
+    table
+}
+
 impl Fitting {
     /// How a table of `cells` rows becomes one of `target`'s, or why it cannot.
     pub(super) fn fit(self, cells: usize, target: Grid) -> Result<Fit, String> {
@@ -102,10 +126,23 @@ fn square(cells: usize) -> Result<Grid, String> {
     }
 }
 
+/// For each output which inputs it is made of, and with what weights.
+pub(super) type Taps = Vec<Vec<(usize, f64)>>;
+
 /// Interpolates `table`, `[from.rows · from.columns, channels]`, to `[to.rows · to.columns, channels]`.
 pub(super) fn resample(table: &[f32], channels: usize, from: Grid, to: Grid, filter: Filter) -> Vec<f32> {
-    let vertical = weights(from[0], to[0], filter);
-    let horizontal = weights(from[1], to[1], filter);
+    let taps = [0, 1].map(|axis| weights(from[axis], to[axis], filter));
+    combine(table, channels, from, to, &taps)
+}
+
+/// The same by the weights of rows and of columns.
+pub(super) fn combine(
+    table: &[f32],
+    channels: usize,
+    from: Grid,
+    to: Grid,
+    [vertical, horizontal]: &[Taps; 2],
+) -> Vec<f32> {
     // Columns first, so that the larger pass runs over whole rows of the table.
     let mut wide = vec![0.0f64; from[0] * to[1] * channels];
     for row in 0..from[0] {
@@ -122,7 +159,7 @@ pub(super) fn resample(table: &[f32], channels: usize, from: Grid, to: Grid, fil
     let width = to[1] * channels;
     let mut result = Vec::with_capacity(to[0] * width);
     let mut sums = vec![0.0f64; width];
-    for taps in &vertical {
+    for taps in vertical {
         sums.fill(0.0);
         for &(source, weight) in taps {
             for (sum, value) in sums.iter_mut().zip(&wide[source * width..][..width]) {
@@ -134,8 +171,8 @@ pub(super) fn resample(table: &[f32], channels: usize, from: Grid, to: Grid, fil
     result
 }
 
-/// For each of `to` outputs, which of `from` inputs it is made of and with what weight.
-fn weights(from: usize, to: usize, filter: Filter) -> Vec<Vec<(usize, f64)>> {
+/// Of `to` outputs of `from` inputs.
+pub(super) fn weights(from: usize, to: usize, filter: Filter) -> Taps {
     let scale = from as f64 / to as f64;
     (0..to)
         .map(|index| match filter {

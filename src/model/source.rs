@@ -15,10 +15,11 @@ use super::weights::Weights;
 use crate::error::{Error, Result};
 use crate::hip::regular_file;
 
-const CONFIG: &str = "config.json";
-const WEIGHTS: &str = "model.safetensors";
+pub(super) const CONFIG: &str = "config.json";
+pub(super) const WEIGHTS: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 const OPEN_CLIP: &str = "open_clip_config.json";
+const OPEN_CLIP_WEIGHTS: &str = "open_clip_model.safetensors";
 /// Writes the vision tower of the open_clip model in the directory that is the first argument as a timm model, to the second.
 const CONVERT_OPEN_CLIP: &str = "import json, pathlib, sys, timm; from timm.models import save_for_hf; d = pathlib.Path(sys.argv[1]); \
                             c = json.load(open(d / \"open_clip_config.json\")); m, p = c[\"model_cfg\"], c.get(\"preprocess_cfg\", \
@@ -104,6 +105,32 @@ impl Source<'_> {
         Ok(Self::of_directory(parent.to_owned(), Some(path.to_owned())))
     }
 
+    /// The same directory, for files that are read later; `None` of a model in memory.
+    pub(super) fn directory_files(&self) -> Option<Source<'static>> {
+        match self {
+            Self::Bytes(_) => None,
+            Self::Directory {
+                path,
+                weights,
+                repository,
+            } => Some(Source::Directory {
+                path: path.clone(),
+                weights: weights.clone(),
+                repository: repository.clone(),
+            }),
+        }
+    }
+
+    /// The file `name` of the directory, or `None` if there is none.
+    pub(super) fn bytes(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        let file = self.place(name);
+        match regular_file::read(&file) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Error::io(&file, error)),
+        }
+    }
+
     fn of_directory(path: PathBuf, weights: Option<PathBuf>) -> Self {
         let repository = fs::canonicalize(&path).ok();
         Self::Directory {
@@ -148,7 +175,7 @@ impl Source<'_> {
     }
 
     /// The path of the model's file `name`, whether it exists or not.
-    fn place(&self, name: &str) -> PathBuf {
+    pub(super) fn place(&self, name: &str) -> PathBuf {
         self.directory().join(name)
     }
 
@@ -156,19 +183,25 @@ impl Source<'_> {
     pub(super) fn config(&self) -> Result<Document> {
         match self {
             Self::Bytes(files) => parse(self.place(CONFIG), files.config),
-            Self::Directory { .. } => self.json(CONFIG)?.ok_or_else(|| {
-                if self.place(OPEN_CLIP).exists() {
-                    return self.open_clip();
-                }
-                self.missing(&[CONFIG.to_owned()], "so it is not a model directory")
-            }),
+            Self::Directory { .. } if self.is_open_clip() => self
+                .json(OPEN_CLIP)?
+                .ok_or_else(|| self.missing(&[OPEN_CLIP.to_owned()], "which a moment ago was there")),
+            Self::Directory { .. } => self
+                .json(CONFIG)?
+                .ok_or_else(|| self.missing(&[CONFIG.to_owned()], "so it is not a model directory")),
         }
     }
 
-    /// What to do with open_clip's tensor names: timm knows them.
-    fn open_clip(&self) -> Error {
+    /// Whether it is a model in open_clip's form alone.
+    pub(super) fn is_open_clip(&self) -> bool {
+        let has = |name| self.place(name).exists();
+        matches!(self, Self::Directory { .. }) && !has(CONFIG) && has(OPEN_CLIP)
+    }
+
+    /// What to do with an open_clip model that is not supported: timm knows the tensor names of all vision towers.
+    pub(super) fn not_open_clip(&self, why: &Error) -> Error {
         self.fault(format_args!(
-            "is an open_clip model ({OPEN_CLIP}, no {CONFIG}), whose tensor names are not read; this writes its vision tower \
+            "is an open_clip model ({OPEN_CLIP}, no {CONFIG}) that cannot be built: {why}; this writes its vision tower \
              as a timm model to the directory vision-tower, with Python, timm and safetensors: \
              python3 -c '{CONVERT_OPEN_CLIP}' {} vision-tower",
             hub::shell(self.directory())
@@ -222,13 +255,9 @@ impl Source<'_> {
     }
 
     /// The JSON file `name` of the directory, or `None` if there is none.
-    fn json(&self, name: &str) -> Result<Option<Document>> {
-        let file = self.place(name);
-        match regular_file::read(&file) {
-            Ok(bytes) => parse(file, &bytes).map(Some),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(Error::io(&file, error)),
-        }
+    pub(super) fn json(&self, name: &str) -> Result<Option<Document>> {
+        let parsed = self.bytes(name)?.map(|bytes| parse(self.place(name), &bytes));
+        parsed.transpose()
     }
 
     /// The weights: `model.safetensors`, or the shards that its index lists.
@@ -241,14 +270,19 @@ impl Source<'_> {
             }
             Self::Directory { path, weights, .. } => (path, weights),
         };
-        let single = named.clone().unwrap_or_else(|| path.join(WEIGHTS));
+        let open_clip = self.is_open_clip();
+        let file = if open_clip { OPEN_CLIP_WEIGHTS } else { WEIGHTS };
+        let single = named.clone().unwrap_or_else(|| path.join(file));
         if named.is_some() || single.exists() {
             let mut store = Weights::new(&single);
             store.add(&single, &mapped::map(&single)?)?;
             return Ok(store);
         }
         if single.is_symlink() {
-            return Err(self.missing(&[WEIGHTS.to_owned()], "whose target is gone"));
+            return Err(self.missing(&[file.to_owned()], "whose target is gone"));
+        }
+        if open_clip {
+            return Err(self.missing(&[file.to_owned()], "which open_clip's form of a model has"));
         }
         match self.json(INDEX)? {
             Some(index) => {

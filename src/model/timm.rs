@@ -2,6 +2,8 @@
 //! order: the architecture's arguments, overridden by `model_args`, and `pretrained_cfg` for what neither sets.
 
 mod architectures;
+mod beit;
+mod eva;
 
 use std::collections::BTreeMap;
 
@@ -42,15 +44,21 @@ const MUST_BE_OFF: &[&str] = &["dynamic_img_pad", "use_naflex"];
 /// [`Error::Config`], naming file and key, for what is not supported.
 pub(super) fn describe(config: Fields<'_>, image_size: Option<[usize; 2]>) -> Result<Description> {
     let name = config.text("architecture")?.unwrap_or_default();
+    if let Some(arguments) = eva::lookup(name) {
+        return eva::describe(config, name, arguments, image_size);
+    }
+    if let Some(arguments) = beit::lookup(name) {
+        return beit::describe(config, name, arguments, image_size);
+    }
     let mut arguments = architectures::lookup(name).ok_or_else(|| unknown(config, name))?;
     // Files from before timm had `pretrained_cfg` keep its keys at the top level.
     let pretrained = config.object("pretrained_cfg")?.unwrap_or(config);
     let given = config.object("model_args")?;
     if let Some(given) = given {
-        check_supported(given)?;
+        check_arguments(given, APPLIED, WITHOUT_EFFECT, MUST_BE_OFF)?;
         apply(given, &mut arguments)?;
     }
-    let sizes = sizes(pretrained, given)?;
+    let sizes = sizes(pretrained, given, None, false)?;
     let classes = classes(config, pretrained, given)?;
     if pretrained.count("label_offset")?.is_some_and(|offset| offset > 0) {
         return Err(pretrained.error("label_offset", "is not supported"));
@@ -73,6 +81,7 @@ pub(super) fn describe(config: Fields<'_>, image_size: Option<[usize; 2]>) -> Re
         family: family(name),
         architecture: name.to_owned(),
         vit,
+        text: None,
         names: &names::TIMM,
         prefixes: &[""],
         ignored,
@@ -84,18 +93,19 @@ pub(super) fn describe(config: Fields<'_>, image_size: Option<[usize; 2]>) -> Re
 /// Whether the configuration's architecture is supported.
 pub(super) fn check_architecture(config: Fields<'_>) -> Result<()> {
     let name = config.text("architecture")?.unwrap_or_default();
-    match architectures::lookup(name) {
-        Some(_) => Ok(()),
-        None => Err(unknown(config, name)),
+    let known = architectures::lookup(name).is_some();
+    match known || eva::lookup(name).is_some() || beit::lookup(name).is_some() {
+        true => Ok(()),
+        false => Err(unknown(config, name)),
     }
 }
 
 fn unknown(config: Fields<'_>, name: &str) -> Error {
-    let near = near(name, architectures::names());
+    let near = near(name, architectures::names().chain(eva::all()).chain(beit::all()));
     config.error(
         "architecture",
         format_args!(
-            "is \"{name}\", which is not supported{near}; supported are the architectures of timm's modules vision_transformer and deit"
+            "is \"{name}\", which is not supported{near}; supported are the architectures of timm's modules vision_transformer, deit, eva and beit"
         ),
     )
 }
@@ -130,14 +140,19 @@ fn filter(name: &str) -> Filter {
 }
 
 /// Rejects arguments that would be ignored.
-fn check_supported(given: Fields<'_>) -> Result<()> {
+fn check_arguments(
+    given: Fields<'_>,
+    applied: &[&str],
+    without_effect: &[&str],
+    must_be_off: &[&str],
+) -> Result<()> {
     for key in given.keys() {
-        if MUST_BE_OFF.contains(&key) {
+        if must_be_off.contains(&key) {
             match given.get(key) {
                 None | Some(Value::Bool(false)) => {}
                 Some(value) => return Err(given.unexpected(key, value, "false: it is not supported")),
             }
-        } else if !WITHOUT_EFFECT.contains(&key) && !APPLIED.contains(&key) {
+        } else if !without_effect.contains(&key) && !applied.contains(&key) {
             return Err(given.error(key, "is not a supported argument"));
         }
     }
@@ -178,12 +193,7 @@ const APPLIED: &[&str] = &[
 
 /// Replaces the architecture's arguments by those that are given.
 fn apply(given: Fields<'_>, arguments: &mut Arguments) -> Result<()> {
-    if let Some(channels) = given.count("in_chans")?.filter(|&channels| channels != 3) {
-        return Err(given.error(
-            "in_chans",
-            format_args!("is {channels}; only 3 channels are supported"),
-        ));
-    }
+    check_channels(given)?;
     match given.text("attn_layer")? {
         None => {}
         Some("" | "attn") => arguments.differential = false,
@@ -229,6 +239,16 @@ fn apply(given: Fields<'_>, arguments: &mut Arguments) -> Result<()> {
         arguments.embed_norm_layer = norm(given, "embed_norm_layer")?;
     }
     Ok(())
+}
+
+fn check_channels(given: Fields<'_>) -> Result<()> {
+    match given.count("in_chans")? {
+        None | Some(3) => Ok(()),
+        Some(channels) => Err(given.error(
+            "in_chans",
+            format_args!("is {channels}; only 3 channels are supported"),
+        )),
+    }
 }
 
 /// The norm that timm makes of a name.
@@ -310,14 +330,20 @@ struct Sizes {
     dynamic: bool,
 }
 
-fn sizes(pretrained: Fields<'_>, given: Option<Fields<'_>>) -> Result<Sizes> {
+/// `size` and `dynamic` are the architecture's own.
+fn sizes(
+    pretrained: Fields<'_>,
+    given: Option<Fields<'_>>,
+    size: Option<[usize; 2]>,
+    dynamic: bool,
+) -> Result<Sizes> {
     let input = input_size(pretrained)?;
     let (size, dynamic) = match given {
         Some(given) => (
-            given.extent("img_size")?,
-            given.flag("dynamic_img_size")?.unwrap_or(false),
+            given.extent("img_size")?.or(size),
+            given.flag("dynamic_img_size")?.unwrap_or(dynamic),
         ),
-        None => (None, false),
+        None => (size, dynamic),
     };
     let fixed = pretrained.flag("fixed_input_size")?.unwrap_or(false) && !dynamic;
     let checkpoint = size.or(input).unwrap_or([DEFAULT_IMAGE, DEFAULT_IMAGE]);
@@ -400,6 +426,7 @@ fn assemble(
         GlobalPool::AvgMax => Pooling::MeanAndMax { skip },
         GlobalPool::Map => Pooling::Attention {
             skip,
+            heads: arguments.num_heads,
             hidden: width,
             activation: arguments.act_layer,
         },
@@ -426,6 +453,7 @@ fn assemble(
         dim: arguments.embed_dim,
         depth: arguments.depth,
         heads: arguments.num_heads,
+        kv_heads: None,
         hidden,
         mlp,
         norms: arguments.norm_layer,
@@ -435,18 +463,21 @@ fn assemble(
         class_token: arguments.class_token,
         distillation_token: arguments.distilled,
         registers: arguments.reg_tokens,
-        positions: arguments.pos_embed.then_some(Positions {
+        positions: arguments.pos_embed.then_some(Positions::Table {
             prefix: if arguments.no_embed_class { 0 } else { prefix },
             fitting: Fitting::Timm {
                 configured: [0, 1].map(|axis| checkpoint[axis] / patch[axis]),
                 filter,
             },
         }),
+        rotary: None,
+        relative: None,
         pre_norm: arguments.pre_norm,
-        qkv_bias: arguments.qkv_bias,
-        block_bias: arguments.proj_bias,
+        qkv_bias: [arguments.qkv_bias; 3],
+        projection_bias: arguments.proj_bias,
+        mlp_bias: arguments.proj_bias,
         // That of a block whose norms come last is its norms' weight.
-        layer_scale: arguments.layer_scale && blocks.form != BlockForm::PostNorm,
+        layer_scale: [arguments.layer_scale && blocks.form != BlockForm::PostNorm; 2],
         norm: arguments.final_norm && !fc_norm,
         pooling,
         pooled_norm: arguments.final_norm && fc_norm && !arguments.distilled,
@@ -473,6 +504,7 @@ fn blocks(arguments: &Arguments) -> Result<Blocks, String> {
     Ok(Blocks {
         form,
         differential,
+        causal: false,
         qk_norm: arguments.qk_norm,
         attention_norm: arguments.scale_attn_norm,
         mlp_norm: arguments.scale_mlp_norm,

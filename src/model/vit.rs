@@ -2,6 +2,8 @@
 //! [`super::hugging_face`] produce this description, [`super::builder`] builds a graph from it.
 
 use super::positions::{Fitting, Grid};
+use super::relative::RelativePositions;
+use super::rotary::Rotary;
 use crate::ops::Activation;
 
 /// Maximum number of elements in the tokens of an image; keeps a wrong configuration from requesting terabytes.
@@ -20,6 +22,8 @@ pub(super) struct Vit {
     pub(super) dim: usize,
     pub(super) depth: usize,
     pub(super) heads: usize,
+    /// Heads of keys and values in each block, if there are fewer than of queries.
+    pub(super) kv_heads: Option<Vec<usize>>,
     /// Channels between the two layers of the feed-forward network.
     pub(super) hidden: usize,
     pub(super) mlp: Mlp,
@@ -35,12 +39,19 @@ pub(super) struct Vit {
     /// The number of register tokens, which come after the class token.
     pub(super) registers: usize,
     pub(super) positions: Option<Positions>,
+    pub(super) rotary: Option<Rotary>,
+    /// A bias of the scores by relative position; the tokens are the class token and the patches.
+    pub(super) relative: Option<RelativePositions>,
     /// A norm between the embeddings and the first block.
     pub(super) pre_norm: bool,
-    pub(super) qkv_bias: bool,
-    /// Whether the attention's output projection and the feed-forward network have biases.
-    pub(super) block_bias: bool,
-    pub(super) layer_scale: bool,
+    /// Whether queries, keys and values have biases.
+    pub(super) qkv_bias: [bool; 3],
+    /// Whether the attention's output projection has a bias.
+    pub(super) projection_bias: bool,
+    /// Whether the feed-forward network has biases.
+    pub(super) mlp_bias: bool,
+    /// Whether attention, and the feed-forward network, have LayerScale.
+    pub(super) layer_scale: [bool; 2],
     /// A norm of all tokens after the last block.
     pub(super) norm: bool,
     pub(super) pooling: Pooling,
@@ -74,6 +85,8 @@ pub(super) struct Blocks {
     pub(super) form: BlockForm,
     /// The difference of two attentions, by the halves of each head's queries and keys. <https://arxiv.org/abs/2410.05258>
     pub(super) differential: bool,
+    /// Each token attends to itself and those before it, as texts do.
+    pub(super) causal: bool,
     /// A norm of each head's queries and of its keys.
     pub(super) qk_norm: bool,
     /// A norm between attention and its output projection.
@@ -105,13 +118,18 @@ pub(super) enum Mlp {
     SwiGlu,
 }
 
-/// The position table.
+/// What is added to the embedded patches.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Positions {
-    /// How many of the tokens before the patches have a row, ahead of the patches' rows.
-    pub(super) prefix: usize,
-    /// How the rows of the patches are fitted to the image.
-    pub(super) fitting: Fitting,
+pub(super) enum Positions {
+    /// A learned table.
+    Table {
+        /// How many of the tokens before the patches have a row, ahead of the patches' rows.
+        prefix: usize,
+        /// How the rows of the patches are fitted to the image.
+        fitting: Fitting,
+    },
+    /// [Sines and cosines](super::positions::sinusoidal) of the patch's column and row.
+    Sinusoidal,
 }
 
 /// From tokens to one vector.
@@ -132,8 +150,15 @@ pub(super) enum Pooling {
     /// One learned query attends to the tokens but the first `skip`, then passes through a feed-forward network.
     Attention {
         skip: usize,
+        heads: usize,
         hidden: usize,
         activation: Activation,
+    },
+    /// One learned query, which needs no projection, attends to all tokens; then an output projection.
+    Query {
+        heads: usize,
+        /// Whether keys and values have biases.
+        bias: bool,
     },
     /// All tokens attend to each other without projections; then the class token, or else the mean of all.
     SelfAttention,
@@ -215,6 +240,15 @@ impl Vit {
                 self.dim
             ));
         }
+        let scores = (rows * columns + self.prefix())
+            .saturating_pow(2)
+            .saturating_mul(self.heads);
+        if self.relative.is_some() && scores > MAX_ELEMENTS {
+            return Err(format!(
+                "{rows}×{columns} patches are too many for a relative position bias of {} heads",
+                self.heads
+            ));
+        }
         // Few patches, but large ones.
         if h.saturating_mul(w) > MAX_ELEMENTS {
             return Err(too_large());
@@ -226,6 +260,37 @@ impl Vit {
             if !(epsilon.is_finite() && epsilon >= 0.0) {
                 return Err(format!("the norms' epsilon is {epsilon}"));
             }
+        }
+        if let Pooling::Attention { heads, .. } | Pooling::Query { heads, .. } = self.pooling
+            && !self.dim.is_multiple_of(heads)
+        {
+            return Err(format!(
+                "{} channels do not divide among {heads} heads of the pooling",
+                self.dim
+            ));
+        }
+        if matches!(self.positions, Some(Positions::Sinusoidal)) && !self.dim.is_multiple_of(4) {
+            return Err(format!(
+                "sinusoidal positions need a multiple of 4 channels, not {}",
+                self.dim
+            ));
+        }
+        let head_dim = self.dim / self.heads;
+        if self.rotary.is_some() && !head_dim.is_multiple_of(4) {
+            return Err(format!(
+                "rotary position embedding needs heads with a multiple of 4 channels, not {head_dim}"
+            ));
+        }
+        if let Some(kv_heads) = &self.kv_heads
+            && (kv_heads.len() != self.depth
+                || kv_heads
+                    .iter()
+                    .any(|&kv| kv == 0 || !self.heads.is_multiple_of(kv)))
+        {
+            return Err(format!(
+                "{kv_heads:?} heads of keys and values do not fit {} blocks of {} heads",
+                self.depth, self.heads
+            ));
         }
         if self.blocks.differential && !(self.dim / self.heads).is_multiple_of(2) {
             let head_dim = self.dim / self.heads;

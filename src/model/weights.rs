@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use safetensors::{Dtype, SafeTensorError, SafeTensors};
 
+use super::compressed_tensors::{self, Quantization, Scheme};
 use crate::error::{Error, Result};
+use crate::ops::Levels;
 use crate::tensor::{Bytes, DType, Tensor};
 
 /// A tensor of the weight file that the model does not need.
@@ -27,14 +29,27 @@ pub(super) struct Weights {
     tensors: BTreeMap<String, Stored>,
     ignored: Vec<Ignored>,
     parameters: u64,
+    /// How the model is quantised, if it is.
+    pub(super) scheme: Option<Scheme>,
+    /// Of taken weights whose layers round what they multiply.
+    levels: BTreeMap<String, Levels>,
+    quantization: Quantization,
 }
 
-struct Stored {
-    file: PathBuf,
-    bytes: Arc<dyn Bytes>,
-    range: Range<usize>,
-    dtype: Dtype,
-    shape: Vec<usize>,
+/// A tensor of a weight file.
+pub(super) struct Stored {
+    pub(super) file: PathBuf,
+    pub(super) bytes: Arc<dyn Bytes>,
+    pub(super) range: Range<usize>,
+    pub(super) dtype: Dtype,
+    pub(super) shape: Vec<usize>,
+}
+
+impl Stored {
+    /// Its bytes, if the file has them.
+    pub(super) fn data(&self) -> Option<&[u8]> {
+        (*self.bytes).as_ref().get(self.range.clone())
+    }
 }
 
 impl Weights {
@@ -45,6 +60,42 @@ impl Weights {
             tensors: BTreeMap::new(),
             ignored: Vec::new(),
             parameters: 0,
+            scheme: None,
+            levels: BTreeMap::new(),
+            quantization: Quantization::default(),
+        }
+    }
+
+    /// The file or directory.
+    pub(super) fn place(&self) -> &Path {
+        &self.place
+    }
+
+    /// All tensors that were neither taken nor ignored, by name.
+    pub(super) fn tensors(&self) -> &BTreeMap<String, Stored> {
+        &self.tensors
+    }
+
+    /// How a linear layer rounds what it multiplies, if it does; `name` and `dtype` are its weight's, which may be of several
+    /// tensors, `a + b`, or of a part of one, `a[…]`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Tensor`] if the tensors' layers round differently.
+    pub(super) fn levels(&self, name: &str, dtype: DType) -> Result<Option<Levels>> {
+        if dtype != DType::I8 {
+            return Ok(None);
+        }
+        let parts = name.split(" + ");
+        let mut levels = parts.map(|part| self.levels.get(part.split('[').next().unwrap_or(part)));
+        let first = levels.next().flatten();
+        match levels.all(|other| other == first) {
+            true => Ok(first.copied()),
+            false => Err(Error::tensor(
+                &self.place,
+                name,
+                "are computed as one layer, but their activations are quantised differently",
+            )),
         }
     }
 
@@ -90,7 +141,8 @@ impl Weights {
     ///
     /// # Errors
     ///
-    /// [`Error::Tensor`] if it is not there, has another shape, or is not of type f32, f16 or bf16.
+    /// [`Error::Tensor`] if it is not there, has another shape, or is not of type f32, f16 or bf16, or of a quantised model
+    /// int8 or FP8 with scales.
     pub(super) fn take(&mut self, name: &str, shape: &[usize]) -> Result<Tensor> {
         let Some(stored) = self.tensors.remove(name) else {
             return Err(self.missing(name, format_args!("expected with shape {shape:?}")));
@@ -103,6 +155,14 @@ impl Weights {
             )));
         }
         let dtype = match stored.dtype {
+            Dtype::I8 | Dtype::F8_E4M3 if self.scheme.is_some() => return self.quantized(name, &stored),
+            dtype @ (Dtype::I8 | Dtype::F8_E4M3) => {
+                let reason = format!(
+                    "is {dtype}, but config.json has no `{}` that says how",
+                    compressed_tensors::KEY
+                );
+                return Err(error(reason));
+            }
             Dtype::F32 => DType::F32,
             Dtype::F16 => DType::F16,
             Dtype::BF16 => DType::BF16,
@@ -112,6 +172,35 @@ impl Weights {
             .ok_or_else(|| error("does not have the bytes of its shape".into()))?;
         self.parameters += tensor.len() as u64;
         Ok(tensor)
+    }
+
+    /// The weight `name` in 8 bits.
+    fn quantized(&mut self, name: &str, stored: &Stored) -> Result<Tensor> {
+        let Some(scheme) = &self.scheme else {
+            return Err(self.missing(compressed_tensors::KEY, "config.json must have it"));
+        };
+        let weight = compressed_tensors::load(name, stored, scheme, &mut self.tensors)?;
+        self.quantization.format.clone_from(&scheme.format);
+        let count = match (weight.tensor.dtype(), weight.levels) {
+            (DType::I8, Some(levels)) => {
+                self.levels.insert(name.to_owned(), levels);
+                &mut self.quantization.int8
+            }
+            (DType::I8, None) => &mut self.quantization.int8_weights,
+            _ => &mut self.quantization.dequantized,
+        };
+        *count += 1;
+        let reason = "activations stay in full precision";
+        let unused = weight.unused.into_iter();
+        self.ignored
+            .extend(unused.map(|tensor| Ignored { tensor, reason }));
+        self.parameters += weight.tensor.len() as u64;
+        Ok(weight.tensor)
+    }
+
+    /// What became of the quantised weights, if there are any.
+    pub(super) fn quantization(&self) -> Option<Quantization> {
+        (!self.quantization.format.is_empty()).then(|| self.quantization.clone())
     }
 
     /// An error about a tensor that should be in the store.
@@ -138,14 +227,19 @@ impl Weights {
         }
     }
 
-    /// The ignored tensors, and the number of parameters that were taken.
+    /// The number of parameters that were taken.
+    pub(super) fn parameters(&self) -> u64 {
+        self.parameters
+    }
+
+    /// The ignored tensors.
     ///
     /// # Errors
     ///
     /// [`Error::Tensor`] if a tensor was neither taken nor ignored.
-    pub(super) fn finish(self) -> Result<(Vec<Ignored>, u64)> {
+    pub(super) fn finish(self) -> Result<Vec<Ignored>> {
         let Some((first, stored)) = self.tensors.first_key_value() else {
-            return Ok((self.ignored, self.parameters));
+            return Ok(self.ignored);
         };
         let others: Vec<&str> = self.tensors.keys().skip(1).map(String::as_str).collect();
         let mut reason = String::from("is unexpected: the configuration has no place for it");

@@ -68,8 +68,21 @@ pub struct SelectedKernels {
     pub steps: usize,
     /// The kernels and library calls of each, in order.
     pub kernels: Vec<String>,
+    /// The geometry of those of them that are the crate's own; libraries do not tell theirs.
+    pub launches: Vec<KernelLaunch>,
     /// Where the selection comes from: tuned, shipped or rule; `None` where there is nothing to select.
     pub origin: Option<String>,
+}
+
+/// The geometry of a kernel's launch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct KernelLaunch {
+    /// The kernel's name.
+    pub kernel: String,
+    /// Blocks along x, y, z.
+    pub grid: [u32; 3],
+    /// Threads of a block along x, y, z.
+    pub block: [u32; 3],
 }
 
 impl SelectedKernels {

@@ -1,8 +1,8 @@
 //! Draws a plan's arena over time as SVG: steps to the right, bytes upwards, one rectangle for each buffer.
 
-use svg::Document;
-use svg::node::element::{Group, Line, Rectangle, Text, Title};
+use svg::node::element::{Group, Rectangle, Text, Title};
 
+use crate::drawing::{background, line, page, text};
 use crate::graph::Role;
 use crate::graph::plan::{Buffer, Operand, Plan};
 
@@ -28,18 +28,8 @@ const COLOURS: [(Role, &str); 5] = [
 /// role of the step that writes it.
 pub fn plot(plan: &Plan) -> String {
     let scale = Scale::new(plan);
-    let document = Document::new()
-        .set("viewBox", (0, 0, WIDTH, HEIGHT))
-        .set("width", WIDTH)
-        .set("height", HEIGHT)
-        .set("font-family", "sans-serif")
-        .set("font-size", 12)
-        .add(
-            Rectangle::new()
-                .set("width", "100%")
-                .set("height", "100%")
-                .set("fill", "white"),
-        )
+    let document = page(WIDTH, HEIGHT)
+        .add(background())
         .add(caption(plan))
         .add(legend())
         .add(byte_axis(plan, &scale))
@@ -112,7 +102,7 @@ fn legend() -> Group {
 
 fn byte_axis(plan: &Plan, scale: &Scale) -> Group {
     let mut group = Group::new().add(
-        text("offset in the arena (bytes)".into(), 0.0, 0.0, "middle").set(
+        text("offset in the arena (bytes)", 0.0, 0.0, "middle").set(
             "transform",
             format!("translate(18 {}) rotate(-90)", f64::midpoint(TOP, BOTTOM)),
         ),
@@ -134,7 +124,7 @@ fn step_axis(plan: &Plan, scale: &Scale) -> Group {
     let middle = f64::midpoint(LEFT, RIGHT);
     let mut group = Group::new()
         .add(line((LEFT, BOTTOM), (RIGHT, BOTTOM), "#333"))
-        .add(text("step".into(), middle, HEIGHT - 20.0, "middle"));
+        .add(text("step", middle, HEIGHT - 20.0, "middle"));
     let tick = round_step(plan.steps().len() as f64 / 20.0, 10.0) as usize;
     for step in (0..plan.steps().len()).step_by(tick.max(1)) {
         let x = scale.x(step);
@@ -197,7 +187,7 @@ fn lower_bound(plan: &Plan, scale: &Scale) -> Group {
     let y = scale.y(plan.lower_bound_bytes());
     Group::new()
         .add(line((LEFT, y), (RIGHT, y), "#c00").set("stroke-dasharray", "6 4"))
-        .add(text("lower bound".into(), RIGHT, y - 5.0, "end").set("fill", "#c00"))
+        .add(text("lower bound", RIGHT, y - 5.0, "end").set("fill", "#c00"))
 }
 
 fn tooltip(name: &str, op: &str, buffer: &Buffer) -> String {
@@ -239,22 +229,6 @@ fn round_step(least: f64, base: f64) -> f64 {
         .map(|factor| factor * power)
         .find(|&step| step >= least);
     fits.unwrap_or(base * power)
-}
-
-fn line(from: (f64, f64), to: (f64, f64), colour: &str) -> Line {
-    Line::new()
-        .set("x1", from.0)
-        .set("y1", from.1)
-        .set("x2", to.0)
-        .set("y2", to.1)
-        .set("stroke", colour)
-}
-
-fn text(content: String, x: f64, y: f64, anchor: &str) -> Text {
-    Text::new(content)
-        .set("x", x)
-        .set("y", y)
-        .set("text-anchor", anchor)
 }
 
 fn size(bytes: usize) -> String {

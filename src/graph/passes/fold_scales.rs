@@ -79,5 +79,5 @@ fn scaled_linear(
         None => None,
     };
     let x = rewriter.map(linear.x());
-    rewriter.emit_linear(node.role, &node.name, x, weight, bias)
+    rewriter.emit_linear(node.role, &node.name, x, weight, bias, linear.int8)
 }

@@ -67,7 +67,7 @@ fn emit(
 ) -> Result<ValueId> {
     let name = format!("{}.patches", node.name);
     let patches = rewriter.emit(Role::Patch, &name, extract, [x])?;
-    rewriter.emit_linear(Role::Patch, &node.name, patches, weight, bias)
+    rewriter.emit_linear(Role::Patch, &node.name, patches, weight, bias, None)
 }
 
 /// Weight and bias for pixels that are not normalised. Sums run in double precision and are rounded once.

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use crate::error::Result;
 use crate::graph::rewrite::{PlainLinear, Rewriter, Rewritten, rewrite, sized};
 use crate::graph::{Graph, Node, Role, ValueId};
-use crate::ops::{Attention, AttentionOperands, Op, Pool};
+use crate::ops::{Attention, AttentionOperands, Op, Pool, Rope};
 
 /// Which tokens of a value the rest of the graph needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,8 +48,12 @@ pub(in crate::graph) fn run(graph: &Graph) -> Result<Rewritten> {
             Some(_) => Ok(rewriter.map(id)),
             None => pools.take(rewriter, id, token),
         };
+        if let Op::Rope(_) = node.op {
+            // Only of a token that is not rotated is one token wanted.
+            return narrow(rewriter, node.inputs[0]).map(Some);
+        }
         if let Op::Attention(attention) = &node.op {
-            return narrow_attention(rewriter, graph, node, attention, narrow).map(Some);
+            return narrow_attention(rewriter, graph, node, attention, token, narrow).map(Some);
         }
         let narrowed = token_operands(&node.op).unwrap_or_default();
         let mut inputs = Vec::with_capacity(node.inputs.len());
@@ -90,18 +94,34 @@ fn demands(graph: &Graph) -> Result<Vec<Demand>> {
             want(&mut demands, x, Demand::Token(token));
             continue;
         }
+        // A query of its own would lose its position among the keys.
+        if matches!(&node.op, Op::Attention(attention) if attention.causal)
+            && let wanted @ Demand::Token(_) = &mut demands[node.output.index()]
+        {
+            *wanted = Demand::All;
+        }
         let demand = demands[node.output.index()];
         let token = matches!(demand, Demand::Token(_));
         match &node.op {
+            Op::Attention(attention) if token && !is_constant_bias(graph, node, attention) => {
+                demands[node.output.index()] = Demand::All;
+                for &id in &node.inputs {
+                    want(&mut demands, id, Demand::All);
+                }
+            }
             // The packed projection is split, so all that it reads is needed.
             Op::Attention(attention) if token && attention.operands == AttentionOperands::PackedQkv => {
-                match producers.get(&x).and_then(|node| PlainLinear::of(graph, node)) {
-                    Some(linear) => want(&mut demands, linear.x(), Demand::All),
+                match projection(graph, |id| producers.get(&id).copied(), x, demand) {
+                    Some((linear, _)) => want(&mut demands, linear.x(), Demand::All),
                     None => {
                         demands[node.output.index()] = Demand::All;
                         want(&mut demands, x, Demand::All);
                     }
                 }
+            }
+            Op::Rope(_) if token && !(is_fixed(graph, node, demand) && has_tokens(x)) => {
+                demands[node.output.index()] = Demand::All;
+                want(&mut demands, x, Demand::All);
             }
             op => {
                 let narrowed = token_operands(op)
@@ -128,6 +148,7 @@ fn token_operands(op: &Op) -> Option<Vec<usize>> {
         | Op::Activation(_)
         | Op::Scale
         | Op::MulScalar(_)
+        | Op::Rope(_)
         | Op::SwiGlu => Some(vec![0]),
         Op::Add => Some(vec![0, 1]),
         Op::Linear(linear) => {
@@ -140,23 +161,57 @@ fn token_operands(op: &Op) -> Option<Vec<usize>> {
     }
 }
 
+/// Whether attention's bias, if it has one, is a constant, of which one query's rows can be taken.
+fn is_constant_bias(graph: &Graph, node: &Node, attention: &Attention) -> bool {
+    let bias = node.inputs.get(attention.operands.count());
+    bias.is_none_or(|&bias| graph.value(bias).constant.is_some())
+}
+
+/// Whether the token that is wanted of a rotation's result is one that is not rotated.
+fn is_fixed(graph: &Graph, rope: &Node, demand: Demand) -> bool {
+    let [tokens, places] = [0, 1].map(|i| graph.value(rope.inputs[i]).shape.get(1).copied().unwrap_or(0));
+    matches!(demand, Demand::Token(token) if token + places < tokens)
+}
+
+/// The projection to packed queries, keys and values, and their rotation, if there is one; only if both can be split so that
+/// one query is computed.
+fn projection<'a>(
+    graph: &'a Graph,
+    producer: impl Fn(ValueId) -> Option<&'a Node>,
+    packed: ValueId,
+    demand: Demand,
+) -> Option<(PlainLinear<'a>, Option<(&'a Node, Rope)>)> {
+    let node = producer(packed)?;
+    let Op::Rope(spec) = node.op else {
+        return Some((PlainLinear::of(graph, node)?, None));
+    };
+    if spec.rotated != 2 || !is_fixed(graph, node, demand) {
+        return None;
+    }
+    let linear = PlainLinear::of(graph, producer(node.inputs[0])?)?;
+    Some((linear, Some((node, spec))))
+}
+
 /// Attention with one query per image.
 fn narrow_attention<'a>(
     rewriter: &mut Rewriter<'a>,
     graph: &'a Graph,
     node: &'a Node,
     attention: &Attention,
+    token: usize,
     mut narrow: impl FnMut(&mut Rewriter<'a>, ValueId) -> Result<ValueId>,
 ) -> Result<ValueId> {
-    let linear = match attention.operands {
-        AttentionOperands::PackedQkv => rewriter
-            .producer(node.inputs[0])
-            .and_then(|node| PlainLinear::of(graph, node)),
+    let projection = match attention.operands {
+        AttentionOperands::PackedQkv => {
+            let producer = |id| rewriter.producer(id);
+            projection(graph, producer, node.inputs[0], Demand::Token(token))
+        }
         _ => None,
     };
-    let Some(linear) = linear else {
+    let Some((linear, rope)) = projection else {
         let mut inputs = vec![narrow(rewriter, node.inputs[0])?];
-        inputs.extend(rewriter.map_all(&node.inputs[1..]));
+        inputs.extend(rewriter.map_all(&node.inputs[1..attention.operands.count()]));
+        inputs.extend(bias_of(rewriter, node, attention, token)?);
         return rewriter.emit(node.role, &node.name, node.op.clone(), inputs);
     };
     let channels = attention.heads * attention.head_dim;
@@ -167,17 +222,54 @@ fn narrow_attention<'a>(
             Some(bias) => Some((format!("{name}.bias"), sized(node, bias.rows(rows))?)),
             None => None,
         };
-        rewriter.emit_linear(Role::Qkv, &name, x, (format!("{name}.weight"), weight), bias)
+        rewriter.emit_linear(
+            Role::Qkv,
+            &name,
+            x,
+            (format!("{name}.weight"), weight),
+            bias,
+            linear.int8,
+        )
     };
     let x = narrow(rewriter, linear.x())?;
     let q = part(rewriter, "q", x, 0..channels)?;
     let x = rewriter.map(linear.x());
-    let kv = part(rewriter, "kv", x, channels..3 * channels)?;
+    let mut kv = part(rewriter, "kv", x, channels..3 * channels)?;
+    if let Some((rope, spec)) = rope {
+        let op = Op::Rope(Rope { rotated: 1, ..spec });
+        let table = rewriter.map(rope.inputs[1]);
+        kv = rewriter.emit(rope.role, &rope.name, op, [kv, table])?;
+    }
     let op = Op::Attention(Attention {
         operands: AttentionOperands::PackedKv,
         ..*attention
     });
-    rewriter.emit(node.role, &node.name, op, [q, kv])
+    let mut inputs = vec![q, kv];
+    inputs.extend(bias_of(rewriter, node, attention, token)?);
+    rewriter.emit(node.role, &node.name, op, inputs)
+}
+
+/// The part of attention's bias for one query, `[heads, 1, N]`, if there is a bias.
+fn bias_of(
+    rewriter: &mut Rewriter<'_>,
+    node: &Node,
+    attention: &Attention,
+    token: usize,
+) -> Result<Option<ValueId>> {
+    let Some(&bias) = node.inputs.get(attention.operands.count()) else {
+        return Ok(None);
+    };
+    let part = rewriter.tensor(bias).and_then(|tensor| {
+        let &[heads, queries, keys] = tensor.shape() else {
+            return None;
+        };
+        let matrix = tensor.reshaped([heads, queries * keys])?;
+        matrix
+            .columns(token * keys..(token + 1) * keys)?
+            .reshaped([heads, 1, keys])
+    });
+    let name = format!("{}[:, {token}]", rewriter.name(bias));
+    Ok(Some(rewriter.constant(&name, sized(node, part)?)))
 }
 
 /// Nodes that select one token of a value that is needed whole, one per value and token.

@@ -3,5 +3,7 @@
 mod interpreter;
 mod passes;
 mod plan;
+mod relative;
+mod rotary;
 mod shards;
 pub(crate) mod vit;

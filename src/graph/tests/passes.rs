@@ -432,6 +432,20 @@ fn only_the_token_that_is_read_is_computed() {
 }
 
 #[test]
+fn causal_attention_keeps_its_queries() {
+    let mut graph = folded(Vit::default());
+    for node in &mut graph.nodes {
+        if let Op::Attention(attention) = &mut node.op {
+            attention.causal = true;
+        }
+    }
+    let after = prune_tokens::run(&graph).unwrap();
+    // What comes after attention is still computed for the one token.
+    assert_eq!(after.changes, 8);
+    assert_same(&graph, &after.graph, EXACT);
+}
+
+#[test]
 fn nothing_is_pruned_where_all_tokens_are_read() {
     for head in [Head::Mean, Head::AttentionPool, Head::Distilled] {
         let graph = folded(Vit {

@@ -271,6 +271,8 @@ impl<W: FnMut(&[usize]) -> Tensor> Builder<W> {
             scale: 1.0 / (head_dim as f32).sqrt(),
             operands,
             first_key: 0,
+            bias: false,
+            causal: false,
         })
     }
 

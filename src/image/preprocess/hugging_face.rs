@@ -15,6 +15,8 @@ use crate::image::Filter;
 use crate::{Error, Result};
 
 const STANDARD: [f64; 3] = [0.5; 3];
+const IMAGENET_MEAN: [f64; 3] = [0.485, 0.456, 0.406];
+const IMAGENET_STD: [f64; 3] = [0.229, 0.224, 0.225];
 const CLIP_MEAN: [f64; 3] = [0.481_454_66, 0.457_827_5, 0.408_210_73];
 const CLIP_STD: [f64; 3] = [0.268_629_54, 0.261_302_58, 0.275_777_11];
 
@@ -50,6 +52,14 @@ const VIT: Class = Class {
     crop: None,
     crop_pct: None,
 };
+/// Resizes as Pillow does, in 8 bits; the library's own resizes what has been rescaled, in f32, which differs by a level of
+/// 255 at most.
+const DINOV3: Class = Class {
+    mean: IMAGENET_MEAN,
+    std: IMAGENET_STD,
+    square: false,
+    ..VIT
+};
 const DEIT: Class = Class {
     filter: Filter::Bicubic,
     size: Size::Exact {
@@ -57,6 +67,10 @@ const DEIT: Class = Class {
         width: 256,
     },
     crop: Some(224),
+    ..VIT
+};
+const BEIT: Class = Class {
+    filter: Filter::Bicubic,
     ..VIT
 };
 const SIGLIP: Class = Class {
@@ -97,7 +111,9 @@ impl Class {
         Some(match name {
             "ViT" => &VIT,
             "DeiT" => &DEIT,
+            "DINOv3ViT" => &DINOV3,
             "Bit" | "CLIP" => &CLIP,
+            "Beit" => &BEIT,
             "Siglip" => &SIGLIP,
             "ConvNext" => &CONVNEXT,
             _ => return None,
@@ -109,6 +125,8 @@ impl Class {
         Some(match model_type {
             "vit" | "vit_mae" | "vit_msn" | "ijepa" => &VIT,
             "deit" => &DEIT,
+            "beit" => &BEIT,
+            "dinov3_vit" => &DINOV3,
             "dinov2" | "dinov2_with_registers" | "clip" | "clip_vision_model" => &CLIP,
             "siglip" | "siglip_vision_model" => &SIGLIP,
             "convnext" | "convnextv2" => &CONVNEXT,

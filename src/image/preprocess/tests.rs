@@ -226,3 +226,24 @@ proptest! {
         prop_assert_eq!(at_once.apply(&image).unwrap(), afterwards.apply(&resized).unwrap());
     }
 }
+
+#[test]
+fn dinov3_has_defaults_of_its_own() {
+    let config = json!({ "image_processor_type": "DINOv3ViTImageProcessorFast" });
+    let rule = Preprocess::from_hf(Path::new("preprocessor_config.json"), &config, None).unwrap();
+    let exact = Resize::Exact {
+        height: 224,
+        width: 224,
+    };
+    assert_eq!(rule.resize(), Some((exact, crate::image::Filter::Bilinear)));
+    assert_eq!(
+        (rule.mean(), rule.std()),
+        ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
+    );
+    let by_type = Preprocess::from_hf(
+        Path::new("preprocessor_config.json"),
+        &json!({}),
+        Some("dinov3_vit"),
+    );
+    assert_eq!(by_type.unwrap().resize(), rule.resize());
+}

@@ -7,7 +7,7 @@ use super::Filter;
 
 /// Fractional bits of a weight. Two bits above the 8 of a pixel are left for weights that sum to more than one or to
 /// less than zero on part of their range.
-pub(super) const PRECISION_BITS: u32 = 32 - 8 - 2;
+pub(crate) const PRECISION_BITS: u32 = 32 - 8 - 2;
 
 /// The weights of a range of output positions of one axis.
 #[derive(Debug)]

@@ -2,6 +2,8 @@
 
 mod differential;
 mod parallel;
+mod relative;
+mod rotary;
 
 use super::{Builder, TwoLayers};
 use crate::error::{Error, Result};
@@ -15,6 +17,54 @@ use crate::tensor::Tensor;
 pub(super) struct Packed {
     pub(super) weight: (String, Tensor),
     pub(super) bias: Option<(String, Tensor)>,
+}
+
+/// The layers of all parts as one; where only some have a bias, the others get zeros.
+fn joined(parts: &[Packed]) -> Result<Packed> {
+    let join = |tensors: Vec<(&str, Tensor)>| {
+        let names: Vec<&str> = tensors.iter().map(|(name, _)| *name).collect();
+        let tensors: Vec<&Tensor> = tensors.iter().map(|(_, tensor)| tensor).collect();
+        let name = names.join(" + ");
+        match Tensor::concat_rows(&tensors) {
+            Some(tensor) => Ok((name, tensor)),
+            None => Err(Error::graph(&name, "have different extents")),
+        }
+    };
+    let weights = parts.iter().map(
+        |Packed {
+             weight: (name, tensor),
+             ..
+         }| (name.as_str(), tensor.clone()),
+    );
+    let weight = join(weights.collect())?;
+    let biases = parts.iter().map(|part| match &part.bias {
+        Some((name, bias)) => Ok((name.as_str(), bias.clone())),
+        None => {
+            let rows = part.weight.1.shape()[0];
+            let zeros = Tensor::from_f32([rows], vec![0.0; rows]);
+            let zeros = zeros.ok_or_else(|| Error::graph(&part.weight.0, "has no rows"))?;
+            Ok(("0", zeros))
+        }
+    });
+    let bias = match parts.iter().any(|part| part.bias.is_some()) {
+        true => Some(join(biases.collect::<Result<_>>()?)?),
+        false => None,
+    };
+    Ok(Packed { weight, bias })
+}
+
+/// Attention of `dim` channels in all.
+pub(super) fn attention_spec(dim: usize, heads: usize, operands: AttentionOperands) -> Attention {
+    let head_dim = dim / heads;
+    Attention {
+        heads,
+        head_dim,
+        scale: (head_dim as f64).sqrt().recip() as f32,
+        operands,
+        first_key: 0,
+        bias: false,
+        causal: false,
+    }
 }
 
 impl Builder<'_> {
@@ -76,23 +126,25 @@ impl Builder<'_> {
     fn attention(&mut self, x: ValueId, index: usize, step: &str, tensors: &str) -> Result<ValueId> {
         let Vit { dim, qkv_bias, .. } = *self.vit;
         let mut y = match self.names.qkv {
-            Qkv::Packed(name) => {
-                let qkv = self.packed(&format!("{tensors}{name}"), [3 * dim, dim], qkv_bias)?;
+            // What is done to the layers' results, the packed form does.
+            Qkv::Separate(names)
+                if self.vit.rotary.is_none() && self.vit.kv_heads.is_none() && !self.vit.blocks.qk_norm =>
+            {
+                let mut inputs = Vec::with_capacity(3);
+                for ((letter, name), bias) in ["q", "k", "v"].into_iter().zip(names).zip(qkv_bias) {
+                    let step = format!("{step}.{letter}");
+                    let tensor = format!("{tensors}{name}");
+                    inputs.push(self.linear(Role::Qkv, &step, x, &tensor, [dim, dim], bias)?);
+                }
+                self.scored(step, tensors, AttentionOperands::Separate, inputs)?
+            }
+            Qkv::Packed(_) | Qkv::PackedTensors { .. } | Qkv::Separate(_) => {
+                let qkv = self.qkv(index, tensors)?;
                 if self.vit.blocks.differential {
                     self.differential_attention(x, index, step, &format!("{tensors}attn."), (&qkv, 0))?
                 } else {
-                    self.packed_attention(x, step, tensors, (&qkv, 0), self.names.qk_norms)?
+                    self.packed_attention(x, index, step, tensors, (&qkv, 0), self.names.qk_norms)?
                 }
-            }
-            Qkv::Separate(names) => {
-                let mut inputs = Vec::with_capacity(3);
-                for (letter, name) in ["q", "k", "v"].into_iter().zip(names) {
-                    let step = format!("{step}.{letter}");
-                    let tensor = format!("{tensors}{name}");
-                    inputs.push(self.linear(Role::Qkv, &step, x, &tensor, [dim, dim], qkv_bias)?);
-                }
-                let op = self.attention_op(AttentionOperands::Separate);
-                self.graph.push(Role::Attention, step, op, inputs)?
             }
         };
         if self.vit.blocks.attention_norm {
@@ -100,7 +152,7 @@ impl Builder<'_> {
             y = self.norm(&format!("{step}.norm"), y, &name, dim)?;
         }
         let tensor = format!("{tensors}{}", self.names.attention_output);
-        let bias = self.vit.block_bias;
+        let bias = self.vit.projection_bias;
         self.linear(
             Role::Attention,
             &format!("{step}.proj"),
@@ -115,12 +167,14 @@ impl Builder<'_> {
     fn packed_attention(
         &mut self,
         x: ValueId,
+        index: usize,
         step: &str,
         tensors: &str,
         (packed, first): (&Packed, usize),
         norms: [&str; 2],
     ) -> Result<ValueId> {
         let Vit { dim, heads, .. } = *self.vit;
+        let table = self.rotary_table(index)?;
         let (operands, inputs) = if self.vit.blocks.qk_norm {
             let mut inputs = Vec::with_capacity(3);
             for (part, letter) in ["q", "k", "v"].into_iter().enumerate() {
@@ -129,6 +183,9 @@ impl Builder<'_> {
                 if let Some(norm) = norms.get(part) {
                     let step = format!("{step}.{letter}_norm");
                     y = self.norm(&step, y, &format!("{tensors}{norm}"), dim / heads)?;
+                }
+                if part < 2 {
+                    y = self.rotated(&format!("{step}.{letter}_rope"), y, 1, table)?;
                 }
                 inputs.push(y);
             }
@@ -141,9 +198,27 @@ impl Builder<'_> {
                 packed,
                 first..first + 3 * dim,
             )?;
+            let qkv = self.rotated(&format!("{step}.rope"), qkv, 2, table)?;
             (AttentionOperands::PackedQkv, vec![qkv])
         };
-        let op = self.attention_op(operands);
+        self.scored(step, tensors, operands, inputs)
+    }
+
+    /// Attention, with the block's bias of the scores.
+    fn scored(
+        &mut self,
+        step: &str,
+        tensors: &str,
+        operands: AttentionOperands,
+        mut inputs: Vec<ValueId>,
+    ) -> Result<ValueId> {
+        let bias = self.score_bias(tensors)?;
+        inputs.extend(bias);
+        let op = Op::Attention(Attention {
+            bias: bias.is_some(),
+            causal: self.vit.blocks.causal,
+            ..attention_spec(self.vit.dim, self.vit.heads, operands)
+        });
         self.graph.push(Role::Attention, step, op, inputs)
     }
 
@@ -152,14 +227,14 @@ impl Builder<'_> {
         let Vit {
             dim,
             hidden,
-            block_bias,
+            mlp_bias,
             ..
         } = *self.vit;
         let (names, role) = (self.names, Role::Ffn);
         let (mut y, output) = match self.vit.mlp {
             Mlp::Plain(activation) => {
                 let name = format!("{tensors}{}", names.fc1);
-                let y = self.linear(role, &format!("{step}.fc1"), x, &name, [hidden, dim], block_bias)?;
+                let y = self.linear(role, &format!("{step}.fc1"), x, &name, [hidden, dim], mlp_bias)?;
                 let op = Op::Activation(activation);
                 (self.graph.push(role, format!("{step}.act"), op, [y])?, names.fc2)
             }
@@ -167,11 +242,11 @@ impl Builder<'_> {
                 let fc1 = format!("{step}.fc1");
                 let packed = if self.vit.mlp == Mlp::SwiGlu {
                     let parts = [names.gate, names.value].map(|name| format!("{tensors}{name}"));
-                    let layer = self.concatenated(&parts, [hidden, dim], block_bias)?;
+                    let layer = self.concatenated(&parts, [hidden, dim], mlp_bias)?;
                     self.rows(role, &fc1, x, &layer, 0..2 * hidden)?
                 } else {
                     let name = format!("{tensors}{}", names.gate_and_value);
-                    self.linear(role, &fc1, x, &name, [2 * hidden, dim], block_bias)?
+                    self.linear(role, &fc1, x, &name, [2 * hidden, dim], mlp_bias)?
                 };
                 let gated = self
                     .graph
@@ -184,12 +259,12 @@ impl Builder<'_> {
             y = self.norm(&format!("{step}.norm"), y, &name, hidden)?;
         }
         let name = format!("{tensors}{output}");
-        self.linear(role, &format!("{step}.fc2"), y, &name, [dim, hidden], block_bias)
+        self.linear(role, &format!("{step}.fc2"), y, &name, [dim, hidden], mlp_bias)
     }
 
     /// `gamma · x`, if the model has LayerScale.
     fn layer_scale(&mut self, role: Role, step: &str, x: ValueId, tensor: &str) -> Result<ValueId> {
-        if !self.vit.layer_scale {
+        if !self.vit.layer_scale[usize::from(role == Role::Ffn)] {
             return Ok(x);
         }
         let gamma = self.constant(tensor, &[self.vit.dim])?;
@@ -220,21 +295,6 @@ impl Builder<'_> {
         self.linear(role, &format!("{step}.fc2"), x, &fc2, [dim, hidden], bias)
     }
 
-    pub(super) fn attention_op(&self, operands: AttentionOperands) -> Op {
-        Op::Attention(self.attention_spec(operands))
-    }
-
-    pub(super) fn attention_spec(&self, operands: AttentionOperands) -> Attention {
-        let head_dim = self.vit.dim / self.vit.heads;
-        Attention {
-            heads: self.vit.heads,
-            head_dim,
-            scale: (head_dim as f64).sqrt().recip() as f32,
-            operands,
-            first_key: 0,
-        }
-    }
-
     /// The tensors of the layer `name`.
     fn packed(&mut self, name: &str, [outputs, inputs]: [usize; 2], bias: bool) -> Result<Packed> {
         let (weight, bias_name) = (format!("{name}.weight"), format!("{name}.bias"));
@@ -255,24 +315,7 @@ impl Builder<'_> {
             .iter()
             .map(|name| self.packed(name, extents, bias))
             .collect::<Result<Vec<_>>>()?;
-        let joined = |tensors: Vec<&(String, Tensor)>| {
-            let name = tensors.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>();
-            let name = name.join(" + ");
-            let tensors: Vec<&Tensor> = tensors.iter().map(|(_, tensor)| tensor).collect();
-            match Tensor::concat_rows(&tensors) {
-                Some(tensor) => Ok((name, tensor)),
-                None => Err(Error::graph(&name, "have different extents")),
-            }
-        };
-        Ok(Packed {
-            weight: joined(parts.iter().map(|part| &part.weight).collect())?,
-            bias: match bias {
-                true => Some(joined(
-                    parts.iter().filter_map(|part| part.bias.as_ref()).collect(),
-                )?),
-                false => None,
-            },
-        })
+        joined(&parts)
     }
 
     /// The linear layer of some of a layer's outputs.
@@ -297,6 +340,7 @@ impl Builder<'_> {
         }
         let op = Op::Linear(Linear {
             bias: layer.bias.is_some(),
+            int8: self.weights.levels(&layer.weight.0, layer.weight.1.dtype())?,
             ..Linear::default()
         });
         self.graph.push(role, step, op, inputs)

@@ -1,12 +1,13 @@
 //! What comes after the blocks: pooling, the neck, the classifiers.
 
-use super::blocks::Packed;
+use super::blocks::{Packed, attention_spec};
 use super::{Builder, TwoLayers};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::graph::{OutputKind, Role, ValueId};
-use crate::model::names::PoolProjections;
+use crate::model::names::{PoolProjections, Projection};
 use crate::model::vit::{Neck, Pooling, Vit};
-use crate::ops::{Activation, Attention, AttentionOperands, Op, Pool};
+use crate::ops::{Activation, Attention, AttentionOperands, Linear, Op, Pool};
+use crate::tensor::Tensor;
 
 impl Builder<'_> {
     /// Tokens to the embedding, and to logits if there is a classifier.
@@ -34,11 +35,14 @@ impl Builder<'_> {
             }
             Pooling::Attention {
                 skip,
+                heads,
                 hidden,
                 activation,
-            } => self.attention_pool(tokens, skip, hidden, activation)?,
+            } => self.attention_pool(tokens, skip, heads, hidden, activation)?,
+            Pooling::Query { heads, bias } => self.query_pool(tokens, heads, bias)?,
             Pooling::SelfAttention => {
-                let op = self.attention_op(AttentionOperands::Separate);
+                let spec = attention_spec(dim, self.vit.heads, AttentionOperands::Separate);
+                let op = Op::Attention(spec);
                 let refined = self.graph.push(other, "attn_pool", op, [tokens; 3])?;
                 let pool = match self.vit.class_token {
                     true => Pool::Token(0),
@@ -64,14 +68,7 @@ impl Builder<'_> {
                 width = outputs;
             }
             Neck::Projection { width: outputs } => {
-                x = self.linear(
-                    other,
-                    "projection",
-                    x,
-                    self.names.projection,
-                    [outputs, width],
-                    false,
-                )?;
+                x = self.projection(x, self.names.projection, [outputs, width], false)?;
                 width = outputs;
             }
         }
@@ -81,6 +78,31 @@ impl Builder<'_> {
         }
         self.graph.set_output(OutputKind::Embedding, x);
         Ok(())
+    }
+
+    /// Into the space that images and texts share.
+    pub(super) fn projection(
+        &mut self,
+        x: ValueId,
+        projection: Projection,
+        [outputs, inputs]: [usize; 2],
+        bias: bool,
+    ) -> Result<ValueId> {
+        let (role, step) = (Role::Other, "projection");
+        let name = match projection {
+            Projection::Layer(name) => return self.linear(role, step, x, name, [outputs, inputs], bias),
+            Projection::Matrix(name) => name,
+        };
+        let stored = self.weights.take(name, &[inputs, outputs])?;
+        let values = stored.to_f32();
+        let transposed: Vec<f32> = (0..outputs * inputs)
+            .map(|at| values[at % inputs * outputs + at / inputs])
+            .collect();
+        let weight = Tensor::from_f32([outputs, inputs], transposed);
+        let weight = weight.ok_or_else(|| Error::graph(name, "does not have the elements of its shape"))?;
+        let weight = self.graph.constant(format!("{name} transposed"), weight);
+        self.graph
+            .push(role, step, Op::Linear(Linear::default()), [x, weight])
     }
 
     /// DeiT's two classifiers, on the class and the distillation token, averaged.
@@ -114,8 +136,25 @@ impl Builder<'_> {
         self.graph.push(Role::Other, name, Op::MulScalar(0.5), [sum])
     }
 
-    fn pool(&mut self, name: &str, tokens: ValueId, pool: Pool) -> Result<ValueId> {
+    pub(super) fn pool(&mut self, name: &str, tokens: ValueId, pool: Pool) -> Result<ValueId> {
         self.graph.push(Role::Other, name, Op::Pool(pool), [tokens])
+    }
+
+    /// `output(attention(query, k(tokens), v(tokens)))`.
+    fn query_pool(&mut self, tokens: ValueId, heads: usize, bias: bool) -> Result<ValueId> {
+        let (dim, names, other) = (self.vit.dim, &self.names.pool, Role::Other);
+        let PoolProjections::KeyAndValue(k, v) = names.projections else {
+            return Err(Error::graph("attn_pool", "keys and values have no names"));
+        };
+        let query = self.constant(&self.trunk(names.query), &[1, 1, dim])?;
+        let (k, v) = (self.trunk(k), self.trunk(v));
+        let k = self.linear(other, "attn_pool.k", tokens, &k, [dim, dim], bias)?;
+        let v = self.linear(other, "attn_pool.v", tokens, &v, [dim, dim], bias)?;
+        let op = Op::Attention(attention_spec(dim, heads, AttentionOperands::Separate));
+        let x = self.graph.push(other, "attn_pool", op, [query, k, v])?;
+        let x = self.pool("pool", x, Pool::Token(0))?;
+        let output = self.trunk(names.output);
+        self.linear(other, "attn_pool.proj", x, &output, [dim, dim], true)
     }
 
     /// `y + mlp(norm(y))` with `y = output(attention(q(query), kv(tokens)))`.
@@ -123,6 +162,7 @@ impl Builder<'_> {
         &mut self,
         tokens: ValueId,
         skip: usize,
+        heads: usize,
         hidden: usize,
         activation: Activation,
     ) -> Result<ValueId> {
@@ -134,6 +174,9 @@ impl Builder<'_> {
                 let q = self.linear(other, "attn_pool.q", query, &q_name, [dim, dim], true)?;
                 let kv = self.linear(other, "attn_pool.kv", tokens, &kv_name, [2 * dim, dim], true)?;
                 [q, kv]
+            }
+            PoolProjections::KeyAndValue(..) => {
+                return Err(Error::graph("attn_pool", "the query has no projection"));
             }
             PoolProjections::Packed { weight, bias } => {
                 let (weight, bias) = (self.trunk(weight), self.trunk(bias));
@@ -151,7 +194,7 @@ impl Builder<'_> {
         };
         let op = Op::Attention(Attention {
             first_key: skip,
-            ..self.attention_spec(AttentionOperands::PackedKv)
+            ..attention_spec(dim, heads, AttentionOperands::PackedKv)
         });
         let x = self.graph.push(other, "attn_pool", op, [q, kv])?;
         let x = self.linear(

@@ -67,11 +67,11 @@ const LAYER_NORM: Norm = Norm {
     kind: NormKind::Layer,
     epsilon: EPSILON,
 };
-const LAYER_NORM_CLIP: Norm = Norm {
+pub(super) const LAYER_NORM_CLIP: Norm = Norm {
     kind: NormKind::Layer,
     epsilon: 1e-5,
 };
-const RMS_NORM: Norm = Norm {
+pub(super) const RMS_NORM: Norm = Norm {
     kind: NormKind::Rms,
     epsilon: EPSILON,
 };
@@ -120,19 +120,24 @@ struct Row(&'static str, &'static [usize], usize, Size, Style);
 
 /// Width, depth, heads, and the feed-forward network's share.
 #[derive(Clone, Copy)]
-struct Size(usize, usize, usize, f64);
+pub(super) struct Size(
+    pub(super) usize,
+    pub(super) usize,
+    pub(super) usize,
+    pub(super) f64,
+);
 
 const XSMALL: Size = Size(256, 10, 4, 4.0);
 const WEE: Size = Size(256, 14, 4, 5.0);
 const LITTLE: Size = Size(320, 14, 5, 5.6);
-const TINY: Size = Size(192, 12, 3, 4.0);
-const SMALL: Size = Size(384, 12, 6, 4.0);
-const MEDIUM: Size = Size(512, 12, 8, 4.0);
-const MEDIUM_DEEP: Size = Size(512, 20, 8, 4.0);
-const BETWIXT: Size = Size(640, 12, 10, 4.0);
-const BASE: Size = Size(768, 12, 12, 4.0);
+pub(super) const TINY: Size = Size(192, 12, 3, 4.0);
+pub(super) const SMALL: Size = Size(384, 12, 6, 4.0);
+pub(super) const MEDIUM: Size = Size(512, 12, 8, 4.0);
+pub(super) const MEDIUM_DEEP: Size = Size(512, 20, 8, 4.0);
+pub(super) const BETWIXT: Size = Size(640, 12, 10, 4.0);
+pub(super) const BASE: Size = Size(768, 12, 12, 4.0);
 const BASE_PLUS: Size = Size(896, 12, 14, 4.0);
-const LARGE: Size = Size(1024, 24, 16, 4.0);
+pub(super) const LARGE: Size = Size(1024, 24, 16, 4.0);
 const SO150M: Size = Size(896, 18, 14, 2.572);
 const SO150M2: Size = Size(832, 21, 13, 34.0 / 13.0);
 const SO400M: Size = Size(1152, 27, 16, 3.7362);

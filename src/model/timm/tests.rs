@@ -38,7 +38,7 @@ fn timm_arguments(passed: &Map<String, Value>) -> Arguments {
     arguments.distilled = rest.remove("distilled").is_some();
     let rest = Value::Object(rest);
     let fields = Fields::new(Path::new("timm"), &rest).unwrap();
-    check_supported(fields).unwrap();
+    check_arguments(fields, APPLIED, WITHOUT_EFFECT, MUST_BE_OFF).unwrap();
     apply(fields, &mut arguments).unwrap();
     arguments
 }
@@ -46,9 +46,11 @@ fn timm_arguments(passed: &Map<String, Value>) -> Arguments {
 /// A norm that timm passes as a class; its name alone is for `apply`.
 fn norm_layer(value: &Value) -> Option<Norm> {
     let (kind, epsilon) = match value {
-        Value::Object(norm) => (NormKind::Layer, norm["layer_norm"].as_f64().unwrap()),
+        Value::Object(norm) => match norm.get("layer_norm") {
+            Some(epsilon) => (NormKind::Layer, epsilon.as_f64()?),
+            None => (NormKind::Rms, norm["rms_norm"].as_f64()?),
+        },
         Value::String(name) if name == "RmsNorm" => (NormKind::Rms, EPSILON),
-        Value::String(name) if name.contains("RmsNorm'>, eps=1e-05") => (NormKind::Rms, 1e-5),
         _ => return None,
     };
     Some(Norm { kind, epsilon })
@@ -70,6 +72,46 @@ fn every_architecture_stands_for_what_timm_says() {
         assert_eq!(lookup(name), Some(expected), "{name}");
     }
     assert_eq!(architectures::names().count(), registry.len());
+}
+
+#[test]
+fn every_architecture_of_eva_stands_for_what_timm_says() {
+    let text = include_str!("../../../tests/data/model/timm_eva.json");
+    let registry: Map<String, Value> = serde_json::from_str(text).unwrap();
+    assert_eq!(registry.len(), 65);
+    for (name, passed) in &registry {
+        let mut expected = eva::Arguments::default();
+        let mut rest = passed.as_object().unwrap().clone();
+        if let Some(norm) = take(&mut rest, "norm_layer", norm_layer) {
+            expected.norm_layer = norm;
+        }
+        let rest = Value::Object(rest);
+        eva::apply(Fields::new(Path::new("timm"), &rest).unwrap(), &mut expected).unwrap();
+        // Some say what would be so anyway.
+        let explicit = |arguments: eva::Arguments| eva::Arguments {
+            use_fc_norm: Some(arguments.fc_norm()),
+            ..arguments
+        };
+        assert_eq!(
+            eva::lookup(name).map(explicit),
+            Some(explicit(expected)),
+            "{name}"
+        );
+    }
+    assert_eq!(eva::all().count(), registry.len());
+}
+
+#[test]
+fn every_architecture_of_beit_stands_for_what_timm_says() {
+    let text = include_str!("../../../tests/data/model/timm_beit.json");
+    let registry: Map<String, Value> = serde_json::from_str(text).unwrap();
+    assert_eq!(registry.len(), 7);
+    for (name, passed) in &registry {
+        let mut expected = beit::Arguments::default();
+        beit::apply(Fields::new(Path::new("timm"), passed).unwrap(), &mut expected).unwrap();
+        assert_eq!(beit::lookup(name), Some(expected), "{name}");
+    }
+    assert_eq!(beit::all().count(), registry.len());
 }
 
 #[test]
@@ -100,10 +142,10 @@ fn described(arguments: &Value) -> Result<Vit> {
 fn arguments_override_the_architecture_and_null_means_what_it_means_in_python() {
     let vit = described(&json!({ "init_values": 0.1, "fc_norm": null, "drop_rate": 0.5, "qk_norm": false }))
         .unwrap();
-    assert!(vit.layer_scale && vit.norm && !vit.pooled_norm);
+    assert!(vit.layer_scale == [true; 2] && vit.norm && !vit.pooled_norm);
     assert_eq!((vit.image, vit.dim, vit.classes), ([48, 32], 192, 7));
     let vit = described(&json!({ "init_values": null, "global_pool": "avg", "img_size": 64 })).unwrap();
-    assert!(!vit.layer_scale && !vit.norm && vit.pooled_norm);
+    assert!(vit.layer_scale == [false; 2] && !vit.norm && vit.pooled_norm);
     assert_eq!((vit.image, vit.pooling), ([64, 64], Pooling::Mean { skip: 1 }));
     let vit =
         described(&json!({ "global_pool": "avg", "fc_norm": false, "pool_include_prefix": true })).unwrap();
@@ -156,5 +198,52 @@ fn what_is_not_supported_is_named() {
         ),
     ] {
         assert_eq!(described(&arguments).unwrap_err().to_string(), expected);
+    }
+}
+
+#[test]
+fn what_eva_does_not_support_is_named() {
+    for (architecture, arguments, expected) in [
+        (
+            "vit_small_patch16_rope_224",
+            json!({ "rope_type": "mrope" }),
+            "config.json: `model_args.rope_type` is \"mrope\"; supported are \"cat\", \"mixed\" and \"dinov3\"",
+        ),
+        (
+            "vit_small_patch16_rope_mixed_224",
+            json!({ "rope_rotate_half": true }),
+            "config.json: `rope_type` \"mixed\" needs `rope_rotate_half` to be false",
+        ),
+        (
+            "eva02_tiny_patch14_224",
+            json!({ "num_kv_heads": 1 }),
+            "config.json: `num_kv_heads` needs `attn_type` \"rope\" and `qkv_fused` to be false",
+        ),
+        (
+            "eva02_tiny_patch14_224",
+            json!({ "gated_attn": true }),
+            "config.json: `model_args.gated_attn` is not a supported argument",
+        ),
+    ] {
+        let config = json!({ "architecture": architecture, "model_args": arguments });
+        let fields = Fields::new(Path::new("config.json"), &config).unwrap();
+        let error = describe(fields, None).map(drop).unwrap_err();
+        assert_eq!(error.to_string(), expected);
+    }
+    // Fewer entries than blocks, and a head size that has no pairs for two coordinates.
+    for (arguments, expected) in [
+        (
+            json!({ "depth": 2 }),
+            "[12, 12, 12, 12, 12, 12, 12, 12, 12, 12, 12, 12] heads of keys and values do not fit 2 blocks of 12 heads",
+        ),
+        (
+            json!({ "embed_dim": 72 }),
+            "rotary position embedding needs heads with a multiple of 4 channels, not 6",
+        ),
+    ] {
+        let config = json!({ "architecture": "vit_base_patch16_sapiens2", "model_args": arguments });
+        let fields = Fields::new(Path::new("config.json"), &config).unwrap();
+        let vit = describe(fields, None).unwrap().vit;
+        assert_eq!(vit.check().unwrap_err(), expected);
     }
 }

@@ -1,4 +1,5 @@
-"""Writes timm_architectures.json: what timm's own entry points of `vision_transformer` and `deit` pass to their class.
+"""Writes timm_architectures.json: what timm's own entry points of `vision_transformer` and `deit` pass to their class; and
+timm_eva.json and timm_beit.json: those of `eva` and `beit`.
 
     python tests/data/model/make_timm_architectures.py
 
@@ -10,8 +11,8 @@ import json
 from pathlib import Path
 
 import timm
-from timm.layers import LayerNorm, SwiGLUPacked
-from timm.models import deit, vision_transformer
+from timm.layers import LayerNorm, RmsNorm, SwiGLUPacked
+from timm.models import beit, deit, eva, vision_transformer
 from torch import nn
 
 captured = {}
@@ -28,16 +29,29 @@ def plain(value):
         return "silu"
     if isinstance(value, functools.partial) and value.func is LayerNorm:
         return {"layer_norm": value.keywords["eps"]}
+    if isinstance(value, functools.partial) and value.func is RmsNorm:
+        return {"rms_norm": value.keywords["eps"]}
+    if isinstance(value, tuple):
+        return list(value)
     return value if isinstance(value, bool | int | float | str | None) else getattr(value, "__name__", repr(value))
 
 
 vision_transformer._create_vision_transformer = capture
 deit._create_deit = capture
-for module in ("vision_transformer", "deit"):
-    for name in timm.list_models(module=module):
-        timm.models.model_entrypoint(name)()
-lines = ",\n".join(
-    f"{json.dumps(name)}: {json.dumps({key: plain(value) for key, value in captured[name].items()})}"
-    for name in sorted(captured)
-)
-Path(__file__).with_name("timm_architectures.json").write_text("{\n" + lines + "\n}\n")
+eva._create_eva = capture
+beit._create_beit = capture
+files = {
+    "timm_architectures.json": ("vision_transformer", "deit"),
+    "timm_eva.json": ("eva",),
+    "timm_beit.json": ("beit",),
+}
+for file, modules in files.items():
+    captured.clear()
+    for module in modules:
+        for name in timm.list_models(module=module):
+            timm.models.model_entrypoint(name)()
+    lines = ",\n".join(
+        f"{json.dumps(name)}: {json.dumps({key: plain(value) for key, value in captured[name].items()})}"
+        for name in sorted(captured)
+    )
+    Path(__file__).with_name(file).write_text("{\n" + lines + "\n}\n")

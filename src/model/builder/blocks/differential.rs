@@ -49,6 +49,8 @@ impl Builder<'_> {
                 scale: (half as f64).sqrt().recip() as f32,
                 operands: AttentionOperands::PackedKv,
                 first_key: 0,
+                bias: false,
+                causal: false,
             });
             attended.push(self.graph.push(Role::Attention, step, op, [q, kv])?);
         }

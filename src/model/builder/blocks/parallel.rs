@@ -25,9 +25,11 @@ impl Builder<'_> {
             dim,
             hidden,
             qkv_bias,
-            block_bias,
+            projection_bias,
+            mlp_bias,
             ..
         } = *self.vit;
+        let qkv_bias = qkv_bias == [true; 3];
         let Mlp::Plain(activation) = self.vit.mlp else {
             return Err(Error::graph(block, "a parallel block has no gated network"));
         };
@@ -39,7 +41,9 @@ impl Builder<'_> {
         let step = format!("{block}.attn");
         let attended = match differential {
             true => self.differential_attention(y, index, &step, tensors, (&layer, hidden))?,
-            false => self.packed_attention(y, &step, tensors, (&layer, hidden), ["q_norm", "k_norm"])?,
+            false => {
+                self.packed_attention(y, index, &step, tensors, (&layer, hidden), ["q_norm", "k_norm"])?
+            }
         };
         let step = format!("{block}.mlp.fc1");
         let first = match qkv_bias {
@@ -67,7 +71,11 @@ impl Builder<'_> {
         let (attention_step, mlp_step) = (format!("{block}.attn.proj"), format!("{block}.mlp.fc2"));
         let [attended, fed] = if differential {
             // One layer of both results side by side: the sum of a layer of each.
-            let layer = self.packed(&format!("{tensors}out_proj"), [dim, dim + hidden], block_bias)?;
+            let layer = self.packed(
+                &format!("{tensors}out_proj"),
+                [dim, dim + hidden],
+                projection_bias,
+            )?;
             let (name, weight) = &layer.weight;
             let columns = |range: std::ops::Range<usize>| -> Result<(String, Tensor)> {
                 let name = format!("{name}[:, {}..{}]", range.start, range.end);
@@ -96,7 +104,7 @@ impl Builder<'_> {
                     attended,
                     &names[0],
                     [dim, dim],
-                    block_bias,
+                    projection_bias,
                 )?,
                 self.linear(
                     Role::Ffn,
@@ -104,11 +112,11 @@ impl Builder<'_> {
                     activated,
                     &names[1],
                     [dim, hidden],
-                    block_bias,
+                    mlp_bias,
                 )?,
             ]
         };
-        let [attended, fed] = match self.vit.layer_scale {
+        let [attended, fed] = match self.vit.layer_scale[0] {
             false => [attended, fed],
             true => {
                 let gamma = self.constant(&format!("{tensors}ls.gamma"), &[dim])?;

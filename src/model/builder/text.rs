@@ -1,0 +1,42 @@
+//! The text tower: from embedded tokens through the blocks to the embeddings of texts.
+
+use super::Builder;
+use crate::error::Result;
+use crate::graph::{Graph, OutputKind};
+use crate::model::text::{TextPooling, TextSpec};
+use crate::model::weights::Weights;
+use crate::ops::Pool;
+
+/// The graph from the embedded tokens `[1, context, D]`, whose positions are added, to the texts' embeddings `[1, width]`; or
+/// to what each token's would be, `[1, context, width]`, where which one it is depends on the text.
+///
+/// # Errors
+///
+/// As [`build`](super::build).
+pub(in crate::model) fn build_text(name: &str, spec: &TextSpec, weights: &mut Weights) -> Result<Graph> {
+    let mut graph = Graph::of_tokens(name, [spec.context, spec.trunk.dim]);
+    let input = graph.input();
+    let mut builder = Builder {
+        graph: &mut graph,
+        weights,
+        vit: &spec.trunk,
+        names: spec.names,
+        prefix: spec.prefix,
+        hidden_layers: Vec::new(),
+        interpolated: None,
+        rotary_tables: Vec::new(),
+        shared_bias: None,
+    };
+    let tokens = builder.blocks(input)?;
+    let (kind, pooled) = match spec.pooling {
+        TextPooling::Last => {
+            let last = Pool::Token(spec.context - 1);
+            (OutputKind::Embedding, builder.pool("pool", tokens, last)?)
+        }
+        TextPooling::Largest | TextPooling::First(_) => (OutputKind::Tokens, tokens),
+    };
+    let extents = [spec.width, spec.trunk.dim];
+    let embedding = builder.projection(pooled, spec.projection, extents, spec.projection_bias)?;
+    graph.set_output(kind, embedding);
+    Ok(graph)
+}

@@ -1,0 +1,242 @@
+//! A model's files, to be written anew with some tensors in 8 bits.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use safetensors::tensor::View;
+use safetensors::{Dtype, SafeTensorError};
+use serde_json::{Map, Value};
+
+pub(crate) use super::compressed_tensors::Format;
+use super::source::{CONFIG, Document, PREPROCESSOR, Source, WEIGHTS};
+use super::weights::{Stored, Weights};
+use super::{LoadOptions, Model, ModelBytes, compressed_tensors, embedded, from_bytes};
+use crate::error::{Error, Result};
+use crate::tensor::{DType, Tensor};
+
+/// A model's files, opened.
+#[derive(Debug)]
+pub(crate) struct Checkpoint {
+    config: Document,
+    preprocessor: Option<Document>,
+    weights: Weights,
+}
+
+/// What takes a tensor's place.
+#[derive(Clone, Debug)]
+pub(crate) enum Replacement {
+    /// The shape stays.
+    F32(Vec<f32>),
+    /// A matrix of signed bytes, and a scale for each of its rows.
+    Int8 { values: Vec<i8>, scales: Vec<f32> },
+    /// The same of 8-bit floating-point numbers, E4M3.
+    Float8 { values: Vec<u8>, scales: Vec<f32> },
+}
+
+impl Replacement {
+    /// The bytes that it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::F32(values) => size_of_val(values.as_slice()),
+            Self::Int8 { values, scales } => values.len() + size_of_val(scales.as_slice()),
+            Self::Float8 { values, scales } => values.len() + size_of_val(scales.as_slice()),
+        }
+    }
+}
+
+impl Checkpoint {
+    /// The files of the model at `path`, as [`load`](super::load) finds them; those of the embedded model if there is no path.
+    ///
+    /// # Errors
+    ///
+    /// As there; [`Error::Config`] if the model is quantised already.
+    pub(crate) fn open(path: Option<&Path>) -> Result<Self> {
+        let source = match path {
+            Some(path) => Source::open(path)?,
+            None => Source::Bytes(embedded()),
+        };
+        let config = source.config()?;
+        if config.fields()?.get(compressed_tensors::KEY).is_some() {
+            let reason = format!(
+                "has a `{}`: the model is quantised already",
+                compressed_tensors::KEY
+            );
+            return Err(Error::config(&config.file, reason));
+        }
+        Ok(Self {
+            preprocessor: source.preprocessor()?,
+            weights: source.weights()?,
+            config,
+        })
+    }
+
+    /// The tensor `name`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Tensor`] if there is none, or if it is not of type f32, f16 or bf16.
+    pub(crate) fn tensor(&self, name: &str) -> Result<Tensor> {
+        match self.weights.tensors().get(name) {
+            Some(stored) => stored.tensor(name),
+            None => Err(self.weights.missing(name, "the model needs it")),
+        }
+    }
+
+    /// The file of the weights, or the directory.
+    pub(crate) fn place(&self) -> &Path {
+        self.weights.place()
+    }
+
+    /// The bytes of all tensors.
+    pub(crate) fn bytes(&self) -> u64 {
+        let tensors = self.weights.tensors().values();
+        tensors.map(|stored| stored.range.len() as u64).sum()
+    }
+
+    /// Writes the model to `directory`, with these tensors replaced. `unquantised` are the linear layers that are not.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] naming the file that cannot be written.
+    pub(crate) fn write(
+        &self,
+        directory: &Path,
+        format: Format,
+        replaced: &BTreeMap<String, Replacement>,
+        unquantised: &[String],
+    ) -> Result<()> {
+        write_json(&directory.join(CONFIG), &self.changed_config(format, unquantised))?;
+        if let Some(preprocessor) = &self.preprocessor {
+            write_json(&directory.join(PREPROCESSOR), &preprocessor.value)?;
+        }
+        let file = directory.join(WEIGHTS);
+        // As transformers writes it, which asks for it.
+        let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
+        safetensors::serialize_to_file(self.changed_tensors(replaced), Some(metadata), &file).map_err(
+            |error| match error {
+                SafeTensorError::IoError(error) => Error::io(&file, error),
+                other => Error::weights(&file, other),
+            },
+        )
+    }
+
+    /// The model that [`write`](Self::write) would write, loaded.
+    ///
+    /// # Errors
+    ///
+    /// As [`load`](super::load).
+    pub(crate) fn changed(
+        &self,
+        format: Format,
+        replaced: &BTreeMap<String, Replacement>,
+        unquantised: &[String],
+    ) -> Result<Model> {
+        let bytes = |value: &Value| value.to_string().into_bytes();
+        let config = bytes(&self.changed_config(format, unquantised));
+        let preprocessor = self.preprocessor.as_ref().map(|document| bytes(&document.value));
+        let weights = safetensors::serialize(self.changed_tensors(replaced), None);
+        let files = ModelBytes {
+            name: "quantised",
+            config: &config,
+            weights: Arc::new(weights.map_err(|error| Error::weights(self.place(), error))?),
+            preprocessor: preprocessor.as_deref(),
+        };
+        from_bytes(files, &LoadOptions::default())
+    }
+
+    fn changed_config(&self, format: Format, unquantised: &[String]) -> Value {
+        let mut config = match &self.config.value {
+            Value::Object(config) => config.clone(),
+            _ => Map::new(),
+        };
+        let key = compressed_tensors::KEY.to_owned();
+        config.insert(key, compressed_tensors::config(format, unquantised));
+        Value::Object(config)
+    }
+
+    fn changed_tensors<'a>(
+        &'a self,
+        replaced: &'a BTreeMap<String, Replacement>,
+    ) -> Vec<(String, Written<'a>)> {
+        let mut tensors = Vec::new();
+        for (name, stored) in self.weights.tensors() {
+            let shape = stored.shape.clone();
+            let (dtype, bytes, scales) = match replaced.get(name) {
+                None => (
+                    stored.dtype,
+                    (&(*stored.bytes).as_ref()[stored.range.clone()]).into(),
+                    None,
+                ),
+                Some(Replacement::F32(values)) => (Dtype::F32, little_endian(values), None),
+                Some(Replacement::Int8 { values, scales }) => {
+                    let bytes = Cow::Borrowed(bytemuck::cast_slice(values));
+                    (Dtype::I8, bytes, Some(scales))
+                }
+                Some(Replacement::Float8 { values, scales }) => {
+                    (Dtype::F8_E4M3, Cow::Borrowed(values.as_slice()), Some(scales))
+                }
+            };
+            tensors.push((name.clone(), Written { dtype, shape, bytes }));
+            if let Some(scales) = scales {
+                let scale = Written {
+                    dtype: Dtype::F32,
+                    shape: vec![scales.len(), 1],
+                    bytes: little_endian(scales),
+                };
+                tensors.push((compressed_tensors::scale_name(name), scale));
+            }
+        }
+        tensors
+    }
+}
+
+/// A tensor that is written.
+struct Written<'a> {
+    dtype: Dtype,
+    shape: Vec<usize>,
+    bytes: Cow<'a, [u8]>,
+}
+
+impl View for Written<'_> {
+    fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    fn data(&self) -> Cow<'_, [u8]> {
+        Cow::Borrowed(&self.bytes)
+    }
+
+    fn data_len(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
+impl Stored {
+    /// The values of a tensor of floating-point numbers.
+    fn tensor(&self, name: &str) -> Result<Tensor> {
+        let wrong = |reason: String| Error::tensor(&self.file, name, reason);
+        let dtype = match self.dtype {
+            Dtype::F32 => DType::F32,
+            Dtype::F16 => DType::F16,
+            Dtype::BF16 => DType::BF16,
+            other => return Err(wrong(format!("has dtype {other}, expected F32, F16 or BF16"))),
+        };
+        Tensor::view(self.shape.clone(), dtype, self.bytes.clone(), self.range.clone())
+            .ok_or_else(|| wrong("does not have the bytes of its shape".into()))
+    }
+}
+
+fn little_endian(values: &[f32]) -> Cow<'static, [u8]> {
+    values.iter().flat_map(|v| v.to_le_bytes()).collect()
+}
+
+fn write_json(file: &Path, value: &Value) -> Result<()> {
+    fs::write(file, format!("{value:#}\n")).map_err(|error| Error::io(file, error))
+}

@@ -1,0 +1,326 @@
+//! Models in 8 bits, as the library compressed-tensors (llm-compressor) writes them and transformers reads them:
+//! `quantization_config` in `config.json`, and beside each quantised `….weight` (I8 or F8_E4M3) its scales, `….weight_scale`.
+//! <https://github.com/vllm-project/compressed-tensors>
+//!
+//! Its formats `int-quantized`, `float-quantized` and `naive-quantized` are read. A weight stays in 8 bits if it is int8,
+//! symmetric, and has a scale for each output channel or one for all; others are dequantised when the model is loaded. What
+//! linear layers multiply is quantised as the file says if their weights stay in int8; `config` is what is written.
+
+mod target;
+mod weight;
+
+use std::fmt;
+
+use safetensors::Dtype;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::fields::Fields;
+use crate::error::Result;
+use crate::ops::Levels;
+use target::Target;
+pub(super) use weight::load;
+
+/// The key of `config.json`.
+pub(super) const KEY: &str = "quantization_config";
+const METHOD: &str = "compressed-tensors";
+const INT: &str = "int-quantized";
+const FLOAT: &str = "float-quantized";
+const NAIVE: &str = "naive-quantized";
+/// Of a model whose groups have different ones.
+const MIXED: &str = "mixed-precision";
+
+/// The name of the scales of the weight `weight`.
+pub(super) fn scale_name(weight: &str) -> String {
+    format!("{weight}_scale")
+}
+
+/// How the weights of a quantised model were stored, and what became of them.
+#[derive(Clone, Debug, Default, Serialize)]
+#[non_exhaustive]
+pub struct Quantization {
+    /// The format's name in the file.
+    pub format: String,
+    /// Weights in int8 whose layers round what they multiply to 8 bits.
+    pub int8: usize,
+    /// Weights in int8 that are multiplied in full precision.
+    pub int8_weights: usize,
+    /// Weights that were dequantised when the model was loaded, so that they take the memory of full precision.
+    pub dequantized: usize,
+}
+
+impl fmt::Display for Quantization {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", self.format)?;
+        let mut separator = " ";
+        for (count, what) in [
+            (self.int8, "weights in int8, multiplied in int8"),
+            (self.int8_weights, "weights in int8, multiplied in full precision"),
+            (
+                self.dequantized,
+                "weights of 8 bits dequantised at load: memory and speed of full precision",
+            ),
+        ] {
+            if count > 0 {
+                write!(f, "{separator}{count} {what}")?;
+                separator = "; ";
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How a model is quantised.
+#[derive(Debug)]
+pub(super) struct Scheme {
+    pub(super) format: String,
+    groups: Vec<Group>,
+    ignore: Vec<Target>,
+}
+
+/// Layers that are quantised alike.
+#[derive(Debug)]
+struct Group {
+    targets: Vec<Target>,
+    kind: Kind,
+    scales: Scales,
+    inputs: Inputs,
+}
+
+/// The type of the stored weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Int8 { symmetric: bool },
+    Float8,
+}
+
+impl Kind {
+    fn dtype(self) -> Dtype {
+        match self {
+            Self::Int8 { .. } => Dtype::I8,
+            Self::Float8 => Dtype::F8_E4M3,
+        }
+    }
+}
+
+/// Which elements of a weight share a scale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scales {
+    Tensor,
+    Channel,
+    /// This many of a row.
+    Group(usize),
+    /// Rows and columns.
+    Block([usize; 2]),
+}
+
+/// What linear layers multiply.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Inputs {
+    Full,
+    /// In int8, each token by itself.
+    Dynamic(Levels),
+    /// In int8, by the layer's scale and, unless symmetric, its zero point.
+    Static {
+        symmetric: bool,
+    },
+    /// In FP8, of which nothing is computed here.
+    Float8,
+}
+
+impl Scheme {
+    /// The group of the layer `name`, whose weight is stored as `dtype`; `None` if no target is it. Groups of another type are not
+    /// asked, since their patterns may be of the modules' names, which are not always the tensors'.
+    fn group(&self, name: &str, dtype: Dtype) -> Option<&Group> {
+        let groups: Vec<&Group> = self
+            .groups
+            .iter()
+            .filter(|group| group.kind.dtype() == dtype)
+            .collect();
+        let targets = || groups.iter().flat_map(|group| &group.targets);
+        // Names before patterns before classes, each in the order of their text; as compressed-tensors does.
+        let exact = targets().find(|target| target.is_name(name));
+        let pattern = || targets().filter(|target| target.is_pattern_of(name)).min();
+        let class = || targets().filter(|target| target.is_class()).min();
+        let best = exact.or_else(pattern).or_else(class);
+        match best {
+            // The last group that has it counts.
+            Some(best) => groups.into_iter().rfind(|group| group.targets.contains(best)),
+            None => match groups.as_slice() {
+                [only] => Some(only),
+                _ => None,
+            },
+        }
+    }
+
+    /// Whether the layer `name` is said not to be quantised.
+    fn ignores(&self, name: &str) -> bool {
+        let is = |target: &Target| target.is_name(name) || target.is_pattern_of(name) || target.is_class();
+        self.ignore.iter().any(is)
+    }
+}
+
+/// Fails unless `key` is absent or `expected`.
+fn expect(fields: &Fields<'_>, key: &str, expected: &[&str]) -> Result<()> {
+    match fields.get(key) {
+        Some(Value::String(text)) if expected.contains(&text.as_str()) => Ok(()),
+        None if expected.contains(&"") => Ok(()),
+        value => Err(unsupported(fields, key, value)),
+    }
+}
+
+fn unsupported(fields: &Fields<'_>, key: &str, value: Option<&Value>) -> crate::Error {
+    let shown: String = value
+        .unwrap_or(&Value::Null)
+        .to_string()
+        .chars()
+        .take(60)
+        .collect();
+    fields.error(
+        key,
+        format_args!("is {shown}: only {METHOD}' formats {INT}, {FLOAT} and {NAIVE} in 8 bits are read"),
+    )
+}
+
+/// The scheme that `config` states, if it states one.
+///
+/// # Errors
+///
+/// [`Error::Config`](crate::Error::Config) naming what is not supported.
+pub(super) fn scheme(config: Fields<'_>) -> Result<Option<Scheme>> {
+    let Some(fields) = config.object(KEY)? else {
+        return Ok(None);
+    };
+    expect(&fields, "quant_method", &[METHOD])?;
+    expect(&fields, "format", &[INT, FLOAT, NAIVE, MIXED])?;
+    expect(&fields, "quantization_status", &["", "compressed"])?;
+    for key in ["kv_cache_scheme", "transform_config", "moe_sparsity_config"] {
+        let object = fields.object_or_empty(key)?;
+        if object.keys().next().is_some() {
+            return Err(unsupported(&fields, key, fields.get(key)));
+        }
+    }
+    expect(
+        &fields.object_or_empty("sparsity_config")?,
+        "format",
+        &["", "dense"],
+    )?;
+    let groups = fields.object_or_empty("config_groups")?;
+    let groups = groups.keys().map(|name| {
+        let preset = matches!(groups.get(name), Some(Value::Array(_)));
+        match preset {
+            true => Err(groups.error(name, "is the name of a scheme instead of the scheme itself")),
+            false => group(groups.object_or_empty(name)?),
+        }
+    });
+    let groups = groups.collect::<Result<Vec<_>>>()?;
+    if groups.is_empty() {
+        return Err(fields.error("config_groups", "has no group, so no scheme"));
+    }
+    Ok(Some(Scheme {
+        format: fields.text("format")?.unwrap_or_default().to_owned(),
+        groups,
+        ignore: target::list(&fields, "ignore")?,
+    }))
+}
+
+fn group(fields: Fields<'_>) -> Result<Group> {
+    expect(&fields, "format", &["", INT, FLOAT, NAIVE])?;
+    if let Some(output) = fields.get("output_activations") {
+        return Err(unsupported(&fields, "output_activations", Some(output)));
+    }
+    let weights = fields.object_or_empty("weights")?;
+    let float = eight_bits(&weights)?;
+    let symmetric = weights.flag("symmetric")?.unwrap_or(true);
+    if float && !symmetric || weights.flag("dynamic")?.unwrap_or(false) {
+        let key = if symmetric { "dynamic" } else { "symmetric" };
+        return Err(unsupported(&weights, key, weights.get(key)));
+    }
+    let scales = match weights.text("strategy")? {
+        None | Some("tensor") => Scales::Tensor,
+        Some("channel") => Scales::Channel,
+        Some("group") => Scales::Group(weights.size("group_size")?.unwrap_or(1)),
+        Some("block") => Scales::Block(weights.extent("block_structure")?.unwrap_or([1, 1])),
+        _ => return Err(unsupported(&weights, "strategy", weights.get("strategy"))),
+    };
+    let inputs = match fields.object("input_activations")? {
+        None => Inputs::Full,
+        Some(inputs) => input_activations(&inputs, float)?,
+    };
+    Ok(Group {
+        targets: target::list(&fields, "targets")?,
+        kind: match float {
+            true => Kind::Float8,
+            false => Kind::Int8 { symmetric },
+        },
+        scales,
+        inputs,
+    })
+}
+
+/// Whether these are floating-point numbers of 8 bits, not integers.
+fn eight_bits(fields: &Fields<'_>) -> Result<bool> {
+    if fields.count("num_bits")?.unwrap_or(8) != 8 {
+        return Err(unsupported(fields, "num_bits", fields.get("num_bits")));
+    }
+    match fields.text("type")? {
+        None | Some("int") => Ok(false),
+        Some("float") => Ok(true),
+        Some(_) => Err(unsupported(fields, "type", fields.get("type"))),
+    }
+}
+
+fn input_activations(fields: &Fields<'_>, float_weights: bool) -> Result<Inputs> {
+    if eight_bits(fields)? {
+        return Ok(Inputs::Float8);
+    }
+    if float_weights {
+        return Err(unsupported(fields, "type", fields.get("type")));
+    }
+    let symmetric = fields.flag("symmetric")?.unwrap_or(true);
+    let strategy = fields.text("strategy")?.unwrap_or("tensor");
+    match (fields.flag("dynamic")?.unwrap_or(false), strategy) {
+        (true, "token") if symmetric => Ok(Inputs::Dynamic(Levels::Magnitude)),
+        (true, "token") => Ok(Inputs::Dynamic(Levels::Range)),
+        (false, "tensor") => Ok(Inputs::Static { symmetric }),
+        (dynamic, _) => {
+            let key = if dynamic { "strategy" } else { "dynamic" };
+            Err(unsupported(fields, key, fields.get(key)))
+        }
+    }
+}
+
+/// How a model is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// Weights with a scale for each output channel; activations by each token's range.
+    Int8,
+    /// Weights in FP8 (E4M3) with a scale for each output channel; activations stay as they are.
+    Float8,
+}
+
+/// The `quantization_config` of a model that [`scheme`] reads, whose linear layers are quantised but for those that are named.
+pub(super) fn config(format: Format, ignore: &[String]) -> Value {
+    let activations = json!({
+        "num_bits": 8, "type": "int", "symmetric": false, "strategy": "token", "dynamic": true,
+    });
+    let (name, kind, activations) = match format {
+        Format::Int8 => (INT, "int", activations),
+        Format::Float8 => (FLOAT, "float", Value::Null),
+    };
+    json!({
+        "quant_method": METHOD,
+        "format": name,
+        "quantization_status": "compressed",
+        "kv_cache_scheme": null,
+        "ignore": ignore,
+        "config_groups": { "group_0": {
+            "targets": ["Linear"],
+            "output_activations": null,
+            "weights": {
+                "num_bits": 8, "type": kind, "symmetric": true, "strategy": "channel", "dynamic": false,
+            },
+            "input_activations": activations,
+        } },
+    })
+}

@@ -1,0 +1,91 @@
+//! The text towers of transformers' `CLIPModel` and `SiglipModel`.
+
+use super::{Kind, activation};
+use crate::error::Result;
+use crate::model::Family;
+use crate::model::fields::Fields;
+use crate::model::names::{self, Projection};
+use crate::model::text::{TextPooling, TextSpec, TextTrunk, TokenizerKind};
+use crate::model::weights::Weights;
+use crate::ops::Activation;
+use crate::outputs::Scores;
+
+const PREFIX: &str = "text_model.";
+const TOKENS: &str = "text_model.embeddings.token_embedding.weight";
+const POSITIONS: &str = "text_model.embeddings.position_embedding.weight";
+
+/// The end token's id in configurations from before it was right; their texts end with the largest id.
+const WRONG_END: usize = 2;
+
+/// What `config` says about the text tower; `None` if the weights have none, or the family's is not
+/// supported.
+pub(super) fn spec(kind: &Kind, config: Fields<'_>, weights: &Weights) -> Result<Option<TextSpec>> {
+    if !matches!(kind.family, Family::Clip | Family::Siglip) {
+        return Ok(None);
+    }
+    if !weights.tensors().keys().any(|name| name.starts_with(PREFIX)) {
+        return Ok(None);
+    }
+    // As of the vision tower.
+    let text = match config.object("text_config_dict")? {
+        Some(fields) => fields,
+        None => config.object_or_empty("text_config")?,
+    };
+    let clip = kind.family == Family::Clip;
+    let pick = |of_clip, of_siglip| if clip { of_clip } else { of_siglip };
+    let size = |key, of_clip, of_siglip| -> Result<usize> {
+        Ok(text.size(key)?.unwrap_or(pick(of_clip, of_siglip)))
+    };
+    let context = size("max_position_embeddings", 77, 64)?;
+    let dim = size("hidden_size", 512, 768)?;
+    let default = match clip {
+        true => Activation::QuickGelu,
+        false => Activation::GeluTanh,
+    };
+    let trunk = TextTrunk {
+        context,
+        dim,
+        depth: text.count("num_hidden_layers")?.unwrap_or(12),
+        heads: size("num_attention_heads", 8, 12)?,
+        hidden: size("intermediate_size", 2048, 3072)?,
+        activation: activation(text, "hidden_act", default)?,
+        epsilon: text.number("layer_norm_eps")?.unwrap_or(kind.epsilon),
+        causal: clip,
+        layer_scale: false,
+    };
+    let (pooling, projection, width) = match clip {
+        true => {
+            let pooling = match text.count("eos_token_id")? {
+                Some(WRONG_END) => TextPooling::Largest,
+                end => TextPooling::First(end.unwrap_or(49_407) as u32),
+            };
+            let width = config.size("projection_dim")?.unwrap_or(512);
+            (pooling, Projection::Layer("text_projection"), width)
+        }
+        false => {
+            let width = text.size("projection_size")?.unwrap_or(dim);
+            let projection = Projection::Layer("text_model.head");
+            (TextPooling::Last, projection, width)
+        }
+    };
+    let spec = TextSpec {
+        trunk: trunk.vit(),
+        names: &names::CLIP_TEXT,
+        prefix: PREFIX,
+        token_embedding: TOKENS.to_owned(),
+        position_embedding: POSITIONS.to_owned(),
+        context,
+        vocabulary: size("vocab_size", 49_408, 32_000)?,
+        pooling,
+        projection,
+        projection_bias: !clip,
+        width,
+        scores: if clip { Scores::Softmax } else { Scores::Sigmoid },
+        tokenizer: match clip {
+            true => TokenizerKind::Clip,
+            false => TokenizerKind::Siglip,
+        },
+        padding: text.count("pad_token_id")?.or(Some(1)).map(|id| id as u32),
+    };
+    Ok(Some(spec))
+}

@@ -1,0 +1,273 @@
+//! The bias of attention's scores by relative position, as BEiT has it: a table with a row for each distance between two
+//! patches, by rows and columns, and three more for the class token. Tables for another grid are interpolated as the library
+//! that wrote them does.
+
+use super::positions::{self, Filter, Grid, Taps};
+
+/// The rows after those of the distances: from the class token to a patch, from a patch to it, and from it to itself.
+const OF_CLASS_TOKEN: usize = 3;
+
+/// Where a model has tables, and for which grid.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RelativePositions {
+    /// Each block has one.
+    pub(super) own: bool,
+    /// All blocks have one, which is added to their own.
+    pub(super) shared: bool,
+    pub(super) fitting: TableFitting,
+}
+
+/// How a table is fitted to an image's grid.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum TableFitting {
+    /// timm: a table of another length is of a square grid. Linear between distances that grow geometrically, so that the
+    /// small ones keep theirs; timm's `resize_rel_pos_bias_table`, which has it from BEiT's `run_class_finetuning.py`.
+    Timm,
+    /// transformers: bilinear, from the configuration's grid. It takes the table's rows for columns, which makes no difference
+    /// to a square grid.
+    Transformers { configured: Grid },
+}
+
+/// The rows and columns of the distances between the patches of a grid.
+fn distances(grid: Grid) -> Grid {
+    grid.map(|n| 2 * n - 1)
+}
+
+/// The rows of a table for `grid`.
+pub(super) fn table_rows(grid: Grid) -> usize {
+    let [rows, columns] = distances(grid);
+    rows * columns + OF_CLASS_TOKEN
+}
+
+/// A table `[table_rows(grid), heads]`, and the grid that it was interpolated from, if it was.
+pub(super) type Fitted = (Vec<f32>, Option<Grid>);
+
+impl TableFitting {
+    /// The table for `grid` of a stored one of `heads` columns, or why there is none.
+    pub(super) fn fit(self, stored: &[f32], heads: usize, grid: Grid) -> Result<Fitted, String> {
+        let rows = stored.len() / heads.max(1);
+        let Some(cells) = rows.checked_sub(OF_CLASS_TOKEN).filter(|&cells| cells > 0) else {
+            return Err(format!("has {rows} rows, too few for a relative position bias"));
+        };
+        let to = distances(grid);
+        let from = match self {
+            Self::Timm => {
+                let side = cells.isqrt();
+                match cells {
+                    _ if side * side == cells && side % 2 == 1 => [side, side],
+                    _ if cells == to[0] * to[1] => to,
+                    _ => {
+                        return Err(format!(
+                            "has {rows} rows, which are neither of a square grid nor of the image's {}×{} patches",
+                            grid[0], grid[1]
+                        ));
+                    }
+                }
+            }
+            Self::Transformers { configured } => {
+                if rows != table_rows(configured) {
+                    return Err(format!(
+                        "has {rows} rows, but the configuration's {}×{} patches make it {}",
+                        configured[0],
+                        configured[1],
+                        table_rows(configured)
+                    ));
+                }
+                let [down, across] = distances(configured);
+                [across, down]
+            }
+        };
+        if from == to {
+            return Ok((stored.to_vec(), None));
+        }
+        let (distances, of_class_token) = stored.split_at(cells * heads);
+        let taps = [0, 1].map(|axis| match self {
+            Self::Timm => geometric(from[axis], to[axis]),
+            Self::Transformers { .. } => positions::weights(from[axis], to[axis], Filter::Linear),
+        });
+        let mut table = positions::combine(distances, heads, from, to, &taps);
+        table.extend(of_class_token);
+        let stored_grid = match self {
+            Self::Timm => from.map(|n| n.div_ceil(2)),
+            Self::Transformers { configured } => configured,
+        };
+        Ok((table, Some(stored_grid)))
+    }
+}
+
+/// The scores' bias `[heads, tokens, tokens]` by a table for `grid`; the tokens are the class token and the patches.
+pub(super) fn bias(table: &[f32], heads: usize, grid: Grid) -> Vec<f32> {
+    let [rows, columns] = grid;
+    let across = distances(grid)[1];
+    let class_token = table_rows(grid) - OF_CLASS_TOKEN;
+    let tokens = rows * columns + 1;
+    let row_of = |query: usize, key: usize| match (query.checked_sub(1), key.checked_sub(1)) {
+        (None, None) => class_token + 2,
+        (Some(_), None) => class_token + 1,
+        (None, Some(_)) => class_token,
+        (Some(query), Some(key)) => {
+            let down = query / columns + rows - 1 - key / columns;
+            let right = query % columns + columns - 1 - key % columns;
+            down * across + right
+        }
+    };
+    let mut bias = Vec::with_capacity(heads * tokens * tokens);
+    for head in 0..heads {
+        for query in 0..tokens {
+            bias.extend((0..tokens).map(|key| table[row_of(query, key) * heads + head]));
+        }
+    }
+    bias
+}
+
+/// For each of `to` distances, −⌊to/2⌋ to ⌊to/2⌋, which of the `from` stored ones it is between and with what weights. The
+/// stored ones lie at 0, ±1, ±(1 + q), ±(1 + q + q²), … with the q that makes the last one ⌊to/2⌋, if one from 1.01 to 1.5
+/// does; beyond the last one its value stays.
+fn geometric(from: usize, to: usize) -> Taps {
+    let (half, reach) = (from / 2, (to / 2) as f64);
+    let sum = |q: f64| (1.0 - q.powi(half as i32)) / (1.0 - q);
+    let (mut low, mut high, mut q) = (1.01, 1.5, 1.01);
+    while high - low > 1e-6 {
+        q = (low + high) / 2.0;
+        match sum(q) > reach {
+            true => high = q,
+            false => low = q,
+        }
+    }
+    let mut places = vec![0.0];
+    let mut place = 0.0;
+    for exponent in 0..half {
+        place += q.powi(exponent as i32);
+        places.push(place);
+        places.insert(0, -place);
+    }
+    (0..to)
+        .map(|index| {
+            let at = index as f64 - reach;
+            let right = places.partition_point(|&place| place < at);
+            if right == 0 || right == places.len() {
+                return vec![(right.min(places.len() - 1), 1.0)];
+            }
+            let (before, after) = (places[right - 1], places[right]);
+            let fraction = (at - before) / (after - before);
+            vec![(right - 1, 1.0 - fraction), (right, fraction)]
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every row of the table for 2×3 patches as its own number.
+    #[test]
+    fn the_bias_is_that_of_the_distance() {
+        let grid = [2, 3];
+        assert_eq!(table_rows(grid), 18);
+        let table: Vec<f32> = (0..18u8)
+            .flat_map(|row| [f32::from(row), -f32::from(row)])
+            .collect();
+        let bias = bias(&table, 2, grid);
+        // timm.models.beit.gen_relative_position_index((2, 3)).
+        let index = [
+            [17, 15, 15, 15, 15, 15, 15],
+            [16, 7, 6, 5, 2, 1, 0],
+            [16, 8, 7, 6, 3, 2, 1],
+            [16, 9, 8, 7, 4, 3, 2],
+            [16, 12, 11, 10, 7, 6, 5],
+            [16, 13, 12, 11, 8, 7, 6],
+            [16, 14, 13, 12, 9, 8, 7],
+        ];
+        let expected = |sign: f32| {
+            index
+                .as_flattened()
+                .iter()
+                .map(move |&row: &i16| sign * f32::from(row))
+        };
+        let expected: Vec<f32> = expected(1.0).chain(expected(-1.0)).collect();
+        assert_eq!(bias, expected);
+    }
+
+    /// timm's `resize_rel_pos_bias_table`, which computes in f32, of squares for a grid of 3×3.
+    #[test]
+    fn a_table_is_interpolated_as_timm_does() {
+        let squares: Vec<f32> = (0..28u8).map(|row| f32::from(row).powi(2) / 16.0).collect();
+        let cases: [(Grid, &[f32]); 2] = [
+            (
+                [2, 5],
+                &[
+                    1.562_500_1,
+                    1.5625,
+                    1.791_666_4,
+                    2.25,
+                    3.0625,
+                    4.0,
+                    4.708_333_5,
+                    5.0625,
+                    5.0625,
+                    6.25,
+                    6.25,
+                    6.687_499,
+                    7.562_499_5,
+                    9.0,
+                    10.5625,
+                    11.687_501,
+                    12.25,
+                    12.25,
+                    14.0625,
+                    14.0625,
+                    14.708_332,
+                    16.0,
+                    18.0625,
+                    20.25,
+                    21.791_668,
+                    22.5625,
+                    22.5625,
+                    39.0625,
+                    42.25,
+                    45.5625,
+                ],
+            ),
+            ([1, 2], &[7.5625, 9.0, 10.5625, 39.0625, 42.25, 45.5625]),
+        ];
+        for (grid, expected) in cases {
+            let (table, from) = TableFitting::Timm.fit(&squares, 1, grid).unwrap();
+            assert_eq!(from, Some([3, 3]));
+            assert_eq!(table.len(), expected.len());
+            for (actual, expected) in table.iter().zip(expected) {
+                assert!((actual - expected).abs() <= 1e-5, "{actual} {expected}");
+            }
+        }
+        assert_eq!(
+            TableFitting::Timm.fit(&squares, 1, [3, 3]),
+            Ok((squares.clone(), None))
+        );
+        // 15 distances: of a grid of 2×3 alone.
+        let other = vec![1.0; 18];
+        assert_eq!(
+            TableFitting::Timm.fit(&other, 1, [2, 3]),
+            Ok((other.clone(), None))
+        );
+        let error = TableFitting::Timm.fit(&other, 1, [3, 3]).unwrap_err();
+        assert!(error.contains("3×3 patches"), "{error}");
+    }
+
+    /// transformers' `BeitRelativePositionBias` of a ramp for 2×3 patches, whose table it takes for one of 5×3 distances.
+    #[test]
+    fn a_table_is_interpolated_as_transformers_does() {
+        let ramp: Vec<f32> = (0..18u8).map(f32::from).collect();
+        let fitting = TableFitting::Transformers { configured: [2, 3] };
+        let (table, from) = fitting.fit(&ramp, 1, [2, 3]).unwrap();
+        assert_eq!(from, Some([2, 3]));
+        let second = bias(&table, 1, [2, 3])[7..14].to_vec();
+        for (actual, expected) in second.iter().zip([16.0, 7.0, 6.4, 6.0, 2.0, 1.4, 1.0]) {
+            assert!((actual - expected).abs() <= 1e-5, "{second:?}");
+        }
+        let square = TableFitting::Transformers { configured: [2, 2] };
+        assert_eq!(
+            square.fit(&ramp[..12], 1, [2, 2]),
+            Ok((ramp[..12].to_vec(), None))
+        );
+        assert!(square.fit(&ramp, 1, [2, 2]).is_err());
+    }
+}

@@ -1,0 +1,466 @@
+//! timm's `Eva`: EVA and EVA-02, DINOv3, Perception Encoder, the ViTs with rotary position embedding, and those made of them.
+
+mod architectures;
+
+use serde_json::Value;
+
+use super::architectures::{EPSILON, GlobalPool};
+use super::{classes, global_pool, labels, norm, set, sizes};
+use crate::error::{Error, Result};
+use crate::model::fields::Fields;
+use crate::model::names;
+use crate::model::positions::{Filter, Fitting};
+use crate::model::rotary::{Angles, Coordinates, Rotary};
+use crate::model::vit::{BlockForm, Blocks, Mlp, Neck, Norm, NormKind, Pooling, Positions, Vit};
+use crate::model::{Description, Family, Library};
+use crate::ops::{Activation, RopePairs};
+pub(super) use architectures::{lookup, names as all};
+
+/// Arguments that only affect training.
+const WITHOUT_EFFECT: &[&str] = &[
+    "attn_drop_rate",
+    "drop_path_rate",
+    "drop_rate",
+    "head_init_scale",
+    "patch_drop_rate",
+    "pos_drop_rate",
+    "proj_drop_rate",
+    "rope_jitter_coords",
+    "rope_rescale_coords",
+    "rope_shift_coords",
+];
+
+/// Arguments that change the structure in a way that is not supported unless they are `false` or `null`.
+const MUST_BE_OFF: &[&str] = &["dynamic_img_pad", "rope_mrope_section", "use_naflex"];
+
+const ANGLES: &str = "timm computes these angles and skips the stored ones";
+
+/// The arguments that [`apply`], [`sizes`] and [`classes`] read.
+const APPLIED: &[&str] = &[
+    "attn_only_layer_scale",
+    "attn_pool_mlp_ratio",
+    "attn_pool_num_heads",
+    "attn_type",
+    "class_token",
+    "depth",
+    "dynamic_img_size",
+    "embed_dim",
+    "global_pool",
+    "img_size",
+    "in_chans",
+    "init_values",
+    "mlp_ratio",
+    "no_embed_class",
+    "norm_layer",
+    "num_classes",
+    "num_heads",
+    "num_kv_heads",
+    "num_reg_tokens",
+    "patch_size",
+    "qk_norm",
+    "qkv_bias",
+    "qkv_fused",
+    "ref_feat_shape",
+    "rope_grid_indexing",
+    "rope_grid_offset",
+    "rope_rotate_half",
+    "rope_temperature",
+    "rope_type",
+    "scale_attn_inner",
+    "scale_mlp",
+    "swiglu_align_to",
+    "swiglu_mlp",
+    "use_abs_pos_emb",
+    "use_fc_norm",
+    "use_post_norm",
+    "use_post_transformer_norm",
+    "use_pre_transformer_norm",
+    "use_rot_pos_emb",
+];
+
+/// The arguments of timm's `Eva` that affect inference; the names are timm's.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Arguments {
+    pub(super) img_size: Option<[usize; 2]>,
+    pub(super) dynamic_img_size: bool,
+    pub(super) patch_size: [usize; 2],
+    pub(super) embed_dim: usize,
+    pub(super) depth: usize,
+    pub(super) num_heads: usize,
+    pub(super) num_kv_heads: Option<KvHeads>,
+    pub(super) qkv_bias: bool,
+    pub(super) qkv_fused: bool,
+    pub(super) qk_norm: bool,
+    pub(super) mlp_ratio: f64,
+    pub(super) swiglu_mlp: bool,
+    pub(super) swiglu_align_to: usize,
+    pub(super) scale_mlp: bool,
+    pub(super) scale_attn_inner: bool,
+    /// Whether `attn_type` is `"rope"`, whose keys have a bias too.
+    pub(super) plain_attention: bool,
+    pub(super) norm_layer: Norm,
+    /// Whether `init_values` is set, which enables LayerScale.
+    pub(super) layer_scale: bool,
+    pub(super) attn_only_layer_scale: bool,
+    pub(super) class_token: bool,
+    pub(super) num_reg_tokens: usize,
+    pub(super) no_embed_class: bool,
+    pub(super) use_abs_pos_emb: bool,
+    pub(super) use_rot_pos_emb: bool,
+    pub(super) rope_type: RopeType,
+    pub(super) rope_grid_offset: f64,
+    /// Whether `rope_grid_indexing` is `"xy"`.
+    pub(super) rope_columns_first: bool,
+    pub(super) rope_temperature: f64,
+    pub(super) rope_rotate_half: bool,
+    pub(super) use_post_norm: bool,
+    pub(super) use_pre_transformer_norm: bool,
+    pub(super) use_post_transformer_norm: Option<bool>,
+    pub(super) use_fc_norm: Option<bool>,
+    pub(super) global_pool: GlobalPool,
+    pub(super) attn_pool_num_heads: Option<usize>,
+    pub(super) attn_pool_mlp_ratio: Option<f64>,
+    pub(super) ref_feat_shape: Option<[usize; 2]>,
+}
+
+/// timm's `num_kv_heads`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum KvHeads {
+    Every(usize),
+    OfBlocks(Vec<usize>),
+}
+
+/// timm's `rope_type`, as far as it is supported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RopeType {
+    Cat,
+    Mixed,
+    Dinov3,
+}
+
+impl Default for Arguments {
+    fn default() -> Self {
+        Self {
+            img_size: None,
+            dynamic_img_size: false,
+            patch_size: [16, 16],
+            embed_dim: 768,
+            depth: 12,
+            num_heads: 12,
+            num_kv_heads: None,
+            qkv_bias: true,
+            qkv_fused: true,
+            qk_norm: false,
+            mlp_ratio: 4.0,
+            swiglu_mlp: false,
+            swiglu_align_to: 0,
+            scale_mlp: false,
+            scale_attn_inner: false,
+            plain_attention: false,
+            norm_layer: Norm {
+                kind: NormKind::Layer,
+                epsilon: EPSILON,
+            },
+            layer_scale: false,
+            attn_only_layer_scale: false,
+            class_token: true,
+            num_reg_tokens: 0,
+            no_embed_class: false,
+            use_abs_pos_emb: true,
+            use_rot_pos_emb: false,
+            rope_type: RopeType::Cat,
+            rope_grid_offset: 0.0,
+            rope_columns_first: false,
+            rope_temperature: 10_000.0,
+            rope_rotate_half: false,
+            use_post_norm: false,
+            use_pre_transformer_norm: false,
+            use_post_transformer_norm: None,
+            use_fc_norm: None,
+            global_pool: GlobalPool::Avg,
+            attn_pool_num_heads: None,
+            attn_pool_mlp_ratio: None,
+            ref_feat_shape: None,
+        }
+    }
+}
+
+/// As [`super::describe`], for an architecture of this class.
+pub(super) fn describe(
+    config: Fields<'_>,
+    name: &str,
+    mut arguments: Arguments,
+    image_size: Option<[usize; 2]>,
+) -> Result<Description> {
+    let pretrained = config.object("pretrained_cfg")?.unwrap_or(config);
+    let given = config.object("model_args")?;
+    if let Some(given) = given {
+        super::check_arguments(given, APPLIED, WITHOUT_EFFECT, MUST_BE_OFF)?;
+        apply(given, &mut arguments)?;
+    }
+    let sizes = sizes(pretrained, given, arguments.img_size, arguments.dynamic_img_size)?;
+    let classes = classes(config, pretrained, given)?;
+    let image = image_size.unwrap_or(sizes.image);
+    let vit = assemble(&arguments, sizes.checkpoint, image, classes);
+    let vit = vit.map_err(|reason| Error::config(config.file(), reason))?;
+    Ok(Description {
+        library: Library::Timm,
+        family: family(name),
+        architecture: name.to_owned(),
+        vit,
+        text: None,
+        names: match arguments.qkv_fused {
+            true => &names::EVA,
+            false => &names::EVA_SEPARATE,
+        },
+        prefixes: &[""],
+        ignored: vec![
+            ("rope.*", ANGLES),
+            ("*rope.freqs_cos", ANGLES),
+            ("*rope.freqs_sin", ANGLES),
+            ("mask_token", "the mask token is for pre-training"),
+        ],
+        labels: labels(config, pretrained, classes)?,
+        multi_label: false,
+    })
+}
+
+fn family(name: &str) -> Family {
+    match name {
+        _ if name.starts_with("eva") => Family::Eva,
+        _ if name.contains("dinov3") => Family::Dinov3,
+        _ => Family::Vit,
+    }
+}
+
+/// Replaces the architecture's arguments by those that are given.
+pub(super) fn apply(given: Fields<'_>, arguments: &mut Arguments) -> Result<()> {
+    super::check_channels(given)?;
+    let a = arguments;
+    if let Some(kind) = given.text("attn_type")? {
+        a.plain_attention = match kind {
+            "eva" => false,
+            "rope" => true,
+            _ => {
+                let reason = format_args!("is \"{kind}\"; supported are \"eva\" and \"rope\"");
+                return Err(given.error("attn_type", reason));
+            }
+        };
+    }
+    if let Some(kind) = given.text("rope_type")? {
+        a.rope_type = match kind {
+            "cat" => RopeType::Cat,
+            "mixed" => RopeType::Mixed,
+            "dinov3" => RopeType::Dinov3,
+            _ => {
+                let reason = format_args!("is \"{kind}\"; supported are \"cat\", \"mixed\" and \"dinov3\"");
+                return Err(given.error("rope_type", reason));
+            }
+        };
+    }
+    if let Some(order) = given.text("rope_grid_indexing")? {
+        a.rope_columns_first = match order {
+            "ij" => false,
+            "xy" => true,
+            _ => {
+                let reason = format_args!("is \"{order}\", expected \"ij\" or \"xy\"");
+                return Err(given.error("rope_grid_indexing", reason));
+            }
+        };
+    }
+    set(&mut a.patch_size, given.extent("patch_size")?);
+    set(&mut a.embed_dim, given.size("embed_dim")?);
+    set(&mut a.depth, given.count("depth")?);
+    set(&mut a.num_heads, given.size("num_heads")?);
+    set(&mut a.mlp_ratio, given.ratio("mlp_ratio")?);
+    set(&mut a.swiglu_align_to, given.count("swiglu_align_to")?);
+    set(&mut a.num_reg_tokens, given.count("num_reg_tokens")?);
+    set(&mut a.rope_grid_offset, given.number("rope_grid_offset")?);
+    set(&mut a.rope_temperature, given.number("rope_temperature")?);
+    set(&mut a.global_pool, global_pool(given)?);
+    for (key, flag) in [
+        ("dynamic_img_size", &mut a.dynamic_img_size),
+        ("qkv_bias", &mut a.qkv_bias),
+        ("qkv_fused", &mut a.qkv_fused),
+        ("qk_norm", &mut a.qk_norm),
+        ("swiglu_mlp", &mut a.swiglu_mlp),
+        ("scale_mlp", &mut a.scale_mlp),
+        ("scale_attn_inner", &mut a.scale_attn_inner),
+        ("attn_only_layer_scale", &mut a.attn_only_layer_scale),
+        ("class_token", &mut a.class_token),
+        ("no_embed_class", &mut a.no_embed_class),
+        ("use_abs_pos_emb", &mut a.use_abs_pos_emb),
+        ("use_rot_pos_emb", &mut a.use_rot_pos_emb),
+        ("rope_rotate_half", &mut a.rope_rotate_half),
+        ("use_post_norm", &mut a.use_post_norm),
+        ("use_pre_transformer_norm", &mut a.use_pre_transformer_norm),
+    ] {
+        set(flag, given.flag(key)?);
+    }
+    if given.has("img_size") {
+        a.img_size = given.extent("img_size")?;
+    }
+    if given.has("init_values") {
+        // Unlike timm's other ViTs, these have LayerScale for 0 too.
+        a.layer_scale = given.number("init_values")?.is_some();
+    }
+    if given.has("use_fc_norm") {
+        a.use_fc_norm = given.flag("use_fc_norm")?;
+    }
+    if given.has("use_post_transformer_norm") {
+        a.use_post_transformer_norm = given.flag("use_post_transformer_norm")?;
+    }
+    if given.has("ref_feat_shape") {
+        a.ref_feat_shape = given.extent("ref_feat_shape")?;
+    }
+    if given.has("attn_pool_num_heads") {
+        a.attn_pool_num_heads = given.size("attn_pool_num_heads")?;
+    }
+    if given.has("attn_pool_mlp_ratio") {
+        a.attn_pool_mlp_ratio = given.ratio("attn_pool_mlp_ratio")?;
+    }
+    if given.has("num_kv_heads") {
+        a.num_kv_heads = kv_heads(given)?;
+    }
+    set(&mut a.norm_layer, norm(given, "norm_layer")?);
+    Ok(())
+}
+
+fn kv_heads(given: Fields<'_>) -> Result<Option<KvHeads>> {
+    let key = "num_kv_heads";
+    let Some(Value::Array(list)) = given.get(key) else {
+        return Ok(given.size(key)?.map(KvHeads::Every));
+    };
+    let counts = list.iter().map(|count| match count.as_u64() {
+        Some(count @ 1..=0xffff) => Ok(count as usize),
+        _ => Err(given.unexpected(key, count, "a list of numbers of heads")),
+    });
+    counts.collect::<Result<_>>().map(KvHeads::OfBlocks).map(Some)
+}
+
+impl Arguments {
+    /// Whether the pooled vector is normed.
+    pub(super) fn fc_norm(&self) -> bool {
+        self.use_fc_norm.unwrap_or(self.global_pool == GlobalPool::Avg)
+    }
+
+    fn rotary(&self) -> Option<Rotary> {
+        let coordinates = match self.rope_type {
+            RopeType::Dinov3 => Some(Coordinates::Centres {
+                offset: self.rope_grid_offset,
+            }),
+            RopeType::Cat => Some(Coordinates::Numbers {
+                offset: self.rope_grid_offset,
+                reference: self.ref_feat_shape,
+            }),
+            RopeType::Mixed => None,
+        };
+        self.use_rot_pos_emb.then_some(Rotary {
+            pairs: match self.rope_rotate_half {
+                true => RopePairs::Halves,
+                false => RopePairs::Interleaved,
+            },
+            angles: match coordinates {
+                Some(coordinates) => Angles::Axial {
+                    coordinates,
+                    temperature: self.rope_temperature,
+                },
+                None => Angles::Learned,
+            },
+            columns_first: self.rope_columns_first,
+        })
+    }
+}
+
+fn assemble(a: &Arguments, checkpoint: [usize; 2], image: [usize; 2], classes: usize) -> Result<Vit, String> {
+    if a.use_rot_pos_emb && a.rope_type == RopeType::Mixed && a.rope_rotate_half {
+        return Err("`rope_type` \"mixed\" needs `rope_rotate_half` to be false".into());
+    }
+    if a.use_post_norm && (a.qk_norm || a.attn_only_layer_scale || a.num_kv_heads.is_some()) {
+        return Err(
+            "`use_post_norm` takes neither `qk_norm`, `num_kv_heads` nor `attn_only_layer_scale`".into(),
+        );
+    }
+    if a.num_kv_heads.is_some() && (a.qkv_fused || !a.plain_attention) {
+        return Err("`num_kv_heads` needs `attn_type` \"rope\" and `qkv_fused` to be false".into());
+    }
+    let prefix = usize::from(a.class_token) + a.num_reg_tokens;
+    let width = (a.embed_dim as f64 * a.mlp_ratio) as usize;
+    let aligned = match a.swiglu_align_to {
+        0 => width,
+        unit => width.next_multiple_of(unit),
+    };
+    // timm aligns only where gate and value have a layer each, which after a norm at the end depends on `scale_mlp` alone.
+    let separate = a.scale_mlp || (a.swiglu_align_to > 0 && !a.use_post_norm);
+    let (mlp, hidden) = match (a.swiglu_mlp, separate) {
+        (false, _) => (Mlp::Plain(Activation::GeluErf), width),
+        (true, true) => (Mlp::SwiGlu, aligned),
+        (true, false) => (Mlp::SwiGluPacked, width),
+    };
+    let pooling = match a.global_pool {
+        GlobalPool::Token => Pooling::Class,
+        GlobalPool::Avg => Pooling::Mean { skip: prefix },
+        GlobalPool::Max => Pooling::Max { skip: prefix },
+        GlobalPool::AvgMax => Pooling::MeanAndMax { skip: prefix },
+        // All tokens, unlike timm's other ViTs.
+        GlobalPool::Map => Pooling::Attention {
+            skip: 0,
+            heads: a.attn_pool_num_heads.unwrap_or(a.num_heads),
+            hidden: (a.embed_dim as f64 * a.attn_pool_mlp_ratio.unwrap_or(a.mlp_ratio)) as usize,
+            activation: Activation::GeluErf,
+        },
+        GlobalPool::Prr => return Err("`global_pool` \"prr\" is not one of this architecture's".into()),
+    };
+    let layer_scale = a.layer_scale && !a.use_post_norm;
+    let fc_norm = a.fc_norm();
+    Ok(Vit {
+        image,
+        patch: a.patch_size,
+        dim: a.embed_dim,
+        depth: a.depth,
+        heads: a.num_heads,
+        kv_heads: match &a.num_kv_heads {
+            None => None,
+            Some(KvHeads::Every(count)) => Some(vec![*count; a.depth]),
+            Some(KvHeads::OfBlocks(counts)) => Some(counts.clone()),
+        },
+        hidden,
+        mlp,
+        norms: a.norm_layer,
+        patch_norm: None,
+        blocks: Blocks {
+            form: match a.use_post_norm {
+                true => BlockForm::PostNorm,
+                false => BlockForm::PreNorm,
+            },
+            differential: false,
+            causal: false,
+            qk_norm: a.qk_norm,
+            attention_norm: a.scale_attn_inner,
+            mlp_norm: a.scale_mlp,
+        },
+        patch_bias: !a.use_pre_transformer_norm,
+        class_token: a.class_token,
+        distillation_token: false,
+        registers: a.num_reg_tokens,
+        positions: a.use_abs_pos_emb.then_some(Positions::Table {
+            prefix: if a.no_embed_class { 0 } else { prefix },
+            fitting: Fitting::Timm {
+                configured: [0, 1].map(|axis| checkpoint[axis] / a.patch_size[axis]),
+                filter: Filter::CubicAntialiased,
+            },
+        }),
+        rotary: a.rotary(),
+        relative: None,
+        pre_norm: a.use_pre_transformer_norm,
+        qkv_bias: [a.qkv_bias, a.qkv_bias && a.plain_attention, a.qkv_bias],
+        projection_bias: true,
+        mlp_bias: true,
+        layer_scale: [layer_scale, layer_scale && !a.attn_only_layer_scale],
+        norm: a.use_post_transformer_norm.unwrap_or(!fc_norm),
+        pooling,
+        pooled_norm: fc_norm,
+        neck: Neck::None,
+        classes,
+    })
+}
