@@ -109,11 +109,14 @@
 //! # Modules
 //!
 //! - [`session`]: a loaded model that runs; [`outputs`]: its results; [`labels`]: the names of its classes.
+//! - [`zero_shot`]: images classified by texts.
 //! - [`pipeline`]: from image files to results in bounded memory, with decoding, copies and computation overlapped.
 //! - [`image`]: decoding, Pillow-exact resampling, the resize and crop rules of timm and transformers.
 //! - [`model`]: which models can be loaded, and facts about a loaded one.
 //! - [`timing`]: the time of each phase of a run.
 //! - `serve`, with the feature of that name: models over the network, by the Open Inference Protocol.
+//! - [`quantize`]: a model in 8 bits.
+//! - [`explain`]: attention maps, and which pixels a result comes from; the journey of one pixel.
 //! - [`evaluate`]: accuracy over labelled images; [`digits`]: the embedded model's samples and held-out set.
 //! - [`hip`]: the safe HIP layer, over the GPU's libraries, which are opened at run time.
 //! - [`error`]: the error type.
@@ -121,6 +124,7 @@
 //! # Features
 //!
 //! - `cli` (default): the program `hipvit`. Applications turn it off by `default-features = false`.
+//! - `text`: texts through CLIP's and SigLIP's text towers, and the module [`zero_shot`]; part of `cli`.
 //! - `inspect`, `validate`: what the commands of these names need; part of `cli`.
 //! - `gif`, `tiff`, `webp`: decoders of these formats; part of `cli`. PNG, JPEG and BMP always are there.
 //! - `parquet`: `hipvit embed -o FILE.parquet`.
@@ -146,14 +150,52 @@
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+/// Compiles the Rust code in docs/scaling.md.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/scaling.md")]
+struct Scaling;
+
+/// Compiles and runs the Rust code of the guide; what needs a GPU, where HIPVIT_PROVIDER names one.
+#[cfg(doctest)]
+mod guide {
+    #[doc = include_str!("../docs/guide/src/preprocessing.md")]
+    struct Preprocessing;
+    #[doc = include_str!("../docs/guide/src/copy.md")]
+    struct Copy;
+    #[doc = include_str!("../docs/guide/src/patches.md")]
+    struct Patches;
+    #[doc = include_str!("../docs/guide/src/attention.md")]
+    struct Attention;
+    #[doc = include_str!("../docs/guide/src/memory.md")]
+    struct Memory;
+    #[doc = include_str!("../docs/guide/src/streams.md")]
+    struct Streams;
+    #[doc = include_str!("../docs/guide/src/graphs.md")]
+    struct Graphs;
+    #[doc = include_str!("../docs/guide/src/logit.md")]
+    struct Logit;
+}
+
+#[cfg(feature = "cli")]
+#[doc(hidden)]
+pub mod advise;
 #[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod bench;
+#[cfg(feature = "cli")]
+#[doc(hidden)]
+pub mod certificate;
 pub mod digits;
+#[cfg(feature = "inspect")]
+#[doc(hidden)]
+pub mod drawing;
 pub mod error;
 pub mod evaluate;
 #[doc(hidden)]
 pub mod exec;
+pub mod explain;
+#[doc(hidden)]
+pub mod float8;
 #[doc(hidden)]
 pub mod graph;
 pub mod image;
@@ -170,6 +212,10 @@ pub mod outputs;
 #[doc(hidden)]
 pub mod peaks;
 pub mod pipeline;
+#[cfg(feature = "cli")]
+#[doc(hidden)]
+pub mod profile;
+pub mod quantize;
 #[doc(hidden)]
 pub mod reference;
 #[cfg(feature = "serve")]
@@ -181,12 +227,17 @@ pub mod table;
 #[doc(hidden)]
 pub mod tensor;
 mod threads;
+#[doc(hidden)]
+pub mod timeline;
 pub mod timing;
 #[cfg(feature = "validate")]
 #[doc(hidden)]
 pub mod validate;
+#[cfg(feature = "text")]
+pub mod zero_shot;
 
 pub use error::{Error, ImageErrorKind, Result};
+pub use exec::select::AllReduceKind;
 pub use exec::{GraphMode, HipPreprocess, Replays};
 pub use hip_safe as hip;
 pub use labels::{LabelSource, Labels};
@@ -194,8 +245,12 @@ pub use ndarray;
 pub use non_finite::NonFinite;
 pub use outputs::{ImageOutputs, Outputs, Prediction, Scores};
 pub use pipeline::Pipeline;
+#[cfg(feature = "text")]
+pub use session::TextEmbeddings;
 pub use session::{
     Degrees, Device, DeviceSet, Parallelism, PinnedInput, ResizeOn, RunInput, RunOptions, Session,
     SessionBuilder,
 };
 pub use tensor::DType;
+#[cfg(feature = "text")]
+pub use zero_shot::{ZeroShot, ZeroShotOptions};

@@ -137,15 +137,32 @@ impl Table {
 
 /// The lines of `text`, `width` characters wide at most, which end between words and after the signs that join them.
 pub fn wrap(text: &str, width: usize) -> Vec<String> {
-    let separator = WordSeparator::Custom(|line| {
-        Box::new(
-            line.split_inclusive([' ', '+', '.', '/', '_', '-', '→'])
-                .map(Word::from),
-        )
-    });
+    let separator = WordSeparator::Custom(|line| Box::new(words(line).into_iter().map(Word::from)));
     let options = Options::new(width.max(1)).word_separator(separator);
     let lines = textwrap::wrap(text, options);
     lines.into_iter().map(|line| line.trim_end().to_owned()).collect()
+}
+
+/// The parts of `line` between which it may be broken: never within a number.
+fn words(line: &str) -> Vec<&str> {
+    let digit = |c: Option<char>| c.is_some_and(|c| c.is_ascii_digit());
+    let mut words = Vec::new();
+    let mut start = 0;
+    for (at, sign) in line.char_indices() {
+        let end = at + sign.len_utf8();
+        let next = digit(line[end..].chars().next());
+        let joins = match sign {
+            ' ' | '+' | '/' | '_' | '→' => true,
+            '.' => !(next && digit(line[..at].chars().next_back())),
+            '-' => !next,
+            _ => false,
+        };
+        if joins || end == line.len() {
+            words.push(&line[start..end]);
+            start = end;
+        }
+    }
+    words
 }
 
 /// A paragraph, ended by a line break: lines `width` characters wide at most, further ones indented; one line if that is
@@ -210,6 +227,16 @@ mod tests {
         assert_eq!(wrap("abcdefgh ij", 4), ["abcd", "efgh", "ij"]);
         assert_eq!(wrap("blocks.11.attn.qkv", 10), ["blocks.11.", "attn.qkv"]);
         assert_eq!(wrap("", 5), [""]);
+    }
+
+    #[test]
+    fn numbers_are_not_broken() {
+        assert_eq!(
+            wrap("[0.48145466, 0.4578275]", 16),
+            ["[0.48145466,", "0.4578275]"]
+        );
+        assert_eq!(wrap("layer_norm ε=1e-6", 15), ["layer_norm", "ε=1e-6"]);
+        assert_eq!(wrap("scale -0.3", 8), ["scale", "-0.3"]);
     }
 
     #[test]

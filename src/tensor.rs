@@ -9,6 +9,8 @@ use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use rayon::prelude::*;
 
+use crate::non_finite;
+
 pub use hip_safe::DType;
 
 /// Bytes that stay put for as long as a [`Tensor`] looks at them, such as a mapped file.
@@ -32,6 +34,13 @@ enum Data {
         range: Range<usize>,
         /// Whether the bytes are a weight file's.
         mapped: bool,
+    },
+    /// Signed bytes at `range` of `bytes`, of which those of row i count `scales[i]` each.
+    Int8 {
+        bytes: Arc<dyn Bytes>,
+        range: Range<usize>,
+        mapped: bool,
+        scales: Arc<[f32]>,
     },
 }
 
@@ -74,7 +83,51 @@ impl Tensor {
         })
     }
 
-    /// The rows of all `parts`, one part after the other, in one new tensor: f32, or 16 bits wide if all parts are of
+    /// A view of `bytes[range]` as signed bytes in row-major order; a value is a byte times the scale of its row, of which
+    /// there is one for each index of the outermost dimension.
+    ///
+    /// Returns `None` if there are not as many bytes and scales as the shape asks for.
+    pub fn int8(
+        shape: impl Into<Vec<usize>>,
+        bytes: Arc<dyn Bytes>,
+        range: Range<usize>,
+        scales: impl Into<Arc<[f32]>>,
+    ) -> Option<Self> {
+        let (shape, scales) = (shape.into(), scales.into());
+        let scaled = shape.first() == Some(&scales.len());
+        Self::view(shape, DType::I8, bytes, range)
+            .filter(|_| scaled)
+            .map(|view| view.with_scales(scales))
+    }
+
+    /// The bytes of an int8 tensor, and the scale of each row.
+    pub fn int8_parts(&self) -> Option<(&[i8], &[f32])> {
+        match &self.data {
+            Data::Int8 {
+                bytes, range, scales, ..
+            } => Some((bytemuck::cast_slice(&(**bytes).as_ref()[range.clone()]), scales)),
+            _ => None,
+        }
+    }
+
+    /// The same bytes with these scales.
+    fn with_scales(self, scales: Arc<[f32]>) -> Self {
+        let data = match self.data {
+            Data::View { bytes, range, mapped }
+            | Data::Int8 {
+                bytes, range, mapped, ..
+            } => Data::Int8 {
+                bytes,
+                range,
+                mapped,
+                scales,
+            },
+            owned => owned,
+        };
+        Self { data, ..self }
+    }
+
+    /// The rows of all `parts`, one part after the other, in one new tensor: f32, or 8 or 16 bits wide if all parts are of
     /// one such type.
     ///
     /// Returns `None` if there is no part, or if the extents differ beyond the outermost.
@@ -86,20 +139,20 @@ impl Tensor {
         }
         let rows = parts.iter().map(|part| part.shape[0]).sum();
         let shape: Vec<usize> = std::iter::once(rows).chain(inner.iter().copied()).collect();
+        let int8: Option<Vec<_>> = parts.iter().map(|part| part.int8_parts()).collect();
+        if let Some(int8) = int8 {
+            let bytes: Vec<u8> = int8
+                .iter()
+                .flat_map(|(bytes, _)| bytemuck::cast_slice(bytes))
+                .copied()
+                .collect();
+            let scales: Vec<f32> = int8.iter().flat_map(|(_, scales)| *scales).copied().collect();
+            return Some(Self::stored(shape, DType::I8, bytes).with_scales(scales.into()));
+        }
         let stored: Option<Vec<&[u8]>> = parts.iter().map(|part| part.stored_as(first.dtype)).collect();
         match (first.dtype, stored) {
             (DType::F16 | DType::BF16, Some(stored)) => {
-                let bytes = stored.concat();
-                let data = Data::View {
-                    range: 0..bytes.len(),
-                    bytes: Arc::new(bytes),
-                    mapped: false,
-                };
-                Some(Self {
-                    shape,
-                    dtype: first.dtype,
-                    data,
-                })
+                Some(Self::stored(shape, first.dtype, stored.concat()))
             }
             _ => {
                 let values: Vec<f32> = parts.iter().flat_map(|part| part.to_f32().into_owned()).collect();
@@ -128,16 +181,7 @@ impl Tensor {
                     .flat_map(|row| &row[part.clone()])
                     .copied()
                     .collect();
-                let data = Data::View {
-                    range: 0..bytes.len(),
-                    bytes: Arc::new(bytes),
-                    mapped: false,
-                };
-                Some(Self {
-                    shape,
-                    dtype: self.dtype,
-                    data,
-                })
+                Some(Self::stored(shape, self.dtype, bytes))
             }
             None => {
                 let values: Vec<f32> = self
@@ -151,13 +195,21 @@ impl Tensor {
         }
     }
 
-    /// Row i times `factors[i]`, each product rounded once to f32.
+    /// Row i times `factors[i]`, each product rounded once to f32; of an int8 tensor the scales.
     ///
     /// Returns `None` if there is not one factor a row.
     pub fn scale_rows(&self, factors: &[f32]) -> Option<Self> {
         let (&rows, inner) = self.shape.split_first()?;
         if rows != factors.len() {
             return None;
+        }
+        if let Data::Int8 { scales, .. } = &self.data {
+            let scales: Vec<f32> = scales
+                .iter()
+                .zip(factors)
+                .map(|(scale, factor)| scale * factor)
+                .collect();
+            return Some(self.clone().with_scales(scales.into()));
         }
         let width: usize = inner.iter().product();
         let values: Vec<f32> = self
@@ -167,6 +219,16 @@ impl Tensor {
             .flat_map(|(row, factor)| row.iter().map(move |value| value * factor))
             .collect();
         Self::from_f32(self.shape.clone(), values)
+    }
+
+    /// Of bytes that are as many elements of `dtype` as `shape` has.
+    fn stored(shape: Vec<usize>, dtype: DType, bytes: Vec<u8>) -> Self {
+        let data = Data::View {
+            range: 0..bytes.len(),
+            bytes: Arc::new(bytes),
+            mapped: false,
+        };
+        Self { shape, dtype, data }
     }
 
     /// The stored bytes, if they are elements of `dtype`.
@@ -199,32 +261,51 @@ impl Tensor {
         self.len() == 0
     }
 
-    /// The stored size.
+    /// The stored size, with an int8 tensor's scales.
     pub fn size_in_bytes(&self) -> usize {
-        self.len() * self.dtype.size()
+        let scales = self.int8_parts().map_or(0, |(_, scales)| size_of_val(scales));
+        self.len() * self.dtype.size() + scales
     }
 
     /// Whether the values lie in a weight file (`true`) or were computed (`false`).
     pub fn is_mapped(&self) -> bool {
-        matches!(self.data, Data::View { mapped: true, .. })
+        matches!(
+            self.data,
+            Data::View { mapped: true, .. } | Data::Int8 { mapped: true, .. }
+        )
     }
 
     /// The host address of the first element, for people who want to see where a parameter lies.
     pub fn address(&self) -> usize {
         match &self.data {
             Data::Owned(values) => values.as_ptr().addr(),
-            Data::View { bytes, range, .. } => (**bytes).as_ref().as_ptr().addr() + range.start,
+            Data::View { bytes, range, .. } | Data::Int8 { bytes, range, .. } => {
+                (**bytes).as_ref().as_ptr().addr() + range.start
+            }
         }
     }
 
-    /// The values as f32: borrowed where they are stored so, converted (exactly) otherwise.
+    /// The values as f32: borrowed where they are stored so, converted otherwise; exactly, but for an int8 tensor's, which
+    /// are products that are rounded.
     pub fn to_f32(&self) -> Cow<'_, [f32]> {
         let bytes = match &self.data {
             Data::Owned(values) => return Cow::Borrowed(values),
             Data::View { bytes, range, .. } => &(**bytes).as_ref()[range.clone()],
+            Data::Int8 {
+                bytes, range, scales, ..
+            } => {
+                let bytes: &[i8] = bytemuck::cast_slice(&(**bytes).as_ref()[range.clone()]);
+                let rows = bytes
+                    .chunks((bytes.len() / scales.len().max(1)).max(1))
+                    .zip(scales.iter());
+                return rows
+                    .flat_map(|(row, scale)| row.iter().map(move |&b| f32::from(b) * scale))
+                    .collect();
+            }
         };
         match self.dtype {
             DType::U8 => bytes.iter().map(|&b| f32::from(b)).collect(),
+            DType::I8 => bytes.iter().map(|&b| f32::from(b.cast_signed())).collect(),
             DType::F32 => match bytemuck::try_cast_slice(bytes) {
                 Ok(values) if cfg!(target_endian = "little") => Cow::Borrowed(values),
                 _ => bytes
@@ -262,15 +343,14 @@ impl Tensor {
         let bytes = match &self.data {
             Data::Owned(values) => bytemuck::cast_slice(values),
             Data::View { bytes, range, .. } => &(**bytes).as_ref()[range.clone()],
+            Data::Int8 { scales, .. } => return scales.iter().filter(|scale| !scale.is_finite()).count(),
         };
         // Computed values have the host's byte order, which is a weight file's.
         let count: fn(&[u8]) -> usize = match self.dtype {
-            DType::U8 => return 0,
+            DType::U8 | DType::I8 => return 0,
             DType::F32 => |bytes| {
-                let values = bytes.as_chunks().0.iter().map(|&b| u32::from_le_bytes(b));
-                values
-                    .map(|bits| usize::from(bits & 0x7f80_0000 == 0x7f80_0000))
-                    .sum()
+                let values = bytes.as_chunks().0.iter();
+                non_finite::count(values.map(|&bits| f32::from_le_bytes(bits)))
             },
             DType::F16 => |bytes| halves_like(bytes, 0x7c00),
             DType::BF16 => |bytes| halves_like(bytes, 0x7f80),
@@ -278,9 +358,12 @@ impl Tensor {
         bytes.par_chunks(PIECE).map(count).sum()
     }
 
-    /// The same values under another shape, or `None` if the number of elements differs.
+    /// The same values under another shape, or `None` if the number of elements differs, or the rows of an int8 tensor.
     pub fn reshaped(&self, shape: impl Into<Vec<usize>>) -> Option<Self> {
         let shape = shape.into();
+        if self.int8_parts().is_some() && shape.first() != self.shape.first() {
+            return None;
+        }
         (shape.iter().product::<usize>() == self.len()).then(|| Self {
             shape,
             ..self.clone()
@@ -305,6 +388,12 @@ impl Tensor {
                 bytes,
                 range: at,
                 mapped,
+            }
+            | Data::Int8 {
+                bytes,
+                range: at,
+                mapped,
+                ..
             } => {
                 let width = stride * self.dtype.size();
                 let start = at.start + range.start * width;
@@ -315,10 +404,15 @@ impl Tensor {
                 }
             }
         };
-        Some(Self {
+        let scales = self.int8_parts().map(|(_, scales)| Arc::from(&scales[range]));
+        let rows = Self {
             shape,
             dtype: self.dtype,
             data,
+        };
+        Some(match scales {
+            Some(scales) => rows.with_scales(scales),
+            None => rows,
         })
     }
 }
@@ -326,7 +420,9 @@ impl Tensor {
 /// How many 16-bit values have all bits of the exponent.
 fn halves_like(bytes: &[u8], exponent: u16) -> usize {
     let values = bytes.as_chunks().0.iter().map(|&b| u16::from_le_bytes(b));
-    values.map(|bits| usize::from(bits & exponent == exponent)).sum()
+    // Of a piece, which is far shorter than u32::MAX: wider sums would halve the speed.
+    let count: u32 = values.map(|bits| u32::from(bits & exponent == exponent)).sum();
+    count as usize
 }
 
 impl fmt::Debug for Tensor {
@@ -480,6 +576,39 @@ mod tests {
         assert_eq!(scaled.shape(), [2, 2]);
         assert_eq!(scaled.to_f32().as_ref(), [0.5, 1.0, -6.0, -8.0]);
         assert!(tensor.scale_rows(&[1.0]).is_none());
+    }
+
+    #[test]
+    fn int8_rows_have_their_scales() {
+        let tensor = |bytes: [i8; 4], scales: [f32; 2]| {
+            let bytes = bytes.map(i8::cast_unsigned).to_vec();
+            Tensor::int8([2, 2], Arc::new(bytes), 0..4, scales.to_vec()).unwrap()
+        };
+        let (a, b) = (
+            tensor([1, -2, 127, -128], [0.5, 2.0]),
+            tensor([3, 4, 5, 6], [1.0, 10.0]),
+        );
+        assert_eq!(a.to_f32().as_ref(), [0.5, -1.0, 254.0, -256.0]);
+        assert_eq!((a.dtype(), a.size_in_bytes()), (DType::I8, 12));
+        let both = Tensor::concat_rows(&[&a, &b]).unwrap();
+        assert_eq!(both.int8_parts().unwrap().1, [0.5, 2.0, 1.0, 10.0]);
+        assert_eq!(
+            both.rows(1..3).unwrap().to_f32().as_ref(),
+            [254.0, -256.0, 3.0, 4.0]
+        );
+        assert_eq!(both.rows(1..3).unwrap().int8_parts().unwrap().1, [2.0, 1.0]);
+        let scaled = a.scale_rows(&[-2.0, 0.5]).unwrap();
+        assert_eq!(
+            scaled.int8_parts().unwrap(),
+            (&[1, -2, 127, -128][..], &[-1.0, 1.0][..])
+        );
+        assert_eq!(a.columns(1..2).unwrap().to_f32().as_ref(), [-1.0, -256.0]);
+        assert_eq!(tensor([1; 4], [f32::NAN, 1.0]).count_non_finite(), 1);
+        let single = Tensor::from_f32([1, 2], vec![7.0, 8.0]).unwrap();
+        let mixed = Tensor::concat_rows(&[&single, &a]).unwrap();
+        assert_eq!(mixed.to_f32().as_ref(), [7.0, 8.0, 0.5, -1.0, 254.0, -256.0]);
+        // A scale too few.
+        assert!(Tensor::int8([2, 2], Arc::new(vec![0; 4]), 0..4, vec![1.0]).is_none());
     }
 
     #[test]

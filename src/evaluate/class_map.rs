@@ -40,8 +40,9 @@ impl ClassMap {
             let index = match class {
                 Class::Index(index) if index < count => index,
                 Class::Index(index) => {
-                    let reason =
-                        format!("{name}: class {index} is none of the model's {count}, counted from 0");
+                    let reason = format!(
+                        "{name}: class {index} is none of the model's {count} classes, counted from 0"
+                    );
                     return Err(Error::config(path, reason));
                 }
                 Class::Named(class) => labels
@@ -206,7 +207,7 @@ mod tests {
             (
                 "stranger.txt",
                 "fish tensch",
-                "fish: class: \"tensch\" is none of the model's 1000",
+                "fish: class: \"tensch\" is none of the model's 1000 classes",
             ),
             ("large.json", r#"{"fish": 1000}"#, "fish: class 1000 is none"),
             ("float.json", r#"{"fish": 0.5}"#, "fish: expected the index"),

@@ -320,6 +320,20 @@ fn wrong_usage_exits_with_two() {
 }
 
 #[test]
+#[cfg(not(feature = "serve"))]
+fn the_feature_of_a_missing_subcommand_is_named() {
+    for command in ["serve", "top"] {
+        let output = hipvit([command]);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(
+            stderr(&output).contains("--features serve"),
+            "{}",
+            stderr(&output)
+        );
+    }
+}
+
+#[test]
 fn every_shell_gets_completions() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let output = hipvit(["completions", shell]);
@@ -501,8 +515,14 @@ fn weights_and_results_that_are_no_numbers_are_told_of() {
     let weights = folder.path().join("model.safetensors");
     let mut bytes = fs::read(&weights).unwrap();
     let (header, metadata) = safetensors::SafeTensors::read_metadata(&bytes).unwrap();
-    let (begin, _) = metadata.info("fc_norm.weight").unwrap().data_offsets;
-    bytes[8 + header + begin..][..4].copy_from_slice(&f32::NAN.to_le_bytes());
+    // The latter is checked where it is prepacked.
+    for (name, value) in [
+        ("fc_norm.weight", f32::NAN),
+        ("blocks.3.mlp.fc2.weight", f32::NEG_INFINITY),
+    ] {
+        let (begin, _) = metadata.info(name).unwrap().data_offsets;
+        bytes[8 + header + begin..][..4].copy_from_slice(&value.to_le_bytes());
+    }
     fs::write(&weights, bytes).unwrap();
     let run = |more: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_hipvit"));
@@ -518,6 +538,7 @@ fn weights_and_results_that_are_no_numbers_are_told_of() {
     assert!(json_lines(&output)[0]["logits"][0].is_null());
     for told in [
         "`fc_norm.weight`: 1 of 64 values",
+        "`blocks.3.mlp.fc2.weight`: 1 of 8192 values",
         "7.png: `logits`: 10 of 10 values",
     ] {
         assert!(stderr(&output).contains(told), "{}", stderr(&output));
@@ -525,7 +546,7 @@ fn weights_and_results_that_are_no_numbers_are_told_of() {
     let output = run(&["--strict"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(
-        stderr(&output).contains("tensor `fc_norm.weight`"),
+        stderr(&output).contains("tensor `blocks.3.mlp.fc2.weight`"),
         "{}",
         stderr(&output)
     );

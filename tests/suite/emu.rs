@@ -18,7 +18,10 @@ use serde_json::Value;
 use crate::bench;
 use crate::command_line::{stderr, stdout};
 
+mod counters;
 mod faults;
+mod profile;
+mod taint;
 
 /// Set in a process that a test started for itself.
 const MARK: &str = "HIPVIT_EMU_TEST";
@@ -47,13 +50,13 @@ fn command(program: impl Into<PathBuf>, gpus: &str) -> Command {
     command
 }
 
-fn hipvit(gpus: &str, arguments: &[&str]) -> Output {
+pub(crate) fn hipvit(gpus: &str, arguments: &[&str]) -> Output {
     let mut command = command(env!("CARGO_BIN_EXE_hipvit"), gpus);
     command.args(arguments).output().unwrap()
 }
 
 /// Whether kernels can be had and executed here.
-fn available() -> bool {
+pub(crate) fn available() -> bool {
     if env::var_os(MARK).is_some() {
         return true;
     }
@@ -125,7 +128,7 @@ fn works(arch: &str) {
     let some = [
         models,
         "gpu::replayed_graphs_give_the_bits_of_the_steps",
-        "gpu::images_are_resized_to_the_same_bytes",
+        "gpu::resize::images_are_resized_to_the_same_bytes",
         "gpu::reproducible_sessions_give_an_image_the_same_bits_at_any_batch_size",
         "gpu::selection::miopen_computes_patch_embeddings_and_attention",
     ];
@@ -136,6 +139,7 @@ fn works(arch: &str) {
         "gpu::four_threads_on_their_streams_get_the_bits_of_one",
         "gpu::a_pipeline_gives_the_bits_of_the_session",
         "gpu::many_runs_leave_the_memory_flat",
+        "gpu::resize::decoded_images_of_any_size_are_resized_on_the_device",
     ];
     if all() {
         passes(arch, "f32,f16,bf16", &[&some[..], &rest].concat());
@@ -453,6 +457,20 @@ fn a_model_over_two_gpus_computes_what_one_does() {
                 &["gpu::parallel::a_model_over_two_gpus_computes_what_one_does"],
             );
         }
+    }
+}
+
+#[test]
+fn gpus_sum_over_peer_memory() {
+    if available() {
+        let tests = [
+            "gpu::all_reduce::sums_over_peer_memory_agree_with_f64",
+            "gpu::all_reduce::a_rank_that_never_comes_is_an_error",
+            "gpu::all_reduce::an_aborted_sum_ends",
+        ];
+        let large = ["gpu::all_reduce::large_sums_over_peer_memory_agree_with_f64"];
+        passes("gfx942x4", "f32,f16,bf16", &[&tests[..], &large].concat());
+        passes("gfx1100x2", "f32,bf16", &tests);
     }
 }
 

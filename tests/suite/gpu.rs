@@ -9,16 +9,13 @@ use std::time::Instant;
 
 use half::f16;
 use hipvit::evaluate::evaluate;
-use hipvit::exec::{HipPreprocess, Replays};
+use hipvit::exec::Replays;
 use hipvit::hip::{Device as Gpu, Runtime};
-use hipvit::image::{Crop, Filter, Limits, Preprocess, Rescale, Resize, RgbImage, Rounding, ValueRule, open};
+use hipvit::image::{Limits, open};
 use hipvit::model::InputKind;
 use hipvit::pipeline::{Pipeline, Source};
 use hipvit::reference::model_tolerance;
-use hipvit::timing::{Phase, Timing};
-use hipvit::{
-    DType, Device, GraphMode, Outputs, ResizeOn, RunInput, RunOptions, Session, SessionBuilder, digits,
-};
+use hipvit::{DType, Device, GraphMode, Outputs, RunInput, RunOptions, Session, SessionBuilder, digits};
 use ndarray::{Array2, Axis};
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
@@ -28,8 +25,10 @@ use crate::at;
 use crate::command_line::{hipvit, stderr};
 use crate::goldens::{Case, cases};
 
+mod all_reduce;
 mod architectures;
 mod parallel;
+mod resize;
 mod selection;
 
 /// All, or those in `HIPVIT_TEST_DTYPES`, for a provider that has not all.
@@ -347,55 +346,6 @@ fn a_pipeline_gives_the_bits_of_the_session() {
     }
 }
 
-/// Where they are resized decides no bit: one by one as a pipeline has them, all at once, timed or not, of many sizes.
-#[test]
-fn images_resized_on_the_device_give_the_same_results() {
-    let Some((device, _shared)) = device() else { return };
-    let mut sources: Vec<Source> = digits::samples().collect();
-    let sizes = [(257, 197), (63, 64), (1, 1), (65, 400), (500, 40)];
-    sources.extend(sizes.map(|(width, height)| {
-        let random = std::iter::successors(Some(1u32), |x| Some(x * 48_271 % 65_521)).map(|x| x as u8);
-        let data = random.take(width * height * 3).collect();
-        Source::Decoded("noise".into(), RgbImage::new(width, height, data).unwrap())
-    }));
-    let decoded = sources.iter().map(|s| s.decode(Limits::default()).unwrap());
-    let images: Vec<RgbImage> = decoded.collect();
-    for dtype in dtypes() {
-        let builder = Session::builder().device(device).dtype(dtype).batch(5);
-        let expected = builder.tinyvit32().unwrap().run(&images).unwrap();
-        let session = builder.resize(ResizeOn::Device).tinyvit32().unwrap();
-        assert_eq!(session.resize(), ResizeOn::Device);
-        same(&session.run(&images).unwrap(), &expected);
-        let mut timing = Timing::default();
-        let options = RunOptions::new().timing(&mut timing);
-        same(&session.run_with(&images, options).unwrap(), &expected);
-        let phases = |timing: &Timing| timing.phases().map(|(phase, _)| phase).collect::<Vec<_>>();
-        assert_eq!(phases(&timing)[0], Phase::DeviceResize);
-        let mut results = Pipeline::new(&session).timed(true).run(sources.clone()).unwrap();
-        let rows: Vec<_> = results
-            .by_ref()
-            .map(|item| item.unwrap().logits().unwrap().to_vec())
-            .collect();
-        let expected: Vec<_> = expected
-            .logits()
-            .unwrap()
-            .rows()
-            .into_iter()
-            .map(|r| r.to_vec())
-            .collect();
-        assert_eq!(rows, expected);
-        let phases = phases(results.timing());
-        assert!(
-            phases.contains(&Phase::DeviceResize) && !phases.contains(&Phase::Resize),
-            "{phases:?}"
-        );
-        // Pixels that have the model's size go there as ever.
-        let input = pixels(&session, 2);
-        assert_eq!(run_pixels(&session, &input).len(), 2);
-        println!("PASS {dtype:<4} resized on the device");
-    }
-}
-
 /// Where there are two.
 #[test]
 fn two_gpus_copy_to_each_other_and_give_the_same_bits() {
@@ -509,77 +459,6 @@ fn many_runs_leave_the_memory_flat() {
         lost < 2 << 20 || lost / runs < 64,
         "{lost} bytes of the device's memory are gone"
     );
-}
-
-/// Sizes that shrink, grow, stay and are padded; both orders of the passes; every filter.
-#[test]
-fn images_are_resized_to_the_same_bytes() {
-    let Some((device, _shared)) = device() else { return };
-    let stream = gpu(device).stream().unwrap();
-    let values = ValueRule {
-        rescale: Rescale::DivideBy255,
-        normalize: None,
-    };
-    let crop = |rounding, fill| Crop {
-        height: 63,
-        width: 65,
-        rounding,
-        fill,
-    };
-    let torch = crop(Rounding::Torchvision, [0; 3]);
-    let hugging_face = crop(Rounding::Transformers, [7, 130, 255]);
-    let shortest = Resize::Shortest {
-        edge: 64,
-        longest: None,
-    };
-    let cover = Resize::Cover {
-        height: 70,
-        width: 65,
-    };
-    let small = Resize::Contain {
-        height: 40,
-        width: 64,
-    };
-    let exact = Resize::Exact {
-        height: 64,
-        width: 65,
-    };
-    let mut state = 1u64;
-    let images: Vec<RgbImage> = [
-        (257, 197),
-        (63, 64),
-        (1, 1),
-        (64, 400),
-        (65, 63),
-        (257, 197),
-        (500, 40),
-    ]
-    .into_iter()
-    .map(|(width, height)| {
-        let byte = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (state >> 56) as u8
-        };
-        let data = std::iter::repeat_with(byte).take(width * height * 3).collect();
-        RgbImage::new(width, height, data).unwrap()
-    })
-    .collect();
-    for filter in Filter::ALL {
-        for (resize, crop) in [
-            (Some(shortest), Some(torch)),
-            (Some(cover), Some(torch)),
-            (Some(small), Some(hugging_face)),
-            (Some(exact), None),
-            (None, Some(hugging_face)),
-        ] {
-            let rule = Preprocess::new(resize.map(|r| (r, filter)), crop, values.clone()).unwrap();
-            let expected = rule.apply_batch(&images).unwrap();
-            let mut on_device = HipPreprocess::new(&rule, &stream).unwrap();
-            let got = on_device.apply_batch(&images).unwrap().read().unwrap();
-            let wrong = got.iter().zip(&expected).position(|(a, b)| a != b);
-            assert_eq!((got.len(), wrong), (expected.len(), None), "{rule}");
-        }
-    }
 }
 
 #[test]

@@ -6,26 +6,33 @@
     reason = "a test that cannot go on should fail there"
 )]
 
+mod advise;
 mod bad_input;
 mod bench;
 mod command_line;
 mod compare;
+mod compressed_tensors;
 mod digits;
 mod emu;
+mod explain;
 mod fuzz;
 mod goldens;
 mod gpu;
 mod hip;
 mod hub;
 mod image;
+mod inputs;
 mod labels;
 mod limits;
 mod model;
 mod outputs;
+mod profile;
+mod quantize;
 #[cfg(feature = "serve")]
 mod serve;
 mod session;
 mod validate;
+mod zero_shot;
 
 use std::path::{Path, PathBuf};
 

@@ -310,13 +310,7 @@ fn final_norm(directory: &std::path::Path, part: &str) -> Vec<f32> {
     let all = tensors.names();
     let name = all.into_iter().find(is_norm).unwrap();
     let tensor = tensors.tensor(name).unwrap();
-    tensor
-        .data()
-        .as_chunks()
-        .0
-        .iter()
-        .map(|&b| f32::from_le_bytes(b))
-        .collect()
+    bytemuck::pod_collect_to_vec(tensor.data())
 }
 
 fn config(directory: &std::path::Path) -> Value {

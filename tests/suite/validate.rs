@@ -30,6 +30,7 @@ fn the_cpu_passes_and_the_table_says_so() {
         "attention 2×16 packed-qkv",
         "all 771",
         " 0 failed, ",
+        "1×2×32×16            0.01",
     ] {
         assert!(text.contains(part), "{part} is not in\n{text}");
     }
@@ -253,4 +254,153 @@ fn auto_says_why_it_is_the_cpu() {
     assert!(text.starts_with("cpu: "), "{text}");
     let reason = text.lines().find(|line| line.starts_with("no GPU: ")).unwrap();
     assert!(reason.contains("/nowhere"), "{reason}");
+}
+
+/// TinyViT32 with another bias in block 2.
+fn tiny_with_a_wrong_bias(folder: &std::path::Path) {
+    let tiny = crate::at("assets/tinyvit32");
+    fs::copy(tiny.join("config.json"), folder.join("config.json")).unwrap();
+    let mut bytes = fs::read(tiny.join("model.safetensors")).unwrap();
+    let at = {
+        let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+        let data = tensors.tensor("blocks.2.mlp.fc2.bias").unwrap().data().as_ptr();
+        data as usize - bytes.as_ptr() as usize
+    };
+    bytes[at..at + 4].copy_from_slice(&3f32.to_le_bytes());
+    fs::write(folder.join("model.safetensors"), bytes).unwrap();
+}
+
+#[test]
+fn a_model_is_compared_layer_by_layer_and_certified() {
+    let folder = tempfile::tempdir().unwrap();
+    let certificate = folder.path().join("certificate.json");
+    let on_cpu = ["validate", "--against", "unoptimized", "--device", "cpu"];
+    let output = hipvit(
+        on_cpu
+            .into_iter()
+            .chain(["--certificate", certificate.to_str().unwrap()]),
+    );
+    let text = stdout(&output);
+    assert_eq!(output.status.code(), Some(0), "{text}{}", stderr(&output));
+    for part in [
+        "ok  patch embedding",
+        "ok  block 3",
+        "ok  logits, as served",
+        " 0 beyond",
+    ] {
+        assert!(text.contains(part), "{part} is not in\n{text}");
+    }
+    let found = json(&fs::read_to_string(&certificate).unwrap().replace('\n', ""));
+    assert_eq!(found["schema"], "hipvit.certificate/1");
+    assert_eq!(
+        (&found["passed"], &found["device"]["kind"]),
+        (&true.into(), &"cpu".into())
+    );
+    assert_eq!(found["models"][0]["layers"][0]["name"], "patch embedding");
+    assert_eq!(found["models"][0]["weights_sha256"].as_str().unwrap().len(), 64);
+
+    // A wrong weight is named, and the certificate says so.
+    tiny_with_a_wrong_bias(folder.path());
+    let wrong = [
+        "--baseline",
+        folder.path().to_str().unwrap(),
+        "--certificate",
+        certificate.to_str().unwrap(),
+    ];
+    let output = hipvit(on_cpu.into_iter().chain(wrong));
+    let text = stdout(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}{}", stderr(&output));
+    assert!(
+        text.contains("FAIL tinyvit32: block 2 is the first layer beyond its tolerance"),
+        "{text}"
+    );
+    assert!(text.contains("ok    block 1"), "{text}");
+    let found = json(&fs::read_to_string(&certificate).unwrap().replace('\n', ""));
+    assert_eq!(
+        (&found["passed"], &found["models"][0]["first_beyond"]),
+        (&false.into(), &"block 2".into())
+    );
+
+    let output = hipvit(
+        on_cpu
+            .into_iter()
+            .chain(["--certificate", "/nowhere/certificate.json"]),
+    );
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("/nowhere"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_provider_that_errs_is_named_at_its_layer() {
+    let fake = Fake::new("validate-model");
+    let path = fake.path.to_str().unwrap();
+    // The head of this model joins the class token and the mean of the patches, which the provider copies row by row.
+    let model = crate::at("tests/golden/hf_dinov2");
+    let compared = |wrong: bool| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hipvit"));
+        command
+            .args([
+                "validate",
+                "--device",
+                "cpu",
+                "--against",
+                path,
+                "--json",
+                "--model",
+            ])
+            .arg(&model)
+            .env("FAKE_DEVICES", "1");
+        if wrong {
+            command.env("FAKE_WRONG_ROWS", "1");
+        }
+        let output = command.output().unwrap();
+        (output.status.code(), json(stdout(&output)))
+    };
+    let (code, right) = compared(false);
+    assert_eq!((code, &right["failed"]), (Some(0), &0.into()), "{right}");
+    assert_eq!(right["against"], path);
+    let (code, wrong) = compared(true);
+    assert_eq!(
+        (code, &wrong["first_beyond"]),
+        (Some(1), &"embedding".into()),
+        "{wrong}"
+    );
+
+    // As the candidate, it replays what it is served.
+    let report = provider(path, &["--against", "cpu", "--json"], false);
+    let report = json(stdout(&report));
+    assert_eq!(report["failed"], 0, "{report}");
+    assert!(
+        report["candidate"]["replayed_runs"].as_u64() >= Some(1),
+        "{report}"
+    );
+}
+
+#[test]
+fn the_unit_tier_has_ops_and_a_model() {
+    let output = hipvit(["validate", "--tier", "unit", "--device", "cpu", "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let both = json(stdout(&output));
+    assert_eq!(
+        (&both["tier"], &both["limit_seconds"]),
+        (&"unit".into(), &30.0.into())
+    );
+    assert_eq!(both["ops"]["configs"][0]["config"], "micro");
+    assert_eq!(both["ops"]["failed"], 0);
+    assert_eq!(both["models"][0]["against"], "unoptimized");
+    for arguments in [
+        &["--against", "cpu", "--op", "linear"][..],
+        &["--images", "assets/samples/7.png"],
+        &["--tier", "unit", "--format", "csv"],
+        &["--tier", "quick"],
+        &["--against", "gpu"],
+    ] {
+        let output = hipvit(["validate", "--device", "cpu"].iter().chain(arguments));
+        assert_eq!(
+            output.status.code(),
+            Some(2),
+            "{arguments:?}: {}",
+            stderr(&output)
+        );
+    }
 }

@@ -3,7 +3,7 @@
 use std::env;
 
 use hipvit::image::{Limits, RgbImage, open};
-use hipvit::{Device, DeviceSet, Error, GraphMode, Outputs, Parallelism, Session};
+use hipvit::{AllReduceKind, Device, DeviceSet, Error, GraphMode, Outputs, Parallelism, Session};
 
 use super::{MARK, available, command};
 use crate::at;
@@ -179,10 +179,11 @@ fn a_lost_gpu_is_an_error_until_the_end() {
 }
 
 /// TinyViT32, with each of its layers on two GPUs, until a run fails.
-fn rank_that_fails() -> (usize, String) {
+fn rank_that_fails(all_reduce: AllReduceKind) -> (usize, String) {
     let builder = Session::builder().devices(DeviceSet::gpus([0, 1]).unwrap());
     let session = builder
         .parallel(Parallelism::tensor())
+        .all_reduce(all_reduce)
         .batch(2)
         .tinyvit32()
         .unwrap();
@@ -210,7 +211,7 @@ fn rank_that_fails() -> (usize, String) {
 fn a_divided_model_that_loses_a_gpu_names_it() {
     let name = "a_divided_model_that_loses_a_gpu_names_it";
     if available() && alone(name, "gfx942x2", ("HIP_EMU_LOSE_DEVICE", "150")) {
-        let (_, text) = rank_that_fails();
+        let (_, text) = rank_that_fails(AllReduceKind::Auto);
         assert!(text.contains(" failed: "), "{text}");
     }
 }
@@ -220,7 +221,7 @@ fn a_divided_model_does_not_wait_for_a_rank_that_hangs() {
     let name = "a_divided_model_does_not_wait_for_a_rank_that_hangs";
     let settings = [("HIP_EMU_HANG_COLLECTIVE", "20"), ("HIP_EMU_RCCL_TIMEOUT", "2")];
     if available() && alone_with(name, "gfx942x2", &settings) {
-        println!("{}", rank_that_fails().1);
+        println!("{}", rank_that_fails(AllReduceKind::Library).1);
     }
 }
 

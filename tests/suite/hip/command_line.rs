@@ -1,8 +1,8 @@
 //! Commands on the fake provider: `inspect`, `classify --timing`, and warnings.
 
 use super::Fake;
-use crate::bench;
 use crate::command_line::{stderr, stdout};
+use crate::{at, bench};
 
 fn run(fake: &Fake, args: &[&str]) -> std::process::Output {
     std::process::Command::new(env!("CARGO_BIN_EXE_hipvit"))
@@ -11,6 +11,36 @@ fn run(fake: &Fake, args: &[&str]) -> std::process::Output {
         .env("FAKE_DEVICES", "1")
         .output()
         .unwrap()
+}
+
+#[test]
+fn int8_is_refused_and_fp8_is_dequantised() {
+    let fake = Fake::new("quantized");
+    let model = |name: &str| at("tests/golden/quantized").join(name).display().to_string();
+    let image = at("tests/golden/images/small.png").display().to_string();
+    let classify = |name: &str, device: &str| {
+        let model = model(name);
+        run(
+            &fake,
+            &["classify", "-m", &model, "--device", device, "--json", &image],
+        )
+    };
+    let output = classify("int8_token", "hip:0");
+    assert_eq!(output.status.code(), Some(1));
+    let text = stderr(&output);
+    assert!(
+        text.contains("in int8") && text.contains("--device cpu"),
+        "{text}"
+    );
+    for name in ["fp8_weights", "int8_weights", "int8_asymmetric"] {
+        let outputs = ["hip:0", "cpu"].map(|device| classify(name, device));
+        assert!(outputs.iter().all(|output| output.status.success()), "{name}");
+        let scores = outputs.map(|output| {
+            let json: serde_json::Value = serde_json::from_str(stdout(&output)).unwrap();
+            json.to_string()
+        });
+        assert!(!scores[0].is_empty(), "{name}");
+    }
 }
 
 #[test]

@@ -166,6 +166,21 @@ fn pinned_memory_is_filled_in_parts_by_several_threads() {
             assert_eq!(pinned[..], expected[..]);
         }
         device.pinned::<u16>(1).unwrap().split(0).unwrap_err();
+        // Parts of any sizes; some are dropped, and keep what they had.
+        let mut first = device.pinned::<u16>(10).unwrap().into_part();
+        let mut second = first.split_off(3);
+        let third = second.split_off(5);
+        assert_eq!([first.start(), second.start(), third.start()], [0, 3, 8]);
+        assert_eq!([first.len(), second.len(), third.len()], [3, 5, 2]);
+        assert!(second.split_off(5).is_empty() && second.split_off(99).is_empty());
+        thread::scope(|scope| {
+            scope.spawn(|| first.fill(1));
+            scope.spawn(|| second.fill(2));
+        });
+        drop(second);
+        assert!(PinnedPart::join(vec![third]).is_err(), "the first is in use");
+        let pinned = PinnedPart::join(vec![first]).unwrap();
+        assert_eq!(pinned[..], [1, 1, 1, 2, 2, 2, 2, 2, 0, 0]);
         let mut parts = device.pinned::<u16>(4).unwrap().split(2).unwrap();
         let missing = parts.pop();
         let error = PinnedPart::join(parts).unwrap_err().to_string();

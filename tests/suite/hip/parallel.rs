@@ -9,11 +9,14 @@ use super::{Fake, Slot};
 use crate::at;
 
 /// Models of every kind of block and head, with the numbers of GPUs that divide their heads.
-const MODELS: [(&str, &[usize]); 6] = [
+const MODELS: [(&str, &[usize]); 8] = [
     ("timm_vit_class_token", &[3]),
     ("timm_vit_pre_norm_layer_scale", &[3]),
     ("timm_dinov2_reg4_swiglu", &[2]),
     ("timm_siglip", &[3]),
+    // A rotary table for all heads, and one for each.
+    ("timm_vit_rope", &[3]),
+    ("timm_vit_rope_mixed_ape", &[3]),
     ("hf_clip_vision", &[3]),
     ("timm_deit_distilled", &[3]),
 ];
@@ -94,7 +97,14 @@ fn stages_give_the_bits_of_one_gpu() {
     let fake = Fake::new("stages");
     {
         let images = images(7);
-        for (model, _) in MODELS {
+        // Norms at the end of a branch, RMS norms, and both branches of a block after one norm are cut too.
+        let others = [
+            "timm_vit_post_norm",
+            "timm_vit_rms_norm",
+            "timm_vit_parallel_qk_norm",
+            "timm_sapiens2",
+        ];
+        for model in MODELS.iter().map(|&(model, _)| model).chain(others) {
             let builder = |builder: SessionBuilder| builder.tokens(true).hidden_layers(0..2);
             let expected = load(&builder(one(&fake)), model).run(&images).unwrap();
             for count in [2, 3] {

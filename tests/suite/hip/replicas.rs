@@ -364,3 +364,70 @@ fn a_set_is_measured_beside_one_of_its_gpus() {
         stderr(&output)
     );
 }
+
+/// Each GPU of a divided model works on every image: they are all named, and share the rate.
+#[test]
+fn a_divided_model_is_measured_on_all_its_gpus() {
+    let fake = Fake::new("divided-bench");
+    for (parallel, model, gpus) in [
+        ("pipeline", "timm_vit_class_token", "2"),
+        ("tensor", "timm_dinov2_reg4_swiglu", "2"),
+        ("data=2,pipeline=2", "timm_vit_class_token", "4"),
+    ] {
+        let bench = |more: &[&str]| {
+            let model = at("tests/golden").join(model);
+            let quick = ["bench", "--no-peaks", "--runs", "4", "--batch", "2"];
+            let set = [
+                "--device",
+                "hip:all",
+                "--parallel",
+                parallel,
+                model.to_str().unwrap(),
+            ];
+            hipvit(&fake, gpus, &[&quick[..], &set, more].concat())
+        };
+        let output = bench(&["--json"]);
+        assert_eq!(output.status.code(), Some(0), "{parallel}: {}", stderr(&output));
+        let rows: Vec<Value> = stdout(&output)
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        let [one, set] = &rows[..] else {
+            panic!("{parallel}: {rows:?}");
+        };
+        assert_eq!(set["error"], Value::Null, "{parallel}");
+        assert_eq!(
+            set["device"]["name"],
+            format!("{gpus} × Fake Instinct"),
+            "{parallel}"
+        );
+        let count: usize = gpus.parse().unwrap();
+        let shares = set["devices"].as_array().unwrap();
+        let indices: Vec<_> = shares.iter().map(|share| &share["index"]).collect();
+        assert_eq!(indices, (0..count).collect::<Vec<_>>(), "{parallel}");
+        let rate = |row: &Value| row["images_per_s"].as_f64().unwrap();
+        let all: f64 = shares.iter().map(rate).sum();
+        assert!((all / rate(&set["end_to_end"]) - 1.0).abs() < 1e-9, "{parallel}");
+        let scaling = |field: &str| set["scaling"][field].as_f64().unwrap();
+        assert_eq!(
+            scaling("one_images_per_s"),
+            rate(&one["end_to_end"]),
+            "{parallel}"
+        );
+        let efficiency = scaling("factor") / count as f64;
+        assert!(
+            (scaling("efficiency") / efficiency - 1.0).abs() < 1e-9,
+            "{parallel}"
+        );
+
+        let text = bench(&[]).stdout;
+        let text = String::from_utf8(text).unwrap();
+        let numbers: Vec<String> = (0..count).map(|n| n.to_string()).collect();
+        let title = format!(
+            "hip:{} ({gpus} × Fake Instinct, gfx942), {parallel}",
+            numbers.join(",")
+        );
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.contains(&title), "{title} is not in\n{text}");
+    }
+}

@@ -1,6 +1,7 @@
 //! A server on the fake provider, and what becomes of its requests when the device fails.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use hipvit::Session;
@@ -65,23 +66,24 @@ fn a_lost_device_is_taken_out_and_its_requests_run_elsewhere() {
     fake.set(Slot::Devices, 1);
 }
 
-/// The answers of clients that send one request after the other until `enough` have been answered.
+/// The answers of clients that send one request after the other: a quarter of `enough` before the fault, the rest after it.
 fn load(running: &Running, enough: usize, fault: impl FnOnce()) -> Vec<crate::serve::Response> {
     const CLIENTS: usize = 8;
     let answers = Mutex::new(Vec::new());
+    let answered = || answers.lock().unwrap().len();
+    let end = AtomicUsize::new(usize::MAX);
     thread::scope(|scope| {
         for _ in 0..CLIENTS {
             scope.spawn(|| {
-                while answers.lock().unwrap().len() < enough {
+                while answered() < end.load(Ordering::SeqCst) {
                     let answer = infer(running);
                     answers.lock().unwrap().push(answer);
                 }
             });
         }
-        wait_until("clients are answered", || {
-            answers.lock().unwrap().len() >= enough / 4
-        });
+        wait_until("clients are answered", || answered() >= enough / 4);
         fault();
+        end.store(answered() + enough - enough / 4, Ordering::SeqCst);
     });
     answers.into_inner().unwrap()
 }

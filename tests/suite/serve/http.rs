@@ -187,6 +187,75 @@ fn pixels_and_pixel_values_give_the_same_bits() {
 }
 
 #[test]
+fn explanations_are_the_explainers() {
+    let mut options = options();
+    options.explanation = true;
+    options.pixel_values = true;
+    let running = Running::new(options);
+    let session = Session::builder().device(Device::Cpu).tinyvit32().unwrap();
+    let image = decode("sample", &sample(5), Limits::default()).unwrap();
+    let explain = |class| {
+        let attribution = session.explain(&image, class).unwrap().attribution;
+        let parts: Vec<f32> = attribution.by_pixel().iter().map(|&part| part as f32).collect();
+        parts
+    };
+
+    let mut body = samples(&[5]);
+    assert!(
+        running.infer(&body).json()["outputs"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|output| output["name"] != "explanation"),
+        "only those who name it get it"
+    );
+    body["outputs"] = json!([{"name": "explanation"}]);
+    let alone = running.infer(&body);
+    assert_eq!(alone.status, 200, "{}", alone.text());
+    let [height, width] = session.info().image_size;
+    assert_eq!(
+        tensor(&alone.json(), "explanation")["shape"],
+        json!([1, height, width])
+    );
+    assert_eq!(floats(&alone.json(), "explanation"), explain(None));
+
+    body["outputs"] = json!([{"name": "logits"}, {"name": "explanation", "parameters": {"class": 3}}]);
+    let both = running.infer(&body).json();
+    assert_eq!(floats(&both, "explanation"), explain(Some(3)));
+    assert_eq!(
+        floats(&both, "logits"),
+        expected(&[5]).logits().unwrap().as_slice().unwrap()
+    );
+
+    let resized = session.preprocess().apply(&image).unwrap();
+    let mut values = vec![0f32; resized.data.len()];
+    session
+        .preprocess()
+        .normalize(&resized.data, &mut values)
+        .unwrap();
+    let values = running.infer(&json!({
+        "inputs": [{"name": "pixel_values", "datatype": "FP32", "shape": [1, 3, height, width], "data": values}],
+        "outputs": [{"name": "explanation"}],
+    }));
+    assert_eq!(floats(&values.json(), "explanation"), explain(None));
+
+    body["outputs"] = json!([{"name": "explanation", "parameters": {"class": 10}}]);
+    assert_eq!(
+        running.infer(&body).error(),
+        (
+            400,
+            "output `explanation`: parameter `class`: 10 is not one of the model's 10, counted from 0".into()
+        )
+    );
+    // Explanations count on their own.
+    assert_eq!(running.metric("hipvit_images_total"), 2.0);
+    assert_eq!(
+        running.metric(r#"hipvit_stage_duration_seconds_count{model="digits",stage="explain"}"#),
+        3.0
+    );
+}
+
+#[test]
 fn errors_have_the_protocols_form_and_name_the_tensor() {
     let running = Running::digits();
     let with = |change: &dyn Fn(&mut Value)| {

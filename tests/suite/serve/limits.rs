@@ -26,29 +26,41 @@ fn a_body_beyond_the_limit_is_refused_by_both_protocols() {
     assert_eq!(running.get("/v2/health/ready").status, 200);
 }
 
-/// A stream counts for its largest message, whose bytes nobody else counts.
+/// A stream counts for its buffers while nothing comes, and for its message while there is one.
 #[test]
 fn streams_beyond_the_memory_for_bodies_are_refused() {
     use tonic::codegen::tokio_stream::{pending, wrappers::ReceiverStream};
     let mut options = options();
-    options.limits.body = 1 << 20;
-    options.limits.all_bodies = 3 << 19;
+    options.limits.body = 64 << 10;
+    // Six streams of 16 KiB, and two small requests.
+    options.limits.all_bodies = 99 << 10;
     let running = Running::new(options);
     block_on(async {
         let mut client = client(running.address).await;
+        let mut idle = Vec::new();
+        for _ in 0..5 {
+            idle.push(client.model_stream_infer(pending()).await.unwrap());
+        }
         let (requests, open) = tokio::sync::mpsc::channel(1);
-        let first = client.model_stream_infer(ReceiverStream::new(open)).await;
-        let mut answers = first.unwrap().into_inner();
+        let sixth = client.model_stream_infer(ReceiverStream::new(open)).await;
+        let mut answers = sixth.unwrap().into_inner();
         let status = client.model_stream_infer(pending()).await.unwrap_err();
         assert_eq!(status.code(), tonic::Code::Unavailable);
         // What is left is for other requests.
         client.model_infer(infer(&[1])).await.unwrap();
-        // The stream works, and gives its memory back when its client has no more requests.
-        requests.send(infer(&[2])).await.unwrap();
-        let answer = answers.message().await.unwrap().unwrap();
-        assert_eq!(answer.error_message, "");
-        drop(requests);
-        assert!(answers.message().await.unwrap().is_none());
+        // The streams work, and give their memory back after each message.
+        for _ in 0..10 {
+            requests.send(infer(&[2])).await.unwrap();
+            let answer = answers.message().await.unwrap().unwrap();
+            assert_eq!(answer.error_message, "");
+        }
+        // A message without memory ends its stream.
+        let mut large = infer(&[2]);
+        large.id = "7".repeat(8 << 10);
+        requests.send(large).await.unwrap();
+        let status = answers.message().await.unwrap_err();
+        assert_eq!(status.code(), tonic::Code::Unavailable);
+        assert!(status.metadata().contains_key("retry-after"));
         while client.model_stream_infer(pending()).await.is_err() {
             tokio::task::yield_now().await;
         }

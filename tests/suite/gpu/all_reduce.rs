@@ -1,0 +1,275 @@
+//! All-reduces over memory that two and four GPUs share, where there are as many.
+
+use std::thread;
+use std::time::Duration;
+
+use half::{bf16, f16};
+use hipvit::DType;
+use hipvit::exec::{PeerAllReduce, PeerSum};
+use hipvit::hip::{Device as Gpu, DeviceBuffer, Graph, Operand, Stream, Work};
+
+use super::{device, dtypes, gpu};
+
+const TIMEOUT: Duration = Duration::from_secs(300);
+
+/// Bytes before and after each result that nothing may write.
+const GUARD: usize = 256;
+const GUARD_BYTE: u8 = 0xa5;
+
+/// The GPUs there are, if more than one.
+fn gpus() -> Option<Vec<Gpu>> {
+    let (device, _shared) = device()?;
+    let gpus = gpu(device).runtime().devices().unwrap();
+    if gpus.len() < 2 {
+        eprintln!("skipped: there is one GPU");
+        return None;
+    }
+    Some(gpus)
+}
+
+fn streams(gpus: &[Gpu]) -> Vec<Stream> {
+    gpus.iter().map(|gpu| gpu.stream().unwrap()).collect()
+}
+
+/// The values as the dtype has them, and their bytes.
+fn rounded(values: &[f64], dtype: DType) -> (Vec<f64>, Vec<u8>) {
+    let one = |&value: &f64| match dtype {
+        DType::F16 => {
+            let x = f16::from_f64(value);
+            (x.to_f64(), x.to_le_bytes().to_vec())
+        }
+        DType::BF16 => {
+            let x = bf16::from_f64(value);
+            (x.to_f64(), x.to_le_bytes().to_vec())
+        }
+        _ => (f64::from(value as f32), (value as f32).to_le_bytes().to_vec()),
+    };
+    let (values, bytes): (Vec<f64>, Vec<Vec<u8>>) = values.iter().map(one).unzip();
+    (values, bytes.concat())
+}
+
+fn numbers(bytes: &[u8], dtype: DType) -> Vec<f64> {
+    let one = |bytes: &[u8]| match dtype {
+        DType::F16 => f16::from_le_bytes([bytes[0], bytes[1]]).to_f64(),
+        DType::BF16 => bf16::from_le_bytes([bytes[0], bytes[1]]).to_f64(),
+        _ => f64::from(f32::from_le_bytes(bytes.try_into().unwrap())),
+    };
+    bytes.chunks_exact(dtype.size()).map(one).collect()
+}
+
+/// Pseudo-random, in ±1.
+fn random(count: usize, seed: usize) -> Vec<f64> {
+    let mut state = seed as u64 * 0x9e37_79b9 + 1;
+    let mut next = || {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 40) as f64 / f64::from(1 << 23) - 1.0
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+/// A rank's part of one sum, on its own buffers.
+struct Rank<'a> {
+    all: &'a PeerAllReduce,
+    rank: usize,
+    matrix: [usize; 2],
+    x: DeviceBuffer<u8>,
+    bias: Option<DeviceBuffer<u8>>,
+    residual: Option<DeviceBuffer<u8>>,
+    /// The result between guards.
+    out: DeviceBuffer<u8>,
+}
+
+impl Rank<'_> {
+    fn submit(&mut self) -> hipvit::Result<()> {
+        let [rows, channels] = self.matrix;
+        let end = self.out.bytes() - GUARD;
+        self.all.submit(
+            self.rank,
+            PeerSum {
+                x: self.x.reading(),
+                bias: self.bias.as_ref().map(DeviceBuffer::reading),
+                residual: self.residual.as_ref().map(DeviceBuffer::reading),
+                out: self.out.writing().part(GUARD..end)?,
+                rows,
+                channels,
+            },
+        )
+    }
+}
+
+impl Work for Rank<'_> {
+    type Error = hipvit::Error;
+
+    fn enqueue(&mut self, _: &Stream) -> hipvit::Result<()> {
+        self.submit()
+    }
+
+    fn outputs(&mut self) -> Vec<Operand<'_>> {
+        let end = self.out.bytes() - GUARD;
+        vec![self.out.writing().part(GUARD..end).unwrap()]
+    }
+}
+
+/// Sums of every form, repeated as replays of a captured graph with other values each time, against sums in f64. All ranks get the same
+/// bits, and nothing else is written.
+fn sums(gpus: &[Gpu], dtype: DType, matrix: [usize; 2], repetitions: usize) {
+    let [rows, channels] = matrix;
+    let ranks = gpus.len();
+    for follows in [false, true] {
+        let streams = streams(gpus);
+        let all = PeerAllReduce::new(&streams, dtype, TIMEOUT).unwrap();
+        let (bias, bias_bytes) = rounded(&random(channels, 7), dtype);
+        let (residual, residual_bytes) = rounded(&random(rows * channels, 8), dtype);
+        let part = |turn: usize, rank: usize| rounded(&random(rows * channels, 9 + turn * 8 + rank), dtype);
+        let on = |rank: usize, stream: &Stream| {
+            let mut out = stream
+                .allocate::<u8>(rows * channels * dtype.size() + 2 * GUARD)
+                .unwrap();
+            out.fill(GUARD_BYTE).unwrap();
+            let work = Rank {
+                all: &all,
+                rank,
+                matrix,
+                x: stream.upload(&part(0, rank).1).unwrap(),
+                bias: follows.then(|| stream.upload(&bias_bytes).unwrap()),
+                residual: follows.then(|| stream.upload(&residual_bytes).unwrap()),
+                out,
+            };
+            let mut graph = Graph::new(stream, work).unwrap();
+            assert_eq!(graph.fallback(), None);
+            let turn = |turn: usize| {
+                graph.work_mut().x.write(&part(turn, rank).1).unwrap();
+                graph.run().unwrap();
+                graph.work().out.read().unwrap()
+            };
+            let results: Vec<Vec<u8>> = (0..repetitions).map(turn).collect();
+            all.check(rank).unwrap();
+            results
+        };
+        let results: Vec<Vec<Vec<u8>>> = thread::scope(|scope| {
+            let on = &on;
+            let start = |(rank, stream)| scope.spawn(move || on(rank, stream));
+            let threads: Vec<_> = streams.iter().enumerate().map(start).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        for turn in 0..repetitions {
+            let bytes = &results[0][turn];
+            for (rank, other) in results.iter().enumerate() {
+                assert!(
+                    other[turn] == *bytes,
+                    "rank {rank} of {ranks} has other bits than rank 0"
+                );
+            }
+            let (guards, result) = (
+                bytes[..GUARD].iter().chain(&bytes[bytes.len() - GUARD..]),
+                &bytes[GUARD..bytes.len() - GUARD],
+            );
+            assert!(
+                guards.copied().all(|byte| byte == GUARD_BYTE),
+                "{dtype} {matrix:?}"
+            );
+            let parts: Vec<Vec<f64>> = (0..ranks).map(|rank| part(turn, rank).0).collect();
+            for (index, got) in numbers(result, dtype).into_iter().enumerate() {
+                let mut terms: Vec<f64> = parts.iter().map(|part| part[index]).collect();
+                if follows {
+                    terms.extend([bias[index % channels], residual[index]]);
+                }
+                let expected: f64 = terms.iter().sum();
+                // Each addition rounds in f32 what has been summed so far; then one rounding to the dtype.
+                let magnitude: f64 = terms.iter().map(|term| term.abs()).sum();
+                let sum = terms.len() as f64 * f64::from(f32::EPSILON) / 2.0 * magnitude;
+                let bound = sum + super::epsilon(dtype) / 2.0 * (expected.abs() + sum);
+                assert!(
+                    (got - expected).abs() <= bound,
+                    "{ranks} ranks, {dtype} {matrix:?}, turn {turn}, element {index}: {got} {expected}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn sums_over_peer_memory_agree_with_f64() {
+    let Some(gpus) = gpus() else { return };
+    let mut counts = vec![2];
+    counts.extend((gpus.len() >= 4).then_some(4));
+    for count in counts {
+        for dtype in dtypes() {
+            for channels in [1, 63, 64, 65] {
+                sums(&gpus[..count], dtype, [1, channels], 20);
+            }
+            sums(&gpus[..count], dtype, [197, 768], 3);
+            println!("{count} GPUs, {dtype}: sums agree");
+        }
+    }
+}
+
+/// Several rounds a thread, and rows whose last vec128 is partial.
+#[test]
+fn large_sums_over_peer_memory_agree_with_f64() {
+    let Some(gpus) = gpus() else { return };
+    for dtype in dtypes() {
+        sums(&gpus[..2], dtype, [1001, 999], 2);
+    }
+}
+
+/// The work ends without the missing rank, and every later one's does; an error names the rank.
+#[test]
+fn a_rank_that_never_comes_is_an_error() {
+    let Some(gpus) = gpus() else { return };
+    let streams = streams(&gpus[..2]);
+    let all = PeerAllReduce::new(&streams, DType::F32, Duration::from_millis(200)).unwrap();
+    let x = streams[0].upload(&[1.0f32; 64]).unwrap();
+    let mut out = streams[0].zeroed::<f32>(64).unwrap();
+    let mut sum = || {
+        all.submit(
+            0,
+            PeerSum {
+                x: x.reading(),
+                bias: None,
+                residual: None,
+                out: out.writing(),
+                rows: 1,
+                channels: 64,
+            },
+        )
+        .unwrap();
+        streams[0].synchronize().unwrap();
+        all.check(0).unwrap_err().to_string()
+    };
+    assert!(
+        sum().contains("rank 0 has waited for rank 1 longer than 0.2 s"),
+        "{}",
+        sum()
+    );
+    sum();
+    all.check(1).unwrap();
+}
+
+/// What the host has given up ends at once, however long the time-out.
+#[test]
+fn an_aborted_sum_ends() {
+    let Some(gpus) = gpus() else { return };
+    let streams = streams(&gpus[..2]);
+    let all = PeerAllReduce::new(&streams, DType::F32, TIMEOUT).unwrap();
+    let mut x = streams[1].upload(&[1.0f32; 64]).unwrap();
+    let matrix = x.writing();
+    all.submit(
+        1,
+        PeerSum {
+            x: matrix,
+            bias: None,
+            residual: None,
+            out: matrix,
+            rows: 8,
+            channels: 8,
+        },
+    )
+    .unwrap();
+    all.abort();
+    streams[1].synchronize().unwrap();
+    // No rank is to blame.
+    all.check(1).unwrap();
+}

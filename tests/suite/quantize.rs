@@ -1,0 +1,497 @@
+//! `hipvit quantize`: what it writes loads, is as accurate, and is refused where it was damaged.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use hipvit::evaluate::{LabelledSet, evaluate};
+use hipvit::graph::{self, OutputKind, Passes};
+use hipvit::image::{Limits, RgbImage};
+use hipvit::model::{self, LoadOptions};
+use hipvit::quantize::{Options, Precision, Report, Scales, quantize};
+use hipvit::tensor::Input;
+use hipvit::{DType, Device, Outputs, RunInput, RunOptions, Session};
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
+use serde_json::{Value, json};
+
+use crate::at;
+use crate::command_line::{hipvit, stderr, stdout};
+
+const DIGITS: &str = "assets/digits/heldout.safetensors";
+
+/// Quantises `model` into `directory`, without images.
+fn quantized(model: Option<&Path>, directory: &Path) -> Report {
+    quantize(model, directory, Options::default(), []).unwrap()
+}
+
+fn on_cpu(model: &Path) -> Session {
+    Session::builder().device(Device::Cpu).load(model).unwrap()
+}
+
+fn digits() -> LabelledSet {
+    let file = at(DIGITS);
+    LabelledSet::from_safetensors(&file, &fs::read(&file).unwrap()).unwrap()
+}
+
+fn outputs(session: &Session, images: &[RgbImage]) -> Outputs {
+    session.run(images).unwrap()
+}
+
+/// The logits' root mean square difference, as a part of their root mean square, and how many images have another best class.
+fn difference(a: &Outputs, b: &Outputs) -> (f64, usize) {
+    let (a, b) = (a.logits().unwrap(), b.logits().unwrap());
+    let square = |values: &mut dyn Iterator<Item = f32>| values.map(|v| f64::from(v).powi(2)).sum::<f64>();
+    let error = square(&mut a.iter().zip(b).map(|(a, b)| a - b));
+    let best = |row: ndarray::ArrayView1<'_, f32>| {
+        let best = row.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1));
+        best.map(|(index, _)| index)
+    };
+    let others = a
+        .rows()
+        .into_iter()
+        .zip(b.rows())
+        .filter(|(a, b)| best(*a) != best(*b));
+    ((error / square(&mut a.iter().copied())).sqrt(), others.count())
+}
+
+#[test]
+fn tinyvit32_stays_as_accurate() {
+    let dir = tempfile::tempdir().unwrap();
+    let images: Vec<RgbImage> = digits()
+        .into_iter()
+        .map(|(source, _)| source.decode(Limits::default()).unwrap())
+        .collect();
+    let full = Session::builder().device(Device::Cpu).tinyvit32().unwrap();
+    let expected = outputs(&full, &images);
+    let calibration = || images[..64].iter().cloned().map(Ok);
+    for (name, scales, calibrated) in [
+        ("plain", Scales::Largest, 0),
+        ("mse", Scales::MeanSquare, 0),
+        ("balanced", Scales::Largest, 64),
+    ] {
+        let out = dir.path().join(name);
+        let options = Options {
+            scales,
+            ..Options::default()
+        };
+        let report = quantize(None, &out, options, calibration().take(calibrated)).unwrap();
+        assert_eq!(
+            (report.images, report.unquantized.as_slice()),
+            (calibrated, &["head".to_owned()][..])
+        );
+        // The four layers and the two norms of each block.
+        let blocks = full.info().depth;
+        let balanced = if calibrated == 0 { 0 } else { 2 * blocks };
+        assert_eq!((report.quantized, report.balanced), (4 * blocks, balanced));
+        let session = on_cpu(&out);
+        assert_eq!(session.info().parameters, full.info().parameters);
+        let (error, others) = difference(&expected, &outputs(&session, &images));
+        println!(
+            "{name}: logit error {:.3} %, {others} of {} differ",
+            100.0 * error,
+            images.len()
+        );
+        // Rounding errors of about 1/255 of each range in some twenty layers.
+        assert!(error > 0.0 && error < 0.05, "{name}: {error}");
+        let result = evaluate(&session, digits(), Limits::default(), |item| {
+            assert!(item.is_ok());
+        })
+        .unwrap();
+        // 357 in full precision; at most 0.3 points fewer.
+        assert!(
+            result.correct >= 356,
+            "{name}: {} of {}",
+            result.correct,
+            result.images
+        );
+    }
+}
+
+#[test]
+fn tinyvit32_in_fp8_stays_as_accurate() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("model");
+    let options = Options {
+        precision: Precision::Fp8,
+        ..Options::default()
+    };
+    let report = quantize(None, &out, options, []).unwrap();
+    let full = Session::builder().device(Device::Cpu).tinyvit32().unwrap();
+    assert_eq!(report.quantized, 4 * full.info().depth);
+    let model = model::load(&out, &LoadOptions::default()).unwrap();
+    let quantization = model.info.quantization.unwrap();
+    assert_eq!(
+        (
+            quantization.int8,
+            quantization.int8_weights,
+            quantization.dequantized
+        ),
+        (0, 0, report.quantized)
+    );
+    // The weights' memory is that of f32, which is what is shown.
+    assert!(!model.graph.values().iter().any(|value| value.dtype == DType::I8));
+    let images: Vec<RgbImage> = digits()
+        .into_iter()
+        .map(|(source, _)| source.decode(Limits::default()).unwrap())
+        .collect();
+    let session = on_cpu(&out);
+    let (error, others) = difference(&outputs(&full, &images), &outputs(&session, &images));
+    println!(
+        "fp8: logit error {:.3} %, {others} of {} differ",
+        100.0 * error,
+        images.len()
+    );
+    // Weights have 4 significant bits: an error of at most 1/16 each, which adds up as noise does.
+    assert!(error > 0.0 && error < 0.1, "{error}");
+    let result = evaluate(&session, digits(), Limits::default(), |item| {
+        assert!(item.is_ok());
+    })
+    .unwrap();
+    assert!(result.correct >= 356, "{} of {}", result.correct, result.images);
+}
+
+#[test]
+fn every_family_computes_what_the_reference_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut tried = 0;
+    for case in fs::read_dir(at("tests/golden")).unwrap() {
+        let path = case.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if !path.join("config.json").exists() {
+            continue;
+        }
+        let out = dir.path().join(&name);
+        let report = quantized(Some(&path), &out);
+        assert!(
+            report.quantized > 0 && report.bytes_after < report.bytes_before,
+            "{name}: {report:?}"
+        );
+        let model = model::load(&out, &LoadOptions::default()).unwrap();
+        let [height, width] = model.info.image_size;
+        let pixels: Vec<u8> = (0..height * width * 3).map(|i| (i * i % 251) as u8).collect();
+        let (graph, _) = graph::optimize(model.graph, &Passes::default()).unwrap();
+        let expected = graph::interpret(&graph, 1, Input::Pixels(&pixels)).unwrap();
+        let got = on_cpu(&out)
+            .run_with(RunInput::Pixels(&pixels), RunOptions::new())
+            .unwrap();
+        let kind = match got.logits() {
+            Some(_) => OutputKind::Logits,
+            None => OutputKind::Embedding,
+        };
+        let got = got.logits().unwrap_or_else(|| got.embeddings());
+        let (_, expected) = expected.iter().find(|(k, _)| *k == kind).unwrap();
+        let largest = expected.iter().fold(0f64, |largest, v| largest.max(v.abs()));
+        for (got, expected) in got.iter().zip(expected) {
+            // Where f32 and f64 round an activation to different levels, a step of its row follows, of which there are 255.
+            let error = (f64::from(*got) - expected).abs();
+            assert!(
+                error <= largest / 64.0,
+                "{name}: {got}, expected {expected} of {largest}"
+            );
+        }
+        tried += 1;
+    }
+    assert!(tried > 40, "{tried}");
+}
+
+/// Tensors by name: type, shape, bytes.
+pub(crate) type Tensors = HashMap<String, (Dtype, Vec<usize>, Vec<u8>)>;
+
+/// Changes the tensors of a model.
+pub(crate) fn rewrite(directory: &Path, change: impl Fn(&mut Tensors)) {
+    let file = directory.join("model.safetensors");
+    let bytes = fs::read(&file).unwrap();
+    let tensors = SafeTensors::deserialize(&bytes).unwrap();
+    let owned = |(name, view): (String, TensorView<'_>)| {
+        (name, (view.dtype(), view.shape().to_vec(), view.data().to_vec()))
+    };
+    let mut tensors: Tensors = tensors.tensors().into_iter().map(owned).collect();
+    change(&mut tensors);
+    let views = tensors
+        .iter()
+        .map(|(name, (dtype, shape, data))| (name, TensorView::new(*dtype, shape.clone(), data).unwrap()));
+    fs::write(&file, safetensors::serialize(views, None).unwrap()).unwrap();
+}
+
+pub(crate) fn refused(args: &[OsString], parts: &[&str]) {
+    let output = hipvit(args);
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{args:?}\n{text}");
+    assert_eq!(text.lines().count(), 1, "{text}");
+    for part in parts {
+        assert!(text.contains(part), "`{part}` is not in: {text}");
+    }
+    assert_eq!(stdout(&output), "");
+}
+
+#[test]
+fn damaged_models_are_refused() {
+    const WEIGHT: &str = "blocks.0.attn.qkv.weight";
+    const SCALE: &str = "blocks.0.attn.qkv.weight_scale";
+    let dir = tempfile::tempdir().unwrap();
+    let good = dir.path().join("good");
+    quantized(None, &good);
+    let mut count = 0;
+    let mut copy = || {
+        count += 1;
+        let to = dir.path().join(format!("case{count}"));
+        fs::create_dir(&to).unwrap();
+        for file in ["config.json", "model.safetensors"] {
+            fs::copy(good.join(file), to.join(file)).unwrap();
+        }
+        to
+    };
+    type Change = Box<dyn Fn(&mut Tensors)>;
+    let set = |at: usize, value: f32| {
+        move |tensors: &mut Tensors| {
+            let data = &mut tensors.get_mut(SCALE).unwrap().2;
+            data[4 * at..4 * at + 4].copy_from_slice(&value.to_le_bytes());
+        }
+    };
+    let cases: [(Change, &[&str]); 6] = [
+        (
+            Box::new(|t: &mut Tensors| _ = t.remove(SCALE)),
+            &[SCALE, "is missing", "needs its scales"],
+        ),
+        (Box::new(set(3, f32::NAN)), &[SCALE, "NaN at index 3"]),
+        (Box::new(set(0, -1.0)), &[SCALE, "-1 at index 0", "positive"]),
+        (
+            Box::new(|t: &mut Tensors| {
+                let (_, shape, data) = t.get_mut(SCALE).unwrap();
+                shape[0] = 2;
+                data.truncate(8);
+            }),
+            &[SCALE, "[2, 1]", "expected ["],
+        ),
+        (
+            Box::new(|t: &mut Tensors| {
+                let (_, shape, data) = t.get_mut(WEIGHT).unwrap();
+                data.truncate(data.len() / shape[0]);
+                shape[0] = 1;
+            }),
+            &[WEIGHT, "shape [1, "],
+        ),
+        (
+            Box::new(|t: &mut Tensors| {
+                t.insert("head.weight_scale".into(), (Dtype::F32, vec![1, 1], vec![0; 4]));
+            }),
+            &["head.weight_scale", "unexpected"],
+        ),
+    ];
+    for (change, parts) in cases {
+        let model = copy();
+        rewrite(&model, change);
+        refused(&["inspect".into(), model.into()], parts);
+    }
+    type Edit = fn(&mut Value);
+    let configs: [(Edit, &[&str]); 5] = [
+        (
+            |c| _ = c.as_object_mut().unwrap().remove("quantization_config"),
+            &["is I8", "quantization_config"],
+        ),
+        (
+            |c| c["quantization_config"]["quant_method"] = json!("gptq"),
+            &["quant_method", "\"gptq\"", "compressed-tensors"],
+        ),
+        (
+            |c| c["quantization_config"]["format"] = json!("pack-quantized"),
+            &["format", "int-quantized"],
+        ),
+        (
+            |c| c["quantization_config"]["config_groups"]["group_0"]["weights"]["num_bits"] = json!(4),
+            &["num_bits", "4", "in 8 bits"],
+        ),
+        (
+            |c| {
+                c["quantization_config"]["config_groups"]["group_0"]["input_activations"]["dynamic"] =
+                    json!(false);
+            },
+            &["dynamic", "false"],
+        ),
+    ];
+    for (change, parts) in configs {
+        let model = copy();
+        let file = model.join("config.json");
+        let mut config: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+        change(&mut config);
+        fs::write(&file, config.to_string()).unwrap();
+        refused(
+            &["inspect".into(), model.into()],
+            &[&["config.json"], parts].concat(),
+        );
+    }
+    // Quantised already; a directory with something in it stays as it is.
+    refused(
+        &[
+            "quantize".into(),
+            good.clone().into(),
+            "-o".into(),
+            dir.path().join("again").into(),
+        ],
+        &["quantised already"],
+    );
+    assert!(!dir.path().join("again").exists());
+    let before = fs::read(good.join("model.safetensors")).unwrap();
+    refused(
+        &["quantize".into(), "-o".into(), good.clone().into()],
+        &["good", "not empty"],
+    );
+    assert_eq!(fs::read(good.join("model.safetensors")).unwrap(), before);
+    let hidden = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with('.');
+    assert_eq!(
+        fs::read_dir(dir.path()).unwrap().flatten().filter(hidden).count(),
+        0
+    );
+}
+
+#[test]
+fn weights_without_quantised_activations_are_multiplied_in_f32() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("model");
+    quantized(None, &out);
+    let file = out.join("config.json");
+    let mut config: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    config["quantization_config"]["config_groups"]["group_0"]["input_activations"] = Value::Null;
+    fs::write(&file, config.to_string()).unwrap();
+    let model = model::load(&out, &LoadOptions::default()).unwrap();
+    let int8 = |name: &str| name.contains("int8");
+    assert!(!model.graph.nodes().iter().any(|node| int8(&node.op.to_string())));
+    let weights = model
+        .graph
+        .values()
+        .iter()
+        .filter(|value| value.dtype == DType::I8);
+    assert_eq!(weights.count(), 4 * model.info.depth);
+    let images: Vec<RgbImage> = digits()
+        .into_iter()
+        .take(20)
+        .map(|(source, _)| source.decode(Limits::default()).unwrap())
+        .collect();
+    let full = Session::builder().device(Device::Cpu).tinyvit32().unwrap();
+    let (error, others) = difference(&outputs(&full, &images), &outputs(&on_cpu(&out), &images));
+    assert!(error > 0.0 && error < 0.02 && others == 0, "{error}, {others}");
+}
+
+#[test]
+fn auto_keeps_its_budget() {
+    let dir = tempfile::tempdir().unwrap();
+    let images: Vec<RgbImage> = digits()
+        .into_iter()
+        .take(48)
+        .map(|(source, _)| source.decode(Limits::default()).unwrap())
+        .collect();
+    let full = Session::builder().device(Device::Cpu).tinyvit32().unwrap();
+    let expected = outputs(&full, &images);
+    let layers = 4 * full.info().depth;
+    let quantized = |name: &str, budget: f64| {
+        let out = dir.path().join(name);
+        let options = Options {
+            budget: Some(budget),
+            ..Options::default()
+        };
+        let report = quantize(None, &out, options, images.iter().cloned().map(Ok)).unwrap();
+        let decision = report.decision.clone().unwrap();
+        let session = on_cpu(&out);
+        let (error, others) = difference(&expected, &outputs(&session, &images));
+        println!("{budget}: {} in int8, error {error:.5}", report.quantized);
+        // What was measured is what the files give, and it is within the budget.
+        assert!((error - decision.error).abs() < 1e-6 * error.max(1e-3), "{error}");
+        assert!(error <= budget, "{error} of {budget}");
+        assert_eq!(decision.agreeing, Some(images.len() - others));
+        let chosen: usize = decision
+            .choices
+            .iter()
+            .filter(|choice| choice.int8)
+            .map(|choice| choice.layers.len())
+            .sum();
+        assert_eq!(
+            (chosen, report.unquantized.len()),
+            (report.quantized, layers - chosen + 1)
+        );
+        let loaded = session
+            .info()
+            .quantization
+            .as_ref()
+            .map_or(0, |quantization| quantization.int8);
+        assert_eq!(loaded, report.quantized);
+        assert!(
+            decision
+                .choices
+                .iter()
+                .all(|choice| choice.error > 0.0 && choice.error < 0.05)
+        );
+        // Those that are slower in int8 stay as they are.
+        let faster = decision
+            .choices
+            .iter()
+            .filter(|choice| choice.int8_us < choice.f32_us);
+        (
+            report.quantized,
+            faster.map(|choice| choice.layers.len()).sum::<usize>(),
+        )
+    };
+    assert_eq!(quantized("none", 0.0).0, 0);
+    let (all, faster) = quantized("all", 1.0);
+    assert_eq!(all, faster);
+    let (some, faster) = quantized("some", 0.004);
+    assert!(some <= faster);
+    // A budget is of images.
+    let options = Options {
+        budget: Some(0.01),
+        ..Options::default()
+    };
+    let error = quantize(None, &dir.path().join("x"), options, []).unwrap_err();
+    assert!(error.to_string().contains("budget"), "{error}");
+}
+
+#[test]
+fn fp8_is_said_to_be_dequantised() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("model");
+    let args = |more: &[OsString]| [&["quantize".into(), "-o".into(), out.clone().into()], more].concat();
+    let output = hipvit(args(&[
+        "--to".into(),
+        "fp8".into(),
+        "--calibrate".into(),
+        at(DIGITS).into(),
+    ]));
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("need no images") && !out.exists());
+    let output = hipvit(args(&["--to".into(), "fp8".into()]));
+    let text = stdout(&output);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(
+        text.contains("weights in fp8") && text.contains("dequantised when the model is loaded"),
+        "{text}"
+    );
+    let inspected = hipvit(&["inspect".into(), out.into()] as &[OsString]);
+    assert!(
+        stdout(&inspected).contains("dequantised at load"),
+        "{}",
+        stdout(&inspected)
+    );
+}
+
+#[test]
+fn the_command_says_what_it_wrote() {
+    let dir = tempfile::tempdir().unwrap();
+    let out: PathBuf = dir.path().join("deep/model");
+    let output = hipvit(&[
+        "quantize".into(),
+        "--calibrate".into(),
+        at(DIGITS).into(),
+        "-o".into(),
+        out.clone().into(),
+    ] as &[OsString]);
+    let text = stdout(&output);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(
+        text.contains("weights in int8") && text.contains("calibrated with 360 images"),
+        "{text}"
+    );
+    assert!(text.contains("not quantised: head"), "{text}");
+    let inspected = hipvit(&["inspect".into(), out.into(), "--parameters".into()] as &[OsString]);
+    assert!(stdout(&inspected).contains("i8"), "{}", stdout(&inspected));
+}
