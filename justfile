@@ -32,6 +32,11 @@ python:
     ci/python
     ci/ray
 
+# The guide: what its commands print, its links, the book in target/guide/book; `just guide --write` updates it
+guide *arguments:
+    cargo build -p hipvit -p hip-emu
+    ci/guide {{arguments}}
+
 # All of CI's checks
 ci:
     .ci/run
