@@ -15,6 +15,9 @@ ENV ROCM_PATH=/usr
 
 FROM toolchain AS build
 ARG OFFLOAD_ARCHS
+# CI's, whose builds need not be as fast as the profile's; unset otherwise.
+ARG CARGO_PROFILE_RELEASE_LTO
+ARG CARGO_PROFILE_RELEASE_CODEGEN_UNITS
 WORKDIR /src
 COPY . .
 RUN HIPVIT_OFFLOAD_ARCHS="${OFFLOAD_ARCHS:-$(cat docker/offload-archs)}" cargo build --release --locked --features serve \
