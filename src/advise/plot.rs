@@ -140,18 +140,11 @@ fn axes(scale: &Scale) -> Group {
     }
     let middle = f64::midpoint(LEFT, RIGHT);
     group
-        .add(text(
-            "operations per byte",
-            middle,
-            BOTTOM + 44.0,
-            "middle",
+        .add(text("operations per byte", middle, BOTTOM + 44.0, "middle"))
+        .add(text("operations per second (FLOP/s)", 0.0, 0.0, "middle").set(
+            "transform",
+            format!("translate(22 {}) rotate(-90)", f64::midpoint(TOP, BOTTOM)),
         ))
-        .add(
-            text("operations per second (FLOP/s)", 0.0, 0.0, "middle").set(
-                "transform",
-                format!("translate(22 {}) rotate(-90)", f64::midpoint(TOP, BOTTOM)),
-            ),
-        )
 }
 
 /// The bandwidth's slope up to the peak, then the peak.

@@ -101,12 +101,10 @@ fn legend() -> Group {
 }
 
 fn byte_axis(plan: &Plan, scale: &Scale) -> Group {
-    let mut group = Group::new().add(
-        text("offset in the arena (bytes)", 0.0, 0.0, "middle").set(
-            "transform",
-            format!("translate(18 {}) rotate(-90)", f64::midpoint(TOP, BOTTOM)),
-        ),
-    );
+    let mut group = Group::new().add(text("offset in the arena (bytes)", 0.0, 0.0, "middle").set(
+        "transform",
+        format!("translate(18 {}) rotate(-90)", f64::midpoint(TOP, BOTTOM)),
+    ));
     let tick = round_step(plan.arena_bytes() as f64 / 6.0, 2.0) as usize;
     for byte in (0..=plan.arena_bytes()).step_by(tick.max(1)) {
         let y = scale.y(byte);
