@@ -214,9 +214,14 @@ impl Scores {
     /// The `k` most likely classes of one image, best first; of equal ones the lower index comes first.
     pub fn top(self, logits: ArrayView1<'_, f32>, k: usize, labels: &Labels) -> Vec<Prediction> {
         let probabilities = self.probabilities(logits);
+        let best_first = |&a: &usize, &b: &usize| logits[b].total_cmp(&logits[a]).then(a.cmp(&b));
         let mut order: Vec<usize> = (0..logits.len()).collect();
-        order.sort_by(|&a, &b| logits[b].total_cmp(&logits[a]));
-        order.truncate(k);
+        // Sorting all classes would take most of the time after a run.
+        if k < order.len() {
+            order.select_nth_unstable_by(k, best_first);
+            order.truncate(k);
+        }
+        order.sort_unstable_by(best_first);
         order
             .into_iter()
             .map(|index| Prediction {
@@ -302,6 +307,19 @@ mod tests {
             outputs.image(2).hidden_layer(3).unwrap(),
             array![[7.0], [8.0], [9.0]]
         );
+    }
+
+    #[test]
+    fn the_best_are_in_order_and_ties_go_to_the_lower_index() {
+        let logits: ndarray::Array1<f32> = (0..101).map(|i| ((i * 37) % 20) as f32).collect();
+        let labels = Labels::from_iter((0..101).map(|i| i.to_string()));
+        let mut order: Vec<usize> = (0..101).collect();
+        order.sort_by(|&a, &b| logits[b].total_cmp(&logits[a]));
+        for k in [0, 1, 5, 6, 7, 100, 101, 102] {
+            let top = Scores::Softmax.top(logits.view(), k, &labels);
+            let found: Vec<usize> = top.iter().map(|prediction| prediction.index).collect();
+            assert_eq!(found, order[..k.min(101)], "{k}");
+        }
     }
 
     #[test]
