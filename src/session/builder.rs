@@ -231,7 +231,6 @@ impl SessionBuilder {
     ///
     /// let folder = tempfile::tempdir()?;
     /// let builder = Session::builder().plan_cache(folder.path());
-    /// # std::thread::sleep(std::time::Duration::from_secs(2)); // files of a fresh checkout
     /// builder.load("assets/tinyvit32")?;
     /// let session = builder.load("assets/tinyvit32")?;
     /// assert!(matches!(session.plan_cache(), Some(PlanCache::Cached { .. })));
