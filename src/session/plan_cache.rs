@@ -344,14 +344,16 @@ fn write(
     let unfinished = tempfile::Builder::new()
         .suffix(".part")
         .tempfile_in(folder)
-        .map_err(io)?;
-    safetensors::serialize_to_file(views, Some(metadata), unfinished.path())
+        .map_err(io)?
+        // A path alone, since what writes replaces the file.
+        .into_temp_path();
+    safetensors::serialize_to_file(views, Some(metadata), &unfinished)
         .map_err(|error| format!("{}: {error}", folder.display()))?;
-    let read = read(unfinished.path(), key, model)?;
+    let read = read(&unfinished, key, model)?;
     if read.is_none_or(|read| format!("{read:?}") != format!("{optimized:?}")) {
         return Err("it does not read as what was written".into());
     }
-    let bytes = unfinished.as_file().metadata().map_err(io)?.len();
+    let bytes = fs::metadata(&unfinished).map_err(io)?.len();
     unfinished.persist(file).map_err(|error| io(error.error))?;
     Ok(bytes)
 }

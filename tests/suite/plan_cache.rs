@@ -45,7 +45,15 @@ fn is_cached(session: &Session) -> bool {
 #[track_caller]
 fn written(session: &Session) -> (&Path, Option<&str>) {
     match session.plan_cache() {
-        Some(PlanCache::Written { file, replaced, .. }) => (file, replaced.as_deref()),
+        Some(PlanCache::Written {
+            file,
+            bytes,
+            replaced,
+            ..
+        }) => {
+            assert_eq!(fs::metadata(file).unwrap().len(), *bytes);
+            (file, replaced.as_deref())
+        }
         other => panic!("{other:?}"),
     }
 }

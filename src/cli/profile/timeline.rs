@@ -106,7 +106,7 @@ impl Args {
         text += &format!("\nStart-up\n{}\n", table(&breakdown.start_up, width));
         if let Some(plan_cache) = plan_cache {
             let line = format!("Optimised graph: {plan_cache}.");
-            text += &format!("\n{}\n", paragraph(&line, "", width));
+            text += &format!("\n{}", paragraph(&line, "", width));
         }
         text += &format!(
             "\nEach of {batches} batches\n{}\n",
