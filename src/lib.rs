@@ -248,7 +248,7 @@ pub use pipeline::Pipeline;
 #[cfg(feature = "text")]
 pub use session::TextEmbeddings;
 pub use session::{
-    Degrees, Device, DeviceSet, Parallelism, PinnedInput, ResizeOn, RunInput, RunOptions, Session,
+    Degrees, Device, DeviceSet, Parallelism, PinnedInput, PlanCache, ResizeOn, RunInput, RunOptions, Session,
     SessionBuilder,
 };
 pub use tensor::DType;

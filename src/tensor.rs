@@ -110,8 +110,8 @@ impl Tensor {
         }
     }
 
-    /// The same bytes with these scales.
-    fn with_scales(self, scales: Arc<[f32]>) -> Self {
+    /// The same bytes with these scales, of which there is one for each row.
+    pub(crate) fn with_scales(self, scales: Arc<[f32]>) -> Self {
         let data = match self.data {
             Data::View { bytes, range, mapped }
             | Data::Int8 {
@@ -239,6 +239,52 @@ impl Tensor {
             }
             _ => None,
         }
+    }
+
+    /// The elements from the one at `start` on under `shape`, sharing the storage; of an int8 tensor the bytes alone.
+    ///
+    /// Returns `None` if there are not that many, or if the values were computed and it is not all of them.
+    pub(crate) fn part(&self, start: usize, shape: Vec<usize>) -> Option<Self> {
+        let len = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d))?;
+        let end = start.checked_add(len).filter(|&end| end <= self.len())?;
+        let data = match &self.data {
+            Data::Owned(values) => {
+                let all = start == 0 && end == values.len();
+                Data::Owned(all.then(|| values.clone())?)
+            }
+            Data::View { bytes, range, mapped }
+            | Data::Int8 {
+                bytes, range, mapped, ..
+            } => {
+                let at = |element| range.start + element * self.dtype.size();
+                Data::View {
+                    bytes: bytes.clone(),
+                    range: at(start)..at(end),
+                    mapped: *mapped,
+                }
+            }
+        };
+        let dtype = self.dtype;
+        Some(Self { shape, dtype, data })
+    }
+
+    /// The elements in little endian, without the scales of an int8 tensor.
+    pub(crate) fn to_le_bytes(&self) -> Cow<'_, [u8]> {
+        match &self.data {
+            Data::Owned(values) if cfg!(target_endian = "little") => bytemuck::cast_slice(values).into(),
+            Data::Owned(values) => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
+            Data::View { bytes, range, .. } | Data::Int8 { bytes, range, .. } => {
+                (**bytes).as_ref()[range.clone()].into()
+            }
+        }
+    }
+
+    /// The same values, as such that were computed rather than read from a weight file.
+    pub(crate) fn computed(mut self) -> Self {
+        if let Data::View { mapped, .. } | Data::Int8 { mapped, .. } = &mut self.data {
+            *mapped = false;
+        }
+        self
     }
 
     /// The extents, outermost first.

@@ -29,6 +29,8 @@ pub enum Activity {
     OpenDevice,
     /// Reading the model's files, and building its graph.
     ReadModel,
+    /// Reading an optimised graph, or writing it.
+    PlanCache,
     /// The passes over the graph.
     Optimize,
     /// Compiling or loading the code of kernels.
@@ -78,6 +80,7 @@ impl fmt::Display for Activity {
         f.pad(match self {
             Self::OpenDevice => "open device",
             Self::ReadModel => "read model",
+            Self::PlanCache => "plan cache",
             Self::Optimize => "graph optimisation",
             Self::LoadKernels => "load kernels",
             Self::Weights => "weights",

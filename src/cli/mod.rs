@@ -42,7 +42,9 @@ use clap::{Parser, Subcommand};
 use clap_complete::engine::ArgValueCandidates;
 use hipvit::model::{self, LoadOptions, Model};
 use hipvit::pipeline::Item;
-use hipvit::{AllReduceKind, DType, DeviceSet, GraphMode, Parallelism, ResizeOn, Session, SessionBuilder};
+use hipvit::{
+    AllReduceKind, DType, DeviceSet, GraphMode, Parallelism, PlanCache, ResizeOn, Session, SessionBuilder,
+};
 use progress::Progress;
 
 /// Vision Transformers from pixel to logit.
@@ -154,6 +156,9 @@ pub struct ComputeArgs {
     /// Reject models that take more than N floating-point operations per image, as 2e13 [default: 1e13]
     #[arg(long, value_name = "N", value_parser = flops)]
     max_flops: Option<u64>,
+    /// Keep the optimised graph in this folder, and read it from there the next time [default: what HIPVIT_PLAN_CACHE names]
+    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    plan_cache: Option<PathBuf>,
 }
 
 impl ComputeArgs {
@@ -168,6 +173,9 @@ impl ComputeArgs {
         }
         if let Some(flops) = self.max_flops {
             builder = builder.max_flops(flops);
+        }
+        if let Some(folder) = &self.plan_cache {
+            builder = builder.plan_cache(folder);
         }
         builder
     }
@@ -252,6 +260,15 @@ impl ModelArgs {
             note_no_gpu(reason, self.device.is_some());
         }
         warn_non_finite_weights(&session);
+        if let Some(
+            refused @ (PlanCache::NotWritten { .. }
+            | PlanCache::Written {
+                replaced: Some(_), ..
+            }),
+        ) = session.plan_cache()
+        {
+            output::note(&format!("optimised graph: {refused}"));
+        }
         Ok(session)
     }
 

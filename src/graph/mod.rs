@@ -10,25 +10,28 @@ pub mod plan;
 mod rewrite;
 mod shard;
 mod stages;
+mod stored;
 #[cfg(test)]
 pub(crate) mod tests;
 mod verify;
 
 pub use interpreter::{interpret, interpret_shards, interpret_stages};
 pub use optimize::{Optimizations, PassReport, Passes, optimize};
+pub(crate) use passes::CODE;
 pub use shard::shard;
 pub use stages::{Stage, stages};
 
 use std::fmt;
 
 use ndarray::{Array2, ShapeError};
+use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::ops::{self, Op};
 use crate::tensor::{DType, Input, Tensor};
 
 /// Names a [`Value`] of one graph.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ValueId(u32);
 
 impl ValueId {
@@ -39,7 +42,7 @@ impl ValueId {
 }
 
 /// What flows along an edge: the input, a constant, or the result of a node.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Value {
     /// A unique, readable name; a constant's is the tensor's name in the weight file.
     pub name: String,
@@ -50,11 +53,12 @@ pub struct Value {
     /// Whether it is a constant.
     pub is_constant: bool,
     /// A constant's elements, until [`Graph::release_constants`].
+    #[serde(skip)]
     pub constant: Option<Tensor>,
 }
 
 /// One op applied to some values.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Node {
     /// A unique, readable name, such as `blocks.3.attn`.
     pub name: String,
@@ -69,7 +73,7 @@ pub struct Node {
 }
 
 /// The parts of a Vision Transformer in a latency breakdown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// Normalisation, patch extraction and embedding, tokens.
@@ -97,7 +101,7 @@ impl fmt::Display for Role {
 }
 
 /// What a graph's result means to the caller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum OutputKind {
@@ -122,7 +126,7 @@ pub(crate) fn matrix<T>(shape: &[usize], values: Vec<T>) -> std::result::Result<
 }
 
 /// A model: nodes in an order in which they can run. Shapes are those of batch 1; see [`Graph::shapes`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Graph {
     name: String,
     values: Vec<Value>,

@@ -24,7 +24,7 @@ pub struct Passes {
 /// What is done for speed or memory, each of which can be left out to measure what it gains: `hipvit bench --ladder`.
 /// Results stay within the tolerance of the dtype. All are on by default; replay of HIP graphs is a
 /// [`GraphMode`](crate::GraphMode) of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Optimizations {
     /// The passes that fold scales, prune tokens, pack Q, K and V, and fuse activations and residuals into linear layers.
     pub fusion: bool,

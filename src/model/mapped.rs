@@ -1,6 +1,7 @@
-//! The memory-mapped weight file: the one place in [`crate::model`] that needs `unsafe`.
+//! The memory-mapped weight file, or optimised graph: the one place in [`crate::model`] that needs `unsafe`.
 #![allow(unsafe_code)]
 
+use std::fs::Metadata;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,16 +11,18 @@ use crate::error::{Error, Result};
 use crate::hip::regular_file;
 use crate::tensor::Bytes;
 
-/// The file's bytes, read from disk on first access.
+/// The file's bytes, read from disk on first access, and what is known of the file that was mapped.
 ///
 /// # Errors
 ///
 /// [`Error::Io`] if the file cannot be opened or mapped.
-pub(super) fn map(path: &Path) -> Result<Arc<dyn Bytes>> {
+pub(crate) fn map(path: &Path) -> Result<(Arc<dyn Bytes>, Metadata)> {
     let file = regular_file::open(path).map_err(|source| Error::io(path, source))?;
+    let metadata = file.metadata().map_err(|source| Error::io(path, source))?;
     // SAFETY: the map is read-only and private to this process. It is invalidated only if another process truncates the
     // file or rewrites it in place while a model is loaded; `model::load` documents that the caller must prevent this.
+    // Optimised graphs are replaced, never rewritten.
     // Replacing the file by a new one, as safetensors' own writers do, is safe.
     let map = unsafe { Mmap::map(&file) }.map_err(|source| Error::io(path, source))?;
-    Ok(Arc::new(map))
+    Ok((Arc::new(map), metadata))
 }

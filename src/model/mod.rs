@@ -24,6 +24,7 @@ mod source;
 mod text;
 mod timm;
 mod vit;
+mod weight_file;
 mod weights;
 
 use std::fmt;
@@ -43,9 +44,11 @@ use crate::tensor::{Bytes, DType};
 
 pub(crate) use checkpoint::{Checkpoint, Format, Replacement};
 pub use compressed_tensors::Quantization;
+pub(crate) use mapped::map;
 use source::{Document, Source};
 pub use text::TextInfo;
 pub(crate) use text::TextTower;
+pub(crate) use weight_file::WeightFile;
 pub use weights::Ignored;
 use weights::Weights;
 
@@ -68,6 +71,8 @@ pub struct Model {
     /// The text tower of a dual encoder.
     #[doc(hidden)]
     pub text: Option<TextTower>,
+    /// The weight files, if they are files.
+    pub(crate) files: Vec<WeightFile>,
 }
 
 /// Facts about a model.
@@ -398,6 +403,7 @@ fn assemble(source: &Source<'_>, options: &LoadOptions) -> Result<Model> {
         weights.ignore(pattern, reason);
     }
     let quantization = weights.quantization();
+    let files = weights.files().to_vec();
     let ignored = weights.finish()?;
     let [rows, columns] = vit.grid();
     let sigmoid = description.multi_label || vit.classes == 1;
@@ -426,6 +432,7 @@ fn assemble(source: &Source<'_>, options: &LoadOptions) -> Result<Model> {
             quantization,
         },
         text,
+        files,
     })
 }
 

@@ -9,7 +9,6 @@ use serde_json::Value;
 use super::ModelBytes;
 use super::fields::Fields;
 use super::hub::{self, Repository, Snapshot};
-use super::mapped;
 use super::timm;
 use super::weights::Weights;
 use crate::error::{Error, Result};
@@ -275,7 +274,7 @@ impl Source<'_> {
         let single = named.clone().unwrap_or_else(|| path.join(file));
         if named.is_some() || single.exists() {
             let mut store = Weights::new(&single);
-            store.add(&single, &mapped::map(&single)?)?;
+            store.map(&single)?;
             return Ok(store);
         }
         if single.is_symlink() {
@@ -381,8 +380,7 @@ fn shard_names(index: &Document) -> Result<Vec<&str>> {
 fn shards(directory: &Path, index: &Document, files: &[&str]) -> Result<Weights> {
     let mut store = Weights::new(directory);
     for name in files {
-        let file = directory.join(name);
-        store.add(&file, &mapped::map(&file)?)?;
+        store.map(&directory.join(name))?;
     }
     let map = index.fields()?.object_or_empty("weight_map")?;
     for tensor in map.keys() {

@@ -10,6 +10,8 @@ use std::sync::Arc;
 use safetensors::{Dtype, SafeTensorError, SafeTensors};
 
 use super::compressed_tensors::{self, Quantization, Scheme};
+use super::mapped;
+use super::weight_file::WeightFile;
 use crate::error::{Error, Result};
 use crate::ops::Levels;
 use crate::tensor::{Bytes, DType, Tensor};
@@ -34,6 +36,7 @@ pub(super) struct Weights {
     /// Of taken weights whose layers round what they multiply.
     levels: BTreeMap<String, Levels>,
     quantization: Quantization,
+    files: Vec<WeightFile>,
 }
 
 /// A tensor of a weight file.
@@ -63,6 +66,7 @@ impl Weights {
             scheme: None,
             levels: BTreeMap::new(),
             quantization: Quantization::default(),
+            files: Vec::new(),
         }
     }
 
@@ -97,6 +101,23 @@ impl Weights {
                 "are computed as one layer, but their activations are quantised differently",
             )),
         }
+    }
+
+    /// Maps a safetensors file and adds all its tensors.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] if it cannot be opened or mapped, else as [`add`](Self::add).
+    pub(super) fn map(&mut self, file: &Path) -> Result<()> {
+        let (bytes, metadata) = mapped::map(file)?;
+        self.add(file, &bytes)?;
+        self.files.extend(WeightFile::new(file, &metadata, &*bytes).ok());
+        Ok(())
+    }
+
+    /// The files that were mapped.
+    pub(super) fn files(&self) -> &[WeightFile] {
+        &self.files
     }
 
     /// Adds all tensors of one safetensors file.

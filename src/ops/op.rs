@@ -4,8 +4,10 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// What a node does with its operands.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Op {
     /// `(pixels u8 [B,H,W,3]) → [B,3,H,W]`, see [`Normalize`].
     Normalize(Normalize),
@@ -61,7 +63,7 @@ pub enum Op {
 }
 
 /// `pixel · scale[c] + shift[c]` for channel c: rescaling, mean and standard deviation in one affine map.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Normalize {
     /// `rescale / std` of each channel.
     pub scale: [f32; 3],
@@ -70,7 +72,7 @@ pub struct Normalize {
 }
 
 /// Attributes of [`Op::PatchConv`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PatchConv {
     /// Height and width of a patch, in pixels.
     pub patch: [usize; 2],
@@ -79,7 +81,7 @@ pub struct PatchConv {
 }
 
 /// Attributes of [`Op::PatchExtract`].
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PatchExtract {
     /// Height and width of a patch, in pixels.
     pub patch: [usize; 2],
@@ -90,7 +92,7 @@ pub struct PatchExtract {
 }
 
 /// The order of an image's elements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PixelLayout {
     /// `u8 [B,H,W,3]`; a patch becomes `h·w·3` elements in the order row, column, channel.
     Hwc,
@@ -99,7 +101,7 @@ pub enum PixelLayout {
 }
 
 /// Attributes of [`Op::Tokens`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tokens {
     /// Whether the operand `prefix` is there.
     pub prefix: bool,
@@ -108,7 +110,7 @@ pub struct Tokens {
 }
 
 /// Attributes of [`Op::Linear`].
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Linear {
     /// Whether the operand `bias` is there.
     pub bias: bool,
@@ -123,7 +125,7 @@ pub struct Linear {
 
 /// The 256 levels to which x is rounded: `x ≈ scale · (q − zero)` with q from 0 to 255; see
 /// [`quantize_row`](super::int8::quantize_row).
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub enum Levels {
     /// Over each row's range.
     #[default]
@@ -140,7 +142,7 @@ pub enum Levels {
 }
 
 /// Attributes of [`Op::AllReduce`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AllReduce {
     /// How many ranks' x are summed.
     pub ranks: usize,
@@ -151,7 +153,7 @@ pub struct AllReduce {
 }
 
 /// Elementwise functions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Activation {
     /// `x · Φ(x)` with the error function. <https://arxiv.org/abs/1606.08415>
@@ -169,7 +171,7 @@ pub enum Activation {
 }
 
 /// Attributes of [`Op::Rope`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rope {
     /// Heads of a group.
     pub heads: usize,
@@ -182,7 +184,7 @@ pub struct Rope {
 }
 
 /// The pairs of a head's `d` channels that [`Op::Rope`] rotates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RopePairs {
     /// 0 and 1, 2 and 3, …
     Interleaved,
@@ -191,7 +193,7 @@ pub enum RopePairs {
 }
 
 /// Attributes of [`Op::Attention`].
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Attention {
     /// The number of heads.
     pub heads: usize,
@@ -211,7 +213,7 @@ pub struct Attention {
 
 /// How [`Op::Attention`] gets Q, K and V. With `C = heads · head_dim`, the result is `[B,Nq,C]`; or `[B,C]` if q comes
 /// as `[B,C]`, which is one query per image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AttentionOperands {
     /// `(q [B or 1,Nq,C], k [B,N,C], v [B,N,C])`.
     Separate,
@@ -222,7 +224,7 @@ pub enum AttentionOperands {
 }
 
 /// Which token or tokens represent the image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Pool {
     /// The token of this index.
     Token(usize),

@@ -47,9 +47,10 @@ pub struct Part {
 const ROLES: [Role; 5] = [Role::Patch, Role::Qkv, Role::Attention, Role::Ffn, Role::Other];
 
 /// What a start-up has, as it is shown.
-const START_UP: [Activity; 10] = [
+const START_UP: [Activity; 11] = [
     Activity::OpenDevice,
     Activity::ReadModel,
+    Activity::PlanCache,
     Activity::Optimize,
     Activity::LoadKernels,
     Activity::Weights,
@@ -93,6 +94,7 @@ fn rank(activity: Activity) -> Option<usize> {
         CopyOut,
         DeviceResize,
         CopyIn,
+        PlanCache,
         Optimize,
         Plan,
         LoadKernels,

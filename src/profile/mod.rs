@@ -21,7 +21,7 @@ use crate::bench::DeviceInfo;
 use crate::error::{Error, Result};
 use crate::image::DecodeOptions;
 use crate::pipeline::{Pipeline, Source};
-use crate::session::Session;
+use crate::session::{PlanCache, Session};
 use crate::timeline::{Activity, Recording, Slice, Timeline, Track};
 
 /// What is run.
@@ -60,6 +60,9 @@ pub struct Profile {
     pub fallback: Option<String>,
     /// The steps one by one, from which the kernels' times within a replay are estimated.
     pub stepwise: Option<Stepwise>,
+    /// What became of the optimised graph, if the session has a folder for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plan_cache: Option<PlanCache>,
     /// Where the time goes.
     #[serde(flatten)]
     pub breakdown: Breakdown,
@@ -117,6 +120,7 @@ pub fn profile(load: impl FnOnce() -> Result<Session>, run: &Run) -> Result<Prof
         replayed: replayed.count(),
         fallback: session.hip_graphs().and_then(|replays| replays.fallback),
         stepwise,
+        plan_cache: session.plan_cache().cloned(),
         breakdown: Breakdown::new(&timeline.slices, [Duration::ZERO, begin, end], run.batches),
         timeline,
     })

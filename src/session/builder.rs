@@ -1,11 +1,13 @@
 //! The options of a [`Session`], and loading it with them.
 
 use std::collections::HashSet;
-use std::path::Path;
+use std::env;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::devices::{DeviceSet, Places};
 use super::parallelism::{Degrees, Parallelism};
+use super::plan_cache;
 use super::replicas::Replicas;
 use super::{Device, Loaded, Origin, ResizeOn, Session};
 use crate::error::{Error, Result};
@@ -48,6 +50,7 @@ pub struct SessionBuilder {
     strict: bool,
     load: LoadOptions,
     labels: Option<Labels>,
+    plan_cache: Option<PathBuf>,
 }
 
 impl Default for SessionBuilder {
@@ -66,6 +69,7 @@ impl Default for SessionBuilder {
             strict: false,
             load: LoadOptions::default(),
             labels: None,
+            plan_cache: None,
         }
     }
 }
@@ -209,6 +213,31 @@ impl SessionBuilder {
     /// wrong image size, is an error. The cost of attention grows with the fourth power of the image's side.
     pub fn max_flops(mut self, flops: u64) -> Self {
         self.load.max_flops = Some(flops);
+        self
+    }
+
+    /// The folder in which the optimised graph of a model in files is kept, with the weights that were computed for it, so that
+    /// the next load with the same files and options does not run the passes over the graph; by default the one that the
+    /// environment variable `HIPVIT_PLAN_CACHE` names, and none if it is not set. An empty path is none, too.
+    ///
+    /// Weight files are told apart by path, size, the times of the last modification and change, device and inode, not by their
+    /// content. What does not match or is damaged is made anew and replaced, and where nothing can be written, loading goes on:
+    /// [`Session::plan_cache`] tells. The folder may be shared by processes and deleted at any time; nothing in it is ever removed, so
+    /// that graphs of models that have changed stay until it is. Whoever can write to it can change what models compute.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use hipvit::{PlanCache, Session};
+    ///
+    /// let folder = tempfile::tempdir()?;
+    /// let builder = Session::builder().plan_cache(folder.path());
+    /// builder.load("assets/tinyvit32")?;
+    /// let session = builder.load("assets/tinyvit32")?;
+    /// assert!(matches!(session.plan_cache(), Some(PlanCache::Cached { .. })));
+    /// # Ok(()) }
+    /// ```
+    pub fn plan_cache(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.plan_cache = Some(folder.into());
         self
     }
 
@@ -388,15 +417,26 @@ impl SessionBuilder {
             scores,
             info,
             text,
+            files,
         } = model;
         if let Some(given) = &self.labels {
             given.check(info.classes)?;
             labels = given.clone();
         }
         let weights = weights(&graph);
-        let optimizing = timeline::span(Activity::Optimize);
-        let (mut graph, _) = graph::optimize(graph, &self.passes())?;
-        drop(optimizing);
+        let folder = self.plan_cache.clone();
+        let folder = folder.or_else(|| env::var_os("HIPVIT_PLAN_CACHE").map(PathBuf::from));
+        let folder = folder.filter(|folder| !folder.as_os_str().is_empty() && !files.is_empty());
+        let (mut graph, plan_cache) = match folder {
+            Some(folder) => {
+                let (graph, used) = plan_cache::optimize(graph, &self.passes(), &files, &folder)?;
+                (graph, Some(used))
+            }
+            None => {
+                let _span = timeline::span(Activity::Optimize);
+                (graph::optimize(graph, &self.passes())?.0, None)
+            }
+        };
         let degrees = self.degrees(&device)?;
         let (executors, no_gpu) = match device {
             Places::Gpus(gpus) => {
@@ -469,6 +509,7 @@ impl SessionBuilder {
             select: self.select,
             text,
             non_finite,
+            plan_cache,
         }))
     }
 }

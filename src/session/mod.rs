@@ -6,6 +6,7 @@ mod device;
 mod devices;
 mod parallelism;
 mod pinned;
+mod plan_cache;
 mod replicas;
 mod run;
 #[cfg(feature = "text")]
@@ -25,6 +26,7 @@ pub use self::device::{Device, ResizeOn};
 pub use self::devices::DeviceSet;
 pub use self::parallelism::{Degrees, Parallelism};
 pub use self::pinned::PinnedInput;
+pub use self::plan_cache::PlanCache;
 use self::replicas::Replicas;
 pub(crate) use self::run::Submitted;
 pub use self::run::{RunInput, RunOptions};
@@ -81,6 +83,7 @@ struct Loaded {
     select: SelectOptions,
     text: Option<TextTower>,
     non_finite: Vec<NonFinite>,
+    plan_cache: Option<PlanCache>,
 }
 
 /// Where a session's model came from.
@@ -227,6 +230,12 @@ impl Session {
     /// in the page cache, on two cores of a shared Xeon (medians).
     pub fn non_finite_weights(&self) -> &[NonFinite] {
         &self.loaded.non_finite
+    }
+
+    /// Whether the optimised graph was read from the [folder for it](SessionBuilder::plan_cache); `None` without such a folder,
+    /// and for a model that is not loaded from files.
+    pub fn plan_cache(&self) -> Option<&PlanCache> {
+        self.loaded.plan_cache.as_ref()
     }
 
     /// Whether results that are NaN or infinite are errors.

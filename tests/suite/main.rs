@@ -26,6 +26,7 @@ mod labels;
 mod limits;
 mod model;
 mod outputs;
+mod plan_cache;
 mod profile;
 mod quantize;
 #[cfg(feature = "serve")]

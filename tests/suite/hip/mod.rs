@@ -14,6 +14,7 @@ mod memory;
 mod overlap;
 mod parallel;
 mod peers;
+mod plan_cache;
 mod profile;
 mod replicas;
 mod rtc;

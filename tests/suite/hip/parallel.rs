@@ -21,7 +21,7 @@ const MODELS: [(&str, &[usize]); 8] = [
     ("timm_deit_distilled", &[3]),
 ];
 
-fn on(fake: &Fake, count: usize, parallelism: Parallelism) -> SessionBuilder {
+pub(super) fn on(fake: &Fake, count: usize, parallelism: Parallelism) -> SessionBuilder {
     fake.set(Slot::Devices, count as u64);
     let gpus = fake.runtime().devices().unwrap();
     assert_eq!(gpus.len(), count);
