@@ -489,17 +489,18 @@ fn start(sdk: &Rocprofiler) -> Result<rocprofiler_context_id_t> {
         )
     })?;
     // SAFETY: the callbacks fit their prototypes, and need no arguments.
+    let returned = unsafe {
+        sdk.rocprofiler_configure_callback_dispatch_counting_service(
+            context,
+            Some(launched),
+            ptr::null_mut(),
+            Some(recorded),
+            ptr::null_mut(),
+        )
+    };
     check(
         "rocprofiler_configure_callback_dispatch_counting_service",
-        unsafe {
-            sdk.rocprofiler_configure_callback_dispatch_counting_service(
-                context,
-                Some(launched),
-                ptr::null_mut(),
-                Some(recorded),
-                ptr::null_mut(),
-            )
-        },
+        returned,
     )?;
     // SAFETY: takes a number.
     check("rocprofiler_start_context", unsafe {
