@@ -54,6 +54,7 @@
 //! | [`Comm`], [`Group`] | RCCL: communication between GPUs |
 //! | [`World`], [`Rendezvous`] | the processes that a launcher has started, and how they find each other |
 //! | [`Monitor`] | ROCm SMI: temperature, power, clocks, utilisation, links |
+//! | [`HardwareCounters`], [`Counted`] | rocprofiler-sdk: hardware counters of each kernel |
 //!
 //! Handles are `Send`, and `Sync` where the library's are. Cloning one of `Runtime`, `Device`, `Stream`, `Event`, `Module`,
 //! a kernel or `Comm` gives the same object again, which lives as long as its last clone.
@@ -159,6 +160,7 @@
 mod blas;
 mod code;
 mod comm;
+mod counters;
 mod device;
 mod dnn;
 mod dtype;
@@ -182,6 +184,7 @@ pub use hipvit_sys::regular_file;
 pub use blas::{Blas, BlasLt, Epilogue, Gemm, Matmul, MatmulOperands, Matrix, Scales};
 pub use code::Code;
 pub use comm::{Comm, CommOptions, Group, Reduction, Rendezvous, UniqueId, World};
+pub use counters::{Counted, HardwareCounters, KernelCounts};
 pub use device::Device;
 pub use device::numa::NumaNode;
 pub use device::properties::{PciAddress, Properties};

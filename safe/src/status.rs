@@ -68,6 +68,14 @@ fn advice(status: &str) -> &'static str {
         "rocblas_status_memory_error" | "HIPBLAS_STATUS_ALLOC_FAILED" | "miopenStatusAllocFailed" => {
             "out of memory; take a smaller batch or a narrower dtype"
         }
+        "ROCPROFILER_STATUS_ERROR_CONFIGURATION_LOCKED" => {
+            "a profiler is in this process already, as under rocprofv3; run without it"
+        }
+        "ROCPROFILER_STATUS_ERROR_PERMISSION_DENIED" => {
+            "the driver lets this user count nothing; try as root or with CAP_PERFMON"
+        }
+        "ROCPROFILER_STATUS_ERROR_AGENT_ARCH_NOT_SUPPORTED" => "rocprofiler-sdk has no counters of this GPU",
+        "ROCPROFILER_STATUS_ERROR_INCOMPATIBLE_KERNEL" => "update the GPU's driver",
         _ => "",
     }
 }

@@ -8,12 +8,14 @@ mod error;
 pub mod export;
 mod provider;
 pub mod regular_file;
+pub mod rocprofiler;
 pub mod roctx;
 mod status;
 mod table;
 
 pub use error::{Attempt, Error};
 pub use provider::{Place, Provider};
+pub use rocprofiler::Rocprofiler;
 pub use roctx::Roctx;
 pub use status::Status;
 pub use table::Table;

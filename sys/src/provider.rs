@@ -11,7 +11,7 @@ use libloading::Library;
 use crate::error::{Attempt, Error};
 use crate::hip::hipError_t;
 use crate::regular_file;
-use crate::{Hip, Hipblaslt, Hiprtc, Miopen, Rccl, Rocblas, RocmSmi, Roctx, Table};
+use crate::{Hip, Hipblaslt, Hiprtc, Miopen, Rccl, Rocblas, RocmSmi, Rocprofiler, Roctx, Table};
 
 /// Where ROCm's installer puts it.
 const DEFAULT_ROCM: &str = "/opt/rocm";
@@ -70,6 +70,7 @@ pub struct Provider {
     rccl: OnceLock<Result<Rccl, Error>>,
     rocm_smi: OnceLock<Result<RocmSmi, Error>>,
     roctx: OnceLock<Result<Roctx, Error>>,
+    rocprofiler: OnceLock<Result<Rocprofiler, Error>>,
 }
 
 impl Provider {
@@ -162,6 +163,7 @@ impl Provider {
             rccl: OnceLock::new(),
             rocm_smi: OnceLock::new(),
             roctx: OnceLock::new(),
+            rocprofiler: OnceLock::new(),
         }
     }
 
@@ -233,6 +235,14 @@ impl Provider {
     /// It cannot be opened.
     pub fn roctx(&self) -> Result<&Roctx, Error> {
         self.table(&self.roctx)
+    }
+
+    /// rocprofiler-sdk, for hardware counters.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub fn rocprofiler(&self) -> Result<&Rocprofiler, Error> {
+        self.table(&self.rocprofiler)
     }
 
     /// The HIP runtime, and the index of the place where it is.

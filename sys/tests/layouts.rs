@@ -201,6 +201,28 @@ fn the_headers_have_the_bindings_layouts_and_constants() {
             wrong.push(library.module);
         }
     }
+    // Declared by hand; its headers come with the profiler's package.
+    let header = "rocprofiler-sdk/registration.h";
+    let has = |header: &&str| include.join(header).is_file();
+    if [header, "hsa/hsa.h", "hsakmt/hsakmttypes.h"].iter().all(has) {
+        let file = bindings.with_file_name("rocprofiler/types.rs");
+        let facts = facts(&fs::read_to_string(&file).expect("the declarations"));
+        let headers = [
+            header,
+            "rocprofiler-sdk/callback_tracing.h",
+            "rocprofiler-sdk/counters.h",
+            "rocprofiler-sdk/dispatch_counting_service.h",
+        ];
+        println!("rocprofiler: {} facts", facts.equal.len());
+        if !agree(&headers, "", &facts, &rocm_options(&include)) {
+            wrong.push("rocprofiler");
+        }
+    } else {
+        println!(
+            "skipped: {} lacks the headers of rocprofiler-sdk",
+            include.display()
+        );
+    }
     assert!(wrong.is_empty(), "the headers say otherwise: {wrong:?}");
 }
 

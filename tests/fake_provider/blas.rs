@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::sync::Mutex;
 
-use super::{LAUNCH_FAILURE, SUCCESS, Slot, Status, add, queue, access};
+use super::{LAUNCH_FAILURE, SUCCESS, Slot, Status, access, add, launch, queue, rocprofiler};
 
 const TRANSPOSE: u32 = 112;
 const F32: u32 = 151;
@@ -109,6 +109,7 @@ pub unsafe extern "C" fn rocblas_gemm_strided_batched_ex(
     }
     let (alpha, beta) = unsafe { (*alpha, *beta) };
     let stream = *unsafe { &*handle.cast::<Mutex<usize>>() }.lock().unwrap();
+    let counted = rocprofiler::launch(launch::GEMM.0, launch::GEMM.1, batch as u64);
     queue::submit(stream as *mut c_void, move || {
         let at = |base: usize, index: i64| (base as i64 + 4 * index) as usize;
         let (lda, ldb, ldd) = (i64::from(lda), i64::from(ldb), i64::from(ldd));
@@ -148,6 +149,7 @@ pub unsafe extern "C" fn rocblas_gemm_strided_batched_ex(
                 }
             }
         }
+        counted();
         SUCCESS
     })
 }

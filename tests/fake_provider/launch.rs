@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 
-use super::{CURRENT, INVALID, LAUNCH_FAILURE, NOT_FOUND, SUCCESS, Slot, Status, access, add, due, get, queue};
+use super::{CURRENT, INVALID, LAUNCH_FAILURE, NOT_FOUND, SUCCESS, Slot, Status, access, add, due, get, queue, rocprofiler};
 
 #[path = "../../src/kernels/bindings.rs"]
 mod bindings;
@@ -136,6 +136,15 @@ pub unsafe extern "C" fn hipMemcpyDtoH(to: *mut c_void, from: *mut c_void, bytes
     SUCCESS
 }
 
+/// Tells the profiler of every kernel by its number as a function, and of the GEMM.
+pub fn tell_profiler() {
+    for (number, (name, _)) in (1..).zip(KERNELS) {
+        rocprofiler::load(number, name);
+    }
+    rocprofiler::load(GEMM.0, GEMM.1);
+}
+pub const GEMM: (u64, &str) = (1000, "Cijk_Ailk_Bljk_SB_MT64x64x16");
+
 /// A function is the position in the table, from 1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipModuleGetFunction(
@@ -176,10 +185,10 @@ pub extern "C" fn hipFuncSetAttribute(_f: *const c_void, attribute: u32, value: 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipModuleLaunchKernel(
     f: *mut c_void,
-    _gx: u32,
-    _gy: u32,
-    _gz: u32,
-    _bx: u32,
+    gx: u32,
+    gy: u32,
+    gz: u32,
+    bx: u32,
     _by: u32,
     _bz: u32,
     lds: u32,
@@ -200,6 +209,8 @@ pub unsafe extern "C" fn hipModuleLaunchKernel(
         return LAUNCH_FAILURE;
     }
     let (run, addresses) = unsafe { KERNELS[f as usize - 1].1(*parameters) };
+    let waves = u64::from(gx * gy * gz * bx.div_ceil(64));
+    let counted = rocprofiler::launch(f as u64, KERNELS[f as usize - 1].0, waves);
     queue::submit(stream, move || {
         // The safe layer has checked that all of it lies in the buffers; here, that they live.
         if !addresses.iter().all(|&a| a == 0 || access(a as usize, 4)) {
@@ -212,6 +223,7 @@ pub unsafe extern "C" fn hipModuleLaunchKernel(
             thread::sleep(Duration::from_millis(1));
         }
         run();
+        counted();
         SUCCESS
     })
 }

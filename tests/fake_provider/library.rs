@@ -1,4 +1,4 @@
-//! A provider for tests without a GPU: the part of HIP, hipRTC, rocBLAS and RCCL that the safe HIP layer and the executor need, on host
+//! A provider for tests without a GPU: the part of HIP, hipRTC, rocBLAS, RCCL and rocprofiler-sdk that the safe HIP layer and the executor need, on host
 //! memory. It runs whole models in f32: a kernel's name leads to a few plain loops. Work really is
 //! asynchronous: each stream has a thread that runs it late. It counts what lives, notes what accesses memory that does
 //! not, and fails on demand. `tests/suite/hip` compiles it with rustc.
@@ -8,6 +8,7 @@ mod blas;
 mod launch;
 mod queue;
 mod rccl;
+mod rocprofiler;
 mod roctx;
 mod rtc;
 
@@ -206,6 +207,7 @@ pub unsafe extern "C" fn hipMemGetInfo(free: *mut usize, total: *mut usize) -> S
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipGetDeviceCount(count: *mut i32) -> Status {
+    rocprofiler::hip_is_used();
     let devices = devices() as i32;
     unsafe { *count = devices };
     if devices == 0 { NO_DEVICE } else { SUCCESS }
@@ -315,6 +317,7 @@ pub unsafe extern "C" fn hipModuleLoadData(module: *mut *mut c_void, image: *con
         let name = unsafe { std::slice::from_raw_parts(image.add(at + 24), number(at + 16)) };
         if name.windows(8).any(|part| part == b"--gfx942") {
             add(Slot::Modules, 1);
+            launch::tell_profiler();
             unsafe { *module = 1 as *mut c_void };
             return SUCCESS;
         }

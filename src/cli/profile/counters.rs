@@ -257,12 +257,12 @@ pub fn text(kernels: &[Counters], width: Option<usize>) -> String {
     )
 }
 
-fn percent(part: Option<f64>) -> String {
+pub fn percent(part: Option<f64>) -> String {
     part.map_or_else(String::new, |part| format!("{:.1}", 100.0 * part))
 }
 
 /// Three significant digits or more, with a decimal prefix.
-fn short(count: u64) -> String {
+pub fn short(count: u64) -> String {
     let prefixes = ["", "k", "M", "G", "T"];
     let mut value = count as f64;
     let mut prefix = 0;

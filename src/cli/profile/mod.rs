@@ -1,7 +1,8 @@
 //! `hipvit profile`: [`timeline`] shows where the time goes. With --counters, what a model's kernels execute: [`counters`] reads and
-//! shows the emulated GPU's counts.
+//! shows the emulated GPU's counts, [`hardware`] those of an AMD GPU.
 
 mod counters;
+mod hardware;
 mod timeline;
 
 use std::fs;
@@ -12,7 +13,8 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result, anyhow, bail};
 use hipvit::bench::DeviceInfo;
-use hipvit::{Device, GraphMode, RunInput, RunOptions};
+use hipvit::hip::HardwareCounters;
+use hipvit::{Device, GraphMode, RunInput, RunOptions, Session};
 use serde::Serialize;
 
 use super::format::{Format, Formats, OutputArgs};
@@ -24,7 +26,7 @@ use counters::Counters;
 const RECORDS: &str = "HIP_EMU_PROFILE";
 const SAMPLE: &str = "HIP_EMU_PROFILE_SAMPLE";
 /// What has the counters.
-const EMULATED: &str = "counters come from an emulated AMD GPU: set HIPVIT_PROVIDER=emu:gfx942 (MI300X) or emu:gfx1100 (RX 7900 XTX)";
+const SOURCES: &str = "counters come from an AMD GPU, with rocprofiler-sdk of ROCm 7, or from an emulated one: set HIPVIT_PROVIDER=emu:gfx942 (MI300X) or emu:gfx1100 (RX 7900 XTX)";
 
 /// Where the time goes on the way of images through a model, as `classify` runs it: batches overlap, and a GPU replays captured
 /// graphs. A run warms up; then batches are measured. The images are repeated to fill the batches.
@@ -40,12 +42,13 @@ pub struct Args {
     run: RunArgs,
     #[command(flatten)]
     timeline: timeline::TimelineArgs,
-    /// Count what each of hipvit's kernels executes in one batch: wave instructions by unit, active lanes, coalescing, LDS bank
-    /// conflicts. Needs an emulated AMD GPU (HIPVIT_PROVIDER=emu:gfx942), and no real one
+    /// Count what each kernel executes in one batch: wave instructions by unit, memory accesses, LDS bank conflicts. On an AMD GPU
+    /// its hardware counters, through rocprofiler-sdk of ROCm 7; on an emulated one (HIPVIT_PROVIDER=emu:gfx942), without any GPU,
+    /// hipvit's kernels with active lanes and coalescing
     #[arg(long)]
     counters: bool,
-    /// With --counters, how many blocks of a kernel's grid run, from which its counts are scaled; GEMMs do not run then, and values
-    /// are zeros. all: every block, and GEMMs
+    /// With --counters on an emulated GPU, how many blocks of a kernel's grid run, from which its counts are scaled; GEMMs do not run
+    /// then, and values are zeros. all: every block, and GEMMs
     #[arg(long, default_value = "96", value_name = "N|all")]
     blocks: Blocks,
     #[command(flatten)]
@@ -108,8 +111,13 @@ impl Args {
         let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let sample = self.blocks.0.map(|blocks| blocks.to_string());
         match set(RECORDS) {
-            // The emulated GPU reads its settings when it is opened: another process has them from its start.
-            None => self.run_counted(sample.as_deref()),
+            // rocprofiler-sdk comes before the first call of the HIP runtime.
+            None => match HardwareCounters::open() {
+                Ok(Some(counters)) => self.count_on_hardware(counters),
+                // The emulated GPU reads its settings when it is opened: another process has them from its start.
+                Ok(None) => self.run_counted(sample.as_deref()),
+                Err(error) => bail!("{error}; {SOURCES}"),
+            },
             Some(_) if set(SAMPLE) != sample.as_deref().map(Into::into) => {
                 let wanted = sample.map_or_else(
                     || format!("unset {SAMPLE}"),
@@ -124,7 +132,7 @@ impl Args {
 
     /// Runs this command in a process whose emulated GPU counts.
     fn run_counted(&self, sample: Option<&str>) -> Result<Outcome> {
-        self.device()?;
+        self.device("emulated")?;
         let folder = tempfile::tempdir().context("a folder for the emulated GPU's records")?;
         let program = std::env::current_exe().context("the path of this program")?;
         let mut command = Command::new(program);
@@ -146,8 +154,8 @@ impl Args {
         }
     }
 
-    /// The emulated GPU.
-    fn device(&self) -> Result<DeviceInfo> {
+    /// The GPU, which must be of this kind.
+    fn device(&self, kind: &str) -> Result<DeviceInfo> {
         let builder = match self.run.model.device {
             Some(_) => self.run.model.builder(),
             // Not the CPU where there is none, so that the error says why.
@@ -155,17 +163,16 @@ impl Args {
         };
         let device = builder
             .open_device()
-            .map_err(|error| anyhow!("{error}; {EMULATED}"))?;
+            .map_err(|error| anyhow!("{error}; {SOURCES}"))?;
         let info = device.as_ref().map_or_else(DeviceInfo::cpu, DeviceInfo::gpu);
-        match info.kind {
-            "emulated" => Ok(info),
-            _ => bail!("{}: does not count what kernels execute; {EMULATED}", info.name),
+        if info.kind != kind {
+            bail!("{}: does not count what kernels execute; {SOURCES}", info.name);
         }
+        Ok(info)
     }
 
-    fn count(&self, records: &Path) -> Result<Outcome> {
-        let device = self.device()?;
-        let (format, mut sink) = self.output.open()?;
+    /// The model on one GPU, and a batch of grey images.
+    fn session(&self) -> Result<(Session, Vec<u8>)> {
         // A graph is checked against the eager run, which would count twice.
         let builder = self.run.model.builder().hip_graphs(GraphMode::Off);
         let session = self
@@ -180,6 +187,44 @@ impl Args {
         }
         let (height, width) = session.preprocess().output_size();
         let grey = vec![0x80; session.batch() * height * width * 3];
+        Ok((session, grey))
+    }
+
+    fn count_on_hardware(&self, mut counters: HardwareCounters) -> Result<Outcome> {
+        let device = self.device("rocm")?;
+        let (format, mut sink) = self.output.open()?;
+        let (session, grey) = self.session()?;
+        let run = || -> Result<()> {
+            session.run_with(RunInput::Pixels(&grey), RunOptions::new())?;
+            Ok(())
+        };
+        // The first run may launch more, to choose among kernels.
+        run()?;
+        let counted = counters.measure(&hardware::wanted(), run)?;
+        let (model, batch) = (session.name(), session.batch());
+        let dtype = session.dtype().to_string();
+        match format {
+            Format::Json => {
+                let report = hardware::Report::new(model, batch, dtype, &device, &counted);
+                record::write(&mut sink, &report)?;
+            }
+            _ => {
+                let tables = hardware::text(&counted, self.output.width());
+                let text = format!(
+                    "{model}, batch {batch}, {dtype}, {} ({})\n\n{tables}",
+                    device.name, device.arch
+                );
+                sink.write_all(lines(&text).as_bytes())?;
+            }
+        }
+        sink.finish()?;
+        Ok(Outcome::Complete)
+    }
+
+    fn count(&self, records: &Path) -> Result<Outcome> {
+        let device = self.device("emulated")?;
+        let (format, mut sink) = self.output.open()?;
+        let (session, grey) = self.session()?;
         session.run_with(RunInput::Pixels(&grey), RunOptions::new())?;
         let counted = fs::read_to_string(records).map_err(super::refused(records))?;
         let kernels = counters::sum(&counted)

@@ -8,6 +8,7 @@
 
 mod comm;
 mod command_line;
+mod counters;
 mod devices;
 mod faults;
 mod memory;

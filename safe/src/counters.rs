@@ -1,0 +1,618 @@
+//! Hardware counters of each launch of a kernel, by rocprofiler-sdk.
+//!
+//! The library takes a tool before the HIP runtime is initialised. From then on it tells the tool of every kernel that is loaded
+//! and asks it, before each launch, what to count; the counts come later, on a thread of the library. It runs one kernel at a
+//! time, so launches do not disturb each other's counts.
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::fmt;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+use std::{ptr, slice};
+
+use hipvit_sys::rocprofiler::{
+    ROCPROFILER_CODE_OBJECT_DEVICE_KERNEL_SYMBOL_REGISTER, rocprofiler_agent_id_t,
+    rocprofiler_callback_phase_t, rocprofiler_callback_tracing_code_object_kernel_symbol_register_data_t,
+    rocprofiler_callback_tracing_kind_t, rocprofiler_callback_tracing_record_t, rocprofiler_client_id_t,
+    rocprofiler_context_id_t, rocprofiler_counter_config_id_t, rocprofiler_counter_id_t,
+    rocprofiler_counter_info_v0_t, rocprofiler_counter_info_version_id_t, rocprofiler_counter_record_t,
+    rocprofiler_dispatch_counting_service_data_t, rocprofiler_status_t, rocprofiler_tool_configure_result_t,
+    rocprofiler_user_data_t,
+};
+use hipvit_sys::{Rocprofiler, Status, Table};
+use parking_lot::{Condvar, Mutex};
+
+use crate::error::{Error, Result};
+use crate::runtime::Runtime;
+use crate::status;
+
+const LIBRARY: &str = "rocprofiler-sdk";
+
+/// How long counts may take after the work has been waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a counter that an agent does not have makes of a configuration with it, beside exceeding the hardware's limit.
+const UNSUPPORTED: [rocprofiler_status_t; 5] = [
+    rocprofiler_status_t::ROCPROFILER_STATUS_ERROR_COUNTER_NOT_FOUND,
+    rocprofiler_status_t::ROCPROFILER_STATUS_ERROR_METRIC_NOT_VALID_FOR_AGENT,
+    rocprofiler_status_t::ROCPROFILER_STATUS_ERROR_PROFILE_COUNTER_NOT_FOUND,
+    rocprofiler_status_t::ROCPROFILER_STATUS_ERROR_AST_GENERATION_FAILED,
+    rocprofiler_status_t::ROCPROFILER_STATUS_ERROR_AST_NOT_FOUND,
+];
+
+/// This process's part in rocprofiler-sdk, which accepts one. It stays, as the library's threads may call back until the end.
+static TOOL: OnceLock<Tool> = OnceLock::new();
+
+struct Tool {
+    sdk: Rocprofiler,
+    state: Mutex<State>,
+    recorded: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// What came of setting up; `None`: the library has not asked for it.
+    context: Option<Result<rocprofiler_context_id_t>>,
+    /// The kernels' names by their number.
+    names: BTreeMap<u64, String>,
+    passes: u64,
+    pass: Option<Pass>,
+}
+
+/// A run of the work.
+#[derive(Default)]
+struct Pass {
+    /// From 1, so that it is never that of a launch which was not to be counted.
+    number: u64,
+    /// What to count on which agent.
+    config: Option<(rocprofiler_agent_id_t, rocprofiler_counter_config_id_t)>,
+    launches: Vec<Launch>,
+    /// The counts of each launch, by the launch's and the counter's number.
+    records: BTreeMap<u64, BTreeMap<u64, f64>>,
+}
+
+struct Launch {
+    number: u64,
+    agent: u64,
+    kernel: u64,
+}
+
+/// Counters that are counted in one pass.
+struct Group {
+    config: rocprofiler_counter_config_id_t,
+    counters: Vec<Counter>,
+}
+
+#[derive(Clone)]
+struct Counter {
+    id: rocprofiler_counter_id_t,
+    name: String,
+}
+
+/// Counts of the GPU's own counters, for each kernel that some work launches, libraries' kernels included.
+///
+/// On a GPU of AMD's, by rocprofiler-sdk 1.x, which comes with ROCm 7.
+pub struct HardwareCounters {
+    tool: &'static Tool,
+    context: rocprofiler_context_id_t,
+}
+
+/// What was counted.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Counted {
+    /// How many times the work ran to be counted: a GPU counts only so many counters at a time.
+    pub passes: usize,
+    /// The names of the counters, of those asked for, that the GPU has.
+    pub counters: Vec<String>,
+    /// In the order of their first launches.
+    pub kernels: Vec<KernelCounts>,
+}
+
+/// The counts of all launches of a kernel.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct KernelCounts {
+    /// The kernel's name in its code object.
+    pub kernel: String,
+    /// How many times the work launches it.
+    pub launches: u64,
+    /// By the counter's name, summed over launches and over the counter's instances.
+    pub values: BTreeMap<String, f64>,
+}
+
+impl HardwareCounters {
+    /// Sets up counting in this process, on the provider of [`Runtime::open`]. To be called before the first
+    /// [`Device`](crate::Device): rocprofiler-sdk must come before the HIP runtime is initialised. `None` if the provider is a
+    /// library of its own without rocprofiler-sdk, as for NVIDIA GPUs and emulated ones.
+    ///
+    /// # Errors
+    ///
+    /// There is no provider or no rocprofiler-sdk, it is of another version, a device is open, or the process has a profiler's
+    /// tool already.
+    pub fn open() -> Result<Option<Self>> {
+        let runtime = Runtime::open()?;
+        let sdk = match runtime.provider().rocprofiler() {
+            Ok(sdk) => sdk,
+            Err(hipvit_sys::Error::Foreign { .. }) => return Ok(None),
+            Err(error) => {
+                return Err(Error::Provider {
+                    reason: format!("{error}; it comes with the package rocprofiler-sdk"),
+                });
+            }
+        };
+        if !runtime.open_devices().is_empty() {
+            return Err(failed("must be set up before the first device is opened"));
+        }
+        let (mut major, mut minor, mut patch) = (0, 0, 0);
+        // SAFETY: three numbers are written.
+        check("rocprofiler_get_version", unsafe {
+            sdk.rocprofiler_get_version(&mut major, &mut minor, &mut patch)
+        })?;
+        if major != 1 {
+            let path = sdk.path().display();
+            return Err(failed(format!(
+                "version {major}.{minor}.{patch} in {path}: counters need 1.x, which comes with ROCm 7"
+            )));
+        }
+        let tool = Tool {
+            sdk: sdk.clone(),
+            state: Mutex::default(),
+            recorded: Condvar::new(),
+        };
+        if TOOL.set(tool).is_err() {
+            return Err(failed("is set up in this process already"));
+        }
+        // SAFETY: the function fits the prototype, and stays.
+        check("rocprofiler_force_configure", unsafe {
+            sdk.rocprofiler_force_configure(Some(configure))
+        })?;
+        let Some(tool) = TOOL.get() else {
+            return Err(failed("is not set up"));
+        };
+        let context = tool.state.lock().context.take();
+        let context = context.ok_or_else(|| failed("did not set up this process's part"))??;
+        Ok(Some(Self { tool, context }))
+    }
+
+    /// Runs `work` once for each set of counters that the GPU counts at a time, after a run that shows what it launches, and
+    /// sums their values by kernel. `work` must launch the same kernels each time, on one GPU, and wait for them. Those of the
+    /// `wanted` counters that the GPU does not have are left out.
+    ///
+    /// # Errors
+    ///
+    /// What `work` fails with; it launched nothing, other kernels than before, or on several GPUs; the GPU has none of the
+    /// counters; rocprofiler-sdk refuses, or counts are missing.
+    pub fn measure<E: From<Error>>(
+        &mut self,
+        wanted: &[&str],
+        mut work: impl FnMut() -> Result<(), E>,
+    ) -> Result<Counted, E> {
+        let plan = self.pass(None, &mut work)?;
+        let agent = plan.agent()?;
+        let groups = self.groups(agent, self.supported(agent, wanted)?)?;
+        if groups.is_empty() {
+            return Err(failed(format!("this GPU has none of the counters {}", wanted.join(", "))).into());
+        }
+        let mut kernels = self.kernels(&plan);
+        let launches = |kernels: &[KernelCounts]| -> BTreeMap<String, u64> {
+            kernels.iter().map(|k| (k.kernel.clone(), k.launches)).collect()
+        };
+        let mut counters = Vec::new();
+        for group in &groups {
+            let pass = self.pass(Some((agent, group.config)), &mut work)?;
+            if launches(&self.kernels(&pass)) != launches(&kernels) {
+                return Err(failed("two runs of the same work launched different kernels").into());
+            }
+            let state = self.tool.state.lock();
+            for launch in &pass.launches {
+                let kernel = state.name(launch.kernel);
+                let values = pass.records.get(&launch.number);
+                for counter in &group.counters {
+                    let value = values.and_then(|values| values.get(&counter.id.handle));
+                    let value = value.ok_or_else(|| {
+                        failed(format!("{kernel}: a launch has no count of {}", counter.name))
+                    })?;
+                    if let Some(sums) = kernels.iter_mut().find(|known| known.kernel == kernel) {
+                        *sums.values.entry(counter.name.clone()).or_default() += value;
+                    }
+                }
+            }
+            drop(state);
+            counters.extend(group.counters.iter().map(|counter| counter.name.clone()));
+        }
+        Ok(Counted {
+            passes: groups.len(),
+            counters,
+            kernels,
+        })
+    }
+
+    /// Runs the work once, and waits for its counts if there are to be any.
+    fn pass<E: From<Error>>(
+        &self,
+        config: Option<(rocprofiler_agent_id_t, rocprofiler_counter_config_id_t)>,
+        work: &mut impl FnMut() -> Result<(), E>,
+    ) -> Result<Pass, E> {
+        let mut state = self.tool.state.lock();
+        state.passes += 1;
+        state.pass = Some(Pass {
+            number: state.passes,
+            config,
+            ..Pass::default()
+        });
+        drop(state);
+        let done = work();
+        let deadline = Instant::now() + PATIENCE;
+        let mut state = self.tool.state.lock();
+        let missing = |state: &State| {
+            let pass = state.pass.as_ref().filter(|pass| pass.config.is_some());
+            pass.map_or(0, |pass| pass.launches.len().saturating_sub(pass.records.len()))
+        };
+        while done.is_ok() && missing(&state) > 0 {
+            if self.tool.recorded.wait_until(&mut state, deadline).timed_out() {
+                break;
+            }
+        }
+        let missing = missing(&state);
+        let pass = state.pass.take().unwrap_or_default();
+        drop(state);
+        done?;
+        if missing > 0 {
+            let launches = pass.launches.len();
+            let waited = PATIENCE.as_secs();
+            return Err(failed(format!(
+                "the counts of {missing} of {launches} launches did not come within {waited} s"
+            ))
+            .into());
+        }
+        Ok(pass)
+    }
+
+    /// Those of the counters that the agent has.
+    fn supported(&self, agent: rocprofiler_agent_id_t, wanted: &[&str]) -> Result<Vec<Counter>> {
+        let sdk = &self.tool.sdk;
+        let mut ids: Vec<rocprofiler_counter_id_t> = Vec::new();
+        // SAFETY: the callback runs within the call, and gets the vector.
+        check("rocprofiler_iterate_agent_supported_counters", unsafe {
+            sdk.rocprofiler_iterate_agent_supported_counters(
+                agent,
+                Some(collect),
+                ptr::from_mut(&mut ids).cast(),
+            )
+        })?;
+        let mut counters = Vec::new();
+        for id in ids {
+            let mut info = rocprofiler_counter_info_v0_t {
+                id,
+                name: ptr::null(),
+                description: ptr::null(),
+                block: ptr::null(),
+                expression: ptr::null(),
+                flags: 0,
+            };
+            // SAFETY: a structure of this version is written.
+            check("rocprofiler_query_counter_info", unsafe {
+                sdk.rocprofiler_query_counter_info(
+                    id,
+                    rocprofiler_counter_info_version_id_t::ROCPROFILER_COUNTER_INFO_VERSION_0,
+                    ptr::from_mut(&mut info).cast(),
+                )
+            })?;
+            // SAFETY: null, or a C string that the library keeps.
+            let name = unsafe { text(info.name) }.unwrap_or_default();
+            counters.push(Counter { id, name });
+        }
+        let of = |name: &&str| counters.iter().find(|counter| counter.name == *name).cloned();
+        Ok(wanted.iter().filter_map(of).collect())
+    }
+
+    /// Divides the counters into as few groups as the first that has space for each gives.
+    fn groups(&self, agent: rocprofiler_agent_id_t, counters: Vec<Counter>) -> Result<Vec<Group>> {
+        let mut groups: Vec<Group> = Vec::new();
+        'counters: for counter in counters {
+            for group in &mut groups {
+                let mut more = group.counters.clone();
+                more.push(counter.clone());
+                if let Some(config) = self.config(agent, &more)? {
+                    self.destroy(group.config);
+                    *group = Group {
+                        config,
+                        counters: more,
+                    };
+                    continue 'counters;
+                }
+            }
+            let counters = vec![counter];
+            if let Some(config) = self.config(agent, &counters)? {
+                groups.push(Group { config, counters });
+            }
+        }
+        Ok(groups)
+    }
+
+    /// A configuration that counts these; `None` if the agent cannot at one time.
+    fn config(
+        &self,
+        agent: rocprofiler_agent_id_t,
+        counters: &[Counter],
+    ) -> Result<Option<rocprofiler_counter_config_id_t>> {
+        let mut ids: Vec<_> = counters.iter().map(|counter| counter.id).collect();
+        let mut config = rocprofiler_counter_config_id_t { handle: 0 };
+        // SAFETY: as many numbers are read as there are, and one is written.
+        let returned = unsafe {
+            self.tool
+                .sdk
+                .rocprofiler_create_counter_config(agent, ids.as_mut_ptr(), ids.len(), &mut config)
+        };
+        match returned {
+            Ok(rocprofiler_status_t::ROCPROFILER_STATUS_ERROR_EXCEEDS_HW_LIMIT) => Ok(None),
+            Ok(status) if counters.len() == 1 && UNSUPPORTED.contains(&status) => Ok(None),
+            returned => check("rocprofiler_create_counter_config", returned).map(|()| Some(config)),
+        }
+    }
+
+    /// Gives a configuration back, which no launch has any more.
+    fn destroy(&self, config: rocprofiler_counter_config_id_t) {
+        // SAFETY: takes a number. If it fails, the configuration stays until the process ends.
+        let _ = unsafe { self.tool.sdk.rocprofiler_destroy_counter_config(config) };
+    }
+
+    /// The kernels of a pass, in the order of their first launches, without counts.
+    fn kernels(&self, pass: &Pass) -> Vec<KernelCounts> {
+        let state = self.tool.state.lock();
+        let mut kernels: Vec<KernelCounts> = Vec::new();
+        for launch in &pass.launches {
+            let kernel = state.name(launch.kernel);
+            match kernels.iter_mut().find(|known| known.kernel == kernel) {
+                Some(known) => known.launches += 1,
+                None => kernels.push(KernelCounts {
+                    kernel,
+                    launches: 1,
+                    values: BTreeMap::new(),
+                }),
+            }
+        }
+        kernels
+    }
+}
+
+impl Drop for HardwareCounters {
+    fn drop(&mut self) {
+        // SAFETY: takes a number. After a failure launches go on being reported, to a tool that has no pass.
+        let _ = unsafe { self.tool.sdk.rocprofiler_stop_context(self.context) };
+    }
+}
+
+impl fmt::Debug for HardwareCounters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HardwareCounters")
+            .field("path", &self.tool.sdk.path())
+            .finish()
+    }
+}
+
+impl Pass {
+    /// The one that all launches were on.
+    fn agent(&self) -> Result<rocprofiler_agent_id_t> {
+        let Some(first) = self.launches.first() else {
+            return Err(failed(
+                "saw no launch of a kernel: the HIP runtime was initialised before, or does not know of profilers",
+            ));
+        };
+        if self.launches.iter().any(|launch| launch.agent != first.agent) {
+            return Err(failed(
+                "saw launches on several GPUs; counters are counted on one",
+            ));
+        }
+        Ok(rocprofiler_agent_id_t { handle: first.agent })
+    }
+}
+
+impl State {
+    /// The kernel's name, or its number if the library has not told it.
+    fn name(&self, kernel: u64) -> String {
+        let known = self.names.get(&kernel).cloned();
+        known.unwrap_or_else(|| format!("kernel {kernel}"))
+    }
+}
+
+fn failed(reason: impl fmt::Display) -> Error {
+    Error::Provider {
+        reason: format!("{LIBRARY} {reason}"),
+    }
+}
+
+fn check(call: &'static str, returned: Result<rocprofiler_status_t, hipvit_sys::Error>) -> Result<()> {
+    status::check(LIBRARY, call, returned)
+}
+
+/// A C string's text; `None` of null.
+///
+/// # Safety
+/// The pointer is null or a C string's.
+unsafe fn text(chars: *const c_char) -> Option<String> {
+    // SAFETY: a C string's, says the caller.
+    let text = (!chars.is_null()).then(|| unsafe { CStr::from_ptr(chars) })?;
+    Some(text.to_string_lossy().into_owned())
+}
+
+// What the library calls. None of these can panic; if one did, the process would end rather than unwind into C.
+
+unsafe extern "C" fn configure(
+    _version: u32,
+    _runtime: *const c_char,
+    _priority: u32,
+    client: *mut rocprofiler_client_id_t,
+) -> *mut rocprofiler_tool_configure_result_t {
+    // SAFETY: null, or the library's structure for this tool.
+    if let Some(client) = unsafe { client.as_mut() } {
+        client.name = c"hip-safe".as_ptr();
+    }
+    // It is called once, and copies the structure at an unspecified time: these bytes stay.
+    Box::into_raw(Box::new(rocprofiler_tool_configure_result_t {
+        size: size_of::<rocprofiler_tool_configure_result_t>(),
+        initialize: Some(initialize),
+        finalize: None,
+        tool_data: ptr::null_mut(),
+    }))
+}
+
+unsafe extern "C" fn initialize(
+    _finalize: Option<unsafe extern "C" fn(rocprofiler_client_id_t)>,
+    _tool: *mut c_void,
+) -> c_int {
+    let Some(tool) = TOOL.get() else { return -1 };
+    let context = start(&tool.sdk);
+    let result = if context.is_ok() { 0 } else { -1 };
+    tool.state.lock().context = Some(context);
+    result
+}
+
+/// A context with both services, started.
+fn start(sdk: &Rocprofiler) -> Result<rocprofiler_context_id_t> {
+    let mut context = rocprofiler_context_id_t { handle: 0 };
+    // SAFETY: one number is written.
+    check("rocprofiler_create_context", unsafe {
+        sdk.rocprofiler_create_context(&mut context)
+    })?;
+    // SAFETY: no list of operations means all of the kind; the callback fits its prototype, and needs no argument.
+    check("rocprofiler_configure_callback_tracing_service", unsafe {
+        sdk.rocprofiler_configure_callback_tracing_service(
+            context,
+            rocprofiler_callback_tracing_kind_t::ROCPROFILER_CALLBACK_TRACING_CODE_OBJECT,
+            ptr::null(),
+            0,
+            Some(loaded),
+            ptr::null_mut(),
+        )
+    })?;
+    // SAFETY: the callbacks fit their prototypes, and need no arguments.
+    let returned = unsafe {
+        sdk.rocprofiler_configure_callback_dispatch_counting_service(
+            context,
+            Some(launched),
+            ptr::null_mut(),
+            Some(recorded),
+            ptr::null_mut(),
+        )
+    };
+    check(
+        "rocprofiler_configure_callback_dispatch_counting_service",
+        returned,
+    )?;
+    // SAFETY: takes a number.
+    check("rocprofiler_start_context", unsafe {
+        sdk.rocprofiler_start_context(context)
+    })?;
+    Ok(context)
+}
+
+/// Code was loaded or unloaded, or one of its kernels is known.
+unsafe extern "C" fn loaded(
+    record: rocprofiler_callback_tracing_record_t,
+    _user: *mut rocprofiler_user_data_t,
+    _argument: *mut c_void,
+) {
+    let Some(tool) = TOOL.get() else { return };
+    if record.operation != ROCPROFILER_CODE_OBJECT_DEVICE_KERNEL_SYMBOL_REGISTER
+        || record.phase != rocprofiler_callback_phase_t::ROCPROFILER_CALLBACK_PHASE_LOAD
+    {
+        return;
+    }
+    let symbol = record
+        .payload
+        .cast::<rocprofiler_callback_tracing_code_object_kernel_symbol_register_data_t>();
+    // SAFETY: null, or this operation's structure, which lives during the call as its name does.
+    let kernel = unsafe {
+        symbol
+            .as_ref()
+            .and_then(|symbol| Some((symbol.kernel_id, text(symbol.kernel_name)?)))
+    };
+    if let Some((number, name)) = kernel {
+        // The symbol is that of the kernel's descriptor.
+        let name = name.strip_suffix(".kd").unwrap_or(&name).to_owned();
+        tool.state.lock().names.insert(number, name);
+    }
+}
+
+/// A kernel is about to be launched.
+unsafe extern "C" fn launched(
+    dispatch: rocprofiler_dispatch_counting_service_data_t,
+    config: *mut rocprofiler_counter_config_id_t,
+    user: *mut rocprofiler_user_data_t,
+    _argument: *mut c_void,
+) {
+    let Some(tool) = TOOL.get() else { return };
+    let mut state = tool.state.lock();
+    let Some(pass) = &mut state.pass else { return };
+    let launch = dispatch.dispatch_info;
+    pass.launches.push(Launch {
+        number: launch.dispatch_id,
+        agent: launch.agent_id.handle,
+        kernel: launch.kernel_id,
+    });
+    if let Some((agent, counted)) = pass.config
+        && agent.handle == launch.agent_id.handle
+    {
+        // SAFETY: null, or places for what this function returns.
+        unsafe {
+            if let (Some(config), Some(user)) = (config.as_mut(), user.as_mut()) {
+                *config = counted;
+                user.value = pass.number;
+            }
+        }
+    }
+}
+
+/// The counts of a launch.
+unsafe extern "C" fn recorded(
+    dispatch: rocprofiler_dispatch_counting_service_data_t,
+    records: *mut rocprofiler_counter_record_t,
+    count: usize,
+    user: rocprofiler_user_data_t,
+    _argument: *mut c_void,
+) {
+    let Some(tool) = TOOL.get() else { return };
+    let records = match records.is_null() {
+        true => &[],
+        // SAFETY: so many records, which live during the call.
+        false => unsafe { slice::from_raw_parts(records, count) },
+    };
+    let mut values: BTreeMap<u64, f64> = BTreeMap::new();
+    for record in records {
+        let mut counter = rocprofiler_counter_id_t { handle: 0 };
+        // SAFETY: one number is written.
+        let returned = unsafe {
+            tool.sdk
+                .rocprofiler_query_record_counter_id(record.id, &mut counter)
+        };
+        if returned.is_ok_and(Status::is_success) {
+            *values.entry(counter.handle).or_default() += record.counter_value;
+        }
+    }
+    let mut state = tool.state.lock();
+    // Counts of an earlier pass, which was not waited for, are of no use.
+    if let Some(pass) = state.pass.as_mut().filter(|pass| pass.number == user.value) {
+        pass.records.insert(dispatch.dispatch_info.dispatch_id, values);
+    }
+    tool.recorded.notify_all();
+}
+
+/// Some counters of an agent.
+unsafe extern "C" fn collect(
+    _agent: rocprofiler_agent_id_t,
+    counters: *mut rocprofiler_counter_id_t,
+    count: usize,
+    all: *mut c_void,
+) -> rocprofiler_status_t {
+    if !counters.is_null() {
+        // SAFETY: so many counters, and the vector that the call was given, which nothing else uses meanwhile.
+        unsafe {
+            let all = &mut *all.cast::<Vec<rocprofiler_counter_id_t>>();
+            all.extend_from_slice(slice::from_raw_parts(counters, count));
+        }
+    }
+    rocprofiler_status_t::ROCPROFILER_STATUS_SUCCESS
+}
