@@ -18,6 +18,7 @@ from timm.data import create_transform, resolve_data_config
 from timm.models import save_for_hf
 from timm.models.beit import gen_relative_position_index
 
+import timm_mixers  # noqa: F401
 from golden_weights import randomise
 
 
@@ -112,6 +113,7 @@ def stored_for(size: int):
 
 
 SMALL = {"embed_dim": 24, "depth": 2, "num_heads": 3, "mlp_ratio": 2}
+MIXER = {"embed_dim": 24, "num_blocks": 2, "patch_size": 8, "img_size": [40, 24], "num_classes": 7}
 
 CASES = [
     TimmCase("timm_vit_class_token", "vit", "vit_tiny_patch16_224",
@@ -281,4 +283,16 @@ CASES = [
              SMALL | {"patch_size": 8, "img_size": 32, "num_classes": 7}, data={"crop_mode": "squash", "crop_pct": 1.0}),
     TimmCase("timm_siglip_gap", "siglip", "vit_base_patch16_siglip_gap_256",
              SMALL | {"patch_size": 8, "img_size": 32, "num_classes": 0}),
+    TimmCase("timm_mixer", "mixer", "mixer_b16_224",
+             MIXER | {"mlp_ratio": [1.5, 2.5]}, images=("tall.png", "wide.png"),
+             note="15 tokens; the network over the tokens has 36 channels, that over the channels 60"),
+    TimmCase("timm_gmixer", "mixer", "gmixer_12_224",
+             MIXER | {"mlp_ratio": [1.25, 2], "stem_norm": True}, data={"crop_pct": 1.0},
+             note="SwiGLU in both networks, the value before the gate; a norm of the patches"),
+    TimmCase("timm_resmlp", "mixer", "resmlp_12_224",
+             MIXER | {"mlp_ratio": 2}, images=("tall.png",),
+             note="affine maps in place of norms; one layer over the tokens; LayerScale"),
+    TimmCase("timm_gmlp", "mixer", "gmlp_s16_224",
+             MIXER | {"mlp_ratio": 3, "num_classes": 0},
+             note="spatial gating, whose norm's epsilon is 1e-5"),
 ]

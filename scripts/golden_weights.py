@@ -29,9 +29,9 @@ def draw(name: str, shape: torch.Size, generator: torch.Generator) -> torch.Tens
         return normal * EMBEDDING_STD
     if name.endswith(("gamma", "gamma_1", "gamma_2", "lambda1")):
         return 0.4 + 0.6 * torch.rand(shape, generator=generator)
-    if len(shape) == 1 and name.endswith("weight"):
+    if len(shape) == 1 and name.endswith("weight") or name.endswith(".alpha"):
         return 0.6 + 0.8 * torch.rand(shape, generator=generator)
-    if len(shape) <= 1:
+    if len(shape) <= 1 or name.endswith(".beta"):
         return normal * 0.25
     gain = 1.0
     if any(part in name for part in ATTENTION):

@@ -24,10 +24,11 @@ from PIL import Image
 from timm.data import create_transform, resolve_data_config
 from timm.models import save_for_hf
 
+import timm_mixers  # noqa: F401
 from golden_weights import randomise
 
 ROOT = Path(__file__).resolve().parent.parent
-MODULES = ("vision_transformer", "deit", "eva", "beit")
+MODULES = ("vision_transformer", "deit", "eva", "beit", "mlp_mixer")
 TOLERANCE = 2e-5
 
 
@@ -36,7 +37,8 @@ def difference(name: str, directory: Path, hipvit: list[str]) -> float | str:
     """The largest difference as a part of the largest logit, or why hipvit refuses the model."""
     # Its own counts are one for each block of the whole depth.
     heads = {"num_kv_heads": 1} if "sapiens2" in name else {}
-    model = timm.create_model(name, depth=1, num_classes=10, **heads).eval()
+    depth = "num_blocks" if timm.is_model_in_modules(name, ["mlp_mixer"]) else "depth"
+    model = timm.create_model(name, **{depth: 1}, num_classes=10, **heads).eval()
     randomise(model, name)
     save_for_hf(model, directory, safe_serialization=True)
     transform = create_transform(**resolve_data_config({}, model=model), is_training=False)

@@ -3,10 +3,10 @@
 
 use super::activation::{apply, derivative, gate};
 use super::attention;
-use super::forward::{Patches, argmax, inverse_rms, moments, pooled, rotate};
+use super::forward::{Patches, argmax, inverse_rms, moments, pooled, rotate, transposed, zip};
 use super::program::{Real, Run, Saved, gemm, rows, rows_mut};
 use crate::graph::{Node, ValueId};
-use crate::ops::{Activation, Linear, Op, PixelLayout, Pool, Tokens};
+use crate::ops::{Activation, Combine, Linear, Op, PixelLayout, Pool, Tokens, Transpose};
 
 /// What a backward pass computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +103,8 @@ fn differentiable(op: &Op, operands: usize) -> Vec<usize> {
         // Its bias is none of the image.
         Op::Attention(spec) => (0..spec.operands.count()).collect(),
         Op::Scale | Op::Rope(_) => vec![0],
-        Op::LayerNorm { .. } | Op::RmsNorm { .. } | Op::Linear(_) | Op::PatchConv(_) => {
+        Op::Transpose(spec) => (0..operands).filter(|&i| !(spec.scale && i == 1)).collect(),
+        Op::LayerNorm { .. } | Op::RmsNorm { .. } | Op::Affine | Op::Linear(_) | Op::PatchConv(_) => {
             (0..operands).filter(|&i| i != 1).collect()
         }
         _ => (0..operands).collect(),
@@ -181,6 +182,12 @@ fn propagate<T: Real>(
             let scaled = dy.iter().zip(gamma).map(|(&g, &gamma)| g * gamma);
             gradients[0].iter_mut().zip(scaled).for_each(|(dx, g)| *dx += g);
         }
+        Op::Affine => {
+            let scaled = zip(dy, operand(1), |g, weight| g * weight);
+            add_repeated(&mut gradients[0], &scaled);
+            add_repeated(&mut gradients[2], dy);
+        }
+        Op::Transpose(spec) => transpose(run, node, *spec, rules, dy, gradients),
         Op::MulScalar(factor) => {
             let factor = T::of((*factor).into());
             gradients[0]
@@ -291,6 +298,41 @@ fn linear<T: Real>(
             rows_mut(&mut gradients[0], k),
         );
     }
+}
+
+/// By the rules of relevance each factor of a gate has half.
+fn transpose<T: Real>(
+    run: &Run<'_, T>,
+    node: &Node,
+    spec: Transpose,
+    rules: Rules,
+    dy: &[T],
+    gradients: &mut [Vec<T>],
+) {
+    let gamma = spec.scale.then(|| run.operand(node, 1));
+    let scaled = |values: Vec<T>| match gamma {
+        Some(gamma) => zip(&values, gamma, |value, gamma| value * gamma),
+        None => values,
+    };
+    let last = node.inputs.len() - 1;
+    let mut inner = dy.to_vec();
+    match spec.combine {
+        None => {}
+        Some(Combine::Add) => add_repeated(&mut gradients[last], dy),
+        Some(Combine::Multiply) => {
+            let half = T::of(if rules == Rules::Gradient { 1.0 } else { 0.5 });
+            let value = scaled(transposed(run.operand_shape(node, 0), run.operand(node, 0)));
+            add_repeated(
+                &mut gradients[last],
+                &zip(dy, &value, |g, value| half * g * value),
+            );
+            inner = zip(dy, run.operand(node, last), |g, gate| half * g * gate);
+        }
+    }
+    add_repeated(
+        &mut gradients[0],
+        &transposed(run.shape(node.output), &scaled(inner)),
+    );
 }
 
 /// One row. By the rules of relevance the standard deviation is a constant; the mean is not.

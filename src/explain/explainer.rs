@@ -127,9 +127,9 @@ pub struct Explanation {
     pub patch: [usize; 2],
     /// Tokens before the patches.
     pub prefix_tokens: usize,
-    /// Each layer's attention.
+    /// Each layer's attention; none of a model that has no attention.
     pub attention: Vec<AttentionMap>,
-    /// Attention rollout over the patches, `[rows, columns]`.
+    /// Attention rollout over the patches, `[rows, columns]`; empty if the model has no attention.
     pub rollout: Array2<f32>,
     /// Which pixels the output comes from.
     pub attribution: Attribution,
@@ -244,7 +244,10 @@ impl Explainer {
         let readout = readout(run.graph(), self.info.tokens);
         let flow = rollout(&attention, &readout);
         let grid = self.grid();
-        let rollout = on_grid(flow.iter().map(|&v| v as f32), self.info.prefix_tokens, grid);
+        let rollout = match self.info.has_attention() {
+            true => on_grid(flow.iter().map(|&v| v as f32), self.info.prefix_tokens, grid),
+            false => Array2::default((0, 0)),
+        };
         Ok(Explanation {
             top: self.top(&run),
             target,

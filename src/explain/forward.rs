@@ -3,7 +3,7 @@
 use super::activation::apply;
 use super::program::{Real, Run, Saved, gemm, rows, rows_mut};
 use crate::graph::Node;
-use crate::ops::{Linear, Normalize, Op, PatchExtract, PixelLayout, Pool, Rope, RopePairs, Tokens};
+use crate::ops::{Combine, Linear, Normalize, Op, PatchExtract, PixelLayout, Pool, Rope, RopePairs, Tokens};
 
 /// The result of `node`, whose operands are there, and what its backward pass needs.
 pub(super) fn forward<T: Real>(run: &Run<'_, T>, node: &Node) -> (Vec<T>, Saved<T>) {
@@ -50,6 +50,23 @@ pub(super) fn forward<T: Real>(run: &Run<'_, T>, node: &Node) -> (Vec<T>, Saved<
             y
         }
         Op::Scale => zip(x, operand(1), |x, gamma| x * gamma),
+        Op::Affine => {
+            let (weight, bias) = (operand(1).iter(), operand(2).iter());
+            let factors = weight.zip(bias).cycle();
+            x.iter().zip(factors).map(|(&x, (&w, &b))| x * w + b).collect()
+        }
+        Op::Transpose(spec) => {
+            let mut y = transposed(run.operand_shape(node, 0), x);
+            if spec.scale {
+                y = zip(&y, operand(1), |y, gamma| y * gamma);
+            }
+            match spec.combine {
+                None => {}
+                Some(Combine::Add) => add_repeated(&mut y, operand(node.inputs.len() - 1)),
+                Some(Combine::Multiply) => y = zip(&y, operand(node.inputs.len() - 1), |y, gate| y * gate),
+            }
+            y
+        }
         Op::MulScalar(factor) => x.iter().map(|&x| x * T::of((*factor).into())).collect(),
         Op::LayerNorm { epsilon } => {
             let (weight, bias) = (operand(1), operand(2));
@@ -146,7 +163,17 @@ fn add_repeated<T: Real>(y: &mut [T], addend: &[T]) {
     }
 }
 
-fn zip<T: Real>(x: &[T], y: &[T], f: impl Fn(T, T) -> T) -> Vec<T> {
+/// Each image of `shape`, `[B,M,N]`, transposed.
+pub(super) fn transposed<T: Real>(shape: &[usize], x: &[T]) -> Vec<T> {
+    let (m, n) = (shape[1], shape[2]);
+    let mut y = Vec::with_capacity(x.len());
+    for x in x.chunks_exact(m * n) {
+        y.extend((0..m * n).map(|at| x[at % m * n + at / m]));
+    }
+    y
+}
+
+pub(super) fn zip<T: Real>(x: &[T], y: &[T], f: impl Fn(T, T) -> T) -> Vec<T> {
     x.iter().zip(y.iter().cycle()).map(|(&x, &y)| f(x, y)).collect()
 }
 

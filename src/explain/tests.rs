@@ -7,7 +7,8 @@ use super::*;
 use crate::graph::{self, Graph, Passes, Role, interpret};
 use crate::model::{self, InputKind, LoadOptions};
 use crate::ops::{
-    Activation, Attention, AttentionOperands, Linear, Normalize, Op, PatchConv, Pool, Rope, RopePairs,
+    Activation, Attention, AttentionOperands, Combine, Linear, Normalize, Op, PatchConv, Pool, Rope,
+    RopePairs, Transpose,
 };
 use crate::tensor::{DType, Input, Tensor};
 
@@ -39,8 +40,8 @@ fn golden(name: &str, input: InputKind) -> Graph {
 }
 
 /// One of each form: packed and separate Q, K and V, RMS norms, norms of heads and inside of branches, parallel blocks and
-/// branches, differential attention, rotary positions, SwiGLU, LayerScale, every pooling, every activation of a model.
-const GOLDENS: [&str; 24] = [
+/// branches, differential attention, rotary positions, SwiGLU, LayerScale, mixed tokens, every pooling, every activation of a model.
+const GOLDENS: [&str; 28] = [
     "timm_vit_class_token",
     "timm_vit_avg_pool",
     "timm_vit_max_pool",
@@ -65,6 +66,10 @@ const GOLDENS: [&str; 24] = [
     "timm_vit_rope_mixed_ape",
     "timm_sapiens2",
     "hf_dinov3_model",
+    "timm_mixer",
+    "timm_gmixer",
+    "timm_resmlp",
+    "timm_gmlp",
 ];
 
 fn assert_near(got: f64, expected: f64, tolerance: f64, what: &str) {
@@ -236,6 +241,21 @@ fn gradients_of_ops_equal_differences() {
     small.check(Op::Scale, &[gamma]);
     let mut small = Small::new(4);
     let (w, b) = (small.constant("w2", &[4]), small.constant("b2", &[4]));
+    small.check(Op::Affine, &[w, b]);
+    for scale in [false, true] {
+        for combine in [None, Some(Combine::Add), Some(Combine::Multiply)] {
+            // Of six tokens; the second operand depends on the image too.
+            let mut small = Small::new(4);
+            let mut more: Vec<_> = scale.then(|| small.constant("gamma", &[6])).into_iter().collect();
+            if combine.is_some() {
+                let op = Op::Transpose(Transpose::default());
+                more.push(small.0.push(Role::Other, "y", op, [small.1]).unwrap());
+            }
+            small.check(Op::Transpose(Transpose { scale, combine }), &more);
+        }
+    }
+    let mut small = Small::new(4);
+    let (w, b) = (small.constant("w2", &[4]), small.constant("b2", &[4]));
     small.check(Op::LayerNorm { epsilon: 1e-6 }, &[w, b]);
     let mut small = Small::new(4);
     let w = small.constant("w2", &[4]);
@@ -339,6 +359,7 @@ fn integrated_gradients_are_complete() {
         "timm_vit_class_token",
         "timm_siglip2_tanh",
         "timm_dinov2_reg4_swiglu",
+        "timm_gmlp",
     ] {
         let graph = golden(name, InputKind::PixelValues);
         let len: usize = graph.value(graph.input()).shape.iter().product();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::arena::{self, Storage};
 use super::{Graph, Node, OutputKind, ValueId};
 use crate::error::{Error, Result};
-use crate::ops::{self, Linear, Op, Pool};
+use crate::ops::{self, Linear, Op, Pool, Transpose};
 use crate::tensor::DType;
 
 pub use super::arena::ALIGNMENT;
@@ -275,6 +275,7 @@ fn in_place_operand(op: &Op) -> Option<usize> {
     match op {
         Op::Add
         | Op::Scale
+        | Op::Affine
         | Op::MulScalar(_)
         | Op::Activation(_)
         | Op::AllReduce(_)
@@ -284,6 +285,10 @@ fn in_place_operand(op: &Op) -> Option<usize> {
         Op::Linear(Linear {
             bias, residual: true, ..
         }) => Some(2 + usize::from(*bias)),
+        Op::Transpose(Transpose {
+            scale,
+            combine: Some(_),
+        }) => Some(1 + usize::from(*scale)),
         _ => None,
     }
 }

@@ -69,7 +69,7 @@ fn cuts(graph: &Graph) -> Vec<(usize, ValueId)> {
         {
             // A branch begins: with a norm, or, where the norm is at its end, with a Linear that leaves the value to the sum.
             let begins_branch = match node.op {
-                Op::LayerNorm { .. } | Op::RmsNorm { .. } => true,
+                Op::LayerNorm { .. } | Op::RmsNorm { .. } | Op::Affine => true,
                 Op::Linear(_) => last_use[value.index()] > index,
                 _ => false,
             };

@@ -1032,5 +1032,62 @@ const _: () = {
     ][::core::mem::offset_of!(TokensArgs, channels) - 44usize];
 };
 
+/// Rows and columns of a block's tile.
+pub const TRANSPOSE_TILE: u32 = 64;
+
+/// Threads per block.
+pub const TRANSPOSE_THREADS: u32 = 256;
+
+/// `transpose`: out = gamma · xᵀ of each image, to which y is added or by which it is multiplied.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct TransposeArgs {
+    /// T `[images, rows, columns]`.
+    pub x: u64,
+    /// T `[rows]`. May be null: 1.
+    pub gamma: u64,
+    /// T `[images, columns, rows]`. May be null.
+    pub y: u64,
+    /// T `[images, columns, rows]`. May alias `y`, and no other.
+    pub out: u64,
+    /// Images in the batch.
+    pub images: u32,
+    /// Rows of an image of `x`.
+    pub rows: u32,
+    /// Columns of an image of `x`.
+    pub columns: u32,
+    /// 1: multiplied by `y`; 0: `y` is added.
+    pub multiply: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of TransposeArgs"][::core::mem::size_of::<TransposeArgs>() - 48usize];
+    ["Alignment of TransposeArgs"][::core::mem::align_of::<TransposeArgs>() - 8usize];
+    [
+        "Offset of field: TransposeArgs::x",
+    ][::core::mem::offset_of!(TransposeArgs, x) - 0usize];
+    [
+        "Offset of field: TransposeArgs::gamma",
+    ][::core::mem::offset_of!(TransposeArgs, gamma) - 8usize];
+    [
+        "Offset of field: TransposeArgs::y",
+    ][::core::mem::offset_of!(TransposeArgs, y) - 16usize];
+    [
+        "Offset of field: TransposeArgs::out",
+    ][::core::mem::offset_of!(TransposeArgs, out) - 24usize];
+    [
+        "Offset of field: TransposeArgs::images",
+    ][::core::mem::offset_of!(TransposeArgs, images) - 32usize];
+    [
+        "Offset of field: TransposeArgs::rows",
+    ][::core::mem::offset_of!(TransposeArgs, rows) - 36usize];
+    [
+        "Offset of field: TransposeArgs::columns",
+    ][::core::mem::offset_of!(TransposeArgs, columns) - 40usize];
+    [
+        "Offset of field: TransposeArgs::multiply",
+    ][::core::mem::offset_of!(TransposeArgs, multiply) - 44usize];
+};
+
 /// The head sizes that attention has entries for, in ascending order.
 pub const HEAD_DIMS: [u32; 5] = [32, 64, 80, 96, 128];

@@ -30,6 +30,7 @@ mod swiglu;
 #[cfg(test)]
 mod tests;
 mod tokens;
+mod transpose;
 
 use std::borrow::Cow;
 
@@ -39,7 +40,7 @@ pub(crate) use attention::{
 };
 pub(crate) use bindings::{
     AddArgs, AttentionArgs, AttentionBiasArgs, BiasActivationArgs, FEW_ROWS, LayerNormArgs, PatchExtractArgs,
-    PoolArgs, RopeArgs, SoftmaxArgs, SwiGluArgs, TokensArgs, Visibility,
+    PoolArgs, RopeArgs, SoftmaxArgs, SwiGluArgs, TokensArgs, TransposeArgs, Visibility,
 };
 pub(crate) use cache_folder::cache_folder;
 pub use cache_folder::kernel_cache;
@@ -103,6 +104,7 @@ macro_rules! kernel_list {
             Softmax(SoftmaxArgs),
             SwiGlu(SwiGluArgs),
             Tokens(TokensArgs),
+            Transpose(TransposeArgs),
         }
     };
 }

@@ -67,6 +67,8 @@ proptest! {
         let launch = AddArgs::new([0, 0], [n, d], 1.0, 0, None).unwrap().plan(&t).unwrap();
         covers(launch, n as u64 * (d as u64).div_ceil(t.vec128()), 256);
         let pool = PoolArgs::new([0, 0], [n.max(1), 1, d], Pool::Token(0)).unwrap().plan(&t).unwrap();
+        let tiled = TransposeArgs::new([0; 4], [3, n.max(1), d], None).unwrap().plan(&t).unwrap();
+        covers(tiled, 3 * (n.max(1) as u64).div_ceil(64) * (d as u64).div_ceil(64), 1);
         covers(pool, n.max(1) as u64 * (d as u64).div_ceil(32 * t.vec128()), 1);
     }
 
@@ -194,6 +196,7 @@ fn every_entry_is_in_its_source() {
         "softmax",
         "swiglu",
         "tokens",
+        "transpose",
     ] {
         let source = device_code::source(kernel).unwrap();
         assert!(source.contains(kernel), "{kernel}");

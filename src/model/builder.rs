@@ -299,10 +299,19 @@ impl Builder<'_> {
         dim: usize,
     ) -> Result<ValueId> {
         let epsilon = norm.epsilon as f32;
+        if norm.kind == NormKind::Affine {
+            let mut inputs = vec![x];
+            for part in ["alpha", "beta"] {
+                let name = format!("{tensor}.{part}");
+                let stored = self.weights.take(&name, &[1, 1, dim])?;
+                inputs.push(self.derived(name, &stored, &[dim])?);
+            }
+            return self.graph.push(role, step, Op::Affine, inputs);
+        }
         let mut inputs = vec![x, self.constant(&format!("{tensor}.weight"), &[dim])?];
         let op = match norm.kind {
             NormKind::Rms => Op::RmsNorm { epsilon },
-            NormKind::Layer => {
+            NormKind::Layer | NormKind::Affine => {
                 inputs.push(self.constant(&format!("{tensor}.bias"), &[dim])?);
                 Op::LayerNorm { epsilon }
             }

@@ -97,7 +97,7 @@ pub struct Info {
     pub depth: usize,
     /// Channels.
     pub dim: usize,
-    /// Attention heads.
+    /// Attention heads; 0 of a model without attention.
     pub heads: usize,
     /// Logits; 0 without a classifier.
     pub classes: usize,
@@ -150,6 +150,16 @@ pub enum Family {
     Clip,
     /// SigLIP, <https://arxiv.org/abs/2303.15343>.
     Siglip,
+    /// MLP-Mixer, <https://arxiv.org/abs/2105.01601>, ResMLP, <https://arxiv.org/abs/2105.03404>, and gMLP,
+    /// <https://arxiv.org/abs/2105.08050>: no attention, linear layers mix the tokens.
+    Mixer,
+}
+
+impl Info {
+    /// Whether its tokens attend to each other.
+    pub fn has_attention(&self) -> bool {
+        self.heads > 0
+    }
 }
 
 impl fmt::Display for Library {
@@ -174,6 +184,7 @@ impl fmt::Display for Family {
             Self::Aimv2 => "AIMv2",
             Self::Clip => "CLIP",
             Self::Siglip => "SigLIP",
+            Self::Mixer => "MLP-Mixer",
         })
     }
 }
@@ -187,11 +198,15 @@ impl fmt::Display for Info {
             ..
         } = self;
         writeln!(f, "{} ({}, {})", self.architecture, self.family, self.library)?;
+        let heads = match self.has_attention() {
+            true => format!("{} heads", self.heads),
+            false => "no attention".to_owned(),
+        };
         writeln!(
             f,
-            "image {height}×{width}, patch {patch_height}×{patch_width}, {} tokens, depth {}, {} channels, {} heads, \
+            "image {height}×{width}, patch {patch_height}×{patch_width}, {} tokens, depth {}, {} channels, {heads}, \
              {} classes, {} parameters",
-            self.tokens, self.depth, self.dim, self.heads, self.classes, self.parameters
+            self.tokens, self.depth, self.dim, self.classes, self.parameters
         )?;
         if let Some(([rows, columns], [new_rows, new_columns])) = self.interpolated {
             writeln!(

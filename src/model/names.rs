@@ -162,6 +162,17 @@ pub(super) const EVA_SEPARATE: Names = Names {
     ..EVA
 };
 
+/// timm's `MlpMixer`. What is in a block, `builder/blocks/mixer.rs` names.
+pub(super) const MIXER: Names = Names {
+    patch: "stem.proj",
+    patch_norm: "stem.norm",
+    fc1: "fc1",
+    fc2: "fc2",
+    gate_and_value: "fc1",
+    gated_output: "fc2",
+    ..TIMM
+};
+
 /// transformers' ViT and DeiT.
 pub(super) const VIT: Names = Names {
     patch: "embeddings.patch_embeddings.projection",

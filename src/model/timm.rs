@@ -4,6 +4,7 @@
 mod architectures;
 mod beit;
 mod eva;
+mod mixer;
 
 use std::collections::BTreeMap;
 
@@ -50,6 +51,9 @@ pub(super) fn describe(config: Fields<'_>, image_size: Option<[usize; 2]>) -> Re
     if let Some(arguments) = beit::lookup(name) {
         return beit::describe(config, name, arguments, image_size);
     }
+    if let Some(arguments) = mixer::lookup(name) {
+        return mixer::describe(config, name, arguments, image_size);
+    }
     let mut arguments = architectures::lookup(name).ok_or_else(|| unknown(config, name))?;
     // Files from before timm had `pretrained_cfg` keep its keys at the top level.
     let pretrained = config.object("pretrained_cfg")?.unwrap_or(config);
@@ -94,18 +98,28 @@ pub(super) fn describe(config: Fields<'_>, image_size: Option<[usize; 2]>) -> Re
 pub(super) fn check_architecture(config: Fields<'_>) -> Result<()> {
     let name = config.text("architecture")?.unwrap_or_default();
     let known = architectures::lookup(name).is_some();
-    match known || eva::lookup(name).is_some() || beit::lookup(name).is_some() {
+    match known
+        || eva::lookup(name).is_some()
+        || beit::lookup(name).is_some()
+        || mixer::lookup(name).is_some()
+    {
         true => Ok(()),
         false => Err(unknown(config, name)),
     }
 }
 
 fn unknown(config: Fields<'_>, name: &str) -> Error {
-    let near = near(name, architectures::names().chain(eva::all()).chain(beit::all()));
+    let near = near(
+        name,
+        architectures::names()
+            .chain(eva::all())
+            .chain(beit::all())
+            .chain(mixer::all()),
+    );
     config.error(
         "architecture",
         format_args!(
-            "is \"{name}\", which is not supported{near}; supported are the architectures of timm's modules vision_transformer, deit, eva and beit"
+            "is \"{name}\", which is not supported{near}; supported are the architectures of timm's modules vision_transformer, deit, eva, beit and mlp_mixer"
         ),
     )
 }

@@ -21,6 +21,7 @@ pub(super) struct Vit {
     pub(super) patch: [usize; 2],
     pub(super) dim: usize,
     pub(super) depth: usize,
+    /// Attention heads; 0 without attention.
     pub(super) heads: usize,
     /// Heads of keys and values in each block, if there are fewer than of queries.
     pub(super) kv_heads: Option<Vec<usize>>,
@@ -77,6 +78,8 @@ pub(super) enum NormKind {
     Layer,
     /// With a weight.
     Rms,
+    /// No norm, but a weight and a bias, named alpha and beta (ResMLP).
+    Affine,
 }
 
 /// How the blocks differ from `x + attention(norm(x))`, then `x + mlp(norm(x))`.
@@ -105,6 +108,14 @@ pub(super) enum BlockForm {
     Parallel,
     /// Two attentions side by side, then two feed-forward networks. <https://arxiv.org/abs/2203.09795>
     Pairs,
+    /// A feed-forward network over the tokens, with `hidden` channels between its layers, in place of attention.
+    /// <https://arxiv.org/abs/2105.01601>
+    Mixer { hidden: usize },
+    /// A linear layer over the tokens in place of attention. <https://arxiv.org/abs/2105.03404>
+    ResMlp,
+    /// A feed-forward network alone: half of its hidden channels, mixed over the tokens, are a gate of the other half.
+    /// <https://arxiv.org/abs/2105.08050>
+    SpatialGating,
 }
 
 /// The feed-forward network.
@@ -114,6 +125,8 @@ pub(super) enum Mlp {
     Plain(Activation),
     /// `fc2(silu(gate) · value)`, where one layer, twice as wide, gives gate and value.
     SwiGluPacked,
+    /// The same, the value before the gate.
+    SwiGluGateLast,
     /// The same with a layer for each.
     SwiGlu,
 }
@@ -199,17 +212,23 @@ impl Vit {
         let tokens = patches + self.prefix() as u128;
         let mlp = match self.mlp {
             Mlp::Plain(_) => 2 * hidden,
-            Mlp::SwiGluPacked | Mlp::SwiGlu => 3 * hidden,
+            Mlp::SwiGluPacked | Mlp::SwiGluGateLast | Mlp::SwiGlu => 3 * hidden,
+        };
+        // Per token and channel: Q, K, V and the output projection have dim × dim weights each; scores and their weighted sum
+        // take tokens × tokens.
+        let mixing = match self.blocks.form {
+            BlockForm::Mixer { hidden: of_tokens } => mlp / hidden.max(1) * of_tokens as u128,
+            BlockForm::ResMlp | BlockForm::SpatialGating => tokens,
+            _ => 4 * dim + 2 * tokens,
         };
         let blocks = match self.blocks.form {
             BlockForm::Pairs => 2 * self.depth,
             _ => self.depth,
         };
-        // Q, K, V and the output projection have dim × dim weights each; scores and their weighted sum take tokens × tokens.
         let block = 2u128
             .saturating_mul(tokens)
             .saturating_mul(dim)
-            .saturating_mul(4 * dim + mlp + 2 * tokens);
+            .saturating_mul(mixing + mlp);
         let patch = (2 * patches)
             .saturating_mul(3 * height * width)
             .saturating_mul(dim);
@@ -227,7 +246,7 @@ impl Vit {
         if ph > h || pw > w {
             return Err(format!("a patch of {ph}×{pw} does not fit an image of {h}×{w}"));
         }
-        if !self.dim.is_multiple_of(self.heads) {
+        if self.heads > 0 && !self.dim.is_multiple_of(self.heads) {
             return Err(format!(
                 "{} channels do not divide among {} heads",
                 self.dim, self.heads
@@ -275,7 +294,7 @@ impl Vit {
                 self.dim
             ));
         }
-        let head_dim = self.dim / self.heads;
+        let head_dim = self.dim.checked_div(self.heads).unwrap_or(0);
         if self.rotary.is_some() && !head_dim.is_multiple_of(4) {
             return Err(format!(
                 "rotary position embedding needs heads with a multiple of 4 channels, not {head_dim}"
@@ -292,8 +311,7 @@ impl Vit {
                 self.depth, self.heads
             ));
         }
-        if self.blocks.differential && !(self.dim / self.heads).is_multiple_of(2) {
-            let head_dim = self.dim / self.heads;
+        if self.blocks.differential && !head_dim.is_multiple_of(2) {
             return Err(format!(
                 "differential attention needs heads with an even number of channels, not {head_dim}"
             ));

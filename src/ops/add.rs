@@ -20,6 +20,15 @@ pub(super) fn scale_shape([x, gamma]: [&[usize]; 2]) -> Result<Shape, String> {
     Ok(x.to_vec())
 }
 
+pub(super) fn affine_shape([x, weight, bias]: [&[usize]; 3]) -> Result<Shape, String> {
+    let [.., d] = *x else {
+        return Err("x is a scalar".into());
+    };
+    expect("weight", weight, &[d])?;
+    expect("bias", bias, &[d])?;
+    Ok(x.to_vec())
+}
+
 /// [`Op::Add`](crate::ops::Op::Add); y has one image or as many as x.
 pub(crate) fn run_add(x: Source<'_>, y: &[f32], out: &mut [f32]) {
     // Blocks must not straddle the end of a shared y.
@@ -41,6 +50,18 @@ pub(crate) fn run_scale(x: Source<'_>, gamma: &[f32], out: &mut [f32]) {
     in_blocks(x, out, block_len(gamma.len()), |_, block| {
         for row in block.chunks_mut(gamma.len()) {
             row.iter_mut().zip(gamma).for_each(|(v, g)| *v *= g);
+        }
+    });
+}
+
+/// [`Op::Affine`](crate::ops::Op::Affine).
+pub(crate) fn run_affine(x: Source<'_>, weight: &[f32], bias: &[f32], out: &mut [f32]) {
+    in_blocks(x, out, block_len(weight.len()), |_, block| {
+        for row in block.chunks_mut(weight.len()) {
+            let factors = weight.iter().zip(bias);
+            row.iter_mut()
+                .zip(factors)
+                .for_each(|(v, (w, b))| *v = *v * w + b);
         }
     });
 }

@@ -17,10 +17,11 @@ pub mod rope;
 pub(crate) mod rows;
 pub mod swiglu;
 pub mod tokens;
+pub mod transpose;
 
 pub use op::{
-    Activation, AllReduce, Attention, AttentionOperands, Levels, Linear, Normalize, Op, PatchConv,
-    PatchExtract, PixelLayout, Pool, Rope, RopePairs, Tokens,
+    Activation, AllReduce, Attention, AttentionOperands, Combine, Levels, Linear, Normalize, Op, PatchConv,
+    PatchExtract, PixelLayout, Pool, Rope, RopePairs, Tokens, Transpose,
 };
 
 /// The extents of a tensor, outermost first.
@@ -36,6 +37,7 @@ pub fn output_shape(op: &Op, inputs: &[&[usize]]) -> Result<Shape, String> {
         Op::Tokens(spec) => tokens::tokens_shape(spec, inputs),
         Op::Add => add::add_shape(operands(inputs)?),
         Op::Scale => add::scale_shape(operands(inputs)?),
+        Op::Affine => add::affine_shape(operands(inputs)?),
         Op::MulScalar(_) | Op::Activation(_) => operands(inputs).map(|[x]: [&[usize]; 1]| x.to_vec()),
         Op::LayerNorm { .. } => layer_norm::shape(operands(inputs)?),
         Op::RmsNorm { .. } => layer_norm::rms_shape(operands(inputs)?),
@@ -43,6 +45,7 @@ pub fn output_shape(op: &Op, inputs: &[&[usize]]) -> Result<Shape, String> {
         Op::SwiGlu => swiglu::shape(operands(inputs)?),
         Op::Rope(spec) => rope::shape(spec, operands(inputs)?),
         Op::Attention(spec) => attention::shape(spec, inputs),
+        Op::Transpose(spec) => transpose::shape(spec, inputs),
         Op::Pool(spec) => pool::shape(spec, operands(inputs)?),
         Op::ConcatChannels => pool::concat_shape(operands(inputs)?),
         Op::AllReduce(spec) => all_reduce::shape(spec, inputs),
@@ -66,6 +69,7 @@ pub fn flops(op: &Op, inputs: &[&[usize]], output: &[usize]) -> u64 {
         Op::PatchConv(spec) => linear::matmul_flops(output, inputs[1][1..].iter().product(), spec.bias),
         Op::Tokens(_) => inputs[0].iter().product::<usize>() as u64,
         Op::Add | Op::Scale | Op::MulScalar(_) => elements,
+        Op::Affine => 2 * elements,
         Op::LayerNorm { .. } => layer_norm::FLOPS_PER_ELEMENT * elements,
         Op::RmsNorm { .. } => layer_norm::RMS_FLOPS_PER_ELEMENT * elements,
         Op::Linear(spec) => linear::flops(spec, inputs[1], output),
@@ -73,6 +77,7 @@ pub fn flops(op: &Op, inputs: &[&[usize]], output: &[usize]) -> u64 {
         Op::SwiGlu => (activation::flops_per_element(Activation::Silu) + 1) * elements,
         Op::Rope(spec) => rope::flops(spec, inputs[1], output),
         Op::Attention(spec) => attention::flops(spec, inputs, output),
+        Op::Transpose(spec) => transpose::flops(spec, output),
         Op::Pool(spec) => pool::flops(spec, inputs[0]),
         Op::AllReduce(spec) => all_reduce::flops(spec, output),
     }

@@ -25,6 +25,8 @@ pub enum Op {
     Add,
     /// `(x [..,D], gamma [D]) → x · gamma` (LayerScale).
     Scale,
+    /// `(x [..,D], weight [D], bias [D]) → x · weight + bias` (ResMLP's norm). <https://arxiv.org/abs/2105.03404>
+    Affine,
     /// `(x) → factor · x`.
     MulScalar(f32),
     /// Over each `D` channels: `(x [..,G·D], weight [D], bias [D]) → (x − mean) / √(variance + epsilon) · weight + bias`,
@@ -53,6 +55,9 @@ pub enum Op {
     Rope(Rope),
     /// Multi-head scaled dot-product attention, `softmax(scale · Q·Kᵀ + bias) · V`. <https://arxiv.org/abs/1706.03762>
     Attention(Attention),
+    /// `(x [B,M,N], gamma [M]?, y [B,N,M]?) → gamma · xᵀ` of each image, then `+ y` or `· y`. Between two of them a Linear mixes
+    /// tokens. <https://arxiv.org/abs/2105.01601>
+    Transpose(Transpose),
     /// `[B,N,D] → [B,D]`.
     Pool(Pool),
     /// `(x [B,D1], y [B,D2]) → [B,D1+D2]`.
@@ -223,6 +228,24 @@ pub enum AttentionOperands {
     PackedKv,
 }
 
+/// Attributes of [`Op::Transpose`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Transpose {
+    /// Whether the operand `gamma`, a factor of each of the result's channels, is there.
+    pub scale: bool,
+    /// What is done with the operand `y`, if it is there.
+    pub combine: Option<Combine>,
+}
+
+/// What [`Op::Transpose`] does with what it has transposed and its operand `y`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Combine {
+    /// A residual.
+    Add,
+    /// A gate (gMLP). <https://arxiv.org/abs/2105.08050>
+    Multiply,
+}
+
 /// Which token or tokens represent the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Pool {
@@ -251,6 +274,7 @@ impl Op {
             Self::Tokens(_) => "tokens",
             Self::Add => "add",
             Self::Scale => "scale",
+            Self::Affine => "affine",
             Self::MulScalar(_) => "mul_scalar",
             Self::LayerNorm { .. } => "layer_norm",
             Self::RmsNorm { .. } => "rms_norm",
@@ -259,6 +283,7 @@ impl Op {
             Self::SwiGlu => "swiglu",
             Self::Rope(_) => "rope",
             Self::Attention(_) => "attention",
+            Self::Transpose(_) => "transpose",
             Self::Pool(_) => "pool",
             Self::ConcatChannels => "concat_channels",
             Self::AllReduce(_) => "all_reduce",
@@ -361,6 +386,14 @@ impl fmt::Display for Op {
                 write!(f, " {ranks} ranks")?;
                 f.write_str(if *bias { " +bias" } else { "" })?;
                 f.write_str(if *residual { " +residual" } else { "" })
+            }
+            Self::Transpose(Transpose { scale, combine }) => {
+                f.write_str(if *scale { "+scale" } else { "" })?;
+                f.write_str(match combine {
+                    None => "",
+                    Some(Combine::Add) => "+residual",
+                    Some(Combine::Multiply) => "+gate",
+                })
             }
             Self::Pool(Pool::Token(index)) => write!(f, " token {index}"),
             Self::Pool(Pool::Mean { skip }) => write!(f, " mean of {skip}.."),

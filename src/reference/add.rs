@@ -14,6 +14,13 @@ pub(super) fn scale(x: &Array, gamma: &Array, y: &mut Array) {
     }
 }
 
+pub(super) fn affine(operands: &[&Array], y: &mut Array) {
+    let [x, weight, bias] = [0, 1, 2].map(|i| operands[i].values());
+    for (i, v) in y.values_mut().iter_mut().enumerate() {
+        *v = x[i] * weight[i % weight.len()] + bias[i % bias.len()];
+    }
+}
+
 pub(super) fn map(x: &Array, y: &mut Array, f: impl Fn(f64) -> f64) {
     for (y, &x) in y.values_mut().iter_mut().zip(x.values()) {
         *y = f(x);

@@ -20,6 +20,7 @@ mod swiglu;
 mod tests;
 mod tokens;
 mod tolerance;
+mod transpose;
 
 pub use all_reduce::all_reduce;
 pub use array::Array;
@@ -50,6 +51,7 @@ pub fn eval(op: &Op, operands: &[&Array]) -> Result<Array, String> {
         Op::Tokens(spec) => tokens::tokens(spec, operands, &mut result),
         Op::Add => add::add(operands[0], operands[1], &mut result),
         Op::Scale => add::scale(operands[0], operands[1], &mut result),
+        Op::Affine => add::affine(operands, &mut result),
         Op::MulScalar(factor) => add::map(operands[0], &mut result, |x| f64::from(*factor) * x),
         Op::LayerNorm { epsilon } => layer_norm::layer_norm(*epsilon, operands, &mut result),
         Op::RmsNorm { epsilon } => layer_norm::rms_norm(*epsilon, operands, &mut result),
@@ -58,6 +60,7 @@ pub fn eval(op: &Op, operands: &[&Array]) -> Result<Array, String> {
         Op::SwiGlu => swiglu::swiglu(operands[0], &mut result),
         Op::Rope(spec) => rope::rope(spec, operands[0], operands[1], &mut result),
         Op::Attention(spec) => attention::attention(spec, operands, &mut result, |_, _, _| true),
+        Op::Transpose(spec) => transpose::transpose(*spec, operands, &mut result),
         Op::Pool(spec) => pool::pool(spec, operands[0], &mut result),
         Op::ConcatChannels => pool::concat_channels(operands[0], operands[1], &mut result),
         Op::AllReduce(spec) => return all_reduce(spec, &operands[..1], &operands[1..]),

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::ops::{
-    Activation, Attention, AttentionOperands, Linear, Normalize, Op, PatchConv, PatchExtract, PixelLayout,
-    Pool, Rope, RopePairs, Tokens,
+    Activation, Attention, AttentionOperands, Combine, Linear, Normalize, Op, PatchConv, PatchExtract,
+    PixelLayout, Pool, Rope, RopePairs, Tokens, Transpose,
 };
 
 fn array(shape: &[usize], values: &[f64]) -> Array {
@@ -334,6 +334,40 @@ fn the_small_ops_compute_what_they_say() {
         [10.0, -2.0, 30.0, -4.0, 50.0, -6.0]
     );
     assert_eq!(apply(&Op::MulScalar(0.5), &[&x]).values()[5], 3.0);
+    let shift = array(&[2], &[0.5, -1.0]);
+    assert_eq!(
+        apply(&Op::Affine, &[&x, &gamma, &shift]).values(),
+        [10.5, -3.0, 30.5, -5.0, 50.5, -7.0]
+    );
+    let transposed = |scale, combine, more: &[&Array]| {
+        let operands: Vec<&Array> = std::iter::once(&x).chain(more.iter().copied()).collect();
+        apply(&Op::Transpose(Transpose { scale, combine }), &operands)
+    };
+    assert_eq!(transposed(false, None, &[]).shape(), [1, 2, 3]);
+    assert_eq!(
+        transposed(false, None, &[]).values(),
+        [1.0, 3.0, 5.0, 2.0, 4.0, 6.0]
+    );
+    let factors = array(&[3], &[1.0, 10.0, -1.0]);
+    let other = array(&[1, 2, 3], &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
+    assert_eq!(
+        transposed(true, Some(Combine::Add), &[&factors, &other]).values(),
+        [1.0, 31.0, -3.0, 5.0, 44.0, -1.0]
+    );
+    assert_eq!(
+        transposed(false, Some(Combine::Multiply), &[&other]).values(),
+        [0.0, 3.0, 10.0, 6.0, 16.0, 30.0]
+    );
+    let wrong = Op::Transpose(Transpose {
+        scale: false,
+        combine: Some(Combine::Add),
+    });
+    assert!(
+        eval(&wrong, &[&x, &x])
+            .unwrap_err()
+            .contains("expected [1, 2, 3]")
+    );
+    assert!(eval(&wrong, &[&x]).unwrap_err().contains("`y` is missing"));
     let y = array(&[2, 1], &[7.0, 8.0]);
     let joined = apply(&Op::ConcatChannels, &[&array(&[2, 2], &[1.0, 2.0, 3.0, 4.0]), &y]);
     assert_eq!(joined.values(), [1.0, 2.0, 7.0, 3.0, 4.0, 8.0]);

@@ -5,7 +5,7 @@
 //! element is known, `max B / max |y|` is used: at the largest element that is the bound itself.
 
 use super::Array;
-use crate::ops::{Op, Pool};
+use crate::ops::{Op, Pool, Transpose};
 use crate::tensor::DType;
 
 /// The tolerance of [`check_close`](super::check_close) for an op that computes in `dtype` with f32 accumulation or better,
@@ -93,6 +93,10 @@ pub fn op_tolerance(op: &Op, operands: &[&Array], dtype: DType) -> f64 {
     match op {
         Op::Prepend | Op::ConcatChannels | Op::Pool(Pool::Token(_) | Pool::Max { .. }) => 0.0,
         Op::Tokens(tokens) if !tokens.position => 0.0,
+        Op::Transpose(Transpose {
+            scale: false,
+            combine: None,
+        }) => 0.0,
         Op::PatchConv(_) | Op::Linear(_) => tolerance(dtype, extents(1).iter().skip(1).product()),
         Op::Pool(Pool::Mean { skip }) => match extents(0).get(1).map_or(1, |n| n - skip) {
             1 => 0.0,
@@ -112,8 +116,8 @@ pub fn op_tolerance(op: &Op, operands: &[&Array], dtype: DType) -> f64 {
         }
         // No mean is subtracted, so nothing cancels.
         Op::RmsNorm { .. } => narrow + tolerance(DType::F32, extents(1).iter().product()),
-        // The sum of two products.
-        Op::Rope(_) => narrow + tolerance(DType::F32, 2),
+        // A product and a sum, or two products.
+        Op::Rope(_) | Op::Affine | Op::Transpose(_) => narrow + tolerance(DType::F32, 2),
         // Each rank's part was rounded; the sum is rounded once a rank at most, the result once.
         Op::AllReduce(spec) => narrow * (spec.ranks + 1) as f64 + tolerance(DType::F32, spec.ranks),
         Op::Normalize(_)

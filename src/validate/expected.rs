@@ -72,7 +72,9 @@ pub(super) fn sample(case: &Case, shape: &[usize]) -> Vec<usize> {
             _ => (random(rows, i) % rows as u64) as usize,
         })
         .collect();
-    if let Work::Op(Op::Normalize(_) | Op::Prepend | Op::Tokens(_) | Op::Rope(_)) = case.work {
+    if let Work::Op(Op::Normalize(_) | Op::Prepend | Op::Tokens(_) | Op::Rope(_) | Op::Transpose(_)) =
+        case.work
+    {
         // Whole images are computed: only the first and the last.
         let image = rows / shape[0];
         sampled.retain(|row| *row < image || *row >= rows - image);
@@ -120,11 +122,16 @@ fn parts(op: &Op, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<V
         Op::PatchExtract(PatchExtract { patch, layout, .. }) => {
             patch_part(op, *patch, *layout, operands, rows, dtype)
         }
-        Op::Normalize(_) | Op::Prepend | Op::Tokens(_) | Op::Rope(_) | Op::Pool(_) | Op::ConcatChannels => {
-            image_parts(op, operands, rows, dtype)
-        }
+        Op::Normalize(_)
+        | Op::Prepend
+        | Op::Tokens(_)
+        | Op::Rope(_)
+        | Op::Transpose(_)
+        | Op::Pool(_)
+        | Op::ConcatChannels => image_parts(op, operands, rows, dtype),
         Op::Add
         | Op::Scale
+        | Op::Affine
         | Op::MulScalar(_)
         | Op::LayerNorm { .. }
         | Op::RmsNorm { .. }
@@ -139,7 +146,7 @@ fn parts(op: &Op, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<V
 fn row_part(op: &Op, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<Vec<Part>, String> {
     let parameters = match op {
         Op::Scale => 1..2,
-        Op::LayerNorm { .. } => 1..3,
+        Op::LayerNorm { .. } | Op::Affine => 1..3,
         Op::RmsNorm { .. } => 1..2,
         Op::Linear(spec) => 1..2 + usize::from(spec.bias),
         _ => 0..0,
@@ -183,7 +190,7 @@ pub(super) fn by_image(rows: &[usize], per_image: usize) -> BTreeMap<usize, Vec<
     images
 }
 
-/// One image after the other, all of it. Operands of another outermost extent are the same for all.
+/// One image after the other, all of it. Vectors, and operands of another outermost extent, are the same for all.
 fn image_parts(op: &Op, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<Vec<Part>, String> {
     let shapes: Vec<&[usize]> = operands.iter().map(Tensor::shape).collect();
     let shape = crate::ops::output_shape(op, &shapes)?;
@@ -191,7 +198,7 @@ fn image_parts(op: &Op, operands: &[Tensor], rows: &[usize], dtype: DType) -> Re
     by_image(rows, per_image)
         .into_iter()
         .map(|(image, rows)| {
-            let operand = |tensor: &Tensor| match tensor.shape()[0] == shape[0] {
+            let operand = |tensor: &Tensor| match tensor.shape().len() > 1 && tensor.shape()[0] == shape[0] {
                 true => image_of(tensor, image),
                 false => Ok(Array::from(tensor)),
             };

@@ -3,7 +3,7 @@
 
 use super::bindings::{
     AddArgs, AttentionArgs, AttentionBiasArgs, BiasActivationArgs, LayerNormArgs, PatchExtractArgs, PoolArgs,
-    RopeArgs, SoftmaxArgs, SwiGluArgs, TokensArgs,
+    RopeArgs, SoftmaxArgs, SwiGluArgs, TokensArgs, TransposeArgs,
 };
 
 /// Arguments of a kernel, which can be run on the host.
@@ -256,6 +256,23 @@ impl OnHost for RopeArgs {
                     memory.set(a.x, at + j, y * cosine + x * sine);
                 }
             }
+        }
+    }
+}
+
+impl OnHost for TransposeArgs {
+    fn run(&self, memory: &mut impl Memory) {
+        let a = self;
+        let [rows, columns] = [a.rows, a.columns].map(|n| n as usize);
+        for index in 0..a.images as usize * rows * columns {
+            let (image, column, row) = (index / rows / columns, index / rows % columns, index % rows);
+            let x = memory.get(a.x, (image * rows + row) * columns + column);
+            let scaled = memory.optional(a.gamma, row, 1.0) * x;
+            let value = match a.multiply {
+                0 => scaled + memory.optional(a.y, index, 0.0),
+                _ => scaled * memory.optional(a.y, index, 1.0),
+            };
+            memory.set(a.out, index, value);
         }
     }
 }

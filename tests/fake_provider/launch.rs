@@ -109,6 +109,7 @@ kernels! {
     "attention_64_bias_f32": AttentionBiasArgs, [attention.q, attention.k, attention.v, attention.out, bias];
     "rope_f32": RopeArgs, [x, table];
     "softmax_f32": SoftmaxArgs, [x, out];
+    "transpose_f32": TransposeArgs, [x, gamma, y, out];
     "pool_f32": PoolArgs, [x, out];
 }
 

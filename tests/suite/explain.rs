@@ -113,6 +113,36 @@ fn explain_says_what_is_wrong() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert!(Path::new(out).join("rollout.npy").is_file());
     assert!(!Path::new(out).join("attribution.npy").exists());
+    // One without attention has pixels that its result comes from, and no maps.
+    let model = at("tests/golden/timm_resmlp");
+    let model = model.to_str().unwrap();
+    let mixer = dir.path().join("mixer");
+    let out = mixer.to_str().unwrap();
+    let output = hipvit(["explain", SEVEN, "-m", model, "--method", "attention", "-o", out]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stderr(&output).contains("has no attention"),
+        "{}",
+        stderr(&output)
+    );
+    assert!(!mixer.exists());
+    let output = hipvit(["explain", SEVEN, "-m", model, "-o", out]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(mixer.join("attribution.npy").is_file() && !mixer.join("attention.png").exists());
+    let output = hipvit(["trace", SEVEN, "-m", model, "--pixel", "4,2"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stderr(&output).contains("has no attention"),
+        "{}",
+        stderr(&output)
+    );
+    let output = hipvit(["classify", SEVEN, "-m", model, "--image-size", "48"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stderr(&output).contains("is not 40×24, the model's own"),
+        "{}",
+        stderr(&output)
+    );
     let output = hipvit(["trace", SEVEN, "--pixel", "400,2"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(
@@ -180,6 +210,16 @@ fn every_golden_model_is_explained_and_traced() {
             gap.abs() < 1e-4 * attribution.output.abs().max(1.0),
             "{name}: {gap}"
         );
+        let centre = [photo.width / 2, photo.height / 2];
+        if !explainer.info().has_attention() {
+            assert!(
+                explanation.rollout.is_empty() && explanation.attention.is_empty(),
+                "{name}"
+            );
+            let error = explainer.trace(&photo, centre, None).unwrap_err().to_string();
+            assert!(error.contains("has no attention"), "{error}");
+            continue;
+        }
         // A part of the flow is the prefix tokens'.
         let rollout = explanation.rollout.sum();
         assert!(rollout > 0.0 && rollout < 1.0 + 1e-5, "{name}: {rollout}");
@@ -188,7 +228,7 @@ fn every_golden_model_is_explained_and_traced() {
                 assert!((row.sum() - 1.0).abs() < 1e-5, "{name} {}", map.name);
             }
         }
-        let trace = explainer.trace(&photo, [photo.width / 2, photo.height / 2], None);
+        let trace = explainer.trace(&photo, centre, None);
         let trace = trace.unwrap_or_else(|e| panic!("{name}: {e}"));
         assert!(trace.token.is_some() && trace.embedding.is_some(), "{name}");
         assert!(!trace.pooling.is_empty(), "{name}");

@@ -7,7 +7,7 @@ use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::ValueEnum;
 use hipvit::Prediction;
 use hipvit::explain::{Baseline, ExplainOptions, Explainer, Explanation, Method, Target};
@@ -123,6 +123,13 @@ impl Args {
             .baseline(baseline)
             .steps(self.steps);
         let explainer = Explainer::new(&session)?;
+        let attends = explainer.info().has_attention();
+        if !attends && !self.attributes() {
+            bail!(
+                "{} has no attention: --method attnlrp, integrated-gradients or conservative explains it",
+                explainer.name()
+            );
+        }
         // Before the work, which would be lost.
         fs::create_dir_all(&self.output).map_err(refused(&self.output))?;
         let explanation = explainer.explain_with(&image, &options)?;
@@ -185,8 +192,11 @@ impl Args {
             .filter(|maps| maps.len() == heads)
             .flatten()
             .collect();
-        files.picture("attention.png", &tiles(&blocks, heads)?)?;
-        if self.method != Choice::Attention {
+        let attends = !blocks.is_empty();
+        if attends {
+            files.picture("attention.png", &tiles(&blocks, heads)?)?;
+        }
+        if attends && self.method != Choice::Attention {
             files.picture("rollout.png", &heat(image, &explanation.rollout)?)?;
             files.npy("rollout.npy", std::slice::from_ref(&explanation.rollout))?;
             let values: Vec<f32> = explanation.rollout.iter().copied().collect();

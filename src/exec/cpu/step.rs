@@ -12,7 +12,7 @@ use crate::ops::rows::Source;
 use crate::ops::{Attention, AttentionOperands, Linear, Op, PixelLayout};
 use crate::ops::{
     activation, add, attention, int8, layer_norm, linear, patch_conv, patch_extract, pool, rope, swiglu,
-    tokens,
+    tokens, transpose,
 };
 use crate::tensor::Input;
 
@@ -203,6 +203,7 @@ impl<'a> Memory<'a> {
             }
             Op::Add => add::run_add(m.source(0)?, m.values(1)?, self.output),
             Op::Scale => add::run_scale(m.source(0)?, m.values(1)?, self.output),
+            Op::Affine => add::run_affine(m.source(0)?, m.values(1)?, m.values(2)?, self.output),
             Op::MulScalar(factor) => add::run_mul_scalar(m.source(0)?, *factor, self.output),
             Op::LayerNorm { epsilon } => {
                 layer_norm::run(*epsilon, m.source(0)?, m.values(1)?, m.values(2)?, self.output);
@@ -247,6 +248,17 @@ impl<'a> Memory<'a> {
                     false => None,
                 };
                 attention::run(spec, operands, bias, batch, self.output)?;
+            }
+            Op::Transpose(spec) => {
+                let &[_, rows, columns] = m.shape(0)? else {
+                    return Err("takes tokens".into());
+                };
+                let gamma = if spec.scale { Some(m.values(1)?) } else { None };
+                let y = match spec.combine {
+                    Some(_) => Some(m.source(inputs - 1)?),
+                    None => None,
+                };
+                transpose::run(*spec, m.values(0)?, gamma, y, [rows, columns], self.output);
             }
             Op::Pool(spec) => {
                 let &[_, n, d] = m.shape(0)? else {

@@ -13,6 +13,7 @@ use crate::graph::tests::vit::{Head, Projection, Vit};
 use crate::graph::{Graph, Optimizations, OutputKind, Passes, Role, ValueId, interpret, optimize, shard};
 use crate::hip::{Access, Matrix};
 use crate::kernels::{self as bindings, KernelCall, PatchExtractChwArgs};
+use crate::model::{self, LoadOptions};
 use crate::ops::{Activation, Attention, AttentionOperands, Linear, Normalize, Op, PatchConv, Pool};
 use crate::reference::{assert_close, tolerance};
 use crate::tensor::{DType, Input, Tensor};
@@ -49,6 +50,7 @@ fn run(kernel: &KernelCall, memory: &mut Memory) {
         KernelCall::Softmax(arguments) => arguments.run(memory),
         KernelCall::SwiGlu(arguments) => arguments.run(memory),
         KernelCall::Tokens(arguments) => arguments.run(memory),
+        KernelCall::Transpose(arguments) => arguments.run(memory),
         #[allow(unreachable_patterns, reason = "kernels that no model here calls")]
         other => panic!("{other:?} has no loops on the host"),
     }
@@ -378,6 +380,24 @@ fn whole_models_equal_the_reference_in_every_dtype() {
             // Biases, activations and residuals are roundings of their own then, as are scores: twice as many.
             let tolerance = roundings * 2f64.sqrt() * tolerance(dtype, 4 * vit.dim);
             check_with(vit.random(1), dtype, Optimizations::NONE, tolerance);
+        }
+    }
+}
+
+/// Mixers: transposed alone, with a scale, a residual or a gate, and affine maps; fused and not.
+#[test]
+fn models_that_mix_tokens_equal_the_reference_in_every_dtype() {
+    for name in ["timm_mixer", "timm_gmixer", "timm_resmlp", "timm_gmlp"] {
+        let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("tests/golden")
+            .join(name);
+        let graph = model::load(&directory, &LoadOptions::default()).unwrap().graph;
+        for dtype in [DType::F32, DType::F16, DType::BF16] {
+            // As those of a Vision Transformer of two blocks, whose widest layer has 60 channels.
+            let roundings = if dtype == DType::F32 { 1.0 } else { 20f64.sqrt() };
+            check(graph.clone(), dtype, roundings * tolerance(dtype, 96));
+            let tolerance = roundings * 2f64.sqrt() * tolerance(dtype, 96);
+            check_with(graph.clone(), dtype, Optimizations::NONE, tolerance);
         }
     }
 }

@@ -37,9 +37,16 @@ impl Explainer {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] for a pixel outside of the image, a class that the model has not, or an image that cannot be
+    /// [`Error::Argument`] for a model without attention, a pixel outside of the image, a class that the model has not, or an image that cannot be
     /// brought to the model's size.
     pub fn trace(&self, image: &RgbImage, [x, y]: [usize; 2], class: Option<usize>) -> Result<Trace> {
+        if !self.info().has_attention() {
+            let reason = format!(
+                "{} has no attention, by which a token is followed; `explain` attributes its result to pixels",
+                self.name()
+            );
+            return Err(Error::argument("model", reason));
+        }
         if x >= image.width || y >= image.height {
             let reason = format!(
                 "{x},{y} is outside of the image, whose columns are 0 to {} and rows 0 to {}",

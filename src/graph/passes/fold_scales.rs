@@ -1,12 +1,13 @@
 //! Moves a factor on the channels of a Linear's result (LayerScale, or the mean of a distilled model's two heads) into
-//! its weight and bias. Each scaled weight is rounded once to f32.
+//! its weight and bias, and a scale of the transposed into the transposition. Moves an affine map of the channels that a Linear
+//! alone reads into that Linear: `W·(a·x + b) + c = (W·diag a)·x + (W·b + c)`. Each weight is rounded once to f32.
 
 use std::borrow::Cow;
 
 use crate::error::Result;
 use crate::graph::rewrite::{PlainLinear, Rewriter, Rewritten, rewrite, sized};
-use crate::graph::{Graph, ValueId};
-use crate::ops::Op;
+use crate::graph::{Graph, Node, ValueId};
+use crate::ops::{Op, Transpose};
 use crate::tensor::Tensor;
 
 /// What the result is multiplied by, and a name for it.
@@ -20,6 +21,10 @@ pub(in crate::graph) fn run(graph: &Graph) -> Result<Rewritten> {
     rewrite(graph, |rewriter, node| {
         let x = node.inputs[0];
         let factor = match node.op {
+            Op::Linear(_) => return absorb_affine(rewriter, graph, node),
+            Op::Scale if transposition(rewriter, x).is_some() => {
+                return scaled_transposition(rewriter, node);
+            }
             Op::Scale => match rewriter.tensor(node.inputs[1]) {
                 Some(gamma) => Factor {
                     of_channel: gamma.to_f32(),
@@ -39,6 +44,65 @@ pub(in crate::graph) fn run(graph: &Graph) -> Result<Rewritten> {
             Ok(None)
         }
     })
+}
+
+/// The transposition of nothing else that computes the old value `id`, if nothing else reads it.
+fn transposition<'a>(rewriter: &Rewriter<'a>, id: ValueId) -> Option<&'a Node> {
+    rewriter
+        .sole_producer(id)
+        .filter(|node| node.op == Op::Transpose(Transpose::default()))
+}
+
+fn scaled_transposition(rewriter: &mut Rewriter<'_>, scale: &Node) -> Result<Option<ValueId>> {
+    let Some(node) = transposition(rewriter, scale.inputs[0]) else {
+        return Ok(None);
+    };
+    let inputs = rewriter.map_all(&[node.inputs[0], scale.inputs[1]]);
+    let op = Op::Transpose(Transpose {
+        scale: true,
+        ..Transpose::default()
+    });
+    rewriter.emit(node.role, &node.name, op, inputs).map(Some)
+}
+
+/// `node`, a Linear, with the affine map before it.
+fn absorb_affine(rewriter: &mut Rewriter<'_>, graph: &Graph, node: &Node) -> Result<Option<ValueId>> {
+    let linear = PlainLinear::of(graph, node).filter(|linear| linear.int8.is_none());
+    let affine = rewriter.sole_producer(node.inputs[0]);
+    let (Some(linear), Some(affine)) = (linear, affine.filter(|affine| affine.op == Op::Affine)) else {
+        return Ok(None);
+    };
+    let [factor, shift] = [1, 2].map(|i| rewriter.tensor(affine.inputs[i]).map(Tensor::to_f32));
+    let (Some(factor), Some(shift)) = (factor, shift) else {
+        return Ok(None);
+    };
+    let stored = linear.weight.to_f32();
+    let mut weight = Vec::with_capacity(stored.len());
+    let mut bias = Vec::with_capacity(stored.len() / factor.len().max(1));
+    for row in stored.chunks(factor.len().max(1)) {
+        weight.extend(row.iter().zip(&*factor).map(|(w, factor)| w * factor));
+        let products = row.iter().zip(&*shift);
+        bias.push(
+            products
+                .map(|(&w, &shift)| f64::from(w) * f64::from(shift))
+                .sum::<f64>(),
+        );
+    }
+    if let Some(stored) = linear.bias {
+        let stored = stored.to_f32();
+        bias.iter_mut()
+            .zip(&*stored)
+            .for_each(|(sum, &b)| *sum += f64::from(b));
+    }
+    let bias: Vec<f32> = bias.into_iter().map(|v| v as f32).collect();
+    let weight = sized(node, Tensor::from_f32(linear.weight.shape(), weight))?;
+    let bias = sized(node, Tensor::from_f32([bias.len()], bias))?;
+    let named = |what: &str| format!("{}.{what} · {}", node.name, affine.name);
+    let x = rewriter.map(affine.inputs[0]);
+    let (weight, bias) = ((named("weight"), weight), Some((named("bias"), bias)));
+    rewriter
+        .emit_linear(node.role, &node.name, x, weight, bias, None)
+        .map(Some)
 }
 
 /// Whether the old value `id` is a Linear's, or a sum of such, that nothing else reads.

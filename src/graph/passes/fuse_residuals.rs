@@ -1,11 +1,11 @@
-//! Fuses the addition of a residual into the Linear before it.
+//! Fuses the addition of a residual into the Linear or Transpose before it.
 
 use crate::error::Result;
 use crate::graph::Graph;
 use crate::graph::rewrite::{Rewritten, rewrite};
-use crate::ops::{Linear, Op};
+use crate::ops::{Combine, Linear, Op, Transpose};
 
-/// Counts the additions that became part of a Linear.
+/// Counts the additions that became part of another op.
 pub(in crate::graph) fn run(graph: &Graph) -> Result<Rewritten> {
     // What one batch broadcasts is no residual, and shows only where the batch is not 1.
     let shapes = graph.shapes(2)?;
@@ -17,15 +17,24 @@ pub(in crate::graph) fn run(graph: &Graph) -> Result<Rewritten> {
             return Ok(None);
         }
         // `skip + branch`, as models are written, comes first.
-        for (linear, residual) in [(y, x), (x, y)] {
-            let Some(producer) = rewriter.sole_producer(linear) else {
+        for (branch, residual) in [(y, x), (x, y)] {
+            let Some(producer) = rewriter.sole_producer(branch) else {
                 continue;
             };
-            if let Op::Linear(linear @ Linear { residual: false, .. }) = producer.op {
-                let op = Op::Linear(Linear {
+            let op = match producer.op {
+                Op::Linear(linear @ Linear { residual: false, .. }) => Some(Op::Linear(Linear {
                     residual: true,
                     ..linear
-                });
+                })),
+                Op::Transpose(transpose @ Transpose { combine: None, .. }) => {
+                    Some(Op::Transpose(Transpose {
+                        combine: Some(Combine::Add),
+                        ..transpose
+                    }))
+                }
+                _ => None,
+            };
+            if let Some(op) = op {
                 let mut inputs = rewriter.map_all(&producer.inputs);
                 inputs.push(rewriter.map(residual));
                 return rewriter.emit(producer.role, &producer.name, op, inputs).map(Some);

@@ -147,6 +147,7 @@ fn token_operands(op: &Op) -> Option<Vec<usize>> {
         | Op::RmsNorm { .. }
         | Op::Activation(_)
         | Op::Scale
+        | Op::Affine
         | Op::MulScalar(_)
         | Op::Rope(_)
         | Op::SwiGlu => Some(vec![0]),

@@ -1,6 +1,7 @@
 //! The passes and the plan on whole Vision Transformers.
 
 mod interpreter;
+mod mixers;
 mod passes;
 mod plan;
 mod relative;

@@ -1,6 +1,7 @@
-//! The blocks: attention and feed-forward network with their norms, scales and residuals, in each [`BlockForm`].
+//! The blocks: attention, or what mixes tokens in its place, and feed-forward network with their norms, scales and residuals, in each [`BlockForm`].
 
 mod differential;
+mod mixer;
 mod parallel;
 mod relative;
 mod rotary;
@@ -17,6 +18,25 @@ use crate::tensor::Tensor;
 pub(super) struct Packed {
     pub(super) weight: (String, Tensor),
     pub(super) bias: Option<(String, Tensor)>,
+}
+
+impl Packed {
+    /// The layer of some of its outputs.
+    fn part(&self, rows: std::ops::Range<usize>) -> Result<Self> {
+        let part = |(name, tensor): &(String, Tensor)| -> Result<_> {
+            let part = tensor.rows(rows.clone());
+            let part = part.ok_or_else(|| Error::graph(name, "has too few rows"))?;
+            let name = match rows.len() == tensor.shape()[0] {
+                true => name.clone(),
+                false => format!("{name}[{}..{}]", rows.start, rows.end),
+            };
+            Ok((name, part))
+        };
+        Ok(Self {
+            weight: part(&self.weight)?,
+            bias: self.bias.as_ref().map(part).transpose()?,
+        })
+    }
 }
 
 /// The layers of all parts as one; where only some have a bias, the others get zeros.
@@ -78,6 +98,9 @@ impl Builder<'_> {
                 BlockForm::PostNorm => self.post_norm_block(x, index, &block, &tensors)?,
                 BlockForm::Parallel => self.parallel_block(x, index, &block, &tensors)?,
                 BlockForm::Pairs => self.block_of_pairs(x, index, &block, &tensors)?,
+                BlockForm::Mixer { hidden } => self.mixer_block(x, hidden, &block, &tensors)?,
+                BlockForm::ResMlp => self.res_mlp_block(x, &block, &tensors)?,
+                BlockForm::SpatialGating => self.spatial_gating_block(x, &block, &tensors)?,
             };
             self.hidden_layers.push(x);
         }
@@ -224,12 +247,18 @@ impl Builder<'_> {
 
     /// The feed-forward network of `x`, which is normed.
     fn feed_forward(&mut self, x: ValueId, step: &str, tensors: &str) -> Result<ValueId> {
-        let Vit {
-            dim,
-            hidden,
-            mlp_bias,
-            ..
-        } = *self.vit;
+        self.network(x, step, tensors, [self.vit.dim, self.vit.hidden])
+    }
+
+    /// The feed-forward network with `hidden` channels between its layers, of `dim` others.
+    fn network(
+        &mut self,
+        x: ValueId,
+        step: &str,
+        tensors: &str,
+        [dim, hidden]: [usize; 2],
+    ) -> Result<ValueId> {
+        let mlp_bias = self.vit.mlp_bias;
         let (names, role) = (self.names, Role::Ffn);
         let (mut y, output) = match self.vit.mlp {
             Mlp::Plain(activation) => {
@@ -238,15 +267,21 @@ impl Builder<'_> {
                 let op = Op::Activation(activation);
                 (self.graph.push(role, format!("{step}.act"), op, [y])?, names.fc2)
             }
-            Mlp::SwiGluPacked | Mlp::SwiGlu => {
+            Mlp::SwiGluPacked | Mlp::SwiGluGateLast | Mlp::SwiGlu => {
                 let fc1 = format!("{step}.fc1");
-                let packed = if self.vit.mlp == Mlp::SwiGlu {
-                    let parts = [names.gate, names.value].map(|name| format!("{tensors}{name}"));
-                    let layer = self.concatenated(&parts, [hidden, dim], mlp_bias)?;
-                    self.rows(role, &fc1, x, &layer, 0..2 * hidden)?
-                } else {
-                    let name = format!("{tensors}{}", names.gate_and_value);
-                    self.linear(role, &fc1, x, &name, [2 * hidden, dim], mlp_bias)?
+                let name = format!("{tensors}{}", names.gate_and_value);
+                let packed = match self.vit.mlp {
+                    Mlp::SwiGlu => {
+                        let parts = [names.gate, names.value].map(|name| format!("{tensors}{name}"));
+                        let layer = self.concatenated(&parts, [hidden, dim], mlp_bias)?;
+                        self.rows(role, &fc1, x, &layer, 0..2 * hidden)?
+                    }
+                    Mlp::SwiGluGateLast => {
+                        let layer = self.packed(&name, [2 * hidden, dim], mlp_bias)?;
+                        let (value, gate) = (layer.part(0..hidden)?, layer.part(hidden..2 * hidden)?);
+                        self.rows(role, &fc1, x, &joined(&[gate, value])?, 0..2 * hidden)?
+                    }
+                    _ => self.linear(role, &fc1, x, &name, [2 * hidden, dim], mlp_bias)?,
                 };
                 let gated = self
                     .graph
@@ -328,15 +363,9 @@ impl Builder<'_> {
         rows: std::ops::Range<usize>,
     ) -> Result<ValueId> {
         let mut inputs = vec![x];
-        for (name, tensor) in std::iter::once(&layer.weight).chain(&layer.bias) {
-            let part = tensor
-                .rows(rows.clone())
-                .ok_or_else(|| Error::graph(name, "has too few rows"))?;
-            let name = match rows.len() == tensor.shape()[0] {
-                true => name.clone(),
-                false => format!("{name}[{}..{}]", rows.start, rows.end),
-            };
-            inputs.push(self.graph.constant(name, part));
+        let part = layer.part(rows)?;
+        for (name, tensor) in std::iter::once(part.weight).chain(part.bias) {
+            inputs.push(self.graph.constant(name, tensor));
         }
         let op = Op::Linear(Linear {
             bias: layer.bias.is_some(),

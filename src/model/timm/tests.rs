@@ -115,6 +115,84 @@ fn every_architecture_of_beit_stands_for_what_timm_says() {
 }
 
 #[test]
+fn every_architecture_of_mlp_mixer_stands_for_what_timm_says() {
+    let text = include_str!("../../../tests/data/model/timm_mixer.json");
+    let registry: Map<String, Value> = serde_json::from_str(text).unwrap();
+    assert_eq!(registry.len(), 15);
+    for (name, passed) in &registry {
+        let mut rest = passed.as_object().unwrap().clone();
+        let text = |rest: &mut Map<String, Value>, key| take(rest, key, |v| v.as_str().map(str::to_owned));
+        let layers = ["block_layer", "mlp_layer", "norm_layer", "act_layer"].map(|key| text(&mut rest, key));
+        let block = match layers.each_ref().map(Option::as_deref) {
+            [None, None, None, None] => mixer::Block::Mixer,
+            [None, Some("GluMlp"), None, Some("silu")] => mixer::Block::GluMixer,
+            [Some("ResBlock"), None, Some("Affine"), None] => mixer::Block::ResMlp,
+            [Some("SpatialGatingBlock"), Some("GatedMlp"), None, None] => mixer::Block::SpatialGating,
+            other => panic!("{other:?}"),
+        };
+        // The defaults of timm's class.
+        let mut expected = mixer::Arguments {
+            patch_size: [16, 16],
+            num_blocks: 8,
+            embed_dim: 512,
+            mlp_ratio: [0.5, 4.0],
+            block,
+            stem_norm: false,
+        };
+        let rest = Value::Object(rest);
+        let fields = Fields::new(Path::new("timm"), &rest).unwrap();
+        check_arguments(fields, mixer::APPLIED, &[], &[]).unwrap();
+        mixer::apply(fields, &mut expected).unwrap();
+        assert_eq!(mixer::lookup(name), Some(expected), "{name}");
+    }
+    assert_eq!(mixer::all().count(), registry.len());
+}
+
+#[test]
+fn what_a_mixer_does_not_support_is_named() {
+    for (architecture, arguments, expected) in [
+        (
+            "mixer_b16_224",
+            json!({ "global_pool": "" }),
+            "config.json: `model_args.global_pool` is \"\"; supported is \"avg\"",
+        ),
+        (
+            "mixer_b16_224",
+            json!({ "mlp_ratio": [0.5, 4, 1] }),
+            "config.json: `model_args.mlp_ratio` is [0.5,4,1], expected a positive number or two",
+        ),
+        (
+            "gmlp_s16_224",
+            json!({ "num_heads": 3 }),
+            "config.json: `model_args.num_heads` is not a supported argument",
+        ),
+        (
+            "gmlp_s16_224",
+            json!({ "embed_dim": 27, "mlp_ratio": 1 }),
+            "config.json: a gate needs an even number of channels",
+        ),
+        (
+            "mixer_s32_224",
+            json!({ "mlp_ratio": [0.001, 4] }),
+            "config.json: the network over the tokens has no channels",
+        ),
+    ] {
+        let config = json!({ "architecture": architecture, "model_args": arguments });
+        let fields = Fields::new(Path::new("config.json"), &config).unwrap();
+        let error = describe(fields, None).map(drop).unwrap_err();
+        assert_eq!(error.to_string(), expected);
+    }
+    let config = json!({ "architecture": "resmlp_12_224", "model_args": { "img_size": 64 } });
+    let fields = Fields::new(Path::new("config.json"), &config).unwrap();
+    assert_eq!(describe(fields, Some([64, 64])).unwrap().vit.image, [64, 64]);
+    let error = describe(fields, Some([96, 64]))
+        .map(drop)
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("96×64 is not 64×64, the model's own"), "{error}");
+}
+
+#[test]
 fn an_unknown_size_or_name_is_no_architecture() {
     for name in [
         "",

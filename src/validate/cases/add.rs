@@ -1,4 +1,4 @@
-//! Sums, LayerScale and scalar factors: the ops, and the kernel `add` with all of its operands at once.
+//! Sums, LayerScale, affine maps of the channels and scalar factors: the ops, and the kernel `add` with all of its operands at once.
 
 use std::fmt;
 
@@ -35,10 +35,13 @@ fn add(list: &mut List, shape: [usize; 3], every_form: bool) {
     list.push_in_arena(Op::Add, vec![x(), x()]);
     list.push(Op::Add, vec![x(), activation(&[1, tokens, channels])]);
     list.push(Op::Scale, vec![x(), parameter(&[channels])]);
+    let affine = || vec![x(), parameter(&[channels]), parameter(&[channels])];
+    list.push(Op::Affine, affine());
     list.push(Op::MulScalar(-0.3), vec![x()]);
     if every_form {
         list.push(Op::Add, vec![x(), x()]);
         list.push_in_arena(Op::Scale, vec![x(), parameter(&[channels])]);
+        list.push_in_arena(Op::Affine, affine());
         list.push_in_arena(Op::MulScalar(-0.3), vec![x()]);
     }
 }

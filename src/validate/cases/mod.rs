@@ -13,6 +13,7 @@ mod rope;
 mod softmax;
 mod swiglu;
 mod tokens;
+mod transpose;
 
 use std::fmt;
 use std::sync::Arc;
@@ -31,7 +32,7 @@ pub(super) use patch_extract::patch_part;
 pub(super) use resize::Resize;
 
 /// What adds an op's cases to a list.
-const CASES: [fn(&mut List); 13] = [
+const CASES: [fn(&mut List); 14] = [
     patch_conv::cases,
     patch_extract::cases,
     tokens::cases,
@@ -43,6 +44,7 @@ const CASES: [fn(&mut List); 13] = [
     rope::cases,
     attention::cases,
     softmax::cases,
+    transpose::cases,
     pool::cases,
     resize::cases,
 ];

@@ -1,5 +1,5 @@
 """Writes timm_architectures.json: what timm's own entry points of `vision_transformer` and `deit` pass to their class; and
-timm_eva.json and timm_beit.json: those of `eva` and `beit`.
+timm_eva.json, timm_beit.json and timm_mixer.json: those of `eva`, `beit` and `mlp_mixer`.
 
     python tests/data/model/make_timm_architectures.py
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import timm
 from timm.layers import LayerNorm, RmsNorm, SwiGLUPacked
-from timm.models import beit, deit, eva, vision_transformer
+from timm.models import beit, deit, eva, mlp_mixer, vision_transformer
 from torch import nn
 
 captured = {}
@@ -31,6 +31,8 @@ def plain(value):
         return {"layer_norm": value.keywords["eps"]}
     if isinstance(value, functools.partial) and value.func is RmsNorm:
         return {"rms_norm": value.keywords["eps"]}
+    if isinstance(value, functools.partial) and value.func is mlp_mixer.ResBlock:
+        return "ResBlock"
     if isinstance(value, tuple):
         return list(value)
     return value if isinstance(value, bool | int | float | str | None) else getattr(value, "__name__", repr(value))
@@ -40,10 +42,12 @@ vision_transformer._create_vision_transformer = capture
 deit._create_deit = capture
 eva._create_eva = capture
 beit._create_beit = capture
+mlp_mixer._create_mixer = capture
 files = {
     "timm_architectures.json": ("vision_transformer", "deit"),
     "timm_eva.json": ("eva",),
     "timm_beit.json": ("beit",),
+    "timm_mixer.json": ("mlp_mixer",),
 }
 for file, modules in files.items():
     captured.clear()

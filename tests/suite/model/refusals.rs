@@ -115,7 +115,7 @@ fn what_cannot_be_built_is_refused() {
             "timm_deit",
             "architecture",
             json!("resnet50"),
-            "`architecture` is \"resnet50\", which is not supported; supported are the architectures of timm's modules vision_transformer, deit, eva and beit",
+            "`architecture` is \"resnet50\", which is not supported; supported are the architectures of timm's modules vision_transformer, deit, eva, beit and mlp_mixer",
         ),
         (
             "timm_deit",

@@ -7,8 +7,8 @@ use crate::exec::CpuExecutor;
 use crate::graph::plan::Plan;
 use crate::graph::{Graph, Role};
 use crate::ops::{
-    Activation, Attention, AttentionOperands, Linear, Normalize, Op, PatchConv, PatchExtract, PixelLayout,
-    Pool, Rope, RopePairs, Tokens,
+    Activation, Attention, AttentionOperands, Combine, Linear, Normalize, Op, PatchConv, PatchExtract,
+    PixelLayout, Pool, Rope, RopePairs, Tokens, Transpose,
 };
 use crate::reference::{self, Array, assert_close, op_tolerance};
 use crate::tensor::{DType, Input, Tensor};
@@ -246,11 +246,27 @@ fn elementwise_ops() {
         let shared = random(&[1, shape[1], d], 3);
         check_op(&Op::Add, &[x.clone(), shared], 0..0);
         check_op(&Op::Scale, &[x.clone(), random(&[d], 4)], 1..2);
+        check_op(&Op::Affine, &[x.clone(), random(&[d], 4), random(&[d], 6)], 1..3);
         check_op(&Op::MulScalar(-0.3), std::slice::from_ref(&x), 0..0);
         for activation in ACTIVATIONS {
             check_op(&Op::Activation(activation), &[scaled(&x, 6.0)], 0..0);
         }
         check_op(&Op::SwiGlu, &[random(&[shape[0], shape[1], 2 * d], 5)], 0..0);
+    }
+}
+
+#[test]
+fn transpositions() {
+    for [batch, rows, columns] in [[1, 1, 1], [2, 65, 33], [3, 16, 197], [1, 40, 7]] {
+        for scale in [false, true] {
+            for combine in [None, Some(Combine::Add), Some(Combine::Multiply)] {
+                let mut operands = vec![random(&[batch, rows, columns], 1)];
+                operands.extend(scale.then(|| random(&[rows], 2)));
+                operands.extend(combine.map(|_| random(&[batch, columns, rows], 3)));
+                let constants = 1..1 + usize::from(scale);
+                check_op(&Op::Transpose(Transpose { scale, combine }), &operands, constants);
+            }
+        }
     }
 }
 

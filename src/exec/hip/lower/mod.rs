@@ -7,6 +7,7 @@ mod patch_extract;
 mod pool;
 mod rope;
 mod tokens;
+mod transpose;
 
 use std::collections::HashMap;
 
@@ -126,13 +127,14 @@ pub(super) fn unit(op: &Op) -> Option<Unit> {
     Some(match op {
         Op::PatchExtract(_) => Unit::of("patch_extract"),
         Op::Tokens(_) => Unit::of("tokens"),
-        Op::Add | Op::Scale | Op::MulScalar(_) => Unit::of("add"),
+        Op::Add | Op::Scale | Op::Affine | Op::MulScalar(_) => Unit::of("add"),
         Op::LayerNorm { .. } | Op::RmsNorm { .. } => Unit::of("layer_norm"),
         Op::Linear(spec) if !linear::needs_kernel(spec) => return None,
         Op::Linear(_) | Op::Activation(_) => Unit::of("bias_activation"),
         Op::SwiGlu => Unit::of("swiglu"),
         Op::Rope(_) => Unit::of("rope"),
         Op::Attention(spec) => attention_unit(spec.head_dim, spec.bias).unwrap_or(Unit::of("softmax")),
+        Op::Transpose(_) => Unit::of("transpose"),
         Op::Pool(_) => Unit::of("pool"),
         Op::AllReduce(spec) if spec.bias || spec.residual => Unit::of("bias_activation"),
         Op::AllReduce(_) => return None,
@@ -207,6 +209,13 @@ pub(super) fn lower(plan: &Plan, step: &Step, addresses: Addresses<'_>) -> Resul
             s.address(1)?,
             None,
         )?),
+        Op::Affine => one(AddArgs::new(
+            [s.address(0)?, s.out],
+            s.matrix()?,
+            1.0,
+            s.address(1)?,
+            Some((s.address(2)?, 1)),
+        )?),
         Op::MulScalar(factor) => one(AddArgs::new(
             [s.address(0)?, s.out],
             s.matrix()?,
@@ -229,6 +238,7 @@ pub(super) fn lower(plan: &Plan, step: &Step, addresses: Addresses<'_>) -> Resul
         Op::SwiGlu => one(SwiGluArgs::new([s.address(0)?, 0, s.out], s.matrix()?)?),
         Op::Rope(spec) => s.rope(spec),
         Op::Attention(spec) => s.attention(spec),
+        Op::Transpose(spec) => s.transpose(*spec),
         Op::Pool(spec) => s.pool(*spec),
         Op::ConcatChannels => s.concat_channels(),
         Op::AllReduce(spec) => s.all_reduce(*spec),

@@ -1,0 +1,58 @@
+//! `transpose`: `gamma · xᵀ` of each image, plus `y` or times `y`, where `gamma` and `y` may be left out.
+
+use super::bindings::{TRANSPOSE_THREADS, TRANSPOSE_TILE, TransposeArgs};
+use super::{Access, KernelArguments, Launch, Target, bytes, extent, optional};
+use crate::ops::Combine;
+
+impl TransposeArgs {
+    /// For `x` `[images, rows, columns]`, `out` and `y` `[images, columns, rows]`, `gamma` `[rows]`; `gamma` and `y` may be 0.
+    ///
+    /// # Errors
+    ///
+    /// An extent exceeds 32 bits.
+    pub(crate) fn new(
+        [x, gamma, y, out]: [u64; 4],
+        [images, rows, columns]: [usize; 3],
+        combine: Option<Combine>,
+    ) -> Result<Self, String> {
+        Ok(Self {
+            x,
+            gamma,
+            y,
+            out,
+            images: extent(images)?,
+            rows: extent(rows)?,
+            columns: extent(columns)?,
+            multiply: (combine == Some(Combine::Multiply)).into(),
+        })
+    }
+}
+
+// SAFETY: hip/transpose.hip; blocks beyond the last image return, and no element beyond an image's rows and columns is
+// accessed.
+unsafe impl KernelArguments for TransposeArgs {
+    const FILE: &'static str = "transpose";
+
+    fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+        if self.rows == 0 || self.columns == 0 {
+            return Err("has an image without elements".into());
+        }
+        let tiles = |extent: u32| u64::from(extent.div_ceil(TRANSPOSE_TILE));
+        let blocks = [tiles(self.rows), tiles(self.columns)]
+            .into_iter()
+            .fold(u64::from(self.images), u64::saturating_mul);
+        target.blocks(blocks, TRANSPOSE_THREADS)
+    }
+
+    fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
+        let all = bytes(element, &[self.images, self.rows, self.columns]);
+        visit(Access::read("x", self.x, all));
+        visit(optional(Access::read(
+            "gamma",
+            self.gamma,
+            bytes(element, &[self.rows]),
+        )));
+        visit(optional(Access::read("y", self.y, all)));
+        visit(Access::write("out", self.out, all));
+    }
+}

@@ -1,0 +1,79 @@
+//! Transposition of each image's tokens and channels, with what may follow it in one pass over memory.
+
+use rayon::prelude::*;
+
+use super::rows::Source;
+use super::{Combine, Shape, Transpose, count, expect, finished, optional};
+
+/// Rows and columns of a tile, whose lines stay in the L1 cache.
+const TILE: usize = 16;
+
+pub(super) fn shape(spec: &Transpose, inputs: &[&[usize]]) -> Result<Shape, String> {
+    let mut rest = inputs.iter();
+    let &[batch, rows, columns] = optional(&mut rest, true, "x")?.unwrap_or_default() else {
+        return Err(format!("takes [B,M,N], got {inputs:?}"));
+    };
+    if let Some(gamma) = optional(&mut rest, spec.scale, "gamma")? {
+        expect("gamma", gamma, &[rows])?;
+    }
+    if let Some(y) = optional(&mut rest, spec.combine.is_some(), "y")? {
+        expect("y", y, &[batch, columns, rows])?;
+    }
+    finished(&rest)?;
+    Ok(vec![batch, columns, rows])
+}
+
+pub(super) fn flops(spec: &Transpose, output: &[usize]) -> u64 {
+    (u64::from(spec.scale) + u64::from(spec.combine.is_some())) * count(output)
+}
+
+/// [`Op::Transpose`](crate::ops::Op::Transpose) of images `[rows, columns]`; the operands are there as `spec` says.
+pub(crate) fn run(
+    spec: Transpose,
+    x: &[f32],
+    gamma: Option<&[f32]>,
+    y: Option<Source<'_>>,
+    [rows, columns]: [usize; 2],
+    out: &mut [f32],
+) {
+    let size = [rows, columns];
+    match spec.combine {
+        None => tiles(x, gamma, y, size, out, |x, _| x),
+        Some(Combine::Add) => tiles(x, gamma, y, size, out, |x, y| x + y),
+        Some(Combine::Multiply) => tiles(x, gamma, y, size, out, |x, y| x * y),
+    }
+}
+
+fn tiles(
+    x: &[f32],
+    gamma: Option<&[f32]>,
+    y: Option<Source<'_>>,
+    [rows, columns]: [usize; 2],
+    out: &mut [f32],
+    combine: impl Fn(f32, f32) -> f32 + Sync,
+) {
+    let image = (rows * columns).max(1);
+    let tile = |first: usize, x: &[f32], out: &mut [f32]| {
+        for start in (0..rows).step_by(TILE) {
+            for (column, out) in out.chunks_mut(rows).enumerate() {
+                let out = out.iter_mut().enumerate().skip(start).take(TILE);
+                for (row, v) in out {
+                    let transposed = x[row * columns + first + column];
+                    let scaled = gamma.map_or(transposed, |gamma| gamma[row] * transposed);
+                    *v = combine(scaled, *v);
+                }
+            }
+        }
+    };
+    let images = out.par_chunks_mut(image).zip(x.par_chunks(image)).enumerate();
+    images.for_each(|(index, (out, x))| {
+        let strips = out.par_chunks_mut((TILE * rows).max(1)).enumerate();
+        strips.for_each(|(strip, out)| {
+            let first = strip * TILE;
+            if let Some(Source::At(y)) = y {
+                out.copy_from_slice(&y[index * image + first * rows..][..out.len()]);
+            }
+            tile(first, x, out);
+        });
+    });
+}

@@ -1,0 +1,23 @@
+//! Transposition of each image's tokens and channels.
+
+use super::Array;
+use super::array::extents;
+use crate::ops::{Combine, Transpose};
+
+pub(super) fn transpose(spec: Transpose, operands: &[&Array], result: &mut Array) {
+    let [_, columns, rows] = extents(result);
+    let x = operands[0].values();
+    let other = operands.last().map_or(&[] as &[f64], |y| y.values());
+    for (i, v) in result.values_mut().iter_mut().enumerate() {
+        let (image, column, row) = (i / rows / columns, i / rows % columns, i % rows);
+        let mut value = x[(image * rows + row) * columns + column];
+        if spec.scale {
+            value *= operands[1].values()[row];
+        }
+        *v = match spec.combine {
+            None => value,
+            Some(Combine::Add) => value + other[i],
+            Some(Combine::Multiply) => value * other[i],
+        };
+    }
+}
