@@ -248,6 +248,14 @@ impl<'a> Memory<'a> {
                 };
                 attention::run(spec, operands, bias, batch, self.output)?;
             }
+            Op::AttentionStatistics(spec) => {
+                let [q, k, _] = attention_operands(m, spec)?;
+                let bias = match spec.bias {
+                    true => Some(m.values(spec.operands.count())?),
+                    false => None,
+                };
+                attention::run_statistics(spec, [q, k], bias, self.output)?;
+            }
             Op::Pool(spec) => {
                 let &[_, n, d] = m.shape(0)? else {
                     return Err("takes tokens".into());

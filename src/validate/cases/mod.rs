@@ -3,6 +3,7 @@
 mod activation;
 mod add;
 mod attention;
+mod attention_statistics;
 mod layer_norm;
 mod linear;
 mod patch_conv;
@@ -31,7 +32,7 @@ pub(super) use patch_extract::patch_part;
 pub(super) use resize::Resize;
 
 /// What adds an op's cases to a list.
-const CASES: [fn(&mut List); 13] = [
+const CASES: [fn(&mut List); 14] = [
     patch_conv::cases,
     patch_extract::cases,
     tokens::cases,
@@ -42,6 +43,7 @@ const CASES: [fn(&mut List); 13] = [
     linear::cases,
     rope::cases,
     attention::cases,
+    attention_statistics::cases,
     softmax::cases,
     pool::cases,
     resize::cases,
@@ -75,6 +77,11 @@ pub(super) trait KernelForm: fmt::Debug + fmt::Display + Send + Sync {
     /// The result's extents, given the operands'.
     fn result(&self, operands: &[&[usize]]) -> Vec<usize> {
         operands[0].to_vec()
+    }
+
+    /// The result's element type, with operands of type `dtype`.
+    fn result_dtype(&self, dtype: DType) -> DType {
+        dtype
     }
 
     /// The operand that the result overwrites.
@@ -159,6 +166,15 @@ impl Case {
             }
             Work::Kernel(form) => Ok(form.result(&self.shapes())),
             Work::Resize(resize) => Ok(resize.result()),
+        }
+    }
+
+    /// The result's element type, with operands of type `dtype`.
+    pub(super) fn result_dtype(&self, dtype: DType) -> DType {
+        match &self.work {
+            Work::Op(op) => ops::result_dtype(op, dtype),
+            Work::Kernel(form) => form.result_dtype(dtype),
+            Work::Resize(_) => dtype,
         }
     }
 
