@@ -2,6 +2,7 @@
 
 use ndarray::parallel::prelude::*;
 use ndarray::{ArrayView2, ArrayViewMut2, ArrayViewMut4, Axis};
+use rayon::slice::ParallelSliceMut;
 use rten_simd::{Isa, SimdOp};
 use rten_tensor::Matrix;
 use rten_vecmath::Softmax;

@@ -177,8 +177,12 @@ impl OnHost for AttentionBiasArgs {
 impl OnHost for AttentionStatisticsArgs {
     fn run(&self, memory: &mut impl Memory) {
         let a = &self.scores;
-        let bias = |memory: &_, head, query, key| score_bias(a, memory, [head, query, key]);
-        attention(&a.attention, memory, bias, self.statistics);
+        attention(
+            &a.attention,
+            memory,
+            |memory, head, query, key| score_bias(a, memory, [head, query, key]),
+            self.statistics,
+        );
     }
 }
 

@@ -175,7 +175,7 @@ fn text(report: &Report<'_>) -> String {
         ]);
     }
     format!(
-        "{}: entropy of attention in nats over heads and queries, and the largest probability of a row, {} in {}\n{}",
+        "{}: entropy of attention in nats over heads and queries, and the largest probability of a row, {} in {}\n{}\n",
         report.image,
         report.device,
         report.dtype,

@@ -154,7 +154,7 @@ impl KernelForm for MaskedStatistics {
             let whole = masked_statistics(&self.spec, &arrays, visible)?;
             let (rows, within): (Vec<usize>, Vec<usize>) = rows.into_iter().unzip();
             let tolerance = op_tolerance(&self.op(), &arrays, dtype);
-            Ok(Part::new(&gather_array(&whole, &within)?, &rows, tolerance))
+            Ok::<_, String>(Part::new(&gather_array(&whole, &within)?, &rows, tolerance))
         };
         by_image(rows, self.spec.heads * queries)
             .into_iter()
