@@ -16,7 +16,7 @@ constexpr unsigned ATTENTION_WAVES_SHIFT = 16;
 constexpr unsigned ATTENTION_SPLIT_BLOCKS = 2;
 
 /// `attention_<D>`, `attention_<D>_split`: out = softmax(scale · Q·Kᵀ + mask) · V; `attention_<D>_bias` as
-/// `AttentionBiasArgs`. Head h of token n of image b begins at element
+/// `AttentionBiasArgs`, `attention_<D>_stats` as `AttentionStatisticsArgs`. Head h of token n of image b begins at element
 /// b · `*_image` + n · `*_token` + h · `head_dim` of `q`, `k`, `v` and `out`.
 struct AttentionArgs {
     /// T, `queries` tokens per image.
@@ -70,6 +70,15 @@ struct AttentionBiasArgs {
     /// Elements between queries of `bias`.
     unsigned query;
     unsigned reserved;
+};
+
+/// `attention_<D>_stats`: attention with a bias or none, and statistics of the softmax of each query of each head of each image.
+struct AttentionStatisticsArgs {
+    /// Its `bias` may be null. Its `out` too, if only the statistics are wanted.
+    AttentionBiasArgs scores;
+    /// f32 [images, heads, queries, 3]: ln Σ e^s over the visible keys' scores s = scale · q·k + bias, the largest probability, and
+    /// the entropy −Σ p·ln p in nats. Of a query without visible keys −∞, 0 and 0.
+    DEVICE_POINTER(float) statistics;
 };
 
 #ifdef HIPVIT_BINDGEN

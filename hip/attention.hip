@@ -9,7 +9,8 @@
 //   global attention_<D>_T_block has the number of waves and of queries (attention.h). Grid: images × heads ×
 //   ⌈Nq / queries⌉; blocks beyond that return at once. K and V go through LDS in tiles of 32 to 64 keys; Q and the output
 //   go through the same LDS. attention_<D>_bias_T adds a bias [H, Nq, Nk] of T to the scores. attention_<D>_split_T, for small
-//   grids: a block takes 16 queries, its waves share out the keys.
+//   grids: a block takes 16 queries, its waves share out the keys. attention_<D>_stats_T writes statistics of the softmax beside
+//   the output: f32 [B, H, Nq, 3], of the probabilities before they are rounded; it takes every mask, and a bias or none.
 #include "attention.h"
 #include "async_copy.hpp"
 #include "key_range.hpp"
@@ -44,15 +45,22 @@ template <class T, int D> HIPVIT_DEVICE constexpr Shape shape_of() {
 
 // What is added to a head's scores: nothing.
 template <class T> struct NoBias {
-    static constexpr bool PRESENT = false;
+    static constexpr bool PRESENT = false, STATISTICS = false;
 };
 template <class T> struct ScoreBias {
-    static constexpr bool PRESENT = true;
+    static constexpr bool PRESENT = true, STATISTICS = false;
     const T *rows; // of the queries
     u32 query;     // elements between them
 };
+// A bias, or none if `rows` is null; and where the statistics of the first image's first head go.
+template <class T> struct ScoreBiasAndStatistics : ScoreBias<T> {
+    static constexpr bool STATISTICS = true;
+    float *statistics;
+};
 
-constexpr float LOG2_E = 1.44269504f;
+constexpr float LOG2_E = 1.44269504f, LN_2 = 0.693147181f;
+// 2^x is 0 below; e · x is not 0 · ∞ with x no lower than this.
+constexpr float LEAST_EXPONENT = -200.0f;
 
 // A block's work. The state is registers once everything is inlined.
 template <class T, int D, class Bias> struct Attention : Bias {
@@ -64,7 +72,8 @@ template <class T, int D, class Bias> struct Attention : Bias {
     static constexpr int QUERIES = GROUPS * GROUP;
     static constexpr int COLUMNS = GROUPS * Tile::COLUMNS; // queries that a lane has scores of
     // Whether a maximum that grows little is left as it is, which saves rescaling O.
-    static constexpr bool LAZY = SHAPE.stages > 0;
+    // Statistics need the maximum itself: the largest probability is 2^0 / row_sum.
+    static constexpr bool LAZY = SHAPE.stages > 0 && !Bias::STATISTICS;
 
     using Scores = typename Tile::Acc[GROUPS][KEYS / 16];
     using Probabilities = typename Tile::Y[GROUPS];
@@ -85,6 +94,7 @@ template <class T, int D, class Bias> struct Attention : Bias {
     typename Tile::Y q_fragment[GROUPS][D / 16];
     typename Tile::Acc acc_o[GROUPS][D / 16] = {};
     float row_max[COLUMNS], row_sum[COLUMNS];
+    float row_weighted[COLUMNS]; // Σ 2^x · x with x = s − row_max, for the entropy
 
     HIPVIT_DEVICE Attention(const AttentionArgs &a, Vec128 *memory, u32 image, u32 head, u32 first_query, Bias bias)
         : Bias(bias), a(a), lds(reinterpret_cast<T *>(memory)), image(image), head(head),
@@ -106,6 +116,7 @@ template <class T, int D, class Bias> struct Attention : Bias {
         for (int c = 0; c < COLUMNS; ++c) {
             row_max[c] = -infinity();
             row_sum[c] = 0.0f;
+            if constexpr (Bias::STATISTICS) row_weighted[c] = 0.0f;
         }
     }
 
@@ -152,6 +163,9 @@ template <class T, int D, class Bias> struct Attention : Bias {
 
     // S becomes scale_log2 · S + log2(e) · bias.
     HIPVIT_DEVICE void add_bias(Scores &acc_s, u32 start, u32 keys) const {
+        if constexpr (Bias::STATISTICS) {
+            if (!this->rows) return for_each(acc_s, keys, [&](float &s, u32, int) { s *= scale_log2; });
+        }
         const T *of_column[COLUMNS];
 #pragma unroll
         for (int g = 0; g < GROUPS; ++g) {
@@ -219,7 +233,11 @@ template <class T, int D, class Bias> struct Attention : Bias {
             float rescale[COLUMNS];
 #pragma unroll
             for (int c = 0; c < COLUMNS; ++c) {
-                rescale[c] = fast_exp2(row_max[c] - (tile_max[c] == -infinity() ? 0.0f : tile_max[c]));
+                const float change = row_max[c] - (tile_max[c] == -infinity() ? 0.0f : tile_max[c]);
+                rescale[c] = fast_exp2(change);
+                if constexpr (Bias::STATISTICS)
+                    row_weighted[c] =
+                        multiply_add(row_sum[c], larger(change, LEAST_EXPONENT), row_weighted[c]) * rescale[c];
                 row_max[c] = tile_max[c];
                 row_sum[c] *= rescale[c];
             }
@@ -245,8 +263,11 @@ template <class T, int D, class Bias> struct Attention : Bias {
             for (int e = 0; e < Tile::VALUES; ++e) {
                 const int column = g * Tile::COLUMNS + Tile::column(e);
                 float &s = acc_s[g][t].value[e];
-                s = fast_exp2(multiply_add(s, softmax_scale_log2, -subtrahend[column]));
+                const float x = multiply_add(s, softmax_scale_log2, -subtrahend[column]);
+                s = fast_exp2(x);
                 row_sum[column] += s;
+                if constexpr (Bias::STATISTICS)
+                    row_weighted[column] = multiply_add(s, larger(x, LEAST_EXPONENT), row_weighted[column]);
             }
             p[g] = Tile::as_y(acc_s[g][t]);
         }
@@ -272,6 +293,32 @@ template <class T, int D, class Bias> struct Attention : Bias {
             inverse[c] = sum > 0.0f ? 1.0f / sum : sum; // 0 stays 0, NaN stays NaN
         }
     }
+
+    // The statistics of all rows: ln Σ e^s, the largest probability, and the entropy, −Σ p · ln p = ln Σ 2^x − ln 2 · Σ 2^x · x / Σ 2^x.
+    // Of a row without visible keys −∞, 0 and 0.
+    HIPVIT_DEVICE void store_statistics() const {
+#pragma unroll
+        for (int g = 0; g < GROUPS; ++g) {
+            float inverse[Tile::COLUMNS];
+            inverse_sums(g, inverse);
+#pragma unroll
+            for (int c = 0; c < Tile::COLUMNS; ++c) {
+                const int at = g * Tile::COLUMNS + c;
+                const float log2_sum = fast_log2(Tile::template reduce_column<Sum>(row_sum[at]));
+                const float weighted = Tile::template reduce_column<Sum>(row_weighted[at]);
+                const float entropy = LN_2 * multiply_add(-weighted, inverse[c], log2_sum);
+                int e = 0; // of that column
+                while (Tile::column(e) != c) ++e;
+                const u32 query = query_of(g, Tile::of_lane(e).j);
+                if (query >= a.queries) continue;
+                // Several lanes store the same.
+                float *const to = this->statistics + ((u64(image) * a.heads + head) * a.queries + query) * 3;
+                to[0] = LN_2 * (row_max[at] + log2_sum);
+                to[1] = inverse[c];
+                to[2] = entropy < 0.0f ? 0.0f : entropy; // by rounding, or without a visible key
+            }
+        }
+    }
 };
 
 // K and V go to LDS through registers.
@@ -280,9 +327,10 @@ template <class T, int D, class Bias> struct StagedAttention : Attention<T, D, B
     using typename Base::Scores, typename Base::Tile;
     using Base::a, Base::THREADS, Base::GROUP, Base::GROUPS, Base::KEYS, Base::lds, Base::q_fragment, Base::acc_o;
 
-    // Whether the next tile is loaded during the work on this one, which needs registers, fewer for 16-bit types.
+    // Whether the next tile is loaded during the work on this one, which needs registers, fewer for 16-bit types. With statistics
+    // gfx1100 would not have enough for heads of 128 channels.
 #if HIPVIT_AMD
-    static constexpr bool PREFETCH = !PLAIN<T> && sizeof(T) == 2;
+    static constexpr bool PREFETCH = !PLAIN<T> && sizeof(T) == 2 && !(Bias::STATISTICS && D > 96);
 #else
     static constexpr bool PREFETCH = D <= 64;
 #endif
@@ -391,6 +439,10 @@ template <class T, int D, class Bias> struct StagedAttention : Attention<T, D, B
                     }
                 });
             }
+        }
+        if constexpr (Bias::STATISTICS) {
+            this->store_statistics();
+            if (!a.out) return;
         }
         store();
     }
@@ -620,6 +672,10 @@ template <class T, int D, class Bias> struct AsyncAttention : Attention<T, D, Bi
         load_q();
         if (this->query_of(0, 0) >= a.queries) return tiles<true>();
         tiles<false>();
+        if constexpr (Bias::STATISTICS) {
+            this->store_statistics();
+            if (!a.out) return;
+        }
 #pragma unroll
         for (int g = 0; g < GROUPS; ++g) store(g);
     }
@@ -848,6 +904,14 @@ template <class T, int D> HIPVIT_DEVICE void attention_bias(const AttentionBiasA
     });
 }
 
+template <class T, int D> HIPVIT_DEVICE void attention_statistics(const AttentionStatisticsArgs &a) {
+    const AttentionBiasArgs &scores = a.scores;
+    attention<T, D>(scores.attention, [&](u32 head) {
+        const T *const rows = scores.bias ? (const T *)scores.bias + head * scores.head : nullptr;
+        return ScoreBiasAndStatistics<T>{{rows, scores.query}, a.statistics};
+    });
+}
+
 // A block's shape does not depend on the bias.
 template <class T, int D> using Unbiased = Attention<T, D, NoBias<T>>;
 
@@ -898,13 +962,23 @@ template <class T, int D> HIPVIT_DEVICE constexpr u32 block_of_split() {
     HIPVIT_MODULE_GLOBAL(attention_##D##_bias_##T##_block,                                                             \
                          Unbiased<T, D>::WAVES << ATTENTION_WAVES_SHIFT | Unbiased<T, D>::QUERIES)
 #define BIAS_ENTRIES(D) HIPVIT_FOR_DTYPES(BIAS_ENTRY, D)
+#define STATS_ENTRY(D, T)                                                                                              \
+    HIPVIT_KERNEL_BLOCKS((Unbiased<T, D>::THREADS), (Unbiased<T, D>::SHAPE.blocks))                                    \
+    attention_##D##_stats_##T(AttentionStatisticsArgs a) { attention_statistics<T, D>(a); }                            \
+    HIPVIT_MODULE_GLOBAL(attention_##D##_stats_##T##_block,                                                            \
+                         Unbiased<T, D>::WAVES << ATTENTION_WAVES_SHIFT | Unbiased<T, D>::QUERIES)
+#define STATS_ENTRIES(D) HIPVIT_FOR_DTYPES(STATS_ENTRY, D)
 
-// With HIPVIT_HEAD_DIM or HIPVIT_BIAS_HEAD_DIM, for one head size alone, which saves time where kernels are compiled at run time.
+// With HIPVIT_HEAD_DIM, HIPVIT_BIAS_HEAD_DIM or HIPVIT_STATS_HEAD_DIM, for one head size alone, which saves time where kernels are
+// compiled at run time.
 #if defined(HIPVIT_HEAD_DIM)
 ENTRIES(HIPVIT_HEAD_DIM)
 #elif defined(HIPVIT_BIAS_HEAD_DIM)
 BIAS_ENTRIES(HIPVIT_BIAS_HEAD_DIM)
+#elif defined(HIPVIT_STATS_HEAD_DIM)
+STATS_ENTRIES(HIPVIT_STATS_HEAD_DIM)
 #else
 HIPVIT_ATTENTION_HEAD_DIMS(ENTRIES)
 HIPVIT_ATTENTION_HEAD_DIMS(BIAS_ENTRIES)
+HIPVIT_ATTENTION_HEAD_DIMS(STATS_ENTRIES)
 #endif

@@ -243,7 +243,7 @@ pub use hip_safe as hip;
 pub use labels::{LabelSource, Labels};
 pub use ndarray;
 pub use non_finite::NonFinite;
-pub use outputs::{ImageOutputs, Outputs, Prediction, Scores};
+pub use outputs::{AttentionStatistics, ImageOutputs, Outputs, Prediction, Scores};
 pub use pipeline::Pipeline;
 #[cfg(feature = "text")]
 pub use session::TextEmbeddings;

@@ -1,7 +1,7 @@
-//! What a model computes for its images: logits, probabilities, the most likely classes, embeddings, tokens and hidden
-//! layers.
+//! What a model computes for its images: logits, probabilities, the most likely classes, embeddings, tokens, hidden
+//! layers and statistics of attention.
 
-use ndarray::{Array2, Array3, ArrayView1, ArrayView2, ArrayView3, Axis, Slice};
+use ndarray::{Array2, Array3, Array4, ArrayView1, ArrayView2, ArrayView3, Axis, Slice, s};
 use serde::Serialize;
 
 use crate::labels::Labels;
@@ -21,6 +21,35 @@ pub struct Outputs {
     pub(crate) tokens: Option<Array3<f32>>,
     /// The index of a block and the tokens after it.
     pub(crate) hidden_layers: Vec<(usize, Array3<f32>)>,
+    /// In the order of the layers.
+    pub(crate) attention_statistics: Vec<AttentionLayer>,
+}
+
+/// The statistics of one attention for all images.
+#[derive(Clone, Debug)]
+pub(crate) struct AttentionLayer {
+    pub(crate) name: String,
+    pub(crate) keys: usize,
+    /// `[images, heads, queries, 3]`: log-sum-exp, largest probability, entropy.
+    pub(crate) values: Array4<f32>,
+}
+
+/// Statistics of the softmax of one attention layer for one image: of each row of probabilities `p = softmax(s)`, where
+/// `s = scale · Q·Kᵀ + bias`. Each array is `[heads, queries]`. Computed in f32 from the probabilities before they are rounded to
+/// the activations' dtype.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct AttentionStatistics {
+    /// The layer's name, such as `blocks.3.attn`.
+    pub name: String,
+    /// The keys that a query attends to. Attention to all of them evenly has an entropy of `ln(keys)`.
+    pub keys: usize,
+    /// `ln Σ e^s`.
+    pub log_sum_exp: Array2<f32>,
+    /// `max p`.
+    pub max_probability: Array2<f32>,
+    /// `−Σ p·ln p`, in nats.
+    pub entropy: Array2<f32>,
 }
 
 impl Outputs {
@@ -93,6 +122,26 @@ impl Outputs {
         self.hidden_layers.iter().map(|(index, _)| *index)
     }
 
+    /// The statistics of each attention layer's softmax for each image, in the order of the layers. Empty unless requested by
+    /// [`SessionBuilder::attention_statistics`](crate::SessionBuilder::attention_statistics).
+    ///
+    /// ```
+    /// # fn main() -> hipvit::Result<()> {
+    /// use hipvit::Session;
+    /// use hipvit::image::{Limits, open};
+    ///
+    /// let session = Session::builder().attention_statistics(true).tinyvit32()?;
+    /// let outputs = session.run([open("assets/samples/7.png", Limits::default())?])?;
+    /// for layer in &outputs.attention_statistics()[0] {
+    ///     let most = (layer.keys as f32).ln();
+    ///     println!("{}: {:.2} of {most:.2} nats", layer.name, layer.entropy.mean().unwrap_or(0.0));
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn attention_statistics(&self) -> Vec<Vec<AttentionStatistics>> {
+        self.iter().map(|image| image.attention_statistics()).collect()
+    }
+
     /// Appends the images of `other`, which are of the same session.
     pub(crate) fn append(&mut self, other: &Self) -> Result<(), ndarray::ShapeError> {
         let images = Axis(0);
@@ -105,6 +154,10 @@ impl Outputs {
         }
         for ((_, all), (_, more)) in self.hidden_layers.iter_mut().zip(&other.hidden_layers) {
             all.append(images, more.view())?;
+        }
+        let layers = self.attention_statistics.iter_mut();
+        for (all, more) in layers.zip(&other.attention_statistics) {
+            all.values.append(images, more.values.view())?;
         }
         Ok(())
     }
@@ -180,6 +233,22 @@ impl<'a> ImageOutputs<'a> {
                 .hidden_layer(block)?
                 .index_axis_move(Axis(0), self.index),
         )
+    }
+
+    /// See [`Outputs::attention_statistics`].
+    pub fn attention_statistics(&self) -> Vec<AttentionStatistics> {
+        let of_layer = |layer: &AttentionLayer| {
+            let [log_sum_exp, max_probability, entropy] =
+                [0, 1, 2].map(|i| layer.values.slice(s![self.index, .., .., i]).to_owned());
+            AttentionStatistics {
+                name: layer.name.clone(),
+                keys: layer.keys,
+                log_sum_exp,
+                max_probability,
+                entropy,
+            }
+        };
+        self.outputs.attention_statistics.iter().map(of_layer).collect()
     }
 }
 
@@ -279,6 +348,7 @@ mod tests {
             logits: Some(array![[0.0, 3.0], [5.0, 1.0]]),
             tokens: Some(array![[[1.0], [2.0], [3.0]], [[4.0], [5.0], [6.0]]]),
             hidden_layers: vec![(3, array![[[7.0], [8.0], [9.0]], [[1.0], [2.0], [3.0]]])],
+            attention_statistics: Vec::new(),
         }
     }
 

@@ -143,6 +143,17 @@ HIPVIT_DEVICE float fast_exp2(float x) {
 #endif
 }
 
+// log₂ x by the hardware's instruction: accurate to some ULP of the larger of it and 1; of 0 it is −∞.
+HIPVIT_DEVICE float fast_log2(float x) {
+#if HIPVIT_AMD
+    return __builtin_amdgcn_logf(x);
+#else
+    float y;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#endif
+}
+
 // larger and smaller are IEEE 754's maximumNumber and minimumNumber: of a number and a NaN, the number.
 #if HIPVIT_AMD
 HIPVIT_DEVICE float multiply_add(float a, float b, float c) { return __builtin_fmaf(a, b, c); }

@@ -115,6 +115,8 @@ pub enum OutputKind {
     Tokens,
     /// All tokens after the block of this index, without a norm: `[B, prefix + N, D]`.
     HiddenLayer(usize),
+    /// [`Op::AttentionStatistics`] of the attention of this index: `[B, heads, queries, 3]`.
+    AttentionStatistics(usize),
     /// What a [stage](stages()) of the model passes on to the next: `[B, prefix + N, D]`.
     Boundary,
 }

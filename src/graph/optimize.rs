@@ -2,8 +2,8 @@
 
 use super::Graph;
 use super::passes::{
-    fold_constants, fold_scales, fuse_activations, fuse_patches, fuse_residuals, fuse_tokens, infer_shapes,
-    pack_qkv, prune_tokens,
+    attention_statistics, fold_constants, fold_scales, fuse_activations, fuse_patches, fuse_residuals,
+    fuse_tokens, infer_shapes, pack_qkv, prune_tokens,
 };
 use super::rewrite::Rewritten;
 use crate::error::Result;
@@ -16,6 +16,8 @@ pub struct Passes {
     pub fold_normalize: bool,
     /// Where the head reads one token, compute only that token in the last block.
     pub prune_tokens: bool,
+    /// Whether the statistics of each attention's softmax are outputs. No token is pruned then: they are of all queries.
+    pub attention_statistics: bool,
     /// What the graph and its executor do for speed; without [`Optimizations::fusion`] only the passes run that executors
     /// rely on.
     pub optimizations: Optimizations,
@@ -66,6 +68,7 @@ impl Default for Passes {
         Self {
             fold_normalize: true,
             prune_tokens: true,
+            attention_statistics: false,
             optimizations: Optimizations::default(),
         }
     }
@@ -97,8 +100,9 @@ const ALWAYS: fn(&Passes) -> bool = |_| true;
 const FUSION: fn(&Passes) -> bool = |passes| passes.optimizations.fusion;
 
 /// The order matters: constants first, since fusion inspects them; pruning before packing, since it separates queries
-/// from keys and values; activations before residuals, since a Linear applies them in that order.
-const PASSES: [Pass; 9] = [
+/// from keys and values; activations before residuals, since a Linear applies them in that order; statistics of
+/// attention last, so that they are of the operands that it has in the end.
+const PASSES: [Pass; 10] = [
     Pass {
         name: "infer_shapes",
         purpose: "infer and check all shapes, drop unused nodes",
@@ -120,7 +124,7 @@ const PASSES: [Pass; 9] = [
     Pass {
         name: "prune_tokens",
         purpose: "compute only the token that the head reads",
-        enabled: |passes| passes.prune_tokens && passes.optimizations.fusion,
+        enabled: |passes| passes.prune_tokens && !passes.attention_statistics && passes.optimizations.fusion,
         run: |graph, _| prune_tokens::run(graph),
     },
     Pass {
@@ -152,6 +156,12 @@ const PASSES: [Pass; 9] = [
         purpose: "residuals into linear layers",
         enabled: FUSION,
         run: |graph, _| fuse_residuals::run(graph),
+    },
+    Pass {
+        name: "attention_statistics",
+        purpose: "statistics of each softmax beside attention",
+        enabled: |passes| passes.attention_statistics,
+        run: |graph, _| attention_statistics::run(graph),
     },
 ];
 

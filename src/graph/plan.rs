@@ -44,6 +44,8 @@ pub struct Buffer {
     pub value: ValueId,
     /// The extents at the plan's batch, outermost first.
     pub shape: Vec<usize>,
+    /// The element type: the plan's, or f32 where an op's result always is.
+    pub dtype: DType,
     /// Where it begins in the arena, in bytes: a multiple of [`ALIGNMENT`].
     pub offset: usize,
     /// Its size in bytes, without padding.
@@ -113,7 +115,8 @@ impl Plan {
         for (index, node) in graph.nodes().iter().enumerate() {
             let inputs = operands(&graph, node, &of_value)?;
             let shape = &shapes[node.output.index()];
-            let bytes = buffer_bytes(&node.name, shape, dtype)?;
+            let result_dtype = ops::result_dtype(&node.op, dtype);
+            let bytes = buffer_bytes(&node.name, shape, result_dtype)?;
             let is_output = |id| graph.outputs().iter().any(|&(_, output)| output == id);
             let own_storage = has_own_storage(&graph, node.output);
             let in_place = in_place_operand(&node.op).filter(|_| reuse && !own_storage);
@@ -162,6 +165,7 @@ impl Plan {
             buffers.push(Buffer {
                 value: node.output,
                 shape: shape.clone(),
+                dtype: result_dtype,
                 offset: 0,
                 bytes,
                 first_step: index,

@@ -1,11 +1,11 @@
 //! `attention_<D>`: fused attention for heads of up to D channels; `attention_<D>_bias` adds to the scores;
-//! `attention_<D>_split` for few queries.
+//! `attention_<D>_stats` also writes statistics of the softmax; `attention_<D>_split` for few queries.
 
 use std::borrow::Cow;
 
 use super::bindings::{
-    ATTENTION_SPLIT_BLOCKS, ATTENTION_WAVES_SHIFT, AttentionArgs, AttentionBiasArgs, HEAD_DIMS, UNBOUNDED,
-    VEC128_BYTES, Visibility,
+    ATTENTION_SPLIT_BLOCKS, ATTENTION_WAVES_SHIFT, AttentionArgs, AttentionBiasArgs, AttentionStatisticsArgs,
+    HEAD_DIMS, UNBOUNDED, VEC128_BYTES, Visibility,
 };
 use super::{Access, KernelArguments, Launch, Target, Unit, bytes, extent, optional};
 use crate::ops::Attention;
@@ -81,6 +81,28 @@ impl AttentionArgs {
             head: bias.head as u64,
             query: extent(bias.query)?,
             reserved: 0,
+        })
+    }
+
+    /// The kernel that also writes statistics of the softmax, f32 `[images, heads, queries, 3]` at `statistics`. Without `out`
+    /// it writes them alone.
+    ///
+    /// # Errors
+    ///
+    /// An extent exceeds 32 bits.
+    pub(crate) fn with_statistics(
+        self,
+        bias: Option<ScoreBias>,
+        statistics: u64,
+    ) -> Result<AttentionStatisticsArgs, String> {
+        let none = ScoreBias {
+            address: 0,
+            head: 0,
+            query: 0,
+        };
+        Ok(AttentionStatisticsArgs {
+            scores: self.with_bias(bias.unwrap_or(none))?,
+            statistics,
         })
     }
 
@@ -174,6 +196,11 @@ pub(crate) fn unit(head_dim: usize, bias: bool) -> Option<Unit> {
         "HIPVIT_HEAD_DIM"
     };
     padded(head_dim).map(|padded| Unit::of("attention").with(define, padded))
+}
+
+/// What has to be compiled for heads of this size to write statistics of the softmax.
+pub(crate) fn statistics_unit(head_dim: usize) -> Option<Unit> {
+    padded(head_dim).map(|padded| Unit::of("attention").with("HIPVIT_STATS_HEAD_DIM", padded))
 }
 
 /// Keys from `left` before a query's position to `right` after it, without bound where `None`; `diagonal` is the position
@@ -283,6 +310,44 @@ unsafe impl KernelArguments for AttentionBiasArgs {
             .unwrap_or(usize::MAX)
             .saturating_mul(element);
         visit(Access::read("bias", self.bias, bytes));
+    }
+}
+
+// SAFETY: hip/attention.hip; blocks beyond the last query return, and a null `out` or `bias` is not accessed.
+unsafe impl KernelArguments for AttentionStatisticsArgs {
+    const FILE: &'static str = "attention";
+
+    const TILE: Option<&'static str> = Some("block");
+
+    fn unit(&self) -> Result<Unit, String> {
+        self.scores.attention.padded()?;
+        statistics_unit(self.scores.attention.head_dim as usize).ok_or_else(|| "has no fused kernel".into())
+    }
+
+    fn entry(&self) -> Result<Cow<'static, str>, String> {
+        Ok(format!("attention_{}_stats", self.scores.attention.padded()?).into())
+    }
+
+    fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+        self.scores.plan(target)
+    }
+
+    fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
+        let AttentionArgs {
+            images,
+            heads,
+            queries,
+            ..
+        } = self.scores.attention;
+        // `out` may be null, which is all else that is written.
+        let visit_scores =
+            &mut |access: Access| visit(if access.written { optional(access) } else { access });
+        match self.scores.bias {
+            0 => self.scores.attention.accesses(element, visit_scores),
+            _ => self.scores.accesses(element, visit_scores),
+        }
+        let statistics = bytes(4, &[images, heads, queries, 3]);
+        visit(Access::write("statistics", self.statistics, statistics));
     }
 }
 

@@ -219,7 +219,7 @@ pub const ATTENTION_WAVES_SHIFT: u32 = 16;
 pub const ATTENTION_SPLIT_BLOCKS: u32 = 2;
 
 /** `attention_<D>`, `attention_<D>_split`: out = softmax(scale · Q·Kᵀ + mask) · V; `attention_<D>_bias` as
- `AttentionBiasArgs`. Head h of token n of image b begins at element
+ `AttentionBiasArgs`, `attention_<D>_stats` as `AttentionStatisticsArgs`. Head h of token n of image b begins at element
  b · `*_image` + n · `*_token` + h · `head_dim` of `q`, `k`, `v` and `out`.*/
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
@@ -363,6 +363,32 @@ const _: () = {
     [
         "Offset of field: AttentionBiasArgs::reserved",
     ][::core::mem::offset_of!(AttentionBiasArgs, reserved) - 148usize];
+};
+
+/// `attention_<D>_stats`: attention with a bias or none, and statistics of the softmax of each query of each head of each image.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct AttentionStatisticsArgs {
+    /// Its `bias` may be null. Its `out` too, if only the statistics are wanted.
+    pub scores: AttentionBiasArgs,
+    /** f32 [images, heads, queries, 3]: ln Σ e^s over the visible keys' scores s = scale · q·k + bias, the largest probability, and
+ the entropy −Σ p·ln p in nats. Of a query without visible keys −∞, 0 and 0.*/
+    pub statistics: u64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of AttentionStatisticsArgs",
+    ][::core::mem::size_of::<AttentionStatisticsArgs>() - 160usize];
+    [
+        "Alignment of AttentionStatisticsArgs",
+    ][::core::mem::align_of::<AttentionStatisticsArgs>() - 8usize];
+    [
+        "Offset of field: AttentionStatisticsArgs::scores",
+    ][::core::mem::offset_of!(AttentionStatisticsArgs, scores) - 0usize];
+    [
+        "Offset of field: AttentionStatisticsArgs::statistics",
+    ][::core::mem::offset_of!(AttentionStatisticsArgs, statistics) - 152usize];
 };
 
 #[repr(u32)]

@@ -40,13 +40,14 @@ impl Unit {
     }
 }
 
-/// The file's name, with the variant's number: `attention_64`, `attention_64_bias`.
+/// The file's name, with the variant's number: `attention_64`, `attention_64_bias`, `attention_64_stats`.
 impl fmt::Display for Unit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.file)?;
         match self.define {
             None => Ok(()),
             Some(("HIPVIT_BIAS_HEAD_DIM", value)) => write!(f, "_{value}_bias"),
+            Some(("HIPVIT_STATS_HEAD_DIM", value)) => write!(f, "_{value}_stats"),
             Some((_, value)) => write!(f, "_{value}"),
         }
     }

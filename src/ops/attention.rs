@@ -2,6 +2,7 @@
 
 use ndarray::parallel::prelude::*;
 use ndarray::{ArrayView2, ArrayViewMut2, ArrayViewMut4, Axis};
+use rayon::slice::ParallelSliceMut;
 use rten_simd::{Isa, SimdOp};
 use rten_tensor::Matrix;
 use rten_vecmath::Softmax;
@@ -97,6 +98,21 @@ pub(super) fn flops(spec: &Attention, inputs: &[&[usize]], output: &[usize]) -> 
         false => queries * keys,
     };
     scores * (4 * spec.head_dim as u64 + 4 + u64::from(spec.bias))
+}
+
+/// Of the result of attention with these operands: `[B,heads,Nq,3]`.
+pub(super) fn statistics_shape(spec: &Attention, inputs: &[&[usize]]) -> Result<Shape, String> {
+    let queries = match *shape(spec, inputs)? {
+        [b, queries, _] => [b, queries],
+        ref vectors => [vectors[0], 1],
+    };
+    Ok(vec![queries[0], spec.heads, queries[1], 3])
+}
+
+/// One GEMM, and six operations for scale, exponential and sums of each score; one more for its bias.
+pub(super) fn statistics_flops(spec: &Attention, inputs: &[&[usize]], output: &[usize]) -> u64 {
+    let keys = spec.keys(inputs) as u64;
+    count(output) / 3 * keys * (2 * spec.head_dim as u64 + 6 + u64::from(spec.bias))
 }
 
 /// The location of queries, keys or values.
@@ -210,15 +226,7 @@ fn one_head(
         with_scratch(rows * (keys + d), |scratch| {
             let (scores, result) = scratch.split_at_mut(rows * keys);
             gemm::multiply(q, &prepacked_k, epilogue(spec.scale), scores)?;
-            if let Some(bias) = bias {
-                bias.add(first + i * tile, spec.first_key, keys, scores)?;
-            }
-            if spec.causal {
-                for (row, scores) in scores.chunks_exact_mut(keys).enumerate() {
-                    let seen = (first + i * tile + row + 1).min(keys);
-                    scores[seen..].fill(f32::NEG_INFINITY);
-                }
-            }
+            add_bias_and_mask(spec, bias, first + i * tile, keys, scores)?;
             SoftmaxRows { scores, keys }.dispatch();
             let weights = gemm::strided(scores, rows, keys, keys)?;
             gemm::multiply(weights, &prepacked_v, epilogue(1.0), result)?;
@@ -228,6 +236,88 @@ fn one_head(
         })?;
     }
     Ok(())
+}
+
+/// To rows of `keys` scores, of the queries from `first` on.
+fn add_bias_and_mask(
+    spec: &Attention,
+    bias: Option<Bias<'_>>,
+    first: usize,
+    keys: usize,
+    scores: &mut [f32],
+) -> Result<(), String> {
+    if let Some(bias) = bias {
+        bias.add(first, spec.first_key, keys, scores)?;
+    }
+    if spec.causal {
+        for (row, scores) in scores.chunks_exact_mut(keys).enumerate() {
+            let seen = (first + row + 1).min(keys);
+            scores[seen..].fill(f32::NEG_INFINITY);
+        }
+    }
+    Ok(())
+}
+
+/// [`Op::AttentionStatistics`](crate::ops::Op::AttentionStatistics) into `out [B,heads,Nq,3]`. Each head of each image is a task, as
+/// in [`run`].
+pub(crate) fn run_statistics(
+    spec: &Attention,
+    [q, k]: [Tokens<'_>; 2],
+    bias: Option<&[f32]>,
+    out: &mut [f32],
+) -> Result<(), String> {
+    let (heads, d) = (spec.heads, spec.head_dim);
+    let keys = k.count.saturating_sub(spec.first_key);
+    if heads * d * q.count * keys == 0 {
+        return Err("has no key to attend to".into());
+    }
+    let tile = (SCORES / keys).max(QUERIES).next_multiple_of(ROW_TILE);
+    let of_head = out.par_chunks_mut(q.count * 3).enumerate();
+    of_head.try_for_each(|(index, out)| {
+        let (b, head) = (index / heads, index % heads);
+        let (q, k) = (
+            q.of_image(b, head * d)?,
+            k.of_image(b, head * d)?.after(spec.first_key)?,
+        );
+        let bias = match bias {
+            Some(bias) => Some(Bias::of_head(bias, head, [q.count, k.count + spec.first_key])?),
+            None => None,
+        };
+        let prepacked_k = gemm::prepack(k.matrix(0, keys, d)?.transposed());
+        for (i, out) in out.chunks_mut(tile * 3).enumerate() {
+            let (first, rows) = (i * tile, out.len() / 3);
+            with_scratch(rows * keys, |scores| {
+                let epilogue = Epilogue {
+                    scale: spec.scale,
+                    bias: None,
+                };
+                gemm::multiply(q.matrix(first, rows, d)?, &prepacked_k, epilogue, scores)?;
+                add_bias_and_mask(spec, bias, first, keys, scores)?;
+                for (scores, out) in scores.chunks_exact(keys).zip(out.chunks_exact_mut(3)) {
+                    out.copy_from_slice(&statistics(scores));
+                }
+                Ok::<_, String>(())
+            })?;
+        }
+        Ok(())
+    })
+}
+
+/// `ln Σ e^s`, the largest probability and the entropy of the softmax of a row of scores. A score of −∞ has no part in them.
+fn statistics(scores: &[f32]) -> [f32; 3] {
+    let row_max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let (mut sum, mut weighted) = (0f64, 0f64);
+    for &score in scores.iter().filter(|&&score| score != f32::NEG_INFINITY) {
+        let x = f64::from(score) - f64::from(row_max);
+        let e = x.exp();
+        sum += e;
+        weighted += e * x;
+    }
+    if sum == 0.0 {
+        return [f32::NEG_INFINITY, 0.0, 0.0];
+    }
+    let entropy = sum.ln() - weighted / sum;
+    [f64::from(row_max) + sum.ln(), 1.0 / sum, entropy].map(|statistic| statistic as f32)
 }
 
 /// What is added to a head's scores, `[queries, keys]`.

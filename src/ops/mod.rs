@@ -24,6 +24,8 @@ pub use op::{
     PatchExtract, PixelLayout, Pool, Rope, RopePairs, Tokens, Transpose,
 };
 
+use crate::tensor::DType;
+
 /// The extents of a tensor, outermost first.
 pub type Shape = Vec<usize>;
 
@@ -46,6 +48,7 @@ pub fn output_shape(op: &Op, inputs: &[&[usize]]) -> Result<Shape, String> {
         Op::Rope(spec) => rope::shape(spec, operands(inputs)?),
         Op::Attention(spec) => attention::shape(spec, inputs),
         Op::Transpose(spec) => transpose::shape(spec, inputs),
+        Op::AttentionStatistics(spec) => attention::statistics_shape(spec, inputs),
         Op::Pool(spec) => pool::shape(spec, operands(inputs)?),
         Op::ConcatChannels => pool::concat_shape(operands(inputs)?),
         Op::AllReduce(spec) => all_reduce::shape(spec, inputs),
@@ -78,8 +81,17 @@ pub fn flops(op: &Op, inputs: &[&[usize]], output: &[usize]) -> u64 {
         Op::Rope(spec) => rope::flops(spec, inputs[1], output),
         Op::Attention(spec) => attention::flops(spec, inputs, output),
         Op::Transpose(spec) => transpose::flops(spec, output),
+        Op::AttentionStatistics(spec) => attention::statistics_flops(spec, inputs, output),
         Op::Pool(spec) => pool::flops(spec, inputs[0]),
         Op::AllReduce(spec) => all_reduce::flops(spec, output),
+    }
+}
+
+/// The element type of `op`'s result in a plan whose activations are of type `dtype`.
+pub fn result_dtype(op: &Op, dtype: DType) -> DType {
+    match op {
+        Op::AttentionStatistics(_) => DType::F32,
+        _ => dtype,
     }
 }
 

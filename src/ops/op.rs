@@ -58,6 +58,10 @@ pub enum Op {
     /// `(x [B,M,N], gamma [M]?, y [B,N,M]?) → gamma · xᵀ` of each image, then `+ y` or `· y`. Between two of them a Linear mixes
     /// tokens. <https://arxiv.org/abs/2105.01601>
     Transpose(Transpose),
+    /// Of the softmax of an [`Op::Attention`] with the same operands, `f32 [B,heads,Nq,3]` whatever the activations' dtype, for each query:
+    /// `ln Σ e^s` over its scores `s`, the largest probability, and the entropy `−Σ p·ln p` in nats. Of a query that sees
+    /// no key −∞, 0 and 0.
+    AttentionStatistics(Attention),
     /// `[B,N,D] → [B,D]`.
     Pool(Pool),
     /// `(x [B,D1], y [B,D2]) → [B,D1+D2]`.
@@ -284,6 +288,7 @@ impl Op {
             Self::Rope(_) => "rope",
             Self::Attention(_) => "attention",
             Self::Transpose(_) => "transpose",
+            Self::AttentionStatistics(_) => "attention_statistics",
             Self::Pool(_) => "pool",
             Self::ConcatChannels => "concat_channels",
             Self::AllReduce(_) => "all_reduce",
@@ -357,15 +362,16 @@ impl fmt::Display for Op {
                     RopePairs::Halves => " halves",
                 })
             }
-            Self::Attention(Attention {
-                heads,
-                head_dim,
-                operands,
-                first_key,
-                bias,
-                causal,
-                ..
-            }) => {
+            Self::Attention(spec) | Self::AttentionStatistics(spec) => {
+                let Attention {
+                    heads,
+                    head_dim,
+                    operands,
+                    first_key,
+                    bias,
+                    causal,
+                    ..
+                } = spec;
                 write!(f, " {heads}×{head_dim}")?;
                 if *first_key > 0 {
                     write!(f, " keys {first_key}..")?;

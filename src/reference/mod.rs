@@ -24,7 +24,7 @@ mod transpose;
 
 pub use all_reduce::all_reduce;
 pub use array::Array;
-pub(crate) use attention::masked_attention;
+pub(crate) use attention::{masked_attention, masked_statistics};
 pub use compare::{Difference, Mismatch, assert_close, check_close};
 pub(crate) use resize::resize;
 pub(crate) use softmax::masked_softmax;
@@ -61,6 +61,7 @@ pub fn eval(op: &Op, operands: &[&Array]) -> Result<Array, String> {
         Op::Rope(spec) => rope::rope(spec, operands[0], operands[1], &mut result),
         Op::Attention(spec) => attention::attention(spec, operands, &mut result, |_, _, _| true),
         Op::Transpose(spec) => transpose::transpose(*spec, operands, &mut result),
+        Op::AttentionStatistics(spec) => attention::statistics(spec, operands, &mut result, |_, _, _| true),
         Op::Pool(spec) => pool::pool(spec, operands[0], &mut result),
         Op::ConcatChannels => pool::concat_channels(operands[0], operands[1], &mut result),
         Op::AllReduce(spec) => return all_reduce(spec, &operands[..1], &operands[1..]),

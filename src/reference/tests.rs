@@ -290,6 +290,38 @@ fn causal_attention_sees_no_later_key() {
     assert_eq!(error, "is causal, which takes as many queries as its 3 keys");
 }
 
+/// By hand: even rows, a row with one key, and a row whose keys are all out of sight.
+#[test]
+fn statistics_of_attention_by_hand() {
+    let spec = Attention {
+        heads: 1,
+        head_dim: 1,
+        scale: 2.0,
+        operands: AttentionOperands::Separate,
+        first_key: 0,
+        bias: false,
+        causal: false,
+    };
+    let q = array(&[1, 2, 1], &[0.0, 1.0]);
+    let k = array(&[1, 3, 1], &[0.0, 0.0, 0.5 * 2f64.ln()]);
+    // Of query 1 the scores are 0, 0 and ln 2: probabilities 1/4, 1/4 and 1/2.
+    let y = apply(&Op::AttentionStatistics(spec), &[&q, &k, &k]);
+    assert_eq!(y.shape(), [1, 1, 2, 3]);
+    let (ln2, ln3) = (2f64.ln(), 3f64.ln());
+    assert_close(
+        y.values(),
+        &[ln3, 1.0 / 3.0, ln3, 2.0 * ln2, 0.5, 1.5 * ln2],
+        1e-15,
+    );
+    let causal = Attention { causal: true, ..spec };
+    let q = array(&[1, 3, 1], &[1.0, 0.0, 1.0]);
+    let y = apply(&Op::AttentionStatistics(causal), &[&q, &k, &k]);
+    let expected = [0.0, 1.0, 0.0, ln2, 0.5, ln2, 2.0 * ln2, 0.5, 1.5 * ln2];
+    assert_close(y.values(), &expected, 1e-15);
+    let y = super::masked_statistics(&spec, &[&q, &k, &k], |_, query, _| query != 1).unwrap();
+    assert_eq!(y.values()[3..6], [f64::NEG_INFINITY, 0.0, 0.0]);
+}
+
 #[test]
 fn packed_attention_is_separate_attention() {
     let (heads, head_dim, n) = (3, 4, 5);

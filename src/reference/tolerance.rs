@@ -108,6 +108,12 @@ pub fn op_tolerance(op: &Op, operands: &[&Array], dtype: DType) -> f64 {
             // What adds a bias rounds the scores once more.
             (2.0 + f64::from(spec.bias)) * tolerance(dtype, keys + spec.head_dim)
         }
+        // The scores are not rounded to the dtype. An error of a score is one of ln Σ e^s; of the entropy up to Σ p·|ln p + H| ≤
+        // 2·H ≤ 2·ln(keys) times as large.
+        Op::AttentionStatistics(spec) => {
+            let keys = extents(spec.operands.keys()).get(1).copied().unwrap_or(1);
+            (2.0 + 2.0 * (keys as f64).ln()) * tolerance(DType::F32, keys + spec.head_dim)
+        }
         Op::LayerNorm { epsilon } => {
             let d = extents(1).iter().product();
             // x is exact; what is amplified are errors of f32.

@@ -48,6 +48,7 @@ pub struct SessionBuilder {
     resize: ResizeOn,
     optimizations: Optimizations,
     strict: bool,
+    attention_statistics: bool,
     load: LoadOptions,
     labels: Option<Labels>,
     plan_cache: Option<PathBuf>,
@@ -67,6 +68,7 @@ impl Default for SessionBuilder {
             resize: ResizeOn::default(),
             optimizations: Optimizations::default(),
             strict: false,
+            attention_statistics: false,
             load: LoadOptions::default(),
             labels: None,
             plan_cache: None,
@@ -261,6 +263,15 @@ impl SessionBuilder {
         self
     }
 
+    /// Whether runs return the statistics of each attention's softmax, see
+    /// [`Outputs::attention_statistics`](crate::Outputs::attention_statistics). Off by default. On a GPU the fused attention kernel
+    /// writes them as the model runs; no scores are written. The last block computes all tokens then, whatever the head
+    /// reads. Not with tensor or pipeline parallelism, nor on a GPU for heads of more than 128 channels.
+    pub fn attention_statistics(mut self, attention_statistics: bool) -> Self {
+        self.attention_statistics = attention_statistics;
+        self
+    }
+
     /// Loads a model directory, as timm or Hugging Face transformers write it, or a model of the Hugging Face hub.
     ///
     /// What is no path of a directory or file and looks like a name on the hub, `org/name` or `org/name@revision`, with
@@ -390,6 +401,10 @@ impl SessionBuilder {
             );
             return Err(Error::argument("parallel", reason));
         }
+        if self.attention_statistics && degrees.shards() > 1 {
+            let reason = "statistics of attention are computed by a GPU that has the whole model: use data parallelism";
+            return Err(Error::argument("parallel", reason));
+        }
         if degrees.tensor > 1 && self.resize == ResizeOn::Device {
             let reason = "with tensor parallelism images are resized on the host";
             return Err(Error::argument("resize", reason));
@@ -403,6 +418,7 @@ impl SessionBuilder {
         Passes {
             // Weights with the normalisation folded in lose too much in a narrow type.
             fold_normalize: self.dtype == DType::F32,
+            attention_statistics: self.attention_statistics,
             optimizations: self.optimizations,
             ..Passes::default()
         }

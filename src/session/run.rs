@@ -15,7 +15,8 @@ use crate::exec::{Images, PendingRun, RunFeed, Slabs, Staging, Submission};
 use crate::graph::OutputKind;
 use crate::hip;
 use crate::image::RgbImage;
-use crate::outputs::Outputs;
+use crate::ops::Op;
+use crate::outputs::{AttentionLayer, Outputs};
 use crate::tensor::Input;
 use crate::timing::{Phase, Timing};
 
@@ -260,6 +261,7 @@ impl Session {
             logits: None,
             tokens: None,
             hidden_layers: Vec::new(),
+            attention_statistics: Vec::new(),
         };
         let by_token = |matrix: Array2<f32>| -> Result<Array3<f32>> {
             let shape = (images, info.tokens, matrix.ncols());
@@ -269,6 +271,10 @@ impl Session {
         };
         for (kind, matrix) in results {
             match kind {
+                OutputKind::AttentionStatistics(_) => {
+                    let layer = self.attention_layer(kind, images, matrix)?;
+                    outputs.attention_statistics.push(layer);
+                }
                 OutputKind::Logits => outputs.logits = Some(matrix),
                 OutputKind::Embedding => outputs.embeddings = matrix,
                 OutputKind::Tokens => outputs.tokens = Some(by_token(matrix)?),
@@ -278,6 +284,33 @@ impl Session {
             }
         }
         Ok(outputs)
+    }
+
+    /// The statistics of one attention, `[images·heads·queries, 3]`, with what the graph knows of it.
+    fn attention_layer(
+        &self,
+        kind: OutputKind,
+        images: usize,
+        values: Array2<f32>,
+    ) -> Result<AttentionLayer> {
+        let graph = self.graph();
+        let output = graph.outputs().iter().find(|&&(known, _)| known == kind);
+        let node = output.and_then(|&(_, id)| graph.nodes().iter().find(|node| node.output == id));
+        let Some((node, Op::AttentionStatistics(spec))) = node.map(|node| (node, &node.op)) else {
+            return Err(Error::argument("outputs", "has no attention"));
+        };
+        let inputs: Vec<&[usize]> = node
+            .inputs
+            .iter()
+            .map(|&id| graph.value(id).shape.as_slice())
+            .collect();
+        let queries = graph.value(node.output).shape[2];
+        let values = values.into_shape_with_order((images, spec.heads, queries, 3));
+        Ok(AttentionLayer {
+            name: node.name.trim_end_matches(".statistics").to_owned(),
+            keys: spec.keys(&inputs),
+            values: values.map_err(|e| Error::argument("outputs", e))?,
+        })
     }
 
     /// Memory for `images` images of the model's size, in a buffer for `capacity`.

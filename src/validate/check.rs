@@ -122,9 +122,9 @@ pub(super) fn check(
         verdict.failure = Some("has no result".into());
         return verdict;
     };
-    let values = match dtype {
+    let values = match case.result_dtype(dtype) {
         DType::U8 => result.iter().map(|&byte| byte.into()).collect(),
-        _ => unpack(result, dtype),
+        result_dtype => unpack(result, result_dtype),
     };
     compare(case, &values, expected, &mut verdict);
     if verdict.failure.is_none() {

@@ -127,6 +127,7 @@ fn parts(op: &Op, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<V
         | Op::Tokens(_)
         | Op::Rope(_)
         | Op::Transpose(_)
+        | Op::AttentionStatistics(_)
         | Op::Pool(_)
         | Op::ConcatChannels => image_parts(op, operands, rows, dtype),
         Op::Add
@@ -173,7 +174,7 @@ pub(super) fn gather(tensor: &Tensor, rows: &[usize]) -> Result<Array, String> {
     Array::new([rows.len(), channels], gathered).ok_or_else(|| "an operand of another size".into())
 }
 
-fn gather_array(array: &Array, rows: &[usize]) -> Result<Array, String> {
+pub(super) fn gather_array(array: &Array, rows: &[usize]) -> Result<Array, String> {
     let channels = array.shape().last().copied().unwrap_or(1).max(1);
     let row = |row: &usize| array.values().chunks(channels).nth(*row).unwrap_or_default();
     let gathered = rows.iter().flat_map(row).copied().collect();

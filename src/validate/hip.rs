@@ -211,7 +211,7 @@ impl Layout {
             moved: 0,
         };
         let elements: usize = case.result()?.iter().product();
-        let mut result = vec![FILL; elements * dtype.size()];
+        let mut result = vec![FILL; elements * case.result_dtype(dtype).size()];
         for (index, tensor) in operands.tensors.iter().enumerate() {
             if case.in_place() == Some(index) {
                 result = stored(tensor, dtype);

@@ -351,6 +351,13 @@ fn kernel_forms_have_the_tolerances_of_their_arithmetic() {
                     let bias = bias.map_or(0.0, |of| 4.0 * f64::from(of.spread));
                     2.0 * u(dtype) + (64.0 + 2.0 * keys as f64 + bias) * single
                 }
+                "attention_statistics" => {
+                    let [_, keys, channels] = *operands.tensors[1].shape() else {
+                        panic!("keys")
+                    };
+                    // A score errs by one rounding per channel at most, a sum over keys by one per key.
+                    (2.0 + 2.0 * (keys as f64).ln()) * (keys + channels + 12) as f64 * single
+                }
                 // See `layer_norm_tolerance`, which depends on the data.
                 "layer_norm" => continue,
                 op => panic!("{op}"),

@@ -2,8 +2,8 @@
 //! of the executor, which carry out a model's calls on the host.
 
 use super::bindings::{
-    AddArgs, AttentionArgs, AttentionBiasArgs, BiasActivationArgs, LayerNormArgs, PatchExtractArgs, PoolArgs,
-    RopeArgs, SoftmaxArgs, SwiGluArgs, TokensArgs, TransposeArgs,
+    AddArgs, AttentionArgs, AttentionBiasArgs, AttentionStatisticsArgs, BiasActivationArgs, LayerNormArgs,
+    PatchExtractArgs, PoolArgs, RopeArgs, SoftmaxArgs, SwiGluArgs, TokensArgs, TransposeArgs,
 };
 
 /// Arguments of a kernel, which can be run on the host.
@@ -18,6 +18,8 @@ pub(super) trait Memory {
     fn set(&mut self, address: u64, index: usize, value: f32);
     /// The byte of this index from an address on.
     fn pixel(&self, address: u64, index: usize) -> u8;
+    /// Sets the f32 of this index from an address on, whatever type the elements have.
+    fn set_value(&mut self, address: u64, index: usize, value: f32);
     /// The f32 of this index from an address on, whatever type the elements have.
     fn value(&self, address: u64, index: usize) -> f32;
     fn erf(&self, x: f32) -> f32;
@@ -157,23 +159,48 @@ impl OnHost for SwiGluArgs {
 
 impl OnHost for AttentionArgs {
     fn run(&self, memory: &mut impl Memory) {
-        attention(self, memory, |_, _, _, _| 0.0);
+        attention(self, memory, |_, _, _, _| 0.0, 0);
     }
 }
 
 impl OnHost for AttentionBiasArgs {
     fn run(&self, memory: &mut impl Memory) {
-        attention(&self.attention, memory, |memory, head, query, key| {
-            memory.get(
-                self.bias,
-                head * self.head as usize + query * self.query as usize + key,
-            )
-        });
+        attention(
+            &self.attention,
+            memory,
+            |memory, head, query, key| score_bias(self, memory, [head, query, key]),
+            0,
+        );
     }
 }
 
-/// `bias(memory, head, query, key)` is added to a score.
-fn attention<M: Memory>(a: &AttentionArgs, memory: &mut M, bias: impl Fn(&M, usize, usize, usize) -> f32) {
+impl OnHost for AttentionStatisticsArgs {
+    fn run(&self, memory: &mut impl Memory) {
+        let a = &self.scores;
+        attention(
+            &a.attention,
+            memory,
+            |memory, head, query, key| score_bias(a, memory, [head, query, key]),
+            self.statistics,
+        );
+    }
+}
+
+fn score_bias(a: &AttentionBiasArgs, memory: &impl Memory, [head, query, key]: [usize; 3]) -> f32 {
+    memory.optional(
+        a.bias,
+        head * a.head as usize + query * a.query as usize + key,
+        0.0,
+    )
+}
+
+/// `bias(memory, head, query, key)` is added to a score; of the softmax statistics go to `statistics`, unless it is 0.
+fn attention<M: Memory>(
+    a: &AttentionArgs,
+    memory: &mut M,
+    bias: impl Fn(&M, usize, usize, usize) -> f32,
+    statistics: u64,
+) {
     assert_eq!(
         (a.visible.key_mask, a.visible.left, a.visible.right),
         (0, i32::MAX, i32::MAX)
@@ -196,7 +223,18 @@ fn attention<M: Memory>(a: &AttentionArgs, memory: &mut M, bias: impl Fn(&M, usi
                 let row_max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
                 let weights: Vec<f32> = scores.iter().map(|s| (s - row_max).exp()).collect();
                 let row_sum: f32 = weights.iter().sum();
-                for c in 0..d {
+                if statistics != 0 {
+                    let row = (image * a.heads as usize + head) * a.queries as usize + query;
+                    let entropy = weights
+                        .iter()
+                        .map(|w| w / row_sum)
+                        .map(|p| -p * p.max(f32::MIN_POSITIVE).ln());
+                    let row_of = [row_max + row_sum.ln(), 1.0 / row_sum, entropy.sum()];
+                    for (i, statistic) in row_of.into_iter().enumerate() {
+                        memory.set_value(statistics, 3 * row + i, statistic);
+                    }
+                }
+                for c in 0..if a.out == 0 { 0 } else { d } {
                     let values = weights
                         .iter()
                         .enumerate()

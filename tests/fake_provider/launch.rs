@@ -63,6 +63,9 @@ impl kernels::Memory for Host {
     fn pixel(&self, address: u64, index: usize) -> u8 {
         unsafe { (address as *const u8).add(index).read() }
     }
+    fn set_value(&mut self, address: u64, index: usize, value: f32) {
+        self.set(address, index, value);
+    }
     fn value(&self, address: u64, index: usize) -> f32 {
         self.get(address, index)
     }
@@ -107,6 +110,8 @@ kernels! {
     "attention_128_f32": AttentionArgs, [q, k, v, out];
     "attention_32_bias_f32": AttentionBiasArgs, [attention.q, attention.k, attention.v, attention.out, bias];
     "attention_64_bias_f32": AttentionBiasArgs, [attention.q, attention.k, attention.v, attention.out, bias];
+    "attention_32_stats_f32": AttentionStatisticsArgs, [scores.attention.q, scores.attention.k, scores.attention.v, scores.attention.out, scores.bias, statistics];
+    "attention_64_stats_f32": AttentionStatisticsArgs, [scores.attention.q, scores.attention.k, scores.attention.v, scores.attention.out, scores.bias, statistics];
     "rope_f32": RopeArgs, [x, table];
     "softmax_f32": SoftmaxArgs, [x, out];
     "transpose_f32": TransposeArgs, [x, gamma, y, out];

@@ -212,6 +212,14 @@ fn tokens_and_hidden_layers_agree_with_the_cpu() {
     }
 }
 
+#[test]
+fn statistics_of_attention_are_those_of_its_maps() {
+    let Some((device, _shared)) = device() else { return };
+    for dtype in dtypes() {
+        crate::attention_statistics::check_device(device, dtype);
+    }
+}
+
 fn gpu(device: Device) -> Gpu {
     let Device::Hip(number) = device else {
         panic!("{device} is no GPU");

@@ -7,6 +7,7 @@
 )]
 
 mod advise;
+mod attention_statistics;
 mod bad_input;
 mod bench;
 mod command_line;

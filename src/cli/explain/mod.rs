@@ -1,6 +1,7 @@
 //! `hipvit explain`: why a model says what it says of an image, as pictures and arrays; `overview` draws all of it side by side.
 
 mod overview;
+mod statistics;
 
 use std::fmt::Write as _;
 use std::fs;
@@ -64,6 +65,8 @@ enum Choice {
     IntegratedGradients,
     /// Both, and conservative propagation (Ali et al. 2022): one backward pass; the sum and a constant are the logit
     Conservative,
+    /// Statistics of each attention row alone, as the device computes them in the model's dtype: log-sum-exp, largest probability, entropy
+    Statistics,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -99,6 +102,9 @@ struct Summary {
 
 impl Args {
     pub fn run(&self) -> Result<Outcome> {
+        if self.method == Choice::Statistics {
+            return self.statistics();
+        }
         let source = inputs::source(&self.image);
         let image = source.decode(self.decode.options())?;
         let session = self.model.load_with(self.labels.apply(self.model.builder())?)?;
@@ -115,7 +121,7 @@ impl Args {
         let method = match self.method {
             Choice::IntegratedGradients => Method::IntegratedGradients,
             Choice::Conservative => Method::Conservative,
-            Choice::Attention | Choice::Rollout | Choice::Attnlrp => Method::AttnLrp,
+            Choice::Attention | Choice::Rollout | Choice::Attnlrp | Choice::Statistics => Method::AttnLrp,
         };
         let options = ExplainOptions::new()
             .class(class)

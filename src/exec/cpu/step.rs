@@ -260,6 +260,14 @@ impl<'a> Memory<'a> {
                 };
                 transpose::run(*spec, m.values(0)?, gamma, y, [rows, columns], self.output);
             }
+            Op::AttentionStatistics(spec) => {
+                let [q, k, _] = attention_operands(m, spec)?;
+                let bias = match spec.bias {
+                    true => Some(m.values(spec.operands.count())?),
+                    false => None,
+                };
+                attention::run_statistics(spec, [q, k], bias, self.output)?;
+            }
             Op::Pool(spec) => {
                 let &[_, n, d] = m.shape(0)? else {
                     return Err("takes tokens".into());

@@ -273,9 +273,10 @@ impl HipExecutor {
         let mut outputs = Vec::with_capacity(results.len());
         for ((kind, value, id), bytes) in self::results(&plan).zip(results) {
             let name = &plan.graph().value(value).name;
-            let values = unpack(&bytes, self.dtype);
+            let buffer = plan.buffer(id);
+            let values = unpack(&bytes, buffer.dtype);
             context.results.keep(bytes);
-            let matrix = matrix(&plan.buffer(id).shape, values);
+            let matrix = matrix(&buffer.shape, values);
             outputs.push((kind, matrix.map_err(|e| Error::graph(name, e))?));
         }
         drop(unpacking);

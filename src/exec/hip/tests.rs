@@ -15,7 +15,7 @@ use crate::hip::{Access, Matrix};
 use crate::kernels::{self as bindings, KernelCall, PatchExtractChwArgs};
 use crate::model::{self, LoadOptions};
 use crate::ops::{Activation, Attention, AttentionOperands, Linear, Normalize, Op, PatchConv, Pool};
-use crate::reference::{assert_close, tolerance};
+use crate::reference::{assert_close, model_tolerance, tolerance};
 use crate::tensor::{DType, Input, Tensor};
 
 #[path = "../../../tests/fake_provider/kernels.rs"]
@@ -41,6 +41,7 @@ fn run(kernel: &KernelCall, memory: &mut Memory) {
         KernelCall::Add(arguments) => arguments.run(memory),
         KernelCall::Attention(arguments) => arguments.run(memory),
         KernelCall::AttentionBias(arguments) => arguments.run(memory),
+        KernelCall::AttentionStatistics(arguments) => arguments.run(memory),
         KernelCall::BiasActivation(arguments) => arguments.run(memory),
         KernelCall::LayerNorm(arguments) => arguments.run(memory),
         KernelCall::PatchExtract(arguments) => arguments.run(memory),
@@ -82,6 +83,11 @@ impl kernels::Memory for Memory {
 
     fn pixel(&self, address: u64, index: usize) -> u8 {
         self.bytes[address as usize + index]
+    }
+
+    fn set_value(&mut self, address: u64, index: usize, value: f32) {
+        let at = address as usize + 4 * index;
+        self.bytes[at..at + 4].copy_from_slice(&value.to_ne_bytes());
     }
 
     fn value(&self, address: u64, index: usize) -> f32 {
@@ -218,8 +224,12 @@ impl Host {
             }
             Operand::Buffer(id) => buffer(id),
         };
+        // One launch computes attention and the statistics of its softmax, which is the next step's result.
+        let next = plan.steps().get(step.node + 1);
+        let statistics = next.filter(|next| matches!(plan.node(next).op, Op::AttentionStatistics(_)));
         access.bytes == 0
             || buffer(step.output)
+            || statistics.is_some_and(|step| buffer(step.output))
             || within(self.scratch, scratch_bytes(plan))
             || (!access.written && step.inputs.iter().any(operand))
     }
@@ -257,7 +267,7 @@ impl Host {
             let at = self.arena as usize + buffer.offset;
             (
                 kind,
-                unpack(&self.memory.bytes[at..at + buffer.bytes], plan.dtype()),
+                unpack(&self.memory.bytes[at..at + buffer.bytes], buffer.dtype),
             )
         };
         plan.outputs().iter().map(values).collect()
@@ -290,6 +300,10 @@ fn check_with(graph: Graph, dtype: DType, optimizations: Optimizations, toleranc
         optimizations,
         ..Passes::default()
     };
+    check_passes(graph, dtype, passes, tolerance);
+}
+
+fn check_passes(graph: Graph, dtype: DType, passes: Passes, tolerance: f64) {
     let graph = Arc::new(optimize(graph, &passes).unwrap().0);
     for batch in [1, 3] {
         let pixels: Vec<u8> = (0..batch * VIT.image * VIT.image * 3)
@@ -527,6 +541,39 @@ fn a_residual_in_place_survives_an_activation() {
     let plan = Plan::new(optimized, 2, DType::F32).unwrap();
     assert_eq!(scratch_bytes(&plan), 2 * 25 * 24 * 4);
     check(graph, DType::F32, 4.0 * tolerance(DType::F32, 48));
+}
+
+/// In one launch with attention where that is fused, and in f32 whatever the dtype.
+#[test]
+fn statistics_of_attention_come_with_its_result() {
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        for fused_attention in [true, false] {
+            let passes = Passes {
+                fold_normalize: dtype == DType::F32,
+                attention_statistics: true,
+                optimizations: Optimizations {
+                    fused_attention,
+                    ..Optimizations::default()
+                },
+                ..Passes::default()
+            };
+            let nodes = VIT.random(1).nodes().len();
+            check_passes(VIT.random(1), dtype, passes, model_tolerance(dtype, nodes));
+            let graph = Arc::new(optimize(VIT.random(1), &passes).unwrap().0);
+            let plan = Plan::new(graph, 2, dtype).unwrap();
+            let host = Host::new(&plan, Input::Pixels(&[]));
+            let mut statistics = 0;
+            for step in plan.steps() {
+                if let Op::AttentionStatistics(_) = plan.node(step).op {
+                    statistics += 1;
+                    let buffer = plan.buffer(step.output);
+                    assert_eq!((buffer.dtype, buffer.bytes), (DType::F32, 2 * 3 * 26 * 3 * 4));
+                    assert_eq!(host.calls(&plan, step).is_empty(), fused_attention);
+                }
+            }
+            assert_eq!(statistics, VIT.depth);
+        }
+    }
 }
 
 /// Heads that no fused kernel takes: from one operand, from two, and of one query that all images share.

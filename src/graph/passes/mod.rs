@@ -1,5 +1,6 @@
 //! The passes, one per file. Each is a pure function from a graph to an equivalent one; `optimize.rs` lists their order.
 
+pub(super) mod attention_statistics;
 pub(super) mod fold_constants;
 pub(super) mod fold_scales;
 pub(super) mod fuse_activations;

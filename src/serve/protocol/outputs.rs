@@ -267,6 +267,7 @@ mod tests {
             logits: Some(array![[0.0, 3.0, -1.0], [5.0, 1.0, 2.5]]),
             tokens: None,
             hidden_layers: Vec::new(),
+            attention_statistics: Vec::new(),
         };
         let results = Arc::new(BatchResults::Outputs(Box::new(results)));
         let model = Outputs {

@@ -63,6 +63,7 @@ impl Backend for Fake {
             logits: Some(logits),
             tokens: None,
             hidden_layers: Vec::new(),
+            attention_statistics: Vec::new(),
         };
         Ok((BatchResults::Outputs(Box::new(outputs)), None))
     }

@@ -17,7 +17,7 @@ pub(super) const CAUSAL: Mask = Mask {
     right: Some(0),
     padding: false,
 };
-const WINDOW: Mask = Mask {
+pub(super) const WINDOW: Mask = Mask {
     left: Some(40),
     right: Some(7),
     padding: false,
@@ -27,7 +27,7 @@ pub(super) const PADDING: Mask = Mask {
     right: None,
     padding: true,
 };
-const EVERY: Mask = Mask {
+pub(super) const EVERY: Mask = Mask {
     padding: false,
     ..PADDING
 };
@@ -128,7 +128,7 @@ pub(super) fn cases(list: &mut List) {
     }
 }
 
-fn spec((heads, head_dim): (usize, usize), operands: AttentionOperands) -> Attention {
+pub(super) fn spec((heads, head_dim): (usize, usize), operands: AttentionOperands) -> Attention {
     Attention {
         heads,
         head_dim,
@@ -183,7 +183,7 @@ fn biased(list: &mut List, batch: usize, tokens: usize, heads: (usize, usize)) {
 }
 
 /// As large as scores are.
-fn bias(heads: usize, [queries, keys]: [usize; 2]) -> Operand {
+pub(super) fn bias(heads: usize, [queries, keys]: [usize; 2]) -> Operand {
     Operand {
         mean: 0.0,
         spread: 3.0,

@@ -3,6 +3,7 @@
 mod activation;
 mod add;
 mod attention;
+mod attention_statistics;
 mod layer_norm;
 mod linear;
 mod patch_conv;
@@ -43,6 +44,7 @@ const CASES: [fn(&mut List); 14] = [
     linear::cases,
     rope::cases,
     attention::cases,
+    attention_statistics::cases,
     softmax::cases,
     transpose::cases,
     pool::cases,
@@ -77,6 +79,11 @@ pub(super) trait KernelForm: fmt::Debug + fmt::Display + Send + Sync {
     /// The result's extents, given the operands'.
     fn result(&self, operands: &[&[usize]]) -> Vec<usize> {
         operands[0].to_vec()
+    }
+
+    /// The result's element type, with operands of type `dtype`.
+    fn result_dtype(&self, dtype: DType) -> DType {
+        dtype
     }
 
     /// The operand that the result overwrites.
@@ -161,6 +168,15 @@ impl Case {
             }
             Work::Kernel(form) => Ok(form.result(&self.shapes())),
             Work::Resize(resize) => Ok(resize.result()),
+        }
+    }
+
+    /// The result's element type, with operands of type `dtype`.
+    pub(super) fn result_dtype(&self, dtype: DType) -> DType {
+        match &self.work {
+            Work::Op(op) => ops::result_dtype(op, dtype),
+            Work::Kernel(form) => form.result_dtype(dtype),
+            Work::Resize(_) => dtype,
         }
     }
 

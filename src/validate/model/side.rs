@@ -172,6 +172,7 @@ impl Results {
             OutputKind::Logits => (4, 0),
             // What stages pass on; a whole model has none.
             OutputKind::Boundary => (5, 0),
+            OutputKind::AttentionStatistics(layer) => (6, layer),
         });
         layers
     }
@@ -186,6 +187,7 @@ impl LayerValues {
             OutputKind::Embedding => "embedding".to_owned(),
             OutputKind::Logits => "logits".to_owned(),
             OutputKind::Boundary => "boundary".to_owned(),
+            OutputKind::AttentionStatistics(layer) => format!("statistics of attention {layer}"),
         };
         match served {
             true => format!("{name}, as served"),

@@ -167,6 +167,9 @@ fn attention_of_every_shape() {
             if let Op::Attention(spec) = spec(AttentionOperands::PackedQkv) {
                 let causal = Attention { causal: true, ..spec };
                 check_op(&Op::Attention(causal), std::slice::from_ref(&qkv), 0..0);
+                let statistics = [spec, causal].map(Op::AttentionStatistics);
+                let check = |op| check_op(op, std::slice::from_ref(&qkv), 0..0);
+                statistics.iter().for_each(check);
             }
             check_op(&spec(AttentionOperands::PackedQkv), &[qkv], 0..0);
             let kv = random(&[batch, n, 2 * c], 2);
@@ -175,6 +178,10 @@ fn attention_of_every_shape() {
             let shared = random(&[1, 1, c], 4);
             check_op(&spec(AttentionOperands::PackedKv), &[shared, kv.clone()], 0..0);
             let one = random(&[batch, c], 5);
+            if let Op::Attention(spec) = spec(AttentionOperands::PackedKv) {
+                let operands = [one.clone(), kv.clone()];
+                check_op(&Op::AttentionStatistics(spec), &operands, 0..0);
+            }
             check_op(&spec(AttentionOperands::PackedKv), &[one, kv], 0..0);
             let separate = [
                 random(&[1, n + 1, c], 6),
@@ -183,7 +190,7 @@ fn attention_of_every_shape() {
             ];
             check_op(&spec(AttentionOperands::Separate), &separate, 0..0);
             for first_key in [0, n / 3] {
-                let biased = Op::Attention(Attention {
+                let biased = Attention {
                     heads,
                     head_dim,
                     scale: 2.0 / (head_dim as f32).sqrt(),
@@ -191,9 +198,10 @@ fn attention_of_every_shape() {
                     first_key,
                     bias: true,
                     causal: false,
-                });
-                let (qkv, bias) = (random(&[batch, n, 3 * c], 9), random(&[heads, n, n], 10));
-                check_op(&biased, &[qkv, bias], 1..2);
+                };
+                let operands = [random(&[batch, n, 3 * c], 9), random(&[heads, n, n], 10)];
+                check_op(&Op::Attention(biased), &operands, 1..2);
+                check_op(&Op::AttentionStatistics(biased), &operands, 1..2);
             }
         }
     }

@@ -8,7 +8,7 @@ use crate::hip::{Gemm, Matrix};
 use crate::kernels::{
     AddArgs, AttentionArgs, KernelCall, ScoreBias, SoftmaxArgs, Strided, Visibility, is_fused, visibility,
 };
-use crate::ops::{Attention, AttentionOperands};
+use crate::ops::{Attention, AttentionOperands, Op};
 use crate::tensor::DType;
 
 /// Whether the fused kernel computes it.
@@ -64,8 +64,57 @@ impl AttentionCall {
     }
 }
 
+/// The step right behind one of fused attention, if it is of the statistics of its softmax: one launch computes both.
+fn statistics_step<'a>(plan: &'a Plan, step: &Step) -> Option<&'a Step> {
+    let next = plan.steps().get(step.node + 1)?;
+    match (&plan.node(step).op, &plan.node(next).op) {
+        (Op::Attention(spec), Op::AttentionStatistics(of)) => {
+            (spec == of && step.inputs == next.inputs && fused(plan, spec)).then_some(next)
+        }
+        _ => None,
+    }
+}
+
 impl Lowering<'_> {
     pub(super) fn attention(&self, spec: &Attention) -> Result<Vec<Call>, String> {
+        let call = self.attention_call(spec, self.out)?;
+        if let Some(statistics) = statistics_step(self.plan, self.step) {
+            // Whatever is in the arena during this step is so during the next, which reads the same: the buffer is free.
+            let address = self.addresses.arena + self.plan.buffer(statistics.output).offset as u64;
+            return one(with_statistics(&call, address)?);
+        }
+        // One query for all images, a few for all tokens, a causal mask or a bias are not what libraries take.
+        let queries = call.operands[0].tokens;
+        let own_tokens = |of: &Strided| of.tokens == queries && (of.image != 0 || call.images == 1);
+        let plain = !spec.causal && call.bias.is_none();
+        let selects = self.plan.graph().optimizations().fused_attention && plain;
+        match fused(self.plan, spec) {
+            _ if selects && call.operands.iter().all(own_tokens) => one(Call::Attention(call)),
+            true => one(fused_attention(&call)?),
+            false => unfused_attention(&call),
+        }
+    }
+
+    /// Nothing where the attention before computes them too.
+    pub(super) fn attention_statistics(&self, spec: &Attention) -> Result<Vec<Call>, String> {
+        if !is_fused(spec) {
+            return Err(format!(
+                "needs the fused attention kernel, which there is none of for heads of {} channels: the CPU computes it",
+                spec.head_dim
+            ));
+        }
+        let before = self
+            .step
+            .node
+            .checked_sub(1)
+            .and_then(|index| self.plan.steps().get(index));
+        match before.and_then(|before| statistics_step(self.plan, before)) {
+            Some(_) => Ok(Vec::new()),
+            None => one(with_statistics(&self.attention_call(spec, 0)?, self.out)?),
+        }
+    }
+
+    fn attention_call(&self, spec: &Attention, out: u64) -> Result<AttentionCall, String> {
         let channels = spec.heads * spec.head_dim;
         let [q, k, v] = match spec.operands {
             AttentionOperands::Separate => [(0, 0), (1, 0), (2, 0)],
@@ -74,28 +123,19 @@ impl Lowering<'_> {
         };
         let q = self.heads(q.0, q.1)?;
         let out = Strided {
-            address: self.out,
+            address: out,
             tokens: q.tokens,
             image: q.tokens * channels,
             token: channels,
         };
-        let call = AttentionCall {
+        Ok(AttentionCall {
             spec: *spec,
             images: self.shape[0],
             dtype: self.plan.dtype(),
             operands: [q, self.keys(spec, k)?, self.keys(spec, v)?, out],
             bias: self.bias(spec)?,
             scratch: self.addresses.scratch,
-        };
-        // One query for all images, a few for all tokens, a causal mask or a bias are not what libraries take.
-        let own_tokens = |of: &Strided| of.tokens == q.tokens && (of.image != 0 || call.images == 1);
-        let plain = !spec.causal && call.bias.is_none();
-        let selects = self.plan.graph().optimizations().fused_attention && plain;
-        match fused(self.plan, spec) {
-            _ if selects && call.operands.iter().all(own_tokens) => one(Call::Attention(call)),
-            true => one(fused_attention(&call)?),
-            false => unfused_attention(&call),
-        }
+        })
     }
 
     fn bias(&self, spec: &Attention) -> Result<Option<ScoreBias>, String> {
@@ -152,6 +192,12 @@ fn fused_attention(call: &AttentionCall) -> Result<KernelCall, String> {
         Some(bias) => arguments.with_bias(bias)?.into(),
         None => arguments.into(),
     })
+}
+
+/// Fused attention and the statistics of its softmax, at `address`.
+fn with_statistics(call: &AttentionCall, address: u64) -> Result<KernelCall, String> {
+    let arguments = AttentionArgs::new(&call.spec, call.images, call.operands, visible(&call.spec))?;
+    Ok(arguments.with_statistics(call.bias, address)?.into())
 }
 
 /// One GEMM per head takes all images: their results are apart in memory, the heads' side by side. The GEMM scales

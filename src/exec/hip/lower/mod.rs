@@ -19,7 +19,8 @@ use crate::graph::plan::{Operand, Plan, Step};
 use crate::graph::{Graph, ValueId};
 use crate::hip::Gemm;
 use crate::kernels::{
-    AddArgs, BiasActivationArgs, KernelCall, LayerNormArgs, SwiGluArgs, Unit, attention_unit, is_fused,
+    AddArgs, BiasActivationArgs, KernelCall, LayerNormArgs, SwiGluArgs, Unit, attention_statistics_unit,
+    attention_unit, is_fused,
 };
 use crate::ops::{AllReduce, Linear, Op};
 use crate::tensor::DType;
@@ -135,6 +136,7 @@ pub(super) fn unit(op: &Op) -> Option<Unit> {
         Op::Rope(_) => Unit::of("rope"),
         Op::Attention(spec) => attention_unit(spec.head_dim, spec.bias).unwrap_or(Unit::of("softmax")),
         Op::Transpose(_) => Unit::of("transpose"),
+        Op::AttentionStatistics(spec) => return attention_statistics_unit(spec.head_dim),
         Op::Pool(_) => Unit::of("pool"),
         Op::AllReduce(spec) if spec.bias || spec.residual => Unit::of("bias_activation"),
         Op::AllReduce(_) => return None,
@@ -239,6 +241,7 @@ pub(super) fn lower(plan: &Plan, step: &Step, addresses: Addresses<'_>) -> Resul
         Op::Rope(spec) => s.rope(spec),
         Op::Attention(spec) => s.attention(spec),
         Op::Transpose(spec) => s.transpose(*spec),
+        Op::AttentionStatistics(spec) => s.attention_statistics(spec),
         Op::Pool(spec) => s.pool(*spec),
         Op::ConcatChannels => s.concat_channels(),
         Op::AllReduce(spec) => s.all_reduce(*spec),

@@ -1,0 +1,179 @@
+//! Statistics of attention's softmax as a model runs, against the attention maps that `explain` computes on the host.
+
+use hipvit::explain::Explainer;
+use hipvit::image::{Limits, open};
+use hipvit::reference::model_tolerance;
+use hipvit::{AttentionStatistics, DType, Device, Outputs, Session};
+use safetensors::SafeTensors;
+use serde_json::Value;
+
+use crate::at;
+use crate::command_line::{hipvit, stderr, stdout};
+
+/// A class token and registers; pooling by attention; a bias of the scores; rotary positions.
+const MODELS: [&str; 4] = ["timm_dinov2_reg4", "hf_siglip_vision", "timm_beit", "timm_eva02"];
+
+/// The largest error of entropies and largest probabilities on `device`, as a part of the bound.
+pub(crate) fn compare(name: &str, device: Device, dtype: DType) -> f64 {
+    let load = |statistics| {
+        let builder = Session::builder().device(device).dtype(dtype);
+        let builder = builder.attention_statistics(statistics);
+        builder.load(at("tests/golden").join(name)).unwrap()
+    };
+    let session = load(true);
+    let image = open(at("assets/samples/7.png"), Limits::default()).unwrap();
+    let outputs = session.run([&image, &image]).unwrap();
+    let plain = load(false).run([&image]).unwrap();
+    assert!(plain.attention_statistics()[0].is_empty());
+    let nodes = session.graph().nodes().len();
+    let bound = model_tolerance(dtype, nodes);
+    same_embedding(&outputs, &plain, bound);
+    let maps = Explainer::new(&session)
+        .unwrap()
+        .explain(&image, None)
+        .unwrap()
+        .attention;
+    let mut worst = 0f64;
+    for of_image in outputs.attention_statistics() {
+        assert_eq!(of_image.len(), maps.len());
+        for (layer, map) in of_image.iter().zip(&maps) {
+            let (heads, queries, keys) = map.weights.dim();
+            assert_eq!(layer.name, map.name);
+            assert_eq!(
+                (layer.entropy.dim(), layer.keys),
+                ((heads, queries), keys),
+                "{name}"
+            );
+            // An error of the scores is one of the entropy up to 2·ln(keys) times as large.
+            let largest = layer.log_sum_exp.iter().fold(1f32, |m, x| m.max(x.abs()));
+            let bound = bound * f64::from(largest) * (2.0 + 2.0 * (keys as f64).ln());
+            for ((head, query), &entropy) in layer.entropy.indexed_iter() {
+                let row: Vec<f64> = (0..keys)
+                    .map(|key| f64::from(map.weights[[head, query, key]]))
+                    .collect();
+                let expected: f64 = row.iter().filter(|&&p| p > 0.0).map(|p| -p * p.ln()).sum();
+                let most = row.iter().copied().fold(0.0, f64::max);
+                let errors = [
+                    f64::from(entropy) - expected,
+                    f64::from(layer.max_probability[[head, query]]) - most,
+                ];
+                for error in errors {
+                    assert!(
+                        error.abs() <= bound,
+                        "{name} in {dtype}, {}: {error:e} of {bound:e}",
+                        layer.name
+                    );
+                    worst = worst.max(error.abs() / bound);
+                }
+            }
+        }
+    }
+    worst
+}
+
+fn same_embedding(outputs: &Outputs, plain: &Outputs, bound: f64) {
+    let (got, expected) = (outputs.embeddings().row(1), plain.embeddings().row(0));
+    let largest = expected.iter().fold(0f64, |m, x| m.max(f64::from(x.abs())));
+    for (got, expected) in got.iter().zip(expected) {
+        let error = (f64::from(*got) - f64::from(*expected)).abs();
+        assert!(error <= bound * largest, "{error:e} of {:e}", bound * largest);
+    }
+}
+
+/// `ln Σ e^s`, which attention maps do not tell, in the two ways.
+pub(crate) fn log_sum_exp(name: &str, device: Device, dtype: DType) -> (Vec<f32>, f64) {
+    let session = Session::builder()
+        .device(device)
+        .dtype(dtype)
+        .attention_statistics(true);
+    let session = session.load(at("tests/golden").join(name)).unwrap();
+    let image = open(at("assets/samples/7.png"), Limits::default()).unwrap();
+    let outputs = session.run([&image]).unwrap();
+    let layers: Vec<AttentionStatistics> = outputs.image(0).attention_statistics();
+    let values = layers.iter().flat_map(|layer| layer.log_sum_exp.iter().copied());
+    (
+        values.collect(),
+        model_tolerance(dtype, session.graph().nodes().len()),
+    )
+}
+
+#[test]
+fn statistics_are_those_of_the_attention_maps() {
+    for name in MODELS {
+        let worst = compare(name, Device::Cpu, DType::F32);
+        println!("PASS {name:<20} {worst:.2e} of the bound");
+    }
+}
+
+pub(crate) fn check_device(device: Device, dtype: DType) {
+    for name in MODELS {
+        let worst = compare(name, device, dtype);
+        let (got, bound) = log_sum_exp(name, device, dtype);
+        let (expected, _) = log_sum_exp(name, Device::Cpu, DType::F32);
+        let largest = expected.iter().fold(1f64, |m, x| m.max(f64::from(x.abs())));
+        for (got, expected) in got.iter().zip(&expected) {
+            let error = (f64::from(*got) - f64::from(*expected)).abs();
+            assert!(
+                error <= 2.0 * bound * largest,
+                "{name} in {dtype}: {got} is not {expected}"
+            );
+        }
+        assert_eq!(got.len(), expected.len());
+        println!("PASS {dtype:<4} {name:<34} attention statistics: {worst:.2e} of the bound");
+    }
+}
+
+#[test]
+fn explain_prints_and_writes_statistics() {
+    let out = tempfile::tempdir().unwrap();
+    let arguments = [
+        "explain",
+        "assets/samples/7.png",
+        "--device",
+        "cpu",
+        "--method",
+        "statistics",
+    ];
+    let run = |more: &[&str]| {
+        let to = ["-o", out.path().to_str().unwrap()];
+        let output = hipvit(arguments.iter().chain(more).chain(&to).copied());
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        stdout(&output).to_owned()
+    };
+    let table = run(&[]);
+    assert!(table.contains("blocks.3.attn"), "{table}");
+    let report: Value = serde_json::from_str(&run(&["--json"])).unwrap();
+    let bytes = std::fs::read(out.path().join("statistics.safetensors")).unwrap();
+    let tensors = SafeTensors::deserialize(&bytes).unwrap();
+    let layers = report["layers"].as_array().unwrap();
+    assert_eq!(layers.len(), 4);
+    for layer in layers {
+        let tensor = tensors
+            .tensor(&format!("{}.entropy", layer["name"].as_str().unwrap()))
+            .unwrap();
+        assert_eq!(tensor.shape(), [1, 4, 64]);
+        let values = tensor
+            .data()
+            .as_chunks()
+            .0
+            .iter()
+            .map(|&b| f64::from(f32::from_le_bytes(b)));
+        let mean = values.sum::<f64>() / 256.0;
+        assert!((mean - layer["entropy"]["mean"].as_f64().unwrap()).abs() < 1e-9);
+        assert!((layer["uniform_entropy"].as_f64().unwrap() - 64f64.ln()).abs() < 1e-12);
+        let heads = layer["heads"].as_array().unwrap();
+        let entropies: Vec<f64> = heads
+            .iter()
+            .map(|head| head["entropy"].as_f64().unwrap())
+            .collect();
+        assert!(entropies.is_sorted() && entropies.len() == 4);
+    }
+}
+
+#[test]
+fn of_no_image_there_are_no_statistics() {
+    let builder = Session::builder().device(Device::Cpu).attention_statistics(true);
+    let session = builder.tinyvit32().unwrap();
+    let images: [hipvit::image::RgbImage; 0] = [];
+    assert!(session.run(&images).unwrap().attention_statistics().is_empty());
+}
