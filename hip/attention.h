@@ -1,6 +1,7 @@
 // Arguments and geometry of attention.
 #pragma once
 #include "device_pointer.h"
+#include "rope.h"
 #include "visibility.h"
 
 namespace hipvit {
@@ -16,7 +17,7 @@ constexpr unsigned ATTENTION_WAVES_SHIFT = 16;
 constexpr unsigned ATTENTION_SPLIT_BLOCKS = 2;
 
 /// `attention_<D>`, `attention_<D>_split`: out = softmax(scale · Q·Kᵀ + mask) · V; `attention_<D>_bias` as
-/// `AttentionBiasArgs`. Head h of token n of image b begins at element
+/// `AttentionBiasArgs`, `attention_<D>_rope` as `AttentionRopeArgs`. Head h of token n of image b begins at element
 /// b · `*_image` + n · `*_token` + h · `head_dim` of `q`, `k`, `v` and `out`.
 struct AttentionArgs {
     /// T, `queries` tokens per image.
@@ -70,6 +71,14 @@ struct AttentionBiasArgs {
     /// Elements between queries of `bias`.
     unsigned query;
     unsigned reserved;
+};
+
+/// `attention_<D>_rope`: `attention_<D>` of the queries and keys that `rope` would leave, which are not written: `rope.x` is not
+/// accessed. If `rope.heads` is twice `attention.heads` both are rotated, otherwise the keys alone.
+struct AttentionRopeArgs {
+    AttentionArgs attention;
+    /// Of as many images, as many tokens as keys, and heads as large.
+    RopeArgs rope;
 };
 
 #ifdef HIPVIT_BINDGEN

@@ -35,11 +35,12 @@ use std::borrow::Cow;
 
 pub(crate) use all_reduce::AllReduceGroup;
 pub(crate) use attention::{
-    AttentionSplitArgs, ScoreBias, Strided, is_fused, unit as attention_unit, visibility,
+    AttentionSplitArgs, ScoreBias, Strided, Variant as AttentionVariant, is_fused, unit as attention_unit,
+    visibility,
 };
 pub(crate) use bindings::{
-    AddArgs, AttentionArgs, AttentionBiasArgs, BiasActivationArgs, FEW_ROWS, LayerNormArgs, PatchExtractArgs,
-    PoolArgs, RopeArgs, SoftmaxArgs, SwiGluArgs, TokensArgs, Visibility,
+    AddArgs, AttentionArgs, AttentionBiasArgs, AttentionRopeArgs, BiasActivationArgs, FEW_ROWS,
+    LayerNormArgs, PatchExtractArgs, PoolArgs, RopeArgs, SoftmaxArgs, SwiGluArgs, TokensArgs, Visibility,
 };
 pub(crate) use cache_folder::cache_folder;
 pub use cache_folder::kernel_cache;
@@ -93,6 +94,7 @@ macro_rules! kernel_list {
             Add(AddArgs),
             Attention(AttentionArgs),
             AttentionBias(AttentionBiasArgs),
+            AttentionRope(AttentionRopeArgs),
             AttentionSplit(AttentionSplitArgs),
             BiasActivation(BiasActivationArgs),
             LayerNorm(LayerNormArgs),

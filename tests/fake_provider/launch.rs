@@ -107,6 +107,10 @@ kernels! {
     "attention_128_f32": AttentionArgs, [q, k, v, out];
     "attention_32_bias_f32": AttentionBiasArgs, [attention.q, attention.k, attention.v, attention.out, bias];
     "attention_64_bias_f32": AttentionBiasArgs, [attention.q, attention.k, attention.v, attention.out, bias];
+    "attention_32_rope_f32": AttentionRopeArgs,
+        [attention.q, attention.k, attention.v, attention.out, rope.x, rope.table];
+    "attention_64_rope_f32": AttentionRopeArgs,
+        [attention.q, attention.k, attention.v, attention.out, rope.x, rope.table];
     "rope_f32": RopeArgs, [x, table];
     "softmax_f32": SoftmaxArgs, [x, out];
     "pool_f32": PoolArgs, [x, out];

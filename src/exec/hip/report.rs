@@ -76,7 +76,8 @@ impl HipExecutor {
         let all = match (&call, candidate) {
             (Call::Kernel(kernel), _) => {
                 let reproducible = self.selection.options().reproducible;
-                vec![self.own(self.kernels.select(*kernel, reproducible))]
+                let selected = self.kernels.select(*kernel, reproducible);
+                selected.map(|kernel| self.own(kernel)).collect()
             }
             (Call::Gemm { .. }, _) => vec![Called::library("rocBLAS")],
             (Call::CopyRows(_), _) => vec![Called::library("copy")],
@@ -104,7 +105,11 @@ impl HipExecutor {
                 let convolution = Called::library("MIOpen convolution");
                 [convolution].into_iter().chain(bias).collect()
             }
-            (Call::Attention(_), Candidate::Miopen) => vec![Called::library("MIOpen attention")],
+            (Call::Attention(call), Candidate::Miopen) => {
+                let rope = call.rope.map(|rope| self.own(rope.into()));
+                let attention = Called::library("MIOpen attention");
+                rope.into_iter().chain([attention]).collect()
+            }
             // By the linear layer's choice; it may be of something else than the patch embedding's.
             (Call::Projection(call), _) => return self.called(Call::Linear(call.linear), libraries),
             (Call::Patches(_) | Call::Attention(_), _) => {

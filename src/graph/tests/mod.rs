@@ -4,6 +4,6 @@ mod interpreter;
 mod passes;
 mod plan;
 mod relative;
-mod rotary;
+pub(crate) mod rotary;
 mod shards;
 pub(crate) mod vit;

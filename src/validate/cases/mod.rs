@@ -3,6 +3,7 @@
 mod activation;
 mod add;
 mod attention;
+mod attention_rope;
 mod layer_norm;
 mod linear;
 mod patch_conv;
@@ -31,7 +32,7 @@ pub(super) use patch_extract::patch_part;
 pub(super) use resize::Resize;
 
 /// What adds an op's cases to a list.
-const CASES: [fn(&mut List); 13] = [
+const CASES: [fn(&mut List); 14] = [
     patch_conv::cases,
     patch_extract::cases,
     tokens::cases,
@@ -42,6 +43,7 @@ const CASES: [fn(&mut List); 13] = [
     linear::cases,
     rope::cases,
     attention::cases,
+    attention_rope::cases,
     softmax::cases,
     pool::cases,
     resize::cases,
