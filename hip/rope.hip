@@ -8,6 +8,7 @@
 //   elements of its pairs, so no other reads what it overwrites.
 #include "rope.h"
 #include "rotate.hpp"
+#include "vec128.hpp"
 
 using namespace hipvit;
 

@@ -24,6 +24,9 @@ impl HipExecutor {
             let node = plan.node(step);
             let mut origin = None;
             let mut called: Vec<Called> = Vec::new();
+            if calls.is_empty() {
+                called.push(Called::library("in attention"));
+            }
             for call in calls {
                 let (new, from) = self.called(call, &mut libraries);
                 origin = from.map(|from| from.to_string());
