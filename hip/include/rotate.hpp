@@ -4,10 +4,10 @@
 
 namespace hipvit {
 
-// (a, b) becomes (a cos − b sin, b cos + a sin).
+// (a, b) becomes (a cos − b sin, b cos + a sin), rounded alike wherever it is computed.
 HIPVIT_DEVICE void rotate(float &a, float &b, float cosine, float sine) {
-    const float turned = a * cosine - b * sine;
-    b = b * cosine + a * sine;
+    const float turned = multiply_add(a, cosine, -b * sine);
+    b = multiply_add(b, cosine, a * sine);
     a = turned;
 }
 

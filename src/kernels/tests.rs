@@ -209,7 +209,7 @@ fn attention_rotates_its_own_queries_and_keys() {
     rotating.accesses(2, &mut |access| accesses.push(access));
     let table = accesses.last().unwrap();
     assert_eq!(
-        (table.name, table.address, table.bytes),
+        (table.field, table.address, table.bytes),
         ("table", 32, 196 * 768 * 2)
     );
     assert!(accesses.iter().all(|access| access.address != 16));

@@ -51,7 +51,7 @@ impl Lowering<'_> {
         let mut calls = Vec::new();
         let from = self.address(0)?;
         if from != self.out {
-            let [images, tokens, channels] = self.tokens()?;
+            let [images, tokens, channels] = self.token_extents()?;
             let bytes = channels * self.element();
             calls.push(Call::CopyRows(CopyRows {
                 from,
@@ -66,7 +66,7 @@ impl Lowering<'_> {
         Ok(calls)
     }
 
-    fn tokens(&self) -> Result<[usize; 3], String> {
+    fn token_extents(&self) -> Result<[usize; 3], String> {
         match *self.shape {
             [images, tokens, channels] => Ok([images, tokens, channels]),
             ref shape => Err(format!("rotates {shape:?}, which are no tokens")),
@@ -79,7 +79,7 @@ impl Lowering<'_> {
             return Err("takes tokens and a table".into());
         };
         let addresses = [self.out, self.address(1)?];
-        RopeArgs::new(addresses, self.tokens()?, [places, table_channels], spec)
+        RopeArgs::new(addresses, self.token_extents()?, [places, table_channels], spec)
     }
 
     /// The rotation that this step, attention, computes, if it does.
