@@ -962,6 +962,14 @@ template <class T, int D> HIPVIT_DEVICE void attention_rope(const AttentionRopeA
 // A block's shape does not depend on the bias or the rotation.
 template <class T, int D> using Unbiased = Attention<T, D, NoBias<T>>;
 
+// On CDNA 2 and 3 clang takes registers for the rotation that cost a wave of a SIMD, if it may.
+template <class T, int D> HIPVIT_DEVICE constexpr int waves_of_rope() {
+#if defined(__gfx90a__) || defined(__gfx942__) || defined(__gfx950__)
+    if (sizeof(T) == 2) return D <= 64 ? 3 : 2;
+#endif
+    return 1;
+}
+
 // Types that matrix cores do not multiply, and f32, whose V would not fit LDS, take their keys in turn.
 template <class T> constexpr bool SPLITS = !PLAIN<T> && sizeof(T) == 2;
 
@@ -1011,7 +1019,7 @@ template <class T, int D> HIPVIT_DEVICE constexpr u32 block_of_split() {
 #define BIAS_ENTRIES(D) HIPVIT_FOR_DTYPES(BIAS_ENTRY, D)
 #define ROPE_ENTRY(D, T)                                                                                               \
     HIPVIT_KERNEL_BLOCKS((Unbiased<T, D>::THREADS), (Unbiased<T, D>::SHAPE.blocks))                                    \
-    attention_##D##_rope_##T(AttentionRopeArgs a) { attention_rope<T, D>(a); }                                         \
+    HIPVIT_WAVES((waves_of_rope<T, D>())) attention_##D##_rope_##T(AttentionRopeArgs a) { attention_rope<T, D>(a); }   \
     HIPVIT_MODULE_GLOBAL(attention_##D##_rope_##T##_block,                                                             \
                          Unbiased<T, D>::WAVES << ATTENTION_WAVES_SHIFT | Unbiased<T, D>::QUERIES)
 #define ROPE_ENTRIES(D) HIPVIT_FOR_DTYPES(ROPE_ENTRY, D)
