@@ -1,6 +1,7 @@
 // Arguments and geometry of attention.
 #pragma once
 #include "device_pointer.h"
+#include "rope.h"
 #include "visibility.h"
 
 namespace hipvit {
@@ -16,7 +17,8 @@ constexpr unsigned ATTENTION_WAVES_SHIFT = 16;
 constexpr unsigned ATTENTION_SPLIT_BLOCKS = 2;
 
 /// `attention_<D>`, `attention_<D>_split`: out = softmax(scale · Q·Kᵀ + mask) · V; `attention_<D>_bias` as
-/// `AttentionBiasArgs`, `attention_<D>_stats` as `AttentionStatisticsArgs`. Head h of token n of image b begins at element
+/// `AttentionBiasArgs`, `attention_<D>_rope` as `AttentionRopeArgs`, `attention_<D>_stats` as `AttentionStatisticsArgs`. Head h of
+/// token n of image b begins at element
 /// b · `*_image` + n · `*_token` + h · `head_dim` of `q`, `k`, `v` and `out`.
 struct AttentionArgs {
     /// T, `queries` tokens per image.
@@ -79,6 +81,14 @@ struct AttentionStatisticsArgs {
     /// f32 [images, heads, queries, 3]: ln Σ e^s over the visible keys' scores s = scale · q·k + bias, the largest probability, and
     /// the entropy −Σ p·ln p in nats. Of a query without visible keys −∞, 0 and 0.
     DEVICE_POINTER(float) statistics;
+};
+
+/// `attention_<D>_rope`: `attention_<D>` of the queries and keys that `rope` would leave, which are not written: `rope.x` is not
+/// accessed. If `rope.heads` is twice `attention.heads` both are rotated, otherwise the keys alone.
+struct AttentionRopeArgs {
+    AttentionArgs attention;
+    /// Of as many images, as many tokens as keys, and heads as large.
+    RopeArgs rope;
 };
 
 #ifdef HIPVIT_BINDGEN

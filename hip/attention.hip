@@ -8,13 +8,15 @@
 // Geometry: a block takes some queries of one head of one image, 16 per wave, or two groups of 16; the module
 //   global attention_<D>_T_block has the number of waves and of queries (attention.h). Grid: images × heads ×
 //   ⌈Nq / queries⌉; blocks beyond that return at once. K and V go through LDS in tiles of 32 to 64 keys; Q and the output
-//   go through the same LDS. attention_<D>_bias_T adds a bias [H, Nq, Nk] of T to the scores. attention_<D>_split_T, for small
-//   grids: a block takes 16 queries, its waves share out the keys. attention_<D>_stats_T writes statistics of the softmax beside
+//   go through the same LDS. attention_<D>_bias_T adds a bias [H, Nq, Nk] of T to the scores. attention_<D>_rope_T rotates
+//   pairs of channels of Q and K (rope.hip) in LDS, and rounds them to T. attention_<D>_split_T, for small grids: a block takes
+//   16 queries, its waves share out the keys. attention_<D>_stats_T writes statistics of the softmax beside
 //   the output: f32 [B, H, Nq, 3], of the probabilities before they are rounded; it takes every mask, and a bias or none.
 #include "attention.h"
 #include "async_copy.hpp"
 #include "key_range.hpp"
 #include "mma.hpp"
+#include "rotate.hpp"
 #include "staged_copy.hpp"
 
 using namespace hipvit;
@@ -45,10 +47,10 @@ template <class T, int D> HIPVIT_DEVICE constexpr Shape shape_of() {
 
 // What is added to a head's scores: nothing.
 template <class T> struct NoBias {
-    static constexpr bool PRESENT = false, STATISTICS = false;
+    static constexpr bool PRESENT = false, ROTATED = false, STATISTICS = false;
 };
 template <class T> struct ScoreBias {
-    static constexpr bool PRESENT = true, STATISTICS = false;
+    static constexpr bool PRESENT = true, ROTATED = false, STATISTICS = false;
     const T *rows; // of the queries
     u32 query;     // elements between them
 };
@@ -56,6 +58,76 @@ template <class T> struct ScoreBias {
 template <class T> struct ScoreBiasAndStatistics : ScoreBias<T> {
     static constexpr bool STATISTICS = true;
     float *statistics;
+};
+// Nothing, but keys are rotated, and queries too if `of_queries`. In LDS, as a copy that is asynchronous goes past the registers:
+// no more than its own pass over the tile, and one more barrier.
+template <class T> struct Rotation : NoBias<T> {
+    static constexpr bool ROTATED = true;
+    const T *table;      // of the head
+    u32 place;           // elements from one token's row of the table to the next
+    u32 first_token;     // that is rotated
+    bool halves, of_queries;
+
+    HIPVIT_DEVICE Rotation(const RopeArgs &a, u32 head, u32 heads)
+        : table((const T *)a.table + u64(head % a.table_heads) * a.head_dim), place(a.table_heads * a.head_dim),
+          first_token(a.first), halves(a.halves), of_queries(a.heads > heads) {}
+
+    static HIPVIT_DEVICE void rotate_pair(T &first, T &second, T cosine, T sine) {
+        float a = to_float(first), b = to_float(second);
+        rotate(a, b, to_float(cosine), to_float(sine));
+        first = from_float<T>(a), second = from_float<T>(b);
+    }
+
+    // Rotates COUNT rows of `d` channels, from token `first` on, of which those before `tokens` exist; element (row, column)
+    // is at(row, column). The work of THREADS threads.
+    template <int D, int COUNT, int THREADS, class At>
+    HIPVIT_DEVICE void rotate_rows(u32 thread, u32 first, u32 tokens, u32 d, const At &at) const {
+        const u32 half = d / 2;
+        const auto row_of = [&](u32 row, const T *&angles) {
+            const u32 token = first + row;
+            angles = table + u64(token - first_token) * place;
+            return token >= first_token && token < tokens;
+        };
+        if (half % VEC<T> == 0 && aligned(table, VEC128_BYTES)) {
+            constexpr u32 VECS = D / 2 / VEC<T>;
+#pragma unroll 1
+            for (u32 i = opaque(thread); i < COUNT * VECS; i += THREADS) { // no address is kept for the next tile
+                // Halves of rows four apart are in different banks where four threads share a row.
+                const u32 line = i / VECS, column = i % VECS * VEC<T>;
+                const u32 row = halves ? (line & ~7u) | (line & 1) << 2 | (line >> 1 & 3) : line;
+                const T *angles;
+                if (column >= half || !row_of(row, angles)) continue;
+                T *const low = at(row, halves ? column : 2 * column);
+                T *const high = at(row, halves ? column + half : 2 * column + VEC<T>);
+                const auto vec_at = [](const T *at) { return Vec<T>{*reinterpret_cast<const Vec128 *>(at)}; };
+                const Vec<T> cosine = vec_at(angles + column), sine = vec_at(angles + half + column);
+                Vec<T> both[2] = {vec_at(low), vec_at(high)};
+                if (halves) {
+#pragma unroll
+                    for (u32 p = 0; p < VEC<T>; ++p)
+                        rotate_pair(both[0].element[p], both[1].element[p], cosine.element[p], sine.element[p]);
+                } else {
+#pragma unroll
+                    for (u32 p = 0; p < VEC<T>; ++p) {
+                        T *const pair = both[2 * p / VEC<T>].element + 2 * p % VEC<T>;
+                        rotate_pair(pair[0], pair[1], cosine.element[p], sine.element[p]);
+                    }
+                }
+                *reinterpret_cast<Vec128 *>(low) = both[0].whole;
+                *reinterpret_cast<Vec128 *>(high) = both[1].whole;
+            }
+        } else {
+#pragma unroll 1
+            for (u32 i = thread; i < COUNT * (D / 2); i += THREADS) {
+                const u32 row = i / (D / 2), pair = i % (D / 2);
+                const T *angles;
+                if (pair >= half || !row_of(row, angles)) continue;
+                T *const low = at(row, halves ? pair : 2 * pair);
+                T *const high = at(row, halves ? pair + half : 2 * pair + 1);
+                rotate_pair(*low, *high, angles[pair], angles[half + pair]);
+            }
+        }
+    }
 };
 
 constexpr float LOG2_E = 1.44269504f, LN_2 = 0.693147181f;
@@ -376,6 +448,12 @@ template <class T, int D, class Bias> struct StagedAttention : Attention<T, D, B
         };
     }
 
+    // The rows in LDS of COUNT tokens from `first` on, of `tokens`.
+    template <int COUNT> HIPVIT_DEVICE void rotate(u32 first, u32 tokens) const {
+        this->template rotate_rows<D, COUNT, THREADS>(thread_index(), first, tokens, a.head_dim,
+                                                      [this](u32 row, u32 column) { return lds + row * ROW + column; });
+    }
+
     // Q to registers, through LDS, a group at a time; and the prefetch of the first K.
     HIPVIT_DEVICE void load_q() {
 #pragma unroll
@@ -383,6 +461,12 @@ template <class T, int D, class Bias> struct StagedAttention : Attention<T, D, B
             StagedQ::copy(this->q, a.q_token, this->first_query + g * GROUP, a.queries, a.head_dim, this->vector_q,
                           write_row());
             barrier();
+            if constexpr (Bias::ROTATED) {
+                if (this->of_queries) {
+                    rotate<GROUP>(this->first_query + g * GROUP, a.queries);
+                    barrier();
+                }
+            }
 #pragma unroll
             for (int c = 0; c < D / 16; ++c) q_fragment[g][c] = Tile::load_y(lds_of_wave() + c * 16, ROW);
             barrier(); // every wave has loaded its fragments
@@ -395,10 +479,15 @@ template <class T, int D, class Bias> struct StagedAttention : Attention<T, D, B
     HIPVIT_DEVICE void load_k(u32 start) {
         if constexpr (PREFETCH) {
             staged_k.store(write_row());
-            staged_v.load(this->v, a.v_token, start, a.keys, a.head_dim, this->vector_v);
         } else {
             StagedK::copy(this->k, a.k_token, start, a.keys, a.head_dim, this->vector_k, write_row());
         }
+        if constexpr (Bias::ROTATED) {
+            barrier();
+            rotate<KEYS>(start, a.keys); // before V is loaded to registers that this needs
+        }
+        if constexpr (PREFETCH)
+            staged_v.load(this->v, a.v_token, start, a.keys, a.head_dim, this->vector_v);
         barrier(); // K is in LDS, and the previous V has been read
     }
 
@@ -604,6 +693,10 @@ template <class T, int D, class Bias> struct AsyncAttention : Attention<T, D, Bi
             wait_copies<STAGES - 2>();
             barrier(); // the tile is in LDS, and the previous one, or the queries, have been read
             copy_next(previous(stage));
+            if constexpr (Bias::ROTATED) {
+                rotate<KEYS, THREADS>(stage_at(stage), thread_index(), start, a.keys);
+                barrier();
+            }
             if constexpr (!IDLE) {
                 if (maskless && start >= this->common_key && start + KEYS <= this->common_end) {
                     step<true>(start);
@@ -613,6 +706,12 @@ template <class T, int D, class Bias> struct AsyncAttention : Attention<T, D, Bi
             }
             stage = next(stage);
         }
+    }
+
+    // COUNT rows in LDS, of tokens from `first` on, of `tokens`.
+    template <int COUNT, int BY> HIPVIT_DEVICE void rotate(T *rows, u32 thread, u32 first, u32 tokens) const {
+        this->template rotate_rows<D, COUNT, BY>(thread, first, tokens, a.head_dim,
+                                                 [rows](u32 row, u32 column) { return rows + Rows::at(row, column); });
     }
 
     // Q to registers, through the last stages, while the first tiles are copied to the others.
@@ -630,6 +729,14 @@ template <class T, int D, class Bias> struct AsyncAttention : Attention<T, D, Bi
         for (int s = 0; s < Q_STAGE; ++s) copy_next(s);
         wait_copies<Q_STAGE>();
         wave_barrier();
+        if constexpr (Bias::ROTATED) {
+            if (this->of_queries) {
+#pragma unroll
+                for (int g = 0; g < GROUPS; ++g)
+                    rotate<16, WAVE>(of_wave(Q_STAGE, g), lane_index(), this->query_of(g, 0), a.queries);
+                wave_barrier();
+            }
+        }
 #pragma unroll
         for (int g = 0; g < GROUPS; ++g) {
 #pragma unroll
@@ -912,8 +1019,20 @@ template <class T, int D> HIPVIT_DEVICE void attention_statistics(const Attentio
     });
 }
 
-// A block's shape does not depend on the bias.
+template <class T, int D> HIPVIT_DEVICE void attention_rope(const AttentionRopeArgs &a) {
+    attention<T, D>(a.attention, [&](u32 head) { return Rotation<T>(a.rope, head, a.attention.heads); });
+}
+
+// A block's shape does not depend on the bias or the rotation.
 template <class T, int D> using Unbiased = Attention<T, D, NoBias<T>>;
+
+// On CDNA 2 and 3 clang takes registers for the rotation that cost a wave of a SIMD, if it may.
+template <class T, int D> HIPVIT_DEVICE constexpr int waves_of_rope() {
+#if defined(__gfx90a__) || defined(__gfx942__) || defined(__gfx950__)
+    if (sizeof(T) == 2) return D <= 64 ? 3 : 2;
+#endif
+    return 1;
+}
 
 // Types that matrix cores do not multiply, and f32, whose V would not fit LDS, take their keys in turn.
 template <class T> constexpr bool SPLITS = !PLAIN<T> && sizeof(T) == 2;
@@ -969,16 +1088,26 @@ template <class T, int D> HIPVIT_DEVICE constexpr u32 block_of_split() {
                          Unbiased<T, D>::WAVES << ATTENTION_WAVES_SHIFT | Unbiased<T, D>::QUERIES)
 #define STATS_ENTRIES(D) HIPVIT_FOR_DTYPES(STATS_ENTRY, D)
 
-// With HIPVIT_HEAD_DIM, HIPVIT_BIAS_HEAD_DIM or HIPVIT_STATS_HEAD_DIM, for one head size alone, which saves time where kernels are
-// compiled at run time.
+#define ROPE_ENTRY(D, T)                                                                                               \
+    HIPVIT_KERNEL_BLOCKS((Unbiased<T, D>::THREADS), (Unbiased<T, D>::SHAPE.blocks))                                    \
+    HIPVIT_WAVES((waves_of_rope<T, D>())) attention_##D##_rope_##T(AttentionRopeArgs a) { attention_rope<T, D>(a); }   \
+    HIPVIT_MODULE_GLOBAL(attention_##D##_rope_##T##_block,                                                             \
+                         Unbiased<T, D>::WAVES << ATTENTION_WAVES_SHIFT | Unbiased<T, D>::QUERIES)
+#define ROPE_ENTRIES(D) HIPVIT_FOR_DTYPES(ROPE_ENTRY, D)
+
+// With HIPVIT_HEAD_DIM, or HIPVIT_BIAS_HEAD_DIM and so on, for one head size alone, which saves time where kernels are compiled at
+// run time.
 #if defined(HIPVIT_HEAD_DIM)
 ENTRIES(HIPVIT_HEAD_DIM)
 #elif defined(HIPVIT_BIAS_HEAD_DIM)
 BIAS_ENTRIES(HIPVIT_BIAS_HEAD_DIM)
 #elif defined(HIPVIT_STATS_HEAD_DIM)
 STATS_ENTRIES(HIPVIT_STATS_HEAD_DIM)
+#elif defined(HIPVIT_ROPE_HEAD_DIM)
+ROPE_ENTRIES(HIPVIT_ROPE_HEAD_DIM)
 #else
 HIPVIT_ATTENTION_HEAD_DIMS(ENTRIES)
 HIPVIT_ATTENTION_HEAD_DIMS(BIAS_ENTRIES)
+HIPVIT_ATTENTION_HEAD_DIMS(ROPE_ENTRIES)
 HIPVIT_ATTENTION_HEAD_DIMS(STATS_ENTRIES)
 #endif

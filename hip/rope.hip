@@ -7,15 +7,10 @@
 // Geometry: blocks of ELEMENTWISE_THREADS, as many pairs of a head per thread as a vec128 has elements. A thread has both
 //   elements of its pairs, so no other reads what it overwrites.
 #include "rope.h"
+#include "rotate.hpp"
 #include "vec128.hpp"
 
 using namespace hipvit;
-
-HIPVIT_DEVICE void rotate(float &a, float &b, float cosine, float sine) {
-    const float turned = a * cosine - b * sine;
-    b = b * cosine + a * sine;
-    a = turned;
-}
 
 template <class T> HIPVIT_DEVICE void rope(const RopeArgs &a) {
     const u32 half = a.head_dim / 2, rotated = a.tokens - a.first;

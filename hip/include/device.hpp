@@ -16,6 +16,8 @@
 // One that is compiled for at least `blocks` blocks on a multiprocessor, if that is not 0. It bounds the registers; on AMD
 // it has no effect.
 #define HIPVIT_KERNEL_BLOCKS(threads, blocks) HIPVIT_KERNEL(threads)
+// On AMD: compiled for at least `waves` waves on a SIMD, which bounds the registers.
+#define HIPVIT_WAVES(waves) __attribute__((amdgpu_waves_per_eu(waves)))
 // A u32 that the host can read from the loaded module by its name, and no kernel has to use; the value is what follows.
 #define HIPVIT_MODULE_GLOBAL(name, ...)                                                                                \
     extern "C" {                                                                                                       \
@@ -27,6 +29,7 @@
 #define HIPVIT_LDS __shared__
 #define HIPVIT_KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
 #define HIPVIT_KERNEL_BLOCKS(threads, blocks) extern "C" __global__ void __launch_bounds__(threads, blocks)
+#define HIPVIT_WAVES(waves)
 #define HIPVIT_MODULE_GLOBAL(name, ...)                                                                                \
     extern "C" {                                                                                                       \
     __constant__ hipvit::u32 name = __VA_ARGS__;                                                                       \

@@ -1,11 +1,12 @@
 //! `attention_<D>`: fused attention for heads of up to D channels; `attention_<D>_bias` adds to the scores;
-//! `attention_<D>_stats` also writes statistics of the softmax; `attention_<D>_split` for few queries.
+//! `attention_<D>_rope` rotates queries and keys; `attention_<D>_stats` also writes statistics of the softmax;
+//! `attention_<D>_split` for few queries.
 
 use std::borrow::Cow;
 
 use super::bindings::{
-    ATTENTION_SPLIT_BLOCKS, ATTENTION_WAVES_SHIFT, AttentionArgs, AttentionBiasArgs, AttentionStatisticsArgs,
-    HEAD_DIMS, UNBOUNDED, VEC128_BYTES, Visibility,
+    ATTENTION_SPLIT_BLOCKS, ATTENTION_WAVES_SHIFT, AttentionArgs, AttentionBiasArgs, AttentionRopeArgs,
+    AttentionStatisticsArgs, HEAD_DIMS, RopeArgs, UNBOUNDED, VEC128_BYTES, Visibility,
 };
 use super::{Access, KernelArguments, Launch, Target, Unit, bytes, extent, optional};
 use crate::ops::Attention;
@@ -106,6 +107,14 @@ impl AttentionArgs {
         })
     }
 
+    /// The kernel that rotates queries and keys as `rope` would in place.
+    pub(crate) fn with_rope(self, rope: RopeArgs) -> AttentionRopeArgs {
+        AttentionRopeArgs {
+            attention: self,
+            rope,
+        }
+    }
+
     /// The kernel for few queries, where it takes these arguments and is the faster one on a device of `compute_units`: the
     /// blocks of the other kernel would leave most of them idle. Rounding depends on the choice, and so on the batch size.
     pub(crate) fn split(self, element: usize, compute_units: u32) -> Option<AttentionSplitArgs> {
@@ -188,19 +197,24 @@ pub(crate) fn is_fused(spec: &Attention) -> bool {
     padded(spec.head_dim).is_some()
 }
 
-/// What has to be compiled for heads of this size, with or without a bias.
-pub(crate) fn unit(head_dim: usize, bias: bool) -> Option<Unit> {
-    let define = if bias {
-        "HIPVIT_BIAS_HEAD_DIM"
-    } else {
-        "HIPVIT_HEAD_DIM"
-    };
-    padded(head_dim).map(|padded| Unit::of("attention").with(define, padded))
+/// What a fused kernel does beside attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Variant {
+    Plain,
+    Bias,
+    Rope,
+    Statistics,
 }
 
-/// What has to be compiled for heads of this size to write statistics of the softmax.
-pub(crate) fn statistics_unit(head_dim: usize) -> Option<Unit> {
-    padded(head_dim).map(|padded| Unit::of("attention").with("HIPVIT_STATS_HEAD_DIM", padded))
+/// What has to be compiled for heads of this size.
+pub(crate) fn unit(head_dim: usize, variant: Variant) -> Option<Unit> {
+    let define = match variant {
+        Variant::Plain => "HIPVIT_HEAD_DIM",
+        Variant::Bias => "HIPVIT_BIAS_HEAD_DIM",
+        Variant::Rope => "HIPVIT_ROPE_HEAD_DIM",
+        Variant::Statistics => "HIPVIT_STATS_HEAD_DIM",
+    };
+    padded(head_dim).map(|padded| Unit::of("attention").with(define, padded))
 }
 
 /// Keys from `left` before a query's position to `right` after it, without bound where `None`; `diagonal` is the position
@@ -238,7 +252,7 @@ unsafe impl KernelArguments for AttentionArgs {
 
     fn unit(&self) -> Result<Unit, String> {
         self.padded()?;
-        unit(self.head_dim as usize, false).ok_or_else(|| "has no fused kernel".into())
+        unit(self.head_dim as usize, Variant::Plain).ok_or_else(|| "has no fused kernel".into())
     }
 
     fn entry(&self) -> Result<Cow<'static, str>, String> {
@@ -286,7 +300,7 @@ unsafe impl KernelArguments for AttentionBiasArgs {
 
     fn unit(&self) -> Result<Unit, String> {
         self.attention.padded()?;
-        unit(self.attention.head_dim as usize, true).ok_or_else(|| "has no fused kernel".into())
+        unit(self.attention.head_dim as usize, Variant::Bias).ok_or_else(|| "has no fused kernel".into())
     }
 
     fn entry(&self) -> Result<Cow<'static, str>, String> {
@@ -321,7 +335,8 @@ unsafe impl KernelArguments for AttentionStatisticsArgs {
 
     fn unit(&self) -> Result<Unit, String> {
         self.scores.attention.padded()?;
-        statistics_unit(self.scores.attention.head_dim as usize).ok_or_else(|| "has no fused kernel".into())
+        unit(self.scores.attention.head_dim as usize, Variant::Statistics)
+            .ok_or_else(|| "has no fused kernel".into())
     }
 
     fn entry(&self) -> Result<Cow<'static, str>, String> {
@@ -348,6 +363,56 @@ unsafe impl KernelArguments for AttentionStatisticsArgs {
         }
         let statistics = bytes(4, &[images, heads, queries, 3]);
         visit(Access::write("statistics", self.statistics, statistics));
+    }
+}
+
+impl AttentionRopeArgs {
+    /// The same as two kernels, where that for few queries is the faster one, as [`AttentionArgs::split`] says: it reads keys right
+    /// from memory, where they have to be rotated before.
+    pub(crate) fn split(self, element: usize, compute_units: u32) -> Option<(RopeArgs, AttentionSplitArgs)> {
+        let split = self.attention.split(element, compute_units)?;
+        Some((self.rope, split))
+    }
+
+    /// Whether the rotation is one of these queries and keys.
+    fn is_consistent(&self) -> bool {
+        let Self { attention: a, rope } = self;
+        let rotates_queries = rope.heads == 2 * a.heads && a.queries == a.keys;
+        (rope.heads == a.heads || rotates_queries)
+            && (rope.images, rope.tokens, rope.head_dim) == (a.images, a.keys, a.head_dim)
+            && rope.first < rope.tokens
+            && rope.head_dim.is_multiple_of(2)
+            && rope.table_heads > 0
+    }
+}
+
+// SAFETY: hip/attention.hip, for consistent extents, which `plan` checks; blocks beyond the last query return.
+unsafe impl KernelArguments for AttentionRopeArgs {
+    const FILE: &'static str = "attention";
+
+    const TILE: Option<&'static str> = Some("block");
+
+    fn unit(&self) -> Result<Unit, String> {
+        self.attention.padded()?;
+        unit(self.attention.head_dim as usize, Variant::Rope).ok_or_else(|| "has no fused kernel".into())
+    }
+
+    fn entry(&self) -> Result<Cow<'static, str>, String> {
+        Ok(format!("attention_{}_rope", self.attention.padded()?).into())
+    }
+
+    fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+        match self.is_consistent() {
+            true => self.attention.plan(target),
+            false => Err("rotates other queries and keys than it attends with".into()),
+        }
+    }
+
+    fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
+        self.attention.accesses(element, visit);
+        let places = self.rope.tokens.saturating_sub(self.rope.first);
+        let table = [places, self.rope.table_heads, self.rope.head_dim];
+        visit(Access::read("table", self.rope.table, bytes(element, &table)));
     }
 }
 

@@ -171,6 +171,65 @@ const _: () = {
     ][::core::mem::offset_of!(AllReduceArgs, reserved) - 108usize];
 };
 
+/// `rope`: rotates pairs of channels, in place.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct RopeArgs {
+    /// T `[images, tokens, channels]`, whose first `heads` · `head_dim` channels are rotated from token `first` on.
+    pub x: u64,
+    /// T `[tokens - first, table_heads, head_dim]`: cosines of a head's pairs, then their sines. Aliases nothing.
+    pub table: u64,
+    /// Images in the batch.
+    pub images: u32,
+    /// Tokens of an image.
+    pub tokens: u32,
+    /// The first token that is rotated, less than `tokens`.
+    pub first: u32,
+    /// Channels of a token.
+    pub channels: u32,
+    /// Heads that are rotated, those of queries and keys together.
+    pub heads: u32,
+    /// Channels of a head, even.
+    pub head_dim: u32,
+    /// Heads of the table: head h takes h mod `table_heads`.
+    pub table_heads: u32,
+    /// 1: channel c is rotated with c + `head_dim` / 2; 0: 2c with 2c + 1.
+    pub halves: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of RopeArgs"][::core::mem::size_of::<RopeArgs>() - 48usize];
+    ["Alignment of RopeArgs"][::core::mem::align_of::<RopeArgs>() - 8usize];
+    ["Offset of field: RopeArgs::x"][::core::mem::offset_of!(RopeArgs, x) - 0usize];
+    [
+        "Offset of field: RopeArgs::table",
+    ][::core::mem::offset_of!(RopeArgs, table) - 8usize];
+    [
+        "Offset of field: RopeArgs::images",
+    ][::core::mem::offset_of!(RopeArgs, images) - 16usize];
+    [
+        "Offset of field: RopeArgs::tokens",
+    ][::core::mem::offset_of!(RopeArgs, tokens) - 20usize];
+    [
+        "Offset of field: RopeArgs::first",
+    ][::core::mem::offset_of!(RopeArgs, first) - 24usize];
+    [
+        "Offset of field: RopeArgs::channels",
+    ][::core::mem::offset_of!(RopeArgs, channels) - 28usize];
+    [
+        "Offset of field: RopeArgs::heads",
+    ][::core::mem::offset_of!(RopeArgs, heads) - 32usize];
+    [
+        "Offset of field: RopeArgs::head_dim",
+    ][::core::mem::offset_of!(RopeArgs, head_dim) - 36usize];
+    [
+        "Offset of field: RopeArgs::table_heads",
+    ][::core::mem::offset_of!(RopeArgs, table_heads) - 40usize];
+    [
+        "Offset of field: RopeArgs::halves",
+    ][::core::mem::offset_of!(RopeArgs, halves) - 44usize];
+};
+
 /// `left` or `right` of [`Visibility`] without a bound.
 pub const UNBOUNDED: i32 = 2147483647;
 
@@ -219,7 +278,8 @@ pub const ATTENTION_WAVES_SHIFT: u32 = 16;
 pub const ATTENTION_SPLIT_BLOCKS: u32 = 2;
 
 /** `attention_<D>`, `attention_<D>_split`: out = softmax(scale · Q·Kᵀ + mask) · V; `attention_<D>_bias` as
- `AttentionBiasArgs`, `attention_<D>_stats` as `AttentionStatisticsArgs`. Head h of token n of image b begins at element
+ `AttentionBiasArgs`, `attention_<D>_rope` as `AttentionRopeArgs`, `attention_<D>_stats` as `AttentionStatisticsArgs`. Head h of
+ token n of image b begins at element
  b · `*_image` + n · `*_token` + h · `head_dim` of `q`, `k`, `v` and `out`.*/
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
@@ -389,6 +449,31 @@ const _: () = {
     [
         "Offset of field: AttentionStatisticsArgs::statistics",
     ][::core::mem::offset_of!(AttentionStatisticsArgs, statistics) - 152usize];
+};
+
+/** `attention_<D>_rope`: `attention_<D>` of the queries and keys that `rope` would leave, which are not written: `rope.x` is not
+ accessed. If `rope.heads` is twice `attention.heads` both are rotated, otherwise the keys alone.*/
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct AttentionRopeArgs {
+    pub attention: AttentionArgs,
+    /// Of as many images, as many tokens as keys, and heads as large.
+    pub rope: RopeArgs,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of AttentionRopeArgs",
+    ][::core::mem::size_of::<AttentionRopeArgs>() - 176usize];
+    [
+        "Alignment of AttentionRopeArgs",
+    ][::core::mem::align_of::<AttentionRopeArgs>() - 8usize];
+    [
+        "Offset of field: AttentionRopeArgs::attention",
+    ][::core::mem::offset_of!(AttentionRopeArgs, attention) - 0usize];
+    [
+        "Offset of field: AttentionRopeArgs::rope",
+    ][::core::mem::offset_of!(AttentionRopeArgs, rope) - 128usize];
 };
 
 #[repr(u32)]
@@ -858,65 +943,6 @@ const _: () = {
     [
         "Offset of field: ResizeNearestArgs::count",
     ][::core::mem::offset_of!(ResizeNearestArgs, count) - 1796usize];
-};
-
-/// `rope`: rotates pairs of channels, in place.
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
-pub struct RopeArgs {
-    /// T `[images, tokens, channels]`, whose first `heads` · `head_dim` channels are rotated from token `first` on.
-    pub x: u64,
-    /// T `[tokens - first, table_heads, head_dim]`: cosines of a head's pairs, then their sines. Aliases nothing.
-    pub table: u64,
-    /// Images in the batch.
-    pub images: u32,
-    /// Tokens of an image.
-    pub tokens: u32,
-    /// The first token that is rotated, less than `tokens`.
-    pub first: u32,
-    /// Channels of a token.
-    pub channels: u32,
-    /// Heads that are rotated, those of queries and keys together.
-    pub heads: u32,
-    /// Channels of a head, even.
-    pub head_dim: u32,
-    /// Heads of the table: head h takes h mod `table_heads`.
-    pub table_heads: u32,
-    /// 1: channel c is rotated with c + `head_dim` / 2; 0: 2c with 2c + 1.
-    pub halves: u32,
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of RopeArgs"][::core::mem::size_of::<RopeArgs>() - 48usize];
-    ["Alignment of RopeArgs"][::core::mem::align_of::<RopeArgs>() - 8usize];
-    ["Offset of field: RopeArgs::x"][::core::mem::offset_of!(RopeArgs, x) - 0usize];
-    [
-        "Offset of field: RopeArgs::table",
-    ][::core::mem::offset_of!(RopeArgs, table) - 8usize];
-    [
-        "Offset of field: RopeArgs::images",
-    ][::core::mem::offset_of!(RopeArgs, images) - 16usize];
-    [
-        "Offset of field: RopeArgs::tokens",
-    ][::core::mem::offset_of!(RopeArgs, tokens) - 20usize];
-    [
-        "Offset of field: RopeArgs::first",
-    ][::core::mem::offset_of!(RopeArgs, first) - 24usize];
-    [
-        "Offset of field: RopeArgs::channels",
-    ][::core::mem::offset_of!(RopeArgs, channels) - 28usize];
-    [
-        "Offset of field: RopeArgs::heads",
-    ][::core::mem::offset_of!(RopeArgs, heads) - 32usize];
-    [
-        "Offset of field: RopeArgs::head_dim",
-    ][::core::mem::offset_of!(RopeArgs, head_dim) - 36usize];
-    [
-        "Offset of field: RopeArgs::table_heads",
-    ][::core::mem::offset_of!(RopeArgs, table_heads) - 40usize];
-    [
-        "Offset of field: RopeArgs::halves",
-    ][::core::mem::offset_of!(RopeArgs, halves) - 44usize];
 };
 
 /// `softmax`: over the visible keys of scale · x; invisible keys become 0, and so does a row without visible keys.

@@ -40,7 +40,7 @@ impl Unit {
     }
 }
 
-/// The file's name, with the variant's number: `attention_64`, `attention_64_bias`, `attention_64_stats`.
+/// The file's name, with the variant's number: `attention_64`, `attention_64_bias`, `attention_64_rope`, `attention_64_stats`.
 impl fmt::Display for Unit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.file)?;
@@ -48,6 +48,7 @@ impl fmt::Display for Unit {
             None => Ok(()),
             Some(("HIPVIT_BIAS_HEAD_DIM", value)) => write!(f, "_{value}_bias"),
             Some(("HIPVIT_STATS_HEAD_DIM", value)) => write!(f, "_{value}_stats"),
+            Some(("HIPVIT_ROPE_HEAD_DIM", value)) => write!(f, "_{value}_rope"),
             Some((_, value)) => write!(f, "_{value}"),
         }
     }
@@ -111,17 +112,28 @@ impl Kernels {
         })
     }
 
-    /// What computes `call` fastest on the device: attention whose blocks would leave most compute units idle is another
-    /// kernel's. `reproducible`: the choice must not depend on the batch size.
-    pub(crate) fn select(&self, call: KernelCall, reproducible: bool) -> KernelCall {
-        match call {
+    /// What computes `call` fastest on the device, in order: attention whose blocks would leave most compute units idle is another
+    /// kernel's, after one that rotates. `reproducible`: the choice must not depend on the batch size.
+    pub(crate) fn select(
+        &self,
+        call: KernelCall,
+        reproducible: bool,
+    ) -> impl Iterator<Item = KernelCall> + use<> {
+        let (element, compute_units) = (self.dtype.size(), self.device.properties().compute_units);
+        let (before, kernel) = match call {
             KernelCall::Attention(arguments) if !reproducible => {
-                let compute_units = self.device.properties().compute_units;
-                let split = arguments.split(self.dtype.size(), compute_units);
-                split.map_or(call, KernelCall::from)
+                let split = arguments.split(element, compute_units);
+                (None, split.map_or(call, KernelCall::from))
             }
-            _ => call,
-        }
+            KernelCall::AttentionRope(arguments) if !reproducible => {
+                match arguments.split(element, compute_units) {
+                    Some((rope, split)) => (Some(rope.into()), split.into()),
+                    None => (None, call),
+                }
+            }
+            _ => (None, call),
+        };
+        before.into_iter().chain([kernel])
     }
 
     /// Submits a launch that accesses no memory but `operands`.

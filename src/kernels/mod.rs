@@ -36,13 +36,13 @@ use std::borrow::Cow;
 
 pub(crate) use all_reduce::AllReduceGroup;
 pub(crate) use attention::{
-    AttentionSplitArgs, ScoreBias, Strided, is_fused, statistics_unit as attention_statistics_unit,
-    unit as attention_unit, visibility,
+    AttentionSplitArgs, ScoreBias, Strided, Variant as AttentionVariant, is_fused, unit as attention_unit,
+    visibility,
 };
 pub(crate) use bindings::{
-    AddArgs, AttentionArgs, AttentionBiasArgs, AttentionStatisticsArgs, BiasActivationArgs, FEW_ROWS,
-    LayerNormArgs, PatchExtractArgs, PoolArgs, RopeArgs, SoftmaxArgs, SwiGluArgs, TokensArgs, TransposeArgs,
-    Visibility,
+    AddArgs, AttentionArgs, AttentionBiasArgs, AttentionRopeArgs, AttentionStatisticsArgs,
+    BiasActivationArgs, FEW_ROWS, LayerNormArgs, PatchExtractArgs, PoolArgs, RopeArgs, SoftmaxArgs,
+    SwiGluArgs, TokensArgs, TransposeArgs, Visibility,
 };
 pub(crate) use cache_folder::cache_folder;
 pub use cache_folder::kernel_cache;
@@ -96,6 +96,7 @@ macro_rules! kernel_list {
             Add(AddArgs),
             Attention(AttentionArgs),
             AttentionBias(AttentionBiasArgs),
+            AttentionRope(AttentionRopeArgs),
             AttentionSplit(AttentionSplitArgs),
             AttentionStatistics(AttentionStatisticsArgs),
             BiasActivation(BiasActivationArgs),

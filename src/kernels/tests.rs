@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::bindings::{ATTENTION_WAVES_SHIFT, HEAD_DIMS};
 use super::*;
-use crate::ops::{Attention, AttentionOperands, PatchExtract, PixelLayout, Pool};
+use crate::ops::{Attention, AttentionOperands, PatchExtract, PixelLayout, Pool, Rope, RopePairs};
 
 const DTYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 
@@ -166,6 +166,58 @@ fn few_queries_are_another_kernels() {
 }
 
 #[test]
+fn attention_rotates_its_own_queries_and_keys() {
+    let spec = Rope {
+        heads: 12,
+        head_dim: 64,
+        rotated: 2,
+        pairs: RopePairs::Halves,
+    };
+    let rope = RopeArgs::new([16, 32], [1, 197, 3 * 768], [196, 768], &spec).unwrap();
+    let rotating = attention(1, 12, 197, 64).with_rope(rope);
+    assert_eq!(rotating.entry().unwrap(), "attention_64_rope");
+    // For few queries it is two kernels.
+    let (first, split) = rotating.split(2, 78).unwrap();
+    assert_eq!(
+        (first, split.entry().unwrap().as_ref()),
+        (rope, "attention_64_split")
+    );
+    assert!(rotating.split(2, 77).is_none());
+    let t = Target {
+        tile: 8 << ATTENTION_WAVES_SHIFT | 128,
+        ..target(32, DType::BF16)
+    };
+    let plan = |change: &dyn Fn(&mut RopeArgs)| {
+        let mut arguments = rotating;
+        change(&mut arguments.rope);
+        arguments.plan(&t)
+    };
+    assert_eq!(plan(&|_| ()).unwrap().grid[0], 2 * 12);
+    assert!(plan(&|rope| rope.heads = 12).is_ok());
+    let others: [&dyn Fn(&mut RopeArgs); 7] = [
+        &|rope| rope.heads = 36,
+        &|rope| rope.images = 2,
+        &|rope| rope.tokens = 198,
+        &|rope| rope.head_dim = 62,
+        &|rope| rope.first = 197,
+        &|rope| rope.table_heads = 0,
+        &|rope| (rope.heads, rope.head_dim) = (23, 64),
+    ];
+    for change in others {
+        assert!(plan(change).unwrap_err().contains("rotates other"));
+    }
+    // The table's last row is read, and what `rope` would write is not touched.
+    let mut accesses = Vec::new();
+    rotating.accesses(2, &mut |access| accesses.push(access));
+    let table = accesses.last().unwrap();
+    assert_eq!(
+        (table.field, table.address, table.bytes),
+        ("table", 32, 196 * 768 * 2)
+    );
+    assert!(accesses.iter().all(|access| access.address != 16));
+}
+
+#[test]
 fn what_a_device_cannot_do_is_an_error() {
     for head_dim in [0, 129] {
         let error = attention(1, 1, 1, head_dim).entry().unwrap_err();
@@ -202,9 +254,11 @@ fn every_entry_is_in_its_source() {
         assert!(source.contains(kernel), "{kernel}");
     }
     for head_dim in [1, 32, 33, 80, 128] {
-        let unit = attention_unit(head_dim, false).unwrap();
+        let unit = attention_unit(head_dim, AttentionVariant::Plain).unwrap();
         assert_eq!(attention(1, 1, 1, head_dim).unit(), Ok(unit));
     }
-    assert_eq!(attention_unit(129, false), None);
-    assert_ne!(attention_unit(64, false), attention_unit(64, true));
+    use AttentionVariant::{Bias, Plain, Rope};
+    assert_eq!(attention_unit(129, Plain), None);
+    let names = [Plain, Bias, Rope].map(|variant| attention_unit(64, variant).unwrap().to_string());
+    assert_eq!(names, ["attention_64", "attention_64_bias", "attention_64_rope"]);
 }

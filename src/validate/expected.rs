@@ -46,6 +46,14 @@ impl Part {
         }
     }
 
+    /// The same with a tolerance that is larger by as much.
+    pub(super) fn loosened(self, by: f64) -> Self {
+        Self {
+            tolerance: self.tolerance + by,
+            ..self
+        }
+    }
+
     /// The op on operands whose result has just these rows.
     pub(super) fn eval(op: &Op, operands: &[Array], rows: &[usize], dtype: DType) -> Result<Self, String> {
         let operands: Vec<&Array> = operands.iter().collect();

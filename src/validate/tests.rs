@@ -344,6 +344,11 @@ fn kernel_forms_have_the_tolerances_of_their_arithmetic() {
                 "add" => u(dtype) + 3.0 * single,
                 "activation" | "swiglu" => u(dtype) + 65.0 * single,
                 "softmax" => u(dtype) + 96.0 * single,
+                // Queries and keys have the rotation's tolerance each.
+                "attention" if case.to_string().contains("rope") => {
+                    let keys = operands.tensors[operands.tensors.len() - 2].shape()[1];
+                    4.0 * u(dtype) + (64.0 + 2.0 * keys as f64 + 32.0) * single
+                }
                 "attention" => {
                     let keys = operands.tensors[1].shape()[1];
                     // A bias is multiplied and added, with a rounding each of at most twice its size.

@@ -2,8 +2,9 @@
 //! of the executor, which carry out a model's calls on the host.
 
 use super::bindings::{
-    AddArgs, AttentionArgs, AttentionBiasArgs, AttentionStatisticsArgs, BiasActivationArgs, LayerNormArgs,
-    PatchExtractArgs, PoolArgs, RopeArgs, SoftmaxArgs, SwiGluArgs, TokensArgs, TransposeArgs,
+    AddArgs, AttentionArgs, AttentionBiasArgs, AttentionRopeArgs, AttentionStatisticsArgs,
+    BiasActivationArgs, LayerNormArgs, PatchExtractArgs, PoolArgs, RopeArgs, SoftmaxArgs, SwiGluArgs,
+    TokensArgs, TransposeArgs,
 };
 
 /// Arguments of a kernel, which can be run on the host.
@@ -171,6 +172,20 @@ impl OnHost for AttentionBiasArgs {
             |memory, head, query, key| score_bias(self, memory, [head, query, key]),
             0,
         );
+    }
+}
+
+/// As two kernels, the first of which is undone.
+impl OnHost for AttentionRopeArgs {
+    fn run(&self, memory: &mut impl Memory) {
+        let rope = &self.rope;
+        let elements = (rope.images * rope.tokens * rope.channels) as usize;
+        let before: Vec<f32> = (0..elements).map(|index| memory.get(rope.x, index)).collect();
+        rope.run(memory);
+        self.attention.run(memory);
+        for (index, &value) in before.iter().enumerate() {
+            memory.set(rope.x, index, value);
+        }
     }
 }
 

@@ -112,6 +112,10 @@ kernels! {
     "attention_64_bias_f32": AttentionBiasArgs, [attention.q, attention.k, attention.v, attention.out, bias];
     "attention_32_stats_f32": AttentionStatisticsArgs, [scores.attention.q, scores.attention.k, scores.attention.v, scores.attention.out, scores.bias, statistics];
     "attention_64_stats_f32": AttentionStatisticsArgs, [scores.attention.q, scores.attention.k, scores.attention.v, scores.attention.out, scores.bias, statistics];
+    "attention_32_rope_f32": AttentionRopeArgs,
+        [attention.q, attention.k, attention.v, attention.out, rope.x, rope.table];
+    "attention_64_rope_f32": AttentionRopeArgs,
+        [attention.q, attention.k, attention.v, attention.out, rope.x, rope.table];
     "rope_f32": RopeArgs, [x, table];
     "softmax_f32": SoftmaxArgs, [x, out];
     "transpose_f32": TransposeArgs, [x, gamma, y, out];

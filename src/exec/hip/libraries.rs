@@ -97,8 +97,8 @@ impl Libraries {
     ) -> Result<()> {
         match call {
             Call::Kernel(kernel) => {
-                let kernel = kernels.select(kernel, selection.options().reproducible);
-                self.launch(kernel, kernels, regions)
+                let mut selected = kernels.select(kernel, selection.options().reproducible);
+                selected.try_for_each(|kernel| self.launch(kernel, kernels, regions))
             }
             Call::Gemm { gemm, a, b, c } => {
                 self.gemms(&gemm, [a, b, c], selection.options().reproducible, regions)

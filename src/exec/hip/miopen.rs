@@ -83,6 +83,9 @@ impl Miopen {
                 unfused.kernel.map_or(Ok(()), |bias| launch(bias.into()))
             }
             (Call::Attention(call), Solution::Attention { attention, packed }) => {
+                if let Some(rope) = call.rope {
+                    launch(rope.into())?;
+                }
                 let [from @ .., to] = call.operands;
                 let [qkv @ .., out] = packed;
                 for (from, packed) in from.into_iter().zip(&mut *qkv) {

@@ -46,7 +46,7 @@ use self::constants::Constants;
 pub(crate) use self::constants::{HostConstants, append, unpack};
 use self::context::{ExecutionContext, Memory, PinnedPool};
 use self::libraries::Libraries;
-use self::lower::{unfused_units, unit};
+use self::lower::{attention_units, unit};
 use self::preprocess::DeviceResize;
 pub use self::preprocess::HipPreprocess;
 use self::staging::Pieces;
@@ -145,7 +145,7 @@ impl HipExecutor {
         }
         let units = graph.nodes().iter().filter_map(|node| unit(&node.op));
         let loading = timeline::span(Activity::LoadKernels);
-        let kernels = Kernels::load(device, dtype, units.chain(unfused_units(graph)))?;
+        let kernels = Kernels::load(device, dtype, units.chain(attention_units(graph)))?;
         drop(loading);
         let copier = device.stream()?;
         let probing = timeline::named_span(Activity::Select, || "open hipBLASLt".into());

@@ -24,6 +24,9 @@ impl HipExecutor {
             let node = plan.node(step);
             let mut origin = None;
             let mut called: Vec<Called> = Vec::new();
+            if calls.is_empty() {
+                called.push(Called::library("in attention"));
+            }
             for call in calls {
                 let (new, from) = self.called(call, &mut libraries);
                 origin = from.map(|from| from.to_string());
@@ -76,7 +79,8 @@ impl HipExecutor {
         let all = match (&call, candidate) {
             (Call::Kernel(kernel), _) => {
                 let reproducible = self.selection.options().reproducible;
-                vec![self.own(self.kernels.select(*kernel, reproducible))]
+                let selected = self.kernels.select(*kernel, reproducible);
+                selected.map(|kernel| self.own(kernel)).collect()
             }
             (Call::Gemm { .. }, _) => vec![Called::library("rocBLAS")],
             (Call::CopyRows(_), _) => vec![Called::library("copy")],
@@ -104,7 +108,11 @@ impl HipExecutor {
                 let convolution = Called::library("MIOpen convolution");
                 [convolution].into_iter().chain(bias).collect()
             }
-            (Call::Attention(_), Candidate::Miopen) => vec![Called::library("MIOpen attention")],
+            (Call::Attention(call), Candidate::Miopen) => {
+                let rope = call.rope.map(|rope| self.own(rope.into()));
+                let attention = Called::library("MIOpen attention");
+                rope.into_iter().chain([attention]).collect()
+            }
             // By the linear layer's choice; it may be of something else than the patch embedding's.
             (Call::Projection(call), _) => return self.called(Call::Linear(call.linear), libraries),
             (Call::Patches(_) | Call::Attention(_), _) => {

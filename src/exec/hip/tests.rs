@@ -7,8 +7,9 @@ use std::sync::Arc;
 use half::{bf16, f16};
 
 use super::constants::{concatenate, unpack};
-use super::lower::{Addresses, Call, Unfused, lower, scratch_bytes};
+use super::lower::{Addresses, Call, Unfused, lower, rotation, scratch_bytes};
 use crate::graph::plan::{Operand, Plan, Step};
+use crate::graph::tests::rotary;
 use crate::graph::tests::vit::{Head, Projection, Vit};
 use crate::graph::{Graph, Optimizations, OutputKind, Passes, Role, ValueId, interpret, optimize, shard};
 use crate::hip::{Access, Matrix};
@@ -42,6 +43,7 @@ fn run(kernel: &KernelCall, memory: &mut Memory) {
         KernelCall::Attention(arguments) => arguments.run(memory),
         KernelCall::AttentionBias(arguments) => arguments.run(memory),
         KernelCall::AttentionStatistics(arguments) => arguments.run(memory),
+        KernelCall::AttentionRope(arguments) => arguments.run(memory),
         KernelCall::BiasActivation(arguments) => arguments.run(memory),
         KernelCall::LayerNorm(arguments) => arguments.run(memory),
         KernelCall::PatchExtract(arguments) => arguments.run(memory),
@@ -227,11 +229,13 @@ impl Host {
         // One launch computes attention and the statistics of its softmax, which is the next step's result.
         let next = plan.steps().get(step.node + 1);
         let statistics = next.filter(|next| matches!(plan.node(next).op, Op::AttentionStatistics(_)));
+        // Attention that rotates reads the table of the step before.
+        let rope = rotation(plan, step).map_or(&[][..], |(step, _)| &step.inputs[..]);
         access.bytes == 0
             || buffer(step.output)
             || statistics.is_some_and(|step| buffer(step.output))
             || within(self.scratch, scratch_bytes(plan))
-            || (!access.written && step.inputs.iter().any(operand))
+            || (!access.written && step.inputs.iter().chain(rope).any(operand))
     }
 
     fn run(mut self, plan: &Plan) -> Vec<(OutputKind, Vec<f32>)> {
@@ -632,6 +636,56 @@ fn wide_heads_are_gemms_and_a_softmax() {
         });
         for dtype in [DType::F32, DType::F16] {
             check(graph.clone(), dtype, 4.0 * tolerance(dtype, HEAD_DIM));
+        }
+    }
+}
+
+/// Rotary models call one kernel for rotation and attention where the result is the attention's alone.
+#[test]
+fn rotations_are_part_of_attention() {
+    for (name, fused, apart) in [
+        ("timm_vit_rope", 2, 0),
+        ("timm_vit_rope_mixed_ape", 2, 0),
+        ("timm_dinov3", 2, 0),
+        ("timm_eva02", 2, 0),
+        // Queries and keys are rotated by steps of their own.
+        ("timm_sapiens2", 0, 3),
+    ] {
+        let model = rotary::golden(name);
+        let pixels = rotary::pixels(&model);
+        // Where nothing is fused, or the result does not overwrite its operand, they are kernels of their own.
+        for (fusion, memory_reuse) in [(true, true), (true, false), (false, true)] {
+            let passes = Passes {
+                optimizations: Optimizations {
+                    fusion,
+                    memory_reuse,
+                    ..Optimizations::default()
+                },
+                ..Passes::default()
+            };
+            let graph = Arc::new(optimize(model.clone(), &passes).unwrap().0);
+            let expected = interpret(&graph, 2, Input::Pixels(&pixels)).unwrap();
+            let plan = Plan::new(graph, 2, DType::F32).unwrap();
+            let host = Host::new(&plan, Input::Pixels(&pixels));
+            let steps = plan.steps().iter();
+            let calls: Vec<Call> = steps.flat_map(|step| host.calls(&plan, step)).collect();
+            let count = |of: fn(&KernelCall) -> bool| {
+                let is = |call: &&Call| matches!(call, Call::Kernel(kernel) if of(kernel));
+                calls.iter().filter(is).count()
+            };
+            let rotating = count(|kernel| matches!(kernel, KernelCall::AttentionRope(_)));
+            let rotations = count(|kernel| matches!(kernel, KernelCall::Rope(_)));
+            match fusion && memory_reuse {
+                true => assert_eq!([rotating, rotations], [fused, apart], "{name}"),
+                false => assert!(rotating == 0 && rotations > 0, "{name}"),
+            }
+            for ((_, output), (_, expected)) in host.run(&plan).iter().zip(&expected) {
+                assert_close(
+                    output,
+                    expected.as_slice().unwrap(),
+                    16.0 * tolerance(DType::F32, 48),
+                );
+            }
         }
     }
 }

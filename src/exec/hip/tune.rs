@@ -280,6 +280,7 @@ fn placed(call: &Call, base: u64, weight: u64) -> (Vec<Call>, u64) {
                     address: operands + (of.address - first),
                     ..of
                 }),
+                rope: None,
                 scratch: place(if is_fused(&call.spec) { 0 } else { scores }),
                 ..*call
             };

@@ -5,6 +5,6 @@ mod mixers;
 mod passes;
 mod plan;
 mod relative;
-mod rotary;
+pub(crate) mod rotary;
 mod shards;
 pub(crate) mod vit;

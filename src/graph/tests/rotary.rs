@@ -12,7 +12,7 @@ const FOLDED: f64 = 1e-5;
 /// Only the order of the reference's own f64 sums changes.
 pub(super) const EXACT: f64 = 1e-12;
 
-pub(super) fn golden(name: &str) -> Graph {
+pub(crate) fn golden(name: &str) -> Graph {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let directory = root.join("tests/golden").join(name);
     model::load(&directory, &LoadOptions::default()).unwrap().graph
@@ -64,7 +64,7 @@ pub(super) fn check(name: &str, graph: &Graph, fast: &Graph) {
     }
 }
 
-pub(super) fn pixels(graph: &Graph) -> Vec<u8> {
+pub(crate) fn pixels(graph: &Graph) -> Vec<u8> {
     let mut random = Random(7);
     let len = 2 * graph.value(graph.input()).shape.iter().product::<usize>();
     (0..len).map(|_| (127.5 + 127.5 * random.next()) as u8).collect()

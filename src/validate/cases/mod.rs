@@ -3,6 +3,7 @@
 mod activation;
 mod add;
 mod attention;
+mod attention_rope;
 mod attention_statistics;
 mod layer_norm;
 mod linear;
@@ -33,7 +34,7 @@ pub(super) use patch_extract::patch_part;
 pub(super) use resize::Resize;
 
 /// What adds an op's cases to a list.
-const CASES: [fn(&mut List); 14] = [
+const CASES: [fn(&mut List); 16] = [
     patch_conv::cases,
     patch_extract::cases,
     tokens::cases,
@@ -44,6 +45,7 @@ const CASES: [fn(&mut List); 14] = [
     linear::cases,
     rope::cases,
     attention::cases,
+    attention_rope::cases,
     attention_statistics::cases,
     softmax::cases,
     transpose::cases,

@@ -6,13 +6,14 @@ use crate::exec::select::AttentionShape;
 use crate::graph::plan::{Plan, Step};
 use crate::hip::{Gemm, Matrix};
 use crate::kernels::{
-    AddArgs, AttentionArgs, KernelCall, ScoreBias, SoftmaxArgs, Strided, Visibility, is_fused, visibility,
+    AddArgs, AttentionArgs, KernelCall, RopeArgs, ScoreBias, SoftmaxArgs, Strided, Visibility, is_fused,
+    visibility,
 };
 use crate::ops::{Attention, AttentionOperands, Op};
 use crate::tensor::DType;
 
 /// Whether the fused kernel computes it.
-fn fused(plan: &Plan, spec: &Attention) -> bool {
+pub(super) fn fused(plan: &Plan, spec: &Attention) -> bool {
     plan.graph().optimizations().fused_attention && is_fused(spec)
 }
 
@@ -40,6 +41,8 @@ pub(in crate::exec) struct AttentionCall {
     pub(in crate::exec) operands: [Strided; 4],
     /// Where there is one, only the crate's own kernels compute it.
     pub(in crate::exec) bias: Option<ScoreBias>,
+    /// What rotates queries and keys, in place, if the fused kernel does not.
+    pub(in crate::exec) rope: Option<RopeArgs>,
     /// Memory for the scores, where there is no fused kernel.
     pub(in crate::exec) scratch: u64,
 }
@@ -134,6 +137,7 @@ impl Lowering<'_> {
             dtype: self.plan.dtype(),
             operands: [q, self.keys(spec, k)?, self.keys(spec, v)?, out],
             bias: self.bias(spec)?,
+            rope: self.rotation()?,
             scratch: self.addresses.scratch,
         })
     }
@@ -188,9 +192,10 @@ fn visible(spec: &Attention) -> Visibility {
 
 fn fused_attention(call: &AttentionCall) -> Result<KernelCall, String> {
     let arguments = AttentionArgs::new(&call.spec, call.images, call.operands, visible(&call.spec))?;
-    Ok(match call.bias {
-        Some(bias) => arguments.with_bias(bias)?.into(),
-        None => arguments.into(),
+    Ok(match (call.bias, call.rope) {
+        (Some(bias), _) => arguments.with_bias(bias)?.into(),
+        (None, Some(rope)) => arguments.with_rope(rope).into(),
+        (None, None) => arguments.into(),
     })
 }
 
@@ -210,6 +215,7 @@ fn unfused_attention(call: &AttentionCall) -> Result<Vec<Call>, String> {
         operands: [q, k, v, out],
         bias,
         scratch,
+        ..
     } = call;
     let element = dtype.size() as u64;
     let (heads, head_dim) = (spec.heads, spec.head_dim);

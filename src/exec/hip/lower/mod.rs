@@ -14,12 +14,14 @@ use std::collections::HashMap;
 pub(super) use self::attention::AttentionCall;
 pub(super) use self::linear::{LinearCall, Unfused};
 pub(super) use self::patch_extract::PatchEmbeddingCall;
+#[cfg(test)]
+pub(super) use self::rope::rotation;
 use crate::exec::select::Problem;
 use crate::graph::plan::{Operand, Plan, Step};
 use crate::graph::{Graph, ValueId};
 use crate::hip::Gemm;
 use crate::kernels::{
-    AddArgs, BiasActivationArgs, KernelCall, LayerNormArgs, SwiGluArgs, Unit, attention_statistics_unit,
+    AddArgs, AttentionVariant, BiasActivationArgs, KernelCall, LayerNormArgs, SwiGluArgs, Unit,
     attention_unit, is_fused,
 };
 use crate::ops::{AllReduce, Linear, Op};
@@ -134,9 +136,15 @@ pub(super) fn unit(op: &Op) -> Option<Unit> {
         Op::Linear(_) | Op::Activation(_) => Unit::of("bias_activation"),
         Op::SwiGlu => Unit::of("swiglu"),
         Op::Rope(_) => Unit::of("rope"),
-        Op::Attention(spec) => attention_unit(spec.head_dim, spec.bias).unwrap_or(Unit::of("softmax")),
+        Op::Attention(spec) => {
+            let variant = match spec.bias {
+                true => AttentionVariant::Bias,
+                false => AttentionVariant::Plain,
+            };
+            attention_unit(spec.head_dim, variant).unwrap_or(Unit::of("softmax"))
+        }
         Op::Transpose(_) => Unit::of("transpose"),
-        Op::AttentionStatistics(spec) => return attention_statistics_unit(spec.head_dim),
+        Op::AttentionStatistics(spec) => return attention_unit(spec.head_dim, AttentionVariant::Statistics),
         Op::Pool(_) => Unit::of("pool"),
         Op::AllReduce(spec) if spec.bias || spec.residual => Unit::of("bias_activation"),
         Op::AllReduce(_) => return None,
@@ -144,15 +152,23 @@ pub(super) fn unit(op: &Op) -> Option<Unit> {
     })
 }
 
-/// What attention that is not fused needs beside [`unit`]: a softmax, and what adds a bias.
-pub(super) fn unfused_units(graph: &Graph) -> impl Iterator<Item = Unit> {
+/// What attention needs beside [`unit`]: where it is not fused a softmax, and what adds a bias; where queries and keys are
+/// rotated, the kernel that does that too.
+pub(super) fn attention_units(graph: &Graph) -> impl Iterator<Item = Unit> {
     let fuses = graph.optimizations().fused_attention;
     let unfused_bias = graph.nodes().iter().any(|node| match &node.op {
         Op::Attention(spec) => spec.bias && !(fuses && is_fused(spec)),
         _ => false,
     });
     let softmax = (!fuses).then(|| Unit::of("softmax"));
-    softmax.into_iter().chain(unfused_bias.then(|| Unit::of("add")))
+    let heads = graph.nodes().iter().filter_map(|node| match &node.op {
+        Op::Rope(spec) => Some(spec.head_dim),
+        _ => None,
+    });
+    let rotating = heads.filter_map(|head_dim| attention_unit(head_dim, AttentionVariant::Rope));
+    let rotating = rotating.filter(move |_| fuses);
+    let unfused = softmax.into_iter().chain(unfused_bias.then(|| Unit::of("add")));
+    unfused.chain(rotating)
 }
 
 /// Whether the step is attention that takes GEMMs of rocBLAS.
