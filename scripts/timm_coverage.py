@@ -37,7 +37,7 @@ def difference(name: str, directory: Path, hipvit: list[str]) -> float | str:
     """The largest difference as a part of the largest logit, or why hipvit refuses the model."""
     # Its own counts are one for each block of the whole depth.
     heads = {"num_kv_heads": 1} if "sapiens2" in name else {}
-    depth = "num_blocks" if timm.is_model_in_modules(name, ["mlp_mixer"]) else "depth"
+    depth = "num_blocks" if name in timm.list_models(module="mlp_mixer") else "depth"
     model = timm.create_model(name, **{depth: 1}, num_classes=10, **heads).eval()
     randomise(model, name)
     save_for_hf(model, directory, safe_serialization=True)

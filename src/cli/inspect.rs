@@ -205,7 +205,10 @@ fn facts(report: &Report<'_>) -> Table {
     }
     fact(
         "blocks",
-        format!("{}, {} channels, {} heads", info.depth, info.dim, info.heads),
+        match info.has_attention() {
+            true => format!("{}, {} channels, {} heads", info.depth, info.dim, info.heads),
+            false => format!("{}, {} channels, no attention", info.depth, info.dim),
+        },
     );
     fact("classes", info.classes.to_string());
     if let Some(source) = labels {

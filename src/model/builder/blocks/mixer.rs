@@ -53,7 +53,7 @@ impl Builder<'_> {
         let layer = format!("{tensors}linear_tokens");
         let y = self.linear(Role::Ffn, &step, y, &layer, [tokens, tokens], true)?;
         let y = self.transposed(&format!("{step}.transpose_back"), y)?;
-        let y = self.layer_scale(Role::Ffn, &format!("{block}.ls1"), y, &format!("{tensors}ls1"))?;
+        let y = self.layer_scale(Role::Ffn, &format!("{step}.scale"), y, &format!("{tensors}ls1"))?;
         let x = self
             .graph
             .push(Role::Ffn, format!("{step}.residual"), Op::Add, [x, y])?;
@@ -100,7 +100,7 @@ impl Builder<'_> {
         let step = format!("{block}.mlp_channels");
         let y = self.norm(&format!("{block}.norm2"), x, &format!("{tensors}norm2"), dim)?;
         let y = self.network(y, &step, &format!("{tensors}mlp_channels."), [dim, hidden])?;
-        let y = self.layer_scale(Role::Ffn, &format!("{block}.ls2"), y, &format!("{tensors}ls2"))?;
+        let y = self.layer_scale(Role::Ffn, &format!("{step}.scale"), y, &format!("{tensors}ls2"))?;
         self.graph
             .push(Role::Ffn, format!("{step}.residual"), Op::Add, [x, y])
     }
