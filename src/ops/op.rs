@@ -233,7 +233,7 @@ pub enum AttentionOperands {
 }
 
 /// Attributes of [`Op::Transpose`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transpose {
     /// Whether the operand `gamma`, a factor of each of the result's channels, is there.
     pub scale: bool,
@@ -242,7 +242,7 @@ pub struct Transpose {
 }
 
 /// What [`Op::Transpose`] does with what it has transposed and its operand `y`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Combine {
     /// A residual.
     Add,
