@@ -246,7 +246,7 @@ fn propagate<T: Real>(
             }
         }
         // Attention's is computed with its probabilities; a program with sums over ranks is refused.
-        Op::Attention(_) | Op::AllReduce(_) => {}
+        Op::Attention(_) | Op::AllReduce(_) | Op::GridPositions | Op::GridMask => {}
     }
 }
 

@@ -90,7 +90,7 @@ pub(super) fn forward<T: Real>(run: &Run<'_, T>, node: &Node) -> (Vec<T>, Saved<
             both.flat_map(|(x, y)| x.iter().chain(y).copied()).collect()
         }
         // Attention is computed in `attention`; a program with sums over ranks is refused.
-        Op::Attention(_) | Op::AllReduce(_) => Vec::new(),
+        Op::Attention(_) | Op::AllReduce(_) | Op::GridPositions | Op::GridMask => Vec::new(),
     };
     (plain, Saved::Nothing)
 }

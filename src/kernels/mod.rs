@@ -18,6 +18,8 @@ mod bias_activation;
 mod bindings;
 mod cache_folder;
 mod device_code;
+mod grid_mask;
+mod grid_positions;
 mod launch;
 mod layer_norm;
 mod library;
@@ -38,8 +40,9 @@ pub(crate) use attention::{
     AttentionSplitArgs, ScoreBias, Strided, is_fused, unit as attention_unit, visibility,
 };
 pub(crate) use bindings::{
-    AddArgs, AttentionArgs, AttentionBiasArgs, BiasActivationArgs, FEW_ROWS, LayerNormArgs, PatchExtractArgs,
-    PoolArgs, RopeArgs, SoftmaxArgs, SwiGluArgs, TokensArgs, Visibility,
+    AddArgs, AttentionArgs, AttentionBiasArgs, BiasActivationArgs, FEW_ROWS, GridMaskArgs, GridPositionsArgs,
+    LayerNormArgs, PatchExtractArgs, PatchGrids, PoolArgs, RopeArgs, SoftmaxArgs, SwiGluArgs, TokensArgs,
+    Visibility,
 };
 pub(crate) use cache_folder::cache_folder;
 pub use cache_folder::kernel_cache;
@@ -95,6 +98,8 @@ macro_rules! kernel_list {
             AttentionBias(AttentionBiasArgs),
             AttentionSplit(AttentionSplitArgs),
             BiasActivation(BiasActivationArgs),
+            GridMask(GridMaskArgs),
+            GridPositions(GridPositionsArgs),
             LayerNorm(LayerNormArgs),
             PatchExtract(PatchExtractArgs),
             PatchExtractChw(PatchExtractChwArgs),

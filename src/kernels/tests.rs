@@ -40,6 +40,7 @@ fn attention(images: usize, heads: usize, queries: usize, head_dim: usize) -> At
         scale: 1.0,
         operands: AttentionOperands::Separate,
         first_key: 0,
+        key_mask: false,
         bias: false,
         causal: false,
     };

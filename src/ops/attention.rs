@@ -14,10 +14,10 @@ use crate::ops::{Attention, AttentionOperands};
 pub(super) fn shape(spec: &Attention, inputs: &[&[usize]]) -> Result<Shape, String> {
     let shape = unmasked_shape(spec, inputs)?;
     if spec.causal {
-        let keys = inputs.last().map_or(0, |keys| keys[1]);
-        if spec.first_key > 0 || shape.get(1) != Some(&keys) || shape.len() != 3 {
+        let keys = inputs.get(spec.operands.keys()).map_or(0, |keys| keys[1]);
+        if spec.first_key > 0 || spec.key_mask || shape.get(1) != Some(&keys) || shape.len() != 3 {
             return Err(format!(
-                "is causal, which takes as many queries as its {keys} keys"
+                "is causal, which takes as many queries as its {keys} keys, and no key mask"
             ));
         }
     }
@@ -29,6 +29,16 @@ fn unmasked_shape(spec: &Attention, inputs: &[&[usize]]) -> Result<Shape, String
     if c == 0 {
         return Err("has no heads or no channels per head".into());
     }
+    let (inputs, mask) = match (spec.key_mask, inputs) {
+        (false, _) => (inputs, None),
+        (true, [inputs @ .., mask]) => (inputs, Some(*mask)),
+        (true, []) => return Err("its operand `key mask` is missing".into()),
+    };
+    let expect_mask = |images: usize, keys: usize| match mask {
+        Some(_) if spec.first_key > 0 => Err("has a key mask, which says itself what is left out".into()),
+        Some(mask) => expect("key mask", mask, &[images, keys]),
+        None => Ok(()),
+    };
     let (inputs, bias) = match (spec.bias, inputs) {
         (false, _) => (inputs, None),
         (true, [inputs @ .., bias]) => (inputs, Some(*bias)),
@@ -45,6 +55,7 @@ fn unmasked_shape(spec: &Attention, inputs: &[&[usize]]) -> Result<Shape, String
             return match *qkv {
                 [b, n, packed] if packed == 3 * c && spec.first_key < n => {
                     expect_bias(n, n)?;
+                    expect_mask(b, n)?;
                     Ok(vec![b, n, c])
                 }
                 _ => Err(format!("`qkv` has shape {qkv:?}, expected [B, N, {}]", 3 * c)),
@@ -69,6 +80,7 @@ fn unmasked_shape(spec: &Attention, inputs: &[&[usize]]) -> Result<Shape, String
             }
         }
     };
+    expect_mask(key[0], key[1])?;
     if spec.first_key >= key[1] {
         return Err(format!("has {} keys, none from {} on", key[1], spec.first_key));
     }
@@ -156,6 +168,7 @@ pub(crate) fn run(
     spec: &Attention,
     [q, k, v]: [Tokens<'_>; 3],
     bias: Option<&[f32]>,
+    mask: Option<&[f32]>,
     batch: usize,
     out: &mut [f32],
 ) -> Result<(), String> {
@@ -171,6 +184,17 @@ pub(crate) fn run(
         .permuted_axes([0, 2, 1, 3]);
     let images = by_head.axis_iter_mut(Axis(0)).into_par_iter().enumerate();
     images.try_for_each(|(b, mut image)| {
+        let mask = match mask {
+            Some(mask) => Some(
+                mask.get(b * k.count..(b + 1) * k.count)
+                    .ok_or("its key mask is too short")?,
+            ),
+            None => None,
+        };
+        if mask.is_some_and(|mask| mask.iter().all(|&present| present == 0.0)) {
+            image.fill(0.0);
+            return Ok(());
+        }
         let heads = image.axis_iter_mut(Axis(0)).into_par_iter().enumerate();
         heads.try_for_each(|(head, mut out)| {
             let (q, k, v) = (
@@ -186,7 +210,7 @@ pub(crate) fn run(
                 .axis_chunks_iter_mut(Axis(0), queries)
                 .into_par_iter()
                 .enumerate();
-            parts.try_for_each(|(part, out)| one_head(spec, [q, k, v], bias, part * queries, out))
+            parts.try_for_each(|(part, out)| one_head(spec, [q, k, v], (bias, mask), part * queries, out))
         })
     })
 }
@@ -195,7 +219,7 @@ pub(crate) fn run(
 fn one_head(
     spec: &Attention,
     [q, k, v]: [Tokens<'_>; 3],
-    bias: Option<Bias<'_>>,
+    (bias, mask): (Option<Bias<'_>>, Option<&[f32]>),
     first: usize,
     mut out: ArrayViewMut2<'_, f32>,
 ) -> Result<(), String> {
@@ -217,6 +241,15 @@ fn one_head(
                 for (row, scores) in scores.chunks_exact_mut(keys).enumerate() {
                     let seen = (first + i * tile + row + 1).min(keys);
                     scores[seen..].fill(f32::NEG_INFINITY);
+                }
+            }
+            if let Some(mask) = mask {
+                for scores in scores.chunks_exact_mut(keys) {
+                    let absent = scores
+                        .iter_mut()
+                        .zip(mask)
+                        .filter(|(_, present)| **present == 0.0);
+                    absent.for_each(|(score, _)| *score = f32::NEG_INFINITY);
                 }
             }
             SoftmaxRows { scores, keys }.dispatch();

@@ -75,6 +75,10 @@ pub(super) fn attention(
     .map(|(operand, offset)| Packed::new(operands[operand], offset));
 
     let bias = spec.bias.then(|| operands[spec.operands.count()].values());
+    let mask = spec.key_mask.then(|| operands[operands.len() - 1].values());
+    let visible = |b: usize, query: usize, key: usize| {
+        mask.is_none_or(|mask| mask[b * k.tokens + key] != 0.0) && visible(b, query, key)
+    };
     y.values_mut().par_chunks_mut(c).enumerate().for_each(|(row, y)| {
         let (b, query) = (row / queries, row % queries);
         let keys: Vec<usize> = (spec.first_key..k.tokens)

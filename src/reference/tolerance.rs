@@ -91,7 +91,7 @@ pub fn op_tolerance(op: &Op, operands: &[&Array], dtype: DType) -> f64 {
     };
     let extents = |index: usize| operands.get(index).map_or(&[] as &[usize], |array| array.shape());
     match op {
-        Op::Prepend | Op::ConcatChannels | Op::Pool(Pool::Token(_) | Pool::Max { .. }) => 0.0,
+        Op::Prepend | Op::GridMask | Op::ConcatChannels | Op::Pool(Pool::Token(_) | Pool::Max { .. }) => 0.0,
         Op::Tokens(tokens) if !tokens.position => 0.0,
         Op::PatchConv(_) | Op::Linear(_) => tolerance(dtype, extents(1).iter().skip(1).product()),
         Op::Pool(Pool::Mean { skip }) => match extents(0).get(1).map_or(1, |n| n - skip) {
@@ -112,6 +112,10 @@ pub fn op_tolerance(op: &Op, operands: &[&Array], dtype: DType) -> f64 {
         }
         // No mean is subtracted, so nothing cancels.
         Op::RmsNorm { .. } => narrow + tolerance(DType::F32, extents(1).iter().product()),
+        // Weights are quotients of sums over as many cells of each axis as the table has at most.
+        Op::GridPositions => {
+            narrow + 4.0 * tolerance(DType::F32, 2 * extents(1).first().copied().unwrap_or(1))
+        }
         // The sum of two products.
         Op::Rope(_) => narrow + tolerance(DType::F32, 2),
         // Each rank's part was rounded; the sum is rounded once a rank at most, the result once.

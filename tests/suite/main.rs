@@ -25,6 +25,7 @@ mod inputs;
 mod labels;
 mod limits;
 mod model;
+mod naflex;
 mod outputs;
 mod profile;
 mod quantize;

@@ -3,6 +3,8 @@
 mod activation;
 mod add;
 mod attention;
+mod grid_mask;
+mod grid_positions;
 mod layer_norm;
 mod linear;
 mod patch_conv;
@@ -31,10 +33,12 @@ pub(super) use patch_extract::patch_part;
 pub(super) use resize::Resize;
 
 /// What adds an op's cases to a list.
-const CASES: [fn(&mut List); 13] = [
+const CASES: [fn(&mut List); 15] = [
     patch_conv::cases,
     patch_extract::cases,
     tokens::cases,
+    grid_positions::cases,
+    grid_mask::cases,
     add::cases,
     activation::cases,
     swiglu::cases,

@@ -3,7 +3,7 @@
 
 use super::{Call, Lowering, one, shape_of};
 use crate::exec::select::AttentionShape;
-use crate::graph::plan::{Plan, Step};
+use crate::graph::plan::{Operand, Plan, Step};
 use crate::hip::{Gemm, Matrix};
 use crate::kernels::{
     AddArgs, AttentionArgs, KernelCall, ScoreBias, SoftmaxArgs, Strided, Visibility, is_fused, visibility,
@@ -40,6 +40,8 @@ pub(in crate::exec) struct AttentionCall {
     pub(in crate::exec) operands: [Strided; 4],
     /// Where there is one, only the crate's own kernels compute it.
     pub(in crate::exec) bias: Option<ScoreBias>,
+    /// Where the key mask lies, u8 `[images, keys]`; 0 without. With one, as with a bias.
+    pub(in crate::exec) key_mask: u64,
     /// Memory for the scores, where there is no fused kernel.
     pub(in crate::exec) scratch: u64,
 }
@@ -85,11 +87,12 @@ impl Lowering<'_> {
             dtype: self.plan.dtype(),
             operands: [q, self.keys(spec, k)?, self.keys(spec, v)?, out],
             bias: self.bias(spec)?,
+            key_mask: self.key_mask(spec)?,
             scratch: self.addresses.scratch,
         };
-        // One query for all images, a few for all tokens, a causal mask or a bias are not what libraries take.
+        // One query for all images, a few for all tokens, a mask or a bias are not what libraries take.
         let own_tokens = |of: &Strided| of.tokens == q.tokens && (of.image != 0 || call.images == 1);
-        let plain = !spec.causal && call.bias.is_none();
+        let plain = !spec.causal && call.bias.is_none() && call.key_mask == 0;
         let selects = self.plan.graph().optimizations().fused_attention && plain;
         match fused(self.plan, spec) {
             _ if selects && call.operands.iter().all(own_tokens) => one(Call::Attention(call)),
@@ -111,6 +114,18 @@ impl Lowering<'_> {
             head: queries * keys,
             query: keys,
         }))
+    }
+
+    fn key_mask(&self, spec: &Attention) -> Result<u64, String> {
+        if !spec.key_mask {
+            return Ok(0);
+        }
+        let index = self.step.inputs.len().saturating_sub(1);
+        // A constant would be of the plan's dtype.
+        match self.operand(index)? {
+            Operand::Buffer(_) => self.address(index),
+            _ => Err("takes a key mask that is computed".into()),
+        }
     }
 
     /// Keys or values, from the first that is attended to on.
@@ -142,12 +157,12 @@ impl Lowering<'_> {
 }
 
 /// The keys that each query attends to.
-fn visible(spec: &Attention) -> Visibility {
-    visibility(0, 0, None, spec.causal.then_some(0))
+fn visible(call: &AttentionCall) -> Visibility {
+    visibility(call.key_mask, 0, None, call.spec.causal.then_some(0))
 }
 
 fn fused_attention(call: &AttentionCall) -> Result<KernelCall, String> {
-    let arguments = AttentionArgs::new(&call.spec, call.images, call.operands, visible(&call.spec))?;
+    let arguments = AttentionArgs::new(&call.spec, call.images, call.operands, visible(call))?;
     Ok(match call.bias {
         Some(bias) => arguments.with_bias(bias)?.into(),
         None => arguments.into(),
@@ -164,6 +179,7 @@ fn unfused_attention(call: &AttentionCall) -> Result<Vec<Call>, String> {
         operands: [q, k, v, out],
         bias,
         scratch,
+        ..
     } = call;
     let element = dtype.size() as u64;
     let (heads, head_dim) = (spec.heads, spec.head_dim);
@@ -208,7 +224,7 @@ fn unfused_attention(call: &AttentionCall) -> Result<Vec<Call>, String> {
         calls.push(AddArgs::new([scratch, scratch], [images * rows, keys], 1.0, 0, y)?.into());
     }
     let extents = [images, heads, queries, keys];
-    calls.push(SoftmaxArgs::new([scratch, scratch], extents, visible(&spec), 1.0)?.into());
+    calls.push(SoftmaxArgs::new([scratch, scratch], extents, visible(call), 1.0)?.into());
     for (channel, a) in (0..heads as u64).map(of_head) {
         let (b, c) = (v.address + channel, out.address + channel);
         calls.push(Call::Gemm { gemm: pv, a, b, c });

@@ -2,6 +2,7 @@
 //! here knows a device.
 
 mod attention;
+mod grid;
 mod linear;
 mod patch_extract;
 mod pool;
@@ -126,6 +127,8 @@ pub(super) fn unit(op: &Op) -> Option<Unit> {
     Some(match op {
         Op::PatchExtract(_) => Unit::of("patch_extract"),
         Op::Tokens(_) => Unit::of("tokens"),
+        Op::GridPositions => Unit::of("grid_positions"),
+        Op::GridMask => Unit::of("grid_mask"),
         Op::Add | Op::Scale | Op::MulScalar(_) => Unit::of("add"),
         Op::LayerNorm { .. } | Op::RmsNorm { .. } => Unit::of("layer_norm"),
         Op::Linear(spec) if !linear::needs_kernel(spec) => return None,
@@ -190,6 +193,8 @@ pub(super) fn lower(plan: &Plan, step: &Step, addresses: Addresses<'_>) -> Resul
     match &plan.node(step).op {
         Op::PatchExtract(spec) => s.patch_extract(spec),
         Op::Tokens(spec) => s.tokens(*spec),
+        Op::GridPositions => s.grid_positions(),
+        Op::GridMask => s.grid_mask(),
         Op::Add => {
             let y = (s.address(1)?, rows(s.shape_of(1)?)?);
             one(AddArgs::new(
