@@ -261,6 +261,30 @@ impl Preprocess {
     }
 }
 
+impl Preprocess {
+    /// Of a rule that [resizes to patches](Resize::Patches): the bytes of an image as [`Self::apply`] makes them to the model's
+    /// floats as transformers has them, `[P, p·p·3]`, with zeros beyond the image's own patches; and the rows and columns of these.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for another rule, or for bytes that are not an image of this one.
+    pub fn normalize_patches(&self, pixels: &[u8]) -> Result<(Vec<f32>, [usize; 2])> {
+        let (height, width) = self.output;
+        let whole = self.patch().is_some() && pixels.len() == height * width * 3;
+        let patches = patch_grid::most_patches([height, width]);
+        let grid = PatchGrid::read(pixels, [height, width], patches).filter(|_| whole);
+        let grid =
+            grid.ok_or_else(|| Error::argument("pixel values", "no image of patches with their grid"))?;
+        let mut planes = vec![0.0; pixels.len()];
+        self.normalize(pixels, &mut planes)?;
+        let area = height * width;
+        let own = grid.patches() * width * width;
+        let pixel = |at: usize| [0, 1, 2].map(|channel| planes[channel * area + at]);
+        let mut values: Vec<f32> = (0..own).flat_map(pixel).collect();
+        values.resize(patches * width * width * 3, 0.0);
+        Ok((values, [grid.rows, grid.columns]))
+    }
+}
+
 impl fmt::Display for Preprocess {
     /// The rule in one line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
