@@ -21,7 +21,7 @@ pub enum Op {
     Tokens(Tokens),
     /// To the tokens of images of any aspect ratio a position table, resampled to each image's own grid of patches, bilinear and
     /// antialiased as in PyTorch: `(x [B,P,D], table [S,S,D], pixels u8 [B,H,W,3]) → [B,P,D]`, for the graph's input in the form
-    /// that [`crate::patch_grid`] describes. Tokens beyond an image's patches get its first patch's position.
+    /// that [`Preprocess::apply`](crate::image::Preprocess::apply) describes. Tokens beyond an image's patches get its first patch's position.
     /// <https://arxiv.org/abs/2502.14786>
     GridPositions,
     /// Which of these tokens are an image's own: `(pixels u8 [B,H,W,3]) → [B,P]`, 1 or 0, the key mask of [`Op::Attention`]. On a
