@@ -188,6 +188,8 @@ fn every_entry_is_in_its_source() {
     for kernel in [
         "add",
         "bias_activation",
+        "grid_mask",
+        "grid_positions",
         "layer_norm",
         "patch_extract",
         "pool",

@@ -36,7 +36,8 @@ impl Operands {
                 Role::Image(DType::U8) => {
                     let mut bytes = bytes(operand, seed);
                     if let Work::Op(Op::GridPositions | Op::GridMask) = case.work {
-                        write_grids(shape, &mut bytes);
+                        // One image alone has any grid.
+                        write_grids(shape, if shape[0] == 1 { 2 } else { 0 }, &mut bytes);
                     }
                     input = Values::Bytes(bytes.clone());
                     view(shape, bytes)
@@ -117,11 +118,12 @@ fn int8_weight(operand: &Operand, seed: usize) -> Option<Tensor> {
 }
 
 /// Grids of images `[B,H,W,3]`: the first of as many patches as there can be, in one row; then one of a patch; then any. The last
-/// is of more than there can be, if there are four.
-fn write_grids(shape: &[usize], images: &mut [u8]) {
+/// is of more than there can be, if there are four. They are counted from `first` on.
+fn write_grids(shape: &[usize], first: usize, images: &mut [u8]) {
     let size = [shape[1], shape[2]];
     let patches = patch_grid::most_patches(size);
     for (index, image) in images.chunks_exact_mut(size[0] * size[1] * 3).enumerate() {
+        let index = first + index;
         let any = |stream, most: usize| 1 + random(stream, index) as usize % most.max(1);
         let rows = any(7, patches.isqrt() + 1);
         let [rows, columns] = match index {

@@ -6,21 +6,22 @@ use crate::ops::Op;
 
 pub(super) fn cases(list: &mut List) {
     match list.scale() {
-        Scale::Model { sizes, .. } => add(list, [sizes.batch, sizes.tokens, sizes.channels()], 16),
+        Scale::Model { sizes, .. } => add(list, [sizes.tokens, sizes.channels()], 16),
         Scale::Awkward => {
             for (a, side) in AWKWARD.iter().zip([1, 3, 16, 2, 7, 5]) {
-                add(list, [a.batch + 2, a.tokens, a.channels], side);
+                add(list, [a.tokens, a.channels], side);
             }
         }
         Scale::Heads => {}
     }
 }
 
-fn add(list: &mut List, [batch, tokens, channels]: [usize; 3], side: usize) {
+/// Of one image: the graph of an op alone takes no tokens of a batch beside images.
+fn add(list: &mut List, [tokens, channels]: [usize; 2], side: usize) {
     let operands = vec![
-        activation(&[batch, tokens, channels]),
+        activation(&[1, tokens, channels]),
         parameter(&[side, side, channels]),
-        flexible(batch, tokens),
+        flexible(1, tokens),
     ];
     list.push(Op::GridPositions, operands);
 }
