@@ -107,6 +107,7 @@ fn vit_base() -> Result<Graph> {
             scale: 0.125,
             operands: AttentionOperands::PackedQkv,
             first_key: 0,
+            key_mask: false,
             bias: false,
             causal: false,
         });

@@ -208,6 +208,7 @@ mod non_finite;
 #[doc(hidden)]
 pub mod ops;
 pub mod outputs;
+mod patch_grid;
 #[cfg(feature = "validate")]
 #[doc(hidden)]
 pub mod peaks;

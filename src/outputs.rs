@@ -94,7 +94,8 @@ impl Outputs {
 
     /// `[images, patches, D]`: the patch tokens after the model's final norm (if it has one for all tokens), row by row of
     /// the image's grid, without the prefix tokens. `None` unless requested by
-    /// [`SessionBuilder::tokens`](crate::SessionBuilder::tokens).
+    /// [`SessionBuilder::tokens`](crate::SessionBuilder::tokens). Where images may have any aspect ratio, those beyond an image's
+    /// [grid](crate::image::Preprocess::patch_grid) have no meaning.
     pub fn tokens(&self) -> Option<ArrayView3<'_, f32>> {
         let tokens = self.tokens.as_ref()?;
         Some(tokens.slice_axis(Axis(1), Slice::from(self.prefix_tokens..)))

@@ -207,7 +207,8 @@ impl Model {
         Outputs::new(py, self.rows(images, resize, OnError::Raise)?).top(py, k)
     }
 
-    /// The model's input for the images: float32 `[B, 3, H, W]`, or, not normalised, uint8 `[B, H, W, 3]`.
+    /// The model's input for the images: float32 `[B, 3, H, W]`, or, not normalised, uint8 `[B, H, W, 3]`. Of a model for images of
+    /// any aspect ratio float32 `[B, patches, p·p·3]`, as transformers' processor gives it.
     #[pyo3(signature = (images, *, normalize = true))]
     fn preprocess<'py>(&self, images: &Bound<'py, PyAny>, normalize: bool) -> PyResult<Bound<'py, PyAny>> {
         let py = images.py();
@@ -221,6 +222,20 @@ impl Model {
             return Ok(array.reshape([count, height, width, 3])?.into_any());
         }
         let rule = session.preprocess();
+        if session.info().any_aspect_ratio {
+            let each = (height * width * 3).max(1);
+            let values = py.detach(|| {
+                let images = pixels.par_chunks(each);
+                images
+                    .map(|pixels| Ok(rule.normalize_patches(pixels)?.0))
+                    .collect::<hipvit::Result<Vec<_>>>()
+            });
+            let values = values.map_err(|error| convert(py, &error, None))?;
+            let array = numpy::PyArray1::from_vec(py, values.concat());
+            return Ok(array
+                .reshape([count, height / width, width * width * 3])?
+                .into_any());
+        }
         let values = py.detach(|| {
             let mut values = vec![0.0; pixels.len()];
             let each = (height * width * 3).max(1);

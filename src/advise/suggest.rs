@@ -282,7 +282,8 @@ impl Subject<'_> {
 
     /// Whether the host decodes and resizes more slowly than the GPU computes.
     fn resize(&self) -> Result<Option<Suggestion>> {
-        if self.hardware.kind == Kind::Cpu || self.preprocess.resize().is_none() {
+        let on_host = self.preprocess.resize().is_none() || self.preprocess.patch().is_some();
+        if self.hardware.kind == Kind::Cpu || on_host {
             return Ok(None);
         }
         let cores = num_cpus::get() as f64;

@@ -187,7 +187,11 @@ fn facts(report: &Report<'_>) -> Table {
         "family",
         format!("{}, {} of {}", info.family, info.architecture, info.library),
     );
-    fact("image", format!("{height}×{width}, {preprocess}"));
+    let image = match info.any_aspect_ratio {
+        true => format!("any aspect ratio, {preprocess}"),
+        false => format!("{height}×{width}, {preprocess}"),
+    };
+    fact("image", image);
     fact(
         "tokens",
         format!(

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
+use hipvit::image::Resize;
 use hipvit::model::LoadOptions;
 
 use super::arrays::{Npy, Tensors};
@@ -26,7 +27,8 @@ pub struct Args {
     output: OutputArgs<PixelValues>,
 }
 
-/// f32 `[N, 3, H, W]`, in safetensors called `pixel_values`.
+/// f32 `[N, 3, H, W]`, in safetensors called `pixel_values`; of a model for images of any aspect ratio `[N, patches, p·p·3]`, with
+/// `spatial_shapes` beside it, `[N, 2]`.
 #[derive(Clone, Debug)]
 struct PixelValues;
 
@@ -59,17 +61,24 @@ impl Args {
         let outcome = images.for_each(
             |source| {
                 let image = source.resize(&source.decode(decode)?, rule)?;
+                if let Some((Resize::Patches { patch, max_patches }, _)) = rule.resize() {
+                    let (values, grid) = rule.normalize_patches(&image.data)?;
+                    return Ok((vec![max_patches, patch * patch * 3], values, Some(grid)));
+                }
                 let mut values = vec![0.0; image.data.len()];
                 rule.normalize(&image.data, &mut values)?;
-                Ok(([3, image.height, image.width], values))
+                Ok((vec![3, image.height, image.width], values, None))
             },
-            |index, name, (shape, values)| {
+            |index, name, (shape, values, grid)| {
                 written += 1;
                 match &mut writer {
                     Writer::Npy(npy) => npy.push(index, &shape, &values)?,
                     Writer::Safetensors(_, tensors) => {
                         tensors.image(name);
                         tensors.push("pixel_values", &shape, &values);
+                        if let Some(grid) = grid {
+                            tensors.push("spatial_shapes", &[2], &grid.map(|n| n as f32));
+                        }
                     }
                 }
                 Ok(())

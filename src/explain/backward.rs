@@ -253,7 +253,11 @@ fn propagate<T: Real>(
             }
         }
         // Attention's is computed with its probabilities; a program with sums over ranks is refused.
-        Op::Attention(_) | Op::AttentionStatistics(_) | Op::AllReduce(_) => {}
+        Op::Attention(_)
+        | Op::AttentionStatistics(_)
+        | Op::AllReduce(_)
+        | Op::GridPositions
+        | Op::GridMask => {}
     }
 }
 

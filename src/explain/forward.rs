@@ -106,8 +106,13 @@ pub(super) fn forward<T: Real>(run: &Run<'_, T>, node: &Node) -> (Vec<T>, Saved<
             let both = x.chunks_exact(m).zip(operand(1).chunks_exact(n));
             both.flat_map(|(x, y)| x.iter().chain(y).copied()).collect()
         }
-        // Attention is computed in `attention`; only optimised graphs have its statistics; a program with sums over ranks is refused.
-        Op::Attention(_) | Op::AttentionStatistics(_) | Op::AllReduce(_) => Vec::new(),
+        // Attention is computed in `attention`; only optimised graphs have its statistics; programs with sums over ranks or with grids
+        // are refused.
+        Op::Attention(_)
+        | Op::AttentionStatistics(_)
+        | Op::AllReduce(_)
+        | Op::GridPositions
+        | Op::GridMask => Vec::new(),
     };
     (plain, Saved::Nothing)
 }

@@ -72,6 +72,10 @@ impl<T: Real> Program<T> {
                 );
                 return Err(Error::graph(&node.name, reason));
             }
+            if let Op::GridPositions | Op::GridMask = node.op {
+                let reason = "models for images of any aspect ratio are not explained";
+                return Err(Error::graph(&node.name, reason));
+            }
         }
         let constant = |value: &crate::graph::Value| match (&value.constant, value.is_constant) {
             (Some(tensor), _) => {

@@ -274,6 +274,7 @@ fn gradients_of_ops_equal_differences() {
             scale: 0.7,
             operands,
             first_key,
+            key_mask: false,
             bias,
             causal: false,
         })

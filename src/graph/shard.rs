@@ -171,7 +171,11 @@ fn region(graph: &Graph, readers: &Readers, end: &Node) -> Option<Vec<(ValueId, 
                     AttentionOperands::PackedKv => &[1, 2],
                 };
                 open.extend(node.inputs.iter().copied().zip(blocks.iter().copied()));
-                for &bias in &node.inputs[spec.operands.count()..] {
+                // A key mask is the same for all ranks.
+                for &bias in node.inputs[spec.operands.count()..]
+                    .iter()
+                    .take(usize::from(spec.bias))
+                {
                     graph.value(bias).constant.as_ref()?;
                 }
             }

@@ -26,6 +26,7 @@ pub use timm::TimmOptions;
 pub use values::{Rescale, ValueRule};
 
 use super::{Filter, Resampling, RgbImage, Window};
+use crate::patch_grid::{self, PatchGrid};
 use crate::{Error, Result, threads};
 use values::Table;
 
@@ -43,7 +44,8 @@ pub struct Preprocess {
 }
 
 impl Preprocess {
-    /// A rule from its parts. The output size must not depend on the image: without a crop, the resize must be exact.
+    /// A rule from its parts. The output size must not depend on the image: without a crop, the resize must be exact, or to
+    /// patches.
     ///
     /// # Errors
     /// [`Error::Argument`] if the output size would depend on the image, is empty, or a standard deviation is zero.
@@ -51,6 +53,15 @@ impl Preprocess {
         let output = match (&crop, &resize) {
             (Some(crop), _) => (crop.height, crop.width),
             (None, Some((Resize::Exact { height, width }, _))) => (*height, *width),
+            (None, Some((Resize::Patches { patch, max_patches }, _))) => {
+                let size = patch_grid::image_size(*patch, *max_patches);
+                let [height, width] = size.ok_or_else(|| {
+                    let reason =
+                        format!("there can be no images of {max_patches} patches of {patch}×{patch}");
+                    Error::argument("preprocessing", reason)
+                })?;
+                (height, width)
+            }
             _ => {
                 let reason = "the output's size would depend on the image: there is no centre crop";
                 return Err(Error::argument("preprocessing", reason));
@@ -81,7 +92,7 @@ impl Preprocess {
     /// The rule of a `preprocessor_config.json`, with the defaults of its processor's class for what is missing.
     /// `model_type` (of `config.json`) tells the class if the file does not. `file` is named in errors.
     ///
-    /// Supported are the processors of ViT, DeiT, DINOv2 (BiT's), DINOv3, CLIP, SigLIP and ConvNeXt.
+    /// Supported are the processors of ViT, DeiT, DINOv2 (BiT's), DINOv3, CLIP, SigLIP, SigLIP 2 and ConvNeXt.
     ///
     /// # Errors
     /// [`Error::Config`] that names the key, if its value is of the wrong kind or not supported.
@@ -89,7 +100,8 @@ impl Preprocess {
         hugging_face::parse(file, config, model_type)
     }
 
-    /// Height and width of the result, in pixels.
+    /// Height and width of the result, in pixels. Of a rule that [resizes to patches](Resize::Patches) these are those of bytes
+    /// that hold an image of any aspect ratio, see [`Self::apply`].
     pub fn output_size(&self) -> (usize, usize) {
         self.output
     }
@@ -121,11 +133,59 @@ impl Preprocess {
 
     /// The image at the model's size, still in bytes.
     ///
+    /// A rule that [resizes to patches](Resize::Patches) of p × p pixels, P at most, gives `[P·p + 1, p, 3]`: the patches in
+    /// row-major order one below the other, then zeros; the last row begins with how many rows and columns of patches there
+    /// are, each a u16 with its low byte first.
+    ///
     /// # Errors
     /// [`Error::Argument`] if the image is so thin that a side would shrink to nothing (Pillow refuses it too), or so
     /// long that a side would exceed 2²⁴ pixels.
     pub fn apply(&self, image: &RgbImage) -> Result<RgbImage> {
-        self.placement([image.width, image.height])?.apply(image)
+        let resized = self.placement([image.width, image.height])?.apply(image)?;
+        match self.patch() {
+            Some(patch) => self.packed(&resized, patch),
+            None => Ok(resized),
+        }
+    }
+
+    /// How many rows and columns of patches an image of this height and width gets, of a rule that [resizes to
+    /// patches](Resize::Patches).
+    pub fn patch_grid(&self, height: usize, width: usize) -> Option<[usize; 2]> {
+        let (patch, (resize, _)) = (self.patch()?, self.resize?);
+        let (height, width) = resize.target(height, width);
+        Some([height / patch, width / patch])
+    }
+
+    /// Height and width of a patch, of a rule that resizes to patches.
+    pub(crate) fn patch(&self) -> Option<usize> {
+        match self.resize {
+            Some((Resize::Patches { patch, .. }, _)) => Some(patch),
+            _ => None,
+        }
+    }
+
+    /// The image's patches one below the other, and their grid.
+    fn packed(&self, image: &RgbImage, patch: usize) -> Result<RgbImage> {
+        let (height, width) = self.output;
+        let mut data = vec![0; height * width * 3];
+        let row = patch * 3;
+        let grid = PatchGrid {
+            rows: image.height / patch,
+            columns: image.width / patch,
+        };
+        let too_many = || Error::argument("preprocessing", "the image has more patches than there may be");
+        let (patches, last) = data.split_at_mut(patch_grid::first([height, width]));
+        let mut to = patches.chunks_exact_mut(row);
+        for band in image.data.chunks_exact(image.width.max(1) * 3 * patch) {
+            for column in 0..grid.columns {
+                for line in band.chunks_exact(image.width * 3) {
+                    let to = to.next().ok_or_else(too_many)?;
+                    to.copy_from_slice(&line[column * row..(column + 1) * row]);
+                }
+            }
+        }
+        grid.write(last).ok_or_else(too_many)?;
+        Ok(RgbImage { width, height, data })
     }
 
     /// Whether [`Self::apply`] accepts an image of this size.
@@ -198,6 +258,30 @@ impl Preprocess {
         }
         self.table.look_up(pixels, output);
         Ok(())
+    }
+}
+
+impl Preprocess {
+    /// Of a rule that [resizes to patches](Resize::Patches): the bytes of an image as [`Self::apply`] makes them to the model's
+    /// floats as transformers has them, `[P, p·p·3]`, with zeros beyond the image's own patches; and the rows and columns of these.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for another rule, or for bytes that are not an image of this one.
+    pub fn normalize_patches(&self, pixels: &[u8]) -> Result<(Vec<f32>, [usize; 2])> {
+        let (height, width) = self.output;
+        let whole = self.patch().is_some() && pixels.len() == height * width * 3;
+        let patches = patch_grid::most_patches([height, width]);
+        let grid = PatchGrid::read(pixels, [height, width], patches).filter(|_| whole);
+        let grid =
+            grid.ok_or_else(|| Error::argument("pixel values", "no image of patches with their grid"))?;
+        let mut planes = vec![0.0; pixels.len()];
+        self.normalize(pixels, &mut planes)?;
+        let area = height * width;
+        let own = grid.patches() * width * width;
+        let pixel = |at: usize| [0, 1, 2].map(|channel| planes[channel * area + at]);
+        let mut values: Vec<f32> = (0..own).flat_map(pixel).collect();
+        values.resize(patches * width * width * 3, 0.0);
+        Ok((values, [grid.rows, grid.columns]))
     }
 }
 

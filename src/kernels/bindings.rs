@@ -551,6 +551,120 @@ const _: () = {
     ][::core::mem::offset_of!(BiasActivationArgs, reserved) - 44usize];
 };
 
+/// Bytes of a grid: rows, then columns, each u16 with its low byte first.
+pub const PATCH_GRID_BYTES: u32 = 4;
+
+/** The grid of image b begins at byte `first` + b · `image` of `pixels`. One that is empty, or of more patches than the image
+ has tokens, is cut to fit.*/
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct PatchGrids {
+    /// u8.
+    pub pixels: u64,
+    /// Bytes from one image to the next.
+    pub image: u64,
+    /// Where the first image's grid begins.
+    pub first: u64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of PatchGrids"][::core::mem::size_of::<PatchGrids>() - 24usize];
+    ["Alignment of PatchGrids"][::core::mem::align_of::<PatchGrids>() - 8usize];
+    [
+        "Offset of field: PatchGrids::pixels",
+    ][::core::mem::offset_of!(PatchGrids, pixels) - 0usize];
+    [
+        "Offset of field: PatchGrids::image",
+    ][::core::mem::offset_of!(PatchGrids, image) - 8usize];
+    [
+        "Offset of field: PatchGrids::first",
+    ][::core::mem::offset_of!(PatchGrids, first) - 16usize];
+};
+
+/// `grid_mask`: which tokens are an image's own.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct GridMaskArgs {
+    /// u8 `[images, tokens]`, whatever T is: 1 for the image's own, 0 for the rest.
+    pub out: u64,
+    /// The images' grids.
+    pub grids: PatchGrids,
+    /// Images in the batch.
+    pub images: u32,
+    /// Tokens of an image.
+    pub tokens: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of GridMaskArgs"][::core::mem::size_of::<GridMaskArgs>() - 40usize];
+    ["Alignment of GridMaskArgs"][::core::mem::align_of::<GridMaskArgs>() - 8usize];
+    [
+        "Offset of field: GridMaskArgs::out",
+    ][::core::mem::offset_of!(GridMaskArgs, out) - 0usize];
+    [
+        "Offset of field: GridMaskArgs::grids",
+    ][::core::mem::offset_of!(GridMaskArgs, grids) - 8usize];
+    [
+        "Offset of field: GridMaskArgs::images",
+    ][::core::mem::offset_of!(GridMaskArgs, images) - 32usize];
+    [
+        "Offset of field: GridMaskArgs::tokens",
+    ][::core::mem::offset_of!(GridMaskArgs, tokens) - 36usize];
+};
+
+/// `grid_positions`: to the tokens of each image the position table, resampled to the image's grid of patches.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct GridPositionsArgs {
+    /// T `[images, tokens, channels]`.
+    pub x: u64,
+    /// T `[side, side, channels]`.
+    pub table: u64,
+    /// T `[images, tokens, channels]`. May be `x`.
+    pub out: u64,
+    /// The images' grids.
+    pub grids: PatchGrids,
+    /// Images in the batch.
+    pub images: u32,
+    /// Tokens of an image.
+    pub tokens: u32,
+    /// Rows of the table, and columns.
+    pub side: u32,
+    /// Channels of a token.
+    pub channels: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of GridPositionsArgs"][::core::mem::size_of::<GridPositionsArgs>() - 64usize];
+    [
+        "Alignment of GridPositionsArgs",
+    ][::core::mem::align_of::<GridPositionsArgs>() - 8usize];
+    [
+        "Offset of field: GridPositionsArgs::x",
+    ][::core::mem::offset_of!(GridPositionsArgs, x) - 0usize];
+    [
+        "Offset of field: GridPositionsArgs::table",
+    ][::core::mem::offset_of!(GridPositionsArgs, table) - 8usize];
+    [
+        "Offset of field: GridPositionsArgs::out",
+    ][::core::mem::offset_of!(GridPositionsArgs, out) - 16usize];
+    [
+        "Offset of field: GridPositionsArgs::grids",
+    ][::core::mem::offset_of!(GridPositionsArgs, grids) - 24usize];
+    [
+        "Offset of field: GridPositionsArgs::images",
+    ][::core::mem::offset_of!(GridPositionsArgs, images) - 48usize];
+    [
+        "Offset of field: GridPositionsArgs::tokens",
+    ][::core::mem::offset_of!(GridPositionsArgs, tokens) - 52usize];
+    [
+        "Offset of field: GridPositionsArgs::side",
+    ][::core::mem::offset_of!(GridPositionsArgs, side) - 56usize];
+    [
+        "Offset of field: GridPositionsArgs::channels",
+    ][::core::mem::offset_of!(GridPositionsArgs, channels) - 60usize];
+};
+
 /// Threads per block of the row kernels.
 pub const ROW_THREADS: u32 = 256;
 

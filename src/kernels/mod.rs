@@ -18,6 +18,8 @@ mod bias_activation;
 mod bindings;
 mod cache_folder;
 mod device_code;
+mod grid_mask;
+mod grid_positions;
 mod launch;
 mod layer_norm;
 mod library;
@@ -41,8 +43,8 @@ pub(crate) use attention::{
 };
 pub(crate) use bindings::{
     AddArgs, AttentionArgs, AttentionBiasArgs, AttentionRopeArgs, AttentionStatisticsArgs,
-    BiasActivationArgs, FEW_ROWS, LayerNormArgs, PatchExtractArgs, PoolArgs, RopeArgs, SoftmaxArgs,
-    SwiGluArgs, TokensArgs, TransposeArgs, Visibility,
+    BiasActivationArgs, FEW_ROWS, GridMaskArgs, GridPositionsArgs, LayerNormArgs, PatchExtractArgs,
+    PatchGrids, PoolArgs, RopeArgs, SoftmaxArgs, SwiGluArgs, TokensArgs, TransposeArgs, Visibility,
 };
 pub(crate) use cache_folder::cache_folder;
 pub use cache_folder::kernel_cache;
@@ -100,6 +102,8 @@ macro_rules! kernel_list {
             AttentionSplit(AttentionSplitArgs),
             AttentionStatistics(AttentionStatisticsArgs),
             BiasActivation(BiasActivationArgs),
+            GridMask(GridMaskArgs),
+            GridPositions(GridPositionsArgs),
             LayerNorm(LayerNormArgs),
             PatchExtract(PatchExtractArgs),
             PatchExtractChw(PatchExtractChwArgs),

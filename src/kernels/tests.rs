@@ -40,6 +40,7 @@ fn attention(images: usize, heads: usize, queries: usize, head_dim: usize) -> At
         scale: 1.0,
         operands: AttentionOperands::Separate,
         first_key: 0,
+        key_mask: false,
         bias: false,
         causal: false,
     };
@@ -241,6 +242,8 @@ fn every_entry_is_in_its_source() {
     for kernel in [
         "add",
         "bias_activation",
+        "grid_mask",
+        "grid_positions",
         "layer_norm",
         "patch_extract",
         "pool",

@@ -46,6 +46,7 @@ pub(super) fn build(
         interpolated: None,
         rotary_tables: Vec::new(),
         shared_bias: None,
+        key_mask: None,
     };
     let embedded = builder.embed(pixels)?;
     let tokens = builder.blocks(embedded)?;
@@ -107,6 +108,8 @@ struct Builder<'a> {
     /// The table of each block's [`Op::Rope`], once they are made.
     rotary_tables: Vec<ValueId>,
     shared_bias: Option<SharedBias>,
+    /// Which tokens are patches of the image, where images have different grids.
+    key_mask: Option<ValueId>,
 }
 
 impl Builder<'_> {
@@ -119,7 +122,10 @@ impl Builder<'_> {
             ..
         } = *self.vit;
         let name = self.trunk(self.names.patch);
-        let weight = self.constant(&format!("{name}.weight"), &[dim, 3, patch[0], patch[1]])?;
+        let weight = match self.vit.is_flexible() {
+            true => self.channels_first(&format!("{name}.weight"))?,
+            false => self.constant(&format!("{name}.weight"), &[dim, 3, patch[0], patch[1]])?,
+        };
         let mut inputs = vec![pixels, weight];
         if patch_bias {
             inputs.push(self.constant(&format!("{name}.bias"), &[dim])?);
@@ -134,6 +140,9 @@ impl Builder<'_> {
         if let Some(norm) = self.vit.patch_norm {
             let name = self.trunk(self.names.patch_norm);
             x = self.norm_of(norm, Role::Patch, "patch_embed.norm", x, &name, dim)?;
+        }
+        if let Some(Positions::PerImage { side }) = self.vit.positions {
+            x = self.positions_per_image(x, side)?;
         }
         let positions = self.positions()?;
         if let Some(Table { patches, .. }) = positions {
@@ -186,6 +195,33 @@ impl Builder<'_> {
         Ok(x)
     }
 
+    /// The patch projection of a linear layer, `[D, h·w·3]`, as a convolution's, `[D,3,h,w]`.
+    fn channels_first(&mut self, name: &str) -> Result<ValueId> {
+        let Vit {
+            dim,
+            patch: [height, width],
+            ..
+        } = *self.vit;
+        let area = height * width;
+        let stored = self.weights.take(name, &[dim, area * 3])?;
+        let values = stored.to_f32();
+        let values = values.chunks_exact(area * 3);
+        let planes = values.flat_map(|row| (0..3).flat_map(move |c| row.iter().skip(c).step_by(3).copied()));
+        let weight = Tensor::from_f32([dim, 3, height, width], planes.collect::<Vec<f32>>());
+        let weight = weight.ok_or_else(|| Error::graph(name, "does not have the elements of its shape"))?;
+        Ok(self.graph.constant(format!("{name} (chw)"), weight))
+    }
+
+    /// The position table of each image's own grid added to `x`; which tokens there are, for all attention after it.
+    fn positions_per_image(&mut self, x: ValueId, side: usize) -> Result<ValueId> {
+        let (name, dim, input) = (self.trunk(self.names.positions), self.vit.dim, self.graph.input());
+        let table = self.weights.take(&name, &[side * side, dim])?;
+        let table = self.derived(name, &table, &[side, side, dim])?;
+        self.key_mask = Some(self.graph.push(Role::Patch, "key_mask", Op::GridMask, [input])?);
+        self.graph
+            .push(Role::Patch, "positions", Op::GridPositions, [x, table, input])
+    }
+
     /// A constant `[1, count, D]` token.
     fn token(&mut self, name: &str, count: usize) -> Result<ValueId> {
         let (name, dim) = (self.trunk(name), self.vit.dim);
@@ -202,7 +238,7 @@ impl Builder<'_> {
     fn positions(&mut self) -> Result<Option<Table>> {
         let (name, dim, grid) = (self.trunk(self.names.positions), self.vit.dim, self.vit.grid());
         let (prefix_rows, fitting) = match self.vit.positions {
-            None => return Ok(None),
+            None | Some(Positions::PerImage { .. }) => return Ok(None),
             Some(Positions::Table { prefix, fitting }) => (prefix, fitting),
             Some(Positions::Sinusoidal) => {
                 let name = "positions.sinusoidal";

@@ -120,6 +120,17 @@ const SIGLIP: Kind = Kind {
     ..CLIP
 };
 
+/// With NaFlex, which takes images of any aspect ratio; other models of SigLIP 2 are of type `siglip`.
+const SIGLIP2: Kind = Kind {
+    model_type: "siglip2",
+    classes: &[
+        ("Siglip2Model", Class::TwoTowers),
+        ("Siglip2VisionModel", Class::Model),
+        ("Siglip2ForImageClassification", Class::Classifier),
+    ],
+    ..SIGLIP
+};
+
 const DINOV2: Kind = Kind {
     model_type: "dinov2",
     family: Family::Dinov2,
@@ -194,6 +205,11 @@ const KINDS: &[Kind] = &[
         model_type: "siglip_vision_model",
         ..SIGLIP
     },
+    SIGLIP2,
+    Kind {
+        model_type: "siglip2_vision_model",
+        ..SIGLIP2
+    },
     AIMV2,
     Kind {
         model_type: "aimv2_vision_model",
@@ -211,7 +227,7 @@ pub(super) fn describe(config: Fields<'_>, image: [usize; 2], weights: &Weights)
     let kind = kind(config)?;
     let (architecture, class) = class(config, kind)?;
     let vision = match kind.model_type {
-        "clip" | "siglip" | "aimv2" => vision_config(config)?,
+        "clip" | "siglip" | "siglip2" | "aimv2" => vision_config(config)?,
         _ => config,
     };
     let classes = match class {
@@ -254,6 +270,9 @@ pub(super) fn describe(config: Fields<'_>, image: [usize; 2], weights: &Weights)
         Family::Beit => (beit::trunk(kind, class, config, image, weights)?, kind.names),
         _ => (trunk(kind, class, vision, image)?, kind.names),
     };
+    if let "siglip2" | "siglip2_vision_model" = kind.model_type {
+        vit.positions = Some(positions_per_image(vision, &vit)?);
+    }
     vit.classes = classes;
     vit.neck = neck(kind, class, config, vision, vit.dim, weights)?;
     Ok(Description {
@@ -422,6 +441,24 @@ fn trunk(kind: &Kind, class: Class, config: Fields<'_>, image: [usize; 2]) -> Re
         neck: Neck::None,
         classes: 0,
     })
+}
+
+/// NaFlex's positions, for images of the form and patches that the processor makes.
+fn positions_per_image(config: Fields<'_>, vit: &Vit) -> Result<Positions> {
+    let [patch, width] = vit.patch;
+    let [height, made] = vit.image;
+    if (patch, width) != (made, made) || height % patch != 1 {
+        let reason = format_args!("is {patch}×{width}, but the processor makes patches of {made}×{made}");
+        return Err(config.error("patch_size", reason));
+    }
+    let positions = config.size("num_patches")?.unwrap_or(256);
+    match positions.isqrt() {
+        side if side * side == positions => Ok(Positions::PerImage { side }),
+        _ => Err(config.error(
+            "num_patches",
+            format_args!("is {positions}, no square of positions"),
+        )),
+    }
 }
 
 fn neck(

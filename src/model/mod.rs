@@ -89,8 +89,12 @@ pub struct Info {
     pub image_size: [usize; 2],
     /// Height and width of a patch, in pixels.
     pub patch: [usize; 2],
-    /// All tokens: class, distillation, registers and patches.
+    /// All tokens: class, distillation, registers and patches; where images may have any aspect ratio, those of the largest.
     pub tokens: usize,
+    /// Whether images may have any aspect ratio. Then [`image_size`](Self::image_size) is that of the bytes that
+    /// [`Preprocess::apply`](crate::image::Preprocess::apply) makes of one, which
+    /// [`Preprocess::patch_grid`](crate::image::Preprocess::patch_grid) says the patches of.
+    pub any_aspect_ratio: bool,
     /// The tokens before the patches.
     pub prefix_tokens: usize,
     /// The number of blocks.
@@ -148,7 +152,7 @@ pub enum Family {
     Aimv2,
     /// CLIP, <https://arxiv.org/abs/2103.00020>.
     Clip,
-    /// SigLIP, <https://arxiv.org/abs/2303.15343>.
+    /// SigLIP, <https://arxiv.org/abs/2303.15343>, and SigLIP 2, <https://arxiv.org/abs/2502.14786>, with NaFlex or not.
     Siglip,
     /// MLP-Mixer, <https://arxiv.org/abs/2105.01601>, ResMLP, <https://arxiv.org/abs/2105.03404>, and gMLP,
     /// <https://arxiv.org/abs/2105.08050>: no attention, linear layers mix the tokens.
@@ -202,9 +206,13 @@ impl fmt::Display for Info {
             true => format!("{} heads", self.heads),
             false => "no attention".to_owned(),
         };
+        let image = match self.any_aspect_ratio {
+            true => "images of any aspect ratio".to_owned(),
+            false => format!("image {height}×{width}"),
+        };
         writeln!(
             f,
-            "image {height}×{width}, patch {patch_height}×{patch_width}, {} tokens, depth {}, {} channels, {heads}, \
+            "{image}, patch {patch_height}×{patch_width}, {} tokens, depth {}, {} channels, {heads}, \
              {} classes, {} parameters",
             self.tokens, self.depth, self.dim, self.classes, self.parameters
         )?;
@@ -382,6 +390,13 @@ fn assemble(source: &Source<'_>, options: &LoadOptions) -> Result<Model> {
     }
 
     let [height, width] = vit.image;
+    if vit.is_flexible() && options.input == InputKind::PixelValues {
+        let reason = format!(
+            "{} takes images of any aspect ratio, which come as pixels with their grid of patches, not as pixel values",
+            source.name()
+        );
+        return Err(Error::argument("input", reason));
+    }
     let (mut graph, pixels) = match options.input {
         InputKind::PixelValues => {
             let graph = Graph::new(source.name(), [1, 3, height, width], DType::F32);
@@ -435,6 +450,7 @@ fn assemble(source: &Source<'_>, options: &LoadOptions) -> Result<Model> {
             image_size: vit.image,
             patch: vit.patch,
             tokens: vit.prefix() + rows * columns,
+            any_aspect_ratio: vit.is_flexible(),
             prefix_tokens: vit.prefix(),
             depth: vit.depth,
             dim: vit.dim,

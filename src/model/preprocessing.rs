@@ -2,7 +2,7 @@
 //! themselves are in [`crate::image`].
 
 use super::source::{Document, PREPROCESSOR, Source};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::image::{Crop, Filter, Preprocess, Rescale, Resize, TimmOptions, ValueRule};
 use crate::ops::Normalize;
 
@@ -27,6 +27,13 @@ pub(super) fn transformers(
         return Err(source.missing(&[PREPROCESSOR.to_owned()], "which says how images are prepared"));
     };
     let rules = Preprocess::from_hf(&document.file, &document.value, model_type)?;
+    if let (Some(_), Some((Resize::Patches { .. }, _))) = (image_size, rules.resize()) {
+        let reason = format!(
+            "the model takes images of any aspect ratio; {}: max_num_patches says how many patches they are resized to",
+            document.file.display()
+        );
+        return Err(Error::argument("image size", reason));
+    }
     match image_size {
         Some(size) => fit(&rules, size),
         None => Ok(rules),
@@ -47,6 +54,8 @@ fn fit(rules: &Preprocess, [height, width]: [usize; 2]) -> Result<Preprocess> {
             | Resize::Cover { height, width }
             | Resize::Contain { height, width } => (height, width),
             Resize::Shortest { edge, .. } => (edge, edge),
+            // Such rules have no other size.
+            Resize::Patches { .. } => return (resize, filter),
         };
         let box_height = scaled(box_height, height, old_height);
         let box_width = scaled(box_width, width, old_width);
@@ -66,7 +75,7 @@ fn fit(rules: &Preprocess, [height, width]: [usize; 2]) -> Result<Preprocess> {
                     longest,
                 }
             }
-            Resize::Cover { .. } | Resize::Shortest { .. } => Resize::Cover {
+            Resize::Cover { .. } | Resize::Shortest { .. } | Resize::Patches { .. } => Resize::Cover {
                 height: box_height,
                 width: box_width,
             },

@@ -143,6 +143,9 @@ pub(super) enum Positions {
     },
     /// [Sines and cosines](super::positions::sinusoidal) of the patch's column and row.
     Sinusoidal,
+    /// A learned table of `side × side` positions, resampled to each image's own grid of patches (NaFlex). The image is in the
+    /// form that [`crate::patch_grid`] describes, and a patch's weights are in the order row, column, channel.
+    PerImage { side: usize },
 }
 
 /// From tokens to one vector.
@@ -196,6 +199,11 @@ impl Vit {
     /// Rows and columns of patches.
     pub(super) fn grid(&self) -> Grid {
         [0, 1].map(|axis| self.image[axis] / self.patch[axis])
+    }
+
+    /// Whether images may have any aspect ratio.
+    pub(super) fn is_flexible(&self) -> bool {
+        matches!(self.positions, Some(Positions::PerImage { .. }))
     }
 
     /// Tokens before the patches.

@@ -15,10 +15,10 @@ use crate::ops::{Attention, AttentionOperands};
 pub(super) fn shape(spec: &Attention, inputs: &[&[usize]]) -> Result<Shape, String> {
     let shape = unmasked_shape(spec, inputs)?;
     if spec.causal {
-        let keys = inputs.last().map_or(0, |keys| keys[1]);
-        if spec.first_key > 0 || shape.get(1) != Some(&keys) || shape.len() != 3 {
+        let keys = inputs.get(spec.operands.keys()).map_or(0, |keys| keys[1]);
+        if spec.first_key > 0 || spec.key_mask || shape.get(1) != Some(&keys) || shape.len() != 3 {
             return Err(format!(
-                "is causal, which takes as many queries as its {keys} keys"
+                "is causal, which takes as many queries as its {keys} keys, and no key mask"
             ));
         }
     }
@@ -30,6 +30,16 @@ fn unmasked_shape(spec: &Attention, inputs: &[&[usize]]) -> Result<Shape, String
     if c == 0 {
         return Err("has no heads or no channels per head".into());
     }
+    let (inputs, mask) = match (spec.key_mask, inputs) {
+        (false, _) => (inputs, None),
+        (true, [inputs @ .., mask]) => (inputs, Some(*mask)),
+        (true, []) => return Err("its operand `key mask` is missing".into()),
+    };
+    let expect_mask = |images: usize, keys: usize| match mask {
+        Some(_) if spec.first_key > 0 => Err("has a key mask, which says itself what is left out".into()),
+        Some(mask) => expect("key mask", mask, &[images, keys]),
+        None => Ok(()),
+    };
     let (inputs, bias) = match (spec.bias, inputs) {
         (false, _) => (inputs, None),
         (true, [inputs @ .., bias]) => (inputs, Some(*bias)),
@@ -46,6 +56,7 @@ fn unmasked_shape(spec: &Attention, inputs: &[&[usize]]) -> Result<Shape, String
             return match *qkv {
                 [b, n, packed] if packed == 3 * c && spec.first_key < n => {
                     expect_bias(n, n)?;
+                    expect_mask(b, n)?;
                     Ok(vec![b, n, c])
                 }
                 _ => Err(format!("`qkv` has shape {qkv:?}, expected [B, N, {}]", 3 * c)),
@@ -70,6 +81,7 @@ fn unmasked_shape(spec: &Attention, inputs: &[&[usize]]) -> Result<Shape, String
             }
         }
     };
+    expect_mask(key[0], key[1])?;
     if spec.first_key >= key[1] {
         return Err(format!("has {} keys, none from {} on", key[1], spec.first_key));
     }
@@ -172,6 +184,7 @@ pub(crate) fn run(
     spec: &Attention,
     [q, k, v]: [Tokens<'_>; 3],
     bias: Option<&[f32]>,
+    mask: Option<&[f32]>,
     batch: usize,
     out: &mut [f32],
 ) -> Result<(), String> {
@@ -187,6 +200,11 @@ pub(crate) fn run(
         .permuted_axes([0, 2, 1, 3]);
     let images = by_head.axis_iter_mut(Axis(0)).into_par_iter().enumerate();
     images.try_for_each(|(b, mut image)| {
+        let mask = mask_of_image(mask, b, k.count, spec.first_key)?;
+        if mask.is_some_and(|mask| mask.iter().all(|&present| present == 0.0)) {
+            image.fill(0.0);
+            return Ok(());
+        }
         let heads = image.axis_iter_mut(Axis(0)).into_par_iter().enumerate();
         heads.try_for_each(|(head, mut out)| {
             let (q, k, v) = (
@@ -202,7 +220,7 @@ pub(crate) fn run(
                 .axis_chunks_iter_mut(Axis(0), queries)
                 .into_par_iter()
                 .enumerate();
-            parts.try_for_each(|(part, out)| one_head(spec, [q, k, v], bias, part * queries, out))
+            parts.try_for_each(|(part, out)| one_head(spec, [q, k, v], (bias, mask), part * queries, out))
         })
     })
 }
@@ -211,7 +229,7 @@ pub(crate) fn run(
 fn one_head(
     spec: &Attention,
     [q, k, v]: [Tokens<'_>; 3],
-    bias: Option<Bias<'_>>,
+    (bias, mask): (Option<Bias<'_>>, Option<&[f32]>),
     first: usize,
     mut out: ArrayViewMut2<'_, f32>,
 ) -> Result<(), String> {
@@ -226,7 +244,7 @@ fn one_head(
         with_scratch(rows * (keys + d), |scratch| {
             let (scores, result) = scratch.split_at_mut(rows * keys);
             gemm::multiply(q, &prepacked_k, epilogue(spec.scale), scores)?;
-            add_bias_and_mask(spec, bias, first + i * tile, keys, scores)?;
+            add_bias_and_mask(spec, (bias, mask), first + i * tile, keys, scores)?;
             SoftmaxRows { scores, keys }.dispatch();
             let weights = gemm::strided(scores, rows, keys, keys)?;
             gemm::multiply(weights, &prepacked_v, epilogue(1.0), result)?;
@@ -241,7 +259,7 @@ fn one_head(
 /// To rows of `keys` scores, of the queries from `first` on.
 fn add_bias_and_mask(
     spec: &Attention,
-    bias: Option<Bias<'_>>,
+    (bias, mask): (Option<Bias<'_>>, Option<&[f32]>),
     first: usize,
     keys: usize,
     scores: &mut [f32],
@@ -255,7 +273,29 @@ fn add_bias_and_mask(
             scores[seen..].fill(f32::NEG_INFINITY);
         }
     }
+    if let Some(mask) = mask {
+        for scores in scores.chunks_exact_mut(keys) {
+            let masked = scores.iter_mut().zip(mask).filter(|(_, mask)| **mask == 0.0);
+            masked.for_each(|(score, _)| *score = f32::NEG_INFINITY);
+        }
+    }
     Ok(())
+}
+
+/// The part of a key mask `[B,count]` that is of image `b` and of the keys from `first_key` on.
+fn mask_of_image(
+    mask: Option<&[f32]>,
+    b: usize,
+    count: usize,
+    first_key: usize,
+) -> Result<Option<&[f32]>, String> {
+    match mask {
+        Some(mask) => mask
+            .get(b * count + first_key..(b + 1) * count)
+            .map(Some)
+            .ok_or("its key mask is too short".into()),
+        None => Ok(None),
+    }
 }
 
 /// [`Op::AttentionStatistics`](crate::ops::Op::AttentionStatistics) into `out [B,heads,Nq,3]`. Each head of each image is a task, as
@@ -263,7 +303,7 @@ fn add_bias_and_mask(
 pub(crate) fn run_statistics(
     spec: &Attention,
     [q, k]: [Tokens<'_>; 2],
-    bias: Option<&[f32]>,
+    (bias, mask): (Option<&[f32]>, Option<&[f32]>),
     out: &mut [f32],
 ) -> Result<(), String> {
     let (heads, d) = (spec.heads, spec.head_dim);
@@ -283,6 +323,7 @@ pub(crate) fn run_statistics(
             Some(bias) => Some(Bias::of_head(bias, head, [q.count, k.count + spec.first_key])?),
             None => None,
         };
+        let mask = mask_of_image(mask, b, keys + spec.first_key, spec.first_key)?;
         let prepacked_k = gemm::prepack(k.matrix(0, keys, d)?.transposed());
         for (i, out) in out.chunks_mut(tile * 3).enumerate() {
             let (first, rows) = (i * tile, out.len() / 3);
@@ -292,7 +333,7 @@ pub(crate) fn run_statistics(
                     bias: None,
                 };
                 gemm::multiply(q.matrix(first, rows, d)?, &prepacked_k, epilogue, scores)?;
-                add_bias_and_mask(spec, bias, first, keys, scores)?;
+                add_bias_and_mask(spec, (bias, mask), first, keys, scores)?;
                 for (scores, out) in scores.chunks_exact(keys).zip(out.chunks_exact_mut(3)) {
                     out.copy_from_slice(&statistics(scores));
                 }

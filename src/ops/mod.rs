@@ -6,6 +6,8 @@ pub mod add;
 pub mod all_reduce;
 pub mod attention;
 pub(crate) mod gemm;
+pub mod grid_mask;
+pub mod grid_positions;
 pub mod int8;
 pub mod layer_norm;
 pub mod linear;
@@ -37,6 +39,8 @@ pub fn output_shape(op: &Op, inputs: &[&[usize]]) -> Result<Shape, String> {
         Op::PatchExtract(spec) => patch_extract::shape(spec, operands(inputs)?),
         Op::Prepend => tokens::prepend_shape(inputs),
         Op::Tokens(spec) => tokens::tokens_shape(spec, inputs),
+        Op::GridPositions => grid_positions::shape(inputs),
+        Op::GridMask => grid_mask::shape(inputs),
         Op::Add => add::add_shape(operands(inputs)?),
         Op::Scale => add::scale_shape(operands(inputs)?),
         Op::Affine => add::affine_shape(operands(inputs)?),
@@ -67,7 +71,8 @@ pub fn flops(op: &Op, inputs: &[&[usize]], output: &[usize]) -> u64 {
                 0
             }
         }
-        Op::Prepend | Op::ConcatChannels => 0,
+        Op::Prepend | Op::ConcatChannels | Op::GridMask => 0,
+        Op::GridPositions => grid_positions::flops(output),
         Op::Normalize(_) => 2 * elements,
         Op::PatchConv(spec) => linear::matmul_flops(output, inputs[1][1..].iter().product(), spec.bias),
         Op::Tokens(_) => inputs[0].iter().product::<usize>() as u64,

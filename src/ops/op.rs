@@ -21,6 +21,14 @@ pub enum Op {
     /// Token assembly in one step: `(x [B,N,D], prefix [1,P,D]?, position [1,N,D]?) → [B,P+N,D]`; the position table
     /// is added to x, the prefix is copied as it is.
     Tokens(Tokens),
+    /// To the tokens of images of any aspect ratio a position table, resampled to each image's own grid of patches, bilinear and
+    /// antialiased as in PyTorch: `(x [B,P,D], table [S,S,D], pixels u8 [B,H,W,3]) → [B,P,D]`, for the graph's input in the form
+    /// that [`Preprocess::apply`](crate::image::Preprocess::apply) describes. Tokens beyond an image's patches get its first patch's position.
+    /// <https://arxiv.org/abs/2502.14786>
+    GridPositions,
+    /// Which of these tokens are an image's own: `(pixels u8 [B,H,W,3]) → [B,P]`, 1 or 0, the key mask of [`Op::Attention`]. On a
+    /// GPU its elements are bytes, whatever the plan's dtype.
+    GridMask,
     /// `(x, y) → x + y`; y has x's shape, or 1 where x has the batch.
     Add,
     /// `(x [..,D], gamma [D]) → x · gamma` (LayerScale).
@@ -214,7 +222,10 @@ pub struct Attention {
     pub operands: AttentionOperands,
     /// The first key that is attended to, with its value: those before it are left out.
     pub first_key: usize,
-    /// Whether the last operand is `bias [heads,Nq,N]`, which is added to the scores of each image.
+    /// Whether the last operand is a key mask `[B,N]` of [`Op::GridMask`]: keys with 0 are left out, with their values. An
+    /// image without keys gets zeros.
+    pub key_mask: bool,
+    /// Whether the last operand, but for the key mask, is `bias [heads,Nq,N]`, which is added to the scores of each image.
     pub bias: bool,
     /// Whether a query attends only to the keys up to its own position; of as many queries as keys, all of them.
     pub causal: bool,
@@ -276,6 +287,8 @@ impl Op {
             Self::PatchExtract(_) => "patch_extract",
             Self::Prepend => "prepend",
             Self::Tokens(_) => "tokens",
+            Self::GridPositions => "grid_positions",
+            Self::GridMask => "grid_mask",
             Self::Add => "add",
             Self::Scale => "scale",
             Self::Affine => "affine",
@@ -368,6 +381,7 @@ impl fmt::Display for Op {
                     head_dim,
                     operands,
                     first_key,
+                    key_mask,
                     bias,
                     causal,
                     ..
@@ -382,7 +396,8 @@ impl fmt::Display for Op {
                     AttentionOperands::PackedQkv => " packed-qkv",
                     AttentionOperands::PackedKv => " packed-kv",
                 })?;
-                f.write_str(if *bias { " +bias" } else { "" })
+                f.write_str(if *bias { " +bias" } else { "" })?;
+                f.write_str(if *key_mask { " +key-mask" } else { "" })
             }
             Self::AllReduce(AllReduce {
                 ranks,

@@ -80,6 +80,7 @@ struct Scores<'a> {
     k: Packed<'a>,
     v: Packed<'a>,
     bias: Option<&'a [f64]>,
+    key_mask: Option<&'a [f64]>,
 }
 
 impl<'a> Scores<'a> {
@@ -92,13 +93,25 @@ impl<'a> Scores<'a> {
         }
         .map(|(operand, offset)| Packed::new(operands[operand], offset));
         let bias = spec.bias.then(|| operands[spec.operands.count()].values());
-        Self { spec, q, k, v, bias }
+        let key_mask = spec.key_mask.then(|| operands[operands.len() - 1].values());
+        Self {
+            spec,
+            q,
+            k,
+            v,
+            bias,
+            key_mask,
+        }
     }
 
     /// The keys that a query sees.
     fn keys(&self, b: usize, query: usize, visible: impl Fn(usize, usize, usize) -> bool) -> Vec<usize> {
+        let own = |key: usize| {
+            self.key_mask
+                .is_none_or(|mask| mask[b * self.k.tokens + key] != 0.0)
+        };
         (self.spec.first_key..self.k.tokens)
-            .filter(|&key| (!self.spec.causal || key <= query) && visible(b, query, key))
+            .filter(|&key| (!self.spec.causal || key <= query) && own(key) && visible(b, query, key))
             .collect()
     }
 

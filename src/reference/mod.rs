@@ -7,6 +7,8 @@ mod all_reduce;
 mod array;
 mod attention;
 mod compare;
+mod grid_mask;
+mod grid_positions;
 mod layer_norm;
 mod linear;
 mod patch_conv;
@@ -49,6 +51,10 @@ pub fn eval(op: &Op, operands: &[&Array]) -> Result<Array, String> {
         Op::PatchExtract(spec) => patch_extract::patch_extract(spec, operands[0], &mut result),
         Op::Prepend => tokens::prepend(operands, &mut result),
         Op::Tokens(spec) => tokens::tokens(spec, operands, &mut result),
+        Op::GridPositions => {
+            grid_positions::grid_positions(operands[0], operands[1], operands[2], &mut result);
+        }
+        Op::GridMask => grid_mask::grid_mask(operands[0], &mut result),
         Op::Add => add::add(operands[0], operands[1], &mut result),
         Op::Scale => add::scale(operands[0], operands[1], &mut result),
         Op::Affine => add::affine(operands, &mut result),

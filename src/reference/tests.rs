@@ -249,6 +249,7 @@ fn attention_weighs_the_values_by_softmax() {
         scale: 0.5,
         operands: AttentionOperands::Separate,
         first_key: 0,
+        key_mask: false,
         bias: false,
         causal: false,
     };
@@ -277,6 +278,7 @@ fn causal_attention_sees_no_later_key() {
         scale: 1.0,
         operands: AttentionOperands::Separate,
         first_key: 0,
+        key_mask: false,
         bias: false,
         causal: true,
     };
@@ -299,6 +301,7 @@ fn statistics_of_attention_by_hand() {
         scale: 2.0,
         operands: AttentionOperands::Separate,
         first_key: 0,
+        key_mask: false,
         bias: false,
         causal: false,
     };
@@ -343,6 +346,7 @@ fn packed_attention_is_separate_attention() {
             scale: 0.5,
             operands,
             first_key: 0,
+            key_mask: false,
             bias: false,
             causal: false,
         })

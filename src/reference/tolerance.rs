@@ -91,7 +91,7 @@ pub fn op_tolerance(op: &Op, operands: &[&Array], dtype: DType) -> f64 {
     };
     let extents = |index: usize| operands.get(index).map_or(&[] as &[usize], |array| array.shape());
     match op {
-        Op::Prepend | Op::ConcatChannels | Op::Pool(Pool::Token(_) | Pool::Max { .. }) => 0.0,
+        Op::Prepend | Op::GridMask | Op::ConcatChannels | Op::Pool(Pool::Token(_) | Pool::Max { .. }) => 0.0,
         Op::Tokens(tokens) if !tokens.position => 0.0,
         Op::Transpose(Transpose {
             scale: false,
@@ -124,6 +124,10 @@ pub fn op_tolerance(op: &Op, operands: &[&Array], dtype: DType) -> f64 {
         Op::RmsNorm { .. } => narrow + tolerance(DType::F32, extents(1).iter().product()),
         // A product and a sum, or two products.
         Op::Rope(_) | Op::Affine | Op::Transpose(_) => narrow + tolerance(DType::F32, 2),
+        // Weights are quotients of sums over as many cells of each axis as the table has at most.
+        Op::GridPositions => {
+            narrow + 4.0 * tolerance(DType::F32, 2 * extents(1).first().copied().unwrap_or(1))
+        }
         // Each rank's part was rounded; the sum is rounded once a rank at most, the result once.
         Op::AllReduce(spec) => narrow * (spec.ranks + 1) as f64 + tolerance(DType::F32, spec.ranks),
         Op::Normalize(_)

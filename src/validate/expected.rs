@@ -130,6 +130,7 @@ fn parts(op: &Op, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<V
         Op::PatchExtract(PatchExtract { patch, layout, .. }) => {
             patch_part(op, *patch, *layout, operands, rows, dtype)
         }
+        Op::GridPositions | Op::GridMask => Ok(vec![whole(op, operands, rows, dtype)?]),
         Op::Normalize(_)
         | Op::Prepend
         | Op::Tokens(_)
@@ -149,6 +150,18 @@ fn parts(op: &Op, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<V
         | Op::AllReduce(_)
         | Op::SwiGlu => row_part(op, operands, rows, dtype),
     }
+}
+
+/// All images at once.
+fn whole(op: &Op, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<Part, String> {
+    let arrays: Vec<Array> = operands.iter().map(Array::from).collect();
+    let arrays: Vec<&Array> = arrays.iter().collect();
+    let result = reference::eval(op, &arrays)?;
+    Ok(Part::new(
+        &gather_array(&result, rows)?,
+        rows,
+        op_tolerance(op, &arrays, dtype),
+    ))
 }
 
 /// Where row i of the result depends on row i of the activations, which have as many, and on all of the parameters.

@@ -17,7 +17,7 @@ use crate::graph::plan::Plan;
 use crate::hip::{Device, DeviceBuffer, Operand, Stream};
 use crate::image::{Resampling, Window};
 use crate::kernels::{DevicePass, ImagePass, Kernels, ResizeKernels};
-use crate::ops::{Linear, Op};
+use crate::ops::{Attention, Linear, Op};
 use crate::peaks::{Peaks, measure_gpu};
 use crate::tensor::DType;
 
@@ -60,6 +60,9 @@ impl Backend for Hip {
             }
             Work::Op(Op::Prepend) => Some("GPU plans have tokens instead"),
             Work::Op(Op::Linear(Linear { int8: Some(_), .. })) => Some("is computed on the CPU only"),
+            Work::Op(Op::Attention(Attention { key_mask: true, .. })) => {
+                Some("GPU plans compute key masks; the kernels' masks are validated as such")
+            }
             _ => None,
         }
     }
@@ -106,9 +109,14 @@ impl Hip {
         };
         let memory = executor.run_guarded(&plan, operands.input(), (MARGIN, FILL), measure)?;
         let step = plan.steps().last();
+        let mut regions = regions(&plan, &placed);
+        if let (Op::GridMask, Some((result, _))) = (op, regions.last_mut()) {
+            // Of bytes, in a buffer for the plan's dtype.
+            result.end = result.start + result.len() / dtype.size();
+        }
         Ok(Run {
             memory,
-            regions: regions(&plan, &placed),
+            regions,
             bytes: step.map_or(0, |step| step.bytes_read + step.bytes_written),
         })
     }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use half::{bf16, f16};
 use rayon::prelude::*;
 
-use super::cases::{Case, Operand, Role};
+use super::cases::{Case, Operand, Role, Work};
 use crate::error::{Error, Result};
 use crate::exec::append;
 use crate::graph::{Graph, ValueId};
 use crate::ops::Op;
+use crate::patch_grid::{self, PatchGrid};
 use crate::tensor::{DType, Input, Tensor};
 
 /// The values of a case's operands, in their order.
@@ -33,7 +34,11 @@ impl Operands {
             let shape = operand.shape.as_slice();
             let tensor = match operand.role {
                 Role::Image(DType::U8) => {
-                    let bytes = bytes(operand, seed);
+                    let mut bytes = bytes(operand, seed);
+                    if let Work::Op(Op::GridPositions | Op::GridMask) = case.work {
+                        // One image alone has any grid.
+                        write_grids(shape, if shape[0] == 1 { 2 } else { 0 }, &mut bytes);
+                    }
                     input = Values::Bytes(bytes.clone());
                     view(shape, bytes)
                 }
@@ -110,6 +115,26 @@ fn int8_weight(operand: &Operand, seed: usize) -> Option<Tensor> {
     let range = 0..bytes.len();
     let scales: Vec<f32> = (0..rows).map(scale).collect();
     Tensor::int8(operand.shape.clone(), Arc::new(bytes), range, scales)
+}
+
+/// Grids of images `[B,H,W,3]`: the first of as many patches as there can be, in one row; then one of a patch; then any. The last
+/// is of more than there can be, if there are four. They are counted from `first` on.
+fn write_grids(shape: &[usize], first: usize, images: &mut [u8]) {
+    let size = [shape[1], shape[2]];
+    let patches = patch_grid::most_patches(size);
+    for (index, image) in images.chunks_exact_mut(size[0] * size[1] * 3).enumerate() {
+        let index = first + index;
+        let any = |stream, most: usize| 1 + random(stream, index) as usize % most.max(1);
+        let rows = any(7, patches.isqrt() + 1);
+        let [rows, columns] = match index {
+            0 => [1, patches],
+            1 => [1, 1],
+            3 => [patches, 2],
+            _ => [rows, any(8, patches / rows)],
+        };
+        // The row is there, and the sizes that are validated fit.
+        let _ = PatchGrid { rows, columns }.write(&mut image[patch_grid::first(size)..]);
+    }
 }
 
 fn view(shape: &[usize], bytes: Vec<u8>) -> Option<Tensor> {

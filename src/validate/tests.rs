@@ -226,6 +226,7 @@ fn a_query_that_sees_nothing_gets_zeros() {
         scale: 1.0,
         operands: AttentionOperands::Separate,
         first_key: 0,
+        key_mask: false,
         bias: false,
         causal: false,
     };

@@ -131,6 +131,7 @@ fn works(arch: &str) {
         "gpu::resize::images_are_resized_to_the_same_bytes",
         "gpu::reproducible_sessions_give_an_image_the_same_bits_at_any_batch_size",
         "gpu::selection::miopen_computes_patch_embeddings_and_attention",
+        "gpu::naflex::images_of_any_aspect_ratio_agree_in_every_dtype",
     ];
     let architectures = [
         "gpu::architectures::vit_tiny_agrees_with_the_cpu_in_every_dtype",

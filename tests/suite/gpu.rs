@@ -27,6 +27,7 @@ use crate::goldens::{Case, cases};
 
 mod all_reduce;
 mod architectures;
+mod naflex;
 mod parallel;
 mod resize;
 mod selection;

@@ -26,6 +26,7 @@ mod inputs;
 mod labels;
 mod limits;
 mod model;
+mod naflex;
 mod outputs;
 mod plan_cache;
 mod profile;

@@ -11,8 +11,8 @@ use crate::ops::linear::{PrepackedWeight, Tail};
 use crate::ops::rows::Source;
 use crate::ops::{Attention, AttentionOperands, Linear, Op, PixelLayout};
 use crate::ops::{
-    activation, add, attention, int8, layer_norm, linear, patch_conv, patch_extract, pool, rope, swiglu,
-    tokens, transpose,
+    activation, add, attention, grid_mask, grid_positions, int8, layer_norm, linear, patch_conv,
+    patch_extract, pool, rope, swiglu, tokens, transpose,
 };
 use crate::tensor::Input;
 
@@ -143,6 +143,14 @@ impl<'a> Memory<'a> {
         }
     }
 
+    /// Images of bytes, with their height and width.
+    fn images(&self, index: usize) -> Result<(&'a [u8], [usize; 2]), String> {
+        match (self.pixels(index)?, self.shape(index)?) {
+            (Input::Pixels(pixels), &[_, height, width, _]) => Ok((pixels, [height, width])),
+            _ => Err("takes pixels, not f32 values".into()),
+        }
+    }
+
     /// Queries, keys or values: the channels from `offset` on of each token of the operand.
     fn tokens(&self, index: usize, offset: usize) -> Result<Tokens<'a>, String> {
         let (images, count, stride) = match *self.shape(index)? {
@@ -232,6 +240,16 @@ impl<'a> Memory<'a> {
                 }
             }
             Op::Activation(activation) => activation::run(*activation, m.source(0)?, self.output),
+            Op::GridPositions => {
+                let &[side, ..] = m.shape(1)? else {
+                    return Err("takes a table of positions".into());
+                };
+                grid_positions::run(m.values(0)?, m.values(1)?, side, m.images(2)?, self.output)?;
+            }
+            Op::GridMask => {
+                let (pixels, size) = m.images(0)?;
+                grid_mask::run(pixels, size, self.output)?;
+            }
             Op::SwiGlu => swiglu::run(m.values(0)?, m.channels(0)? / 2, self.output),
             Op::Rope(spec) => {
                 let (&[_, tokens, channels], &[_, places, _]) = (m.shape(0)?, m.shape(1)?) else {
@@ -247,7 +265,11 @@ impl<'a> Memory<'a> {
                     true => Some(m.values(spec.operands.count())?),
                     false => None,
                 };
-                attention::run(spec, operands, bias, batch, self.output)?;
+                let mask = match spec.key_mask {
+                    true => Some(m.values(inputs - 1)?),
+                    false => None,
+                };
+                attention::run(spec, operands, bias, mask, batch, self.output)?;
             }
             Op::Transpose(spec) => {
                 let &[_, rows, columns] = m.shape(0)? else {
@@ -266,7 +288,11 @@ impl<'a> Memory<'a> {
                     true => Some(m.values(spec.operands.count())?),
                     false => None,
                 };
-                attention::run_statistics(spec, [q, k], bias, self.output)?;
+                let mask = match spec.key_mask {
+                    true => Some(m.values(inputs - 1)?),
+                    false => None,
+                };
+                attention::run_statistics(spec, [q, k], (bias, mask), self.output)?;
             }
             Op::Pool(spec) => {
                 let &[_, n, d] = m.shape(0)? else {

@@ -34,8 +34,13 @@ pub(super) struct DeviceResize {
 impl DeviceResize {
     /// # Errors
     ///
-    /// The kernels cannot be compiled or loaded.
+    /// The kernels cannot be compiled or loaded; [`Error::Argument`] for a rule that the device cannot apply.
     pub(super) fn load(rule: &Preprocess, device: &Device) -> Result<Self> {
+        if rule.patch().is_some() {
+            let reason =
+                "images of any aspect ratio are resized on the host: a GPU does not make patches of them";
+            return Err(Error::argument("resize", reason));
+        }
         Ok(Self {
             rule: rule.clone(),
             kernels: Arc::new(ResizeKernels::load(device)?),

@@ -615,6 +615,7 @@ fn wide_heads_are_gemms_and_a_softmax() {
                 scale: 0.7,
                 operands,
                 first_key: 0,
+                key_mask: false,
                 bias: with_bias,
                 causal: false,
             };

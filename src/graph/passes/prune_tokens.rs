@@ -94,8 +94,8 @@ fn demands(graph: &Graph) -> Result<Vec<Demand>> {
             want(&mut demands, x, Demand::Token(token));
             continue;
         }
-        // A query of its own would lose its position among the keys.
-        if matches!(&node.op, Op::Attention(attention) if attention.causal)
+        // A query of its own would lose its position among the keys; and a key mask is of models whose head reads all tokens.
+        if matches!(&node.op, Op::Attention(attention) if attention.causal || attention.key_mask)
             && let wanted @ Demand::Token(_) = &mut demands[node.output.index()]
         {
             *wanted = Demand::All;

@@ -39,6 +39,13 @@ pub enum Resize {
         /// Columns of the box.
         width: usize,
     },
+    /// In proportion, to about as many whole patches as there may be (SigLIP 2's NaFlex).
+    Patches {
+        /// Height and width of a patch.
+        patch: usize,
+        /// The most patches of an image.
+        max_patches: usize,
+    },
 }
 
 impl Resize {
@@ -47,6 +54,7 @@ impl Resize {
         match self {
             Self::Exact { height, width } => (height, width),
             Self::Shortest { edge, longest } => shortest(height, width, edge, longest),
+            Self::Patches { patch, max_patches } => whole_patches(height, width, patch, max_patches),
             Self::Cover { height: h, width: w } => proportional(
                 height,
                 width,
@@ -59,6 +67,23 @@ impl Resize {
             ),
         }
     }
+}
+
+/// transformers' `get_image_size_for_max_num_patches`: a search for the largest scale at which the sides, each rounded up to
+/// whole patches, have no more patches than allowed.
+fn whole_patches(height: usize, width: usize, patch: usize, max_patches: usize) -> (usize, usize) {
+    const EPSILON: f64 = 1e-5;
+    let patches = |side: usize, scale: f64| (side as f64 * scale / patch as f64).ceil().max(1.0);
+    let (mut low, mut high) = (EPSILON / 10.0, 100.0);
+    while high - low >= EPSILON {
+        let scale = f64::midpoint(low, high);
+        match patches(height, scale) * patches(width, scale) <= max_patches as f64 {
+            true => low = scale,
+            false => high = scale,
+        }
+    }
+    let side = |side: usize| patches(side, low) as usize * patch;
+    (side(height), side(width))
 }
 
 fn proportional(height: usize, width: usize, ratio: f64) -> (usize, usize) {
@@ -234,6 +259,9 @@ impl fmt::Display for Resize {
             }
             Self::Cover { height, width } => write!(f, "to cover {height}×{width}"),
             Self::Contain { height, width } => write!(f, "to fit into {height}×{width}"),
+            Self::Patches { patch, max_patches } => {
+                write!(f, "to at most {max_patches} patches of {patch}×{patch}")
+            }
         }
     }
 }

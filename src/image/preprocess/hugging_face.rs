@@ -36,8 +36,19 @@ struct Class {
 /// The meanings of `size`.
 #[derive(Clone, Copy)]
 enum Size {
-    Exact { height: usize, width: usize },
-    Shortest { edge: usize, longest: Option<usize> },
+    Exact {
+        height: usize,
+        width: usize,
+    },
+    Shortest {
+        edge: usize,
+        longest: Option<usize>,
+    },
+    /// Whole patches, as `patch_size` and `max_num_patches` say.
+    Patches {
+        patch: usize,
+        max_patches: usize,
+    },
 }
 
 const VIT: Class = Class {
@@ -78,6 +89,13 @@ const SIGLIP: Class = Class {
     square: false,
     ..VIT
 };
+const SIGLIP2: Class = Class {
+    size: Size::Patches {
+        patch: 16,
+        max_patches: 256,
+    },
+    ..VIT
+};
 const CLIP: Class = Class {
     filter: Filter::Bicubic,
     mean: CLIP_MEAN,
@@ -115,6 +133,7 @@ impl Class {
             "Bit" | "CLIP" => &CLIP,
             "Beit" => &BEIT,
             "Siglip" => &SIGLIP,
+            "Siglip2" => &SIGLIP2,
             "ConvNext" => &CONVNEXT,
             _ => return None,
         })
@@ -129,6 +148,7 @@ impl Class {
             "dinov3_vit" => &DINOV3,
             "dinov2" | "dinov2_with_registers" | "clip" | "clip_vision_model" => &CLIP,
             "siglip" | "siglip_vision_model" => &SIGLIP,
+            "siglip2" | "siglip2_vision_model" => &SIGLIP2,
             "convnext" | "convnextv2" => &CONVNEXT,
             _ => return None,
         })
@@ -170,8 +190,15 @@ pub(super) fn parse(file: &Path, config: &Value, model_type: Option<&str>) -> Re
         let resized = match size {
             Size::Exact { height, width } => Resize::Exact { height, width },
             Size::Shortest { edge, longest } => Resize::Shortest { edge, longest },
+            Size::Patches { patch, max_patches } => Resize::Patches { patch, max_patches },
         };
         resize = Some((resized, config.filter(class)?));
+    }
+    if let (Size::Patches { .. }, None) = (class.size, resize) {
+        return Err(config.error(
+            "do_resize",
+            "is false; images that are not resized to patches are not supported",
+        ));
     }
     if config.flag("do_center_crop", class.crop.is_some())? {
         if crop.is_some() {
@@ -283,6 +310,13 @@ impl<'a> Config<'a> {
 
     fn size(&self, class: &Class) -> Result<Size> {
         let key = "size";
+        if let Size::Patches { patch, max_patches } = class.size {
+            let number = |key, default| self.get(key).map_or(Ok(default), |value| self.pixels(key, value));
+            return Ok(Size::Patches {
+                patch: number("patch_size", patch)?,
+                max_patches: number("max_num_patches", max_patches)?,
+            });
+        }
         match self.get(key) {
             None => Ok(class.size),
             Some(Value::Object(entries)) => {

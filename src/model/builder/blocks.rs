@@ -82,6 +82,7 @@ pub(super) fn attention_spec(dim: usize, heads: usize, operands: AttentionOperan
         scale: (head_dim as f64).sqrt().recip() as f32,
         operands,
         first_key: 0,
+        key_mask: false,
         bias: false,
         causal: false,
     }
@@ -237,7 +238,9 @@ impl Builder<'_> {
     ) -> Result<ValueId> {
         let bias = self.score_bias(tensors)?;
         inputs.extend(bias);
+        inputs.extend(self.key_mask);
         let op = Op::Attention(Attention {
+            key_mask: self.key_mask.is_some(),
             bias: bias.is_some(),
             causal: self.vit.blocks.causal,
             ..attention_spec(self.vit.dim, self.vit.heads, operands)

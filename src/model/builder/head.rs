@@ -18,7 +18,10 @@ impl Builder<'_> {
         let mut x = match self.vit.pooling {
             Pooling::ClassAndDistillation => return self.two_heads(tokens),
             Pooling::Class => self.pool("pool", tokens, Pool::Token(0))?,
-            Pooling::Mean { skip } => self.pool("pool", tokens, Pool::Mean { skip })?,
+            Pooling::Mean { skip } => match self.key_mask {
+                Some(mask) => self.masked_mean(tokens, mask)?,
+                None => self.pool("pool", tokens, Pool::Mean { skip })?,
+            },
             Pooling::Max { skip } => self.pool("pool", tokens, Pool::Max { skip })?,
             Pooling::ClassAndMean => {
                 width = 2 * dim;
@@ -140,6 +143,22 @@ impl Builder<'_> {
         self.graph.push(Role::Other, name, Op::Pool(pool), [tokens])
     }
 
+    /// The mean of an image's own tokens: what a query of zeros attends to.
+    fn masked_mean(&mut self, tokens: ValueId, mask: ValueId) -> Result<ValueId> {
+        let (dim, heads) = (self.vit.dim, self.vit.heads);
+        let zeros = Tensor::from_f32([1, 1, dim], vec![0.0; dim]);
+        let zeros = zeros.ok_or_else(|| Error::graph("pool", "has no channels"))?;
+        let query = self.graph.constant("pool.query", zeros);
+        let op = Op::Attention(Attention {
+            key_mask: true,
+            ..attention_spec(dim, heads, AttentionOperands::Separate)
+        });
+        let mean = self
+            .graph
+            .push(Role::Other, "pool.mean", op, [query, tokens, tokens, mask])?;
+        self.pool("pool", mean, Pool::Token(0))
+    }
+
     /// `output(attention(query, k(tokens), v(tokens)))`.
     fn query_pool(&mut self, tokens: ValueId, heads: usize, bias: bool) -> Result<ValueId> {
         let (dim, names, other) = (self.vit.dim, &self.names.pool, Role::Other);
@@ -194,9 +213,11 @@ impl Builder<'_> {
         };
         let op = Op::Attention(Attention {
             first_key: skip,
+            key_mask: self.key_mask.is_some(),
             ..attention_spec(dim, heads, AttentionOperands::PackedKv)
         });
-        let x = self.graph.push(other, "attn_pool", op, [q, kv])?;
+        let operands: Vec<ValueId> = [q, kv].into_iter().chain(self.key_mask).collect();
+        let x = self.graph.push(other, "attn_pool", op, operands)?;
         let x = self.linear(
             other,
             "attn_pool.proj",

@@ -26,6 +26,7 @@ pub(in crate::model) fn build_text(name: &str, spec: &TextSpec, weights: &mut We
         interpolated: None,
         rotary_tables: Vec::new(),
         shared_bias: None,
+        key_mask: None,
     };
     let tokens = builder.blocks(input)?;
     let (kind, pooled) = match spec.pooling {

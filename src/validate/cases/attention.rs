@@ -40,6 +40,7 @@ pub(super) fn cases(list: &mut List) {
         Scale::Model { sizes, every_form } => {
             let (batch, tokens, heads) = (sizes.batch, sizes.tokens, (sizes.heads, sizes.head_dim));
             packed(list, batch, tokens, heads);
+            padded(list, batch, tokens, heads);
             biased(list, batch, tokens, heads);
             if !is_fused(&spec(heads, AttentionOperands::Separate)) {
                 return;
@@ -62,6 +63,7 @@ pub(super) fn cases(list: &mut List) {
             for a in &AWKWARD {
                 for &heads in a.heads {
                     packed(list, a.batch, a.tokens, heads);
+                    padded(list, a.batch, a.tokens, heads);
                     shared(list, a.batch, a.tokens, heads);
                     biased(list, a.batch, a.tokens, heads);
                     let queries = a.tokens.div_ceil(3);
@@ -136,6 +138,7 @@ pub(super) fn spec((heads, head_dim): (usize, usize), operands: AttentionOperand
         scale: 3.0 / (head_dim as f32).sqrt(),
         operands,
         first_key: 0,
+        key_mask: false,
         bias: false,
         causal: false,
     }
@@ -164,6 +167,28 @@ fn packed(list: &mut List, batch: usize, tokens: usize, heads: (usize, usize)) {
         };
         list.push(Op::Attention(of_patches), vec![shared, packed(2)]);
     }
+}
+
+/// With keys that are padding: of all queries, with a bias and without, and of one for all images.
+fn padded(list: &mut List, batch: usize, tokens: usize, heads: (usize, usize)) {
+    let c = heads.0 * heads.1;
+    let op = |operands, bias| {
+        Op::Attention(Attention {
+            key_mask: true,
+            bias,
+            ..spec(heads, operands)
+        })
+    };
+    let packed = |parts: usize| activation(&[batch, tokens, parts * c]);
+    let mask = || Operand {
+        role: Role::KeyMask,
+        ..activation(&[batch, tokens])
+    };
+    list.push(op(AttentionOperands::PackedQkv, false), vec![packed(3), mask()]);
+    let biased = vec![packed(3), bias(heads.0, [tokens, tokens]), mask()];
+    list.push(op(AttentionOperands::PackedQkv, true), biased);
+    let kv = vec![activation(&[1, 1, c]), packed(2), mask()];
+    list.push(op(AttentionOperands::PackedKv, false), kv);
 }
 
 /// Scores with a bias: of all queries, and of one for all images.
@@ -423,9 +448,11 @@ pub(in crate::validate) fn attention_parts(
     let separate = Attention {
         operands: AttentionOperands::Separate,
         causal: false,
+        key_mask: false,
         ..*spec
     };
-    let mask = mask.or(spec.causal.then_some(CAUSAL));
+    let of_spec = spec.causal.then_some(CAUSAL).or(spec.key_mask.then_some(PADDING));
+    let mask = mask.or(of_spec);
     by_image(rows, queries)
         .into_iter()
         .map(|(image, rows)| {

@@ -70,6 +70,7 @@ fn push(list: &mut List, form: usize, batch: usize, tokens: usize, (heads, head_
             scale: 3.0 / (head_dim as f32).sqrt(),
             operands,
             first_key: 0,
+            key_mask: false,
             bias: false,
             causal: form == 1,
         },

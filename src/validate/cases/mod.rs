@@ -5,6 +5,8 @@ mod add;
 mod attention;
 mod attention_rope;
 mod attention_statistics;
+mod grid_mask;
+mod grid_positions;
 mod layer_norm;
 mod linear;
 mod patch_conv;
@@ -34,10 +36,12 @@ pub(super) use patch_extract::patch_part;
 pub(super) use resize::Resize;
 
 /// What adds an op's cases to a list.
-const CASES: [fn(&mut List); 16] = [
+const CASES: [fn(&mut List); 18] = [
     patch_conv::cases,
     patch_extract::cases,
     tokens::cases,
+    grid_positions::cases,
+    grid_mask::cases,
     add::cases,
     activation::cases,
     swiglu::cases,

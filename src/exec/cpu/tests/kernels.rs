@@ -159,6 +159,7 @@ fn attention_of_every_shape() {
                     scale: 4.0 / (head_dim as f32).sqrt(),
                     operands,
                     first_key: 0,
+                    key_mask: false,
                     bias: false,
                     causal: false,
                 })
@@ -196,6 +197,7 @@ fn attention_of_every_shape() {
                     scale: 2.0 / (head_dim as f32).sqrt(),
                     operands: AttentionOperands::PackedQkv,
                     first_key,
+                    key_mask: false,
                     bias: true,
                     causal: false,
                 };
@@ -215,6 +217,7 @@ fn attention_survives_large_scores() {
         scale: 1.0,
         operands: AttentionOperands::PackedQkv,
         first_key: 0,
+        key_mask: false,
         bias: false,
         causal: false,
     };

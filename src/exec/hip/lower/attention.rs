@@ -3,7 +3,7 @@
 
 use super::{Call, Lowering, one, shape_of};
 use crate::exec::select::AttentionShape;
-use crate::graph::plan::{Plan, Step};
+use crate::graph::plan::{Operand, Plan, Step};
 use crate::hip::{Gemm, Matrix};
 use crate::kernels::{
     AddArgs, AttentionArgs, KernelCall, RopeArgs, ScoreBias, SoftmaxArgs, Strided, Visibility, is_fused,
@@ -43,6 +43,8 @@ pub(in crate::exec) struct AttentionCall {
     pub(in crate::exec) bias: Option<ScoreBias>,
     /// What rotates queries and keys, in place, if the fused kernel does not.
     pub(in crate::exec) rope: Option<RopeArgs>,
+    /// Where the key mask lies, u8 `[images, keys]`; 0 without. With one, as with a bias.
+    pub(in crate::exec) key_mask: u64,
     /// Memory for the scores, where there is no fused kernel.
     pub(in crate::exec) scratch: u64,
 }
@@ -86,10 +88,10 @@ impl Lowering<'_> {
             let address = self.addresses.arena + self.plan.buffer(statistics.output).offset as u64;
             return one(with_statistics(&call, address)?);
         }
-        // One query for all images, a few for all tokens, a causal mask or a bias are not what libraries take.
+        // One query for all images, a few for all tokens, a mask or a bias are not what libraries take.
         let queries = call.operands[0].tokens;
         let own_tokens = |of: &Strided| of.tokens == queries && (of.image != 0 || call.images == 1);
-        let plain = !spec.causal && call.bias.is_none();
+        let plain = !spec.causal && call.bias.is_none() && call.key_mask == 0;
         let selects = self.plan.graph().optimizations().fused_attention && plain;
         match fused(self.plan, spec) {
             _ if selects && call.operands.iter().all(own_tokens) => one(Call::Attention(call)),
@@ -137,6 +139,7 @@ impl Lowering<'_> {
             dtype: self.plan.dtype(),
             operands: [q, self.keys(spec, k)?, self.keys(spec, v)?, out],
             bias: self.bias(spec)?,
+            key_mask: self.key_mask(spec)?,
             rope: self.rotation()?,
             scratch: self.addresses.scratch,
         })
@@ -155,6 +158,18 @@ impl Lowering<'_> {
             head: queries * keys,
             query: keys,
         }))
+    }
+
+    fn key_mask(&self, spec: &Attention) -> Result<u64, String> {
+        if !spec.key_mask {
+            return Ok(0);
+        }
+        let index = self.step.inputs.len().saturating_sub(1);
+        // A constant would be of the plan's dtype.
+        match self.operand(index)? {
+            Operand::Buffer(_) => self.address(index),
+            _ => Err("takes a key mask that is computed".into()),
+        }
     }
 
     /// Keys or values, from the first that is attended to on.
@@ -186,12 +201,12 @@ impl Lowering<'_> {
 }
 
 /// The keys that each query attends to.
-fn visible(spec: &Attention) -> Visibility {
-    visibility(0, 0, None, spec.causal.then_some(0))
+fn visible(call: &AttentionCall) -> Visibility {
+    visibility(call.key_mask, 0, None, call.spec.causal.then_some(0))
 }
 
 fn fused_attention(call: &AttentionCall) -> Result<KernelCall, String> {
-    let arguments = AttentionArgs::new(&call.spec, call.images, call.operands, visible(&call.spec))?;
+    let arguments = AttentionArgs::new(&call.spec, call.images, call.operands, visible(call))?;
     Ok(match (call.bias, call.rope) {
         (Some(bias), _) => arguments.with_bias(bias)?.into(),
         (None, Some(rope)) => arguments.with_rope(rope).into(),
@@ -201,7 +216,7 @@ fn fused_attention(call: &AttentionCall) -> Result<KernelCall, String> {
 
 /// Fused attention and the statistics of its softmax, at `address`.
 fn with_statistics(call: &AttentionCall, address: u64) -> Result<KernelCall, String> {
-    let arguments = AttentionArgs::new(&call.spec, call.images, call.operands, visible(&call.spec))?;
+    let arguments = AttentionArgs::new(&call.spec, call.images, call.operands, visible(call))?;
     Ok(arguments.with_statistics(call.bias, address)?.into())
 }
 
@@ -260,7 +275,7 @@ fn unfused_attention(call: &AttentionCall) -> Result<Vec<Call>, String> {
         calls.push(AddArgs::new([scratch, scratch], [images * rows, keys], 1.0, 0, y)?.into());
     }
     let extents = [images, heads, queries, keys];
-    calls.push(SoftmaxArgs::new([scratch, scratch], extents, visible(&spec), 1.0)?.into());
+    calls.push(SoftmaxArgs::new([scratch, scratch], extents, visible(call), 1.0)?.into());
     for (channel, a) in (0..heads as u64).map(of_head) {
         let (b, c) = (v.address + channel, out.address + channel);
         calls.push(Call::Gemm { gemm: pv, a, b, c });

@@ -2,6 +2,7 @@
 //! here knows a device.
 
 mod attention;
+mod grid;
 mod linear;
 mod patch_extract;
 mod pool;
@@ -131,6 +132,8 @@ pub(super) fn unit(op: &Op) -> Option<Unit> {
         Op::PatchExtract(_) => Unit::of("patch_extract"),
         Op::Tokens(_) => Unit::of("tokens"),
         Op::Add | Op::Scale | Op::Affine | Op::MulScalar(_) => Unit::of("add"),
+        Op::GridPositions => Unit::of("grid_positions"),
+        Op::GridMask => Unit::of("grid_mask"),
         Op::LayerNorm { .. } | Op::RmsNorm { .. } => Unit::of("layer_norm"),
         Op::Linear(spec) if !linear::needs_kernel(spec) => return None,
         Op::Linear(_) | Op::Activation(_) => Unit::of("bias_activation"),
@@ -210,6 +213,8 @@ pub(super) fn lower(plan: &Plan, step: &Step, addresses: Addresses<'_>) -> Resul
     match &plan.node(step).op {
         Op::PatchExtract(spec) => s.patch_extract(spec),
         Op::Tokens(spec) => s.tokens(*spec),
+        Op::GridPositions => s.grid_positions(),
+        Op::GridMask => s.grid_mask(),
         Op::Add => {
             let y = (s.address(1)?, rows(s.shape_of(1)?)?);
             one(AddArgs::new(

@@ -49,6 +49,7 @@ impl Builder<'_> {
                 scale: (half as f64).sqrt().recip() as f32,
                 operands: AttentionOperands::PackedKv,
                 first_key: 0,
+                key_mask: false,
                 bias: false,
                 causal: false,
             });

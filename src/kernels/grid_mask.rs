@@ -1,0 +1,67 @@
+//! `grid_mask`: which tokens are an image's own.
+
+use super::bindings::{ELEMENTWISE_THREADS, GridMaskArgs, PATCH_GRID_BYTES, PatchGrids};
+use super::{Access, KernelArguments, Launch, Target, bytes, extent};
+use crate::patch_grid;
+
+impl PatchGrids {
+    /// Those of images of this height and width that lie at `pixels`.
+    pub(crate) fn of_images(pixels: u64, [height, width]: [usize; 2]) -> Self {
+        Self {
+            pixels,
+            image: (height * width * 3) as u64,
+            first: patch_grid::first([height, width]) as u64,
+        }
+    }
+
+    /// The bytes up to the end of the last image's grid.
+    pub(super) fn visit(&self, images: u32, visit: &mut dyn FnMut(Access)) {
+        let last = self.image.saturating_mul(u64::from(images.saturating_sub(1)));
+        let end = last
+            .saturating_add(self.first)
+            .saturating_add(PATCH_GRID_BYTES.into());
+        visit(Access::read(
+            "pixels",
+            self.pixels,
+            usize::try_from(end).unwrap_or(usize::MAX),
+        ));
+    }
+}
+
+impl GridMaskArgs {
+    /// Into `out` u8 `[images, tokens]`.
+    ///
+    /// # Errors
+    ///
+    /// An extent exceeds 32 bits.
+    pub(crate) fn new(grids: PatchGrids, out: u64, [images, tokens]: [usize; 2]) -> Result<Self, String> {
+        Ok(Self {
+            out,
+            grids,
+            images: extent(images)?,
+            tokens: extent(tokens)?,
+        })
+    }
+}
+
+// SAFETY: hip/grid_mask.hip; threads beyond the last token return.
+unsafe impl KernelArguments for GridMaskArgs {
+    const FILE: &'static str = "grid_mask";
+
+    fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+        if self.tokens == 0 {
+            return Err("has images without tokens".into());
+        }
+        let tokens = u64::from(self.images) * u64::from(self.tokens);
+        target.threads(tokens, ELEMENTWISE_THREADS)
+    }
+
+    fn accesses(&self, _element: usize, visit: &mut dyn FnMut(Access)) {
+        self.grids.visit(self.images, visit);
+        visit(Access::write(
+            "out",
+            self.out,
+            bytes(1, &[self.images, self.tokens]),
+        ));
+    }
+}

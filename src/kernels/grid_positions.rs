@@ -1,0 +1,55 @@
+//! `grid_positions`: to the tokens of each image the position table, resampled to the image's grid of patches.
+
+use super::bindings::{GridPositionsArgs, PatchGrids};
+use super::{Access, KernelArguments, Launch, Target, bytes, extent};
+
+impl GridPositionsArgs {
+    /// For `x` and `out` `[images, tokens, channels]`, and `table` `[side, side, channels]`.
+    ///
+    /// # Errors
+    ///
+    /// An extent exceeds 32 bits.
+    pub(crate) fn new(
+        [x, table, out]: [u64; 3],
+        grids: PatchGrids,
+        [images, tokens, channels]: [usize; 3],
+        side: usize,
+    ) -> Result<Self, String> {
+        Ok(Self {
+            x,
+            table,
+            out,
+            grids,
+            images: extent(images)?,
+            tokens: extent(tokens)?,
+            side: extent(side)?,
+            channels: extent(channels)?,
+        })
+    }
+}
+
+// SAFETY: hip/grid_positions.hip; threads beyond the last token return, and grids are cut to fit the tokens.
+unsafe impl KernelArguments for GridPositionsArgs {
+    const FILE: &'static str = "grid_positions";
+
+    fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+        if self.tokens == 0 || self.side == 0 {
+            return Err("has images without tokens, or a table without positions".into());
+        }
+        let tokens = u64::from(self.images) * u64::from(self.tokens);
+        target.elementwise(tokens, self.channels)
+    }
+
+    fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
+        let bytes = |extents: &[u32]| bytes(element, extents);
+        let all = bytes(&[self.images, self.tokens, self.channels]);
+        visit(Access::read("x", self.x, all));
+        visit(Access::read(
+            "table",
+            self.table,
+            bytes(&[self.side, self.side, self.channels]),
+        ));
+        self.grids.visit(self.images, visit);
+        visit(Access::write("out", self.out, all));
+    }
+}

@@ -1,0 +1,80 @@
+//! Position embeddings, resampled to the grid of patches that each image has.
+
+use rayon::prelude::*;
+
+use super::{Shape, count, expect, grid_mask, operands};
+use crate::patch_grid::{self, PatchGrid};
+
+pub(super) fn shape(inputs: &[&[usize]]) -> Result<Shape, String> {
+    let [x, table, image] = operands(inputs)?;
+    let (batch, patches) = grid_mask::extents(image)?;
+    let &[side, columns, channels] = table else {
+        return Err(format!("`table` has shape {table:?}, expected [S, S, D]"));
+    };
+    if side != columns || side == 0 {
+        return Err(format!(
+            "`table` is of {side}×{columns} positions, not of a square"
+        ));
+    }
+    expect("x", x, &[batch, patches, channels])?;
+    Ok(x.to_vec())
+}
+
+/// Four weighted positions are added to each token, more where an image has fewer rows or columns than the table.
+pub(super) fn flops(output: &[usize]) -> u64 {
+    9 * count(output)
+}
+
+/// [`Op::GridPositions`](crate::ops::Op::GridPositions) of `x [B,N,D]`, a table of `side × side` positions, and images of this
+/// height and width.
+pub(crate) fn run(
+    x: &[f32],
+    table: &[f32],
+    side: usize,
+    (pixels, size): (&[u8], [usize; 2]),
+    out: &mut [f32],
+) -> Result<(), String> {
+    let patches = patch_grid::most_patches(size).max(1);
+    let channels = table.len() / (side * side).max(1);
+    let each = (patches * channels).max(1);
+    let images = pixels.par_chunks_exact((size[0] * size[1] * 3).max(1));
+    let rows = out.par_chunks_exact_mut(each).zip(x.par_chunks_exact(each));
+    rows.zip(images).try_for_each(|((out, x), image)| {
+        let grid = PatchGrid::read(image, size, patches).ok_or("the image is too short")?;
+        let [rows, columns] =
+            [grid.rows, grid.columns].map(|to| (0..to).map(|i| taps(side, to, i)).collect());
+        let [rows, columns]: [Vec<Vec<(usize, f64)>>; 2] = [rows, columns];
+        let tokens = out
+            .par_chunks_exact_mut(channels)
+            .zip(x.par_chunks_exact(channels));
+        tokens.enumerate().for_each(|(token, (out, x))| {
+            let patch = if token < grid.patches() { token } else { 0 };
+            out.copy_from_slice(x);
+            for &(row, row_weight) in &rows[patch / grid.columns] {
+                for &(column, weight) in &columns[patch % grid.columns] {
+                    let weight = (row_weight * weight) as f32;
+                    let position = &table[(row * side + column) * channels..][..channels];
+                    out.iter_mut()
+                        .zip(position)
+                        .for_each(|(out, p)| *out += weight * p);
+                }
+            }
+        });
+        Ok(())
+    })
+}
+
+/// The inputs that output `index` of `to` is made of, and their weights, as of PyTorch's antialiased bilinear interpolation
+/// without `align_corners`: a triangle as wide as two cells of the coarser grid.
+fn taps(from: usize, to: usize, index: usize) -> Vec<(usize, f64)> {
+    let scale = from as f64 / to as f64;
+    let (centre, widening) = (scale * (index as f64 + 0.5), scale.max(1.0));
+    let begin = (centre - widening).max(0.0) as usize;
+    let end = ((centre + widening) as usize + 1).min(from);
+    let weight = |cell: usize| (1.0 - (cell as f64 + 0.5 - centre).abs() / widening).max(0.0);
+    let sum: f64 = (begin..end).map(weight).sum();
+    (begin..end)
+        .map(|cell| (cell, weight(cell) / sum))
+        .filter(|tap| tap.1 > 0.0)
+        .collect()
+}
