@@ -289,7 +289,10 @@ fn causal_attention_sees_no_later_key() {
     let of_last = array(&[1, 1], &[0.0]);
     let shapes = [of_last.shape(), zeros.shape(), v.shape()];
     let error = crate::ops::output_shape(&Op::Attention(spec), &shapes).unwrap_err();
-    assert_eq!(error, "is causal, which takes as many queries as its 3 keys");
+    assert_eq!(
+        error,
+        "is causal, which takes as many queries as its 3 keys, and no key mask"
+    );
 }
 
 /// By hand: even rows, a row with one key, and a row whose keys are all out of sight.

@@ -310,9 +310,8 @@ fn check_with(graph: Graph, dtype: DType, optimizations: Optimizations, toleranc
 fn check_passes(graph: Graph, dtype: DType, passes: Passes, tolerance: f64) {
     let graph = Arc::new(optimize(graph, &passes).unwrap().0);
     for batch in [1, 3] {
-        let pixels: Vec<u8> = (0..batch * VIT.image * VIT.image * 3)
-            .map(|i| (i * 7919 % 256) as u8)
-            .collect();
+        let image: usize = graph.value(graph.input()).shape.iter().product();
+        let pixels: Vec<u8> = (0..batch * image).map(|i| (i * 7919 % 256) as u8).collect();
         let values: Vec<f32> = pixels.iter().map(|&v| f32::from(v) / 64.0 - 2.0).collect();
         let input = match graph.value(graph.input()).dtype {
             DType::U8 => Input::Pixels(&pixels),

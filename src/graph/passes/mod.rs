@@ -13,7 +13,8 @@ pub(super) mod prune_tokens;
 
 /// A number that differs, as a rule, where the code of the passes does: what they made of a graph once is not used any more.
 pub(crate) const CODE: u64 = fnv_1a(&[
-    include_bytes!("fold_constants.rs") as &[u8],
+    include_bytes!("attention_statistics.rs") as &[u8],
+    include_bytes!("fold_constants.rs"),
     include_bytes!("fold_scales.rs"),
     include_bytes!("fuse_activations.rs"),
     include_bytes!("fuse_patches.rs"),

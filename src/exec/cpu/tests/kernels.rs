@@ -70,12 +70,16 @@ fn check_op_within(tolerance: f64, op: &Op, operands: &[Tensor], parameters: std
                 op,
                 Op::Add
                     | Op::Scale
+                    | Op::Affine
                     | Op::LayerNorm { .. }
                     | Op::RmsNorm { .. }
                     | Op::Rope(_)
                     | Op::Activation(_)
                     | Op::MulScalar(_)
-            ) || matches!(op, Op::Linear(Linear { residual: true, .. }))
+            ) || matches!(
+                op,
+                Op::Linear(Linear { residual: true, .. }) | Op::Transpose(Transpose { combine: Some(_), .. })
+            )
         };
         let last = plan.steps().last().unwrap();
         assert_eq!(last.in_place.is_some(), in_buffers && takes_over(op), "{op}");
