@@ -109,7 +109,7 @@ fn what_cannot_be_built_is_refused() {
             "hf_vit",
             "model_type",
             json!("swin"),
-            "`model_type` is \"swin\", which is not supported; supported are vit, deit, dinov2, dinov2_with_registers, dinov3_vit, beit, clip, clip_vision_model, siglip, siglip_vision_model, aimv2, aimv2_vision_model",
+            "`model_type` is \"swin\", which is not supported; supported are vit, deit, dinov2, dinov2_with_registers, dinov3_vit, beit, clip, clip_vision_model, siglip, siglip_vision_model, siglip2, siglip2_vision_model, aimv2, aimv2_vision_model",
         ),
         (
             "timm_deit",
