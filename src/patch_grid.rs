@@ -88,7 +88,7 @@ mod tests {
             .write(&mut image)
             .is_none()
         );
-        // No room for the grid, or a row that would be a patch's.
+        // The grid does not fit, or its row would be a patch's.
         assert_eq!(
             [(1, 4), (16, 0), (16, 1 << 16)].map(|(p, n)| image_size(p, n)),
             [None; 3]

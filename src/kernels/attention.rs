@@ -367,13 +367,6 @@ unsafe impl KernelArguments for AttentionStatisticsArgs {
 }
 
 impl AttentionRopeArgs {
-    /// The same as two kernels, where that for few queries is the faster one, as [`AttentionArgs::split`] says: it reads keys right
-    /// from memory, where they have to be rotated before.
-    pub(crate) fn split(self, element: usize, compute_units: u32) -> Option<(RopeArgs, AttentionSplitArgs)> {
-        let split = self.attention.split(element, compute_units)?;
-        Some((self.rope, split))
-    }
-
     /// Whether the rotation is one of these queries and keys.
     fn is_consistent(&self) -> bool {
         let Self { attention: a, rope } = self;
