@@ -177,13 +177,6 @@ fn attention_rotates_its_own_queries_and_keys() {
     let rope = RopeArgs::new([16, 32], [1, 197, 3 * 768], [196, 768], &spec).unwrap();
     let rotating = attention(1, 12, 197, 64).with_rope(rope);
     assert_eq!(rotating.entry().unwrap(), "attention_64_rope");
-    // For few queries it is two kernels.
-    let (first, split) = rotating.split(2, 78).unwrap();
-    assert_eq!(
-        (first, split.entry().unwrap().as_ref()),
-        (rope, "attention_64_split")
-    );
-    assert!(rotating.split(2, 77).is_none());
     let t = Target {
         tile: 8 << ATTENTION_WAVES_SHIFT | 128,
         ..target(32, DType::BF16)
