@@ -15,6 +15,8 @@ pub struct Outputs {
     pub(crate) labels: Labels,
     pub(crate) scores: Scores,
     pub(crate) prefix_tokens: usize,
+    /// Rows and columns of patches, where they are the same for all images.
+    pub(crate) grid: Option<[usize; 2]>,
     pub(crate) embeddings: Array2<f32>,
     pub(crate) logits: Option<Array2<f32>>,
     /// All tokens, those before the patches included.
@@ -116,6 +118,37 @@ impl Outputs {
     pub fn hidden_layer(&self, block: usize) -> Option<ArrayView3<'_, f32>> {
         let (_, tokens) = self.hidden_layers.iter().find(|(index, _)| *index == block)?;
         Some(tokens.view())
+    }
+
+    /// `[images, rows, columns, D]`: the [tokens](Self::tokens) as a feature map, a token for each row and column of patches, as models
+    /// for detection and segmentation take it. A copy; `None` as for the tokens, and where images may have any aspect ratio.
+    ///
+    /// ```
+    /// # fn main() -> hipvit::Result<()> {
+    /// use hipvit::Session;
+    /// use hipvit::image::{Limits, open};
+    ///
+    /// let session = Session::builder().tokens(true).tinyvit32()?;
+    /// let outputs = session.run([open("assets/samples/7.png", Limits::default())?])?;
+    /// assert_eq!(outputs.feature_map().map(|map| map.dim()), Some((1, 8, 8, 64)));
+    /// # Ok(()) }
+    /// ```
+    pub fn feature_map(&self) -> Option<Array4<f32>> {
+        self.map(self.tokens()?)
+    }
+
+    /// `[images, rows, columns, D]`: the patches' part of [`hidden_layer`](Self::hidden_layer), as [`feature_map`](Self::feature_map).
+    ///
+    /// It is what timm's `forward_intermediates` with `norm=False` and `output_fmt="NCHW"` returns, with the channels last.
+    pub fn hidden_feature_map(&self, block: usize) -> Option<Array4<f32>> {
+        let tokens = self.hidden_layer(block)?;
+        self.map(tokens.slice_axis(Axis(1), Slice::from(self.prefix_tokens..)))
+    }
+
+    fn map(&self, patches: ArrayView3<'_, f32>) -> Option<Array4<f32>> {
+        let ([rows, columns], (images, _, channels)) = (self.grid?, patches.dim());
+        let shape = (images, rows, columns, channels);
+        patches.to_owned().into_shape_with_order(shape).ok()
     }
 
     /// The blocks whose [hidden layers](Self::hidden_layer) there are.
@@ -236,6 +269,22 @@ impl<'a> ImageOutputs<'a> {
         )
     }
 
+    /// `[rows, columns, D]`, see [`Outputs::feature_map`].
+    pub fn feature_map(&self) -> Option<Array3<f32>> {
+        self.map(self.tokens()?)
+    }
+
+    /// `[rows, columns, D]`, see [`Outputs::hidden_feature_map`].
+    pub fn hidden_feature_map(&self, block: usize) -> Option<Array3<f32>> {
+        let tokens = self.hidden_layer(block)?;
+        self.map(tokens.slice_axis(Axis(0), Slice::from(self.outputs.prefix_tokens..)))
+    }
+
+    fn map(&self, patches: ArrayView2<'_, f32>) -> Option<Array3<f32>> {
+        let map = self.outputs.map(patches.insert_axis(Axis(0)))?;
+        Some(map.index_axis_move(Axis(0), 0))
+    }
+
     /// See [`Outputs::attention_statistics`].
     pub fn attention_statistics(&self) -> Vec<AttentionStatistics> {
         let of_layer = |layer: &AttentionLayer| {
@@ -345,6 +394,7 @@ mod tests {
             labels: Labels::from_iter(["cat", "dog"]),
             scores: Scores::Softmax,
             prefix_tokens: 1,
+            grid: None,
             embeddings: array![[1.0], [2.0]],
             logits: Some(array![[0.0, 3.0], [5.0, 1.0]]),
             tokens: Some(array![[[1.0], [2.0], [3.0]], [[4.0], [5.0], [6.0]]]),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use hipvit::ndarray::ArrayView2;
+use hipvit::ndarray::{Array3, ArrayView2, ArrayViewD};
 use hipvit::pipeline::Item;
 use hipvit::timing::Timing;
 use hipvit::{ImageOutputs, Replays};
@@ -34,6 +34,10 @@ pub struct Args {
     /// given several times; as JSON or safetensors (`layers.N`)
     #[arg(long = "layer", value_name = "N")]
     layers: Vec<usize>,
+    /// Give the patches' tokens, of --tokens and --layer, as feature maps, [rows, columns, channels], and those of --layer without
+    /// the tokens before the patches
+    #[arg(long)]
+    dense: bool,
     #[command(flatten)]
     output: OutputArgs<Vectors>,
     /// Print the time of each phase, in JSON as the last line. Phases overlap: their sum may exceed the wall time
@@ -60,10 +64,18 @@ struct Embedded {
     #[serde(skip_serializing_if = "Option::is_none")]
     prefix_tokens: Option<Vec<Vec<f32>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    tokens: Option<Vec<Vec<f32>>>,
+    tokens: Option<Tokens>,
     /// By the index of the block.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    layers: BTreeMap<usize, Vec<Vec<f32>>>,
+    layers: BTreeMap<usize, Tokens>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Tokens {
+    Rows(Vec<Vec<f32>>),
+    /// By row and column of patches.
+    Map(Vec<Vec<Vec<f32>>>),
 }
 
 /// What an image's results are written to.
@@ -85,11 +97,18 @@ impl Args {
             let text = format!("{name} has embeddings alone: tokens and layers need json or safetensors");
             return Err(Usage(text).into());
         }
+        if self.dense && !self.tokens && self.layers.is_empty() {
+            return Err(Usage("--dense shapes tokens: give --tokens or --layer too".to_owned()).into());
+        }
         let images = self.inputs.list()?;
         let builder = self.model.builder().tokens(self.tokens);
         let session = self
             .model
             .load_with(builder.hidden_layers(self.layers.iter().copied()))?;
+        if self.dense && session.info().patch_grid().is_none() {
+            let text = "--dense: the model's images have patches in grids of their own; leave it out";
+            return Err(Usage(text.to_owned()).into());
+        }
         let mut writer = match format {
             Format::Csv => Writer::Csv(Box::new(csv::Writer::from_writer(sink)), false),
             Format::Npy => Writer::Npy(Npy::new(sink, images.len())),
@@ -113,11 +132,21 @@ impl Args {
 
     fn embedded(&self, item: &Item) -> Embedded {
         let outputs = item.outputs();
-        let layer = |&block: &usize| Some((block, rows(outputs.hidden_layer(block)?)));
+        let layer = |&block: &usize| {
+            let tokens = match self.dense {
+                true => Tokens::Map(map(&outputs.hidden_feature_map(block)?)),
+                false => Tokens::Rows(rows(outputs.hidden_layer(block)?)),
+            };
+            Some((block, tokens))
+        };
+        let tokens = match self.dense {
+            true => outputs.feature_map().map(|tokens| Tokens::Map(map(&tokens))),
+            false => outputs.tokens().map(|tokens| Tokens::Rows(rows(tokens))),
+        };
         Embedded {
             embedding: self.embedding(&outputs),
             prefix_tokens: outputs.prefix_tokens().map(rows),
-            tokens: outputs.tokens().map(rows),
+            tokens,
             layers: self.layers.iter().filter_map(layer).collect(),
         }
     }
@@ -148,16 +177,30 @@ impl Args {
             Writer::Safetensors(_, tensors) => {
                 tensors.image(item.name());
                 tensors.push("embeddings", &[embedding.len()], &embedding);
-                let mut push = |name: String, tokens: Option<ArrayView2<'_, f32>>| {
+                let mut push = |name: String, tokens: Option<ArrayViewD<'_, f32>>| {
                     if let Some(tokens) = tokens {
                         let values: Vec<f32> = tokens.iter().copied().collect();
                         tensors.push(name, tokens.shape(), &values);
                     }
                 };
-                push("prefix_tokens".into(), outputs.prefix_tokens());
-                push("tokens".into(), outputs.tokens());
-                for &block in &self.layers {
-                    push(format!("layers.{block}"), outputs.hidden_layer(block));
+                push(
+                    "prefix_tokens".into(),
+                    outputs.prefix_tokens().map(ArrayView2::into_dyn),
+                );
+                if self.dense {
+                    let mut push = |name, map: Option<Array3<f32>>| {
+                        push(name, map.as_ref().map(|map| map.view().into_dyn()));
+                    };
+                    push("tokens".into(), outputs.feature_map());
+                    for &block in &self.layers {
+                        push(format!("layers.{block}"), outputs.hidden_feature_map(block));
+                    }
+                } else {
+                    push("tokens".into(), outputs.tokens().map(ArrayView2::into_dyn));
+                    for &block in &self.layers {
+                        let tokens = outputs.hidden_layer(block);
+                        push(format!("layers.{block}"), tokens.map(ArrayView2::into_dyn));
+                    }
                 }
             }
             Writer::Parquet(_, names, embeddings) => {
@@ -198,6 +241,10 @@ impl Writer {
             }
         }
     }
+}
+
+fn map(tokens: &Array3<f32>) -> Vec<Vec<Vec<f32>>> {
+    tokens.outer_iter().map(rows).collect()
 }
 
 fn rows(tokens: ArrayView2<'_, f32>) -> Vec<Vec<f32>> {

@@ -164,6 +164,12 @@ impl Info {
     pub fn has_attention(&self) -> bool {
         self.heads > 0
     }
+
+    /// Rows and columns of patches; `None` where each image has its own.
+    pub fn patch_grid(&self) -> Option<[usize; 2]> {
+        let grid = [0, 1].map(|axis| self.image_size[axis] / self.patch[axis].max(1));
+        (!self.any_aspect_ratio).then_some(grid)
+    }
 }
 
 impl fmt::Display for Library {

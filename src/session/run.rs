@@ -257,6 +257,7 @@ impl Session {
             labels: self.labels().clone(),
             scores: self.scores(),
             prefix_tokens: info.prefix_tokens,
+            grid: info.patch_grid(),
             embeddings: Array2::zeros((images, 0)),
             logits: None,
             tokens: None,

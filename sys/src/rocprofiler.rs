@@ -1,7 +1,7 @@
 //! rocprofiler-sdk: hardware counters of each launch of a kernel.
 //!
 //! Declared by hand from the headers of version 1.0 (ROCm 7), of which this is a small part: they come with the profiler's package,
-//! which an installation of ROCm need not have, and Debian does not. `tests/layouts.rs` compares [`types`] with them where they are.
+//! which an installation of ROCm need not have, and Debian does not. `tests/layouts.rs` compares its types with them where they are.
 #![allow(
     missing_docs,
     missing_debug_implementations,

@@ -187,6 +187,18 @@ fn tokens_and_layers_are_tensors_of_their_own() {
     let prefix = shape("prefix_tokens")[1];
     assert_eq!(shape("layers.1"), [10, patches + prefix, width]);
 
+    let dense = folder.path().join("dense.safetensors");
+    succeeds(&write("embed", &["--tokens", "--layer", "1", "--dense"], &dense));
+    let dense = fs::read(&dense).unwrap();
+    let maps = SafeTensors::deserialize(&dense).unwrap();
+    let map = maps.tensor("tokens").unwrap();
+    assert_eq!(map.shape(), [10, 8, 8, width]);
+    assert_eq!(map.data(), tensors.tensor("tokens").unwrap().data());
+    assert_eq!(maps.tensor("layers.1").unwrap().shape(), [10, 8, 8, width]);
+    let output = write("embed", &["--dense"], &folder.path().join("d.safetensors"));
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("--tokens"), "{}", stderr(&output));
+
     let output = write("embed", &["--tokens"], &folder.path().join("t.npy"));
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("safetensors"), "{}", stderr(&output));

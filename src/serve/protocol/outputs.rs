@@ -263,6 +263,7 @@ mod tests {
             labels,
             scores: Scores::Sigmoid,
             prefix_tokens: 1,
+            grid: None,
             embeddings: array![[1.0, 2.0], [3.0, 4.0]],
             logits: Some(array![[0.0, 3.0, -1.0], [5.0, 1.0, 2.5]]),
             tokens: None,

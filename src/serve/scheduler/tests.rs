@@ -59,6 +59,7 @@ impl Backend for Fake {
             labels: Labels::default(),
             scores: Scores::Softmax,
             prefix_tokens: 0,
+            grid: None,
             embeddings: Array2::zeros((images.len(), 1)),
             logits: Some(logits),
             tokens: None,
