@@ -2,10 +2,10 @@
 
 use rayon::prelude::*;
 
-use super::Array;
 use super::array::{dot, extents};
 use super::softmax::softmax;
-use crate::ops::{Attention, AttentionOperands, Op, output_shape};
+use super::{Array, result_of};
+use crate::ops::{Attention, AttentionOperands, Op};
 
 /// One of Q, K and V inside a packed operand.
 struct Packed<'a> {
@@ -51,8 +51,7 @@ pub(crate) fn masked_attention(
     operands: &[&Array],
     visible: impl Fn(usize, usize, usize) -> bool + Sync,
 ) -> Result<Array, String> {
-    let shapes: Vec<&[usize]> = operands.iter().map(|a| a.shape()).collect();
-    let mut result = Array::zeros(output_shape(&Op::Attention(*spec), &shapes)?);
+    let mut result = result_of(&Op::Attention(*spec), operands)?;
     attention(spec, operands, &mut result, visible);
     Ok(result)
 }
@@ -67,8 +66,7 @@ pub(crate) fn masked_statistics(
     operands: &[&Array],
     visible: impl Fn(usize, usize, usize) -> bool + Sync,
 ) -> Result<Array, String> {
-    let shapes: Vec<&[usize]> = operands.iter().map(|a| a.shape()).collect();
-    let mut result = Array::zeros(output_shape(&Op::AttentionStatistics(*spec), &shapes)?);
+    let mut result = result_of(&Op::AttentionStatistics(*spec), operands)?;
     statistics(spec, operands, &mut result, visible);
     Ok(result)
 }

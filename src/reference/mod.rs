@@ -42,9 +42,7 @@ use activation::activate;
 ///
 /// The reason, if the op does not accept operands of these shapes.
 pub fn eval(op: &Op, operands: &[&Array]) -> Result<Array, String> {
-    let shapes: Vec<&[usize]> = operands.iter().map(|a| a.shape()).collect();
-    let shape = output_shape(op, &shapes)?;
-    let mut result = Array::zeros(shape);
+    let mut result = result_of(op, operands)?;
     match op {
         Op::Normalize(spec) => patch_conv::normalize(spec, operands[0], &mut result),
         Op::PatchConv(spec) => patch_conv::patch_conv(spec, operands, &mut result),
@@ -73,4 +71,10 @@ pub fn eval(op: &Op, operands: &[&Array]) -> Result<Array, String> {
         Op::AllReduce(spec) => return all_reduce(spec, &operands[..1], &operands[1..]),
     }
     Ok(result)
+}
+
+/// Zeros of the result's shape.
+fn result_of(op: &Op, operands: &[&Array]) -> Result<Array, String> {
+    let shapes: Vec<&[usize]> = operands.iter().map(|a| a.shape()).collect();
+    Ok(Array::zeros(output_shape(op, &shapes)?))
 }

@@ -20,18 +20,18 @@ use crate::tensor::DType;
 pub fn tolerance(dtype: DType, reduction: usize) -> f64 {
     let single = f64::from(f32::EPSILON) * (4.0 + 2.0 * (reduction as f64).sqrt());
     match dtype {
-        DType::F32 | DType::U8 | DType::I8 => single,
         DType::F16 => single + 4.0 * half::f16::EPSILON.to_f64(),
         DType::BF16 => single + 4.0 * half::bf16::EPSILON.to_f64(),
+        _ => single,
     }
 }
 
 /// Half the distance from 1 to the next number: the relative error of rounding once.
 fn unit_roundoff(dtype: DType) -> f64 {
     let epsilon = match dtype {
-        DType::F32 | DType::U8 | DType::I8 => f64::from(f32::EPSILON),
         DType::F16 => half::f16::EPSILON.to_f64(),
         DType::BF16 => half::bf16::EPSILON.to_f64(),
+        _ => f64::from(f32::EPSILON),
     };
     epsilon / 2.0
 }
@@ -50,8 +50,8 @@ pub(crate) fn fused_attention_tolerance(dtype: DType, keys: usize, head_dim: usi
     let sums = 2.0 * tolerance(DType::F32, keys + head_dim);
     let single = sums.min((65.0 + keys as f64 / 16.0) * unit_roundoff(DType::F32));
     match dtype {
-        DType::F32 | DType::U8 | DType::I8 => single,
         DType::F16 | DType::BF16 => 2.0 * unit_roundoff(dtype) + single,
+        _ => single,
     }
 }
 
@@ -86,8 +86,8 @@ pub(crate) fn layer_norm_tolerance(
 pub fn op_tolerance(op: &Op, operands: &[&Array], dtype: DType) -> f64 {
     // What is computed in f32 and rounded once.
     let narrow = match dtype {
-        DType::F32 | DType::U8 | DType::I8 => 0.0,
         DType::F16 | DType::BF16 => unit_roundoff(dtype),
+        _ => 0.0,
     };
     let extents = |index: usize| operands.get(index).map_or(&[] as &[usize], |array| array.shape());
     match op {
@@ -146,9 +146,9 @@ pub fn op_tolerance(op: &Op, operands: &[&Array], dtype: DType) -> f64 {
 /// at random, and the worst of many elements is some four times the root mean square.
 pub fn model_tolerance(dtype: DType, nodes: usize) -> f64 {
     let epsilon = match dtype {
-        DType::F32 | DType::U8 | DType::I8 => return 1e-4,
         DType::F16 => half::f16::EPSILON.to_f64(),
         DType::BF16 => half::bf16::EPSILON.to_f64(),
+        _ => return 1e-4,
     };
     let roundings = 2.0 * nodes as f64;
     4.0 * epsilon / 2.0 * roundings.sqrt()

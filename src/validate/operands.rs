@@ -165,7 +165,7 @@ fn floats(operand: &Operand, dtype: DType, seed: usize) -> Vec<f32> {
         match dtype {
             DType::F16 => f16::from_f32(value).to_f32(),
             DType::BF16 => bf16::from_f32(value).to_f32(),
-            DType::F32 | DType::U8 | DType::I8 => value,
+            _ => value,
         }
     };
     (0..len).into_par_iter().map(value).collect()

@@ -80,7 +80,7 @@ pub(crate) fn append(bytes: &mut Vec<u8>, values: &[f32], dtype: DType) {
     match dtype {
         DType::F16 => bytes.extend(values.iter().flat_map(|&v| f16::from_f32(v).to_ne_bytes())),
         DType::BF16 => bytes.extend(values.iter().flat_map(|&v| bf16::from_f32(v).to_ne_bytes())),
-        DType::F32 | DType::U8 | DType::I8 => bytes.extend_from_slice(bytemuck::cast_slice(values)),
+        _ => bytes.extend_from_slice(bytemuck::cast_slice(values)),
     }
 }
 
@@ -89,7 +89,7 @@ pub(crate) fn unpack(bytes: &[u8], dtype: DType) -> Vec<f32> {
     match dtype {
         DType::F16 => halves(bytes).map(|b| f16::from_bits(b).to_f32()).collect(),
         DType::BF16 => halves(bytes).map(|b| bf16::from_bits(b).to_f32()).collect(),
-        DType::F32 | DType::U8 | DType::I8 => bytes
+        _ => bytes
             .as_chunks()
             .0
             .iter()

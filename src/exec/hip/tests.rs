@@ -79,7 +79,7 @@ impl kernels::Memory for Memory {
         match self.dtype {
             DType::F16 => to.copy_from_slice(&f16::from_f32(value).to_ne_bytes()),
             DType::BF16 => to.copy_from_slice(&bf16::from_f32(value).to_ne_bytes()),
-            DType::F32 | DType::U8 | DType::I8 => to.copy_from_slice(&value.to_ne_bytes()),
+            _ => to.copy_from_slice(&value.to_ne_bytes()),
         }
     }
 

@@ -385,28 +385,7 @@ impl KernelForm for MaskedAttention {
     }
 
     fn call(&self, operands: &[&[usize]], memory: &Addresses) -> Result<KernelCall, String> {
-        let (images, queries, keys) = (operands[0][0], operands[0][1], operands[1][1]);
-        let channels = self.spec.heads * self.spec.head_dim;
-        let strided = |address, tokens| Strided {
-            address,
-            tokens,
-            image: tokens * channels,
-            token: channels,
-        };
-        let bias = self.spec.bias.then(|| ScoreBias {
-            address: memory.operand(Some(3)),
-            head: queries * keys,
-            query: keys,
-        });
-        let key_mask = memory.operand(self.mask.padding.then_some(key_mask_index(&self.spec)));
-        let operands = [
-            strided(memory.operand(Some(0)), queries),
-            strided(memory.operand(Some(1)), keys),
-            strided(memory.operand(Some(2)), keys),
-            strided(memory.result, queries),
-        ];
-        let visible = self.mask.visibility(key_mask, queries, keys)?;
-        let arguments = AttentionArgs::new(&self.spec, images, operands, visible)?;
+        let (arguments, bias) = masked_arguments(&self.spec, self.mask, operands, memory, memory.result)?;
         if let Some(bias) = bias {
             return Ok(arguments.with_bias(bias)?.into());
         }
@@ -419,8 +398,40 @@ impl KernelForm for MaskedAttention {
     }
 }
 
+/// The kernel's arguments for operands `(q, k, v, bias?, key mask?)` and a result at `out`.
+pub(super) fn masked_arguments(
+    spec: &Attention,
+    mask: Mask,
+    operands: &[&[usize]],
+    memory: &Addresses,
+    out: u64,
+) -> Result<(AttentionArgs, Option<ScoreBias>), String> {
+    let (images, queries, keys) = (operands[0][0], operands[0][1], operands[1][1]);
+    let channels = spec.heads * spec.head_dim;
+    let strided = |address, tokens| Strided {
+        address,
+        tokens,
+        image: tokens * channels,
+        token: channels,
+    };
+    let bias = spec.bias.then(|| ScoreBias {
+        address: memory.operand(Some(3)),
+        head: queries * keys,
+        query: keys,
+    });
+    let key_mask = memory.operand(mask.padding.then_some(key_mask_index(spec)));
+    let operands = [
+        strided(memory.operand(Some(0)), queries),
+        strided(memory.operand(Some(1)), keys),
+        strided(memory.operand(Some(2)), keys),
+        strided(out, queries),
+    ];
+    let visible = mask.visibility(key_mask, queries, keys)?;
+    Ok((AttentionArgs::new(spec, images, operands, visible)?, bias))
+}
+
 /// The operand that says which keys are present.
-fn key_mask_index(spec: &Attention) -> usize {
+pub(super) fn key_mask_index(spec: &Attention) -> usize {
     spec.operands.count() + usize::from(spec.bias)
 }
 

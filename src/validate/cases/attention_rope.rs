@@ -153,7 +153,7 @@ impl KernelForm for RotatedAttention {
                 .iter()
                 .map(|&v| bf16::from_f64(v).to_f32())
                 .collect(),
-            DType::F32 | DType::U8 | DType::I8 => rotated.to_f32(),
+            _ => rotated.to_f32(),
         };
         let rotated = Tensor::from_f32(packed.shape(), values).ok_or("its operand has another size")?;
         let mut operands = operands[..=index].to_vec();

@@ -4,9 +4,9 @@
 use std::fmt;
 
 use super::super::expected::{Part, by_image, gather_array, image_of};
-use super::attention::{CAUSAL, EVERY, Mask, PADDING, WINDOW, bias, spec};
+use super::attention::{CAUSAL, EVERY, Mask, PADDING, WINDOW, bias, key_mask_index, masked_arguments, spec};
 use super::{AWKWARD, Addresses, KernelForm, List, Operand, Scale, activation};
-use crate::kernels::{AttentionArgs, KernelCall, ScoreBias, Strided, is_fused};
+use crate::kernels::{KernelCall, is_fused};
 use crate::ops::{self, Attention, AttentionOperands, Op};
 use crate::reference::{Array, masked_statistics, op_tolerance};
 use crate::tensor::{DType, Tensor};
@@ -102,11 +102,6 @@ impl MaskedStatistics {
     fn op(&self) -> Op {
         Op::AttentionStatistics(self.spec)
     }
-
-    /// The operand that says which keys are present.
-    fn key_mask(&self) -> Option<usize> {
-        self.mask.padding.then_some(3 + usize::from(self.spec.bias))
-    }
 }
 
 impl fmt::Display for MaskedStatistics {
@@ -142,9 +137,9 @@ impl KernelForm for MaskedStatistics {
             if self.spec.bias {
                 arrays.push(Array::from(&operands[3]));
             }
-            let present = match self.key_mask() {
-                Some(index) => Some(image_of(&operands[index], image)?.into_values()),
-                None => None,
+            let present = match self.mask.padding {
+                true => Some(image_of(&operands[key_mask_index(&self.spec)], image)?.into_values()),
+                false => None,
             };
             let arrays: Vec<&Array> = arrays.iter().collect();
             let visible = |_: usize, query: usize, key: usize| {
@@ -163,29 +158,7 @@ impl KernelForm for MaskedStatistics {
     }
 
     fn call(&self, operands: &[&[usize]], memory: &Addresses) -> Result<KernelCall, String> {
-        let (images, queries, keys) = (operands[0][0], operands[0][1], operands[1][1]);
-        let channels = self.spec.heads * self.spec.head_dim;
-        let strided = |address, tokens| Strided {
-            address,
-            tokens,
-            image: tokens * channels,
-            token: channels,
-        };
-        let bias = self.spec.bias.then(|| ScoreBias {
-            address: memory.operand(Some(3)),
-            head: queries * keys,
-            query: keys,
-        });
-        let operands = [
-            strided(memory.operand(Some(0)), queries),
-            strided(memory.operand(Some(1)), keys),
-            strided(memory.operand(Some(2)), keys),
-            strided(0, queries),
-        ];
-        let visible = self
-            .mask
-            .visibility(memory.operand(self.key_mask()), queries, keys)?;
-        let arguments = AttentionArgs::new(&self.spec, images, operands, visible)?;
+        let (arguments, bias) = masked_arguments(&self.spec, self.mask, operands, memory, 0)?;
         Ok(arguments.with_statistics(bias, memory.result)?.into())
     }
 }

@@ -22,41 +22,28 @@ impl Builder<'_> {
         block: &str,
         tensors: &str,
     ) -> Result<ValueId> {
-        let tokens = self.tokens();
         let step = format!("{block}.mlp_tokens");
-        let y = self.norm(
-            &format!("{block}.norm1"),
-            x,
-            &format!("{tensors}norm1"),
-            self.vit.dim,
-        )?;
-        let y = self.transposed(&format!("{step}.transpose"), y)?;
-        let y = self.network(y, &step, &format!("{tensors}mlp_tokens."), [tokens, hidden])?;
-        let y = self.transposed(&format!("{step}.transpose_back"), y)?;
-        let x = self
-            .graph
-            .push(Role::Ffn, format!("{step}.residual"), Op::Add, [x, y])?;
+        let x = self.token_mixing(x, block, tensors, &step, |builder, y| {
+            let widths = [builder.tokens(), hidden];
+            builder.network(y, &step, &format!("{tensors}mlp_tokens."), widths)
+        })?;
         self.channel_mixing(x, block, tensors)
     }
 
     /// `x + ls1 · linear_tokens(norm1(x)ᵀ)ᵀ`, then `x + ls2 · mlp_channels(norm2(x))`.
     pub(super) fn res_mlp_block(&mut self, x: ValueId, block: &str, tensors: &str) -> Result<ValueId> {
-        let tokens = self.tokens();
         let step = format!("{block}.linear_tokens");
-        let y = self.norm(
-            &format!("{block}.norm1"),
-            x,
-            &format!("{tensors}norm1"),
-            self.vit.dim,
-        )?;
-        let y = self.transposed(&format!("{step}.transpose"), y)?;
-        let layer = format!("{tensors}linear_tokens");
-        let y = self.linear(Role::Ffn, &step, y, &layer, [tokens, tokens], true)?;
-        let y = self.transposed(&format!("{step}.transpose_back"), y)?;
-        let y = self.layer_scale(Role::Ffn, &format!("{step}.scale"), y, &format!("{tensors}ls1"))?;
-        let x = self
-            .graph
-            .push(Role::Ffn, format!("{step}.residual"), Op::Add, [x, y])?;
+        let x = self.token_mixing(x, block, tensors, &step, |builder, y| {
+            let widths = [builder.tokens(); 2];
+            builder.linear(
+                Role::Ffn,
+                &step,
+                y,
+                &format!("{tensors}linear_tokens"),
+                widths,
+                true,
+            )
+        })?;
         self.channel_mixing(x, block, tensors)
     }
 
@@ -90,6 +77,25 @@ impl Builder<'_> {
         let gated = self.graph.push(Role::Ffn, gate, op, [v, u])?;
         let name = format!("{tensors_of_mlp}fc2");
         let y = self.linear(Role::Ffn, &format!("{step}.fc2"), gated, &name, [dim, half], true)?;
+        self.graph
+            .push(Role::Ffn, format!("{step}.residual"), Op::Add, [x, y])
+    }
+
+    /// `x + ls1 · mix(norm1(x)ᵀ)ᵀ`.
+    fn token_mixing(
+        &mut self,
+        x: ValueId,
+        block: &str,
+        tensors: &str,
+        step: &str,
+        mix: impl FnOnce(&mut Self, ValueId) -> Result<ValueId>,
+    ) -> Result<ValueId> {
+        let dim = self.vit.dim;
+        let y = self.norm(&format!("{block}.norm1"), x, &format!("{tensors}norm1"), dim)?;
+        let y = self.transposed(&format!("{step}.transpose"), y)?;
+        let y = mix(self, y)?;
+        let y = self.transposed(&format!("{step}.transpose_back"), y)?;
+        let y = self.layer_scale(Role::Ffn, &format!("{step}.scale"), y, &format!("{tensors}ls1"))?;
         self.graph
             .push(Role::Ffn, format!("{step}.residual"), Op::Add, [x, y])
     }
