@@ -9,6 +9,7 @@ use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use rayon::prelude::*;
 
+use crate::float8::Float8;
 use crate::non_finite;
 
 pub use hip_safe::DType;
@@ -352,6 +353,14 @@ impl Tensor {
         match self.dtype {
             DType::U8 => bytes.iter().map(|&b| f32::from(b)).collect(),
             DType::I8 => bytes.iter().map(|&b| f32::from(b.cast_signed())).collect(),
+            DType::F8E4M3 => bytes.iter().map(|&b| Float8::E4M3.to_f32(b)).collect(),
+            DType::F8E4M3Fnuz => bytes.iter().map(|&b| Float8::E4M3Fnuz.to_f32(b)).collect(),
+            DType::I32 => bytes
+                .as_chunks()
+                .0
+                .iter()
+                .map(|&b| i32::from_le_bytes(b) as f32)
+                .collect(),
             DType::F32 => match bytemuck::try_cast_slice(bytes) {
                 Ok(values) if cfg!(target_endian = "little") => Cow::Borrowed(values),
                 _ => bytes
@@ -393,7 +402,11 @@ impl Tensor {
         };
         // Computed values have the host's byte order, which is a weight file's.
         let count: fn(&[u8]) -> usize = match self.dtype {
-            DType::U8 | DType::I8 => return 0,
+            DType::U8 | DType::I8 | DType::I32 => return 0,
+            DType::F8E4M3 | DType::F8E4M3Fnuz => {
+                let values = self.to_f32();
+                return values.iter().filter(|value| !value.is_finite()).count();
+            }
             DType::F32 => |bytes| {
                 let values = bytes.as_chunks().0.iter();
                 non_finite::count(values.map(|&bits| f32::from_le_bytes(bits)))

@@ -10,6 +10,12 @@ pub enum DType {
     U8,
     /// Signed bytes: weights that are multiplied by a scale for each row.
     I8,
+    /// 8-bit floating point, E4M3 in OCP's encoding (gfx950, gfx12, NVIDIA from compute capability 8.9).
+    F8E4M3,
+    /// E4M3 in the FNUZ encoding of gfx942: the same bits are half the value.
+    F8E4M3Fnuz,
+    /// Signed 32-bit integers: what a GEMM of bytes sums.
+    I32,
     /// IEEE 754 single precision.
     F32,
     /// IEEE 754 half precision.
@@ -22,9 +28,9 @@ impl DType {
     /// Bytes of one element.
     pub const fn size(self) -> usize {
         match self {
-            Self::U8 | Self::I8 => 1,
+            Self::U8 | Self::I8 | Self::F8E4M3 | Self::F8E4M3Fnuz => 1,
             Self::F16 | Self::BF16 => 2,
-            Self::F32 => 4,
+            Self::F32 | Self::I32 => 4,
         }
     }
 }
@@ -34,6 +40,9 @@ impl fmt::Display for DType {
         f.pad(match self {
             Self::U8 => "u8",
             Self::I8 => "i8",
+            Self::F8E4M3 => "f8e4m3",
+            Self::F8E4M3Fnuz => "f8e4m3fnuz",
+            Self::I32 => "i32",
             Self::F32 => "f32",
             Self::F16 => "f16",
             Self::BF16 => "bf16",

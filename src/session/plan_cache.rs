@@ -375,6 +375,8 @@ fn st_dtype(dtype: DType) -> Dtype {
     match dtype {
         DType::U8 => Dtype::U8,
         DType::I8 => Dtype::I8,
+        DType::F8E4M3 | DType::F8E4M3Fnuz => Dtype::F8_E4M3,
+        DType::I32 => Dtype::I32,
         DType::F32 => Dtype::F32,
         DType::F16 => Dtype::F16,
         DType::BF16 => Dtype::BF16,

@@ -535,6 +535,9 @@ fn datatype(dtype: DType) -> hipDataType {
     match dtype {
         DType::U8 => hipDataType::HIP_R_8U,
         DType::I8 => hipDataType::HIP_R_8I,
+        DType::F8E4M3 => hipDataType::HIP_R_8F_E4M3,
+        DType::F8E4M3Fnuz => hipDataType::HIP_R_8F_E4M3_FNUZ,
+        DType::I32 => hipDataType::HIP_R_32I,
         DType::F32 => hipDataType::HIP_R_32F,
         DType::F16 => hipDataType::HIP_R_16F,
         DType::BF16 => hipDataType::HIP_R_16BF,

@@ -107,7 +107,7 @@ impl Blas {
             ptr::from_ref(&gemm.alpha).cast(),
             ptr::from_ref(&gemm.beta).cast(),
         );
-        let (inputs, output) = (datatype(gemm.inputs), datatype(gemm.output));
+        let (inputs, output) = (datatype(gemm.inputs)?, datatype(gemm.output)?);
         let compute = rocblas_datatype_::rocblas_datatype_f32_r;
         let algo = rocblas_gemm_algo_::rocblas_gemm_algo_standard;
         let raw = self.raw;
@@ -203,14 +203,21 @@ fn operation(matrix: &Matrix) -> rocblas_operation_ {
     }
 }
 
-fn datatype(dtype: DType) -> rocblas_datatype_ {
-    match dtype {
+fn datatype(dtype: DType) -> Result<rocblas_datatype_> {
+    Ok(match dtype {
         DType::U8 => rocblas_datatype_::rocblas_datatype_u8_r,
         DType::I8 => rocblas_datatype_::rocblas_datatype_i8_r,
         DType::F32 => rocblas_datatype_::rocblas_datatype_f32_r,
         DType::F16 => rocblas_datatype_::rocblas_datatype_f16_r,
         DType::BF16 => rocblas_datatype_::rocblas_datatype_bf16_r,
-    }
+        DType::I32 => rocblas_datatype_::rocblas_datatype_i32_r,
+        DType::F8E4M3 | DType::F8E4M3Fnuz => {
+            return Err(Error::argument(
+                "gemm",
+                format!("rocBLAS has none of {dtype}; hipBLASLt has"),
+            ));
+        }
+    })
 }
 
 impl fmt::Debug for Blas {

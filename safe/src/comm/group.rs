@@ -296,7 +296,7 @@ impl Call<'_> {
         let device = self.comm.stream().device();
         device.select()?;
         let (from, to) = (self.source.pointer().cast_const(), self.target.pointer());
-        let (count, dtype) = (self.count, data_type(self.dtype));
+        let (count, dtype) = (self.count, data_type(self.dtype)?);
         let (comm, stream) = (self.comm.inner.raw, self.comm.stream().raw());
         // SAFETY: the handles live; the operands have as many elements as each call accesses, which `add` checked, and
         // the stream orders them. The group borrows them until all is submitted.
@@ -335,12 +335,16 @@ fn rank(comm: &Comm, rank: usize) -> Result<i32> {
     }
 }
 
-fn data_type(dtype: DType) -> ncclDataType_t {
-    match dtype {
+fn data_type(dtype: DType) -> Result<ncclDataType_t> {
+    Ok(match dtype {
         DType::U8 => ncclDataType_t::ncclUint8,
         DType::I8 => ncclDataType_t::ncclInt8,
         DType::F32 => ncclDataType_t::ncclFloat32,
         DType::F16 => ncclDataType_t::ncclFloat16,
         DType::BF16 => ncclDataType_t::ncclBfloat16,
-    }
+        DType::I32 => ncclDataType_t::ncclInt32,
+        DType::F8E4M3 | DType::F8E4M3Fnuz => {
+            return Err(Error::argument("dtype", format!("RCCL is not used for {dtype}")));
+        }
+    })
 }

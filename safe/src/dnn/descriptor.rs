@@ -67,7 +67,10 @@ pub(super) fn data_type(dtype: DType) -> Result<miopenDataType_t> {
         DType::F32 => Ok(miopenDataType_t::miopenFloat),
         DType::F16 => Ok(miopenDataType_t::miopenHalf),
         DType::BF16 => Ok(miopenDataType_t::miopenBFloat16),
-        DType::U8 | DType::I8 => Err(Error::argument("dtype", "MIOpen is not used for bytes")),
+        dtype => Err(Error::argument(
+            "dtype",
+            format!("MIOpen is not used for {dtype}"),
+        )),
     }
 }
 
