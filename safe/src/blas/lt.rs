@@ -37,7 +37,8 @@ pub struct BlasLt {
 // SAFETY: the handle may be used from any thread.
 unsafe impl Send for BlasLt {}
 
-/// What is done to the result of a GEMM before it is written. The bias is a vector of `n`, of the output's element type.
+/// What is done to the result of a GEMM before it is written. The bias is a vector of `n`, of the output's element type, or
+/// [`Gemm::wide`] where A and B are E4M3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Epilogue {
     /// Nothing.
@@ -163,13 +164,16 @@ impl BlasLt {
         let device = self.stream.device();
         let table = table(device)?;
         device.enter()?;
+        if gemm.output == DType::I32 {
+            return Err(Error::argument("gemm", "sums of bytes are rocBLAS's here"));
+        }
         let [stored_a, stored_b, stored_c] = gemm.stored();
         let mut matmul = Matmul {
             device: device.clone(),
             gemm,
             epilogue,
             description: ptr::null_mut(),
-            layouts: [ptr::null_mut(); 3],
+            layouts: [ptr::null_mut(); 4],
             algorithms: Vec::new(),
             selected: 0,
         };
@@ -188,12 +192,13 @@ impl BlasLt {
         if epilogue.has_bias() {
             matmul.set(
                 Attribute::HIPBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
-                &datatype(gemm.output),
+                &datatype(gemm.bias()),
             )?;
         }
         let matrices = [
             (&gemm.b, stored_b, gemm.inputs),
             (&gemm.a, stored_a, gemm.inputs),
+            (&gemm.c, stored_c, gemm.added()),
             (&gemm.c, stored_c, gemm.output),
         ];
         for (slot, (matrix, stored, dtype)) in matrices.into_iter().enumerate() {
@@ -225,7 +230,7 @@ impl BlasLt {
         let workspace = self.workspace.bytes();
         let mut results = [hipblasLtMatmulHeuristicResult_t::default(); CANDIDATES];
         let mut count = 0;
-        let [first, second, result] = matmul.layouts;
+        let [first, second, added, result] = matmul.layouts;
         // SAFETY: the calls write one handle, read one size, and write as many results as they are told and their count.
         unsafe {
             call!(device, table.hipblasLtMatmulPreferenceCreate(&mut preference.raw))?;
@@ -245,7 +250,7 @@ impl BlasLt {
                     matmul.description,
                     first,
                     second,
-                    result,
+                    added,
                     result,
                     preference.raw,
                     CANDIDATES as i32,
@@ -282,12 +287,16 @@ impl BlasLt {
         } = operands;
         let c = c.unwrap_or(d);
         let bytes = matmul.gemm.check(&a, &b, &d)?;
-        c.expect("C", bytes, false)?;
+        // With beta 0 C is not read.
+        if matmul.gemm.beta != 0.0 {
+            let (added, output) = (matmul.gemm.added(), matmul.gemm.output);
+            c.expect("C", bytes / output.size() * added.size(), false)?;
+        }
         let workspace = self.workspace.writing();
         let mut used = vec![a, b, c, d, workspace];
         if matmul.epilogue.has_bias() {
             let bias = bias.ok_or_else(|| Error::argument("bias", "is needed by the epilogue"))?;
-            bias.expect("bias", matmul.gemm.n * matmul.gemm.output.size(), false)?;
+            bias.expect("bias", matmul.gemm.n * matmul.gemm.bias().size(), false)?;
             matmul.set(Attribute::HIPBLASLT_MATMUL_DESC_BIAS_POINTER, &bias.address())?;
             used.push(bias);
         }
@@ -304,7 +313,7 @@ impl BlasLt {
             }
         }
         let table = table(device)?;
-        let [first, second, result] = matmul.layouts;
+        let [first, second, added, result] = matmul.layouts;
         let chosen = &matmul.algorithms[matmul.selected];
         let (raw, gemm) = (self.raw, &matmul.gemm);
         stream.keep(|| self.handle.clone());
@@ -325,7 +334,7 @@ impl BlasLt {
                         second,
                         ptr::from_ref(&gemm.beta).cast(),
                         c.pointer(),
-                        result,
+                        added,
                         d.pointer(),
                         result,
                         &chosen.algo,
@@ -351,8 +360,8 @@ pub struct Matmul {
     gemm: Gemm,
     epilogue: Epilogue,
     description: hipblasLtMatmulDesc_t,
-    /// Of B, A and C, which are the library's A, B and C.
-    layouts: [hipblasLtMatrixLayout_t; 3],
+    /// Of B, A, C and D, the first two of which are the library's A and B.
+    layouts: [hipblasLtMatrixLayout_t; 4],
     algorithms: Vec<hipblasLtMatmulHeuristicResult_t>,
     selected: usize,
 }

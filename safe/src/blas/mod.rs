@@ -53,7 +53,10 @@ impl Matrix {
     }
 }
 
-/// `C = alpha · A·B + beta · C` for each of a batch: A is m×k, B is k×n, C is m×n. Accumulated in f32.
+/// `C = alpha · A·B + beta · C` for each of a batch: A is m×k, B is k×n, C is m×n. Accumulated in f32, or of bytes in i32.
+///
+/// A and B are f32, f16, bf16, signed bytes, or E4M3 in the encoding that [the device has](crate::Properties::float8). Bytes give
+/// i32. E4M3, of which rocBLAS has no GEMM, gives f32, f16, bf16, or E4M3 where [`BlasLt`] has been given a bias or C of [`wide`](Self::wide).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gemm {
     /// Rows of A and C.
@@ -72,8 +75,10 @@ pub struct Gemm {
     pub c: Matrix,
     /// The element type of A and B.
     pub inputs: DType,
-    /// The element type of C.
+    /// The element type of C, for [`BlasLt`] of D.
     pub output: DType,
+    /// The element type of the bias, and of C beside a D of E4M3, for [`BlasLt`].
+    pub wide: DType,
     /// What A·B is multiplied by.
     pub alpha: f32,
     /// What C is multiplied by before A·B is added; 0 ignores what C holds.
@@ -94,6 +99,7 @@ impl Gemm {
             c: Matrix::rows(n),
             inputs: dtype,
             output: dtype,
+            wide: dtype,
             alpha: 1.0,
             beta: 0.0,
         }
@@ -121,6 +127,35 @@ impl Gemm {
         ]
     }
 
+    fn has_known_types(&self) -> bool {
+        use DType::{BF16, F8E4M3, F8E4M3Fnuz, F16, F32, I8, I32};
+        match self.inputs {
+            F32 | F16 | BF16 => self.output == self.inputs || self.output == F32,
+            I8 => self.output == I32,
+            F8E4M3 | F8E4M3Fnuz => {
+                let narrow = matches!(self.wide, F16 | BF16);
+                matches!(self.output, F32 | F16 | BF16) || self.output == self.inputs && narrow
+            }
+            _ => false,
+        }
+    }
+
+    /// The element type of the bias.
+    fn bias(&self) -> DType {
+        match self.inputs.size() {
+            1 => self.wide,
+            _ => self.output,
+        }
+    }
+
+    /// The element type of the matrix that beta scales.
+    fn added(&self) -> DType {
+        match self.output.size() {
+            1 => self.wide,
+            _ => self.output,
+        }
+    }
+
     /// # Errors
     ///
     /// [`Error::Argument`] if the description is at odds with itself or an operand is too small. Returns the bytes that C
@@ -130,8 +165,8 @@ impl Gemm {
         if [self.m, self.n, self.k, self.batch].contains(&0) {
             return wrong("a size is 0");
         }
-        if [self.inputs, self.output].iter().any(|dtype| dtype.size() == 1) {
-            return wrong("there is no GEMM of u8 or i8");
+        if !self.has_known_types() {
+            return wrong("there is no GEMM of these types");
         }
         if self.c.transposed {
             return wrong("C cannot be transposed");

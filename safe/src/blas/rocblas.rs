@@ -1,5 +1,6 @@
 //! rocBLAS.
 
+use std::ffi::c_void;
 use std::fmt;
 use std::ptr;
 use std::sync::Arc;
@@ -103,12 +104,20 @@ impl Blas {
         operands.extend(self.workspace.as_mut().map(DeviceBuffer::writing));
         let (m, n, k, batch) = (int(gemm.m)?, int(gemm.n)?, int(gemm.k)?, int(gemm.batch)?);
         let (lda, ldb, ldc) = (int(gemm.a.stride)?, int(gemm.b.stride)?, int(gemm.c.stride)?);
-        let (alpha, beta) = (
-            ptr::from_ref(&gemm.alpha).cast(),
-            ptr::from_ref(&gemm.beta).cast(),
-        );
+        let integers = [gemm.alpha, gemm.beta].map(|factor| factor as i32);
+        let (alpha, beta, compute): (*const c_void, *const c_void, _) = match gemm.output {
+            DType::I32 => (
+                ptr::from_ref(&integers[0]).cast(),
+                ptr::from_ref(&integers[1]).cast(),
+                rocblas_datatype_::rocblas_datatype_i32_r,
+            ),
+            _ => (
+                ptr::from_ref(&gemm.alpha).cast(),
+                ptr::from_ref(&gemm.beta).cast(),
+                rocblas_datatype_::rocblas_datatype_f32_r,
+            ),
+        };
         let (inputs, output) = (datatype(gemm.inputs)?, datatype(gemm.output)?);
-        let compute = rocblas_datatype_::rocblas_datatype_f32_r;
         let algo = rocblas_gemm_algo_::rocblas_gemm_algo_standard;
         let raw = self.raw;
         stream.keep(|| self.handle.clone());

@@ -8,6 +8,7 @@ use std::mem::MaybeUninit;
 use hipvit_sys::hip::hipDeviceProp_tR0600;
 use serde::{Serialize, Serializer};
 
+use crate::dtype::DType;
 use crate::error::Result;
 use crate::runtime::Runtime;
 use crate::status::check;
@@ -140,6 +141,22 @@ impl Properties {
     #[must_use]
     pub fn arch(&self) -> &str {
         self.target.split(':').next().unwrap_or_default()
+    }
+
+    /// The encoding of E4M3 that its matrix cores multiply, if they do: FNUZ on gfx942, OCP's on gfx950, gfx12 and NVIDIA GPUs from
+    /// compute capability 8.9. <https://rocm.docs.amd.com/en/latest/reference/precision-support.html>
+    #[must_use]
+    pub fn float8(&self) -> Option<DType> {
+        match self.arch() {
+            "gfx940" | "gfx941" | "gfx942" => Some(DType::F8E4M3Fnuz),
+            "gfx950" | "gfx1200" | "gfx1201" => Some(DType::F8E4M3),
+            arch => {
+                let capability = arch
+                    .strip_prefix("sm_")
+                    .and_then(|number| number.parse::<u32>().ok());
+                capability.filter(|&number| number >= 89).map(|_| DType::F8E4M3)
+            }
+        }
     }
 
     /// Bytes a second that the memory can move at two transfers a clock, as DDR, GDDR and HBM2 do. Memory that moves

@@ -132,6 +132,7 @@ export! { hipblaslt, hipblasStatus_t, on_device;
         let mut found: Vec<MaybeUninit<cublasLtMatmulHeuristicResult_t>> = vec![MaybeUninit::zeroed(); capacity];
         let mut number = 0;
         count.write(0);
+        attributes::accumulate_fast(desc.cast(), a.cast())?;
         lt!(cublasLtMatmulAlgoGetHeuristic(
             handle.cast(), desc.cast(), a.cast(), b.cast(), c.cast(), d.cast(), preference.cast(), wanted,
             found.as_mut_ptr().cast(), &mut number,
@@ -156,6 +157,9 @@ export! { hipblaslt, hipblasStatus_t, on_device;
             None => None,
         };
         let algo = algo.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        // Of another type D cannot lie where C does. HipBLASLt takes such a C where it is not read, cuBLASLt takes none.
+        let apart = attributes::element_type(c_layout.cast())? != attributes::element_type(d_layout.cast())?;
+        let c = if apart && c == d.cast_const() { std::ptr::null() } else { c };
         lt!(cublasLtMatmul(
             handle.cast(), desc.cast(), alpha, a, a_layout.cast(), b, b_layout.cast(), beta, c, c_layout.cast(), d,
             d_layout.cast(), algo, workspace, size, stream.cast(),

@@ -4,6 +4,8 @@ use half::slice::HalfFloatSliceExt as _;
 use half::{bf16, f16};
 use ndarray::LinalgScalar;
 
+use super::float8::Encoding;
+
 /// The element type of a matrix or tensor in device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Element {
@@ -14,12 +16,14 @@ pub(crate) enum Element {
     I8,
     I32,
     I64,
+    /// E4M3.
+    F8(Encoding),
 }
 
 impl Element {
     pub(crate) fn size(self) -> usize {
         match self {
-            Self::I8 => 1,
+            Self::I8 | Self::F8(_) => 1,
             Self::F16 | Self::Bf16 => 2,
             Self::F32 | Self::I32 => 4,
             Self::F64 | Self::I64 => 8,
@@ -63,6 +67,7 @@ impl Real for f32 {
             Element::I8 => each(bytes, |b| i8::from_le_bytes(b).into()),
             Element::I32 => each(bytes, |b| i32::from_le_bytes(b) as Self),
             Element::I64 => each(bytes, |b| i64::from_le_bytes(b) as Self),
+            Element::F8(encoding) => each(bytes, |[b]| encoding.decode(b)),
         }
     }
 
@@ -83,6 +88,7 @@ impl Real for f32 {
             Element::I8 => bytes(values, |v| (integer(v.into()) as i8).to_le_bytes()),
             Element::I32 => bytes(values, |v| (integer(v.into()) as i32).to_le_bytes()),
             Element::I64 => bytes(values, |v| integer(v.into()).to_le_bytes()),
+            Element::F8(encoding) => bytes(values, |v| [encoding.encode(v)]),
         }
     }
 }
@@ -105,6 +111,7 @@ impl Real for f64 {
             Element::I8 => each(bytes, |b| i8::from_le_bytes(b).into()),
             Element::I32 => each(bytes, |b| i32::from_le_bytes(b).into()),
             Element::I64 => each(bytes, |b| i64::from_le_bytes(b) as Self),
+            Element::F8(encoding) => each(bytes, |[b]| encoding.decode(b).into()),
         }
     }
 
@@ -117,6 +124,7 @@ impl Real for f64 {
             Element::I8 => bytes(values, |v| (integer(v) as i8).to_le_bytes()),
             Element::I32 => bytes(values, |v| (integer(v) as i32).to_le_bytes()),
             Element::I64 => bytes(values, |v| integer(v).to_le_bytes()),
+            Element::F8(encoding) => bytes(values, |v| [encoding.encode(odd(v))]),
         }
     }
 }

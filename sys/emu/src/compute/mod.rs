@@ -2,6 +2,7 @@
 //! the device, and the objects behind handles and descriptors.
 
 mod element;
+mod float8;
 mod matrix;
 mod objects;
 mod scalar;
@@ -9,6 +10,7 @@ pub(crate) mod taint;
 mod vector;
 
 pub(crate) use element::{Element, Real};
+pub(crate) use float8::Encoding;
 pub(crate) use matrix::{Batch, Factor, Matrix, gemm, multiply};
 pub(crate) use objects::Objects;
 pub(crate) use scalar::Scalar;

@@ -148,9 +148,11 @@ impl Descriptor {
 
     /// Whether these types are computed in f64, if they are multiplied at all; and the type of alpha and beta.
     fn arithmetic(&self, [a, b, c, d]: [Element; 4]) -> Result<(bool, Element), hipblasStatus_t> {
-        use Element::{Bf16, F16, F32, F64, I8, I32};
+        use Element::{Bf16, F8, F16, F32, F64, I8, I32};
         use hipblasComputeType_t as Compute;
-        if a != b || c != d {
+        // A result of E4M3 is what becomes of a wider one.
+        let narrowed = matches!((a, c), (F8(_), F16 | Bf16)) && d == a;
+        if a != b || c != d && !narrowed {
             return Err(NOT_SUPPORTED);
         }
         let scalar = element(self.scale)?;
@@ -161,7 +163,11 @@ impl Descriptor {
             | Compute::HIPBLAS_COMPUTE_32F_FAST_16F
             | Compute::HIPBLAS_COMPUTE_32F_FAST_16BF
             | Compute::HIPBLAS_COMPUTE_32F_FAST_TF32
-                if scalar == F32 && matches!((a, c), (F32, F32) | (F16, F16 | F32) | (Bf16, Bf16 | F32)) =>
+                if scalar == F32
+                    && matches!(
+                        (a, c),
+                        (F32, F32) | (F16, F16 | F32) | (Bf16, Bf16 | F32) | (F8(_), F16 | Bf16 | F32)
+                    ) =>
             {
                 false
             }

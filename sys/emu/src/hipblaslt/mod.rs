@@ -1,8 +1,8 @@
 //! hipBLASLt, computed on the CPU: sums in f32 (f64 for f64; exactly for i8), results rounded once.
 //!
-//! Matrices are column-major, as in the real library. Supported are f32, f16, bf16, f64 and i8 (into i32);
-//! epilogues with a bias, an auxiliary output and an activation, whose GELU is the tanh form; scales per matrix, or
-//! per row of A and column of B. Narrower floats, gradients and blockwise scales are not supported. The real
+//! Matrices are column-major, as in the real library. Supported are f32, f16, bf16, f64, i8 (into i32), and E4M3 in the
+//! encoding of the emulated GPU, if it has one; epilogues with a bias, an auxiliary output and an activation, whose GELU is the
+//! tanh form; scales per matrix, or per row of A and column of B. Narrower floats, gradients and blockwise scales are not supported. The real
 //! `hipblasLtCreate` exits the process if there is no device: this one returns a status.
 
 mod algorithm;
@@ -29,7 +29,7 @@ use self::algorithm::Algorithm;
 use self::attributes::Attributes;
 use self::matmul::{Descriptor, Layout, Operands, Problem};
 use self::transform::{Conversion, Term};
-use crate::compute::{Element, Objects, Scalar, submit};
+use crate::compute::{Element, Encoding, Objects, Scalar, submit};
 use crate::hip;
 
 const INVALID: hipblasStatus_t = hipblasStatus_t::HIPBLAS_STATUS_INVALID_VALUE;
@@ -79,8 +79,19 @@ fn element(datatype: hipDataType) -> Result<Element, hipblasStatus_t> {
         hipDataType::HIP_R_64F => Element::F64,
         hipDataType::HIP_R_8I => Element::I8,
         hipDataType::HIP_R_32I => Element::I32,
+        hipDataType::HIP_R_8F_E4M3 => Element::F8(Encoding::Ocp),
+        hipDataType::HIP_R_8F_E4M3_FNUZ => Element::F8(Encoding::Fnuz),
         _ => return Err(NOT_SUPPORTED),
     })
+}
+
+/// The encoding of E4M3 that an architecture multiplies.
+fn float8(arch: &str) -> Option<Encoding> {
+    match arch {
+        "gfx940" | "gfx941" | "gfx942" => Some(Encoding::Fnuz),
+        "gfx950" | "gfx1200" | "gfx1201" => Some(Encoding::Ocp),
+        _ => None,
+    }
 }
 
 fn layout(of: hipblasLtMatrixLayout_t) -> Result<Layout, hipblasStatus_t> {
@@ -94,7 +105,16 @@ fn problem(
 ) -> Result<Problem, hipblasStatus_t> {
     HANDLES.get(handle).ok_or(NOT_INITIALIZED)?;
     let description = DESCRIPTORS.get(desc).ok_or(INVALID)?;
-    Problem::new(&description, [layout(a)?, layout(b)?, layout(c)?, layout(d)?])
+    let layouts = [layout(a)?, layout(b)?, layout(c)?, layout(d)?];
+    let device = hip::current().map_err(translate)?;
+    let float8 = |layout: &Layout| match layout.element {
+        Element::F8(encoding) => Some(encoding) == float8(device.part.arch),
+        _ => true,
+    };
+    match layouts.iter().all(float8) {
+        true => Problem::new(&description, layouts),
+        false => Err(NOT_SUPPORTED),
+    }
 }
 
 /// Writes a value for the caller.
