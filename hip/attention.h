@@ -27,7 +27,7 @@ struct AttentionArgs {
     DEVICE_POINTER(const void) k;
     /// T, `keys` tokens per image.
     DEVICE_POINTER(const void) v;
-    /// T, `queries` tokens per image. Aliases no input.
+    /// T, or bytes, `queries` tokens per image. Aliases no input.
     DEVICE_POINTER(void) out;
     /// Which keys a query attends to. The output of a query without visible keys is 0.
     Visibility visible;
@@ -59,6 +59,10 @@ struct AttentionArgs {
     unsigned head_dim;
     /// Multiplies Q·Kᵀ.
     float scale;
+    /// 0: `out` is T. Otherwise `out` is E4M3 (include/float8.hpp) of the result, rounded to T, times this.
+    float float8_factor;
+    /// Unused; the structure has no padding.
+    unsigned reserved;
 };
 
 /// `attention_<D>_bias`: out = softmax(scale · Q·Kᵀ + bias + mask) · V. The bias of head h, query i and key j is element

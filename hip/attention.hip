@@ -1,7 +1,7 @@
 // attention: out = softmax(scale · Q·Kᵀ + bias + mask) · V in one pass over the keys, by an online softmax on matrix cores.
 //
-// Shapes: q, out T [B, Nq, H · d]; k, v T [B, Nk, H · d], by strides, so that packed QKV is read where it is. Any Nq
-//   and Nk. attention_<D>_T takes heads of d ≤ D channels, padded to D with zeros; attention.h lists the D. Visible
+// Shapes: q, out T [B, Nq, H · d]; k, v T [B, Nk, H · d], by strides, so that packed QKV is read where it is; out may be
+//   bytes, E4M3. Any Nq and Nk. attention_<D>_T takes heads of d ≤ D channels, padded to D with zeros; attention.h lists the D. Visible
 //   keys: include/visibility.h. The output of a query without visible keys is 0.
 // Alignment: any; vec128 access where d, the strides and the addresses allow it.
 // Accumulators: f32 for S = Q·Kᵀ, the row sums and O; P is rounded to T for P·V.
@@ -14,6 +14,7 @@
 //   the output: f32 [B, H, Nq, 3], of the probabilities before they are rounded; it takes every mask, and a bias or none.
 #include "attention.h"
 #include "async_copy.hpp"
+#include "float8.hpp"
 #include "key_range.hpp"
 #include "mma.hpp"
 #include "rotate.hpp"
@@ -197,9 +198,16 @@ template <class T, int D, class Bias> struct Attention : Bias {
     HIPVIT_DEVICE bool is_bounded() const {
         return SHAPE.stages == 0 || a.visible.left != UNBOUNDED || a.visible.right != UNBOUNDED;
     }
-    HIPVIT_DEVICE T *out() const { return (T *)a.out + image * a.out_image + u64(head) * a.head_dim; }
+    // The head's first element of the output.
+    HIPVIT_DEVICE u64 out() const { return image * a.out_image + u64(head) * a.head_dim; }
+    HIPVIT_DEVICE bool is_float8() const { return a.float8_factor != 0.0f; }
     HIPVIT_DEVICE bool is_vector(const T *rows, u32 stride) const {
         return whole_vecs && stride % VEC<T> == 0 && aligned(rows, VEC128_BYTES);
+    }
+    // Whether a vec128 of the output, or its bytes, is stored at once.
+    HIPVIT_DEVICE bool is_vector_out() const {
+        if (!is_float8()) return is_vector((const T *)a.out + out(), a.out_token);
+        return whole_vecs && a.out_token % VEC<T> == 0 && aligned((const u8 *)a.out + out(), VEC<T>);
     }
     // The wave's query `j` of a group.
     HIPVIT_DEVICE u32 query_of(int group, int j) const { return first_query + group * GROUP + wave_index() * 16 + j; }
@@ -538,8 +546,8 @@ template <class T, int D, class Bias> struct StagedAttention : Attention<T, D, B
 
     // O / row_sum to the output, through LDS, a group at a time.
     HIPVIT_DEVICE void store() const {
-        T *const out = this->out();
-        const bool vector_out = this->is_vector(out, a.out_token);
+        const u64 out = this->out();
+        const bool vector_out = this->is_vector_out();
 #pragma unroll
         for (int g = 0; g < GROUPS; ++g) {
             float inverse[Tile::COLUMNS];
@@ -560,7 +568,14 @@ template <class T, int D, class Bias> struct StagedAttention : Attention<T, D, B
                 const u32 query = this->first_query + g * GROUP + row;
                 if (query >= a.queries || column >= a.head_dim) continue;
                 const T *from = lds + row * ROW + column;
-                T *to = out + u64(query) * a.out_token + column;
+                const u64 element = out + u64(query) * a.out_token + column;
+                if (this->is_float8()) {
+                    float x[VEC<T>];
+                    load_vec(from, VEC<T>, true, x);
+                    store_float8((u8 *)a.out + element, a.head_dim - column, vector_out, a.float8_factor, x);
+                    continue;
+                }
+                T *to = (T *)a.out + element;
                 if (vector_out) {
                     *reinterpret_cast<Vec128 *>(to) = *reinterpret_cast<const Vec128 *>(from);
                 } else {
@@ -754,7 +769,7 @@ template <class T, int D, class Bias> struct AsyncAttention : Attention<T, D, Bi
     HIPVIT_DEVICE void store(int g) const {
         const u32 query = this->query_of(g, 0);
         if (query >= a.queries) return;
-        T *const rows = of_wave(stage, g), *const out = this->out();
+        T *const rows = of_wave(stage, g);
         float inverse[Tile::COLUMNS];
         this->inverse_sums(g, inverse);
 #pragma unroll
@@ -771,8 +786,13 @@ template <class T, int D, class Bias> struct AsyncAttention : Attention<T, D, Bi
         }
         wave_barrier();
         const CopyWave copy(lane_index());
-        copy.from_lds(out + u64(query + copy.row) * a.out_token + copy.column, rows, a.out_token, a.queries - query,
-                      a.head_dim, this->is_vector(out, a.out_token));
+        const u64 first = this->out() + u64(query + copy.row) * a.out_token + copy.column;
+        if (this->is_float8()) {
+            copy.from_lds_as_float8((u8 *)a.out + first, rows, a.out_token, a.queries - query, a.head_dim,
+                                    this->is_vector_out(), a.float8_factor);
+        } else {
+            copy.from_lds((T *)a.out + first, rows, a.out_token, a.queries - query, a.head_dim, this->is_vector_out());
+        }
     }
 
     HIPVIT_DEVICE void run() {
@@ -953,7 +973,7 @@ template <class T, int D> struct SplitAttention {
             maxima()[at] = row_max[Tile::column(e)], sums()[at] = sum;
         }
         barrier();
-        T *const out = (T *)a.out + image * a.out_image + u64(head) * D;
+        const u64 out = image * a.out_image + u64(head) * D;
         for (int at = int(thread_index()); at < 16 * D / 4; at += THREADS) {
             const int query = at / (D / 4), channel = at % (D / 4) * 4;
             if (first_query + query >= a.queries) continue;
@@ -977,7 +997,15 @@ template <class T, int D> struct SplitAttention {
             } vec;
 #pragma unroll
             for (int i = 0; i < 4; ++i) vec.element[i] = from_float<T>(o[i] * inverse);
-            *reinterpret_cast<Vec64 *>(out + u64(first_query + query) * a.out_token + channel) = vec.whole;
+            const u64 element = out + u64(first_query + query) * a.out_token + channel;
+            if (a.float8_factor != 0.0f) {
+                float x[4];
+#pragma unroll
+                for (int i = 0; i < 4; ++i) x[i] = to_float(vec.element[i]);
+                store_float8((u8 *)a.out + element, 4, true, a.float8_factor, x);
+            } else {
+                *reinterpret_cast<Vec64 *>((T *)a.out + element) = vec.whole;
+            }
         }
     }
 };

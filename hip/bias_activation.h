@@ -14,7 +14,7 @@ struct BiasActivationArgs {
     DEVICE_POINTER(const void) bias;
     /// T `[rows, channels]`. May be null: 0.
     DEVICE_POINTER(const void) residual;
-    /// T `[rows, channels]`. May alias `x` or `residual`.
+    /// T, or bytes, `[rows, channels]`. May alias `x` or `residual`; bytes alias no input.
     DEVICE_POINTER(void) out;
     /// Rows of all matrices.
     unsigned rows;
@@ -22,8 +22,8 @@ struct BiasActivationArgs {
     unsigned channels;
     /// One of [`ActivationCode`].
     unsigned activation;
-    /// Unused; the structure has no padding.
-    unsigned reserved;
+    /// 0: `out` is T. Otherwise `out` is E4M3 (include/float8.hpp) of the result times this.
+    float float8_factor;
 };
 
 } // namespace hipvit

@@ -1,13 +1,13 @@
 // bias_activation: out = activation(x + bias) + residual, what follows a GEMM.
 //
 // Shapes: x, residual (or null), out T [rows, channels]; bias T [channels] or null. All row-major; out may alias x or
-//   residual.
+//   residual; or out is bytes, E4M3, and aliases no input.
 // Alignment: any; vec128 access where channels and the addresses allow it.
 // Accumulator: f32.
 // Geometry: blocks of ELEMENTWISE_THREADS, a vec128 of a row per thread.
 #include "bias_activation.h"
 #include "activation.hpp"
-#include "vec128.hpp"
+#include "float8.hpp"
 
 using namespace hipvit;
 
@@ -34,8 +34,7 @@ template <class T> HIPVIT_DEVICE void bias_activation(const BiasActivationArgs &
 #pragma unroll
         for (u32 i = 0; i < VEC<T>; ++i) value[i] += add[i];
     }
-    T *to = (T *)a.out + at;
-    store_vec(to, vec.valid, aligned(to, 16), value);
+    store_vec_as<T>(a.out, at, vec.valid, a.float8_factor, value);
 }
 
 #define ENTRY(name, T)                                                                                                 \

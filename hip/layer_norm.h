@@ -25,7 +25,7 @@ struct LayerNormArgs {
     DEVICE_POINTER(const void) bias;
     /// T `[rows, channels]`: receives s. May be null; may alias `x` or `residual`.
     DEVICE_POINTER(void) sum;
-    /// T `[rows, channels]`. May alias `x`.
+    /// T, or bytes, `[rows, channels]`. May alias `x`; bytes alias no input.
     DEVICE_POINTER(void) out;
     /// Rows of all matrices.
     unsigned rows;
@@ -35,6 +35,10 @@ struct LayerNormArgs {
     float epsilon;
     /// 0: a row per wave; 1: a row per block.
     unsigned whole_block;
+    /// 0: `out` is T. Otherwise `out` is E4M3 (include/float8.hpp) of the result times this.
+    float float8_factor;
+    /// Unused; the structure has no padding.
+    unsigned reserved;
 };
 
 } // namespace hipvit

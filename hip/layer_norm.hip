@@ -2,13 +2,15 @@
 // biased variance; s can be stored too. rms_norm: out = s / √(mean(s²) + ε) · weight. Of heads, each is a row.
 //
 // Shapes: x, residual (or null), sum (or null), out T [rows, channels]; weight, bias T [channels]. All row-major, with
-//   any number of channels. sum may alias x or residual, out may alias x.
+//   any number of channels. sum may alias x or residual, out may alias x; or out is bytes, E4M3, and
+//   aliases no input.
 // Alignment: any; vec128 access where the addresses allow it.
 // Accumulator: f32. First the mean, then the squares of the centred values: mean(s²) − mean(s)² would cancel.
 // Geometry: blocks of ROW_THREADS, or of FEW_ROWS_THREADS by the entries `_few`, for few rows; a row per wave, or per block
 //   (whole_block) for long rows. A thread keeps up to ROW_REGISTERS elements of its row in registers. Both entries compute
 //   the same bits where a row is a wave's.
 #include "layer_norm.h"
+#include "float8.hpp"
 #include "row.hpp"
 
 using namespace hipvit;
@@ -18,7 +20,7 @@ template <class T, bool RMS, class Group>
 HIPVIT_DEVICE void normalize_any(const LayerNormArgs &a, const Group &group, u32 index) {
     const u64 start = u64(index) * a.channels;
     const T *x = (const T *)a.x + start, *residual = (const T *)a.residual + start;
-    T *sum = (T *)a.sum + start, *out = (T *)a.out + start;
+    T *sum = (T *)a.sum + start;
 
     auto load = [&](u32 column, u32 valid, float(&vec)[VEC<T>]) {
         load_vec(x + column, valid, aligned(x, 16), vec);
@@ -59,7 +61,7 @@ HIPVIT_DEVICE void normalize_any(const LayerNormArgs &a, const Group &group, u32
 #pragma unroll
             for (u32 i = 0; i < VEC<T>; ++i)
                 vec[i] = RMS ? vec[i] * scale[i] : multiply_add(vec[i], scale[i], shift[i]);
-            store_vec(out + column, valid, aligned(out, 16), vec);
+            store_vec_as<T>(a.out, start + column, valid, a.float8_factor, vec);
         });
 }
 
@@ -107,7 +109,7 @@ HIPVIT_DEVICE void normalize_vectors(const LayerNormArgs &a, const Group &group,
     const KeptRow<T> row((const Packed<T> *)a.x + u64(index) * vecs, vecs, group.rank(), group.size());
     // Restricted: loads may come before earlier stores of the result, which is x element by element at most.
     const Packed<T> *__restrict__ weight = (const Packed<T> *)a.weight, *__restrict__ bias = (const Packed<T> *)a.bias;
-    Packed<T> *out = (Packed<T> *)((T *)a.out + u64(index) * a.channels);
+    const u64 start = u64(index) * a.channels;
 
     constexpr u32 LOADED = EARLY ? KeptRow<T>::KEPT : 0;
     Packed<T> scales[LOADED + 1], shifts[LOADED + 1];
@@ -139,7 +141,7 @@ HIPVIT_DEVICE void normalize_vectors(const LayerNormArgs &a, const Group &group,
     const float variance = group.template reduce<Sum>(squares) / float(a.channels);
     const float inverse = 1.0f / square_root(variance + a.epsilon);
     row.for_each([&](const Packed<T> &vec, u32 at, u32 s) {
-        Packed<T> scale, shift, result;
+        Packed<T> scale, shift;
         if (s < LOADED) {
             scale = scales[s];
             if constexpr (!RMS) shift = shifts[s];
@@ -147,16 +149,17 @@ HIPVIT_DEVICE void normalize_vectors(const LayerNormArgs &a, const Group &group,
             scale.whole = weight[at].whole;
             if constexpr (!RMS) shift.whole = bias[at].whole;
         }
+        float result[VEC<T>];
 #pragma unroll
         for (u32 i = 0; i < VEC<T>; ++i) {
             const float normal = (to_float(vec.element[i]) - mean) * inverse, factor = to_float(scale.element[i]);
-            if constexpr (RMS) {
-                result.element[i] = from_float<T>(normal * factor);
-            } else {
-                result.element[i] = from_float<T>(multiply_add(normal, factor, to_float(shift.element[i])));
-            }
+            result[i] = RMS ? normal * factor : multiply_add(normal, factor, to_float(shift.element[i]));
         }
-        out[at].whole = result.whole;
+        if (a.float8_factor != 0.0f) {
+            store_float8((u8 *)a.out + start + at * VEC<T>, VEC<T>, true, a.float8_factor, result);
+        } else {
+            store_vec((T *)a.out + start + at * VEC<T>, VEC<T>, true, result);
+        }
     });
 }
 

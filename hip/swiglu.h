@@ -11,12 +11,16 @@ struct SwiGluArgs {
     DEVICE_POINTER(const void) x;
     /// T `[2, channels]`. May be null: 0.
     DEVICE_POINTER(const void) bias;
-    /// T `[rows, channels]`. Aliases no input.
+    /// T, or bytes, `[rows, channels]`. Aliases no input.
     DEVICE_POINTER(void) out;
     /// Rows of `x` and `out`.
     unsigned rows;
     /// Columns of `out`.
     unsigned channels;
+    /// 0: `out` is T. Otherwise `out` is E4M3 (include/float8.hpp) of the result times this.
+    float float8_factor;
+    /// Unused; the structure has no padding.
+    unsigned reserved;
 };
 
 } // namespace hipvit

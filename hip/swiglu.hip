@@ -1,12 +1,13 @@
 // swiglu: out = silu(gate) · value, where gate and value are the halves of each row of x + bias.
 //
-// Shapes: x T [rows, 2, channels], gates first; bias T [2, channels] or null; out T [rows, channels]. All row-major.
+// Shapes: x T [rows, 2, channels], gates first; bias T [2, channels] or null; out T [rows, channels], or
+//   bytes: E4M3. All row-major.
 // Alignment: any; vec128 access where channels and the addresses allow it.
 // Accumulator: f32.
 // Geometry: blocks of ELEMENTWISE_THREADS, a vec128 of a row of the output per thread.
 #include "swiglu.h"
 #include "activation.hpp"
-#include "vec128.hpp"
+#include "float8.hpp"
 
 using namespace hipvit;
 
@@ -30,8 +31,7 @@ template <class T> HIPVIT_DEVICE void swiglu(const SwiGluArgs &a) {
     float value[VEC<T>];
 #pragma unroll
     for (u32 i = 0; i < VEC<T>; ++i) value[i] = gated(half[0][i], half[0][i]) * half[1][i];
-    T *to = (T *)a.out + vec.row * a.channels + vec.column;
-    store_vec(to, vec.valid, aligned(to, 16), value);
+    store_vec_as<T>(a.out, vec.row * a.channels + vec.column, vec.valid, a.float8_factor, value);
 }
 
 #define ENTRY(name, T)                                                                                                 \

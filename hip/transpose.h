@@ -9,15 +9,16 @@ constexpr unsigned TRANSPOSE_TILE = 64;
 /// Threads per block.
 constexpr unsigned TRANSPOSE_THREADS = 256;
 
-/// `transpose`: out = gamma · xᵀ of each image, to which y is added or by which it is multiplied.
+/// `transpose`: out = gamma · xᵀ of each image, to which y is added or by which it is multiplied. What out has beyond the rows of
+/// x is 0 before that.
 struct TransposeArgs {
     /// T `[images, rows, columns]`.
     DEVICE_POINTER(const void) x;
     /// T `[rows]`. May be null: 1.
     DEVICE_POINTER(const void) gamma;
-    /// T `[images, columns, rows]`. May be null.
+    /// T `[images, kept, width]`. May be null.
     DEVICE_POINTER(const void) y;
-    /// T `[images, columns, rows]`. May alias `y`, and no other.
+    /// T `[images, kept, width]`. May alias `y`, and no other.
     DEVICE_POINTER(void) out;
     /// Images in the batch.
     unsigned images;
@@ -25,6 +26,10 @@ struct TransposeArgs {
     unsigned rows;
     /// Columns of an image of `x`.
     unsigned columns;
+    /// How many of the columns are transposed, from the first on.
+    unsigned kept;
+    /// Columns of an image of `out`, at least `rows`.
+    unsigned width;
     /// 1: multiplied by `y`; 0: `y` is added.
     unsigned multiply;
 };

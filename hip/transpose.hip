@@ -1,7 +1,7 @@
 // transpose: out = gamma · xᵀ of each image, plus y or times y. Around a linear layer it makes the layer mix tokens.
 //
-// Shapes: x T [images, rows, columns]; gamma T [rows] or null; y T [images, columns, rows] or null; out T
-//   [images, columns, rows]. All row-major; out may alias y.
+// Shapes: x T [images, rows, columns]; gamma T [rows] or null; y T [images, kept, width] or null; out T
+//   [images, kept, width], kept ≤ columns, width ≥ rows. All row-major; out may alias y.
 // Alignment: any; vec128 access where the extents and the addresses allow it.
 // Accumulator: f32.
 // Geometry: blocks of TRANSPOSE_THREADS, a tile of TRANSPOSE_TILE × TRANSPOSE_TILE each, through LDS, so that both sides are
@@ -16,8 +16,8 @@ template <class T> HIPVIT_DEVICE void transpose(const TransposeArgs &a) {
     constexpr u32 STRIDE = TRANSPOSE_TILE + 4 / sizeof(T);
     HIPVIT_LDS static T tile[TRANSPOSE_TILE * STRIDE];
 
-    const u32 down = (a.rows + TRANSPOSE_TILE - 1) / TRANSPOSE_TILE;
-    const u32 across = (a.columns + TRANSPOSE_TILE - 1) / TRANSPOSE_TILE;
+    const u32 down = (a.width + TRANSPOSE_TILE - 1) / TRANSPOSE_TILE;
+    const u32 across = (a.kept + TRANSPOSE_TILE - 1) / TRANSPOSE_TILE;
     const u32 image = block_index() / (down * across), place = block_index() % (down * across);
     if (image >= a.images) return; // the whole block
     const u32 row = place / across * TRANSPOSE_TILE, column = place % across * TRANSPOSE_TILE;
@@ -25,6 +25,7 @@ template <class T> HIPVIT_DEVICE void transpose(const TransposeArgs &a) {
     const u32 line = thread_index() / VECS, at = thread_index() % VECS * VEC<T>;
 
     const T *x = (const T *)a.x + u64(image) * a.rows * a.columns + column + at;
+    // Columns that are not kept are read with the others: so whole vectors are, up to the end of a padded row.
     const u32 left = column + at < a.columns ? a.columns - column - at : 0;
 #pragma unroll
     for (u32 r = line; r < TRANSPOSE_TILE; r += STEP) {
@@ -36,18 +37,18 @@ template <class T> HIPVIT_DEVICE void transpose(const TransposeArgs &a) {
     }
     barrier();
 
-    if (row + at >= a.rows) return;
-    const u32 valid = a.rows - row - at;
+    if (row + at >= a.width) return;
+    const u32 valid = a.width - row - at;
     float gamma[VEC<T>];
     if (a.gamma) {
         const T *from = (const T *)a.gamma + row + at;
-        load_vec(from, valid, aligned(from, 16), gamma);
+        load_vec(from, row + at < a.rows ? a.rows - row - at : 0, aligned(from, 16), gamma);
     }
-    const u64 first = u64(image) * a.columns * a.rows + row + at;
+    const u64 first = u64(image) * a.kept * a.width + row + at;
 #pragma unroll
     for (u32 c = line; c < TRANSPOSE_TILE; c += STEP) {
-        if (column + c >= a.columns) break;
-        const u64 to = first + u64(column + c) * a.rows;
+        if (column + c >= a.kept) break;
+        const u64 to = first + u64(column + c) * a.width;
         float value[VEC<T>];
 #pragma unroll
         for (u32 i = 0; i < VEC<T>; ++i) value[i] = to_float(tile[(at + i) * STRIDE + c]);

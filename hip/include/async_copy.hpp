@@ -2,7 +2,7 @@
 // Elsewhere ASYNC_COPIES is false, and copy_async copies at once.
 // See also staged_copy.hpp.
 #pragma once
-#include "vec128.hpp"
+#include "float8.hpp"
 
 namespace hipvit {
 
@@ -105,6 +105,18 @@ template <class Rows, int COUNT, int THREADS> struct AsyncCopy {
 #pragma unroll 1
                 for (u32 i = 0; i < VEC<T> && column + i < d; ++i) to[i] = from[Rows::at(at, column) + i];
             }
+        }
+    }
+    // As E4M3 of the elements times `factor`. `vector`: the bytes of a vec128 are aligned.
+    HIPVIT_DEVICE void from_lds_as_float8(u8 *to, const T *from, u32 stride, u32 rows, u32 d, bool vector, float factor) const {
+        if (idle() || column >= d) return;
+#pragma unroll
+        for (int p = 0; p < PASSES; ++p) {
+            const u32 at = row + p * ROWS;
+            if ((COUNT % ROWS != 0 && at >= COUNT) || at >= rows) continue;
+            float x[VEC<T>];
+            load_vec(from + Rows::at(at, column), VEC<T>, true, x);
+            store_float8(to + u64(stride) * (p * ROWS), d - column, vector, factor, x);
         }
     }
 };

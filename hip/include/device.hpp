@@ -164,12 +164,20 @@ HIPVIT_DEVICE float absolute(float x) { return __builtin_fabsf(x); }
 HIPVIT_DEVICE float larger(float a, float b) { return __builtin_fmaxf(a, b); }
 HIPVIT_DEVICE float smaller(float a, float b) { return __builtin_fminf(a, b); }
 HIPVIT_DEVICE float square_root(float x) { return __builtin_sqrtf(x); }
+HIPVIT_DEVICE float nearest(float x) { return __builtin_rintf(x); } // ties to even
+// Rounded by itself, where the compiler may fuse other products with a sum.
+HIPVIT_DEVICE float product(float a, float b) {
+#pragma clang fp contract(off)
+    return a * b;
+}
 #else
 HIPVIT_DEVICE float multiply_add(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 HIPVIT_DEVICE float absolute(float x) { return fabsf(x); }
 HIPVIT_DEVICE float larger(float a, float b) { return fmaxf(a, b); }
 HIPVIT_DEVICE float smaller(float a, float b) { return fminf(a, b); }
 HIPVIT_DEVICE float square_root(float x) { return __fsqrt_rn(x); }
+HIPVIT_DEVICE float nearest(float x) { return rintf(x); }
+HIPVIT_DEVICE float product(float a, float b) { return __fmul_rn(a, b); }
 #endif
 
 // The compiler moves no instruction across. Without it, clang hoists all loads of an unrolled loop, and spills.

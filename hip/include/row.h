@@ -1,4 +1,4 @@
-// Geometry of the kernels that reduce over a row, layer_norm and softmax: a row per wave, or a row per block.
+// Geometry of the kernels that reduce over a row, layer_norm, quantize_int8 and softmax: a row per wave, or a row per block.
 #pragma once
 
 namespace hipvit {

@@ -1,4 +1,4 @@
-// A row in registers, for layer_norm and softmax. A thread of the group keeps up to REGISTERS elements; the rest of
+// A row in registers, for layer_norm, quantize_int8 and softmax. A thread of the group keeps up to REGISTERS elements; the rest of
 // a longer row is loaded again in each pass.
 #pragma once
 #include "row.h"

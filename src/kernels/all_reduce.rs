@@ -131,7 +131,7 @@ unsafe impl KernelArguments for AllReduceArgs {
 
     fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
         let operands = [self.x, self.bias, self.residual, self.out];
-        visit_biased(operands, element, [self.rows, self.channels], visit);
+        visit_biased(operands, [element; 2], [self.rows, self.channels], visit);
         let group = AllReduceGroup {
             ranks: self.ranks,
             blocks: self.blocks,

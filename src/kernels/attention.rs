@@ -8,7 +8,7 @@ use super::bindings::{
     ATTENTION_SPLIT_BLOCKS, ATTENTION_WAVES_SHIFT, AttentionArgs, AttentionBiasArgs, AttentionRopeArgs,
     AttentionStatisticsArgs, HEAD_DIMS, RopeArgs, UNBOUNDED, VEC128_BYTES, Visibility,
 };
-use super::{Access, KernelArguments, Launch, Target, Unit, bytes, extent, optional};
+use super::{Access, KernelArguments, Launch, Target, Unit, bytes, extent, float8, optional};
 use crate::ops::Attention;
 
 /// Queries, keys, values or the result: heads side by side in each token.
@@ -67,7 +67,17 @@ impl AttentionArgs {
             keys: extent(k.tokens)?,
             head_dim: extent(spec.head_dim)?,
             scale: spec.scale,
+            float8_factor: 0.0,
+            reserved: 0,
         })
+    }
+
+    /// Writes E4M3 of the result, rounded to the kernels' dtype, / `scale`, a byte an element; `out` aliases no operand then.
+    pub(crate) fn to_float8(self, scale: f32) -> Self {
+        Self {
+            float8_factor: float8::factor(scale),
+            ..self
+        }
     }
 
     /// The kernel that adds `bias` to the scores.
@@ -155,6 +165,7 @@ impl AttentionArgs {
         accepts: fn(queries: u32, waves: u32) -> bool,
     ) -> Result<Launch, String> {
         check_not_empty([self.images, self.heads, self.queries, self.keys])?;
+        float8::check(self.float8_factor)?;
         let waves = target.tile >> ATTENTION_WAVES_SHIFT;
         let queries = target.tile & ((1 << ATTENTION_WAVES_SHIFT) - 1);
         // Anything else is not this kernel's code.
@@ -267,7 +278,7 @@ unsafe impl KernelArguments for AttentionArgs {
     fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
         let heads = u64::from(self.heads).saturating_mul(self.head_dim.into());
         // From the first element to the end of the last token's heads.
-        let bytes = |image: u64, token: u32, tokens: u32| {
+        let bytes = |element: usize, image: u64, token: u32, tokens: u32| {
             let images = image.saturating_mul(u64::from(self.images.saturating_sub(1)));
             let tokens = u64::from(token) * u64::from(tokens.saturating_sub(1));
             let elements = images.saturating_add(tokens).saturating_add(heads);
@@ -279,14 +290,23 @@ unsafe impl KernelArguments for AttentionArgs {
         visit(Access::read(
             "q",
             self.q,
-            bytes(self.q_image, self.q_token, queries),
+            bytes(element, self.q_image, self.q_token, queries),
         ));
-        visit(Access::read("k", self.k, bytes(self.k_image, self.k_token, keys)));
-        visit(Access::read("v", self.v, bytes(self.v_image, self.v_token, keys)));
+        visit(Access::read(
+            "k",
+            self.k,
+            bytes(element, self.k_image, self.k_token, keys),
+        ));
+        visit(Access::read(
+            "v",
+            self.v,
+            bytes(element, self.v_image, self.v_token, keys),
+        ));
+        let result = float8::element(element, self.float8_factor);
         visit(Access::write(
             "out",
             self.out,
-            bytes(self.out_image, self.out_token, queries),
+            bytes(result, self.out_image, self.out_token, queries),
         ));
         visit_key_mask(&self.visible, self.images, keys, visit);
     }

@@ -1,7 +1,7 @@
 //! `bias_activation`: `activation(x + bias) + residual`, what follows a linear layer's GEMM.
 
 use super::bindings::{ActivationCode, BiasActivationArgs};
-use super::{Access, KernelArguments, Launch, Target, extent, visit_biased};
+use super::{Access, KernelArguments, Launch, Target, extent, float8, visit_biased};
 use crate::ops::Activation;
 
 impl BiasActivationArgs {
@@ -22,14 +22,22 @@ impl BiasActivationArgs {
             out,
             rows: extent(rows)?,
             channels: extent(channels)?,
-            activation: code(activation) as u32,
-            reserved: 0,
+            activation: activation_code(activation) as u32,
+            float8_factor: 0.0,
         })
+    }
+
+    /// Writes E4M3 of the result / `scale`, a byte an element; `out` aliases no operand then.
+    pub(crate) fn to_float8(self, scale: f32) -> Self {
+        Self {
+            float8_factor: float8::factor(scale),
+            ..self
+        }
     }
 }
 
 /// How the kernel knows an activation.
-fn code(activation: Option<Activation>) -> ActivationCode {
+pub(super) fn activation_code(activation: Option<Activation>) -> ActivationCode {
     match activation {
         None => ActivationCode::None,
         Some(Activation::GeluErf) => ActivationCode::GeluErf,
@@ -46,11 +54,13 @@ unsafe impl KernelArguments for BiasActivationArgs {
     const FILE: &'static str = "bias_activation";
 
     fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+        float8::check(self.float8_factor)?;
         target.elementwise(self.rows.into(), self.channels)
     }
 
     fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
         let operands = [self.x, self.bias, self.residual, self.out];
-        visit_biased(operands, element, [self.rows, self.channels], visit);
+        let elements = [element, float8::element(element, self.float8_factor)];
+        visit_biased(operands, elements, [self.rows, self.channels], visit);
     }
 }

@@ -290,7 +290,7 @@ pub struct AttentionArgs {
     pub k: u64,
     /// T, `keys` tokens per image.
     pub v: u64,
-    /// T, `queries` tokens per image. Aliases no input.
+    /// T, or bytes, `queries` tokens per image. Aliases no input.
     pub out: u64,
     /// Which keys a query attends to. The output of a query without visible keys is 0.
     pub visible: Visibility,
@@ -322,10 +322,14 @@ pub struct AttentionArgs {
     pub head_dim: u32,
     /// Multiplies Q·Kᵀ.
     pub scale: f32,
+    /// 0: `out` is T. Otherwise `out` is E4M3 (include/float8.hpp) of the result, rounded to T, times this.
+    pub float8_factor: f32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of AttentionArgs"][::core::mem::size_of::<AttentionArgs>() - 128usize];
+    ["Size of AttentionArgs"][::core::mem::size_of::<AttentionArgs>() - 136usize];
     ["Alignment of AttentionArgs"][::core::mem::align_of::<AttentionArgs>() - 8usize];
     [
         "Offset of field: AttentionArgs::q",
@@ -384,6 +388,12 @@ const _: () = {
     [
         "Offset of field: AttentionArgs::scale",
     ][::core::mem::offset_of!(AttentionArgs, scale) - 124usize];
+    [
+        "Offset of field: AttentionArgs::float8_factor",
+    ][::core::mem::offset_of!(AttentionArgs, float8_factor) - 128usize];
+    [
+        "Offset of field: AttentionArgs::reserved",
+    ][::core::mem::offset_of!(AttentionArgs, reserved) - 132usize];
 };
 
 /** `attention_<D>_bias`: out = softmax(scale · Q·Kᵀ + bias + mask) · V. The bias of head h, query i and key j is element
@@ -404,7 +414,7 @@ pub struct AttentionBiasArgs {
 const _: () = {
     [
         "Size of AttentionBiasArgs",
-    ][::core::mem::size_of::<AttentionBiasArgs>() - 152usize];
+    ][::core::mem::size_of::<AttentionBiasArgs>() - 160usize];
     [
         "Alignment of AttentionBiasArgs",
     ][::core::mem::align_of::<AttentionBiasArgs>() - 8usize];
@@ -413,16 +423,16 @@ const _: () = {
     ][::core::mem::offset_of!(AttentionBiasArgs, attention) - 0usize];
     [
         "Offset of field: AttentionBiasArgs::bias",
-    ][::core::mem::offset_of!(AttentionBiasArgs, bias) - 128usize];
+    ][::core::mem::offset_of!(AttentionBiasArgs, bias) - 136usize];
     [
         "Offset of field: AttentionBiasArgs::head",
-    ][::core::mem::offset_of!(AttentionBiasArgs, head) - 136usize];
+    ][::core::mem::offset_of!(AttentionBiasArgs, head) - 144usize];
     [
         "Offset of field: AttentionBiasArgs::query",
-    ][::core::mem::offset_of!(AttentionBiasArgs, query) - 144usize];
+    ][::core::mem::offset_of!(AttentionBiasArgs, query) - 152usize];
     [
         "Offset of field: AttentionBiasArgs::reserved",
-    ][::core::mem::offset_of!(AttentionBiasArgs, reserved) - 148usize];
+    ][::core::mem::offset_of!(AttentionBiasArgs, reserved) - 156usize];
 };
 
 /// `attention_<D>_stats`: attention with a bias or none, and statistics of the softmax of each query of each head of each image.
@@ -439,7 +449,7 @@ pub struct AttentionStatisticsArgs {
 const _: () = {
     [
         "Size of AttentionStatisticsArgs",
-    ][::core::mem::size_of::<AttentionStatisticsArgs>() - 160usize];
+    ][::core::mem::size_of::<AttentionStatisticsArgs>() - 168usize];
     [
         "Alignment of AttentionStatisticsArgs",
     ][::core::mem::align_of::<AttentionStatisticsArgs>() - 8usize];
@@ -448,7 +458,7 @@ const _: () = {
     ][::core::mem::offset_of!(AttentionStatisticsArgs, scores) - 0usize];
     [
         "Offset of field: AttentionStatisticsArgs::statistics",
-    ][::core::mem::offset_of!(AttentionStatisticsArgs, statistics) - 152usize];
+    ][::core::mem::offset_of!(AttentionStatisticsArgs, statistics) - 160usize];
 };
 
 /** `attention_<D>_rope`: `attention_<D>` of the queries and keys that `rope` would leave, which are not written: `rope.x` is not
@@ -464,7 +474,7 @@ pub struct AttentionRopeArgs {
 const _: () = {
     [
         "Size of AttentionRopeArgs",
-    ][::core::mem::size_of::<AttentionRopeArgs>() - 176usize];
+    ][::core::mem::size_of::<AttentionRopeArgs>() - 184usize];
     [
         "Alignment of AttentionRopeArgs",
     ][::core::mem::align_of::<AttentionRopeArgs>() - 8usize];
@@ -473,7 +483,7 @@ const _: () = {
     ][::core::mem::offset_of!(AttentionRopeArgs, attention) - 0usize];
     [
         "Offset of field: AttentionRopeArgs::rope",
-    ][::core::mem::offset_of!(AttentionRopeArgs, rope) - 128usize];
+    ][::core::mem::offset_of!(AttentionRopeArgs, rope) - 136usize];
 };
 
 #[repr(u32)]
@@ -506,7 +516,7 @@ pub struct BiasActivationArgs {
     pub bias: u64,
     /// T `[rows, channels]`. May be null: 0.
     pub residual: u64,
-    /// T `[rows, channels]`. May alias `x` or `residual`.
+    /// T, or bytes, `[rows, channels]`. May alias `x` or `residual`; bytes alias no input.
     pub out: u64,
     /// Rows of all matrices.
     pub rows: u32,
@@ -514,8 +524,8 @@ pub struct BiasActivationArgs {
     pub channels: u32,
     /// One of [`ActivationCode`].
     pub activation: u32,
-    /// Unused; the structure has no padding.
-    pub reserved: u32,
+    /// 0: `out` is T. Otherwise `out` is E4M3 (include/float8.hpp) of the result times this.
+    pub float8_factor: f32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
@@ -547,8 +557,8 @@ const _: () = {
         "Offset of field: BiasActivationArgs::activation",
     ][::core::mem::offset_of!(BiasActivationArgs, activation) - 40usize];
     [
-        "Offset of field: BiasActivationArgs::reserved",
-    ][::core::mem::offset_of!(BiasActivationArgs, reserved) - 44usize];
+        "Offset of field: BiasActivationArgs::float8_factor",
+    ][::core::mem::offset_of!(BiasActivationArgs, float8_factor) - 44usize];
 };
 
 /// Bytes of a grid: rows, then columns, each u16 with its low byte first.
@@ -694,7 +704,7 @@ pub struct LayerNormArgs {
     pub bias: u64,
     /// T `[rows, channels]`: receives s. May be null; may alias `x` or `residual`.
     pub sum: u64,
-    /// T `[rows, channels]`. May alias `x`.
+    /// T, or bytes, `[rows, channels]`. May alias `x`; bytes alias no input.
     pub out: u64,
     /// Rows of all matrices.
     pub rows: u32,
@@ -704,10 +714,14 @@ pub struct LayerNormArgs {
     pub epsilon: f32,
     /// 0: a row per wave; 1: a row per block.
     pub whole_block: u32,
+    /// 0: `out` is T. Otherwise `out` is E4M3 (include/float8.hpp) of the result times this.
+    pub float8_factor: f32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of LayerNormArgs"][::core::mem::size_of::<LayerNormArgs>() - 64usize];
+    ["Size of LayerNormArgs"][::core::mem::size_of::<LayerNormArgs>() - 72usize];
     ["Alignment of LayerNormArgs"][::core::mem::align_of::<LayerNormArgs>() - 8usize];
     [
         "Offset of field: LayerNormArgs::x",
@@ -739,6 +753,12 @@ const _: () = {
     [
         "Offset of field: LayerNormArgs::whole_block",
     ][::core::mem::offset_of!(LayerNormArgs, whole_block) - 60usize];
+    [
+        "Offset of field: LayerNormArgs::float8_factor",
+    ][::core::mem::offset_of!(LayerNormArgs, float8_factor) - 64usize];
+    [
+        "Offset of field: LayerNormArgs::reserved",
+    ][::core::mem::offset_of!(LayerNormArgs, reserved) - 68usize];
 };
 
 /// `patch_extract` and `patch_extract_chw`: images to normalised rows of the patch matrix.
@@ -868,6 +888,143 @@ const _: () = {
     [
         "Offset of field: PoolArgs::reserved",
     ][::core::mem::offset_of!(PoolArgs, reserved) - 36usize];
+};
+
+#[repr(u32)]
+/// What x becomes.
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub enum QuantizeCode {
+    /// E4M3 of x · `factor`.
+    Float8 = 0,
+    /// 256 levels over each row's range and 0.
+    Range = 1,
+    /// 256 levels over ± each row's largest magnitude.
+    Magnitude = 2,
+    /// The levels `factor` · (q − `zero`), q from 0 to 255.
+    Fixed = 3,
+}
+
+/** `quantize_float8`: out = E4M3 (include/float8.hpp) of x · factor.
+ `quantize_int8`: out = q − 128 with x ≈ scale · (q − zero), for a scale and a zero point of each row.*/
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct QuantizeArgs {
+    /// T `[rows, channels]`.
+    pub x: u64,
+    /// Bytes `[rows, channels]`. Aliases no input.
+    pub out: u64,
+    /// f32 `[rows, 2]`: scale and zero − 128 of each row. Null for `quantize_float8`, and for it alone.
+    pub ranges: u64,
+    /// Rows of all matrices.
+    pub rows: u32,
+    /// Columns of all matrices.
+    pub channels: u32,
+    /// One of [`QuantizeCode`].
+    pub code: u32,
+    /// Of `Float8` what multiplies x, of `Fixed` the scale.
+    pub factor: f32,
+    /// Of `Fixed` the zero point, 0 to 255.
+    pub zero: u32,
+    /// Of `quantize_int8`, 0: a row per wave; 1: a row per block.
+    pub whole_block: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of QuantizeArgs"][::core::mem::size_of::<QuantizeArgs>() - 48usize];
+    ["Alignment of QuantizeArgs"][::core::mem::align_of::<QuantizeArgs>() - 8usize];
+    [
+        "Offset of field: QuantizeArgs::x",
+    ][::core::mem::offset_of!(QuantizeArgs, x) - 0usize];
+    [
+        "Offset of field: QuantizeArgs::out",
+    ][::core::mem::offset_of!(QuantizeArgs, out) - 8usize];
+    [
+        "Offset of field: QuantizeArgs::ranges",
+    ][::core::mem::offset_of!(QuantizeArgs, ranges) - 16usize];
+    [
+        "Offset of field: QuantizeArgs::rows",
+    ][::core::mem::offset_of!(QuantizeArgs, rows) - 24usize];
+    [
+        "Offset of field: QuantizeArgs::channels",
+    ][::core::mem::offset_of!(QuantizeArgs, channels) - 28usize];
+    [
+        "Offset of field: QuantizeArgs::code",
+    ][::core::mem::offset_of!(QuantizeArgs, code) - 32usize];
+    [
+        "Offset of field: QuantizeArgs::factor",
+    ][::core::mem::offset_of!(QuantizeArgs, factor) - 36usize];
+    [
+        "Offset of field: QuantizeArgs::zero",
+    ][::core::mem::offset_of!(QuantizeArgs, zero) - 40usize];
+    [
+        "Offset of field: QuantizeArgs::whole_block",
+    ][::core::mem::offset_of!(QuantizeArgs, whole_block) - 44usize];
+};
+
+/// `dequantize`: out = activation((sums − zero · column_sums) · column_scale · scale + bias) + residual.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct DequantizeArgs {
+    /// i32 `[rows, channels]`: of the products of `quantize_int8`'s bytes with a weight's.
+    pub sums: u64,
+    /// f32 `[rows, 2]`: `quantize_int8`'s.
+    pub ranges: u64,
+    /// f32 `[channels]`: the scales of the weight's output channels.
+    pub scales: u64,
+    /// i32 `[channels]`: the sums of the weight's bytes of each output channel.
+    pub column_sums: u64,
+    /// T `[channels]`. May be null: 0.
+    pub bias: u64,
+    /// T `[rows, channels]`. May be null: 0.
+    pub residual: u64,
+    /// T `[rows, channels]`. May alias `residual`.
+    pub out: u64,
+    /// Rows of all matrices.
+    pub rows: u32,
+    /// Columns of all matrices.
+    pub channels: u32,
+    /// One of [`ActivationCode`].
+    pub activation: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of DequantizeArgs"][::core::mem::size_of::<DequantizeArgs>() - 72usize];
+    ["Alignment of DequantizeArgs"][::core::mem::align_of::<DequantizeArgs>() - 8usize];
+    [
+        "Offset of field: DequantizeArgs::sums",
+    ][::core::mem::offset_of!(DequantizeArgs, sums) - 0usize];
+    [
+        "Offset of field: DequantizeArgs::ranges",
+    ][::core::mem::offset_of!(DequantizeArgs, ranges) - 8usize];
+    [
+        "Offset of field: DequantizeArgs::scales",
+    ][::core::mem::offset_of!(DequantizeArgs, scales) - 16usize];
+    [
+        "Offset of field: DequantizeArgs::column_sums",
+    ][::core::mem::offset_of!(DequantizeArgs, column_sums) - 24usize];
+    [
+        "Offset of field: DequantizeArgs::bias",
+    ][::core::mem::offset_of!(DequantizeArgs, bias) - 32usize];
+    [
+        "Offset of field: DequantizeArgs::residual",
+    ][::core::mem::offset_of!(DequantizeArgs, residual) - 40usize];
+    [
+        "Offset of field: DequantizeArgs::out",
+    ][::core::mem::offset_of!(DequantizeArgs, out) - 48usize];
+    [
+        "Offset of field: DequantizeArgs::rows",
+    ][::core::mem::offset_of!(DequantizeArgs, rows) - 56usize];
+    [
+        "Offset of field: DequantizeArgs::channels",
+    ][::core::mem::offset_of!(DequantizeArgs, channels) - 60usize];
+    [
+        "Offset of field: DequantizeArgs::activation",
+    ][::core::mem::offset_of!(DequantizeArgs, activation) - 64usize];
+    [
+        "Offset of field: DequantizeArgs::reserved",
+    ][::core::mem::offset_of!(DequantizeArgs, reserved) - 68usize];
 };
 
 /// Threads per block.
@@ -1123,16 +1280,20 @@ pub struct SwiGluArgs {
     pub x: u64,
     /// T `[2, channels]`. May be null: 0.
     pub bias: u64,
-    /// T `[rows, channels]`. Aliases no input.
+    /// T, or bytes, `[rows, channels]`. Aliases no input.
     pub out: u64,
     /// Rows of `x` and `out`.
     pub rows: u32,
     /// Columns of `out`.
     pub channels: u32,
+    /// 0: `out` is T. Otherwise `out` is E4M3 (include/float8.hpp) of the result times this.
+    pub float8_factor: f32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of SwiGluArgs"][::core::mem::size_of::<SwiGluArgs>() - 32usize];
+    ["Size of SwiGluArgs"][::core::mem::size_of::<SwiGluArgs>() - 40usize];
     ["Alignment of SwiGluArgs"][::core::mem::align_of::<SwiGluArgs>() - 8usize];
     ["Offset of field: SwiGluArgs::x"][::core::mem::offset_of!(SwiGluArgs, x) - 0usize];
     [
@@ -1147,6 +1308,12 @@ const _: () = {
     [
         "Offset of field: SwiGluArgs::channels",
     ][::core::mem::offset_of!(SwiGluArgs, channels) - 28usize];
+    [
+        "Offset of field: SwiGluArgs::float8_factor",
+    ][::core::mem::offset_of!(SwiGluArgs, float8_factor) - 32usize];
+    [
+        "Offset of field: SwiGluArgs::reserved",
+    ][::core::mem::offset_of!(SwiGluArgs, reserved) - 36usize];
 };
 
 /// `tokens`: prefix tokens before an image's own, to which a position table is added.
@@ -1204,7 +1371,8 @@ pub const TRANSPOSE_TILE: u32 = 64;
 /// Threads per block.
 pub const TRANSPOSE_THREADS: u32 = 256;
 
-/// `transpose`: out = gamma · xᵀ of each image, to which y is added or by which it is multiplied.
+/** `transpose`: out = gamma · xᵀ of each image, to which y is added or by which it is multiplied. What out has beyond the rows of
+ x is 0 before that.*/
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct TransposeArgs {
@@ -1212,9 +1380,9 @@ pub struct TransposeArgs {
     pub x: u64,
     /// T `[rows]`. May be null: 1.
     pub gamma: u64,
-    /// T `[images, columns, rows]`. May be null.
+    /// T `[images, kept, width]`. May be null.
     pub y: u64,
-    /// T `[images, columns, rows]`. May alias `y`, and no other.
+    /// T `[images, kept, width]`. May alias `y`, and no other.
     pub out: u64,
     /// Images in the batch.
     pub images: u32,
@@ -1222,12 +1390,16 @@ pub struct TransposeArgs {
     pub rows: u32,
     /// Columns of an image of `x`.
     pub columns: u32,
+    /// How many of the columns are transposed, from the first on.
+    pub kept: u32,
+    /// Columns of an image of `out`, at least `rows`.
+    pub width: u32,
     /// 1: multiplied by `y`; 0: `y` is added.
     pub multiply: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of TransposeArgs"][::core::mem::size_of::<TransposeArgs>() - 48usize];
+    ["Size of TransposeArgs"][::core::mem::size_of::<TransposeArgs>() - 56usize];
     ["Alignment of TransposeArgs"][::core::mem::align_of::<TransposeArgs>() - 8usize];
     [
         "Offset of field: TransposeArgs::x",
@@ -1251,8 +1423,14 @@ const _: () = {
         "Offset of field: TransposeArgs::columns",
     ][::core::mem::offset_of!(TransposeArgs, columns) - 40usize];
     [
+        "Offset of field: TransposeArgs::kept",
+    ][::core::mem::offset_of!(TransposeArgs, kept) - 44usize];
+    [
+        "Offset of field: TransposeArgs::width",
+    ][::core::mem::offset_of!(TransposeArgs, width) - 48usize];
+    [
         "Offset of field: TransposeArgs::multiply",
-    ][::core::mem::offset_of!(TransposeArgs, multiply) - 44usize];
+    ][::core::mem::offset_of!(TransposeArgs, multiply) - 52usize];
 };
 
 /// The head sizes that attention has entries for, in ascending order.

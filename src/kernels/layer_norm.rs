@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::bindings::{FEW_ROWS, FEW_ROWS_THREADS, LayerNormArgs, ROW_REGISTERS, ROW_THREADS};
-use super::{Access, KernelArguments, Launch, Target, bytes, extent, optional};
+use super::{Access, KernelArguments, Launch, Target, bytes, extent, float8, optional};
 
 impl LayerNormArgs {
     /// For `x` and `out` `[rows, channels]`, `weight` and `bias` `[channels]`.
@@ -27,6 +27,8 @@ impl LayerNormArgs {
             channels: extent(channels)?,
             epsilon,
             whole_block: 0,
+            float8_factor: 0.0,
+            reserved: 0,
         })
     }
 
@@ -44,6 +46,14 @@ impl LayerNormArgs {
         Self {
             residual,
             sum,
+            ..self
+        }
+    }
+
+    /// Writes E4M3 of the result / `scale`, a byte an element; `out` aliases no operand then.
+    pub(crate) fn to_float8(self, scale: f32) -> Self {
+        Self {
+            float8_factor: float8::factor(scale),
             ..self
         }
     }
@@ -71,6 +81,7 @@ unsafe impl KernelArguments for LayerNormArgs {
     }
 
     fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+        float8::check(self.float8_factor)?;
         let threads = if self.is_few() {
             FEW_ROWS_THREADS
         } else {
@@ -89,6 +100,8 @@ unsafe impl KernelArguments for LayerNormArgs {
         visit(Access::read("weight", self.weight, row));
         visit(optional(Access::read("bias", self.bias, row)));
         visit(optional(Access::write("sum", self.sum, all)));
+        let result = float8::element(element, self.float8_factor);
+        let all = bytes(result, &[self.rows, self.channels]);
         visit(Access::write("out", self.out, all));
     }
 }

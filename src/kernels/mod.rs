@@ -18,6 +18,9 @@ mod bias_activation;
 mod bindings;
 mod cache_folder;
 mod device_code;
+#[cfg(test)]
+mod device_tests;
+mod float8;
 mod grid_mask;
 mod grid_positions;
 mod launch;
@@ -25,6 +28,7 @@ mod layer_norm;
 mod library;
 mod patch_extract;
 mod pool;
+mod quantize;
 mod resize;
 mod rope;
 mod softmax;
@@ -43,8 +47,9 @@ pub(crate) use attention::{
 };
 pub(crate) use bindings::{
     AddArgs, AttentionArgs, AttentionBiasArgs, AttentionRopeArgs, AttentionStatisticsArgs,
-    BiasActivationArgs, FEW_ROWS, GridMaskArgs, GridPositionsArgs, LayerNormArgs, PatchExtractArgs,
-    PatchGrids, PoolArgs, RopeArgs, SoftmaxArgs, SwiGluArgs, TokensArgs, TransposeArgs, Visibility,
+    BiasActivationArgs, DequantizeArgs, FEW_ROWS, GridMaskArgs, GridPositionsArgs, LayerNormArgs,
+    PatchExtractArgs, PatchGrids, PoolArgs, QuantizeArgs, RopeArgs, SoftmaxArgs, SwiGluArgs, TokensArgs,
+    TransposeArgs, Visibility,
 };
 pub(crate) use cache_folder::cache_folder;
 pub use cache_folder::kernel_cache;
@@ -102,12 +107,14 @@ macro_rules! kernel_list {
             AttentionSplit(AttentionSplitArgs),
             AttentionStatistics(AttentionStatisticsArgs),
             BiasActivation(BiasActivationArgs),
+            Dequantize(DequantizeArgs),
             GridMask(GridMaskArgs),
             GridPositions(GridPositionsArgs),
             LayerNorm(LayerNormArgs),
             PatchExtract(PatchExtractArgs),
             PatchExtractChw(PatchExtractChwArgs),
             Pool(PoolArgs),
+            Quantize(QuantizeArgs),
             Rope(RopeArgs),
             Softmax(SoftmaxArgs),
             SwiGlu(SwiGluArgs),
@@ -199,10 +206,11 @@ fn bytes(element: usize, extents: &[u32]) -> usize {
     extents.iter().fold(element, multiply)
 }
 
-/// The operands of a kernel that adds a bias `[channels]` and a residual to a matrix: `x`, `bias`, `residual`, `out`.
+/// The operands of a kernel that adds a bias `[channels]` and a residual to a matrix: `x`, `bias`, `residual`, `out`, whose elements have
+/// `result` bytes.
 fn visit_biased(
     [x, bias, residual, out]: [u64; 4],
-    element: usize,
+    [element, result]: [usize; 2],
     matrix: [u32; 2],
     visit: &mut dyn FnMut(Access),
 ) {
@@ -210,7 +218,7 @@ fn visit_biased(
     visit(Access::read("x", x, all));
     visit(optional(Access::read("bias", bias, row)));
     visit(optional(Access::read("residual", residual, all)));
-    visit(Access::write("out", out, all));
+    visit(Access::write("out", out, bytes(result, &matrix)));
 }
 
 /// An access to an operand that may be null: of no bytes then.

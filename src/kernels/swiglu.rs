@@ -1,7 +1,7 @@
 //! `swiglu`: the gate `silu(x[:, :channels] + bias) · (x[:, channels:] + bias)`.
 
 use super::bindings::SwiGluArgs;
-use super::{Access, KernelArguments, Launch, Target, bytes, extent, optional};
+use super::{Access, KernelArguments, Launch, Target, bytes, extent, float8, optional};
 
 impl SwiGluArgs {
     /// For `x` `[rows, 2·channels]` and `out` `[rows, channels]`; `bias` `[2·channels]` may be 0.
@@ -16,7 +16,17 @@ impl SwiGluArgs {
             out,
             rows: extent(rows)?,
             channels: extent(channels)?,
+            float8_factor: 0.0,
+            reserved: 0,
         })
+    }
+
+    /// Writes E4M3 of the result / `scale`, a byte an element; `out` aliases no operand then.
+    pub(crate) fn to_float8(self, scale: f32) -> Self {
+        Self {
+            float8_factor: float8::factor(scale),
+            ..self
+        }
     }
 }
 
@@ -25,6 +35,7 @@ unsafe impl KernelArguments for SwiGluArgs {
     const FILE: &'static str = "swiglu";
 
     fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+        float8::check(self.float8_factor)?;
         target.elementwise(self.rows.into(), self.channels)
     }
 
@@ -36,6 +47,8 @@ unsafe impl KernelArguments for SwiGluArgs {
             self.bias,
             bytes(&[2, self.channels]),
         )));
-        visit(Access::write("out", self.out, bytes(&[self.rows, self.channels])));
+        let result = float8::element(element, self.float8_factor);
+        let all = super::bytes(result, &[self.rows, self.channels]);
+        visit(Access::write("out", self.out, all));
     }
 }

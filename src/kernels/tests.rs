@@ -4,7 +4,9 @@ use proptest::prelude::*;
 
 use super::bindings::{ATTENTION_WAVES_SHIFT, HEAD_DIMS};
 use super::*;
-use crate::ops::{Attention, AttentionOperands, PatchExtract, PixelLayout, Pool, Rope, RopePairs};
+use crate::ops::{
+    Attention, AttentionOperands, Levels, PatchExtract, PixelLayout, Pool, Rope, RopePairs, Transpose,
+};
 
 const DTYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 
@@ -68,7 +70,7 @@ proptest! {
         let launch = AddArgs::new([0, 0], [n, d], 1.0, 0, None).unwrap().plan(&t).unwrap();
         covers(launch, n as u64 * (d as u64).div_ceil(t.vec128()), 256);
         let pool = PoolArgs::new([0, 0], [n.max(1), 1, d], Pool::Token(0)).unwrap().plan(&t).unwrap();
-        let tiled = TransposeArgs::new([0; 4], [3, n.max(1), d], None).unwrap().plan(&t).unwrap();
+        let tiled = TransposeArgs::new([0; 4], [3, n.max(1), d], Transpose::default()).unwrap().plan(&t).unwrap();
         covers(tiled, 3 * (n.max(1) as u64).div_ceil(64) * (d as u64).div_ceil(64), 1);
         covers(pool, n.max(1) as u64 * (d as u64).div_ceil(32 * t.vec128()), 1);
     }
@@ -211,6 +213,91 @@ fn attention_rotates_its_own_queries_and_keys() {
     assert!(accesses.iter().all(|access| access.address != 16));
 }
 
+/// The bytes of each access, by the field's name.
+fn accesses(call: impl Into<KernelCall>, element: usize) -> Vec<(&'static str, usize)> {
+    let mut accesses = Vec::new();
+    call.into()
+        .accesses(element, &mut |access| accesses.push((access.field, access.bytes)));
+    accesses
+}
+
+#[test]
+fn float8_results_are_bytes() {
+    let bytes = |call: KernelCall, field| {
+        let found = accesses(call, 2).into_iter().find(|(name, _)| *name == field);
+        found.map(|(_, bytes)| bytes)
+    };
+    let norm = LayerNormArgs::new([1; 4], [3, 5], 1e-6).unwrap();
+    let gate = SwiGluArgs::new([1; 3], [3, 5]).unwrap();
+    let biased = BiasActivationArgs::new([1; 4], [3, 5], None).unwrap();
+    let plain = attention(1, 2, 3, 40);
+    let calls: [[KernelCall; 2]; 4] = [
+        [norm.into(), norm.to_float8(0.5).into()],
+        [gate.into(), gate.to_float8(0.5).into()],
+        [biased.into(), biased.to_float8(0.5).into()],
+        [plain.into(), plain.to_float8(0.5).into()],
+    ];
+    for [in_dtype, in_float8] in calls {
+        assert_eq!(
+            bytes(in_dtype, "out"),
+            bytes(in_float8, "out").map(|bytes| 2 * bytes)
+        );
+        for field in ["x", "q"] {
+            assert_eq!(bytes(in_dtype, field), bytes(in_float8, field));
+        }
+        assert_eq!(in_dtype.entry(), in_float8.entry());
+    }
+    assert_eq!(norm.to_float8(0.5).float8_factor, 2.0);
+    // What cannot be a scale, or has no reciprocal.
+    let t = target(64, DType::F16);
+    for scale in [0.0, -1.0, f32::NAN, f32::INFINITY, 1e-40, 3e38] {
+        assert!(norm.to_float8(scale).plan(&t).is_err(), "{scale}");
+        assert!(gate.to_float8(scale).plan(&t).is_err(), "{scale}");
+        assert!(biased.to_float8(scale).plan(&t).is_err(), "{scale}");
+        let mut quantize = QuantizeArgs::float8([1; 2], [3, 5], scale).unwrap();
+        assert!(quantize.plan(&t).unwrap_err().contains("scale"), "{scale}");
+        let tile = 4 << ATTENTION_WAVES_SHIFT | 64;
+        assert!(
+            plain.to_float8(scale).plan(&Target { tile, ..t }).is_err(),
+            "{scale}"
+        );
+    }
+}
+
+#[test]
+fn matrices_are_quantised_by_vectors_or_rows() {
+    let t = target(64, DType::BF16);
+    let mut float8 = QuantizeArgs::float8([1; 2], [197, 65], 0.1).unwrap();
+    assert_eq!(float8.entry().unwrap(), "quantize_float8");
+    covers(float8.plan(&t).unwrap(), 197 * 9, 256);
+    assert_eq!(accesses(float8, 2), [("x", 197 * 65 * 2), ("out", 197 * 65)]);
+    for (channels, whole_block) in [(2048, 0), (2049, 1)] {
+        let mut int8 = QuantizeArgs::int8([1; 3], [197, channels], Levels::Range).unwrap();
+        assert_eq!(int8.entry().unwrap(), "quantize_int8");
+        covers(int8.plan(&t).unwrap(), 197, if whole_block == 1 { 1 } else { 4 });
+        assert_eq!(int8.whole_block, whole_block);
+        let all = 197 * channels;
+        assert_eq!(
+            accesses(int8, 2),
+            [("x", 2 * all), ("out", all), ("ranges", 197 * 8)]
+        );
+    }
+    let mut dequantize = DequantizeArgs::new([1; 4], [0, 0, 1], [197, 65], None).unwrap();
+    assert_eq!(dequantize.entry().unwrap(), "dequantize");
+    covers(dequantize.plan(&t).unwrap(), 197 * 9, 256);
+    let all = 197 * 65;
+    let expected = [
+        ("sums", 4 * all),
+        ("ranges", 197 * 8),
+        ("scales", 4 * 65),
+        ("column_sums", 4 * 65),
+        ("bias", 0),
+        ("residual", 0),
+        ("out", 2 * all),
+    ];
+    assert_eq!(accesses(dequantize, 2), expected);
+}
+
 #[test]
 fn what_a_device_cannot_do_is_an_error() {
     for head_dim in [0, 129] {
@@ -240,6 +327,7 @@ fn every_entry_is_in_its_source() {
         "layer_norm",
         "patch_extract",
         "pool",
+        "quantize",
         "rope",
         "softmax",
         "swiglu",

@@ -1,11 +1,13 @@
-//! `transpose`: `gamma · xᵀ` of each image, plus `y` or times `y`, where `gamma` and `y` may be left out.
+//! `transpose`: `gamma · xᵀ` of each image, plus `y` or times `y`, where `gamma`, `y` and the last columns of `x` may be left out
+//! and zeros may follow each row of the result.
 
 use super::bindings::{TRANSPOSE_THREADS, TRANSPOSE_TILE, TransposeArgs};
 use super::{Access, KernelArguments, Launch, Target, bytes, extent, optional};
-use crate::ops::Combine;
+use crate::ops::{Combine, Transpose};
 
 impl TransposeArgs {
-    /// For `x` `[images, rows, columns]`, `out` and `y` `[images, columns, rows]`, `gamma` `[rows]`; `gamma` and `y` may be 0.
+    /// For `x` `[images, rows, columns]`, `out` and `y` `[images, columns − crop, rows + pad]`, `gamma` `[rows]`; `gamma` and `y` may
+    /// be 0.
     ///
     /// # Errors
     ///
@@ -13,7 +15,7 @@ impl TransposeArgs {
     pub(crate) fn new(
         [x, gamma, y, out]: [u64; 4],
         [images, rows, columns]: [usize; 3],
-        combine: Option<Combine>,
+        spec: Transpose,
     ) -> Result<Self, String> {
         Ok(Self {
             x,
@@ -23,30 +25,33 @@ impl TransposeArgs {
             images: extent(images)?,
             rows: extent(rows)?,
             columns: extent(columns)?,
-            multiply: (combine == Some(Combine::Multiply)).into(),
+            kept: extent(columns.saturating_sub(spec.crop))?,
+            width: extent(rows + spec.pad)?,
+            multiply: (spec.combine == Some(Combine::Multiply)).into(),
         })
     }
 }
 
-// SAFETY: hip/transpose.hip; blocks beyond the last image return, and no element beyond an image's rows and columns is
-// accessed.
+// SAFETY: hip/transpose.hip; blocks beyond the last image return, and no element beyond an image's rows and columns,
+// of `x` or of `out`, is accessed.
 unsafe impl KernelArguments for TransposeArgs {
     const FILE: &'static str = "transpose";
 
     fn plan(&mut self, target: &Target) -> Result<Launch, String> {
-        if self.rows == 0 || self.columns == 0 {
+        if self.rows == 0 || self.kept == 0 {
             return Err("has an image without elements".into());
         }
         let tiles = |extent: u32| u64::from(extent.div_ceil(TRANSPOSE_TILE));
-        let blocks = [tiles(self.rows), tiles(self.columns)]
+        let blocks = [tiles(self.width), tiles(self.kept)]
             .into_iter()
             .fold(u64::from(self.images), u64::saturating_mul);
         target.blocks(blocks, TRANSPOSE_THREADS)
     }
 
     fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
-        let all = bytes(element, &[self.images, self.rows, self.columns]);
-        visit(Access::read("x", self.x, all));
+        let all = bytes(element, &[self.images, self.kept, self.width]);
+        let x = bytes(element, &[self.images, self.rows, self.columns]);
+        visit(Access::read("x", self.x, x));
         visit(optional(Access::read(
             "gamma",
             self.gamma,

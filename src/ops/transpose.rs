@@ -16,11 +16,15 @@ pub(super) fn shape(spec: &Transpose, inputs: &[&[usize]]) -> Result<Shape, Stri
     if let Some(gamma) = optional(&mut rest, spec.scale, "gamma")? {
         expect("gamma", gamma, &[rows])?;
     }
+    if spec.crop >= columns && spec.crop > 0 {
+        return Err(format!("leaves out {} of {columns} columns", spec.crop));
+    }
+    let result = [batch, columns - spec.crop, rows + spec.pad];
     if let Some(y) = optional(&mut rest, spec.combine.is_some(), "y")? {
-        expect("y", y, &[batch, columns, rows])?;
+        expect("y", y, &result)?;
     }
     finished(&rest)?;
-    Ok(vec![batch, columns, rows])
+    Ok(result.to_vec())
 }
 
 pub(super) fn flops(spec: &Transpose, output: &[usize]) -> u64 {
@@ -38,13 +42,14 @@ pub(crate) fn run(
 ) {
     let size = [rows, columns];
     match spec.combine {
-        None => tiles(x, gamma, y, size, out, |x, _| x),
-        Some(Combine::Add) => tiles(x, gamma, y, size, out, |x, y| x + y),
-        Some(Combine::Multiply) => tiles(x, gamma, y, size, out, |x, y| x * y),
+        None => tiles(spec, x, gamma, y, size, out, |x, _| x),
+        Some(Combine::Add) => tiles(spec, x, gamma, y, size, out, |x, y| x + y),
+        Some(Combine::Multiply) => tiles(spec, x, gamma, y, size, out, |x, y| x * y),
     }
 }
 
 fn tiles(
+    spec: Transpose,
     x: &[f32],
     gamma: Option<&[f32]>,
     y: Option<Source<'_>>,
@@ -52,26 +57,31 @@ fn tiles(
     out: &mut [f32],
     combine: impl Fn(f32, f32) -> f32 + Sync,
 ) {
-    let image = (rows * columns).max(1);
+    let width = rows + spec.pad;
+    let image = (width * (columns - spec.crop)).max(1);
+    let scaled = |row: usize, transposed: f32| gamma.map_or(transposed, |gamma| gamma[row] * transposed);
     let tile = |first: usize, x: &[f32], out: &mut [f32]| {
-        for start in (0..rows).step_by(TILE) {
-            for (column, out) in out.chunks_mut(rows).enumerate() {
+        for start in (0..width).step_by(TILE) {
+            for (column, out) in out.chunks_mut(width).enumerate() {
                 let out = out.iter_mut().enumerate().skip(start).take(TILE);
                 for (row, v) in out {
-                    let transposed = x[row * columns + first + column];
-                    let scaled = gamma.map_or(transposed, |gamma| gamma[row] * transposed);
-                    *v = combine(scaled, *v);
+                    let value = match row < rows {
+                        true => scaled(row, x[row * columns + first + column]),
+                        false => 0.0,
+                    };
+                    *v = combine(value, *v);
                 }
             }
         }
     };
-    let images = out.par_chunks_mut(image).zip(x.par_chunks(image)).enumerate();
+    let x = x.par_chunks((rows * columns).max(1));
+    let images = out.par_chunks_mut(image).zip(x).enumerate();
     images.for_each(|(index, (out, x))| {
-        let strips = out.par_chunks_mut((TILE * rows).max(1)).enumerate();
+        let strips = out.par_chunks_mut((TILE * width).max(1)).enumerate();
         strips.for_each(|(strip, out)| {
             let first = strip * TILE;
             if let Some(Source::At(y)) = y {
-                out.copy_from_slice(&y[index * image + first * rows..][..out.len()]);
+                out.copy_from_slice(&y[index * image + first * width..][..out.len()]);
             }
             tile(first, x, out);
         });

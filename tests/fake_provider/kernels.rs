@@ -316,11 +316,14 @@ impl OnHost for RopeArgs {
 impl OnHost for TransposeArgs {
     fn run(&self, memory: &mut impl Memory) {
         let a = self;
-        let [rows, columns] = [a.rows, a.columns].map(|n| n as usize);
-        for index in 0..a.images as usize * rows * columns {
-            let (image, column, row) = (index / rows / columns, index / rows % columns, index % rows);
-            let x = memory.get(a.x, (image * rows + row) * columns + column);
-            let scaled = memory.optional(a.gamma, row, 1.0) * x;
+        let [rows, columns, kept, width] = [a.rows, a.columns, a.kept, a.width].map(|n| n as usize);
+        for index in 0..a.images as usize * kept * width {
+            let (image, column, row) = (index / width / kept, index / width % kept, index % width);
+            let mut scaled = 0.0;
+            if row < rows {
+                let x = memory.get(a.x, (image * rows + row) * columns + column);
+                scaled = memory.optional(a.gamma, row, 1.0) * x;
+            }
             let value = match a.multiply {
                 0 => scaled + memory.optional(a.y, index, 0.0),
                 _ => scaled * memory.optional(a.y, index, 1.0),

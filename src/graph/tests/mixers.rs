@@ -3,9 +3,13 @@
 use std::collections::BTreeMap;
 
 use super::rotary::{EXACT, check, golden, pixels};
-use crate::graph::{Graph, Passes, interpret, interpret_shards, interpret_stages, optimize, shard, stages};
+use crate::graph::{
+    Graph, OutputKind, Passes, Role, ValueId, interpret, interpret_shards, interpret_stages, optimize, shard,
+    stages,
+};
+use crate::ops::{Levels, Linear, Op, PatchConv, Pool, Rounding, Transpose};
 use crate::reference::assert_close;
-use crate::tensor::Input;
+use crate::tensor::{DType, Input, Tensor};
 
 const MODELS: [&str; 4] = ["timm_mixer", "timm_gmixer", "timm_resmlp", "timm_gmlp"];
 
@@ -42,10 +46,105 @@ fn what_follows_a_transposition_is_fused_into_it() {
     }
 }
 
+/// Of 15 tokens, which become 16.
+#[test]
+fn rows_of_tokens_are_padded_between_transpositions() {
+    let passes = Passes {
+        pad_tokens: true,
+        ..Passes::default()
+    };
+    for (name, last) in [
+        ("timm_mixer", "transpose+residual crop 1"),
+        ("timm_resmlp", "transpose+scale+residual crop 1"),
+        ("timm_gmlp", "transpose+gate crop 1"),
+    ] {
+        let graph = golden(name);
+        let (plain, _) = optimize(graph.clone(), &Passes::default()).unwrap();
+        let (padded, reports) = optimize(graph, &passes).unwrap();
+        let report = reports.iter().find(|report| report.name == "pad_tokens").unwrap();
+        assert_eq!(report.changes, 2, "{name}");
+        assert_eq!(plain.nodes().len(), padded.nodes().len(), "{name}");
+        let ops = ops(&padded);
+        assert_eq!(
+            [ops.get("transpose pad 1"), ops.get(last)],
+            [Some(&2); 2],
+            "{name}: {ops:?}"
+        );
+        for node in padded.nodes().iter().filter(|node| node.op.name() == "linear") {
+            let shape = &padded.value(node.inputs[1]).shape;
+            assert!(!shape.contains(&15), "{name} {}: {shape:?}", node.name);
+        }
+        let pixels = pixels(&plain);
+        let expected = interpret(&plain, 2, Input::Pixels(&pixels)).unwrap();
+        let actual = interpret(&padded, 2, Input::Pixels(&pixels)).unwrap();
+        for ((_, actual), (_, expected)) in actual.iter().zip(&expected) {
+            assert_close(actual.as_slice().unwrap(), expected.as_slice().unwrap(), EXACT);
+        }
+    }
+}
+
+/// Where something else reads what the layers compute, SwiGLU does, or the tokens are whole vectors already.
+#[test]
+fn other_rows_of_tokens_stay() {
+    let passes = Passes {
+        pad_tokens: true,
+        ..Passes::default()
+    };
+    let changes = |tokens: usize, read_twice: bool, rounding: Option<Rounding>| {
+        let mut graph = Graph::new("small", [1, 3, 1, tokens], DType::F32);
+        let mut constant = |name: &str, shape: Vec<usize>| {
+            let values: Vec<f32> = (0..shape.iter().product())
+                .map(|i| i as f32 % 7.0 - 3.0)
+                .collect();
+            graph.constant(name, Tensor::from_f32(shape, values).unwrap())
+        };
+        let patches = constant("kernel", vec![4, 3, 1, 1]);
+        let weight = constant("weight", vec![tokens, tokens]);
+        let input = graph.input();
+        let mut push =
+            |name: &str, op: Op, inputs: Vec<ValueId>| graph.push(Role::Other, name, op, inputs).unwrap();
+        let patch = PatchConv {
+            patch: [1, 1],
+            bias: false,
+        };
+        let x = push("patches", Op::PatchConv(patch), vec![input, patches]);
+        let x = push("there", Op::Transpose(Transpose::default()), vec![x]);
+        let linear = Linear {
+            rounding,
+            ..Linear::default()
+        };
+        let y = push("mix", Op::Linear(linear), vec![x, weight]);
+        let back = push("back", Op::Transpose(Transpose::default()), vec![y]);
+        let pooled = push("pool", Op::Pool(Pool::Max { skip: 0 }), vec![back]);
+        graph.set_output(OutputKind::Logits, pooled);
+        if read_twice {
+            let pooled = graph
+                .push(Role::Other, "other", Op::Pool(Pool::Max { skip: 0 }), [y])
+                .unwrap();
+            graph.set_output(OutputKind::Embedding, pooled);
+        }
+        let (_, reports) = optimize(graph, &passes).unwrap();
+        let report = reports.iter().find(|report| report.name == "pad_tokens").unwrap();
+        report.changes
+    };
+    let (_, reports) = optimize(golden("timm_gmixer"), &passes).unwrap();
+    let gated = reports.iter().find(|report| report.name == "pad_tokens").unwrap();
+    assert_eq!(gated.changes, 0);
+    assert_eq!(changes(12, false, None), 1);
+    assert_eq!(changes(16, false, None), 0);
+    assert_eq!(changes(5, false, None), 0);
+    assert_eq!(changes(12, true, None), 0);
+    assert_eq!(changes(12, false, Some(Rounding::Int8(Levels::Range))), 0);
+}
+
 #[test]
 fn stages_compute_what_the_whole_model_does() {
-    for name in MODELS {
-        let (graph, _) = optimize(golden(name), &Passes::default()).unwrap();
+    for (name, pad_tokens) in MODELS.into_iter().flat_map(|name| [(name, false), (name, true)]) {
+        let passes = Passes {
+            pad_tokens,
+            ..Passes::default()
+        };
+        let (graph, _) = optimize(golden(name), &passes).unwrap();
         let pixels = pixels(&graph);
         let whole = interpret(&graph, 2, Input::Pixels(&pixels)).unwrap();
         for count in [2, 3] {
@@ -60,8 +159,16 @@ fn stages_compute_what_the_whole_model_does() {
 
 #[test]
 fn networks_are_divided_where_a_layer_reads_the_other_alone() {
-    for (name, sums) in [("timm_mixer", 4), ("timm_gmixer", 4), ("timm_resmlp", 2)] {
-        let (graph, _) = optimize(golden(name), &Passes::default()).unwrap();
+    let models = [("timm_mixer", 4), ("timm_gmixer", 4), ("timm_resmlp", 2)];
+    for (pad_tokens, (name, sums)) in [false, true]
+        .into_iter()
+        .flat_map(|pad| models.map(|model| (pad, model)))
+    {
+        let passes = Passes {
+            pad_tokens,
+            ..Passes::default()
+        };
+        let (graph, _) = optimize(golden(name), &passes).unwrap();
         let pixels = pixels(&graph);
         let whole = interpret(&graph, 2, Input::Pixels(&pixels)).unwrap();
         let shards: Vec<Graph> = (0..2).map(|rank| shard(&graph, rank, 2).unwrap()).collect();

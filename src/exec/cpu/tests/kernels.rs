@@ -120,7 +120,7 @@ fn linear_with_every_tail() {
                 bias,
                 activation,
                 residual,
-                int8: None,
+                rounding: None,
             };
             let mut operands = vec![random(&[1, m, k], 1), scaled(&random(&[n, k], 2), 0.2)];
             if bias {
@@ -273,13 +273,21 @@ fn elementwise_ops() {
 #[test]
 fn transpositions() {
     for [batch, rows, columns] in [[1, 1, 1], [2, 65, 33], [3, 16, 197], [1, 40, 7]] {
-        for scale in [false, true] {
-            for combine in [None, Some(Combine::Add), Some(Combine::Multiply)] {
-                let mut operands = vec![random(&[batch, rows, columns], 1)];
-                operands.extend(scale.then(|| random(&[rows], 2)));
-                operands.extend(combine.map(|_| random(&[batch, columns, rows], 3)));
-                let constants = 1..1 + usize::from(scale);
-                check_op(&Op::Transpose(Transpose { scale, combine }), &operands, constants);
+        for (pad, crop) in [(0, 0), (7, 0), (0, columns / 4), (18, columns / 2)] {
+            for scale in [false, true] {
+                for combine in [None, Some(Combine::Add), Some(Combine::Multiply)] {
+                    let mut operands = vec![random(&[batch, rows, columns], 1)];
+                    operands.extend(scale.then(|| random(&[rows], 2)));
+                    operands.extend(combine.map(|_| random(&[batch, columns - crop, rows + pad], 3)));
+                    let constants = 1..1 + usize::from(scale);
+                    let spec = Transpose {
+                        scale,
+                        combine,
+                        pad,
+                        crop,
+                    };
+                    check_op(&Op::Transpose(spec), &operands, constants);
+                }
             }
         }
     }

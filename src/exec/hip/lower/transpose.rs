@@ -17,7 +17,7 @@ impl Lowering<'_> {
         one(TransposeArgs::new(
             [self.address(0)?, gamma, y, self.out],
             [images, rows, columns],
-            spec.combine,
+            spec,
         )?)
     }
 }

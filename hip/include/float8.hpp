@@ -1,0 +1,98 @@
+// Rounding to 8-bit floating point, E4M3: to nearest, ties to even, saturated at ±448. The same bits on every GPU, those of
+// OCP's encoding. gfx942 reads them as FNUZ, in which they are half the value, so that who multiplies them doubles the scale; there
+// −0 becomes 0, and NaN 0x80, as −0 is NaN in that encoding. src/float8.rs converts on the host.
+//
+//   v_cvt_pk_fp8_f32                 gfx942, of x/2; gfx950, gfx12
+//   cvt.rn.satfinite.e4m3x2.f32      sm_89 and later
+//   integer arithmetic               everything else
+#pragma once
+#include "vec128.hpp"
+
+namespace hipvit {
+
+#if defined(__gfx942__) || defined(__gfx950__) || defined(__GFX12__)
+
+constexpr float FLOAT8_LARGEST = 448.0f;
+
+// NaN is not larger, and stays. Halving is exact where it matters.
+HIPVIT_DEVICE float saturate_float8(float x) {
+    const float y = absolute(x) > FLOAT8_LARGEST ? __builtin_copysignf(FLOAT8_LARGEST, x) : x;
+#if defined(__gfx942__)
+    return 0.5f * y;
+#else
+    return y;
+#endif
+}
+
+// Four numbers as a word, the first in the lowest byte.
+HIPVIT_DEVICE u32 to_float8(float a, float b, float c, float d) {
+    const int low = __builtin_amdgcn_cvt_pk_fp8_f32(saturate_float8(a), saturate_float8(b), 0, false);
+    return u32(__builtin_amdgcn_cvt_pk_fp8_f32(saturate_float8(c), saturate_float8(d), low, true));
+}
+
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+
+HIPVIT_DEVICE u32 to_float8(float a, float b, float c, float d) {
+    u16 low, high;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(low) : "f"(b), "f"(a));
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(high) : "f"(d), "f"(c));
+    return u32(low) | u32(high) << 16;
+}
+
+#else
+
+HIPVIT_DEVICE u32 to_float8(float x) {
+    const u32 sign = bits_of(x) >> 24 & 0x80;
+    const float t = smaller(absolute(x), 448.0f);
+    // 20 bits of the mantissa go; where rounding carries, the sum carries into the exponent, whose bias is lower by 120.
+    const u32 bits = bits_of(t), normal = ((bits + 0x7ffff + (bits >> 20 & 1)) >> 20) - (120 << 3);
+    // Below the smallest normal number, 2^-6, the unit is 2^-9, the last bit of a sum with 2^14.
+    const u32 subnormal = bits_of(t + 16384.0f) - bits_of(16384.0f);
+    return sign | (x != x ? 0x7f : t < 0.015625f ? subnormal : normal);
+}
+HIPVIT_DEVICE u32 to_float8(float a, float b, float c, float d) {
+    return to_float8(a) | to_float8(b) << 8 | to_float8(c) << 16 | to_float8(d) << 24;
+}
+
+#endif
+
+// N bytes, 4 or 8: as a vec128 of elements becomes.
+template <u32 N> struct alignas(N) ByteVec {
+    u32 word[N / 4];
+};
+
+// Stores the first `valid` of N bytes. `vector`: `to` is aligned to N bytes.
+template <u32 N> HIPVIT_DEVICE void store_bytes(u8 *to, u32 valid, bool vector, const ByteVec<N> &bytes) {
+    if (vector && valid >= N) {
+        *reinterpret_cast<ByteVec<N> *>(to) = bytes;
+    } else {
+#pragma unroll
+        for (u32 i = 0; i < N; ++i)
+            if (i < valid) to[i] = u8(bytes.word[i / 4] >> 8 * (i % 4));
+    }
+}
+
+// Stores the first `valid` of N numbers times `factor` as E4M3.
+template <u32 N>
+HIPVIT_DEVICE void store_float8(u8 *to, u32 valid, bool vector, float factor, const float (&x)[N]) {
+    ByteVec<N> bytes;
+#pragma unroll
+    for (u32 w = 0; w < N / 4; ++w)
+        bytes.word[w] = to_float8(x[4 * w] * factor, x[4 * w + 1] * factor, x[4 * w + 2] * factor, x[4 * w + 3] * factor);
+    store_bytes(to, valid, vector, bytes);
+}
+
+// Stores the first `valid` of VEC<T> numbers as the elements of `out` from `at` on: as T if `float8_factor` is 0, otherwise as E4M3
+// of the numbers times it.
+template <class T>
+HIPVIT_DEVICE void store_vec_as(void *out, u64 at, u32 valid, float float8_factor, const float (&x)[VEC<T>]) {
+    if (float8_factor != 0.0f) {
+        u8 *const to = (u8 *)out + at;
+        store_float8(to, valid, aligned(to, VEC<T>), float8_factor, x);
+    } else {
+        T *const to = (T *)out + at;
+        store_vec(to, valid, aligned(to, VEC128_BYTES), x);
+    }
+}
+
+} // namespace hipvit

@@ -1,0 +1,148 @@
+// quantize_float8: out = E4M3 of x · factor. quantize_int8: x rounded to 256 levels, x ≈ scale · (q − zero), with a scale and a zero
+// point of each row, as src/ops/int8.rs rounds to the bit; out = q − 128, since GEMMs multiply signed bytes.
+// dequantize: out = activation((sums − zero · column_sums) · column_scale · scale + bias) + residual, what follows such a GEMM.
+//
+// Shapes: x T [rows, channels]; quantised bytes [rows, channels]; ranges f32 [rows, 2], scale and zero − 128; sums i32 [rows,
+//   channels]; scales f32, column_sums i32 [channels]; bias T [channels] or null; residual (or null), out T [rows, channels]. All
+//   row-major, with any number of channels. dequantize's out may alias residual.
+// Alignment: any, of whole elements; vec128 access, and 4 or 8 bytes at once, where the addresses allow it.
+// Accumulator: f32. sums − zero · column_sums is exact in i32: it is Σ (q − zero) · w with |q − zero| ≤ 255 and |w| ≤ 128, over
+//   at most 2^16 channels of x.
+// Geometry: quantize_int8 as softmax: blocks of ROW_THREADS, a row per wave, or per block (whole_block) for long rows; a thread keeps
+//   up to ROW_REGISTERS elements of its row in registers. The others: blocks of ELEMENTWISE_THREADS, a vec128 of T per thread.
+#include "quantize.h"
+#include "activation.hpp"
+#include "float8.hpp"
+#include "row.hpp"
+
+using namespace hipvit;
+
+template <class T> HIPVIT_DEVICE void quantize_float8(const QuantizeArgs &a) {
+    const MatrixVec<T> vec(u64(block_index()) * ELEMENTWISE_THREADS + thread_index(), a.channels);
+    if (vec.row >= a.rows) return;
+    const u64 at = vec.row * a.channels + vec.column;
+    const T *x = (const T *)a.x + at;
+    u8 *to = (u8 *)a.out + at;
+    float value[VEC<T>];
+    load_vec(x, vec.valid, aligned(x, VEC128_BYTES), value);
+    store_float8(to, vec.valid, aligned(to, VEC<T>), a.factor, value);
+}
+
+template <class T> HIPVIT_DEVICE void quantize_int8(const QuantizeArgs &a) {
+    HIPVIT_LDS static float scratch[ROW_THREADS / WAVE];
+    const RowGroup<ROW_THREADS> group{a.whole_block != 0, scratch};
+    const u32 index = group.row();
+    if (index >= a.rows) return; // a whole wave, or a whole block
+    const T *x = (const T *)a.x + u64(index) * a.channels;
+    u8 *out = (u8 *)a.out + u64(index) * a.channels;
+    const QuantizeCode code = QuantizeCode(a.code);
+
+    auto load = [&](u32 column, u32 valid, float(&vec)[VEC<T>]) {
+        load_vec(x + column, valid, aligned(x, VEC128_BYTES), vec);
+    };
+    Row<T> row(a.channels, group);
+    // Of the row and 0. NaN becomes infinity, as larger would leave it out.
+    float high = 0.0f, below = 0.0f;
+    row.fill(load, [&](u32, float v) {
+        high = larger(high, v != v ? infinity() : v);
+        below = larger(below, -v);
+    });
+    high = group.template reduce<Max>(high), below = group.template reduce<Max>(below);
+
+    const bool is_finite = high < infinity() && below < infinity();
+    float scale = code == QuantizeCode::Fixed       ? a.factor
+                  : code == QuantizeCode::Magnitude ? larger(high, below) / 127.5f
+                                                    : high / 255.0f + below / 255.0f;
+    // Below the smallest normal number there is no inverse.
+    const bool is_zero = !is_finite || scale < 1.17549435e-38f;
+    const float inverse = 1.0f / scale;
+    // Of numbers that are no number the results are NaN; rows of zeros have the scale 0.
+    if (is_zero) scale = is_finite ? 0.0f : float_of(0x7fc00000);
+    int zero = code == QuantizeCode::Fixed ? int(a.zero) : code == QuantizeCode::Magnitude ? 128 : int(nearest(below * inverse));
+    if (is_zero) zero = 0;
+    if (group.rank() == 0) {
+        float *ranges = (float *)a.ranges + u64(index) * 2;
+        ranges[0] = scale, ranges[1] = float(zero - 128);
+    }
+    row.finish(
+        load,
+        [&](u32, float &v) {
+            // Levels of each row's range are multiplied; others, which files may have, are divided, so that ties are the same.
+            const float steps = code == QuantizeCode::Range ? v * inverse : v / scale;
+            const float rounded = nearest(smaller(larger(steps, -256.0f), 256.0f)) + float(zero);
+            v = is_zero ? 0.0f : smaller(larger(rounded, 0.0f), 255.0f);
+        },
+        [&](u32 column, u32 valid, float(&vec)[VEC<T>]) {
+            ByteVec<VEC<T>> bytes;
+#pragma unroll
+            for (u32 w = 0; w < VEC<T> / 4; ++w) {
+                bytes.word[w] = 0;
+#pragma unroll
+                for (u32 i = 0; i < 4; ++i) bytes.word[w] |= (u32(vec[4 * w + i]) ^ 128) << 8 * i;
+            }
+            store_bytes(out + column, valid, aligned(out, VEC<T>), bytes);
+        });
+}
+
+// VEC<T> words, of which the first `valid` exist; the others become 0.
+template <class T> HIPVIT_DEVICE void load_words(const void *from, u64 at, u32 valid, u32 (&x)[VEC<T>]) {
+    const u32 *const words = (const u32 *)from + at;
+    if (aligned(words, VEC128_BYTES) && valid >= VEC<T>) {
+#pragma unroll
+        for (u32 w = 0; w < VEC<T>; w += 4) {
+            const Vec128 vec = *reinterpret_cast<const Vec128 *>(words + w);
+#pragma unroll
+            for (u32 i = 0; i < 4; ++i) x[w + i] = vec.word[i];
+        }
+    } else {
+#pragma unroll
+        for (u32 i = 0; i < VEC<T>; ++i) x[i] = i < valid ? words[i] : 0;
+    }
+}
+
+template <class T> HIPVIT_DEVICE void dequantize(const DequantizeArgs &a) {
+    const MatrixVec<T> vec(u64(block_index()) * ELEMENTWISE_THREADS + thread_index(), a.channels);
+    if (vec.row >= a.rows) return;
+    const u64 at = vec.row * a.channels + vec.column;
+    const float *range = (const float *)a.ranges + vec.row * 2;
+    const float scale = range[0];
+    const int zero = int(range[1]);
+    u32 sums[VEC<T>], column_sums[VEC<T>], scales[VEC<T>];
+    load_words<T>(a.sums, at, vec.valid, sums);
+    load_words<T>(a.column_sums, vec.column, vec.valid, column_sums);
+    load_words<T>(a.scales, vec.column, vec.valid, scales);
+    float value[VEC<T>], add[VEC<T>];
+#pragma unroll
+    for (u32 i = 0; i < VEC<T>; ++i) {
+        const int sum = int(sums[i] - u32(zero) * column_sums[i]);
+        value[i] = product(product(float(sum), float_of(scales[i])), scale);
+    }
+    if (a.bias) {
+        const T *bias = (const T *)a.bias + vec.column;
+        load_vec(bias, vec.valid, aligned(bias, VEC128_BYTES), add);
+#pragma unroll
+        for (u32 i = 0; i < VEC<T>; ++i) value[i] += add[i];
+    }
+#pragma unroll
+    for (u32 i = 0; i < VEC<T>; ++i) value[i] = activate(a.activation, value[i]);
+    if (a.residual) {
+        const T *residual = (const T *)a.residual + at;
+        load_vec(residual, vec.valid, aligned(residual, VEC128_BYTES), add);
+#pragma unroll
+        for (u32 i = 0; i < VEC<T>; ++i) value[i] += add[i];
+    }
+    T *to = (T *)a.out + at;
+    store_vec(to, vec.valid, aligned(to, VEC128_BYTES), value);
+}
+
+#define FLOAT8_ENTRY(name, T)                                                                                          \
+    HIPVIT_KERNEL(ELEMENTWISE_THREADS) name##_##T(QuantizeArgs a) { name<T>(a); }
+HIPVIT_FOR_DTYPES(FLOAT8_ENTRY, quantize_float8)
+
+#define INT8_ENTRY(name, T)                                                                                            \
+    HIPVIT_KERNEL(ROW_THREADS) name##_##T(QuantizeArgs a) { name<T>(a); }
+HIPVIT_FOR_DTYPES(INT8_ENTRY, quantize_int8)
+
+#define DEQUANTIZE_ENTRY(name, T)                                                                                      \
+    HIPVIT_KERNEL(ELEMENTWISE_THREADS) name##_##T(DequantizeArgs a) { name<T>(a); }
+HIPVIT_FOR_DTYPES(DEQUANTIZE_ENTRY, dequantize)

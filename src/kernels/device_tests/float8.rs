@@ -1,0 +1,251 @@
+//! E4M3: the conversion, and kernels that write it.
+
+use super::{DTYPES, EXTENTS, Gpu, Part, numbers, random, rounded};
+use crate::float8::{Float8, Overflow};
+use crate::kernels::{BiasActivationArgs, LayerNormArgs, QuantizeArgs, SwiGluArgs};
+use crate::ops::{Activation, Op};
+use crate::reference::{Array, eval};
+use crate::tensor::DType;
+
+const SCALE: f32 = 0.037;
+
+impl Gpu {
+    /// The byte of a number; of NaN one of those that are NaN.
+    pub(super) fn float8(&self, x: f32) -> u8 {
+        match Float8::E4M3.from_f32(x, Overflow::Saturate) {
+            _ if x.is_nan() && self.is_fnuz() => 0x80,
+            0x80 if self.is_fnuz() => 0,
+            bits => bits,
+        }
+    }
+
+    /// Each byte is that of a number within `tolerance` of the one that is expected.
+    fn assert_close(&self, got: &[u8], expected: &[f64], tolerance: f64, what: &str) {
+        assert_eq!(got.len(), expected.len());
+        let order = |bits: u8| match i32::from(bits & 0x7f) {
+            magnitude if bits & 0x80 != 0 => -magnitude,
+            magnitude => magnitude,
+        };
+        for (index, (&got, value)) in got.iter().zip(expected).enumerate() {
+            let [low, high] = [value - tolerance, value + tolerance].map(|v| order(self.float8(v as f32)));
+            let is_nan = got == 0x7f || got == 0xff || self.is_fnuz() && got == 0x80;
+            assert!(
+                !is_nan && (low..=high).contains(&order(got)),
+                "{what}: {got:#04x} at {index}, of {value}"
+            );
+        }
+    }
+}
+
+fn array(shape: &[usize], values: &[f32]) -> Array {
+    Array::new(shape, values.iter().map(|&v| f64::from(v)).collect()).unwrap()
+}
+
+/// All numbers of the format, all midpoints between them, what is next to either, and the ends of f32.
+fn roundings() -> Vec<f32> {
+    let values: Vec<f32> = (0..0x7f).map(|bits| Float8::E4M3.to_f32(bits)).collect();
+    let midpoints = values.windows(2).map(|pair| pair[0].midpoint(pair[1]));
+    let beyond = [464.0, 480.0, 1e9, f32::MAX, f32::INFINITY, f32::NAN];
+    let small = [1, 2, 0x7f_ffff, 0x80_0000].map(f32::from_bits);
+    let all: Vec<f32> = values
+        .iter()
+        .copied()
+        .chain(midpoints)
+        .chain(beyond)
+        .chain(small)
+        .collect();
+    let next = |&x: &f32| [x, x.next_up(), x.next_down()];
+    let positive: Vec<f32> = all.iter().flat_map(next).collect();
+    positive.iter().flat_map(|&x| [x, -x]).collect()
+}
+
+#[test]
+fn every_kind_of_rounding_is_the_host_s() {
+    let Some(gpu) = Gpu::get() else { return };
+    let mut values = roundings();
+    // Any bits.
+    values.extend(
+        random(20_000, 1, 1.0)
+            .iter()
+            .map(|v| f32::from_bits((v.to_bits() << 9) ^ (v * 1e9) as i32 as u32)),
+    );
+    // Within the format's range.
+    values.extend(random(20_000, 2, 500.0));
+    values.extend(random(5_000, 3, 0.02));
+    let parts = [Part::operand(&values), Part::result(values.len(), 1)];
+    let results = gpu.run(DType::F32, &parts, 0, |[x, out]| {
+        Ok(QuantizeArgs::float8([x, out], [1, values.len()], 1.0)?.into())
+    });
+    for (&x, &got) in values.iter().zip(&results[0]) {
+        let expected = gpu.float8(x);
+        let same = match x.is_nan() && !gpu.is_fnuz() {
+            true => got & 0x7f == 0x7f,
+            false => got == expected,
+        };
+        assert!(
+            same,
+            "{x:e} ({:#010x}): {got:#04x}, expected {expected:#04x}",
+            x.to_bits()
+        );
+        // What a GEMM on gfx942 reads is half the number.
+        if gpu.is_fnuz() && !x.is_nan() {
+            assert_eq!(
+                2.0 * Float8::E4M3Fnuz.to_f32(got),
+                Float8::E4M3.to_f32(expected),
+                "{x:e}"
+            );
+        }
+    }
+}
+
+#[test]
+fn matrices_of_any_size_and_alignment_are_quantised() {
+    let Some(gpu) = Gpu::get() else { return };
+    for dtype in DTYPES {
+        for (seed, [rows, channels]) in EXTENTS.into_iter().enumerate() {
+            let x = random(rows * channels, seed, 20.0);
+            let parts = [Part::numbers(&x, dtype), Part::result(x.len(), 1)];
+            let expected: Vec<u8> = rounded(&x, dtype)
+                .iter()
+                .map(|v| gpu.float8(v * (1.0 / SCALE)))
+                .collect();
+            for shift in [0, 1, 4] {
+                let results = gpu.run(dtype, &parts, shift, |[x, out]| {
+                    Ok(QuantizeArgs::float8([x, out], [rows, channels], SCALE)?.into())
+                });
+                assert_eq!(
+                    results[0], expected,
+                    "{dtype} [{rows}, {channels}], shifted by {shift}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn norms_write_float8() {
+    let Some(gpu) = Gpu::get() else { return };
+    const EPSILON: f32 = 1e-5;
+    // Long rows too: of the entry for many rows, of a block, and beyond its registers.
+    let long = [[5, 1032], [2, 1025], [2, 2056], [2, 9000]];
+    for dtype in DTYPES {
+        for (seed, [rows, channels]) in EXTENTS.into_iter().chain(long).enumerate() {
+            let [x, residual] = [1, 2].map(|i| rounded(&random(rows * channels, seed + 100 * i, 3.0), dtype));
+            let [weight, bias] = [3, 4].map(|i| rounded(&random(channels, seed + 100 * i, 1.0), dtype));
+            let sum: Vec<f32> = x.iter().zip(&residual).map(|(x, r)| x + r).collect();
+            let [x, residual, weight, bias] =
+                [&x, &residual, &weight, &bias].map(|v| Part::numbers(v, dtype));
+            let parts = [
+                x,
+                residual,
+                weight,
+                bias,
+                Part::result(sum.len(), dtype.size()),
+                Part::result(sum.len(), 1),
+            ];
+            let extents = [rows, channels];
+            for (of_sum, rms) in [(false, false), (false, true), (true, false), (true, true)] {
+                let shift = usize::from(of_sum && seed % 2 == 0);
+                let results = gpu.run(dtype, &parts, shift, |[x, residual, weight, bias, sum, out]| {
+                    let norm = match rms {
+                        true => LayerNormArgs::rms([x, weight, out], extents, EPSILON)?,
+                        false => LayerNormArgs::new([x, weight, bias, out], extents, EPSILON)?,
+                    };
+                    let norm = if of_sum { norm.of_sum(residual, sum) } else { norm };
+                    Ok(norm.to_float8(SCALE).into())
+                });
+                let what = format!("{dtype} {extents:?}, of a sum: {of_sum}, RMS: {rms}");
+                let normed = if of_sum {
+                    sum.clone()
+                } else {
+                    numbers(&parts[0].bytes, dtype)
+                };
+                let x = array(&extents, &normed);
+                let [weight, bias] = [2, 3].map(|i| array(&[channels], &numbers(&parts[i].bytes, dtype)));
+                let expected = match rms {
+                    true => eval(&Op::RmsNorm { epsilon: EPSILON }, &[&x, &weight]),
+                    false => eval(&Op::LayerNorm { epsilon: EPSILON }, &[&x, &weight, &bias]),
+                };
+                let expected: Vec<f64> = expected
+                    .unwrap()
+                    .values()
+                    .iter()
+                    .map(|v| v / f64::from(SCALE))
+                    .collect();
+                gpu.assert_close(&results[1], &expected, 1e-3, &what);
+                let sums = match of_sum {
+                    true => Part::numbers(&sum, dtype).bytes,
+                    false => parts[4].bytes.clone(),
+                };
+                assert_eq!(results[0], sums, "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn gates_and_activations_write_float8() {
+    let Some(gpu) = Gpu::get() else { return };
+    for dtype in DTYPES {
+        for (seed, extents) in EXTENTS.into_iter().enumerate() {
+            let [rows, channels] = extents;
+            let of = |i: usize, count: usize| rounded(&random(count, seed + 100 * i, 4.0), dtype);
+            let (x, bias, residual) = (
+                of(1, 2 * rows * channels),
+                of(2, 2 * channels),
+                of(3, rows * channels),
+            );
+            let parts = [&x, &bias, &residual].map(|v| Part::numbers(v, dtype));
+            let [part_x, part_bias, part_residual] = parts;
+            let parts = [part_x, part_bias, part_residual, Part::result(rows * channels, 1)];
+            let scaled = |values: &[f64]| values.iter().map(|v| v / f64::from(SCALE)).collect::<Vec<_>>();
+            let shift = seed % 2;
+
+            let results = gpu.run(dtype, &parts, shift, |[x, bias, _, out]| {
+                Ok(SwiGluArgs::new([x, bias, out], extents)?.to_float8(SCALE).into())
+            });
+            let biased: Vec<f32> = x
+                .iter()
+                .enumerate()
+                .map(|(i, x)| x + bias[i % (2 * channels)])
+                .collect();
+            let expected = eval(&Op::SwiGlu, &[&array(&[rows, 2 * channels], &biased)]).unwrap();
+            gpu.assert_close(
+                &results[0],
+                &scaled(expected.values()),
+                1e-3,
+                &format!("{dtype} swiglu {extents:?}"),
+            );
+
+            let activations = [None, Some(Activation::GeluErf), Some(Activation::Relu)];
+            for activation in activations {
+                let results = gpu.run(dtype, &parts, shift, |[x, bias, residual, out]| {
+                    let args = BiasActivationArgs::new([x, bias, residual, out], extents, activation)?;
+                    Ok(args.to_float8(SCALE).into())
+                });
+                let biased: Vec<f32> = x[..rows * channels]
+                    .iter()
+                    .enumerate()
+                    .map(|(i, x)| x + bias[i % channels])
+                    .collect();
+                let biased = array(&extents, &biased);
+                let activated = match activation {
+                    Some(activation) => eval(&Op::Activation(activation), &[&biased]).unwrap(),
+                    None => biased,
+                };
+                let sums: Vec<f64> = activated
+                    .values()
+                    .iter()
+                    .zip(&residual)
+                    .map(|(v, r)| v + f64::from(*r))
+                    .collect();
+                gpu.assert_close(
+                    &results[0],
+                    &scaled(&sums),
+                    1e-3,
+                    &format!("{dtype} {activation:?} {extents:?}"),
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Linear layers in int8: rows quantised, a GEMM of integers on the host, and what follows it.
+
+use super::{DTYPES, EXTENTS, Gpu, Part, numbers, random, rounded};
+use crate::kernels::{DequantizeArgs, QuantizeArgs};
+use crate::ops::int8::{self, Int8Weight, quantize_row};
+use crate::ops::linear::Tail;
+use crate::ops::rows::Source;
+use crate::ops::{Activation, Levels, activation};
+use crate::tensor::DType;
+
+const LEVELS: [Levels; 3] = [
+    Levels::Range,
+    Levels::Magnitude,
+    Levels::Fixed {
+        scale: 0.031,
+        zero: 117,
+    },
+];
+
+/// Rows quantised on the GPU: i8 `[rows, channels]` and f32 `[rows, 2]`.
+fn quantised(
+    gpu: &Gpu,
+    dtype: DType,
+    x: &[f32],
+    channels: usize,
+    levels: Levels,
+    shift: usize,
+) -> (Vec<i8>, Vec<f32>) {
+    let rows = x.len() / channels;
+    let parts = [
+        Part::numbers(x, dtype),
+        Part::result(x.len(), 1),
+        Part::result(rows * 2, 4),
+    ];
+    let mut results = gpu.run(dtype, &parts, shift, |[x, out, ranges]| {
+        Ok(QuantizeArgs::int8([x, out, ranges], [rows, channels], levels)?.into())
+    });
+    let ranges = numbers(&results.remove(1), DType::F32);
+    (bytemuck::cast_slice(&results[0]).to_vec(), ranges)
+}
+
+/// The GPU's levels, scale and zero point of each row are the host's.
+fn check(gpu: &Gpu, dtype: DType, x: &[f32], channels: usize, levels: Levels, shift: usize) {
+    let x = rounded(x, dtype);
+    let (out, ranges) = quantised(gpu, dtype, &x, channels, levels, shift);
+    for (row, (x, out)) in x.chunks(channels).zip(out.chunks(channels)).enumerate() {
+        let mut q = vec![0; channels];
+        let (scale, zero) = quantize_row(x, levels, &mut q);
+        let got = (ranges[2 * row], ranges[2 * row + 1]);
+        let what = format!("{dtype} {channels} channels, row {row}, {levels:?}");
+        let same = got.0.to_bits() == scale.to_bits() || got.0.is_nan() && scale.is_nan();
+        assert!(
+            same && got.1 == (zero - 128) as f32,
+            "{what}: {got:?}, expected {scale}, {zero} − 128"
+        );
+        for (i, (&got, q)) in out.iter().zip(q).enumerate() {
+            assert_eq!(i32::from(got), i32::from(q) - 128, "{what}: {:e} at {i}", x[i]);
+        }
+    }
+}
+
+#[test]
+fn rows_of_any_length_are_quantised_as_on_the_host() {
+    let Some(gpu) = Gpu::get() else { return };
+    // Of a block, and beyond its registers.
+    let long = [[3, 2056], [2, 2500], [2, 9001]];
+    for dtype in DTYPES {
+        for (seed, [rows, channels]) in EXTENTS.into_iter().chain(long).enumerate() {
+            let x = random(rows * channels, seed, 5.0);
+            for levels in LEVELS {
+                check(&gpu, dtype, &x, channels, levels, seed % 3);
+            }
+        }
+    }
+}
+
+#[test]
+fn awkward_numbers_are_quantised_as_on_the_host() {
+    let Some(gpu) = Gpu::get() else { return };
+    const CHANNELS: usize = 72;
+    let filled = |values: &[f32]| {
+        (0..CHANNELS)
+            .map(|i| values[i % values.len()])
+            .collect::<Vec<_>>()
+    };
+    let halves: Vec<f32> = (0..CHANNELS)
+        .map(|i| (2 * i) as f32 * 0.5 + 0.5)
+        .chain([255.0])
+        .collect();
+    let rows = [
+        filled(&[0.0, -0.0]),
+        filled(&[1.0]),
+        filled(&[-3.5]),
+        filled(&[0.0, 255.0, 0.5, 1.5, 2.5, 254.5]),
+        filled(&[-127.5, 127.5, 0.0, 0.5, 1.5, -0.5, -1.5]),
+        filled(&[-128.0, 127.0, 63.5]),
+        halves[1..].to_vec(),
+        filled(&[f32::MAX, f32::MIN, 0.0]),
+        filled(&[6e4, -6e4, 1.0]),
+        filled(&[1e-40, -1e-39]),
+        filled(&[1e-37, 2e-36]),
+        filled(&[1e-20, 3e-20, -2e-20]),
+        filled(&[1.0, f32::NAN, -2.0]),
+        filled(&[1.0, -f32::NAN]),
+        filled(&[f32::INFINITY, 2.0]),
+        filled(&[2.0, 3.0, f32::NEG_INFINITY]),
+    ];
+    // f16 has no numbers beyond 65504: infinity then.
+    let x = rows.concat();
+    for dtype in DTYPES {
+        for levels in LEVELS.into_iter().chain([
+            Levels::Fixed { scale: 1.0, zero: 0 },
+            Levels::Fixed {
+                scale: 2.0,
+                zero: 255,
+            },
+            Levels::Fixed {
+                scale: 1e-39,
+                zero: 7,
+            },
+            Levels::Fixed {
+                scale: 1e-30,
+                zero: 128,
+            },
+        ]) {
+            check(&gpu, dtype, &x, CHANNELS, levels, 0);
+        }
+    }
+}
+
+/// Both together, with the GEMM between on the host, are the CPU's linear layer in int8: in f32 to the bit.
+#[test]
+fn linear_layers_are_those_of_the_host() {
+    let Some(gpu) = Gpu::get() else { return };
+    for dtype in DTYPES {
+        for (seed, [m, k, n]) in [[1, 1, 1], [5, 63, 65], [65, 197, 64], [3, 257, 33]]
+            .into_iter()
+            .enumerate()
+        {
+            let x = rounded(&random(m * k, seed, 2.0), dtype);
+            let weight: Vec<i8> = random(n * k, 7, 128.0).iter().map(|&v| v as i8).collect();
+            let scales: Vec<f32> = random(n, 8, 0.01).iter().map(|v| v.abs() + 1e-3).collect();
+            let [bias, residual] =
+                [(n, 9), (m * n, 10)].map(|(count, seed)| rounded(&random(count, seed, 1.0), dtype));
+            let packed = Int8Weight::new(&weight, &scales, n, k).unwrap();
+            let column_sums: Vec<i32> = weight
+                .chunks(k)
+                .map(|row| row.iter().map(|&q| i32::from(q)).sum())
+                .collect();
+            for levels in LEVELS {
+                let (q, ranges) = quantised(&gpu, dtype, &x, k, levels, 0);
+                let dot = |x: &[i8], w: &[i8]| -> i32 {
+                    x.iter().zip(w).map(|(x, w)| i32::from(*x) * i32::from(*w)).sum()
+                };
+                let sums: Vec<i32> = q
+                    .chunks(k)
+                    .flat_map(|x| weight.chunks(k).map(move |w| dot(x, w)))
+                    .collect();
+                let [part_bias, part_residual] = [&bias, &residual].map(|v| Part::numbers(v, dtype));
+                let parts = [
+                    Part::operand(&sums),
+                    Part::operand(&ranges),
+                    Part::operand(&scales),
+                    Part::operand(&column_sums),
+                    part_bias,
+                    part_residual,
+                    Part::result(m * n, dtype.size()),
+                ];
+                for (with, activation) in [(true, None), (false, None), (true, Some(Activation::GeluErf))] {
+                    let optional = |address: u64| if with { address } else { 0 };
+                    let results = gpu.run(
+                        dtype,
+                        &parts,
+                        seed % 2,
+                        |[sums, ranges, scales, column_sums, bias, residual, out]| {
+                            let operands = [sums, ranges, scales, column_sums];
+                            let rest = [optional(bias), optional(residual), out];
+                            Ok(DequantizeArgs::new(operands, rest, [m, n], activation)?.into())
+                        },
+                    );
+                    let tail = Tail {
+                        bias: with.then_some(&bias[..]),
+                        activation,
+                        residual: with.then_some(Source::At(&residual)),
+                    };
+                    let mut expected = vec![f32::NAN; m * n];
+                    int8::run(&x, &packed, levels, tail, &mut expected).unwrap();
+                    let what = format!("{dtype} {:?} {levels:?} {activation:?}", [m, k, n]);
+                    let got = numbers(&results[0], dtype);
+                    if activation.is_none() {
+                        assert_eq!(got, rounded(&expected, dtype), "{what}");
+                        continue;
+                    }
+                    // Activations are some units in the last place from each other's.
+                    let epsilon = match dtype {
+                        DType::F16 => 2f32.powi(-10),
+                        DType::BF16 => 2f32.powi(-7),
+                        _ => 2e-6,
+                    };
+                    for (got, expected) in got.iter().zip(&expected) {
+                        let limit = epsilon * expected.abs().max(1.0);
+                        assert!(
+                            (got - expected).abs() <= limit,
+                            "{what}: {got}, expected {expected}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_activation_follows_dequantisation() {
+    let Some(gpu) = Gpu::get() else { return };
+    const N: usize = 64;
+    let sums: Vec<i32> = (0..N as i32).map(|i| (i - 32) * 1000).collect();
+    let (ranges, scales, column_sums) = ([1e-3f32, -100.0], [0.25f32; N], [3i32; N]);
+    for activation in [
+        Activation::GeluErf,
+        Activation::GeluTanh,
+        Activation::QuickGelu,
+        Activation::Silu,
+        Activation::Relu,
+        Activation::Tanh,
+    ] {
+        let mut expected: Vec<f32> = sums.iter().map(|sum| (sum + 300) as f32 * 0.25 * 1e-3).collect();
+        activation::apply(activation, &mut expected);
+        let parts = [
+            Part::operand(&sums),
+            Part::operand(&ranges),
+            Part::operand(&scales),
+            Part::operand(&column_sums),
+            Part::result(N, 4),
+        ];
+        let results = gpu.run(
+            DType::F32,
+            &parts,
+            0,
+            |[sums, ranges, scales, column_sums, out]| {
+                let operands = [sums, ranges, scales, column_sums];
+                Ok(DequantizeArgs::new(operands, [0, 0, out], [1, N], Some(activation))?.into())
+            },
+        );
+        for (got, expected) in numbers(&results[0], DType::F32).iter().zip(&expected) {
+            assert!(
+                (got - expected).abs() <= 1e-6 * expected.abs().max(1.0),
+                "{activation:?}: {got}, expected {expected}"
+            );
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! `quantize_float8`, `quantize_int8`: the bytes of GEMMs in 8 bits. `dequantize`: what follows an int8 GEMM.
+
+use std::borrow::Cow;
+
+use super::bias_activation::activation_code;
+use super::bindings::{DequantizeArgs, QuantizeArgs, QuantizeCode, ROW_THREADS};
+use super::{Access, KernelArguments, Launch, Target, bytes, extent, float8, optional};
+use crate::ops::{Activation, Levels};
+
+impl QuantizeArgs {
+    /// E4M3 of `x` / `scale`, for `x` and `out` `[rows, channels]`. `out` aliases no operand.
+    ///
+    /// # Errors
+    ///
+    /// An extent exceeds 32 bits.
+    pub(crate) fn float8(
+        [x, out]: [u64; 2],
+        [rows, channels]: [usize; 2],
+        scale: f32,
+    ) -> Result<Self, String> {
+        Ok(Self {
+            x,
+            out,
+            ranges: 0,
+            rows: extent(rows)?,
+            channels: extent(channels)?,
+            code: QuantizeCode::Float8 as u32,
+            factor: float8::factor(scale),
+            zero: 0,
+            whole_block: 0,
+        })
+    }
+
+    /// Rows as [`quantize_row`](crate::ops::int8::quantize_row) rounds them, as i8 q − 128, for `x` and `out` `[rows, channels]`;
+    /// `ranges`, f32 `[rows, 2]`, receives the scale and the zero point − 128 of each. `out` aliases no operand.
+    ///
+    /// # Errors
+    ///
+    /// An extent exceeds 32 bits.
+    pub(crate) fn int8(
+        [x, out, ranges]: [u64; 3],
+        extents: [usize; 2],
+        levels: Levels,
+    ) -> Result<Self, String> {
+        let (code, factor, zero) = match levels {
+            Levels::Range => (QuantizeCode::Range, 0.0, 0),
+            Levels::Magnitude => (QuantizeCode::Magnitude, 0.0, 0),
+            Levels::Fixed { scale, zero } => (QuantizeCode::Fixed, scale, zero),
+        };
+        Ok(Self {
+            ranges,
+            code: code as u32,
+            factor,
+            zero: zero.into(),
+            ..Self::float8([x, out], extents, 1.0)?
+        })
+    }
+
+    fn is_float8(&self) -> bool {
+        self.code == QuantizeCode::Float8 as u32
+    }
+}
+
+// SAFETY: hip/quantize.hip; threads, waves and blocks beyond the last row return.
+unsafe impl KernelArguments for QuantizeArgs {
+    const FILE: &'static str = "quantize";
+
+    fn entry(&self) -> Result<Cow<'static, str>, String> {
+        Ok(match self.is_float8() {
+            true => "quantize_float8".into(),
+            false => "quantize_int8".into(),
+        })
+    }
+
+    fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+        if self.is_float8() {
+            float8::check(self.factor)?;
+            return target.elementwise(self.rows.into(), self.channels);
+        }
+        let (launch, whole_block) = target.rows(self.rows.into(), self.channels, ROW_THREADS)?;
+        self.whole_block = whole_block;
+        Ok(launch)
+    }
+
+    fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
+        let matrix = [self.rows, self.channels];
+        visit(Access::read("x", self.x, bytes(element, &matrix)));
+        visit(Access::write("out", self.out, bytes(1, &matrix)));
+        if !self.is_float8() {
+            visit(Access::write("ranges", self.ranges, bytes(4, &[self.rows, 2])));
+        }
+    }
+}
+
+impl DequantizeArgs {
+    /// For `sums` i32 and `out` `[rows, channels]`, of bytes that [`QuantizeArgs::int8`] gave with `ranges` `[rows, 2]` and those of a
+    /// weight with `scales` f32 and `column_sums` i32 `[channels]`; `bias` `[channels]` and `residual` `[rows, channels]` may be 0. `out`
+    /// may be `residual`.
+    ///
+    /// # Errors
+    ///
+    /// An extent exceeds 32 bits.
+    pub(crate) fn new(
+        [sums, ranges, scales, column_sums]: [u64; 4],
+        [bias, residual, out]: [u64; 3],
+        [rows, channels]: [usize; 2],
+        activation: Option<Activation>,
+    ) -> Result<Self, String> {
+        Ok(Self {
+            sums,
+            ranges,
+            scales,
+            column_sums,
+            bias,
+            residual,
+            out,
+            rows: extent(rows)?,
+            channels: extent(channels)?,
+            activation: activation_code(activation) as u32,
+            reserved: 0,
+        })
+    }
+}
+
+// SAFETY: hip/quantize.hip; threads beyond the last row return.
+unsafe impl KernelArguments for DequantizeArgs {
+    const FILE: &'static str = "quantize";
+
+    fn entry(&self) -> Result<Cow<'static, str>, String> {
+        Ok("dequantize".into())
+    }
+
+    fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+        target.elementwise(self.rows.into(), self.channels)
+    }
+
+    fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
+        let (all, row) = ([self.rows, self.channels], [self.channels]);
+        visit(Access::read("sums", self.sums, bytes(4, &all)));
+        visit(Access::read("ranges", self.ranges, bytes(4, &[self.rows, 2])));
+        visit(Access::read("scales", self.scales, bytes(4, &row)));
+        visit(Access::read("column_sums", self.column_sums, bytes(4, &row)));
+        visit(optional(Access::read("bias", self.bias, bytes(element, &row))));
+        visit(optional(Access::read(
+            "residual",
+            self.residual,
+            bytes(element, &all),
+        )));
+        visit(Access::write("out", self.out, bytes(element, &all)));
+    }
+}
