@@ -57,8 +57,8 @@ class Model:
     method takes one image, a sequence of them, mixed as you like, or an array ``[B, H, W, 3]``. Images of any size are resized and
     cropped as the model's library does it. With ``resize=False`` an array has the model's size already, and is not copied.
 
-    Tensors of other libraries come through DLPack: without a copy from host memory; from a GPU their library copies them to the
-    host first, after the work of its current stream.
+    Tensors of other libraries come through DLPack: without a copy from host memory. With ``resize=False`` or pixel values, one on the
+    model's own GPU is read there, after the work of its library's current stream; any other on a GPU is copied to the host first.
     """
 
     def __call__(self, images: Images, *, resize: bool = True) -> Float32:

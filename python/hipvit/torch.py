@@ -4,8 +4,9 @@
 >>> model = hipvit.torch.Module(hipvit.load("path/to/model", input="pixel_values"))
 >>> logits = torch.compile(model)(pixel_values)
 
-The operator is ``torch.ops.hipvit.forward(images, handle, output)``. It runs on the model's device, whichever the tensors are on:
-a tensor on a GPU is copied to the host and its result back, on PyTorch's current stream. There is no gradient.
+The operator is ``torch.ops.hipvit.forward(images, handle, output)``. It runs on the model's device, whichever the tensors are on. A
+tensor on the model's GPU is read there, behind the work of PyTorch's current stream; one on another GPU is copied to the host. The
+result is computed when the operator returns, and copied to the tensor's device. There is no gradient.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def _entry(handle: int, output: str) -> _Entry:
 def forward(images: torch.Tensor, handle: int, output: str) -> torch.Tensor:
     """Logits or embeddings of float32 pixel values ``[B, 3, H, W]``, or of uint8 images ``[B, H, W, 3]`` of the model's size."""
     entry = _entry(handle, output)
-    results = entry.model.run(images.detach().cpu(), resize=False)
+    results = entry.model.run(images.detach(), resize=False)
     rows = results.logits if output == "logits" else results.embeddings
     return torch.from_numpy(rows).to(images.device)
 

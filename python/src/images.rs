@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::path::PathBuf;
 
+use hipvit::DType;
 use hipvit::image::RgbImage;
 use hipvit::pipeline::Source;
 use numpy::{Element, PyArrayDyn, PyArrayMethods, PyReadonlyArrayDyn, PyUntypedArrayMethods};
@@ -11,6 +12,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyByteArray, PyBytes, PyDict, PyMemoryView, PyModule, PyString};
 
+use crate::dlpack::DeviceTensor;
 use crate::error::{argument, module};
 
 /// The images of one call, in order.
@@ -142,7 +144,7 @@ fn typed<'py, T: Element>(
 
 /// The numpy array that `object` is or shares its memory with; `None` if it is neither array nor tensor.
 ///
-/// A tensor in host memory is not copied. One on a device is copied to the host by its own library, which waits for the work
+/// A tensor in host memory is not copied. One on a device, unless `dlpack` reads it, is copied to the host by its own library, which waits for the work
 /// that its current stream has to do before.
 fn array<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     if object.cast::<numpy::PyUntypedArray>().is_ok() {
@@ -212,27 +214,51 @@ pub fn input<'py>(
         ))
     };
     let array = array(images)?.ok_or_else(no_array)?;
-    let check = |shape: &[usize], image: [usize; 3]| {
-        let ([.., a, b, c], 3 | 4) = (shape, shape.len()) else {
-            return Err(size_error(py, shape, image));
-        };
-        match [*a, *b, *c] == image {
-            true => Ok(()),
-            false => Err(size_error(py, shape, image)),
-        }
-    };
     Ok(match values {
         false => {
             let pixels = typed::<u8>(&array, "uint8", IMAGES)?;
-            check(pixels.shape(), [height, width, 3])?;
+            check_size(py, pixels.shape(), [height, width, 3])?;
             Input::Pixels(row_major(&pixels)?.readonly())
         }
         true => {
             let values = typed::<f32>(&array, "float32", VALUES)?;
-            check(values.shape(), [3, height, width])?;
+            check_size(py, values.shape(), [3, height, width])?;
             Input::Values(row_major(&values)?.readonly())
         }
     })
+}
+
+/// Whether a tensor on a GPU is what the model takes, as an array has to be in [`input`].
+pub fn check_tensor(
+    py: Python<'_>,
+    tensor: &DeviceTensor,
+    values: bool,
+    [height, width]: [usize; 2],
+) -> PyResult<()> {
+    let (expected, image, advice) = match values {
+        false => (DType::U8, [height, width, 3], IMAGES),
+        true => (DType::F32, [3, height, width], VALUES),
+    };
+    if tensor.dtype != expected {
+        let name = |dtype| match dtype {
+            DType::U8 => "uint8".to_owned(),
+            DType::F32 => "float32".to_owned(),
+            other => other.to_string(),
+        };
+        let (dtype, expected) = (name(tensor.dtype), name(expected));
+        return Err(argument(
+            py,
+            format!("images: dtype {dtype}, expected {expected}; {advice}"),
+        ));
+    }
+    check_size(py, &tensor.shape, image)
+}
+
+fn check_size(py: Python<'_>, shape: &[usize], image: [usize; 3]) -> PyResult<()> {
+    match (shape, shape.len()) {
+        ([.., a, b, c], 3 | 4) if [*a, *b, *c] == image => Ok(()),
+        _ => Err(size_error(py, shape, image)),
+    }
 }
 
 fn size_error(py: Python<'_>, shape: &[usize], [a, b, c]: [usize; 3]) -> PyErr {

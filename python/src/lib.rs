@@ -5,6 +5,7 @@
 #![allow(unreachable_pub, reason = "methods of Python classes are called from Python")]
 
 mod arguments;
+mod dlpack;
 mod error;
 mod images;
 mod model;

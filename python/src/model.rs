@@ -1,8 +1,9 @@
 //! `hipvit.Model`: a session of the library.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
+use hipvit::hip::{Device, Stream};
 use hipvit::image::{DecodeOptions, RgbImage};
 use hipvit::pipeline::Source;
 use hipvit::{Error, Outputs as LibraryOutputs, Pipeline, RunInput, RunOptions, Session};
@@ -12,6 +13,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyModule, PyTuple};
 use rayon::prelude::*;
 
+use crate::dlpack;
 use crate::error::{Kind, argument, convert, module, raise};
 use crate::images::{self, Input};
 use crate::outputs::{Outputs, Rows};
@@ -26,6 +28,8 @@ pub struct Model {
     name: String,
     /// `images` or `pixel_values`.
     values: bool,
+    /// What reads tensors that lie on the model's GPU.
+    reader: OnceLock<Stream>,
     options: Py<PyDict>,
 }
 
@@ -42,6 +46,7 @@ impl Model {
             name: session.name().to_owned(),
             session: Mutex::new(Some(session)),
             values: input == "pixel_values",
+            reader: OnceLock::new(),
             options,
         }
     }
@@ -65,6 +70,17 @@ impl Model {
     fn run_array(&self, images: &Bound<'_, PyAny>) -> PyResult<Rows> {
         let py = images.py();
         let session = self.session(py)?;
+        if let Some(gpu) = session.input_gpu()
+            && let Some(tensor) = dlpack::on_gpu(images, gpu, || self.reader(py, gpu))?
+        {
+            images::check_tensor(py, &tensor, self.values, session.info().image_size)?;
+            let (memory, dtype) = (&tensor.memory, tensor.dtype);
+            let input = RunInput::Device { memory, dtype };
+            let outputs = py.detach(|| session.run_with(input, RunOptions::new()));
+            // Nothing reads the tensor any more.
+            let outputs = outputs.map_err(|error| convert(py, &error, None))?;
+            return Ok(rows(&session, &outputs));
+        }
         let array = images::input(images, self.values, session.info().image_size)?;
         let not_row_major = |error| argument(py, format!("images: {error}"));
         let outputs = match &array {
@@ -79,6 +95,14 @@ impl Model {
         };
         let outputs = outputs.map_err(|error| convert(py, &error, None))?;
         Ok(rows(&session, &outputs))
+    }
+
+    fn reader(&self, py: Python<'_>, gpu: &Device) -> PyResult<Stream> {
+        if let Some(stream) = self.reader.get() {
+            return Ok(stream.clone());
+        }
+        let made = gpu.stream().map_err(|error| convert(py, &error.into(), None))?;
+        Ok(self.reader.get_or_init(|| made).clone())
     }
 
     fn rows(&self, images: &Bound<'_, PyAny>, resize: bool, on_error: OnError) -> PyResult<Rows> {

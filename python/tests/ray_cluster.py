@@ -1,8 +1,9 @@
 """A local Ray cluster of several processes does 2,000 images: one worker is killed, a run is interrupted, and the output is compared with
-that of this process, byte by byte. Also Ray Data on its own, and Ray Serve. Started by ci/ray."""
+that of this process, byte by byte. Also Ray Data on its own, Ray Serve, and two workers on an emulated GPU each. Started by ci/ray."""
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -33,6 +34,9 @@ BLOCK = 40
 BLOCKS = IMAGES // BLOCK
 WORKERS = 3
 DAMAGED = 1234
+# Emulated GPUs are slow.
+GPU_IMAGES = 48
+GPU_BLOCK = 6
 
 
 def make_images(folder: Path) -> None:
@@ -72,13 +76,13 @@ def files(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.name != "_job.json"}
 
 
-def check_equal(got: Path, expected: Path) -> None:
+def check_equal(got: Path, expected: Path, images: int = IMAGES, blocks: int = BLOCKS) -> None:
     ours, theirs = files(got), files(expected)
-    assert list(ours) == list(theirs) == [f"part-{block:06}.parquet" for block in range(BLOCKS)], list(ours)
+    assert list(ours) == list(theirs) == [f"part-{block:06}.parquet" for block in range(blocks)], list(ours)
     differ = [name for name in ours if ours[name] != theirs[name]]
     assert not differ, f"{differ} differ"
     paths = pq.read_table(got, columns=["path"])["path"].to_pylist()
-    assert len(paths) == len(set(paths)) == IMAGES
+    assert len(paths) == len(set(paths)) == images
 
 
 def killed_worker(images: Path, output: Path, expected: Path, options: dict[str, Any]) -> None:
@@ -207,6 +211,46 @@ def serving(image: bytes) -> None:
     print("Ray Serve: 32 requests to two replicas; over HTTP classes, an embedding and two errors")
 
 
+def visible_gpus() -> tuple[str, int]:
+    """What a worker is told of its GPU, and how many GPUs its HIP runtime has."""
+    count = ctypes.c_int()
+    assert ctypes.CDLL(os.environ["HIPVIT_PROVIDER"]).hipGetDeviceCount(ctypes.byref(count)) == 0
+    told = os.environ.get("HIP_VISIBLE_DEVICES") or os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    return told, count.value
+
+
+def two_gpus(images: Path, work: Path) -> None:
+    """A worker on each of two GPUs; one gets SIGKILL."""
+    some = sorted(images.rglob("*.png"))[:GPU_IMAGES]
+    blocks = GPU_IMAGES // GPU_BLOCK
+    options: dict[str, Any] = {"task": "classify", "top": 3, "block_size": GPU_BLOCK, "threads": 1}
+    process(some, work / "expected-gpu", workers=0, device="hip", **options)
+    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 4, "num_gpus": 2, "include_dashboard": False})
+    try:
+        ray.init(address=nodes.address, log_to_driver=False, configure_logging=False)
+        Seen: Any = ray.remote(num_gpus=1, num_cpus=1)(type("Seen", (), {"gpus": lambda _: visible_gpus()}))
+        actors = [Seen.remote() for _ in range(2)]
+        seen = ray.get([actor.gpus.remote() for actor in actors])
+        assert sorted(seen) == [("0", 1), ("1", 1)], seen
+        for actor in actors:
+            ray.kill(actor)
+        pids: list[int] = []
+
+        def progress(block: Block) -> None:
+            pids.append(block.pid)
+            if len(pids) == 2:
+                os.kill(block.pid, signal.SIGKILL)
+
+        done = process(some, work / "gpu", gpus_per_worker=1, progress=progress, **options)
+        assert {block.index for block in done} == set(range(blocks))
+        assert len(set(pids)) >= 2, pids
+        check_equal(work / "gpu", work / "expected-gpu", GPU_IMAGES, blocks)
+    finally:
+        ray.shutdown()
+        nodes.shutdown()
+    print(f"two GPUs: a worker on each, one killed; {GPU_IMAGES} images, output equal")
+
+
 def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
@@ -226,6 +270,10 @@ def main() -> int:
             dataset(images)
             (seven,) = [encoded for name, encoded in hipvit.samples() if name == "7.png"]
             serving(seven)
+        if provider := os.environ.get("HIPVIT_RAY_PROVIDER"):
+            # From here on: a model of the workers before would have taken a GPU where it is free to.
+            os.environ["HIPVIT_PROVIDER"] = provider
+            two_gpus(images, work)
     print("killed worker, interrupted run, map_batches, Ray Serve: passed")
     return 0
 

@@ -28,7 +28,13 @@ def test_timm(case: Golden) -> None:
     config = json.loads((case.directory / "config.json").read_text())
     if config["architecture"] not in timm.list_models():
         pytest.skip(f"this timm has no {config['architecture']}")
-    peer = timm.create_model(f"local-dir:{case.directory}", pretrained=True).eval()
+    try:
+        peer = timm.create_model(f"local-dir:{case.directory}", pretrained=True).eval()
+    except TypeError as error:
+        # The mixers' functions set what a smaller model has otherwise; goldens.py makes these from their classes.
+        if "multiple values" not in str(error):
+            raise
+        pytest.skip(f"timm's {config['architecture']} is of one size: {error}")
     transform = timm.data.create_transform(**timm.data.resolve_model_data_config(peer))
     images = [Image.open(path).convert("RGB") for path in case.images]
     values = torch.stack([transform(image) for image in images])

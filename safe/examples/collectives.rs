@@ -12,7 +12,8 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 
 use hip_safe::{
-    Comm, CommOptions, DType, Device, DeviceBuffer, Group, Operand, Reduction, Rendezvous, Runtime, World,
+    Comm, CommOptions, DType, Device, DeviceBuffer, Group, NodeComm, Operand, Reduction, Rendezvous, Runtime,
+    World,
 };
 
 /// What a run measures.
@@ -30,14 +31,17 @@ BYTES may end in K, M or G";
 #[derive(Clone, Copy)]
 enum Collective {
     AllReduce,
+    /// Within each host first.
+    AllReduceByNodes,
     AllGather,
     ReduceScatter,
     Broadcast,
     SendReceive,
 }
 
-const ALL: [Collective; 5] = [
+const ALL: [Collective; 6] = [
     Collective::AllReduce,
+    Collective::AllReduceByNodes,
     Collective::AllGather,
     Collective::ReduceScatter,
     Collective::Broadcast,
@@ -48,6 +52,7 @@ impl Collective {
     fn name(self) -> &'static str {
         match self {
             Self::AllReduce => "all_reduce",
+            Self::AllReduceByNodes => "…_by_nodes",
             Self::AllGather => "all_gather",
             Self::ReduceScatter => "reduce_scatter",
             Self::Broadcast => "broadcast",
@@ -59,7 +64,7 @@ impl Collective {
     fn traffic(self, ranks: usize) -> f64 {
         let others = (ranks - 1) as f64 / ranks as f64;
         match self {
-            Self::AllReduce => 2.0 * others,
+            Self::AllReduce | Self::AllReduceByNodes => 2.0 * others,
             Self::AllGather | Self::ReduceScatter => others,
             Self::Broadcast | Self::SendReceive => 1.0,
         }
@@ -69,7 +74,7 @@ impl Collective {
     fn expected(self, index: usize, rank: usize, ranks: usize, part: usize) -> f32 {
         let sum = |index| (0..ranks).map(|rank| source(index, rank)).sum();
         match self {
-            Self::AllReduce => sum(index),
+            Self::AllReduce | Self::AllReduceByNodes => sum(index),
             Self::AllGather => source(index % part, index / part),
             Self::ReduceScatter => sum(rank * part + index),
             Self::Broadcast => source(index, 0),
@@ -99,14 +104,29 @@ impl Buffers {
     }
 }
 
+/// The communicators of this process.
+struct Comms {
+    /// Of its ranks.
+    ranks: Vec<Comm>,
+    /// Of its rank, if each process has one and they are on several hosts.
+    nodes: Option<NodeComm>,
+}
+
 /// Submits one collective of `len` elements for the ranks of this process.
-fn submit(what: Collective, comms: &[Comm], buffers: &mut [Buffers], len: usize) -> hip_safe::Result<()> {
+fn submit(what: Collective, comms: &Comms, buffers: &mut [Buffers], len: usize) -> hip_safe::Result<()> {
+    if let (Collective::AllReduceByNodes, Some(nodes), [Buffers { from, to }]) =
+        (what, &comms.nodes, &mut *buffers)
+    {
+        return nodes.all_reduce(DType::F32, Reduction::Sum, &*from, to);
+    }
     let mut group = Group::new();
-    for (comm, Buffers { from, to }) in comms.iter().zip(buffers) {
+    for (comm, Buffers { from, to }) in comms.ranks.iter().zip(buffers) {
         let (rank, ranks, dtype) = (comm.rank(), comm.ranks(), DType::F32);
         let part = 0..len / ranks;
         match what {
-            Collective::AllReduce => group.all_reduce(comm, dtype, Reduction::Sum, &*from, to)?,
+            Collective::AllReduce | Collective::AllReduceByNodes => {
+                group.all_reduce(comm, dtype, Reduction::Sum, &*from, to)?;
+            }
             Collective::AllGather => {
                 let own: Operand<'_> = from.reading().part(bytes(&part))?;
                 group.all_gather(
@@ -142,7 +162,9 @@ fn wrong(what: Collective, comms: &[Comm], buffers: &[Buffers], len: usize) -> h
         let (rank, ranks) = (comm.rank(), comm.ranks());
         let part = len / ranks;
         let (target, count) = match what {
-            Collective::AllReduce | Collective::SendReceive => (&buffers.to, len),
+            Collective::AllReduce | Collective::AllReduceByNodes | Collective::SendReceive => {
+                (&buffers.to, len)
+            }
             Collective::AllGather => (&buffers.to, part * ranks),
             Collective::ReduceScatter => (&buffers.to, part),
             Collective::Broadcast => (&buffers.from, len),
@@ -204,18 +226,31 @@ fn main() -> Result<(), Box<dyn Error>> {
     let comms = match &mut rendezvous {
         None => {
             let streams: Result<Vec<_>, _> = devices.iter().map(Device::stream).collect();
-            Comm::all_with(&streams?, options)?
+            Comms {
+                ranks: Comm::all_with(&streams?, options)?,
+                nodes: None,
+            }
         }
         Some(rendezvous) => {
             // More processes than GPUs are possible where each process has emulated GPUs of its own.
             let device = &devices[rendezvous.world().local_rank() % devices.len()];
-            vec![Comm::join(&device.stream()?, rendezvous, options)?]
+            let nodes = NodeComm::join(&device.stream()?, rendezvous, options)?.hierarchical_from(0);
+            Comms {
+                ranks: vec![nodes.all().clone()],
+                nodes: nodes.nodes().is_some().then_some(nodes),
+            }
         }
     };
-    let ranks = comms.first().map_or(0, Comm::ranks);
-    let is_first = comms.first().is_some_and(|comm| comm.rank() == 0);
+    let ranks = comms.ranks.first().map_or(0, Comm::ranks);
+    let is_first = comms.ranks.first().is_some_and(|comm| comm.rank() == 0);
     if is_first {
-        println!("# {ranks} ranks, rank 0 on {}", comms[0].stream().device().name());
+        println!(
+            "# {ranks} ranks, rank 0 on {}",
+            comms.ranks[0].stream().device().name()
+        );
+        if let Some((nodes, each)) = comms.nodes.as_ref().and_then(NodeComm::nodes) {
+            println!("# {nodes} hosts with {each} ranks each");
+        }
         println!(
             "# {:<14} {:>12} {:>12} {:>10} {:>10} {:>8}",
             "collective", "bytes", "time (us)", "algbw GB/s", "busbw GB/s", "#wrong"
@@ -227,20 +262,24 @@ fn main() -> Result<(), Box<dyn Error>> {
         if ranks == 1 && matches!(what, Collective::SendReceive) {
             continue;
         }
+        if comms.nodes.is_none() && matches!(what, Collective::AllReduceByNodes) {
+            continue;
+        }
         let mut bytes = arguments.min;
         while bytes <= arguments.max {
             let len = (bytes / 4).max(ranks);
             let mut buffers = comms
+                .ranks
                 .iter()
                 .map(|comm| Buffers::new(comm, len))
                 .collect::<Result<Vec<_>, _>>()?;
             submit(what, &comms, &mut buffers, len)?;
-            let wrong = wrong(what, &comms, &buffers, len)?;
+            let wrong = wrong(what, &comms.ranks, &buffers, len)?;
             let begun = Instant::now();
             for _ in 0..arguments.repetitions {
                 submit(what, &comms, &mut buffers, len)?;
             }
-            for comm in &comms {
+            for comm in &comms.ranks {
                 comm.stream().synchronize()?;
             }
             let seconds = begun.elapsed().as_secs_f64() / f64::from(arguments.repetitions);

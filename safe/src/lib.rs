@@ -52,6 +52,7 @@
 //! | [`Graph`], [`Replay`] | captured work that is replayed |
 //! | [`Blas`], [`BlasLt`], [`Dnn`] | rocBLAS, hipBLASLt, MIOpen, each on one stream |
 //! | [`Comm`], [`Group`] | RCCL: communication between GPUs |
+//! | [`NodeComm`] | the same between GPUs of several hosts, all-reduces within each host first |
 //! | [`World`], [`Rendezvous`] | the processes that a launcher has started, and how they find each other |
 //! | [`Monitor`] | ROCm SMI: temperature, power, clocks, utilisation, links |
 //! | [`HardwareCounters`], [`Counted`] | rocprofiler-sdk: hardware counters of each kernel |
@@ -162,6 +163,7 @@ mod code;
 mod comm;
 mod counters;
 mod device;
+mod dlpack;
 mod dnn;
 mod dtype;
 mod error;
@@ -183,12 +185,13 @@ pub use hipvit_sys::regular_file;
 
 pub use blas::{Blas, BlasLt, Epilogue, Gemm, Matmul, MatmulOperands, Matrix, Scales};
 pub use code::Code;
-pub use comm::{Comm, CommOptions, Group, Reduction, Rendezvous, UniqueId, World};
+pub use comm::{Comm, CommOptions, Group, NodeComm, Reduction, Rendezvous, UniqueId, World};
 pub use counters::{Counted, HardwareCounters, KernelCounts};
 pub use device::Device;
 pub use device::numa::NumaNode;
 pub use device::properties::{PciAddress, Properties};
 pub use device::topology::{Link, LinkType, Topology};
+pub use dlpack::{DL_CUDA, DL_ROCM, DlpackTensor};
 pub use dnn::{Attention, Convolution, Dnn, MultiHeadAttention, PatchConvolution, Relayout, Rows};
 pub use dtype::DType;
 pub use error::{Error, Result};
@@ -206,6 +209,7 @@ pub use kernel::typed::{Argument, ArgumentsFor, In, Out, Parameter, Signature, T
 pub use markers::Markers;
 pub use memory::buffer::{DeviceBuffer, Frozen};
 pub use memory::cache::PoolStats;
+pub use memory::foreign::ForeignMemory;
 pub use memory::operand::Operand;
 pub use memory::pending::Pending;
 pub use memory::pinned::{PinnedBuffer, PinnedPart, PinnedRing};

@@ -360,6 +360,12 @@ impl Stream {
         self.inner.raw
     }
 
+    /// The driver's handle, for libraries that order their own work with this stream's: a `hipStream_t`.
+    #[must_use]
+    pub fn handle(&self) -> usize {
+        self.inner.raw.addr()
+    }
+
     /// Its number, unique in the process.
     #[must_use]
     pub fn id(&self) -> u64 {

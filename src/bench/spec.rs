@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::Rung;
 use crate::exec::GraphMode;
-use crate::exec::select::AllReduceKind;
+use crate::exec::select::{AllReduceKind, Overlap};
 use crate::graph::Optimizations;
 use crate::session::{Device, DeviceSet, Parallelism, Session, SessionBuilder};
 use crate::tensor::DType;
@@ -34,6 +34,8 @@ pub struct Spec {
     pub reproducible: bool,
     /// See [`SessionBuilder::all_reduce`].
     pub all_reduce: AllReduceKind,
+    /// See [`SessionBuilder::overlap`].
+    pub overlap: Overlap,
     /// Threads that call the session at once, for each of its replicas.
     pub in_flight: usize,
     /// What is left out.
@@ -56,6 +58,7 @@ impl Default for Spec {
             hip_graphs: GraphMode::Auto,
             reproducible: false,
             all_reduce: AllReduceKind::default(),
+            overlap: Overlap::default(),
             in_flight: 1,
             optimizations: Optimizations::default(),
             rung: None,
@@ -83,6 +86,7 @@ impl Spec {
             .hip_graphs(self.hip_graphs)
             .reproducible(self.reproducible)
             .all_reduce(self.all_reduce)
+            .overlap(self.overlap)
             .optimizations(self.optimizations);
         if let Some(threads) = self.threads {
             builder = builder.threads(threads);

@@ -13,11 +13,11 @@ use super::{ResizeOn, Session};
 use crate::error::{Error, Result};
 use crate::exec::{Images, PendingRun, RunFeed, Slabs, Staging, Submission};
 use crate::graph::OutputKind;
-use crate::hip;
+use crate::hip::{self, ForeignMemory};
 use crate::image::RgbImage;
 use crate::ops::Op;
 use crate::outputs::{AttentionLayer, Outputs};
-use crate::tensor::Input;
+use crate::tensor::{DType, Input};
 use crate::timing::{Phase, Timing};
 
 /// The results of a plan: each output as a matrix.
@@ -34,6 +34,13 @@ pub enum RunInput<'a> {
     /// Pixel values that the caller has normalised: f32 `[images, 3, H, W]`. Only for a session built with
     /// [`InputKind::PixelValues`](crate::model::InputKind::PixelValues).
     Values(&'a [f32]),
+    /// Either of these in memory of the session's [only GPU](Session::input_gpu), which is copied from there to where the model reads it.
+    Device {
+        /// The elements.
+        memory: &'a ForeignMemory,
+        /// [`DType::U8`] for pixels, [`DType::F32`] for pixel values.
+        dtype: DType,
+    },
 }
 
 impl<'a, T: AsRef<RgbImage>> From<&'a [T]> for RunInput<'a> {
@@ -118,6 +125,14 @@ impl Session {
             RunInput::Images(images) => self.run_images(&images, options.timing),
             RunInput::Pixels(pixels) => self.run_elements(Input::Pixels(pixels), options.timing),
             RunInput::Values(values) => self.run_elements(Input::Values(values), options.timing),
+            RunInput::Device { memory, dtype } => {
+                let outputs = self.run_device(memory, dtype, options.timing);
+                // Also after an error, as copies may be under way: then nothing reads the memory.
+                let done = memory.stream().synchronize();
+                let outputs = outputs?;
+                done?;
+                Ok(outputs)
+            }
         }
     }
 
@@ -154,15 +169,48 @@ impl Session {
         })
     }
 
+    /// The GPU that [`RunInput::Device`] has to be on: the only one, or the first of a pipeline. `None` with several replicas, tensor
+    /// parallelism, or no GPU.
+    pub fn input_gpu(&self) -> Option<&hip::Device> {
+        let whole = self.loaded.replicas.len() == 1 && self.degrees().tensor == 1;
+        self.loaded.replicas.first().gpu().filter(|_| whole)
+    }
+
+    fn run_device(
+        &self,
+        memory: &ForeignMemory,
+        dtype: DType,
+        timing: Option<&mut Timing>,
+    ) -> Result<Outputs> {
+        if self.input_gpu() != Some(memory.stream().device()) {
+            let reason = format!(
+                "is on {}, and the session on {}",
+                memory.stream().device().name(),
+                self.devices()
+            );
+            return Err(Error::argument("input", reason));
+        }
+        self.check_elements(dtype, memory.bytes() / dtype.size())?;
+        let each = self.image_elements() * dtype.size();
+        self.run_batches(memory.bytes() / each, timing, |range, _| {
+            Ok(RunFeed::Device(
+                memory.part(range.start * each..range.end * each)?,
+            ))
+        })
+    }
+
     /// Whether `input` is whole images of the dtype that the session was built for.
     pub(super) fn check_input(&self, input: Input<'_>) -> Result<()> {
+        self.check_elements(input.dtype(), input.len())
+    }
+
+    fn check_elements(&self, dtype: DType, elements: usize) -> Result<()> {
         let expected = self.graph().value(self.graph().input()).dtype;
-        if input.dtype() != expected {
-            let reason = format!("is {}, expected {expected}", input.dtype());
+        if dtype != expected {
+            let reason = format!("is {dtype}, expected {expected}");
             return Err(Error::argument("input", reason));
         }
         let each = self.image_elements();
-        let elements = input.len();
         if !elements.is_multiple_of(each) {
             let reason = format!("{elements} elements are not a whole number of images of {each} elements");
             return Err(Error::argument("input", reason));

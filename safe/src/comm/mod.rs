@@ -1,6 +1,7 @@
 //! RCCL: communication between GPUs, of one process or several.
 
 mod group;
+mod nodes;
 mod rank;
 mod rendezvous;
 mod watchdog;
@@ -22,6 +23,7 @@ use self::rank::{Inner, Raw, initialise};
 use self::watchdog::Progress;
 
 pub use self::group::Group;
+pub use self::nodes::NodeComm;
 pub use self::rendezvous::Rendezvous;
 pub use self::world::World;
 use crate::device::Device;

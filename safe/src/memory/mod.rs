@@ -4,6 +4,7 @@ pub(crate) mod block;
 pub(crate) mod buffer;
 pub(crate) mod cache;
 mod copy;
+pub(crate) mod foreign;
 pub(crate) mod operand;
 mod peer;
 pub(crate) mod pending;

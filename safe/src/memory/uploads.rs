@@ -1,6 +1,7 @@
 //! Copies into device memory that another stream carries out.
 
 use bytemuck::Pod;
+use hipvit_sys::Hip;
 use hipvit_sys::hip::hipMemcpyKind;
 
 use crate::error::{Error, Result};
@@ -81,31 +82,44 @@ impl<T: Pod + Send + Sync> Uploads<'_, T> {
     ///
     /// [`Error::Argument`] if it does not fit; the driver refuses.
     pub fn push(&mut self, at: usize, source: PinnedBuffer<T>) -> Result<()> {
-        let range = self.buffer.range(at, source.len())?;
-        let target = self.buffer.writing().part(range)?;
+        let (len, from) = (source.len(), source.as_ptr());
+        self.buffer.range(at, len)?;
         self.sources.push(source);
-        let Some(source) = self.sources.last() else {
-            return Ok(());
-        };
-        let copier = &self.copier;
-        // No operands: the buffer is lent to `copier` by the event before and the wait after.
-        copier.submit(&[], |hip| {
-            // SAFETY: the target is the buffer's, as many bytes as the pinned memory has; `copier` waits for the buffer's
-            // earlier uses, and the buffer's stream waits for the copy before this returns; after an error, dropping `self` waits. The pinned memory is in
-            // `sources`, which nobody frees or accesses before the copy is done.
+        self.copy(at, len, |copier, hip, target| {
+            // SAFETY: the target is as many bytes as the pinned memory has, which is in `sources`: nobody frees or accesses it before the
+            // copy is done.
             unsafe {
                 call!(
                     copier.device(),
                     hip.hipMemcpyAsync(
                         target.pointer(),
-                        source.as_ptr().cast(),
+                        from.cast(),
                         target.bytes(),
                         hipMemcpyKind::hipMemcpyHostToDevice,
                         copier.raw(),
                     )
                 )
             }
-        })?;
+        })
+    }
+
+    pub(super) fn copier(&self) -> &Stream {
+        &self.copier
+    }
+
+    /// Submits `work` on the copier, which copies to `len` elements of the buffer from number `at` on. The copier waits for the buffer's
+    /// earlier uses, and the buffer's stream waits for the copy before this returns; after an error, dropping `self` waits.
+    pub(super) fn copy(
+        &mut self,
+        at: usize,
+        len: usize,
+        work: impl FnOnce(&Stream, &Hip, &Operand<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let range = self.buffer.range(at, len)?;
+        let target = self.buffer.writing().part(range)?;
+        let copier = &self.copier;
+        // No operands: the buffer is lent to `copier` by the event before and the wait after.
+        copier.submit(&[], |hip| work(copier, hip, &target))?;
         // At once, so that it is so also if `self` is forgotten.
         let event = copier.mark()?;
         self.buffer.stream().wait(&event)?;

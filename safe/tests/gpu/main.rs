@@ -73,6 +73,7 @@ checks! {
     an_id_whose_ranks_do_not_come_times_out: comm::missing;
     processes_communicate: processes::several;
     a_process_that_ends_is_an_error_of_the_others: processes::lost;
+    all_reduces_are_divided_among_hosts: processes::nodes;
     hosts_communicate: processes::two_hosts;
     sensors_are_read: monitor::monitor;
     gemm_f32: |device| gemm::blas::<f32>(device, DType::F32);

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use hip_safe::{Comm, CommOptions, DType, Device, Reduction, Rendezvous, World};
+use hip_safe::{Comm, CommOptions, DType, Device, NodeComm, Reduction, Rendezvous, Stream, World};
 
 use super::{Absent, Check, ensure};
 
@@ -28,6 +28,11 @@ fn is_rank(device: &Device) -> Result<bool, Box<dyn std::error::Error>> {
     let (rank, ranks) = (world.rank(), world.size());
     let stream = devices[world.local_rank() % devices.len()].stream()?;
     let mut rendezvous = Rendezvous::new(world, timeout)?;
+    if role.starts_with("nodes") {
+        reduce_over_nodes(&stream, &mut rendezvous, &role)?;
+        println!("{DONE}");
+        return Ok(true);
+    }
     let comm = Comm::join(&stream, &mut rendezvous, CommOptions::with_timeout(timeout))?;
     let mut buffer = stream.upload(&[rank as f32 + 1.0; LEN])?;
     comm.all_reduce_in_place(DType::F32, Reduction::Sum, &mut buffer)?;
@@ -55,6 +60,47 @@ fn is_rank(device: &Device) -> Result<bool, Box<dyn std::error::Error>> {
     ensure(all.read()? == vec![sum; LEN * ranks], || "all-gather".into())?;
     println!("{DONE}");
     Ok(true)
+}
+
+/// Every dtype's and reduction's parts, in and out of place, with lengths that the ranks of a host do not divide: small integers, whose
+/// sums are exact in any order. The role says whether the ranks' hosts divide the all-reduces.
+fn reduce_over_nodes(
+    stream: &Stream,
+    rendezvous: &mut Rendezvous,
+    role: &str,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let (rank, ranks) = (rendezvous.world().rank(), rendezvous.world().size());
+    let options = CommOptions::with_timeout(Duration::from_secs(120));
+    let comm = NodeComm::join(stream, rendezvous, options)?.hierarchical_from(64);
+    let expected = (role == "nodes").then_some((2, ranks / 2));
+    ensure(comm.nodes() == expected, || format!("{:?}", comm.nodes()))?;
+    // The first is below the limit, the second has fewer elements than ranks are left over from.
+    for len in [5, 16, 17, 4096, 10_007] {
+        let value = |index: usize, rank: usize| ((index + 3 * rank) % 7) as f32;
+        let values: Vec<f32> = (0..len).map(|index| value(index, rank)).collect();
+        let all = |index| (0..ranks).map(move |rank| value(index, rank));
+        let sums: Vec<f32> = (0..len).map(|index| all(index).sum()).collect();
+        let largest: Vec<f32> = (0..len).map(|index| all(index).fold(0.0, f32::max)).collect();
+        let source = stream.upload(&values)?;
+        let mut target = stream.upload(&vec![f32::NAN; len])?;
+        comm.all_reduce(DType::F32, Reduction::Sum, &source, &mut target)?;
+        ensure(target.read()? == sums, || format!("{len}: sum"))?;
+        ensure(source.read()? == values, || format!("{len}: the source"))?;
+        let mut buffer = stream.upload(&values)?;
+        comm.all_reduce_in_place(DType::F32, Reduction::Max, &mut buffer)?;
+        ensure(buffer.read()? == largest, || format!("{len}: in place"))?;
+        let mut means = stream.upload(&values)?;
+        comm.all_reduce_in_place(DType::F32, Reduction::Mean, &mut means)?;
+        let near = |(mean, sum): (&f32, &f32)| (mean - sum / ranks as f32).abs() < 1e-5;
+        ensure(means.read()?.iter().zip(&sums).all(near), || {
+            format!("{len}: mean")
+        })?;
+    }
+    // An error before anything is submitted, at every rank.
+    let (source, mut target) = (stream.zeroed::<f32>(64)?, stream.zeroed::<f32>(65)?);
+    let wrong = comm.all_reduce(DType::F32, Reduction::Sum, &source, &mut target);
+    ensure(wrong.is_err(), || "another length was accepted".into())?;
+    Ok(())
 }
 
 fn free_port() -> std::io::Result<u16> {
@@ -101,11 +147,16 @@ fn enough(device: &Device, ranks: usize) -> Result<(), Box<dyn std::error::Error
 }
 
 fn launch(test: &str, role: &str, ranks: usize) -> Result<Vec<String>, Box<dyn std::error::Error>> {
-    let port = free_port()?;
-    let start = |rank| {
+    launch_on(test, role, &vec!["one"; ranks])
+}
+
+/// Starts a rank on each of the hosts, which are names.
+fn launch_on(test: &str, role: &str, hosts: &[&str]) -> Result<Vec<String>, Box<dyn std::error::Error>> {
+    let (port, ranks) = (free_port()?, hosts.len());
+    let start = |rank: usize| {
         let mut command = Command::new(env::current_exe()?);
         configure(&mut command, test, role, rank, ranks, ("127.0.0.1", port));
-        command.spawn()
+        command.env("NCCL_HOSTID", hosts[rank]).spawn()
     };
     // The last first: the others have to wait for rank 0.
     let mut started = (0..ranks).rev().map(start).collect::<Result<Vec<_>, _>>()?;
@@ -134,6 +185,23 @@ pub(crate) fn lost(device: &Device) -> Check {
     Ok("rank 0 names rank 1".into())
 }
 
+pub(crate) fn nodes(device: &Device) -> Check {
+    if is_rank(device)? {
+        return Ok("a rank".into());
+    }
+    if !super::comm::is_emulated(device)? {
+        return Err(Absent("RCCL takes ranks of one machine as of one host").into());
+    }
+    let test = "all_reduces_are_divided_among_hosts";
+    for hosts in [["a", "a", "b", "b"], ["b", "a", "a", "b"]] {
+        launch_on(test, "nodes", &hosts)?;
+    }
+    // Unequal hosts, and single ranks.
+    launch_on(test, "nodes: one collective", &["a", "a", "b"])?;
+    launch_on(test, "nodes: one collective", &["a", "b"])?;
+    Ok("two hosts with two ranks each".into())
+}
+
 /// Two network namespaces with a cable between them stand for two hosts.
 pub(crate) fn two_hosts(device: &Device) -> Check {
     if is_rank(device)? {
@@ -155,22 +223,29 @@ pub(crate) fn two_hosts(device: &Device) -> Check {
     }
     let test = "hosts_communicate";
     let rank = |n: usize, namespace: &str| {
-        format!("RANK={n} ip netns exec {namespace} \"$0\" --exact {test} --nocapture --test-threads=1")
+        format!(
+            "RANK={n} LOCAL_RANK={} NCCL_HOSTID={namespace} ip netns exec {namespace} \"$0\" --exact {test} --nocapture \
+             --test-threads=1 &",
+            n % 2
+        )
     };
-    let script = format!("{SET_UP} && {{ {} & {} & wait; }}", rank(0, "a"), rank(1, "b"));
+    let ranks = ["a", "a", "b", "b"]
+        .iter()
+        .enumerate()
+        .map(|(n, host)| rank(n, host));
+    let script = format!("{SET_UP} && {{ {} wait; }}", ranks.collect::<String>());
     let mut command = Command::new("unshare");
     command
         .args(["-rnm", "sh", "-c", &script])
         .arg(env::current_exe()?);
     let output = command
-        .env(ROLE, "stay")
-        .env("WORLD_SIZE", "2")
-        .env("LOCAL_RANK", "0")
+        .env(ROLE, "nodes")
+        .env("WORLD_SIZE", "4")
         .env("MASTER_ADDR", "10.9.0.1")
         .env("MASTER_PORT", "29500")
         .output()?;
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text);
-    ensure(text.matches(DONE).count() == 2, || text.clone().into_owned())?;
-    Ok("two network namespaces".into())
+    ensure(text.matches(DONE).count() == 4, || text.clone().into_owned())?;
+    Ok("two network namespaces with two ranks each".into())
 }

@@ -13,7 +13,7 @@ use anyhow::Result;
 use clap_complete::engine::ArgValueCandidates;
 use hipvit::bench::{Bench, Row, Settings, Spec, ladder};
 use hipvit::hip::Runtime;
-use hipvit::{AllReduceKind, DType, Device, DeviceSet, GraphMode, Parallelism};
+use hipvit::{AllReduceKind, DType, Device, DeviceSet, GraphMode, Overlap, Parallelism};
 
 use super::choices::DeviceSets;
 use super::format::{self as formats, Format, Formats, OutputArgs};
@@ -60,6 +60,9 @@ pub struct Args {
     /// auto (direct for small messages, where the GPUs can)
     #[arg(long, default_value = "auto", value_name = "KIND", value_parser = choices::all_reduce())]
     all_reduce: AllReduceKind,
+    /// With tensor parallelism, overlap these sums with computation, a batch as two halves: auto does so where messages are large
+    #[arg(long, default_value = "auto", value_name = "WHEN", value_parser = choices::overlap())]
+    overlap: Overlap,
     /// Replay captured HIP graphs on a GPU: auto does so where possible
     #[arg(long, default_value = "auto", value_name = "WHEN", value_parser = choices::hip_graphs())]
     hip_graphs: GraphMode,
@@ -195,6 +198,7 @@ impl Args {
                             hip_graphs: self.hip_graphs,
                             reproducible: self.reproducible,
                             all_reduce: self.all_reduce,
+                            overlap: self.overlap,
                             in_flight: self.in_flight,
                             ..Spec::default()
                         };

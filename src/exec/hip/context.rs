@@ -11,7 +11,7 @@ use super::libraries::Libraries;
 use super::lower::scratch_bytes;
 use super::preprocess::{DeviceResize, HipPreprocess};
 use super::staging::Pieces;
-use super::tensor::Rank;
+use super::tensor::RankStream;
 use crate::error::Result;
 use crate::exec::Images;
 use crate::graph::Graph;
@@ -55,13 +55,13 @@ impl ExecutionContext {
     /// A context for `plan`, whose input has `input` bytes.
     ///
     /// A rank's is on the stream of its communicator.
-    pub(super) fn new(device: &Device, plan: &Plan, input: usize, rank: Option<&Rank>) -> Result<Self> {
-        let stream = match rank {
-            Some(rank) => rank.comm.stream().clone(),
+    pub(super) fn new(device: &Device, plan: &Plan, input: usize, on: Option<&RankStream>) -> Result<Self> {
+        let stream = match on {
+            Some(on) => on.comm.stream().clone(),
             None => device.stream()?,
         };
         Ok(Self {
-            libraries: Libraries::new(&stream, rank),
+            libraries: Libraries::new(&stream, on),
             memory: Memory {
                 input: stream.allocate(input)?,
                 arena: stream.allocate(plan.arena_bytes())?,

@@ -1,14 +1,15 @@
 //! Tensor parallelism: a model's [shards](crate::graph::shard()), each on a GPU of its own.
 //!
 //! Each rank has a thread, which submits the rank's steps and waits for them, since the ranks wait for each other in every
-//! all-reduce. All threads take the same runs in the same order, one at a time: latency is what tensor parallelism is for. A rank
-//! that fails stops the others, and every run from then on is an error that names it.
+//! all-reduce. All threads take the same runs in the same order, one at a time: latency is what tensor parallelism is for. Where messages
+//! are large, a run is two halves, whose sums [overlap](super::overlap) with computation. A rank that fails stops the others, and every
+//! run from then on is an error that names it.
 
 use std::any::Any;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -17,10 +18,11 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use rayon::ThreadPool;
 
 use super::direct::{DirectGroup, DirectRank};
+use super::overlap::{halves, largest_sum};
 use super::{Feed, Finished, HipExecutor, Replays, Stage, Submission};
 use crate::error::{Error, Result};
 use crate::exec::GraphMode;
-use crate::exec::select::SelectOptions;
+use crate::exec::select::{AllReduceKind, SelectOptions};
 use crate::graph::plan::Plan;
 use crate::graph::{Graph, OutputKind, shard};
 use crate::hip::{Comm, Device};
@@ -35,8 +37,6 @@ pub struct TensorExecutor {
     group: Arc<Group>,
     /// Held while a run is given to the ranks, so that all have the runs in one order.
     order: Mutex<()>,
-    /// Why RCCL sums everything.
-    no_direct: Option<String>,
 }
 
 /// A rank, as the caller knows it.
@@ -48,17 +48,31 @@ struct RankThread {
 
 /// What a rank's executor needs of the others.
 pub(in crate::exec) struct Rank {
-    pub(super) comm: Comm,
+    pub(super) first: RankStream,
     pub(super) agreement: Arc<Agreement>,
+}
+
+/// A stream of a rank, with what sums over the ranks there.
+#[derive(Clone, Debug)]
+pub(super) struct RankStream {
+    pub(super) comm: Comm,
     /// What sums small messages.
     pub(super) direct: Option<DirectRank>,
 }
 
+/// A stream of each rank.
+struct Streams {
+    ranks: Vec<RankStream>,
+    /// Why RCCL sums everything.
+    no_direct: Option<String>,
+}
+
 /// What all ranks share.
 struct Group {
-    comms: Vec<Comm>,
+    first: Streams,
+    /// For the second halves of batches; made when there is one. An error says why there are none.
+    second: OnceLock<Result<Streams, String>>,
     agreement: Arc<Agreement>,
-    direct: Option<Arc<DirectGroup>>,
     failure: Mutex<Option<Failure>>,
 }
 
@@ -125,36 +139,29 @@ impl TensorExecutor {
         let shards = (0..ranks)
             .map(|rank| shard(graph, rank, ranks))
             .collect::<Result<Vec<_>>>()?;
-        let streams = devices
-            .iter()
-            .map(Device::stream)
-            .collect::<crate::hip::Result<Vec<_>>>()?;
-        let comms = Comm::all(&streams)?;
-        let (direct, no_direct) = match DirectGroup::ranks(&streams, dtype, configure.1.all_reduce)? {
-            Ok(direct) => (direct, None),
-            Err(reason) => (Vec::new(), Some(reason)),
-        };
+        let first = Streams::new(devices, dtype, configure.1.all_reduce)?;
         let agreement = Arc::new(Agreement::new(ranks));
         let group = Arc::new(Group {
-            comms,
+            first,
+            second: OnceLock::new(),
             agreement: agreement.clone(),
-            direct: direct.first().map(|rank| rank.group().clone()),
             failure: Mutex::default(),
         });
         let mut this = Self {
             ranks: Vec::with_capacity(ranks),
             group: group.clone(),
             order: Mutex::default(),
-            no_direct,
         };
-        for (rank, ((mut graph, device), comm)) in
-            shards.into_iter().zip(devices).zip(&group.comms).enumerate()
+        for (rank, ((mut graph, device), first)) in shards
+            .into_iter()
+            .zip(devices)
+            .zip(&group.first.ranks)
+            .enumerate()
         {
             let mut executor = HipExecutor::new(&graph, device, dtype)?;
             executor.set_rank(Rank {
-                comm: comm.clone(),
+                first: first.clone(),
                 agreement: agreement.clone(),
-                direct: direct.get(rank).cloned(),
             });
             executor.set_graphs(configure.0);
             executor.set_selection(configure.1);
@@ -168,7 +175,6 @@ impl TensorExecutor {
                 plans: HashMap::new(),
                 threads: threads(device)?,
                 group: group.clone(),
-                direct: direct.get(rank).cloned(),
             };
             let thread = thread::Builder::new().name(format!("hipvit-rank-{rank}"));
             let thread = thread.spawn(move || worker.work(&receiver));
@@ -194,18 +200,10 @@ impl TensorExecutor {
             .collect()
     }
 
-    /// What sums over the ranks, and why.
-    fn all_reduce(&self) -> String {
-        match (&self.group.direct, &self.no_direct) {
-            (Some(direct), _) => direct.to_string(),
-            (None, reason) => format!("RCCL ({})", reason.as_deref().unwrap_or_default()),
-        }
-    }
-
     /// How the runs so far were carried out.
     pub(in crate::exec) fn replays(&self) -> Option<Replays> {
         self.ranks.first().map(|rank| Replays {
-            all_reduce: Some(self.all_reduce()),
+            all_reduce: Some(self.group.to_string()),
             ..rank.executor.replays()
         })
     }
@@ -283,7 +281,57 @@ impl Drop for TensorExecutor {
     }
 }
 
+impl Streams {
+    fn new(devices: &[Device], dtype: DType, kind: AllReduceKind) -> Result<Self> {
+        let streams = devices
+            .iter()
+            .map(Device::stream)
+            .collect::<crate::hip::Result<Vec<_>>>()?;
+        let comms = Comm::all(&streams)?;
+        let (direct, no_direct) = match DirectGroup::ranks(&streams, dtype, kind)? {
+            Ok(direct) => (direct, None),
+            Err(reason) => (Vec::new(), Some(reason)),
+        };
+        let rank = |(rank, comm)| RankStream {
+            comm,
+            direct: direct.get(rank).cloned(),
+        };
+        Ok(Self {
+            ranks: comms.into_iter().enumerate().map(rank).collect(),
+            no_direct,
+        })
+    }
+
+    fn direct(&self) -> Option<&DirectGroup> {
+        let first = self.ranks.first()?;
+        Some(first.direct.as_ref()?.group())
+    }
+}
+
+/// What sums over the ranks, and why.
+impl std::fmt::Display for Group {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.first.direct(), &self.first.no_direct) {
+            (Some(direct), _) => direct.fmt(f),
+            (None, reason) => write!(f, "RCCL ({})", reason.as_deref().unwrap_or_default()),
+        }?;
+        match self.second.get() {
+            None => Ok(()),
+            Some(Ok(_)) => {
+                f.write_str("; overlapped with computation where messages are large or as requested")
+            }
+            Some(Err(reason)) => write!(f, "; not overlapped with computation: {reason}"),
+        }
+    }
+}
+
 impl Group {
+    /// The streams of all ranks so far.
+    fn streams(&self) -> impl Iterator<Item = &Streams> {
+        let second = self.second.get().and_then(|second| second.as_ref().ok());
+        [&self.first].into_iter().chain(second)
+    }
+
     /// Whether all ranks work.
     fn working(&self) -> Result<()> {
         let failure = self.failure.lock().clone();
@@ -291,8 +339,8 @@ impl Group {
             None => Ok(()),
             Some(Failure { rank, reason }) => Err(Error::Rank {
                 rank,
-                ranks: self.comms.len(),
-                device: self.comms[rank].stream().device().name().to_owned(),
+                ranks: self.first.ranks.len(),
+                device: self.first.ranks[rank].comm.stream().device().name().to_owned(),
                 reason,
             }),
         }
@@ -311,22 +359,27 @@ impl Group {
             });
         }
         self.agreement.end();
-        if let Some(direct) = &self.direct {
-            direct.abort();
-        }
-        for comm in &self.comms {
-            // What matters is that the others stop waiting; what a lost GPU says of that does not.
-            let _ = comm.abort();
+        for streams in self.streams() {
+            if let Some(direct) = streams.direct() {
+                direct.abort();
+            }
+            for rank in &streams.ranks {
+                // What matters is that the others stop waiting; what a lost GPU says of that does not.
+                let _ = rank.comm.abort();
+            }
         }
     }
 
     /// Asks every rank's communicator for errors.
     fn check(&self) {
-        for (rank, comm) in self.comms.iter().enumerate() {
+        let ranks = self
+            .streams()
+            .flat_map(|streams| streams.ranks.iter().enumerate());
+        for (rank, on) in ranks {
             if self.failure.lock().is_some() {
                 return;
             }
-            if let Err(error) = comm.check() {
+            if let Err(error) = on.comm.check() {
                 self.fail(rank, error);
             }
         }
@@ -341,7 +394,6 @@ struct Worker {
     plans: HashMap<usize, Arc<Plan>>,
     threads: ThreadPool,
     group: Arc<Group>,
-    direct: Option<DirectRank>,
 }
 
 impl Worker {
@@ -375,16 +427,20 @@ impl Worker {
 
     #[allow(clippy::type_complexity, reason = "what the first rank reports")]
     fn run(&mut self, run: &Run) -> Result<Option<(Vec<(OutputKind, Array2<f32>)>, Arc<Plan>, Stages)>> {
-        let plan = match self.plans.get(&run.batch) {
-            Some(plan) => plan.clone(),
-            None => {
-                let plan = Arc::new(Plan::new(self.graph.clone(), run.batch, self.executor.dtype())?);
-                self.plans.insert(run.batch, plan.clone());
-                plan
-            }
-        };
+        let plan = self.plan(run.batch)?;
         let input = run.input.lock().clone();
         let input = input.ok_or_else(|| Error::argument("input", "was given back before the run"))?;
+        if let Some(second) = self.second(&plan, run.how) {
+            let [a, b] = halves(run.batch);
+            let plans = [self.plan(a)?, self.plan(b)?];
+            let on = [&self.group.first.ranks[self.rank], &second];
+            let outputs = self
+                .executor
+                .run_halves(plans, on, &input, &self.threads, run.how)?;
+            drop(input);
+            self.check(&on)?;
+            return Ok(Some((outputs, plan, Vec::new())));
+        }
         let reserved = self.executor.reserve(plan.clone())?;
         let running = self
             .executor
@@ -409,12 +465,43 @@ impl Worker {
             false => self.executor.finish(running, None),
         }?;
         self.executor.keep(memory);
-        if let Some(direct) = &self.direct {
-            direct.check()?;
-        }
-        // Another rank may have failed meanwhile, and left undefined sums.
-        self.group.working()?;
+        self.check(&[&self.group.first.ranks[self.rank]])?;
         Ok(Some((outputs, plan, stages)))
+    }
+
+    /// Whether what was summed on these streams is right.
+    fn check(&self, streams: &[&RankStream]) -> Result<()> {
+        let mut direct = streams.iter().filter_map(|on| on.direct.as_ref());
+        direct.try_for_each(DirectRank::check)?;
+        // Another rank may have failed meanwhile, and left undefined sums.
+        self.group.working()
+    }
+
+    /// The stream for the second half of a batch, if the plan's sums are to overlap with computation: on all ranks or on none. Where steps
+    /// are timed each runs alone.
+    fn second(&self, plan: &Plan, how: Submission) -> Option<RankStream> {
+        let options = self.executor.selection().options();
+        if how.timed || !options.overlap.applies(plan.batch(), largest_sum(plan)) {
+            return None;
+        }
+        let make = || {
+            let ranks = self.group.first.ranks.iter();
+            let devices: Vec<Device> = ranks.map(|on| on.comm.stream().device().clone()).collect();
+            Streams::new(&devices, self.executor.dtype(), options.all_reduce)
+                .map_err(|error| error.to_string())
+        };
+        // One rank makes those of all, while the others wait.
+        let second = self.group.second.get_or_init(make);
+        second.as_ref().ok().map(|second| second.ranks[self.rank].clone())
+    }
+
+    fn plan(&mut self, batch: usize) -> Result<Arc<Plan>> {
+        if let Some(plan) = self.plans.get(&batch) {
+            return Ok(plan.clone());
+        }
+        let plan = Arc::new(Plan::new(self.graph.clone(), batch, self.executor.dtype())?);
+        self.plans.insert(batch, plan.clone());
+        Ok(plan)
     }
 }
 

@@ -75,6 +75,14 @@ impl Mark {
     }
 }
 
+/// The devices that a program sees, as HIP has it: those of a list of ordinals, up to the first that there is not.
+fn visible(parts: &[&'static Part], list: &str) -> Vec<&'static Part> {
+    let named = list
+        .split(',')
+        .map(|ordinal| parts.get(ordinal.trim().parse::<usize>().ok()?).copied());
+    named.map_while(|part| part).collect()
+}
+
 /// How programs that use hipvit-sys configure it.
 const CONFIGURED_BY: &str = "HIPVIT_PROVIDER=emu";
 
@@ -128,6 +136,11 @@ impl Settings {
                 // The list is truncated, or repeated from its beginning.
                 (0..count as usize).map(|n| parts[n % parts.len()]).collect()
             }
+        };
+        let shown = variable("HIP_VISIBLE_DEVICES").or_else(|| variable("CUDA_VISIBLE_DEVICES"));
+        let parts = match &shown {
+            Some(list) => visible(&parts, list),
+            None => parts,
         };
         let seed = number("HIP_EMU_SEED")?.unwrap_or(0);
         let wrong = |name: &str, value: &str, reason: &str| InvalidSetting {
@@ -297,6 +310,19 @@ mod tests {
         assert_eq!(archs(&settings), ["gfx942", "gfx942"]);
         let settings = read(&[("HIP_EMU_ARCH", "none")]).unwrap();
         assert!(settings.parts.is_empty());
+    }
+
+    #[test]
+    fn a_program_sees_the_devices_that_it_is_shown() {
+        let seen = |name: &str, list: &str| {
+            let all = ("HIP_EMU_ARCH", "gfx90a,gfx942,gfx1100");
+            archs(&read(&[all, (name, list)]).unwrap()).join(" ")
+        };
+        let hip = |list: &str| seen("HIP_VISIBLE_DEVICES", list);
+        assert_eq!(hip("2,0"), "gfx1100 gfx90a");
+        assert_eq!(hip("1, 7,0"), "gfx942");
+        assert_eq!(hip("-1"), "");
+        assert_eq!(seen("CUDA_VISIBLE_DEVICES", "1"), "gfx942");
     }
 
     #[test]

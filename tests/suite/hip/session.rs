@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 use std::thread;
 
+use hipvit::hip::ForeignMemory;
 use hipvit::image::{Limits, RgbImage, open};
 use hipvit::pipeline::{Pipeline, Source};
 use hipvit::timing::{Phase, Timing};
 use hipvit::{
-    Device, Error, GraphMode, ImageErrorKind, ImageOutputs, Outputs, RunOptions, Session, SessionBuilder,
+    DType, Device, Error, GraphMode, ImageErrorKind, ImageOutputs, Outputs, Parallelism, RunInput,
+    RunOptions, Session, SessionBuilder,
 };
 
 use super::{Fake, Slot};
@@ -48,6 +50,69 @@ pub(super) fn sources(images: &[RgbImage]) -> Vec<Source> {
 pub(super) fn same(a: &Outputs, b: &Outputs) {
     assert_eq!(a.logits(), b.logits());
     assert_eq!(a.embeddings(), b.embeddings());
+}
+
+/// Of another library, as far as the session knows.
+#[test]
+fn input_on_the_gpu_is_read_there() {
+    let fake = Fake::new("device-input");
+    {
+        fake.set(Slot::Devices, 2);
+        let gpus = fake.runtime().devices().unwrap();
+        let one = Session::builder().gpu(gpus[0].clone()).threads(2).batch(2);
+        let session = one.load(model()).unwrap();
+        assert_eq!(session.input_gpu(), Some(&gpus[0]));
+        let [height, width] = session.info().image_size;
+        let pixels: Vec<u8> = (0..5 * height * width * 3).map(|i| (i * 7 % 251) as u8).collect();
+        let expected = session
+            .run_with(RunInput::Pixels(&pixels), RunOptions::new())
+            .unwrap();
+        let [stream, other] = [0, 1].map(|gpu| gpus[gpu].stream().unwrap());
+        let [here, there] = [&stream, &other].map(|stream| stream.upload(&pixels).unwrap());
+        // SAFETY: the buffers stay, their streams wrote them, and nothing else does.
+        let [memory, elsewhere] = unsafe {
+            [
+                ForeignMemory::new(&stream, here.address(), pixels.len()),
+                ForeignMemory::new(&other, there.address(), pixels.len()),
+            ]
+        };
+        let run = |session: &Session, memory: &ForeignMemory, dtype| {
+            session.run_with(RunInput::Device { memory, dtype }, RunOptions::new())
+        };
+        for _ in 0..3 {
+            same(&run(&session, &memory, DType::U8).unwrap(), &expected);
+        }
+        let half = memory.part(0..2 * height * width * 3).unwrap();
+        assert_eq!(
+            run(&session, &half, DType::U8).unwrap().embeddings(),
+            expected.embeddings().slice(hipvit::ndarray::s![..2, ..])
+        );
+        let stages = Session::builder()
+            .gpus(gpus.clone())
+            .parallel(Parallelism::pipeline())
+            .batch(2)
+            .load(model())
+            .unwrap();
+        same(&run(&stages, &memory, DType::U8).unwrap(), &expected);
+
+        let error =
+            |session, memory: &ForeignMemory, dtype| run(session, memory, dtype).unwrap_err().to_string();
+        let text = error(&session, &memory, DType::F32);
+        assert!(text.contains("is f32, expected u8"), "{text}");
+        let text = error(&session, &memory.part(0..100).unwrap(), DType::U8);
+        assert!(text.contains("not a whole number of images"), "{text}");
+        let text = error(&session, &elsewhere, DType::U8);
+        assert!(text.contains("is on GPU 1"), "{text}");
+        assert!(memory.part(0..pixels.len() + 1).is_err());
+        let replicas = Session::builder().gpus(gpus.clone()).load(model()).unwrap();
+        assert_eq!(replicas.input_gpu(), None);
+        let text = error(&replicas, &memory, DType::U8);
+        assert!(text.contains("is on GPU 0"), "{text}");
+        let cpu = Session::builder().device(Device::Cpu).load(model()).unwrap();
+        let text = error(&cpu, &memory, DType::U8);
+        assert!(text.contains("the session on cpu"), "{text}");
+    }
+    fake.assert_clean();
 }
 
 #[test]

@@ -1,0 +1,85 @@
+//! Tensors on the model's GPU, which are read where they lie: through DLPack, <https://dmlc.github.io/dlpack>.
+
+#![allow(unsafe_code, reason = "DLPack's tensors are pointers")]
+
+use hipvit::DType;
+use hipvit::hip::{DL_CUDA, DL_ROCM, Device, DlpackTensor, ForeignMemory, Stream};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyDict};
+
+use crate::error::argument;
+
+/// A tensor on a GPU, which its library gets back when this is dropped.
+pub struct DeviceTensor {
+    pub memory: ForeignMemory,
+    pub dtype: DType,
+    pub shape: Vec<usize>,
+    _tensor: DlpackTensor,
+}
+
+/// The tensor on `gpu` that `object` is; `None` if it is none, or on another device. Its library makes the stream wait for the work that
+/// writes it. The result has to be kept until the stream has done all that reads it.
+pub fn on_gpu(
+    object: &Bound<'_, PyAny>,
+    gpu: &Device,
+    stream: impl FnOnce() -> PyResult<Stream>,
+) -> PyResult<Option<DeviceTensor>> {
+    if !object.hasattr("__dlpack_device__")? {
+        return Ok(None);
+    }
+    let py = object.py();
+    let kind = match gpu.properties().arch().starts_with("gfx") {
+        true => DL_ROCM,
+        false => DL_CUDA,
+    };
+    let device = object
+        .call_method0("__dlpack_device__")?
+        .extract::<(i32, i32)>()?;
+    let ours = (kind, gpu.ordinal() as i32);
+    if device != ours {
+        return Ok(None);
+    }
+    // A tensor of torch that autograd follows refuses to be exported.
+    let object = match object.hasattr("detach")? {
+        true => object.call_method0("detach")?,
+        false => object.clone(),
+    };
+    let stream = stream()?;
+    let options = PyDict::new(py);
+    options.set_item("stream", stream.handle())?;
+    let capsule = object.call_method("__dlpack__", (), Some(&options))?;
+    let capsule = capsule.cast_into::<PyCapsule>()?;
+    // SAFETY: the capsule lives. A pointer of this name is to a `DLManagedTensor`, which is given back by whoever renames the capsule, as
+    // DLPack has it; its library can be called while Python's lock is held, as it is wherever the result is dropped.
+    let tensor = unsafe {
+        let raw = ffi::PyCapsule_GetPointer(capsule.as_ptr(), c"dltensor".as_ptr());
+        if raw.is_null() || ffi::PyCapsule_SetName(capsule.as_ptr(), c"used_dltensor".as_ptr()) != 0 {
+            return Err(PyErr::fetch(py));
+        }
+        DlpackTensor::from_raw(raw)
+    };
+    let wrong = |reason: String| argument(py, format!("images: the tensor on {} {reason}", gpu.name()));
+    let tensor = tensor.ok_or_else(|| wrong("is a null pointer".into()))?;
+    if tensor.device() != ours {
+        return Err(wrong(format!(
+            "is exported as one on device {:?}",
+            tensor.device()
+        )));
+    }
+    if !tensor.is_row_major() {
+        return Err(wrong("is not row-major: make it contiguous".into()));
+    }
+    let dtype = tensor.dtype();
+    let dtype = dtype.ok_or_else(|| wrong("has neither uint8 nor float32 elements".into()))?;
+    // SAFETY: it is on this GPU, and its library was told of the stream. It stays as long as the result, whose owner waits for the stream.
+    let memory = unsafe { tensor.memory(&stream) };
+    let memory = memory.map_err(|error| wrong(error.to_string()))?;
+    let shape = tensor.shape().iter().map(|&extent| extent as usize).collect();
+    Ok(Some(DeviceTensor {
+        memory,
+        dtype,
+        shape,
+        _tensor: tensor,
+    }))
+}

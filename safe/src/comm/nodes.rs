@@ -1,0 +1,272 @@
+//! All-reduces over the GPUs of several hosts: within each host first.
+
+use std::{env, fs};
+
+use super::{Comm, CommOptions, Reduction, Rendezvous, UniqueId};
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::memory::operand::Operand;
+use crate::stream::Stream;
+
+/// Smaller messages are reduced by one collective of all ranks: three cost more than its traffic. By the model of docs/scaling.md, not
+/// measured.
+const HIERARCHICAL_FROM: usize = 1 << 20;
+
+/// A rank's communicators where the ranks are on several hosts, whose links to each other are slower than those between their own GPUs.
+///
+/// An all-reduce is a reduce-scatter within the host, an all-reduce of each part between the ranks that have the same number on their
+/// hosts, and an all-gather within the host. With `k` GPUs per host a link between hosts then carries 1/k of the message, and all of
+/// them are used at once. All ranks get the same bits, which may differ from those of one collective of all ranks: the order of the
+/// sums is another.
+///
+/// Where hosts have different numbers of ranks, there is one host, or each has one rank, it is that one collective.
+///
+/// Ranks are of one host if RCCL takes them so: they have the same host name and boot id, or the same `NCCL_HOSTID` where that is set.
+///
+/// ```no_run
+/// # fn main() -> hip_safe::Result<()> {
+/// use std::time::Duration;
+///
+/// use hip_safe::{CommOptions, DType, NodeComm, Reduction, Rendezvous, Runtime, World};
+///
+/// // Started by torchrun, srun or mpirun.
+/// let world = World::from_env()?.expect("a launcher");
+/// let stream = Runtime::open()?.device(world.local_rank())?.stream()?;
+/// let mut rendezvous = Rendezvous::new(world, Duration::from_secs(300))?;
+/// let comm = NodeComm::join(&stream, &mut rendezvous, CommOptions::default())?;
+/// let mut values = stream.upload(&vec![1.0f32; 1 << 20])?;
+/// comm.all_reduce_in_place(DType::F32, Reduction::Sum, &mut values)?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct NodeComm {
+    all: Comm,
+    levels: Option<Levels>,
+    from: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Levels {
+    /// The ranks of this host.
+    within: Comm,
+    /// The ranks of all hosts that have this one's number there.
+    across: Comm,
+}
+
+impl NodeComm {
+    /// The rank of this process among those of a [`Rendezvous`], each on one stream. Waits for all of them.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Comm::join`].
+    pub fn join(stream: &Stream, rendezvous: &mut Rendezvous, options: CommOptions) -> Result<Self> {
+        let rank = rendezvous.world().rank();
+        let hosts = rendezvous.gather(host().as_bytes())?;
+        let all = Comm::join(stream, rendezvous, options)?;
+        let levels = match Place::of(&hosts, rank) {
+            None => None,
+            Some(place) => {
+                // The first of each host, and of each number, makes the id that the others of it take.
+                let (within, across) = (place.local == 0, place.node == 0);
+                let id = |first: bool| match first {
+                    true => UniqueId::new(stream.device()).map(|id| Some(id.to_bytes())),
+                    false => Ok(None),
+                };
+                let own = id(within).and_then(|within| Ok([within, id(across)?]));
+                // An error here is told to all, who would wait for the id.
+                let message = own.as_ref().map_or_else(
+                    |_| Vec::new(),
+                    |ids| ids.map(|id| id.unwrap_or([0; 128])).concat(),
+                );
+                let given = rendezvous.gather(&message)?;
+                own?;
+                let id = |rank: usize, at: usize| {
+                    let bytes = given.get(rank).and_then(|ids| ids.get(at..at + 128));
+                    let id = bytes.and_then(|bytes| <[u8; 128]>::try_from(bytes).ok());
+                    id.map(UniqueId::from_bytes).ok_or_else(|| {
+                        rendezvous.error(&format!(
+                            "rank {rank} could not make a unique id; its own output says why"
+                        ))
+                    })
+                };
+                let within = id(place.first_of_node, 0)?;
+                let across = id(place.first_of_local, 128)?;
+                Some(Levels {
+                    within: Comm::with_id_and(stream, within, place.local, place.per_node, options)?,
+                    across: Comm::with_id_and(stream, across, place.node, place.nodes, options)?,
+                })
+            }
+        };
+        Ok(Self {
+            all,
+            levels,
+            from: HIERARCHICAL_FROM,
+        })
+    }
+
+    /// Reduces messages of at least `bytes` in parts, smaller ones by one collective of all ranks: 1 MiB unless set. All ranks have to
+    /// set the same.
+    #[must_use]
+    pub fn hierarchical_from(mut self, bytes: usize) -> Self {
+        self.from = bytes;
+        self
+    }
+
+    /// The communicator of all ranks.
+    #[must_use]
+    pub fn all(&self) -> &Comm {
+        &self.all
+    }
+
+    /// The number of hosts, and the ranks of each, if all-reduces are divided among them.
+    #[must_use]
+    pub fn nodes(&self) -> Option<(usize, usize)> {
+        let levels = self.levels.as_ref()?;
+        Some((levels.across.ranks(), levels.within.ranks()))
+    }
+
+    /// Every rank's `target` becomes the reduction of all ranks' `source`, element by element.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Comm::all_reduce`].
+    pub fn all_reduce<'a>(
+        &'a self,
+        dtype: DType,
+        reduction: Reduction,
+        source: impl Into<Operand<'a>>,
+        target: impl Into<Operand<'a>>,
+    ) -> Result<()> {
+        let (source, target) = (source.into(), target.into());
+        let bytes = source.bytes();
+        // A wrong length is that collective's error.
+        let fits = bytes == target.bytes() && bytes.is_multiple_of(dtype.size());
+        let levels = self.levels.as_ref().filter(|_| fits && bytes >= self.from);
+        let Some(Levels { within, across }) = levels else {
+            return self.all.all_reduce(dtype, reduction, source, target);
+        };
+        let part = bytes / dtype.size() / within.ranks() * dtype.size();
+        let whole = 0..part * within.ranks();
+        let own = target.part(part * within.rank()..part * (within.rank() + 1))?;
+        if part > 0 {
+            within.reduce_scatter(dtype, reduction, source.part(whole.clone())?, own)?;
+            across.all_reduce_in_place(dtype, reduction, own)?;
+            within.all_gather(dtype, own, target.part(whole.clone())?)?;
+        }
+        if whole.end == bytes {
+            return Ok(());
+        }
+        // Fewer elements than a host has ranks.
+        let rest = whole.end..bytes;
+        self.all
+            .all_reduce(dtype, reduction, source.part(rest.clone())?, target.part(rest)?)
+    }
+
+    /// As [`NodeComm::all_reduce`], from and to the same memory.
+    ///
+    /// # Errors
+    ///
+    /// As for [`NodeComm::all_reduce`].
+    pub fn all_reduce_in_place<'a>(
+        &'a self,
+        dtype: DType,
+        reduction: Reduction,
+        buffer: impl Into<Operand<'a>>,
+    ) -> Result<()> {
+        let buffer = buffer.into();
+        self.all_reduce(dtype, reduction, buffer, buffer)
+    }
+}
+
+/// What tells this host from others.
+fn host() -> String {
+    if let Ok(id) = env::var("NCCL_HOSTID")
+        && !id.is_empty()
+    {
+        return id;
+    }
+    let read = |file| fs::read_to_string(file).unwrap_or_default();
+    let name = read("/proc/sys/kernel/hostname");
+    name + &read("/proc/sys/kernel/random/boot_id")
+}
+
+/// Where a rank is among hosts that have equally many.
+#[derive(Debug, PartialEq, Eq)]
+struct Place {
+    /// The host's number, in the order of the first ranks, and the rank's number there.
+    node: usize,
+    local: usize,
+    nodes: usize,
+    per_node: usize,
+    /// The lowest rank of this host, and of this number.
+    first_of_node: usize,
+    first_of_local: usize,
+}
+
+impl Place {
+    /// `None` unless there are several hosts, with several ranks, and equally many, each.
+    fn of(hosts: &[Vec<u8>], rank: usize) -> Option<Self> {
+        let mut nodes: Vec<(&[u8], Vec<usize>)> = Vec::new();
+        for (rank, host) in hosts.iter().enumerate() {
+            match nodes.iter_mut().find(|(name, _)| name == host) {
+                Some((_, ranks)) => ranks.push(rank),
+                None => nodes.push((host, vec![rank])),
+            }
+        }
+        let per_node = nodes.first()?.1.len();
+        let equal = nodes.iter().all(|(_, ranks)| ranks.len() == per_node);
+        if nodes.len() < 2 || per_node < 2 || !equal {
+            return None;
+        }
+        let at = |ranks: &[usize]| ranks.iter().position(|&other| other == rank);
+        let (node, local) = nodes
+            .iter()
+            .enumerate()
+            .find_map(|(node, (_, ranks))| Some((node, at(ranks)?)))?;
+        Some(Self {
+            node,
+            local,
+            nodes: nodes.len(),
+            per_node,
+            first_of_node: nodes[node].1[0],
+            // The first host's has the number of the node 0 in the communicator.
+            first_of_local: nodes[0].1[local],
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(hosts: &str, rank: usize) -> Option<Place> {
+        let hosts: Vec<Vec<u8>> = hosts.bytes().map(|host| vec![host]).collect();
+        Place::of(&hosts, rank)
+    }
+
+    #[test]
+    fn ranks_are_placed_whatever_their_order() {
+        let expected = |node, local, first_of_node, first_of_local| Place {
+            node,
+            local,
+            nodes: 2,
+            per_node: 2,
+            first_of_node,
+            first_of_local,
+        };
+        assert_eq!(place("aabb", 1), Some(expected(0, 1, 0, 1)));
+        assert_eq!(place("aabb", 3), Some(expected(1, 1, 2, 1)));
+        assert_eq!(place("baba", 2), Some(expected(0, 1, 0, 2)));
+        assert_eq!(place("baba", 3), Some(expected(1, 1, 1, 2)));
+    }
+
+    #[test]
+    fn one_collective_serves_all_other_placements() {
+        for hosts in ["a", "aaa", "ab", "aab", "aabbb"] {
+            for rank in 0..hosts.len() {
+                assert_eq!(place(hosts, rank), None, "{hosts}");
+            }
+        }
+    }
+}
