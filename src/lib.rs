@@ -115,7 +115,7 @@
 //! - [`model`]: which models can be loaded, and facts about a loaded one.
 //! - [`timing`]: the time of each phase of a run.
 //! - `serve`, with the feature of that name: models over the network, by the Open Inference Protocol.
-//! - [`quantize`]: a model in 8 bits.
+//! - [`quantize`]: a model in 8 bits, or with two of each four weights pruned.
 //! - [`explain`]: attention maps, and which pixels a result comes from; the journey of one pixel.
 //! - [`evaluate`]: accuracy over labelled images; [`digits`]: the embedded model's samples and held-out set.
 //! - [`hip`]: the safe HIP layer, over the GPU's libraries, which are opened at run time.
@@ -238,7 +238,7 @@ pub mod validate;
 pub mod zero_shot;
 
 pub use error::{Error, ImageErrorKind, Result};
-pub use exec::select::AllReduceKind;
+pub use exec::select::{AllReduceKind, Overlap};
 pub use exec::{GraphMode, HipPreprocess, Replays};
 pub use hip_safe as hip;
 pub use labels::{LabelSource, Labels};

@@ -1,14 +1,24 @@
 //! Quantises a model's linear layers to 8 bits: `hipvit quantize`.
 //!
 //! The layers of the blocks are quantised, which have nearly all weights; the patch embedding and the head stay as they are.
-//! A weight is rounded to `scale · q` with a scale for each output channel. In FP8 q is E4M3, and that is all: weights are
-//! dequantised when the model is loaded. In int8 |q| ≤ 127. Activations are quantised when they
+//! A weight is rounded to `scale · q` with a scale for each output channel.
+//!
+//! In FP8 q is E4M3. Without images that is all, and the weights are dequantised when the model is loaded. With images the
+//! activations are in FP8 too, [`ops::float8`](crate::ops::float8): the largest magnitude of what a layer multiplies, over all
+//! images, becomes E4M3's, 448. A weight then has one scale, and so have those that multiply the same: GPUs apply both to the
+//! result of a GEMM.
+//!
+//! In int8 |q| ≤ 127. Activations are quantised when they
 //! are multiplied, by each token's own range ([`ops::int8`](crate::ops::int8)), so that images are not required. With them,
 //! the channels of what a norm passes to linear layers are balanced first: where a channel's activations are much larger than
 //! the others', a factor moves from the norm's weight to the layers' columns (SmoothQuant, <https://arxiv.org/abs/2211.10438>).
+//!
+//! Before that, two of each four weights may be pruned ([`Sparsity`]).
 
+mod activations;
 mod auto;
 mod rounding;
+mod sparse;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -18,6 +28,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 pub use self::auto::{Choice, Decision};
+pub use self::sparse::Sparsity;
 use crate::error::{Error, Result};
 use crate::exec::{Arena, CpuExecutor};
 use crate::graph::plan::Plan;
@@ -25,7 +36,7 @@ use crate::graph::{Graph, Node, OutputKind, Passes, ValueId, optimize};
 use crate::image::RgbImage;
 use crate::model::{self, Checkpoint, Format, LoadOptions, Model, Replacement};
 use crate::ops::Op;
-use crate::tensor::{DType, Input, Tensor};
+use crate::tensor::{DType, Input};
 
 /// The share of a channel's range that balancing moves to the weight, as in SmoothQuant.
 const BALANCE: f32 = 0.5;
@@ -37,8 +48,10 @@ pub enum Precision {
     /// int8, and activations that are rounded to 8 bits when they are multiplied.
     #[default]
     Int8,
-    /// FP8 (E4M3); activations stay as they are.
+    /// FP8 (E4M3); with images, activations too.
     Fp8,
+    /// What they are, so that the model is changed only by [`Options::sparsity`].
+    Full,
 }
 
 impl Precision {
@@ -47,13 +60,16 @@ impl Precision {
         match self {
             Self::Int8 => "int8",
             Self::Fp8 => "fp8",
+            Self::Full => "full",
         }
     }
 
-    fn format(self) -> Format {
+    fn format(self, images: usize) -> Format {
         match self {
             Self::Int8 => Format::Int8,
+            Self::Fp8 if images > 0 => Format::Float8Activations,
             Self::Fp8 => Format::Float8,
+            Self::Full => Format::Full,
         }
     }
 }
@@ -78,6 +94,9 @@ pub struct Options {
     /// In int8, the largest error of the outputs on the images, as a part of the outputs' root mean square: layers stay in full
     /// precision as far as that takes. 0.005 is half a percent.
     pub budget: Option<f64>,
+    /// Which weights are pruned, if any, before the others are rounded. Errors of the outputs are then relative to the pruned
+    /// model.
+    pub sparsity: Option<Sparsity>,
 }
 
 /// What [`quantize`] did.
@@ -97,6 +116,12 @@ pub struct Report {
     /// What was decided of each layer, if there was a budget.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decision: Option<Decision>,
+    /// The weights that were pruned and packed, if any were to be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sparsity: Option<model::Sparsity>,
+    /// Linear layers of the blocks that could not be pruned: their input channels are not a multiple of four.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unpruned: Vec<String>,
     /// The bytes of all tensors before.
     pub bytes_before: u64,
     /// The bytes of all tensors after.
@@ -104,11 +129,11 @@ pub struct Report {
 }
 
 /// Quantises the model at `path`, or the embedded one, and writes it to the directory `out`, which must not exist or be empty.
-/// `images` are for calibration and may be none; with [`Precision::Fp8`] none is read.
+/// `images` are for calibration and may be none.
 ///
 /// # Errors
 ///
-/// As [`model::load`]; the first image's error; [`Error::Argument`] for a budget without images or for FP8; [`Error::Tensor`] for weights that are NaN or infinite; [`Error::Io`] for what
+/// As [`model::load`]; the first image's error; [`Error::Argument`] for a budget without images or of another precision than int8, or if nothing is to be changed; [`Error::Tensor`] for weights that are NaN or infinite; [`Error::Io`] for what
 /// cannot be written. Then `out` is as it was.
 pub fn quantize(
     path: Option<&Path>,
@@ -120,27 +145,46 @@ pub fn quantize(
         precision,
         scales,
         budget,
+        sparsity,
     } = options;
+    if precision == Precision::Full && sparsity.is_none() {
+        return Err(Error::argument(
+            "precision",
+            "is full and nothing is pruned: the model would stay as it is",
+        ));
+    }
     check_vacant(out)?;
-    let checkpoint = Checkpoint::open(path)?;
+    let mut checkpoint = Checkpoint::open(path)?;
     let options = LoadOptions::default();
-    let model = match path {
+    let mut model = match path {
         Some(path) => model::load(path, &options)?,
         None => model::tinyvit32(&options)?,
     };
     let pixels = |image: Result<RgbImage>| Ok(model.preprocess.apply(&image?)?.data);
-    let images: Vec<Vec<u8>> = match precision {
-        Precision::Int8 => images.into_iter().map(pixels).collect::<Result<_>>()?,
-        Precision::Fp8 => Vec::new(),
-    };
-    if budget.is_some() && images.is_empty() {
-        let reason = "is an error on images, which int8 needs for it and fp8 does not take";
+    let images: Vec<Vec<u8>> = images.into_iter().map(pixels).collect::<Result<_>>()?;
+    if budget.is_some() && (images.is_empty() || precision != Precision::Int8) {
+        let reason = "is an error on images, which only int8 is chosen by";
         return Err(Error::argument("budget", reason));
     }
-    let layers = Layers::of(&model.graph);
-    let groups = groups(&model.graph, &layers);
-    let ranges = calibrate(&model, &groups, &images)?;
+    let mut layers = Layers::of(&model.graph);
+    let mut unpruned = Vec::new();
+    if let Some(sparsity) = sparsity {
+        unpruned = sparse::prune(&mut checkpoint, &model, &layers, sparsity, &images)?;
+        model = checkpoint.changed(Format::Full, &BTreeMap::new(), &[])?;
+    }
+    if precision == Precision::Full {
+        layers.quantized.clear();
+    }
+    let groups = match precision {
+        Precision::Int8 => groups(&model.graph, &layers),
+        Precision::Fp8 | Precision::Full => Vec::new(),
+    };
+    let outputs: Vec<ValueId> = groups.iter().map(|group| group.output).collect();
+    let ranges = calibrate(&model, &outputs, &images)?;
     let mut replaced = BTreeMap::new();
+    if precision == Precision::Fp8 && !images.is_empty() {
+        replaced = activations::round(&checkpoint, &model, &layers, &images)?;
+    }
     let mut factors: HashMap<&str, Arc<Vec<f32>>> = HashMap::new();
     for (group, range) in groups.iter().zip(&ranges) {
         if let Some(factor) = balance(&checkpoint, group, range)? {
@@ -154,6 +198,9 @@ pub fn quantize(
         }
     }
     for name in &layers.quantized {
+        if replaced.contains_key(name) {
+            continue;
+        }
         let factor = factors.get(name.as_str()).map(|factor| factor.as_slice());
         replaced.insert(
             name.clone(),
@@ -161,6 +208,9 @@ pub fn quantize(
         );
     }
     let mut unquantized = layers.others.clone();
+    if precision == Precision::Full {
+        unquantized.clear();
+    }
     let decision = match budget {
         None => None,
         Some(budget) => {
@@ -181,7 +231,13 @@ pub fn quantize(
     let of = |name: &String| replaced.contains_key(name);
     let balanced = groups.iter().filter(|group| group.norm.iter().any(of)).count();
     let quantized = layers.quantized.iter().filter(|name| of(name)).count();
-    let written = write(&checkpoint, out, precision.format(), &replaced, &unquantized)?;
+    let (written, sparsity) = write(
+        &checkpoint,
+        out,
+        precision.format(images.len()),
+        &replaced,
+        &unquantized,
+    )?;
     Ok(Report {
         precision,
         quantized,
@@ -189,6 +245,8 @@ pub fn quantize(
         balanced,
         images: images.len(),
         decision,
+        sparsity,
+        unpruned,
         bytes_before: checkpoint.bytes(),
         bytes_after: written,
     })
@@ -276,21 +334,21 @@ fn groups(graph: &Graph, layers: &Layers) -> Vec<Group> {
     norms.collect()
 }
 
-/// The largest magnitude of each channel of the groups' activations over all images' pixels, none without images.
-fn calibrate(model: &Model, groups: &[Group], images: &[Vec<u8>]) -> Result<Vec<Vec<f32>>> {
+/// The largest magnitude of each channel of these values over all images' pixels, none without images.
+fn calibrate(model: &Model, values: &[ValueId], images: &[Vec<u8>]) -> Result<Vec<Vec<f32>>> {
     if images.is_empty() {
-        return Ok(vec![Vec::new(); groups.len()]);
+        return Ok(vec![Vec::new(); values.len()]);
     }
     let mut graph = model.graph.clone();
-    for (index, group) in groups.iter().enumerate() {
-        graph.set_output(OutputKind::HiddenLayer(index), group.output);
+    for (index, &value) in values.iter().enumerate() {
+        graph.set_output(OutputKind::HiddenLayer(index), value);
     }
     let before = model.graph.outputs().len();
     let (graph, _) = optimize(graph, &Passes::default())?;
     let executor = CpuExecutor::new(&graph, None)?;
     let plan = Plan::new(Arc::new(graph), 1, DType::F32)?;
     let mut arena = Arena::new();
-    let mut ranges: Vec<Vec<f32>> = vec![Vec::new(); groups.len()];
+    let mut ranges: Vec<Vec<f32>> = vec![Vec::new(); values.len()];
     for pixels in images {
         let outputs = executor.run(&plan, Input::Pixels(pixels), &mut arena, None)?;
         for ((_, values), range) in outputs.iter().skip(before).zip(&mut ranges) {
@@ -341,14 +399,14 @@ fn check_vacant(out: &Path) -> Result<()> {
     }
 }
 
-/// Writes the files beside `out`, checks that they load, and moves them there; returns the bytes of the tensors.
+/// Writes the files beside `out`, checks that they load, and moves them there; returns the bytes of the tensors, and which are packed.
 fn write(
     checkpoint: &Checkpoint,
     out: &Path,
     format: Format,
     replaced: &BTreeMap<String, Replacement>,
     unquantised: &[String],
-) -> Result<u64> {
+) -> Result<(u64, Option<model::Sparsity>)> {
     let parent = match out.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
@@ -361,15 +419,8 @@ fn write(
     // Of a directory of its own, whose permissions are the usual ones.
     let files = temporary.path().join("model");
     fs::create_dir(&files).map_err(|error| Error::io(&files, error))?;
-    checkpoint.write(&files, format, replaced, unquantised)?;
-    model::load(&files, &LoadOptions::default())?;
-    let bytes = replaced.iter().map(|(name, replacement)| {
-        let before = checkpoint
-            .tensor(name)
-            .map_or(0, |tensor: Tensor| tensor.size_in_bytes());
-        replacement.bytes() as i64 - before as i64
-    });
-    let bytes = checkpoint.bytes().saturating_add_signed(bytes.sum());
+    let bytes = checkpoint.write(&files, format, replaced, unquantised)?;
+    let model = model::load(&files, &LoadOptions::default())?;
     fs::rename(&files, out).map_err(|error| Error::io(out, error))?;
-    Ok(bytes)
+    Ok((bytes, model.info.sparsity))
 }

@@ -36,8 +36,8 @@ enum Data {
         /// Whether the bytes are a weight file's.
         mapped: bool,
     },
-    /// Signed bytes at `range` of `bytes`, of which those of row i count `scales[i]` each.
-    Int8 {
+    /// Elements of 8 bits at `range` of `bytes`, of which those of row i count `scales[i]` each.
+    Scaled {
         bytes: Arc<dyn Bytes>,
         range: Range<usize>,
         mapped: bool,
@@ -84,29 +84,30 @@ impl Tensor {
         })
     }
 
-    /// A view of `bytes[range]` as signed bytes in row-major order; a value is a byte times the scale of its row, of which
-    /// there is one for each index of the outermost dimension.
+    /// A view of `bytes[range]` as elements of `dtype`, which has 8 bits, in row-major order; a value is an element times the scale
+    /// of its row, of which there is one for each index of the outermost dimension.
     ///
     /// Returns `None` if there are not as many bytes and scales as the shape asks for.
-    pub fn int8(
+    pub fn scaled(
         shape: impl Into<Vec<usize>>,
+        dtype: DType,
         bytes: Arc<dyn Bytes>,
         range: Range<usize>,
         scales: impl Into<Arc<[f32]>>,
     ) -> Option<Self> {
         let (shape, scales) = (shape.into(), scales.into());
-        let scaled = shape.first() == Some(&scales.len());
-        Self::view(shape, DType::I8, bytes, range)
-            .filter(|_| scaled)
+        let fits = shape.first() == Some(&scales.len()) && dtype.size() == 1;
+        Self::view(shape, dtype, bytes, range)
+            .filter(|_| fits)
             .map(|view| view.with_scales(scales))
     }
 
-    /// The bytes of an int8 tensor, and the scale of each row.
-    pub fn int8_parts(&self) -> Option<(&[i8], &[f32])> {
+    /// The bytes of a tensor with scales, and the scale of each row.
+    pub fn scaled_parts(&self) -> Option<(&[u8], &[f32])> {
         match &self.data {
-            Data::Int8 {
+            Data::Scaled {
                 bytes, range, scales, ..
-            } => Some((bytemuck::cast_slice(&(**bytes).as_ref()[range.clone()]), scales)),
+            } => Some((&(**bytes).as_ref()[range.clone()], scales)),
             _ => None,
         }
     }
@@ -115,9 +116,9 @@ impl Tensor {
     pub(crate) fn with_scales(self, scales: Arc<[f32]>) -> Self {
         let data = match self.data {
             Data::View { bytes, range, mapped }
-            | Data::Int8 {
+            | Data::Scaled {
                 bytes, range, mapped, ..
-            } => Data::Int8 {
+            } => Data::Scaled {
                 bytes,
                 range,
                 mapped,
@@ -140,15 +141,12 @@ impl Tensor {
         }
         let rows = parts.iter().map(|part| part.shape[0]).sum();
         let shape: Vec<usize> = std::iter::once(rows).chain(inner.iter().copied()).collect();
-        let int8: Option<Vec<_>> = parts.iter().map(|part| part.int8_parts()).collect();
-        if let Some(int8) = int8 {
-            let bytes: Vec<u8> = int8
-                .iter()
-                .flat_map(|(bytes, _)| bytemuck::cast_slice(bytes))
-                .copied()
-                .collect();
-            let scales: Vec<f32> = int8.iter().flat_map(|(_, scales)| *scales).copied().collect();
-            return Some(Self::stored(shape, DType::I8, bytes).with_scales(scales.into()));
+        let alike = parts.iter().all(|part| part.dtype == first.dtype);
+        let scaled: Option<Vec<_>> = parts.iter().map(|part| part.scaled_parts()).collect();
+        if let Some(scaled) = scaled.filter(|_| alike) {
+            let bytes: Vec<u8> = scaled.iter().flat_map(|(bytes, _)| *bytes).copied().collect();
+            let scales: Vec<f32> = scaled.iter().flat_map(|(_, scales)| *scales).copied().collect();
+            return Some(Self::stored(shape, first.dtype, bytes).with_scales(scales.into()));
         }
         let stored: Option<Vec<&[u8]>> = parts.iter().map(|part| part.stored_as(first.dtype)).collect();
         match (first.dtype, stored) {
@@ -196,7 +194,33 @@ impl Tensor {
         }
     }
 
-    /// Row i times `factors[i]`, each product rounded once to f32; of an int8 tensor the scales.
+    /// The matrix or vector with zeros after its rows and columns, up to `shape`, in a new tensor: f32, or 16 bits wide if this
+    /// one is.
+    ///
+    /// Returns `None` if the tensor has another number of dimensions, or more rows or columns.
+    pub(crate) fn padded(&self, shape: &[usize]) -> Option<Self> {
+        let (&width, rows) = self.shape.split_last().filter(|(_, rows)| rows.len() < 2)?;
+        let grows =
+            shape.len() == self.shape.len() && shape.iter().zip(&self.shape).all(|(new, old)| new >= old);
+        let new_width = shape.last().copied().filter(|_| grows)?;
+        let elements = shape.iter().product::<usize>();
+        let rows = rows.first().copied().unwrap_or(1);
+        let size = self.dtype.size();
+        match self.stored_as(self.dtype).filter(|_| size == 2) {
+            Some(stored) => {
+                let mut bytes = vec![0; elements * size];
+                place(stored, width * size, &mut bytes, new_width * size, rows);
+                Some(Self::stored(shape.to_vec(), self.dtype, bytes))
+            }
+            None => {
+                let mut values = vec![0.0; elements];
+                place(&self.to_f32(), width, &mut values, new_width, rows);
+                Self::from_f32(shape, values)
+            }
+        }
+    }
+
+    /// Row i times `factors[i]`, each product rounded once to f32; of a tensor with scales these.
     ///
     /// Returns `None` if there is not one factor a row.
     pub fn scale_rows(&self, factors: &[f32]) -> Option<Self> {
@@ -204,7 +228,7 @@ impl Tensor {
         if rows != factors.len() {
             return None;
         }
-        if let Data::Int8 { scales, .. } = &self.data {
+        if let Data::Scaled { scales, .. } = &self.data {
             let scales: Vec<f32> = scales
                 .iter()
                 .zip(factors)
@@ -242,7 +266,7 @@ impl Tensor {
         }
     }
 
-    /// The elements from the one at `start` on under `shape`, sharing the storage; of an int8 tensor the bytes alone.
+    /// The elements from the one at `start` on under `shape`, sharing the storage; of a tensor with scales the bytes alone.
     ///
     /// Returns `None` if there are not that many, or if the values were computed and it is not all of them.
     pub(crate) fn part(&self, start: usize, shape: Vec<usize>) -> Option<Self> {
@@ -254,7 +278,7 @@ impl Tensor {
                 Data::Owned(all.then(|| values.clone())?)
             }
             Data::View { bytes, range, mapped }
-            | Data::Int8 {
+            | Data::Scaled {
                 bytes, range, mapped, ..
             } => {
                 let at = |element| range.start + element * self.dtype.size();
@@ -269,12 +293,12 @@ impl Tensor {
         Some(Self { shape, dtype, data })
     }
 
-    /// The elements in little endian, without the scales of an int8 tensor.
+    /// The elements in little endian, without scales.
     pub(crate) fn to_le_bytes(&self) -> Cow<'_, [u8]> {
         match &self.data {
             Data::Owned(values) if cfg!(target_endian = "little") => bytemuck::cast_slice(values).into(),
             Data::Owned(values) => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
-            Data::View { bytes, range, .. } | Data::Int8 { bytes, range, .. } => {
+            Data::View { bytes, range, .. } | Data::Scaled { bytes, range, .. } => {
                 (**bytes).as_ref()[range.clone()].into()
             }
         }
@@ -282,7 +306,7 @@ impl Tensor {
 
     /// The same values, as such that were computed rather than read from a weight file.
     pub(crate) fn computed(mut self) -> Self {
-        if let Data::View { mapped, .. } | Data::Int8 { mapped, .. } = &mut self.data {
+        if let Data::View { mapped, .. } | Data::Scaled { mapped, .. } = &mut self.data {
             *mapped = false;
         }
         self
@@ -308,9 +332,9 @@ impl Tensor {
         self.len() == 0
     }
 
-    /// The stored size, with an int8 tensor's scales.
+    /// The stored size, with the scales.
     pub fn size_in_bytes(&self) -> usize {
-        let scales = self.int8_parts().map_or(0, |(_, scales)| size_of_val(scales));
+        let scales = self.scaled_parts().map_or(0, |(_, scales)| size_of_val(scales));
         self.len() * self.dtype.size() + scales
     }
 
@@ -318,7 +342,7 @@ impl Tensor {
     pub fn is_mapped(&self) -> bool {
         matches!(
             self.data,
-            Data::View { mapped: true, .. } | Data::Int8 { mapped: true, .. }
+            Data::View { mapped: true, .. } | Data::Scaled { mapped: true, .. }
         )
     }
 
@@ -326,27 +350,31 @@ impl Tensor {
     pub fn address(&self) -> usize {
         match &self.data {
             Data::Owned(values) => values.as_ptr().addr(),
-            Data::View { bytes, range, .. } | Data::Int8 { bytes, range, .. } => {
+            Data::View { bytes, range, .. } | Data::Scaled { bytes, range, .. } => {
                 (**bytes).as_ref().as_ptr().addr() + range.start
             }
         }
     }
 
-    /// The values as f32: borrowed where they are stored so, converted otherwise; exactly, but for an int8 tensor's, which
+    /// The values as f32: borrowed where they are stored so, converted otherwise; exactly, but with scales, where they
     /// are products that are rounded.
     pub fn to_f32(&self) -> Cow<'_, [f32]> {
         let bytes = match &self.data {
             Data::Owned(values) => return Cow::Borrowed(values),
             Data::View { bytes, range, .. } => &(**bytes).as_ref()[range.clone()],
-            Data::Int8 {
+            Data::Scaled {
                 bytes, range, scales, ..
             } => {
-                let bytes: &[i8] = bytemuck::cast_slice(&(**bytes).as_ref()[range.clone()]);
+                let bytes = &(**bytes).as_ref()[range.clone()];
+                let table: &[f32; 256] = &match self.dtype {
+                    DType::F8E4M3 => Float8::E4M3.table(),
+                    _ => std::array::from_fn(|bits| f32::from((bits as u8).cast_signed())),
+                };
                 let rows = bytes
                     .chunks((bytes.len() / scales.len().max(1)).max(1))
                     .zip(scales.iter());
                 return rows
-                    .flat_map(|(row, scale)| row.iter().map(move |&b| f32::from(b) * scale))
+                    .flat_map(|(row, scale)| row.iter().map(move |&b| table[usize::from(b)] * scale))
                     .collect();
             }
         };
@@ -398,7 +426,11 @@ impl Tensor {
         let bytes = match &self.data {
             Data::Owned(values) => bytemuck::cast_slice(values),
             Data::View { bytes, range, .. } => &(**bytes).as_ref()[range.clone()],
-            Data::Int8 { scales, .. } => return scales.iter().filter(|scale| !scale.is_finite()).count(),
+            Data::Scaled { .. } if self.dtype == DType::F8E4M3 => {
+                let values = self.to_f32();
+                return values.iter().filter(|value| !value.is_finite()).count();
+            }
+            Data::Scaled { scales, .. } => return scales.iter().filter(|scale| !scale.is_finite()).count(),
         };
         // Computed values have the host's byte order, which is a weight file's.
         let count: fn(&[u8]) -> usize = match self.dtype {
@@ -417,10 +449,10 @@ impl Tensor {
         bytes.par_chunks(PIECE).map(count).sum()
     }
 
-    /// The same values under another shape, or `None` if the number of elements differs, or the rows of an int8 tensor.
+    /// The same values under another shape, or `None` if the number of elements differs, or the rows of a tensor with scales.
     pub fn reshaped(&self, shape: impl Into<Vec<usize>>) -> Option<Self> {
         let shape = shape.into();
-        if self.int8_parts().is_some() && shape.first() != self.shape.first() {
+        if self.scaled_parts().is_some() && shape.first() != self.shape.first() {
             return None;
         }
         (shape.iter().product::<usize>() == self.len()).then(|| Self {
@@ -448,7 +480,7 @@ impl Tensor {
                 range: at,
                 mapped,
             }
-            | Data::Int8 {
+            | Data::Scaled {
                 bytes,
                 range: at,
                 mapped,
@@ -463,7 +495,7 @@ impl Tensor {
                 }
             }
         };
-        let scales = self.int8_parts().map(|(_, scales)| Arc::from(&scales[range]));
+        let scales = self.scaled_parts().map(|(_, scales)| Arc::from(&scales[range]));
         let rows = Self {
             shape,
             dtype: self.dtype,
@@ -534,9 +566,17 @@ impl Input<'_> {
     }
 }
 
+/// Copies rows of `width` elements to the beginnings of longer ones.
+fn place<T: Copy>(from: &[T], width: usize, to: &mut [T], new_width: usize, rows: usize) {
+    for row in 0..rows {
+        to[row * new_width..][..width].copy_from_slice(&from[row * width..][..width]);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::float8::Overflow;
 
     #[test]
     fn views_convert_every_dtype_exactly() {
@@ -641,7 +681,7 @@ mod tests {
     fn int8_rows_have_their_scales() {
         let tensor = |bytes: [i8; 4], scales: [f32; 2]| {
             let bytes = bytes.map(i8::cast_unsigned).to_vec();
-            Tensor::int8([2, 2], Arc::new(bytes), 0..4, scales.to_vec()).unwrap()
+            Tensor::scaled([2, 2], DType::I8, Arc::new(bytes), 0..4, scales.to_vec()).unwrap()
         };
         let (a, b) = (
             tensor([1, -2, 127, -128], [0.5, 2.0]),
@@ -650,16 +690,16 @@ mod tests {
         assert_eq!(a.to_f32().as_ref(), [0.5, -1.0, 254.0, -256.0]);
         assert_eq!((a.dtype(), a.size_in_bytes()), (DType::I8, 12));
         let both = Tensor::concat_rows(&[&a, &b]).unwrap();
-        assert_eq!(both.int8_parts().unwrap().1, [0.5, 2.0, 1.0, 10.0]);
+        assert_eq!(both.scaled_parts().unwrap().1, [0.5, 2.0, 1.0, 10.0]);
         assert_eq!(
             both.rows(1..3).unwrap().to_f32().as_ref(),
             [254.0, -256.0, 3.0, 4.0]
         );
-        assert_eq!(both.rows(1..3).unwrap().int8_parts().unwrap().1, [2.0, 1.0]);
+        assert_eq!(both.rows(1..3).unwrap().scaled_parts().unwrap().1, [2.0, 1.0]);
         let scaled = a.scale_rows(&[-2.0, 0.5]).unwrap();
         assert_eq!(
-            scaled.int8_parts().unwrap(),
-            (&[1, -2, 127, -128][..], &[-1.0, 1.0][..])
+            scaled.scaled_parts().unwrap(),
+            (&[1, 254, 127, 128][..], &[-1.0, 1.0][..])
         );
         assert_eq!(a.columns(1..2).unwrap().to_f32().as_ref(), [-1.0, -256.0]);
         assert_eq!(tensor([1; 4], [f32::NAN, 1.0]).count_non_finite(), 1);
@@ -667,7 +707,43 @@ mod tests {
         let mixed = Tensor::concat_rows(&[&single, &a]).unwrap();
         assert_eq!(mixed.to_f32().as_ref(), [7.0, 8.0, 0.5, -1.0, 254.0, -256.0]);
         // A scale too few.
-        assert!(Tensor::int8([2, 2], Arc::new(vec![0; 4]), 0..4, vec![1.0]).is_none());
+        assert!(Tensor::scaled([2, 2], DType::I8, Arc::new(vec![0; 4]), 0..4, vec![1.0]).is_none());
+        // Not of 8 bits.
+        assert!(Tensor::scaled([2, 2], DType::F16, Arc::new(vec![0; 8]), 0..8, vec![1.0; 2]).is_none());
+    }
+
+    #[test]
+    fn float8_rows_have_their_scales() {
+        let one = Float8::E4M3.from_f32(1.0, Overflow::Saturate);
+        let bytes = Arc::new(vec![one, one | 0x80, 0x7e, 0]);
+        let tensor = Tensor::scaled([2, 2], DType::F8E4M3, bytes, 0..4, vec![0.5, 2.0]).unwrap();
+        assert_eq!(tensor.to_f32().as_ref(), [0.5, -0.5, 896.0, 0.0]);
+        let both = Tensor::concat_rows(&[&tensor, &tensor]).unwrap();
+        assert_eq!((both.dtype(), both.size_in_bytes()), (DType::F8E4M3, 8 + 16));
+        let signed = Tensor::scaled([1, 2], DType::I8, Arc::new(vec![1, 2]), 0..2, vec![1.0]).unwrap();
+        assert_eq!(
+            Tensor::concat_rows(&[&tensor, &signed]).unwrap().dtype(),
+            DType::F32
+        );
+        let nan = Tensor::scaled([1, 1], DType::F8E4M3, Arc::new(vec![0x7f]), 0..1, vec![1.0]).unwrap();
+        assert_eq!((tensor.count_non_finite(), nan.count_non_finite()), (0, 1));
+    }
+
+    #[test]
+    fn padding_is_zeros_after_rows_and_columns() {
+        let matrix = Tensor::from_f32([2, 2], vec![1.0, 2.0, 3.0, 4.0]).unwrap();
+        let padded = matrix.padded(&[3, 4]).unwrap();
+        assert_eq!(padded.shape(), [3, 4]);
+        let expected = [1.0, 2.0, 0.0, 0.0, 3.0, 4.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0];
+        assert_eq!(padded.to_f32().as_ref(), expected);
+        // 1 and −2.
+        let vector = Tensor::view([2], DType::BF16, Arc::new(vec![0x80, 0x3f, 0, 0xc0]), 0..4).unwrap();
+        let padded = vector.padded(&[3]).unwrap();
+        assert_eq!(
+            (padded.dtype(), padded.to_f32().as_ref()),
+            (DType::BF16, &[1.0, -2.0, 0.0][..])
+        );
+        assert!(matrix.padded(&[1, 4]).is_none() && matrix.padded(&[4]).is_none());
     }
 
     #[test]

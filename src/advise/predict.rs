@@ -295,7 +295,7 @@ fn memory(plan: &Plan, kind: Kind, optimizations: Optimizations) -> MemoryNeeds 
     let weight = |id| {
         let value = graph.value(id);
         let size = match value.dtype {
-            DType::I8 => DType::I8.size(),
+            DType::I8 | DType::F8E4M3 => 1,
             _ => plan.dtype().size(),
         };
         (value.shape.iter().product::<usize>() * size) as u64

@@ -252,6 +252,10 @@ impl Subject<'_> {
     fn tuning(&self) -> Result<Option<Suggestion>> {
         let Some(gpu) = self.gpu else { return Ok(None) };
         let plan = self.planner.plan(self.configuration, self.batch)?;
+        if plan.graph().has_float8() {
+            // The planner's graph is the CPU's.
+            return Ok(None);
+        }
         let executor = HipExecutor::new(plan.graph(), gpu, self.configuration.dtype)?;
         let kernels = executor.kernels(&plan)?;
         let by_rule = |kernels: &&SelectedKernels| kernels.origin.as_deref() == Some("rule");

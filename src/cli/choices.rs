@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
-use hipvit::{AllReduceKind, DType, Device, DeviceSet, GraphMode, Parallelism, ResizeOn};
+use hipvit::{AllReduceKind, DType, Device, DeviceSet, GraphMode, Overlap, Parallelism, ResizeOn};
 
 /// `auto`, `cpu`, `hip`, and `hip:N` for any N.
 pub fn device() -> impl TypedValueParser<Value = Device> {
@@ -58,6 +58,11 @@ pub fn hip_graphs() -> impl TypedValueParser<Value = GraphMode> {
 /// `auto`, `direct`, `library`.
 pub fn all_reduce() -> impl TypedValueParser<Value = AllReduceKind> {
     PossibleValuesParser::new(["auto", "direct", "library"]).try_map(|text| AllReduceKind::from_str(&text))
+}
+
+/// `auto`, `on`, `off`.
+pub fn overlap() -> impl TypedValueParser<Value = Overlap> {
+    PossibleValuesParser::new(["auto", "on", "off"]).try_map(|text| Overlap::from_str(&text))
 }
 
 /// `host`, `device`.

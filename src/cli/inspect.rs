@@ -9,8 +9,8 @@ use clap_complete::engine::ArgValueCandidates;
 use hipvit::exec::HipExecutor;
 use hipvit::exec::select::SelectOptions;
 use hipvit::graph::inspection::{Inspection, parts, plot};
-use hipvit::graph::optimize;
 use hipvit::graph::plan::Plan;
+use hipvit::graph::{Float8, Passes, optimize};
 use hipvit::model::{Info, LoadOptions};
 use hipvit::table::{Column, Table};
 use hipvit::{DType, Degrees, Device, Parallelism, Session};
@@ -98,7 +98,14 @@ impl Args {
         let model = load_model(self.model.as_ref().or(self.positional.as_ref()), &options)?;
         let labels = self.labels.read()?.unwrap_or_else(|| model.labels.clone());
         labels.check(model.labels.len())?;
-        let (graph, passes) = optimize(model.graph.clone(), &session.passes())?;
+        let passes = Passes {
+            float8: match &gpu {
+                Some(gpu) => HipExecutor::float8(gpu, self.dtype),
+                None => Float8::default(),
+            },
+            ..session.passes()
+        };
+        let (graph, passes) = optimize(model.graph.clone(), &passes)?;
         let plan = Plan::new(Arc::new(graph), self.batch, self.dtype)?;
         if let Some(file) = &self.plot {
             output::write(file, plot(&plan).as_bytes())?;
@@ -237,6 +244,9 @@ fn facts(report: &Report<'_>) -> Table {
     let mut reasons: Vec<(String, Vec<&str>)> = Vec::new();
     if let Some(quantization) = &info.quantization {
         fact("quantised", quantization.to_string());
+    }
+    if let Some(sparsity) = &info.sparsity {
+        fact("sparse", sparsity.to_string());
     }
     for ignored in &info.ignored {
         let reason = ignored.reason.to_string();

@@ -43,7 +43,8 @@ use clap_complete::engine::ArgValueCandidates;
 use hipvit::model::{self, LoadOptions, Model};
 use hipvit::pipeline::Item;
 use hipvit::{
-    AllReduceKind, DType, DeviceSet, GraphMode, Parallelism, PlanCache, ResizeOn, Session, SessionBuilder,
+    AllReduceKind, DType, DeviceSet, GraphMode, Overlap, Parallelism, PlanCache, ResizeOn, Session,
+    SessionBuilder,
 };
 use progress::Progress;
 
@@ -125,6 +126,9 @@ pub struct ModelArgs {
     /// auto (direct for small messages, where the GPUs can)
     #[arg(long, default_value = "auto", value_name = "KIND", value_parser = choices::all_reduce())]
     all_reduce: AllReduceKind,
+    /// With tensor parallelism, overlap these sums with computation, a batch as two halves: auto does so where messages are large
+    #[arg(long, default_value = "auto", value_name = "WHEN", value_parser = choices::overlap())]
+    overlap: Overlap,
     #[command(flatten)]
     compute: ComputeArgs,
     /// Maximum batch size
@@ -279,6 +283,7 @@ impl ModelArgs {
             .devices(self.device.clone().unwrap_or_default())
             .parallel(self.parallel)
             .all_reduce(self.all_reduce)
+            .overlap(self.overlap)
             .batch(self.batch);
         match self.image_size {
             Some(ImageSize(size)) => builder.image_size(size),

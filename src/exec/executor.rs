@@ -387,6 +387,7 @@ impl Executor {
                     RunFeed::Images(_) => {
                         return Err(Error::argument("images", "the CPU executor takes resized pixels"));
                     }
+                    RunFeed::Device(_) => return Err(foreign("memory")),
                 };
                 let input = memory.as_deref().map_or(input, Input::Pixels);
                 let mut timing = Timing::default();
@@ -447,6 +448,7 @@ impl Executor {
                         let reason = "with tensor parallelism they are resized on the host";
                         return Err(Error::argument("images", reason));
                     }
+                    RunFeed::Device(_) => return Err(foreign("memory")),
                 };
                 Ok(PendingRun::Tensor(executor.submit(plan.batch(), input, how)?))
             }
@@ -575,6 +577,7 @@ fn device_feed<'a>(feed: RunFeed<'a>, plan: &Plan) -> Result<Feed<'a>> {
         RunFeed::Staged(Staging::Pinned(pixels)) => Feed::Pinned(pixels),
         RunFeed::Staged(Staging::Host(_)) => return Err(foreign("staging")),
         RunFeed::Images(images) => Feed::Images(images),
+        RunFeed::Device(memory) => Feed::Device(memory),
     })
 }
 

@@ -313,8 +313,10 @@ fn transpose<T: Real>(
     dy: &[T],
     gradients: &mut [Vec<T>],
 ) {
-    let gamma = spec.scale.then(|| run.operand(node, 1));
-    let scaled = |values: Vec<T>| match gamma {
+    let gamma = spec
+        .scale
+        .then(|| [run.operand(node, 1), &vec![T::zero(); spec.pad]].concat());
+    let scaled = |values: Vec<T>| match &gamma {
         Some(gamma) => zip(&values, gamma, |value, gamma| value * gamma),
         None => values,
     };
@@ -325,7 +327,8 @@ fn transpose<T: Real>(
         Some(Combine::Add) => add_repeated(&mut gradients[last], dy),
         Some(Combine::Multiply) => {
             let half = T::of(if rules == Rules::Gradient { 1.0 } else { 0.5 });
-            let value = scaled(transposed(run.operand_shape(node, 0), run.operand(node, 0)));
+            let (shape, x) = (run.operand_shape(node, 0), run.operand(node, 0));
+            let value = scaled(transposed(shape, x, [spec.crop, spec.pad]));
             add_repeated(
                 &mut gradients[last],
                 &zip(dy, &value, |g, value| half * g * value),
@@ -335,7 +338,7 @@ fn transpose<T: Real>(
     }
     add_repeated(
         &mut gradients[0],
-        &transposed(run.shape(node.output), &scaled(inner)),
+        &transposed(run.shape(node.output), &scaled(inner), [spec.pad, spec.crop]),
     );
 }
 

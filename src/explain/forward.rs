@@ -56,9 +56,10 @@ pub(super) fn forward<T: Real>(run: &Run<'_, T>, node: &Node) -> (Vec<T>, Saved<
             x.iter().zip(factors).map(|(&x, (&w, &b))| x * w + b).collect()
         }
         Op::Transpose(spec) => {
-            let mut y = transposed(run.operand_shape(node, 0), x);
+            let mut y = transposed(run.operand_shape(node, 0), x, [spec.crop, spec.pad]);
             if spec.scale {
-                y = zip(&y, operand(1), |y, gamma| y * gamma);
+                let gamma = [operand(1), &vec![T::zero(); spec.pad]].concat();
+                y = zip(&y, &gamma, |y, gamma| y * gamma);
             }
             match spec.combine {
                 None => {}
@@ -168,12 +169,16 @@ fn add_repeated<T: Real>(y: &mut [T], addend: &[T]) {
     }
 }
 
-/// Each image of `shape`, `[B,M,N]`, transposed.
-pub(super) fn transposed<T: Real>(shape: &[usize], x: &[T]) -> Vec<T> {
+/// Each image of `shape`, `[B,M,N]`, transposed to `[N − crop, M + pad]`: without the last columns of x, with zeros at the end
+/// of each row.
+pub(super) fn transposed<T: Real>(shape: &[usize], x: &[T], [crop, pad]: [usize; 2]) -> Vec<T> {
     let (m, n) = (shape[1], shape[2]);
-    let mut y = Vec::with_capacity(x.len());
+    let mut y = Vec::with_capacity(shape[0] * (n - crop) * (m + pad));
     for x in x.chunks_exact(m * n) {
-        y.extend((0..m * n).map(|at| x[at % m * n + at / m]));
+        for column in 0..n - crop {
+            y.extend((0..m).map(|row| x[row * n + column]));
+            y.resize(y.len() + pad, T::zero());
+        }
     }
     y
 }

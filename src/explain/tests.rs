@@ -88,6 +88,7 @@ fn forward_passes_equal_the_interpreter() {
             let (fused, _) = graph::optimize(plain.clone(), &Passes::default()).unwrap();
             let extract = Passes {
                 fold_normalize: false,
+                pad_tokens: true,
                 ..Passes::default()
             };
             let (extracted, _) = graph::optimize(plain.clone(), &extract).unwrap();
@@ -159,6 +160,7 @@ fn gradients_of_whole_models_equal_differences() {
             assert_gradient(&fused, &format!("{name}, fused"));
             let passes = Passes {
                 fold_normalize: false,
+                pad_tokens: true,
                 ..Passes::default()
             };
             let (extracted, _) = graph::optimize(plain, &passes).unwrap();
@@ -216,7 +218,7 @@ fn gradients_of_ops_equal_differences() {
             bias: true,
             activation: Some(activation),
             residual: true,
-            int8: None,
+            rounding: None,
         };
         let x = small.1;
         small.check(Op::Linear(spec), &[w, b, x]);
@@ -242,16 +244,27 @@ fn gradients_of_ops_equal_differences() {
     let mut small = Small::new(4);
     let (w, b) = (small.constant("w2", &[4]), small.constant("b2", &[4]));
     small.check(Op::Affine, &[w, b]);
-    for scale in [false, true] {
+    let sizes = [[0, 0], [3, 1]];
+    for ([pad, crop], scale) in sizes.into_iter().flat_map(|size| [(size, false), (size, true)]) {
         for combine in [None, Some(Combine::Add), Some(Combine::Multiply)] {
             // Of six tokens; the second operand depends on the image too.
             let mut small = Small::new(4);
             let mut more: Vec<_> = scale.then(|| small.constant("gamma", &[6])).into_iter().collect();
             if combine.is_some() {
-                let op = Op::Transpose(Transpose::default());
+                let op = Op::Transpose(Transpose {
+                    pad,
+                    crop,
+                    ..Transpose::default()
+                });
                 more.push(small.0.push(Role::Other, "y", op, [small.1]).unwrap());
             }
-            small.check(Op::Transpose(Transpose { scale, combine }), &more);
+            let spec = Transpose {
+                scale,
+                combine,
+                pad,
+                crop,
+            };
+            small.check(Op::Transpose(spec), &more);
         }
     }
     let mut small = Small::new(4);

@@ -16,7 +16,7 @@ pub(crate) mod tests;
 mod verify;
 
 pub use interpreter::{interpret, interpret_shards, interpret_stages};
-pub use optimize::{Optimizations, PassReport, Passes, optimize};
+pub use optimize::{Float8, Optimizations, PassReport, Passes, optimize};
 pub(crate) use passes::CODE;
 pub use shard::shard;
 pub use stages::{Stage, stages};
@@ -50,6 +50,9 @@ pub struct Value {
     pub dtype: DType,
     /// The extents at batch 1, outermost first.
     pub shape: Vec<usize>,
+    /// The step of its elements in FP8, if that is how plans store it: see [`Float8::Stored`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub float8: Option<f32>,
     /// Whether it is a constant.
     pub is_constant: bool,
     /// A constant's elements, until [`Graph::release_constants`].
@@ -149,6 +152,7 @@ impl Graph {
             name: "input".into(),
             dtype: input_dtype,
             shape: input_shape.to_vec(),
+            float8: None,
             is_constant: false,
             constant: None,
         };
@@ -190,6 +194,14 @@ impl Graph {
     /// What plans and executors of this graph do for speed: what [`optimize`] was given.
     pub fn optimizations(&self) -> Optimizations {
         self.optimizations
+    }
+
+    /// Whether a linear layer [rounds to FP8](ops::Rounding::Float8).
+    pub(crate) fn has_float8(&self) -> bool {
+        let rounds = |spec: &ops::Linear| matches!(spec.rounding, Some(ops::Rounding::Float8 { .. }));
+        self.nodes
+            .iter()
+            .any(|node| matches!(&node.op, Op::Linear(spec) if rounds(spec)))
     }
 
     /// Whether the input is what an earlier [stage](stages()) of the model left, in a plan's dtype.
@@ -243,6 +255,7 @@ impl Graph {
             name: name.into(),
             dtype: tensor.dtype(),
             shape: tensor.shape().to_vec(),
+            float8: None,
             is_constant: true,
             constant: Some(tensor),
         })
@@ -275,6 +288,7 @@ impl Graph {
             name: name.clone(),
             dtype: DType::F32,
             shape,
+            float8: None,
             is_constant: false,
             constant: None,
         });

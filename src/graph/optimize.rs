@@ -2,8 +2,8 @@
 
 use super::Graph;
 use super::passes::{
-    attention_statistics, fold_constants, fold_scales, fuse_activations, fuse_patches, fuse_residuals,
-    fuse_tokens, infer_shapes, pack_qkv, prune_tokens,
+    attention_statistics, float8, fold_constants, fold_scales, fuse_activations, fuse_patches,
+    fuse_residuals, fuse_tokens, infer_shapes, pack_qkv, pad_tokens, prune_tokens,
 };
 use super::rewrite::Rewritten;
 use crate::error::Result;
@@ -16,11 +16,29 @@ pub struct Passes {
     pub fold_normalize: bool,
     /// Where the head reads one token, compute only that token in the last block.
     pub prune_tokens: bool,
+    /// Where linear layers mix tokens, pad their rows to whole vectors of 16-bit elements, which fast GEMMs ask for. Executors in
+    /// f32, whose vectors have fewer elements, gain less.
+    pub pad_tokens: bool,
     /// Whether the statistics of each attention's softmax are outputs. No token is pruned then: they are of all queries.
     pub attention_statistics: bool,
+    /// Who multiplies in FP8.
+    pub float8: Float8,
     /// What the graph and its executor do for speed; without [`Optimizations::fusion`] only the passes run that executors
     /// rely on.
     pub optimizations: Optimizations,
+}
+
+/// How linear layers that [round to FP8](crate::ops::Rounding::Float8) are computed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Float8 {
+    /// Each rounds what it multiplies: the CPU.
+    #[default]
+    Rounded,
+    /// GEMMs take FP8, and what only such layers read, with one step, is stored so by whatever computes it: GPUs that have such
+    /// GEMMs, in f16 and bf16.
+    Stored,
+    /// The weights alone are in FP8 and dequantised: other GPUs, and f32.
+    Weights,
 }
 
 /// What is done for speed or memory, each of which can be left out to measure what it gains: `hipvit bench --ladder`.
@@ -68,7 +86,9 @@ impl Default for Passes {
         Self {
             fold_normalize: true,
             prune_tokens: true,
+            pad_tokens: false,
             attention_statistics: false,
+            float8: Float8::default(),
             optimizations: Optimizations::default(),
         }
     }
@@ -100,9 +120,10 @@ const ALWAYS: fn(&Passes) -> bool = |_| true;
 const FUSION: fn(&Passes) -> bool = |passes| passes.optimizations.fusion;
 
 /// The order matters: constants first, since fusion inspects them; pruning before packing, since it separates queries
-/// from keys and values; activations before residuals, since a Linear applies them in that order; statistics of
-/// attention last, so that they are of the operands that it has in the end.
-const PASSES: [Pass; 10] = [
+/// from keys and values; activations before residuals, since a Linear applies them in that order; padding after
+/// what changes the layers that it pads; statistics of attention after these, so that they are of the operands that it has in the
+/// end; FP8 last, which depends on who reads what.
+const PASSES: [Pass; 12] = [
     Pass {
         name: "infer_shapes",
         purpose: "infer and check all shapes, drop unused nodes",
@@ -158,10 +179,22 @@ const PASSES: [Pass; 10] = [
         run: |graph, _| fuse_residuals::run(graph),
     },
     Pass {
+        name: "pad_tokens",
+        purpose: "rows of tokens as whole vectors",
+        enabled: |passes| passes.pad_tokens && passes.optimizations.fusion,
+        run: |graph, _| pad_tokens::run(graph),
+    },
+    Pass {
         name: "attention_statistics",
         purpose: "statistics of each softmax beside attention",
         enabled: |passes| passes.attention_statistics,
         run: |graph, _| attention_statistics::run(graph),
+    },
+    Pass {
+        name: "float8",
+        purpose: "activations in FP8 where only FP8 layers read them",
+        enabled: |passes| passes.float8 != Float8::Rounded,
+        run: |graph, passes| float8::run(graph, passes.float8 == Float8::Stored),
     },
 ];
 

@@ -38,14 +38,16 @@ pub enum Operand {
 }
 
 /// A place in the arena that holds one value while it is needed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Buffer {
     /// The value that it holds.
     pub value: ValueId,
     /// The extents at the plan's batch, outermost first.
     pub shape: Vec<usize>,
-    /// The element type: the plan's, or f32 where an op's result always is.
+    /// The element type: the plan's, f32 where an op's result always is, or E4M3 (OCP's or the device's encoding).
     pub dtype: DType,
+    /// Of E4M3, the step that elements are multiplied by.
+    pub float8: Option<f32>,
     /// Where it begins in the arena, in bytes: a multiple of [`ALIGNMENT`].
     pub offset: usize,
     /// Its size in bytes, without padding.
@@ -115,7 +117,11 @@ impl Plan {
         for (index, node) in graph.nodes().iter().enumerate() {
             let inputs = operands(&graph, node, &of_value)?;
             let shape = &shapes[node.output.index()];
-            let result_dtype = ops::result_dtype(&node.op, dtype);
+            let float8 = graph.value(node.output).float8;
+            let result_dtype = match float8 {
+                Some(_) => DType::F8E4M3,
+                None => ops::result_dtype(&node.op, dtype),
+            };
             let bytes = buffer_bytes(&node.name, shape, result_dtype)?;
             let is_output = |id| graph.outputs().iter().any(|&(_, output)| output == id);
             let own_storage = has_own_storage(&graph, node.output);
@@ -124,7 +130,7 @@ impl Plan {
                 Some(Operand::Buffer(id)) => {
                     let value = node.inputs[i];
                     buffers[id.index()].last_step == index
-                        && buffers[id.index()].shape == *shape
+                        && (buffers[id.index()].dtype, &buffers[id.index()].shape) == (result_dtype, shape)
                         && !is_output(value)
                         && node.inputs.iter().filter(|&&other| other == value).count() == 1
                 }
@@ -166,6 +172,7 @@ impl Plan {
                 value: node.output,
                 shape: shape.clone(),
                 dtype: result_dtype,
+                float8,
                 offset: 0,
                 bytes,
                 first_step: index,
@@ -292,6 +299,7 @@ fn in_place_operand(op: &Op) -> Option<usize> {
         Op::Transpose(Transpose {
             scale,
             combine: Some(_),
+            ..
         }) => Some(1 + usize::from(*scale)),
         _ => None,
     }
@@ -374,8 +382,8 @@ fn bytes_read(graph: &Graph, node: &Node, shapes: &[Vec<usize>], dtype: DType) -
     let bytes = |&id: &ValueId| {
         let size = if id == graph.input() {
             input_dtype(graph, dtype).size()
-        } else if graph.value(id).is_constant && graph.value(id).dtype == DType::I8 {
-            DType::I8.size()
+        } else if graph.value(id).dtype.size() == 1 || graph.value(id).float8.is_some() {
+            1
         } else {
             dtype.size()
         };

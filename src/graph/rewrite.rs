@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::{Graph, Node, Role, ValueId};
 use crate::error::{Error, Result};
-use crate::ops::{Levels, Linear, Op};
+use crate::ops::{Linear, Op, Rounding};
 use crate::tensor::Tensor;
 
 /// What a pass returns.
@@ -69,8 +69,8 @@ pub(super) struct PlainLinear<'a> {
     pub(super) node: &'a Node,
     pub(super) weight: &'a Tensor,
     pub(super) bias: Option<&'a Tensor>,
-    /// See [`Linear::int8`].
-    pub(super) int8: Option<Levels>,
+    /// See [`Linear::rounding`].
+    pub(super) rounding: Option<Rounding>,
 }
 
 impl<'a> PlainLinear<'a> {
@@ -80,7 +80,7 @@ impl<'a> PlainLinear<'a> {
             bias,
             activation: None,
             residual: false,
-            int8,
+            rounding,
         }) = node.op
         else {
             return None;
@@ -90,7 +90,7 @@ impl<'a> PlainLinear<'a> {
             node,
             weight: tensor(node.inputs[1])?,
             bias: if bias { Some(tensor(node.inputs[2])?) } else { None },
-            int8,
+            rounding,
         })
     }
 
@@ -198,12 +198,12 @@ impl<'a> Rewriter<'a> {
         x: ValueId,
         weight: (String, Tensor),
         bias: Option<(String, Tensor)>,
-        int8: Option<Levels>,
+        rounding: Option<Rounding>,
     ) -> Result<ValueId> {
         let mut inputs = vec![x, self.constant(&weight.0, weight.1)];
         let op = Op::Linear(Linear {
             bias: bias.is_some(),
-            int8,
+            rounding,
             ..Linear::default()
         });
         inputs.extend(bias.map(|(name, tensor)| self.constant(&name, tensor)));

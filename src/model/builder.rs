@@ -305,16 +305,16 @@ impl Builder<'_> {
         bias: bool,
     ) -> Result<ValueId> {
         let weight = self.constant(&format!("{tensor}.weight"), &[outputs, inputs])?;
-        let int8 = self
+        let rounding = self
             .weights
-            .levels(&format!("{tensor}.weight"), self.graph.value(weight).dtype)?;
+            .rounding(&format!("{tensor}.weight"), self.graph.value(weight).dtype)?;
         let mut operands = vec![x, weight];
         if bias {
             operands.push(self.constant(&format!("{tensor}.bias"), &[outputs])?);
         }
         let op = Op::Linear(Linear {
             bias,
-            int8,
+            rounding,
             ..Linear::default()
         });
         self.graph.push(role, step, op, operands)

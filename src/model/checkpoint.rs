@@ -1,11 +1,12 @@
-//! A model's files, to be written anew with some tensors in 8 bits.
+//! A model's files, to be written anew with some tensors in 8 bits, or packed because they are sparse.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use half::{bf16, f16};
 use safetensors::tensor::View;
 use safetensors::{Dtype, SafeTensorError};
 use serde_json::{Map, Value};
@@ -23,6 +24,15 @@ pub(crate) struct Checkpoint {
     config: Document,
     preprocessor: Option<Document>,
     weights: Weights,
+    sparse: Option<Sparse>,
+}
+
+/// Weights of which two of each four are zero.
+#[derive(Debug)]
+struct Sparse {
+    weights: BTreeSet<String>,
+    /// The linear layers that are not, without `.weight`.
+    others: Vec<String>,
 }
 
 /// What takes a tensor's place.
@@ -32,19 +42,13 @@ pub(crate) enum Replacement {
     F32(Vec<f32>),
     /// A matrix of signed bytes, and a scale for each of its rows.
     Int8 { values: Vec<i8>, scales: Vec<f32> },
-    /// The same of 8-bit floating-point numbers, E4M3.
-    Float8 { values: Vec<u8>, scales: Vec<f32> },
-}
-
-impl Replacement {
-    /// The bytes that it takes.
-    pub(crate) fn bytes(&self) -> usize {
-        match self {
-            Self::F32(values) => size_of_val(values.as_slice()),
-            Self::Int8 { values, scales } => values.len() + size_of_val(scales.as_slice()),
-            Self::Float8 { values, scales } => values.len() + size_of_val(scales.as_slice()),
-        }
-    }
+    /// The same of 8-bit floating-point numbers, E4M3, or with one scale for all rows; and the step of what the layer multiplies, if
+    /// that is in FP8 as well.
+    Float8 {
+        values: Vec<u8>,
+        scales: Vec<f32>,
+        input: Option<f32>,
+    },
 }
 
 impl Checkpoint {
@@ -70,6 +74,7 @@ impl Checkpoint {
             preprocessor: source.preprocessor()?,
             weights: source.weights()?,
             config,
+            sparse: None,
         })
     }
 
@@ -85,6 +90,46 @@ impl Checkpoint {
         }
     }
 
+    /// Gives weights other values, of which two of each four are zero. They will be written packed. `others` are the linear layers
+    /// that are not among them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Tensor`] if a value is none that the weight's type can have.
+    pub(crate) fn prune(&mut self, pruned: BTreeMap<String, Vec<f32>>, others: Vec<String>) -> Result<()> {
+        for (name, values) in &pruned {
+            let dtype = self.tensor(name)?.dtype();
+            // Of the same type: its bits, and whether it is finite in it.
+            let (bytes, finite): (Vec<u8>, bool) = match dtype {
+                DType::F16 => (
+                    values
+                        .iter()
+                        .flat_map(|&v| f16::from_f32(v).to_le_bytes())
+                        .collect(),
+                    values.iter().all(|&v| f16::from_f32(v).is_finite()),
+                ),
+                DType::BF16 => (
+                    values
+                        .iter()
+                        .flat_map(|&v| bf16::from_f32(v).to_le_bytes())
+                        .collect(),
+                    values.iter().all(|&v| bf16::from_f32(v).is_finite()),
+                ),
+                _ => (little_endian(values), values.iter().all(|v| v.is_finite())),
+            };
+            if !finite {
+                let reason = format!("has values that exceed {dtype} when others are pruned");
+                return Err(Error::tensor(self.place(), name, reason));
+            }
+            self.weights.replace(name, bytes);
+        }
+        self.sparse = Some(Sparse {
+            weights: pruned.into_keys().collect(),
+            others,
+        });
+        Ok(())
+    }
+
     /// The file of the weights, or the directory.
     pub(crate) fn place(&self) -> &Path {
         self.weights.place()
@@ -96,7 +141,8 @@ impl Checkpoint {
         tensors.map(|stored| stored.range.len() as u64).sum()
     }
 
-    /// Writes the model to `directory`, with these tensors replaced. `unquantised` are the linear layers that are not.
+    /// Writes the model to `directory`, with these tensors replaced; returns the bytes of all tensors. `unquantised` are the linear
+    /// layers that are not.
     ///
     /// # Errors
     ///
@@ -107,7 +153,7 @@ impl Checkpoint {
         format: Format,
         replaced: &BTreeMap<String, Replacement>,
         unquantised: &[String],
-    ) -> Result<()> {
+    ) -> Result<u64> {
         write_json(&directory.join(CONFIG), &self.changed_config(format, unquantised))?;
         if let Some(preprocessor) = &self.preprocessor {
             write_json(&directory.join(PREPROCESSOR), &preprocessor.value)?;
@@ -115,12 +161,13 @@ impl Checkpoint {
         let file = directory.join(WEIGHTS);
         // As transformers writes it, which asks for it.
         let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
-        safetensors::serialize_to_file(self.changed_tensors(replaced), Some(metadata), &file).map_err(
-            |error| match error {
-                SafeTensorError::IoError(error) => Error::io(&file, error),
-                other => Error::weights(&file, other),
-            },
-        )
+        let tensors = self.changed_tensors(replaced);
+        let bytes = tensors.iter().map(|(_, tensor)| tensor.bytes.len() as u64).sum();
+        safetensors::serialize_to_file(tensors, Some(metadata), &file).map_err(|error| match error {
+            SafeTensorError::IoError(error) => Error::io(&file, error),
+            other => Error::weights(&file, other),
+        })?;
+        Ok(bytes)
     }
 
     /// The model that [`write`](Self::write) would write, loaded.
@@ -153,7 +200,20 @@ impl Checkpoint {
             _ => Map::new(),
         };
         let key = compressed_tensors::KEY.to_owned();
-        config.insert(key, compressed_tensors::config(format, unquantised));
+        let mut quantization = compressed_tensors::config(format, unquantised);
+        if let Some(sparse) = &self.sparse {
+            let count = |stored: &Stored| stored.shape.iter().product::<usize>() as f64;
+            let tensors = self.weights.tensors();
+            let all: f64 = tensors.values().map(count).sum();
+            let packed: f64 = sparse
+                .weights
+                .iter()
+                .filter_map(|name| tensors.get(name))
+                .map(count)
+                .sum();
+            compressed_tensors::add_sparsity(&mut quantization, &sparse.others, packed / 2.0 / all);
+        }
+        config.insert(key, quantization);
         Value::Object(config)
     }
 
@@ -170,23 +230,49 @@ impl Checkpoint {
                     (&(*stored.bytes).as_ref()[stored.range.clone()]).into(),
                     None,
                 ),
-                Some(Replacement::F32(values)) => (Dtype::F32, little_endian(values), None),
+                Some(Replacement::F32(values)) => (Dtype::F32, little_endian(values).into(), None),
                 Some(Replacement::Int8 { values, scales }) => {
                     let bytes = Cow::Borrowed(bytemuck::cast_slice(values));
                     (Dtype::I8, bytes, Some(scales))
                 }
-                Some(Replacement::Float8 { values, scales }) => {
+                Some(Replacement::Float8 { values, scales, .. }) => {
                     (Dtype::F8_E4M3, Cow::Borrowed(values.as_slice()), Some(scales))
                 }
             };
-            tensors.push((name.clone(), Written { dtype, shape, bytes }));
+            let is_sparse = self
+                .sparse
+                .as_ref()
+                .is_some_and(|sparse| sparse.weights.contains(name));
+            let packed = is_sparse.then(|| compressed_tensors::pack(name, dtype, &shape, &bytes));
+            match packed.flatten() {
+                Some(parts) => tensors.extend(parts.map(|(name, dtype, shape, bytes)| {
+                    let bytes = Cow::Owned(bytes);
+                    (name, Written { dtype, shape, bytes })
+                })),
+                None => tensors.push((name.clone(), Written { dtype, shape, bytes })),
+            }
             if let Some(scales) = scales {
                 let scale = Written {
                     dtype: Dtype::F32,
-                    shape: vec![scales.len(), 1],
-                    bytes: little_endian(scales),
+                    shape: if scales.len() == 1 {
+                        vec![1]
+                    } else {
+                        vec![scales.len(), 1]
+                    },
+                    bytes: little_endian(scales).into(),
                 };
                 tensors.push((compressed_tensors::scale_name(name), scale));
+            }
+            if let Some(Replacement::Float8 {
+                input: Some(step), ..
+            }) = replaced.get(name)
+            {
+                let scale = Written {
+                    dtype: Dtype::F32,
+                    shape: vec![1],
+                    bytes: little_endian(&[*step]).into(),
+                };
+                tensors.push((compressed_tensors::input_scale_name(name), scale));
             }
         }
         tensors
@@ -233,7 +319,7 @@ impl Stored {
     }
 }
 
-fn little_endian(values: &[f32]) -> Cow<'static, [u8]> {
+fn little_endian(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|v| v.to_le_bytes()).collect()
 }
 

@@ -2,10 +2,12 @@
 //! `quantization_config` in `config.json`, and beside each quantised `….weight` (I8 or F8_E4M3) its scales, `….weight_scale`.
 //! <https://github.com/vllm-project/compressed-tensors>
 //!
-//! Its formats `int-quantized`, `float-quantized` and `naive-quantized` are read. A weight stays in 8 bits if it is int8,
-//! symmetric, and has a scale for each output channel or one for all; others are dequantised when the model is loaded. What
-//! linear layers multiply is quantised as the file says if their weights stay in int8; `config` is what is written.
+//! Its formats `int-quantized`, `float-quantized` and `naive-quantized` are read. A weight stays in 8 bits if it is symmetric and
+//! has a scale for each output channel or one for all; others are dequantised when the model is loaded. What linear layers
+//! multiply is quantised as the file says if their weights stay in 8 bits, but for FP8 by each token's range; `config` is what is
+//! written. Of sparse formats `sparse-24-bitmask` is read ([`sparse`]), of weights in 8 bits or not.
 
+mod sparse;
 mod target;
 mod weight;
 
@@ -18,6 +20,8 @@ use serde_json::{Value, json};
 use super::fields::Fields;
 use crate::error::Result;
 use crate::ops::Levels;
+pub use sparse::Sparsity;
+pub(super) use sparse::{pack, unpack};
 use target::Target;
 pub(super) use weight::load;
 
@@ -35,6 +39,12 @@ pub(super) fn scale_name(weight: &str) -> String {
     format!("{weight}_scale")
 }
 
+/// The name of the scale of what the layer of the weight `weight` multiplies.
+pub(super) fn input_scale_name(weight: &str) -> String {
+    let layer = weight.strip_suffix(".weight").unwrap_or(weight);
+    format!("{layer}.input_scale")
+}
+
 /// How the weights of a quantised model were stored, and what became of them.
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
@@ -45,6 +55,10 @@ pub struct Quantization {
     pub int8: usize,
     /// Weights in int8 that are multiplied in full precision.
     pub int8_weights: usize,
+    /// Weights in FP8 whose layers round what they multiply to FP8.
+    pub float8: usize,
+    /// Weights in FP8 that are multiplied in full precision.
+    pub float8_weights: usize,
     /// Weights that were dequantised when the model was loaded, so that they take the memory of full precision.
     pub dequantized: usize,
 }
@@ -56,6 +70,11 @@ impl fmt::Display for Quantization {
         for (count, what) in [
             (self.int8, "weights in int8, multiplied in int8"),
             (self.int8_weights, "weights in int8, multiplied in full precision"),
+            (self.float8, "weights in FP8, multiplied in FP8"),
+            (
+                self.float8_weights,
+                "weights in FP8, multiplied in full precision",
+            ),
             (
                 self.dequantized,
                 "weights of 8 bits dequantised at load: memory and speed of full precision",
@@ -74,6 +93,8 @@ impl fmt::Display for Quantization {
 #[derive(Debug)]
 pub(super) struct Scheme {
     pub(super) format: String,
+    /// Whether weights are packed, two of each four.
+    pub(super) packed: bool,
     groups: Vec<Group>,
     ignore: Vec<Target>,
 }
@@ -124,8 +145,10 @@ enum Inputs {
     Static {
         symmetric: bool,
     },
-    /// In FP8, of which nothing is computed here.
-    Float8,
+    /// In FP8: by the layer's scale, or each token by itself, of which nothing is computed here.
+    Float8 {
+        dynamic: bool,
+    },
 }
 
 impl Scheme {
@@ -192,7 +215,10 @@ pub(super) fn scheme(config: Fields<'_>) -> Result<Option<Scheme>> {
         return Ok(None);
     };
     expect(&fields, "quant_method", &[METHOD])?;
-    expect(&fields, "format", &[INT, FLOAT, NAIVE, MIXED])?;
+    let packed = sparse::is_packed(&fields)?;
+    if !packed || fields.has("config_groups") {
+        expect(&fields, "format", &[INT, FLOAT, NAIVE, MIXED])?;
+    }
     expect(&fields, "quantization_status", &["", "compressed"])?;
     for key in ["kv_cache_scheme", "transform_config", "moe_sparsity_config"] {
         let object = fields.object_or_empty(key)?;
@@ -200,11 +226,6 @@ pub(super) fn scheme(config: Fields<'_>) -> Result<Option<Scheme>> {
             return Err(unsupported(&fields, key, fields.get(key)));
         }
     }
-    expect(
-        &fields.object_or_empty("sparsity_config")?,
-        "format",
-        &["", "dense"],
-    )?;
     let groups = fields.object_or_empty("config_groups")?;
     let groups = groups.keys().map(|name| {
         let preset = matches!(groups.get(name), Some(Value::Array(_)));
@@ -214,11 +235,12 @@ pub(super) fn scheme(config: Fields<'_>) -> Result<Option<Scheme>> {
         }
     });
     let groups = groups.collect::<Result<Vec<_>>>()?;
-    if groups.is_empty() {
+    if groups.is_empty() && !packed {
         return Err(fields.error("config_groups", "has no group, so no scheme"));
     }
     Ok(Some(Scheme {
         format: fields.text("format")?.unwrap_or_default().to_owned(),
+        packed,
         groups,
         ignore: target::list(&fields, "ignore")?,
     }))
@@ -271,15 +293,22 @@ fn eight_bits(fields: &Fields<'_>) -> Result<bool> {
 }
 
 fn input_activations(fields: &Fields<'_>, float_weights: bool) -> Result<Inputs> {
+    let dynamic = fields.flag("dynamic")?.unwrap_or(false);
     if eight_bits(fields)? {
-        return Ok(Inputs::Float8);
+        let whole = fields
+            .text("strategy")?
+            .is_none_or(|strategy| strategy == "tensor");
+        return match whole || dynamic {
+            true => Ok(Inputs::Float8 { dynamic }),
+            false => Err(unsupported(fields, "strategy", fields.get("strategy"))),
+        };
     }
     if float_weights {
         return Err(unsupported(fields, "type", fields.get("type")));
     }
     let symmetric = fields.flag("symmetric")?.unwrap_or(true);
     let strategy = fields.text("strategy")?.unwrap_or("tensor");
-    match (fields.flag("dynamic")?.unwrap_or(false), strategy) {
+    match (dynamic, strategy) {
         (true, "token") if symmetric => Ok(Inputs::Dynamic(Levels::Magnitude)),
         (true, "token") => Ok(Inputs::Dynamic(Levels::Range)),
         (false, "tensor") => Ok(Inputs::Static { symmetric }),
@@ -297,16 +326,35 @@ pub(crate) enum Format {
     Int8,
     /// Weights in FP8 (E4M3) with a scale for each output channel; activations stay as they are.
     Float8,
+    /// The same with one scale for each weight, and activations in FP8 by a scale for each layer.
+    Float8Activations,
+    /// Not quantised.
+    Full,
+}
+
+/// Says in a `quantization_config` that the weights of linear layers are packed but for those that are named; `zeros` is the share
+/// of the model's values that were pruned.
+pub(super) fn add_sparsity(config: &mut Value, ignore: &[String], zeros: f64) {
+    config[sparse::KEY] = sparse::config(ignore, zeros);
 }
 
 /// The `quantization_config` of a model that [`scheme`] reads, whose linear layers are quantised but for those that are named.
 pub(super) fn config(format: Format, ignore: &[String]) -> Value {
-    let activations = json!({
-        "num_bits": 8, "type": "int", "symmetric": false, "strategy": "token", "dynamic": true,
-    });
-    let (name, kind, activations) = match format {
-        Format::Int8 => (INT, "int", activations),
-        Format::Float8 => (FLOAT, "float", Value::Null),
+    let (name, kind, strategy, activations) = match format {
+        Format::Int8 => {
+            let activations = json!({
+                "num_bits": 8, "type": "int", "symmetric": false, "strategy": "token", "dynamic": true,
+            });
+            (INT, "int", "channel", activations)
+        }
+        Format::Float8 => (FLOAT, "float", "channel", Value::Null),
+        Format::Full => return json!({ "quant_method": METHOD }),
+        Format::Float8Activations => {
+            let activations = json!({
+                "num_bits": 8, "type": "float", "symmetric": true, "strategy": "tensor", "dynamic": false,
+            });
+            (FLOAT, "float", "tensor", activations)
+        }
     };
     json!({
         "quant_method": METHOD,
@@ -318,7 +366,7 @@ pub(super) fn config(format: Format, ignore: &[String]) -> Value {
             "targets": ["Linear"],
             "output_activations": null,
             "weights": {
-                "num_bits": 8, "type": kind, "symmetric": true, "strategy": "channel", "dynamic": false,
+                "num_bits": 8, "type": kind, "symmetric": true, "strategy": strategy, "dynamic": false,
             },
             "input_activations": activations,
         } },

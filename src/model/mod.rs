@@ -43,7 +43,7 @@ use crate::outputs::Scores;
 use crate::tensor::{Bytes, DType};
 
 pub(crate) use checkpoint::{Checkpoint, Format, Replacement};
-pub use compressed_tensors::Quantization;
+pub use compressed_tensors::{Quantization, Sparsity};
 pub(crate) use mapped::map;
 use source::{Document, Source};
 pub use text::TextInfo;
@@ -117,6 +117,9 @@ pub struct Info {
     /// How the weights were quantised, if they were.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quantization: Option<Quantization>,
+    /// Which weights were packed, two of each four, if any was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sparsity: Option<Sparsity>,
 }
 
 /// The libraries whose model directories can be loaded.
@@ -233,6 +236,9 @@ impl fmt::Display for Info {
         }
         if let Some(quantization) = &self.quantization {
             writeln!(f, "quantised, {quantization}")?;
+        }
+        if let Some(sparsity) = &self.sparsity {
+            writeln!(f, "sparse, {sparsity}")?;
         }
         for ignored in &self.ignored {
             writeln!(f, "ignored: {} ({})", ignored.tensor, ignored.reason)?;
@@ -375,6 +381,7 @@ fn assemble(source: &Source<'_>, options: &LoadOptions) -> Result<Model> {
     check_supported(source, &config)?;
     let mut weights = source.weights()?;
     weights.scheme = compressed_tensors::scheme(config.fields()?)?;
+    weights.unpack()?;
     let (description, preprocess) = describe(source, &config, options, &weights)?;
     let vit = &description.vit;
     let (flops, limit) = (vit.flops(), options.max_flops.unwrap_or(MAX_FLOPS));
@@ -438,7 +445,7 @@ fn assemble(source: &Source<'_>, options: &LoadOptions) -> Result<Model> {
     for (pattern, reason) in &description.ignored {
         weights.ignore(pattern, reason);
     }
-    let quantization = weights.quantization();
+    let (quantization, sparsity) = (weights.quantization(), weights.sparsity());
     let files = weights.files().to_vec();
     let ignored = weights.finish()?;
     let [rows, columns] = vit.grid();
@@ -467,6 +474,7 @@ fn assemble(source: &Source<'_>, options: &LoadOptions) -> Result<Model> {
             ignored,
             text: text.as_ref().map(|text| text.info(text_parameters)),
             quantization,
+            sparsity,
         },
         text,
         files,

@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use safetensors::{Dtype, SafeTensorError, SafeTensors};
 
-use super::compressed_tensors::{self, Quantization, Scheme};
+use super::compressed_tensors::{self, Quantization, Scheme, Sparsity};
 use super::mapped;
 use super::weight_file::WeightFile;
 use crate::error::{Error, Result};
-use crate::ops::Levels;
+use crate::ops::Rounding;
 use crate::tensor::{Bytes, DType, Tensor};
 
 /// A tensor of the weight file that the model does not need.
@@ -34,8 +34,9 @@ pub(super) struct Weights {
     /// How the model is quantised, if it is.
     pub(super) scheme: Option<Scheme>,
     /// Of taken weights whose layers round what they multiply.
-    levels: BTreeMap<String, Levels>,
+    rounding: BTreeMap<String, Rounding>,
     quantization: Quantization,
+    sparsity: Sparsity,
     files: Vec<WeightFile>,
 }
 
@@ -64,8 +65,9 @@ impl Weights {
             ignored: Vec::new(),
             parameters: 0,
             scheme: None,
-            levels: BTreeMap::new(),
+            rounding: BTreeMap::new(),
             quantization: Quantization::default(),
+            sparsity: Sparsity::default(),
             files: Vec::new(),
         }
     }
@@ -86,20 +88,45 @@ impl Weights {
     /// # Errors
     ///
     /// [`Error::Tensor`] if the tensors' layers round differently.
-    pub(super) fn levels(&self, name: &str, dtype: DType) -> Result<Option<Levels>> {
-        if dtype != DType::I8 {
+    pub(super) fn rounding(&self, name: &str, dtype: DType) -> Result<Option<Rounding>> {
+        if dtype.size() != 1 {
             return Ok(None);
         }
         let parts = name.split(" + ");
-        let mut levels = parts.map(|part| self.levels.get(part.split('[').next().unwrap_or(part)));
-        let first = levels.next().flatten();
-        match levels.all(|other| other == first) {
+        let mut parts = parts.map(|part| self.rounding.get(part.split('[').next().unwrap_or(part)));
+        let first = parts.next().flatten();
+        match parts.all(|other| other == first) {
             true => Ok(first.copied()),
             false => Err(Error::tensor(
                 &self.place,
                 name,
                 "are computed as one layer, but their activations are quantised differently",
             )),
+        }
+    }
+
+    /// Unpacks the weights that the scheme says are packed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Tensor`] naming what is inconsistent.
+    pub(super) fn unpack(&mut self) -> Result<()> {
+        if self.scheme.as_ref().is_some_and(|scheme| scheme.packed) {
+            self.sparsity = compressed_tensors::unpack(&mut self.tensors)?;
+        }
+        Ok(())
+    }
+
+    /// Which weights were packed, if any was.
+    pub(super) fn sparsity(&self) -> Option<Sparsity> {
+        (self.sparsity.weights > 0).then(|| self.sparsity.clone())
+    }
+
+    /// Gives the tensor `name` other bytes of its type and shape.
+    pub(super) fn replace(&mut self, name: &str, bytes: Vec<u8>) {
+        if let Some(stored) = self.tensors.get_mut(name) {
+            stored.range = 0..bytes.len();
+            stored.bytes = Arc::new(bytes);
         }
     }
 
@@ -202,12 +229,16 @@ impl Weights {
         };
         let weight = compressed_tensors::load(name, stored, scheme, &mut self.tensors)?;
         self.quantization.format.clone_from(&scheme.format);
-        let count = match (weight.tensor.dtype(), weight.levels) {
-            (DType::I8, Some(levels)) => {
-                self.levels.insert(name.to_owned(), levels);
-                &mut self.quantization.int8
+        let count = match (weight.tensor.dtype(), weight.rounding) {
+            (_, Some(rounding)) => {
+                self.rounding.insert(name.to_owned(), rounding);
+                match rounding {
+                    Rounding::Int8(_) => &mut self.quantization.int8,
+                    Rounding::Float8 { .. } => &mut self.quantization.float8,
+                }
             }
             (DType::I8, None) => &mut self.quantization.int8_weights,
+            (DType::F8E4M3, None) => &mut self.quantization.float8_weights,
             _ => &mut self.quantization.dequantized,
         };
         *count += 1;

@@ -5,6 +5,7 @@ pub mod activation;
 pub mod add;
 pub mod all_reduce;
 pub mod attention;
+pub mod float8;
 pub(crate) mod gemm;
 pub mod grid_mask;
 pub mod grid_positions;
@@ -23,7 +24,7 @@ pub mod transpose;
 
 pub use op::{
     Activation, AllReduce, Attention, AttentionOperands, Combine, Levels, Linear, Normalize, Op, PatchConv,
-    PatchExtract, PixelLayout, Pool, Rope, RopePairs, Tokens, Transpose,
+    PatchExtract, PixelLayout, Pool, Rope, RopePairs, Rounding, Tokens, Transpose,
 };
 
 use crate::tensor::DType;

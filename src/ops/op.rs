@@ -49,7 +49,7 @@ pub enum Op {
         /// Added to the mean square.
         epsilon: f32,
     },
-    /// `(x [..,K], weight [N,K], bias [N]?, residual [..,N]?) → activation(x · weightᵀ + bias) + residual`, in int8 on
+    /// `(x [..,K], weight [N,K], bias [N]?, residual [..,N]?) → activation(x · weightᵀ + bias) + residual`, in 8 bits on
     /// request.
     Linear(Linear),
     /// Elementwise.
@@ -63,8 +63,8 @@ pub enum Op {
     Rope(Rope),
     /// Multi-head scaled dot-product attention, `softmax(scale · Q·Kᵀ + bias) · V`. <https://arxiv.org/abs/1706.03762>
     Attention(Attention),
-    /// `(x [B,M,N], gamma [M]?, y [B,N,M]?) → gamma · xᵀ` of each image, then `+ y` or `· y`. Between two of them a Linear mixes
-    /// tokens. <https://arxiv.org/abs/2105.01601>
+    /// `(x [B,M,N], gamma [M]?, y [B,N − crop,M + pad]?) → gamma · xᵀ` of each image, without the last `crop` rows and with `pad`
+    /// columns of zeros, then `+ y` or `· y`. Between two of them a Linear mixes tokens. <https://arxiv.org/abs/2105.01601>
     Transpose(Transpose),
     /// Of the softmax of an [`Op::Attention`] with the same operands, `f32 [B,heads,Nq,3]` whatever the activations' dtype, for each query:
     /// `ln Σ e^s` over its scores `s`, the largest probability, and the entropy `−Σ p·ln p` in nats. Of a query that sees
@@ -135,9 +135,22 @@ pub struct Linear {
     pub activation: Option<Activation>,
     /// Whether the operand `residual`, added last, is there.
     pub residual: bool,
-    /// How each row of x is rounded to 8 bits before it is multiplied, if it is. The weight then is int8 with a scale for each of
-    /// its rows.
-    pub int8: Option<Levels>,
+    /// How each row of x is rounded to 8 bits before it is multiplied, if it is. The weight then is of 8 bits too, with a scale
+    /// for each of its rows: E4M3 for [`Rounding::Float8`], else int8.
+    pub rounding: Option<Rounding>,
+}
+
+/// What [`Op::Linear`] rounds x to.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Rounding {
+    /// Integers.
+    Int8(Levels),
+    /// Floating-point numbers, E4M3 in OCP's encoding times a step that is known before: the nearest to `x · (1/scale)`, ties to
+    /// even, at most ±448. See [`float8`](super::float8).
+    Float8 {
+        /// The step, a normal positive number.
+        scale: f32,
+    },
 }
 
 /// The 256 levels to which x is rounded: `x ≈ scale · (q − zero)` with q from 0 to 255; see
@@ -250,6 +263,10 @@ pub struct Transpose {
     pub scale: bool,
     /// What is done with the operand `y`, if it is there.
     pub combine: Option<Combine>,
+    /// Zeros at the end of each row of what was transposed and scaled, before `y` comes in.
+    pub pad: usize,
+    /// Elements at the end of each row of x that are left out; fewer than there are.
+    pub crop: usize,
 }
 
 /// What [`Op::Transpose`] does with what it has transposed and its operand `y`.
@@ -350,13 +367,14 @@ impl fmt::Display for Op {
                 bias,
                 activation,
                 residual,
-                int8,
+                rounding,
             }) => {
-                f.write_str(match int8 {
+                f.write_str(match rounding {
                     None => "",
-                    Some(Levels::Range) => " int8",
-                    Some(Levels::Magnitude) => " int8 symmetric",
-                    Some(Levels::Fixed { .. }) => " int8 static",
+                    Some(Rounding::Int8(Levels::Range)) => " int8",
+                    Some(Rounding::Int8(Levels::Magnitude)) => " int8 symmetric",
+                    Some(Rounding::Int8(Levels::Fixed { .. })) => " int8 static",
+                    Some(Rounding::Float8 { .. }) => " fp8",
                 })?;
                 f.write_str(if *bias { "+bias" } else { "" })?;
                 activation.map_or(Ok(()), |a| write!(f, "+{}", a.name()))?;
@@ -408,13 +426,25 @@ impl fmt::Display for Op {
                 f.write_str(if *bias { " +bias" } else { "" })?;
                 f.write_str(if *residual { " +residual" } else { "" })
             }
-            Self::Transpose(Transpose { scale, combine }) => {
+            Self::Transpose(Transpose {
+                scale,
+                combine,
+                pad,
+                crop,
+            }) => {
                 f.write_str(if *scale { "+scale" } else { "" })?;
                 f.write_str(match combine {
                     None => "",
                     Some(Combine::Add) => "+residual",
                     Some(Combine::Multiply) => "+gate",
-                })
+                })?;
+                if *pad > 0 {
+                    write!(f, " pad {pad}")?;
+                }
+                if *crop > 0 {
+                    write!(f, " crop {crop}")?;
+                }
+                Ok(())
             }
             Self::Pool(Pool::Token(index)) => write!(f, " token {index}"),
             Self::Pool(Pool::Mean { skip }) => write!(f, " mean of {skip}.."),

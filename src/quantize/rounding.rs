@@ -20,14 +20,14 @@ pub(super) fn round(
     precision: Precision,
     scales: Scales,
 ) -> Result<Replacement> {
-    let weight = checkpoint.tensor(name)?;
-    let bad = weight.count_non_finite();
-    if bad > 0 {
-        let reason = format!("cannot be quantised: {bad} of its values are NaN or infinite");
-        return Err(Error::tensor(checkpoint.place(), name, reason));
-    }
-    let columns = weight.shape().last().copied().unwrap_or(0).max(1);
-    let mut values = weight.to_f32().into_owned();
+    let columns = checkpoint
+        .tensor(name)?
+        .shape()
+        .last()
+        .copied()
+        .unwrap_or(0)
+        .max(1);
+    let mut values = finite(checkpoint, name)?;
     if let Some(factors) = factors {
         for row in values.chunks_mut(columns) {
             row.iter_mut()
@@ -36,6 +36,7 @@ pub(super) fn round(
         }
     }
     Ok(match precision {
+        Precision::Full => Replacement::F32(values),
         Precision::Int8 => {
             let (values, scales) = rows(&values, columns, scales, LARGEST, int8, |level| level as i8);
             Replacement::Int8 { values, scales }
@@ -44,9 +45,34 @@ pub(super) fn round(
             let bits = |value: f32| Float8::E4M3.from_f32(value, Overflow::Saturate);
             let level = |value: f32| Float8::E4M3.to_f32(bits(value));
             let (values, scales) = rows(&values, columns, scales, Float8::E4M3.largest(), level, bits);
-            Replacement::Float8 { values, scales }
+            Replacement::Float8 {
+                values,
+                scales,
+                input: None,
+            }
         }
     })
+}
+
+/// The weight's values.
+///
+/// # Errors
+///
+/// [`Error::Tensor`] if one is NaN or infinite.
+pub(super) fn finite(checkpoint: &Checkpoint, name: &str) -> Result<Vec<f32>> {
+    let weight = checkpoint.tensor(name)?;
+    let bad = weight.count_non_finite();
+    if bad > 0 {
+        let reason = format!("cannot be quantised: {bad} of its values are NaN or infinite");
+        return Err(Error::tensor(checkpoint.place(), name, reason));
+    }
+    Ok(weight.to_f32().into_owned())
+}
+
+/// Values in E4M3 with this scale.
+pub(super) fn to_float8(values: &[f32], scale: f32) -> Vec<u8> {
+    let bits = |value: &f32| Float8::E4M3.from_f32(value / scale, Overflow::Saturate);
+    values.par_iter().map(bits).collect()
 }
 
 fn int8(value: f32) -> f32 {

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use super::Array;
 use super::activation::activate;
 use super::array::{dot, extents};
-use crate::ops::{Levels, Linear};
+use crate::ops::{Levels, Linear, Rounding, float8};
 
 pub(super) fn linear(spec: &Linear, operands: &[&Array], y: &mut Array) {
     let (x, weight) = (operands[0], operands[1]);
@@ -16,8 +16,12 @@ pub(super) fn linear(spec: &Linear, operands: &[&Array], y: &mut Array) {
     let residual = spec.residual.then(|| operands[operands.len() - 1].values());
     y.values_mut().par_chunks_mut(n).enumerate().for_each(|(row, y)| {
         let x = &x.values()[row * k..(row + 1) * k];
-        let x = match spec.int8 {
-            Some(levels) => rounded(x, levels).into(),
+        let x = match spec.rounding {
+            Some(Rounding::Float8 { scale }) => {
+                let round = |&x: &f64| f64::from(float8::round(x as f32, scale));
+                x.iter().map(round).collect()
+            }
+            Some(Rounding::Int8(levels)) => rounded(x, levels).into(),
             None => Cow::Borrowed(x),
         };
         for (j, y) in y.iter_mut().enumerate() {

@@ -157,7 +157,7 @@ fn linear_multiplies_by_the_transposed_weight_and_applies_its_epilogue() {
         bias: true,
         activation: Some(Activation::Relu),
         residual: true,
-        int8: None,
+        rounding: None,
     };
     let y = apply(&Op::Linear(spec), &[&x, &weight, &bias, &residual]);
     // x·wᵀ + b = [[11, 22, −2], [13, 24, −6]]; relu; then the residual.
@@ -380,7 +380,12 @@ fn the_small_ops_compute_what_they_say() {
     );
     let transposed = |scale, combine, more: &[&Array]| {
         let operands: Vec<&Array> = std::iter::once(&x).chain(more.iter().copied()).collect();
-        apply(&Op::Transpose(Transpose { scale, combine }), &operands)
+        let spec = Transpose {
+            scale,
+            combine,
+            ..Transpose::default()
+        };
+        apply(&Op::Transpose(spec), &operands)
     };
     assert_eq!(transposed(false, None, &[]).shape(), [1, 2, 3]);
     assert_eq!(
@@ -397,10 +402,26 @@ fn the_small_ops_compute_what_they_say() {
         transposed(false, Some(Combine::Multiply), &[&other]).values(),
         [0.0, 3.0, 10.0, 6.0, 16.0, 30.0]
     );
-    let wrong = Op::Transpose(Transpose {
-        scale: false,
-        combine: Some(Combine::Add),
-    });
+    let sized = |scale, combine, [pad, crop]: [usize; 2]| {
+        Op::Transpose(Transpose {
+            scale,
+            combine,
+            pad,
+            crop,
+        })
+    };
+    assert_eq!(
+        apply(&sized(false, None, [2, 1]), &[&x]).values(),
+        [1.0, 3.0, 5.0, 0.0, 0.0]
+    );
+    let other = array(&[1, 1, 4], &[1.0, 2.0, 3.0, 4.0]);
+    assert_eq!(
+        apply(&sized(true, Some(Combine::Add), [1, 1]), &[&x, &factors, &other]).values(),
+        [2.0, 32.0, -2.0, 4.0]
+    );
+    let all = eval(&sized(false, None, [0, 2]), &[&x]).unwrap_err();
+    assert!(all.contains("leaves out 2 of 2 columns"), "{all}");
+    let wrong = sized(false, Some(Combine::Add), [0, 0]);
     assert!(
         eval(&wrong, &[&x, &x])
             .unwrap_err()

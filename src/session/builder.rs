@@ -11,9 +11,9 @@ use super::plan_cache;
 use super::replicas::Replicas;
 use super::{Device, Loaded, Origin, ResizeOn, Session};
 use crate::error::{Error, Result};
-use crate::exec::select::{AllReduceKind, SelectOptions};
-use crate::exec::{Executor, GraphMode};
-use crate::graph::{self, Graph, Optimizations, Passes};
+use crate::exec::select::{AllReduceKind, Overlap, SelectOptions};
+use crate::exec::{Executor, GraphMode, HipExecutor};
+use crate::graph::{self, Float8, Graph, Optimizations, Passes};
 use crate::hip;
 use crate::labels::Labels;
 use crate::model::{self, InputKind, LoadOptions, Model, ModelBytes};
@@ -157,6 +157,12 @@ impl SessionBuilder {
     /// What sums over the GPUs with [tensor parallelism](Parallelism::tensor); [`AllReduceKind::Auto`] by default.
     pub fn all_reduce(mut self, kind: AllReduceKind) -> Self {
         self.select.all_reduce = kind;
+        self
+    }
+
+    /// Whether these sums overlap with computation; [`Overlap::Auto`] by default.
+    pub fn overlap(mut self, overlap: Overlap) -> Self {
+        self.select.overlap = overlap;
         self
     }
 
@@ -418,9 +424,23 @@ impl SessionBuilder {
         Passes {
             // Weights with the normalisation folded in lose too much in a narrow type.
             fold_normalize: self.dtype == DType::F32,
+            pad_tokens: self.dtype.size() == 2,
             attention_statistics: self.attention_statistics,
             optimizations: self.optimizations,
             ..Passes::default()
+        }
+    }
+
+    /// Who multiplies in FP8. A GPU's share of a model that is divided dequantises its weights.
+    fn float8(&self, graph: &Graph, devices: &Places, degrees: &Degrees) -> Float8 {
+        let gpus = match devices {
+            Places::Gpus(gpus) if graph.has_float8() => gpus,
+            _ => return Float8::Rounded,
+        };
+        let stored = |gpu| HipExecutor::float8(gpu, self.dtype) == Float8::Stored;
+        match degrees.shards() == 1 && gpus.iter().all(stored) {
+            true => Float8::Stored,
+            false => Float8::Weights,
         }
     }
 
@@ -440,20 +460,24 @@ impl SessionBuilder {
             labels = given.clone();
         }
         let weights = weights(&graph);
+        let degrees = self.degrees(&device)?;
+        let passes = Passes {
+            float8: self.float8(&graph, &device, &degrees),
+            ..self.passes()
+        };
         let folder = self.plan_cache.clone();
         let folder = folder.or_else(|| env::var_os("HIPVIT_PLAN_CACHE").map(PathBuf::from));
         let folder = folder.filter(|folder| !folder.as_os_str().is_empty() && !files.is_empty());
         let (mut graph, plan_cache) = match folder {
             Some(folder) => {
-                let (graph, used) = plan_cache::optimize(graph, &self.passes(), &files, &folder)?;
+                let (graph, used) = plan_cache::optimize(graph, &passes, &files, &folder)?;
                 (graph, Some(used))
             }
             None => {
                 let _span = timeline::span(Activity::Optimize);
-                (graph::optimize(graph, &self.passes())?.0, None)
+                (graph::optimize(graph, &passes)?.0, None)
             }
         };
-        let degrees = self.degrees(&device)?;
         let (executors, no_gpu) = match device {
             Places::Gpus(gpus) => {
                 let select = SelectOptions {

@@ -27,7 +27,7 @@ use crate::tensor::{DType, Tensor};
 use crate::timeline::{self, Activity};
 
 /// Counted up when the file's form changes, or what the passes' code calls computes something else.
-const FORMAT: &str = "hipvit plan 1";
+const FORMAT: &str = "hipvit plan 2";
 
 /// What became of a session's optimised graph in its [folder](super::SessionBuilder::plan_cache). The results are the same.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -161,7 +161,7 @@ fn key(graph: &Graph, passes: &Passes, files: &[WeightFile]) -> String {
             Some((index, place)) => hash.add(format!("{index} {place:?}").as_bytes()),
             None => hash.add(&tensor.to_le_bytes()),
         }
-        if let Some((_, scales)) = tensor.int8_parts() {
+        if let Some((_, scales)) = tensor.scaled_parts() {
             hash.add(bytemuck::cast_slice(scales));
         }
     }
@@ -313,7 +313,7 @@ fn write(
             stored.push((name.clone(), st_dtype(value.dtype), value.shape.clone(), bytes));
             Elements::File(crc)
         });
-        let scales = tensor.int8_parts().map(|(_, scales)| {
+        let scales = tensor.scaled_parts().map(|(_, scales)| {
             let bytes: Vec<u8> = scales.iter().flat_map(|scale| scale.to_le_bytes()).collect();
             let crc = crc32fast::hash(&bytes);
             stored.push((scales_of(name), Dtype::F32, vec![scales.len()], bytes.into()));

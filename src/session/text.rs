@@ -7,9 +7,9 @@ use ndarray::Array2;
 
 use super::Session;
 use crate::error::{Error, Result};
-use crate::exec::Executor;
+use crate::exec::{Executor, HipExecutor};
 use crate::graph::plan::Plan;
-use crate::graph::{self, OutputKind, Passes};
+use crate::graph::{self, Float8, OutputKind, Passes};
 use crate::model::TextTower;
 use crate::tensor::{DType, Input};
 
@@ -89,8 +89,10 @@ impl Session {
     fn embed_tokens(&self, tower: &TextTower, ids: &[&[u32]]) -> Result<Array2<f32>> {
         let longest = ids.iter().map(|ids| ids.len()).max().unwrap_or(1);
         let tokens = tower.needed(longest);
+        let gpu = self.executor().gpu();
         let passes = Passes {
             fold_normalize: self.dtype() == DType::F32,
+            float8: gpu.map_or(Float8::Rounded, |gpu| HipExecutor::float8(gpu, self.dtype())),
             optimizations: self.graph().optimizations(),
             ..Passes::default()
         };

@@ -20,7 +20,7 @@ pub(super) trait Backend {
     fn dtypes(&self) -> &'static [DType];
 
     /// Why this is never computed here, if it is not.
-    fn lacks(&self, case: &Case) -> Option<&'static str>;
+    fn lacks(&self, case: &Case, dtype: DType) -> Option<&'static str>;
 
     /// The device's memory that is free, where it is not the host's.
     fn free_memory(&self) -> Result<Option<usize>>;

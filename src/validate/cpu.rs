@@ -32,7 +32,7 @@ impl Backend for Cpu {
         &[DType::F32]
     }
 
-    fn lacks(&self, case: &Case) -> Option<&'static str> {
+    fn lacks(&self, case: &Case, _: DType) -> Option<&'static str> {
         match case.work {
             Work::Op(_) | Work::Resize(_) => None,
             Work::Kernel(_) => Some("is a form of a GPU kernel"),

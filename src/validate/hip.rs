@@ -17,7 +17,7 @@ use crate::graph::plan::Plan;
 use crate::hip::{Device, DeviceBuffer, Operand, Stream};
 use crate::image::{Resampling, Window};
 use crate::kernels::{DevicePass, ImagePass, Kernels, ResizeKernels};
-use crate::ops::{Attention, Linear, Op};
+use crate::ops::{Attention, Linear, Op, Rounding};
 use crate::peaks::{Peaks, measure_gpu};
 use crate::tensor::DType;
 
@@ -53,13 +53,16 @@ impl Backend for Hip {
         &[DType::F32, DType::F16, DType::BF16]
     }
 
-    fn lacks(&self, case: &Case) -> Option<&'static str> {
+    fn lacks(&self, case: &Case, dtype: DType) -> Option<&'static str> {
         match case.work {
             Work::Op(Op::Normalize(_) | Op::PatchConv(_)) => {
                 Some("GPU plans have patch_extract and linear instead")
             }
             Work::Op(Op::Prepend) => Some("GPU plans have tokens instead"),
-            Work::Op(Op::Linear(Linear { int8: Some(_), .. })) => Some("is computed on the CPU only"),
+            Work::Op(Op::Linear(Linear {
+                rounding: Some(rounding),
+                ..
+            })) => self.lacks_bytes(case, rounding, dtype),
             Work::Op(Op::Attention(Attention { key_mask: true, .. })) => {
                 Some("GPU plans compute key masks; the kernels' masks are validated as such")
             }
@@ -90,6 +93,29 @@ impl Backend for Hip {
 }
 
 impl Hip {
+    /// Why a GEMM of bytes is not computed.
+    fn lacks_bytes(&self, case: &Case, rounding: Rounding, dtype: DType) -> Option<&'static str> {
+        let multiples_of = |channels: usize| {
+            let weight = &case.operands[1].shape;
+            weight.iter().all(|extent| extent.is_multiple_of(channels))
+        };
+        let properties = self.device.properties();
+        match rounding {
+            Rounding::Int8(_) if properties.arch().starts_with("sm_") && !multiples_of(4) => {
+                Some("cuBLAS multiplies bytes of a multiple of 4 channels")
+            }
+            Rounding::Int8(_) => None,
+            Rounding::Float8 { .. } if properties.float8().is_none() => Some("the GPU does not multiply FP8"),
+            Rounding::Float8 { .. } if dtype.size() != 2 => {
+                Some("FP8 is multiplied beside 16-bit activations")
+            }
+            Rounding::Float8 { .. } if !multiples_of(16) => {
+                Some("FP8 is multiplied in multiples of 16 channels")
+            }
+            Rounding::Float8 { .. } => None,
+        }
+    }
+
     fn run_op(
         &self,
         case: &Case,

@@ -222,7 +222,7 @@ fn run_case(backend: &dyn Backend, case: &Case, dtype: DType, peaks: Option<&Pea
         of_peak: None,
         result,
     };
-    let skip = match backend.lacks(case) {
+    let skip = match backend.lacks(case, dtype) {
         Some(reason) => Some(reason.to_owned()),
         None => too_large(backend, case, dtype)?,
     };

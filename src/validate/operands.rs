@@ -8,6 +8,7 @@ use rayon::prelude::*;
 use super::cases::{Case, Operand, Role, Work};
 use crate::error::{Error, Result};
 use crate::exec::append;
+use crate::float8::{Float8, Overflow};
 use crate::graph::{Graph, ValueId};
 use crate::ops::Op;
 use crate::patch_grid::{self, PatchGrid};
@@ -48,7 +49,8 @@ impl Operands {
                     input = Values::Floats(values.clone());
                     Tensor::from_f32(shape, values)
                 }
-                Role::Int8Weight => int8_weight(operand, seed),
+                Role::ByteWeight(DType::I8) => int8_weight(operand, seed),
+                Role::ByteWeight(_) => float8_weight(operand, seed),
                 Role::KeyMask => view(shape, key_mask(operand, seed)),
                 Role::Activation | Role::Parameter => Tensor::from_f32(shape, floats(operand, dtype, seed)),
             };
@@ -114,7 +116,26 @@ fn int8_weight(operand: &Operand, seed: usize) -> Option<Tensor> {
     let bytes = bytes(operand, seed);
     let range = 0..bytes.len();
     let scales: Vec<f32> = (0..rows).map(scale).collect();
-    Tensor::int8(operand.shape.clone(), Arc::new(bytes), range, scales)
+    Tensor::scaled(operand.shape.clone(), DType::I8, Arc::new(bytes), range, scales)
+}
+
+/// Uniform in ± the operand's spread, in E4M3.
+fn float8_weight(operand: &Operand, seed: usize) -> Option<Tensor> {
+    let rows = operand.shape.first().copied().unwrap_or(0);
+    let scale = operand.spread / Float8::E4M3.largest();
+    let values = floats(operand, DType::F32, seed);
+    let bits = values
+        .iter()
+        .map(|value| Float8::E4M3.from_f32(value / scale, Overflow::Saturate));
+    let bytes: Vec<u8> = bits.collect();
+    let range = 0..bytes.len();
+    Tensor::scaled(
+        operand.shape.clone(),
+        DType::F8E4M3,
+        Arc::new(bytes),
+        range,
+        vec![scale; rows],
+    )
 }
 
 /// Grids of images `[B,H,W,3]`: the first of as many patches as there can be, in one row; then one of a patch; then any. The last

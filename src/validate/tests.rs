@@ -49,8 +49,8 @@ impl Backend for Planted {
         CPU.dtypes()
     }
 
-    fn lacks(&self, case: &Case) -> Option<&'static str> {
-        CPU.lacks(case)
+    fn lacks(&self, case: &Case, dtype: DType) -> Option<&'static str> {
+        CPU.lacks(case, dtype)
     }
 
     fn free_memory(&self) -> Result<Option<usize>> {

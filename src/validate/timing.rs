@@ -46,7 +46,7 @@ pub fn time_each(
         for case in options.configs.iter().copied().flat_map(cases).filter(wanted) {
             let dtype = case.dtype().unwrap_or(dtype);
             let timed = Timed::new(&case, dtype)?;
-            let reason = match backend.lacks(&case) {
+            let reason = match backend.lacks(&case, dtype) {
                 Some(reason) => Some(reason.to_owned()),
                 None => too_large(backend.as_ref(), &case, dtype)?,
             };

@@ -132,6 +132,7 @@ fn works(arch: &str) {
         "gpu::reproducible_sessions_give_an_image_the_same_bits_at_any_batch_size",
         "gpu::selection::miopen_computes_patch_embeddings_and_attention",
         "gpu::naflex::images_of_any_aspect_ratio_agree_in_every_dtype",
+        "gpu::quantized::logits_are_those_of_the_cpu",
     ];
     let architectures = [
         "gpu::architectures::vit_tiny_agrees_with_the_cpu_in_every_dtype",
@@ -139,6 +140,7 @@ fn works(arch: &str) {
     ];
     let rest = [
         "gpu::held_out_digits_are_recognised_in_every_dtype",
+        "gpu::quantized::held_out_digits_are_recognised_in_8_bits",
         "gpu::four_threads_on_their_streams_get_the_bits_of_one",
         "gpu::a_pipeline_gives_the_bits_of_the_session",
         "gpu::many_runs_leave_the_memory_flat",
@@ -461,6 +463,18 @@ fn a_model_over_two_gpus_computes_what_one_does() {
                 &["gpu::parallel::a_model_over_two_gpus_computes_what_one_does"],
             );
         }
+    }
+}
+
+#[test]
+fn sums_over_two_gpus_overlap_with_computation() {
+    if available() {
+        let dtypes = if all() { "f32,bf16" } else { "bf16" };
+        passes(
+            "gfx942x2",
+            dtypes,
+            &["gpu::parallel::overlapped_halves_have_the_bits_of_their_batches"],
+        );
     }
 }
 

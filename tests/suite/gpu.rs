@@ -29,6 +29,7 @@ mod all_reduce;
 mod architectures;
 mod naflex;
 mod parallel;
+mod quantized;
 mod resize;
 mod selection;
 

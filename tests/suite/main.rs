@@ -34,6 +34,7 @@ mod quantize;
 #[cfg(feature = "serve")]
 mod serve;
 mod session;
+mod sparse;
 mod validate;
 mod zero_shot;
 

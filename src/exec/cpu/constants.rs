@@ -8,7 +8,8 @@ use crate::error::{Error, Result};
 use crate::graph::{Graph, ValueId};
 use crate::ops::int8::Int8Weight;
 use crate::ops::linear::PrepackedWeight;
-use crate::ops::{Linear, Op};
+use crate::ops::{Linear, Op, Rounding};
+use crate::tensor::DType;
 
 /// Weights prepacked for the GEMMs, everything else as f32.
 #[derive(Default)]
@@ -36,7 +37,10 @@ impl Constants {
                     return Err(Error::graph(&node.name, reason));
                 }
                 match node.op {
-                    Op::Linear(Linear { int8: Some(_), .. }) if position == 1 => {
+                    Op::Linear(Linear {
+                        rounding: Some(Rounding::Int8(_)),
+                        ..
+                    }) if position == 1 => {
                         int8.insert(id, &node.name);
                     }
                     Op::Linear(_) | Op::PatchConv(_) if position == 1 => {
@@ -88,6 +92,7 @@ fn pack_int8(graph: &Graph, id: ValueId) -> Result<Int8Weight, String> {
     let &[n, k] = tensor.shape() else {
         return Err("the weight is no matrix".into());
     };
-    let (weight, scales) = tensor.int8_parts().ok_or("the weight is not int8")?;
-    Int8Weight::new(weight, scales, n, k)
+    let parts = tensor.scaled_parts().filter(|_| tensor.dtype() == DType::I8);
+    let (weight, scales) = parts.ok_or("the weight is not int8")?;
+    Int8Weight::new(bytemuck::cast_slice(weight), scales, n, k)
 }

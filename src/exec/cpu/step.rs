@@ -9,9 +9,9 @@ use crate::ops::attention::Tokens;
 use crate::ops::int8::Int8Weight;
 use crate::ops::linear::{PrepackedWeight, Tail};
 use crate::ops::rows::Source;
-use crate::ops::{Attention, AttentionOperands, Linear, Op, PixelLayout};
+use crate::ops::{Attention, AttentionOperands, Linear, Op, PixelLayout, Rounding};
 use crate::ops::{
-    activation, add, attention, grid_mask, grid_positions, int8, layer_norm, linear, patch_conv,
+    activation, add, attention, float8, grid_mask, grid_positions, int8, layer_norm, linear, patch_conv,
     patch_extract, pool, rope, swiglu, tokens, transpose,
 };
 use crate::tensor::Input;
@@ -223,7 +223,7 @@ impl<'a> Memory<'a> {
                 bias,
                 activation,
                 residual,
-                int8,
+                rounding,
             }) => {
                 let tail = Tail {
                     bias: if *bias { Some(m.values(2)?) } else { None },
@@ -234,8 +234,14 @@ impl<'a> Memory<'a> {
                         None
                     },
                 };
-                match int8 {
-                    Some(levels) => int8::run(m.values(0)?, m.int8_weight(1)?, *levels, tail, self.output)?,
+                match rounding {
+                    Some(Rounding::Float8 { scale }) => {
+                        let x = float8::rounded(m.values(0)?, *scale);
+                        linear::run(&x, &*m.weight(1)?, tail, self.output)?;
+                    }
+                    Some(Rounding::Int8(levels)) => {
+                        int8::run(m.values(0)?, m.int8_weight(1)?, *levels, tail, self.output)?;
+                    }
                     None => linear::run(m.values(0)?, &*m.weight(1)?, tail, self.output)?,
                 }
             }

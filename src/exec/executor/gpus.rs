@@ -46,7 +46,9 @@ impl Executor {
             .map(|device| host_threads(device, of_node).map(Arc::new));
         let pools: Vec<Arc<ThreadPool>> = pools.collect::<Result<_>>()?;
 
-        let constants = HostConstants::new(graph, dtype);
+        // Devices that encode FP8 differently are not mixed in one machine.
+        let float8 = devices.first().and_then(|device| device.properties().float8());
+        let constants = HostConstants::new(graph, dtype, float8);
         let make = |device| HipExecutor::with_constants(graph, &constants, device, dtype);
         // Kernels are compiled by the first GPU of each architecture, and loaded by the others.
         let is_first = |index: usize| {

@@ -9,7 +9,7 @@ use crate::exec::slabs::Images;
 use crate::exec::staging::Staging;
 use crate::graph::OutputKind;
 use crate::graph::plan::Plan;
-use crate::hip::Event;
+use crate::hip::{Event, ForeignMemory};
 use crate::tensor::Input;
 use crate::timing::Timing;
 
@@ -21,6 +21,8 @@ pub(crate) enum RunFeed<'a> {
     Staged(Staging),
     /// Decoded images, which a GPU resizes.
     Images(Images<'a>),
+    /// What lies on the GPU.
+    Device(ForeignMemory),
 }
 
 /// The memory for a run.

@@ -1,28 +1,142 @@
-//! The graph's constants on a device: one allocation, in the executor's dtype.
+//! The graph's constants on a device: one allocation, in the executor's dtype. Weights of linear layers in 8 bits stay so, with
+//! their scales behind them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use half::{bf16, f16};
 
 use crate::error::Result;
+use crate::float8::{Float8, Overflow};
 use crate::graph::{Graph, ValueId};
 use crate::hip::{Frozen, Operand, Stream};
+use crate::ops::{Linear, Op, Rounding};
 use crate::tensor::DType;
 
 /// Alignment of each constant: enough for any vector load.
 const ALIGNMENT: usize = 256;
 
+/// Alignment of a scale of FP8: with 8 bytes cuBLASLt 13 refuses GEMMs (NOT_SUPPORTED).
+pub(super) const FACTOR_ALIGNMENT: usize = 16;
+
 /// The constants that nodes read, as a device gets them: all concatenated. One for all devices that hold the same.
 #[derive(Debug)]
 pub(crate) struct HostConstants {
-    bytes: Vec<u8>,
-    offsets: HashMap<ValueId, usize>,
+    pub(super) bytes: Vec<u8>,
+    pub(super) offsets: HashMap<ValueId, usize>,
+    /// Of each step of FP8, by its bits.
+    steps: HashMap<u32, usize>,
 }
 
 impl HostConstants {
-    pub(crate) fn new(graph: &Graph, dtype: DType) -> Self {
-        let (bytes, offsets) = concatenate(graph, dtype);
-        Self { bytes, offsets }
+    /// `float8` is how the device encodes FP8, if it multiplies it.
+    pub(crate) fn new(graph: &Graph, dtype: DType, float8: Option<DType>) -> Self {
+        let mut this = Self {
+            bytes: Vec::new(),
+            offsets: HashMap::new(),
+            steps: HashMap::new(),
+        };
+        for node in graph.nodes() {
+            for (position, &id) in node.inputs.iter().enumerate() {
+                let Some(tensor) = &graph.value(id).constant else {
+                    continue;
+                };
+                if this.offsets.contains_key(&id) {
+                    continue;
+                }
+                let offset = this.align();
+                this.offsets.insert(id, offset);
+                match (&node.op, tensor.scaled_parts()) {
+                    (Op::Linear(spec), Some(parts)) if position == 1 => match (spec.rounding, float8) {
+                        (Some(Rounding::Int8(_)), _) => append_int8(&mut this.bytes, parts),
+                        (Some(Rounding::Float8 { .. }), Some(float8)) => {
+                            append_float8(&mut this.bytes, parts, float8);
+                        }
+                        _ => append(&mut this.bytes, &tensor.to_f32(), dtype),
+                    },
+                    _ => append(&mut this.bytes, &tensor.to_f32(), dtype),
+                }
+            }
+        }
+        let Some(float8) = float8 else { return this };
+        let of_nodes = graph.nodes().iter().filter_map(|node| match &node.op {
+            Op::Linear(Linear {
+                rounding: Some(Rounding::Float8 { scale }),
+                ..
+            }) => Some(*scale),
+            _ => None,
+        });
+        let steps: BTreeSet<u32> = of_nodes.map(f32::to_bits).collect();
+        this.align();
+        for bits in steps {
+            this.steps.insert(bits, this.bytes.len());
+            let step = f32::from_bits(bits) * unit(float8);
+            for factor in [step, 1.0 / step] {
+                this.bytes.extend(factor.to_ne_bytes());
+                this.bytes
+                    .resize(this.bytes.len().next_multiple_of(FACTOR_ALIGNMENT), 0);
+            }
+        }
+        this
+    }
+
+    fn align(&mut self) -> usize {
+        self.bytes.resize(self.bytes.len().next_multiple_of(ALIGNMENT), 0);
+        self.bytes.len()
+    }
+}
+
+/// What OCP's numbers are in this encoding's: bits that stand for `x` there stand for `x / unit` here.
+fn unit(float8: DType) -> f32 {
+    if float8 == DType::F8E4M3Fnuz { 2.0 } else { 1.0 }
+}
+
+/// Where the scale of a weight `[n, k]` in FP8 is, behind its first byte.
+pub(super) fn float8_scale(n: usize, k: usize) -> usize {
+    (n * k).next_multiple_of(FACTOR_ALIGNMENT)
+}
+
+/// Where the scales, f32, of the rows of a weight `[n, k]` in int8 are, behind its first byte; and the sums of the rows, i32.
+pub(super) fn int8_tables(n: usize, k: usize) -> [usize; 2] {
+    let scales = (n * k).next_multiple_of(size_of::<f32>());
+    [scales, scales + n * size_of::<f32>()]
+}
+
+fn append_int8(bytes: &mut Vec<u8>, (weight, scales): (&[u8], &[f32])) {
+    let width = (weight.len() / scales.len().max(1)).max(1);
+    bytes.extend_from_slice(weight);
+    bytes.resize(bytes.len().next_multiple_of(size_of::<f32>()), 0);
+    bytes.extend(scales.iter().flat_map(|scale| scale.to_ne_bytes()));
+    let sum = |row: &[u8]| row.iter().map(|q| i32::from(q.cast_signed())).sum::<i32>();
+    bytes.extend(weight.chunks(width).flat_map(|row| sum(row).to_ne_bytes()));
+}
+
+/// With one scale for all rows, as GEMMs have it: where rows have different ones, the largest, to which the others are rounded.
+fn append_float8(bytes: &mut Vec<u8>, (weight, scales): (&[u8], &[f32]), encoding: DType) {
+    let scale = scales.iter().copied().fold(f32::MIN_POSITIVE, f32::max);
+    let width = (weight.len() / scales.len().max(1)).max(1);
+    let table = Float8::E4M3.table();
+    for (row, of_row) in weight.chunks(width).zip(scales) {
+        let rounded = |&bits: &u8| match *of_row == scale {
+            true => bits,
+            false => Float8::E4M3.from_f32(table[usize::from(bits)] * (of_row / scale), Overflow::Saturate),
+        };
+        let encode = |bits: u8| match encoding {
+            DType::F8E4M3Fnuz => fnuz(bits),
+            _ => bits,
+        };
+        bytes.extend(row.iter().map(rounded).map(encode));
+    }
+    bytes.resize(bytes.len().next_multiple_of(FACTOR_ALIGNMENT), 0);
+    bytes.extend((scale * unit(encoding)).to_ne_bytes());
+}
+
+/// The bits that in FNUZ are half the number that `bits` are in OCP's encoding.
+fn fnuz(bits: u8) -> u8 {
+    const NAN: u8 = 0x80;
+    match bits {
+        0x80 => 0,
+        0x7f | 0xff => NAN,
+        bits => bits,
     }
 }
 
@@ -31,21 +145,35 @@ impl HostConstants {
 pub(super) struct Constants {
     memory: Frozen<u8>,
     addresses: HashMap<ValueId, u64>,
+    steps: HashMap<u32, u64>,
 }
 
 impl Constants {
     pub(super) fn upload(host: &HostConstants, stream: &Stream) -> Result<Self> {
         let memory = stream.upload(&host.bytes)?.freeze()?;
-        let addresses = host
-            .offsets
-            .iter()
-            .map(|(&id, &offset)| (id, memory.address() + offset as u64))
-            .collect();
-        Ok(Self { memory, addresses })
+        let at = |offset: usize| memory.address() + offset as u64;
+        Ok(Self {
+            addresses: host
+                .offsets
+                .iter()
+                .map(|(&id, &offset)| (id, at(offset)))
+                .collect(),
+            steps: host
+                .steps
+                .iter()
+                .map(|(&bits, &offset)| (bits, at(offset)))
+                .collect(),
+            memory,
+        })
     }
 
     pub(super) fn addresses(&self) -> &HashMap<ValueId, u64> {
         &self.addresses
+    }
+
+    /// Where the steps of FP8 lie, by their bits.
+    pub(super) fn steps(&self) -> &HashMap<u32, u64> {
+        &self.steps
     }
 
     pub(super) fn reading(&self) -> Operand<'_> {
@@ -57,29 +185,18 @@ impl Constants {
     }
 }
 
-/// All constants that nodes read as elements of `dtype`, concatenated, and each one's offset in bytes.
-pub(super) fn concatenate(graph: &Graph, dtype: DType) -> (Vec<u8>, HashMap<ValueId, usize>) {
-    let mut bytes = Vec::new();
-    let mut offsets = HashMap::new();
-    for &id in graph.nodes().iter().flat_map(|node| &node.inputs) {
-        let Some(tensor) = &graph.value(id).constant else {
-            continue;
-        };
-        offsets.entry(id).or_insert_with(|| {
-            bytes.resize(bytes.len().next_multiple_of(ALIGNMENT), 0);
-            let offset = bytes.len();
-            append(&mut bytes, &tensor.to_f32(), dtype);
-            offset
-        });
-    }
-    (bytes, offsets)
-}
-
 /// Appends values, rounded to `dtype`, as the device reads them.
 pub(crate) fn append(bytes: &mut Vec<u8>, values: &[f32], dtype: DType) {
     match dtype {
         DType::F16 => bytes.extend(values.iter().flat_map(|&v| f16::from_f32(v).to_ne_bytes())),
         DType::BF16 => bytes.extend(values.iter().flat_map(|&v| bf16::from_f32(v).to_ne_bytes())),
+        DType::F8E4M3 | DType::F8E4M3Fnuz => {
+            let format = match dtype {
+                DType::F8E4M3 => Float8::E4M3,
+                _ => Float8::E4M3Fnuz,
+            };
+            bytes.extend(values.iter().map(|&v| format.from_f32(v, Overflow::Saturate)));
+        }
         _ => bytes.extend_from_slice(bytemuck::cast_slice(values)),
     }
 }

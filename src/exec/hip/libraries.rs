@@ -9,7 +9,7 @@ use super::lower::{AllReduceCall, Call, LinearCall, Unfused, attention_is_unfuse
 use super::miopen::Miopen;
 use super::regions::Regions;
 use super::report::name;
-use super::tensor::Rank;
+use super::tensor::RankStream;
 use crate::error::{Error, Result};
 use crate::exec::select::{
     Candidate, HIPBLASLT, LinearShape, MIOPEN, Origin, REFERENCE_ROWS, SelectOptions, Selection,
@@ -34,6 +34,12 @@ pub(super) struct Libraries {
     pub(super) calls: Option<CallClock>,
 }
 
+/// hipBLASLt's first algorithm, and kernels for the rest: what is left for FP8 where there is none with the epilogue.
+const PLAIN_HIPBLASLT: Candidate = Candidate::Hipblaslt {
+    algorithm: 0,
+    epilogue: false,
+};
+
 /// What a prepared GEMM of hipBLASLt depends on.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Prepared {
@@ -44,7 +50,7 @@ struct Prepared {
 
 impl Libraries {
     /// `rank` is the one on this stream, where the work is summed over ranks.
-    pub(super) fn new(stream: &Stream, rank: Option<&Rank>) -> Self {
+    pub(super) fn new(stream: &Stream, rank: Option<&RankStream>) -> Self {
         Self {
             stream: stream.clone(),
             rocblas: None,
@@ -228,9 +234,16 @@ impl Libraries {
         };
         let (library, instead) = match candidate {
             Candidate::Miopen => (MIOPEN, Candidate::Own),
-            _ => (HIPBLASLT, Candidate::Rocblas),
+            _ => match call {
+                Call::Linear(linear) if linear.float8.is_some() => (HIPBLASLT, PLAIN_HIPBLASLT),
+                _ => (HIPBLASLT, Candidate::Rocblas),
+            },
         };
         selection.reject(library, problem, &reason);
+        if instead == PLAIN_HIPBLASLT {
+            // An error shows when it is submitted.
+            let _ = self.check(instead, call, selection.options().reproducible);
+        }
         (instead, Origin::Rule)
     }
 
@@ -267,8 +280,11 @@ impl Libraries {
                 return [Candidate::Own].into_iter().chain(miopen).collect();
             }
         };
-        let follows = shape.bias || shape.activation.is_some() || shape.residual;
-        let mut candidates = vec![Candidate::Rocblas];
+        let follows = shape.bias || shape.activation.is_some() || shape.residual || shape.has_float8_result();
+        let mut candidates = match shape.float8 {
+            Some(_) => Vec::new(),
+            None => vec![Candidate::Rocblas],
+        };
         for epilogue in [true, false] {
             let limit = match epilogue {
                 true if !options.epilogues || shape.epilogue().is_none() => continue,
@@ -343,6 +359,11 @@ impl Libraries {
         let gemm = |m| Gemm {
             // Without the epilogue the call tells whether the residual is in place.
             beta: if shape.residual && epilogue { 1.0 } else { 0.0 },
+            wide: shape.activations(),
+            output: match shape.has_float8_result() && epilogue {
+                true => shape.dtype,
+                false => shape.activations(),
+            },
             ..Gemm::linear(m, shape.n, shape.k, shape.dtype)
         };
         let operation = match epilogue {
@@ -392,11 +413,21 @@ impl Libraries {
             c,
             d: regions.from(d)?,
             bias,
-            scales: Scales::default(),
+            scales: match call.float8 {
+                Some(scales) => Scales {
+                    a: operand(scales.x)?,
+                    b: operand(scales.weight)?,
+                    d: match prepared.epilogue {
+                        true => operand(scales.out.map_or(0, |out| out.reciprocal))?,
+                        false => None,
+                    },
+                },
+                None => Scales::default(),
+            },
         };
         lt.run(matmul, operands)?;
         let Prepared { shape, epilogue, .. } = prepared;
-        let name = match epilogue && shape.epilogue().is_some() {
+        let name = match epilogue && (shape.epilogue().is_some() || shape.has_float8_result()) {
             true => "hipBLASLt GEMM with epilogue",
             false => "hipBLASLt GEMM",
         };

@@ -23,6 +23,7 @@ mod guarded;
 mod libraries;
 mod lower;
 mod miopen;
+mod overlap;
 mod pipeline;
 mod preprocess;
 mod regions;
@@ -46,7 +47,7 @@ use self::constants::Constants;
 pub(crate) use self::constants::{HostConstants, append, unpack};
 use self::context::{ExecutionContext, Memory, PinnedPool};
 use self::libraries::Libraries;
-use self::lower::{attention_units, unit};
+use self::lower::{attention_units, rounding_units, unit};
 use self::preprocess::DeviceResize;
 pub use self::preprocess::HipPreprocess;
 use self::staging::Pieces;
@@ -55,11 +56,11 @@ use super::slabs::Slabs;
 use crate::error::{Error, Result};
 use crate::graph::inspection::{DeviceMemory, Region};
 use crate::graph::plan::Plan;
-use crate::graph::{Graph, Node, ValueId};
+use crate::graph::{Float8, Graph, ValueId};
 use crate::hip::{self, Device, Dnn, Operand, Stream};
 use crate::image::Preprocess;
 use crate::kernels::{KernelCall, Kernels};
-use crate::ops::{Linear, Op};
+use crate::ops::{Linear, Op, Rounding};
 use crate::tensor::DType;
 use crate::timeline::{self, Activity};
 
@@ -104,6 +105,7 @@ pub struct HipExecutor {
     anchor: Mutex<Option<Anchor>>,
     replayed_runs: AtomicU64,
     eager_runs: AtomicU64,
+    overlapped_runs: AtomicU64,
     checked_runs: AtomicU64,
     recomputed_runs: AtomicU64,
 }
@@ -117,7 +119,8 @@ impl HipExecutor {
     /// [`Error::Argument`] if there is no computing in `dtype`; the kernels cannot be compiled or loaded, a library is
     /// missing, or the weights do not fit.
     pub fn new(graph: &Graph, device: &Device, dtype: DType) -> Result<Self> {
-        Self::with_constants(graph, &HostConstants::new(graph, dtype), device, dtype)
+        let constants = HostConstants::new(graph, dtype, device.properties().float8());
+        Self::with_constants(graph, &constants, device, dtype)
     }
 
     /// As [`new`](Self::new), with the graph's constants in `dtype`, which executors on several devices share.
@@ -131,21 +134,17 @@ impl HipExecutor {
         device: &Device,
         dtype: DType,
     ) -> Result<Self> {
-        let int8 = |node: &&Node| matches!(node.op, Op::Linear(Linear { int8: Some(_), .. }));
-        if let Some(node) = graph.nodes().iter().find(int8) {
-            let reason = format!(
-                "the model is in int8 (node `{}`), which is computed on the CPU only: use --device cpu, or the model that it was \
-                 quantised from",
-                node.name
-            );
-            return Err(Error::argument("device", reason));
-        }
+        check_rounding(graph, device, dtype)?;
         if dtype.size() == 1 {
             return Err(Error::argument("dtype", "a GPU computes in f32, f16 or bf16"));
         }
         let units = graph.nodes().iter().filter_map(|node| unit(&node.op));
         let loading = timeline::span(Activity::LoadKernels);
-        let kernels = Kernels::load(device, dtype, units.chain(attention_units(graph)))?;
+        let kernels = Kernels::load(
+            device,
+            dtype,
+            units.chain(attention_units(graph)).chain(rounding_units(graph)),
+        )?;
         drop(loading);
         let copier = device.stream()?;
         let probing = timeline::named_span(Activity::Select, || "open hipBLASLt".into());
@@ -184,9 +183,18 @@ impl HipExecutor {
             anchor: Mutex::default(),
             replayed_runs: AtomicU64::new(0),
             eager_runs: AtomicU64::new(0),
+            overlapped_runs: AtomicU64::new(0),
             checked_runs: AtomicU64::new(0),
             recomputed_runs: AtomicU64::new(0),
         })
+    }
+
+    /// How linear layers that round to FP8 are computed on a device in `dtype`.
+    pub fn float8(device: &Device, dtype: DType) -> Float8 {
+        match device.properties().float8() {
+            Some(_) if dtype.size() == 2 => Float8::Stored,
+            _ => Float8::Weights,
+        }
     }
 
     /// Makes it a rank of a tensor-parallel model, which runs one plan at a time.
@@ -270,6 +278,7 @@ impl HipExecutor {
         Replays {
             replayed_runs: self.replayed_runs.load(Ordering::Relaxed),
             eager_runs: self.eager_runs.load(Ordering::Relaxed),
+            overlapped_runs: self.overlapped_runs.load(Ordering::Relaxed),
             checked_runs: self.checked_runs.load(Ordering::Relaxed),
             recomputed_runs: self.recomputed_runs.load(Ordering::Relaxed),
             fallback: self.fallback.get().cloned(),
@@ -310,6 +319,42 @@ impl HipExecutor {
         self.contexts().push(reserved.context);
         Ok(memory)
     }
+}
+
+/// # Errors
+///
+/// [`Error::Argument`], naming the node, if the device does not multiply what a linear layer rounds to; [`Error::Graph`] if a
+/// weight is not of these 8 bits.
+fn check_rounding(graph: &Graph, device: &Device, dtype: DType) -> Result<()> {
+    for node in graph.nodes() {
+        let Op::Linear(Linear {
+            rounding: Some(rounding),
+            ..
+        }) = &node.op
+        else {
+            continue;
+        };
+        let weight = node.inputs.get(1).map(|&id| graph.value(id));
+        let stored = match rounding {
+            Rounding::Int8(_) => DType::I8,
+            Rounding::Float8 { .. } => DType::F8E4M3,
+        };
+        if weight.is_none_or(|weight| weight.dtype != stored) {
+            let reason = format!(
+                "its weight is not {stored}: models in 8 bits are not divided among GPUs by tensor parallelism"
+            );
+            return Err(Error::graph(&node.name, reason));
+        }
+        if stored == DType::F8E4M3 && HipExecutor::float8(device, dtype) != Float8::Stored {
+            let reason = format!(
+                "{} does not multiply FP8 with activations in {dtype} (node `{}`)",
+                device.name(),
+                node.name
+            );
+            return Err(Error::argument("device", reason));
+        }
+    }
+    Ok(())
 }
 
 impl fmt::Debug for HipExecutor {

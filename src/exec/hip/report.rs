@@ -61,6 +61,8 @@ impl HipExecutor {
         let addresses = Addresses {
             input: 256,
             constants: self.constants.addresses(),
+            steps: self.constants.steps(),
+            float8: self.device.properties().float8(),
             arena: 256,
             scratch: 256,
         };

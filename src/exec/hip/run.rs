@@ -12,12 +12,13 @@ use rayon::ThreadPool;
 use super::clock::{Anchor, Clock};
 use super::context::ExecutionContext;
 use super::steps::Submitted;
+use super::tensor::RankStream;
 use super::{HipExecutor, Stage, StageObserver, staging, unpack};
 use crate::error::{Error, Result};
 use crate::exec::slabs::{Images, Slabs};
 use crate::graph::plan::{BufferId, Plan};
 use crate::graph::{OutputKind, ValueId, matrix};
-use crate::hip::{self, Event, Operand, Pending, PinnedBuffer};
+use crate::hip::{self, Event, ForeignMemory, Operand, Pending, PinnedBuffer};
 use crate::timeline::{self, Activity};
 
 /// A context with the memory for a run of a plan.
@@ -42,6 +43,8 @@ pub(in crate::exec) enum Feed<'a> {
     Images(Images<'a>),
     /// What the stage before left, on its device.
     Activations(Operand<'a>),
+    /// The plan's input, on this device, in memory of the caller's.
+    Device(ForeignMemory),
 }
 
 /// How a run is carried out.
@@ -61,6 +64,16 @@ pub(in crate::exec) struct Finished {
     pub(in crate::exec) outputs: Vec<(OutputKind, Array2<f32>)>,
     /// The pinned memory that it was fed with, or staged in.
     pub(in crate::exec) memory: Vec<PinnedBuffer<u8>>,
+}
+
+/// A run whose input is on its way, and whose steps come next.
+pub(super) struct Begun<P> {
+    uploads: VecDeque<Uploaded>,
+    entry: Stage<'static>,
+    clock: Option<Clock>,
+    anchor: Option<Anchor>,
+    pub(super) plan: P,
+    pub(super) context: ExecutionContext,
 }
 
 /// A run that was submitted. Dropping it waits for its copies.
@@ -132,6 +145,15 @@ impl HipExecutor {
 
     /// A context with all the device memory that a run of `plan` needs.
     pub(in crate::exec) fn reserve<P: Deref<Target = Plan>>(&self, plan: P) -> Result<Reserved<P>> {
+        self.reserve_on(plan, self.rank.as_ref().map(|rank| &rank.first))
+    }
+
+    /// The same on a rank's stream.
+    pub(super) fn reserve_on<P: Deref<Target = Plan>>(
+        &self,
+        plan: P,
+        on: Option<&RankStream>,
+    ) -> Result<Reserved<P>> {
         if plan.dtype() != self.dtype {
             let reason = format!(
                 "the plan requires {}, the executor has {}",
@@ -140,28 +162,33 @@ impl HipExecutor {
             );
             return Err(Error::argument("dtype", reason));
         }
-        let context = match self.context(&plan) {
+        let context = match self.context(&plan, on) {
             Err(Error::Hip(hip::Error::OutOfMemory { .. })) => {
                 // Idle contexts may hold the missing memory.
                 let idle = std::mem::take(&mut *self.contexts());
                 drop(idle);
-                self.context(&plan)
+                self.context(&plan, on)
             }
             context => context,
         }?;
         Ok(Reserved { plan, context })
     }
 
-    pub(super) fn context(&self, plan: &Plan) -> Result<ExecutionContext> {
+    fn context(&self, plan: &Plan, on: Option<&RankStream>) -> Result<ExecutionContext> {
         let allocating = timeline::span(Activity::Allocate);
         let input = plan.input_bytes();
-        let idle = self.contexts().pop();
+        let idle = {
+            let mut contexts = self.contexts();
+            let fits = |context: &ExecutionContext| on.is_none_or(|on| context.stream == *on.comm.stream());
+            let found = contexts.iter().rposition(fits);
+            found.map(|index| contexts.swap_remove(index))
+        };
         let mut context = match idle {
             Some(mut context) => {
                 context.fit(plan, input)?;
                 context
             }
-            None => ExecutionContext::new(&self.device, plan, input, self.rank.as_ref())?,
+            None => ExecutionContext::new(&self.device, plan, input, on)?,
         };
         drop(allocating);
         let _span = timeline::span(Activity::Select);
@@ -182,6 +209,22 @@ impl HipExecutor {
         threads: &ThreadPool,
         how: Submission,
     ) -> Result<Running<P>> {
+        let mut begun = self.begin(reserved, feed, threads, how)?;
+        let Begun {
+            plan, context, clock, ..
+        } = &mut begun;
+        let submitted = self.compute(context, plan, clock)?;
+        self.end(begun, submitted, how)
+    }
+
+    /// Submits a run's input.
+    pub(super) fn begin<P: Deref<Target = Plan>>(
+        &self,
+        reserved: Reserved<P>,
+        feed: Feed<'_>,
+        threads: &ThreadPool,
+        how: Submission,
+    ) -> Result<Begun<P>> {
         let Reserved { plan, mut context } = reserved;
         // A context with an error is dropped.
         let anchor = self.anchor()?.filter(|_| how.timed);
@@ -192,7 +235,31 @@ impl HipExecutor {
             _ => Stage::Upload,
         };
         let uploads = self.feed(&mut context, &plan, feed, threads, &mut clock)?;
-        let submitted = self.compute(&mut context, &plan, &mut clock)?;
+        Ok(Begun {
+            uploads,
+            entry,
+            clock,
+            anchor,
+            plan,
+            context,
+        })
+    }
+
+    /// Submits the copies of the results, once its steps are submitted.
+    pub(super) fn end<P: Deref<Target = Plan>>(
+        &self,
+        begun: Begun<P>,
+        submitted: Submitted,
+        how: Submission,
+    ) -> Result<Running<P>> {
+        let Begun {
+            uploads,
+            entry,
+            mut clock,
+            anchor,
+            plan,
+            mut context,
+        } = begun;
         let downloads = self.download(&mut context, &plan)?;
         if let Some(clock) = &mut clock {
             clock.tick(&context.stream)?;
@@ -310,6 +377,7 @@ impl HipExecutor {
         let stream = match feed {
             Feed::Pinned(_) | Feed::Pageable(_) => self.copier.clone(),
             Feed::Images(_) | Feed::Activations(_) => context.stream.clone(),
+            Feed::Device(ref source) => source.stream().clone(),
         };
         let mut tick = || clock.as_mut().map_or(Ok(()), |clock| clock.tick_input(&stream));
         let uploads = match feed {
@@ -328,6 +396,13 @@ impl HipExecutor {
                 let with = (&self.device, threads);
                 self.pieces.upload(uploads, &[input], with, &mut submitted)?;
                 submitted
+            }
+            Feed::Device(source) => {
+                expect(source.bytes())?;
+                tick()?;
+                let mut uploads = context.memory.input.uploads_on(&stream)?;
+                uploads.push_foreign(0, &source)?;
+                VecDeque::from([uploads.finish()?])
             }
             Feed::Activations(source) => {
                 expect(source.bytes())?;

@@ -12,7 +12,8 @@ use super::{GraphMode, HipExecutor};
 use crate::error::{Error, Result};
 use crate::graph::OutputKind;
 use crate::graph::plan::{Plan, Step};
-use crate::hip::{self, Operand, PinnedBuffer, Replay, Stream, Work};
+use crate::hip::{self, Event, Operand, PinnedBuffer, Replay, Stream, Work};
+use crate::ops::Op;
 use crate::timeline::{self, Activity};
 
 /// How the steps of a run were submitted.
@@ -159,6 +160,15 @@ impl HipExecutor {
         Ok(())
     }
 
+    fn regions<'a>(&'a self, memory: &'a mut Memory) -> Regions<'a> {
+        Regions([
+            memory.arena.writing(),
+            self.constants.reading(),
+            memory.input.reading(),
+            memory.scratch.writing(),
+        ])
+    }
+
     pub(super) fn submit_step(
         &self,
         plan: &Plan,
@@ -170,6 +180,8 @@ impl HipExecutor {
         let addresses = Addresses {
             input,
             constants: self.constants.addresses(),
+            steps: self.constants.steps(),
+            float8: self.device.properties().float8(),
             arena,
             scratch,
         };
@@ -223,6 +235,29 @@ impl<'a> Steps<'a> {
             clock: None,
         }
     }
+
+    /// Submits the steps from number `from` on, up to and with the next sum over the ranks, which waits for the event `after`, of
+    /// another stream. What is left begins at the number that it returns; with an event behind the sum, if there was one.
+    pub(super) fn enqueue_to_sum(
+        &mut self,
+        stream: &Stream,
+        from: usize,
+        after: Option<&Event>,
+    ) -> Result<(usize, Option<Event>)> {
+        let Self { executor, plan, .. } = *self;
+        let regions = executor.regions(self.memory);
+        for (index, step) in plan.steps().iter().enumerate().skip(from) {
+            let sums = matches!(plan.node(step).op, Op::AllReduce(_));
+            if let (true, Some(after)) = (sums, after) {
+                stream.wait(after)?;
+            }
+            executor.submit_step(plan, step, &regions, self.libraries)?;
+            if sums {
+                return Ok((index + 1, Some(stream.mark()?)));
+            }
+        }
+        Ok((plan.steps().len(), None))
+    }
 }
 
 /// A step reads the input, constants, and what a step before it wrote.
@@ -231,12 +266,7 @@ impl Work for Steps<'_> {
 
     fn enqueue(&mut self, stream: &Stream) -> Result<()> {
         let Self { executor, plan, .. } = *self;
-        let regions = Regions([
-            self.memory.arena.writing(),
-            executor.constants.reading(),
-            self.memory.input.reading(),
-            self.memory.scratch.writing(),
-        ]);
+        let regions = executor.regions(self.memory);
         for step in plan.steps() {
             executor.submit_step(plan, step, &regions, self.libraries)?;
             if let Some(clock) = &mut self.clock {

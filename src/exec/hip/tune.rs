@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::libraries::Libraries;
-use super::lower::{AttentionCall, Call, LinearCall, PatchEmbeddingCall};
+use super::lower::{AttentionCall, Call, Float8Call, Float8Result, LinearCall, PatchEmbeddingCall};
 use super::regions::Regions;
 use super::{HipExecutor, Kernels};
 use crate::error::{Error, Result};
@@ -235,16 +235,24 @@ fn placed(call: &Call, base: u64, weight: u64) -> (Vec<Call>, u64) {
         at
     };
     let mut linear = |call: &LinearCall| {
-        let (Gemm { m, n, k, .. }, element) = (call.gemm, call.gemm.inputs.size());
+        let Gemm { m, n, k, .. } = call.gemm;
+        let element = call.gemm.wide.size();
         let optional = |address: u64, at: u64| if address == 0 { 0 } else { at };
+        // Without scales, which are 1 then.
+        let float8 = call.float8.map(|float8| Float8Call {
+            x: 0,
+            weight: 0,
+            out: float8.out.map(|out| Float8Result { reciprocal: 0, ..out }),
+        });
         LinearCall {
-            x: place(m * k * element),
+            x: place(m * k * call.gemm.inputs.size()),
             weight,
             bias: optional(call.bias, place(n * element)),
             // Not in place: repeated runs would add up.
             residual: optional(call.residual, place(m * n * element)),
             out: place(m * n * element),
             scratch: place(m * n * element),
+            float8,
             ..*call
         }
     };

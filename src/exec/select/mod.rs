@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
-pub use self::problem::{AttentionShape, LinearShape, PatchEmbeddingShape, Problem};
+pub use self::problem::{AttentionShape, Float8Shape, LinearShape, PatchEmbeddingShape, Problem};
 pub use self::store::{HIPBLASLT, Key, MIOPEN, Store};
 
 /// Rows of the GEMM whose algorithm all numbers of rows use where results must not depend on the batch size: between those
@@ -39,6 +39,8 @@ pub struct SelectOptions {
     pub reproducible: bool,
     /// What sums over the GPUs of a tensor-parallel model.
     pub all_reduce: AllReduceKind,
+    /// Whether such sums overlap with computation.
+    pub overlap: Overlap,
 }
 
 /// What sums over the GPUs of a tensor-parallel model.
@@ -70,6 +72,52 @@ impl FromStr for AllReduceKind {
     }
 }
 
+/// Whether the sums over the GPUs of a tensor-parallel model overlap with computation: a batch is run as two halves, each on a stream of
+/// its own, so that one half computes while the other's sums are under way. Each half's images have the bits of a batch of its size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Overlap {
+    /// Where a sum's message is large: from 16 MiB on.
+    #[default]
+    Auto,
+    /// In every batch of two images and more. Its steps are submitted one by one, not as a captured graph.
+    On,
+    /// Never.
+    Off,
+}
+
+impl Overlap {
+    /// The smallest message, of a whole batch, whose sums overlap unless asked for. By the model of docs/scaling.md, not measured: half of
+    /// it takes RCCL about as long as a half's layers between two sums.
+    const FROM: usize = 16 << 20;
+
+    /// Whether a batch of `images` is run as halves, whose largest message has these bytes.
+    pub(in crate::exec) fn applies(self, images: usize, message: usize) -> bool {
+        images > 1
+            && match self {
+                Self::Auto => message >= Self::FROM,
+                Self::On => message > 0,
+                Self::Off => false,
+            }
+    }
+}
+
+impl FromStr for Overlap {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "on" => Ok(Self::On),
+            "off" => Ok(Self::Off),
+            _ => Err(Error::argument(
+                "overlap",
+                format!("`{text}` is not one of auto, on, off"),
+            )),
+        }
+    }
+}
+
 impl Default for SelectOptions {
     fn default() -> Self {
         Self {
@@ -77,6 +125,7 @@ impl Default for SelectOptions {
             measured: true,
             reproducible: false,
             all_reduce: AllReduceKind::default(),
+            overlap: Overlap::default(),
         }
     }
 }
@@ -239,10 +288,13 @@ impl Selection {
     /// What computes `problem` by the rule.
     pub fn rule(&self, problem: &Problem) -> Candidate {
         match problem {
-            Problem::Linear(shape) if self.has_hipblaslt() => Candidate::Hipblaslt {
-                algorithm: 0,
-                epilogue: self.can_fuse(shape),
-            },
+            // rocBLAS has no FP8, so there hipBLASLt's error is the one to see.
+            Problem::Linear(shape) if self.has_hipblaslt() || shape.float8.is_some() => {
+                Candidate::Hipblaslt {
+                    algorithm: 0,
+                    epilogue: self.can_fuse(shape),
+                }
+            }
             Problem::Linear(_) => Candidate::Rocblas,
             Problem::PatchEmbedding(_) | Problem::Attention(_) => Candidate::Own,
         }
@@ -255,7 +307,7 @@ impl Selection {
     /// Whether `candidate` is one for `problem` here: a file may say anything.
     fn is_usable(&self, problem: &Problem, candidate: Candidate) -> bool {
         match (problem, candidate) {
-            (Problem::Linear(_), Candidate::Rocblas) => true,
+            (Problem::Linear(shape), Candidate::Rocblas) => shape.float8.is_none(),
             (Problem::Linear(shape), Candidate::Hipblaslt { epilogue, .. }) => {
                 self.has_hipblaslt() && (!epilogue || self.can_fuse(shape))
             }
@@ -297,6 +349,7 @@ mod tests {
             n: 7,
             k: 5,
             dtype: DType::BF16,
+            float8: None,
             bias: true,
             activation: Some(Activation::GeluErf),
             residual: false,

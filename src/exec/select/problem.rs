@@ -70,8 +70,11 @@ pub struct LinearShape {
     pub n: usize,
     /// Input channels.
     pub k: usize,
-    /// The element type of all operands.
+    /// The element type of x and the weight, and unless that is FP8 of everything else.
     pub dtype: DType,
+    /// The types of everything else, if x and the weight are FP8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub float8: Option<Float8Shape>,
     /// Whether there is a bias.
     pub bias: bool,
     /// What is applied to the sum.
@@ -80,7 +83,26 @@ pub struct LinearShape {
     pub residual: bool,
 }
 
+/// The types beside FP8 in a GEMM of FP8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Float8Shape {
+    /// The element type of bias, residual and the result.
+    pub activations: DType,
+    /// Whether the result is FP8 too.
+    pub result: bool,
+}
+
 impl LinearShape {
+    /// The element type of bias and residual.
+    pub fn activations(&self) -> DType {
+        self.float8.map_or(self.dtype, |float8| float8.activations)
+    }
+
+    /// Whether the result is FP8.
+    pub fn has_float8_result(&self) -> bool {
+        self.float8.is_some_and(|float8| float8.result)
+    }
+
     /// The floating-point operations of the GEMM.
     pub fn flops(&self) -> f64 {
         2.0 * self.m as f64 * self.n as f64 * self.k as f64
@@ -93,7 +115,7 @@ impl LinearShape {
     /// the exact GELU nonetheless, since the sum is not rounded before (a test below measures it). In f32 no GELU is left to them,
     /// the tanh form neither: cuBLASLt 13.0 computes it by an approximate tanh, up to 4e-6 of the result from the reference.
     pub fn epilogue(&self) -> Option<Epilogue> {
-        let narrow = matches!(self.dtype, DType::F16 | DType::BF16);
+        let narrow = matches!(self.activations(), DType::F16 | DType::BF16);
         match self.activation {
             None => Some(if self.bias { Epilogue::Bias } else { Epilogue::None }),
             Some(_) if self.residual => None,
@@ -112,6 +134,9 @@ impl LinearShape {
 impl fmt::Display for LinearShape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "linear {}×{}×{} {}", self.m, self.k, self.n, self.dtype)?;
+        if let Some(float8) = self.float8.filter(|float8| !float8.result) {
+            write!(f, "→{}", float8.activations)?;
+        }
         let activation = self.activation.map(Activation::name);
         let parts = [
             self.bias.then_some("bias"),
@@ -171,6 +196,7 @@ impl PatchEmbeddingShape {
             n: self.n,
             k: 3 * self.patch[0] * self.patch[1],
             dtype: self.dtype,
+            float8: None,
             bias: self.bias,
             activation: None,
             residual: false,

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use crate::error::Result;
 use crate::graph::rewrite::{PlainLinear, Rewriter, Rewritten, rewrite, sized};
 use crate::graph::{Graph, Node, ValueId};
-use crate::ops::{Op, Transpose};
+use crate::ops::{Op, Rounding, Transpose};
 use crate::tensor::Tensor;
 
 /// What the result is multiplied by, and a name for it.
@@ -67,7 +67,7 @@ fn scaled_transposition(rewriter: &mut Rewriter<'_>, scale: &Node) -> Result<Opt
 
 /// `node`, a Linear, with the affine map before it.
 fn absorb_affine(rewriter: &mut Rewriter<'_>, graph: &Graph, node: &Node) -> Result<Option<ValueId>> {
-    let linear = PlainLinear::of(graph, node).filter(|linear| linear.int8.is_none());
+    let linear = PlainLinear::of(graph, node).filter(|linear| linear.rounding.is_none());
     let affine = rewriter.sole_producer(node.inputs[0]);
     let (Some(linear), Some(affine)) = (linear, affine.filter(|affine| affine.op == Op::Affine)) else {
         return Ok(None);
@@ -105,9 +105,11 @@ fn absorb_affine(rewriter: &mut Rewriter<'_>, graph: &Graph, node: &Node) -> Res
         .map(Some)
 }
 
-/// Whether the old value `id` is a Linear's, or a sum of such, that nothing else reads.
+/// Whether the old value `id` is a Linear's, or a sum of such, that nothing else reads. A weight in FP8 keeps one scale for all
+/// its rows, which a GPU multiplies by.
 fn accepts(rewriter: &Rewriter<'_>, id: ValueId) -> bool {
-    rewriter.plain_linear(id).is_some()
+    let linear = rewriter.plain_linear(id);
+    linear.is_some_and(|linear| !matches!(linear.rounding, Some(Rounding::Float8 { .. })))
         || rewriter.sole_producer(id).is_some_and(|node| {
             node.op == Op::Add && node.inputs.iter().all(|&operand| accepts(rewriter, operand))
         })
@@ -143,5 +145,5 @@ fn scaled_linear(
         None => None,
     };
     let x = rewriter.map(linear.x());
-    rewriter.emit_linear(node.role, &node.name, x, weight, bias, linear.int8)
+    rewriter.emit_linear(node.role, &node.name, x, weight, bias, linear.rounding)
 }

@@ -1,6 +1,7 @@
 //! The passes, one per file. Each is a pure function from a graph to an equivalent one; `optimize.rs` lists their order.
 
 pub(super) mod attention_statistics;
+pub(super) mod float8;
 pub(super) mod fold_constants;
 pub(super) mod fold_scales;
 pub(super) mod fuse_activations;
@@ -9,11 +10,13 @@ pub(super) mod fuse_residuals;
 pub(super) mod fuse_tokens;
 pub(super) mod infer_shapes;
 pub(super) mod pack_qkv;
+pub(super) mod pad_tokens;
 pub(super) mod prune_tokens;
 
 /// A number that differs, as a rule, where the code of the passes does: what they made of a graph once is not used any more.
 pub(crate) const CODE: u64 = fnv_1a(&[
     include_bytes!("attention_statistics.rs") as &[u8],
+    include_bytes!("float8.rs"),
     include_bytes!("fold_constants.rs"),
     include_bytes!("fold_scales.rs"),
     include_bytes!("fuse_activations.rs"),
@@ -22,6 +25,7 @@ pub(crate) const CODE: u64 = fnv_1a(&[
     include_bytes!("fuse_tokens.rs"),
     include_bytes!("infer_shapes.rs"),
     include_bytes!("pack_qkv.rs"),
+    include_bytes!("pad_tokens.rs"),
     include_bytes!("prune_tokens.rs"),
     include_bytes!("../optimize.rs"),
     include_bytes!("../rewrite.rs"),

@@ -20,10 +20,10 @@ pub(in crate::graph) fn run(graph: &Graph) -> Result<Rewritten> {
         let (Some(k), Some(v)) = (k, v) else {
             return Ok(None);
         };
-        if k.x() != v.x() || k.int8 != v.int8 {
+        if k.x() != v.x() || k.rounding != v.rounding {
             return Ok(None);
         }
-        let q = q.filter(|q| q.x() == k.x() && q.int8 == k.int8);
+        let q = q.filter(|q| q.x() == k.x() && q.rounding == k.rounding);
         let (operands, name, parts) = match q {
             Some(q) => (AttentionOperands::PackedQkv, "qkv", vec![q, k, v]),
             None => (AttentionOperands::PackedKv, "kv", vec![k, v]),
@@ -34,7 +34,7 @@ pub(in crate::graph) fn run(graph: &Graph) -> Result<Rewritten> {
         let bias = packed_bias(node, &parts)?.map(|bias| (format!("{name}.bias"), bias));
         let x = rewriter.map(k.x());
         let weight = (format!("{name}.weight"), weight);
-        let packed = rewriter.emit_linear(Role::Qkv, &name, x, weight, bias, k.int8)?;
+        let packed = rewriter.emit_linear(Role::Qkv, &name, x, weight, bias, k.rounding)?;
         let mut inputs = match operands {
             AttentionOperands::PackedKv => vec![rewriter.map(node.inputs[0]), packed],
             _ => vec![packed],

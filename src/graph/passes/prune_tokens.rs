@@ -229,7 +229,7 @@ fn narrow_attention<'a>(
             x,
             (format!("{name}.weight"), weight),
             bias,
-            linear.int8,
+            linear.rounding,
         )
     };
     let x = narrow(rewriter, linear.x())?;

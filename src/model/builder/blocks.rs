@@ -372,7 +372,7 @@ impl Builder<'_> {
         }
         let op = Op::Linear(Linear {
             bias: layer.bias.is_some(),
-            int8: self.weights.levels(&layer.weight.0, layer.weight.1.dtype())?,
+            rounding: self.weights.rounding(&layer.weight.0, layer.weight.1.dtype())?,
             ..Linear::default()
         });
         self.graph.push(role, step, op, inputs)

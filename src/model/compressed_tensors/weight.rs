@@ -8,14 +8,14 @@ use super::{Group, Inputs, Kind, Scales, Scheme, scale_name};
 use crate::error::{Error, Result};
 use crate::float8::Float8;
 use crate::model::weights::Stored;
-use crate::ops::Levels;
+use crate::ops::{Levels, Rounding};
 use crate::tensor::{DType, Tensor};
 
 /// A weight that was read.
 pub(in crate::model) struct Loaded {
     pub(in crate::model) tensor: Tensor,
     /// How its layer rounds what it multiplies, if it does.
-    pub(in crate::model) levels: Option<Levels>,
+    pub(in crate::model) rounding: Option<Rounding>,
     /// Tensors of the layer that were not needed.
     pub(in crate::model) unused: Vec<String>,
 }
@@ -77,17 +77,17 @@ pub(in crate::model) fn load(
         None => vec![0.0; scales.len()],
     };
     let whole_rows = matches!(group.scales, Scales::Tensor | Scales::Channel);
-    let stays = dtype == Dtype::I8 && whole_rows && zeros.iter().all(|&zero| zero == 0.0);
-    let (levels, unused) = inputs(layer, group, tensors, stays)?;
+    let stays = whole_rows && zeros.iter().all(|&zero| zero == 0.0);
+    let (rounding, unused) = inputs(layer, group, tensors, stays)?;
     let tensor = if stays {
         let of_row = |row: usize| scales[(row / block[0].max(1)).min(scales.len() - 1)];
         let of_rows: Vec<f32> = (0..rows).map(of_row).collect();
-        Tensor::int8(
-            [rows, columns],
-            weight.bytes.clone(),
-            weight.range.clone(),
-            of_rows,
-        )
+        let stored = match group.kind {
+            Kind::Int8 { .. } => DType::I8,
+            Kind::Float8 => DType::F8E4M3,
+        };
+        let range = weight.range.clone();
+        Tensor::scaled([rows, columns], stored, weight.bytes.clone(), range, of_rows)
     } else {
         let table = match group.kind {
             Kind::Int8 { .. } => std::array::from_fn(|bits| f32::from((bits as u8).cast_signed())),
@@ -108,32 +108,31 @@ pub(in crate::model) fn load(
     let tensor = tensor.ok_or_else(|| error("does not have the bytes of its shape".into()))?;
     Ok(Loaded {
         tensor,
-        levels,
+        rounding,
         unused,
     })
 }
 
-/// What the layer's activations are rounded to if its weight stays in int8, and the names of what is not needed.
+/// What the layer's activations are rounded to if its weight stays in 8 bits, and the names of what is not needed.
 fn inputs(
     layer: &str,
     group: &Group,
     tensors: &mut BTreeMap<String, Stored>,
     stays: bool,
-) -> Result<(Option<Levels>, Vec<String>)> {
+) -> Result<(Option<Rounding>, Vec<String>)> {
     let [scale_name, zero_name] = ["scale", "zero_point"].map(|part| format!("{layer}.input_{part}"));
     let (scale, zero) = (tensors.remove(&scale_name), tensors.remove(&zero_name));
-    let present = [(&scale_name, &scale), (&zero_name, &zero)];
-    let present = present.into_iter().filter(|(_, tensor)| tensor.is_some());
-    let present: Vec<String> = present.map(|(name, _)| name.clone()).collect();
-    let levels = match group.inputs {
-        Inputs::Dynamic(levels) => Some(levels),
+    let missing = |name: &str| {
+        let reason = "is missing: its layer's activations are quantised by it";
+        Error::tensor("the weights", name, reason)
+    };
+    let known = |scale: &Option<Stored>| {
+        let scale = scale.as_ref().ok_or_else(|| missing(&scale_name))?;
+        Ok::<f32, Error>(scales(&scale_name, scale, [1, 1])?[0])
+    };
+    let rounding = match group.inputs {
         Inputs::Static { symmetric } => {
-            let missing = |name: &str| {
-                let reason = "is missing: its layer's activations are quantised by it";
-                Error::tensor("the weights", name, reason)
-            };
-            let scale = scale.ok_or_else(|| missing(&scale_name))?;
-            let scale = scales(&scale_name, &scale, [1, 1])?[0];
+            let scale = known(&scale)?;
             let zero = match (zero, symmetric) {
                 (Some(zero), _) => zero_points(&zero_name, &zero, 1)?[0],
                 (None, true) => 0.0,
@@ -141,11 +140,24 @@ fn inputs(
             };
             // From −128 to 127 there, from 0 to 255 here.
             let zero = (zero + 128.0) as u8;
-            return Ok((stays.then_some(Levels::Fixed { scale, zero }), Vec::new()));
+            let rounding = Rounding::Int8(Levels::Fixed { scale, zero });
+            return Ok((stays.then_some(rounding), Vec::new()));
         }
-        Inputs::Full | Inputs::Float8 => None,
+        Inputs::Float8 { dynamic: false } => {
+            let rounding = Rounding::Float8 {
+                scale: known(&scale)?,
+            };
+            let unused = zero.map(|_| zero_name);
+            return Ok((stays.then_some(rounding), unused.into_iter().collect()));
+        }
+        Inputs::Dynamic(levels) => Some(Rounding::Int8(levels)),
+        Inputs::Full | Inputs::Float8 { dynamic: true } => None,
     };
-    Ok((levels.filter(|_| stays), present))
+    let present = [(scale_name, scale), (zero_name, zero)];
+    let present = present
+        .into_iter()
+        .filter_map(|(name, tensor)| tensor.map(|_| name));
+    Ok((rounding.filter(|_| stays), present.collect()))
 }
 
 /// Positive numbers: as many as `grid` has cells, or one for all.

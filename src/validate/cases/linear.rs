@@ -1,13 +1,14 @@
 //! Linear layers: what follows the GEMM, and where the result lies.
 
-use super::{ACTIVATIONS, AWKWARD, List, Scale, Work, activation, int8_weight, parameter, with};
-use crate::ops::{Activation, Levels, Linear, Op};
+use super::{ACTIVATIONS, AWKWARD, List, Scale, Work, activation, byte_weight, parameter, with};
+use crate::ops::{Activation, Levels, Linear, Op, Rounding};
+use crate::tensor::DType;
 
 const PLAIN: Linear = Linear {
     bias: false,
     activation: None,
     residual: false,
-    int8: None,
+    rounding: None,
 };
 const BIAS: Linear = Linear { bias: true, ..PLAIN };
 const RESIDUAL: Linear = Linear {
@@ -28,6 +29,9 @@ const LEVELS: [Levels; 3] = [
     },
 ];
 
+/// Likewise: 448 steps are 0.9.
+const FLOAT8: Rounding = Rounding::Float8 { scale: 0.002 };
+
 pub(super) fn cases(list: &mut List) {
     match list.scale() {
         Scale::Model { sizes, every_form } => {
@@ -39,8 +43,9 @@ pub(super) fn cases(list: &mut List) {
             add(GELU, [c, 4 * c], false);
             add(RESIDUAL, [4 * c, c], true);
             for (spec, size) in [(BIAS, [c, 3 * c]), (GELU, [c, 4 * c]), (RESIDUAL, [4 * c, c])] {
-                let int8 = Some(Levels::Range);
-                add(Linear { int8, ..spec }, size, spec.residual);
+                for rounding in [Rounding::Int8(Levels::Range), FLOAT8].map(Some) {
+                    add(Linear { rounding, ..spec }, size, spec.residual);
+                }
             }
             if every_form {
                 add(RESIDUAL, [c, c], false);
@@ -59,14 +64,23 @@ pub(super) fn cases(list: &mut List) {
                         bias: form % 2 == 0,
                         activation,
                         residual: form % 3 != 1,
-                        int8: None,
+                        rounding: None,
                     };
                     linear(list, &[a.batch, a.tokens], [a.k, a.n], spec, false);
-                    for levels in LEVELS {
-                        let int8 = Some(levels);
-                        let spec = Linear { int8, ..spec };
+                    for rounding in LEVELS.map(Rounding::Int8).into_iter().chain([FLOAT8]).map(Some) {
+                        let spec = Linear { rounding, ..spec };
                         linear(list, &[a.batch, a.tokens], [a.k, a.n], spec, false);
                     }
+                    // As far as a GPU's FP8 takes them.
+                    let [k, n] = [a.k, a.n].map(|channels| channels.next_multiple_of(16));
+                    let rounding = Some(FLOAT8);
+                    linear(
+                        list,
+                        &[a.batch, a.tokens],
+                        [k, n],
+                        Linear { rounding, ..spec },
+                        spec.residual,
+                    );
                     if spec.residual {
                         linear(list, &[a.batch, a.tokens], [a.k, a.n], spec, true);
                     }
@@ -79,12 +93,12 @@ pub(super) fn cases(list: &mut List) {
 
 /// Of activations `[outer.., k]` and a weight `[n, k]`.
 fn linear(list: &mut List, outer: &[usize], [k, n]: [usize; 2], spec: Linear, in_arena: bool) {
-    let weight = if spec.int8.is_some() {
-        int8_weight
-    } else {
-        parameter
+    let weight = match spec.rounding {
+        None => parameter(&[n, k]),
+        Some(Rounding::Int8(_)) => byte_weight(&[n, k], DType::I8),
+        Some(Rounding::Float8 { .. }) => byte_weight(&[n, k], DType::F8E4M3),
     };
-    let mut operands = vec![activation(&with(outer, k)), weight(&[n, k])];
+    let mut operands = vec![activation(&with(outer, k)), weight];
     operands.extend(spec.bias.then(|| parameter(&[n])));
     operands.extend(spec.residual.then(|| activation(&with(outer, n))));
     list.push_work(Work::Op(Op::Linear(spec)), operands, in_arena);

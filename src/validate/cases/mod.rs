@@ -141,8 +141,8 @@ pub(super) enum Role {
     Image(DType),
     Activation,
     Parameter,
-    /// int8, with a scale for each row.
-    Int8Weight,
+    /// Of 8 bits: int8 with a scale for each row, or E4M3 with one for all.
+    ByteWeight(DType),
     /// u8, 0 for an absent key.
     KeyMask,
 }
@@ -377,9 +377,9 @@ fn parameter(shape: &[usize]) -> Operand {
 }
 
 /// A weight of bytes and scales; values are uniform in ± about what a [`parameter`]'s are.
-fn int8_weight(shape: &[usize]) -> Operand {
+fn byte_weight(shape: &[usize], dtype: DType) -> Operand {
     Operand {
-        role: Role::Int8Weight,
+        role: Role::ByteWeight(dtype),
         ..parameter(shape)
     }
 }

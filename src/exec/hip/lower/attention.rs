@@ -3,11 +3,11 @@
 
 use super::{Call, Lowering, one, shape_of};
 use crate::exec::select::AttentionShape;
-use crate::graph::plan::{Operand, Plan, Step};
+use crate::graph::plan::{ALIGNMENT, Operand, Plan, Step};
 use crate::hip::{Gemm, Matrix};
 use crate::kernels::{
-    AddArgs, AttentionArgs, KernelCall, RopeArgs, ScoreBias, SoftmaxArgs, Strided, Visibility, is_fused,
-    visibility,
+    AddArgs, AttentionArgs, KernelCall, QuantizeArgs, RopeArgs, ScoreBias, SoftmaxArgs, Strided, Visibility,
+    is_fused, visibility,
 };
 use crate::ops::{Attention, AttentionOperands, Op};
 use crate::tensor::DType;
@@ -32,6 +32,16 @@ pub(super) fn score_bytes(plan: &Plan, step: &Step, spec: &Attention) -> usize {
     spec.heads * queries * keys * plan.dtype().size()
 }
 
+/// The scratch memory of unfused attention: scores, and where the result is FP8 the one before.
+pub(super) fn scratch_bytes(plan: &Plan, step: &Step, spec: &Attention) -> usize {
+    let scores = score_bytes(plan, step, spec).next_multiple_of(ALIGNMENT);
+    let result = plan.buffer(step.output);
+    match result.float8 {
+        Some(_) if scores > 0 => scores + result.shape.iter().product::<usize>() * plan.dtype().size(),
+        _ => scores,
+    }
+}
+
 /// Self-attention of all images: queries, keys, values and the result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::exec) struct AttentionCall {
@@ -47,6 +57,8 @@ pub(in crate::exec) struct AttentionCall {
     pub(in crate::exec) key_mask: u64,
     /// Memory for the scores, where there is no fused kernel.
     pub(in crate::exec) scratch: u64,
+    /// The step of the result, if it is FP8; then too, only the crate's own kernels compute it.
+    pub(in crate::exec) float8: Option<f32>,
 }
 
 impl AttentionCall {
@@ -91,13 +103,26 @@ impl Lowering<'_> {
         // One query for all images, a few for all tokens, a mask or a bias are not what libraries take.
         let queries = call.operands[0].tokens;
         let own_tokens = |of: &Strided| of.tokens == queries && (of.image != 0 || call.images == 1);
-        let plain = !spec.causal && call.bias.is_none() && call.key_mask == 0;
+        let plain = !spec.causal && call.bias.is_none() && call.key_mask == 0 && call.float8.is_none();
         let selects = self.plan.graph().optimizations().fused_attention && plain;
         match fused(self.plan, spec) {
             _ if selects && call.operands.iter().all(own_tokens) => one(Call::Attention(call)),
             true => one(fused_attention(&call)?),
-            false => unfused_attention(&call),
+            false => self.unfused_attention(call),
         }
+    }
+
+    /// A result in FP8 is rounded by a kernel of its own.
+    fn unfused_attention(&self, mut call: AttentionCall) -> Result<Vec<Call>, String> {
+        let Some(step) = call.float8 else {
+            return unfused_attention(&call);
+        };
+        let scores = score_bytes(self.plan, self.step, &call.spec).next_multiple_of(ALIGNMENT);
+        let wide = call.scratch + scores as u64;
+        let out = std::mem::replace(&mut call.operands[3].address, wide);
+        let mut calls = unfused_attention(&call)?;
+        calls.push(QuantizeArgs::float8([wide, out], self.matrix()?, step)?.into());
+        Ok(calls)
     }
 
     /// Nothing where the attention before computes them too.
@@ -142,6 +167,7 @@ impl Lowering<'_> {
             key_mask: self.key_mask(spec)?,
             rope: self.rotation()?,
             scratch: self.addresses.scratch,
+            float8: self.float8(),
         })
     }
 
@@ -205,8 +231,13 @@ fn visible(call: &AttentionCall) -> Visibility {
     visibility(call.key_mask, 0, None, call.spec.causal.then_some(0))
 }
 
-fn fused_attention(call: &AttentionCall) -> Result<KernelCall, String> {
+fn arguments(call: &AttentionCall) -> Result<AttentionArgs, String> {
     let arguments = AttentionArgs::new(&call.spec, call.images, call.operands, visible(call))?;
+    Ok(call.float8.map_or(arguments, |step| arguments.to_float8(step)))
+}
+
+fn fused_attention(call: &AttentionCall) -> Result<KernelCall, String> {
+    let arguments = arguments(call)?;
     Ok(match (call.bias, call.rope) {
         (Some(bias), _) => arguments.with_bias(bias)?.into(),
         (None, Some(rope)) => arguments.with_rope(rope).into(),
@@ -216,8 +247,7 @@ fn fused_attention(call: &AttentionCall) -> Result<KernelCall, String> {
 
 /// Fused attention and the statistics of its softmax, at `address`.
 fn with_statistics(call: &AttentionCall, address: u64) -> Result<KernelCall, String> {
-    let arguments = AttentionArgs::new(&call.spec, call.images, call.operands, visible(call))?;
-    Ok(arguments.with_statistics(call.bias, address)?.into())
+    Ok(arguments(call)?.with_statistics(call.bias, address)?.into())
 }
 
 /// One GEMM per head takes all images: their results are apart in memory, the heads' side by side. The GEMM scales

@@ -1,13 +1,18 @@
 //! Linear layers: a GEMM, then bias, activation and residual. Which library computes it and whether its epilogue does all
 //! of that is [selected](crate::exec::select) when it is submitted.
+//!
+//! In FP8, x is in FP8 already or is rounded to scratch memory first; the GEMM multiplies the result by both scales. In int8, x is
+//! rounded row by row, rocBLAS sums bytes to 32-bit integers in scratch memory, and a kernel does the rest.
 
 use super::{Call, Lowering, one, rows};
-use crate::exec::select::LinearShape;
-use crate::hip::Gemm;
-use crate::kernels::BiasActivationArgs;
-use crate::ops::{Activation, Linear};
+use crate::exec::hip::constants::{float8_scale, int8_tables};
+use crate::exec::select::{Float8Shape, LinearShape};
+use crate::graph::plan::{ALIGNMENT, Operand, Plan, Step};
+use crate::hip::{DType, Gemm};
+use crate::kernels::{BiasActivationArgs, DequantizeArgs, QuantizeArgs};
+use crate::ops::{Activation, Levels, Linear, Rounding};
 
-/// Whether anything can follow the GEMM.
+/// Whether a kernel of the crate can follow or precede the GEMM.
 pub(super) fn needs_kernel(spec: &Linear) -> bool {
     spec.bias || spec.activation.is_some() || spec.residual
 }
@@ -21,9 +26,28 @@ pub(in crate::exec) struct LinearCall {
     pub(in crate::exec) bias: u64,
     pub(in crate::exec) residual: u64,
     pub(in crate::exec) out: u64,
-    /// As large as the result, where the residual lies where the result goes and an activation comes before it.
+    /// As large as the result in the activations' type, where the residual lies where the result goes and an activation comes
+    /// before it, and where the result is FP8.
     pub(in crate::exec) scratch: u64,
     pub(in crate::exec) activation: Option<Activation>,
+    /// If x and the weight are in FP8.
+    pub(in crate::exec) float8: Option<Float8Call>,
+}
+
+/// The scales of a GEMM in FP8: addresses of an f32 each.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(in crate::exec) struct Float8Call {
+    pub(in crate::exec) x: u64,
+    pub(in crate::exec) weight: u64,
+    /// The result's, if it is FP8.
+    pub(in crate::exec) out: Option<Float8Result>,
+}
+
+/// The step of a result in FP8, and the address of its reciprocal, which the GEMM multiplies by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(in crate::exec) struct Float8Result {
+    pub(in crate::exec) step: f32,
+    pub(in crate::exec) reciprocal: u64,
 }
 
 /// A GEMM, and the kernel that finishes its result.
@@ -36,11 +60,16 @@ pub(in crate::exec) struct Unfused {
 
 impl LinearCall {
     pub(in crate::exec) fn shape(&self) -> LinearShape {
+        let float8 = self.float8.map(|float8| Float8Shape {
+            activations: self.gemm.wide,
+            result: float8.out.is_some(),
+        });
         LinearShape {
             m: self.gemm.m,
             n: self.gemm.n,
             k: self.gemm.k,
             dtype: self.gemm.inputs,
+            float8,
             bias: self.bias != 0,
             activation: self.activation,
             residual: self.residual != 0,
@@ -48,32 +77,106 @@ impl LinearCall {
     }
 
     /// Without an epilogue. A residual that lies where the result goes is added by the GEMM itself; before an activation
-    /// that would be wrong, and the GEMM writes to scratch memory.
+    /// that would be wrong, and the GEMM writes to scratch memory, as it does where the result is FP8.
     pub(in crate::exec) fn unfused(&self) -> Result<Unfused, String> {
         let in_place = self.residual != 0 && self.residual == self.out;
+        let step = self.float8.and_then(|float8| float8.out).map(|out| out.step);
         let (c, beta, residual) = match (in_place, self.activation) {
+            _ if step.is_some() => (self.scratch, 0.0, self.residual),
             (true, None) => (self.out, 1.0, 0),
             (true, Some(_)) => (self.scratch, 0.0, self.residual),
             (false, _) => (self.out, 0.0, self.residual),
         };
         let Gemm { m, n, .. } = self.gemm;
-        let kernel = match self.bias != 0 || self.activation.is_some() || residual != 0 {
+        let follows = self.bias != 0 || self.activation.is_some() || residual != 0;
+        let kernel = match follows || step.is_some() {
             true => {
                 let addresses = [c, self.bias, residual, self.out];
-                Some(BiasActivationArgs::new(addresses, [m, n], self.activation)?)
+                let kernel = BiasActivationArgs::new(addresses, [m, n], self.activation)?;
+                Some(step.map_or(kernel, |step| kernel.to_float8(step)))
             }
             false => None,
         };
-        let gemm = Gemm { beta, ..self.gemm };
+        let gemm = Gemm {
+            beta,
+            output: self.gemm.wide,
+            ..self.gemm
+        };
         Ok(Unfused { gemm, c, kernel })
     }
 }
 
+/// What a linear layer needs of the scratch memory, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Scratch {
+    /// x in 8 bits.
+    x: usize,
+    /// Scale and zero point of each row of x.
+    rows: usize,
+    /// The GEMM's result, before what follows.
+    sums: usize,
+}
+
+impl Scratch {
+    fn of(plan: &Plan, step: &Step, spec: &Linear) -> Self {
+        let result = plan.buffer(step.output);
+        let elements: usize = result.shape.iter().product();
+        let x = step.inputs.first().map_or(&[][..], |&x| super::shape_of(plan, x));
+        let x_elements: usize = x.iter().product();
+        let wide = elements * plan.dtype().size();
+        match spec.rounding {
+            None => Self {
+                sums: if spec.activation.is_some() && step.in_place.is_some() {
+                    wide
+                } else {
+                    0
+                },
+                ..Self::default()
+            },
+            Some(Rounding::Float8 { .. }) => Self {
+                x: if is_float8(plan, step) { 0 } else { x_elements },
+                rows: 0,
+                sums: match result.float8.is_some() || spec.activation.is_some() && step.in_place.is_some() {
+                    true => wide,
+                    false => 0,
+                },
+            },
+            Some(Rounding::Int8(_)) => Self {
+                x: x_elements,
+                rows: x_elements / x.last().copied().unwrap_or(1).max(1) * 2 * size_of::<f32>(),
+                sums: elements * DType::I32.size(),
+            },
+        }
+    }
+
+    /// Where each part begins, and where they end.
+    fn offsets(&self) -> [usize; 4] {
+        let rows = self.x.next_multiple_of(ALIGNMENT);
+        let sums = (rows + self.rows).next_multiple_of(ALIGNMENT);
+        [0, rows, sums, sums + self.sums]
+    }
+}
+
+/// The scratch memory of a linear layer, in bytes.
+pub(super) fn scratch_bytes(plan: &Plan, step: &Step, spec: &Linear) -> usize {
+    let [.., end] = Scratch::of(plan, step, spec).offsets();
+    end
+}
+
+/// Whether x is in FP8 where it lies.
+fn is_float8(plan: &Plan, step: &Step) -> bool {
+    matches!(step.inputs.first(), Some(&Operand::Buffer(id)) if plan.buffer(id).float8.is_some())
+}
+
 impl Lowering<'_> {
     pub(super) fn linear(&self, spec: &Linear) -> Result<Vec<Call>, String> {
-        match self.patch_embedding()? {
-            Some(call) => one(Call::Projection(call)),
-            None => one(Call::Linear(self.linear_call(spec)?)),
+        match spec.rounding {
+            None => match self.patch_embedding()? {
+                Some(call) => one(Call::Projection(call)),
+                None => one(Call::Linear(self.linear_call(spec)?)),
+            },
+            Some(Rounding::Float8 { scale }) => self.linear_float8(spec, scale),
+            Some(Rounding::Int8(levels)) => self.linear_int8(spec, levels),
         }
     }
 
@@ -85,6 +188,7 @@ impl Lowering<'_> {
             true => self.address(2 + usize::from(spec.bias))?,
             false => 0,
         };
+        let [.., sums, _] = Scratch::of(self.plan, self.step, spec).offsets();
         Ok(LinearCall {
             gemm: Gemm::linear(rows(self.shape)?, *n, inner.iter().product(), self.plan.dtype()),
             x: self.address(0)?,
@@ -92,9 +196,72 @@ impl Lowering<'_> {
             bias: if spec.bias { self.address(2)? } else { 0 },
             residual,
             out: self.out,
-            scratch: self.addresses.scratch,
+            scratch: self.addresses.scratch + sums as u64,
             activation: spec.activation,
+            float8: None,
         })
+    }
+
+    fn linear_float8(&self, spec: &Linear, step: f32) -> Result<Vec<Call>, String> {
+        let Some(float8) = self.addresses.float8 else {
+            return Err("is in FP8, which the GPU does not multiply".into());
+        };
+        let mut call = self.linear_call(spec)?;
+        let mut calls = Vec::with_capacity(2);
+        if !is_float8(self.plan, self.step) {
+            let [at, ..] = Scratch::of(self.plan, self.step, spec).offsets();
+            let rounded = self.addresses.scratch + at as u64;
+            let extents = [call.gemm.m, call.gemm.k];
+            calls.push(QuantizeArgs::float8([call.x, rounded], extents, step)?.into());
+            call.x = rounded;
+        }
+        let result = self.plan.buffer(self.step.output).float8;
+        call.gemm.inputs = float8;
+        call.gemm.output = if result.is_some() {
+            float8
+        } else {
+            self.plan.dtype()
+        };
+        let out = match result {
+            Some(step) => Some(Float8Result {
+                step,
+                reciprocal: self.step_of_float8(step)?[1],
+            }),
+            None => None,
+        };
+        call.float8 = Some(Float8Call {
+            x: self.step_of_float8(step)?[0],
+            weight: call.weight + float8_scale(call.gemm.n, call.gemm.k) as u64,
+            out,
+        });
+        calls.push(Call::Linear(call));
+        Ok(calls)
+    }
+
+    fn linear_int8(&self, spec: &Linear, levels: Levels) -> Result<Vec<Call>, String> {
+        let call = self.linear_call(spec)?;
+        let Gemm { m, n, k, .. } = call.gemm;
+        let [x, rows, sums, _] = Scratch::of(self.plan, self.step, spec)
+            .offsets()
+            .map(|at| self.addresses.scratch + at as u64);
+        let [scales, column_sums] = int8_tables(n, k).map(|at| call.weight + at as u64);
+        let gemm = Gemm {
+            output: DType::I32,
+            ..Gemm::linear(m, n, k, DType::I8)
+        };
+        let quantize = QuantizeArgs::int8([call.x, x, rows], [m, k], levels)?;
+        let dequantize = DequantizeArgs::new(
+            [sums, rows, scales, column_sums],
+            [call.bias, call.residual, call.out],
+            [m, n],
+            call.activation,
+        )?;
+        let (a, b, c) = (x, call.weight, sums);
+        Ok(vec![
+            quantize.into(),
+            Call::Gemm { gemm, a, b, c },
+            dequantize.into(),
+        ])
     }
 
     pub(super) fn activation(&self, activation: Activation) -> Result<Vec<Call>, String> {

@@ -13,19 +13,20 @@ mod transpose;
 use std::collections::HashMap;
 
 pub(super) use self::attention::AttentionCall;
-pub(super) use self::linear::{LinearCall, Unfused};
+pub(super) use self::linear::{Float8Call, Float8Result, LinearCall, Unfused};
 pub(super) use self::patch_extract::PatchEmbeddingCall;
 #[cfg(test)]
 pub(super) use self::rope::rotation;
+use super::constants::FACTOR_ALIGNMENT;
 use crate::exec::select::Problem;
 use crate::graph::plan::{Operand, Plan, Step};
-use crate::graph::{Graph, ValueId};
+use crate::graph::{Graph, Node, ValueId};
 use crate::hip::Gemm;
 use crate::kernels::{
     AddArgs, AttentionVariant, BiasActivationArgs, KernelCall, LayerNormArgs, SwiGluArgs, Unit,
     attention_unit, is_fused,
 };
-use crate::ops::{AllReduce, Linear, Op};
+use crate::ops::{AllReduce, Op};
 use crate::tensor::DType;
 
 /// One thing to submit. Addresses are the device's.
@@ -121,9 +122,22 @@ impl AllReduceCall {
 pub(super) struct Addresses<'a> {
     pub(super) input: u64,
     pub(super) constants: &'a HashMap<ValueId, u64>,
+    /// Where each step of FP8 lies, an f32, by its bits; then its reciprocal.
+    pub(super) steps: &'a HashMap<u32, u64>,
+    /// How the device encodes FP8, if it multiplies it.
+    pub(super) float8: Option<DType>,
     pub(super) arena: u64,
     /// For [`scratch_bytes`].
     pub(super) scratch: u64,
+}
+
+/// What linear layers in 8 bits need beside [`unit`].
+pub(super) fn rounding_units(graph: &Graph) -> impl Iterator<Item = Unit> {
+    let rounds = |node: &Node| matches!(&node.op, Op::Linear(spec) if spec.rounding.is_some());
+    let kernels = [Unit::of("quantize"), Unit::of("bias_activation")];
+    kernels
+        .into_iter()
+        .filter(move |_| graph.nodes().iter().any(rounds))
 }
 
 /// The kernel that `op` needs beside the libraries, if any.
@@ -180,13 +194,11 @@ pub(super) fn attention_is_unfused(plan: &Plan, step: &Step) -> bool {
 }
 
 /// The memory that some step needs beside the arena: a GEMM whose result goes through an activation before a residual
-/// that lies where the result goes; the scores of attention that is not fused.
+/// that lies where the result goes; what linear layers round to 8 bits, and sum; the scores of attention that is not fused.
 pub(super) fn scratch_bytes(plan: &Plan) -> usize {
     let bytes = |step: &Step| match &plan.node(step).op {
-        Op::Linear(Linear { activation, .. }) if activation.is_some() && step.in_place.is_some() => {
-            plan.buffer(step.output).bytes
-        }
-        Op::Attention(spec) => attention::score_bytes(plan, step, spec),
+        Op::Linear(spec) => linear::scratch_bytes(plan, step, spec),
+        Op::Attention(spec) => attention::scratch_bytes(plan, step, spec),
         _ => 0,
     };
     plan.steps().iter().map(bytes).max().unwrap_or(0)
@@ -246,19 +258,22 @@ pub(super) fn lower(plan: &Plan, step: &Step, addresses: Addresses<'_>) -> Resul
             0,
             None,
         )?),
-        Op::LayerNorm { epsilon } => one(LayerNormArgs::new(
-            [s.address(0)?, s.address(1)?, s.address(2)?, s.out],
-            s.groups()?,
-            *epsilon,
-        )?),
-        Op::RmsNorm { epsilon } => one(LayerNormArgs::rms(
-            [s.address(0)?, s.address(1)?, s.out],
-            s.groups()?,
-            *epsilon,
-        )?),
+        Op::LayerNorm { epsilon } => {
+            let addresses = [s.address(0)?, s.address(1)?, s.address(2)?, s.out];
+            let arguments = LayerNormArgs::new(addresses, s.groups()?, *epsilon)?;
+            one(s.float8().map_or(arguments, |step| arguments.to_float8(step)))
+        }
+        Op::RmsNorm { epsilon } => {
+            let addresses = [s.address(0)?, s.address(1)?, s.out];
+            let arguments = LayerNormArgs::rms(addresses, s.groups()?, *epsilon)?;
+            one(s.float8().map_or(arguments, |step| arguments.to_float8(step)))
+        }
         Op::Linear(spec) => s.linear(spec),
         Op::Activation(activation) => s.activation(*activation),
-        Op::SwiGlu => one(SwiGluArgs::new([s.address(0)?, 0, s.out], s.matrix()?)?),
+        Op::SwiGlu => {
+            let arguments = SwiGluArgs::new([s.address(0)?, 0, s.out], s.matrix()?)?;
+            one(s.float8().map_or(arguments, |step| arguments.to_float8(step)))
+        }
         Op::Rope(spec) => s.rope(spec),
         Op::Attention(spec) => s.attention(spec),
         Op::Transpose(spec) => s.transpose(*spec),
@@ -315,6 +330,13 @@ impl<'a> Lowering<'a> {
         }
     }
 
+    /// Where a step of FP8 and its reciprocal lie.
+    fn step_of_float8(&self, step: f32) -> Result<[u64; 2], String> {
+        let address = self.addresses.steps.get(&step.to_bits()).copied();
+        let address = address.ok_or("the plan is of another graph than the executor")?;
+        Ok([address, address + FACTOR_ALIGNMENT as u64])
+    }
+
     fn constant(&self, id: ValueId) -> Result<u64, String> {
         let address = self.addresses.constants.get(&id).copied();
         address.ok_or_else(|| "the plan is of another graph than the executor".into())
@@ -336,6 +358,11 @@ impl<'a> Lowering<'a> {
             channels,
             dtype: self.plan.dtype(),
         })])
+    }
+
+    /// The step of the result in FP8, if that is how it is stored.
+    fn float8(&self) -> Option<f32> {
+        self.plan.buffer(self.step.output).float8
     }
 
     fn element(&self) -> usize {

@@ -1,0 +1,90 @@
+//! For GPUs: marks the values that plans store in FP8, or leaves FP8 to the weights.
+//!
+//! FP8 is left to the weights, too, where a layer does not have a multiple of 16 channels, as the libraries' GEMMs take them.
+//!
+//! A value is stored in FP8 if nothing but linear layers multiplies it, all with the same step, and if its node can write it so.
+//! Then the node before a GEMM writes half of the bytes, and no kernel of its own rounds.
+
+use std::collections::HashMap;
+
+use crate::error::Result;
+use crate::graph::rewrite::Rewritten;
+use crate::graph::{Graph, ValueId};
+use crate::ops::{Linear, Op, Rounding};
+
+/// Counts the values in FP8, or the layers that no longer round.
+pub(in crate::graph) fn run(graph: &Graph, stored: bool) -> Result<Rewritten> {
+    let mut new = graph.clone();
+    let changes = match stored {
+        true => {
+            let left = keep_weights(&mut new, |shape| !shape.iter().all(|n| n.is_multiple_of(16)));
+            left + store(&mut new)
+        }
+        false => keep_weights(&mut new, |_| true),
+    };
+    Ok(Rewritten { graph: new, changes })
+}
+
+/// Leaves FP8 to the weights of layers whose weight has such a shape.
+fn keep_weights(graph: &mut Graph, of_shape: impl Fn(&[usize]) -> bool) -> usize {
+    let mut changes = 0;
+    for node in &mut graph.nodes {
+        let shape = node
+            .inputs
+            .get(1)
+            .map_or(&[][..], |id| &graph.values[id.index()].shape);
+        if let Op::Linear(Linear { rounding, .. }) = &mut node.op
+            && matches!(rounding, Some(Rounding::Float8 { .. }))
+            && of_shape(shape)
+        {
+            *rounding = None;
+            changes += 1;
+        }
+    }
+    changes
+}
+
+fn store(graph: &mut Graph) -> usize {
+    // The step of a value's readers, while they agree.
+    let mut steps: HashMap<ValueId, Option<f32>> = HashMap::new();
+    for node in &graph.nodes {
+        for (position, &id) in node.inputs.iter().enumerate() {
+            let step = match &node.op {
+                Op::Linear(spec) if position == 0 => step(spec),
+                _ => None,
+            };
+            let known = steps.entry(id).or_insert(step);
+            *known = known.filter(|&known| step == Some(known));
+        }
+    }
+    for (_, id) in &graph.outputs {
+        steps.insert(*id, None);
+    }
+    let marked: Vec<(ValueId, f32)> = graph
+        .nodes
+        .iter()
+        .filter(|node| writes_float8(&node.op))
+        .filter_map(|node| Some((node.output, steps.get(&node.output).copied().flatten()?)))
+        .collect();
+    for &(id, step) in &marked {
+        graph.values[id.index()].float8 = Some(step);
+    }
+    marked.len()
+}
+
+fn step(spec: &Linear) -> Option<f32> {
+    match spec.rounding {
+        Some(Rounding::Float8 { scale }) => Some(scale),
+        _ => None,
+    }
+}
+
+/// Whether a GPU's kernel or GEMM for the op can write FP8.
+fn writes_float8(op: &Op) -> bool {
+    match op {
+        Op::LayerNorm { .. } | Op::RmsNorm { .. } | Op::SwiGlu | Op::Attention(_) => true,
+        // A GEMM of FP8 can; a residual would be in FP8 as well.
+        Op::Linear(spec) => step(spec).is_some() && !spec.residual,
+        _ => false,
+    }
+}
