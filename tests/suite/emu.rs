@@ -140,7 +140,6 @@ fn works(arch: &str) {
     ];
     let rest = [
         "gpu::held_out_digits_are_recognised_in_every_dtype",
-        "gpu::quantized::held_out_digits_are_recognised_in_8_bits",
         "gpu::four_threads_on_their_streams_get_the_bits_of_one",
         "gpu::a_pipeline_gives_the_bits_of_the_session",
         "gpu::many_runs_leave_the_memory_flat",

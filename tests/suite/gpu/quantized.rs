@@ -46,12 +46,12 @@ fn logits_are_those_of_the_cpu() {
         for dtype in dtypes() {
             let error = difference(&expected, &logits(name, device, dtype));
             println!("{dtype:<4} {name:<18} error {error:.1e}");
-            // Where activations are rounded to 8 bits, those that another rounding has moved may go to the next level: in FP8 one of
-            // 16. The weights' dtype is the GPU's where they are dequantised.
-            let limit = match (name.starts_with("fp8"), dtype) {
-                (_, DType::BF16) => 0.05,
-                (true, _) => 0.03,
-                (false, _) => 0.01,
+            // In f32 int8 is exact. In 16 bits, what another rounding has moved may go to the next of 255 levels. A GPU that does not
+            // multiply FP8, or not these few channels, leaves activations as they are, which is 6 % from the CPU's here.
+            let limit = match (name, dtype) {
+                ("fp8_static", _) => 0.1,
+                (_, DType::F32) => 1e-5,
+                _ => 0.05,
             };
             assert!(error < limit, "{dtype} {name}: {error:e}");
         }
