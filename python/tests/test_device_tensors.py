@@ -158,6 +158,7 @@ def test_pixels_on_the_gpu_give_the_bits_of_those_on_the_host(model: hipvit.Mode
         assert got.logits is not None and expected.logits is not None
         assert np.array_equal(got.logits, expected.logits)
         assert (len(tensor.streams), tensor.given_back, tensor.copied_to_host) == (call, call, 0)
+    assert expected.logits is not None
     assert np.array_equal(model(OnDevice(pixels[3]), resize=False)[0], expected.logits[3])
 
 
