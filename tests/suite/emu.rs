@@ -39,6 +39,9 @@ fn library() -> PathBuf {
 /// A program that sees these GPUs: `gfx1100`, `gfx942x2`.
 fn command(program: impl Into<PathBuf>, gpus: &str) -> Command {
     let mut command = Command::new(program.into());
+    if let Some(clang) = clang_of_gfx950().filter(|_| gpus.starts_with("gfx950")) {
+        command.env("HIP_EMU_CLANG", clang);
+    }
     command
         .env("HIPVIT_PROVIDER", library())
         .env("HIP_EMU_ARCH", gpus)
@@ -48,6 +51,34 @@ fn command(program: impl Into<PathBuf>, gpus: &str) -> Command {
             PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("emu-cache"),
         );
     command
+}
+
+/// `HIP_EMU_CLANG` or another clang in PATH that compiles for gfx950, with the disassembler that goes with it.
+fn clang_of_gfx950() -> Option<&'static str> {
+    static CLANG: OnceLock<Option<String>> = OnceLock::new();
+    let compiles = |clang: &String| {
+        Command::new(clang)
+            .args([
+                "--target=amdgcn-amd-amdhsa",
+                "-mcpu=gfx950",
+                "-nogpulib",
+                "-x",
+                "c",
+                "-S",
+            ])
+            .args(["-o", "/dev/null", "/dev/null"])
+            .output()
+            .is_ok_and(|output| output.status.success())
+    };
+    CLANG
+        .get_or_init(|| {
+            let versions = (20..=22).rev().map(|version| format!("clang++-{version}"));
+            env::var("HIP_EMU_CLANG")
+                .into_iter()
+                .chain(versions)
+                .find(compiles)
+        })
+        .as_deref()
 }
 
 pub(crate) fn hipvit(gpus: &str, arguments: &[&str]) -> Output {
@@ -147,8 +178,10 @@ fn works(arch: &str) {
     ];
     match (all(), arch) {
         (false, _) => passes(arch, "f16", &some),
-        // Its kernels differ from gfx942's in a few instructions only.
-        (true, "gfx90a") => passes(arch, "f32,f16,bf16", &[&some[..], &architectures].concat()),
+        // Their kernels differ from those of gfx942 and gfx1100 in a few instructions only.
+        (true, "gfx90a" | "gfx950" | "gfx1200") => {
+            passes(arch, "f32,f16,bf16", &[&some[..], &architectures].concat())
+        }
         (true, _) => passes(arch, "f32,f16,bf16", &[&some[..], &architectures, &rest].concat()),
     }
     validates(arch);
@@ -168,6 +201,21 @@ fn gfx90a_runs_models_and_ops() {
 #[test]
 fn gfx942_runs_models_and_ops() {
     works("gfx942");
+}
+
+/// FP8 in OCP's encoding, and WMMA with a layout of its own.
+#[test]
+fn gfx1200_runs_models_and_ops() {
+    works("gfx1200");
+}
+
+/// Clang 20 is the first that compiles for it.
+#[test]
+fn gfx950_runs_models_and_ops() {
+    match clang_of_gfx950() {
+        Some(_) => works("gfx950"),
+        None => eprintln!("skipped: gfx950: no clang 20 or later that compiles for it"),
+    }
 }
 
 /// Its matrix cores have their own instruction for bf16.

@@ -19,7 +19,7 @@ pub(crate) struct Part {
     pub(crate) vector_granule: u32,
     /// Maximum number of vector registers of a wave.
     pub(crate) vector_registers_per_wave: u32,
-    /// LDS of a multiprocessor; a block gets at most 64 KiB.
+    /// LDS of a multiprocessor.
     pub(crate) lds: u32,
     pub(crate) l2: u32,
     pub(crate) clock: u32,
@@ -39,12 +39,32 @@ const KIB: u32 = 1 << 10;
 const MIB: u32 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// Maximum LDS of a block, on all of them.
-pub(crate) const LDS_PER_BLOCK: u32 = 64 * KIB;
 /// Maximum number of work-items of a block, on all of them.
 pub(crate) const THREADS_PER_BLOCK: u32 = 1024;
 
 pub(crate) const PARTS: &[Part] = &[
+    Part {
+        name: "AMD Instinct MI355X",
+        arch: "gfx950",
+        target: "gfx950:sramecc+:xnack-",
+        wave: 64,
+        multiprocessors: 256,
+        simds: 4,
+        waves_per_simd: 8,
+        vector_registers: 512,
+        vector_granule: 8,
+        vector_registers_per_wave: 512,
+        lds: 160 * KIB,
+        l2: 4 * MIB,
+        clock: 2_400_000,
+        memory_clock: 2_000_000,
+        memory_bus: 8192,
+        memory: 288 * GIB,
+        pci_id: 0x75a3,
+        ecc: true,
+        fabric: true,
+        capability: (9, 5),
+    },
     Part {
         name: "AMD Instinct MI300X",
         arch: "gfx942",
@@ -112,6 +132,50 @@ pub(crate) const PARTS: &[Part] = &[
         capability: (9, 0),
     },
     Part {
+        name: "AMD Radeon RX 9070 XT",
+        arch: "gfx1201",
+        target: "gfx1201",
+        wave: 32,
+        multiprocessors: 32,
+        simds: 4,
+        waves_per_simd: 16,
+        vector_registers: 1536,
+        vector_granule: 24,
+        vector_registers_per_wave: 256,
+        lds: 128 * KIB,
+        l2: 8 * MIB,
+        clock: 2_970_000,
+        memory_clock: 1_259_000,
+        memory_bus: 256,
+        memory: 16 * GIB,
+        pci_id: 0x7550,
+        ecc: false,
+        fabric: false,
+        capability: (12, 0),
+    },
+    Part {
+        name: "AMD Radeon RX 9060 XT",
+        arch: "gfx1200",
+        target: "gfx1200",
+        wave: 32,
+        multiprocessors: 16,
+        simds: 4,
+        waves_per_simd: 16,
+        vector_registers: 1536,
+        vector_granule: 24,
+        vector_registers_per_wave: 256,
+        lds: 128 * KIB,
+        l2: 4 * MIB,
+        clock: 3_130_000,
+        memory_clock: 1_259_000,
+        memory_bus: 128,
+        memory: 16 * GIB,
+        pci_id: 0x7590,
+        ecc: false,
+        fabric: false,
+        capability: (12, 0),
+    },
+    Part {
         name: "AMD Radeon RX 7900 XTX",
         arch: "gfx1100",
         target: "gfx1100",
@@ -156,6 +220,16 @@ pub(crate) const PARTS: &[Part] = &[
         capability: (10, 3),
     },
 ];
+
+impl Part {
+    /// Maximum LDS of a block: on CDNA all of a compute unit's, on RDNA half of a pair's.
+    pub(crate) fn lds_per_block(&self) -> u32 {
+        match self.wave {
+            64 => self.lds,
+            _ => self.lds / 2,
+        }
+    }
+}
 
 /// The model with this processor.
 pub(crate) fn find(arch: &str) -> Option<&'static Part> {

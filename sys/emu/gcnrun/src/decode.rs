@@ -14,7 +14,8 @@ pub(crate) fn decode(text: String, arch: &str, lanes: u32) -> Code {
     let arch = Arch {
         gfx9: arch.starts_with("gfx9"),
         gfx11: arch.starts_with("gfx11"),
-        fnuz: matches!(arch, "gfx940" | "gfx941" | "gfx942"),
+        gfx12: arch.starts_with("gfx12"),
+        float8: isa::Encoding::of(arch),
         lanes,
     };
     for number in 0..code.line_count() {

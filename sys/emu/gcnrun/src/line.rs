@@ -1,5 +1,6 @@
 //! A line of the disassembly, split into mnemonic, operands and modifiers.
 
+use crate::isa::Encoding;
 use crate::operands::{self, Place, Source, Type};
 use crate::wave::AGPR;
 
@@ -9,8 +10,9 @@ pub(crate) struct Arch {
     /// GCN and CDNA: results of 16 bits clear the upper half, `v_cmpx` writes a mask too.
     pub(crate) gfx9: bool,
     pub(crate) gfx11: bool,
-    /// 8-bit floats are FNUZ.
-    pub(crate) fnuz: bool,
+    pub(crate) gfx12: bool,
+    /// Of 8-bit floats, where there are instructions for them.
+    pub(crate) float8: Option<Encoding>,
     pub(crate) lanes: u32,
 }
 
@@ -142,7 +144,7 @@ impl<'t> Line<'t> {
 
     /// Removes modifiers that only control caches.
     pub(crate) fn ignore_cache_policy(&mut self) {
-        for name in ["glc", "slc", "dlc", "sc0", "sc1", "nt", "scc"] {
+        for name in ["glc", "slc", "dlc", "sc0", "sc1", "nt", "scc", "th", "scope"] {
             self.take(name);
         }
     }
@@ -281,7 +283,8 @@ mod tests {
     const ARCH: Arch = Arch {
         gfx9: false,
         gfx11: true,
-        fnuz: false,
+        gfx12: false,
+        float8: None,
         lanes: 32,
     };
 

@@ -16,7 +16,7 @@ use crate::order::{mix, permuted, sampled};
 use crate::profile::{Profile, Recorder};
 use crate::space::{PRIVATE_APERTURE, SCRATCH_DESCRIPTOR, SHARED_APERTURE, Space};
 use crate::taint::{Taint, Tracer};
-use crate::wave::{Mode, Wave};
+use crate::wave::{Mode, TTMP, Wave};
 
 /// LDS of a compute unit, in bytes: the most that a block may have.
 const LDS: u32 = 65536;
@@ -296,7 +296,7 @@ impl Grid<'_> {
                 self.code.texts(),
                 waves as usize,
                 self.program.wave_size(),
-                self.program.arch().starts_with("gfx9"),
+                self.program.arch(),
             )
             .into_iter()
             .map(|recorder| Observer::Recorder(Box::new(recorder)))
@@ -592,7 +592,7 @@ impl<'a> Worker<'a> {
         // Registers of preloaded arguments: without preloading, kernels load the arguments themselves.
         registers.resize(descriptor.user_sgprs().max(registers.len()), 0);
         for (axis, index) in block.into_iter().enumerate() {
-            if descriptor.block_index(axis) {
+            if descriptor.block_index(axis) && !grid.traits.block_in_ttmp {
                 registers.push(index);
             }
         }
@@ -605,6 +605,10 @@ impl<'a> Worker<'a> {
         }
         for (register, value) in registers.into_iter().enumerate() {
             wave.set_sgpr(register, value);
+        }
+        if grid.traits.block_in_ttmp {
+            wave.set_sgpr(TTMP + 9, block[0]);
+            wave.set_sgpr(TTMP + 7, block[1] & 0xffff | block[2] << 16);
         }
 
         let [x, y, _] = grid.launch.block;

@@ -9,6 +9,8 @@ pub(crate) const POISON: u32 = 0x7fff_7fff;
 
 /// Index of `vcc_lo` among the scalar registers.
 pub(crate) const VCC: usize = 106;
+/// Index of `ttmp0` among the scalar registers.
+pub(crate) const TTMP: usize = 108;
 /// Index of `m0` among the scalar registers, on every architecture.
 pub(crate) const M0: usize = 125;
 /// Index of `exec_lo` among the scalar registers.

@@ -14,7 +14,7 @@ use super::image::{code_object, fits};
 use super::machine::{Device, current, machine};
 use super::{Handles, capture_mode, hip, put, queue};
 use crate::faults::{Failure, report};
-use crate::parts::{LDS_PER_BLOCK, Part};
+use crate::parts::Part;
 
 static MODULES: Handles<Module> = Handles::new();
 static FUNCTIONS: Handles<Function> = Handles::new();
@@ -39,7 +39,7 @@ impl Function {
 
     /// Maximum dynamic LDS of a block.
     pub(super) fn dynamic_lds(&self) -> u32 {
-        LDS_PER_BLOCK.saturating_sub(self.info.lds)
+        self.part().lds_per_block().saturating_sub(self.info.lds)
     }
 }
 

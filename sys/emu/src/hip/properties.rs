@@ -7,7 +7,7 @@ use hipvit_sys::hip::{hipDeviceAttribute_t, hipDeviceProp_tR0600, hipError_t, hi
 
 use super::machine::{Device, device, machine};
 use super::{hip, put};
-use crate::parts::{LDS_PER_BLOCK, THREADS_PER_BLOCK};
+use crate::parts::THREADS_PER_BLOCK;
 
 /// `gfx942` in a fixed array of C characters.
 fn write_text(field: &mut [c_char], text: &str) {
@@ -52,8 +52,8 @@ pub(super) fn properties(device: &Device) -> Result<hipDeviceProp_tR0600, hipErr
     p.maxGridSize = [i32::MAX, 65536, 65536];
     p.regsPerBlock = 65536;
     p.regsPerMultiprocessor = 65536;
-    p.sharedMemPerBlock = LDS_PER_BLOCK as usize;
-    p.sharedMemPerBlockOptin = LDS_PER_BLOCK as usize;
+    p.sharedMemPerBlock = part.lds_per_block() as usize;
+    p.sharedMemPerBlockOptin = part.lds_per_block() as usize;
     p.sharedMemPerMultiprocessor = part.lds as usize;
     p.maxSharedMemoryPerMultiProcessor = part.lds as usize;
 

@@ -6,6 +6,7 @@ use super::map::*;
 use super::rows::{Row, Table, accumulate, map, rows};
 use super::salu::sign_bits_32;
 use crate::code::Handler;
+use crate::operands::Type;
 
 /// Adds a row for each operation.
 pub(super) fn rows(table: &mut Table) {
@@ -269,10 +270,53 @@ fn short_integers(table: &mut Table) {
         "v_or_b16" => U16 (U16 a, U16 b) a | b;
         "v_xor_b16" => U16 (U16 a, U16 b) a ^ b;
         "v_mov_b16" => HalfBits (HalfBits a) a;
+        // Compilers take the upper half of the result to be zero, as it is of most operations of 16 bits on CDNA.
+        "v_ashr_pk_i8_i32" => U32 (I32 a, I32 b, U32 c) {
+            let byte = |x: i32| u32::from((x >> (c & 31)).clamp(-128, 127) as u8);
+            byte(a) | byte(b) << 8
+        };
+        "v_ashr_pk_u8_i32" => U32 (I32 a, I32 b, U32 c) {
+            let byte = |x: i32| (x >> (c & 31)).clamp(0, 255).cast_unsigned();
+            byte(a) | byte(b) << 8
+        };
     }
 }
 
+/// Any function of three bits: bit 4a + 2b + c of `truth` is its value.
+fn bitop3(truth: u32, a: u32, b: u32, c: u32) -> u32 {
+    (0..8).filter(|case| truth >> case & 1 == 1).fold(0, |all, case| {
+        let is = |bits: u32, which: u32| if case & which != 0 { bits } else { !bits };
+        all | is(a, 4) & is(b, 2) & is(c, 1)
+    })
+}
+
 fn bits(table: &mut Table) {
+    table.insert(
+        "v_bitop3_b32",
+        Row {
+            run: |context, instruction| {
+                let truth = instruction.detail[0];
+                map3::<U32, U32, U32, U32, _>(context, instruction, |a, b, c| bitop3(truth, a, b, c))
+            },
+            result: Type::U32,
+            operands: &[Type::U32; 3],
+            accumulates: false,
+        },
+    );
+    table.insert(
+        "v_bitop3_b16",
+        Row {
+            run: |context, instruction| {
+                let truth = instruction.detail[0];
+                map3::<U16, U16, U16, U16, _>(context, instruction, |a, b, c| {
+                    bitop3(truth, a.into(), b.into(), c.into()) as u16
+                })
+            },
+            result: Type::U16,
+            operands: &[Type::U16; 3],
+            accumulates: false,
+        },
+    );
     rows! { table;
         "v_mov_b32" | "v_accvgpr_read_b32" | "v_accvgpr_write_b32" | "v_accvgpr_mov_b32" => Bits (Bits a) a;
         "v_mov_b64" => U64 (U64 a) a;

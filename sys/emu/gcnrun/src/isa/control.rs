@@ -19,6 +19,16 @@ const NO_OPERATIONS: &[&str] = &[
     "s_waitcnt_depctr",
     "s_wait_idle",
     "s_wait_event",
+    "s_wait_alu",
+    "s_wait_loadcnt",
+    "s_wait_storecnt",
+    "s_wait_dscnt",
+    "s_wait_kmcnt",
+    "s_wait_samplecnt",
+    "s_wait_bvhcnt",
+    "s_wait_expcnt",
+    "s_wait_loadcnt_dscnt",
+    "s_wait_storecnt_dscnt",
     "s_delay_alu",
     "s_clause",
     "s_sendmsg",
@@ -96,6 +106,11 @@ pub(super) fn decode(line: &mut Line<'_>) -> Option<Result<Instruction, String>>
             Some(|_, _| Err(Box::new(Exit::Stop(Stop::End))))
         }
         "s_barrier" => Some(|_, _| Err(Box::new(Exit::Stop(Stop::Barrier)))),
+        // The block's barrier in two parts: a wave only waits in the second, so that is where all meet.
+        "s_barrier_signal" if line.operands == ["-1"] => Some(no_operation),
+        "s_barrier_wait" if matches!(line.operands[..], ["-1" | "0xffff"]) => {
+            Some(|_, _| Err(Box::new(Exit::Stop(Stop::Barrier))))
+        }
         _ => None,
     };
     if let Some(run) = plain {
@@ -260,6 +275,10 @@ fn get_register(line: &Line<'_>) -> Result<Instruction, String> {
         "HW_REG_SHADER_CYCLES" | "HW_REG_SHADER_CYCLES_LO" => with_destination(line, |c, i| {
             let clock = clock(c);
             write_field(c, i, clock as u32)
+        }),
+        "HW_REG_SHADER_CYCLES_HI" => with_destination(line, |c, i| {
+            let clock = clock(c);
+            write_field(c, i, (clock >> 32) as u32)
         }),
         // Everything runs on compute unit 0.
         "HW_REG_HW_ID" | "HW_REG_HW_ID1" | "HW_REG_HW_ID2" | "HW_REG_XCC_ID" => {

@@ -1,8 +1,8 @@
 //! Conversions between number formats.
 
 use super::element::*;
-use super::float::{f32_to_bf16, f32_to_f16_toward_zero};
-use super::float8::Float8::{Bf8, Fp8};
+use super::float::{f32_to_bf16, f32_to_f16, f32_to_f16_toward_zero};
+use super::float8::Float8::{Bf8, Bf8Fnuz, Fp8, Fp8Fnuz};
 use super::map::*;
 use super::rows::{self, Row, Table, map};
 use crate::code::Handler;
@@ -57,6 +57,7 @@ pub(super) fn rows(table: &mut Table) {
             c & !(255 << shift) | u32::from(a.round_ties_even() as u8) << shift
         };
         "v_cvt_pkrtz_f16_f32" | "v_cvt_pk_rtz_f16_f32" => Pair (F32 a, F32 b) pair(f32_to_f16_toward_zero(a), f32_to_f16_toward_zero(b));
+        "v_cvt_pk_f16_f32" => Pair (F32 a, F32 b) pair(f32_to_f16(a), f32_to_f16(b));
         "v_cvt_pk_bf16_f32" => Pair (F32 a, F32 b) pair(f32_to_bf16(a), f32_to_bf16(b));
         "v_cvt_pk_i16_i32" => Pair (I32 a, I32 b) pair(saturated_i16(a), saturated_i16(b));
         "v_cvt_pk_u16_u32" => Pair (U32 a, U32 b) pair(a.min(65535), b.min(65535));
@@ -68,12 +69,18 @@ pub(super) fn rows(table: &mut Table) {
         "v_cvt_pknorm_u16_f16" | "v_cvt_pk_norm_u16_f16" => Pair (F16 a, F16 b) pair(normalised_u16(a), normalised_u16(b));
         "v_cvt_norm_i16_f16" => U16 (F16 a) normalised_i16(a) as u16;
         "v_cvt_norm_u16_f16" => U16 (F16 a) normalised_u16(a) as u16;
-        "v_cvt_f32_fp8" => F32 (U32 a) Fp8.value(a);
-        "v_cvt_f32_bf8" => F32 (U32 a) Bf8.value(a);
-        "v_cvt_pk_f32_fp8" => PairF32 (U32 a) [Fp8.value(a), Fp8.value(a >> 8)];
-        "v_cvt_pk_f32_bf8" => PairF32 (U32 a) [Bf8.value(a), Bf8.value(a >> 8)];
-        "v_cvt_pk_fp8_f32" => U16 (F32 a, F32 b) (Fp8.round(a) | Fp8.round(b) << 8) as u16;
-        "v_cvt_pk_bf8_f32" => U16 (F32 a, F32 b) (Bf8.round(a) | Bf8.round(b) << 8) as u16;
+        "v_cvt_f32_fp8" => F32 (U32 a) Fp8Fnuz.value(a);
+        "v_cvt_f32_bf8" => F32 (U32 a) Bf8Fnuz.value(a);
+        "v_cvt_pk_f32_fp8" => PairF32 (U32 a) [Fp8Fnuz.value(a), Fp8Fnuz.value(a >> 8)];
+        "v_cvt_pk_f32_bf8" => PairF32 (U32 a) [Bf8Fnuz.value(a), Bf8Fnuz.value(a >> 8)];
+        "v_cvt_pk_fp8_f32" => U16 (F32 a, F32 b) (Fp8Fnuz.round(a) | Fp8Fnuz.round(b) << 8) as u16;
+        "v_cvt_pk_bf8_f32" => U16 (F32 a, F32 b) (Bf8Fnuz.round(a) | Bf8Fnuz.round(b) << 8) as u16;
+        "v_cvt_f32_fp8 ocp" => F32 (U32 a) Fp8.value(a);
+        "v_cvt_f32_bf8 ocp" => F32 (U32 a) Bf8.value(a);
+        "v_cvt_pk_f32_fp8 ocp" => PairF32 (U32 a) [Fp8.value(a), Fp8.value(a >> 8)];
+        "v_cvt_pk_f32_bf8 ocp" => PairF32 (U32 a) [Bf8.value(a), Bf8.value(a >> 8)];
+        "v_cvt_pk_fp8_f32 ocp" => U16 (F32 a, F32 b) (Fp8.round(a) | Fp8.round(b) << 8) as u16;
+        "v_cvt_pk_bf8_f32 ocp" => U16 (F32 a, F32 b) (Bf8.round(a) | Bf8.round(b) << 8) as u16;
         "v_pack_b32_f16" => Pair (HalfBits a, HalfBits b) pair(a, b);
     }
 }

@@ -1,71 +1,134 @@
-//! The 8-bit floating-point formats of gfx940 to gfx942, FNUZ: one NaN (0x80), no infinity, no negative zero.
-//! gfx950 and gfx12 have OCP's encoding in instructions of the same names, which is not supported.
+//! The 8-bit floating-point formats: of gfx940 to gfx942 FNUZ's (one NaN, 0x80, no infinity, no negative zero), of gfx950 and
+//! gfx12, in instructions of the same names, OCP's (OFP8 revision 1.0: E4M3 has no infinity, E5M2 is as IEEE 754's formats are).
 
 use std::sync::LazyLock;
 
 /// A format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Float8 {
+pub(crate) enum Float8 {
     /// E4M3 with a bias of 8: to ±240.
-    Fp8,
+    Fp8Fnuz,
     /// E5M2 with a bias of 16: to ±57344.
+    Bf8Fnuz,
+    /// E4M3 with a bias of 7: to ±448.
+    Fp8,
+    /// E5M2 with a bias of 15: to ±57344.
     Bf8,
 }
 
-const NAN: u32 = 0x80;
-const LARGEST: u32 = 0x7f;
+/// The encoding of an architecture's 8-bit floats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Encoding {
+    Fnuz,
+    Ocp,
+}
+
+impl Encoding {
+    /// `None` if the architecture has no 8-bit floats.
+    pub(crate) fn of(arch: &str) -> Option<Self> {
+        match arch {
+            "gfx940" | "gfx941" | "gfx942" => Some(Self::Fnuz),
+            "gfx950" => Some(Self::Ocp),
+            _ if arch.starts_with("gfx12") => Some(Self::Ocp),
+            _ => None,
+        }
+    }
+
+    /// The format that instructions call `fp8` or `bf8`.
+    pub(super) fn format(self, name: &str) -> Option<Float8> {
+        match (name, self) {
+            ("fp8", Self::Fnuz) => Some(Float8::Fp8Fnuz),
+            ("bf8", Self::Fnuz) => Some(Float8::Bf8Fnuz),
+            ("fp8", Self::Ocp) => Some(Float8::Fp8),
+            ("bf8", Self::Ocp) => Some(Float8::Bf8),
+            _ => None,
+        }
+    }
+}
+
+const SIGN: u32 = 0x80;
 
 impl Float8 {
+    pub(super) const ALL: [Self; 4] = [Self::Fp8Fnuz, Self::Bf8Fnuz, Self::Fp8, Self::Bf8];
+
     /// Bits of the mantissa, and the exponent's bias.
     const fn layout(self) -> (i32, i32) {
         match self {
-            Self::Fp8 => (3, 8),
-            Self::Bf8 => (2, 16),
+            Self::Fp8Fnuz => (3, 8),
+            Self::Bf8Fnuz => (2, 16),
+            Self::Fp8 => (3, 7),
+            Self::Bf8 => (2, 15),
+        }
+    }
+
+    const fn is_fnuz(self) -> bool {
+        matches!(self, Self::Fp8Fnuz | Self::Bf8Fnuz)
+    }
+
+    /// The bits of the largest number.
+    const fn largest(self) -> u32 {
+        match self {
+            Self::Fp8Fnuz | Self::Bf8Fnuz => 0x7f,
+            Self::Fp8 => 0x7e,
+            Self::Bf8 => 0x7b,
         }
     }
 
     fn decode(self, bits: u32) -> f32 {
-        if bits == NAN {
+        let magnitude = bits & !SIGN;
+        if self.is_fnuz() && bits == SIGN || magnitude > self.largest() + u32::from(self == Self::Bf8) {
             return f32::NAN;
         }
         let (mantissa_bits, bias) = self.layout();
-        let (exponent, mantissa) = (
-            (bits & LARGEST) >> mantissa_bits,
-            bits & ((1 << mantissa_bits) - 1),
-        );
-        let (exponent, mantissa) = match exponent {
-            0 => (1, mantissa),
-            _ => (exponent, mantissa | 1 << mantissa_bits),
+        let (exponent, mantissa) = (magnitude >> mantissa_bits, magnitude & ((1 << mantissa_bits) - 1));
+        let value = if magnitude > self.largest() {
+            f32::INFINITY
+        } else {
+            let (exponent, mantissa) = match exponent {
+                0 => (1, mantissa),
+                _ => (exponent, mantissa | 1 << mantissa_bits),
+            };
+            mantissa as f32 * power_of_two(exponent.cast_signed() - bias - mantissa_bits)
         };
-        let value = mantissa as f32 * power_of_two(exponent.cast_signed() - bias - mantissa_bits);
-        if bits & NAN == 0 { value } else { -value }
+        if bits & SIGN == 0 { value } else { -value }
     }
 
     /// The value of the lowest 8 bits.
     pub(super) fn value(self, bits: u32) -> f32 {
-        static VALUES: LazyLock<[[f32; 256]; 2]> = LazyLock::new(|| {
-            [Float8::Fp8, Float8::Bf8].map(|format| std::array::from_fn(|bits| format.decode(bits as u32)))
+        static VALUES: LazyLock<[[f32; 256]; 4]> = LazyLock::new(|| {
+            Float8::ALL.map(|format| std::array::from_fn(|bits| format.decode(bits as u32)))
         });
         VALUES[self as usize][(bits & 255) as usize]
     }
 
-    /// The nearest, ties to even. Beyond the largest it is NaN, which MODE.FP16_OVFL, which the interpreter refuses, would clamp.
+    /// The nearest, ties to even. Beyond the largest it is NaN, of OCP's E5M2 infinity; MODE.FP16_OVFL, which the interpreter refuses,
+    /// would clamp.
     pub(super) fn round(self, value: f32) -> u32 {
-        if !value.is_finite() {
-            return NAN;
+        let sign = match value.is_sign_negative() {
+            true => SIGN,
+            false => 0,
+        };
+        let (nan, beyond) = match self {
+            Self::Fp8Fnuz | Self::Bf8Fnuz => (SIGN, SIGN),
+            Self::Fp8 => (sign | 0x7f, sign | 0x7f),
+            Self::Bf8 => (sign | 0x7f, sign | 0x7c),
+        };
+        if value.is_nan() {
+            return nan;
+        }
+        let magnitude = value.abs();
+        if magnitude.is_infinite() {
+            return beyond;
         }
         let (mantissa_bits, bias) = self.layout();
-        let magnitude = value.abs();
         // Below the smallest normal number there is one unit for all.
         let exponent = ((magnitude.to_bits() >> 23).cast_signed() - 127).max(1 - bias);
         let units = (magnitude / power_of_two(exponent - mantissa_bits)).round_ties_even() as u32;
         // Where rounding carries, the sum carries into the exponent.
-        let bits = ((exponent + bias - 1).cast_unsigned() << mantissa_bits) + units;
-        match bits {
-            0 => 0,
-            bits if bits > LARGEST => NAN,
-            bits if value < 0.0 => bits | NAN,
-            bits => bits,
+        match ((exponent + bias - 1).cast_unsigned() << mantissa_bits) + units {
+            0 if self.is_fnuz() => 0,
+            bits if bits > self.largest() => beyond,
+            bits => sign | bits,
         }
     }
 }
@@ -82,26 +145,46 @@ mod tests {
     #[test]
     fn values_are_those_of_the_formats() {
         for (format, bits, value) in [
-            (Float8::Fp8, 0x00, 0.0),
-            (Float8::Fp8, 0x01, 2_f32.powi(-10)),
-            (Float8::Fp8, 0x08, 2_f32.powi(-7)),
-            (Float8::Fp8, 0x40, 1.0),
-            (Float8::Fp8, 0xc4, -1.5),
-            (Float8::Fp8, 0x7f, 240.0),
-            (Float8::Bf8, 0x01, 2_f32.powi(-17)),
-            (Float8::Bf8, 0x40, 1.0),
-            (Float8::Bf8, 0xff, -57344.0),
+            (Float8::Fp8Fnuz, 0x00, 0.0),
+            (Float8::Fp8Fnuz, 0x01, 2_f32.powi(-10)),
+            (Float8::Fp8Fnuz, 0x08, 2_f32.powi(-7)),
+            (Float8::Fp8Fnuz, 0x40, 1.0),
+            (Float8::Fp8Fnuz, 0xc4, -1.5),
+            (Float8::Fp8Fnuz, 0x7f, 240.0),
+            (Float8::Bf8Fnuz, 0x01, 2_f32.powi(-17)),
+            (Float8::Bf8Fnuz, 0x40, 1.0),
+            (Float8::Bf8Fnuz, 0xff, -57344.0),
+            (Float8::Fp8, 0x01, 2_f32.powi(-9)),
+            (Float8::Fp8, 0x38, 1.0),
+            (Float8::Fp8, 0xbc, -1.5),
+            (Float8::Fp8, 0x7e, 448.0),
+            (Float8::Bf8, 0x01, 2_f32.powi(-16)),
+            (Float8::Bf8, 0x3c, 1.0),
+            (Float8::Bf8, 0xfb, -57344.0),
+            (Float8::Bf8, 0x7c, f32::INFINITY),
+            (Float8::Bf8, 0xfc, f32::NEG_INFINITY),
         ] {
             assert_eq!(format.value(bits), value, "{format:?} {bits:#x}");
         }
-        assert!(Float8::Fp8.value(0x80).is_nan() && Float8::Bf8.value(0x80).is_nan());
+        for (format, bits) in [
+            (Float8::Fp8Fnuz, 0x80),
+            (Float8::Bf8Fnuz, 0x80),
+            (Float8::Fp8, 0x7f),
+            (Float8::Fp8, 0xff),
+            (Float8::Bf8, 0x7d),
+            (Float8::Bf8, 0xff),
+        ] {
+            assert!(format.value(bits).is_nan(), "{format:?} {bits:#x}");
+        }
+        assert!(Float8::Fp8.value(0x80).is_sign_negative() && Float8::Fp8.value(0x80) == 0.0);
     }
 
     /// Against a search of the nearest among all values; of two the one with an even mantissa.
     #[test]
     fn the_nearest_is_written_ties_to_even() {
-        for format in [Float8::Fp8, Float8::Bf8] {
-            let values: Vec<f64> = (0..=LARGEST).map(|bits| f64::from(format.value(bits))).collect();
+        for format in Float8::ALL {
+            let largest = format.largest();
+            let values: Vec<f64> = (0..=largest).map(|bits| f64::from(format.value(bits))).collect();
             let mut checked: Vec<f64> = values.clone();
             for pair in values.windows(2) {
                 let middle = pair[0].midpoint(pair[1]);
@@ -109,25 +192,37 @@ mod tests {
             }
             for &value in &checked {
                 let distance = |&bits: &u32| (values[bits as usize] - value).abs();
-                let nearest = (0..=LARGEST)
+                let nearest = (0..=largest)
                     .min_by(|a, b| distance(a).total_cmp(&distance(b)).then((a & 1).cmp(&(b & 1))))
                     .unwrap();
                 assert_eq!(format.round(value as f32), nearest, "{format:?} {value}");
-                let negative = if nearest == 0 { 0 } else { nearest | NAN };
+                let negative = if nearest == 0 && format.is_fnuz() {
+                    0
+                } else {
+                    nearest | SIGN
+                };
                 assert_eq!(format.round(-value as f32), negative, "{format:?} −{value}");
             }
-            // Half a unit above the largest, whose neighbour would be even, is out of range.
-            let unit = values[127] - values[126];
+            // Half a unit above the largest is where infinity, or what stands for it, begins, if the largest is odd.
+            let last = largest as usize;
+            let unit = values[last] - values[last - 1];
+            let beyond = match format {
+                Float8::Bf8 => 0x7c,
+                Float8::Fp8 => 0x7f,
+                Float8::Fp8Fnuz | Float8::Bf8Fnuz => 0x80,
+            };
+            let tie = if largest & 1 == 1 { beyond } else { largest };
             for (value, expected) in [
-                (values[127] + 0.49 * unit, LARGEST),
-                (values[127] + 0.5 * unit, NAN),
-                (f64::from(f32::MAX), NAN),
-                (f64::INFINITY, NAN),
-                (f64::NAN, NAN),
+                (values[last] + 0.49 * unit, largest),
+                (values[last] + 0.5 * unit, tie),
+                (values[last] + 0.51 * unit, beyond),
+                (f64::from(f32::MAX), beyond),
+                (f64::INFINITY, beyond),
                 (1e-30, 0),
             ] {
                 assert_eq!(format.round(value as f32), expected, "{format:?} {value}");
             }
+            assert!(format.value(format.round(f32::NAN)).is_nan(), "{format:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The semantics of AMD's instructions, by the ISA guides of RDNA 2 and 3 and of CDNA 2 and 3.
+//! The semantics of AMD's instructions, by the ISA guides of RDNA 2 to 4 and of CDNA 2 to 4.
 //!
 //! [`decode`](crate::decode) turns the disassembler's text into [`Instruction`]s, each with the function that executes it
 //! for the whole wave, from the tables here, one file for each kind. The [`interpreter`](crate::interpreter) executes a wave;
@@ -28,6 +28,8 @@ mod unknown;
 mod valu;
 mod vmem;
 
+pub(crate) use float8::Encoding;
+
 use crate::code::Instruction;
 use crate::line::Line;
 
@@ -39,6 +41,8 @@ pub(crate) fn decode(line: &mut Line<'_>) -> Result<Instruction, String> {
     let mnemonic = line.mnemonic;
     let decoded = if line.dual.is_some() {
         dual::decode(line)
+    } else if mnemonic.starts_with("v_s_") {
+        salu::decode(line)
     } else if mnemonic.starts_with("v_") {
         valu::decode(line)
     } else if mnemonic.starts_with("s_") {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
+use super::float::{f16_to_f32, f32_to_f16, flush_f32, max_f32, min_f32};
 use super::lanes::{scalar, scalar_known};
 use super::unknown::unknown_as;
 use crate::code::{Context, Exit, Handler, Instruction, Outcome, uninitialised};
@@ -40,9 +41,11 @@ enum Operand {
     Unsigned16,
     /// The destination's old value is an operand.
     Old,
+    /// A third operand, a float.
+    FloatAddend,
 }
 
-use Operand::{Float, Old, Pair, Signed16, Unsigned16, Word};
+use Operand::{Float, FloatAddend, Old, Pair, Signed16, Unsigned16, Word};
 
 macro_rules! rows {
     ($table:ident; $($($name:literal)|+ => $words:literal [$($source:expr),*] $(reads $scc:literal)? |$x:ident| $f:expr;)*) => {$(
@@ -246,7 +249,7 @@ fn compares(table: &mut HashMap<&'static str, Row>) {
     }
 }
 
-/// Instructions of gfx11.5 and gfx12 only.
+/// Instructions of gfx11.5 and gfx12 only. `v_s_…`, which the vector unit computes, flush denormals.
 fn floats(table: &mut HashMap<&'static str, Row>) {
     rows! { table;
         "s_add_f32" => 1 [Float, Float] |x| float(x.af() + x.bf());
@@ -254,9 +257,39 @@ fn floats(table: &mut HashMap<&'static str, Row>) {
         "s_mul_f32" => 1 [Float, Float] |x| float(x.af() * x.bf());
         "s_cvt_f32_i32" => 1 [Word] |x| float(x.ai() as f32);
         "s_cvt_f32_u32" => 1 [Word] |x| float(x.a() as f32);
+        "s_cvt_i32_f32" => 1 [Float] |x| word((x.af() as i32).cast_unsigned());
+        "s_cvt_u32_f32" => 1 [Float] |x| word(x.af() as u32);
+        "s_cvt_f16_f32" => 1 [Float] |x| word(f32_to_f16(x.af()));
+        "s_cvt_f32_f16" => 1 [Word] |x| float(f16_to_f32(x.a() & 0xffff));
+        "s_cvt_hi_f32_f16" => 1 [Word] |x| float(f16_to_f32(x.a() >> 16));
+        "s_min_f32" | "s_min_num_f32" => 1 [Float, Float] |x| float(min_f32(x.af(), x.bf()));
+        "s_max_f32" | "s_max_num_f32" => 1 [Float, Float] |x| float(max_f32(x.af(), x.bf()));
+        "s_fmac_f32" => 1 [Float, Float, Old] |x| float(x.af().mul_add(x.bf(), f32::from_bits(x.d as u32)));
+        "s_fmamk_f32" => 1 [Float, Float, FloatAddend] |x| float(x.af().mul_add(x.bf(), f32::from_bits(x.d as u32)));
+        "s_fmaak_f32" => 1 [Float, Float, FloatAddend] |x| float(x.af().mul_add(x.bf(), f32::from_bits(x.d as u32)));
+        "s_ceil_f32" => 1 [Float] |x| float(x.af().ceil());
+        "s_floor_f32" => 1 [Float] |x| float(x.af().floor());
+        "s_trunc_f32" => 1 [Float] |x| float(x.af().trunc());
+        "s_rndne_f32" => 1 [Float] |x| float(x.af().round_ties_even());
         "s_cmp_lt_f32" => 0 [Float, Float] |x| only(x.af() < x.bf());
-        "s_cmp_gt_f32" => 0 [Float, Float] |x| only(x.af() > x.bf());
         "s_cmp_eq_f32" => 0 [Float, Float] |x| only(x.af() == x.bf());
+        "s_cmp_le_f32" => 0 [Float, Float] |x| only(x.af() <= x.bf());
+        "s_cmp_gt_f32" => 0 [Float, Float] |x| only(x.af() > x.bf());
+        "s_cmp_lg_f32" => 0 [Float, Float] |x| only(x.af() < x.bf() || x.af() > x.bf());
+        "s_cmp_ge_f32" => 0 [Float, Float] |x| only(x.af() >= x.bf());
+        "s_cmp_o_f32" => 0 [Float, Float] |x| only(!x.af().is_nan() && !x.bf().is_nan());
+        "s_cmp_u_f32" => 0 [Float, Float] |x| only(x.af().is_nan() || x.bf().is_nan());
+        "s_cmp_nge_f32" => 0 [Float, Float] |x| only(!(x.af() >= x.bf()));
+        "s_cmp_nlg_f32" => 0 [Float, Float] |x| only(!(x.af() < x.bf() || x.af() > x.bf()));
+        "s_cmp_ngt_f32" => 0 [Float, Float] |x| only(!(x.af() > x.bf()));
+        "s_cmp_nle_f32" => 0 [Float, Float] |x| only(!(x.af() <= x.bf()));
+        "s_cmp_neq_f32" => 0 [Float, Float] |x| only(x.af() != x.bf());
+        "s_cmp_nlt_f32" => 0 [Float, Float] |x| only(!(x.af() < x.bf()));
+        "v_s_exp_f32" => 1 [Float] |x| float(flush_f32(flush_f32(x.af()).exp2()));
+        "v_s_log_f32" => 1 [Float] |x| float(flush_f32(flush_f32(x.af()).log2()));
+        "v_s_rcp_f32" => 1 [Float] |x| float(flush_f32(flush_f32(x.af()).recip()));
+        "v_s_rsq_f32" => 1 [Float] |x| float(flush_f32(flush_f32(x.af()).sqrt().recip()));
+        "v_s_sqrt_f32" => 1 [Float] |x| float(flush_f32(flush_f32(x.af()).sqrt()));
     }
 }
 
@@ -498,6 +531,12 @@ pub(super) fn decode(line: &mut Line<'_>) -> Result<Instruction, String> {
             }
             Signed16 => constant((line.immediate(next)? as i16).cast_unsigned(), true),
             Unsigned16 => constant(line.immediate(next)? as u16, false),
+            FloatAddend => {
+                flags |= READS_OLD;
+                instruction.src[2] = line.source(next, Type::F32)?;
+                next += 1;
+                continue;
+            }
             Old => {
                 flags |= READS_OLD;
                 instruction.src[2] = line.source(0, if row.words == 2 { Type::U64 } else { Type::U32 })?;

@@ -2,11 +2,12 @@
 
 use std::sync::LazyLock;
 
+use super::float8::Encoding;
 use super::rows::{Row, Table, destination, sources};
 use super::{arithmetic, compare, convert, cross, division, dpp, matrix, packed};
 use crate::code::Instruction;
 use crate::line::Line;
-use crate::operands::{Change, Type};
+use crate::operands::{Change, Part, Type};
 
 pub(super) static TABLE: LazyLock<Table> = LazyLock::new(|| {
     let mut table = Table::new();
@@ -67,14 +68,20 @@ pub(super) fn decode_named(line: &mut Line<'_>, base: &str) -> Result<Instructio
 }
 
 fn decode_row(line: &mut Line<'_>, base: &str, row: &'static Row) -> Result<Instruction, String> {
-    if !line.arch.fnuz && (base.contains("_fp8") || base.contains("_bf8")) {
-        return Err(format!(
-            "{base} of this architecture, whose 8-bit floats are OCP's"
-        ));
-    }
     let float_result = matches!(row.result, Type::F16 | Type::F32 | Type::F64);
     let clamp = line.flag("clamp");
     let mut row = row;
+    if base.contains("_fp8") || base.contains("_bf8") {
+        match line.arch.float8 {
+            Some(Encoding::Fnuz) => {}
+            Some(Encoding::Ocp) => {
+                row = TABLE
+                    .get(format!("{base} ocp").as_str())
+                    .ok_or_else(String::new)?
+            }
+            None => return Err(format!("{base} of this architecture")),
+        }
+    }
     if clamp && !float_result {
         let name = format!("{base} clamp");
         row = TABLE
@@ -86,8 +93,21 @@ fn decode_row(line: &mut Line<'_>, base: &str, row: &'static Row) -> Result<Inst
         return Err(format!("{base} with {} operands", line.operands.len()));
     }
     let mut instruction = Instruction::new(row.run);
-    let op_sel = line.bits("op_sel", false)?;
+    if line.has("bitop3") {
+        instruction.detail[0] = line.number("bitop3")? as u32;
+    }
+    let mut op_sel = line.bits("op_sel", false)?;
+    let part = float8_part(line, base, &mut op_sel)?;
     sources(line, &mut instruction, 1, &row.operands[..explicit], op_sel)?;
+    if let Some(part) = part {
+        instruction.src[0][0].change = Change::Bits {
+            shift: part.shift,
+            width: part.width,
+            signed: false,
+            and: u32::MAX,
+            xor: 0,
+        };
+    }
     instruction.dst = destination(line, base, row.result, op_sel[explicit])?;
     instruction.dst.clamp = clamp && float_result;
     if row.accumulates {
@@ -103,4 +123,22 @@ fn decode_row(line: &mut Line<'_>, base: &str, row: &'static Row) -> Result<Inst
         }
     }
     Ok(instruction)
+}
+
+/// The bytes of the operand that gfx12's conversions from 8-bit floats take; older ones have SDWA for it.
+fn float8_part(line: &mut Line<'_>, base: &str, op_sel: &mut [bool; 4]) -> Result<Option<Part>, String> {
+    if let Some(byte) = line.take("byte_sel") {
+        let shift = byte
+            .parse()
+            .ok()
+            .filter(|byte| *byte < 4)
+            .map(|byte: u8| 8 * byte);
+        let shift = shift.ok_or_else(|| format!("byte_sel:{byte}"))?;
+        return Ok(Some(Part { shift, width: 8 }));
+    }
+    if base.starts_with("v_cvt_pk_f32_") && op_sel[0] {
+        op_sel[0] = false;
+        return Ok(Some(Part { shift: 16, width: 16 }));
+    }
+    Ok(None)
 }

@@ -227,7 +227,8 @@ fn decode_atomic(line: &mut Line<'_>, kind: u32, atomic: Atomic, wide: bool) -> 
     if kind == BUFFER || kind == SCRATCH {
         return Err(String::new());
     }
-    let returns = line.has("glc") || line.has("sc0");
+    let temporal = line.take("th").unwrap_or_default();
+    let returns = line.has("glc") || line.has("sc0") || temporal.contains("RETURN");
     let mut instruction = Instruction::new(run_atomic);
     let first = usize::from(returns);
     if returns {

@@ -87,6 +87,8 @@ pub(crate) struct Traits {
     pub(crate) architected_flat_scratch: bool,
     /// A work-item's three indices lie in one VGPR, ten bits each.
     pub(crate) packed_items: bool,
+    /// The block's indices lie in trap temporaries: x in ttmp9, y and z in the halves of ttmp7.
+    pub(crate) block_in_ttmp: bool,
 }
 
 impl Traits {
@@ -96,12 +98,13 @@ impl Traits {
             "gfx90a" => (false, true),
             "gfx940" | "gfx941" | "gfx942" | "gfx950" => (true, true),
             _ if arch.starts_with("gfx103") => (false, false),
-            _ if arch.starts_with("gfx11") => (true, true),
+            _ if arch.starts_with("gfx11") || arch.starts_with("gfx12") => (true, true),
             _ => return None,
         };
         Some(Self {
             architected_flat_scratch,
             packed_items,
+            block_in_ttmp: arch.starts_with("gfx12"),
         })
     }
 }

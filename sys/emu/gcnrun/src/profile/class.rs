@@ -44,6 +44,8 @@ const HINTS: &[&str] = &[
     "s_set_inst_prefetch_distance",
     "s_inst_prefetch",
     "ds_nop",
+    // The first half of a barrier.
+    "s_barrier_signal",
 ];
 
 impl Class {
@@ -97,32 +99,63 @@ impl Class {
     }
 }
 
-/// What an instruction does to the counters of outstanding accesses.
+/// What outstanding accesses access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Event {
-    None,
-    /// Waits until at most so many accesses are outstanding: of vector memory, and of LDS and scalar loads.
-    Wait(Option<u32>, Option<u32>),
+pub(super) enum Unit {
     Vector,
     Lds,
     Scalar,
 }
 
+/// What an instruction does to the counters of outstanding accesses: of vector memory, of LDS, and of scalar loads, which share LDS's
+/// before gfx12.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    None,
+    /// Waits until at most so many accesses are outstanding, by counter.
+    Wait([Option<u32>; 3]),
+    /// An access of this unit increments the counter.
+    Access(Unit, usize),
+}
+
 impl Event {
     /// Of an instruction as the disassembler writes it. Stores count only where loads and stores share a counter (GCN, CDNA):
     /// elsewhere nothing in a kernel waits for them.
-    pub(super) fn of(class: Class, text: &str, shared_counter: bool) -> Self {
+    pub(super) fn of(class: Class, text: &str, arch: &str) -> Self {
+        let (gfx9, gfx12) = (arch.starts_with("gfx9"), arch.starts_with("gfx12"));
         let count = |name: &str| {
             let (_, rest) = text.split_once(name)?;
             rest.split(')').next()?.parse().ok()
         };
         match class {
-            Class::Wait => Self::Wait(count("vmcnt("), count("lgkmcnt(")),
-            Class::Lds => Self::Lds,
-            Class::ScalarMemory => Self::Scalar,
-            Class::VectorMemory | Class::Scratch if shared_counter || !text.contains("_store") => {
-                Self::Vector
+            Class::Wait if text.starts_with("s_waitcnt") => {
+                Self::Wait([count("vmcnt("), count("lgkmcnt("), None])
             }
+            Class::Wait => Self::wait_of_gfx12(text),
+            Class::Lds => Self::Access(Unit::Lds, 1),
+            Class::ScalarMemory => Self::Access(Unit::Scalar, if gfx12 { 2 } else { 1 }),
+            Class::VectorMemory | Class::Scratch if gfx9 || !text.contains("_store") => {
+                Self::Access(Unit::Vector, 0)
+            }
+            _ => Self::None,
+        }
+    }
+
+    /// `s_wait_loadcnt 0x2`, `s_wait_loadcnt_dscnt 0x301`, whose bits from 8 up are the first count.
+    fn wait_of_gfx12(text: &str) -> Self {
+        let (name, count) = text.split_once(' ').unwrap_or((text, ""));
+        let count = count.trim();
+        let count = match count.strip_prefix("0x") {
+            Some(digits) => u32::from_str_radix(digits, 16).ok(),
+            None => count.parse().ok(),
+        };
+        let (first, second) = (count.map(|count| count >> 8 & 63), count.map(|count| count & 63));
+        match name {
+            "s_wait_loadcnt" => Self::Wait([count, None, None]),
+            "s_wait_dscnt" => Self::Wait([None, count, None]),
+            "s_wait_kmcnt" => Self::Wait([None, None, count]),
+            "s_wait_loadcnt_dscnt" => Self::Wait([first, second, None]),
+            "s_wait_storecnt_dscnt" => Self::Wait([None, second, None]),
             _ => Self::None,
         }
     }

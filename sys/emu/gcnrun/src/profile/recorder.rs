@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use super::class::{Class, Event};
+use super::class::{Class, Event, Unit};
 use super::{Latencies, LdsTraffic, Profile, Traffic, lds};
 
 /// Bytes of a line.
@@ -56,12 +56,11 @@ struct Line {
     groups: u8,
 }
 
-/// A wave's outstanding accesses, the oldest first: with the number of waits that were counted when each was issued.
+/// A wave's outstanding accesses by counter, the oldest first: with the number of waits for its unit that were counted when each was
+/// issued.
 #[derive(Default)]
 struct Outstanding {
-    vector: VecDeque<u64>,
-    /// LDS and scalar loads (true).
-    local: VecDeque<(bool, u64)>,
+    counters: [VecDeque<(Unit, u64)>; 3],
     counted: [u64; 3],
 }
 
@@ -73,12 +72,12 @@ impl Recorder {
         code: impl Iterator<Item = &'t str>,
         waves: usize,
         lanes: u32,
-        gfx9: bool,
+        arch: &str,
     ) -> Vec<Self> {
         let kinds: Arc<[_]> = code
             .map(|text| {
                 let class = Class::of(mnemonic(text));
-                (class, Event::of(class, text, gfx9))
+                (class, Event::of(class, text, arch))
             })
             .collect();
         let one = |_| Self {
@@ -121,27 +120,24 @@ impl Recorder {
         let wave = &mut self.outstanding[self.wave];
         match self.kinds[instruction].1 {
             Event::None => {}
-            Event::Vector => wave.vector.push_back(wave.counted[0]),
-            Event::Lds => wave.local.push_back((false, wave.counted[1])),
-            Event::Scalar => wave.local.push_back((true, wave.counted[2])),
-            Event::Wait(vector, local) => {
-                while vector.is_some_and(|most| wave.vector.len() > most as usize) {
-                    if wave.vector.pop_front() == Some(wave.counted[0]) {
-                        wave.counted[0] += 1;
-                        self.latencies.memory += 1;
-                    }
-                }
-                while local.is_some_and(|most| wave.local.len() > most as usize) {
-                    match wave.local.pop_front() {
-                        Some((false, counted)) if counted == wave.counted[1] => {
-                            wave.counted[1] += 1;
-                            self.latencies.lds += 1;
+            Event::Access(unit, counter) => {
+                wave.counters[counter].push_back((unit, wave.counted[unit as usize]));
+            }
+            Event::Wait(most) => {
+                for (queue, most) in wave.counters.iter_mut().zip(most) {
+                    while most.is_some_and(|most| queue.len() > most as usize) {
+                        let Some((unit, issued)) = queue.pop_front() else {
+                            break;
+                        };
+                        if issued != wave.counted[unit as usize] {
+                            continue;
                         }
-                        Some((true, counted)) if counted == wave.counted[2] => {
-                            wave.counted[2] += 1;
-                            self.latencies.scalar += 1;
+                        wave.counted[unit as usize] += 1;
+                        match unit {
+                            Unit::Vector => self.latencies.memory += 1,
+                            Unit::Lds => self.latencies.lds += 1,
+                            Unit::Scalar => self.latencies.scalar += 1,
                         }
-                        _ => {}
                     }
                 }
             }

@@ -1,4 +1,4 @@
-use super::class::{Class, Event};
+use super::class::{Class, Event, Unit};
 use super::lds::cycles;
 
 /// Cycles in all, and those of conflicts, of an access at the offsets that `offset` gives.
@@ -72,23 +72,37 @@ fn instructions_are_classified() {
 
 #[test]
 fn waits_name_their_counters() {
-    let of = |class, text| Event::of(class, text, true);
+    let of = |class, text| Event::of(class, text, "gfx942");
     assert_eq!(
         of(Class::Wait, "s_waitcnt vmcnt(3) lgkmcnt(0)"),
-        Event::Wait(Some(3), Some(0))
+        Event::Wait([Some(3), Some(0), None])
     );
     assert_eq!(
         of(Class::Wait, "s_waitcnt lgkmcnt(1)"),
-        Event::Wait(None, Some(1))
+        Event::Wait([None, Some(1), None])
     );
     assert_eq!(
         of(Class::Wait, "s_waitcnt_vscnt null, 0x0"),
-        Event::Wait(None, None)
+        Event::Wait([None; 3])
     );
     assert_eq!(
         of(Class::VectorMemory, "global_store_dword v0, v1, s[0:1]"),
-        Event::Vector
+        Event::Access(Unit::Vector, 0)
     );
-    let separate = Event::of(Class::VectorMemory, "global_store_b32 v0, v1, s[0:1]", false);
+    let separate = Event::of(Class::VectorMemory, "global_store_b32 v0, v1, s[0:1]", "gfx1100");
     assert_eq!(separate, Event::None);
+    let of = |class, text| Event::of(class, text, "gfx1200");
+    assert_eq!(
+        of(Class::Wait, "s_wait_loadcnt_dscnt 0x301"),
+        Event::Wait([Some(3), Some(1), None])
+    );
+    assert_eq!(
+        of(Class::Wait, "s_wait_kmcnt 0x0"),
+        Event::Wait([None, None, Some(0)])
+    );
+    assert_eq!(of(Class::Wait, "s_wait_storecnt 0x0"), Event::None);
+    assert_eq!(
+        of(Class::ScalarMemory, "s_load_b64 s[0:1], s[2:3], 0x0"),
+        Event::Access(Unit::Scalar, 2)
+    );
 }

@@ -2,6 +2,7 @@
 
 use super::{execute, fill};
 use crate::code::Stop;
+use crate::fault::FaultKind;
 use crate::wave::Wave;
 
 #[test]
@@ -73,4 +74,65 @@ fn branches_and_masks() {
     let counts: Vec<_> = (0..32).map(|lane| if lane < 8 { 2 } else { 0 }).collect();
     assert_eq!(wave.vgpr[0][..32], counts);
     assert_eq!(wave.executed, 2 + 1 + 3 * 2 + 1 + 1);
+}
+
+#[test]
+fn floats_of_the_scalar_unit() {
+    let prepare = |wave: &mut Wave| {
+        wave.set_sgpr(0, 2.5_f32.to_bits());
+        wave.set_sgpr(1, (-0.75_f32).to_bits());
+        wave.set_sgpr(2, f32::NAN.to_bits());
+    };
+    let lines = [
+        "s_fmamk_f32 s4, s0, 0x40800000, s1",
+        "s_fmaak_f32 s5, s0, s1, 0x40800000",
+        "s_cvt_u32_f32 s6, s0",
+        "s_cvt_u32_f32 s7, s1",
+        "s_cvt_i32_f32 s8, s1",
+        "s_trunc_f32 s9, s1",
+        "s_rndne_f32 s10, s0",
+        "s_min_num_f32 s11, s0, s2",
+        "v_s_rcp_f32 s12, s0",
+        "s_cmp_ngt_f32 s2, s0",
+        "s_cselect_b32 s13, 1, 2",
+        "s_cmp_lg_f32 s2, s0",
+        "s_cselect_b32 s14, 1, 2",
+        "s_cmp_neq_f32 s0, 0",
+        "s_cselect_b32 s15, 1, 2",
+        "s_wait_kmcnt 0x0",
+    ];
+    let (wave, stop) = execute("gfx1200", prepare, &lines);
+    assert_eq!(stop, Ok(Stop::End));
+    let expected = [
+        9.25_f32.to_bits(),
+        2.125_f32.to_bits(),
+        2,
+        0,
+        0,
+        (-0.0_f32).to_bits(),
+        2.0_f32.to_bits(),
+        2.5_f32.to_bits(),
+        0.4_f32.to_bits(),
+        1,
+        2,
+        1,
+    ];
+    assert_eq!(wave.sgpr[4..16], expected);
+}
+
+#[test]
+fn barriers_in_two_parts() {
+    let (_, stop) = execute(
+        "gfx1200",
+        |_| {},
+        &["s_barrier_signal -1", "s_barrier_wait 0xffff"],
+    );
+    assert_eq!(stop, Ok(Stop::Barrier));
+    for named in ["s_barrier_signal 1", "s_barrier_wait 1"] {
+        let (_, stop) = execute("gfx1200", |_| {}, &[named]);
+        assert!(
+            matches!(stop, Err(FaultKind::UnknownInstruction { .. })),
+            "{named}"
+        );
+    }
 }

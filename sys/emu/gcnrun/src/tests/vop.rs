@@ -216,3 +216,46 @@ fn doubles_and_carries() {
     assert_eq!((wave.vgpr[12][7], wave.vgpr[13][7]), (0xffff_fff0, 0x1f));
     assert_eq!(wave.sgpr[4], 0);
 }
+
+#[test]
+fn instructions_of_gfx950() {
+    check(&[
+        // a ? b : c, and the majority.
+        (
+            "gfx950",
+            "v_bitop3_b32 v0, v1, v2, v3 bitop3:0xca",
+            [0xffff_0000, 0x1234_5678, 0x9abc_def0],
+            0x1234_def0,
+        ),
+        (
+            "gfx950",
+            "v_bitop3_b32 v0, v1, v2, v3 bitop3:0xe8",
+            [0b0011, 0b0101, 0b0110],
+            0b0111,
+        ),
+        (
+            "gfx950",
+            "v_bitop3_b16 v0, v1, v2, v3 bitop3:0x6c",
+            [0xabcd_00f0, 0xcccc, 0xaaaa],
+            0xcc6c,
+        ),
+        (
+            "gfx950",
+            "v_cvt_pk_f16_f32 v0, v1, v2",
+            [ONE, TWO, 0],
+            0x4000_3c00,
+        ),
+        (
+            "gfx950",
+            "v_ashr_pk_u8_i32 v0, v1, v2, 4",
+            [0x120, 0xffff_fff0, 0],
+            0x0012,
+        ),
+        (
+            "gfx950",
+            "v_ashr_pk_i8_i32 v0, v1, v2, 4",
+            [0x1200, 0xffff_fff0, 0],
+            0xff7f,
+        ),
+    ]);
+}

@@ -84,7 +84,7 @@ KERNEL(64) chain_f16(half *out, const half *a, const half *b) {
 }
 KERNEL(64) dot2(float *out, const half2 *a, const half2 *b) { out[item()] = __builtin_amdgcn_fdot2(a[item()], b[item()], 1.5f, false); }
 KERNEL(64) dot4(int *out, const int *a, const int *b) {
-#if defined(__GFX11__)
+#if defined(__GFX11__) || defined(__GFX12__)
     int dot = __builtin_amdgcn_sudot4(true, a[item()], true, b[item()], 5, false);
 #else
     int dot = __builtin_amdgcn_sdot4(a[item()], b[item()], 5, false);

@@ -88,11 +88,16 @@ KERNEL(256) neighbour_in_global(int *out, int *held, int with_barrier) {
     out[item()] = ((volatile int *)held)[item() ^ 128];
 }
 
+#if defined(__GFX12__)
+#define BARRIER "s_barrier_signal -1\n s_barrier_wait -1"
+#else
+#define BARRIER "s_barrier"
+#endif
 KERNEL(256) barriers_apart(int *out, int apart) {
     if (apart && item() < 128) {
-        asm volatile("s_barrier\n s_nop 1");
+        asm volatile(BARRIER "\n s_nop 1");
     } else {
-        asm volatile("s_barrier\n s_nop 2");
+        asm volatile(BARRIER "\n s_nop 2");
     }
     out[item()] = 1;
 }

@@ -1,7 +1,7 @@
 #include "device.h"
 
 KERNEL(64) shuffle(int *out, const int *in, int mask) {
-    out[item()] = __builtin_amdgcn_ds_bpermute(((lane() ^ mask) & (__AMDGCN_WAVEFRONT_SIZE - 1)) << 2, in[item()]);
+    out[item()] = __builtin_amdgcn_ds_bpermute(((lane() ^ mask) & (__builtin_amdgcn_wavefrontsize() - 1)) << 2, in[item()]);
 }
 KERNEL(64) scatter(int *out, const int *in) {
     out[item()] = __builtin_amdgcn_ds_permute((lane() ^ 5) << 2, in[item()]);
@@ -12,7 +12,7 @@ KERNEL(64) swizzle(int *out, const int *in) {
 }
 KERNEL(64) votes(u32 *out, const int *in) {
     int x = in[item()];
-#if __AMDGCN_WAVEFRONT_SIZE == 32
+#if !defined(__GFX9__)
     u64 positive = __builtin_amdgcn_ballot_w32(x > 0);
 #else
     u64 positive = __builtin_amdgcn_ballot_w64(x > 0);
@@ -26,7 +26,7 @@ KERNEL(64) votes(u32 *out, const int *in) {
 KERNEL(64) votes_of_some(u32 *out, const int *in) {
     out[item()] = 0;
     if (in[item()] > 0) {
-#if __AMDGCN_WAVEFRONT_SIZE == 32
+#if !defined(__GFX9__)
         out[item()] = __builtin_popcount(__builtin_amdgcn_ballot_w32(true));
 #else
         out[item()] = __builtin_popcountll(__builtin_amdgcn_ballot_w64(true));
@@ -45,7 +45,7 @@ KERNEL(64) dpp(int *out, const int *in) {
     o[5] = DPP(0, x, 0x1b, 0xf, 0xf, true);    // quad_perm:[3,2,1,0]
     o[6] = DPP(-1, x, 0x104, 0xf, 0x5, false); // row_shl:4 in banks 0 and 2
 }
-#if defined(__GFX11__)
+#if defined(__GFX11__) || defined(__GFX12__)
 KERNEL(64) permlane(int *out, const int *in) {
     int x = in[item()], *o = out + 5 * item();
     o[0] = __builtin_amdgcn_permlanex16(x, x, 0x76543210, 0xfedcba98, true, false);

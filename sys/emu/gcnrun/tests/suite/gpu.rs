@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use gcnrun::{Checks, Fault, Kind, Launch, Memory, Order, Program, Statistics};
 
-pub(crate) const ARCHS: [&str; 3] = ["gfx1100", "gfx90a", "gfx942"];
+pub(crate) const ARCHS: [&str; 4] = ["gfx1100", "gfx1200", "gfx90a", "gfx942"];
 
 /// `HIPVIT_HIPCC`, or the first clang that compiles for AMD GPUs; `None` also if its output cannot be disassembled.
 fn compiler() -> Option<&'static Path> {

@@ -97,6 +97,103 @@ fn wmma() {
 }
 
 #[test]
+fn wmma_of_gfx12() {
+    on("gfx1200", FILE, |gpu| {
+        let tile = (16, 16);
+        check::<f16, f32>(gpu, "wmma_f32_f16", tile, half_number, f64::from, f64::from, F32);
+        check::<bf16, f32>(
+            gpu,
+            "wmma_f32_bf16",
+            tile,
+            brain_number,
+            f64::from,
+            f64::from,
+            F32,
+        );
+        check::<i8, i32>(gpu, "wmma_i32_i8", tile, byte, f64::from, f64::from, 0.0);
+        let (fp8, bf8) = (|bits| FP8.exact(bits), |bits| BF8.exact(bits));
+        // All finite numbers.
+        let number = |rng: &mut fastrand::Rng| rng.u8(..) & 0xfb;
+        let check = |kernel, exact: [&dyn Fn(u8) -> f64; 2]| {
+            check_mixed::<u8, f32>(gpu, kernel, tile, number, exact, f64::from, F32);
+        };
+        check("wmma_fp8", [&fp8, &fp8]);
+        check("wmma_fp8_bf8", [&fp8, &bf8]);
+        check("wmma_bf8", [&bf8, &bf8]);
+    });
+}
+
+/// SMFMAC on `rows` × `rows` tiles of a depth of `depth`: of every four elements of A two are there.
+fn check_sparse<T: Number, O: Number>(
+    gpu: &Gpu,
+    kernel: &str,
+    (rows, depth): (usize, usize),
+    make: impl Fn(&mut fastrand::Rng) -> T,
+    exact: impl Fn(T) -> f64,
+    value: impl Fn(O) -> f64,
+    epsilon: f64,
+) {
+    let a = random(rows * depth / 2, 1, &make);
+    let b = random(rows * depth, 2, &make);
+    // Two different places of each four, the lower first, as instruction sets of 2:4 sparsity have them.
+    let places = random(rows * depth / 4, 3, |rng| {
+        let first = rng.u8(0..3);
+        (first, rng.u8(first + 1..4))
+    });
+    let indices: Vec<u8> = places
+        .chunks_exact(2)
+        .map(|pair| pair[0].0 | pair[0].1 << 2 | pair[1].0 << 4 | pair[1].1 << 6)
+        .collect();
+    let out = gpu.unwritten::<O>(rows * rows);
+    let arguments = arguments()
+        .buffer(&out)
+        .buffer(&gpu.buffer(&a))
+        .buffer(&gpu.buffer(&b))
+        .buffer(&gpu.buffer(&indices));
+    gpu.launch(kernel, 1, 64, &arguments);
+    for (i, got) in out.read(gpu).into_iter().enumerate() {
+        let (row, column) = (i / rows, i % rows);
+        let terms: Vec<_> = (0..depth / 2)
+            .map(|e| {
+                let (low, high) = places[row * depth / 4 + e / 2];
+                let k = e / 2 * 4 + usize::from([low, high][e % 2]);
+                exact(a[row * depth / 2 + e]) * exact(b[column * depth + k])
+            })
+            .collect();
+        let expected: f64 = terms.iter().sum();
+        let bound = epsilon * depth as f64 * terms.iter().map(|term| term.abs()).sum::<f64>();
+        let got = value(got);
+        assert!(
+            (got - expected).abs() <= bound,
+            "{kernel} on {}: [{row}, {column}] is {got}, not {expected}",
+            gpu.arch
+        );
+    }
+}
+
+#[test]
+fn smfmac() {
+    on("gfx942", FILE, |gpu| {
+        let half = |kernel, tile| {
+            check_sparse::<f16, f32>(gpu, kernel, tile, half_number, f64::from, f64::from, F32);
+        };
+        half("smfmac16_f16", (16, 32));
+        half("smfmac16_first", (16, 32));
+        half("smfmac32_f16", (32, 16));
+        check_sparse::<bf16, f32>(
+            gpu,
+            "smfmac16_bf16",
+            (16, 32),
+            brain_number,
+            f64::from,
+            f64::from,
+            F32,
+        );
+        check_sparse::<i8, i32>(gpu, "smfmac16_i8", (16, 64), byte, f64::from, f64::from, 0.0);
+    });
+}
+
+#[test]
 fn mfma() {
     // The depths of 16 × 16 tiles; of 32 × 32 they are half as much.
     for (arch, brain, bytes) in [("gfx908", 8, 16), ("gfx90a", 16, 16), ("gfx942", 16, 32)] {
@@ -157,24 +254,50 @@ fn mfma() {
     }
 }
 
-/// The value of FNUZ bits with so many bits of mantissa: ±0.m · 2^(1 − bias) or ±1.m · 2^(exponent − bias), bias 2^(exponent bits − 1).
-fn fnuz(mantissa_bits: u32, bits: u8) -> f64 {
-    let bias = 1 << (6 - mantissa_bits);
-    let exponent = i32::from((bits & 0x7f) >> mantissa_bits);
-    let fraction = f64::from(bits & ((1 << mantissa_bits) - 1)) / f64::from(1 << mantissa_bits);
-    let magnitude = match exponent {
-        0 => fraction * 2_f64.powi(1 - bias),
-        _ => (1.0 + fraction) * 2_f64.powi(exponent - bias),
-    };
-    if bits & 0x80 == 0 { magnitude } else { -magnitude }
+/// An 8-bit floating-point format: ±0.m · 2^(1 − bias) or ±1.m · 2^(exponent − bias).
+struct Format {
+    mantissa_bits: u32,
+    bias: i32,
+    /// The bits of the largest number.
+    largest: u8,
 }
 
-fn fp8(bits: u8) -> f64 {
-    fnuz(3, bits)
-}
+const FP8_FNUZ: Format = Format {
+    mantissa_bits: 3,
+    bias: 8,
+    largest: 0x7f,
+};
+const BF8_FNUZ: Format = Format {
+    mantissa_bits: 2,
+    bias: 16,
+    largest: 0x7f,
+};
+const FP8: Format = Format {
+    mantissa_bits: 3,
+    bias: 7,
+    largest: 0x7e,
+};
+const BF8: Format = Format {
+    mantissa_bits: 2,
+    bias: 15,
+    largest: 0x7b,
+};
 
-fn bf8(bits: u8) -> f64 {
-    fnuz(2, bits)
+impl Format {
+    /// The value of a finite number's bits.
+    fn exact(&self, bits: u8) -> f64 {
+        let exponent = i32::from((bits & 0x7f) >> self.mantissa_bits);
+        let fraction = f64::from(bits & ((1 << self.mantissa_bits) - 1)) / f64::from(1 << self.mantissa_bits);
+        let magnitude = match exponent {
+            0 => fraction * 2_f64.powi(1 - self.bias),
+            _ => (1.0 + fraction) * 2_f64.powi(exponent - self.bias),
+        };
+        if bits & 0x80 == 0 { magnitude } else { -magnitude }
+    }
+
+    fn is_finite(&self, bits: u8) -> bool {
+        bits & 0x7f <= self.largest && !(self.largest == 0x7f && bits == 0x80)
+    }
 }
 
 #[test]
@@ -188,6 +311,7 @@ fn mfma_of_8_bit_floats() {
         let check = |kernel, tile, exact: [&dyn Fn(u8) -> f64; 2]| {
             check_mixed::<u8, f32>(gpu, kernel, tile, number, exact, f64::from, F32);
         };
+        let (fp8, bf8) = (|bits| FP8_FNUZ.exact(bits), |bits| BF8_FNUZ.exact(bits));
         check("mfma16_fp8", (16, 32), [&fp8, &fp8]);
         check("mfma16_fp8_bf8", (16, 32), [&fp8, &bf8]);
         check("mfma32_bf8_fp8", (32, 16), [&bf8, &fp8]);
@@ -197,34 +321,41 @@ fn mfma_of_8_bit_floats() {
 
 #[test]
 fn conversions_of_8_bit_floats() {
-    on("gfx942", FILE, |gpu| {
-        let mut x = random(256, 3, |rng| normal(rng, 20.0));
-        x[0] = 1000.0;
-        x[5] = -0.0;
-        x[10] = f32::NAN;
-        let (fp8_bits, bf8_bits) = (gpu.unwritten::<i32>(64), gpu.unwritten::<i32>(64));
-        let back = gpu.unwritten::<f32>(512);
-        let arguments = arguments().buffer(&fp8_bits).buffer(&bf8_bits).buffer(&back);
-        gpu.launch("convert_float8", 1, 64, &arguments.buffer(&gpu.buffer(&x)));
-        let back = back.read(gpu);
-        let formats = [(fp8_bits, fp8 as fn(u8) -> f64, 240.0), (bf8_bits, bf8, 57344.0)];
-        for (format, (bits, exact, largest)) in formats.into_iter().enumerate() {
-            let bytes: Vec<u8> = bits.read(gpu).into_iter().flat_map(i32::to_le_bytes).collect();
-            for (i, (&x, &bits)) in x.iter().zip(&bytes).enumerate() {
-                let value = f64::from(x);
-                let converted = back[i / 4 * 8 + 4 * format + i % 4];
-                if value.is_nan() || value.abs() > largest {
-                    assert!(bits == 0x80 && converted.is_nan(), "{x}: {bits:#x}, {converted}");
-                    continue;
-                }
-                assert_eq!(f64::from(converted), exact(bits), "{bits:#x}");
-                // No other is nearer.
-                let nearest = (0..=255)
-                    .filter(|&bits| bits != 0x80)
-                    .map(|bits| (exact(bits) - value).abs());
-                let least = nearest.fold(f64::INFINITY, f64::min);
-                assert_eq!((exact(bits) - value).abs(), least, "{x} became {bits:#x}");
+    for (arch, formats) in [("gfx942", [FP8_FNUZ, BF8_FNUZ]), ("gfx1200", [FP8, BF8])] {
+        on(arch, FILE, |gpu| conversions(gpu, &formats));
+    }
+}
+
+fn conversions(gpu: &Gpu, formats: &[Format; 2]) {
+    let mut x = random(256, 3, |rng| normal(rng, 20.0));
+    x[0] = 1000.0;
+    x[5] = -0.0;
+    x[10] = f32::NAN;
+    let bits = [gpu.unwritten::<i32>(64), gpu.unwritten::<i32>(64)];
+    let back = gpu.unwritten::<f32>(512);
+    let arguments = arguments().buffer(&bits[0]).buffer(&bits[1]).buffer(&back);
+    gpu.launch("convert_float8", 1, 64, &arguments.buffer(&gpu.buffer(&x)));
+    let back = back.read(gpu);
+    for (number, (format, bits)) in formats.iter().zip(bits).enumerate() {
+        let bytes: Vec<u8> = bits.read(gpu).into_iter().flat_map(i32::to_le_bytes).collect();
+        for (i, (&x, &bits)) in x.iter().zip(&bytes).enumerate() {
+            let value = f64::from(x);
+            let converted = back[i / 4 * 8 + 4 * number + i % 4];
+            if value.is_nan() || value.abs() > format.exact(format.largest) {
+                assert!(
+                    !format.is_finite(bits) && converted.is_nan(),
+                    "{x}: {bits:#x}, {converted}"
+                );
+                continue;
             }
+            assert!(format.is_finite(bits), "{x} became {bits:#x}");
+            assert_eq!(f64::from(converted), format.exact(bits), "{bits:#x}");
+            // No other is nearer.
+            let nearest = (0..=255)
+                .filter(|&bits| format.is_finite(bits))
+                .map(|bits| (format.exact(bits) - value).abs());
+            let least = nearest.fold(f64::INFINITY, f64::min);
+            assert_eq!((format.exact(bits) - value).abs(), least, "{x} became {bits:#x}");
         }
-    });
+    }
 }

@@ -35,9 +35,15 @@ fn an_element_reaches_its_sum_alone() {
         let found = taint(gpu, "add", 2, 256, &arguments);
         assert_eq!(found.stored, [[out.address + 600, 2]]);
         assert_eq!((found.blocks, found.waves, found.lanes), (1, 1, 1));
-        for step in [Step::Load, Step::Vector, Step::Store] {
+        for step in [Step::Vector, Step::Store] {
             assert_eq!(instructions(&found, step), 1, "{} {step:?}", gpu.arch);
         }
+        // Some compilers load the word for each of its halves.
+        assert!(
+            (1..=2).contains(&instructions(&found, Step::Load)),
+            "{}",
+            gpu.arch
+        );
         let (first, last) = (found.first.unwrap(), found.last.unwrap());
         assert!(first.instruction.contains("_load_"), "{first:?}");
         assert!(last.instruction.contains("_store_"), "{last:?}");
