@@ -28,7 +28,7 @@ from hipvit._errors import (
     WeightsError,
 )
 from hipvit._hipvit import __VERSION__ as __version__
-from hipvit._hipvit import Model, Outputs, load, samples
+from hipvit._hipvit import Model, Outputs, ZeroShot, load, samples
 from hipvit._results import Prediction
 
 __all__ = [
@@ -49,6 +49,7 @@ __all__ = [
     "Outputs",
     "Prediction",
     "WeightsError",
+    "ZeroShot",
     "__version__",
     "load",
     "samples",

@@ -12,7 +12,7 @@ from hipvit._errors import ImageError
 from hipvit._results import Prediction
 from hipvit.types import Float32, Images
 
-__all__ = ["Model", "Outputs", "__VERSION__", "load", "samples"]
+__all__ = ["Model", "Outputs", "ZeroShot", "__VERSION__", "load", "samples"]
 
 __VERSION__: str
 
@@ -78,6 +78,16 @@ class Model:
     def top(self, images: Images, k: int = 5, *, resize: bool = True) -> list[list[Prediction]]:
         """The ``k`` most likely classes of each image, best first."""
 
+    def zero_shot(
+        self, labels: Union[str, Sequence[str]], templates: Union[str, Sequence[str], None] = None
+    ) -> ZeroShot:
+        """Labels to classify images by, of a model with a text tower (CLIP, SigLIP). A label is the text, or goes where a template
+        has ``{}``, as in ``"a photo of a {}."``; of several templates the mean of the texts' embeddings is taken."""
+
+    def embed_texts(self, texts: Union[str, Sequence[str]], *, normalize: bool = False) -> Float32:
+        """Embeddings of texts, ``[texts, D]``, in the space of the images', of a model with a text tower; of length 1 with
+        ``normalize``."""
+
     @overload
     def preprocess(self, images: Images, *, normalize: Literal[False]) -> npt.NDArray[np.uint8]: ...
     @overload
@@ -142,6 +152,36 @@ class Model:
     @property
     def info(self) -> dict[str, Any]:
         """Facts about the model: its sizes, the number of its parameters, its preprocessing."""
+
+@final
+class ZeroShot:
+    """Labels whose texts are embedded, for classifying images without a trained classifier. It keeps the model's memory.
+
+    Images are those that the model takes.
+    """
+
+    def __call__(self, images: Images, *, resize: bool = True) -> Float32:
+        """The labels' logits, ``[B, labels]``: before softmax (CLIP) or sigmoid (SigLIP)."""
+
+    def run(
+        self, images: Images, *, resize: bool = True, on_error: Literal["raise", "skip"] = "raise"
+    ) -> Outputs:
+        """All results of the model, with the labels' logits. ``on_error`` as in ``Model.run``."""
+
+    def top(self, images: Images, k: int = 5, *, resize: bool = True) -> list[list[Prediction]]:
+        """The ``k`` most likely labels of each image, best first."""
+
+    @property
+    def labels(self) -> list[str]:
+        """The labels, in the order of the logits."""
+
+    @property
+    def embeddings(self) -> Float32:
+        """``[labels, D]``: what images are compared with, each of length 1."""
+
+    @property
+    def truncated(self) -> list[str]:
+        """The texts that were longer than the text tower's context, whose ends were left out."""
 
 @final
 class Outputs:

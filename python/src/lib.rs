@@ -11,6 +11,7 @@ mod images;
 mod model;
 mod outputs;
 mod process;
+mod zero_shot;
 
 use pyo3::prelude::*;
 
@@ -25,6 +26,8 @@ mod _hipvit {
     use super::outputs::Outputs;
     #[pymodule_export]
     use super::samples;
+    #[pymodule_export]
+    use super::zero_shot::ZeroShot;
 
     /// The library's version.
     #[pymodule_export]

@@ -5,9 +5,10 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use hipvit::hip::{Device, Stream};
 use hipvit::image::{DecodeOptions, RgbImage};
+use hipvit::ndarray::Array2;
 use hipvit::pipeline::Source;
 use hipvit::{Error, Outputs as LibraryOutputs, Pipeline, RunInput, RunOptions, Session};
-use numpy::{PyArray2, PyArray3, PyArrayMethods};
+use numpy::{IntoPyArray, PyArray2, PyArray3, PyArrayMethods};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyModule, PyTuple};
@@ -18,6 +19,7 @@ use crate::error::{Kind, argument, convert, module, raise};
 use crate::images::{self, Input};
 use crate::outputs::{Outputs, Rows};
 use crate::process;
+use crate::zero_shot::{self, ZeroShot};
 
 /// A loaded model. Any number of threads can call it at once; other Python threads run meanwhile.
 #[derive(Debug)]
@@ -34,8 +36,8 @@ pub struct Model {
 }
 
 /// What a call returns of an image that cannot be decoded.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum OnError {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnError {
     Raise,
     Skip,
 }
@@ -52,7 +54,7 @@ impl Model {
     }
 
     /// A clone, so that the model can be closed while it runs.
-    fn session(&self, py: Python<'_>) -> PyResult<Session> {
+    pub fn session(&self, py: Python<'_>) -> PyResult<Session> {
         process::check(py)?;
         let closed = || raise(py, Kind::Closed, &format!("the model {} was closed", self.name));
         self.open().ok_or_else(closed)
@@ -105,7 +107,7 @@ impl Model {
         Ok(self.reader.get_or_init(|| made).clone())
     }
 
-    fn rows(&self, images: &Bound<'_, PyAny>, resize: bool, on_error: OnError) -> PyResult<Rows> {
+    pub fn rows(&self, images: &Bound<'_, PyAny>, resize: bool, on_error: OnError) -> PyResult<Rows> {
         let py = images.py();
         let session = self.session(py)?;
         if self.values || !resize {
@@ -114,6 +116,15 @@ impl Model {
         let sources = images::collect(images)?;
         py.detach(|| run(&session, sources, on_error))
             .map_err(|(error, index)| convert(py, &error, index))
+    }
+}
+
+/// As torch.nn.functional.normalize: a row of zeros stays one.
+fn normalize_rows(embeddings: &mut Array2<f32>) {
+    for mut row in embeddings.rows_mut() {
+        let square: f64 = row.iter().map(|&x| f64::from(x) * f64::from(x)).sum();
+        let norm = square.sqrt().max(1e-12);
+        row.mapv_inplace(|x| (f64::from(x) / norm) as f32);
     }
 }
 
@@ -158,7 +169,7 @@ fn run(session: &Session, sources: Vec<Source>, on_error: OnError) -> Result<Row
     Ok(rows)
 }
 
-fn parse_on_error(py: Python<'_>, on_error: &str) -> PyResult<OnError> {
+pub fn parse_on_error(py: Python<'_>, on_error: &str) -> PyResult<OnError> {
     match on_error {
         "raise" => Ok(OnError::Raise),
         "skip" => Ok(OnError::Skip),
@@ -200,12 +211,7 @@ impl Model {
         let py = images.py();
         let mut rows = self.rows(images, resize, OnError::Raise)?;
         if normalize {
-            for mut row in rows.embeddings.rows_mut() {
-                let square: f64 = row.iter().map(|&x| f64::from(x) * f64::from(x)).sum();
-                // As torch.nn.functional.normalize: a row of zeros stays one.
-                let norm = square.sqrt().max(1e-12);
-                row.mapv_inplace(|x| (f64::from(x) / norm) as f32);
-            }
+            normalize_rows(&mut rows.embeddings);
         }
         Ok(Outputs::new(py, rows).embeddings(py))
     }
@@ -229,6 +235,34 @@ impl Model {
     ) -> PyResult<Vec<Vec<Bound<'py, PyAny>>>> {
         let py = images.py();
         Outputs::new(py, self.rows(images, resize, OnError::Raise)?).top(py, k)
+    }
+
+    /// Labels to classify images by, of a model with a text tower.
+    #[pyo3(signature = (labels, templates = None))]
+    fn zero_shot(
+        slf: &Bound<'_, Self>,
+        labels: &Bound<'_, PyAny>,
+        templates: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<ZeroShot> {
+        ZeroShot::new(slf, labels, templates)
+    }
+
+    /// Embeddings of texts, `[texts, D]`, in the space of the images', of a model with a text tower.
+    #[pyo3(signature = (texts, *, normalize = false))]
+    fn embed_texts<'py>(
+        &self,
+        texts: &Bound<'py, PyAny>,
+        normalize: bool,
+    ) -> PyResult<Bound<'py, PyArray2<f32>>> {
+        let py = texts.py();
+        let session = self.session(py)?;
+        let texts = zero_shot::texts(texts, "texts")?;
+        let embedded = py.detach(|| session.embed_texts(&texts));
+        let mut embedded = embedded.map_err(|error| convert(py, &error, None))?;
+        if normalize {
+            normalize_rows(&mut embedded.embeddings);
+        }
+        Ok(embedded.embeddings.into_pyarray(py))
     }
 
     /// The model's input for the images: float32 `[B, 3, H, W]`, or, not normalised, uint8 `[B, H, W, 3]`. Of a model for images of

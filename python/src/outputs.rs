@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hipvit::ndarray::{Array, Array2, Array3, ArrayView2, Axis, Dimension};
-use hipvit::{Error, ImageOutputs, Labels, Outputs as LibraryOutputs, Scores};
+use hipvit::{Error, ImageOutputs, Labels, Outputs as LibraryOutputs, Scores, ZeroShot};
 use numpy::{IntoPyArray, PyArray, PyArray2, PyArray3, PyArrayMethods, ToPyArray};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -39,6 +39,18 @@ impl Rows {
                 .collect(),
             errors: BTreeMap::new(),
         }
+    }
+
+    /// With the labels' logits, probabilities and names.
+    pub fn classified(mut self, labels: &ZeroShot) -> Self {
+        let mut logits = Array2::zeros((self.embeddings.nrows(), labels.labels().len()));
+        for (mut row, embedding) in logits.rows_mut().into_iter().zip(self.embeddings.rows()) {
+            row.assign(&labels.logits(embedding));
+        }
+        self.logits = Some(logits);
+        self.labels = labels.labels().clone();
+        self.scores = labels.scores();
+        self
     }
 
     /// Room for `images` results like those of `empty`, all NaN.
