@@ -258,7 +258,22 @@ fn features() -> Vec<&'static str> {
         .collect()
 }
 
-#[cfg(not(target_arch = "x86_64"))]
+/// The vector extensions that the CPU's kernels use.
+#[cfg(target_arch = "aarch64")]
+fn features() -> Vec<&'static str> {
+    use std::arch::is_aarch64_feature_detected;
+    let detected = [
+        ("neon", is_aarch64_feature_detected!("neon")),
+        ("dotprod", is_aarch64_feature_detected!("dotprod")),
+        ("i8mm", is_aarch64_feature_detected!("i8mm")),
+    ];
+    detected
+        .into_iter()
+        .filter_map(|(name, has)| has.then_some(name))
+        .collect()
+}
+
+#[cfg(not(any(target_arch = "aarch64", target_arch = "x86_64")))]
 fn features() -> Vec<&'static str> {
     Vec::new()
 }

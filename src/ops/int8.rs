@@ -8,9 +8,12 @@
 //!   the weight's sums are known when it is packed.
 //! - Sums of integers are exact in any order, and what follows rounds each operation alone: every instruction set gives
 //!   the same bits.
-//! - The dot products of x86 are in `int8/x86.rs`, chosen at run time; elsewhere plain loops, exact but slow.
+//! - The dot products of x86 are in `int8/x86.rs`, those of AArch64 in `int8/neon.rs`, chosen at run time; elsewhere plain
+//!   loops, exact but slow.
 //! - Everything else (norms, attention, softmax, residuals) stays in f32.
 
+#[cfg(target_arch = "aarch64")]
+mod neon;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
@@ -46,6 +49,12 @@ enum Isa {
     AvxVnni,
     #[cfg(target_arch = "x86_64")]
     Avx2,
+    #[cfg(target_arch = "aarch64")]
+    I8mm,
+    #[cfg(target_arch = "aarch64")]
+    DotProd,
+    #[cfg(target_arch = "aarch64")]
+    Neon,
     Portable,
 }
 
@@ -58,6 +67,12 @@ impl Isa {
         Self::AvxVnni,
         #[cfg(target_arch = "x86_64")]
         Self::Avx2,
+        #[cfg(target_arch = "aarch64")]
+        Self::I8mm,
+        #[cfg(target_arch = "aarch64")]
+        Self::DotProd,
+        #[cfg(target_arch = "aarch64")]
+        Self::Neon,
         Self::Portable,
     ];
 
@@ -245,9 +260,9 @@ struct Job<'a> {
     bias: &'a [f32],
 }
 
-/// `out [rows, columns] = x · weightᵀ + bias` of a job, whose tiles `tile(x, panel, rows, result)` computes.
+/// `out [rows, columns] = x · weightᵀ + bias` of a job, whose tiles `tile(x, panel, rows, result)` computes, of x less `centre`.
 #[inline(always)]
-fn gemm(job: &Job<'_>, out: &mut [f32], tile: impl Fn(&[u8], &[i8], usize, &mut Tile)) {
+fn gemm(job: &Job<'_>, out: &mut [f32], centre: i32, tile: impl Fn(&[u8], &[i8], usize, &mut Tile)) {
     let width = job.weight_scales.len();
     let mut sums: Tile = [[0; COLUMNS]; ROWS];
     let weight_scales = job.weight_scales.as_chunks::<COLUMNS>().0;
@@ -270,7 +285,7 @@ fn gemm(job: &Job<'_>, out: &mut [f32], tile: impl Fn(&[u8], &[i8], usize, &mut 
                 .zip(out.chunks_exact_mut(width));
             for ((sums, (scale, zero)), out) in rows {
                 for (j, out) in out[p * COLUMNS..(p + 1) * COLUMNS].iter_mut().enumerate() {
-                    let sum = sums[j].wrapping_sub(zero.wrapping_mul(weight_sums[j]));
+                    let sum = sums[j].wrapping_sub(zero.wrapping_sub(centre).wrapping_mul(weight_sums[j]));
                     *out = sum as f32 * weight_scales[j] * scale + bias[j];
                 }
             }
@@ -385,14 +400,14 @@ pub fn quantize_row(x: &[f32], levels: Levels, q: &mut [u8]) -> (f32, i32) {
     (scale, zero)
 }
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(not(any(target_arch = "aarch64", target_arch = "x86_64")))]
 impl Isa {
     fn is_available(self) -> bool {
         true
     }
 
     fn gemm(self, job: &Job<'_>, out: &mut [f32]) {
-        gemm(job, out, portable);
+        gemm(job, out, 0, portable);
     }
 
     fn quantize_row(self, x: &[f32], levels: Levels, q: &mut [u8]) -> (f32, i32) {

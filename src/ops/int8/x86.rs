@@ -31,7 +31,7 @@ impl Isa {
             Self::AvxVnni => unsafe { gemm_avx_vnni(job, out) },
             // SAFETY: as above.
             Self::Avx2 => unsafe { gemm_avx2(job, out) },
-            Self::Portable => gemm(job, out, portable),
+            Self::Portable => gemm(job, out, 0, portable),
         }
     }
 
@@ -60,7 +60,7 @@ fn quantize_avx2(x: &[f32], levels: Levels, q: &mut [u8]) -> (f32, i32) {
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
 fn gemm_avx512_vnni(job: &Job<'_>, out: &mut [f32]) {
-    gemm(job, out, |x, panel, rows, tile| match rows {
+    gemm(job, out, 0, |x, panel, rows, tile| match rows {
         0..=4 => avx512_vnni::<4>(x, panel, tile),
         5..=8 => avx512_vnni::<8>(x, panel, tile),
         _ => avx512_vnni::<ROWS>(x, panel, tile),
@@ -69,7 +69,7 @@ fn gemm_avx512_vnni(job: &Job<'_>, out: &mut [f32]) {
 
 #[target_feature(enable = "avx2,avxvnni")]
 fn gemm_avx_vnni(job: &Job<'_>, out: &mut [f32]) {
-    gemm(job, out, |x, panel, rows, tile| {
+    gemm(job, out, 0, |x, panel, rows, tile| {
         for first in (0..rows).step_by(QUARTER) {
             avx_vnni(x, panel, first, tile);
         }
@@ -78,7 +78,7 @@ fn gemm_avx_vnni(job: &Job<'_>, out: &mut [f32]) {
 
 #[target_feature(enable = "avx2")]
 fn gemm_avx2(job: &Job<'_>, out: &mut [f32]) {
-    gemm(job, out, |x, panel, rows, tile| {
+    gemm(job, out, 0, |x, panel, rows, tile| {
         for first in (0..rows).step_by(QUARTER) {
             avx2(x, panel, first, tile);
         }
