@@ -148,13 +148,20 @@ impl Executor {
         }
     }
 
-    /// Sets whether runs replay captured graphs; no effect on the CPU, in a pipeline, whose stages never do, and with tensor
-    /// parallelism, which is given it when it is made.
+    /// Sets whether runs replay captured graphs; no effect on the CPU, and with tensor parallelism, which is given it when it is
+    /// made.
     pub fn graphs(mut self, mode: GraphMode) -> Self {
-        if let Self::Hip { executor, .. } = &mut self {
-            executor.set_graphs(mode);
-        }
+        self.set_graphs(mode);
         self
+    }
+
+    /// As [`graphs`](Self::graphs).
+    pub(crate) fn set_graphs(&mut self, mode: GraphMode) {
+        match self {
+            Self::Hip { executor, .. } => executor.set_graphs(mode),
+            Self::Pipeline { executor, .. } => executor.set_graphs(mode),
+            Self::Cpu { .. } | Self::Tensor { .. } => {}
+        }
     }
 
     /// Sets how kernels are selected; no effect on the CPU, and with tensor parallelism, which is given it when it is made.

@@ -297,9 +297,7 @@ impl Session {
         let loaded = Arc::get_mut(&mut self.loaded);
         let loaded = loaded.ok_or_else(|| Error::argument("session", "is shared"))?;
         for executor in loaded.replicas.all_mut() {
-            if let Executor::Hip { executor, .. } = executor {
-                executor.set_graphs(mode);
-            }
+            executor.set_graphs(mode);
         }
         Ok(())
     }

@@ -100,7 +100,8 @@ pub struct HipExecutor {
     pieces: Pieces,
     /// The same, for decoded images.
     slabs: Arc<Slabs>,
-    fallback: OnceLock<String>,
+    /// Why no graph is replayed any more; the stages of a pipeline share it.
+    fallback: Arc<OnceLock<String>>,
     /// Where a recording's time meets the device's.
     anchor: Mutex<Option<Anchor>>,
     replayed_runs: AtomicU64,
@@ -179,7 +180,7 @@ impl HipExecutor {
             inputs: Mutex::default(),
             pieces: Pieces::default(),
             slabs: Arc::new(Slabs::new(device)),
-            fallback: OnceLock::new(),
+            fallback: Arc::default(),
             anchor: Mutex::default(),
             replayed_runs: AtomicU64::new(0),
             eager_runs: AtomicU64::new(0),

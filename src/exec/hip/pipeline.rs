@@ -5,15 +5,19 @@
 //! stages busy, each in execution contexts of its own, so that one is copied while others compute. A batch is computed whole, so
 //! the results have the bits that one GPU gives.
 //!
-//! Stages run step by step: a replay that went wrong in one would show only in the results of a later one.
+//! Each stage captures its steps, and replays them behind the copy, which is no part of the graph. Replays are checked as on one GPU
+//! ([`GraphMode`]), with what they hand on: a stage whose replay was wrong is computed again, then all stages behind it, and from then
+//! on every stage runs step by step. What a stage hands on is overwritten before a replay, too. If the replay does not write it, the results
+//! are NaN, and logits or embeddings with NaN are computed again.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use rayon::ThreadPool;
 
+use super::run::Waited;
 use super::{Feed, Finished, GraphMode, HipExecutor, Replays, Reserved, Running, Submission};
 use crate::error::{Error, Result};
 use crate::exec::select::SelectOptions;
@@ -70,9 +74,10 @@ impl PipelineExecutor {
                 pair[1].enable_peer_access(&pair[0])?;
             }
         }
+        let fallback = Arc::<OnceLock<String>>::default();
         let stage = |(part, device): (crate::graph::Stage, &Device)| {
             let mut executor = HipExecutor::new(&part.graph, device, dtype)?;
-            executor.set_graphs(GraphMode::Off);
+            executor.fallback = fallback.clone();
             let mut graph = part.graph;
             graph.release_constants();
             Ok(StageExecutor {
@@ -105,9 +110,24 @@ impl PipelineExecutor {
         self.stages.len() + 1
     }
 
-    /// How the runs so far were carried out.
+    /// How the runs so far were carried out: replayed are those that all stages replayed.
     pub(in crate::exec) fn replays(&self) -> Option<Replays> {
-        self.stages.first().map(|stage| stage.executor.replays())
+        let stages = self.stages.iter().map(|stage| stage.executor.replays());
+        stages.reduce(|all, one| Replays {
+            replayed_runs: all.replayed_runs.min(one.replayed_runs),
+            eager_runs: all.eager_runs.max(one.eager_runs),
+            checked_runs: all.checked_runs.max(one.checked_runs),
+            // Once for a run: the stages behind the one that was wrong do not count it.
+            recomputed_runs: all.recomputed_runs + one.recomputed_runs,
+            ..all
+        })
+    }
+
+    /// Sets whether the stages replay captured graphs.
+    pub(in crate::exec) fn set_graphs(&mut self, mode: GraphMode) {
+        for stage in &mut self.stages {
+            stage.executor.set_graphs(mode);
+        }
     }
 
     pub(in crate::exec) fn set_selection(&mut self, options: SelectOptions) {
@@ -171,15 +191,19 @@ impl PipelineExecutor {
         run: PipelineRun,
         mut observe: Option<&mut (dyn FnMut(usize, super::Stage<'_>, Duration) + Send)>,
     ) -> Result<Finished> {
+        let stages = self.stages.iter().zip(run.0);
+        let waited = stages.map(|(stage, running)| stage.executor.wait(running));
+        let mut waited = waited.collect::<Result<Vec<_>>>()?;
+        self.check(&mut waited)?;
         let mut outputs = Vec::new();
         let mut memory = Vec::new();
-        for (index, (stage, running)) in self.stages.iter().zip(run.0).enumerate() {
+        for (index, (stage, waited)) in self.stages.iter().zip(waited).enumerate() {
             let finished = match &mut observe {
                 Some(observe) => {
                     let mut of_stage = |part: super::Stage<'_>, time| observe(index, part, time);
-                    stage.executor.finish(running, Some(&mut of_stage))
+                    stage.executor.conclude(waited, Some(&mut of_stage))
                 }
-                None => stage.executor.finish(running, None),
+                None => stage.executor.conclude(waited, None),
             }?;
             outputs.extend(stage.outputs.iter().copied().zip(finished.outputs));
             memory.extend(finished.memory);
@@ -189,6 +213,21 @@ impl PipelineExecutor {
             outputs: outputs.into_iter().map(|(_, output)| output).collect(),
             memory,
         })
+    }
+
+    /// Checks the replays of a run, stage by stage: whatever follows a wrong one has computed with its activations.
+    fn check(&self, waited: &mut [Waited<Arc<Plan>>]) -> Result<()> {
+        let suspect = waited.iter().any(Waited::have_nan);
+        let mut wrong = false;
+        for (index, stage) in self.stages.iter().enumerate() {
+            let (before, rest) = waited.split_at_mut(index);
+            let Some(run) = rest.first_mut() else { break };
+            match before.last().and_then(Waited::boundary).filter(|_| wrong) {
+                Some(input) => stage.executor.repeat(run, input)?,
+                None => wrong = stage.executor.check(run, suspect)?,
+            }
+        }
+        Ok(())
     }
 }
 

@@ -11,7 +11,7 @@ use rayon::ThreadPool;
 
 use super::clock::{Anchor, Clock};
 use super::context::ExecutionContext;
-use super::steps::Submitted;
+use super::steps::{Submitted, is_overwritten};
 use super::tensor::RankStream;
 use super::{HipExecutor, Stage, StageObserver, staging, unpack};
 use crate::error::{Error, Result};
@@ -105,13 +105,42 @@ impl<P> Running<P> {
 impl<P: Deref<Target = Plan>> Running<P> {
     /// What the next stage of the model reads, if there is one.
     pub(super) fn boundary(&self) -> Option<Operand<'_>> {
-        let outputs = self.plan.outputs().iter();
-        let (_, _, id) = outputs.rev().find(|(kind, ..)| *kind == OutputKind::Boundary)?;
-        let buffer = self.plan.buffer(*id);
-        let arena = self.context.memory.arena.reading();
-        // The context's arena has at least the plan's size.
-        arena.part(buffer.offset..buffer.offset + buffer.bytes).ok()
+        handed_on(&self.plan, &self.context)
     }
+}
+
+/// A run that the device has done with, and whose results are still bytes.
+pub(super) struct Waited<P> {
+    uploads: VecDeque<Uploaded>,
+    pub(super) results: Vec<PinnedBuffer<u8>>,
+    entry: Stage<'static>,
+    clock: Option<Clock>,
+    pub(super) submitted: Submitted,
+    pub(super) plan: P,
+    pub(super) context: ExecutionContext,
+}
+
+impl<P: Deref<Target = Plan>> Waited<P> {
+    /// What the next stage of the model read, if there is one.
+    pub(super) fn boundary(&self) -> Option<Operand<'_>> {
+        handed_on(&self.plan, &self.context)
+    }
+
+    /// Whether logits or embeddings have a NaN.
+    pub(super) fn have_nan(&self) -> bool {
+        let mut results = results(&self.plan).zip(&self.results);
+        results.any(|((kind, _, id), bytes)| {
+            let values = || unpack(bytes, self.plan.buffer(id).dtype);
+            is_overwritten(kind) && values().iter().any(|value| value.is_nan())
+        })
+    }
+}
+
+fn handed_on<'a>(plan: &Plan, context: &'a ExecutionContext) -> Option<Operand<'a>> {
+    let buffer = plan.buffer(boundary(plan)?);
+    let arena = context.memory.arena.reading();
+    // The context's arena has at least the plan's size.
+    arena.part(buffer.offset..buffer.offset + buffer.bytes).ok()
 }
 
 impl HipExecutor {
@@ -302,12 +331,19 @@ impl HipExecutor {
         Ok(anchor.clone())
     }
 
-    /// Waits for a run.
+    /// Waits for a run, and checks it if that is due.
     pub(in crate::exec) fn finish<P: Deref<Target = Plan>>(
         &self,
         running: Running<P>,
         observer: Option<&mut StageObserver<'_>>,
     ) -> Result<Finished> {
+        let mut waited = self.wait(running)?;
+        self.check(&mut waited, false)?;
+        self.conclude(waited, observer)
+    }
+
+    /// Waits for a run.
+    pub(super) fn wait<P: Deref<Target = Plan>>(&self, running: Running<P>) -> Result<Waited<P>> {
         let Running {
             uploads,
             downloads,
@@ -317,13 +353,13 @@ impl HipExecutor {
             anchor,
             submitted,
             plan,
-            mut context,
+            context,
         } = running;
         let waiting = timeline::span(Activity::Wait);
         if let Some(end) = end {
             end.synchronize()?;
         }
-        let mut results: Vec<_> = downloads
+        let results = downloads
             .into_iter()
             .map(Pending::wait)
             .collect::<hip::Result<_>>()?;
@@ -333,9 +369,32 @@ impl HipExecutor {
             let replayed = matches!(submitted, Submitted::Replay(_));
             clock.record(&plan, (entry, replayed), &anchor, self.device.ordinal(), streams)?;
         }
-        if let Submitted::Replay(run) = submitted {
-            self.check_replay(&mut context, &plan, run, &mut results)?;
-        }
+        Ok(Waited {
+            uploads,
+            results,
+            entry,
+            clock,
+            submitted,
+            plan,
+            context,
+        })
+    }
+
+    /// The results of a run, whose context serves others from now on.
+    pub(super) fn conclude<P: Deref<Target = Plan>>(
+        &self,
+        waited: Waited<P>,
+        observer: Option<&mut StageObserver<'_>>,
+    ) -> Result<Finished> {
+        let Waited {
+            uploads,
+            results,
+            entry,
+            clock,
+            plan,
+            mut context,
+            ..
+        } = waited;
         let unpacking = timeline::named_span(Activity::CopyOut, || "results to f32".into());
         let mut outputs = Vec::with_capacity(results.len());
         for ((kind, value, id), bytes) in self::results(&plan).zip(results) {
@@ -441,6 +500,13 @@ impl HipExecutor {
     pub(super) fn contexts(&self) -> MutexGuard<'_, Vec<ExecutionContext>> {
         self.contexts.lock()
     }
+}
+
+/// What the next stage of the model reads, if there is one.
+pub(super) fn boundary(plan: &Plan) -> Option<BufferId> {
+    let mut outputs = plan.outputs().iter().rev();
+    let (_, _, id) = outputs.find(|(kind, ..)| *kind == OutputKind::Boundary)?;
+    Some(*id)
 }
 
 /// The results that go to the host: all but what the next stage reads.

@@ -1,5 +1,6 @@
 //! Submitting the steps of a plan: one by one, or as the replay of a captured graph.
 
+use std::ops::Deref;
 use std::sync::atomic::Ordering;
 
 use super::clock::Clock;
@@ -8,11 +9,12 @@ use super::graphs::{Captured, UNWRITTEN, is_due, is_unwritten};
 use super::libraries::Libraries;
 use super::lower::{Addresses, lower};
 use super::regions::Regions;
+use super::run::{Waited, boundary};
 use super::{GraphMode, HipExecutor};
 use crate::error::{Error, Result};
 use crate::graph::OutputKind;
 use crate::graph::plan::{Plan, Step};
-use crate::hip::{self, Event, Operand, PinnedBuffer, Replay, Stream, Work};
+use crate::hip::{self, Event, Operand, Pending, PinnedBuffer, Replay, Stream, Work};
 use crate::ops::Op;
 use crate::timeline::{self, Activity};
 
@@ -81,23 +83,31 @@ impl HipExecutor {
         Ok(run)
     }
 
-    /// Replaces the results of a finished replay by those of the steps, if it is due to be checked, if it left a result
-    /// unwritten, or if another was wrong meanwhile. The input is where it was.
-    pub(super) fn check_replay(
+    /// Replaces what a finished replay left by what the steps leave, if it is `suspect` or due to be checked, if it left a result
+    /// unwritten, or if another was wrong meanwhile. The input is where it was. Whether it was wrong.
+    pub(super) fn check<P: Deref<Target = Plan>>(
         &self,
-        context: &mut ExecutionContext,
-        plan: &Plan,
-        run: u64,
-        results: &mut Vec<PinnedBuffer<u8>>,
-    ) -> Result<()> {
+        waited: &mut Waited<P>,
+        suspect: bool,
+    ) -> Result<bool> {
+        let Submitted::Replay(run) = waited.submitted else {
+            return Ok(false);
+        };
+        let Waited {
+            plan,
+            context,
+            results,
+            ..
+        } = waited;
+        let plan: &Plan = plan;
         let others_wrong = self.fallback.get().is_some();
         let unwritten = || {
             let mut results = super::results(plan).zip(results.iter());
             results.any(|((kind, ..), bytes)| is_overwritten(kind) && is_unwritten(bytes, self.dtype))
         };
         // All ranks submit the steps, or none does.
-        if self.agree(!(others_wrong || is_due(run) || unwritten())) {
-            return Ok(());
+        if self.agree(!(suspect || others_wrong || is_due(run) || unwritten())) {
+            return Ok(false);
         }
         let _span = timeline::span(Activity::CheckReplay);
         let keep = |bytes: PinnedBuffer<u8>| {
@@ -106,22 +116,19 @@ impl HipExecutor {
             copy
         };
         let replayed: Vec<Vec<u8>> = results.drain(..).map(keep).collect();
-        let stream = context.stream.clone();
-        Steps::new(self, plan, context).enqueue(&stream)?;
-        let downloads = self.download(context, plan)?;
-        for download in downloads {
-            results.push(download.wait()?);
-        }
-        let right = self.agree(replayed.iter().zip(results.iter()).all(|(a, b)| a[..] == b[..]));
+        let handed_on = self.handed_on(context, plan)?;
+        *results = self.run_steps(context, plan)?;
+        let same = replayed.iter().zip(results.iter()).all(|(a, b)| a[..] == b[..]);
+        let right = self.agree(same && handed_on == self.handed_on(context, plan)?);
         let Some(captured) = context.captured(plan) else {
-            return Ok(());
+            return Ok(!right);
         };
         if !others_wrong {
             self.checked_runs.fetch_add(1, Ordering::Relaxed);
         }
         if right {
             captured.passed(run);
-            return Ok(());
+            return Ok(false);
         }
         self.recomputed_runs.fetch_add(1, Ordering::Relaxed);
         self.fallback.get_or_init(|| {
@@ -136,7 +143,43 @@ impl HipExecutor {
                 self.device.name()
             )
         });
+        Ok(true)
+    }
+
+    /// Computes a finished run step by step on another input: what the stage before hands on, now that it is right.
+    pub(super) fn repeat<P: Deref<Target = Plan>>(
+        &self,
+        waited: &mut Waited<P>,
+        input: Operand<'_>,
+    ) -> Result<()> {
+        let context = &mut waited.context;
+        context.memory.input.copy_part_from_peer(0, input)?;
+        for bytes in waited.results.drain(..) {
+            context.results.keep(bytes);
+        }
+        waited.results = self.run_steps(context, &waited.plan)?;
         Ok(())
+    }
+
+    /// Runs the steps, and waits for their results.
+    fn run_steps(&self, context: &mut ExecutionContext, plan: &Plan) -> Result<Vec<PinnedBuffer<u8>>> {
+        let stream = context.stream.clone();
+        Steps::new(self, plan, context).enqueue(&stream)?;
+        let downloads = self.download(context, plan)?.into_iter();
+        Ok(downloads.map(Pending::wait).collect::<hip::Result<_>>()?)
+    }
+
+    /// What a run left for the next stage of the model, if there is one.
+    fn handed_on(&self, context: &mut ExecutionContext, plan: &Plan) -> Result<Option<Vec<u8>>> {
+        let Some(id) = boundary(plan) else {
+            return Ok(None);
+        };
+        let buffer = plan.buffer(id);
+        let target = context.results.take(buffer.bytes, &self.device)?;
+        let bytes = context.memory.arena.download(buffer.offset, target)?.wait()?;
+        let copy = bytes.to_vec();
+        context.results.keep(bytes);
+        Ok(Some(copy))
     }
 
     /// Runs the steps, and keeps a replay of them if capture succeeds.
@@ -210,10 +253,14 @@ impl HipExecutor {
     }
 }
 
-/// Whether results are overwritten before a replay. The others share their memory with what steps leave in between, and it
+/// Whether outputs are overwritten before a replay: what a stage hands on too, as stale activations would give the results of an
+/// earlier run, and overwritten ones give NaN. The others share their memory with what steps leave in between, and it
 /// would take longer.
-fn is_overwritten(kind: OutputKind) -> bool {
-    matches!(kind, OutputKind::Logits | OutputKind::Embedding)
+pub(super) fn is_overwritten(kind: OutputKind) -> bool {
+    matches!(
+        kind,
+        OutputKind::Logits | OutputKind::Embedding | OutputKind::Boundary
+    )
 }
 
 /// The steps of a plan on a context's memory.

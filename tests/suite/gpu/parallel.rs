@@ -60,9 +60,11 @@ fn a_model_over_two_gpus_computes_what_one_does() {
             println!("{model:?} {dtype}: two GPUs differ from one by {error:.2e} of {bound:.1e}");
             same(&got, first.get_or_insert_with(|| got.clone()));
         }
-        let replays = shards.hip_graphs().unwrap();
-        assert_eq!(replays.fallback, None);
-        assert!(replays.replayed_runs > 0, "{replays:?}");
+        for divided in [&stages, &shards] {
+            let replays = divided.hip_graphs().unwrap();
+            assert_eq!(replays.fallback, None);
+            assert!(replays.replayed_runs > 0, "{replays:?}");
+        }
     }
 }
 

@@ -161,6 +161,7 @@ fn stages_give_the_bits_of_one_gpu() {
             for count in [2, 3] {
                 let session = load(&builder(on(&fake, count, Parallelism::pipeline())), model);
                 assert_eq!(session.degrees().pipeline, count);
+                let before = fake.get(Slot::Replays);
                 for _ in 0..3 {
                     let outputs = session.run(&images).unwrap();
                     same(&outputs, &expected);
@@ -170,10 +171,88 @@ fn stages_give_the_bits_of_one_gpu() {
                         assert_eq!(got.hidden_layer(1), expected.hidden_layer(1), "{model}");
                     }
                 }
+                // Four batches a run, and as many contexts at most: in the second run each stage captures.
+                let replays = session.hip_graphs().unwrap();
+                assert_eq!(replays.fallback, None, "{model}");
+                assert!(replays.replayed_runs > 0, "{model}: {replays:?}");
+                assert_eq!(
+                    fake.get(Slot::Replays) - before,
+                    replays.replayed_runs * count as u64,
+                    "{model}"
+                );
             }
         }
     }
     fake.assert_clean();
+}
+
+/// Every stage replays the same graphs from the beginning, or none does.
+#[test]
+fn stages_whose_replay_is_wrong_go_on_without() {
+    for (fault, reason) in [
+        (Slot::CorruptReplay, "the replay differs from the eager run"),
+        (Slot::FailCapture, "hipStreamBeginCapture failed"),
+    ] {
+        let fake = Fake::new(&format!("stages-{fault:?}"));
+        {
+            let images = images(2);
+            let session = load(&on(&fake, 2, Parallelism::pipeline()), "timm_vit_class_token");
+            let first = session.run(&images).unwrap();
+            fake.set(fault, 1);
+            for _ in 0..3 {
+                same(&session.run(&images).unwrap(), &first);
+            }
+            let replays = session.hip_graphs().unwrap();
+            assert!(replays.fallback.as_ref().unwrap().contains(reason), "{replays:?}");
+            assert_eq!((replays.eager_runs, replays.replayed_runs), (4, 0));
+        }
+        fake.assert_clean();
+    }
+}
+
+/// The replays of all stages leave a kernel out from some run on. What the first stage hands on is wrong then, and whatever the
+/// second computes of it.
+#[test]
+fn stages_behind_a_wrong_replay_are_computed_again() {
+    for left_out in [1, 2] {
+        let fake = Fake::new(&format!("stages-late-fault-{left_out}"));
+        {
+            let images = images(16);
+            let model = "timm_vit_class_token";
+            let session = load(&on(&fake, 2, Parallelism::pipeline()), model);
+            let expected = load(&one(&fake).hip_graphs(GraphMode::Off), model);
+            let run = |session: &Session| -> Vec<Outputs> {
+                images
+                    .chunks(2)
+                    .map(|batch| session.run(batch).unwrap())
+                    .collect()
+            };
+            let expected = run(&expected);
+            for _ in 0..2 {
+                same(&session.run(&images[..2]).unwrap(), &expected[0]);
+            }
+            fake.set(Slot::CorruptReplay, left_out);
+            let got = run(&session);
+            let wrong: Vec<bool> = got
+                .iter()
+                .zip(&expected)
+                .map(|(a, b)| a.logits() != b.logits())
+                .collect();
+            let replays = session.hip_graphs().unwrap();
+            // Found by the comparison of the fourth replay at the latest.
+            assert!(!wrong[3..].contains(&true), "{wrong:?}");
+            assert!(
+                replays.fallback.as_ref().unwrap().contains("was computed again"),
+                "{replays:?}"
+            );
+            assert_eq!(replays.recomputed_runs, 1, "{replays:?}");
+            for (got, expected) in run(&session).iter().zip(&expected) {
+                same(got, expected);
+            }
+            assert_eq!(session.hip_graphs().unwrap().replayed_runs, replays.replayed_runs);
+        }
+        fake.assert_clean();
+    }
 }
 
 #[test]
