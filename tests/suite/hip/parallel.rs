@@ -171,7 +171,7 @@ fn stages_give_the_bits_of_one_gpu() {
                         assert_eq!(got.hidden_layer(1), expected.hidden_layer(1), "{model}");
                     }
                 }
-                // Four batches a run, and as many contexts at most: in the second run each stage captures.
+                // Four batches per run, and at most as many contexts: each stage captures in the second run.
                 let replays = session.hip_graphs().unwrap();
                 assert_eq!(replays.fallback, None, "{model}");
                 assert!(replays.replayed_runs > 0, "{model}: {replays:?}");
