@@ -250,6 +250,10 @@ fn compares(table: &mut HashMap<&'static str, Row>) {
 }
 
 /// Instructions of gfx11.5 and gfx12 only. `v_s_…`, which the vector unit computes, flush denormals.
+#[allow(
+    clippy::neg_cmp_op_on_partial_ord,
+    reason = "the instructions are negations, true of NaN"
+)]
 fn floats(table: &mut HashMap<&'static str, Row>) {
     rows! { table;
         "s_add_f32" => 1 [Float, Float] |x| float(x.af() + x.bf());

@@ -75,9 +75,8 @@ fn decode_row(line: &mut Line<'_>, base: &str, row: &'static Row) -> Result<Inst
         match line.arch.float8 {
             Some(Encoding::Fnuz) => {}
             Some(Encoding::Ocp) => {
-                row = TABLE
-                    .get(format!("{base} ocp").as_str())
-                    .ok_or_else(String::new)?
+                let name = format!("{base} ocp");
+                row = TABLE.get(name.as_str()).ok_or_else(String::new)?;
             }
             None => return Err(format!("{base} of this architecture")),
         }
