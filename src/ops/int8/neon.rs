@@ -174,7 +174,10 @@ fn dotprod<const V: usize>(x: &[u8], panel: &[i8], tile: &mut Tile) {
     for column in (0..COLUMNS).step_by(WIDTH) {
         let mut acc = [[[vdupq_n_s32(0); 2]; 4]; V];
         for (x, panel) in steps(x, panel) {
-            let b = [0, 16].map(|at| vreinterpretq_s8_u8(load(panel, column * GROUP + at)));
+            let at = column * GROUP;
+            // Not `map`, which is compiled without these instructions, and so may not be inlined.
+            let b = [load(panel, at), load(panel, at + 16)];
+            let b = [vreinterpretq_s8_u8(b[0]), vreinterpretq_s8_u8(b[1])];
             for (v, acc) in acc.iter_mut().enumerate() {
                 let a = veorq_u8(load(x, v * 16), vdupq_n_u8(CENTRE));
                 let a = vreinterpretq_s8_u8(a);

@@ -168,7 +168,8 @@ fn avx2(x: &[u8], panel: &[i8], first: usize, tile: &mut Tile) {
             let b = unsafe { panel.as_ptr().add(step * STEP + column * GROUP) };
             // SAFETY: 8 columns are two vectors of 16 bytes.
             let b = unsafe { [_mm_loadu_si128(b.cast()), _mm_loadu_si128(b.add(16).cast())] };
-            let b = b.map(|b| _mm256_cvtepi8_epi16(b));
+            // Not `map`, which is compiled without these instructions, and so may not be inlined.
+            let b = [_mm256_cvtepi8_epi16(b[0]), _mm256_cvtepi8_epi16(b[1])];
             for (r, acc) in acc.iter_mut().enumerate() {
                 // SAFETY: as above, of x, whose step has ROWS rows; indexing `tile` checked first + QUARTER.
                 let a = unsafe { x.as_ptr().add((step * ROWS + first + r) * GROUP) };
