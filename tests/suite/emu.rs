@@ -180,7 +180,7 @@ fn works(arch: &str) {
         (false, _) => passes(arch, "f16", &some),
         // Their kernels differ from those of gfx942 and gfx1100 in a few instructions only.
         (true, "gfx90a" | "gfx950" | "gfx1200") => {
-            passes(arch, "f32,f16,bf16", &[&some[..], &architectures].concat())
+            passes(arch, "f32,f16,bf16", &[&some[..], &architectures].concat());
         }
         (true, _) => passes(arch, "f32,f16,bf16", &[&some[..], &architectures, &rest].concat()),
     }
