@@ -1,4 +1,4 @@
-// Arguments of swiglu.
+// Arguments of swiglu and swiglu_norm.
 #pragma once
 #include "device_pointer.h"
 #include "elementwise.h"
@@ -21,6 +21,30 @@ struct SwiGluArgs {
     float float8_factor;
     /// Unused; the structure has no padding.
     unsigned reserved;
+};
+
+/// Threads per block of `swiglu_norm`, which takes a row.
+constexpr unsigned SWIGLU_NORM_THREADS = 128;
+
+/// `swiglu_norm`: g = silu(gate) · value, where gate and value are the halves of each row of x;
+/// out = (g − mean(g)) / √(variance(g) + epsilon) · weight + bias, over each row.
+struct SwiGluNormArgs {
+    /// T `[rows, 2, channels]`: the gates, then the values.
+    DEVICE_POINTER(const void) x;
+    /// T `[channels]`.
+    DEVICE_POINTER(const void) weight;
+    /// T `[channels]`.
+    DEVICE_POINTER(const void) bias;
+    /// T, or bytes, `[rows, channels]`. Aliases no input.
+    DEVICE_POINTER(void) out;
+    /// Rows of `x` and `out`.
+    unsigned rows;
+    /// Columns of `out`.
+    unsigned channels;
+    /// Added to the variance.
+    float epsilon;
+    /// 0: `out` is T. Otherwise `out` is E4M3 (include/float8.hpp) of the result times this.
+    float float8_factor;
 };
 
 } // namespace hipvit

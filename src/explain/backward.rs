@@ -255,6 +255,7 @@ fn propagate<T: Real>(
         // Attention's is computed with its probabilities; a program with sums over ranks is refused.
         Op::Attention(_)
         | Op::AttentionStatistics(_)
+        | Op::SwiGluNorm { .. }
         | Op::AllReduce(_)
         | Op::GridPositions
         | Op::GridMask => {}

@@ -107,9 +107,10 @@ pub(super) fn forward<T: Real>(run: &Run<'_, T>, node: &Node) -> (Vec<T>, Saved<
             let both = x.chunks_exact(m).zip(operand(1).chunks_exact(n));
             both.flat_map(|(x, y)| x.iter().chain(y).copied()).collect()
         }
-        // Attention is computed in `attention`; only optimised graphs have its statistics; programs with sums over ranks or with grids
-        // are refused.
+        // Attention is computed in `attention`; only optimised graphs have its statistics, and norms that are part of gates; programs
+        // with sums over ranks or with grids are refused.
         Op::Attention(_)
+        | Op::SwiGluNorm { .. }
         | Op::AttentionStatistics(_)
         | Op::AllReduce(_)
         | Op::GridPositions

@@ -2,7 +2,7 @@
 
 use super::Graph;
 use super::passes::{
-    attention_statistics, float8, fold_constants, fold_scales, fuse_activations, fuse_patches,
+    attention_statistics, float8, fold_constants, fold_scales, fuse_activations, fuse_gates, fuse_patches,
     fuse_residuals, fuse_tokens, infer_shapes, pack_qkv, pad_tokens, prune_tokens,
 };
 use super::rewrite::Rewritten;
@@ -123,7 +123,7 @@ const FUSION: fn(&Passes) -> bool = |passes| passes.optimizations.fusion;
 /// from keys and values; activations before residuals, since a Linear applies them in that order; padding after
 /// what changes the layers that it pads; statistics of attention after these, so that they are of the operands that it has in the
 /// end; FP8 last, which depends on who reads what.
-const PASSES: [Pass; 12] = [
+const PASSES: [Pass; 13] = [
     Pass {
         name: "infer_shapes",
         purpose: "infer and check all shapes, drop unused nodes",
@@ -171,6 +171,12 @@ const PASSES: [Pass; 12] = [
         purpose: "activations into linear layers",
         enabled: FUSION,
         run: |graph, _| fuse_activations::run(graph),
+    },
+    Pass {
+        name: "fuse_gates",
+        purpose: "norms of gates into the gates",
+        enabled: FUSION,
+        run: |graph, _| fuse_gates::run(graph),
     },
     Pass {
         name: "fuse_residuals",

@@ -1316,6 +1316,61 @@ const _: () = {
     ][::core::mem::offset_of!(SwiGluArgs, reserved) - 36usize];
 };
 
+/// Threads per block of `swiglu_norm`, which takes a row.
+pub const SWIGLU_NORM_THREADS: u32 = 128;
+
+/** `swiglu_norm`: g = silu(gate) · value, where gate and value are the halves of each row of x;
+ out = (g − mean(g)) / √(variance(g) + epsilon) · weight + bias, over each row.*/
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct SwiGluNormArgs {
+    /// T `[rows, 2, channels]`: the gates, then the values.
+    pub x: u64,
+    /// T `[channels]`.
+    pub weight: u64,
+    /// T `[channels]`.
+    pub bias: u64,
+    /// T, or bytes, `[rows, channels]`. Aliases no input.
+    pub out: u64,
+    /// Rows of `x` and `out`.
+    pub rows: u32,
+    /// Columns of `out`.
+    pub channels: u32,
+    /// Added to the variance.
+    pub epsilon: f32,
+    /// 0: `out` is T. Otherwise `out` is E4M3 (include/float8.hpp) of the result times this.
+    pub float8_factor: f32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of SwiGluNormArgs"][::core::mem::size_of::<SwiGluNormArgs>() - 48usize];
+    ["Alignment of SwiGluNormArgs"][::core::mem::align_of::<SwiGluNormArgs>() - 8usize];
+    [
+        "Offset of field: SwiGluNormArgs::x",
+    ][::core::mem::offset_of!(SwiGluNormArgs, x) - 0usize];
+    [
+        "Offset of field: SwiGluNormArgs::weight",
+    ][::core::mem::offset_of!(SwiGluNormArgs, weight) - 8usize];
+    [
+        "Offset of field: SwiGluNormArgs::bias",
+    ][::core::mem::offset_of!(SwiGluNormArgs, bias) - 16usize];
+    [
+        "Offset of field: SwiGluNormArgs::out",
+    ][::core::mem::offset_of!(SwiGluNormArgs, out) - 24usize];
+    [
+        "Offset of field: SwiGluNormArgs::rows",
+    ][::core::mem::offset_of!(SwiGluNormArgs, rows) - 32usize];
+    [
+        "Offset of field: SwiGluNormArgs::channels",
+    ][::core::mem::offset_of!(SwiGluNormArgs, channels) - 36usize];
+    [
+        "Offset of field: SwiGluNormArgs::epsilon",
+    ][::core::mem::offset_of!(SwiGluNormArgs, epsilon) - 40usize];
+    [
+        "Offset of field: SwiGluNormArgs::float8_factor",
+    ][::core::mem::offset_of!(SwiGluNormArgs, float8_factor) - 44usize];
+};
+
 /// `tokens`: prefix tokens before an image's own, to which a position table is added.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]

@@ -48,8 +48,8 @@ pub(crate) use attention::{
 pub(crate) use bindings::{
     AddArgs, AttentionArgs, AttentionBiasArgs, AttentionRopeArgs, AttentionStatisticsArgs,
     BiasActivationArgs, DequantizeArgs, FEW_ROWS, GridMaskArgs, GridPositionsArgs, LayerNormArgs,
-    PatchExtractArgs, PatchGrids, PoolArgs, QuantizeArgs, RopeArgs, SoftmaxArgs, SwiGluArgs, TokensArgs,
-    TransposeArgs, Visibility,
+    PatchExtractArgs, PatchGrids, PoolArgs, QuantizeArgs, RopeArgs, SoftmaxArgs, SwiGluArgs, SwiGluNormArgs,
+    TokensArgs, TransposeArgs, Visibility,
 };
 pub(crate) use cache_folder::cache_folder;
 pub use cache_folder::kernel_cache;
@@ -118,6 +118,7 @@ macro_rules! kernel_list {
             Rope(RopeArgs),
             Softmax(SoftmaxArgs),
             SwiGlu(SwiGluArgs),
+            SwiGluNorm(SwiGluNormArgs),
             Tokens(TokensArgs),
             Transpose(TransposeArgs),
         }

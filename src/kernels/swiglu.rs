@@ -1,6 +1,9 @@
-//! `swiglu`: the gate `silu(x[:, :channels] + bias) · (x[:, channels:] + bias)`.
+//! `swiglu`: the gate `silu(x[:, :channels] + bias) · (x[:, channels:] + bias)`; `swiglu_norm`: that, normalised over the channels.
 
-use super::bindings::SwiGluArgs;
+use std::borrow::Cow;
+
+use super::bindings::{SWIGLU_NORM_THREADS, SwiGluArgs, SwiGluNormArgs};
+use super::launch::check_channels;
 use super::{Access, KernelArguments, Launch, Target, bytes, extent, float8, optional};
 
 impl SwiGluArgs {
@@ -50,5 +53,69 @@ unsafe impl KernelArguments for SwiGluArgs {
         let result = float8::element(element, self.float8_factor);
         let all = super::bytes(result, &[self.rows, self.channels]);
         visit(Access::write("out", self.out, all));
+    }
+}
+
+impl SwiGluNormArgs {
+    /// For `x` `[rows, 2·channels]`, `weight` and `bias` `[channels]`, and `out` `[rows, channels]`, which aliases no operand.
+    ///
+    /// # Errors
+    ///
+    /// An extent exceeds 32 bits.
+    pub(crate) fn new(
+        [x, weight, bias, out]: [u64; 4],
+        [rows, channels]: [usize; 2],
+        epsilon: f32,
+    ) -> Result<Self, String> {
+        Ok(Self {
+            x,
+            weight,
+            bias,
+            out,
+            rows: extent(rows)?,
+            channels: extent(channels)?,
+            epsilon,
+            float8_factor: 0.0,
+        })
+    }
+
+    /// Writes E4M3 of the result / `scale`, a byte an element.
+    pub(crate) fn to_float8(self, scale: f32) -> Self {
+        Self {
+            float8_factor: float8::factor(scale),
+            ..self
+        }
+    }
+}
+
+// SAFETY: hip/swiglu.hip; blocks beyond the last row return.
+unsafe impl KernelArguments for SwiGluNormArgs {
+    const FILE: &'static str = "swiglu";
+
+    fn entry(&self) -> Result<Cow<'static, str>, String> {
+        Ok("swiglu_norm".into())
+    }
+
+    fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+        float8::check(self.float8_factor)?;
+        check_channels(self.channels)?;
+        target.blocks(self.rows.into(), SWIGLU_NORM_THREADS)
+    }
+
+    fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
+        let row = bytes(element, &[self.channels]);
+        visit(Access::read(
+            "x",
+            self.x,
+            bytes(element, &[self.rows, 2, self.channels]),
+        ));
+        visit(Access::read("weight", self.weight, row));
+        visit(Access::read("bias", self.bias, row));
+        let result = float8::element(element, self.float8_factor);
+        visit(Access::write(
+            "out",
+            self.out,
+            bytes(result, &[self.rows, self.channels]),
+        ));
     }
 }

@@ -229,11 +229,13 @@ fn float8_results_are_bytes() {
     };
     let norm = LayerNormArgs::new([1; 4], [3, 5], 1e-6).unwrap();
     let gate = SwiGluArgs::new([1; 3], [3, 5]).unwrap();
+    let gated_norm = SwiGluNormArgs::new([1; 4], [3, 5], 1e-6).unwrap();
     let biased = BiasActivationArgs::new([1; 4], [3, 5], None).unwrap();
     let plain = attention(1, 2, 3, 40);
-    let calls: [[KernelCall; 2]; 4] = [
+    let calls: [[KernelCall; 2]; 5] = [
         [norm.into(), norm.to_float8(0.5).into()],
         [gate.into(), gate.to_float8(0.5).into()],
+        [gated_norm.into(), gated_norm.to_float8(0.5).into()],
         [biased.into(), biased.to_float8(0.5).into()],
         [plain.into(), plain.to_float8(0.5).into()],
     ];
@@ -253,6 +255,7 @@ fn float8_results_are_bytes() {
     for scale in [0.0, -1.0, f32::NAN, f32::INFINITY, 1e-40, 3e38] {
         assert!(norm.to_float8(scale).plan(&t).is_err(), "{scale}");
         assert!(gate.to_float8(scale).plan(&t).is_err(), "{scale}");
+        assert!(gated_norm.to_float8(scale).plan(&t).is_err(), "{scale}");
         assert!(biased.to_float8(scale).plan(&t).is_err(), "{scale}");
         let mut quantize = QuantizeArgs::float8([1; 2], [3, 5], scale).unwrap();
         assert!(quantize.plan(&t).unwrap_err().contains("scale"), "{scale}");

@@ -7,7 +7,7 @@ use rten_vecmath::{Exp, Tanh};
 use super::rows::{Source, block_len, in_blocks};
 use crate::ops::Activation;
 
-pub(super) fn flops_per_element(activation: Activation) -> u64 {
+pub(super) const fn flops_per_element(activation: Activation) -> u64 {
     match activation {
         Activation::GeluErf => 5,
         Activation::GeluTanh => 9,

@@ -34,14 +34,19 @@ pub(super) fn rms_shape([x, weight]: [&[usize]; 2]) -> Result<Shape, String> {
 /// [`Op::LayerNorm`](crate::ops::Op::LayerNorm).
 pub(crate) fn run(epsilon: f32, x: Source<'_>, weight: &[f32], bias: &[f32], out: &mut [f32]) {
     in_blocks(x, out, block_len(weight.len()), |_, rows| {
-        Rows {
-            rows,
-            weight,
-            bias,
-            epsilon,
-        }
-        .dispatch();
+        in_place(epsilon, rows, weight, bias);
     });
+}
+
+/// Normalises whole rows.
+pub(super) fn in_place(epsilon: f32, rows: &mut [f32], weight: &[f32], bias: &[f32]) {
+    Rows {
+        rows,
+        weight,
+        bias,
+        epsilon,
+    }
+    .dispatch();
 }
 
 /// [`Op::RmsNorm`](crate::ops::Op::RmsNorm).

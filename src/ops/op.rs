@@ -56,6 +56,12 @@ pub enum Op {
     Activation(Activation),
     /// `(x [..,2·D]) → silu(x[..,:D]) · x[..,D:]` (SwiGLU's gate). <https://arxiv.org/abs/2002.05202>
     SwiGlu,
+    /// [`SwiGlu`](Self::SwiGlu), then [`LayerNorm`](Self::LayerNorm) (EVA-02):
+    /// `(x [..,2·D], weight [D], bias [D]) → layer_norm(silu(x[..,:D]) · x[..,D:])`. <https://arxiv.org/abs/2303.11331>
+    SwiGluNorm {
+        /// Added to the variance.
+        epsilon: f32,
+    },
     /// Rotary position embedding of queries and keys, `(x [B,N,n·C], table [1,P,d] or [1,P,C]) → [B,N,n·C]`: pairs of channels
     /// are rotated in the last P tokens, in the first of x's n groups of `C = heads · d` channels. All else stays. For each
     /// of those tokens, and for each head or for all, the table has the cosines of the head's d/2 pairs, then the sines.
@@ -315,6 +321,7 @@ impl Op {
             Self::Linear(_) => "linear",
             Self::Activation(_) => "activation",
             Self::SwiGlu => "swiglu",
+            Self::SwiGluNorm { .. } => "swiglu_norm",
             Self::Rope(_) => "rope",
             Self::Attention(_) => "attention",
             Self::Transpose(_) => "transpose",
@@ -362,7 +369,9 @@ impl fmt::Display for Op {
                 f.write_str(if *position { "+position" } else { "" })
             }
             Self::MulScalar(factor) => write!(f, " {factor}"),
-            Self::LayerNorm { epsilon } | Self::RmsNorm { epsilon } => write!(f, " ε={epsilon:e}"),
+            Self::LayerNorm { epsilon } | Self::RmsNorm { epsilon } | Self::SwiGluNorm { epsilon } => {
+                write!(f, " ε={epsilon:e}")
+            }
             Self::Linear(Linear {
                 bias,
                 activation,

@@ -1,7 +1,10 @@
-//! The SwiGLU gate.
+//! The SwiGLU gate, and with the norm of its result.
 
 use super::rows::{Source, block_len, in_blocks};
-use super::{Activation, Shape, activation};
+use super::{Activation, Shape, activation, layer_norm};
+
+/// SiLU and the product.
+pub(super) const FLOPS_PER_ELEMENT: u64 = activation::flops_per_element(Activation::Silu) + 1;
 
 pub(super) fn shape([x]: [&[usize]; 1]) -> Result<Shape, String> {
     match x.split_last() {
@@ -10,16 +13,38 @@ pub(super) fn shape([x]: [&[usize]; 1]) -> Result<Shape, String> {
     }
 }
 
+pub(super) fn norm_shape([x, weight, bias]: [&[usize]; 3]) -> Result<Shape, String> {
+    let gated = shape([x])?;
+    match gated.last() == weight.first() {
+        true => layer_norm::shape([&gated, weight, bias]),
+        false => Err(format!(
+            "`weight` has shape {weight:?}, expected half of x's channels, {x:?}"
+        )),
+    }
+}
+
 /// [`Op::SwiGlu`](crate::ops::Op::SwiGlu); `d` is the output's channels.
 pub(crate) fn run(x: &[f32], d: usize, out: &mut [f32]) {
-    let len = block_len(d);
-    in_blocks(Source::InPlace, out, len, |start, block| {
-        let x = &x[2 * start..];
-        for (y, x) in block.chunks_mut(d).zip(x.chunks(2 * d)) {
-            let (gate, value) = x.split_at(d);
-            y.copy_from_slice(gate);
-            activation::apply(Activation::Silu, y);
-            y.iter_mut().zip(value).for_each(|(y, v)| *y *= v);
-        }
+    in_blocks(Source::InPlace, out, block_len(d), |start, block| {
+        gate(&x[2 * start..], d, block);
     });
+}
+
+/// [`Op::SwiGluNorm`](crate::ops::Op::SwiGluNorm).
+pub(crate) fn run_norm(epsilon: f32, x: &[f32], weight: &[f32], bias: &[f32], out: &mut [f32]) {
+    let d = weight.len();
+    in_blocks(Source::InPlace, out, block_len(d), |start, block| {
+        gate(&x[2 * start..], d, block);
+        layer_norm::in_place(epsilon, block, weight, bias);
+    });
+}
+
+/// The gated of the first rows of `x`, as many as `rows` has.
+fn gate(x: &[f32], d: usize, rows: &mut [f32]) {
+    for (y, x) in rows.chunks_mut(d).zip(x.chunks(2 * d)) {
+        let (gate, value) = x.split_at(d);
+        y.copy_from_slice(gate);
+        activation::apply(Activation::Silu, y);
+        y.iter_mut().zip(value).for_each(|(y, v)| *y *= v);
+    }
 }

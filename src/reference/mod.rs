@@ -62,6 +62,10 @@ pub fn eval(op: &Op, operands: &[&Array]) -> Result<Array, String> {
         Op::Linear(spec) => linear::linear(spec, operands, &mut result),
         Op::Activation(activation) => add::map(operands[0], &mut result, |x| activate(*activation, x)),
         Op::SwiGlu => swiglu::swiglu(operands[0], &mut result),
+        Op::SwiGluNorm { epsilon } => {
+            let gated = eval(&Op::SwiGlu, &operands[..1])?;
+            layer_norm::layer_norm(*epsilon, &[&gated, operands[1], operands[2]], &mut result);
+        }
         Op::Rope(spec) => rope::rope(spec, operands[0], operands[1], &mut result),
         Op::Attention(spec) => attention::attention(spec, operands, &mut result, |_, _, _| true),
         Op::Transpose(spec) => transpose::transpose(*spec, operands, &mut result),

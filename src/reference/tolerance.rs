@@ -128,6 +128,15 @@ pub fn op_tolerance(op: &Op, operands: &[&Array], dtype: DType) -> f64 {
             let amplified = (cancellation(operands, d, *epsilon) - 1.0) * tolerance(DType::F32, d);
             narrow + tolerance(DType::F32, d) + amplified
         }
+        // The norm's, of what is not exact: its errors of f32 are amplified as well.
+        Op::SwiGluNorm { epsilon } => {
+            let d = extents(1).iter().product();
+            let gated = operands
+                .first()
+                .and_then(|x| super::eval(&Op::SwiGlu, &[*x]).ok());
+            let amplified = gated.map_or(1.0, |gated| cancellation(&[&gated], d, *epsilon));
+            narrow + (1.0 + 2.0 * amplified) * tolerance(DType::F32, d)
+        }
         // No mean is subtracted, so nothing cancels.
         Op::RmsNorm { .. } => narrow + tolerance(DType::F32, extents(1).iter().product()),
         // A product and a sum, or two products.

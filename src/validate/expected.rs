@@ -148,7 +148,8 @@ fn parts(op: &Op, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<V
         | Op::Linear(_)
         | Op::Activation(_)
         | Op::AllReduce(_)
-        | Op::SwiGlu => row_part(op, operands, rows, dtype),
+        | Op::SwiGlu
+        | Op::SwiGluNorm { .. } => row_part(op, operands, rows, dtype),
     }
 }
 
@@ -168,7 +169,7 @@ fn whole(op: &Op, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<P
 fn row_part(op: &Op, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<Vec<Part>, String> {
     let parameters = match op {
         Op::Scale => 1..2,
-        Op::LayerNorm { .. } | Op::Affine => 1..3,
+        Op::LayerNorm { .. } | Op::SwiGluNorm { .. } | Op::Affine => 1..3,
         Op::RmsNorm { .. } => 1..2,
         Op::Linear(spec) => 1..2 + usize::from(spec.bias),
         _ => 0..0,

@@ -4,7 +4,7 @@
 use super::bindings::{
     AddArgs, AttentionArgs, AttentionBiasArgs, AttentionRopeArgs, AttentionStatisticsArgs,
     BiasActivationArgs, LayerNormArgs, PatchExtractArgs, PoolArgs, RopeArgs, SoftmaxArgs, SwiGluArgs,
-    TokensArgs, TransposeArgs,
+    SwiGluNormArgs, TokensArgs, TransposeArgs,
 };
 
 /// Arguments of a kernel, which can be run on the host.
@@ -104,19 +104,24 @@ impl OnHost for LayerNormArgs {
         let d = a.channels as usize;
         for row in 0..a.rows as usize {
             let x: Vec<f32> = (0..d).map(|c| memory.get(a.x, row * d + c)).collect();
-            // Without a bias it is an RMS norm.
-            let mean = if a.bias == 0 {
-                0.0
-            } else {
-                x.iter().sum::<f32>() / d as f32
-            };
-            let variance = x.iter().map(|v| (v - mean) * (v - mean)).sum::<f32>() / d as f32;
-            for (c, v) in x.iter().enumerate() {
-                let value = (v - mean) / (variance + a.epsilon).sqrt();
-                let value = value * memory.get(a.weight, c) + memory.optional(a.bias, c, 0.0);
-                memory.set(a.out, row * d + c, value);
-            }
+            normalize(memory, &x, [a.weight, a.bias, a.out], row, a.epsilon);
         }
+    }
+}
+
+/// The norm of one row; without a bias it is an RMS norm.
+fn normalize(memory: &mut impl Memory, x: &[f32], [weight, bias, out]: [u64; 3], row: usize, epsilon: f32) {
+    let d = x.len();
+    let mean = if bias == 0 {
+        0.0
+    } else {
+        x.iter().sum::<f32>() / d as f32
+    };
+    let variance = x.iter().map(|v| (v - mean) * (v - mean)).sum::<f32>() / d as f32;
+    for (c, v) in x.iter().enumerate() {
+        let value = (v - mean) / (variance + epsilon).sqrt();
+        let value = value * memory.get(weight, c) + memory.optional(bias, c, 0.0);
+        memory.set(out, row * d + c, value);
     }
 }
 
@@ -148,12 +153,24 @@ impl OnHost for SwiGluArgs {
         let a = self;
         let d = a.channels as usize;
         for index in 0..a.rows as usize * d {
-            let (row, c) = (index / d, index % d);
-            let (gate, value) = (
-                memory.get(a.x, row * 2 * d + c),
-                memory.get(a.x, row * 2 * d + d + c),
-            );
-            memory.set(a.out, index, gate / (1.0 + (-gate).exp()) * value);
+            let value = gated(memory, a.x, [index / d, index % d], d);
+            memory.set(a.out, index, value);
+        }
+    }
+}
+
+fn gated(memory: &impl Memory, x: u64, [row, c]: [usize; 2], d: usize) -> f32 {
+    let (gate, value) = (memory.get(x, row * 2 * d + c), memory.get(x, row * 2 * d + d + c));
+    gate / (1.0 + (-gate).exp()) * value
+}
+
+impl OnHost for SwiGluNormArgs {
+    fn run(&self, memory: &mut impl Memory) {
+        let a = self;
+        let d = a.channels as usize;
+        for row in 0..a.rows as usize {
+            let x: Vec<f32> = (0..d).map(|c| gated(memory, a.x, [row, c], d)).collect();
+            normalize(memory, &x, [a.weight, a.bias, a.out], row, a.epsilon);
         }
     }
 }

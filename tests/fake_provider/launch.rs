@@ -105,6 +105,7 @@ kernels! {
     "rms_norm_few_f32": LayerNormArgs, [x, weight, out];
     "bias_activation_f32": BiasActivationArgs, [x, bias, residual, out];
     "swiglu_f32": SwiGluArgs, [x, out];
+    "swiglu_norm_f32": SwiGluNormArgs, [x, weight, bias, out];
     "attention_32_f32": AttentionArgs, [q, k, v, out];
     "attention_64_f32": AttentionArgs, [q, k, v, out];
     "attention_128_f32": AttentionArgs, [q, k, v, out];

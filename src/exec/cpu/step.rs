@@ -257,6 +257,9 @@ impl<'a> Memory<'a> {
                 grid_mask::run(pixels, size, self.output)?;
             }
             Op::SwiGlu => swiglu::run(m.values(0)?, m.channels(0)? / 2, self.output),
+            Op::SwiGluNorm { epsilon } => {
+                swiglu::run_norm(*epsilon, m.values(0)?, m.values(1)?, m.values(2)?, self.output);
+            }
             Op::Rope(spec) => {
                 let (&[_, tokens, channels], &[_, places, _]) = (m.shape(0)?, m.shape(1)?) else {
                     return Err("takes tokens and a table".into());

@@ -52,6 +52,7 @@ fn run(kernel: &KernelCall, memory: &mut Memory) {
         KernelCall::Rope(arguments) => arguments.run(memory),
         KernelCall::Softmax(arguments) => arguments.run(memory),
         KernelCall::SwiGlu(arguments) => arguments.run(memory),
+        KernelCall::SwiGluNorm(arguments) => arguments.run(memory),
         KernelCall::Tokens(arguments) => arguments.run(memory),
         KernelCall::Transpose(arguments) => arguments.run(memory),
         #[allow(unreachable_patterns, reason = "kernels that no model here calls")]

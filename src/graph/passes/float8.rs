@@ -82,7 +82,9 @@ fn step(spec: &Linear) -> Option<f32> {
 /// Whether a GPU's kernel or GEMM for the op can write FP8.
 fn writes_float8(op: &Op) -> bool {
     match op {
-        Op::LayerNorm { .. } | Op::RmsNorm { .. } | Op::SwiGlu | Op::Attention(_) => true,
+        Op::LayerNorm { .. } | Op::RmsNorm { .. } | Op::SwiGlu | Op::SwiGluNorm { .. } | Op::Attention(_) => {
+            true
+        }
         // A GEMM of FP8 can; a residual would be in FP8 as well.
         Op::Linear(spec) => step(spec).is_some() && !spec.residual,
         _ => false,

@@ -5,6 +5,7 @@ pub(super) mod float8;
 pub(super) mod fold_constants;
 pub(super) mod fold_scales;
 pub(super) mod fuse_activations;
+pub(super) mod fuse_gates;
 pub(super) mod fuse_patches;
 pub(super) mod fuse_residuals;
 pub(super) mod fuse_tokens;
@@ -20,6 +21,7 @@ pub(crate) const CODE: u64 = fnv_1a(&[
     include_bytes!("fold_constants.rs"),
     include_bytes!("fold_scales.rs"),
     include_bytes!("fuse_activations.rs"),
+    include_bytes!("fuse_gates.rs"),
     include_bytes!("fuse_patches.rs"),
     include_bytes!("fuse_residuals.rs"),
     include_bytes!("fuse_tokens.rs"),

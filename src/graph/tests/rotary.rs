@@ -1,7 +1,7 @@
 //! The passes and shards on models with rotary position embedding.
 
 use super::vit::Random;
-use crate::graph::{Graph, Passes, interpret, interpret_shards, optimize, shard};
+use crate::graph::{Graph, Optimizations, Passes, interpret, interpret_shards, optimize, shard};
 use crate::model::{self, LoadOptions};
 use crate::ops::{AttentionOperands, Op, Rope};
 use crate::reference::assert_close;
@@ -95,5 +95,28 @@ fn shards_rotate_their_own_heads() {
                 assert_close(actual.as_slice().unwrap(), expected.as_slice().unwrap(), EXACT);
             }
         }
+    }
+}
+
+/// EVA-02's norm of the gated channels is computed with the gate, in fused graphs alone.
+#[test]
+fn norms_of_gates_are_part_of_the_gates() {
+    for name in ["timm_eva02_clip", "timm_eva02_override_size"] {
+        let graph = golden(name);
+        let (fast, _) = optimize(graph.clone(), &Passes::default()).unwrap();
+        let plain = Passes {
+            optimizations: Optimizations::NONE,
+            ..Passes::default()
+        };
+        let (plain, _) = optimize(graph.clone(), &plain).unwrap();
+        let count = |graph: &Graph, of: fn(&Op) -> bool| graph.nodes().iter().filter(|n| of(&n.op)).count();
+        let gates = count(&graph, |op| *op == Op::SwiGlu);
+        assert!(gates > 0, "{name}");
+        for (graph, alone, normed) in [(&fast, 0, gates), (&plain, gates, 0)] {
+            assert_eq!(count(graph, |op| *op == Op::SwiGlu), alone, "{name}");
+            let found = count(graph, |op| matches!(op, Op::SwiGluNorm { .. }));
+            assert_eq!(found, normed, "{name}");
+        }
+        check(name, &graph, &fast);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{DTYPES, EXTENTS, Gpu, Part, numbers, random, rounded};
 use crate::float8::{Float8, Overflow};
-use crate::kernels::{BiasActivationArgs, LayerNormArgs, QuantizeArgs, SwiGluArgs};
+use crate::kernels::{BiasActivationArgs, LayerNormArgs, QuantizeArgs, SwiGluArgs, SwiGluNormArgs};
 use crate::ops::{Activation, Op};
 use crate::reference::{Array, eval};
 use crate::tensor::DType;
@@ -215,6 +215,28 @@ fn gates_and_activations_write_float8() {
                 &scaled(expected.values()),
                 1e-3,
                 &format!("{dtype} swiglu {extents:?}"),
+            );
+
+            let results = gpu.run(dtype, &parts, shift, |[x, weight_and_bias, _, out]| {
+                let bias = weight_and_bias + (channels * dtype.size()) as u64;
+                let addresses = [x, weight_and_bias, bias, out];
+                Ok(SwiGluNormArgs::new(addresses, extents, 1e-6)?
+                    .to_float8(SCALE)
+                    .into())
+            });
+            let (weight, shift_by) = bias.split_at(channels);
+            let operands = [
+                array(&[rows, 2 * channels], &x),
+                array(&[channels], weight),
+                array(&[channels], shift_by),
+            ];
+            let operands: Vec<&Array> = operands.iter().collect();
+            let expected = eval(&Op::SwiGluNorm { epsilon: 1e-6 }, &operands).unwrap();
+            gpu.assert_close(
+                &results[0],
+                &scaled(expected.values()),
+                1e-3,
+                &format!("{dtype} swiglu_norm {extents:?}"),
             );
 
             let activations = [None, Some(Activation::GeluErf), Some(Activation::Relu)];

@@ -1,10 +1,10 @@
-//! The SwiGLU gate: the op, and the kernel with a bias.
+//! The SwiGLU gate, and with the norm of its result: the ops, and the kernel with a bias.
 
 use std::fmt;
 
 use super::super::expected::{Part, gather};
 use super::activation::wide;
-use super::{AWKWARD, Addresses, KernelForm, List, Scale, parameter};
+use super::{AWKWARD, Addresses, KernelForm, List, Scale, parameter, with};
 use crate::kernels::{KernelCall, SwiGluArgs};
 use crate::ops::{self, Op};
 use crate::reference::{eval, rounded};
@@ -15,11 +15,17 @@ pub(super) fn cases(list: &mut List) {
         Scale::Model { sizes, .. } => {
             let x = wide(&[sizes.batch, sizes.tokens, 4 * sizes.channels()]);
             list.push(Op::SwiGlu, vec![x]);
+            normed(list, [sizes.batch, sizes.tokens], 2 * sizes.channels());
         }
         Scale::Awkward => {
             for a in &AWKWARD {
                 let x = wide(&[a.batch, a.tokens, a.channels.next_multiple_of(2)]);
                 list.push(Op::SwiGlu, vec![x]);
+                normed(list, [a.batch, a.tokens], a.channels);
+            }
+            // The longest row that a block keeps in registers, and longer ones.
+            for channels in [4096, 4104, 8195] {
+                normed(list, [1, 2], channels);
             }
             biased(list, 3, 64);
             biased(list, 5, 63);
@@ -28,7 +34,14 @@ pub(super) fn cases(list: &mut List) {
     }
     if list.is_micro() {
         biased(list, 5, 33);
+        normed(list, [1, 3], 65);
     }
+}
+
+fn normed(list: &mut List, outer: [usize; 2], channels: usize) {
+    let x = wide(&with(&outer, 2 * channels));
+    let operands = vec![x, parameter(&[channels]), parameter(&[channels])];
+    list.push(Op::SwiGluNorm { epsilon: 1e-6 }, operands);
 }
 
 fn biased(list: &mut List, rows: usize, channels: usize) {

@@ -266,7 +266,10 @@ fn elementwise_ops() {
         for activation in ACTIVATIONS {
             check_op(&Op::Activation(activation), &[scaled(&x, 6.0)], 0..0);
         }
-        check_op(&Op::SwiGlu, &[random(&[shape[0], shape[1], 2 * d], 5)], 0..0);
+        let gates = random(&[shape[0], shape[1], 2 * d], 5);
+        check_op(&Op::SwiGlu, std::slice::from_ref(&gates), 0..0);
+        let operands = [gates, random(&[d], 7), random(&[d], 8)];
+        check_op(&Op::SwiGluNorm { epsilon: 1e-6 }, &operands, 1..3);
     }
 }
 

@@ -23,8 +23,8 @@ use crate::graph::plan::{Operand, Plan, Step};
 use crate::graph::{Graph, Node, ValueId};
 use crate::hip::Gemm;
 use crate::kernels::{
-    AddArgs, AttentionVariant, BiasActivationArgs, KernelCall, LayerNormArgs, SwiGluArgs, Unit,
-    attention_unit, is_fused,
+    AddArgs, AttentionVariant, BiasActivationArgs, KernelCall, LayerNormArgs, SwiGluArgs, SwiGluNormArgs,
+    Unit, attention_unit, is_fused,
 };
 use crate::ops::{AllReduce, Op};
 use crate::tensor::DType;
@@ -151,7 +151,7 @@ pub(super) fn unit(op: &Op) -> Option<Unit> {
         Op::LayerNorm { .. } | Op::RmsNorm { .. } => Unit::of("layer_norm"),
         Op::Linear(spec) if !linear::needs_kernel(spec) => return None,
         Op::Linear(_) | Op::Activation(_) => Unit::of("bias_activation"),
-        Op::SwiGlu => Unit::of("swiglu"),
+        Op::SwiGlu | Op::SwiGluNorm { .. } => Unit::of("swiglu"),
         Op::Rope(_) => Unit::of("rope"),
         Op::Attention(spec) => {
             let variant = match spec.bias {
@@ -272,6 +272,11 @@ pub(super) fn lower(plan: &Plan, step: &Step, addresses: Addresses<'_>) -> Resul
         Op::Activation(activation) => s.activation(*activation),
         Op::SwiGlu => {
             let arguments = SwiGluArgs::new([s.address(0)?, 0, s.out], s.matrix()?)?;
+            one(s.float8().map_or(arguments, |step| arguments.to_float8(step)))
+        }
+        Op::SwiGluNorm { epsilon } => {
+            let addresses = [s.address(0)?, s.address(1)?, s.address(2)?, s.out];
+            let arguments = SwiGluNormArgs::new(addresses, s.matrix()?, *epsilon)?;
             one(s.float8().map_or(arguments, |step| arguments.to_float8(step)))
         }
         Op::Rope(spec) => s.rope(spec),
