@@ -96,9 +96,9 @@ fn a_vit_becomes_few_steps() {
             ("pool token 0", 1),
         ],
     );
-    assert_eq!(reports.len(), 8);
+    assert_eq!(reports.len(), 9);
     assert_eq!(reports[0].nodes_before, graph.nodes().len());
-    assert_eq!(reports[7].nodes_after, optimized.nodes().len());
+    assert_eq!(reports[8].nodes_after, optimized.nodes().len());
 }
 
 #[test]
