@@ -278,6 +278,7 @@ impl Pipeline {
             timed: self.timed,
             // The caller's thread leaves its core to those that decode.
             sleeps: true,
+            ..Submission::default()
         };
         let run = match pixels {
             Some(Pixels::Staged(staging)) => {

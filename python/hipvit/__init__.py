@@ -28,7 +28,7 @@ from hipvit._errors import (
     WeightsError,
 )
 from hipvit._hipvit import __VERSION__ as __version__
-from hipvit._hipvit import Model, Outputs, ZeroShot, load, samples
+from hipvit._hipvit import GpuOutputs, GpuTensor, Model, Outputs, ZeroShot, load, samples
 from hipvit._results import Prediction
 
 __all__ = [
@@ -38,6 +38,8 @@ __all__ = [
     "DeviceError",
     "Error",
     "ForkError",
+    "GpuOutputs",
+    "GpuTensor",
     "GraphError",
     "HubError",
     "ImageError",

@@ -12,7 +12,7 @@ from hipvit._errors import ImageError
 from hipvit._results import Prediction
 from hipvit.types import Float32, Images
 
-__all__ = ["Model", "Outputs", "ZeroShot", "__VERSION__", "load", "samples"]
+__all__ = ["GpuOutputs", "GpuTensor", "Model", "Outputs", "ZeroShot", "__VERSION__", "load", "samples"]
 
 __VERSION__: str
 
@@ -68,6 +68,10 @@ class Model:
         self, images: Images, *, resize: bool = True, on_error: Literal["raise", "skip"] = "raise"
     ) -> Outputs:
         """All results. With ``on_error="skip"`` an image that fails has NaN in its row, and an error in ``Outputs.errors``."""
+
+    def run_on_gpu(self, images: Images, *, resize: bool = True) -> GpuOutputs:
+        """All results, left on the model's GPU in its dtype: ``torch.from_dlpack(model.run_on_gpu(images).tokens)``. They are written when
+        this returns. For models on one GPU."""
 
     def embed(self, images: Images, *, resize: bool = True, normalize: bool = False) -> Float32:
         """Embeddings, ``[B, num_features]``: the input of the classification head; of length 1 with ``normalize``."""
@@ -126,6 +130,10 @@ class Model:
         """The length of an embedding."""
 
     @property
+    def dlpack_device(self) -> Optional[tuple[int, int]]:
+        """The model's GPU as DLPack's kind and number of a device; ``None`` on the CPU and on several GPUs."""
+
+    @property
     def image_size(self) -> tuple[int, int]:
         """Height and width of the input, in pixels."""
 
@@ -182,6 +190,54 @@ class ZeroShot:
     @property
     def truncated(self) -> list[str]:
         """The texts that were longer than the text tower's context, whose ends were left out."""
+
+@final
+class GpuTensor:
+    """A tensor on a GPU, which ``torch.from_dlpack`` and the like take without a copy.
+
+    The memory is freed with the last tensor that lies in it. Before another library's tensor gives it back, the whole device is waited
+    for, as that library's work may still read it.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> Literal["float32", "float16", "bfloat16"]: ...
+    def __len__(self) -> int: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: Any = None,
+        dl_device: Optional[tuple[int, int]] = None,
+        copy: Optional[bool] = None,
+    ) -> Any: ...
+
+@final
+class GpuOutputs:
+    """What a model computes for a number of images, in their order, on the model's GPU."""
+
+    def __len__(self) -> int: ...
+    @property
+    def logits(self) -> Optional[GpuTensor]:
+        """``[B, classes]``, before softmax or sigmoid; ``None`` if the model has no classification head."""
+
+    @property
+    def embeddings(self) -> GpuTensor:
+        """``[B, D]``: the input of the classification head, or the model's own result if it has none."""
+
+    @property
+    def tokens(self) -> Optional[GpuTensor]:
+        """``[B, patches, D]``, of a model that was loaded with ``tokens=True``."""
+
+    @property
+    def prefix_tokens(self) -> Optional[GpuTensor]:
+        """``[B, prefix tokens, D]``: class, distillation and register tokens."""
+
+    @property
+    def hidden_layers(self) -> dict[int, GpuTensor]:
+        """``[B, tokens, D]`` by block, of those that the model was loaded with."""
 
 @final
 class Outputs:

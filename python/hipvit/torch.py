@@ -5,8 +5,8 @@
 >>> logits = torch.compile(model)(pixel_values)
 
 The operator is ``torch.ops.hipvit.forward(images, handle, output)``. It runs on the model's device, whichever the tensors are on. A
-tensor on the model's GPU is read there, behind the work of PyTorch's current stream; one on another GPU is copied to the host. The
-result is computed when the operator returns, and copied to the tensor's device. There is no gradient.
+tensor on the model's GPU is read there, behind the work of PyTorch's current stream, and the result stays there; one on another GPU is
+copied to the host, and the result to that GPU. It is computed when the operator returns. There is no gradient.
 """
 
 from __future__ import annotations
@@ -67,7 +67,12 @@ def _entry(handle: int, output: str) -> _Entry:
 def forward(images: torch.Tensor, handle: int, output: str) -> torch.Tensor:
     """Logits or embeddings of float32 pixel values ``[B, 3, H, W]``, or of uint8 images ``[B, H, W, 3]`` of the model's size."""
     entry = _entry(handle, output)
-    results = entry.model.run(images.detach(), resize=False)
+    images = images.detach()
+    if images.device.type != "cpu" and images.__dlpack_device__() == entry.model.dlpack_device:
+        outputs = entry.model.run_on_gpu(images, resize=False)
+        tensor = outputs.logits if output == "logits" else outputs.embeddings
+        return torch.from_dlpack(tensor).to(torch.float32)
+    results = entry.model.run(images, resize=False)
     rows = results.logits if output == "logits" else results.embeddings
     return torch.from_numpy(rows).to(images.device)
 

@@ -1,14 +1,19 @@
-//! Tensors on the model's GPU, which are read where they lie: through DLPack, <https://dmlc.github.io/dlpack>.
+//! Tensors on the model's GPU, which are read where they lie, and given to others: through DLPack, <https://dmlc.github.io/dlpack>.
 
 #![allow(unsafe_code, reason = "DLPack's tensors are pointers")]
 
+use std::ffi::CStr;
+
 use hipvit::DType;
-use hipvit::hip::{DL_CUDA, DL_ROCM, Device, DlpackTensor, ForeignMemory, Stream};
+use hipvit::hip::{Device, DlpackTensor, ForeignMemory, Stream};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict};
 
 use crate::error::argument;
+
+/// What a capsule is called whose tensor nobody has taken over.
+const NAME: &CStr = c"dltensor";
 
 /// A tensor on a GPU, which its library gets back when this is dropped.
 pub struct DeviceTensor {
@@ -29,14 +34,10 @@ pub fn on_gpu(
         return Ok(None);
     }
     let py = object.py();
-    let kind = match gpu.properties().arch().starts_with("gfx") {
-        true => DL_ROCM,
-        false => DL_CUDA,
-    };
     let device = object
         .call_method0("__dlpack_device__")?
         .extract::<(i32, i32)>()?;
-    let ours = (kind, gpu.ordinal() as i32);
+    let ours = gpu.dlpack();
     if device != ours {
         return Ok(None);
     }
@@ -53,7 +54,7 @@ pub fn on_gpu(
     // SAFETY: the capsule lives. A pointer of this name is to a `DLManagedTensor`, which is given back by whoever renames the capsule, as
     // DLPack has it; its library can be called while Python's lock is held, as it is wherever the result is dropped.
     let tensor = unsafe {
-        let raw = ffi::PyCapsule_GetPointer(capsule.as_ptr(), c"dltensor".as_ptr());
+        let raw = ffi::PyCapsule_GetPointer(capsule.as_ptr(), NAME.as_ptr());
         if raw.is_null() || ffi::PyCapsule_SetName(capsule.as_ptr(), c"used_dltensor".as_ptr()) != 0 {
             return Err(PyErr::fetch(py));
         }
@@ -82,4 +83,31 @@ pub fn on_gpu(
         shape,
         _tensor: tensor,
     }))
+}
+
+/// A capsule of `tensor`, which whoever imports it takes over; if nobody does, the capsule gives it back.
+pub fn capsule(py: Python<'_>, tensor: DlpackTensor) -> PyResult<Bound<'_, PyCapsule>> {
+    let raw = tensor.into_raw();
+    // SAFETY: the pointer is not null, and the name lives as long as the program.
+    let capsule = unsafe { ffi::PyCapsule_New(raw, NAME.as_ptr(), Some(give_back)) };
+    if capsule.is_null() {
+        // SAFETY: it was just given away by its owner, and nobody has it.
+        drop(unsafe { DlpackTensor::from_raw(raw) });
+        return Err(PyErr::fetch(py));
+    }
+    // SAFETY: a new reference to a capsule.
+    Ok(unsafe { Bound::from_owned_ptr(py, capsule).cast_into_unchecked() })
+}
+
+unsafe extern "C" fn give_back(capsule: *mut ffi::PyObject) {
+    // SAFETY: Python calls this with the capsule. Whoever takes the tensor over renames it, as DLPack has it; else the pointer is that of
+    // `capsule`.
+    unsafe {
+        if ffi::PyCapsule_IsValid(capsule, NAME.as_ptr()) != 0 {
+            drop(DlpackTensor::from_raw(ffi::PyCapsule_GetPointer(
+                capsule,
+                NAME.as_ptr(),
+            )));
+        }
+    }
 }

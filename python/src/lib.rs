@@ -7,6 +7,7 @@
 mod arguments;
 mod dlpack;
 mod error;
+mod gpu_outputs;
 mod images;
 mod model;
 mod outputs;
@@ -20,6 +21,8 @@ use pyo3::prelude::*;
 mod _hipvit {
     #[pymodule_export]
     use super::arguments::load;
+    #[pymodule_export]
+    use super::gpu_outputs::{GpuOutputs, GpuTensor};
     #[pymodule_export]
     use super::model::Model;
     #[pymodule_export]

@@ -16,6 +16,7 @@ use rayon::prelude::*;
 
 use crate::dlpack;
 use crate::error::{Kind, argument, convert, module, raise};
+use crate::gpu_outputs::GpuOutputs;
 use crate::images::{self, Input};
 use crate::outputs::{Outputs, Rows};
 use crate::process;
@@ -69,7 +70,11 @@ impl Model {
     }
 
     /// Runs an array that needs no preprocessing.
-    fn run_array(&self, images: &Bound<'_, PyAny>) -> PyResult<Rows> {
+    fn run_array<R: Send>(
+        &self,
+        images: &Bound<'_, PyAny>,
+        run: impl FnOnce(&Session, RunInput<'_>) -> hipvit::Result<R> + Send,
+    ) -> PyResult<R> {
         let py = images.py();
         let session = self.session(py)?;
         if let Some(gpu) = session.input_gpu()
@@ -78,25 +83,23 @@ impl Model {
             images::check_tensor(py, &tensor, self.values, session.info().image_size)?;
             let (memory, dtype) = (&tensor.memory, tensor.dtype);
             let input = RunInput::Device { memory, dtype };
-            let outputs = py.detach(|| session.run_with(input, RunOptions::new()));
+            let outputs = py.detach(|| run(&session, input));
             // Nothing reads the tensor any more.
-            let outputs = outputs.map_err(|error| convert(py, &error, None))?;
-            return Ok(rows(&session, &outputs));
+            return outputs.map_err(|error| convert(py, &error, None));
         }
         let array = images::input(images, self.values, session.info().image_size)?;
         let not_row_major = |error| argument(py, format!("images: {error}"));
         let outputs = match &array {
             Input::Pixels(pixels) => {
                 let pixels = pixels.as_slice().map_err(not_row_major)?;
-                py.detach(|| session.run_with(RunInput::Pixels(pixels), RunOptions::new()))
+                py.detach(|| run(&session, RunInput::Pixels(pixels)))
             }
             Input::Values(values) => {
                 let values = values.as_slice().map_err(not_row_major)?;
-                py.detach(|| session.run_with(RunInput::Values(values), RunOptions::new()))
+                py.detach(|| run(&session, RunInput::Values(values)))
             }
         };
-        let outputs = outputs.map_err(|error| convert(py, &error, None))?;
-        Ok(rows(&session, &outputs))
+        outputs.map_err(|error| convert(py, &error, None))
     }
 
     fn reader(&self, py: Python<'_>, gpu: &Device) -> PyResult<Stream> {
@@ -111,7 +114,10 @@ impl Model {
         let py = images.py();
         let session = self.session(py)?;
         if self.values || !resize {
-            return self.run_array(images);
+            let outputs = self.run_array(images, |session, input| {
+                session.run_with(input, RunOptions::new())
+            })?;
+            return Ok(rows(&session, &outputs));
         }
         let sources = images::collect(images)?;
         py.detach(|| run(&session, sources, on_error))
@@ -169,6 +175,17 @@ fn run(session: &Session, sources: Vec<Source>, on_error: OnError) -> Result<Row
     Ok(rows)
 }
 
+/// Decodes images and runs them; results stay on the GPU. An error comes with the position of its image.
+fn run_on_gpu(session: &Session, sources: Vec<Source>) -> Result<hipvit::GpuOutputs, (Error, Option<usize>)> {
+    let images = sources.into_par_iter().enumerate().map(|(index, source)| {
+        let image = source.decode(DecodeOptions::default());
+        image.map_err(|error| (error, Some(index)))
+    });
+    let images: Vec<RgbImage> = images.collect::<Result<_, _>>()?;
+    let outputs = session.run_on_gpu(&images, RunOptions::new());
+    outputs.map_err(|error| (error, None))
+}
+
 pub fn parse_on_error(py: Python<'_>, on_error: &str) -> PyResult<OnError> {
     match on_error {
         "raise" => Ok(OnError::Raise),
@@ -203,6 +220,21 @@ impl Model {
         let py = images.py();
         let on_error = parse_on_error(py, on_error)?;
         Ok(Outputs::new(py, self.rows(images, resize, on_error)?))
+    }
+
+    /// As `run`, with the results left on the model's GPU.
+    #[pyo3(signature = (images, *, resize = true))]
+    fn run_on_gpu(&self, images: &Bound<'_, PyAny>, resize: bool) -> PyResult<GpuOutputs> {
+        let py = images.py();
+        if self.values || !resize {
+            let run = |session: &Session, input: RunInput<'_>| session.run_on_gpu(input, RunOptions::new());
+            return self.run_array(images, run).map(GpuOutputs);
+        }
+        let session = self.session(py)?;
+        let sources = images::collect(images)?;
+        py.detach(|| run_on_gpu(&session, sources))
+            .map(GpuOutputs)
+            .map_err(|(error, index)| convert(py, &error, index))
     }
 
     /// Embeddings, `[B, D]`: the input of the classification head.
@@ -367,6 +399,12 @@ impl Model {
         Ok(self.session(py)?.info().classes)
     }
 
+    /// The model's GPU as DLPack names devices, if results can stay there.
+    #[getter]
+    fn dlpack_device(&self, py: Python<'_>) -> PyResult<Option<(i32, i32)>> {
+        Ok(self.session(py)?.output_gpu().map(Device::dlpack))
+    }
+
     /// The length of an embedding.
     #[getter]
     fn num_features(&self, py: Python<'_>) -> PyResult<usize> {
@@ -442,7 +480,7 @@ impl Model {
     }
 }
 
-fn long_name(dtype: hipvit::DType) -> &'static str {
+pub fn long_name(dtype: hipvit::DType) -> &'static str {
     match dtype {
         hipvit::DType::F16 => "float16",
         hipvit::DType::BF16 => "bfloat16",

@@ -21,7 +21,7 @@ if PROVIDER is None:
 HIP = ctypes.CDLL(PROVIDER)
 
 ROCM = 10
-TO_DEVICE, WITHIN_DEVICE = 1, 3
+TO_DEVICE, FROM_DEVICE, WITHIN_DEVICE = 1, 2, 3
 CODES = {np.dtype(np.uint8): (1, 8), np.dtype(np.float32): (2, 32), np.dtype(np.float64): (2, 64)}
 
 
@@ -192,3 +192,105 @@ def test_wrong_tensors_are_refused_and_given_back(model: hipvit.Model, pixels: n
         assert (tensor.given_back, tensor.copied_to_host) == (1, 0)
     # And the model goes on.
     assert model(OnDevice(pixels), resize=False).shape[0] == len(pixels)
+
+
+get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+get_pointer.restype = c_void_p
+get_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+set_name = ctypes.pythonapi.PyCapsule_SetName
+set_name.restype = c_int
+set_name.argtypes = [ctypes.py_object, ctypes.c_char_p]
+TAKEN = b"used_dltensor"
+
+
+class Imported:
+    """A tensor of hipvit's as another library takes it over."""
+
+    def __init__(self, tensor: hipvit.GpuTensor) -> None:
+        capsule = tensor.__dlpack__(stream=2)
+        self.managed = Managed.from_address(get_pointer(capsule, NAME))
+        assert set_name(capsule, TAKEN) == 0
+        self.tensor = self.managed.tensor
+        axes = range(self.tensor.ndim)
+        self.shape = tuple(self.tensor.shape[axis] for axis in axes)
+        self.strides = tuple(self.tensor.strides[axis] for axis in axes)
+
+    def numpy(self) -> npt.NDArray[Any]:
+        """float32, from what may be a view."""
+        code, bits = self.tensor.code, self.tensor.bits
+        kinds: dict[tuple[int, int], Any] = {(2, 32): np.float32, (2, 16): np.float16, (4, 16): np.uint16}
+        dtype = np.dtype(kinds[code, bits])
+        elements = 1 + sum((extent - 1) * stride for extent, stride in zip(self.shape, self.strides))
+        flat = np.empty(elements, dtype)
+        check(HIP.hipDeviceSynchronize())
+        source = c_void_p(self.tensor.data + self.tensor.byte_offset)
+        check(HIP.hipMemcpy(c_void_p(flat.ctypes.data), source, c_size_t(flat.nbytes), FROM_DEVICE))
+        bytes_each = [stride * dtype.itemsize for stride in self.strides]
+        view = np.lib.stride_tricks.as_strided(flat, self.shape, bytes_each)
+        if code == 4:
+            return (view.astype(np.uint32) << 16).view(np.float32)
+        return view.astype(np.float32)
+
+    def give_back(self) -> None:
+        Deleter(ctypes.cast(self.managed.deleter, c_void_p).value or 0)(ctypes.addressof(self.managed))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_results_stay_on_the_gpu(dtype: str, pixels: npt.NDArray[np.uint8]) -> None:
+    model = load(dtype=dtype, tokens=True, hidden_layers=[0])
+    assert model.dlpack_device == (ROCM, 0)
+    expected = model.run(pixels, resize=False)
+    # Replayed and checked, from the host and from the GPU; several batches, of which the last is smaller.
+    for images in (pixels, OnDevice(pixels), pixels, pixels):
+        got = model.run_on_gpu(images, resize=False)
+        assert len(got) == len(pixels) and got.logits is not None
+        assert got.tokens is not None and got.prefix_tokens is not None
+        assert expected.logits is not None and expected.tokens is not None and expected.prefix_tokens is not None
+        for tensor, array in (
+            (got.logits, expected.logits),
+            (got.embeddings, expected.embeddings),
+            (got.tokens, expected.tokens),
+            (got.prefix_tokens, expected.prefix_tokens),
+            (got.hidden_layers[0], expected.hidden_layers[0]),
+        ):
+            assert tensor.shape == array.shape and tensor.dtype == dtype
+            assert tensor.__dlpack_device__() == (ROCM, 0)
+            imported = Imported(tensor)
+            assert np.array_equal(imported.numpy(), array)
+            imported.give_back()
+    # Images that are decoded and resized.
+    same = model.run_on_gpu([image for image in pixels]).embeddings
+    assert np.array_equal(Imported(same).numpy(), expected.embeddings)
+
+
+def test_exported_results_outlive_the_model(pixels: npt.NDArray[np.uint8]) -> None:
+    model = load(tokens=True)
+    expected = model.run(pixels, resize=False)
+    got = model.run_on_gpu(pixels, resize=False)
+    assert got.tokens is not None
+    first, second = Imported(got.tokens), Imported(got.tokens)
+    assert first.tensor.data == second.tensor.data
+    # A capsule that nobody takes gives its tensor back.
+    del_me = got.tokens.__dlpack__()
+    del del_me, got
+    first.give_back()
+    other = model.run_on_gpu(255 - pixels, resize=False)
+    model.close()
+    assert np.array_equal(second.numpy(), expected.tokens)
+    second.give_back()
+    assert len(other) == len(pixels)
+
+
+def test_what_cannot_stay_on_a_gpu_is_an_error(model: hipvit.Model, pixels: npt.NDArray[np.uint8]) -> None:
+    on_cpu = hipvit.load(GOLDEN / "timm_vit_class_token", "cpu")
+    assert on_cpu.dlpack_device is None
+    with pytest.raises(hipvit.ArgumentError, match="cpu"):
+        on_cpu.run_on_gpu(pixels, resize=False)
+    tensor = model.run_on_gpu(pixels, resize=False).embeddings
+    for options in ({"copy": True}, {"dl_device": (1, 0)}):
+        with pytest.raises(BufferError, match="not copied"):
+            tensor.__dlpack__(**options)
+    none = model.run_on_gpu(pixels[:0], resize=False)
+    assert len(none) == 0 and none.embeddings.shape == (0, model.num_features)
+    with pytest.raises(hipvit.ImageError):
+        model.run_on_gpu([b"no image"])

@@ -1,12 +1,15 @@
-//! DLPack: tensors of other libraries, <https://dmlc.github.io/dlpack>.
+//! DLPack: tensors of other libraries, and tensors for them, <https://dmlc.github.io/dlpack>.
 
 use std::ffi::c_void;
 use std::fmt;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::slice;
+use std::sync::Arc;
 
+use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::memory::buffer::DeviceBuffer;
 use crate::memory::foreign::ForeignMemory;
 use crate::stream::Stream;
 
@@ -15,6 +18,18 @@ pub const DL_CUDA: i32 = 2;
 
 /// DLPack's number of ROCm's memory.
 pub const DL_ROCM: i32 = 10;
+
+impl Device {
+    /// The kind of device by DLPack's number, and its ordinal.
+    #[must_use]
+    pub fn dlpack(&self) -> (i32, i32) {
+        let kind = match self.properties().arch().starts_with("gfx") {
+            true => DL_ROCM,
+            false => DL_CUDA,
+        };
+        (kind, self.ordinal() as i32)
+    }
+}
 
 /// `DLTensor`, with `DLDevice` and `DLDataType`.
 #[repr(C)]
@@ -150,6 +165,131 @@ impl Drop for DlpackTensor {
                 deleter(self.0.as_ptr());
             }
         }
+    }
+}
+
+/// A view of device memory as a tensor, for other libraries.
+#[derive(Clone, Copy, Debug)]
+pub struct DlpackView<'a> {
+    /// The type of the elements.
+    pub dtype: DType,
+    /// The first element's distance from the memory's start, in bytes.
+    pub offset: usize,
+    /// The extents, outermost first.
+    pub shape: &'a [usize],
+    /// The distance between neighbours along each of them, in elements.
+    pub strides: &'a [usize],
+}
+
+/// What a tensor that was given away keeps.
+struct Exported {
+    managed: Managed,
+    shape: Vec<i64>,
+    strides: Vec<i64>,
+    memory: Arc<DeviceBuffer<u8>>,
+}
+
+impl DlpackTensor {
+    /// `memory` as a tensor for another library, which may write to it. The memory is freed with its last owner; before a tensor gives it
+    /// up, it waits for the whole device, since nobody says which work of the other library still reads it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the view reaches beyond the memory, or shape and strides differ in length.
+    pub fn export(memory: &Arc<DeviceBuffer<u8>>, view: DlpackView<'_>) -> Result<Self> {
+        let DlpackView {
+            dtype,
+            offset,
+            shape,
+            strides,
+        } = view;
+        let wrong = |reason: String| Error::argument("view", reason);
+        if shape.len() != strides.len() {
+            return Err(wrong(format!(
+                "has the shape {shape:?} and the strides {strides:?}"
+            )));
+        }
+        let last = shape
+            .iter()
+            .zip(strides)
+            .try_fold(0usize, |last, (&extent, &stride)| {
+                last.checked_add(extent.saturating_sub(1).checked_mul(stride)?)
+            });
+        let elements = if shape.contains(&0) {
+            Some(0)
+        } else {
+            last.and_then(|last| last.checked_add(1))
+        };
+        let end = elements.and_then(|n| n.checked_mul(dtype.size())?.checked_add(offset));
+        if end.is_none_or(|end| end > memory.bytes()) {
+            return Err(wrong(format!(
+                "of shape {shape:?} reaches beyond {} bytes",
+                memory.bytes()
+            )));
+        }
+        let (code, bits) = code(dtype);
+        let (device_type, device_id) = memory.stream().device().dlpack();
+        let numbers = |values: &[usize]| values.iter().map(|&v| v as i64).collect::<Vec<_>>();
+        let mut exported = Box::new(Exported {
+            shape: numbers(shape),
+            strides: numbers(strides),
+            memory: memory.clone(),
+            managed: Managed {
+                tensor: Tensor {
+                    data: memory.address() as *mut c_void,
+                    device_type,
+                    device_id,
+                    ndim: shape.len() as i32,
+                    code,
+                    bits,
+                    lanes: 1,
+                    shape: ptr::null_mut(),
+                    strides: ptr::null_mut(),
+                    byte_offset: offset as u64,
+                },
+                context: ptr::null_mut(),
+                deleter: Some(free),
+            },
+        });
+        exported.managed.tensor.shape = exported.shape.as_mut_ptr();
+        exported.managed.tensor.strides = exported.strides.as_mut_ptr();
+        let exported = NonNull::from(Box::leak(exported));
+        // SAFETY: it was just made. The pointer is derived from that to all of it, so that `free` gets that back.
+        unsafe {
+            let managed = &raw mut (*exported.as_ptr()).managed;
+            (*managed).context = exported.as_ptr().cast();
+            Ok(Self(NonNull::new_unchecked(managed)))
+        }
+    }
+
+    /// The `DLManagedTensor`, which whoever takes it gives back by its deleter, once.
+    #[must_use]
+    pub fn into_raw(self) -> *mut c_void {
+        let raw = self.0.as_ptr().cast();
+        std::mem::forget(self);
+        raw
+    }
+}
+
+/// The deleter of [`DlpackTensor::export`].
+unsafe extern "C" fn free(managed: *mut Managed) {
+    // SAFETY: DLPack has this called once, with what `export` made, whose context is the box.
+    let exported = unsafe { Box::from_raw((*managed).context.cast::<Exported>()) };
+    let device = exported.memory.stream().device();
+    device.park(device.synchronize());
+}
+
+/// DLPack's code and number of bits of a type.
+fn code(dtype: DType) -> (u8, u8) {
+    match dtype {
+        DType::I8 => (0, 8),
+        DType::I32 => (0, 32),
+        DType::U8 => (1, 8),
+        DType::F16 => (2, 16),
+        DType::F32 => (2, 32),
+        DType::BF16 => (4, 16),
+        DType::F8E4M3 => (10, 8),
+        DType::F8E4M3Fnuz => (11, 8),
     }
 }
 

@@ -16,8 +16,8 @@ pub(crate) use self::runs::{PendingRun, Reservation, RunFeed};
 use super::Arena;
 use super::cpu::CpuExecutor;
 use super::hip::{
-    Feed, Finished, GraphMode, HipExecutor, PipelineExecutor, Replays, Stage, Submission, TensorExecutor,
-    TensorFinished, TimedCall,
+    Feed, Finished, GraphMode, HipExecutor, KeepResult, PipelineExecutor, Replays, Stage, Submission,
+    TensorExecutor, TensorFinished, TimedCall,
 };
 use super::select::SelectOptions;
 use super::staging::Staging;
@@ -247,6 +247,7 @@ impl Executor {
         let how = Submission {
             timed: timing.is_some(),
             sleeps: false,
+            ..Submission::default()
         };
         let pending = self.submit(self.reserve(plan.clone())?, RunFeed::Input(input), how)?;
         self.finish(pending, timing)
@@ -266,6 +267,7 @@ impl Executor {
         let how = Submission {
             timed: true,
             sleeps: false,
+            ..Submission::default()
         };
         match self {
             Self::Cpu { executor, arenas } => {
@@ -552,6 +554,29 @@ impl Executor {
             }
             _ => Err(foreign("run")),
         }
+    }
+
+    /// As [`finish`](Self::finish), of a run on one GPU whose results stay there; see [`HipExecutor::finish_on_device`].
+    ///
+    /// # Errors
+    ///
+    /// As there; [`Error::Argument`] if the run is not on one GPU.
+    pub(crate) fn finish_on_device(
+        &self,
+        pending: PendingRun,
+        timing: Option<&mut Timing>,
+        keep: &mut KeepResult<'_>,
+    ) -> Result<Vec<(OutputKind, Array2<f32>)>> {
+        let (Self::Hip { executor, .. }, PendingRun::Hip(running)) = (self, pending) else {
+            return Err(foreign("run"));
+        };
+        let plan = running.plan().clone();
+        let Finished { outputs, memory } = match timing {
+            Some(timing) => executor.finish_on_device(*running, Some(&mut observer(&plan, timing)), keep),
+            None => executor.finish_on_device(*running, None, keep),
+        }?;
+        executor.keep(memory);
+        Ok(outputs)
     }
 
     /// How runs on a GPU were carried out; `None` on the CPU.

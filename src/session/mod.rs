@@ -4,6 +4,7 @@
 mod builder;
 mod device;
 mod devices;
+mod gpu_outputs;
 mod parallelism;
 mod pinned;
 mod plan_cache;
@@ -24,6 +25,7 @@ pub use self::builder::SessionBuilder;
 pub(crate) use self::device::Place;
 pub use self::device::{Device, ResizeOn};
 pub use self::devices::DeviceSet;
+pub use self::gpu_outputs::{GpuOutputs, GpuTensor};
 pub use self::parallelism::{Degrees, Parallelism};
 pub use self::pinned::PinnedInput;
 pub use self::plan_cache::PlanCache;

@@ -104,6 +104,7 @@ impl Session {
         let how = Submission {
             timed: timing.is_some(),
             sleeps: false,
+            ..Submission::default()
         };
         let run = self.submit(RunFeed::Staged(memory), input.images, how, Err)?;
         let (outputs, memory) = self.finish_with_memory(run, timing.as_deref_mut())?;

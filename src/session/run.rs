@@ -121,30 +121,48 @@ impl Session {
     /// As [`run`](Self::run); [`Error::Argument`] for pixels or values whose length is not that of whole images, or that are
     /// not what the session was built for.
     pub fn run_with<'a>(&self, input: impl Into<RunInput<'a>>, options: RunOptions<'_>) -> Result<Outputs> {
-        match input.into() {
-            RunInput::Images(images) => self.run_images(&images, options.timing),
-            RunInput::Pixels(pixels) => self.run_elements(Input::Pixels(pixels), options.timing),
-            RunInput::Values(values) => self.run_elements(Input::Values(values), options.timing),
+        let mut all = None;
+        self.run_to(&mut all, input.into(), options)?;
+        match all {
+            Some(all) => Ok(all),
+            None => self.no_outputs(),
+        }
+    }
+
+    pub(super) fn run_to(
+        &self,
+        results: &mut impl Collect,
+        input: RunInput<'_>,
+        options: RunOptions<'_>,
+    ) -> Result<()> {
+        match input {
+            RunInput::Images(images) => self.run_images(results, &images, options.timing),
+            RunInput::Pixels(pixels) => self.run_elements(results, Input::Pixels(pixels), options.timing),
+            RunInput::Values(values) => self.run_elements(results, Input::Values(values), options.timing),
             RunInput::Device { memory, dtype } => {
-                let outputs = self.run_device(memory, dtype, options.timing);
+                let run = self.run_device(results, memory, dtype, options.timing);
                 // Also after an error, as copies may be under way: then nothing reads the memory.
                 let done = memory.stream().synchronize();
-                let outputs = outputs?;
-                done?;
-                Ok(outputs)
+                run?;
+                Ok(done?)
             }
         }
     }
 
-    fn run_images(&self, images: &[&RgbImage], timing: Option<&mut Timing>) -> Result<Outputs> {
+    fn run_images(
+        &self,
+        results: &mut impl Collect,
+        images: &[&RgbImage],
+        timing: Option<&mut Timing>,
+    ) -> Result<()> {
         if self.resize() == ResizeOn::Device {
-            return self.run_batches(images.len(), timing, |range, _| {
+            return self.run_batches(results, images.len(), timing, |range, _| {
                 Ok(RunFeed::Images(Images::new(&images[range])))
             });
         }
         let (rule, each) = (self.preprocess(), self.image_elements());
         self.check_input(Input::Pixels(&[]))?;
-        self.run_batches(images.len(), timing, |range, timing| {
+        self.run_batches(results, images.len(), timing, |range, timing| {
             let start = Instant::now();
             let executor = self.loaded.replicas.next_to_stage();
             let mut staging = executor.stage(range.len(), self.batch().min(images.len()), each)?;
@@ -161,10 +179,15 @@ impl Session {
         })
     }
 
-    fn run_elements(&self, input: Input<'_>, timing: Option<&mut Timing>) -> Result<Outputs> {
+    fn run_elements(
+        &self,
+        results: &mut impl Collect,
+        input: Input<'_>,
+        timing: Option<&mut Timing>,
+    ) -> Result<()> {
         self.check_input(input)?;
         let each = self.image_elements();
-        self.run_batches(input.len() / each, timing, |range, _| {
+        self.run_batches(results, input.len() / each, timing, |range, _| {
             Ok(RunFeed::Input(input.slice(range.start * each..range.end * each)))
         })
     }
@@ -178,10 +201,11 @@ impl Session {
 
     fn run_device(
         &self,
+        results: &mut impl Collect,
         memory: &ForeignMemory,
         dtype: DType,
         timing: Option<&mut Timing>,
-    ) -> Result<Outputs> {
+    ) -> Result<()> {
         if self.input_gpu() != Some(memory.stream().device()) {
             let reason = format!(
                 "is on {}, and the session on {}",
@@ -192,7 +216,7 @@ impl Session {
         }
         self.check_elements(dtype, memory.bytes() / dtype.size())?;
         let each = self.image_elements() * dtype.size();
-        self.run_batches(memory.bytes() / each, timing, |range, _| {
+        self.run_batches(results, memory.bytes() / each, timing, |range, _| {
             Ok(RunFeed::Device(
                 memory.part(range.start * each..range.end * each)?,
             ))
@@ -224,30 +248,24 @@ impl Session {
 
     /// Runs the images in batches; `feed` provides a range of them. While a batch computes, the next is staged and
     /// submitted, where the device has memory for both.
-    fn run_batches<'a>(
+    fn run_batches<'a, C: Collect>(
         &self,
+        results: &mut C,
         images: usize,
         mut timing: Option<&mut Timing>,
         mut feed: impl FnMut(Range<usize>, Option<&mut Timing>) -> Result<RunFeed<'a>>,
-    ) -> Result<Outputs> {
+    ) -> Result<()> {
         let begin = Instant::now();
         let how = Submission {
             timed: timing.is_some(),
             sleeps: false,
+            on_device: C::ON_DEVICE,
         };
-        let mut all: Option<Outputs> = None;
+        results.begin(self, images)?;
         let mut in_flight = VecDeque::new();
         let replicas = self.loaded.replicas.len();
         let mut most_in_flight = self.batches_in_flight();
-        let mut finish = |run, timing: Option<&mut Timing>| -> Result<()> {
-            let outputs = self.finish(run, timing)?;
-            self.check_finite(&outputs, all.as_ref().map_or(0, Outputs::len))?;
-            match &mut all {
-                None => all = Some(outputs),
-                Some(all) => all.append(&outputs).map_err(|e| Error::argument("outputs", e))?,
-            }
-            Ok(())
-        };
+        let mut finish = |run, timing: Option<&mut Timing>| results.finish(self, run, timing);
         for start in (0..images).step_by(self.batch()) {
             let range = start..(start + self.batch()).min(images);
             let count = range.len();
@@ -272,10 +290,7 @@ impl Session {
         if let Some(timing) = timing {
             timing.add_wall(begin.elapsed());
         }
-        match all {
-            Some(all) => Ok(all),
-            None => self.no_outputs(),
-        }
+        Ok(())
     }
 
     /// Refuses results that are not finite, of a strict session; `first` is the number of the first image.
@@ -299,7 +314,7 @@ impl Session {
     }
 
     /// A plan's results, for `images` images.
-    fn outputs(&self, results: Results, images: usize) -> Result<Outputs> {
+    pub(super) fn outputs(&self, results: Results, images: usize) -> Result<Outputs> {
         let info = self.info();
         let mut outputs = Outputs {
             labels: self.labels().clone(),
@@ -430,7 +445,38 @@ impl Session {
 
 /// A submitted run.
 pub(crate) struct Submitted {
-    run: PendingRun,
-    images: usize,
-    slot: Slot,
+    pub(super) run: PendingRun,
+    pub(super) images: usize,
+    pub(super) slot: Slot,
+}
+
+/// Where the results of a run's batches go, which come in their order.
+pub(super) trait Collect {
+    /// Whether results stay on the device.
+    const ON_DEVICE: bool;
+
+    /// Called once, with the number of images of all batches.
+    fn begin(&mut self, session: &Session, images: usize) -> Result<()>;
+
+    /// Waits for the next batch, and takes its results.
+    fn finish(&mut self, session: &Session, run: Submitted, timing: Option<&mut Timing>) -> Result<()>;
+}
+
+/// To the host; of no image there is nothing.
+impl Collect for Option<Outputs> {
+    const ON_DEVICE: bool = false;
+
+    fn begin(&mut self, _session: &Session, _images: usize) -> Result<()> {
+        Ok(())
+    }
+
+    fn finish(&mut self, session: &Session, run: Submitted, timing: Option<&mut Timing>) -> Result<()> {
+        let outputs = session.finish(run, timing)?;
+        session.check_finite(&outputs, self.as_ref().map_or(0, Outputs::len))?;
+        match self {
+            None => *self = Some(outputs),
+            Some(all) => all.append(&outputs).map_err(|e| Error::argument("outputs", e))?,
+        }
+        Ok(())
+    }
 }

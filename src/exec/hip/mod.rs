@@ -70,7 +70,7 @@ pub use self::direct::{PeerAllReduce, PeerSum};
 pub use self::graphs::{GraphMode, Replays};
 pub use self::pipeline::PipelineExecutor;
 pub(super) use self::pipeline::{PipelineReserved, PipelineRun};
-pub(super) use self::run::{Feed, Finished};
+pub(super) use self::run::{Feed, Finished, KeepResult};
 pub(crate) use self::run::{Reserved, Running, Submission};
 use self::run::{Uploaded, results};
 use self::tensor::Rank;

@@ -54,7 +54,12 @@ pub(crate) struct Submission {
     pub(crate) timed: bool,
     /// Whoever waits for the run sleeps, and leaves the core to others, such as threads that decode.
     pub(crate) sleeps: bool,
+    /// Results stay on the device: to the host go logits and embeddings alone, which tell whether a replay wrote them.
+    pub(crate) on_device: bool,
 }
+
+/// What [`HipExecutor::finish_on_device`] gives results to.
+pub(in crate::exec) type KeepResult<'a> = dyn FnMut(usize, Operand<'_>) -> Result<()> + 'a;
 
 /// Pinned memory in copies to the device.
 pub(super) type Uploaded = Pending<Vec<PinnedBuffer<u8>>>;
@@ -87,6 +92,7 @@ pub(crate) struct Running<P> {
     clock: Option<Clock>,
     anchor: Option<Anchor>,
     submitted: Submitted,
+    on_device: bool,
     plan: P,
     context: ExecutionContext,
 }
@@ -112,7 +118,9 @@ impl<P: Deref<Target = Plan>> Running<P> {
 /// A run that the device has done with, and whose results are still bytes.
 pub(super) struct Waited<P> {
     uploads: VecDeque<Uploaded>,
+    /// Those that [`downloaded`] lists.
     pub(super) results: Vec<PinnedBuffer<u8>>,
+    pub(super) on_device: bool,
     entry: Stage<'static>,
     clock: Option<Clock>,
     pub(super) submitted: Submitted,
@@ -128,7 +136,7 @@ impl<P: Deref<Target = Plan>> Waited<P> {
 
     /// Whether logits or embeddings have a NaN.
     pub(super) fn have_nan(&self) -> bool {
-        let mut results = results(&self.plan).zip(&self.results);
+        let mut results = downloaded(&self.plan, self.on_device).zip(&self.results);
         results.any(|((kind, _, id), bytes)| {
             let values = || unpack(bytes, self.plan.buffer(id).dtype);
             is_overwritten(kind) && values().iter().any(|value| value.is_nan())
@@ -289,7 +297,7 @@ impl HipExecutor {
             plan,
             mut context,
         } = begun;
-        let downloads = self.download(&mut context, &plan)?;
+        let downloads = self.download(&mut context, &plan, how.on_device)?;
         if let Some(clock) = &mut clock {
             clock.tick(&context.stream)?;
         }
@@ -302,6 +310,7 @@ impl HipExecutor {
             clock,
             anchor,
             submitted,
+            on_device: how.on_device,
             plan,
             context,
         })
@@ -342,6 +351,24 @@ impl HipExecutor {
         self.conclude(waited, observer)
     }
 
+    /// As [`finish`](Self::finish), of a run whose results stay on the device: `keep` gets each, with its place in the plan's outputs,
+    /// where it lies before the memory serves other runs.
+    pub(in crate::exec) fn finish_on_device<P: Deref<Target = Plan>>(
+        &self,
+        running: Running<P>,
+        observer: Option<&mut StageObserver<'_>>,
+        keep: &mut KeepResult<'_>,
+    ) -> Result<Finished> {
+        let mut waited = self.wait(running)?;
+        self.check(&mut waited, false)?;
+        let arena = waited.context.memory.arena.reading();
+        for (index, &(_, _, id)) in waited.plan.outputs().iter().enumerate() {
+            let buffer = waited.plan.buffer(id);
+            keep(index, arena.part(buffer.offset..buffer.offset + buffer.bytes)?)?;
+        }
+        self.conclude(waited, observer)
+    }
+
     /// Waits for a run.
     pub(super) fn wait<P: Deref<Target = Plan>>(&self, running: Running<P>) -> Result<Waited<P>> {
         let Running {
@@ -352,6 +379,7 @@ impl HipExecutor {
             clock,
             anchor,
             submitted,
+            on_device,
             plan,
             context,
         } = running;
@@ -372,6 +400,7 @@ impl HipExecutor {
         Ok(Waited {
             uploads,
             results,
+            on_device,
             entry,
             clock,
             submitted,
@@ -389,6 +418,7 @@ impl HipExecutor {
         let Waited {
             uploads,
             results,
+            on_device,
             entry,
             clock,
             plan,
@@ -397,7 +427,7 @@ impl HipExecutor {
         } = waited;
         let unpacking = timeline::named_span(Activity::CopyOut, || "results to f32".into());
         let mut outputs = Vec::with_capacity(results.len());
-        for ((kind, value, id), bytes) in self::results(&plan).zip(results) {
+        for ((kind, value, id), bytes) in downloaded(&plan, on_device).zip(results) {
             let name = &plan.graph().value(value).name;
             let buffer = plan.buffer(id);
             let values = unpack(&bytes, buffer.dtype);
@@ -487,6 +517,7 @@ impl HipExecutor {
         &self,
         context: &mut ExecutionContext,
         plan: &Plan,
+        on_device: bool,
     ) -> Result<Vec<Pending<PinnedBuffer<u8>>>> {
         let ExecutionContext { memory, results, .. } = context;
         let download = |(_, _, id): (OutputKind, _, _)| {
@@ -494,7 +525,7 @@ impl HipExecutor {
             let target = results.take(buffer.bytes, &self.device)?;
             Ok(memory.arena.download(buffer.offset, target)?)
         };
-        self::results(plan).map(download).collect()
+        downloaded(plan, on_device).map(download).collect()
     }
 
     pub(super) fn contexts(&self) -> MutexGuard<'_, Vec<ExecutionContext>> {
@@ -509,7 +540,15 @@ pub(super) fn boundary(plan: &Plan) -> Option<BufferId> {
     Some(*id)
 }
 
-/// The results that go to the host: all but what the next stage reads.
+/// The results that go to the host: all, or those that a replay overwrites.
+pub(super) fn downloaded(
+    plan: &Plan,
+    on_device: bool,
+) -> impl Iterator<Item = (OutputKind, ValueId, BufferId)> {
+    results(plan).filter(move |&(kind, ..)| !on_device || is_overwritten(kind))
+}
+
+/// All but what the next stage reads.
 pub(super) fn results(plan: &Plan) -> impl Iterator<Item = (OutputKind, ValueId, BufferId)> {
     let outputs = plan.outputs().iter().copied();
     outputs.filter(|(kind, ..)| *kind != OutputKind::Boundary)

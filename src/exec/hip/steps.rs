@@ -9,7 +9,7 @@ use super::graphs::{Captured, UNWRITTEN, is_due, is_unwritten};
 use super::libraries::Libraries;
 use super::lower::{Addresses, lower};
 use super::regions::Regions;
-use super::run::{Waited, boundary};
+use super::run::{Waited, boundary, downloaded};
 use super::{GraphMode, HipExecutor};
 use crate::error::{Error, Result};
 use crate::graph::OutputKind;
@@ -97,12 +97,13 @@ impl HipExecutor {
             plan,
             context,
             results,
+            on_device,
             ..
         } = waited;
         let plan: &Plan = plan;
         let others_wrong = self.fallback.get().is_some();
         let unwritten = || {
-            let mut results = super::results(plan).zip(results.iter());
+            let mut results = downloaded(plan, *on_device).zip(results.iter());
             results.any(|((kind, ..), bytes)| is_overwritten(kind) && is_unwritten(bytes, self.dtype))
         };
         // All ranks submit the steps, or none does.
@@ -110,6 +111,11 @@ impl HipExecutor {
             return Ok(false);
         }
         let _span = timeline::span(Activity::CheckReplay);
+        if std::mem::take(on_device) {
+            // What stays on the device is compared too.
+            results.drain(..).for_each(|bytes| context.results.keep(bytes));
+            *results = self.read_results(context, plan)?;
+        }
         let keep = |bytes: PinnedBuffer<u8>| {
             let copy = bytes.to_vec();
             context.results.keep(bytes);
@@ -158,6 +164,7 @@ impl HipExecutor {
             context.results.keep(bytes);
         }
         waited.results = self.run_steps(context, &waited.plan)?;
+        waited.on_device = false;
         Ok(())
     }
 
@@ -165,7 +172,12 @@ impl HipExecutor {
     fn run_steps(&self, context: &mut ExecutionContext, plan: &Plan) -> Result<Vec<PinnedBuffer<u8>>> {
         let stream = context.stream.clone();
         Steps::new(self, plan, context).enqueue(&stream)?;
-        let downloads = self.download(context, plan)?.into_iter();
+        self.read_results(context, plan)
+    }
+
+    /// All results of the steps that were submitted.
+    fn read_results(&self, context: &mut ExecutionContext, plan: &Plan) -> Result<Vec<PinnedBuffer<u8>>> {
+        let downloads = self.download(context, plan, false)?.into_iter();
         Ok(downloads.map(Pending::wait).collect::<hip::Result<_>>()?)
     }
 

@@ -118,6 +118,7 @@ impl SessionBackend {
             timed: timing.is_some(),
             // The thread leaves its core to those that decode.
             sleeps: true,
+            ..Submission::default()
         };
         let run = session.submit(RunFeed::Staged(staging), pixels.len(), how, Err)?;
         session.finish(run, timing)

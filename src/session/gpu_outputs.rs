@@ -1,0 +1,265 @@
+//! Results that stay on the GPU: [`Session::run_on_gpu`].
+
+use std::sync::Arc;
+
+use super::Session;
+use super::run::{Collect, RunInput, RunOptions, Submitted};
+use crate::error::{Error, Result};
+use crate::graph::OutputKind;
+use crate::hip::{Device, DeviceBuffer, DlpackTensor, DlpackView, Operand, Stream};
+use crate::tensor::DType;
+use crate::timing::Timing;
+
+/// A tensor in a GPU's memory, which is freed with the last tensor that lies in it.
+#[derive(Clone, Debug)]
+pub struct GpuTensor {
+    memory: Arc<DeviceBuffer<u8>>,
+    dtype: DType,
+    shape: Vec<usize>,
+    /// In elements.
+    strides: Vec<usize>,
+    /// In bytes.
+    offset: usize,
+}
+
+impl GpuTensor {
+    fn new(memory: Arc<DeviceBuffer<u8>>, dtype: DType, shape: Vec<usize>) -> Self {
+        let mut strides = vec![1; shape.len()];
+        for axis in (1..shape.len()).rev() {
+            strides[axis - 1] = strides[axis] * shape[axis];
+        }
+        Self {
+            memory,
+            dtype,
+            shape,
+            strides,
+            offset: 0,
+        }
+    }
+
+    /// Of a tensor `[images, tokens, D]` the tokens from `from` to `to`.
+    fn tokens(mut self, from: usize, to: usize) -> Self {
+        self.offset += from * self.strides[1] * self.dtype.size();
+        self.shape[1] = to - from;
+        self
+    }
+
+    /// The GPU.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        self.memory.stream().device()
+    }
+
+    /// What the elements are: the session's dtype.
+    #[must_use]
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The extents, outermost first.
+    #[must_use]
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// The distance between neighbours along each extent, in elements.
+    #[must_use]
+    pub fn strides(&self) -> &[usize] {
+        &self.strides
+    }
+
+    /// Where its first element lies on the GPU.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.memory.address() + self.offset as u64
+    }
+
+    /// The tensor for another library, by DLPack. Nothing has to be waited for: what writes it is done.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let session = hipvit::Session::tinyvit32()?;
+    /// let outputs = session.run_on_gpu(hipvit::RunInput::Pixels(&[0; 32 * 32 * 3]), Default::default())?;
+    /// let managed = outputs.embeddings().to_dlpack()?.into_raw();
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// None for a tensor of a session's.
+    pub fn to_dlpack(&self) -> Result<DlpackTensor> {
+        let view = DlpackView {
+            dtype: self.dtype,
+            offset: self.offset,
+            shape: &self.shape,
+            strides: &self.strides,
+        };
+        Ok(DlpackTensor::export(&self.memory, view)?)
+    }
+}
+
+/// The results of [`Session::run_on_gpu`], in the order of the images: as [`Outputs`](crate::Outputs), in the GPU's memory and the session's dtype.
+#[derive(Clone, Debug)]
+pub struct GpuOutputs {
+    embeddings: GpuTensor,
+    others: Vec<(OutputKind, GpuTensor)>,
+    prefix_tokens: usize,
+}
+
+impl GpuOutputs {
+    fn of(&self, kind: OutputKind) -> Option<&GpuTensor> {
+        let found = self.others.iter().find(|(known, _)| *known == kind);
+        found.map(|(_, tensor)| tensor)
+    }
+
+    /// `[images, classes]`; `None` without a classification head.
+    #[must_use]
+    pub fn logits(&self) -> Option<&GpuTensor> {
+        self.of(OutputKind::Logits)
+    }
+
+    /// `[images, D]`.
+    #[must_use]
+    pub fn embeddings(&self) -> &GpuTensor {
+        &self.embeddings
+    }
+
+    /// The patches' tokens, `[images, patches, D]`, if the session keeps tokens.
+    #[must_use]
+    pub fn tokens(&self) -> Option<GpuTensor> {
+        let all = self.of(OutputKind::Tokens)?;
+        Some(all.clone().tokens(self.prefix_tokens, all.shape[1]))
+    }
+
+    /// The tokens before the patches', `[images, prefix tokens, D]`, if the session keeps tokens.
+    #[must_use]
+    pub fn prefix_tokens(&self) -> Option<GpuTensor> {
+        let all = self.of(OutputKind::Tokens)?;
+        Some(all.clone().tokens(0, self.prefix_tokens))
+    }
+
+    /// The indices of the blocks whose tokens the session keeps.
+    pub fn hidden_layer_indices(&self) -> impl Iterator<Item = usize> {
+        self.others.iter().filter_map(|(kind, _)| match kind {
+            OutputKind::HiddenLayer(block) => Some(*block),
+            _ => None,
+        })
+    }
+
+    /// All tokens after block `block`, `[images, tokens, D]`.
+    #[must_use]
+    pub fn hidden_layer(&self, block: usize) -> Option<&GpuTensor> {
+        self.of(OutputKind::HiddenLayer(block))
+    }
+}
+
+impl Session {
+    /// The GPU that [`run_on_gpu`](Self::run_on_gpu) leaves results on: the only one. `None` with several, or without one.
+    pub fn output_gpu(&self) -> Option<&Device> {
+        self.input_gpu().filter(|_| self.degrees().pipeline == 1)
+    }
+
+    /// As [`run_with`](Self::run_with), with the results left on the session's only GPU, for other libraries' work there. When this returns they
+    /// are written. Tokens and hidden layers are not copied to the host; logits and embeddings are, to be checked. They are in the
+    /// session's dtype.
+    ///
+    /// # Errors
+    ///
+    /// As there; [`Error::Argument`] if the session is on the CPU or on several GPUs, or keeps statistics of attention.
+    pub fn run_on_gpu<'a>(
+        &self,
+        input: impl Into<RunInput<'a>>,
+        options: RunOptions<'_>,
+    ) -> Result<GpuOutputs> {
+        let Some(gpu) = self.output_gpu() else {
+            let reason = format!(
+                "on {}: results stay on a GPU if it is the only one",
+                self.devices()
+            );
+            return Err(Error::argument("device", reason));
+        };
+        let mut results = OnGpu {
+            stream: gpu.stream()?,
+            outputs: Vec::new(),
+            done: 0,
+        };
+        self.run_to(&mut results, input.into(), options)?;
+        results.stream.synchronize()?;
+        let mut others: Vec<(OutputKind, GpuTensor)> =
+            results.outputs.into_iter().map(Whole::tensor).collect();
+        let embeddings = others.iter().position(|(kind, _)| *kind == OutputKind::Embedding);
+        let missing = || Error::argument("outputs", "has no embeddings");
+        let (_, embeddings) = others.swap_remove(embeddings.ok_or_else(missing)?);
+        Ok(GpuOutputs {
+            embeddings,
+            others,
+            prefix_tokens: self.info().prefix_tokens,
+        })
+    }
+}
+
+/// Results of all images of a run, which come in batch by batch.
+struct OnGpu {
+    stream: Stream,
+    outputs: Vec<Whole>,
+    /// Images whose results are there.
+    done: usize,
+}
+
+/// One of a plan's outputs, for all images.
+struct Whole {
+    kind: OutputKind,
+    memory: DeviceBuffer<u8>,
+    dtype: DType,
+    shape: Vec<usize>,
+    /// Bytes of an image.
+    each: usize,
+}
+
+impl Whole {
+    fn tensor(self) -> (OutputKind, GpuTensor) {
+        (
+            self.kind,
+            GpuTensor::new(Arc::new(self.memory), self.dtype, self.shape),
+        )
+    }
+}
+
+impl Collect for OnGpu {
+    const ON_DEVICE: bool = true;
+
+    fn begin(&mut self, session: &Session, images: usize) -> Result<()> {
+        let plan = session.plan(1)?;
+        for &(kind, _, id) in plan.outputs() {
+            if matches!(kind, OutputKind::AttentionStatistics(_)) {
+                let reason = "of a session that keeps statistics of attention, which go to the host";
+                return Err(Error::argument("outputs", reason));
+            }
+            let buffer = plan.buffer(id);
+            let mut shape = buffer.shape.clone();
+            shape[0] *= images;
+            self.outputs.push(Whole {
+                kind,
+                memory: self.stream.allocate(images * buffer.bytes)?,
+                dtype: buffer.dtype,
+                shape,
+                each: buffer.bytes,
+            });
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, session: &Session, run: Submitted, timing: Option<&mut Timing>) -> Result<()> {
+        let Submitted { run, images, slot } = run;
+        let executor = &session.loaded.replicas.all()[slot.replica()];
+        let Self { outputs, done, .. } = self;
+        let mut keep = |index: usize, operand: Operand<'_>| {
+            let output: &mut Whole = &mut outputs[index];
+            Ok(output.memory.copy_part_from_peer(*done * output.each, operand)?)
+        };
+        let results = executor.finish_on_device(run, timing, &mut keep)?;
+        session.check_finite(&session.outputs(results, images)?, *done)?;
+        *done += images;
+        Ok(())
+    }
+}
