@@ -259,15 +259,15 @@ def test_results_stay_on_the_gpu(dtype: str, pixels: npt.NDArray[np.uint8]) -> N
             assert np.array_equal(imported.numpy(), array)
             imported.give_back()
     # Images that are decoded and resized.
-    same = model.run_on_gpu([image for image in pixels]).embeddings
-    assert np.array_equal(Imported(same).numpy(), expected.embeddings)
+    resized = model.run_on_gpu(list(pixels)).embeddings
+    assert np.array_equal(Imported(resized).numpy(), model.embed(list(pixels)))
 
 
 def test_exported_results_outlive_the_model(pixels: npt.NDArray[np.uint8]) -> None:
     model = load(tokens=True)
     expected = model.run(pixels, resize=False)
     got = model.run_on_gpu(pixels, resize=False)
-    assert got.tokens is not None
+    assert got.tokens is not None and expected.tokens is not None
     first, second = Imported(got.tokens), Imported(got.tokens)
     assert first.tensor.data == second.tensor.data
     # A capsule that nobody takes gives its tensor back.
