@@ -8,8 +8,8 @@ use hipvit::image::{Limits, RgbImage, open};
 use hipvit::pipeline::{Pipeline, Source};
 use hipvit::timing::{Phase, Timing};
 use hipvit::{
-    DType, Device, Error, GraphMode, ImageErrorKind, ImageOutputs, Outputs, Parallelism, RunInput,
-    RunOptions, Session, SessionBuilder,
+    DType, Device, Error, GpuOutputs, GpuTensor, GraphMode, ImageErrorKind, ImageOutputs, Outputs,
+    Parallelism, RunInput, RunOptions, Session, SessionBuilder,
 };
 
 use super::{Fake, Slot};
@@ -111,6 +111,102 @@ fn input_on_the_gpu_is_read_there() {
         let cpu = Session::builder().device(Device::Cpu).load(model()).unwrap();
         let text = error(&cpu, &memory, DType::U8);
         assert!(text.contains("the session on cpu"), "{text}");
+    }
+    fake.assert_clean();
+}
+
+/// The values of a tensor of a session in f32, by DLPack.
+fn read(tensor: &GpuTensor) -> Vec<f32> {
+    let stream = tensor.device().stream().unwrap();
+    let exported = tensor.to_dlpack().unwrap();
+    assert_eq!(exported.device(), tensor.device().dlpack());
+    assert_eq!(exported.dtype(), Some(DType::F32));
+    // SAFETY: what writes it is done, and it stays until the copy is.
+    let memory = unsafe { exported.memory(&stream) }.unwrap();
+    let mut copy = stream.allocate::<f32>(memory.bytes() / 4).unwrap();
+    let mut uploads = copy.uploads_on(&stream).unwrap();
+    uploads.push_foreign(0, &memory).unwrap();
+    uploads.finish().unwrap().wait().unwrap();
+    copy.read().unwrap()
+}
+
+#[test]
+fn results_stay_on_the_gpu() {
+    let fake = Fake::new("device-results");
+    {
+        fake.set(Slot::Devices, 2);
+        let gpus = fake.runtime().devices().unwrap();
+        let one = || Session::builder().gpu(gpus[0].clone()).threads(2).batch(2);
+        let session = one().hidden_layers([1]).load(model()).unwrap();
+        assert_eq!(session.output_gpu(), Some(&gpus[0]));
+        let images = images(5);
+        let expected = session.run(&images).unwrap();
+        let check = |outputs: &GpuOutputs| {
+            let values = |array: &hipvit::ndarray::Array2<f32>| array.iter().copied().collect::<Vec<_>>();
+            assert_eq!(read(outputs.embeddings()), values(expected.embeddings()));
+            assert_eq!(
+                read(outputs.logits().unwrap()),
+                values(expected.logits().unwrap())
+            );
+            let layer = expected.hidden_layer(1).unwrap();
+            let got = outputs.hidden_layer(1).unwrap();
+            assert_eq!(got.shape(), layer.shape());
+            assert_eq!(read(got), layer.iter().copied().collect::<Vec<_>>());
+            assert!(outputs.tokens().is_none());
+        };
+        for _ in 0..2 {
+            check(&session.run_on_gpu(&images, RunOptions::new()).unwrap());
+        }
+        // Those that were given away outlive the session, and are not written by later runs.
+        let kept = session.run_on_gpu(&images, RunOptions::new()).unwrap();
+        session.run_on_gpu(&images[3..], RunOptions::new()).unwrap();
+        drop(session);
+        check(&kept);
+
+        let none = one().load(model()).unwrap();
+        let none = none.run_on_gpu(&images[..0], RunOptions::new()).unwrap();
+        assert_eq!(none.embeddings().shape()[0], 0);
+        let refused = |builder: SessionBuilder| {
+            let session = builder.load(model()).unwrap();
+            assert_eq!(session.output_gpu(), None);
+            let error = session.run_on_gpu(&images, RunOptions::new()).unwrap_err();
+            assert!(error.to_string().contains("the only one"), "{error}");
+        };
+        refused(Session::builder().device(Device::Cpu));
+        refused(Session::builder().gpus(gpus.clone()));
+        refused(
+            Session::builder()
+                .gpus(gpus.clone())
+                .parallel(Parallelism::pipeline()),
+        );
+    }
+    fake.assert_clean();
+}
+
+/// Of results that stay on the GPU, what the host does not get is compared too.
+#[test]
+fn wrong_replays_leave_right_results_on_the_gpu() {
+    let fake = Fake::new("device-results-replay");
+    {
+        let session = builder(&fake).batch(2).hidden_layers([1]).load(model()).unwrap();
+        let images = images(2);
+        let expected = session.run(&images).unwrap();
+        let layer: Vec<f32> = expected.hidden_layer(1).unwrap().iter().copied().collect();
+        let run = || session.run_on_gpu(&images, RunOptions::new()).unwrap();
+        run();
+        fake.set(Slot::CorruptReplay, 1);
+        let replays = || session.hip_graphs().unwrap();
+        let wrong = (0..8)
+            .filter(|_| read(run().hidden_layer(1).unwrap()) != layer)
+            .count();
+        assert!(
+            replays().fallback.is_some() && replays().recomputed_runs == 1,
+            "{:?}",
+            replays()
+        );
+        // Those before the comparison, as the fallback says.
+        assert!(wrong < 4, "{wrong}");
+        assert_eq!(read(run().hidden_layer(1).unwrap()), layer);
     }
     fake.assert_clean();
 }
