@@ -199,6 +199,10 @@ class CommandLine(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "config.json").write_text('{"architecture": "vit_x"}')
             self.assertEqual(cli.architecture(Path(folder)), "vit_x")
+            with tempfile.TemporaryDirectory() as in_float8:
+                text = '{"architecture": "vit_x", "quantization_config": {}}'
+                (Path(in_float8) / "config.json").write_text(text)
+                self.assertEqual(cli.architecture(Path(in_float8)), "vit_x fp8")
             options = cli.parse([folder, "--batch", "1,8", "--dtype", "bf16,f32", "--engines", "openvino"])
             self.assertEqual((options.batch, options.dtype, options.engines), ([1, 8], ["bf16", "f32"], ["openvino"]))
             for wrong in ([], ["nowhere"], [folder, "--batch", "0"], [folder, "--dtype", "f8"], [folder, "--engines", "x"]):

@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from .float8 import Float8Linear, quantized
+
 WIDTHS = {"tiny": (192, 12, 3), "small": (384, 12, 6), "base": (768, 12, 12), "large": (1024, 24, 16)}
 
 
@@ -96,7 +98,7 @@ class Loaded:
         try:
             tokens = module.pos_embed.shape[1]
             channels = module.pos_embed.shape[2]
-            linear = sum(m.weight.numel() for m in module.blocks.modules() if isinstance(m, nn.Linear))
+            linear = sum(m.weight.numel() for m in module.blocks.modules() if isinstance(m, nn.Linear | Float8Linear))
             patches = tokens - 1
             macs = patches * module.patch_embed.proj.weight.numel() + tokens * linear + module.head.weight.numel()
             return 2.0 * (macs + len(module.blocks) * 2 * tokens**2 * channels)
@@ -133,11 +135,13 @@ def load(directory: Path, prefer_timm: bool = True) -> Loaded:
     # Without memory first, which saves initialising what is replaced.
     with torch.device("meta"):
         module = create()
-    module.load_state_dict(tensors, assign=True)
+        state = quantized(module, tensors)
+    module.load_state_dict(state, assign=True)
     if any(of.is_meta for of in (*module.parameters(), *module.buffers())):
         # It has buffers that are not saved.
         module = create()
-        module.load_state_dict(tensors)
+        quantized(module, tensors)
+        module.load_state_dict(state)
     pretrained = config.get("pretrained_cfg") or {}
     height, width = pretrained.get("input_size", [3, 224, 224])[1:]
     mean, std = (list(pretrained.get(name) or [0.5] * 3) for name in ("mean", "std"))
