@@ -160,7 +160,7 @@ impl Tensor {
         }
     }
 
-    /// Columns `range` of a matrix in a new tensor: f32, or 16 bits wide if the matrix is.
+    /// Columns `range` of a matrix in a new tensor: f32, or 8 or 16 bits wide if the matrix is.
     ///
     /// Returns `None` if the tensor is no matrix or the range is outside it.
     pub fn columns(&self, range: Range<usize>) -> Option<Self> {
@@ -171,17 +171,17 @@ impl Tensor {
             return None;
         }
         let shape = vec![rows, range.len()];
-        match self.stored_as(self.dtype).filter(|_| self.dtype.size() == 2) {
-            Some(stored) => {
-                let size = self.dtype.size();
-                let part = range.start * size..range.end * size;
-                let bytes: Vec<u8> = stored
-                    .chunks(width.max(1) * size)
-                    .flat_map(|row| &row[part.clone()])
-                    .copied()
-                    .collect();
-                Some(Self::stored(shape, self.dtype, bytes))
-            }
+        let size = self.dtype.size();
+        let part = |stored: &[u8]| -> Vec<u8> {
+            let rows = stored.chunks(width.max(1) * size);
+            let part = range.start * size..range.end * size;
+            rows.flat_map(|row| &row[part.clone()]).copied().collect()
+        };
+        if let Some((stored, scales)) = self.scaled_parts() {
+            return Some(Self::stored(shape, self.dtype, part(stored)).with_scales(scales.into()));
+        }
+        match self.stored_as(self.dtype).filter(|_| size == 2) {
+            Some(stored) => Some(Self::stored(shape, self.dtype, part(stored))),
             None => {
                 let values: Vec<f32> = self
                     .to_f32()

@@ -196,12 +196,26 @@ impl Graph {
         self.optimizations
     }
 
+    /// The shapes of the weights of linear layers that [round to FP8](ops::Rounding::Float8).
+    fn float8_weights(&self) -> impl Iterator<Item = &[usize]> {
+        let rounds = |spec: &ops::Linear| matches!(spec.rounding, Some(ops::Rounding::Float8 { .. }));
+        let nodes = self
+            .nodes
+            .iter()
+            .filter(move |node| matches!(&node.op, Op::Linear(spec) if rounds(spec)));
+        nodes.filter_map(|node| Some(self.value(*node.inputs.get(1)?).shape.as_slice()))
+    }
+
     /// Whether a linear layer [rounds to FP8](ops::Rounding::Float8).
     pub(crate) fn has_float8(&self) -> bool {
-        let rounds = |spec: &ops::Linear| matches!(spec.rounding, Some(ops::Rounding::Float8 { .. }));
-        self.nodes
-            .iter()
-            .any(|node| matches!(&node.op, Op::Linear(spec) if rounds(spec)))
+        self.float8_weights().next().is_some()
+    }
+
+    /// Whether each of `ranks` GPUs has a multiple of 16 channels of all such layers, as the libraries' GEMMs of FP8 take them. One GPU
+    /// has a choice for each layer.
+    pub(crate) fn divides_float8(&self, ranks: usize) -> bool {
+        let divides = |shape: &[usize]| shape.iter().all(|n| n.is_multiple_of(16 * ranks));
+        ranks == 1 || self.float8_weights().all(divides)
     }
 
     /// Whether the input is what an earlier [stage](stages()) of the model left, in a plan's dtype.

@@ -8,10 +8,11 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use super::passes::float8;
 use super::rewrite::{Rewriter, rewrite, sized};
 use super::{Graph, Node, ValueId};
 use crate::error::{Error, Result};
-use crate::ops::{AllReduce, Attention, AttentionOperands, Linear, Op, Rope};
+use crate::ops::{AllReduce, Attention, AttentionOperands, Linear, Op, Rope, Rounding};
 use crate::tensor::Tensor;
 
 /// Hidden channels are divided in units of as many, so that each rank's rows are as well aligned as the whole ones.
@@ -53,7 +54,11 @@ pub fn shard(graph: &Graph, rank: usize, ranks: usize) -> Result<Graph> {
         Some(part) => emit(rewriter, node, part, share).map(Some),
         None => Ok(None),
     })?;
+    let stores_float8 = graph.values.iter().any(|value| value.float8.is_some());
     let mut graph = rewritten.graph;
+    if stores_float8 {
+        float8::store(&mut graph);
+    }
     graph.verify()?;
     graph.shard = Some((rank, ranks));
     Ok(graph)
@@ -305,7 +310,13 @@ fn columns<'a>(
 
 /// The Linear with the rank's input channels, and the sum over the ranks.
 fn rows<'a>(rewriter: &mut Rewriter<'a>, node: &'a Node, unit: usize, share: Share) -> Result<ValueId> {
-    let Op::Linear(Linear { bias, residual, .. }) = node.op else {
+    let Op::Linear(Linear {
+        bias,
+        residual,
+        rounding,
+        ..
+    }) = node.op
+    else {
         return Err(Error::graph(&node.name, "is no linear layer"));
     };
     let (x, weight) = (node.inputs[0], node.inputs[1]);
@@ -316,7 +327,12 @@ fn rows<'a>(rewriter: &mut Rewriter<'a>, node: &'a Node, unit: usize, share: Sha
     let name = share.name(rewriter.name(weight));
     let weight = rewriter.constant(&name, sized(node, part)?);
     let inputs = [rewriter.map(x), weight];
-    let partial = rewriter.emit(node.role, &node.name, Op::Linear(Linear::default()), inputs)?;
+    let op = Op::Linear(Linear {
+        // Levels over a row's range would be those of the rank's part of it.
+        rounding: rounding.filter(|rounding| matches!(rounding, Rounding::Float8 { .. })),
+        ..Linear::default()
+    });
+    let partial = rewriter.emit(node.role, &node.name, op, inputs)?;
     let sum = AllReduce {
         ranks: share.ranks,
         bias,

@@ -431,14 +431,14 @@ impl SessionBuilder {
         }
     }
 
-    /// Who multiplies in FP8. A GPU's share of a model that is divided dequantises its weights.
+    /// Who multiplies in FP8. Where layers are divided, each GPU's share of all of them has to be one that GEMMs of FP8 take.
     fn float8(&self, graph: &Graph, devices: &Places, degrees: &Degrees) -> Float8 {
         let gpus = match devices {
             Places::Gpus(gpus) if graph.has_float8() => gpus,
             _ => return Float8::Rounded,
         };
         let stored = |gpu| HipExecutor::float8(gpu, self.dtype) == Float8::Stored;
-        match degrees.shards() == 1 && gpus.iter().all(stored) {
+        match gpus.iter().all(stored) && graph.divides_float8(degrees.tensor) {
             true => Float8::Stored,
             false => Float8::Weights,
         }

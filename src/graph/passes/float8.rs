@@ -44,7 +44,8 @@ fn keep_weights(graph: &mut Graph, of_shape: impl Fn(&[usize]) -> bool) -> usize
     changes
 }
 
-fn store(graph: &mut Graph) -> usize {
+/// Marks the values that are stored in FP8, and counts them.
+pub(in crate::graph) fn store(graph: &mut Graph) -> usize {
     // The step of a value's readers, while they agree.
     let mut steps: HashMap<ValueId, Option<f32>> = HashMap::new();
     for node in &graph.nodes {

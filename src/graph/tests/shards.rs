@@ -1,10 +1,12 @@
 //! Shards and stages compute what the whole graph does.
 
 use super::vit::{Head, Projection, Random, Vit};
+use crate::graph::passes::float8;
 use crate::graph::{
-    Graph, Optimizations, OutputKind, Passes, Role, interpret, interpret_shards, interpret_stages, optimize,
-    shard, stages,
+    Graph, Node, Optimizations, OutputKind, Passes, Role, interpret, interpret_shards, interpret_stages,
+    optimize, shard, stages,
 };
+use crate::model::{self, LoadOptions};
 use crate::ops::Op;
 use crate::reference::assert_close;
 use crate::tensor::{DType, Input, Tensor};
@@ -318,4 +320,49 @@ fn columns_of_a_matrix_keep_its_dtype() {
                 .columns(0..1)
                 .is_none()
     );
+}
+
+/// Layers in FP8 stay in FP8 when they are divided, by either extent of their weights, and so do the values between them.
+#[test]
+fn shards_of_float8_layers_are_in_float8() {
+    const RANKS: usize = 3;
+    let golden = "tests/golden/quantized/fp8_static";
+    let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(golden);
+    let model = model::load(&directory, &LoadOptions::default()).unwrap();
+    // It has too few channels for GEMMs of FP8, which does not matter here.
+    let mut graph = optimized(model.graph, Optimizations::default());
+    assert!(graph.divides_float8(1) && !graph.divides_float8(RANKS));
+    float8::store(&mut graph);
+    let layers = |graph: &Graph| -> Vec<usize> {
+        let rounds = |node: &&Node| matches!(&node.op, Op::Linear(spec) if spec.rounding.is_some());
+        let weights = graph
+            .nodes()
+            .iter()
+            .filter(rounds)
+            .map(|node| graph.value(node.inputs[1]));
+        weights
+            .map(|value| value.constant.as_ref().unwrap().scaled_parts().unwrap().0.len())
+            .collect()
+    };
+    let stored = |graph: &Graph| {
+        graph
+            .values()
+            .iter()
+            .filter(|value| value.float8.is_some())
+            .count()
+    };
+    assert!(stored(&graph) > 0);
+    let shards: Vec<Graph> = (0..RANKS)
+        .map(|rank| shard(&graph, rank, RANKS).unwrap())
+        .collect();
+    for part in &shards {
+        assert_eq!(stored(part), stored(&graph));
+        let shares: Vec<usize> = layers(part).iter().map(|bytes| bytes * RANKS).collect();
+        assert_eq!(shares, layers(&graph));
+    }
+    let pixels = pixels(&graph, 2);
+    let expected = interpret(&graph, 2, Input::Pixels(&pixels)).unwrap();
+    for result in interpret_shards(&shards, 2, Input::Pixels(&pixels)).unwrap() {
+        assert_same("fp8", &result, &expected);
+    }
 }

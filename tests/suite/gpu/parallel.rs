@@ -1,8 +1,12 @@
 //! One model over two GPUs, where there are two.
 
+use hipvit::graph::Node;
 use hipvit::hip::Device as Gpu;
+use hipvit::image::{Limits, RgbImage};
+use hipvit::ops::Op;
+use hipvit::quantize::{Options, Precision, quantize};
 use hipvit::reference::model_tolerance;
-use hipvit::{AllReduceKind, DType, Outputs, Overlap, Parallelism, Session, SessionBuilder};
+use hipvit::{AllReduceKind, DType, Outputs, Overlap, Parallelism, Session, SessionBuilder, digits};
 
 use super::{compare, device, dtypes, epsilon, gpu, pixels, run_pixels, same};
 use crate::at;
@@ -64,6 +68,53 @@ fn a_model_over_two_gpus_computes_what_one_does() {
             let replays = divided.hip_graphs().unwrap();
             assert_eq!(replays.fallback, None);
             assert!(replays.replayed_runs > 0, "{replays:?}");
+        }
+    }
+}
+
+/// A model whose layers are multiplied in FP8, divided by layers and within them. Whoever sums in another order may round an activation to the
+/// next number, which differs by a sixteenth, so that results differ by as much as those of FP8 do from those of the whole model.
+#[test]
+fn a_model_in_float8_over_two_gpus_computes_what_one_does() {
+    let Some((device, _shared)) = device() else { return };
+    let gpus = gpu(device).runtime().devices().unwrap();
+    let [first, second, ..] = &gpus[..] else {
+        eprintln!("skipped: there is one GPU");
+        return;
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let (images, options) = (
+        digits::held_out().unwrap().into_iter().take(16),
+        Options {
+            precision: Precision::Fp8,
+            ..Options::default()
+        },
+    );
+    let images: Vec<RgbImage> = images
+        .map(|(source, _)| source.decode(Limits::default()).unwrap())
+        .collect();
+    let quantized = directory.path().join("fp8");
+    quantize(None, &quantized, options, images.into_iter().map(Ok)).unwrap();
+    for dtype in dtypes() {
+        let on = |gpus: &[Gpu], parallelism| builder(gpus, parallelism, dtype).load(&quantized).unwrap();
+        let (one, two) = ([first.clone()], [first.clone(), second.clone()]);
+        let whole = on(&one, Parallelism::data());
+        let input = pixels(&whole, 5);
+        let expected = run_pixels(&whole, &input);
+        let stages = on(&two, Parallelism::pipeline());
+        let shards = on(&two, Parallelism::tensor());
+        let rounds = |session: &Session| {
+            let rounds = |node: &&Node| matches!(&node.op, Op::Linear(spec) if spec.rounding.is_some());
+            session.graph().nodes().iter().filter(rounds).count()
+        };
+        assert_eq!([rounds(&stages), rounds(&shards)], [rounds(&whole); 2], "{dtype}");
+        for _ in 0..3 {
+            same(&run_pixels(&stages, &input), &expected);
+            let got = run_pixels(&shards, &input);
+            let exact = expected.embeddings().mapv(f64::from);
+            let (error, _) = compare(got.embeddings(), &exact, epsilon(dtype));
+            println!("{dtype}: two GPUs differ from one by {error:.2e}");
+            assert!(error < 0.1, "{dtype}: {error:.2e}");
         }
     }
 }
