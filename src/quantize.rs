@@ -19,6 +19,7 @@ mod activations;
 mod auto;
 mod rounding;
 mod sparse;
+mod times;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -27,8 +28,9 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-pub use self::auto::{Choice, Decision};
+pub use self::auto::{Candidate, Choice, Decision};
 pub use self::sparse::Sparsity;
+pub use self::times::GpuTarget;
 use crate::error::{Error, Result};
 use crate::exec::{Arena, CpuExecutor};
 use crate::graph::plan::Plan;
@@ -85,15 +87,18 @@ pub enum Scales {
 }
 
 /// How [`quantize`] does it.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Options {
     /// What weights are written as.
     pub precision: Precision,
     /// How their scales are found.
     pub scales: Scales,
-    /// In int8, the largest error of the outputs on the images, as a part of the outputs' root mean square: layers stay in full
-    /// precision as far as that takes. 0.005 is half a percent.
+    /// The largest error of the outputs on the images, as a part of the outputs' root mean square; 0.005 is half a percent. With it,
+    /// each layer gets a precision by its error and its time: its own or `precision`, which is int8 then, or FP8 where
+    /// there is a `target`.
     pub budget: Option<f64>,
+    /// With a budget, the GPU that the model is to run on; the CPU if there is none.
+    pub target: Option<GpuTarget>,
     /// Which weights are pruned, if any, before the others are rounded. Errors of the outputs are then relative to the pruned
     /// model.
     pub sparsity: Option<Sparsity>,
@@ -145,6 +150,7 @@ pub fn quantize(
         precision,
         scales,
         budget,
+        target,
         sparsity,
     } = options;
     if precision == Precision::Full && sparsity.is_none() {
@@ -214,17 +220,38 @@ pub fn quantize(
     let decision = match budget {
         None => None,
         Some(budget) => {
-            let (decision, chosen) = auto::decide(
-                &checkpoint,
-                &model,
-                (&layers, &groups),
-                &replaced,
-                &images,
-                budget,
-                auto::gemm_times,
-            )?;
-            replaced.retain(|name, _| chosen.contains(name));
-            unquantized.extend(decision.full().cloned());
+            let units = auto::units(&model.graph, &layers, &groups);
+            let mut options = vec![auto::Quantized {
+                precision,
+                replaced,
+                times: Vec::new(),
+            }];
+            let (full, measured_on) = match &target {
+                None => {
+                    let (graph, _) = optimize(model.graph.clone(), &Passes::default())?;
+                    let [full, int8] = times::on_cpu(&CpuExecutor::new(&graph, None)?, &units)?;
+                    options[0].times = int8;
+                    (full, "the CPU, one image".to_owned())
+                }
+                Some(target) => {
+                    options.push(auto::Quantized {
+                        precision: Precision::Fp8,
+                        replaced: activations::round(&checkpoint, &model, &layers, &images)?,
+                        times: Vec::new(),
+                    });
+                    for option in &mut options {
+                        let changed = checkpoint.changed(Format::Full, &option.replaced, &layers.others)?;
+                        option.times = times::on_gpu(&changed, &units, target)?;
+                    }
+                    let GpuTarget { device, dtype, batch } = target;
+                    let full = times::on_gpu(&model, &units, target)?;
+                    (full, format!("{}, {dtype}, batch {batch}", device.name()))
+                }
+            };
+            let by = (budget, measured_on);
+            let (decision, chosen) = auto::decide(&checkpoint, &model, &units, &full, &options, &images, by)?;
+            replaced = chosen;
+            unquantized.extend(decision.layers(Precision::Full).cloned());
             Some(decision)
         }
     };

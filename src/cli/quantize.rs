@@ -5,14 +5,16 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use clap::ValueEnum;
+use clap_complete::engine::ArgValueCandidates;
 use hipvit::evaluate::LabelledSet;
 use hipvit::hip::regular_file;
 use hipvit::pipeline::Source;
-use hipvit::quantize::{Decision, Options, Precision, Report, Scales, Sparsity, quantize};
+use hipvit::quantize::{Decision, GpuTarget, Options, Precision, Report, Scales, Sparsity, quantize};
 use hipvit::table::{Column, Table};
+use hipvit::{DType, Device, Session};
 
 use super::inputs::{DecodeArgs, images_below};
-use super::{Outcome, Usage, output, record, refused};
+use super::{Outcome, Usage, choices, completions, output, record, refused};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -25,9 +27,9 @@ pub struct Args {
     output: PathBuf,
     /// The type of the weights of the blocks' linear layers. int8: and of what they multiply, each token rounded by its own range.
     /// fp8 (E4M3): with --calibrate of what they multiply, too, by the largest magnitudes on these images; without, of the weights
-    /// alone, which are dequantised: a quarter of the file, the speed of full precision. auto: int8 or f32 for each layer, as many
-    /// in int8 as --budget allows, those first that save most time for their error. full: their own, for --sparse [default: int8,
-    /// with --sparse full]
+    /// alone, which are dequantised: a quarter of the file, the speed of full precision. auto: for each layer its own precision,
+    /// int8 or, with --device hip, fp8: as many in 8 bits as --budget allows, those first that save most time for their error.
+    /// full: their own, for --sparse [default: int8, with --sparse full]
     #[arg(long, value_name = "DTYPE")]
     to: Option<To>,
     /// Prune two of each four weights of the blocks' linear layers along the input channels, before they are rounded: by magnitude,
@@ -42,6 +44,15 @@ pub struct Args {
     /// With auto, the largest error of the logits on these images: root mean square, as a part of the logits'
     #[arg(long, value_name = "PERCENT", default_value = "0.5%", value_parser = percent)]
     budget: f64,
+    /// With auto, where the model is to run, and times are measured: cpu, hip (the first GPU) or hip:N
+    #[arg(long, value_name = "DEVICE", default_value = "cpu", value_parser = choices::device(), add = ArgValueCandidates::new(completions::devices))]
+    device: Device,
+    /// With auto on a GPU, what activations are in [default: bf16]
+    #[arg(long, value_name = "DTYPE", value_parser = choices::dtype())]
+    dtype: Option<DType>,
+    /// With auto on a GPU, how many images at once
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = super::positive)]
+    batch: usize,
     /// The scale of each output channel: by its largest weight, or by the least mean square error
     #[arg(long, value_name = "RULE", default_value = "amax")]
     scales: Rule,
@@ -113,6 +124,7 @@ impl Args {
                 precision,
                 scales,
                 budget: matches!(to, To::Auto).then_some(self.budget),
+                target: self.target(to)?,
                 sparsity: self.sparse.map(|Sparse::TwoOfFour| Sparsity::TwoOfFour),
             },
             images,
@@ -123,6 +135,27 @@ impl Args {
             false => print(&mut out, &self.output, &report)?,
         }
         Ok(Outcome::Complete)
+    }
+
+    /// The GPU that the model is to run on.
+    fn target(&self, to: To) -> Result<Option<GpuTarget>> {
+        if !matches!(to, To::Auto) {
+            return match (self.device, self.dtype) {
+                (Device::Cpu, None) => Ok(None),
+                _ => Err(Usage("--device and --dtype are for --to auto, which measures times").into()),
+            };
+        }
+        let dtype = self.dtype.unwrap_or(match self.device {
+            Device::Cpu => DType::F32,
+            _ => DType::BF16,
+        });
+        let builder = Session::builder().device(self.device).dtype(dtype);
+        let target = |device| GpuTarget {
+            device,
+            dtype,
+            batch: self.batch,
+        };
+        Ok(builder.open_device()?.map(target))
     }
 
     /// The images to calibrate with.
@@ -163,7 +196,17 @@ fn print(out: &mut impl Write, directory: &Path, report: &Report) -> Result<()> 
     } = *report;
     let what = match precision {
         Precision::Full => "weights as they are".to_owned(),
-        _ => format!("{quantized} weights in {}", precision.name()),
+        _ => match &report.decision {
+            Some(decision) => {
+                let count = |precision| decision.layers(precision).count();
+                let (int8, fp8) = (count(Precision::Int8), count(Precision::Fp8));
+                match fp8 {
+                    0 => format!("{int8} weights in int8"),
+                    _ => format!("{fp8} weights in fp8, {int8} in int8"),
+                }
+            }
+            None => format!("{quantized} weights in {}", precision.name()),
+        },
     };
     writeln!(
         out,
@@ -224,25 +267,48 @@ fn print(out: &mut impl Write, directory: &Path, report: &Report) -> Result<()> 
 }
 
 fn print_decision(out: &mut impl Write, decision: &Decision, images: usize) -> Result<()> {
-    let columns = [
+    let others: Vec<&str> = match decision.choices.first() {
+        Some(choice) => choice.candidates.iter().map(|of| of.precision.name()).collect(),
+        None => Vec::new(),
+    };
+    let mut columns = vec![
         Column::left("layers").wraps(20),
         Column::left("precision"),
-        Column::right("error alone"),
-        Column::right("f32").rank(1),
-        Column::right("int8").rank(1),
+        Column::right("full").rank(1),
     ];
+    for name in &others {
+        columns.push(Column::right(format!("{name}: error alone")));
+        columns.push(Column::right(format!("{name}: time")).rank(1));
+    }
     let mut table = Table::new(columns);
     let percent = |part: f64| format!("{:.3} %", 100.0 * part);
+    let time = |us: f64| format!("{us:.0} µs");
+    let [mut before, mut after] = [0.0; 2];
     for choice in &decision.choices {
-        table.row([
+        let mut row = vec![
             super::one_line(&choice.layers.join(", ")).to_string(),
-            if choice.int8 { "int8" } else { "f32" }.to_owned(),
-            percent(choice.error),
-            format!("{:.0} µs", choice.f32_us),
-            format!("{:.0} µs", choice.int8_us),
-        ]);
+            choice.precision.name().to_owned(),
+            time(choice.full_us),
+        ];
+        let mut taken = choice.full_us;
+        for of in &choice.candidates {
+            row.extend([percent(of.error), time(of.us)]);
+            if of.precision == choice.precision {
+                taken = of.us;
+            }
+        }
+        before += choice.full_us;
+        after += taken;
+        table.row(row);
     }
     writeln!(out, "{}", table.text(output::width()))?;
+    writeln!(
+        out,
+        "these layers: {} in full precision, {} as chosen, on {}",
+        time(before),
+        time(after),
+        super::one_line(&decision.measured_on)
+    )?;
     writeln!(
         out,
         "error {} of a budget of {}, measured on these {images} images",

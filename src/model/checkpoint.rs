@@ -154,7 +154,8 @@ impl Checkpoint {
         replaced: &BTreeMap<String, Replacement>,
         unquantised: &[String],
     ) -> Result<u64> {
-        write_json(&directory.join(CONFIG), &self.changed_config(format, unquantised))?;
+        let config = self.changed_config(format, replaced, unquantised);
+        write_json(&directory.join(CONFIG), &config)?;
         if let Some(preprocessor) = &self.preprocessor {
             write_json(&directory.join(PREPROCESSOR), &preprocessor.value)?;
         }
@@ -182,7 +183,7 @@ impl Checkpoint {
         unquantised: &[String],
     ) -> Result<Model> {
         let bytes = |value: &Value| value.to_string().into_bytes();
-        let config = bytes(&self.changed_config(format, unquantised));
+        let config = bytes(&self.changed_config(format, replaced, unquantised));
         let preprocessor = self.preprocessor.as_ref().map(|document| bytes(&document.value));
         let weights = safetensors::serialize(self.changed_tensors(replaced), None);
         let files = ModelBytes {
@@ -194,13 +195,18 @@ impl Checkpoint {
         from_bytes(files, &LoadOptions::default())
     }
 
-    fn changed_config(&self, format: Format, unquantised: &[String]) -> Value {
+    fn changed_config(
+        &self,
+        format: Format,
+        replaced: &BTreeMap<String, Replacement>,
+        unquantised: &[String],
+    ) -> Value {
         let mut config = match &self.config.value {
             Value::Object(config) => config.clone(),
             _ => Map::new(),
         };
         let key = compressed_tensors::KEY.to_owned();
-        let mut quantization = compressed_tensors::config(format, unquantised);
+        let mut quantization = compressed_tensors::config(&formats(format, replaced), unquantised);
         if let Some(sparse) = &self.sparse {
             let count = |stored: &Stored| stored.shape.iter().product::<usize>() as f64;
             let tensors = self.weights.tensors();
@@ -277,6 +283,25 @@ impl Checkpoint {
         }
         tensors
     }
+}
+
+/// The formats of the layers that are replaced, and which; `format` if there are none.
+fn formats(format: Format, replaced: &BTreeMap<String, Replacement>) -> BTreeMap<Format, Vec<String>> {
+    let mut formats: BTreeMap<Format, Vec<String>> = BTreeMap::new();
+    for (name, replacement) in replaced {
+        let format = match replacement {
+            Replacement::F32(_) => continue,
+            Replacement::Int8 { .. } => Format::Int8,
+            Replacement::Float8 { input: None, .. } => Format::Float8,
+            Replacement::Float8 { input: Some(_), .. } => Format::Float8Activations,
+        };
+        let layer = name.strip_suffix(".weight").unwrap_or(name);
+        formats.entry(format).or_default().push(layer.to_owned());
+    }
+    if formats.is_empty() {
+        formats.insert(format, Vec::new());
+    }
+    formats
 }
 
 /// A tensor that is written.

@@ -11,11 +11,12 @@ mod sparse;
 mod target;
 mod weight;
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use safetensors::Dtype;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::fields::Fields;
 use crate::error::Result;
@@ -319,8 +320,8 @@ fn input_activations(fields: &Fields<'_>, float_weights: bool) -> Result<Inputs>
     }
 }
 
-/// How a model is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How layers are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Format {
     /// Weights with a scale for each output channel; activations by each token's range.
     Int8,
@@ -338,8 +339,44 @@ pub(super) fn add_sparsity(config: &mut Value, ignore: &[String], zeros: f64) {
     config[sparse::KEY] = sparse::config(ignore, zeros);
 }
 
-/// The `quantization_config` of a model that [`scheme`] reads, whose linear layers are quantised but for those that are named.
-pub(super) fn config(format: Format, ignore: &[String]) -> Value {
+/// The `quantization_config` of a model that [`scheme`] reads: layers in one format are all linear layers but for those that are
+/// named; of several formats each is a group that names its layers, the format `mixed-precision`.
+pub(super) fn config(formats: &BTreeMap<Format, Vec<String>>, ignore: &[String]) -> Value {
+    let mut groups: Vec<(&str, Value)> = formats
+        .iter()
+        .filter_map(|(&format, layers)| {
+            let (name, scheme) = group_config(format)?;
+            Some((name, layers, scheme))
+        })
+        .map(|(name, layers, mut scheme)| {
+            if formats.len() > 1 {
+                scheme["targets"] = json!(layers);
+                scheme["format"] = json!(name);
+            }
+            (name, scheme)
+        })
+        .collect();
+    let name = match groups.as_slice() {
+        [] => return json!({ "quant_method": METHOD }),
+        [(name, _)] => *name,
+        _ => MIXED,
+    };
+    let groups = groups.drain(..).enumerate();
+    let groups: Map<String, Value> = groups
+        .map(|(index, (_, scheme))| (format!("group_{index}"), scheme))
+        .collect();
+    json!({
+        "quant_method": METHOD,
+        "format": name,
+        "quantization_status": "compressed",
+        "kv_cache_scheme": null,
+        "ignore": ignore,
+        "config_groups": groups,
+    })
+}
+
+/// A format's name and the scheme of all linear layers; none of layers that are not quantised.
+fn group_config(format: Format) -> Option<(&'static str, Value)> {
     let (name, kind, strategy, activations) = match format {
         Format::Int8 => {
             let activations = json!({
@@ -348,7 +385,7 @@ pub(super) fn config(format: Format, ignore: &[String]) -> Value {
             (INT, "int", "channel", activations)
         }
         Format::Float8 => (FLOAT, "float", "channel", Value::Null),
-        Format::Full => return json!({ "quant_method": METHOD }),
+        Format::Full => return None,
         Format::Float8Activations => {
             let activations = json!({
                 "num_bits": 8, "type": "float", "symmetric": true, "strategy": "tensor", "dynamic": false,
@@ -356,19 +393,13 @@ pub(super) fn config(format: Format, ignore: &[String]) -> Value {
             (FLOAT, "float", "tensor", activations)
         }
     };
-    json!({
-        "quant_method": METHOD,
-        "format": name,
-        "quantization_status": "compressed",
-        "kv_cache_scheme": null,
-        "ignore": ignore,
-        "config_groups": { "group_0": {
-            "targets": ["Linear"],
-            "output_activations": null,
-            "weights": {
-                "num_bits": 8, "type": kind, "symmetric": true, "strategy": strategy, "dynamic": false,
-            },
-            "input_activations": activations,
-        } },
-    })
+    let scheme = json!({
+        "targets": ["Linear"],
+        "output_activations": null,
+        "weights": {
+            "num_bits": 8, "type": kind, "symmetric": true, "strategy": strategy, "dynamic": false,
+        },
+        "input_activations": activations,
+    });
+    Some((name, scheme))
 }

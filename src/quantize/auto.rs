@@ -1,25 +1,24 @@
-//! A precision for each layer under a bound on the logits' error: f32 or int8.
+//! A precision for each layer under a bound on the logits' error: its own, int8, or FP8 where the model is to run on a GPU.
 //!
-//! The layers that read the same activations are one choice. Each is quantised alone, which gives its error on the calibration
-//! images; how much time it saves is measured on the GEMM. Choices are then made in the order of time saved by squared error,
-//! which is how independent errors add up, as many as keep the measured error of all of them together within the bound.
+//! The layers that read the same activations are one choice. Each is quantised alone in each precision, which gives the errors on the
+//! calibration images; how much time that saves is measured where the model is to run. Choices are then made in the order of time
+//! saved by squared error, which is how independent errors add up, as many as keep the measured error of all of them together
+//! within the bound. One that comes later takes the place of the same layers' earlier one if it saves more.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ndarray::Array2;
 use serde::Serialize;
 
-use super::{Group, Layers, stored_names};
+use super::{Group, Layers, Precision, stored_names};
 use crate::error::{Error, Result};
 use crate::exec::{Arena, CpuExecutor};
 use crate::graph::plan::Plan;
 use crate::graph::{Graph, OutputKind, Passes, ValueId, optimize};
 use crate::model::{Checkpoint, Format, Model, Replacement};
-use crate::ops::int8::{self, Int8Weight};
-use crate::ops::linear::{self, PrepackedWeight, Tail};
-use crate::ops::{Levels, Op};
+use crate::ops::Op;
 use crate::tensor::{DType, Input};
 
 /// Layers that read the same activations, and what was decided about them.
@@ -28,14 +27,24 @@ use crate::tensor::{DType, Input};
 pub struct Choice {
     /// The layers' names.
     pub layers: Vec<String>,
-    /// Whether they are in int8.
-    pub int8: bool,
-    /// The error of the outputs if these layers alone are in int8: root mean square, as a part of the outputs'.
+    /// What they are in.
+    pub precision: Precision,
+    /// Microseconds of these layers in full precision, for the batch that was measured.
+    pub full_us: f64,
+    /// What was measured of the other precisions.
+    pub candidates: Vec<Candidate>,
+}
+
+/// What was measured of some layers in one precision.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Candidate {
+    /// int8 or FP8.
+    pub precision: Precision,
+    /// The error of the outputs if these layers alone are in it: root mean square, as a part of the outputs'.
     pub error: f64,
-    /// Microseconds of their GEMMs for one image in f32.
-    pub f32_us: f64,
-    /// In int8.
-    pub int8_us: f64,
+    /// Microseconds of these layers in it.
+    pub us: f64,
 }
 
 /// What `auto` decided, and what was measured.
@@ -48,93 +57,110 @@ pub struct Decision {
     pub error: f64,
     /// Images whose best class stays; none of a model without classes.
     pub agreeing: Option<usize>,
+    /// Where times were measured: the CPU's or the GPU's name, the dtype and the batch.
+    pub measured_on: String,
     /// The choices, in the order of the layers.
     pub choices: Vec<Choice>,
 }
 
 impl Decision {
-    /// The layers that stay in full precision.
-    pub(super) fn full(&self) -> impl Iterator<Item = &String> {
+    /// The layers in `precision`.
+    pub fn layers(&self, precision: Precision) -> impl Iterator<Item = &String> {
         self.choices
             .iter()
-            .filter(|choice| !choice.int8)
+            .filter(move |choice| choice.precision == precision)
             .flat_map(|choice| &choice.layers)
     }
 }
 
 /// Layers that read one value, and the tensors that change if they are quantised.
-struct Unit {
+pub(super) struct Unit {
     layers: BTreeSet<String>,
-    tensors: BTreeSet<String>,
+    pub(super) tensors: BTreeSet<String>,
     /// Tokens, input channels, output channels of each GEMM.
-    sizes: Vec<[usize; 3]>,
+    pub(super) sizes: Vec<[usize; 3]>,
 }
 
-/// Decides which layers are quantised; returns the names of the tensors that then are `replaced`, too. `gemm_times` are
-/// those of [`gemm_times`].
+/// The tensors that take others' places if all layers are in a precision, and how long each unit then takes.
+pub(super) struct Quantized {
+    pub(super) precision: Precision,
+    pub(super) replaced: BTreeMap<String, Replacement>,
+    pub(super) times: Vec<Duration>,
+}
+
+/// Decides what each unit is in; returns what is replaced then. `full` is how long each takes in full precision.
 pub(super) fn decide(
     checkpoint: &Checkpoint,
     model: &Model,
-    (layers, groups): (&Layers, &[Group]),
-    replaced: &BTreeMap<String, Replacement>,
+    units: &[Unit],
+    full: &[Duration],
+    options: &[Quantized],
     images: &[Vec<u8>],
-    budget: f64,
-    gemm_times: impl Fn([usize; 3]) -> Result<[Duration; 2]> + Sync,
-) -> Result<(Decision, BTreeSet<String>)> {
-    let units = units(&model.graph, layers, groups);
+    (budget, measured_on): (f64, String),
+) -> Result<(Decision, BTreeMap<String, Replacement>)> {
     let (executor, plan) = prepared(model)?;
     let expected = run(&executor, &plan, images)?;
-    let measure = |chosen: &[&Unit]| -> Result<Vec<Array2<f32>>> {
-        let tensors: BTreeMap<String, Replacement> = replaced
-            .iter()
-            .filter(|(name, _)| chosen.iter().any(|unit| unit.tensors.contains(*name)))
-            .map(|(name, replacement)| (name.clone(), replacement.clone()))
-            .collect();
-        let (executor, plan) = prepared(&checkpoint.changed(Format::Int8, &tensors, &[])?)?;
+    // By unit, the option that it takes.
+    let replaced = |taken: &BTreeMap<usize, usize>| -> BTreeMap<String, Replacement> {
+        let of_unit = |(&unit, &option): (&usize, &usize)| {
+            let tensors = units[unit].tensors.iter();
+            let replaced = &options[option].replaced;
+            tensors
+                .filter_map(|name| Some((name.clone(), replaced.get(name)?.clone())))
+                .collect::<Vec<_>>()
+        };
+        taken.iter().flat_map(of_unit).collect()
+    };
+    let measure = |taken: &BTreeMap<usize, usize>| -> Result<Vec<Array2<f32>>> {
+        let changed = checkpoint.changed(Format::Full, &replaced(taken), &[])?;
+        let (executor, plan) = prepared(&changed)?;
         run(&executor, &plan, images)
     };
-    let mut times = HashMap::new();
+    let us = |time: Duration| time.as_secs_f64() * 1e6;
     let mut choices = Vec::with_capacity(units.len());
-    for unit in &units {
-        let mut time = [Duration::ZERO; 2];
-        for &size in &unit.sizes {
-            let of_size = match times.get(&size) {
-                Some(of_size) => *of_size,
-                None => *times
-                    .entry(size)
-                    .or_insert(executor.install(|| gemm_times(size))?),
-            };
-            time = [time[0] + of_size[0], time[1] + of_size[1]];
-        }
-        let [f32_us, int8_us] = time.map(|time| time.as_secs_f64() * 1e6);
+    for (index, unit) in units.iter().enumerate() {
+        let candidate = |(number, option): (usize, &Quantized)| {
+            Ok(Candidate {
+                precision: option.precision,
+                error: error(&expected, &measure(&BTreeMap::from([(index, number)]))?),
+                us: us(option.times[index]),
+            })
+        };
         choices.push(Choice {
             layers: unit.layers.iter().cloned().collect(),
-            int8: false,
-            error: error(&expected, &measure(&[unit])?),
-            f32_us,
-            int8_us,
+            precision: Precision::Full,
+            full_us: us(full[index]),
+            candidates: options.iter().enumerate().map(candidate).collect::<Result<_>>()?,
         });
     }
-    let mut order: Vec<usize> = (0..units.len())
-        .filter(|&i| choices[i].int8_us < choices[i].f32_us)
+    let mut order: Vec<(usize, usize)> = (0..units.len())
+        .flat_map(|unit| (0..options.len()).map(move |option| (unit, option)))
+        .filter(|&(unit, option)| choices[unit].candidates[option].us < choices[unit].full_us)
         .collect();
-    let worth = |i: usize| {
-        let Choice {
-            f32_us,
-            int8_us,
-            error,
-            ..
-        } = choices[i];
-        (f32_us - int8_us) / error.powi(2).max(f64::MIN_POSITIVE)
+    let worth = |&(unit, option): &(usize, usize)| {
+        let Candidate { error, us, .. } = choices[unit].candidates[option];
+        (choices[unit].full_us - us) / error.powi(2).max(f64::MIN_POSITIVE)
     };
-    order.sort_by(|&a, &b| worth(b).total_cmp(&worth(a)));
+    order.sort_by(|a, b| worth(b).total_cmp(&worth(a)));
+    let first = |count: usize| {
+        let mut taken: BTreeMap<usize, usize> = BTreeMap::new();
+        for &(unit, option) in &order[..count] {
+            let time = |option: usize| options[option].times[unit];
+            if taken
+                .get(&unit)
+                .is_none_or(|&earlier| time(option) < time(earlier))
+            {
+                taken.insert(unit, option);
+            }
+        }
+        taken
+    };
     // The longest beginning whose error is within the budget. That of none is 0.
     let (mut fits, mut exceeds) = (0, order.len() + 1);
     let mut best = expected.clone();
     let mut next = order.len();
     while fits + 1 < exceeds {
-        let chosen: Vec<&Unit> = order[..next].iter().map(|&i| &units[i]).collect();
-        let got = measure(&chosen)?;
+        let got = measure(&first(next))?;
         if error(&expected, &got) <= budget {
             (fits, best) = (next, got);
         } else {
@@ -142,23 +168,21 @@ pub(super) fn decide(
         }
         next = fits.midpoint(exceeds);
     }
-    for &i in &order[..fits] {
-        choices[i].int8 = true;
+    let taken = first(fits);
+    for (&unit, &option) in &taken {
+        choices[unit].precision = options[option].precision;
     }
-    let chosen = order[..fits]
-        .iter()
-        .flat_map(|&i| units[i].tensors.iter().cloned())
-        .collect();
     let decision = Decision {
         budget,
         error: error(&expected, &best),
         agreeing: (model.info.classes > 0).then(|| agreeing(&expected, &best)),
+        measured_on,
         choices,
     };
-    Ok((decision, chosen))
+    Ok((decision, replaced(&taken)))
 }
 
-fn units(graph: &Graph, layers: &Layers, groups: &[Group]) -> Vec<Unit> {
+pub(super) fn units(graph: &Graph, layers: &Layers, groups: &[Group]) -> Vec<Unit> {
     let mut order: Vec<ValueId> = Vec::new();
     let mut units: HashMap<ValueId, Unit> = HashMap::new();
     let mut by_tensor: HashMap<String, ValueId> = HashMap::new();
@@ -255,50 +279,18 @@ fn agreeing(expected: &[Array2<f32>], got: &[Array2<f32>]) -> usize {
         .count()
 }
 
-/// The times of a linear layer in f32 and in int8, each the shortest of some: of tokens, input channels, output channels.
-pub(super) fn gemm_times([m, k, n]: [usize; 3]) -> Result<[Duration; 2]> {
-    const RUNS: usize = 8;
-    let failed = |reason: String| Error::graph("linear", reason);
-    let x: Vec<f32> = (0..m * k).map(|i| (i % 251) as f32 / 251.0 - 0.5).collect();
-    let full = PrepackedWeight::new(&x.iter().cycle().take(n * k).copied().collect::<Vec<_>>(), n, k);
-    let bytes: Vec<i8> = (0..n * k).map(|i| (i % 251) as u8 as i8).collect();
-    let rounded = Int8Weight::new(&bytes, &vec![0.01; n], n, k).map_err(failed)?;
-    let full = full.map_err(failed)?;
-    let mut out = vec![0.0; m * n];
-    let tail = Tail {
-        bias: None,
-        activation: None,
-        residual: None,
-    };
-    let mut times = [Duration::MAX; 2];
-    for _ in 0..RUNS {
-        let start = Instant::now();
-        linear::run(&x, &full, tail, &mut out).map_err(failed)?;
-        times[0] = times[0].min(start.elapsed());
-        let start = Instant::now();
-        int8::run(&x, &rounded, Levels::Range, tail, &mut out).map_err(failed)?;
-        times[1] = times[1].min(start.elapsed());
-    }
-    Ok(times)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::{Precision, Scales, groups, rounding};
+    use super::super::{Scales, activations, groups, rounding};
     use super::*;
-    use crate::model::{LoadOptions, tinyvit32};
+    use crate::model::{LoadOptions, load, tinyvit32};
 
-    /// The decision on TinyViT32 and images of noise, if a GEMM takes these microseconds in f32 and in int8.
-    fn decided(budget: f64, times: fn([usize; 3]) -> [u64; 2]) -> (Decision, BTreeSet<String>) {
+    /// The decision on TinyViT32 and images of noise, if a GEMM takes these microseconds in full precision, in int8 and in FP8.
+    fn decided(budget: f64, times: fn([usize; 3]) -> [u64; 3]) -> (Decision, BTreeMap<String, Replacement>) {
         let checkpoint = Checkpoint::open(None).unwrap();
         let model = tinyvit32(&LoadOptions::default()).unwrap();
         let layers = Layers::of(&model.graph);
         let groups = groups(&model.graph, &layers);
-        let round = |name: &String| {
-            let rounded = rounding::round(&checkpoint, name, None, Precision::Int8, Scales::Largest);
-            (name.clone(), rounded.unwrap())
-        };
-        let replaced = layers.quantized.iter().map(round).collect();
         let [height, width] = model.info.image_size;
         let image = |seed: usize| {
             (0..height * width * 3)
@@ -306,51 +298,115 @@ mod tests {
                 .collect()
         };
         let images: Vec<Vec<u8>> = (0..6).map(image).collect();
-        let times = |size| Ok(times(size).map(Duration::from_micros));
-        let of = (&layers, groups.as_slice());
-        let decided = decide(&checkpoint, &model, of, &replaced, &images, budget, times);
-        let (decision, mut tensors) = decided.unwrap();
-        // Without those of the norms.
-        tensors.retain(|name| layers.quantized.contains(name));
-        (decision, tensors)
+        let round = |name: &String| {
+            let rounded = rounding::round(&checkpoint, name, None, Precision::Int8, Scales::Largest);
+            (name.clone(), rounded.unwrap())
+        };
+        let units = units(&model.graph, &layers, &groups);
+        let of = |index: usize| -> Vec<Duration> {
+            let sum = |unit: &Unit| unit.sizes.iter().map(|&size| times(size)[index]).sum();
+            units
+                .iter()
+                .map(|unit| Duration::from_micros(sum(unit)))
+                .collect()
+        };
+        let options = [
+            Quantized {
+                precision: Precision::Int8,
+                replaced: layers.quantized.iter().map(round).collect(),
+                times: of(1),
+            },
+            Quantized {
+                precision: Precision::Fp8,
+                replaced: activations::round(&checkpoint, &model, &layers, &images).unwrap(),
+                times: of(2),
+            },
+        ];
+        let by = (budget, "a test".to_owned());
+        decide(&checkpoint, &model, &units, &of(0), &options, &images, by).unwrap()
+    }
+
+    fn count(decision: &Decision, precision: Precision) -> usize {
+        decision.layers(precision).count()
     }
 
     #[test]
     fn the_budget_bounds_the_measured_error() {
-        let faster = |_| [2, 1];
-        let (none, tensors) = decided(0.0, faster);
-        assert!(tensors.is_empty() && none.error == 0.0 && none.agreeing == Some(6));
-        let (all, tensors) = decided(1.0, faster);
-        assert!(all.choices.iter().all(|choice| choice.int8) && all.error > 0.0);
-        assert_eq!(all.choices.len(), tensors.len());
-        let (some, tensors) = decided(all.error / 2.0, faster);
-        assert!(some.error <= all.error / 2.0, "{} of {}", some.error, all.error);
-        let chosen = some.choices.iter().filter(|choice| choice.int8);
-        let (chosen, full) = (chosen.count(), some.full().count());
-        assert!(
-            chosen > 0 && full > 0 && chosen == tensors.len(),
-            "{chosen} {full}"
+        let faster = |_| [2, 1, 3];
+        let (none, replaced) = decided(0.0, faster);
+        assert!(replaced.is_empty() && none.error == 0.0 && none.agreeing == Some(6));
+        let (all, replaced) = decided(1.0, faster);
+        assert_eq!(
+            [count(&all, Precision::Full), count(&all, Precision::Fp8)],
+            [0; 2]
         );
+        assert!(all.error > 0.0 && count(&all, Precision::Int8) == replaced.len());
+        let (some, replaced) = decided(all.error / 2.0, faster);
+        assert!(some.error <= all.error / 2.0, "{} of {}", some.error, all.error);
+        let (int8, full) = (count(&some, Precision::Int8), count(&some, Precision::Full));
+        assert!(int8 > 0 && full > 0 && int8 == replaced.len(), "{int8} {full}");
         // Of layers that gain the same, those with the least errors.
-        let errors = |int8: bool| {
-            some.choices
+        let errors = |precision| {
+            let of = some
+                .choices
                 .iter()
-                .filter(move |choice| choice.int8 == int8)
-                .map(|choice| choice.error)
+                .filter(move |choice| choice.precision == precision);
+            of.map(|choice| choice.candidates[0].error)
         };
-        assert!(errors(true).fold(0.0, f64::max) <= errors(false).fold(1.0, f64::min));
+        let most = errors(Precision::Int8).fold(0.0, f64::max);
+        assert!(most <= errors(Precision::Full).fold(1.0, f64::min));
     }
 
     #[test]
-    fn what_is_slower_in_int8_stays_as_it_is() {
+    fn what_is_slower_stays_as_it_is() {
         // TinyViT32's second layers of the feed-forward network have more inputs than outputs.
-        let (decision, _) = decided(1.0, |[_, k, n]| if k > n { [1, 2] } else { [2, 1] });
-        let (mut kept, mut rounded) = (0, 0);
+        let (decision, _) = decided(1.0, |[_, k, n]| if k > n { [1, 2, 1] } else { [2, 1, 2] });
         for choice in &decision.choices {
             let second = choice.layers.iter().any(|layer| layer.ends_with("fc2"));
-            assert_eq!(choice.int8, !second, "{:?}", choice.layers);
-            if second { kept += 1 } else { rounded += 1 }
+            let expected = if second { Precision::Full } else { Precision::Int8 };
+            assert_eq!(choice.precision, expected, "{:?}", choice.layers);
         }
-        assert!(kept > 0 && rounded > 0);
+        assert!(count(&decision, Precision::Full) > 0 && count(&decision, Precision::Int8) > 0);
+    }
+
+    #[test]
+    fn precisions_are_mixed() {
+        // Each is fastest for some, and FP8's errors are larger.
+        let times = |[_, k, n]: [usize; 3]| if k > n { [9, 8, 1] } else { [9, 1, 8] };
+        let (all, replaced) = decided(1.0, times);
+        for choice in &all.choices {
+            let second = choice.layers.iter().any(|layer| layer.ends_with("fc2"));
+            let expected = if second { Precision::Fp8 } else { Precision::Int8 };
+            assert_eq!(choice.precision, expected, "{:?}", choice.layers);
+            assert!(choice.candidates[1].error > choice.candidates[0].error);
+        }
+        let float8 = |of: &&Replacement| matches!(of, Replacement::Float8 { .. });
+        assert_eq!(
+            replaced.values().filter(float8).count(),
+            count(&all, Precision::Fp8)
+        );
+        // As one file, with a group of layers for each.
+        let directory = tempfile::tempdir().unwrap();
+        let checkpoint = Checkpoint::open(None).unwrap();
+        let unquantised = ["head".to_owned()];
+        checkpoint
+            .write(directory.path(), Format::Full, &replaced, &unquantised)
+            .unwrap();
+        let config = std::fs::read(directory.path().join("config.json")).unwrap();
+        let config: serde_json::Value = serde_json::from_slice(&config).unwrap();
+        let config = &config["quantization_config"];
+        assert_eq!(config["format"], "mixed-precision");
+        for (group, precision) in [("group_0", Precision::Int8), ("group_1", Precision::Fp8)] {
+            let targets = config["config_groups"][group]["targets"].as_array().unwrap();
+            assert_eq!(targets.len(), count(&all, precision));
+        }
+        let read = load(directory.path(), &LoadOptions::default()).unwrap();
+        let found = read.info.quantization.unwrap();
+        let (int8, float8) = (count(&all, Precision::Int8), count(&all, Precision::Fp8));
+        assert_eq!((found.int8, found.float8), (int8, float8));
+        // With less to spend, some that FP8 makes fastest are in int8, or as they were.
+        let (some, _) = decided(all.error * 0.7, times);
+        assert!(some.error <= all.error * 0.7);
+        assert!(count(&some, Precision::Fp8) < count(&all, Precision::Fp8));
     }
 }

@@ -403,7 +403,7 @@ fn auto_keeps_its_budget() {
         let chosen: usize = decision
             .choices
             .iter()
-            .filter(|choice| choice.int8)
+            .filter(|choice| choice.precision == Precision::Int8)
             .map(|choice| choice.layers.len())
             .sum();
         assert_eq!(
@@ -420,13 +420,13 @@ fn auto_keeps_its_budget() {
             decision
                 .choices
                 .iter()
-                .all(|choice| choice.error > 0.0 && choice.error < 0.05)
+                .all(|choice| choice.candidates[0].error > 0.0 && choice.candidates[0].error < 0.05)
         );
         // Those that are slower in int8 stay as they are.
         let faster = decision
             .choices
             .iter()
-            .filter(|choice| choice.int8_us < choice.f32_us);
+            .filter(|choice| choice.candidates[0].us < choice.full_us);
         (
             report.quantized,
             faster.map(|choice| choice.layers.len()).sum::<usize>(),
@@ -462,6 +462,14 @@ fn fp8_without_images_is_said_to_be_dequantised() {
     ));
     assert_eq!(refused.status.code(), Some(2));
     assert!(stderr(&refused).contains("a weight has one scale") && !out.exists());
+    let refused = hipvit(args(&[
+        "--to".into(),
+        "fp8".into(),
+        "--device".into(),
+        "hip".into(),
+    ]));
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).contains("for --to auto") && !out.exists());
     let output = hipvit(args(&["--to".into(), "fp8".into()]));
     let text = stdout(&output);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));

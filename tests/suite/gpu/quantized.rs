@@ -3,11 +3,11 @@
 use hipvit::evaluate::evaluate;
 use hipvit::image::{Limits, RgbImage};
 use hipvit::model::InputKind;
-use hipvit::quantize::{Options, Precision, quantize};
+use hipvit::quantize::{GpuTarget, Options, Precision, quantize};
 use hipvit::{DType, Device, RunInput, RunOptions, Session, digits};
 use safetensors::SafeTensors;
 
-use super::{device, dtypes};
+use super::{device, dtypes, gpu};
 use crate::at;
 
 /// The root mean square difference, as a part of the root mean square.
@@ -93,4 +93,58 @@ fn held_out_digits_are_recognised_in_8_bits() {
             );
         }
     }
+}
+
+/// Each layer in bf16, int8 or FP8, by errors on images and by times on the GPU.
+#[test]
+fn precisions_are_chosen_for_the_gpu() {
+    let Some((device, _shared)) = device() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let sources = digits::held_out().unwrap().into_iter().take(16);
+    let images: Vec<RgbImage> = sources
+        .map(|(source, _)| source.decode(Limits::default()).unwrap())
+        .collect();
+    let target = GpuTarget {
+        device: gpu(device),
+        dtype: DType::BF16,
+        batch: 2,
+    };
+    let chosen = |name: &str, budget: f64| {
+        let out = directory.path().join(name);
+        let options = Options {
+            budget: Some(budget),
+            target: Some(target.clone()),
+            ..Options::default()
+        };
+        let report = quantize(None, &out, options, images.iter().cloned().map(Ok)).unwrap();
+        let decision = report.decision.unwrap();
+        assert!(decision.error <= budget, "{} of {budget}", decision.error);
+        assert!(decision.measured_on.contains(target.device.name()));
+        for choice in &decision.choices {
+            let measured: Vec<Precision> = choice.candidates.iter().map(|of| of.precision).collect();
+            assert_eq!(measured, [Precision::Int8, Precision::Fp8]);
+            let times = choice.candidates.iter().map(|of| of.us).chain([choice.full_us]);
+            assert!(times.into_iter().all(|us| us > 0.0), "{choice:?}");
+            // None is in a precision that is slower than its own.
+            let taken = choice
+                .candidates
+                .iter()
+                .find(|of| of.precision == choice.precision);
+            assert!(taken.is_none_or(|of| of.us < choice.full_us), "{choice:?}");
+        }
+        (out, decision)
+    };
+    let (_, none) = chosen("none", 0.0);
+    assert_eq!(none.layers(Precision::Full).count(), 16);
+    let (out, all) = chosen("all", 1.0);
+    let run = |device: Device, dtype: DType| {
+        let session = Session::builder().device(device).dtype(dtype).load(&out).unwrap();
+        let outputs = session.run(&images).unwrap();
+        outputs.logits().unwrap().iter().copied().collect::<Vec<f32>>()
+    };
+    let error = difference(&run(Device::Cpu, DType::F32), &run(device, DType::BF16));
+    let count = |precision| all.layers(precision).count();
+    let counts = [Precision::Full, Precision::Int8, Precision::Fp8].map(count);
+    println!("{counts:?} layers as they are, in int8, in fp8: error {error:.1e}");
+    assert!(error < 0.1, "{error:e}");
 }

@@ -1,0 +1,113 @@
+//! How long layers take in each precision, where the model is to run.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::auto::Unit;
+use super::stored_names;
+use crate::error::{Error, Result};
+use crate::exec::{CpuExecutor, Executor, HipExecutor};
+use crate::graph::plan::Plan;
+use crate::graph::{Passes, optimize};
+use crate::hip::Device;
+use crate::model::Model;
+use crate::ops::int8::{self, Int8Weight};
+use crate::ops::linear::{self, PrepackedWeight, Tail};
+use crate::ops::{Levels, Op};
+use crate::tensor::DType;
+
+/// A GPU that a model is to run on.
+#[derive(Clone, Debug)]
+pub struct GpuTarget {
+    /// The GPU.
+    pub device: Device,
+    /// What activations are in.
+    pub dtype: DType,
+    /// How many images at once.
+    pub batch: usize,
+}
+
+/// How often each time is measured; the shortest counts.
+const RUNS: usize = 8;
+
+/// The time of each unit on the CPU, for one image, in f32 and in int8.
+pub(super) fn on_cpu(executor: &CpuExecutor, units: &[Unit]) -> Result<[Vec<Duration>; 2]> {
+    let mut known: HashMap<[usize; 3], [Duration; 2]> = HashMap::new();
+    let mut times = [Vec::new(), Vec::new()];
+    for unit in units {
+        let mut sum = [Duration::ZERO; 2];
+        for &size in &unit.sizes {
+            let time = match known.get(&size) {
+                Some(time) => *time,
+                None => *known
+                    .entry(size)
+                    .or_insert(executor.install(|| gemm_times(size))?),
+            };
+            sum = [sum[0] + time[0], sum[1] + time[1]];
+        }
+        times[0].push(sum[0]);
+        times[1].push(sum[1]);
+    }
+    Ok(times)
+}
+
+/// The time of each unit of `model` on a GPU: of its GEMMs, and of what rounds their operands and finishes their results.
+pub(super) fn on_gpu(model: &Model, units: &[Unit], target: &GpuTarget) -> Result<Vec<Duration>> {
+    let GpuTarget { device, dtype, batch } = target;
+    let passes = Passes {
+        fold_normalize: *dtype == DType::F32,
+        pad_tokens: dtype.size() == 2,
+        float8: HipExecutor::float8(device, *dtype),
+        ..Passes::default()
+    };
+    let (graph, _) = optimize(model.graph.clone(), &passes)?;
+    let executor = Executor::hip(&graph, device, *dtype, None)?;
+    let plan = Arc::new(Plan::new(Arc::new(graph), *batch, *dtype)?);
+    let mut shortest: HashMap<usize, Duration> = HashMap::new();
+    for _ in 0..RUNS {
+        let mut times: HashMap<usize, Duration> = HashMap::new();
+        for call in executor.time_calls(&plan)? {
+            *times.entry(call.node).or_default() += call.time;
+        }
+        for (node, time) in times {
+            let shortest = shortest.entry(node).or_insert(time);
+            *shortest = time.min(*shortest);
+        }
+    }
+    let graph = plan.graph();
+    let of_unit = |unit: &Unit| {
+        let nodes = graph.nodes().iter().enumerate().filter(|(_, node)| {
+            matches!(node.op, Op::Linear(_))
+                && stored_names(&graph.value(node.inputs[1]).name).any(|name| unit.tensors.contains(&name))
+        });
+        nodes.filter_map(|(index, _)| shortest.get(&index)).sum()
+    };
+    Ok(units.iter().map(of_unit).collect())
+}
+
+/// The times of a linear layer in f32 and in int8 on the CPU: of tokens, input channels, output channels.
+fn gemm_times([m, k, n]: [usize; 3]) -> Result<[Duration; 2]> {
+    let failed = |reason: String| Error::graph("linear", reason);
+    let x: Vec<f32> = (0..m * k).map(|i| (i % 251) as f32 / 251.0 - 0.5).collect();
+    let full = PrepackedWeight::new(&x.iter().cycle().take(n * k).copied().collect::<Vec<_>>(), n, k);
+    let bytes: Vec<i8> = (0..n * k).map(|i| (i % 251) as u8 as i8).collect();
+    let rounded = Int8Weight::new(&bytes, &vec![0.01; n], n, k).map_err(failed)?;
+    let full = full.map_err(failed)?;
+    let mut out = vec![0.0; m * n];
+    let tail = Tail {
+        bias: None,
+        activation: None,
+        residual: None,
+    };
+    let mut times = [Duration::MAX; 2];
+    for _ in 0..RUNS {
+        let start = Instant::now();
+        linear::run(&x, &full, tail, &mut out).map_err(failed)?;
+        times[0] = times[0].min(start.elapsed());
+        let start = Instant::now();
+        int8::run(&x, &rounded, Levels::Range, tail, &mut out).map_err(failed)?;
+        times[1] = times[1].min(start.elapsed());
+    }
+    Ok(times)
+}
