@@ -183,7 +183,7 @@ impl Host {
             bytes: weights,
             offsets,
             ..
-        } = HostConstants::new(plan.graph(), plan.dtype(), None);
+        } = HostConstants::new(plan.graph(), plan.dtype(), None, None);
         let mut bytes = vec![0; 256];
         let mut region = |contents: &[u8]| {
             bytes.resize(bytes.len().next_multiple_of(256), 0);
@@ -258,6 +258,7 @@ impl Host {
             constants: &self.constants,
             steps: &HashMap::new(),
             float8: None,
+            sparse: &HashMap::new(),
             arena: self.arena,
             scratch: self.scratch,
         };
@@ -718,6 +719,7 @@ fn what_is_not_optimised_is_refused() {
         constants: &HashMap::new(),
         steps: &HashMap::new(),
         float8: None,
+        sparse: &HashMap::new(),
         arena: 1,
         scratch: 1,
     };
