@@ -166,7 +166,8 @@ impl SessionBuilder {
         self
     }
 
-    /// Which 2:4 sparse weights stay packed on a GPU that can skip their zeros; [`Sparse::Auto`] by default. No effect on the CPU.
+    /// Which 2:4 sparse weights stay packed on a GPU that can skip their zeros; [`Sparse::Auto`] by default. No effect on the CPU,
+    /// nor with tensor or pipeline parallelism.
     pub fn sparse(mut self, sparse: Sparse) -> Self {
         self.select.sparse = sparse;
         self

@@ -64,7 +64,7 @@ pub struct Args {
     #[arg(long, default_value = "auto", value_name = "WHEN", value_parser = choices::overlap())]
     overlap: Overlap,
     /// On a GPU, keep 2:4 sparse weights packed in f16 and bf16 and skip their zeros: auto does so where tune has measured it to be
-    /// faster
+    /// faster; not with several GPUs for one model
     #[arg(long, default_value = "auto", value_name = "WHEN", value_parser = choices::sparse())]
     sparse: Sparse,
     /// Replay captured HIP graphs on a GPU: auto does so where possible

@@ -53,7 +53,7 @@ use self::preprocess::DeviceResize;
 pub use self::preprocess::HipPreprocess;
 pub(crate) use self::sparse::SparseWeights;
 use self::staging::Pieces;
-use super::select::{HIPBLASLT, Key, SelectOptions, Selection, Store};
+use super::select::{HIPBLASLT, Key, SelectOptions, Selection, Sparse, Store};
 use super::slabs::Slabs;
 use crate::error::{Error, Result};
 use crate::graph::inspection::{DeviceMemory, Region};
@@ -142,6 +142,19 @@ impl HipExecutor {
         let mut executor = Self::with_constants(graph, &constants, device, dtype)?;
         executor.selection.set_options(select);
         Ok(executor)
+    }
+
+    /// As [`new`](Self::new), for a share of a model; no weight stays packed.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub(super) fn of_share(graph: &Graph, device: &Device, dtype: DType) -> Result<Self> {
+        let select = SelectOptions {
+            sparse: Sparse::Off,
+            ..SelectOptions::default()
+        };
+        Self::with_selection(graph, device, dtype, select)
     }
 
     /// As [`new`](Self::new), with the graph's constants in `dtype`, which executors on several devices share.
