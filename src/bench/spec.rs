@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::Rung;
 use crate::exec::GraphMode;
-use crate::exec::select::{AllReduceKind, Overlap};
+use crate::exec::select::{AllReduceKind, Overlap, Sparse};
 use crate::graph::Optimizations;
 use crate::session::{Device, DeviceSet, Parallelism, Session, SessionBuilder};
 use crate::tensor::DType;
@@ -36,6 +36,8 @@ pub struct Spec {
     pub all_reduce: AllReduceKind,
     /// See [`SessionBuilder::overlap`].
     pub overlap: Overlap,
+    /// See [`SessionBuilder::sparse`].
+    pub sparse: Sparse,
     /// Threads that call the session at once, for each of its replicas.
     pub in_flight: usize,
     /// What is left out.
@@ -59,6 +61,7 @@ impl Default for Spec {
             reproducible: false,
             all_reduce: AllReduceKind::default(),
             overlap: Overlap::default(),
+            sparse: Sparse::default(),
             in_flight: 1,
             optimizations: Optimizations::default(),
             rung: None,
@@ -87,6 +90,7 @@ impl Spec {
             .reproducible(self.reproducible)
             .all_reduce(self.all_reduce)
             .overlap(self.overlap)
+            .sparse(self.sparse)
             .optimizations(self.optimizations);
         if let Some(threads) = self.threads {
             builder = builder.threads(threads);

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
-use hipvit::{AllReduceKind, DType, Device, DeviceSet, GraphMode, Overlap, Parallelism, ResizeOn};
+use hipvit::{AllReduceKind, DType, Device, DeviceSet, GraphMode, Overlap, Parallelism, ResizeOn, Sparse};
 
 /// `auto`, `cpu`, `hip`, and `hip:N` for any N.
 pub fn device() -> impl TypedValueParser<Value = Device> {
@@ -63,6 +63,11 @@ pub fn all_reduce() -> impl TypedValueParser<Value = AllReduceKind> {
 /// `auto`, `on`, `off`.
 pub fn overlap() -> impl TypedValueParser<Value = Overlap> {
     PossibleValuesParser::new(["auto", "on", "off"]).try_map(|text| Overlap::from_str(&text))
+}
+
+/// `auto`, `on`, `off`.
+pub fn sparse() -> impl TypedValueParser<Value = Sparse> {
+    PossibleValuesParser::new(["auto", "on", "off"]).try_map(|text| Sparse::from_str(&text))
 }
 
 /// `host`, `device`.

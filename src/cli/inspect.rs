@@ -13,7 +13,7 @@ use hipvit::graph::plan::Plan;
 use hipvit::graph::{Float8, Passes, optimize};
 use hipvit::model::{Info, LoadOptions};
 use hipvit::table::{Column, Table};
-use hipvit::{DType, Degrees, Device, Parallelism, Session};
+use hipvit::{DType, Degrees, Device, Parallelism, Session, Sparse};
 use serde::Serialize;
 
 use super::labels::LabelArgs;
@@ -57,6 +57,9 @@ pub struct Args {
     /// Show the kernels that compute each step on the GPU instead of the page
     #[arg(long)]
     kernels: bool,
+    /// With 2:4 sparse weights on a GPU, which of them stay packed: auto, on, off; see classify
+    #[arg(long, default_value = "auto", value_name = "WHEN", value_parser = choices::sparse())]
+    sparse: Sparse,
     /// Print everything as one JSON object
     #[arg(long, conflicts_with_all = ["graph", "plan", "parameters", "kernels"])]
     json: bool,
@@ -119,11 +122,12 @@ impl Args {
             inspection.parts = parts(plan.graph(), tensor, pipeline, self.batch, self.dtype)?;
         }
         if let Some(gpu) = gpu {
-            let mut executor = HipExecutor::new(plan.graph(), &gpu, self.dtype)?;
-            executor.set_selection(SelectOptions {
+            let select = SelectOptions {
                 reproducible: self.reproducible,
+                sparse: self.sparse,
                 ..SelectOptions::default()
-            });
+            };
+            let executor = HipExecutor::with_selection(plan.graph(), &gpu, self.dtype, select)?;
             let kernels = executor.kernels(&plan)?;
             inspection = inspection
                 .with_kernels(kernels, executor.selection().note())

@@ -44,7 +44,7 @@ use hipvit::model::{self, LoadOptions, Model};
 use hipvit::pipeline::Item;
 use hipvit::{
     AllReduceKind, DType, DeviceSet, GraphMode, Overlap, Parallelism, PlanCache, ResizeOn, Session,
-    SessionBuilder,
+    SessionBuilder, Sparse,
 };
 use progress::Progress;
 
@@ -129,6 +129,10 @@ pub struct ModelArgs {
     /// With tensor parallelism, overlap these sums with computation, a batch as two halves: auto does so where messages are large
     #[arg(long, default_value = "auto", value_name = "WHEN", value_parser = choices::overlap())]
     overlap: Overlap,
+    /// On a GPU, keep 2:4 sparse weights packed in f16 and bf16 and skip their zeros: auto does so where tune has measured it to be
+    /// faster; not with several GPUs for one model
+    #[arg(long, default_value = "auto", value_name = "WHEN", value_parser = choices::sparse())]
+    sparse: Sparse,
     #[command(flatten)]
     compute: ComputeArgs,
     /// Maximum batch size
@@ -284,6 +288,7 @@ impl ModelArgs {
             .parallel(self.parallel)
             .all_reduce(self.all_reduce)
             .overlap(self.overlap)
+            .sparse(self.sparse)
             .batch(self.batch);
         match self.image_size {
             Some(ImageSize(size)) => builder.image_size(size),

@@ -90,8 +90,14 @@ impl Executor {
     /// # Errors
     ///
     /// As there, or the threads cannot be started.
-    pub fn hip(graph: &Graph, device: &Device, dtype: DType, threads: Option<usize>) -> Result<Self> {
-        let executor = HipExecutor::new(graph, device, dtype)?;
+    pub fn hip(
+        graph: &Graph,
+        device: &Device,
+        dtype: DType,
+        threads: Option<usize>,
+        select: SelectOptions,
+    ) -> Result<Self> {
+        let executor = HipExecutor::with_selection(graph, device, dtype, select)?;
         Ok(Self::on_gpu(
             executor,
             host_threads(device, threads)?.into(),

@@ -1272,6 +1272,88 @@ const _: () = {
     ][::core::mem::offset_of!(SoftmaxArgs, whole_block) - 60usize];
 };
 
+/// Rows and channels of a block's tile.
+pub const SPARSE_GEMM_TILE: u32 = 128;
+
+/// Threads per block.
+pub const SPARSE_GEMM_THREADS: u32 = 256;
+
+/// Channels and inner extent that a block of indices is of.
+pub const SPARSE_INDEX_CHANNELS: u32 = 16;
+
+/// Channels and inner extent that a block of indices is of.
+pub const SPARSE_INDEX_DEPTH: u32 = 64;
+
+/// The bytes of a block of indices.
+pub const SPARSE_INDEX_BYTES: u32 = 128;
+
+/** `sparse_gemm`: out = activation(x · weightᵀ + bias) + residual, of a weight of which, along the inner extent, two of each four
+ elements are kept and the others are 0.*/
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct SparseGemmArgs {
+    /// T `[rows, inner]`.
+    pub x: u64,
+    /// T `[channels, inner / 2]`: what is kept of the weight. Of each four the two are in order.
+    pub values: u64,
+    /** Bytes `[⌈channels / 16⌉, ⌈inner / 64⌉, 128]`. Each four of the weight has 4 bits, the place of the first element and then, above
+ it, that of the second, 2 bits each; 4 beyond the last channel or inner element. A block of 128 bytes, of 16 channels c and an
+ inner extent of 64, is in the order of the matrix cores' lanes:
+
+ - SMFMAC, 64 lanes: 16 bits each, of c = lane % 16 the fours at 8 · (lane / 16) + {0, 4, 32, 36};
+ - mma.sp, 32 lanes: 32 bits each, of c = lane / 4 and then c + 8 the fours at 16 · (lane % 4) + {0, 4, 8, 12}.*/
+    pub indices: u64,
+    /// T `[channels]`. May be null: 0.
+    pub bias: u64,
+    /// T `[rows, channels]`. May be null: 0.
+    pub residual: u64,
+    /// T `[rows, channels]`. May alias `residual`.
+    pub out: u64,
+    /// Rows of x.
+    pub rows: u32,
+    /// Rows of the weight.
+    pub channels: u32,
+    /// Columns of x and the weight, a multiple of 4.
+    pub inner: u32,
+    /// One of [`ActivationCode`].
+    pub activation: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of SparseGemmArgs"][::core::mem::size_of::<SparseGemmArgs>() - 64usize];
+    ["Alignment of SparseGemmArgs"][::core::mem::align_of::<SparseGemmArgs>() - 8usize];
+    [
+        "Offset of field: SparseGemmArgs::x",
+    ][::core::mem::offset_of!(SparseGemmArgs, x) - 0usize];
+    [
+        "Offset of field: SparseGemmArgs::values",
+    ][::core::mem::offset_of!(SparseGemmArgs, values) - 8usize];
+    [
+        "Offset of field: SparseGemmArgs::indices",
+    ][::core::mem::offset_of!(SparseGemmArgs, indices) - 16usize];
+    [
+        "Offset of field: SparseGemmArgs::bias",
+    ][::core::mem::offset_of!(SparseGemmArgs, bias) - 24usize];
+    [
+        "Offset of field: SparseGemmArgs::residual",
+    ][::core::mem::offset_of!(SparseGemmArgs, residual) - 32usize];
+    [
+        "Offset of field: SparseGemmArgs::out",
+    ][::core::mem::offset_of!(SparseGemmArgs, out) - 40usize];
+    [
+        "Offset of field: SparseGemmArgs::rows",
+    ][::core::mem::offset_of!(SparseGemmArgs, rows) - 48usize];
+    [
+        "Offset of field: SparseGemmArgs::channels",
+    ][::core::mem::offset_of!(SparseGemmArgs, channels) - 52usize];
+    [
+        "Offset of field: SparseGemmArgs::inner",
+    ][::core::mem::offset_of!(SparseGemmArgs, inner) - 56usize];
+    [
+        "Offset of field: SparseGemmArgs::activation",
+    ][::core::mem::offset_of!(SparseGemmArgs, activation) - 60usize];
+};
+
 /// `swiglu`: out = silu(gate) · value, where gate and value are the halves of each row of x + bias.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]

@@ -32,6 +32,7 @@ mod quantize;
 mod resize;
 mod rope;
 mod softmax;
+mod sparse_gemm;
 mod swiglu;
 #[cfg(test)]
 mod tests;
@@ -48,8 +49,8 @@ pub(crate) use attention::{
 pub(crate) use bindings::{
     AddArgs, AttentionArgs, AttentionBiasArgs, AttentionRopeArgs, AttentionStatisticsArgs,
     BiasActivationArgs, DequantizeArgs, FEW_ROWS, GridMaskArgs, GridPositionsArgs, LayerNormArgs,
-    PatchExtractArgs, PatchGrids, PoolArgs, QuantizeArgs, RopeArgs, SoftmaxArgs, SwiGluArgs, SwiGluNormArgs,
-    TokensArgs, TransposeArgs, Visibility,
+    PatchExtractArgs, PatchGrids, PoolArgs, QuantizeArgs, RopeArgs, SoftmaxArgs, SparseGemmArgs, SwiGluArgs,
+    SwiGluNormArgs, TokensArgs, TransposeArgs, Visibility,
 };
 pub(crate) use cache_folder::cache_folder;
 pub use cache_folder::kernel_cache;
@@ -57,6 +58,7 @@ use launch::Target;
 pub(crate) use library::{Kernels, Unit};
 pub(crate) use patch_extract::PatchExtractChwArgs;
 pub(crate) use resize::{DevicePass, ImagePass, ResizeKernels};
+pub(crate) use sparse_gemm::{SparseOrder, pack_sparse, sparse_bytes, sparse_indices_at};
 
 use crate::error::Result;
 use crate::hip::{Access, Launch, Operand, Stream};
@@ -117,6 +119,7 @@ macro_rules! kernel_list {
             Quantize(QuantizeArgs),
             Rope(RopeArgs),
             Softmax(SoftmaxArgs),
+            SparseGemm(SparseGemmArgs),
             SwiGlu(SwiGluArgs),
             SwiGluNorm(SwiGluNormArgs),
             Tokens(TokensArgs),

@@ -333,6 +333,7 @@ fn every_entry_is_in_its_source() {
         "quantize",
         "rope",
         "softmax",
+        "sparse_gemm",
         "swiglu",
         "tokens",
         "transpose",

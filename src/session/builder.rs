@@ -11,7 +11,7 @@ use super::plan_cache;
 use super::replicas::Replicas;
 use super::{Device, Loaded, Origin, ResizeOn, Session};
 use crate::error::{Error, Result};
-use crate::exec::select::{AllReduceKind, Overlap, SelectOptions};
+use crate::exec::select::{AllReduceKind, Overlap, SelectOptions, Sparse};
 use crate::exec::{Executor, GraphMode, HipExecutor};
 use crate::graph::{self, Float8, Graph, Optimizations, Passes};
 use crate::hip;
@@ -163,6 +163,13 @@ impl SessionBuilder {
     /// Whether these sums overlap with computation; [`Overlap::Auto`] by default.
     pub fn overlap(mut self, overlap: Overlap) -> Self {
         self.select.overlap = overlap;
+        self
+    }
+
+    /// Which 2:4 sparse weights stay packed on a GPU that can skip their zeros; [`Sparse::Auto`] by default. No effect on the CPU,
+    /// nor with tensor or pipeline parallelism.
+    pub fn sparse(mut self, sparse: Sparse) -> Self {
+        self.select.sparse = sparse;
         self
     }
 
@@ -486,7 +493,7 @@ impl SessionBuilder {
                     ..self.select
                 };
                 let executors = match degrees.shards() {
-                    1 => Executor::hip_on_each(&graph, &gpus, self.dtype, self.threads)?,
+                    1 => Executor::hip_on_each(&graph, &gpus, self.dtype, self.threads, select)?,
                     _ => {
                         let replica = |replica| {
                             let gpus = &gpus[degrees.devices(replica)];

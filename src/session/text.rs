@@ -101,7 +101,8 @@ impl Session {
         let executor = match first.gpu() {
             None => Executor::cpu(&graph, Some(self.threads()))?,
             Some(gpu) => {
-                Executor::hip(&graph, gpu, self.dtype(), Some(self.threads()))?.select(self.loaded.select)
+                let select = self.loaded.select;
+                Executor::hip(&graph, gpu, self.dtype(), Some(self.threads()), select)?
             }
         };
         let graph = Arc::new(graph);

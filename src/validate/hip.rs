@@ -13,10 +13,11 @@ use super::digest::{CodeDigest, Loaded};
 use super::operands::{Operands, stored};
 use crate::error::{Error, Result};
 use crate::exec::HipExecutor;
+use crate::exec::select::{SelectOptions, Sparse};
 use crate::graph::plan::Plan;
 use crate::hip::{Device, DeviceBuffer, Operand, Stream};
 use crate::image::{Resampling, Window};
-use crate::kernels::{DevicePass, ImagePass, Kernels, ResizeKernels};
+use crate::kernels::{DevicePass, ImagePass, Kernels, ResizeKernels, SparseOrder};
 use crate::ops::{Attention, Linear, Op, Rounding};
 use crate::peaks::{Peaks, measure_gpu};
 use crate::tensor::DType;
@@ -63,6 +64,12 @@ impl Backend for Hip {
                 rounding: Some(rounding),
                 ..
             })) => self.lacks_bytes(case, rounding, dtype),
+            Work::Op(_) if case.is_sparse() && dtype.size() != 2 => {
+                Some("2:4 sparse weights are packed in 16 bits")
+            }
+            Work::Op(_) if case.is_sparse() && SparseOrder::of(self.device.properties().arch()).is_none() => {
+                Some("the GPU does not skip the zeros of 2:4 sparse weights")
+            }
             Work::Op(Op::Attention(Attention { key_mask: true, .. })) => {
                 Some("GPU plans compute key masks; the kernels' masks are validated as such")
             }
@@ -126,7 +133,11 @@ impl Hip {
     ) -> Result<Run> {
         let (graph, placed) = operands.graph(case, op)?;
         let graph = Arc::new(graph);
-        let executor = HipExecutor::new(&graph, &self.device, dtype)?;
+        let select = SelectOptions {
+            sparse: if case.is_sparse() { Sparse::On } else { Sparse::Off },
+            ..SelectOptions::default()
+        };
+        let executor = HipExecutor::with_selection(&graph, &self.device, dtype, select)?;
         self.loaded.lock().add(executor.code())?;
         let plan = Plan::new(graph, case.batch(), dtype)?;
         let measure = |first, batch: Batch<'_>| match clock {

@@ -279,7 +279,8 @@ fn compute(backend: &dyn Backend, case: &Case, peaks: Option<&Peaks>, row: &mut 
 fn too_large(backend: &dyn Backend, case: &Case, dtype: DType) -> Result<Option<String>> {
     let elements = |shape: &[usize]| shape.iter().product::<usize>();
     let operands: usize = case.operands.iter().map(|o| elements(&o.shape)).sum();
-    let parameters = case.operands.iter().filter(|o| o.role == Role::Parameter);
+    let is_parameter = |o: &&cases::Operand| matches!(o.role, Role::Parameter | Role::SparseWeight);
+    let parameters = case.operands.iter().filter(is_parameter);
     let parameters: usize = parameters.map(|o| elements(&o.shape)).sum();
     let result = elements(&case.result()?);
     // Operands beside the arena and in it; the result, and scratch for as much.

@@ -51,6 +51,11 @@ impl Operands {
                 }
                 Role::ByteWeight(DType::I8) => int8_weight(operand, seed),
                 Role::ByteWeight(_) => float8_weight(operand, seed),
+                Role::SparseWeight => {
+                    let mut values = floats(operand, dtype, seed);
+                    prune(&mut values, seed);
+                    Tensor::from_f32(shape, values)
+                }
                 Role::KeyMask => view(shape, key_mask(operand, seed)),
                 Role::Activation | Role::Parameter => Tensor::from_f32(shape, floats(operand, dtype, seed)),
             };
@@ -107,6 +112,19 @@ pub(super) fn stored(tensor: &Tensor, dtype: DType) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(values.len() * dtype.size());
     append(&mut bytes, &values, dtype);
     bytes
+}
+
+/// Two of each four become 0, any two.
+fn prune(values: &mut [f32], seed: usize) {
+    for (index, four) in values.chunks_mut(4).enumerate() {
+        let first = random(seed + 1000, index) as usize;
+        let second = first + 1 + (first / 4) % 3;
+        for place in [first % 4, second % 4] {
+            if let Some(value) = four.get_mut(place) {
+                *value = 0.0;
+            }
+        }
+    }
 }
 
 /// Signed bytes, and scales that reach half and one and a half times the operand's spread.

@@ -21,6 +21,7 @@ use crate::command_line::{stderr, stdout};
 mod counters;
 mod faults;
 mod profile;
+mod sparse;
 mod taint;
 
 /// Set in a process that a test started for itself.
@@ -164,6 +165,7 @@ fn works(arch: &str) {
         "gpu::selection::miopen_computes_patch_embeddings_and_attention",
         "gpu::naflex::images_of_any_aspect_ratio_agree_in_every_dtype",
         "gpu::quantized::logits_are_those_of_the_cpu",
+        "gpu::sparse::packed_weights_give_the_logits_of_the_reference",
     ];
     let architectures = [
         "gpu::architectures::vit_tiny_agrees_with_the_cpu_in_every_dtype",

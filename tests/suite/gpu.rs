@@ -32,6 +32,7 @@ mod parallel;
 mod quantized;
 mod resize;
 mod selection;
+mod sparse;
 
 /// All, or those in `HIPVIT_TEST_DTYPES`, for a provider that has not all.
 fn dtypes() -> Vec<DType> {

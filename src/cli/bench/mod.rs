@@ -13,7 +13,7 @@ use anyhow::Result;
 use clap_complete::engine::ArgValueCandidates;
 use hipvit::bench::{Bench, Row, Settings, Spec, ladder};
 use hipvit::hip::Runtime;
-use hipvit::{AllReduceKind, DType, Device, DeviceSet, GraphMode, Overlap, Parallelism};
+use hipvit::{AllReduceKind, DType, Device, DeviceSet, GraphMode, Overlap, Parallelism, Sparse};
 
 use super::choices::DeviceSets;
 use super::format::{self as formats, Format, Formats, OutputArgs};
@@ -63,6 +63,10 @@ pub struct Args {
     /// With tensor parallelism, overlap these sums with computation, a batch as two halves: auto does so where messages are large
     #[arg(long, default_value = "auto", value_name = "WHEN", value_parser = choices::overlap())]
     overlap: Overlap,
+    /// On a GPU, keep 2:4 sparse weights packed in f16 and bf16 and skip their zeros: auto does so where tune has measured it to be
+    /// faster; not with several GPUs for one model
+    #[arg(long, default_value = "auto", value_name = "WHEN", value_parser = choices::sparse())]
+    sparse: Sparse,
     /// Replay captured HIP graphs on a GPU: auto does so where possible
     #[arg(long, default_value = "auto", value_name = "WHEN", value_parser = choices::hip_graphs())]
     hip_graphs: GraphMode,
@@ -199,6 +203,7 @@ impl Args {
                             reproducible: self.reproducible,
                             all_reduce: self.all_reduce,
                             overlap: self.overlap,
+                            sparse: self.sparse,
                             in_flight: self.in_flight,
                             ..Spec::default()
                         };

@@ -11,7 +11,7 @@ use super::Executor;
 use crate::error::{Error, Result};
 use crate::exec::GraphMode;
 use crate::exec::cpu::{cores, thread_pool};
-use crate::exec::hip::{HipExecutor, HostConstants, PipelineExecutor, TensorExecutor};
+use crate::exec::hip::{HipExecutor, HostConstants, PipelineExecutor, SparseWeights, TensorExecutor};
 use crate::exec::select::SelectOptions;
 use crate::graph::Graph;
 use crate::hip::{Device, NumaNode};
@@ -28,9 +28,10 @@ impl Executor {
         devices: &[Device],
         dtype: DType,
         threads: Option<usize>,
+        select: SelectOptions,
     ) -> Result<Vec<Self>> {
         if let [device] = devices {
-            return Ok(vec![Self::hip(graph, device, dtype, threads)?]);
+            return Ok(vec![Self::hip(graph, device, dtype, threads, select)?]);
         }
         let mut nodes: Vec<Option<&NumaNode>> = Vec::new();
         for device in devices {
@@ -48,7 +49,12 @@ impl Executor {
 
         // Devices that encode FP8 differently are not mixed in one machine.
         let float8 = devices.first().and_then(|device| device.properties().float8());
-        let constants = HostConstants::new(graph, dtype, float8);
+        // Nor those whose indices of 2:4 sparse weights differ.
+        let sparse = match devices.first() {
+            Some(device) => SparseWeights::of(graph, device, dtype, select)?,
+            None => None,
+        };
+        let constants = HostConstants::new(graph, dtype, float8, sparse.as_ref());
         let make = |device| HipExecutor::with_constants(graph, &constants, device, dtype);
         // Kernels are compiled by the first GPU of each architecture, and loaded by the others.
         let is_first = |index: usize| {
@@ -76,7 +82,7 @@ impl Executor {
                 .iter()
                 .position(|node| *node == device.numa_node())
                 .unwrap_or(0);
-            Self::on_gpu(executor, pools[node].clone(), threads)
+            Self::on_gpu(executor, pools[node].clone(), threads).select(select)
         });
         Ok(executors.collect())
     }

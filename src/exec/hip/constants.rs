@@ -5,6 +5,8 @@ use std::collections::{BTreeSet, HashMap};
 
 use half::{bf16, f16};
 
+use super::lower::SparseForm;
+use super::sparse::{SparseWeights, append_sparse};
 use crate::error::Result;
 use crate::float8::{Float8, Overflow};
 use crate::graph::{Graph, ValueId};
@@ -25,15 +27,23 @@ pub(crate) struct HostConstants {
     pub(super) offsets: HashMap<ValueId, usize>,
     /// Of each step of FP8, by its bits.
     steps: HashMap<u32, usize>,
+    /// The 2:4 sparse weights.
+    sparse: HashMap<ValueId, SparseForm>,
 }
 
 impl HostConstants {
-    /// `float8` is how the device encodes FP8, if it multiplies it.
-    pub(crate) fn new(graph: &Graph, dtype: DType, float8: Option<DType>) -> Self {
+    /// `float8` is how the device encodes FP8, if it multiplies it; `sparse` which weights are packed.
+    pub(crate) fn new(
+        graph: &Graph,
+        dtype: DType,
+        float8: Option<DType>,
+        sparse: Option<&SparseWeights>,
+    ) -> Self {
         let mut this = Self {
             bytes: Vec::new(),
             offsets: HashMap::new(),
             steps: HashMap::new(),
+            sparse: sparse.map(|sparse| sparse.forms(dtype)).unwrap_or_default(),
         };
         for node in graph.nodes() {
             for (position, &id) in node.inputs.iter().enumerate() {
@@ -45,6 +55,12 @@ impl HostConstants {
                 }
                 let offset = this.align();
                 this.offsets.insert(id, offset);
+                if let (Some(SparseForm::Packed), Some(sparse)) = (this.sparse.get(&id), sparse) {
+                    if append_sparse(&mut this.bytes, tensor, dtype, sparse.order) {
+                        continue;
+                    }
+                    this.sparse.remove(&id);
+                }
                 match (&node.op, tensor.scaled_parts()) {
                     (Op::Linear(spec), Some(parts)) if position == 1 => match (spec.rounding, float8) {
                         (Some(Rounding::Int8(_)), _) => append_int8(&mut this.bytes, parts),
@@ -77,6 +93,11 @@ impl HostConstants {
             }
         }
         this
+    }
+
+    /// Whether there are 2:4 sparse weights that the device can skip the zeros of.
+    pub(super) fn has_sparse(&self) -> bool {
+        !self.sparse.is_empty()
     }
 
     fn align(&mut self) -> usize {
@@ -146,6 +167,7 @@ pub(super) struct Constants {
     memory: Frozen<u8>,
     addresses: HashMap<ValueId, u64>,
     steps: HashMap<u32, u64>,
+    sparse: HashMap<ValueId, SparseForm>,
 }
 
 impl Constants {
@@ -163,6 +185,7 @@ impl Constants {
                 .iter()
                 .map(|(&bits, &offset)| (bits, at(offset)))
                 .collect(),
+            sparse: host.sparse.clone(),
             memory,
         })
     }
@@ -174,6 +197,11 @@ impl Constants {
     /// Where the steps of FP8 lie, by their bits.
     pub(super) fn steps(&self) -> &HashMap<u32, u64> {
         &self.steps
+    }
+
+    /// The 2:4 sparse weights, if the device can skip their zeros.
+    pub(super) fn sparse(&self) -> &HashMap<ValueId, SparseForm> {
+        &self.sparse
     }
 
     pub(super) fn reading(&self) -> Operand<'_> {

@@ -218,6 +218,10 @@ impl Libraries {
                 };
                 self.matmul(call, prepared, kernels, regions)
             }
+            Candidate::Sparse => {
+                let kernel = call.packed().map_err(|e| Error::argument("linear", e))?;
+                self.launch(kernel.into(), kernels, regions)
+            }
             _ => self.rocblas(call, if reproducible { images } else { 1 }, kernels, regions),
         }
     }
@@ -228,6 +232,9 @@ impl Libraries {
         let Some(problem) = call.problem() else {
             return (Candidate::Own, Origin::Rule);
         };
+        if call.is_packed() {
+            return selection.packed();
+        }
         let (candidate, origin) = selection.select(problem);
         let Err(reason) = self.check(candidate, call, selection.options().reproducible) else {
             return (candidate, origin);
@@ -255,7 +262,7 @@ impl Libraries {
         reproducible: bool,
     ) -> Result<(), String> {
         match (candidate, call) {
-            (Candidate::Own | Candidate::Rocblas, _) => Ok(()),
+            (Candidate::Own | Candidate::Rocblas | Candidate::Sparse, _) => Ok(()),
             (Candidate::Miopen, call) => self.miopen.check(call),
             (Candidate::Hipblaslt { algorithm, epilogue }, Call::Linear(call)) => {
                 let wanted = Prepared {
@@ -285,6 +292,7 @@ impl Libraries {
             Some(_) => Vec::new(),
             None => vec![Candidate::Rocblas],
         };
+        candidates.extend(shape.sparse.then_some(Candidate::Sparse));
         for epilogue in [true, false] {
             let limit = match epilogue {
                 true if !options.epilogues || shape.epilogue().is_none() => continue,

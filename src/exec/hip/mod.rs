@@ -29,6 +29,7 @@ mod preprocess;
 mod regions;
 mod report;
 mod run;
+mod sparse;
 mod staging;
 mod steps;
 mod tensor;
@@ -47,11 +48,12 @@ use self::constants::Constants;
 pub(crate) use self::constants::{HostConstants, append, unpack};
 use self::context::{ExecutionContext, Memory, PinnedPool};
 use self::libraries::Libraries;
-use self::lower::{attention_units, rounding_units, unit};
+use self::lower::{SparseForm, attention_units, rounding_units, unit};
 use self::preprocess::DeviceResize;
 pub use self::preprocess::HipPreprocess;
+pub(crate) use self::sparse::SparseWeights;
 use self::staging::Pieces;
-use super::select::{HIPBLASLT, Key, SelectOptions, Selection, Store};
+use super::select::{HIPBLASLT, Key, SelectOptions, Selection, Sparse, Store};
 use super::slabs::Slabs;
 use crate::error::{Error, Result};
 use crate::graph::inspection::{DeviceMemory, Region};
@@ -59,7 +61,7 @@ use crate::graph::plan::Plan;
 use crate::graph::{Float8, Graph, ValueId};
 use crate::hip::{self, Device, Dnn, Operand, Stream};
 use crate::image::Preprocess;
-use crate::kernels::{KernelCall, Kernels};
+use crate::kernels::{KernelCall, Kernels, Unit, sparse_bytes};
 use crate::ops::{Linear, Op, Rounding};
 use crate::tensor::DType;
 use crate::timeline::{self, Activity};
@@ -120,8 +122,39 @@ impl HipExecutor {
     /// [`Error::Argument`] if there is no computing in `dtype`; the kernels cannot be compiled or loaded, a library is
     /// missing, or the weights do not fit.
     pub fn new(graph: &Graph, device: &Device, dtype: DType) -> Result<Self> {
-        let constants = HostConstants::new(graph, dtype, device.properties().float8());
-        Self::with_constants(graph, &constants, device, dtype)
+        Self::with_selection(graph, device, dtype, SelectOptions::default())
+    }
+
+    /// As [`new`](Self::new), with options of the [selection](Self::set_selection); which 2:4 sparse weights stay packed is decided
+    /// here.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn with_selection(
+        graph: &Graph,
+        device: &Device,
+        dtype: DType,
+        select: SelectOptions,
+    ) -> Result<Self> {
+        let sparse = SparseWeights::of(graph, device, dtype, select)?;
+        let constants = HostConstants::new(graph, dtype, device.properties().float8(), sparse.as_ref());
+        let mut executor = Self::with_constants(graph, &constants, device, dtype)?;
+        executor.selection.set_options(select);
+        Ok(executor)
+    }
+
+    /// As [`new`](Self::new), for a share of a model; no weight stays packed.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub(super) fn of_share(graph: &Graph, device: &Device, dtype: DType) -> Result<Self> {
+        let select = SelectOptions {
+            sparse: Sparse::Off,
+            ..SelectOptions::default()
+        };
+        Self::with_selection(graph, device, dtype, select)
     }
 
     /// As [`new`](Self::new), with the graph's constants in `dtype`, which executors on several devices share.
@@ -140,28 +173,16 @@ impl HipExecutor {
             return Err(Error::argument("dtype", "a GPU computes in f32, f16 or bf16"));
         }
         let units = graph.nodes().iter().filter_map(|node| unit(&node.op));
+        let sparse = constants.has_sparse().then(|| Unit::of("sparse_gemm"));
+        let units = units.chain(attention_units(graph)).chain(rounding_units(graph));
         let loading = timeline::span(Activity::LoadKernels);
-        let kernels = Kernels::load(
-            device,
-            dtype,
-            units.chain(attention_units(graph)).chain(rounding_units(graph)),
-        )?;
+        let kernels = Kernels::load(device, dtype, units.chain(sparse))?;
         drop(loading);
         let copier = device.stream()?;
         let probing = timeline::named_span(Activity::Select, || "open hipBLASLt".into());
-        let hipblaslt = Libraries::hipblaslt_version(&copier);
+        let (key, no_hipblaslt) = key(&copier);
         drop(probing);
-        let (hipblaslt, no_hipblaslt) = match hipblaslt {
-            Ok(version) => (Some(version), None),
-            Err(reason) => (None, Some(reason)),
-        };
-        let key = Key {
-            device: device.properties().name.clone(),
-            arch: device.properties().arch().to_owned(),
-            libraries: String::new(),
-        };
         let miopen = || Dnn::version(device).ok();
-        let key = key.with(HIPBLASLT, hipblaslt);
         let selection = Selection::new(SelectOptions::default(), key, no_hipblaslt, miopen);
         let uploading = timeline::named_span(Activity::Weights, || "weights: upload".into());
         let constants = Constants::upload(constants, &copier)?;
@@ -304,8 +325,11 @@ impl HipExecutor {
             scratch,
         } = &reserved.context.memory;
         let parameter = |(&id, &address): (&ValueId, &u64)| {
-            let elements: usize = plan.graph().value(id).shape.iter().product();
-            let bytes = elements * self.dtype.size();
+            let shape = &plan.graph().value(id).shape;
+            let bytes = match (self.constants.sparse().get(&id), shape.as_slice()) {
+                (Some(SparseForm::Packed), &[n, k]) => sparse_bytes(n, k),
+                _ => shape.iter().product::<usize>() * self.dtype.size(),
+            };
             (id, Region { address, bytes })
         };
         let memory = DeviceMemory {
@@ -319,6 +343,20 @@ impl HipExecutor {
         };
         self.contexts().push(reserved.context);
         Ok(memory)
+    }
+}
+
+/// What measurements on the stream's device depend on, but for MIOpen; and why hipBLASLt cannot be used, if so.
+fn key(stream: &Stream) -> (Key, Option<String>) {
+    let properties = stream.device().properties();
+    let key = Key {
+        device: properties.name.clone(),
+        arch: properties.arch().to_owned(),
+        libraries: String::new(),
+    };
+    match Libraries::hipblaslt_version(stream) {
+        Ok(version) => (key.with(HIPBLASLT, Some(version)), None),
+        Err(reason) => (key, Some(reason)),
     }
 }
 

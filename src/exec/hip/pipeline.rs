@@ -76,7 +76,7 @@ impl PipelineExecutor {
         }
         let fallback = Arc::<OnceLock<String>>::default();
         let stage = |(part, device): (crate::graph::Stage, &Device)| {
-            let mut executor = HipExecutor::new(&part.graph, device, dtype)?;
+            let mut executor = HipExecutor::of_share(&part.graph, device, dtype)?;
             executor.fallback = fallback.clone();
             let mut graph = part.graph;
             graph.release_constants();

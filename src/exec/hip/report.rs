@@ -63,6 +63,7 @@ impl HipExecutor {
             constants: self.constants.addresses(),
             steps: self.constants.steps(),
             float8: self.device.properties().float8(),
+            sparse: self.constants.sparse(),
             arena: 256,
             scratch: 256,
         };
@@ -93,6 +94,10 @@ impl HipExecutor {
                     .into_iter()
                     .chain(follows)
                     .collect()
+            }
+            (Call::Linear(linear), Candidate::Sparse) => {
+                let kernel = linear.packed().ok();
+                kernel.map(|kernel| self.own(kernel.into())).into_iter().collect()
             }
             (Call::Linear(linear), _) => {
                 let fused = matches!(candidate, Candidate::Hipblaslt { epilogue: true, .. });

@@ -237,6 +237,7 @@ impl HipExecutor {
             constants: self.constants.addresses(),
             steps: self.constants.steps(),
             float8: self.device.properties().float8(),
+            sparse: self.constants.sparse(),
             arena,
             scratch,
         };

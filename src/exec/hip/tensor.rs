@@ -158,7 +158,7 @@ impl TensorExecutor {
             .zip(&group.first.ranks)
             .enumerate()
         {
-            let mut executor = HipExecutor::new(&graph, device, dtype)?;
+            let mut executor = HipExecutor::of_share(&graph, device, dtype)?;
             executor.set_rank(Rank {
                 first: first.clone(),
                 agreement: agreement.clone(),

@@ -184,7 +184,7 @@ impl Host {
             bytes: weights,
             offsets,
             ..
-        } = HostConstants::new(plan.graph(), plan.dtype(), None);
+        } = HostConstants::new(plan.graph(), plan.dtype(), None, None);
         let mut bytes = vec![0; 256];
         let mut region = |contents: &[u8]| {
             bytes.resize(bytes.len().next_multiple_of(256), 0);
@@ -259,6 +259,7 @@ impl Host {
             constants: &self.constants,
             steps: &HashMap::new(),
             float8: None,
+            sparse: &HashMap::new(),
             arena: self.arena,
             scratch: self.scratch,
         };
@@ -719,6 +720,7 @@ fn what_is_not_optimised_is_refused() {
         constants: &HashMap::new(),
         steps: &HashMap::new(),
         float8: None,
+        sparse: &HashMap::new(),
         arena: 1,
         scratch: 1,
     };

@@ -3,14 +3,16 @@
 use std::time::Duration;
 
 use super::libraries::Libraries;
-use super::lower::{AttentionCall, Call, Float8Call, Float8Result, LinearCall, PatchEmbeddingCall};
+use super::lower::{
+    AttentionCall, Call, Float8Call, Float8Result, LinearCall, PatchEmbeddingCall, SparseForm,
+};
 use super::regions::Regions;
 use super::{HipExecutor, Kernels};
 use crate::error::{Error, Result};
 use crate::exec::select::{Candidate, MIOPEN, Problem, Selection, Store};
 use crate::graph::plan::{ALIGNMENT, Plan};
 use crate::hip::{DType, DeviceBuffer, Dnn, Gemm, Operand, PinnedBuffer, Replay, Stream, Work};
-use crate::kernels::{PatchExtractArgs, Strided, is_fused};
+use crate::kernels::{PatchExtractArgs, Strided, is_fused, sparse_bytes, sparse_indices_at};
 
 /// Weights are taken from so much memory in turn, more than any cache has, since a model's layers each have their own.
 const WEIGHT_BYTES: usize = 192 << 20;
@@ -93,7 +95,8 @@ impl HipExecutor {
     pub fn tune(&self, plan: &Plan, mut observe: impl FnMut(&Tuned)) -> Result<Store> {
         let mut store = self.store();
         for (call, steps) in self.problem_calls(plan)? {
-            if matches!(call, Call::Linear(_)) && !self.selection.has_hipblaslt() {
+            let has_choice = |linear: &LinearCall| self.selection.has_hipblaslt() || linear.sparse.is_some();
+            if matches!(&call, Call::Linear(linear) if !has_choice(linear)) {
                 continue;
             }
             if let Some(tuned) = self.tune_call(&call, steps, &store)? {
@@ -183,6 +186,14 @@ struct Bench<'a> {
     weights: DeviceBuffer<u8>,
     /// The calls that compute the problem, with each copy of the weight.
     launches: Vec<Vec<Call>>,
+    /// The same with weights that are 2:4 sparse and packed, if the problem's is.
+    packed: Option<Packed>,
+}
+
+/// Packed weights, in memory of their own, and the calls with each.
+struct Packed {
+    weights: DeviceBuffer<u8>,
+    launches: Vec<Vec<Call>>,
 }
 
 impl<'a> Bench<'a> {
@@ -213,8 +224,27 @@ impl<'a> Bench<'a> {
         fill(&stream, &mut weights, dtype, scale)?;
         let copies = (0..number).map(|i| weights.address() + (i * weight) as u64);
         let launches = copies.map(|weight| placed(call, memory.address(), weight).0);
+        let packed = match call {
+            Call::Linear(linear) if linear.sparse.is_some() => {
+                let weights = packed_weights(&stream, linear, number, scale)?;
+                let copies = (0..number).map(|i| weights.address() + (i * (weights.bytes() / number)) as u64);
+                let launch = |weight| {
+                    let mut calls = placed(call, memory.address(), weight).0;
+                    for call in &mut calls {
+                        if let Call::Linear(call) = call {
+                            call.sparse = Some(SparseForm::Packed);
+                        }
+                    }
+                    calls
+                };
+                let launches = copies.map(launch).collect();
+                Some(Packed { weights, launches })
+            }
+            _ => None,
+        };
         Ok(Self {
             launches: launches.collect(),
+            packed,
             stream,
             libraries,
             selection,
@@ -253,6 +283,7 @@ fn placed(call: &Call, base: u64, weight: u64) -> (Vec<Call>, u64) {
             out: place(m * n * element),
             scratch: place(m * n * element),
             float8,
+            sparse: call.sparse.map(|_| SparseForm::Dense),
             ..*call
         }
     };
@@ -299,6 +330,21 @@ fn placed(call: &Call, base: u64, weight: u64) -> (Vec<Call>, u64) {
     (calls, end)
 }
 
+/// `number` packed weights one behind the other: random elements, the first two of each four.
+fn packed_weights(stream: &Stream, call: &LinearCall, number: usize, scale: f32) -> Result<DeviceBuffer<u8>> {
+    let Gemm { n, k, inputs, .. } = call.gemm;
+    let (indices, end) = (sparse_indices_at(n, k), sparse_bytes(n, k));
+    let bytes = end.next_multiple_of(ALIGNMENT);
+    let mut weights = stream.allocate(bytes * number)?;
+    fill(stream, &mut weights, inputs, scale)?;
+    let mut pinned: PinnedBuffer<u8> = stream.device().pinned(end - indices)?;
+    pinned.copy_from_slice(&vec![0x44; end - indices]);
+    for i in 0..number {
+        pinned = weights.upload(i * bytes + indices, pinned)?.wait()?;
+    }
+    Ok(weights)
+}
+
 /// Fills a buffer with pseudo-random values in ±`scale`.
 fn fill(stream: &Stream, buffer: &mut DeviceBuffer<u8>, dtype: DType, scale: f32) -> Result<()> {
     const BLOCK: usize = 4 << 20;
@@ -339,8 +385,13 @@ impl Work for Launches<'_, '_> {
             memory,
             weights,
             launches,
+            packed,
             ..
         } = &mut *self.bench;
+        let (weights, launches) = match packed {
+            Some(packed) if self.candidate == Candidate::Sparse => (&packed.weights, &packed.launches),
+            _ => (&*weights, &*launches),
+        };
         selection.choose(*problem, self.candidate);
         let (memory, weights) = (memory.writing(), weights.reading());
         let regions = Regions([memory, weights, weights, weights]);

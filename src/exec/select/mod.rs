@@ -41,6 +41,8 @@ pub struct SelectOptions {
     pub all_reduce: AllReduceKind,
     /// Whether such sums overlap with computation.
     pub overlap: Overlap,
+    /// Which 2:4 sparse weights stay packed.
+    pub sparse: Sparse,
 }
 
 /// What sums over the GPUs of a tensor-parallel model.
@@ -118,6 +120,36 @@ impl FromStr for Overlap {
     }
 }
 
+/// Which 2:4 sparse weights of linear layers, in f16 or bf16, stay packed on a GPU that can skip their zeros: 9/16 of the memory, and
+/// the crate's kernel computes their layers at any batch size. Decided when the weights are uploaded; the others are unpacked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Sparse {
+    /// Those of layers that it was measured to be fastest at, with each number of rows that was measured.
+    #[default]
+    Auto,
+    /// All.
+    On,
+    /// None.
+    Off,
+}
+
+impl FromStr for Sparse {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "on" => Ok(Self::On),
+            "off" => Ok(Self::Off),
+            _ => Err(Error::argument(
+                "sparse",
+                format!("`{text}` is not one of auto, on, off"),
+            )),
+        }
+    }
+}
+
 impl Default for SelectOptions {
     fn default() -> Self {
         Self {
@@ -126,6 +158,7 @@ impl Default for SelectOptions {
             reproducible: false,
             all_reduce: AllReduceKind::default(),
             overlap: Overlap::default(),
+            sparse: Sparse::default(),
         }
     }
 }
@@ -136,6 +169,8 @@ impl Default for SelectOptions {
 pub enum Candidate {
     /// The crate's own kernels: fused attention, or the patch matrix and a linear layer.
     Own,
+    /// The crate's own kernel for a 2:4 sparse weight that is packed.
+    Sparse,
     /// MIOpen: its convolution or its attention.
     Miopen,
     /// rocBLAS by its own selection, then a kernel for bias, activation and residual.
@@ -153,6 +188,7 @@ impl fmt::Display for Candidate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Own => f.write_str("own kernels"),
+            Self::Sparse => f.write_str("sparse_gemm"),
             Self::Miopen => f.write_str(MIOPEN),
             Self::Rocblas => f.write_str("rocBLAS"),
             Self::Hipblaslt { algorithm, epilogue } => {
@@ -173,6 +209,8 @@ pub enum Origin {
     Shipped,
     /// The rule.
     Rule,
+    /// An option.
+    Asked,
 }
 
 impl fmt::Display for Origin {
@@ -181,6 +219,7 @@ impl fmt::Display for Origin {
             Self::Tuned => "tuned",
             Self::Shipped => "shipped",
             Self::Rule => "rule",
+            Self::Asked => "asked",
         })
     }
 }
@@ -329,6 +368,15 @@ impl Selection {
             .unwrap_or_else(|| (self.rule(&problem), Origin::Rule))
     }
 
+    /// What computes a linear layer whose weight is packed, and where the choice comes from.
+    pub(super) fn packed(&self) -> (Candidate, Origin) {
+        let origin = match self.options.sparse {
+            Sparse::On => Origin::Asked,
+            _ => Origin::Tuned,
+        };
+        (Candidate::Sparse, origin)
+    }
+
     /// Records that `library` does not compute `problem`.
     pub fn reject(&self, library: &str, problem: impl Into<Problem>, reason: &str) {
         let problem = problem.into();
@@ -350,6 +398,7 @@ mod tests {
             k: 5,
             dtype: DType::BF16,
             float8: None,
+            sparse: false,
             bias: true,
             activation: Some(Activation::GeluErf),
             residual: false,

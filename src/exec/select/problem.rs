@@ -75,6 +75,9 @@ pub struct LinearShape {
     /// The types of everything else, if x and the weight are FP8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub float8: Option<Float8Shape>,
+    /// Whether the weight is 2:4 sparse, and the GPU can skip its zeros.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sparse: bool,
     /// Whether there is a bias.
     pub bias: bool,
     /// What is applied to the sum.
@@ -137,6 +140,9 @@ impl fmt::Display for LinearShape {
         if let Some(float8) = self.float8.filter(|float8| !float8.result) {
             write!(f, "→{}", float8.activations)?;
         }
+        if self.sparse {
+            f.write_str(" 2:4")?;
+        }
         let activation = self.activation.map(Activation::name);
         let parts = [
             self.bias.then_some("bias"),
@@ -197,6 +203,7 @@ impl PatchEmbeddingShape {
             k: 3 * self.patch[0] * self.patch[1],
             dtype: self.dtype,
             float8: None,
+            sparse: false,
             bias: self.bias,
             activation: None,
             residual: false,

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{AttentionShape, Candidate, LinearShape, PatchEmbeddingShape, Problem};
 use crate::error::{Error, Result};
-use crate::hip::regular_file;
+use crate::hip::{DType, regular_file};
 use crate::kernels::cache_folder;
 use crate::ops::Activation;
 
@@ -145,6 +145,13 @@ impl Store {
         }
     }
 
+    /// What the user's cache has for this device, by the libraries of `key`.
+    pub(in crate::exec) fn current(key: &Key) -> Self {
+        let mut store = Self::load(key);
+        store.retain(key);
+        store
+    }
+
     /// Leaves what was measured with the libraries of `key`, which becomes this one's.
     pub(super) fn retain(&mut self, key: &Key) {
         let Self { key: old, measured } = self;
@@ -194,6 +201,26 @@ impl Store {
         self.measured
             .values()
             .any(|measured| measured.candidate == candidate)
+    }
+
+    /// Whether [`Candidate::Sparse`] is the fastest for a weight `[n, k]` with each number of rows that was measured.
+    pub(in crate::exec) fn is_sparse(&self, [n, k]: [usize; 2], dtype: DType) -> bool {
+        let of_weight = self
+            .measured
+            .iter()
+            .filter_map(|(problem, measured)| match problem {
+                Problem::Linear(shape)
+                    if shape.sparse && (shape.n, shape.k, shape.dtype) == (n, k, dtype) =>
+                {
+                    Some(measured.candidate == Candidate::Sparse)
+                }
+                _ => None,
+            });
+        let (mut some, mut all) = (false, true);
+        for is_fastest in of_weight {
+            (some, all) = (true, all && is_fastest);
+        }
+        some && all
     }
 
     /// Records the fastest candidate for `problem`.

@@ -6,7 +6,8 @@
 //! - `shape`: i64 [2, 1].
 //!
 //! They take 9/16 of the bytes in 16 bits (−43.75 %), 17/32 in 32 (−46.9 %), 5/8 in 8 (−37.5 %). Two indices of 2 bits for each
-//! four, as GPUs read them, are as many bits as the mask. They are unpacked when the model is loaded.
+//! four, as GPUs read them, are as many bits as the mask. They are unpacked when the model is loaded;
+//! a GPU that can skip the zeros has them packed in its own order (`kernels::sparse_gemm`).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -33,7 +34,7 @@ pub struct Sparsity {
     pub weights: usize,
     /// The bytes of their values and masks.
     pub packed_bytes: u64,
-    /// The bytes of the same weights with their zeros, which they take when the model is loaded.
+    /// The bytes of the same weights with their zeros, which they take on the host when the model is loaded.
     pub dense_bytes: u64,
 }
 
@@ -43,7 +44,7 @@ impl fmt::Display for Sparsity {
         let (packed, dense) = (self.packed_bytes, self.dense_bytes);
         write!(
             f,
-            "2:4: {} weights packed, {:.2} MiB of {:.2} MiB ({:+.1} %); unpacked at load: memory and speed of dense weights",
+            "2:4: {} weights packed, {:.2} MiB of {:.2} MiB ({:+.1} %); unpacked at load, but for GPUs that skip zeros (--sparse)",
             self.weights,
             mib(packed),
             mib(dense),

@@ -1,6 +1,8 @@
 //! Linear layers: what follows the GEMM, and where the result lies.
 
-use super::{ACTIVATIONS, AWKWARD, List, Scale, Work, activation, byte_weight, parameter, with};
+use super::{
+    ACTIVATIONS, AWKWARD, List, Operand, Scale, Work, activation, byte_weight, parameter, sparse_weight, with,
+};
 use crate::ops::{Activation, Levels, Linear, Op, Rounding};
 use crate::tensor::DType;
 
@@ -56,6 +58,9 @@ pub(super) fn cases(list: &mut List) {
                 add(both, [c, c], true);
             }
             linear(list, &[sizes.batch], [c, 1000], BIAS, false);
+            for (spec, size) in [(BIAS, [c, 3 * c]), (GELU, [c, 4 * c]), (RESIDUAL, [4 * c, c])] {
+                sparse(list, &outer, size, spec, spec.residual);
+            }
         }
         Scale::Awkward => {
             for a in &AWKWARD {
@@ -71,6 +76,8 @@ pub(super) fn cases(list: &mut List) {
                         let spec = Linear { rounding, ..spec };
                         linear(list, &[a.batch, a.tokens], [a.k, a.n], spec, false);
                     }
+                    let k = a.k.next_multiple_of(4);
+                    sparse(list, &[a.batch, a.tokens], [k, a.n], spec, spec.residual);
                     // As far as a GPU's FP8 takes them.
                     let [k, n] = [a.k, a.n].map(|channels| channels.next_multiple_of(16));
                     let rounding = Some(FLOAT8);
@@ -92,12 +99,30 @@ pub(super) fn cases(list: &mut List) {
 }
 
 /// Of activations `[outer.., k]` and a weight `[n, k]`.
-fn linear(list: &mut List, outer: &[usize], [k, n]: [usize; 2], spec: Linear, in_arena: bool) {
+fn linear(list: &mut List, outer: &[usize], extents: [usize; 2], spec: Linear, in_arena: bool) {
+    let [k, n] = extents;
     let weight = match spec.rounding {
         None => parameter(&[n, k]),
         Some(Rounding::Int8(_)) => byte_weight(&[n, k], DType::I8),
         Some(Rounding::Float8 { .. }) => byte_weight(&[n, k], DType::F8E4M3),
     };
+    of_weight(list, outer, extents, spec, in_arena, weight);
+}
+
+/// Of a weight that is 2:4 sparse.
+fn sparse(list: &mut List, outer: &[usize], extents: [usize; 2], spec: Linear, in_arena: bool) {
+    let [k, n] = extents;
+    of_weight(list, outer, extents, spec, in_arena, sparse_weight(&[n, k]));
+}
+
+fn of_weight(
+    list: &mut List,
+    outer: &[usize],
+    [k, n]: [usize; 2],
+    spec: Linear,
+    in_arena: bool,
+    weight: Operand,
+) {
     let mut operands = vec![activation(&with(outer, k)), weight];
     operands.extend(spec.bias.then(|| parameter(&[n])));
     operands.extend(spec.residual.then(|| activation(&with(outer, n))));

@@ -143,6 +143,8 @@ pub(super) enum Role {
     Parameter,
     /// Of 8 bits: int8 with a scale for each row, or E4M3 with one for all.
     ByteWeight(DType),
+    /// A weight of which two of each four are 0 along the rows; on a GPU it is packed.
+    SparseWeight,
     /// u8, 0 for an absent key.
     KeyMask,
 }
@@ -209,6 +211,11 @@ impl Case {
         self.image().map_or(1, |image| image.shape[0])
     }
 
+    /// Whether a weight is 2:4 sparse, and packed.
+    pub(super) fn is_sparse(&self) -> bool {
+        self.operands.iter().any(|o| o.role == Role::SparseWeight)
+    }
+
     /// The operand that is the graph's input, if one is.
     pub(super) fn image(&self) -> Option<&Operand> {
         self.operands.iter().find(|o| matches!(o.role, Role::Image(_)))
@@ -219,7 +226,10 @@ impl Case {
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.work {
-            Work::Op(op) => write!(f, "{op}"),
+            Work::Op(op) => {
+                let sparse = if self.is_sparse() { " 2:4" } else { "" };
+                write!(f, "{op}{sparse}")
+            }
             Work::Kernel(form) => write!(f, "{form}"),
             Work::Resize(resize) => write!(f, "{resize}"),
         }
@@ -373,6 +383,14 @@ fn parameter(shape: &[usize]) -> Operand {
         role: Role::Parameter,
         spread: if shape.len() == 1 { 1.0 } else { 0.2 },
         ..activation(shape)
+    }
+}
+
+/// A weight that is 2:4 sparse.
+fn sparse_weight(shape: &[usize]) -> Operand {
+    Operand {
+        role: Role::SparseWeight,
+        ..parameter(shape)
     }
 }
 

@@ -76,9 +76,7 @@ impl Side {
                     measured: self.optimizations.selection,
                     ..SelectOptions::default()
                 };
-                Executor::hip(&graph, gpu, self.dtype, self.threads)?
-                    .graphs(mode)
-                    .select(select)
+                Executor::hip(&graph, gpu, self.dtype, self.threads, select)?.graphs(mode)
             }
         };
         let graph = Arc::new(graph);

@@ -51,7 +51,7 @@ fn miopen_computes_patch_embeddings_and_attention() {
             .collect();
         let expected = interpret(&graph, batch, Input::Pixels(&pixels)).unwrap();
 
-        let mut executor = Executor::hip(&graph, &gpu, dtype, Some(1))
+        let mut executor = Executor::hip(&graph, &gpu, dtype, Some(1), SelectOptions::default())
             .unwrap()
             .graphs(GraphMode::On);
         let Executor::Hip { executor: on_gpu, .. } = &mut executor else {

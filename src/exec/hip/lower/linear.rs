@@ -9,7 +9,7 @@ use crate::exec::hip::constants::{float8_scale, int8_tables};
 use crate::exec::select::{Float8Shape, LinearShape};
 use crate::graph::plan::{ALIGNMENT, Operand, Plan, Step};
 use crate::hip::{DType, Gemm};
-use crate::kernels::{BiasActivationArgs, DequantizeArgs, QuantizeArgs};
+use crate::kernels::{BiasActivationArgs, DequantizeArgs, QuantizeArgs, SparseGemmArgs};
 use crate::ops::{Activation, Levels, Linear, Rounding};
 
 /// Whether a kernel of the crate can follow or precede the GEMM.
@@ -32,6 +32,17 @@ pub(in crate::exec) struct LinearCall {
     pub(in crate::exec) activation: Option<Activation>,
     /// If x and the weight are in FP8.
     pub(in crate::exec) float8: Option<Float8Call>,
+    /// If the weight is 2:4 sparse, and the device can skip its zeros.
+    pub(in crate::exec) sparse: Option<SparseForm>,
+}
+
+/// How a 2:4 sparse weight lies on a device that can skip its zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::exec) enum SparseForm {
+    /// With them, for the libraries.
+    Dense,
+    /// Without, for `sparse_gemm`.
+    Packed,
 }
 
 /// The scales of a GEMM in FP8: addresses of an f32 each.
@@ -70,10 +81,18 @@ impl LinearCall {
             k: self.gemm.k,
             dtype: self.gemm.inputs,
             float8,
+            sparse: self.sparse.is_some(),
             bias: self.bias != 0,
             activation: self.activation,
             residual: self.residual != 0,
         }
+    }
+
+    /// With a weight that is packed.
+    pub(in crate::exec) fn packed(&self) -> Result<SparseGemmArgs, String> {
+        let addresses = [self.x, self.weight, self.bias, self.residual, self.out];
+        let Gemm { m, n, k, .. } = self.gemm;
+        SparseGemmArgs::new(addresses, [m, n, k], self.activation)
     }
 
     /// Without an epilogue. A residual that lies where the result goes is added by the GEMM itself; before an activation
@@ -199,6 +218,10 @@ impl Lowering<'_> {
             scratch: self.addresses.scratch + sums as u64,
             activation: spec.activation,
             float8: None,
+            sparse: match self.operand(1)? {
+                Operand::Constant(id) => self.addresses.sparse.get(&id).copied(),
+                _ => None,
+            },
         })
     }
 

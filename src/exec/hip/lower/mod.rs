@@ -13,7 +13,7 @@ mod transpose;
 use std::collections::HashMap;
 
 pub(super) use self::attention::AttentionCall;
-pub(super) use self::linear::{Float8Call, Float8Result, LinearCall, Unfused};
+pub(super) use self::linear::{Float8Call, Float8Result, LinearCall, SparseForm, Unfused};
 pub(super) use self::patch_extract::PatchEmbeddingCall;
 #[cfg(test)]
 pub(super) use self::rope::rotation;
@@ -59,6 +59,11 @@ impl Call {
             Self::Attention(call) => Some(call.shape().into()),
             Self::Kernel(_) | Self::Gemm { .. } | Self::CopyRows(_) | Self::AllReduce(_) => None,
         }
+    }
+
+    /// Whether it is a linear layer with a 2:4 sparse weight that is packed.
+    pub(super) fn is_packed(&self) -> bool {
+        matches!(self, Self::Linear(call) if call.sparse == Some(SparseForm::Packed))
     }
 
     /// The same without MIOpen.
@@ -126,6 +131,8 @@ pub(super) struct Addresses<'a> {
     pub(super) steps: &'a HashMap<u32, u64>,
     /// How the device encodes FP8, if it multiplies it.
     pub(super) float8: Option<DType>,
+    /// The 2:4 sparse weights, if it can skip their zeros.
+    pub(super) sparse: &'a HashMap<ValueId, SparseForm>,
     pub(super) arena: u64,
     /// For [`scratch_bytes`].
     pub(super) scratch: u64,

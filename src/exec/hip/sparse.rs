@@ -1,0 +1,143 @@
+//! Which weights of a graph are 2:4 sparse, and which of them stay packed on a device ([`Sparse`]).
+
+use std::collections::{HashMap, HashSet};
+
+use super::constants::append;
+use super::lower::SparseForm;
+use crate::error::Result;
+use crate::exec::select::{SelectOptions, Sparse, Store};
+use crate::graph::{Graph, ValueId};
+use crate::hip::Device;
+use crate::kernels::{SparseOrder, pack_sparse, sparse_indices_at};
+use crate::ops::Op;
+use crate::tensor::{DType, Tensor};
+
+/// The 2:4 sparse weights of linear layers.
+#[derive(Debug)]
+pub(crate) struct SparseWeights {
+    pub(super) order: SparseOrder,
+    weights: Vec<(ValueId, [usize; 2])>,
+    packed: Packed,
+}
+
+/// Which are packed.
+#[derive(Debug)]
+enum Packed {
+    All,
+    Measured(Store),
+}
+
+impl SparseWeights {
+    /// `None` if there are none, or the device cannot skip their zeros in `dtype` or is not to.
+    ///
+    /// # Errors
+    ///
+    /// There is no stream on the device.
+    pub(crate) fn of(
+        graph: &Graph,
+        device: &Device,
+        dtype: DType,
+        select: SelectOptions,
+    ) -> Result<Option<Self>> {
+        let order = SparseOrder::of(device.properties().arch());
+        let Some(order) = order.filter(|_| dtype.size() == 2 && select.sparse != Sparse::Off) else {
+            return Ok(None);
+        };
+        let weights = weights(graph);
+        if weights.is_empty() {
+            return Ok(None);
+        }
+        let packed = match select.sparse {
+            Sparse::On => Packed::All,
+            _ if select.measured && !select.reproducible => {
+                let (key, _) = super::key(&device.stream()?);
+                Packed::Measured(Store::current(&key))
+            }
+            _ => Packed::Measured(Store::default()),
+        };
+        Ok(Some(Self {
+            order,
+            weights,
+            packed,
+        }))
+    }
+
+    /// How each lies on the device.
+    pub(super) fn forms(&self, dtype: DType) -> HashMap<ValueId, SparseForm> {
+        let form = |&(id, extents): &(ValueId, [usize; 2])| {
+            let packed = match &self.packed {
+                Packed::All => true,
+                Packed::Measured(store) => store.is_sparse(extents, dtype),
+            };
+            let form = if packed {
+                SparseForm::Packed
+            } else {
+                SparseForm::Dense
+            };
+            (id, form)
+        };
+        self.weights.iter().map(form).collect()
+    }
+}
+
+/// Matrices that linear layers alone multiply with, other than the patch embedding's, which may be a convolution.
+fn weights(graph: &Graph) -> Vec<(ValueId, [usize; 2])> {
+    let nodes = graph.nodes();
+    let patches = nodes.iter().filter(|node| matches!(node.op, Op::PatchExtract(_)));
+    let patches: HashSet<ValueId> = patches.map(|node| node.output).collect();
+    let mut used_otherwise = HashSet::new();
+    for node in nodes {
+        for (position, &id) in node.inputs.iter().enumerate() {
+            let multiplies = match &node.op {
+                Op::Linear(spec) => {
+                    position == 1 && spec.rounding.is_none() && !patches.contains(&node.inputs[0])
+                }
+                _ => false,
+            };
+            if !multiplies {
+                used_otherwise.insert(id);
+            }
+        }
+    }
+    let mut seen = HashSet::new();
+    let of_node = |id: ValueId| {
+        let weight = graph.value(id).constant.as_ref()?;
+        let &[n, k] = weight.shape() else { return None };
+        (is_two_of_four(weight, k) && seen.insert(id)).then_some((id, [n, k]))
+    };
+    let inputs = nodes.iter().filter_map(|node| node.inputs.get(1).copied());
+    inputs
+        .filter(|id| !used_otherwise.contains(id))
+        .filter_map(of_node)
+        .collect()
+}
+
+/// Whether of each four elements of a row of `k` two are 0. Of dense weights few are looked at.
+fn is_two_of_four(weight: &Tensor, k: usize) -> bool {
+    let size = weight.dtype().size();
+    if k == 0 || !k.is_multiple_of(4) || !matches!(weight.dtype(), DType::F32 | DType::F16 | DType::BF16) {
+        return false;
+    }
+    // All but the sign's bit, the last in little endian.
+    let is_zero = |element: &[u8]| match element.split_last() {
+        Some((last, rest)) => last & 0x7f == 0 && rest.iter().all(|&byte| byte == 0),
+        None => true,
+    };
+    let bytes = weight.to_le_bytes();
+    bytes
+        .chunks_exact(4 * size)
+        .all(|four| four.chunks_exact(size).filter(|element| is_zero(element)).count() >= 2)
+}
+
+/// Appends a packed weight: the elements that are kept, then their indices; nothing, and `false`, if it is not 2:4 sparse.
+pub(super) fn append_sparse(bytes: &mut Vec<u8>, weight: &Tensor, dtype: DType, order: SparseOrder) -> bool {
+    let &[n, k] = weight.shape() else { return false };
+    let Some((elements, indices)) = pack_sparse(&weight.to_f32(), [n, k], order) else {
+        return false;
+    };
+    let start = bytes.len();
+    append(bytes, &elements, dtype);
+    bytes.resize(start + sparse_indices_at(n, k), 0);
+    bytes.extend(indices);
+    true
+}

@@ -1,0 +1,260 @@
+//! `sparse_gemm`: a linear layer whose weight is 2:4 sparse and stays packed. Of each four weights along the input channels two are
+//! kept; matrix cores skip the others.
+
+use super::bias_activation::activation_code;
+use super::bindings::{
+    SPARSE_GEMM_THREADS, SPARSE_GEMM_TILE, SPARSE_INDEX_BYTES, SPARSE_INDEX_CHANNELS, SPARSE_INDEX_DEPTH,
+    SparseGemmArgs,
+};
+use super::{Access, KernelArguments, Launch, Target, bytes, extent, visit_biased};
+use crate::ops::Activation;
+
+const BYTES: usize = SPARSE_INDEX_BYTES as usize;
+const CHANNELS: usize = SPARSE_INDEX_CHANNELS as usize;
+const DEPTH: usize = SPARSE_INDEX_DEPTH as usize;
+
+/// The order of a packed weight's indices, of the instructions that read them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SparseOrder {
+    /// `v_smfmac_f32_16x16x32` of CDNA 3 and 4.
+    Smfmac,
+    /// `mma.sp` of NVIDIA GPUs from compute capability 8.0.
+    MmaSp,
+}
+
+impl SparseOrder {
+    /// Of an architecture; `None` if it has no such instructions.
+    pub(crate) fn of(arch: &str) -> Option<Self> {
+        match arch {
+            "gfx942" | "gfx950" => Some(Self::Smfmac),
+            _ => {
+                let digits = arch
+                    .strip_prefix("sm_")?
+                    .trim_end_matches(|c: char| !c.is_ascii_digit());
+                (digits.parse::<u32>().ok()? >= 80).then_some(Self::MmaSp)
+            }
+        }
+    }
+
+    /// Where the four bits of a channel's four at `depth` lie in a block of indices, in units of four bits, the lower first.
+    fn place(self, channel: usize, depth: usize) -> usize {
+        match self {
+            // Lanes of 16 bits, a byte for each step of 32.
+            Self::Smfmac => {
+                let lane = depth % 32 / 8 * 16 + channel;
+                4 * lane + depth / 32 * 2 + depth % 8 / 4
+            }
+            // Lanes of 32 bits, the upper half for the upper channels.
+            Self::MmaSp => {
+                let lane = channel % 8 * 4 + depth / 16;
+                8 * lane + channel / 8 * 4 + depth % 16 / 4
+            }
+        }
+    }
+}
+
+/// Where the indices of a weight `[n, k]` in 16 bits are, behind its first byte.
+pub(crate) fn sparse_indices_at(n: usize, k: usize) -> usize {
+    (n * k).next_multiple_of(BYTES)
+}
+
+fn indices_bytes(n: usize, k: usize) -> usize {
+    n.div_ceil(CHANNELS) * k.div_ceil(DEPTH) * BYTES
+}
+
+/// The bytes of a packed weight `[n, k]` in 16 bits: 9/16 of those of all its elements, where n and k are multiples of 16 and 64.
+pub(crate) fn sparse_bytes(n: usize, k: usize) -> usize {
+    sparse_indices_at(n, k) + indices_bytes(n, k)
+}
+
+/// The places of the two of four elements that are kept, ascending, of those that are not 0, or of the first; `None` if more are
+/// not 0.
+fn kept(four: &[f32]) -> Option<[usize; 2]> {
+    let mut used = (0..4).filter(|&i| four[i] != 0.0);
+    let found = [used.next(), used.next()];
+    if used.next().is_some() {
+        return None;
+    }
+    Some(match found {
+        [Some(first), Some(second)] => [first, second],
+        [Some(0), None] | [None, _] => [0, 1],
+        [Some(one), None] => [0, one],
+    })
+}
+
+/// Packs a weight `[n, k]`: the elements that are kept, and their indices, in `order`. `None` if k is no multiple of 4 or more than two of some four are not 0.
+pub(crate) fn pack_sparse(
+    values: &[f32],
+    [n, k]: [usize; 2],
+    order: SparseOrder,
+) -> Option<(Vec<f32>, Vec<u8>)> {
+    if k == 0 || !k.is_multiple_of(4) || values.len() != n * k {
+        return None;
+    }
+    let chunks = k.div_ceil(DEPTH);
+    let mut elements = Vec::with_capacity(n * k / 2);
+    let mut indices = vec![0x44; indices_bytes(n, k)];
+    for (channel, row) in values.chunks(k).enumerate() {
+        for (group, four) in row.chunks(4).enumerate() {
+            let places = kept(four)?;
+            elements.extend(places.map(|place| four[place]));
+            let depth = 4 * group;
+            let block = (channel / CHANNELS * chunks + depth / DEPTH) * BYTES;
+            let at = order.place(channel % CHANNELS, depth % DEPTH);
+            let byte = &mut indices[block + at / 2];
+            let bits = (places[0] | places[1] << 2) as u8;
+            *byte = match at % 2 {
+                0 => *byte & 0xf0 | bits,
+                _ => *byte & 0x0f | bits << 4,
+            };
+        }
+    }
+    Some((elements, indices))
+}
+
+impl SparseGemmArgs {
+    /// `activation(x · weightᵀ + bias) + residual` for `x` `[m, k]`, a weight `[n, k]` of [`pack_sparse`], its indices at the next
+    /// multiple of their blocks behind its elements, and `out` `[m, n]`; `bias` `[n]` and `residual` `[m, n]` may be 0. `out` may be
+    /// `residual`.
+    ///
+    /// # Errors
+    ///
+    /// An extent exceeds 32 bits.
+    pub(crate) fn new(
+        [x, weight, bias, residual, out]: [u64; 5],
+        [m, n, k]: [usize; 3],
+        activation: Option<Activation>,
+    ) -> Result<Self, String> {
+        Ok(Self {
+            x,
+            values: weight,
+            indices: weight + sparse_indices_at(n, k) as u64,
+            bias,
+            residual,
+            out,
+            rows: extent(m)?,
+            channels: extent(n)?,
+            inner: extent(k)?,
+            activation: activation_code(activation) as u32,
+        })
+    }
+}
+
+// SAFETY: hip/sparse_gemm.hip; what is beyond the last row, channel or inner element is neither read nor written.
+unsafe impl KernelArguments for SparseGemmArgs {
+    const FILE: &'static str = "sparse_gemm";
+
+    fn plan(&mut self, target: &Target) -> Result<Launch, String> {
+        if target.dtype.size() != 2 {
+            return Err(format!("multiplies f16 and bf16, not {}", target.dtype));
+        }
+        if self.inner == 0 || !self.inner.is_multiple_of(4) || self.channels == 0 {
+            let [n, k] = [self.channels, self.inner];
+            return Err(format!("takes fours of input channels, not a weight [{n}, {k}]"));
+        }
+        let tiles = |extent: u32| u64::from(extent.div_ceil(SPARSE_GEMM_TILE));
+        target.blocks(tiles(self.rows) * tiles(self.channels), SPARSE_GEMM_THREADS)
+    }
+
+    fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
+        let [n, k] = [self.channels, self.inner];
+        visit(Access::read("values", self.values, bytes(element, &[n, k / 2])));
+        let indices = indices_bytes(n as usize, k as usize);
+        visit(Access::read("indices", self.indices, indices));
+        let inputs = bytes(element, &[self.rows, k]);
+        let of_result = [self.x, self.bias, self.residual, self.out];
+        visit_biased(of_result, [element; 2], [self.rows, n], &mut |access| {
+            visit(match access.field {
+                "x" => Access::read("x", self.x, inputs),
+                _ => access,
+            });
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 16 channels of 64, with each pair of places.
+    fn weight() -> Vec<f32> {
+        const PAIRS: [[usize; 2]; 6] = [[0, 1], [0, 2], [0, 3], [1, 2], [1, 3], [2, 3]];
+        let mut weight = vec![0.0; 16 * 64];
+        for (group, four) in weight.chunks_mut(4).enumerate() {
+            for place in PAIRS[(group * 5 + group / 16) % 6] {
+                four[place] = (4 * group + place + 1) as f32;
+            }
+        }
+        weight
+    }
+
+    /// By the lanes' order as sparse_gemm.h has it.
+    #[test]
+    fn indices_are_in_the_order_of_lanes() {
+        let weight = weight();
+        for order in [SparseOrder::Smfmac, SparseOrder::MmaSp] {
+            let (elements, indices) = pack_sparse(&weight, [16, 64], order).unwrap();
+            assert_eq!((elements.len(), indices.len()), (16 * 32, BYTES));
+            let lanes: Vec<(u32, Vec<(usize, usize)>)> = match order {
+                SparseOrder::Smfmac => (indices.as_chunks::<2>().0.iter().enumerate())
+                    .map(|(lane, &bits)| {
+                        let fours = [0, 4, 32, 36].map(|d| (lane % 16, 8 * (lane / 16) + d));
+                        (u16::from_le_bytes(bits).into(), fours.to_vec())
+                    })
+                    .collect(),
+                SparseOrder::MmaSp => (indices.as_chunks::<4>().0.iter().enumerate())
+                    .map(|(lane, &bits)| {
+                        let of = |c| [0, 4, 8, 12].map(|d| (c, 16 * (lane % 4) + d));
+                        (
+                            u32::from_le_bytes(bits),
+                            [of(lane / 4), of(lane / 4 + 8)].concat(),
+                        )
+                    })
+                    .collect(),
+            };
+            for (bits, fours) in lanes {
+                for (index, (channel, depth)) in fours.into_iter().enumerate() {
+                    let four = bits >> (4 * index) & 0xf;
+                    let first = (channel * 64 + depth) / 2;
+                    for (i, place) in [four & 3, four >> 2].into_iter().enumerate() {
+                        let at = channel * 64 + depth + place as usize;
+                        assert_eq!(elements[first + i], weight[at], "{order:?}: {channel}, {depth}");
+                        assert_ne!(weight[at], 0.0);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn two_of_four_are_kept_in_order() {
+        let kept = |four: [f32; 4]| super::kept(&four);
+        assert_eq!(kept([0.0, 1.0, 0.0, -2.0]), Some([1, 3]));
+        assert_eq!(kept([0.0, -0.0, 0.0, 0.0]), Some([0, 1]));
+        assert_eq!(kept([5.0, 0.0, 0.0, 0.0]), Some([0, 1]));
+        assert_eq!(kept([0.0, 0.0, f32::NAN, 0.0]), Some([0, 2]));
+        assert_eq!(kept([0.0, 1.0, 1.0, 1.0]), None);
+        assert!(pack_sparse(&[0.0; 6], [1, 6], SparseOrder::Smfmac).is_none());
+        // 9/16; what is beyond the last channel and inner element is there, as 0 and 1 of four.
+        assert_eq!(sparse_bytes(768, 3072), 768 * 3072 * 2 * 9 / 16);
+        let (elements, indices) = pack_sparse(&[0.0; 17 * 68], [17, 68], SparseOrder::MmaSp).unwrap();
+        assert_eq!((elements.len(), indices.len()), (17 * 34, 4 * BYTES));
+        assert!(indices.iter().all(|&byte| byte == 0x44));
+    }
+
+    #[test]
+    fn architectures_have_their_order() {
+        for (arch, order) in [
+            ("gfx942", Some(SparseOrder::Smfmac)),
+            ("gfx950", Some(SparseOrder::Smfmac)),
+            ("gfx90a", None),
+            ("gfx1100", None),
+            ("sm_75", None),
+            ("sm_80", Some(SparseOrder::MmaSp)),
+            ("sm_90", Some(SparseOrder::MmaSp)),
+            ("sm_120a", Some(SparseOrder::MmaSp)),
+        ] {
+            assert_eq!(SparseOrder::of(arch), order, "{arch}");
+        }
+    }
+}

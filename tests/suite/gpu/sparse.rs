@@ -1,0 +1,167 @@
+//! Weights that are 2:4 sparse on a GPU, packed and not.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use hipvit::exec::select::{Candidate, Problem, SelectOptions};
+use hipvit::exec::{Executor, HipExecutor};
+use hipvit::graph::inspection::SelectedKernels;
+use hipvit::graph::plan::Plan;
+use hipvit::graph::{Graph, interpret, optimize};
+use hipvit::model::{self, LoadOptions};
+use hipvit::quantize::{Options, Precision, Sparsity, quantize};
+use hipvit::reference::model_tolerance;
+use hipvit::tensor::Input;
+use hipvit::{DType, Session, Sparse};
+
+use super::{compare, device, dtypes, epsilon};
+use crate::at;
+
+/// Linear layers with each form of an epilogue; their extents are no multiples of a tile.
+const MODELS: [&str; 4] = ["", "hf_vit", "timm_mixer", "timm_eva02"];
+
+fn pruned(name: &str, directory: &Path) -> PathBuf {
+    let options = Options {
+        precision: Precision::Full,
+        sparsity: Some(Sparsity::TwoOfFour),
+        ..Options::default()
+    };
+    let out = directory.join(format!("{name}-2-4"));
+    let model = (!name.is_empty()).then(|| at("tests/golden").join(name));
+    quantize(model.as_deref(), &out, options, []).unwrap();
+    out
+}
+
+fn pixels(graph: &Graph, batch: usize) -> Vec<u8> {
+    let shape = &graph.value(graph.input()).shape;
+    (0..batch * shape.iter().product::<usize>())
+        .map(|i| (i * 7919 % 251) as u8)
+        .collect()
+}
+
+fn on_gpu(executor: &Executor) -> &HipExecutor {
+    match executor {
+        Executor::Hip { executor, .. } => executor,
+        _ => panic!("not on one GPU"),
+    }
+}
+
+/// The steps that the kernel for packed weights computes.
+fn packed(kernels: &[SelectedKernels]) -> usize {
+    let packed = kernels
+        .iter()
+        .filter(|of| of.kernels.iter().any(|kernel| kernel == "sparse_gemm"));
+    packed
+        .inspect(|of| assert_eq!((of.origin.as_deref(), of.kernels.len()), (Some("asked"), 1)))
+        .map(|of| of.steps)
+        .sum()
+}
+
+/// Whether the GPU has instructions for it.
+fn skips_zeros(arch: &str, dtype: DType) -> bool {
+    let capability = arch.strip_prefix("sm_").and_then(|number| number.parse().ok());
+    dtype.size() == 2 && (["gfx942", "gfx950"].contains(&arch) || capability.is_some_and(|c: u32| c >= 80))
+}
+
+#[test]
+fn packed_weights_give_the_logits_of_the_reference() {
+    let Some((device, _shared)) = device() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    for name in MODELS {
+        let path = pruned(name, dir.path());
+        for dtype in dtypes() {
+            let builder = Session::builder().device(device).dtype(dtype);
+            let gpu = builder.open_device().unwrap().unwrap();
+            let model = model::load(&path, &LoadOptions::default()).unwrap();
+            let sparsity = model.info.sparsity.clone().unwrap();
+            let (graph, _) = optimize(model.graph, &builder.passes()).unwrap();
+            let graph = Arc::new(graph);
+            // Of one image, and of some.
+            for batch in [1, 5] {
+                let plan = Arc::new(Plan::new(graph.clone(), batch, dtype).unwrap());
+                let pixels = pixels(&graph, batch);
+                let input = Input::Pixels(&pixels);
+                let expected = interpret(&graph, batch, input).unwrap();
+                let [on, off] = [Sparse::On, Sparse::Off].map(|sparse| {
+                    let select = SelectOptions {
+                        sparse,
+                        ..SelectOptions::default()
+                    };
+                    Executor::hip(&graph, &gpu, dtype, Some(1), select).unwrap()
+                });
+                let steps = packed(&on_gpu(&on).kernels(&plan).unwrap());
+                assert_eq!(packed(&on_gpu(&off).kernels(&plan).unwrap()), 0);
+                let saved = on_gpu(&off).weight_bytes() - on_gpu(&on).weight_bytes();
+                if skips_zeros(gpu.properties().arch(), dtype) {
+                    assert!(steps >= sparsity.weights / 3, "{name}: {steps} steps, {sparsity}");
+                    // 7/16 of what they take in 16 bits, where blocks of indices have no bits to spare.
+                    let dense = sparsity.dense_bytes as usize / 2;
+                    if name.is_empty() {
+                        assert_eq!(16 * saved, 7 * dense);
+                    }
+                    assert!(saved > dense / 8, "{name}: {saved} of {dense}");
+                } else {
+                    assert_eq!((steps, saved), (0, 0), "{name} {dtype}");
+                }
+                // Step by step, captured, replayed.
+                for run in 0..3 {
+                    let outputs = on.run(&plan, input, None).unwrap();
+                    assert_eq!(outputs.len(), expected.len());
+                    for ((_, got), (_, expected)) in outputs.iter().zip(&expected) {
+                        let (error, same) = compare(got, expected, epsilon(dtype));
+                        let bound = model_tolerance(dtype, graph.nodes().len());
+                        println!("{dtype:<4} {name} of {batch}, {steps} steps: {error:.1e} of {bound:.1e}");
+                        assert!(
+                            same && error <= bound,
+                            "{dtype} {name} run {run}: {error:.1e} of {bound:.1e}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The packed form is measured beside the libraries, whichever form the weights have.
+#[test]
+fn packed_weights_are_a_candidate() {
+    let Some((device, _shared)) = device() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let path = pruned("", dir.path());
+    for dtype in dtypes() {
+        let builder = Session::builder().device(device).dtype(dtype);
+        let gpu = builder.open_device().unwrap().unwrap();
+        let model = model::load(&path, &LoadOptions::default()).unwrap();
+        let (graph, _) = optimize(model.graph, &builder.passes()).unwrap();
+        let plan = Plan::new(Arc::new(graph), 2, dtype).unwrap();
+        for sparse in [Sparse::Auto, Sparse::On] {
+            let select = SelectOptions {
+                sparse,
+                ..SelectOptions::default()
+            };
+            let executor = HipExecutor::with_selection(plan.graph(), &gpu, dtype, select).unwrap();
+            let is_sparse = |problem: &Problem| matches!(problem, Problem::Linear(shape) if shape.sparse);
+            let problems = executor.problems(&plan).unwrap();
+            let sparse = problems.iter().filter(|(problem, _)| is_sparse(problem)).count();
+            let skips = skips_zeros(gpu.properties().arch(), dtype);
+            assert_eq!(sparse, if skips { 4 } else { 0 }, "{problems:?}");
+            if !skips {
+                continue;
+            }
+            let mut measured = 0;
+            let store = executor
+                .tune(&plan, |tuned| {
+                    if is_sparse(&tuned.shape) {
+                        measured += 1;
+                        assert!(tuned.candidates >= 2 && tuned.best_us > 0.0 && tuned.rule_us > 0.0);
+                        assert_ne!(tuned.rule, Candidate::Sparse);
+                    }
+                })
+                .unwrap();
+            assert_eq!(measured, 4);
+            assert!(
+                store.to_json().contains("\"sparse\": true") || store.to_json().contains("\"sparse\":true")
+            );
+        }
+    }
+}
