@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::auto::Unit;
 use super::stored_names;
 use crate::error::{Error, Result};
+use crate::exec::select::SelectOptions;
 use crate::exec::{CpuExecutor, Executor, HipExecutor};
 use crate::graph::plan::Plan;
 use crate::graph::{Passes, optimize};
@@ -62,7 +63,7 @@ pub(super) fn on_gpu(model: &Model, units: &[Unit], target: &GpuTarget) -> Resul
         ..Passes::default()
     };
     let (graph, _) = optimize(model.graph.clone(), &passes)?;
-    let executor = Executor::hip(&graph, device, *dtype, None)?;
+    let executor = Executor::hip(&graph, device, *dtype, None, SelectOptions::default())?;
     let plan = Arc::new(Plan::new(Arc::new(graph), *batch, *dtype)?);
     let mut shortest: HashMap<usize, Duration> = HashMap::new();
     for _ in 0..RUNS {
