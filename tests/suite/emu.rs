@@ -516,6 +516,20 @@ fn a_model_over_two_gpus_computes_what_one_does() {
 }
 
 #[test]
+fn eight_bits_are_divided_and_chosen() {
+    if available() {
+        passes(
+            "gfx942x2",
+            "bf16",
+            &[
+                "gpu::parallel::a_model_in_float8_over_two_gpus_computes_what_one_does",
+                "gpu::quantized::precisions_are_chosen_for_the_gpu",
+            ],
+        );
+    }
+}
+
+#[test]
 fn sums_over_two_gpus_overlap_with_computation() {
     if available() {
         let dtypes = if all() { "f32,bf16" } else { "bf16" };
