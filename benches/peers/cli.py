@@ -19,9 +19,9 @@ PEERS = ("pytorch-eager", "pytorch-compile", "pytorch-max-autotune", "onnxruntim
 # The largest difference of a logit, relative to the largest logit, above which something else was computed: some times what
 # rounding to the dtype gives on random weights.
 TOLERANCE = {"f32": 1e-3, "f16": 2e-2, "bf16": 1e-1}
-# Of a model in FP8 in any dtype: a difference of 1e-6 in its input rounds some activations to the next number, which differs by
-# a sixteenth, and changes the logits by half of this (ViT-Ti/16, random weights).
-FLOAT8_TOLERANCE = 1e-1
+# Of a model in FP8 in any dtype: what differs by little before an activation is rounded may differ by a sixteenth after it. In
+# PyTorch alone, bf16 in place of f32 elsewhere changes the logits by up to 14 %, 1e-6 of the input by 7 % (ViT-B/16, random weights).
+FLOAT8_TOLERANCE = 2.5e-1
 
 
 def listed(text: str) -> list[str]:

@@ -13,34 +13,35 @@ class Float8Linear(nn.Module):
     def __init__(self, outputs: int, inputs: int, bias: bool):
         super().__init__()
         self.in_features, self.out_features = inputs, outputs
-        # As bytes, which no conversion of the module to a dtype changes.
-        self.weight = nn.Parameter(torch.empty(outputs, inputs, dtype=torch.uint8), requires_grad=False)
+        self.weight = nn.Parameter(torch.empty(outputs, inputs, dtype=torch.float8_e4m3fn), requires_grad=False)
         self.bias = nn.Parameter(torch.empty(outputs)) if bias else None
         self.register_buffer("weight_scale", torch.empty(1))
         self.register_buffer("input_scale", torch.empty(1))
 
     def _apply(self, fn, recurse=True):
-        scales = {name: getattr(self, name) for name in ("weight_scale", "input_scale")}
+        weight, scales = self.weight.detach(), {name: getattr(self, name) for name in ("weight_scale", "input_scale")}
         super()._apply(fn, recurse)
+        # E4M3 and f32 in a module of any dtype.
+        self.weight = nn.Parameter(weight.to(self.weight.device), requires_grad=False)
         for name, scale in scales.items():
-            # f32 in a module of any dtype.
             setattr(self, name, scale.to(self.weight.device))
         return self
 
     def forward(self, x):
         rows = x.reshape(-1, self.in_features)
         rows = (rows.float() * self.input_scale.reciprocal()).clamp(-LARGEST, LARGEST).to(torch.float8_e4m3fn)
-        scales = self.input_scale, self.weight_scale
         if self.weight_scale.numel() > 1:
             scales = self.input_scale.expand(len(rows), 1).contiguous(), self.weight_scale.reshape(1, -1)
-        weight = self.weight.view(torch.float8_e4m3fn).t()
+        else:
+            # Inductor's templates take the scale of a whole tensor as a scalar.
+            scales = self.input_scale.reshape(()), self.weight_scale.reshape(())
         # Sums stay in the matrix cores, as hipvit's do; it matters on Hopper alone.
-        y = torch._scaled_mm(rows, weight, *scales, bias=self.bias, out_dtype=x.dtype, use_fast_accum=x.is_cuda)
+        y = torch._scaled_mm(rows, self.weight.t(), *scales, bias=self.bias, out_dtype=x.dtype, use_fast_accum=x.is_cuda)
         return y.reshape(*x.shape[:-1], self.out_features)
 
 
-def quantized(module: nn.Module, tensors: dict) -> dict:
-    """Replaces the layers of `module` whose scales are among a checkpoint's tensors; returns the tensors for its state."""
+def quantize(module: nn.Module, tensors: dict) -> None:
+    """Replaces the layers of `module` whose scales are among a checkpoint's tensors."""
     for name in [name.removesuffix(".weight_scale") for name in tensors if name.endswith(".weight_scale")]:
         if f"{name}.input_scale" not in tensors:
             raise ValueError(f"{name}: its activations have no scale; calibrate when quantizing")
@@ -49,4 +50,3 @@ def quantized(module: nn.Module, tensors: dict) -> dict:
         outputs, inputs = tensors[f"{name}.weight"].shape
         parent, _, child = name.rpartition(".")
         setattr(module.get_submodule(parent), child, Float8Linear(outputs, inputs, f"{name}.bias" in tensors))
-    return {name: of.view(torch.uint8) if of.dtype == torch.float8_e4m3fn else of for name, of in tensors.items()}

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .float8 import Float8Linear, quantized
+from .float8 import Float8Linear, quantize
 
 WIDTHS = {"tiny": (192, 12, 3), "small": (384, 12, 6), "base": (768, 12, 12), "large": (1024, 24, 16)}
 
@@ -128,20 +128,20 @@ def load(directory: Path, prefer_timm: bool = True) -> Loaded:
 
     def create() -> nn.Module:
         if timm:
-            return timm.create_model(architecture, num_classes=classes, **config.get("model_args") or {})
+            return timm.create_model(architecture, **{"num_classes": classes, **(config.get("model_args") or {})})
         return plain(architecture, classes)
 
     tensors = load_file(directory / "model.safetensors")
     # Without memory first, which saves initialising what is replaced.
     with torch.device("meta"):
         module = create()
-        state = quantized(module, tensors)
-    module.load_state_dict(state, assign=True)
+        quantize(module, tensors)
+    module.load_state_dict(tensors, assign=True)
     if any(of.is_meta for of in (*module.parameters(), *module.buffers())):
         # It has buffers that are not saved.
         module = create()
-        quantized(module, tensors)
-        module.load_state_dict(state)
+        quantize(module, tensors)
+        module.load_state_dict(tensors)
     pretrained = config.get("pretrained_cfg") or {}
     height, width = pretrained.get("input_size", [3, 224, 224])[1:]
     mean, std = (list(pretrained.get(name) or [0.5] * 3) for name in ("mean", "std"))
