@@ -310,10 +310,14 @@ impl Layers {
     }
 }
 
-/// The names in the weight file of a constant that the builder made of some tensors or of some rows.
+/// The names in the weight file of a constant that the builder or a pass made of some tensors, `a + b`, of a part of one or around
+/// one, `a[…]`, or with factors, `a · b`, where `a` is the layer's.
 fn stored_names(constant: &str) -> impl Iterator<Item = String> {
     let parts = constant.split(" + ");
-    parts.map(|part| part.split('[').next().unwrap_or(part).to_owned())
+    parts.map(|part| {
+        let end = [part.find('['), part.find(" · ")].into_iter().flatten().min();
+        part[..end.unwrap_or(part.len())].to_owned()
+    })
 }
 
 /// A norm, and the linear layers that alone read what it gives.

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::exec::select::SelectOptions;
 use crate::exec::{CpuExecutor, Executor, HipExecutor};
 use crate::graph::plan::Plan;
-use crate::graph::{Passes, optimize};
+use crate::graph::{Graph, Passes, optimize};
 use crate::hip::Device;
 use crate::model::Model;
 use crate::ops::int8::{self, Int8Weight};
@@ -76,15 +76,20 @@ pub(super) fn on_gpu(model: &Model, units: &[Unit], target: &GpuTarget) -> Resul
             *shortest = time.min(*shortest);
         }
     }
-    let graph = plan.graph();
     let of_unit = |unit: &Unit| {
-        let nodes = graph.nodes().iter().enumerate().filter(|(_, node)| {
-            matches!(node.op, Op::Linear(_))
-                && stored_names(&graph.value(node.inputs[1]).name).any(|name| unit.tensors.contains(&name))
-        });
-        nodes.filter_map(|(index, _)| shortest.get(&index)).sum()
+        let nodes = nodes_of(plan.graph(), unit);
+        nodes.filter_map(|node| shortest.get(&node)).sum()
     };
     Ok(units.iter().map(of_unit).collect())
+}
+
+/// The nodes that compute a unit's layers, also where passes have packed, divided, scaled or padded their weights.
+fn nodes_of(graph: &Graph, unit: &Unit) -> impl Iterator<Item = usize> {
+    let nodes = graph.nodes().iter().enumerate().filter(|(_, node)| {
+        matches!(node.op, Op::Linear(_))
+            && stored_names(&graph.value(node.inputs[1]).name).any(|name| unit.tensors.contains(&name))
+    });
+    nodes.map(|(index, _)| index)
 }
 
 /// The times of a linear layer in f32 and in int8 on the CPU: of tokens, input channels, output channels.
@@ -111,4 +116,50 @@ fn gemm_times([m, k, n]: [usize; 3]) -> Result<[Duration; 2]> {
         times[1] = times[1].min(start.elapsed());
     }
     Ok(times)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    use super::*;
+    use crate::model::{LoadOptions, load};
+    use crate::quantize::auto::units;
+    use crate::quantize::{Layers, groups};
+
+    /// A layer that is not found would take no time, and gain none in 8 bits.
+    #[test]
+    fn layers_are_found_after_every_pass() {
+        let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+        let passes = Passes {
+            pad_tokens: true,
+            ..Passes::default()
+        };
+        let mut renamed = BTreeSet::new();
+        for entry in golden.read_dir().unwrap() {
+            let directory = entry.unwrap().path();
+            let Ok(model) = load(&directory, &LoadOptions::default()) else {
+                continue;
+            };
+            let layers = Layers::of(&model.graph);
+            let units = units(&model.graph, &layers, &groups(&model.graph, &layers));
+            let (graph, _) = optimize(model.graph.clone(), &passes).unwrap();
+            for unit in &units {
+                let nodes: Vec<usize> = nodes_of(&graph, unit).collect();
+                assert!(!nodes.is_empty(), "{}: {:?}", directory.display(), unit.tensors);
+                for node in nodes {
+                    let weight = &graph.value(graph.nodes()[node].inputs[1]).name;
+                    renamed.extend(
+                        [" + ", "[", "[padded]", " · "]
+                            .into_iter()
+                            .filter(|part| weight.contains(part)),
+                    );
+                }
+            }
+        }
+        assert_eq!(renamed.len(), 4, "{renamed:?}");
+    }
 }

@@ -97,11 +97,14 @@ fn absorb_affine(rewriter: &mut Rewriter<'_>, graph: &Graph, node: &Node) -> Res
     let bias: Vec<f32> = bias.into_iter().map(|v| v as f32).collect();
     let weight = sized(node, Tensor::from_f32(linear.weight.shape(), weight))?;
     let bias = sized(node, Tensor::from_f32([bias.len()], bias))?;
-    let named = |what: &str| format!("{}.{what} · {}", node.name, affine.name);
+    let weight = (
+        format!("{} · {}", rewriter.name(node.inputs[1]), affine.name),
+        weight,
+    );
+    let bias = (format!("{}.bias · {}", node.name, affine.name), bias);
     let x = rewriter.map(affine.inputs[0]);
-    let (weight, bias) = ((named("weight"), weight), Some((named("bias"), bias)));
     rewriter
-        .emit_linear(node.role, &node.name, x, weight, bias, None)
+        .emit_linear(node.role, &node.name, x, weight, Some(bias), None)
         .map(Some)
 }
 

@@ -33,7 +33,11 @@ pub(in crate::graph) fn run(graph: &Graph) -> Result<Rewritten> {
         let weight = sized(node, Tensor::concat_rows(&weights))?;
         let bias = packed_bias(node, &parts)?.map(|bias| (format!("{name}.bias"), bias));
         let x = rewriter.map(k.x());
-        let weight = (format!("{name}.weight"), weight);
+        let of_parts: Vec<&str> = parts
+            .iter()
+            .map(|part| rewriter.name(part.node.inputs[1]))
+            .collect();
+        let weight = (of_parts.join(" + "), weight);
         let packed = rewriter.emit_linear(Role::Qkv, &name, x, weight, bias, k.rounding)?;
         let mut inputs = match operands {
             AttentionOperands::PackedKv => vec![rewriter.map(node.inputs[0]), packed],

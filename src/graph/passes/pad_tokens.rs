@@ -114,7 +114,7 @@ fn padded(
             false => {
                 let tensor = rewriter.tensor(id).and_then(|tensor| tensor.padded(shape));
                 let tensor = sized(layer, tensor)?;
-                rewriter.constant(&format!("{}, padded", rewriter.name(id)), tensor)
+                rewriter.constant(&format!("{}[padded]", rewriter.name(id)), tensor)
             }
         });
     }

@@ -218,19 +218,14 @@ fn narrow_attention<'a>(
     let channels = attention.heads * attention.head_dim;
     let part = |rewriter: &mut Rewriter<'a>, name: &str, x, rows: std::ops::Range<usize>| {
         let name = format!("{}.{name}", linear.node.name);
+        let whole = rewriter.name(linear.node.inputs[1]);
         let weight = sized(node, linear.weight.rows(rows.clone()))?;
+        let weight = (format!("{whole}[{}..{}]", rows.start, rows.end), weight);
         let bias = match linear.bias {
             Some(bias) => Some((format!("{name}.bias"), sized(node, bias.rows(rows))?)),
             None => None,
         };
-        rewriter.emit_linear(
-            Role::Qkv,
-            &name,
-            x,
-            (format!("{name}.weight"), weight),
-            bias,
-            linear.rounding,
-        )
+        rewriter.emit_linear(Role::Qkv, &name, x, weight, bias, linear.rounding)
     };
     let x = narrow(rewriter, linear.x())?;
     let q = part(rewriter, "q", x, 0..channels)?;

@@ -366,7 +366,8 @@ fn half_precision_weights_stay_so_where_nothing_is_computed() {
     let (optimized, _) = optimize(graph.clone(), &Passes::default()).unwrap();
     assert_same(&graph, &optimized, rounded());
     let dtype = |name: &str| optimized.values().iter().find(|v| v.name == name).unwrap().dtype;
-    assert_eq!(dtype("blocks.0.attn.qkv.weight"), DType::F16);
+    let [q, k, v] = ["q", "k", "v"].map(|part| format!("blocks.0.{part}.weight"));
+    assert_eq!(dtype(&format!("{q} + {k} + {v}")), DType::F16);
     assert_eq!(dtype("blocks.0.fc1.weight"), DType::F16);
     assert_eq!(dtype("blocks.0.fc2.weight · blocks.0.ls2.gamma"), DType::F32);
     // The key's bias is made of zeros in f32, which the others are converted to.
