@@ -8,12 +8,21 @@ namespace hipvit {
 
 // x · σ(z)
 HIPVIT_DEVICE float gated(float x, float z) {
-    return x / (1.0f + exponential(-z));
+    return quotient(x, 1.0f + exponential(-z));
+}
+
+// The same for a result that is rounded to T: of 16 bits the instructions' own accuracy is enough, within 2⁻¹⁷ for |z| < 88.
+template <class T> HIPVIT_DEVICE float gated_as(float x, float z) {
+    if constexpr (sizeof(T) == 2) {
+        return x * fast_reciprocal(1.0f + fast_exp2(-1.44269504f * z));
+    } else {
+        return gated(x, z);
+    }
 }
 
 // x·Φ(x) = max(x, 0) − |x|·exp(−x²/2)·R(|x|), R fitted by a polynomial in u = 1/(1 + 0.35·|x|).
 HIPVIT_DEVICE float gelu_erf(float x) {
-    const float t = absolute(x), u = 1.0f / multiply_add(t, 0.35f, 1.0f);
+    const float t = absolute(x), u = quotient(1.0f, multiply_add(t, 0.35f, 1.0f));
     float ratio = -0.02914591f;
     ratio = multiply_add(ratio, u, 0.14397162f);
     ratio = multiply_add(ratio, u, -0.2557141f);
@@ -44,7 +53,7 @@ HIPVIT_DEVICE float hyperbolic_tangent(float x) {
     p = multiply_add(p, square, 0.13331331f);
     p = multiply_add(p, square, -0.33333278f);
     const float small = multiply_add(x * square, p, x);
-    const float large = 1.0f - 2.0f / (exponential(2.0f * t) + 1.0f);
+    const float large = 1.0f - quotient(2.0f, exponential(2.0f * t) + 1.0f);
     return t < 0.625f ? small : x < 0.0f ? -large : large;
 }
 

@@ -130,9 +130,15 @@ template <> HIPVIT_DEVICE f16 from_float<f16>(float x) {
 #endif
 }
 template <> HIPVIT_DEVICE bf16 from_float<bf16>(float x) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    u16 bits;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+    return {bits};
+#else
     u32 bits = bits_of(x);
     u32 rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
     return {u16(x != x ? 0x7fc0 : rounded)};
+#endif
 }
 
 // 2^x by the hardware's instruction: accurate to some ULP, small results flush to zero.
@@ -153,6 +159,17 @@ HIPVIT_DEVICE float fast_log2(float x) {
 #else
     float y;
     asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#endif
+}
+
+// 1 / x by the hardware's instruction: accurate to an ULP, small results flush to zero.
+HIPVIT_DEVICE float fast_reciprocal(float x) {
+#if HIPVIT_AMD
+    return __builtin_amdgcn_rcpf(x);
+#else
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 #endif
 }
@@ -179,6 +196,17 @@ HIPVIT_DEVICE float square_root(float x) { return __fsqrt_rn(x); }
 HIPVIT_DEVICE float nearest(float x) { return rintf(x); }
 HIPVIT_DEVICE float product(float a, float b) { return __fmul_rn(a, b); }
 #endif
+
+// x / y within 2 ULP. NVRTC's correct division branches for each element, so that their latencies do not overlap.
+HIPVIT_DEVICE float quotient(float x, float y) {
+#if HIPVIT_AMD
+    return x / y;
+#else
+    float result;
+    asm("div.full.f32 %0, %1, %2;" : "=f"(result) : "f"(x), "f"(y));
+    return result;
+#endif
+}
 
 // The compiler moves no instruction across. Without it, clang hoists all loads of an unrolled loop, and spills.
 HIPVIT_DEVICE void schedule_fence() {
