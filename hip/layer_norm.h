@@ -12,8 +12,14 @@ constexpr unsigned FEW_ROWS_THREADS = 64;
 /// 2.8, 3.3 and 3.7; 1576 rows 2.9, 3.3 and 3.8 instead of 3.2, 3.8 and 4.4; 12608 rows of 768 13.2 instead of 13.0.
 constexpr unsigned FEW_ROWS = 4096;
 
-/// `layer_norm`, `layer_norm_few`: s = x + residual; out = (s − mean(s)) / √(variance(s) + epsilon) · weight + bias, over each row.
-/// `rms_norm`, `rms_norm_few`: s = x + residual; out = s / √(mean(s²) + epsilon) · weight, over each row.
+/// Threads per block of `layer_norm_wide` and `rms_norm_wide`.
+constexpr unsigned WIDE_ROW_THREADS = 128;
+/// The most channels of a row that a wave of `layer_norm_wide` and `rms_norm_wide` takes, so that no wave waits for another; of longer rows
+/// a block does.
+constexpr unsigned WIDE_ROW = 2048;
+
+/// `layer_norm`, `layer_norm_few`, `layer_norm_wide`: s = x + residual; out = (s − mean(s)) / √(variance(s) + epsilon) · weight + bias, over each row.
+/// `rms_norm`, `rms_norm_few`, `rms_norm_wide`: s = x + residual; out = s / √(mean(s²) + epsilon) · weight, over each row.
 struct LayerNormArgs {
     /// T `[rows, channels]`.
     DEVICE_POINTER(const void) x;

@@ -6,9 +6,10 @@
 //   aliases no input.
 // Alignment: any; vec128 access where the addresses allow it.
 // Accumulator: f32. First the mean, then the squares of the centred values: mean(s²) − mean(s)² would cancel.
-// Geometry: blocks of ROW_THREADS, or of FEW_ROWS_THREADS by the entries `_few`, for few rows; a row per wave, or per block
-//   (whole_block) for long rows. A thread keeps up to ROW_REGISTERS elements of its row in registers. Both entries compute
-//   the same bits where a row is a wave's.
+// Geometry: blocks of ROW_THREADS, of FEW_ROWS_THREADS by the entries `_few`, for few rows, or of WIDE_ROW_THREADS by the
+//   entries `_wide`, for longer rows; a row per wave, or per block (whole_block) where it has more than WIDE_ROW channels. A
+//   thread keeps up to ROW_REGISTERS elements of its row in registers; by the entries `_wide`, as many as a wave needs for
+//   WIDE_ROW. All entries compute the same bits where a row is a wave's.
 #include "layer_norm.h"
 #include "float8.hpp"
 #include "row.hpp"
@@ -65,54 +66,19 @@ HIPVIT_DEVICE void normalize_any(const LayerNormArgs &a, const Group &group, u32
         });
 }
 
-template <class T> union Packed {
-    Vec128 whole;
-    T element[VEC<T>];
-};
-
-// What a thread has of a row of whole vec128s: the first KEPT of its vec128s in registers, as they are stored.
-template <class T> struct KeptRow {
-    static constexpr u32 KEPT = ROW_REGISTERS / VEC<T>;
-    const Packed<T> *row;
-    u32 vecs, rank, size;
-    Packed<T> kept[KEPT];
-
-    HIPVIT_DEVICE KeptRow(const Packed<T> *row, u32 vecs, u32 rank, u32 size)
-        : row(row), vecs(vecs), rank(rank), size(size) {
-#pragma unroll
-        for (u32 s = 0; s < KEPT; ++s) {
-            const u32 at = rank + s * size;
-            if (at < vecs) kept[s].whole = row[at].whole;
-        }
-    }
-    // Calls each(vec, index, s) for the thread's vec128s; those beyond the registers are loaded again, and s is KEPT.
-    template <class Each> HIPVIT_DEVICE void for_each(const Each &each) const {
-#pragma unroll
-        for (u32 s = 0; s < KEPT; ++s) {
-            const u32 at = rank + s * size;
-            if (at < vecs) each(kept[s], at, s);
-        }
-        for (u32 at = rank + KEPT * size; at < vecs; at += size) {
-            Packed<T> vec;
-            vec.whole = row[at].whole;
-            each(vec, at, KEPT);
-        }
-    }
-};
-
 // A row of whole vec128s at aligned addresses, without residual and sum: what models have. Many waves fit on a
 // multiprocessor, and nothing comes between the loads. EARLY: weight and bias are loaded with the row, which takes registers
 // and hides their latency.
-template <class T, bool RMS, bool EARLY, class Group>
+template <class T, bool RMS, bool EARLY, u32 REGISTERS, class Group>
 HIPVIT_DEVICE void normalize_vectors(const LayerNormArgs &a, const Group &group, u32 index) {
     const u32 vecs = a.channels / VEC<T>;
-    const KeptRow<T> row((const Packed<T> *)a.x + u64(index) * vecs, vecs, group.rank(), group.size());
+    const PackedRow<T, REGISTERS> row((const Vec<T> *)a.x + u64(index) * vecs, vecs, group);
     // Restricted: loads may come before earlier stores of the result, which is x element by element at most.
-    const Packed<T> *__restrict__ weight = (const Packed<T> *)a.weight, *__restrict__ bias = (const Packed<T> *)a.bias;
+    const Vec<T> *__restrict__ weight = (const Vec<T> *)a.weight, *__restrict__ bias = (const Vec<T> *)a.bias;
     const u64 start = u64(index) * a.channels;
 
-    constexpr u32 LOADED = EARLY ? KeptRow<T>::KEPT : 0;
-    Packed<T> scales[LOADED + 1], shifts[LOADED + 1];
+    constexpr u32 LOADED = EARLY ? row.KEPT : 0;
+    Vec<T> scales[LOADED + 1], shifts[LOADED + 1];
 #pragma unroll
     for (u32 s = 0; s < LOADED; ++s) {
         const u32 at = row.rank + s * row.size;
@@ -124,24 +90,24 @@ HIPVIT_DEVICE void normalize_vectors(const LayerNormArgs &a, const Group &group,
     float mean = 0.0f;
     if constexpr (!RMS) {
         float total = 0.0f;
-        row.for_each([&](const Packed<T> &vec, u32, u32) {
+        row.for_each([&](const Vec<T> &vec, u32, u32) {
 #pragma unroll
-            for (u32 i = 0; i < VEC<T>; ++i) total += to_float(vec.element[i]);
+            for (u32 i = 0; i < VEC<T>; ++i) total += vec[i];
         });
         mean = group.template reduce<Sum>(total) / float(a.channels);
     }
     float squares = 0.0f;
-    row.for_each([&](const Packed<T> &vec, u32, u32) {
+    row.for_each([&](const Vec<T> &vec, u32, u32) {
 #pragma unroll
         for (u32 i = 0; i < VEC<T>; ++i) {
-            const float centred = to_float(vec.element[i]) - mean;
+            const float centred = vec[i] - mean;
             squares = multiply_add(centred, centred, squares);
         }
     });
     const float variance = group.template reduce<Sum>(squares) / float(a.channels);
     const float inverse = 1.0f / square_root(variance + a.epsilon);
-    row.for_each([&](const Packed<T> &vec, u32 at, u32 s) {
-        Packed<T> scale, shift;
+    row.for_each([&](const Vec<T> &vec, u32 at, u32 s) {
+        Vec<T> scale, shift;
         if (s < LOADED) {
             scale = scales[s];
             if constexpr (!RMS) shift = shifts[s];
@@ -152,18 +118,15 @@ HIPVIT_DEVICE void normalize_vectors(const LayerNormArgs &a, const Group &group,
         float result[VEC<T>];
 #pragma unroll
         for (u32 i = 0; i < VEC<T>; ++i) {
-            const float normal = (to_float(vec.element[i]) - mean) * inverse, factor = to_float(scale.element[i]);
-            result[i] = RMS ? normal * factor : multiply_add(normal, factor, to_float(shift.element[i]));
+            const float normal = (vec[i] - mean) * inverse, factor = scale[i];
+            result[i] = RMS ? normal * factor : multiply_add(normal, factor, shift[i]);
         }
-        if (a.float8_factor != 0.0f) {
-            store_float8((u8 *)a.out + start + at * VEC<T>, VEC<T>, true, a.float8_factor, result);
-        } else {
-            store_vec((T *)a.out + start + at * VEC<T>, VEC<T>, true, result);
-        }
+        store_vec128_as<T>(a.out, start + at * VEC<T>, a.float8_factor, result);
     });
 }
 
-template <class T, bool RMS, int THREADS> HIPVIT_DEVICE void normalize(const LayerNormArgs &a) {
+template <class T, bool RMS, int THREADS, u32 REGISTERS = ROW_REGISTERS>
+HIPVIT_DEVICE void normalize(const LayerNormArgs &a) {
     HIPVIT_LDS static float scratch[THREADS / WAVE];
     const RowGroup<THREADS> group{a.whole_block != 0, scratch};
     const u32 index = group.row();
@@ -171,18 +134,21 @@ template <class T, bool RMS, int THREADS> HIPVIT_DEVICE void normalize(const Lay
     // The null bias of rms_norm is aligned too.
     const u64 addresses = (u64)a.x | (u64)a.out | (u64)a.weight | (u64)a.bias;
     if (a.channels % VEC<T> == 0 && addresses % VEC128_BYTES == 0 && !a.residual && !a.sum) {
-        normalize_vectors<T, RMS, THREADS == FEW_ROWS_THREADS>(a, group, index);
+        normalize_vectors<T, RMS, THREADS == FEW_ROWS_THREADS, REGISTERS>(a, group, index);
     } else {
         normalize_any<T, RMS>(a, group, index);
     }
 }
 
-#define ENTRY(name, T)                                                                                                 \
-    HIPVIT_KERNEL(ROW_THREADS) name##_##T(LayerNormArgs a) { normalize<T, false, ROW_THREADS>(a); }                    \
-    HIPVIT_KERNEL(FEW_ROWS_THREADS) name##_few_##T(LayerNormArgs a) { normalize<T, false, FEW_ROWS_THREADS>(a); }
-HIPVIT_FOR_DTYPES(ENTRY, layer_norm)
+template <class T, bool RMS> HIPVIT_DEVICE void normalize_wide(const LayerNormArgs &a) {
+    normalize<T, RMS, WIDE_ROW_THREADS, WIDE_ROW / WAVE>(a);
+}
 
-#define RMS_ENTRY(name, T)                                                                                             \
-    HIPVIT_KERNEL(ROW_THREADS) name##_##T(LayerNormArgs a) { normalize<T, true, ROW_THREADS>(a); }                     \
-    HIPVIT_KERNEL(FEW_ROWS_THREADS) name##_few_##T(LayerNormArgs a) { normalize<T, true, FEW_ROWS_THREADS>(a); }
+#define ENTRIES(name, RMS, T)                                                                                          \
+    HIPVIT_KERNEL(ROW_THREADS) name##_##T(LayerNormArgs a) { normalize<T, RMS, ROW_THREADS>(a); }                      \
+    HIPVIT_KERNEL(FEW_ROWS_THREADS) name##_few_##T(LayerNormArgs a) { normalize<T, RMS, FEW_ROWS_THREADS>(a); }        \
+    HIPVIT_KERNEL(WIDE_ROW_THREADS) name##_wide_##T(LayerNormArgs a) { normalize_wide<T, RMS>(a); }
+#define ENTRY(name, T) ENTRIES(name, false, T)
+HIPVIT_FOR_DTYPES(ENTRY, layer_norm)
+#define RMS_ENTRY(name, T) ENTRIES(name, true, T)
 HIPVIT_FOR_DTYPES(RMS_ENTRY, rms_norm)

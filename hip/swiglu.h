@@ -23,11 +23,13 @@ struct SwiGluArgs {
     unsigned reserved;
 };
 
-/// Threads per block of `swiglu_norm`, which takes a row.
+/// Threads per block of `swiglu_norm`.
 constexpr unsigned SWIGLU_NORM_THREADS = 128;
+/// The most channels of a row that a wave of `swiglu_norm` takes; of longer ones a block does.
+constexpr unsigned SWIGLU_NORM_ROW = 2048;
 
 /// `swiglu_norm`: g = silu(gate) · value, where gate and value are the halves of each row of x;
-/// out = (g − mean(g)) / √(variance(g) + epsilon) · weight + bias, over each row.
+/// out = (g − mean(g)) / √(variance(g) + epsilon) · weight + bias, over the first `normed` columns of each row.
 struct SwiGluNormArgs {
     /// T `[rows, 2, channels]`: the gates, then the values.
     DEVICE_POINTER(const void) x;
@@ -39,12 +41,16 @@ struct SwiGluNormArgs {
     DEVICE_POINTER(void) out;
     /// Rows of `x` and `out`.
     unsigned rows;
-    /// Columns of `out`.
+    /// Columns of `out`, and of the gates and of the values.
     unsigned channels;
     /// Added to the variance.
     float epsilon;
     /// 0: `out` is T. Otherwise `out` is E4M3 (include/float8.hpp) of the result times this.
     float float8_factor;
+    /// 0: a row per wave; 1: a row per block.
+    unsigned whole_block;
+    /// How many of the columns are normed; the result's others are 0.
+    unsigned normed;
 };
 
 } // namespace hipvit

@@ -95,4 +95,13 @@ HIPVIT_DEVICE void store_vec_as(void *out, u64 at, u32 valid, float float8_facto
     }
 }
 
+// A whole vector of which it is known that it may be stored at once.
+template <class T> HIPVIT_DEVICE void store_vec128_as(void *out, u64 at, float float8_factor, const float (&x)[VEC<T>]) {
+    if (float8_factor != 0.0f) {
+        store_float8((u8 *)out + at, VEC<T>, true, float8_factor, x);
+    } else {
+        store_vec((T *)out + at, VEC<T>, true, x);
+    }
+}
+
 } // namespace hipvit

@@ -1,11 +1,12 @@
-// Geometry of the kernels that reduce over a row, layer_norm, quantize_int8 and softmax: a row per wave, or a row per block.
+// Geometry of the kernels that reduce over rows: a row per wave, or a row per block.
 #pragma once
 
 namespace hipvit {
 
 /// Threads per block of the row kernels.
 constexpr unsigned ROW_THREADS = 256;
-/// Elements of a row that a thread keeps in registers; longer rows are loaded again in each pass over them.
+/// Elements of a row that a thread keeps in registers where the kernel does not say otherwise; longer rows are loaded again in each pass
+/// over them.
 constexpr unsigned ROW_REGISTERS = 32;
 
 } // namespace hipvit

@@ -1,5 +1,5 @@
-// A row in registers, for layer_norm, quantize_int8 and softmax. A thread of the group keeps up to REGISTERS elements; the rest of
-// a longer row is loaded again in each pass.
+// A row in registers, for the kernels that reduce over rows. A thread of the group keeps up to REGISTERS elements; the rest of a longer
+// row is loaded again in each pass.
 #pragma once
 #include "row.h"
 #include "vec128.hpp"
@@ -77,6 +77,42 @@ template <class T, u32 REGISTERS = ROW_REGISTERS> struct Row {
         for (u32 i = 0; i < VEC<T>; ++i)
             if (i < valid(column)) each(column + i, vec[i]);
         store(column, valid(column), vec);
+    }
+};
+
+// What a thread has of a row of whole vec128s: the first KEPT of its vec128s in registers, as they are stored. All are loaded
+// before any is used.
+template <class T, u32 REGISTERS> struct PackedRow {
+    static constexpr u32 KEPT = REGISTERS / VEC<T>;
+    const Vec<T> *row;
+    u32 vecs, rank, size;
+    Vec<T> kept[KEPT];
+
+    template <class Group>
+    HIPVIT_DEVICE PackedRow(const Vec<T> *row, u32 vecs, const Group &group)
+        : row(row), vecs(vecs), rank(group.rank()), size(group.size()) {
+#pragma unroll
+        for (u32 s = 0; s < KEPT; ++s) {
+            const u32 at = rank + s * size;
+            if (at < vecs) kept[s].whole = row[at].whole;
+        }
+    }
+    // Calls each(vec, index, s) for the thread's vec128s in registers.
+    template <class Each> HIPVIT_DEVICE void for_each_kept(const Each &each) const {
+#pragma unroll
+        for (u32 s = 0; s < KEPT; ++s) {
+            const u32 at = rank + s * size;
+            if (at < vecs) each(kept[s], at, s);
+        }
+    }
+    // For all of them: those beyond the registers are loaded again, and s is KEPT.
+    template <class Each> HIPVIT_DEVICE void for_each(const Each &each) const {
+        for_each_kept(each);
+        for (u32 at = rank + KEPT * size; at < vecs; at += size) {
+            Vec<T> vec;
+            vec.whole = row[at].whole;
+            each(vec, at, KEPT);
+        }
     }
 };
 

@@ -4,11 +4,6 @@
 
 namespace hipvit {
 
-template <class T> union Vec {
-    Vec128 whole;
-    T element[VEC<T>];
-};
-
 // COUNT rows, from row `first`, that the block copies to LDS through registers; what is beyond `rows` or `d` is 0. A
 // thread copies VECS vec128s, of which `write(row, column, vec)` stores one; ADJACENT threads copy adjacent ones of a row.
 template <class T, int D, int COUNT, int ADJACENT, int THREADS> struct Staged {

@@ -15,19 +15,29 @@ struct alignas(8) Vec64 {
 // Elements of T in a vec128.
 template <class T> constexpr u32 VEC = VEC128_BYTES / sizeof(T);
 
+// A vec128 as it is stored.
+template <class T> union Vec {
+    Vec128 whole;
+    T element[VEC<T>];
+
+    HIPVIT_DEVICE float operator[](u32 i) const { return to_float(element[i]); }
+};
+// A bf16 is the upper half of an f32: NVRTC would shift the upper one of a word down and up again.
+template <> HIPVIT_DEVICE float Vec<bf16>::operator[](u32 i) const {
+    const u32 word = whole.word[i / 2];
+    return float_of(i % 2 ? word & 0xffff0000 : word << 16);
+}
+
 HIPVIT_DEVICE bool aligned(const void *address, u64 bytes) { return (u64)address % bytes == 0; }
 
 // Loads VEC<T> elements, of which the first `valid` exist; the others become 0. `vector`: `from` is aligned to 16
 // bytes.
 template <class T> HIPVIT_DEVICE void load_vec(const T *from, u32 valid, bool vector, float (&x)[VEC<T>]) {
-    union {
-        Vec128 whole;
-        T element[VEC<T>];
-    } vec;
+    Vec<T> vec;
     if (vector && valid >= VEC<T>) {
         vec.whole = *reinterpret_cast<const Vec128 *>(from);
 #pragma unroll
-        for (u32 i = 0; i < VEC<T>; ++i) x[i] = to_float(vec.element[i]);
+        for (u32 i = 0; i < VEC<T>; ++i) x[i] = vec[i];
     } else {
 #pragma unroll
         for (u32 i = 0; i < VEC<T>; ++i) x[i] = i < valid ? to_float(from[i]) : 0.0f;
@@ -36,10 +46,7 @@ template <class T> HIPVIT_DEVICE void load_vec(const T *from, u32 valid, bool ve
 
 // Stores the first `valid` of VEC<T> elements. `vector`: `to` is aligned to 16 bytes.
 template <class T> HIPVIT_DEVICE void store_vec(T *to, u32 valid, bool vector, const float (&x)[VEC<T>]) {
-    union {
-        Vec128 whole;
-        T element[VEC<T>];
-    } vec;
+    Vec<T> vec;
     if (vector && valid >= VEC<T>) {
 #pragma unroll
         for (u32 i = 0; i < VEC<T>; ++i) vec.element[i] = from_float<T>(x[i]);

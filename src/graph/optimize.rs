@@ -3,7 +3,7 @@
 use super::Graph;
 use super::passes::{
     attention_statistics, float8, fold_constants, fold_scales, fuse_activations, fuse_gates, fuse_patches,
-    fuse_residuals, fuse_tokens, infer_shapes, pack_qkv, pad_tokens, prune_tokens,
+    fuse_residuals, fuse_tokens, infer_shapes, pack_qkv, pad_hidden, pad_tokens, prune_tokens,
 };
 use super::rewrite::Rewritten;
 use crate::error::Result;
@@ -16,8 +16,8 @@ pub struct Passes {
     pub fold_normalize: bool,
     /// Where the head reads one token, compute only that token in the last block.
     pub prune_tokens: bool,
-    /// Where linear layers mix tokens, pad their rows to whole vectors of 16-bit elements, which fast GEMMs ask for. Executors in
-    /// f32, whose vectors have fewer elements, gain less.
+    /// Pad the hidden channels of feed-forward networks, and rows of tokens where linear layers mix tokens, to whole vectors of 16-bit
+    /// elements, which fast GEMMs ask for. Executors in f32, whose vectors have fewer elements, gain less.
     pub pad_tokens: bool,
     /// Whether the statistics of each attention's softmax are outputs. No token is pruned then: they are of all queries.
     pub attention_statistics: bool,
@@ -123,7 +123,7 @@ const FUSION: fn(&Passes) -> bool = |passes| passes.optimizations.fusion;
 /// from keys and values; activations before residuals, since a Linear applies them in that order; padding after
 /// what changes the layers that it pads; statistics of attention after these, so that they are of the operands that it has in the
 /// end; FP8 last, which depends on who reads what.
-const PASSES: [Pass; 13] = [
+const PASSES: [Pass; 14] = [
     Pass {
         name: "infer_shapes",
         purpose: "infer and check all shapes, drop unused nodes",
@@ -183,6 +183,12 @@ const PASSES: [Pass; 13] = [
         purpose: "residuals into linear layers",
         enabled: FUSION,
         run: |graph, _| fuse_residuals::run(graph),
+    },
+    Pass {
+        name: "pad_hidden",
+        purpose: "hidden channels as whole vectors",
+        enabled: |passes| passes.pad_tokens && passes.optimizations.fusion,
+        run: |graph, _| pad_hidden::run(graph),
     },
     Pass {
         name: "pad_tokens",

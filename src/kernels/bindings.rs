@@ -678,7 +678,8 @@ const _: () = {
 /// Threads per block of the row kernels.
 pub const ROW_THREADS: u32 = 256;
 
-/// Elements of a row that a thread keeps in registers; longer rows are loaded again in each pass over them.
+/** Elements of a row that a thread keeps in registers where the kernel does not say otherwise; longer rows are loaded again in each pass
+ over them.*/
 pub const ROW_REGISTERS: u32 = 32;
 
 /// Threads per block of `layer_norm_few` and `rms_norm_few`.
@@ -689,8 +690,15 @@ pub const FEW_ROWS_THREADS: u32 = 64;
  2.8, 3.3 and 3.7; 1576 rows 2.9, 3.3 and 3.8 instead of 3.2, 3.8 and 4.4; 12608 rows of 768 13.2 instead of 13.0.*/
 pub const FEW_ROWS: u32 = 4096;
 
-/** `layer_norm`, `layer_norm_few`: s = x + residual; out = (s − mean(s)) / √(variance(s) + epsilon) · weight + bias, over each row.
- `rms_norm`, `rms_norm_few`: s = x + residual; out = s / √(mean(s²) + epsilon) · weight, over each row.*/
+/// Threads per block of `layer_norm_wide` and `rms_norm_wide`.
+pub const WIDE_ROW_THREADS: u32 = 128;
+
+/** The most channels of a row that a wave of `layer_norm_wide` and `rms_norm_wide` takes, so that no wave waits for another; of longer rows
+ a block does.*/
+pub const WIDE_ROW: u32 = 2048;
+
+/** `layer_norm`, `layer_norm_few`, `layer_norm_wide`: s = x + residual; out = (s − mean(s)) / √(variance(s) + epsilon) · weight + bias, over each row.
+ `rms_norm`, `rms_norm_few`, `rms_norm_wide`: s = x + residual; out = s / √(mean(s²) + epsilon) · weight, over each row.*/
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct LayerNormArgs {
@@ -1398,11 +1406,14 @@ const _: () = {
     ][::core::mem::offset_of!(SwiGluArgs, reserved) - 36usize];
 };
 
-/// Threads per block of `swiglu_norm`, which takes a row.
+/// Threads per block of `swiglu_norm`.
 pub const SWIGLU_NORM_THREADS: u32 = 128;
 
+/// The most channels of a row that a wave of `swiglu_norm` takes; of longer ones a block does.
+pub const SWIGLU_NORM_ROW: u32 = 2048;
+
 /** `swiglu_norm`: g = silu(gate) · value, where gate and value are the halves of each row of x;
- out = (g − mean(g)) / √(variance(g) + epsilon) · weight + bias, over each row.*/
+ out = (g − mean(g)) / √(variance(g) + epsilon) · weight + bias, over the first `normed` columns of each row.*/
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct SwiGluNormArgs {
@@ -1416,16 +1427,20 @@ pub struct SwiGluNormArgs {
     pub out: u64,
     /// Rows of `x` and `out`.
     pub rows: u32,
-    /// Columns of `out`.
+    /// Columns of `out`, and of the gates and of the values.
     pub channels: u32,
     /// Added to the variance.
     pub epsilon: f32,
     /// 0: `out` is T. Otherwise `out` is E4M3 (include/float8.hpp) of the result times this.
     pub float8_factor: f32,
+    /// 0: a row per wave; 1: a row per block.
+    pub whole_block: u32,
+    /// How many of the columns are normed; the result's others are 0.
+    pub normed: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of SwiGluNormArgs"][::core::mem::size_of::<SwiGluNormArgs>() - 48usize];
+    ["Size of SwiGluNormArgs"][::core::mem::size_of::<SwiGluNormArgs>() - 56usize];
     ["Alignment of SwiGluNormArgs"][::core::mem::align_of::<SwiGluNormArgs>() - 8usize];
     [
         "Offset of field: SwiGluNormArgs::x",
@@ -1451,6 +1466,12 @@ const _: () = {
     [
         "Offset of field: SwiGluNormArgs::float8_factor",
     ][::core::mem::offset_of!(SwiGluNormArgs, float8_factor) - 44usize];
+    [
+        "Offset of field: SwiGluNormArgs::whole_block",
+    ][::core::mem::offset_of!(SwiGluNormArgs, whole_block) - 48usize];
+    [
+        "Offset of field: SwiGluNormArgs::normed",
+    ][::core::mem::offset_of!(SwiGluNormArgs, normed) - 52usize];
 };
 
 /// `tokens`: prefix tokens before an image's own, to which a position table is added.

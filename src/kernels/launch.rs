@@ -60,15 +60,26 @@ impl Target {
         )
     }
 
+    /// The longest row that a wave keeps in [`ROW_REGISTERS`] registers a lane.
+    pub(super) fn row_of_wave(&self) -> u32 {
+        ROW_REGISTERS * self.wave_size
+    }
+
     /// The launch of a reduction over each of `rows` rows of `length` elements in blocks of `threads`, and the argument
-    /// `whole_block`: a wave takes a row, or a block does where a wave's registers do not hold it.
+    /// `whole_block`: a wave takes a row, or a block does where it is longer than `of_wave`.
     ///
     /// # Errors
     ///
     /// The device takes fewer blocks.
-    pub(super) fn rows(&self, rows: u64, length: u32, threads: u32) -> Result<(Launch, u32), String> {
+    pub(super) fn rows(
+        &self,
+        rows: u64,
+        length: u32,
+        threads: u32,
+        of_wave: u32,
+    ) -> Result<(Launch, u32), String> {
         check_channels(length)?;
-        let whole_block = length > ROW_REGISTERS * self.wave_size;
+        let whole_block = length > of_wave;
         let blocks = match whole_block {
             true => rows,
             false => rows.div_ceil(u64::from(threads / self.wave_size)),

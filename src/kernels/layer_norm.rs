@@ -1,8 +1,10 @@
-//! `layer_norm` and `rms_norm`, of x or of x + residual, over the channels; `layer_norm_few` and `rms_norm_few` for few rows.
+//! `layer_norm` and `rms_norm`, of x or of x + residual, over the channels; `_few` for few rows, `_wide` for longer ones.
 
 use std::borrow::Cow;
 
-use super::bindings::{FEW_ROWS, FEW_ROWS_THREADS, LayerNormArgs, ROW_REGISTERS, ROW_THREADS};
+use super::bindings::{
+    FEW_ROWS, FEW_ROWS_THREADS, LayerNormArgs, ROW_REGISTERS, ROW_THREADS, WIDE_ROW, WIDE_ROW_THREADS,
+};
 use super::{Access, KernelArguments, Launch, Target, bytes, extent, float8, optional};
 
 impl LayerNormArgs {
@@ -58,12 +60,23 @@ impl LayerNormArgs {
         }
     }
 
-    /// Whether the entry for few rows takes them: those that a wave holds, of whatever size, so that both entries sum in the
-    /// same order.
-    fn is_few(&self) -> bool {
+    /// By the rows alone, whatever the wave's size. Where a wave takes a row, all sum in the same order.
+    fn variant(&self) -> Variant {
         const SMALLEST_WAVE: u32 = 32;
-        self.rows <= FEW_ROWS && self.channels <= ROW_REGISTERS * SMALLEST_WAVE
+        match self.channels <= ROW_REGISTERS * SMALLEST_WAVE {
+            true if self.rows <= FEW_ROWS => Variant::Few,
+            true => Variant::Many,
+            false => Variant::Wide,
+        }
     }
+}
+
+/// Which entry of the kernel takes the rows.
+#[derive(Clone, Copy)]
+enum Variant {
+    Many,
+    Few,
+    Wide,
 }
 
 // SAFETY: hip/layer_norm.hip; waves and blocks beyond the last row return.
@@ -71,23 +84,25 @@ unsafe impl KernelArguments for LayerNormArgs {
     const FILE: &'static str = "layer_norm";
 
     fn entry(&self) -> Result<Cow<'static, str>, String> {
-        let entry = match (self.bias, self.is_few()) {
-            (0, false) => "rms_norm",
-            (0, true) => "rms_norm_few",
-            (_, false) => "layer_norm",
-            (_, true) => "layer_norm_few",
+        let entry = match (self.bias, self.variant()) {
+            (0, Variant::Many) => "rms_norm",
+            (0, Variant::Few) => "rms_norm_few",
+            (0, Variant::Wide) => "rms_norm_wide",
+            (_, Variant::Many) => "layer_norm",
+            (_, Variant::Few) => "layer_norm_few",
+            (_, Variant::Wide) => "layer_norm_wide",
         };
         Ok(entry.into())
     }
 
     fn plan(&mut self, target: &Target) -> Result<Launch, String> {
         float8::check(self.float8_factor)?;
-        let threads = if self.is_few() {
-            FEW_ROWS_THREADS
-        } else {
-            ROW_THREADS
+        let (threads, of_wave) = match self.variant() {
+            Variant::Many => (ROW_THREADS, target.row_of_wave()),
+            Variant::Few => (FEW_ROWS_THREADS, target.row_of_wave()),
+            Variant::Wide => (WIDE_ROW_THREADS, WIDE_ROW),
         };
-        let (launch, whole_block) = target.rows(self.rows.into(), self.channels, threads)?;
+        let (launch, whole_block) = target.rows(self.rows.into(), self.channels, threads, of_wave)?;
         self.whole_block = whole_block;
         Ok(launch)
     }

@@ -77,7 +77,8 @@ unsafe impl KernelArguments for QuantizeArgs {
             float8::check(self.factor)?;
             return target.elementwise(self.rows.into(), self.channels);
         }
-        let (launch, whole_block) = target.rows(self.rows.into(), self.channels, ROW_THREADS)?;
+        let (launch, whole_block) =
+            target.rows(self.rows.into(), self.channels, ROW_THREADS, target.row_of_wave())?;
         self.whole_block = whole_block;
         Ok(launch)
     }

@@ -41,7 +41,7 @@ unsafe impl KernelArguments for SoftmaxArgs {
         let rows = rows
             .checked_mul(self.queries.into())
             .ok_or("there are too many queries")?;
-        let (launch, whole_block) = target.rows(rows, self.keys, ROW_THREADS)?;
+        let (launch, whole_block) = target.rows(rows, self.keys, ROW_THREADS, target.row_of_wave())?;
         self.whole_block = whole_block;
         Ok(launch)
     }

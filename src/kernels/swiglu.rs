@@ -2,8 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::bindings::{SWIGLU_NORM_THREADS, SwiGluArgs, SwiGluNormArgs};
-use super::launch::check_channels;
+use super::bindings::{SWIGLU_NORM_ROW, SWIGLU_NORM_THREADS, SwiGluArgs, SwiGluNormArgs};
 use super::{Access, KernelArguments, Launch, Target, bytes, extent, float8, optional};
 
 impl SwiGluArgs {
@@ -76,7 +75,27 @@ impl SwiGluNormArgs {
             channels: extent(channels)?,
             epsilon,
             float8_factor: 0.0,
+            whole_block: 0,
+            normed: extent(channels)?,
         })
+    }
+
+    /// The last `padding` columns only fill a row up.
+    ///
+    /// # Errors
+    ///
+    /// They are all columns.
+    pub(crate) fn padded(self, padding: usize) -> Result<Self, String> {
+        match u32::try_from(padding) {
+            Ok(padding) if padding < self.channels.max(1) => Ok(Self {
+                normed: self.channels - padding,
+                ..self
+            }),
+            _ => Err(format!(
+                "has {} channels, of which {padding} are padding",
+                self.channels
+            )),
+        }
     }
 
     /// Writes E4M3 of the result / `scale`, a byte an element.
@@ -88,7 +107,7 @@ impl SwiGluNormArgs {
     }
 }
 
-// SAFETY: hip/swiglu.hip; blocks beyond the last row return.
+// SAFETY: hip/swiglu.hip; waves and blocks beyond the last row return.
 unsafe impl KernelArguments for SwiGluNormArgs {
     const FILE: &'static str = "swiglu";
 
@@ -98,8 +117,14 @@ unsafe impl KernelArguments for SwiGluNormArgs {
 
     fn plan(&mut self, target: &Target) -> Result<Launch, String> {
         float8::check(self.float8_factor)?;
-        check_channels(self.channels)?;
-        target.blocks(self.rows.into(), SWIGLU_NORM_THREADS)
+        let (launch, whole_block) = target.rows(
+            self.rows.into(),
+            self.channels,
+            SWIGLU_NORM_THREADS,
+            SWIGLU_NORM_ROW,
+        )?;
+        self.whole_block = whole_block;
+        Ok(launch)
     }
 
     fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {

@@ -79,17 +79,22 @@ proptest! {
     fn a_row_fits_its_wave_or_takes_a_block(n in 1usize..5000, d in 1usize..9000, t in targets()) {
         let mut arguments = LayerNormArgs::new([1; 4], [n, d], 1e-6).unwrap();
         let launch = arguments.plan(&t).unwrap();
-        let few = arguments.entry().unwrap() == "layer_norm_few";
+        let (suffix, threads, of_wave) = match d {
+            ..=1024 if n <= 4096 => ("_few", 64, 1024),
+            ..=1024 => ("", 256, 1024),
+            _ => ("_wide", 128, 2048),
+        };
         let rms = LayerNormArgs::rms([1; 3], [n, d], 1e-6).unwrap();
-        prop_assert_eq!(rms.entry().unwrap(), if few { "rms_norm_few" } else { "rms_norm" });
-        prop_assert_eq!(few, n <= 4096 && d <= 1024);
-        prop_assert_eq!(launch.block[0], if few { 64 } else { 256 });
+        prop_assert_eq!(rms.entry().unwrap(), format!("rms_norm{suffix}"));
+        prop_assert_eq!(arguments.entry().unwrap(), format!("layer_norm{suffix}"));
+        prop_assert_eq!(launch.block[0], threads);
         prop_assert_eq!(launch.block[0] % t.wave_size, 0);
         if arguments.whole_block == 1 {
             covers(launch, n as u64, 1);
+            prop_assert!(d > of_wave);
         } else {
             covers(launch, n as u64, u64::from(launch.block[0] / t.wave_size));
-            prop_assert!(d <= 32 * t.wave_size as usize);
+            prop_assert!(d <= of_wave);
         }
     }
 

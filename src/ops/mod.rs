@@ -50,7 +50,7 @@ pub fn output_shape(op: &Op, inputs: &[&[usize]]) -> Result<Shape, String> {
         Op::RmsNorm { .. } => layer_norm::rms_shape(operands(inputs)?),
         Op::Linear(spec) => linear::shape(spec, inputs),
         Op::SwiGlu => swiglu::shape(operands(inputs)?),
-        Op::SwiGluNorm { .. } => swiglu::norm_shape(operands(inputs)?),
+        Op::SwiGluNorm { padding, .. } => swiglu::norm_shape(*padding, operands(inputs)?),
         Op::Rope(spec) => rope::shape(spec, operands(inputs)?),
         Op::Attention(spec) => attention::shape(spec, inputs),
         Op::Transpose(spec) => transpose::shape(spec, inputs),

@@ -61,6 +61,9 @@ pub enum Op {
     SwiGluNorm {
         /// Added to the variance.
         epsilon: f32,
+        /// How many of the D channels, the last ones, only fill a row up: the norm is over the others, and they are 0, whatever x,
+        /// weight and bias hold there.
+        padding: usize,
     },
     /// Rotary position embedding of queries and keys, `(x [B,N,n·C], table [1,P,d] or [1,P,C]) → [B,N,n·C]`: pairs of channels
     /// are rotated in the last P tokens, in the first of x's n groups of `C = heads · d` channels. All else stays. For each
@@ -369,8 +372,13 @@ impl fmt::Display for Op {
                 f.write_str(if *position { "+position" } else { "" })
             }
             Self::MulScalar(factor) => write!(f, " {factor}"),
-            Self::LayerNorm { epsilon } | Self::RmsNorm { epsilon } | Self::SwiGluNorm { epsilon } => {
-                write!(f, " ε={epsilon:e}")
+            Self::LayerNorm { epsilon } | Self::RmsNorm { epsilon } => write!(f, " ε={epsilon:e}"),
+            Self::SwiGluNorm { epsilon, padding } => {
+                write!(f, " ε={epsilon:e}")?;
+                match padding {
+                    0 => Ok(()),
+                    _ => write!(f, " pad {padding}"),
+                }
             }
             Self::Linear(Linear {
                 bias,

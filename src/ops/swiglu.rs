@@ -13,13 +13,18 @@ pub(super) fn shape([x]: [&[usize]; 1]) -> Result<Shape, String> {
     }
 }
 
-pub(super) fn norm_shape([x, weight, bias]: [&[usize]; 3]) -> Result<Shape, String> {
+pub(super) fn norm_shape(padding: usize, [x, weight, bias]: [&[usize]; 3]) -> Result<Shape, String> {
     let gated = shape([x])?;
-    match gated.last() == weight.first() {
-        true => layer_norm::shape([&gated, weight, bias]),
-        false => Err(format!(
+    if gated.last() != weight.first() {
+        return Err(format!(
             "`weight` has shape {weight:?}, expected half of x's channels, {x:?}"
-        )),
+        ));
+    }
+    match gated.last() {
+        Some(&d) if padding > 0 && padding >= d => {
+            Err(format!("all of the {d} channels are padding, {padding}"))
+        }
+        _ => layer_norm::shape([&gated, weight, bias]),
     }
 }
 
@@ -31,11 +36,23 @@ pub(crate) fn run(x: &[f32], d: usize, out: &mut [f32]) {
 }
 
 /// [`Op::SwiGluNorm`](crate::ops::Op::SwiGluNorm).
-pub(crate) fn run_norm(epsilon: f32, x: &[f32], weight: &[f32], bias: &[f32], out: &mut [f32]) {
+pub(crate) fn run_norm(
+    epsilon: f32,
+    padding: usize,
+    x: &[f32],
+    weight: &[f32],
+    bias: &[f32],
+    out: &mut [f32],
+) {
     let d = weight.len();
+    let normed = d - padding;
     in_blocks(Source::InPlace, out, block_len(d), |start, block| {
         gate(&x[2 * start..], d, block);
-        layer_norm::in_place(epsilon, block, weight, bias);
+        for row in block.chunks_mut(d) {
+            let (row, rest) = row.split_at_mut(normed);
+            layer_norm::in_place(epsilon, row, &weight[..normed], &bias[..normed]);
+            rest.fill(0.0);
+        }
     });
 }
 

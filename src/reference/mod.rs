@@ -62,9 +62,10 @@ pub fn eval(op: &Op, operands: &[&Array]) -> Result<Array, String> {
         Op::Linear(spec) => linear::linear(spec, operands, &mut result),
         Op::Activation(activation) => add::map(operands[0], &mut result, |x| activate(*activation, x)),
         Op::SwiGlu => swiglu::swiglu(operands[0], &mut result),
-        Op::SwiGluNorm { epsilon } => {
+        Op::SwiGluNorm { epsilon, padding } => {
             let gated = eval(&Op::SwiGlu, &operands[..1])?;
-            layer_norm::layer_norm(*epsilon, &[&gated, operands[1], operands[2]], &mut result);
+            let operands = [&gated, operands[1], operands[2]];
+            layer_norm::padded_layer_norm(*epsilon, *padding, &operands, &mut result);
         }
         Op::Rope(spec) => rope::rope(spec, operands[0], operands[1], &mut result),
         Op::Attention(spec) => attention::attention(spec, operands, &mut result, |_, _, _| true),

@@ -129,7 +129,7 @@ pub fn op_tolerance(op: &Op, operands: &[&Array], dtype: DType) -> f64 {
             narrow + tolerance(DType::F32, d) + amplified
         }
         // The norm's, of what is not exact: its errors of f32 are amplified as well.
-        Op::SwiGluNorm { epsilon } => {
+        Op::SwiGluNorm { epsilon, .. } => {
             let d = extents(1).iter().product();
             let gated = operands
                 .first()

@@ -257,8 +257,9 @@ impl<'a> Memory<'a> {
                 grid_mask::run(pixels, size, self.output)?;
             }
             Op::SwiGlu => swiglu::run(m.values(0)?, m.channels(0)? / 2, self.output),
-            Op::SwiGluNorm { epsilon } => {
-                swiglu::run_norm(*epsilon, m.values(0)?, m.values(1)?, m.values(2)?, self.output);
+            Op::SwiGluNorm { epsilon, padding } => {
+                let [x, weight, bias] = [m.values(0)?, m.values(1)?, m.values(2)?];
+                swiglu::run_norm(*epsilon, *padding, x, weight, bias, self.output);
             }
             Op::Rope(spec) => {
                 let (&[_, tokens, channels], &[_, places, _]) = (m.shape(0)?, m.shape(1)?) else {

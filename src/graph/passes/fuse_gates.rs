@@ -21,7 +21,7 @@ pub(in crate::graph) fn run(graph: &Graph) -> Result<Rewritten> {
             return Ok(None);
         }
         let inputs = rewriter.map_all(&[gate.inputs[0], node.inputs[1], node.inputs[2]]);
-        let op = Op::SwiGluNorm { epsilon };
+        let op = Op::SwiGluNorm { epsilon, padding: 0 };
         rewriter.emit(node.role, &node.name, op, inputs).map(Some)
     })
 }

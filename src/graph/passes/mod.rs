@@ -11,6 +11,7 @@ pub(super) mod fuse_residuals;
 pub(super) mod fuse_tokens;
 pub(super) mod infer_shapes;
 pub(super) mod pack_qkv;
+pub(super) mod pad_hidden;
 pub(super) mod pad_tokens;
 pub(super) mod prune_tokens;
 
@@ -27,6 +28,7 @@ pub(crate) const CODE: u64 = fnv_1a(&[
     include_bytes!("fuse_tokens.rs"),
     include_bytes!("infer_shapes.rs"),
     include_bytes!("pack_qkv.rs"),
+    include_bytes!("pad_hidden.rs"),
     include_bytes!("pad_tokens.rs"),
     include_bytes!("prune_tokens.rs"),
     include_bytes!("../optimize.rs"),

@@ -10,7 +10,7 @@ use crate::graph::{Graph, Node, ValueId};
 use crate::ops::{Linear, Op, Transpose};
 
 /// Elements of 16 bits in a vector of 16 bytes.
-const VECTOR: usize = 8;
+pub(super) const VECTOR: usize = 8;
 
 /// Counts the pairs of transpositions with longer rows between them.
 pub(in crate::graph) fn run(graph: &Graph) -> Result<Rewritten> {

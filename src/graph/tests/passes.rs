@@ -17,7 +17,7 @@ use crate::reference;
 use crate::tensor::{DType, Input, Tensor};
 
 /// Passes that move values without computing: only the order of the reference's own f64 sums may change.
-const EXACT: f64 = 1e-13;
+pub(super) const EXACT: f64 = 1e-13;
 
 /// Passes that round scaled weights once to f32: every weight errs by at most half an ε, with random sign, and
 /// LayerNorm keeps errors from growing with depth. The tolerance of a single GEMM covers them amply.
@@ -27,7 +27,7 @@ fn rounded() -> f64 {
 
 /// Both graphs on the same two random images.
 #[track_caller]
-fn assert_same(before: &Graph, after: &Graph, tolerance: f64) {
+pub(super) fn assert_same(before: &Graph, after: &Graph, tolerance: f64) {
     after.verify().unwrap();
     let batch = 2;
     let input = before.value(before.input());

@@ -231,7 +231,14 @@ fn gates_and_activations_write_float8() {
                 array(&[channels], shift_by),
             ];
             let operands: Vec<&Array> = operands.iter().collect();
-            let expected = eval(&Op::SwiGluNorm { epsilon: 1e-6 }, &operands).unwrap();
+            let expected = eval(
+                &Op::SwiGluNorm {
+                    epsilon: 1e-6,
+                    padding: 0,
+                },
+                &operands,
+            )
+            .unwrap();
             gpu.assert_close(
                 &results[0],
                 &scaled(expected.values()),

@@ -27,6 +27,10 @@ pub(super) fn cases(list: &mut List) {
                     heads(list, &[a.batch, a.tokens], of.into());
                 }
             }
+            // The entry for wide rows, the waves of more than a block.
+            for channels in [1025, 1032, 2048] {
+                add(list, &[3, 3], channels);
+            }
             // Rows that one wave does not hold.
             add(list, &[2, 1], 4100);
             add(list, &[1, 3], 8192);

@@ -269,7 +269,14 @@ fn elementwise_ops() {
         let gates = random(&[shape[0], shape[1], 2 * d], 5);
         check_op(&Op::SwiGlu, std::slice::from_ref(&gates), 0..0);
         let operands = [gates, random(&[d], 7), random(&[d], 8)];
-        check_op(&Op::SwiGluNorm { epsilon: 1e-6 }, &operands, 1..3);
+        check_op(
+            &Op::SwiGluNorm {
+                epsilon: 1e-6,
+                padding: 0,
+            },
+            &operands,
+            1..3,
+        );
     }
 }
 

@@ -281,9 +281,9 @@ pub(super) fn lower(plan: &Plan, step: &Step, addresses: Addresses<'_>) -> Resul
             let arguments = SwiGluArgs::new([s.address(0)?, 0, s.out], s.matrix()?)?;
             one(s.float8().map_or(arguments, |step| arguments.to_float8(step)))
         }
-        Op::SwiGluNorm { epsilon } => {
+        Op::SwiGluNorm { epsilon, padding } => {
             let addresses = [s.address(0)?, s.address(1)?, s.address(2)?, s.out];
-            let arguments = SwiGluNormArgs::new(addresses, s.matrix()?, *epsilon)?;
+            let arguments = SwiGluNormArgs::new(addresses, s.matrix()?, *epsilon)?.padded(*padding)?;
             one(s.float8().map_or(arguments, |step| arguments.to_float8(step)))
         }
         Op::Rope(spec) => s.rope(spec),
