@@ -4,8 +4,10 @@
 
 namespace hipvit {
 
-/// Rows and columns of a block's tile.
-constexpr unsigned TRANSPOSE_TILE = 64;
+/// The most rows of `x` in a block's tile.
+constexpr unsigned TRANSPOSE_ROWS = 224;
+/// Bytes of each of these rows in the tile.
+constexpr unsigned TRANSPOSE_LINE = 128;
 /// Threads per block.
 constexpr unsigned TRANSPOSE_THREADS = 256;
 

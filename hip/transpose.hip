@@ -4,68 +4,122 @@
 //   [images, kept, width], kept ≤ columns, width ≥ rows. All row-major; out may alias y.
 // Alignment: any; vec128 access where the extents and the addresses allow it.
 // Accumulator: f32.
-// Geometry: blocks of TRANSPOSE_THREADS, a tile of TRANSPOSE_TILE × TRANSPOSE_TILE each, through LDS, so that both sides are
-//   accessed along their rows. Rows of the tile are padded by a word: its columns then lie in different banks, but for pairs.
+// Geometry: blocks of TRANSPOSE_THREADS, a tile each: up to TRANSPOSE_ROWS rows of x by TRANSPOSE_LINE bytes of them, so that lines
+//   of the result are written whole where an image has no more rows. It goes through LDS as it is stored, 32 words a row: a
+//   thread reads or writes 16 bytes along the rows of x and of the result, and has all its loads in flight at once.
 #include "transpose.h"
 #include "vec128.hpp"
 
 using namespace hipvit;
 
-template <class T> HIPVIT_DEVICE void transpose(const TransposeArgs &a) {
-    constexpr u32 VECS = TRANSPOSE_TILE / VEC<T>, STEP = TRANSPOSE_THREADS / VECS;
-    constexpr u32 STRIDE = TRANSPOSE_TILE + 4 / sizeof(T);
-    HIPVIT_LDS static T tile[TRANSPOSE_TILE * STRIDE];
+// Words of a row of the tile.
+constexpr u32 WORDS = TRANSPOSE_LINE / 4;
 
-    const u32 down = (a.width + TRANSPOSE_TILE - 1) / TRANSPOSE_TILE;
-    const u32 across = (a.kept + TRANSPOSE_TILE - 1) / TRANSPOSE_TILE;
+// Where a word of the tile lies, so that banks differ between the threads of a wave: those that write have four rows and every
+// fourth word, those that read every VEC<T>th row of a column.
+template <class T> HIPVIT_DEVICE u32 place_of(u32 row, u32 word) {
+    return row * WORDS + ((word ^ (row / VEC<T>) ^ (row % 4)) % WORDS);
+}
+
+// The first `valid` elements at `from`; the others are 0. `vector`: all or none of them are valid, and `from` is aligned to 16 bytes.
+template <class T> HIPVIT_DEVICE Vec<T> load_stored(const T *from, u32 valid, bool vector) {
+    Vec<T> vec{};
+    if (vector) {
+        if (valid) vec.whole = *reinterpret_cast<const Vec128 *>(from);
+    } else {
+#pragma unroll
+        for (u32 i = 0; i < VEC<T>; ++i)
+            if (i < valid) vec.element[i] = from[i];
+    }
+    return vec;
+}
+
+// Calls each(vector) with whether a vec128 starts at all of `address` and of the rows of `columns` elements behind it: outside of its
+// loop, so that no branch comes between its loads.
+template <class T, class Each> HIPVIT_DEVICE void by_alignment(const void *address, u32 columns, const Each &each) {
+    if (columns % VEC<T> == 0 && aligned(address, VEC128_BYTES)) {
+        each(true);
+    } else {
+        each(false);
+    }
+}
+
+// Columns of a tile, and vec128s of a row of it; and how many vec128s a thread has, of the tile as it is read and as it is written.
+template <class T> constexpr u32 COLUMNS = TRANSPOSE_LINE / sizeof(T);
+template <class T> constexpr u32 VECS = COLUMNS<T> / VEC<T>;
+template <class T> constexpr u32 SHARE = TRANSPOSE_ROWS * VECS<T> / TRANSPOSE_THREADS;
+
+// Calls visit(s, column, row), both of the tile, for the thread's vec128s of the result, `lines` of which are in a row of its tile.
+template <class T, class Visit> HIPVIT_DEVICE void for_each_of_result(u32 lines, const Visit &visit) {
+#pragma unroll
+    for (u32 s = 0; s < SHARE<T>; ++s) {
+        const u32 index = thread_index() + s * TRANSPOSE_THREADS, column = index / lines;
+        visit(s, column, (index - column * lines) * VEC<T>);
+    }
+}
+
+template <class T> HIPVIT_DEVICE void transpose(const TransposeArgs &a) {
+    HIPVIT_LDS static u32 tile[TRANSPOSE_ROWS * WORDS];
+
+    // Tiles of equal height, in whole vec128s of the result.
+    const u32 down = (a.width + TRANSPOSE_ROWS - 1) / TRANSPOSE_ROWS, across = (a.kept + COLUMNS<T> - 1) / COLUMNS<T>;
+    const u32 lines = ((a.width + down - 1) / down + VEC<T> - 1) / VEC<T>, height = lines * VEC<T>;
     const u32 image = block_index() / (down * across), place = block_index() % (down * across);
     if (image >= a.images) return; // the whole block
-    const u32 row = place / across * TRANSPOSE_TILE, column = place % across * TRANSPOSE_TILE;
-    // The thread's lines of the tile are STEP apart; its elements begin here in each.
-    const u32 line = thread_index() / VECS, at = thread_index() % VECS * VEC<T>;
+    const u32 row = place / across * height, column = place % across * COLUMNS<T>;
 
-    const T *x = (const T *)a.x + u64(image) * a.rows * a.columns + column + at;
-    // Columns that are not kept are read with the others: so whole vectors are, up to the end of a padded row.
-    const u32 left = column + at < a.columns ? a.columns - column - at : 0;
+    const T *x = (const T *)a.x + u64(image) * a.rows * a.columns + column;
+    Vec<T> vec[SHARE<T>];
+    by_alignment<T>(a.x, a.columns, [&](bool vector) {
 #pragma unroll
-    for (u32 r = line; r < TRANSPOSE_TILE; r += STEP) {
-        const T *from = x + u64(row + r) * a.columns;
-        float value[VEC<T>];
-        load_vec(from, row + r < a.rows ? left : 0, aligned(from, 16), value);
+        for (u32 s = 0; s < SHARE<T>; ++s) {
+            const u32 index = thread_index() + s * TRANSPOSE_THREADS, r = index / VECS<T>, at = index % VECS<T> * VEC<T>;
+            // Columns that are not kept are read with the others: so whole vectors are, up to the end of a padded row.
+            const bool exists = r < height && row + r < a.rows && column + at < a.columns;
+            vec[s] = load_stored(x + u64(row + r) * a.columns + at, exists ? a.columns - column - at : 0, vector);
+        }
+    });
 #pragma unroll
-        for (u32 i = 0; i < VEC<T>; ++i) tile[r * STRIDE + at + i] = from_float<T>(value[i]);
+    for (u32 s = 0; s < SHARE<T>; ++s) {
+        const u32 index = thread_index() + s * TRANSPOSE_THREADS, r = index / VECS<T>;
+#pragma unroll
+        for (u32 word = 0; word < 4; ++word) tile[place_of<T>(r, index % VECS<T> * 4 + word)] = vec[s].whole.word[word];
+    }
+
+    // From here on the thread's vec128s are those of the result; y has the same.
+    const u64 first = u64(image) * a.kept * a.width + row;
+    auto valid = [&](u32 line, u32 at) {
+        const bool exists = line < COLUMNS<T> && column + line < a.kept && row + at < a.width;
+        return exists ? a.width - row - at < VEC<T> ? a.width - row - at : VEC<T> : 0;
+    };
+    if (a.y) {
+        by_alignment<T>(a.y, a.width, [&](bool vector) {
+            for_each_of_result<T>(lines, [&](u32 s, u32 line, u32 at) {
+                const u64 from = first + u64(column + line) * a.width + at;
+                vec[s] = load_stored((const T *)a.y + from, valid(line, at), vector);
+            });
+        });
     }
     barrier();
-
-    if (row + at >= a.width) return;
-    const u32 valid = a.width - row - at;
-    float gamma[VEC<T>];
-    if (a.gamma) {
-        const T *from = (const T *)a.gamma + row + at;
-        load_vec(from, row + at < a.rows ? a.rows - row - at : 0, aligned(from, 16), gamma);
-    }
-    const u64 first = u64(image) * a.kept * a.width + row + at;
-#pragma unroll
-    for (u32 c = line; c < TRANSPOSE_TILE; c += STEP) {
-        if (column + c >= a.kept) break;
-        const u64 to = first + u64(column + c) * a.width;
-        float value[VEC<T>];
-#pragma unroll
-        for (u32 i = 0; i < VEC<T>; ++i) value[i] = to_float(tile[(at + i) * STRIDE + c]);
+    for_each_of_result<T>(lines, [&](u32 s, u32 line, u32 at) {
+        const u32 count = valid(line, at);
+        if (count == 0) return;
+        float gamma[VEC<T>], value[VEC<T>];
         if (a.gamma) {
-#pragma unroll
-            for (u32 i = 0; i < VEC<T>; ++i) value[i] *= gamma[i];
+            const T *from = (const T *)a.gamma + row + at;
+            load_vec(from, row + at < a.rows ? a.rows - row - at : 0, aligned(from, VEC128_BYTES), gamma);
         }
-        if (a.y) {
-            const T *y = (const T *)a.y + to;
-            float other[VEC<T>];
-            load_vec(y, valid, aligned(y, 16), other);
 #pragma unroll
-            for (u32 i = 0; i < VEC<T>; ++i) value[i] = a.multiply ? value[i] * other[i] : value[i] + other[i];
+        for (u32 i = 0; i < VEC<T>; ++i) {
+            Vec<T> word;
+            word.whole.word[0] = tile[place_of<T>(at + i, line * sizeof(T) / 4)];
+            value[i] = line % (4 / sizeof(T)) ? word[4 / sizeof(T) - 1] : word[0];
+            if (a.gamma) value[i] *= gamma[i];
+            if (a.y) value[i] = a.multiply ? value[i] * vec[s][i] : value[i] + vec[s][i];
         }
-        T *out = (T *)a.out + to;
-        store_vec(out, valid, aligned(out, 16), value);
-    }
+        T *out = (T *)a.out + first + u64(column + line) * a.width + at;
+        store_vec(out, count, aligned(out, VEC128_BYTES), value);
+    });
 }
 
 #define ENTRY(name, T)                                                                                                 \

@@ -1523,8 +1523,11 @@ const _: () = {
     ][::core::mem::offset_of!(TokensArgs, channels) - 44usize];
 };
 
-/// Rows and columns of a block's tile.
-pub const TRANSPOSE_TILE: u32 = 64;
+/// The most rows of `x` in a block's tile.
+pub const TRANSPOSE_ROWS: u32 = 224;
+
+/// Bytes of each of these rows in the tile.
+pub const TRANSPOSE_LINE: u32 = 128;
 
 /// Threads per block.
 pub const TRANSPOSE_THREADS: u32 = 256;

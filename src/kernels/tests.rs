@@ -71,7 +71,8 @@ proptest! {
         covers(launch, n as u64 * (d as u64).div_ceil(t.vec128()), 256);
         let pool = PoolArgs::new([0, 0], [n.max(1), 1, d], Pool::Token(0)).unwrap().plan(&t).unwrap();
         let tiled = TransposeArgs::new([0; 4], [3, n.max(1), d], Transpose::default()).unwrap().plan(&t).unwrap();
-        covers(tiled, 3 * (n.max(1) as u64).div_ceil(64) * (d as u64).div_ceil(64), 1);
+        let columns = 128 / t.dtype.size() as u64;
+        covers(tiled, 3 * (n.max(1) as u64).div_ceil(224) * (d as u64).div_ceil(columns), 1);
         covers(pool, n.max(1) as u64 * (d as u64).div_ceil(32 * t.vec128()), 1);
     }
 

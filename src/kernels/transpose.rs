@@ -1,7 +1,7 @@
 //! `transpose`: `gamma · xᵀ` of each image, plus `y` or times `y`, where `gamma`, `y` and the last columns of `x` may be left out
 //! and zeros may follow each row of the result.
 
-use super::bindings::{TRANSPOSE_THREADS, TRANSPOSE_TILE, TransposeArgs};
+use super::bindings::{TRANSPOSE_LINE, TRANSPOSE_ROWS, TRANSPOSE_THREADS, TransposeArgs};
 use super::{Access, KernelArguments, Launch, Target, bytes, extent, optional};
 use crate::ops::{Combine, Transpose};
 
@@ -41,10 +41,11 @@ unsafe impl KernelArguments for TransposeArgs {
         if self.rows == 0 || self.kept == 0 {
             return Err("has an image without elements".into());
         }
-        let tiles = |extent: u32| u64::from(extent.div_ceil(TRANSPOSE_TILE));
-        let blocks = [tiles(self.width), tiles(self.kept)]
-            .into_iter()
-            .fold(u64::from(self.images), u64::saturating_mul);
+        let columns = TRANSPOSE_LINE / target.dtype.size() as u32;
+        let tiles = [self.width.div_ceil(TRANSPOSE_ROWS), self.kept.div_ceil(columns)];
+        let blocks = tiles.into_iter().fold(self.images.into(), |blocks: u64, tiles| {
+            blocks.saturating_mul(tiles.into())
+        });
         target.blocks(blocks, TRANSPOSE_THREADS)
     }
 
