@@ -93,7 +93,7 @@ fn network(hidden: usize, between: Between, rounding: Option<Rounding>, read_twi
     };
     let first = Linear {
         bias: true,
-        ..linear.clone()
+        ..linear
     };
     let y = push("first", Op::Linear(first), vec![x, up, bias]);
     let hidden = match between {
