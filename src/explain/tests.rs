@@ -88,7 +88,7 @@ fn forward_passes_equal_the_interpreter() {
             let (fused, _) = graph::optimize(plain.clone(), &Passes::default()).unwrap();
             let extract = Passes {
                 fold_normalize: false,
-                pad_tokens: true,
+                whole_vectors: true,
                 ..Passes::default()
             };
             let (extracted, _) = graph::optimize(plain.clone(), &extract).unwrap();
@@ -160,7 +160,7 @@ fn gradients_of_whole_models_equal_differences() {
             assert_gradient(&fused, &format!("{name}, fused"));
             let passes = Passes {
                 fold_normalize: false,
-                pad_tokens: true,
+                whole_vectors: true,
                 ..Passes::default()
             };
             let (extracted, _) = graph::optimize(plain, &passes).unwrap();

@@ -18,7 +18,7 @@ pub struct Passes {
     pub prune_tokens: bool,
     /// Pad the hidden channels of feed-forward networks, and rows of tokens where linear layers mix tokens, to whole vectors of 16-bit
     /// elements, which fast GEMMs ask for. Executors in f32, whose vectors have fewer elements, gain less.
-    pub pad_tokens: bool,
+    pub whole_vectors: bool,
     /// Whether the statistics of each attention's softmax are outputs. No token is pruned then: they are of all queries.
     pub attention_statistics: bool,
     /// Who multiplies in FP8.
@@ -86,7 +86,7 @@ impl Default for Passes {
         Self {
             fold_normalize: true,
             prune_tokens: true,
-            pad_tokens: false,
+            whole_vectors: false,
             attention_statistics: false,
             float8: Float8::default(),
             optimizations: Optimizations::default(),
@@ -187,13 +187,13 @@ const PASSES: [Pass; 14] = [
     Pass {
         name: "pad_hidden",
         purpose: "hidden channels as whole vectors",
-        enabled: |passes| passes.pad_tokens && passes.optimizations.fusion,
+        enabled: |passes| passes.whole_vectors && passes.optimizations.fusion,
         run: |graph, _| pad_hidden::run(graph),
     },
     Pass {
         name: "pad_tokens",
         purpose: "rows of tokens as whole vectors",
-        enabled: |passes| passes.pad_tokens && passes.optimizations.fusion,
+        enabled: |passes| passes.whole_vectors && passes.optimizations.fusion,
         run: |graph, _| pad_tokens::run(graph),
     },
     Pass {

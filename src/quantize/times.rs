@@ -58,7 +58,7 @@ pub(super) fn on_gpu(model: &Model, units: &[Unit], target: &GpuTarget) -> Resul
     let GpuTarget { device, dtype, batch } = target;
     let passes = Passes {
         fold_normalize: *dtype == DType::F32,
-        pad_tokens: dtype.size() == 2,
+        whole_vectors: dtype.size() == 2,
         float8: HipExecutor::float8(device, *dtype),
         ..Passes::default()
     };
@@ -135,7 +135,7 @@ mod tests {
     fn layers_are_found_after_every_pass() {
         let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
         let passes = Passes {
-            pad_tokens: true,
+            whole_vectors: true,
             ..Passes::default()
         };
         let mut renamed = BTreeSet::new();

@@ -431,7 +431,7 @@ impl SessionBuilder {
         Passes {
             // Weights with the normalisation folded in lose too much in a narrow type.
             fold_normalize: self.dtype == DType::F32,
-            pad_tokens: self.dtype.size() == 2,
+            whole_vectors: self.dtype.size() == 2,
             attention_statistics: self.attention_statistics,
             optimizations: self.optimizations,
             ..Passes::default()

@@ -309,7 +309,7 @@ fn check(graph: Graph, dtype: DType, tolerance: f64) {
 fn check_with(graph: Graph, dtype: DType, optimizations: Optimizations, tolerance: f64) {
     let passes = Passes {
         fold_normalize: dtype == DType::F32,
-        pad_tokens: dtype.size() == 2,
+        whole_vectors: dtype.size() == 2,
         optimizations,
         ..Passes::default()
     };

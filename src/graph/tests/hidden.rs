@@ -8,9 +8,9 @@ use crate::ops::{Activation, Levels, Linear, Op, PatchConv, Pool, Rounding};
 use crate::reference::assert_close;
 use crate::tensor::{DType, Input, Tensor};
 
-fn passes(pad_tokens: bool) -> Passes {
+fn passes(whole_vectors: bool) -> Passes {
     Passes {
-        pad_tokens,
+        whole_vectors,
         ..Passes::default()
     }
 }
@@ -91,10 +91,7 @@ fn network(hidden: usize, between: Between, rounding: Option<Rounding>, read_twi
         rounding,
         ..Linear::default()
     };
-    let first = Linear {
-        bias: true,
-        ..linear
-    };
+    let first = Linear { bias: true, ..linear };
     let y = push("first", Op::Linear(first), vec![x, up, bias]);
     let hidden = match between {
         Between::Nothing => y,

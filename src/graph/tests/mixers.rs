@@ -50,7 +50,7 @@ fn what_follows_a_transposition_is_fused_into_it() {
 #[test]
 fn rows_of_tokens_are_padded_between_transpositions() {
     let passes = Passes {
-        pad_tokens: true,
+        whole_vectors: true,
         ..Passes::default()
     };
     for (name, last) in [
@@ -87,7 +87,7 @@ fn rows_of_tokens_are_padded_between_transpositions() {
 #[test]
 fn other_rows_of_tokens_stay() {
     let passes = Passes {
-        pad_tokens: true,
+        whole_vectors: true,
         ..Passes::default()
     };
     let changes = |tokens: usize, read_twice: bool, rounding: Option<Rounding>| {
@@ -139,9 +139,9 @@ fn other_rows_of_tokens_stay() {
 
 #[test]
 fn stages_compute_what_the_whole_model_does() {
-    for (name, pad_tokens) in MODELS.into_iter().flat_map(|name| [(name, false), (name, true)]) {
+    for (name, whole_vectors) in MODELS.into_iter().flat_map(|name| [(name, false), (name, true)]) {
         let passes = Passes {
-            pad_tokens,
+            whole_vectors,
             ..Passes::default()
         };
         let (graph, _) = optimize(golden(name), &passes).unwrap();
@@ -160,12 +160,12 @@ fn stages_compute_what_the_whole_model_does() {
 #[test]
 fn networks_are_divided_where_a_layer_reads_the_other_alone() {
     let models = [("timm_mixer", 4), ("timm_gmixer", 4), ("timm_resmlp", 2)];
-    for (pad_tokens, (name, sums)) in [false, true]
+    for (whole_vectors, (name, sums)) in [false, true]
         .into_iter()
         .flat_map(|pad| models.map(|model| (pad, model)))
     {
         let passes = Passes {
-            pad_tokens,
+            whole_vectors,
             ..Passes::default()
         };
         let (graph, _) = optimize(golden(name), &passes).unwrap();
