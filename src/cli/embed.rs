@@ -30,11 +30,11 @@ pub struct Args {
     /// registers); as JSON or safetensors
     #[arg(long)]
     tokens: bool,
-    /// Print all tokens after block N too, counted from 0 and without a norm (transformers' hidden_states[N + 1] before any final norm); may be
-    /// given several times; as JSON or safetensors (`layers.N`)
-    #[arg(long = "layer", value_name = "N")]
+    /// Print all tokens after these blocks too, counted from 0 and without a norm (after block N, transformers' hidden_states[N + 1] before
+    /// any final norm); as JSON or safetensors (`layers.N`)
+    #[arg(long, visible_alias = "layer", value_name = "N,…", value_delimiter = ',')]
     layers: Vec<usize>,
-    /// Give the patches' tokens, of --tokens and --layer, as feature maps, [rows, columns, channels], and those of --layer without
+    /// Give the patches' tokens, of --tokens and --layers, as feature maps, [rows, columns, channels], and those of --layers without
     /// the tokens before the patches
     #[arg(long)]
     dense: bool,
@@ -98,7 +98,7 @@ impl Args {
             return Err(Usage(text).into());
         }
         if self.dense && !self.tokens && self.layers.is_empty() {
-            return Err(Usage("--dense shapes tokens: give --tokens or --layer too".to_owned()).into());
+            return Err(Usage("--dense shapes tokens: give --tokens or --layers too".to_owned()).into());
         }
         let images = self.inputs.list()?;
         let builder = self.model.builder().tokens(self.tokens);

@@ -248,7 +248,7 @@ fn embed_prints_tokens_and_hidden_layers_on_request() {
         let args = args.iter().map(OsStr::new);
         hipvit([OsStr::new("embed"), sample.as_os_str()].into_iter().chain(args))
     };
-    let output = embed(&["--tokens", "--layer", "0", "--layer", "2"]);
+    let output = embed(&["--tokens", "--layers", "0,1", "--layer", "2"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let line = json_lines(&output).pop().unwrap();
     let size = |value: &Value| {
@@ -265,7 +265,7 @@ fn embed_prints_tokens_and_hidden_layers_on_request() {
         "{patches:?} {prefix:?}"
     );
     let layers = line["layers"].as_object().unwrap();
-    assert_eq!(layers.keys().collect::<Vec<_>>(), ["0", "2"]);
+    assert_eq!(layers.keys().collect::<Vec<_>>(), ["0", "1", "2"]);
     assert!(
         layers
             .values()
@@ -274,7 +274,7 @@ fn embed_prints_tokens_and_hidden_layers_on_request() {
     let plain = json_lines(&embed(&[])).pop().unwrap();
     assert!(plain.get("tokens").is_none() && plain.get("layers").is_none());
 
-    let output = embed(&["--layer", "99"]);
+    let output = embed(&["--layers", "99"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("block 99"), "{}", stderr(&output));
 }
