@@ -13,9 +13,9 @@ import shutil
 import torch
 import transformers as hf
 from PIL import Image
-from safetensors.torch import save_file
 from transformers.models.siglip2.image_processing_pil_siglip2 import Siglip2ImageProcessorPil
 
+from golden_outputs import save_golden
 from golden_transformers import ANIMALS, rewrite, with_prefix
 from golden_weights import randomise, silent_tensors
 from golden_zero_shot import CONTEXT, GOLDEN, TEXTS, siglip, siglip2_tokenizer
@@ -81,7 +81,7 @@ def run(name: str, model_class: type, config, processor, tokenizer=None, edits=(
     inputs["pixel_values"] = kept
     unused = silent_tensors(model, lambda: outputs()[main])
     tensors = {"pixel_values": made["pixel_values"], "spatial_shapes": shapes, "pixel_attention_mask": mask, **made_outputs}
-    save_file({key: value.clone().contiguous() for key, value in tensors.items()}, directory / "golden.safetensors")
+    save_golden(tensors, directory / "golden.safetensors")
     golden = {
         "name": name, "architecture": model_class.__name__, "output": main, "images": IMAGES, "note": note,
         "grids": shapes.tolist(), "max_num_patches": processor.max_num_patches, "unused_tensors": unused,

@@ -23,6 +23,7 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, pr
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
 
+from golden_outputs import save_golden
 from golden_transformers import MLP, SMALL, square
 from golden_weights import randomise
 
@@ -206,7 +207,7 @@ def run(name: str, model_class: type, config, tokenizer, processor, edit=None, f
     assert spread > 1e-2, f"{name}: texts differ by {spread}"
     tensors = {"pixel_values": pixels, "input_ids": input_ids, "text_embeds": embed(TEXTS),
                "logits_per_image": result.logits_per_image, "ensemble": logits(labels)}
-    save_file({key: value.clone().contiguous() for key, value in tensors.items()}, directory / "golden.safetensors")
+    save_golden(tensors, directory / "golden.safetensors")
     golden = {"texts": TEXTS, "labels": LABELS, "templates": TEMPLATES, "images": IMAGES, "transformers": hf.__version__}
     (directory / "golden.json").write_text(json.dumps(golden, indent=2, ensure_ascii=False) + "\n")
     if final:

@@ -5,7 +5,7 @@ own pixel values and double-precision outputs.
     venv/bin/python scripts/goldens.py            # all cases, and the index
     venv/bin/python scripts/goldens.py hf_vit     # one case; the index is left alone
 
-The same versions give the same bytes. See also: golden_images.py, golden_weights.py, golden_timm.py,
+The same versions give the same bytes. See also: golden_images.py, golden_weights.py, golden_outputs.py, golden_timm.py,
 golden_transformers.py; golden_quantized.py, for models in 8 bits; tests/golden/README.md says what each file holds.
 """
 
@@ -23,11 +23,11 @@ import timm
 import torch
 import torchvision
 import transformers
-from safetensors.torch import save_file
 
 import golden_timm
 import golden_transformers
 from golden_images import write_images
+from golden_outputs import save_golden
 from golden_weights import silent_tensors
 
 ROOT = Path(__file__).resolve().parent.parent / "tests" / "golden"
@@ -80,7 +80,7 @@ def run(case, images) -> dict:
     unused = [name for name in silent if name not in inert]
 
     tensors = {"pixel_values": pixel_values} | {name: value.double() for name, value in outputs.items()}
-    save_file({name: value.clone().contiguous() for name, value in tensors.items()}, directory / "golden.safetensors")
+    save_golden(tensors, directory / "golden.safetensors")
     golden = {
         "name": case.name,
         "library": case.library,
