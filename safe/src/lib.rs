@@ -1,4 +1,4 @@
-//! A safe layer over AMD's HIP runtime, hipRTC, rocBLAS, hipBLASLt, MIOpen, RCCL and ROCm SMI: what cudarc is on CUDA.
+//! A safe layer over AMD's HIP runtime, hipRTC, rocBLAS, hipBLASLt, hipSPARSELt, MIOpen, RCCL and ROCm SMI: what cudarc is on CUDA.
 //!
 //! Nothing links against ROCm. The libraries are opened at run time, from ROCm or from another *provider* of the same C
 //! interface ([providers](#providers)); a missing one is an error value that names it. hipvit uses this crate as
@@ -50,7 +50,7 @@
 //! | [`Function`], [`TypedFunction`], [`Kernel`] | a kernel; with the types of its parameters; with one structure |
 //! | [`Rtc`], [`Program`], [`KernelCache`] | device code compiled at run time; what of it is kept on disk |
 //! | [`Graph`], [`Replay`] | captured work that is replayed |
-//! | [`Blas`], [`BlasLt`], [`Dnn`] | rocBLAS, hipBLASLt, MIOpen, each on one stream |
+//! | [`Blas`], [`BlasLt`], [`SparseLt`], [`Dnn`] | rocBLAS, hipBLASLt, hipSPARSELt, MIOpen, each on one stream |
 //! | [`Comm`], [`Group`] | RCCL: communication between GPUs |
 //! | [`NodeComm`] | the same between GPUs of several hosts, all-reduces within each host first |
 //! | [`World`], [`Rendezvous`] | the processes that a launcher has started, and how they find each other |
@@ -121,7 +121,7 @@
 //!
 //! # Library handles
 //!
-//! [`Blas`], [`BlasLt`] and [`Dnn`] are made of a stream, submit to it, and check their operands' sizes before the library
+//! [`Blas`], [`BlasLt`], [`SparseLt`] and [`Dnn`] are made of a stream, submit to it, and check their operands' sizes before the library
 //! sees them. Matrices are row-major. No library is called before a [`Device`] proves that there is a GPU, as some end the
 //! process where there is none.
 //!
@@ -183,7 +183,10 @@ mod versions;
 #[doc(hidden)]
 pub use hipvit_sys::regular_file;
 
-pub use blas::{Blas, BlasLt, Epilogue, Gemm, Matmul, MatmulOperands, Matrix, Scales};
+pub use blas::{
+    Blas, BlasLt, Epilogue, Gemm, Matmul, MatmulOperands, Matrix, Scales, SparseGemm, SparseLt, SparseMatmul,
+    SparseOperands,
+};
 pub use code::Code;
 pub use comm::{Comm, CommOptions, Group, NodeComm, Reduction, Rendezvous, UniqueId, World};
 pub use counters::{Counted, HardwareCounters, KernelCounts};

@@ -150,6 +150,7 @@ impl Runtime {
             library(provider.hiprtc()),
             library(provider.rocblas()),
             library(provider.hipblaslt()),
+            library(provider.hipsparselt()),
             library(provider.miopen()),
             library(provider.rccl()),
             library(provider.rocm_smi()),

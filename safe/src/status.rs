@@ -59,15 +59,17 @@ fn advice(status: &str) -> &'static str {
         }
         "hipErrorNotSupported"
         | "HIPBLAS_STATUS_NOT_SUPPORTED"
+        | "HIPSPARSE_STATUS_NOT_SUPPORTED"
         | "rocblas_status_not_implemented"
         | "miopenStatusNotImplemented"
         | "miopenStatusUnsupportedOp" => "this provider does not offer it",
-        "rocblas_status_arch_mismatch" | "HIPBLAS_STATUS_ARCH_MISMATCH" => {
-            "the library was built without this GPU's architecture"
-        }
-        "rocblas_status_memory_error" | "HIPBLAS_STATUS_ALLOC_FAILED" | "miopenStatusAllocFailed" => {
-            "out of memory; take a smaller batch or a narrower dtype"
-        }
+        "rocblas_status_arch_mismatch"
+        | "HIPBLAS_STATUS_ARCH_MISMATCH"
+        | "HIPSPARSE_STATUS_ARCH_MISMATCH" => "the library was built without this GPU's architecture",
+        "rocblas_status_memory_error"
+        | "HIPBLAS_STATUS_ALLOC_FAILED"
+        | "HIPSPARSE_STATUS_ALLOC_FAILED"
+        | "miopenStatusAllocFailed" => "out of memory; take a smaller batch or a narrower dtype",
         "ROCPROFILER_STATUS_ERROR_CONFIGURATION_LOCKED" => {
             "a profiler is in this process already, as under rocprofv3; run without it"
         }

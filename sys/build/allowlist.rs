@@ -137,6 +137,22 @@ pub(crate) const LIBRARIES: &[Library] = &[
         constants: &["HIPBLASLT_VERSION_(MAJOR|MINOR|PATCH)"],
     },
     Library {
+        module: "hipsparselt",
+        table: "Hipsparselt",
+        status: ("hipsparseStatus_t", "HIPSPARSE_STATUS_SUCCESS"),
+        headers: &["hipsparselt/hipsparselt.h"],
+        cpp: true,
+        functions: &[
+            "hipsparseLt(GetVersion|Init|Destroy)",
+            "hipsparseLt(Dense|Structured)DescriptorInit|hipsparseLtMatDescriptorDestroy|hipsparseLtMatDesc[GS]etAttribute",
+            "hipsparseLtMatmul(|Search|DescriptorInit|Desc[GS]etAttribute|GetWorkspace|PlanInit|PlanDestroy)",
+            "hipsparseLtMatmulAlg(SelectionInit|[GS]etAttribute)",
+            "hipsparseLtSpMMA(Prune|PruneCheck|CompressedSize|Compress)2?",
+        ],
+        types: &[],
+        constants: &["hipsparseltVersion(Major|Minor|Patch)"],
+    },
+    Library {
         module: "miopen",
         table: "Miopen",
         status: ("miopenStatus_t", "miopenStatusSuccess"),

@@ -25,6 +25,7 @@ fn main() -> Result<(), Error> {
     show(provider.hiprtc());
     show(provider.rocblas());
     show(provider.hipblaslt());
+    show(provider.hipsparselt());
     show(provider.miopen());
     show(provider.rccl());
     show(provider.rocm_smi());

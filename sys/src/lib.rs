@@ -61,6 +61,10 @@ library! {
     hipblaslt: Hipblaslt, "hipBLASLt", ["libhipblaslt.so.1", "libhipblaslt.so.0"]
 }
 library! {
+    /// hipSPARSELt: GEMMs with a 2:4 sparse factor.
+    hipsparselt: Hipsparselt, "hipSPARSELt", ["libhipsparselt.so.0"]
+}
+library! {
     /// MIOpen: convolution, normalisation, softmax, attention; with the functions that its header calls beta.
     miopen: Miopen, "MIOpen", ["libMIOpen.so.1"]
 }

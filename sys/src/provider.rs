@@ -11,7 +11,7 @@ use libloading::Library;
 use crate::error::{Attempt, Error};
 use crate::hip::hipError_t;
 use crate::regular_file;
-use crate::{Hip, Hipblaslt, Hiprtc, Miopen, Rccl, Rocblas, RocmSmi, Rocprofiler, Roctx, Table};
+use crate::{Hip, Hipblaslt, Hiprtc, Hipsparselt, Miopen, Rccl, Rocblas, RocmSmi, Rocprofiler, Roctx, Table};
 
 /// Where ROCm's installer puts it.
 const DEFAULT_ROCM: &str = "/opt/rocm";
@@ -66,6 +66,7 @@ pub struct Provider {
     hiprtc: OnceLock<Result<Hiprtc, Error>>,
     rocblas: OnceLock<Result<Rocblas, Error>>,
     hipblaslt: OnceLock<Result<Hipblaslt, Error>>,
+    hipsparselt: OnceLock<Result<Hipsparselt, Error>>,
     miopen: OnceLock<Result<Miopen, Error>>,
     rccl: OnceLock<Result<Rccl, Error>>,
     rocm_smi: OnceLock<Result<RocmSmi, Error>>,
@@ -159,6 +160,7 @@ impl Provider {
             hiprtc: OnceLock::new(),
             rocblas: OnceLock::new(),
             hipblaslt: OnceLock::new(),
+            hipsparselt: OnceLock::new(),
             miopen: OnceLock::new(),
             rccl: OnceLock::new(),
             rocm_smi: OnceLock::new(),
@@ -203,6 +205,14 @@ impl Provider {
     /// It cannot be opened.
     pub fn hipblaslt(&self) -> Result<&Hipblaslt, Error> {
         self.table(&self.hipblaslt)
+    }
+
+    /// hipSPARSELt.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub fn hipsparselt(&self) -> Result<&Hipsparselt, Error> {
+        self.table(&self.hipsparselt)
     }
 
     /// MIOpen.

@@ -18,6 +18,7 @@ const ALL: &[&str] = &[
     "hiprtc",
     "rocblas",
     "hipblaslt",
+    "hipsparselt",
     "miopen",
     "rccl",
     "rocm_smi",
@@ -68,7 +69,7 @@ fn build(provider: &Provider) -> i32 {
 }
 
 /// Calls one function of each table and shows the statuses.
-fn statuses(provider: &Provider) -> Result<[String; 7], Error> {
+fn statuses(provider: &Provider) -> Result<[String; 8], Error> {
     // SAFETY: the stand-in ignores its arguments.
     unsafe {
         Ok([
@@ -85,6 +86,10 @@ fn statuses(provider: &Provider) -> Result<[String; 7], Error> {
                 .hipblaslt()?
                 .hipblasLtDestroy(ptr::null_mut())?
                 .to_string(),
+            provider
+                .hipsparselt()?
+                .hipsparseLtDestroy(ptr::null_mut())?
+                .to_string(),
             provider.miopen()?.miopenDestroy(ptr::null_mut())?.to_string(),
             provider.rccl()?.ncclGroupStart()?.to_string(),
             provider.rocm_smi()?.rsmi_shut_down()?.to_string(),
@@ -92,11 +97,12 @@ fn statuses(provider: &Provider) -> Result<[String; 7], Error> {
     }
 }
 
-const STATUSES: [&str; 7] = [
+const STATUSES: [&str; 8] = [
     "hipErrorNoDevice (100)",
     "HIPRTC_ERROR_INVALID_PROGRAM (4)",
     "rocblas_status_invalid_handle (1)",
     "HIPBLAS_STATUS_INVALID_VALUE (3)",
+    "HIPSPARSE_STATUS_NOT_INITIALIZED (1)",
     "miopenStatusUnknownError (7)",
     "ncclInProgress (7)",
     "RSMI_STATUS_NOT_SUPPORTED (2)",
@@ -125,7 +131,12 @@ fn a_folder_carries_rocm_6_or_7() {
         "librocblas.so.5",
         "libhipblaslt.so.1",
     ];
-    let both = ["libMIOpen.so.1", "librccl.so.1", "librocm_smi64.so.7"];
+    let both = [
+        "libhipsparselt.so.0",
+        "libMIOpen.so.1",
+        "librccl.so.1",
+        "librocm_smi64.so.7",
+    ];
     for (name, sonames) in [("six", six), ("seven", seven)] {
         let folder = folder(name);
         for (soname, library) in sonames.iter().chain(&both).zip(ALL) {

@@ -54,7 +54,7 @@ pub enum Epilogue {
 }
 
 impl Epilogue {
-    fn has_bias(self) -> bool {
+    pub(super) fn has_bias(self) -> bool {
         matches!(self, Self::Bias | Self::BiasGelu | Self::BiasRelu)
     }
 

@@ -36,7 +36,7 @@ impl Element for bf16 {
     }
 }
 
-fn values<T: Element>(len: usize, seed: u32) -> Vec<T> {
+pub(crate) fn values<T: Element>(len: usize, seed: u32) -> Vec<T> {
     numbers(len, seed).into_iter().map(T::from).collect()
 }
 
@@ -95,7 +95,7 @@ pub(crate) fn blas<T: Element>(device: &Device, dtype: DType) -> Check {
 
 /// Sums of `k` products of numbers up to 1: accumulated in f32, and
 /// one rounding to the result's type at its largest magnitude, some 6 standard deviations of √(k/9).
-fn bound(dtype: DType, k: usize) -> f64 {
+pub(crate) fn bound(dtype: DType, k: usize) -> f64 {
     let largest = 2.0 * (k as f64).sqrt() + 1.0;
     let epsilon = match dtype {
         DType::F16 => 2f64.powi(-11),

@@ -18,6 +18,7 @@ mod monitor;
 mod peers;
 mod processes;
 mod scale;
+mod sparse;
 mod streams;
 mod structure;
 
@@ -80,6 +81,7 @@ checks! {
     gemm_f16: |device| gemm::blas::<f16>(device, DType::F16);
     gemm_bf16: |device| gemm::blas::<bf16>(device, DType::BF16);
     hipblaslt_adds_bias_and_gelu: gemm::blas_lt;
+    hipsparselt_multiplies_compressed_weights: sparse::sparse_lt;
     miopen_softmax: dnn::softmax;
     miopen_layer_norm: dnn::layer_norm;
     miopen_convolution: dnn::convolution;

@@ -12,6 +12,7 @@ compile_error!("for 64-bit Linux only, as ROCm is");
 mod hip;
 mod hipblaslt;
 mod hiprtc;
+mod hipsparselt;
 mod library;
 mod miopen;
 mod nvml;

@@ -47,6 +47,7 @@ pub(crate) static CUDA: Library = Library::new(&["libcuda.so.1"], &[]);
 pub(crate) static NVRTC: Library = Library::new(&["libnvrtc.so.13", "libnvrtc.so.12"], &[]);
 pub(crate) static CUBLASLT: Library = Library::new(&["libcublasLt.so.13", "libcublasLt.so.12"], &[]);
 pub(crate) static CUBLAS: Library = Library::new(&["libcublas.so.13", "libcublas.so.12"], &[&CUBLASLT]);
+pub(crate) static CUSPARSELT: Library = Library::new(&["libcusparseLt.so.0"], &[]);
 pub(crate) static CUDNN: Library = Library::new(&["libcudnn.so.9"], &[&CUBLASLT, &NVRTC]);
 pub(crate) static NCCL: Library = Library::new(&["libnccl.so.2"], &[]);
 /// Of CUDA 12.9 and newer; of older ones.
@@ -150,7 +151,16 @@ impl Symbol {
     /// # Safety
     /// The prototype is that of the function of this name.
     pub(crate) unsafe fn typed<P: Prototype>(&self, _prototype: P) -> Result<P::Function, Missing> {
-        const { assert!(size_of::<P::Function>() == size_of::<usize>()) };
+        // SAFETY: as the caller says.
+        unsafe { self.function() }
+    }
+
+    /// The function as a pointer of this type.
+    ///
+    /// # Safety
+    /// The type is a pointer to a C function, of the type of the function of this name.
+    pub(crate) unsafe fn function<F>(&self) -> Result<F, Missing> {
+        const { assert!(size_of::<F>() == size_of::<usize>()) };
         let address = (*self.address.get_or_init(|| {
             let library = self.library.open().ok_or(Missing::Library)?;
             // SAFETY: only the address is taken here.
@@ -159,9 +169,9 @@ impl Symbol {
                 _ => Err(Missing::Function),
             }
         }))?;
-        // SAFETY: `P::Function` is a function pointer, of the size that is asserted above, and the address is that of
-        // the function whose prototype the caller gave; the library is never closed.
-        Ok(unsafe { std::mem::transmute_copy::<usize, P::Function>(&address) })
+        // SAFETY: `F` is a function pointer, of the size that is asserted above, and the address is that of the function
+        // whose type the caller gave; the library is never closed.
+        Ok(unsafe { std::mem::transmute_copy::<usize, F>(&address) })
     }
 }
 

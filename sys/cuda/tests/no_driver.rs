@@ -41,6 +41,7 @@ fn every_function_of_every_table_is_exported() {
         provider.hiprtc().expect("hipRTC").missing(),
         provider.rocblas().expect("rocBLAS").missing(),
         provider.hipblaslt().expect("hipBLASLt").missing(),
+        provider.hipsparselt().expect("hipSPARSELt").missing(),
         provider.miopen().expect("MIOpen").missing(),
         provider.rccl().expect("RCCL").missing(),
         provider.rocm_smi().expect("ROCm SMI").missing(),

@@ -15,6 +15,7 @@ mod faults;
 mod hip;
 mod hipblaslt;
 mod hiprtc;
+mod hipsparselt;
 mod miopen;
 mod parts;
 mod rccl;

@@ -37,6 +37,12 @@ pub extern "C" fn hipblasLtDestroy(_handle: *mut u8) -> u32 {
     3
 }
 
+#[cfg(hipsparselt)]
+#[unsafe(no_mangle)]
+pub extern "C" fn hipsparseLtDestroy(_handle: *const u8) -> u32 {
+    1
+}
+
 #[cfg(miopen)]
 #[unsafe(no_mangle)]
 pub extern "C" fn miopenDestroy(_handle: *mut u8) -> u32 {

@@ -3,7 +3,7 @@
 use hipvit_sys::hipblaslt::{hipblasLtEpilogue_t, hipblasStatus_t};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Activation {
+pub(crate) enum Activation {
     None,
     Relu,
     /// The tanh form, as in the real library.
@@ -61,7 +61,7 @@ impl Epilogue {
 }
 
 impl Activation {
-    pub(super) fn of(self, x: f64) -> f64 {
+    pub(crate) fn of(self, x: f64) -> f64 {
         let sigmoid = || 1.0 / (1.0 + (-x).exp());
         match self {
             Self::None => x,

@@ -25,6 +25,8 @@ use hipvit_sys::hipblaslt::{
     hipblasOperation_t, hipblasStatus_t,
 };
 
+pub(crate) use self::epilogue::Activation;
+
 use self::algorithm::Algorithm;
 use self::attributes::Attributes;
 use self::matmul::{Descriptor, Layout, Operands, Problem};

@@ -1,0 +1,436 @@
+//! hipSPARSELt: linear layers whose weight is 2:4 sparse, of which the library keeps a compressed copy.
+//!
+//! The library takes extents that are multiples of 8 alone. Rows beyond the last such multiple are copied to scratch memory with
+//! [`MULTIPLE`] rows, multiplied there, and copied back.
+
+mod plan;
+
+use std::fmt;
+use std::ptr;
+use std::sync::Arc;
+
+use hipvit_sys::Hipsparselt;
+use hipvit_sys::hipsparselt::{hipsparseLtHandle_t, hipsparseOperation_t};
+
+use self::plan::{Described, Object, Plan};
+use super::{Epilogue, WORKSPACE};
+use crate::device::Device;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::memory::buffer::DeviceBuffer;
+use crate::memory::operand::Operand;
+use crate::status::{call, missing};
+use crate::stream::{Handle, Stream};
+
+/// What the extents of matrices in 16 bits are multiples of.
+const MULTIPLE: usize = 8;
+
+/// hipSPARSELt on one stream.
+pub struct SparseLt {
+    stream: Stream,
+    raw: *mut hipsparseLtHandle_t,
+    handle: Arc<Handle>,
+    workspace: DeviceBuffer<u8>,
+}
+
+// SAFETY: the handle may be used from any thread, by one at a time.
+unsafe impl Send for SparseLt {}
+
+/// `C = activation(A·Bᵀ + beta · C + bias)` of an A `m`×`k` and a 2:4 sparse weight B `n`×`k`, f16 or bf16, row-major and unpadded:
+/// along `k` two of each four elements of B are 0. Accumulated in f32.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SparseGemm {
+    /// Rows of A and C.
+    pub m: usize,
+    /// Rows of B, columns of C. A multiple of 8.
+    pub n: usize,
+    /// Columns of A and B. A multiple of 8.
+    pub k: usize,
+    /// The element type of all matrices and of the bias.
+    pub dtype: DType,
+    /// What C is multiplied by before A·Bᵀ is added; 0 ignores what C holds.
+    pub beta: f32,
+}
+
+/// What a [`SparseMatmul`] works on.
+#[derive(Clone, Copy, Debug)]
+pub struct SparseOperands<'a> {
+    /// The dense factor.
+    pub a: Operand<'a>,
+    /// The [compressed](SparseLt::compress) weight.
+    pub b: Operand<'a>,
+    /// What `beta` scales: the residual. `None` takes `d`.
+    pub c: Option<Operand<'a>>,
+    /// The result.
+    pub d: Operand<'a>,
+    /// The bias, if the epilogue has one.
+    pub bias: Option<Operand<'a>>,
+}
+
+impl SparseGemm {
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the library has no such weight.
+    fn check(&self) -> Result<()> {
+        let Self { m, n, k, dtype, .. } = *self;
+        let multiples = n.is_multiple_of(MULTIPLE) && k.is_multiple_of(MULTIPLE);
+        if [m, n, k].contains(&0) || !multiples || !matches!(dtype, DType::F16 | DType::BF16) {
+            let reason = format!("hipSPARSELt takes f16 and bf16 and multiples of {MULTIPLE}: {self:?}");
+            return Err(Error::argument("gemm", reason));
+        }
+        Ok(())
+    }
+
+    fn weight(n: usize, k: usize, dtype: DType) -> Self {
+        Self {
+            m: MULTIPLE,
+            n,
+            k,
+            dtype,
+            beta: 0.0,
+        }
+    }
+}
+
+impl SparseLt {
+    /// hipSPARSELt on `stream`, with a workspace of 32 MiB there.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Provider`] if hipSPARSELt cannot be opened; [`Error::Device`] if it does not know the GPU.
+    pub fn new(stream: &Stream) -> Result<Self> {
+        Self::with_workspace(stream, WORKSPACE)
+    }
+
+    /// The same with a workspace of `bytes`; algorithms that need more cannot be selected.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub fn with_workspace(stream: &Stream, bytes: usize) -> Result<Self> {
+        let device = stream.device();
+        let table = table(device)?;
+        let workspace = stream.allocate(bytes)?;
+        let create = |device: &Device| {
+            let mut handle = Box::new(Object::<hipsparseLtHandle_t>::new());
+            // SAFETY: the call writes the handle, which stays where it is from then on.
+            unsafe { call!(device, table.hipsparseLtInit(handle.get())) }?;
+            Ok(Box::into_raw(handle))
+        };
+        let (raw, handle) = Handle::new(stream, create, |device, raw| {
+            let table = self::table(device)?;
+            // SAFETY: the box of `create`, which is given back once, when nothing uses it any more.
+            let mut handle = unsafe { Box::from_raw(raw) };
+            // SAFETY: destroyed once.
+            unsafe { call!(device, table.hipsparseLtDestroy(handle.get())) }
+        })?;
+        Ok(Self {
+            stream: stream.clone(),
+            raw: raw.cast(),
+            handle,
+            workspace,
+        })
+    }
+
+    /// The stream that it submits to.
+    #[must_use]
+    pub fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// The library's version, as `hipsparseLtGetVersion` counts it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Provider`] if the library lacks the call; what it says otherwise.
+    pub fn version(&self) -> Result<i32> {
+        let device = self.stream.device();
+        let table = table(device)?;
+        let mut version = 0;
+        // SAFETY: the handle lives; the call writes one integer.
+        unsafe { call!(device, table.hipsparseLtGetVersion(self.raw, &mut version)) }?;
+        Ok(version)
+    }
+
+    /// The bytes of a compressed weight `[n, k]`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the library has no such weight; what it says.
+    pub fn compressed_bytes(&self, [n, k]: [usize; 2], dtype: DType) -> Result<usize> {
+        Ok(self.sizes(&self.weight([n, k], dtype)?)?[0])
+    }
+
+    /// Compresses a dense weight `[n, k]`, of which along `k` two of each four elements are 0. What is compressed of others is not
+    /// defined.
+    ///
+    /// # Errors
+    ///
+    /// As [`compressed_bytes`](Self::compressed_bytes); [`Error::Argument`] if an operand is too small.
+    pub fn compress(
+        &self,
+        [n, k]: [usize; 2],
+        dtype: DType,
+        dense: Operand<'_>,
+        compressed: Operand<'_>,
+    ) -> Result<()> {
+        let mut matrix = self.weight([n, k], dtype)?;
+        let [bytes, buffer] = self.sizes(&matrix)?;
+        dense.expect("dense", n * k * dtype.size(), false)?;
+        compressed.expect("compressed", bytes, true)?;
+        let mut buffer: DeviceBuffer<u8> = self.stream.allocate(buffer.max(1))?;
+        let buffer = buffer.writing();
+        let device = self.stream.device();
+        let table = table(device)?;
+        self.stream.keep(|| self.handle.clone());
+        self.stream.submit(&[dense, compressed, buffer], |_| {
+            // SAFETY: handle and descriptor live; `expect` saw that the matrices have the sizes that the descriptor and the library
+            // say.
+            unsafe {
+                call!(
+                    device,
+                    table.hipsparseLtSpMMACompress2(
+                        self.raw,
+                        matrix.raw(),
+                        1,
+                        hipsparseOperation_t::HIPSPARSE_OPERATION_TRANSPOSE,
+                        dense.pointer(),
+                        compressed.pointer(),
+                        buffer.pointer(),
+                        self.stream.raw(),
+                    )
+                )
+            }
+        })
+    }
+
+    /// The descriptor of a weight: for the library, whose matrices are column-major, one `k`×`n` that is transposed.
+    fn weight(&self, [n, k]: [usize; 2], dtype: DType) -> Result<Described> {
+        SparseGemm::weight(n, k, dtype).check()?;
+        Described::new(self, [k, n], dtype, true)
+    }
+
+    /// The bytes of a compressed weight, and of the memory that compressing it takes.
+    fn sizes(&self, weight: &Described) -> Result<[usize; 2]> {
+        let device = self.stream.device();
+        let table = table(device)?;
+        let [mut bytes, mut buffer] = [0; 2];
+        // SAFETY: handle and descriptor live; the call writes two sizes.
+        unsafe {
+            call!(
+                device,
+                table.hipsparseLtSpMMACompressedSize2(self.raw, weight.read(), &mut bytes, &mut buffer)
+            )
+        }?;
+        Ok([bytes, buffer])
+    }
+
+    /// Prepares a GEMM, by the library's default algorithm.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the library has no such weight; [`Error::Device`] if it has no algorithm for it.
+    pub fn matmul(&self, gemm: SparseGemm, epilogue: Epilogue) -> Result<SparseMatmul> {
+        gemm.check()?;
+        self.stream.device().enter()?;
+        let SparseGemm { m, n, k, dtype, .. } = gemm;
+        let rest = m % MULTIPLE;
+        let whole = match m - rest {
+            0 => None,
+            rows => Some(Plan::new(self, SparseGemm { m: rows, ..gemm }, epilogue)?),
+        };
+        let rest = match rest {
+            0 => None,
+            rows => Some(Rest {
+                rows,
+                plan: Plan::new(self, SparseGemm { m: MULTIPLE, ..gemm }, epilogue)?,
+                scratch: self.stream.zeroed(MULTIPLE * (k + n) * dtype.size())?,
+            }),
+        };
+        Ok(SparseMatmul {
+            gemm,
+            epilogue,
+            whole,
+            rest,
+        })
+    }
+
+    /// Submits a GEMM.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the operands do not fit what it was prepared for; what hipSPARSELt says.
+    pub fn run(&mut self, matmul: &mut SparseMatmul, operands: SparseOperands<'_>) -> Result<()> {
+        let SparseMatmul {
+            gemm,
+            epilogue,
+            whole,
+            rest,
+        } = matmul;
+        let SparseGemm { m, n, k, dtype, .. } = *gemm;
+        let size = dtype.size();
+        operands.a.expect("A", m * k * size, false)?;
+        operands.d.expect("C", m * n * size, true)?;
+        let c = operands.c.unwrap_or(operands.d);
+        if gemm.beta != 0.0 {
+            c.expect("C", m * n * size, false)?;
+        }
+        let bias = match epilogue.has_bias() {
+            true => {
+                let bias = operands
+                    .bias
+                    .ok_or_else(|| Error::argument("bias", "is needed by the epilogue"))?;
+                bias.expect("bias", n * size, false)?;
+                Some(bias)
+            }
+            false => None,
+        };
+        let stream = self.stream.clone();
+        if let Some(Rest { rows, plan, scratch }) = rest {
+            // First, as the result may lie where the residual does.
+            let (first, rows) = (m - *rows, *rows);
+            let scratch = scratch.writing();
+            let result_at = MULTIPLE * k * size;
+            let (a, d) = (
+                scratch.part(0..result_at)?,
+                scratch.part(result_at..scratch.bytes())?,
+            );
+            let last = |width: usize| first * width * size..m * width * size;
+            let copy = |to, from: Operand<'_>, width: usize| {
+                let bytes = width * size;
+                stream.copy_rows((to, bytes), (from, bytes), bytes, rows)
+            };
+            copy(a, operands.a.part(last(k))?, k)?;
+            if gemm.beta != 0.0 {
+                copy(d, c.part(last(n))?, n)?;
+            }
+            self.submit(plan, [a, operands.b, d, d], bias)?;
+            copy(operands.d.part(last(n))?, d, n)?;
+        }
+        match whole {
+            Some(plan) => self.submit(plan, [operands.a, operands.b, c, operands.d], bias),
+            None => Ok(()),
+        }
+    }
+
+    /// Submits a plan on A, B, C and D, whose sizes were checked but for B's.
+    fn submit(
+        &mut self,
+        plan: &mut Plan,
+        [a, b, c, d]: [Operand<'_>; 4],
+        bias: Option<Operand<'_>>,
+    ) -> Result<()> {
+        let stream = self.stream.clone();
+        let device = stream.device();
+        if *device != plan.device {
+            return Err(Error::argument("matmul", "was prepared for another device"));
+        }
+        b.expect("B", plan.compressed, false)?;
+        plan.set_bias(self, bias.map_or(0, |bias| bias.address()))?;
+        let table = table(device)?;
+        let workspace = self.workspace.writing();
+        let used: Vec<Operand<'_>> = [a, b, c, d, workspace].into_iter().chain(bias).collect();
+        stream.keep(|| self.handle.clone());
+        let (raw, gemm) = (self.raw, plan.gemm);
+        let mut streams = [stream.raw()];
+        stream.submit(&used, |_| {
+            // SAFETY: handle and plan live; the caller saw that the dense matrices have their sizes, and `expect` above that the
+            // compressed one does; the plan's algorithm was found to need no more workspace than there is; the scalars and the
+            // stream are read before the call returns.
+            unsafe {
+                call!(
+                    device,
+                    table.hipsparseLtMatmul(
+                        raw,
+                        plan.raw(),
+                        ptr::from_ref(&1.0f32).cast(),
+                        b.pointer(),
+                        a.pointer(),
+                        ptr::from_ref(&gemm.beta).cast(),
+                        c.pointer(),
+                        d.pointer(),
+                        workspace.pointer(),
+                        streams.as_mut_ptr(),
+                        1,
+                    )
+                )
+            }
+        })
+    }
+}
+
+/// A prepared GEMM of hipSPARSELt.
+pub struct SparseMatmul {
+    gemm: SparseGemm,
+    epilogue: Epilogue,
+    /// Of the rows up to the last multiple of [`MULTIPLE`].
+    whole: Option<Plan>,
+    rest: Option<Rest>,
+}
+
+/// The rows beyond the last multiple of [`MULTIPLE`].
+struct Rest {
+    rows: usize,
+    plan: Plan,
+    /// [`MULTIPLE`] rows of A, then of D.
+    scratch: DeviceBuffer<u8>,
+}
+
+impl SparseMatmul {
+    /// How many algorithms there are to [select](Self::select) from; at least one.
+    #[must_use]
+    pub fn algorithms(&self) -> usize {
+        self.plans().map(|plan| plan.algorithms).min().unwrap_or(1)
+    }
+
+    /// Takes another algorithm than the default; the rest of the rows keeps to that.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if there are not so many, or it needs more workspace than `lt` has; what hipSPARSELt says if it does not
+    /// compute this.
+    pub fn select(&mut self, lt: &SparseLt, algorithm: usize) -> Result<()> {
+        let plan = self
+            .whole
+            .as_mut()
+            .or(self.rest.as_mut().map(|rest| &mut rest.plan));
+        plan.map_or(Ok(()), |plan| plan.select(lt, algorithm))
+    }
+
+    /// Sets what C is multiplied by before A·Bᵀ is added.
+    pub fn set_beta(&mut self, beta: f32) {
+        self.gemm.beta = beta;
+        let rest = self.rest.as_mut().map(|rest| &mut rest.plan);
+        for plan in self.whole.as_mut().into_iter().chain(rest) {
+            plan.gemm.beta = beta;
+        }
+    }
+
+    fn plans(&self) -> impl Iterator<Item = &Plan> {
+        self.whole.iter().chain(self.rest.as_ref().map(|rest| &rest.plan))
+    }
+}
+
+fn table(device: &Device) -> Result<&Hipsparselt> {
+    device
+        .runtime()
+        .provider()
+        .hipsparselt()
+        .map_err(|error| missing(&error))
+}
+
+impl fmt::Debug for SparseLt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SparseLt").field(&self.stream).finish()
+    }
+}
+
+impl fmt::Debug for SparseMatmul {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SparseMatmul")
+            .field("gemm", &self.gemm)
+            .field("epilogue", &self.epilogue)
+            .field("algorithms", &self.algorithms())
+            .finish_non_exhaustive()
+    }
+}

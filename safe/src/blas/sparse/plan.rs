@@ -1,0 +1,361 @@
+//! A GEMM that is ready for the library to run, and the objects that it is described by.
+
+use std::ptr;
+
+use hipvit_sys::hip::hipDataType;
+use hipvit_sys::hipsparselt::{
+    hipsparseLtComputetype_t, hipsparseLtMatDescriptor_t, hipsparseLtMatmulAlg_t,
+    hipsparseLtMatmulAlgAttribute_t as AlgorithmAttribute, hipsparseLtMatmulAlgSelection_t,
+    hipsparseLtMatmulDescAttribute_t as Attribute, hipsparseLtMatmulDescriptor_t, hipsparseLtMatmulPlan_t,
+    hipsparseLtSparsity_t, hipsparseOperation_t, hipsparseOrder_t,
+};
+
+use super::{SparseGemm, SparseLt, table};
+use crate::blas::{Epilogue, int};
+use crate::device::Device;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::status::call;
+
+/// The alignment of what the library reads and writes, in bytes.
+const ALIGNMENT: u32 = 16;
+
+/// One call of the library, for rows that are a multiple of [`MULTIPLE`].
+pub(super) struct Plan {
+    pub(super) device: Device,
+    pub(super) gemm: SparseGemm,
+    pub(super) algorithms: usize,
+    /// The bytes of the compressed weight.
+    pub(super) compressed: usize,
+    /// The bias that it was made with.
+    bias: u64,
+    has_plan: bool,
+    has_bias: bool,
+    objects: Box<Objects>,
+}
+
+// SAFETY: descriptions are plain host memory of the library's, used by one thread at a time.
+unsafe impl Send for Plan {}
+
+/// They point to each other, so that they stay where they are.
+struct Objects {
+    /// Of the weight, of A, and of C and D, as the library sees them.
+    matrices: [Described; 3],
+    description: Object<hipsparseLtMatmulDescriptor_t>,
+    algorithm: Object<hipsparseLtMatmulAlgSelection_t>,
+    plan: Object<hipsparseLtMatmulPlan_t>,
+}
+
+impl Plan {
+    pub(super) fn new(lt: &SparseLt, gemm: SparseGemm, epilogue: Epilogue) -> Result<Self> {
+        let device = lt.stream.device();
+        let table = table(device)?;
+        let SparseGemm { m, n, k, dtype, .. } = gemm;
+        // Column-major, the factors swap, and each is what the transpose of its rows is.
+        let mut objects = Box::new(Objects {
+            matrices: [
+                Described::new(lt, [k, n], dtype, true)?,
+                Described::new(lt, [k, m], dtype, false)?,
+                Described::new(lt, [n, m], dtype, false)?,
+            ],
+            description: Object::new(),
+            algorithm: Object::new(),
+            plan: Object::new(),
+        });
+        let [compressed, _] = lt.sizes(&objects.matrices[0])?;
+        let Objects {
+            matrices: [weight, dense, result],
+            description,
+            algorithm,
+            ..
+        } = &mut *objects;
+        let compute = hipsparseLtComputetype_t::HIPSPARSELT_COMPUTE_32F;
+        // SAFETY: the handle and the descriptors live; the calls write the description, read an int, and write the selection.
+        unsafe {
+            call!(
+                device,
+                table.hipsparseLtMatmulDescriptorInit(
+                    lt.raw,
+                    description.get(),
+                    hipsparseOperation_t::HIPSPARSE_OPERATION_TRANSPOSE,
+                    hipsparseOperation_t::HIPSPARSE_OPERATION_NON_TRANSPOSE,
+                    weight.raw(),
+                    dense.raw(),
+                    result.raw(),
+                    result.raw(),
+                    compute,
+                )
+            )?;
+            let activation = match epilogue {
+                Epilogue::None | Epilogue::Bias => None,
+                Epilogue::Gelu | Epilogue::BiasGelu => Some(Attribute::HIPSPARSELT_MATMUL_ACTIVATION_GELU),
+                Epilogue::BiasRelu => Some(Attribute::HIPSPARSELT_MATMUL_ACTIVATION_RELU),
+            };
+            if let Some(attribute) = activation {
+                set(lt, description, attribute, &1i32)?;
+            }
+            call!(
+                device,
+                table.hipsparseLtMatmulAlgSelectionInit(
+                    lt.raw,
+                    algorithm.get(),
+                    description.get(),
+                    hipsparseLtMatmulAlg_t::HIPSPARSELT_MATMUL_ALG_DEFAULT,
+                )
+            )?;
+        }
+        let mut count = 0i32;
+        // SAFETY: the selection lives; the call writes one int.
+        unsafe {
+            call!(
+                device,
+                table.hipsparseLtMatmulAlgGetAttribute(
+                    lt.raw,
+                    algorithm.get(),
+                    AlgorithmAttribute::HIPSPARSELT_MATMUL_ALG_CONFIG_MAX_ID,
+                    ptr::from_mut(&mut count).cast(),
+                    size_of_val(&count),
+                )
+            )
+        }?;
+        let mut plan = Self {
+            device: device.clone(),
+            gemm,
+            algorithms: usize::try_from(count).unwrap_or(0).max(1),
+            compressed,
+            bias: 0,
+            has_plan: false,
+            has_bias: epilogue.has_bias(),
+            objects,
+        };
+        // Shows whether the library computes it: with some bias, which is replaced before it is read.
+        let bias = lt.workspace.address();
+        plan.set_bias(lt, if plan.has_bias { bias } else { 0 })?;
+        plan.make(lt)?;
+        Ok(plan)
+    }
+
+    /// Makes it again if it was made with another bias.
+    pub(super) fn set_bias(&mut self, lt: &SparseLt, bias: u64) -> Result<()> {
+        if !self.has_bias || bias == self.bias {
+            return Ok(());
+        }
+        set(
+            lt,
+            &mut self.objects.description,
+            Attribute::HIPSPARSELT_MATMUL_BIAS_POINTER,
+            &bias,
+        )?;
+        self.bias = bias;
+        match self.has_plan {
+            true => self.make(lt),
+            false => Ok(()),
+        }
+    }
+
+    pub(super) fn select(&mut self, lt: &SparseLt, algorithm: usize) -> Result<()> {
+        if algorithm >= self.algorithms {
+            let reason = format!("{algorithm}, of {}", self.algorithms);
+            return Err(Error::argument("algorithm", reason));
+        }
+        let table = table(&self.device)?;
+        let number = algorithm as i32;
+        // SAFETY: the selection lives; the call reads one int.
+        unsafe {
+            call!(
+                self.device,
+                table.hipsparseLtMatmulAlgSetAttribute(
+                    lt.raw,
+                    self.objects.algorithm.get(),
+                    AlgorithmAttribute::HIPSPARSELT_MATMUL_ALG_CONFIG_ID,
+                    ptr::from_ref(&number).cast(),
+                    size_of_val(&number),
+                )
+            )
+        }?;
+        self.make(lt)
+    }
+
+    fn make(&mut self, lt: &SparseLt) -> Result<()> {
+        self.destroy()?;
+        let table = table(&self.device)?;
+        let objects = &mut *self.objects;
+        // SAFETY: handle, description and selection live; the call writes the plan.
+        unsafe {
+            call!(
+                self.device,
+                table.hipsparseLtMatmulPlanInit(
+                    lt.raw,
+                    objects.plan.get(),
+                    objects.description.get(),
+                    objects.algorithm.get(),
+                )
+            )
+        }?;
+        self.has_plan = true;
+        let mut bytes = 0;
+        // SAFETY: the plan lives; the call writes one size.
+        unsafe {
+            call!(
+                self.device,
+                table.hipsparseLtMatmulGetWorkspace(lt.raw, self.objects.plan.get(), &mut bytes)
+            )
+        }?;
+        match bytes <= lt.workspace.bytes() {
+            true => Ok(()),
+            false => Err(Error::argument(
+                "algorithm",
+                format!("needs {bytes} bytes of workspace, of {}", lt.workspace.bytes()),
+            )),
+        }
+    }
+
+    /// The library's object.
+    pub(super) fn raw(&mut self) -> *const hipsparseLtMatmulPlan_t {
+        self.objects.plan.get()
+    }
+
+    fn destroy(&mut self) -> Result<()> {
+        if !std::mem::take(&mut self.has_plan) {
+            return Ok(());
+        }
+        let table = table(&self.device)?;
+        // SAFETY: destroyed once, by its owner.
+        unsafe {
+            call!(
+                self.device,
+                table.hipsparseLtMatmulPlanDestroy(self.objects.plan.get())
+            )
+        }
+    }
+}
+
+impl Drop for Plan {
+    fn drop(&mut self) {
+        let result = self.destroy();
+        self.device.park(result);
+    }
+}
+
+/// A matrix's descriptor.
+pub(super) struct Described {
+    device: Device,
+    object: Box<Object<hipsparseLtMatDescriptor_t>>,
+}
+
+impl Described {
+    /// A matrix of unpadded columns.
+    pub(super) fn new(
+        lt: &SparseLt,
+        [rows, columns]: [usize; 2],
+        dtype: DType,
+        sparse: bool,
+    ) -> Result<Self> {
+        let device = lt.stream.device();
+        let table = table(device)?;
+        let mut object = Box::new(Object::new());
+        let kind = match dtype {
+            DType::F16 => hipDataType::HIP_R_16F,
+            _ => hipDataType::HIP_R_16BF,
+        };
+        let order = hipsparseOrder_t::HIPSPARSE_ORDER_COL;
+        let (rows, columns) = (int(rows)?.into(), int(columns)?.into());
+        // SAFETY: the handle lives; the calls write the descriptor.
+        unsafe {
+            match sparse {
+                true => call!(
+                    device,
+                    table.hipsparseLtStructuredDescriptorInit(
+                        lt.raw,
+                        object.get(),
+                        rows,
+                        columns,
+                        rows,
+                        ALIGNMENT,
+                        kind,
+                        order,
+                        hipsparseLtSparsity_t::HIPSPARSELT_SPARSITY_50_PERCENT,
+                    )
+                ),
+                false => call!(
+                    device,
+                    table.hipsparseLtDenseDescriptorInit(
+                        lt.raw,
+                        object.get(),
+                        rows,
+                        columns,
+                        rows,
+                        ALIGNMENT,
+                        kind,
+                        order,
+                    )
+                ),
+            }
+        }?;
+        Ok(Self {
+            device: device.clone(),
+            object,
+        })
+    }
+
+    pub(super) fn raw(&mut self) -> *mut hipsparseLtMatDescriptor_t {
+        self.object.get()
+    }
+
+    pub(super) fn read(&self) -> *const hipsparseLtMatDescriptor_t {
+        &raw const self.object.0
+    }
+}
+
+impl Drop for Described {
+    fn drop(&mut self) {
+        let Ok(table) = table(&self.device) else { return };
+        // SAFETY: destroyed once, by its owner.
+        let result = unsafe {
+            call!(
+                self.device,
+                table.hipsparseLtMatDescriptorDestroy(self.object.get())
+            )
+        };
+        self.device.park(result);
+    }
+}
+
+/// Memory for one of the library's objects, aligned as cuSPARSELt's are.
+#[repr(align(16))]
+pub(super) struct Object<T>(T);
+
+impl<T: Default> Object<T> {
+    pub(super) fn new() -> Self {
+        Self(T::default())
+    }
+}
+
+impl<T> Object<T> {
+    pub(super) fn get(&mut self) -> *mut T {
+        &raw mut self.0
+    }
+}
+
+fn set<T: Copy>(
+    lt: &SparseLt,
+    description: &mut Object<hipsparseLtMatmulDescriptor_t>,
+    attribute: Attribute,
+    value: &T,
+) -> Result<()> {
+    let device = lt.stream.device();
+    let table = table(device)?;
+    // SAFETY: the description lives; the call copies as many bytes as the value has, which is the attribute's type.
+    unsafe {
+        call!(
+            device,
+            table.hipsparseLtMatmulDescSetAttribute(
+                lt.raw,
+                description.get(),
+                attribute,
+                ptr::from_ref(value).cast(),
+                size_of::<T>(),
+            )
+        )
+    }
+}
