@@ -67,7 +67,7 @@ pub fn overlap() -> impl TypedValueParser<Value = Overlap> {
 
 /// `auto`, `on`, `off`.
 pub fn sparse() -> impl TypedValueParser<Value = Sparse> {
-    PossibleValuesParser::new(["auto", "on", "off"]).try_map(|text| Sparse::from_str(&text))
+    PossibleValuesParser::new(["auto", "on", "own", "off"]).try_map(|text| Sparse::from_str(&text))
 }
 
 /// `host`, `device`.

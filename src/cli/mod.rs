@@ -129,8 +129,9 @@ pub struct ModelArgs {
     /// With tensor parallelism, overlap these sums with computation, a batch as two halves: auto does so where messages are large
     #[arg(long, default_value = "auto", value_name = "WHEN", value_parser = choices::overlap())]
     overlap: Overlap,
-    /// On a GPU, keep 2:4 sparse weights packed in f16 and bf16 and skip their zeros: auto does so where tune has measured it to be
-    /// faster; not with several GPUs for one model
+    /// On a GPU, keep 2:4 sparse weights packed in f16 and bf16 and skip their zeros: auto (where tune has measured that to be faster),
+    /// on (by hipSPARSELt or cuSPARSELt, or without it by the crate's kernel), own (by the crate's kernel), off; not with several GPUs
+    /// for one model
     #[arg(long, default_value = "auto", value_name = "WHEN", value_parser = choices::sparse())]
     sparse: Sparse,
     #[command(flatten)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::backend::Backend;
-use super::cases::{Addresses, Case, KernelForm, Resize, Work};
+use super::cases::{self, Addresses, Case, KernelForm, Resize, Role, Work};
 use super::check::{Batch, Clock, Content, FILL, MARGIN, Run, regions};
 use super::digest::{CodeDigest, Loaded};
 use super::operands::{Operands, stored};
@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::exec::HipExecutor;
 use crate::exec::select::{SelectOptions, Sparse};
 use crate::graph::plan::Plan;
-use crate::hip::{Device, DeviceBuffer, Operand, Stream};
+use crate::hip::{Device, DeviceBuffer, Operand, SparseLt, Stream};
 use crate::image::{Resampling, Window};
 use crate::kernels::{DevicePass, ImagePass, Kernels, ResizeKernels, SparseOrder};
 use crate::ops::{Attention, Linear, Op, Rounding};
@@ -64,12 +64,7 @@ impl Backend for Hip {
                 rounding: Some(rounding),
                 ..
             })) => self.lacks_bytes(case, rounding, dtype),
-            Work::Op(_) if case.is_sparse() && dtype.size() != 2 => {
-                Some("2:4 sparse weights are packed in 16 bits")
-            }
-            Work::Op(_) if case.is_sparse() && SparseOrder::of(self.device.properties().arch()).is_none() => {
-                Some("the GPU does not skip the zeros of 2:4 sparse weights")
-            }
+            Work::Op(_) if case.sparse_weight().is_some() => self.lacks_sparse(case.sparse_weight()?, dtype),
             Work::Op(Op::Attention(Attention { key_mask: true, .. })) => {
                 Some("GPU plans compute key masks; the kernels' masks are validated as such")
             }
@@ -100,6 +95,25 @@ impl Backend for Hip {
 }
 
 impl Hip {
+    /// Why the zeros of a 2:4 sparse weight are not skipped.
+    fn lacks_sparse(&self, weight: &cases::Operand, dtype: DType) -> Option<&'static str> {
+        if dtype.size() != 2 {
+            return Some("2:4 sparse weights are packed in 16 bits");
+        }
+        if SparseOrder::of(self.device.properties().arch()).is_none() {
+            return Some("the GPU does not skip the zeros of 2:4 sparse weights");
+        }
+        if weight.role == Role::SparseWeight {
+            return None;
+        }
+        if weight.shape.iter().any(|extent| !extent.is_multiple_of(8)) {
+            return Some("hipSPARSELt takes multiples of 8 channels");
+        }
+        let stream = self.device.stream().ok()?;
+        let opened = SparseLt::with_workspace(&stream, 0);
+        opened.err().map(|_| "hipSPARSELt cannot be opened for the GPU")
+    }
+
     /// Why a GEMM of bytes is not computed.
     fn lacks_bytes(&self, case: &Case, rounding: Rounding, dtype: DType) -> Option<&'static str> {
         let multiples_of = |channels: usize| {
@@ -134,7 +148,13 @@ impl Hip {
         let (graph, placed) = operands.graph(case, op)?;
         let graph = Arc::new(graph);
         let select = SelectOptions {
-            sparse: if case.is_sparse() { Sparse::On } else { Sparse::Off },
+            sparse: match case.sparse_weight().map(|weight| weight.role) {
+                Some(Role::CompressedWeight) => Sparse::On,
+                Some(_) => Sparse::Own,
+                None => Sparse::Off,
+            },
+            // What was measured would choose among them.
+            measured: case.sparse_weight().is_none(),
             ..SelectOptions::default()
         };
         let executor = HipExecutor::with_selection(&graph, &self.device, dtype, select)?;

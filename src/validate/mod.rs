@@ -279,7 +279,12 @@ fn compute(backend: &dyn Backend, case: &Case, peaks: Option<&Peaks>, row: &mut 
 fn too_large(backend: &dyn Backend, case: &Case, dtype: DType) -> Result<Option<String>> {
     let elements = |shape: &[usize]| shape.iter().product::<usize>();
     let operands: usize = case.operands.iter().map(|o| elements(&o.shape)).sum();
-    let is_parameter = |o: &&cases::Operand| matches!(o.role, Role::Parameter | Role::SparseWeight);
+    let is_parameter = |o: &&cases::Operand| {
+        matches!(
+            o.role,
+            Role::Parameter | Role::SparseWeight | Role::CompressedWeight
+        )
+    };
     let parameters = case.operands.iter().filter(is_parameter);
     let parameters: usize = parameters.map(|o| elements(&o.shape)).sum();
     let result = elements(&case.result()?);

@@ -51,7 +51,7 @@ impl Operands {
                 }
                 Role::ByteWeight(DType::I8) => int8_weight(operand, seed),
                 Role::ByteWeight(_) => float8_weight(operand, seed),
-                Role::SparseWeight => {
+                Role::SparseWeight | Role::CompressedWeight => {
                     let mut values = floats(operand, dtype, seed);
                     prune(&mut values, seed);
                     Tensor::from_f32(shape, values)

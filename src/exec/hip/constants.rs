@@ -10,7 +10,7 @@ use super::sparse::{SparseWeights, append_sparse};
 use crate::error::Result;
 use crate::float8::{Float8, Overflow};
 use crate::graph::{Graph, ValueId};
-use crate::hip::{Frozen, Operand, Stream};
+use crate::hip::{Frozen, Operand, SparseLt, Stream};
 use crate::ops::{Linear, Op, Rounding};
 use crate::tensor::DType;
 
@@ -29,6 +29,19 @@ pub(crate) struct HostConstants {
     steps: HashMap<u32, usize>,
     /// The 2:4 sparse weights.
     sparse: HashMap<ValueId, SparseForm>,
+    /// Those that the device compresses.
+    dense: Vec<DenseWeight>,
+}
+
+/// A 2:4 sparse weight `[n, k]` as hipSPARSELt takes it, with its zeros.
+#[derive(Debug)]
+struct DenseWeight {
+    extents: [usize; 2],
+    dtype: DType,
+    bytes: Vec<u8>,
+    /// Where it goes, compressed.
+    offset: usize,
+    compressed: usize,
 }
 
 impl HostConstants {
@@ -43,7 +56,8 @@ impl HostConstants {
             bytes: Vec::new(),
             offsets: HashMap::new(),
             steps: HashMap::new(),
-            sparse: sparse.map(|sparse| sparse.forms(dtype)).unwrap_or_default(),
+            sparse: sparse.map(|sparse| sparse.forms.clone()).unwrap_or_default(),
+            dense: Vec::new(),
         };
         for node in graph.nodes() {
             for (position, &id) in node.inputs.iter().enumerate() {
@@ -60,6 +74,21 @@ impl HostConstants {
                         continue;
                     }
                     this.sparse.remove(&id);
+                }
+                if let (Some(&SparseForm::Compressed { bytes }), &[n, k]) =
+                    (this.sparse.get(&id), tensor.shape())
+                {
+                    let mut dense = Vec::with_capacity(n * k * dtype.size());
+                    append(&mut dense, &tensor.to_f32(), dtype);
+                    this.dense.push(DenseWeight {
+                        extents: [n, k],
+                        dtype,
+                        bytes: dense,
+                        offset,
+                        compressed: bytes,
+                    });
+                    this.bytes.resize(offset + bytes, 0);
+                    continue;
                 }
                 match (&node.op, tensor.scaled_parts()) {
                     (Op::Linear(spec), Some(parts)) if position == 1 => match (spec.rounding, float8) {
@@ -172,7 +201,17 @@ pub(super) struct Constants {
 
 impl Constants {
     pub(super) fn upload(host: &HostConstants, stream: &Stream) -> Result<Self> {
-        let memory = stream.upload(&host.bytes)?.freeze()?;
+        let mut memory = stream.upload(&host.bytes)?;
+        if !host.dense.is_empty() {
+            let lt = SparseLt::with_workspace(stream, 0)?;
+            for weight in &host.dense {
+                let dense = stream.upload(&weight.bytes)?;
+                let compressed = memory.writing();
+                let compressed = compressed.part(weight.offset..weight.offset + weight.compressed)?;
+                lt.compress(weight.extents, weight.dtype, dense.reading(), compressed)?;
+            }
+        }
+        let memory = memory.freeze()?;
         let at = |offset: usize| memory.address() + offset as u64;
         Ok(Self {
             addresses: host

@@ -5,14 +5,15 @@ use std::fmt;
 
 use super::calls::CallClock;
 use super::direct::DirectRank;
-use super::lower::{AllReduceCall, Call, LinearCall, Unfused, attention_is_unfused};
+use super::hipsparselt::Hipsparselt;
+use super::lower::{AllReduceCall, Call, LinearCall, SparseForm, Unfused, attention_is_unfused};
 use super::miopen::Miopen;
 use super::regions::Regions;
 use super::report::name;
 use super::tensor::RankStream;
 use crate::error::{Error, Result};
 use crate::exec::select::{
-    Candidate, HIPBLASLT, LinearShape, MIOPEN, Origin, REFERENCE_ROWS, SelectOptions, Selection,
+    Candidate, HIPBLASLT, HIPSPARSELT, LinearShape, MIOPEN, Origin, REFERENCE_ROWS, SelectOptions, Selection,
 };
 use crate::graph::plan::Plan;
 use crate::hip::{Blas, BlasLt, Comm, Epilogue, Gemm, Matmul, MatmulOperands, Reduction, Scales, Stream};
@@ -30,6 +31,7 @@ pub(super) struct Libraries {
     /// What sums small messages of it.
     direct: Option<DirectRank>,
     miopen: Miopen,
+    hipsparselt: Hipsparselt,
     /// Set while calls are timed one by one.
     pub(super) calls: Option<CallClock>,
 }
@@ -37,6 +39,12 @@ pub(super) struct Libraries {
 /// hipBLASLt's first algorithm, and kernels for the rest: what is left for FP8 where there is none with the epilogue.
 const PLAIN_HIPBLASLT: Candidate = Candidate::Hipblaslt {
     algorithm: 0,
+    epilogue: false,
+};
+
+/// The same for a weight that hipSPARSELt has compressed.
+const PLAIN_HIPSPARSELT: Candidate = Candidate::Hipsparselt {
+    algorithm: None,
     epilogue: false,
 };
 
@@ -59,6 +67,7 @@ impl Libraries {
             comm: rank.map(|rank| rank.comm.clone()),
             direct: rank.and_then(|rank| rank.direct.clone()),
             miopen: Miopen::new(stream),
+            hipsparselt: Hipsparselt::new(stream),
             calls: None,
         }
     }
@@ -222,6 +231,16 @@ impl Libraries {
                 let kernel = call.packed().map_err(|e| Error::argument("linear", e))?;
                 self.launch(kernel.into(), kernels, regions)
             }
+            Candidate::Hipsparselt { algorithm, epilogue } => {
+                let kernel = self.hipsparselt.submit(call, algorithm, epilogue, regions)?;
+                let shape = call.shape();
+                let name = match epilogue && shape.epilogue().is_some() {
+                    true => "hipSPARSELt GEMM with epilogue",
+                    false => "hipSPARSELt GEMM",
+                };
+                self.called(name, || shape.to_string())?;
+                self.finish(kernel, kernels, regions)
+            }
             _ => self.rocblas(call, if reproducible { images } else { 1 }, kernels, regions),
         }
     }
@@ -232,15 +251,17 @@ impl Libraries {
         let Some(problem) = call.problem() else {
             return (Candidate::Own, Origin::Rule);
         };
-        if call.is_packed() {
-            return selection.packed();
-        }
-        let (candidate, origin) = selection.select(problem);
+        let (candidate, origin) = match call.sparse() {
+            Some(SparseForm::Packed) => return selection.packed(),
+            Some(SparseForm::Compressed { .. }) => selection.compressed(&problem),
+            Some(SparseForm::Dense) | None => selection.select(problem),
+        };
         let Err(reason) = self.check(candidate, call, selection.options().reproducible) else {
             return (candidate, origin);
         };
         let (library, instead) = match candidate {
             Candidate::Miopen => (MIOPEN, Candidate::Own),
+            Candidate::Hipsparselt { .. } => (HIPSPARSELT, PLAIN_HIPSPARSELT),
             _ => match call {
                 Call::Linear(linear) if linear.float8.is_some() => (HIPBLASLT, PLAIN_HIPBLASLT),
                 _ => (HIPBLASLT, Candidate::Rocblas),
@@ -272,7 +293,12 @@ impl Libraries {
                 };
                 self.hipblaslt(wanted, reproducible)
             }
-            (Candidate::Hipblaslt { .. }, _) => Err("is no linear layer".into()),
+            (Candidate::Hipsparselt { algorithm, epilogue }, Call::Linear(call)) => {
+                self.hipsparselt.check(call, algorithm, epilogue)
+            }
+            (Candidate::Hipblaslt { .. } | Candidate::Hipsparselt { .. }, _) => {
+                Err("is no linear layer".into())
+            }
         }
     }
 
@@ -308,6 +334,19 @@ impl Libraries {
             let count = self.prepare(first, false).map_or(0, |matmul| matmul.algorithms());
             candidates
                 .extend((0..count.min(limit)).map(|algorithm| Candidate::Hipblaslt { algorithm, epilogue }));
+            let count = match (shape.sparse, call) {
+                (true, Call::Linear(linear)) => self.hipsparselt.algorithms(linear, epilogue),
+                _ => 0,
+            };
+            let numbers = (count > 0)
+                .then_some(None)
+                .into_iter()
+                .chain((0..count).map(Some));
+            candidates.extend(
+                numbers
+                    .take(limit)
+                    .map(|algorithm| Candidate::Hipsparselt { algorithm, epilogue }),
+            );
         }
         candidates
     }

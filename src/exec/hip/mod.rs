@@ -20,6 +20,7 @@ mod context;
 mod direct;
 mod graphs;
 mod guarded;
+mod hipsparselt;
 mod libraries;
 mod lower;
 mod miopen;
@@ -47,13 +48,14 @@ use self::clock::Anchor;
 use self::constants::Constants;
 pub(crate) use self::constants::{HostConstants, append, unpack};
 use self::context::{ExecutionContext, Memory, PinnedPool};
+use self::hipsparselt::Hipsparselt;
 use self::libraries::Libraries;
 use self::lower::{SparseForm, attention_units, rounding_units, unit};
 use self::preprocess::DeviceResize;
 pub use self::preprocess::HipPreprocess;
 pub(crate) use self::sparse::SparseWeights;
 use self::staging::Pieces;
-use super::select::{HIPBLASLT, Key, SelectOptions, Selection, Sparse, Store};
+use super::select::{HIPBLASLT, HIPSPARSELT, Key, SelectOptions, Selection, Sparse, Store};
 use super::slabs::Slabs;
 use crate::error::{Error, Result};
 use crate::graph::inspection::{DeviceMemory, Region};
@@ -182,8 +184,11 @@ impl HipExecutor {
         let probing = timeline::named_span(Activity::Select, || "open hipBLASLt".into());
         let (key, no_hipblaslt) = key(&copier);
         drop(probing);
-        let miopen = || Dnn::version(device).ok();
-        let selection = Selection::new(SelectOptions::default(), key, no_hipblaslt, miopen);
+        let version = |library: &str| match library {
+            HIPSPARSELT => Hipsparselt::version(&copier),
+            _ => Dnn::version(device).ok(),
+        };
+        let selection = Selection::new(SelectOptions::default(), key, no_hipblaslt, version);
         let uploading = timeline::named_span(Activity::Weights, || "weights: upload".into());
         let constants = Constants::upload(constants, &copier)?;
         drop(uploading);
@@ -328,6 +333,7 @@ impl HipExecutor {
             let shape = &plan.graph().value(id).shape;
             let bytes = match (self.constants.sparse().get(&id), shape.as_slice()) {
                 (Some(SparseForm::Packed), &[n, k]) => sparse_bytes(n, k),
+                (Some(&SparseForm::Compressed { bytes }), _) => bytes,
                 _ => shape.iter().product::<usize>() * self.dtype.size(),
             };
             (id, Region { address, bytes })
@@ -346,7 +352,7 @@ impl HipExecutor {
     }
 }
 
-/// What measurements on the stream's device depend on, but for MIOpen; and why hipBLASLt cannot be used, if so.
+/// What measurements on the stream's device depend on, but for MIOpen and hipSPARSELt; and why hipBLASLt cannot be used, if so.
 fn key(stream: &Stream) -> (Key, Option<String>) {
     let properties = stream.device().properties();
     let key = Key {

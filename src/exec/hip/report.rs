@@ -100,7 +100,11 @@ impl HipExecutor {
                 kernel.map(|kernel| self.own(kernel.into())).into_iter().collect()
             }
             (Call::Linear(linear), _) => {
-                let fused = matches!(candidate, Candidate::Hipblaslt { epilogue: true, .. });
+                let fused = matches!(
+                    candidate,
+                    Candidate::Hipblaslt { epilogue: true, .. }
+                        | Candidate::Hipsparselt { epilogue: true, .. }
+                );
                 let follows = if fused { None } else { self.follows(linear) };
                 let gemm = Called::library(candidate.to_string());
                 [gemm].into_iter().chain(follows).collect()

@@ -3,28 +3,21 @@
 use std::collections::{HashMap, HashSet};
 
 use super::constants::append;
+use super::hipsparselt::Hipsparselt;
 use super::lower::SparseForm;
 use crate::error::Result;
-use crate::exec::select::{SelectOptions, Sparse, Store};
+use crate::exec::select::{HIPSPARSELT, SelectOptions, Sparse, SparseKernel, Store};
 use crate::graph::{Graph, ValueId};
-use crate::hip::Device;
+use crate::hip::{Device, SparseLt};
 use crate::kernels::{SparseOrder, pack_sparse, sparse_indices_at};
 use crate::ops::Op;
 use crate::tensor::{DType, Tensor};
 
-/// The 2:4 sparse weights of linear layers.
+/// The 2:4 sparse weights of linear layers, and how each lies on the device.
 #[derive(Debug)]
 pub(crate) struct SparseWeights {
     pub(super) order: SparseOrder,
-    weights: Vec<(ValueId, [usize; 2])>,
-    packed: Packed,
-}
-
-/// Which are packed.
-#[derive(Debug)]
-enum Packed {
-    All,
-    Measured(Store),
+    pub(super) forms: HashMap<ValueId, SparseForm>,
 }
 
 impl SparseWeights {
@@ -47,36 +40,36 @@ impl SparseWeights {
         if weights.is_empty() {
             return Ok(None);
         }
-        let packed = match select.sparse {
-            Sparse::On => Packed::All,
-            _ if select.measured && !select.reproducible => {
-                let (key, _) = super::key(&device.stream()?);
-                Packed::Measured(Store::current(&key))
+        let stream = device.stream()?;
+        let store = match select.measured && !select.reproducible {
+            true => {
+                let (key, _) = super::key(&stream);
+                Store::current(&key.with(HIPSPARSELT, Hipsparselt::version(&stream)))
             }
-            _ => Packed::Measured(Store::default()),
+            false => Store::default(),
         };
+        // The library's results may depend on the number of rows.
+        let library = match select.reproducible {
+            true => None,
+            false => SparseLt::with_workspace(&stream, 0).ok(),
+        };
+        let compressed = |extents| {
+            let bytes = library.as_ref()?.compressed_bytes(extents, dtype).ok()?;
+            Some(SparseForm::Compressed { bytes })
+        };
+        let form = |extents| match (store.sparse(extents, dtype), select.sparse) {
+            (_, Sparse::Own) | (Some(SparseKernel::Own), _) => SparseForm::Packed,
+            (Some(SparseKernel::Hipsparselt), Sparse::Auto) => {
+                compressed(extents).unwrap_or(SparseForm::Dense)
+            }
+            (_, Sparse::On) => compressed(extents).unwrap_or(SparseForm::Packed),
+            _ => SparseForm::Dense,
+        };
+        let forms = weights.into_iter().map(|(id, extents)| (id, form(extents)));
         Ok(Some(Self {
             order,
-            weights,
-            packed,
+            forms: forms.collect(),
         }))
-    }
-
-    /// How each lies on the device.
-    pub(super) fn forms(&self, dtype: DType) -> HashMap<ValueId, SparseForm> {
-        let form = |&(id, extents): &(ValueId, [usize; 2])| {
-            let packed = match &self.packed {
-                Packed::All => true,
-                Packed::Measured(store) => store.is_sparse(extents, dtype),
-            };
-            let form = if packed {
-                SparseForm::Packed
-            } else {
-                SparseForm::Dense
-            };
-            (id, form)
-        };
-        self.weights.iter().map(form).collect()
     }
 }
 

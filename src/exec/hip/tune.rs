@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::hipsparselt::Hipsparselt;
 use super::libraries::Libraries;
 use super::lower::{
     AttentionCall, Call, Float8Call, Float8Result, LinearCall, PatchEmbeddingCall, SparseForm,
@@ -9,9 +10,9 @@ use super::lower::{
 use super::regions::Regions;
 use super::{HipExecutor, Kernels};
 use crate::error::{Error, Result};
-use crate::exec::select::{Candidate, MIOPEN, Problem, Selection, Store};
+use crate::exec::select::{Candidate, HIPSPARSELT, MIOPEN, Problem, Selection, Store};
 use crate::graph::plan::{ALIGNMENT, Plan};
-use crate::hip::{DType, DeviceBuffer, Dnn, Gemm, Operand, PinnedBuffer, Replay, Stream, Work};
+use crate::hip::{DType, DeviceBuffer, Dnn, Gemm, Operand, PinnedBuffer, Replay, SparseLt, Stream, Work};
 use crate::kernels::{PatchExtractArgs, Strided, is_fused, sparse_bytes, sparse_indices_at};
 
 /// Weights are taken from so much memory in turn, more than any cache has, since a model's layers each have their own.
@@ -117,7 +118,12 @@ impl HipExecutor {
     /// An empty store of this device and of its libraries' versions.
     pub fn store(&self) -> Store {
         let key = self.selection.key().clone();
-        Store::new(key.with(MIOPEN, Dnn::version(&self.device).ok()))
+        let sparse = match self.constants.sparse().is_empty() {
+            true => None,
+            false => Hipsparselt::version(&self.copier),
+        };
+        let key = key.with(MIOPEN, Dnn::version(&self.device).ok());
+        Store::new(key.with(HIPSPARSELT, sparse))
     }
 
     /// `None` if there is no choice. What is in `store` is selected for what `call` consists of.
@@ -186,14 +192,25 @@ struct Bench<'a> {
     weights: DeviceBuffer<u8>,
     /// The calls that compute the problem, with each copy of the weight.
     launches: Vec<Vec<Call>>,
-    /// The same with weights that are 2:4 sparse and packed, if the problem's is.
-    packed: Option<Packed>,
+    /// The same with weights that are 2:4 sparse, if the problem's is, for what skips their zeros.
+    sparse: Vec<SparseLaunches>,
 }
 
-/// Packed weights, in memory of their own, and the calls with each.
-struct Packed {
+/// 2:4 sparse weights, in memory of their own, and the calls with each.
+struct SparseLaunches {
+    form: SparseForm,
     weights: DeviceBuffer<u8>,
     launches: Vec<Vec<Call>>,
+}
+
+impl SparseLaunches {
+    fn is_for(&self, candidate: Candidate) -> bool {
+        match self.form {
+            SparseForm::Dense => false,
+            SparseForm::Packed => candidate == Candidate::Sparse,
+            SparseForm::Compressed { .. } => matches!(candidate, Candidate::Hipsparselt { .. }),
+        }
+    }
 }
 
 impl<'a> Bench<'a> {
@@ -224,27 +241,34 @@ impl<'a> Bench<'a> {
         fill(&stream, &mut weights, dtype, scale)?;
         let copies = (0..number).map(|i| weights.address() + (i * weight) as u64);
         let launches = copies.map(|weight| placed(call, memory.address(), weight).0);
-        let packed = match call {
-            Call::Linear(linear) if linear.sparse.is_some() => {
-                let weights = packed_weights(&stream, linear, number, scale)?;
+        let mut sparse = Vec::new();
+        if let Call::Linear(linear) = call
+            && linear.sparse.is_some()
+        {
+            let packed = packed_weights(&stream, linear, number, scale)?;
+            let compressed = compressed_weights(&stream, linear, number, scale)?;
+            for (form, weights) in [(SparseForm::Packed, packed)].into_iter().chain(compressed) {
                 let copies = (0..number).map(|i| weights.address() + (i * (weights.bytes() / number)) as u64);
                 let launch = |weight| {
                     let mut calls = placed(call, memory.address(), weight).0;
                     for call in &mut calls {
                         if let Call::Linear(call) = call {
-                            call.sparse = Some(SparseForm::Packed);
+                            call.sparse = Some(form);
                         }
                     }
                     calls
                 };
                 let launches = copies.map(launch).collect();
-                Some(Packed { weights, launches })
+                sparse.push(SparseLaunches {
+                    form,
+                    weights,
+                    launches,
+                });
             }
-            _ => None,
-        };
+        }
         Ok(Self {
             launches: launches.collect(),
-            packed,
+            sparse,
             stream,
             libraries,
             selection,
@@ -345,18 +369,52 @@ fn packed_weights(stream: &Stream, call: &LinearCall, number: usize, scale: f32)
     Ok(weights)
 }
 
+/// The same weight `number` times, as hipSPARSELt compresses it; `None` if it cannot be used or has no such weight.
+fn compressed_weights(
+    stream: &Stream,
+    call: &LinearCall,
+    number: usize,
+    scale: f32,
+) -> Result<Option<(SparseForm, DeviceBuffer<u8>)>> {
+    let Gemm { n, k, inputs, .. } = call.gemm;
+    let Ok(lt) = SparseLt::with_workspace(stream, 0) else {
+        return Ok(None);
+    };
+    let Ok(size) = lt.compressed_bytes([n, k], inputs) else {
+        return Ok(None);
+    };
+    let mut dense = Vec::with_capacity(n * k * inputs.size());
+    let kept = random(n * k / 2, scale);
+    let fours: Vec<f32> = kept
+        .chunks(2)
+        .flat_map(|two| [two[0], two[1], 0.0, 0.0])
+        .collect();
+    super::append(&mut dense, &fours, inputs);
+    let dense = stream.upload(&dense)?;
+    let bytes = size.next_multiple_of(ALIGNMENT);
+    let mut weights = stream.zeroed(bytes * number)?;
+    for i in 0..number {
+        let compressed = weights.writing().part(i * bytes..i * bytes + size)?;
+        lt.compress([n, k], inputs, dense.reading(), compressed)?;
+    }
+    stream.synchronize()?;
+    Ok(Some((SparseForm::Compressed { bytes: size }, weights)))
+}
+
+/// Pseudo-random values in ±`scale`.
+fn random(count: usize, scale: f32) -> Vec<f32> {
+    let numbers = std::iter::successors(Some(1u32), |x| {
+        Some(x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223))
+    });
+    let value = |x: u32| ((x >> 8) as f32 / 8_388_608.0 - 1.0) * scale;
+    numbers.take(count).map(value).collect()
+}
+
 /// Fills a buffer with pseudo-random values in ±`scale`.
 fn fill(stream: &Stream, buffer: &mut DeviceBuffer<u8>, dtype: DType, scale: f32) -> Result<()> {
     const BLOCK: usize = 4 << 20;
-    let random = std::iter::successors(Some(1u32), |x| {
-        Some(x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223))
-    });
-    let values: Vec<f32> = random
-        .take(BLOCK / dtype.size())
-        .map(|x| ((x >> 8) as f32 / 8_388_608.0 - 1.0) * scale)
-        .collect();
     let mut block = Vec::with_capacity(BLOCK);
-    super::append(&mut block, &values, dtype);
+    super::append(&mut block, &random(BLOCK / dtype.size(), scale), dtype);
     let mut pinned: PinnedBuffer<u8> = stream.device().pinned(block.len())?;
     pinned.copy_from_slice(&block);
     for at in (0..buffer.bytes()).step_by(BLOCK) {
@@ -385,12 +443,12 @@ impl Work for Launches<'_, '_> {
             memory,
             weights,
             launches,
-            packed,
+            sparse,
             ..
         } = &mut *self.bench;
-        let (weights, launches) = match packed {
-            Some(packed) if self.candidate == Candidate::Sparse => (&packed.weights, &packed.launches),
-            _ => (&*weights, &*launches),
+        let (weights, launches) = match sparse.iter().find(|sparse| sparse.is_for(self.candidate)) {
+            Some(sparse) => (&sparse.weights, &sparse.launches),
+            None => (&*weights, &*launches),
         };
         selection.choose(*problem, self.candidate);
         let (memory, weights) = (memory.writing(), weights.reading());

@@ -22,7 +22,8 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 
 pub use self::problem::{AttentionShape, Float8Shape, LinearShape, PatchEmbeddingShape, Problem};
-pub use self::store::{HIPBLASLT, Key, MIOPEN, Store};
+pub(in crate::exec) use self::store::SparseKernel;
+pub use self::store::{HIPBLASLT, HIPSPARSELT, Key, MIOPEN, Store};
 
 /// Rows of the GEMM whose algorithm all numbers of rows use where results must not depend on the batch size: between those
 /// of one image and of a large batch.
@@ -121,15 +122,18 @@ impl FromStr for Overlap {
 }
 
 /// Which 2:4 sparse weights of linear layers, in f16 or bf16, stay packed on a GPU that can skip their zeros: 9/16 of the memory, and
-/// the crate's kernel computes their layers at any batch size. Decided when the weights are uploaded; the others are unpacked.
+/// hipSPARSELt or the crate's kernel computes their layers at any batch size. Decided when the weights are uploaded; the others are
+/// unpacked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Sparse {
-    /// Those of layers that it was measured to be fastest at, with each number of rows that was measured.
+    /// Those of layers that one of the two was measured to be fastest at, with each number of rows that was measured.
     #[default]
     Auto,
-    /// All.
+    /// All: for hipSPARSELt, if it is there, unless the crate's kernel was measured to be faster.
     On,
+    /// All, for the crate's kernel.
+    Own,
     /// None.
     Off,
 }
@@ -141,10 +145,11 @@ impl FromStr for Sparse {
         match text {
             "auto" => Ok(Self::Auto),
             "on" => Ok(Self::On),
+            "own" => Ok(Self::Own),
             "off" => Ok(Self::Off),
             _ => Err(Error::argument(
                 "sparse",
-                format!("`{text}` is not one of auto, on, off"),
+                format!("`{text}` is not one of auto, on, own, off"),
             )),
         }
     }
@@ -182,6 +187,13 @@ pub enum Candidate {
         /// Whether the library's [epilogue](LinearShape::epilogue) does the rest, or a kernel.
         epilogue: bool,
     },
+    /// hipSPARSELt, for a 2:4 sparse weight that it has compressed.
+    Hipsparselt {
+        /// The library's number of the algorithm; `None` for its own choice.
+        algorithm: Option<usize>,
+        /// As hipBLASLt's.
+        epilogue: bool,
+    },
 }
 
 impl fmt::Display for Candidate {
@@ -194,6 +206,11 @@ impl fmt::Display for Candidate {
             Self::Hipblaslt { algorithm, epilogue } => {
                 let epilogue = if *epilogue { " with epilogue" } else { "" };
                 write!(f, "hipBLASLt {algorithm}{epilogue}")
+            }
+            Self::Hipsparselt { algorithm, epilogue } => {
+                let number = algorithm.map(|number| format!(" {number}")).unwrap_or_default();
+                let epilogue = if *epilogue { " with epilogue" } else { "" };
+                write!(f, "{HIPSPARSELT}{number}{epilogue}")
             }
         }
     }
@@ -238,17 +255,19 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// For the device of `key`, which names hipBLASLt's version; `no_hipblaslt` says why it is no candidate, if so. MIOpen's
-    /// version is asked for only if a choice depends on it: the library takes a while to open.
+    /// For the device of `key`, which names hipBLASLt's version; `no_hipblaslt` says why it is no candidate, if so. The versions of
+    /// MIOpen and hipSPARSELt are asked for only if a choice depends on them: the libraries take a while to open.
     pub fn new(
         options: SelectOptions,
         mut key: Key,
         no_hipblaslt: Option<String>,
-        miopen: impl FnOnce() -> Option<String>,
+        version: impl Fn(&str) -> Option<String>,
     ) -> Self {
         let (mut tuned, mut shipped) = (Store::load(&key), Store::shipped(&key));
-        if tuned.has(Candidate::Miopen) || shipped.has(Candidate::Miopen) {
-            key = key.with(MIOPEN, miopen());
+        for library in [MIOPEN, HIPSPARSELT] {
+            if tuned.depends_on(library) || shipped.depends_on(library) {
+                key = key.with(library, version(library));
+            }
         }
         tuned.retain(&key);
         shipped.retain(&key);
@@ -371,10 +390,29 @@ impl Selection {
     /// What computes a linear layer whose weight is packed, and where the choice comes from.
     pub(super) fn packed(&self) -> (Candidate, Origin) {
         let origin = match self.options.sparse {
-            Sparse::On => Origin::Asked,
+            Sparse::On | Sparse::Own => Origin::Asked,
             _ => Origin::Tuned,
         };
         (Candidate::Sparse, origin)
+    }
+
+    /// What computes a linear layer whose weight hipSPARSELt has compressed, and where the choice comes from.
+    pub(super) fn compressed(&self, problem: &Problem) -> (Candidate, Origin) {
+        let measured = self.options.measured && !self.options.reproducible;
+        let tuned = self.tuned.get(problem).filter(|_| measured);
+        if let Some(candidate @ Candidate::Hipsparselt { .. }) = tuned {
+            return (candidate, Origin::Tuned);
+        }
+        let epilogue = matches!(problem, Problem::Linear(shape) if self.can_fuse(shape));
+        let candidate = Candidate::Hipsparselt {
+            algorithm: None,
+            epilogue,
+        };
+        let origin = match self.options.sparse {
+            Sparse::On => Origin::Asked,
+            _ => Origin::Rule,
+        };
+        (candidate, origin)
     }
 
     /// Records that `library` does not compute `problem`.
@@ -432,7 +470,7 @@ mod tests {
     }
 
     fn selection(tuned: Store) -> Selection {
-        let mut selection = Selection::new(SelectOptions::default(), key(), None, || None);
+        let mut selection = Selection::new(SelectOptions::default(), key(), None, |_| None);
         selection.set_tuned(tuned);
         selection
     }
@@ -495,7 +533,7 @@ mod tests {
     #[test]
     fn without_hipblaslt_there_is_rocblas() {
         let no_hipblaslt = Some("is not there".into());
-        let mut selection = Selection::new(SelectOptions::default(), key(), no_hipblaslt, || None);
+        let mut selection = Selection::new(SelectOptions::default(), key(), no_hipblaslt, |_| None);
         let mut tuned = Store::new(key());
         let fast = Candidate::Hipblaslt {
             algorithm: 1,

@@ -20,8 +20,19 @@ const SHIPPED: &[&str] = &[include_str!("defaults/nvidia_h200.json")];
 
 /// hipBLASLt's name in a [`Key`].
 pub const HIPBLASLT: &str = "hipBLASLt";
+/// hipSPARSELt's name in a [`Key`].
+pub const HIPSPARSELT: &str = "hipSPARSELt";
 /// MIOpen's name in a [`Key`].
 pub const MIOPEN: &str = "MIOpen";
+
+/// What skips the zeros of a 2:4 sparse weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::exec) enum SparseKernel {
+    /// The crate's own kernel, [`Candidate::Sparse`].
+    Own,
+    /// [`Candidate::Hipsparselt`].
+    Hipsparselt,
+}
 
 /// What a measurement depends on beside the problem.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -113,9 +124,14 @@ impl<S: Into<Problem>> Entry<S> {
 fn libraries(problem: &Problem, candidate: Candidate) -> impl Iterator<Item = &'static str> {
     let gemm = !matches!(problem, Problem::Attention(_));
     let miopen = candidate == Candidate::Miopen;
-    [gemm.then_some(HIPBLASLT), miopen.then_some(MIOPEN)]
-        .into_iter()
-        .flatten()
+    let sparse = matches!(candidate, Candidate::Hipsparselt { .. });
+    [
+        gemm.then_some(HIPBLASLT),
+        miopen.then_some(MIOPEN),
+        sparse.then_some(HIPSPARSELT),
+    ]
+    .into_iter()
+    .flatten()
 }
 
 impl Store {
@@ -203,24 +219,31 @@ impl Store {
             .any(|measured| measured.candidate == candidate)
     }
 
-    /// Whether [`Candidate::Sparse`] is the fastest for a weight `[n, k]` with each number of rows that was measured.
-    pub(in crate::exec) fn is_sparse(&self, [n, k]: [usize; 2], dtype: DType) -> bool {
-        let of_weight = self
+    /// Whether a choice depends on the version of `library`.
+    pub(super) fn depends_on(&self, library: &str) -> bool {
+        let mut all = self.measured.iter();
+        all.any(|(problem, measured)| libraries(problem, measured.candidate).any(|of| of == library))
+    }
+
+    /// What is the fastest for a 2:4 sparse weight `[n, k]` with each number of rows that was measured, of what skips its zeros.
+    pub(in crate::exec) fn sparse(&self, [n, k]: [usize; 2], dtype: DType) -> Option<SparseKernel> {
+        let mut of_weight = self
             .measured
             .iter()
             .filter_map(|(problem, measured)| match problem {
                 Problem::Linear(shape)
                     if shape.sparse && (shape.n, shape.k, shape.dtype) == (n, k, dtype) =>
                 {
-                    Some(measured.candidate == Candidate::Sparse)
+                    Some(match measured.candidate {
+                        Candidate::Sparse => Some(SparseKernel::Own),
+                        Candidate::Hipsparselt { .. } => Some(SparseKernel::Hipsparselt),
+                        _ => None,
+                    })
                 }
                 _ => None,
             });
-        let (mut some, mut all) = (false, true);
-        for is_fastest in of_weight {
-            (some, all) = (true, all && is_fastest);
-        }
-        some && all
+        let first = of_weight.next()??;
+        of_weight.all(|fastest| fastest == Some(first)).then_some(first)
     }
 
     /// Records the fastest candidate for `problem`.

@@ -1,7 +1,8 @@
 //! Linear layers: what follows the GEMM, and where the result lies.
 
 use super::{
-    ACTIVATIONS, AWKWARD, List, Operand, Scale, Work, activation, byte_weight, parameter, sparse_weight, with,
+    ACTIVATIONS, AWKWARD, List, Operand, Role, Scale, Work, activation, byte_weight, parameter,
+    sparse_weight, with,
 };
 use crate::ops::{Activation, Levels, Linear, Op, Rounding};
 use crate::tensor::DType;
@@ -59,7 +60,9 @@ pub(super) fn cases(list: &mut List) {
             }
             linear(list, &[sizes.batch], [c, 1000], BIAS, false);
             for (spec, size) in [(BIAS, [c, 3 * c]), (GELU, [c, 4 * c]), (RESIDUAL, [4 * c, c])] {
-                sparse(list, &outer, size, spec, spec.residual);
+                for role in SPARSE {
+                    sparse(list, &outer, size, spec, spec.residual, role);
+                }
             }
         }
         Scale::Awkward => {
@@ -76,8 +79,16 @@ pub(super) fn cases(list: &mut List) {
                         let spec = Linear { rounding, ..spec };
                         linear(list, &[a.batch, a.tokens], [a.k, a.n], spec, false);
                     }
-                    let k = a.k.next_multiple_of(4);
-                    sparse(list, &[a.batch, a.tokens], [k, a.n], spec, spec.residual);
+                    // As far as the kernel and the library take them.
+                    for (multiple, role) in [4, 8].into_iter().zip(SPARSE) {
+                        let k = a.k.next_multiple_of(multiple);
+                        let n = if multiple == 8 {
+                            a.n.next_multiple_of(8)
+                        } else {
+                            a.n
+                        };
+                        sparse(list, &[a.batch, a.tokens], [k, n], spec, spec.residual, role);
+                    }
                     // As far as a GPU's FP8 takes them.
                     let [k, n] = [a.k, a.n].map(|channels| channels.next_multiple_of(16));
                     let rounding = Some(FLOAT8);
@@ -109,10 +120,13 @@ fn linear(list: &mut List, outer: &[usize], extents: [usize; 2], spec: Linear, i
     of_weight(list, outer, extents, spec, in_arena, weight);
 }
 
+/// How a 2:4 sparse weight lies on a GPU.
+const SPARSE: [Role; 2] = [Role::SparseWeight, Role::CompressedWeight];
+
 /// Of a weight that is 2:4 sparse.
-fn sparse(list: &mut List, outer: &[usize], extents: [usize; 2], spec: Linear, in_arena: bool) {
+fn sparse(list: &mut List, outer: &[usize], extents: [usize; 2], spec: Linear, in_arena: bool, role: Role) {
     let [k, n] = extents;
-    of_weight(list, outer, extents, spec, in_arena, sparse_weight(&[n, k]));
+    of_weight(list, outer, extents, spec, in_arena, sparse_weight(&[n, k], role));
 }
 
 fn of_weight(

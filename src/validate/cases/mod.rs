@@ -143,8 +143,10 @@ pub(super) enum Role {
     Parameter,
     /// Of 8 bits: int8 with a scale for each row, or E4M3 with one for all.
     ByteWeight(DType),
-    /// A weight of which two of each four are 0 along the rows; on a GPU it is packed.
+    /// A weight of which two of each four are 0 along the rows; on a GPU it is packed for the crate's kernel.
     SparseWeight,
+    /// The same, but on a GPU hipSPARSELt compresses it.
+    CompressedWeight,
     /// u8, 0 for an absent key.
     KeyMask,
 }
@@ -211,9 +213,10 @@ impl Case {
         self.image().map_or(1, |image| image.shape[0])
     }
 
-    /// Whether a weight is 2:4 sparse, and packed.
-    pub(super) fn is_sparse(&self) -> bool {
-        self.operands.iter().any(|o| o.role == Role::SparseWeight)
+    /// The weight that is 2:4 sparse, if there is one.
+    pub(super) fn sparse_weight(&self) -> Option<&Operand> {
+        let is_sparse = |o: &&Operand| matches!(o.role, Role::SparseWeight | Role::CompressedWeight);
+        self.operands.iter().find(is_sparse)
     }
 
     /// The operand that is the graph's input, if one is.
@@ -227,7 +230,11 @@ impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.work {
             Work::Op(op) => {
-                let sparse = if self.is_sparse() { " 2:4" } else { "" };
+                let sparse = match self.sparse_weight().map(|weight| weight.role) {
+                    Some(Role::CompressedWeight) => " 2:4 compressed",
+                    Some(_) => " 2:4",
+                    None => "",
+                };
                 write!(f, "{op}{sparse}")
             }
             Work::Kernel(form) => write!(f, "{form}"),
@@ -386,10 +393,10 @@ fn parameter(shape: &[usize]) -> Operand {
     }
 }
 
-/// A weight that is 2:4 sparse.
-fn sparse_weight(shape: &[usize]) -> Operand {
+/// A weight that is 2:4 sparse, with one of the roles for such.
+fn sparse_weight(shape: &[usize], role: Role) -> Operand {
     Operand {
-        role: Role::SparseWeight,
+        role,
         ..parameter(shape)
     }
 }

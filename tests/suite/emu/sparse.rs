@@ -4,7 +4,7 @@ use std::fs;
 use std::iter;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{available, command, passes};
 use crate::command_line::{stderr, stdout};
@@ -52,41 +52,47 @@ fn weights_stay_packed_where_that_was_measured_to_be_fastest() {
         ];
         run(&cache, &all.concat())
     };
-    // For each step that the kernel computes, where the choice comes from.
-    let packed = |more: &[&str]| -> Vec<String> {
+    // For each step that a kernel computes, where the choice comes from.
+    let steps = |name: &str, more: &[&str]| -> Vec<String> {
         let json: Value = serde_json::from_str(&on_gpu(&["inspect", model, "--json"], more)).unwrap();
         let kernels = json["kernels"].as_array().unwrap().iter();
         kernels
-            .filter(|of| of["kernels"][0] == "sparse_gemm")
+            .filter(|of| of["kernels"][0].as_str().unwrap().starts_with(name))
             .flat_map(|of| {
                 let origin = of["origin"].as_str().unwrap().to_owned();
                 iter::repeat_n(origin, of["steps"].as_u64().unwrap() as usize)
             })
             .collect()
     };
+    let packed = |more: &[&str]| steps("sparse_gemm", more);
+    let compressed = |more: &[&str]| steps("hipSPARSELt", more);
     // Each of the four layers of a block is there four times.
     let of = |origin: &str, layers: usize| vec![origin.to_owned(); 4 * layers];
     let none = of("", 0);
     assert_eq!(packed(&[]), none);
-    assert_eq!(packed(&["--sparse", "on"]), of("asked", 4));
+    assert_eq!(packed(&["--sparse", "own"]), of("asked", 4));
+    assert_eq!(compressed(&["--sparse", "own"]), none);
+    assert_eq!(compressed(&["--sparse", "on"]), of("asked", 4));
+    assert_eq!(packed(&["--sparse", "on"]), none);
 
     on_gpu(&["tune", model], &[]);
     let mut files = fs::read_dir(cache.join("selection")).unwrap();
     let file = files.next().unwrap().unwrap().path();
-    let mut json: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
-    let mut choose = |kernel: &str, layers: usize| {
-        let linear = json["linear"].as_array_mut().unwrap();
+    let mut stored: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    assert!(stored["libraries"].as_str().unwrap().contains("hipSPARSELt 206"));
+    let mut choose = |kernel: &Value, layers: usize| {
+        let linear = stored["linear"].as_array_mut().unwrap();
         let sparse: Vec<&mut Value> = linear
             .iter_mut()
             .filter(|entry| entry["sparse"] == true)
             .collect();
         assert_eq!(sparse.len(), 4);
         for entry in sparse.into_iter().take(layers) {
-            entry["kernel"] = kernel.into();
+            entry["kernel"] = kernel.clone();
         }
-        fs::write(&file, json.to_string()).unwrap();
+        fs::write(&file, stored.to_string()).unwrap();
     };
-    choose("sparse", 4);
+    choose(&"sparse".into(), 4);
     assert_eq!(packed(&[]), of("tuned", 4));
     assert_eq!(packed(&["--sparse", "off"]), none);
     assert_eq!(packed(&["--reproducible"]), none);
@@ -102,7 +108,13 @@ fn weights_stay_packed_where_that_was_measured_to_be_fastest() {
     assert_eq!(top(&[]), expected);
     assert_eq!(top(&["--sparse", "on", "--reproducible"]), expected);
     // A layer that a library is faster at.
-    choose("rocblas", 1);
+    choose(&"rocblas".into(), 1);
     assert_eq!(packed(&[]), of("tuned", 3));
     assert_eq!(top(&[]), expected);
+    let by_library = json!({"hipsparselt": {"algorithm": 1, "epilogue": true}});
+    choose(&by_library, 2);
+    assert_eq!((compressed(&[]), packed(&[])), (of("tuned", 2), of("tuned", 2)));
+    assert_eq!(top(&[]), expected);
+    choose(&"rocblas".into(), 4);
+    assert_eq!(top(&["--sparse", "on"]), expected);
 }

@@ -46,15 +46,20 @@ fn on_gpu(executor: &Executor) -> &HipExecutor {
     }
 }
 
-/// The steps that the kernel for packed weights computes.
-fn packed(kernels: &[SelectedKernels]) -> usize {
-    let packed = kernels
-        .iter()
-        .filter(|of| of.kernels.iter().any(|kernel| kernel == "sparse_gemm"));
-    packed
-        .inspect(|of| assert_eq!((of.origin.as_deref(), of.kernels.len()), (Some("asked"), 1)))
-        .map(|of| of.steps)
-        .sum()
+/// The steps that are computed with packed weights: by the crate's kernel, and by hipSPARSELt.
+fn packed(kernels: &[SelectedKernels]) -> [usize; 2] {
+    ["sparse_gemm", "hipSPARSELt"].map(|name| {
+        let packed = kernels
+            .iter()
+            .filter(|of| of.kernels.iter().any(|kernel| kernel.starts_with(name)));
+        packed
+            .inspect(|of| {
+                assert_eq!(of.origin.as_deref(), Some("asked"));
+                assert!(name == "hipSPARSELt" || of.kernels.len() == 1);
+            })
+            .map(|of| of.steps)
+            .sum()
+    })
 }
 
 /// Whether the GPU has instructions for it.
@@ -82,16 +87,20 @@ fn packed_weights_give_the_logits_of_the_reference() {
                 let pixels = pixels(&graph, batch);
                 let input = Input::Pixels(&pixels);
                 let expected = interpret(&graph, batch, input).unwrap();
-                let [on, off] = [Sparse::On, Sparse::Off].map(|sparse| {
+                let [own, on, off] = [Sparse::Own, Sparse::On, Sparse::Off].map(|sparse| {
                     let select = SelectOptions {
                         sparse,
                         ..SelectOptions::default()
                     };
                     Executor::hip(&graph, &gpu, dtype, Some(1), select).unwrap()
                 });
-                let steps = packed(&on_gpu(&on).kernels(&plan).unwrap());
-                assert_eq!(packed(&on_gpu(&off).kernels(&plan).unwrap()), 0);
-                let saved = on_gpu(&off).weight_bytes() - on_gpu(&on).weight_bytes();
+                let [steps, by_library] = packed(&on_gpu(&own).kernels(&plan).unwrap());
+                assert_eq!(by_library, 0);
+                // Where the library is there, it computes what it takes.
+                let of_either: usize = packed(&on_gpu(&on).kernels(&plan).unwrap()).iter().sum();
+                assert_eq!(of_either, steps);
+                assert_eq!(packed(&on_gpu(&off).kernels(&plan).unwrap()), [0, 0]);
+                let saved = on_gpu(&off).weight_bytes() - on_gpu(&own).weight_bytes();
                 if skips_zeros(gpu.properties().arch(), dtype) {
                     assert!(steps >= sparsity.weights / 3, "{name}: {steps} steps, {sparsity}");
                     // 7/16 of what they take in 16 bits, where blocks of indices have no bits to spare.
@@ -104,8 +113,9 @@ fn packed_weights_give_the_logits_of_the_reference() {
                     assert_eq!((steps, saved), (0, 0), "{name} {dtype}");
                 }
                 // Step by step, captured, replayed.
-                for run in 0..3 {
-                    let outputs = on.run(&plan, input, None).unwrap();
+                for run in 0..6 {
+                    let executor = if run < 3 { &own } else { &on };
+                    let outputs = executor.run(&plan, input, None).unwrap();
                     assert_eq!(outputs.len(), expected.len());
                     for ((_, got), (_, expected)) in outputs.iter().zip(&expected) {
                         let (error, same) = compare(got, expected, epsilon(dtype));
@@ -134,7 +144,7 @@ fn packed_weights_are_a_candidate() {
         let model = model::load(&path, &LoadOptions::default()).unwrap();
         let (graph, _) = optimize(model.graph, &builder.passes()).unwrap();
         let plan = Plan::new(Arc::new(graph), 2, dtype).unwrap();
-        for sparse in [Sparse::Auto, Sparse::On] {
+        for sparse in [Sparse::Auto, Sparse::On, Sparse::Own] {
             let select = SelectOptions {
                 sparse,
                 ..SelectOptions::default()
@@ -154,7 +164,10 @@ fn packed_weights_are_a_candidate() {
                     if is_sparse(&tuned.shape) {
                         measured += 1;
                         assert!(tuned.candidates >= 2 && tuned.best_us > 0.0 && tuned.rule_us > 0.0);
-                        assert_ne!(tuned.rule, Candidate::Sparse);
+                        assert!(matches!(
+                            tuned.rule,
+                            Candidate::Rocblas | Candidate::Hipblaslt { .. }
+                        ));
                     }
                 })
                 .unwrap();

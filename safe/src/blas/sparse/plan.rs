@@ -20,18 +20,20 @@ use crate::status::call;
 /// The alignment of what the library reads and writes, in bytes.
 const ALIGNMENT: u32 = 16;
 
-/// One call of the library, for rows that are a multiple of [`MULTIPLE`].
+/// One call of the library, for rows that are a multiple of 8.
 pub(super) struct Plan {
     pub(super) device: Device,
     pub(super) gemm: SparseGemm,
+    epilogue: Epilogue,
     pub(super) algorithms: usize,
+    /// `None` is the library's default.
+    algorithm: Option<usize>,
     /// The bytes of the compressed weight.
     pub(super) compressed: usize,
-    /// The bias that it was made with.
+    /// The bias's address.
     bias: u64,
-    has_plan: bool,
-    has_bias: bool,
     objects: Box<Objects>,
+    is_made: bool,
 }
 
 // SAFETY: descriptions are plain host memory of the library's, used by one thread at a time.
@@ -42,12 +44,24 @@ struct Objects {
     /// Of the weight, of A, and of C and D, as the library sees them.
     matrices: [Described; 3],
     description: Object<hipsparseLtMatmulDescriptor_t>,
-    algorithm: Object<hipsparseLtMatmulAlgSelection_t>,
+    selection: Object<hipsparseLtMatmulAlgSelection_t>,
     plan: Object<hipsparseLtMatmulPlan_t>,
 }
 
 impl Plan {
+    /// By the default algorithm. The bias is set before it runs.
     pub(super) fn new(lt: &SparseLt, gemm: SparseGemm, epilogue: Epilogue) -> Result<Self> {
+        // Some address shows whether the library computes it.
+        Self::with(lt, gemm, epilogue, lt.workspace.address(), None)
+    }
+
+    fn with(
+        lt: &SparseLt,
+        gemm: SparseGemm,
+        epilogue: Epilogue,
+        bias: u64,
+        algorithm: Option<usize>,
+    ) -> Result<Self> {
         let device = lt.stream.device();
         let table = table(device)?;
         let SparseGemm { m, n, k, dtype, .. } = gemm;
@@ -59,18 +73,17 @@ impl Plan {
                 Described::new(lt, [n, m], dtype, false)?,
             ],
             description: Object::new(),
-            algorithm: Object::new(),
+            selection: Object::new(),
             plan: Object::new(),
         });
         let [compressed, _] = lt.sizes(&objects.matrices[0])?;
         let Objects {
             matrices: [weight, dense, result],
             description,
-            algorithm,
+            selection,
             ..
         } = &mut *objects;
-        let compute = hipsparseLtComputetype_t::HIPSPARSELT_COMPUTE_32F;
-        // SAFETY: the handle and the descriptors live; the calls write the description, read an int, and write the selection.
+        // SAFETY: the handle and the descriptors live; the call writes the description.
         unsafe {
             call!(
                 device,
@@ -83,116 +96,88 @@ impl Plan {
                     dense.raw(),
                     result.raw(),
                     result.raw(),
-                    compute,
+                    hipsparseLtComputetype_t::HIPSPARSELT_COMPUTE_32F,
                 )
-            )?;
-            let activation = match epilogue {
-                Epilogue::None | Epilogue::Bias => None,
-                Epilogue::Gelu | Epilogue::BiasGelu => Some(Attribute::HIPSPARSELT_MATMUL_ACTIVATION_GELU),
-                Epilogue::BiasRelu => Some(Attribute::HIPSPARSELT_MATMUL_ACTIVATION_RELU),
-            };
-            if let Some(attribute) = activation {
-                set(lt, description, attribute, &1i32)?;
-            }
+            )
+        }?;
+        let activation = match epilogue {
+            Epilogue::None | Epilogue::Bias => None,
+            Epilogue::Gelu | Epilogue::BiasGelu => Some(Attribute::HIPSPARSELT_MATMUL_ACTIVATION_GELU),
+            Epilogue::BiasRelu => Some(Attribute::HIPSPARSELT_MATMUL_ACTIVATION_RELU),
+        };
+        if let Some(attribute) = activation {
+            set(lt, description, attribute, &1i32)?;
+        }
+        if epilogue.has_bias() {
+            set(lt, description, Attribute::HIPSPARSELT_MATMUL_BIAS_POINTER, &bias)?;
+        }
+        let mut count = 0i32;
+        let number = algorithm.unwrap_or(0) as i32;
+        // SAFETY: handle and description live; the calls write the selection, and then its int; they read an int into it.
+        unsafe {
             call!(
                 device,
                 table.hipsparseLtMatmulAlgSelectionInit(
                     lt.raw,
-                    algorithm.get(),
+                    selection.get(),
                     description.get(),
                     hipsparseLtMatmulAlg_t::HIPSPARSELT_MATMUL_ALG_DEFAULT,
                 )
             )?;
-        }
-        let mut count = 0i32;
-        // SAFETY: the selection lives; the call writes one int.
-        unsafe {
             call!(
                 device,
                 table.hipsparseLtMatmulAlgGetAttribute(
                     lt.raw,
-                    algorithm.get(),
+                    selection.get(),
                     AlgorithmAttribute::HIPSPARSELT_MATMUL_ALG_CONFIG_MAX_ID,
                     ptr::from_mut(&mut count).cast(),
                     size_of_val(&count),
                 )
-            )
-        }?;
+            )?;
+            if algorithm.is_some() {
+                call!(
+                    device,
+                    table.hipsparseLtMatmulAlgSetAttribute(
+                        lt.raw,
+                        selection.get(),
+                        AlgorithmAttribute::HIPSPARSELT_MATMUL_ALG_CONFIG_ID,
+                        ptr::from_ref(&number).cast(),
+                        size_of_val(&number),
+                    )
+                )?;
+            }
+        }
         let mut plan = Self {
             device: device.clone(),
             gemm,
+            epilogue,
             algorithms: usize::try_from(count).unwrap_or(0).max(1),
+            algorithm,
             compressed,
-            bias: 0,
-            has_plan: false,
-            has_bias: epilogue.has_bias(),
+            bias,
             objects,
+            is_made: false,
         };
-        // Shows whether the library computes it: with some bias, which is replaced before it is read.
-        let bias = lt.workspace.address();
-        plan.set_bias(lt, if plan.has_bias { bias } else { 0 })?;
         plan.make(lt)?;
         Ok(plan)
     }
 
-    /// Makes it again if it was made with another bias.
-    pub(super) fn set_bias(&mut self, lt: &SparseLt, bias: u64) -> Result<()> {
-        if !self.has_bias || bias == self.bias {
-            return Ok(());
-        }
-        set(
-            lt,
-            &mut self.objects.description,
-            Attribute::HIPSPARSELT_MATMUL_BIAS_POINTER,
-            &bias,
-        )?;
-        self.bias = bias;
-        match self.has_plan {
-            true => self.make(lt),
-            false => Ok(()),
-        }
-    }
-
-    pub(super) fn select(&mut self, lt: &SparseLt, algorithm: usize) -> Result<()> {
-        if algorithm >= self.algorithms {
-            let reason = format!("{algorithm}, of {}", self.algorithms);
-            return Err(Error::argument("algorithm", reason));
-        }
-        let table = table(&self.device)?;
-        let number = algorithm as i32;
-        // SAFETY: the selection lives; the call reads one int.
-        unsafe {
-            call!(
-                self.device,
-                table.hipsparseLtMatmulAlgSetAttribute(
-                    lt.raw,
-                    self.objects.algorithm.get(),
-                    AlgorithmAttribute::HIPSPARSELT_MATMUL_ALG_CONFIG_ID,
-                    ptr::from_ref(&number).cast(),
-                    size_of_val(&number),
-                )
-            )
-        }?;
-        self.make(lt)
-    }
-
     fn make(&mut self, lt: &SparseLt) -> Result<()> {
-        self.destroy()?;
         let table = table(&self.device)?;
-        let objects = &mut *self.objects;
+        let Objects {
+            description,
+            selection,
+            plan,
+            ..
+        } = &mut *self.objects;
         // SAFETY: handle, description and selection live; the call writes the plan.
         unsafe {
             call!(
                 self.device,
-                table.hipsparseLtMatmulPlanInit(
-                    lt.raw,
-                    objects.plan.get(),
-                    objects.description.get(),
-                    objects.algorithm.get(),
-                )
+                table.hipsparseLtMatmulPlanInit(lt.raw, plan.get(), description.get(), selection.get())
             )
         }?;
-        self.has_plan = true;
+        self.is_made = true;
         let mut bytes = 0;
         // SAFETY: the plan lives; the call writes one size.
         unsafe {
@@ -210,30 +195,43 @@ impl Plan {
         }
     }
 
+    /// Made anew with this bias, if there is one. All of it: once its plan is destroyed, cuSPARSELt 0.8 crashes where a selection is
+    /// used again.
+    pub(super) fn set_bias(&mut self, lt: &SparseLt, bias: u64) -> Result<()> {
+        if self.epilogue.has_bias() && bias != self.bias {
+            *self = Self::with(lt, self.gemm, self.epilogue, bias, self.algorithm)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn select(&mut self, lt: &SparseLt, algorithm: usize) -> Result<()> {
+        if algorithm >= self.algorithms {
+            let reason = format!("{algorithm}, of {}", self.algorithms);
+            return Err(Error::argument("algorithm", reason));
+        }
+        *self = Self::with(lt, self.gemm, self.epilogue, self.bias, Some(algorithm))?;
+        Ok(())
+    }
+
     /// The library's object.
     pub(super) fn raw(&mut self) -> *const hipsparseLtMatmulPlan_t {
         self.objects.plan.get()
-    }
-
-    fn destroy(&mut self) -> Result<()> {
-        if !std::mem::take(&mut self.has_plan) {
-            return Ok(());
-        }
-        let table = table(&self.device)?;
-        // SAFETY: destroyed once, by its owner.
-        unsafe {
-            call!(
-                self.device,
-                table.hipsparseLtMatmulPlanDestroy(self.objects.plan.get())
-            )
-        }
     }
 }
 
 impl Drop for Plan {
     fn drop(&mut self) {
-        let result = self.destroy();
-        self.device.park(result);
+        let Ok(table) = table(&self.device) else { return };
+        if self.is_made {
+            // SAFETY: destroyed once, by its owner.
+            let result = unsafe {
+                call!(
+                    self.device,
+                    table.hipsparseLtMatmulPlanDestroy(self.objects.plan.get())
+                )
+            };
+            self.device.park(result);
+        }
     }
 }
 

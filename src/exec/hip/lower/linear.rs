@@ -43,6 +43,8 @@ pub(in crate::exec) enum SparseForm {
     Dense,
     /// Without, for `sparse_gemm`.
     Packed,
+    /// Without, as hipSPARSELt has compressed it, in so many bytes.
+    Compressed { bytes: usize },
 }
 
 /// The scales of a GEMM in FP8: addresses of an f32 each.

@@ -61,9 +61,12 @@ impl Call {
         }
     }
 
-    /// Whether it is a linear layer with a 2:4 sparse weight that is packed.
-    pub(super) fn is_packed(&self) -> bool {
-        matches!(self, Self::Linear(call) if call.sparse == Some(SparseForm::Packed))
+    /// How its weight lies there, if it is a linear layer with a 2:4 sparse one.
+    pub(super) fn sparse(&self) -> Option<SparseForm> {
+        match self {
+            Self::Linear(call) => call.sparse,
+            _ => None,
+        }
     }
 
     /// The same without MIOpen.
