@@ -75,7 +75,15 @@ fn of_rows<T: Element>(lt: &mut SparseLt, device: &Device, dtype: DType, m: usiz
             dtype,
             beta,
         };
-        let mut matmul = lt.matmul(gemm, epilogue)?;
+        let mut matmul = match lt.matmul(gemm, epilogue) {
+            // cuSPARSELt has no GELU for these types.
+            Err(Error::Device { advice, .. })
+                if epilogue == Epilogue::BiasGelu && advice.contains("does not offer") =>
+            {
+                continue;
+            }
+            matmul => matmul?,
+        };
         let mut computed = 0;
         for algorithm in 0..matmul.algorithms() {
             // One that splits k may not compute this.
@@ -92,10 +100,13 @@ fn of_rows<T: Element>(lt: &mut SparseLt, device: &Device, dtype: DType, m: usiz
                 d: d.writing(),
                 bias: has_bias.then(|| dbias.reading()),
             };
-            lt.run(&mut matmul, operands)?;
-            let error = worst(d.read()?.into_iter().map(Element::to), &expected);
-            within(error, 2.0 * bound(dtype, K))
-                .map_err(|e| format!("{m} rows, {epilogue:?}, beta {beta}, algorithm {algorithm}: {e}"))?;
+            let named = |error: String| {
+                format!("{m} rows, {dtype}, {epilogue:?}, beta {beta}, algorithm {algorithm}: {error}")
+            };
+            lt.run(&mut matmul, operands).map_err(|e| named(e.to_string()))?;
+            let result = d.read().map_err(|e| named(e.to_string()))?;
+            let error = worst(result.into_iter().map(Element::to), &expected);
+            within(error, 2.0 * bound(dtype, K)).map_err(|e| named(e.to_string()))?;
         }
         assert!(computed > 0, "{m} rows, {epilogue:?}: no algorithm");
     }

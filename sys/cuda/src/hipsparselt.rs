@@ -186,9 +186,12 @@ export! { hipsparselt, hipsparseStatus_t, on_device;
         handle: *const hipsparseLtHandle_t, matmul: *mut hipsparseLtMatmulDescriptor_t,
         attribute: hipsparseLtMatmulDescAttribute_t, from: *const c_void, size: usize,
     ) {
-        sparse!(cusparseLtMatmulDescSetAttribute as hipsparseLtMatmulDescSetAttribute(
+        let set = sparse!(cusparseLtMatmulDescSetAttribute as hipsparseLtMatmulDescSetAttribute(
             handle, matmul, of_matmul(attribute)?, from, size,
-        ))
+        ));
+        // Of an activation that there is not for the matrices' types.
+        let is_activation = attribute == hipsparseLtMatmulDescAttribute_t::HIPSPARSELT_MATMUL_ACTIVATION_GELU;
+        set.map_err(|status| if is_activation && status == INVALID { NOT_SUPPORTED } else { status })
     }
 
     fn hipsparseLtMatmulDescGetAttribute(
