@@ -22,6 +22,8 @@ pub(crate) const DEFINES: &[&str] = &[
     "-D__HIP_PLATFORM_AMD__=1",
     "-DMIOPEN_BETA_API=1",
     "-DROCBLAS_BETA_FEATURES_API=1",
+    // hip/hip_fp8.h counts as included: hipsparselt.h includes it, uses nothing of it, and GCC does not compile it.
+    "-DHIP_INCLUDE_HIP_HIP_FP8_H=1",
 ];
 
 pub(crate) const LIBRARIES: &[Library] = &[

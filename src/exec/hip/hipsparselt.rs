@@ -101,7 +101,7 @@ impl Hipsparselt {
             true => shape.epilogue().unwrap_or(Epilogue::None),
             false => Epilogue::None,
         };
-        let mut matmul = lt.matmul(gemm, epilogue)?;
+        let mut matmul = lt.matmul(gemm, epilogue, wanted.bias)?;
         if let Some(algorithm) = wanted.algorithm {
             matmul.select(lt, algorithm)?;
         }

@@ -225,25 +225,26 @@ impl SparseLt {
         Ok([bytes, buffer])
     }
 
-    /// Prepares a GEMM, by the library's default algorithm.
+    /// Prepares a GEMM, by the library's default algorithm. `bias` is the address of the bias that it will be run with, 0 if that is not
+    /// known: the library plans for it, so that [`run`](Self::run) with another plans again, which takes a while.
     ///
     /// # Errors
     ///
     /// [`Error::Argument`] if the library has no such weight; [`Error::Device`] if it has no algorithm for it.
-    pub fn matmul(&self, gemm: SparseGemm, epilogue: Epilogue) -> Result<SparseMatmul> {
+    pub fn matmul(&self, gemm: SparseGemm, epilogue: Epilogue, bias: u64) -> Result<SparseMatmul> {
         gemm.check()?;
         self.stream.device().enter()?;
         let SparseGemm { m, n, k, dtype, .. } = gemm;
         let rest = m % MULTIPLE;
         let whole = match m - rest {
             0 => None,
-            rows => Some(Plan::new(self, SparseGemm { m: rows, ..gemm }, epilogue)?),
+            rows => Some(Plan::new(self, SparseGemm { m: rows, ..gemm }, epilogue, bias)?),
         };
         let rest = match rest {
             0 => None,
             rows => Some(Rest {
                 rows,
-                plan: Plan::new(self, SparseGemm { m: MULTIPLE, ..gemm }, epilogue)?,
+                plan: Plan::new(self, SparseGemm { m: MULTIPLE, ..gemm }, epilogue, bias)?,
                 scratch: self.stream.zeroed(MULTIPLE * (k + n) * dtype.size())?,
             }),
         };

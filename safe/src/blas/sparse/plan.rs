@@ -49,10 +49,11 @@ struct Objects {
 }
 
 impl Plan {
-    /// By the default algorithm. The bias is set before it runs.
-    pub(super) fn new(lt: &SparseLt, gemm: SparseGemm, epilogue: Epilogue) -> Result<Self> {
+    /// By the default algorithm.
+    pub(super) fn new(lt: &SparseLt, gemm: SparseGemm, epilogue: Epilogue, bias: u64) -> Result<Self> {
         // Some address shows whether the library computes it.
-        Self::with(lt, gemm, epilogue, lt.workspace.address(), None)
+        let bias = if bias == 0 { lt.workspace.address() } else { bias };
+        Self::with(lt, gemm, epilogue, bias, None)
     }
 
     fn with(
