@@ -110,6 +110,7 @@ fn vit_base() -> Result<Graph> {
             key_mask: false,
             bias: false,
             causal: false,
+            float8: None,
         });
         let y = b.graph.push(Role::Attention, name("attn"), attention, [qkv])?;
         x = b.linear(&name("proj"), y, [DIM, DIM], None, Some(x))?;

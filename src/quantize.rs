@@ -97,6 +97,8 @@ pub struct Options {
     /// each layer gets a precision by its error and its time: its own or `precision`, which is int8 then, or FP8 where
     /// there is a `target`.
     pub budget: Option<f64>,
+    /// Whether attention is in FP8 too, for precision FP8 with images: the largest magnitude of queries, keys and values becomes 448.
+    pub attention: bool,
     /// With a budget, the GPU that the model is to run on; the CPU if there is none.
     pub target: Option<GpuTarget>,
     /// Which weights are pruned, if any, before the others are rounded. Errors of the outputs are then relative to the pruned
@@ -112,6 +114,8 @@ pub struct Report {
     pub precision: Precision,
     /// Weights that were quantised.
     pub quantized: usize,
+    /// Attentions that are in FP8.
+    pub attention: usize,
     /// Linear layers that were not.
     pub unquantized: Vec<String>,
     /// Norms whose channels were balanced with the layers that follow.
@@ -150,6 +154,7 @@ pub fn quantize(
         precision,
         scales,
         budget,
+        attention,
         target,
         sparsity,
     } = options;
@@ -172,6 +177,10 @@ pub fn quantize(
         let reason = "is an error on images, which only int8 is chosen by";
         return Err(Error::argument("budget", reason));
     }
+    if attention && (images.is_empty() || precision != Precision::Fp8) {
+        let reason = "is in FP8 where linear layers are, by images";
+        return Err(Error::argument("attention", reason));
+    }
     let mut layers = Layers::of(&model.graph);
     let mut unpruned = Vec::new();
     if let Some(sparsity) = sparsity {
@@ -191,6 +200,10 @@ pub fn quantize(
     if precision == Precision::Fp8 && !images.is_empty() {
         replaced = activations::round(&checkpoint, &model, &layers, &images)?;
     }
+    let attention = match attention {
+        true => activations::attend(&model, &images, &mut replaced)?,
+        false => 0,
+    };
     let mut factors: HashMap<&str, Arc<Vec<f32>>> = HashMap::new();
     for (group, range) in groups.iter().zip(&ranges) {
         if let Some(factor) = balance(&checkpoint, group, range)? {
@@ -268,6 +281,7 @@ pub fn quantize(
     Ok(Report {
         precision,
         quantized,
+        attention,
         unquantized,
         balanced,
         images: images.len(),

@@ -37,6 +37,10 @@ pub struct Args {
     /// the file: 44 % less in 16 bits, 47 % in 32; unpacked when the model is loaded: memory and speed of dense weights
     #[arg(long, value_name = "PATTERN")]
     sparse: Option<Sparse>,
+    /// Attention in FP8 too, with --to fp8 --calibrate: queries, keys and values by the largest magnitudes on these images. For GPUs that
+    /// multiply FP8, and heads of a multiple of 16 channels up to 128 without rotation
+    #[arg(long, value_name = "DTYPE")]
+    attention: Option<Attention>,
     /// Images to measure activations on: files, directories, or a safetensors file as `eval` takes it. With int8, channels of large
     /// activations are balanced with the weights that follow (SmoothQuant); with --sparse, the error of pruning is corrected
     #[arg(long, value_name = "IMAGES", num_args = 1..)]
@@ -78,6 +82,11 @@ enum Sparse {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
+enum Attention {
+    Fp8,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
 enum Rule {
     Amax,
     Mse,
@@ -107,6 +116,9 @@ impl Args {
                 "--scales mse is for each output channel: in fp8 with --calibrate a weight has one scale";
             return Err(Usage(reason).into());
         }
+        if self.attention.is_some() && (precision != Precision::Fp8 || self.calibrate.is_empty()) {
+            return Err(Usage("--attention fp8 is for --to fp8 with --calibrate").into());
+        }
         let scales = match self.scales {
             Rule::Amax => Scales::Largest,
             Rule::Mse => Scales::MeanSquare,
@@ -124,6 +136,7 @@ impl Args {
                 precision,
                 scales,
                 budget: matches!(to, To::Auto).then_some(self.budget),
+                attention: self.attention.is_some(),
                 target: self.target(to)?,
                 sparsity: self.sparse.map(|Sparse::TwoOfFour| Sparsity::TwoOfFour),
             },
@@ -240,10 +253,16 @@ fn print(out: &mut impl Write, directory: &Path, report: &Report) -> Result<()> 
             out,
             "dequantised when the model is loaded: the speed is that of full precision; --calibrate IMAGES quantises activations, too"
         )?,
-        _ if precision == Precision::Fp8 => writeln!(
-            out,
-            "activations in fp8, by their largest magnitudes on {images} images"
-        )?,
+        _ if precision == Precision::Fp8 => {
+            writeln!(
+                out,
+                "activations in fp8, by their largest magnitudes on {images} images"
+            )?;
+            if report.attention > 0 {
+                let count = report.attention;
+                writeln!(out, "{count} attentions in fp8 on GPUs that multiply it")?;
+            }
+        }
         0 => writeln!(
             out,
             "not calibrated: --calibrate IMAGES balances channels of large activations"

@@ -206,9 +206,10 @@ impl Graph {
         nodes.filter_map(|node| Some(self.value(*node.inputs.get(1)?).shape.as_slice()))
     }
 
-    /// Whether a linear layer [rounds to FP8](ops::Rounding::Float8).
+    /// Whether a linear layer [rounds to FP8](ops::Rounding::Float8), or attention does.
     pub(crate) fn has_float8(&self) -> bool {
-        self.float8_weights().next().is_some()
+        let attends = |node: &Node| matches!(&node.op, Op::Attention(spec) if spec.float8.is_some());
+        self.float8_weights().next().is_some() || self.nodes.iter().any(attends)
     }
 
     /// Whether each of `ranks` GPUs has a multiple of 16 channels of all such layers, as the libraries' GEMMs of FP8 take them. One GPU

@@ -158,7 +158,6 @@ impl AttentionArgs {
             })
     }
 
-    /// A block for each of some queries of a head, and as many waves, as the code states in `tile`.
     fn plan_blocks(
         &self,
         target: &Target,
@@ -166,17 +165,7 @@ impl AttentionArgs {
     ) -> Result<Launch, String> {
         check_not_empty([self.images, self.heads, self.queries, self.keys])?;
         float8::check(self.float8_factor)?;
-        let waves = target.tile >> ATTENTION_WAVES_SHIFT;
-        let queries = target.tile & ((1 << ATTENTION_WAVES_SHIFT) - 1);
-        // Anything else is not this kernel's code.
-        if queries == 0 || !(1..=16).contains(&waves) || !accepts(queries, waves) {
-            return Err(format!(
-                "its code states blocks of {queries} queries and {waves} waves"
-            ));
-        }
-        let per_head = self.queries.div_ceil(queries);
-        let blocks = (u64::from(self.images) * u64::from(self.heads)).saturating_mul(per_head.into());
-        target.blocks(blocks, waves * target.wave_size)
+        plan_blocks(target, [self.images, self.heads, self.queries], accepts)
     }
 
     /// The head size of the entry that takes these heads.
@@ -240,6 +229,52 @@ pub(crate) fn visibility(key_mask: u64, diagonal: i32, left: Option<i32>, right:
     }
 }
 
+/// A block for each of some queries of a head, and as many waves, as the code states in `tile`.
+pub(super) fn plan_blocks(
+    target: &Target,
+    [images, heads, queries]: [u32; 3],
+    accepts: fn(queries: u32, waves: u32) -> bool,
+) -> Result<Launch, String> {
+    let waves = target.tile >> ATTENTION_WAVES_SHIFT;
+    let of_block = target.tile & ((1 << ATTENTION_WAVES_SHIFT) - 1);
+    // Anything else is not this kernel's code.
+    if of_block == 0 || !(1..=16).contains(&waves) || !accepts(of_block, waves) {
+        return Err(format!(
+            "its code states blocks of {of_block} queries and {waves} waves"
+        ));
+    }
+    let per_head = queries.div_ceil(of_block);
+    let blocks = (u64::from(images) * u64::from(heads)).saturating_mul(per_head.into());
+    target.blocks(blocks, waves * target.wave_size)
+}
+
+/// Queries, keys, values and the result, each by its address, the elements between images and between tokens, its tokens, and an
+/// element's bytes.
+pub(super) fn visit_operands(
+    operands: [(u64, u64, u32, u32, usize); 4],
+    [images, heads, head_dim]: [u32; 3],
+    visit: &mut dyn FnMut(Access),
+) {
+    let heads = u64::from(heads).saturating_mul(head_dim.into());
+    // From the first element to the end of the last token's heads.
+    let bytes = |image: u64, token: u32, tokens: u32, element: usize| {
+        let images = image.saturating_mul(u64::from(images.saturating_sub(1)));
+        let tokens = u64::from(token) * u64::from(tokens.saturating_sub(1));
+        let elements = images.saturating_add(tokens).saturating_add(heads);
+        usize::try_from(elements)
+            .unwrap_or(usize::MAX)
+            .saturating_mul(element)
+    };
+    for (field, (address, image, token, tokens, element)) in ["q", "k", "v", "out"].into_iter().zip(operands)
+    {
+        let bytes = bytes(image, token, tokens, element);
+        visit(match field {
+            "out" => Access::write(field, address, bytes),
+            _ => Access::read(field, address, bytes),
+        });
+    }
+}
+
 pub(super) fn check_not_empty(extents: [u32; 4]) -> Result<(), String> {
     match extents.contains(&0) {
         true => Err("has no image, head, query or key".into()),
@@ -276,38 +311,15 @@ unsafe impl KernelArguments for AttentionArgs {
     }
 
     fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
-        let heads = u64::from(self.heads).saturating_mul(self.head_dim.into());
-        // From the first element to the end of the last token's heads.
-        let bytes = |element: usize, image: u64, token: u32, tokens: u32| {
-            let images = image.saturating_mul(u64::from(self.images.saturating_sub(1)));
-            let tokens = u64::from(token) * u64::from(tokens.saturating_sub(1));
-            let elements = images.saturating_add(tokens).saturating_add(heads);
-            usize::try_from(elements)
-                .unwrap_or(usize::MAX)
-                .saturating_mul(element)
-        };
         let (queries, keys) = (self.queries, self.keys);
-        visit(Access::read(
-            "q",
-            self.q,
-            bytes(element, self.q_image, self.q_token, queries),
-        ));
-        visit(Access::read(
-            "k",
-            self.k,
-            bytes(element, self.k_image, self.k_token, keys),
-        ));
-        visit(Access::read(
-            "v",
-            self.v,
-            bytes(element, self.v_image, self.v_token, keys),
-        ));
         let result = float8::element(element, self.float8_factor);
-        visit(Access::write(
-            "out",
-            self.out,
-            bytes(result, self.out_image, self.out_token, queries),
-        ));
+        let operands = [
+            (self.q, self.q_image, self.q_token, queries, element),
+            (self.k, self.k_image, self.k_token, keys, element),
+            (self.v, self.v_image, self.v_token, keys, element),
+            (self.out, self.out_image, self.out_token, queries, result),
+        ];
+        visit_operands(operands, [self.images, self.heads, self.head_dim], visit);
         visit_key_mask(&self.visible, self.images, keys, visit);
     }
 }

@@ -45,6 +45,7 @@ fn attention(images: usize, heads: usize, queries: usize, head_dim: usize) -> At
         key_mask: false,
         bias: false,
         causal: false,
+        float8: None,
     };
     let operand = Strided {
         address: 0,
@@ -330,6 +331,7 @@ fn what_a_device_cannot_do_is_an_error() {
 fn every_entry_is_in_its_source() {
     for kernel in [
         "add",
+        "attention_float8",
         "bias_activation",
         "grid_mask",
         "grid_positions",

@@ -42,12 +42,13 @@ pub(crate) enum Replacement {
     F32(Vec<f32>),
     /// A matrix of signed bytes, and a scale for each of its rows.
     Int8 { values: Vec<i8>, scales: Vec<f32> },
-    /// The same of 8-bit floating-point numbers, E4M3, or with one scale for all rows; and the step of what the layer multiplies, if
-    /// that is in FP8 as well.
+    /// The same of 8-bit floating-point numbers, E4M3, or with one scale for all rows; and the steps of what the layer multiplies, and of
+    /// its result, if these are in FP8 as well, the second only with the first.
     Float8 {
         values: Vec<u8>,
         scales: Vec<f32>,
         input: Option<f32>,
+        output: Option<f32>,
     },
 }
 
@@ -269,16 +270,18 @@ impl Checkpoint {
                 };
                 tensors.push((compressed_tensors::scale_name(name), scale));
             }
-            if let Some(Replacement::Float8 {
-                input: Some(step), ..
-            }) = replaced.get(name)
-            {
-                let scale = Written {
-                    dtype: Dtype::F32,
-                    shape: vec![1],
-                    bytes: little_endian(&[*step]).into(),
-                };
-                tensors.push((compressed_tensors::input_scale_name(name), scale));
+            if let Some(Replacement::Float8 { input, output, .. }) = replaced.get(name) {
+                let names = compressed_tensors::activation_scale_names(name);
+                for (name, step) in names.into_iter().zip([input, output]) {
+                    if let Some(step) = step {
+                        let scale = Written {
+                            dtype: Dtype::F32,
+                            shape: vec![1],
+                            bytes: little_endian(&[*step]).into(),
+                        };
+                        tensors.push((name, scale));
+                    }
+                }
             }
         }
         tensors
@@ -293,6 +296,7 @@ fn formats(format: Format, replaced: &BTreeMap<String, Replacement>) -> BTreeMap
             Replacement::F32(_) => continue,
             Replacement::Int8 { .. } => Format::Int8,
             Replacement::Float8 { input: None, .. } => Format::Float8,
+            Replacement::Float8 { output: Some(_), .. } => Format::Float8Outputs,
             Replacement::Float8 { input: Some(_), .. } => Format::Float8Activations,
         };
         let layer = name.strip_suffix(".weight").unwrap_or(name);

@@ -4,7 +4,8 @@
 //!
 //! Its formats `int-quantized`, `float-quantized` and `naive-quantized` are read. A weight stays in 8 bits if it is symmetric and
 //! has a scale for each output channel or one for all; others are dequantised when the model is loaded. What linear layers
-//! multiply is quantised as the file says if their weights stay in 8 bits, but for FP8 by each token's range; `config` is what is
+//! multiply is quantised as the file says if their weights stay in 8 bits, but for FP8 by each token's range. Results are in FP8 where
+//! they are queries, keys and values, by a scale of the layer: attention is then computed in FP8. `config` is what is
 //! written. Of sparse formats `sparse-24-bitmask` is read ([`sparse`]), of weights in 8 bits or not.
 
 mod sparse;
@@ -40,10 +41,10 @@ pub(super) fn scale_name(weight: &str) -> String {
     format!("{weight}_scale")
 }
 
-/// The name of the scale of what the layer of the weight `weight` multiplies.
-pub(super) fn input_scale_name(weight: &str) -> String {
+/// The names of the scales of what the layer of the weight `weight` multiplies, and of its result.
+pub(super) fn activation_scale_names(weight: &str) -> [String; 2] {
     let layer = weight.strip_suffix(".weight").unwrap_or(weight);
-    format!("{layer}.input_scale")
+    ["input", "output"].map(|activations| format!("{layer}.{activations}_scale"))
 }
 
 /// How the weights of a quantised model were stored, and what became of them.
@@ -107,6 +108,8 @@ struct Group {
     kind: Kind,
     scales: Scales,
     inputs: Inputs,
+    /// Whether results are in FP8, by the layer's scale.
+    outputs: bool,
 }
 
 /// The type of the stored weights.
@@ -249,9 +252,6 @@ pub(super) fn scheme(config: Fields<'_>) -> Result<Option<Scheme>> {
 
 fn group(fields: Fields<'_>) -> Result<Group> {
     expect(&fields, "format", &["", INT, FLOAT, NAIVE])?;
-    if let Some(output) = fields.get("output_activations") {
-        return Err(unsupported(&fields, "output_activations", Some(output)));
-    }
     let weights = fields.object_or_empty("weights")?;
     let float = eight_bits(&weights)?;
     let symmetric = weights.flag("symmetric")?.unwrap_or(true);
@@ -270,6 +270,16 @@ fn group(fields: Fields<'_>) -> Result<Group> {
         None => Inputs::Full,
         Some(inputs) => input_activations(&inputs, float)?,
     };
+    let outputs = match fields.object("output_activations")? {
+        None => false,
+        Some(outputs) => match (input_activations(&outputs, float), inputs) {
+            (Ok(Inputs::Float8 { dynamic: false }), Inputs::Float8 { dynamic: false }) => true,
+            _ => {
+                let key = "output_activations";
+                return Err(unsupported(&fields, key, fields.get(key)));
+            }
+        },
+    };
     Ok(Group {
         targets: target::list(&fields, "targets")?,
         kind: match float {
@@ -278,6 +288,7 @@ fn group(fields: Fields<'_>) -> Result<Group> {
         },
         scales,
         inputs,
+        outputs,
     })
 }
 
@@ -329,6 +340,8 @@ pub(crate) enum Format {
     Float8,
     /// The same with one scale for each weight, and activations in FP8 by a scale for each layer.
     Float8Activations,
+    /// The same, and results in FP8 by a scale for each layer: those that attention multiplies.
+    Float8Outputs,
     /// Not quantised.
     Full,
 }
@@ -358,7 +371,7 @@ pub(super) fn config(formats: &BTreeMap<Format, Vec<String>>, ignore: &[String])
         .collect();
     let name = match groups.as_slice() {
         [] => return json!({ "quant_method": METHOD }),
-        [(name, _)] => *name,
+        [(first, _), others @ ..] if others.iter().all(|(name, _)| name == first) => *first,
         _ => MIXED,
     };
     let groups = groups.drain(..).enumerate();
@@ -386,16 +399,20 @@ fn group_config(format: Format) -> Option<(&'static str, Value)> {
         }
         Format::Float8 => (FLOAT, "float", "channel", Value::Null),
         Format::Full => return None,
-        Format::Float8Activations => {
+        Format::Float8Activations | Format::Float8Outputs => {
             let activations = json!({
                 "num_bits": 8, "type": "float", "symmetric": true, "strategy": "tensor", "dynamic": false,
             });
             (FLOAT, "float", "tensor", activations)
         }
     };
+    let outputs = match format {
+        Format::Float8Outputs => activations.clone(),
+        _ => Value::Null,
+    };
     let scheme = json!({
         "targets": ["Linear"],
-        "output_activations": null,
+        "output_activations": outputs,
         "weights": {
             "num_bits": 8, "type": kind, "symmetric": true, "strategy": strategy, "dynamic": false,
         },

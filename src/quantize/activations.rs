@@ -43,11 +43,59 @@ pub(super) fn round(
                 values,
                 scales: vec![scale],
                 input: Some(input),
+                output: None,
             };
             replaced.insert(name.clone(), replacement);
         }
     }
     Ok(replaced)
+}
+
+/// Gives layers in FP8 whose results are the queries, keys and values of attention that GPUs compute in FP8 the step of these; returns
+/// how many attentions there are of which all are.
+pub(super) fn attend(
+    model: &Model,
+    images: &[Vec<u8>],
+    replaced: &mut BTreeMap<String, Replacement>,
+) -> Result<usize> {
+    let graph = &model.graph;
+    let layer_of = |&value: &ValueId| {
+        let node = graph.nodes().iter().find(|node| node.output == value)?;
+        let Op::Linear(_) = node.op else { return None };
+        let weights: Vec<String> = stored_names(&graph.value(node.inputs[1]).name).collect();
+        let in_float8 = |name| {
+            matches!(
+                replaced.get(name),
+                Some(Replacement::Float8 { input: Some(_), .. })
+            )
+        };
+        weights.iter().all(in_float8).then_some((value, weights))
+    };
+    let attentions: Vec<Vec<(ValueId, Vec<String>)>> = graph
+        .nodes()
+        .iter()
+        .filter_map(|node| match &node.op {
+            Op::Attention(spec) if spec.is_plain_of_whole_heads() && node.name.starts_with("blocks.") => node
+                .inputs[..spec.operands.count()]
+                .iter()
+                .map(layer_of)
+                .collect(),
+            _ => None,
+        })
+        .collect();
+    let values: Vec<ValueId> = attentions.iter().flatten().map(|&(value, _)| value).collect();
+    let ranges = calibrate(model, &values, images)?;
+    let mut ranges = ranges.iter();
+    for layers in &attentions {
+        let of_attention = ranges.by_ref().take(layers.len());
+        let step = step(of_attention.flatten().copied());
+        for name in layers.iter().flat_map(|(_, weights)| weights) {
+            if let Some(Replacement::Float8 { output, .. }) = replaced.get_mut(name) {
+                *output = Some(step);
+            }
+        }
+    }
+    Ok(attentions.len())
 }
 
 /// The step by which the largest of these magnitudes becomes E4M3's; 1 for zeros.

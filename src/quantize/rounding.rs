@@ -49,6 +49,7 @@ pub(super) fn round(
                 values,
                 scales,
                 input: None,
+                output: None,
             }
         }
     })

@@ -252,6 +252,7 @@ fn attention_weighs_the_values_by_softmax() {
         key_mask: false,
         bias: false,
         causal: false,
+        float8: None,
     };
     let q = array(&[1, 1, 2], &[2.0, 0.0]);
     let k = array(&[2, 2, 2], &[1.0, 5.0, 0.0, -5.0, 3.0, 1.0, 3.0, 2.0]);
@@ -281,6 +282,7 @@ fn causal_attention_sees_no_later_key() {
         key_mask: false,
         bias: false,
         causal: true,
+        float8: None,
     };
     let zeros = array(&[1, 3, 1], &[0.0; 3]);
     let v = array(&[1, 3, 1], &[6.0, 2.0, 1.0]);
@@ -307,6 +309,7 @@ fn statistics_of_attention_by_hand() {
         key_mask: false,
         bias: false,
         causal: false,
+        float8: None,
     };
     let q = array(&[1, 2, 1], &[0.0, 1.0]);
     let k = array(&[1, 3, 1], &[0.0, 0.0, 0.5 * 2f64.ln()]);
@@ -352,6 +355,7 @@ fn packed_attention_is_separate_attention() {
             key_mask: false,
             bias: false,
             causal: false,
+            float8: None,
         })
     };
     let expected = apply(&op(AttentionOperands::Separate), &[&q, &k, &v]);

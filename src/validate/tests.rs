@@ -229,6 +229,7 @@ fn a_query_that_sees_nothing_gets_zeros() {
         key_mask: false,
         bias: false,
         causal: false,
+        float8: None,
     };
     let ones = Array::new([1, 2, 2], vec![1.0; 4]).unwrap();
     let result = reference::masked_attention(&spec, &[&ones, &ones, &ones], |_, query, _| query == 1);

@@ -15,7 +15,7 @@ use crate::quantize::{Tensors, refused, rewrite};
 const LAYERS: usize = 12;
 /// Name; weights multiplied in int8, those multiplied in full precision, dequantised ones; the same of FP8, of which none is
 /// dequantised.
-const CASES: [(&str, [usize; 5]); 13] = [
+const CASES: [(&str, [usize; 5]); 14] = [
     ("int8_token", [LAYERS, 0, 0, 0, 0]),
     ("int8_token_range", [LAYERS, 0, 0, 0, 0]),
     ("int8_static", [LAYERS, 0, 0, 0, 0]),
@@ -26,6 +26,7 @@ const CASES: [(&str, [usize; 5]); 13] = [
     ("int8_groups_of_4", [0, 0, LAYERS + 1, 0, 0]),
     ("fp8_dynamic", [0, 0, 0, 0, LAYERS]),
     ("fp8_static", [0, 0, 0, LAYERS, 0]),
+    ("fp8_attention", [0, 0, 0, LAYERS, 0]),
     ("fp8_weights", [0, 0, 0, 0, LAYERS]),
     ("fp8_block", [0, 0, LAYERS, 0, 0]),
     ("mixed", [8, 0, 0, 0, 4]),
@@ -104,7 +105,12 @@ fn what_is_missing_or_contradictory_is_refused() {
     const LAYER: &str = "vit.encoder.layer.0.attention.attention.key";
     type Change = fn(&mut Tensors);
     let dir = tempfile::tempdir().unwrap();
-    let changes: [(&str, Change, &[&str]); 5] = [
+    let changes: [(&str, Change, &[&str]); 6] = [
+        (
+            "fp8_attention",
+            |t| _ = t.remove(&format!("{LAYER}.output_scale")),
+            &[LAYER, "output_scale", "is missing"],
+        ),
         (
             "int8_static",
             |t| _ = t.remove(&format!("{LAYER}.input_scale")),

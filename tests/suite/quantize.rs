@@ -485,13 +485,35 @@ fn fp8_without_images_is_said_to_be_dequantised() {
     );
 }
 
-/// Weights and activations in FP8.
+/// Weights and activations in FP8, and attention too.
 #[test]
 fn tinyvit32_with_fp8_activations_stays_as_accurate() {
+    let error = in_fp8(false);
+    let with_attention = in_fp8(true);
+    assert_ne!(error.to_bits(), with_attention.to_bits());
+    // Not without linear layers in FP8 by images.
+    for (precision, images) in [(Precision::Int8, 1), (Precision::Fp8, 0)] {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options {
+            precision,
+            attention: true,
+            ..Options::default()
+        };
+        let images = digits().into_iter().take(images);
+        let images = images.map(|(source, _)| source.decode(Limits::default()));
+        let error = quantize(None, &dir.path().join("model"), options, images).unwrap_err();
+        assert!(error.to_string().contains("attention"), "{error}");
+        assert!(!dir.path().join("model").exists());
+    }
+}
+
+/// The error of the logits.
+fn in_fp8(attention: bool) -> f64 {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("model");
     let options = Options {
         precision: Precision::Fp8,
+        attention,
         ..Options::default()
     };
     let images: Vec<RgbImage> = digits()
@@ -502,6 +524,7 @@ fn tinyvit32_with_fp8_activations_stays_as_accurate() {
     let report = quantize(None, &out, options, calibration).unwrap();
     let full = Session::builder().device(Device::Cpu).tinyvit32().unwrap();
     assert_eq!((report.quantized, report.images), (4 * full.info().depth, 64));
+    assert_eq!(report.attention, if attention { full.info().depth } else { 0 });
     let session = on_cpu(&out);
     let quantization = session.info().quantization.as_ref().unwrap();
     assert_eq!(
@@ -510,7 +533,7 @@ fn tinyvit32_with_fp8_activations_stays_as_accurate() {
     );
     let (error, others) = difference(&outputs(&full, &images), &outputs(&session, &images));
     println!(
-        "fp8: logit error {:.3} %, {others} of {} differ",
+        "fp8, attention {attention}: logit error {:.3} %, {others} of {} differ",
         100.0 * error,
         images.len()
     );
@@ -522,6 +545,7 @@ fn tinyvit32_with_fp8_activations_stays_as_accurate() {
     .unwrap();
     // 357 in full precision; at most 0.3 points fewer.
     assert!(result.correct >= 356, "{} of {}", result.correct, result.images);
+    error
 }
 
 #[test]

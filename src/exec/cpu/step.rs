@@ -152,13 +152,18 @@ impl<'a> Memory<'a> {
     }
 
     /// Queries, keys or values: the channels from `offset` on of each token of the operand.
-    fn tokens(&self, index: usize, offset: usize) -> Result<Tokens<'a>, String> {
+    fn tokens<'b>(
+        &self,
+        values: &'b [Cow<'_, [f32]>],
+        index: usize,
+        offset: usize,
+    ) -> Result<Tokens<'b>, String> {
         let (images, count, stride) = match *self.shape(index)? {
             [b, n, channels] => (b, n, channels),
             [b, channels] => (b, 1, channels),
             ref shape => return Err(format!("an operand has shape {shape:?}, expected tokens")),
         };
-        let data = self.values(index)?.get(offset..);
+        let data = values.get(index).and_then(|values| values.get(offset..));
         Ok(Tokens {
             data: data.ok_or("an operand is too short")?,
             count,
@@ -269,7 +274,8 @@ impl<'a> Memory<'a> {
                 rope::run(spec, m.source(0)?, m.values(1)?, extents, self.output);
             }
             Op::Attention(spec) => {
-                let operands = attention_operands(m, spec)?;
+                let values = attention_values(m, spec)?;
+                let operands = attention_operands(m, spec, &values)?;
                 let batch = m.plan.buffer(m.step.output).shape[0];
                 let bias = match spec.bias {
                     true => Some(m.values(spec.operands.count())?),
@@ -293,7 +299,8 @@ impl<'a> Memory<'a> {
                 transpose::run(*spec, m.values(0)?, gamma, y, [rows, columns], self.output);
             }
             Op::AttentionStatistics(spec) => {
-                let [q, k, _] = attention_operands(m, spec)?;
+                let values = attention_values(m, spec)?;
+                let [q, k, _] = attention_operands(m, spec, &values)?;
                 let bias = match spec.bias {
                     true => Some(m.values(spec.operands.count())?),
                     false => None,
@@ -326,11 +333,29 @@ fn missing(index: usize) -> String {
     format!("its operand {index} is missing")
 }
 
-fn attention_operands<'a>(m: &Memory<'a>, spec: &Attention) -> Result<[Tokens<'a>; 3], String> {
+/// The operands that have queries, keys and values, rounded if attention says so.
+fn attention_values<'a>(m: &Memory<'a>, spec: &Attention) -> Result<Vec<Cow<'a, [f32]>>, String> {
+    let rounded = |index| {
+        let values = m.values(index)?;
+        Ok(match spec.float8 {
+            Some(step) => float8::rounded(values, step).into(),
+            None => values.into(),
+        })
+    };
+    (0..spec.operands.count()).map(rounded).collect()
+}
+
+fn attention_operands<'b>(
+    m: &Memory<'_>,
+    spec: &Attention,
+    values: &'b [Cow<'_, [f32]>],
+) -> Result<[Tokens<'b>; 3], String> {
     let c = spec.heads * spec.head_dim;
-    Ok(match spec.operands {
-        AttentionOperands::Separate => [m.tokens(0, 0)?, m.tokens(1, 0)?, m.tokens(2, 0)?],
-        AttentionOperands::PackedQkv => [m.tokens(0, 0)?, m.tokens(0, c)?, m.tokens(0, 2 * c)?],
-        AttentionOperands::PackedKv => [m.tokens(0, 0)?, m.tokens(1, 0)?, m.tokens(1, c)?],
-    })
+    let places = match spec.operands {
+        AttentionOperands::Separate => [(0, 0), (1, 0), (2, 0)],
+        AttentionOperands::PackedQkv => [(0, 0), (0, c), (0, 2 * c)],
+        AttentionOperands::PackedKv => [(0, 0), (1, 0), (1, c)],
+    };
+    let [q, k, v] = places.map(|(index, offset)| m.tokens(values, index, offset));
+    Ok([q?, k?, v?])
 }

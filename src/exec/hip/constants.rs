@@ -108,6 +108,7 @@ impl HostConstants {
                 rounding: Some(Rounding::Float8 { scale }),
                 ..
             }) => Some(*scale),
+            Op::Attention(spec) => spec.float8,
             _ => None,
         });
         let steps: BTreeSet<u32> = of_nodes.map(f32::to_bits).collect();

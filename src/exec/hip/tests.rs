@@ -626,6 +626,7 @@ fn wide_heads_are_gemms_and_a_softmax() {
                 key_mask: false,
                 bias: with_bias,
                 causal: false,
+                float8: None,
             };
             let mut inputs = inputs;
             if with_bias {

@@ -1,5 +1,6 @@
 //! The passes and the plan on whole Vision Transformers.
 
+mod float8;
 mod hidden;
 mod interpreter;
 mod mixers;

@@ -274,6 +274,7 @@ impl<W: FnMut(&[usize]) -> Tensor> Builder<W> {
             key_mask: false,
             bias: false,
             causal: false,
+            float8: None,
         })
     }
 

@@ -166,6 +166,7 @@ fn attention_of_every_shape() {
                     key_mask: false,
                     bias: false,
                     causal: false,
+                    float8: None,
                 })
             };
             let qkv = random(&[batch, n, 3 * c], 1);
@@ -204,6 +205,7 @@ fn attention_of_every_shape() {
                     key_mask: false,
                     bias: true,
                     causal: false,
+                    float8: None,
                 };
                 let operands = [random(&[batch, n, 3 * c], 9), random(&[heads, n, n], 10)];
                 check_op(&Op::Attention(biased), &operands, 1..2);
@@ -224,6 +226,7 @@ fn attention_survives_large_scores() {
         key_mask: false,
         bias: false,
         causal: false,
+        float8: None,
     };
     // Scores of some thousands: without the maximum's subtraction everything would overflow. Their rounding errors,
     // ε/2 of thousands, pass through the exponential to the result.

@@ -24,7 +24,7 @@ use crate::graph::{Graph, Node, ValueId};
 use crate::hip::Gemm;
 use crate::kernels::{
     AddArgs, AttentionVariant, BiasActivationArgs, KernelCall, LayerNormArgs, SwiGluArgs, SwiGluNormArgs,
-    Unit, attention_unit, is_fused,
+    Unit, attention_float8_unit, attention_unit, is_fused,
 };
 use crate::ops::{AllReduce, Op};
 use crate::tensor::DType;
@@ -141,9 +141,13 @@ pub(super) struct Addresses<'a> {
     pub(super) scratch: u64,
 }
 
-/// What linear layers in 8 bits need beside [`unit`].
+/// What linear layers in 8 bits, and attention in FP8, need beside [`unit`].
 pub(super) fn rounding_units(graph: &Graph) -> impl Iterator<Item = Unit> {
-    let rounds = |node: &Node| matches!(&node.op, Op::Linear(spec) if spec.rounding.is_some());
+    let rounds = |node: &Node| match &node.op {
+        Op::Linear(spec) => spec.rounding.is_some(),
+        Op::Attention(spec) => spec.float8.is_some(),
+        _ => false,
+    };
     let kernels = [Unit::of("quantize"), Unit::of("bias_activation")];
     kernels
         .into_iter()
@@ -163,6 +167,7 @@ pub(super) fn unit(op: &Op) -> Option<Unit> {
         Op::Linear(_) | Op::Activation(_) => Unit::of("bias_activation"),
         Op::SwiGlu | Op::SwiGluNorm { .. } => Unit::of("swiglu"),
         Op::Rope(_) => Unit::of("rope"),
+        Op::Attention(spec) if spec.float8.is_some() => return attention_float8_unit(spec.head_dim),
         Op::Attention(spec) => {
             let variant = match spec.bias {
                 true => AttentionVariant::Bias,

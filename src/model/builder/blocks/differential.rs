@@ -52,6 +52,7 @@ impl Builder<'_> {
                 key_mask: false,
                 bias: false,
                 causal: false,
+                float8: None,
             });
             attended.push(self.graph.push(Role::Attention, step, op, [q, kv])?);
         }
