@@ -17,18 +17,22 @@
 
 mod activations;
 mod auto;
+mod fidelity;
 mod rounding;
 mod sparse;
 mod times;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::Serialize;
+use tempfile::TempDir;
 
-pub use self::auto::{Candidate, Choice, Decision};
+pub use self::auto::{Candidate, Choice, Decision, TakenBack};
+use self::fidelity::Reference;
+pub use self::fidelity::{Fidelity, OnGpu};
 pub use self::sparse::Sparsity;
 pub use self::times::GpuTarget;
 use crate::error::{Error, Result};
@@ -93,13 +97,14 @@ pub struct Options {
     pub precision: Precision,
     /// How their scales are found.
     pub scales: Scales,
-    /// The largest error of the outputs on the images, as a part of the outputs' root mean square; 0.005 is half a percent. With it,
-    /// each layer gets a precision by its error and its time: its own or `precision`, which is int8 then, or FP8 where
-    /// there is a `target`.
+    /// The largest error of the outputs on the images, as a part of the outputs' root mean square; 0.005 is half a percent. It
+    /// holds on a fifth of the images, too, which are held out: the model is not calibrated with them. With it, each layer gets a
+    /// precision by its error and its time: its own or `precision`, which is int8 then, or FP8 where there is a `target`.
     pub budget: Option<f64>,
     /// Whether attention is in FP8 too, for precision FP8 with images: the largest magnitude of queries, keys and values becomes 448.
     pub attention: bool,
-    /// With a budget, the GPU that the model is to run on; the CPU if there is none.
+    /// With a budget, the GPU that the model is to run on; the CPU if there is none. Errors are bounded as the CPU computes them in
+    /// f32; that on the GPU is measured in the end, [`Decision::on_gpu`], and may be larger.
     pub target: Option<GpuTarget>,
     /// Which weights are pruned, if any, before the others are rounded. Errors of the outputs are then relative to the pruned
     /// model.
@@ -172,7 +177,8 @@ pub fn quantize(
         None => model::tinyvit32(&options)?,
     };
     let pixels = |image: Result<RgbImage>| Ok(model.preprocess.apply(&image?)?.data);
-    let images: Vec<Vec<u8>> = images.into_iter().map(pixels).collect::<Result<_>>()?;
+    let mut images: Vec<Vec<u8>> = images.into_iter().map(pixels).collect::<Result<_>>()?;
+    let mut held_out = Vec::new();
     if budget.is_some() && (images.is_empty() || precision != Precision::Int8) {
         let reason = "is an error on images, which only int8 is chosen by";
         return Err(Error::argument("budget", reason));
@@ -180,6 +186,9 @@ pub fn quantize(
     if attention && (images.is_empty() || precision != Precision::Fp8) {
         let reason = "is in FP8 where linear layers are, by images";
         return Err(Error::argument("attention", reason));
+    }
+    if budget.is_some() {
+        (images, held_out) = fidelity::hold_out(images);
     }
     let mut layers = Layers::of(&model.graph);
     let mut unpruned = Vec::new();
@@ -230,9 +239,23 @@ pub fn quantize(
     if precision == Precision::Full {
         unquantized.clear();
     }
-    let decision = match budget {
+    let chosen_by = match budget {
         None => None,
-        Some(budget) => {
+        Some(_) => {
+            let full = fidelity::on_cpu(model.clone())?;
+            let reference = |images| Reference::new(&full, images);
+            Some(auto::Images {
+                calibration: reference(&images)?,
+                held_out: match held_out.is_empty() {
+                    true => None,
+                    false => Some(reference(&held_out)?),
+                },
+            })
+        }
+    };
+    let mut decision = match budget.zip(chosen_by.as_ref()) {
+        None => None,
+        Some((budget, chosen_by)) => {
             let units = auto::units(&model.graph, &layers, &groups);
             let mut options = vec![auto::Quantized {
                 precision,
@@ -262,7 +285,7 @@ pub fn quantize(
                 }
             };
             let by = (budget, measured_on);
-            let (decision, chosen) = auto::decide(&checkpoint, &model, &units, &full, &options, &images, by)?;
+            let (decision, chosen) = auto::decide(&checkpoint, &units, &full, &options, chosen_by, by)?;
             replaced = chosen;
             unquantized.extend(decision.layers(Precision::Full).cloned());
             Some(decision)
@@ -271,13 +294,19 @@ pub fn quantize(
     let of = |name: &String| replaced.contains_key(name);
     let balanced = groups.iter().filter(|group| group.norm.iter().any(of)).count();
     let quantized = layers.quantized.iter().filter(|name| of(name)).count();
-    let (written, sparsity) = write(
+    let written = write(
         &checkpoint,
         out,
         precision.format(images.len()),
         &replaced,
         &unquantized,
     )?;
+    let sparsity = written.model.info.sparsity.clone();
+    if let (Some(decision), Some(target), Some(images)) = (&mut decision, &target, &chosen_by) {
+        let images = images.held_out.as_ref().unwrap_or(&images.calibration);
+        decision.on_gpu = Some(OnGpu::measure(model, written.model, target, images)?);
+    }
+    fs::rename(&written.files, out).map_err(|error| Error::io(out, error))?;
     Ok(Report {
         precision,
         quantized,
@@ -289,7 +318,7 @@ pub fn quantize(
         sparsity,
         unpruned,
         bytes_before: checkpoint.bytes(),
-        bytes_after: written,
+        bytes_after: written.bytes,
     })
 }
 
@@ -444,28 +473,42 @@ fn check_vacant(out: &Path) -> Result<()> {
     }
 }
 
-/// Writes the files beside `out`, checks that they load, and moves them there; returns the bytes of the tensors, and which are packed.
+/// Files that are complete, and gone with this value unless they are moved.
+struct Written {
+    files: PathBuf,
+    _folder: TempDir,
+    /// Of the tensors.
+    bytes: u64,
+    /// What they load as.
+    model: Model,
+}
+
+/// Writes the files beside `out`, and checks that they load.
 fn write(
     checkpoint: &Checkpoint,
     out: &Path,
     format: Format,
     replaced: &BTreeMap<String, Replacement>,
     unquantised: &[String],
-) -> Result<(u64, Option<model::Sparsity>)> {
+) -> Result<Written> {
     let parent = match out.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
     fs::create_dir_all(parent).map_err(|error| Error::io(parent, error))?;
-    let temporary = tempfile::Builder::new()
+    let folder = tempfile::Builder::new()
         .prefix(".hipvit-quantize-")
         .tempdir_in(parent)
         .map_err(|error| Error::io(parent, error))?;
     // Of a directory of its own, whose permissions are the usual ones.
-    let files = temporary.path().join("model");
+    let files = folder.path().join("model");
     fs::create_dir(&files).map_err(|error| Error::io(&files, error))?;
     let bytes = checkpoint.write(&files, format, replaced, unquantised)?;
     let model = model::load(&files, &LoadOptions::default())?;
-    fs::rename(&files, out).map_err(|error| Error::io(out, error))?;
-    Ok((bytes, model.info.sparsity))
+    Ok(Written {
+        files,
+        _folder: folder,
+        bytes,
+        model,
+    })
 }

@@ -4,22 +4,22 @@
 //! calibration images; how much time that saves is measured where the model is to run. Choices are then made in the order of time
 //! saved by squared error, which is how independent errors add up, as many as keep the measured error of all of them together
 //! within the bound. One that comes later takes the place of the same layers' earlier one if it saves more.
+//!
+//! Images that took no part in that then tell the error that others will have. Where it is beyond the bound, the last choices are taken
+//! back until it is within.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
 use std::time::Duration;
 
-use ndarray::Array2;
 use serde::Serialize;
 
+use super::fidelity::{Fidelity, OnGpu, Reference, on_cpu};
 use super::{Group, Layers, Precision, stored_names};
-use crate::error::{Error, Result};
-use crate::exec::{Arena, CpuExecutor};
-use crate::graph::plan::Plan;
-use crate::graph::{Graph, OutputKind, Passes, ValueId, optimize};
-use crate::model::{Checkpoint, Format, Model, Replacement};
+use crate::error::Result;
+use crate::graph::{Graph, ValueId};
+use crate::model::{Checkpoint, Format, Replacement};
 use crate::ops::Op;
-use crate::tensor::{DType, Input};
+use crate::session::Session;
 
 /// Layers that read the same activations, and what was decided about them.
 #[derive(Clone, Debug, Serialize)]
@@ -53,14 +53,28 @@ pub struct Candidate {
 pub struct Decision {
     /// The bound on the error.
     pub budget: f64,
-    /// The error of the outputs with these choices: root mean square, as a part of the outputs'.
-    pub error: f64,
-    /// Images whose best class stays; none of a model without classes.
-    pub agreeing: Option<usize>,
+    /// The error of these choices on the images that they were made by.
+    pub calibration: Fidelity,
+    /// And on images that were held out; `None` if there was only one image.
+    pub held_out: Option<Fidelity>,
+    /// What was taken back because the held-out images' error exceeded the budget.
+    pub taken_back: Option<TakenBack>,
+    /// The error of the written model on the GPU that it is to run on: on the held-out images, or on the only one.
+    pub on_gpu: Option<OnGpu>,
     /// Where times were measured: the CPU's or the GPU's name, the dtype and the batch.
     pub measured_on: String,
     /// The choices, in the order of the layers.
     pub choices: Vec<Choice>,
+}
+
+/// Choices that the images they were made by allowed, and held-out ones did not.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct TakenBack {
+    /// The error on the held-out images before.
+    pub error: f64,
+    /// The layers, which then got full precision, or another one of less error.
+    pub layers: Vec<String>,
 }
 
 impl Decision {
@@ -88,20 +102,25 @@ pub(super) struct Quantized {
     pub(super) times: Vec<Duration>,
 }
 
+/// The images that decide.
+pub(super) struct Images<'a> {
+    pub(super) calibration: Reference<'a>,
+    pub(super) held_out: Option<Reference<'a>>,
+}
+
+/// By unit, the option that it takes.
+type Taken = BTreeMap<usize, usize>;
+
 /// Decides what each unit is in; returns what is replaced then. `full` is how long each takes in full precision.
 pub(super) fn decide(
     checkpoint: &Checkpoint,
-    model: &Model,
     units: &[Unit],
     full: &[Duration],
     options: &[Quantized],
-    images: &[Vec<u8>],
+    images: &Images<'_>,
     (budget, measured_on): (f64, String),
 ) -> Result<(Decision, BTreeMap<String, Replacement>)> {
-    let (executor, plan) = prepared(model)?;
-    let expected = run(&executor, &plan, images)?;
-    // By unit, the option that it takes.
-    let replaced = |taken: &BTreeMap<usize, usize>| -> BTreeMap<String, Replacement> {
+    let replaced = |taken: &Taken| -> BTreeMap<String, Replacement> {
         let of_unit = |(&unit, &option): (&usize, &usize)| {
             let tensors = units[unit].tensors.iter();
             let replaced = &options[option].replaced;
@@ -111,18 +130,18 @@ pub(super) fn decide(
         };
         taken.iter().flat_map(of_unit).collect()
     };
-    let measure = |taken: &BTreeMap<usize, usize>| -> Result<Vec<Array2<f32>>> {
-        let changed = checkpoint.changed(Format::Full, &replaced(taken), &[])?;
-        let (executor, plan) = prepared(&changed)?;
-        run(&executor, &plan, images)
+    let session = |taken: &Taken| -> Result<Session> {
+        // The format is that of a model of which nothing is replaced, too.
+        on_cpu(checkpoint.changed(Format::Int8, &replaced(taken), &[])?)
     };
     let us = |time: Duration| time.as_secs_f64() * 1e6;
     let mut choices = Vec::with_capacity(units.len());
     for (index, unit) in units.iter().enumerate() {
         let candidate = |(number, option): (usize, &Quantized)| {
+            let alone = session(&Taken::from([(index, number)]))?;
             Ok(Candidate {
                 precision: option.precision,
-                error: error(&expected, &measure(&BTreeMap::from([(index, number)]))?),
+                error: images.calibration.fidelity(&alone)?.error,
                 us: us(option.times[index]),
             })
         };
@@ -143,7 +162,7 @@ pub(super) fn decide(
     };
     order.sort_by(|a, b| worth(b).total_cmp(&worth(a)));
     let first = |count: usize| {
-        let mut taken: BTreeMap<usize, usize> = BTreeMap::new();
+        let mut taken = Taken::new();
         for &(unit, option) in &order[..count] {
             let time = |option: usize| options[option].times[unit];
             if taken
@@ -157,25 +176,53 @@ pub(super) fn decide(
     };
     // The longest beginning whose error is within the budget. That of none is 0.
     let (mut fits, mut exceeds) = (0, order.len() + 1);
-    let mut best = expected.clone();
     let mut next = order.len();
     while fits + 1 < exceeds {
-        let got = measure(&first(next))?;
-        if error(&expected, &got) <= budget {
-            (fits, best) = (next, got);
-        } else {
-            exceeds = next;
+        match images
+            .calibration
+            .fidelity(&session(&first(next))?)?
+            .within(budget)
+        {
+            true => fits = next,
+            false => exceeds = next,
         }
         next = fits.midpoint(exceeds);
     }
-    let taken = first(fits);
+    // Shorter ones, until the held-out images' error is within it, too.
+    let chosen = first(fits);
+    let (mut taken, mut before) = (chosen.clone(), None);
+    let (calibration, held_out) = loop {
+        let session = session(&taken)?;
+        let calibration = images.calibration.fidelity(&session)?;
+        let held_out = images.held_out.as_ref();
+        let held_out = held_out.map(|held_out| held_out.fidelity(&session)).transpose()?;
+        let within = [Some(&calibration), held_out.as_ref()];
+        if within.into_iter().flatten().all(|of| of.within(budget)) || taken.is_empty() {
+            break (calibration, held_out);
+        }
+        before = before.or(held_out.map(|held_out| held_out.error));
+        // Where a choice had replaced another of the same layers, or was itself not taken, a shorter beginning may be the same.
+        while first(fits) == taken {
+            fits -= 1;
+        }
+        taken = first(fits);
+    };
     for (&unit, &option) in &taken {
         choices[unit].precision = options[option].precision;
     }
+    let changed = chosen
+        .iter()
+        .filter(|(unit, option)| taken.get(unit) != Some(option));
+    let changed = changed.flat_map(|(&unit, _)| &units[unit].layers);
     let decision = Decision {
         budget,
-        error: error(&expected, &best),
-        agreeing: (model.info.classes > 0).then(|| agreeing(&expected, &best)),
+        calibration,
+        held_out,
+        taken_back: before.map(|error| TakenBack {
+            error,
+            layers: changed.cloned().collect(),
+        }),
+        on_gpu: None,
         measured_on,
         choices,
     };
@@ -229,64 +276,26 @@ pub(super) fn units(graph: &Graph, layers: &Layers, groups: &[Group]) -> Vec<Uni
     order.into_iter().filter_map(|key| units.remove(&key)).collect()
 }
 
-fn prepared(model: &Model) -> Result<(CpuExecutor, Plan)> {
-    let (graph, _) = optimize(model.graph.clone(), &Passes::default())?;
-    let executor = CpuExecutor::new(&graph, None)?;
-    Ok((executor, Plan::new(Arc::new(graph), 1, DType::F32)?))
-}
-
-/// The logits of each image, or its embedding if there are none.
-fn run(executor: &CpuExecutor, plan: &Plan, images: &[Vec<u8>]) -> Result<Vec<Array2<f32>>> {
-    let mut arena = Arena::new();
-    let output = |image: &Vec<u8>| {
-        let outputs = executor.run(plan, Input::Pixels(image), &mut arena, None)?;
-        let rank = |kind: &OutputKind| match kind {
-            OutputKind::Logits => 0,
-            OutputKind::Embedding => 1,
-            _ => 2,
-        };
-        let output = outputs.into_iter().min_by_key(|(kind, _)| rank(kind));
-        output
-            .map(|(_, values)| values)
-            .ok_or_else(|| Error::graph("outputs", "there is none to compare"))
-    };
-    images.iter().map(output).collect()
-}
-
-/// The root mean square difference of outputs, as a part of the expected ones' root mean square.
-fn error(expected: &[Array2<f32>], got: &[Array2<f32>]) -> f64 {
-    let square = |value: f32| f64::from(value).powi(2);
-    let (mut difference, mut size) = (0.0, 0.0);
-    for (expected, got) in expected.iter().flatten().zip(got.iter().flatten()) {
-        difference += square(got - expected);
-        size += square(*expected);
-    }
-    match size > 0.0 {
-        true => (difference / size).sqrt(),
-        false => difference.sqrt(),
-    }
-}
-
-fn agreeing(expected: &[Array2<f32>], got: &[Array2<f32>]) -> usize {
-    let best = |values: &Array2<f32>| {
-        let best = values.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1));
-        best.map(|(index, _)| index)
-    };
-    expected
-        .iter()
-        .zip(got)
-        .filter(|(a, b)| best(a) == best(b))
-        .count()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
+
     use super::super::{Scales, activations, groups, rounding};
     use super::*;
     use crate::model::{LoadOptions, load, tinyvit32};
 
     /// The decision on TinyViT32 and images of noise, if a GEMM takes these microseconds in full precision, in int8 and in FP8.
     fn decided(budget: f64, times: fn([usize; 3]) -> [u64; 3]) -> (Decision, BTreeMap<String, Replacement>) {
+        decided_by(budget, times, 0..6, 6..8)
+    }
+
+    /// And these of the images, of which some are held out.
+    fn decided_by(
+        budget: f64,
+        times: fn([usize; 3]) -> [u64; 3],
+        calibration: Range<usize>,
+        held_out: Range<usize>,
+    ) -> (Decision, BTreeMap<String, Replacement>) {
         let checkpoint = Checkpoint::open(None).unwrap();
         let model = tinyvit32(&LoadOptions::default()).unwrap();
         let layers = Layers::of(&model.graph);
@@ -297,7 +306,8 @@ mod tests {
                 .map(|i| (i * i * (seed + 3) % 251) as u8)
                 .collect()
         };
-        let images: Vec<Vec<u8>> = (0..6).map(image).collect();
+        let images: Vec<Vec<u8>> = calibration.map(image).collect();
+        let held_out: Vec<Vec<u8>> = held_out.map(image).collect();
         let round = |name: &String| {
             let rounded = rounding::round(&checkpoint, name, None, Precision::Int8, Scales::Largest);
             (name.clone(), rounded.unwrap())
@@ -322,8 +332,13 @@ mod tests {
                 times: of(2),
             },
         ];
+        let full = on_cpu(model).unwrap();
+        let images = Images {
+            calibration: Reference::new(&full, &images).unwrap(),
+            held_out: (!held_out.is_empty()).then(|| Reference::new(&full, &held_out).unwrap()),
+        };
         let by = (budget, "a test".to_owned());
-        decide(&checkpoint, &model, &units, &of(0), &options, &images, by).unwrap()
+        decide(&checkpoint, &units, &of(0), &options, &images, by).unwrap()
     }
 
     fn count(decision: &Decision, precision: Precision) -> usize {
@@ -334,15 +349,17 @@ mod tests {
     fn the_budget_bounds_the_measured_error() {
         let faster = |_| [2, 1, 3];
         let (none, replaced) = decided(0.0, faster);
-        assert!(replaced.is_empty() && none.error == 0.0 && none.agreeing == Some(6));
+        assert!(replaced.is_empty() && none.calibration.error == 0.0);
+        assert_eq!(none.calibration.agreeing, Some(6));
         let (all, replaced) = decided(1.0, faster);
         assert_eq!(
             [count(&all, Precision::Full), count(&all, Precision::Fp8)],
             [0; 2]
         );
-        assert!(all.error > 0.0 && count(&all, Precision::Int8) == replaced.len());
-        let (some, replaced) = decided(all.error / 2.0, faster);
-        assert!(some.error <= all.error / 2.0, "{} of {}", some.error, all.error);
+        let error = all.calibration.error;
+        assert!(error > 0.0 && count(&all, Precision::Int8) == replaced.len());
+        let (some, replaced) = decided(error / 2.0, faster);
+        assert!(some.calibration.within(error / 2.0), "{some:?} of {error}");
         let (int8, full) = (count(&some, Precision::Int8), count(&some, Precision::Full));
         assert!(int8 > 0 && full > 0 && int8 == replaced.len(), "{int8} {full}");
         // Of layers that gain the same, those with the least errors.
@@ -355,6 +372,38 @@ mod tests {
         };
         let most = errors(Precision::Int8).fold(0.0, f64::max);
         assert!(most <= errors(Precision::Full).fold(1.0, f64::min));
+    }
+
+    #[test]
+    fn the_budget_bounds_the_error_on_held_out_images() {
+        let faster = |_| [2, 1, 3];
+        // Of two sets of images that with the larger error is held out, and the budget lies between.
+        let (mut calibration, mut held_out) = (0..3, 3..6);
+        let errors = |decision: &Decision| {
+            let held_out = decision.held_out.as_ref().unwrap();
+            (decision.calibration.error, held_out.error)
+        };
+        let (mut small, mut large) = errors(&decided_by(1.0, faster, 0..3, 3..6).0);
+        if small > large {
+            (small, large) = (large, small);
+            (calibration, held_out) = (held_out, calibration);
+        }
+        let budget = f64::midpoint(small, large);
+        let (alone, all) = decided_by(budget, faster, calibration.clone(), 0..0);
+        assert!(alone.held_out.is_none() && alone.taken_back.is_none());
+        assert_eq!(alone.calibration.error, small);
+        let (both, some) = decided_by(budget, faster, calibration, held_out);
+        let (calibration, held_out) = errors(&both);
+        assert!(
+            calibration <= budget && held_out <= budget,
+            "{calibration}, {held_out}"
+        );
+        let taken_back = both.taken_back.as_ref().unwrap();
+        assert_eq!(taken_back.error, large);
+        // No more than needed, and those are in full precision.
+        let full: Vec<&String> = both.layers(Precision::Full).collect();
+        assert!(taken_back.layers.iter().eq(full) && !some.is_empty());
+        assert_eq!(all.len() - some.len(), taken_back.layers.len());
     }
 
     #[test]
@@ -405,8 +454,8 @@ mod tests {
         let (int8, float8) = (count(&all, Precision::Int8), count(&all, Precision::Fp8));
         assert_eq!((found.int8, found.float8), (int8, float8));
         // With less to spend, some that FP8 makes fastest are in int8, or as they were.
-        let (some, _) = decided(all.error * 0.7, times);
-        assert!(some.error <= all.error * 0.7);
+        let (some, _) = decided(all.calibration.error * 0.7, times);
+        assert!(some.calibration.within(all.calibration.error * 0.7));
         assert!(count(&some, Precision::Fp8) < count(&all, Precision::Fp8));
     }
 }

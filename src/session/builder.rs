@@ -345,6 +345,12 @@ impl SessionBuilder {
         self.build(model, Origin::Embedded, device)
     }
 
+    /// A session of a model that is loaded already.
+    pub(crate) fn from_model(&self, model: Model) -> Result<Session> {
+        let device = self.open()?;
+        self.build(model, Origin::Bytes, device)
+    }
+
     /// The GPU that sessions with these options run on, the first one of several; `None` is the CPU.
     ///
     /// # Errors

@@ -376,6 +376,8 @@ fn weights_without_quantised_activations_are_multiplied_in_f32() {
 
 #[test]
 fn auto_keeps_its_budget() {
+    // Of 48 images.
+    const HELD_OUT: [usize; 9] = [0, 5, 13, 18, 26, 31, 34, 39, 47];
     let dir = tempfile::tempdir().unwrap();
     let images: Vec<RgbImage> = digits()
         .into_iter()
@@ -383,8 +385,21 @@ fn auto_keeps_its_budget() {
         .map(|(source, _)| source.decode(Limits::default()).unwrap())
         .collect();
     let full = Session::builder().device(Device::Cpu).tinyvit32().unwrap();
-    let expected = outputs(&full, &images);
     let layers = 4 * full.info().depth;
+    // The error on those that calibrate and on those that are held out, and how many images have another best class.
+    let (held_out, calibration): (Vec<_>, Vec<_>) = images
+        .iter()
+        .cloned()
+        .enumerate()
+        .partition(|(index, _)| HELD_OUT.contains(index));
+    let [calibration, held_out] =
+        [calibration, held_out].map(|set| set.into_iter().map(|(_, image)| image).collect::<Vec<_>>());
+    let expected = [&calibration, &held_out].map(|set| outputs(&full, set));
+    let errors = |session: &Session| {
+        let [a, b] = [(&expected[0], &calibration), (&expected[1], &held_out)]
+            .map(|(expected, set)| difference(expected, &outputs(session, set)));
+        ([a.0, b.0], a.1 + b.1)
+    };
     let quantized = |name: &str, budget: f64| {
         let out = dir.path().join(name);
         let options = Options {
@@ -394,12 +409,25 @@ fn auto_keeps_its_budget() {
         let report = quantize(None, &out, options, images.iter().cloned().map(Ok)).unwrap();
         let decision = report.decision.clone().unwrap();
         let session = on_cpu(&out);
-        let (error, others) = difference(&expected, &outputs(&session, &images));
-        println!("{budget}: {} in int8, error {error:.5}", report.quantized);
-        // What was measured is what the files give, and it is within the budget.
-        assert!((error - decision.error).abs() < 1e-6 * error.max(1e-3), "{error}");
-        assert!(error <= budget, "{error} of {budget}");
-        assert_eq!(decision.agreeing, Some(images.len() - others));
+        // What was measured is what the files give, and it is within the budget, also on a fifth of the images that is held out.
+        let calibration = &decision.calibration;
+        let held_out = decision.held_out.as_ref().unwrap();
+        assert_eq!((calibration.images, held_out.images, report.images), (39, 9, 39));
+        let ([of_calibration, of_held_out], others) = errors(&session);
+        println!(
+            "{budget}: {} in int8, errors {of_calibration:.5}, {of_held_out:.5}",
+            report.quantized
+        );
+        for (error, measured) in [(of_calibration, calibration), (of_held_out, held_out)] {
+            assert!(
+                (error - measured.error).abs() < 1e-6 * error.max(1e-3),
+                "{error}, {measured:?}"
+            );
+            assert!(error <= budget && measured.within(budget), "{error} of {budget}");
+        }
+        let agreeing = calibration.agreeing.unwrap() + held_out.agreeing.unwrap();
+        assert_eq!(agreeing, images.len() - others);
+        assert!(decision.on_gpu.is_none());
         let chosen: usize = decision
             .choices
             .iter()
@@ -437,11 +465,16 @@ fn auto_keeps_its_budget() {
     assert_eq!(all, faster);
     let (some, faster) = quantized("some", 0.004);
     assert!(some <= faster);
-    // A budget is of images.
+    // Of a single image none can be held out.
     let options = Options {
-        budget: Some(0.01),
+        budget: Some(1.0),
         ..Options::default()
     };
+    let one = images.iter().take(1).cloned().map(Ok);
+    let report = quantize(None, &dir.path().join("one"), options.clone(), one).unwrap();
+    let decision = report.decision.unwrap();
+    assert!(decision.held_out.is_none() && decision.calibration.images == 1 && report.images == 1);
+    // A budget is of images.
     let error = quantize(None, &dir.path().join("x"), options, []).unwrap_err();
     assert!(error.to_string().contains("budget"), "{error}");
 }
