@@ -24,13 +24,12 @@ mod times;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use serde::Serialize;
-use tempfile::TempDir;
 
-pub use self::auto::{Candidate, Choice, Decision, TakenBack};
+pub use self::auto::{Candidate, Choice, Decision, Reverted};
 use self::fidelity::Reference;
 pub use self::fidelity::{Fidelity, OnGpu};
 pub use self::sparse::Sparsity;
@@ -97,9 +96,10 @@ pub struct Options {
     pub precision: Precision,
     /// How their scales are found.
     pub scales: Scales,
-    /// The largest error of the outputs on the images, as a part of the outputs' root mean square; 0.005 is half a percent. It
-    /// holds on a fifth of the images, too, which are held out: the model is not calibrated with them. With it, each layer gets a
-    /// precision by its error and its time: its own or `precision`, which is int8 then, or FP8 where there is a `target`.
+    /// The largest error of the outputs on the images, as a part of the outputs' root mean square; 0.005 is half a percent. With it,
+    /// each layer gets a precision by its error and its time: its own or `precision`, which is int8 then, or FP8 where
+    /// there is a `target`. A fifth of the images, at least one of two or more, is held out: the model is not calibrated with them,
+    /// and the error must be within the budget on them, too.
     pub budget: Option<f64>,
     /// Whether attention is in FP8 too, for precision FP8 with images: the largest magnitude of queries, keys and values becomes 448.
     pub attention: bool,
@@ -239,23 +239,18 @@ pub fn quantize(
     if precision == Precision::Full {
         unquantized.clear();
     }
-    let chosen_by = match budget {
+    let decision = match budget {
         None => None,
-        Some(_) => {
+        Some(budget) => {
             let full = fidelity::on_cpu(model.clone())?;
             let reference = |images| Reference::new(&full, images);
-            Some(auto::Images {
+            let references = auto::References {
                 calibration: reference(&images)?,
                 held_out: match held_out.is_empty() {
                     true => None,
                     false => Some(reference(&held_out)?),
                 },
-            })
-        }
-    };
-    let mut decision = match budget.zip(chosen_by.as_ref()) {
-        None => None,
-        Some((budget, chosen_by)) => {
+            };
             let units = auto::units(&model.graph, &layers, &groups);
             let mut options = vec![auto::Quantized {
                 precision,
@@ -285,7 +280,12 @@ pub fn quantize(
                 }
             };
             let by = (budget, measured_on);
-            let (decision, chosen) = auto::decide(&checkpoint, &units, &full, &options, chosen_by, by)?;
+            let (mut decision, chosen) = auto::decide(&checkpoint, &units, &full, &options, &references, by)?;
+            if let Some(target) = &target {
+                let quantized = checkpoint.changed(Format::Int8, &chosen, &[])?;
+                let images = references.held_out.as_ref().unwrap_or(&references.calibration);
+                decision.on_gpu = Some(OnGpu::measure(model, quantized, target, images)?);
+            }
             replaced = chosen;
             unquantized.extend(decision.layers(Precision::Full).cloned());
             Some(decision)
@@ -294,19 +294,13 @@ pub fn quantize(
     let of = |name: &String| replaced.contains_key(name);
     let balanced = groups.iter().filter(|group| group.norm.iter().any(of)).count();
     let quantized = layers.quantized.iter().filter(|name| of(name)).count();
-    let written = write(
+    let (written, sparsity) = write(
         &checkpoint,
         out,
         precision.format(images.len()),
         &replaced,
         &unquantized,
     )?;
-    let sparsity = written.model.info.sparsity.clone();
-    if let (Some(decision), Some(target), Some(images)) = (&mut decision, &target, &chosen_by) {
-        let images = images.held_out.as_ref().unwrap_or(&images.calibration);
-        decision.on_gpu = Some(OnGpu::measure(model, written.model, target, images)?);
-    }
-    fs::rename(&written.files, out).map_err(|error| Error::io(out, error))?;
     Ok(Report {
         precision,
         quantized,
@@ -318,7 +312,7 @@ pub fn quantize(
         sparsity,
         unpruned,
         bytes_before: checkpoint.bytes(),
-        bytes_after: written.bytes,
+        bytes_after: written,
     })
 }
 
@@ -473,42 +467,28 @@ fn check_vacant(out: &Path) -> Result<()> {
     }
 }
 
-/// Files that are complete, and gone with this value unless they are moved.
-struct Written {
-    files: PathBuf,
-    _folder: TempDir,
-    /// Of the tensors.
-    bytes: u64,
-    /// What they load as.
-    model: Model,
-}
-
-/// Writes the files beside `out`, and checks that they load.
+/// Writes the files beside `out`, checks that they load, and moves them there; returns the bytes of the tensors, and which are packed.
 fn write(
     checkpoint: &Checkpoint,
     out: &Path,
     format: Format,
     replaced: &BTreeMap<String, Replacement>,
     unquantised: &[String],
-) -> Result<Written> {
+) -> Result<(u64, Option<model::Sparsity>)> {
     let parent = match out.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
     fs::create_dir_all(parent).map_err(|error| Error::io(parent, error))?;
-    let folder = tempfile::Builder::new()
+    let temporary = tempfile::Builder::new()
         .prefix(".hipvit-quantize-")
         .tempdir_in(parent)
         .map_err(|error| Error::io(parent, error))?;
     // Of a directory of its own, whose permissions are the usual ones.
-    let files = folder.path().join("model");
+    let files = temporary.path().join("model");
     fs::create_dir(&files).map_err(|error| Error::io(&files, error))?;
     let bytes = checkpoint.write(&files, format, replaced, unquantised)?;
     let model = model::load(&files, &LoadOptions::default())?;
-    Ok(Written {
-        files,
-        _folder: folder,
-        bytes,
-        model,
-    })
+    fs::rename(&files, out).map_err(|error| Error::io(out, error))?;
+    Ok((bytes, model.info.sparsity))
 }

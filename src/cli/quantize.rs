@@ -10,7 +10,7 @@ use hipvit::evaluate::LabelledSet;
 use hipvit::hip::regular_file;
 use hipvit::pipeline::Source;
 use hipvit::quantize::{
-    Decision, Fidelity, GpuTarget, OnGpu, Options, Precision, Report, Scales, Sparsity, TakenBack, quantize,
+    Decision, Fidelity, GpuTarget, OnGpu, Options, Precision, Report, Reverted, Scales, Sparsity, quantize,
 };
 use hipvit::table::{Column, Table};
 use hipvit::{DType, Device, Session};
@@ -47,12 +47,13 @@ pub struct Args {
     /// activations are balanced with the weights that follow (SmoothQuant); with --sparse, the error of pruning is corrected
     #[arg(long, value_name = "IMAGES", num_args = 1..)]
     calibrate: Vec<PathBuf>,
-    /// With auto, the largest error of the logits: root mean square, as a part of the logits'. It holds on the images that
-    /// precisions are chosen by, and on a fifth of --calibrate's, which is held out for that
+    /// With auto, the largest error of the logits: root mean square, as a part of the logits'. Precisions are chosen by the
+    /// errors on four fifths of the images; on the held-out fifth (at least one image; none of a single one) the error must be
+    /// within, too: layers go back to a higher precision until it is
     #[arg(long, value_name = "PERCENT", default_value = "0.5%", value_parser = parse_percent)]
     budget: f64,
-    /// With auto, where the model is to run, and times are measured: cpu, hip (the first GPU) or hip:N. Errors are bounded as
-    /// the CPU computes them; the written model's error on the GPU is measured in the end, with a warning if it exceeds the budget
+    /// With auto, where the model is to run, and times are measured: cpu, hip (the first GPU) or hip:N. The budget is
+    /// for errors as the CPU computes them in f32; the GPU's own is measured at the end, with a warning if it exceeds the budget
     #[arg(long, value_name = "DEVICE", default_value = "cpu", value_parser = choices::device(), add = ArgValueCandidates::new(completions::devices))]
     device: Device,
     /// With auto on a GPU, what activations are in [default: bf16]
@@ -336,7 +337,7 @@ fn print_decision(out: &mut impl Write, decision: &Decision) -> Result<()> {
     )?;
     writeln!(
         out,
-        "error, of a budget of {}:\n  images chosen by: {}",
+        "error, of a budget of {}:\n  calibration images: {}",
         percent(decision.budget),
         fidelity(&decision.calibration)
     )?;
@@ -344,41 +345,41 @@ fn print_decision(out: &mut impl Write, decision: &Decision) -> Result<()> {
         Some(held_out) => writeln!(out, "  held-out images: {}", fidelity(held_out))?,
         None => writeln!(
             out,
-            "  held-out images: there is none, as --calibrate names a single image: expect more on others"
+            "  held-out images: none, as there is only one image: the error on others may be larger"
         )?,
+    }
+    if let Some(Reverted { error, layers, .. }) = &decision.reverted {
+        writeln!(
+            out,
+            "  held-out images: {} before these layers were reverted: {}",
+            percent(*error),
+            super::one_line(&layers.join(", "))
+        )?;
     }
     if let Some(OnGpu { quantized, full, .. }) = &decision.on_gpu {
         writeln!(
             out,
-            "  on the GPU, {}: {}, relative to full precision there, which is {} from f32 on the CPU",
+            "  {} on the GPU: {}, relative to full precision there, which is {} from f32 on the CPU",
             match decision.held_out {
                 Some(_) => "held-out images",
-                None => "that image",
+                None => "this image",
             },
             fidelity(quantized),
             percent(full.error)
         )?;
     }
-    if let Some(TakenBack { error, layers, .. }) = &decision.taken_back {
-        writeln!(
-            out,
-            "taken back, as the error on the held-out images was {}: {}",
-            percent(*error),
-            super::one_line(&layers.join(", "))
-        )?;
-    }
     Ok(())
 }
 
-/// Says if the model loses more on the GPU than it may: errors were bounded as the CPU computes them.
+/// The budget bounds errors as the CPU computes them, so the GPU's may exceed it.
 fn warn_beyond_budget(decision: &Decision) {
     let beyond = |of: &&OnGpu| !of.quantized.within(decision.budget);
     if let Some(OnGpu { quantized, full, .. }) = decision.on_gpu.as_ref().filter(beyond) {
         output::warning(&format!(
-            "the error is {} on {}, beyond the budget of {}; full precision there is {} from f32 on the CPU. The model was written \
-             nevertheless",
-            percent(quantized.error),
+            "the error on {} is {}, which exceeds the budget of {} (full precision there: {} from f32 on the CPU); the model was \
+             written nevertheless",
             decision.measured_on,
+            percent(quantized.error),
             percent(decision.budget),
             percent(full.error)
         ));

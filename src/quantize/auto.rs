@@ -5,8 +5,8 @@
 //! saved by squared error, which is how independent errors add up, as many as keep the measured error of all of them together
 //! within the bound. One that comes later takes the place of the same layers' earlier one if it saves more.
 //!
-//! Images that took no part in that then tell the error that others will have. Where it is beyond the bound, the last choices are taken
-//! back until it is within.
+//! Images that took no part in that then show the error on others. If it exceeds the bound, the last choices are reverted, one by
+//! one, until it is within.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -57,8 +57,8 @@ pub struct Decision {
     pub calibration: Fidelity,
     /// And on images that were held out; `None` if there was only one image.
     pub held_out: Option<Fidelity>,
-    /// What was taken back because the held-out images' error exceeded the budget.
-    pub taken_back: Option<TakenBack>,
+    /// What was reverted because the error on the held-out images exceeded the budget.
+    pub reverted: Option<Reverted>,
     /// The error of the written model on the GPU that it is to run on: on the held-out images, or on the only one.
     pub on_gpu: Option<OnGpu>,
     /// Where times were measured: the CPU's or the GPU's name, the dtype and the batch.
@@ -67,13 +67,13 @@ pub struct Decision {
     pub choices: Vec<Choice>,
 }
 
-/// Choices that the images they were made by allowed, and held-out ones did not.
+/// Choices within the budget on the calibration images, but not on the held-out ones.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
-pub struct TakenBack {
-    /// The error on the held-out images before.
+pub struct Reverted {
+    /// The error on the held-out images with them.
     pub error: f64,
-    /// The layers, which then got full precision, or another one of less error.
+    /// The layers, which are now in full precision, or in another one that was chosen before.
     pub layers: Vec<String>,
 }
 
@@ -102,8 +102,8 @@ pub(super) struct Quantized {
     pub(super) times: Vec<Duration>,
 }
 
-/// The images that decide.
-pub(super) struct Images<'a> {
+/// What full precision gives for the images.
+pub(super) struct References<'a> {
     pub(super) calibration: Reference<'a>,
     pub(super) held_out: Option<Reference<'a>>,
 }
@@ -117,7 +117,7 @@ pub(super) fn decide(
     units: &[Unit],
     full: &[Duration],
     options: &[Quantized],
-    images: &Images<'_>,
+    images: &References<'_>,
     (budget, measured_on): (f64, String),
 ) -> Result<(Decision, BTreeMap<String, Replacement>)> {
     let replaced = |taken: &Taken| -> BTreeMap<String, Replacement> {
@@ -178,17 +178,14 @@ pub(super) fn decide(
     let (mut fits, mut exceeds) = (0, order.len() + 1);
     let mut next = order.len();
     while fits + 1 < exceeds {
-        match images
-            .calibration
-            .fidelity(&session(&first(next))?)?
-            .within(budget)
-        {
+        let measured = images.calibration.fidelity(&session(&first(next))?)?;
+        match measured.within(budget) {
             true => fits = next,
             false => exceeds = next,
         }
         next = fits.midpoint(exceeds);
     }
-    // Shorter ones, until the held-out images' error is within it, too.
+    // Shorter ones, until the error on the held-out images is within it, too.
     let chosen = first(fits);
     let (mut taken, mut before) = (chosen.clone(), None);
     let (calibration, held_out) = loop {
@@ -201,7 +198,7 @@ pub(super) fn decide(
             break (calibration, held_out);
         }
         before = before.or(held_out.map(|held_out| held_out.error));
-        // Where a choice had replaced another of the same layers, or was itself not taken, a shorter beginning may be the same.
+        // The last of a beginning may be slower than an earlier choice for the same layers, and thus not taken.
         while first(fits) == taken {
             fits -= 1;
         }
@@ -218,7 +215,7 @@ pub(super) fn decide(
         budget,
         calibration,
         held_out,
-        taken_back: before.map(|error| TakenBack {
+        reverted: before.map(|error| Reverted {
             error,
             layers: changed.cloned().collect(),
         }),
@@ -333,7 +330,7 @@ mod tests {
             },
         ];
         let full = on_cpu(model).unwrap();
-        let images = Images {
+        let images = References {
             calibration: Reference::new(&full, &images).unwrap(),
             held_out: (!held_out.is_empty()).then(|| Reference::new(&full, &held_out).unwrap()),
         };
@@ -390,7 +387,7 @@ mod tests {
         }
         let budget = f64::midpoint(small, large);
         let (alone, all) = decided_by(budget, faster, calibration.clone(), 0..0);
-        assert!(alone.held_out.is_none() && alone.taken_back.is_none());
+        assert!(alone.held_out.is_none() && alone.reverted.is_none());
         assert_eq!(alone.calibration.error, small);
         let (both, some) = decided_by(budget, faster, calibration, held_out);
         let (calibration, held_out) = errors(&both);
@@ -398,12 +395,12 @@ mod tests {
             calibration <= budget && held_out <= budget,
             "{calibration}, {held_out}"
         );
-        let taken_back = both.taken_back.as_ref().unwrap();
-        assert_eq!(taken_back.error, large);
+        let reverted = both.reverted.as_ref().unwrap();
+        assert_eq!(reverted.error, large);
         // No more than needed, and those are in full precision.
         let full: Vec<&String> = both.layers(Precision::Full).collect();
-        assert!(taken_back.layers.iter().eq(full) && !some.is_empty());
-        assert_eq!(all.len() - some.len(), taken_back.layers.len());
+        assert!(reverted.layers.iter().eq(full) && !some.is_empty());
+        assert_eq!(all.len() - some.len(), reverted.layers.len());
     }
 
     #[test]
