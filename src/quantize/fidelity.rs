@@ -76,11 +76,11 @@ impl OnGpu {
         let GpuTarget { device, dtype, batch } = target;
         let builder = Session::builder().gpu(device.clone()).dtype(*dtype).batch(*batch);
         let there = Reference {
-            expected: outputs(&builder.from_model(full)?, reference.images)?,
+            expected: outputs(&builder.of_model(full)?, reference.images)?,
             ..*reference
         };
         Ok(Self {
-            quantized: there.fidelity(&builder.from_model(quantized)?)?,
+            quantized: there.fidelity(&builder.of_model(quantized)?)?,
             full: Fidelity::new(&reference.expected, &there.expected, reference.classes),
         })
     }
@@ -128,7 +128,7 @@ pub(super) fn hold_out(images: Vec<Vec<u8>>) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
 
 /// A model on the CPU.
 pub(super) fn on_cpu(model: Model) -> Result<Session> {
-    Session::builder().device(Device::Cpu).from_model(model)
+    Session::builder().device(Device::Cpu).of_model(model)
 }
 
 /// The logits of each image, or its embedding if there are none.

@@ -346,7 +346,7 @@ impl SessionBuilder {
     }
 
     /// A session of a model that is loaded already.
-    pub(crate) fn from_model(&self, model: Model) -> Result<Session> {
+    pub(crate) fn of_model(&self, model: Model) -> Result<Session> {
         let device = self.open()?;
         self.build(model, Origin::Bytes, device)
     }
