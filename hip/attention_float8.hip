@@ -4,7 +4,7 @@
 // Shapes: q bytes [B, Nq, H · d]; k, v bytes [B, Nk, H · d]; out T [B, Nq, H · d], or bytes, E4M3; by strides, so that packed QKV is read
 //   where it is. Any Nq and Nk, d a multiple of 16; attention_<D>_float8_T takes heads of d ≤ D channels. Every key is visible.
 // Alignment: attention_float8.h.
-// Accumulators: f32 for S = Q·Kᵀ, the row sums and O. P is E4M3, times the power of two that makes the largest of a row 256, or where
+// Accumulators: f32 for S = Q·Kᵀ, the row sums and O. P is E4M3, times a power of two by which the largest of a row is 128 or 256, or where
 //   float8_mma.hpp says so f16.
 // Geometry: that of attention.hip. Tiles of K and V are in LDS twice: one is worked on while the next one is copied, through registers.
 // Matrix cores: those of float8_mma.hpp; on other architectures there are no entries.

@@ -150,6 +150,11 @@ impl Args {
         if let Some(decision) = &report.decision {
             warn_beyond_budget(decision);
         }
+        if self.attention.is_some() && report.attention == 0 {
+            output::warning(
+                "no attention is in fp8: that takes heads of a multiple of 16 channels up to 128, without bias, mask, norm or rotation",
+            );
+        }
         let mut out = output::stdout();
         match self.json {
             true => record::write(&mut out, &report)?,

@@ -581,6 +581,44 @@ fn in_fp8(attention: bool) -> f64 {
     error
 }
 
+/// Heads of 8 channels.
+#[test]
+fn attention_that_stays_in_16_bits_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("model");
+    let output = hipvit(&[
+        "quantize".into(),
+        at("tests/golden/hf_vit").into(),
+        "--to".into(),
+        "fp8".into(),
+        "--attention".into(),
+        "fp8".into(),
+        "--calibrate".into(),
+        at("tests/golden/images").into(),
+        "-o".into(),
+        out.clone().into(),
+    ] as &[OsString]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("no attention is in fp8"),
+        "{}",
+        stderr(&output)
+    );
+    let output = hipvit(&[
+        "quantize".into(),
+        "-o".into(),
+        out.into(),
+        "--attention".into(),
+        "fp8".into(),
+    ] as &[OsString]);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("--to fp8 with --calibrate"),
+        "{}",
+        stderr(&output)
+    );
+}
+
 #[test]
 fn the_command_says_what_it_wrote() {
     let dir = tempfile::tempdir().unwrap();
