@@ -364,7 +364,7 @@ fn print_decision(out: &mut impl Write, decision: &Decision) -> Result<()> {
     if let Some(OnGpu { quantized, full, .. }) = &decision.on_gpu {
         writeln!(
             out,
-            "  {} on the GPU: {}, relative to full precision there, which is {} from f32 on the CPU",
+            "  {} on the GPU: {}, relative to full precision there (itself {} from f32 on the CPU)",
             match decision.held_out {
                 Some(_) => "held-out images",
                 None => "this image",
