@@ -801,6 +801,84 @@ const _: () = {
     ][::core::mem::offset_of!(GridPositionsArgs, channels) - 60usize];
 };
 
+/// Rows and channels of a block's tile.
+pub const INT8_GEMM_TILE: u32 = 128;
+
+/// Threads per block.
+pub const INT8_GEMM_THREADS: u32 = 256;
+
+/** `int8_gemm`: out = activation((x · weightᵀ − zero · column_sums) · column_scale · scale + bias) + residual, of signed bytes, with
+ the scale and the zero point of each row of x.*/
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct Int8GemmArgs {
+    /// i8 `[rows, inner]`: `quantize_int8`'s.
+    pub x: u64,
+    /// i8 `[channels, inner]`.
+    pub weight: u64,
+    /// f32 `[rows, 2]`: `quantize_int8`'s.
+    pub ranges: u64,
+    /// f32 `[channels]`: the scales of the weight's output channels.
+    pub scales: u64,
+    /// i32 `[channels]`: the sums of the weight's bytes of each output channel.
+    pub column_sums: u64,
+    /// T `[channels]`. May be null: 0.
+    pub bias: u64,
+    /// T `[rows, channels]`. May be null: 0.
+    pub residual: u64,
+    /// T `[rows, channels]`. May alias `residual`.
+    pub out: u64,
+    /// Rows of x.
+    pub rows: u32,
+    /// Rows of the weight.
+    pub channels: u32,
+    /// Columns of x and the weight.
+    pub inner: u32,
+    /// One of [`ActivationCode`].
+    pub activation: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of Int8GemmArgs"][::core::mem::size_of::<Int8GemmArgs>() - 80usize];
+    ["Alignment of Int8GemmArgs"][::core::mem::align_of::<Int8GemmArgs>() - 8usize];
+    [
+        "Offset of field: Int8GemmArgs::x",
+    ][::core::mem::offset_of!(Int8GemmArgs, x) - 0usize];
+    [
+        "Offset of field: Int8GemmArgs::weight",
+    ][::core::mem::offset_of!(Int8GemmArgs, weight) - 8usize];
+    [
+        "Offset of field: Int8GemmArgs::ranges",
+    ][::core::mem::offset_of!(Int8GemmArgs, ranges) - 16usize];
+    [
+        "Offset of field: Int8GemmArgs::scales",
+    ][::core::mem::offset_of!(Int8GemmArgs, scales) - 24usize];
+    [
+        "Offset of field: Int8GemmArgs::column_sums",
+    ][::core::mem::offset_of!(Int8GemmArgs, column_sums) - 32usize];
+    [
+        "Offset of field: Int8GemmArgs::bias",
+    ][::core::mem::offset_of!(Int8GemmArgs, bias) - 40usize];
+    [
+        "Offset of field: Int8GemmArgs::residual",
+    ][::core::mem::offset_of!(Int8GemmArgs, residual) - 48usize];
+    [
+        "Offset of field: Int8GemmArgs::out",
+    ][::core::mem::offset_of!(Int8GemmArgs, out) - 56usize];
+    [
+        "Offset of field: Int8GemmArgs::rows",
+    ][::core::mem::offset_of!(Int8GemmArgs, rows) - 64usize];
+    [
+        "Offset of field: Int8GemmArgs::channels",
+    ][::core::mem::offset_of!(Int8GemmArgs, channels) - 68usize];
+    [
+        "Offset of field: Int8GemmArgs::inner",
+    ][::core::mem::offset_of!(Int8GemmArgs, inner) - 72usize];
+    [
+        "Offset of field: Int8GemmArgs::activation",
+    ][::core::mem::offset_of!(Int8GemmArgs, activation) - 76usize];
+};
+
 /// Threads per block of the row kernels.
 pub const ROW_THREADS: u32 = 256;
 

@@ -24,6 +24,7 @@ mod device_tests;
 mod float8;
 mod grid_mask;
 mod grid_positions;
+mod int8_gemm;
 mod launch;
 mod layer_norm;
 mod library;
@@ -51,11 +52,12 @@ pub(crate) use attention_float8::unit as attention_float8_unit;
 pub(crate) use bindings::{
     AddArgs, AttentionArgs, AttentionBiasArgs, AttentionFloat8Args, AttentionRopeArgs,
     AttentionStatisticsArgs, BiasActivationArgs, DequantizeArgs, FEW_ROWS, GridMaskArgs, GridPositionsArgs,
-    LayerNormArgs, PatchExtractArgs, PatchGrids, PoolArgs, QuantizeArgs, RopeArgs, SoftmaxArgs,
+    Int8GemmArgs, LayerNormArgs, PatchExtractArgs, PatchGrids, PoolArgs, QuantizeArgs, RopeArgs, SoftmaxArgs,
     SparseGemmArgs, SwiGluArgs, SwiGluNormArgs, TokensArgs, TransposeArgs, Visibility,
 };
 pub(crate) use cache_folder::cache_folder;
 pub use cache_folder::kernel_cache;
+pub(crate) use int8_gemm::has_int8_gemm;
 use launch::Target;
 pub(crate) use library::{Kernels, Unit};
 pub(crate) use patch_extract::PatchExtractChwArgs;
@@ -115,6 +117,7 @@ macro_rules! kernel_list {
             Dequantize(DequantizeArgs),
             GridMask(GridMaskArgs),
             GridPositions(GridPositionsArgs),
+            Int8Gemm(Int8GemmArgs),
             LayerNorm(LayerNormArgs),
             PatchExtract(PatchExtractArgs),
             PatchExtractChw(PatchExtractChwArgs),

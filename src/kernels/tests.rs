@@ -335,6 +335,7 @@ fn every_entry_is_in_its_source() {
         "bias_activation",
         "grid_mask",
         "grid_positions",
+        "int8_gemm",
         "layer_norm",
         "patch_extract",
         "pool",

@@ -13,11 +13,11 @@ use super::digest::{CodeDigest, Loaded};
 use super::operands::{Operands, stored};
 use crate::error::{Error, Result};
 use crate::exec::HipExecutor;
-use crate::exec::select::{SelectOptions, Sparse};
+use crate::exec::select::{Candidate, SelectOptions, Sparse, Store};
 use crate::graph::plan::Plan;
 use crate::hip::{Device, DeviceBuffer, Operand, SparseLt, Stream};
 use crate::image::{Resampling, Window};
-use crate::kernels::{DevicePass, ImagePass, Kernels, ResizeKernels, SparseOrder};
+use crate::kernels::{DevicePass, ImagePass, Kernels, ResizeKernels, SparseOrder, has_int8_gemm};
 use crate::ops::{Attention, Linear, Op, Rounding};
 use crate::peaks::{Peaks, measure_gpu};
 use crate::tensor::DType;
@@ -130,7 +130,11 @@ impl Hip {
         };
         let properties = self.device.properties();
         match rounding {
-            Rounding::Int8(_) if properties.arch().starts_with("sm_") && !multiples_of(4) => {
+            Rounding::Int8(_)
+                if properties.arch().starts_with("sm_")
+                    && !multiples_of(4)
+                    && !has_int8_gemm(properties.arch()) =>
+            {
                 Some("cuBLAS multiplies bytes of a multiple of 4 channels")
             }
             Rounding::Int8(_) => None,
@@ -165,7 +169,7 @@ impl Hip {
             measured: case.sparse_weight().is_none(),
             ..SelectOptions::default()
         };
-        let executor = HipExecutor::with_selection(&graph, &self.device, dtype, select)?;
+        let mut executor = HipExecutor::with_selection(&graph, &self.device, dtype, select)?;
         self.loaded.lock().add(executor.code())?;
         let plan = Plan::new(graph, case.batch(), dtype)?;
         let measure = |first, batch: Batch<'_>| match clock {
@@ -175,6 +179,19 @@ impl Hip {
         let memory = executor.run_guarded(&plan, operands.input(), (MARGIN, FILL), measure)?;
         let step = plan.steps().last();
         let mut regions = regions(&plan, &placed);
+        if matches!(op, Op::Linear(spec) if matches!(spec.rounding, Some(Rounding::Int8(_)))) {
+            // The other candidate, where there is one: sums of bytes are exact, so that it has the same bits.
+            let mut store = Store::default();
+            for (problem, _) in executor.problems(&plan)? {
+                store.insert(problem, Candidate::Int8, 0.0);
+            }
+            executor.set_tuned(store);
+            let other = executor.run_guarded(&plan, operands.input(), (MARGIN, FILL), |_, _| Ok(()))?;
+            if memory != other {
+                let reason = "int8_gemm and the library's GEMM leave other bits";
+                return Err(Error::graph(case.op_name(), reason));
+            }
+        }
         if let (Op::GridMask, Some((result, _))) = (op, regions.last_mut()) {
             // Of bytes, in a buffer for the plan's dtype.
             result.end = result.start + result.len() / dtype.size();

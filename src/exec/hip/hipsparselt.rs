@@ -7,7 +7,7 @@ use super::regions::Regions;
 use crate::error::{Error, Result};
 use crate::exec::select::LinearShape;
 use crate::hip::{Epilogue, SparseGemm, SparseLt, SparseMatmul, SparseOperands, Stream};
-use crate::kernels::BiasActivationArgs;
+use crate::kernels::KernelCall;
 use crate::timeline::{self, Activity};
 
 /// What a prepared GEMM depends on. The library plans for the bias's address, which each layer has its own of.
@@ -115,7 +115,7 @@ impl Hipsparselt {
         algorithm: Option<usize>,
         epilogue: bool,
         regions: &Regions<'_>,
-    ) -> Result<Option<BiasActivationArgs>> {
+    ) -> Result<Option<KernelCall>> {
         self.check(call, algorithm, epilogue)
             .map_err(|reason| Error::argument("linear", reason))?;
         let prepared = Prepared::of(call, algorithm, epilogue);

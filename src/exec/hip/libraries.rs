@@ -17,7 +17,7 @@ use crate::exec::select::{
 };
 use crate::graph::plan::Plan;
 use crate::hip::{Blas, BlasLt, Comm, Epilogue, Gemm, Matmul, MatmulOperands, Reduction, Scales, Stream};
-use crate::kernels::{KernelCall, Kernels};
+use crate::kernels::{KernelCall, Kernels, has_int8_gemm};
 use crate::timeline::{self, Activity};
 
 /// Handles are made when they are first needed: each has a workspace of its own.
@@ -231,6 +231,10 @@ impl Libraries {
                 let kernel = call.packed().map_err(|e| Error::argument("linear", e))?;
                 self.launch(kernel.into(), kernels, regions)
             }
+            Candidate::Int8 => {
+                let kernel = call.bytes().map_err(|e| Error::argument("linear", e))?;
+                self.launch(kernel.into(), kernels, regions)
+            }
             Candidate::Hipsparselt { algorithm, epilogue } => {
                 let kernel = self.hipsparselt.submit(call, algorithm, epilogue, regions)?;
                 let shape = call.shape();
@@ -241,7 +245,9 @@ impl Libraries {
                 self.called(name, || shape.to_string())?;
                 self.finish(kernel, kernels, regions)
             }
-            _ => self.rocblas(call, if reproducible { images } else { 1 }, kernels, regions),
+            // Sums of bytes are exact.
+            _ if reproducible && call.int8.is_none() => self.rocblas(call, images, kernels, regions),
+            _ => self.rocblas(call, 1, kernels, regions),
         }
     }
 
@@ -283,7 +289,7 @@ impl Libraries {
         reproducible: bool,
     ) -> Result<(), String> {
         match (candidate, call) {
-            (Candidate::Own | Candidate::Rocblas | Candidate::Sparse, _) => Ok(()),
+            (Candidate::Own | Candidate::Rocblas | Candidate::Sparse | Candidate::Int8, _) => Ok(()),
             (Candidate::Miopen, call) => self.miopen.check(call),
             (Candidate::Hipblaslt { algorithm, epilogue }, Call::Linear(call)) => {
                 let wanted = Prepared {
@@ -313,6 +319,10 @@ impl Libraries {
                 return [Candidate::Own].into_iter().chain(miopen).collect();
             }
         };
+        if shape.int8.is_some() {
+            let own = has_int8_gemm(self.stream.device().properties().arch()).then_some(Candidate::Int8);
+            return [Candidate::Rocblas].into_iter().chain(own).collect();
+        }
         let follows = shape.bias || shape.activation.is_some() || shape.residual || shape.has_float8_result();
         let mut candidates = match shape.float8 {
             Some(_) => Vec::new(),

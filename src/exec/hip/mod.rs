@@ -176,7 +176,8 @@ impl HipExecutor {
         }
         let units = graph.nodes().iter().filter_map(|node| unit(&node.op));
         let sparse = constants.has_sparse().then(|| Unit::of("sparse_gemm"));
-        let units = units.chain(attention_units(graph)).chain(rounding_units(graph));
+        let rounding = rounding_units(graph, device.properties().arch());
+        let units = units.chain(attention_units(graph)).chain(rounding);
         let loading = timeline::span(Activity::LoadKernels);
         let kernels = Kernels::load(device, dtype, units.chain(sparse))?;
         drop(loading);

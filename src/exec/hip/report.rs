@@ -99,6 +99,10 @@ impl HipExecutor {
                 let kernel = linear.packed().ok();
                 kernel.map(|kernel| self.own(kernel.into())).into_iter().collect()
             }
+            (Call::Linear(linear), Candidate::Int8) => {
+                let kernel = linear.bytes().ok();
+                kernel.map(|kernel| self.own(kernel.into())).into_iter().collect()
+            }
             (Call::Linear(linear), _) => {
                 let fused = matches!(
                     candidate,
@@ -137,7 +141,7 @@ impl HipExecutor {
     /// The kernel that follows a GEMM without an epilogue.
     fn follows(&self, linear: &LinearCall) -> Option<Called> {
         let Unfused { kernel, .. } = linear.unfused().ok()?;
-        Some(self.own(kernel?.into()))
+        Some(self.own(kernel?))
     }
 
     /// A kernel of the crate's own. One that cannot be launched has no geometry; the launch says why.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::hipsparselt::Hipsparselt;
 use super::libraries::Libraries;
 use super::lower::{
-    AttentionCall, Call, Float8Call, Float8Result, LinearCall, PatchEmbeddingCall, SparseForm,
+    AttentionCall, Call, Float8Call, Float8Result, Int8Call, LinearCall, PatchEmbeddingCall, SparseForm,
 };
 use super::regions::Regions;
 use super::{HipExecutor, Kernels};
@@ -96,7 +96,9 @@ impl HipExecutor {
     pub fn tune(&self, plan: &Plan, mut observe: impl FnMut(&Tuned)) -> Result<Store> {
         let mut store = self.store();
         for (call, steps) in self.problem_calls(plan)? {
-            let has_choice = |linear: &LinearCall| self.selection.has_hipblaslt() || linear.sparse.is_some();
+            let has_choice = |linear: &LinearCall| {
+                self.selection.has_hipblaslt() || linear.sparse.is_some() || linear.int8.is_some()
+            };
             if matches!(&call, Call::Linear(linear) if !has_choice(linear)) {
                 continue;
             }
@@ -298,6 +300,16 @@ fn placed(call: &Call, base: u64, weight: u64) -> (Vec<Call>, u64) {
             weight: 0,
             out: float8.out.map(|out| Float8Result { reciprocal: 0, ..out }),
         });
+        let int8 = call.int8.map(|_| Int8Call {
+            ranges: place(m * 2 * size_of::<f32>()),
+            scales: place(n * size_of::<f32>()),
+            column_sums: place(n * size_of::<i32>()),
+        });
+        let scratch = if int8.is_some() {
+            DType::I32.size()
+        } else {
+            element
+        };
         LinearCall {
             x: place(m * k * call.gemm.inputs.size()),
             weight,
@@ -305,8 +317,9 @@ fn placed(call: &Call, base: u64, weight: u64) -> (Vec<Call>, u64) {
             // Not in place: repeated runs would add up.
             residual: optional(call.residual, place(m * n * element)),
             out: place(m * n * element),
-            scratch: place(m * n * element),
+            scratch: place(m * n * scratch),
             float8,
+            int8,
             sparse: call.sparse.map(|_| SparseForm::Dense),
             ..*call
         }
@@ -413,6 +426,11 @@ fn random(count: usize, scale: f32) -> Vec<f32> {
 /// Fills a buffer with pseudo-random values in ±`scale`.
 fn fill(stream: &Stream, buffer: &mut DeviceBuffer<u8>, dtype: DType, scale: f32) -> Result<()> {
     const BLOCK: usize = 4 << 20;
+    // Integers are the bytes of f32, so that scales beside them are numbers.
+    let dtype = match dtype {
+        DType::I8 => DType::F32,
+        dtype => dtype,
+    };
     let mut block = Vec::with_capacity(BLOCK);
     super::append(&mut block, &random(BLOCK / dtype.size(), scale), dtype);
     let mut pinned: PinnedBuffer<u8> = stream.device().pinned(block.len())?;

@@ -7,7 +7,8 @@
 //!
 //! The rule for linear layers: hipBLASLt's first algorithm with its epilogue, wherever hipBLASLt is there and has kernels for
 //! the GPU; rocBLAS and a kernel of this crate otherwise. On gfx942 rocBLAS's own selection is published to be 1.36× off the
-//! best algorithm, and hipBLASLt's first 1.01×. Unmeasured here, since no AMD GPU was at hand. For all else the rule is the
+//! best algorithm, and hipBLASLt's first 1.01×. Unmeasured here, since no AMD GPU was at hand. In int8: rocBLAS's sums of bytes and a
+//! kernel, as on an H200 these are faster than the crate's `int8_gemm`, which does both. For all else the rule is the
 //! crate's own kernels: MIOpen computes nothing that it was not measured to be fastest at, and is not even opened.
 
 mod problem;
@@ -20,6 +21,7 @@ use std::sync::OnceLock;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::kernels::has_int8_gemm;
 
 pub use self::problem::{AttentionShape, Float8Shape, LinearShape, PatchEmbeddingShape, Problem};
 pub(in crate::exec) use self::store::SparseKernel;
@@ -176,6 +178,8 @@ pub enum Candidate {
     Own,
     /// The crate's own kernel for a 2:4 sparse weight that is packed.
     Sparse,
+    /// The crate's own kernel for bytes, with all that follows.
+    Int8,
     /// MIOpen: its convolution or its attention.
     Miopen,
     /// rocBLAS by its own selection, then a kernel for bias, activation and residual.
@@ -201,6 +205,7 @@ impl fmt::Display for Candidate {
         match self {
             Self::Own => f.write_str("own kernels"),
             Self::Sparse => f.write_str("sparse_gemm"),
+            Self::Int8 => f.write_str("int8_gemm"),
             Self::Miopen => f.write_str(MIOPEN),
             Self::Rocblas => f.write_str("rocBLAS"),
             Self::Hipblaslt { algorithm, epilogue } => {
@@ -346,6 +351,7 @@ impl Selection {
     /// What computes `problem` by the rule.
     pub fn rule(&self, problem: &Problem) -> Candidate {
         match problem {
+            Problem::Linear(shape) if shape.int8.is_some() => self.rule_of_int8(shape),
             // rocBLAS has no FP8, so there hipBLASLt's error is the one to see.
             Problem::Linear(shape) if self.has_hipblaslt() || shape.float8.is_some() => {
                 Candidate::Hipblaslt {
@@ -358,6 +364,16 @@ impl Selection {
         }
     }
 
+    /// The library, but for what cuBLAS behind HIP on CUDA does not compute: bytes of other than a multiple of 4 channels.
+    fn rule_of_int8(&self, shape: &LinearShape) -> Candidate {
+        let arch = &self.key.arch;
+        let is_multiple = [shape.n, shape.k].iter().all(|extent| extent.is_multiple_of(4));
+        match arch.starts_with("sm_") && !is_multiple && has_int8_gemm(arch) {
+            true => Candidate::Int8,
+            false => Candidate::Rocblas,
+        }
+    }
+
     fn can_fuse(&self, shape: &LinearShape) -> bool {
         self.options.epilogues && shape.epilogue().is_some()
     }
@@ -366,8 +382,11 @@ impl Selection {
     fn is_usable(&self, problem: &Problem, candidate: Candidate) -> bool {
         match (problem, candidate) {
             (Problem::Linear(shape), Candidate::Rocblas) => shape.float8.is_none(),
+            (Problem::Linear(shape), Candidate::Int8) => {
+                shape.int8.is_some() && has_int8_gemm(&self.key.arch)
+            }
             (Problem::Linear(shape), Candidate::Hipblaslt { epilogue, .. }) => {
-                self.has_hipblaslt() && (!epilogue || self.can_fuse(shape))
+                self.has_hipblaslt() && shape.int8.is_none() && (!epilogue || self.can_fuse(shape))
             }
             (Problem::Linear(_), _) => false,
             (_, candidate) => matches!(candidate, Candidate::Own | Candidate::Miopen),
@@ -436,6 +455,7 @@ mod tests {
             k: 5,
             dtype: DType::BF16,
             float8: None,
+            int8: None,
             sparse: false,
             bias: true,
             activation: Some(Activation::GeluErf),
@@ -512,6 +532,49 @@ mod tests {
                 assert_eq!(selection.select(problem), (Candidate::Own, Origin::Rule));
             }
         }
+    }
+
+    #[test]
+    fn bytes_are_multiplied_by_rocblas_or_the_crates_kernel() {
+        let bytes = LinearShape {
+            dtype: DType::I8,
+            int8: Some(DType::BF16),
+            n: 8,
+            k: 12,
+            ..shape(3)
+        };
+        assert_eq!(bytes.to_string(), "linear 3×12×8 i8→bf16 +bias+gelu");
+        assert_eq!((bytes.epilogue(), bytes.activations()), (None, DType::BF16));
+        let select = |arch: &str, shape: LinearShape, tuned: Candidate| {
+            let key = Key {
+                arch: arch.into(),
+                ..key()
+            };
+            let mut selection = Selection::new(SelectOptions::default(), key.clone(), None, |_| None);
+            let mut store = Store::new(key);
+            store.insert(shape, tuned, 1.5);
+            selection.set_tuned(store);
+            selection.select(shape)
+        };
+        let rule = (Candidate::Rocblas, Origin::Rule);
+        let tuned = (Candidate::Int8, Origin::Tuned);
+        assert_eq!(select("gfx942", bytes, Candidate::Int8), tuned);
+        assert_eq!(
+            select("gfx1030", bytes, Candidate::Int8),
+            rule,
+            "has no matrix cores"
+        );
+        let library = Candidate::Hipblaslt {
+            algorithm: 0,
+            epilogue: false,
+        };
+        assert_eq!(select("gfx942", bytes, library), rule);
+        // cuBLAS computes multiples of 4 channels.
+        let odd = LinearShape { k: 13, ..bytes };
+        assert_eq!(select("sm_90", odd, library), (Candidate::Int8, Origin::Rule));
+        assert_eq!(select("sm_90", bytes, library), rule);
+        assert_eq!(select("gfx942", odd, library), rule);
+        assert_eq!(select("gfx942", shape(3), Candidate::Int8).1, Origin::Rule);
     }
 
     #[test]

@@ -70,11 +70,14 @@ pub struct LinearShape {
     pub n: usize,
     /// Input channels.
     pub k: usize,
-    /// The element type of x and the weight, and unless that is FP8 of everything else.
+    /// The element type of x and the weight, and unless that has 8 bits of everything else.
     pub dtype: DType,
     /// The types of everything else, if x and the weight are FP8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub float8: Option<Float8Shape>,
+    /// The element type of everything else, if x and the weight are bytes, which are multiplied by the scales of their rows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub int8: Option<DType>,
     /// Whether the weight is 2:4 sparse, and the GPU can skip its zeros.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sparse: bool,
@@ -98,7 +101,10 @@ pub struct Float8Shape {
 impl LinearShape {
     /// The element type of bias and residual.
     pub fn activations(&self) -> DType {
-        self.float8.map_or(self.dtype, |float8| float8.activations)
+        self.float8
+            .map(|float8| float8.activations)
+            .or(self.int8)
+            .unwrap_or(self.dtype)
     }
 
     /// Whether the result is FP8.
@@ -112,12 +118,15 @@ impl LinearShape {
     }
 
     /// The epilogue that computes what follows the GEMM; a residual is added through `beta · C`, before any activation, so
-    /// there is none for both. `None` where there is no such epilogue.
+    /// there is none for both. `None` where there is no such epilogue, as for bytes.
     ///
     /// The libraries' GELU is the tanh form, at most 4.8e-4 from the error function's. In f16 and bf16 its result is nearer to
     /// the exact GELU nonetheless, since the sum is not rounded before (a test below measures it). In f32 no GELU is left to them,
     /// the tanh form neither: cuBLASLt 13.0 computes it by an approximate tanh, up to 4e-6 of the result from the reference.
     pub fn epilogue(&self) -> Option<Epilogue> {
+        if self.int8.is_some() {
+            return None;
+        }
         let narrow = matches!(self.activations(), DType::F16 | DType::BF16);
         match self.activation {
             None => Some(if self.bias { Epilogue::Bias } else { Epilogue::None }),
@@ -137,8 +146,8 @@ impl LinearShape {
 impl fmt::Display for LinearShape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "linear {}×{}×{} {}", self.m, self.k, self.n, self.dtype)?;
-        if let Some(float8) = self.float8.filter(|float8| !float8.result) {
-            write!(f, "→{}", float8.activations)?;
+        if self.activations() != self.dtype && !self.has_float8_result() {
+            write!(f, "→{}", self.activations())?;
         }
         if self.sparse {
             f.write_str(" 2:4")?;
@@ -203,6 +212,7 @@ impl PatchEmbeddingShape {
             k: 3 * self.patch[0] * self.patch[1],
             dtype: self.dtype,
             float8: None,
+            int8: None,
             sparse: false,
             bias: self.bias,
             activation: None,

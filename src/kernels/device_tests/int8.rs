@@ -1,7 +1,7 @@
 //! Linear layers in int8: rows quantised, a GEMM of integers on the host, and what follows it.
 
 use super::{DTYPES, EXTENTS, Gpu, Part, numbers, random, rounded};
-use crate::kernels::{DequantizeArgs, QuantizeArgs};
+use crate::kernels::{DequantizeArgs, Int8GemmArgs, QuantizeArgs, has_int8_gemm};
 use crate::ops::int8::{self, Int8Weight, quantize_row};
 use crate::ops::linear::Tail;
 use crate::ops::rows::Source;
@@ -205,6 +205,86 @@ fn linear_layers_are_those_of_the_host() {
                         );
                     }
                 }
+            }
+        }
+    }
+}
+
+/// One kernel does what a GEMM of integers, here on the host, and `dequantize` do, to the bit.
+#[test]
+fn a_fused_gemm_has_the_bits_of_its_parts() {
+    let Some(gpu) = Gpu::get() else { return };
+    if !has_int8_gemm(gpu.device.properties().arch()) {
+        return;
+    }
+    let byte = |&v: &f32| v.floor() as i8;
+    for (seed, [m, k, n]) in [
+        [1, 1, 1],
+        [63, 64, 65],
+        [65, 63, 64],
+        [130, 257, 129],
+        [197, 16, 7],
+        [129, 208, 200],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let x: Vec<i8> = random(m * k, seed, 128.0).iter().map(byte).collect();
+        let weight: Vec<i8> = random(n * k, 7, 128.0).iter().map(byte).collect();
+        let scales: Vec<f32> = random(n, 8, 0.01).iter().map(|v| v.abs() + 1e-3).collect();
+        let zeros = random(m, 9, 128.0);
+        let ranges: Vec<f32> = zeros
+            .iter()
+            .flat_map(|zero| [zero.abs() * 1e-4, zero.floor()])
+            .collect();
+        let sum =
+            |x: &[i8], w: &[i8]| -> i32 { x.iter().zip(w).map(|(x, w)| i32::from(*x) * i32::from(*w)).sum() };
+        let ones = vec![1; k];
+        let column_sums: Vec<i32> = weight.chunks(k).map(|row| sum(row, &ones)).collect();
+        let sums: Vec<i32> = x
+            .chunks(k)
+            .flat_map(|x| weight.chunks(k).map(move |w| sum(x, w)))
+            .collect();
+        for dtype in DTYPES {
+            let [bias, residual] =
+                [(n, 10), (m * n, 11)].map(|(count, seed)| Part::numbers(&random(count, seed, 1.0), dtype));
+            let parts = [
+                Part::operand(&x),
+                Part::operand(&weight),
+                Part::operand(&sums),
+                Part::operand(&ranges),
+                Part::operand(&scales),
+                Part::operand(&column_sums),
+                bias,
+                residual,
+                Part::result(m * n, dtype.size()),
+            ];
+            for (with, activation) in [
+                ([true, true], None),
+                ([false, false], None),
+                ([true, false], Some(Activation::GeluErf)),
+                ([false, true], Some(Activation::Silu)),
+            ] {
+                let run = |fused: bool| {
+                    let call =
+                        |[x, weight, sums, ranges, scales, column_sums, bias, residual, out]: [u64; 9]| {
+                            let optional = |with: bool, address: u64| if with { address } else { 0 };
+                            let rest = [optional(with[0], bias), optional(with[1], residual), out];
+                            let factors = [ranges, scales, column_sums];
+                            Ok(match fused {
+                                true => Int8GemmArgs::new([x, weight], factors, rest, [m, n, k], activation)?
+                                    .into(),
+                                false => {
+                                    let operands = [sums, ranges, scales, column_sums];
+                                    DequantizeArgs::new(operands, rest, [m, n], activation)?.into()
+                                }
+                            })
+                        };
+                    gpu.run(dtype, &parts, seed % 2, call).remove(0)
+                };
+                let (fused, apart) = (run(true), run(false));
+                let what = format!("{dtype} {:?} {with:?} {activation:?}", [m, k, n]);
+                assert!(fused == apart, "{what}: the bits differ");
             }
         }
     }

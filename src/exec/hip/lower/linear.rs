@@ -2,14 +2,16 @@
 //! of that is [selected](crate::exec::select) when it is submitted.
 //!
 //! In FP8, x is in FP8 already or is rounded to scratch memory first; the GEMM multiplies the result by both scales. In int8, x is
-//! rounded row by row, rocBLAS sums bytes to 32-bit integers in scratch memory, and a kernel does the rest.
+//! rounded row by row; then either a kernel does all, or rocBLAS sums bytes to 32-bit integers in scratch memory and a kernel the rest.
 
 use super::{Call, Lowering, one, rows};
 use crate::exec::hip::constants::{float8_scale, int8_tables};
 use crate::exec::select::{Float8Shape, LinearShape};
 use crate::graph::plan::{ALIGNMENT, Operand, Plan, Step};
 use crate::hip::{DType, Gemm};
-use crate::kernels::{BiasActivationArgs, DequantizeArgs, QuantizeArgs, SparseGemmArgs};
+use crate::kernels::{
+    BiasActivationArgs, DequantizeArgs, Int8GemmArgs, KernelCall, QuantizeArgs, SparseGemmArgs,
+};
 use crate::ops::{Activation, Levels, Linear, Rounding};
 
 /// Whether a kernel of the crate can follow or precede the GEMM.
@@ -27,11 +29,13 @@ pub(in crate::exec) struct LinearCall {
     pub(in crate::exec) residual: u64,
     pub(in crate::exec) out: u64,
     /// As large as the result in the activations' type, where the residual lies where the result goes and an activation comes
-    /// before it, and where the result is FP8.
+    /// before it, and where the result is FP8. In int8, the sums of a library.
     pub(in crate::exec) scratch: u64,
     pub(in crate::exec) activation: Option<Activation>,
     /// If x and the weight are in FP8.
     pub(in crate::exec) float8: Option<Float8Call>,
+    /// If x and the weight are in int8.
+    pub(in crate::exec) int8: Option<Int8Call>,
     /// If the weight is 2:4 sparse, and the device can skip its zeros.
     pub(in crate::exec) sparse: Option<SparseForm>,
 }
@@ -56,6 +60,15 @@ pub(in crate::exec) struct Float8Call {
     pub(in crate::exec) out: Option<Float8Result>,
 }
 
+/// What the bytes of a GEMM in int8 stand for: addresses of the scale and zero point of each row of x, and of the scale and the sum of
+/// each row of the weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::exec) struct Int8Call {
+    pub(in crate::exec) ranges: u64,
+    pub(in crate::exec) scales: u64,
+    pub(in crate::exec) column_sums: u64,
+}
+
 /// The step of a result in FP8, and the address of its reciprocal, which the GEMM multiplies by.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::exec) struct Float8Result {
@@ -68,7 +81,7 @@ pub(in crate::exec) struct Float8Result {
 pub(in crate::exec) struct Unfused {
     pub(in crate::exec) gemm: Gemm,
     pub(in crate::exec) c: u64,
-    pub(in crate::exec) kernel: Option<BiasActivationArgs>,
+    pub(in crate::exec) kernel: Option<KernelCall>,
 }
 
 impl LinearCall {
@@ -83,6 +96,7 @@ impl LinearCall {
             k: self.gemm.k,
             dtype: self.gemm.inputs,
             float8,
+            int8: self.int8.map(|_| self.gemm.wide),
             sparse: self.sparse.is_some(),
             bias: self.bias != 0,
             activation: self.activation,
@@ -97,9 +111,31 @@ impl LinearCall {
         SparseGemmArgs::new(addresses, [m, n, k], self.activation)
     }
 
+    /// In int8, as one kernel.
+    pub(in crate::exec) fn bytes(&self) -> Result<Int8GemmArgs, String> {
+        let Int8Call {
+            ranges,
+            scales,
+            column_sums,
+        } = self.int8.ok_or("is not in int8")?;
+        let Gemm { m, n, k, .. } = self.gemm;
+        let operands = [self.x, self.weight];
+        let results = [self.bias, self.residual, self.out];
+        Int8GemmArgs::new(
+            operands,
+            [ranges, scales, column_sums],
+            results,
+            [m, n, k],
+            self.activation,
+        )
+    }
+
     /// Without an epilogue. A residual that lies where the result goes is added by the GEMM itself; before an activation
     /// that would be wrong, and the GEMM writes to scratch memory, as it does where the result is FP8.
     pub(in crate::exec) fn unfused(&self) -> Result<Unfused, String> {
+        if let Some(int8) = self.int8 {
+            return self.unfused_int8(int8);
+        }
         let in_place = self.residual != 0 && self.residual == self.out;
         let step = self.float8.and_then(|float8| float8.out).map(|out| out.step);
         let (c, beta, residual) = match (in_place, self.activation) {
@@ -114,7 +150,7 @@ impl LinearCall {
             true => {
                 let addresses = [c, self.bias, residual, self.out];
                 let kernel = BiasActivationArgs::new(addresses, [m, n], self.activation)?;
-                Some(step.map_or(kernel, |step| kernel.to_float8(step)))
+                Some(step.map_or(kernel, |step| kernel.to_float8(step)).into())
             }
             false => None,
         };
@@ -124,6 +160,24 @@ impl LinearCall {
             ..self.gemm
         };
         Ok(Unfused { gemm, c, kernel })
+    }
+
+    fn unfused_int8(&self, int8: Int8Call) -> Result<Unfused, String> {
+        let Gemm { m, n, k, .. } = self.gemm;
+        let kernel = DequantizeArgs::new(
+            [self.scratch, int8.ranges, int8.scales, int8.column_sums],
+            [self.bias, self.residual, self.out],
+            [m, n],
+            self.activation,
+        )?;
+        Ok(Unfused {
+            gemm: Gemm {
+                output: DType::I32,
+                ..Gemm::linear(m, n, k, DType::I8)
+            },
+            c: self.scratch,
+            kernel: Some(kernel.into()),
+        })
     }
 }
 
@@ -220,6 +274,7 @@ impl Lowering<'_> {
             scratch: self.addresses.scratch + sums as u64,
             activation: spec.activation,
             float8: None,
+            int8: None,
             sparse: match self.operand(1)? {
                 Operand::Constant(id) => self.addresses.sparse.get(&id).copied(),
                 _ => None,
@@ -264,29 +319,21 @@ impl Lowering<'_> {
     }
 
     fn linear_int8(&self, spec: &Linear, levels: Levels) -> Result<Vec<Call>, String> {
-        let call = self.linear_call(spec)?;
+        let mut call = self.linear_call(spec)?;
         let Gemm { m, n, k, .. } = call.gemm;
-        let [x, rows, sums, _] = Scratch::of(self.plan, self.step, spec)
+        let [x, ranges, ..] = Scratch::of(self.plan, self.step, spec)
             .offsets()
             .map(|at| self.addresses.scratch + at as u64);
         let [scales, column_sums] = int8_tables(n, k).map(|at| call.weight + at as u64);
-        let gemm = Gemm {
-            output: DType::I32,
-            ..Gemm::linear(m, n, k, DType::I8)
-        };
-        let quantize = QuantizeArgs::int8([call.x, x, rows], [m, k], levels)?;
-        let dequantize = DequantizeArgs::new(
-            [sums, rows, scales, column_sums],
-            [call.bias, call.residual, call.out],
-            [m, n],
-            call.activation,
-        )?;
-        let (a, b, c) = (x, call.weight, sums);
-        Ok(vec![
-            quantize.into(),
-            Call::Gemm { gemm, a, b, c },
-            dequantize.into(),
-        ])
+        let quantize = QuantizeArgs::int8([call.x, x, ranges], [m, k], levels)?;
+        call.gemm.inputs = DType::I8;
+        call.x = x;
+        call.int8 = Some(Int8Call {
+            ranges,
+            scales,
+            column_sums,
+        });
+        Ok(vec![quantize.into(), Call::Linear(call)])
     }
 
     pub(super) fn activation(&self, activation: Activation) -> Result<Vec<Call>, String> {

@@ -13,20 +13,20 @@ mod transpose;
 use std::collections::HashMap;
 
 pub(super) use self::attention::AttentionCall;
-pub(super) use self::linear::{Float8Call, Float8Result, LinearCall, SparseForm, Unfused};
+pub(super) use self::linear::{Float8Call, Float8Result, Int8Call, LinearCall, SparseForm, Unfused};
 pub(super) use self::patch_extract::PatchEmbeddingCall;
 #[cfg(test)]
 pub(super) use self::rope::rotation;
 use super::constants::FACTOR_ALIGNMENT;
 use crate::exec::select::Problem;
 use crate::graph::plan::{Operand, Plan, Step};
-use crate::graph::{Graph, Node, ValueId};
+use crate::graph::{Graph, ValueId};
 use crate::hip::Gemm;
 use crate::kernels::{
     AddArgs, AttentionVariant, BiasActivationArgs, KernelCall, LayerNormArgs, SwiGluArgs, SwiGluNormArgs,
-    Unit, attention_float8_unit, attention_unit, is_fused,
+    Unit, attention_float8_unit, attention_unit, has_int8_gemm, is_fused,
 };
-use crate::ops::{AllReduce, Op};
+use crate::ops::{AllReduce, Op, Rounding};
 use crate::tensor::DType;
 
 /// One thing to submit. Addresses are the device's.
@@ -142,16 +142,21 @@ pub(super) struct Addresses<'a> {
 }
 
 /// What linear layers in 8 bits, and attention in FP8, need beside [`unit`].
-pub(super) fn rounding_units(graph: &Graph) -> impl Iterator<Item = Unit> {
-    let rounds = |node: &Node| match &node.op {
+pub(super) fn rounding_units(graph: &Graph, arch: &str) -> impl Iterator<Item = Unit> {
+    let any = |of: fn(&Op) -> bool| graph.nodes().iter().any(|node| of(&node.op));
+    let rounds = any(|op| match op {
         Op::Linear(spec) => spec.rounding.is_some(),
         Op::Attention(spec) => spec.float8.is_some(),
         _ => false,
-    };
-    let kernels = [Unit::of("quantize"), Unit::of("bias_activation")];
-    kernels
-        .into_iter()
-        .filter(move |_| graph.nodes().iter().any(rounds))
+    });
+    let int8 = any(|op| matches!(op, Op::Linear(spec) if matches!(spec.rounding, Some(Rounding::Int8(_)))));
+    let kernels = [
+        ("quantize", rounds),
+        ("bias_activation", rounds),
+        ("int8_gemm", int8 && has_int8_gemm(arch)),
+    ];
+    let needed = kernels.into_iter().filter(|&(_, needed)| needed);
+    needed.map(|(kernel, _)| Unit::of(kernel))
 }
 
 /// The kernel that `op` needs beside the libraries, if any.

@@ -1,0 +1,42 @@
+// Arguments of int8_gemm.
+#pragma once
+#include "activation.h"
+#include "device_pointer.h"
+
+namespace hipvit {
+
+/// Rows and channels of a block's tile.
+constexpr unsigned INT8_GEMM_TILE = 128;
+/// Threads per block.
+constexpr unsigned INT8_GEMM_THREADS = 256;
+
+/// `int8_gemm`: out = activation((x · weightᵀ − zero · column_sums) · column_scale · scale + bias) + residual, of signed bytes, with
+/// the scale and the zero point of each row of x.
+struct Int8GemmArgs {
+    /// i8 `[rows, inner]`: `quantize_int8`'s.
+    DEVICE_POINTER(const void) x;
+    /// i8 `[channels, inner]`.
+    DEVICE_POINTER(const void) weight;
+    /// f32 `[rows, 2]`: `quantize_int8`'s.
+    DEVICE_POINTER(const void) ranges;
+    /// f32 `[channels]`: the scales of the weight's output channels.
+    DEVICE_POINTER(const void) scales;
+    /// i32 `[channels]`: the sums of the weight's bytes of each output channel.
+    DEVICE_POINTER(const void) column_sums;
+    /// T `[channels]`. May be null: 0.
+    DEVICE_POINTER(const void) bias;
+    /// T `[rows, channels]`. May be null: 0.
+    DEVICE_POINTER(const void) residual;
+    /// T `[rows, channels]`. May alias `residual`.
+    DEVICE_POINTER(void) out;
+    /// Rows of x.
+    unsigned rows;
+    /// Rows of the weight.
+    unsigned channels;
+    /// Columns of x and the weight.
+    unsigned inner;
+    /// One of [`ActivationCode`].
+    unsigned activation;
+};
+
+} // namespace hipvit
