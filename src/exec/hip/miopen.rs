@@ -80,7 +80,7 @@ impl Miopen {
                 ];
                 dnn.convolve(convolution, operands)?;
                 let unfused = linear.unfused().map_err(|e| Error::argument("linear", e))?;
-                unfused.kernel.map_or(Ok(()), |bias| launch(bias))
+                unfused.kernel.map_or(Ok(()), launch)
             }
             (Call::Attention(call), Solution::Attention { attention, packed }) => {
                 if let Some(rope) = call.rope {
