@@ -4,7 +4,7 @@
     venv/bin/python benches/accuracy_8bit.py fashion --hipvit target/release/hipvit
 
 Two models: the ViT-Ti/4 that the script trained, with Fashion-MNIST's 10,000 test images, and the embedded TinyViT32 with its 360
-held-out digits. Both are calibrated with 256 images of their training data. Prints a table in Markdown.
+held-out digits. What is calibrated takes 256 images of their training data. Prints a table in Markdown.
 """
 
 import argparse
@@ -64,6 +64,8 @@ def compare(title: str, model: list, images: Path, calibration: Path, folder: Pa
         "int8": ("int8", ["--to", "int8", *calibrate]),
         "fp8-weights": ("fp8, weights alone", ["--to", "fp8"]),
         "fp8": ("fp8, weights and activations", ["--to", "fp8", *calibrate]),
+        "fp8-attention": ("fp8, attention too", ["--to", "fp8", *calibrate, "--attention", "fp8"]),
+        "fp8-rows": ("fp8, rounded row by row", ["--to", "fp8", "--activations", "rows"]),
         "auto": (f"auto, budget {options.budget}", ["--to", "auto", "--budget", options.budget, *calibrate]),
     }
 
@@ -72,18 +74,21 @@ def compare(title: str, model: list, images: Path, calibration: Path, folder: Pa
         assert not result["failed"], f"{result['failed']} images could not be read"
         return result
 
-    def row(precision: str, result: dict, difference: str, layers: int, size: int) -> None:
+    def row(precision: str, result: dict, difference: str, rounded: str, size: int) -> None:
         accuracy = f"{100 * result['accuracy']:.2f} % ({result['correct']:,} of {result['images']:,})"
-        print(f"| {title} | {precision} | {accuracy} | {difference} | {layers} | {size:,} |", flush=True)
+        print(f"| {title} | {precision} | {accuracy} | {difference} | {rounded} | {size:,} |", flush=True)
 
     full = evaluate(["--model", *model] if model else [])
     for name, (precision, arguments) in precisions.items():
         report = quantize(options.hipvit, model, folder / name, arguments)
         if name == "int8":
-            row("f32", full, "", 0, report["bytes_before"])
+            row("f32", full, "", "0", report["bytes_before"])
         result = evaluate(["--model", folder / name])
         points = 100 * (result["accuracy"] - full["accuracy"])
-        row(precision, result, f"{points:+.2f}", report["quantized"], report["bytes_after"])
+        rounded = str(report["quantized"])
+        if attention := report.get("attention"):
+            rounded += f" and {attention} attentions"
+        row(precision, result, f"{points:+.2f}", rounded, report["bytes_after"])
 
 
 def main() -> None:
