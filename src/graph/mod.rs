@@ -198,7 +198,7 @@ impl Graph {
 
     /// The shapes of the weights of linear layers that [round to FP8](ops::Rounding::Float8).
     fn float8_weights(&self) -> impl Iterator<Item = &[usize]> {
-        let rounds = |spec: &ops::Linear| matches!(spec.rounding, Some(ops::Rounding::Float8 { .. }));
+        let rounds = |spec: &ops::Linear| matches!(spec.rounding, Some(ops::Rounding::Float8(_)));
         let nodes = self
             .nodes
             .iter()

@@ -12,7 +12,7 @@ use super::passes::float8;
 use super::rewrite::{Rewriter, rewrite, sized};
 use super::{Graph, Node, ValueId};
 use crate::error::{Error, Result};
-use crate::ops::{AllReduce, Attention, AttentionOperands, Linear, Op, Rope, Rounding};
+use crate::ops::{AllReduce, Attention, AttentionOperands, Linear, Op, Rope};
 use crate::tensor::Tensor;
 
 /// Hidden channels are divided in units of as many, so that each rank's rows are as well aligned as the whole ones.
@@ -328,8 +328,8 @@ fn rows<'a>(rewriter: &mut Rewriter<'a>, node: &'a Node, unit: usize, share: Sha
     let weight = rewriter.constant(&name, sized(node, part)?);
     let inputs = [rewriter.map(x), weight];
     let op = Op::Linear(Linear {
-        // Levels over a row's range would be those of the rank's part of it.
-        rounding: rounding.filter(|rounding| matches!(rounding, Rounding::Float8 { .. })),
+        // What is found by a row would be found by the rank's part of it.
+        rounding: rounding.filter(|rounding| rounding.fixed_float8().is_some()),
         ..Linear::default()
     });
     let partial = rewriter.emit(node.role, &node.name, op, inputs)?;

@@ -383,7 +383,7 @@ fn check_rounding(graph: &Graph, device: &Device, dtype: DType) -> Result<()> {
         let weight = node.inputs.get(1).map(|&id| graph.value(id));
         let stored = match rounding {
             Rounding::Int8(_) => DType::I8,
-            Rounding::Float8 { .. } => DType::F8E4M3,
+            Rounding::Float8(_) => DType::F8E4M3,
         };
         if weight.is_none_or(|weight| weight.dtype != stored) {
             let reason = format!(
