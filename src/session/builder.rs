@@ -507,6 +507,7 @@ impl SessionBuilder {
                             match degrees.tensor {
                                 1 => Executor::pipeline(&graph, gpus, dtype, threads),
                                 _ => {
+                                    let gpus = (gpus, degrees.pipeline);
                                     Executor::tensor(&graph, gpus, dtype, threads, (self.hip_graphs, select))
                                 }
                             }

@@ -47,6 +47,9 @@ struct Seen {
 #[derive(Debug)]
 pub(super) struct Memory {
     pub(super) input: DeviceBuffer<u8>,
+    /// Where the input is copied to first if contexts share the stream that computes: on a stream of its own, so that copies to it wait
+    /// for nobody's work.
+    pub(super) ahead: Option<DeviceBuffer<u8>>,
     pub(super) arena: DeviceBuffer<u8>,
     pub(super) scratch: DeviceBuffer<u8>,
 }
@@ -64,6 +67,10 @@ impl ExecutionContext {
             libraries: Libraries::new(&stream, on),
             memory: Memory {
                 input: stream.allocate(input)?,
+                ahead: match on {
+                    Some(on) if on.several => Some(device.stream()?.allocate(input)?),
+                    _ => None,
+                },
                 arena: stream.allocate(plan.arena_bytes())?,
                 scratch: stream.allocate(scratch_bytes(plan))?,
             },
@@ -90,6 +97,13 @@ impl ExecutionContext {
                 *buffer = stream.allocate(0)?;
                 *buffer = stream.allocate(bytes)?;
             }
+        }
+        if let Some(ahead) = &mut memory.ahead
+            && ahead.bytes() < input
+        {
+            let stream = ahead.stream().clone();
+            *ahead = stream.allocate(0)?;
+            *ahead = stream.allocate(input)?;
         }
         Ok(())
     }
