@@ -160,7 +160,8 @@ impl SessionBuilder {
         self
     }
 
-    /// Whether these sums overlap with computation; [`Overlap::Auto`] by default.
+    /// Whether these sums overlap with computation; [`Overlap::Auto`] by default. Within pipeline stages they do not, and [`Overlap::On`] is
+    /// an error.
     pub fn overlap(mut self, overlap: Overlap) -> Self {
         self.select.overlap = overlap;
         self

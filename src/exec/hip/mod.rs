@@ -338,7 +338,7 @@ impl HipExecutor {
             input,
             arena,
             scratch,
-            ahead: _,
+            ..
         } = &reserved.context.memory;
         let parameter = |(&id, &address): (&ValueId, &u64)| {
             let shape = &plan.graph().value(id).shape;

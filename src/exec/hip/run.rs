@@ -116,7 +116,14 @@ impl<P> Running<P> {
 impl<P: Deref<Target = Plan>> Running<P> {
     /// What the next stage of the model reads, if there is one.
     pub(super) fn boundary(&self) -> Option<Operand<'_>> {
-        handed_on(&self.plan, &self.context)
+        match &self.context.memory.handed_on {
+            Some(copy) => {
+                let bytes = self.plan.buffer(boundary(&self.plan)?).bytes;
+                // The context's copy has at least the plan's size.
+                copy.reading().part(0..bytes).ok()
+            }
+            None => handed_on(&self.plan, &self.context),
+        }
     }
 }
 
@@ -313,6 +320,13 @@ impl HipExecutor {
             plan,
             mut context,
         } = begun;
+        if let Some(copy) = &mut context.memory.handed_on
+            && let Some(id) = boundary(&plan)
+        {
+            let buffer = plan.buffer(id);
+            let arena = context.memory.arena.reading();
+            copy.copy_part_from_peer(0, arena.part(buffer.offset..buffer.offset + buffer.bytes)?)?;
+        }
         let downloads = self.download(&mut context, &plan, how.on_device)?;
         if let Some(clock) = &mut clock {
             clock.tick(&context.stream)?;
