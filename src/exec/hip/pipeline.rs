@@ -25,7 +25,7 @@ use crate::error::{Error, Result};
 use crate::exec::select::SelectOptions;
 use crate::graph::plan::Plan;
 use crate::graph::{self, Graph, stages};
-use crate::hip::{Device, Event, Stream};
+use crate::hip::{Device, Event};
 use crate::image::Preprocess;
 use crate::tensor::DType;
 
@@ -54,11 +54,6 @@ impl PipelineRun {
     /// Where the last stage has done with it.
     pub(in crate::exec) fn end(&self) -> Option<Event> {
         self.0.last().and_then(Running::end)
-    }
-
-    /// The stream of each stage.
-    pub(super) fn streams(&self) -> impl Iterator<Item = &Stream> {
-        self.0.iter().map(Running::stream)
     }
 
     /// Each stage's plan.

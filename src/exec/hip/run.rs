@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::exec::slabs::{Images, Slabs};
 use crate::graph::plan::{BufferId, Plan};
 use crate::graph::{OutputKind, ValueId, matrix};
-use crate::hip::{self, Event, ForeignMemory, Operand, Pending, PinnedBuffer, Stream};
+use crate::hip::{self, Event, ForeignMemory, Operand, Pending, PinnedBuffer};
 use crate::timeline::{self, Activity};
 
 /// A context with the memory for a run of a plan.
@@ -100,11 +100,6 @@ pub(crate) struct Running<P> {
 impl<P> Running<P> {
     pub(in crate::exec) fn plan(&self) -> &P {
         &self.plan
-    }
-
-    /// What computes it.
-    pub(super) fn stream(&self) -> &Stream {
-        &self.context.stream
     }
 
     /// Where the device has done with it.

@@ -290,7 +290,10 @@ impl TensorExecutor {
 
     /// Gives a run on `input`, whole images in the plan's order, to all ranks.
     pub(in crate::exec) fn submit(&self, batch: usize, input: Vec<u8>, how: Submission) -> Result<TensorRun> {
-        self.group.tell()?;
+        // Whoever waits for a run is the first to be told of a failure, after its cause had time to come up.
+        if self.group.told.load(Ordering::Relaxed) {
+            self.group.working()?;
+        }
         let run = Arc::new(Run {
             batch,
             input: Mutex::new(Some(Arc::new(input))),
@@ -472,8 +475,13 @@ impl Group {
 
     /// The same, for a caller, who is told no other failure later.
     fn tell(&self) -> Result<()> {
+        {
+            let failure = self.failure.lock();
+            if failure.is_some() {
+                self.told.store(true, Ordering::Relaxed);
+            }
+        }
         self.working()
-            .inspect_err(|_| self.told.store(true, Ordering::Relaxed))
     }
 
     /// The failure of a rank on its GPU of a stage.
@@ -536,7 +544,9 @@ impl Group {
             if let Some(first) = &mut *first {
                 // The cause of what was seen first.
                 let told = self.told.load(Ordering::Relaxed);
-                if first.follows && !failure.follows && first.rank != failure.rank && !told {
+                // A rank that finds the group failed repeats it.
+                let repeated = (first.rank, &first.reason) == (failure.rank, &failure.reason);
+                if first.follows && !failure.follows && !repeated && !told {
                     *first = failure;
                 }
                 return;
@@ -672,8 +682,8 @@ impl Worker {
                 };
                 let results = match (part, self.group.working()) {
                     (Some(part), Ok(())) => self.guarded(|this| this.finish(&run, part)),
-                    (Some(Part::Submitted(running)), Err(_)) => {
-                        self.look_for_cause(&running);
+                    (Some(Part::Submitted(_)), Err(_)) => {
+                        self.look_for_cause();
                         None
                     }
                     _ => None,
@@ -693,10 +703,10 @@ impl Worker {
         }
     }
 
-    /// After a failure, whether one of the rank's GPUs is the cause: dropping the run waits for it, too.
-    fn look_for_cause(&self, running: &PipelineRun) {
-        for (stage, stream) in running.streams().enumerate() {
-            if let Err(error) = stream.synchronize() {
+    /// After a failure that may be another's, whether one of the rank's GPUs is the cause.
+    fn look_for_cause(&self) {
+        for (stage, streams) in self.group.first.iter().enumerate() {
+            if let Err(error) = streams.ranks[self.rank].comm.stream().synchronize() {
                 self.group.fail(self.group.failure_on(stage, self.rank, &error));
             }
         }
@@ -710,7 +720,11 @@ impl Worker {
             Ok(Err(error)) => self.group.failure_of(self.rank, error),
             Err(panic) => self.group.failure(0, self.rank, message(&*panic)),
         };
+        let follows = failure.follows;
         self.group.fail(failure);
+        if follows {
+            self.look_for_cause();
+        }
         None
     }
 

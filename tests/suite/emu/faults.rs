@@ -234,12 +234,18 @@ fn rank_that_fails(stages: usize, all_reduce: AllReduceKind) -> (usize, String) 
     panic!("no run failed");
 }
 
+/// Whether it is a call on that GPU that failed, or what RCCL says of it, also to another GPU.
+#[track_caller]
+fn names_the_lost_one((_, text): &(usize, String)) {
+    let lost = (0..4).any(|device| text.contains(&format!("(device {device}) is lost")));
+    assert!(text.contains(" failed: ") || lost, "{text}");
+}
+
 #[test]
 fn a_divided_model_that_loses_a_gpu_names_it() {
     let name = "a_divided_model_that_loses_a_gpu_names_it";
     if available() && alone(name, "gfx942x2", ("HIP_EMU_LOSE_DEVICE", "150")) {
-        let (_, text) = rank_that_fails(1, AllReduceKind::Auto);
-        assert!(text.contains(" failed: "), "{text}");
+        names_the_lost_one(&rank_that_fails(1, AllReduceKind::Auto));
     }
 }
 
@@ -248,9 +254,7 @@ fn a_stage_that_loses_a_gpu_names_it() {
     let name = "a_stage_that_loses_a_gpu_names_it";
     for nth in [300, 500, 700] {
         if available() && alone(name, "gfx942x4", ("HIP_EMU_LOSE_DEVICE", &nth.to_string())) {
-            let (rank, text) = rank_that_fails(2, AllReduceKind::Auto);
-            assert!(text.contains(" failed: "), "{text}");
-            println!("{rank}: {text}");
+            names_the_lost_one(&rank_that_fails(2, AllReduceKind::Auto));
             return;
         }
     }
