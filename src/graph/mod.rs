@@ -15,10 +15,10 @@ mod stored;
 pub(crate) mod tests;
 mod verify;
 
-pub use interpreter::{interpret, interpret_shards, interpret_stages};
+pub use interpreter::{interpret, interpret_shards, interpret_stage_shards, interpret_stages};
 pub use optimize::{Float8, Optimizations, PassReport, Passes, optimize};
 pub(crate) use passes::CODE;
-pub use shard::shard;
+pub use shard::{shard, shard_stages};
 pub use stages::{Stage, stages};
 
 use std::fmt;
