@@ -8,10 +8,14 @@
 //!   the weight's sums are known when it is packed.
 //! - Sums of integers are exact in any order, and what follows rounds each operation alone: every instruction set gives
 //!   the same bits.
-//! - The dot products of x86 are in `int8/x86.rs`, those of AArch64 in `int8/neon.rs`, chosen at run time; elsewhere plain
-//!   loops, exact but slow.
+//! - The dot products of x86 are in `int8/x86.rs` and `int8/amx.rs`, those of AArch64 in `int8/neon.rs`, chosen at run time;
+//!   elsewhere plain loops, exact but slow.
 //! - Everything else (norms, attention, softmax, residuals) stays in f32.
 
+#[cfg(target_arch = "x86_64")]
+mod amx;
+#[cfg(all(test, target_arch = "x86_64", target_os = "linux"))]
+mod amx_emulation;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 #[cfg(target_arch = "x86_64")]
@@ -30,19 +34,23 @@ const GROUP: usize = 4;
 const COLUMNS: usize = 32;
 /// Bytes of a panel for each group of input channels.
 const STEP: usize = COLUMNS * GROUP;
-/// Rows of x that are multiplied at once.
+/// Rows of x that are multiplied at once, a strip; with AMX they are more.
 const ROWS: usize = 12;
 /// Bytes of x for each group of input channels of these rows.
 const ROW_STEP: usize = ROWS * GROUP;
+/// Bytes of a cache line.
+const LINE: usize = 64;
 /// The most input channels: `255 · 128 · K` fits in an i32.
 const MOST_CHANNELS: usize = 1 << 16;
 
-/// Sums of products: of some rows of x with a panel.
-type Tile = [[i32; COLUMNS]; ROWS];
+/// Sums of products: of a strip of x with a panel.
+type Tile<const R: usize = ROWS> = [[i32; COLUMNS]; R];
 
 /// How dot products are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Isa {
+    #[cfg(target_arch = "x86_64")]
+    Amx,
     #[cfg(target_arch = "x86_64")]
     Avx512Vnni,
     #[cfg(target_arch = "x86_64")]
@@ -61,6 +69,8 @@ enum Isa {
 impl Isa {
     /// All, the fastest first.
     const ALL: &[Self] = &[
+        #[cfg(target_arch = "x86_64")]
+        Self::Amx,
         #[cfg(target_arch = "x86_64")]
         Self::Avx512Vnni,
         #[cfg(target_arch = "x86_64")]
@@ -81,6 +91,22 @@ impl Isa {
         let available = Self::ALL.iter().copied().find(|isa| isa.is_available());
         available.unwrap_or(Self::Portable)
     }
+
+    /// The rows of a strip of x, and how many adjacent channels of each are together in it. Input channels are padded with
+    /// zeros to a multiple of the latter.
+    fn strip(self) -> (usize, usize) {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Amx => (amx::ROWS, amx::CHANNELS),
+            _ => (ROWS, GROUP),
+        }
+    }
+}
+
+/// Whether int8 linear layers are computed by AMX: the processor has it, and the system lets this process use it.
+#[cfg(target_arch = "x86_64")]
+pub fn has_amx() -> bool {
+    Isa::Amx.is_available()
 }
 
 /// An int8 weight `[N,K]`, packed for many GEMMs: for each [`COLUMNS`] output channels and each [`GROUP`] input channels, the
@@ -92,7 +118,9 @@ pub(crate) struct Int8Weight {
     /// Output channels of a task.
     width: usize,
     isa: Isa,
+    /// From `start` on, which is the start of a cache line, since vectors and tiles are loaded by lines.
     panels: Vec<i8>,
+    start: usize,
     scales: Vec<f32>,
     sums: Vec<i32>,
 }
@@ -117,18 +145,21 @@ impl Int8Weight {
             ));
         }
         let padded = n.next_multiple_of(COLUMNS);
-        let panel = k.div_ceil(GROUP) * STEP;
+        let panel = k.next_multiple_of(isa.strip().1) * COLUMNS;
+        let panels = vec![0; padded / COLUMNS * panel + LINE - 1];
+        let start = panels.as_ptr().align_offset(LINE).min(LINE - 1);
         let mut packed = Self {
             n,
             k,
             width: panel_width(n, rayon::current_num_threads()),
             isa,
-            panels: vec![0; padded / COLUMNS * panel],
+            panels,
+            start,
             scales: scales.to_vec(),
             sums: vec![0; padded],
         };
         packed.scales.resize(padded, 0.0);
-        let panels = packed.panels.par_chunks_mut(panel);
+        let panels = packed.panels[start..].par_chunks_exact_mut(panel);
         let panels = panels.zip(packed.sums.par_chunks_mut(COLUMNS));
         panels
             .zip(weight.par_chunks(COLUMNS * k))
@@ -146,7 +177,7 @@ impl Int8Weight {
 
     /// The bytes of a panel.
     fn panel(&self) -> usize {
-        self.k.div_ceil(GROUP) * STEP
+        self.k.next_multiple_of(self.isa.strip().1) * COLUMNS
     }
 }
 
@@ -158,37 +189,42 @@ pub(crate) fn run(
     tail: Tail<'_>,
     out: &mut [f32],
 ) -> Result<(), String> {
-    let Int8Weight { n, k, .. } = *weight;
+    let Int8Weight { n, k, isa, .. } = *weight;
     let rows = out.len() / n;
-    let (strips, strip) = (rows.div_ceil(ROWS), k.div_ceil(GROUP) * ROW_STEP);
+    let (strip_rows, channels) = isa.strip();
+    let (strips, strip) = (rows.div_ceil(strip_rows), k.next_multiple_of(channels) * strip_rows);
     let elements = strips * strip / size_of::<f32>();
-    with_scratch(elements + 2 * strips * ROWS, |scratch| {
-        let (bytes, ranges) = scratch.split_at_mut(elements);
-        let (scales, zeros) = ranges.split_at_mut(strips * ROWS);
+    let line = LINE / size_of::<f32>() - 1;
+    with_scratch(line + elements + 2 * rows, |scratch| {
+        let start = scratch.as_ptr().align_offset(LINE).min(line);
+        let (bytes, ranges) = scratch[start..].split_at_mut(elements);
+        let (scales, zeros) = ranges[..2 * rows].split_at_mut(rows);
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(bytes);
         let zeros: &mut [i32] = bytemuck::cast_slice_mut(zeros);
-        let ranges = scales.par_chunks_mut(ROWS).zip(zeros.par_chunks_mut(ROWS));
+        let ranges = scales
+            .par_chunks_mut(strip_rows)
+            .zip(zeros.par_chunks_mut(strip_rows));
         let strips = bytes.par_chunks_mut(strip).zip(ranges);
         strips
-            .zip(x.par_chunks(ROWS * k))
+            .zip(x.par_chunks(strip_rows * k))
             .for_each(|((bytes, (scales, zeros)), x)| {
-                quantize_strip((weight.isa, levels), x, k, bytes, scales, zeros);
+                quantize_strip((isa, levels), x, k, bytes, scales, zeros);
             });
         let x = Quantized {
             bytes,
             strip,
-            scales: &scales[..rows],
+            scales,
             zeros,
         };
         multiply(&x, weight, tail, out)
     })
 }
 
-/// Rows of x, quantised: for each [`ROWS`] of them and each [`GROUP`] of channels, the group of each row.
+/// Rows of x, quantised: for each strip of them and each group of adjacent channels ([`Isa::strip`]), the group of each row.
 #[derive(Clone, Copy)]
 struct Quantized<'a> {
     bytes: &'a [u8],
-    /// Bytes of [`ROWS`] rows.
+    /// Bytes of a strip.
     strip: usize,
     scales: &'a [f32],
     zeros: &'a [i32],
@@ -197,7 +233,8 @@ struct Quantized<'a> {
 fn multiply(x: &Quantized<'_>, weight: &Int8Weight, tail: Tail<'_>, out: &mut [f32]) -> Result<(), String> {
     let Int8Weight { n, width, isa, .. } = *weight;
     let rows = out.len() / n;
-    let block = block_rows(rows).next_multiple_of(ROWS);
+    let strip_rows = isa.strip().0;
+    let block = block_rows(rows).next_multiple_of(strip_rows);
     let residual = match tail.residual {
         Some(Source::At(residual)) => {
             Some(ArrayView2::from_shape((rows, n), residual).map_err(|e| e.to_string())?)
@@ -211,7 +248,7 @@ fn multiply(x: &Quantized<'_>, weight: &Int8Weight, tail: Tail<'_>, out: &mut [f
         .enumerate();
     blocks.try_for_each(|(i, mut out)| {
         let rows = i * block..i * block + out.nrows();
-        let strips = &x.bytes[rows.start / ROWS * x.strip..rows.end.div_ceil(ROWS) * x.strip];
+        let strips = &x.bytes[rows.start / strip_rows * x.strip..rows.end.div_ceil(strip_rows) * x.strip];
         let columns = out
             .axis_chunks_iter_mut(Axis(1), width)
             .into_par_iter()
@@ -226,7 +263,7 @@ fn multiply(x: &Quantized<'_>, weight: &Int8Weight, tail: Tail<'_>, out: &mut [f
                 strip: x.strip,
                 scales: &x.scales[rows.clone()],
                 zeros: &x.zeros[rows.clone()],
-                panels: &weight.panels[panels],
+                panels: &weight.panels[weight.start..][panels],
                 panel: weight.panel(),
                 weight_scales: &weight.scales[padded.clone()],
                 weight_sums: &weight.sums[padded],
@@ -245,7 +282,7 @@ fn multiply(x: &Quantized<'_>, weight: &Int8Weight, tail: Tail<'_>, out: &mut [f
 #[derive(Clone, Copy)]
 struct Job<'a> {
     x: &'a [u8],
-    /// Bytes of x for each [`ROWS`] rows.
+    /// Bytes of a strip of x.
     strip: usize,
     /// Of each row.
     scales: &'a [f32],
@@ -262,9 +299,14 @@ struct Job<'a> {
 
 /// `out [rows, columns] = x · weightᵀ + bias` of a job, whose tiles `tile(x, panel, rows, result)` computes, of x less `centre`.
 #[inline(always)]
-fn gemm(job: &Job<'_>, out: &mut [f32], centre: i32, tile: impl Fn(&[u8], &[i8], usize, &mut Tile)) {
+fn gemm<const R: usize>(
+    job: &Job<'_>,
+    out: &mut [f32],
+    centre: i32,
+    tile: impl Fn(&[u8], &[i8], usize, &mut Tile<R>),
+) {
     let width = job.weight_scales.len();
-    let mut sums: Tile = [[0; COLUMNS]; ROWS];
+    let mut sums: Tile<R> = [[0; COLUMNS]; R];
     let weight_scales = job.weight_scales.as_chunks::<COLUMNS>().0;
     let weight_sums = job.weight_sums.as_chunks::<COLUMNS>().0;
     let panels = job
@@ -276,8 +318,8 @@ fn gemm(job: &Job<'_>, out: &mut [f32], centre: i32, tile: impl Fn(&[u8], &[i8],
         let part = job.bias.iter().skip(p * COLUMNS);
         bias.iter_mut().zip(part).for_each(|(bias, value)| *bias = *value);
         let strips = job.x.chunks_exact(job.strip);
-        let ranges = job.scales.chunks(ROWS).zip(job.zeros.chunks(ROWS));
-        for ((strip, (scales, zeros)), out) in strips.zip(ranges).zip(out.chunks_mut(ROWS * width)) {
+        let ranges = job.scales.chunks(R).zip(job.zeros.chunks(R));
+        for ((strip, (scales, zeros)), out) in strips.zip(ranges).zip(out.chunks_mut(R * width)) {
             tile(strip, panel, scales.len(), &mut sums);
             let rows = sums
                 .iter()
@@ -315,7 +357,7 @@ fn portable(x: &[u8], panel: &[i8], rows: usize, tile: &mut Tile) {
     }
 }
 
-/// Quantises up to [`ROWS`] rows of x; what is missing has no effect.
+/// Quantises the rows of a strip of x; those that are missing at the end have no effect, and are not written.
 fn quantize_strip(
     (isa, levels): (Isa, Levels),
     x: &[f32],
@@ -324,18 +366,27 @@ fn quantize_strip(
     scales: &mut [f32],
     zeros: &mut [i32],
 ) {
-    let groups = k.div_ceil(GROUP);
-    with_scratch(groups, |row| {
+    with_scratch(k.next_multiple_of(isa.strip().1) / size_of::<f32>(), |row| {
         let row: &mut [u8] = bytemuck::cast_slice_mut(row);
         row[k..].fill(0);
         for (r, (x, (scale, zero))) in x.chunks(k).zip(scales.iter_mut().zip(zeros)).enumerate() {
             (*scale, *zero) = isa.quantize_row(x, levels, &mut row[..k]);
-            let groups = row.as_chunks::<GROUP>().0;
-            for (group, step) in groups.iter().zip(bytes.as_chunks_mut::<ROW_STEP>().0) {
-                step[r * GROUP..(r + 1) * GROUP].copy_from_slice(group);
+            match isa {
+                #[cfg(target_arch = "x86_64")]
+                Isa::Amx => scatter::<{ amx::CHANNELS }, { amx::X_STEP }>(row, r, bytes),
+                _ => scatter::<GROUP, ROW_STEP>(row, r, bytes),
             }
         }
     });
+}
+
+/// Puts a row into its strip as row `r`.
+#[inline(always)]
+fn scatter<const CHANNELS: usize, const STEP: usize>(row: &[u8], r: usize, strip: &mut [u8]) {
+    let groups = row.as_chunks::<CHANNELS>().0;
+    for (group, step) in groups.iter().zip(strip.as_chunks_mut::<STEP>().0) {
+        step[r * CHANNELS..(r + 1) * CHANNELS].copy_from_slice(group);
+    }
 }
 
 /// Rounds a row to 8 bits, `x ≈ scale · (q − zero)`; returns the scale and the zero point. With [`Levels::Range`]
@@ -428,6 +479,13 @@ mod tests {
         },
     ];
 
+    /// The instruction sets of this processor, with AMX, emulated, where it has only what AMX needs besides.
+    fn available() -> impl Iterator<Item = Isa> {
+        #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+        amx_emulation::install();
+        Isa::ALL.iter().copied().filter(|isa| isa.is_available())
+    }
+
     /// Pseudo-random numbers by a linear congruential generator.
     fn random(len: usize, seed: u32) -> impl Iterator<Item = u32> {
         let next = |state: &u32| Some(state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223));
@@ -475,9 +533,26 @@ mod tests {
             let weight: Vec<i8> = random(n * k, 77).map(|v| v as i8).collect();
             for levels in LEVELS {
                 let expected = result(Isa::Portable, levels, size, &x, &weight);
-                for &isa in Isa::ALL.iter().filter(|isa| isa.is_available()) {
+                for isa in available() {
                     let same = result(isa, levels, size, &x, &weight) == expected;
                     assert!(same, "{isa:?} of {size:?}, {levels:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_instruction_set_gives_the_same_bits_at_the_edges_of_its_tiles() {
+        for m in [1, 2, 15, 16, 17, 31, 32, 33, 197] {
+            for k in [1, 3, 4, 63, 64, 65, 257] {
+                for n in [1, 31, 32, 33] {
+                    let x = floats(m * k, (m + k) as u32);
+                    let weight: Vec<i8> = random(n * k, (k + n) as u32).map(|v| v as i8).collect();
+                    let expected = result(Isa::Portable, Levels::Range, [m, k, n], &x, &weight);
+                    for isa in available().filter(|isa| *isa != Isa::Portable) {
+                        let same = result(isa, Levels::Range, [m, k, n], &x, &weight) == expected;
+                        assert!(same, "{isa:?} of {m} × {k} × {n}");
+                    }
                 }
             }
         }
@@ -487,7 +562,7 @@ mod tests {
     fn the_largest_sums_are_exact() {
         // All of x is 1, which is 255 with the zero point 0; the weight is at either end of its range.
         for (k, q) in [(4096, -128i8), (MOST_CHANNELS, -128), (MOST_CHANNELS, 127)] {
-            for &isa in Isa::ALL.iter().filter(|isa| isa.is_available()) {
+            for isa in available() {
                 let weight = Int8Weight::with_isa(&vec![q; k], &[1.0], 1, k, isa).unwrap();
                 let tail = Tail {
                     bias: None,
@@ -528,7 +603,7 @@ mod tests {
                         "{x}: {value}, step {scale}"
                     );
                 }
-                for &isa in Isa::ALL.iter().filter(|isa| isa.is_available()) {
+                for isa in available() {
                     let mut other = vec![0; len];
                     assert_eq!(
                         isa.quantize_row(&x, Levels::Range, &mut other),
