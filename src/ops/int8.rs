@@ -25,7 +25,7 @@ use ndarray::{ArrayView2, ArrayViewMut2, Axis, s};
 use rayon::prelude::*;
 
 use super::Levels;
-use super::linear::{Tail, block_rows, finish, panel_width};
+use super::linear::{BLOCK_ROWS, Tail, finish};
 use super::rows::{Source, with_scratch};
 
 /// Input channels whose products one instruction adds.
@@ -38,6 +38,8 @@ const STEP: usize = COLUMNS * GROUP;
 const ROWS: usize = 12;
 /// Bytes of x for each group of input channels of these rows.
 const ROW_STEP: usize = ROWS * GROUP;
+/// The most panels of a task: with [`BLOCK_ROWS`], few enough for the result to stay in the L2 cache.
+const PANELS: usize = 8;
 /// Bytes of a cache line.
 const LINE: usize = 64;
 /// The most input channels: `255 · 128 · K` fits in an i32.
@@ -115,8 +117,6 @@ pub fn has_amx() -> bool {
 pub(crate) struct Int8Weight {
     n: usize,
     k: usize,
-    /// Output channels of a task.
-    width: usize,
     isa: Isa,
     /// From `start` on, which is the start of a cache line, since vectors and tiles are loaded by lines.
     panels: Vec<i8>,
@@ -151,7 +151,6 @@ impl Int8Weight {
         let mut packed = Self {
             n,
             k,
-            width: panel_width(n, rayon::current_num_threads()),
             isa,
             panels,
             start,
@@ -181,7 +180,7 @@ impl Int8Weight {
     }
 }
 
-/// [`Op::Linear`](crate::ops::Op::Linear) in int8 on `x [M,K]`. Tasks are those of [`linear::run`](super::linear::run).
+/// [`Op::Linear`](crate::ops::Op::Linear) in int8 on `x [M,K]`. A task is a block of strips of x times some panels of the weight.
 pub(crate) fn run(
     x: &[f32],
     weight: &Int8Weight,
@@ -192,7 +191,10 @@ pub(crate) fn run(
     let Int8Weight { n, k, isa, .. } = *weight;
     let rows = out.len() / n;
     let (strip_rows, channels) = isa.strip();
-    let (strips, strip) = (rows.div_ceil(strip_rows), k.next_multiple_of(channels) * strip_rows);
+    let (strips, strip) = (
+        rows.div_ceil(strip_rows),
+        k.next_multiple_of(channels) * strip_rows,
+    );
     let elements = strips * strip / size_of::<f32>();
     let line = LINE / size_of::<f32>() - 1;
     with_scratch(line + elements + 2 * rows, |scratch| {
@@ -231,10 +233,12 @@ struct Quantized<'a> {
 }
 
 fn multiply(x: &Quantized<'_>, weight: &Int8Weight, tail: Tail<'_>, out: &mut [f32]) -> Result<(), String> {
-    let Int8Weight { n, width, isa, .. } = *weight;
+    let Int8Weight { n, isa, .. } = *weight;
     let rows = out.len() / n;
     let strip_rows = isa.strip().0;
-    let block = block_rows(rows).next_multiple_of(strip_rows);
+    let (strips, panels) = (rows.div_ceil(strip_rows), n.div_ceil(COLUMNS));
+    let (strips, panels) = task([strips, panels], strip_rows, rayon::current_num_threads());
+    let (block, width) = (strips * strip_rows, panels * COLUMNS);
     let residual = match tail.residual {
         Some(Source::At(residual)) => {
             Some(ArrayView2::from_shape((rows, n), residual).map_err(|e| e.to_string())?)
@@ -276,6 +280,19 @@ fn multiply(x: &Quantized<'_>, weight: &Int8Weight, tail: Tail<'_>, out: &mut [f
             })
         })
     })
+}
+
+/// The strips and panels of a task, of as many in all: those with which the thread that has the most work has the least. Few rows
+/// on many threads thus are in tasks of few panels.
+fn task([strips, panels]: [usize; 2], strip_rows: usize, threads: usize) -> (usize, usize) {
+    let cost = |(block, width): (usize, usize)| {
+        let tasks = strips.div_ceil(block) * panels.div_ceil(width);
+        // Each task also reads its strips and its panels into the cache.
+        tasks.div_ceil(threads) * (4 * block * width + block + width)
+    };
+    let blocks = 1..=BLOCK_ROWS.div_ceil(strip_rows).min(strips.max(1));
+    let sizes = blocks.flat_map(|block| (1..=PANELS.min(panels)).map(move |width| (block, width)));
+    sizes.min_by_key(|&size| cost(size)).unwrap_or((1, 1))
 }
 
 /// Rows of x times some panels.
@@ -556,6 +573,31 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn work_is_shared_out_evenly() {
+        for strip_rows in [12usize, 32] {
+            for rows in [197usize, 8 * 197] {
+                for n in [768usize, 2304, 3072] {
+                    for threads in [1, 2, 3, 4, 8, 16] {
+                        let (strips, panels) = (rows.div_ceil(strip_rows), n / COLUMNS);
+                        let (block, width) = task([strips, panels], strip_rows, threads);
+                        let tasks = strips.div_ceil(block) * panels.div_ceil(width);
+                        let most = tasks.div_ceil(threads) * block * width;
+                        let even = strips as f64 * panels as f64 / threads as f64;
+                        assert!(
+                            most as f64 <= 1.15 * even,
+                            "{rows} × {n} on {threads}: {block} × {width}, {}",
+                            most as f64 / even
+                        );
+                    }
+                }
+            }
+        }
+        assert_eq!(task([1, 1], 12, 8), (1, 1));
+        // One row: the panels are divided.
+        assert_eq!(task([1, 32], 12, 8), (1, 4));
     }
 
     #[test]
