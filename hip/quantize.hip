@@ -1,14 +1,16 @@
-// quantize_float8: out = E4M3 of x · factor. quantize_int8: x rounded to 256 levels, x ≈ scale · (q − zero), with a scale and a zero
+// quantize_float8: out = E4M3 of x · factor. quantize_float8_rows: out = E4M3 of x · (1/scale), where a row's scale makes its largest
+// magnitude 448, as src/ops/float8.rs rounds to the bit. quantize_int8: x rounded to 256 levels, x ≈ scale · (q − zero), with a scale and a zero
 // point of each row, as src/ops/int8.rs rounds to the bit; out = q − 128, since GEMMs multiply signed bytes.
 // dequantize: out = activation((sums − zero · column_sums) · column_scale · scale + bias) + residual, what follows such a GEMM.
+// dequantize_float8: the same of sums in f32, without zero points.
 //
-// Shapes: x T [rows, channels]; quantised bytes [rows, channels]; ranges f32 [rows, 2], scale and zero − 128; sums i32 [rows,
-//   channels]; scales f32, column_sums i32 [channels]; bias T [channels] or null; residual (or null), out T [rows, channels]. All
+// Shapes: x T [rows, channels]; quantised bytes [rows, channels]; ranges f32 [rows, 2], scale and zero − 128, or [rows], the
+//   scale of FP8; sums i32 or f32 [rows, channels]; scales f32, column_sums i32 [channels]; bias T [channels] or null; residual (or null), out T [rows, channels]. All
 //   row-major, with any number of channels. dequantize's out may alias residual.
 // Alignment: any, of whole elements; vec128 access, and 4 or 8 bytes at once, where the addresses allow it.
 // Accumulator: f32. sums − zero · column_sums is exact in i32: it is Σ (q − zero) · w with |q − zero| ≤ 255 and |w| ≤ 128, over
 //   at most 2^16 channels of x.
-// Geometry: quantize_int8 as softmax: blocks of ROW_THREADS, a row per wave, or per block (whole_block) for long rows; a thread keeps
+// Geometry: quantize_int8 and quantize_float8_rows as softmax: blocks of ROW_THREADS, a row per wave, or per block (whole_block) for long rows; a thread keeps
 //   up to ROW_REGISTERS elements of its row in registers. The others: blocks of ELEMENTWISE_THREADS, a vec128 of T per thread.
 #include "quantize.h"
 #include "activation.hpp"
@@ -26,6 +28,36 @@ template <class T> HIPVIT_DEVICE void quantize_float8(const QuantizeArgs &a) {
     float value[VEC<T>];
     load_vec(x, vec.valid, aligned(x, VEC128_BYTES), value);
     store_float8(to, vec.valid, aligned(to, VEC<T>), a.factor, value);
+}
+
+template <class T> HIPVIT_DEVICE void quantize_float8_rows(const QuantizeArgs &a) {
+    HIPVIT_LDS static float scratch[ROW_THREADS / WAVE];
+    const RowGroup<ROW_THREADS> group{a.whole_block != 0, scratch};
+    const u32 index = group.row();
+    if (index >= a.rows) return; // a whole wave, or a whole block
+    const T *x = (const T *)a.x + u64(index) * a.channels;
+    u8 *out = (u8 *)a.out + u64(index) * a.channels;
+
+    auto load = [&](u32 column, u32 valid, float(&vec)[VEC<T>]) {
+        load_vec(x + column, valid, aligned(x, VEC128_BYTES), vec);
+    };
+    Row<T> row(a.channels, group);
+    // NaN becomes infinity, as larger would leave it out.
+    float largest = 0.0f;
+    row.fill(load, [&](u32, float v) { largest = larger(largest, v != v ? infinity() : absolute(v)); });
+    largest = group.template reduce<Max>(largest);
+
+    const float scale = largest / FLOAT8_LARGEST;
+    // Below the smallest normal number there is no inverse: the row becomes zeros. Of an infinite one the results are NaN.
+    const bool is_finite = largest < infinity(), is_rounded = is_finite && scale >= 1.17549435e-38f;
+    const float factor = is_rounded ? 1.0f / scale : 0.0f;
+    if (group.rank() == 0)
+        ((float *)a.ranges)[index] = is_rounded ? scale * FLOAT8_UNIT : is_finite ? 0.0f : float_of(0x7fc00000);
+    row.finish(
+        load, [&](u32, float &v) { v = is_rounded ? v : 0.0f; },
+        [&](u32 column, u32 valid, float(&vec)[VEC<T>]) {
+            store_float8(out + column, valid, aligned(out, VEC<T>), factor, vec);
+        });
 }
 
 template <class T> HIPVIT_DEVICE void quantize_int8(const QuantizeArgs &a) {
@@ -100,23 +132,11 @@ template <class T> HIPVIT_DEVICE void load_words(const void *from, u64 at, u32 v
     }
 }
 
-template <class T> HIPVIT_DEVICE void dequantize(const DequantizeArgs &a) {
-    const MatrixVec<T> vec(u64(block_index()) * ELEMENTWISE_THREADS + thread_index(), a.channels);
-    if (vec.row >= a.rows) return;
+// Of the vector of value, the bias, the activation and the residual.
+template <class T>
+HIPVIT_DEVICE void store_activated(const DequantizeArgs &a, const MatrixVec<T> &vec, float (&value)[VEC<T>]) {
     const u64 at = vec.row * a.channels + vec.column;
-    const float *range = (const float *)a.ranges + vec.row * 2;
-    const float scale = range[0];
-    const int zero = int(range[1]);
-    u32 sums[VEC<T>], column_sums[VEC<T>], scales[VEC<T>];
-    load_words<T>(a.sums, at, vec.valid, sums);
-    load_words<T>(a.column_sums, vec.column, vec.valid, column_sums);
-    load_words<T>(a.scales, vec.column, vec.valid, scales);
-    float value[VEC<T>], add[VEC<T>];
-#pragma unroll
-    for (u32 i = 0; i < VEC<T>; ++i) {
-        const int sum = int(sums[i] - u32(zero) * column_sums[i]);
-        value[i] = product(product(float(sum), float_of(scales[i])), scale);
-    }
+    float add[VEC<T>];
     if (a.bias) {
         const T *bias = (const T *)a.bias + vec.column;
         load_vec(bias, vec.valid, aligned(bias, VEC128_BYTES), add);
@@ -135,14 +155,48 @@ template <class T> HIPVIT_DEVICE void dequantize(const DequantizeArgs &a) {
     store_vec(to, vec.valid, aligned(to, VEC128_BYTES), value);
 }
 
+template <class T> HIPVIT_DEVICE void dequantize(const DequantizeArgs &a) {
+    const MatrixVec<T> vec(u64(block_index()) * ELEMENTWISE_THREADS + thread_index(), a.channels);
+    if (vec.row >= a.rows) return;
+    const float *range = (const float *)a.ranges + vec.row * 2;
+    const float scale = range[0];
+    const int zero = int(range[1]);
+    u32 sums[VEC<T>], column_sums[VEC<T>], scales[VEC<T>];
+    load_words<T>(a.sums, vec.row * a.channels + vec.column, vec.valid, sums);
+    load_words<T>(a.column_sums, vec.column, vec.valid, column_sums);
+    load_words<T>(a.scales, vec.column, vec.valid, scales);
+    float value[VEC<T>];
+#pragma unroll
+    for (u32 i = 0; i < VEC<T>; ++i) {
+        const int sum = int(sums[i] - u32(zero) * column_sums[i]);
+        value[i] = product(product(float(sum), float_of(scales[i])), scale);
+    }
+    store_activated(a, vec, value);
+}
+
+template <class T> HIPVIT_DEVICE void dequantize_float8(const DequantizeArgs &a) {
+    const MatrixVec<T> vec(u64(block_index()) * ELEMENTWISE_THREADS + thread_index(), a.channels);
+    if (vec.row >= a.rows) return;
+    const float scale = ((const float *)a.ranges)[vec.row];
+    u32 sums[VEC<T>], scales[VEC<T>];
+    load_words<T>(a.sums, vec.row * a.channels + vec.column, vec.valid, sums);
+    load_words<T>(a.scales, vec.column, vec.valid, scales);
+    float value[VEC<T>];
+#pragma unroll
+    for (u32 i = 0; i < VEC<T>; ++i) value[i] = product(product(float_of(sums[i]), float_of(scales[i])), scale);
+    store_activated(a, vec, value);
+}
+
 #define FLOAT8_ENTRY(name, T)                                                                                          \
     HIPVIT_KERNEL(ELEMENTWISE_THREADS) name##_##T(QuantizeArgs a) { name<T>(a); }
 HIPVIT_FOR_DTYPES(FLOAT8_ENTRY, quantize_float8)
 
-#define INT8_ENTRY(name, T)                                                                                            \
+#define ROW_ENTRY(name, T)                                                                                            \
     HIPVIT_KERNEL(ROW_THREADS) name##_##T(QuantizeArgs a) { name<T>(a); }
-HIPVIT_FOR_DTYPES(INT8_ENTRY, quantize_int8)
+HIPVIT_FOR_DTYPES(ROW_ENTRY, quantize_int8)
+HIPVIT_FOR_DTYPES(ROW_ENTRY, quantize_float8_rows)
 
 #define DEQUANTIZE_ENTRY(name, T)                                                                                      \
     HIPVIT_KERNEL(ELEMENTWISE_THREADS) name##_##T(DequantizeArgs a) { name<T>(a); }
 HIPVIT_FOR_DTYPES(DEQUANTIZE_ENTRY, dequantize)
+HIPVIT_FOR_DTYPES(DEQUANTIZE_ENTRY, dequantize_float8)

@@ -6,7 +6,8 @@
 //! In FP8 q is E4M3. Without images that is all, and the weights are dequantised when the model is loaded. With images the
 //! activations are in FP8 too, [`ops::float8`](crate::ops::float8): the largest magnitude of what a layer multiplies, over all
 //! images, becomes E4M3's, 448. A weight then has one scale, and so have those that multiply the same: GPUs apply both to the
-//! result of a GEMM.
+//! result of a GEMM. Or, without images, each token's largest magnitude becomes 448 when it is multiplied, and a weight keeps a scale
+//! for each output channel.
 //!
 //! In int8 |q| ≤ 127. Activations are quantised when they
 //! are multiplied, by each token's own range ([`ops::int8`](crate::ops::int8)), so that images are not required. With them,
@@ -48,13 +49,15 @@ const BALANCE: f32 = 0.5;
 
 /// What weights are written as.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum Precision {
     /// int8, and activations that are rounded to 8 bits when they are multiplied.
     #[default]
     Int8,
     /// FP8 (E4M3); with images, activations too.
     Fp8,
+    /// FP8 (E4M3), and activations that are rounded to FP8 when they are multiplied.
+    Fp8Dynamic,
     /// What they are, so that the model is changed only by [`Options::sparsity`].
     Full,
 }
@@ -65,6 +68,7 @@ impl Precision {
         match self {
             Self::Int8 => "int8",
             Self::Fp8 => "fp8",
+            Self::Fp8Dynamic => "fp8-dynamic",
             Self::Full => "full",
         }
     }
@@ -74,6 +78,7 @@ impl Precision {
             Self::Int8 => Format::Int8,
             Self::Fp8 if images > 0 => Format::Float8Activations,
             Self::Fp8 => Format::Float8,
+            Self::Fp8Dynamic => Format::Float8Dynamic,
             Self::Full => Format::Full,
         }
     }
@@ -201,7 +206,7 @@ pub fn quantize(
     }
     let groups = match precision {
         Precision::Int8 => groups(&model.graph, &layers),
-        Precision::Fp8 | Precision::Full => Vec::new(),
+        Precision::Fp8 | Precision::Fp8Dynamic | Precision::Full => Vec::new(),
     };
     let outputs: Vec<ValueId> = groups.iter().map(|group| group.output).collect();
     let ranges = calibrate(&model, &outputs, &images)?;

@@ -10,18 +10,20 @@
 
 namespace hipvit {
 
-#if defined(__gfx942__) || defined(__gfx950__) || defined(__GFX12__)
-
 constexpr float FLOAT8_LARGEST = 448.0f;
+// What numbers of OCP's encoding are in the GPU's: who multiplies their bits multiplies the result by it.
+#if defined(__gfx942__)
+constexpr float FLOAT8_UNIT = 2.0f;
+#else
+constexpr float FLOAT8_UNIT = 1.0f;
+#endif
+
+#if defined(__gfx942__) || defined(__gfx950__) || defined(__GFX12__)
 
 // NaN is not larger, and stays. Halving is exact where it matters.
 HIPVIT_DEVICE float saturate_float8(float x) {
     const float y = absolute(x) > FLOAT8_LARGEST ? __builtin_copysignf(FLOAT8_LARGEST, x) : x;
-#if defined(__gfx942__)
-    return 0.5f * y;
-#else
-    return y;
-#endif
+    return y / FLOAT8_UNIT;
 }
 
 // Four numbers as a word, the first in the lowest byte.
@@ -43,7 +45,7 @@ HIPVIT_DEVICE u32 to_float8(float a, float b, float c, float d) {
 
 HIPVIT_DEVICE u32 to_float8(float x) {
     const u32 sign = bits_of(x) >> 24 & 0x80;
-    const float t = smaller(absolute(x), 448.0f);
+    const float t = smaller(absolute(x), FLOAT8_LARGEST);
     // 20 bits of the mantissa go; where rounding carries, the sum carries into the exponent, whose bias is lower by 120.
     const u32 bits = bits_of(t), normal = ((bits + 0x7ffff + (bits >> 20 & 1)) >> 20) - (120 << 3);
     // Below the smallest normal number, 2^-6, the unit is 2^-9, the last bit of a sum with 2^14.

@@ -184,8 +184,8 @@ mod versions;
 pub use hipvit_sys::regular_file;
 
 pub use blas::{
-    Blas, BlasLt, Epilogue, Gemm, Matmul, MatmulOperands, Matrix, Scales, SparseGemm, SparseLt, SparseMatmul,
-    SparseOperands,
+    Blas, BlasLt, Epilogue, Gemm, Matmul, MatmulOperands, Matrix, Scales, Scaling, SparseGemm, SparseLt,
+    SparseMatmul, SparseOperands,
 };
 pub use code::Code;
 pub use comm::{Comm, CommOptions, Group, NodeComm, Reduction, Rendezvous, UniqueId, World};

@@ -66,7 +66,7 @@ pub struct Args {
     /// Write a drawing of the arena's use over time
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
-    /// Also show what each GPU would have, as in `tensor=2` or `pipeline=4`; needs no GPU.
+    /// Also show what each GPU would have, as in `tensor=2`, `pipeline=4` or both; needs no GPU.
     #[arg(long, value_name = "KIND=N")]
     parallel: Option<Parallelism>,
 }
@@ -116,9 +116,6 @@ impl Args {
         let mut inspection = Inspection::new(&model.graph, &passes, &plan);
         if let Some(parallelism) = self.parallel {
             let Degrees { tensor, pipeline, .. } = parallelism.least();
-            if tensor > 1 && pipeline > 1 {
-                return Err(Usage("--parallel takes tensor or pipeline parallelism, not both").into());
-            }
             inspection.parts = parts(plan.graph(), tensor, pipeline, self.batch, self.dtype)?;
         }
         if let Some(gpu) = gpu {

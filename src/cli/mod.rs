@@ -119,7 +119,7 @@ pub struct ModelArgs {
     #[arg(long, value_name = "DEVICE", value_parser = choices::device_set(), add = ArgValueCandidates::new(completions::device_sets))]
     device: Option<DeviceSet>,
     /// How several GPUs share the work: data (a replica of the model on each), tensor (each layer split over them), pipeline
-    /// (the layers divided among them), or degrees, as tensor=2,data=2
+    /// (the layers divided among them), or degrees, as tensor=2,data=2 or tensor=2,pipeline=2
     #[arg(long, default_value = "data", value_name = "KIND[=N],…", value_parser = choices::parallelism)]
     parallel: Parallelism,
     /// With tensor parallelism, what sums over the GPUs: direct (this crate's kernel, over peer memory), library (RCCL or NCCL),

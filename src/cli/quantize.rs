@@ -29,7 +29,8 @@ pub struct Args {
     output: PathBuf,
     /// The type of the weights of the blocks' linear layers. int8: and of what they multiply, each token rounded by its own range.
     /// fp8 (E4M3): with --calibrate of what they multiply, too, by the largest magnitudes on these images; without, of the weights
-    /// alone, which are dequantised: a quarter of the file, the speed of full precision. auto: for each layer its own precision,
+    /// alone, which are dequantised: a quarter of the file, the speed of full precision. fp8-dynamic: and of what they multiply, each
+    /// token by its own largest magnitude, without images. auto: for each layer its own precision,
     /// int8 or, with --device hip, fp8: as many in 8 bits as --budget allows, those first that save most time for their error.
     /// full: their own, for --sparse [default: int8, with --sparse full]
     #[arg(long, value_name = "DTYPE")]
@@ -76,6 +77,7 @@ pub struct Args {
 enum To {
     Int8,
     Fp8,
+    Fp8Dynamic,
     Auto,
     Full,
 }
@@ -115,6 +117,13 @@ impl Args {
                 return Err(Usage("--to auto measures errors on images: name some by --calibrate").into());
             }
             To::Fp8 => Precision::Fp8,
+            To::Fp8Dynamic if !self.calibrate.is_empty() && self.sparse.is_none() => {
+                return Err(Usage(
+                    "--to fp8-dynamic measures each token when it is multiplied: without --calibrate",
+                )
+                .into());
+            }
+            To::Fp8Dynamic => Precision::Fp8Dynamic,
         };
         if precision == Precision::Fp8 && !self.calibrate.is_empty() && matches!(self.scales, Rule::Mse) {
             let reason =
@@ -231,6 +240,7 @@ fn print(out: &mut impl Write, directory: &Path, report: &Report) -> Result<()> 
                     _ => format!("{fp8} weights in fp8, {int8} in int8"),
                 }
             }
+            None if precision == Precision::Fp8Dynamic => format!("{quantized} weights in fp8"),
             None => format!("{quantized} weights in {}", precision.name()),
         },
     };
@@ -264,7 +274,11 @@ fn print(out: &mut impl Write, directory: &Path, report: &Report) -> Result<()> 
         _ if precision == Precision::Full => {}
         0 if precision == Precision::Fp8 => writeln!(
             out,
-            "dequantised when the model is loaded: the speed is that of full precision; --calibrate IMAGES quantises activations, too"
+            "dequantised when the model is loaded: the speed is that of full precision; --calibrate IMAGES or --to fp8-dynamic quantises activations, too"
+        )?,
+        _ if precision == Precision::Fp8Dynamic => writeln!(
+            out,
+            "activations in fp8, each token by its own largest magnitude when it is multiplied"
         )?,
         _ if precision == Precision::Fp8 => {
             writeln!(

@@ -51,7 +51,7 @@ pub enum Executor {
         /// How many threads decode.
         decode_threads: usize,
     },
-    /// On several GPUs, each of which has a part of every layer.
+    /// On several GPUs, each of which has a part of every layer; with a pipeline, a part of each of some of the layers.
     Tensor {
         /// The executor.
         executor: Box<TensorExecutor>,
@@ -150,6 +150,7 @@ impl Executor {
     pub(crate) fn in_flight(&self) -> usize {
         match self {
             Self::Pipeline { executor, .. } => executor.in_flight(),
+            Self::Tensor { executor, .. } => executor.in_flight(),
             _ => 2,
         }
     }

@@ -43,26 +43,49 @@ pub fn interpret_shards(shards: &[Graph], batch: usize, input: Input<'_>) -> Res
 ///
 /// As [`interpret`].
 pub fn interpret_stages(stages: &[Stage], batch: usize, input: Input<'_>) -> Result<Outputs> {
-    let mut results = Vec::new();
-    let mut boundary = None;
-    for Stage { graph, outputs, .. } in stages {
-        let entry = match boundary.take() {
-            Some(entry) => entry,
-            None => {
-                graph.check_input(input, batch)?;
-                image(graph, batch, input)?
-            }
-        };
-        let mut values = Values::new(graph, entry)?;
-        run(std::slice::from_mut(&mut values))?;
-        boundary = match graph.outputs().last() {
-            Some(&(OutputKind::Boundary, id)) => values.values[id.index()].clone(),
-            _ => None,
-        };
-        results.extend(outputs.iter().copied().zip(values.outputs()?));
+    let mut results = interpret_stage_shards(&[stages], batch, input)?;
+    Ok(results.pop().unwrap_or_default())
+}
+
+/// Runs the [shards of stages](super::shard_stages()), the ranks of each stage in lock step, and the stages one after the other: the outputs of
+/// each rank, in the order that the whole graph has.
+///
+/// # Errors
+///
+/// As [`interpret_shards`]; [`Error::Graph`] if the ranks do not have equally many stages.
+pub fn interpret_stage_shards(ranks: &[&[Stage]], batch: usize, input: Input<'_>) -> Result<Vec<Outputs>> {
+    let mut results: Vec<Vec<_>> = ranks.iter().map(|_| Vec::new()).collect();
+    let mut boundaries: Vec<Option<Array>> = ranks.iter().map(|_| None).collect();
+    for index in 0..ranks.first().map_or(0, |stages| stages.len()) {
+        let mut values = Vec::with_capacity(ranks.len());
+        for (stages, boundary) in ranks.iter().zip(&mut boundaries) {
+            let Some(Stage { graph, .. }) = stages.get(index) else {
+                return Err(Error::graph("shards", format!("a rank has no stage {index}")));
+            };
+            let entry = match boundary.take() {
+                Some(entry) => entry,
+                None => {
+                    graph.check_input(input, batch)?;
+                    image(graph, batch, input)?
+                }
+            };
+            values.push(Values::new(graph, entry)?);
+        }
+        run(&mut values)?;
+        for (rank, values) in values.iter_mut().enumerate() {
+            let Stage { graph, outputs, .. } = &ranks[rank][index];
+            boundaries[rank] = match graph.outputs().last() {
+                Some(&(OutputKind::Boundary, id)) => values.values[id.index()].clone(),
+                _ => None,
+            };
+            results[rank].extend(outputs.iter().copied().zip(values.outputs()?));
+        }
     }
-    results.sort_by_key(|(index, _)| *index);
-    Ok(results.into_iter().map(|(_, output)| output).collect())
+    let whole = |mut results: Vec<(usize, _)>| {
+        results.sort_by_key(|(index, _)| *index);
+        results.into_iter().map(|(_, output)| output).collect()
+    };
+    Ok(results.into_iter().map(whole).collect())
 }
 
 /// The values of a graph that runs.

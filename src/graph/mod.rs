@@ -15,10 +15,10 @@ mod stored;
 pub(crate) mod tests;
 mod verify;
 
-pub use interpreter::{interpret, interpret_shards, interpret_stages};
+pub use interpreter::{interpret, interpret_shards, interpret_stage_shards, interpret_stages};
 pub use optimize::{Float8, Optimizations, PassReport, Passes, optimize};
 pub(crate) use passes::CODE;
-pub use shard::shard;
+pub use shard::{shard, shard_stages};
 pub use stages::{Stage, stages};
 
 use std::fmt;
@@ -198,7 +198,7 @@ impl Graph {
 
     /// The shapes of the weights of linear layers that [round to FP8](ops::Rounding::Float8).
     fn float8_weights(&self) -> impl Iterator<Item = &[usize]> {
-        let rounds = |spec: &ops::Linear| matches!(spec.rounding, Some(ops::Rounding::Float8 { .. }));
+        let rounds = |spec: &ops::Linear| matches!(spec.rounding, Some(ops::Rounding::Float8(_)));
         let nodes = self
             .nodes
             .iter()

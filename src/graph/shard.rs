@@ -10,9 +10,9 @@ use std::ops::Range;
 
 use super::passes::float8;
 use super::rewrite::{Rewriter, rewrite, sized};
-use super::{Graph, Node, ValueId};
+use super::{Graph, Node, Stage, ValueId};
 use crate::error::{Error, Result};
-use crate::ops::{AllReduce, Attention, AttentionOperands, Linear, Op, Rope, Rounding};
+use crate::ops::{AllReduce, Attention, AttentionOperands, Linear, Op, Rope};
 use crate::tensor::Tensor;
 
 /// Hidden channels are divided in units of as many, so that each rank's rows are as well aligned as the whole ones.
@@ -26,6 +26,48 @@ const CHANNEL_UNIT: usize = 8;
 /// [`Error::Argument`], naming the model and the counts, if the attention heads cannot be divided evenly or there is nothing to
 /// divide; [`Error::Graph`] if constants are not as their nodes have it.
 pub fn shard(graph: &Graph, rank: usize, ranks: usize) -> Result<Graph> {
+    let (shard, ends) = divide(graph, rank, ranks)?;
+    some(ends, graph, ranks)?;
+    Ok(shard)
+}
+
+/// As [`shard`], of each of a model's [stages](super::stages()): what the rank's GPUs run one after the other. A stage may have nothing to
+/// divide, as one of the head alone; all ranks compute it then.
+///
+/// # Errors
+///
+/// As there; [`Error::Argument`] if no stage has anything to divide.
+pub fn shard_stages(stages: &[Stage], rank: usize, ranks: usize) -> Result<Vec<Stage>> {
+    let mut all = 0;
+    let shard = |stage: &Stage| {
+        let (graph, ends) = divide(&stage.graph, rank, ranks)?;
+        all += ends;
+        Ok(Stage {
+            graph,
+            outputs: stage.outputs.clone(),
+            flops: stage.flops,
+        })
+    };
+    let shards = stages.iter().map(shard).collect::<Result<Vec<_>>>()?;
+    if let Some(first) = stages.first() {
+        some(all, &first.graph, ranks)?;
+    }
+    Ok(shards)
+}
+
+/// # Errors
+///
+/// [`Error::Argument`] if there is no region to divide.
+fn some(regions: usize, graph: &Graph, ranks: usize) -> Result<()> {
+    if regions > 0 || ranks == 1 {
+        return Ok(());
+    }
+    let reason = format!("{} has no layers to divide among {ranks} GPUs", graph.name);
+    Err(Error::argument("tensor", reason))
+}
+
+/// The rank's part, and how many regions of the graph are divided.
+fn divide(graph: &Graph, rank: usize, ranks: usize) -> Result<(Graph, usize)> {
     if rank >= ranks {
         return Err(Error::argument(
             "tensor",
@@ -33,7 +75,7 @@ pub fn shard(graph: &Graph, rank: usize, ranks: usize) -> Result<Graph> {
         ));
     }
     if ranks == 1 {
-        return Ok(graph.clone());
+        return Ok((graph.clone(), 0));
     }
     check_heads(graph, ranks)?;
     let mut parts: HashMap<ValueId, Part> = HashMap::new();
@@ -44,10 +86,6 @@ pub fn shard(graph: &Graph, rank: usize, ranks: usize) -> Result<Graph> {
             ends += 1;
             parts.extend(found);
         }
-    }
-    if ends == 0 {
-        let reason = format!("{} has no layers to divide among {ranks} GPUs", graph.name);
-        return Err(Error::argument("tensor", reason));
     }
     let share = Share { rank, ranks };
     let rewritten = rewrite(graph, |rewriter, node| match parts.get(&node.output) {
@@ -61,7 +99,7 @@ pub fn shard(graph: &Graph, rank: usize, ranks: usize) -> Result<Graph> {
     }
     graph.verify()?;
     graph.shard = Some((rank, ranks));
-    Ok(graph)
+    Ok((graph, ends))
 }
 
 fn check_heads(graph: &Graph, ranks: usize) -> Result<()> {
@@ -328,8 +366,8 @@ fn rows<'a>(rewriter: &mut Rewriter<'a>, node: &'a Node, unit: usize, share: Sha
     let weight = rewriter.constant(&name, sized(node, part)?);
     let inputs = [rewriter.map(x), weight];
     let op = Op::Linear(Linear {
-        // Levels over a row's range would be those of the rank's part of it.
-        rounding: rounding.filter(|rounding| matches!(rounding, Rounding::Float8 { .. })),
+        // What is found by a row would be found by the rank's part of it.
+        rounding: rounding.filter(|rounding| rounding.fixed_float8().is_some()),
         ..Linear::default()
     });
     let partial = rewriter.emit(node.role, &node.name, op, inputs)?;

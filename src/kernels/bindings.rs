@@ -1108,15 +1108,18 @@ const _: () = {
 pub enum QuantizeCode {
     /// E4M3 of x · `factor`.
     Float8 = 0,
+    /// E4M3 of x / (each row's largest magnitude / 448).
+    Float8Rows = 1,
     /// 256 levels over each row's range and 0.
-    Range = 1,
+    Range = 2,
     /// 256 levels over ± each row's largest magnitude.
-    Magnitude = 2,
+    Magnitude = 3,
     /// The levels `factor` · (q − `zero`), q from 0 to 255.
-    Fixed = 3,
+    Fixed = 4,
 }
 
 /** `quantize_float8`: out = E4M3 (include/float8.hpp) of x · factor.
+ `quantize_float8_rows`: out = E4M3 of x / scale, for a scale of each row.
  `quantize_int8`: out = q − 128 with x ≈ scale · (q − zero), for a scale and a zero point of each row.*/
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
@@ -1125,7 +1128,8 @@ pub struct QuantizeArgs {
     pub x: u64,
     /// Bytes `[rows, channels]`. Aliases no input.
     pub out: u64,
-    /// f32 `[rows, 2]`: scale and zero − 128 of each row. Null for `quantize_float8`, and for it alone.
+    /** f32 `[rows, 2]`: scale and zero − 128 of each row; for `quantize_float8_rows` f32 `[rows]`: what the bytes of each row are
+ multiplied by. Null for `quantize_float8`, and for it alone.*/
     pub ranges: u64,
     /// Rows of all matrices.
     pub rows: u32,
@@ -1137,7 +1141,7 @@ pub struct QuantizeArgs {
     pub factor: f32,
     /// Of `Fixed` the zero point, 0 to 255.
     pub zero: u32,
-    /// Of `quantize_int8`, 0: a row per wave; 1: a row per block.
+    /// Of all but `quantize_float8`, 0: a row per wave; 1: a row per block.
     pub whole_block: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -1173,17 +1177,18 @@ const _: () = {
     ][::core::mem::offset_of!(QuantizeArgs, whole_block) - 44usize];
 };
 
-/// `dequantize`: out = activation((sums − zero · column_sums) · column_scale · scale + bias) + residual.
+/** `dequantize`: out = activation((sums − zero · column_sums) · column_scale · scale + bias) + residual.
+ `dequantize_float8`: out = activation(sums · column_scale · scale + bias) + residual.*/
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct DequantizeArgs {
-    /// i32 `[rows, channels]`: of the products of `quantize_int8`'s bytes with a weight's.
+    /// i32 `[rows, channels]`: of the products of `quantize_int8`'s bytes with a weight's; or f32, of `quantize_float8_rows`'s.
     pub sums: u64,
-    /// f32 `[rows, 2]`: `quantize_int8`'s.
+    /// f32 `[rows, 2]`: `quantize_int8`'s; or `[rows]`: `quantize_float8_rows`'s.
     pub ranges: u64,
     /// f32 `[channels]`: the scales of the weight's output channels.
     pub scales: u64,
-    /// i32 `[channels]`: the sums of the weight's bytes of each output channel.
+    /// i32 `[channels]`: the sums of the weight's bytes of each output channel. Null for `dequantize_float8`, and for it alone.
     pub column_sums: u64,
     /// T `[channels]`. May be null: 0.
     pub bias: u64,

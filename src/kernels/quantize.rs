@@ -1,4 +1,5 @@
-//! `quantize_float8`, `quantize_int8`: the bytes of GEMMs in 8 bits. `dequantize`: what follows an int8 GEMM.
+//! `quantize_float8`, `quantize_float8_rows`, `quantize_int8`: the bytes of GEMMs in 8 bits. `dequantize`, `dequantize_float8`: what
+//! follows such a GEMM.
 
 use std::borrow::Cow;
 
@@ -31,6 +32,21 @@ impl QuantizeArgs {
         })
     }
 
+    /// Rows as [`Float8Scale::Row`](crate::ops::Float8Scale::Row) rounds them, for `x` and `out` `[rows, channels]`; `scales`, f32 `[rows]`,
+    /// receives what the bytes of each are multiplied by. `out` aliases no operand.
+    ///
+    /// # Errors
+    ///
+    /// An extent exceeds 32 bits.
+    pub(crate) fn float8_rows([x, out, scales]: [u64; 3], extents: [usize; 2]) -> Result<Self, String> {
+        Ok(Self {
+            ranges: scales,
+            code: QuantizeCode::Float8Rows as u32,
+            factor: 0.0,
+            ..Self::float8([x, out], extents, 1.0)?
+        })
+    }
+
     /// Rows as [`quantize_row`](crate::ops::int8::quantize_row) rounds them, as i8 q − 128, for `x` and `out` `[rows, channels]`;
     /// `ranges`, f32 `[rows, 2]`, receives the scale and the zero point − 128 of each. `out` aliases no operand.
     ///
@@ -56,8 +72,8 @@ impl QuantizeArgs {
         })
     }
 
-    fn is_float8(&self) -> bool {
-        self.code == QuantizeCode::Float8 as u32
+    fn is(&self, code: QuantizeCode) -> bool {
+        self.code == code as u32
     }
 }
 
@@ -66,14 +82,17 @@ unsafe impl KernelArguments for QuantizeArgs {
     const FILE: &'static str = "quantize";
 
     fn entry(&self) -> Result<Cow<'static, str>, String> {
-        Ok(match self.is_float8() {
-            true => "quantize_float8".into(),
-            false => "quantize_int8".into(),
+        Ok(if self.is(QuantizeCode::Float8) {
+            "quantize_float8".into()
+        } else if self.is(QuantizeCode::Float8Rows) {
+            "quantize_float8_rows".into()
+        } else {
+            "quantize_int8".into()
         })
     }
 
     fn plan(&mut self, target: &Target) -> Result<Launch, String> {
-        if self.is_float8() {
+        if self.is(QuantizeCode::Float8) {
             float8::check(self.factor)?;
             return target.elementwise(self.rows.into(), self.channels);
         }
@@ -87,8 +106,13 @@ unsafe impl KernelArguments for QuantizeArgs {
         let matrix = [self.rows, self.channels];
         visit(Access::read("x", self.x, bytes(element, &matrix)));
         visit(Access::write("out", self.out, bytes(1, &matrix)));
-        if !self.is_float8() {
-            visit(Access::write("ranges", self.ranges, bytes(4, &[self.rows, 2])));
+        if !self.is(QuantizeCode::Float8) {
+            let of_row = if self.is(QuantizeCode::Float8Rows) { 1 } else { 2 };
+            visit(Access::write(
+                "ranges",
+                self.ranges,
+                bytes(4, &[self.rows, of_row]),
+            ));
         }
     }
 }
@@ -121,6 +145,25 @@ impl DequantizeArgs {
             reserved: 0,
         })
     }
+
+    /// For `sums` f32 of bytes that [`QuantizeArgs::float8_rows`] gave with `row_scales` f32 `[rows]`, and those of a weight with `scales` f32
+    /// `[channels]`; the rest as in [`new`](Self::new).
+    ///
+    /// # Errors
+    ///
+    /// An extent exceeds 32 bits.
+    pub(crate) fn float8(
+        [sums, row_scales, scales]: [u64; 3],
+        rest: [u64; 3],
+        extents: [usize; 2],
+        activation: Option<Activation>,
+    ) -> Result<Self, String> {
+        Self::new([sums, row_scales, scales, 0], rest, extents, activation)
+    }
+
+    fn is_float8(&self) -> bool {
+        self.column_sums == 0
+    }
 }
 
 // SAFETY: hip/quantize.hip; threads beyond the last row return.
@@ -128,7 +171,10 @@ unsafe impl KernelArguments for DequantizeArgs {
     const FILE: &'static str = "quantize";
 
     fn entry(&self) -> Result<Cow<'static, str>, String> {
-        Ok("dequantize".into())
+        Ok(match self.is_float8() {
+            true => "dequantize_float8".into(),
+            false => "dequantize".into(),
+        })
     }
 
     fn plan(&mut self, target: &Target) -> Result<Launch, String> {
@@ -138,9 +184,16 @@ unsafe impl KernelArguments for DequantizeArgs {
     fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
         let (all, row) = ([self.rows, self.channels], [self.channels]);
         visit(Access::read("sums", self.sums, bytes(4, &all)));
-        visit(Access::read("ranges", self.ranges, bytes(4, &[self.rows, 2])));
+        let of_row = if self.is_float8() { 1 } else { 2 };
+        visit(Access::read(
+            "ranges",
+            self.ranges,
+            bytes(4, &[self.rows, of_row]),
+        ));
         visit(Access::read("scales", self.scales, bytes(4, &row)));
-        visit(Access::read("column_sums", self.column_sums, bytes(4, &row)));
+        if !self.is_float8() {
+            visit(Access::read("column_sums", self.column_sums, bytes(4, &row)));
+        }
         visit(optional(Access::read("bias", self.bias, bytes(element, &row))));
         visit(optional(Access::read(
             "residual",

@@ -282,6 +282,15 @@ fn matrices_are_quantised_by_vectors_or_rows() {
     covers(float8.plan(&t).unwrap(), 197 * 9, 256);
     assert_eq!(accesses(float8, 2), [("x", 197 * 65 * 2), ("out", 197 * 65)]);
     for (channels, whole_block) in [(2048, 0), (2049, 1)] {
+        let mut rows = QuantizeArgs::float8_rows([1; 3], [197, channels]).unwrap();
+        assert_eq!(rows.entry().unwrap(), "quantize_float8_rows");
+        covers(rows.plan(&t).unwrap(), 197, if whole_block == 1 { 1 } else { 4 });
+        assert_eq!(rows.whole_block, whole_block);
+        let all = 197 * channels;
+        assert_eq!(
+            accesses(rows, 2),
+            [("x", 2 * all), ("out", all), ("ranges", 197 * 4)]
+        );
         let mut int8 = QuantizeArgs::int8([1; 3], [197, channels], Levels::Range).unwrap();
         assert_eq!(int8.entry().unwrap(), "quantize_int8");
         covers(int8.plan(&t).unwrap(), 197, if whole_block == 1 { 1 } else { 4 });
@@ -306,6 +315,18 @@ fn matrices_are_quantised_by_vectors_or_rows() {
         ("out", 2 * all),
     ];
     assert_eq!(accesses(dequantize, 2), expected);
+    let mut float8 = DequantizeArgs::float8([1; 3], [0, 0, 1], [197, 65], None).unwrap();
+    assert_eq!(float8.entry().unwrap(), "dequantize_float8");
+    covers(float8.plan(&t).unwrap(), 197 * 9, 256);
+    let expected = expected.map(|(name, bytes)| match name {
+        "ranges" => (name, 197 * 4),
+        _ => (name, bytes),
+    });
+    let expected: Vec<_> = expected
+        .into_iter()
+        .filter(|(name, _)| *name != "column_sums")
+        .collect();
+    assert_eq!(accesses(float8, 2), expected);
 }
 
 #[test]

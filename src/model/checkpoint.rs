@@ -16,6 +16,7 @@ use super::source::{CONFIG, Document, PREPROCESSOR, Source, WEIGHTS};
 use super::weights::{Stored, Weights};
 use super::{LoadOptions, Model, ModelBytes, compressed_tensors, embedded, from_bytes};
 use crate::error::{Error, Result};
+use crate::ops::Float8Scale;
 use crate::tensor::{DType, Tensor};
 
 /// A model's files, opened.
@@ -42,12 +43,12 @@ pub(crate) enum Replacement {
     F32(Vec<f32>),
     /// A matrix of signed bytes, and a scale for each of its rows.
     Int8 { values: Vec<i8>, scales: Vec<f32> },
-    /// The same of 8-bit floating-point numbers, E4M3, or with one scale for all rows; and the steps of what the layer multiplies, and of
-    /// its result, if these are in FP8 as well, the second only with the first.
+    /// The same of 8-bit floating-point numbers, E4M3, or with one scale for all rows; and the scales of what the layer multiplies, and of
+    /// its result, if these are in FP8 as well, the second only with a fixed one of the first.
     Float8 {
         values: Vec<u8>,
         scales: Vec<f32>,
-        input: Option<f32>,
+        input: Option<Float8Scale>,
         output: Option<f32>,
     },
 }
@@ -272,7 +273,11 @@ impl Checkpoint {
             }
             if let Some(Replacement::Float8 { input, output, .. }) = replaced.get(name) {
                 let names = compressed_tensors::activation_scale_names(name);
-                for (name, step) in names.into_iter().zip([input, output]) {
+                let input = match input {
+                    Some(Float8Scale::Fixed(step)) => Some(step),
+                    Some(Float8Scale::Row) | None => None,
+                };
+                for (name, step) in names.into_iter().zip([input, output.as_ref()]) {
                     if let Some(step) = step {
                         let scale = Written {
                             dtype: Dtype::F32,
@@ -297,7 +302,14 @@ fn formats(format: Format, replaced: &BTreeMap<String, Replacement>) -> BTreeMap
             Replacement::Int8 { .. } => Format::Int8,
             Replacement::Float8 { input: None, .. } => Format::Float8,
             Replacement::Float8 { output: Some(_), .. } => Format::Float8Outputs,
-            Replacement::Float8 { input: Some(_), .. } => Format::Float8Activations,
+            Replacement::Float8 {
+                input: Some(Float8Scale::Row),
+                ..
+            } => Format::Float8Dynamic,
+            Replacement::Float8 {
+                input: Some(Float8Scale::Fixed(_)),
+                ..
+            } => Format::Float8Activations,
         };
         let layer = name.strip_suffix(".weight").unwrap_or(name);
         formats.entry(format).or_default().push(layer.to_owned());

@@ -149,10 +149,10 @@ enum Inputs {
     Static {
         symmetric: bool,
     },
-    /// In FP8: by the layer's scale, or each token by itself, of which nothing is computed here.
-    Float8 {
-        dynamic: bool,
-    },
+    /// In FP8, by the layer's scale.
+    StaticFloat8,
+    /// In FP8, each token by itself.
+    DynamicFloat8,
 }
 
 impl Scheme {
@@ -273,7 +273,7 @@ fn group(fields: Fields<'_>) -> Result<Group> {
     let outputs = match fields.object("output_activations")? {
         None => false,
         Some(outputs) => match (input_activations(&outputs, float), inputs) {
-            (Ok(Inputs::Float8 { dynamic: false }), Inputs::Float8 { dynamic: false }) => true,
+            (Ok(Inputs::StaticFloat8), Inputs::StaticFloat8) => true,
             _ => {
                 let key = "output_activations";
                 return Err(unsupported(&fields, key, fields.get(key)));
@@ -307,12 +307,12 @@ fn eight_bits(fields: &Fields<'_>) -> Result<bool> {
 fn input_activations(fields: &Fields<'_>, float_weights: bool) -> Result<Inputs> {
     let dynamic = fields.flag("dynamic")?.unwrap_or(false);
     if eight_bits(fields)? {
-        let whole = fields
-            .text("strategy")?
-            .is_none_or(|strategy| strategy == "tensor");
-        return match whole || dynamic {
-            true => Ok(Inputs::Float8 { dynamic }),
-            false => Err(unsupported(fields, "strategy", fields.get("strategy"))),
+        return match (dynamic, fields.text("strategy")?.unwrap_or("tensor")) {
+            (false, "tensor") => Ok(Inputs::StaticFloat8),
+            (true, "token") => Ok(Inputs::DynamicFloat8),
+            // By what a whole batch, or a part of a token, has: left in full precision, which is nearer to the model that was quantised.
+            (true, _) => Ok(Inputs::Full),
+            (false, _) => Err(unsupported(fields, "strategy", fields.get("strategy"))),
         };
     }
     if float_weights {
@@ -338,7 +338,9 @@ pub(crate) enum Format {
     Int8,
     /// Weights in FP8 (E4M3) with a scale for each output channel; activations stay as they are.
     Float8,
-    /// The same with one scale for each weight, and activations in FP8 by a scale for each layer.
+    /// The same, and activations in FP8 by a scale for each token.
+    Float8Dynamic,
+    /// Weights with one scale each, and activations in FP8 by a scale for each layer.
     Float8Activations,
     /// The same, and results in FP8 by a scale for each layer: those that attention multiplies.
     Float8Outputs,
@@ -398,6 +400,12 @@ fn group_config(format: Format) -> Option<(&'static str, Value)> {
             (INT, "int", "channel", activations)
         }
         Format::Float8 => (FLOAT, "float", "channel", Value::Null),
+        Format::Float8Dynamic => {
+            let activations = json!({
+                "num_bits": 8, "type": "float", "symmetric": true, "strategy": "token", "dynamic": true,
+            });
+            (FLOAT, "float", "channel", activations)
+        }
         Format::Full => return None,
         Format::Float8Activations | Format::Float8Outputs => {
             let activations = json!({

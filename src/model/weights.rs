@@ -247,7 +247,7 @@ impl Weights {
                 self.rounding.insert(name.to_owned(), rounding);
                 match rounding {
                     Rounding::Int8(_) => &mut self.quantization.int8,
-                    Rounding::Float8 { .. } => &mut self.quantization.float8,
+                    Rounding::Float8(_) => &mut self.quantization.float8,
                 }
             }
             (DType::I8, None) => &mut self.quantization.int8_weights,

@@ -23,8 +23,8 @@ pub mod tokens;
 pub mod transpose;
 
 pub use op::{
-    Activation, AllReduce, Attention, AttentionOperands, Combine, Levels, Linear, Normalize, Op, PatchConv,
-    PatchExtract, PixelLayout, Pool, Rope, RopePairs, Rounding, Tokens, Transpose,
+    Activation, AllReduce, Attention, AttentionOperands, Combine, Float8Scale, Levels, Linear, Normalize, Op,
+    PatchConv, PatchExtract, PixelLayout, Pool, Rope, RopePairs, Rounding, Tokens, Transpose,
 };
 
 use crate::tensor::DType;

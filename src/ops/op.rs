@@ -154,12 +154,29 @@ pub struct Linear {
 pub enum Rounding {
     /// Integers.
     Int8(Levels),
-    /// Floating-point numbers, E4M3 in OCP's encoding times a step that is known before: the nearest to `x · (1/scale)`, ties to
-    /// even, at most ±448. See [`float8`](super::float8).
-    Float8 {
-        /// The step, a normal positive number.
-        scale: f32,
-    },
+    /// Floating-point numbers, E4M3 in OCP's encoding times a scale: the nearest to `x · (1/scale)`, ties to even, at most ±448.
+    /// See [`float8`](super::float8).
+    Float8(Float8Scale),
+}
+
+impl Rounding {
+    /// The scale of x in FP8, if it is known before.
+    pub fn fixed_float8(self) -> Option<f32> {
+        match self {
+            Self::Float8(Float8Scale::Fixed(scale)) => Some(scale),
+            _ => None,
+        }
+    }
+}
+
+/// By which scale [`Rounding::Float8`] rounds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Float8Scale {
+    /// Each row's own: its largest magnitude becomes 448.
+    Row,
+    /// One for all of x, known before: a normal positive number.
+    Fixed(f32),
 }
 
 /// The 256 levels to which x is rounded: `x ≈ scale · (q − zero)` with q from 0 to 255; see
@@ -251,7 +268,7 @@ pub struct Attention {
     pub bias: bool,
     /// Whether a query attends only to the keys up to its own position; of as many queries as keys, all of them.
     pub causal: bool,
-    /// The step of queries, keys and values in FP8, if they are rounded to it: as [`Rounding::Float8`] has it.
+    /// The step of queries, keys and values in FP8, if they are rounded to it: as [`Float8Scale::Fixed`].
     pub float8: Option<f32>,
 }
 
@@ -402,7 +419,8 @@ impl fmt::Display for Op {
                     Some(Rounding::Int8(Levels::Range)) => " int8",
                     Some(Rounding::Int8(Levels::Magnitude)) => " int8 symmetric",
                     Some(Rounding::Int8(Levels::Fixed { .. })) => " int8 static",
-                    Some(Rounding::Float8 { .. }) => " fp8",
+                    Some(Rounding::Float8(Float8Scale::Row)) => " fp8 dynamic",
+                    Some(Rounding::Float8(Float8Scale::Fixed(_))) => " fp8",
                 })?;
                 f.write_str(if *bias { "+bias" } else { "" })?;
                 activation.map_or(Ok(()), |a| write!(f, "+{}", a.name()))?;

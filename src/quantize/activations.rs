@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::float8::Float8;
 use crate::graph::ValueId;
 use crate::model::{Checkpoint, Model, Replacement};
-use crate::ops::Op;
+use crate::ops::{Float8Scale, Op};
 
 /// The weights that are quantised, in FP8 with one scale each and the step of what they multiply.
 pub(super) fn round(
@@ -42,7 +42,7 @@ pub(super) fn round(
             let replacement = Replacement::Float8 {
                 values,
                 scales: vec![scale],
-                input: Some(input),
+                input: Some(Float8Scale::Fixed(input)),
                 output: None,
             };
             replaced.insert(name.clone(), replacement);

@@ -6,6 +6,7 @@ use super::{Precision, Scales};
 use crate::error::{Error, Result};
 use crate::float8::{Float8, Overflow};
 use crate::model::{Checkpoint, Replacement};
+use crate::ops::Float8Scale;
 
 /// The largest magnitude in int8: symmetric, so that −w has the magnitude of w.
 const LARGEST: f32 = 127.0;
@@ -41,14 +42,14 @@ pub(super) fn round(
             let (values, scales) = rows(&values, columns, scales, LARGEST, int8, |level| level as i8);
             Replacement::Int8 { values, scales }
         }
-        Precision::Fp8 => {
+        Precision::Fp8 | Precision::Fp8Dynamic => {
             let bits = |value: f32| Float8::E4M3.from_f32(value, Overflow::Saturate);
             let level = |value: f32| Float8::E4M3.to_f32(bits(value));
             let (values, scales) = rows(&values, columns, scales, Float8::E4M3.largest(), level, bits);
             Replacement::Float8 {
                 values,
                 scales,
-                input: None,
+                input: (precision == Precision::Fp8Dynamic).then_some(Float8Scale::Row),
                 output: None,
             }
         }

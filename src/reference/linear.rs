@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use super::Array;
 use super::activation::activate;
 use super::array::{dot, extents};
-use crate::ops::{Levels, Linear, Rounding, float8};
+use crate::ops::{Float8Scale, Levels, Linear, Rounding, float8};
 
 pub(super) fn linear(spec: &Linear, operands: &[&Array], y: &mut Array) {
     let (x, weight) = (operands[0], operands[1]);
@@ -17,10 +17,7 @@ pub(super) fn linear(spec: &Linear, operands: &[&Array], y: &mut Array) {
     y.values_mut().par_chunks_mut(n).enumerate().for_each(|(row, y)| {
         let x = &x.values()[row * k..(row + 1) * k];
         let x = match spec.rounding {
-            Some(Rounding::Float8 { scale }) => {
-                let round = |&x: &f64| f64::from(float8::round(x as f32, scale));
-                x.iter().map(round).collect()
-            }
+            Some(Rounding::Float8(scale)) => rounded_float8(x, scale).into(),
             Some(Rounding::Int8(levels)) => rounded(x, levels).into(),
             None => Cow::Borrowed(x),
         };
@@ -31,6 +28,26 @@ pub(super) fn linear(spec: &Linear, operands: &[&Array], y: &mut Array) {
             *y = active + residual.map_or(0.0, |residual| residual[row * n + j]);
         }
     });
+}
+
+/// The row as E4M3 represents it, rounded in f32 as executors do.
+fn rounded_float8(row: &[f64], scale: Float8Scale) -> Vec<f64> {
+    let scale = match scale {
+        Float8Scale::Fixed(scale) => scale,
+        Float8Scale::Row => {
+            let largest = row.iter().fold(0f64, |largest, x| largest.max(x.abs())) as f32;
+            if row.iter().any(|x| !x.is_finite()) {
+                return vec![f64::NAN; row.len()];
+            }
+            let scale = largest / 448.0;
+            if scale < f32::MIN_POSITIVE {
+                return vec![0.0; row.len()];
+            }
+            scale
+        }
+    };
+    let round = |&x: &f64| f64::from(float8::round(x as f32, scale));
+    row.iter().map(round).collect()
 }
 
 /// The row as 8 bits represent it, by [`quantize_row`](crate::ops::int8::quantize_row)'s rule, which is in f32: what is

@@ -99,7 +99,7 @@ pub fn op_tolerance(op: &Op, operands: &[&Array], dtype: DType) -> f64 {
             ..
         }) => 0.0,
         Op::Linear(Linear {
-            rounding: Some(Rounding::Float8 { .. }),
+            rounding: Some(Rounding::Float8(_)),
             ..
         }) if dtype.size() == 2 => {
             let channels = extents(1).iter().skip(1).product();

@@ -160,7 +160,8 @@ impl SessionBuilder {
         self
     }
 
-    /// Whether these sums overlap with computation; [`Overlap::Auto`] by default.
+    /// Whether these sums overlap with computation; [`Overlap::Auto`] by default. Within pipeline stages they do not, and [`Overlap::On`] is
+    /// an error.
     pub fn overlap(mut self, overlap: Overlap) -> Self {
         self.select.overlap = overlap;
         self
@@ -413,12 +414,9 @@ impl SessionBuilder {
             }
         }
         let degrees = self.parallelism.degrees(gpus.len().max(1))?;
-        if degrees.tensor > 1 && degrees.pipeline > 1 {
-            let reason = format!(
-                "{}: tensor and pipeline parallelism of one model are not combined; use one of them, with data",
-                self.parallelism
-            );
-            return Err(Error::argument("parallel", reason));
+        if degrees.tensor > 1 && degrees.pipeline > 1 && self.select.overlap == Overlap::On {
+            let reason = "in a pipeline batches are not divided: its GPUs have several in flight";
+            return Err(Error::argument("overlap", reason));
         }
         if self.attention_statistics && degrees.shards() > 1 {
             let reason = "statistics of attention are computed by a GPU that has the whole model: use data parallelism";
@@ -507,6 +505,7 @@ impl SessionBuilder {
                             match degrees.tensor {
                                 1 => Executor::pipeline(&graph, gpus, dtype, threads),
                                 _ => {
+                                    let gpus = (gpus, degrees.pipeline);
                                     Executor::tensor(&graph, gpus, dtype, threads, (self.hip_graphs, select))
                                 }
                             }

@@ -10,12 +10,12 @@ use crate::error::{Error, Result};
 ///
 /// - *data*: each GPU, or each group of them, has the whole model, and whole batches go where a GPU is free;
 /// - *tensor*: each layer's weights are split over the GPUs of a group;
-/// - *pipeline*: the layers are, one after the other.
+/// - *pipeline*: the layers are, one after the other, over GPUs or over such groups.
 ///
 /// The number of GPUs is the product of the three degrees. One of them may be left open: it takes what the others leave. By
 /// default that is data, and the others are 1.
 ///
-/// As text: `data`, `tensor`, `pipeline`, or degrees as in `tensor=2,data=2`. A kind without a number takes what the others
+/// As text: `data`, `tensor`, `pipeline`, or degrees as in `tensor=2,data=2` or `tensor=2,pipeline=2`. A kind without a number takes what the others
 /// leave; if all have numbers, and data is not named, data does.
 ///
 /// ```

@@ -138,14 +138,10 @@ impl Hip {
                 Some("cuBLAS multiplies bytes of a multiple of 4 channels")
             }
             Rounding::Int8(_) => None,
-            Rounding::Float8 { .. } if properties.float8().is_none() => Some("the GPU does not multiply FP8"),
-            Rounding::Float8 { .. } if dtype.size() != 2 => {
-                Some("FP8 is multiplied beside 16-bit activations")
-            }
-            Rounding::Float8 { .. } if !multiples_of(16) => {
-                Some("FP8 is multiplied in multiples of 16 channels")
-            }
-            Rounding::Float8 { .. } => None,
+            Rounding::Float8(_) if properties.float8().is_none() => Some("the GPU does not multiply FP8"),
+            Rounding::Float8(_) if dtype.size() != 2 => Some("FP8 is multiplied beside 16-bit activations"),
+            Rounding::Float8(_) if !multiples_of(16) => Some("FP8 is multiplied in multiples of 16 channels"),
+            Rounding::Float8(_) => None,
         }
     }
 

@@ -24,7 +24,7 @@ const CASES: [(&str, [usize; 5]); 14] = [
     ("int8_asymmetric", [0, 0, LAYERS, 0, 0]),
     ("int8_asymmetric_tensor", [0, 0, LAYERS + 1, 0, 0]),
     ("int8_groups_of_4", [0, 0, LAYERS + 1, 0, 0]),
-    ("fp8_dynamic", [0, 0, 0, 0, LAYERS]),
+    ("fp8_dynamic", [0, 0, 0, LAYERS, 0]),
     ("fp8_static", [0, 0, 0, LAYERS, 0]),
     ("fp8_attention", [0, 0, 0, LAYERS, 0]),
     ("fp8_weights", [0, 0, 0, 0, LAYERS]),

@@ -521,8 +521,8 @@ fn fp8_without_images_is_said_to_be_dequantised() {
 /// Weights and activations in FP8, and attention too.
 #[test]
 fn tinyvit32_with_fp8_activations_stays_as_accurate() {
-    let error = in_fp8(false);
-    let with_attention = in_fp8(true);
+    let error = in_fp8(Precision::Fp8, false);
+    let with_attention = in_fp8(Precision::Fp8, true);
     assert_ne!(error.to_bits(), with_attention.to_bits());
     // Not without linear layers in FP8 by images.
     for (precision, images) in [(Precision::Int8, 1), (Precision::Fp8, 0)] {
@@ -540,23 +540,77 @@ fn tinyvit32_with_fp8_activations_stays_as_accurate() {
     }
 }
 
+/// Each token by its own largest magnitude: nearer than by one scale for all.
+#[test]
+fn tinyvit32_with_fp8_of_tokens_stays_as_accurate() {
+    in_fp8(Precision::Fp8Dynamic, false);
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("model");
+    let output = hipvit([
+        "quantize".into(),
+        "--to".into(),
+        "fp8-dynamic".into(),
+        "--output".into(),
+        out.clone().into_os_string(),
+    ]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let text = stdout(&output);
+    assert!(
+        text.contains("weights in fp8") && text.contains("each token"),
+        "{text}"
+    );
+    let config = fs::read_to_string(out.join("config.json")).unwrap();
+    let config: Value = serde_json::from_str(&config).unwrap();
+    let group = &config["quantization_config"]["config_groups"]["group_0"];
+    assert_eq!(group["weights"]["strategy"], "channel");
+    let activations = &group["input_activations"];
+    assert_eq!(
+        [
+            &activations["strategy"],
+            &activations["dynamic"],
+            &activations["type"]
+        ],
+        [&json!("token"), &json!(true), &json!("float")]
+    );
+    let output = hipvit([
+        "quantize".into(),
+        "--to".into(),
+        "fp8-dynamic".into(),
+        "--calibrate".into(),
+        at(DIGITS).into_os_string(),
+        "--output".into(),
+        dir.path().join("other").into_os_string(),
+    ]);
+    assert_eq!(output.status.code(), Some(2));
+    let text = stderr(&output);
+    assert!(
+        text.contains("--to fp8-dynamic") && text.contains("without --calibrate"),
+        "{text}"
+    );
+    assert!(!dir.path().join("other").exists());
+}
+
 /// The error of the logits.
-fn in_fp8(attention: bool) -> f64 {
+fn in_fp8(precision: Precision, attention: bool) -> f64 {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("model");
     let options = Options {
-        precision: Precision::Fp8,
+        precision,
         attention,
         ..Options::default()
     };
+    let calibrated = if precision == Precision::Fp8 { 64 } else { 0 };
     let images: Vec<RgbImage> = digits()
         .into_iter()
         .map(|(source, _)| source.decode(Limits::default()).unwrap())
         .collect();
-    let calibration = images.iter().take(64).cloned().map(Ok);
+    let calibration = images.iter().take(calibrated).cloned().map(Ok);
     let report = quantize(None, &out, options, calibration).unwrap();
     let full = Session::builder().device(Device::Cpu).tinyvit32().unwrap();
-    assert_eq!((report.quantized, report.images), (4 * full.info().depth, 64));
+    assert_eq!(
+        (report.quantized, report.images),
+        (4 * full.info().depth, calibrated)
+    );
     assert_eq!(report.attention, if attention { full.info().depth } else { 0 });
     let session = on_cpu(&out);
     let quantization = session.info().quantization.as_ref().unwrap();
@@ -566,7 +620,8 @@ fn in_fp8(attention: bool) -> f64 {
     );
     let (error, others) = difference(&outputs(&full, &images), &outputs(&session, &images));
     println!(
-        "fp8, attention {attention}: logit error {:.3} %, {others} of {} differ",
+        "{}, attention {attention}: logit error {:.3} %, {others} of {} differ",
+        precision.name(),
         100.0 * error,
         images.len()
     );

@@ -10,11 +10,11 @@ use hipvit_sys::hip::hipDataType;
 use hipvit_sys::hipblaslt::{
     hipblasComputeType_t, hipblasLtEpilogue_t, hipblasLtHandle_t, hipblasLtMatmulDesc_t,
     hipblasLtMatmulDescAttributes_t as Attribute, hipblasLtMatmulHeuristicResult_t,
-    hipblasLtMatmulPreference_t, hipblasLtMatmulPreferenceAttributes_t, hipblasLtMatrixLayout_t,
-    hipblasLtMatrixLayoutAttribute_t, hipblasOperation_t, hipblasStatus_t,
+    hipblasLtMatmulMatrixScale_t, hipblasLtMatmulPreference_t, hipblasLtMatmulPreferenceAttributes_t,
+    hipblasLtMatrixLayout_t, hipblasLtMatrixLayoutAttribute_t, hipblasOperation_t, hipblasStatus_t,
 };
 
-use super::{Gemm, Matrix, WORKSPACE, int};
+use super::{Gemm, Matrix, Scaling, WORKSPACE, int};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -25,6 +25,11 @@ use crate::stream::{Handle, Stream};
 
 /// How many algorithms the heuristics are asked for. Always as many, so that an algorithm's number stays its own.
 const CANDIDATES: usize = 32;
+
+/// Of factors before there are any: the library reads them when it runs. As aligned as cuBLASLt wants them.
+const SOME_POINTER: u64 = 256;
+
+const AMAX: Attribute = Attribute::HIPBLASLT_MATMUL_DESC_AMAX_D_POINTER;
 
 /// hipBLASLt on one stream.
 pub struct BlasLt {
@@ -82,11 +87,14 @@ pub struct MatmulOperands<'a> {
     pub d: Operand<'a>,
     /// The bias, if the epilogue has one.
     pub bias: Option<Operand<'a>>,
-    /// One f32 each, that its matrix is multiplied by.
+    /// What the matrices are multiplied by.
     pub scales: Scales<'a>,
+    /// Receives an f32, if [`Gemm::amax`] asks for it.
+    pub amax: Option<Operand<'a>>,
 }
 
-/// Factors in device memory, one f32 each, for matrices of narrow types.
+/// Factors in device memory, f32, for matrices of narrow types: those of [`Gemm::scaling`], and no others. cuBLASLt wants them aligned
+/// to 16 bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Scales<'a> {
     /// Of A.
@@ -201,6 +209,20 @@ impl BlasLt {
             (&gemm.c, stored_c, gemm.added()),
             (&gemm.c, stored_c, gemm.output),
         ];
+        // The library has kernels with and without factors, and chooses by whether there are pointers.
+        for (attribute, count) in matmul.scale_pointers() {
+            if count > 0 {
+                matmul.set(attribute, &SOME_POINTER)?;
+            }
+        }
+        if gemm.amax {
+            matmul.set(AMAX, &SOME_POINTER)?;
+        }
+        if gemm.scaling == Scaling::Outer {
+            let outer = hipblasLtMatmulMatrixScale_t::HIPBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+            matmul.set(Attribute::HIPBLASLT_MATMUL_DESC_A_SCALE_MODE, &outer)?;
+            matmul.set(Attribute::HIPBLASLT_MATMUL_DESC_B_SCALE_MODE, &outer)?;
+        }
         for (slot, (matrix, stored, dtype)) in matrices.into_iter().enumerate() {
             matmul.layouts[slot] = layout(device, table, matrix, stored, gemm.batch, dtype)?;
         }
@@ -284,6 +306,7 @@ impl BlasLt {
             d,
             bias,
             scales,
+            amax,
         } = operands;
         let c = c.unwrap_or(d);
         let bytes = matmul.gemm.check(&a, &b, &d)?;
@@ -300,16 +323,36 @@ impl BlasLt {
             matmul.set(Attribute::HIPBLASLT_MATMUL_DESC_BIAS_POINTER, &bias.address())?;
             used.push(bias);
         }
-        let attributes = [
-            (Attribute::HIPBLASLT_MATMUL_DESC_A_SCALE_POINTER, scales.b),
-            (Attribute::HIPBLASLT_MATMUL_DESC_B_SCALE_POINTER, scales.a),
-            (Attribute::HIPBLASLT_MATMUL_DESC_D_SCALE_POINTER, scales.d),
-        ];
-        for (attribute, scale) in attributes {
-            if let Some(scale) = scale {
-                scale.expect("scale", size_of::<f32>(), false)?;
-                matmul.set(attribute, &scale.address())?;
-                used.push(scale);
+        for ((attribute, count), scale) in matmul
+            .scale_pointers()
+            .into_iter()
+            .zip([scales.b, scales.a, scales.d])
+        {
+            match scale {
+                Some(scale) if count > 0 => {
+                    scale.expect("scale", count * size_of::<f32>(), false)?;
+                    matmul.set(attribute, &scale.address())?;
+                    used.push(scale);
+                }
+                None if count == 0 => {}
+                _ => {
+                    let reason = format!("are not those of {:?} scaling", matmul.gemm.scaling);
+                    return Err(Error::argument("scales", reason));
+                }
+            }
+        }
+        match amax {
+            Some(amax) if matmul.gemm.amax => {
+                amax.expect("amax", size_of::<f32>(), true)?;
+                matmul.set(AMAX, &amax.address())?;
+                used.push(amax);
+            }
+            None if !matmul.gemm.amax => {}
+            _ => {
+                return Err(Error::argument(
+                    "amax",
+                    "is what the GEMM asks for, and nothing else",
+                ));
             }
         }
         let table = table(device)?;
@@ -317,7 +360,7 @@ impl BlasLt {
         let chosen = &matmul.algorithms[matmul.selected];
         let (raw, gemm) = (self.raw, &matmul.gemm);
         stream.keep(|| self.handle.clone());
-        let submitted = stream.submit(&used, |_| {
+        stream.submit(&used, |_| {
             // SAFETY: all handles live; `check` saw that the matrices lie in the operands, the checks above that the
             // vectors do; the algorithm was chosen for this description and this much workspace; the scalars are read
             // before the call returns.
@@ -344,13 +387,7 @@ impl BlasLt {
                     )
                 )
             }
-        });
-        for (attribute, scale) in attributes {
-            if scale.is_some() {
-                matmul.set(attribute, &0u64)?;
-            }
-        }
-        submitted
+        })
     }
 }
 
@@ -424,6 +461,21 @@ impl Matmul {
         self.algorithms = vec![other.algorithms[other.selected]];
         self.selected = 0;
         Ok(())
+    }
+
+    /// The attributes of the factors of B, A and the result, and how many factors each has.
+    fn scale_pointers(&self) -> [(Attribute, usize); 3] {
+        let Gemm { m, n, output, .. } = self.gemm;
+        let [columns, rows, result] = match self.gemm.scaling {
+            Scaling::None => [0; 3],
+            Scaling::Tensor => [1, 1, usize::from(output.size() == 1)],
+            Scaling::Outer => [n, m, 0],
+        };
+        [
+            (Attribute::HIPBLASLT_MATMUL_DESC_A_SCALE_POINTER, columns),
+            (Attribute::HIPBLASLT_MATMUL_DESC_B_SCALE_POINTER, rows),
+            (Attribute::HIPBLASLT_MATMUL_DESC_D_SCALE_POINTER, result),
+        ]
     }
 
     fn set<T: Copy>(&mut self, attribute: Attribute, value: &T) -> Result<()> {

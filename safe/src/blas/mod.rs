@@ -55,6 +55,19 @@ impl Matrix {
     }
 }
 
+/// By which factors [`BlasLt`] multiplies matrices of narrow numbers. [`Scales`] has them: of A, of B, and of the result where that is E4M3.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Scaling {
+    /// None.
+    #[default]
+    None,
+    /// One of each matrix.
+    Tensor,
+    /// One of each row of A and of each column of B, hipBLASLt's outer vectors: not of every GPU that multiplies E4M3, and not with a
+    /// result of E4M3.
+    Outer,
+}
+
 /// `C = alpha · A·B + beta · C` for each of a batch: A is m×k, B is k×n, C is m×n. Accumulated in f32, or of bytes in i32.
 ///
 /// A and B are f32, f16, bf16, signed bytes, or E4M3 in the encoding that [the device has](crate::Properties::float8). Bytes give
@@ -81,6 +94,10 @@ pub struct Gemm {
     pub output: DType,
     /// The element type of the bias, and of C beside a D of E4M3, for [`BlasLt`].
     pub wide: DType,
+    /// By which factors [`BlasLt`] multiplies them.
+    pub scaling: Scaling,
+    /// Whether [`BlasLt`] writes the largest magnitude of the result, before its factor, to [`MatmulOperands::amax`]: of E4M3.
+    pub amax: bool,
     /// What A·B is multiplied by.
     pub alpha: f32,
     /// What C is multiplied by before A·B is added; 0 ignores what C holds.
@@ -102,6 +119,8 @@ impl Gemm {
             inputs: dtype,
             output: dtype,
             wide: dtype,
+            scaling: Scaling::None,
+            amax: false,
             alpha: 1.0,
             beta: 0.0,
         }

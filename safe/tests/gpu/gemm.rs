@@ -2,7 +2,7 @@
 
 use bytemuck::Pod;
 use half::{bf16, f16};
-use hip_safe::{Blas, BlasLt, DType, Device, Epilogue, Gemm, MatmulOperands, Matrix, Scales};
+use hip_safe::{Blas, BlasLt, DType, Device, Epilogue, Error, Gemm, MatmulOperands, Matrix, Scales, Scaling};
 
 use super::{Check, numbers, within, worst};
 
@@ -157,6 +157,7 @@ pub(crate) fn blas_lt(device: &Device) -> Check {
                 d: d.writing(),
                 bias: has_bias.then(|| dbias.reading()),
                 scales: Scales::default(),
+                amax: None,
             };
             lt.run(&mut matmul, operands)?;
             let error = worst(d.read()?.into_iter().map(Element::to), &expected);
@@ -164,6 +165,147 @@ pub(crate) fn blas_lt(device: &Device) -> Check {
                 .map_err(|e| format!("{epilogue:?} {algorithm}: {e}"))?;
         }
         notes.push(format!("{epilogue:?} by {} algorithms", matmul.algorithms()));
+    }
+    Ok(notes.join(", "))
+}
+
+/// A result of E4M3 with a factor, and its largest magnitude before that.
+pub(crate) fn blas_lt_amax(device: &Device) -> Check {
+    let Some(float8) = device.properties().float8() else {
+        return Ok("the GPU does not multiply E4M3".into());
+    };
+    let stream = device.stream()?;
+    let mut lt = BlasLt::new(&stream)?;
+    let (m, n, k) = (32, 48, 64);
+    // 1 in OCP's encoding, which is 1/2 in FNUZ; each row has as many as its number says.
+    let a: Vec<u8> = (0..m * k)
+        .map(|index| if index % k <= index / k { 0x38 } else { 0 })
+        .collect();
+    let unit = if float8 == DType::F8E4M3Fnuz { 0.25 } else { 1.0 };
+    let gemm = Gemm {
+        wide: DType::BF16,
+        scaling: Scaling::Tensor,
+        amax: true,
+        ..Gemm::linear(m, n, k, float8)
+    };
+    let mut matmul = match lt.matmul(gemm, Epilogue::None) {
+        Ok(matmul) => matmul,
+        Err(error) => return Ok(format!("hipBLASLt has none: {error}")),
+    };
+    let (a, b) = (stream.upload(&a)?, stream.upload(&vec![0x38u8; n * k])?);
+    let (one, factor) = (stream.upload(&[1f32])?, stream.upload(&[0.5f32])?);
+    let mut amax = stream.zeroed::<f32>(1)?;
+    let mut d = stream.zeroed::<u8>(m * n)?;
+    for given in [false, true] {
+        let operands = MatmulOperands {
+            a: a.reading(),
+            b: b.reading(),
+            c: None,
+            d: d.writing(),
+            bias: None,
+            scales: Scales {
+                a: Some(one.reading()),
+                b: Some(one.reading()),
+                d: Some(factor.reading()),
+            },
+            amax: given.then(|| amax.writing()),
+        };
+        match (lt.run(&mut matmul, operands), given) {
+            (Ok(()), true) | (Err(Error::Argument { .. }), false) => {}
+            (done, given) => return Err(format!("amax given: {given}: {done:?}").into()),
+        }
+    }
+    let largest = f64::from(amax.read()?[0]);
+    within((largest - m as f64 * unit).abs(), 0.0).map_err(|e| format!("{e}: {largest}").into())
+}
+
+/// E4M3 with scales of matrices, and of rows and columns; and without, where that is said.
+pub(crate) fn blas_lt_float8(device: &Device) -> Check {
+    let Some(float8) = device.properties().float8() else {
+        return Ok("the GPU does not multiply E4M3".into());
+    };
+    let stream = device.stream()?;
+    let mut lt = BlasLt::new(&stream)?;
+    let (m, n, k) = (80, 48, 64);
+    // ±1/2, ±1, ±2 and ±4 in OCP's encoding; in FNUZ the same bits are half as much.
+    let bits = |len: usize, seed: u32| -> Vec<u8> {
+        let bits = |x: f32| (x < 0.0) as u8 * 0x80 | (0x30 + ((x.abs() * 4.0) as u8 & 3) * 8);
+        numbers(len, seed).into_iter().map(bits).collect()
+    };
+    let unit = if float8 == DType::F8E4M3Fnuz { 0.5 } else { 1.0 };
+    let value = |bits: u8| {
+        let magnitude = 2f64.powi(i32::from(bits >> 3 & 15) - 7) * unit;
+        if bits & 0x80 == 0 { magnitude } else { -magnitude }
+    };
+    let (a, b) = (bits(m * k, 11), bits(n * k, 12));
+    let (rows, columns) = (values::<f32>(m, 13), values::<f32>(n, 14));
+    let bias = values::<bf16>(n, 15);
+    let (da, db, dbias) = (stream.upload(&a)?, stream.upload(&b)?, stream.upload(&bias)?);
+    let (drows, dcolumns) = (stream.upload(&rows)?, stream.upload(&columns)?);
+    let mut d = stream.zeroed::<bf16>(m * n)?;
+    let mut notes = Vec::new();
+    for scaling in [Scaling::None, Scaling::Tensor, Scaling::Outer] {
+        let gemm = Gemm {
+            wide: DType::BF16,
+            output: DType::BF16,
+            scaling,
+            ..Gemm::linear(m, n, k, float8)
+        };
+        let mut matmul = match lt.matmul(gemm, Epilogue::Bias) {
+            Err(error) if scaling == Scaling::Outer => {
+                notes.push(format!("not {scaling:?}: {error}"));
+                continue;
+            }
+            matmul => matmul?,
+        };
+        let scale = |i: usize, j: usize| match scaling {
+            Scaling::None => 1.0,
+            Scaling::Tensor => f64::from(rows[0]) * f64::from(columns[0]),
+            Scaling::Outer => f64::from(rows[i]) * f64::from(columns[j]),
+        };
+        let expected: Vec<f64> = (0..m * n)
+            .map(|index| {
+                let (i, j) = (index / n, index % n);
+                let sum: f64 = (0..k).map(|l| value(a[i * k + l]) * value(b[j * k + l])).sum();
+                scale(i, j) * sum + bias[j].to()
+            })
+            .collect();
+        let largest = expected.iter().fold(0f64, |largest, x| largest.max(x.abs()));
+        let all = Scales {
+            a: Some(drows.reading()),
+            b: Some(dcolumns.reading()),
+            d: None,
+        };
+        let (given, other) = match scaling {
+            Scaling::None => (Scales::default(), all),
+            _ => (all, Scales::default()),
+        };
+        for algorithm in 0..matmul.algorithms() {
+            matmul.select(algorithm)?;
+            d.fill(0xff)?;
+            let mut run = |scales| {
+                let operands = MatmulOperands {
+                    a: da.reading(),
+                    b: db.reading(),
+                    c: None,
+                    d: d.writing(),
+                    bias: Some(dbias.reading()),
+                    scales,
+                    amax: None,
+                };
+                lt.run(&mut matmul, operands)
+            };
+            match run(other) {
+                Err(Error::Argument { .. }) => {}
+                done => return Err(format!("{scaling:?} with other scales: {done:?}").into()),
+            }
+            run(given)?;
+            let error = worst(d.read()?.into_iter().map(bf16::to), &expected);
+            // The sums are exact in f32; tensor cores of sm_90 keep 13 bits behind the largest product's first.
+            within(error, largest * (2f64.powi(-8) + k as f64 * 2f64.powi(-13)))
+                .map_err(|e| format!("{scaling:?} {algorithm}: {e}"))?;
+        }
+        notes.push(format!("{scaling:?} by {} algorithms", matmul.algorithms()));
     }
     Ok(notes.join(", "))
 }

@@ -9,7 +9,7 @@ use crate::ops::attention::Tokens;
 use crate::ops::int8::Int8Weight;
 use crate::ops::linear::{PrepackedWeight, Tail};
 use crate::ops::rows::Source;
-use crate::ops::{Attention, AttentionOperands, Linear, Op, PixelLayout, Rounding};
+use crate::ops::{Attention, AttentionOperands, Float8Scale, Linear, Op, PixelLayout, Rounding};
 use crate::ops::{
     activation, add, attention, float8, grid_mask, grid_positions, int8, layer_norm, linear, patch_conv,
     patch_extract, pool, rope, swiglu, tokens, transpose,
@@ -240,8 +240,8 @@ impl<'a> Memory<'a> {
                     },
                 };
                 match rounding {
-                    Some(Rounding::Float8 { scale }) => {
-                        let x = float8::rounded(m.values(0)?, *scale);
+                    Some(Rounding::Float8(scale)) => {
+                        let x = float8::rounded(m.values(0)?, m.channels(0)?, *scale);
                         linear::run(&x, &*m.weight(1)?, tail, self.output)?;
                     }
                     Some(Rounding::Int8(levels)) => {
@@ -338,7 +338,7 @@ fn attention_values<'a>(m: &Memory<'a>, spec: &Attention) -> Result<Vec<Cow<'a, 
     let rounded = |index| {
         let values = m.values(index)?;
         Ok(match spec.float8 {
-            Some(step) => float8::rounded(values, step).into(),
+            Some(step) => float8::rounded(values, values.len(), Float8Scale::Fixed(step)).into(),
             None => values.into(),
         })
     };

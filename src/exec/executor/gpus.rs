@@ -87,21 +87,22 @@ impl Executor {
         Ok(executors.collect())
     }
 
-    /// On several GPUs that share each layer, see [`TensorExecutor::new`]; `threads` are for work on the host.
+    /// On several GPUs that share each layer, of all layers or of the stages of a pipeline, see [`TensorExecutor::new`]; `threads` are for
+    /// work on the host.
     ///
     /// # Errors
     ///
     /// As there, or the threads cannot be started.
     pub fn tensor(
         graph: &Graph,
-        devices: &[Device],
+        (devices, pipeline): (&[Device], usize),
         dtype: DType,
         threads: Option<usize>,
         (mode, select): (GraphMode, SelectOptions),
     ) -> Result<Self> {
         let first = first(devices)?;
         let copying = |device: &Device| host_threads(device, threads);
-        let executor = TensorExecutor::new(graph, devices, dtype, (mode, select), copying)?;
+        let executor = TensorExecutor::new(graph, (devices, pipeline), dtype, (mode, select), copying)?;
         Ok(Self::Tensor {
             executor: Box::new(executor),
             threads: host_threads(first, threads)?.into(),

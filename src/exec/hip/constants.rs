@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::float8::{Float8, Overflow};
 use crate::graph::{Graph, ValueId};
 use crate::hip::{Frozen, Operand, SparseLt, Stream};
-use crate::ops::{Linear, Op, Rounding};
+use crate::ops::{Float8Scale, Linear, Op, Rounding};
 use crate::tensor::DType;
 
 /// Alignment of each constant: enough for any vector load.
@@ -93,8 +93,8 @@ impl HostConstants {
                 match (&node.op, tensor.scaled_parts()) {
                     (Op::Linear(spec), Some(parts)) if position == 1 => match (spec.rounding, float8) {
                         (Some(Rounding::Int8(_)), _) => append_int8(&mut this.bytes, parts),
-                        (Some(Rounding::Float8 { .. }), Some(float8)) => {
-                            append_float8(&mut this.bytes, parts, float8);
+                        (Some(Rounding::Float8(scale)), Some(float8)) => {
+                            append_float8(&mut this.bytes, parts, scale, float8);
                         }
                         _ => append(&mut this.bytes, &tensor.to_f32(), dtype),
                     },
@@ -105,9 +105,9 @@ impl HostConstants {
         let Some(float8) = float8 else { return this };
         let of_nodes = graph.nodes().iter().filter_map(|node| match &node.op {
             Op::Linear(Linear {
-                rounding: Some(Rounding::Float8 { scale }),
+                rounding: Some(rounding),
                 ..
-            }) => Some(*scale),
+            }) => rounding.fixed_float8(),
             Op::Attention(spec) => spec.float8,
             _ => None,
         });
@@ -141,8 +141,8 @@ fn unit(float8: DType) -> f32 {
     if float8 == DType::F8E4M3Fnuz { 2.0 } else { 1.0 }
 }
 
-/// Where the scale of a weight `[n, k]` in FP8 is, behind its first byte.
-pub(super) fn float8_scale(n: usize, k: usize) -> usize {
+/// Where the scale of a weight `[n, k]` in FP8 is, or the scales of its rows, behind its first byte.
+pub(super) fn float8_scales(n: usize, k: usize) -> usize {
     (n * k).next_multiple_of(FACTOR_ALIGNMENT)
 }
 
@@ -161,15 +161,16 @@ fn append_int8(bytes: &mut Vec<u8>, (weight, scales): (&[u8], &[f32])) {
     bytes.extend(weight.chunks(width).flat_map(|row| sum(row).to_ne_bytes()));
 }
 
-/// With one scale for all rows, as GEMMs have it: where rows have different ones, the largest, to which the others are rounded.
-fn append_float8(bytes: &mut Vec<u8>, (weight, scales): (&[u8], &[f32]), encoding: DType) {
-    let scale = scales.iter().copied().fold(f32::MIN_POSITIVE, f32::max);
+/// With the scales of its rows, where x has such. Else with one for all, as GEMMs have it then: where rows have different ones, the
+/// largest, to which the others are rounded.
+fn append_float8(bytes: &mut Vec<u8>, (weight, scales): (&[u8], &[f32]), of_x: Float8Scale, encoding: DType) {
+    let largest = scales.iter().copied().fold(f32::MIN_POSITIVE, f32::max);
     let width = (weight.len() / scales.len().max(1)).max(1);
     let table = Float8::E4M3.table();
     for (row, of_row) in weight.chunks(width).zip(scales) {
-        let rounded = |&bits: &u8| match *of_row == scale {
+        let rounded = |&bits: &u8| match of_x == Float8Scale::Row || *of_row == largest {
             true => bits,
-            false => Float8::E4M3.from_f32(table[usize::from(bits)] * (of_row / scale), Overflow::Saturate),
+            false => Float8::E4M3.from_f32(table[usize::from(bits)] * (of_row / largest), Overflow::Saturate),
         };
         let encode = |bits: u8| match encoding {
             DType::F8E4M3Fnuz => fnuz(bits),
@@ -178,7 +179,15 @@ fn append_float8(bytes: &mut Vec<u8>, (weight, scales): (&[u8], &[f32]), encodin
         bytes.extend(row.iter().map(rounded).map(encode));
     }
     bytes.resize(bytes.len().next_multiple_of(FACTOR_ALIGNMENT), 0);
-    bytes.extend((scale * unit(encoding)).to_ne_bytes());
+    let scales = match of_x {
+        Float8Scale::Row => scales,
+        Float8Scale::Fixed(_) => &[largest],
+    };
+    bytes.extend(
+        scales
+            .iter()
+            .flat_map(|scale| (scale * unit(encoding)).to_ne_bytes()),
+    );
 }
 
 /// The bits that in FNUZ are half the number that `bits` are in OCP's encoding.

@@ -10,6 +10,7 @@ use super::graphs::Captured;
 use super::libraries::Libraries;
 use super::lower::scratch_bytes;
 use super::preprocess::{DeviceResize, HipPreprocess};
+use super::run::boundary;
 use super::staging::Pieces;
 use super::tensor::RankStream;
 use crate::error::Result;
@@ -47,6 +48,11 @@ struct Seen {
 #[derive(Debug)]
 pub(super) struct Memory {
     pub(super) input: DeviceBuffer<u8>,
+    /// Where the input is copied to first if contexts share the stream that computes: on a stream of its own, so that copies to it wait
+    /// for nobody's work.
+    pub(super) ahead: Option<DeviceBuffer<u8>>,
+    /// Where what the next stage reads is copied to, likewise: the stream goes on while it is copied to the next GPU.
+    pub(super) handed_on: Option<DeviceBuffer<u8>>,
     pub(super) arena: DeviceBuffer<u8>,
     pub(super) scratch: DeviceBuffer<u8>,
 }
@@ -60,10 +66,18 @@ impl ExecutionContext {
             Some(on) => on.comm.stream().clone(),
             None => device.stream()?,
         };
+        let apart = |bytes: Option<usize>| -> Result<Option<DeviceBuffer<u8>>> {
+            let bytes = bytes.filter(|_| on.is_some_and(|on| on.several));
+            bytes
+                .map(|bytes| Ok(device.stream()?.allocate(bytes)?))
+                .transpose()
+        };
         Ok(Self {
             libraries: Libraries::new(&stream, on),
             memory: Memory {
                 input: stream.allocate(input)?,
+                ahead: apart(Some(input))?,
+                handed_on: apart(boundary_bytes(plan))?,
                 arena: stream.allocate(plan.arena_bytes())?,
                 scratch: stream.allocate(scratch_bytes(plan))?,
             },
@@ -87,6 +101,18 @@ impl ExecutionContext {
             if buffer.bytes() < bytes {
                 // Captured graphs hold on to the memory that is too small.
                 seen.clear();
+                *buffer = stream.allocate(0)?;
+                *buffer = stream.allocate(bytes)?;
+            }
+        }
+        for (buffer, bytes) in [
+            (&mut memory.ahead, Some(input)),
+            (&mut memory.handed_on, boundary_bytes(plan)),
+        ] {
+            if let (Some(buffer), Some(bytes)) = (buffer, bytes)
+                && buffer.bytes() < bytes
+            {
+                let stream = buffer.stream().clone();
                 *buffer = stream.allocate(0)?;
                 *buffer = stream.allocate(bytes)?;
             }
@@ -139,6 +165,11 @@ impl ExecutionContext {
         let is = |seen: &&mut Seen| seen.batch == plan.batch() && Arc::ptr_eq(&seen.graph, plan.graph());
         self.seen.iter_mut().find(is)
     }
+}
+
+/// The bytes that the next stage of the model reads, if there is one.
+fn boundary_bytes(plan: &Plan) -> Option<usize> {
+    boundary(plan).map(|id| plan.buffer(id).bytes)
 }
 
 /// Pinned buffers that are not in use.

@@ -16,7 +16,9 @@ use crate::exec::select::{
     Candidate, HIPBLASLT, HIPSPARSELT, LinearShape, MIOPEN, Origin, REFERENCE_ROWS, SelectOptions, Selection,
 };
 use crate::graph::plan::Plan;
-use crate::hip::{Blas, BlasLt, Comm, Epilogue, Gemm, Matmul, MatmulOperands, Reduction, Scales, Stream};
+use crate::hip::{
+    Blas, BlasLt, Comm, DType, Epilogue, Gemm, Matmul, MatmulOperands, Reduction, Scales, Scaling, Stream,
+};
 use crate::kernels::{KernelCall, Kernels, has_int8_gemm};
 use crate::timeline::{self, Activity};
 
@@ -93,7 +95,7 @@ impl Libraries {
         let probe = || -> Result<i32> {
             let lt = BlasLt::with_workspace(stream, 0)?;
             // The library may be there without kernels for the GPU.
-            lt.matmul(Gemm::linear(64, 64, 64, crate::hip::DType::F32), Epilogue::Bias)?;
+            lt.matmul(Gemm::linear(64, 64, 64, DType::F32), Epilogue::Bias)?;
             Ok(lt.version()?)
         };
         let version = probe().map_err(|error| error.to_string())?;
@@ -323,7 +325,11 @@ impl Libraries {
             let own = has_int8_gemm(self.stream.device().properties().arch()).then_some(Candidate::Int8);
             return [Candidate::Rocblas].into_iter().chain(own).collect();
         }
-        let follows = shape.bias || shape.activation.is_some() || shape.residual || shape.has_float8_result();
+        let follows = shape.bias
+            || shape.activation.is_some()
+            || shape.residual
+            || shape.has_float8_result()
+            || shape.has_float8_rows();
         let mut candidates = match shape.float8 {
             Some(_) => Vec::new(),
             None => vec![Candidate::Rocblas],
@@ -417,10 +423,12 @@ impl Libraries {
             // Without the epilogue the call tells whether the residual is in place.
             beta: if shape.residual && epilogue { 1.0 } else { 0.0 },
             wide: shape.activations(),
-            output: match shape.has_float8_result() && epilogue {
-                true => shape.dtype,
-                false => shape.activations(),
+            output: match epilogue {
+                true if shape.has_float8_result() => shape.dtype,
+                false if shape.has_float8_rows() => DType::F32,
+                _ => shape.activations(),
             },
+            scaling: scaling(&shape, epilogue),
             ..Gemm::linear(m, shape.n, shape.k, shape.dtype)
         };
         let operation = match epilogue {
@@ -471,7 +479,7 @@ impl Libraries {
             d: regions.from(d)?,
             bias,
             scales: match call.float8 {
-                Some(scales) => Scales {
+                Some(scales) if scaling(&prepared.shape, prepared.epilogue) != Scaling::None => Scales {
                     a: operand(scales.x)?,
                     b: operand(scales.weight)?,
                     d: match prepared.epilogue {
@@ -479,8 +487,9 @@ impl Libraries {
                         false => None,
                     },
                 },
-                None => Scales::default(),
+                _ => Scales::default(),
             },
+            amax: None,
         };
         lt.run(matmul, operands)?;
         let Prepared { shape, epilogue, .. } = prepared;
@@ -521,6 +530,16 @@ impl Libraries {
             Some(clock) => clock.tick(&self.stream, name.to_owned(), Some(shape()), None),
             None => Ok(()),
         }
+    }
+}
+
+/// By which factors hipBLASLt multiplies. Those of rows are left to the kernel that does what the epilogue does not.
+fn scaling(shape: &LinearShape, epilogue: bool) -> Scaling {
+    match shape.float8 {
+        None => Scaling::None,
+        Some(float8) if !float8.rows => Scaling::Tensor,
+        Some(_) if epilogue => Scaling::Outer,
+        Some(_) => Scaling::None,
     }
 }
 

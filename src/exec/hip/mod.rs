@@ -225,7 +225,7 @@ impl HipExecutor {
         }
     }
 
-    /// Makes it a rank of a tensor-parallel model, which runs one plan at a time.
+    /// Makes it a rank of a tensor-parallel model.
     pub(super) fn set_rank(&mut self, rank: Rank) {
         self.rank = Some(rank);
         self.contexts().clear();
@@ -234,6 +234,15 @@ impl HipExecutor {
     /// What all ranks of a tensor-parallel model find true.
     fn agree(&self, mine: bool) -> bool {
         self.rank.as_ref().map_or(mine, |rank| rank.agreement.agree(mine))
+    }
+
+    /// An error, which names the rank if it is one. That of a communicator does, and may be another's.
+    fn named(&self, error: Error) -> Error {
+        match (&self.rank, error) {
+            (_, error @ (Error::Rank { .. } | Error::Hip(hip::Error::Communicator { .. })))
+            | (None, error) => error,
+            (Some(rank), error) => rank.error(&self.device, error),
+        }
     }
 
     /// Sets whether runs replay captured graphs.
@@ -329,6 +338,7 @@ impl HipExecutor {
             input,
             arena,
             scratch,
+            ..
         } = &reserved.context.memory;
         let parameter = |(&id, &address): (&ValueId, &u64)| {
             let shape = &plan.graph().value(id).shape;
@@ -383,7 +393,7 @@ fn check_rounding(graph: &Graph, device: &Device, dtype: DType) -> Result<()> {
         let weight = node.inputs.get(1).map(|&id| graph.value(id));
         let stored = match rounding {
             Rounding::Int8(_) => DType::I8,
-            Rounding::Float8 { .. } => DType::F8E4M3,
+            Rounding::Float8(_) => DType::F8E4M3,
         };
         if weight.is_none_or(|weight| weight.dtype != stored) {
             let reason = format!(

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use ndarray::{Array2, Axis, concatenate};
 use rayon::ThreadPool;
 
-use super::run::Begun;
+use super::run::{Begun, Reserved};
 use super::steps::{Steps, Submitted};
 use super::tensor::RankStream;
 use super::{Feed, Finished, HipExecutor, Submission};
@@ -20,6 +20,9 @@ use crate::graph::OutputKind;
 use crate::graph::plan::Plan;
 use crate::hip::Event;
 use crate::ops::Op;
+
+/// The halves of a batch, with the memory for them.
+pub(super) type Halves = [Reserved<Arc<Plan>>; 2];
 
 /// The bytes of the largest sum over the ranks; 0 if there is none.
 pub(super) fn largest_sum(plan: &Plan) -> usize {
@@ -37,24 +40,24 @@ pub(super) fn halves(batch: usize) -> [usize; 2] {
 }
 
 impl HipExecutor {
-    /// Runs the halves of a batch, whose pixels are `input`, by their plans on the rank's streams, and waits for them: the results of
-    /// the whole.
+    /// Memory for the halves of a batch, with these plans on the rank's streams.
+    pub(super) fn reserve_halves(&self, plans: [Arc<Plan>; 2], on: [&RankStream; 2]) -> Result<Halves> {
+        let [a, b] = plans;
+        Ok([self.reserve_on(a, Some(on[0]))?, self.reserve_on(b, Some(on[1]))?])
+    }
+
+    /// Runs the halves of a batch, whose pixels are `input`, and waits for them: the results of the whole.
     pub(super) fn run_halves(
         &self,
-        plans: [Arc<Plan>; 2],
-        on: [&RankStream; 2],
+        halves: Halves,
         input: &[u8],
         threads: &ThreadPool,
         how: Submission,
     ) -> Result<Vec<(OutputKind, Array2<f32>)>> {
-        let at = plans[0].input_bytes();
-        let parts = input.split_at_checked(at);
+        let [a, b] = halves;
+        let parts = input.split_at_checked(a.plan().input_bytes());
         let (first, second) =
             parts.ok_or_else(|| Error::argument("input", "is shorter than half a batch"))?;
-        let [plan_a, plan_b] = plans;
-        // All memory before anything is submitted.
-        let a = self.reserve_on(plan_a, Some(on[0]))?;
-        let b = self.reserve_on(plan_b, Some(on[1]))?;
         let mut a = self.begin(a, Feed::Pageable(first), threads, how)?;
         let mut b = self.begin(b, Feed::Pageable(second), threads, how)?;
         self.by_turns([&mut a, &mut b])?;

@@ -9,6 +9,8 @@
 //! ([`GraphMode`]), with what they hand on: a stage whose replay was wrong is computed again, then all stages behind it, and from then
 //! on every stage runs step by step. What a stage hands on is overwritten before a replay, too. If the replay does not write it, the results
 //! are NaN, and logits or embeddings with NaN are computed again.
+//!
+//! With [tensor parallelism](super::tensor) there is such an executor for each rank, whose stages are the rank's shares.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -22,7 +24,7 @@ use super::{Feed, Finished, GraphMode, HipExecutor, Replays, Reserved, Running, 
 use crate::error::{Error, Result};
 use crate::exec::select::SelectOptions;
 use crate::graph::plan::Plan;
-use crate::graph::{Graph, stages};
+use crate::graph::{self, Graph, stages};
 use crate::hip::{Device, Event};
 use crate::image::Preprocess;
 use crate::tensor::DType;
@@ -67,28 +69,37 @@ impl PipelineExecutor {
     ///
     /// [`Error::Argument`], naming the model, if it cannot be cut into as many; as [`HipExecutor::new`].
     pub fn new(graph: &Graph, devices: &[Device], dtype: DType) -> Result<Self> {
-        let parts = stages(graph, devices.len())?;
-        for pair in devices.windows(2) {
+        let parts = stages(graph, devices.len())?.into_iter().zip(devices);
+        let stage = |(part, device): (graph::Stage, &Device)| {
+            let executor = HipExecutor::of_share(&part.graph, device, dtype)?;
+            Ok((part, executor))
+        };
+        Self::of_stages(parts.map(stage).collect::<Result<_>>()?)
+    }
+
+    /// Of stages with their executors.
+    pub(super) fn of_stages(stages: Vec<(graph::Stage, HipExecutor)>) -> Result<Self> {
+        for pair in stages.windows(2) {
+            let [before, after] = [&pair[0], &pair[1]].map(|(_, executor)| executor.device());
             // Copies go through the host where it is not to be had.
-            if pair[1].can_access_peer(&pair[0])? {
-                pair[1].enable_peer_access(&pair[0])?;
+            if after.can_access_peer(before)? {
+                after.enable_peer_access(before)?;
             }
         }
         let fallback = Arc::<OnceLock<String>>::default();
-        let stage = |(part, device): (crate::graph::Stage, &Device)| {
-            let mut executor = HipExecutor::of_share(&part.graph, device, dtype)?;
+        let stage = |(part, mut executor): (graph::Stage, HipExecutor)| {
             executor.fallback = fallback.clone();
             let mut graph = part.graph;
             graph.release_constants();
-            Ok(StageExecutor {
+            StageExecutor {
                 executor,
                 graph: Arc::new(graph),
                 outputs: part.outputs,
                 plans: Mutex::default(),
-            })
+            }
         };
         Ok(Self {
-            stages: parts.into_iter().zip(devices).map(stage).collect::<Result<_>>()?,
+            stages: stages.into_iter().map(stage).collect(),
         })
     }
 
@@ -149,6 +160,12 @@ impl PipelineExecutor {
         first.ok_or_else(|| Error::argument("pipeline", "has no stage"))
     }
 
+    /// The first stage's plan for `batch` images: the model's, if there is one stage.
+    pub(super) fn plan(&self, batch: usize) -> Result<Arc<Plan>> {
+        let missing = || Error::argument("pipeline", "has no stage");
+        self.stages.first().ok_or_else(missing)?.plan(batch)
+    }
+
     /// Memory for a run of `batch` images on all stages.
     pub(in crate::exec) fn reserve(&self, batch: usize) -> Result<PipelineReserved> {
         let reserved = self
@@ -177,8 +194,8 @@ impl PipelineExecutor {
                     Feed::Activations(left.ok_or_else(missing)?)
                 }
             };
-            let run = stage.executor.submit(reserved, feed, threads, how)?;
-            runs.push(run);
+            let run = stage.executor.submit(reserved, feed, threads, how);
+            runs.push(stage.named(run)?);
         }
         Ok(PipelineRun(runs))
     }
@@ -192,19 +209,19 @@ impl PipelineExecutor {
         mut observe: Option<&mut (dyn FnMut(usize, super::Stage<'_>, Duration) + Send)>,
     ) -> Result<Finished> {
         let stages = self.stages.iter().zip(run.0);
-        let waited = stages.map(|(stage, running)| stage.executor.wait(running));
+        let waited = stages.map(|(stage, running)| stage.named(stage.executor.wait(running)));
         let mut waited = waited.collect::<Result<Vec<_>>>()?;
         self.check(&mut waited)?;
         let mut outputs = Vec::new();
         let mut memory = Vec::new();
         for (index, (stage, waited)) in self.stages.iter().zip(waited).enumerate() {
-            let finished = match &mut observe {
+            let finished = stage.named(match &mut observe {
                 Some(observe) => {
                     let mut of_stage = |part: super::Stage<'_>, time| observe(index, part, time);
                     stage.executor.conclude(waited, Some(&mut of_stage))
                 }
                 None => stage.executor.conclude(waited, None),
-            }?;
+            })?;
             outputs.extend(stage.outputs.iter().copied().zip(finished.outputs));
             memory.extend(finished.memory);
         }
@@ -217,14 +234,15 @@ impl PipelineExecutor {
 
     /// Checks the replays of a run, stage by stage: whatever follows a wrong one has computed with its activations.
     fn check(&self, waited: &mut [Waited<Arc<Plan>>]) -> Result<()> {
-        let suspect = waited.iter().any(Waited::have_nan);
+        // Of a single stage, what is unwritten is found in its results.
+        let suspect = self.stages.len() > 1 && waited.iter().any(Waited::have_nan);
         let mut wrong = false;
         for (index, stage) in self.stages.iter().enumerate() {
             let (before, rest) = waited.split_at_mut(index);
             let Some(run) = rest.first_mut() else { break };
             match before.last().and_then(Waited::boundary).filter(|_| wrong) {
-                Some(input) => stage.executor.repeat(run, input)?,
-                None => wrong = stage.executor.check(run, suspect)?,
+                Some(input) => stage.named(stage.executor.repeat(run, input))?,
+                None => wrong = stage.named(stage.executor.check(run, suspect))?,
             }
         }
         Ok(())
@@ -232,6 +250,11 @@ impl PipelineExecutor {
 }
 
 impl StageExecutor {
+    /// As it is, but for an error of a rank, which names it.
+    fn named<T>(&self, result: Result<T>) -> Result<T> {
+        result.map_err(|error| self.executor.named(error))
+    }
+
     fn plan(&self, batch: usize) -> Result<Arc<Plan>> {
         let mut plans = self.plans.lock();
         if let Some(plan) = plans.get(&batch) {

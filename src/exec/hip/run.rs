@@ -10,7 +10,7 @@ use parking_lot::MutexGuard;
 use rayon::ThreadPool;
 
 use super::clock::{Anchor, Clock};
-use super::context::ExecutionContext;
+use super::context::{ExecutionContext, Memory};
 use super::steps::{Submitted, is_overwritten};
 use super::tensor::RankStream;
 use super::{HipExecutor, Stage, StageObserver, staging, unpack};
@@ -111,7 +111,14 @@ impl<P> Running<P> {
 impl<P: Deref<Target = Plan>> Running<P> {
     /// What the next stage of the model reads, if there is one.
     pub(super) fn boundary(&self) -> Option<Operand<'_>> {
-        handed_on(&self.plan, &self.context)
+        match &self.context.memory.handed_on {
+            Some(copy) => {
+                let bytes = self.plan.buffer(boundary(&self.plan)?).bytes;
+                // The context's copy has at least the plan's size.
+                copy.reading().part(0..bytes).ok()
+            }
+            None => handed_on(&self.plan, &self.context),
+        }
     }
 }
 
@@ -199,15 +206,26 @@ impl HipExecutor {
             );
             return Err(Error::argument("dtype", reason));
         }
-        let context = match self.context(&plan, on) {
-            Err(Error::Hip(hip::Error::OutOfMemory { .. })) => {
-                // Idle contexts may hold the missing memory.
-                let idle = std::mem::take(&mut *self.contexts());
-                drop(idle);
-                self.context(&plan, on)
+        let mut context = self.context(&plan, on);
+        let again = match &self.rank {
+            // All or none, so that all ranks keep the same contexts, with the same captured graphs.
+            Some(_) => !self.agree(context.is_ok()),
+            None => context.as_ref().is_err_and(is_out_of_memory),
+        };
+        if again {
+            drop(context);
+            // Idle contexts may hold the missing memory.
+            let idle = std::mem::take(&mut *self.contexts());
+            drop(idle);
+            context = self.context(&plan, on);
+            if self.rank.is_some() && !self.agree(context.is_ok()) {
+                context = Err(context.err().unwrap_or(Error::Argument {
+                    what: OTHER_RANK,
+                    reason: "another GPU of the model has none for the run".into(),
+                }));
             }
-            context => context,
-        }?;
+        }
+        let context = context?;
         Ok(Reserved { plan, context })
     }
 
@@ -297,6 +315,13 @@ impl HipExecutor {
             plan,
             mut context,
         } = begun;
+        if let Some(copy) = &mut context.memory.handed_on
+            && let Some(id) = boundary(&plan)
+        {
+            let buffer = plan.buffer(id);
+            let arena = context.memory.arena.reading();
+            copy.copy_part_from_peer(0, arena.part(buffer.offset..buffer.offset + buffer.bytes)?)?;
+        }
         let downloads = self.download(&mut context, &plan, how.on_device)?;
         if let Some(clock) = &mut clock {
             clock.tick(&context.stream)?;
@@ -463,9 +488,13 @@ impl HipExecutor {
                 Err(Error::argument("input", reason))
             }
         };
+        // Where runs wait for each other on one stream, copies do not wait with them.
+        let Memory { input, ahead, .. } = &mut context.memory;
+        let target = ahead.as_mut().unwrap_or(&mut *input);
         let stream = match feed {
             Feed::Pinned(_) | Feed::Pageable(_) => self.copier.clone(),
-            Feed::Images(_) | Feed::Activations(_) => context.stream.clone(),
+            Feed::Images(_) => context.stream.clone(),
+            Feed::Activations(_) => target.stream().clone(),
             Feed::Device(ref source) => source.stream().clone(),
         };
         let mut tick = || clock.as_mut().map_or(Ok(()), |clock| clock.tick_input(&stream));
@@ -473,14 +502,14 @@ impl HipExecutor {
             Feed::Pinned(input) => {
                 expect(input.len())?;
                 tick()?;
-                let mut uploads = context.memory.input.uploads_on(&stream)?;
+                let mut uploads = target.uploads_on(&stream)?;
                 uploads.push(0, input)?;
                 VecDeque::from([uploads.finish()?])
             }
             Feed::Pageable(input) => {
                 expect(input.len())?;
                 tick()?;
-                let uploads = context.memory.input.uploads_on(&stream)?;
+                let uploads = target.uploads_on(&stream)?;
                 let mut submitted = VecDeque::new();
                 let with = (&self.device, threads);
                 self.pieces.upload(uploads, &[input], with, &mut submitted)?;
@@ -489,14 +518,14 @@ impl HipExecutor {
             Feed::Device(source) => {
                 expect(source.bytes())?;
                 tick()?;
-                let mut uploads = context.memory.input.uploads_on(&stream)?;
+                let mut uploads = target.uploads_on(&stream)?;
                 uploads.push_foreign(0, &source)?;
                 VecDeque::from([uploads.finish()?])
             }
             Feed::Activations(source) => {
                 expect(source.bytes())?;
                 tick()?;
-                context.memory.input.copy_part_from_peer(0, source)?;
+                target.copy_part_from_peer(0, source)?;
                 VecDeque::new()
             }
             Feed::Images(images) => {
@@ -506,10 +535,15 @@ impl HipExecutor {
                 };
                 resize.check(plan, images.images.len())?;
                 tick()?;
-                context.resize(resize, images, &self.pieces, threads)?
+                let uploads = context.resize(resize, images, &self.pieces, threads)?;
+                tick()?;
+                return Ok(uploads);
             }
         };
         tick()?;
+        if let Some(ahead) = ahead {
+            input.copy_part_from_peer(0, ahead.reading().part(0..plan.input_bytes())?)?;
+        }
         Ok(uploads)
     }
 
@@ -531,6 +565,17 @@ impl HipExecutor {
     pub(super) fn contexts(&self) -> MutexGuard<'_, Vec<ExecutionContext>> {
         self.contexts.lock()
     }
+}
+
+/// What [`is_out_of_memory`] knows the error by of ranks that have the memory which another rank has not.
+const OTHER_RANK: &str = "memory";
+
+/// Whether there was no memory for a run, on this rank or another.
+pub(super) fn is_out_of_memory(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Hip(hip::Error::OutOfMemory { .. }) | Error::Argument { what: OTHER_RANK, .. }
+    )
 }
 
 /// What the next stage of the model reads, if there is one.

@@ -258,6 +258,8 @@ impl HipExecutor {
     /// An error of a node's call, with the device's name unless the error has it.
     fn at(&self, node: &str, error: Error) -> Error {
         match error {
+            // Of which rank it is counts, and not of which sum.
+            Error::Hip(hip::Error::Communicator { .. }) => error,
             Error::Hip(
                 hip::Error::Device { .. } | hip::Error::OutOfMemory { .. } | hip::Error::NoCode { .. },
             ) => Error::graph(node, error),

@@ -294,22 +294,25 @@ fn placed(call: &Call, base: u64, weight: u64) -> (Vec<Call>, u64) {
         let Gemm { m, n, k, .. } = call.gemm;
         let element = call.gemm.wide.size();
         let optional = |address: u64, at: u64| if address == 0 { 0 } else { at };
-        // Without scales, which are 1 then.
-        let float8 = call.float8.map(|float8| Float8Call {
-            x: 0,
-            weight: 0,
-            out: float8.out.map(|out| Float8Result { reciprocal: 0, ..out }),
+        let float8 = call.float8.map(|float8| {
+            let [rows, columns] = if float8.rows { [m, n] } else { [1, 1] };
+            Float8Call {
+                x: place(rows * size_of::<f32>()),
+                weight: place(columns * size_of::<f32>()),
+                out: float8.out.map(|out| Float8Result {
+                    reciprocal: place(size_of::<f32>()),
+                    ..out
+                }),
+                ..float8
+            }
         });
         let int8 = call.int8.map(|_| Int8Call {
             ranges: place(m * 2 * size_of::<f32>()),
             scales: place(n * size_of::<f32>()),
             column_sums: place(n * size_of::<i32>()),
         });
-        let scratch = if int8.is_some() {
-            DType::I32.size()
-        } else {
-            element
-        };
+        let sums_of_bytes = int8.is_some() || float8.is_some_and(|float8| float8.rows);
+        let scratch = if sums_of_bytes { size_of::<f32>() } else { element };
         LinearCall {
             x: place(m * k * call.gemm.inputs.size()),
             weight,

@@ -189,6 +189,7 @@ pub enum Candidate {
         /// The number of the algorithm in the order of the library's heuristics.
         algorithm: usize,
         /// Whether the library's [epilogue](LinearShape::epilogue) does the rest, or a kernel.
+        /// Of FP8 with a scale for each row, the scales are part of the rest.
         epilogue: bool,
     },
     /// hipSPARSELt, for a 2:4 sparse weight that it has compressed.

@@ -96,6 +96,9 @@ pub struct Float8Shape {
     pub activations: DType,
     /// Whether the result is FP8 too.
     pub result: bool,
+    /// Whether each row of x and of the weight has a scale, instead of each of the two.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rows: bool,
 }
 
 impl LinearShape {
@@ -110,6 +113,11 @@ impl LinearShape {
     /// Whether the result is FP8.
     pub fn has_float8_result(&self) -> bool {
         self.float8.is_some_and(|float8| float8.result)
+    }
+
+    /// Whether x and the weight are FP8 with a scale for each row.
+    pub fn has_float8_rows(&self) -> bool {
+        self.float8.is_some_and(|float8| float8.rows)
     }
 
     /// The floating-point operations of the GEMM.
@@ -148,6 +156,9 @@ impl fmt::Display for LinearShape {
         write!(f, "linear {}×{}×{} {}", self.m, self.k, self.n, self.dtype)?;
         if self.activations() != self.dtype && !self.has_float8_result() {
             write!(f, "→{}", self.activations())?;
+        }
+        if self.has_float8_rows() {
+            f.write_str(" by rows")?;
         }
         if self.sparse {
             f.write_str(" 2:4")?;

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::error::Result;
 use crate::graph::plan::Plan;
-use crate::graph::{Graph, OutputKind, ValueId, shard, stages};
+use crate::graph::{Graph, OutputKind, ValueId, shard_stages, stages};
 use crate::ops::Op;
 use crate::tensor::DType;
 
@@ -28,29 +28,27 @@ pub struct Part {
     pub arena_bytes: usize,
     /// Floating-point operations of a run.
     pub flops: u64,
-    /// All-reduces in a run, or 1 if it passes something on to the next GPU.
+    /// All-reduces in a run, and 1 more if it passes something on to a GPU of the next stage.
     pub exchanges: usize,
     /// The bytes of all of these together.
     pub exchanged_bytes: usize,
 }
 
-/// The parts of `graph` on `tensor` GPUs that share each layer, or else on `pipeline` that have some layers each.
+/// The parts of `graph` on `pipeline` groups of `tensor` GPUs: of each stage of the layers, the parts of those that share each layer.
 ///
 /// # Errors
 ///
 /// As `shard` and `stages`.
 pub fn parts(graph: &Graph, tensor: usize, pipeline: usize, batch: usize, dtype: DType) -> Result<Vec<Part>> {
-    let graphs = match tensor {
-        0 | 1 => {
-            let stages = stages(graph, pipeline)?.into_iter();
-            stages.map(|stage| stage.graph).collect()
-        }
-        ranks => (0..ranks)
-            .map(|rank| shard(graph, rank, ranks))
-            .collect::<Result<Vec<_>>>()?,
+    let stages = stages(graph, pipeline.max(1))?;
+    let ranks = (0..tensor.max(1)).map(|rank| shard_stages(&stages, rank, tensor.max(1)));
+    let ranks = ranks.collect::<Result<Vec<_>>>()?;
+    let groups = (0..stages.len()).flat_map(|stage| ranks.iter().map(move |rank| &rank[stage].graph));
+    let part = |(gpu, graph): (usize, &Graph)| {
+        let graph = Arc::new(graph.clone());
+        Part::new(gpu, &Plan::new(graph, batch, dtype)?)
     };
-    let part = |(gpu, graph)| Part::new(gpu, &Plan::new(Arc::new(graph), batch, dtype)?);
-    graphs.into_iter().enumerate().map(part).collect()
+    groups.enumerate().map(part).collect()
 }
 
 impl Part {
@@ -140,5 +138,26 @@ mod tests {
             (&stages[0].first, &stages[3].last),
             (&whole[0].first, &whole[0].last)
         );
+    }
+    #[test]
+    fn ranks_share_each_stage() {
+        let graph = optimize(Vit::BASE.zeros(), &Passes::default()).unwrap().0;
+        let stages = parts(&graph, 1, 2, 1, DType::F32).unwrap();
+        let ranks = parts(&graph, 3, 1, 1, DType::F32).unwrap();
+        let both = parts(&graph, 3, 2, 1, DType::F32).unwrap();
+        assert_eq!(both.len(), 6);
+        for (gpu, part) in both.iter().enumerate() {
+            let stage = &stages[gpu / 3];
+            assert_eq!(part.gpu, gpu);
+            assert!(part.parameters < stage.parameters / 2, "{part:?}");
+            // What a stage passes on is whole.
+            let passed = [197 * 768 * 4, 0][gpu / 3];
+            assert_eq!(stage.exchanged_bytes, passed);
+            assert!(part.exchanges > stage.exchanges && part.exchanged_bytes > passed);
+        }
+        let of_rank = |rank: usize| both[rank].parameters + both[3 + rank].parameters;
+        assert_eq!(of_rank(1), ranks[1].parameters);
+        let sums = |parts: &[Part]| parts.iter().map(|part| part.exchanges).sum::<usize>();
+        assert_eq!(sums(&both), sums(&ranks) + 3);
     }
 }

@@ -52,7 +52,7 @@ fn keep_weights(graph: &mut Graph, of_shape: impl Fn(&[usize]) -> bool) -> usize
             .get(1)
             .map_or(&[][..], |id| &graph.values[id.index()].shape);
         if let Op::Linear(Linear { rounding, .. }) = &mut node.op
-            && matches!(rounding, Some(Rounding::Float8 { .. }))
+            && matches!(rounding, Some(Rounding::Float8(_)))
             && of_shape(shape)
         {
             *rounding = None;
@@ -118,10 +118,7 @@ fn stored(graph: &Graph) -> Vec<(ValueId, f32)> {
 }
 
 fn step(spec: &Linear) -> Option<f32> {
-    match spec.rounding {
-        Some(Rounding::Float8 { scale }) => Some(scale),
-        _ => None,
-    }
+    spec.rounding.and_then(Rounding::fixed_float8)
 }
 
 /// Whether a GPU's kernel or GEMM for the op can write FP8.

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use crate::error::Result;
 use crate::graph::rewrite::{PlainLinear, Rewriter, Rewritten, rewrite, sized};
 use crate::graph::{Graph, Node, ValueId};
-use crate::ops::{Op, Rounding, Transpose};
+use crate::ops::{Float8Scale, Op, Rounding, Transpose};
 use crate::tensor::Tensor;
 
 /// What the result is multiplied by, and a name for it.
@@ -109,10 +109,10 @@ fn absorb_affine(rewriter: &mut Rewriter<'_>, graph: &Graph, node: &Node) -> Res
 }
 
 /// Whether the old value `id` is a Linear's, or a sum of such, that nothing else reads. A weight in FP8 keeps one scale for all
-/// its rows, which a GPU multiplies by.
+/// its rows where x has one, since a GPU multiplies by both.
 fn accepts(rewriter: &Rewriter<'_>, id: ValueId) -> bool {
     let linear = rewriter.plain_linear(id);
-    linear.is_some_and(|linear| !matches!(linear.rounding, Some(Rounding::Float8 { .. })))
+    linear.is_some_and(|linear| !matches!(linear.rounding, Some(Rounding::Float8(Float8Scale::Fixed(_)))))
         || rewriter.sole_producer(id).is_some_and(|node| {
             node.op == Op::Add && node.inputs.iter().all(|&operand| accepts(rewriter, operand))
         })

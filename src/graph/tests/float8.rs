@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::graph::passes::float8;
 use crate::graph::{Graph, OutputKind, Role, ValueId};
-use crate::ops::{Attention, AttentionOperands, Linear, Op, Rounding};
+use crate::ops::{Attention, AttentionOperands, Float8Scale, Linear, Op, Rounding};
 use crate::tensor::{DType, Tensor};
 
 const CHANNELS: usize = 32;
@@ -22,7 +22,7 @@ fn graph(change: impl Fn(&mut Attention), read_twice: bool) -> Graph {
         let weight = Tensor::scaled(shape, DType::F8E4M3, bytes, range, vec![1.0; outputs]).unwrap();
         let weight = graph.constant(format!("{name}.weight"), weight);
         let op = Op::Linear(Linear {
-            rounding: Some(Rounding::Float8 { scale }),
+            rounding: Some(Rounding::Float8(Float8Scale::Fixed(scale))),
             ..Linear::default()
         });
         graph.push(Role::Other, name, op, [x, weight]).unwrap()

@@ -3,8 +3,8 @@
 use super::vit::{Head, Projection, Random, Vit};
 use crate::graph::passes::float8;
 use crate::graph::{
-    Graph, Node, Optimizations, OutputKind, Passes, Role, interpret, interpret_shards, interpret_stages,
-    optimize, shard, stages,
+    Graph, Node, Optimizations, OutputKind, Passes, Role, interpret, interpret_shards,
+    interpret_stage_shards, interpret_stages, optimize, shard, shard_stages, stages,
 };
 use crate::model::{self, LoadOptions};
 use crate::ops::Op;
@@ -233,6 +233,32 @@ fn stages_compute_what_the_whole_graph_does() {
                 let nodes: usize = stages.iter().map(|stage| stage.graph.nodes().len()).sum();
                 assert_eq!(nodes, graph.nodes().len() + count - 1);
             }
+        }
+    }
+}
+
+/// Every rank runs a share of each stage: what a stage passes on, each of its ranks has.
+#[test]
+fn shards_of_stages_compute_what_the_whole_graph_does() {
+    for (name, vit) in models(4) {
+        let vit = Vit { depth: 3, ..vit };
+        let graph = optimized(vit.random(3), Optimizations::default());
+        let pixels = pixels(&graph, 2);
+        let expected = interpret(&graph, 2, Input::Pixels(&pixels)).unwrap();
+        for (count, ranks) in [(1, 2), (2, 2), (3, 4), (4, 2), (2, 1)] {
+            let stages = stages(&graph, count).unwrap();
+            let shards: Vec<_> = (0..ranks)
+                .map(|rank| shard_stages(&stages, rank, ranks).unwrap())
+                .collect();
+            let ranks_stages: Vec<_> = shards.iter().map(Vec::as_slice).collect();
+            let results = interpret_stage_shards(&ranks_stages, 2, Input::Pixels(&pixels)).unwrap();
+            assert_eq!(results.len(), ranks);
+            for result in &results {
+                assert_same(&format!("{name}, {count} stages of {ranks}"), result, &expected);
+            }
+            let sums: usize = shards[0].iter().map(|stage| all_reduces(&stage.graph)).sum();
+            let of_shard = all_reduces(&shard(&graph, 0, ranks).unwrap());
+            assert_eq!(sums, of_shard, "{name}, {count} stages of {ranks}");
         }
     }
 }

@@ -2,7 +2,10 @@
 
 use super::{DTYPES, EXTENTS, Gpu, Part, numbers, random, rounded};
 use crate::float8::{Float8, Overflow};
-use crate::kernels::{BiasActivationArgs, LayerNormArgs, QuantizeArgs, SwiGluArgs, SwiGluNormArgs};
+use crate::kernels::{
+    BiasActivationArgs, DequantizeArgs, LayerNormArgs, QuantizeArgs, SwiGluArgs, SwiGluNormArgs,
+};
+use crate::ops::float8::row_scale;
 use crate::ops::{Activation, Op};
 use crate::reference::{Array, eval};
 use crate::tensor::DType;
@@ -94,6 +97,107 @@ fn every_kind_of_rounding_is_the_host_s() {
                 Float8::E4M3.to_f32(expected),
                 "{x:e}"
             );
+        }
+    }
+}
+
+/// Rows of the host's bytes and scales, to the bit, also zeros, numbers near the ends of f32, and what is no number.
+#[test]
+fn rows_are_quantised_as_on_the_host() {
+    let Some(gpu) = Gpu::get() else { return };
+    let unit = if gpu.is_fnuz() { 2.0 } else { 1.0 };
+    for dtype in DTYPES {
+        for (seed, [rows, channels]) in EXTENTS.into_iter().chain([[6, 2500]]).enumerate() {
+            let mut x = rounded(&random(rows * channels, seed, 20.0), dtype);
+            for (row, x) in x.chunks_mut(channels).enumerate().skip(1) {
+                match row % 7 {
+                    0 => x.fill(0.0),
+                    2 => x.iter_mut().for_each(|x| *x *= 1e-30),
+                    3 => x.iter_mut().for_each(|x| *x *= 1e30),
+                    4 => x[channels / 2] = f32::NAN,
+                    5 => x[channels - 1] = f32::NEG_INFINITY,
+                    _ => {}
+                }
+            }
+            let x = rounded(&x, dtype);
+            let parts = [
+                Part::numbers(&x, dtype),
+                Part::result(x.len(), 1),
+                Part::result(rows, 4),
+            ];
+            for shift in [0, 1, 4] {
+                let results = gpu.run(dtype, &parts, shift, |[x, out, scales]| {
+                    Ok(QuantizeArgs::float8_rows([x, out, scales], [rows, channels])?.into())
+                });
+                let scales = numbers(&results[1], DType::F32);
+                for (row, x) in x.chunks(channels).enumerate() {
+                    let what = format!("{dtype} [{rows}, {channels}], row {row}, shifted by {shift}");
+                    let scale = row_scale(x);
+                    let got = &results[0][row * channels..][..channels];
+                    if scale.is_nan() {
+                        assert!(scales[row].is_nan(), "{what}");
+                        assert!(got.iter().all(|&bits| bits == 0), "{what}");
+                        continue;
+                    }
+                    assert_eq!(scales[row].to_bits(), (scale * unit).to_bits(), "{what}");
+                    let expected: Vec<u8> = match scale == 0.0 {
+                        true => vec![0; channels],
+                        false => x.iter().map(|v| gpu.float8(v * (1.0 / scale))).collect(),
+                    };
+                    assert_eq!(got, expected, "{what}");
+                }
+            }
+        }
+    }
+}
+
+/// What follows a GEMM whose operands have a scale for each row.
+#[test]
+fn sums_are_multiplied_by_the_scales_of_rows_and_columns() {
+    let Some(gpu) = Gpu::get() else { return };
+    for dtype in DTYPES {
+        for (seed, [rows, channels]) in EXTENTS.into_iter().enumerate() {
+            let count = rows * channels;
+            let sums = random(count, seed, 1e6);
+            let [row_scales, scales] = [rows, channels].map(|n| random(n, n, 1e-3));
+            let bias = rounded(&random(channels, 3, 1.0), dtype);
+            let residual = rounded(&random(count, 4, 1.0), dtype);
+            let parts = [
+                Part::operand(&sums),
+                Part::operand(&row_scales),
+                Part::operand(&scales),
+                Part::numbers(&bias, dtype),
+                Part::numbers(&residual, dtype),
+                Part::result(count, dtype.size()),
+            ];
+            for (with, shift) in [(true, 0), (false, 1), (true, 4)] {
+                let results = gpu.run(
+                    dtype,
+                    &parts,
+                    shift,
+                    |[sums, of_rows, of_columns, bias, residual, out]| {
+                        let rest = if with { [bias, residual, out] } else { [0, 0, out] };
+                        let operands = [sums, of_rows, of_columns];
+                        Ok(DequantizeArgs::float8(operands, rest, [rows, channels], None)?.into())
+                    },
+                );
+                let expected: Vec<f32> = (0..count)
+                    .map(|index| {
+                        let (row, column) = (index / channels, index % channels);
+                        let value = sums[index] * scales[column] * row_scales[row];
+                        if with {
+                            value + bias[column] + residual[index]
+                        } else {
+                            value
+                        }
+                    })
+                    .collect();
+                assert_eq!(
+                    numbers(&results[0], dtype),
+                    rounded(&expected, dtype),
+                    "{dtype} [{rows}, {channels}], {with}, shifted by {shift}"
+                );
+            }
         }
     }
 }

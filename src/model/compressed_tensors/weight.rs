@@ -8,7 +8,7 @@ use super::{Group, Inputs, Kind, Scales, Scheme, scale_name};
 use crate::error::{Error, Result};
 use crate::float8::Float8;
 use crate::model::weights::Stored;
-use crate::ops::{Levels, Rounding};
+use crate::ops::{Float8Scale, Levels, Rounding};
 use crate::tensor::{DType, Tensor};
 
 /// A weight that was read.
@@ -158,15 +158,14 @@ fn inputs(
             let rounding = Rounding::Int8(Levels::Fixed { scale, zero });
             return Ok((stays.then_some(rounding), Vec::new()));
         }
-        Inputs::Float8 { dynamic: false } => {
-            let rounding = Rounding::Float8 {
-                scale: known(&scale)?,
-            };
+        Inputs::StaticFloat8 => {
+            let rounding = Rounding::Float8(Float8Scale::Fixed(known(&scale)?));
             let unused = zero.map(|_| zero_name);
             return Ok((stays.then_some(rounding), unused.into_iter().collect()));
         }
         Inputs::Dynamic(levels) => Some(Rounding::Int8(levels)),
-        Inputs::Full | Inputs::Float8 { dynamic: true } => None,
+        Inputs::DynamicFloat8 => Some(Rounding::Float8(Float8Scale::Row)),
+        Inputs::Full => None,
     };
     let present = [(scale_name, scale), (zero_name, zero)];
     let present = present

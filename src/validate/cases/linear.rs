@@ -4,7 +4,7 @@ use super::{
     ACTIVATIONS, AWKWARD, List, Operand, Role, Scale, Work, activation, byte_weight, parameter,
     sparse_weight, with,
 };
-use crate::ops::{Activation, Levels, Linear, Op, Rounding};
+use crate::ops::{Activation, Float8Scale, Levels, Linear, Op, Rounding};
 use crate::tensor::DType;
 
 const PLAIN: Linear = Linear {
@@ -33,7 +33,10 @@ const LEVELS: [Levels; 3] = [
 ];
 
 /// Likewise: 448 steps are 0.9.
-const FLOAT8: Rounding = Rounding::Float8 { scale: 0.002 };
+const FLOAT8: [Rounding; 2] = [
+    Rounding::Float8(Float8Scale::Fixed(0.002)),
+    Rounding::Float8(Float8Scale::Row),
+];
 
 pub(super) fn cases(list: &mut List) {
     match list.scale() {
@@ -46,7 +49,11 @@ pub(super) fn cases(list: &mut List) {
             add(GELU, [c, 4 * c], false);
             add(RESIDUAL, [4 * c, c], true);
             for (spec, size) in [(BIAS, [c, 3 * c]), (GELU, [c, 4 * c]), (RESIDUAL, [4 * c, c])] {
-                for rounding in [Rounding::Int8(Levels::Range), FLOAT8].map(Some) {
+                for rounding in [Rounding::Int8(Levels::Range)]
+                    .into_iter()
+                    .chain(FLOAT8)
+                    .map(Some)
+                {
                     add(Linear { rounding, ..spec }, size, spec.residual);
                 }
             }
@@ -75,7 +82,7 @@ pub(super) fn cases(list: &mut List) {
                         rounding: None,
                     };
                     linear(list, &[a.batch, a.tokens], [a.k, a.n], spec, false);
-                    for rounding in LEVELS.map(Rounding::Int8).into_iter().chain([FLOAT8]).map(Some) {
+                    for rounding in LEVELS.map(Rounding::Int8).into_iter().chain(FLOAT8).map(Some) {
                         let spec = Linear { rounding, ..spec };
                         linear(list, &[a.batch, a.tokens], [a.k, a.n], spec, false);
                     }
@@ -91,14 +98,10 @@ pub(super) fn cases(list: &mut List) {
                     }
                     // As far as a GPU's FP8 takes them.
                     let [k, n] = [a.k, a.n].map(|channels| channels.next_multiple_of(16));
-                    let rounding = Some(FLOAT8);
-                    linear(
-                        list,
-                        &[a.batch, a.tokens],
-                        [k, n],
-                        Linear { rounding, ..spec },
-                        spec.residual,
-                    );
+                    for rounding in FLOAT8.map(Some) {
+                        let spec = Linear { rounding, ..spec };
+                        linear(list, &[a.batch, a.tokens], [k, n], spec, spec.residual);
+                    }
                     if spec.residual {
                         linear(list, &[a.batch, a.tokens], [a.k, a.n], spec, true);
                     }
@@ -115,7 +118,7 @@ fn linear(list: &mut List, outer: &[usize], extents: [usize; 2], spec: Linear, i
     let weight = match spec.rounding {
         None => parameter(&[n, k]),
         Some(Rounding::Int8(_)) => byte_weight(&[n, k], DType::I8),
-        Some(Rounding::Float8 { .. }) => byte_weight(&[n, k], DType::F8E4M3),
+        Some(Rounding::Float8(_)) => byte_weight(&[n, k], DType::F8E4M3),
     };
     of_weight(list, outer, extents, spec, in_arena, weight);
 }

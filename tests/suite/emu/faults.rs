@@ -113,6 +113,31 @@ fn a_gpu_without_memory_is_an_error_and_a_smaller_batch_goes_on() {
     same(&session.run(images(1)).unwrap(), &expected);
 }
 
+/// As on one GPU: no rank waits for one that has no memory, and all can go on.
+#[test]
+fn a_divided_model_without_memory_is_an_error_and_a_smaller_batch_goes_on() {
+    let name = "a_divided_model_without_memory_is_an_error_and_a_smaller_batch_goes_on";
+    if !available() || !alone(name, "gfx942x4", ("HIP_EMU_MEMORY", "128M")) {
+        return;
+    }
+    for (tensor, stages) in [(2, 2), (2, 1), (4, 1)] {
+        let gpus = DeviceSet::gpus(0..tensor * stages).unwrap();
+        let builder = Session::builder().devices(gpus).batch(8192);
+        let builder = builder.parallel(Parallelism::new(1, tensor, stages).unwrap());
+        let session = builder.tinyvit32().unwrap();
+        let expected = session.run(images(3)).unwrap();
+        for _ in 0..2 {
+            let error = session.run(images(8192)).unwrap_err();
+            assert!(
+                matches!(error, Error::Hip(hipvit::hip::Error::OutOfMemory { .. })),
+                "{error}"
+            );
+            assert!(error.to_string().contains("take a smaller batch"), "{error}");
+            same(&session.run(images(3)).unwrap(), &expected);
+        }
+    }
+}
+
 #[test]
 fn a_launch_that_fails_costs_its_run_alone() {
     let name = "a_launch_that_fails_costs_its_run_alone";
@@ -178,27 +203,29 @@ fn a_lost_gpu_is_an_error_until_the_end() {
     same(&other.run(images(2)).unwrap(), &expected);
 }
 
-/// TinyViT32, with each of its layers on two GPUs, until a run fails.
-fn rank_that_fails(all_reduce: AllReduceKind) -> (usize, String) {
-    let builder = Session::builder().devices(DeviceSet::gpus([0, 1]).unwrap());
+/// TinyViT32, with each of its layers on two GPUs, and its layers on one or two stages of these, until a run fails.
+fn rank_that_fails(stages: usize, all_reduce: AllReduceKind) -> (usize, String) {
+    let gpus = 2 * stages;
+    let builder = Session::builder().devices(DeviceSet::gpus(0..gpus).unwrap());
     let session = builder
-        .parallel(Parallelism::tensor())
+        .parallel(Parallelism::new(1, 2, stages).unwrap())
         .all_reduce(all_reduce)
         .batch(2)
         .tinyvit32()
         .unwrap();
     let mut expected = None;
     for _ in 0..40 {
-        match session.run(images(2)) {
+        match session.run(images(5)) {
             Ok(outputs) => same(&outputs, expected.get_or_insert_with(|| outputs.clone())),
             Err(error) => {
                 let text = error.to_string();
-                // Nothing is tried with the other one.
+                // Nothing is tried with the others.
                 assert_eq!(session.run(images(2)).unwrap_err().to_string(), text);
-                let Error::Rank { rank, ranks: 2, .. } = error else {
+                let Error::Rank { rank, ranks, .. } = error else {
                     panic!("{text}");
                 };
-                assert!(text.contains(&format!("rank {rank} of 2")), "{text}");
+                assert_eq!(ranks, gpus, "{text}");
+                assert!(text.contains(&format!("rank {rank} of {gpus}")), "{text}");
                 assert!(text.contains(&format!("GPU {rank} ")), "{text}");
                 return (rank, text);
             }
@@ -207,12 +234,46 @@ fn rank_that_fails(all_reduce: AllReduceKind) -> (usize, String) {
     panic!("no run failed");
 }
 
+/// Whether it is a call on that GPU that failed, or what RCCL says of it, also to another GPU.
+#[track_caller]
+fn names_the_lost_one((_, text): &(usize, String)) {
+    let lost = (0..4).any(|device| text.contains(&format!("(device {device}) is lost")));
+    assert!(text.contains(" failed: ") || lost, "{text}");
+}
+
 #[test]
 fn a_divided_model_that_loses_a_gpu_names_it() {
     let name = "a_divided_model_that_loses_a_gpu_names_it";
     if available() && alone(name, "gfx942x2", ("HIP_EMU_LOSE_DEVICE", "150")) {
-        let (_, text) = rank_that_fails(AllReduceKind::Auto);
-        assert!(text.contains(" failed: "), "{text}");
+        names_the_lost_one(&rank_that_fails(1, AllReduceKind::Auto));
+    }
+}
+
+#[test]
+fn a_stage_that_loses_a_gpu_names_it() {
+    let name = "a_stage_that_loses_a_gpu_names_it";
+    for nth in [300, 500, 700] {
+        if available() && alone(name, "gfx942x4", ("HIP_EMU_LOSE_DEVICE", &nth.to_string())) {
+            names_the_lost_one(&rank_that_fails(2, AllReduceKind::Auto));
+            return;
+        }
+    }
+}
+
+/// A sum that hangs is found by the first rank's watchdog, while others wait for what comes of it.
+#[test]
+fn stages_do_not_wait_for_a_rank_that_hangs() {
+    let name = "stages_do_not_wait_for_a_rank_that_hangs";
+    for nth in [20, 45] {
+        let nth = nth.to_string();
+        let settings = [
+            ("HIP_EMU_HANG_COLLECTIVE", nth.as_str()),
+            ("HIP_EMU_RCCL_TIMEOUT", "2"),
+        ];
+        if available() && alone_with(name, "gfx942x4", &settings) {
+            println!("{}", rank_that_fails(2, AllReduceKind::Library).1);
+            return;
+        }
     }
 }
 
@@ -221,7 +282,7 @@ fn a_divided_model_does_not_wait_for_a_rank_that_hangs() {
     let name = "a_divided_model_does_not_wait_for_a_rank_that_hangs";
     let settings = [("HIP_EMU_HANG_COLLECTIVE", "20"), ("HIP_EMU_RCCL_TIMEOUT", "2")];
     if available() && alone_with(name, "gfx942x2", &settings) {
-        println!("{}", rank_that_fails(AllReduceKind::Library).1);
+        println!("{}", rank_that_fails(1, AllReduceKind::Library).1);
     }
 }
 

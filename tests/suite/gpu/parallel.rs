@@ -72,6 +72,50 @@ fn a_model_over_two_gpus_computes_what_one_does() {
     }
 }
 
+/// Stages of two GPUs each, of which two are the replicas where there are eight GPUs. Batches are whole, and of one image; up to three are in
+/// flight.
+#[test]
+fn stages_of_two_gpus_compute_what_one_does() {
+    let Some((device, _shared)) = device() else { return };
+    let gpus = gpu(device).runtime().devices().unwrap();
+    let count = match gpus.len() {
+        ..4 => {
+            eprintln!("skipped: there are {} GPUs", gpus.len());
+            return;
+        }
+        4..8 => 4,
+        8.. => 8,
+    };
+    for (model, dtype) in MODELS
+        .into_iter()
+        .flat_map(|m| dtypes().into_iter().map(move |d| (m, d)))
+    {
+        let whole = load(&builder(&gpus[..1], Parallelism::data(), dtype), model);
+        let tensor = load(&builder(&gpus[..2], Parallelism::tensor(), dtype), model);
+        let parallelism = Parallelism::new(count / 4, 2, 2).unwrap();
+        let groups = load(&builder(&gpus[..count], parallelism, dtype), model);
+        let bound = 2.0 * model_tolerance(dtype, whole.graph().nodes().len());
+        for images in [7, 1, 4] {
+            let input = pixels(&whole, images);
+            let exact = run_pixels(&whole, &input).embeddings().mapv(f64::from);
+            let expected = run_pixels(&tensor, &input);
+            // The second run captures, the third replays.
+            for _ in 0..3 {
+                let got = run_pixels(&groups, &input);
+                let (error, _) = compare(got.embeddings(), &exact, epsilon(dtype));
+                assert!(error <= bound, "{model:?} {dtype}: {error:.2e} of {bound:.1e}");
+                same(&got, &expected);
+            }
+        }
+        let replays = groups.hip_graphs().unwrap();
+        assert_eq!(replays.fallback, None);
+        assert!(replays.replayed_runs > 0, "{replays:?}");
+        let shares = groups.images_by_replica();
+        assert!(shares.iter().all(|&share| share > 0), "{shares:?}");
+        println!("{model:?} {dtype}: {} on {}", groups.devices(), parallelism);
+    }
+}
+
 /// A model whose layers are multiplied in FP8, divided by layers and within them. Whoever sums in another order may round an activation to the
 /// next number, which differs by a sixteenth, so that results differ by as much as those of FP8 do from those of the whole model.
 #[test]
@@ -103,6 +147,10 @@ fn a_model_in_float8_over_two_gpus_computes_what_one_does() {
         let expected = run_pixels(&whole, &input);
         let stages = on(&two, Parallelism::pipeline());
         let shards = on(&two, Parallelism::tensor());
+        if let Some(four) = gpus.get(..4) {
+            let groups = on(four, Parallelism::new(1, 2, 2).unwrap());
+            same(&run_pixels(&groups, &input), &run_pixels(&shards, &input));
+        }
         let rounds = |session: &Session| {
             let rounds = |node: &&Node| matches!(&node.op, Op::Linear(spec) if spec.rounding.is_some());
             session.graph().nodes().iter().filter(rounds).count()

@@ -1,5 +1,8 @@
 //! One model over several GPUs: tensor and pipeline parallelism, and what becomes of a model that loses a GPU.
 
+use std::thread;
+use std::time::{Duration, Instant};
+
 use hipvit::pipeline::Pipeline;
 use hipvit::timing::{Phase, Timing};
 use hipvit::{
@@ -38,6 +41,24 @@ fn load(builder: &SessionBuilder, model: &str) -> Session {
     let path = at("tests/golden").join(model);
     builder.load(path).unwrap_or_else(|e| panic!("{model}: {e}"))
 }
+
+/// Each of `pipeline` stages on `tensor` GPUs.
+fn groups(fake: &Fake, tensor: usize, pipeline: usize) -> SessionBuilder {
+    let parallelism = Parallelism::new(1, tensor, pipeline).unwrap();
+    on(fake, tensor * pipeline, parallelism)
+}
+
+/// Every way to divide [`THREE_HEADS`] among several GPUs.
+fn divided(fake: &Fake) -> [SessionBuilder; 3] {
+    [
+        on(fake, 3, Parallelism::tensor()),
+        on(fake, 3, Parallelism::pipeline()),
+        groups(fake, 3, 2),
+    ]
+}
+
+const THREE_HEADS: &str = "timm_vit_class_token";
+const TWO_HEADS: &str = "timm_dinov2_reg4_swiglu";
 
 fn one(fake: &Fake) -> SessionBuilder {
     Session::builder().gpu(fake.device()).threads(2).batch(2)
@@ -186,6 +207,135 @@ fn stages_give_the_bits_of_one_gpu() {
     fake.assert_clean();
 }
 
+/// A stage on several GPUs has the sums of tensor parallelism, and adds nothing to what these round.
+#[test]
+fn stages_of_several_gpus_give_the_bits_of_tensor_parallelism() {
+    let fake = Fake::new("groups");
+    {
+        // Batches of two, and one that is not whole.
+        let images = images(7);
+        let with = |builder: SessionBuilder| builder.tokens(true).hidden_layers(0..2);
+        for (model, counts) in MODELS {
+            let tensor = counts[0];
+            let whole = load(&with(one(&fake)), model).run(&images).unwrap();
+            let expected = load(&with(on(&fake, tensor, Parallelism::tensor())), model);
+            let expected = expected.run(&images).unwrap();
+            for pipeline in [2, 3] {
+                let session = load(&with(groups(&fake, tensor, pipeline)), model);
+                let degrees = session.degrees();
+                assert_eq!((degrees.tensor, degrees.pipeline), (tensor, pipeline));
+                let before = fake.get(Slot::Replays);
+                for _ in 0..3 {
+                    let outputs = session.run(&images).unwrap();
+                    close(model, &outputs, &whole);
+                    same(&outputs, &expected);
+                    for (got, expected) in outputs.iter().zip(expected.iter()) {
+                        assert_eq!(got.tokens(), expected.tokens(), "{model}");
+                        for block in 0..2 {
+                            assert_eq!(got.hidden_layer(block), expected.hidden_layer(block), "{model}");
+                        }
+                    }
+                }
+                // Other batch sizes, in other contexts.
+                for count in [1, 2, 1] {
+                    let few = session.run(&images[..count]).unwrap();
+                    close(
+                        model,
+                        &few,
+                        &load(&one(&fake), model).run(&images[..count]).unwrap(),
+                    );
+                }
+                let replays = session.hip_graphs().unwrap();
+                assert_eq!(replays.fallback, None, "{model}");
+                assert!(replays.replayed_runs > 0, "{model}: {replays:?}");
+                let gpus = (tensor * pipeline) as u64;
+                assert_eq!(
+                    fake.get(Slot::Replays) - before,
+                    replays.replayed_runs * gpus,
+                    "{model}"
+                );
+            }
+        }
+    }
+    fake.assert_clean();
+}
+
+#[test]
+fn replicas_of_such_groups_share_the_batches() {
+    let fake = Fake::new("groups-replicas");
+    {
+        let images = images(11);
+        let expected = load(&groups(&fake, 2, 2), TWO_HEADS).run(&images).unwrap();
+        let session = load(
+            &on(&fake, 8, "tensor=2,pipeline=2,data=2".parse().unwrap()),
+            TWO_HEADS,
+        );
+        let degrees = session.degrees();
+        assert_eq!((degrees.data, degrees.tensor, degrees.pipeline), (2, 2, 2));
+        for _ in 0..3 {
+            same(&session.run(&images).unwrap(), &expected);
+        }
+        // Six batches in each run.
+        let shares = session.images_by_replica();
+        assert!(
+            shares.len() == 2 && shares.iter().all(|&share| share > 0),
+            "{shares:?}"
+        );
+    }
+    fake.assert_clean();
+}
+
+/// While a GPU of the last stage does nothing, the first stage takes as many batches as keep all stages busy.
+#[test]
+fn a_stage_does_not_wait_for_the_next_one() {
+    let fake = Fake::new("groups-overlap");
+    {
+        let images = images(8);
+        // A capture waits for its run.
+        let session = load(&groups(&fake, 2, 2).hip_graphs(GraphMode::Off), TWO_HEADS);
+        let expected = session.run(&images).unwrap();
+        let uploads = fake.get(Slot::Uploads);
+        fake.set(Slot::HoldDevice, 4);
+        thread::scope(|scope| {
+            let held = scope.spawn(|| session.run(&images).unwrap());
+            let begun = Instant::now();
+            // Both GPUs of the first stage copy the pixels of a batch, which goes at once.
+            while fake.get(Slot::Uploads) < uploads + 3 * 2 && begun.elapsed() < Duration::from_secs(5) {
+                thread::sleep(Duration::from_millis(1));
+            }
+            let (submitted, waits) = (fake.get(Slot::Uploads) - uploads, !held.is_finished());
+            fake.set(Slot::HoldDevice, 0);
+            same(&held.join().unwrap(), &expected);
+            assert_eq!((submitted, waits), (6, true));
+            // Four batches in all.
+            assert_eq!(fake.get(Slot::Uploads) - uploads, 8);
+        });
+    }
+    fake.assert_clean();
+}
+
+/// One batch fits, a second one beside it does not: they wait for each other.
+#[test]
+fn groups_short_of_memory_run_fewer_batches_at_once() {
+    let fake = Fake::new("groups-memory");
+    {
+        let images = images(9);
+        let expected = load(&groups(&fake, 2, 2), TWO_HEADS).run(&images).unwrap();
+        let session = load(&groups(&fake, 2, 2), TWO_HEADS);
+        session.run(&images[..2]).unwrap();
+        let before = fake.get(Slot::DeviceBytes);
+        fake.set(Slot::MemoryLimit, before + 1024);
+        for _ in 0..3 {
+            same(&session.run(&images).unwrap(), &expected);
+        }
+        let replays = session.hip_graphs().unwrap();
+        assert_eq!(replays.fallback, None);
+        assert!(replays.replayed_runs > 0, "{replays:?}");
+        assert!(fake.get(Slot::DeviceBytes) <= before + 1024);
+    }
+    fake.assert_clean();
+}
+
 /// If one stage cannot replay its steps, none does.
 #[test]
 fn stages_whose_replay_is_wrong_go_on_without() {
@@ -265,10 +415,10 @@ fn stages_behind_a_wrong_replay_are_computed_again() {
 fn a_pipeline_of_files_runs_on_divided_models() {
     let fake = Fake::new("divided-pipeline");
     {
-        let (images, model) = (images(9), "timm_vit_class_token");
+        let (images, model) = (images(9), THREE_HEADS);
         let expected = load(&one(&fake), model).run(&images).unwrap();
-        for parallelism in [Parallelism::tensor(), Parallelism::pipeline()] {
-            let session = load(&on(&fake, 3, parallelism), model);
+        for builder in divided(&fake) {
+            let session = load(&builder, model);
             let mut count = 0;
             let items = Pipeline::new(&session).run(sources(&images)).unwrap();
             for (index, item) in items.enumerate() {
@@ -291,9 +441,9 @@ fn a_pipeline_of_files_runs_on_divided_models() {
 fn threads_share_a_divided_model() {
     let fake = Fake::new("divided-threads");
     {
-        let (images, model) = (images(6), "timm_vit_class_token");
-        for parallelism in [Parallelism::tensor(), Parallelism::pipeline()] {
-            let session = load(&on(&fake, 3, parallelism), model);
+        let images = images(6);
+        for builder in divided(&fake) {
+            let session = load(&builder, THREE_HEADS);
             let expected = session.run(&images).unwrap();
             std::thread::scope(|scope| {
                 for _ in 0..4 {
@@ -313,8 +463,8 @@ fn threads_share_a_divided_model() {
 fn timings_are_those_of_the_steps() {
     let fake = Fake::new("divided-timing");
     {
-        for parallelism in [Parallelism::tensor(), Parallelism::pipeline()] {
-            let session = load(&on(&fake, 3, parallelism), "timm_vit_class_token");
+        for builder in divided(&fake) {
+            let session = load(&builder, THREE_HEADS);
             let mut timing = Timing::default();
             session
                 .run_with(&images(2), RunOptions::new().timing(&mut timing))
@@ -332,11 +482,12 @@ fn timings_are_those_of_the_steps() {
 /// A replay that one GPU cannot make is made on none, since all have to sum equally often.
 #[test]
 fn replays_are_all_gpus_or_none() {
-    for fault in [Slot::CorruptReplay, Slot::FailCapture] {
-        let fake = Fake::new(&format!("divided-{fault:?}"));
+    let faults = [Slot::CorruptReplay, Slot::FailCapture].map(|fault| [1, 2].map(|stages| (fault, stages)));
+    for (fault, stages) in faults.into_iter().flatten() {
+        let fake = Fake::new(&format!("divided-{fault:?}-{stages}"));
         {
             let images = images(2);
-            let session = load(&on(&fake, 3, Parallelism::tensor()), "timm_vit_class_token");
+            let session = load(&groups(&fake, 3, stages), THREE_HEADS);
             let first = session.run(&images).unwrap();
             fake.set(fault, 1);
             for _ in 0..3 {
@@ -382,6 +533,42 @@ fn a_rank_that_fails_stops_the_others_and_is_named() {
     }
 }
 
+/// Whichever GPU of whichever stage it is, with several batches in flight.
+#[test]
+fn a_lost_gpu_of_a_stage_is_named_and_stops_the_others() {
+    let images = images(8);
+    for lost in 1..=4 {
+        let fake = Fake::new(&format!("lost-of-stage-{lost}"));
+        let session = load(&groups(&fake, 2, 2).hip_graphs(GraphMode::Off), TWO_HEADS);
+        session.run(&images).unwrap();
+        fake.set(Slot::LoseDevice, lost);
+        let error = session.run(&images).unwrap_err();
+        let Error::Rank {
+            rank,
+            ranks: 4,
+            device,
+            reason,
+        } = &error
+        else {
+            panic!("{error}");
+        };
+        assert_eq!(*rank as u64 + 1, lost, "{error}");
+        assert!(
+            device.starts_with(&format!("GPU {rank} ")) && !reason.is_empty(),
+            "{error}"
+        );
+        // Nothing is submitted any more, also when several call at once.
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    let again = session.run(&images).unwrap_err();
+                    assert_eq!(again.to_string(), error.to_string());
+                });
+            }
+        });
+    }
+}
+
 #[test]
 fn what_cannot_be_divided_is_an_error() {
     let fake = Fake::new("indivisible");
@@ -396,8 +583,15 @@ fn what_cannot_be_divided_is_an_error() {
         assert!(text.contains("among 2 GPUs"), "{text}");
         let text = error(on(&fake, 40, Parallelism::pipeline()));
         assert!(text.contains("stages at most, not 40"), "{text}");
-        let text = error(on(&fake, 4, Parallelism::new(1, 2, 2).unwrap()));
-        assert!(text.contains("not combined"), "{text}");
+        let text = error(groups(&fake, 2, 2));
+        assert!(
+            text.contains("3 attention heads, which cannot be divided evenly among 2 GPUs"),
+            "{text}"
+        );
+        let text = error(groups(&fake, 3, 2).overlap(Overlap::On));
+        assert!(text.contains("overlap: in a pipeline"), "{text}");
+        let text = error(groups(&fake, 3, 40));
+        assert!(text.contains("stages at most, not 40"), "{text}");
         let text = error(on(&fake, 3, Parallelism::tensor()).resize(ResizeOn::Device));
         assert!(text.contains("resized on the host"), "{text}");
         let cpu = Session::builder()

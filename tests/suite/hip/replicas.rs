@@ -373,6 +373,7 @@ fn a_divided_model_is_measured_on_all_its_gpus() {
         ("pipeline", "timm_vit_class_token", "2"),
         ("tensor", "timm_dinov2_reg4_swiglu", "2"),
         ("data=2,pipeline=2", "timm_vit_class_token", "4"),
+        ("data,tensor=2,pipeline=2", "timm_dinov2_reg4_swiglu", "4"),
     ] {
         let bench = |more: &[&str]| {
             let model = at("tests/golden").join(model);

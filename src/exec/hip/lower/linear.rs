@@ -1,18 +1,19 @@
 //! Linear layers: a GEMM, then bias, activation and residual. Which library computes it and whether its epilogue does all
 //! of that is [selected](crate::exec::select) when it is submitted.
 //!
-//! In FP8, x is in FP8 already or is rounded to scratch memory first; the GEMM multiplies the result by both scales. In int8, x is
-//! rounded row by row; then either a kernel does all, or rocBLAS sums bytes to 32-bit integers in scratch memory and a kernel the rest.
+//! In FP8, x is in FP8 already or is rounded to scratch memory first; the GEMM multiplies the result by both scales. Where each row of
+//! x has its own, the library does so, or sums in f32 to scratch memory and a kernel does the rest. In int8, x is rounded row by row,
+//! too; then either a kernel does all, or rocBLAS sums bytes to 32-bit integers in scratch memory and a kernel the rest.
 
 use super::{Call, Lowering, one, rows};
-use crate::exec::hip::constants::{float8_scale, int8_tables};
+use crate::exec::hip::constants::{float8_scales, int8_tables};
 use crate::exec::select::{Float8Shape, LinearShape};
 use crate::graph::plan::{ALIGNMENT, Operand, Plan, Step};
 use crate::hip::{DType, Gemm};
 use crate::kernels::{
     BiasActivationArgs, DequantizeArgs, Int8GemmArgs, KernelCall, QuantizeArgs, SparseGemmArgs,
 };
-use crate::ops::{Activation, Levels, Linear, Rounding};
+use crate::ops::{Activation, Float8Scale, Levels, Linear, Rounding};
 
 /// Whether a kernel of the crate can follow or precede the GEMM.
 pub(super) fn needs_kernel(spec: &Linear) -> bool {
@@ -29,7 +30,7 @@ pub(in crate::exec) struct LinearCall {
     pub(in crate::exec) residual: u64,
     pub(in crate::exec) out: u64,
     /// As large as the result in the activations' type, where the residual lies where the result goes and an activation comes
-    /// before it, and where the result is FP8. In int8, the sums of a library.
+    /// before it, and where the result is FP8. In int8 and in FP8 by rows, the sums of a library.
     pub(in crate::exec) scratch: u64,
     pub(in crate::exec) activation: Option<Activation>,
     /// If x and the weight are in FP8.
@@ -51,9 +52,10 @@ pub(in crate::exec) enum SparseForm {
     Compressed { bytes: usize },
 }
 
-/// The scales of a GEMM in FP8: addresses of an f32 each.
+/// The scales of a GEMM in FP8: addresses of an f32 each, or of one for each row of x and of the weight.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::exec) struct Float8Call {
+    pub(in crate::exec) rows: bool,
     pub(in crate::exec) x: u64,
     pub(in crate::exec) weight: u64,
     /// The result's, if it is FP8.
@@ -89,6 +91,7 @@ impl LinearCall {
         let float8 = self.float8.map(|float8| Float8Shape {
             activations: self.gemm.wide,
             result: float8.out.is_some(),
+            rows: float8.rows,
         });
         LinearShape {
             m: self.gemm.m,
@@ -136,6 +139,9 @@ impl LinearCall {
         if let Some(int8) = self.int8 {
             return self.unfused_int8(int8);
         }
+        if let Some(float8) = self.float8.filter(|float8| float8.rows) {
+            return self.unfused_float8_rows(float8);
+        }
         let in_place = self.residual != 0 && self.residual == self.out;
         let step = self.float8.and_then(|float8| float8.out).map(|out| out.step);
         let (c, beta, residual) = match (in_place, self.activation) {
@@ -162,6 +168,23 @@ impl LinearCall {
         Ok(Unfused { gemm, c, kernel })
     }
 
+    fn unfused_float8_rows(&self, float8: Float8Call) -> Result<Unfused, String> {
+        let kernel = DequantizeArgs::float8(
+            [self.scratch, float8.x, float8.weight],
+            [self.bias, self.residual, self.out],
+            [self.gemm.m, self.gemm.n],
+            self.activation,
+        )?;
+        Ok(Unfused {
+            gemm: Gemm {
+                output: DType::F32,
+                ..self.gemm
+            },
+            c: self.scratch,
+            kernel: Some(kernel.into()),
+        })
+    }
+
     fn unfused_int8(&self, int8: Int8Call) -> Result<Unfused, String> {
         let Gemm { m, n, k, .. } = self.gemm;
         let kernel = DequantizeArgs::new(
@@ -186,7 +209,7 @@ impl LinearCall {
 struct Scratch {
     /// x in 8 bits.
     x: usize,
-    /// Scale and zero point of each row of x.
+    /// The scale of each row of x, and its zero point if it has one.
     rows: usize,
     /// The GEMM's result, before what follows.
     sums: usize,
@@ -198,6 +221,7 @@ impl Scratch {
         let elements: usize = result.shape.iter().product();
         let x = step.inputs.first().map_or(&[][..], |&x| super::shape_of(plan, x));
         let x_elements: usize = x.iter().product();
+        let x_rows = x_elements / x.last().copied().unwrap_or(1).max(1);
         let wide = elements * plan.dtype().size();
         match spec.rounding {
             None => Self {
@@ -208,7 +232,12 @@ impl Scratch {
                 },
                 ..Self::default()
             },
-            Some(Rounding::Float8 { .. }) => Self {
+            Some(Rounding::Float8(Float8Scale::Row)) => Self {
+                x: x_elements,
+                rows: x_rows * size_of::<f32>(),
+                sums: elements * DType::F32.size(),
+            },
+            Some(Rounding::Float8(Float8Scale::Fixed(_))) => Self {
                 x: if is_float8(plan, step) { 0 } else { x_elements },
                 rows: 0,
                 sums: match result.float8.is_some() || spec.activation.is_some() && step.in_place.is_some() {
@@ -218,7 +247,7 @@ impl Scratch {
             },
             Some(Rounding::Int8(_)) => Self {
                 x: x_elements,
-                rows: x_elements / x.last().copied().unwrap_or(1).max(1) * 2 * size_of::<f32>(),
+                rows: x_rows * 2 * size_of::<f32>(),
                 sums: elements * DType::I32.size(),
             },
         }
@@ -250,7 +279,7 @@ impl Lowering<'_> {
                 Some(call) => one(Call::Projection(call)),
                 None => one(Call::Linear(self.linear_call(spec)?)),
             },
-            Some(Rounding::Float8 { scale }) => self.linear_float8(spec, scale),
+            Some(Rounding::Float8(scale)) => self.linear_float8(spec, scale),
             Some(Rounding::Int8(levels)) => self.linear_int8(spec, levels),
         }
     }
@@ -282,19 +311,30 @@ impl Lowering<'_> {
         })
     }
 
-    fn linear_float8(&self, spec: &Linear, step: f32) -> Result<Vec<Call>, String> {
+    fn linear_float8(&self, spec: &Linear, scale: Float8Scale) -> Result<Vec<Call>, String> {
         let Some(float8) = self.addresses.float8 else {
             return Err("is in FP8, which the GPU does not multiply".into());
         };
         let mut call = self.linear_call(spec)?;
         let mut calls = Vec::with_capacity(2);
-        if !is_float8(self.plan, self.step) {
-            let [at, ..] = Scratch::of(self.plan, self.step, spec).offsets();
-            let rounded = self.addresses.scratch + at as u64;
-            let extents = [call.gemm.m, call.gemm.k];
-            calls.push(QuantizeArgs::float8([call.x, rounded], extents, step)?.into());
-            call.x = rounded;
-        }
+        let extents = [call.gemm.m, call.gemm.k];
+        let [rounded, rows, ..] = Scratch::of(self.plan, self.step, spec)
+            .offsets()
+            .map(|at| self.addresses.scratch + at as u64);
+        let x_scale = match scale {
+            Float8Scale::Row => {
+                calls.push(QuantizeArgs::float8_rows([call.x, rounded, rows], extents)?.into());
+                call.x = rounded;
+                rows
+            }
+            Float8Scale::Fixed(scale) => {
+                if !is_float8(self.plan, self.step) {
+                    calls.push(QuantizeArgs::float8([call.x, rounded], extents, scale)?.into());
+                    call.x = rounded;
+                }
+                self.step_of_float8(scale)?[0]
+            }
+        };
         let result = self.plan.buffer(self.step.output).float8;
         call.gemm.inputs = float8;
         call.gemm.output = if result.is_some() {
@@ -310,8 +350,9 @@ impl Lowering<'_> {
             None => None,
         };
         call.float8 = Some(Float8Call {
-            x: self.step_of_float8(step)?[0],
-            weight: call.weight + float8_scale(call.gemm.n, call.gemm.k) as u64,
+            rows: scale == Float8Scale::Row,
+            x: x_scale,
+            weight: call.weight + float8_scales(call.gemm.n, call.gemm.k) as u64,
             out,
         });
         calls.push(Call::Linear(call));

@@ -1,4 +1,6 @@
-//! Algorithms. There are two, whose results may differ in the last bit, as those of the real library do.
+//! Algorithms. There are two, whose results may differ in the last bit, as those of the real library do. Each is for problems with
+//! certain scales: the real library's kernels multiply by scales or do not, so that one that was chosen before the scales were set
+//! would leave them out. Here such a call is refused.
 
 use hipvit_sys::hipblaslt::{hipblasLtMatmulAlgo_t, hipblasLtMatmulHeuristicResult_t, hipblasStatus_t};
 
@@ -25,7 +27,8 @@ impl Algorithm {
         }
     }
 
-    pub(super) fn result(self, count: usize) -> hipblasLtMatmulHeuristicResult_t {
+    /// For a problem of `count` results with such [scales](super::matmul::Problem::scaling).
+    pub(super) fn result(self, count: usize, scaling: u64) -> hipblasLtMatmulHeuristicResult_t {
         let number: u64 = match self {
             Self::Whole => 0,
             Self::Split => 1,
@@ -33,7 +36,7 @@ impl Algorithm {
         let workspace = self.workspace(count);
         let mut data = [0; 16];
         data[..8].copy_from_slice(&MARK.to_ne_bytes());
-        data[8..].copy_from_slice(&number.to_ne_bytes());
+        data[8..].copy_from_slice(&(scaling << 1 | number).to_ne_bytes());
         hipblasLtMatmulHeuristicResult_t {
             algo: hipblasLtMatmulAlgo_t {
                 data,
@@ -46,11 +49,11 @@ impl Algorithm {
         }
     }
 
-    /// The algorithm that a caller got from the heuristics.
-    pub(super) fn known(algorithm: &hipblasLtMatmulAlgo_t) -> Result<Self, hipblasStatus_t> {
+    /// The algorithm that a caller got from the heuristics, if it was for such scales.
+    pub(super) fn known(algorithm: &hipblasLtMatmulAlgo_t, scaling: u64) -> Result<Self, hipblasStatus_t> {
         let known = Self::ALL
             .into_iter()
-            .find(|known| known.result(0).algo.data == algorithm.data);
+            .find(|known| known.result(0, scaling).algo.data == algorithm.data);
         known.ok_or(hipblasStatus_t::HIPBLAS_STATUS_INVALID_VALUE)
     }
 }
@@ -61,10 +64,12 @@ mod tests {
 
     #[test]
     fn other_bytes_are_not_an_algorithm() {
-        for algorithm in Algorithm::ALL {
-            assert_eq!(Algorithm::known(&algorithm.result(7).algo), Ok(algorithm));
-        }
         let refused = Err(hipblasStatus_t::HIPBLAS_STATUS_INVALID_VALUE);
-        assert_eq!(Algorithm::known(&hipblasLtMatmulAlgo_t::default()), refused);
+        for algorithm in Algorithm::ALL {
+            let of_scaling = algorithm.result(7, 3).algo;
+            assert_eq!(Algorithm::known(&of_scaling, 3), Ok(algorithm));
+            assert_eq!(Algorithm::known(&of_scaling, 0), refused);
+        }
+        assert_eq!(Algorithm::known(&hipblasLtMatmulAlgo_t::default(), 0), refused);
     }
 }

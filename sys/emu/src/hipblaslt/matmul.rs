@@ -98,6 +98,8 @@ pub(super) struct Problem {
     bias: Option<(u64, Element)>,
     aux: Option<(u64, Layout)>,
     scales: Scales,
+    /// The address of the largest magnitude of the result before its scale, f32; 0 if it is not asked for.
+    amax: u64,
     /// Whether alpha is a vector of `m` elements on the device.
     alpha_vector: bool,
     pub(super) scalars_on_device: bool,
@@ -249,6 +251,10 @@ impl Problem {
             }
             false => None,
         };
+        let amax = of.value(Desc::HIPBLASLT_MATMUL_DESC_AMAX_D_POINTER);
+        if amax != 0 && (!matches!(d.element, Element::F8(_)) || d.batch > 1) {
+            return Err(NOT_SUPPORTED);
+        }
         let (scalars_on_device, alpha_vector) =
             match Mode(of.value(Desc::HIPBLASLT_MATMUL_DESC_POINTER_MODE) as u32) {
                 Mode::HIPBLASLT_POINTER_MODE_HOST => (false, false),
@@ -278,6 +284,7 @@ impl Problem {
                 d: of.value(Desc::HIPBLASLT_MATMUL_DESC_D_SCALE_POINTER),
                 aux: of.value(Desc::HIPBLASLT_MATMUL_DESC_EPILOGUE_AUX_SCALE_POINTER),
             },
+            amax,
             alpha_vector,
             scalars_on_device,
             scalar,
@@ -291,6 +298,16 @@ impl Problem {
         } else {
             &Algorithm::ALL
         }
+    }
+
+    /// Which scales there are, as far as the real library's kernels depend on it: of A and B, as vectors or not, of C or D.
+    pub(super) fn scaling(&self) -> u64 {
+        let of = &self.scales;
+        let factors = of.a != 0 || of.b != 0;
+        u64::from(factors)
+            | u64::from(factors && (of.a_outer || of.b_outer)) << 1
+            | u64::from(of.c != 0 || of.d != 0) << 2
+            | u64::from(self.amax != 0) << 3
     }
 
     /// Elements of the results of the whole batch.
@@ -418,11 +435,20 @@ impl Problem {
             matrix(layout, address)?.store(memory, &kept)?;
         }
         let activation = self.epilogue.activation;
-        if activation != Activation::None || scale != 1.0 {
-            let scale = T::of(scale);
+        if activation != Activation::None {
             result
                 .par_iter_mut()
-                .for_each(|value| *value = T::of(activation.of(value.wide())) * scale);
+                .for_each(|value| *value = T::of(activation.of(value.wide())));
+        }
+        if self.amax != 0 {
+            let largest = result
+                .iter()
+                .fold(0f64, |largest, value| largest.max(value.wide().abs()));
+            write(memory, self.amax, &(largest as f32).to_ne_bytes())?;
+        }
+        if scale != 1.0 {
+            let scale = T::of(scale);
+            result.par_iter_mut().for_each(|value| *value = *value * scale);
         }
         matrix(self.d, operands.d)?.store(memory, &result)
     }

@@ -301,7 +301,7 @@ export! { hipblaslt, hipblasStatus_t, run;
         let fits = |algorithm: &&Algorithm| algorithm.workspace(count) as u64 <= workspace;
         let mut number = 0;
         for algorithm in problem.algorithms().iter().filter(fits).take(capacity) {
-            results.add(number).write(algorithm.result(count));
+            results.add(number).write(algorithm.result(count, problem.scaling()));
             number += 1;
         }
         put_value(found, number as i32)
@@ -324,7 +324,7 @@ export! { hipblaslt, hipblasStatus_t, run;
             d: address(d),
         };
         let algorithm = match algo.as_ref() {
-            Some(algo) => Algorithm::known(algo)?,
+            Some(algo) => Algorithm::known(algo, problem.scaling())?,
             None => Algorithm::Whole,
         };
         let needed = algorithm.workspace(problem.count());

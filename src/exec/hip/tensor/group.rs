@@ -1,0 +1,239 @@
+//! What the ranks of a model share: what sums over them, and why one has failed.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+
+use super::RankStream;
+use super::agreement::Agreement;
+use crate::error::{Error, Result};
+use crate::exec::hip::direct::DirectGroup;
+use crate::exec::select::AllReduceKind;
+use crate::hip::{self, Comm, Device};
+use crate::tensor::DType;
+
+/// A stream of each rank of a stage.
+pub(super) struct Streams {
+    pub(super) ranks: Vec<RankStream>,
+    /// Why RCCL sums everything.
+    no_direct: Option<String>,
+}
+
+/// What all ranks share.
+pub(super) struct Group {
+    /// By stage.
+    pub(super) first: Vec<Streams>,
+    /// For the second halves of batches; made when there is one. An error says why there are none.
+    pub(super) second: OnceLock<Result<Streams, String>>,
+    pub(super) agreement: Arc<Agreement>,
+    pub(super) failure: Mutex<Option<Failure>>,
+    /// Whether a caller knows of it, and it is not replaced by its cause any more.
+    pub(super) told: AtomicBool,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Failure {
+    rank: usize,
+    ranks: usize,
+    device: String,
+    reason: String,
+    /// Whether RCCL reports it, and the rank may have seen what became of another.
+    pub(super) follows: bool,
+}
+
+impl Streams {
+    pub(super) fn new(devices: &[Device], dtype: DType, kind: AllReduceKind, several: bool) -> Result<Self> {
+        let streams = devices
+            .iter()
+            .map(Device::stream)
+            .collect::<hip::Result<Vec<_>>>()?;
+        let comms = Comm::all(&streams)?;
+        let (direct, no_direct) = match DirectGroup::ranks(&streams, dtype, kind)? {
+            Ok(direct) => (direct, None),
+            Err(reason) => (Vec::new(), Some(reason)),
+        };
+        let rank = |(rank, comm)| RankStream {
+            comm,
+            direct: direct.get(rank).cloned(),
+            several,
+        };
+        Ok(Self {
+            ranks: comms.into_iter().enumerate().map(rank).collect(),
+            no_direct,
+        })
+    }
+
+    pub(super) fn direct(&self) -> Option<&DirectGroup> {
+        let first = self.ranks.first()?;
+        Some(first.direct.as_ref()?.group())
+    }
+}
+
+/// What sums over the ranks of a stage, and why.
+impl std::fmt::Display for Streams {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.direct(), &self.no_direct) {
+            (Some(direct), _) => direct.fmt(f),
+            (None, reason) => write!(f, "RCCL ({})", reason.as_deref().unwrap_or_default()),
+        }
+    }
+}
+
+/// What sums over the ranks, and why: once if it is the same in all stages.
+impl std::fmt::Display for Group {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let stages: Vec<String> = self.first.iter().map(Streams::to_string).collect();
+        match stages.as_slice() {
+            [first, others @ ..] if others.iter().all(|other| other == first) => f.write_str(first),
+            stages => {
+                let each = stages.iter().enumerate();
+                let each: Vec<String> = each
+                    .map(|(stage, sums)| format!("stage {stage}: {sums}"))
+                    .collect();
+                f.write_str(&each.join("; "))
+            }
+        }?;
+        match self.second.get() {
+            None => Ok(()),
+            Some(Ok(_)) => {
+                f.write_str("; overlapped with computation where messages are large or as requested")
+            }
+            Some(Err(reason)) => write!(f, "; not overlapped with computation: {reason}"),
+        }
+    }
+}
+
+impl Group {
+    /// The streams of all ranks so far, with the stage that they are of.
+    pub(super) fn streams(&self) -> impl Iterator<Item = (usize, &Streams)> {
+        let second = self.second.get().and_then(|second| second.as_ref().ok());
+        let second = second.map(|second| (0, second));
+        self.first.iter().enumerate().chain(second)
+    }
+
+    /// Whether all ranks work.
+    pub(super) fn working(&self) -> Result<()> {
+        match self.failure.lock().clone() {
+            None => Ok(()),
+            Some(Failure {
+                rank,
+                ranks,
+                device,
+                reason,
+                follows: _,
+            }) => Err(Error::Rank {
+                rank,
+                ranks,
+                device,
+                reason,
+            }),
+        }
+    }
+
+    /// The same, for a caller, who is told no other failure later.
+    pub(super) fn tell(&self) -> Result<()> {
+        {
+            let failure = self.failure.lock();
+            if failure.is_some() {
+                self.told.store(true, Ordering::Relaxed);
+            }
+        }
+        self.working()
+    }
+
+    /// The failure of a rank on its GPU of a stage.
+    pub(super) fn failure(&self, stage: usize, rank: usize, reason: impl ToString) -> Failure {
+        let ranks = &self.first[stage].ranks;
+        Failure {
+            rank: stage * ranks.len() + rank,
+            ranks: self.first.len() * ranks.len(),
+            device: ranks[rank].comm.stream().device().name().to_owned(),
+            reason: reason.to_string(),
+            follows: false,
+        }
+    }
+
+    /// The same, for what HIP or RCCL says.
+    pub(super) fn failure_on(&self, stage: usize, rank: usize, error: &hip::Error) -> Failure {
+        Failure {
+            follows: matches!(error, hip::Error::Communicator { .. }),
+            ..self.failure(stage, rank, error)
+        }
+    }
+
+    /// The failure of a rank's thread, of which `error` may name the GPU.
+    pub(super) fn failure_of(&self, rank: usize, error: Error) -> Failure {
+        match error {
+            Error::Rank {
+                rank,
+                ranks,
+                device,
+                reason,
+            } => Failure {
+                rank,
+                ranks,
+                device,
+                reason,
+                follows: false,
+            },
+            Error::Hip(error @ hip::Error::Communicator { .. }) => {
+                // The GPU's name tells the stage.
+                let of = |streams: &Streams| {
+                    let name = streams.ranks[rank].comm.stream().device().name();
+                    matches!(&error, hip::Error::Communicator { device, .. } if device == name)
+                };
+                let stage = self.first.iter().position(of).unwrap_or(0);
+                self.failure_on(stage, rank, &error)
+            }
+            error => self.failure(0, rank, error),
+        }
+    }
+
+    /// That a rank's thread is no more.
+    pub(super) fn ended(&self, rank: usize) -> Failure {
+        self.failure(0, rank, "its thread has ended")
+    }
+
+    /// Notes the first failure, and ends what the other ranks wait for.
+    pub(super) fn fail(&self, failure: Failure) {
+        {
+            let mut first = self.failure.lock();
+            if let Some(first) = &mut *first {
+                // The cause of what was seen first.
+                let told = self.told.load(Ordering::Relaxed);
+                // A rank that finds the group failed repeats it.
+                let repeated = (first.rank, &first.reason) == (failure.rank, &failure.reason);
+                if first.follows && !failure.follows && !repeated && !told {
+                    *first = failure;
+                }
+                return;
+            }
+            *first = Some(failure);
+        }
+        self.agreement.end();
+        for (_, streams) in self.streams() {
+            if let Some(direct) = streams.direct() {
+                direct.abort();
+            }
+            for rank in &streams.ranks {
+                // What matters is that the others stop waiting; what a lost GPU says of that does not.
+                let _ = rank.comm.abort();
+            }
+        }
+    }
+
+    /// Asks every rank's communicators for errors.
+    pub(super) fn check(&self) {
+        for (stage, streams) in self.streams() {
+            for (rank, on) in streams.ranks.iter().enumerate() {
+                if self.failure.lock().is_some() {
+                    return;
+                }
+                if let Err(error) = on.comm.check() {
+                    self.fail(self.failure_on(stage, rank, &error));
+                }
+            }
+        }
+    }
+}

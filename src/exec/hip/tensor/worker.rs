@@ -1,0 +1,295 @@
+//! A rank's thread.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::time::Duration;
+
+use rayon::ThreadPool;
+
+use super::group::{Group, Streams};
+use super::{RankStream, Results, Run, StageKind};
+use crate::error::{Error, Result};
+use crate::exec::hip::direct::DirectRank;
+use crate::exec::hip::overlap::{halves, largest_sum};
+use crate::exec::hip::pipeline::PipelineRun;
+use crate::exec::hip::run::is_out_of_memory;
+use crate::exec::hip::{Feed, Finished, PipelineExecutor, Stage};
+use crate::graph::plan::Plan;
+use crate::hip::Device;
+
+/// How often the first rank, while one more run may be in flight, looks whether the oldest has ended.
+const LOOK: Duration = Duration::from_micros(50);
+
+/// What all ranks do next.
+#[derive(Clone)]
+pub(super) enum Action {
+    /// They submit a run.
+    Submit(Arc<Run>),
+    /// They wait for the oldest of those that are in flight.
+    Finish,
+}
+
+/// A run of a rank's.
+pub(super) enum Part {
+    Submitted(PipelineRun),
+    /// Run as two halves, and waited for.
+    Done(Results),
+    /// Without the memory for it, for this reason.
+    Refused(Error),
+}
+
+/// A rank's thread.
+pub(super) struct Worker {
+    pub(super) rank: usize,
+    pub(super) executor: Arc<PipelineExecutor>,
+    pub(super) threads: ThreadPool,
+    pub(super) group: Arc<Group>,
+    /// What it has submitted and not waited for; of a run that failed, nothing.
+    pub(super) in_flight: VecDeque<(Arc<Run>, Option<Part>)>,
+    /// How many runs are in flight at most.
+    pub(super) most: usize,
+    /// A run for which there was no memory beside those in flight.
+    pub(super) postponed: Option<Arc<Run>>,
+}
+
+impl Worker {
+    /// Decides what all ranks do.
+    pub(super) fn lead(&mut self, runs: &Receiver<Arc<Run>>, others: &[(usize, Sender<Action>)]) {
+        self.bind();
+        while let Some(action) = self.next(runs) {
+            for (rank, other) in others {
+                if other.send(action.clone()).is_err() {
+                    self.group.fail(self.group.ended(*rank));
+                }
+            }
+            self.act(action);
+        }
+    }
+
+    /// Does what the first rank decides.
+    pub(super) fn follow(&mut self, actions: &Receiver<Action>) {
+        self.bind();
+        while let Ok(action) = actions.recv() {
+            self.act(action);
+            // The first rank gives it again.
+            self.postponed = None;
+        }
+    }
+
+    /// That the thread cannot be bound near its first GPU costs speed at most.
+    fn bind(&self) {
+        if let Ok(first) = self.executor.first() {
+            let _ = first.device().bind_thread();
+        }
+    }
+
+    /// What comes next; `None` once nothing is in flight and no more runs will come.
+    fn next(&mut self, runs: &Receiver<Arc<Run>>) -> Option<Action> {
+        let Some((_, oldest)) = self.in_flight.front() else {
+            let run = self.postponed.take().or_else(|| runs.recv().ok());
+            return run.map(Action::Submit);
+        };
+        while self.in_flight.len() < self.most {
+            if let Some(run) = self.postponed.take() {
+                return Some(Action::Submit(run));
+            }
+            match runs.recv_timeout(LOOK) {
+                Ok(run) => return Some(Action::Submit(run)),
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) if has_ended(oldest.as_ref()) => break,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+        Some(Action::Finish)
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Submit(run) => {
+                let part = self.guarded(|this| this.submit(&run));
+                match part {
+                    Some(Part::Refused(_)) if !self.in_flight.is_empty() => {
+                        // There may be memory for it when another is done, and no more than for these.
+                        self.most = self.in_flight.len();
+                        self.postponed = Some(run);
+                    }
+                    part => self.in_flight.push_back((run, part)),
+                }
+            }
+            Action::Finish => {
+                let Some((run, part)) = self.in_flight.pop_front() else {
+                    return;
+                };
+                let results = match (part, self.group.working()) {
+                    (Some(part), Ok(())) => self.guarded(|this| this.finish(&run, part)),
+                    (Some(Part::Submitted(_)), Err(_)) => {
+                        self.look_for_cause();
+                        None
+                    }
+                    _ => None,
+                };
+                let mut state = run.state.lock();
+                match results {
+                    Some(Ok(results)) if self.rank == 0 => state.results = results,
+                    // That of a GPU without memory says more than the others'.
+                    Some(Err(error)) if state.refused.is_none() || matches!(error, Error::Hip(_)) => {
+                        state.refused = Some(error);
+                    }
+                    _ => {}
+                }
+                state.done += 1;
+                run.changed.notify_all();
+            }
+        }
+    }
+
+    /// After a failure that may be another's, whether one of the rank's GPUs is the cause.
+    fn look_for_cause(&self) {
+        for (stage, streams) in self.group.first.iter().enumerate() {
+            if let Err(error) = streams.ranks[self.rank].comm.stream().synchronize() {
+                self.group.fail(self.group.failure_on(stage, self.rank, &error));
+            }
+        }
+    }
+
+    /// Does this, if all ranks work. Its failure is the rank's.
+    fn guarded<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T>) -> Option<T> {
+        self.group.working().ok()?;
+        let failure = match catch_unwind(AssertUnwindSafe(|| work(self))) {
+            Ok(Ok(done)) => return Some(done),
+            Ok(Err(error)) => self.group.failure_of(self.rank, error),
+            Err(panic) => self.group.failure(0, self.rank, message(&*panic)),
+        };
+        let follows = failure.follows;
+        self.group.fail(failure);
+        if follows {
+            self.look_for_cause();
+        }
+        None
+    }
+
+    fn submit(&mut self, run: &Run) -> Result<Part> {
+        let input = run.input.lock().clone();
+        let input = input.ok_or_else(|| Error::argument("input", "was given back before the run"))?;
+        if let Some((second, plan)) = self.second(run)? {
+            let executor = self.executor.first()?;
+            let [a, b] = halves(run.batch);
+            let plans = [self.executor.plan(a)?, self.executor.plan(b)?];
+            let on = [&self.group.first[0].ranks[self.rank], &second];
+            let halves = match executor.reserve_halves(plans, on) {
+                Ok(halves) => halves,
+                Err(error) if is_out_of_memory(&error) => return Ok(Part::Refused(error)),
+                Err(error) => return Err(error),
+            };
+            let outputs = executor.run_halves(halves, &input, &self.threads, run.how)?;
+            self.check([(0, on[0]), (0, on[1])])?;
+            return Ok(Part::Done(Results {
+                outputs,
+                plans: vec![plan],
+                stages: Vec::new(),
+            }));
+        }
+        let reserved = match self.executor.reserve(run.batch) {
+            Ok(reserved) => reserved,
+            Err(error) if is_out_of_memory(&error) => return Ok(Part::Refused(error)),
+            Err(error) => return Err(error),
+        };
+        let running = self
+            .executor
+            .submit(reserved, Feed::Pageable(&input), &self.threads, run.how)?;
+        Ok(Part::Submitted(running))
+    }
+
+    /// Waits for a run. An error within is the run's, and not the rank's.
+    fn finish(&mut self, run: &Run, part: Part) -> Result<Result<Results>> {
+        let running = match part {
+            Part::Submitted(running) => running,
+            Part::Done(results) => return Ok(Ok(results)),
+            Part::Refused(error) => return Ok(Err(error)),
+        };
+        let plans: Vec<Arc<Plan>> = running.plans().cloned().collect();
+        let mut stages = Vec::new();
+        let mut steps = vec![0; plans.len()];
+        let mut observe = |stage: usize, part: Stage<'_>, time| {
+            let kind = match part {
+                Stage::Upload | Stage::Resize => StageKind::Upload,
+                Stage::Step(_) => {
+                    steps[stage] += 1;
+                    StageKind::Step(steps[stage] - 1)
+                }
+                Stage::Replay => StageKind::Replay,
+                Stage::Download => StageKind::Download,
+            };
+            stages.push((stage, kind, time));
+        };
+        let Finished { outputs, memory } = match run.how.timed {
+            true => self.executor.finish(running, Some(&mut observe)),
+            false => self.executor.finish(running, None),
+        }?;
+        self.executor.first()?.keep(memory);
+        let first = self.group.first.iter().enumerate();
+        self.check(first.map(|(stage, streams)| (stage, &streams.ranks[self.rank])))?;
+        Ok(Ok(Results {
+            outputs,
+            plans,
+            stages,
+        }))
+    }
+
+    /// Whether what was summed on these streams, of these stages, is right.
+    fn check<'a>(&self, streams: impl IntoIterator<Item = (usize, &'a RankStream)>) -> Result<()> {
+        for (stage, on) in streams {
+            if let Some(Err(error)) = on.direct.as_ref().map(DirectRank::check) {
+                self.group.fail(self.group.failure(stage, self.rank, error));
+            }
+        }
+        // Another rank may have failed meanwhile, and left undefined sums.
+        self.group.working()
+    }
+
+    /// The stream for the second half of a batch, if the sums of its plan are to overlap with computation: on all ranks or on none. Where
+    /// steps are timed each runs alone, and so they do in a pipeline, whose GPUs have other batches in flight.
+    fn second(&self, run: &Run) -> Result<Option<(RankStream, Arc<Plan>)>> {
+        if run.how.timed || self.group.first.len() > 1 {
+            return Ok(None);
+        }
+        let executor = self.executor.first()?;
+        let options = executor.selection().options();
+        let plan = self.executor.plan(run.batch)?;
+        if !options.overlap.applies(plan.batch(), largest_sum(&plan)) {
+            return Ok(None);
+        }
+        let make = || {
+            let ranks = self.group.first[0].ranks.iter();
+            let devices: Vec<Device> = ranks.map(|on| on.comm.stream().device().clone()).collect();
+            Streams::new(&devices, executor.dtype(), options.all_reduce, false)
+                .map_err(|error| error.to_string())
+        };
+        // One rank makes those of all, while the others wait.
+        let second = self.group.second.get_or_init(make);
+        let second = second.as_ref().ok();
+        Ok(second.map(|second| (second.ranks[self.rank].clone(), plan)))
+    }
+}
+
+/// Whether there is nothing more to wait for.
+fn has_ended(part: Option<&Part>) -> bool {
+    let Some(Part::Submitted(running)) = part else {
+        return true;
+    };
+    // Waiting for it says what has failed.
+    running.end().is_none_or(|end| end.is_done().unwrap_or(true))
+}
+
+/// What a panic says.
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    format!(
+        "its thread panicked: {}",
+        text.unwrap_or_else(|| "without a message".into())
+    )
+}
