@@ -251,6 +251,7 @@ fn features() -> Vec<&'static str> {
         ("avx512f", is_x86_feature_detected!("avx512f")),
         ("avx512vnni", is_x86_feature_detected!("avx512vnni")),
         ("avx512bf16", is_x86_feature_detected!("avx512bf16")),
+        ("amx-int8", hipvit::ops::int8::has_amx()),
     ];
     detected
         .into_iter()

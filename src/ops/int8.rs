@@ -8,10 +8,14 @@
 //!   the weight's sums are known when it is packed.
 //! - Sums of integers are exact in any order, and what follows rounds each operation alone: every instruction set gives
 //!   the same bits.
-//! - The dot products of x86 are in `int8/x86.rs`, those of AArch64 in `int8/neon.rs`, chosen at run time; elsewhere plain
-//!   loops, exact but slow.
+//! - The dot products of x86 are in `int8/x86.rs` and `int8/amx.rs`, those of AArch64 in `int8/neon.rs`, chosen at run time;
+//!   elsewhere plain loops, exact but slow.
 //! - Everything else (norms, attention, softmax, residuals) stays in f32.
 
+#[cfg(target_arch = "x86_64")]
+mod amx;
+#[cfg(all(test, target_arch = "x86_64", target_os = "linux"))]
+mod amx_emulation;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 #[cfg(target_arch = "x86_64")]
@@ -21,7 +25,7 @@ use ndarray::{ArrayView2, ArrayViewMut2, Axis, s};
 use rayon::prelude::*;
 
 use super::Levels;
-use super::linear::{Tail, block_rows, finish, panel_width};
+use super::linear::{BLOCK_ROWS, Tail, finish};
 use super::rows::{Source, with_scratch};
 
 /// Input channels whose products one instruction adds.
@@ -30,19 +34,25 @@ const GROUP: usize = 4;
 const COLUMNS: usize = 32;
 /// Bytes of a panel for each group of input channels.
 const STEP: usize = COLUMNS * GROUP;
-/// Rows of x that are multiplied at once.
+/// Rows of x that are multiplied at once, a strip; with AMX they are more.
 const ROWS: usize = 12;
 /// Bytes of x for each group of input channels of these rows.
 const ROW_STEP: usize = ROWS * GROUP;
+/// The most panels of a task: with [`BLOCK_ROWS`], few enough for the result to stay in the L2 cache.
+const PANELS: usize = 8;
+/// Bytes of a cache line.
+const LINE: usize = 64;
 /// The most input channels: `255 · 128 · K` fits in an i32.
 const MOST_CHANNELS: usize = 1 << 16;
 
-/// Sums of products: of some rows of x with a panel.
-type Tile = [[i32; COLUMNS]; ROWS];
+/// Sums of products: of a strip of x with a panel.
+type Tile<const R: usize = ROWS> = [[i32; COLUMNS]; R];
 
 /// How dot products are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Isa {
+    #[cfg(target_arch = "x86_64")]
+    Amx,
     #[cfg(target_arch = "x86_64")]
     Avx512Vnni,
     #[cfg(target_arch = "x86_64")]
@@ -61,6 +71,8 @@ enum Isa {
 impl Isa {
     /// All, the fastest first.
     const ALL: &[Self] = &[
+        #[cfg(target_arch = "x86_64")]
+        Self::Amx,
         #[cfg(target_arch = "x86_64")]
         Self::Avx512Vnni,
         #[cfg(target_arch = "x86_64")]
@@ -81,6 +93,22 @@ impl Isa {
         let available = Self::ALL.iter().copied().find(|isa| isa.is_available());
         available.unwrap_or(Self::Portable)
     }
+
+    /// The rows of a strip of x, and how many adjacent channels of each are together in it. Input channels are padded with
+    /// zeros to a multiple of the latter.
+    fn strip(self) -> (usize, usize) {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Amx => (amx::ROWS, amx::CHANNELS),
+            _ => (ROWS, GROUP),
+        }
+    }
+}
+
+/// Whether int8 linear layers are computed by AMX: the processor has it, and the system lets this process use it.
+#[cfg(target_arch = "x86_64")]
+pub fn has_amx() -> bool {
+    Isa::Amx.is_available()
 }
 
 /// An int8 weight `[N,K]`, packed for many GEMMs: for each [`COLUMNS`] output channels and each [`GROUP`] input channels, the
@@ -89,10 +117,10 @@ impl Isa {
 pub(crate) struct Int8Weight {
     n: usize,
     k: usize,
-    /// Output channels of a task.
-    width: usize,
     isa: Isa,
+    /// From `start` on, which is the start of a cache line, since vectors and tiles are loaded by lines.
     panels: Vec<i8>,
+    start: usize,
     scales: Vec<f32>,
     sums: Vec<i32>,
 }
@@ -117,18 +145,20 @@ impl Int8Weight {
             ));
         }
         let padded = n.next_multiple_of(COLUMNS);
-        let panel = k.div_ceil(GROUP) * STEP;
+        let panel = k.next_multiple_of(isa.strip().1) * COLUMNS;
+        let panels = vec![0; padded / COLUMNS * panel + LINE - 1];
+        let start = panels.as_ptr().align_offset(LINE).min(LINE - 1);
         let mut packed = Self {
             n,
             k,
-            width: panel_width(n, rayon::current_num_threads()),
             isa,
-            panels: vec![0; padded / COLUMNS * panel],
+            panels,
+            start,
             scales: scales.to_vec(),
             sums: vec![0; padded],
         };
         packed.scales.resize(padded, 0.0);
-        let panels = packed.panels.par_chunks_mut(panel);
+        let panels = packed.panels[start..].par_chunks_exact_mut(panel);
         let panels = panels.zip(packed.sums.par_chunks_mut(COLUMNS));
         panels
             .zip(weight.par_chunks(COLUMNS * k))
@@ -146,11 +176,11 @@ impl Int8Weight {
 
     /// The bytes of a panel.
     fn panel(&self) -> usize {
-        self.k.div_ceil(GROUP) * STEP
+        self.k.next_multiple_of(self.isa.strip().1) * COLUMNS
     }
 }
 
-/// [`Op::Linear`](crate::ops::Op::Linear) in int8 on `x [M,K]`. Tasks are those of [`linear::run`](super::linear::run).
+/// [`Op::Linear`](crate::ops::Op::Linear) in int8 on `x [M,K]`. A task is a block of strips of x times some panels of the weight.
 pub(crate) fn run(
     x: &[f32],
     weight: &Int8Weight,
@@ -158,46 +188,57 @@ pub(crate) fn run(
     tail: Tail<'_>,
     out: &mut [f32],
 ) -> Result<(), String> {
-    let Int8Weight { n, k, .. } = *weight;
+    let Int8Weight { n, k, isa, .. } = *weight;
     let rows = out.len() / n;
-    let (strips, strip) = (rows.div_ceil(ROWS), k.div_ceil(GROUP) * ROW_STEP);
+    let (strip_rows, channels) = isa.strip();
+    let (strips, strip) = (
+        rows.div_ceil(strip_rows),
+        k.next_multiple_of(channels) * strip_rows,
+    );
     let elements = strips * strip / size_of::<f32>();
-    with_scratch(elements + 2 * strips * ROWS, |scratch| {
-        let (bytes, ranges) = scratch.split_at_mut(elements);
-        let (scales, zeros) = ranges.split_at_mut(strips * ROWS);
+    let line = LINE / size_of::<f32>() - 1;
+    with_scratch(line + elements + 2 * rows, |scratch| {
+        let start = scratch.as_ptr().align_offset(LINE).min(line);
+        let (bytes, ranges) = scratch[start..].split_at_mut(elements);
+        let (scales, zeros) = ranges[..2 * rows].split_at_mut(rows);
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(bytes);
         let zeros: &mut [i32] = bytemuck::cast_slice_mut(zeros);
-        let ranges = scales.par_chunks_mut(ROWS).zip(zeros.par_chunks_mut(ROWS));
+        let ranges = scales
+            .par_chunks_mut(strip_rows)
+            .zip(zeros.par_chunks_mut(strip_rows));
         let strips = bytes.par_chunks_mut(strip).zip(ranges);
         strips
-            .zip(x.par_chunks(ROWS * k))
+            .zip(x.par_chunks(strip_rows * k))
             .for_each(|((bytes, (scales, zeros)), x)| {
-                quantize_strip((weight.isa, levels), x, k, bytes, scales, zeros);
+                quantize_strip((isa, levels), x, k, bytes, scales, zeros);
             });
         let x = Quantized {
             bytes,
             strip,
-            scales: &scales[..rows],
+            scales,
             zeros,
         };
         multiply(&x, weight, tail, out)
     })
 }
 
-/// Rows of x, quantised: for each [`ROWS`] of them and each [`GROUP`] of channels, the group of each row.
+/// Rows of x, quantised: for each strip of them and each group of adjacent channels ([`Isa::strip`]), the group of each row.
 #[derive(Clone, Copy)]
 struct Quantized<'a> {
     bytes: &'a [u8],
-    /// Bytes of [`ROWS`] rows.
+    /// Bytes of a strip.
     strip: usize,
     scales: &'a [f32],
     zeros: &'a [i32],
 }
 
 fn multiply(x: &Quantized<'_>, weight: &Int8Weight, tail: Tail<'_>, out: &mut [f32]) -> Result<(), String> {
-    let Int8Weight { n, width, isa, .. } = *weight;
+    let Int8Weight { n, isa, .. } = *weight;
     let rows = out.len() / n;
-    let block = block_rows(rows).next_multiple_of(ROWS);
+    let strip_rows = isa.strip().0;
+    let (strips, panels) = (rows.div_ceil(strip_rows), n.div_ceil(COLUMNS));
+    let (strips, panels) = task([strips, panels], strip_rows, rayon::current_num_threads());
+    let (block, width) = (strips * strip_rows, panels * COLUMNS);
     let residual = match tail.residual {
         Some(Source::At(residual)) => {
             Some(ArrayView2::from_shape((rows, n), residual).map_err(|e| e.to_string())?)
@@ -211,7 +252,7 @@ fn multiply(x: &Quantized<'_>, weight: &Int8Weight, tail: Tail<'_>, out: &mut [f
         .enumerate();
     blocks.try_for_each(|(i, mut out)| {
         let rows = i * block..i * block + out.nrows();
-        let strips = &x.bytes[rows.start / ROWS * x.strip..rows.end.div_ceil(ROWS) * x.strip];
+        let strips = &x.bytes[rows.start / strip_rows * x.strip..rows.end.div_ceil(strip_rows) * x.strip];
         let columns = out
             .axis_chunks_iter_mut(Axis(1), width)
             .into_par_iter()
@@ -226,7 +267,7 @@ fn multiply(x: &Quantized<'_>, weight: &Int8Weight, tail: Tail<'_>, out: &mut [f
                 strip: x.strip,
                 scales: &x.scales[rows.clone()],
                 zeros: &x.zeros[rows.clone()],
-                panels: &weight.panels[panels],
+                panels: &weight.panels[weight.start..][panels],
                 panel: weight.panel(),
                 weight_scales: &weight.scales[padded.clone()],
                 weight_sums: &weight.sums[padded],
@@ -241,11 +282,24 @@ fn multiply(x: &Quantized<'_>, weight: &Int8Weight, tail: Tail<'_>, out: &mut [f
     })
 }
 
+/// The strips and panels of a task, of as many in all: those with which the thread that has the most work has the least. Few rows
+/// on many threads thus are in tasks of few panels.
+fn task([strips, panels]: [usize; 2], strip_rows: usize, threads: usize) -> (usize, usize) {
+    let cost = |(block, width): (usize, usize)| {
+        let tasks = strips.div_ceil(block) * panels.div_ceil(width);
+        // Each task also reads its strips and its panels into the cache.
+        tasks.div_ceil(threads) * (4 * block * width + block + width)
+    };
+    let blocks = 1..=BLOCK_ROWS.div_ceil(strip_rows).min(strips.max(1));
+    let sizes = blocks.flat_map(|block| (1..=PANELS.min(panels)).map(move |width| (block, width)));
+    sizes.min_by_key(|&size| cost(size)).unwrap_or((1, 1))
+}
+
 /// Rows of x times some panels.
 #[derive(Clone, Copy)]
 struct Job<'a> {
     x: &'a [u8],
-    /// Bytes of x for each [`ROWS`] rows.
+    /// Bytes of a strip of x.
     strip: usize,
     /// Of each row.
     scales: &'a [f32],
@@ -262,9 +316,14 @@ struct Job<'a> {
 
 /// `out [rows, columns] = x · weightᵀ + bias` of a job, whose tiles `tile(x, panel, rows, result)` computes, of x less `centre`.
 #[inline(always)]
-fn gemm(job: &Job<'_>, out: &mut [f32], centre: i32, tile: impl Fn(&[u8], &[i8], usize, &mut Tile)) {
+fn gemm<const R: usize>(
+    job: &Job<'_>,
+    out: &mut [f32],
+    centre: i32,
+    tile: impl Fn(&[u8], &[i8], usize, &mut Tile<R>),
+) {
     let width = job.weight_scales.len();
-    let mut sums: Tile = [[0; COLUMNS]; ROWS];
+    let mut sums: Tile<R> = [[0; COLUMNS]; R];
     let weight_scales = job.weight_scales.as_chunks::<COLUMNS>().0;
     let weight_sums = job.weight_sums.as_chunks::<COLUMNS>().0;
     let panels = job
@@ -276,8 +335,8 @@ fn gemm(job: &Job<'_>, out: &mut [f32], centre: i32, tile: impl Fn(&[u8], &[i8],
         let part = job.bias.iter().skip(p * COLUMNS);
         bias.iter_mut().zip(part).for_each(|(bias, value)| *bias = *value);
         let strips = job.x.chunks_exact(job.strip);
-        let ranges = job.scales.chunks(ROWS).zip(job.zeros.chunks(ROWS));
-        for ((strip, (scales, zeros)), out) in strips.zip(ranges).zip(out.chunks_mut(ROWS * width)) {
+        let ranges = job.scales.chunks(R).zip(job.zeros.chunks(R));
+        for ((strip, (scales, zeros)), out) in strips.zip(ranges).zip(out.chunks_mut(R * width)) {
             tile(strip, panel, scales.len(), &mut sums);
             let rows = sums
                 .iter()
@@ -315,7 +374,7 @@ fn portable(x: &[u8], panel: &[i8], rows: usize, tile: &mut Tile) {
     }
 }
 
-/// Quantises up to [`ROWS`] rows of x; what is missing has no effect.
+/// Quantises the rows of a strip of x; those that are missing at the end have no effect, and are not written.
 fn quantize_strip(
     (isa, levels): (Isa, Levels),
     x: &[f32],
@@ -324,18 +383,27 @@ fn quantize_strip(
     scales: &mut [f32],
     zeros: &mut [i32],
 ) {
-    let groups = k.div_ceil(GROUP);
-    with_scratch(groups, |row| {
+    with_scratch(k.next_multiple_of(isa.strip().1) / size_of::<f32>(), |row| {
         let row: &mut [u8] = bytemuck::cast_slice_mut(row);
         row[k..].fill(0);
         for (r, (x, (scale, zero))) in x.chunks(k).zip(scales.iter_mut().zip(zeros)).enumerate() {
             (*scale, *zero) = isa.quantize_row(x, levels, &mut row[..k]);
-            let groups = row.as_chunks::<GROUP>().0;
-            for (group, step) in groups.iter().zip(bytes.as_chunks_mut::<ROW_STEP>().0) {
-                step[r * GROUP..(r + 1) * GROUP].copy_from_slice(group);
+            match isa {
+                #[cfg(target_arch = "x86_64")]
+                Isa::Amx => scatter::<{ amx::CHANNELS }, { amx::X_STEP }>(row, r, bytes),
+                _ => scatter::<GROUP, ROW_STEP>(row, r, bytes),
             }
         }
     });
+}
+
+/// Puts a row into its strip as row `r`.
+#[inline(always)]
+fn scatter<const CHANNELS: usize, const STEP: usize>(row: &[u8], r: usize, strip: &mut [u8]) {
+    let groups = row.as_chunks::<CHANNELS>().0;
+    for (group, step) in groups.iter().zip(strip.as_chunks_mut::<STEP>().0) {
+        step[r * CHANNELS..(r + 1) * CHANNELS].copy_from_slice(group);
+    }
 }
 
 /// Rounds a row to 8 bits, `x ≈ scale · (q − zero)`; returns the scale and the zero point. With [`Levels::Range`]
@@ -428,6 +496,13 @@ mod tests {
         },
     ];
 
+    /// The instruction sets of this processor, with AMX, emulated, where it has only what AMX needs besides.
+    fn available() -> impl Iterator<Item = Isa> {
+        #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+        amx_emulation::install();
+        Isa::ALL.iter().copied().filter(|isa| isa.is_available())
+    }
+
     /// Pseudo-random numbers by a linear congruential generator.
     fn random(len: usize, seed: u32) -> impl Iterator<Item = u32> {
         let next = |state: &u32| Some(state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223));
@@ -475,7 +550,7 @@ mod tests {
             let weight: Vec<i8> = random(n * k, 77).map(|v| v as i8).collect();
             for levels in LEVELS {
                 let expected = result(Isa::Portable, levels, size, &x, &weight);
-                for &isa in Isa::ALL.iter().filter(|isa| isa.is_available()) {
+                for isa in available() {
                     let same = result(isa, levels, size, &x, &weight) == expected;
                     assert!(same, "{isa:?} of {size:?}, {levels:?}");
                 }
@@ -484,10 +559,52 @@ mod tests {
     }
 
     #[test]
+    fn every_instruction_set_gives_the_same_bits_at_the_edges_of_its_tiles() {
+        for m in [1, 2, 15, 16, 17, 31, 32, 33, 197] {
+            for k in [1, 3, 4, 63, 64, 65, 257] {
+                for n in [1, 31, 32, 33] {
+                    let x = floats(m * k, (m + k) as u32);
+                    let weight: Vec<i8> = random(n * k, (k + n) as u32).map(|v| v as i8).collect();
+                    let expected = result(Isa::Portable, Levels::Range, [m, k, n], &x, &weight);
+                    for isa in available().filter(|isa| *isa != Isa::Portable) {
+                        let same = result(isa, Levels::Range, [m, k, n], &x, &weight) == expected;
+                        assert!(same, "{isa:?} of {m} × {k} × {n}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn work_is_shared_out_evenly() {
+        for strip_rows in [12usize, 32] {
+            for rows in [197usize, 8 * 197] {
+                for n in [768usize, 2304, 3072] {
+                    for threads in [1, 2, 3, 4, 8, 16] {
+                        let (strips, panels) = (rows.div_ceil(strip_rows), n / COLUMNS);
+                        let (block, width) = task([strips, panels], strip_rows, threads);
+                        let tasks = strips.div_ceil(block) * panels.div_ceil(width);
+                        let most = tasks.div_ceil(threads) * block * width;
+                        let even = strips as f64 * panels as f64 / threads as f64;
+                        assert!(
+                            most as f64 <= 1.15 * even,
+                            "{rows} × {n} on {threads}: {block} × {width}, {}",
+                            most as f64 / even
+                        );
+                    }
+                }
+            }
+        }
+        assert_eq!(task([1, 1], 12, 8), (1, 1));
+        // One row: the panels are divided.
+        assert_eq!(task([1, 32], 12, 8), (1, 4));
+    }
+
+    #[test]
     fn the_largest_sums_are_exact() {
         // All of x is 1, which is 255 with the zero point 0; the weight is at either end of its range.
         for (k, q) in [(4096, -128i8), (MOST_CHANNELS, -128), (MOST_CHANNELS, 127)] {
-            for &isa in Isa::ALL.iter().filter(|isa| isa.is_available()) {
+            for isa in available() {
                 let weight = Int8Weight::with_isa(&vec![q; k], &[1.0], 1, k, isa).unwrap();
                 let tail = Tail {
                     bias: None,
@@ -528,7 +645,7 @@ mod tests {
                         "{x}: {value}, step {scale}"
                     );
                 }
-                for &isa in Isa::ALL.iter().filter(|isa| isa.is_available()) {
+                for isa in available() {
                     let mut other = vec![0; len];
                     assert_eq!(
                         isa.quantize_row(&x, Levels::Range, &mut other),

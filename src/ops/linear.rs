@@ -194,7 +194,7 @@ fn view(values: &[f32], rows: usize, columns: usize) -> Result<ArrayView2<'_, f3
 }
 
 /// Output channels of a panel: 256, or somewhat fewer if that gives each thread as many panels as the others.
-pub(super) fn panel_width(n: usize, threads: usize) -> usize {
+fn panel_width(n: usize, threads: usize) -> usize {
     // The widest kernel computes 32 channels at once.
     let width = |panels: usize| n.div_ceil(panels).next_multiple_of(32);
     let fewest = n.div_ceil(PANEL_WIDTH);
@@ -210,10 +210,10 @@ const PANEL_WIDTH: usize = 256;
 /// Rows of a block: with a panel's channels, few enough for the result to stay in the L2 cache, and enough
 /// for each read of the weight to be worth it. ViT-B/16 on two Zen 5 cores (AVX-512, 1 MiB of L2 cache
 /// each): 81 ms at batch 1, where 102 rows take 87 ms; 650 ms at batch 8 with either.
-const BLOCK_ROWS: usize = 204;
+pub(super) const BLOCK_ROWS: usize = 204;
 
 /// The rows of each of the equal blocks into which `rows` rows are divided.
-pub(super) fn block_rows(rows: usize) -> usize {
+fn block_rows(rows: usize) -> usize {
     let blocks = rows.div_ceil(BLOCK_ROWS).max(1);
     rows.div_ceil(blocks).next_multiple_of(ROW_TILE)
 }

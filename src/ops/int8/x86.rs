@@ -1,15 +1,22 @@
-//! Dot products of x86, for the int8 GEMM: AVX-512 VNNI, AVX-VNNI and AVX2.
+//! Dot products of x86, for the int8 GEMM: AVX-512 VNNI, AVX-VNNI and AVX2; AMX is in `amx.rs`.
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::*;
 
 use super::super::Levels;
+use super::amx::{self, Tiles};
 use super::{COLUMNS, GROUP, Isa, Job, ROW_STEP, ROWS, STEP, Tile, gemm, portable, quantize_row};
 
 impl Isa {
     /// Whether this processor has it.
     pub(super) fn is_available(self) -> bool {
         match self {
+            // Every processor with AMX has these extensions, which are for what follows the dot products.
+            Self::Amx => {
+                is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512bw")
+                    && amx::is_available()
+            }
             Self::Avx512Vnni => {
                 is_x86_feature_detected!("avx512f")
                     && is_x86_feature_detected!("avx512bw")
@@ -26,6 +33,8 @@ impl Isa {
         assert!(self.is_available(), "{self:?} is not available");
         match self {
             // SAFETY: the processor has these instructions, as was just checked.
+            Self::Amx => unsafe { gemm_amx(job, out) },
+            // SAFETY: as above.
             Self::Avx512Vnni => unsafe { gemm_avx512_vnni(job, out) },
             // SAFETY: as above.
             Self::AvxVnni => unsafe { gemm_avx_vnni(job, out) },
@@ -40,7 +49,7 @@ impl Isa {
         assert!(self.is_available(), "{self:?} is not available");
         match self {
             // SAFETY: the processor has these instructions, as was just checked.
-            Self::Avx512Vnni => unsafe { quantize_avx512(x, levels, q) },
+            Self::Amx | Self::Avx512Vnni => unsafe { quantize_avx512(x, levels, q) },
             // SAFETY: as above.
             Self::AvxVnni | Self::Avx2 => unsafe { quantize_avx2(x, levels, q) },
             Self::Portable => quantize_row(x, levels, q),
@@ -56,6 +65,13 @@ fn quantize_avx512(x: &[f32], levels: Levels, q: &mut [u8]) -> (f32, i32) {
 #[target_feature(enable = "avx2")]
 fn quantize_avx2(x: &[f32], levels: Levels, q: &mut [u8]) -> (f32, i32) {
     quantize_row(x, levels, q)
+}
+
+#[target_feature(enable = "avx512f,avx512bw")]
+fn gemm_amx(job: &Job<'_>, out: &mut [f32]) {
+    // SAFETY: `Isa::gemm` checked that AMX is available.
+    let tiles = unsafe { Tiles::configure() };
+    gemm(job, out, 0, |x, panel, _, tile| tiles.multiply(x, panel, tile));
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
