@@ -229,7 +229,7 @@ pub(crate) fn blas_lt_float8(device: &Device) -> Check {
     let (m, n, k) = (80, 48, 64);
     // ±1/2, ±1, ±2 and ±4 in OCP's encoding; in FNUZ the same bits are half as much.
     let bits = |len: usize, seed: u32| -> Vec<u8> {
-        let bits = |x: f32| (x < 0.0) as u8 * 0x80 | (0x30 + ((x.abs() * 4.0) as u8 & 3) * 8);
+        let bits = |x: f32| ((x < 0.0) as u8 * 0x80) | (0x30 + ((x.abs() * 4.0) as u8 & 3) * 8);
         numbers(len, seed).into_iter().map(bits).collect()
     };
     let unit = if float8 == DType::F8E4M3Fnuz { 0.5 } else { 1.0 };
