@@ -12,15 +12,13 @@ use crate::float8::{Float8, Overflow};
 
 /// Elements of a task.
 const PIECE: usize = 1 << 14;
-/// The largest number of E4M3.
-const LARGEST: f32 = 448.0;
 
 /// The scale by which the largest magnitude of a row becomes E4M3's, 448: 0 for a row of zeros, or of numbers so small that there is
 /// no normal scale; they become 0. NaN for a row with an infinite number or NaN, all of whose results are NaN.
 pub fn row_scale(row: &[f32]) -> f32 {
     // `max` leaves NaN out.
     let magnitude = |x: &f32| if x.is_nan() { f32::INFINITY } else { x.abs() };
-    let scale = row.iter().map(magnitude).fold(0.0, f32::max) / LARGEST;
+    let scale = row.iter().map(magnitude).fold(0.0, f32::max) / Float8::E4M3.largest();
     match scale.is_finite() {
         false => f32::NAN,
         true if scale < f32::MIN_POSITIVE => 0.0,

@@ -540,7 +540,7 @@ fn tinyvit32_with_fp8_activations_stays_as_accurate() {
     }
 }
 
-/// Each token by its own largest magnitude: nearer than by one scale for all.
+/// Each token by its own largest magnitude.
 #[test]
 fn tinyvit32_with_fp8_of_tokens_stays_as_accurate() {
     in_fp8(Precision::Fp8Dynamic, false);
