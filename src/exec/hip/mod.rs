@@ -241,7 +241,7 @@ impl HipExecutor {
         match (&self.rank, error) {
             (_, error @ (Error::Rank { .. } | Error::Hip(hip::Error::Communicator { .. })))
             | (None, error) => error,
-            (Some(rank), error) => rank.error(&self.device, error),
+            (Some(rank), error) => rank.error(error),
         }
     }
 

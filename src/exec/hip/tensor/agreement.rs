@@ -44,6 +44,16 @@ impl Agreement {
         if votes.ended {
             return false;
         }
+        let round = votes.round;
+        self.count(&mut votes, mine);
+        while votes.round == round && !votes.ended {
+            self.changed.wait(&mut votes);
+        }
+        votes.round != round && votes.last
+    }
+
+    /// Counts what a rank has said; the last one of a round decides it.
+    fn count(&self, votes: &mut Votes, mine: bool) {
         votes.count += 1;
         votes.all &= mine;
         if votes.count == self.ranks {
@@ -51,13 +61,7 @@ impl Agreement {
             (votes.count, votes.all) = (0, true);
             votes.round += 1;
             self.changed.notify_all();
-            return votes.last;
         }
-        let round = votes.round;
-        while votes.round == round && !votes.ended {
-            self.changed.wait(&mut votes);
-        }
-        votes.round != round && votes.last
     }
 
     pub(super) fn end(&self) {

@@ -5,17 +5,19 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
-use super::RankStream;
 use super::agreement::Agreement;
+use super::{Rank, RankStream};
 use crate::error::{Error, Result};
 use crate::exec::hip::direct::DirectGroup;
 use crate::exec::select::AllReduceKind;
 use crate::hip::{self, Comm, Device};
 use crate::tensor::DType;
 
-/// A stream of each rank of a stage.
+/// A stream of each rank of a stage that this process has.
 pub(super) struct Streams {
-    pub(super) ranks: Vec<RankStream>,
+    ranks: Vec<RankStream>,
+    /// The number of the first of them.
+    first_rank: usize,
     /// Why RCCL sums everything.
     no_direct: Option<String>,
 }
@@ -27,9 +29,11 @@ pub(super) struct Group {
     /// For the second halves of batches; made when there is one. An error says why there are none.
     pub(super) second: OnceLock<Result<Streams, String>>,
     pub(super) agreement: Arc<Agreement>,
-    pub(super) failure: Mutex<Option<Failure>>,
+    /// The names of all GPUs, by stage and then by rank.
+    gpus: Vec<String>,
+    failure: Mutex<Option<Failure>>,
     /// Whether a caller knows of it, and it is not replaced by its cause any more.
-    pub(super) told: AtomicBool,
+    told: AtomicBool,
 }
 
 #[derive(Clone, Debug)]
@@ -60,8 +64,25 @@ impl Streams {
         };
         Ok(Self {
             ranks: comms.into_iter().enumerate().map(rank).collect(),
+            first_rank: 0,
             no_direct,
         })
+    }
+
+    /// That of a rank of this process.
+    pub(super) fn of(&self, rank: usize) -> &RankStream {
+        &self.ranks[rank - self.first_rank]
+    }
+
+    /// The GPUs, by rank.
+    pub(super) fn devices(&self) -> Vec<Device> {
+        let device = |on: &RankStream| on.comm.stream().device().clone();
+        self.ranks.iter().map(device).collect()
+    }
+
+    /// Those of this process, with their ranks.
+    fn iter(&self) -> impl Iterator<Item = (usize, &RankStream)> {
+        (self.first_rank..).zip(&self.ranks)
     }
 
     pub(super) fn direct(&self) -> Option<&DirectGroup> {
@@ -105,7 +126,41 @@ impl std::fmt::Display for Group {
 }
 
 impl Group {
-    /// The streams of all ranks so far, with the stage that they are of.
+    /// With these streams for each stage, of which each takes as many of the `gpus`.
+    pub(super) fn new(first: Vec<Streams>, gpus: Vec<String>, agreement: Arc<Agreement>) -> Self {
+        Self {
+            first,
+            second: OnceLock::new(),
+            agreement,
+            gpus,
+            failure: Mutex::default(),
+            told: AtomicBool::new(false),
+        }
+    }
+
+    /// What the executor of a rank's share of a stage needs of the others.
+    pub(super) fn rank(&self, stage: usize, rank: usize) -> Rank {
+        let number = stage * self.ranks() + rank;
+        Rank {
+            number,
+            count: self.gpus.len(),
+            gpu: self.gpus[number].clone(),
+            first: self.first[stage].of(rank).clone(),
+            agreement: self.agreement.clone(),
+        }
+    }
+
+    /// How many ranks a stage has.
+    pub(super) fn ranks(&self) -> usize {
+        self.gpus.len() / self.first.len().max(1)
+    }
+
+    /// Whether a caller was told that a rank has failed.
+    pub(super) fn is_told(&self) -> bool {
+        self.told.load(Ordering::Relaxed)
+    }
+
+    /// The streams of this process's ranks so far, with the stage that they are of.
     pub(super) fn streams(&self) -> impl Iterator<Item = (usize, &Streams)> {
         let second = self.second.get().and_then(|second| second.as_ref().ok());
         let second = second.map(|second| (0, second));
@@ -144,11 +199,11 @@ impl Group {
 
     /// The failure of a rank on its GPU of a stage.
     pub(super) fn failure(&self, stage: usize, rank: usize, reason: impl ToString) -> Failure {
-        let ranks = &self.first[stage].ranks;
+        let number = stage * self.ranks() + rank;
         Failure {
-            rank: stage * ranks.len() + rank,
-            ranks: self.first.len() * ranks.len(),
-            device: ranks[rank].comm.stream().device().name().to_owned(),
+            rank: number,
+            ranks: self.gpus.len(),
+            device: self.gpus[number].clone(),
             reason: reason.to_string(),
             follows: false,
         }
@@ -180,7 +235,7 @@ impl Group {
             Error::Hip(error @ hip::Error::Communicator { .. }) => {
                 // The GPU's name tells the stage.
                 let of = |streams: &Streams| {
-                    let name = streams.ranks[rank].comm.stream().device().name();
+                    let name = streams.of(rank).comm.stream().device().name();
                     matches!(&error, hip::Error::Communicator { device, .. } if device == name)
                 };
                 let stage = self.first.iter().position(of).unwrap_or(0);
@@ -201,7 +256,7 @@ impl Group {
             let mut first = self.failure.lock();
             if let Some(first) = &mut *first {
                 // The cause of what was seen first.
-                let told = self.told.load(Ordering::Relaxed);
+                let told = self.is_told();
                 // A rank that finds the group failed repeats it.
                 let repeated = (first.rank, &first.reason) == (failure.rank, &failure.reason);
                 if first.follows && !failure.follows && !repeated && !told {
@@ -216,17 +271,17 @@ impl Group {
             if let Some(direct) = streams.direct() {
                 direct.abort();
             }
-            for rank in &streams.ranks {
+            for (_, on) in streams.iter() {
                 // What matters is that the others stop waiting; what a lost GPU says of that does not.
-                let _ = rank.comm.abort();
+                let _ = on.comm.abort();
             }
         }
     }
 
-    /// Asks every rank's communicators for errors.
+    /// Asks the communicators of this process's ranks for errors.
     pub(super) fn check(&self) {
         for (stage, streams) in self.streams() {
-            for (rank, on) in streams.ranks.iter().enumerate() {
+            for (rank, on) in streams.iter() {
                 if self.failure.lock().is_some() {
                     return;
                 }
