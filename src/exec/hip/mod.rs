@@ -77,6 +77,7 @@ pub(super) use self::pipeline::{PipelineReserved, PipelineRun};
 pub(super) use self::run::{Feed, Finished, KeepResult};
 pub(crate) use self::run::{Reserved, Running, Submission};
 use self::run::{Uploaded, results};
+pub(crate) use self::tensor::Processes;
 use self::tensor::Rank;
 pub use self::tensor::TensorExecutor;
 pub(super) use self::tensor::{TensorFinished, TensorRun};

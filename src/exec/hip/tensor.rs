@@ -12,6 +12,8 @@
 
 mod agreement;
 mod group;
+mod link;
+mod processes;
 mod worker;
 
 use std::sync::Arc;
@@ -25,6 +27,9 @@ use rayon::ThreadPool;
 
 use self::agreement::Agreement;
 use self::group::{Group, Streams};
+use self::link::Links;
+use self::processes::Connected;
+pub(crate) use self::processes::Processes;
 use self::worker::{Other, Worker};
 use super::direct::DirectRank;
 use super::{HipExecutor, PipelineExecutor, Replays, Stage, Submission};
@@ -52,6 +57,8 @@ pub struct TensorExecutor {
     /// To the first rank, whose order all follow.
     runs: Option<Sender<Arc<Run>>>,
     group: Arc<Group>,
+    /// With the processes of other ranks, if there are some.
+    connected: Option<Connected>,
 }
 
 /// What a rank's executor needs of the others.
@@ -151,7 +158,7 @@ impl TensorExecutor {
             .map(|devices| Streams::new(devices, dtype, configure.1.all_reduce, several))
             .collect::<Result<Vec<_>>>()?;
         let gpus = devices.iter().map(|device| device.name().to_owned()).collect();
-        let group = Arc::new(Group::new(first, gpus, Arc::new(Agreement::new(ranks))));
+        let group = Arc::new(Group::new(first, gpus, Links::Here));
         let mut workers = Vec::with_capacity(ranks);
         for rank in 0..ranks {
             let shares = shard_stages(&parts, rank, ranks)?.into_iter().enumerate();
@@ -172,32 +179,40 @@ impl TensorExecutor {
         Self::start(devices, group, workers)
     }
 
-    /// Starts the ranks' threads.
-    fn start(devices: &[Device], group: Arc<Group>, workers: Vec<Worker>) -> Result<Self> {
-        let mut this = Self {
+    /// Without threads yet.
+    fn idle(devices: &[Device], group: Arc<Group>, workers: &[Worker]) -> Self {
+        Self {
             devices: devices.to_vec(),
             ranks: workers.iter().map(|worker| worker.executor.clone()).collect(),
             threads: Vec::new(),
             runs: None,
             group,
-        };
+            connected: None,
+        }
+    }
+
+    /// Starts the ranks' threads.
+    fn start(devices: &[Device], group: Arc<Group>, workers: Vec<Worker>) -> Result<Self> {
+        let mut this = Self::idle(devices, group, &workers);
         let mut others = Vec::new();
         let mut workers = workers.into_iter();
         let first = workers.next();
         for mut worker in workers {
             let (sender, actions) = channel();
-            others.push(Other {
-                rank: worker.rank,
-                actions: sender,
-            });
+            others.push(Other::Thread(worker.rank, sender));
             this.spawn(worker.rank, move || worker.follow(&actions))?;
         }
-        if let Some(mut first) = first {
-            let (sender, runs) = channel();
-            this.runs = Some(sender);
-            this.spawn(first.rank, move || first.lead(&runs, &others))?;
+        if let Some(first) = first {
+            this.lead(first, others)?;
         }
         Ok(this)
+    }
+
+    /// Starts the first rank's thread, which tells the others what to do.
+    fn lead(&mut self, mut first: Worker, others: Vec<Other>) -> Result<()> {
+        let (sender, runs) = channel();
+        self.runs = Some(sender);
+        self.spawn(first.rank, move || first.lead(&runs, &others))
     }
 
     fn spawn(&mut self, rank: usize, work: impl FnOnce() + Send + 'static) -> Result<()> {
@@ -243,7 +258,11 @@ impl TensorExecutor {
         if self.group.is_told() {
             self.group.working()?;
         }
-        let run = Arc::new(Run::new(batch, input, how));
+        if let Links::Leader(_) = self.group.links() {
+            let reason = "only rank 0's process runs images; this one calls Session::follow";
+            return Err(Error::argument("session", reason));
+        }
+        let run = Arc::new(Run::new(batch, Arc::new(input), how));
         let sent = self
             .runs
             .as_ref()
@@ -308,18 +327,20 @@ impl TensorExecutor {
 impl Drop for TensorExecutor {
     fn drop(&mut self) {
         self.runs = None;
+        self.stop_following();
         for thread in self.threads.drain(..) {
             // A panic has been reported as the rank's failure.
             let _ = thread.join();
         }
+        self.stop_followers();
     }
 }
 
 impl Run {
-    fn new(batch: usize, input: Vec<u8>, how: Submission) -> Self {
+    fn new(batch: usize, input: Arc<Vec<u8>>, how: Submission) -> Self {
         Self {
             batch,
-            input: Mutex::new(Some(Arc::new(input))),
+            input: Mutex::new(Some(input)),
             how,
             state: Mutex::default(),
             changed: Condvar::new(),

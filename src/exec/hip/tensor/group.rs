@@ -4,13 +4,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 
 use super::agreement::Agreement;
+use super::link::{Links, Message};
 use super::{Rank, RankStream};
 use crate::error::{Error, Result};
 use crate::exec::hip::direct::DirectGroup;
 use crate::exec::select::AllReduceKind;
-use crate::hip::{self, Comm, Device};
+use crate::hip::{self, Comm, Device, UniqueId};
 use crate::tensor::DType;
 
 /// A stream of each rank of a stage that this process has.
@@ -31,12 +33,17 @@ pub(super) struct Group {
     pub(super) agreement: Arc<Agreement>,
     /// The names of all GPUs, by stage and then by rank.
     gpus: Vec<String>,
+    links: Links,
+    /// For the second communicator, if the ranks are of several processes.
+    second_id: Option<UniqueId>,
+    /// No more is to be done: a connection that ends is no failure.
+    over: AtomicBool,
     failure: Mutex<Option<Failure>>,
     /// Whether a caller knows of it, and it is not replaced by its cause any more.
     told: AtomicBool,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Failure {
     rank: usize,
     ranks: usize,
@@ -74,8 +81,31 @@ impl Streams {
         &self.ranks[rank - self.first_rank]
     }
 
-    /// The GPUs, by rank.
-    pub(super) fn devices(&self) -> Vec<Device> {
+    /// The rank of this process, of several: `rank` is its number, and how many there are. Waits for the others.
+    pub(super) fn of_process(
+        device: &Device,
+        id: UniqueId,
+        (rank, ranks): (usize, usize),
+        kind: AllReduceKind,
+    ) -> Result<Self> {
+        let on = RankStream {
+            comm: Comm::with_id(&device.stream()?, id, rank, ranks)?,
+            direct: None,
+            several: false,
+        };
+        let reason = match kind {
+            AllReduceKind::Library => "as requested",
+            _ => "the GPUs are of several processes",
+        };
+        Ok(Self {
+            ranks: vec![on],
+            first_rank: rank,
+            no_direct: Some(reason.to_owned()),
+        })
+    }
+
+    /// The GPUs of this process, by rank.
+    fn devices(&self) -> Vec<Device> {
         let device = |on: &RankStream| on.comm.stream().device().clone();
         self.ranks.iter().map(device).collect()
     }
@@ -127,14 +157,62 @@ impl std::fmt::Display for Group {
 
 impl Group {
     /// With these streams for each stage, of which each takes as many of the `gpus`.
-    pub(super) fn new(first: Vec<Streams>, gpus: Vec<String>, agreement: Arc<Agreement>) -> Self {
+    pub(super) fn new(first: Vec<Streams>, gpus: Vec<String>, links: Links) -> Self {
+        let ranks = gpus.len() / first.len().max(1);
         Self {
             first,
             second: OnceLock::new(),
-            agreement,
+            agreement: Arc::new(Agreement::new(ranks, links.clone())),
             gpus,
+            links,
+            second_id: None,
+            over: AtomicBool::new(false),
             failure: Mutex::default(),
             told: AtomicBool::new(false),
+        }
+    }
+
+    /// With the id of a second communicator of several processes.
+    pub(super) fn with_second_id(mut self, id: UniqueId) -> Self {
+        self.second_id = Some(id);
+        self
+    }
+
+    /// Streams for the second halves of batches, or why there are none. Of several processes each makes its own, at the same time.
+    pub(super) fn make_second(&self, dtype: DType, kind: AllReduceKind) -> Result<Streams, String> {
+        let first = &self.first[0];
+        let made = match (self.second_id, first.ranks.first()) {
+            (Some(id), Some(on)) => {
+                let rank = (first.first_rank, self.ranks());
+                Streams::of_process(on.comm.stream().device(), id, rank, kind)
+            }
+            _ => Streams::new(&first.devices(), dtype, kind, false),
+        };
+        made.map_err(|error| error.to_string())
+    }
+
+    /// The processes of the other ranks.
+    pub(super) fn links(&self) -> &Links {
+        &self.links
+    }
+
+    /// Says that no more is to be done.
+    pub(super) fn end(&self) {
+        self.over.store(true, Ordering::Release);
+    }
+
+    /// This process does no more, which is a failure of its rank unless no more is to be done.
+    pub(super) fn leave(&self, reason: &str) {
+        if !self.over.load(Ordering::Acquire) {
+            self.fail(self.failure(0, self.first[0].first_rank, reason));
+        }
+        self.end();
+    }
+
+    /// A rank's process is lost, unless that is as it should be.
+    pub(super) fn lost(&self, rank: usize, reason: String) {
+        if !self.over.load(Ordering::Acquire) {
+            self.fail(self.failure(0, rank, reason));
         }
     }
 
@@ -252,19 +330,22 @@ impl Group {
 
     /// Notes the first failure, and ends what the other ranks wait for.
     pub(super) fn fail(&self, failure: Failure) {
-        {
-            let mut first = self.failure.lock();
-            if let Some(first) = &mut *first {
-                // The cause of what was seen first.
-                let told = self.is_told();
+        let is_first = {
+            let mut noted = self.failure.lock();
+            if let Some(first) = &*noted {
                 // A rank that finds the group failed repeats it.
                 let repeated = (first.rank, &first.reason) == (failure.rank, &failure.reason);
-                if first.follows && !failure.follows && !repeated && !told {
-                    *first = failure;
+                // The cause of what was seen first.
+                let is_cause = first.follows && !failure.follows && !repeated && !self.is_told();
+                if !is_cause {
+                    return;
                 }
-                return;
             }
-            *first = Some(failure);
+            noted.replace(failure.clone()).is_none()
+        };
+        self.links.tell(&Message::Failed(failure));
+        if !is_first {
+            return;
         }
         self.agreement.end();
         for (_, streams) in self.streams() {

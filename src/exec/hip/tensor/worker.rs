@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use rayon::ThreadPool;
 
-use super::group::{Group, Streams};
+use super::group::Group;
+use super::link::{Links, Message, NoMemory};
+use super::processes::Follower;
 use super::{RankStream, Results, Run, StageKind};
 use crate::error::{Error, Result};
 use crate::exec::hip::direct::DirectRank;
@@ -57,10 +59,11 @@ pub(super) struct Worker {
 }
 
 /// How the first rank tells another what to do.
-pub(super) struct Other {
-    pub(super) rank: usize,
-    /// To its thread.
-    pub(super) actions: Sender<Action>,
+pub(super) enum Other {
+    /// The thread of the rank.
+    Thread(usize, Sender<Action>),
+    /// Its process.
+    Process(Arc<Follower>),
 }
 
 impl Worker {
@@ -98,9 +101,16 @@ impl Worker {
     pub(super) fn lead(&mut self, runs: &Receiver<Arc<Run>>, others: &[Other]) {
         self.bind();
         while let Some(action) = self.next(runs) {
-            for Other { rank, actions } in others {
-                if actions.send(action.clone()).is_err() {
-                    self.group.fail(self.group.ended(*rank));
+            for other in others {
+                match other {
+                    Other::Thread(rank, actions) => {
+                        if actions.send(action.clone()).is_err() {
+                            self.group.fail(self.group.ended(*rank));
+                        }
+                    }
+                    Other::Process(follower) => {
+                        follower.tell(&action, self.in_flight.front().map(|(run, _)| run));
+                    }
                 }
             }
             self.act(action);
@@ -179,7 +189,13 @@ impl Worker {
                     Some(Err(error)) => Some(error),
                     None => None,
                 };
-                run.done(refused);
+                match (self.group.links(), refused) {
+                    (Links::Leader(leader), None) => leader.send(&Message::Done),
+                    (Links::Leader(leader), Some(error)) => {
+                        leader.send(&Message::Refused(NoMemory::of(&error)));
+                    }
+                    (_, refused) => run.done(refused),
+                }
             }
         }
     }
@@ -300,11 +316,7 @@ impl Worker {
         if !options.overlap.applies(plan.batch(), largest_sum(&plan)) {
             return Ok(None);
         }
-        let make = || {
-            let devices = self.group.first[0].devices();
-            Streams::new(&devices, executor.dtype(), options.all_reduce, false)
-                .map_err(|error| error.to_string())
-        };
+        let make = || self.group.make_second(executor.dtype(), options.all_reduce);
         // One rank makes those of all, while the others wait.
         let second = self.group.second.get_or_init(make);
         let second = second.as_ref().ok();
