@@ -40,10 +40,11 @@ use anstyle::{AnsiColor, Style};
 use clap::error::{ContextKind, ContextValue};
 use clap::{Parser, Subcommand};
 use clap_complete::engine::ArgValueCandidates;
+use hipvit::hip::World;
 use hipvit::model::{self, LoadOptions, Model};
 use hipvit::pipeline::Item;
 use hipvit::{
-    AllReduceKind, DType, DeviceSet, GraphMode, Overlap, Parallelism, PlanCache, ResizeOn, Session,
+    AllReduceKind, DType, Device, DeviceSet, GraphMode, Overlap, Parallelism, PlanCache, ResizeOn, Session,
     SessionBuilder, Sparse,
 };
 use progress::Progress;
@@ -201,8 +202,15 @@ pub struct RunArgs {
 }
 
 impl RunArgs {
-    fn load_with(&self, builder: SessionBuilder) -> hipvit::Result<Session> {
-        self.model.load_with(builder)
+    /// Loads the model. If a launcher has started several processes that divide it, all but the first follow that one here, and end with
+    /// [`Followed`].
+    fn load_with(&self, builder: SessionBuilder) -> anyhow::Result<Session> {
+        let session = self.model.load_with(self.model.across_processes(builder)?)?;
+        if session.world().is_some_and(|world| world.rank() > 0) {
+            session.follow()?;
+            return Err(Followed.into());
+        }
+        Ok(session)
     }
 
     fn builder(&self) -> SessionBuilder {
@@ -265,6 +273,10 @@ impl ModelArgs {
             Some(path) => builder.load(path),
             None => builder.tinyvit32(),
         }?;
+        if session.world().is_some_and(|world| world.rank() > 0) {
+            // Rank 0 says it.
+            return Ok(session);
+        }
         if let Some(hipvit::Error::Hip(reason)) = session.no_gpu() {
             note_no_gpu(reason, self.device.is_some());
         }
@@ -281,6 +293,20 @@ impl ModelArgs {
         Ok(session)
     }
 
+    /// For the processes that a launcher has started, if the model is divided: each then has the GPU of its number on its host, unless
+    /// another is named.
+    fn across_processes(&self, builder: SessionBuilder) -> hipvit::Result<SessionBuilder> {
+        let Some(world) = across_processes(self.parallel)? else {
+            return Ok(builder);
+        };
+        let builder = builder.world(world);
+        let first_or_all = [Device::Hip(0).into(), DeviceSet::all()];
+        Ok(match &self.device {
+            Some(device) if first_or_all.contains(device) => builder.devices(Device::Auto),
+            _ => builder,
+        })
+    }
+
     fn builder(&self) -> SessionBuilder {
         let builder = self
             .compute
@@ -295,6 +321,14 @@ impl ModelArgs {
             Some(ImageSize(size)) => builder.image_size(size),
             None => builder,
         }
+    }
+}
+
+/// The processes that a launcher has started, if there are several and they divide the model.
+fn across_processes(parallel: Parallelism) -> hipvit::Result<Option<World>> {
+    match parallel.is_data() {
+        true => Ok(None),
+        false => Ok(World::from_env()?.filter(|world| world.size() > 1)),
     }
 }
 
@@ -315,6 +349,11 @@ impl Outcome {
         }
     }
 }
+
+/// This process has taken part in the runs of another one, and has no results of its own: success.
+#[derive(Debug, thiserror::Error)]
+#[error("the results are those of rank 0")]
+pub struct Followed;
 
 /// A wrong command line that clap does not detect: exit code 2.
 #[derive(Debug, thiserror::Error)]
@@ -360,7 +399,7 @@ pub fn main() -> ExitCode {
 
 /// Reports what stopped the command; the exit code.
 fn failed(error: &anyhow::Error) -> ExitCode {
-    if is_broken_pipe(error) {
+    if error.is::<Followed>() || is_broken_pipe(error) {
         return ExitCode::SUCCESS;
     }
     report(error);

@@ -20,7 +20,8 @@ use super::format::{self as formats, Format, Formats, OutputArgs};
 use super::output::Sink;
 use super::progress::Progress;
 use super::{
-    ImageSize, Outcome, Usage, choices, completions, lines, note_no_gpu, record, report, warn_fallback,
+    Followed, ImageSize, Outcome, Usage, across_processes, choices, completions, lines, note_no_gpu, record,
+    report, warn_fallback,
 };
 
 const AFTER_HELP: &str = "\
@@ -155,6 +156,14 @@ impl Args {
             ..Settings::default()
         };
         let specs = self.specs()?;
+        if specs
+            .iter()
+            .filter_map(|spec| spec.world.as_ref())
+            .any(|world| world.rank() > 0)
+        {
+            Bench::follow(&specs)?;
+            return Err(Followed.into());
+        }
         let progress = Progress::counting(specs.len() * self.repeat, "measurements");
         let rows = Bench::new(settings).run(&specs, &mut |spec| progress.start(&spec.label()));
         drop(progress);
@@ -178,7 +187,15 @@ impl Args {
         if models.is_empty() {
             models.push(None);
         }
-        let devices = self.devices()?;
+        let world = across_processes(self.parallel)?;
+        let devices = match &world {
+            // Rank 0 measures, and there is no row for its GPU alone.
+            Some(world) => vec![vec![Device::of_process(world)?]],
+            None => self.devices()?,
+        };
+        if self.ladder && world.is_some() {
+            return Err(Usage("--ladder is measured by one process").into());
+        }
         if self.ladder && devices.iter().any(|gpus| gpus.len() > 1) {
             return Err(Usage("--ladder is measured on one GPU: name it by --device hip:N").into());
         }
@@ -195,9 +212,10 @@ impl Args {
                             device,
                             gpus: ordinals(gpus),
                             parallelism: match gpus.len() {
-                                1 => Parallelism::default(),
+                                1 if world.is_none() => Parallelism::default(),
                                 _ => self.parallel,
                             },
+                            world: world.clone(),
                             threads: self.threads,
                             image_size: self.image_size.map(|size| size.0),
                             hip_graphs: self.hip_graphs,
