@@ -203,13 +203,15 @@ impl World {
         &self.run
     }
 
-    /// For errors.
-    pub(super) fn address(&self) -> String {
-        format!(
-            "{}:{}",
-            self.host,
-            self.ports.first().copied().unwrap_or_default()
-        )
+    /// The error of this process for `reason`.
+    pub(super) fn error(&self, reason: String) -> Error {
+        let port = self.ports.first().copied().unwrap_or_default();
+        Error::Rendezvous {
+            rank: self.rank,
+            ranks: self.size,
+            address: format!("{}:{port}", self.host),
+            reason,
+        }
     }
 }
 
