@@ -16,6 +16,7 @@ use super::inputs::{Inputs, Listing};
 use super::labels::LabelArgs;
 use super::output::{self, Sink};
 use super::record::{self, Record};
+use super::results::Results;
 use super::texts::TextArgs;
 use super::{Outcome, RunArgs, Usage, one_line, report_fallback};
 
@@ -89,19 +90,20 @@ impl Args {
         let mut writer = Writer::new(format, sink)?;
         let mut softmax = Duration::ZERO;
         let mut classified = 0;
-        let (mut timing, outcome) =
-            images.run(&session, self.inputs.decode.options(), self.timing, |item| {
-                classified += 1;
-                self.print(&mut writer, &session, zero_shot.as_ref(), item, &mut softmax)
-            })?;
-        let mut timed = None;
-        if self.timing {
+        let (sources, unlisted) = images.into_sources();
+        let mut results = Results::start(&session, sources, self.inputs.decode.options(), self.timing)?;
+        let failed = results.visit(|item| {
+            classified += 1;
+            self.print(&mut writer, &session, zero_shot.as_ref(), item, &mut softmax)
+        })?;
+        let timed = self.timing.then(|| {
+            let mut timing = results.timing().clone();
             timing.add(Phase::Softmax, softmax);
-            timed = Some((timing, session.hip_graphs()));
-        }
+            (timing, session.hip_graphs())
+        });
         let sink = writer.finish(timed)?;
         report_fallback(&session);
-        format::finish(sink, outcome, classified)
+        format::finish(sink, Outcome::of(failed + unlisted), classified)
     }
 
     /// The texts that are to be the labels, if there are any.

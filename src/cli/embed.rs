@@ -15,6 +15,7 @@ use super::format::{self, Format, Formats, OutputArgs};
 use super::inputs::Inputs;
 use super::output::{self, Sink};
 use super::record::{self, Record};
+use super::results::Results;
 use super::{Outcome, RunArgs, Usage, report_fallback};
 
 #[derive(Debug, clap::Args)]
@@ -117,17 +118,19 @@ impl Args {
             _ => Writer::Json(sink),
         };
         let mut embedded = 0;
-        let (timing, outcome) = images.run(&session, self.inputs.decode.options(), self.timing, |item| {
+        let (sources, unlisted) = images.into_sources();
+        let mut results = Results::start(&session, sources, self.inputs.decode.options(), self.timing)?;
+        let failed = results.visit(|item| {
             embedded += 1;
             if let Writer::Json(out) = &mut writer {
                 return record::write(out, &Record::new(&session, item.name(), self.embedded(item)));
             }
             self.write(&mut writer, item)
         })?;
-        let timed = self.timing.then(|| (timing, session.hip_graphs()));
+        let timed = self.timing.then(|| (results.timing(), session.hip_graphs()));
         let sink = writer.finish(timed)?;
         report_fallback(&session);
-        format::finish(sink, outcome, embedded)
+        format::finish(sink, Outcome::of(failed + unlisted), embedded)
     }
 
     fn embedded(&self, item: &Item) -> Embedded {
@@ -214,7 +217,7 @@ impl Args {
 
 impl Writer {
     /// The time of the phases is the last line of JSON; otherwise it goes to standard error.
-    fn finish(self, timed: Option<(Timing, Option<Replays>)>) -> Result<Sink> {
+    fn finish(self, timed: Option<(&Timing, Option<Replays>)>) -> Result<Sink> {
         if let Self::Json(mut sink) = self {
             if let Some((timing, hip_graphs)) = timed {
                 record::write(&mut sink, &json!({ "timing": timing, "hip_graphs": &hip_graphs }))?;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use console::{Alignment, pad_str};
 use hipvit::digits;
-use hipvit::evaluate::{ClassEvaluation, ClassMap, Evaluation, LabelledSet, evaluate};
+use hipvit::evaluate::{ClassEvaluation, ClassMap, Evaluation, LabelledSet, Tally};
 use hipvit::hip::regular_file;
 use hipvit::labels::Labels;
 use hipvit::pipeline::Source;
@@ -15,10 +15,8 @@ use serde::Serialize;
 
 use super::inputs::{DecodeArgs, images_below};
 use super::labels::LabelArgs;
-use super::progress::Progress;
-use super::{
-    Outcome, RunArgs, Usage, one_line, output, record, refused, report, report_fallback, warn_non_finite,
-};
+use super::results::Results;
+use super::{Outcome, RunArgs, Usage, one_line, output, record, refused, report, report_fallback};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -87,15 +85,14 @@ impl Args {
                 .into());
             }
         };
-        let progress = Progress::images(set.len());
-        let result = evaluate(&session, set, self.decode.options(), |item| {
-            progress.step();
-            match item {
-                Ok(item) => warn_non_finite(item, &progress),
-                Err(error) => progress.report(|| report(error)),
-            }
+        let (sources, classes): (Vec<_>, Vec<_>) = set.into_iter().unzip();
+        let mut tally = Tally::new(&session, classes)?;
+        let mut results = Results::start(&session, sources, self.decode.options(), false)?;
+        let failed = results.visit(|item| {
+            tally.add(item);
+            Ok(())
         })?;
-        drop(progress);
+        let result = tally.finish(failed);
         report_fallback(&session);
         let mut out = output::stdout();
         if self.json {

@@ -1,4 +1,4 @@
-//! Which images a command works on: files, directories, glob patterns, `-`, lists of paths; and the loop over them.
+//! Which images a command works on: files, directories, glob patterns, `-`, lists of paths; and the loop over their pixels.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -6,14 +6,12 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Error, Result, anyhow, bail};
-use hipvit::Session;
 use hipvit::image::{DecodeOptions, Limits};
-use hipvit::pipeline::{Item, Pipeline, Source};
-use hipvit::timing::Timing;
+use hipvit::pipeline::Source;
 use rayon::prelude::*;
 
 use super::progress::Progress;
-use super::{Outcome, Usage, output, refused, report, warn_non_finite};
+use super::{Outcome, Usage, output, refused, report};
 
 /// The image of an argument: a file, or `-` for standard input.
 pub fn source(path: &Path) -> Source {
@@ -236,36 +234,6 @@ impl Listing {
             }
         }
         Ok(Outcome::of(failed))
-    }
-
-    /// Runs every image and calls `each` with its results. An image that fails is reported, and the others go on. The
-    /// device's phases are measured if `timed`.
-    pub fn run(
-        self,
-        session: &Session,
-        options: DecodeOptions,
-        timed: bool,
-        mut each: impl FnMut(&Item) -> Result<()>,
-    ) -> Result<(Timing, Outcome)> {
-        let progress = Progress::images(self.sources.len());
-        let mut failed = self.failed;
-        let pipeline = Pipeline::new(session).decode_options(options).timed(timed);
-        let mut results = pipeline.run(self.sources)?;
-        for item in &mut results {
-            progress.step();
-            match item {
-                Ok(item) => {
-                    warn_non_finite(&item, &progress);
-                    progress.print(|| each(&item))?;
-                }
-                Err(error) if error.index().is_some() => {
-                    failed += 1;
-                    progress.report(|| report(error));
-                }
-                Err(error) => return Err(hipvit::Error::from(error).into()),
-            }
-        }
-        Ok((results.timing().clone(), Outcome::of(failed)))
     }
 }
 

@@ -1,6 +1,6 @@
 //! The command line. One file per subcommand; what they share is here ([`ModelArgs`], exit codes) and in [`choices`]
 //! (devices and the like), [`inputs`] (which images), [`output`] (files, standard output and messages), [`format`] (the
-//! forms of results), [`arrays`], [`record`] (JSON lines) and [`progress`].
+//! forms of results), [`arrays`], [`record`] (JSON lines), [`results`] (their stream) and [`progress`].
 
 mod advise;
 mod arrays;
@@ -23,6 +23,7 @@ mod profile;
 mod progress;
 mod quantize;
 mod record;
+mod results;
 #[cfg(feature = "serve")]
 mod serve;
 mod texts;
