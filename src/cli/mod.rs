@@ -1,8 +1,9 @@
 //! The command line. One file per subcommand; what they share is here ([`ModelArgs`], exit codes) and in [`choices`]
 //! (devices and the like), [`inputs`] (which images), [`output`] (files, standard output and messages), [`format`] (the
-//! forms of results), [`arrays`], [`record`] (JSON lines) and [`progress`].
+//! forms of results), [`arrays`], [`record`] (JSON lines), [`results`] (their stream), [`ranks`] (several processes) and [`progress`].
 
 mod advise;
+mod agreement;
 mod arrays;
 mod bench;
 mod choices;
@@ -17,12 +18,15 @@ mod format;
 mod inputs;
 mod inspect;
 mod labels;
+mod launcher;
 mod output;
 mod preprocess;
 mod profile;
 mod progress;
 mod quantize;
+mod ranks;
 mod record;
+mod results;
 #[cfg(feature = "serve")]
 mod serve;
 mod texts;
@@ -35,6 +39,7 @@ mod validate;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
 use clap::error::{ContextKind, ContextValue};
@@ -44,10 +49,11 @@ use hipvit::hip::World;
 use hipvit::model::{self, LoadOptions, Model};
 use hipvit::pipeline::Item;
 use hipvit::{
-    AllReduceKind, DType, Device, DeviceSet, GraphMode, Overlap, Parallelism, PlanCache, ResizeOn, Session,
+    AllReduceKind, DType, Device, GraphMode, Overlap, Parallelism, PlanCache, ResizeOn, Session,
     SessionBuilder, Sparse,
 };
 use progress::Progress;
+use ranks::Ranks;
 
 /// Vision Transformers from pixel to logit.
 #[derive(Debug, Parser)]
@@ -117,8 +123,8 @@ pub struct ModelArgs {
     model: Option<PathBuf>,
     /// Where to run: auto (the first GPU, else the CPU), cpu, hip (the first GPU), hip:N, or several GPUs: hip:all, hip:0,1
     /// [default: auto]
-    #[arg(long, value_name = "DEVICE", value_parser = choices::device_set(), add = ArgValueCandidates::new(completions::device_sets))]
-    device: Option<DeviceSet>,
+    #[arg(long, value_name = "DEVICE", value_parser = choices::devices(), add = ArgValueCandidates::new(completions::device_sets))]
+    device: Option<choices::Devices>,
     /// How several GPUs share the work: data (a replica of the model on each), tensor (each layer split over them), pipeline
     /// (the layers divided among them), or degrees, as tensor=2,data=2 or tensor=2,pipeline=2
     #[arg(long, default_value = "data", value_name = "KIND[=N],…", value_parser = choices::parallelism)]
@@ -192,20 +198,26 @@ impl ComputeArgs {
 }
 
 /// As [`ModelArgs`], for commands that run images.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub struct RunArgs {
     #[command(flatten)]
     model: ModelArgs,
     /// Where to resize and crop images: on the host or on the GPU, with the same result
     #[arg(long, default_value = "host", value_name = "WHERE", value_parser = choices::resize())]
     resize: ResizeOn,
+    /// The processes that divide the model, and how long they wait for each other.
+    #[arg(skip)]
+    across: Option<(World, Duration)>,
 }
 
 impl RunArgs {
     /// Loads the model. If a launcher has started several processes that divide it, all but the first follow that one here, and end with
     /// [`Followed`].
     fn load_with(&self, builder: SessionBuilder) -> anyhow::Result<Session> {
-        let session = self.model.load_with(self.model.across_processes(builder)?)?;
+        let session = self.model.load_with(match &self.across {
+            Some((world, timeout)) => builder.world(world.clone()).meeting_timeout(*timeout),
+            None => builder,
+        })?;
         if session.world().is_some_and(|world| world.rank() > 0) {
             session.follow()?;
             return Err(Followed.into());
@@ -215,6 +227,31 @@ impl RunArgs {
 
     fn builder(&self) -> SessionBuilder {
         self.model.builder().resize(self.resize)
+    }
+
+    /// With this process's device and number of threads.
+    fn at(&self, ranks: &Ranks) -> anyhow::Result<Self> {
+        let mut args = self.clone();
+        if let Some(world) = ranks.world() {
+            let model = &mut args.model;
+            model.device = launcher::devices(world, model.device.as_ref())?.map(choices::Devices::from);
+            // Without a GPU, auto is still auto here.
+            let on_cpu = model
+                .device
+                .as_ref()
+                .is_none_or(|devices| matches!(devices.set().device(), Some(Device::Cpu | Device::Auto)));
+            if model.compute.threads.is_none() && ranks.sharing().processors > 1 {
+                model.compute.threads = Some(ranks.sharing().threads(on_cpu));
+            }
+        }
+        args.across = ranks.divide();
+        Ok(args)
+    }
+
+    /// Whether several processes would divide the model, rather than share the images.
+    fn is_divided(&self) -> bool {
+        let device = self.model.device.as_ref();
+        !self.model.parallel.is_data() && device.is_none_or(|devices| devices.set().device().is_some())
     }
 
     /// Whether it is the embedded model.
@@ -273,10 +310,6 @@ impl ModelArgs {
             Some(path) => builder.load(path),
             None => builder.tinyvit32(),
         }?;
-        if session.world().is_some_and(|world| world.rank() > 0) {
-            // Rank 0 says it.
-            return Ok(session);
-        }
         if let Some(hipvit::Error::Hip(reason)) = session.no_gpu() {
             note_no_gpu(reason, self.device.is_some());
         }
@@ -293,25 +326,16 @@ impl ModelArgs {
         Ok(session)
     }
 
-    /// For the processes that a launcher has started, if the model is divided: each then has the GPU of its number on its host, unless
-    /// another is named.
-    fn across_processes(&self, builder: SessionBuilder) -> hipvit::Result<SessionBuilder> {
-        let Some(world) = across_processes(self.parallel)? else {
-            return Ok(builder);
-        };
-        let builder = builder.world(world);
-        let first_or_all = [Device::Hip(0).into(), DeviceSet::all()];
-        Ok(match &self.device {
-            Some(device) if first_or_all.contains(device) => builder.devices(Device::Auto),
-            _ => builder,
-        })
-    }
-
     fn builder(&self) -> SessionBuilder {
         let builder = self
             .compute
             .builder()
-            .devices(self.device.clone().unwrap_or_default())
+            .devices(
+                self.device
+                    .as_ref()
+                    .map(|devices| devices.set().clone())
+                    .unwrap_or_default(),
+            )
             .parallel(self.parallel)
             .all_reduce(self.all_reduce)
             .overlap(self.overlap)
@@ -321,14 +345,6 @@ impl ModelArgs {
             Some(ImageSize(size)) => builder.image_size(size),
             None => builder,
         }
-    }
-}
-
-/// The processes that a launcher has started, if there are several and they divide the model.
-fn across_processes(parallel: Parallelism) -> hipvit::Result<Option<World>> {
-    match parallel.is_data() {
-        true => Ok(None),
-        false => Ok(World::from_env()?.filter(|world| world.size() > 1)),
     }
 }
 
@@ -399,10 +415,10 @@ pub fn main() -> ExitCode {
 
 /// Reports what stopped the command; the exit code.
 fn failed(error: &anyhow::Error) -> ExitCode {
-    if error.is::<Followed>() || is_broken_pipe(error) {
+    if is_broken_pipe(error) {
         return ExitCode::SUCCESS;
     }
-    report(error);
+    say_error(error);
     if let Some(hipvit::Error::Hip(hipvit::hip::Error::Provider { .. })) = error.downcast_ref()
         && let Some(advice) = gpu_libraries()
     {
@@ -438,8 +454,15 @@ fn usage(error: &clap::Error) -> ExitCode {
     }
 }
 
-/// One line on standard error.
+/// One line on standard error for what failed beside others that go on.
 fn report(error: impl std::fmt::Display) {
+    if !output::is_left_to_rank_0() {
+        say_error(error);
+    }
+}
+
+/// One line on standard error.
+fn say_error(error: impl std::fmt::Display) {
     const RED: Style = AnsiColor::Red.on_default().bold();
     output::say(&format!("{RED}error{RED:#}: {}", one_line(&error.to_string())));
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::Result;
 use clap_complete::engine::ArgValueCandidates;
 use hipvit::bench::{Bench, Row, Settings, Spec, ladder};
-use hipvit::hip::Runtime;
+use hipvit::hip::{Runtime, World};
 use hipvit::{AllReduceKind, DType, Device, DeviceSet, GraphMode, Overlap, Parallelism, Sparse};
 
 use super::choices::DeviceSets;
@@ -20,8 +20,7 @@ use super::format::{self as formats, Format, Formats, OutputArgs};
 use super::output::Sink;
 use super::progress::Progress;
 use super::{
-    Followed, ImageSize, Outcome, Usage, across_processes, choices, completions, lines, note_no_gpu, record,
-    report, warn_fallback,
+    ImageSize, Outcome, Usage, choices, completions, lines, note_no_gpu, record, report, warn_fallback,
 };
 
 const AFTER_HELP: &str = "\
@@ -162,7 +161,7 @@ impl Args {
             .any(|world| world.rank() > 0)
         {
             Bench::follow(&specs)?;
-            return Err(Followed.into());
+            return Ok(Outcome::Complete);
         }
         let progress = Progress::counting(specs.len() * self.repeat, "measurements");
         let rows = Bench::new(settings).run(&specs, &mut |spec| progress.start(&spec.label()));
@@ -187,7 +186,7 @@ impl Args {
         if models.is_empty() {
             models.push(None);
         }
-        let world = across_processes(self.parallel)?;
+        let world = self.world()?;
         let devices = match &world {
             // Rank 0 measures, and there is no row for its GPU alone.
             Some(world) => vec![vec![Device::of_process(world)?]],
@@ -235,6 +234,15 @@ impl Args {
             }
         }
         Ok(specs)
+    }
+
+    /// The processes that divide each model, if a launcher has started several, with a GPU each.
+    fn world(&self) -> Result<Option<World>> {
+        let sets = self.device.iter().flat_map(|DeviceSets(sets)| sets);
+        if self.parallel.is_data() || sets.into_iter().any(|set| set.device().is_none()) {
+            return Ok(None);
+        }
+        Ok(World::from_env()?.filter(|world| world.size() > 1))
     }
 
     /// The devices of each row, none of them `auto`: before a set the first of its GPUs, which it is compared with.

@@ -208,9 +208,9 @@ fn a_batch_without_memory_is_refused_by_all() {
         runs(&builders, TWO, |session| {
             let expected = session.run(&images[..1]).unwrap();
             // For none of them, and for one.
-            for has_room in [false, true] {
-                let room = fake.get(Slot::DeviceBytes) + need + need / 2;
-                fake.set(Slot::MemoryLimit, if has_room { room } else { 1 });
+            for one_has in [false, true] {
+                let for_one = fake.get(Slot::DeviceBytes) + need + need / 2;
+                fake.set(Slot::MemoryLimit, if one_has { for_one } else { 1 });
                 let error = session.run(&images).unwrap_err();
                 assert!(error.to_string().contains("out of memory"), "{error}");
                 fake.set(Slot::MemoryLimit, 0);

@@ -343,11 +343,14 @@ impl Group {
             }
             noted.replace(failure.clone()).is_none()
         };
+        if is_first {
+            self.agreement.end();
+        }
+        // Before this process's ranks are aborted, whose kernels may wait for the others'.
         self.links.tell(&Message::Failed(failure));
         if !is_first {
             return;
         }
-        self.agreement.end();
         for (_, streams) in self.streams() {
             if let Some(direct) = streams.direct() {
                 direct.abort();
