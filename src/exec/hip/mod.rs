@@ -70,7 +70,7 @@ use crate::timeline::{self, Activity};
 
 pub use self::calls::TimedCall;
 pub use self::clock::{Stage, StageObserver};
-pub use self::direct::{PeerAllReduce, PeerSum};
+pub use self::direct::{PeerAllReduce, PeerNorm, PeerSum};
 pub use self::graphs::{GraphMode, Replays};
 pub use self::pipeline::PipelineExecutor;
 pub(super) use self::pipeline::{PipelineReserved, PipelineRun};
