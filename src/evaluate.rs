@@ -182,59 +182,103 @@ pub fn evaluate(
     options: impl Into<DecodeOptions>,
     mut each: impl FnMut(&Result<Item, ItemError>),
 ) -> Result<Evaluation> {
-    let logits = session.labels().len();
-    let classes = logits.max(2);
-    if logits == 0 {
-        return Err(Error::argument("model", "has no classification head"));
-    }
-    if let Some(class) = set.classes.iter().find(|&&class| class >= classes) {
-        return Err(Error::argument(
-            "labels",
-            format!("class {class} is not one of the model's {classes}"),
-        ));
-    }
-    let mut seen = vec![[0; 3]; classes];
-    let mut result = Evaluation::default();
+    let mut tally = Tally::new(session, set.classes)?;
+    let mut failed = 0;
     for item in Pipeline::new(session).decode_options(options).run(set.sources)? {
         each(&item);
-        let item = match item {
-            Ok(item) => item,
-            Err(error) if error.index().is_some() => {
-                result.failed += 1;
-                continue;
-            }
+        match item {
+            Ok(item) => tally.add(&item),
+            Err(error) if error.index().is_some() => failed += 1,
             Err(error) => return Err(error.into()),
-        };
-        let class = set.classes[item.index()];
+        }
+    }
+    Ok(tally.finish(failed))
+}
+
+/// Counts correct results as they come, for images whose [`Pipeline`] is the caller's own; [`evaluate`] has one.
+#[derive(Clone, Debug)]
+pub struct Tally {
+    labels: Labels,
+    /// The class of each image.
+    classes: Vec<usize>,
+    /// By class: the images, those classified correctly, and those with the class among the five most likely.
+    seen: Vec<[usize; 3]>,
+}
+
+impl Tally {
+    /// For results of `session`, whose images have these classes, in the order of the images.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the model has no classification head, or not one of the classes.
+    pub fn new(session: &Session, classes: Vec<usize>) -> Result<Self> {
+        let labels = session.labels().clone();
+        let known = labels.len().max(2);
+        if labels.is_empty() {
+            return Err(Error::argument("model", "has no classification head"));
+        }
+        if let Some(class) = classes.iter().find(|&&class| class >= known) {
+            return Err(Error::argument(
+                "labels",
+                format!("class {class} is not one of the model's {known}"),
+            ));
+        }
+        Ok(Self {
+            labels,
+            classes,
+            seen: vec![[0; 3]; known],
+        })
+    }
+
+    /// Counts one image's result.
+    ///
+    /// # Panics
+    ///
+    /// If the image's [index](Item::index) is not that of a class.
+    pub fn add(&mut self, item: &Item) {
+        let class = self.classes[item.index()];
         let top = item.top(5);
         let order: Vec<usize> = match &top[..] {
-            [only] if logits == 1 => vec![usize::from(only.logit > 0.0)],
+            [only] if self.labels.len() == 1 => vec![usize::from(only.logit > 0.0)],
             _ => top.iter().map(|prediction| prediction.index).collect(),
         };
         let correct = order.first() == Some(&class);
         let counts = [1, usize::from(correct), usize::from(order.contains(&class))];
-        for (sum, count) in seen[class].iter_mut().zip(counts) {
+        for (sum, count) in self.seen[class].iter_mut().zip(counts) {
             *sum += count;
         }
     }
-    let sum = |which: usize| seen.iter().map(|counts| counts[which]).sum();
-    [result.images, result.correct, result.correct_top5] = [sum(0), sum(1), sum(2)];
-    let share = |count: usize| count as f64 / result.images.max(1) as f64;
-    (result.accuracy, result.accuracy_top5) = (share(result.correct), share(result.correct_top5));
-    result.classes = (0..classes)
-        .filter(|&index| seen[index][0] > 0)
-        .map(|index| ClassEvaluation {
+
+    /// The counts and shares, beside `failed` images that have no result.
+    pub fn finish(self, failed: usize) -> Evaluation {
+        let Self { labels, seen, .. } = self;
+        let [images, correct, correct_top5] =
+            [0, 1, 2].map(|which| seen.iter().map(|counts| counts[which]).sum::<usize>());
+        let share = |count: usize| count as f64 / images.max(1) as f64;
+        let class = |(index, counts): (usize, &[usize; 3])| ClassEvaluation {
             index,
-            label: if logits == 1 {
-                index.to_string()
-            } else {
-                session.labels().get(index).to_string()
+            label: match labels.len() {
+                1 => index.to_string(),
+                _ => labels.get(index).to_string(),
             },
-            id: session.labels().id(index).map(str::to_owned),
-            images: seen[index][0],
-            correct: seen[index][1],
-            correct_top5: seen[index][2],
-        })
-        .collect();
-    Ok(result)
+            id: labels.id(index).map(str::to_owned),
+            images: counts[0],
+            correct: counts[1],
+            correct_top5: counts[2],
+        };
+        Evaluation {
+            images,
+            failed,
+            correct,
+            correct_top5,
+            accuracy: share(correct),
+            accuracy_top5: share(correct_top5),
+            classes: seen
+                .iter()
+                .enumerate()
+                .filter(|(_, counts)| counts[0] > 0)
+                .map(class)
+                .collect(),
+        }
+    }
 }

@@ -20,6 +20,8 @@
 
 mod decode;
 mod gather;
+#[cfg(feature = "cli")]
+mod remote;
 mod source;
 
 use std::panic::resume_unwind;
@@ -34,6 +36,9 @@ use rayon::ThreadPoolBuilder;
 
 use self::decode::{Batch, DecodeMemory, Decoder, Items, Pixels};
 use self::gather::{Gather, Stop};
+#[cfg(feature = "cli")]
+#[doc(hidden)]
+pub use self::remote::ItemParts;
 pub use self::source::Source;
 use crate::error::{Error, Result};
 use crate::exec::{RunFeed, Submission};

@@ -53,7 +53,7 @@
 //! | [`Blas`], [`BlasLt`], [`SparseLt`], [`Dnn`] | rocBLAS, hipBLASLt, hipSPARSELt, MIOpen, each on one stream |
 //! | [`Comm`], [`Group`] | RCCL: communication between GPUs |
 //! | [`NodeComm`] | the same between GPUs of several hosts, all-reduces within each host first |
-//! | [`World`], [`Rendezvous`] | the processes that a launcher has started, and how they find each other |
+//! | [`World`], [`Rendezvous`], [`Connection`] | the processes that a launcher has started, how they find each other, and messages between them |
 //! | [`Monitor`] | ROCm SMI: temperature, power, clocks, utilisation, links |
 //! | [`HardwareCounters`], [`Counted`] | rocprofiler-sdk: hardware counters of each kernel |
 //!
@@ -188,7 +188,9 @@ pub use blas::{
     SparseMatmul, SparseOperands,
 };
 pub use code::Code;
-pub use comm::{Comm, CommOptions, Group, NodeComm, Reduction, Rendezvous, UniqueId, World};
+pub use comm::{
+    Comm, CommOptions, Connection, Connections, Group, NodeComm, Reduction, Rendezvous, UniqueId, World,
+};
 pub use counters::{Counted, HardwareCounters, KernelCounts};
 pub use device::Device;
 pub use device::numa::NumaNode;

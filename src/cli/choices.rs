@@ -15,13 +15,49 @@ pub fn device() -> impl TypedValueParser<Value = Device> {
 }
 
 /// The same, and sets of GPUs: `hip:all`, `hip:0,1`.
-pub fn device_set() -> impl TypedValueParser<Value = DeviceSet> {
-    DeviceParser::<DeviceSet>(PhantomData)
+pub fn devices() -> impl TypedValueParser<Value = Devices> {
+    DeviceParser::<Devices>(PhantomData)
 }
 
 /// Several of these: see [`DeviceSet::list`].
 pub fn device_sets() -> impl TypedValueParser<Value = DeviceSets> {
     DeviceParser::<DeviceSets>(PhantomData)
+}
+
+/// The value of an option that names a device or a set of GPUs.
+#[derive(Clone, Debug)]
+pub struct Devices {
+    set: DeviceSet,
+    any_gpu: bool,
+}
+
+impl Devices {
+    /// What it names.
+    pub fn set(&self) -> &DeviceSet {
+        &self.set
+    }
+
+    /// Whether it is `hip`, without a number: the first GPU, but of several processes each has its own.
+    pub fn is_any_gpu(&self) -> bool {
+        self.any_gpu
+    }
+}
+
+impl From<DeviceSet> for Devices {
+    fn from(set: DeviceSet) -> Self {
+        Self { set, any_gpu: false }
+    }
+}
+
+impl FromStr for Devices {
+    type Err = hipvit::Error;
+
+    fn from_str(text: &str) -> hipvit::Result<Self> {
+        Ok(Self {
+            set: text.parse()?,
+            any_gpu: text == "hip",
+        })
+    }
 }
 
 /// The value of an option that names several sets of devices.

@@ -14,7 +14,9 @@ use serde_json::json;
 use super::format::{self, Format, Formats, OutputArgs};
 use super::inputs::{Inputs, Listing};
 use super::labels::LabelArgs;
+use super::launcher::DistributedArgs;
 use super::output::{self, Sink};
+use super::ranks::{Ranks, Work};
 use super::record::{self, Record};
 use super::texts::TextArgs;
 use super::{Outcome, RunArgs, Usage, one_line, report_fallback};
@@ -40,6 +42,8 @@ pub struct Args {
     /// Print the time of each phase, in JSON as the last line. Phases overlap: their sum may exceed the wall time
     #[arg(long)]
     timing: bool,
+    #[command(flatten)]
+    distributed: DistributedArgs,
 }
 
 #[derive(Clone, Debug)]
@@ -68,40 +72,56 @@ enum Writer {
 
 impl Args {
     pub fn run(&self) -> Result<Outcome> {
-        let (format, sink) = self.output.open()?;
+        self.distributed.run(|ranks| self.run_at(ranks))
+    }
+
+    fn run_at(&self, ranks: &mut Ranks) -> Result<Outcome> {
+        let (format, sink) = self.output.open_at(ranks)?;
         if self.logits && format != Format::Json {
             return Err(Usage("--logits is for JSON: add --json, or --output FILE.jsonl").into());
         }
         let texts = self.texts()?;
-        let images = self.images()?;
-        let session = self.model.load_with(self.labels.apply(self.model.builder())?)?;
-        let zero_shot = match texts {
-            Some(texts) => Some(self.texts.zero_shot(&session, &texts)?),
-            None => None,
+        let images = self.images(ranks)?;
+        let model = self.model.at(ranks)?;
+        let session = model.load_with(self.labels.apply(model.builder())?)?;
+        let zero_shot = match &texts {
+            Some(texts) if ranks.writes() => Some(self.texts.zero_shot(&session, texts)?),
+            _ => None,
         };
-        if zero_shot.is_none() && session.labels().is_empty() {
+        if texts.is_none() && session.labels().is_empty() {
             let instead = match session.info().text {
                 Some(_) => "name labels with --text, or use `hipvit embed`",
                 None => "use `hipvit embed`",
             };
             bail!("{}: model has no classification head; {instead}", session.name());
         }
+        let (sources, unlisted) = images.into_sources();
+        let results = ranks.results(Work {
+            command: "classify",
+            session: &session,
+            model: &model,
+            sources,
+            decode: &self.inputs.decode,
+            timed: self.timing,
+        })?;
+        let Some((mut results, sink)) = results.zip(sink) else {
+            return Ok(Outcome::Complete);
+        };
         let mut writer = Writer::new(format, sink)?;
         let mut softmax = Duration::ZERO;
         let mut classified = 0;
-        let (mut timing, outcome) =
-            images.run(&session, self.inputs.decode.options(), self.timing, |item| {
-                classified += 1;
-                self.print(&mut writer, &session, zero_shot.as_ref(), item, &mut softmax)
-            })?;
-        let mut timed = None;
-        if self.timing {
+        let failed = results.visit(|item| {
+            classified += 1;
+            self.print(&mut writer, &session, zero_shot.as_ref(), item, &mut softmax)
+        })?;
+        let timed = self.timing.then(|| {
+            let mut timing = results.timing().clone();
             timing.add(Phase::Softmax, softmax);
-            timed = Some((timing, session.hip_graphs()));
-        }
+            (timing, session.hip_graphs())
+        });
         let sink = writer.finish(timed)?;
         report_fallback(&session);
-        format::finish(sink, outcome, classified)
+        format::finish(sink, Outcome::of(failed + unlisted), classified)
     }
 
     /// The texts that are to be the labels, if there are any.
@@ -117,9 +137,9 @@ impl Args {
         Ok(self.texts.read()?)
     }
 
-    fn images(&self) -> Result<Listing> {
+    fn images(&self, ranks: &mut Ranks) -> Result<Listing> {
         if !self.inputs.is_empty() {
-            return self.inputs.list();
+            return self.inputs.list_at(ranks);
         }
         if !self.model.is_embedded() {
             return Err(Usage(

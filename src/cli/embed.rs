@@ -13,7 +13,9 @@ use serde_json::json;
 use super::arrays::{Npy, Tensors, write_parquet};
 use super::format::{self, Format, Formats, OutputArgs};
 use super::inputs::Inputs;
+use super::launcher::DistributedArgs;
 use super::output::{self, Sink};
+use super::ranks::{Ranks, Work};
 use super::record::{self, Record};
 use super::{Outcome, RunArgs, Usage, report_fallback};
 
@@ -43,6 +45,8 @@ pub struct Args {
     /// Print the time of each phase, in JSON as the last line. Phases overlap: their sum may exceed the wall time
     #[arg(long)]
     timing: bool,
+    #[command(flatten)]
+    distributed: DistributedArgs,
 }
 
 #[derive(Clone, Debug)]
@@ -90,8 +94,12 @@ enum Writer {
 
 impl Args {
     pub fn run(&self) -> Result<Outcome> {
+        self.distributed.run(|ranks| self.run_at(ranks))
+    }
+
+    fn run_at(&self, ranks: &mut Ranks) -> Result<Outcome> {
         self.inputs.require()?;
-        let (format, sink) = self.output.open()?;
+        let (format, sink) = self.output.open_at(ranks)?;
         if (self.tokens || !self.layers.is_empty()) && !matches!(format, Format::Json | Format::Safetensors) {
             let name = format.name();
             let text = format!("{name} has embeddings alone: tokens and layers need json or safetensors");
@@ -100,34 +108,45 @@ impl Args {
         if self.dense && !self.tokens && self.layers.is_empty() {
             return Err(Usage("--dense shapes tokens: give --tokens or --layers too".to_owned()).into());
         }
-        let images = self.inputs.list()?;
-        let builder = self.model.builder().tokens(self.tokens);
-        let session = self
-            .model
-            .load_with(builder.hidden_layers(self.layers.iter().copied()))?;
+        let images = self.inputs.list_at(ranks)?;
+        let model = self.model.at(ranks)?;
+        let builder = model.builder().tokens(self.tokens);
+        let session = model.load_with(builder.hidden_layers(self.layers.iter().copied()))?;
         if self.dense && session.info().patch_grid().is_none() {
             let text = "--dense: the model's images have patches in grids of their own; leave it out";
             return Err(Usage(text.to_owned()).into());
         }
+        let (sources, unlisted) = images.into_sources();
+        let results = ranks.results(Work {
+            command: "embed",
+            session: &session,
+            model: &model,
+            sources,
+            decode: &self.inputs.decode,
+            timed: self.timing,
+        })?;
+        let Some((mut results, sink)) = results.zip(sink) else {
+            return Ok(Outcome::Complete);
+        };
         let mut writer = match format {
             Format::Csv => Writer::Csv(Box::new(csv::Writer::from_writer(sink)), false),
-            Format::Npy => Writer::Npy(Npy::new(sink, images.len())),
+            Format::Npy => Writer::Npy(Npy::new(sink, results.images())),
             Format::Safetensors => Writer::Safetensors(sink, Tensors::default()),
             Format::Parquet => Writer::Parquet(sink, Vec::new(), Vec::new()),
             _ => Writer::Json(sink),
         };
         let mut embedded = 0;
-        let (timing, outcome) = images.run(&session, self.inputs.decode.options(), self.timing, |item| {
+        let failed = results.visit(|item| {
             embedded += 1;
             if let Writer::Json(out) = &mut writer {
                 return record::write(out, &Record::new(&session, item.name(), self.embedded(item)));
             }
             self.write(&mut writer, item)
         })?;
-        let timed = self.timing.then(|| (timing, session.hip_graphs()));
+        let timed = self.timing.then(|| (results.timing(), session.hip_graphs()));
         let sink = writer.finish(timed)?;
         report_fallback(&session);
-        format::finish(sink, outcome, embedded)
+        format::finish(sink, Outcome::of(failed + unlisted), embedded)
     }
 
     fn embedded(&self, item: &Item) -> Embedded {
@@ -214,7 +233,7 @@ impl Args {
 
 impl Writer {
     /// The time of the phases is the last line of JSON; otherwise it goes to standard error.
-    fn finish(self, timed: Option<(Timing, Option<Replays>)>) -> Result<Sink> {
+    fn finish(self, timed: Option<(&Timing, Option<Replays>)>) -> Result<Sink> {
         if let Self::Json(mut sink) = self {
             if let Some((timing, hip_graphs)) = timed {
                 record::write(&mut sink, &json!({ "timing": timing, "hip_graphs": &hip_graphs }))?;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use console::{Alignment, pad_str};
 use hipvit::digits;
-use hipvit::evaluate::{ClassEvaluation, ClassMap, Evaluation, LabelledSet, evaluate};
+use hipvit::evaluate::{ClassEvaluation, ClassMap, Evaluation, LabelledSet, Tally};
 use hipvit::hip::regular_file;
 use hipvit::labels::Labels;
 use hipvit::pipeline::Source;
@@ -15,10 +15,9 @@ use serde::Serialize;
 
 use super::inputs::{DecodeArgs, images_below};
 use super::labels::LabelArgs;
-use super::progress::Progress;
-use super::{
-    Outcome, RunArgs, Usage, one_line, output, record, refused, report, report_fallback, warn_non_finite,
-};
+use super::launcher::DistributedArgs;
+use super::ranks::{Ranks, Work};
+use super::{Outcome, RunArgs, Usage, one_line, output, record, refused, report, report_fallback};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -42,6 +41,8 @@ pub struct Args {
     json: bool,
     #[command(flatten)]
     decode: DecodeArgs,
+    #[command(flatten)]
+    distributed: DistributedArgs,
 }
 
 /// A directory's images with their classes, and what is not among them.
@@ -64,7 +65,12 @@ struct Report<'a> {
 
 impl Args {
     pub fn run(&self) -> Result<Outcome> {
-        let session = self.model.load_with(self.labels.apply(self.model.builder())?)?;
+        self.distributed.run(|ranks| self.run_at(ranks))
+    }
+
+    fn run_at(&self, ranks: &mut Ranks) -> Result<Outcome> {
+        let model = self.model.at(ranks)?;
+        let session = model.load_with(self.labels.apply(model.builder())?)?;
         let directory = self.data.as_deref().filter(|path| path.is_dir());
         if directory.is_none() && (self.class_map.is_some() || self.skip_unknown) {
             return Err(Usage("--class-map and --skip-unknown are for a directory of images").into());
@@ -87,15 +93,24 @@ impl Args {
                 .into());
             }
         };
-        let progress = Progress::images(set.len());
-        let result = evaluate(&session, set, self.decode.options(), |item| {
-            progress.step();
-            match item {
-                Ok(item) => warn_non_finite(item, &progress),
-                Err(error) => progress.report(|| report(error)),
-            }
+        let (sources, classes): (Vec<_>, Vec<_>) = set.into_iter().unzip();
+        let mut tally = Tally::new(&session, classes)?;
+        let results = ranks.results(Work {
+            command: "eval",
+            session: &session,
+            model: &model,
+            sources,
+            decode: &self.decode,
+            timed: false,
         })?;
-        drop(progress);
+        let Some(mut results) = results else {
+            return Ok(Outcome::Complete);
+        };
+        let failed = results.visit(|item| {
+            tally.add(item);
+            Ok(())
+        })?;
+        let result = tally.finish(failed);
         report_fallback(&session);
         let mut out = output::stdout();
         if self.json {

@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::output::{self, Sink};
+use super::ranks::Ranks;
 use super::{Outcome, Usage};
 
 /// A form of results.
@@ -123,7 +124,18 @@ impl<F: Formats> OutputArgs<F> {
     /// before the work.
     pub fn open(&self) -> Result<(Format, Sink)> {
         let format = self.format()?;
-        let sink = match self.file() {
+        Ok((format, self.sink(format)?))
+    }
+
+    /// As [`open`](Self::open), but of several processes only the one that writes begins anything.
+    pub fn open_at(&self, ranks: &Ranks) -> Result<(Format, Option<Sink>)> {
+        let format = self.format()?;
+        let sink = ranks.writes().then(|| self.sink(format)).transpose()?;
+        Ok((format, sink))
+    }
+
+    fn sink(&self, format: Format) -> Result<Sink> {
+        Ok(match self.file() {
             Some(path) => Sink::file(path)?,
             None if format.is_text() => Sink::Text(output::stdout()),
             None if stdout().is_terminal() => {
@@ -131,8 +143,7 @@ impl<F: Formats> OutputArgs<F> {
                 return Err(Usage(text).into());
             }
             None => Sink::Binary(stdout().lock()),
-        };
-        Ok((format, sink))
+        })
     }
 
     /// Standard output and the form of what is printed there, where --output is for something else.

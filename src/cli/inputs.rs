@@ -1,4 +1,4 @@
-//! Which images a command works on: files, directories, glob patterns, `-`, lists of paths; and the loop over them.
+//! Which images a command works on: files, directories, glob patterns, `-`, lists of paths; and the loop over their pixels.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -6,14 +6,13 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Error, Result, anyhow, bail};
-use hipvit::Session;
 use hipvit::image::{DecodeOptions, Limits};
-use hipvit::pipeline::{Item, Pipeline, Source};
-use hipvit::timing::Timing;
+use hipvit::pipeline::Source;
 use rayon::prelude::*;
 
 use super::progress::Progress;
-use super::{Outcome, Usage, output, refused, report, warn_non_finite};
+use super::ranks::Ranks;
+use super::{Outcome, Usage, output, refused, report};
 
 /// The image of an argument: a file, or `-` for standard input.
 pub fn source(path: &Path) -> Source {
@@ -76,11 +75,16 @@ fn bytes(text: &str) -> Result<u64, String> {
 
 impl DecodeArgs {
     pub fn options(&self) -> DecodeOptions {
+        self.options_of_one(1)
+    }
+
+    /// For one of several processes that share the host's memory.
+    pub fn options_of_one(&self, processes: usize) -> DecodeOptions {
         let limits = Limits {
             max_pixels: self.max_pixels,
             max_memory: self
                 .max_decode_memory
-                .unwrap_or_else(|| Limits::default().max_memory),
+                .unwrap_or_else(|| Limits::default().max_memory / processes as u64),
         };
         DecodeOptions::from(limits).exif_orientation(self.exif)
     }
@@ -107,8 +111,27 @@ impl Inputs {
         self.list_after(None)
     }
 
+    /// As [`list`](Self::list), at each of several processes.
+    pub fn list_at(&self, ranks: &mut Ranks) -> Result<Listing> {
+        if ranks.world().is_some() && self.images.iter().any(|path| path == Path::new("-")) {
+            return Err(Usage(
+                "-: an image on standard input is for one process: name files or list them with --files-from, or add --distributed off",
+            )
+            .into());
+        }
+        self.list_with(None, || ranks.read_at_rank_0(read_stdin))
+    }
+
     /// As [`list`](Self::list), after what `first` stands for.
     pub fn list_after(&self, first: Option<&PathBuf>) -> Result<Listing> {
+        self.list_with(first, read_stdin)
+    }
+
+    fn list_with(
+        &self,
+        first: Option<&PathBuf>,
+        read_stdin: impl FnOnce() -> Result<Vec<u8>>,
+    ) -> Result<Listing> {
         let mut listing = Listing::default();
         let mut stdin = self.files_from.as_deref() == Some(Path::new("-"));
         for path in first.into_iter().chain(&self.images) {
@@ -122,7 +145,11 @@ impl Inputs {
             listing.add(files(path));
         }
         if let Some(list) = &self.files_from {
-            for path in paths(list, self.null)? {
+            let bytes = match list == Path::new("-") {
+                true => read_stdin()?,
+                false => std::fs::read(list).map_err(refused(list))?,
+            };
+            for path in paths(list, &bytes, self.null)? {
                 listing.add(match path.is_dir() {
                     true => files(&path),
                     false => (vec![path], Vec::new()),
@@ -133,20 +160,15 @@ impl Inputs {
     }
 }
 
-/// The paths in a file, or on standard input.
-fn paths(list: &Path, null: bool) -> Result<Vec<PathBuf>> {
-    let bytes = match list == Path::new("-") {
-        true => {
-            let mut bytes = Vec::new();
-            let stdin = Path::new("standard input");
-            std::io::stdin()
-                .lock()
-                .read_to_end(&mut bytes)
-                .map_err(refused(stdin))?;
-            bytes
-        }
-        false => std::fs::read(list).map_err(refused(list))?,
-    };
+fn read_stdin() -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let read = std::io::stdin().lock().read_to_end(&mut bytes);
+    read.map_err(refused(Path::new("standard input")))?;
+    Ok(bytes)
+}
+
+/// The paths in the bytes of a list.
+fn paths(list: &Path, bytes: &[u8], null: bool) -> Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for path in bytes.split(|&byte| byte == if null { 0 } else { b'\n' }) {
         let path = match path {
@@ -236,36 +258,6 @@ impl Listing {
             }
         }
         Ok(Outcome::of(failed))
-    }
-
-    /// Runs every image and calls `each` with its results. An image that fails is reported, and the others go on. The
-    /// device's phases are measured if `timed`.
-    pub fn run(
-        self,
-        session: &Session,
-        options: DecodeOptions,
-        timed: bool,
-        mut each: impl FnMut(&Item) -> Result<()>,
-    ) -> Result<(Timing, Outcome)> {
-        let progress = Progress::images(self.sources.len());
-        let mut failed = self.failed;
-        let pipeline = Pipeline::new(session).decode_options(options).timed(timed);
-        let mut results = pipeline.run(self.sources)?;
-        for item in &mut results {
-            progress.step();
-            match item {
-                Ok(item) => {
-                    warn_non_finite(&item, &progress);
-                    progress.print(|| each(&item))?;
-                }
-                Err(error) if error.index().is_some() => {
-                    failed += 1;
-                    progress.report(|| report(error));
-                }
-                Err(error) => return Err(hipvit::Error::from(error).into()),
-            }
-        }
-        Ok((results.timing().clone(), Outcome::of(failed)))
     }
 }
 

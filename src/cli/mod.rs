@@ -1,8 +1,9 @@
 //! The command line. One file per subcommand; what they share is here ([`ModelArgs`], exit codes) and in [`choices`]
 //! (devices and the like), [`inputs`] (which images), [`output`] (files, standard output and messages), [`format`] (the
-//! forms of results), [`arrays`], [`record`] (JSON lines) and [`progress`].
+//! forms of results), [`arrays`], [`record`] (JSON lines), [`results`] (their stream), [`ranks`] (several processes) and [`progress`].
 
 mod advise;
+mod agreement;
 mod arrays;
 mod bench;
 mod choices;
@@ -17,12 +18,15 @@ mod format;
 mod inputs;
 mod inspect;
 mod labels;
+mod launcher;
 mod output;
 mod preprocess;
 mod profile;
 mod progress;
 mod quantize;
+mod ranks;
 mod record;
+mod results;
 #[cfg(feature = "serve")]
 mod serve;
 mod texts;
@@ -43,10 +47,11 @@ use clap_complete::engine::ArgValueCandidates;
 use hipvit::model::{self, LoadOptions, Model};
 use hipvit::pipeline::Item;
 use hipvit::{
-    AllReduceKind, DType, DeviceSet, GraphMode, Overlap, Parallelism, PlanCache, ResizeOn, Session,
+    AllReduceKind, DType, Device, GraphMode, Overlap, Parallelism, PlanCache, ResizeOn, Session,
     SessionBuilder, Sparse,
 };
 use progress::Progress;
+use ranks::Ranks;
 
 /// Vision Transformers from pixel to logit.
 #[derive(Debug, Parser)]
@@ -116,8 +121,8 @@ pub struct ModelArgs {
     model: Option<PathBuf>,
     /// Where to run: auto (the first GPU, else the CPU), cpu, hip (the first GPU), hip:N, or several GPUs: hip:all, hip:0,1
     /// [default: auto]
-    #[arg(long, value_name = "DEVICE", value_parser = choices::device_set(), add = ArgValueCandidates::new(completions::device_sets))]
-    device: Option<DeviceSet>,
+    #[arg(long, value_name = "DEVICE", value_parser = choices::devices(), add = ArgValueCandidates::new(completions::device_sets))]
+    device: Option<choices::Devices>,
     /// How several GPUs share the work: data (a replica of the model on each), tensor (each layer split over them), pipeline
     /// (the layers divided among them), or degrees, as tensor=2,data=2 or tensor=2,pipeline=2
     #[arg(long, default_value = "data", value_name = "KIND[=N],…", value_parser = choices::parallelism)]
@@ -191,7 +196,7 @@ impl ComputeArgs {
 }
 
 /// As [`ModelArgs`], for commands that run images.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub struct RunArgs {
     #[command(flatten)]
     model: ModelArgs,
@@ -207,6 +212,24 @@ impl RunArgs {
 
     fn builder(&self) -> SessionBuilder {
         self.model.builder().resize(self.resize)
+    }
+
+    /// With this process's device and number of threads.
+    fn at(&self, ranks: &Ranks) -> anyhow::Result<Self> {
+        let mut args = self.clone();
+        if let Some(world) = ranks.world() {
+            let model = &mut args.model;
+            model.device = launcher::devices(world, model.device.as_ref())?.map(choices::Devices::from);
+            // Without a GPU, auto is still auto here.
+            let on_cpu = model
+                .device
+                .as_ref()
+                .is_none_or(|devices| matches!(devices.set().device(), Some(Device::Cpu | Device::Auto)));
+            if model.compute.threads.is_none() && ranks.sharing().processors > 1 {
+                model.compute.threads = Some(ranks.sharing().threads(on_cpu));
+            }
+        }
+        Ok(args)
     }
 
     /// Whether it is the embedded model.
@@ -285,7 +308,12 @@ impl ModelArgs {
         let builder = self
             .compute
             .builder()
-            .devices(self.device.clone().unwrap_or_default())
+            .devices(
+                self.device
+                    .as_ref()
+                    .map(|devices| devices.set().clone())
+                    .unwrap_or_default(),
+            )
             .parallel(self.parallel)
             .all_reduce(self.all_reduce)
             .overlap(self.overlap)
@@ -363,7 +391,7 @@ fn failed(error: &anyhow::Error) -> ExitCode {
     if is_broken_pipe(error) {
         return ExitCode::SUCCESS;
     }
-    report(error);
+    say_error(error);
     if let Some(hipvit::Error::Hip(hipvit::hip::Error::Provider { .. })) = error.downcast_ref()
         && let Some(advice) = gpu_libraries()
     {
@@ -399,8 +427,15 @@ fn usage(error: &clap::Error) -> ExitCode {
     }
 }
 
-/// One line on standard error.
+/// One line on standard error for what failed beside others that go on.
 fn report(error: impl std::fmt::Display) {
+    if !output::is_left_to_rank_0() {
+        say_error(error);
+    }
+}
+
+/// One line on standard error.
+fn say_error(error: impl std::fmt::Display) {
     const RED: Style = AnsiColor::Red.on_default().bold();
     output::say(&format!("{RED}error{RED:#}: {}", one_line(&error.to_string())));
 }

@@ -12,6 +12,9 @@ use tempfile::NamedTempFile;
 /// Whether only results and errors are printed.
 static QUIET: AtomicBool = AtomicBool::new(false);
 
+/// Whether another process prints all but what ends this one.
+static LEFT_TO_RANK_0: AtomicBool = AtomicBool::new(false);
+
 /// What all commands take about the terminal.
 #[derive(Debug, clap::Args)]
 pub struct TerminalArgs {
@@ -45,6 +48,17 @@ impl TerminalArgs {
 /// Whether only results and errors are printed.
 pub fn is_quiet() -> bool {
     QUIET.load(Ordering::Relaxed)
+}
+
+/// From now on rank 0 alone says what all processes of a run would say.
+pub fn leave_to_rank_0() {
+    QUIET.store(true, Ordering::Relaxed);
+    LEFT_TO_RANK_0.store(true, Ordering::Relaxed);
+}
+
+/// Whether rank 0 says it.
+pub fn is_left_to_rank_0() -> bool {
+    LEFT_TO_RANK_0.load(Ordering::Relaxed)
 }
 
 /// One line on standard error. Unlike `eprintln!` it does not panic where nobody takes it: there is nowhere left to say so,

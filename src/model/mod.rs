@@ -28,7 +28,7 @@ mod weight_file;
 mod weights;
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -331,6 +331,19 @@ struct Description {
 #[doc(hidden)]
 pub fn load(path: &Path, options: &LoadOptions) -> Result<Model> {
     assemble(&Source::open(path)?, options)
+}
+
+/// The directory of the model that [`load`] would load: of a model of the hub, that in its local cache.
+///
+/// # Errors
+///
+/// As [`load`], of a model that is not there.
+#[doc(hidden)]
+pub fn directory(path: &Path) -> Result<PathBuf> {
+    match Source::open(path)? {
+        Source::Directory { path, .. } => Ok(path),
+        Source::Bytes(_) => Ok(path.to_owned()),
+    }
 }
 
 /// Loads a model from the contents of its files.

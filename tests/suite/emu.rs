@@ -38,7 +38,7 @@ fn library() -> PathBuf {
 }
 
 /// A program that sees these GPUs: `gfx1100`, `gfx942x2`.
-fn command(program: impl Into<PathBuf>, gpus: &str) -> Command {
+pub(crate) fn command(program: impl Into<PathBuf>, gpus: &str) -> Command {
     let mut command = Command::new(program.into());
     if let Some(clang) = clang_of_gfx950().filter(|_| gpus.starts_with("gfx950")) {
         command.env("HIP_EMU_CLANG", clang);

@@ -14,6 +14,7 @@ mod command_line;
 mod compare;
 mod compressed_tensors;
 mod digits;
+mod distributed;
 mod emu;
 mod explain;
 mod fuzz;

@@ -1,5 +1,6 @@
 //! RCCL: communication between GPUs, of one process or several.
 
+mod connection;
 mod group;
 mod nodes;
 mod rank;
@@ -22,6 +23,7 @@ use parking_lot::RwLock;
 use self::rank::{Inner, Raw, initialise};
 use self::watchdog::Progress;
 
+pub use self::connection::{Connection, Connections};
 pub use self::group::Group;
 pub use self::nodes::NodeComm;
 pub use self::rendezvous::Rendezvous;

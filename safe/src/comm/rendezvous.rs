@@ -3,7 +3,7 @@
 //! Rank 0 listens; the others connect, again and again until it is up, say which run and rank they are, and keep the connection. What
 //! does not speak this protocol, or is of another run, is dropped, and a rank that meets another run's server tries the next port.
 
-use std::io::{self, Read as _, Write as _};
+use std::io;
 use std::net::{TcpListener, TcpStream, ToSocketAddrs as _};
 use std::sync::mpsc;
 use std::thread;
@@ -12,32 +12,30 @@ use std::time::{Duration, Instant};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::connection::{self, Connection, Connections, is_timeout, keep_alive, lost, send};
 use super::world::World;
 use crate::error::{Error, Result};
 
-/// The first bytes of every message.
-const MAGIC: [u8; 8] = *b"hipsafe1";
-
-/// The longest message.
-const LONGEST: u32 = 64 << 20;
-
 /// How long a new connection, or a server, may take to say what it is.
 const HELLO: Duration = Duration::from_secs(2);
+
+/// The longest message of one that has not said it yet.
+const LONGEST_HELLO: u32 = 64 << 10;
 
 /// Between two attempts.
 const RETRY: Duration = Duration::from_millis(20);
 
 /// The connections of a run's processes. Made by all of them at once; then they can exchange small messages, such as
-/// [`UniqueId`](super::UniqueId)s.
+/// [`UniqueId`](super::UniqueId)s. For more than that it becomes [`Connections`](Self::into_connections).
 #[derive(Debug)]
 pub struct Rendezvous {
     world: World,
     timeout: Duration,
-    links: Links,
+    streams: Streams,
 }
 
 #[derive(Debug)]
-enum Links {
+enum Streams {
     /// Rank 0's, to all others, from rank 1 on.
     Root(Vec<TcpStream>),
     /// To rank 0.
@@ -69,15 +67,15 @@ impl Rendezvous {
     /// ranks; rank 0 is not to be reached.
     pub fn new(world: World, timeout: Duration) -> Result<Self> {
         let deadline = Instant::now() + timeout;
-        let links = match world.rank() {
+        let streams = match world.rank() {
             0 => serve(&world, deadline, timeout),
-            _ => reach(&world, deadline, timeout).map(Links::Leaf),
+            _ => reach(&world, deadline, timeout).map(Streams::Leaf),
         };
-        let links = links.map_err(|reason| error(&world, reason))?;
+        let streams = streams.map_err(|reason| world.error(reason))?;
         let mut made = Self {
             world,
             timeout,
-            links,
+            streams,
         };
         made.gather(&[])?;
         Ok(made)
@@ -95,52 +93,40 @@ impl Rendezvous {
     ///
     /// [`Error::Rendezvous`] if a rank has ended, or does not come in time.
     pub fn gather(&mut self, own: &[u8]) -> Result<Vec<Vec<u8>>> {
-        let gathered = match &mut self.links {
-            Links::Root(others) => gather_at_root(others, own, self.timeout),
-            Links::Leaf(root) => gather_at_leaf(root, own, self.timeout),
+        let gathered = match &mut self.streams {
+            Streams::Root(others) => gather_at_root(others, own, self.timeout),
+            Streams::Leaf(root) => gather_at_leaf(root, own, self.timeout),
         };
-        gathered.map_err(|reason| error(&self.world, reason))
+        gathered.map_err(|reason| self.world.error(reason))
+    }
+
+    /// The connections themselves, for messages of any number and size between rank 0 and the others. All ranks call this at the
+    /// same point, after the last [`gather`](Self::gather).
+    #[must_use]
+    pub fn into_connections(self) -> Connections {
+        let link = |stream, peer| Connection::new(stream, self.world.clone(), peer);
+        match self.streams {
+            Streams::Root(others) => {
+                let others = others.into_iter().enumerate();
+                Connections::Root(others.map(|(index, other)| link(other, index + 1)).collect())
+            }
+            Streams::Leaf(root) => Connections::Leaf(link(root, 0)),
+        }
     }
 
     pub(super) fn error(&self, reason: &str) -> Error {
-        error(&self.world, reason.to_owned())
+        self.world.error(reason.to_owned())
     }
 }
 
-fn error(world: &World, reason: String) -> Error {
-    Error::Rendezvous {
-        rank: world.rank(),
-        ranks: world.size(),
-        address: world.address(),
-        reason,
-    }
+/// The first message of a connection, which may be anybody's.
+fn receive_hello<T: DeserializeOwned>(stream: &mut TcpStream) -> io::Result<T> {
+    connection::receive(stream, Some(HELLO), LONGEST_HELLO)
 }
 
-fn send(stream: &mut TcpStream, message: &impl Serialize) -> io::Result<()> {
-    let body = rmp_serde::to_vec(message).map_err(io::Error::other)?;
-    let mut frame = MAGIC.to_vec();
-    frame.extend((body.len() as u32).to_le_bytes());
-    frame.extend(body);
-    stream.write_all(&frame)
-}
-
+/// A message of a rank.
 fn receive<T: DeserializeOwned>(stream: &mut TcpStream, timeout: Duration) -> io::Result<T> {
-    stream.set_read_timeout(Some(timeout.max(Duration::from_millis(1))))?;
-    let (mut magic, mut length) = ([0; 8], [0; 4]);
-    stream.read_exact(&mut magic)?;
-    stream.read_exact(&mut length)?;
-    let length = u32::from_le_bytes(length);
-    if magic != MAGIC || length > LONGEST {
-        return Err(io::Error::other("speaks another protocol"));
-    }
-    let mut body = Vec::new();
-    stream.take(length.into()).read_to_end(&mut body)?;
-    rmp_serde::from_slice(&body).map_err(io::Error::other)
-}
-
-/// Whether the other side only took too long.
-fn is_timeout(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+    connection::receive(stream, Some(timeout), u32::MAX)
 }
 
 fn gather_at_root(others: &mut [TcpStream], own: &[u8], timeout: Duration) -> Result<Vec<Vec<u8>>, String> {
@@ -154,7 +140,7 @@ fn gather_at_root(others: &mut [TcpStream], own: &[u8], timeout: Duration) -> Re
                 let rank = index + 1;
                 let reason = match is_timeout(&error) {
                     true => format!("rank {rank} has not come within {} s", timeout.as_secs_f64()),
-                    false => format!("rank {rank} has ended or is unreachable ({error})"),
+                    false => lost(rank, &error),
                 };
                 tell(others.iter_mut(), &reason);
                 return Err(reason);
@@ -173,7 +159,7 @@ fn gather_at_root(others: &mut [TcpStream], own: &[u8], timeout: Duration) -> Re
 }
 
 fn gather_at_leaf(root: &mut TcpStream, own: &[u8], timeout: Duration) -> Result<Vec<Vec<u8>>, String> {
-    let lost = |error: io::Error| format!("rank 0 has ended or is unreachable ({error})");
+    let lost = |error: io::Error| lost(0, &error);
     send(root, &own).map_err(lost)?;
     // Longer than rank 0 waits, whose answer says who is missing.
     match receive(root, timeout + HELLO) {
@@ -210,7 +196,7 @@ fn listen(world: &World) -> Result<TcpListener, String> {
     Err(last)
 }
 
-fn serve(world: &World, deadline: Instant, timeout: Duration) -> Result<Links, String> {
+fn serve(world: &World, deadline: Instant, timeout: Duration) -> Result<Streams, String> {
     let listener = listen(world)?;
     listener
         .set_nonblocking(true)
@@ -224,7 +210,8 @@ fn serve(world: &World, deadline: Instant, timeout: Duration) -> Result<Links, S
             let said = move || -> io::Result<()> {
                 stream.set_nonblocking(false)?;
                 stream.set_nodelay(true)?;
-                let hello = receive(&mut stream, HELLO)?;
+                keep_alive(&stream)?;
+                let hello = receive_hello(&mut stream)?;
                 let _ = found.send((hello, stream));
                 Ok(())
             };
@@ -271,7 +258,7 @@ fn serve(world: &World, deadline: Instant, timeout: Duration) -> Result<Links, S
         }
         others[hello.rank - 1] = Some(stream);
     }
-    Ok(Links::Root(others.into_iter().flatten().collect()))
+    Ok(Streams::Root(others.into_iter().flatten().collect()))
 }
 
 /// The connection to rank 0, once it is up.
@@ -301,13 +288,14 @@ fn greet(world: &World, port: u16) -> io::Result<TcpStream> {
             Err(error) => refused = Some(error),
             Ok(mut stream) => {
                 stream.set_nodelay(true)?;
+                keep_alive(&stream)?;
                 let hello = Hello {
                     run: world.run().to_owned(),
                     rank: world.rank(),
                     size: world.size(),
                 };
                 send(&mut stream, &hello)?;
-                return match receive(&mut stream, HELLO)? {
+                return match receive_hello(&mut stream)? {
                     Answer::Known => Ok(stream),
                     _ => Err(io::Error::other("another run's rank 0")),
                 };
@@ -319,6 +307,8 @@ fn greet(world: &World, port: u16) -> io::Result<TcpStream> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use super::*;
 
     /// Rank `rank` of `size` at a port that is free now.
@@ -369,6 +359,34 @@ mod tests {
         for gathered in run(worlds, LONG) {
             assert_eq!(gathered, Ok(expected.clone()));
         }
+    }
+
+    #[test]
+    fn connections_go_from_rank_0_to_each_other_rank() {
+        let port = free_port();
+        let threads = [0, 1, 2].map(|rank| {
+            thread::spawn(move || {
+                let mut rendezvous = Rendezvous::new(world(rank, 3, port, "a"), LONG).unwrap();
+                rendezvous.gather(&[1]).unwrap();
+                match rendezvous.into_connections() {
+                    Connections::Leaf(mut root) => {
+                        root.send(&(rank, vec![0.5f32; 1000])).unwrap();
+                        vec![(root.peer(), root.receive::<usize>(LONG).unwrap())]
+                    }
+                    Connections::Root(others) => {
+                        let answer = |mut other: Connection| {
+                            let (rank, values): (usize, Vec<f32>) = other.receive(LONG).unwrap();
+                            assert_eq!(values, [0.5; 1000]);
+                            other.send(&(10 * rank)).unwrap();
+                            (other.peer(), rank)
+                        };
+                        others.into_iter().map(answer).collect()
+                    }
+                }
+            })
+        });
+        let results = threads.map(|thread| thread.join().unwrap());
+        assert_eq!(results, [vec![(1, 1), (2, 2)], vec![(0, 10)], vec![(0, 20)]]);
     }
 
     #[test]

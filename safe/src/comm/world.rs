@@ -27,37 +27,53 @@ const PORTS: u16 = 8;
 /// The variables of a kind of launcher.
 struct Launcher {
     rank: &'static str,
+    /// Without it the rank is not of this launcher.
+    needs: Option<&'static str>,
+    size: &'static str,
     /// The first that is set counts.
-    size: &'static [&'static str],
     local_rank: &'static [&'static str],
     /// Tell one run from another.
     run: &'static [&'static str],
 }
 
-const LAUNCHERS: [Launcher; 4] = [
+/// The first that has set its variables counts. MPI launchers come before Slurm, whose variables their processes inherit: from the
+/// batch script, or from the step that started the launcher's own daemons.
+const LAUNCHERS: [Launcher; 5] = [
     Launcher {
         rank: "RANK",
-        size: &["WORLD_SIZE"],
+        needs: None,
+        size: "WORLD_SIZE",
         local_rank: &["LOCAL_RANK"],
         run: &["TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"],
     },
     Launcher {
+        rank: "OMPI_COMM_WORLD_RANK",
+        needs: None,
+        size: "OMPI_COMM_WORLD_SIZE",
+        local_rank: &["OMPI_COMM_WORLD_LOCAL_RANK"],
+        run: &["PMIX_NAMESPACE"],
+    },
+    // MPICH's and Intel MPI's own launcher.
+    Launcher {
+        rank: "PMI_RANK",
+        needs: Some("MPI_LOCALRANKID"),
+        size: "PMI_SIZE",
+        local_rank: &["MPI_LOCALRANKID"],
+        run: &["PMI_JOBID", "PMI_ID"],
+    },
+    Launcher {
         rank: "SLURM_PROCID",
-        // A step may have fewer tasks than its job.
-        size: &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"],
+        // Set for the tasks of `srun` alone: the script of a batch job has a rank and `SLURM_NTASKS` too, and is one process.
+        needs: Some("SLURM_STEP_NUM_TASKS"),
+        size: "SLURM_STEP_NUM_TASKS",
         local_rank: &["SLURM_LOCALID"],
         run: &["SLURM_JOB_ID", "SLURM_STEP_ID"],
     },
     Launcher {
-        rank: "OMPI_COMM_WORLD_RANK",
-        size: &["OMPI_COMM_WORLD_SIZE"],
-        local_rank: &["OMPI_COMM_WORLD_LOCAL_RANK"],
-        run: &["PMIX_NAMESPACE"],
-    },
-    Launcher {
         rank: "PMI_RANK",
-        size: &["PMI_SIZE"],
-        local_rank: &["MPI_LOCALRANKID", "PMI_LOCAL_RANK"],
+        needs: None,
+        size: "PMI_SIZE",
+        local_rank: &["PMI_LOCAL_RANK"],
         run: &["PMI_JOBID", "PMI_ID"],
     },
 ];
@@ -79,9 +95,10 @@ impl World {
     /// As for [`World::from_env`].
     pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Self>> {
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
-        let set = LAUNCHERS
-            .iter()
-            .find(|launcher| variable(launcher.rank).is_some());
+        let set = LAUNCHERS.iter().find(|launcher| {
+            let mut variables = [launcher.rank].into_iter().chain(launcher.needs);
+            variables.all(|name| variable(name).is_some())
+        });
         let Some(launcher) = set else { return Ok(None) };
         let number = |name: &str| -> Result<Option<usize>> {
             let parse = |value: String| {
@@ -97,17 +114,13 @@ impl World {
             }
         };
         let rank = number(launcher.rank)?.unwrap_or(0);
-        let size = first(launcher.size)?;
-        let size = size.ok_or_else(|| {
-            wrong(format!(
-                "{} is set, and {} is not",
-                launcher.rank, launcher.size[0]
-            ))
-        })?;
+        let size = number(launcher.size)?;
+        let missing = || wrong(format!("{} is set, and {} is not", launcher.rank, launcher.size));
+        let size = size.ok_or_else(missing)?;
         if rank >= size {
             return Err(wrong(format!(
                 "{}={rank}, but {}={size}: ranks count from 0",
-                launcher.rank, launcher.size[0]
+                launcher.rank, launcher.size
             )));
         }
         let local_rank = first(launcher.local_rank)?.unwrap_or(rank);
@@ -190,13 +203,15 @@ impl World {
         &self.run
     }
 
-    /// For errors.
-    pub(super) fn address(&self) -> String {
-        format!(
-            "{}:{}",
-            self.host,
-            self.ports.first().copied().unwrap_or_default()
-        )
+    /// The error of this process for `reason`.
+    pub(super) fn error(&self, reason: String) -> Error {
+        let port = self.ports.first().copied().unwrap_or_default();
+        Error::Rendezvous {
+            rank: self.rank,
+            ranks: self.size,
+            address: format!("{}:{port}", self.host),
+            reason,
+        }
     }
 }
 
@@ -243,7 +258,7 @@ mod tests {
         ];
         let slurm = [
             ("SLURM_PROCID", "5"),
-            ("SLURM_NTASKS", "8"),
+            ("SLURM_STEP_NUM_TASKS", "8"),
             ("SLURM_LOCALID", "1"),
             ("SLURM_JOB_ID", "4321"),
             ("SLURM_STEP_NODELIST", "10.0.0.1,10.0.0.2"),
@@ -267,6 +282,41 @@ mod tests {
             assert_eq!((world.host(), world.ports()[0]), ("10.0.0.1", port));
         }
         assert_eq!(world(&[("MASTER_ADDR", "10.0.0.1")]), Ok(None));
+    }
+
+    #[test]
+    fn the_script_of_a_batch_job_is_one_process() {
+        let script = [
+            ("SLURM_PROCID", "0"),
+            ("SLURM_NTASKS", "8"),
+            ("SLURM_JOB_ID", "7"),
+        ];
+        assert_eq!(world(&script), Ok(None));
+    }
+
+    #[test]
+    fn mpi_launchers_count_before_the_slurm_job_that_they_run_in() {
+        let job = [
+            ("SLURM_PROCID", "1"),
+            ("SLURM_STEP_NUM_TASKS", "2"),
+            ("SLURM_STEP_NODELIST", "a,b"),
+        ];
+        for launcher in [
+            [
+                ("OMPI_COMM_WORLD_RANK", "6"),
+                ("OMPI_COMM_WORLD_SIZE", "8"),
+                ("OMPI_COMM_WORLD_LOCAL_RANK", "2"),
+            ],
+            [("PMI_RANK", "6"), ("PMI_SIZE", "8"), ("MPI_LOCALRANKID", "2")],
+        ] {
+            let address = [("MASTER_ADDR", "a")];
+            let found = world(&[&job[..], &launcher, &address].concat()).unwrap().unwrap();
+            assert_eq!((found.rank(), found.size(), found.local_rank()), (6, 8, 2));
+        }
+        // With `srun --mpi=pmi2` Slurm is the launcher, and alone tells the number on the host.
+        let pmi = [("PMI_RANK", "1"), ("PMI_SIZE", "2"), ("SLURM_LOCALID", "0")];
+        let found = world(&[&job[..], &pmi].concat()).unwrap().unwrap();
+        assert_eq!((found.rank(), found.local_rank(), found.host()), (1, 0, "a"));
     }
 
     #[test]

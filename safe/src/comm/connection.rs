@@ -1,0 +1,287 @@
+//! Connections between rank 0 and the other ranks, and the messages on them: a frame of magic bytes, the length, and MessagePack.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{Shutdown, TcpStream};
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::world::World;
+use crate::error::{Error, Result};
+
+/// The first bytes of every message.
+const MAGIC: [u8; 8] = *b"hipsafe1";
+
+/// The connections of a rank, made by [`Rendezvous::into_connections`](super::Rendezvous::into_connections).
+#[derive(Debug)]
+pub enum Connections {
+    /// Rank 0's to the others, from rank 1 on.
+    Root(Vec<Connection>),
+    /// Another rank's to rank 0.
+    Leaf(Connection),
+}
+
+/// A connection between rank 0 and another rank: messages in order, in both directions. [`send`](Self::send) waits where the other
+/// side does not receive, so that neither runs far ahead. Dropping it closes it, unless it has clones.
+///
+/// ```no_run
+/// # fn main() -> hip_safe::Result<()> {
+/// use std::time::Duration;
+///
+/// use hip_safe::{Connections, Rendezvous, World};
+///
+/// let Some(world) = World::from_env()? else { return Ok(()) };
+/// let rank = world.rank();
+/// match Rendezvous::new(world, Duration::from_secs(300))?.into_connections() {
+///     Connections::Leaf(mut root) => root.send(&vec![0.5f32; rank])?,
+///     Connections::Root(mut others) => {
+///         for other in &mut others {
+///             let values: Vec<f32> = other.receive(Duration::from_secs(300))?;
+///             println!("{} values from rank {}", values.len(), other.peer());
+///         }
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Connection {
+    stream: TcpStream,
+    world: World,
+    peer: usize,
+}
+
+impl Connection {
+    /// From this process of `world` to rank `peer`.
+    pub(super) fn new(stream: TcpStream, world: World, peer: usize) -> Self {
+        Self { stream, world, peer }
+    }
+
+    /// The other side's rank.
+    #[must_use]
+    pub fn peer(&self) -> usize {
+        self.peer
+    }
+
+    /// The same connection once more, for a thread that receives while another sends. Two that receive would get parts of messages.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Rendezvous`] if the process has no file descriptor left.
+    pub fn try_clone(&self) -> Result<Self> {
+        let stream = self.stream.try_clone();
+        let stream =
+            stream.map_err(|reason| self.world.error(format!("cannot clone the connection: {reason}")))?;
+        Ok(Self::new(stream, self.world.clone(), self.peer))
+    }
+
+    /// Sends `message`, of less than 4 GiB.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Rendezvous`] if the other side has ended or is unreachable, or the message is too long.
+    pub fn send(&mut self, message: &impl Serialize) -> Result<()> {
+        send(&mut self.stream, message).map_err(|reason| self.lost(&reason))
+    }
+
+    /// The next message; waits `timeout` for it at most, without one for ever. A host that is lost without a word is noticed after
+    /// some 35 s on Linux.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Rendezvous`] if the other side has ended, is unreachable, sends nothing in time, or sends something else than a `T`.
+    pub fn receive<T: DeserializeOwned>(&mut self, timeout: impl Into<Option<Duration>>) -> Result<T> {
+        let timeout = timeout.into();
+        receive(&mut self.stream, timeout, u32::MAX).map_err(|reason| match timeout {
+            Some(timeout) if is_timeout(&reason) => self.world.error(format!(
+                "rank {} has sent nothing for {} s",
+                self.peer,
+                timeout.as_secs_f64()
+            )),
+            _ => self.lost(&reason),
+        })
+    }
+
+    /// Closes the connection, also for clones: whoever waits for it goes on with an error, on both sides.
+    pub fn close(&self) {
+        // A connection that is lost is closed already.
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+
+    fn lost(&self, reason: &io::Error) -> Error {
+        self.world.error(lost(self.peer, reason))
+    }
+}
+
+/// What is said of a rank whose connection fails.
+pub(super) fn lost(rank: usize, reason: &io::Error) -> String {
+    match reason.kind() {
+        io::ErrorKind::UnexpectedEof => format!("rank {rank} has ended: its connection was closed"),
+        _ => format!("rank {rank} has ended or is unreachable ({reason})"),
+    }
+}
+
+pub(super) fn send(stream: &mut TcpStream, message: &impl Serialize) -> io::Result<()> {
+    let mut frame = [&MAGIC[..], &[0; 4]].concat();
+    rmp_serde::encode::write(&mut frame, message).map_err(io::Error::other)?;
+    let length = u32::try_from(frame.len() - 12).map_err(|_| io::Error::other("a message of 4 GiB"))?;
+    frame[8..12].copy_from_slice(&length.to_le_bytes());
+    stream.write_all(&frame)
+}
+
+/// The next message, of at most `longest` bytes.
+pub(super) fn receive<T: DeserializeOwned>(
+    stream: &mut TcpStream,
+    timeout: Option<Duration>,
+    longest: u32,
+) -> io::Result<T> {
+    stream.set_read_timeout(timeout.map(|timeout| timeout.max(Duration::from_millis(1))))?;
+    let (mut magic, mut length) = ([0; 8], [0; 4]);
+    stream.read_exact(&mut magic)?;
+    stream.read_exact(&mut length)?;
+    let length = u32::from_le_bytes(length);
+    if magic != MAGIC || length > longest {
+        return Err(io::Error::other("speaks another protocol"));
+    }
+    let mut body = Vec::new();
+    stream.take(length.into()).read_to_end(&mut body)?;
+    if body.len() < length as usize {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    rmp_serde::from_slice(&body).map_err(io::Error::other)
+}
+
+/// Whether the other side only took too long.
+pub(super) fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+/// Makes the system probe a silent connection, so that one whose other host is gone ends: after 15 s, by four probes 5 s apart.
+#[cfg(target_os = "linux")]
+pub(super) fn keep_alive(stream: &TcpStream) -> io::Result<()> {
+    use std::os::fd::AsRawFd as _;
+
+    let options = [
+        (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, 15),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, 5),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPCNT, 4),
+    ];
+    for (level, option, value) in options {
+        let value: libc::c_int = value;
+        let size = size_of::<libc::c_int>() as libc::socklen_t;
+        // SAFETY: the descriptor is an open socket's, and the value a C int that lives through the call.
+        let set =
+            unsafe { libc::setsockopt(stream.as_raw_fd(), level, option, (&raw const value).cast(), size) };
+        if set != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+/// Elsewhere only time-outs notice that a host is gone.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn keep_alive(_: &TcpStream) -> io::Result<()> {
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::thread;
+
+    use super::*;
+
+    /// Both ends of a connection between rank 0 and rank 1.
+    fn pair() -> [Connection; 2] {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let leaf = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (root, _) = listener.accept().unwrap();
+        let end = |stream, rank: usize| {
+            let find = |name: &str| match name {
+                "RANK" => Some(rank.to_string()),
+                "WORLD_SIZE" => Some("2".to_owned()),
+                _ => None,
+            };
+            keep_alive(&stream).unwrap();
+            Connection::new(stream, World::from_variables(find).unwrap().unwrap(), 1 - rank)
+        };
+        [end(root, 0), end(leaf, 1)]
+    }
+
+    fn text<T: std::fmt::Debug>(result: Result<T>) -> String {
+        result.unwrap_err().to_string()
+    }
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn messages_arrive_in_order_in_both_directions() {
+        let [mut root, mut leaf] = pair();
+        for n in 0..3u32 {
+            leaf.send(&(n, "text", [n as f32; 3])).unwrap();
+        }
+        root.send(&Some(7u8)).unwrap();
+        for n in 0..3u32 {
+            let message: (u32, String, [f32; 3]) = root.receive(LONG).unwrap();
+            assert_eq!(message, (n, "text".to_owned(), [n as f32; 3]));
+        }
+        assert_eq!(leaf.receive::<Option<u8>>(None).unwrap(), Some(7));
+    }
+
+    #[test]
+    fn who_sends_waits_for_who_receives() {
+        let [mut root, mut leaf] = pair();
+        let block = vec![1u8; 1 << 20];
+        let (sent, counter) = std::sync::mpsc::channel();
+        let sender = thread::spawn(move || {
+            for n in 0..64 {
+                leaf.send(&block).unwrap();
+                sent.send(n).unwrap();
+            }
+        });
+        // No socket holds 64 messages of twice that (each byte may take two).
+        thread::sleep(Duration::from_millis(300));
+        assert!(counter.try_iter().count() < 64);
+        for _ in 0..64 {
+            assert_eq!(root.receive::<Vec<u8>>(LONG).unwrap().len(), 1 << 20);
+        }
+        sender.join().unwrap();
+    }
+
+    #[test]
+    fn a_lost_rank_is_named_and_so_is_one_that_is_silent() {
+        let [mut root, leaf] = pair();
+        let silent = text(root.receive::<u8>(Duration::from_millis(50)));
+        assert!(silent.ends_with("rank 1 has sent nothing for 0.05 s"), "{silent}");
+        drop(leaf);
+        let lost = text(root.receive::<u8>(LONG));
+        assert!(lost.starts_with("rank 0 of 2: "), "{lost}");
+        assert!(
+            lost.ends_with("rank 1 has ended: its connection was closed"),
+            "{lost}"
+        );
+    }
+
+    #[test]
+    fn a_message_that_breaks_off_is_a_lost_rank() {
+        let [mut root, mut leaf] = pair();
+        leaf.stream.write_all(&MAGIC).unwrap();
+        leaf.stream.write_all(&[9, 0, 0, 0, 1, 2]).unwrap();
+        drop(leaf);
+        let lost = text(root.receive::<Vec<u8>>(LONG));
+        assert!(lost.ends_with("its connection was closed"), "{lost}");
+    }
+
+    #[test]
+    fn closing_ends_the_wait_of_a_clone() {
+        let [root, leaf] = pair();
+        let mut clone = leaf.try_clone().unwrap();
+        let waits = thread::spawn(move || text(clone.receive::<u8>(None)));
+        leaf.close();
+        assert!(waits.join().unwrap().contains("rank 0 has ended"));
+        drop(root);
+    }
+}

@@ -1,0 +1,210 @@
+//! The launcher that started this process, if one did (torchrun, mpirun, srun, a Kubernetes job): which of its processes this is, and
+//! which part of the host is this one's.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow, bail};
+use clap::ValueEnum;
+use hipvit::hip::{Runtime, World};
+use hipvit::{Device, DeviceSet};
+use serde::{Deserialize, Serialize};
+
+use super::choices::Devices;
+
+/// Whether and how the command works together with the launcher's other processes.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Several processes")]
+pub struct DistributedArgs {
+    /// Share the images among the processes of a launcher (torchrun --no-python, mpirun, srun, or whatever sets RANK and
+    /// WORLD_SIZE), rank 0 writing all results: auto where one has started several, off never
+    #[arg(long, default_value = "auto", value_name = "WHEN")]
+    distributed: Distributed,
+    /// How long a process waits for another one
+    #[arg(long, default_value_t = 300, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86400))]
+    distributed_timeout: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Distributed {
+    Auto,
+    Off,
+}
+
+impl DistributedArgs {
+    /// Which process of a launcher's this one is; `None` without a launcher, of a single process, and if it is not to matter.
+    ///
+    /// # Errors
+    ///
+    /// Variables of a launcher that are incomplete or contradict each other.
+    pub fn world(&self) -> Result<Option<World>> {
+        if self.distributed == Distributed::Off {
+            return Ok(None);
+        }
+        let world = World::from_env();
+        let world = world.map_err(|error| anyhow!("{error}; --distributed off ignores the launcher"))?;
+        Ok(world.filter(|world| world.size() > 1))
+    }
+
+    /// How long to wait for another process.
+    pub fn timeout(&self) -> Duration {
+        Duration::from_secs(self.distributed_timeout)
+    }
+}
+
+/// What `--device` means in this process: `auto` and `hip` are the GPU with its number on the host. Without a GPU they stay what they
+/// are.
+///
+/// # Errors
+///
+/// There are several GPUs, but too few of them.
+pub fn devices(world: &World, asked: Option<&Devices>) -> Result<Option<DeviceSet>> {
+    let unchanged = asked.map(|devices| devices.set().clone());
+    let is_own =
+        asked.is_none_or(|devices| devices.is_any_gpu() || devices.set().device() == Some(Device::Auto));
+    if !is_own {
+        return Ok(unchanged);
+    }
+    let gpus = Runtime::open().and_then(|runtime| {
+        // Says whether one can be used.
+        runtime.device(0)?;
+        runtime.device_count()
+    });
+    match gpus {
+        Ok(gpus) => Ok(Some(Device::Hip(local_gpu(world, gpus)?).into())),
+        Err(_) => Ok(unchanged),
+    }
+}
+
+/// The GPU of a process, of `gpus` that it can see.
+fn local_gpu(world: &World, gpus: usize) -> Result<usize> {
+    match world.local_rank() {
+        // Its launcher shows each process its own.
+        _ if gpus == 1 => Ok(0),
+        local if local < gpus => Ok(local),
+        local => bail!(
+            "rank {} of {} is process {local} of its host (LOCAL_RANK, counted from 0), which has {gpus} GPUs: start no more than \
+             {gpus} processes there, show each one GPU (HIP_VISIBLE_DEVICES), or name devices with --device",
+            world.rank(),
+            world.size()
+        ),
+    }
+}
+
+/// What of a host this process can use, for the others to compare.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// Tells the host, or the container, from others.
+    pub host: String,
+    /// The processors that this process may use: a launcher may have bound it to some.
+    pub processors: String,
+}
+
+impl Place {
+    /// That of this process. Where the system does not tell, all processes seem to be in one place.
+    pub fn of_this_process() -> Self {
+        let line = |file: &str| fs::read_to_string(file).unwrap_or_default().trim().to_owned();
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let allowed = status
+            .lines()
+            .find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+        Self {
+            host: line("/proc/sys/kernel/hostname") + " " + &line("/proc/sys/kernel/random/boot_id"),
+            processors: allowed.unwrap_or_default().trim().to_owned(),
+        }
+    }
+}
+
+/// How many of a run's processes share this one's host and processors, itself among them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sharing {
+    pub host: usize,
+    pub processors: usize,
+}
+
+impl Sharing {
+    /// Of a process that is alone.
+    pub const NONE: Self = Self {
+        host: 1,
+        processors: 1,
+    };
+
+    /// Of rank `rank` of processes in these places.
+    pub fn of(rank: usize, places: &[Place]) -> Self {
+        let Some(own) = places.get(rank) else {
+            return Self::NONE;
+        };
+        let host = places.iter().filter(|place| place.host == own.host);
+        Self {
+            host: host.clone().count(),
+            processors: host.filter(|place| place.processors == own.processors).count(),
+        }
+    }
+
+    /// This process's share of the threads: of a physical core each if they compute, else of a logical one.
+    pub fn threads(self, computes: bool) -> usize {
+        let cores = match computes {
+            true => num_cpus::get_physical().min(num_cpus::get()),
+            false => num_cpus::get(),
+        };
+        (cores / self.processors).max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn world(rank: usize, local_rank: usize) -> World {
+        let find = |name: &str| match name {
+            "RANK" => Some(rank.to_string()),
+            "WORLD_SIZE" => Some("8".to_owned()),
+            "LOCAL_RANK" => Some(local_rank.to_string()),
+            "MASTER_ADDR" => Some("localhost".to_owned()),
+            _ => None,
+        };
+        World::from_variables(find).unwrap().unwrap()
+    }
+
+    #[test]
+    fn a_process_has_the_gpu_of_its_number_or_the_only_one_that_it_sees() {
+        assert_eq!(local_gpu(&world(5, 1), 4).unwrap(), 1);
+        assert_eq!(local_gpu(&world(5, 1), 1).unwrap(), 0);
+        let error = local_gpu(&world(6, 2), 2).unwrap_err().to_string();
+        assert!(
+            error.starts_with(
+                "rank 6 of 8 is process 2 of its host (LOCAL_RANK, counted from 0), which has 2 GPUs: "
+            ),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn processes_that_are_bound_to_processors_share_only_the_host() {
+        let place = |host: &str, processors: &str| Place {
+            host: host.into(),
+            processors: processors.into(),
+        };
+        let places = [
+            place("a", "0-3"),
+            place("a", "0-3"),
+            place("a", "4-7"),
+            place("b", "0-3"),
+        ];
+        let sharing = |rank| {
+            let Sharing { host, processors } = Sharing::of(rank, &places);
+            (host, processors)
+        };
+        assert_eq!([0, 1, 2, 3].map(sharing), [(3, 2), (3, 2), (3, 1), (1, 1)]);
+    }
+
+    #[test]
+    fn every_process_has_a_thread() {
+        let sharing = Sharing {
+            host: 100_000,
+            processors: 100_000,
+        };
+        assert_eq!((sharing.threads(true), sharing.threads(false)), (1, 1));
+        assert_eq!(Sharing::NONE.threads(false), num_cpus::get());
+    }
+}
