@@ -1,7 +1,8 @@
 //! All-reduces by this crate's kernel over peer memory beside RCCL's (NCCL's on NVIDIA), in captured graphs, on 2 and on 4 GPUs:
 //! `cargo bench --bench all_reduce`. Checks the results too, and ends with status 1 if one is wrong. Without two GPUs nothing runs.
 //!
-//! `fused` is the kernel with bias and residual, what a tensor-parallel model runs; `library` is the sum alone.
+//! `fused` is the kernel with bias and residual, `norm` with the LayerNorm of the result as well, what a tensor-parallel model runs; `library`
+//! is the sum alone.
 
 use std::error::Error;
 use std::sync::Barrier;
@@ -9,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use half::bf16;
-use hipvit::exec::{PeerAllReduce, PeerSum};
+use hipvit::exec::{PeerAllReduce, PeerNorm, PeerSum};
 use hipvit::hip::{Comm, DeviceBuffer, Graph, Operand, Reduction, Runtime, Stream, Work};
 use hipvit::{DType, hip};
 
@@ -17,13 +18,18 @@ use hipvit::{DType, hip};
 const SUMS: u32 = 50;
 /// Replays; the fastest counts.
 const REPETITIONS: usize = 5;
+/// Norms are part of one launch alone.
+const NORMALIZED_ROWS: usize = 4096;
 /// Rows and channels of activations.
-const SIZES: [[usize; 2]; 7] = [
+const SIZES: [[usize; 2]; 10] = [
     [1, 1024],
     [197, 768],
     [197, 1024],
     [577, 1152],
+    [729, 1152],
     [8 * 197, 1024],
+    [8 * 257, 1280],
+    [16 * 197, 1024],
     [64 * 197, 1024],
     [256 * 197, 768],
 ];
@@ -32,6 +38,7 @@ const SIZES: [[usize; 2]; 7] = [
 enum Kind {
     Direct,
     Fused,
+    Norm,
     Library,
 }
 
@@ -44,6 +51,7 @@ struct Rank<'a> {
     bias: DeviceBuffer<u8>,
     residual: DeviceBuffer<u8>,
     out: DeviceBuffer<u8>,
+    norm: DeviceBuffer<u8>,
 }
 
 impl Work for Rank<'_> {
@@ -57,12 +65,19 @@ impl Work for Rank<'_> {
                     .all_reduce(DType::BF16, Reduction::Sum, &self.x, &mut self.out)?;
                 continue;
             }
-            let follows = self.kind == Kind::Fused;
+            let follows = self.kind != Kind::Direct;
+            let norm = (self.kind == Kind::Norm).then(|| PeerNorm {
+                weight: self.bias.reading(),
+                bias: Some(self.bias.reading()),
+                epsilon: 1e-6,
+                out: self.norm.writing(),
+            });
             let sum = PeerSum {
                 x: self.x.reading(),
                 bias: follows.then(|| self.bias.reading()),
                 residual: follows.then(|| self.residual.reading()),
                 out: self.out.writing(),
+                norm,
                 rows,
                 channels,
             };
@@ -105,6 +120,7 @@ fn measure(
         bias: upload(stream, channels, 5)?,
         residual: upload(stream, rows * channels, 6)?,
         out: stream.zeroed(2 * rows * channels)?,
+        norm: stream.zeroed(2 * rows * channels)?,
     };
     let mut graph = Graph::new(stream, work)?;
     if let Some(reason) = graph.fallback() {
@@ -123,7 +139,7 @@ fn measure(
     let bytes = graph.work().out.read()?;
     let wrong = |&(index, bytes): &(usize, &[u8])| {
         let mut expected: f32 = (0..ranks).map(|rank| value(index, rank)).sum();
-        if kind == Kind::Fused {
+        if matches!(kind, Kind::Fused | Kind::Norm) {
             expected += value(index % channels, 5) + value(index, 6);
         }
         bf16::from_le_bytes([bytes[0], bytes[1]]).to_f32() != expected
@@ -150,8 +166,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     for count in [2, 4].into_iter().filter(|&count| count <= devices.len()) {
         println!("{count} x {}, bf16, us per all-reduce", devices[0].name());
         println!(
-            "{:<14} {:>10} {:>9} {:>9} {:>9} {:>7}",
-            "matrix", "bytes", "direct", "fused", "library", "#wrong"
+            "{:<14} {:>10} {:>9} {:>9} {:>9} {:>9} {:>7}",
+            "matrix", "bytes", "direct", "fused", "norm", "library", "#wrong"
         );
         for [rows, channels] in SIZES {
             if rows * channels * 2 > largest {
@@ -165,7 +181,11 @@ fn main() -> Result<(), Box<dyn Error>> {
             let direct = PeerAllReduce::new(&streams, DType::BF16, Duration::from_secs(30))?;
             let mut times = Vec::new();
             let mut wrong = 0;
-            for kind in [Kind::Direct, Kind::Fused, Kind::Library] {
+            for kind in [Kind::Direct, Kind::Fused, Kind::Norm, Kind::Library] {
+                if kind == Kind::Norm && rows > NORMALIZED_ROWS {
+                    times.push(f64::NAN);
+                    continue;
+                }
                 let all = Barrier::new(count);
                 let results: Vec<_> = thread::scope(|scope| {
                     let run = |comm| {
@@ -185,12 +205,13 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
             all_wrong += wrong;
             println!(
-                "{:<14} {:>10} {:>9.1} {:>9.1} {:>9.1} {:>7}",
+                "{:<14} {:>10} {:>9.1} {:>9.1} {:>9.1} {:>9.1} {:>7}",
                 format!("{rows}x{channels}"),
                 rows * channels * 2,
                 times[0],
                 times[1],
                 times[2],
+                times[3],
                 wrong
             );
         }

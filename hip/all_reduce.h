@@ -1,4 +1,4 @@
-// Arguments of all_reduce, and the layout of the memory that its ranks share.
+// Arguments of all_reduce and all_reduce_norm, and the layout of the memory that its ranks share.
 #pragma once
 #include "device_pointer.h"
 #include "vec128.h"
@@ -7,6 +7,9 @@ namespace hipvit {
 
 /// Threads per block of `all_reduce`.
 constexpr unsigned ALL_REDUCE_THREADS = 256;
+
+/// Threads per block of `all_reduce_norm`, of which each row takes whole waves: 4 rows of 1,024 channels in 16 bits, 3 of 1,152 or 1,280.
+constexpr unsigned ALL_REDUCE_NORM_THREADS = 512;
 
 /// The most ranks.
 constexpr unsigned ALL_REDUCE_RANKS = 4;
@@ -26,6 +29,9 @@ struct AllReduceControl {
 };
 
 /// `all_reduce`: out = sum of all ranks' x + bias + residual.
+///
+/// `all_reduce_norm` also: norm_out = (out − mean(out)) / √(variance(out) + epsilon) · norm_weight + norm_bias over each row, with the biased
+/// variance; without norm_bias out / √(mean(out²) + epsilon) · norm_weight.
 struct AllReduceArgs {
     /// T `[rows, channels]`, this rank's part.
     DEVICE_POINTER(const void) x;
@@ -41,6 +47,12 @@ struct AllReduceArgs {
     DEVICE_POINTER(void) peers[ALL_REDUCE_RANKS];
     /// This rank's [`AllReduceControl`], in host memory.
     DEVICE_POINTER(void) control;
+    /// T `[channels]`. Null, as the next two, for `all_reduce`, and for it alone.
+    DEVICE_POINTER(const void) norm_weight;
+    /// T `[channels]`. Null for an RMS norm.
+    DEVICE_POINTER(const void) norm_bias;
+    /// T `[rows, channels]`. May alias `x` or `residual`.
+    DEVICE_POINTER(void) norm_out;
     /// Rows of all matrices.
     unsigned rows;
     /// Columns of all matrices.
@@ -51,12 +63,12 @@ struct AllReduceArgs {
     unsigned ranks;
     /// Blocks of the launch: the same on all ranks.
     unsigned blocks;
-    /// How many vec128s of a thread the shared memory has space for.
+    /// How many vec128s of each of ALL_REDUCE_THREADS threads the shared memory has space for.
     unsigned rounds;
     /// How long to wait for a rank, in milliseconds.
     unsigned timeout;
-    /// Unused; the structure has no padding.
-    unsigned reserved;
+    /// Added to the variance, or to the mean square.
+    float epsilon;
 };
 
 } // namespace hipvit

@@ -1,11 +1,17 @@
-//! `all_reduce`: the sum over 2 to 4 GPUs, directly over memory that they share, then bias and residual.
+//! `all_reduce`: the sum over 2 to 4 GPUs, directly over memory that they share, then bias and residual; `all_reduce_norm` normalises its
+//! rows, too.
+
+use std::borrow::Cow;
 
 use super::bindings::{
-    ALL_REDUCE_BLOCKS, ALL_REDUCE_HEADER, ALL_REDUCE_RANKS, ALL_REDUCE_THREADS, AllReduceArgs,
-    AllReduceControl, VEC128_BYTES,
+    ALL_REDUCE_BLOCKS, ALL_REDUCE_HEADER, ALL_REDUCE_NORM_THREADS, ALL_REDUCE_RANKS, ALL_REDUCE_THREADS,
+    AllReduceArgs, AllReduceControl, LayerNormArgs, VEC128_BYTES,
 };
 use super::launch::check_channels;
-use super::{Access, KernelArguments, Launch, Target, extent, visit_biased};
+use super::{Access, KernelArguments, Launch, Target, bytes, extent, optional, visit_biased};
+
+/// The most lanes of a wave.
+const LARGEST_WAVE: u32 = 64;
 
 /// Bytes of a vec128 of each thread of a block.
 const ROUND: usize = (VEC128_BYTES * ALL_REDUCE_THREADS) as usize;
@@ -63,6 +69,15 @@ impl AllReduceGroup {
         (self.blocks * self.rounds * ALL_REDUCE_THREADS) as usize / of_row
     }
 
+    /// Rows of such a matrix that one launch sums and normalises; 0 if a row is too long for a block.
+    pub(crate) fn normalized_rows(&self, channels: usize, element: usize) -> usize {
+        let vecs = (channels * element).div_ceil(VEC128_BYTES as usize).max(1);
+        let rounds = self.rounds * ALL_REDUCE_THREADS / ALL_REDUCE_NORM_THREADS;
+        // With smaller waves as many or more.
+        let rows = extent(vecs).map_or(0, |vecs| rows_of_block(vecs, LARGEST_WAVE));
+        (self.blocks * rounds * rows) as usize
+    }
+
     /// For rank `rank`'s `[x, bias, residual, out]`: `x`, `residual` and `out` are `[rows, channels]`, `bias` `[channels]`; bias and
     /// residual may be 0. `shared` has every rank's shared memory, `control` is this rank's host memory.
     ///
@@ -95,6 +110,9 @@ impl AllReduceGroup {
             own,
             peers,
             control,
+            norm_weight: 0,
+            norm_bias: 0,
+            norm_out: 0,
             rows: extent(rows)?,
             channels: extent(channels)?,
             rank: extent(rank)?,
@@ -102,36 +120,85 @@ impl AllReduceGroup {
             blocks,
             rounds,
             timeout,
-            reserved: 0,
+            epsilon: 0.0,
         })
     }
 }
 
-// SAFETY: hip/all_reduce.hip; a thread takes the vec128s at its index and every `blocks * ALL_REDUCE_THREADS` further on, as long as
-// there are any, and `plan` sees that these are at most `rounds`, for which the shared memory has space.
+impl AllReduceArgs {
+    /// The same with a norm of its result, as `norm` has it.
+    pub(crate) fn then(self, norm: &LayerNormArgs) -> Self {
+        Self {
+            norm_weight: norm.weight,
+            norm_bias: norm.bias,
+            norm_out: norm.out,
+            epsilon: norm.epsilon,
+            ..self
+        }
+    }
+
+    fn normalizes(&self) -> bool {
+        self.norm_out != 0
+    }
+}
+
+/// Rows of so many vec128s that a block of `all_reduce_norm` takes at once: each takes whole waves.
+fn rows_of_block(vecs: u32, wave_size: u32) -> u32 {
+    ALL_REDUCE_NORM_THREADS / wave_size / vecs.div_ceil(wave_size)
+}
+
+// SAFETY: hip/all_reduce.hip; a thread takes a vec128 in each round, and each of `blocks` blocks as many vec128s or whole rows as `plan`
+// computes. It sees that the rounds are at most those for which the shared memory has space. Each thread reads an element of x and of the
+// residual before it writes what may alias them.
 unsafe impl KernelArguments for AllReduceArgs {
     const FILE: &'static str = "all_reduce";
 
+    fn entry(&self) -> Result<Cow<'static, str>, String> {
+        Ok(if self.normalizes() {
+            "all_reduce_norm"
+        } else {
+            "all_reduce"
+        }
+        .into())
+    }
+
     fn plan(&mut self, target: &Target) -> Result<Launch, String> {
         check_channels(self.channels)?;
-        let vecs = u64::from(self.rows) * u64::from(self.channels).div_ceil(target.vec128());
-        let group = u64::from(self.blocks) * u64::from(ALL_REDUCE_THREADS);
-        if vecs > group * u64::from(self.rounds) {
+        let vecs = u64::from(self.channels).div_ceil(target.vec128());
+        let (items, of_block, threads) = match self.normalizes() {
+            true => {
+                let rows = rows_of_block(extent(vecs as usize)?, target.wave_size);
+                (u64::from(self.rows), u64::from(rows), ALL_REDUCE_NORM_THREADS)
+            }
+            false => (
+                u64::from(self.rows) * vecs,
+                u64::from(ALL_REDUCE_THREADS),
+                ALL_REDUCE_THREADS,
+            ),
+        };
+        let rounds = u64::from(self.rounds * ALL_REDUCE_THREADS / threads);
+        if items > of_block * u64::from(self.blocks) * rounds {
             return Err(format!(
-                "a message of {} x {} elements exceeds the memory that the GPUs share",
+                "a message of {} x {} elements exceeds what one launch sums",
                 self.rows, self.channels
             ));
         }
-        target.blocks(
-            vecs.div_ceil(u64::from(ALL_REDUCE_THREADS))
-                .min(self.blocks.into()),
-            ALL_REDUCE_THREADS,
-        )
+        let blocks = items
+            .checked_div(of_block)
+            .map_or(0, |_| items.div_ceil(of_block));
+        target.blocks(blocks.min(self.blocks.into()), threads)
     }
 
     fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
         let operands = [self.x, self.bias, self.residual, self.out];
         visit_biased(operands, [element; 2], [self.rows, self.channels], visit);
+        let (all, row) = (
+            bytes(element, &[self.rows, self.channels]),
+            bytes(element, &[self.channels]),
+        );
+        visit(optional(Access::read("norm_weight", self.norm_weight, row)));
+        visit(optional(Access::read("norm_bias", self.norm_bias, row)));
+        visit(optional(Access::write("norm_out", self.norm_out, all)));
         let group = AllReduceGroup {
             ranks: self.ranks,
             blocks: self.blocks,

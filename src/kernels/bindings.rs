@@ -53,6 +53,9 @@ const _: () = {
 /// Threads per block of `all_reduce`.
 pub const ALL_REDUCE_THREADS: u32 = 256;
 
+/// Threads per block of `all_reduce_norm`, of which each row takes whole waves: 4 rows of 1,024 channels in 16 bits, 3 of 1,152 or 1,280.
+pub const ALL_REDUCE_NORM_THREADS: u32 = 512;
+
 /// The most ranks.
 pub const ALL_REDUCE_RANKS: u32 = 4;
 
@@ -85,7 +88,10 @@ const _: () = {
     ][::core::mem::offset_of!(AllReduceControl, abort) - 4usize];
 };
 
-/// `all_reduce`: out = sum of all ranks' x + bias + residual.
+/** `all_reduce`: out = sum of all ranks' x + bias + residual.
+
+ `all_reduce_norm` also: norm_out = (out − mean(out)) / √(variance(out) + epsilon) · norm_weight + norm_bias over each row, with the biased
+ variance; without norm_bias out / √(mean(out²) + epsilon) · norm_weight.*/
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct AllReduceArgs {
@@ -103,6 +109,12 @@ pub struct AllReduceArgs {
     pub peers: [u64; 4usize],
     /// This rank's [`AllReduceControl`], in host memory.
     pub control: u64,
+    /// T `[channels]`. Null, as the next two, for `all_reduce`, and for it alone.
+    pub norm_weight: u64,
+    /// T `[channels]`. Null for an RMS norm.
+    pub norm_bias: u64,
+    /// T `[rows, channels]`. May alias `x` or `residual`.
+    pub norm_out: u64,
     /// Rows of all matrices.
     pub rows: u32,
     /// Columns of all matrices.
@@ -113,16 +125,16 @@ pub struct AllReduceArgs {
     pub ranks: u32,
     /// Blocks of the launch: the same on all ranks.
     pub blocks: u32,
-    /// How many vec128s of a thread the shared memory has space for.
+    /// How many vec128s of each of ALL_REDUCE_THREADS threads the shared memory has space for.
     pub rounds: u32,
     /// How long to wait for a rank, in milliseconds.
     pub timeout: u32,
-    /// Unused; the structure has no padding.
-    pub reserved: u32,
+    /// Added to the variance, or to the mean square.
+    pub epsilon: f32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of AllReduceArgs"][::core::mem::size_of::<AllReduceArgs>() - 112usize];
+    ["Size of AllReduceArgs"][::core::mem::size_of::<AllReduceArgs>() - 136usize];
     ["Alignment of AllReduceArgs"][::core::mem::align_of::<AllReduceArgs>() - 8usize];
     [
         "Offset of field: AllReduceArgs::x",
@@ -146,29 +158,38 @@ const _: () = {
         "Offset of field: AllReduceArgs::control",
     ][::core::mem::offset_of!(AllReduceArgs, control) - 72usize];
     [
+        "Offset of field: AllReduceArgs::norm_weight",
+    ][::core::mem::offset_of!(AllReduceArgs, norm_weight) - 80usize];
+    [
+        "Offset of field: AllReduceArgs::norm_bias",
+    ][::core::mem::offset_of!(AllReduceArgs, norm_bias) - 88usize];
+    [
+        "Offset of field: AllReduceArgs::norm_out",
+    ][::core::mem::offset_of!(AllReduceArgs, norm_out) - 96usize];
+    [
         "Offset of field: AllReduceArgs::rows",
-    ][::core::mem::offset_of!(AllReduceArgs, rows) - 80usize];
+    ][::core::mem::offset_of!(AllReduceArgs, rows) - 104usize];
     [
         "Offset of field: AllReduceArgs::channels",
-    ][::core::mem::offset_of!(AllReduceArgs, channels) - 84usize];
+    ][::core::mem::offset_of!(AllReduceArgs, channels) - 108usize];
     [
         "Offset of field: AllReduceArgs::rank",
-    ][::core::mem::offset_of!(AllReduceArgs, rank) - 88usize];
+    ][::core::mem::offset_of!(AllReduceArgs, rank) - 112usize];
     [
         "Offset of field: AllReduceArgs::ranks",
-    ][::core::mem::offset_of!(AllReduceArgs, ranks) - 92usize];
+    ][::core::mem::offset_of!(AllReduceArgs, ranks) - 116usize];
     [
         "Offset of field: AllReduceArgs::blocks",
-    ][::core::mem::offset_of!(AllReduceArgs, blocks) - 96usize];
+    ][::core::mem::offset_of!(AllReduceArgs, blocks) - 120usize];
     [
         "Offset of field: AllReduceArgs::rounds",
-    ][::core::mem::offset_of!(AllReduceArgs, rounds) - 100usize];
+    ][::core::mem::offset_of!(AllReduceArgs, rounds) - 124usize];
     [
         "Offset of field: AllReduceArgs::timeout",
-    ][::core::mem::offset_of!(AllReduceArgs, timeout) - 104usize];
+    ][::core::mem::offset_of!(AllReduceArgs, timeout) - 128usize];
     [
-        "Offset of field: AllReduceArgs::reserved",
-    ][::core::mem::offset_of!(AllReduceArgs, reserved) - 108usize];
+        "Offset of field: AllReduceArgs::epsilon",
+    ][::core::mem::offset_of!(AllReduceArgs, epsilon) - 132usize];
 };
 
 /// `rope`: rotates pairs of channels, in place.

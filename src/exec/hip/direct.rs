@@ -6,15 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::lower::AllReduceCall;
-use super::regions::Regions;
 use crate::error::{Error, Result};
 use crate::exec::select::AllReduceKind;
 use crate::hip::{Device, Operand, Stream, SymmetricMemory};
-use crate::kernels::{AllReduceGroup, Kernels, Unit};
+use crate::kernels::{AllReduceGroup, Kernels, LayerNormArgs, Unit};
 use crate::tensor::DType;
 
 /// Bytes that one launch sums at most. The GPUs share twice as much for each rank.
-const CAPACITY: usize = 4 << 20;
+const CAPACITY: usize = 16 << 20;
 
 /// How long a rank waits for another, as RCCL's watchdog does.
 const TIMEOUT: Duration = Duration::from_secs(300);
@@ -24,7 +23,7 @@ const TIMEOUT: Duration = Duration::from_secs(300);
 /// on H200s (docs/scaling.md).
 fn limit(ranks: usize) -> usize {
     match ranks {
-        ..=2 => CAPACITY,
+        ..=2 => 4 << 20,
         _ => 2 << 20,
     }
 }
@@ -147,11 +146,46 @@ impl DirectRank {
                 || call.bytes() <= self.shared.limit)
     }
 
-    /// Submits the sum with what follows it.
-    pub(super) fn submit(&self, call: &AllReduceCall, stream: &Stream, regions: &Regions<'_>) -> Result<()> {
+    /// Whether [`submit`](Self::submit) computes this norm of a sum along with it. The norm's result may lie where the sum's operands do, row
+    /// by row, but not elsewhere in them: other rows are still to be read.
+    pub(super) fn normalizes(&self, call: &AllReduceCall, norm: &LayerNormArgs) -> bool {
+        let bytes = call.bytes() as u64;
+        let apart = |at: u64| norm.out + bytes <= at || at + bytes <= norm.out;
+        let safe = |at: u64| at == 0 || at == norm.out || apart(at);
+        let of_sum = LayerNormArgs {
+            x: call.to,
+            weight: norm.weight,
+            bias: norm.bias,
+            out: norm.out,
+            rows: norm.rows,
+            channels: norm.channels,
+            epsilon: norm.epsilon,
+            ..LayerNormArgs::default()
+        };
+        *norm == of_sum
+            && (norm.rows as usize, norm.channels as usize) == (call.rows, call.channels)
+            && call.rows
+                <= self
+                    .shared
+                    .group
+                    .normalized_rows(call.channels, call.dtype.size())
+            && safe(call.from)
+            && safe(call.residual)
+            && apart(call.to)
+    }
+
+    /// Submits the sum with what follows it: bias, residual, and a norm that it [computes](Self::normalizes). `operands` is the memory that
+    /// these lie in.
+    pub(super) fn submit(
+        &self,
+        call: &AllReduceCall,
+        norm: Option<&LayerNormArgs>,
+        stream: &Stream,
+        operands: &[Operand<'_>],
+    ) -> Result<()> {
         let DirectGroup { group, memory, .. } = &*self.shared;
         let control = memory.words(self.rank)?;
-        let mut operands = regions.0.to_vec();
+        let mut operands = operands.to_vec();
         let first = operands.len();
         for rank in 0..memory.ranks() {
             operands.push(memory.operand(rank)?);
@@ -177,6 +211,7 @@ impl DirectRank {
             let arguments = group
                 .arguments(self.rank, addresses, matrix, &shared, control.address())
                 .map_err(|reason| Error::argument("all-reduce", reason))?;
+            let arguments = norm.map_or(arguments, |norm| arguments.then(norm));
             self.kernels.launch(stream, arguments, &operands)?;
         }
         Ok(())
@@ -223,10 +258,25 @@ pub struct PeerSum<'a> {
     pub residual: Option<Operand<'a>>,
     /// `[rows, channels]`; may be `x` or `residual`.
     pub out: Operand<'a>,
+    /// The norm of out's rows, if that is wanted too.
+    pub norm: Option<PeerNorm<'a>>,
     /// The rows.
     pub rows: usize,
     /// The columns.
     pub channels: usize,
+}
+
+/// What a [`PeerSum`] computes of its rows, too: LayerNorm with the biased variance, or the RMS norm.
+#[derive(Clone, Copy, Debug)]
+pub struct PeerNorm<'a> {
+    /// `[channels]`.
+    pub weight: Operand<'a>,
+    /// `[channels]`; without it, it is the RMS norm.
+    pub bias: Option<Operand<'a>>,
+    /// Added to the variance, or to the mean square.
+    pub epsilon: f32,
+    /// `[rows, channels]`; may be the sum's `x` or `residual`, and overlaps with nothing otherwise.
+    pub out: Operand<'a>,
 }
 
 impl PeerAllReduce {
@@ -261,13 +311,24 @@ impl PeerAllReduce {
             channels: sum.channels,
             dtype: self.dtype,
         };
-        let regions = Regions([
-            sum.out,
-            sum.x,
-            sum.bias.unwrap_or(sum.x),
-            sum.residual.unwrap_or(sum.x),
-        ]);
-        member.submit(&call, &self.streams[rank], &regions)
+        let mut operands = vec![sum.out, sum.x];
+        operands.extend(sum.bias.into_iter().chain(sum.residual));
+        let norm = sum.norm.map(|norm| {
+            operands.extend([norm.weight, norm.out]);
+            operands.extend(norm.bias);
+            let addresses = [sum.out, norm.weight].map(|operand| operand.address());
+            let addresses = [addresses[0], addresses[1], address(norm.bias), norm.out.address()];
+            LayerNormArgs::new(addresses, [sum.rows, sum.channels], norm.epsilon)
+        });
+        let norm = norm
+            .transpose()
+            .map_err(|reason| Error::argument("all-reduce", reason))?;
+        if norm.as_ref().is_some_and(|norm| !member.normalizes(&call, norm)) {
+            let reason =
+                "the norm's result overlaps with an operand, or the matrix is too large for one launch";
+            return Err(Error::argument("all-reduce", reason));
+        }
+        member.submit(&call, norm.as_ref(), &self.streams[rank], &operands)
     }
 
     /// To be called when rank `rank`'s sums are done.

@@ -19,7 +19,7 @@ use crate::graph::plan::Plan;
 use crate::hip::{
     Blas, BlasLt, Comm, DType, Epilogue, Gemm, Matmul, MatmulOperands, Reduction, Scales, Scaling, Stream,
 };
-use crate::kernels::{KernelCall, Kernels, has_int8_gemm};
+use crate::kernels::{KernelCall, Kernels, LayerNormArgs, has_int8_gemm};
 use crate::timeline::{self, Activity};
 
 /// Handles are made when they are first needed: each has a workspace of its own.
@@ -132,22 +132,15 @@ impl Libraries {
                     format!("{} rows of {} bytes", copy.rows, copy.bytes)
                 })
             }
-            Call::AllReduce(call) => {
-                let reproducible = selection.options().reproducible;
-                match self
-                    .direct
-                    .as_ref()
-                    .filter(|direct| direct.takes(&call, reproducible))
-                {
-                    Some(direct) => {
-                        direct.submit(&call, &self.stream, regions)?;
-                        self.called("all-reduce over peer memory", || {
-                            format!("{} bytes", call.bytes())
-                        })
-                    }
-                    None => self.all_reduce(&call, kernels, regions),
+            Call::AllReduce(call) => match self.direct(&call, selection) {
+                Some(direct) => {
+                    direct.submit(&call, None, &self.stream, &regions.0)?;
+                    self.called("all-reduce over peer memory", || {
+                        format!("{} bytes", call.bytes())
+                    })
                 }
-            }
+                None => self.all_reduce(&call, kernels, regions),
+            },
             Call::Patches(_) | Call::Projection(_) | Call::Attention(_) => {
                 if self.resolve(&call, selection).0 == Candidate::Miopen {
                     self.miopen.submit(&call, kernels, regions)?;
@@ -159,6 +152,33 @@ impl Libraries {
                     .try_for_each(|call| self.submit(call, images, selection, kernels, regions))
             }
         }
+    }
+
+    /// What sums a message, if it is not RCCL.
+    fn direct(&self, call: &AllReduceCall, selection: &Selection) -> Option<&DirectRank> {
+        let direct = self.direct.as_ref()?;
+        direct
+            .takes(call, selection.options().reproducible)
+            .then_some(direct)
+    }
+
+    /// Submits a sum and the norm of its result as one launch, where that is possible; whether it was.
+    pub(super) fn submit_sum_and_norm(
+        &mut self,
+        call: &AllReduceCall,
+        norm: &LayerNormArgs,
+        selection: &Selection,
+        regions: &Regions<'_>,
+    ) -> Result<bool> {
+        let direct = self.direct(call, selection);
+        let Some(direct) = direct.filter(|direct| direct.normalizes(call, norm)) else {
+            return Ok(false);
+        };
+        direct.submit(call, Some(norm), &self.stream, &regions.0)?;
+        self.called("all-reduce over peer memory, norm", || {
+            format!("{} bytes", call.bytes())
+        })?;
+        Ok(true)
     }
 
     /// Submits a sum of RCCL, then bias and residual.

@@ -61,7 +61,7 @@ use crate::error::{Error, Result};
 use crate::graph::inspection::{DeviceMemory, Region};
 use crate::graph::plan::Plan;
 use crate::graph::{Float8, Graph, ValueId};
-use crate::hip::{self, Device, Dnn, Operand, Stream};
+use crate::hip::{self, Device, Dnn, Event, Operand, Stream};
 use crate::image::Preprocess;
 use crate::kernels::{KernelCall, Kernels, Unit, sparse_bytes};
 use crate::ops::{Linear, Op, Rounding};
@@ -70,7 +70,7 @@ use crate::timeline::{self, Activity};
 
 pub use self::calls::TimedCall;
 pub use self::clock::{Stage, StageObserver};
-pub use self::direct::{PeerAllReduce, PeerSum};
+pub use self::direct::{PeerAllReduce, PeerNorm, PeerSum};
 pub use self::graphs::{GraphMode, Replays};
 pub use self::pipeline::PipelineExecutor;
 pub(super) use self::pipeline::{PipelineReserved, PipelineRun};
@@ -95,6 +95,8 @@ pub struct HipExecutor {
     selection: Selection,
     /// What it is among the ranks of a tensor-parallel model.
     rank: Option<Rank>,
+    /// Of a stage of a pipeline, where the run ends that was the last to be submitted; `None` elsewhere, where runs share the GPU.
+    turn: Option<Mutex<Option<Event>>>,
     /// Copies the inputs of all contexts.
     copier: Stream,
     /// Execution contexts that no run is using.
@@ -201,6 +203,7 @@ impl HipExecutor {
             dtype,
             graphs: GraphMode::default(),
             rank: None,
+            turn: None,
             resize: None,
             kernels,
             copier,
@@ -230,6 +233,14 @@ impl HipExecutor {
     pub(super) fn set_rank(&mut self, rank: Rank) {
         self.rank = Some(rank);
         self.contexts().clear();
+    }
+
+    /// Makes runs compute one after the other.
+    ///
+    /// Where the stages of a pipeline computed several batches at once, all of these would leave a stage at the same time, late, and the
+    /// stages behind it would have nothing to do meanwhile.
+    pub(super) fn take_turns(&mut self) {
+        self.turn = Some(Mutex::default());
     }
 
     /// What all ranks of a tensor-parallel model find true.

@@ -2,8 +2,8 @@
 //!
 //! A batch goes through the stages one after the other, and is submitted to all of them at once: what a stage leaves is copied
 //! from GPU to GPU when it is there, by the receiver's stream, and nobody on the host waits. Several batches in flight keep all
-//! stages busy, each in execution contexts of its own, so that one is copied while others compute. A batch is computed whole, so
-//! the results have the bits that one GPU gives.
+//! stages busy, each in execution contexts of its own, so that one is copied while another computes; a stage computes them one after the
+//! other, in the order of submission. A batch is computed whole, so the results have the bits that one GPU gives.
 //!
 //! Each stage captures its steps, and replays them behind the copy, which is no part of the graph. Replays are checked as on one GPU
 //! ([`GraphMode`]), with what they hand on: a stage whose replay was wrong is computed again, then all stages behind it, and from then
@@ -87,8 +87,13 @@ impl PipelineExecutor {
             }
         }
         let fallback = Arc::<OnceLock<String>>::default();
+        let several = stages.len() > 1;
         let stage = |(part, mut executor): (graph::Stage, HipExecutor)| {
             executor.fallback = fallback.clone();
+            // The runs of a rank are on one stream.
+            if several && executor.rank.is_none() {
+                executor.take_turns();
+            }
             let mut graph = part.graph;
             graph.release_constants();
             StageExecutor {

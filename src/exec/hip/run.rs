@@ -269,7 +269,18 @@ impl HipExecutor {
         let Begun {
             plan, context, clock, ..
         } = &mut begun;
-        let submitted = self.compute(context, plan, clock)?;
+        let submitted = match &self.turn {
+            None => self.compute(context, plan, clock)?,
+            Some(turn) => {
+                let mut last = turn.lock();
+                if let Some(last) = &*last {
+                    context.stream.wait(last)?;
+                }
+                let submitted = self.compute(context, plan, clock)?;
+                *last = Some(context.stream.mark()?);
+                submitted
+            }
+        };
         self.end(begun, submitted, how)
     }
 

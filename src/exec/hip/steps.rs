@@ -7,7 +7,7 @@ use super::clock::Clock;
 use super::context::{ExecutionContext, Memory};
 use super::graphs::{Captured, UNWRITTEN, is_due, is_unwritten};
 use super::libraries::Libraries;
-use super::lower::{Addresses, lower};
+use super::lower::{Addresses, Call, lower};
 use super::regions::Regions;
 use super::run::{Waited, boundary, downloaded};
 use super::{GraphMode, HipExecutor};
@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::graph::OutputKind;
 use crate::graph::plan::{Plan, Step};
 use crate::hip::{self, Event, Operand, Pending, PinnedBuffer, Replay, Stream, Work};
+use crate::kernels::KernelCall;
 use crate::ops::Op;
 use crate::timeline::{self, Activity};
 
@@ -224,13 +225,8 @@ impl HipExecutor {
         ])
     }
 
-    pub(super) fn submit_step(
-        &self,
-        plan: &Plan,
-        step: &Step,
-        regions: &Regions<'_>,
-        libraries: &mut Libraries,
-    ) -> Result<()> {
+    /// The calls that compute a step.
+    fn calls(&self, plan: &Plan, step: &Step, regions: &Regions<'_>) -> Result<Vec<Call>> {
         let [arena, _, input, scratch] = regions.0.map(|region| region.address());
         let addresses = Addresses {
             input,
@@ -241,9 +237,46 @@ impl HipExecutor {
             arena,
             scratch,
         };
+        lower(plan, step, addresses).map_err(|reason| {
+            let node = &plan.node(step).name;
+            Error::graph(node, format!("{}: {reason}", self.device.name()))
+        })
+    }
+
+    /// Submits a sum and the norm that is the next step as one launch, where that is possible; whether it was.
+    fn submit_sum_and_norm(
+        &self,
+        plan: &Plan,
+        [sum, norm]: [&Step; 2],
+        regions: &Regions<'_>,
+        libraries: &mut Libraries,
+    ) -> Result<bool> {
+        if !matches!(plan.node(sum).op, Op::AllReduce(_)) {
+            return Ok(false);
+        }
+        let [sum_calls, norm_calls] = [self.calls(plan, sum, regions)?, self.calls(plan, norm, regions)?];
+        let ([Call::AllReduce(call)], [Call::Kernel(KernelCall::LayerNorm(arguments))]) =
+            (&sum_calls[..], &norm_calls[..])
+        else {
+            return Ok(false);
+        };
+        if let Some(clock) = &mut libraries.calls {
+            clock.at(sum.node);
+        }
+        libraries
+            .submit_sum_and_norm(call, arguments, &self.selection, regions)
+            .map_err(|error| self.at(&plan.node(sum).name, error))
+    }
+
+    pub(super) fn submit_step(
+        &self,
+        plan: &Plan,
+        step: &Step,
+        regions: &Regions<'_>,
+        libraries: &mut Libraries,
+    ) -> Result<()> {
         let node = &plan.node(step).name;
-        let calls = lower(plan, step, addresses)
-            .map_err(|reason| Error::graph(node, format!("{}: {reason}", self.device.name())))?;
+        let calls = self.calls(plan, step, regions)?;
         if let Some(clock) = &mut libraries.calls {
             clock.at(step.node);
         }
@@ -329,11 +362,21 @@ impl Work for Steps<'_> {
     fn enqueue(&mut self, stream: &Stream) -> Result<()> {
         let Self { executor, plan, .. } = *self;
         let regions = executor.regions(self.memory);
-        for step in plan.steps() {
-            executor.submit_step(plan, step, &regions, self.libraries)?;
-            if let Some(clock) = &mut self.clock {
-                clock.tick(stream)?;
+        let mut tick = || self.clock.as_mut().map_or(Ok(()), |clock| clock.tick(stream));
+        let mut steps = plan.steps().iter().peekable();
+        while let Some(step) = steps.next() {
+            let both = match steps.peek() {
+                Some(next) => executor.submit_sum_and_norm(plan, [step, next], &regions, self.libraries)?,
+                None => false,
+            };
+            if both {
+                // The norm takes no time of its own.
+                steps.next();
+                tick()?;
+            } else {
+                executor.submit_step(plan, step, &regions, self.libraries)?;
             }
+            tick()?;
         }
         Ok(())
     }

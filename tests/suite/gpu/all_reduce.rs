@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use half::{bf16, f16};
 use hipvit::DType;
-use hipvit::exec::{PeerAllReduce, PeerSum};
+use hipvit::exec::{PeerAllReduce, PeerNorm, PeerSum};
 use hipvit::hip::{Device as Gpu, DeviceBuffer, Graph, Operand, Stream, Work};
 
 use super::{device, dtypes, gpu};
@@ -79,6 +79,43 @@ struct Rank<'a> {
     residual: Option<DeviceBuffer<u8>>,
     /// The result between guards.
     out: DeviceBuffer<u8>,
+    norm: Option<Norm>,
+}
+
+/// The norm of a sum's rows.
+struct Norm {
+    weight: DeviceBuffer<u8>,
+    bias: Option<DeviceBuffer<u8>>,
+    /// The result between guards.
+    out: DeviceBuffer<u8>,
+}
+
+impl Norm {
+    fn of(&mut self) -> hipvit::Result<PeerNorm<'_>> {
+        let end = self.out.bytes() - GUARD;
+        Ok(PeerNorm {
+            weight: self.weight.reading(),
+            bias: self.bias.as_ref().map(DeviceBuffer::reading),
+            epsilon: EPSILON,
+            out: self.out.writing().part(GUARD..end)?,
+        })
+    }
+}
+
+/// Of the norms.
+const EPSILON: f32 = 1e-5;
+
+/// What a sum is followed by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Form {
+    Nothing,
+    Residual,
+    LayerNorm,
+    RmsNorm,
+}
+
+impl Form {
+    const ALL: [Self; 4] = [Self::Nothing, Self::Residual, Self::LayerNorm, Self::RmsNorm];
 }
 
 impl Rank<'_> {
@@ -92,6 +129,7 @@ impl Rank<'_> {
                 bias: self.bias.as_ref().map(DeviceBuffer::reading),
                 residual: self.residual.as_ref().map(DeviceBuffer::reading),
                 out: self.out.writing().part(GUARD..end)?,
+                norm: self.norm.as_mut().map(Norm::of).transpose()?,
                 rows,
                 channels,
             },
@@ -108,82 +146,130 @@ impl Work for Rank<'_> {
 
     fn outputs(&mut self) -> Vec<Operand<'_>> {
         let end = self.out.bytes() - GUARD;
-        vec![self.out.writing().part(GUARD..end).unwrap()]
+        let norm = self.norm.as_mut().map(|norm| norm.of().unwrap().out);
+        let sum = self.out.writing().part(GUARD..end).unwrap();
+        [sum].into_iter().chain(norm).collect()
     }
 }
 
-/// Sums of every form, repeated as replays of a captured graph with other values each time, against sums in f64. All ranks get the same
+/// What lies between the guards, which nothing has written.
+fn guarded<'a>(bytes: &'a [u8], what: &str) -> &'a [u8] {
+    let (before, rest) = bytes.split_at(GUARD);
+    let (inner, after) = rest.split_at(rest.len() - GUARD);
+    assert!(
+        before.iter().chain(after).all(|&byte| byte == GUARD_BYTE),
+        "{what}: written outside of the result"
+    );
+    inner
+}
+
+/// Sums of a form, repeated as replays of a captured graph with other values each time, against sums in f64. All ranks get the same
 /// bits, and nothing else is written.
-fn sums(gpus: &[Gpu], dtype: DType, matrix: [usize; 2], repetitions: usize) {
+fn sums(gpus: &[Gpu], dtype: DType, matrix: [usize; 2], repetitions: usize, form: Form) {
     let [rows, channels] = matrix;
     let ranks = gpus.len();
-    for follows in [false, true] {
-        let streams = streams(gpus);
-        let all = PeerAllReduce::new(&streams, dtype, TIMEOUT).unwrap();
-        let (bias, bias_bytes) = rounded(&random(channels, 7), dtype);
-        let (residual, residual_bytes) = rounded(&random(rows * channels, 8), dtype);
-        let part = |turn: usize, rank: usize| rounded(&random(rows * channels, 9 + turn * 8 + rank), dtype);
-        let on = |rank: usize, stream: &Stream| {
-            let mut out = stream
-                .allocate::<u8>(rows * channels * dtype.size() + 2 * GUARD)
-                .unwrap();
-            out.fill(GUARD_BYTE).unwrap();
-            let work = Rank {
-                all: &all,
-                rank,
-                matrix,
-                x: stream.upload(&part(0, rank).1).unwrap(),
-                bias: follows.then(|| stream.upload(&bias_bytes).unwrap()),
-                residual: follows.then(|| stream.upload(&residual_bytes).unwrap()),
-                out,
-            };
-            let mut graph = Graph::new(stream, work).unwrap();
-            assert_eq!(graph.fallback(), None);
-            let turn = |turn: usize| {
-                graph.work_mut().x.write(&part(turn, rank).1).unwrap();
-                graph.run().unwrap();
-                graph.work().out.read().unwrap()
-            };
-            let results: Vec<Vec<u8>> = (0..repetitions).map(turn).collect();
-            all.check(rank).unwrap();
-            results
-        };
-        let results: Vec<Vec<Vec<u8>>> = thread::scope(|scope| {
-            let on = &on;
-            let start = |(rank, stream)| scope.spawn(move || on(rank, stream));
-            let threads: Vec<_> = streams.iter().enumerate().map(start).collect();
-            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    let follows = form != Form::Nothing;
+    let streams = streams(gpus);
+    let all = PeerAllReduce::new(&streams, dtype, TIMEOUT).unwrap();
+    let (bias, bias_bytes) = rounded(&random(channels, 7), dtype);
+    let (residual, residual_bytes) = rounded(&random(rows * channels, 8), dtype);
+    let (norm_weight, norm_weight_bytes) = rounded(&random(channels, 5), dtype);
+    let (norm_bias, norm_bias_bytes) = rounded(&random(channels, 6), dtype);
+    let part = |turn: usize, rank: usize| rounded(&random(rows * channels, 9 + turn * 8 + rank), dtype);
+    let result = |stream: &Stream| {
+        let bytes = rows * channels * dtype.size() + 2 * GUARD;
+        let mut out = stream.allocate::<u8>(bytes).unwrap();
+        out.fill(GUARD_BYTE).unwrap();
+        out
+    };
+    let on = |rank: usize, stream: &Stream| {
+        let upload = |bytes: &Vec<u8>| stream.upload(bytes).unwrap();
+        let norm = matches!(form, Form::LayerNorm | Form::RmsNorm).then(|| Norm {
+            weight: upload(&norm_weight_bytes),
+            bias: (form == Form::LayerNorm).then(|| upload(&norm_bias_bytes)),
+            out: result(stream),
         });
-        for turn in 0..repetitions {
-            let bytes = &results[0][turn];
-            for (rank, other) in results.iter().enumerate() {
-                assert!(
-                    other[turn] == *bytes,
-                    "rank {rank} of {ranks} has other bits than rank 0"
-                );
-            }
-            let (guards, result) = (
-                bytes[..GUARD].iter().chain(&bytes[bytes.len() - GUARD..]),
-                &bytes[GUARD..bytes.len() - GUARD],
-            );
+        let work = Rank {
+            all: &all,
+            rank,
+            matrix,
+            x: upload(&part(0, rank).1),
+            bias: follows.then(|| upload(&bias_bytes)),
+            residual: follows.then(|| upload(&residual_bytes)),
+            out: result(stream),
+            norm,
+        };
+        let mut graph = Graph::new(stream, work).unwrap();
+        assert_eq!(graph.fallback(), None);
+        let turn = |turn: usize| {
+            graph.work_mut().x.write(&part(turn, rank).1).unwrap();
+            graph.run().unwrap();
+            let norm = graph.work().norm.as_ref().map(|norm| norm.out.read().unwrap());
+            (graph.work().out.read().unwrap(), norm)
+        };
+        let results: Vec<(Vec<u8>, Option<Vec<u8>>)> = (0..repetitions).map(turn).collect();
+        all.check(rank).unwrap();
+        results
+    };
+    let results: Vec<Vec<(Vec<u8>, Option<Vec<u8>>)>> = thread::scope(|scope| {
+        let on = &on;
+        let start = |(rank, stream)| scope.spawn(move || on(rank, stream));
+        let threads: Vec<_> = streams.iter().enumerate().map(start).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    for turn in 0..repetitions {
+        let what = format!("{ranks} ranks, {dtype} {matrix:?}, {form:?}, turn {turn}");
+        for (rank, other) in results.iter().enumerate() {
             assert!(
-                guards.copied().all(|byte| byte == GUARD_BYTE),
-                "{dtype} {matrix:?}"
+                other[turn] == results[0][turn],
+                "{what}: rank {rank} has other bits than rank 0"
             );
-            let parts: Vec<Vec<f64>> = (0..ranks).map(|rank| part(turn, rank).0).collect();
-            for (index, got) in numbers(result, dtype).into_iter().enumerate() {
-                let mut terms: Vec<f64> = parts.iter().map(|part| part[index]).collect();
-                if follows {
-                    terms.extend([bias[index % channels], residual[index]]);
-                }
-                let expected: f64 = terms.iter().sum();
-                // Each addition rounds in f32 what has been summed so far; then one rounding to the dtype.
-                let magnitude: f64 = terms.iter().map(|term| term.abs()).sum();
-                let sum = terms.len() as f64 * f64::from(f32::EPSILON) / 2.0 * magnitude;
-                let bound = sum + super::epsilon(dtype) / 2.0 * (expected.abs() + sum);
+        }
+        let (sum, norm) = &results[0][turn];
+        let got = numbers(guarded(sum, &what), dtype);
+        let parts: Vec<Vec<f64>> = (0..ranks).map(|rank| part(turn, rank).0).collect();
+        for (index, &got) in got.iter().enumerate() {
+            let mut terms: Vec<f64> = parts.iter().map(|part| part[index]).collect();
+            if follows {
+                terms.extend([bias[index % channels], residual[index]]);
+            }
+            let expected: f64 = terms.iter().sum();
+            // Each addition rounds in f32 what has been summed so far; then one rounding to the dtype.
+            let magnitude: f64 = terms.iter().map(|term| term.abs()).sum();
+            let sum = terms.len() as f64 * f64::from(f32::EPSILON) / 2.0 * magnitude;
+            let bound = sum + super::epsilon(dtype) / 2.0 * (expected.abs() + sum);
+            assert!(
+                (got - expected).abs() <= bound,
+                "{what}, element {index}: {got} {expected}"
+            );
+        }
+        let Some(norm) = norm else { continue };
+        let normal = numbers(guarded(norm, &what), dtype);
+        for (row, (sums, normal)) in got.chunks(channels).zip(normal.chunks(channels)).enumerate() {
+            let n = channels as f64;
+            let mean = match form {
+                Form::LayerNorm => sums.iter().sum::<f64>() / n,
+                _ => 0.0,
+            };
+            let variance = sums.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n;
+            let inverse = 1.0 / (variance + f64::from(EPSILON)).sqrt();
+            let largest = sums.iter().fold(0.0f64, |most, x| most.max(x.abs()));
+            // The longest chain of additions: a thread's vec128, a wave's six, a row's waves. Then a few roundings more.
+            let roundings = 8.0 + 6.0 + 16.0 + 8.0;
+            for (column, (&x, &got)) in sums.iter().zip(normal).enumerate() {
+                let shift = if form == Form::LayerNorm {
+                    norm_bias[column]
+                } else {
+                    0.0
+                };
+                let expected = (x - mean) * inverse * norm_weight[column] + shift;
+                let f32_error = roundings
+                    * f64::from(f32::EPSILON)
+                    * (largest * inverse * norm_weight[column].abs() + shift.abs());
+                let bound = f32_error + super::epsilon(dtype) / 2.0 * (expected.abs() + f32_error);
                 assert!(
                     (got - expected).abs() <= bound,
-                    "{ranks} ranks, {dtype} {matrix:?}, turn {turn}, element {index}: {got} {expected}"
+                    "{what}, row {row}, column {column} of the norm: {got} {expected}"
                 );
             }
         }
@@ -197,10 +283,15 @@ fn sums_over_peer_memory_agree_with_f64() {
     counts.extend((gpus.len() >= 4).then_some(4));
     for count in counts {
         for dtype in dtypes() {
-            for channels in [1, 63, 64, 65] {
-                sums(&gpus[..count], dtype, [1, channels], 20);
+            for form in Form::ALL {
+                for channels in [1, 63, 64, 65] {
+                    sums(&gpus[..count], dtype, [1, channels], 20, form);
+                }
             }
-            sums(&gpus[..count], dtype, [197, 768], 3);
+            sums(&gpus[..count], dtype, [197, 768], 3, Form::Residual);
+            sums(&gpus[..count], dtype, [197, 768], 2, Form::LayerNorm);
+            // A block takes fewer such rows than its threads have vec128s for.
+            sums(&gpus[..count], dtype, [5, 1152], 1, Form::RmsNorm);
             println!("{count} GPUs, {dtype}: sums agree");
         }
     }
@@ -211,7 +302,8 @@ fn sums_over_peer_memory_agree_with_f64() {
 fn large_sums_over_peer_memory_agree_with_f64() {
     let Some(gpus) = gpus() else { return };
     for dtype in dtypes() {
-        sums(&gpus[..2], dtype, [1001, 999], 2);
+        sums(&gpus[..2], dtype, [1001, 999], 2, Form::Residual);
+        sums(&gpus[..2], dtype, [1001, 999], 1, Form::LayerNorm);
     }
 }
 
@@ -231,6 +323,7 @@ fn a_rank_that_never_comes_is_an_error() {
                 bias: None,
                 residual: None,
                 out: out.writing(),
+                norm: None,
                 rows: 1,
                 channels: 64,
             },
@@ -263,6 +356,7 @@ fn an_aborted_sum_ends() {
             bias: None,
             residual: None,
             out: matrix,
+            norm: None,
             rows: 8,
             channels: 8,
         },

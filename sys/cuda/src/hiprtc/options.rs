@@ -4,13 +4,17 @@ use std::ffi::{CStr, CString};
 
 use crate::library::include_folder;
 
+/// As hipRTC does, take generic lambdas in device code for device code: without it NVRTC takes them for functions of the host, and refuses
+/// them.
+const DEVICE_CODE: &str = "--device-as-default-execution-space";
+
 /// The options for NVRTC. `device` is the architecture of the thread's device, if there is one: the default of
 /// `--gpu-architecture`.
 ///
 /// # Errors
 /// The text for the log: an option asks for an AMD architecture.
 pub(super) fn translate(given: &mut [&CStr], device: Option<&str>) -> Result<Vec<CString>, CString> {
-    let mut options = Vec::new();
+    let mut options = vec![DEVICE_CODE.to_owned()];
     let mut arch = None;
     let mut given = given.iter().map(|option| option.to_string_lossy());
     while let Some(option) = given.next() {
@@ -90,7 +94,7 @@ mod tests {
                 options
                     .iter()
                     .map(shown)
-                    .filter(|option| !option.starts_with("-I"))
+                    .filter(|option| !option.starts_with("-I") && option != DEVICE_CODE)
                     .collect()
             })
             .map_err(|message| shown(&message))
