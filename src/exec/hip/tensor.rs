@@ -9,6 +9,8 @@
 //! the oldest. Of a model that is not a pipeline one run is in flight at a time: latency is what tensor parallelism is for. Where messages
 //! are large, such a run is two halves, whose sums [overlap](super::overlap) with computation. A rank that fails stops the others, and every
 //! run from then on is an error that names it.
+//!
+//! Ranks may also be [processes], each with one rank, which do the same in the same order as rank 0's process tells them.
 
 mod agreement;
 mod group;
