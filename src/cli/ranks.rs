@@ -231,7 +231,7 @@ impl Ranks {
             }
             (Stage::Alone | Stage::Preparing(_), _) => {}
         }
-        if result.as_ref().is_err_and(|error| error.is::<Followed>()) {
+        if result.as_ref().is_err_and(anyhow::Error::is::<Followed>) {
             return Ok(Outcome::Complete);
         }
         match self.world {

@@ -17,6 +17,9 @@ use super::session::{images, same};
 use super::{Fake, Slot};
 use crate::at;
 
+/// Of a process's options.
+type Change = fn(SessionBuilder) -> SessionBuilder;
+
 /// With three heads, and with two.
 const THREE: &str = "timm_vit_class_token";
 const TWO: &str = "timm_dinov2_reg4_swiglu";
@@ -301,7 +304,7 @@ fn a_session_that_is_dropped_is_a_failure_of_its_rank() {
 fn what_differs_is_named_in_all_processes() {
     let fake = Fake::new("processes-differ");
     {
-        let cases: [(&str, fn(SessionBuilder) -> SessionBuilder); 5] = [
+        let cases: [(&str, Change); 5] = [
             ("rank 0 and rank 1 differ in batch: 2 and 4", |builder| {
                 builder.batch(4)
             }),
@@ -377,7 +380,7 @@ fn what_processes_cannot_do_is_an_error() {
     {
         let path = at("tests/golden").join(TWO);
         let error = |builder: SessionBuilder| builder.load(&path).unwrap_err().to_string();
-        let each = |change: fn(SessionBuilder) -> SessionBuilder| {
+        let each = |change: Change| {
             let builders: Vec<_> = builders(&fake, 2).into_iter().map(change).collect();
             let ends = run(&builders, &[TWO; 2], |_| {}, |_, session| session.follow());
             ends.into_iter()
