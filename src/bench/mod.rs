@@ -22,6 +22,8 @@ pub use row::{CopyIn, DeviceShare, Memory, Peak, Row, RowOptions, SCHEMA, Scalin
 pub use spec::Spec;
 pub use times::{Times, median, noise, percentile};
 
+use std::panic::resume_unwind;
+use std::thread;
 use std::time::Duration;
 
 use ndarray::Array2;
@@ -127,8 +129,7 @@ impl Bench {
     /// A row that cannot be measured has an [error](Row::error); the others are measured.
     pub fn run(&mut self, specs: &[Spec], progress: &mut dyn FnMut(&Spec)) -> Vec<Row> {
         let mut measured: Vec<Measured> = specs.iter().map(Measured::new).collect();
-        let mut order: Vec<usize> = (0..specs.len()).collect();
-        order.sort_by_key(|&index| specs[index].batch);
+        let order = order(specs);
         for repetition in 0..self.settings.repeat.max(1) {
             for &index in &order {
                 let (spec, measured) = (&specs[index], &mut measured[index]);
@@ -138,11 +139,13 @@ impl Bench {
                 }
                 let dtypes = || specs.iter().filter(|s| s.device == spec.device).map(|s| s.dtype);
                 let result = self.devices(spec.device, dtypes()).and_then(|()| {
-                    let largest = specs.iter().filter(|other| other.shares_session(spec));
-                    let largest = largest.map(|other| other.batch).max().unwrap_or(spec.batch);
+                    let largest = largest_batch(specs, spec);
                     let result = self.measure(spec, largest, measured, repetition);
                     match result {
-                        Err(Error::Hip(hip::Error::OutOfMemory { .. })) if self.forget_others(spec) => {
+                        // The other processes of a session keep theirs.
+                        Err(Error::Hip(hip::Error::OutOfMemory { .. }))
+                            if spec.world.is_none() && self.forget_others(spec) =>
+                        {
                             // Other rows' sessions may have held the missing memory.
                             self.measure(spec, largest, measured, repetition)
                         }
@@ -159,6 +162,32 @@ impl Bench {
         let mut rows: Vec<Row> = specs.iter().zip(measured).map(finish).collect();
         scaling::compare(specs, &mut rows);
         rows
+    }
+
+    /// Takes part in what rank 0 measures of the same `specs`, which are for [several processes](Spec::world). For all other ranks.
+    ///
+    /// # Errors
+    ///
+    /// As [`Session::follow`]; a model cannot be loaded.
+    pub fn follow(specs: &[Spec]) -> Result<()> {
+        thread::scope(|scope| {
+            let mut followed: Vec<&Spec> = Vec::new();
+            let mut threads = Vec::new();
+            // Rank 0 keeps each session until all rows are measured.
+            for spec in order(specs).into_iter().map(|index| &specs[index]) {
+                if followed.iter().any(|other| other.shares_session(spec)) {
+                    continue;
+                }
+                followed.push(spec);
+                let session = load(spec, largest_batch(specs, spec))?;
+                threads.push(scope.spawn(move || session.follow()));
+            }
+            let ended = threads.into_iter().map(|thread| match thread.join() {
+                Ok(result) => result,
+                Err(panic) => resume_unwind(panic),
+            });
+            ended.collect()
+        })
     }
 
     /// Opens the device and measures its peaks, once.
@@ -196,11 +225,7 @@ impl Bench {
             return Ok(index);
         }
         let before = self.live(spec.device);
-        let builder = spec.builder().batch(largest);
-        let session = match &spec.model {
-            Some(path) => builder.load(path)?,
-            None => builder.tinyvit32()?,
-        };
+        let session = load(spec, largest)?;
         self.sessions.push(Loaded {
             spec: spec.clone(),
             session,
@@ -408,6 +433,27 @@ impl Bench {
             step.roofline_ms = row.peak.roofline(step.flops, step.bytes).map(|s| 1e3 * s);
         }
         row
+    }
+}
+
+/// Smaller batches first, so that what a session takes from the pool is what the batch needs.
+fn order(specs: &[Spec]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..specs.len()).collect();
+    order.sort_by_key(|&index| specs[index].batch);
+    order
+}
+
+/// That of the rows which share the session of `spec`.
+fn largest_batch(specs: &[Spec], spec: &Spec) -> usize {
+    let shared = specs.iter().filter(|other| other.shares_session(spec));
+    shared.map(|other| other.batch).max().unwrap_or(spec.batch)
+}
+
+fn load(spec: &Spec, batch: usize) -> Result<Session> {
+    let builder = spec.builder().batch(batch);
+    match &spec.model {
+        Some(path) => builder.load(path),
+        None => builder.tinyvit32(),
     }
 }
 

@@ -4,6 +4,7 @@ use super::row::{DeviceShare, Row, Scaling};
 use super::times::Times;
 use super::{DeviceInfo, Spec};
 use crate::exec::Executor;
+use crate::hip::World;
 use crate::session::{Device, Session};
 
 /// Adds the images that each replica was given between `before` and `after`.
@@ -14,14 +15,14 @@ pub(super) fn add_shares(shares: &mut Vec<u64>, before: &[u64], after: &[u64]) {
     }
 }
 
-/// The names of a session's GPUs: `4 × NAME`.
+/// The names of a session's GPUs: `4 × NAME`. Of several processes, that of this one's.
 pub(super) fn name(session: &Session) -> String {
     let mut names: Vec<(String, usize)> = Vec::new();
     for gpu in session.executors().iter().flat_map(Executor::devices) {
         let name = &gpu.properties().name;
         match names.iter_mut().find(|(known, _)| known == name) {
-            Some((_, count)) => *count += 1,
-            None => names.push((name.clone(), 1)),
+            Some((_, count)) => *count += processes(session),
+            None => names.push((name.clone(), processes(session))),
         }
     }
     let names: Vec<String> = names
@@ -31,7 +32,11 @@ pub(super) fn name(session: &Session) -> String {
     names.join(" + ")
 }
 
-/// The GPUs of a session, each with its share of the images per second. The GPUs of a divided model share its images equally.
+fn processes(session: &Session) -> usize {
+    session.world().map_or(1, World::size)
+}
+
+/// The GPUs of a session in this process, each with its share of the images per second. The GPUs of a divided model share its images equally.
 pub(super) fn devices(session: &Session, shares: &[u64], end_to_end: Option<&Times>) -> Vec<DeviceShare> {
     let all: u64 = shares.iter().sum();
     let rate = |images: &u64| Some(*images as f64 / all.max(1) as f64 * end_to_end?.images_per_s);
@@ -40,7 +45,7 @@ pub(super) fn devices(session: &Session, shares: &[u64], end_to_end: Option<&Tim
         let images_per_s = shares
             .get(replica)
             .and_then(rate)
-            .map(|rate| rate / gpus.len() as f64);
+            .map(|rate| rate / (processes(session) * gpus.len()) as f64);
         gpus.into_iter().map(move |gpu| DeviceShare {
             device: DeviceInfo::gpu(&gpu),
             numa_node: gpu.properties().numa_node,

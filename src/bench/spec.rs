@@ -6,6 +6,7 @@ use super::Rung;
 use crate::exec::GraphMode;
 use crate::exec::select::{AllReduceKind, Overlap, Sparse};
 use crate::graph::Optimizations;
+use crate::hip::World;
 use crate::session::{Device, DeviceSet, Parallelism, Session, SessionBuilder};
 use crate::tensor::DType;
 
@@ -22,6 +23,8 @@ pub struct Spec {
     pub device: Device,
     /// The ordinals of all GPUs of a set; empty for one device.
     pub gpus: Vec<usize>,
+    /// The processes that divide the model, each with such a device, where rank 0 measures: see [`SessionBuilder::world`].
+    pub world: Option<World>,
     /// How a set shares the work.
     pub parallelism: Parallelism,
     /// See [`SessionBuilder::threads`].
@@ -54,6 +57,7 @@ impl Default for Spec {
             dtype: DType::F32,
             device: Device::Auto,
             gpus: Vec::new(),
+            world: None,
             parallelism: Parallelism::default(),
             threads: None,
             image_size: None,
@@ -78,7 +82,8 @@ impl Spec {
 
     /// The number of devices.
     pub(super) fn device_count(&self) -> usize {
-        self.gpus.len().max(1)
+        let processes = self.world.as_ref().map_or(1, World::size);
+        processes * self.gpus.len().max(1)
     }
 
     pub(super) fn builder(&self) -> SessionBuilder {
@@ -92,6 +97,9 @@ impl Spec {
             .overlap(self.overlap)
             .sparse(self.sparse)
             .optimizations(self.optimizations);
+        if let Some(world) = &self.world {
+            builder = builder.world(world.clone());
+        }
         if let Some(threads) = self.threads {
             builder = builder.threads(threads);
         }
@@ -125,10 +133,15 @@ impl Spec {
             .map(|rung| format!(", {}", rung.name()))
             .unwrap_or_default();
         let (model, batch) = (self.model_name(), self.batch);
+        let processes = self
+            .world
+            .as_ref()
+            .map(|world| format!(" in {} processes", world.size()));
         format!(
-            "{model}, batch {batch}, {} on {}{rung}",
+            "{model}, batch {batch}, {} on {}{}{rung}",
             self.dtype,
-            self.devices()
+            self.devices(),
+            processes.unwrap_or_default()
         )
     }
 }

@@ -94,7 +94,7 @@ enum Writer {
 
 impl Args {
     pub fn run(&self) -> Result<Outcome> {
-        self.distributed.run(|ranks| self.run_at(ranks))
+        self.distributed.run(&self.model, |ranks| self.run_at(ranks))
     }
 
     fn run_at(&self, ranks: &mut Ranks) -> Result<Outcome> {

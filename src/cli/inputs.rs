@@ -113,7 +113,13 @@ impl Inputs {
 
     /// As [`list`](Self::list), at each of several processes.
     pub fn list_at(&self, ranks: &mut Ranks) -> Result<Listing> {
-        if ranks.world().is_some() && self.images.iter().any(|path| path == Path::new("-")) {
+        if !ranks.runs() {
+            return Ok(Listing::default());
+        }
+        if ranks.world().is_some()
+            && ranks.divide().is_none()
+            && self.images.iter().any(|path| path == Path::new("-"))
+        {
             return Err(Usage(
                 "-: an image on standard input is for one process: name files or list them with --files-from, or add --distributed off",
             )

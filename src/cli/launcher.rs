@@ -17,7 +17,8 @@ use super::choices::Devices;
 #[command(next_help_heading = "Several processes")]
 pub struct DistributedArgs {
     /// Share the images among the processes of a launcher (torchrun --no-python, mpirun, srun, or whatever sets RANK and
-    /// WORLD_SIZE), rank 0 writing all results: auto where one has started several, off never
+    /// WORLD_SIZE), or with --parallel tensor divide the model among them, rank 0 writing all results: auto where one has started
+    /// several, off never
     #[arg(long, default_value = "auto", value_name = "WHEN")]
     distributed: Distributed,
     /// How long a process waits for another one

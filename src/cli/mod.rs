@@ -39,11 +39,13 @@ mod validate;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
 use clap::error::{ContextKind, ContextValue};
 use clap::{Parser, Subcommand};
 use clap_complete::engine::ArgValueCandidates;
+use hipvit::hip::World;
 use hipvit::model::{self, LoadOptions, Model};
 use hipvit::pipeline::Item;
 use hipvit::{
@@ -203,11 +205,24 @@ pub struct RunArgs {
     /// Where to resize and crop images: on the host or on the GPU, with the same result
     #[arg(long, default_value = "host", value_name = "WHERE", value_parser = choices::resize())]
     resize: ResizeOn,
+    /// The processes that divide the model, and how long they wait for each other.
+    #[arg(skip)]
+    across: Option<(World, Duration)>,
 }
 
 impl RunArgs {
-    fn load_with(&self, builder: SessionBuilder) -> hipvit::Result<Session> {
-        self.model.load_with(builder)
+    /// Loads the model. If a launcher has started several processes that divide it, all but the first follow that one here, and end with
+    /// [`Followed`].
+    fn load_with(&self, builder: SessionBuilder) -> anyhow::Result<Session> {
+        let session = self.model.load_with(match &self.across {
+            Some((world, timeout)) => builder.world(world.clone()).meeting_timeout(*timeout),
+            None => builder,
+        })?;
+        if session.world().is_some_and(|world| world.rank() > 0) {
+            session.follow()?;
+            return Err(Followed.into());
+        }
+        Ok(session)
     }
 
     fn builder(&self) -> SessionBuilder {
@@ -229,7 +244,14 @@ impl RunArgs {
                 model.compute.threads = Some(ranks.sharing().threads(on_cpu));
             }
         }
+        args.across = ranks.divide();
         Ok(args)
+    }
+
+    /// Whether several processes would divide the model, rather than share the images.
+    fn is_divided(&self) -> bool {
+        let device = self.model.device.as_ref();
+        !self.model.parallel.is_data() && device.is_none_or(|devices| devices.set().device().is_some())
     }
 
     /// Whether it is the embedded model.
@@ -343,6 +365,11 @@ impl Outcome {
         }
     }
 }
+
+/// This process has taken part in the runs of another one, and has no results of its own: success.
+#[derive(Debug, thiserror::Error)]
+#[error("the results are those of rank 0")]
+pub struct Followed;
 
 /// A wrong command line that clap does not detect: exit code 2.
 #[derive(Debug, thiserror::Error)]

@@ -19,7 +19,7 @@ use super::agreement::{self, Facts};
 use super::inputs::DecodeArgs;
 use super::launcher::{DistributedArgs, Place, Sharing};
 use super::results::Results;
-use super::{Outcome, RunArgs, is_broken_pipe, output};
+use super::{Followed, Outcome, RunArgs, is_broken_pipe, output};
 
 /// How long a rank that has failed waits for rank 0 to hear of it: launchers end all processes as soon as one has failed.
 const GRACE: Duration = Duration::from_secs(10);
@@ -30,6 +30,8 @@ pub struct Ranks {
     world: Option<World>,
     sharing: Sharing,
     timeout: Duration,
+    /// Whether they divide the model. Then rank 0 runs all images, and the others follow it when they have loaded their parts.
+    divide: bool,
 }
 
 enum Stage {
@@ -73,17 +75,21 @@ pub struct Work<'a> {
 }
 
 impl DistributedArgs {
-    /// Runs `command` in this process, as one of the launcher's if there are several.
-    pub fn run(&self, command: impl FnOnce(&mut Ranks) -> Result<Outcome>) -> Result<Outcome> {
-        let mut ranks = Ranks::join(self)?;
+    /// Runs `command` of this model in this process, as one of the launcher's if there are several.
+    pub fn run(
+        &self,
+        model: &RunArgs,
+        command: impl FnOnce(&mut Ranks) -> Result<Outcome>,
+    ) -> Result<Outcome> {
+        let mut ranks = Ranks::join(self, model.is_divided())?;
         let result = command(&mut ranks);
         ranks.end(result)
     }
 }
 
 impl Ranks {
-    /// Waits for the other processes, if there are some.
-    fn join(args: &DistributedArgs) -> Result<Self> {
+    /// Waits for the other processes, if there are some; if they divide the model, they meet when they load it.
+    fn join(args: &DistributedArgs, divide: bool) -> Result<Self> {
         let timeout = args.timeout();
         let world = args.world()?;
         let mut ranks = Self {
@@ -91,10 +97,14 @@ impl Ranks {
             world: world.clone(),
             sharing: Sharing::NONE,
             timeout,
+            divide,
         };
         if let Some(world) = world {
             if world.rank() > 0 {
                 output::leave_to_rank_0();
+            }
+            if divide {
+                return Ok(ranks);
             }
             ranks.stage = Stage::Preparing(Rendezvous::new(world.clone(), timeout)?);
             let places = ranks.exchange(&serde_json::to_vec(&Place::of_this_process())?)?;
@@ -109,6 +119,17 @@ impl Ranks {
         self.world.as_ref()
     }
 
+    /// The processes that divide the model, if they do, and how long they wait for each other.
+    pub fn divide(&self) -> Option<(World, Duration)> {
+        let world = self.world.clone().filter(|_| self.divide);
+        Some((world?, self.timeout))
+    }
+
+    /// Whether this process has images to run.
+    pub fn runs(&self) -> bool {
+        !self.divide || self.writes()
+    }
+
     /// Whether this process writes the results.
     pub fn writes(&self) -> bool {
         self.world.as_ref().is_none_or(|world| world.rank() == 0)
@@ -121,7 +142,7 @@ impl Ranks {
 
     /// What rank 0 reads, at all ranks: launchers give standard input to one process alone.
     pub fn read_at_rank_0(&mut self, read: impl FnOnce() -> Result<Vec<u8>>) -> Result<Vec<u8>> {
-        if self.world.is_none() {
+        if self.world.is_none() || self.divide {
             return read();
         }
         let own = if self.writes() { read()? } else { Vec::new() };
@@ -133,7 +154,7 @@ impl Ranks {
     /// (`None`).
     pub fn results(&mut self, work: Work<'_>) -> Result<Option<Results>> {
         let images = work.sources.len();
-        let Some(world) = self.world.clone() else {
+        let Some(world) = self.world.clone().filter(|_| !self.divide) else {
             let own = work.pipeline(1).run(work.sources)?;
             return Ok(Some(Results::new(
                 work.session,
@@ -209,6 +230,9 @@ impl Ranks {
                 }
             }
             (Stage::Alone | Stage::Preparing(_), _) => {}
+        }
+        if result.as_ref().is_err_and(|error| error.is::<Followed>()) {
+            return Ok(Outcome::Complete);
         }
         match self.world {
             Some(world) if world.rank() > 0 => result.map_err(|error| {

@@ -16,6 +16,6 @@ pub use hip::{
     GraphMode, HipExecutor, HipPreprocess, PeerAllReduce, PeerNorm, PeerSum, PipelineExecutor, Replays,
     Stage, StageObserver, TensorExecutor, TimedCall, Tuned,
 };
-pub(crate) use hip::{Submission, append, unpack};
+pub(crate) use hip::{Processes, Submission, append, unpack};
 pub(crate) use slabs::{BatchSlabs, Images, Slabs, StagedImage, StagedPixels};
 pub(crate) use staging::{Staging, StagingPart};

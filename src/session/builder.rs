@@ -1,9 +1,12 @@
 //! The options of a [`Session`], and loading it with them.
 
+mod processes;
+
 use std::collections::HashSet;
 use std::env;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::devices::{DeviceSet, Places};
 use super::parallelism::{Degrees, Parallelism};
@@ -12,9 +15,9 @@ use super::replicas::Replicas;
 use super::{Device, Loaded, Origin, ResizeOn, Session};
 use crate::error::{Error, Result};
 use crate::exec::select::{AllReduceKind, Overlap, SelectOptions, Sparse};
-use crate::exec::{Executor, GraphMode, HipExecutor};
+use crate::exec::{Executor, GraphMode, HipExecutor, Processes};
 use crate::graph::{self, Float8, Graph, Optimizations, Passes};
-use crate::hip;
+use crate::hip::{self, World};
 use crate::labels::Labels;
 use crate::model::{self, InputKind, LoadOptions, Model, ModelBytes};
 use crate::non_finite::NonFinite;
@@ -52,6 +55,9 @@ pub struct SessionBuilder {
     load: LoadOptions,
     labels: Option<Labels>,
     plan_cache: Option<PathBuf>,
+    world: Option<World>,
+    /// How long the processes wait for each other.
+    meeting: Duration,
 }
 
 impl Default for SessionBuilder {
@@ -72,6 +78,8 @@ impl Default for SessionBuilder {
             load: LoadOptions::default(),
             labels: None,
             plan_cache: None,
+            world: None,
+            meeting: Duration::from_secs(300),
         }
     }
 }
@@ -300,12 +308,8 @@ impl SessionBuilder {
     /// first thing that is wrong with the directory, its configuration or its tensors; or an option that the model or the
     /// device does not support.
     pub fn load(&self, path: impl AsRef<Path>) -> Result<Session> {
-        let device = self.open()?;
         let path = path.as_ref();
-        let reading = timeline::span(Activity::ReadModel);
-        let model = model::load(path, &self.load)?;
-        drop(reading);
-        self.build(model, Origin::Path(path.to_owned()), device)
+        self.read(Origin::Path(path.to_owned()), || model::load(path, &self.load))
     }
 
     /// Loads a model from the contents of its files: `config.json`, `model.safetensors` and, for a model of transformers,
@@ -320,17 +324,13 @@ impl SessionBuilder {
         weights: impl AsRef<[u8]> + Send + Sync + 'static,
         preprocessor: Option<&[u8]>,
     ) -> Result<Session> {
-        let device = self.open()?;
         let files = ModelBytes {
             name: "model",
             config: config.as_ref(),
             weights: Arc::new(weights),
             preprocessor,
         };
-        let reading = timeline::span(Activity::ReadModel);
-        let model = model::from_bytes(files, &self.load)?;
-        drop(reading);
-        self.build(model, Origin::Bytes, device)
+        self.read(Origin::Bytes, || model::from_bytes(files, &self.load))
     }
 
     /// Loads TinyViT32, the digit classifier that is embedded in the crate.
@@ -339,17 +339,12 @@ impl SessionBuilder {
     ///
     /// An option that the model or the device does not support.
     pub fn tinyvit32(&self) -> Result<Session> {
-        let device = self.open()?;
-        let reading = timeline::span(Activity::ReadModel);
-        let model = model::tinyvit32(&self.load)?;
-        drop(reading);
-        self.build(model, Origin::Embedded, device)
+        self.read(Origin::Embedded, || model::tinyvit32(&self.load))
     }
 
     /// A session of a model that is loaded already.
     pub(crate) fn of_model(&self, model: Model) -> Result<Session> {
-        let device = self.open()?;
-        self.build(model, Origin::Bytes, device)
+        self.read(Origin::Bytes, || Ok(model))
     }
 
     /// The GPU that sessions with these options run on, the first one of several; `None` is the CPU.
@@ -371,9 +366,12 @@ impl SessionBuilder {
         if self.batch == 0 || self.threads == Some(0) {
             return Err(Error::argument("batch and threads", "must be at least 1"));
         }
-        let device = match self.gpus.is_empty() {
-            true => self.devices.open()?,
-            false => Places::Gpus(self.gpus.clone()),
+        let device = match (self.gpus.is_empty(), self.processes()) {
+            (false, _) => Places::Gpus(self.gpus.clone()),
+            (true, Some(world)) if self.devices == DeviceSet::default() => {
+                DeviceSet::from(Device::of_process(world)?).open()?
+            }
+            (true, _) => self.devices.open()?,
         };
         self.degrees(&device)?;
         if let Places::Cpu { no_gpu } = &device {
@@ -413,7 +411,10 @@ impl SessionBuilder {
                 ));
             }
         }
-        let degrees = self.parallelism.degrees(gpus.len().max(1))?;
+        let degrees = match self.processes() {
+            None => self.parallelism.degrees(gpus.len().max(1))?,
+            Some(world) => self.degrees_across(world, gpus)?,
+        };
         if degrees.tensor > 1 && degrees.pipeline > 1 && self.select.overlap == Overlap::On {
             let reason = "in a pipeline batches are not divided: its GPUs have several in flight";
             return Err(Error::argument("overlap", reason));
@@ -455,7 +456,13 @@ impl SessionBuilder {
         }
     }
 
-    fn build(&self, model: Model, origin: Origin, device: Places) -> Result<Session> {
+    fn build(
+        &self,
+        model: Model,
+        origin: Origin,
+        device: Places,
+        processes: Option<Processes>,
+    ) -> Result<Session> {
         let Model {
             name,
             graph,
@@ -498,8 +505,15 @@ impl SessionBuilder {
                     measured: self.select.measured && self.optimizations.selection,
                     ..self.select
                 };
-                let executors = match degrees.shards() {
-                    1 => Executor::hip_on_each(&graph, &gpus, self.dtype, self.threads, select)?,
+                let executors = match (degrees.shards(), processes, gpus.first()) {
+                    (_, Some(processes), Some(gpu)) => {
+                        let configure = (self.hip_graphs, select);
+                        let (dtype, threads) = (self.dtype, self.threads);
+                        vec![Executor::tensor_across(
+                            &graph, gpu, dtype, threads, configure, processes,
+                        )?]
+                    }
+                    (1, ..) => Executor::hip_on_each(&graph, &gpus, self.dtype, self.threads, select)?,
                     _ => {
                         let replica = |replica| {
                             let gpus = &gpus[degrees.devices(replica)];
@@ -564,6 +578,7 @@ impl SessionBuilder {
             text,
             non_finite,
             plan_cache,
+            world: self.processes().cloned(),
         }))
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::error::{Error, Result};
-use crate::hip::{self, Runtime};
+use crate::hip::{self, Runtime, World};
 
 /// Where a model runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,6 +48,20 @@ impl fmt::Display for Device {
 }
 
 impl Device {
+    /// The GPU of a process that a launcher has started: that of its number on its host, or the only one that it is shown.
+    ///
+    /// # Errors
+    ///
+    /// There is no such GPU.
+    pub fn of_process(world: &World) -> Result<Self> {
+        let runtime = Runtime::open()?;
+        let ordinal = match runtime.device_count()? {
+            1 => 0,
+            _ => world.local_rank(),
+        };
+        Ok(Self::Hip(runtime.device(ordinal)?.ordinal()))
+    }
+
     /// Opens the GPU that this selects, if it selects one.
     pub(crate) fn open(self) -> Result<Place> {
         let gpu = |ordinal| Runtime::open()?.device(ordinal);

@@ -151,6 +151,16 @@ pub(super) enum Places {
     Gpus(Vec<hip::Device>),
 }
 
+impl Places {
+    /// The GPU, the first of several.
+    pub(super) fn first(&self) -> Option<&hip::Device> {
+        match self {
+            Self::Cpu { .. } => None,
+            Self::Gpus(gpus) => gpus.first(),
+        }
+    }
+}
+
 fn ordinal(device: &Device) -> Option<usize> {
     match device {
         Device::Hip(ordinal) => Some(*ordinal),

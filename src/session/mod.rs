@@ -39,6 +39,7 @@ use crate::exec::select::SelectOptions;
 use crate::exec::{Executor, GraphMode, Replays};
 use crate::graph::Graph;
 use crate::graph::plan::Plan;
+use crate::hip::World;
 use crate::image::Preprocess;
 use crate::labels::Labels;
 use crate::model::{self, Info, InputKind, LoadOptions, Model, TextTower};
@@ -86,6 +87,7 @@ struct Loaded {
     text: Option<TextTower>,
     non_finite: Vec<NonFinite>,
     plan_cache: Option<PlanCache>,
+    world: Option<World>,
 }
 
 /// Where a session's model came from.
@@ -217,6 +219,22 @@ impl Session {
     /// How the devices share the work.
     pub fn degrees(&self) -> Degrees {
         self.loaded.degrees
+    }
+
+    /// The processes that share the model, if it is [divided among several](SessionBuilder::world).
+    pub fn world(&self) -> Option<&World> {
+        self.loaded.world.as_ref()
+    }
+
+    /// Takes part in the runs of rank 0, until that drops its session. For the processes of all other ranks of a model that is
+    /// [divided among several](SessionBuilder::world); it has no results.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Rank`] if a rank has failed, or its process has ended before rank 0 has dropped its session;
+    /// [`Error::Argument`] at rank 0, and for a session of one process.
+    pub fn follow(&self) -> Result<()> {
+        self.loaded.replicas.first().follow()
     }
 
     /// Why [`Device::Auto`] selected the CPU; `None` for every other choice, and where there is a GPU.

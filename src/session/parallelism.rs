@@ -95,6 +95,12 @@ impl Parallelism {
         }
     }
 
+    /// Whether each GPU has the whole model.
+    #[must_use]
+    pub fn is_data(self) -> bool {
+        self.tensor == Some(1) && self.pipeline == Some(1)
+    }
+
     /// The degrees with the fewest GPUs.
     #[must_use]
     pub fn least(self) -> Degrees {

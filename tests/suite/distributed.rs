@@ -15,7 +15,7 @@ use crate::command_line::{stderr, stdout};
 use crate::{at, emu};
 
 /// Processes with the variables that launchers set.
-struct Launcher {
+pub(crate) struct Launcher {
     size: usize,
     port: u16,
     /// Where they run.
@@ -30,7 +30,7 @@ fn on_cpu() -> Command {
 }
 
 impl Launcher {
-    fn new(size: usize, folder: &Path) -> Self {
+    pub(crate) fn new(size: usize, folder: &Path) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         Self {
             size,
@@ -38,6 +38,11 @@ impl Launcher {
             folder: folder.to_owned(),
             program: on_cpu,
         }
+    }
+
+    /// Of this program, which is the command line on the CPU otherwise.
+    pub(crate) fn of(self, program: fn() -> Command) -> Self {
+        Self { program, ..self }
     }
 
     fn command<A: AsRef<OsStr>>(&self, rank: usize, args: impl IntoIterator<Item = A>) -> Command {
@@ -61,16 +66,16 @@ impl Launcher {
         command
     }
 
-    fn start<A: AsRef<OsStr>>(&self, rank: usize, args: impl IntoIterator<Item = A>) -> Child {
+    pub(crate) fn start<A: AsRef<OsStr>>(&self, rank: usize, args: impl IntoIterator<Item = A>) -> Child {
         self.command(rank, args).spawn().unwrap()
     }
 
     /// Each rank's output, all with the same arguments.
-    fn run(&self, args: &[&str]) -> Vec<Output> {
+    pub(crate) fn run(&self, args: &[&str]) -> Vec<Output> {
         self.run_each(|_| args.to_vec())
     }
 
-    fn run_each<'a>(&self, args: impl Fn(usize) -> Vec<&'a str>) -> Vec<Output> {
+    pub(crate) fn run_each<'a>(&self, args: impl Fn(usize) -> Vec<&'a str>) -> Vec<Output> {
         let ranks: Vec<Child> = (0..self.size).map(|rank| self.start(rank, args(rank))).collect();
         ranks
             .into_iter()
@@ -320,7 +325,7 @@ fn ranks_at_work(folder: &Path) -> [Child; 2] {
 }
 
 /// What a rank says that ends soon.
-fn ends_soon(mut rank: Child) -> Output {
+pub(crate) fn ends_soon(mut rank: Child) -> Output {
     let begun = Instant::now();
     while rank.try_wait().unwrap().is_none() {
         if begun.elapsed() > Duration::from_secs(60) {
@@ -388,10 +393,7 @@ fn each_rank_has_the_gpu_of_its_number() {
     let gpus = || emu::command(env!("CARGO_BIN_EXE_hipvit"), "gfx942x2");
     let expected = gpus().args(args).current_dir(folder.path()).output().unwrap();
     assert_eq!(stdout(&expected).lines().count(), 9, "{}", stderr(&expected));
-    let launcher = |size| Launcher {
-        program: gpus,
-        ..Launcher::new(size, folder.path())
-    };
+    let launcher = |size| Launcher::new(size, folder.path()).of(gpus);
     let outputs = launcher(2).run(&args);
     assert_eq!(stdout(&outputs[0]), stdout(&expected), "{}", stderr(&outputs[0]));
     assert_eq!((outputs[1].status.code(), stdout(&outputs[1])), (Some(0), ""));

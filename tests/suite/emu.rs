@@ -20,6 +20,7 @@ use crate::command_line::{stderr, stdout};
 
 mod counters;
 mod faults;
+mod processes;
 mod profile;
 mod sparse;
 mod taint;

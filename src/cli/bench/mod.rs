@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::Result;
 use clap_complete::engine::ArgValueCandidates;
 use hipvit::bench::{Bench, Row, Settings, Spec, ladder};
-use hipvit::hip::Runtime;
+use hipvit::hip::{Runtime, World};
 use hipvit::{AllReduceKind, DType, Device, DeviceSet, GraphMode, Overlap, Parallelism, Sparse};
 
 use super::choices::DeviceSets;
@@ -155,6 +155,14 @@ impl Args {
             ..Settings::default()
         };
         let specs = self.specs()?;
+        if specs
+            .iter()
+            .filter_map(|spec| spec.world.as_ref())
+            .any(|world| world.rank() > 0)
+        {
+            Bench::follow(&specs)?;
+            return Ok(Outcome::Complete);
+        }
         let progress = Progress::counting(specs.len() * self.repeat, "measurements");
         let rows = Bench::new(settings).run(&specs, &mut |spec| progress.start(&spec.label()));
         drop(progress);
@@ -178,7 +186,15 @@ impl Args {
         if models.is_empty() {
             models.push(None);
         }
-        let devices = self.devices()?;
+        let world = self.world()?;
+        let devices = match &world {
+            // Rank 0 measures, and there is no row for its GPU alone.
+            Some(world) => vec![vec![Device::of_process(world)?]],
+            None => self.devices()?,
+        };
+        if self.ladder && world.is_some() {
+            return Err(Usage("--ladder is measured by one process").into());
+        }
         if self.ladder && devices.iter().any(|gpus| gpus.len() > 1) {
             return Err(Usage("--ladder is measured on one GPU: name it by --device hip:N").into());
         }
@@ -195,9 +211,10 @@ impl Args {
                             device,
                             gpus: ordinals(gpus),
                             parallelism: match gpus.len() {
-                                1 => Parallelism::default(),
+                                1 if world.is_none() => Parallelism::default(),
                                 _ => self.parallel,
                             },
+                            world: world.clone(),
                             threads: self.threads,
                             image_size: self.image_size.map(|size| size.0),
                             hip_graphs: self.hip_graphs,
@@ -217,6 +234,15 @@ impl Args {
             }
         }
         Ok(specs)
+    }
+
+    /// The processes that divide each model, if a launcher has started several, with a GPU each.
+    fn world(&self) -> Result<Option<World>> {
+        let sets = self.device.iter().flat_map(|DeviceSets(sets)| sets);
+        if self.parallel.is_data() || sets.into_iter().any(|set| set.device().is_none()) {
+            return Ok(None);
+        }
+        Ok(World::from_env()?.filter(|world| world.size() > 1))
     }
 
     /// The devices of each row, none of them `auto`: before a set the first of its GPUs, which it is compared with.

@@ -11,7 +11,9 @@ use super::Executor;
 use crate::error::{Error, Result};
 use crate::exec::GraphMode;
 use crate::exec::cpu::{cores, thread_pool};
-use crate::exec::hip::{HipExecutor, HostConstants, PipelineExecutor, SparseWeights, TensorExecutor};
+use crate::exec::hip::{
+    HipExecutor, HostConstants, PipelineExecutor, Processes, SparseWeights, TensorExecutor,
+};
 use crate::exec::select::SelectOptions;
 use crate::graph::Graph;
 use crate::hip::{Device, NumaNode};
@@ -108,6 +110,44 @@ impl Executor {
             threads: host_threads(first, threads)?.into(),
             decode_threads: threads.unwrap_or_else(num_cpus::get),
         })
+    }
+
+    /// On the GPU of this process, which shares each layer with those of other processes, see [`TensorExecutor::across`]; `threads` are
+    /// for work on the host.
+    ///
+    /// # Errors
+    ///
+    /// As there, or the threads cannot be started.
+    pub(crate) fn tensor_across(
+        graph: &Graph,
+        device: &Device,
+        dtype: DType,
+        threads: Option<usize>,
+        configure: (GraphMode, SelectOptions),
+        processes: Processes,
+    ) -> Result<Self> {
+        let copying = host_threads(device, threads)?;
+        let executor = TensorExecutor::across(graph, device, dtype, configure, copying, processes)?;
+        Ok(Self::Tensor {
+            executor: Box::new(executor),
+            threads: host_threads(device, threads)?.into(),
+            decode_threads: threads.unwrap_or_else(num_cpus::get),
+        })
+    }
+
+    /// Does what rank 0 of several processes decides, until that has ended.
+    ///
+    /// # Errors
+    ///
+    /// See [`TensorExecutor::follow`].
+    pub(crate) fn follow(&self) -> Result<()> {
+        match self {
+            Self::Tensor { executor, .. } => executor.follow(),
+            _ => Err(Error::argument(
+                "session",
+                "is one process's, and follows no other",
+            )),
+        }
     }
 
     /// On several GPUs that have some layers each, see [`PipelineExecutor::new`]; `threads` are for work on the host.

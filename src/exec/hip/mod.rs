@@ -77,6 +77,7 @@ pub(super) use self::pipeline::{PipelineReserved, PipelineRun};
 pub(super) use self::run::{Feed, Finished, KeepResult};
 pub(crate) use self::run::{Reserved, Running, Submission};
 use self::run::{Uploaded, results};
+pub(crate) use self::tensor::Processes;
 use self::tensor::Rank;
 pub use self::tensor::TensorExecutor;
 pub(super) use self::tensor::{TensorFinished, TensorRun};
@@ -252,7 +253,7 @@ impl HipExecutor {
         match (&self.rank, error) {
             (_, error @ (Error::Rank { .. } | Error::Hip(hip::Error::Communicator { .. })))
             | (None, error) => error,
-            (Some(rank), error) => rank.error(&self.device, error),
+            (Some(rank), error) => rank.error(error),
         }
     }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use ndarray::Array2;
 use parking_lot::MutexGuard;
 use rayon::ThreadPool;
+use serde::{Deserialize, Serialize};
 
 use super::clock::{Anchor, Clock};
 use super::context::{ExecutionContext, Memory};
@@ -48,7 +49,7 @@ pub(in crate::exec) enum Feed<'a> {
 }
 
 /// How a run is carried out.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Submission {
     /// Each stage is timed.
     pub(crate) timed: bool,

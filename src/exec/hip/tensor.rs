@@ -12,12 +12,12 @@
 
 mod agreement;
 mod group;
+mod link;
+mod processes;
 mod worker;
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,10 @@ use rayon::ThreadPool;
 
 use self::agreement::Agreement;
 use self::group::{Group, Streams};
-use self::worker::Worker;
+use self::link::Links;
+use self::processes::Connected;
+pub(crate) use self::processes::Processes;
+use self::worker::{Other, Worker};
 use super::direct::DirectRank;
 use super::{HipExecutor, PipelineExecutor, Replays, Stage, Submission};
 use crate::error::{Error, Result};
@@ -48,16 +51,14 @@ const SOON: Duration = Duration::from_millis(10);
 pub struct TensorExecutor {
     /// By stage, then by rank.
     devices: Vec<Device>,
-    ranks: Vec<RankThread>,
+    /// By rank.
+    ranks: Vec<Arc<PipelineExecutor>>,
+    threads: Vec<JoinHandle<()>>,
     /// To the first rank, whose order all follow.
     runs: Option<Sender<Arc<Run>>>,
     group: Arc<Group>,
-}
-
-/// A rank, as the caller knows it.
-struct RankThread {
-    executor: Arc<PipelineExecutor>,
-    thread: Option<JoinHandle<()>>,
+    /// With the processes of other ranks, if there are some.
+    connected: Option<Connected>,
 }
 
 /// What a rank's executor needs of the others.
@@ -66,6 +67,8 @@ pub(in crate::exec) struct Rank {
     number: usize,
     /// How many there are.
     count: usize,
+    /// Its name in errors.
+    gpu: String,
     pub(super) first: RankStream,
     pub(super) agreement: Arc<Agreement>,
 }
@@ -149,81 +152,76 @@ impl TensorExecutor {
             return Err(Error::argument("tensor", reason));
         }
         let parts = stages(graph, pipeline)?;
-        let shards = (0..ranks)
-            .map(|rank| shard_stages(&parts, rank, ranks))
-            .collect::<Result<Vec<_>>>()?;
-        drop(parts);
         let several = pipeline > 1;
         let first = devices
             .chunks(ranks)
             .map(|devices| Streams::new(devices, dtype, configure.1.all_reduce, several))
             .collect::<Result<Vec<_>>>()?;
-        let agreement = Arc::new(Agreement::new(ranks));
-        let group = Arc::new(Group {
-            first,
-            second: OnceLock::new(),
-            agreement: agreement.clone(),
-            failure: Mutex::default(),
-            told: AtomicBool::new(false),
-        });
+        let gpus = devices.iter().map(|device| device.name().to_owned()).collect();
+        let group = Arc::new(Group::new(first, gpus, Links::Here));
         let mut workers = Vec::with_capacity(ranks);
-        for (rank, shards) in shards.into_iter().enumerate() {
+        for rank in 0..ranks {
+            let shares = shard_stages(&parts, rank, ranks)?.into_iter().enumerate();
             let share = |(stage, part): (usize, crate::graph::Stage)| {
-                let number = stage * ranks + rank;
-                let mut executor = HipExecutor::of_share(&part.graph, &devices[number], dtype)?;
-                executor.set_rank(Rank {
-                    number,
-                    count: devices.len(),
-                    first: group.first[stage].ranks[rank].clone(),
-                    agreement: agreement.clone(),
-                });
-                executor.set_graphs(configure.0);
-                executor.set_selection(configure.1);
+                let executor = HipExecutor::of_share(&part.graph, &devices[stage * ranks + rank], dtype)?;
                 Ok((part, executor))
             };
-            let shares = shards.into_iter().enumerate().map(share);
-            let executor = PipelineExecutor::of_stages(shares.collect::<Result<_>>()?)?;
-            workers.push(Worker {
+            let shares = shares.map(share).collect::<Result<_>>()?;
+            workers.push(Worker::new(
                 rank,
-                most: match several {
-                    true => executor.in_flight(),
-                    false => 1,
-                },
-                executor: Arc::new(executor),
-                threads: threads(&devices[rank])?,
-                group: group.clone(),
-                in_flight: VecDeque::new(),
-                postponed: None,
-            });
+                shares,
+                &group,
+                configure,
+                threads(&devices[rank])?,
+            )?);
         }
-        let mut this = Self {
+        drop(parts);
+        Self::start(devices, group, workers)
+    }
+
+    /// Without threads yet.
+    fn idle(devices: &[Device], group: Arc<Group>, workers: &[Worker]) -> Self {
+        Self {
             devices: devices.to_vec(),
-            ranks: Vec::with_capacity(ranks),
+            ranks: workers.iter().map(|worker| worker.executor.clone()).collect(),
+            threads: Vec::new(),
             runs: None,
             group,
-        };
-        let mut actions = Vec::with_capacity(ranks);
-        // The first rank is the last to start, with ways to all others.
-        for mut worker in workers.into_iter().rev() {
-            let executor = worker.executor.clone();
-            let thread = thread::Builder::new().name(format!("hipvit-rank-{}", worker.rank));
-            let thread = if worker.rank > 0 {
-                let (sender, receiver) = channel();
-                actions.push((worker.rank, sender));
-                thread.spawn(move || worker.follow(&receiver))
-            } else {
-                let (sender, receiver) = channel();
-                this.runs = Some(sender);
-                let others = std::mem::take(&mut actions);
-                thread.spawn(move || worker.lead(&receiver, &others))
-            };
-            this.ranks.push(RankThread {
-                executor,
-                thread: Some(thread.map_err(|error| Error::argument("threads", error))?),
-            });
+            connected: None,
         }
-        this.ranks.reverse();
+    }
+
+    /// Starts the ranks' threads.
+    fn start(devices: &[Device], group: Arc<Group>, workers: Vec<Worker>) -> Result<Self> {
+        let mut this = Self::idle(devices, group, &workers);
+        let mut others = Vec::new();
+        let mut workers = workers.into_iter();
+        let first = workers.next();
+        for mut worker in workers {
+            let (sender, actions) = channel();
+            others.push(Other::Thread(worker.rank, sender));
+            this.spawn(worker.rank, move || worker.follow(&actions))?;
+        }
+        if let Some(first) = first {
+            this.lead(first, others)?;
+        }
         Ok(this)
+    }
+
+    /// Starts the first rank's thread, which tells the others what to do.
+    fn lead(&mut self, mut first: Worker, others: Vec<Other>) -> Result<()> {
+        let (sender, runs) = channel();
+        self.runs = Some(sender);
+        self.spawn(first.rank, move || first.lead(&runs, &others))
+    }
+
+    fn spawn(&mut self, rank: usize, work: impl FnOnce() + Send + 'static) -> Result<()> {
+        let thread = thread::Builder::new().name(format!("hipvit-rank-{rank}"));
+        let thread = thread
+            .spawn(work)
+            .map_err(|error| Error::argument("threads", error))?;
+        self.threads.push(thread);
+        Ok(())
     }
 
     /// The GPUs, by stage and then by rank.
@@ -233,11 +231,7 @@ impl TensorExecutor {
 
     /// The bytes that the weights on each of the [devices](Self::devices) take.
     pub fn weight_bytes(&self) -> Vec<usize> {
-        let of_ranks: Vec<Vec<usize>> = self
-            .ranks
-            .iter()
-            .map(|rank| rank.executor.weight_bytes())
-            .collect();
+        let of_ranks: Vec<Vec<usize>> = self.ranks.iter().map(|rank| rank.weight_bytes()).collect();
         let stages = 0..self.group.first.len();
         stages
             .flat_map(|stage| of_ranks.iter().map(move |bytes| bytes[stage]))
@@ -251,7 +245,7 @@ impl TensorExecutor {
 
     /// How the runs so far were carried out.
     pub(in crate::exec) fn replays(&self) -> Option<Replays> {
-        let replays = self.ranks.first()?.executor.replays()?;
+        let replays = self.ranks.first()?.replays()?;
         Some(Replays {
             all_reduce: Some(self.group.to_string()),
             ..replays
@@ -261,16 +255,14 @@ impl TensorExecutor {
     /// Gives a run on `input`, whole images in the plan's order, to all ranks.
     pub(in crate::exec) fn submit(&self, batch: usize, input: Vec<u8>, how: Submission) -> Result<TensorRun> {
         // Whoever waits for a run is the first to be told of a failure, after its cause had time to come up.
-        if self.group.told.load(Ordering::Relaxed) {
+        if self.group.is_told() {
             self.group.working()?;
         }
-        let run = Arc::new(Run {
-            batch,
-            input: Mutex::new(Some(Arc::new(input))),
-            how,
-            state: Mutex::default(),
-            changed: Condvar::new(),
-        });
+        if let Links::Leader(_) = self.group.links() {
+            let reason = "only rank 0's process runs images; this one calls Session::follow";
+            return Err(Error::argument("session", reason));
+        }
+        let run = Arc::new(Run::new(batch, Arc::new(input), how));
         let sent = self
             .runs
             .as_ref()
@@ -292,7 +284,7 @@ impl TensorExecutor {
         let mut state = run.state.lock();
         // Once a rank has failed, others may tell why, or may not come to the run.
         let mut failed: Option<Instant> = None;
-        while state.done < self.ranks.len() && failed.is_none_or(|at| at.elapsed() < CHECK) {
+        while state.done < self.group.ranks() && failed.is_none_or(|at| at.elapsed() < CHECK) {
             let waited = run.changed.wait_for(&mut state, failed.map_or(CHECK, |_| SOON));
             if waited.timed_out() {
                 MutexGuard::unlocked(&mut state, || self.group.check());
@@ -335,20 +327,52 @@ impl TensorExecutor {
 impl Drop for TensorExecutor {
     fn drop(&mut self) {
         self.runs = None;
-        for rank in &mut self.ranks {
+        self.stop_following();
+        for thread in self.threads.drain(..) {
             // A panic has been reported as the rank's failure.
-            let _ = rank.thread.take().map(JoinHandle::join);
+            let _ = thread.join();
         }
+        self.stop_followers();
+    }
+}
+
+impl Run {
+    fn new(batch: usize, input: Arc<Vec<u8>>, how: Submission) -> Self {
+        Self {
+            batch,
+            input: Mutex::new(Some(input)),
+            how,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Keeps what the first rank tells of it.
+    fn keep(&self, results: Results) {
+        self.state.lock().results = results;
+    }
+
+    /// A rank is done with it, or had no memory for it.
+    fn done(&self, refused: Option<Error>) {
+        let mut state = self.state.lock();
+        // That of a GPU without memory says more than the others'.
+        if let Some(error) = refused
+            && (state.refused.is_none() || matches!(error, Error::Hip(_)))
+        {
+            state.refused = Some(error);
+        }
+        state.done += 1;
+        self.changed.notify_all();
     }
 }
 
 impl Rank {
-    /// An error of the rank, on its GPU.
-    pub(super) fn error(&self, device: &Device, reason: impl ToString) -> Error {
+    /// An error of the rank.
+    pub(super) fn error(&self, reason: impl ToString) -> Error {
         Error::Rank {
             rank: self.number,
             ranks: self.count,
-            device: device.name().to_owned(),
+            device: self.gpu.clone(),
             reason: reason.to_string(),
         }
     }

@@ -16,6 +16,7 @@ mod overlap;
 mod parallel;
 mod peers;
 mod plan_cache;
+mod processes;
 mod profile;
 mod replicas;
 mod rtc;

@@ -1,11 +1,15 @@
 //! Ranks that do the same only if all can.
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use super::link::{Links, Message};
 
 /// Ranks that do the same only if all can.
 #[derive(Debug)]
 pub(in crate::exec) struct Agreement {
     ranks: usize,
+    /// Rank 0's process counts for all.
+    links: Links,
     votes: Mutex<Votes>,
     changed: Condvar,
 }
@@ -24,9 +28,10 @@ struct Votes {
 }
 
 impl Agreement {
-    pub(super) fn new(ranks: usize) -> Self {
+    pub(super) fn new(ranks: usize, links: Links) -> Self {
         Self {
             ranks,
+            links,
             votes: Mutex::new(Votes {
                 count: 0,
                 all: true,
@@ -44,20 +49,43 @@ impl Agreement {
         if votes.ended {
             return false;
         }
-        votes.count += 1;
-        votes.all &= mine;
-        if votes.count == self.ranks {
-            votes.last = votes.all;
-            (votes.count, votes.all) = (0, true);
-            votes.round += 1;
-            self.changed.notify_all();
-            return votes.last;
-        }
         let round = votes.round;
+        match &self.links {
+            Links::Leader(leader) => MutexGuard::unlocked(&mut votes, || leader.send(&Message::Vote(mine))),
+            _ => self.count(&mut votes, mine),
+        }
         while votes.round == round && !votes.ended {
             self.changed.wait(&mut votes);
         }
         votes.round != round && votes.last
+    }
+
+    /// A rank of another process has said this.
+    pub(super) fn vote(&self, mine: bool) {
+        self.count(&mut self.votes.lock(), mine);
+    }
+
+    /// Counts what a rank has said; the last one of a round decides it.
+    fn count(&self, votes: &mut MutexGuard<'_, Votes>, mine: bool) {
+        votes.count += 1;
+        votes.all &= mine;
+        if votes.count == self.ranks {
+            let all = std::mem::replace(&mut votes.all, true);
+            votes.count = 0;
+            self.conclude(votes, all);
+            MutexGuard::unlocked(votes, || self.links.tell(&Message::Decided(all)));
+        }
+    }
+
+    /// Rank 0's process has counted.
+    pub(super) fn decide(&self, all: bool) {
+        self.conclude(&mut self.votes.lock(), all);
+    }
+
+    fn conclude(&self, votes: &mut Votes, all: bool) {
+        votes.last = all;
+        votes.round += 1;
+        self.changed.notify_all();
     }
 
     pub(super) fn end(&self) {
@@ -68,13 +96,16 @@ impl Agreement {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::thread;
 
+    use super::super::link::Incoming;
+    use super::super::link::tests::links;
     use super::*;
 
     #[test]
     fn ranks_agree_only_if_all_do() {
-        let agreement = Agreement::new(3);
+        let agreement = Agreement::new(3, Links::Here);
         let votes = [
             [true, true, true],
             [true, false, true],
@@ -94,9 +125,40 @@ mod tests {
         }
     }
 
+    /// Rank 0's process counts what the others send.
+    #[test]
+    fn processes_agree_only_if_all_do() {
+        let votes = [
+            [true, true, true],
+            [true, false, true],
+            [false, true, true],
+            [true, true, true],
+        ];
+        let rank = |(rank, (links, incoming)): (usize, (Links, Vec<Incoming>))| {
+            let agreement = Arc::new(Agreement::new(3, links));
+            for mut incoming in incoming {
+                let agreement = agreement.clone();
+                thread::spawn(move || {
+                    while let Ok(message) = incoming.next() {
+                        match message {
+                            Message::Vote(mine) => agreement.vote(mine),
+                            Message::Decided(all) => agreement.decide(all),
+                            other => panic!("{other:?}"),
+                        }
+                    }
+                });
+            }
+            thread::spawn(move || votes.map(|round| agreement.agree(round[rank])))
+        };
+        let threads: Vec<_> = links(3).into_iter().enumerate().map(rank).collect();
+        for thread in threads {
+            assert_eq!(thread.join().unwrap(), [true, false, false, true]);
+        }
+    }
+
     #[test]
     fn a_failed_rank_is_not_waited_for() {
-        let agreement = Agreement::new(2);
+        let agreement = Agreement::new(2, Links::Here);
         thread::scope(|scope| {
             let waiting = scope.spawn(|| agreement.agree(true));
             agreement.end();

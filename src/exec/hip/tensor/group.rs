@@ -4,18 +4,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 
-use super::RankStream;
 use super::agreement::Agreement;
+use super::link::{Links, Message};
+use super::{Rank, RankStream};
 use crate::error::{Error, Result};
 use crate::exec::hip::direct::DirectGroup;
 use crate::exec::select::AllReduceKind;
-use crate::hip::{self, Comm, Device};
+use crate::hip::{self, Comm, Device, UniqueId};
 use crate::tensor::DType;
 
-/// A stream of each rank of a stage.
+/// A stream of each rank of a stage that this process has.
 pub(super) struct Streams {
-    pub(super) ranks: Vec<RankStream>,
+    ranks: Vec<RankStream>,
+    /// The number of the first of them.
+    first_rank: usize,
     /// Why RCCL sums everything.
     no_direct: Option<String>,
 }
@@ -27,12 +31,19 @@ pub(super) struct Group {
     /// For the second halves of batches; made when there is one. An error says why there are none.
     pub(super) second: OnceLock<Result<Streams, String>>,
     pub(super) agreement: Arc<Agreement>,
-    pub(super) failure: Mutex<Option<Failure>>,
+    /// The names of all GPUs, by stage and then by rank.
+    gpus: Vec<String>,
+    links: Links,
+    /// For the second communicator, if the ranks are of several processes.
+    second_id: Option<UniqueId>,
+    /// No more is to be done: a connection that ends is no failure.
+    over: AtomicBool,
+    failure: Mutex<Option<Failure>>,
     /// Whether a caller knows of it, and it is not replaced by its cause any more.
-    pub(super) told: AtomicBool,
+    told: AtomicBool,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Failure {
     rank: usize,
     ranks: usize,
@@ -60,8 +71,48 @@ impl Streams {
         };
         Ok(Self {
             ranks: comms.into_iter().enumerate().map(rank).collect(),
+            first_rank: 0,
             no_direct,
         })
+    }
+
+    /// That of a rank of this process.
+    pub(super) fn of(&self, rank: usize) -> &RankStream {
+        &self.ranks[rank - self.first_rank]
+    }
+
+    /// The rank of this process, of several: `rank` is its number, and how many there are. Waits for the others.
+    pub(super) fn of_process(
+        device: &Device,
+        id: UniqueId,
+        (rank, ranks): (usize, usize),
+        kind: AllReduceKind,
+    ) -> Result<Self> {
+        let on = RankStream {
+            comm: Comm::with_id(&device.stream()?, id, rank, ranks)?,
+            direct: None,
+            several: false,
+        };
+        let reason = match kind {
+            AllReduceKind::Library => "as requested",
+            _ => "the GPUs are of several processes",
+        };
+        Ok(Self {
+            ranks: vec![on],
+            first_rank: rank,
+            no_direct: Some(reason.to_owned()),
+        })
+    }
+
+    /// The GPUs of this process, by rank.
+    fn devices(&self) -> Vec<Device> {
+        let device = |on: &RankStream| on.comm.stream().device().clone();
+        self.ranks.iter().map(device).collect()
+    }
+
+    /// Those of this process, with their ranks.
+    fn iter(&self) -> impl Iterator<Item = (usize, &RankStream)> {
+        (self.first_rank..).zip(&self.ranks)
     }
 
     pub(super) fn direct(&self) -> Option<&DirectGroup> {
@@ -105,7 +156,89 @@ impl std::fmt::Display for Group {
 }
 
 impl Group {
-    /// The streams of all ranks so far, with the stage that they are of.
+    /// With these streams for each stage, of which each takes as many of the `gpus`.
+    pub(super) fn new(first: Vec<Streams>, gpus: Vec<String>, links: Links) -> Self {
+        let ranks = gpus.len() / first.len().max(1);
+        Self {
+            first,
+            second: OnceLock::new(),
+            agreement: Arc::new(Agreement::new(ranks, links.clone())),
+            gpus,
+            links,
+            second_id: None,
+            over: AtomicBool::new(false),
+            failure: Mutex::default(),
+            told: AtomicBool::new(false),
+        }
+    }
+
+    /// With the id of a second communicator of several processes.
+    pub(super) fn with_second_id(mut self, id: UniqueId) -> Self {
+        self.second_id = Some(id);
+        self
+    }
+
+    /// Streams for the second halves of batches, or why there are none. Of several processes each makes its own, at the same time.
+    pub(super) fn make_second(&self, dtype: DType, kind: AllReduceKind) -> Result<Streams, String> {
+        let first = &self.first[0];
+        let made = match (self.second_id, first.ranks.first()) {
+            (Some(id), Some(on)) => {
+                let rank = (first.first_rank, self.ranks());
+                Streams::of_process(on.comm.stream().device(), id, rank, kind)
+            }
+            _ => Streams::new(&first.devices(), dtype, kind, false),
+        };
+        made.map_err(|error| error.to_string())
+    }
+
+    /// The processes of the other ranks.
+    pub(super) fn links(&self) -> &Links {
+        &self.links
+    }
+
+    /// Says that no more is to be done.
+    pub(super) fn end(&self) {
+        self.over.store(true, Ordering::Release);
+    }
+
+    /// This process does no more, which is a failure of its rank unless no more is to be done.
+    pub(super) fn leave(&self, reason: &str) {
+        if !self.over.load(Ordering::Acquire) {
+            self.fail(self.failure(0, self.first[0].first_rank, reason));
+        }
+        self.end();
+    }
+
+    /// A rank's process is lost, unless that is as it should be.
+    pub(super) fn lost(&self, rank: usize, reason: String) {
+        if !self.over.load(Ordering::Acquire) {
+            self.fail(self.failure(0, rank, reason));
+        }
+    }
+
+    /// What the executor of a rank's share of a stage needs of the others.
+    pub(super) fn rank(&self, stage: usize, rank: usize) -> Rank {
+        let number = stage * self.ranks() + rank;
+        Rank {
+            number,
+            count: self.gpus.len(),
+            gpu: self.gpus[number].clone(),
+            first: self.first[stage].of(rank).clone(),
+            agreement: self.agreement.clone(),
+        }
+    }
+
+    /// How many ranks a stage has.
+    pub(super) fn ranks(&self) -> usize {
+        self.gpus.len() / self.first.len().max(1)
+    }
+
+    /// Whether a caller was told that a rank has failed.
+    pub(super) fn is_told(&self) -> bool {
+        self.told.load(Ordering::Relaxed)
+    }
+
+    /// The streams of this process's ranks so far, with the stage that they are of.
     pub(super) fn streams(&self) -> impl Iterator<Item = (usize, &Streams)> {
         let second = self.second.get().and_then(|second| second.as_ref().ok());
         let second = second.map(|second| (0, second));
@@ -144,11 +277,11 @@ impl Group {
 
     /// The failure of a rank on its GPU of a stage.
     pub(super) fn failure(&self, stage: usize, rank: usize, reason: impl ToString) -> Failure {
-        let ranks = &self.first[stage].ranks;
+        let number = stage * self.ranks() + rank;
         Failure {
-            rank: stage * ranks.len() + rank,
-            ranks: self.first.len() * ranks.len(),
-            device: ranks[rank].comm.stream().device().name().to_owned(),
+            rank: number,
+            ranks: self.gpus.len(),
+            device: self.gpus[number].clone(),
             reason: reason.to_string(),
             follows: false,
         }
@@ -180,7 +313,7 @@ impl Group {
             Error::Hip(error @ hip::Error::Communicator { .. }) => {
                 // The GPU's name tells the stage.
                 let of = |streams: &Streams| {
-                    let name = streams.ranks[rank].comm.stream().device().name();
+                    let name = streams.of(rank).comm.stream().device().name();
                     matches!(&error, hip::Error::Communicator { device, .. } if device == name)
                 };
                 let stage = self.first.iter().position(of).unwrap_or(0);
@@ -197,36 +330,42 @@ impl Group {
 
     /// Notes the first failure, and ends what the other ranks wait for.
     pub(super) fn fail(&self, failure: Failure) {
-        {
-            let mut first = self.failure.lock();
-            if let Some(first) = &mut *first {
-                // The cause of what was seen first.
-                let told = self.told.load(Ordering::Relaxed);
+        let is_first = {
+            let mut noted = self.failure.lock();
+            if let Some(first) = &*noted {
                 // A rank that finds the group failed repeats it.
                 let repeated = (first.rank, &first.reason) == (failure.rank, &failure.reason);
-                if first.follows && !failure.follows && !repeated && !told {
-                    *first = failure;
+                // The cause of what was seen first.
+                let is_cause = first.follows && !failure.follows && !repeated && !self.is_told();
+                if !is_cause {
+                    return;
                 }
-                return;
             }
-            *first = Some(failure);
+            noted.replace(failure.clone()).is_none()
+        };
+        if is_first {
+            self.agreement.end();
         }
-        self.agreement.end();
+        // Before this process's ranks are aborted, whose kernels may wait for the others'.
+        self.links.tell(&Message::Failed(failure));
+        if !is_first {
+            return;
+        }
         for (_, streams) in self.streams() {
             if let Some(direct) = streams.direct() {
                 direct.abort();
             }
-            for rank in &streams.ranks {
+            for (_, on) in streams.iter() {
                 // What matters is that the others stop waiting; what a lost GPU says of that does not.
-                let _ = rank.comm.abort();
+                let _ = on.comm.abort();
             }
         }
     }
 
-    /// Asks every rank's communicators for errors.
+    /// Asks the communicators of this process's ranks for errors.
     pub(super) fn check(&self) {
         for (stage, streams) in self.streams() {
-            for (rank, on) in streams.ranks.iter().enumerate() {
+            for (rank, on) in streams.iter() {
                 if self.failure.lock().is_some() {
                     return;
                 }

@@ -9,16 +9,19 @@ use std::time::Duration;
 
 use rayon::ThreadPool;
 
-use super::group::{Group, Streams};
+use super::group::Group;
+use super::link::{Links, Message, NoMemory};
+use super::processes::Follower;
 use super::{RankStream, Results, Run, StageKind};
 use crate::error::{Error, Result};
 use crate::exec::hip::direct::DirectRank;
 use crate::exec::hip::overlap::{halves, largest_sum};
 use crate::exec::hip::pipeline::PipelineRun;
 use crate::exec::hip::run::is_out_of_memory;
-use crate::exec::hip::{Feed, Finished, PipelineExecutor, Stage};
+use crate::exec::hip::{Feed, Finished, GraphMode, HipExecutor, PipelineExecutor, Stage};
+use crate::exec::select::SelectOptions;
+use crate::graph;
 use crate::graph::plan::Plan;
-use crate::hip::Device;
 
 /// How often the first rank, while one more run may be in flight, looks whether the oldest has ended.
 const LOOK: Duration = Duration::from_micros(50);
@@ -33,7 +36,7 @@ pub(super) enum Action {
 }
 
 /// A run of a rank's.
-pub(super) enum Part {
+enum Part {
     Submitted(PipelineRun),
     /// Run as two halves, and waited for.
     Done(Results),
@@ -45,24 +48,69 @@ pub(super) enum Part {
 pub(super) struct Worker {
     pub(super) rank: usize,
     pub(super) executor: Arc<PipelineExecutor>,
-    pub(super) threads: ThreadPool,
-    pub(super) group: Arc<Group>,
+    threads: ThreadPool,
+    group: Arc<Group>,
     /// What it has submitted and not waited for; of a run that failed, nothing.
-    pub(super) in_flight: VecDeque<(Arc<Run>, Option<Part>)>,
+    in_flight: VecDeque<(Arc<Run>, Option<Part>)>,
     /// How many runs are in flight at most.
-    pub(super) most: usize,
+    most: usize,
     /// A run for which there was no memory beside those in flight.
-    pub(super) postponed: Option<Arc<Run>>,
+    postponed: Option<Arc<Run>>,
+}
+
+/// How the first rank tells another what to do.
+pub(super) enum Other {
+    /// The thread of the rank.
+    Thread(usize, Sender<Action>),
+    /// Its process.
+    Process(Arc<Follower>),
 }
 
 impl Worker {
+    /// For a rank whose shares of all stages have these executors.
+    pub(super) fn new(
+        rank: usize,
+        shares: Vec<(graph::Stage, HipExecutor)>,
+        group: &Arc<Group>,
+        (graphs, select): (GraphMode, SelectOptions),
+        threads: ThreadPool,
+    ) -> Result<Self> {
+        let part = |(stage, (part, mut executor)): (usize, (graph::Stage, HipExecutor))| {
+            executor.set_rank(group.rank(stage, rank));
+            executor.set_graphs(graphs);
+            executor.set_selection(select);
+            (part, executor)
+        };
+        let shares = shares.into_iter().enumerate().map(part).collect();
+        let executor = PipelineExecutor::of_stages(shares)?;
+        Ok(Self {
+            rank,
+            most: match group.first.len() {
+                1 => 1,
+                _ => executor.in_flight(),
+            },
+            executor: Arc::new(executor),
+            threads,
+            group: group.clone(),
+            in_flight: VecDeque::new(),
+            postponed: None,
+        })
+    }
+
     /// Decides what all ranks do.
-    pub(super) fn lead(&mut self, runs: &Receiver<Arc<Run>>, others: &[(usize, Sender<Action>)]) {
+    pub(super) fn lead(&mut self, runs: &Receiver<Arc<Run>>, others: &[Other]) {
         self.bind();
         while let Some(action) = self.next(runs) {
-            for (rank, other) in others {
-                if other.send(action.clone()).is_err() {
-                    self.group.fail(self.group.ended(*rank));
+            for other in others {
+                match other {
+                    Other::Thread(rank, actions) => {
+                        if actions.send(action.clone()).is_err() {
+                            self.group.fail(self.group.ended(*rank));
+                        }
+                    }
+                    Other::Process(follower) => {
+                        follower.tell(&action, self.in_flight.front().map(|(run, _)| run));
+                    }
                 }
             }
             self.act(action);
@@ -131,17 +179,23 @@ impl Worker {
                     }
                     _ => None,
                 };
-                let mut state = run.state.lock();
-                match results {
-                    Some(Ok(results)) if self.rank == 0 => state.results = results,
-                    // That of a GPU without memory says more than the others'.
-                    Some(Err(error)) if state.refused.is_none() || matches!(error, Error::Hip(_)) => {
-                        state.refused = Some(error);
+                let refused = match results {
+                    Some(Ok(results)) => {
+                        if self.rank == 0 {
+                            run.keep(results);
+                        }
+                        None
                     }
-                    _ => {}
+                    Some(Err(error)) => Some(error),
+                    None => None,
+                };
+                match (self.group.links(), refused) {
+                    (Links::Leader(leader), None) => leader.send(&Message::Done),
+                    (Links::Leader(leader), Some(error)) => {
+                        leader.send(&Message::Refused(NoMemory::of(&error)));
+                    }
+                    (_, refused) => run.done(refused),
                 }
-                state.done += 1;
-                run.changed.notify_all();
             }
         }
     }
@@ -149,7 +203,7 @@ impl Worker {
     /// After a failure that may be another's, whether one of the rank's GPUs is the cause.
     fn look_for_cause(&self) {
         for (stage, streams) in self.group.first.iter().enumerate() {
-            if let Err(error) = streams.ranks[self.rank].comm.stream().synchronize() {
+            if let Err(error) = streams.of(self.rank).comm.stream().synchronize() {
                 self.group.fail(self.group.failure_on(stage, self.rank, &error));
             }
         }
@@ -178,7 +232,7 @@ impl Worker {
             let executor = self.executor.first()?;
             let [a, b] = halves(run.batch);
             let plans = [self.executor.plan(a)?, self.executor.plan(b)?];
-            let on = [&self.group.first[0].ranks[self.rank], &second];
+            let on = [self.group.first[0].of(self.rank), &second];
             let halves = match executor.reserve_halves(plans, on) {
                 Ok(halves) => halves,
                 Err(error) if is_out_of_memory(&error) => return Ok(Part::Refused(error)),
@@ -231,7 +285,7 @@ impl Worker {
         }?;
         self.executor.first()?.keep(memory);
         let first = self.group.first.iter().enumerate();
-        self.check(first.map(|(stage, streams)| (stage, &streams.ranks[self.rank])))?;
+        self.check(first.map(|(stage, streams)| (stage, streams.of(self.rank))))?;
         Ok(Ok(Results {
             outputs,
             plans,
@@ -262,16 +316,11 @@ impl Worker {
         if !options.overlap.applies(plan.batch(), largest_sum(&plan)) {
             return Ok(None);
         }
-        let make = || {
-            let ranks = self.group.first[0].ranks.iter();
-            let devices: Vec<Device> = ranks.map(|on| on.comm.stream().device().clone()).collect();
-            Streams::new(&devices, executor.dtype(), options.all_reduce, false)
-                .map_err(|error| error.to_string())
-        };
+        let make = || self.group.make_second(executor.dtype(), options.all_reduce);
         // One rank makes those of all, while the others wait.
         let second = self.group.second.get_or_init(make);
         let second = second.as_ref().ok();
-        Ok(second.map(|second| (second.ranks[self.rank].clone(), plan)))
+        Ok(second.map(|second| (second.of(self.rank).clone(), plan)))
     }
 }
 

@@ -1,0 +1,354 @@
+//! Ranks of several processes, each with one GPU: rank 0's process tells the others what to do, and these follow it.
+//!
+//! Each process makes its own rank of the communicators, from ids that rank 0 gives. From then on rank 0 sends every run with its input,
+//! and when to wait for it; counts votes; and passes on which rank has failed. A connection that is lost is a failure of the process at its
+//! other end.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use rayon::ThreadPool;
+use serde::{Deserialize, Serialize};
+
+use super::group::{Group, Streams};
+use super::link::{Heartbeat, Incoming, Input, Link, Links, Message};
+use super::worker::{Action, Other, Worker};
+use super::{CHECK, Run, SOON, TensorExecutor};
+use crate::error::{Error, Result};
+use crate::exec::hip::{GraphMode, HipExecutor};
+use crate::exec::select::{AllReduceKind, SelectOptions};
+use crate::graph::{Graph, shard_stages, stages};
+use crate::hip::{self, Device, Rendezvous, UniqueId};
+use crate::tensor::DType;
+
+/// Processes that have met to run one model, each with a GPU.
+#[derive(Debug)]
+pub(crate) struct Processes {
+    rendezvous: Rendezvous,
+    /// The name of each rank's GPU, with that of its host.
+    gpus: Vec<String>,
+}
+
+/// What a rank gives to the others, under its name: bytes, or why it has none.
+#[derive(Serialize, Deserialize)]
+struct Given {
+    name: String,
+    bytes: Result<Vec<u8>, String>,
+}
+
+impl Processes {
+    /// Of those that have met, this one's GPU has the name `gpu`; `own` is what it has to tell, or why it cannot go on. What each has
+    /// told, by rank.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Rank`] for the first that cannot go on; [`Error::Hip`] if one has ended.
+    pub(crate) fn meet(
+        mut rendezvous: Rendezvous,
+        gpu: String,
+        own: Result<Vec<u8>, String>,
+    ) -> Result<(Self, Vec<Vec<u8>>)> {
+        let given = exchange(&mut rendezvous, gpu, own)?;
+        let (gpus, told) = given.into_iter().unzip();
+        Ok((Self { rendezvous, gpus }, told))
+    }
+
+    /// This process's number.
+    pub(crate) fn rank(&self) -> usize {
+        self.rendezvous.world().rank()
+    }
+
+    /// What each rank gives; waits for all of them, which have to call it as often.
+    fn exchange(&mut self, own: Result<Vec<u8>, String>) -> Result<Vec<Vec<u8>>> {
+        let gpu = self.gpus[self.rank()].clone();
+        let given = exchange(&mut self.rendezvous, gpu, own)?;
+        Ok(given.into_iter().map(|(_, bytes)| bytes).collect())
+    }
+
+    /// Rank 0's ids for communicators, at all ranks.
+    fn unique_ids<const N: usize>(&mut self, device: &Device) -> Result<[UniqueId; N]> {
+        let own = match self.rank() {
+            0 => (0..N).map(|_| UniqueId::new(device)).collect(),
+            _ => Ok(Vec::new()),
+        };
+        let own = own.map(|ids| ids.iter().flat_map(|id| id.to_bytes()).collect());
+        let given = self.exchange(own.map_err(|error: hip::Error| error.to_string()))?;
+        let ids = given.first().map_or(&[][..], |bytes| bytes.as_chunks().0);
+        let ids: Vec<UniqueId> = ids.iter().map(|bytes| UniqueId::from_bytes(*bytes)).collect();
+        let wrong = |_| Error::argument("communicator", "rank 0 has given no ids for it");
+        ids.try_into().map_err(wrong)
+    }
+}
+
+/// What each rank gives, with its name.
+fn exchange(
+    rendezvous: &mut Rendezvous,
+    name: String,
+    bytes: Result<Vec<u8>, String>,
+) -> Result<Vec<(String, Vec<u8>)>> {
+    let ranks = rendezvous.world().size();
+    let encoded = serde_json::to_vec(&Given { name, bytes });
+    let gathered = rendezvous.gather(&encoded.map_err(|error| Error::argument("processes", error))?)?;
+    let given = |(rank, bytes): (usize, Vec<u8>)| {
+        let other_version = |error| {
+            let reason = format!("rank {rank} has another version of hipvit: {error}");
+            Error::argument("processes", reason)
+        };
+        let Given { name, bytes } = serde_json::from_slice(&bytes).map_err(other_version)?;
+        match bytes {
+            Ok(bytes) => Ok((name, bytes)),
+            Err(reason) => Err(Error::Rank {
+                rank,
+                ranks,
+                device: name,
+                reason,
+            }),
+        }
+    };
+    gathered.into_iter().enumerate().map(given).collect()
+}
+
+/// What an executor has of the other processes.
+#[derive(Debug)]
+pub(super) struct Connected {
+    readers: Vec<JoinHandle<()>>,
+    _heartbeat: Heartbeat,
+    /// Ends when there is nothing more to follow.
+    over: Option<Mutex<Receiver<()>>>,
+}
+
+/// A rank of another process, as rank 0 knows it.
+pub(super) struct Follower {
+    rank: usize,
+    gpu: String,
+    link: Arc<Link>,
+    /// The runs that it was told to wait for, and has not told of.
+    awaited: Mutex<VecDeque<Arc<Run>>>,
+}
+
+impl Follower {
+    /// Tells it what to do; a [`Action::Finish`] is for `oldest`.
+    pub(super) fn tell(&self, action: &Action, oldest: Option<&Arc<Run>>) {
+        let message = match action {
+            Action::Submit(run) => Message::Submit {
+                batch: run.batch,
+                how: run.how,
+                // Without an input the run fails here, and is not begun there.
+                input: Input(run.input.lock().clone().unwrap_or_default()),
+            },
+            Action::Finish => {
+                self.awaited.lock().extend(oldest.cloned());
+                Message::Finish
+            }
+        };
+        self.link.send(&message);
+    }
+
+    /// It is done with the oldest run, or refused it.
+    fn done(&self, refused: Option<Error>) {
+        if let Some(run) = self.awaited.lock().pop_front() {
+            run.done(refused);
+        }
+    }
+
+    /// Takes what it says, until its connection ends.
+    fn listen(&self, group: &Group, mut incoming: Incoming) {
+        let lost = loop {
+            match incoming.next() {
+                Ok(Message::Vote(mine)) => group.agreement.vote(mine),
+                Ok(Message::Done) => self.done(None),
+                Ok(Message::Refused(none)) => self.done(Some(none.on(&self.gpu))),
+                Ok(Message::Failed(failure)) => group.fail(failure),
+                Ok(Message::Alive) => {}
+                Ok(message) => break format!("its process has sent {message:?}"),
+                Err(reason) => break reason,
+            }
+        };
+        // Whoever still sends to it stops.
+        self.link.close();
+        group.lost(self.rank, lost);
+    }
+}
+
+/// Takes what rank 0 says, until there is nothing more to follow.
+fn listen_to_leader(group: &Group, actions: &Sender<Action>, mut incoming: Incoming) {
+    let lost = loop {
+        let action = match incoming.next() {
+            Ok(Message::Submit { batch, how, input }) => {
+                Action::Submit(Arc::new(Run::new(batch, input.0, how)))
+            }
+            Ok(Message::Finish) => Action::Finish,
+            Ok(Message::Decided(all)) => {
+                group.agreement.decide(all);
+                continue;
+            }
+            Ok(Message::Failed(failure)) => {
+                group.fail(failure);
+                continue;
+            }
+            Ok(Message::Alive) => continue,
+            Ok(Message::End) => {
+                group.end();
+                // Rank 0 waits for that.
+                return incoming.close();
+            }
+            Ok(message) => break format!("its process has sent {message:?}"),
+            Err(reason) => break reason,
+        };
+        // The thread ends after this one, unless it has panicked, which is a failure.
+        let _ = actions.send(action);
+    };
+    incoming.close();
+    group.lost(0, lost);
+}
+
+impl TensorExecutor {
+    /// The rank of this process among several, on `device`: all of them call it at once. The others' [`follow`](Self::follow).
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new), at all ranks; [`Error::Rank`] if another process has failed.
+    pub(in crate::exec) fn across(
+        graph: &Graph,
+        device: &Device,
+        dtype: DType,
+        configure: (GraphMode, SelectOptions),
+        threads: ThreadPool,
+        mut processes: Processes,
+    ) -> Result<Self> {
+        let (rank, ranks) = (processes.rank(), processes.gpus.len());
+        let kind = configure.1.all_reduce;
+        let shares = || -> Result<Vec<_>> {
+            if kind == AllReduceKind::Direct {
+                let reason =
+                    "a process cannot sum over the memory of another process's GPU: take auto or library";
+                return Err(Error::argument("all-reduce", reason));
+            }
+            let shares = shard_stages(&stages(graph, 1)?, rank, ranks)?.into_iter();
+            let executor = |share: crate::graph::Stage| {
+                let executor = HipExecutor::of_share(&share.graph, device, dtype)?;
+                Ok((share, executor))
+            };
+            shares.map(executor).collect()
+        };
+        let shares = shares();
+        // Nobody waits in vain for a rank without memory for its weights.
+        let own = shares.as_ref().map(|_| Vec::new()).map_err(ToString::to_string);
+        let others = processes.exchange(own);
+        let shares = shares?;
+        others?;
+        let [first, second] = processes.unique_ids(device)?;
+        let streams = Streams::of_process(device, first, (rank, ranks), kind)?;
+        let Processes { rendezvous, gpus } = processes;
+        let (links, incoming) = Links::new(rendezvous.into_connections())?;
+        let group = Group::new(vec![streams], gpus.clone(), links.clone()).with_second_id(second);
+        let group = Arc::new(group);
+        let mut worker = Worker::new(rank, shares, &group, configure, threads)?;
+        let heartbeat = Heartbeat::new(links.clone())?;
+        let mut this = Self::idle(
+            std::slice::from_ref(device),
+            group.clone(),
+            std::slice::from_ref(&worker),
+        );
+        let mut readers = Vec::new();
+        let mut over = None;
+        match links {
+            Links::Followers(links) => {
+                let followers = links.into_iter().zip(gpus.into_iter().skip(1)).enumerate();
+                let follower = |(index, (link, gpu)): (usize, (Arc<Link>, String))| Follower {
+                    rank: index + 1,
+                    gpu,
+                    link,
+                    awaited: Mutex::default(),
+                };
+                let followers: Vec<Arc<Follower>> = followers.map(follower).map(Arc::new).collect();
+                let others = followers.iter().cloned().map(Other::Process);
+                this.lead(worker, others.collect())?;
+                for (follower, incoming) in followers.into_iter().zip(incoming) {
+                    let group = group.clone();
+                    readers.push(reader(move || follower.listen(&group, incoming))?);
+                }
+            }
+            Links::Leader(_) | Links::Here => {
+                let (actions, receiver) = channel();
+                let (open, is_over) = channel();
+                over = Some(Mutex::new(is_over));
+                this.spawn(rank, move || worker.follow(&receiver))?;
+                for incoming in incoming {
+                    let (group, actions, open) = (group.clone(), actions.clone(), open.clone());
+                    readers.push(reader(move || {
+                        listen_to_leader(&group, &actions, incoming);
+                        drop(open);
+                    })?);
+                }
+            }
+        }
+        this.connected = Some(Connected {
+            readers,
+            _heartbeat: heartbeat,
+            over,
+        });
+        Ok(this)
+    }
+
+    /// Does what rank 0 decides, until that has ended. For all other ranks.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Rank`] if a rank has failed; [`Error::Argument`] if there is no rank 0 in another process.
+    pub(in crate::exec) fn follow(&self) -> Result<()> {
+        let over = self
+            .connected
+            .as_ref()
+            .and_then(|connected| connected.over.as_ref());
+        let Some(over) = over else {
+            let reason =
+                "there is nobody to follow: it is for ranks other than 0 of a session of several processes";
+            return Err(Error::argument("session", reason));
+        };
+        let over = over.lock();
+        // Once a rank has failed, rank 0 may still tell why.
+        let mut failed: Option<Instant> = None;
+        let wait = |failed: Option<Instant>| over.recv_timeout(failed.map_or(CHECK, |_| SOON));
+        while wait(failed) == Err(RecvTimeoutError::Timeout) && failed.is_none_or(|at| at.elapsed() < CHECK) {
+            if failed.is_none() {
+                self.group.check();
+                failed = self.group.working().is_err().then(Instant::now);
+            }
+        }
+        self.group.tell()
+    }
+
+    /// Follows rank 0 no longer, which takes that for a failure unless it has ended.
+    pub(super) fn stop_following(&self) {
+        if let Links::Leader(leader) = self.group.links() {
+            self.group.leave("its session was dropped before rank 0's");
+            leader.close();
+        }
+    }
+
+    /// Lets the other processes end.
+    pub(super) fn stop_followers(&mut self) {
+        if let Links::Followers(_) = self.group.links() {
+            self.group.end();
+            self.group.links().tell(&Message::End);
+        }
+        let readers = self.connected.take().map(|connected| connected.readers);
+        for reader in readers.into_iter().flatten() {
+            // Which has not panicked: it only notes what comes.
+            let _ = reader.join();
+        }
+    }
+}
+
+/// A thread that takes what comes from another process.
+fn reader(read: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
+    let thread = thread::Builder::new().name("hipvit-link".into());
+    thread
+        .spawn(read)
+        .map_err(|error| Error::argument("threads", error))
+}
