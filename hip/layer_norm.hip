@@ -12,118 +12,33 @@
 //   WIDE_ROW. All entries compute the same bits where a row is a wave's.
 #include "layer_norm.h"
 #include "float8.hpp"
-#include "row.hpp"
+#include "norm.hpp"
 
 using namespace hipvit;
 
-// Any row, of x or x + residual.
-template <class T, bool RMS, class Group>
-HIPVIT_DEVICE void normalize_any(const LayerNormArgs &a, const Group &group, u32 index) {
-    const u64 start = u64(index) * a.channels;
-    const T *x = (const T *)a.x + start, *residual = (const T *)a.residual + start;
-    T *sum = (T *)a.sum + start;
+// Stores the norms of row `index`.
+template <class T> struct StoredNorms {
+    const LayerNormArgs &a;
+    u32 index;
 
-    auto load = [&](u32 column, u32 valid, float(&vec)[VEC<T>]) {
-        load_vec(x + column, valid, aligned(x, 16), vec);
-        if (a.residual) {
-            float add[VEC<T>];
-            load_vec(residual + column, valid, aligned(residual, 16), add);
-#pragma unroll
-            for (u32 i = 0; i < VEC<T>; ++i) vec[i] += add[i];
-        }
-    };
-    // The sum may alias an operand, which is not read after this.
-    auto load_and_store_sum = [&](u32 column, u32 valid, float(&vec)[VEC<T>]) {
-        load(column, valid, vec);
-        if (a.sum) store_vec(sum + column, valid, aligned(sum, 16), vec);
-    };
-
-    // No registers are kept: this must not need more than the path for whole vec128s.
-    Row<T, 0> row(a.channels, group);
-    float mean = 0.0f;
-    if constexpr (!RMS) {
-        float total = 0.0f;
-        row.fill(load, [&](u32, float v) { total += v; });
-        mean = group.template reduce<Sum>(total) / float(a.channels);
-    }
-    float squares = 0.0f;
-    row.again(load, [&](u32, float v) { squares = multiply_add(v - mean, v - mean, squares); });
-    const float variance = group.template reduce<Sum>(squares) / float(a.channels);
-    const float inverse = 1.0f / square_root(variance + a.epsilon);
-
-    const T *weight = (const T *)a.weight, *bias = (const T *)a.bias;
-    const bool parameters = aligned(weight, 16) && (RMS || aligned(bias, 16));
-    row.finish(
-        load_and_store_sum, [&](u32, float &v) { v = (v - mean) * inverse; },
-        [&](u32 column, u32 valid, float(&vec)[VEC<T>]) {
-            float scale[VEC<T>], shift[VEC<T>];
-            load_vec(weight + column, valid, parameters, scale);
-            if constexpr (!RMS) load_vec(bias + column, valid, parameters, shift);
-#pragma unroll
-            for (u32 i = 0; i < VEC<T>; ++i)
-                vec[i] = RMS ? vec[i] * scale[i] : multiply_add(vec[i], scale[i], shift[i]);
-            store_vec_as<T>(a.out, start + column, valid, a.float8_factor, vec);
+    template <class Row, class Normalize> HIPVIT_DEVICE void vectors(const Row &row, const Normalize &normalize) const {
+        row.for_each([&](const Vec<T> &vec, u32 at, u32 s) {
+            float norms[VEC<T>];
+            normalize(vec, at, s, norms);
+            store_vec128_as<T>(a.out, u64(index) * a.channels + at * VEC<T>, a.float8_factor, norms);
         });
-}
-
-// A row of whole vec128s at aligned addresses, without residual and sum: what models have. Many waves fit on a
-// multiprocessor, and nothing comes between the loads. EARLY: weight and bias are loaded with the row, which takes registers
-// and hides their latency.
-template <class T, bool RMS, bool EARLY, u32 REGISTERS, class Group>
-HIPVIT_DEVICE void normalize_vectors(const LayerNormArgs &a, const Group &group, u32 index) {
-    const u32 vecs = a.channels / VEC<T>;
-    const PackedRow<T, REGISTERS> row((const Vec<T> *)a.x + u64(index) * vecs, vecs, group);
-    // Restricted: loads may come before earlier stores of the result, which is x element by element at most.
-    const Vec<T> *__restrict__ weight = (const Vec<T> *)a.weight, *__restrict__ bias = (const Vec<T> *)a.bias;
-    const u64 start = u64(index) * a.channels;
-
-    constexpr u32 LOADED = EARLY ? row.KEPT : 0;
-    Vec<T> scales[LOADED + 1], shifts[LOADED + 1];
-#pragma unroll
-    for (u32 s = 0; s < LOADED; ++s) {
-        const u32 at = row.rank + s * row.size;
-        if (at < vecs) {
-            scales[s].whole = weight[at].whole;
-            if constexpr (!RMS) shifts[s].whole = bias[at].whole;
-        }
     }
-    float mean = 0.0f;
-    if constexpr (!RMS) {
-        float total = 0.0f;
-        row.for_each([&](const Vec<T> &vec, u32, u32) {
-#pragma unroll
-            for (u32 i = 0; i < VEC<T>; ++i) total += vec[i];
-        });
-        mean = group.template reduce<Sum>(total) / float(a.channels);
+
+    template <class Row, class Load, class Normalize>
+    HIPVIT_DEVICE void any(Row &row, const Load &load, const Normalize &normalize) const {
+        row.finish(
+            load, [](u32, float &) {},
+            [&](u32 column, u32 valid, float(&vec)[VEC<T>]) {
+                normalize(column, valid, vec);
+                store_vec_as<T>(a.out, u64(index) * a.channels + column, valid, a.float8_factor, vec);
+            });
     }
-    float squares = 0.0f;
-    row.for_each([&](const Vec<T> &vec, u32, u32) {
-#pragma unroll
-        for (u32 i = 0; i < VEC<T>; ++i) {
-            const float centred = vec[i] - mean;
-            squares = multiply_add(centred, centred, squares);
-        }
-    });
-    const float variance = group.template reduce<Sum>(squares) / float(a.channels);
-    const float inverse = 1.0f / square_root(variance + a.epsilon);
-    row.for_each([&](const Vec<T> &vec, u32 at, u32 s) {
-        Vec<T> scale, shift;
-        if (s < LOADED) {
-            scale = scales[s];
-            if constexpr (!RMS) shift = shifts[s];
-        } else {
-            scale.whole = weight[at].whole;
-            if constexpr (!RMS) shift.whole = bias[at].whole;
-        }
-        float result[VEC<T>];
-#pragma unroll
-        for (u32 i = 0; i < VEC<T>; ++i) {
-            const float normal = (vec[i] - mean) * inverse, factor = scale[i];
-            result[i] = RMS ? normal * factor : multiply_add(normal, factor, shift[i]);
-        }
-        store_vec128_as<T>(a.out, start + at * VEC<T>, a.float8_factor, result);
-    });
-}
+};
 
 template <class T, bool RMS, int THREADS, u32 REGISTERS = ROW_REGISTERS>
 HIPVIT_DEVICE void normalize(const LayerNormArgs &a) {
@@ -131,12 +46,13 @@ HIPVIT_DEVICE void normalize(const LayerNormArgs &a) {
     const RowGroup<THREADS> group{a.whole_block != 0, scratch};
     const u32 index = group.row();
     if (index >= a.rows) return; // a whole wave, or a whole block
+    const StoredNorms<T> result{a, index};
     // The null bias of rms_norm is aligned too.
     const u64 addresses = (u64)a.x | (u64)a.out | (u64)a.weight | (u64)a.bias;
     if (a.channels % VEC<T> == 0 && addresses % VEC128_BYTES == 0 && !a.residual && !a.sum) {
-        normalize_vectors<T, RMS, THREADS == FEW_ROWS_THREADS, REGISTERS>(a, group, index);
+        normalize_vectors<T, RMS, THREADS == FEW_ROWS_THREADS, REGISTERS>(a, group, index, result);
     } else {
-        normalize_any<T, RMS>(a, group, index);
+        normalize_any<T, RMS>(a, group, index, result);
     }
 }
 

@@ -3,23 +3,10 @@
 #include "activation.h"
 #include "device_pointer.h"
 #include "elementwise.h"
+#include "quantize_code.h"
 #include "row.h"
 
 namespace hipvit {
-
-/// What x becomes.
-enum class QuantizeCode : unsigned {
-    /// E4M3 of x · `factor`.
-    Float8,
-    /// E4M3 of x / (each row's largest magnitude / 448).
-    Float8Rows,
-    /// 256 levels over each row's range and 0.
-    Range,
-    /// 256 levels over ± each row's largest magnitude.
-    Magnitude,
-    /// The levels `factor` · (q − `zero`), q from 0 to 255.
-    Fixed,
-};
 
 /// `quantize_float8`: out = E4M3 (include/float8.hpp) of x · factor.
 /// `quantize_float8_rows`: out = E4M3 of x / scale, for a scale of each row.

@@ -18,6 +18,7 @@
 #include "activation.hpp"
 #include "float8.hpp"
 #include "row.hpp"
+#include "row_quantize.hpp"
 
 using namespace hipvit;
 
@@ -32,91 +33,32 @@ template <class T> HIPVIT_DEVICE void quantize_float8(const QuantizeArgs &a) {
     store_float8(to, vec.valid, aligned(to, VEC<T>), a.factor, value);
 }
 
+template <class T, class Quantizer> HIPVIT_DEVICE void quantize_rows(const QuantizeArgs &a) {
+    HIPVIT_LDS static float scratch[ROW_THREADS / WAVE];
+    const RowGroup<ROW_THREADS> group{a.whole_block != 0, scratch};
+    const u32 index = group.row();
+    if (index >= a.rows) return; // a whole wave, or a whole block
+    const T *x = (const T *)a.x + u64(index) * a.channels;
+    u8 *out = (u8 *)a.out + u64(index) * a.channels;
+
+    auto load = [&](u32 column, u32 valid, float(&vec)[VEC<T>]) {
+        load_vec(x + column, valid, aligned(x, VEC128_BYTES), vec);
+    };
+    Row<T> row(a.channels, group);
+    Quantizer quantizer;
+    row.fill(load, [&](u32, float v) { quantizer.include(v); });
+    quantizer.agree(a, group, index);
+    row.finish(
+        load, [](u32, float &) {},
+        [&](u32 column, u32 valid, float(&vec)[VEC<T>]) {
+            quantizer.store(out + column, valid, aligned(out, VEC<T>), vec);
+        });
+}
+
 template <class T> HIPVIT_DEVICE void quantize_float8_rows(const QuantizeArgs &a) {
-    HIPVIT_LDS static float scratch[ROW_THREADS / WAVE];
-    const RowGroup<ROW_THREADS> group{a.whole_block != 0, scratch};
-    const u32 index = group.row();
-    if (index >= a.rows) return; // a whole wave, or a whole block
-    const T *x = (const T *)a.x + u64(index) * a.channels;
-    u8 *out = (u8 *)a.out + u64(index) * a.channels;
-
-    auto load = [&](u32 column, u32 valid, float(&vec)[VEC<T>]) {
-        load_vec(x + column, valid, aligned(x, VEC128_BYTES), vec);
-    };
-    Row<T> row(a.channels, group);
-    // NaN becomes infinity, as larger would leave it out.
-    float largest = 0.0f;
-    row.fill(load, [&](u32, float v) { largest = larger(largest, v != v ? infinity() : absolute(v)); });
-    largest = group.template reduce<Max>(largest);
-
-    const float scale = largest / FLOAT8_LARGEST;
-    // Below the smallest normal number there is no inverse: the row becomes zeros. Of an infinite one the results are NaN.
-    const bool is_finite = largest < infinity(), is_rounded = is_finite && scale >= 1.17549435e-38f;
-    const float factor = is_rounded ? 1.0f / scale : 0.0f;
-    if (group.rank() == 0)
-        ((float *)a.ranges)[index] = is_rounded ? scale * FLOAT8_UNIT : is_finite ? 0.0f : float_of(0x7fc00000);
-    row.finish(
-        load, [&](u32, float &v) { v = is_rounded ? v : 0.0f; },
-        [&](u32 column, u32 valid, float(&vec)[VEC<T>]) {
-            store_float8(out + column, valid, aligned(out, VEC<T>), factor, vec);
-        });
+    quantize_rows<T, Float8Quantizer>(a);
 }
-
-template <class T> HIPVIT_DEVICE void quantize_int8(const QuantizeArgs &a) {
-    HIPVIT_LDS static float scratch[ROW_THREADS / WAVE];
-    const RowGroup<ROW_THREADS> group{a.whole_block != 0, scratch};
-    const u32 index = group.row();
-    if (index >= a.rows) return; // a whole wave, or a whole block
-    const T *x = (const T *)a.x + u64(index) * a.channels;
-    u8 *out = (u8 *)a.out + u64(index) * a.channels;
-    const QuantizeCode code = QuantizeCode(a.code);
-
-    auto load = [&](u32 column, u32 valid, float(&vec)[VEC<T>]) {
-        load_vec(x + column, valid, aligned(x, VEC128_BYTES), vec);
-    };
-    Row<T> row(a.channels, group);
-    // Of the row and 0. NaN becomes infinity, as larger would leave it out.
-    float high = 0.0f, below = 0.0f;
-    row.fill(load, [&](u32, float v) {
-        high = larger(high, v != v ? infinity() : v);
-        below = larger(below, -v);
-    });
-    high = group.template reduce<Max>(high), below = group.template reduce<Max>(below);
-
-    const bool is_finite = high < infinity() && below < infinity();
-    float scale = code == QuantizeCode::Fixed       ? a.factor
-                  : code == QuantizeCode::Magnitude ? larger(high, below) / 127.5f
-                                                    : high / 255.0f + below / 255.0f;
-    // Below the smallest normal number there is no inverse.
-    const bool is_zero = !is_finite || scale < 1.17549435e-38f;
-    const float inverse = 1.0f / scale;
-    // Of numbers that are no number the results are NaN; rows of zeros have the scale 0.
-    if (is_zero) scale = is_finite ? 0.0f : float_of(0x7fc00000);
-    int zero = code == QuantizeCode::Fixed ? int(a.zero) : code == QuantizeCode::Magnitude ? 128 : int(nearest(below * inverse));
-    if (is_zero) zero = 0;
-    if (group.rank() == 0) {
-        float *ranges = (float *)a.ranges + u64(index) * 2;
-        ranges[0] = scale, ranges[1] = float(zero - 128);
-    }
-    row.finish(
-        load,
-        [&](u32, float &v) {
-            // Levels of each row's range are multiplied; others, which files may have, are divided, so that ties are the same.
-            const float steps = code == QuantizeCode::Range ? v * inverse : v / scale;
-            const float rounded = nearest(smaller(larger(steps, -256.0f), 256.0f)) + float(zero);
-            v = is_zero ? 0.0f : smaller(larger(rounded, 0.0f), 255.0f);
-        },
-        [&](u32 column, u32 valid, float(&vec)[VEC<T>]) {
-            ByteVec<VEC<T>> bytes;
-#pragma unroll
-            for (u32 w = 0; w < VEC<T> / 4; ++w) {
-                bytes.word[w] = 0;
-#pragma unroll
-                for (u32 i = 0; i < 4; ++i) bytes.word[w] |= (u32(vec[4 * w + i]) ^ 128) << 8 * i;
-            }
-            store_bytes(out + column, valid, aligned(out, VEC<T>), bytes);
-        });
-}
+template <class T> HIPVIT_DEVICE void quantize_int8(const QuantizeArgs &a) { quantize_rows<T, Int8Quantizer>(a); }
 
 // VEC<T> words, of which the first `valid` exist; the others become 0.
 template <class T> HIPVIT_DEVICE void load_words(const void *from, u64 at, u32 valid, u32 (&x)[VEC<T>]) {

@@ -234,6 +234,7 @@ HIPVIT_DEVICE u32 opaque(u32 x) {
 #endif
     return x;
 }
+HIPVIT_DEVICE float opaque(float x) { return float_of(opaque(bits_of(x))); }
 
 // e^x, accurate to some ULP: x · log2(e) in two parts, so that its rounding error is not magnified.
 HIPVIT_DEVICE float exponential(float x) {

@@ -105,14 +105,18 @@ template <class T, u32 REGISTERS> struct PackedRow {
             if (at < vecs) each(kept[s], at, s);
         }
     }
-    // For all of them: those beyond the registers are loaded again, and s is KEPT.
-    template <class Each> HIPVIT_DEVICE void for_each(const Each &each) const {
-        for_each_kept(each);
+    // For those beyond the registers, which are loaded again; s is KEPT.
+    template <class Each> HIPVIT_DEVICE void for_each_beyond(const Each &each) const {
         for (u32 at = rank + KEPT * size; at < vecs; at += size) {
             Vec<T> vec;
             vec.whole = row[at].whole;
             each(vec, at, KEPT);
         }
+    }
+    // For all of them.
+    template <class Each> HIPVIT_DEVICE void for_each(const Each &each) const {
+        for_each_kept(each);
+        for_each_beyond(each);
     }
 };
 

@@ -106,6 +106,7 @@ impl Args {
                 Some(gpu) => HipExecutor::float8(gpu, self.dtype),
                 None => Float8::default(),
             },
+            rounded_rows: gpu.is_some(),
             ..session.passes()
         };
         let (graph, passes) = optimize(model.graph.clone(), &passes)?;

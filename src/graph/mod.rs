@@ -50,9 +50,10 @@ pub struct Value {
     pub dtype: DType,
     /// The extents at batch 1, outermost first.
     pub shape: Vec<usize>,
-    /// The step of its elements in FP8, if that is how plans store it: see [`Float8::Stored`].
+    /// How its elements are rounded to 8 bits, if plans store it so, a row with what its own elements decide: see [`Float8::Stored`]
+    /// and [`Passes::rounded_rows`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub float8: Option<f32>,
+    pub rounding: Option<ops::Rounding>,
     /// Whether it is a constant.
     pub is_constant: bool,
     /// A constant's elements, until [`Graph::release_constants`].
@@ -152,7 +153,7 @@ impl Graph {
             name: "input".into(),
             dtype: input_dtype,
             shape: input_shape.to_vec(),
-            float8: None,
+            rounding: None,
             is_constant: false,
             constant: None,
         };
@@ -210,6 +211,13 @@ impl Graph {
     pub(crate) fn has_float8(&self) -> bool {
         let attends = |node: &Node| matches!(&node.op, Op::Attention(spec) if spec.float8.is_some());
         self.float8_weights().next().is_some() || self.nodes.iter().any(attends)
+    }
+
+    /// Whether a linear layer [rounds row by row](ops::Rounding::is_of_rows).
+    pub(crate) fn rounds_rows(&self) -> bool {
+        let rounds = |spec: &ops::Linear| spec.rounding.is_some_and(ops::Rounding::is_of_rows);
+        let mut nodes = self.nodes.iter();
+        nodes.any(|node| matches!(&node.op, Op::Linear(spec) if rounds(spec)))
     }
 
     /// Whether each of `ranks` GPUs has a multiple of 16 channels of all such layers, as the libraries' GEMMs of FP8 take them. One GPU
@@ -270,7 +278,7 @@ impl Graph {
             name: name.into(),
             dtype: tensor.dtype(),
             shape: tensor.shape().to_vec(),
-            float8: None,
+            rounding: None,
             is_constant: true,
             constant: Some(tensor),
         })
@@ -303,7 +311,7 @@ impl Graph {
             name: name.clone(),
             dtype: DType::F32,
             shape,
-            float8: None,
+            rounding: None,
             is_constant: false,
             constant: None,
         });

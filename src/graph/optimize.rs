@@ -3,7 +3,7 @@
 use super::Graph;
 use super::passes::{
     attention_statistics, float8, fold_constants, fold_scales, fuse_activations, fuse_gates, fuse_patches,
-    fuse_residuals, fuse_tokens, infer_shapes, pack_qkv, pad_hidden, pad_tokens, prune_tokens,
+    fuse_residuals, fuse_tokens, infer_shapes, pack_qkv, pad_hidden, pad_tokens, prune_tokens, round_rows,
 };
 use super::rewrite::Rewritten;
 use crate::error::Result;
@@ -23,6 +23,8 @@ pub struct Passes {
     pub attention_statistics: bool,
     /// Who multiplies in FP8.
     pub float8: Float8,
+    /// Whether norms write 8 bits where only linear layers read them, which [round row by row](crate::ops::Rounding::is_of_rows): GPUs.
+    pub rounded_rows: bool,
     /// What the graph and its executor do for speed; without [`Optimizations::fusion`] only the passes run that executors
     /// rely on.
     pub optimizations: Optimizations,
@@ -89,6 +91,7 @@ impl Default for Passes {
             whole_vectors: false,
             attention_statistics: false,
             float8: Float8::default(),
+            rounded_rows: false,
             optimizations: Optimizations::default(),
         }
     }
@@ -122,8 +125,8 @@ const FUSION: fn(&Passes) -> bool = |passes| passes.optimizations.fusion;
 /// The order matters: constants first, since fusion inspects them; pruning before packing, since it separates queries
 /// from keys and values; activations before residuals, since a Linear applies them in that order; padding after
 /// what changes the layers that it pads; statistics of attention after these, so that they are of the operands that it has in the
-/// end; FP8 last, which depends on who reads what.
-const PASSES: [Pass; 14] = [
+/// end; FP8 and rows in 8 bits last, which depend on who reads what.
+const PASSES: [Pass; 15] = [
     Pass {
         name: "infer_shapes",
         purpose: "infer and check all shapes, drop unused nodes",
@@ -210,6 +213,12 @@ const PASSES: [Pass; 14] = [
             let stored = passes.float8 == Float8::Stored;
             float8::run(graph, stored, passes.optimizations.fused_attention)
         },
+    },
+    Pass {
+        name: "round_rows",
+        purpose: "norms in 8 bits where only layers of such rows read them",
+        enabled: |passes| passes.rounded_rows && passes.optimizations.fusion,
+        run: |graph, _| Ok(round_rows::run(graph)),
     },
 ];
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::arena::{self, Storage};
 use super::{Graph, Node, OutputKind, ValueId};
 use crate::error::{Error, Result};
-use crate::ops::{self, Linear, Op, Pool, Transpose};
+use crate::ops::{self, Linear, Op, Pool, Rounding, Transpose};
 use crate::tensor::DType;
 
 pub use super::arena::ALIGNMENT;
@@ -44,18 +44,32 @@ pub struct Buffer {
     pub value: ValueId,
     /// The extents at the plan's batch, outermost first.
     pub shape: Vec<usize>,
-    /// The element type: the plan's, f32 where an op's result always is, or E4M3 (OCP's or the device's encoding).
+    /// The element type: the plan's, f32 where an op's result always is, or that of 8 bits: i8, or E4M3 (OCP's or the device's encoding).
     pub dtype: DType,
-    /// Of E4M3, the step that elements are multiplied by.
-    pub float8: Option<f32>,
+    /// Of 8 bits, how the elements were rounded. What rows have beside them lies [behind all elements](Self::row_scales).
+    pub rounding: Option<Rounding>,
     /// Where it begins in the arena, in bytes: a multiple of [`ALIGNMENT`].
     pub offset: usize,
-    /// Its size in bytes, without padding.
+    /// Its size in bytes, without padding at its end.
     pub bytes: usize,
     /// The step that writes it. The place of logits and embeddings is nothing else's before it either.
     pub first_step: usize,
     /// The last step that reads it; the plan's last step if it is an output, or if memory is not reused.
     pub last_step: usize,
+}
+
+impl Buffer {
+    /// The step that elements are multiplied by, if they are in FP8 with one for all.
+    pub fn float8(&self) -> Option<f32> {
+        self.rounding?.fixed_float8()
+    }
+
+    /// Where, in bytes from its beginning, the scales of rows lie (in int8 each with its zero point), if it is in 8 bits with such.
+    pub fn row_scales(&self) -> Option<usize> {
+        let elements: usize = self.shape.iter().product();
+        let rounding = self.rounding.filter(|rounding| rounding.is_of_rows());
+        rounding.map(|_| elements.next_multiple_of(ALIGNMENT))
+    }
 }
 
 /// One node with its operands' locations and its cost.
@@ -117,12 +131,13 @@ impl Plan {
         for (index, node) in graph.nodes().iter().enumerate() {
             let inputs = operands(&graph, node, &of_value)?;
             let shape = &shapes[node.output.index()];
-            let float8 = graph.value(node.output).float8;
-            let result_dtype = match float8 {
-                Some(_) => DType::F8E4M3,
+            let rounding = graph.value(node.output).rounding;
+            let result_dtype = match rounding {
+                Some(Rounding::Float8(_)) => DType::F8E4M3,
+                Some(Rounding::Int8(_)) => DType::I8,
                 None => ops::result_dtype(&node.op, dtype),
             };
-            let bytes = buffer_bytes(&node.name, shape, result_dtype)?;
+            let bytes = buffer_bytes(&node.name, shape, result_dtype, rounding)?;
             let is_output = |id| graph.outputs().iter().any(|&(_, output)| output == id);
             let own_storage = has_own_storage(&graph, node.output);
             let in_place = in_place_operand(&node.op).filter(|_| reuse && !own_storage);
@@ -172,7 +187,7 @@ impl Plan {
                 value: node.output,
                 shape: shape.clone(),
                 dtype: result_dtype,
-                float8,
+                rounding,
                 offset: 0,
                 bytes,
                 first_step: index,
@@ -350,10 +365,21 @@ fn input_dtype(graph: &Graph, dtype: DType) -> DType {
     }
 }
 
-fn buffer_bytes(node: &str, shape: &[usize], dtype: DType) -> Result<usize> {
-    shape
+fn buffer_bytes(node: &str, shape: &[usize], dtype: DType, rounding: Option<Rounding>) -> Result<usize> {
+    let elements = shape
         .iter()
-        .try_fold(dtype.size(), |bytes, &extent| bytes.checked_mul(extent))
+        .try_fold(dtype.size(), |bytes, &extent| bytes.checked_mul(extent));
+    let of_row = rounding.map_or(0, Rounding::row_bytes);
+    let with_scales = |bytes: usize| match (of_row, shape) {
+        (0, _) | (_, []) => Some(bytes),
+        (_, [outer @ .., _]) => {
+            let scales = outer.iter().product::<usize>() * of_row;
+            bytes.checked_next_multiple_of(ALIGNMENT)?.checked_add(scales)
+        }
+    };
+    elements
+        .filter(|&bytes| bytes <= MAX_BUFFER)
+        .and_then(with_scales)
         .filter(|&bytes| bytes <= MAX_BUFFER)
         .ok_or_else(|| {
             let reason = format!("the result of node `{node}`, {shape:?}, cannot be addressed");
@@ -382,7 +408,7 @@ fn bytes_read(graph: &Graph, node: &Node, shapes: &[Vec<usize>], dtype: DType) -
     let bytes = |&id: &ValueId| {
         let size = if id == graph.input() {
             input_dtype(graph, dtype).size()
-        } else if graph.value(id).dtype.size() == 1 || graph.value(id).float8.is_some() {
+        } else if graph.value(id).dtype.size() == 1 || graph.value(id).rounding.is_some() {
             1
         } else {
             dtype.size()

@@ -8,11 +8,11 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::passes::float8;
+use super::passes::{float8, round_rows};
 use super::rewrite::{Rewriter, rewrite, sized};
 use super::{Graph, Node, Stage, ValueId};
 use crate::error::{Error, Result};
-use crate::ops::{AllReduce, Attention, AttentionOperands, Linear, Op, Rope};
+use crate::ops::{AllReduce, Attention, AttentionOperands, Linear, Op, Rope, Rounding};
 use crate::tensor::Tensor;
 
 /// Hidden channels are divided in units of as many, so that each rank's rows are as well aligned as the whole ones.
@@ -92,10 +92,20 @@ fn divide(graph: &Graph, rank: usize, ranks: usize) -> Result<(Graph, usize)> {
         Some(part) => emit(rewriter, node, part, share).map(Some),
         None => Ok(None),
     })?;
-    let stores_float8 = graph.values.iter().any(|value| value.float8.is_some());
+    let stores = |of: fn(Rounding) -> bool| {
+        let mut roundings = graph.values.iter().filter_map(|value| value.rounding);
+        roundings.any(of)
+    };
+    let (float8, rows) = (
+        stores(|rounding| rounding.fixed_float8().is_some()),
+        stores(Rounding::is_of_rows),
+    );
     let mut graph = rewritten.graph;
-    if stores_float8 {
+    if float8 {
         float8::store(&mut graph);
+    }
+    if rows {
+        round_rows::mark(&mut graph);
     }
     graph.verify()?;
     graph.shard = Some((rank, ranks));

@@ -994,135 +994,6 @@ const _: () = {
     ][::core::mem::offset_of!(LayerNormArgs, reserved) - 68usize];
 };
 
-/// `patch_extract` and `patch_extract_chw`: images to normalised rows of the patch matrix.
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
-pub struct PatchExtractArgs {
-    /// `patch_extract`: u8 `[images, height, width, 3]`. `patch_extract_chw`: f32 `[images, 3, height, width]`.
-    pub pixels: u64,
-    /** T `[images · patches, 3 · patch_height · patch_width]`, patches = ⌊height / `patch_height`⌋ · ⌊width /
- `patch_width`⌋.*/
-    pub out: u64,
-    /// Multiplies each channel.
-    pub scale: [f32; 3usize],
-    /// Added to each channel afterwards.
-    pub shift: [f32; 3usize],
-    /// Images in the batch.
-    pub images: u32,
-    /// Rows of an image.
-    pub height: u32,
-    /// Columns of an image.
-    pub width: u32,
-    /// Rows of a patch, 1 to `height`.
-    pub patch_height: u32,
-    /// Columns of a patch, 1 to `width`.
-    pub patch_width: u32,
-    /// Unused; the structure has no padding.
-    pub reserved: u32,
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of PatchExtractArgs"][::core::mem::size_of::<PatchExtractArgs>() - 64usize];
-    [
-        "Alignment of PatchExtractArgs",
-    ][::core::mem::align_of::<PatchExtractArgs>() - 8usize];
-    [
-        "Offset of field: PatchExtractArgs::pixels",
-    ][::core::mem::offset_of!(PatchExtractArgs, pixels) - 0usize];
-    [
-        "Offset of field: PatchExtractArgs::out",
-    ][::core::mem::offset_of!(PatchExtractArgs, out) - 8usize];
-    [
-        "Offset of field: PatchExtractArgs::scale",
-    ][::core::mem::offset_of!(PatchExtractArgs, scale) - 16usize];
-    [
-        "Offset of field: PatchExtractArgs::shift",
-    ][::core::mem::offset_of!(PatchExtractArgs, shift) - 28usize];
-    [
-        "Offset of field: PatchExtractArgs::images",
-    ][::core::mem::offset_of!(PatchExtractArgs, images) - 40usize];
-    [
-        "Offset of field: PatchExtractArgs::height",
-    ][::core::mem::offset_of!(PatchExtractArgs, height) - 44usize];
-    [
-        "Offset of field: PatchExtractArgs::width",
-    ][::core::mem::offset_of!(PatchExtractArgs, width) - 48usize];
-    [
-        "Offset of field: PatchExtractArgs::patch_height",
-    ][::core::mem::offset_of!(PatchExtractArgs, patch_height) - 52usize];
-    [
-        "Offset of field: PatchExtractArgs::patch_width",
-    ][::core::mem::offset_of!(PatchExtractArgs, patch_width) - 56usize];
-    [
-        "Offset of field: PatchExtractArgs::reserved",
-    ][::core::mem::offset_of!(PatchExtractArgs, reserved) - 60usize];
-};
-
-/// Vec128s of channels per block.
-pub const POOL_VECS: u32 = 32;
-
-/// Slices of the tokens, which the threads of one vec128 share out.
-pub const POOL_SLICES: u32 = 8;
-
-#[repr(u32)]
-/// `mode` of [`PoolArgs`].
-#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
-pub enum PoolMode {
-    /// The token `first`.
-    Token = 0,
-    /// The mean of the tokens from `first` on.
-    Mean = 1,
-    /// The maximum of the tokens from `first` on.
-    Max = 2,
-}
-
-/// `pool`: an image's tokens to one vector.
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
-pub struct PoolArgs {
-    /// T `[images, tokens, channels]`.
-    pub x: u64,
-    /// T `[images, channels]`.
-    pub out: u64,
-    /// Images in the batch.
-    pub images: u32,
-    /// Tokens of an image.
-    pub tokens: u32,
-    /// Channels of a token.
-    pub channels: u32,
-    /// One of [`PoolMode`].
-    pub mode: u32,
-    /// The token, or the first of the tokens, that are pooled; less than `tokens`.
-    pub first: u32,
-    /// Unused; the structure has no padding.
-    pub reserved: u32,
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of PoolArgs"][::core::mem::size_of::<PoolArgs>() - 40usize];
-    ["Alignment of PoolArgs"][::core::mem::align_of::<PoolArgs>() - 8usize];
-    ["Offset of field: PoolArgs::x"][::core::mem::offset_of!(PoolArgs, x) - 0usize];
-    ["Offset of field: PoolArgs::out"][::core::mem::offset_of!(PoolArgs, out) - 8usize];
-    [
-        "Offset of field: PoolArgs::images",
-    ][::core::mem::offset_of!(PoolArgs, images) - 16usize];
-    [
-        "Offset of field: PoolArgs::tokens",
-    ][::core::mem::offset_of!(PoolArgs, tokens) - 20usize];
-    [
-        "Offset of field: PoolArgs::channels",
-    ][::core::mem::offset_of!(PoolArgs, channels) - 24usize];
-    [
-        "Offset of field: PoolArgs::mode",
-    ][::core::mem::offset_of!(PoolArgs, mode) - 28usize];
-    [
-        "Offset of field: PoolArgs::first",
-    ][::core::mem::offset_of!(PoolArgs, first) - 32usize];
-    [
-        "Offset of field: PoolArgs::reserved",
-    ][::core::mem::offset_of!(PoolArgs, reserved) - 36usize];
-};
-
 #[repr(u32)]
 /// What x becomes.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -1263,6 +1134,159 @@ const _: () = {
     [
         "Offset of field: DequantizeArgs::reserved",
     ][::core::mem::offset_of!(DequantizeArgs, reserved) - 68usize];
+};
+
+/** `layer_norm_float8_rows`, `layer_norm_int8`, `rms_norm_float8_rows`, `rms_norm_int8`, and the same with `_wide`: what `quantize_…` makes
+ of the result of `layer_norm` or `rms_norm`, to the bit, without the result in between.*/
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct NormQuantizeArgs {
+    /// Of the norm. `residual`, `sum` and `out` are null.
+    pub norm: LayerNormArgs,
+    /// Of the rounding of rows. `x` is null, for the norm's result, which was rounded to T; `whole_block` is unused.
+    pub quantize: QuantizeArgs,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of NormQuantizeArgs"][::core::mem::size_of::<NormQuantizeArgs>() - 120usize];
+    [
+        "Alignment of NormQuantizeArgs",
+    ][::core::mem::align_of::<NormQuantizeArgs>() - 8usize];
+    [
+        "Offset of field: NormQuantizeArgs::norm",
+    ][::core::mem::offset_of!(NormQuantizeArgs, norm) - 0usize];
+    [
+        "Offset of field: NormQuantizeArgs::quantize",
+    ][::core::mem::offset_of!(NormQuantizeArgs, quantize) - 72usize];
+};
+
+/// `patch_extract` and `patch_extract_chw`: images to normalised rows of the patch matrix.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct PatchExtractArgs {
+    /// `patch_extract`: u8 `[images, height, width, 3]`. `patch_extract_chw`: f32 `[images, 3, height, width]`.
+    pub pixels: u64,
+    /** T `[images · patches, 3 · patch_height · patch_width]`, patches = ⌊height / `patch_height`⌋ · ⌊width /
+ `patch_width`⌋.*/
+    pub out: u64,
+    /// Multiplies each channel.
+    pub scale: [f32; 3usize],
+    /// Added to each channel afterwards.
+    pub shift: [f32; 3usize],
+    /// Images in the batch.
+    pub images: u32,
+    /// Rows of an image.
+    pub height: u32,
+    /// Columns of an image.
+    pub width: u32,
+    /// Rows of a patch, 1 to `height`.
+    pub patch_height: u32,
+    /// Columns of a patch, 1 to `width`.
+    pub patch_width: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of PatchExtractArgs"][::core::mem::size_of::<PatchExtractArgs>() - 64usize];
+    [
+        "Alignment of PatchExtractArgs",
+    ][::core::mem::align_of::<PatchExtractArgs>() - 8usize];
+    [
+        "Offset of field: PatchExtractArgs::pixels",
+    ][::core::mem::offset_of!(PatchExtractArgs, pixels) - 0usize];
+    [
+        "Offset of field: PatchExtractArgs::out",
+    ][::core::mem::offset_of!(PatchExtractArgs, out) - 8usize];
+    [
+        "Offset of field: PatchExtractArgs::scale",
+    ][::core::mem::offset_of!(PatchExtractArgs, scale) - 16usize];
+    [
+        "Offset of field: PatchExtractArgs::shift",
+    ][::core::mem::offset_of!(PatchExtractArgs, shift) - 28usize];
+    [
+        "Offset of field: PatchExtractArgs::images",
+    ][::core::mem::offset_of!(PatchExtractArgs, images) - 40usize];
+    [
+        "Offset of field: PatchExtractArgs::height",
+    ][::core::mem::offset_of!(PatchExtractArgs, height) - 44usize];
+    [
+        "Offset of field: PatchExtractArgs::width",
+    ][::core::mem::offset_of!(PatchExtractArgs, width) - 48usize];
+    [
+        "Offset of field: PatchExtractArgs::patch_height",
+    ][::core::mem::offset_of!(PatchExtractArgs, patch_height) - 52usize];
+    [
+        "Offset of field: PatchExtractArgs::patch_width",
+    ][::core::mem::offset_of!(PatchExtractArgs, patch_width) - 56usize];
+    [
+        "Offset of field: PatchExtractArgs::reserved",
+    ][::core::mem::offset_of!(PatchExtractArgs, reserved) - 60usize];
+};
+
+/// Vec128s of channels per block.
+pub const POOL_VECS: u32 = 32;
+
+/// Slices of the tokens, which the threads of one vec128 share out.
+pub const POOL_SLICES: u32 = 8;
+
+#[repr(u32)]
+/// `mode` of [`PoolArgs`].
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub enum PoolMode {
+    /// The token `first`.
+    Token = 0,
+    /// The mean of the tokens from `first` on.
+    Mean = 1,
+    /// The maximum of the tokens from `first` on.
+    Max = 2,
+}
+
+/// `pool`: an image's tokens to one vector.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct PoolArgs {
+    /// T `[images, tokens, channels]`.
+    pub x: u64,
+    /// T `[images, channels]`.
+    pub out: u64,
+    /// Images in the batch.
+    pub images: u32,
+    /// Tokens of an image.
+    pub tokens: u32,
+    /// Channels of a token.
+    pub channels: u32,
+    /// One of [`PoolMode`].
+    pub mode: u32,
+    /// The token, or the first of the tokens, that are pooled; less than `tokens`.
+    pub first: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of PoolArgs"][::core::mem::size_of::<PoolArgs>() - 40usize];
+    ["Alignment of PoolArgs"][::core::mem::align_of::<PoolArgs>() - 8usize];
+    ["Offset of field: PoolArgs::x"][::core::mem::offset_of!(PoolArgs, x) - 0usize];
+    ["Offset of field: PoolArgs::out"][::core::mem::offset_of!(PoolArgs, out) - 8usize];
+    [
+        "Offset of field: PoolArgs::images",
+    ][::core::mem::offset_of!(PoolArgs, images) - 16usize];
+    [
+        "Offset of field: PoolArgs::tokens",
+    ][::core::mem::offset_of!(PoolArgs, tokens) - 20usize];
+    [
+        "Offset of field: PoolArgs::channels",
+    ][::core::mem::offset_of!(PoolArgs, channels) - 24usize];
+    [
+        "Offset of field: PoolArgs::mode",
+    ][::core::mem::offset_of!(PoolArgs, mode) - 28usize];
+    [
+        "Offset of field: PoolArgs::first",
+    ][::core::mem::offset_of!(PoolArgs, first) - 32usize];
+    [
+        "Offset of field: PoolArgs::reserved",
+    ][::core::mem::offset_of!(PoolArgs, reserved) - 36usize];
 };
 
 /// Threads per block.

@@ -60,13 +60,18 @@ impl LayerNormArgs {
         }
     }
 
-    /// By the rows alone, whatever the wave's size. Where a wave takes a row, all sum in the same order.
-    fn variant(&self) -> Variant {
+    /// Whether rows are longer than the registers of the smallest wave hold, whatever the wave's size is.
+    pub(super) fn is_wide(&self) -> bool {
         const SMALLEST_WAVE: u32 = 32;
-        match self.channels <= ROW_REGISTERS * SMALLEST_WAVE {
-            true if self.rows <= FEW_ROWS => Variant::Few,
-            true => Variant::Many,
-            false => Variant::Wide,
+        self.channels > ROW_REGISTERS * SMALLEST_WAVE
+    }
+
+    /// By the rows alone. Where a wave takes a row, all sum in the same order.
+    fn variant(&self) -> Variant {
+        match self.is_wide() {
+            false if self.rows <= FEW_ROWS => Variant::Few,
+            false => Variant::Many,
+            true => Variant::Wide,
         }
     }
 }

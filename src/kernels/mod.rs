@@ -28,6 +28,7 @@ mod int8_gemm;
 mod launch;
 mod layer_norm;
 mod library;
+mod norm_quantize;
 mod patch_extract;
 mod pool;
 mod quantize;
@@ -52,8 +53,8 @@ pub(crate) use attention_float8::unit as attention_float8_unit;
 pub(crate) use bindings::{
     AddArgs, AttentionArgs, AttentionBiasArgs, AttentionFloat8Args, AttentionRopeArgs,
     AttentionStatisticsArgs, BiasActivationArgs, DequantizeArgs, FEW_ROWS, GridMaskArgs, GridPositionsArgs,
-    Int8GemmArgs, LayerNormArgs, PatchExtractArgs, PatchGrids, PoolArgs, QuantizeArgs, RopeArgs, SoftmaxArgs,
-    SparseGemmArgs, SwiGluArgs, SwiGluNormArgs, TokensArgs, TransposeArgs, Visibility,
+    Int8GemmArgs, LayerNormArgs, NormQuantizeArgs, PatchExtractArgs, PatchGrids, PoolArgs, QuantizeArgs,
+    RopeArgs, SoftmaxArgs, SparseGemmArgs, SwiGluArgs, SwiGluNormArgs, TokensArgs, TransposeArgs, Visibility,
 };
 pub(crate) use cache_folder::cache_folder;
 pub use cache_folder::kernel_cache;
@@ -119,6 +120,7 @@ macro_rules! kernel_list {
             GridPositions(GridPositionsArgs),
             Int8Gemm(Int8GemmArgs),
             LayerNorm(LayerNormArgs),
+            NormQuantize(NormQuantizeArgs),
             PatchExtract(PatchExtractArgs),
             PatchExtractChw(PatchExtractChwArgs),
             Pool(PoolArgs),

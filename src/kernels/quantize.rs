@@ -72,6 +72,11 @@ impl QuantizeArgs {
         })
     }
 
+    /// Whether each row is rounded by what it holds.
+    pub(super) fn is_of_rows(&self) -> bool {
+        !self.is(QuantizeCode::Float8)
+    }
+
     fn is(&self, code: QuantizeCode) -> bool {
         self.code == code as u32
     }

@@ -275,6 +275,62 @@ fn float8_results_are_bytes() {
 }
 
 #[test]
+fn norms_that_round_rows_are_launched_as_norms() {
+    let rows = 5000;
+    for wave_size in [32, 64] {
+        let t = target(wave_size, DType::BF16);
+        for (channels, wide, whole_block) in [
+            (768, "", 0),
+            (1024, "", 0),
+            (1025, "_wide", 0),
+            (2049, "_wide", 1),
+        ] {
+            let extents = [rows, channels];
+            let layer = LayerNormArgs::new([1, 1, 1, 0], extents, 1e-6).unwrap();
+            let rms = LayerNormArgs::rms([1, 1, 0], extents, 1e-6).unwrap();
+            let float8 = QuantizeArgs::float8_rows([0, 1, 1], extents).unwrap();
+            let int8 = QuantizeArgs::int8([0, 1, 1], extents, Levels::Range).unwrap();
+            let entries = [
+                (layer, float8, "layer_norm_float8_rows"),
+                (layer, int8, "layer_norm_int8"),
+                (rms, float8, "rms_norm_float8_rows"),
+                (rms, int8, "rms_norm_int8"),
+            ];
+            for (norm, quantize, entry) in entries {
+                let mut arguments = NormQuantizeArgs::new(norm, quantize);
+                assert_eq!(arguments.entry().unwrap(), format!("{entry}{wide}"));
+                let launch = arguments.plan(&t).unwrap();
+                assert_eq!(arguments.norm.whole_block, whole_block);
+                let waves = u64::from(launch.block[0] / wave_size);
+                covers(launch, rows as u64, if whole_block == 1 { 1 } else { waves });
+            }
+            let all = rows * channels;
+            let expected = [
+                ("x", 2 * all),
+                ("residual", 0),
+                ("weight", 2 * channels),
+                ("bias", 2 * channels),
+                ("sum", 0),
+                ("out", all),
+                ("ranges", 8 * rows),
+            ];
+            assert_eq!(accesses(NormQuantizeArgs::new(layer, int8), 2), expected);
+            // The kernel has no other forms.
+            let one = QuantizeArgs::float8([0, 1], extents, 0.5).unwrap();
+            let shorter = QuantizeArgs::float8_rows([0, 1, 1], [rows - 1, channels]).unwrap();
+            for (norm, quantize) in [
+                (layer.of_sum(1, 0), int8),
+                (layer.to_float8(0.5), int8),
+                (layer, one),
+                (layer, shorter),
+            ] {
+                assert!(NormQuantizeArgs::new(norm, quantize).plan(&t).is_err());
+            }
+        }
+    }
+}
+
+#[test]
 fn matrices_are_quantised_by_vectors_or_rows() {
     let t = target(64, DType::BF16);
     let mut float8 = QuantizeArgs::float8([1; 2], [197, 65], 0.1).unwrap();
@@ -358,6 +414,7 @@ fn every_entry_is_in_its_source() {
         "grid_positions",
         "int8_gemm",
         "layer_norm",
+        "norm_quantize",
         "patch_extract",
         "pool",
         "quantize",

@@ -167,6 +167,20 @@ impl Rounding {
             _ => None,
         }
     }
+
+    /// Whether each row is rounded by itself: what its elements decide, or known numbers, lie beside it.
+    pub fn is_of_rows(self) -> bool {
+        self.fixed_float8().is_none()
+    }
+
+    /// What lies beside each row that is rounded by itself, in bytes: the scale of FP8; of int8 the scale and the zero point, in f32.
+    pub(crate) fn row_bytes(self) -> usize {
+        match self {
+            Self::Float8(Float8Scale::Fixed(_)) => 0,
+            Self::Float8(Float8Scale::Row) => size_of::<f32>(),
+            Self::Int8(_) => 2 * size_of::<f32>(),
+        }
+    }
 }
 
 /// By which scale [`Rounding::Float8`] rounds.

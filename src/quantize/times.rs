@@ -60,6 +60,7 @@ pub(super) fn on_gpu(model: &Model, units: &[Unit], target: &GpuTarget) -> Resul
         fold_normalize: *dtype == DType::F32,
         whole_vectors: dtype.size() == 2,
         float8: HipExecutor::float8(device, *dtype),
+        rounded_rows: true,
         ..Passes::default()
     };
     let (graph, _) = optimize(model.graph.clone(), &passes)?;

@@ -481,6 +481,8 @@ impl SessionBuilder {
         let degrees = self.degrees(&device)?;
         let passes = Passes {
             float8: self.float8(&graph, &device, &degrees),
+            // Other models have one graph for GPUs and the CPU, from the plan cache too.
+            rounded_rows: matches!(device, Places::Gpus(_)) && graph.rounds_rows(),
             ..self.passes()
         };
         let folder = self.plan_cache.clone();

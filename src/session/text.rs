@@ -93,6 +93,7 @@ impl Session {
         let passes = Passes {
             fold_normalize: self.dtype() == DType::F32,
             float8: gpu.map_or(Float8::Rounded, |gpu| HipExecutor::float8(gpu, self.dtype())),
+            rounded_rows: gpu.is_some(),
             optimizations: self.graph().optimizations(),
             ..Passes::default()
         };

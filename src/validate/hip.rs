@@ -11,6 +11,7 @@ use super::cases::{self, Addresses, Case, KernelForm, Resize, Role, Work};
 use super::check::{Batch, Clock, Content, FILL, MARGIN, Run, regions};
 use super::digest::{CodeDigest, Loaded};
 use super::operands::{Operands, stored};
+use super::rounded_rows;
 use crate::error::{Error, Result};
 use crate::exec::HipExecutor;
 use crate::exec::select::{Candidate, SelectOptions, Sparse, Store};
@@ -187,6 +188,9 @@ impl Hip {
                 let reason = "int8_gemm and the library's GEMM leave other bits";
                 return Err(Error::graph(case.op_name(), reason));
             }
+        }
+        if let Some(kernels) = rounded_rows::check(&self.device, case, op, operands, dtype)? {
+            self.loaded.lock().add(kernels.code())?;
         }
         if let (Op::GridMask, Some((result, _))) = (op, regions.last_mut()) {
             // Of bytes, in a buffer for the plan's dtype.

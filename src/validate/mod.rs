@@ -37,6 +37,7 @@ mod hip;
 mod model;
 mod operands;
 mod report;
+mod rounded_rows;
 #[cfg(test)]
 mod tests;
 mod tier;

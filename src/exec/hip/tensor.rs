@@ -16,6 +16,7 @@ mod agreement;
 mod group;
 mod link;
 mod processes;
+mod spin;
 mod worker;
 
 use std::sync::Arc;
@@ -32,6 +33,7 @@ use self::group::{Group, Streams};
 use self::link::Links;
 use self::processes::Connected;
 pub(crate) use self::processes::Processes;
+use self::spin::spin;
 use self::worker::{Other, Worker};
 use super::direct::DirectRank;
 use super::{HipExecutor, PipelineExecutor, Replays, Stage, Submission};
@@ -45,6 +47,9 @@ use crate::tensor::DType;
 
 /// How often whoever waits for a run asks the communicators for errors.
 const CHECK: Duration = Duration::from_secs(1);
+
+/// How long whoever waits for a run does not sleep: latency matters most for short ones.
+const SHORT_RUN: Duration = Duration::from_millis(10);
 
 /// How often whoever waits for a run looks whether the ranks have come to it, after one has failed.
 const SOON: Duration = Duration::from_millis(10);
@@ -283,6 +288,10 @@ impl TensorExecutor {
         observe: Option<&mut dyn FnMut(&Plan, Stage<'_>, Duration)>,
     ) -> Result<TensorFinished> {
         let run = run.0;
+        if !run.how.sleeps {
+            let look = || (run.state.lock().done == self.group.ranks()).then_some(());
+            spin(SHORT_RUN, look);
+        }
         let mut state = run.state.lock();
         // Once a rank has failed, others may tell why, or may not come to the run.
         let mut failed: Option<Instant> = None;

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use crate::error::Result;
 use crate::graph::rewrite::Rewritten;
 use crate::graph::{Graph, Node, ValueId};
-use crate::ops::{Attention, Linear, Op, Rounding};
+use crate::ops::{Attention, Float8Scale, Linear, Op, Rounding};
 
 /// Counts the values in FP8, or the layers that no longer round. `fused`: attention is one kernel, which has a form in FP8.
 pub(in crate::graph) fn run(graph: &Graph, stored: bool, fused: bool) -> Result<Rewritten> {
@@ -83,7 +83,7 @@ pub(in crate::graph) fn store(graph: &mut Graph) -> usize {
             }
             None => {
                 for &(id, step) in &marked {
-                    graph.values[id.index()].float8 = Some(step);
+                    graph.values[id.index()].rounding = Some(Rounding::Float8(Float8Scale::Fixed(step)));
                 }
                 return marked.len();
             }

@@ -14,6 +14,7 @@ pub(super) mod pack_qkv;
 pub(super) mod pad_hidden;
 pub(super) mod pad_tokens;
 pub(super) mod prune_tokens;
+pub(super) mod round_rows;
 
 /// A number that differs, as a rule, where the code of the passes does: what they made of a graph once is not used any more.
 pub(crate) const CODE: u64 = fnv_1a(&[
@@ -31,6 +32,7 @@ pub(crate) const CODE: u64 = fnv_1a(&[
     include_bytes!("pad_hidden.rs"),
     include_bytes!("pad_tokens.rs"),
     include_bytes!("prune_tokens.rs"),
+    include_bytes!("round_rows.rs"),
     include_bytes!("../optimize.rs"),
     include_bytes!("../rewrite.rs"),
 ]);

@@ -60,7 +60,7 @@ fn graph(change: impl Fn(&mut Attention), read_twice: bool) -> Graph {
 fn stored(graph: &Graph, whole: bool, fused: bool) -> [Option<f32>; 3] {
     let graph = float8::run(graph, whole, fused).unwrap().graph;
     let node = |name: &str| graph.nodes().iter().find(|node| node.name == name).unwrap();
-    let of = |name: &str| graph.value(node(name).output).float8;
+    let of = |name: &str| graph.value(node(name).output).rounding?.fixed_float8();
     let Op::Attention(spec) = &node("attention").op else {
         panic!("is not attention");
     };

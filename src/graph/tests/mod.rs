@@ -8,5 +8,6 @@ mod passes;
 mod plan;
 mod relative;
 pub(crate) mod rotary;
+mod round_rows;
 mod shards;
 pub(crate) mod vit;

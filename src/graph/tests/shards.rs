@@ -1,7 +1,7 @@
 //! Shards and stages compute what the whole graph does.
 
 use super::vit::{Head, Projection, Random, Vit};
-use crate::graph::passes::float8;
+use crate::graph::passes::{float8, round_rows};
 use crate::graph::{
     Graph, Node, Optimizations, OutputKind, Passes, Role, interpret, interpret_shards,
     interpret_stage_shards, interpret_stages, optimize, shard, shard_stages, stages,
@@ -374,7 +374,7 @@ fn shards_of_float8_layers_are_in_float8() {
         graph
             .values()
             .iter()
-            .filter(|value| value.float8.is_some())
+            .filter(|value| value.rounding.is_some())
             .count()
     };
     assert!(stored(&graph) > 0);
@@ -390,5 +390,26 @@ fn shards_of_float8_layers_are_in_float8() {
     let expected = interpret(&graph, 2, Input::Pixels(&pixels)).unwrap();
     for result in interpret_shards(&shards, 2, Input::Pixels(&pixels)).unwrap() {
         assert_same("fp8", &result, &expected);
+    }
+}
+
+/// Norms are not divided: each rank's writes the same rows in 8 bits.
+#[test]
+fn norms_of_shards_round_rows() {
+    const RANKS: usize = 3;
+    let golden = "tests/golden/quantized/int8_token";
+    let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(golden);
+    let model = model::load(&directory, &LoadOptions::default()).unwrap();
+    let mut graph = optimized(model.graph, Optimizations::default());
+    let marked = round_rows::mark(&mut graph);
+    assert!(marked > 0);
+    for rank in 0..RANKS {
+        let part = shard(&graph, rank, RANKS).unwrap();
+        let roundings = |graph: &Graph| {
+            let all = graph.values().iter().filter_map(|value| value.rounding);
+            all.collect::<Vec<_>>()
+        };
+        assert_eq!(roundings(&part).len(), marked);
+        assert_eq!(roundings(&part), roundings(&graph));
     }
 }

@@ -15,6 +15,7 @@ use crate::tensor::DType;
 mod attention;
 mod float8;
 mod int8;
+mod norm_quantize;
 
 const DTYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 

@@ -105,6 +105,9 @@ impl Norm {
 /// Of the norms.
 const EPSILON: f32 = 1e-5;
 
+/// The bytes of a sum, and of its norm.
+type Turn = (Vec<u8>, Option<Vec<u8>>);
+
 /// What a sum is followed by.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Form {
@@ -207,11 +210,11 @@ fn sums(gpus: &[Gpu], dtype: DType, matrix: [usize; 2], repetitions: usize, form
             let norm = graph.work().norm.as_ref().map(|norm| norm.out.read().unwrap());
             (graph.work().out.read().unwrap(), norm)
         };
-        let results: Vec<(Vec<u8>, Option<Vec<u8>>)> = (0..repetitions).map(turn).collect();
+        let results: Vec<Turn> = (0..repetitions).map(turn).collect();
         all.check(rank).unwrap();
         results
     };
-    let results: Vec<Vec<(Vec<u8>, Option<Vec<u8>>)>> = thread::scope(|scope| {
+    let results: Vec<Vec<Turn>> = thread::scope(|scope| {
         let on = &on;
         let start = |(rank, stream)| scope.spawn(move || on(rank, stream));
         let threads: Vec<_> = streams.iter().enumerate().map(start).collect();

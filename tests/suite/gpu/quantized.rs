@@ -1,9 +1,16 @@
 //! Models in 8 bits on a GPU: those that other programs wrote against the CPU, and accuracy on the held-out digits.
 
+use std::sync::Arc;
+
 use hipvit::evaluate::evaluate;
+use hipvit::exec::select::SelectOptions;
+use hipvit::exec::{Executor, HipExecutor};
+use hipvit::graph::plan::Plan;
+use hipvit::graph::{Passes, optimize};
 use hipvit::image::{Limits, RgbImage};
-use hipvit::model::InputKind;
+use hipvit::model::{self, InputKind, LoadOptions};
 use hipvit::quantize::{GpuTarget, Options, Precision, quantize};
+use hipvit::tensor::Input;
 use hipvit::{DType, Device, RunInput, RunOptions, Session, digits};
 use safetensors::SafeTensors;
 
@@ -97,6 +104,69 @@ fn held_out_digits_are_recognised_in_8_bits() {
                 "{dtype}: {}",
                 result.correct
             );
+        }
+    }
+}
+
+/// A norm that writes rows in 8 bits, and one in the dtype whose result a kernel rounds: the same logits to the bit, in no more memory.
+#[test]
+fn norms_in_8_bits_give_the_bits_of_norms_that_are_rounded() {
+    let Some((device, _shared)) = device() else { return };
+    let gpu = gpu(device);
+    let directory = tempfile::tempdir().unwrap();
+    let made =
+        [("int8", Precision::Int8), ("fp8-dynamic", Precision::Fp8Dynamic)].map(|(name, precision)| {
+            let out = directory.path().join(name);
+            let options = Options {
+                precision,
+                ..Options::default()
+            };
+            quantize(None, &out, options, []).unwrap();
+            out
+        });
+    let goldens = ["int8_token", "int8_token_range", "int8_static"];
+    let goldens = goldens.map(|name| at("tests/golden/quantized").join(name));
+    for path in made.into_iter().chain(goldens) {
+        for dtype in dtypes() {
+            let float8 = HipExecutor::float8(&gpu, dtype);
+            let run = |rounded_rows: bool| {
+                let passes = Passes {
+                    float8,
+                    rounded_rows,
+                    ..Session::builder().device(device).dtype(dtype).passes()
+                };
+                let model = model::load(&path, &LoadOptions::default()).unwrap();
+                let (graph, reports) = optimize(model.graph, &passes).unwrap();
+                let marked = reports.iter().find(|report| report.name == "round_rows");
+                let marked = marked.map_or(0, |report| report.changes);
+                let layers = graph.nodes().len();
+                // The same choice among libraries for both.
+                let select = SelectOptions {
+                    measured: false,
+                    ..SelectOptions::default()
+                };
+                let executor = Executor::hip(&graph, &gpu, dtype, Some(1), select).unwrap();
+                let shape = &graph.value(graph.input()).shape;
+                let pixels: Vec<u8> = (0..3 * shape.iter().product::<usize>())
+                    .map(|i| (i * 7919 % 251) as u8)
+                    .collect();
+                let plan = Arc::new(Plan::new(Arc::new(graph), 3, dtype).unwrap());
+                let outputs = executor.run(&plan, Input::Pixels(&pixels), None).unwrap();
+                let logits: Vec<u32> = outputs[0].1.iter().map(|logit| logit.to_bits()).collect();
+                (marked, layers, plan.arena_bytes(), logits)
+            };
+            let ((marked, nodes, arena, logits), (none, nodes_before, arena_before, expected)) =
+                (run(true), run(false));
+            let what = format!("{dtype} {}", path.display());
+            println!("{what}: {marked} norms, arena of {arena} instead of {arena_before} bytes");
+            assert_eq!((none, nodes), (0, nodes_before));
+            let in_float8 = path.ends_with("fp8-dynamic");
+            // Where FP8 is of weights alone, nothing is rounded.
+            let rounds = !in_float8 || float8 == hipvit::graph::Float8::Stored;
+            assert_eq!(marked > 0, rounds, "{what}");
+            assert!(arena <= arena_before, "{what}");
+            assert!(f32::from_bits(logits[0]).is_finite(), "{what}");
+            assert_eq!(logits, expected, "{what}");
         }
     }
 }

@@ -40,7 +40,7 @@ pub(super) fn scratch_bytes(plan: &Plan, step: &Step, spec: &Attention) -> usize
     }
     let scores = score_bytes(plan, step, spec).next_multiple_of(ALIGNMENT);
     let result = plan.buffer(step.output);
-    match result.float8 {
+    match result.float8() {
         Some(_) if scores > 0 => scores + result.shape.iter().product::<usize>() * plan.dtype().size(),
         _ => scores,
     }
@@ -50,7 +50,7 @@ pub(super) fn scratch_bytes(plan: &Plan, step: &Step, spec: &Attention) -> usize
 fn float8_offsets(plan: &Plan, step: &Step, spec: &Attention) -> (Vec<Option<usize>>, usize) {
     let mut end = 0;
     let place = |&operand: &Operand| match operand {
-        Operand::Buffer(id) if plan.buffer(id).float8.is_some() => None,
+        Operand::Buffer(id) if plan.buffer(id).float8().is_some() => None,
         _ => {
             let at = end;
             let elements: usize = shape_of(plan, operand).iter().product();

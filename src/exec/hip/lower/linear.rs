@@ -8,7 +8,7 @@
 use super::{Call, Lowering, one, rows};
 use crate::exec::hip::constants::{float8_scales, int8_tables};
 use crate::exec::select::{Float8Shape, LinearShape};
-use crate::graph::plan::{ALIGNMENT, Operand, Plan, Step};
+use crate::graph::plan::{ALIGNMENT, Buffer, Operand, Plan, Step};
 use crate::hip::{DType, Gemm};
 use crate::kernels::{
     BiasActivationArgs, DequantizeArgs, Int8GemmArgs, KernelCall, QuantizeArgs, SparseGemmArgs,
@@ -220,8 +220,12 @@ impl Scratch {
         let result = plan.buffer(step.output);
         let elements: usize = result.shape.iter().product();
         let x = step.inputs.first().map_or(&[][..], |&x| super::shape_of(plan, x));
-        let x_elements: usize = x.iter().product();
+        let x_elements: usize = match bytes_of_x(plan, step) {
+            Some(_) => 0,
+            None => x.iter().product(),
+        };
         let x_rows = x_elements / x.last().copied().unwrap_or(1).max(1);
+        let rows = x_rows * spec.rounding.map_or(0, Rounding::row_bytes);
         let wide = elements * plan.dtype().size();
         match spec.rounding {
             None => Self {
@@ -234,20 +238,21 @@ impl Scratch {
             },
             Some(Rounding::Float8(Float8Scale::Row)) => Self {
                 x: x_elements,
-                rows: x_rows * size_of::<f32>(),
+                rows,
                 sums: elements * DType::F32.size(),
             },
             Some(Rounding::Float8(Float8Scale::Fixed(_))) => Self {
-                x: if is_float8(plan, step) { 0 } else { x_elements },
-                rows: 0,
-                sums: match result.float8.is_some() || spec.activation.is_some() && step.in_place.is_some() {
+                x: x_elements,
+                rows,
+                sums: match result.float8().is_some() || spec.activation.is_some() && step.in_place.is_some()
+                {
                     true => wide,
                     false => 0,
                 },
             },
             Some(Rounding::Int8(_)) => Self {
                 x: x_elements,
-                rows: x_rows * 2 * size_of::<f32>(),
+                rows,
                 sums: elements * DType::I32.size(),
             },
         }
@@ -267,9 +272,12 @@ pub(super) fn scratch_bytes(plan: &Plan, step: &Step, spec: &Linear) -> usize {
     end
 }
 
-/// Whether x is in FP8 where it lies.
-fn is_float8(plan: &Plan, step: &Step) -> bool {
-    matches!(step.inputs.first(), Some(&Operand::Buffer(id)) if plan.buffer(id).float8.is_some())
+/// Where x lies, if it is in 8 bits there.
+fn bytes_of_x<'a>(plan: &'a Plan, step: &Step) -> Option<&'a Buffer> {
+    match step.inputs.first() {
+        Some(&Operand::Buffer(id)) => Some(plan.buffer(id)).filter(|buffer| buffer.rounding.is_some()),
+        _ => None,
+    }
 }
 
 impl Lowering<'_> {
@@ -318,24 +326,19 @@ impl Lowering<'_> {
         let mut call = self.linear_call(spec)?;
         let mut calls = Vec::with_capacity(2);
         let extents = [call.gemm.m, call.gemm.k];
-        let [rounded, rows, ..] = Scratch::of(self.plan, self.step, spec)
-            .offsets()
-            .map(|at| self.addresses.scratch + at as u64);
+        let (rounded, rows) = self.rounded_x(spec)?;
+        if bytes_of_x(self.plan, self.step).is_none() {
+            calls.push(match scale {
+                Float8Scale::Row => QuantizeArgs::float8_rows([call.x, rounded, rows], extents)?.into(),
+                Float8Scale::Fixed(scale) => QuantizeArgs::float8([call.x, rounded], extents, scale)?.into(),
+            });
+        }
+        call.x = rounded;
         let x_scale = match scale {
-            Float8Scale::Row => {
-                calls.push(QuantizeArgs::float8_rows([call.x, rounded, rows], extents)?.into());
-                call.x = rounded;
-                rows
-            }
-            Float8Scale::Fixed(scale) => {
-                if !is_float8(self.plan, self.step) {
-                    calls.push(QuantizeArgs::float8([call.x, rounded], extents, scale)?.into());
-                    call.x = rounded;
-                }
-                self.step_of_float8(scale)?[0]
-            }
+            Float8Scale::Row => rows,
+            Float8Scale::Fixed(scale) => self.step_of_float8(scale)?[0],
         };
-        let result = self.plan.buffer(self.step.output).float8;
+        let result = self.plan.buffer(self.step.output).float8();
         call.gemm.inputs = float8;
         call.gemm.output = if result.is_some() {
             float8
@@ -359,14 +362,26 @@ impl Lowering<'_> {
         Ok(calls)
     }
 
+    /// Where x in 8 bits lies, or is to be written, and what its rows have beside them.
+    fn rounded_x(&self, spec: &Linear) -> Result<(u64, u64), String> {
+        if let Some(buffer) = bytes_of_x(self.plan, self.step) {
+            let x = self.address(0)?;
+            return Ok((x, x + buffer.row_scales().unwrap_or(0) as u64));
+        }
+        let [x, rows, ..] = Scratch::of(self.plan, self.step, spec).offsets();
+        let at = |offset: usize| self.addresses.scratch + offset as u64;
+        Ok((at(x), at(rows)))
+    }
+
     fn linear_int8(&self, spec: &Linear, levels: Levels) -> Result<Vec<Call>, String> {
         let mut call = self.linear_call(spec)?;
         let Gemm { m, n, k, .. } = call.gemm;
-        let [x, ranges, ..] = Scratch::of(self.plan, self.step, spec)
-            .offsets()
-            .map(|at| self.addresses.scratch + at as u64);
+        let mut calls = Vec::with_capacity(2);
+        let (x, ranges) = self.rounded_x(spec)?;
+        if bytes_of_x(self.plan, self.step).is_none() {
+            calls.push(QuantizeArgs::int8([call.x, x, ranges], [m, k], levels)?.into());
+        }
         let [scales, column_sums] = int8_tables(n, k).map(|at| call.weight + at as u64);
-        let quantize = QuantizeArgs::int8([call.x, x, ranges], [m, k], levels)?;
         call.gemm.inputs = DType::I8;
         call.x = x;
         call.int8 = Some(Int8Call {
@@ -374,7 +389,8 @@ impl Lowering<'_> {
             scales,
             column_sums,
         });
-        Ok(vec![quantize.into(), Call::Linear(call)])
+        calls.push(Call::Linear(call));
+        Ok(calls)
     }
 
     pub(super) fn activation(&self, activation: Activation) -> Result<Vec<Call>, String> {

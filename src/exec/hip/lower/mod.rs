@@ -23,8 +23,8 @@ use crate::graph::plan::{Operand, Plan, Step};
 use crate::graph::{Graph, ValueId};
 use crate::hip::Gemm;
 use crate::kernels::{
-    AddArgs, AttentionVariant, BiasActivationArgs, KernelCall, LayerNormArgs, SwiGluArgs, SwiGluNormArgs,
-    Unit, attention_float8_unit, attention_unit, has_int8_gemm, is_fused,
+    AddArgs, AttentionVariant, BiasActivationArgs, KernelCall, LayerNormArgs, NormQuantizeArgs, QuantizeArgs,
+    SwiGluArgs, SwiGluNormArgs, Unit, attention_float8_unit, attention_unit, has_int8_gemm, is_fused,
 };
 use crate::ops::{AllReduce, Op, Rounding};
 use crate::tensor::DType;
@@ -150,8 +150,14 @@ pub(super) fn rounding_units(graph: &Graph, arch: &str) -> impl Iterator<Item = 
         _ => false,
     });
     let int8 = any(|op| matches!(op, Op::Linear(spec) if matches!(spec.rounding, Some(Rounding::Int8(_)))));
+    let norms_round = graph
+        .values()
+        .iter()
+        .filter_map(|value| value.rounding)
+        .any(Rounding::is_of_rows);
     let kernels = [
         ("quantize", rounds),
+        ("norm_quantize", norms_round),
         ("bias_activation", rounds),
         ("int8_gemm", int8 && has_int8_gemm(arch)),
     ];
@@ -280,13 +286,11 @@ pub(super) fn lower(plan: &Plan, step: &Step, addresses: Addresses<'_>) -> Resul
         )?),
         Op::LayerNorm { epsilon } => {
             let addresses = [s.address(0)?, s.address(1)?, s.address(2)?, s.out];
-            let arguments = LayerNormArgs::new(addresses, s.groups()?, *epsilon)?;
-            one(s.float8().map_or(arguments, |step| arguments.to_float8(step)))
+            s.norm(LayerNormArgs::new(addresses, s.groups()?, *epsilon)?)
         }
         Op::RmsNorm { epsilon } => {
             let addresses = [s.address(0)?, s.address(1)?, s.out];
-            let arguments = LayerNormArgs::rms(addresses, s.groups()?, *epsilon)?;
-            one(s.float8().map_or(arguments, |step| arguments.to_float8(step)))
+            s.norm(LayerNormArgs::rms(addresses, s.groups()?, *epsilon)?)
         }
         Op::Linear(spec) => s.linear(spec),
         Op::Activation(activation) => s.activation(*activation),
@@ -385,9 +389,23 @@ impl<'a> Lowering<'a> {
         })])
     }
 
+    /// The norm as its result is stored.
+    fn norm(&self, norm: LayerNormArgs) -> Result<Vec<Call>, String> {
+        let result = self.plan.buffer(self.step.output);
+        let Some(scales) = result.row_scales() else {
+            return one(self.float8().map_or(norm, |step| norm.to_float8(step)));
+        };
+        let addresses = [0, self.out, self.out + scales as u64];
+        let quantize = match result.rounding {
+            Some(Rounding::Int8(levels)) => QuantizeArgs::int8(addresses, self.matrix()?, levels)?,
+            _ => QuantizeArgs::float8_rows(addresses, self.matrix()?)?,
+        };
+        one(NormQuantizeArgs::new(LayerNormArgs { out: 0, ..norm }, quantize))
+    }
+
     /// The step of the result in FP8, if that is how it is stored.
     fn float8(&self) -> Option<f32> {
-        self.plan.buffer(self.step.output).float8
+        self.plan.buffer(self.step.output).float8()
     }
 
     fn element(&self) -> usize {

@@ -3,6 +3,7 @@
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::link::{Links, Message};
+use super::spin::{SOON, spin};
 
 /// Ranks that do the same only if all can.
 #[derive(Debug)]
@@ -53,6 +54,14 @@ impl Agreement {
         match &self.links {
             Links::Leader(leader) => MutexGuard::unlocked(&mut votes, || leader.send(&Message::Vote(mine))),
             _ => self.count(&mut votes, mine),
+        }
+        if votes.round == round {
+            // The others are about as far.
+            let look = || {
+                let votes = self.votes.lock();
+                (votes.round != round || votes.ended).then_some(())
+            };
+            MutexGuard::unlocked(&mut votes, || spin(SOON, look));
         }
         while votes.round == round && !votes.ended {
             self.changed.wait(&mut votes);

@@ -12,6 +12,7 @@ use rayon::ThreadPool;
 use super::group::Group;
 use super::link::{Links, Message, NoMemory};
 use super::processes::Follower;
+use super::spin::receive;
 use super::{RankStream, Results, Run, StageKind};
 use crate::error::{Error, Result};
 use crate::exec::hip::direct::DirectRank;
@@ -120,7 +121,7 @@ impl Worker {
     /// Does what the first rank decides.
     pub(super) fn follow(&mut self, actions: &Receiver<Action>) {
         self.bind();
-        while let Ok(action) = actions.recv() {
+        while let Some(action) = receive(actions) {
             self.act(action);
             // The first rank gives it again.
             self.postponed = None;
@@ -137,7 +138,7 @@ impl Worker {
     /// What comes next; `None` once nothing is in flight and no more runs will come.
     fn next(&mut self, runs: &Receiver<Arc<Run>>) -> Option<Action> {
         let Some((_, oldest)) = self.in_flight.front() else {
-            let run = self.postponed.take().or_else(|| runs.recv().ok());
+            let run = self.postponed.take().or_else(|| receive(runs));
             return run.map(Action::Submit);
         };
         while self.in_flight.len() < self.most {

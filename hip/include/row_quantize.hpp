@@ -1,0 +1,100 @@
+// Rounding of rows to 8 bits by what each row holds, to the bit as src/ops/float8.rs and src/ops/int8.rs round. A quantizer is told
+// every element of its thread's part of the row; then the group agrees on the scale, which one of its threads stores, and the
+// quantizer rounds and stores the same elements.
+#pragma once
+#include "float8.hpp"
+#include "quantize_code.h"
+#include "wave.hpp"
+
+namespace hipvit {
+
+// Below the smallest normal number a scale has no inverse.
+constexpr float SMALLEST_SCALE = 1.17549435e-38f;
+
+// E4M3 of x · (1/scale), where a row's scale makes its largest magnitude 448.
+struct Float8Quantizer {
+    float largest = 0.0f, factor;
+    bool is_rounded;
+
+    // NaN becomes infinity, as larger would leave it out.
+    HIPVIT_DEVICE void include(float v) { largest = larger(largest, v != v ? infinity() : absolute(v)); }
+
+    // Of row `index` of the matrix; the arguments are those of quantize.
+    template <class Args, class Group> HIPVIT_DEVICE void agree(const Args &a, const Group &group, u32 index) {
+        largest = group.template reduce<Max>(largest);
+        const float scale = largest / FLOAT8_LARGEST;
+        // Without an inverse the row becomes zeros. Of an infinite scale the results are NaN.
+        const bool is_finite = largest < infinity();
+        is_rounded = is_finite && scale >= SMALLEST_SCALE;
+        factor = is_rounded ? 1.0f / scale : 0.0f;
+        if (group.rank() == 0)
+            ((float *)a.ranges)[index] = is_rounded ? scale * FLOAT8_UNIT : is_finite ? 0.0f : float_of(0x7fc00000);
+    }
+
+    // Stores the first `valid` of N elements. `vector`: `to` is aligned to N bytes.
+    template <u32 N> HIPVIT_DEVICE void store(u8 *to, u32 valid, bool vector, float (&x)[N]) const {
+#pragma unroll
+        for (u32 i = 0; i < N; ++i) x[i] = is_rounded ? x[i] : 0.0f;
+        store_float8(to, valid, vector, factor, x);
+    }
+};
+
+// q − 128 of 256 levels, x ≈ scale · (q − zero), since GEMMs multiply signed bytes.
+struct Int8Quantizer {
+    QuantizeCode code;
+    // Of the row and 0.
+    float high = 0.0f, below = 0.0f;
+    float scale, inverse;
+    int zero;
+    bool is_zero;
+
+    // NaN becomes infinity, as larger would leave it out.
+    HIPVIT_DEVICE void include(float v) {
+        high = larger(high, v != v ? infinity() : v);
+        below = larger(below, -v);
+    }
+
+    // Of row `index` of the matrix; the arguments are those of quantize.
+    template <class Args, class Group> HIPVIT_DEVICE void agree(const Args &a, const Group &group, u32 index) {
+        code = QuantizeCode(a.code);
+        high = group.template reduce<Max>(high), below = group.template reduce<Max>(below);
+        const bool is_finite = high < infinity() && below < infinity();
+        scale = code == QuantizeCode::Fixed       ? a.factor
+                : code == QuantizeCode::Magnitude ? larger(high, below) / 127.5f
+                                                  : high / 255.0f + below / 255.0f;
+        is_zero = !is_finite || scale < SMALLEST_SCALE;
+        inverse = 1.0f / scale;
+        // Of numbers that are no number the results are NaN; rows of zeros have the scale 0.
+        if (is_zero) scale = is_finite ? 0.0f : float_of(0x7fc00000);
+        zero = code == QuantizeCode::Fixed       ? int(a.zero)
+               : code == QuantizeCode::Magnitude ? 128
+                                                 : int(nearest(below * inverse));
+        if (is_zero) zero = 0;
+        if (group.rank() == 0) {
+            float *ranges = (float *)a.ranges + u64(index) * 2;
+            ranges[0] = scale, ranges[1] = float(zero - 128);
+        }
+    }
+
+    // Stores the first `valid` of N elements. `vector`: `to` is aligned to N bytes.
+    template <u32 N> HIPVIT_DEVICE void store(u8 *to, u32 valid, bool vector, const float (&x)[N]) const {
+        ByteVec<N> bytes;
+#pragma unroll
+        for (u32 w = 0; w < N / 4; ++w) {
+            bytes.word[w] = 0;
+#pragma unroll
+            for (u32 i = 0; i < 4; ++i) bytes.word[w] |= (level(x[4 * w + i]) ^ 128) << 8 * i;
+        }
+        store_bytes(to, valid, vector, bytes);
+    }
+
+  private:
+    HIPVIT_DEVICE u32 level(float v) const {
+        // Levels of each row's range are multiplied; others, which files may have, are divided, so that ties are the same.
+        const float steps = code == QuantizeCode::Range ? v * inverse : v / scale;
+        const float rounded = nearest(smaller(larger(steps, -256.0f), 256.0f)) + float(zero);
+        return u32(is_zero ? 0.0f : smaller(larger(rounded, 0.0f), 255.0f));
+    }
+};
+
+} // namespace hipvit
