@@ -1,7 +1,7 @@
 //! One model over several processes, started as a launcher starts them, each with an emulated GPU.
 
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, ChildStdout, Command};
+use std::process::{Child, ChildStdout, Command, Output};
 use std::thread;
 use std::time::Instant;
 
@@ -23,6 +23,14 @@ fn both_gpus() -> Command {
 
 fn two(program: fn() -> Command) -> Launcher {
     Launcher::new(2, &at("")).of(program)
+}
+
+/// What a process says, but that it compiles kernels.
+fn messages(output: &Output) -> Vec<&str> {
+    let lines = stderr(output).lines();
+    lines
+        .filter(|line| !line.starts_with("hipvit: compiling "))
+        .collect()
 }
 
 const TENSOR: [&str; 5] = ["classify", "--json", "--logits", "--parallel", "tensor"];
@@ -54,7 +62,7 @@ fn processes_give_the_bits_of_one() {
         let outputs = two(program).run(&several);
         for (rank, output) in outputs.iter().enumerate() {
             assert_eq!(output.status.code(), Some(0), "rank {rank}: {}", stderr(output));
-            assert_eq!(stderr(output), "", "rank {rank}");
+            assert_eq!(messages(output), [""; 0], "rank {rank}");
         }
         assert!(stdout(&one).lines().count() > 3, "{}", stdout(&one));
         // Rank 0's own GPU.
@@ -131,7 +139,7 @@ fn followers_need_no_images() {
     let images = [sample.to_str().unwrap(), "missing.png"];
     let outputs = two(one_gpu).run_each(|rank| [&arguments[..], &images[rank..=rank]].concat());
     for output in &outputs {
-        assert_eq!((output.status.code(), stderr(output)), (Some(0), ""));
+        assert_eq!((output.status.code(), messages(output)), (Some(0), vec![]));
     }
     assert!(stdout(&outputs[0]).contains("seven"), "{}", stdout(&outputs[0]));
 }
