@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Candidate, Problem, Store};
 
-/// How often the whole model is measured with packed weights and with dense ones.
-const TURNS: usize = 9;
+/// How often the whole model is measured with packed weights and with dense ones, each twice.
+const TURNS: usize = 7;
 
 /// A whole model's times with the weights packed that were chosen, and with all of them dense, in turns.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -33,22 +33,17 @@ impl WholeModel {
     /// That of `time`.
     pub fn measure<E>(images: usize, mut time: impl FnMut(bool) -> Result<f64, E>) -> Result<Self, E> {
         let mut turns = Vec::with_capacity(TURNS);
-        for turn in 0..TURNS {
-            // Neither always comes first, with the GPU a little cooler.
-            turns.push(match turn % 2 {
-                0 => [time(true)?, time(false)?],
-                _ => {
-                    let dense = time(false)?;
-                    [time(true)?, dense]
-                }
-            });
+        for _ in 0..TURNS {
+            // In this order a steady drift, as of a GPU that gets warmer, cancels out.
+            let [first, second, third, fourth] = [time(true)?, time(false)?, time(false)?, time(true)?];
+            turns.push([f64::midpoint(first, fourth), f64::midpoint(second, third)]);
         }
         Ok(Self::of(images, &turns))
     }
 
     /// Of each turn the times with packed weights and with dense ones.
     ///
-    /// The noise is twice the median absolute deviation of the differences: of nine turns with normal errors, three standard
+    /// The noise is twice the median absolute deviation of the differences: of seven turns with normal errors, almost three standard
     /// errors of their median.
     fn of(images: usize, turns: &[[f64; 2]]) -> Self {
         let gains: Vec<f64> = turns.iter().map(|[packed, dense]| dense - packed).collect();
