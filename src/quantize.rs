@@ -30,7 +30,8 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-pub use self::auto::{Candidate, Choice, Decision, Reverted};
+use self::activations::Attended;
+pub use self::auto::{AttentionChoice, Candidate, Choice, Decision, Reverted};
 use self::fidelity::Reference;
 pub use self::fidelity::{Fidelity, OnGpu};
 pub use self::sparse::Sparsity;
@@ -103,7 +104,7 @@ pub struct Options {
     pub scales: Scales,
     /// The largest error of the outputs on the images, as a part of the outputs' root mean square; 0.005 is half a percent. With it,
     /// each layer gets a precision by its error and its time: its own or `precision`, which is int8 then, or FP8 where
-    /// there is a `target`. A fifth of the images, at least one of two or more, is held out: the model is not calibrated with them,
+    /// there is a `target`, with attention in FP8 where that is faster. A fifth of the images, at least one of two or more, is held out: the model is not calibrated with them,
     /// and the error must be within the budget on them, too.
     pub budget: Option<f64>,
     /// Whether attention is in FP8 too, for precision FP8 with images: the largest magnitude of queries, keys and values becomes 448.
@@ -214,8 +215,12 @@ pub fn quantize(
     if precision == Precision::Fp8 && !images.is_empty() {
         replaced = activations::round(&checkpoint, &model, &layers, &images)?;
     }
-    let attention = match attention {
-        true => activations::attend(&model, &images, &mut replaced)?,
+    let mut attention = match attention {
+        true => {
+            let attentions = Attended::of(&model.graph, &replaced);
+            activations::attend(&model, &attentions, &images, &mut replaced)?;
+            attentions.len()
+        }
         false => 0,
     };
     let mut factors: HashMap<&str, Arc<Vec<f32>>> = HashMap::new();
@@ -261,6 +266,7 @@ pub fn quantize(
                 precision,
                 replaced,
                 times: Vec::new(),
+                attention: None,
             }];
             let (full, measured_on) = match &target {
                 None => {
@@ -270,17 +276,39 @@ pub fn quantize(
                     (full, "the CPU, one image".to_owned())
                 }
                 Some(target) => {
+                    let time = |replaced: &BTreeMap<String, Replacement>| {
+                        let changed = checkpoint.changed(Format::Full, replaced, &layers.others)?;
+                        times::on_gpu(&changed, target)
+                    };
+                    let float8 = activations::round(&checkpoint, &model, &layers, &images)?;
+                    let attentions = Attended::of(&model.graph, &float8);
+                    let mut attending = float8.clone();
+                    activations::attend(&model, &attentions, &images, &mut attending)?;
+                    options[0].times = time(&options[0].replaced)?.units(&units);
+                    let before = time(&float8)?;
                     options.push(auto::Quantized {
                         precision: Precision::Fp8,
-                        replaced: activations::round(&checkpoint, &model, &layers, &images)?,
-                        times: Vec::new(),
+                        replaced: float8,
+                        times: before.units(&units),
+                        attention: None,
                     });
-                    for option in &mut options {
-                        let changed = checkpoint.changed(Format::Full, &option.replaced, &layers.others)?;
-                        option.times = times::on_gpu(&changed, &units, target)?;
+                    let after = match attentions.is_empty() {
+                        true => None,
+                        false => Some(time(&attending)?),
+                    };
+                    if let Some(after) = after {
+                        let times = [&before, &after];
+                        let of_unit =
+                            |unit| auto::Attention::of(unit, &attentions, &model.graph, times, target);
+                        options.push(auto::Quantized {
+                            precision: Precision::Fp8,
+                            replaced: attending,
+                            times: after.units(&units),
+                            attention: Some(units.iter().map(of_unit).collect()),
+                        });
                     }
                     let GpuTarget { device, dtype, batch } = target;
-                    let full = times::on_gpu(&model, &units, target)?;
+                    let full = times::on_gpu(&model, target)?.units(&units);
                     (full, format!("{}, {dtype}, batch {batch}", device.name()))
                 }
             };
@@ -292,6 +320,7 @@ pub fn quantize(
                 decision.on_gpu = Some(OnGpu::measure(model, quantized, target, images)?);
             }
             replaced = chosen;
+            attention = decision.attention_in_float8().count();
             unquantized.extend(decision.layers(Precision::Full).cloned());
             Some(decision)
         }

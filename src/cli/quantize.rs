@@ -31,7 +31,8 @@ pub struct Args {
     /// fp8 (E4M3): with --calibrate of what they multiply, too, by the largest magnitudes on these images; without, of the weights
     /// alone, which are dequantised: a quarter of the file, the speed of full precision. fp8-dynamic: and of what they multiply, each
     /// token by its own largest magnitude, without images. auto: for each layer its own precision,
-    /// int8 or, with --device hip, fp8: as many in 8 bits as --budget allows, those first that save most time for their error.
+    /// int8 or, with --device hip, fp8, and attention in fp8 where the GPU computes it faster so: as many in 8 bits as --budget allows,
+    /// those first that save most time for their error.
     /// full: their own, for --sparse [default: int8, with --sparse full]
     #[arg(long, value_name = "DTYPE")]
     to: Option<To>,
@@ -40,7 +41,7 @@ pub struct Args {
     /// the file: 44 % less in 16 bits, 47 % in 32; unpacked when the model is loaded: memory and speed of dense weights
     #[arg(long, value_name = "PATTERN")]
     sparse: Option<Sparse>,
-    /// Attention in FP8 too, with --to fp8 --calibrate: queries, keys and values by the largest magnitudes on these images. For GPUs that
+    /// Attention in FP8 too, with --to fp8 --calibrate (--to auto chooses it itself): queries, keys and values by the largest magnitudes on these images. For GPUs that
     /// multiply FP8, and heads of a multiple of 16 channels up to 128 without rotation
     #[arg(long, value_name = "DTYPE")]
     attention: Option<Attention>,
@@ -235,9 +236,13 @@ fn print(out: &mut impl Write, directory: &Path, report: &Report) -> Result<()> 
             Some(decision) => {
                 let count = |precision| decision.layers(precision).count();
                 let (int8, fp8) = (count(Precision::Int8), count(Precision::Fp8));
-                match fp8 {
+                let weights = match fp8 {
                     0 => format!("{int8} weights in int8"),
                     _ => format!("{fp8} weights in fp8, {int8} in int8"),
+                };
+                match report.attention {
+                    0 => weights,
+                    count => format!("{weights}, {count} attentions in fp8"),
                 }
             }
             None if precision == Precision::Fp8Dynamic => format!("{quantized} weights in fp8"),
@@ -326,7 +331,11 @@ fn print_decision(out: &mut impl Write, decision: &Decision) -> Result<()> {
         columns.push(Column::right(format!("{name}: error alone")));
         columns.push(Column::right(format!("{name}: time")).rank(1));
     }
+    if !decision.attention.is_empty() {
+        columns.push(Column::right("MiB read").rank(1));
+    }
     let mut table = Table::new(columns);
+    let mib = |bytes: usize| bytes as f64 / f64::from(1 << 20);
     let time = |us: f64| format!("{us:.0} µs");
     let [mut before, mut after] = [0.0; 2];
     for choice in &decision.choices {
@@ -344,12 +353,48 @@ fn print_decision(out: &mut impl Write, decision: &Decision) -> Result<()> {
         }
         before += choice.full_us;
         after += taken;
+        let attention = decision.attention.iter();
+        let attention = attention.filter(|of| of.layers == choice.layers);
+        if !decision.attention.is_empty() {
+            row.push(String::new());
+        }
         table.row(row);
+        for of in attention {
+            let mut row = vec![
+                super::one_line(&of.attention.join(", ")).to_string(),
+                of.precision.name().to_owned(),
+                time(of.full_us),
+            ];
+            for name in &others {
+                row.extend(match *name == Precision::Fp8.name() {
+                    true => [percent(of.error), time(of.us)],
+                    false => [String::new(), String::new()],
+                });
+            }
+            let [full, float8] = [of.full_bytes, of.bytes].map(mib);
+            row.push(format!("{full:.2} → {float8:.2}"));
+            before += of.full_us;
+            after += match of.precision {
+                Precision::Fp8 => of.layers_us - taken + of.us,
+                _ => of.full_us,
+            };
+            table.row(row);
+        }
     }
     writeln!(out, "{}", table.text(output::width()))?;
+    if !decision.attention.is_empty() {
+        writeln!(
+            out,
+            "attention: errors are with the layers in fp8 that compute queries, keys and values, of which it reads these MiB"
+        )?;
+    }
     writeln!(
         out,
-        "these layers: {} in full precision, {} as chosen, on {}",
+        "{}: {} in full precision, {} as chosen, on {}",
+        match decision.attention.is_empty() {
+            true => "these layers",
+            false => "these layers and attention",
+        },
         time(before),
         time(after),
         super::one_line(&decision.measured_on)

@@ -1,13 +1,19 @@
 //! `hipvit tune`: measures which kernel or library is fastest for each linear layer, the patch embedding and the attention of a
-//! model, and keeps the result for later runs.
+//! model, and keeps the result for later runs. That 2:4 sparse weights stay packed must make the whole model faster, too.
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Result, bail};
+use hipvit::Sparse;
+use hipvit::exec::select::{PackedLayer, Store, WholeModel};
 use hipvit::exec::{Executor, Tuned};
 
 use super::{ModelArgs, Outcome, output, record};
+
+/// Time of a whole model's runs in a turn: a GPU at its power limit changes its clock within milliseconds.
+const TURN: Duration = Duration::from_millis(400);
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -19,7 +25,7 @@ pub struct Args {
     /// Batch sizes to measure for [default: that of --batch]
     #[arg(long, value_name = "N,N…", value_delimiter = ',', value_parser = super::positive)]
     batches: Vec<usize>,
-    /// Print one JSON object for each shape
+    /// Print one JSON object for each shape, and for the whole model at each batch size, if 2:4 sparse weights are fastest packed
     #[arg(long)]
     json: bool,
     /// Measure only; keep nothing
@@ -47,13 +53,14 @@ impl Args {
         };
         let mut out = output::stdout();
         let mut written = Ok(());
+        let (mut all, mut packed) = (gpu.cached_store(), Vec::new());
         for &batch in batches {
             let plan = session.plan(batch)?;
             if !self.json {
                 let name = super::one_line(session.name());
                 writeln!(out, "{name}: batch {batch}, {}", session.dtype())?;
             }
-            let store = gpu.tune(&plan, |tuned| {
+            let mut store = gpu.tune(&plan, |tuned| {
                 let line = match self.json {
                     true => record::write(&mut out, tuned),
                     false => row(&mut out, tuned),
@@ -61,16 +68,122 @@ impl Args {
                 if written.is_ok() {
                     written = line;
                 }
+                packed.extend(tuned.packed_layer(batch));
             })?;
-            // Kept after each batch, so that an interruption loses little.
-            if !self.dry_run {
-                let path = store.save()?;
-                output::note(&format!("{}: kept {} shapes", path.display(), store.len()));
-            }
+            all.extend(&store);
+            // Kept after each batch, so that an interruption loses little; packed weights only once the whole model confirms them.
+            store.set_packed(&packed, false);
+            self.keep(&store, "shapes")?;
         }
         written?;
+        let stay = all.packed(&packed);
+        if stay.is_empty() {
+            if !packed.is_empty() {
+                output::note("no weight is fastest packed at each batch size: all stay dense");
+            }
+            return Ok(Outcome::Complete);
+        }
+        let whole = self.measure_whole(&all, &packed, batches)?;
+        let mut store = gpu.store();
+        let is_packed = store.settle(&stay, &whole);
+        for of in &whole {
+            match self.json {
+                true => record::write(&mut out, &WholeRecord::of(of, is_packed))?,
+                false => whole_row(&mut out, of)?,
+            }
+        }
+        if !self.json {
+            let weights = match is_packed {
+                true => "stay packed: the whole model is faster",
+                false => "are dense: packed, the whole model is not faster at each batch size",
+            };
+            writeln!(out, "2:4 sparse weights {weights}")?;
+        }
+        self.keep(&store, "shapes with 2:4 sparse weights")?;
         Ok(Outcome::Complete)
     }
+
+    fn keep(&self, store: &Store, what: &str) -> Result<()> {
+        if !self.dry_run {
+            let path = store.save()?;
+            output::note(&format!("{}: kept {} {what}", path.display(), store.len()));
+        }
+        Ok(())
+    }
+
+    /// The whole model's times by what is in `tuned`, and with dense weights in place of those of `packed`.
+    fn measure_whole(
+        &self,
+        tuned: &Store,
+        packed: &[PackedLayer],
+        batches: &[usize],
+    ) -> Result<Vec<WholeModel>> {
+        let model = self.model.clone().or_model(self.positional.as_ref());
+        let load = |tuned: &Store| {
+            let builder = model.builder().sparse(Sparse::Auto).reproducible(false);
+            let builder = builder.tuned(tuned.clone());
+            match &model.model {
+                Some(path) => builder.load(path),
+                None => builder.tinyvit32(),
+            }
+        };
+        let mut dense = tuned.clone();
+        dense.set_packed(packed, false);
+        let [packed, dense] = [load(tuned)?, load(&dense)?];
+        let of_batch = |&batch: &usize| {
+            let plans = [packed.plan(batch)?, dense.plan(batch)?];
+            let time = |is_packed: bool, time: Duration| {
+                let (session, plan) = if is_packed {
+                    (&packed, &plans[0])
+                } else {
+                    (&dense, &plans[1])
+                };
+                session.executor().time_runs(plan, time)
+            };
+            // Code is loaded, graphs are captured, and the GPU gets warm.
+            for is_packed in [true, false] {
+                for _ in 0..2 {
+                    time(is_packed, Duration::ZERO)?;
+                }
+                time(is_packed, TURN)?;
+            }
+            WholeModel::measure(batch, |is_packed| Ok(1e6 * time(is_packed, TURN)?.as_secs_f64()))
+        };
+        batches.iter().map(of_batch).collect()
+    }
+}
+
+/// A whole model's times, and what they decided.
+#[derive(serde::Serialize)]
+struct WholeRecord<'a> {
+    whole_model: &'a WholeModel,
+    faster: bool,
+    kept: &'static str,
+}
+
+impl<'a> WholeRecord<'a> {
+    fn of(whole_model: &'a WholeModel, is_packed: bool) -> Self {
+        Self {
+            whole_model,
+            faster: whole_model.is_faster(),
+            kept: if is_packed { "packed" } else { "dense" },
+        }
+    }
+}
+
+fn whole_row(out: &mut impl Write, of: &WholeModel) -> Result<()> {
+    let WholeModel {
+        images,
+        packed_us,
+        dense_us,
+        gain_us,
+        noise_us,
+    } = of;
+    writeln!(
+        out,
+        "whole model, batch {images}: {packed_us:.1} µs with packed weights, {dense_us:.1} with dense ones, gain {gain_us:.1}, noise {noise_us:.1}"
+    )?;
+    Ok(())
 }
 
 fn row(out: &mut impl Write, tuned: &Tuned) -> Result<()> {

@@ -19,7 +19,7 @@ use super::hip::{
     Feed, Finished, GraphMode, HipExecutor, KeepResult, PipelineExecutor, Replays, Stage, Submission,
     TensorExecutor, TensorFinished, TimedCall,
 };
-use super::select::SelectOptions;
+use super::select::{SelectOptions, Store};
 use super::staging::Staging;
 use super::step_args::step_args;
 use crate::error::{Error, Result};
@@ -98,6 +98,26 @@ impl Executor {
         select: SelectOptions,
     ) -> Result<Self> {
         let executor = HipExecutor::with_selection(graph, device, dtype, select)?;
+        Ok(Self::on_gpu(
+            executor,
+            host_threads(device, threads)?.into(),
+            threads,
+        ))
+    }
+
+    /// As [`hip`](Self::hip), with what counts as measured on this machine, in place of what the user's cache has.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn hip_tuned(
+        graph: &Graph,
+        device: &Device,
+        dtype: DType,
+        threads: Option<usize>,
+        (select, tuned): (SelectOptions, Store),
+    ) -> Result<Self> {
+        let executor = HipExecutor::with_tuned(graph, device, dtype, select, tuned)?;
         Ok(Self::on_gpu(
             executor,
             host_threads(device, threads)?.into(),
@@ -322,6 +342,23 @@ impl Executor {
             Self::Tensor { .. } | Self::Pipeline { .. } => {
                 let reason = "are those of one device; this model is divided among several GPUs";
                 Err(Error::argument("calls", reason))
+            }
+        }
+    }
+
+    /// The device's time of a run of `plan` on a GPU, of as many without a pause as take `time`, see [`HipExecutor::time_runs`].
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](Self::run); [`Error::Argument`] on the CPU, or for a model that is divided among several GPUs.
+    pub fn time_runs(&self, plan: &Arc<Plan>, time: Duration) -> Result<Duration> {
+        match self {
+            Self::Hip {
+                executor, threads, ..
+            } => executor.time_runs(plan, time, threads),
+            Self::Cpu { .. } | Self::Tensor { .. } | Self::Pipeline { .. } => {
+                let reason = "are of one GPU that has the whole model";
+                Err(Error::argument("times of runs", reason))
             }
         }
     }

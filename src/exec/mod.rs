@@ -13,8 +13,8 @@ pub use cpu::{Arena, CpuExecutor, Observer};
 pub use executor::Executor;
 pub(crate) use executor::{PendingRun, RunFeed};
 pub use hip::{
-    GraphMode, HipExecutor, HipPreprocess, PeerAllReduce, PeerNorm, PeerSum, PipelineExecutor, Replays,
-    Stage, StageObserver, TensorExecutor, TimedCall, Tuned,
+    Dense, GraphMode, HipExecutor, HipPreprocess, PeerAllReduce, PeerNorm, PeerSum, PipelineExecutor,
+    Replays, Stage, StageObserver, TensorExecutor, TimedCall, Tuned,
 };
 pub(crate) use hip::{Processes, Submission, append, unpack};
 pub(crate) use slabs::{BatchSlabs, Images, Slabs, StagedImage, StagedPixels};

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Layers, calibrate, rounding, stored_names};
 use crate::error::Result;
 use crate::float8::Float8;
-use crate::graph::ValueId;
+use crate::graph::{Graph, ValueId};
 use crate::model::{Checkpoint, Model, Replacement};
 use crate::ops::{Float8Scale, Op};
 
@@ -51,51 +51,75 @@ pub(super) fn round(
     Ok(replaced)
 }
 
-/// Gives layers in FP8 whose results are the queries, keys and values of attention that GPUs compute in FP8 the step of these; returns
-/// how many attentions there are of which all are.
-pub(super) fn attend(
-    model: &Model,
-    images: &[Vec<u8>],
-    replaced: &mut BTreeMap<String, Replacement>,
-) -> Result<usize> {
-    let graph = &model.graph;
-    let layer_of = |&value: &ValueId| {
-        let node = graph.nodes().iter().find(|node| node.output == value)?;
-        let Op::Linear(_) = node.op else { return None };
-        let weights: Vec<String> = stored_names(&graph.value(node.inputs[1]).name).collect();
-        let in_float8 = |name| {
+/// An attention that GPUs compute in FP8, if the layers that give its queries, keys and values are in FP8.
+pub(super) struct Attended {
+    /// Its node's name.
+    pub(super) name: String,
+    /// What it reads, and the weights of the layers that compute it.
+    operands: Vec<(ValueId, Vec<String>)>,
+}
+
+impl Attended {
+    /// Those of the blocks whose operands' weights all are in FP8 in `replaced`, with activations.
+    pub(super) fn of(graph: &Graph, replaced: &BTreeMap<String, Replacement>) -> Vec<Self> {
+        let in_float8 = |name: &String| {
             matches!(
                 replaced.get(name),
                 Some(Replacement::Float8 { input: Some(_), .. })
             )
         };
-        weights.iter().all(in_float8).then_some((value, weights))
-    };
-    let attentions: Vec<Vec<(ValueId, Vec<String>)>> = graph
-        .nodes()
-        .iter()
-        .filter_map(|node| match &node.op {
-            Op::Attention(spec) if spec.is_plain_of_whole_heads() && node.name.starts_with("blocks.") => node
-                .inputs[..spec.operands.count()]
-                .iter()
-                .map(layer_of)
-                .collect(),
+        let operand = |&value: &ValueId| {
+            let node = graph.nodes().iter().find(|node| node.output == value)?;
+            let Op::Linear(_) = node.op else { return None };
+            let weights: Vec<String> = stored_names(&graph.value(node.inputs[1]).name).collect();
+            weights.iter().all(in_float8).then_some((value, weights))
+        };
+        let attended = graph.nodes().iter().filter_map(|node| match &node.op {
+            Op::Attention(spec) if spec.is_plain_of_whole_heads() && node.name.starts_with("blocks.") => {
+                let operands = node.inputs[..spec.operands.count()].iter();
+                Some(Self {
+                    name: node.name.clone(),
+                    operands: operands.map(operand).collect::<Option<_>>()?,
+                })
+            }
             _ => None,
-        })
-        .collect();
-    let values: Vec<ValueId> = attentions.iter().flatten().map(|&(value, _)| value).collect();
+        });
+        attended.collect()
+    }
+
+    /// The weights of all operands.
+    pub(super) fn weights(&self) -> impl Iterator<Item = &String> {
+        self.operands.iter().flat_map(|(_, weights)| weights)
+    }
+
+    /// The elements of all operands, of one image.
+    pub(super) fn elements(&self, graph: &Graph) -> usize {
+        let of = |(value, _): &(ValueId, Vec<String>)| graph.value(*value).shape.iter().product::<usize>();
+        self.operands.iter().map(of).sum()
+    }
+}
+
+/// Gives layers in FP8 whose results are the queries, keys and values of `attentions` the step of these.
+pub(super) fn attend(
+    model: &Model,
+    attentions: &[Attended],
+    images: &[Vec<u8>],
+    replaced: &mut BTreeMap<String, Replacement>,
+) -> Result<()> {
+    let operands = attentions.iter().flat_map(|of| &of.operands);
+    let values: Vec<ValueId> = operands.map(|&(value, _)| value).collect();
     let ranges = calibrate(model, &values, images)?;
     let mut ranges = ranges.iter();
-    for layers in &attentions {
-        let of_attention = ranges.by_ref().take(layers.len());
+    for attention in attentions {
+        let of_attention = ranges.by_ref().take(attention.operands.len());
         let step = step(of_attention.flatten().copied());
-        for name in layers.iter().flat_map(|(_, weights)| weights) {
+        for name in attention.weights() {
             if let Some(Replacement::Float8 { output, .. }) = replaced.get_mut(name) {
                 *output = Some(step);
             }
         }
     }
-    Ok(attentions.len())
+    Ok(())
 }
 
 /// The step by which the largest of these magnitudes becomes E4M3's; 1 for zeros.

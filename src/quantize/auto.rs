@@ -5,6 +5,10 @@
 //! saved by squared error, which is how independent errors add up, as many as keep the measured error of all of them together
 //! within the bound. One that comes later takes the place of the same layers' earlier one if it saves more.
 //!
+//! Where a GPU computes attention in FP8, that is one more choice for the layers whose results are its queries, keys and values: FP8
+//! with attention in FP8, too, if its kernel there takes less time than that of 16 bits. The CPU, whose errors count, rounds queries, keys
+//! and values, not the probabilities, which kernels may round as well: that is in the error on the GPU alone.
+//!
 //! Images that took no part in that then show the error on others. If it exceeds the bound, the last choices are reverted, one by
 //! one, until it is within.
 
@@ -13,7 +17,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::activations::Attended;
 use super::fidelity::{Fidelity, OnGpu, Reference, on_cpu};
+use super::times::{GpuTarget, StepTimes};
 use super::{Group, Layers, Precision, stored_names};
 use crate::error::Result;
 use crate::graph::{Graph, ValueId};
@@ -47,6 +53,30 @@ pub struct Candidate {
     pub us: f64,
 }
 
+/// The attention that reads the results of some layers, which have to be in FP8 for it to be so, and what was decided about it.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct AttentionChoice {
+    /// The attention's name; more than one if the same layers compute the operands of several.
+    pub attention: Vec<String>,
+    /// These layers.
+    pub layers: Vec<String>,
+    /// FP8, or full: in the activations' dtype.
+    pub precision: Precision,
+    /// The error of the outputs if it and these layers alone are in FP8.
+    pub error: f64,
+    /// Microseconds of these layers in FP8, whose results are, too.
+    pub layers_us: f64,
+    /// Microseconds of the attention in the activations' dtype, between layers in FP8.
+    pub full_us: f64,
+    /// Microseconds of it in FP8.
+    pub us: f64,
+    /// The bytes of its queries, keys and values in the activations' dtype, of the batch that was measured.
+    pub full_bytes: usize,
+    /// And in FP8.
+    pub bytes: usize,
+}
+
 /// What `auto` decided, and what was measured.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
@@ -65,6 +95,9 @@ pub struct Decision {
     pub measured_on: String,
     /// The choices, in the order of the layers.
     pub choices: Vec<Choice>,
+    /// And about attention, where the GPU computes it in FP8.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub attention: Vec<AttentionChoice>,
 }
 
 /// Choices within the budget on the calibration images, but not on the held-out ones.
@@ -73,7 +106,7 @@ pub struct Decision {
 pub struct Reverted {
     /// The error on the held-out images with them.
     pub error: f64,
-    /// The layers, which are now in full precision, or in another one that was chosen before.
+    /// The layers, which are now in full precision, or in another one that was chosen before; and attentions, no longer in FP8.
     pub layers: Vec<String>,
 }
 
@@ -84,6 +117,14 @@ impl Decision {
             .iter()
             .filter(move |choice| choice.precision == precision)
             .flat_map(|choice| &choice.layers)
+    }
+
+    /// The attentions in FP8.
+    pub fn attention_in_float8(&self) -> impl Iterator<Item = &String> {
+        let chosen = self.attention.iter();
+        chosen
+            .filter(|choice| choice.precision == Precision::Fp8)
+            .flat_map(|choice| &choice.attention)
     }
 }
 
@@ -100,6 +141,67 @@ pub(super) struct Quantized {
     pub(super) precision: Precision,
     pub(super) replaced: BTreeMap<String, Replacement>,
     pub(super) times: Vec<Duration>,
+    /// If attention is in FP8, too: that of each unit. Of one that has none, this is no option.
+    pub(super) attention: Option<Vec<Option<Attention>>>,
+}
+
+/// The attention that reads the results of a unit.
+#[derive(Clone, Debug)]
+pub(super) struct Attention {
+    pub(super) names: Vec<String>,
+    /// Its time in the activations' dtype, and in FP8.
+    pub(super) times: [Duration; 2],
+    /// The bytes of what it reads.
+    pub(super) bytes: [usize; 2],
+}
+
+impl Attention {
+    /// That of a unit: `None` unless the unit computes all that it reads, and the GPU computes it in FP8. `times` are those with it in the
+    /// activations' dtype and in FP8.
+    pub(super) fn of(
+        unit: &Unit,
+        attentions: &[Attended],
+        graph: &Graph,
+        times: [&StepTimes; 2],
+        target: &GpuTarget,
+    ) -> Option<Self> {
+        let mut found = Self {
+            names: Vec::new(),
+            times: [Duration::ZERO; 2],
+            bytes: [0; 2],
+        };
+        let of_unit = |of: &&Attended| of.weights().all(|name| unit.tensors.contains(name));
+        for of in attentions.iter().filter(of_unit) {
+            let [full, float8] = times;
+            found.times[0] += full.attention(&of.name, false)?;
+            found.times[1] += float8.attention(&of.name, true)?;
+            let elements = target.batch * of.elements(graph);
+            found.bytes[0] += elements * target.dtype.size();
+            found.bytes[1] += elements;
+            found.names.push(of.name.clone());
+        }
+        (!found.names.is_empty()).then_some(found)
+    }
+}
+
+impl Quantized {
+    fn is_for(&self, unit: usize) -> bool {
+        self.attention.is_none() || self.attention(unit).is_some()
+    }
+
+    fn attention(&self, unit: usize) -> Option<&Attention> {
+        self.attention.as_ref()?.get(unit)?.as_ref()
+    }
+
+    /// The microseconds by which a unit, with what is attention's, is faster than in full precision.
+    fn saved(&self, unit: usize, full: Duration) -> f64 {
+        let [before, after] = self.attention(unit).map_or([Duration::ZERO; 2], |of| of.times);
+        us(full + before) - us(self.times[unit] + after)
+    }
+}
+
+fn us(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
 }
 
 /// What full precision gives for the images.
@@ -134,40 +236,61 @@ pub(super) fn decide(
         // The format is that of a model of which nothing is replaced, too.
         on_cpu(checkpoint.changed(Format::Int8, &replaced(taken), &[])?)
     };
-    let us = |time: Duration| time.as_secs_f64() * 1e6;
     let mut choices = Vec::with_capacity(units.len());
+    let mut attention = Vec::new();
+    let mut errors: BTreeMap<(usize, usize), f64> = BTreeMap::new();
     for (index, unit) in units.iter().enumerate() {
-        let candidate = |(number, option): (usize, &Quantized)| {
+        let layers: Vec<String> = unit.layers.iter().cloned().collect();
+        let mut candidates = Vec::with_capacity(options.len());
+        for (number, option) in options.iter().enumerate().filter(|(_, of)| of.is_for(index)) {
             let alone = session(&Taken::from([(index, number)]))?;
-            Ok(Candidate {
-                precision: option.precision,
-                error: images.calibration.fidelity(&alone)?.error,
-                us: us(option.times[index]),
-            })
-        };
+            let error = images.calibration.fidelity(&alone)?.error;
+            errors.insert((index, number), error);
+            match option.attention(index) {
+                None => candidates.push(Candidate {
+                    precision: option.precision,
+                    error,
+                    us: us(option.times[index]),
+                }),
+                Some(of) => attention.push(AttentionChoice {
+                    attention: of.names.clone(),
+                    layers: layers.clone(),
+                    precision: Precision::Full,
+                    error,
+                    layers_us: us(option.times[index]),
+                    full_us: us(of.times[0]),
+                    us: us(of.times[1]),
+                    full_bytes: of.bytes[0],
+                    bytes: of.bytes[1],
+                }),
+            }
+        }
         choices.push(Choice {
-            layers: unit.layers.iter().cloned().collect(),
+            layers,
             precision: Precision::Full,
             full_us: us(full[index]),
-            candidates: options.iter().enumerate().map(candidate).collect::<Result<_>>()?,
+            candidates,
         });
     }
-    let mut order: Vec<(usize, usize)> = (0..units.len())
-        .flat_map(|unit| (0..options.len()).map(move |option| (unit, option)))
-        .filter(|&(unit, option)| choices[unit].candidates[option].us < choices[unit].full_us)
-        .collect();
-    let worth = |&(unit, option): &(usize, usize)| {
-        let Candidate { error, us, .. } = choices[unit].candidates[option];
-        (choices[unit].full_us - us) / error.powi(2).max(f64::MIN_POSITIVE)
+    let saved = |unit: usize, option: usize| options[option].saved(unit, full[unit]);
+    // Attention in FP8 must be faster itself, and than the same layers without it.
+    let is_faster = |&(unit, option): &(usize, usize)| {
+        let without = (0..options.len()).filter(|&other| options[other].attention.is_none());
+        let mut without = without.filter(|&other| options[other].precision == options[option].precision);
+        let gains = options[option].attention(unit).is_none_or(|of| {
+            of.times[1] < of.times[0] && without.all(|other| saved(unit, option) > saved(unit, other))
+        });
+        gains && saved(unit, option) > 0.0
     };
+    let mut order: Vec<(usize, usize)> = errors.keys().copied().filter(is_faster).collect();
+    let worth = |of: &(usize, usize)| saved(of.0, of.1) / errors[of].powi(2).max(f64::MIN_POSITIVE);
     order.sort_by(|a, b| worth(b).total_cmp(&worth(a)));
     let first = |count: usize| {
         let mut taken = Taken::new();
         for &(unit, option) in &order[..count] {
-            let time = |option: usize| options[option].times[unit];
             if taken
                 .get(&unit)
-                .is_none_or(|&earlier| time(option) < time(earlier))
+                .is_none_or(|&earlier| saved(unit, option) > saved(unit, earlier))
             {
                 taken.insert(unit, option);
             }
@@ -206,22 +329,40 @@ pub(super) fn decide(
     };
     for (&unit, &option) in &taken {
         choices[unit].precision = options[option].precision;
+        let of_unit = attention
+            .iter_mut()
+            .filter(|of| of.layers == choices[unit].layers);
+        for of in of_unit.filter(|_| options[option].attention.is_some()) {
+            of.precision = Precision::Fp8;
+        }
     }
     let changed = chosen
         .iter()
         .filter(|(unit, option)| taken.get(unit) != Some(option));
-    let changed = changed.flat_map(|(&unit, _)| &units[unit].layers);
+    // Of layers that stay in FP8, attention alone was reverted.
+    let reverted = |(&unit, &before): (&usize, &usize)| -> Vec<String> {
+        let precision = |option: usize| options[option].precision;
+        match (options[before].attention(unit), taken.get(&unit)) {
+            (Some(of), Some(&now)) if precision(now) == precision(before) => of.names.clone(),
+            (attention, _) => {
+                let names = attention.map_or(&[][..], |of| &of.names);
+                units[unit].layers.iter().chain(names).cloned().collect()
+            }
+        }
+    };
+    let changed = changed.flat_map(reverted);
     let decision = Decision {
         budget,
         calibration,
         held_out,
         reverted: before.map(|error| Reverted {
             error,
-            layers: changed.cloned().collect(),
+            layers: changed.collect(),
         }),
         on_gpu: None,
         measured_on,
         choices,
+        attention,
     };
     Ok((decision, replaced(&taken)))
 }
@@ -274,185 +415,4 @@ pub(super) fn units(graph: &Graph, layers: &Layers, groups: &[Group]) -> Vec<Uni
 }
 
 #[cfg(test)]
-mod tests {
-    use std::ops::Range;
-
-    use super::super::{Scales, activations, groups, rounding};
-    use super::*;
-    use crate::model::{LoadOptions, load, tinyvit32};
-
-    /// The decision on TinyViT32 and images of noise, if a GEMM takes these microseconds in full precision, in int8 and in FP8.
-    fn decided(budget: f64, times: fn([usize; 3]) -> [u64; 3]) -> (Decision, BTreeMap<String, Replacement>) {
-        decided_by(budget, times, 0..6, 6..8)
-    }
-
-    /// And these of the images, of which some are held out.
-    fn decided_by(
-        budget: f64,
-        times: fn([usize; 3]) -> [u64; 3],
-        calibration: Range<usize>,
-        held_out: Range<usize>,
-    ) -> (Decision, BTreeMap<String, Replacement>) {
-        let checkpoint = Checkpoint::open(None).unwrap();
-        let model = tinyvit32(&LoadOptions::default()).unwrap();
-        let layers = Layers::of(&model.graph);
-        let groups = groups(&model.graph, &layers);
-        let [height, width] = model.info.image_size;
-        let image = |seed: usize| {
-            (0..height * width * 3)
-                .map(|i| (i * i * (seed + 3) % 251) as u8)
-                .collect()
-        };
-        let images: Vec<Vec<u8>> = calibration.map(image).collect();
-        let held_out: Vec<Vec<u8>> = held_out.map(image).collect();
-        let round = |name: &String| {
-            let rounded = rounding::round(&checkpoint, name, None, Precision::Int8, Scales::Largest);
-            (name.clone(), rounded.unwrap())
-        };
-        let units = units(&model.graph, &layers, &groups);
-        let of = |index: usize| -> Vec<Duration> {
-            let sum = |unit: &Unit| unit.sizes.iter().map(|&size| times(size)[index]).sum();
-            units
-                .iter()
-                .map(|unit| Duration::from_micros(sum(unit)))
-                .collect()
-        };
-        let options = [
-            Quantized {
-                precision: Precision::Int8,
-                replaced: layers.quantized.iter().map(round).collect(),
-                times: of(1),
-            },
-            Quantized {
-                precision: Precision::Fp8,
-                replaced: activations::round(&checkpoint, &model, &layers, &images).unwrap(),
-                times: of(2),
-            },
-        ];
-        let full = on_cpu(model).unwrap();
-        let images = References {
-            calibration: Reference::new(&full, &images).unwrap(),
-            held_out: (!held_out.is_empty()).then(|| Reference::new(&full, &held_out).unwrap()),
-        };
-        let by = (budget, "a test".to_owned());
-        decide(&checkpoint, &units, &of(0), &options, &images, by).unwrap()
-    }
-
-    fn count(decision: &Decision, precision: Precision) -> usize {
-        decision.layers(precision).count()
-    }
-
-    #[test]
-    fn the_budget_bounds_the_measured_error() {
-        let faster = |_| [2, 1, 3];
-        let (none, replaced) = decided(0.0, faster);
-        assert!(replaced.is_empty() && none.calibration.error == 0.0);
-        assert_eq!(none.calibration.agreeing, Some(6));
-        let (all, replaced) = decided(1.0, faster);
-        assert_eq!(
-            [count(&all, Precision::Full), count(&all, Precision::Fp8)],
-            [0; 2]
-        );
-        let error = all.calibration.error;
-        assert!(error > 0.0 && count(&all, Precision::Int8) == replaced.len());
-        let (some, replaced) = decided(error / 2.0, faster);
-        assert!(some.calibration.within(error / 2.0), "{some:?} of {error}");
-        let (int8, full) = (count(&some, Precision::Int8), count(&some, Precision::Full));
-        assert!(int8 > 0 && full > 0 && int8 == replaced.len(), "{int8} {full}");
-        // Of layers that gain the same, those with the least errors.
-        let errors = |precision| {
-            let of = some
-                .choices
-                .iter()
-                .filter(move |choice| choice.precision == precision);
-            of.map(|choice| choice.candidates[0].error)
-        };
-        let most = errors(Precision::Int8).fold(0.0, f64::max);
-        assert!(most <= errors(Precision::Full).fold(1.0, f64::min));
-    }
-
-    #[test]
-    fn the_budget_bounds_the_error_on_held_out_images() {
-        let faster = |_| [2, 1, 3];
-        // Of two sets of images that with the larger error is held out, and the budget lies between.
-        let (mut calibration, mut held_out) = (0..3, 3..6);
-        let errors = |decision: &Decision| {
-            let held_out = decision.held_out.as_ref().unwrap();
-            (decision.calibration.error, held_out.error)
-        };
-        let (mut small, mut large) = errors(&decided_by(1.0, faster, 0..3, 3..6).0);
-        if small > large {
-            (small, large) = (large, small);
-            (calibration, held_out) = (held_out, calibration);
-        }
-        let budget = f64::midpoint(small, large);
-        let (alone, all) = decided_by(budget, faster, calibration.clone(), 0..0);
-        assert!(alone.held_out.is_none() && alone.reverted.is_none());
-        assert_eq!(alone.calibration.error, small);
-        let (both, some) = decided_by(budget, faster, calibration, held_out);
-        let (calibration, held_out) = errors(&both);
-        assert!(
-            calibration <= budget && held_out <= budget,
-            "{calibration}, {held_out}"
-        );
-        let reverted = both.reverted.as_ref().unwrap();
-        assert_eq!(reverted.error, large);
-        // No more than needed, and those are in full precision.
-        let full: Vec<&String> = both.layers(Precision::Full).collect();
-        assert!(reverted.layers.iter().eq(full) && !some.is_empty());
-        assert_eq!(all.len() - some.len(), reverted.layers.len());
-    }
-
-    #[test]
-    fn what_is_slower_stays_as_it_is() {
-        // TinyViT32's second layers of the feed-forward network have more inputs than outputs.
-        let (decision, _) = decided(1.0, |[_, k, n]| if k > n { [1, 2, 1] } else { [2, 1, 2] });
-        for choice in &decision.choices {
-            let second = choice.layers.iter().any(|layer| layer.ends_with("fc2"));
-            let expected = if second { Precision::Full } else { Precision::Int8 };
-            assert_eq!(choice.precision, expected, "{:?}", choice.layers);
-        }
-        assert!(count(&decision, Precision::Full) > 0 && count(&decision, Precision::Int8) > 0);
-    }
-
-    #[test]
-    fn precisions_are_mixed() {
-        // Each is fastest for some, and FP8's errors are larger.
-        let times = |[_, k, n]: [usize; 3]| if k > n { [9, 8, 1] } else { [9, 1, 8] };
-        let (all, replaced) = decided(1.0, times);
-        for choice in &all.choices {
-            let second = choice.layers.iter().any(|layer| layer.ends_with("fc2"));
-            let expected = if second { Precision::Fp8 } else { Precision::Int8 };
-            assert_eq!(choice.precision, expected, "{:?}", choice.layers);
-            assert!(choice.candidates[1].error > choice.candidates[0].error);
-        }
-        let float8 = |of: &&Replacement| matches!(of, Replacement::Float8 { .. });
-        assert_eq!(
-            replaced.values().filter(float8).count(),
-            count(&all, Precision::Fp8)
-        );
-        // As one file, with a group of layers for each.
-        let directory = tempfile::tempdir().unwrap();
-        let checkpoint = Checkpoint::open(None).unwrap();
-        let unquantised = ["head".to_owned()];
-        checkpoint
-            .write(directory.path(), Format::Full, &replaced, &unquantised)
-            .unwrap();
-        let config = std::fs::read(directory.path().join("config.json")).unwrap();
-        let config: serde_json::Value = serde_json::from_slice(&config).unwrap();
-        let config = &config["quantization_config"];
-        assert_eq!(config["format"], "mixed-precision");
-        for (group, precision) in [("group_0", Precision::Int8), ("group_1", Precision::Fp8)] {
-            let targets = config["config_groups"][group]["targets"].as_array().unwrap();
-            assert_eq!(targets.len(), count(&all, precision));
-        }
-        let read = load(directory.path(), &LoadOptions::default()).unwrap();
-        let found = read.info.quantization.unwrap();
-        let (int8, float8) = (count(&all, Precision::Int8), count(&all, Precision::Fp8));
-        assert_eq!((found.int8, found.float8), (int8, float8));
-        // With less to spend, some that FP8 makes fastest are in int8, or as they were.
-        let (some, _) = decided(all.calibration.error * 0.7, times);
-        assert!(some.calibration.within(all.calibration.error * 0.7));
-        assert!(count(&some, Precision::Fp8) < count(&all, Precision::Fp8));
-    }
-}
+mod tests;

@@ -14,7 +14,7 @@ use super::plan_cache;
 use super::replicas::Replicas;
 use super::{Device, Loaded, Origin, ResizeOn, Session};
 use crate::error::{Error, Result};
-use crate::exec::select::{AllReduceKind, Overlap, SelectOptions, Sparse};
+use crate::exec::select::{AllReduceKind, Overlap, SelectOptions, Sparse, Store};
 use crate::exec::{Executor, GraphMode, HipExecutor, Processes};
 use crate::graph::{self, Float8, Graph, Optimizations, Passes};
 use crate::hip::{self, World};
@@ -48,6 +48,7 @@ pub struct SessionBuilder {
     threads: Option<usize>,
     hip_graphs: GraphMode,
     select: SelectOptions,
+    tuned: Option<Store>,
     resize: ResizeOn,
     optimizations: Optimizations,
     strict: bool,
@@ -71,6 +72,7 @@ impl Default for SessionBuilder {
             threads: None,
             hip_graphs: GraphMode::default(),
             select: SelectOptions::default(),
+            tuned: None,
             resize: ResizeOn::default(),
             optimizations: Optimizations::default(),
             strict: false,
@@ -193,6 +195,13 @@ impl SessionBuilder {
     #[doc(hidden)]
     pub fn select(mut self, options: SelectOptions) -> Self {
         self.select = options;
+        self
+    }
+
+    /// What counts as measured on this machine if the model runs on one GPU, in place of what the user's cache has.
+    #[doc(hidden)]
+    pub fn tuned(mut self, tuned: Store) -> Self {
+        self.tuned = Some(tuned);
         self
     }
 
@@ -505,13 +514,17 @@ impl SessionBuilder {
                     measured: self.select.measured && self.optimizations.selection,
                     ..self.select
                 };
-                let executors = match (degrees.shards(), processes, gpus.first()) {
-                    (_, Some(processes), Some(gpu)) => {
+                let executors = match (degrees.shards(), processes, &self.tuned, gpus.as_slice()) {
+                    (_, Some(processes), _, [gpu, ..]) => {
                         let configure = (self.hip_graphs, select);
                         let (dtype, threads) = (self.dtype, self.threads);
                         vec![Executor::tensor_across(
                             &graph, gpu, dtype, threads, configure, processes,
                         )?]
+                    }
+                    (1, None, Some(tuned), [gpu]) => {
+                        let by = (select, tuned.clone());
+                        vec![Executor::hip_tuned(&graph, gpu, self.dtype, self.threads, by)?]
                     }
                     (1, ..) => Executor::hip_on_each(&graph, &gpus, self.dtype, self.threads, select)?,
                     _ => {

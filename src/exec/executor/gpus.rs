@@ -53,7 +53,7 @@ impl Executor {
         let float8 = devices.first().and_then(|device| device.properties().float8());
         // Nor those whose indices of 2:4 sparse weights differ.
         let sparse = match devices.first() {
-            Some(device) => SparseWeights::of(graph, device, dtype, select)?,
+            Some(device) => SparseWeights::of(graph, device, dtype, select, None)?,
             None => None,
         };
         let constants = HostConstants::new(graph, dtype, float8, sparse.as_ref());

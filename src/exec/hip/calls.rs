@@ -1,4 +1,4 @@
-//! The time of each kernel and library call of a plan, by events between them.
+//! The time of each kernel and library call of a plan, by events between them; and of whole runs, one right behind the other.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +10,9 @@ use super::{Feed, HipExecutor, Reserved};
 use crate::error::Result;
 use crate::graph::plan::Plan;
 use crate::hip::{Event, Launch, Stream, Work};
+
+/// So many runs are submitted without waiting at most.
+const MAX_RUNS: f64 = 1000.0;
 
 /// A kernel or library call of a run whose calls were timed one by one.
 #[derive(Clone, Debug)]
@@ -102,5 +105,36 @@ impl HipExecutor {
         }
         self.contexts().push(context);
         Ok(calls)
+    }
+
+    /// The device's time of a run of `plan`: of one, or if that is shorter than `time`, of as many as take that long, without a pause
+    /// between them. From the third on a plan's runs are replayed, if they are at all.
+    ///
+    /// # Errors
+    ///
+    /// As those of a run.
+    pub fn time_runs(&self, plan: &Arc<Plan>, time: Duration, threads: &ThreadPool) -> Result<Duration> {
+        // Power, and with it the clock, depends on the values.
+        let input: Vec<u8> = (0..plan.input_bytes()).map(|i| (i * 7919 % 251) as u8).collect();
+        let Reserved { plan, mut context } = self.reserve(plan.clone())?;
+        let uploads = self.feed(&mut context, &plan, Feed::Pageable(&input), threads, &mut None)?;
+        let stream = context.stream.clone();
+        let mut run = |count: u32| -> Result<Duration> {
+            let before = stream.record()?;
+            for _ in 0..count {
+                self.compute(&mut context, &plan, &mut None)?;
+            }
+            Ok(stream.record()?.since(&before)? / count)
+        };
+        let mut each = run(1)?;
+        if each < time {
+            let count = time.as_secs_f64() / each.as_secs_f64().max(1e-6);
+            each = run(count.ceil().min(MAX_RUNS) as u32)?;
+        }
+        for upload in uploads {
+            self.keep(upload.wait()?);
+        }
+        self.contexts().push(context);
+        Ok(each)
     }
 }

@@ -81,7 +81,7 @@ pub(crate) use self::tensor::Processes;
 use self::tensor::Rank;
 pub use self::tensor::TensorExecutor;
 pub(super) use self::tensor::{TensorFinished, TensorRun};
-pub use self::tune::Tuned;
+pub use self::tune::{Dense, Tuned};
 
 /// Runs plans of one graph on a GPU. Can be shared: any number of threads may run it at once, each on a stream of its
 /// own.
@@ -142,10 +142,30 @@ impl HipExecutor {
         dtype: DType,
         select: SelectOptions,
     ) -> Result<Self> {
-        let sparse = SparseWeights::of(graph, device, dtype, select)?;
+        let sparse = SparseWeights::of(graph, device, dtype, select, None)?;
         let constants = HostConstants::new(graph, dtype, device.properties().float8(), sparse.as_ref());
         let mut executor = Self::with_constants(graph, &constants, device, dtype)?;
         executor.selection.set_options(select);
+        Ok(executor)
+    }
+
+    /// As [`with_selection`](Self::with_selection), with what counts as measured on this machine, in place of what the user's cache has.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn with_tuned(
+        graph: &Graph,
+        device: &Device,
+        dtype: DType,
+        select: SelectOptions,
+        tuned: Store,
+    ) -> Result<Self> {
+        let sparse = SparseWeights::of(graph, device, dtype, select, Some(&tuned))?;
+        let constants = HostConstants::new(graph, dtype, device.properties().float8(), sparse.as_ref());
+        let mut executor = Self::with_constants(graph, &constants, device, dtype)?;
+        executor.selection.set_options(select);
+        executor.selection.set_tuned(tuned);
         Ok(executor)
     }
 

@@ -21,7 +21,8 @@ pub(crate) struct SparseWeights {
 }
 
 impl SparseWeights {
-    /// `None` if there are none, or the device cannot skip their zeros in `dtype` or is not to.
+    /// `None` if there are none, or the device cannot skip their zeros in `dtype` or is not to. `tuned` counts as measured on this
+    /// machine; by default what the user's cache has.
     ///
     /// # Errors
     ///
@@ -31,6 +32,7 @@ impl SparseWeights {
         device: &Device,
         dtype: DType,
         select: SelectOptions,
+        tuned: Option<&Store>,
     ) -> Result<Option<Self>> {
         let order = SparseOrder::of(device.properties().arch());
         let Some(order) = order.filter(|_| dtype.size() == 2 && select.sparse != Sparse::Off) else {
@@ -41,12 +43,13 @@ impl SparseWeights {
             return Ok(None);
         }
         let stream = device.stream()?;
-        let store = match select.measured && !select.reproducible {
-            true => {
+        let store = match (select.measured && !select.reproducible, tuned) {
+            (true, Some(tuned)) => tuned.clone(),
+            (true, None) => {
                 let (key, _) = super::key(&stream);
                 Store::current(&key.with(HIPSPARSELT, Hipsparselt::version(&stream)))
             }
-            false => Store::default(),
+            (false, _) => Store::default(),
         };
         // The library's results may depend on the number of rows.
         let library = match select.reproducible {

@@ -10,7 +10,7 @@ use super::lower::{
 use super::regions::Regions;
 use super::{HipExecutor, Kernels};
 use crate::error::{Error, Result};
-use crate::exec::select::{Candidate, HIPSPARSELT, MIOPEN, Problem, Selection, Store};
+use crate::exec::select::{Candidate, HIPSPARSELT, MIOPEN, PackedLayer, Problem, Selection, Store};
 use crate::graph::plan::{ALIGNMENT, Plan};
 use crate::hip::{DType, DeviceBuffer, Dnn, Gemm, Operand, PinnedBuffer, Replay, SparseLt, Stream, Work};
 use crate::kernels::{PatchExtractArgs, Strided, is_fused, sparse_bytes, sparse_indices_at};
@@ -43,6 +43,31 @@ pub struct Tuned {
     pub best: Candidate,
     /// Its time, in microseconds.
     pub best_us: f64,
+    /// Where the fastest is for packed 2:4 sparse weights, the fastest for dense ones.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dense: Option<Dense>,
+}
+
+/// The fastest candidate for a dense weight.
+#[derive(Clone, Copy, Debug, serde::Serialize)]
+pub struct Dense {
+    /// The candidate.
+    pub best: Candidate,
+    /// Its time, in microseconds.
+    pub best_us: f64,
+}
+
+impl Tuned {
+    /// If it is a linear layer that is fastest with a packed weight: what was measured of it, at a batch size of `images`.
+    pub fn packed_layer(&self, images: usize) -> Option<PackedLayer> {
+        let dense = self.dense?;
+        Some(PackedLayer {
+            images,
+            problem: self.shape,
+            packed: (self.best, self.best_us),
+            dense: (dense.best, dense.best_us),
+        })
+    }
 }
 
 impl HipExecutor {
@@ -128,6 +153,11 @@ impl HipExecutor {
         Store::new(key.with(HIPSPARSELT, sparse))
     }
 
+    /// What the user's cache has for this device, by its libraries' versions.
+    pub fn cached_store(&self) -> Store {
+        Store::current(self.store().key())
+    }
+
     /// `None` if there is no choice. What is in `store` is selected for what `call` consists of.
     fn tune_call(&self, call: &Call, steps: usize, store: &Store) -> Result<Option<Tuned>> {
         let Some(problem) = call.problem() else {
@@ -153,7 +183,11 @@ impl HipExecutor {
             timer.measure(&mut bench)?;
         }
         first.sort_by(|a, b| a.best().total_cmp(&b.best()));
-        let keep = |(rank, timer): &(usize, Timer)| *rank < FINALISTS || timer.candidate == rule;
+        let is_dense = |timer: &Timer| !timer.candidate.is_for_packed();
+        let first_dense = first.iter().position(is_dense);
+        let keep = |(rank, timer): &(usize, Timer)| {
+            *rank < FINALISTS || timer.candidate == rule || Some(*rank) == first_dense
+        };
         let mut finalists: Vec<Timer> = first
             .into_iter()
             .enumerate()
@@ -169,6 +203,10 @@ impl HipExecutor {
         let best = finalists
             .first()
             .ok_or_else(|| Error::argument("shape", format!("no kernel computes {problem}")))?;
+        let dense = finalists.iter().find(|timer| is_dense(timer)).map(|timer| Dense {
+            best: timer.candidate,
+            best_us: timer.median(),
+        });
         let by_rule = finalists.iter().find(|timer| timer.candidate == rule);
         Ok(Some(Tuned {
             shape: problem,
@@ -178,6 +216,7 @@ impl HipExecutor {
             rule_us: by_rule.map_or(f64::NAN, Timer::median),
             best: best.candidate,
             best_us: best.median(),
+            dense: dense.filter(|_| best.candidate.is_for_packed()),
         }))
     }
 }

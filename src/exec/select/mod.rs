@@ -11,6 +11,7 @@
 //! kernel, as on an H200 these are faster than the crate's `int8_gemm`, which does both. For all else the rule is the
 //! crate's own kernels: MIOpen computes nothing that it was not measured to be fastest at, and is not even opened.
 
+mod confirm;
 mod problem;
 mod store;
 
@@ -23,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::kernels::has_int8_gemm;
 
+pub use self::confirm::{PackedLayer, WholeModel};
 pub use self::problem::{AttentionShape, Float8Shape, LinearShape, PatchEmbeddingShape, Problem};
 pub(in crate::exec) use self::store::SparseKernel;
 pub use self::store::{HIPBLASLT, HIPSPARSELT, Key, MIOPEN, Store};
@@ -199,6 +201,13 @@ pub enum Candidate {
         /// As hipBLASLt's.
         epilogue: bool,
     },
+}
+
+impl Candidate {
+    /// Whether it is for packed 2:4 sparse weights.
+    pub fn is_for_packed(self) -> bool {
+        matches!(self, Self::Sparse | Self::Hipsparselt { .. })
+    }
 }
 
 impl fmt::Display for Candidate {

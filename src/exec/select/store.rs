@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::{AttentionShape, Candidate, LinearShape, PatchEmbeddingShape, Problem};
+use super::{AttentionShape, Candidate, LinearShape, PatchEmbeddingShape, Problem, WholeModel};
 use crate::error::{Error, Result};
 use crate::hip::{DType, regular_file};
 use crate::kernels::cache_folder;
@@ -79,6 +79,8 @@ pub struct Store {
 struct Measured {
     candidate: Candidate,
     microseconds: f64,
+    /// By which it was decided whether the layer's weight is packed.
+    whole_model: Option<WholeModel>,
 }
 
 /// A list for each op; a file of a version that measured fewer has fewer.
@@ -101,6 +103,8 @@ struct Entry<S> {
     shape: S,
     kernel: Candidate,
     microseconds: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    whole_model: Option<WholeModel>,
 }
 
 impl<S: Into<Problem>> Entry<S> {
@@ -109,12 +113,14 @@ impl<S: Into<Problem>> Entry<S> {
             shape,
             kernel: candidate,
             microseconds,
+            whole_model,
         } = self;
         (
             shape.into(),
             Measured {
                 candidate,
                 microseconds,
+                whole_model,
             },
         )
     }
@@ -251,8 +257,21 @@ impl Store {
         let measured = Measured {
             candidate,
             microseconds,
+            whole_model: None,
         };
         self.measured.insert(problem.into(), measured);
+    }
+
+    /// Records the whole model's times by which it was decided whether the weight of `problem` is packed.
+    pub fn remark(&mut self, problem: &Problem, whole_model: WholeModel) {
+        if let Some(measured) = self.measured.get_mut(problem) {
+            measured.whole_model = Some(whole_model);
+        }
+    }
+
+    /// Adds what `other` has, which replaces what is here of the same problems.
+    pub fn extend(&mut self, other: &Self) {
+        self.measured.extend(other.measured.iter().map(|(p, m)| (*p, *m)));
     }
 
     /// Adds this to the user's cache, whose other entries stay, and returns the file's path. The file appears whole or not at
@@ -270,7 +289,7 @@ impl Store {
         };
         let mut all = Self::load(&self.key);
         all.retain(&self.key);
-        all.measured.extend(self.measured.iter().map(|(p, m)| (*p, *m)));
+        all.extend(self);
         match all.write(&path) {
             Ok(()) => Ok(path),
             Err(error) => Err(Error::io(&path, error)),
@@ -335,6 +354,7 @@ impl Store {
                     shape,
                     kernel: measured.candidate,
                     microseconds: (measured.microseconds * 100.0).round() / 100.0,
+                    whole_model: measured.whole_model,
                 };
                 Some((order, serde_json::to_string(&entry).unwrap_or_default()))
             })

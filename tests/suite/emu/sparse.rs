@@ -15,6 +15,7 @@ fn packed_weights_are_measured_and_give_the_logits_of_the_reference() {
         let tests = [
             "gpu::sparse::packed_weights_give_the_logits_of_the_reference",
             "gpu::sparse::packed_weights_are_a_candidate",
+            "gpu::sparse::the_whole_model_is_timed_with_packed_weights_and_dense_ones",
         ];
         passes("gfx942", "f32,f16,bf16", &tests);
     }
@@ -75,11 +76,37 @@ fn weights_stay_packed_where_that_was_measured_to_be_fastest() {
     assert_eq!(compressed(&["--sparse", "on"]), of("asked", 4));
     assert_eq!(packed(&["--sparse", "on"]), none);
 
-    on_gpu(&["tune", model], &[]);
+    let lines = on_gpu(&["tune", model], &["--json"]);
+    let lines: Vec<Value> = lines
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     let mut files = fs::read_dir(cache.join("selection")).unwrap();
     let file = files.next().unwrap().unwrap().path();
     let mut stored: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
     assert!(stored["libraries"].as_str().unwrap().contains("hipSPARSELt 206"));
+    // Packed weights are kept if, and only if, the whole model was faster with them.
+    let fastest_packed = lines.iter().filter(|line| line.get("dense").is_some()).count();
+    let whole: Vec<&Value> = lines
+        .iter()
+        .filter(|line| line.get("whole_model").is_some())
+        .collect();
+    println!("{fastest_packed} fastest packed: {whole:?}");
+    assert_eq!(whole.len(), usize::from(fastest_packed > 0));
+    let entries = stored["linear"].as_array().unwrap();
+    let (in_file, times): (usize, usize) = entries.iter().fold((0, 0), |(packed, times), entry| {
+        let is_packed = entry["kernel"] == "sparse" || entry["kernel"].get("hipsparselt").is_some();
+        let has_times = entry.get("whole_model").is_some();
+        (packed + usize::from(is_packed), times + usize::from(has_times))
+    });
+    assert_eq!(times, fastest_packed);
+    match whole.first() {
+        Some(whole) if whole["faster"] == true => {
+            assert_eq!((in_file, &whole["kept"]), (fastest_packed, &"packed".into()));
+        }
+        Some(whole) => assert_eq!((in_file, &whole["kept"]), (0, &"dense".into())),
+        None => assert_eq!(in_file, 0),
+    }
     let mut choose = |kernel: &Value, layers: usize| {
         let linear = stored["linear"].as_array_mut().unwrap();
         let sparse: Vec<&mut Value> = linear

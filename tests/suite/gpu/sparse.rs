@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use hipvit::exec::select::{Candidate, Problem, SelectOptions};
+use hipvit::exec::select::{Candidate, PackedLayer, Problem, SelectOptions, WholeModel};
 use hipvit::exec::{Executor, HipExecutor};
 use hipvit::graph::inspection::SelectedKernels;
 use hipvit::graph::plan::Plan;
@@ -176,5 +177,67 @@ fn packed_weights_are_a_candidate() {
                 store.to_json().contains("\"sparse\": true") || store.to_json().contains("\"sparse\":true")
             );
         }
+    }
+}
+
+/// The whole model is timed with weights packed as they were measured to be fastest, and with dense ones, whatever the user's cache has.
+#[test]
+fn the_whole_model_is_timed_with_packed_weights_and_dense_ones() {
+    const BATCH: usize = 2;
+    let Some((device, _shared)) = device() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let path = pruned("", dir.path());
+    for dtype in dtypes() {
+        let builder = Session::builder().device(device).dtype(dtype).batch(BATCH);
+        let gpu = builder.open_device().unwrap().unwrap();
+        if !skips_zeros(gpu.properties().arch(), dtype) {
+            continue;
+        }
+        let session = builder.load(&path).unwrap();
+        let executor = on_gpu(session.executor());
+        let problems = executor.problems(&session.plan(BATCH).unwrap()).unwrap();
+        let layer = |(problem, _)| PackedLayer {
+            images: BATCH,
+            problem,
+            packed: (Candidate::Sparse, 1.0),
+            dense: (Candidate::Rocblas, 2.0),
+        };
+        let layers: Vec<PackedLayer> = problems
+            .into_iter()
+            .filter(|(problem, _)| matches!(problem, Problem::Linear(shape) if shape.sparse))
+            .map(layer)
+            .collect();
+        assert_eq!(layers.len(), 4);
+        let [packed, dense] = [true, false].map(|packed| {
+            let mut store = executor.store();
+            store.set_packed(&layers, packed);
+            builder.clone().tuned(store).load(&path).unwrap()
+        });
+        let bytes = [&packed, &dense].map(|session| on_gpu(session.executor()).weight_bytes());
+        assert!(bytes[0] < bytes[1], "{bytes:?}");
+        let steps = |session: &Session| -> [usize; 2] {
+            let kernels = on_gpu(session.executor())
+                .kernels(&session.plan(BATCH).unwrap())
+                .unwrap();
+            ["sparse_gemm", "rocBLAS"].map(|name| {
+                let tuned = kernels.iter().filter(|of| of.origin.as_deref() == Some("tuned"));
+                tuned
+                    .filter(|of| of.kernels[0].starts_with(name))
+                    .map(|of| of.steps)
+                    .sum()
+            })
+        };
+        assert_eq!((steps(&packed), steps(&dense)), ([16, 0], [0, 16]));
+        let time = |is_packed: bool| {
+            let session = if is_packed { &packed } else { &dense };
+            let plan = session.plan(BATCH)?;
+            let time = session.executor().time_runs(&plan, Duration::ZERO)?;
+            Ok::<_, hipvit::Error>(1e6 * time.as_secs_f64())
+        };
+        let whole = WholeModel::measure(BATCH, time).unwrap();
+        println!("{dtype}: {whole:?}");
+        assert!(whole.packed_us > 0.0 && whole.dense_us > 0.0, "{whole:?}");
+        let replays = on_gpu(packed.executor()).replays();
+        assert!(replays.replayed_runs > 5, "{replays:?}");
     }
 }

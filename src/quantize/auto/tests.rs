@@ -1,0 +1,292 @@
+//! The search, by times that are given.
+
+use std::ops::Range;
+
+use super::super::{Scales, activations, groups, rounding};
+use super::*;
+use crate::model::{LoadOptions, load, tinyvit32};
+
+/// The decision on TinyViT32 and images of noise, if a GEMM takes these microseconds in full precision, in int8 and in FP8.
+fn decided(budget: f64, times: fn([usize; 3]) -> [u64; 3]) -> (Decision, BTreeMap<String, Replacement>) {
+    decided_by(budget, (times, None), 0..6, 6..8)
+}
+
+/// And an attention in 16 bits and in FP8, if that is an option; and these of the images, of which some are held out.
+fn decided_by(
+    budget: f64,
+    (times, attention): (fn([usize; 3]) -> [u64; 3], Option<[u64; 2]>),
+    calibration: Range<usize>,
+    held_out: Range<usize>,
+) -> (Decision, BTreeMap<String, Replacement>) {
+    let checkpoint = Checkpoint::open(None).unwrap();
+    let model = tinyvit32(&LoadOptions::default()).unwrap();
+    let layers = Layers::of(&model.graph);
+    let groups = groups(&model.graph, &layers);
+    let [height, width] = model.info.image_size;
+    let image = |seed: usize| {
+        (0..height * width * 3)
+            .map(|i| (i * i * (seed + 3) % 251) as u8)
+            .collect()
+    };
+    let images: Vec<Vec<u8>> = calibration.map(image).collect();
+    let held_out: Vec<Vec<u8>> = held_out.map(image).collect();
+    let round = |name: &String| {
+        let rounded = rounding::round(&checkpoint, name, None, Precision::Int8, Scales::Largest);
+        (name.clone(), rounded.unwrap())
+    };
+    let units = units(&model.graph, &layers, &groups);
+    let of = |index: usize| -> Vec<Duration> {
+        let sum = |unit: &Unit| unit.sizes.iter().map(|&size| times(size)[index]).sum();
+        units
+            .iter()
+            .map(|unit| Duration::from_micros(sum(unit)))
+            .collect()
+    };
+    let float8 = activations::round(&checkpoint, &model, &layers, &images).unwrap();
+    let mut options = vec![
+        Quantized {
+            precision: Precision::Int8,
+            replaced: layers.quantized.iter().map(round).collect(),
+            times: of(1),
+            attention: None,
+        },
+        Quantized {
+            precision: Precision::Fp8,
+            replaced: float8.clone(),
+            times: of(2),
+            attention: None,
+        },
+    ];
+    if let Some(us) = attention {
+        let attentions = Attended::of(&model.graph, &float8);
+        let mut attending = float8;
+        activations::attend(&model, &attentions, &images, &mut attending).unwrap();
+        let of_unit = |unit: &Unit| {
+            let reads = |of: &&Attended| of.weights().all(|name| unit.tensors.contains(name));
+            attentions.iter().find(reads).map(|of| Attention {
+                names: vec![of.name.clone()],
+                times: us.map(Duration::from_micros),
+                bytes: [2, 1].map(|bytes| bytes * of.elements(&model.graph)),
+            })
+        };
+        options.push(Quantized {
+            precision: Precision::Fp8,
+            replaced: attending,
+            times: of(2),
+            attention: Some(units.iter().map(of_unit).collect()),
+        });
+    }
+    let full = on_cpu(model).unwrap();
+    let images = References {
+        calibration: Reference::new(&full, &images).unwrap(),
+        held_out: (!held_out.is_empty()).then(|| Reference::new(&full, &held_out).unwrap()),
+    };
+    let by = (budget, "a test".to_owned());
+    decide(&checkpoint, &units, &of(0), &options, &images, by).unwrap()
+}
+
+fn count(decision: &Decision, precision: Precision) -> usize {
+    decision.layers(precision).count()
+}
+
+#[test]
+fn the_budget_bounds_the_measured_error() {
+    let faster = |_| [2, 1, 3];
+    let (none, replaced) = decided(0.0, faster);
+    assert!(replaced.is_empty() && none.calibration.error == 0.0);
+    assert_eq!(none.calibration.agreeing, Some(6));
+    let (all, replaced) = decided(1.0, faster);
+    assert_eq!(
+        [count(&all, Precision::Full), count(&all, Precision::Fp8)],
+        [0; 2]
+    );
+    let error = all.calibration.error;
+    assert!(error > 0.0 && count(&all, Precision::Int8) == replaced.len());
+    let (some, replaced) = decided(error / 2.0, faster);
+    assert!(some.calibration.within(error / 2.0), "{some:?} of {error}");
+    let (int8, full) = (count(&some, Precision::Int8), count(&some, Precision::Full));
+    assert!(int8 > 0 && full > 0 && int8 == replaced.len(), "{int8} {full}");
+    // Of layers that gain the same, those with the least errors.
+    let errors = |precision| {
+        let of = some
+            .choices
+            .iter()
+            .filter(move |choice| choice.precision == precision);
+        of.map(|choice| choice.candidates[0].error)
+    };
+    let most = errors(Precision::Int8).fold(0.0, f64::max);
+    assert!(most <= errors(Precision::Full).fold(1.0, f64::min));
+}
+
+#[test]
+fn the_budget_bounds_the_error_on_held_out_images() {
+    let faster = |_| [2, 1, 3];
+    // Of two sets of images that with the larger error is held out, and the budget lies between.
+    let (mut calibration, mut held_out) = (0..3, 3..6);
+    let errors = |decision: &Decision| {
+        let held_out = decision.held_out.as_ref().unwrap();
+        (decision.calibration.error, held_out.error)
+    };
+    let (mut small, mut large) = errors(&decided_by(1.0, (faster, None), 0..3, 3..6).0);
+    if small > large {
+        (small, large) = (large, small);
+        (calibration, held_out) = (held_out, calibration);
+    }
+    let budget = f64::midpoint(small, large);
+    let (alone, all) = decided_by(budget, (faster, None), calibration.clone(), 0..0);
+    assert!(alone.held_out.is_none() && alone.reverted.is_none());
+    assert_eq!(alone.calibration.error, small);
+    let (both, some) = decided_by(budget, (faster, None), calibration, held_out);
+    let (calibration, held_out) = errors(&both);
+    assert!(
+        calibration <= budget && held_out <= budget,
+        "{calibration}, {held_out}"
+    );
+    let reverted = both.reverted.as_ref().unwrap();
+    assert_eq!(reverted.error, large);
+    // No more than needed, and those are in full precision.
+    let full: Vec<&String> = both.layers(Precision::Full).collect();
+    assert!(reverted.layers.iter().eq(full) && !some.is_empty());
+    assert_eq!(all.len() - some.len(), reverted.layers.len());
+}
+
+#[test]
+fn what_is_slower_stays_as_it_is() {
+    // TinyViT32's second layers of the feed-forward network have more inputs than outputs.
+    let (decision, _) = decided(1.0, |[_, k, n]| if k > n { [1, 2, 1] } else { [2, 1, 2] });
+    for choice in &decision.choices {
+        let second = choice.layers.iter().any(|layer| layer.ends_with("fc2"));
+        let expected = if second { Precision::Full } else { Precision::Int8 };
+        assert_eq!(choice.precision, expected, "{:?}", choice.layers);
+    }
+    assert!(count(&decision, Precision::Full) > 0 && count(&decision, Precision::Int8) > 0);
+}
+
+#[test]
+fn precisions_are_mixed() {
+    // Each is fastest for some, and FP8's errors are larger.
+    let times = |[_, k, n]: [usize; 3]| if k > n { [9, 8, 1] } else { [9, 1, 8] };
+    let (all, replaced) = decided(1.0, times);
+    for choice in &all.choices {
+        let second = choice.layers.iter().any(|layer| layer.ends_with("fc2"));
+        let expected = if second { Precision::Fp8 } else { Precision::Int8 };
+        assert_eq!(choice.precision, expected, "{:?}", choice.layers);
+        assert!(choice.candidates[1].error > choice.candidates[0].error);
+    }
+    let float8 = |of: &&Replacement| matches!(of, Replacement::Float8 { .. });
+    assert_eq!(
+        replaced.values().filter(float8).count(),
+        count(&all, Precision::Fp8)
+    );
+    // As one file, with a group of layers for each.
+    let directory = tempfile::tempdir().unwrap();
+    let checkpoint = Checkpoint::open(None).unwrap();
+    let unquantised = ["head".to_owned()];
+    checkpoint
+        .write(directory.path(), Format::Full, &replaced, &unquantised)
+        .unwrap();
+    let config = std::fs::read(directory.path().join("config.json")).unwrap();
+    let config: serde_json::Value = serde_json::from_slice(&config).unwrap();
+    let config = &config["quantization_config"];
+    assert_eq!(config["format"], "mixed-precision");
+    for (group, precision) in [("group_0", Precision::Int8), ("group_1", Precision::Fp8)] {
+        let targets = config["config_groups"][group]["targets"].as_array().unwrap();
+        assert_eq!(targets.len(), count(&all, precision));
+    }
+    let read = load(directory.path(), &LoadOptions::default()).unwrap();
+    let found = read.info.quantization.unwrap();
+    let (int8, float8) = (count(&all, Precision::Int8), count(&all, Precision::Fp8));
+    assert_eq!((found.int8, found.float8), (int8, float8));
+    // With less to spend, some that FP8 makes fastest are in int8, or as they were.
+    let (some, _) = decided(all.calibration.error * 0.7, times);
+    assert!(some.calibration.within(all.calibration.error * 0.7));
+    assert!(count(&some, Precision::Fp8) < count(&all, Precision::Fp8));
+}
+
+/// The weights that say by which step attention rounds what they give.
+fn with_steps(replaced: &BTreeMap<String, Replacement>) -> Vec<&String> {
+    let has_step = |of: &Replacement| matches!(of, Replacement::Float8 { output: Some(_), .. });
+    replaced
+        .iter()
+        .filter(|(_, of)| has_step(of))
+        .map(|(name, _)| name)
+        .collect()
+}
+
+#[test]
+fn attention_is_in_float8_where_that_is_faster() {
+    let float8 = |_| [9, 8, 4];
+    let decided = |budget, times, attention| decided_by(budget, (times, Some(attention)), 0..6, 6..8);
+    let (all, replaced) = decided(1.0, float8, [5, 3]);
+    assert_eq!((all.attention.len(), all.attention_in_float8().count()), (4, 4));
+    assert_eq!(with_steps(&replaced).len(), 4);
+    assert_eq!(count(&all, Precision::Fp8), replaced.len());
+    for choice in &all.attention {
+        let [layer] = &choice.layers[..] else {
+            panic!("{choice:?}")
+        };
+        assert!(
+            layer.ends_with("attn.qkv") && choice.attention[0].starts_with("blocks."),
+            "{choice:?}"
+        );
+        assert_eq!((choice.full_us, choice.us), (5.0, 3.0));
+        assert_eq!(choice.full_bytes, 2 * choice.bytes);
+        // It rounds something else than the layer alone.
+        let alone = all.choices.iter().find(|of| of.layers == choice.layers).unwrap();
+        assert!(
+            (choice.error - alone.candidates[1].error).abs() > 0.0,
+            "{choice:?}, {alone:?}"
+        );
+    }
+    // Files tell it to the builder of the graph.
+    let directory = tempfile::tempdir().unwrap();
+    let checkpoint = Checkpoint::open(None).unwrap();
+    checkpoint
+        .write(directory.path(), Format::Full, &replaced, &["head".to_owned()])
+        .unwrap();
+    let read = load(directory.path(), &LoadOptions::default()).unwrap();
+    let in_float8 = |op: &Op| matches!(op, Op::Attention(spec) if spec.float8.is_some());
+    assert_eq!(
+        read.graph
+            .nodes()
+            .iter()
+            .filter(|node| in_float8(&node.op))
+            .count(),
+        4
+    );
+
+    // Slower, or no faster, it stays as it is; and where its layers are better off in int8.
+    let int8: fn([usize; 3]) -> [u64; 3] = |_| [9, 1, 8];
+    for (times, attention) in [(float8 as fn(_) -> _, [3, 5]), (float8, [3, 3]), (int8, [5, 3])] {
+        let (none, replaced) = decided(1.0, times, attention);
+        assert_eq!((none.attention.len(), none.attention_in_float8().count()), (4, 0));
+        assert!(with_steps(&replaced).is_empty());
+    }
+    // It can be why FP8 is the best of what a layer can be in.
+    let (all, _) = decided(1.0, int8, [50, 3]);
+    assert_eq!(all.attention_in_float8().count(), 4);
+    assert_eq!(all.layers(Precision::Fp8).count(), 4);
+}
+
+#[test]
+fn the_budget_bounds_the_error_of_attention_too() {
+    let times: fn([usize; 3]) -> [u64; 3] = |_| [9, 8, 4];
+    let decided = |budget| decided_by(budget, (times, Some([5, 3])), 0..6, 6..8);
+    let (all, _) = decided(1.0);
+    let (none, replaced) = decided(0.0);
+    assert!(replaced.is_empty() && none.attention_in_float8().count() == 0);
+    let budget = 0.8 * all.calibration.error;
+    let (some, replaced) = decided(budget);
+    let held_out = some.held_out.as_ref().unwrap();
+    assert!(some.calibration.within(budget) && held_out.within(budget));
+    let attending = some.attention_in_float8().count();
+    assert!(
+        attending < 4 && with_steps(&replaced).len() == attending,
+        "{some:?}"
+    );
+    // Nor is attention in FP8 where its layers are not.
+    for choice in some.attention.iter().filter(|of| of.precision == Precision::Fp8) {
+        let layers = some.choices.iter().find(|of| of.layers == choice.layers).unwrap();
+        assert_eq!(layers.precision, Precision::Fp8);
+    }
+}
