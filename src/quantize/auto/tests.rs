@@ -6,15 +6,18 @@ use super::super::{Scales, activations, groups, rounding};
 use super::*;
 use crate::model::{LoadOptions, load, tinyvit32};
 
+/// Microseconds of a GEMM in full precision, in int8 and in FP8.
+type GemmTimes = fn([usize; 3]) -> [u64; 3];
+
 /// The decision on TinyViT32 and images of noise, if a GEMM takes these microseconds in full precision, in int8 and in FP8.
-fn decided(budget: f64, times: fn([usize; 3]) -> [u64; 3]) -> (Decision, BTreeMap<String, Replacement>) {
+fn decided(budget: f64, times: GemmTimes) -> (Decision, BTreeMap<String, Replacement>) {
     decided_by(budget, (times, None), 0..6, 6..8)
 }
 
 /// And an attention in 16 bits and in FP8, if that is an option; and these of the images, of which some are held out.
 fn decided_by(
     budget: f64,
-    (times, attention): (fn([usize; 3]) -> [u64; 3], Option<[u64; 2]>),
+    (times, attention): (GemmTimes, Option<[u64; 2]>),
     calibration: Range<usize>,
     held_out: Range<usize>,
 ) -> (Decision, BTreeMap<String, Replacement>) {
