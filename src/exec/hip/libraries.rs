@@ -162,7 +162,8 @@ impl Libraries {
             .then_some(direct)
     }
 
-    /// Submits a sum and the norm of its result as one launch, where that is possible; whether it was.
+    /// Submits a sum and the norm of its result as one launch, where that is possible; whether it was. Not where results must not depend on
+    /// the batch size: a norm alone adds in another order, and larger sums take several launches.
     pub(super) fn submit_sum_and_norm(
         &mut self,
         call: &AllReduceCall,
@@ -171,7 +172,8 @@ impl Libraries {
         regions: &Regions<'_>,
     ) -> Result<bool> {
         let direct = self.direct(call, selection);
-        let Some(direct) = direct.filter(|direct| direct.normalizes(call, norm)) else {
+        let fuses = |direct: &&DirectRank| !selection.options().reproducible && direct.normalizes(call, norm);
+        let Some(direct) = direct.filter(fuses) else {
             return Ok(false);
         };
         direct.submit(call, Some(norm), &self.stream, &regions.0)?;

@@ -331,7 +331,7 @@ impl<'a> Steps<'a> {
         }
     }
 
-    /// Submits the steps from number `from` on, up to and with the next sum over the ranks, which waits for the event `after`, of
+    /// Submits the steps from number `from` on, up to and with the next sum over the ranks and a norm that is part of it, which waits for the event `after`, of
     /// another stream. What is left begins at the number that it returns; with an event behind the sum, if there was one.
     pub(super) fn enqueue_to_sum(
         &mut self,
@@ -345,6 +345,12 @@ impl<'a> Steps<'a> {
             let sums = matches!(plan.node(step).op, Op::AllReduce(_));
             if let (true, Some(after)) = (sums, after) {
                 stream.wait(after)?;
+            }
+            // As in a batch of this size that is not a half.
+            if let Some(next) = plan.steps().get(index + 1)
+                && executor.submit_sum_and_norm(plan, [step, next], &regions, self.libraries)?
+            {
+                return Ok((index + 2, Some(stream.mark()?)));
             }
             executor.submit_step(plan, step, &regions, self.libraries)?;
             if sums {
