@@ -125,17 +125,8 @@ pub struct ModelArgs {
     /// [default: auto]
     #[arg(long, value_name = "DEVICE", value_parser = choices::devices(), add = ArgValueCandidates::new(completions::device_sets))]
     device: Option<choices::Devices>,
-    /// How several GPUs share the work: data (a replica of the model on each), tensor (each layer split over them), pipeline
-    /// (the layers divided among them), or degrees, as tensor=2,data=2 or tensor=2,pipeline=2
-    #[arg(long, default_value = "data", value_name = "KIND[=N],…", value_parser = choices::parallelism)]
-    parallel: Parallelism,
-    /// With tensor parallelism, what sums over the GPUs: direct (this crate's kernel, over peer memory), library (RCCL or NCCL),
-    /// auto (direct for small messages, where the GPUs can)
-    #[arg(long, default_value = "auto", value_name = "KIND", value_parser = choices::all_reduce())]
-    all_reduce: AllReduceKind,
-    /// With tensor parallelism, overlap these sums with computation, a batch as two halves: auto does so where messages are large
-    #[arg(long, default_value = "auto", value_name = "WHEN", value_parser = choices::overlap())]
-    overlap: Overlap,
+    #[command(flatten)]
+    parallel: ParallelArgs,
     /// On a GPU, keep 2:4 sparse weights packed in f16 and bf16 and skip their zeros: auto (where tune has measured that to be faster),
     /// on (by hipSPARSELt or cuSPARSELt, or without it by the crate's kernel), own (by the crate's kernel), off; not with several GPUs
     /// for one model
@@ -149,6 +140,31 @@ pub struct ModelArgs {
     /// Image size, if not the model's own; position embeddings are interpolated
     #[arg(long, value_name = "N or HxW", value_parser = image_size)]
     image_size: Option<ImageSize>,
+}
+
+/// How several GPUs share the work.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ParallelArgs {
+    /// How several GPUs share the work: data (a replica of the model on each), tensor (each layer split over them), pipeline
+    /// (the layers divided among them), or degrees, as tensor=2,data=2 or tensor=2,pipeline=2
+    #[arg(id = "parallel", long = "parallel", default_value = "data", value_name = "KIND[=N],…", value_parser = choices::parallelism)]
+    kind: Parallelism,
+    /// With tensor parallelism, what sums over the GPUs: direct (this crate's kernel, over peer memory), library (RCCL or NCCL),
+    /// auto (direct for small messages, where the GPUs can)
+    #[arg(long, default_value = "auto", value_name = "KIND", value_parser = choices::all_reduce())]
+    all_reduce: AllReduceKind,
+    /// With tensor parallelism, overlap these sums with computation, a batch as two halves: auto does so where messages are large
+    #[arg(long, default_value = "auto", value_name = "WHEN", value_parser = choices::overlap())]
+    overlap: Overlap,
+}
+
+impl ParallelArgs {
+    fn apply(&self, builder: SessionBuilder) -> SessionBuilder {
+        builder
+            .parallel(self.kind)
+            .all_reduce(self.all_reduce)
+            .overlap(self.overlap)
+    }
 }
 
 /// How a model computes, wherever it runs.
@@ -251,7 +267,7 @@ impl RunArgs {
     /// Whether several processes would divide the model, rather than share the images.
     fn is_divided(&self) -> bool {
         let device = self.model.device.as_ref();
-        !self.model.parallel.is_data() && device.is_none_or(|devices| devices.set().device().is_some())
+        !self.model.parallel.kind.is_data() && device.is_none_or(|devices| devices.set().device().is_some())
     }
 
     /// Whether it is the embedded model.
@@ -327,18 +343,14 @@ impl ModelArgs {
     }
 
     fn builder(&self) -> SessionBuilder {
-        let builder = self
-            .compute
-            .builder()
+        let builder = self.parallel.apply(self.compute.builder());
+        let builder = builder
             .devices(
                 self.device
                     .as_ref()
                     .map(|devices| devices.set().clone())
                     .unwrap_or_default(),
             )
-            .parallel(self.parallel)
-            .all_reduce(self.all_reduce)
-            .overlap(self.overlap)
             .sparse(self.sparse)
             .batch(self.batch);
         match self.image_size {

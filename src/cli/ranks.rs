@@ -280,8 +280,8 @@ impl Work<'_> {
         facts.add("image size", format!("{:?}", session.info().image_size));
         facts.add("--resize", format!("{:?}", session.resize()));
         facts.add("--parallel", format!("{:?}", session.degrees()));
-        facts.add("--all-reduce", format!("{:?}", args.all_reduce));
-        facts.add("--overlap", format!("{:?}", args.overlap));
+        facts.add("--all-reduce", format!("{:?}", args.parallel.all_reduce));
+        facts.add("--overlap", format!("{:?}", args.parallel.overlap));
         facts.add("--sparse", format!("{:?}", args.sparse));
         facts.add("--strict", args.compute.strict);
         facts.add("--reproducible", args.compute.reproducible);

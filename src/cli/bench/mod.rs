@@ -13,14 +13,15 @@ use anyhow::Result;
 use clap_complete::engine::ArgValueCandidates;
 use hipvit::bench::{Bench, Row, Settings, Spec, ladder};
 use hipvit::hip::{Runtime, World};
-use hipvit::{AllReduceKind, DType, Device, DeviceSet, GraphMode, Overlap, Parallelism, Sparse};
+use hipvit::{DType, Device, DeviceSet, GraphMode, Parallelism, Sparse};
 
 use super::choices::DeviceSets;
 use super::format::{self as formats, Format, Formats, OutputArgs};
 use super::output::Sink;
 use super::progress::Progress;
 use super::{
-    ImageSize, Outcome, Usage, choices, completions, lines, note_no_gpu, record, report, warn_fallback,
+    ImageSize, Outcome, ParallelArgs, Usage, choices, completions, lines, note_no_gpu, record, report,
+    warn_fallback,
 };
 
 const AFTER_HELP: &str = "\
@@ -52,17 +53,8 @@ pub struct Args {
     /// These are measured after their first one alone. hip:0,hip:1 are one GPU after the other [default: auto]
     #[arg(long, value_name = "DEVICE,…", value_parser = choices::device_sets(), add = ArgValueCandidates::new(completions::device_sets))]
     device: Vec<DeviceSets>,
-    /// How several GPUs share the work: data (a replica of the model on each), tensor (each layer split over them), pipeline
-    /// (the layers divided among them), or degrees, as tensor=2,data=2 or tensor=2,pipeline=2
-    #[arg(long, default_value = "data", value_name = "KIND[=N],…", value_parser = choices::parallelism)]
-    parallel: Parallelism,
-    /// With tensor parallelism, what sums over the GPUs: direct (this crate's kernel, over peer memory), library (RCCL or NCCL),
-    /// auto (direct for small messages, where the GPUs can)
-    #[arg(long, default_value = "auto", value_name = "KIND", value_parser = choices::all_reduce())]
-    all_reduce: AllReduceKind,
-    /// With tensor parallelism, overlap these sums with computation, a batch as two halves: auto does so where messages are large
-    #[arg(long, default_value = "auto", value_name = "WHEN", value_parser = choices::overlap())]
-    overlap: Overlap,
+    #[command(flatten)]
+    parallel: ParallelArgs,
     /// On a GPU, keep 2:4 sparse weights packed in f16 and bf16 and skip their zeros: auto (where tune has measured that to be faster),
     /// on (by hipSPARSELt or cuSPARSELt, or without it by the crate's kernel), own (by the crate's kernel), off; not with several GPUs
     /// for one model
@@ -212,15 +204,15 @@ impl Args {
                             gpus: ordinals(gpus),
                             parallelism: match gpus.len() {
                                 1 if world.is_none() => Parallelism::default(),
-                                _ => self.parallel,
+                                _ => self.parallel.kind,
                             },
                             world: world.clone(),
                             threads: self.threads,
                             image_size: self.image_size.map(|size| size.0),
                             hip_graphs: self.hip_graphs,
                             reproducible: self.reproducible,
-                            all_reduce: self.all_reduce,
-                            overlap: self.overlap,
+                            all_reduce: self.parallel.all_reduce,
+                            overlap: self.parallel.overlap,
                             sparse: self.sparse,
                             in_flight: self.in_flight,
                             ..Spec::default()
@@ -239,7 +231,7 @@ impl Args {
     /// The processes that divide each model, if a launcher has started several, with a GPU each.
     fn world(&self) -> Result<Option<World>> {
         let sets = self.device.iter().flat_map(|DeviceSets(sets)| sets);
-        if self.parallel.is_data() || sets.into_iter().any(|set| set.device().is_none()) {
+        if self.parallel.kind.is_data() || sets.into_iter().any(|set| set.device().is_none()) {
             return Ok(None);
         }
         Ok(World::from_env()?.filter(|world| world.size() > 1))
