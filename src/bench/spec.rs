@@ -1,6 +1,7 @@
 //! What a row measures.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::Rung;
 use crate::exec::GraphMode;
@@ -25,6 +26,8 @@ pub struct Spec {
     pub gpus: Vec<usize>,
     /// The processes that divide the model, each with such a device, where rank 0 measures: see [`SessionBuilder::world`].
     pub world: Option<World>,
+    /// See [`SessionBuilder::meeting_timeout`].
+    pub meeting_timeout: Duration,
     /// How a set shares the work.
     pub parallelism: Parallelism,
     /// See [`SessionBuilder::threads`].
@@ -58,6 +61,7 @@ impl Default for Spec {
             device: Device::Auto,
             gpus: Vec::new(),
             world: None,
+            meeting_timeout: Duration::from_secs(300),
             parallelism: Parallelism::default(),
             threads: None,
             image_size: None,
@@ -98,7 +102,7 @@ impl Spec {
             .sparse(self.sparse)
             .optimizations(self.optimizations);
         if let Some(world) = &self.world {
-            builder = builder.world(world.clone());
+            builder = builder.world(world.clone()).meeting_timeout(self.meeting_timeout);
         }
         if let Some(threads) = self.threads {
             builder = builder.threads(threads);

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use crate::bench::{QUICK, rows};
 use crate::command_line::{stderr, stdout};
 use crate::{at, emu};
 
@@ -216,6 +217,21 @@ fn a_launcher_of_one_process_changes_nothing_and_any_can_be_ignored() {
     let launcher = Launcher::new(2, folder.path());
     let off = launcher.start(1, ["classify", "in", "--json", "--distributed", "off"]);
     assert_eq!(stdout(&off.wait_with_output().unwrap()), stdout(&expected));
+    let bench = [
+        &QUICK[..],
+        &[
+            "--parallel",
+            "tensor",
+            "--device",
+            "cpu",
+            "--json",
+            "--distributed",
+            "off",
+        ],
+    ];
+    let off = launcher.start(1, bench.concat()).wait_with_output().unwrap();
+    assert_eq!(off.status.code(), Some(0), "{}", stderr(&off));
+    assert_eq!(rows(&off).len(), 1, "{}", stdout(&off));
     let mut stray = launcher.command(1, ["classify", "in"]);
     let output = stray.env_remove("WORLD_SIZE").output().unwrap();
     assert_eq!(

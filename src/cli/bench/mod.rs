@@ -17,6 +17,7 @@ use hipvit::{DType, Device, DeviceSet, GraphMode, Parallelism, Sparse};
 
 use super::choices::DeviceSets;
 use super::format::{self as formats, Format, Formats, OutputArgs};
+use super::launcher::DistributedArgs;
 use super::output::Sink;
 use super::progress::Progress;
 use super::{
@@ -34,8 +35,11 @@ images per second as on the first one alone. What does not fit the terminal is l
 Of --ladder, activations are the MiB that they are planned to take, and difference is how far the outputs are from the first rung's, \
 relative to the largest.";
 
+const DISTRIBUTED: &str = "With --parallel tensor, divide the model among the processes of a launcher (torchrun --no-python, mpirun, \
+srun, or whatever sets RANK and WORLD_SIZE), rank 0 measuring: auto where one has started several, off never";
+
 #[derive(Debug, clap::Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = AFTER_HELP, mut_arg("distributed", |arg| arg.help(DISTRIBUTED)))]
 pub struct Args {
     /// Model directories, or models of the Hugging Face hub that were downloaded (ORG/NAME) [default: the embedded TinyViT32]
     #[arg(value_name = "MODEL")]
@@ -104,6 +108,8 @@ pub struct Args {
     ladder: bool,
     #[command(flatten)]
     output: OutputArgs<Tables>,
+    #[command(flatten)]
+    distributed: DistributedArgs,
 }
 
 #[derive(Clone, Debug)]
@@ -207,6 +213,7 @@ impl Args {
                                 _ => self.parallel.kind,
                             },
                             world: world.clone(),
+                            meeting_timeout: self.distributed.timeout(),
                             threads: self.threads,
                             image_size: self.image_size.map(|size| size.0),
                             hip_graphs: self.hip_graphs,
@@ -234,7 +241,7 @@ impl Args {
         if self.parallel.kind.is_data() || sets.into_iter().any(|set| set.device().is_none()) {
             return Ok(None);
         }
-        Ok(World::from_env()?.filter(|world| world.size() > 1))
+        self.distributed.world()
     }
 
     /// The devices of each row, none of them `auto`: before a set the first of its GPUs, which it is compared with.
