@@ -96,14 +96,8 @@ impl Args {
             bail!("{}: model has no classification head; {instead}", session.name());
         }
         let (sources, unlisted) = images.into_sources();
-        let results = ranks.results(Work {
-            command: "classify",
-            session: &session,
-            model: &model,
-            sources,
-            decode: &self.inputs.decode,
-            timed: self.timing,
-        })?;
+        let work = Work::new("classify", &session, &model, sources, &self.inputs.decode);
+        let results = ranks.results(work.timed(self.timing))?;
         let Some((mut results, sink)) = results.zip(sink) else {
             return Ok(Outcome::Complete);
         };

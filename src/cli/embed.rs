@@ -117,14 +117,8 @@ impl Args {
             return Err(Usage(text.to_owned()).into());
         }
         let (sources, unlisted) = images.into_sources();
-        let results = ranks.results(Work {
-            command: "embed",
-            session: &session,
-            model: &model,
-            sources,
-            decode: &self.inputs.decode,
-            timed: self.timing,
-        })?;
+        let work = Work::new("embed", &session, &model, sources, &self.inputs.decode);
+        let results = ranks.results(work.timed(self.timing))?;
         let Some((mut results, sink)) = results.zip(sink) else {
             return Ok(Outcome::Complete);
         };

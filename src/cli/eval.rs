@@ -95,15 +95,8 @@ impl Args {
         };
         let (sources, classes): (Vec<_>, Vec<_>) = set.into_iter().unzip();
         let mut tally = Tally::new(&session, classes)?;
-        let results = ranks.results(Work {
-            command: "eval",
-            session: &session,
-            model: &model,
-            sources,
-            decode: &self.decode,
-            timed: false,
-        })?;
-        let Some(mut results) = results else {
+        let work = Work::new("eval", &session, &model, sources, &self.decode);
+        let Some(mut results) = ranks.results(work)? else {
             return Ok(Outcome::Complete);
         };
         let failed = results.visit(|item| {

@@ -65,13 +65,13 @@ enum Verdict {
 /// What is to be run.
 pub struct Work<'a> {
     /// The subcommand.
-    pub command: &'a str,
-    pub session: &'a Session,
-    pub model: &'a RunArgs,
-    pub sources: Vec<Source>,
-    pub decode: &'a DecodeArgs,
+    command: &'a str,
+    session: &'a Session,
+    model: &'a RunArgs,
+    sources: Vec<Source>,
+    decode: &'a DecodeArgs,
     /// Whether the device's phases are measured.
-    pub timed: bool,
+    timed: bool,
 }
 
 impl DistributedArgs {
@@ -248,7 +248,29 @@ impl Ranks {
     }
 }
 
-impl Work<'_> {
+impl<'a> Work<'a> {
+    /// What `command` runs, untimed.
+    pub fn new(
+        command: &'a str,
+        session: &'a Session,
+        model: &'a RunArgs,
+        sources: Vec<Source>,
+        decode: &'a DecodeArgs,
+    ) -> Self {
+        Self {
+            command,
+            session,
+            model,
+            sources,
+            decode,
+            timed: false,
+        }
+    }
+
+    pub fn timed(self, timed: bool) -> Self {
+        Self { timed, ..self }
+    }
+
     /// That of one of `processes` of the host.
     fn pipeline(&self, processes: usize) -> Pipeline {
         Pipeline::new(self.session)
