@@ -1,25 +1,15 @@
 //! Norms that write rows in 8 bits, which plans have where linear layers round what they multiply row by row: each leaves the bytes and
 //! the scales that the kernel which rounds rows makes of the norm's result.
 
-use super::cases::Case;
+use super::cases::{Case, LEVELS};
 use super::check::{FILL, MARGIN};
 use super::config::Config;
 use super::operands::{Operands, stored};
 use crate::error::{Error, Result};
 use crate::hip::Device;
 use crate::kernels::{KernelCall, Kernels, LayerNormArgs, NormQuantizeArgs, QuantizeArgs};
-use crate::ops::{Levels, Op};
+use crate::ops::Op;
 use crate::tensor::DType;
-
-/// Norms are about ±1, some of which are beyond the fixed ones.
-const LEVELS: [Levels; 3] = [
-    Levels::Range,
-    Levels::Magnitude,
-    Levels::Fixed {
-        scale: 0.007,
-        zero: 120,
-    },
-];
 
 /// Compares both ways to 8 bits, if `op` is a norm and the case a small one. Returns the kernels that ran.
 pub(super) fn check(

@@ -22,8 +22,8 @@ const GELU: Linear = Linear {
     activation: Some(Activation::GeluErf),
     ..BIAS
 };
-/// Activations are uniform in ±1, some of which are beyond the fixed ones.
-const LEVELS: [Levels; 3] = [
+/// Activations are uniform in ±1, and norms about that, some of which are beyond the fixed ones.
+pub(in crate::validate) const LEVELS: [Levels; 3] = [
     Levels::Range,
     Levels::Magnitude,
     Levels::Fixed {

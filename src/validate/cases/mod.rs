@@ -32,6 +32,7 @@ use crate::tensor::{DType, Tensor};
 #[cfg(test)]
 pub(super) use attention::Mask;
 pub(super) use attention::attention_parts;
+pub(super) use linear::LEVELS;
 pub(super) use patch_extract::patch_part;
 pub(super) use resize::Resize;
 
