@@ -134,7 +134,8 @@ pub extern "C" fn hipStreamSynchronize(handle: *mut c_void) -> Status {
 #[unsafe(no_mangle)]
 pub extern "C" fn hipDeviceSynchronize() -> Status {
     let streams: Vec<_> = STREAMS.lock().unwrap().iter().filter_map(Weak::upgrade).collect();
-    let statuses: Vec<_> = streams.iter().map(|s| s.synchronize()).collect();
+    let of_device = streams.iter().filter(|s| s.device == CURRENT.get());
+    let statuses: Vec<_> = of_device.map(|s| s.synchronize()).collect();
     statuses.into_iter().find(|&s| s != SUCCESS).unwrap_or(SUCCESS)
 }
 
