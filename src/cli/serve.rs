@@ -7,11 +7,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
+use clap_complete::engine::ArgValueCandidates;
 use hipvit::image::Limits;
 use hipvit::serve::{self, ModelSource, Server, ServerLimits, ServerOptions, TlsFiles};
-use hipvit::{Device, DeviceSet, ResizeOn};
+use hipvit::{Device, DeviceSet, Parallelism, ResizeOn, SessionBuilder};
 
-use super::{ComputeArgs, Outcome, Usage, choices, positive};
+use super::choices::DeviceSets;
+use super::{ComputeArgs, Outcome, ParallelArgs, Usage, choices, completions, positive};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
@@ -31,9 +33,12 @@ pub struct Args {
     /// Address to listen on, for HTTP and gRPC; repeatable
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8000")]
     listen: Vec<SocketAddr>,
-    /// Where to run, an instance of each model on each: auto, cpu, hip:0,1, hip:all
-    #[arg(long, value_name = "DEVICES", default_value = "auto", value_parser = devices)]
-    device: Devices,
+    /// Where to run, an instance of each model on each device, or on each group of GPUs that --parallel makes of them: auto, cpu,
+    /// hip:0,1, hip:all
+    #[arg(long, value_name = "DEVICES", default_value = "auto", value_parser = choices::device_sets(), add = ArgValueCandidates::new(completions::device_sets))]
+    device: DeviceSets,
+    #[command(flatten)]
+    parallel: ParallelArgs,
     #[command(flatten)]
     compute: ComputeArgs,
     /// Where to resize and crop images: on the host or on the GPU, with the same result
@@ -51,7 +56,8 @@ pub struct Args {
     /// Maximum number of images of a model that wait or run; beyond it requests are refused (429, UNAVAILABLE)
     #[arg(long, default_value_t = 256, value_name = "N", value_parser = positive)]
     queue: usize,
-    /// Refuse requests while N full batches for each instance wait or run; more take bursts, fewer keep waits short
+    /// Refuse requests while N full batches for each instance, or each stage of a pipeline, wait or run; more take bursts, fewer
+    /// keep waits short
     #[arg(long, default_value_t = ServerOptions::default().backlog, value_name = "N", value_parser = positive)]
     backlog: usize,
     /// Load each model a second time, for clients that send normalised pixel_values
@@ -130,15 +136,23 @@ enum LogFormat {
     Json,
 }
 
-/// The devices of `--device`.
-#[derive(Clone, Debug)]
-struct Devices(Vec<Device>);
-
-/// `auto`, `cpu`, `hip:all`, `hip:0,1`, `hip:0,hip:1`, `hip:0,cpu`: each device of each set has instances of its own.
-fn devices(text: &str) -> Result<Devices, String> {
-    let sets = DeviceSet::list(text).map_err(|e| e.to_string())?;
-    let devices: hipvit::Result<Vec<_>> = sets.iter().map(DeviceSet::resolve).collect();
-    Ok(Devices(devices.map_err(|e| e.to_string())?.concat()))
+/// What each instance of a model runs on: a device, or as many GPUs as divide the model.
+fn groups(sets: &[DeviceSet], parallelism: Parallelism) -> hipvit::Result<Vec<(DeviceSet, Parallelism)>> {
+    let devices: Vec<Vec<Device>> = sets
+        .iter()
+        .map(DeviceSet::resolve)
+        .collect::<hipvit::Result<_>>()?;
+    let devices = devices.concat();
+    let degrees = parallelism.degrees(devices.len())?;
+    let one = Parallelism::new(1, degrees.tensor, degrees.pipeline)?;
+    if degrees.shards() == 1 {
+        return Ok(devices.into_iter().map(|device| (device.into(), one)).collect());
+    }
+    let names: Vec<String> = devices.iter().map(Device::to_string).collect();
+    // Refuses the CPU beside GPUs, and a GPU in two groups.
+    names.join(",").parse::<DeviceSet>()?;
+    let group = |names: &[String]| Ok((names.join(",").parse()?, one));
+    names.chunks(degrees.shards()).map(group).collect()
 }
 
 fn model(text: &str) -> Result<ModelSource, String> {
@@ -219,6 +233,13 @@ impl Args {
         }
     }
 
+    fn instances(&self) -> hipvit::Result<Vec<SessionBuilder>> {
+        let builder = self.parallel.apply(self.compute.builder()).resize(self.resize);
+        let groups = groups(&self.device.0, self.parallel.kind)?.into_iter();
+        let instance = |(devices, parallelism)| builder.clone().devices(devices).parallel(parallelism);
+        Ok(groups.map(instance).collect())
+    }
+
     fn options(&self) -> Result<ServerOptions> {
         let mut options = ServerOptions::default();
         options.models.clone_from(&self.model);
@@ -232,8 +253,7 @@ impl Args {
             return Err(Usage("--no-load needs --model-control: nothing could be loaded").into());
         }
         options.listen.clone_from(&self.listen);
-        let instance = |&device: &Device| self.compute.builder().device(device).resize(self.resize);
-        options.instances = self.device.0.iter().map(instance).collect();
+        options.instances = self.instances()?;
         options.decode_threads = self.decode_threads.unwrap_or(0);
         options.max_batch = self.max_batch;
         options.max_delay = Duration::from_micros(self.max_delay_us);
@@ -266,16 +286,56 @@ mod tests {
     use super::*;
 
     #[test]
-    fn devices_are_a_list() {
-        let parse = |text| devices(text).map(|devices| devices.0);
-        assert_eq!(parse("auto"), Ok(vec![Device::Auto]));
-        assert_eq!(
-            parse("hip:0,1,3"),
-            Ok(vec![Device::Hip(0), Device::Hip(1), Device::Hip(3)])
-        );
-        assert_eq!(parse("hip,cpu"), Ok(vec![Device::Hip(0), Device::Cpu]));
-        for wrong in ["", "1", "cpu,1", "hip:0,"] {
-            assert!(parse(wrong).is_err(), "{wrong}");
+    fn each_device_or_group_of_gpus_has_an_instance() {
+        let of = |devices, parallel: &str| -> hipvit::Result<Vec<String>> {
+            let groups = groups(&DeviceSet::list(devices)?, parallel.parse()?)?;
+            let shown = |(devices, parallelism)| format!("{devices} {parallelism}");
+            Ok(groups.into_iter().map(shown).collect())
+        };
+        for (devices, parallel, expected) in [
+            ("auto", "data", &["auto data=1"][..]),
+            (
+                "hip:0,1,3",
+                "data",
+                &["hip:0 data=1", "hip:1 data=1", "hip:3 data=1"],
+            ),
+            ("hip,cpu", "data", &["hip:0 data=1", "cpu data=1"]),
+            ("hip:0,hip:0", "data", &["hip:0 data=1", "hip:0 data=1"]),
+            ("auto", "tensor", &["auto data=1"]),
+            ("hip:0,1", "tensor", &["hip:0,1 tensor=2"]),
+            ("hip:0,1,2", "pipeline", &["hip:0,1,2 pipeline=3"]),
+            (
+                "hip:3,1,hip:2,0",
+                "tensor=2,data=2",
+                &["hip:3,1 tensor=2", "hip:2,0 tensor=2"],
+            ),
+            (
+                "hip:0,1,2,3",
+                "tensor=2,pipeline=2",
+                &["hip:0,1,2,3 tensor=2,pipeline=2"],
+            ),
+        ] {
+            assert_eq!(of(devices, parallel).unwrap(), expected, "{devices} {parallel}");
+        }
+        for (devices, parallel, reason) in [
+            (
+                "hip:0,1,2",
+                "tensor=2",
+                "parallel: data,tensor=2 takes a multiple of 2 GPUs, and the session has 3 devices",
+            ),
+            (
+                "hip:0,1",
+                "data=3",
+                "parallel: data=3 takes 3 GPUs, and the session has 2 devices",
+            ),
+            (
+                "hip:0,cpu",
+                "tensor",
+                "device: `hip:0,cpu`: several devices are GPUs, each with its number, as in hip:0,1",
+            ),
+            ("hip:0,1,hip:1,2", "tensor=2", "device: hip:1 is named twice"),
+        ] {
+            assert_eq!(of(devices, parallel).unwrap_err().to_string(), reason);
         }
     }
 

@@ -67,7 +67,8 @@ pub struct ServerOptions {
     pub repository: Option<PathBuf>,
     /// Whether the models of the repository are loaded at the start.
     pub load_repository: bool,
-    /// One for each instance of every model: on which device and how it runs.
+    /// One for each instance of every model: on which device, or on which GPUs together, and how it runs. GPUs that divide models by
+    /// tensor parallelism are in one instance alone.
     pub instances: Vec<SessionBuilder>,
     /// Maximum batch size.
     pub max_batch: usize,
@@ -75,8 +76,8 @@ pub struct ServerOptions {
     pub max_delay: Duration,
     /// Maximum number of images of a model that wait or run; more are refused.
     pub queue: usize,
-    /// Requests are refused while so many full batches for each instance wait or run, so that those that were accepted do not
-    /// wait long. A request may have more images than that.
+    /// Requests are refused while so many full batches for each instance, or each stage of a pipeline, wait or run, so that those that
+    /// were accepted do not wait long. A request may have more images than that.
     pub backlog: usize,
     /// The number of threads that decode; 0: one per core.
     pub decode_threads: usize,

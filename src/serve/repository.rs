@@ -14,7 +14,7 @@ use super::options::ServerOptions;
 use super::protocol::outputs::Outputs;
 use super::protocol::tensors::Inputs;
 use super::scheduler::{
-    Backend, BatchRule, Decoders, Engine, EngineOptions, ExplainerBackend, SessionBackend,
+    Backend, BatchRule, Decoders, Engine, EngineOptions, ExplainerBackend, SessionBackend, Turns,
 };
 use crate::error::{Error, Result};
 use crate::explain::Explainer;
@@ -94,6 +94,8 @@ pub(super) struct Repository {
     entries: RwLock<BTreeMap<String, Entry>>,
     /// Held while a model is loaded or unloaded: one after the other.
     changes: Mutex<()>,
+    /// By instance: all models have one on the same devices.
+    turns: Vec<Arc<Turns>>,
 }
 
 impl Repository {
@@ -109,6 +111,7 @@ impl Repository {
             metrics,
             entries: RwLock::default(),
             changes: Mutex::default(),
+            turns: options.instances.iter().map(|_| Arc::default()).collect(),
         };
         for source in &options.models {
             let mut entries = repository.entries.write();
@@ -280,11 +283,13 @@ impl Repository {
 
     fn load_now(&self, name: &str) -> Result<()> {
         let _changes = self.changes.lock();
-        let directory = self
-            .entries
-            .read()
-            .get(name)
-            .and_then(|entry| entry.directory.clone());
+        let (directory, versions) = match self.entries.read().get(name) {
+            Some(entry) => (entry.directory.clone(), entry.versions.clone()),
+            None => return Ok(()),
+        };
+        let engines = versions.values().flat_map(|model| model.engines());
+        engines.for_each(Engine::release_lost);
+        drop(versions);
         let loaded = self.load_versions(name, directory.as_deref());
         let (before, result) = {
             let mut entries = self.entries.write();
@@ -328,7 +333,7 @@ impl Repository {
         };
         for &values in kinds {
             let mut backends: Vec<Arc<dyn Backend>> = Vec::new();
-            for builder in &options.instances {
+            for (builder, turns) in options.instances.iter().zip(&self.turns) {
                 let mut builder = builder.clone().batch(options.max_batch).tokens(options.tokens);
                 if values {
                     builder = builder.input(InputKind::PixelValues).resize(ResizeOn::Host);
@@ -340,7 +345,7 @@ impl Repository {
                 if let Some(reason) = session.no_gpu() {
                     tracing::info!(model = name, %reason, "runs on the CPU");
                 }
-                let backend = SessionBackend::new(session.clone(), values);
+                let backend = SessionBackend::new(session.clone(), values, turns.clone());
                 backend.warm_up()?;
                 first.get_or_insert(session);
                 backends.push(Arc::new(backend));

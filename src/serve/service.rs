@@ -17,6 +17,7 @@ use super::scheduler::{Content, Priority, Terms};
 use super::traces::{Trace, Traces};
 use crate::error::Result;
 use crate::hip::Monitor;
+use crate::session::Device;
 
 /// The name that the server gives itself.
 pub(super) const NAME: &str = "hipvit";
@@ -243,10 +244,10 @@ impl Service {
     fn read_sensors(&self) {
         let mut sensors = self.sensors.lock();
         for model in self.repository.loaded() {
-            for backend in model.engines().flat_map(super::scheduler::Engine::backends) {
-                let device = backend.device();
+            for gpu in model.engines().flat_map(super::scheduler::Engine::gpus) {
+                let device = Device::Hip(gpu.ordinal()).to_string();
                 if !sensors.0.iter().any(|(known, ..)| *known == device) {
-                    let monitor = backend.monitor();
+                    let monitor = Monitor::new(&gpu).ok();
                     let energy = monitor.as_ref().and_then(|monitor| monitor.energy().ok());
                     sensors.0.push((device, monitor, energy));
                 }

@@ -22,6 +22,8 @@ mod counters;
 mod faults;
 mod processes;
 mod profile;
+#[cfg(feature = "serve")]
+mod serve;
 mod sparse;
 mod taint;
 

@@ -175,13 +175,14 @@ impl Rates {
                 device,
             }
         };
-        let devices = now.values_of("device").into_iter();
+        // Those of a group that divides models are in one label: `hip:0,1`.
+        let named = now.values_of("device");
+        let ordinals = named.iter().filter_map(|device| device.strip_prefix("hip:"));
+        let gpus = ordinals.flat_map(|ordinals| ordinals.split(',').map(|n| format!("hip:{n}")));
+        let gpus: BTreeSet<String> = gpus.collect();
         Self {
             models: now.values_of("model").into_iter().map(model).collect(),
-            gpus: devices
-                .filter(|device| device.starts_with("hip"))
-                .map(gpu)
-                .collect(),
+            gpus: gpus.into_iter().map(gpu).collect(),
             connections: now.sum("hipvit_connections", &[]).unwrap_or(0.0),
         }
     }
@@ -261,7 +262,8 @@ hipvit_request_duration_seconds_bucket{le="0.02",model="a"} 30
 hipvit_request_duration_seconds_bucket{le="+Inf",model="a"} 30
 hipvit_stage_duration_seconds_sum{model="a",stage="compute"} 0.5
 hipvit_stage_duration_seconds_count{model="a",stage="compute"} 25
-hipvit_instances{model="a",device="hip:0"} 1
+hipvit_instances{model="a",device="cpu"} 1
+hipvit_instances{model="a",device="hip:0,1"} 1
 hipvit_gpu_energy_joules_total{device="hip:0"} 1100.0
 hipvit_gpu_busy_ratio{device="hip:0"} 0.75
 odd{text="a\"b"} 7
@@ -279,9 +281,11 @@ odd{text="a\"b"} 7
         assert_eq!((a.images, a.requests, a.shed, a.errors), (100.0, 16.0, 5.0, 1.0));
         assert_eq!(
             (a.median, a.stages[4], a.instances),
-            (Some(0.015), Some(0.02), 1.0)
+            (Some(0.015), Some(0.02), 2.0)
         );
         assert_eq!(rates.models[1].images, 0.0);
+        let devices: Vec<&str> = rates.gpus.iter().map(|gpu| gpu.device.as_str()).collect();
+        assert_eq!(devices, ["hip:0", "hip:1"]);
         let gpu = &rates.gpus[0];
         assert_eq!(
             (gpu.busy, gpu.joules_per_image, gpu.memory),

@@ -1,17 +1,19 @@
 //! What runs batches: a session, or what a test puts in its place.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
 
 use super::request::{BatchResults, Content, Prepared};
+use super::turns::Turns;
 use crate::error::{Error, Result};
 use crate::exec::{Executor, RunFeed, Submission};
 use crate::explain::Explainer;
-use crate::hip::{self, Monitor};
+use crate::hip;
 use crate::image::{Limits, RgbImage, decode};
 use crate::outputs::Outputs;
-use crate::session::{Device, ResizeOn, RunInput, RunOptions, Session};
+use crate::session::{Degrees, Device, ResizeOn, RunInput, RunOptions, Session};
 use crate::timing::{Phase, Timing};
 
 /// On a GPU events in its streams take time: one batch of so many is timed.
@@ -49,15 +51,20 @@ pub(crate) trait Backend: Send + Sync {
     /// Whether the device still works.
     fn check(&self) -> Result<()>;
 
-    /// The device's name: `cpu`, `hip:0`.
+    /// The names of its devices: `cpu`, `hip:0`, `hip:0,1`.
     fn device(&self) -> String;
 
-    /// How many threads should run batches: more than one where copies and computation overlap.
+    /// How many threads should run batches: more than one where copies and computation overlap, or stages of a pipeline.
     fn concurrency(&self) -> usize;
 
-    /// The sensors of its GPU.
-    fn monitor(&self) -> Option<Monitor> {
-        None
+    /// How many batches it computes at once.
+    fn computes(&self) -> usize {
+        1
+    }
+
+    /// Its GPUs.
+    fn gpus(&self) -> Vec<hip::Device> {
+        Vec::new()
     }
 }
 
@@ -72,15 +79,22 @@ fn decode_timed(name: &str, bytes: &[u8], limits: &Limits, times: &mut PrepareTi
 pub(crate) struct SessionBackend {
     session: Session,
     values: bool,
+    /// Of those that are divided among the same GPUs.
+    turns: Arc<Turns>,
+    /// Its number there.
+    number: u64,
     /// Read while a batch runs, written by one that must run alone.
     runs: RwLock<()>,
 }
 
 impl SessionBackend {
-    pub(crate) fn new(session: Session, values: bool) -> Self {
+    /// `turns` is that of all sessions on the same devices.
+    pub(crate) fn new(session: Session, values: bool, turns: Arc<Turns>) -> Self {
         Self {
             session,
             values,
+            number: turns.join(),
+            turns,
             runs: RwLock::default(),
         }
     }
@@ -100,6 +114,11 @@ impl SessionBackend {
             false => Prepared::Pixels(vec![0; each]),
         };
         self.run_in_memory(&vec![image; images], None).map(drop)
+    }
+
+    /// Whether its GPUs wait for each other within a run.
+    fn sums(&self) -> bool {
+        self.session.degrees().tensor > 1
     }
 
     fn is_gpu(&self) -> bool {
@@ -157,6 +176,7 @@ impl SessionBackend {
 
     /// As [`run_batch`](Self::run_batch); where the device has no memory for what runs at once, alone.
     fn run_in_memory(&self, batch: &[Prepared], mut timing: Option<&mut Timing>) -> Result<Outputs> {
+        let _turn = self.sums().then(|| self.turns.take(self.number));
         {
             let _with_others = self.runs.read();
             match self.run_batch(batch, timing.as_deref_mut()) {
@@ -225,21 +245,24 @@ impl Backend for SessionBackend {
     }
 
     fn device(&self) -> String {
-        self.session.device().to_string()
+        self.session.devices().to_string()
     }
 
     fn concurrency(&self) -> usize {
         match self.is_gpu() {
-            true => 2,
+            true => self.session.batches_in_flight(),
             false => 1,
         }
     }
 
-    fn monitor(&self) -> Option<Monitor> {
-        match self.session.executor() {
-            Executor::Hip { executor, .. } => Monitor::new(executor.device()).ok(),
-            Executor::Tensor { .. } | Executor::Pipeline { .. } | Executor::Cpu { .. } => None,
-        }
+    fn computes(&self) -> usize {
+        let Degrees { data, pipeline, .. } = self.session.degrees();
+        data * pipeline
+    }
+
+    fn gpus(&self) -> Vec<hip::Device> {
+        let executors = self.session.executors().iter();
+        executors.flat_map(Executor::devices).collect()
     }
 }
 

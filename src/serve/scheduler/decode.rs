@@ -126,7 +126,7 @@ impl Shared {
         let name = format!("input `{tensor}`, image {}", item.index());
         let mut times = PrepareTimes::default();
         match engine.prepare(&name, content, &self.limits, &mut times) {
-            Ok(prepared) => {
+            Some(Ok(prepared)) => {
                 let mut at = begin;
                 for (stage, time) in [(Measured::Decode, times.decode), (Measured::Resize, times.resize)] {
                     if let Some(time) = time {
@@ -138,7 +138,7 @@ impl Shared {
                 item.since = Instant::now();
                 engine.ready(vec![item]);
             }
-            Err(error) => {
+            Some(Err(error)) => {
                 let failure = match Failure::of(&error) {
                     failure if failure.kind() == Kind::Internal => failure,
                     // The image's own name is in the message; that of an argument is not.
@@ -147,6 +147,7 @@ impl Shared {
                 };
                 item.finish(Err(failure));
             }
+            None => item.finish(Err(engine.unavailable(false))),
         }
     }
 }

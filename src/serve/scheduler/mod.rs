@@ -10,6 +10,7 @@ mod queue;
 mod request;
 #[cfg(test)]
 mod tests;
+mod turns;
 mod worker;
 
 use std::fmt;
@@ -19,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, RwLock};
 use tokio::sync::oneshot;
 
 use self::backend::PrepareTimes;
@@ -31,9 +32,11 @@ pub(crate) use self::queue::{BatchRule, Queue};
 pub(crate) use self::request::BatchResults;
 pub(crate) use self::request::{Content, ImageResult, Reply, Terms};
 use self::request::{Item, Prepared, Request};
+pub(crate) use self::turns::Turns;
 use super::failure::{Failure, Kind};
 use super::metrics::EngineMetrics;
 use crate::error::{Error, Result};
+use crate::hip;
 use crate::image::Limits;
 
 /// How an engine forms batches and how much it admits.
@@ -42,7 +45,7 @@ pub(crate) struct EngineOptions {
     pub(crate) batch: BatchRule,
     /// Images that wait or run at once, at most.
     pub(crate) capacity: usize,
-    /// Nothing is admitted while so many images for each instance wait or run.
+    /// Nothing is admitted while so many images wait or run, for each batch that the instances compute at once.
     pub(crate) backlog: usize,
 }
 
@@ -74,9 +77,48 @@ struct State {
 }
 
 struct Instance {
-    backend: Arc<dyn Backend>,
+    /// Until its device is lost. Whoever uses it has the lock meanwhile.
+    backend: RwLock<Option<Arc<dyn Backend>>>,
     device: String,
+    /// How many batches it computes at once.
+    computes: usize,
     alive: AtomicBool,
+}
+
+impl Instance {
+    fn new(backend: Arc<dyn Backend>) -> Self {
+        Self {
+            device: backend.device(),
+            computes: backend.computes(),
+            backend: RwLock::new(Some(backend)),
+            alive: AtomicBool::new(true),
+        }
+    }
+
+    fn with<R>(&self, work: impl FnOnce(&dyn Backend) -> Result<R>) -> Result<R> {
+        match &*self.backend.read() {
+            Some(backend) => work(&**backend),
+            None => Err(Error::argument("device", format!("{} is lost", self.device))),
+        }
+    }
+
+    /// Drops what it has on a lost device. Returns when that is done, whoever does it.
+    fn release_if_lost(&self) {
+        if self.alive.load(Ordering::Acquire) {
+            return;
+        }
+        let mut held = self.backend.write();
+        let Some(backend) = held.take() else {
+            return;
+        };
+        let gpus = backend.gpus();
+        drop(backend);
+        for gpu in gpus {
+            // The next call on a GPU tells what a drop has failed with: not one of another session, on a GPU that only shared a model
+            // with the lost one.
+            let _ = gpu.memory();
+        }
+    }
 }
 
 /// The queue space of one image, which is free again when this is dropped.
@@ -146,16 +188,12 @@ impl Engine {
         decoders: Arc<Decoders>,
         metrics: EngineMetrics,
     ) -> Result<Self> {
-        let instances = backends.into_iter().map(|backend| Instance {
-            device: backend.device(),
-            backend,
-            alive: AtomicBool::new(true),
-        });
+        let concurrency: Vec<usize> = backends.iter().map(|backend| backend.concurrency()).collect();
         let engine = Self {
             shared: Arc::new(Shared {
                 name: name.to_owned(),
                 options,
-                instances: instances.collect(),
+                instances: backends.into_iter().map(Instance::new).collect(),
                 admitted: Default::default(),
                 state: Mutex::new(State {
                     ready: Queue::new(options.batch),
@@ -168,8 +206,9 @@ impl Engine {
             decoders,
             threads: Mutex::default(),
         };
-        for (index, instance) in engine.shared.instances.iter().enumerate() {
-            for thread in 0..instance.backend.concurrency() {
+        let instances = engine.shared.instances.iter().zip(concurrency);
+        for (index, (instance, concurrency)) in instances.enumerate() {
+            for thread in 0..concurrency {
                 let shared = engine.shared.clone();
                 engine.shared.state.lock().threads += 1;
                 let spawned = thread::Builder::new()
@@ -240,7 +279,7 @@ impl Engine {
             return Err(shared.unavailable(state.closed));
         }
         let admitted = shared.admitted();
-        let working = self.instances().filter(|&(_, alive)| alive).count().max(1);
+        let working = shared.computes().max(1);
         let backlog = share(shared.options.backlog.saturating_mul(working)).min(capacity);
         if admitted >= backlog || admitted + images > capacity {
             drop(state);
@@ -287,9 +326,19 @@ impl Engine {
         instances.map(|instance| (instance.device.as_str(), instance.alive.load(Ordering::Acquire)))
     }
 
-    /// The copies of the model, for their sensors.
-    pub(crate) fn backends(&self) -> impl Iterator<Item = &Arc<dyn Backend>> {
-        self.shared.instances.iter().map(|instance| &instance.backend)
+    /// The GPUs, as far as they still work.
+    pub(crate) fn gpus(&self) -> Vec<hip::Device> {
+        let instances = self.shared.instances.iter();
+        let working = instances.filter_map(|instance| instance.backend.try_read());
+        working
+            .filter_map(|backend| backend.as_ref().map(|backend| backend.gpus()))
+            .flatten()
+            .collect()
+    }
+
+    /// Drops what instances have on lost devices, so that the model can be loaded there again.
+    pub(crate) fn release_lost(&self) {
+        self.shared.instances.iter().for_each(Instance::release_if_lost);
     }
 
     /// Admits nothing more. What was admitted is run, then the threads end.
@@ -314,6 +363,13 @@ impl Drop for Engine {
 }
 
 impl Shared {
+    /// How many batches the instances that are left compute at once.
+    fn computes(&self) -> usize {
+        let working = self.instances.iter();
+        let working = working.filter(|instance| instance.alive.load(Ordering::Acquire));
+        working.map(|instance| instance.computes).sum()
+    }
+
     fn admitted(&self) -> usize {
         self.admitted
             .iter()
@@ -339,22 +395,23 @@ impl Shared {
         Duration::from_secs((seconds.ceil() as u64).clamp(1, 60))
     }
 
-    /// Decodes and resizes an image on the calling thread.
+    /// Decodes and resizes an image on the calling thread, unless no instance is left.
     fn prepare(
         &self,
         name: &str,
         content: Content,
         limits: &Limits,
         times: &mut PrepareTimes,
-    ) -> Result<Prepared> {
+    ) -> Option<Result<Prepared>> {
         // Preparing is work of the host alone, the same for each instance.
-        let Some(instance) = self.instances.first() else {
-            return Err(Error::argument("instances", "the model has none"));
-        };
-        let prepared = catch_unwind(AssertUnwindSafe(|| {
-            instance.backend.prepare(name, content, limits, times)
-        }));
-        prepared.unwrap_or_else(|_| Err(Error::argument("image", "decoding it panicked")))
+        let mut instances = self
+            .instances
+            .iter()
+            .filter_map(|instance| instance.backend.try_read());
+        let instance = instances.find(|backend| backend.is_some())?;
+        let backend = instance.as_ref()?;
+        let prepared = catch_unwind(AssertUnwindSafe(|| backend.prepare(name, content, limits, times)));
+        Some(prepared.unwrap_or_else(|_| Err(Error::argument("image", "decoding it panicked"))))
     }
 
     /// Queues images that are ready to run; fails them if no instance is left.

@@ -36,6 +36,7 @@ impl Shared {
         for item in left {
             item.finish(Err(self.unavailable(closed)));
         }
+        instance.release_if_lost();
     }
 
     fn next_batch(&self, instance: &Instance) -> Option<Vec<Item>> {
@@ -92,7 +93,7 @@ impl Shared {
     /// Takes an instance out if its device is lost, and gives the images of the failed batch a second chance.
     fn failed(&self, instance: &Instance, items: Vec<Item>, batch: Vec<Prepared>, error: &Error) {
         let (model, device) = (&self.name, &instance.device);
-        let checked = catch_unwind(AssertUnwindSafe(|| instance.backend.check()));
+        let checked = catch_unwind(AssertUnwindSafe(|| instance.with(|backend| backend.check())));
         if !matches!(checked, Ok(Ok(()))) && instance.alive.swap(false, Ordering::AcqRel) {
             tracing::error!(%model, %device, %error, "device lost: its instance is taken out");
             self.metrics.lost(device);
@@ -162,7 +163,8 @@ fn run_caught(
     batch: &[Prepared],
     number: u32,
 ) -> Result<(BatchResults, Option<RunTimes>)> {
-    let run = catch_unwind(AssertUnwindSafe(|| instance.backend.run(batch, number)));
+    let run = || instance.with(|backend| backend.run(batch, number));
+    let run = catch_unwind(AssertUnwindSafe(run));
     let (results, times) = run.unwrap_or_else(|_| Err(Error::argument("batch", "running it panicked")))?;
     if results.len() != batch.len() {
         let reason = format!("{} results for {} images", results.len(), batch.len());

@@ -22,6 +22,8 @@ mod replicas;
 mod rtc;
 #[cfg(feature = "serve")]
 mod serve;
+#[cfg(feature = "serve")]
+mod serve_divided;
 mod session;
 mod work;
 

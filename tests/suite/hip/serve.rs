@@ -18,7 +18,7 @@ fn served(fake: &Fake) -> ServerOptions {
     options
 }
 
-fn infer(running: &Running) -> crate::serve::Response {
+pub(super) fn infer(running: &Running) -> crate::serve::Response {
     let headers = [("Inference-Header-Content-Length", "0")];
     running.post("/v2/models/vit/infer", &headers, &sample(7))
 }
@@ -67,7 +67,7 @@ fn a_lost_device_is_taken_out_and_its_requests_run_elsewhere() {
 }
 
 /// The answers of clients that send one request after the other: a quarter of `enough` before the fault, the rest after it.
-fn load(running: &Running, enough: usize, fault: impl FnOnce()) -> Vec<crate::serve::Response> {
+pub(super) fn load(running: &Running, enough: usize, fault: impl FnOnce()) -> Vec<crate::serve::Response> {
     const CLIENTS: usize = 8;
     let answers = Mutex::new(Vec::new());
     let answered = || answers.lock().unwrap().len();

@@ -121,7 +121,7 @@ pub(crate) struct Response {
 }
 
 impl Response {
-    fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8(self.body.clone()).unwrap()
     }
 
@@ -143,7 +143,13 @@ impl Response {
     }
 }
 
-fn request(address: SocketAddr, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Response {
+pub(crate) fn request(
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> Response {
     let mut stream = connect(address);
     let mut head = format!(
         "{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\nContent-Length: {}\r\n",
@@ -195,7 +201,7 @@ fn expected(digits: &[usize]) -> Outputs {
 }
 
 /// The floats of a tensor in a JSON response.
-fn floats(response: &Value, name: &str) -> Vec<f32> {
+pub(crate) fn floats(response: &Value, name: &str) -> Vec<f32> {
     let tensor = tensor(response, name);
     let values = tensor["data"].as_array().unwrap().iter();
     // The shortest decimals of floats are parsed as such.
