@@ -79,7 +79,7 @@ impl Hardware {
 
     /// The host, as it measures: of a processor's cores a machine may have some.
     pub(super) fn this_cpu(threads: Option<usize>) -> Result<Self> {
-        let hardware = Self::measured(Kind::Cpu, &measure_cpu(threads))?;
+        let hardware = Self::measured(Kind::Cpu, &measure_cpu(threads, &[DType::F32]))?;
         Ok(Self {
             name: cpu_name(),
             ..hardware

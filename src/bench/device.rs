@@ -48,7 +48,7 @@ impl BenchDevice {
                 gpu.trim()?;
                 peaks
             }
-            None => measure_cpu(None),
+            None => measure_cpu(None, &wanted),
         };
         let monitor = gpu.as_ref().and_then(|gpu| Monitor::new(gpu).ok());
         let link = monitor.as_ref().and_then(|monitor| monitor.pcie_link().ok());

@@ -37,7 +37,7 @@ pub struct Args {
     /// Batch size
     #[arg(long, default_value_t = 8, value_name = "N", value_parser = super::positive)]
     batch: usize,
-    /// Compute precision: f32; on a GPU also f16 or bf16
+    /// Compute precision: f32; of a GPU also f16 or bf16
     #[arg(long, default_value = "f32", value_name = "DTYPE", value_parser = choices::dtype())]
     dtype: DType,
     /// Images per second that are wanted: what they need, and how many of which devices suffice

@@ -252,6 +252,7 @@ fn features() -> Vec<&'static str> {
         ("avx512vnni", is_x86_feature_detected!("avx512vnni")),
         ("avx512bf16", is_x86_feature_detected!("avx512bf16")),
         ("amx-int8", hipvit::ops::int8::has_amx()),
+        ("amx-bf16", hipvit::ops::bf16::has_amx()),
     ];
     detected
         .into_iter()

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use clap_complete::engine::ArgValueCandidates;
-use hipvit::exec::HipExecutor;
 use hipvit::exec::select::SelectOptions;
+use hipvit::exec::{HipExecutor, constant_bytes};
 use hipvit::graph::inspection::{Inspection, parts, plot};
 use hipvit::graph::plan::Plan;
 use hipvit::graph::{Float8, Passes, optimize};
@@ -31,7 +31,7 @@ pub struct Args {
     /// Load the model onto a GPU and show its memory there: hip (the first GPU) or hip:N
     #[arg(long, default_value = "cpu", value_name = "DEVICE", value_parser = choices::device(), add = ArgValueCandidates::new(completions::devices))]
     device: Device,
-    /// Compute precision: f32; on a GPU also f16 or bf16
+    /// Compute precision: f32, f16 or bf16; on the CPU f16 is that of the weights alone
     #[arg(long, default_value = "f32", value_name = "DTYPE", value_parser = choices::dtype())]
     dtype: DType,
     /// Batch size of the plan
@@ -78,8 +78,17 @@ struct Report<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     labels: Option<String>,
     preprocess: String,
+    /// The weights' bytes on the CPU, and what linear layers have them in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpu_weights: Option<CpuWeights>,
     #[serde(flatten)]
     inspection: Inspection,
+}
+
+#[derive(Serialize)]
+struct CpuWeights {
+    bytes: usize,
+    dtype: DType,
 }
 
 /// Part of an inspection as text, for a width.
@@ -110,7 +119,13 @@ impl Args {
             ..session.passes()
         };
         let (graph, passes) = optimize(model.graph.clone(), &passes)?;
-        let plan = Plan::new(Arc::new(graph), self.batch, self.dtype)?;
+        // The CPU's activations are in f32 in memory.
+        let activations = if gpu.is_some() { self.dtype } else { DType::F32 };
+        let plan = Plan::new(Arc::new(graph), self.batch, activations)?;
+        let cpu_weights = gpu.is_none().then(|| CpuWeights {
+            bytes: constant_bytes(plan.graph(), self.dtype),
+            dtype: self.dtype,
+        });
         if let Some(file) = &self.plot {
             output::write(file, plot(&plan).as_bytes())?;
         }
@@ -135,6 +150,7 @@ impl Args {
             info: &model.info,
             labels: (!labels.is_empty()).then(|| labels.source().to_string()),
             preprocess: model.preprocess.to_string(),
+            cpu_weights,
             inspection,
         };
         let mut out = output::stdout();
@@ -181,6 +197,7 @@ fn facts(report: &Report<'_>) -> Table {
         info,
         labels,
         preprocess,
+        cpu_weights,
         inspection,
     } = report;
     let [height, width] = info.image_size;
@@ -235,6 +252,11 @@ fn facts(report: &Report<'_>) -> Table {
             stored as f64 / f64::from(1 << 20)
         ),
     );
+    if let Some(weights) = cpu_weights {
+        let mib = weights.bytes as f64 / f64::from(1 << 20);
+        let dtype = weights.dtype;
+        fact("weights", format!("{mib:.1} MiB on the CPU in {dtype}"));
+    }
     fact(
         "operations",
         format!(

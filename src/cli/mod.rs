@@ -170,7 +170,7 @@ impl ParallelArgs {
 /// How a model computes, wherever it runs.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ComputeArgs {
-    /// Compute precision: f32; on a GPU also f16 or bf16
+    /// Compute precision: f32, f16 or bf16; on the CPU f16 is that of the weights alone
     #[arg(long, default_value = "f32", value_name = "DTYPE", value_parser = choices::dtype())]
     dtype: DType,
     /// Replay captured HIP graphs on a GPU: auto does so where possible, but not while steps are timed

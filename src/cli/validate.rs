@@ -56,7 +56,7 @@ pub struct Args {
     /// Where to run: auto, cpu, hip (the first GPU) or hip:N
     #[arg(long, default_value = "auto", value_name = "DEVICE", value_parser = choices::device(), add = ArgValueCandidates::new(completions::devices))]
     device: Device,
-    /// Compute precisions: f32; on a GPU also f16 and bf16 [default: all that the device supports]
+    /// Compute precisions: f32, f16, bf16 [default: all that the device supports]
     #[arg(long, value_name = "DTYPE,…", value_delimiter = ',', value_parser = choices::dtype())]
     dtype: Vec<DType>,
     /// Sizes to check, by name or as batch × heads × tokens × channels per head (8x12x197x64) [default: all named ones on a

@@ -72,17 +72,25 @@ pub enum Executor {
 }
 
 impl Executor {
-    /// On the CPU, see [`CpuExecutor::new`].
+    /// On the CPU, see [`CpuExecutor::with_dtype`].
     ///
     /// # Errors
     ///
     /// As there.
-    pub fn cpu(graph: &Graph, threads: Option<usize>) -> Result<Self> {
+    pub fn cpu(graph: &Graph, dtype: DType, threads: Option<usize>) -> Result<Self> {
         let _span = timeline::named_span(Activity::Weights, || "weights: prepack".into());
         Ok(Self::Cpu {
-            executor: CpuExecutor::new(graph, threads)?,
+            executor: CpuExecutor::with_dtype(graph, dtype, threads)?,
             arenas: Mutex::default(),
         })
+    }
+
+    /// What plans for this executor hold activations in, where it computes in `dtype`: on the CPU f32.
+    pub(crate) fn activations(&self, dtype: DType) -> DType {
+        match self {
+            Self::Cpu { .. } => DType::F32,
+            Self::Hip { .. } | Self::Tensor { .. } | Self::Pipeline { .. } => dtype,
+        }
     }
 
     /// On a GPU, see [`HipExecutor::new`]; `threads` are for work on the host.

@@ -9,7 +9,8 @@ mod slabs;
 mod staging;
 mod step_args;
 
-pub use cpu::{Arena, CpuExecutor, Observer};
+pub(crate) use cpu::DTYPES;
+pub use cpu::{Arena, CpuExecutor, Observer, constant_bytes};
 pub use executor::Executor;
 pub(crate) use executor::{PendingRun, RunFeed};
 pub use hip::{

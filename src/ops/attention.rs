@@ -7,7 +7,9 @@ use rten_simd::{Isa, SimdOp};
 use rten_tensor::Matrix;
 use rten_vecmath::Softmax;
 
-use super::gemm::{self, Epilogue, ROW_TILE};
+#[cfg(target_arch = "x86_64")]
+use super::bf16;
+use super::gemm::{self, Epilogue, Products, ROW_TILE};
 use super::rows::with_scratch;
 use super::{Shape, count, expect, operands};
 use crate::ops::{Attention, AttentionOperands};
@@ -159,6 +161,16 @@ impl<'a> Tokens<'a> {
         })
     }
 
+    /// The elements from token `first` on to the end of `columns` channels of the last of `rows` tokens.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn rows(self, first: usize, rows: usize, columns: usize) -> Result<&'a [f32], String> {
+        let start = first * self.stride;
+        let end = start + rows.saturating_sub(1) * self.stride + columns;
+        self.data
+            .get(start..end)
+            .ok_or_else(|| "an operand is too short".into())
+    }
+
     /// `columns` channels of `rows` tokens from token `first` on.
     fn matrix(self, first: usize, rows: usize, columns: usize) -> Result<Matrix<'a>, String> {
         let data = self
@@ -171,7 +183,7 @@ impl<'a> Tokens<'a> {
 
 /// Scores that a thread computes at once, in elements: together with prepacked keys and values they fit the L2 cache at a
 /// few hundred tokens, and are bounded at many.
-const SCORES: usize = 48 * 1024;
+pub(super) const SCORES: usize = 48 * 1024;
 
 /// The fewest queries per pass over the prepacked keys and values.
 const QUERIES: usize = 24;
@@ -181,10 +193,9 @@ const QUERIES: usize = 24;
 /// Each head of each image is a task, which takes a block of queries at a time: Q·Kᵀ with prepacked keys, softmax of each
 /// row, P·V with prepacked values. Packed QKV operands are read in place.
 pub(crate) fn run(
-    spec: &Attention,
+    (spec, products): (&Attention, Products),
     [q, k, v]: [Tokens<'_>; 3],
-    bias: Option<&[f32]>,
-    mask: Option<&[f32]>,
+    (bias, mask): (Option<&[f32]>, Option<&[f32]>),
     batch: usize,
     out: &mut [f32],
 ) -> Result<(), String> {
@@ -192,9 +203,7 @@ pub(crate) fn run(
     if batch * heads * d == 0 || k.count <= spec.first_key {
         return Err("has no key to attend to".into());
     }
-    // Few heads on many threads: split the queries too, although each task then prepacks keys and values itself.
-    let parts = rayon::current_num_threads().div_ceil(batch * heads);
-    let queries = q.count.div_ceil(parts).next_multiple_of(ROW_TILE);
+    let queries = queries_of_task(q.count, batch * heads, rayon::current_num_threads());
     let mut by_head = ArrayViewMut4::from_shape((batch, q.count, heads, d), out)
         .map_err(|e| e.to_string())?
         .permuted_axes([0, 2, 1, 3]);
@@ -220,16 +229,40 @@ pub(crate) fn run(
                 .axis_chunks_iter_mut(Axis(0), queries)
                 .into_par_iter()
                 .enumerate();
-            parts.try_for_each(|(part, out)| one_head(spec, [q, k, v], (bias, mask), part * queries, out))
+            let extras = Extras { bias, mask };
+            parts.try_for_each(|(part, out)| {
+                let first = part * queries;
+                match products {
+                    Products::F32 => one_head(spec, [q, k, v], extras, first, out),
+                    #[cfg(target_arch = "x86_64")]
+                    Products::Bf16(isa) => bf16::attend((spec, isa), [q, k, v], extras, first, out),
+                }
+            })
         })
     })
+}
+
+/// The queries of each task, of `heads` heads in all: those with which the thread that has the most work has the least. Few heads on
+/// many threads are divided, although each task then prepacks keys and values itself.
+fn queries_of_task(queries: usize, heads: usize, threads: usize) -> usize {
+    /// What it takes to prepack keys and values, in queries.
+    const PREPACK: usize = 24;
+    let of = |parts: usize| {
+        let each = queries.div_ceil(parts).max(1).next_multiple_of(ROW_TILE);
+        let tasks = heads * queries.div_ceil(each);
+        (each, tasks.div_ceil(threads) * (each + PREPACK))
+    };
+    (1..=threads.max(2))
+        .map(of)
+        .min_by_key(|&(_, most)| most)
+        .map_or(ROW_TILE, |(each, _)| each)
 }
 
 /// The queries from `first` on of one head, into `out [Nq, head_dim]`. The operands begin at the head's first channel.
 fn one_head(
     spec: &Attention,
     [q, k, v]: [Tokens<'_>; 3],
-    (bias, mask): (Option<Bias<'_>>, Option<&[f32]>),
+    extras: Extras<'_>,
     first: usize,
     mut out: ArrayViewMut2<'_, f32>,
 ) -> Result<(), String> {
@@ -244,8 +277,8 @@ fn one_head(
         with_scratch(rows * (keys + d), |scratch| {
             let (scores, result) = scratch.split_at_mut(rows * keys);
             gemm::multiply(q, &prepacked_k, epilogue(spec.scale), scores)?;
-            add_bias_and_mask(spec, (bias, mask), first + i * tile, keys, scores)?;
-            SoftmaxRows { scores, keys }.dispatch();
+            extras.add(spec, first + i * tile, keys, scores)?;
+            softmax(scores, keys);
             let weights = gemm::strided(scores, rows, keys, keys)?;
             gemm::multiply(weights, &prepacked_v, epilogue(1.0), result)?;
             let result = ArrayView2::from_shape((rows, d), result).map_err(|e| e.to_string())?;
@@ -256,30 +289,39 @@ fn one_head(
     Ok(())
 }
 
-/// To rows of `keys` scores, of the queries from `first` on.
-fn add_bias_and_mask(
-    spec: &Attention,
-    (bias, mask): (Option<Bias<'_>>, Option<&[f32]>),
-    first: usize,
-    keys: usize,
-    scores: &mut [f32],
-) -> Result<(), String> {
-    if let Some(bias) = bias {
-        bias.add(first, spec.first_key, keys, scores)?;
-    }
-    if spec.causal {
-        for (row, scores) in scores.chunks_exact_mut(keys).enumerate() {
-            let seen = (first + row + 1).min(keys);
-            scores[seen..].fill(f32::NEG_INFINITY);
+/// What is added to a head's scores.
+#[derive(Clone, Copy)]
+pub(super) struct Extras<'a> {
+    bias: Option<Bias<'a>>,
+    mask: Option<&'a [f32]>,
+}
+
+impl Extras<'_> {
+    /// To rows of `keys` scores, of the queries from `first` on; scores beyond the bias's and the mask's keys are left.
+    pub(super) fn add(
+        self,
+        spec: &Attention,
+        first: usize,
+        keys: usize,
+        scores: &mut [f32],
+    ) -> Result<(), String> {
+        if let Some(bias) = self.bias {
+            bias.add(first, spec.first_key, keys, scores)?;
         }
-    }
-    if let Some(mask) = mask {
-        for scores in scores.chunks_exact_mut(keys) {
-            let masked = scores.iter_mut().zip(mask).filter(|(_, mask)| **mask == 0.0);
-            masked.for_each(|(score, _)| *score = f32::NEG_INFINITY);
+        if spec.causal {
+            for (row, scores) in scores.chunks_exact_mut(keys).enumerate() {
+                let seen = (first + row + 1).min(keys);
+                scores[seen..].fill(f32::NEG_INFINITY);
+            }
         }
+        if let Some(mask) = self.mask {
+            for scores in scores.chunks_exact_mut(keys) {
+                let masked = scores.iter_mut().zip(mask).filter(|(_, mask)| **mask == 0.0);
+                masked.for_each(|(score, _)| *score = f32::NEG_INFINITY);
+            }
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// The part of a key mask `[B,count]` that is of image `b` and of the keys from `first_key` on.
@@ -333,7 +375,7 @@ pub(crate) fn run_statistics(
                     bias: None,
                 };
                 gemm::multiply(q.matrix(first, rows, d)?, &prepacked_k, epilogue, scores)?;
-                add_bias_and_mask(spec, (bias, mask), first, keys, scores)?;
+                Extras { bias, mask }.add(spec, first, keys, scores)?;
                 for (scores, out) in scores.chunks_exact(keys).zip(out.chunks_exact_mut(3)) {
                     out.copy_from_slice(&statistics(scores));
                 }
@@ -423,7 +465,12 @@ impl AttentionOperands {
     }
 }
 
-/// Softmax of rows of `keys` scores, in place, with the instruction set chosen once.
+/// Softmax of rows of `keys` scores, in place.
+pub(super) fn softmax(scores: &mut [f32], keys: usize) {
+    SoftmaxRows { scores, keys }.dispatch();
+}
+
+/// [`softmax`] with the instruction set chosen once.
 struct SoftmaxRows<'a> {
     scores: &'a mut [f32],
     keys: usize,
@@ -437,5 +484,24 @@ impl SimdOp for SoftmaxRows<'_> {
         for row in self.scores.chunks_exact_mut(self.keys) {
             Softmax::new_mut(row).eval(isa);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_heads_are_divided_among_many_threads() {
+        for (heads, threads, expected) in [(12, 1, 198), (12, 2, 198), (12, 8, 102), (96, 8, 198), (1, 4, 54)]
+        {
+            assert_eq!(
+                queries_of_task(197, heads, threads),
+                expected,
+                "{heads} on {threads}"
+            );
+        }
+        assert_eq!(queries_of_task(1, 12, 8), ROW_TILE);
+        assert_eq!(queries_of_task(0, 12, 8), ROW_TILE);
     }
 }

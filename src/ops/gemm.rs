@@ -8,6 +8,31 @@ pub(crate) use rten_gemm::PackedBMatrix;
 use rten_gemm::{BiasVector, GemmExecutor, GemmInputA, GemmInputB, GemmOptions};
 use rten_tensor::{Matrix, NdTensorView};
 
+#[cfg(target_arch = "x86_64")]
+use super::bf16;
+use crate::tensor::DType;
+
+/// What the CPU multiplies in linear layers and attention.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Products {
+    /// Numbers in f32.
+    F32,
+    /// Numbers rounded to bf16.
+    #[cfg(target_arch = "x86_64")]
+    Bf16(bf16::Isa),
+}
+
+impl Products {
+    /// With this compute precision: in bf16 where the processor has instructions for that.
+    pub(crate) fn new(dtype: DType) -> Self {
+        match dtype {
+            #[cfg(target_arch = "x86_64")]
+            DType::BF16 => bf16::Isa::best().map_or(Self::F32, Self::Bf16),
+            _ => Self::F32,
+        }
+    }
+}
+
 /// Rows that the widest kernel computes at once; blocks of rows are multiples of it.
 pub(crate) const ROW_TILE: usize = 6;
 

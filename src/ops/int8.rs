@@ -12,36 +12,24 @@
 //!   elsewhere plain loops, exact but slow.
 //! - Everything else (norms, attention, softmax, residuals) stays in f32.
 
-#[cfg(target_arch = "x86_64")]
-mod amx;
-#[cfg(all(test, target_arch = "x86_64", target_os = "linux"))]
-mod amx_emulation;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-use ndarray::{ArrayView2, ArrayViewMut2, Axis, s};
 use rayon::prelude::*;
 
 use super::Levels;
-use super::linear::{BLOCK_ROWS, Tail, finish};
-use super::rows::{Source, with_scratch};
+#[cfg(target_arch = "x86_64")]
+use super::amx;
+#[cfg(all(test, target_arch = "x86_64", target_os = "linux"))]
+use super::amx_emulation;
+use super::linear::Tail;
+use super::packed::{COLUMNS, GROUP_BYTES, Lines, ROW_STEP, ROWS, STEP, in_tasks, scatter, with_lines};
+use super::rows::with_scratch;
 
 /// Input channels whose products one instruction adds.
-const GROUP: usize = 4;
-/// Output channels of a panel of the packed weight.
-const COLUMNS: usize = 32;
-/// Bytes of a panel for each group of input channels.
-const STEP: usize = COLUMNS * GROUP;
-/// Rows of x that are multiplied at once, a strip; with AMX they are more.
-const ROWS: usize = 12;
-/// Bytes of x for each group of input channels of these rows.
-const ROW_STEP: usize = ROWS * GROUP;
-/// The most panels of a task: with [`BLOCK_ROWS`], few enough for the result to stay in the L2 cache.
-const PANELS: usize = 8;
-/// Bytes of a cache line.
-const LINE: usize = 64;
+const GROUP: usize = GROUP_BYTES;
 /// The most input channels: `255 · 128 · K` fits in an i32.
 const MOST_CHANNELS: usize = 1 << 16;
 
@@ -99,7 +87,7 @@ impl Isa {
     fn strip(self) -> (usize, usize) {
         match self {
             #[cfg(target_arch = "x86_64")]
-            Self::Amx => (amx::ROWS, amx::CHANNELS),
+            Self::Amx => (amx::ROWS, amx::TILE_BYTES),
             _ => (ROWS, GROUP),
         }
     }
@@ -118,9 +106,7 @@ pub(crate) struct Int8Weight {
     n: usize,
     k: usize,
     isa: Isa,
-    /// From `start` on, which is the start of a cache line, since vectors and tiles are loaded by lines.
-    panels: Vec<i8>,
-    start: usize,
+    panels: Lines<i8>,
     scales: Vec<f32>,
     sums: Vec<i32>,
 }
@@ -146,19 +132,16 @@ impl Int8Weight {
         }
         let padded = n.next_multiple_of(COLUMNS);
         let panel = k.next_multiple_of(isa.strip().1) * COLUMNS;
-        let panels = vec![0; padded / COLUMNS * panel + LINE - 1];
-        let start = panels.as_ptr().align_offset(LINE).min(LINE - 1);
         let mut packed = Self {
             n,
             k,
             isa,
-            panels,
-            start,
+            panels: Lines::new(padded / COLUMNS * panel),
             scales: scales.to_vec(),
             sums: vec![0; padded],
         };
         packed.scales.resize(padded, 0.0);
-        let panels = packed.panels[start..].par_chunks_exact_mut(panel);
+        let panels = packed.panels.as_mut_slice().par_chunks_exact_mut(panel);
         let panels = panels.zip(packed.sums.par_chunks_mut(COLUMNS));
         panels
             .zip(weight.par_chunks(COLUMNS * k))
@@ -195,30 +178,27 @@ pub(crate) fn run(
         rows.div_ceil(strip_rows),
         k.next_multiple_of(channels) * strip_rows,
     );
-    let elements = strips * strip / size_of::<f32>();
-    let line = LINE / size_of::<f32>() - 1;
-    with_scratch(line + elements + 2 * rows, |scratch| {
-        let start = scratch.as_ptr().align_offset(LINE).min(line);
-        let (bytes, ranges) = scratch[start..].split_at_mut(elements);
-        let (scales, zeros) = ranges[..2 * rows].split_at_mut(rows);
-        let bytes: &mut [u8] = bytemuck::cast_slice_mut(bytes);
-        let zeros: &mut [i32] = bytemuck::cast_slice_mut(zeros);
-        let ranges = scales
-            .par_chunks_mut(strip_rows)
-            .zip(zeros.par_chunks_mut(strip_rows));
-        let strips = bytes.par_chunks_mut(strip).zip(ranges);
-        strips
-            .zip(x.par_chunks(strip_rows * k))
-            .for_each(|((bytes, (scales, zeros)), x)| {
-                quantize_strip((isa, levels), x, k, bytes, scales, zeros);
-            });
-        let x = Quantized {
-            bytes,
-            strip,
-            scales,
-            zeros,
-        };
-        multiply(&x, weight, tail, out)
+    with_lines(strips * strip, |bytes: &mut [u8]| {
+        with_scratch(2 * rows, |ranges| {
+            let (scales, zeros) = ranges.split_at_mut(rows);
+            let zeros: &mut [i32] = bytemuck::cast_slice_mut(zeros);
+            let ranges = scales
+                .par_chunks_mut(strip_rows)
+                .zip(zeros.par_chunks_mut(strip_rows));
+            let strips = bytes.par_chunks_mut(strip).zip(ranges);
+            strips
+                .zip(x.par_chunks(strip_rows * k))
+                .for_each(|((bytes, (scales, zeros)), x)| {
+                    quantize_strip((isa, levels), x, k, bytes, scales, zeros);
+                });
+            let x = Quantized {
+                bytes,
+                strip,
+                scales,
+                zeros,
+            };
+            multiply(&x, weight, tail, out)
+        })
     })
 }
 
@@ -234,65 +214,24 @@ struct Quantized<'a> {
 
 fn multiply(x: &Quantized<'_>, weight: &Int8Weight, tail: Tail<'_>, out: &mut [f32]) -> Result<(), String> {
     let Int8Weight { n, isa, .. } = *weight;
-    let rows = out.len() / n;
     let strip_rows = isa.strip().0;
-    let (strips, panels) = (rows.div_ceil(strip_rows), n.div_ceil(COLUMNS));
-    let (strips, panels) = task([strips, panels], strip_rows, rayon::current_num_threads());
-    let (block, width) = (strips * strip_rows, panels * COLUMNS);
-    let residual = match tail.residual {
-        Some(Source::At(residual)) => {
-            Some(ArrayView2::from_shape((rows, n), residual).map_err(|e| e.to_string())?)
-        }
-        _ => None,
-    };
-    let mut out = ArrayViewMut2::from_shape((rows, n), out).map_err(|e| e.to_string())?;
-    let blocks = out
-        .axis_chunks_iter_mut(Axis(0), block)
-        .into_par_iter()
-        .enumerate();
-    blocks.try_for_each(|(i, mut out)| {
-        let rows = i * block..i * block + out.nrows();
-        let strips = &x.bytes[rows.start / strip_rows * x.strip..rows.end.div_ceil(strip_rows) * x.strip];
-        let columns = out
-            .axis_chunks_iter_mut(Axis(1), width)
-            .into_par_iter()
-            .enumerate();
-        columns.try_for_each(|(j, out)| {
-            let columns = j * width..j * width + out.ncols();
-            let padded = columns.start..columns.end.next_multiple_of(COLUMNS);
-            let panels = padded.start / COLUMNS * weight.panel()..padded.end / COLUMNS * weight.panel();
-            let stride = padded.len();
-            let job = Job {
-                x: strips,
-                strip: x.strip,
-                scales: &x.scales[rows.clone()],
-                zeros: &x.zeros[rows.clone()],
-                panels: &weight.panels[weight.start..][panels],
-                panel: weight.panel(),
-                weight_scales: &weight.scales[padded.clone()],
-                weight_sums: &weight.sums[padded],
-                bias: tail.bias.map_or(&[], |bias| &bias[columns.clone()]),
-            };
-            let residual = residual.map(|residual| residual.slice_move(s![rows.clone(), columns]));
-            with_scratch(rows.len() * stride, |result| {
-                isa.gemm(&job, result);
-                finish(tail, residual, result, stride, out)
-            })
-        })
+    in_tasks(n, strip_rows, tail, out, |rows, columns, result| {
+        let panels = columns.start / COLUMNS * weight.panel()..columns.end / COLUMNS * weight.panel();
+        let job = Job {
+            x: &x.bytes[rows.start / strip_rows * x.strip..rows.end.div_ceil(strip_rows) * x.strip],
+            strip: x.strip,
+            scales: &x.scales[rows.clone()],
+            zeros: &x.zeros[rows],
+            panels: &weight.panels.as_slice()[panels],
+            panel: weight.panel(),
+            weight_scales: &weight.scales[columns.clone()],
+            weight_sums: &weight.sums[columns.clone()],
+            bias: tail
+                .bias
+                .map_or(&[], |bias| &bias[columns.start..columns.end.min(n)]),
+        };
+        isa.gemm(&job, result);
     })
-}
-
-/// The strips and panels of a task, of as many in all: those with which the thread that has the most work has the least. Few rows
-/// on many threads thus are in tasks of few panels.
-fn task([strips, panels]: [usize; 2], strip_rows: usize, threads: usize) -> (usize, usize) {
-    let cost = |(block, width): (usize, usize)| {
-        let tasks = strips.div_ceil(block) * panels.div_ceil(width);
-        // Each task also reads its strips and its panels into the cache.
-        tasks.div_ceil(threads) * (4 * block * width + block + width)
-    };
-    let blocks = 1..=BLOCK_ROWS.div_ceil(strip_rows).min(strips.max(1));
-    let sizes = blocks.flat_map(|block| (1..=PANELS.min(panels)).map(move |width| (block, width)));
-    sizes.min_by_key(|&size| cost(size)).unwrap_or((1, 1))
 }
 
 /// Rows of x times some panels.
@@ -390,20 +329,11 @@ fn quantize_strip(
             (*scale, *zero) = isa.quantize_row(x, levels, &mut row[..k]);
             match isa {
                 #[cfg(target_arch = "x86_64")]
-                Isa::Amx => scatter::<{ amx::CHANNELS }, { amx::X_STEP }>(row, r, bytes),
+                Isa::Amx => scatter::<{ amx::TILE_BYTES }, { amx::X_STEP }>(row, r, bytes),
                 _ => scatter::<GROUP, ROW_STEP>(row, r, bytes),
             }
         }
     });
-}
-
-/// Puts a row into its strip as row `r`.
-#[inline(always)]
-fn scatter<const CHANNELS: usize, const STEP: usize>(row: &[u8], r: usize, strip: &mut [u8]) {
-    let groups = row.as_chunks::<CHANNELS>().0;
-    for (group, step) in groups.iter().zip(strip.as_chunks_mut::<STEP>().0) {
-        step[r * CHANNELS..(r + 1) * CHANNELS].copy_from_slice(group);
-    }
 }
 
 /// Rounds a row to 8 bits, `x ≈ scale · (q − zero)`; returns the scale and the zero point. With [`Levels::Range`]
@@ -573,31 +503,6 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn work_is_shared_out_evenly() {
-        for strip_rows in [12usize, 32] {
-            for rows in [197usize, 8 * 197] {
-                for n in [768usize, 2304, 3072] {
-                    for threads in [1, 2, 3, 4, 8, 16] {
-                        let (strips, panels) = (rows.div_ceil(strip_rows), n / COLUMNS);
-                        let (block, width) = task([strips, panels], strip_rows, threads);
-                        let tasks = strips.div_ceil(block) * panels.div_ceil(width);
-                        let most = tasks.div_ceil(threads) * block * width;
-                        let even = strips as f64 * panels as f64 / threads as f64;
-                        assert!(
-                            most as f64 <= 1.15 * even,
-                            "{rows} × {n} on {threads}: {block} × {width}, {}",
-                            most as f64 / even
-                        );
-                    }
-                }
-            }
-        }
-        assert_eq!(task([1, 1], 12, 8), (1, 1));
-        // One row: the panels are divided.
-        assert_eq!(task([1, 32], 12, 8), (1, 4));
     }
 
     #[test]

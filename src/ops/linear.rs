@@ -1,15 +1,18 @@
 //! Linear layers: a GEMM with its epilogue of bias, activation and residual.
 
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
 use ndarray::parallel::prelude::*;
 use ndarray::{ArrayView2, ArrayViewMut2, Axis, s};
 use rayon::prelude::*;
 use rten_tensor::Matrix;
 
-use super::gemm::{self, Epilogue, PackedBMatrix, ROW_TILE};
+use super::gemm::{self, Epilogue, PackedBMatrix, Products, ROW_TILE};
 use super::rows::{Source, with_scratch};
 use super::{Shape, activation, count, expect, finished, optional};
 use crate::non_finite;
 use crate::ops::{Activation, Linear};
+use crate::tensor::DType;
 
 pub(super) fn shape(spec: &Linear, inputs: &[&[usize]]) -> Result<Shape, String> {
     let mut rest = inputs.iter();
@@ -50,40 +53,55 @@ pub(super) fn matmul_flops(output: &[usize], k: usize, bias: bool) -> u64 {
 pub(crate) struct PrepackedWeight {
     n: usize,
     k: usize,
-    /// Output channels of each panel but the last, which may have fewer.
-    width: usize,
-    panels: Vec<PackedBMatrix<f32>>,
     finite: bool,
+    panels: Panels,
+}
+
+#[derive(Clone)]
+enum Panels {
+    /// Of `width` output channels each, but for the last, which may have fewer.
+    F32 {
+        width: usize,
+        panels: Vec<PackedBMatrix<f32>>,
+    },
+    /// Rows at rest in 16 bits: panels of them are widened and prepacked when they are multiplied.
+    F16(Vec<f16>),
+    Bf16(Vec<bf16>),
+    /// In bf16, which is what is multiplied.
+    #[cfg(target_arch = "x86_64")]
+    Products(super::bf16::Weight),
 }
 
 impl PrepackedWeight {
-    /// Prepacks `weight`, in parallel, into panels that this pool's threads can share evenly.
-    pub(crate) fn new(weight: &[f32], n: usize, k: usize) -> Result<Self, String> {
+    /// Prepacks `weight`, in parallel, into panels that this pool's threads can share evenly. In f16 or bf16 it is kept in 16 bits.
+    pub(crate) fn new(weight: &[f32], n: usize, k: usize, dtype: DType) -> Result<Self, String> {
         if n == 0 || k == 0 || weight.len() != n * k {
             return Err(format!(
                 "the weight has {} elements, expected {n} × {k}",
                 weight.len()
             ));
         }
-        let width = panel_width(n, rayon::current_num_threads());
-        let panels = weight
-            .par_chunks(width * k)
-            .map(|rows| {
-                let panel = gemm::prepack(gemm::strided(rows, rows.len() / k, k, k)?.transposed());
-                // As long as the cache has them.
-                let finite = non_finite::count(rows.iter().copied()) == 0;
-                Ok((panel, finite))
-            })
-            .collect::<Result<Vec<_>, String>>()?;
-        let finite = panels.iter().all(|(_, finite)| *finite);
-        let panels = panels.into_iter().map(|(panel, _)| panel).collect();
-        Ok(Self {
-            n,
-            k,
-            width,
-            panels,
-            finite,
-        })
+        let (panels, finite) = match (dtype, Products::new(dtype)) {
+            #[cfg(target_arch = "x86_64")]
+            (_, Products::Bf16(isa)) => {
+                let packed = super::bf16::Weight::new(weight, n, k, isa);
+                (Panels::Products(packed), is_finite(weight))
+            }
+            (DType::BF16, _) => (Panels::Bf16(narrow(weight)), is_finite(weight)),
+            (DType::F16, _) => (Panels::F16(narrow(weight)), is_finite(weight)),
+            _ => {
+                let width = panel_width(n, rayon::current_num_threads());
+                let panels = weight
+                    .par_chunks(width * k)
+                    // As long as the cache has them.
+                    .map(|rows| Ok((prepack(rows, k)?, is_finite(rows))))
+                    .collect::<Result<Vec<_>, String>>()?;
+                let finite = panels.iter().all(|(_, finite)| *finite);
+                let panels = panels.into_iter().map(|(panel, _)| panel).collect();
+                (Panels::F32 { width, panels }, finite)
+            }
+        };
+        Ok(Self { n, k, finite, panels })
     }
 
     /// Whether no value is NaN or infinite.
@@ -110,6 +128,30 @@ pub(crate) struct Tail<'a> {
     pub(crate) residual: Option<Source<'a>>,
 }
 
+/// Rows of `k` input channels, as a panel of the GEMM in f32.
+fn prepack(rows: &[f32], k: usize) -> Result<PackedBMatrix<f32>, String> {
+    Ok(gemm::prepack(
+        gemm::strided(rows, rows.len() / k, k, k)?.transposed(),
+    ))
+}
+
+fn is_finite(values: &[f32]) -> bool {
+    values
+        .par_chunks(1 << 16)
+        .all(|part| non_finite::count(part.iter().copied()) == 0)
+}
+
+/// The values in 16 bits, rounded to nearest, ties to even.
+fn narrow<T: Copy + Default + Send>(values: &[f32]) -> Vec<T>
+where
+    [T]: HalfFloatSliceExt,
+{
+    let mut narrow = vec![T::default(); values.len()];
+    let parts = narrow.par_chunks_mut(1 << 16).zip(values.par_chunks(1 << 16));
+    parts.for_each(|(narrow, values)| narrow.convert_from_f32_slice(values));
+    narrow
+}
+
 /// [`Op::Linear`](crate::ops::Op::Linear) on `x [M,K]`.
 ///
 /// A task is a block of rows times a panel of the weight. Its result goes through bias, activation and residual while
@@ -120,20 +162,33 @@ pub(crate) fn run(
     tail: Tail<'_>,
     out: &mut [f32],
 ) -> Result<(), String> {
-    let PrepackedWeight { n, k, width, .. } = *weight;
+    let PrepackedWeight { n, k, .. } = *weight;
+    match &weight.panels {
+        Panels::F32 { width, panels } => run_f32(x, (*width, panels), [n, k], tail, out),
+        Panels::F16(rows) => run_widened(x, rows, [n, k], tail, out),
+        Panels::Bf16(rows) => run_widened(x, rows, [n, k], tail, out),
+        #[cfg(target_arch = "x86_64")]
+        Panels::Products(weight) => super::bf16::run(x, weight, tail, out),
+    }
+}
+
+fn run_f32(
+    x: &[f32],
+    (width, panels): (usize, &[PackedBMatrix<f32>]),
+    [n, k]: [usize; 2],
+    tail: Tail<'_>,
+    out: &mut [f32],
+) -> Result<(), String> {
     let rows = out.len() / n;
-    let block = block_rows(rows);
-    let residual = match tail.residual {
-        Some(Source::At(residual)) => Some(view(residual, rows, n)?),
-        _ => None,
-    };
+    let (block, _) = division(rows, panels.len(), rayon::current_num_threads());
+    let residual = residual_of(tail, [rows, n])?;
     let mut out = ArrayViewMut2::from_shape((rows, n), out).map_err(|e| e.to_string())?;
     let blocks = out.axis_chunks_iter_mut(Axis(0), block).into_par_iter();
     let blocks = blocks.zip(x.par_chunks(block * k)).enumerate();
     blocks.try_for_each(|(i, (mut out, x))| {
         let x = gemm::strided(x, out.nrows(), k, k)?;
         let columns = out.axis_chunks_iter_mut(Axis(1), width).into_par_iter();
-        let columns = columns.zip(&weight.panels).enumerate();
+        let columns = columns.zip(panels).enumerate();
         columns.try_for_each(|(j, (out, panel))| {
             let (rows, columns) = (
                 i * block..i * block + out.nrows(),
@@ -144,6 +199,53 @@ pub(crate) fn run(
             task(x, panel, Tail { bias, ..tail }, residual, out)
         })
     })
+}
+
+/// With the rows of a weight in 16 bits. A task is a panel, so that each is widened once.
+fn run_widened<T: Sync>(
+    x: &[f32],
+    weight: &[T],
+    [n, k]: [usize; 2],
+    tail: Tail<'_>,
+    out: &mut [f32],
+) -> Result<(), String>
+where
+    [T]: HalfFloatSliceExt,
+{
+    let rows = out.len() / n;
+    let (block, _) = division(rows, 1, 1);
+    let width = n
+        .div_ceil(rayon::current_num_threads())
+        .next_multiple_of(32)
+        .min(PANEL_WIDTH);
+    let residual = residual_of(tail, [rows, n])?;
+    let mut out = ArrayViewMut2::from_shape((rows, n), out).map_err(|e| e.to_string())?;
+    let columns = out.axis_chunks_iter_mut(Axis(1), width).into_par_iter();
+    let columns = columns.zip(weight.par_chunks(width * k)).enumerate();
+    columns.try_for_each(|(j, (mut out, panel))| {
+        let columns = j * width..j * width + out.ncols();
+        let bias = tail.bias.map(|bias| &bias[columns.clone()]);
+        let panel = with_scratch(panel.len(), |values| {
+            panel.convert_to_f32_slice(values);
+            prepack(values, k)
+        })?;
+        let blocks = out.axis_chunks_iter_mut(Axis(0), block);
+        for (i, (out, x)) in blocks.zip(x.chunks(block * k)).enumerate() {
+            let rows = i * block..i * block + out.nrows();
+            let x = gemm::strided(x, out.nrows(), k, k)?;
+            let residual = residual.map(|residual| residual.slice_move(s![rows, columns.clone()]));
+            task(x, &panel, Tail { bias, ..tail }, residual, out)?;
+        }
+        Ok(())
+    })
+}
+
+/// A residual that is not in place.
+fn residual_of(tail: Tail<'_>, [rows, n]: [usize; 2]) -> Result<Option<ArrayView2<'_, f32>>, String> {
+    match tail.residual {
+        Some(Source::At(residual)) => view(residual, rows, n).map(Some),
+        _ => Ok(None),
+    }
 }
 
 /// One block of rows times one panel; `residual` is the block of a residual that is not in place.
@@ -193,29 +295,44 @@ fn view(values: &[f32], rows: usize, columns: usize) -> Result<ArrayView2<'_, f3
     ArrayView2::from_shape((rows, columns), values).map_err(|e| e.to_string())
 }
 
-/// Output channels of a panel: 256, or somewhat fewer if that gives each thread as many panels as the others.
+/// Output channels of a panel: 256, or down to half of that if threads then share an image's work more evenly.
 fn panel_width(n: usize, threads: usize) -> usize {
     // The widest kernel computes 32 channels at once.
     let width = |panels: usize| n.div_ceil(panels).next_multiple_of(32);
     let fewest = n.div_ceil(PANEL_WIDTH);
     (fewest..=2 * fewest)
         .map(width)
-        .find(|&width| n.div_ceil(width).is_multiple_of(threads))
-        .unwrap_or_else(|| width(fewest))
+        .min_by_key(|&width| width * division(IMAGE_ROWS, n.div_ceil(width), threads).1)
+        .unwrap_or(PANEL_WIDTH)
 }
 
 /// Channels of a panel: a multiple of every kernel's width.
 const PANEL_WIDTH: usize = 256;
 
-/// Rows of a block: with a panel's channels, few enough for the result to stay in the L2 cache, and enough
-/// for each read of the weight to be worth it. ViT-B/16 on two Zen 5 cores (AVX-512, 1 MiB of L2 cache
-/// each): 81 ms at batch 1, where 102 rows take 87 ms; 650 ms at batch 8 with either.
+/// Rows of ViT-B/16's GEMMs at batch 1.
+const IMAGE_ROWS: usize = 197;
+
+/// The most rows of a block: with a panel's channels, few enough for the result to stay in the L2 cache, and enough
+/// for each read of the weight to be worth it.
 pub(super) const BLOCK_ROWS: usize = 204;
 
-/// The rows of each of the equal blocks into which `rows` rows are divided.
-fn block_rows(rows: usize) -> usize {
-    let blocks = rows.div_ceil(BLOCK_ROWS).max(1);
-    rows.div_ceil(blocks).next_multiple_of(ROW_TILE)
+/// What it takes to read a panel of the weight for a block, in rows of that block. ViT-B/16 on two Zen 5 cores (AVX-512, 1 MiB of
+/// L2 cache each): 81 ms at batch 1, where blocks of 102 rows take 87 ms; 650 ms at batch 8 with either.
+const READ_ROWS: usize = 16;
+
+/// The rows of each of the equal blocks into which `rows` rows are divided, and the rows that the thread with the most work computes:
+/// as few as can be, by larger blocks if smaller ones save nothing.
+fn division(rows: usize, panels: usize, threads: usize) -> (usize, usize) {
+    let fewest = rows.div_ceil(BLOCK_ROWS).max(1);
+    let of = |blocks: usize| {
+        let block = rows.div_ceil(blocks).next_multiple_of(ROW_TILE);
+        let tasks = rows.div_ceil(block) * panels;
+        (block, tasks.div_ceil(threads) * (block + READ_ROWS))
+    };
+    (fewest..=fewest + threads)
+        .map(of)
+        .min_by_key(|&(_, most)| most)
+        .unwrap_or((BLOCK_ROWS, 0))
 }
 
 #[cfg(test)]
@@ -228,11 +345,12 @@ mod tests {
         for (n, threads, panels) in [(768usize, 2, 4), (2304, 2, 12), (3072, 2, 12), (3072, 3, 12)] {
             assert_eq!(n.div_ceil(panel_width(n, threads)), panels, "{n} on {threads}");
         }
-        // More threads than panels of a sensible size.
-        assert_eq!(panel_width(768, 64), PANEL_WIDTH);
+        // Eight threads: two blocks of four panels, not one of three.
+        assert_eq!(panel_width(768, 8), 192);
+        assert_eq!(division(197, 4, 8).0, 102);
         assert_eq!(panel_width(1, 8), 32);
         for (rows, expected) in [(1, 6), (197, 198), (205, 108), (1576, 198)] {
-            assert_eq!(block_rows(rows), expected, "{rows}");
+            assert_eq!(division(rows, 12, 2).0, expected, "{rows}");
         }
     }
 }

@@ -4,7 +4,13 @@
 pub mod activation;
 pub mod add;
 pub mod all_reduce;
+#[cfg(target_arch = "x86_64")]
+mod amx;
+#[cfg(all(test, target_arch = "x86_64", target_os = "linux"))]
+mod amx_emulation;
 pub mod attention;
+#[cfg(target_arch = "x86_64")]
+pub mod bf16;
 pub mod float8;
 pub(crate) mod gemm;
 pub mod grid_mask;
@@ -13,6 +19,7 @@ pub mod int8;
 pub mod layer_norm;
 pub mod linear;
 mod op;
+mod packed;
 pub mod patch_conv;
 pub mod patch_extract;
 pub mod pool;

@@ -23,8 +23,8 @@ pub fn cpu_name() -> String {
     brand.unwrap_or(std::env::consts::ARCH).to_owned()
 }
 
-/// Measures a copy by all of `threads` threads, by default one per physical core, and GEMMs in f32.
-pub fn measure(threads: Option<usize>) -> Peaks {
+/// Measures a copy by all of `threads` threads, by default one per physical core, and GEMMs in `dtypes`.
+pub fn measure(threads: Option<usize>, dtypes: &[DType]) -> Peaks {
     let mut peaks = Peaks::default();
     match copy(threads) {
         Ok((bytes, rate)) => {
@@ -33,9 +33,11 @@ pub fn measure(threads: Option<usize>) -> Peaks {
         }
         Err(error) => peaks.missing.push(error.to_string()),
     }
-    match gemm(threads) {
-        Ok(gemm) => peaks.gemms.extend(gemm),
-        Err(error) => peaks.missing.push(error.to_string()),
+    for &dtype in dtypes {
+        match gemm(threads, dtype) {
+            Ok(gemm) => peaks.gemms.extend(gemm),
+            Err(error) => peaks.missing.push(error.to_string()),
+        }
     }
     peaks
 }
@@ -58,7 +60,7 @@ fn copy(threads: Option<usize>) -> Result<(usize, f64)> {
     Ok((BYTES, 2.0 * BYTES as f64 / seconds))
 }
 
-fn gemm(threads: Option<usize>) -> Result<Option<GemmPeak>> {
+fn gemm(threads: Option<usize>, dtype: DType) -> Result<Option<GemmPeak>> {
     let gemms = grow(64, 2048, 0.05, |size| {
         let values = square(size);
         let mut graph = pixel_graph();
@@ -70,12 +72,12 @@ fn gemm(threads: Option<usize>) -> Result<Option<GemmPeak>> {
         let inputs = [operand("x", &[1, size, size])?, operand("weight", &[size, size])?];
         graph.push(Role::Other, "gemm", Op::Linear(Linear::default()), inputs)?;
         let graph = Arc::new(graph);
-        let executor = CpuExecutor::new(&graph, threads)?;
+        let executor = CpuExecutor::with_dtype(&graph, dtype, threads)?;
         let plan = Plan::new(graph, 1, DType::F32)?;
         let mut arena = Arena::new();
         best(|| last_step(&executor, &plan, Input::Pixels(&[0; 3]), &mut arena))
     })?;
-    Ok(fastest(gemms, DType::F32))
+    Ok(fastest(gemms, dtype))
 }
 
 /// A graph whose input is not read.

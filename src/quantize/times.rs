@@ -122,7 +122,12 @@ fn nodes_of(graph: &Graph, unit: &Unit) -> impl Iterator<Item = usize> {
 fn gemm_times([m, k, n]: [usize; 3]) -> Result<[Duration; 2]> {
     let failed = |reason: String| Error::graph("linear", reason);
     let x: Vec<f32> = (0..m * k).map(|i| (i % 251) as f32 / 251.0 - 0.5).collect();
-    let full = PrepackedWeight::new(&x.iter().cycle().take(n * k).copied().collect::<Vec<_>>(), n, k);
+    let full = PrepackedWeight::new(
+        &x.iter().cycle().take(n * k).copied().collect::<Vec<_>>(),
+        n,
+        k,
+        DType::F32,
+    );
     let bytes: Vec<i8> = (0..n * k).map(|i| (i % 251) as u8 as i8).collect();
     let rounded = Int8Weight::new(&bytes, &vec![0.01; n], n, k).map_err(failed)?;
     let full = full.map_err(failed)?;

@@ -15,7 +15,7 @@ use super::replicas::Replicas;
 use super::{Device, Loaded, Origin, ResizeOn, Session};
 use crate::error::{Error, Result};
 use crate::exec::select::{AllReduceKind, Overlap, SelectOptions, Sparse, Store};
-use crate::exec::{Executor, GraphMode, HipExecutor, Processes};
+use crate::exec::{DTYPES, Executor, GraphMode, HipExecutor, Processes};
 use crate::graph::{self, Float8, Graph, Optimizations, Passes};
 use crate::hip::{self, World};
 use crate::labels::Labels;
@@ -130,7 +130,10 @@ impl SessionBuilder {
         self
     }
 
-    /// Compute precision: [`DType::F32`] by default; on a GPU also [`DType::F16`] and [`DType::BF16`].
+    /// Compute precision: [`DType::F32`] by default, [`DType::F16`] or [`DType::BF16`]. On the CPU activations are in f32 in memory
+    /// with each, and in f16 the weights alone are narrow; see [`CpuExecutor::with_dtype`].
+    ///
+    /// [`CpuExecutor::with_dtype`]: crate::exec::CpuExecutor::with_dtype
     pub fn dtype(mut self, dtype: DType) -> Self {
         self.dtype = dtype;
         self
@@ -389,8 +392,8 @@ impl SessionBuilder {
                 .as_ref()
                 .map(|reason| format!("; {reason}"))
                 .unwrap_or_default();
-            if self.dtype != DType::F32 {
-                let reason = format!("the CPU computes in f32, not in {}{why}", self.dtype);
+            if !DTYPES.contains(&self.dtype) {
+                let reason = format!("the CPU computes in f32, f16 or bf16, not in {}{why}", self.dtype);
                 return Err(Error::argument("dtype", reason));
             }
             if self.resize == ResizeOn::Device {
@@ -552,7 +555,7 @@ impl SessionBuilder {
                 let executors = executors.into_iter().map(with_options);
                 (executors.collect::<Result<_>>()?, None)
             }
-            Places::Cpu { no_gpu } => (vec![Executor::cpu(&graph, self.threads)?], no_gpu),
+            Places::Cpu { no_gpu } => (vec![Executor::cpu(&graph, self.dtype, self.threads)?], no_gpu),
         };
         let replicas = Replicas::new(executors);
         let finite = finite_weights(&graph, replicas.first());

@@ -340,7 +340,8 @@ impl Session {
             return Ok(plan.clone());
         }
         let _span = timeline::span(Activity::Plan);
-        let plan = Arc::new(Plan::new(self.graph().clone(), batch, self.dtype())?);
+        let dtype = self.executor().activations(self.dtype());
+        let plan = Arc::new(Plan::new(self.graph().clone(), batch, dtype)?);
         plans.insert(batch, plan.clone());
         Ok(plan)
     }

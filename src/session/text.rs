@@ -100,19 +100,20 @@ impl Session {
         let (graph, _) = graph::optimize(tower.graph.with_tokens(tokens)?, &passes)?;
         let first = self.executor();
         let executor = match first.gpu() {
-            None => Executor::cpu(&graph, Some(self.threads()))?,
+            None => Executor::cpu(&graph, self.dtype(), Some(self.threads()))?,
             Some(gpu) => {
                 let select = self.loaded.select;
                 Executor::hip(&graph, gpu, self.dtype(), Some(self.threads()), select)?
             }
         };
         let graph = Arc::new(graph);
+        let dtype = executor.activations(self.dtype());
         let mut rows: Vec<f32> = Vec::new();
         let mut plan: Option<Arc<Plan>> = None;
         for batch in ids.chunks(self.batch()) {
             let plan = match plan.take().filter(|plan| plan.batch() == batch.len()) {
                 Some(same) => plan.insert(same),
-                None => plan.insert(Arc::new(Plan::new(graph.clone(), batch.len(), self.dtype())?)),
+                None => plan.insert(Arc::new(Plan::new(graph.clone(), batch.len(), dtype)?)),
             };
             let mut values = Vec::new();
             for ids in batch {

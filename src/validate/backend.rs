@@ -19,6 +19,11 @@ pub(super) trait Backend {
     /// The dtypes that it computes in.
     fn dtypes(&self) -> &'static [DType];
 
+    /// What activations are in, in memory, where it computes in `dtype`.
+    fn activations(&self, dtype: DType) -> DType {
+        dtype
+    }
+
     /// Why this is never computed here, if it is not.
     fn lacks(&self, case: &Case, dtype: DType) -> Option<&'static str>;
 

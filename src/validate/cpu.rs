@@ -8,9 +8,10 @@ use super::cases::{Case, Resize, Work};
 use super::check::{Clock, Content, FILL, MARGIN, Run, regions};
 use super::operands::Operands;
 use crate::error::{Error, Result};
-use crate::exec::{Arena, CpuExecutor};
+use crate::exec::{Arena, CpuExecutor, DTYPES};
 use crate::graph::plan::Plan;
 use crate::image::{self, RgbImage};
+use crate::ops::{Linear, Op};
 use crate::peaks::{Peaks, cpu_name, measure_cpu};
 use crate::tensor::{DType, Input};
 
@@ -29,11 +30,17 @@ impl Backend for Cpu {
     }
 
     fn dtypes(&self) -> &'static [DType] {
-        &[DType::F32]
+        &DTYPES
     }
 
-    fn lacks(&self, case: &Case, _: DType) -> Option<&'static str> {
-        match case.work {
+    fn activations(&self, _: DType) -> DType {
+        DType::F32
+    }
+
+    fn lacks(&self, case: &Case, dtype: DType) -> Option<&'static str> {
+        match &case.work {
+            Work::Op(Op::Linear(Linear { rounding: None, .. }) | Op::PatchConv(_) | Op::Attention(_)) => None,
+            Work::Op(_) if dtype != DType::F32 => Some("is the same on the CPU in each dtype"),
             Work::Op(_) | Work::Resize(_) => None,
             Work::Kernel(_) => Some("is a form of a GPU kernel"),
         }
@@ -43,8 +50,8 @@ impl Backend for Cpu {
         Ok(None)
     }
 
-    fn peaks(&self, _dtypes: &[DType]) -> Peaks {
-        measure_cpu(self.threads)
+    fn peaks(&self, dtypes: &[DType]) -> Peaks {
+        measure_cpu(self.threads, dtypes)
     }
 
     fn run(&self, case: &Case, operands: &Operands, dtype: DType, clock: Option<Clock<'_>>) -> Result<Run> {
@@ -55,8 +62,8 @@ impl Backend for Cpu {
         };
         let (graph, placed) = operands.graph(case, op)?;
         let graph = Arc::new(graph);
-        let executor = CpuExecutor::new(&graph, self.threads)?;
-        let plan = Plan::new(graph, case.batch(), dtype)?;
+        let executor = CpuExecutor::with_dtype(&graph, dtype, self.threads)?;
+        let plan = Plan::new(graph, case.batch(), DType::F32)?;
         let fill = f32::from_ne_bytes([FILL; 4]);
         let mut arena = Arena::with_margin(&plan, MARGIN / size_of::<f32>(), fill)?;
         let mut run = || last_step(&executor, &plan, operands.input(), &mut arena);

@@ -265,7 +265,7 @@ fn compute(backend: &dyn Backend, case: &Case, peaks: Option<&Peaks>, row: &mut 
     let expected = expect(case, &operands.tensors, sample(case, &row.result), row.dtype)?;
     row.rows_checked = expected.rows.len();
     row.tolerance = Some(expected.tolerance);
-    let verdict = check(case, &operands, &expected, &run, row.dtype);
+    let verdict = check(case, &operands, &expected, &run, backend.activations(row.dtype));
     row.elementwise_error = verdict.elementwise;
     row.normwise_error = verdict.normwise;
     row.worst = verdict.worst;

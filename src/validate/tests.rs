@@ -46,7 +46,7 @@ impl Backend for Planted {
     }
 
     fn dtypes(&self) -> &'static [DType] {
-        CPU.dtypes()
+        &[DType::F32]
     }
 
     fn lacks(&self, case: &Case, dtype: DType) -> Option<&'static str> {

@@ -22,7 +22,7 @@ use safetensors::tensor::TensorView;
 use serde_json::json;
 
 use crate::at;
-use crate::command_line::{hipvit, stderr};
+use crate::command_line::{hipvit, stderr, stdout};
 use crate::goldens::{Case, cases};
 
 mod all_reduce;
@@ -150,6 +150,20 @@ fn golden_models_agree_in_every_dtype() {
         }
     }
     assert_eq!(failed, 0, "models failed");
+}
+
+#[test]
+fn golden_models_agree_on_the_cpu_in_16_bits() {
+    for dtype in [DType::F16, DType::BF16] {
+        for case in cases() {
+            let (error, bound, same) = run(&case, Device::Cpu, dtype);
+            assert!(
+                error <= bound && same,
+                "{} in {dtype}: {error:.2e} of {bound:.1e}",
+                case.name
+            );
+        }
+    }
 }
 
 #[test]
@@ -505,14 +519,13 @@ fn without_a_provider_a_gpu_is_an_error_and_auto_is_the_cpu() {
 }
 
 #[test]
-fn the_cpu_has_no_narrow_types_and_devices_have_names() {
-    let output = hipvit(["eval", "--device", "cpu", "--dtype", "bf16"]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(
-        stderr(&output).contains("the CPU computes in f32"),
-        "{}",
-        stderr(&output)
-    );
+fn the_cpu_computes_in_16_bits_and_devices_have_names() {
+    for dtype in ["f16", "bf16"] {
+        let output = hipvit(["eval", "--device", "cpu", "--dtype", dtype]);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        // 357 of 360, as in f32.
+        assert!(stdout(&output).contains("top-1 99.17 %"), "{}", stdout(&output));
+    }
     let output = hipvit(["classify", "--device", "cpu", "--resize", "device"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(

@@ -140,13 +140,6 @@ fn what_cannot_be_validated_is_refused() {
         assert_eq!(output.status.code(), Some(2), "{flag}");
         assert!(stderr(&output).contains(value), "{}", stderr(&output));
     }
-    let output = hipvit(["validate", "--device", "cpu", "--dtype", "f16"]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(
-        stderr(&output).contains("the cpu computes in f32, not in f16"),
-        "{}",
-        stderr(&output)
-    );
     let output = provider("/nowhere/libamdhip64.so", &["--config", "micro"], false);
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(stderr(&output).lines().count(), 1, "{}", stderr(&output));

@@ -50,7 +50,7 @@ pub struct Args {
     /// Batch sizes
     #[arg(long, default_value = "8", value_name = "N,…", value_delimiter = ',', value_parser = super::positive)]
     batch: Vec<usize>,
-    /// Compute precisions: f32; on a GPU also f16 and bf16
+    /// Compute precisions: f32, f16, bf16; on the CPU f16 is that of the weights alone
     #[arg(long, default_value = "f32", value_name = "DTYPE,…", value_delimiter = ',', value_parser = choices::dtype())]
     dtype: Vec<DType>,
     /// Where to run: auto (the first GPU, else the CPU), cpu, hip (the first GPU), hip:N; or several GPUs at once: hip:all, hip:0,1.

@@ -5,56 +5,43 @@ use std::collections::{HashMap, HashSet};
 use rayon::prelude::*;
 
 use crate::error::{Error, Result};
-use crate::graph::{Graph, ValueId};
+use crate::graph::{Graph, Node, ValueId};
 use crate::ops::int8::Int8Weight;
 use crate::ops::linear::PrepackedWeight;
 use crate::ops::{Linear, Op, Rounding};
 use crate::tensor::DType;
 
 /// Weights prepacked for the GEMMs, everything else as f32.
-#[derive(Default)]
 pub(super) struct Constants {
     /// The weights of linear layers and patch convolutions.
     pub(super) weights: HashMap<ValueId, PrepackedWeight>,
     /// Those of linear layers in int8.
     pub(super) int8: HashMap<ValueId, Int8Weight>,
     pub(super) values: HashMap<ValueId, Vec<f32>>,
+    /// The precision of linear layers and attention.
+    pub(super) dtype: DType,
 }
 
 impl Constants {
-    pub(super) fn new(graph: &Graph) -> Result<Self> {
+    pub(super) fn new(graph: &Graph, dtype: DType) -> Result<Self> {
         let mut weights: HashMap<ValueId, &str> = HashMap::new();
         let mut int8: HashMap<ValueId, &str> = HashMap::new();
         let mut values: HashSet<ValueId> = HashSet::new();
-        for node in graph.nodes() {
-            for (position, &id) in node.inputs.iter().enumerate() {
-                let value = graph.value(id);
-                if !value.is_constant {
-                    continue;
-                }
-                if value.constant.is_none() {
-                    let reason = format!("the constant `{}` was released", value.name);
-                    return Err(Error::graph(&node.name, reason));
-                }
-                match node.op {
-                    Op::Linear(Linear {
-                        rounding: Some(Rounding::Int8(_)),
-                        ..
-                    }) if position == 1 => {
-                        int8.insert(id, &node.name);
-                    }
-                    Op::Linear(_) | Op::PatchConv(_) if position == 1 => {
-                        weights.insert(id, &node.name);
-                    }
-                    _ => {
-                        values.insert(id);
-                    }
-                }
+        for (id, node, form) in forms(graph) {
+            let value = graph.value(id);
+            if value.constant.is_none() {
+                let reason = format!("the constant `{}` was released", value.name);
+                return Err(Error::graph(&node.name, reason));
+            }
+            match form {
+                Form::Int8 => drop(int8.insert(id, &node.name)),
+                Form::Weight => drop(weights.insert(id, &node.name)),
+                Form::Values => drop(values.insert(id)),
             }
         }
         let weights = weights
             .into_par_iter()
-            .map(|(id, node)| Ok((id, pack(graph, id).map_err(|e| Error::graph(node, e))?)))
+            .map(|(id, node)| Ok((id, pack(graph, id, dtype).map_err(|e| Error::graph(node, e))?)))
             .collect::<Result<_>>()?;
         let int8 = int8
             .into_par_iter()
@@ -68,11 +55,61 @@ impl Constants {
             weights,
             int8,
             values,
+            dtype,
         })
     }
 }
 
-fn pack(graph: &Graph, id: ValueId) -> Result<PrepackedWeight, String> {
+/// How a constant is kept.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Form {
+    /// As a [`PrepackedWeight`].
+    Weight,
+    Int8,
+    Values,
+}
+
+/// The constants that nodes read, and how they are kept for each.
+fn forms(graph: &Graph) -> impl Iterator<Item = (ValueId, &Node, Form)> {
+    graph.nodes().iter().flat_map(move |node| {
+        let constants = node.inputs.iter().enumerate();
+        let constants = constants.filter(move |&(_, &id)| graph.value(id).is_constant);
+        constants.map(move |(position, &id)| {
+            let form = match node.op {
+                Op::Linear(Linear {
+                    rounding: Some(Rounding::Int8(_)),
+                    ..
+                }) if position == 1 => Form::Int8,
+                Op::Linear(_) | Op::PatchConv(_) if position == 1 => Form::Weight,
+                _ => Form::Values,
+            };
+            (id, node, form)
+        })
+    })
+}
+
+/// The bytes of the constants of `graph` on the CPU, where it computes in `dtype`, without what pads and packs them.
+pub fn constant_bytes(graph: &Graph, dtype: DType) -> usize {
+    let constants: HashSet<(ValueId, Form)> = forms(graph).map(|(id, _, form)| (id, form)).collect();
+    let bytes = constants.into_iter().map(|(id, form)| {
+        let shape = &graph.value(id).shape;
+        let elements: usize = shape.iter().product();
+        match form {
+            Form::Weight => elements * dtype.size(),
+            // A scale and a sum for each output channel.
+            Form::Int8 => {
+                elements
+                    + shape
+                        .first()
+                        .map_or(0, |n| n * (size_of::<f32>() + size_of::<i32>()))
+            }
+            Form::Values => elements * size_of::<f32>(),
+        }
+    });
+    bytes.sum()
+}
+
+fn pack(graph: &Graph, id: ValueId, dtype: DType) -> Result<PrepackedWeight, String> {
     let tensor = graph
         .value(id)
         .constant
@@ -80,7 +117,7 @@ fn pack(graph: &Graph, id: ValueId) -> Result<PrepackedWeight, String> {
         .ok_or("the weight has no value")?;
     let (&n, inner) = tensor.shape().split_first().ok_or("the weight is a scalar")?;
     let values = tensor.to_f32();
-    PrepackedWeight::new(&values, n, inner.iter().product())
+    PrepackedWeight::new(&values, n, inner.iter().product(), dtype)
 }
 
 fn pack_int8(graph: &Graph, id: ValueId) -> Result<Int8Weight, String> {

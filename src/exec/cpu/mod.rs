@@ -1,4 +1,4 @@
-//! The CPU executor: f32, all cores, weights prepacked once.
+//! The CPU executor: activations in f32, all cores, weights prepacked once.
 //!
 //! Results are bitwise independent of the number of threads and of the rest of the batch: each element is summed in a
 //! fixed order by one thread.
@@ -10,6 +10,7 @@ mod step;
 mod tests;
 
 pub use self::arena::Arena;
+pub use self::constants::constant_bytes;
 use std::time::{Duration, Instant};
 
 use ndarray::Array2;
@@ -24,6 +25,9 @@ use crate::tensor::{DType, Input};
 
 /// Called after each step with the time that it took.
 pub type Observer<'a> = dyn FnMut(&Step, Duration) + Send + 'a;
+
+/// The precisions that the CPU computes in.
+pub(crate) const DTYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 
 /// Runs plans of one graph on the CPU. Can be shared: any number of threads may run it at once, each with an
 /// [`Arena`] of its own.
@@ -40,8 +44,30 @@ impl CpuExecutor {
     /// [`Error::Argument`] if the threads cannot be started, [`Error::Graph`], naming the node, if a weight is a scalar or was
     /// released.
     pub fn new(graph: &Graph, threads: Option<usize>) -> Result<Self> {
+        Self::with_dtype(graph, DType::F32, threads)
+    }
+
+    /// As [`new`](Self::new), with the precision of linear layers, the patch convolution and attention:
+    ///
+    /// - f32;
+    /// - bf16: what is multiplied is rounded to bf16, and summed in f32, where the processor has AMX or AVX-512 for that; elsewhere
+    ///   the weights alone are in bf16, and products in f32;
+    /// - f16: the weights are kept in f16, products are in f32.
+    ///
+    /// Activations are in f32 in memory with each of them, and so are plans. Linear layers in int8 stay so.
+    ///
+    /// # Errors
+    ///
+    /// As there, and [`Error::Argument`] for another type.
+    pub fn with_dtype(graph: &Graph, dtype: DType, threads: Option<usize>) -> Result<Self> {
+        if !DTYPES.contains(&dtype) {
+            return Err(Error::argument(
+                "dtype",
+                format!("the CPU computes in f32, f16 or bf16, not in {dtype}"),
+            ));
+        }
         let pool = thread_pool(threads, || ())?;
-        let constants = pool.install(|| Constants::new(graph))?;
+        let constants = pool.install(|| Constants::new(graph, dtype))?;
         Ok(Self { pool, constants })
     }
 
@@ -79,7 +105,7 @@ impl CpuExecutor {
     ) -> Result<Vec<(OutputKind, Array2<f32>)>> {
         plan.graph().check_input(input, plan.batch())?;
         if plan.dtype() != DType::F32 {
-            let reason = format!("requires {}; the CPU computes in f32", plan.dtype());
+            let reason = format!("requires {}; the CPU's activations are in f32", plan.dtype());
             return Err(Error::argument("dtype", reason));
         }
         let arena = arena.elements(plan)?;

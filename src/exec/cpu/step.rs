@@ -6,6 +6,7 @@ use std::ops::Range;
 use super::constants::Constants;
 use crate::graph::plan::{Buffer, Operand, Plan, Step};
 use crate::ops::attention::Tokens;
+use crate::ops::gemm::Products;
 use crate::ops::int8::Int8Weight;
 use crate::ops::linear::{PrepackedWeight, Tail};
 use crate::ops::rows::Source;
@@ -123,7 +124,8 @@ impl<'a> Memory<'a> {
         let [n, inner @ ..] = self.shape(index)? else {
             return Err("the weight is a scalar".into());
         };
-        PrepackedWeight::new(self.values(index)?, *n, inner.iter().product()).map(Cow::Owned)
+        let dtype = self.constants.dtype;
+        PrepackedWeight::new(self.values(index)?, *n, inner.iter().product(), dtype).map(Cow::Owned)
     }
 
     /// The operand as a packed int8 weight.
@@ -285,7 +287,8 @@ impl<'a> Memory<'a> {
                     true => Some(m.values(inputs - 1)?),
                     false => None,
                 };
-                attention::run(spec, operands, bias, mask, batch, self.output)?;
+                let products = Products::new(m.constants.dtype);
+                attention::run((spec, products), operands, (bias, mask), batch, self.output)?;
             }
             Op::Transpose(spec) => {
                 let &[_, rows, columns] = m.shape(0)? else {

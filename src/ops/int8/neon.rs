@@ -6,7 +6,8 @@ use std::arch::aarch64::*;
 use std::arch::{asm, is_aarch64_feature_detected};
 
 use super::super::Levels;
-use super::{COLUMNS, GROUP, Isa, Job, ROW_STEP, ROWS, STEP, Tile, gemm, portable, quantize_row};
+use super::super::packed::{COLUMNS, ROW_STEP, ROWS, STEP};
+use super::{GROUP, Isa, Job, Tile, gemm, portable, quantize_row};
 
 /// The level of x that is zero to the kernels which take x as i8.
 const CENTRE: u8 = 128;

@@ -4,8 +4,9 @@
 use std::arch::x86_64::*;
 
 use super::super::Levels;
-use super::amx::{self, Tiles};
-use super::{COLUMNS, GROUP, Isa, Job, ROW_STEP, ROWS, STEP, Tile, gemm, portable, quantize_row};
+use super::super::amx::{self, Tiles};
+use super::super::packed::{COLUMNS, ROW_STEP, ROWS, STEP};
+use super::{GROUP, Isa, Job, Tile, gemm, portable, quantize_row};
 
 impl Isa {
     /// Whether this processor has it.
@@ -13,9 +14,7 @@ impl Isa {
         match self {
             // Every processor with AMX has these extensions, which are for what follows the dot products.
             Self::Amx => {
-                is_x86_feature_detected!("avx512f")
-                    && is_x86_feature_detected!("avx512bw")
-                    && amx::is_available()
+                is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") && amx::has_int8()
             }
             Self::Avx512Vnni => {
                 is_x86_feature_detected!("avx512f")
@@ -71,7 +70,9 @@ fn quantize_avx2(x: &[f32], levels: Levels, q: &mut [u8]) -> (f32, i32) {
 fn gemm_amx(job: &Job<'_>, out: &mut [f32]) {
     // SAFETY: `Isa::gemm` checked that AMX is available.
     let tiles = unsafe { Tiles::configure() };
-    gemm(job, out, 0, |x, panel, _, tile| tiles.multiply(x, panel, tile));
+    gemm(job, out, 0, |x, panel, _, tile| {
+        tiles.multiply_int8(x, panel, tile);
+    });
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]

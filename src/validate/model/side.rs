@@ -57,7 +57,7 @@ impl Side {
         let session = Session::builder()
             .dtype(self.dtype)
             .optimizations(self.optimizations);
-        // The options are checked as a session's are: the CPU computes in f32 alone.
+        // The options are checked as a session's are.
         let session = match &self.gpu {
             Some(gpu) => session.gpu(gpu.clone()),
             None => session.device(crate::session::Device::Cpu),
@@ -65,7 +65,7 @@ impl Side {
         session.open_device()?;
         let (graph, _) = optimize(graph.clone(), &session.passes())?;
         let executor = match &self.gpu {
-            None => Executor::cpu(&graph, self.threads)?,
+            None => Executor::cpu(&graph, self.dtype, self.threads)?,
             Some(gpu) => {
                 let mode = match runs {
                     1 => GraphMode::Off,
@@ -80,7 +80,8 @@ impl Side {
             }
         };
         let graph = Arc::new(graph);
-        let plan = Arc::new(Plan::new(graph.clone(), images, self.dtype)?);
+        let dtype = executor.activations(self.dtype);
+        let plan = Arc::new(Plan::new(graph.clone(), images, dtype)?);
         let mut outputs = executor.run(&plan, Input::Pixels(pixels), None)?;
         for _ in 1..runs {
             outputs = executor.run(&plan, Input::Pixels(pixels), None)?;

@@ -12,11 +12,11 @@ pub(super) fn is_installed() -> bool {
     INSTALLED.load(Ordering::Acquire)
 }
 
-/// Emulates AMX in this process, unless the processor has it, or lacks what [`Isa::Amx`](super::Isa::Amx) needs besides.
+/// Emulates AMX in this process, unless the processor has it.
 pub(super) fn install() {
     static ONCE: OnceLock<()> = OnceLock::new();
     ONCE.get_or_init(|| {
-        if super::Isa::Amx.is_available() {
+        if super::amx::has_int8() && super::amx::has_bf16() {
             return;
         }
         // SAFETY: a structure of integers and of a set of signals, for which zeros are valid.
@@ -194,7 +194,37 @@ unsafe fn execute(tiles: &mut Registers, registers: &[i64; 23], code: &[u8]) -> 
             }
             tiles.data[reg] = sums;
         }
+        // TDPBF16PS: likewise of bf16. The products with the even channels have a sum of their own, as have the odd ones.
+        (0x5c, PF3, 3) => {
+            let (a, b) = (&tiles.data[usize::from(rm)], &tiles.data[vvvv]);
+            let mut sums = tiles.data[reg];
+            for (sums, a) in sums.iter_mut().zip(a) {
+                let mut parts = [[0f32; 2]; 16];
+                for (a, b) in a.as_chunks::<4>().0.iter().zip(b) {
+                    for (parts, b) in parts.iter_mut().zip(b.as_chunks::<4>().0) {
+                        let pairs = a.as_chunks::<2>().0.iter().zip(b.as_chunks::<2>().0);
+                        for (part, (a, b)) in parts.iter_mut().zip(pairs) {
+                            *part = flushed(bf16(*a).mul_add(bf16(*b), *part));
+                        }
+                    }
+                }
+                for (sum, [even, odd]) in sums.as_chunks_mut::<4>().0.iter_mut().zip(parts) {
+                    *sum = flushed(f32::from_le_bytes(*sum) + flushed(even + odd)).to_le_bytes();
+                }
+            }
+            tiles.data[reg] = sums;
+        }
         _ => return None,
     }
     Some(length as i64)
+}
+
+/// A number of a tile in bf16.
+fn bf16(bytes: [u8; 2]) -> f32 {
+    flushed(half::bf16::from_le_bytes(bytes).to_f32())
+}
+
+/// Zero instead of a subnormal number.
+fn flushed(x: f32) -> f32 {
+    if x.is_subnormal() { 0.0f32.copysign(x) } else { x }
 }

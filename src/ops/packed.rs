@@ -1,0 +1,160 @@
+//! How the GEMMs of 8 and 16 bits on the CPU lay out their operands, and share their work among threads.
+//!
+//! A group is the 32 bits of a row of x, or of an output channel, whose products one lane of an instruction adds: four input channels
+//! in int8, two in bf16. A panel has, for each group of input channels, that group of each of [`COLUMNS`] output channels; a strip has
+//! groups of some rows of x in the same way. What is missing at the ends is zero.
+
+use std::ops::Range;
+
+use bytemuck::{AnyBitPattern, NoUninit};
+use ndarray::{ArrayView2, ArrayViewMut2, Axis, s};
+use rayon::prelude::*;
+
+use super::linear::{BLOCK_ROWS, Tail, finish};
+use super::rows::{Source, with_scratch};
+
+/// Bytes of a group.
+pub(super) const GROUP_BYTES: usize = 4;
+/// Output channels of a panel of the packed weight.
+pub(super) const COLUMNS: usize = 32;
+/// Bytes of a panel for each group of input channels.
+pub(super) const STEP: usize = COLUMNS * GROUP_BYTES;
+/// Rows of x that are multiplied at once, a strip; with AMX they are more.
+pub(super) const ROWS: usize = 12;
+/// Bytes of x for each group of input channels of these rows.
+pub(super) const ROW_STEP: usize = ROWS * GROUP_BYTES;
+/// The most panels of a task: with [`BLOCK_ROWS`], few enough for the result to stay in the L2 cache.
+const PANELS: usize = 8;
+/// Bytes of a cache line.
+pub(super) const LINE: usize = 64;
+
+/// Puts a row into its strip as row `r`: `WIDTH` adjacent bytes at a time, `STEP` bytes from one to the next.
+#[inline(always)]
+pub(super) fn scatter<const WIDTH: usize, const STEP: usize>(row: &[u8], r: usize, strip: &mut [u8]) {
+    let groups = row.as_chunks::<WIDTH>().0;
+    for (group, step) in groups.iter().zip(strip.as_chunks_mut::<STEP>().0) {
+        step.as_chunks_mut::<WIDTH>().0[r] = *group;
+    }
+}
+
+/// Zeros from the start of a cache line on, since vectors and tiles are loaded by lines.
+#[derive(Clone)]
+pub(super) struct Lines<T> {
+    values: Vec<T>,
+    start: usize,
+}
+
+impl<T: Copy + Default> Lines<T> {
+    pub(super) fn new(len: usize) -> Self {
+        let extra = LINE / size_of::<T>() - 1;
+        let values = vec![T::default(); len + extra];
+        let start = values.as_ptr().align_offset(LINE).min(extra);
+        Self { values, start }
+    }
+
+    pub(super) fn as_slice(&self) -> &[T] {
+        &self.values[self.start..]
+    }
+
+    pub(super) fn as_mut_slice(&mut self) -> &mut [T] {
+        &mut self.values[self.start..]
+    }
+}
+
+/// Lends `len` elements of this thread's scratch memory from the start of a cache line on; their values are arbitrary.
+pub(super) fn with_lines<T: AnyBitPattern + NoUninit, R>(len: usize, f: impl FnOnce(&mut [T]) -> R) -> R {
+    let extra = LINE / size_of::<f32>() - 1;
+    let elements = (len * size_of::<T>()).div_ceil(size_of::<f32>());
+    with_scratch(elements + extra, |scratch| {
+        let start = scratch.as_ptr().align_offset(LINE).min(extra);
+        let values: &mut [T] = bytemuck::cast_slice_mut(&mut scratch[start..start + elements]);
+        f(&mut values[..len])
+    })
+}
+
+/// Divides `out [rows, n]` among threads. A task is a block of strips of `strip_rows` rows times some panels:
+/// `gemm(rows, columns, result)` puts its sums with their bias into `result`, columns being whole panels; the rest of the tail follows
+/// while the result is in the L2 cache.
+pub(super) fn in_tasks(
+    n: usize,
+    strip_rows: usize,
+    tail: Tail<'_>,
+    out: &mut [f32],
+    gemm: impl Fn(Range<usize>, Range<usize>, &mut [f32]) + Sync,
+) -> Result<(), String> {
+    let rows = out.len() / n;
+    let (strips, panels) = (rows.div_ceil(strip_rows), n.div_ceil(COLUMNS));
+    let (strips, panels) = task([strips, panels], strip_rows, rayon::current_num_threads());
+    let (block, width) = (strips * strip_rows, panels * COLUMNS);
+    let residual = match tail.residual {
+        Some(Source::At(residual)) => {
+            Some(ArrayView2::from_shape((rows, n), residual).map_err(|e| e.to_string())?)
+        }
+        _ => None,
+    };
+    let mut out = ArrayViewMut2::from_shape((rows, n), out).map_err(|e| e.to_string())?;
+    let blocks = out
+        .axis_chunks_iter_mut(Axis(0), block)
+        .into_par_iter()
+        .enumerate();
+    blocks.try_for_each(|(i, mut out)| {
+        let rows = i * block..i * block + out.nrows();
+        let columns = out
+            .axis_chunks_iter_mut(Axis(1), width)
+            .into_par_iter()
+            .enumerate();
+        columns.try_for_each(|(j, out)| {
+            let columns = j * width..j * width + out.ncols();
+            let padded = columns.start..columns.end.next_multiple_of(COLUMNS);
+            let stride = padded.len();
+            let residual = residual.map(|residual| residual.slice_move(s![rows.clone(), columns]));
+            with_scratch(rows.len() * stride, |result| {
+                gemm(rows.clone(), padded, result);
+                finish(tail, residual, result, stride, out)
+            })
+        })
+    })
+}
+
+/// The strips and panels of a task, of as many in all: those with which the thread that has the most work has the least. Few rows
+/// on many threads thus are in tasks of few panels.
+fn task([strips, panels]: [usize; 2], strip_rows: usize, threads: usize) -> (usize, usize) {
+    let cost = |(block, width): (usize, usize)| {
+        let tasks = strips.div_ceil(block) * panels.div_ceil(width);
+        // Each task also reads its strips and its panels into the cache.
+        tasks.div_ceil(threads) * (4 * block * width + block + width)
+    };
+    let blocks = 1..=BLOCK_ROWS.div_ceil(strip_rows).min(strips.max(1));
+    let sizes = blocks.flat_map(|block| (1..=PANELS.min(panels)).map(move |width| (block, width)));
+    sizes.min_by_key(|&size| cost(size)).unwrap_or((1, 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_is_shared_out_evenly() {
+        for strip_rows in [12usize, 32] {
+            for rows in [197usize, 8 * 197] {
+                for n in [768usize, 2304, 3072] {
+                    for threads in [1, 2, 3, 4, 8, 16] {
+                        let (strips, panels) = (rows.div_ceil(strip_rows), n / COLUMNS);
+                        let (block, width) = task([strips, panels], strip_rows, threads);
+                        let tasks = strips.div_ceil(block) * panels.div_ceil(width);
+                        let most = tasks.div_ceil(threads) * block * width;
+                        let even = strips as f64 * panels as f64 / threads as f64;
+                        assert!(
+                            most as f64 <= 1.15 * even,
+                            "{rows} × {n} on {threads}: {block} × {width}, {}",
+                            most as f64 / even
+                        );
+                    }
+                }
+            }
+        }
+        assert_eq!(task([1, 1], 12, 8), (1, 1));
+        // One row: the panels are divided.
+        assert_eq!(task([1, 32], 12, 8), (1, 4));
+    }
+}
