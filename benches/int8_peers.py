@@ -1,12 +1,13 @@
-"""int8 on the CPU beside OpenVINO's: one model, the same calibration images, in turns; milliseconds per batch.
+"""int8 and bf16 on the CPU beside OpenVINO's: one model, the same calibration images, in turns; milliseconds per batch.
 
     pip install torch timm onnx openvino nncf safetensors pillow
     python3 benches/peers/random_model.py models vit_base_patch16_224
     python3 benches/int8_peers.py models/vit_base_patch16_224 --images PHOTOS --hipvit target/release/hipvit --threads 2
 
 hipvit quantises with `quantize --calibrate`, OpenVINO with NNCF's post-training quantisation for transformers. Each repetition runs
-hipvit in f32 and int8 (`hipvit bench`, a process of its own) and OpenVINO in f32 and int8, for each batch size. Beside the times
-stands what int8 costs: the logits' root mean square difference from the same program's f32, on the calibration images.
+hipvit (`hipvit bench`, a process of its own) and OpenVINO in f32 and in bf16, and of the int8 models in either, which is what their
+other layers are in, for each batch size. Beside the times stands what that costs: the logits' root mean square difference from the
+same program's f32, on the calibration images.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import statistics
 import subprocess
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -42,9 +44,9 @@ def pixel_values(program: str, model: Path, images: list[Path], folder: Path) ->
     return values
 
 
-def logits_of_hipvit(program: str, model: Path, images: list[Path]) -> np.ndarray:
-    return np.array([json.loads(call(program, "classify", image, "--model", model, "--device", "cpu", "--json", "--logits"))["logits"]
-                     for image in images])
+def logits_of_hipvit(program: str, model: Path, dtype: str, images: list[Path]) -> np.ndarray:
+    lines = call(program, "classify", *images, "--model", model, "--device", "cpu", "--dtype", dtype, "--json", "--logits").splitlines()
+    return np.array([json.loads(line)["logits"] for line in lines])
 
 
 def export(model: Path, folder: Path) -> openvino.Model:
@@ -59,11 +61,11 @@ def export(model: Path, folder: Path) -> openvino.Model:
 
 
 class OpenVino:
-    def __init__(self, model: openvino.Model, batch: int, size: list[int], threads: int):
+    def __init__(self, model: openvino.Model, precision: str, batch: int, size: list[int], threads: int):
         copy = model.clone()
         copy.reshape([batch, 3, *size])
         compiled = openvino.Core().compile_model(copy, "CPU", {
-            "INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads})
+            "INFERENCE_PRECISION_HINT": precision, "PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads})
         self.request = compiled.create_infer_request()
         self.values = np.random.default_rng(16).standard_normal((batch, 3, *size), dtype=np.float32)
 
@@ -80,8 +82,8 @@ class OpenVino:
         return statistics.median(times[1:])
 
 
-def hipvit_milliseconds(program: str, model: Path, batch: int, threads: int, runs: int) -> float:
-    output = call(program, "bench", "--model", model, "--batch", batch, "--device", "cpu", "--threads", threads, "--runs", runs,
+def hipvit_milliseconds(program: str, model: Path, dtype: str, batch: int, threads: int, runs: int) -> float:
+    output = call(program, "bench", "--model", model, "--batch", batch, "--device", "cpu", "--dtype", dtype, "--threads", threads, "--runs", runs,
                   "--no-peaks", "--power-seconds", 0, "--json")
     return next(json.loads(line) for line in output.splitlines() if line.startswith("{"))["end_to_end"]["p50_ms"]
 
@@ -92,12 +94,18 @@ def difference(expected: np.ndarray, got: np.ndarray) -> str:
     return f"logits {100 * error:.2f} % from f32, {agreeing} of {len(expected)} images keep their class"
 
 
+def label(kind: str, precision: str) -> str:
+    """The form of the model, and what its other layers are in."""
+    return precision if kind == "f32" else f"{kind} and {precision}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("model", type=Path)
     parser.add_argument("--images", type=Path, required=True, help="a folder of images to calibrate with")
     parser.add_argument("--hipvit", required=True, metavar="PROGRAM")
     parser.add_argument("--batch", default="1,8")
+    parser.add_argument("--precisions", default="f32,bf16")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--runs", type=int, default=5, help="in a repetition")
@@ -118,10 +126,15 @@ def main() -> None:
             openvino.save_model(full, files["f32"], compress_to_fp16=False)
             openvino.save_model(rounded, files["int8"], compress_to_fp16=False)
             size = list(values[0].shape[2:])
-            logits = {kind: np.concatenate([OpenVino(of, 1, size, options.threads).logits(v) for v in values])
-                      for kind, of in (("f32", full), ("int8", rounded))}
-            print("OpenVINO int8:", difference(logits["f32"], logits["int8"]))
-            print("hipvit int8:  ", difference(*(logits_of_hipvit(options.hipvit, of, images) for of in (options.model, int8))), flush=True)
+            forms = [(kind, precision) for kind in ("f32", "int8") for precision in ("f32", "bf16")]
+            kinds = {"f32": full, "int8": rounded}
+            logits = {(kind, precision): np.concatenate([OpenVino(kinds[kind], precision, 1, size, options.threads).logits(v) for v in values])
+                      for kind, precision in forms}
+            ours = {"f32": options.model, "int8": int8}
+            own = {(kind, dtype): logits_of_hipvit(options.hipvit, ours[kind], dtype, images) for kind, dtype in forms}
+            for form in forms[1:]:
+                for name, of in (("OpenVINO", logits), ("hipvit", own)):
+                    print(f"{name} {label(*form)}: {difference(of['f32', 'f32'], of[form])}", flush=True)
         if options.prepare_only:
             return
         core = openvino.Core()
@@ -130,20 +143,20 @@ def main() -> None:
         print(f"hipvit {call(options.hipvit, '--version').split()[-1]}, OpenVINO {openvino.__version__.split('-')[0]}, "
               f"NNCF {nncf.__version__}, {len(images)} images, {options.threads} threads, medians of {options.repeat} repetitions")
         for batch in map(int, options.batch.split(",")):
-            engines = {kind: OpenVino(model, batch, size, options.threads) for kind, model in models.items()}
-            runs = {
-                "hipvit f32": lambda: hipvit_milliseconds(options.hipvit, options.model, batch, options.threads, options.runs),
-                "hipvit int8": lambda: hipvit_milliseconds(options.hipvit, int8, batch, options.threads, options.runs),
-                "OpenVINO f32": lambda: engines["f32"].milliseconds(options.runs),
-                "OpenVINO int8": lambda: engines["int8"].milliseconds(options.runs),
-            }
+            runs = {}
+            for kind, model in (("f32", options.model), ("int8", int8)):
+                for precision in options.precisions.split(","):
+                    runs[f"hipvit {label(kind, precision)}"] = partial(
+                        hipvit_milliseconds, options.hipvit, model, precision, batch, options.threads, options.runs)
+                    engine = OpenVino(models[kind], precision, batch, size, options.threads)
+                    runs[f"OpenVINO {label(kind, precision)}"] = partial(engine.milliseconds, options.runs)
             times = {name: [] for name in runs}
             for _ in range(options.repeat):
                 for name, run in runs.items():
                     times[name].append(run())
             for name, found in times.items():
                 middle = statistics.median(found)
-                print(f"batch {batch}: {name:14} {middle:8.1f} ms  (from {min(found):.1f} to {max(found):.1f})", flush=True)
+                print(f"batch {batch}: {name:24} {middle:8.1f} ms  (from {min(found):.1f} to {max(found):.1f})", flush=True)
 
 
 if __name__ == "__main__":
