@@ -33,8 +33,11 @@ impl Backend for Cpu {
         &DTYPES
     }
 
-    fn activations(&self, _: DType) -> DType {
-        DType::F32
+    fn activations(&self, dtype: DType) -> DType {
+        match dtype {
+            DType::F16 | DType::BF16 => DType::F32,
+            other => other,
+        }
     }
 
     fn lacks(&self, case: &Case, dtype: DType) -> Option<&'static str> {

@@ -153,7 +153,7 @@ fn golden_models_agree_in_every_dtype() {
 }
 
 #[test]
-fn golden_models_agree_on_the_cpu_in_16_bits() {
+fn the_cpu_agrees_with_golden_models_in_16_bits() {
     for dtype in [DType::F16, DType::BF16] {
         for case in cases() {
             let (error, bound, same) = run(&case, Device::Cpu, dtype);
