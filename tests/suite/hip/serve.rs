@@ -88,6 +88,22 @@ pub(super) fn load(running: &Running, enough: usize, fault: impl FnOnce()) -> Ve
     answers.into_inner().unwrap()
 }
 
+/// How many of the answers are 503; the others have this body.
+pub(super) fn refused(answers: Vec<crate::serve::Response>, expected: &[u8]) -> usize {
+    let mut refused = 0;
+    for answer in answers {
+        match answer.status {
+            200 => assert_eq!(answer.body, expected),
+            _ => {
+                let (status, message) = answer.error();
+                assert_eq!(status, 503, "{message}");
+                refused += 1;
+            }
+        }
+    }
+    refused
+}
+
 #[test]
 fn under_load_failed_copies_cost_no_answer() {
     let fake = Fake::new("serve-load-copies");
@@ -129,18 +145,7 @@ fn under_load_without_a_device_requests_are_refused() {
     let running = Running::new(served(&fake));
     let expected = infer(&running).body;
     let answers = load(&running, 400, || fake.set(Slot::Devices, 0));
-    let mut refused = 0;
-    for answer in answers {
-        match answer.status {
-            200 => assert_eq!(answer.body, expected),
-            _ => {
-                let (status, message) = answer.error();
-                assert_eq!(status, 503, "{message}");
-                refused += 1;
-            }
-        }
-    }
-    assert!(refused > 0);
+    assert!(refused(answers, &expected) > 0);
     assert_eq!(running.get("/v2/health/ready").status, 503);
     fake.set(Slot::Devices, 1);
 }

@@ -7,7 +7,7 @@ use hipvit::serve::{ModelSource, ServerOptions};
 use hipvit::{GraphMode, Parallelism, Session, SessionBuilder};
 
 use super::parallel::on;
-use super::serve::{infer, load};
+use super::serve::{infer, load, refused};
 use super::session::model;
 use super::{Fake, Slot};
 use crate::serve::{Running, floats, options, sample, wait_until};
@@ -120,18 +120,7 @@ fn a_group_that_loses_a_gpu_is_taken_out_and_loaded_again() {
         let running = Running::new(options);
         let expected = infer(&running).body;
         let answers = load(&running, 100, || fake.set(Slot::LoseDevice, lost));
-        let mut refused = 0;
-        for answer in answers {
-            match answer.status {
-                200 => assert_eq!(answer.body, expected),
-                _ => {
-                    let (status, message) = answer.error();
-                    assert_eq!(status, 503, "{message}");
-                    refused += 1;
-                }
-            }
-        }
-        assert!(refused > 0);
+        assert!(refused(answers, &expected) > 0);
         let group = "hip:0,1,2";
         assert_eq!(running.metric(&of_devices("hipvit_instances", group)), 0.0);
         assert_eq!(
