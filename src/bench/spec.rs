@@ -26,8 +26,8 @@ pub struct Spec {
     pub gpus: Vec<usize>,
     /// The processes that divide the model, each with such a device, where rank 0 measures: see [`SessionBuilder::world`].
     pub world: Option<World>,
-    /// See [`SessionBuilder::meeting_timeout`].
-    pub meeting_timeout: Duration,
+    /// See [`SessionBuilder::meeting_timeout`], whose default is that of this.
+    pub meeting_timeout: Option<Duration>,
     /// How a set shares the work.
     pub parallelism: Parallelism,
     /// See [`SessionBuilder::threads`].
@@ -61,7 +61,7 @@ impl Default for Spec {
             device: Device::Auto,
             gpus: Vec::new(),
             world: None,
-            meeting_timeout: Duration::from_secs(300),
+            meeting_timeout: None,
             parallelism: Parallelism::default(),
             threads: None,
             image_size: None,
@@ -102,7 +102,10 @@ impl Spec {
             .sparse(self.sparse)
             .optimizations(self.optimizations);
         if let Some(world) = &self.world {
-            builder = builder.world(world.clone()).meeting_timeout(self.meeting_timeout);
+            builder = builder.world(world.clone());
+        }
+        if let Some(timeout) = self.meeting_timeout {
+            builder = builder.meeting_timeout(timeout);
         }
         if let Some(threads) = self.threads {
             builder = builder.threads(threads);

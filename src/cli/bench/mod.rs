@@ -213,7 +213,7 @@ impl Args {
                                 _ => self.parallel.kind,
                             },
                             world: world.clone(),
-                            meeting_timeout: self.distributed.timeout(),
+                            meeting_timeout: Some(self.distributed.timeout()),
                             threads: self.threads,
                             image_size: self.image_size.map(|size| size.0),
                             hip_graphs: self.hip_graphs,
