@@ -342,6 +342,29 @@ fn every_shell_gets_completions() {
 }
 
 #[test]
+fn inspect_shows_the_memory_of_weights_in_16_bits_on_the_cpu() {
+    let inspect = |dtype| {
+        let output = hipvit(["inspect", "--dtype", dtype, "--json"]);
+        let report: Value = serde_json::from_str(stdout(&output)).unwrap();
+        // Activations are in f32 with each.
+        assert_eq!(report["dtype"], "f32");
+        assert_eq!(report["cpu_weights"]["dtype"], dtype);
+        report["cpu_weights"]["bytes"].as_u64().unwrap()
+    };
+    let [full, f16, bf16] = ["f32", "f16", "bf16"].map(inspect);
+    assert_eq!(f16, bf16);
+    // Two bytes less for each weight of the patch embedding, of four blocks (QKV, projection, FC1, FC2) and of the head.
+    let weights = 48 * 64 + 4 * 64 * (192 + 64 + 128 + 128) + 64 * 10;
+    assert_eq!(full - f16, 2 * weights);
+    let output = hipvit(["inspect", "--dtype", "bf16"]);
+    assert!(
+        stdout(&output).contains("MiB on the CPU in bf16"),
+        "{}",
+        stdout(&output)
+    );
+}
+
+#[test]
 fn inspect_shows_the_graph_the_plan_and_the_parameters_and_draws() {
     let dir = tempfile::tempdir().unwrap();
     let svg = dir.path().join("arena.svg");
