@@ -106,11 +106,7 @@ fn vit_base() -> Result<Graph> {
             head_dim: DIM / HEADS,
             scale: 0.125,
             operands: AttentionOperands::PackedQkv,
-            first_key: 0,
-            key_mask: false,
-            bias: false,
-            causal: false,
-            float8: None,
+            ..Attention::default()
         });
         let y = b.graph.push(Role::Attention, name("attn"), attention, [qkv])?;
         x = b.linear(&name("proj"), y, [DIM, DIM], None, Some(x))?;

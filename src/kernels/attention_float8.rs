@@ -175,11 +175,7 @@ mod tests {
             head_dim,
             scale: 1.0,
             operands: AttentionOperands::PackedQkv,
-            first_key: 0,
-            key_mask: false,
-            bias: false,
-            causal: false,
-            float8: None,
+            ..Attention::default()
         };
         for head_dim in 0..200 {
             let has_kernel = spec(head_dim).is_plain_of_whole_heads();

@@ -41,11 +41,7 @@ fn attention(images: usize, heads: usize, queries: usize, head_dim: usize) -> At
         head_dim,
         scale: 1.0,
         operands: AttentionOperands::Separate,
-        first_key: 0,
-        key_mask: false,
-        bias: false,
-        causal: false,
-        float8: None,
+        ..Attention::default()
     };
     let operand = Strided {
         address: 0,

@@ -263,7 +263,7 @@ pub enum RopePairs {
 }
 
 /// Attributes of [`Op::Attention`].
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Attention {
     /// The number of heads.
     pub heads: usize,
@@ -297,11 +297,12 @@ impl Attention {
 
 /// How [`Op::Attention`] gets Q, K and V. With `C = heads · head_dim`, the result is `[B,Nq,C]`; or `[B,C]` if q comes
 /// as `[B,C]`, which is one query per image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AttentionOperands {
     /// `(q [B or 1,Nq,C], k [B,N,C], v [B,N,C])`.
     Separate,
     /// `(qkv [B,N,3·C])`: all queries of a token, then its keys, then its values.
+    #[default]
     PackedQkv,
     /// `(q [B or 1,Nq,C], kv [B,N,2·C])`.
     PackedKv,

@@ -248,11 +248,7 @@ fn attention_weighs_the_values_by_softmax() {
         head_dim: 2,
         scale: 0.5,
         operands: AttentionOperands::Separate,
-        first_key: 0,
-        key_mask: false,
-        bias: false,
-        causal: false,
-        float8: None,
+        ..Attention::default()
     };
     let q = array(&[1, 1, 2], &[2.0, 0.0]);
     let k = array(&[2, 2, 2], &[1.0, 5.0, 0.0, -5.0, 3.0, 1.0, 3.0, 2.0]);
@@ -305,11 +301,7 @@ fn statistics_of_attention_by_hand() {
         head_dim: 1,
         scale: 2.0,
         operands: AttentionOperands::Separate,
-        first_key: 0,
-        key_mask: false,
-        bias: false,
-        causal: false,
-        float8: None,
+        ..Attention::default()
     };
     let q = array(&[1, 2, 1], &[0.0, 1.0]);
     let k = array(&[1, 3, 1], &[0.0, 0.0, 0.5 * 2f64.ln()]);
@@ -351,11 +343,7 @@ fn packed_attention_is_separate_attention() {
             head_dim,
             scale: 0.5,
             operands,
-            first_key: 0,
-            key_mask: false,
-            bias: false,
-            causal: false,
-            float8: None,
+            ..Attention::default()
         })
     };
     let expected = apply(&op(AttentionOperands::Separate), &[&q, &k, &v]);

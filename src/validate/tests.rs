@@ -225,11 +225,7 @@ fn a_query_that_sees_nothing_gets_zeros() {
         head_dim: 2,
         scale: 1.0,
         operands: AttentionOperands::Separate,
-        first_key: 0,
-        key_mask: false,
-        bias: false,
-        causal: false,
-        float8: None,
+        ..Attention::default()
     };
     let ones = Array::new([1, 2, 2], vec![1.0; 4]).unwrap();
     let result = reference::masked_attention(&spec, &[&ones, &ones, &ones], |_, query, _| query == 1);

@@ -270,11 +270,7 @@ impl<W: FnMut(&[usize]) -> Tensor> Builder<W> {
             head_dim,
             scale: 1.0 / (head_dim as f32).sqrt(),
             operands,
-            first_key: 0,
-            key_mask: false,
-            bias: false,
-            causal: false,
-            float8: None,
+            ..Attention::default()
         })
     }
 

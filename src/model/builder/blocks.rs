@@ -81,11 +81,7 @@ pub(super) fn attention_spec(dim: usize, heads: usize, operands: AttentionOperan
         head_dim,
         scale: (head_dim as f64).sqrt().recip() as f32,
         operands,
-        first_key: 0,
-        key_mask: false,
-        bias: false,
-        causal: false,
-        float8: None,
+        ..Attention::default()
     }
 }
 

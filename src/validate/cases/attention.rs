@@ -137,11 +137,7 @@ pub(super) fn spec((heads, head_dim): (usize, usize), operands: AttentionOperand
         // Scores that differ, so that weights do.
         scale: 3.0 / (head_dim as f32).sqrt(),
         operands,
-        first_key: 0,
-        key_mask: false,
-        bias: false,
-        causal: false,
-        float8: None,
+        ..Attention::default()
     }
 }
 

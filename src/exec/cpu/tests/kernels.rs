@@ -162,11 +162,7 @@ fn attention_of_every_shape() {
                     head_dim,
                     scale: 4.0 / (head_dim as f32).sqrt(),
                     operands,
-                    first_key: 0,
-                    key_mask: false,
-                    bias: false,
-                    causal: false,
-                    float8: None,
+                    ..Attention::default()
                 })
             };
             let qkv = random(&[batch, n, 3 * c], 1);
@@ -222,11 +218,7 @@ fn attention_survives_large_scores() {
         head_dim: 16,
         scale: 1.0,
         operands: AttentionOperands::PackedQkv,
-        first_key: 0,
-        key_mask: false,
-        bias: false,
-        causal: false,
-        float8: None,
+        ..Attention::default()
     };
     // Scores of some thousands: without the maximum's subtraction everything would overflow. Their rounding errors,
     // ε/2 of thousands, pass through the exponential to the result.

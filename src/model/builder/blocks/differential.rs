@@ -48,11 +48,7 @@ impl Builder<'_> {
                 head_dim,
                 scale: (half as f64).sqrt().recip() as f32,
                 operands: AttentionOperands::PackedKv,
-                first_key: 0,
-                key_mask: false,
-                bias: false,
-                causal: false,
-                float8: None,
+                ..Attention::default()
             });
             attended.push(self.graph.push(Role::Attention, step, op, [q, kv])?);
         }
