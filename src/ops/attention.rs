@@ -9,7 +9,7 @@ use rten_vecmath::Softmax;
 
 #[cfg(target_arch = "x86_64")]
 use super::bf16;
-use super::gemm::{self, Epilogue, Products, ROW_TILE};
+use super::gemm::{self, Blocks, Epilogue, Products, ROW_TILE};
 use super::rows::with_scratch;
 use super::{Shape, count, expect, operands};
 use crate::ops::{Attention, AttentionOperands};
@@ -203,7 +203,7 @@ pub(crate) fn run(
     if batch * heads * d == 0 || k.count <= spec.first_key {
         return Err("has no key to attend to".into());
     }
-    let queries = queries_of_task(q.count, batch * heads, rayon::current_num_threads());
+    let (queries, _) = BLOCKS.divide(q.count, batch * heads, rayon::current_num_threads());
     let mut by_head = ArrayViewMut4::from_shape((batch, q.count, heads, d), out)
         .map_err(|e| e.to_string())?
         .permuted_axes([0, 2, 1, 3]);
@@ -242,21 +242,11 @@ pub(crate) fn run(
     })
 }
 
-/// The queries of each task, of `heads` heads in all: those with which the thread that has the most work has the least. Few heads on
-/// many threads are divided, although each task then prepacks keys and values itself.
-fn queries_of_task(queries: usize, heads: usize, threads: usize) -> usize {
-    /// What it takes to prepack keys and values, in queries.
-    const PREPACK: usize = 24;
-    let of = |parts: usize| {
-        let each = queries.div_ceil(parts).max(1).next_multiple_of(ROW_TILE);
-        let tasks = heads * queries.div_ceil(each);
-        (each, tasks.div_ceil(threads) * (each + PREPACK))
-    };
-    (1..=threads.max(2))
-        .map(of)
-        .min_by_key(|&(_, most)| most)
-        .map_or(ROW_TILE, |(each, _)| each)
-}
+/// Few heads on many threads are divided, although each block of queries then prepacks keys and values itself.
+const BLOCKS: Blocks = Blocks {
+    most: usize::MAX,
+    overhead: 24,
+};
 
 /// The queries from `first` on of one head, into `out [Nq, head_dim]`. The operands begin at the head's first channel.
 fn one_head(
@@ -278,7 +268,7 @@ fn one_head(
             let (scores, result) = scratch.split_at_mut(rows * keys);
             gemm::multiply(q, &prepacked_k, epilogue(spec.scale), scores)?;
             extras.add(spec, first + i * tile, keys, scores)?;
-            softmax(scores, keys);
+            SoftmaxRows { scores, keys }.dispatch();
             let weights = gemm::strided(scores, rows, keys, keys)?;
             gemm::multiply(weights, &prepacked_v, epilogue(1.0), result)?;
             let result = ArrayView2::from_shape((rows, d), result).map_err(|e| e.to_string())?;
@@ -465,12 +455,7 @@ impl AttentionOperands {
     }
 }
 
-/// Softmax of rows of `keys` scores, in place.
-pub(super) fn softmax(scores: &mut [f32], keys: usize) {
-    SoftmaxRows { scores, keys }.dispatch();
-}
-
-/// [`softmax`] with the instruction set chosen once.
+/// Softmax of rows of `keys` scores, in place, with the instruction set chosen once.
 struct SoftmaxRows<'a> {
     scores: &'a mut [f32],
     keys: usize,
@@ -495,13 +480,10 @@ mod tests {
     fn few_heads_are_divided_among_many_threads() {
         for (heads, threads, expected) in [(12, 1, 198), (12, 2, 198), (12, 8, 102), (96, 8, 198), (1, 4, 54)]
         {
-            assert_eq!(
-                queries_of_task(197, heads, threads),
-                expected,
-                "{heads} on {threads}"
-            );
+            let (queries, _) = BLOCKS.divide(197, heads, threads);
+            assert_eq!(queries, expected, "{heads} on {threads}");
         }
-        assert_eq!(queries_of_task(1, 12, 8), ROW_TILE);
-        assert_eq!(queries_of_task(0, 12, 8), ROW_TILE);
+        assert_eq!(BLOCKS.divide(1, 12, 8).0, ROW_TILE);
+        assert_eq!(BLOCKS.divide(0, 12, 8).0, ROW_TILE);
     }
 }

@@ -36,6 +36,29 @@ impl Products {
 /// Rows that the widest kernel computes at once; blocks of rows are multiples of it.
 pub(crate) const ROW_TILE: usize = 6;
 
+/// How rows are divided into blocks, which are tasks of threads.
+pub(super) struct Blocks {
+    /// The most rows of one.
+    pub(super) most: usize,
+    /// What one takes besides its rows, in rows.
+    pub(super) overhead: usize,
+}
+
+impl Blocks {
+    /// The rows of each of the equal blocks into which `rows` rows are divided, each of them for each of `parts`, and what the thread
+    /// with the most work has to do, in rows: as little as can be, by larger blocks if smaller ones save nothing.
+    pub(super) fn divide(&self, rows: usize, parts: usize, threads: usize) -> (usize, usize) {
+        let fewest = rows.div_ceil(self.most).max(1);
+        let of = |blocks: usize| {
+            let block = rows.div_ceil(blocks).max(1).next_multiple_of(ROW_TILE);
+            let tasks = rows.div_ceil(block) * parts;
+            (block, tasks.div_ceil(threads) * (block + self.overhead))
+        };
+        let further = (fewest + 1..=fewest + threads).map(of);
+        further.fold(of(fewest), |best, next| if next.1 < best.1 { next } else { best })
+    }
+}
+
 /// `x [.., K]` as a matrix whose rows begin `stride` elements apart.
 pub(crate) fn strided(x: &[f32], rows: usize, columns: usize, stride: usize) -> Result<Matrix<'_>, String> {
     NdTensorView::from_slice_with_strides([rows, columns], x, [stride, 1]).map_err(|e| e.to_string())

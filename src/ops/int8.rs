@@ -415,6 +415,7 @@ impl Isa {
 
 #[cfg(test)]
 mod tests {
+    use super::super::random;
     use super::*;
 
     const LEVELS: [Levels; 3] = [
@@ -433,18 +434,8 @@ mod tests {
         Isa::ALL.iter().copied().filter(|isa| isa.is_available())
     }
 
-    /// Pseudo-random numbers by a linear congruential generator.
-    fn random(len: usize, seed: u32) -> impl Iterator<Item = u32> {
-        let next = |state: &u32| Some(state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223));
-        std::iter::successors(next(&seed), next)
-            .map(|state| state >> 8)
-            .take(len)
-    }
-
     fn floats(len: usize, seed: u32) -> Vec<f32> {
-        random(len, seed)
-            .map(|v| v as f32 / (1 << 23) as f32 - 0.9)
-            .collect()
+        random::floats(len, seed, -0.9)
     }
 
     fn result(isa: Isa, levels: Levels, [m, k, n]: [usize; 3], x: &[f32], weight: &[i8]) -> Vec<u32> {
@@ -477,7 +468,7 @@ mod tests {
         {
             let [m, k, n] = size;
             let x = floats(m * k, i as u32);
-            let weight: Vec<i8> = random(n * k, 77).map(|v| v as i8).collect();
+            let weight: Vec<i8> = random::bits(n * k, 77).map(|v| v as i8).collect();
             for levels in LEVELS {
                 let expected = result(Isa::Portable, levels, size, &x, &weight);
                 for isa in available() {
@@ -494,7 +485,7 @@ mod tests {
             for k in [1, 3, 4, 63, 64, 65, 257] {
                 for n in [1, 31, 32, 33] {
                     let x = floats(m * k, (m + k) as u32);
-                    let weight: Vec<i8> = random(n * k, (k + n) as u32).map(|v| v as i8).collect();
+                    let weight: Vec<i8> = random::bits(n * k, (k + n) as u32).map(|v| v as i8).collect();
                     let expected = result(Isa::Portable, Levels::Range, [m, k, n], &x, &weight);
                     for isa in available().filter(|isa| *isa != Isa::Portable) {
                         let same = result(isa, Levels::Range, [m, k, n], &x, &weight) == expected;

@@ -1,5 +1,7 @@
 //! Linear layers: a GEMM with its epilogue of bias, activation and residual.
 
+use std::ops::Range;
+
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use ndarray::parallel::prelude::*;
@@ -7,7 +9,7 @@ use ndarray::{ArrayView2, ArrayViewMut2, Axis, s};
 use rayon::prelude::*;
 use rten_tensor::Matrix;
 
-use super::gemm::{self, Epilogue, PackedBMatrix, Products, ROW_TILE};
+use super::gemm::{self, Blocks, Epilogue, PackedBMatrix, Products};
 use super::rows::{Source, with_scratch};
 use super::{Shape, activation, count, expect, finished, optional};
 use crate::non_finite;
@@ -180,7 +182,7 @@ fn run_f32(
     out: &mut [f32],
 ) -> Result<(), String> {
     let rows = out.len() / n;
-    let (block, _) = division(rows, panels.len(), rayon::current_num_threads());
+    let (block, _) = BLOCKS.divide(rows, panels.len(), rayon::current_num_threads());
     let residual = residual_of(tail, [rows, n])?;
     let mut out = ArrayViewMut2::from_shape((rows, n), out).map_err(|e| e.to_string())?;
     let blocks = out.axis_chunks_iter_mut(Axis(0), block).into_par_iter();
@@ -194,9 +196,7 @@ fn run_f32(
                 i * block..i * block + out.nrows(),
                 j * width..j * width + out.ncols(),
             );
-            let bias = tail.bias.map(|bias| &bias[columns.clone()]);
-            let residual = residual.map(|residual| residual.slice_move(s![rows, columns]));
-            task(x, panel, Tail { bias, ..tail }, residual, out)
+            task(x, panel, (tail, residual), [rows, columns], out)
         })
     })
 }
@@ -213,7 +213,7 @@ where
     [T]: HalfFloatSliceExt,
 {
     let rows = out.len() / n;
-    let (block, _) = division(rows, 1, 1);
+    let (block, _) = BLOCKS.divide(rows, 1, 1);
     let width = n
         .div_ceil(rayon::current_num_threads())
         .next_multiple_of(32)
@@ -224,7 +224,6 @@ where
     let columns = columns.zip(weight.par_chunks(width * k)).enumerate();
     columns.try_for_each(|(j, (mut out, panel))| {
         let columns = j * width..j * width + out.ncols();
-        let bias = tail.bias.map(|bias| &bias[columns.clone()]);
         let panel = with_scratch(panel.len(), |values| {
             panel.convert_to_f32_slice(values);
             prepack(values, k)
@@ -233,37 +232,40 @@ where
         for (i, (out, x)) in blocks.zip(x.chunks(block * k)).enumerate() {
             let rows = i * block..i * block + out.nrows();
             let x = gemm::strided(x, out.nrows(), k, k)?;
-            let residual = residual.map(|residual| residual.slice_move(s![rows, columns.clone()]));
-            task(x, &panel, Tail { bias, ..tail }, residual, out)?;
+            task(x, &panel, (tail, residual), [rows, columns.clone()], out)?;
         }
         Ok(())
     })
 }
 
 /// A residual that is not in place.
-fn residual_of(tail: Tail<'_>, [rows, n]: [usize; 2]) -> Result<Option<ArrayView2<'_, f32>>, String> {
+pub(super) fn residual_of(
+    tail: Tail<'_>,
+    [rows, n]: [usize; 2],
+) -> Result<Option<ArrayView2<'_, f32>>, String> {
     match tail.residual {
         Some(Source::At(residual)) => view(residual, rows, n).map(Some),
         _ => Ok(None),
     }
 }
 
-/// One block of rows times one panel; `residual` is the block of a residual that is not in place.
+/// One block of rows times one panel, into these rows and columns of the result; the residual is one that is not in place.
 fn task(
     x: Matrix<'_>,
     panel: &PackedBMatrix<f32>,
-    tail: Tail<'_>,
-    residual: Option<ArrayView2<'_, f32>>,
+    (tail, residual): (Tail<'_>, Option<ArrayView2<'_, f32>>),
+    [rows, columns]: [Range<usize>; 2],
     out: ArrayViewMut2<'_, f32>,
 ) -> Result<(), String> {
-    let (rows, columns) = out.dim();
     let epilogue = Epilogue {
         scale: 1.0,
-        bias: tail.bias,
+        bias: tail.bias.map(|bias| &bias[columns.clone()]),
     };
-    with_scratch(rows * columns, |result| {
+    let stride = columns.len();
+    let residual = residual.map(|residual| residual.slice_move(s![rows, columns]));
+    with_scratch(out.len(), |result| {
         gemm::multiply(x, panel, epilogue, result)?;
-        finish(tail, residual, result, columns, out)
+        finish(tail, residual, result, stride, out)
     })
 }
 
@@ -302,7 +304,7 @@ fn panel_width(n: usize, threads: usize) -> usize {
     let fewest = n.div_ceil(PANEL_WIDTH);
     (fewest..=2 * fewest)
         .map(width)
-        .min_by_key(|&width| width * division(IMAGE_ROWS, n.div_ceil(width), threads).1)
+        .min_by_key(|&width| width * BLOCKS.divide(IMAGE_ROWS, n.div_ceil(width), threads).1)
         .unwrap_or(PANEL_WIDTH)
 }
 
@@ -316,24 +318,12 @@ const IMAGE_ROWS: usize = 197;
 /// for each read of the weight to be worth it.
 pub(super) const BLOCK_ROWS: usize = 204;
 
-/// What it takes to read a panel of the weight for a block, in rows of that block. ViT-B/16 on two Zen 5 cores (AVX-512, 1 MiB of
-/// L2 cache each): 81 ms at batch 1, where blocks of 102 rows take 87 ms; 650 ms at batch 8 with either.
-const READ_ROWS: usize = 16;
-
-/// The rows of each of the equal blocks into which `rows` rows are divided, and the rows that the thread with the most work computes:
-/// as few as can be, by larger blocks if smaller ones save nothing.
-fn division(rows: usize, panels: usize, threads: usize) -> (usize, usize) {
-    let fewest = rows.div_ceil(BLOCK_ROWS).max(1);
-    let of = |blocks: usize| {
-        let block = rows.div_ceil(blocks).next_multiple_of(ROW_TILE);
-        let tasks = rows.div_ceil(block) * panels;
-        (block, tasks.div_ceil(threads) * (block + READ_ROWS))
-    };
-    (fewest..=fewest + threads)
-        .map(of)
-        .min_by_key(|&(_, most)| most)
-        .unwrap_or((BLOCK_ROWS, 0))
-}
+/// Each block reads a panel of the weight. ViT-B/16 on two Zen 5 cores (AVX-512, 1 MiB of L2 cache each): 81 ms at batch 1, where
+/// blocks of 102 rows take 87 ms; 650 ms at batch 8 with either.
+const BLOCKS: Blocks = Blocks {
+    most: BLOCK_ROWS,
+    overhead: 16,
+};
 
 #[cfg(test)]
 mod tests {
@@ -347,10 +337,10 @@ mod tests {
         }
         // Eight threads: two blocks of four panels, not one of three.
         assert_eq!(panel_width(768, 8), 192);
-        assert_eq!(division(197, 4, 8).0, 102);
+        assert_eq!(BLOCKS.divide(197, 4, 8).0, 102);
         assert_eq!(panel_width(1, 8), 32);
         for (rows, expected) in [(1, 6), (197, 198), (205, 108), (1576, 198)] {
-            assert_eq!(division(rows, 12, 2).0, expected, "{rows}");
+            assert_eq!(BLOCKS.divide(rows, 12, 2).0, expected, "{rows}");
         }
     }
 }

@@ -23,6 +23,8 @@ mod packed;
 pub mod patch_conv;
 pub mod patch_extract;
 pub mod pool;
+#[cfg(test)]
+mod random;
 pub mod rope;
 pub(crate) mod rows;
 pub mod swiglu;

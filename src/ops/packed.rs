@@ -7,11 +7,11 @@
 use std::ops::Range;
 
 use bytemuck::{AnyBitPattern, NoUninit};
-use ndarray::{ArrayView2, ArrayViewMut2, Axis, s};
+use ndarray::{ArrayViewMut2, Axis, s};
 use rayon::prelude::*;
 
-use super::linear::{BLOCK_ROWS, Tail, finish};
-use super::rows::{Source, with_scratch};
+use super::linear::{BLOCK_ROWS, Tail, finish, residual_of};
+use super::rows::with_scratch;
 
 /// Bytes of a group.
 pub(super) const GROUP_BYTES: usize = 4;
@@ -26,7 +26,7 @@ pub(super) const ROW_STEP: usize = ROWS * GROUP_BYTES;
 /// The most panels of a task: with [`BLOCK_ROWS`], few enough for the result to stay in the L2 cache.
 const PANELS: usize = 8;
 /// Bytes of a cache line.
-pub(super) const LINE: usize = 64;
+const LINE: usize = 64;
 
 /// Puts a row into its strip as row `r`: `WIDTH` adjacent bytes at a time, `STEP` bytes from one to the next.
 #[inline(always)]
@@ -86,12 +86,7 @@ pub(super) fn in_tasks(
     let (strips, panels) = (rows.div_ceil(strip_rows), n.div_ceil(COLUMNS));
     let (strips, panels) = task([strips, panels], strip_rows, rayon::current_num_threads());
     let (block, width) = (strips * strip_rows, panels * COLUMNS);
-    let residual = match tail.residual {
-        Some(Source::At(residual)) => {
-            Some(ArrayView2::from_shape((rows, n), residual).map_err(|e| e.to_string())?)
-        }
-        _ => None,
-    };
+    let residual = residual_of(tail, [rows, n])?;
     let mut out = ArrayViewMut2::from_shape((rows, n), out).map_err(|e| e.to_string())?;
     let blocks = out
         .axis_chunks_iter_mut(Axis(0), block)

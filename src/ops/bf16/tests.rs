@@ -3,7 +3,7 @@
 use super::x86::{exponentials, round_row};
 use super::*;
 use crate::ops::gemm::Products;
-use crate::ops::{AttentionOperands, attention};
+use crate::ops::{attention, random};
 
 /// The instruction sets of this processor, with AMX, emulated, where it has only what AMX needs besides.
 fn available() -> impl Iterator<Item = Isa> {
@@ -12,13 +12,8 @@ fn available() -> impl Iterator<Item = Isa> {
     Isa::ALL.into_iter().filter(|isa| isa.is_available())
 }
 
-/// Pseudo-random numbers in −1 … 1, by a linear congruential generator.
 fn random(len: usize, seed: u32) -> Vec<f32> {
-    let next = |state: &u32| Some(state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223));
-    std::iter::successors(next(&seed), next)
-        .map(|state| (state >> 8) as f32 / (1 << 23) as f32 - 1.0)
-        .take(len)
-        .collect()
+    random::floats(len, seed, -1.0)
 }
 
 fn rounded(x: f32) -> f64 {
@@ -221,12 +216,7 @@ fn attention_rounds_its_operands_and_weights_alone() {
                 heads,
                 head_dim: d,
                 scale: 2.0 / (d as f32).sqrt(),
-                operands: AttentionOperands::PackedQkv,
-                first_key: 0,
-                key_mask: false,
-                bias: false,
-                causal: false,
-                float8: None,
+                ..Attention::default()
             };
             let tokens = [0, 1, 2].map(|part| Tokens {
                 data: &qkv[part * heads * d..],
