@@ -65,6 +65,8 @@ def compare(title: str, model: list, images: Path, calibration: Path, folder: Pa
         "fp8-weights": ("fp8, weights alone", ["--to", "fp8"]),
         "fp8": ("fp8, weights and activations", ["--to", "fp8", *calibrate]),
         "fp8-attention": ("fp8, attention too", ["--to", "fp8", *calibrate, "--attention", "fp8"]),
+        "fp8-percentile": ("fp8, 99.99 % of the magnitudes", ["--to", "fp8", *calibrate, "--activation-range", "99.99%"]),
+        "fp8-mse": ("fp8, least error of activations", ["--to", "fp8", *calibrate, "--activation-range", "mse"]),
         "fp8-dynamic": ("fp8, each token by its own scale", ["--to", "fp8-dynamic"]),
         "auto": (f"auto, budget {options.budget}", ["--to", "auto", "--budget", options.budget, *calibrate]),
     }

@@ -5,7 +5,7 @@
 //!
 //! In FP8 q is E4M3. Without images that is all, and the weights are dequantised when the model is loaded. With images the
 //! activations are in FP8 too, [`ops::float8`](crate::ops::float8): the largest magnitude of what a layer multiplies, over all
-//! images, becomes E4M3's, 448. A weight then has one scale, and so have those that multiply the same: GPUs apply both to the
+//! images, becomes E4M3's, 448, or a smaller one by which the few above it are clipped ([`ActivationRange`]). A weight then has one scale, and so have those that multiply the same: GPUs apply both to the
 //! result of a GEMM. Or, without images, each token's largest magnitude becomes 448 when it is multiplied, and a weight keeps a scale
 //! for each output channel.
 //!
@@ -19,6 +19,7 @@
 mod activations;
 mod auto;
 mod fidelity;
+mod range;
 mod rounding;
 mod sparse;
 mod times;
@@ -34,16 +35,15 @@ use self::activations::Attended;
 pub use self::auto::{AttentionChoice, Candidate, Choice, Decision, Reverted};
 use self::fidelity::Reference;
 pub use self::fidelity::{Fidelity, OnGpu};
+pub use self::range::ActivationRange;
 pub use self::sparse::Sparsity;
 pub use self::times::GpuTarget;
 use crate::error::{Error, Result};
-use crate::exec::{Arena, CpuExecutor};
-use crate::graph::plan::Plan;
-use crate::graph::{Graph, Node, OutputKind, Passes, ValueId, optimize};
+use crate::exec::CpuExecutor;
+use crate::graph::{Graph, Node, Passes, ValueId, optimize};
 use crate::image::RgbImage;
 use crate::model::{self, Checkpoint, Format, LoadOptions, Model, Replacement};
 use crate::ops::Op;
-use crate::tensor::{DType, Input};
 
 /// The share of a channel's range that balancing moves to the weight, as in SmoothQuant.
 const BALANCE: f32 = 0.5;
@@ -107,7 +107,9 @@ pub struct Options {
     /// there is a `target`, with attention in FP8 where that is faster. A fifth of the images, at least one of two or more, is held out: the model is not calibrated with them,
     /// and the error must be within the budget on them, too.
     pub budget: Option<f64>,
-    /// Whether attention is in FP8 too, for precision FP8 with images: the largest magnitude of queries, keys and values becomes 448.
+    /// Up to which magnitude activations are represented, where they are in FP8 by images.
+    pub activation_range: ActivationRange,
+    /// Whether attention is in FP8 too, for precision FP8 with images: the end of the range of queries, keys and values becomes 448.
     pub attention: bool,
     /// With a budget, the GPU that the model is to run on; the CPU if there is none. Errors are bounded as the CPU computes them in
     /// f32; that on the GPU is measured in the end, [`Decision::on_gpu`], and may be larger.
@@ -165,6 +167,7 @@ pub fn quantize(
         precision,
         scales,
         budget,
+        activation_range,
         attention,
         target,
         sparsity,
@@ -175,6 +178,7 @@ pub fn quantize(
             "is full and nothing is pruned: the model would stay as it is",
         ));
     }
+    activation_range.check()?;
     check_vacant(out)?;
     let mut checkpoint = Checkpoint::open(path)?;
     let options = LoadOptions::default();
@@ -210,15 +214,15 @@ pub fn quantize(
         Precision::Fp8 | Precision::Fp8Dynamic | Precision::Full => Vec::new(),
     };
     let outputs: Vec<ValueId> = groups.iter().map(|group| group.output).collect();
-    let ranges = calibrate(&model, &outputs, &images)?;
+    let ranges = channel_ranges(&model, &outputs, &images)?;
     let mut replaced = BTreeMap::new();
     if precision == Precision::Fp8 && !images.is_empty() {
-        replaced = activations::round(&checkpoint, &model, &layers, &images)?;
+        replaced = activations::round(&checkpoint, &model, &layers, &images, activation_range)?;
     }
     let mut attention = match attention {
         true => {
             let attentions = Attended::of(&model.graph, &replaced);
-            activations::attend(&model, &attentions, &images, &mut replaced)?;
+            activations::attend(&model, &attentions, &images, activation_range, &mut replaced)?;
             attentions.len()
         }
         false => 0,
@@ -280,10 +284,10 @@ pub fn quantize(
                         let changed = checkpoint.changed(Format::Full, replaced, &layers.others)?;
                         times::on_gpu(&changed, target)
                     };
-                    let float8 = activations::round(&checkpoint, &model, &layers, &images)?;
+                    let float8 = activations::round(&checkpoint, &model, &layers, &images, activation_range)?;
                     let attentions = Attended::of(&model.graph, &float8);
                     let mut attending = float8.clone();
-                    activations::attend(&model, &attentions, &images, &mut attending)?;
+                    activations::attend(&model, &attentions, &images, activation_range, &mut attending)?;
                     options[0].times = time(&options[0].replaced)?.units(&units);
                     let before = time(&float8)?;
                     options.push(auto::Quantized {
@@ -437,31 +441,17 @@ fn groups(graph: &Graph, layers: &Layers) -> Vec<Group> {
 }
 
 /// The largest magnitude of each channel of these values over all images' pixels, none without images.
-fn calibrate(model: &Model, values: &[ValueId], images: &[Vec<u8>]) -> Result<Vec<Vec<f32>>> {
-    if images.is_empty() {
-        return Ok(vec![Vec::new(); values.len()]);
-    }
-    let mut graph = model.graph.clone();
-    for (index, &value) in values.iter().enumerate() {
-        graph.set_output(OutputKind::HiddenLayer(index), value);
-    }
-    let before = model.graph.outputs().len();
-    let (graph, _) = optimize(graph, &Passes::default())?;
-    let executor = CpuExecutor::new(&graph, None)?;
-    let plan = Plan::new(Arc::new(graph), 1, DType::F32)?;
-    let mut arena = Arena::new();
+fn channel_ranges(model: &Model, values: &[ValueId], images: &[Vec<u8>]) -> Result<Vec<Vec<f32>>> {
     let mut ranges: Vec<Vec<f32>> = vec![Vec::new(); values.len()];
-    for pixels in images {
-        let outputs = executor.run(&plan, Input::Pixels(pixels), &mut arena, None)?;
-        for ((_, values), range) in outputs.iter().skip(before).zip(&mut ranges) {
-            range.resize(values.ncols(), 0.0);
-            for row in values.rows() {
-                for (range, value) in range.iter_mut().zip(row) {
-                    *range = range.max(value.abs());
-                }
+    range::observe(model, values, images, |value, activations| {
+        let range = &mut ranges[value];
+        range.resize(activations.ncols(), 0.0);
+        for row in activations.rows() {
+            for (range, value) in range.iter_mut().zip(row) {
+                *range = range.max(value.abs());
             }
         }
-    }
+    })?;
     Ok(ranges)
 }
 

@@ -10,7 +10,8 @@ use hipvit::evaluate::LabelledSet;
 use hipvit::hip::regular_file;
 use hipvit::pipeline::Source;
 use hipvit::quantize::{
-    Decision, Fidelity, GpuTarget, OnGpu, Options, Precision, Report, Reverted, Scales, Sparsity, quantize,
+    ActivationRange, Decision, Fidelity, GpuTarget, OnGpu, Options, Precision, Report, Reverted, Scales,
+    Sparsity, quantize,
 };
 use hipvit::table::{Column, Table};
 use hipvit::{DType, Device, Session};
@@ -67,6 +68,10 @@ pub struct Args {
     /// The scale of each output channel: by its largest weight, or by the least mean square error
     #[arg(long, value_name = "RULE", default_value = "amax")]
     scales: Rule,
+    /// Up to which magnitude activations in fp8 with --calibrate are represented, also those of attention: the largest on the images (amax), a
+    /// percentile of the magnitudes, as 99.99%, or that of the least mean square error (mse). Larger ones are clipped
+    #[arg(long, value_name = "RULE", default_value = "amax", value_parser = parse_range)]
+    activation_range: ActivationRange,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -134,6 +139,15 @@ impl Args {
         if self.attention.is_some() && (precision != Precision::Fp8 || self.calibrate.is_empty()) {
             return Err(Usage("--attention fp8 is for --to fp8 with --calibrate").into());
         }
+        let in_fp8_by_images = match to {
+            To::Fp8 => !self.calibrate.is_empty(),
+            To::Auto => self.device != Device::Cpu,
+            _ => false,
+        };
+        if self.activation_range != ActivationRange::Largest && !in_fp8_by_images {
+            let reason = "--activation-range is for activations in fp8 by images: --to fp8 with --calibrate, or --to auto on a GPU";
+            return Err(Usage(reason).into());
+        }
         let scales = match self.scales {
             Rule::Amax => Scales::Largest,
             Rule::Mse => Scales::MeanSquare,
@@ -151,6 +165,7 @@ impl Args {
                 precision,
                 scales,
                 budget: matches!(to, To::Auto).then_some(self.budget),
+                activation_range: self.activation_range,
                 attention: self.attention.is_some(),
                 target: self.target(to)?,
                 sparsity: self.sparse.map(|Sparse::TwoOfFour| Sparsity::TwoOfFour),
@@ -168,7 +183,7 @@ impl Args {
         let mut out = output::stdout();
         match self.json {
             true => record::write(&mut out, &report)?,
-            false => print(&mut out, &self.output, &report)?,
+            false => print(&mut out, &self.output, &report, self.activation_range)?,
         }
         Ok(Outcome::Complete)
     }
@@ -219,7 +234,7 @@ impl Args {
     }
 }
 
-fn print(out: &mut impl Write, directory: &Path, report: &Report) -> Result<()> {
+fn print(out: &mut impl Write, directory: &Path, report: &Report, range: ActivationRange) -> Result<()> {
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     let Report {
         precision,
@@ -286,10 +301,14 @@ fn print(out: &mut impl Write, directory: &Path, report: &Report) -> Result<()> 
             "activations in fp8, each token by its own largest magnitude when it is multiplied"
         )?,
         _ if precision == Precision::Fp8 => {
-            writeln!(
-                out,
-                "activations in fp8, by their largest magnitudes on {images} images"
-            )?;
+            let rule = match range {
+                ActivationRange::Percentile(percentile) => {
+                    format!("up to {percentile} % of their magnitudes")
+                }
+                ActivationRange::MeanSquare => "by the least mean square error".to_owned(),
+                _ => "by their largest magnitudes".to_owned(),
+            };
+            writeln!(out, "activations in fp8, {rule} on {images} images")?;
             if report.attention > 0 {
                 let count = report.attention;
                 writeln!(out, "{count} attentions in fp8 on GPUs that multiply it")?;
@@ -461,6 +480,18 @@ fn fidelity(of: &Fidelity) -> String {
 
 fn percent(part: f64) -> String {
     format!("{:.3} %", 100.0 * part)
+}
+
+/// `amax`, `mse`, or a percentile as `99.99%`.
+fn parse_range(text: &str) -> std::result::Result<ActivationRange, String> {
+    match (text, text.strip_suffix('%').map(str::parse)) {
+        ("amax", _) => Ok(ActivationRange::Largest),
+        ("mse", _) => Ok(ActivationRange::MeanSquare),
+        (_, Some(Ok(percentile))) if percentile > 0.0 && percentile <= 100.0 => {
+            Ok(ActivationRange::Percentile(percentile))
+        }
+        _ => Err("expected amax, mse, or a percentile above 0 and at most 100, as 99.99%".into()),
+    }
 }
 
 /// A part of one, from `0.5%` or `0.005`.

@@ -1,10 +1,10 @@
-//! FP8 for what linear layers multiply and their weights: a step for each, found by the largest magnitudes on some images.
+//! FP8 for what linear layers multiply and their weights: a step for each, found by the magnitudes on some images.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Layers, calibrate, rounding, stored_names};
+use super::range::{ActivationRange, step};
+use super::{Layers, rounding, stored_names};
 use crate::error::Result;
-use crate::float8::Float8;
 use crate::graph::{Graph, ValueId};
 use crate::model::{Checkpoint, Model, Replacement};
 use crate::ops::{Float8Scale, Op};
@@ -15,6 +15,7 @@ pub(super) fn round(
     model: &Model,
     layers: &Layers,
     images: &[Vec<u8>],
+    range: ActivationRange,
 ) -> Result<BTreeMap<String, Replacement>> {
     let mut readers: BTreeMap<ValueId, BTreeSet<String>> = BTreeMap::new();
     for node in model
@@ -28,15 +29,14 @@ pub(super) fn round(
         readers.entry(node.inputs[0]).or_default().extend(weights);
     }
     readers.retain(|_, weights| !weights.is_empty());
-    let values: Vec<ValueId> = readers.keys().copied().collect();
-    let ranges = calibrate(model, &values, images)?;
+    let values: Vec<Vec<ValueId>> = readers.keys().map(|&value| vec![value]).collect();
+    let inputs = range.steps(model, &values, images)?;
     let mut replaced = BTreeMap::new();
-    for (weights, range) in readers.values().zip(&ranges) {
-        let input = step(range.iter().copied());
+    for (weights, input) in readers.values().zip(inputs) {
         let tensors = weights.iter().map(|name| rounding::finite(checkpoint, name));
         let tensors = tensors.collect::<Result<Vec<_>>>()?;
         let largest = |tensor: &Vec<f32>| tensor.iter().fold(0f32, |most, value| most.max(value.abs()));
-        let scale = step(tensors.iter().map(largest));
+        let scale = step(tensors.iter().map(largest).fold(0f32, f32::max));
         for (name, tensor) in weights.iter().zip(&tensors) {
             let values = rounding::to_float8(tensor, scale);
             let replacement = Replacement::Float8 {
@@ -104,15 +104,13 @@ pub(super) fn attend(
     model: &Model,
     attentions: &[Attended],
     images: &[Vec<u8>],
+    range: ActivationRange,
     replaced: &mut BTreeMap<String, Replacement>,
 ) -> Result<()> {
-    let operands = attentions.iter().flat_map(|of| &of.operands);
-    let values: Vec<ValueId> = operands.map(|&(value, _)| value).collect();
-    let ranges = calibrate(model, &values, images)?;
-    let mut ranges = ranges.iter();
-    for attention in attentions {
-        let of_attention = ranges.by_ref().take(attention.operands.len());
-        let step = step(of_attention.flatten().copied());
+    let operands = |of: &Attended| of.operands.iter().map(|&(value, _)| value).collect();
+    let values: Vec<Vec<ValueId>> = attentions.iter().map(operands).collect();
+    let steps = range.steps(model, &values, images)?;
+    for (attention, step) in attentions.iter().zip(steps) {
         for name in attention.weights() {
             if let Some(Replacement::Float8 { output, .. }) = replaced.get_mut(name) {
                 *output = Some(step);
@@ -120,10 +118,4 @@ pub(super) fn attend(
         }
     }
     Ok(())
-}
-
-/// The step by which the largest of these magnitudes becomes E4M3's; 1 for zeros.
-fn step(magnitudes: impl Iterator<Item = f32>) -> f32 {
-    let step = magnitudes.fold(0f32, f32::max) / Float8::E4M3.largest();
-    if step.is_normal() { step } else { 1.0 }
 }

@@ -9,7 +9,7 @@ use hipvit::evaluate::{LabelledSet, evaluate};
 use hipvit::graph::{self, OutputKind, Passes};
 use hipvit::image::{Limits, RgbImage};
 use hipvit::model::{self, LoadOptions};
-use hipvit::quantize::{Options, Precision, Report, Scales, quantize};
+use hipvit::quantize::{ActivationRange, Options, Precision, Report, Scales, quantize};
 use hipvit::tensor::Input;
 use hipvit::{DType, Device, Outputs, RunInput, RunOptions, Session};
 use safetensors::tensor::TensorView;
@@ -521,8 +521,8 @@ fn fp8_without_images_is_said_to_be_dequantised() {
 /// Weights and activations in FP8, and attention too.
 #[test]
 fn tinyvit32_with_fp8_activations_stays_as_accurate() {
-    let error = in_fp8(Precision::Fp8, false);
-    let with_attention = in_fp8(Precision::Fp8, true);
+    let error = in_fp8(Precision::Fp8, false, ActivationRange::Largest);
+    let with_attention = in_fp8(Precision::Fp8, true, ActivationRange::Largest);
     assert_ne!(error.to_bits(), with_attention.to_bits());
     // Not without linear layers in FP8 by images.
     for (precision, images) in [(Precision::Int8, 1), (Precision::Fp8, 0)] {
@@ -540,10 +540,55 @@ fn tinyvit32_with_fp8_activations_stays_as_accurate() {
     }
 }
 
+/// Activations clipped, by a percentile and by the least error.
+#[test]
+fn tinyvit32_with_clipped_fp8_activations_stays_as_accurate() {
+    let all = in_fp8(Precision::Fp8, true, ActivationRange::Percentile(100.0));
+    for range in [ActivationRange::Percentile(99.99), ActivationRange::MeanSquare] {
+        let clipped = in_fp8(Precision::Fp8, true, range);
+        assert_ne!(clipped.to_bits(), all.to_bits(), "{range:?}");
+    }
+    assert_eq!(
+        in_fp8(Precision::Fp8, true, ActivationRange::Largest).to_bits(),
+        all.to_bits()
+    );
+}
+
+/// What has no activations in FP8 by images has none to clip.
+#[test]
+fn clipping_other_activations_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("model");
+    for (arguments, reason) in [
+        ("--to fp8 --activation-range mse", "--activation-range is for"),
+        ("--to int8 --activation-range 99.9%", "--activation-range is for"),
+        ("--to fp8 --activation-range 0%", "percentile above 0"),
+        ("--to fp8 --activation-range 99", "percentile above 0"),
+    ] {
+        let mut all: Vec<OsString> = vec!["quantize".into(), "--output".into(), out.clone().into()];
+        all.extend(arguments.split(' ').map(OsString::from));
+        let output = hipvit(all);
+        assert_eq!(output.status.code(), Some(2), "{arguments}");
+        assert!(
+            stderr(&output).contains(reason),
+            "{arguments}: {}",
+            stderr(&output)
+        );
+    }
+    let options = Options {
+        precision: Precision::Fp8,
+        activation_range: ActivationRange::Percentile(101.0),
+        ..Options::default()
+    };
+    let error = quantize(None, &out, options, []).unwrap_err();
+    assert!(error.to_string().contains("101"), "{error}");
+    assert!(!out.exists());
+}
+
 /// Each token by its own largest magnitude.
 #[test]
 fn tinyvit32_with_fp8_of_tokens_stays_as_accurate() {
-    in_fp8(Precision::Fp8Dynamic, false);
+    in_fp8(Precision::Fp8Dynamic, false, ActivationRange::Largest);
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("model");
     let output = hipvit([
@@ -591,11 +636,12 @@ fn tinyvit32_with_fp8_of_tokens_stays_as_accurate() {
 }
 
 /// The error of the logits.
-fn in_fp8(precision: Precision, attention: bool) -> f64 {
+fn in_fp8(precision: Precision, attention: bool, activation_range: ActivationRange) -> f64 {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("model");
     let options = Options {
         precision,
+        activation_range,
         attention,
         ..Options::default()
     };

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::super::{Scales, activations, groups, rounding};
+use super::super::{ActivationRange, Scales, activations, groups, rounding};
 use super::*;
 use crate::model::{LoadOptions, load, tinyvit32};
 
@@ -45,7 +45,7 @@ fn decided_by(
             .map(|unit| Duration::from_micros(sum(unit)))
             .collect()
     };
-    let float8 = activations::round(&checkpoint, &model, &layers, &images).unwrap();
+    let float8 = activations::round(&checkpoint, &model, &layers, &images, ActivationRange::Largest).unwrap();
     let mut options = vec![
         Quantized {
             precision: Precision::Int8,
@@ -63,7 +63,14 @@ fn decided_by(
     if let Some(us) = attention {
         let attentions = Attended::of(&model.graph, &float8);
         let mut attending = float8;
-        activations::attend(&model, &attentions, &images, &mut attending).unwrap();
+        activations::attend(
+            &model,
+            &attentions,
+            &images,
+            ActivationRange::Largest,
+            &mut attending,
+        )
+        .unwrap();
         let of_unit = |unit: &Unit| {
             let reads = |of: &&Attended| of.weights().all(|name| unit.tensors.contains(name));
             attentions.iter().find(reads).map(|of| Attention {
