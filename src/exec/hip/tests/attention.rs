@@ -67,7 +67,7 @@ fn wide_heads_are_gemms_and_a_softmax() {
                     .push(Role::Other, name, Op::Linear(Linear::default()), [x, weight])
                     .unwrap()
             };
-            let inputs = match operands {
+            let mut inputs = match operands {
                 AttentionOperands::PackedQkv => vec![linear(graph, "qkv", 3)],
                 AttentionOperands::PackedKv => {
                     let latent = constant(graph, "latent", &[1, 1, CHANNELS]);
@@ -86,7 +86,6 @@ fn wide_heads_are_gemms_and_a_softmax() {
                 causal: false,
                 float8: None,
             };
-            let mut inputs = inputs;
             if with_bias {
                 let queries = if operands == AttentionOperands::PackedKv {
                     1
