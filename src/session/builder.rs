@@ -1,31 +1,23 @@
-//! The options of a [`Session`], and loading it with them.
+//! The options of a [`Session`], and what it is loaded from.
 
+mod build;
 mod processes;
 
-use std::collections::HashSet;
-use std::env;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::devices::{DeviceSet, Places};
-use super::parallelism::{Degrees, Parallelism};
-use super::plan_cache;
-use super::replicas::Replicas;
-use super::{Device, Loaded, Origin, ResizeOn, Session};
-use crate::error::{Error, Result};
+use super::parallelism::Parallelism;
+use super::{Device, Origin, ResizeOn, Session};
+use crate::error::Result;
+use crate::exec::GraphMode;
 use crate::exec::select::{AllReduceKind, Overlap, SelectOptions, Sparse, Store};
-use crate::exec::{DTYPES, Executor, GraphMode, HipExecutor, Processes};
-use crate::graph::{self, Float8, Graph, Optimizations, Passes};
+use crate::graph::Optimizations;
 use crate::hip::{self, World};
 use crate::labels::Labels;
 use crate::model::{self, InputKind, LoadOptions, Model, ModelBytes};
-use crate::non_finite::NonFinite;
-use crate::tensor::{DType, Tensor};
-use crate::timeline::{self, Activity};
-
-/// More than any machine has cores; waking that many threads would take longer than a run.
-const MAX_THREADS: usize = 1024;
+use crate::tensor::DType;
 
 /// The options of a [`Session`]. Made by [`Session::builder`].
 ///
@@ -316,7 +308,7 @@ impl SessionBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::Hub`] if the cache does not have the model, or not all of its files; the
+    /// [`Error::Hub`](crate::Error::Hub) if the cache does not have the model, or not all of its files; the
     /// first thing that is wrong with the directory, its configuration or its tensors; or an option that the model or the
     /// device does not support.
     pub fn load(&self, path: impl AsRef<Path>) -> Result<Session> {
@@ -370,258 +362,4 @@ impl SessionBuilder {
             Places::Cpu { .. } => None,
         })
     }
-
-    /// Opens the devices and checks the options against them.
-    fn open(&self) -> Result<Places> {
-        timeline::open_markers()?;
-        let _span = timeline::span(Activity::OpenDevice);
-        if self.batch == 0 || self.threads == Some(0) {
-            return Err(Error::argument("batch and threads", "must be at least 1"));
-        }
-        let device = match (self.gpus.is_empty(), self.processes()) {
-            (false, _) => Places::Gpus(self.gpus.clone()),
-            (true, Some(world)) if self.devices == DeviceSet::default() => {
-                DeviceSet::from(Device::of_process(world)?).open()?
-            }
-            (true, _) => self.devices.open()?,
-        };
-        self.degrees(&device)?;
-        if let Places::Cpu { no_gpu } = &device {
-            // `Device::Auto` with an option that only a GPU supports: say why there is no GPU.
-            let why = no_gpu
-                .as_ref()
-                .map(|reason| format!("; {reason}"))
-                .unwrap_or_default();
-            if !DTYPES.contains(&self.dtype) {
-                let reason = format!("the CPU computes in f32, f16 or bf16, not in {}{why}", self.dtype);
-                return Err(Error::argument("dtype", reason));
-            }
-            if self.resize == ResizeOn::Device {
-                let reason =
-                    "there is no GPU to resize on: the model runs on the CPU, which resizes on the host";
-                return Err(Error::argument("resize", format!("{reason}{why}")));
-            }
-        }
-        if let Some(threads) = self.threads.filter(|&threads| threads > MAX_THREADS) {
-            let reason = format!("{threads} is more than the maximum of {MAX_THREADS}");
-            return Err(Error::argument("threads", reason));
-        }
-        Ok(device)
-    }
-
-    /// How the devices share the work.
-    fn degrees(&self, devices: &Places) -> Result<Degrees> {
-        let gpus = match devices {
-            Places::Cpu { .. } => &[],
-            Places::Gpus(gpus) => gpus.as_slice(),
-        };
-        for (index, gpu) in gpus.iter().enumerate() {
-            if gpus[..index].contains(gpu) {
-                return Err(Error::argument(
-                    "devices",
-                    format!("{} is named twice", gpu.name()),
-                ));
-            }
-        }
-        let degrees = match self.processes() {
-            None => self.parallelism.degrees(gpus.len().max(1))?,
-            Some(world) => self.degrees_across(world, gpus)?,
-        };
-        if degrees.tensor > 1 && degrees.pipeline > 1 && self.select.overlap == Overlap::On {
-            let reason = "in a pipeline batches are not divided: its GPUs have several in flight";
-            return Err(Error::argument("overlap", reason));
-        }
-        if self.attention_statistics && degrees.shards() > 1 {
-            let reason = "statistics of attention are computed by a GPU that has the whole model: use data parallelism";
-            return Err(Error::argument("parallel", reason));
-        }
-        if degrees.tensor > 1 && self.resize == ResizeOn::Device {
-            let reason = "with tensor parallelism images are resized on the host";
-            return Err(Error::argument("resize", reason));
-        }
-        Ok(degrees)
-    }
-
-    /// The graph passes that a model with these options goes through.
-    #[doc(hidden)]
-    pub fn passes(&self) -> Passes {
-        Passes {
-            // Weights with the normalisation folded in lose too much in a narrow type.
-            fold_normalize: self.dtype == DType::F32,
-            whole_vectors: self.dtype.size() == 2,
-            attention_statistics: self.attention_statistics,
-            optimizations: self.optimizations,
-            ..Passes::default()
-        }
-    }
-
-    /// Who multiplies in FP8. Where layers are divided, each GPU's share of all of them has to be one that GEMMs of FP8 take.
-    fn float8(&self, graph: &Graph, devices: &Places, degrees: &Degrees) -> Float8 {
-        let gpus = match devices {
-            Places::Gpus(gpus) if graph.has_float8() => gpus,
-            _ => return Float8::Rounded,
-        };
-        let stored = |gpu| HipExecutor::float8(gpu, self.dtype) == Float8::Stored;
-        match gpus.iter().all(stored) && graph.divides_float8(degrees.tensor) {
-            true => Float8::Stored,
-            false => Float8::Weights,
-        }
-    }
-
-    fn build(
-        &self,
-        model: Model,
-        origin: Origin,
-        device: Places,
-        processes: Option<Processes>,
-    ) -> Result<Session> {
-        let Model {
-            name,
-            graph,
-            preprocess,
-            mut labels,
-            scores,
-            info,
-            text,
-            files,
-        } = model;
-        if let Some(given) = &self.labels {
-            given.check(info.classes)?;
-            labels = given.clone();
-        }
-        let weights = weights(&graph);
-        let degrees = self.degrees(&device)?;
-        let passes = Passes {
-            float8: self.float8(&graph, &device, &degrees),
-            // Other models have one graph for GPUs and the CPU, from the plan cache too.
-            rounded_rows: matches!(device, Places::Gpus(_)) && graph.rounds_rows(),
-            ..self.passes()
-        };
-        let folder = self.plan_cache.clone();
-        let folder = folder.or_else(|| env::var_os("HIPVIT_PLAN_CACHE").map(PathBuf::from));
-        let folder = folder.filter(|folder| !folder.as_os_str().is_empty() && !files.is_empty());
-        let (mut graph, plan_cache) = match folder {
-            Some(folder) => {
-                let (graph, used) = plan_cache::optimize(graph, &passes, &files, &folder)?;
-                (graph, Some(used))
-            }
-            None => {
-                let _span = timeline::span(Activity::Optimize);
-                (graph::optimize(graph, &passes)?.0, None)
-            }
-        };
-        let (executors, no_gpu) = match device {
-            Places::Gpus(gpus) => {
-                let select = SelectOptions {
-                    epilogues: self.select.epilogues && self.optimizations.epilogues,
-                    measured: self.select.measured && self.optimizations.selection,
-                    ..self.select
-                };
-                let executors = match (degrees.shards(), processes, &self.tuned, gpus.as_slice()) {
-                    (_, Some(processes), _, [gpu, ..]) => {
-                        let configure = (self.hip_graphs, select);
-                        let (dtype, threads) = (self.dtype, self.threads);
-                        vec![Executor::tensor_across(
-                            &graph, gpu, dtype, threads, configure, processes,
-                        )?]
-                    }
-                    (1, None, Some(tuned), [gpu]) => {
-                        let by = (select, tuned.clone());
-                        vec![Executor::hip_tuned(&graph, gpu, self.dtype, self.threads, by)?]
-                    }
-                    (1, ..) => Executor::hip_on_each(&graph, &gpus, self.dtype, self.threads, select)?,
-                    _ => {
-                        let replica = |replica| {
-                            let gpus = &gpus[degrees.devices(replica)];
-                            let (dtype, threads) = (self.dtype, self.threads);
-                            match degrees.tensor {
-                                1 => Executor::pipeline(&graph, gpus, dtype, threads),
-                                _ => {
-                                    let gpus = (gpus, degrees.pipeline);
-                                    Executor::tensor(&graph, gpus, dtype, threads, (self.hip_graphs, select))
-                                }
-                            }
-                        };
-                        (0..degrees.data).map(replica).collect::<Result<_>>()?
-                    }
-                };
-                let with_options = |executor: Executor| {
-                    let executor = executor.graphs(self.hip_graphs).select(select);
-                    match self.resize {
-                        ResizeOn::Host => Ok(executor),
-                        ResizeOn::Device => executor.resize(&preprocess),
-                    }
-                };
-                let executors = executors.into_iter().map(with_options);
-                (executors.collect::<Result<_>>()?, None)
-            }
-            Places::Cpu { no_gpu } => (vec![Executor::cpu(&graph, self.dtype, self.threads)?], no_gpu),
-        };
-        let replicas = Replicas::new(executors);
-        let finite = finite_weights(&graph, replicas.first());
-        let checking =
-            timeline::named_span(Activity::Weights, || "weights: check for NaN and infinity".into());
-        let non_finite = replicas.first().install(|| non_finite(&weights, &finite));
-        drop(checking);
-        drop(weights);
-        if let Some(first) = non_finite.first().filter(|_| self.strict) {
-            let path = match &origin {
-                Origin::Path(path) => path,
-                Origin::Embedded => Path::new("tinyvit32"),
-                Origin::Bytes => Path::new("model"),
-            };
-            return Err(Error::tensor(path, &first.name, first.reason()));
-        }
-        // The executor has its own copy; this also unmaps the weight files.
-        graph.release_constants();
-        Ok(Session::new(Loaded {
-            name,
-            origin,
-            load: self.load.clone(),
-            info,
-            preprocess,
-            labels,
-            scores,
-            graph: Arc::new(graph),
-            replicas,
-            degrees,
-            plans: parking_lot::Mutex::default(),
-            batch: self.batch,
-            dtype: self.dtype,
-            no_gpu,
-            strict: self.strict,
-            select: self.select,
-            text,
-            non_finite,
-            plan_cache,
-            world: self.processes().cloned(),
-        }))
-    }
-}
-
-/// A model's constants as it has them, by name: the passes make others of them.
-fn weights(graph: &Graph) -> Vec<(String, Tensor)> {
-    let constant = |value: &graph::Value| Some((value.name.clone(), value.constant.clone()?));
-    graph.values().iter().filter_map(constant).collect()
-}
-
-/// Where the weights lie, and how many bytes each has, that the CPU executor has found to be finite when it prepacked them.
-fn finite_weights(graph: &Graph, executor: &Executor) -> HashSet<(usize, usize)> {
-    let Executor::Cpu { executor, .. } = executor else {
-        return HashSet::new();
-    };
-    let ids = executor.finite_weights();
-    let tensors = ids.filter_map(|id| graph.value(id).constant.as_ref());
-    tensors
-        .map(|tensor| (tensor.address(), tensor.size_in_bytes()))
-        .collect()
-}
-
-/// Those with values that are NaN or infinite; `finite` are not looked at again.
-fn non_finite(weights: &[(String, Tensor)], finite: &HashSet<(usize, usize)>) -> Vec<NonFinite> {
-    let unknown =
-        |(_, tensor): &&(String, Tensor)| !finite.contains(&(tensor.address(), tensor.size_in_bytes()));
-    let check =
-        |(name, tensor): &(String, Tensor)| NonFinite::new(name, tensor.count_non_finite(), tensor.len());
-    weights.iter().filter(unknown).filter_map(check).collect()
 }

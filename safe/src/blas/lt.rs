@@ -1,20 +1,22 @@
 //! hipBLASLt: GEMMs with a fused bias, activation and scales, by the algorithm that its heuristics or a measurement
 //! prefer.
 
+mod matmul;
+
 use std::fmt;
 use std::ptr;
 use std::sync::Arc;
 
 use hipvit_sys::Hipblaslt;
-use hipvit_sys::hip::hipDataType;
 use hipvit_sys::hipblaslt::{
-    hipblasComputeType_t, hipblasLtEpilogue_t, hipblasLtHandle_t, hipblasLtMatmulDesc_t,
-    hipblasLtMatmulDescAttributes_t as Attribute, hipblasLtMatmulHeuristicResult_t,
-    hipblasLtMatmulMatrixScale_t, hipblasLtMatmulPreference_t, hipblasLtMatmulPreferenceAttributes_t,
-    hipblasLtMatrixLayout_t, hipblasLtMatrixLayoutAttribute_t, hipblasOperation_t, hipblasStatus_t,
+    hipblasLtEpilogue_t, hipblasLtHandle_t, hipblasLtMatmulDescAttributes_t as Attribute,
+    hipblasLtMatmulHeuristicResult_t, hipblasLtMatmulPreference_t, hipblasLtMatmulPreferenceAttributes_t,
+    hipblasStatus_t,
 };
 
-use super::{Gemm, Matrix, Scaling, WORKSPACE, int};
+use self::matmul::AMAX;
+pub use self::matmul::Matmul;
+use super::{Gemm, WORKSPACE};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -25,11 +27,6 @@ use crate::stream::{Handle, Stream};
 
 /// How many algorithms the heuristics are asked for. Always as many, so that an algorithm's number stays its own.
 const CANDIDATES: usize = 32;
-
-/// Of factors before there are any: the library reads them when it runs. As aligned as cuBLASLt wants them.
-const SOME_POINTER: u64 = 256;
-
-const AMAX: Attribute = Attribute::HIPBLASLT_MATMUL_DESC_AMAX_D_POINTER;
 
 /// hipBLASLt on one stream.
 pub struct BlasLt {
@@ -175,57 +172,7 @@ impl BlasLt {
         if gemm.output == DType::I32 {
             return Err(Error::argument("gemm", "sums of bytes are rocBLAS's here"));
         }
-        let [stored_a, stored_b, stored_c] = gemm.stored();
-        let mut matmul = Matmul {
-            device: device.clone(),
-            gemm,
-            epilogue,
-            description: ptr::null_mut(),
-            layouts: [ptr::null_mut(); 4],
-            algorithms: Vec::new(),
-            selected: 0,
-        };
-        let compute = hipblasComputeType_t::HIPBLAS_COMPUTE_32F;
-        // SAFETY: the call writes one handle.
-        unsafe {
-            call!(
-                device,
-                table.hipblasLtMatmulDescCreate(&mut matmul.description, compute, hipDataType::HIP_R_32F)
-            )
-        }?;
-        // Column-major, the factors swap.
-        matmul.set(Attribute::HIPBLASLT_MATMUL_DESC_TRANSA, &operation(&gemm.b))?;
-        matmul.set(Attribute::HIPBLASLT_MATMUL_DESC_TRANSB, &operation(&gemm.a))?;
-        matmul.set(Attribute::HIPBLASLT_MATMUL_DESC_EPILOGUE, &epilogue.raw())?;
-        if epilogue.has_bias() {
-            matmul.set(
-                Attribute::HIPBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
-                &datatype(gemm.bias()),
-            )?;
-        }
-        let matrices = [
-            (&gemm.b, stored_b, gemm.inputs),
-            (&gemm.a, stored_a, gemm.inputs),
-            (&gemm.c, stored_c, gemm.added()),
-            (&gemm.c, stored_c, gemm.output),
-        ];
-        // The library has kernels with and without factors, and chooses by whether there are pointers.
-        for (attribute, count) in matmul.scale_pointers() {
-            if count > 0 {
-                matmul.set(attribute, &SOME_POINTER)?;
-            }
-        }
-        if gemm.amax {
-            matmul.set(AMAX, &SOME_POINTER)?;
-        }
-        if gemm.scaling == Scaling::Outer {
-            let outer = hipblasLtMatmulMatrixScale_t::HIPBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
-            matmul.set(Attribute::HIPBLASLT_MATMUL_DESC_A_SCALE_MODE, &outer)?;
-            matmul.set(Attribute::HIPBLASLT_MATMUL_DESC_B_SCALE_MODE, &outer)?;
-        }
-        for (slot, (matrix, stored, dtype)) in matrices.into_iter().enumerate() {
-            matmul.layouts[slot] = layout(device, table, matrix, stored, gemm.batch, dtype)?;
-        }
+        let mut matmul = Matmul::new(device, table, gemm, epilogue)?;
         matmul.algorithms = self.candidates(table, &matmul)?;
         if matmul.algorithms.is_empty() {
             return Err(Error::Device {
@@ -391,126 +338,6 @@ impl BlasLt {
     }
 }
 
-/// A prepared GEMM of hipBLASLt.
-pub struct Matmul {
-    device: Device,
-    gemm: Gemm,
-    epilogue: Epilogue,
-    description: hipblasLtMatmulDesc_t,
-    /// Of B, A, C and D, the first two of which are the library's A and B.
-    layouts: [hipblasLtMatrixLayout_t; 4],
-    algorithms: Vec<hipblasLtMatmulHeuristicResult_t>,
-    selected: usize,
-}
-
-// SAFETY: descriptions are plain host memory of the library's, used by one thread at a time.
-unsafe impl Send for Matmul {}
-
-impl Matmul {
-    /// How many algorithms there are to [select](Matmul::select) from; at least one.
-    #[must_use]
-    pub fn algorithms(&self) -> usize {
-        self.algorithms.len()
-    }
-
-    /// Takes another algorithm than the first.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Argument`] if there are not so many.
-    pub fn select(&mut self, algorithm: usize) -> Result<()> {
-        if algorithm >= self.algorithms.len() {
-            return Err(Error::argument(
-                "algorithm",
-                format!("{algorithm}, of {}", self.algorithms.len()),
-            ));
-        }
-        self.selected = algorithm;
-        Ok(())
-    }
-
-    /// Sets what C is multiplied by before A·B is added.
-    pub fn set_beta(&mut self, beta: f32) {
-        self.gemm.beta = beta;
-    }
-
-    /// The workspace of the [selected](Matmul::select) algorithm, in bytes.
-    #[must_use]
-    pub fn workspace(&self) -> usize {
-        self.algorithms[self.selected].workspaceSize
-    }
-
-    /// Computes by the selected algorithm of `other`, which was prepared for another number of rows. Where the algorithm
-    /// divides the sum over `k` the same way for any number of rows, a row's result does not depend on how many there are;
-    /// one that distributes the work by the number of tiles (Stream-K) does not.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Argument`] if the two differ in more than `m`.
-    pub fn pin(&mut self, other: &Self) -> Result<()> {
-        let alike = Gemm {
-            m: self.gemm.m,
-            ..other.gemm
-        };
-        if alike != self.gemm || other.epilogue != self.epilogue || other.device != self.device {
-            return Err(Error::argument(
-                "matmul",
-                "differs in more than the number of rows",
-            ));
-        }
-        self.algorithms = vec![other.algorithms[other.selected]];
-        self.selected = 0;
-        Ok(())
-    }
-
-    /// The attributes of the factors of B, A and the result, and how many factors each has.
-    fn scale_pointers(&self) -> [(Attribute, usize); 3] {
-        let Gemm { m, n, output, .. } = self.gemm;
-        let [columns, rows, result] = match self.gemm.scaling {
-            Scaling::None => [0; 3],
-            Scaling::Tensor => [1, 1, usize::from(output.size() == 1)],
-            Scaling::Outer => [n, m, 0],
-        };
-        [
-            (Attribute::HIPBLASLT_MATMUL_DESC_A_SCALE_POINTER, columns),
-            (Attribute::HIPBLASLT_MATMUL_DESC_B_SCALE_POINTER, rows),
-            (Attribute::HIPBLASLT_MATMUL_DESC_D_SCALE_POINTER, result),
-        ]
-    }
-
-    fn set<T: Copy>(&mut self, attribute: Attribute, value: &T) -> Result<()> {
-        let table = table(&self.device)?;
-        // SAFETY: the description lives; the call copies as many bytes as the value has, which is the attribute's type.
-        unsafe {
-            call!(
-                self.device,
-                table.hipblasLtMatmulDescSetAttribute(
-                    self.description,
-                    attribute,
-                    ptr::from_ref(value).cast(),
-                    size_of::<T>(),
-                )
-            )
-        }
-    }
-}
-
-impl Drop for Matmul {
-    fn drop(&mut self) {
-        let Ok(table) = table(&self.device) else { return };
-        for layout in self.layouts.into_iter().filter(|layout| !layout.is_null()) {
-            // SAFETY: destroyed once, by its owner.
-            let result = unsafe { call!(self.device, table.hipblasLtMatrixLayoutDestroy(layout)) };
-            self.device.park(result);
-        }
-        if !self.description.is_null() {
-            // SAFETY: destroyed once, by its owner.
-            let result = unsafe { call!(self.device, table.hipblasLtMatmulDescDestroy(self.description)) };
-            self.device.park(result);
-        }
-    }
-}
-
 struct Preference<'a> {
     device: &'a Device,
     table: &'a Hipblaslt,
@@ -535,89 +362,8 @@ fn table(device: &Device) -> Result<&Hipblaslt> {
         .map_err(|error| missing(&error))
 }
 
-/// A row-major matrix as the library sees it: column-major, so rows and columns swap.
-fn layout(
-    device: &Device,
-    table: &Hipblaslt,
-    matrix: &Matrix,
-    (rows, columns): (usize, usize),
-    batch: usize,
-    dtype: DType,
-) -> Result<hipblasLtMatrixLayout_t> {
-    let mut raw = ptr::null_mut();
-    let stride = i64::from(int(matrix.stride)?);
-    // SAFETY: the call writes one handle.
-    unsafe {
-        call!(
-            device,
-            table.hipblasLtMatrixLayoutCreate(&mut raw, datatype(dtype), columns as u64, rows as u64, stride)
-        )
-    }?;
-    if batch > 1 {
-        let (count, offset) = (int(batch)?, matrix.batch_stride as i64);
-        // SAFETY: the layout lives; the calls copy an int and a 64-bit integer.
-        let set = unsafe {
-            call!(
-                device,
-                table.hipblasLtMatrixLayoutSetAttribute(
-                    raw,
-                    hipblasLtMatrixLayoutAttribute_t::HIPBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
-                    ptr::from_ref(&count).cast(),
-                    size_of_val(&count),
-                )
-            )
-            .and(call!(
-                device,
-                table.hipblasLtMatrixLayoutSetAttribute(
-                    raw,
-                    hipblasLtMatrixLayoutAttribute_t::HIPBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
-                    ptr::from_ref(&offset).cast(),
-                    size_of_val(&offset),
-                )
-            ))
-        };
-        if let Err(error) = set {
-            // SAFETY: destroyed once, by its maker.
-            device.park(unsafe { call!(device, table.hipblasLtMatrixLayoutDestroy(raw)) });
-            return Err(error);
-        }
-    }
-    Ok(raw)
-}
-
-fn operation(matrix: &Matrix) -> hipblasOperation_t {
-    match matrix.transposed {
-        false => hipblasOperation_t::HIPBLAS_OP_N,
-        true => hipblasOperation_t::HIPBLAS_OP_T,
-    }
-}
-
-fn datatype(dtype: DType) -> hipDataType {
-    match dtype {
-        DType::U8 => hipDataType::HIP_R_8U,
-        DType::I8 => hipDataType::HIP_R_8I,
-        DType::F8E4M3 => hipDataType::HIP_R_8F_E4M3,
-        DType::F8E4M3Fnuz => hipDataType::HIP_R_8F_E4M3_FNUZ,
-        DType::I32 => hipDataType::HIP_R_32I,
-        DType::F32 => hipDataType::HIP_R_32F,
-        DType::F16 => hipDataType::HIP_R_16F,
-        DType::BF16 => hipDataType::HIP_R_16BF,
-    }
-}
-
 impl fmt::Debug for BlasLt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("BlasLt").field(&self.stream).finish()
-    }
-}
-
-impl fmt::Debug for Matmul {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Matmul")
-            .field("gemm", &self.gemm)
-            .field("epilogue", &self.epilogue)
-            .field("algorithms", &self.algorithms.len())
-            .field("selected", &self.selected)
-            .finish()
     }
 }

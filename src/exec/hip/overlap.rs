@@ -11,7 +11,8 @@ use std::sync::atomic::Ordering;
 use ndarray::{Array2, Axis, concatenate};
 use rayon::ThreadPool;
 
-use super::run::{Begun, Reserved};
+use super::reserve::Reserved;
+use super::run::Begun;
 use super::steps::{Steps, Submitted};
 use super::tensor::RankStream;
 use super::{Feed, Finished, HipExecutor, Submission};

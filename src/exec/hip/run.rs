@@ -1,52 +1,24 @@
-//! A run of a plan: its memory, its input, its steps, its results.
+//! A run of a plan: its input, its steps and the copies of its results are submitted, and it is waited for later.
 
 use std::collections::VecDeque;
 use std::ops::Deref;
-use std::sync::Arc;
 use std::time::Duration;
 
 use ndarray::Array2;
-use parking_lot::MutexGuard;
 use rayon::ThreadPool;
 use serde::{Deserialize, Serialize};
 
 use super::clock::{Anchor, Clock};
-use super::context::{ExecutionContext, Memory};
+use super::context::ExecutionContext;
+use super::feed::{Feed, Uploaded};
+use super::reserve::Reserved;
 use super::steps::{Submitted, is_overwritten};
-use super::tensor::RankStream;
-use super::{HipExecutor, Stage, StageObserver, staging, unpack};
+use super::{HipExecutor, Stage, StageObserver, unpack};
 use crate::error::{Error, Result};
-use crate::exec::slabs::{Images, Slabs};
 use crate::graph::plan::{BufferId, Plan};
 use crate::graph::{OutputKind, ValueId, matrix};
-use crate::hip::{self, Event, ForeignMemory, Operand, Pending, PinnedBuffer};
+use crate::hip::{self, Event, Operand, Pending, PinnedBuffer};
 use crate::timeline::{self, Activity};
-
-/// A context with the memory for a run of a plan.
-pub(crate) struct Reserved<P> {
-    pub(super) plan: P,
-    pub(super) context: ExecutionContext,
-}
-
-impl<P> Reserved<P> {
-    pub(in crate::exec) fn plan(&self) -> &P {
-        &self.plan
-    }
-}
-
-/// What a run takes its input from.
-pub(in crate::exec) enum Feed<'a> {
-    /// The plan's input, in pinned memory.
-    Pinned(PinnedBuffer<u8>),
-    /// The plan's input, in any memory.
-    Pageable(&'a [u8]),
-    /// Decoded images, which the device resizes.
-    Images(Images<'a>),
-    /// What the stage before left, on its device.
-    Activations(Operand<'a>),
-    /// The plan's input, on this device, in memory of the caller's.
-    Device(ForeignMemory),
-}
 
 /// How a run is carried out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -61,9 +33,6 @@ pub(crate) struct Submission {
 
 /// What [`HipExecutor::finish_on_device`] gives results to.
 pub(in crate::exec) type KeepResult<'a> = dyn FnMut(usize, Operand<'_>) -> Result<()> + 'a;
-
-/// Pinned memory in copies to the device.
-pub(super) type Uploaded = Pending<Vec<PinnedBuffer<u8>>>;
 
 /// What a run leaves.
 pub(in crate::exec) struct Finished {
@@ -160,98 +129,6 @@ fn handed_on<'a>(plan: &Plan, context: &'a ExecutionContext) -> Option<Operand<'
 }
 
 impl HipExecutor {
-    /// Pinned memory for an input of `bytes` bytes.
-    pub(in crate::exec) fn stage(&self, bytes: usize) -> Result<PinnedBuffer<u8>> {
-        // The lock is released before the driver is asked for memory.
-        let unused = self.inputs.lock().reuse(bytes)?;
-        match unused {
-            Some(buffer) => Ok(buffer),
-            None => self.pinned(bytes),
-        }
-    }
-
-    /// Pinned memory for decoded images.
-    pub(in crate::exec) fn slabs(&self) -> &Arc<Slabs> {
-        &self.slabs
-    }
-
-    /// Pinned memory for an input of `bytes` bytes that the caller keeps; zero.
-    pub(in crate::exec) fn pinned(&self, bytes: usize) -> Result<PinnedBuffer<u8>> {
-        Ok(self.device.pinned(bytes)?)
-    }
-
-    /// Takes pinned memory back, for the inputs of later runs.
-    pub(in crate::exec) fn keep(&self, memory: Vec<PinnedBuffer<u8>>) {
-        let (pieces, inputs): (Vec<_>, Vec<_>) = memory.into_iter().partition(staging::is_piece);
-        self.pieces.keep(pieces);
-        let mut pool = self.inputs.lock();
-        inputs.into_iter().for_each(|input| pool.keep(input));
-    }
-
-    /// A context with all the device memory that a run of `plan` needs.
-    pub(in crate::exec) fn reserve<P: Deref<Target = Plan>>(&self, plan: P) -> Result<Reserved<P>> {
-        self.reserve_on(plan, self.rank.as_ref().map(|rank| &rank.first))
-    }
-
-    /// The same on a rank's stream.
-    pub(super) fn reserve_on<P: Deref<Target = Plan>>(
-        &self,
-        plan: P,
-        on: Option<&RankStream>,
-    ) -> Result<Reserved<P>> {
-        if plan.dtype() != self.dtype {
-            let reason = format!(
-                "the plan requires {}, the executor has {}",
-                plan.dtype(),
-                self.dtype
-            );
-            return Err(Error::argument("dtype", reason));
-        }
-        let mut context = self.context(&plan, on);
-        let again = match &self.rank {
-            // All or none, so that all ranks keep the same contexts, with the same captured graphs.
-            Some(_) => !self.agree(context.is_ok()),
-            None => context.as_ref().is_err_and(is_out_of_memory),
-        };
-        if again {
-            drop(context);
-            // Idle contexts may hold the missing memory.
-            let idle = std::mem::take(&mut *self.contexts());
-            drop(idle);
-            context = self.context(&plan, on);
-            if self.rank.is_some() && !self.agree(context.is_ok()) {
-                context = Err(context.err().unwrap_or(Error::Argument {
-                    what: OTHER_RANK,
-                    reason: "another GPU of the model has none for the run".into(),
-                }));
-            }
-        }
-        let context = context?;
-        Ok(Reserved { plan, context })
-    }
-
-    fn context(&self, plan: &Plan, on: Option<&RankStream>) -> Result<ExecutionContext> {
-        let allocating = timeline::span(Activity::Allocate);
-        let input = plan.input_bytes();
-        let idle = {
-            let mut contexts = self.contexts();
-            let fits = |context: &ExecutionContext| on.is_none_or(|on| context.stream == *on.comm.stream());
-            let found = contexts.iter().rposition(fits);
-            found.map(|index| contexts.swap_remove(index))
-        };
-        let mut context = match idle {
-            Some(mut context) => {
-                context.fit(plan, input)?;
-                context
-            }
-            None => ExecutionContext::new(&self.device, plan, input, on)?,
-        };
-        drop(allocating);
-        let _span = timeline::span(Activity::Select);
-        context.libraries.open(plan, &self.selection)?;
-        Ok(context)
-    }
-
     /// Submits a run; `threads` copy input that is in pageable memory.
     ///
     /// # Errors
@@ -484,81 +361,6 @@ impl HipExecutor {
         Ok(Finished { outputs, memory })
     }
 
-    /// Submits the copy of the input, or the resizing that produces it.
-    pub(super) fn feed(
-        &self,
-        context: &mut ExecutionContext,
-        plan: &Plan,
-        feed: Feed<'_>,
-        threads: &ThreadPool,
-        clock: &mut Option<Clock>,
-    ) -> Result<VecDeque<Uploaded>> {
-        let expect = |bytes: usize| match bytes == plan.input_bytes() {
-            true => Ok(()),
-            false => {
-                let reason = format!("has {bytes} bytes, expected {}", plan.input_bytes());
-                Err(Error::argument("input", reason))
-            }
-        };
-        // Where runs wait for each other on one stream, copies do not wait with them.
-        let Memory { input, ahead, .. } = &mut context.memory;
-        let target = ahead.as_mut().unwrap_or(&mut *input);
-        let stream = match feed {
-            Feed::Pinned(_) | Feed::Pageable(_) => self.copier.clone(),
-            Feed::Images(_) => context.stream.clone(),
-            Feed::Activations(_) => target.stream().clone(),
-            Feed::Device(ref source) => source.stream().clone(),
-        };
-        let mut tick = || clock.as_mut().map_or(Ok(()), |clock| clock.tick_input(&stream));
-        let uploads = match feed {
-            Feed::Pinned(input) => {
-                expect(input.len())?;
-                tick()?;
-                let mut uploads = target.uploads_on(&stream)?;
-                uploads.push(0, input)?;
-                VecDeque::from([uploads.finish()?])
-            }
-            Feed::Pageable(input) => {
-                expect(input.len())?;
-                tick()?;
-                let uploads = target.uploads_on(&stream)?;
-                let mut submitted = VecDeque::new();
-                let with = (&self.device, threads);
-                self.pieces.upload(uploads, &[input], with, &mut submitted)?;
-                submitted
-            }
-            Feed::Device(source) => {
-                expect(source.bytes())?;
-                tick()?;
-                let mut uploads = target.uploads_on(&stream)?;
-                uploads.push_foreign(0, &source)?;
-                VecDeque::from([uploads.finish()?])
-            }
-            Feed::Activations(source) => {
-                expect(source.bytes())?;
-                tick()?;
-                target.copy_part_from_peer(0, source)?;
-                VecDeque::new()
-            }
-            Feed::Images(images) => {
-                let Some(resize) = &self.resize else {
-                    let reason = "the executor has no rule to resize them by";
-                    return Err(Error::argument("images", reason));
-                };
-                resize.check(plan, images.images.len())?;
-                tick()?;
-                let uploads = context.resize(resize, images, &self.pieces, threads)?;
-                tick()?;
-                return Ok(uploads);
-            }
-        };
-        tick()?;
-        if let Some(ahead) = ahead {
-            input.copy_part_from_peer(0, ahead.reading().part(0..plan.input_bytes())?)?;
-        }
-        Ok(uploads)
-    }
-
     pub(super) fn download(
         &self,
         context: &mut ExecutionContext,
@@ -573,21 +375,6 @@ impl HipExecutor {
         };
         downloaded(plan, on_device).map(download).collect()
     }
-
-    pub(super) fn contexts(&self) -> MutexGuard<'_, Vec<ExecutionContext>> {
-        self.contexts.lock()
-    }
-}
-
-/// What [`is_out_of_memory`] knows the error by of ranks that have the memory which another rank has not.
-const OTHER_RANK: &str = "memory";
-
-/// Whether there was no memory for a run, on this rank or another.
-pub(super) fn is_out_of_memory(error: &Error) -> bool {
-    matches!(
-        error,
-        Error::Hip(hip::Error::OutOfMemory { .. }) | Error::Argument { what: OTHER_RANK, .. }
-    )
 }
 
 /// What the next stage of the model reads, if there is one.

@@ -11,20 +11,19 @@
 //! kernel, as on an H200 these are faster than the crate's `int8_gemm`, which does both. For all else the rule is the
 //! crate's own kernels: MIOpen computes nothing that it was not measured to be fastest at, and is not even opened.
 
+mod candidate;
 mod confirm;
+mod options;
 mod problem;
 mod store;
 
-use std::fmt;
-use std::str::FromStr;
 use std::sync::OnceLock;
 
-use serde::{Deserialize, Serialize};
-
-use crate::error::{Error, Result};
 use crate::kernels::has_int8_gemm;
 
+pub use self::candidate::{Candidate, Origin};
 pub use self::confirm::{PackedLayer, WholeModel};
+pub use self::options::{AllReduceKind, Overlap, SelectOptions, Sparse};
 pub use self::problem::{AttentionShape, Float8Shape, LinearShape, PatchEmbeddingShape, Problem};
 pub(in crate::exec) use self::store::SparseKernel;
 pub use self::store::{HIPBLASLT, HIPSPARSELT, Key, MIOPEN, Store};
@@ -32,229 +31,6 @@ pub use self::store::{HIPBLASLT, HIPSPARSELT, Key, MIOPEN, Store};
 /// Rows of the GEMM whose algorithm all numbers of rows use where results must not depend on the batch size: between those
 /// of one image and of a large batch.
 pub const REFERENCE_ROWS: usize = 2048;
-
-/// How sessions select kernels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SelectOptions {
-    /// Whether a library's epilogue may do what follows a GEMM.
-    pub epilogues: bool,
-    /// Whether measured choices are used; the rule alone otherwise.
-    pub measured: bool,
-    /// Whether an image's results must have the same bits at any batch size.
-    pub reproducible: bool,
-    /// What sums over the GPUs of a tensor-parallel model.
-    pub all_reduce: AllReduceKind,
-    /// Whether such sums overlap with computation.
-    pub overlap: Overlap,
-    /// Which 2:4 sparse weights stay packed.
-    pub sparse: Sparse,
-}
-
-/// What sums over the GPUs of a tensor-parallel model.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum AllReduceKind {
-    /// The crate's own kernel for small messages, if 2 to 4 GPUs can access each other's memory; else RCCL.
-    #[default]
-    Auto,
-    /// The crate's own kernel, for messages of any size.
-    Direct,
-    /// RCCL.
-    Library,
-}
-
-impl FromStr for AllReduceKind {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "direct" => Ok(Self::Direct),
-            "library" => Ok(Self::Library),
-            _ => Err(Error::argument(
-                "all-reduce",
-                format!("`{text}` is not one of auto, direct, library"),
-            )),
-        }
-    }
-}
-
-/// Whether the sums over the GPUs of a tensor-parallel model overlap with computation: a batch is run as two halves, each on a stream of
-/// its own, so that one half computes while the other's sums are under way. Each half's images have the bits of a batch of its size.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Overlap {
-    /// Where a sum's message is large: from 16 MiB on.
-    #[default]
-    Auto,
-    /// In every batch of two images and more. Its steps are submitted one by one, not as a captured graph.
-    On,
-    /// Never.
-    Off,
-}
-
-impl Overlap {
-    /// The smallest message, of a whole batch, whose sums overlap unless asked for. By the model of docs/scaling.md, not measured: half of
-    /// it takes RCCL about as long as a half's layers between two sums.
-    const FROM: usize = 16 << 20;
-
-    /// Whether a batch of `images` is run as halves, whose largest message has these bytes.
-    pub(in crate::exec) fn applies(self, images: usize, message: usize) -> bool {
-        images > 1
-            && match self {
-                Self::Auto => message >= Self::FROM,
-                Self::On => message > 0,
-                Self::Off => false,
-            }
-    }
-}
-
-impl FromStr for Overlap {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "on" => Ok(Self::On),
-            "off" => Ok(Self::Off),
-            _ => Err(Error::argument(
-                "overlap",
-                format!("`{text}` is not one of auto, on, off"),
-            )),
-        }
-    }
-}
-
-/// Which 2:4 sparse weights of linear layers, in f16 or bf16, stay packed on a GPU that can skip their zeros: 9/16 of the memory, and
-/// hipSPARSELt or the crate's kernel computes their layers at any batch size. Decided when the weights are uploaded; the others are
-/// unpacked.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Sparse {
-    /// Those of layers that one of the two was measured to be fastest at, with each number of rows that was measured.
-    #[default]
-    Auto,
-    /// All: for hipSPARSELt, if it is there, unless the crate's kernel was measured to be faster.
-    On,
-    /// All, for the crate's kernel.
-    Own,
-    /// None.
-    Off,
-}
-
-impl FromStr for Sparse {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "on" => Ok(Self::On),
-            "own" => Ok(Self::Own),
-            "off" => Ok(Self::Off),
-            _ => Err(Error::argument(
-                "sparse",
-                format!("`{text}` is not one of auto, on, own, off"),
-            )),
-        }
-    }
-}
-
-impl Default for SelectOptions {
-    fn default() -> Self {
-        Self {
-            epilogues: true,
-            measured: true,
-            reproducible: false,
-            all_reduce: AllReduceKind::default(),
-            overlap: Overlap::default(),
-            sparse: Sparse::default(),
-        }
-    }
-}
-
-/// What can compute a [`Problem`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Candidate {
-    /// The crate's own kernels: fused attention, or the patch matrix and a linear layer.
-    Own,
-    /// The crate's own kernel for a 2:4 sparse weight that is packed.
-    Sparse,
-    /// The crate's own kernel for bytes, with all that follows.
-    Int8,
-    /// MIOpen: its convolution or its attention.
-    Miopen,
-    /// rocBLAS by its own selection, then a kernel for bias, activation and residual.
-    Rocblas,
-    /// hipBLASLt.
-    Hipblaslt {
-        /// The number of the algorithm in the order of the library's heuristics.
-        algorithm: usize,
-        /// Whether the library's [epilogue](LinearShape::epilogue) does the rest, or a kernel.
-        /// Of FP8 with a scale for each row, the scales are part of the rest.
-        epilogue: bool,
-    },
-    /// hipSPARSELt, for a 2:4 sparse weight that it has compressed.
-    Hipsparselt {
-        /// The library's number of the algorithm; `None` for its own choice.
-        algorithm: Option<usize>,
-        /// As hipBLASLt's.
-        epilogue: bool,
-    },
-}
-
-impl Candidate {
-    /// Whether it is for packed 2:4 sparse weights.
-    pub fn is_for_packed(self) -> bool {
-        matches!(self, Self::Sparse | Self::Hipsparselt { .. })
-    }
-}
-
-impl fmt::Display for Candidate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Own => f.write_str("own kernels"),
-            Self::Sparse => f.write_str("sparse_gemm"),
-            Self::Int8 => f.write_str("int8_gemm"),
-            Self::Miopen => f.write_str(MIOPEN),
-            Self::Rocblas => f.write_str("rocBLAS"),
-            Self::Hipblaslt { algorithm, epilogue } => {
-                let epilogue = if *epilogue { " with epilogue" } else { "" };
-                write!(f, "hipBLASLt {algorithm}{epilogue}")
-            }
-            Self::Hipsparselt { algorithm, epilogue } => {
-                let number = algorithm.map(|number| format!(" {number}")).unwrap_or_default();
-                let epilogue = if *epilogue { " with epilogue" } else { "" };
-                write!(f, "{HIPSPARSELT}{number}{epilogue}")
-            }
-        }
-    }
-}
-
-/// Where a choice comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Origin {
-    /// Measured by `hipvit tune`.
-    Tuned,
-    /// Measured on such a GPU; shipped with the crate.
-    Shipped,
-    /// The rule.
-    Rule,
-    /// An option.
-    Asked,
-}
-
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Tuned => "tuned",
-            Self::Shipped => "shipped",
-            Self::Rule => "rule",
-            Self::Asked => "asked",
-        })
-    }
-}
 
 /// What an executor selects by. Can be shared between threads.
 #[derive(Debug, Default)]

@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::exec::hip::direct::DirectRank;
 use crate::exec::hip::overlap::{halves, largest_sum};
 use crate::exec::hip::pipeline::PipelineRun;
-use crate::exec::hip::run::is_out_of_memory;
+use crate::exec::hip::reserve::is_out_of_memory;
 use crate::exec::hip::{Feed, Finished, GraphMode, HipExecutor, PipelineExecutor, Stage};
 use crate::exec::select::SelectOptions;
 use crate::graph;

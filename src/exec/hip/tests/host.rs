@@ -1,0 +1,277 @@
+//! A plan in memory of the host, and its calls as plain loops.
+
+use std::collections::HashMap;
+
+use half::{bf16, f16};
+
+use super::kernels::{self, Memory as _, OnHost};
+use crate::exec::hip::constants::{HostConstants, unpack};
+use crate::exec::hip::lower::{Addresses, Call, Unfused, lower, rotation, scratch_bytes};
+use crate::graph::plan::{Operand, Plan, Step};
+use crate::graph::{OutputKind, ValueId};
+use crate::hip::{Access, Matrix};
+use crate::kernels::{KernelCall, PatchExtractArgs, PatchExtractChwArgs};
+use crate::ops::Op;
+use crate::tensor::{DType, Input};
+
+impl OnHost for PatchExtractArgs {
+    fn run(&self, memory: &mut impl kernels::Memory) {
+        kernels::patch_extract(memory, self, false);
+    }
+}
+
+impl OnHost for PatchExtractChwArgs {
+    fn run(&self, memory: &mut impl kernels::Memory) {
+        kernels::patch_extract(memory, &self.0, true);
+    }
+}
+
+/// Runs a kernel on the host: one of those that models call.
+fn run(kernel: &KernelCall, memory: &mut Memory) {
+    match kernel {
+        KernelCall::Add(arguments) => arguments.run(memory),
+        KernelCall::Attention(arguments) => arguments.run(memory),
+        KernelCall::AttentionBias(arguments) => arguments.run(memory),
+        KernelCall::AttentionStatistics(arguments) => arguments.run(memory),
+        KernelCall::AttentionRope(arguments) => arguments.run(memory),
+        KernelCall::BiasActivation(arguments) => arguments.run(memory),
+        KernelCall::LayerNorm(arguments) => arguments.run(memory),
+        KernelCall::PatchExtract(arguments) => arguments.run(memory),
+        KernelCall::PatchExtractChw(arguments) => arguments.run(memory),
+        KernelCall::Pool(arguments) => arguments.run(memory),
+        KernelCall::Rope(arguments) => arguments.run(memory),
+        KernelCall::Softmax(arguments) => arguments.run(memory),
+        KernelCall::SwiGlu(arguments) => arguments.run(memory),
+        KernelCall::SwiGluNorm(arguments) => arguments.run(memory),
+        KernelCall::Tokens(arguments) => arguments.run(memory),
+        KernelCall::Transpose(arguments) => arguments.run(memory),
+        #[allow(unreachable_patterns, reason = "kernels that no model here calls")]
+        other => panic!("{other:?} has no loops on the host"),
+    }
+}
+
+/// A GPU's memory: address `a` is byte `a`.
+pub(super) struct Memory {
+    bytes: Vec<u8>,
+    dtype: DType,
+}
+
+impl kernels::Memory for Memory {
+    fn get(&self, address: u64, index: usize) -> f32 {
+        let size = self.dtype.size();
+        let at = address as usize + index * size;
+        unpack(&self.bytes[at..at + size], self.dtype)[0]
+    }
+
+    fn set(&mut self, address: u64, index: usize, value: f32) {
+        let size = self.dtype.size();
+        let at = address as usize + index * size;
+        let to = &mut self.bytes[at..at + size];
+        match self.dtype {
+            DType::F16 => to.copy_from_slice(&f16::from_f32(value).to_ne_bytes()),
+            DType::BF16 => to.copy_from_slice(&bf16::from_f32(value).to_ne_bytes()),
+            _ => to.copy_from_slice(&value.to_ne_bytes()),
+        }
+    }
+
+    fn pixel(&self, address: u64, index: usize) -> u8 {
+        self.bytes[address as usize + index]
+    }
+
+    fn set_value(&mut self, address: u64, index: usize, value: f32) {
+        let at = address as usize + 4 * index;
+        self.bytes[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+    }
+
+    fn value(&self, address: u64, index: usize) -> f32 {
+        let at = address as usize + 4 * index;
+        f32::from_ne_bytes(self.bytes[at..at + 4].try_into().unwrap())
+    }
+
+    fn erf(&self, x: f32) -> f32 {
+        libm::erff(x)
+    }
+}
+
+impl Memory {
+    pub(super) fn call(&mut self, call: &Call) {
+        match call {
+            Call::Kernel(kernel) => run(kernel, self),
+            Call::Gemm { gemm, a, b, c } => {
+                let at = |transposed, stride, row: usize, column: usize| match transposed {
+                    false => row * stride + column,
+                    true => column * stride + row,
+                };
+                let at = |matrix: &Matrix, image: usize, row, column| {
+                    image * matrix.batch_stride + at(matrix.transposed, matrix.stride, row, column)
+                };
+                assert!(!gemm.c.transposed);
+                for index in 0..gemm.batch * gemm.m * gemm.n {
+                    let (image, i, j) = (index / gemm.n / gemm.m, index / gemm.n % gemm.m, index % gemm.n);
+                    let products = (0..gemm.k).map(|k| {
+                        self.get(*a, at(&gemm.a, image, i, k)) * self.get(*b, at(&gemm.b, image, k, j))
+                    });
+                    let sum: f32 = products.sum();
+                    let to = at(&gemm.c, image, i, j);
+                    let before = match gemm.beta {
+                        0.0 => 0.0,
+                        beta => beta * self.get(*c, to),
+                    };
+                    self.set(*c, to, gemm.alpha * sum + before);
+                }
+            }
+            Call::AllReduce(_) => panic!("{call:?} needs all ranks"),
+            Call::Linear(_) | Call::Patches(_) | Call::Projection(_) | Call::Attention(_) => {
+                panic!("{call:?} is other calls on the host")
+            }
+            Call::CopyRows(copy) => {
+                for row in 0..copy.rows {
+                    let from = copy.from as usize + row * copy.from_stride;
+                    let to = copy.to as usize + row * copy.to_stride;
+                    self.bytes.copy_within(from..from + copy.bytes, to);
+                }
+            }
+        }
+    }
+}
+
+/// Without any library but for GEMMs: a linear layer is one, and a kernel.
+fn unfused(call: Call) -> Vec<Call> {
+    call.own().unwrap().into_iter().flat_map(unfused_linear).collect()
+}
+
+fn unfused_linear(call: Call) -> Vec<Call> {
+    let Call::Linear(linear) = call else {
+        return vec![call];
+    };
+    let Unfused { gemm, c, kernel } = linear.unfused().unwrap();
+    let (a, b) = (linear.x, linear.weight);
+    let gemm = Call::Gemm { gemm, a, b, c };
+    [gemm].into_iter().chain(kernel.map(Call::from)).collect()
+}
+
+/// Every range of memory that a kernel's call may access.
+fn accesses(call: &Call, element: usize) -> Vec<Access> {
+    let mut all = Vec::new();
+    if let Call::Kernel(kernel) = call {
+        kernel.accesses(element, &mut |access| all.push(access));
+    }
+    all
+}
+
+/// A model's graph in memory.
+pub(super) struct Host {
+    pub(super) memory: Memory,
+    constants: HashMap<ValueId, u64>,
+    input: u64,
+    arena: u64,
+    scratch: u64,
+}
+
+impl Host {
+    pub(super) fn new(plan: &Plan, input: Input<'_>) -> Self {
+        let HostConstants {
+            bytes: weights,
+            offsets,
+            ..
+        } = HostConstants::new(plan.graph(), plan.dtype(), None, None);
+        let mut bytes = vec![0; 256];
+        let mut region = |contents: &[u8]| {
+            bytes.resize(bytes.len().next_multiple_of(256), 0);
+            bytes.extend_from_slice(contents);
+            (bytes.len() - contents.len()) as u64
+        };
+        let weights = region(&weights);
+        let input = match input {
+            Input::Pixels(pixels) => region(pixels),
+            Input::Values(values) => region(bytemuck::cast_slice(values)),
+        };
+        // All ones are not a number in any of the dtypes.
+        let arena = region(&vec![0xff; plan.arena_bytes()]);
+        let scratch = region(&vec![0xff; scratch_bytes(plan)]);
+        Self {
+            memory: Memory {
+                bytes,
+                dtype: plan.dtype(),
+            },
+            constants: offsets
+                .into_iter()
+                .map(|(id, o)| (id, weights + o as u64))
+                .collect(),
+            input,
+            arena,
+            scratch,
+        }
+    }
+
+    /// Whether the range is within the step's operands, or within its result if it is written.
+    fn belongs(&self, plan: &Plan, step: &Step, access: &Access) -> bool {
+        let within = |start: u64, bytes: usize| {
+            access.address >= start && access.address + access.bytes as u64 <= start + bytes as u64
+        };
+        let buffer = |id| {
+            let buffer = plan.buffer(id);
+            within(self.arena + buffer.offset as u64, buffer.bytes)
+        };
+        let operand = |operand: &Operand| match *operand {
+            Operand::Input => within(self.input, (self.arena - self.input) as usize),
+            Operand::Constant(id) => {
+                let len = plan.graph().value(id).constant.as_ref().unwrap().len();
+                within(self.constants[&id], len * plan.dtype().size())
+            }
+            Operand::Buffer(id) => buffer(id),
+        };
+        // One launch computes attention and the statistics of its softmax, which is the next step's result.
+        let next = plan.steps().get(step.node + 1);
+        let statistics = next.filter(|next| matches!(plan.node(next).op, Op::AttentionStatistics(_)));
+        // Attention that rotates reads the table of the step before.
+        let rope = rotation(plan, step).map_or(&[][..], |(step, _)| &step.inputs[..]);
+        access.bytes == 0
+            || buffer(step.output)
+            || statistics.is_some_and(|step| buffer(step.output))
+            || within(self.scratch, scratch_bytes(plan))
+            || (!access.written && step.inputs.iter().chain(rope).any(operand))
+    }
+
+    pub(super) fn run(mut self, plan: &Plan) -> Vec<(OutputKind, Vec<f32>)> {
+        for step in plan.steps() {
+            for call in self.calls(plan, step) {
+                self.memory.call(&call);
+            }
+        }
+        self.outputs(plan)
+    }
+
+    /// The calls of a step, which are checked to access nothing else than its operands and result.
+    pub(super) fn calls(&self, plan: &Plan, step: &Step) -> Vec<Call> {
+        let addresses = Addresses {
+            input: self.input,
+            constants: &self.constants,
+            steps: &HashMap::new(),
+            float8: None,
+            sparse: &HashMap::new(),
+            arena: self.arena,
+            scratch: self.scratch,
+        };
+        let calls = lower(plan, step, addresses).unwrap().into_iter();
+        let calls: Vec<Call> = calls.flat_map(unfused).collect();
+        for call in &calls {
+            for access in accesses(call, plan.dtype().size()) {
+                assert!(self.belongs(plan, step, &access), "{call:?}: {access:?}");
+            }
+        }
+        calls
+    }
+
+    pub(super) fn outputs(&self, plan: &Plan) -> Vec<(OutputKind, Vec<f32>)> {
+        let values = |&(kind, _, id): &(OutputKind, _, _)| {
+            let buffer = plan.buffer(id);
+            let at = self.arena as usize + buffer.offset;
+            (
+                kind,
+                unpack(&self.memory.bytes[at..at + buffer.bytes], buffer.dtype),
+            )
+        };
+        plan.outputs().iter().map(values).collect()
+    }
+}

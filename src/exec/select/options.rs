@@ -1,0 +1,144 @@
+//! What a caller can ask of selection: which candidates count, what sums over GPUs, which sparse weights stay packed.
+
+use std::str::FromStr;
+
+use crate::error::{Error, Result};
+
+/// How sessions select kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SelectOptions {
+    /// Whether a library's epilogue may do what follows a GEMM.
+    pub epilogues: bool,
+    /// Whether measured choices are used; the rule alone otherwise.
+    pub measured: bool,
+    /// Whether an image's results must have the same bits at any batch size.
+    pub reproducible: bool,
+    /// What sums over the GPUs of a tensor-parallel model.
+    pub all_reduce: AllReduceKind,
+    /// Whether such sums overlap with computation.
+    pub overlap: Overlap,
+    /// Which 2:4 sparse weights stay packed.
+    pub sparse: Sparse,
+}
+
+impl Default for SelectOptions {
+    fn default() -> Self {
+        Self {
+            epilogues: true,
+            measured: true,
+            reproducible: false,
+            all_reduce: AllReduceKind::default(),
+            overlap: Overlap::default(),
+            sparse: Sparse::default(),
+        }
+    }
+}
+
+/// What sums over the GPUs of a tensor-parallel model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AllReduceKind {
+    /// The crate's own kernel for small messages, if 2 to 4 GPUs can access each other's memory; else RCCL.
+    #[default]
+    Auto,
+    /// The crate's own kernel, for messages of any size.
+    Direct,
+    /// RCCL.
+    Library,
+}
+
+impl FromStr for AllReduceKind {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "direct" => Ok(Self::Direct),
+            "library" => Ok(Self::Library),
+            _ => Err(Error::argument(
+                "all-reduce",
+                format!("`{text}` is not one of auto, direct, library"),
+            )),
+        }
+    }
+}
+
+/// Whether the sums over the GPUs of a tensor-parallel model overlap with computation: a batch is run as two halves, each on a stream of
+/// its own, so that one half computes while the other's sums are under way. Each half's images have the bits of a batch of its size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Overlap {
+    /// Where a sum's message is large: from 16 MiB on.
+    #[default]
+    Auto,
+    /// In every batch of two images and more. Its steps are submitted one by one, not as a captured graph.
+    On,
+    /// Never.
+    Off,
+}
+
+impl Overlap {
+    /// The smallest message, of a whole batch, whose sums overlap unless asked for. By the model of docs/scaling.md, not measured: half of
+    /// it takes RCCL about as long as a half's layers between two sums.
+    const FROM: usize = 16 << 20;
+
+    /// Whether a batch of `images` is run as halves, whose largest message has these bytes.
+    pub(in crate::exec) fn applies(self, images: usize, message: usize) -> bool {
+        images > 1
+            && match self {
+                Self::Auto => message >= Self::FROM,
+                Self::On => message > 0,
+                Self::Off => false,
+            }
+    }
+}
+
+impl FromStr for Overlap {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "on" => Ok(Self::On),
+            "off" => Ok(Self::Off),
+            _ => Err(Error::argument(
+                "overlap",
+                format!("`{text}` is not one of auto, on, off"),
+            )),
+        }
+    }
+}
+
+/// Which 2:4 sparse weights of linear layers, in f16 or bf16, stay packed on a GPU that can skip their zeros: 9/16 of the memory, and
+/// hipSPARSELt or the crate's kernel computes their layers at any batch size. Decided when the weights are uploaded; the others are
+/// unpacked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Sparse {
+    /// Those of layers that one of the two was measured to be fastest at, with each number of rows that was measured.
+    #[default]
+    Auto,
+    /// All: for hipSPARSELt, if it is there, unless the crate's kernel was measured to be faster.
+    On,
+    /// All, for the crate's kernel.
+    Own,
+    /// None.
+    Off,
+}
+
+impl FromStr for Sparse {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "on" => Ok(Self::On),
+            "own" => Ok(Self::Own),
+            "off" => Ok(Self::Off),
+            _ => Err(Error::argument(
+                "sparse",
+                format!("`{text}` is not one of auto, on, own, off"),
+            )),
+        }
+    }
+}
