@@ -225,6 +225,24 @@ fn gfx950_runs_models_and_ops() {
     }
 }
 
+/// Clang 22 gives gfx11 code with 16-bit registers, clang 19 does not.
+#[test]
+fn gfx1100_runs_code_with_16_bit_registers() {
+    let clang = "clang++-22";
+    if Command::new(clang).arg("--version").output().is_err() {
+        eprintln!("skipped: 16-bit registers of gfx1100: no {clang}");
+    } else if available() {
+        let validate = "validate --device hip --op softmax --config micro --dtype bf16 --untimed";
+        let output = command(env!("CARGO_BIN_EXE_hipvit"), "gfx1100")
+            .args(validate.split(' '))
+            .env("HIP_EMU_CLANG", clang)
+            .output()
+            .unwrap();
+        let text = format!("{}{}", stdout(&output), stderr(&output));
+        assert_eq!(output.status.code(), Some(0), "{text}");
+    }
+}
+
 /// Its matrix cores have their own instruction for bf16.
 #[test]
 fn gfx908_runs_ops() {

@@ -16,8 +16,12 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::status::{check, missing};
 
-/// Variables by which hipRTC takes options beside those that it is given.
-const OPTION_VARIABLES: [&str; 2] = ["HIPRTC_COMPILE_OPTIONS_APPEND", "HIPRTC_LINK_OPTIONS_APPEND"];
+/// Variables by which hipRTC takes options beside those that it is given, and by which hip-emu's chooses its compiler.
+const COMPILER_VARIABLES: [&str; 3] = [
+    "HIPRTC_COMPILE_OPTIONS_APPEND",
+    "HIPRTC_LINK_OPTIONS_APPEND",
+    "HIP_EMU_CLANG",
+];
 
 /// hipRTC (NVRTC, where the provider is one for CUDA), for one device. What it compiles is kept in a [`KernelCache`],
 /// if it is given one.
@@ -259,7 +263,7 @@ impl<'a> Program<'a> {
             device.runtime().version().ok(),
         );
         let variables =
-            OPTION_VARIABLES.map(|name| env::var_os(name).map_or(vec![], OsString::into_encoded_bytes));
+            COMPILER_VARIABLES.map(|name| env::var_os(name).map_or(vec![], OsString::into_encoded_bytes));
         // The counts tell where one list ends and the next begins.
         let counts = [self.headers.len(), options.len()].map(|n| n as u64);
         let parts = [

@@ -132,6 +132,17 @@ pub(crate) struct Register {
     pub(crate) count: u16,
 }
 
+/// The half that an operand names, as code with 16-bit registers does (since RDNA 3): `v1.l` or, in signs, `-|v1.h|`.
+pub(crate) fn named_half(word: &str) -> Option<Part> {
+    let (_, bare) = signs(word);
+    let shift = match bare.rsplit_once('.')?.1 {
+        "l" => 0,
+        "h" => 16,
+        _ => return None,
+    };
+    Some(Part { shift, width: 16 })
+}
+
 /// `v3`, `s[4:7]`, `a[0:3]`, `vcc`, `ttmp2`, `v1.h` (without its half), …
 pub(crate) fn register(word: &str) -> Option<Register> {
     let word = word
@@ -349,10 +360,13 @@ pub(crate) fn source(word: &str, ty: Type, part: Option<Part>) -> Option<[Source
     if (signs.negate || signs.magnitude) && !ty.is_float() {
         return None;
     }
-    let mut part = part.unwrap_or(Part { shift: 0, width: 32 });
-    if bare.ends_with(".h") {
-        part = Part { shift: 16, width: 16 };
-    }
+    let whole = Part { shift: 0, width: 32 };
+    let part = match named_half(bare) {
+        // Operations on halves take the lower one by themselves.
+        Some(Part { shift: 0, .. }) if ty.is_half() => whole,
+        Some(half) => half,
+        None => part.unwrap_or(whole),
+    };
     let change = |and, xor| {
         if part.shift == 0 && part.width == 32 && and == u32::MAX && xor == 0 {
             Change::None

@@ -195,7 +195,8 @@ pub(super) fn decode(line: &mut Line<'_>, base: &str) -> Option<Result<Instructi
         return Some(decode_comparison(line, name, false));
     }
     Some(match base {
-        "v_cndmask_b32" => decode_select(line),
+        "v_cndmask_b32" => decode_select(line, base, Type::F32, |c, i| select(c, i, Type::F32)),
+        "v_cndmask_b16" => decode_select(line, base, Type::F16, |c, i| select(c, i, Type::F16)),
         "v_add_co_u32" | "v_add_co_ci_u32" | "v_addc_co_u32" => {
             decode_carry(line, base, |c, i| carry(c, i, add_with_carry))
         }
@@ -239,9 +240,10 @@ fn decode_comparison(line: &mut Line<'_>, name: &str, exec: bool) -> Result<Inst
     Ok(instruction)
 }
 
-fn decode_select(line: &mut Line<'_>) -> Result<Instruction, String> {
-    let mut instruction = Instruction::new(select);
-    sources(line, &mut instruction, 1, &[Type::F32; 2], [false; 4])?;
+/// A selection by a lane mask, of bits that may have the signs of a float of this type.
+fn decode_select(line: &mut Line<'_>, base: &str, ty: Type, run: Handler) -> Result<Instruction, String> {
+    let mut instruction = Instruction::new(run);
+    sources(line, &mut instruction, 1, &[ty; 2], [false; 4])?;
     instruction.src[2] = match line.operands.len() {
         3 => [
             Source::plain(crate::operands::Place::Sgpr(VCC as u8)),
@@ -253,19 +255,20 @@ fn decode_select(line: &mut Line<'_>) -> Result<Instruction, String> {
     if instruction.src[2][0].sgpr().is_none() {
         return Err(format!("operand {} of {}", line.operand(3)?, line.mnemonic));
     }
-    instruction.dst = destination(line, "v_cndmask_b32", Type::F32, false)?;
+    instruction.dst = destination(line, base, ty, false)?;
     Ok(instruction)
 }
 
-/// The lanes in which each half of a source is known.
-fn known_halves(wave: &Wave, source: &Source) -> [u64; 2] {
+/// The lanes in which each half of a source is known; of a half, those in which it is.
+fn known_halves(wave: &Wave, source: &Source, ty: Type) -> [u64; 2] {
     match (source.vgpr(), source.change) {
-        (Some(register), crate::operands::Change::None) => wave.vgpr_known[register],
-        _ => [known_lanes(wave, source, Type::U32); 2],
+        (Some(register), crate::operands::Change::None) if !ty.is_half() => wave.vgpr_known[register],
+        _ => [known_lanes(wave, source, ty); 2],
     }
 }
 
-fn select(context: &mut Context<'_, '_>, instruction: &Instruction) -> Outcome {
+#[inline(always)]
+fn select(context: &mut Context<'_, '_>, instruction: &Instruction, ty: Type) -> Outcome {
     let wave = &mut *context.wave;
     let exec = wave.exec();
     let Some(register) = instruction.src[2][0].sgpr() else {
@@ -273,8 +276,8 @@ fn select(context: &mut Context<'_, '_>, instruction: &Instruction) -> Outcome {
     };
     let (chosen, chosen_known) = (wave.mask(register), mask_known(wave, register));
     let (a, b) = (
-        known_halves(wave, &instruction.src[0][0]),
-        known_halves(wave, &instruction.src[1][0]),
+        known_halves(wave, &instruction.src[0][0], ty),
+        known_halves(wave, &instruction.src[1][0], ty),
     );
     for round in 0..(wave.lanes / 32) as usize {
         let mask = (exec >> (32 * round)) as u32;
@@ -286,19 +289,11 @@ fn select(context: &mut Context<'_, '_>, instruction: &Instruction) -> Outcome {
         out.copy_from_slice(fetch(wave, &instruction.src[0][0], round, &mut buffer));
         let b = fetch(wave, &instruction.src[1][0], round, &mut buffer);
         blend(&mut out, b, chosen);
-        store(
-            wave,
-            &instruction.dst,
-            Type::F32,
-            round,
-            mask,
-            &mut out,
-            &mut high,
-        );
+        store(wave, &instruction.dst, ty, round, mask, &mut out, &mut high);
     }
-    mark_known(wave, &instruction.dst, Type::F32, exec);
+    mark_known(wave, &instruction.dst, ty, exec);
     let target = usize::from(instruction.dst.register);
-    for half in 0..2 {
+    for half in (0..2).filter(|half| written_halves(instruction.dst.keep)[*half]) {
         let known = (chosen & b[half] | !chosen & a[half]) & chosen_known;
         wave.vgpr_known[target][half] &= known | !exec;
     }

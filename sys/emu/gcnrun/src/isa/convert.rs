@@ -81,6 +81,10 @@ pub(super) fn rows(table: &mut Table) {
         "v_cvt_pk_f32_bf8 ocp" => PairF32 (U32 a) [Bf8.value(a), Bf8.value(a >> 8)];
         "v_cvt_pk_fp8_f32 ocp" => U16 (F32 a, F32 b) (Fp8.round(a) | Fp8.round(b) << 8) as u16;
         "v_cvt_pk_bf8_f32 ocp" => U16 (F32 a, F32 b) (Bf8.round(a) | Bf8.round(b) << 8) as u16;
+        "v_sat_pk_u8_i16" => U16 (Pair a) {
+            let byte = |half: u32| u16::from((half as i16).clamp(0, 255) as u8);
+            byte(a) | byte(a >> 16) << 8
+        };
         "v_pack_b32_f16" => Pair (HalfBits a, HalfBits b) pair(a, b);
     }
 }

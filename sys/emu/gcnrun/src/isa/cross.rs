@@ -5,7 +5,7 @@ use super::rows::{destination, sources};
 use super::salu::write;
 use crate::code::{Context, Exit, Handler, Instruction, Outcome, uninitialised};
 use crate::line::Line;
-use crate::operands::{Place, Type};
+use crate::operands::{Place, Type, named_half};
 use crate::wave::{M0, Wave};
 
 /// `None` if another file decodes the mnemonic.
@@ -23,6 +23,7 @@ pub(super) fn decode(line: &mut Line<'_>, base: &str) -> Option<Result<Instructi
         "v_permlanex16_b32" => permutation(line, |c, i| permute_rows(c, i, 16)),
         "v_permlane64_b32" => with_sources(line, swap_halves_of_wave, 1),
         "v_swap_b32" => with_sources(line, swap, 1),
+        "v_swap_b16" => decode_swap_of_halves(line),
         "v_movrels_b32" => with_sources(line, |c, i| move_relative(c, i, true, false), 1),
         "v_movreld_b32" => with_sources(line, |c, i| move_relative(c, i, false, true), 1),
         "v_movrelsd_b32" => with_sources(line, |c, i| move_relative(c, i, true, true), 1),
@@ -233,6 +234,42 @@ fn swap(context: &mut Context<'_, '_>, instruction: &Instruction) -> Outcome {
         wave.vgpr[other][lane] = values[0];
         set_lane_known(wave, register, lane, known[1]);
         set_lane_known(wave, other, lane, known[0]);
+    }
+    Ok(())
+}
+
+fn decode_swap_of_halves(line: &mut Line<'_>) -> Result<Instruction, String> {
+    let mut instruction = Instruction::new(swap_halves_of_registers);
+    sources(line, &mut instruction, 1, &[Type::U16], [false; 4])?;
+    instruction.dst = destination(line, "", Type::U16, false)?;
+    for index in 0..2 {
+        let word = line.operand(index)?;
+        let half = named_half(word).ok_or_else(|| format!("operand {word} of {}", line.mnemonic))?;
+        instruction.detail[index] = u32::from(half.shift);
+    }
+    Ok(instruction)
+}
+
+/// The halves may be those of one register.
+fn swap_halves_of_registers(context: &mut Context<'_, '_>, instruction: &Instruction) -> Outcome {
+    let wave = &mut *context.wave;
+    let Some(other) = instruction.src[0][0].vgpr() else {
+        return Ok(());
+    };
+    let registers = [usize::from(instruction.dst.register), other];
+    let shifts = [instruction.detail[0], instruction.detail[1]];
+    let exec = wave.exec();
+    let known = [0, 1].map(|at| wave.vgpr_known[registers[at]][usize::from(shifts[at] != 0)]);
+    for at in 0..2 {
+        let lanes = &mut wave.vgpr_known[registers[at]][usize::from(shifts[at] != 0)];
+        *lanes = *lanes & !exec | known[1 - at] & exec;
+    }
+    for lane in (0..64).filter(|lane| exec >> lane & 1 == 1) {
+        let values = [0, 1].map(|at| wave.vgpr[registers[at]][lane] >> shifts[at] & 0xffff);
+        for at in 0..2 {
+            let bits = &mut wave.vgpr[registers[at]][lane];
+            *bits = *bits & !(0xffff << shifts[at]) | values[1 - at] << shifts[at];
+        }
     }
     Ok(())
 }

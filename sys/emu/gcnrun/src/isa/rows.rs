@@ -72,6 +72,8 @@ pub(super) fn sources(
             .unwrap_or("");
         let part = match line.take(name) {
             Some(part) => Some(Part::sdwa(part).ok_or_else(|| format!("{name}:{part}"))?),
+            // The bit repeats what the operand's name says.
+            None if operands::named_half(word).is_some() => None,
             None if op_sel[index] && ty.is_half() => Some(Part { shift: 16, width: 16 }),
             None if op_sel[index] => return Err(format!("op_sel of operand {word} of {}", line.mnemonic)),
             None => None,

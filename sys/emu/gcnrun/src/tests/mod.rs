@@ -2,6 +2,7 @@
 
 mod cross_lane;
 mod dpp;
+mod half_registers;
 mod memory;
 mod sdwa;
 mod sop;

@@ -70,6 +70,16 @@ KERNEL(64) from_integers(float *out, const int *a) {
 KERNEL(64) to_f16(half *out, const float *a) { out[item()] = (half)a[item()]; }
 KERNEL(64) from_f16(float *out, const half *a) { out[item()] = (float)a[item()]; }
 KERNEL(64) to_bf16(u16 *out, const float *a) { out[item()] = __builtin_bit_cast(u16, (__bf16)a[item()]); }
+// Clang 22 selects halves of registers here for gfx11.
+DEVICE inline u16 rounded(float x) {
+    u32 bits = __builtin_bit_cast(u32, x);
+    return x != x ? 0x7fc0 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}
+KERNEL(64) selected_halves(u16 *out, const float *a) {
+    u16 high = rounded(a[item()]), low = rounded(-a[63 - item()]);
+    out[2 * item()] = low > high ? low : (u16)7;
+    out[2 * item() + 1] = high;
+}
 KERNEL(64) f64_and_f32(double *out, float *narrow, const double *a) {
     narrow[item()] = (float)a[item()];
     out[item()] = (double)(float)a[item()];

@@ -367,6 +367,22 @@ fn conversions() {
                 &a.iter().map(|&x| bf16::from_f32(x).to_bits()).collect::<Vec<_>>(),
                 nan_or_same,
             );
+            let rounded = |x: f32| {
+                if x.is_nan() {
+                    0x7fc0
+                } else {
+                    bf16::from_f32(x).to_bits()
+                }
+            };
+            let selected: Vec<_> = a
+                .iter()
+                .zip(a.iter().rev())
+                .flat_map(|(&a, &b)| {
+                    let (high, low) = (rounded(a), rounded(-b));
+                    [if low > high { low } else { 7 }, high]
+                })
+                .collect();
+            check(gpu, "selected_halves", &[&a], &selected, same);
         }
         let a = random(64, 3, |rng| f16::from_bits(rng.u16(..)));
         check(
