@@ -3,7 +3,7 @@
 //! emulated AMD GPUs; without LLVM's disassembler and a clang for AMD GPUs they are skipped, unless `HIPVIT_REQUIRE_EMU` is 1.
 
 use std::env;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use half::{bf16, f16};
@@ -44,10 +44,9 @@ fn pass_on(arch: &str) {
         .map(|folder| folder.join("libhip_emu.so"))
         .find(|file| file.exists());
     let library = library.expect("Cargo builds hip-emu's library for the tests");
-    let cache: PathBuf = folders()
-        .last()
-        .unwrap_or(Path::new("."))
-        .join("kernel-tests-cache");
+    // Cargo's CARGO_TARGET_TMPDIR, which only integration tests have: they share what is compiled.
+    let target = test.ancestors().nth(3).unwrap_or(Path::new("."));
+    let cache = target.join("tmp/emu-cache");
     let output = Command::new(&test)
         .arg("kernels::device_tests::")
         .env("HIPVIT_PROVIDER", library)

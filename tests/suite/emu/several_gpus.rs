@@ -20,14 +20,11 @@ fn two_gpus_copy_to_each_other_and_give_the_same_bits() {
 #[test]
 fn a_model_over_two_gpus_computes_what_one_does() {
     if available() {
-        for arch in ["gfx942x2", "gfx1100x2"] {
-            let dtypes = if all() { "f32,f16,bf16" } else { "f32,bf16" };
-            passes(
-                arch,
-                dtypes,
-                &["gpu::parallel::a_model_over_two_gpus_computes_what_one_does"],
-            );
-        }
+        let test = ["gpu::parallel::a_model_over_two_gpus_computes_what_one_does"];
+        let dtypes = if all() { "f32,f16,bf16" } else { "f32,bf16" };
+        passes("gfx942x2", dtypes, &test);
+        // A model is divided by the same code in every dtype, and the kernels are those of one GPU, but for the sums over peer memory.
+        passes("gfx1100x2", "bf16", &test);
     }
 }
 
@@ -35,8 +32,7 @@ fn a_model_over_two_gpus_computes_what_one_does() {
 fn stages_of_two_gpus_compute_what_one_does() {
     if available() {
         let test = ["gpu::parallel::stages_of_two_gpus_compute_what_one_does"];
-        let dtypes = if all() { "f32,f16,bf16" } else { "f32,bf16" };
-        passes("gfx942x4", dtypes, &test);
+        passes("gfx942x4", "f32,bf16", &test);
         // Two replicas of them.
         passes("gfx1100x8", "f32", &test);
     }
