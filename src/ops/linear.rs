@@ -174,6 +174,30 @@ pub(crate) fn run(
     }
 }
 
+/// The same with x rounded to bf16 ([`Rounding::Bf16`](crate::ops::Rounding::Bf16)) and a weight in bf16. Where the processor does not
+/// multiply bf16, the same products are summed in another order.
+pub(crate) fn run_bf16(
+    x: &[f32],
+    weight: &PrepackedWeight,
+    tail: Tail<'_>,
+    out: &mut [f32],
+) -> Result<(), String> {
+    match &weight.panels {
+        // The GEMM rounds x itself.
+        #[cfg(target_arch = "x86_64")]
+        Panels::Products(_) => run(x, weight, tail, out),
+        _ => with_scratch(x.len(), |rounded| {
+            let parts = rounded.par_chunks_mut(1 << 16).zip(x.par_chunks(1 << 16));
+            parts.for_each(|(rounded, x)| {
+                for (rounded, x) in rounded.iter_mut().zip(x) {
+                    *rounded = bf16::from_f32(*x).to_f32();
+                }
+            });
+            run(rounded, weight, tail, out)
+        }),
+    }
+}
+
 fn run_f32(
     x: &[f32],
     (width, panels): (usize, &[PackedBMatrix<f32>]),
