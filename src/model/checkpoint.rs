@@ -208,7 +208,9 @@ impl Checkpoint {
             Value::Object(config) => config.clone(),
             _ => Map::new(),
         };
-        let in_bf16 = replaced.iter().filter(|(_, of)| matches!(of, Replacement::Bf16(_)));
+        let in_bf16 = replaced
+            .iter()
+            .filter(|(_, of)| matches!(of, Replacement::Bf16(_)));
         let in_bf16: Vec<String> = in_bf16.map(|(name, _)| layer(name).to_owned()).collect();
         let mut formats = formats(replaced);
         if formats.is_empty() && in_bf16.is_empty() {

@@ -99,7 +99,10 @@ impl Weights {
         let tensors = name
             .split(" + ")
             .map(|part| part.split('[').next().unwrap_or(part));
-        let in_bf16 = tensors.clone().filter(|tensor| self.bf16_layers.read(tensor)).count();
+        let in_bf16 = tensors
+            .clone()
+            .filter(|tensor| self.bf16_layers.read(tensor))
+            .count();
         if dtype.size() != 1 && in_bf16 == 0 {
             return Ok(None);
         }

@@ -189,7 +189,14 @@ impl<'a> Memory<'a> {
                     return Err("takes images".into());
                 };
                 let bias = if spec.bias { Some(m.values(2)?) } else { None };
-                patch_conv::run(spec, m.values(0)?, [h, w], &*m.weight(1, dtype)?, bias, self.output)?;
+                patch_conv::run(
+                    spec,
+                    m.values(0)?,
+                    [h, w],
+                    &*m.weight(1, dtype)?,
+                    bias,
+                    self.output,
+                )?;
             }
             Op::PatchExtract(spec) => {
                 let size = match (spec.layout, m.shape(0)?) {
