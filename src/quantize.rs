@@ -1,4 +1,4 @@
-//! Quantises a model's linear layers to 8 bits: `hipvit quantize`.
+//! Quantises a model's linear layers to 8 bits, or to bf16: `hipvit quantize`.
 //!
 //! The layers of the blocks are quantised, which have nearly all weights; the patch embedding and the head stay as they are.
 //! A weight is rounded to `scale · q` with a scale for each output channel.
@@ -13,6 +13,9 @@
 //! are multiplied, by each token's own range ([`ops::int8`](crate::ops::int8)), so that images are not required. With them,
 //! the channels of what a norm passes to linear layers are balanced first: where a channel's activations are much larger than
 //! the others', a factor moves from the norm's weight to the layers' columns (SmoothQuant, <https://arxiv.org/abs/2211.10438>).
+//!
+//! In bf16 activations are rounded to bf16, too, when they are multiplied on the CPU ([`ops::Rounding::Bf16`](crate::ops::Rounding::Bf16));
+//! GPUs compute such layers in the dtype of the others. By a bound on the error a layer may get either precision, or none ([`Options::budget`]).
 //!
 //! Before that, two of each four weights may be pruned ([`Sparsity`]).
 
@@ -59,6 +62,8 @@ pub enum Precision {
     Fp8,
     /// FP8 (E4M3), and activations that are rounded to FP8 when they are multiplied.
     Fp8Dynamic,
+    /// bf16, and activations that the CPU rounds to bf16 when they are multiplied.
+    Bf16,
     /// What they are, so that the model is changed only by [`Options::sparsity`].
     Full,
 }
@@ -70,6 +75,7 @@ impl Precision {
             Self::Int8 => "int8",
             Self::Fp8 => "fp8",
             Self::Fp8Dynamic => "fp8-dynamic",
+            Self::Bf16 => "bf16",
             Self::Full => "full",
         }
     }
@@ -80,7 +86,7 @@ impl Precision {
             Self::Fp8 if images > 0 => Format::Float8Activations,
             Self::Fp8 => Format::Float8,
             Self::Fp8Dynamic => Format::Float8Dynamic,
-            Self::Full => Format::Full,
+            Self::Bf16 | Self::Full => Format::Full,
         }
     }
 }
@@ -103,8 +109,8 @@ pub struct Options {
     /// How their scales are found.
     pub scales: Scales,
     /// The largest error of the outputs on the images, as a part of the outputs' root mean square; 0.005 is half a percent. With it,
-    /// each layer gets a precision by its error and its time: its own or `precision`, which is int8 then, or FP8 where
-    /// there is a `target`, with attention in FP8 where that is faster. A fifth of the images, at least one of two or more, is held out: the model is not calibrated with them,
+    /// each layer gets a precision by its error and its time: its own, `precision`, which is int8 then, or bf16; where there is a
+    /// `target`, FP8 instead of bf16, with attention in FP8 where that is faster. A fifth of the images, at least one of two or more, is held out: the model is not calibrated with them,
     /// and the error must be within the budget on them, too.
     pub budget: Option<f64>,
     /// Up to which magnitude activations are represented, where they are in FP8 by images.
@@ -211,7 +217,7 @@ pub fn quantize(
     }
     let groups = match precision {
         Precision::Int8 => groups(&model.graph, &layers),
-        Precision::Fp8 | Precision::Fp8Dynamic | Precision::Full => Vec::new(),
+        Precision::Fp8 | Precision::Fp8Dynamic | Precision::Bf16 | Precision::Full => Vec::new(),
     };
     let outputs: Vec<ValueId> = groups.iter().map(|group| group.output).collect();
     let ranges = channel_ranges(&model, &outputs, &images)?;
@@ -275,8 +281,16 @@ pub fn quantize(
             let (full, measured_on) = match &target {
                 None => {
                     let (graph, _) = optimize(model.graph.clone(), &Passes::default())?;
-                    let [full, int8] = times::on_cpu(&CpuExecutor::new(&graph, None)?, &units)?;
+                    let [full, int8, bf16] = times::on_cpu(&CpuExecutor::new(&graph, None)?, &units)?;
                     options[0].times = int8;
+                    // Of the weights as they are: what balances channels is for int8.
+                    let weights = &layers.quantized;
+                    options.push(auto::Quantized {
+                        precision: Precision::Bf16,
+                        replaced: rounding::round_all(&checkpoint, weights, Precision::Bf16, scales)?,
+                        times: bf16,
+                        attention: None,
+                    });
                     (full, "the CPU, one image".to_owned())
                 }
                 Some(target) => {

@@ -1,4 +1,4 @@
-//! `hipvit quantize`: a model in 8 bits, or with two of each four weights pruned.
+//! `hipvit quantize`: a model in 8 bits or bf16, or with two of each four weights pruned.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -31,9 +31,9 @@ pub struct Args {
     /// The type of the weights of the blocks' linear layers. int8: and of what they multiply, each token rounded by its own range.
     /// fp8 (E4M3): with --calibrate of what they multiply, too, by the largest magnitudes on these images; without, of the weights
     /// alone, which are dequantised: a quarter of the file, the speed of full precision. fp8-dynamic: and of what they multiply, each
-    /// token by its own largest magnitude, without images. auto: for each layer its own precision,
-    /// int8 or, with --device hip, fp8, and attention in fp8 where the GPU computes it faster so: as many in 8 bits as --budget allows,
-    /// those first that save most time for their error.
+    /// token by its own largest magnitude, without images. bf16: and of what they multiply on the CPU, without images; GPUs compute
+    /// them in --dtype. auto: for each layer its own precision, int8 or bf16, or with --device hip int8 or fp8, and attention in fp8
+    /// where the GPU computes it faster so: as many in fewer bits as --budget allows, those first that save most time for their error.
     /// full: their own, for --sparse [default: int8, with --sparse full]
     #[arg(long, value_name = "DTYPE")]
     to: Option<To>,
@@ -84,6 +84,7 @@ enum To {
     Int8,
     Fp8,
     Fp8Dynamic,
+    Bf16,
     Auto,
     Full,
 }
@@ -130,6 +131,10 @@ impl Args {
                 .into());
             }
             To::Fp8Dynamic => Precision::Fp8Dynamic,
+            To::Bf16 if !self.calibrate.is_empty() && self.sparse.is_none() => {
+                return Err(Usage("--to bf16 has no scales to find: without --calibrate").into());
+            }
+            To::Bf16 => Precision::Bf16,
         };
         if precision == Precision::Fp8 && !self.calibrate.is_empty() && matches!(self.scales, Rule::Mse) {
             let reason =
@@ -249,12 +254,7 @@ fn print(out: &mut impl Write, directory: &Path, report: &Report, range: Activat
         Precision::Full => "weights as they are".to_owned(),
         _ => match &report.decision {
             Some(decision) => {
-                let count = |precision| decision.layers(precision).count();
-                let (int8, fp8) = (count(Precision::Int8), count(Precision::Fp8));
-                let weights = match fp8 {
-                    0 => format!("{int8} weights in int8"),
-                    _ => format!("{fp8} weights in fp8, {int8} in int8"),
-                };
+                let weights = weights_by_precision(decision);
                 match report.attention {
                     0 => weights,
                     count => format!("{weights}, {count} attentions in fp8"),
@@ -292,6 +292,10 @@ fn print(out: &mut impl Write, directory: &Path, report: &Report, range: Activat
     }
     match images {
         _ if precision == Precision::Full => {}
+        _ if precision == Precision::Bf16 => writeln!(
+            out,
+            "activations in bf16 when the CPU multiplies them; GPUs compute these layers in --dtype"
+        )?,
         0 if precision == Precision::Fp8 => writeln!(
             out,
             "dequantised when the model is loaded: the speed is that of full precision; --calibrate IMAGES or --to fp8-dynamic quantises activations, too"
@@ -334,6 +338,18 @@ fn print(out: &mut impl Write, directory: &Path, report: &Report, range: Activat
         )?;
     }
     Ok(())
+}
+
+/// As `20 weights in int8, 12 in bf16`.
+fn weights_by_precision(decision: &Decision) -> String {
+    let counts = [Precision::Fp8, Precision::Int8, Precision::Bf16].map(|precision| {
+        let count = decision.layers(precision).count();
+        (count, precision.name())
+    });
+    let mut parts = counts.into_iter().filter(|(count, _)| *count > 0);
+    let (count, name) = parts.next().unwrap_or((0, Precision::Int8.name()));
+    let first = format!("{count} weights in {name}");
+    parts.fold(first, |text, (count, name)| format!("{text}, {count} in {name}"))
 }
 
 fn print_decision(out: &mut impl Write, decision: &Decision) -> Result<()> {

@@ -135,7 +135,7 @@ impl Plan {
             let result_dtype = match rounding {
                 Some(Rounding::Float8(_)) => DType::F8E4M3,
                 Some(Rounding::Int8(_)) => DType::I8,
-                None => ops::result_dtype(&node.op, dtype),
+                None | Some(Rounding::Bf16) => ops::result_dtype(&node.op, dtype),
             };
             let bytes = buffer_bytes(&node.name, shape, result_dtype, rounding)?;
             let is_output = |id| graph.outputs().iter().any(|&(_, output)| output == id);

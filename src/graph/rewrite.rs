@@ -94,6 +94,11 @@ impl<'a> PlainLinear<'a> {
         })
     }
 
+    /// Whether it is multiplied in 8 bits.
+    pub(super) fn is_in_8_bits(&self) -> bool {
+        self.rounding.is_some_and(Rounding::is_to_8_bits)
+    }
+
     /// The old value that it multiplies.
     pub(super) fn x(&self) -> ValueId {
         self.node.inputs[0]

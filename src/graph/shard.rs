@@ -377,7 +377,7 @@ fn rows<'a>(rewriter: &mut Rewriter<'a>, node: &'a Node, unit: usize, share: Sha
     let inputs = [rewriter.map(x), weight];
     let op = Op::Linear(Linear {
         // What is found by a row would be found by the rank's part of it.
-        rounding: rounding.filter(|rounding| rounding.fixed_float8().is_some()),
+        rounding: rounding.filter(|rounding| !rounding.is_of_rows()),
         ..Linear::default()
     });
     let partial = rewriter.emit(node.role, &node.name, op, inputs)?;

@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 pub(crate) use super::compressed_tensors::Format;
 use super::source::{CONFIG, Document, PREPROCESSOR, Source, WEIGHTS};
 use super::weights::{Stored, Weights};
-use super::{LoadOptions, Model, ModelBytes, compressed_tensors, embedded, from_bytes};
+use super::{LoadOptions, Model, ModelBytes, bf16_layers, compressed_tensors, embedded, from_bytes};
 use crate::error::{Error, Result};
 use crate::ops::Float8Scale;
 use crate::tensor::{DType, Tensor};
@@ -43,6 +43,8 @@ pub(crate) enum Replacement {
     F32(Vec<f32>),
     /// A matrix of signed bytes, and a scale for each of its rows.
     Int8 { values: Vec<i8>, scales: Vec<f32> },
+    /// The shape stays, and the layer is computed in bf16.
+    Bf16(Vec<bf16>),
     /// The same of 8-bit floating-point numbers, E4M3, or with one scale for all rows; and the scales of what the layer multiplies, and of
     /// its result, if these are in FP8 as well, the second only with a fixed one of the first.
     Float8 {
@@ -65,11 +67,10 @@ impl Checkpoint {
             None => Source::Bytes(embedded()),
         };
         let config = source.config()?;
-        if config.fields()?.get(compressed_tensors::KEY).is_some() {
-            let reason = format!(
-                "has a `{}`: the model is quantised already",
-                compressed_tensors::KEY
-            );
+        let fields = config.fields()?;
+        let of_quantized = [compressed_tensors::KEY, bf16_layers::KEY];
+        if let Some(key) = of_quantized.into_iter().find(|key| fields.get(key).is_some()) {
+            let reason = format!("has a `{key}`: the model is quantised already");
             return Err(Error::config(&config.file, reason));
         }
         Ok(Self {
@@ -144,7 +145,7 @@ impl Checkpoint {
     }
 
     /// Writes the model to `directory`, with these tensors replaced; returns the bytes of all tensors. `unquantised` are the linear
-    /// layers that are not.
+    /// layers that are in neither 8 bits nor bf16; `format` is what the file says if none is.
     ///
     /// # Errors
     ///
@@ -207,8 +208,17 @@ impl Checkpoint {
             Value::Object(config) => config.clone(),
             _ => Map::new(),
         };
-        let key = compressed_tensors::KEY.to_owned();
-        let mut quantization = compressed_tensors::config(&formats(format, replaced), unquantised);
+        let in_bf16 = replaced
+            .iter()
+            .filter(|(_, of)| matches!(of, Replacement::Bf16(_)));
+        let in_bf16: Vec<String> = in_bf16.map(|(name, _)| layer(name).to_owned()).collect();
+        let mut formats = formats(replaced);
+        if formats.is_empty() && in_bf16.is_empty() {
+            formats.insert(format, Vec::new());
+        }
+        let in_8_bits = !formats.is_empty();
+        let ignored = [unquantised, &in_bf16].concat();
+        let mut quantization = compressed_tensors::config(&formats, &ignored);
         if let Some(sparse) = &self.sparse {
             let count = |stored: &Stored| stored.shape.iter().product::<usize>() as f64;
             let tensors = self.weights.tensors();
@@ -221,7 +231,12 @@ impl Checkpoint {
                 .sum();
             compressed_tensors::add_sparsity(&mut quantization, &sparse.others, packed / 2.0 / all);
         }
-        config.insert(key, quantization);
+        if in_8_bits || self.sparse.is_some() {
+            config.insert(compressed_tensors::KEY.to_owned(), quantization);
+        }
+        if !in_bf16.is_empty() {
+            config.insert(bf16_layers::KEY.to_owned(), in_bf16.into());
+        }
         Value::Object(config)
     }
 
@@ -239,6 +254,10 @@ impl Checkpoint {
                     None,
                 ),
                 Some(Replacement::F32(values)) => (Dtype::F32, little_endian(values).into(), None),
+                Some(Replacement::Bf16(values)) => {
+                    let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+                    (Dtype::BF16, bytes.into(), None)
+                }
                 Some(Replacement::Int8 { values, scales }) => {
                     let bytes = Cow::Borrowed(bytemuck::cast_slice(values));
                     (Dtype::I8, bytes, Some(scales))
@@ -293,12 +312,17 @@ impl Checkpoint {
     }
 }
 
-/// The formats of the layers that are replaced, and which; `format` if there are none.
-fn formats(format: Format, replaced: &BTreeMap<String, Replacement>) -> BTreeMap<Format, Vec<String>> {
+/// The layer of the weight `name`.
+fn layer(name: &str) -> &str {
+    name.strip_suffix(".weight").unwrap_or(name)
+}
+
+/// The formats of the layers that are replaced by 8 bits, and which.
+fn formats(replaced: &BTreeMap<String, Replacement>) -> BTreeMap<Format, Vec<String>> {
     let mut formats: BTreeMap<Format, Vec<String>> = BTreeMap::new();
     for (name, replacement) in replaced {
         let format = match replacement {
-            Replacement::F32(_) => continue,
+            Replacement::F32(_) | Replacement::Bf16(_) => continue,
             Replacement::Int8 { .. } => Format::Int8,
             Replacement::Float8 { input: None, .. } => Format::Float8,
             Replacement::Float8 { output: Some(_), .. } => Format::Float8Outputs,
@@ -311,11 +335,7 @@ fn formats(format: Format, replaced: &BTreeMap<String, Replacement>) -> BTreeMap
                 ..
             } => Format::Float8Activations,
         };
-        let layer = name.strip_suffix(".weight").unwrap_or(name);
-        formats.entry(format).or_default().push(layer.to_owned());
-    }
-    if formats.is_empty() {
-        formats.insert(format, Vec::new());
+        formats.entry(format).or_default().push(layer(name).to_owned());
     }
     formats
 }

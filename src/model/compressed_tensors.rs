@@ -51,7 +51,7 @@ pub(super) fn activation_scale_names(weight: &str) -> [String; 2] {
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct Quantization {
-    /// The format's name in the file.
+    /// The name in the file of the format of weights in 8 bits; empty if there are none.
     pub format: String,
     /// Weights in int8 whose layers round what they multiply to 8 bits.
     pub int8: usize,
@@ -63,12 +63,17 @@ pub struct Quantization {
     pub float8_weights: usize,
     /// Weights that were dequantised when the model was loaded, so that they take the memory of full precision.
     pub dequantized: usize,
+    /// Weights in bf16 whose layers round what they multiply to bf16 on the CPU, whatever the others compute in.
+    pub bf16: usize,
 }
 
 impl fmt::Display for Quantization {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:", self.format)?;
-        let mut separator = " ";
+        let mut separator = "";
+        if !self.format.is_empty() {
+            write!(f, "{}:", self.format)?;
+            separator = " ";
+        }
         for (count, what) in [
             (self.int8, "weights in int8, multiplied in int8"),
             (self.int8_weights, "weights in int8, multiplied in full precision"),
@@ -81,6 +86,7 @@ impl fmt::Display for Quantization {
                 self.dequantized,
                 "weights of 8 bits dequantised at load: memory and speed of full precision",
             ),
+            (self.bf16, "weights in bf16, multiplied in bf16 on the CPU"),
         ] {
             if count > 0 {
                 write!(f, "{separator}{count} {what}")?;

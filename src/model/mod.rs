@@ -5,6 +5,7 @@
 //! one description (`vit`) with the library's tensor names (`names`), and `builder` makes the graph of both.
 //! Neighbours: [`crate::image`] prepares the pixels, [`crate::graph`] makes the graph fast.
 
+mod bf16_layers;
 mod builder;
 mod checkpoint;
 mod compressed_tensors;
@@ -42,6 +43,7 @@ use crate::ops::Op;
 use crate::outputs::Scores;
 use crate::tensor::{Bytes, DType};
 
+use bf16_layers::Bf16Layers;
 pub(crate) use checkpoint::{Checkpoint, Format, Replacement};
 pub use compressed_tensors::{Quantization, Sparsity};
 pub(crate) use mapped::map;
@@ -394,6 +396,7 @@ fn assemble(source: &Source<'_>, options: &LoadOptions) -> Result<Model> {
     check_supported(source, &config)?;
     let mut weights = source.weights()?;
     weights.scheme = compressed_tensors::scheme(config.fields()?)?;
+    weights.bf16_layers = Bf16Layers::new(config.fields()?)?;
     weights.unpack()?;
     let (description, preprocess) = describe(source, &config, options, &weights)?;
     let vit = &description.vit;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use safetensors::{Dtype, SafeTensorError, SafeTensors};
 
+use super::bf16_layers::{self, Bf16Layers};
 use super::compressed_tensors::{self, Quantization, Scheme, Sparsity};
 use super::mapped;
 use super::weight_file::WeightFile;
@@ -33,6 +34,8 @@ pub(super) struct Weights {
     parameters: u64,
     /// How the model is quantised, if it is.
     pub(super) scheme: Option<Scheme>,
+    /// The layers that are computed in bf16.
+    pub(super) bf16_layers: Bf16Layers,
     /// Of taken weights whose layers round what they multiply.
     rounding: BTreeMap<String, Rounding>,
     /// Likewise the steps of results in FP8.
@@ -67,6 +70,7 @@ impl Weights {
             ignored: Vec::new(),
             parameters: 0,
             scheme: None,
+            bf16_layers: Bf16Layers::default(),
             rounding: BTreeMap::new(),
             outputs: BTreeMap::new(),
             quantization: Quantization::default(),
@@ -91,19 +95,25 @@ impl Weights {
     /// # Errors
     ///
     /// [`Error::Tensor`] if the tensors' layers round differently.
-    pub(super) fn rounding(&self, name: &str, dtype: DType) -> Result<Option<Rounding>> {
-        if dtype.size() != 1 {
+    pub(super) fn rounding(&mut self, name: &str, dtype: DType) -> Result<Option<Rounding>> {
+        let tensors = name
+            .split(" + ")
+            .map(|part| part.split('[').next().unwrap_or(part));
+        let in_bf16 = tensors
+            .clone()
+            .filter(|tensor| self.bf16_layers.read(tensor))
+            .count();
+        if dtype.size() != 1 && in_bf16 == 0 {
             return Ok(None);
         }
-        let parts = name.split(" + ");
-        let mut parts = parts.map(|part| self.rounding.get(part.split('[').next().unwrap_or(part)));
-        let first = parts.next().flatten();
-        match parts.all(|other| other == first) {
+        let mut roundings = tensors.map(|tensor| self.rounding.get(tensor));
+        let first = roundings.next().flatten();
+        match roundings.all(|other| other == first) {
             true => Ok(first.copied()),
             false => Err(Error::tensor(
                 &self.place,
                 name,
-                "are computed as one layer, but their activations are quantised differently",
+                "are computed as one layer, but their activations are rounded differently",
             )),
         }
     }
@@ -201,7 +211,7 @@ impl Weights {
     /// # Errors
     ///
     /// [`Error::Tensor`] if it is not there, has another shape, or is not of type f32, f16 or bf16, or of a quantised model
-    /// int8 or FP8 with scales.
+    /// int8 or FP8 with scales; if its layer is in bf16, but not the tensor.
     pub(super) fn take(&mut self, name: &str, shape: &[usize]) -> Result<Tensor> {
         let Some(stored) = self.tensors.remove(name) else {
             return Err(self.missing(name, format_args!("expected with shape {shape:?}")));
@@ -213,7 +223,15 @@ impl Weights {
                 stored.shape
             )));
         }
+        let in_bf16 = self.bf16_layers.has(name);
         let dtype = match stored.dtype {
+            other if in_bf16 && other != Dtype::BF16 => {
+                let reason = format!(
+                    "is {other}, but config.json says under `{}` that its layer is in bf16",
+                    bf16_layers::KEY
+                );
+                return Err(error(reason));
+            }
             Dtype::I8 | Dtype::F8_E4M3 if self.scheme.is_some() => return self.quantized(name, &stored),
             dtype @ (Dtype::I8 | Dtype::F8_E4M3) => {
                 let reason = format!(
@@ -230,6 +248,10 @@ impl Weights {
         let tensor = Tensor::view(shape, dtype, stored.bytes.clone(), stored.range.clone())
             .ok_or_else(|| error("does not have the bytes of its shape".into()))?;
         self.parameters += tensor.len() as u64;
+        if in_bf16 {
+            self.rounding.insert(name.to_owned(), Rounding::Bf16);
+            self.quantization.bf16 += 1;
+        }
         Ok(tensor)
     }
 
@@ -248,6 +270,7 @@ impl Weights {
                 match rounding {
                     Rounding::Int8(_) => &mut self.quantization.int8,
                     Rounding::Float8(_) => &mut self.quantization.float8,
+                    Rounding::Bf16 => &mut self.quantization.bf16,
                 }
             }
             (DType::I8, None) => &mut self.quantization.int8_weights,
@@ -265,7 +288,8 @@ impl Weights {
 
     /// What became of the quantised weights, if there are any.
     pub(super) fn quantization(&self) -> Option<Quantization> {
-        (!self.quantization.format.is_empty()).then(|| self.quantization.clone())
+        let Quantization { format, bf16, .. } = &self.quantization;
+        (!format.is_empty() || *bf16 > 0).then(|| self.quantization.clone())
     }
 
     /// An error about a tensor that should be in the store.
@@ -301,8 +325,15 @@ impl Weights {
     ///
     /// # Errors
     ///
-    /// [`Error::Tensor`] if a tensor was neither taken nor ignored.
+    /// [`Error::Tensor`] if a tensor was neither taken nor ignored, or if a layer that is said to be in bf16 is none of the model's.
     pub(super) fn finish(self) -> Result<Vec<Ignored>> {
+        if let Some(weight) = self.bf16_layers.unread().next() {
+            let reason = format!(
+                "is of no linear layer of the model, but config.json says under `{}` that its layer is in bf16",
+                bf16_layers::KEY
+            );
+            return Err(Error::tensor(&self.place, weight, reason));
+        }
         let Some((first, stored)) = self.tensors.first_key_value() else {
             return Ok(self.ignored);
         };

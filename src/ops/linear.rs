@@ -174,6 +174,30 @@ pub(crate) fn run(
     }
 }
 
+/// The same with x rounded to bf16 ([`Rounding::Bf16`](crate::ops::Rounding::Bf16)) and a weight in bf16. Where the processor does not
+/// multiply bf16, the same products are summed in another order.
+pub(crate) fn run_bf16(
+    x: &[f32],
+    weight: &PrepackedWeight,
+    tail: Tail<'_>,
+    out: &mut [f32],
+) -> Result<(), String> {
+    match &weight.panels {
+        // The GEMM rounds x itself.
+        #[cfg(target_arch = "x86_64")]
+        Panels::Products(_) => run(x, weight, tail, out),
+        _ => with_scratch(x.len(), |rounded| {
+            let parts = rounded.par_chunks_mut(1 << 16).zip(x.par_chunks(1 << 16));
+            parts.for_each(|(rounded, x)| {
+                for (rounded, x) in rounded.iter_mut().zip(x) {
+                    *rounded = bf16::from_f32(*x).to_f32();
+                }
+            });
+            run(rounded, weight, tail, out)
+        }),
+    }
+}
+
 fn run_f32(
     x: &[f32],
     (width, panels): (usize, &[PackedBMatrix<f32>]),
@@ -328,6 +352,7 @@ const BLOCKS: Blocks = Blocks {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ops::random;
 
     #[test]
     fn work_is_shared_out_evenly() {
@@ -341,6 +366,46 @@ mod tests {
         assert_eq!(panel_width(1, 8), 32);
         for (rows, expected) in [(1, 6), (197, 198), (205, 108), (1576, 198)] {
             assert_eq!(BLOCKS.divide(rows, 12, 2).0, expected, "{rows}");
+        }
+    }
+    /// By the processor's instructions for bf16, if it has any, and with rows at rest: the same products, summed in f32.
+    #[test]
+    fn layers_in_bf16_are_exact_but_for_their_sums() {
+        const SIZES: [usize; 6] = [1, 63, 64, 65, 197, 257];
+        let rounded = |x: f32| bf16::from_f32(x).to_f64();
+        for (i, m) in SIZES.into_iter().enumerate() {
+            for (j, k) in SIZES.into_iter().enumerate() {
+                let n = SIZES[(i + j) % SIZES.len()];
+                let (x, values) = (random::floats(m * k, 1, -1.0), random::floats(n * k, 2, -1.0));
+                let bias = random::floats(n, 3, -1.0);
+                let packed = PrepackedWeight::new(&values, n, k, DType::BF16).unwrap();
+                let at_rest = PrepackedWeight {
+                    panels: Panels::Bf16(narrow(&values)),
+                    ..packed.clone()
+                };
+                let tail = Tail {
+                    bias: Some(&bias),
+                    activation: None,
+                    residual: None,
+                };
+                for weight in [packed, at_rest] {
+                    // Behind the result lies what is not to be written.
+                    let mut out = vec![f32::NAN; m * n + 40];
+                    run_bf16(&x, &weight, tail, &mut out[..m * n]).unwrap();
+                    assert!(out[m * n..].iter().all(|value| value.is_nan()));
+                    for (at, &value) in out[..m * n].iter().enumerate() {
+                        let products =
+                            (0..k).map(|c| rounded(x[at / n * k + c]) * rounded(values[at % n * k + c]));
+                        let start = (f64::from(bias[at % n]), f64::from(bias[at % n].abs()));
+                        let (sum, magnitude) =
+                            products.fold(start, |(sum, all), product| (sum + product, all + product.abs()));
+                        let error = (f64::from(value) - sum).abs();
+                        // Higham, Accuracy and Stability of Numerical Algorithms, 4.2.
+                        let limit = (k as f64 + 2.0) * f64::from(f32::EPSILON) * magnitude;
+                        assert!(error <= limit, "{m} × {k} × {n}, {at}: {error:e}");
+                    }
+                }
+            }
         }
     }
 }

@@ -144,8 +144,8 @@ pub struct Linear {
     pub activation: Option<Activation>,
     /// Whether the operand `residual`, added last, is there.
     pub residual: bool,
-    /// How each row of x is rounded to 8 bits before it is multiplied, if it is. The weight then is of 8 bits too, with a scale
-    /// for each of its rows: E4M3 for [`Rounding::Float8`], else int8.
+    /// How each row of x is rounded before it is multiplied, if it is. So is the weight then: of 8 bits with a scale for each of its
+    /// rows, E4M3 for [`Rounding::Float8`] and int8 for [`Rounding::Int8`]; for [`Rounding::Bf16`] in bf16.
     pub rounding: Option<Rounding>,
 }
 
@@ -157,6 +157,9 @@ pub enum Rounding {
     /// Floating-point numbers, E4M3 in OCP's encoding times a scale: the nearest to `x · (1/scale)`, ties to even, at most ±448.
     /// See [`float8`](super::float8).
     Float8(Float8Scale),
+    /// bf16, to nearest, ties to even; products are exact in f32, where they are summed. GPUs compute such a layer in the dtype of the
+    /// activations instead, which in f32 and f16 is more exact.
+    Bf16,
 }
 
 impl Rounding {
@@ -170,13 +173,24 @@ impl Rounding {
 
     /// Whether each row is rounded by itself: what its elements decide, or known numbers, lie beside it.
     pub fn is_of_rows(self) -> bool {
-        self.fixed_float8().is_none()
+        match self {
+            Self::Int8(_) | Self::Float8(Float8Scale::Row) => true,
+            Self::Float8(Float8Scale::Fixed(_)) | Self::Bf16 => false,
+        }
+    }
+
+    /// Whether it is to 8 bits.
+    pub fn is_to_8_bits(self) -> bool {
+        match self {
+            Self::Int8(_) | Self::Float8(_) => true,
+            Self::Bf16 => false,
+        }
     }
 
     /// What lies beside each row that is rounded by itself, in bytes: the scale of FP8; of int8 the scale and the zero point, in f32.
     pub(crate) fn row_bytes(self) -> usize {
         match self {
-            Self::Float8(Float8Scale::Fixed(_)) => 0,
+            Self::Float8(Float8Scale::Fixed(_)) | Self::Bf16 => 0,
             Self::Float8(Float8Scale::Row) => size_of::<f32>(),
             Self::Int8(_) => 2 * size_of::<f32>(),
         }
@@ -436,6 +450,7 @@ impl fmt::Display for Op {
                     Some(Rounding::Int8(Levels::Fixed { .. })) => " int8 static",
                     Some(Rounding::Float8(Float8Scale::Row)) => " fp8 dynamic",
                     Some(Rounding::Float8(Float8Scale::Fixed(_))) => " fp8",
+                    Some(Rounding::Bf16) => " bf16",
                 })?;
                 f.write_str(if *bias { "+bias" } else { "" })?;
                 activation.map_or(Ok(()), |a| write!(f, "+{}", a.name()))?;

@@ -1,4 +1,5 @@
-//! A precision for each layer under a bound on the logits' error: its own, int8, or FP8 where the model is to run on a GPU.
+//! A precision for each layer under a bound on the logits' error: its own, int8, and bf16 where the model is to run on the CPU, or FP8
+//! where it is to run on a GPU.
 //!
 //! The layers that read the same activations are one choice. Each is quantised alone in each precision, which gives the errors on the
 //! calibration images; how much time that saves is measured where the model is to run. Choices are then made in the order of time
@@ -45,7 +46,7 @@ pub struct Choice {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Candidate {
-    /// int8 or FP8.
+    /// int8, bf16 or FP8.
     pub precision: Precision,
     /// The error of the outputs if these layers alone are in it: root mean square, as a part of the outputs'.
     pub error: f64,

@@ -1,5 +1,8 @@
-//! The weights' rounding to 8 bits, each row by its own scale.
+//! The weights' rounding: to 8 bits, each row by its own scale, or to bf16.
 
+use std::collections::BTreeMap;
+
+use half::bf16;
 use rayon::prelude::*;
 
 use super::{Precision, Scales};
@@ -13,7 +16,21 @@ const LARGEST: f32 = 127.0;
 /// The shares of a row's largest magnitude that [`Scales::MeanSquare`] tries.
 const SHARES: [f32; 11] = [1.0, 0.98, 0.96, 0.94, 0.92, 0.9, 0.88, 0.86, 0.84, 0.82, 0.8];
 
-/// The weight `name`, its columns multiplied by `factors`, in 8 bits.
+/// These weights as `precision` has them.
+pub(super) fn round_all<'a>(
+    checkpoint: &Checkpoint,
+    names: impl IntoIterator<Item = &'a String>,
+    precision: Precision,
+    scales: Scales,
+) -> Result<BTreeMap<String, Replacement>> {
+    let rounded = |name: &String| {
+        let rounded = round(checkpoint, name, None, precision, scales)?;
+        Ok((name.clone(), rounded))
+    };
+    names.into_iter().map(rounded).collect()
+}
+
+/// The weight `name`, its columns multiplied by `factors`, as `precision` has it.
 pub(super) fn round(
     checkpoint: &Checkpoint,
     name: &str,
@@ -38,6 +55,15 @@ pub(super) fn round(
     }
     Ok(match precision {
         Precision::Full => Replacement::F32(values),
+        Precision::Bf16 => {
+            let rounded: Vec<bf16> = values.iter().map(|&value| bf16::from_f32(value)).collect();
+            // Of finite numbers, beyond bf16's largest.
+            if rounded.iter().any(|value| !value.is_finite()) {
+                let reason = "cannot be rounded: it has values that exceed bf16";
+                return Err(Error::tensor(checkpoint.place(), name, reason));
+            }
+            Replacement::Bf16(rounded)
+        }
         Precision::Int8 => {
             let (values, scales) = rows(&values, columns, scales, LARGEST, int8, |level| level as i8);
             Replacement::Int8 { values, scales }

@@ -32,12 +32,12 @@ pub struct GpuTarget {
 /// How often each time is measured; the shortest counts.
 const RUNS: usize = 8;
 
-/// The time of each unit on the CPU, for one image, in f32 and in int8.
-pub(super) fn on_cpu(executor: &CpuExecutor, units: &[Unit]) -> Result<[Vec<Duration>; 2]> {
-    let mut known: HashMap<[usize; 3], [Duration; 2]> = HashMap::new();
-    let mut times = [Vec::new(), Vec::new()];
+/// The time of each unit on the CPU, for one image, in f32, in int8 and in bf16.
+pub(super) fn on_cpu(executor: &CpuExecutor, units: &[Unit]) -> Result<[Vec<Duration>; 3]> {
+    let mut known: HashMap<[usize; 3], [Duration; 3]> = HashMap::new();
+    let mut times = [const { Vec::new() }; 3];
     for unit in units {
-        let mut sum = [Duration::ZERO; 2];
+        let mut sum = [Duration::ZERO; 3];
         for &size in &unit.sizes {
             let time = match known.get(&size) {
                 Some(time) => *time,
@@ -45,10 +45,9 @@ pub(super) fn on_cpu(executor: &CpuExecutor, units: &[Unit]) -> Result<[Vec<Dura
                     .entry(size)
                     .or_insert(executor.install(|| gemm_times(size))?),
             };
-            sum = [sum[0] + time[0], sum[1] + time[1]];
+            sum.iter_mut().zip(time).for_each(|(sum, time)| *sum += time);
         }
-        times[0].push(sum[0]);
-        times[1].push(sum[1]);
+        times.iter_mut().zip(sum).for_each(|(times, sum)| times.push(sum));
     }
     Ok(times)
 }
@@ -118,33 +117,32 @@ fn nodes_of(graph: &Graph, unit: &Unit) -> impl Iterator<Item = usize> {
     nodes.map(|(index, _)| index)
 }
 
-/// The times of a linear layer in f32 and in int8 on the CPU: of tokens, input channels, output channels.
-fn gemm_times([m, k, n]: [usize; 3]) -> Result<[Duration; 2]> {
+/// The times of a linear layer on the CPU in f32, in int8 and in bf16: of tokens, input channels, output channels.
+fn gemm_times([m, k, n]: [usize; 3]) -> Result<[Duration; 3]> {
     let failed = |reason: String| Error::graph("linear", reason);
     let x: Vec<f32> = (0..m * k).map(|i| (i % 251) as f32 / 251.0 - 0.5).collect();
-    let full = PrepackedWeight::new(
-        &x.iter().cycle().take(n * k).copied().collect::<Vec<_>>(),
-        n,
-        k,
-        DType::F32,
-    );
+    let weight: Vec<f32> = x.iter().cycle().take(n * k).copied().collect();
+    let packed = |dtype| PrepackedWeight::new(&weight, n, k, dtype).map_err(failed);
+    let (full, narrow) = (packed(DType::F32)?, packed(DType::BF16)?);
     let bytes: Vec<i8> = (0..n * k).map(|i| (i % 251) as u8 as i8).collect();
     let rounded = Int8Weight::new(&bytes, &vec![0.01; n], n, k).map_err(failed)?;
-    let full = full.map_err(failed)?;
     let mut out = vec![0.0; m * n];
     let tail = Tail {
         bias: None,
         activation: None,
         residual: None,
     };
-    let mut times = [Duration::MAX; 2];
+    let mut times = [Duration::MAX; 3];
     for _ in 0..RUNS {
-        let start = Instant::now();
-        linear::run(&x, &full, tail, &mut out).map_err(failed)?;
-        times[0] = times[0].min(start.elapsed());
-        let start = Instant::now();
-        int8::run(&x, &rounded, Levels::Range, tail, &mut out).map_err(failed)?;
-        times[1] = times[1].min(start.elapsed());
+        let mut time = |index: usize, run: &dyn Fn(&mut [f32]) -> std::result::Result<(), String>| {
+            let start = Instant::now();
+            run(&mut out).map_err(failed)?;
+            times[index] = times[index].min(start.elapsed());
+            Ok::<(), Error>(())
+        };
+        time(0, &|out| linear::run(&x, &full, tail, out))?;
+        time(1, &|out| int8::run(&x, &rounded, Levels::Range, tail, out))?;
+        time(2, &|out| linear::run_bf16(&x, &narrow, tail, out))?;
     }
     Ok(times)
 }

@@ -1,7 +1,8 @@
-//! Linear layers, also those of which x is rounded to 8 bits.
+//! Linear layers, also those of which x is rounded: to 8 bits, or to bf16 with the weight.
 
 use std::borrow::Cow;
 
+use half::bf16;
 use rayon::prelude::*;
 
 use super::Array;
@@ -12,6 +13,10 @@ use crate::ops::{Float8Scale, Levels, Linear, Rounding, float8};
 pub(super) fn linear(spec: &Linear, operands: &[&Array], y: &mut Array) {
     let (x, weight) = (operands[0], operands[1]);
     let [n, k] = extents(weight);
+    let weight = match spec.rounding {
+        Some(Rounding::Bf16) => rounded_bf16(weight.values()).into(),
+        _ => Cow::Borrowed(weight.values()),
+    };
     let bias = spec.bias.then(|| operands[2].values());
     let residual = spec.residual.then(|| operands[operands.len() - 1].values());
     y.values_mut().par_chunks_mut(n).enumerate().for_each(|(row, y)| {
@@ -19,15 +24,22 @@ pub(super) fn linear(spec: &Linear, operands: &[&Array], y: &mut Array) {
         let x = match spec.rounding {
             Some(Rounding::Float8(scale)) => rounded_float8(x, scale).into(),
             Some(Rounding::Int8(levels)) => rounded(x, levels).into(),
+            Some(Rounding::Bf16) => rounded_bf16(x).into(),
             None => Cow::Borrowed(x),
         };
         for (j, y) in y.iter_mut().enumerate() {
-            let dot = dot(&x, &weight.values()[j * k..(j + 1) * k]);
+            let dot = dot(&x, &weight[j * k..(j + 1) * k]);
             let sum = dot + bias.map_or(0.0, |bias| bias[j]);
             let active = spec.activation.map_or(sum, |a| activate(a, sum));
             *y = active + residual.map_or(0.0, |residual| residual[row * n + j]);
         }
     });
+}
+
+/// The values in bf16, rounded from f32 as executors do.
+fn rounded_bf16(values: &[f64]) -> Vec<f64> {
+    let round = |&x: &f64| bf16::from_f32(x as f32).to_f64();
+    values.iter().map(round).collect()
 }
 
 /// The row as E4M3 represents it, rounded in f32 as executors do.

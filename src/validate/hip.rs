@@ -143,6 +143,7 @@ impl Hip {
             Rounding::Float8(_) if dtype.size() != 2 => Some("FP8 is multiplied beside 16-bit activations"),
             Rounding::Float8(_) if !multiples_of(16) => Some("FP8 is multiplied in multiples of 16 channels"),
             Rounding::Float8(_) => None,
+            Rounding::Bf16 => Some("GPUs compute it in the activations' dtype, as without rounding"),
         }
     }
 

@@ -10,6 +10,7 @@ mod advise;
 mod attention_statistics;
 mod bad_input;
 mod bench;
+mod bf16_layers;
 mod command_line;
 mod compare;
 mod compressed_tensors;

@@ -17,12 +17,13 @@ use safetensors::{Dtype, SafeTensors};
 use serde_json::{Value, json};
 
 use crate::at;
+use crate::bf16_layers::in_bf16;
 use crate::command_line::{hipvit, stderr, stdout};
 
-const DIGITS: &str = "assets/digits/heldout.safetensors";
+pub(crate) const DIGITS: &str = "assets/digits/heldout.safetensors";
 
 /// Quantises `model` into `directory`, without images.
-fn quantized(model: Option<&Path>, directory: &Path) -> Report {
+pub(crate) fn quantized(model: Option<&Path>, directory: &Path) -> Report {
     quantize(model, directory, Options::default(), []).unwrap()
 }
 
@@ -162,38 +163,45 @@ fn every_family_computes_what_the_reference_does() {
         if !path.join("config.json").exists() {
             continue;
         }
-        let out = dir.path().join(&name);
+        let [out, bf16] = ["int8", "bf16"].map(|precision| dir.path().join(format!("{name}-{precision}")));
         let report = quantized(Some(&path), &out);
         assert!(
             report.quantized > 0 && report.bytes_after < report.bytes_before,
             "{name}: {report:?}"
         );
-        let model = model::load(&out, &LoadOptions::default()).unwrap();
-        let [height, width] = model.info.image_size;
-        let pixels: Vec<u8> = (0..height * width * 3).map(|i| (i * i % 251) as u8).collect();
-        let (graph, _) = graph::optimize(model.graph, &Passes::default()).unwrap();
-        let expected = graph::interpret(&graph, 1, Input::Pixels(&pixels)).unwrap();
-        let got = on_cpu(&out)
-            .run_with(RunInput::Pixels(&pixels), RunOptions::new())
-            .unwrap();
-        let kind = match got.logits() {
-            Some(_) => OutputKind::Logits,
-            None => OutputKind::Embedding,
-        };
-        let got = got.logits().unwrap_or_else(|| got.embeddings());
-        let (_, expected) = expected.iter().find(|(k, _)| *k == kind).unwrap();
-        let largest = expected.iter().fold(0f64, |largest, v| largest.max(v.abs()));
-        for (got, expected) in got.iter().zip(expected) {
-            // Where f32 and f64 round an activation to different levels, a step of its row follows, of which there are 255.
-            let error = (f64::from(*got) - expected).abs();
-            assert!(
-                error <= largest / 64.0,
-                "{name}: {got}, expected {expected} of {largest}"
-            );
-        }
+        assert_eq!(in_bf16(Some(&path), &bf16).quantized, report.quantized);
+        computes_what_the_reference_does(&name, &out);
+        computes_what_the_reference_does(&name, &bf16);
         tried += 1;
     }
     assert!(tried > 40, "{tried}");
+}
+
+fn computes_what_the_reference_does(name: &str, out: &Path) {
+    let model = model::load(out, &LoadOptions::default()).unwrap();
+    let [height, width] = model.info.image_size;
+    let pixels: Vec<u8> = (0..height * width * 3).map(|i| (i * i % 251) as u8).collect();
+    let (graph, _) = graph::optimize(model.graph, &Passes::default()).unwrap();
+    let expected = graph::interpret(&graph, 1, Input::Pixels(&pixels)).unwrap();
+    let got = on_cpu(out)
+        .run_with(RunInput::Pixels(&pixels), RunOptions::new())
+        .unwrap();
+    let kind = match got.logits() {
+        Some(_) => OutputKind::Logits,
+        None => OutputKind::Embedding,
+    };
+    let got = got.logits().unwrap_or_else(|| got.embeddings());
+    let (_, expected) = expected.iter().find(|(k, _)| *k == kind).unwrap();
+    let largest = expected.iter().fold(0f64, |largest, v| largest.max(v.abs()));
+    for (got, expected) in got.iter().zip(expected) {
+        // Where f32 and f64 round an activation to different levels, a step of its row follows, of which there are 255; in bf16
+        // one of 256 for each power of two.
+        let error = (f64::from(*got) - expected).abs();
+        assert!(
+            error <= largest / 64.0,
+            "{name}: {got}, expected {expected} of {largest}"
+        );
+    }
 }
 
 /// Tensors by name: type, shape, bytes.
@@ -415,7 +423,7 @@ fn auto_keeps_its_budget() {
         assert_eq!((calibration.images, held_out.images, report.images), (39, 9, 39));
         let ([of_calibration, of_held_out], others) = errors(&session);
         println!(
-            "{budget}: {} in int8, errors {of_calibration:.5}, {of_held_out:.5}",
+            "{budget}: {} in int8 or bf16, errors {of_calibration:.5}, {of_held_out:.5}",
             report.quantized
         );
         for (error, measured) in [(of_calibration, calibration), (of_held_out, held_out)] {
@@ -431,7 +439,7 @@ fn auto_keeps_its_budget() {
         let chosen: usize = decision
             .choices
             .iter()
-            .filter(|choice| choice.precision == Precision::Int8)
+            .filter(|choice| choice.precision != Precision::Full)
             .map(|choice| choice.layers.len())
             .sum();
         assert_eq!(
@@ -442,19 +450,28 @@ fn auto_keeps_its_budget() {
             .info()
             .quantization
             .as_ref()
-            .map_or(0, |quantization| quantization.int8);
-        assert_eq!(loaded, report.quantized);
-        assert!(
-            decision
-                .choices
-                .iter()
-                .all(|choice| choice.candidates[0].error > 0.0 && choice.candidates[0].error < 0.05)
-        );
-        // Those that are slower in int8 stay as they are.
+            .map_or([0; 2], |quantization| [quantization.int8, quantization.bf16]);
+        let in_precision =
+            [Precision::Int8, Precision::Bf16].map(|precision| decision.layers(precision).count());
+        assert_eq!(loaded, in_precision);
+        for choice in &decision.choices {
+            let [int8, bf16] = &choice.candidates[..] else {
+                panic!("{choice:?}")
+            };
+            assert_eq!(
+                [int8.precision, bf16.precision],
+                [Precision::Int8, Precision::Bf16]
+            );
+            assert!(
+                0.0 < bf16.error && bf16.error < int8.error && int8.error < 0.05,
+                "{choice:?}"
+            );
+        }
+        // Those that are faster in neither stay as they are.
         let faster = decision
             .choices
             .iter()
-            .filter(|choice| choice.candidates[0].us < choice.full_us);
+            .filter(|choice| choice.candidates.iter().any(|of| of.us < choice.full_us));
         (
             report.quantized,
             faster.map(|choice| choice.layers.len()).sum::<usize>(),

@@ -24,10 +24,10 @@ pub(super) struct Constants {
 
 impl Constants {
     pub(super) fn new(graph: &Graph, dtype: DType) -> Result<Self> {
-        let mut weights: HashMap<ValueId, &str> = HashMap::new();
+        let mut weights: HashMap<ValueId, (&str, DType)> = HashMap::new();
         let mut int8: HashMap<ValueId, &str> = HashMap::new();
         let mut values: HashSet<ValueId> = HashSet::new();
-        for (id, node, form) in forms(graph) {
+        for (id, node, form) in forms(graph, dtype) {
             let value = graph.value(id);
             if value.constant.is_none() {
                 let reason = format!("the constant `{}` was released", value.name);
@@ -35,13 +35,16 @@ impl Constants {
             }
             match form {
                 Form::Int8 => drop(int8.insert(id, &node.name)),
-                Form::Weight => drop(weights.insert(id, &node.name)),
+                Form::Weight(dtype) => drop(weights.insert(id, (&node.name, dtype))),
                 Form::Values => drop(values.insert(id)),
             }
         }
         let weights = weights
             .into_par_iter()
-            .map(|(id, node)| Ok((id, pack(graph, id, dtype).map_err(|e| Error::graph(node, e))?)))
+            .map(|(id, (node, dtype))| {
+                let packed = pack(graph, id, dtype).map_err(|e| Error::graph(node, e))?;
+                Ok((id, packed))
+            })
             .collect::<Result<_>>()?;
         let int8 = int8
             .into_par_iter()
@@ -63,14 +66,14 @@ impl Constants {
 /// How a constant is kept.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Form {
-    /// As a [`PrepackedWeight`].
-    Weight,
+    /// As a [`PrepackedWeight`] of this precision.
+    Weight(DType),
     Int8,
     Values,
 }
 
-/// The constants that nodes read, and how they are kept for each.
-fn forms(graph: &Graph) -> impl Iterator<Item = (ValueId, &Node, Form)> {
+/// The constants that nodes read, and how they are kept for each where the CPU computes in `dtype`.
+fn forms(graph: &Graph, dtype: DType) -> impl Iterator<Item = (ValueId, &Node, Form)> {
     graph.nodes().iter().flat_map(move |node| {
         let constants = node.inputs.iter().enumerate();
         let constants = constants.filter(move |&(_, &id)| graph.value(id).is_constant);
@@ -80,7 +83,11 @@ fn forms(graph: &Graph) -> impl Iterator<Item = (ValueId, &Node, Form)> {
                     rounding: Some(Rounding::Int8(_)),
                     ..
                 }) if position == 1 => Form::Int8,
-                Op::Linear(_) | Op::PatchConv(_) if position == 1 => Form::Weight,
+                Op::Linear(Linear {
+                    rounding: Some(Rounding::Bf16),
+                    ..
+                }) if position == 1 => Form::Weight(DType::BF16),
+                Op::Linear(_) | Op::PatchConv(_) if position == 1 => Form::Weight(dtype),
                 _ => Form::Values,
             };
             (id, node, form)
@@ -90,12 +97,12 @@ fn forms(graph: &Graph) -> impl Iterator<Item = (ValueId, &Node, Form)> {
 
 /// The bytes of the constants of `graph` on the CPU, where it computes in `dtype`, without what pads and packs them.
 pub fn constant_bytes(graph: &Graph, dtype: DType) -> usize {
-    let constants: HashSet<(ValueId, Form)> = forms(graph).map(|(id, _, form)| (id, form)).collect();
+    let constants: HashSet<(ValueId, Form)> = forms(graph, dtype).map(|(id, _, form)| (id, form)).collect();
     let bytes = constants.into_iter().map(|(id, form)| {
         let shape = &graph.value(id).shape;
         let elements: usize = shape.iter().product();
         match form {
-            Form::Weight => elements * dtype.size(),
+            Form::Weight(dtype) => elements * dtype.size(),
             // A scale and a sum for each output channel.
             Form::Int8 => {
                 elements

@@ -54,7 +54,8 @@ impl CpuExecutor {
     ///   the weights alone are in bf16, and products in f32;
     /// - f16: the weights are kept in f16, products are in f32.
     ///
-    /// Activations are in f32 in memory with each of them, and so are plans. Linear layers in int8 stay so.
+    /// Activations are in f32 in memory with each of them, and so are plans. Linear layers that round what they multiply, in int8 or
+    /// bf16, stay so.
     ///
     /// # Errors
     ///

@@ -15,7 +15,7 @@ use crate::ops::{
     activation, add, attention, float8, grid_mask, grid_positions, int8, layer_norm, linear, patch_conv,
     patch_extract, pool, rope, swiglu, tokens, transpose,
 };
-use crate::tensor::Input;
+use crate::tensor::{DType, Input};
 
 /// The arena's elements of `buffer`, or `None` if it is not aligned to elements.
 pub(super) fn range(buffer: &Buffer) -> Option<Range<usize>> {
@@ -114,8 +114,8 @@ impl<'a> Memory<'a> {
         }
     }
 
-    /// The operand as a prepacked weight; one that is not constant is prepacked now.
-    fn weight(&self, index: usize) -> Result<Cow<'a, PrepackedWeight>, String> {
+    /// The operand as a prepacked weight; one that is not constant is prepacked now, in `dtype`.
+    fn weight(&self, index: usize, dtype: DType) -> Result<Cow<'a, PrepackedWeight>, String> {
         if let Some(Operand::Constant(id)) = self.step.inputs.get(index) {
             let packed = self.constants.weights.get(id);
             let packed = packed.ok_or("the plan is of another graph than the executor")?;
@@ -124,7 +124,6 @@ impl<'a> Memory<'a> {
         let [n, inner @ ..] = self.shape(index)? else {
             return Err("the weight is a scalar".into());
         };
-        let dtype = self.constants.dtype;
         PrepackedWeight::new(self.values(index)?, *n, inner.iter().product(), dtype).map(Cow::Owned)
     }
 
@@ -177,7 +176,7 @@ impl<'a> Memory<'a> {
     /// Runs the step.
     pub(super) fn execute(self) -> Result<(), String> {
         let m = &self;
-        let inputs = m.step.inputs.len();
+        let (inputs, dtype) = (m.step.inputs.len(), m.constants.dtype);
         match &m.plan.node(m.step).op {
             Op::Normalize(spec) => {
                 let (Input::Pixels(pixels), &[_, h, w, _]) = (m.pixels(0)?, m.shape(0)?) else {
@@ -190,7 +189,14 @@ impl<'a> Memory<'a> {
                     return Err("takes images".into());
                 };
                 let bias = if spec.bias { Some(m.values(2)?) } else { None };
-                patch_conv::run(spec, m.values(0)?, [h, w], &*m.weight(1)?, bias, self.output)?;
+                patch_conv::run(
+                    spec,
+                    m.values(0)?,
+                    [h, w],
+                    &*m.weight(1, dtype)?,
+                    bias,
+                    self.output,
+                )?;
             }
             Op::PatchExtract(spec) => {
                 let size = match (spec.layout, m.shape(0)?) {
@@ -244,12 +250,15 @@ impl<'a> Memory<'a> {
                 match rounding {
                     Some(Rounding::Float8(scale)) => {
                         let x = float8::rounded(m.values(0)?, m.channels(0)?, *scale);
-                        linear::run(&x, &*m.weight(1)?, tail, self.output)?;
+                        linear::run(&x, &*m.weight(1, dtype)?, tail, self.output)?;
                     }
                     Some(Rounding::Int8(levels)) => {
                         int8::run(m.values(0)?, m.int8_weight(1)?, *levels, tail, self.output)?;
                     }
-                    None => linear::run(m.values(0)?, &*m.weight(1)?, tail, self.output)?,
+                    Some(Rounding::Bf16) => {
+                        linear::run_bf16(m.values(0)?, &*m.weight(1, DType::BF16)?, tail, self.output)?;
+                    }
+                    None => linear::run(m.values(0)?, &*m.weight(1, dtype)?, tail, self.output)?,
                 }
             }
             Op::Activation(activation) => activation::run(*activation, m.source(0)?, self.output),
@@ -287,7 +296,7 @@ impl<'a> Memory<'a> {
                     true => Some(m.values(inputs - 1)?),
                     false => None,
                 };
-                let products = Products::new(m.constants.dtype);
+                let products = Products::new(dtype);
                 attention::run((spec, products), operands, (bias, mask), batch, self.output)?;
             }
             Op::Transpose(spec) => {

@@ -431,6 +431,7 @@ fn check_rounding(graph: &Graph, device: &Device, dtype: DType) -> Result<()> {
         let stored = match rounding {
             Rounding::Int8(_) => DType::I8,
             Rounding::Float8(_) => DType::F8E4M3,
+            Rounding::Bf16 => continue,
         };
         if weight.is_none_or(|weight| weight.dtype != stored) {
             let reason = format!(

@@ -10,7 +10,7 @@ use crate::exec::select::{HIPSPARSELT, SelectOptions, Sparse, SparseKernel, Stor
 use crate::graph::{Graph, ValueId};
 use crate::hip::{Device, SparseLt};
 use crate::kernels::{SparseOrder, pack_sparse, sparse_indices_at};
-use crate::ops::Op;
+use crate::ops::{Op, Rounding};
 use crate::tensor::{DType, Tensor};
 
 /// The 2:4 sparse weights of linear layers, and how each lies on the device.
@@ -86,7 +86,8 @@ fn weights(graph: &Graph) -> Vec<(ValueId, [usize; 2])> {
         for (position, &id) in node.inputs.iter().enumerate() {
             let multiplies = match &node.op {
                 Op::Linear(spec) => {
-                    position == 1 && spec.rounding.is_none() && !patches.contains(&node.inputs[0])
+                    let in_8_bits = spec.rounding.is_some_and(Rounding::is_to_8_bits);
+                    position == 1 && !in_8_bits && !patches.contains(&node.inputs[0])
                 }
                 _ => false,
             };

@@ -67,7 +67,7 @@ fn scaled_transposition(rewriter: &mut Rewriter<'_>, scale: &Node) -> Result<Opt
 
 /// `node`, a Linear, with the affine map before it.
 fn absorb_affine(rewriter: &mut Rewriter<'_>, graph: &Graph, node: &Node) -> Result<Option<ValueId>> {
-    let linear = PlainLinear::of(graph, node).filter(|linear| linear.rounding.is_none());
+    let linear = PlainLinear::of(graph, node).filter(|linear| !linear.is_in_8_bits());
     let affine = rewriter.sole_producer(node.inputs[0]);
     let (Some(linear), Some(affine)) = (linear, affine.filter(|affine| affine.op == Op::Affine)) else {
         return Ok(None);
@@ -104,7 +104,7 @@ fn absorb_affine(rewriter: &mut Rewriter<'_>, graph: &Graph, node: &Node) -> Res
     let bias = (format!("{}.bias · {}", node.name, affine.name), bias);
     let x = rewriter.map(affine.inputs[0]);
     rewriter
-        .emit_linear(node.role, &node.name, x, weight, Some(bias), None)
+        .emit_linear(node.role, &node.name, x, weight, Some(bias), linear.rounding)
         .map(Some)
 }
 

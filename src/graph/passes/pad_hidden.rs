@@ -8,7 +8,7 @@ use super::pad_tokens::VECTOR;
 use crate::error::Result;
 use crate::graph::rewrite::{Rewriter, Rewritten, rewrite, sized};
 use crate::graph::{Graph, Node, ValueId};
-use crate::ops::{Linear, Op};
+use crate::ops::{Linear, Op, Rounding};
 use crate::tensor::Tensor;
 
 /// Counts the networks with more hidden channels.
@@ -91,7 +91,10 @@ impl<'a> Network<'a> {
 }
 
 fn is_plain(rewriter: &Rewriter<'_>, node: &Node) -> bool {
-    let linear = matches!(node.op, Op::Linear(Linear { rounding: None, .. }));
+    let linear = match node.op {
+        Op::Linear(Linear { rounding, .. }) => !rounding.is_some_and(Rounding::is_to_8_bits),
+        _ => false,
+    };
     let weight = node.inputs.get(1).and_then(|&id| rewriter.tensor(id));
     linear && weight.is_some_and(|weight| weight.scaled_parts().is_none() && weight.shape().len() == 2)
 }

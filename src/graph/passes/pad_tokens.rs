@@ -7,7 +7,7 @@
 use crate::error::Result;
 use crate::graph::rewrite::{Rewriter, Rewritten, rewrite, sized};
 use crate::graph::{Graph, Node, ValueId};
-use crate::ops::{Linear, Op, Transpose};
+use crate::ops::{Linear, Op, Rounding, Transpose};
 
 /// Elements of 16 bits in a vector of 16 bytes.
 pub(super) const VECTOR: usize = 8;
@@ -79,9 +79,9 @@ impl<'a> Between<'a> {
                 }
                 Op::Linear(Linear {
                     residual: false,
-                    rounding: None,
+                    rounding,
                     ..
-                }) => {
+                }) if !rounding.is_some_and(Rounding::is_to_8_bits) => {
                     for &id in &node.inputs[1..] {
                         rewriter
                             .tensor(id)

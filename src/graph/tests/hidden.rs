@@ -150,5 +150,6 @@ fn other_hidden_channels_stay() {
             changes(12, between, Some(Rounding::Int8(Levels::Range)), false),
             0
         );
+        assert_eq!(changes(12, between, Some(Rounding::Bf16), false), 1);
     }
 }

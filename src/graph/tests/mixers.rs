@@ -135,6 +135,7 @@ fn other_rows_of_tokens_stay() {
     assert_eq!(changes(5, false, None), 0);
     assert_eq!(changes(12, true, None), 0);
     assert_eq!(changes(12, false, Some(Rounding::Int8(Levels::Range))), 0);
+    assert_eq!(changes(12, false, Some(Rounding::Bf16)), 1);
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::super::{ActivationRange, Scales, activations, groups, rounding};
 use super::*;
 use crate::model::{LoadOptions, load, tinyvit32};
+use crate::ops::Rounding;
 
 /// Microseconds of a GEMM in full precision, in int8 and in FP8.
 type GemmTimes = fn([usize; 3]) -> [u64; 3];
@@ -90,6 +91,46 @@ fn decided_by(
     let images = References {
         calibration: Reference::new(&full, &images).unwrap(),
         held_out: (!held_out.is_empty()).then(|| Reference::new(&full, &held_out).unwrap()),
+    };
+    let by = (budget, "a test".to_owned());
+    decide(&checkpoint, &units, &of(0), &options, &images, by).unwrap()
+}
+
+/// The decision for the CPU, if a GEMM takes these microseconds in full precision, in int8 and in bf16. Channels are balanced in int8.
+fn decided_on_cpu(budget: f64, times: GemmTimes) -> (Decision, BTreeMap<String, Replacement>) {
+    let checkpoint = Checkpoint::open(None).unwrap();
+    let model = tinyvit32(&LoadOptions::default()).unwrap();
+    let layers = Layers::of(&model.graph);
+    let groups = groups(&model.graph, &layers);
+    let units = units(&model.graph, &layers, &groups);
+    let of = |index: usize| -> Vec<Duration> {
+        let sum = |unit: &Unit| unit.sizes.iter().map(|&size| times(size)[index]).sum();
+        units
+            .iter()
+            .map(|unit| Duration::from_micros(sum(unit)))
+            .collect()
+    };
+    let option = |precision, times| Quantized {
+        precision,
+        replaced: rounding::round_all(&checkpoint, &layers.quantized, precision, Scales::Largest).unwrap(),
+        times,
+        attention: None,
+    };
+    let mut options = [option(Precision::Int8, of(1)), option(Precision::Bf16, of(2))];
+    for name in groups.iter().flat_map(|group| &group.norm) {
+        let values = checkpoint.tensor(name).unwrap().to_f32().into_owned();
+        options[0].replaced.insert(name.clone(), Replacement::F32(values));
+    }
+    let [height, width] = model.info.image_size;
+    let images = [0, 1, 2].map(|seed: usize| -> Vec<u8> {
+        (0..height * width * 3)
+            .map(|i| (i * i * (seed + 3) % 251) as u8)
+            .collect()
+    });
+    let full = on_cpu(model).unwrap();
+    let images = References {
+        calibration: Reference::new(&full, &images[..2]).unwrap(),
+        held_out: Some(Reference::new(&full, &images[2..]).unwrap()),
     };
     let by = (budget, "a test".to_owned());
     decide(&checkpoint, &units, &of(0), &options, &images, by).unwrap()
@@ -299,4 +340,116 @@ fn the_budget_bounds_the_error_of_attention_too() {
         let layers = some.choices.iter().find(|of| of.layers == choice.layers).unwrap();
         assert_eq!(layers.precision, Precision::Fp8);
     }
+}
+
+#[test]
+fn bf16_is_chosen_where_it_is_faster_or_int8_costs_too_much() {
+    // Each is fastest for some.
+    let mixed = |[_, k, n]: [usize; 3]| if k > n { [9, 9, 1] } else { [9, 1, 8] };
+    let (all, replaced) = decided_on_cpu(1.0, mixed);
+    for choice in &all.choices {
+        let second = choice.layers.iter().any(|layer| layer.ends_with("fc2"));
+        let expected = if second { Precision::Bf16 } else { Precision::Int8 };
+        assert_eq!(choice.precision, expected, "{:?}", choice.layers);
+        let [int8, bf16] = &choice.candidates[..] else {
+            panic!("{choice:?}")
+        };
+        assert_eq!(
+            [int8.precision, bf16.precision],
+            [Precision::Int8, Precision::Bf16]
+        );
+        // Eight significant bits beside levels of a whole row.
+        assert!(0.0 < bf16.error && bf16.error < int8.error, "{choice:?}");
+    }
+    let in_bf16 = |of: &Replacement| matches!(of, Replacement::Bf16(_));
+    assert!(
+        replaced
+            .iter()
+            .all(|(name, of)| in_bf16(of) == name.ends_with("fc2.weight"))
+    );
+
+    // Faster alone, but with an error that does not fit: bf16 takes what int8 cannot.
+    let (bf16, replaced) = decided_on_cpu(1.0, |_| [9, 9, 2]);
+    assert_eq!(count(&bf16, Precision::Bf16), 16);
+    // What balances channels is for int8.
+    assert!(replaced.len() == 16 && replaced.values().all(in_bf16));
+    let largest = |decision: &Decision| {
+        decision
+            .held_out
+            .as_ref()
+            .unwrap()
+            .error
+            .max(decision.calibration.error)
+    };
+    let budget = 1.5 * largest(&bf16);
+    let (some, replaced) = decided_on_cpu(budget, |_| [9, 1, 2]);
+    assert!(largest(&some) <= budget);
+    let counts = [Precision::Full, Precision::Int8, Precision::Bf16].map(|precision| count(&some, precision));
+    println!("{counts:?} layers as they were, in int8, in bf16: {some:?}");
+    assert!(counts[2] > 0 && counts.iter().sum::<usize>() == 16);
+    assert_eq!(replaced.values().filter(|of| in_bf16(of)).count(), counts[2]);
+}
+
+#[test]
+fn three_precisions_are_one_model() {
+    let (decision, replaced) = decided_on_cpu(1.0, |[_, k, n]| match k.cmp(&n) {
+        std::cmp::Ordering::Greater => [9, 9, 1],
+        std::cmp::Ordering::Less => [9, 1, 9],
+        std::cmp::Ordering::Equal => [1, 9, 9],
+    });
+    // The projections of attention, QKV and FC1, and FC2.
+    let counts =
+        [Precision::Full, Precision::Int8, Precision::Bf16].map(|precision| count(&decision, precision));
+    assert_eq!(counts, [4, 8, 4]);
+    let directory = tempfile::tempdir().unwrap();
+    let checkpoint = Checkpoint::open(None).unwrap();
+    let unquantised = ["head".to_owned()];
+    checkpoint
+        .write(directory.path(), Format::Int8, &replaced, &unquantised)
+        .unwrap();
+    let config = std::fs::read(directory.path().join("config.json")).unwrap();
+    let config: serde_json::Value = serde_json::from_slice(&config).unwrap();
+    let in_bf16: Vec<&str> = config["bf16_layers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|layer| layer.as_str().unwrap())
+        .collect();
+    assert!(in_bf16.iter().copied().eq(decision.layers(Precision::Bf16)));
+    // Others that read int8 take these layers for what they are: linear layers that are not quantised.
+    let ignored = config["quantization_config"]["ignore"].as_array().unwrap();
+    assert!(
+        in_bf16
+            .iter()
+            .all(|layer| ignored.iter().any(|ignored| ignored == layer))
+    );
+    let read = load(directory.path(), &LoadOptions::default()).unwrap();
+    let found = read.info.quantization.as_ref().unwrap();
+    assert_eq!((found.int8, found.bf16), (8, 4));
+    assert_eq!(
+        found.to_string(),
+        "int-quantized: 8 weights in int8, multiplied in int8; 4 weights in bf16, multiplied in bf16 on the CPU"
+    );
+    let roundings: Vec<Option<Rounding>> = read
+        .graph
+        .nodes()
+        .iter()
+        .filter_map(|node| match &node.op {
+            Op::Linear(spec) if node.name.starts_with("blocks.") => Some(spec.rounding),
+            _ => None,
+        })
+        .collect();
+    let of = |which: fn(&Option<Rounding>) -> bool| roundings.iter().filter(|of| which(of)).count();
+    assert_eq!(of(Option::is_none), 4);
+    assert_eq!(of(|rounding| *rounding == Some(Rounding::Bf16)), 4);
+    // The file gives the error that was measured.
+    let images: Vec<Vec<u8>> = vec![(0..32 * 32 * 3).map(|i| (i * i * 3 % 251) as u8).collect()];
+    let full = on_cpu(tinyvit32(&LoadOptions::default()).unwrap()).unwrap();
+    let reference = Reference::new(&full, &images).unwrap();
+    let [written, measured] = [read, checkpoint.changed(Format::Int8, &replaced, &[]).unwrap()]
+        .map(|model| reference.fidelity(&on_cpu(model).unwrap()).unwrap().error);
+    assert!(
+        written > 0.0 && written.to_bits() == measured.to_bits(),
+        "{written} {measured}"
+    );
 }

@@ -52,6 +52,7 @@ pub(super) fn cases(list: &mut List) {
                 for rounding in [Rounding::Int8(Levels::Range)]
                     .into_iter()
                     .chain(FLOAT8)
+                    .chain([Rounding::Bf16])
                     .map(Some)
                 {
                     add(Linear { rounding, ..spec }, size, spec.residual);
@@ -82,7 +83,8 @@ pub(super) fn cases(list: &mut List) {
                         rounding: None,
                     };
                     linear(list, &[a.batch, a.tokens], [a.k, a.n], spec, false);
-                    for rounding in LEVELS.map(Rounding::Int8).into_iter().chain(FLOAT8).map(Some) {
+                    let roundings = LEVELS.map(Rounding::Int8).into_iter().chain(FLOAT8);
+                    for rounding in roundings.chain([Rounding::Bf16]).map(Some) {
                         let spec = Linear { rounding, ..spec };
                         linear(list, &[a.batch, a.tokens], [a.k, a.n], spec, false);
                     }
@@ -116,7 +118,7 @@ pub(super) fn cases(list: &mut List) {
 fn linear(list: &mut List, outer: &[usize], extents: [usize; 2], spec: Linear, in_arena: bool) {
     let [k, n] = extents;
     let weight = match spec.rounding {
-        None => parameter(&[n, k]),
+        None | Some(Rounding::Bf16) => parameter(&[n, k]),
         Some(Rounding::Int8(_)) => byte_weight(&[n, k], DType::I8),
         Some(Rounding::Float8(_)) => byte_weight(&[n, k], DType::F8E4M3),
     };

@@ -69,6 +69,48 @@ fn logits_are_those_of_the_cpu() {
     }
 }
 
+/// A GPU computes layers in bf16 in the dtype, as it does if the same weights are not said to be of such layers.
+#[test]
+fn layers_in_bf16_are_computed_in_the_dtype() {
+    let Some((device, _shared)) = device() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let [marked, plain] = ["marked", "plain"].map(|name| directory.path().join(name));
+    let options = Options {
+        precision: Precision::Bf16,
+        ..Options::default()
+    };
+    let report = quantize(Some(&at("tests/golden/hf_vit")), &marked, options, []).unwrap();
+    std::fs::create_dir(&plain).unwrap();
+    for entry in std::fs::read_dir(&marked).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), plain.join(entry.file_name())).unwrap();
+    }
+    let config = plain.join("config.json");
+    let mut fields: serde_json::Value = serde_json::from_slice(&std::fs::read(&config).unwrap()).unwrap();
+    let layers = fields.as_object_mut().unwrap().remove("bf16_layers").unwrap();
+    assert_eq!(layers.as_array().unwrap().len(), report.quantized);
+    std::fs::write(&config, fields.to_string()).unwrap();
+    for dtype in dtypes() {
+        let [marked, plain] = [&marked, &plain].map(|model| {
+            let session = Session::builder()
+                .device(device)
+                .dtype(dtype)
+                .load(model)
+                .unwrap();
+            let shape = session.info().image_size;
+            let pixels: Vec<u8> = (0..shape[0] * shape[1] * 3)
+                .map(|i| (i * 7919 % 251) as u8)
+                .collect();
+            let outputs = session
+                .run_with(RunInput::Pixels(&pixels), RunOptions::new())
+                .unwrap();
+            let outputs = outputs.logits().unwrap_or(outputs.embeddings());
+            outputs.iter().map(|value| value.to_bits()).collect::<Vec<u32>>()
+        });
+        assert!(!marked.is_empty() && marked == plain, "{dtype}");
+    }
+}
+
 #[test]
 fn held_out_digits_are_recognised_in_8_bits() {
     let Some((device, _shared)) = device() else { return };

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::run_guarded;
-use crate::exec::CpuExecutor;
+use crate::exec::{CpuExecutor, constant_bytes};
 use crate::graph::plan::Plan;
 use crate::graph::{Graph, Role};
 use crate::ops::{
     Activation, Attention, AttentionOperands, Combine, Linear, Normalize, Op, PatchConv, PatchExtract,
-    PixelLayout, Pool, Rope, RopePairs, Tokens, Transpose,
+    PixelLayout, Pool, Rope, RopePairs, Rounding, Tokens, Transpose,
 };
 use crate::reference::{self, Array, assert_close, op_tolerance};
 use crate::tensor::{DType, Input, Tensor};
@@ -116,12 +116,6 @@ fn linear_with_every_tail() {
         let activations = ACTIVATIONS.into_iter().map(Some).chain([None]);
         for (i, activation) in activations.enumerate() {
             let (bias, residual) = (i % 2 == 0, i % 3 != 1);
-            let spec = Linear {
-                bias,
-                activation,
-                residual,
-                rounding: None,
-            };
             let mut operands = vec![random(&[1, m, k], 1), scaled(&random(&[n, k], 2), 0.2)];
             if bias {
                 operands.push(random(&[n], 3));
@@ -129,16 +123,56 @@ fn linear_with_every_tail() {
             if residual {
                 operands.push(random(&[1, m, n], 4));
             }
-            let parameters = 1..2 + usize::from(bias);
-            check_op(&Op::Linear(spec), &operands, parameters);
+            for rounding in [None, Some(Rounding::Bf16)] {
+                let spec = Linear {
+                    bias,
+                    activation,
+                    residual,
+                    rounding,
+                };
+                let parameters = 1..2 + usize::from(bias);
+                check_op(&Op::Linear(spec), &operands, parameters);
+            }
         }
+    }
+}
+
+/// Two bytes an element, whatever else is computed in.
+#[test]
+fn a_weight_in_bf16_takes_its_bytes() {
+    let bytes = |rounding, dtype| {
+        let mut graph = Graph::new("op", [1, 1, 1, 3], DType::U8);
+        let [x, weight] =
+            [([1, 8], "x"), ([5, 8], "weight")].map(|(shape, name)| graph.constant(name, random(&shape, 1)));
+        let spec = Linear {
+            rounding,
+            ..Linear::default()
+        };
+        graph
+            .push(Role::Other, "op", Op::Linear(spec), [x, weight])
+            .unwrap();
+        constant_bytes(&graph, dtype)
+    };
+    for (rounding, dtype, expected) in [
+        (None, DType::F32, 4),
+        (None, DType::F16, 2),
+        (Some(Rounding::Bf16), DType::F32, 2),
+        (Some(Rounding::Bf16), DType::F16, 2),
+    ] {
+        assert_eq!(bytes(rounding, dtype), 8 * 4 + 5 * 8 * expected);
     }
 }
 
 #[test]
 fn linear_takes_a_computed_weight() {
     let operands = [random(&[3, 1, 48], 1), random(&[20, 48], 2)];
-    check_op(&Op::Linear(Linear::default()), &operands, 0..0);
+    for rounding in [None, Some(Rounding::Bf16)] {
+        let spec = Linear {
+            rounding,
+            ..Linear::default()
+        };
+        check_op(&Op::Linear(spec), &operands, 0..0);
+    }
 }
 
 #[test]

@@ -228,7 +228,7 @@ impl Scratch {
         let rows = x_rows * spec.rounding.map_or(0, Rounding::row_bytes);
         let wide = elements * plan.dtype().size();
         match spec.rounding {
-            None => Self {
+            None | Some(Rounding::Bf16) => Self {
                 sums: if spec.activation.is_some() && step.in_place.is_some() {
                     wide
                 } else {
@@ -283,7 +283,7 @@ fn bytes_of_x<'a>(plan: &'a Plan, step: &Step) -> Option<&'a Buffer> {
 impl Lowering<'_> {
     pub(super) fn linear(&self, spec: &Linear) -> Result<Vec<Call>, String> {
         match spec.rounding {
-            None => match self.patch_embedding()? {
+            None | Some(Rounding::Bf16) => match self.patch_embedding()? {
                 Some(call) => one(Call::Projection(call)),
                 None => one(Call::Linear(self.linear_call(spec)?)),
             },

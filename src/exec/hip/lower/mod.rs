@@ -145,7 +145,7 @@ pub(super) struct Addresses<'a> {
 pub(super) fn rounding_units(graph: &Graph, arch: &str) -> impl Iterator<Item = Unit> {
     let any = |of: fn(&Op) -> bool| graph.nodes().iter().any(|node| of(&node.op));
     let rounds = any(|op| match op {
-        Op::Linear(spec) => spec.rounding.is_some(),
+        Op::Linear(spec) => spec.rounding.is_some_and(Rounding::is_to_8_bits),
         Op::Attention(spec) => spec.float8.is_some(),
         _ => false,
     });
