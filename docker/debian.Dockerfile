@@ -18,18 +18,22 @@ ARG OFFLOAD_ARCHS
 # CI's, whose builds need not be as fast as the profile's; unset otherwise.
 ARG CARGO_PROFILE_RELEASE_LTO
 ARG CARGO_PROFILE_RELEASE_CODEGEN_UNITS
+ARG CARGO_PROFILE_RELEASE_OPT_LEVEL
 WORKDIR /src
 COPY . .
 RUN HIPVIT_OFFLOAD_ARCHS="${OFFLOAD_ARCHS:-$(cat docker/offload-archs)}" cargo build --release --locked --features serve \
     && cp target/release/hipvit /usr/local/bin/
 
-FROM ${BASE} AS runtime
+# The runtime image without hipvit.
+FROM ${BASE} AS libraries
 ARG LIBRARY_ARCHS="gfx90a gfx942 gfx1100"
 COPY docker/install-rocm /usr/local/bin/
 # The devices belong to the groups video and render.
 RUN install-rocm runtime ${LIBRARY_ARCHS} && rm /usr/local/bin/install-rocm \
     && { getent group render || groupadd --system render; } \
     && useradd --uid 10001 --create-home --groups video,render hipvit
+
+FROM libraries AS runtime
 COPY LICENSE-* /usr/share/doc/hipvit/
 COPY --from=build /usr/local/bin/hipvit /usr/local/bin/
 USER 10001
