@@ -312,7 +312,7 @@ impl Engine {
     /// Whether an instance is left to run on.
     pub(crate) fn is_ready(&self) -> bool {
         let state = self.shared.state.lock();
-        !state.closed && state.threads > 0
+        !state.closed && state.threads > 0 && self.shared.works()
     }
 
     /// Images that were admitted and are not finished.
@@ -412,6 +412,12 @@ impl Shared {
         let backend = instance.as_ref()?;
         let prepared = catch_unwind(AssertUnwindSafe(|| backend.prepare(name, content, limits, times)));
         Some(prepared.unwrap_or_else(|_| Err(Error::argument("image", "decoding it panicked"))))
+    }
+
+    /// Whether an instance's device works, as far as is known. The threads of one that is lost end a little later.
+    fn works(&self) -> bool {
+        let mut instances = self.instances.iter();
+        instances.any(|instance| instance.alive.load(Ordering::Acquire))
     }
 
     /// Queues images that are ready to run; fails them if no instance is left.

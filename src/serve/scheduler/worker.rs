@@ -103,10 +103,7 @@ impl Shared {
         } else {
             tracing::warn!(%model, %device, %error, images = items.len(), "a batch failed");
         }
-        let elsewhere = self
-            .instances
-            .iter()
-            .any(|instance| instance.alive.load(Ordering::Acquire));
+        let elsewhere = self.works();
         let (mut again, mut over) = (Vec::new(), Vec::new());
         for (mut item, prepared) in items.into_iter().zip(batch) {
             if item.retried {
