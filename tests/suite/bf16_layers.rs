@@ -94,7 +94,7 @@ fn three_precisions_in_one_model_stay_as_accurate() {
     }
     let run = |args: &[&str]| {
         let args: Vec<OsString> = args.iter().map(OsString::from).collect();
-        let output = hipvit(&[&args[..], &["-m".into(), out.clone().into()]].concat());
+        let output = hipvit([&args[..], &["-m".into(), out.clone().into()]].concat());
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
         stdout(&output).to_owned()
     };
@@ -135,7 +135,7 @@ fn three_precisions_in_one_model_stay_as_accurate() {
     }
     let bytes = |model: &Path, dtype: &str| {
         let args = ["inspect", "--device", "cpu", "--json", "--dtype", dtype, "-m"].map(OsString::from);
-        let output = hipvit(&[&args[..], &[model.into()]].concat());
+        let output = hipvit([&args[..], &[model.into()]].concat());
         let report: Value = serde_json::from_str(stdout(&output)).unwrap();
         report["cpu_weights"]["bytes"].as_u64().unwrap()
     };
@@ -159,7 +159,7 @@ fn the_command_writes_bf16() {
             "-o".into(),
             out.clone().into(),
         ];
-        hipvit(&[&args[..], more].concat())
+        hipvit([&args[..], more].concat())
     };
     let refused = to(&["--calibrate".into(), at(DIGITS).into()]);
     assert_eq!(refused.status.code(), Some(2));

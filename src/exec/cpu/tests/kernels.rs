@@ -137,7 +137,7 @@ fn linear_with_every_tail() {
     }
 }
 
-/// Two bytes an element, whatever else is computed in.
+/// Two bytes per element with each dtype.
 #[test]
 fn a_weight_in_bf16_takes_its_bytes() {
     let bytes = |rounding, dtype| {
