@@ -36,14 +36,12 @@ use serde::Serialize;
 
 use self::activations::Attended;
 pub use self::auto::{AttentionChoice, Candidate, Choice, Decision, Reverted};
-use self::fidelity::Reference;
 pub use self::fidelity::{Fidelity, OnGpu};
 pub use self::range::ActivationRange;
 pub use self::sparse::Sparsity;
 pub use self::times::GpuTarget;
 use crate::error::{Error, Result};
-use crate::exec::CpuExecutor;
-use crate::graph::{Graph, Node, Passes, ValueId, optimize};
+use crate::graph::{Graph, Node, ValueId};
 use crate::image::RgbImage;
 use crate::model::{self, Checkpoint, Format, LoadOptions, Model, Replacement};
 use crate::ops::Op;
@@ -171,12 +169,9 @@ pub fn quantize(
 ) -> Result<Report> {
     let Options {
         precision,
-        scales,
         budget,
-        activation_range,
-        attention,
-        target,
         sparsity,
+        ..
     } = options;
     if precision == Precision::Full && sparsity.is_none() {
         return Err(Error::argument(
@@ -184,13 +179,12 @@ pub fn quantize(
             "is full and nothing is pruned: the model would stay as it is",
         ));
     }
-    activation_range.check()?;
+    options.activation_range.check()?;
     check_vacant(out)?;
     let mut checkpoint = Checkpoint::open(path)?;
-    let options = LoadOptions::default();
     let mut model = match path {
-        Some(path) => model::load(path, &options)?,
-        None => model::tinyvit32(&options)?,
+        Some(path) => model::load(path, &LoadOptions::default())?,
+        None => model::tinyvit32(&LoadOptions::default())?,
     };
     let pixels = |image: Result<RgbImage>| Ok(model.preprocess.apply(&image?)?.data);
     let mut images: Vec<Vec<u8>> = images.into_iter().map(pixels).collect::<Result<_>>()?;
@@ -199,7 +193,7 @@ pub fn quantize(
         let reason = "is an error on images, which only int8 is chosen by";
         return Err(Error::argument("budget", reason));
     }
-    if attention && (images.is_empty() || precision != Precision::Fp8) {
+    if options.attention && (images.is_empty() || precision != Precision::Fp8) {
         let reason = "is in FP8 where linear layers are, by images";
         return Err(Error::argument("attention", reason));
     }
@@ -219,130 +213,39 @@ pub fn quantize(
         Precision::Int8 => groups(&model.graph, &layers),
         Precision::Fp8 | Precision::Fp8Dynamic | Precision::Bf16 | Precision::Full => Vec::new(),
     };
-    let outputs: Vec<ValueId> = groups.iter().map(|group| group.output).collect();
-    let ranges = channel_ranges(&model, &outputs, &images)?;
-    let mut replaced = BTreeMap::new();
-    if precision == Precision::Fp8 && !images.is_empty() {
-        replaced = activations::round(&checkpoint, &model, &layers, &images, activation_range)?;
-    }
-    let mut attention = match attention {
-        true => {
-            let attentions = Attended::of(&model.graph, &replaced);
-            activations::attend(&model, &attentions, &images, activation_range, &mut replaced)?;
-            attentions.len()
-        }
-        false => 0,
+    let by_images = precision == Precision::Fp8 && !images.is_empty();
+    let range = options.activation_range;
+    let mut replaced = match by_images {
+        true => activations::round(&checkpoint, &model, &layers, &images, range)?,
+        false => balanced(&checkpoint, &model, &groups, &layers, &images, &options)?,
     };
-    let mut factors: HashMap<&str, Arc<Vec<f32>>> = HashMap::new();
-    for (group, range) in groups.iter().zip(&ranges) {
-        if let Some(factor) = balance(&checkpoint, group, range)? {
-            for name in &group.norm {
-                let values = checkpoint.tensor(name)?;
-                let values = values.to_f32().iter().zip(&factor).map(|(v, f)| v / f).collect();
-                replaced.insert(name.clone(), Replacement::F32(values));
-            }
-            let factor = Arc::new(factor);
-            factors.extend(group.weights.iter().map(|name| (name.as_str(), factor.clone())));
-        }
+    let mut attention = 0;
+    if options.attention {
+        let attentions = Attended::of(&model.graph, &replaced);
+        activations::attend(&model, &attentions, &images, range, &mut replaced)?;
+        attention = attentions.len();
     }
-    for name in &layers.quantized {
-        if replaced.contains_key(name) {
-            continue;
-        }
-        let factor = factors.get(name.as_str()).map(|factor| factor.as_slice());
-        replaced.insert(
-            name.clone(),
-            rounding::round(&checkpoint, name, factor, precision, scales)?,
-        );
-    }
-    let mut unquantized = layers.others.clone();
-    if precision == Precision::Full {
-        unquantized.clear();
-    }
-    let decision = match budget {
-        None => None,
-        Some(budget) => {
-            let full = fidelity::on_cpu(model.clone())?;
-            let reference = |images| Reference::new(&full, images);
-            let references = auto::References {
-                calibration: reference(&images)?,
-                held_out: match held_out.is_empty() {
-                    true => None,
-                    false => Some(reference(&held_out)?),
-                },
-            };
-            let units = auto::units(&model.graph, &layers, &groups);
-            let mut options = vec![auto::Quantized {
-                precision,
-                replaced,
-                times: Vec::new(),
-                attention: None,
-            }];
-            let (full, measured_on) = match &target {
-                None => {
-                    let (graph, _) = optimize(model.graph.clone(), &Passes::default())?;
-                    let [full, int8, bf16] = times::on_cpu(&CpuExecutor::new(&graph, None)?, &units)?;
-                    options[0].times = int8;
-                    // Of the weights as they are: what balances channels is for int8.
-                    let weights = &layers.quantized;
-                    options.push(auto::Quantized {
-                        precision: Precision::Bf16,
-                        replaced: rounding::round_all(&checkpoint, weights, Precision::Bf16, scales)?,
-                        times: bf16,
-                        attention: None,
-                    });
-                    (full, "the CPU, one image".to_owned())
-                }
-                Some(target) => {
-                    let time = |replaced: &BTreeMap<String, Replacement>| {
-                        let changed = checkpoint.changed(Format::Full, replaced, &layers.others)?;
-                        times::on_gpu(&changed, target)
-                    };
-                    let float8 = activations::round(&checkpoint, &model, &layers, &images, activation_range)?;
-                    let attentions = Attended::of(&model.graph, &float8);
-                    let mut attending = float8.clone();
-                    activations::attend(&model, &attentions, &images, activation_range, &mut attending)?;
-                    options[0].times = time(&options[0].replaced)?.units(&units);
-                    let before = time(&float8)?;
-                    options.push(auto::Quantized {
-                        precision: Precision::Fp8,
-                        replaced: float8,
-                        times: before.units(&units),
-                        attention: None,
-                    });
-                    let after = match attentions.is_empty() {
-                        true => None,
-                        false => Some(time(&attending)?),
-                    };
-                    if let Some(after) = after {
-                        let times = [&before, &after];
-                        let of_unit =
-                            |unit| auto::Attention::of(unit, &attentions, &model.graph, times, target);
-                        options.push(auto::Quantized {
-                            precision: Precision::Fp8,
-                            replaced: attending,
-                            times: after.units(&units),
-                            attention: Some(units.iter().map(of_unit).collect()),
-                        });
-                    }
-                    let GpuTarget { device, dtype, batch } = target;
-                    let full = times::on_gpu(&model, target)?.units(&units);
-                    (full, format!("{}, {dtype}, batch {batch}", device.name()))
-                }
-            };
-            let by = (budget, measured_on);
-            let (mut decision, chosen) = auto::decide(&checkpoint, &units, &full, &options, &references, by)?;
-            if let Some(target) = &target {
-                let quantized = checkpoint.changed(Format::Int8, &chosen, &[])?;
-                let images = references.held_out.as_ref().unwrap_or(&references.calibration);
-                decision.on_gpu = Some(OnGpu::measure(model, quantized, target, images)?);
-            }
-            replaced = chosen;
-            attention = decision.attention_in_float8().count();
-            unquantized.extend(decision.layers(Precision::Full).cloned());
-            Some(decision)
-        }
+    let mut unquantized = match precision {
+        Precision::Full => Vec::new(),
+        _ => layers.others.clone(),
     };
+    let mut decision = None;
+    if let Some(budget) = budget {
+        let search = auto::Search {
+            checkpoint: &checkpoint,
+            model: &model,
+            layers: &layers,
+            groups: &groups,
+            calibration: &images,
+            held_out: &held_out,
+            options: &options,
+        };
+        let (decided, chosen) = search.run(budget, replaced)?;
+        replaced = chosen;
+        attention = decided.attention_in_float8().count();
+        unquantized.extend(decided.layers(Precision::Full).cloned());
+        decision = Some(decided);
+    }
     let of = |name: &String| replaced.contains_key(name);
     let balanced = groups.iter().filter(|group| group.norm.iter().any(of)).count();
     let quantized = layers.quantized.iter().filter(|name| of(name)).count();
@@ -467,6 +370,38 @@ fn channel_ranges(model: &Model, values: &[ValueId], images: &[Vec<u8>]) -> Resu
         }
     })?;
     Ok(ranges)
+}
+
+/// The weights in the precision of `options`, and the norms that are balanced with them.
+fn balanced(
+    checkpoint: &Checkpoint,
+    model: &Model,
+    groups: &[Group],
+    layers: &Layers,
+    images: &[Vec<u8>],
+    options: &Options,
+) -> Result<BTreeMap<String, Replacement>> {
+    let outputs: Vec<ValueId> = groups.iter().map(|group| group.output).collect();
+    let ranges = channel_ranges(model, &outputs, images)?;
+    let mut replaced = BTreeMap::new();
+    let mut factors: HashMap<&str, Arc<Vec<f32>>> = HashMap::new();
+    for (group, range) in groups.iter().zip(&ranges) {
+        if let Some(factor) = balance(checkpoint, group, range)? {
+            for name in &group.norm {
+                let values = checkpoint.tensor(name)?;
+                let values = values.to_f32().iter().zip(&factor).map(|(v, f)| v / f).collect();
+                replaced.insert(name.clone(), Replacement::F32(values));
+            }
+            let factor = Arc::new(factor);
+            factors.extend(group.weights.iter().map(|name| (name.as_str(), factor.clone())));
+        }
+    }
+    for name in &layers.quantized {
+        let factor = factors.get(name.as_str()).map(|factor| factor.as_slice());
+        let rounded = rounding::round(checkpoint, name, factor, options.precision, options.scales)?;
+        replaced.insert(name.clone(), rounded);
+    }
+    Ok(replaced)
 }
 
 /// What the norm's channels are divided by and the columns of the weights are multiplied by; `None` if nothing is known of the

@@ -13,6 +13,8 @@
 //! Images that took no part in that then show the error on others. If it exceeds the bound, the last choices are reverted, one by
 //! one, until it is within.
 
+mod candidates;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
@@ -27,6 +29,8 @@ use crate::graph::{Graph, ValueId};
 use crate::model::{Checkpoint, Format, Replacement};
 use crate::ops::Op;
 use crate::session::Session;
+
+pub(super) use candidates::Search;
 
 /// Layers that read the same activations, and what was decided about them.
 #[derive(Clone, Debug, Serialize)]
@@ -186,6 +190,20 @@ impl Attention {
 }
 
 impl Quantized {
+    /// Linear layers alone.
+    pub(super) fn new(
+        precision: Precision,
+        replaced: BTreeMap<String, Replacement>,
+        times: Vec<Duration>,
+    ) -> Self {
+        Self {
+            precision,
+            replaced,
+            times,
+            attention: None,
+        }
+    }
+
     fn is_for(&self, unit: usize) -> bool {
         self.attention.is_none() || self.attention(unit).is_some()
     }
