@@ -22,6 +22,7 @@
 mod activations;
 mod auto;
 mod fidelity;
+mod observation;
 mod range;
 mod rounding;
 mod sparse;
@@ -360,7 +361,7 @@ fn groups(graph: &Graph, layers: &Layers) -> Vec<Group> {
 /// The largest magnitude of each channel of these values over all images' pixels, none without images.
 fn channel_ranges(model: &Model, values: &[ValueId], images: &[Vec<u8>]) -> Result<Vec<Vec<f32>>> {
     let mut ranges: Vec<Vec<f32>> = vec![Vec::new(); values.len()];
-    range::observe(model, values, images, |value, activations| {
+    observation::observe(model, values, images, |value, activations| {
         let range = &mut ranges[value];
         range.resize(activations.ncols(), 0.0);
         for row in activations.rows() {

@@ -3,17 +3,11 @@
 //! Clipping is decided by a histogram of the magnitudes on the images, as TensorRT's and NVIDIA Model Optimizer's calibrators do
 //! (<https://arxiv.org/abs/2004.09602>, section 3.2): what it clips becomes the end of the range, and all others get a finer scale.
 
-use std::sync::Arc;
-
-use ndarray::ArrayView2;
-
+use super::observation::observe;
 use crate::error::{Error, Result};
-use crate::exec::{Arena, CpuExecutor};
 use crate::float8::{Float8, Overflow};
-use crate::graph::plan::Plan;
-use crate::graph::{OutputKind, Passes, ValueId, optimize};
+use crate::graph::ValueId;
 use crate::model::Model;
-use crate::tensor::{DType, Input};
 
 /// Up to which magnitude activations are represented in FP8, where the images of the calibration decide it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -83,34 +77,6 @@ impl ActivationRange {
 pub(super) fn step(end: f32) -> f32 {
     let step = end / Float8::E4M3.largest();
     if step.is_normal() { step } else { 1.0 }
-}
-
-/// Calls `visit` with the index of each of these values and what it is for each image: its rows, of as many channels.
-pub(super) fn observe(
-    model: &Model,
-    values: &[ValueId],
-    images: &[Vec<u8>],
-    mut visit: impl FnMut(usize, ArrayView2<'_, f32>),
-) -> Result<()> {
-    if values.is_empty() || images.is_empty() {
-        return Ok(());
-    }
-    let mut graph = model.graph.clone();
-    for (index, &value) in values.iter().enumerate() {
-        graph.set_output(OutputKind::HiddenLayer(index), value);
-    }
-    let before = model.graph.outputs().len();
-    let (graph, _) = optimize(graph, &Passes::default())?;
-    let executor = CpuExecutor::new(&graph, None)?;
-    let plan = Plan::new(Arc::new(graph), 1, DType::F32)?;
-    let mut arena = Arena::new();
-    for pixels in images {
-        let outputs = executor.run(&plan, Input::Pixels(pixels), &mut arena, None)?;
-        for (index, (_, activations)) in outputs.iter().skip(before).enumerate() {
-            visit(index, activations.view());
-        }
-    }
-    Ok(())
 }
 
 /// How many magnitudes lie in each of equal parts of the range from 0 to the largest.

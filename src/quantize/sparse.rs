@@ -14,14 +14,12 @@ use std::sync::Arc;
 use ndarray::{Array2, linalg::general_mat_mul};
 use rayon::prelude::*;
 
+use super::observation::observe;
 use super::{Layers, stored_names};
 use crate::error::{Error, Result};
-use crate::exec::{Arena, CpuExecutor};
-use crate::graph::plan::Plan;
-use crate::graph::{OutputKind, Passes, ValueId, optimize};
+use crate::graph::ValueId;
 use crate::model::{Checkpoint, Model};
 use crate::ops::Op;
-use crate::tensor::{DType, Input};
 
 /// What is added to the diagonal of H, as a part of its mean; SparseGPT's.
 const DAMPING: f64 = 0.01;
@@ -106,34 +104,19 @@ fn hessians(
     images: &[Vec<u8>],
 ) -> Result<HashMap<ValueId, Array2<f32>>> {
     let mut hessians: HashMap<ValueId, Array2<f32>> = HashMap::new();
-    if images.is_empty() {
-        return Ok(hessians);
-    }
     let mut values: Vec<ValueId> = Vec::new();
     for value in inputs.values() {
         if !values.contains(value) {
             values.push(*value);
         }
     }
-    let mut graph = model.graph.clone();
-    for (index, value) in values.iter().enumerate() {
-        graph.set_output(OutputKind::HiddenLayer(index), *value);
-    }
-    let before = model.graph.outputs().len();
-    let (graph, _) = optimize(graph, &Passes::default())?;
-    let executor = CpuExecutor::new(&graph, None)?;
-    let plan = Plan::new(Arc::new(graph), 1, DType::F32)?;
-    let mut arena = Arena::new();
-    for pixels in images {
-        let outputs = executor.run(&plan, Input::Pixels(pixels), &mut arena, None)?;
-        for ((_, x), value) in outputs.iter().skip(before).zip(&values) {
-            let channels = x.ncols();
-            let sum = hessians
-                .entry(*value)
-                .or_insert_with(|| Array2::zeros([channels, channels]));
-            general_mat_mul(1.0, &x.t(), x, 1.0, sum);
-        }
-    }
+    observe(model, &values, images, |value, x| {
+        let channels = x.ncols();
+        let sum = hessians
+            .entry(values[value])
+            .or_insert_with(|| Array2::zeros([channels, channels]));
+        general_mat_mul(1.0, &x.t(), x, 1.0, sum);
+    })?;
     Ok(hessians)
 }
 
