@@ -189,3 +189,16 @@ impl Error {
         }
     }
 }
+
+/// The value of the argument `what` that `text` names.
+///
+/// # Errors
+///
+/// [`Error::Argument`] with all names.
+pub(crate) fn named<T: Copy>(what: &'static str, text: &str, values: &[(&str, T)]) -> Result<T> {
+    let value = values.iter().find(|(name, _)| *name == text);
+    value.map(|&(_, value)| value).ok_or_else(|| {
+        let names: Vec<&str> = values.iter().map(|&(name, _)| name).collect();
+        Error::argument(what, format_args!("`{text}` is not one of {}", names.join(", ")))
+    })
+}

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, named};
 use crate::hip::{self, Runtime, World};
 
 /// Where a model runs.
@@ -102,13 +102,6 @@ impl FromStr for ResizeOn {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        match text {
-            "host" => Ok(Self::Host),
-            "device" => Ok(Self::Device),
-            _ => Err(Error::argument(
-                "resize",
-                format!("`{text}` is not one of host, device"),
-            )),
-        }
+        named("resize", text, &[("host", Self::Host), ("device", Self::Device)])
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, named};
 use crate::hip::{self, Replay};
 use crate::tensor::DType;
 
@@ -37,15 +37,11 @@ impl FromStr for GraphMode {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "on" => Ok(Self::On),
-            "off" => Ok(Self::Off),
-            _ => Err(Error::argument(
-                "graph",
-                format!("`{text}` is not one of auto, on, off"),
-            )),
-        }
+        named(
+            "graph",
+            text,
+            &[("auto", Self::Auto), ("on", Self::On), ("off", Self::Off)],
+        )
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, named};
 
 /// How sessions select kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,15 +51,15 @@ impl FromStr for AllReduceKind {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "direct" => Ok(Self::Direct),
-            "library" => Ok(Self::Library),
-            _ => Err(Error::argument(
-                "all-reduce",
-                format!("`{text}` is not one of auto, direct, library"),
-            )),
-        }
+        named(
+            "all-reduce",
+            text,
+            &[
+                ("auto", Self::Auto),
+                ("direct", Self::Direct),
+                ("library", Self::Library),
+            ],
+        )
     }
 }
 
@@ -97,15 +97,11 @@ impl FromStr for Overlap {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "on" => Ok(Self::On),
-            "off" => Ok(Self::Off),
-            _ => Err(Error::argument(
-                "overlap",
-                format!("`{text}` is not one of auto, on, off"),
-            )),
-        }
+        named(
+            "overlap",
+            text,
+            &[("auto", Self::Auto), ("on", Self::On), ("off", Self::Off)],
+        )
     }
 }
 
@@ -130,15 +126,15 @@ impl FromStr for Sparse {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "on" => Ok(Self::On),
-            "own" => Ok(Self::Own),
-            "off" => Ok(Self::Off),
-            _ => Err(Error::argument(
-                "sparse",
-                format!("`{text}` is not one of auto, on, own, off"),
-            )),
-        }
+        named(
+            "sparse",
+            text,
+            &[
+                ("auto", Self::Auto),
+                ("on", Self::On),
+                ("own", Self::Own),
+                ("off", Self::Off),
+            ],
+        )
     }
 }
