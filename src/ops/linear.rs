@@ -368,6 +368,7 @@ mod tests {
             assert_eq!(BLOCKS.divide(rows, 12, 2).0, expected, "{rows}");
         }
     }
+
     /// By the processor's instructions for bf16, if it has any, and with rows at rest: the same products, summed in f32.
     #[test]
     fn layers_in_bf16_are_exact_but_for_their_sums() {
