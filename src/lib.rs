@@ -126,6 +126,7 @@
 //! - `cli` (default): the program `hipvit`. Applications turn it off by `default-features = false`.
 //! - `text`: texts through CLIP's and SigLIP's text towers, and the module [`zero_shot`]; part of `cli`.
 //! - `inspect`, `validate`: what the commands of these names need; part of `cli`.
+//! - `hub` (default): `hipvit pull` and [`model::pull`], which download models from the Hugging Face hub.
 //! - `gif`, `tiff`, `webp`: decoders of these formats; part of `cli`. PNG, JPEG and BMP always are there.
 //! - `parquet`: `hipvit embed -o FILE.parquet`.
 //! - `serve`: `hipvit serve` and `hipvit top`, and the module `serve`.

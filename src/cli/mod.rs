@@ -23,6 +23,8 @@ mod output;
 mod preprocess;
 mod profile;
 mod progress;
+#[cfg(feature = "hub")]
+mod pull;
 mod quantize;
 mod ranks;
 mod record;
@@ -108,6 +110,9 @@ enum Command {
     Validate(validate::Args),
     /// Write a model in 8 bits: int8 is a quarter of the memory and faster on CPUs, fp8 a quarter of the file
     Quantize(quantize::Args),
+    /// Download models from the Hugging Face hub into its local cache
+    #[cfg(feature = "hub")]
+    Pull(pull::Args),
     /// List the GPUs, their memory and their links, and the CPU
     Devices(devices::Args),
     /// Print a shell's completion script
@@ -415,6 +420,8 @@ pub fn main() -> ExitCode {
         Command::Compare(args) => args.run(),
         Command::Validate(args) => args.run(),
         Command::Quantize(args) => args.run(),
+        #[cfg(feature = "hub")]
+        Command::Pull(args) => args.run(),
         Command::Devices(args) => args.run(),
         Command::Completions(args) => args.run(),
     };

@@ -23,6 +23,7 @@ mod goldens;
 mod gpu;
 mod hip;
 mod hub;
+mod hub_server;
 mod image;
 mod inputs;
 mod labels;
@@ -32,6 +33,7 @@ mod naflex;
 mod outputs;
 mod plan_cache;
 mod profile;
+mod pull;
 mod quantize;
 #[cfg(feature = "serve")]
 mod serve;
