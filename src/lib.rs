@@ -146,6 +146,10 @@
     )
 )]
 
+// The command line names the library as a program of its own would.
+#[cfg(feature = "cli")]
+extern crate self as hipvit;
+
 /// Compiles the Rust code in README.md.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
@@ -186,6 +190,10 @@ pub mod bench;
 #[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod certificate;
+#[cfg(feature = "cli")]
+#[doc(hidden)]
+#[allow(unreachable_pub, reason = "its modules are written as those of a program")]
+pub mod cli;
 pub mod digits;
 #[cfg(feature = "inspect")]
 #[doc(hidden)]

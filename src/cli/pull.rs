@@ -1,6 +1,7 @@
 //! `hipvit pull`: models from the Hugging Face hub.
 
 use std::io::Write;
+use std::ops::ControlFlow;
 
 use hipvit::model::{self, PullProgress, Pulled};
 use indicatif::{DecimalBytes, ProgressBar, ProgressStyle};
@@ -31,7 +32,10 @@ impl Args {
     pub fn run(self) -> anyhow::Result<Outcome> {
         for model in &self.models {
             let bar = Bar::new();
-            let pulled = model::pull(model, |progress| bar.show(progress))?;
+            let pulled = model::pull(model, |progress| {
+                bar.show(progress);
+                ControlFlow::Continue(())
+            })?;
             drop(bar);
             report(&pulled)?;
         }

@@ -6,6 +6,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -37,6 +38,10 @@ const ATTEMPTS: u32 = 5;
 const BUFFER: usize = 1 << 18;
 /// Pause before the second attempt; each further one takes twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
+
+type Report<'a> = dyn FnMut(PullProgress<'_>) -> ControlFlow<()> + 'a;
+/// Takes the number of bytes of one file that are there.
+type Bytes<'a> = dyn FnMut(u64) -> ControlFlow<()> + 'a;
 
 /// State of a download.
 #[derive(Clone, Copy, Debug)]
@@ -71,15 +76,15 @@ pub struct Pulled {
 /// Downloads what hipvit reads of a model on the Hugging Face hub into the hub's local cache, where
 /// [`Session::load`](crate::Session::load) and Python's libraries find it. `model` is `org/name` or `org/name@revision`.
 ///
-/// Files that the cache has are not downloaded again, and an interrupted download continues where it ended. The environment
+/// `progress` is called as bytes arrive, and can stop the download. Files that the cache has are not downloaded again, and an interrupted download continues where it ended. The environment
 /// variables are those of Python's `huggingface_hub`: `HF_HOME` and `HF_HUB_CACHE` for the cache, `HF_ENDPOINT`, `HF_TOKEN`,
 /// `HF_HUB_OFFLINE`.
 ///
 /// # Errors
 ///
-/// [`Error::Hub`] if `model` is no such name, if the hub cannot be reached or refuses, if the repository has no weights that
+/// [`Error::Hub`] if `model` is no such name, if `progress` stops the download, if the hub cannot be reached or refuses, if the repository has no weights that
 /// hipvit reads, or if a file's SHA-256 is wrong; [`Error::Io`] if the cache cannot be written.
-pub fn pull(model: &str, mut progress: impl FnMut(PullProgress<'_>)) -> Result<Pulled> {
+pub fn pull(model: &str, mut progress: impl FnMut(PullProgress<'_>) -> ControlFlow<()>) -> Result<Pulled> {
     let repository = Repository::parse(model).ok_or_else(|| Error::Hub {
         model: model.to_owned(),
         reason: "not a name on the Hugging Face hub. Names are ORG/NAME or ORG/NAME@REVISION, for example \
@@ -89,7 +94,7 @@ pub fn pull(model: &str, mut progress: impl FnMut(PullProgress<'_>)) -> Result<P
     pull_repository(repository, &mut progress)
 }
 
-fn pull_repository(repository: Repository, progress: &mut dyn FnMut(PullProgress<'_>)) -> Result<Pulled> {
+fn pull_repository(repository: Repository, progress: &mut Report<'_>) -> Result<Pulled> {
     let repository = repository.default_weights().unwrap_or(repository);
     let cache = environment().ok_or_else(|| {
         repository.error("there is no home directory for the cache. Set HF_HUB_CACHE to a folder.")
@@ -115,7 +120,7 @@ fn pull_repository(repository: Repository, progress: &mut dyn FnMut(PullProgress
 }
 
 /// Downloads the model that an adapter belongs to, if `path` has an adapter and no model.
-fn pull_base(path: &Path, progress: &mut dyn FnMut(PullProgress<'_>)) -> Result<Option<Box<Pulled>>> {
+fn pull_base(path: &Path, progress: &mut Report<'_>) -> Result<Option<Box<Pulled>>> {
     let adapter = path.join("adapter_config.json");
     if path.join(source::CONFIG).exists() || !adapter.exists() {
         return Ok(None);
@@ -145,12 +150,12 @@ struct Download<'a> {
 
 impl Download<'_> {
     /// Downloads what is missing and returns its size in bytes.
-    fn run(&self, progress: &mut dyn FnMut(PullProgress<'_>)) -> Result<u64> {
+    fn run(&self, progress: &mut Report<'_>) -> Result<u64> {
         let mut files = self.configs()?;
         if let Some(index) = files.iter().position(|file| file == source::INDEX) {
             // The index names the shards, so it comes first.
             let metadata = self.metadata(source::INDEX)?;
-            self.store(&files[index], &metadata, &mut |_| {})?;
+            self.store(&files[index], &metadata, &mut |_| ControlFlow::Continue(()))?;
             files.extend(self.shards()?);
         }
         let files: Vec<(String, Metadata)> = files
@@ -166,13 +171,18 @@ impl Download<'_> {
                     file,
                     done: before + done,
                     total,
-                });
+                })
             })?;
             before += metadata.size;
         }
         // Last, so that a revision always names a complete snapshot.
         self.refer()?;
         Ok(downloaded)
+    }
+
+    fn stopped(&self) -> Error {
+        self.repository
+            .error("stopped. The next download continues here.")
     }
 
     fn snapshot(&self) -> PathBuf {
@@ -236,7 +246,7 @@ impl Download<'_> {
     }
 
     /// Puts `file` into the snapshot, from the cache or from the hub. Returns the number of bytes that were downloaded.
-    fn store(&self, file: &str, metadata: &Metadata, progress: &mut dyn FnMut(u64)) -> Result<u64> {
+    fn store(&self, file: &str, metadata: &Metadata, progress: &mut Bytes<'_>) -> Result<u64> {
         let (blobs, snapshot) = (self.folder.join("blobs"), self.snapshot());
         for folder in [&blobs, &snapshot, &self.locks] {
             fs::create_dir_all(folder).map_err(|error| Error::io(folder, error))?;
@@ -255,18 +265,14 @@ impl Download<'_> {
             }
             link(&blob, &metadata.etag, &place)?;
         }
-        progress(metadata.size);
+        if progress(metadata.size).is_break() {
+            return Err(self.stopped());
+        }
         Ok(downloaded)
     }
 
     /// Downloads a file's bytes to `blob`, from where an earlier attempt ended.
-    fn fetch(
-        &self,
-        file: &str,
-        metadata: &Metadata,
-        blob: &Path,
-        progress: &mut dyn FnMut(u64),
-    ) -> Result<u64> {
+    fn fetch(&self, file: &str, metadata: &Metadata, blob: &Path, progress: &mut Bytes<'_>) -> Result<u64> {
         let mut partial = blob.as_os_str().to_owned();
         partial.push(".incomplete");
         let mut partial = Partial::open(PathBuf::from(partial))?;
@@ -299,7 +305,7 @@ impl Download<'_> {
         partial: &mut Partial,
         file: &str,
         size: u64,
-        progress: &mut dyn FnMut(u64),
+        progress: &mut Bytes<'_>,
     ) -> Result<u64, Failure> {
         let commit = &self.listing.commit;
         let (begin, mut body) = self.client.read(self.repository, commit, file, partial.length)?;
@@ -318,7 +324,9 @@ impl Download<'_> {
             }
             partial.append(&buffer[..bytes])?;
             received += bytes as u64;
-            progress(partial.length);
+            if progress(partial.length).is_break() {
+                return Err(Failure::Final(self.stopped()));
+            }
         }
         Ok(received)
     }
