@@ -39,7 +39,10 @@ class Handler(BaseHTTPRequestHandler):
                 ]
                 return self.answer(json.dumps(tree).encode())
             return self.answer(json.dumps({"id": self.model, "sha": COMMIT, "siblings": files}).encode())
-        body = (self.directory / self.path.rsplit("/", 1)[1]).read_bytes()
+        file = self.directory / self.path.rsplit("/", 1)[1]
+        if not file.is_file():
+            return self.send_error(404)
+        body = file.read_bytes()
         self.answer(body, ("ETag", f'"{self.etag(body)}"'))
 
     do_HEAD = do_GET
