@@ -17,9 +17,11 @@ mod explain;
 mod format;
 mod inputs;
 mod inspect;
+mod interrupt;
 mod labels;
 mod launcher;
 mod output;
+mod partial;
 mod preprocess;
 mod profile;
 mod progress;
@@ -29,6 +31,7 @@ mod record;
 mod results;
 #[cfg(feature = "serve")]
 mod serve;
+mod target;
 mod texts;
 #[cfg(feature = "serve")]
 mod top;
