@@ -296,7 +296,7 @@ impl<'a> Work<'a> {
     /// Begins the file of partial results, or continues that of an interrupted run.
     fn begin(&mut self) -> Result<Option<Journal>> {
         match self.partial.take() {
-            Some(partial) => partial.begin(&self.facts()?, &self.sources, self.session.batch()),
+            Some(partial) => partial.begin(|| self.facts(), &self.sources, self.session.batch()),
             None => Ok(None),
         }
     }
