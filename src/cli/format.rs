@@ -236,12 +236,10 @@ fn unknown_ending<F: Formats>(path: &Path) -> String {
     }
 }
 
-/// Ends a command that writes results while it runs. Its files appear if any input gave a result.
-pub fn finish(mut files: Vec<Sink>, outcome: Outcome, results: usize) -> Result<Outcome> {
+/// Ends a command that writes results while it runs. Its files appear together, if any input gave a result.
+pub fn finish(files: Vec<Sink>, outcome: Outcome, results: usize) -> Result<Outcome> {
     if results > 0 || outcome == Outcome::Complete {
-        // What does not fit on the disk shows before the first file appears.
-        files.iter_mut().try_for_each(Write::flush)?;
-        files.into_iter().try_for_each(Sink::finish)?;
+        Sink::finish_all(files)?;
     }
     Ok(outcome)
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
 
-use super::target::Target;
+use super::target::{Staged, Target};
 
 /// Whether only results and errors are printed.
 static QUIET: AtomicBool = AtomicBool::new(false);
@@ -180,13 +180,32 @@ impl Sink {
     /// # Errors
     ///
     /// [`io::Error`] that names the file, and where its results are kept if they are complete.
-    pub fn finish(mut self) -> io::Result<()> {
+    pub fn finish(self) -> io::Result<()> {
+        Self::finish_all([self])
+    }
+
+    /// Ends several results, whose files appear together.
+    ///
+    /// # Errors
+    ///
+    /// [`io::Error`] as from [`finish`](Self::finish).
+    pub fn finish_all(sinks: impl IntoIterator<Item = Self>) -> io::Result<()> {
+        let staged: Vec<_> = sinks.into_iter().map(Self::stage).collect::<io::Result<_>>()?;
+        let mut files = staged.into_iter().flatten();
+        files.try_for_each(|(file, path)| file.commit().map_err(|error| at(&path, &error)))
+    }
+
+    /// Writes what is buffered. Returns a file that is not in place yet.
+    fn stage(mut self) -> io::Result<Option<(Staged, PathBuf)>> {
         self.flush()?;
         match self {
-            Self::Text(_) | Self::Binary(_) => Ok(()),
+            Self::Text(_) | Self::Binary(_) => Ok(None),
             Self::File(writer, path) => {
                 let target = writer.into_inner().map_err(io::IntoInnerError::into_error);
-                target.and_then(Target::finish).map_err(|error| at(&path, &error))
+                let staged = target
+                    .and_then(Target::stage)
+                    .map_err(|error| at(&path, &error))?;
+                Ok(Some((staged, path)))
             }
         }
     }

@@ -166,8 +166,13 @@ impl Partial {
     ///
     /// # Errors
     ///
-    /// The partial results are those of another run, or an image has changed.
-    pub fn begin(self, facts: &Facts, sources: &[Source], batch: usize) -> Result<Option<Journal>> {
+    /// The partial results are those of another run, or an image has changed. Errors of `facts`, which states what the run is.
+    pub fn begin(
+        self,
+        facts: impl FnOnce() -> Result<Facts>,
+        sources: &[Source],
+        batch: usize,
+    ) -> Result<Option<Journal>> {
         if sources.iter().any(|source| matches!(source, Source::Stdin)) {
             return match self.interrupted {
                 Some(_) => bail!(
@@ -178,17 +183,17 @@ impl Partial {
             };
         }
         if let Some(file) = self.interrupted {
-            return Journal::resume(file, &self.path, facts, sources, batch).map(Some);
+            return Journal::resume(file, &self.path, &facts()?, sources, batch).map(Some);
         }
         // A run of one batch is as quickly repeated.
         if sources.len() <= batch {
             return Ok(None);
         }
-        match create(&self.path, facts) {
+        match create(&self.path, &facts()?) {
             Ok(file) => Journal::new(file, self.path, 0, sources.len()).map(Some),
             Err(error) if self.resume => Err(error),
             Err(error) => {
-                output::note(&format!("an interrupted run cannot be resumed: {error:#}"));
+                output::note(&format!("an interrupted run cannot be resumed: {error}"));
                 Ok(None)
             }
         }
@@ -344,14 +349,15 @@ impl JournalFile {
     /// Ends the file, and removes it if it has no results. Returns a text that says how to go on.
     pub fn keep(&mut self) -> Option<String> {
         let mut out = self.out.take()?;
-        // What cannot be written is computed again.
-        let _ = out.flush();
+        let written = out.flush();
         if self.recorded == 0 {
             let _ = fs::remove_file(&self.path);
             return None;
         }
+        // What could not be written is computed again.
+        let part = if written.is_ok() { "" } else { "a part of " };
         Some(format!(
-            "{}: has the results of {} of {} images. To continue: {}",
+            "{}: has {part}the results of {} of {} images. To continue: {}",
             self.path.display(),
             self.recorded,
             self.images,

@@ -16,6 +16,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, XattrFlags};
+use rustix::io::Errno;
 use rustix::path::Arg;
 use tempfile::NamedTempFile;
 
@@ -39,7 +40,7 @@ enum Content {
 }
 
 impl Target {
-    /// Begins to write `path`, whose content stays until [`finish`](Self::finish).
+    /// Begins to write `path`, whose content stays until [`Staged::commit`].
     ///
     /// # Errors
     ///
@@ -88,46 +89,53 @@ impl Target {
         }
     }
 
-    /// Puts the results in place.
+    /// Brings the results to the target's file system, so that [`Staged::commit`] only renames them.
     ///
     /// # Errors
     ///
-    /// [`io::Error`] if the file cannot be written. It names the file in which the results are kept.
-    pub fn finish(self) -> io::Result<()> {
-        if let Content::Direct(mut file) = self.content {
-            return file.flush();
-        }
-        self.publish().map_err(|error| match self.keep() {
-            Ok(kept) => {
-                let text = format!("{error}. The complete results are in {}", kept.display());
-                io::Error::new(error.kind(), text)
-            }
-            Err(_) => error,
+    /// [`io::Error`] if they cannot be written there. It names the file in which the results are kept.
+    pub fn stage(mut self) -> io::Result<Staged> {
+        self.flush()?;
+        let renamed = match self.content {
+            Content::Direct(_) => None,
+            _ => self.link().map_err(|error| self.kept(&error))?,
+        };
+        Ok(Staged {
+            target: self,
+            renamed,
         })
     }
 
-    fn publish(&self) -> io::Result<()> {
+    /// Gives the results a name in the target's directory. Returns `None` if the existing file cannot be replaced, as a mount point, a
+    /// file of another user, or a file with several names.
+    fn link(&self) -> io::Result<Option<NamedTempFile<File>>> {
         let existing = match fs::metadata(&self.file) {
-            Ok(existing) => existing,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return self.replace(None),
+            Ok(existing) => Some(existing),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };
-        // Mount points, files of other users and sticky directories refuse to be replaced.
-        if existing.nlink() > 1 || self.replace(Some(&existing)).is_err() {
-            return self.copy_into();
+        if existing.as_ref().is_some_and(|existing| existing.nlink() > 1) {
+            return Ok(None);
         }
-        Ok(())
+        let linked = tempfile::Builder::new().make_in(directory(&self.file), |path| self.content.link(path));
+        let linked = linked.and_then(|linked| {
+            if let Some(existing) = &existing {
+                keep_attributes(&self.file, existing, linked.as_file())?;
+            }
+            Ok(linked)
+        });
+        match linked {
+            Err(_) if existing.is_some() => Ok(None),
+            linked => linked.map(Some),
+        }
     }
 
-    /// Gives the results the target's name, and the attributes of the existing file.
-    fn replace(&self, existing: Option<&Metadata>) -> io::Result<()> {
-        let named =
-            tempfile::Builder::new().make_in(directory(&self.file), |path| self.content.link(path))?;
-        if let Some(existing) = existing {
-            keep_attributes(&self.file, existing, named.as_file())?;
-        }
-        named.persist(&self.file)?;
-        Ok(())
+    /// The error of a target that cannot be written, with the name of the file that has the results.
+    fn kept(&self, error: &io::Error) -> io::Error {
+        let kept = self
+            .keep()
+            .map(|kept| format!(". The complete results are in {}", kept.display()));
+        io::Error::new(error.kind(), format!("{error}{}", kept.unwrap_or_default()))
     }
 
     /// Copies the results into the existing file.
@@ -160,6 +168,35 @@ impl Target {
     }
 }
 
+/// A target whose results are complete, but not in place.
+pub struct Staged {
+    target: Target,
+    /// The results under another name. `None` if they are copied into the existing file, or are written already.
+    renamed: Option<NamedTempFile<File>>,
+}
+
+impl Staged {
+    /// Puts the results in place.
+    ///
+    /// # Errors
+    ///
+    /// [`io::Error`] if the file cannot be written. It names the file in which the results are kept.
+    pub fn commit(self) -> io::Result<()> {
+        let Self { target, renamed } = self;
+        if !target.is_file() {
+            return Ok(());
+        }
+        let committed = match renamed.map(|results| results.persist(&target.file)) {
+            Some(Ok(_)) => Ok(()),
+            Some(Err(error)) if !fs::metadata(&target.file).is_ok_and(|found| found.is_file()) => {
+                Err(error.error)
+            }
+            _ => target.copy_into(),
+        };
+        committed.map_err(|error| target.kept(&error))
+    }
+}
+
 impl Write for Target {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self.content.file().write(bytes) {
@@ -180,8 +217,10 @@ impl Content {
     fn new(directory: &Path) -> io::Result<Self> {
         const PERMISSIONS: u32 = 0o666;
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        if let Ok(file) = rustix::fs::open(directory, flags, Mode::from_raw_mode(PERMISSIONS)) {
-            return Ok(Self::Unnamed(file.into()));
+        match rustix::fs::open(directory, flags, Mode::from_raw_mode(PERMISSIONS)) {
+            Ok(file) => return Ok(Self::Unnamed(file.into())),
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {}
+            Err(error) => return Err(error.into()),
         }
         let named = tempfile::Builder::new()
             .permissions(Permissions::from_mode(PERMISSIONS))
@@ -370,7 +409,7 @@ mod tests {
     fn write(path: &Path, text: &str) -> io::Result<()> {
         let mut target = Target::open(path)?;
         target.write_all(text.as_bytes())?;
-        target.finish()
+        target.stage()?.commit()
     }
 
     fn read(path: &Path) -> String {
@@ -444,7 +483,7 @@ mod tests {
         target.write_all(b"results").unwrap();
         // A directory takes the name meanwhile.
         fs::create_dir(&file).unwrap();
-        let error = target.finish().unwrap_err().to_string();
+        let error = target.stage().and_then(Staged::commit).unwrap_err().to_string();
         let (_, kept) = error.split_once("The complete results are in ").unwrap();
         assert_eq!(read(Path::new(kept)), "results");
         assert_eq!(Path::new(kept).extension().unwrap(), "csv");

@@ -307,7 +307,8 @@ fn the_rows_of_an_array_are_named_beside_it() {
     // Other forms, and standard output, have no such file.
     let entries = || fs::read_dir(folder.path()).unwrap().count();
     let before = entries();
-    let args = [OsStr::new("embed"), path("in").as_os_str()];
+    let images = path("in");
+    let args = [OsStr::new("embed"), images.as_os_str()];
     hipvit(args.iter().copied().chain(["--format".as_ref(), "npy".as_ref()]));
     hipvit(args.iter().copied().chain([
         "--format".as_ref(),
