@@ -140,6 +140,7 @@ fn what_cannot_be_written_is_refused_before_the_model_is_loaded() {
     for args in [
         vec![
             OsStr::new("trace"),
+            "--pixel=1,1".as_ref(),
             sample.as_os_str(),
             "--html".as_ref(),
             page.as_os_str(),
