@@ -336,7 +336,7 @@ fn extended_attributes(path: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
     let Ok(file) = File::open(path) else {
         return Vec::new();
     };
-    let mut names = vec![0; rustix::fs::flistxattr(&file, &mut [0u8; 0][..]).unwrap_or(0)];
+    let mut names = vec![0; rustix::fs::flistxattr_query(&file).unwrap_or(0)];
     let length = rustix::fs::flistxattr(&file, &mut names[..]).unwrap_or(0);
     let names = names[..length]
         .split(|&byte| byte == 0)
@@ -347,7 +347,7 @@ fn extended_attributes(path: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
 }
 
 fn attribute(file: &File, name: impl Arg + Copy) -> Option<Vec<u8>> {
-    let mut value = vec![0; rustix::fs::fgetxattr(file, name, &mut [0u8; 0][..]).ok()?];
+    let mut value = vec![0; rustix::fs::fgetxattr_query(file, name).ok()?];
     let length = rustix::fs::fgetxattr(file, name, &mut value[..]).ok()?;
     value.truncate(length);
     Some(value)
