@@ -242,7 +242,8 @@ fn an_output_that_cannot_be_written_is_an_error() {
     }));
     assert_eq!(output.status.code(), Some(1));
     assert!(
-        stderr(&output).contains("no/such/directory/x.safetensors: No such file"),
+        stderr(&output)
+            .contains("no/such/directory/x.safetensors: the directory no/such/directory does not exist"),
         "{}",
         stderr(&output)
     );

@@ -30,11 +30,13 @@ mod labels;
 mod limits;
 mod model;
 mod naflex;
+mod output_files;
 mod outputs;
 mod plan_cache;
 mod profile;
 mod pull;
 mod quantize;
+mod resume;
 #[cfg(feature = "serve")]
 mod serve;
 mod session;
