@@ -1,59 +1,53 @@
-//! From texts to tokens, by the `tokenizers` crate: `tokenizer.json`, or CLIP's older `vocab.json` and `merges.txt`.
+//! From texts to tokens, by the `tokenizers` crate and what the libraries do around it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use serde_json::Value;
-use tokenizers::models::bpe::BPE;
-use tokenizers::normalizers::{Lowercase, NFC, Replace, Sequence as Normalizers};
-use tokenizers::pre_tokenizers::byte_level::ByteLevel;
-use tokenizers::pre_tokenizers::sequence::Sequence as PreTokenizers;
-use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
-use tokenizers::processors::roberta::RobertaProcessing;
-use tokenizers::{
-    AddedToken, ModelWrapper, NormalizerWrapper, PaddingDirection, PostProcessor, PreTokenizerWrapper,
-    SplitDelimiterBehavior, TruncationDirection, TruncationParams,
-};
+use tokenizers::{PostProcessor, TruncationParams};
 
+use super::open_clip::{Cleaner, Fault, Options, SimpleTokenizer};
 use super::siglip::canonicalize;
-use super::{TextSpec, TokenizerKind};
+use super::transformers::{self, Loaded, clip_vocabulary, json_or_empty};
+use super::{TextPooling, TextSpec, TokenizerKind};
 use crate::error::{Error, Result};
 use crate::model::source::Source;
 
-const TOKENIZER: &str = "tokenizer.json";
-const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
-const SPECIAL_TOKENS: &str = "special_tokens_map.json";
-const VOCABULARY: &str = "vocab.json";
-const MERGES: &str = "merges.txt";
-const SENTENCE_PIECE: &str = "spiece.model";
+const OPEN_CLIP: &str = "open_clip_config.json";
 
-/// CLIP's words, by `tokenizer.json` of its repositories.
-const CLIP_WORDS: &str =
-    r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+";
-const CLIP_START: &str = "<|startoftext|>";
-const CLIP_END: &str = "<|endoftext|>";
-
-/// Makes tokens of texts, as transformers' processor of the model does.
+/// Makes tokens of texts, as the model's library does.
 pub(crate) struct Tokenizer {
-    inner: tokenizers::Tokenizer,
     file: PathBuf,
-    canonical: Option<Canonical>,
-    /// The context, the id that fills it, and whether from the front.
-    padding: Option<(usize, u32, bool)>,
+    /// open_clip's cleaning of a text.
+    cleaner: Option<Cleaner>,
+    kind: Kind,
+    context: usize,
 }
 
-/// What is done to a text before its tokens are found.
-#[derive(Clone, Copy, Debug)]
-enum Canonical {
-    /// SigLIP's, in lower case or not.
-    Siglip(bool),
-    /// SigLIP 2's.
-    Lower,
+enum Kind {
+    OpenClip(Box<SimpleTokenizer>),
+    Transformers(Box<Transformers>),
+}
+
+/// A tokenizer of transformers.
+struct Transformers {
+    inner: tokenizers::Tokenizer,
+    /// Set for SigLIP's cleaning of a text: whether it makes small letters.
+    canonicalize: Option<bool>,
+    padding: Option<Padding>,
+    /// The token that becomes 0.
+    stripped: Option<u32>,
+}
+
+/// How a text is filled up to the context.
+#[derive(Clone, Copy)]
+struct Padding {
+    id: u32,
+    left: bool,
 }
 
 /// A text's tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Tokens {
-    /// With the tokens that begin and end a text.
+    /// The ids, with the tokens that begin and end a text.
     pub(crate) ids: Vec<u32>,
     /// Whether the text was longer than the context.
     pub(crate) truncated: bool,
@@ -61,68 +55,79 @@ pub(crate) struct Tokens {
 
 impl Tokenizer {
     pub(super) fn load(source: &Source<'_>, spec: &TextSpec) -> Result<Self> {
-        let config = match source.json(TOKENIZER_CONFIG)? {
-            Some(document) => document.value,
-            None => Value::Null,
-        };
-        let (mut inner, file) = match source.bytes(TOKENIZER)? {
-            Some(bytes) => {
-                let file = source.place(TOKENIZER);
-                let inner = tokenizers::Tokenizer::from_bytes(&bytes)
-                    .map_err(|error| Error::config(&file, format!("is not a tokenizer: {error}")))?;
-                (inner, file)
-            }
-            None => older_clip(source, spec)?,
-        };
+        if spec.tokenizer == TokenizerKind::OpenClip {
+            return Self::open_clip(source, spec);
+        }
+        let loaded = transformers::load(source, spec.tokenizer)?;
+        Self::new(loaded, spec, None)
+    }
+
+    /// The tokenizer that open_clip's `get_tokenizer` makes for the directory.
+    fn open_clip(source: &Source<'_>, spec: &TextSpec) -> Result<Self> {
+        let config = json_or_empty(source, OPEN_CLIP)?;
+        let model = config.fields()?.object_or_empty("model_cfg")?;
+        let options = Options::read(model.object_or_empty("text_cfg")?)?;
+        let fault = |error: Fault| Error::config(source.place(OPEN_CLIP), error);
+        if options.transformers {
+            let loaded = transformers::load(source, spec.tokenizer)?;
+            return Self::new(loaded, spec, Some(options));
+        }
+        let (model, file) = clip_vocabulary(source)?;
+        let tokenizer = SimpleTokenizer::new(model).map_err(fault)?;
+        let tokenizer = tokenizer.ok_or_else(|| {
+            Error::config(&file, "has no tokens <|startoftext|> and <|endoftext|>, so it is not CLIP's")
+        })?;
+        Ok(Self {
+            file,
+            cleaner: Some(Cleaner::new(options.cleaning).map_err(fault)?),
+            kind: Kind::OpenClip(Box::new(tokenizer)),
+            context: spec.context,
+        })
+    }
+
+    fn new(mut loaded: Loaded, spec: &TextSpec, options: Option<Options>) -> Result<Self> {
+        let file = loaded.file.clone();
         let unusable = |reason: String| Error::config(&file, reason);
-        let added = inner.get_post_processor().map_or(0, |p| p.added_tokens(false));
-        if added >= spec.context {
+        let context = context(spec, &file, loaded.longest, options.is_some())?;
+        let added = loaded.inner.get_post_processor().map_or(0, |p| p.added_tokens(false));
+        if added >= context {
             return Err(unusable(format!(
-                "adds {added} tokens to each text, but the model's context is {}",
-                spec.context
+                "adds {added} tokens to each text, but the model's context is {context}"
             )));
         }
-        let right = config.get("truncation_side").and_then(Value::as_str) != Some("left");
         let truncation = TruncationParams {
-            max_length: spec.context,
-            direction: match right {
-                true => TruncationDirection::Right,
-                false => TruncationDirection::Left,
-            },
+            max_length: context,
+            direction: loaded.truncation,
             ..TruncationParams::default()
         };
-        inner
+        loaded
+            .inner
             .with_truncation(Some(truncation))
             .map_err(|error| unusable(error.to_string()))?;
-        let padding = match spec.tokenizer {
-            TokenizerKind::Clip => None,
-            TokenizerKind::Siglip => {
-                let from_file = inner.get_padding().map(|padding| padding.pad_id);
-                let id = match pad_token(source, &config)? {
-                    Some(token) => inner.token_to_id(&token),
-                    None => from_file.or(spec.padding),
-                };
-                let id = id.ok_or_else(|| {
-                    unusable(format!(
-                        "has no padding token; {TOKENIZER_CONFIG}'s `pad_token` names it"
-                    ))
-                })?;
-                let of_file = inner.get_padding().map(|padding| padding.direction);
-                let left = match config.get("padding_side").and_then(Value::as_str) {
-                    Some(side) => side == "left",
-                    None => matches!(of_file, Some(PaddingDirection::Left)),
-                };
-                Some((spec.context, id, left))
-            }
+        let padding = if spec.tokenizer == TokenizerKind::Clip {
+            check_clip_padding(&loaded, spec)?;
+            None
+        } else {
+            let id = loaded.pad.ok_or_else(|| {
+                unusable("has no padding token; `pad_token` of tokenizer_config.json names it".to_owned())
+            })?;
+            Some(Padding {
+                id,
+                left: loaded.pads_left,
+            })
         };
-        // Ours is after truncation, so that what is padding is known.
-        inner.with_padding(None);
-        let canonical = canonical(&config, spec, inner.get_model());
+        let cleaner = options.map(|options| Cleaner::new(options.cleaning)).transpose();
+        let strips = options.is_some_and(|options| options.strip_separator);
         Ok(Self {
-            inner,
+            cleaner: cleaner.map_err(|error| Error::config(&file, error))?,
+            kind: Kind::Transformers(Box::new(Transformers {
+                inner: loaded.inner,
+                canonicalize: loaded.canonicalize,
+                padding,
+                stripped: loaded.separator.filter(|_| strips),
+            })),
+            context,
             file,
-            canonical,
-            padding,
         })
     }
 
@@ -132,20 +137,36 @@ impl Tokenizer {
     ///
     /// [`Error::Config`] if the tokenizer cannot make tokens of it.
     pub(crate) fn encode(&self, text: &str) -> Result<Tokens> {
-        let encoding = match self.canonical {
-            None => self.inner.encode(text, true),
-            Some(Canonical::Siglip(lower)) => self.inner.encode(canonicalize(text, lower), true),
-            Some(Canonical::Lower) => self.inner.encode(text.to_lowercase(), true),
-        };
-        let encoding = encoding.map_err(|error| {
+        self.tokens(text).map_err(|error| {
             let reason = format!("makes no tokens of \"{text}\": {error}");
             Error::config(&self.file, reason)
-        })?;
+        })
+    }
+
+    fn tokens(&self, text: &str) -> std::result::Result<Tokens, tokenizers::Error> {
+        let clean = self.cleaner.as_ref().map(|cleaner| cleaner.clean(text)).transpose()?;
+        let text = clean.as_deref().unwrap_or(text);
+        match &self.kind {
+            Kind::OpenClip(tokenizer) => tokenizer.encode(text, self.context),
+            Kind::Transformers(tokenizer) => tokenizer.encode(text, self.context),
+        }
+    }
+}
+
+impl Transformers {
+    fn encode(&self, text: &str, context: usize) -> std::result::Result<Tokens, tokenizers::Error> {
+        let encoding = match self.canonicalize {
+            None => self.inner.encode(text, true)?,
+            Some(lower) => self.inner.encode(canonicalize(text, lower), true)?,
+        };
         let mut ids = encoding.get_ids().to_vec();
-        if let Some((context, pad, left)) = self.padding {
+        if let Some(Padding { id, left }) = self.padding {
             let missing = context.saturating_sub(ids.len());
             let at = if left { 0 } else { ids.len() };
-            ids.splice(at..at, std::iter::repeat_n(pad, missing));
+            ids.splice(at..at, std::iter::repeat_n(id, missing));
+        }
+        if let Some(stripped) = self.stripped {
+            ids.iter_mut().filter(|id| **id == stripped).for_each(|id| *id = 0);
         }
         Ok(Tokens {
             ids,
@@ -154,101 +175,44 @@ impl Tokenizer {
     }
 }
 
-/// The preparation of texts that transformers' class has beside `tokenizer.json`.
-fn canonical(config: &Value, spec: &TextSpec, model: &ModelWrapper) -> Option<Canonical> {
-    let lower = config.get("do_lower_case").and_then(Value::as_bool);
-    let class = config.get("tokenizer_class").and_then(Value::as_str);
-    match class.map(|class| class.strip_suffix("Fast").unwrap_or(class)) {
-        Some("SiglipTokenizer") => Some(Canonical::Siglip(lower.unwrap_or(true))),
-        Some("Siglip2Tokenizer") => Some(Canonical::Lower),
-        Some(_) => None,
-        // The class is the model type's, unless it is SigLIP 2's tokenizer.
-        None => {
-            let siglip = spec.tokenizer == TokenizerKind::Siglip && matches!(model, ModelWrapper::Unigram(_));
-            siglip.then(|| Canonical::Siglip(lower.unwrap_or(true)))
-        }
+/// Tokens of a text, at most: the model's context, or the tokenizer's if that is shorter.
+fn context(spec: &TextSpec, file: &Path, longest: Option<f64>, open_clip: bool) -> Result<usize> {
+    let shorter = longest.filter(|&longest| longest >= 1.0 && longest < spec.context as f64 && !open_clip);
+    match (shorter, spec.tokenizer) {
+        (None, _) => Ok(spec.context),
+        (Some(longest), TokenizerKind::Clip) => Ok(longest as usize),
+        (Some(longest), _) => Err(Error::config(
+            file.with_file_name("tokenizer_config.json"),
+            format!(
+                "`model_max_length` is {longest}, but the model's context is {}: transformers' processor and its pipeline fill texts up \
+                 to different lengths. Set both to the length of training",
+                spec.context
+            ),
+        )),
     }
 }
 
-/// The padding token that the tokenizer's other files name.
-fn pad_token(source: &Source<'_>, config: &Value) -> Result<Option<String>> {
-    let of = |value: &Value| {
-        let token = value.get("pad_token")?;
-        let text = token.as_str().or_else(|| token.get("content")?.as_str())?;
-        Some(text.to_owned())
+/// Refuses padding by which a text's embedding would depend on the texts beside it: the library fills texts up to the longest.
+fn check_clip_padding(loaded: &Loaded, spec: &TextSpec) -> Result<()> {
+    let refused = |key: &str, reason: &str| {
+        let file = loaded.file.with_file_name("tokenizer_config.json");
+        Err(Error::config(file, format!("`{key}` {reason}")))
     };
-    if let Some(token) = of(config) {
-        return Ok(Some(token));
+    if loaded.pads_left {
+        return refused("padding_side", "is \"left\", by which a text's embedding depends on the longest text beside it");
     }
-    let special = source.json(SPECIAL_TOKENS)?;
-    Ok(special.and_then(|document| of(&document.value)))
-}
-
-/// CLIP's tokenizer of `vocab.json` and `merges.txt`, as transformers makes it.
-fn older_clip(source: &Source<'_>, spec: &TextSpec) -> Result<(tokenizers::Tokenizer, PathBuf)> {
-    let [vocabulary, merges, sentence_piece] =
-        [VOCABULARY, MERGES, SENTENCE_PIECE].map(|name| source.place(name));
-    if spec.tokenizer != TokenizerKind::Clip || !vocabulary.is_file() || !merges.is_file() {
-        let why = match sentence_piece.is_file() {
-            true => {
-                "which texts need; of spiece.model, transformers makes it: python3 -c 'import sys, transformers as t; \
-                 t.AutoTokenizer.from_pretrained(sys.argv[1]).save_pretrained(sys.argv[1])' and the directory"
-            }
-            false => "which texts need",
-        };
-        return Err(source.missing(&[TOKENIZER.to_owned()], why));
+    let end = loaded.inner.encode("", true).ok().and_then(|encoding| encoding.get_ids().iter().max().copied());
+    if spec.pooling == TextPooling::Largest && loaded.pad.zip(end).is_some_and(|(pad, end)| pad > end) {
+        return refused("pad_token", "has a larger id than the end token, which the model finds by its id");
     }
-    let unusable =
-        |error: tokenizers::Error| Error::config(&vocabulary, format!("is not a vocabulary: {error}"));
-    let [vocabulary_file, merges_file] = [&vocabulary, &merges].map(|path| path.to_string_lossy());
-    let model = BPE::from_file(&vocabulary_file, &merges_file)
-        .end_of_word_suffix("</w>".into())
-        .unk_token(CLIP_END.into())
-        .build()
-        .map_err(unusable)?;
-    let mut tokenizer = tokenizers::Tokenizer::new(model);
-    let id = |token: &str| {
-        let id = tokenizer.token_to_id(token);
-        id.ok_or_else(|| Error::config(&vocabulary, format!("has no token {token}, so it is not CLIP's")))
-    };
-    let ends = RobertaProcessing::new(
-        (CLIP_END.to_owned(), id(CLIP_END)?),
-        (CLIP_START.to_owned(), id(CLIP_START)?),
-    );
-    let spaces = Replace::new(
-        tokenizers::normalizers::replace::ReplacePattern::Regex(r"\s+".into()),
-        " ",
-    );
-    let normalizers: Vec<NormalizerWrapper> =
-        vec![NFC.into(), spaces.map_err(unusable)?.into(), Lowercase.into()];
-    let words = Split::new(
-        SplitPattern::Regex(CLIP_WORDS.into()),
-        SplitDelimiterBehavior::Removed,
-        true,
-    );
-    let pre_tokenizers: Vec<PreTokenizerWrapper> = vec![
-        words.map_err(unusable)?.into(),
-        ByteLevel::default().add_prefix_space(false).into(),
-    ];
-    tokenizer
-        .with_normalizer(Some(Normalizers::new(normalizers)))
-        .map_err(unusable)?
-        .with_pre_tokenizer(Some(PreTokenizers::new(pre_tokenizers)))
-        .with_post_processor(Some(ends.trim_offsets(false).add_prefix_space(false)));
-    let special = [CLIP_START, CLIP_END].map(|token| AddedToken::from(token, true));
-    tokenizer.add_special_tokens(special).map_err(unusable)?;
-    Ok((tokenizer, vocabulary))
+    Ok(())
 }
 
 impl std::fmt::Debug for Tokenizer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tokenizer")
-            .field("file", &self.file)
-            .field("canonical", &self.canonical)
-            .finish_non_exhaustive()
+        f.debug_struct("Tokenizer").field("file", &self.file).finish_non_exhaustive()
     }
 }
-
 #[cfg(test)]
 mod tests {
     use std::fs;
