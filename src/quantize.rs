@@ -428,20 +428,30 @@ fn balance(checkpoint: &Checkpoint, group: &Group, range: &[f32]) -> Result<Opti
     Ok(Some(range.iter().zip(&largest).map(factor).collect()))
 }
 
-/// Fails unless `out` can be made: it does not exist, or is an empty directory.
+/// Fails unless `out` can be written: it does not exist, or is an empty directory.
 fn check_vacant(out: &Path) -> Result<()> {
     match fs::read_dir(out).map(|mut entries| entries.next().is_none()) {
-        Ok(true) => Ok(()),
+        Ok(true) => check_writable(out),
         Ok(false) => Err(Error::argument(
             "output",
             format_args!("{} exists and is not empty", out.display()),
         )),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && !out.is_symlink() => check_writable(out),
         Err(error) => Err(Error::io(out, error)),
     }
 }
 
-/// Writes the files beside `out`, checks that they load, and moves them there; returns the bytes of the tensors, and which are packed.
+/// Fails unless files can be created in `out`, or in the directory in which `out` will be created.
+fn check_writable(out: &Path) -> Result<()> {
+    let existing = out.ancestors().find(|path| path.exists());
+    let directory = existing.unwrap_or(Path::new("."));
+    let tried = tempfile::tempfile_in(directory);
+    tried.map(drop).map_err(|error| Error::io(directory, error))
+}
+
+/// Writes the files beside `out`, checks that they load, and moves them there. Returns the bytes of the tensors, and which are packed.
+///
+/// A directory that exists may be a mount point, which cannot be replaced: the files are moved into it.
 fn write(
     checkpoint: &Checkpoint,
     out: &Path,
@@ -449,7 +459,9 @@ fn write(
     replaced: &BTreeMap<String, Replacement>,
     unquantised: &[String],
 ) -> Result<(u64, Option<model::Sparsity>)> {
+    let exists = out.is_dir();
     let parent = match out.parent() {
+        _ if exists => out,
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
@@ -463,6 +475,20 @@ fn write(
     fs::create_dir(&files).map_err(|error| Error::io(&files, error))?;
     let bytes = checkpoint.write(&files, format, replaced, unquantised)?;
     let model = model::load(&files, &LoadOptions::default())?;
-    fs::rename(&files, out).map_err(|error| Error::io(out, error))?;
+    let moved = if exists {
+        move_files(&files, out)
+    } else {
+        fs::rename(&files, out)
+    };
+    moved.map_err(|error| Error::io(out, error))?;
     Ok((bytes, model.info.sparsity))
+}
+
+/// Moves the files of one directory into another on the same file system.
+fn move_files(from: &Path, to: &Path) -> std::io::Result<()> {
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        fs::rename(entry.path(), to.join(entry.file_name()))?;
+    }
+    Ok(())
 }

@@ -10,6 +10,7 @@ use hipvit::advise::{Configuration, Options, advise, measure, plot};
 use hipvit::graph::Optimizations;
 use hipvit::{DType, Device};
 
+use super::output::Sink;
 use super::{ImageSize, Outcome, choices, completions, lines, output, record};
 
 const AFTER_HELP: &str = "\
@@ -125,17 +126,21 @@ impl Args {
             efficiency: self.efficiency,
             launch_seconds: self.launch_us.map(|micro| 1e-6 * micro),
         };
+        let plot_file = self.output.as_deref().map(Sink::file).transpose()?;
         let mut advice = advise(&options)?;
         if self.measure {
             measure(&mut advice)?;
         }
-        if let Some(file) = &self.output {
-            output::write(file, plot(&advice).as_bytes())?;
+        if let Some(file) = plot_file {
+            file.write_whole(plot(&advice).as_bytes())?;
         }
         let mut out = output::stdout();
         match self.json {
             true => record::write(&mut out, &advice)?,
             false => out.write_all(lines(&advice.text(output::width())).as_bytes())?,
+        }
+        if let Some(file) = &self.output {
+            output::wrote(file, "a roofline plot");
         }
         Ok(Outcome::Complete)
     }

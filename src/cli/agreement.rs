@@ -22,6 +22,21 @@ impl Facts {
         self.0.push((name.to_owned(), value.to_string()));
     }
 
+    pub fn append(&mut self, mut facts: Self) {
+        self.0.append(&mut facts.0);
+    }
+
+    /// The first fact that differs from those of this run.
+    pub fn first_difference(&self, now: &Self) -> Option<String> {
+        let none = (String::new(), String::from("nothing"));
+        let most = self.0.len().max(now.0.len());
+        (0..most).find_map(|index| {
+            let [then, now] = [self, now].map(|facts| facts.0.get(index).unwrap_or(&none));
+            let name = if then.0.is_empty() { &now.0 } else { &then.0 };
+            (then != now).then(|| format!("{name} was {}, and is {}", then.1, now.1))
+        })
+    }
+
     /// In what the ranks, of which each has stated its facts, differ.
     pub fn differences(by_rank: &[Self]) -> Option<String> {
         let most = by_rank.iter().map(|facts| facts.0.len()).max().unwrap_or(0);

@@ -1,71 +1,124 @@
 //! Arrays with one row per image, as files: NumPy's format, safetensors, Parquet.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io::{self, Write};
+use std::io::{self, Seek, Write};
+use std::path::{Path, PathBuf};
+#[cfg(feature = "parquet")]
+use std::sync::Arc;
 
 use anyhow::Result;
-use safetensors::tensor::{Dtype, TensorView};
+#[cfg(feature = "parquet")]
+use parquet::{
+    data_type::{ByteArray, ByteArrayType, FloatType},
+    file::{properties::WriterProperties, writer::SerializedFileWriter},
+    schema::parser::parse_message_type,
+};
+use safetensors::tensor::{Dtype, Metadata, TensorInfo};
+use tempfile::SpooledTempFile;
 
-/// Writes one f32 array in NumPy's format, row after row. It is written here because the crates that do bring a parser
+use super::Usage;
+use super::output::Sink;
+use super::record::json_text;
+
+/// Rows of one array, whose number is not known before the last one.
+struct Rows {
+    /// Extents of a row, known with the first one.
+    row: Vec<usize>,
+    count: usize,
+    /// Values in little-endian order.
+    values: SpooledTempFile,
+}
+
+impl Rows {
+    /// Bytes that are kept in memory. More go to a temporary file.
+    const IN_MEMORY: usize = 64 << 20;
+
+    /// No rows. Many of them go to a temporary file in `directory`.
+    fn new(directory: &Path) -> Self {
+        Self {
+            row: Vec::new(),
+            count: 0,
+            values: SpooledTempFile::new_in(Self::IN_MEMORY, directory),
+        }
+    }
+
+    fn push(&mut self, shape: &[usize], values: &[f32]) -> io::Result<()> {
+        if self.count == 0 {
+            self.row = shape.to_vec();
+        }
+        self.count += 1;
+        self.values.write_all(&little_endian(values))
+    }
+
+    fn shape(&self) -> Vec<usize> {
+        [&[self.count], &self.row[..]].concat()
+    }
+
+    /// Copies the values to `out`.
+    fn copy(&mut self, out: &mut impl Write) -> io::Result<()> {
+        self.values.rewind()?;
+        io::copy(&mut self.values, out)?;
+        Ok(())
+    }
+}
+
+/// Writes one f32 array in NumPy's format. It is written here because the crates that do bring a parser
 /// generator and need a C compiler, and the header is one line.
 pub struct Npy<W> {
     out: W,
-    rows: usize,
-    written: usize,
-    /// The extents of a row, known with the first one.
-    row: Option<Vec<usize>>,
+    rows: Rows,
+    /// A file with one name per row.
+    names: Option<Sink>,
 }
 
 impl<W: Write> Npy<W> {
-    /// An array of `rows` rows.
-    pub fn new(out: W, rows: usize) -> Self {
+    /// An array in `out`, and the names of its rows in `names`. Many rows are kept in a temporary file in `directory`.
+    pub fn new(out: W, names: Option<Sink>, directory: &Path) -> Self {
         Self {
             out,
-            rows,
-            written: 0,
-            row: None,
+            rows: Rows::new(directory),
+            names,
         }
     }
 
-    /// Writes row `index`. Those before it that were not written become NaN, so that a row's index is its image's.
-    pub fn push(&mut self, index: usize, shape: &[usize], values: &[f32]) -> io::Result<()> {
-        if self.row.is_none() {
-            self.out.write_all(&header(self.rows, shape))?;
-            self.row = Some(shape.to_vec());
+    /// Adds the row of the image `name`.
+    pub fn push(&mut self, name: &str, shape: &[usize], values: &[f32]) -> io::Result<()> {
+        if let Some(names) = &mut self.names {
+            writeln!(names, "{}", json_text(name))?;
         }
-        self.fill(index)?;
-        self.write(values)?;
-        self.written = index + 1;
-        Ok(())
+        self.rows.push(shape, values)
     }
 
-    /// Fills up the array and gives back what it was written to.
-    pub fn finish(mut self) -> io::Result<W> {
-        self.fill(self.rows)?;
-        Ok(self.out)
-    }
-
-    fn fill(&mut self, until: usize) -> io::Result<()> {
-        let Some(row) = &self.row else { return Ok(()) };
-        let missing = vec![f32::NAN; row.iter().product()];
-        while self.written < until {
-            self.write(&missing)?;
-            self.written += 1;
+    /// Writes the array. Returns where it was written to, and the file of names.
+    pub fn into_parts(mut self) -> io::Result<(W, Option<Sink>)> {
+        if self.rows.count > 0 {
+            self.out.write_all(&header(&self.rows.shape()))?;
+            self.rows.copy(&mut self.out)?;
         }
-        Ok(())
-    }
-
-    fn write(&mut self, values: &[f32]) -> io::Result<()> {
-        self.out.write_all(&little_endian(values))
+        Ok((self.out, self.names))
     }
 }
 
+impl Npy<Sink> {
+    /// Writes the array. Returns the files to finish.
+    pub fn finish(self) -> io::Result<Vec<Sink>> {
+        let (array, names) = self.into_parts()?;
+        Ok(names.into_iter().chain([array]).collect())
+    }
+}
+
+/// Path of the file that names the rows of the array in `path`: `photos.names.txt` for `photos.npy`.
+pub fn names_path(path: &Path) -> PathBuf {
+    path.with_extension("names.txt")
+}
+
 /// Version 1.0: a Python literal, filled up with spaces so that the data is aligned to 64 bytes.
-fn header(rows: usize, shape: &[usize]) -> Vec<u8> {
+fn header(shape: &[usize]) -> Vec<u8> {
     const MAGIC: &[u8] = b"\x93NUMPY\x01\x00";
-    let extents: String = shape.iter().map(|extent| format!(", {extent}")).collect();
-    let comma = if shape.is_empty() { "," } else { "" };
-    let mut text = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}{extents}{comma}), }}");
+    let extents: Vec<String> = shape.iter().map(ToString::to_string).collect();
+    let comma = if shape.len() == 1 { "," } else { "" };
+    let extents = extents.join(", ");
+    let mut text = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({extents}{comma}), }}");
     while !(MAGIC.len() + 2 + text.len() + 1).is_multiple_of(64) {
         text.push(' ');
     }
@@ -80,94 +133,186 @@ fn little_endian(values: &[f32]) -> Vec<u8> {
 }
 
 /// Named f32 arrays with one row per image, which are written at the end.
-#[derive(Default)]
 pub struct Tensors {
+    directory: PathBuf,
     images: Vec<String>,
     arrays: BTreeMap<String, Rows>,
 }
 
-#[derive(Default)]
-struct Rows {
-    row: Vec<usize>,
-    bytes: Vec<u8>,
-}
-
 impl Tensors {
+    /// No arrays. Large ones are kept in temporary files in `directory`.
+    pub fn new(directory: &Path) -> Self {
+        Self {
+            directory: directory.to_owned(),
+            images: Vec::new(),
+            arrays: BTreeMap::new(),
+        }
+    }
+
     /// Begins the row of the next image.
     pub fn image(&mut self, name: &str) {
         self.images.push(name.to_owned());
     }
 
-    /// The image's row of one array.
-    pub fn push(&mut self, array: impl Into<String>, shape: &[usize], values: &[f32]) {
-        let rows = self.arrays.entry(array.into()).or_default();
-        rows.row = shape.to_vec();
-        rows.bytes.extend(little_endian(values));
+    /// Adds the image's row of one array.
+    pub fn push(&mut self, array: impl Into<String>, shape: &[usize], values: &[f32]) -> io::Result<()> {
+        let rows = self.arrays.entry(array.into());
+        rows.or_insert_with(|| Rows::new(&self.directory))
+            .push(shape, values)
     }
 
     /// Writes safetensors: the arrays, and the images' names as JSON in the metadata.
-    pub fn write(&self, mut out: impl Write) -> Result<()> {
-        let mut views = Vec::with_capacity(self.arrays.len());
+    pub fn write(&mut self, out: &mut impl Write) -> Result<()> {
+        let mut tensors = Vec::with_capacity(self.arrays.len());
+        let mut offset = 0;
         for (name, rows) in &self.arrays {
-            let shape = [&[self.images.len()], &rows.row[..]].concat();
-            views.push((name, TensorView::new(Dtype::F32, shape, &rows.bytes)?));
+            let shape = rows.shape();
+            let end = offset + shape.iter().product::<usize>() * size_of::<f32>();
+            let tensor = TensorInfo {
+                dtype: Dtype::F32,
+                shape,
+                data_offsets: (offset, end),
+            };
+            tensors.push((name.clone(), tensor));
+            offset = end;
         }
         let images = serde_json::to_string(&self.images)?;
         let metadata = HashMap::from([("images".to_owned(), images)]);
-        out.write_all(&safetensors::serialize(views, Some(metadata))?)?;
+        let mut header = serde_json::to_string(&Metadata::new(Some(metadata), tensors)?)?;
+        while !header.len().is_multiple_of(size_of::<u64>()) {
+            header.push(' ');
+        }
+        out.write_all(&(header.len() as u64).to_le_bytes())?;
+        out.write_all(header.as_bytes())?;
+        for rows in self.arrays.values_mut() {
+            rows.copy(out)?;
+        }
         Ok(())
     }
 }
 
-/// Embeddings as a table with the columns `image` and `embedding`, a list of f32.
+/// Refuses more names than the header of a safetensors file can have, before they are lost with their rows.
+///
+/// # Errors
+///
+/// [`Usage`] that names other formats.
+pub fn check_names_fit(names: impl Iterator<Item = String>) -> Result<()> {
+    /// Limit of the safetensors libraries.
+    const HEADER: usize = 100_000_000;
+    /// Upper bound for the rest of the header.
+    const REST: usize = 1_000_000;
+    // The list is a JSON string within JSON: quotes and a comma for each name, and escapes.
+    let length = |name: &str| name.len() + 5 + 2 * name.matches(['"', '\\']).count();
+    let total: usize = names.map(|name| length(&name)).sum();
+    if total > HEADER - REST {
+        let megabytes = total / 1_000_000;
+        return Err(Usage(format!(
+            "safetensors: the names of the images take {megabytes} MB, and a header has at most 100 MB; use parquet, npy, csv or json"
+        ))
+        .into());
+    }
+    Ok(())
+}
+
+/// Embeddings as a table with the columns `image` and `embedding`, a list of f32. Groups of rows are written when they are
+/// complete.
 #[cfg(feature = "parquet")]
-pub fn write_parquet(mut out: impl Write, images: &[String], embeddings: &[Vec<f32>]) -> Result<()> {
-    use std::sync::Arc;
+pub struct Parquet {
+    out: Sink,
+    writer: SerializedFileWriter<Vec<u8>>,
+    names: Vec<ByteArray>,
+    values: Vec<f32>,
+    columns: usize,
+}
 
-    use parquet::data_type::{ByteArray, ByteArrayType, FloatType};
-    use parquet::file::properties::WriterProperties;
-    use parquet::file::writer::SerializedFileWriter;
-    use parquet::schema::parser::parse_message_type;
-
-    const SCHEMA: &str = "message embeddings {
-        required binary image (UTF8);
-        required group embedding (LIST) { repeated group list { required float element; } }
-    }";
+#[cfg(feature = "parquet")]
+impl Parquet {
     /// Rows that a reader has in memory at once.
     const GROUP: usize = 16 * 1024;
-    let schema = Arc::new(parse_message_type(SCHEMA)?);
-    let mut bytes = Vec::new();
-    let mut writer = SerializedFileWriter::new(&mut bytes, schema, Arc::new(WriterProperties::default()))?;
-    for (images, embeddings) in images.chunks(GROUP).zip(embeddings.chunks(GROUP)) {
-        let mut group = writer.next_row_group()?;
-        let names: Vec<ByteArray> = images.iter().map(|name| name.as_str().into()).collect();
+
+    /// An empty table.
+    ///
+    /// # Errors
+    ///
+    /// An error of the parquet library.
+    pub fn new(out: Sink) -> Result<Self> {
+        const SCHEMA: &str = "message embeddings {
+            required binary image (UTF8);
+            required group embedding (LIST) { repeated group list { required float element; } }
+        }";
+        let schema = Arc::new(parse_message_type(SCHEMA)?);
+        let properties = Arc::new(WriterProperties::default());
+        Ok(Self {
+            out,
+            writer: SerializedFileWriter::new(Vec::new(), schema, properties)?,
+            names: Vec::new(),
+            values: Vec::new(),
+            columns: 0,
+        })
+    }
+
+    /// Adds the row of the image `name`.
+    pub fn push(&mut self, name: &str, embedding: &[f32]) -> Result<()> {
+        self.names.push(name.into());
+        self.values.extend(embedding);
+        self.columns = embedding.len();
+        if self.names.len() == Self::GROUP {
+            self.write_group()?;
+        }
+        Ok(())
+    }
+
+    /// Writes the remaining rows. Returns the file to finish.
+    pub fn finish(mut self) -> Result<Sink> {
+        if !self.names.is_empty() {
+            self.write_group()?;
+        }
+        let Self { mut out, writer, .. } = self;
+        out.write_all(&writer.into_inner()?)?;
+        Ok(out)
+    }
+
+    fn write_group(&mut self) -> Result<()> {
+        let mut group = self.writer.next_row_group()?;
         if let Some(mut column) = group.next_column()? {
+            let names = std::mem::take(&mut self.names);
             column.typed::<ByteArrayType>().write_batch(&names, None, None)?;
             column.close()?;
         }
         if let Some(mut column) = group.next_column()? {
-            let values: Vec<f32> = embeddings.iter().flatten().copied().collect();
+            let values = std::mem::take(&mut self.values);
             // No list is empty; each begins with the repetition level 0.
             let present = vec![1; values.len()];
-            let rows = embeddings
-                .iter()
-                .flat_map(|row| (0..row.len()).map(|at| i16::from(at > 0)));
-            let repetition: Vec<i16> = rows.collect();
+            let repetition = (0..values.len()).map(|at| i16::from(at % self.columns > 0));
+            let repetition: Vec<i16> = repetition.collect();
             let column_writer = column.typed::<FloatType>();
             column_writer.write_batch(&values, Some(&present), Some(&repetition))?;
             column.close()?;
         }
         group.close()?;
+        self.writer.flush()?;
+        self.out.write_all(&std::mem::take(self.writer.inner_mut()))?;
+        Ok(())
     }
-    writer.close()?;
-    out.write_all(&bytes)?;
-    Ok(())
 }
 
-/// As with the feature, but an error, which the command line gives earlier.
+/// Stands in for the writer of a build without the feature. The command line refuses the format before it is needed.
 #[cfg(not(feature = "parquet"))]
-pub fn write_parquet(_: impl Write, _: &[String], _: &[Vec<f32>]) -> Result<()> {
-    Err(super::format::no_parquet())
+pub struct Parquet(Sink);
+
+#[cfg(not(feature = "parquet"))]
+impl Parquet {
+    pub fn new(_: Sink) -> Result<Self> {
+        Err(super::format::no_parquet())
+    }
+
+    pub fn push(&mut self, _: &str, _: &[f32]) -> Result<()> {
+        Err(super::format::no_parquet())
+    }
+
+    pub fn finish(self) -> Result<Sink> {
+        Ok(self.0)
+    }
 }
 
 #[cfg(test)]
@@ -175,34 +320,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_npy_file_has_an_aligned_header_and_a_nan_row_for_each_missing_image() {
-        let mut npy = Npy::new(Vec::new(), 4);
-        npy.push(1, &[2], &[1.0, 2.0]).unwrap();
-        npy.push(2, &[2], &[3.0, 4.0]).unwrap();
-        let file = npy.finish().unwrap();
+    fn a_npy_file_has_an_aligned_header_and_the_rows_that_there_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut npy = Npy::new(Vec::new(), None, folder.path());
+        npy.push("a", &[2], &[1.0, 2.0]).unwrap();
+        npy.push("c", &[2], &[3.0, 4.0]).unwrap();
+        let (file, _) = npy.into_parts().unwrap();
         assert_eq!(&file[..8], b"\x93NUMPY\x01\x00");
         let length = usize::from(u16::from_le_bytes([file[8], file[9]]));
         assert_eq!((10 + length) % 64, 0);
         let text = std::str::from_utf8(&file[10..10 + length]).unwrap();
-        assert!(text.starts_with("{'descr': '<f4', 'fortran_order': False, 'shape': (4, 2), }"));
+        assert!(text.starts_with("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2), }"));
         assert!(text.ends_with('\n'));
-        let values: Vec<f32> = file[10 + length..]
-            .chunks_exact(4)
-            .map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()))
-            .collect();
-        assert_eq!(values.len(), 8);
-        assert_eq!(values[2..6], [1.0, 2.0, 3.0, 4.0]);
-        assert!(
-            [&values[..2], &values[6..]]
-                .concat()
-                .iter()
-                .all(|value| value.is_nan())
-        );
+        assert_eq!(file[10 + length..], little_endian(&[1.0, 2.0, 3.0, 4.0]));
     }
 
     #[test]
     fn one_extent_is_a_tuple_too() {
-        let text = String::from_utf8_lossy(&header(3, &[])).into_owned();
+        let text = String::from_utf8_lossy(&header(&[3])).into_owned();
         assert!(text.contains("'shape': (3,), "), "{text}");
+    }
+
+    #[test]
+    fn names_beyond_the_header_of_safetensors_are_refused() {
+        let names = |count| (0..count).map(|_| "photos/0123456789.jpg".to_owned());
+        assert!(check_names_fit(names(1000)).is_ok());
+        assert!(check_names_fit(names(5_000_000)).is_err());
+    }
+
+    #[test]
+    fn names_are_beside_the_array() {
+        assert_eq!(names_path(Path::new("a/b.npy")), Path::new("a/b.names.txt"));
     }
 }

@@ -16,6 +16,7 @@ use super::inputs::{Inputs, Listing};
 use super::labels::LabelArgs;
 use super::launcher::DistributedArgs;
 use super::output::{self, Sink};
+use super::partial::ResumeArgs;
 use super::ranks::{Ranks, Work};
 use super::record::{self, Record};
 use super::texts::TextArgs;
@@ -39,6 +40,8 @@ pub struct Args {
     logits: bool,
     #[command(flatten)]
     output: OutputArgs<Lines>,
+    #[command(flatten)]
+    resume: ResumeArgs,
     /// Print the time of each phase, in JSON as the last line. Phases overlap: their sum may exceed the wall time
     #[arg(long)]
     timing: bool,
@@ -81,6 +84,7 @@ impl Args {
             return Err(Usage("--logits is for JSON: add --json, or --output FILE.jsonl").into());
         }
         let texts = self.texts()?;
+        let partial = self.resume.open(sink.as_ref())?;
         let images = self.images(ranks)?;
         let model = self.model.at(ranks)?;
         let session = model.load_with(self.labels.apply(model.builder())?)?;
@@ -97,7 +101,7 @@ impl Args {
         }
         let (sources, unlisted) = images.into_sources();
         let work = Work::new("classify", &session, &model, sources, &self.inputs.decode);
-        let results = ranks.results(work.timed(self.timing))?;
+        let results = ranks.results(work.timed(self.timing).resumable(partial))?;
         let Some((mut results, sink)) = results.zip(sink) else {
             return Ok(Outcome::Complete);
         };
@@ -115,7 +119,10 @@ impl Args {
         });
         let sink = writer.finish(timed)?;
         report_fallback(&session);
-        format::finish(sink, Outcome::of(failed + unlisted), classified)
+        let outcome = format::finish(vec![sink], Outcome::of(failed + unlisted), classified)?;
+        results.complete()?;
+        self.output.wrote(&format!("{classified} images"));
+        Ok(outcome)
     }
 
     /// The texts that are to be the labels, if there are any.

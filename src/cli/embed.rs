@@ -4,17 +4,18 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use hipvit::ndarray::{Array3, ArrayView2, ArrayViewD};
-use hipvit::pipeline::Item;
+use hipvit::pipeline::{Item, Source};
 use hipvit::timing::Timing;
 use hipvit::{ImageOutputs, Replays};
 use serde::Serialize;
 use serde_json::json;
 
-use super::arrays::{Npy, Tensors, write_parquet};
+use super::arrays::{Npy, Parquet, Tensors, check_names_fit};
 use super::format::{self, Format, Formats, OutputArgs};
 use super::inputs::Inputs;
 use super::launcher::DistributedArgs;
 use super::output::{self, Sink};
+use super::partial::ResumeArgs;
 use super::ranks::{Ranks, Work};
 use super::record::{self, Record};
 use super::{Outcome, RunArgs, Usage, report_fallback};
@@ -42,6 +43,8 @@ pub struct Args {
     dense: bool,
     #[command(flatten)]
     output: OutputArgs<Vectors>,
+    #[command(flatten)]
+    resume: ResumeArgs,
     /// Print the time of each phase, in JSON as the last line. Phases overlap: their sum may exceed the wall time
     #[arg(long)]
     timing: bool,
@@ -89,7 +92,7 @@ enum Writer {
     Csv(Box<csv::Writer<Sink>>, bool),
     Npy(Npy<Sink>),
     Safetensors(Sink, Tensors),
-    Parquet(Sink, Vec<String>, Vec<Vec<f32>>),
+    Parquet(Box<Parquet>),
 }
 
 impl Args {
@@ -100,6 +103,7 @@ impl Args {
     fn run_at(&self, ranks: &mut Ranks) -> Result<Outcome> {
         self.inputs.require()?;
         let (format, sink) = self.output.open_at(ranks)?;
+        let names = self.output.open_names(format, sink.as_ref())?;
         if (self.tokens || !self.layers.is_empty()) && !matches!(format, Format::Json | Format::Safetensors) {
             let name = format.name();
             let text = format!("{name} has embeddings alone: tokens and layers need json or safetensors");
@@ -108,7 +112,12 @@ impl Args {
         if self.dense && !self.tokens && self.layers.is_empty() {
             return Err(Usage("--dense shapes tokens: give --tokens or --layers too".to_owned()).into());
         }
+        let partial = self.resume.open(sink.as_ref())?;
         let images = self.inputs.list_at(ranks)?;
+        let (sources, unlisted) = images.into_sources();
+        if format == Format::Safetensors {
+            check_names_fit(sources.iter().map(Source::name))?;
+        }
         let model = self.model.at(ranks)?;
         let builder = model.builder().tokens(self.tokens);
         let session = model.load_with(builder.hidden_layers(self.layers.iter().copied()))?;
@@ -116,31 +125,28 @@ impl Args {
             let text = "--dense: the model's images have patches in grids of their own; leave it out";
             return Err(Usage(text.to_owned()).into());
         }
-        let (sources, unlisted) = images.into_sources();
         let work = Work::new("embed", &session, &model, sources, &self.inputs.decode);
-        let results = ranks.results(work.timed(self.timing))?;
+        let results = ranks.results(work.timed(self.timing).resumable(partial))?;
         let Some((mut results, sink)) = results.zip(sink) else {
             return Ok(Outcome::Complete);
         };
-        let mut writer = match format {
-            Format::Csv => Writer::Csv(Box::new(csv::Writer::from_writer(sink)), false),
-            Format::Npy => Writer::Npy(Npy::new(sink, results.images())),
-            Format::Safetensors => Writer::Safetensors(sink, Tensors::default()),
-            Format::Parquet => Writer::Parquet(sink, Vec::new(), Vec::new()),
-            _ => Writer::Json(sink),
-        };
-        let mut embedded = 0;
+        let mut writer = Writer::new(format, sink, names)?;
+        let (mut embedded, mut width) = (0, 0);
         let failed = results.visit(|item| {
             embedded += 1;
+            width = item.embedding().len();
             if let Writer::Json(out) = &mut writer {
                 return record::write(out, &Record::new(&session, item.name(), self.embedded(item)));
             }
             self.write(&mut writer, item)
         })?;
         let timed = self.timing.then(|| (results.timing(), session.hip_graphs()));
-        let sink = writer.finish(timed)?;
+        let files = writer.finish(timed)?;
         report_fallback(&session);
-        format::finish(sink, Outcome::of(failed + unlisted), embedded)
+        let outcome = format::finish(files, Outcome::of(failed + unlisted), embedded)?;
+        results.complete()?;
+        self.output.wrote(&format::shape(&[embedded, width]));
+        Ok(outcome)
     }
 
     fn embedded(&self, item: &Item) -> Embedded {
@@ -186,53 +192,67 @@ impl Args {
                 let values = embedding.iter().map(ToString::to_string);
                 format::written(out.write_record(std::iter::once(item.name().to_owned()).chain(values)))?;
             }
-            Writer::Npy(npy) => npy.push(item.index(), &[embedding.len()], &embedding)?,
+            Writer::Npy(npy) => npy.push(item.name(), &[embedding.len()], &embedding)?,
             Writer::Safetensors(_, tensors) => {
                 tensors.image(item.name());
-                tensors.push("embeddings", &[embedding.len()], &embedding);
-                let mut push = |name: String, tokens: Option<ArrayViewD<'_, f32>>| {
-                    if let Some(tokens) = tokens {
-                        let values: Vec<f32> = tokens.iter().copied().collect();
-                        tensors.push(name, tokens.shape(), &values);
-                    }
-                };
-                push(
-                    "prefix_tokens".into(),
-                    outputs.prefix_tokens().map(ArrayView2::into_dyn),
-                );
-                if self.dense {
-                    let mut push = |name, map: Option<Array3<f32>>| {
-                        push(name, map.as_ref().map(|map| map.view().into_dyn()));
-                    };
-                    push("tokens".into(), outputs.feature_map());
-                    for &block in &self.layers {
-                        push(format!("layers.{block}"), outputs.hidden_feature_map(block));
-                    }
-                } else {
-                    push("tokens".into(), outputs.tokens().map(ArrayView2::into_dyn));
-                    for &block in &self.layers {
-                        let tokens = outputs.hidden_layer(block);
-                        push(format!("layers.{block}"), tokens.map(ArrayView2::into_dyn));
-                    }
-                }
+                tensors.push("embeddings", &[embedding.len()], &embedding)?;
+                self.push_tokens(tensors, &outputs)?;
             }
-            Writer::Parquet(_, names, embeddings) => {
-                names.push(item.name().to_owned());
-                embeddings.push(embedding);
+            Writer::Parquet(table) => table.push(item.name(), &embedding)?,
+        }
+        Ok(())
+    }
+
+    /// Adds the tokens that were asked for.
+    fn push_tokens(&self, tensors: &mut Tensors, outputs: &ImageOutputs<'_>) -> Result<()> {
+        let mut push = |name: String, tokens: Option<ArrayViewD<'_, f32>>| {
+            tokens.map_or(Ok(()), |tokens| {
+                let values: Vec<f32> = tokens.iter().copied().collect();
+                tensors.push(name, tokens.shape(), &values)
+            })
+        };
+        push(
+            "prefix_tokens".into(),
+            outputs.prefix_tokens().map(ArrayView2::into_dyn),
+        )?;
+        if self.dense {
+            let mut push =
+                |name, map: Option<Array3<f32>>| push(name, map.as_ref().map(|map| map.view().into_dyn()));
+            push("tokens".into(), outputs.feature_map())?;
+            for &block in &self.layers {
+                push(format!("layers.{block}"), outputs.hidden_feature_map(block))?;
             }
+            return Ok(());
+        }
+        push("tokens".into(), outputs.tokens().map(ArrayView2::into_dyn))?;
+        for &block in &self.layers {
+            let tokens = outputs.hidden_layer(block);
+            push(format!("layers.{block}"), tokens.map(ArrayView2::into_dyn))?;
         }
         Ok(())
     }
 }
 
 impl Writer {
-    /// The time of the phases is the last line of JSON; otherwise it goes to standard error.
-    fn finish(self, timed: Option<(&Timing, Option<Replays>)>) -> Result<Sink> {
+    fn new(format: Format, sink: Sink, names: Option<Sink>) -> Result<Self> {
+        let directory = sink.directory();
+        Ok(match format {
+            Format::Csv => Self::Csv(Box::new(csv::Writer::from_writer(sink)), false),
+            Format::Npy => Self::Npy(Npy::new(sink, names, &directory)),
+            Format::Safetensors => Self::Safetensors(sink, Tensors::new(&directory)),
+            Format::Parquet => Self::Parquet(Box::new(Parquet::new(sink)?)),
+            _ => Self::Json(sink),
+        })
+    }
+
+    /// Writes what remains, and returns the files to finish. The time of the phases is the last line of JSON; otherwise it goes to
+    /// standard error.
+    fn finish(self, timed: Option<(&Timing, Option<Replays>)>) -> Result<Vec<Sink>> {
         if let Self::Json(mut sink) = self {
             if let Some((timing, hip_graphs)) = timed {
                 record::write(&mut sink, &json!({ "timing": timing, "hip_graphs": &hip_graphs }))?;
             }
-            return Ok(sink);
+            return Ok(vec![sink]);
         }
         if let Some((timing, hip_graphs)) = timed {
             output::say(&timing.to_string());
@@ -240,19 +260,16 @@ impl Writer {
                 .into_iter()
                 .for_each(|graphs| output::say(&graphs.to_string()));
         }
-        match self {
-            Self::Json(sink) => Ok(sink),
-            Self::Csv(writer, _) => Ok(writer.into_inner().map_err(csv::IntoInnerError::into_error)?),
-            Self::Npy(npy) => Ok(npy.finish()?),
-            Self::Safetensors(mut sink, tensors) => {
+        Ok(match self {
+            Self::Json(sink) => vec![sink],
+            Self::Csv(writer, _) => vec![writer.into_inner().map_err(csv::IntoInnerError::into_error)?],
+            Self::Npy(npy) => npy.finish()?,
+            Self::Safetensors(mut sink, mut tensors) => {
                 tensors.write(&mut sink)?;
-                Ok(sink)
+                vec![sink]
             }
-            Self::Parquet(mut sink, names, embeddings) => {
-                write_parquet(&mut sink, &names, &embeddings)?;
-                Ok(sink)
-            }
-        }
+            Self::Parquet(table) => vec![table.finish()?],
+        })
     }
 }
 

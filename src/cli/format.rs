@@ -10,6 +10,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::arrays::names_path;
 use super::output::{self, Sink};
 use super::ranks::Ranks;
 use super::{Outcome, Usage};
@@ -49,9 +50,7 @@ impl Format {
             Json => "JSON; of several results one object per line",
             Csv => "Comma-separated values, under a line of names",
             Md => "A Markdown table",
-            Npy => {
-                "One NumPy array with a row per image, in their order (a directory's by name); the row of an image that failed is NaN"
-            }
+            Npy => "One NumPy array with a row per image; FILE.names.txt beside FILE.npy names the rows",
             Safetensors => "Arrays by name; the metadata `images` names the rows",
             Parquet if cfg!(feature = "parquet") => "A table with the columns image and embedding",
             Parquet => "Only in a hipvit that was built with the feature `parquet`",
@@ -96,8 +95,10 @@ pub struct OutputArgs<F: Formats> {
     /// As --format json
     #[arg(long, conflicts_with = "format", hide = !F::FORMATS.contains(&Json))]
     json: bool,
-    /// Write the results to a file, not to standard output. It appears, or replaces an older one, when it is complete; its
-    /// ending names the form
+    /// Write the results to a file instead of standard output
+    ///
+    /// The file's extension names the format. The file appears, or replaces an older one, when it is complete. Symbolic links are
+    /// followed, and permissions stay.
     #[arg(long, short, value_name = "FILE|-")]
     output: Option<PathBuf>,
     #[arg(skip)]
@@ -134,6 +135,16 @@ impl<F: Formats> OutputArgs<F> {
         Ok((format, sink))
     }
 
+    /// Begins the file that names the rows of an array in `sink`. Only NumPy's format needs one.
+    ///
+    /// # Errors
+    ///
+    /// [`hipvit::Error::Io`] if the file cannot be written.
+    pub fn open_names(&self, format: Format, sink: Option<&Sink>) -> Result<Option<Sink>> {
+        let array = sink.and_then(Sink::path).filter(|_| format == Npy);
+        Ok(array.map(|path| Sink::file(&names_path(path))).transpose()?)
+    }
+
     fn sink(&self, format: Format) -> Result<Sink> {
         Ok(match self.file() {
             Some(path) => Sink::file(path)?,
@@ -158,6 +169,13 @@ impl<F: Formats> OutputArgs<F> {
     /// The width of text: as output goes to the terminal, if it does.
     pub fn width(&self) -> Option<usize> {
         self.file().map_or_else(output::width, |_| None)
+    }
+
+    /// Says on a terminal what was written to the file, if results went to one.
+    pub fn wrote(&self, what: &str) {
+        if let Some(path) = self.file() {
+            output::wrote(path, what);
+        }
     }
 
     /// The file that results go to.
@@ -218,12 +236,20 @@ fn unknown_ending<F: Formats>(path: &Path) -> String {
     }
 }
 
-/// The end of a command that writes results while it runs: the file appears if any input gave a result.
-pub fn finish(sink: Sink, outcome: Outcome, results: usize) -> Result<Outcome> {
+/// Ends a command that writes results while it runs. Its files appear if any input gave a result.
+pub fn finish(mut files: Vec<Sink>, outcome: Outcome, results: usize) -> Result<Outcome> {
     if results > 0 || outcome == Outcome::Complete {
-        sink.finish()?;
+        // What does not fit on the disk shows before the first file appears.
+        files.iter_mut().try_for_each(Write::flush)?;
+        files.into_iter().try_for_each(Sink::finish)?;
     }
     Ok(outcome)
+}
+
+/// Text of an array's shape.
+pub fn shape(extents: &[usize]) -> String {
+    let extents: Vec<String> = extents.iter().map(ToString::to_string).collect();
+    extents.join(" × ")
 }
 
 /// A line of `fields`, then one per row, with the values that the row's JSON has there: `a.b` is field b of a.

@@ -17,6 +17,7 @@ use hipvit::{DType, Degrees, Device, Parallelism, Session, Sparse};
 use serde::Serialize;
 
 use super::labels::LabelArgs;
+use super::output::Sink;
 use super::{ImageSize, Outcome, Usage, choices, completions, lines, load_model, output, record};
 
 #[derive(Debug, clap::Args)]
@@ -101,6 +102,7 @@ impl Args {
         if self.kernels && gpu.is_none() {
             return Err(Usage("--kernels needs a GPU: name it by --device hip").into());
         }
+        let plot_file = self.plot.as_deref().map(Sink::file).transpose()?;
         let options = LoadOptions {
             image_size: self.image_size.map(|s| s.0),
             // Nothing is run.
@@ -126,8 +128,8 @@ impl Args {
             bytes: constant_bytes(plan.graph(), self.dtype),
             dtype: self.dtype,
         });
-        if let Some(file) = &self.plot {
-            output::write(file, plot(&plan).as_bytes())?;
+        if let Some(file) = plot_file {
+            file.write_whole(plot(&plan).as_bytes())?;
         }
         let mut inspection = Inspection::new(&model.graph, &passes, &plan);
         if let Some(parallelism) = self.parallel {

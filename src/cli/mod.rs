@@ -1,6 +1,7 @@
 //! The command line. One file per subcommand; what they share is here ([`ModelArgs`], exit codes) and in [`choices`]
 //! (devices and the like), [`inputs`] (which images), [`output`] (files, standard output and messages), [`format`] (the
-//! forms of results), [`arrays`], [`record`] (JSON lines), [`results`] (their stream), [`ranks`] (several processes) and [`progress`].
+//! forms of results), [`arrays`], [`record`] (JSON lines), [`results`] (their stream), [`partial`] (interrupted runs), [`ranks`] (several
+//! processes) and [`progress`].
 
 mod advise;
 mod agreement;
@@ -17,9 +18,11 @@ mod explain;
 mod format;
 mod inputs;
 mod inspect;
+mod interrupt;
 mod labels;
 mod launcher;
 mod output;
+mod partial;
 mod preprocess;
 mod profile;
 mod progress;
@@ -29,6 +32,7 @@ mod record;
 mod results;
 #[cfg(feature = "serve")]
 mod serve;
+mod target;
 mod texts;
 #[cfg(feature = "serve")]
 mod top;
@@ -69,6 +73,9 @@ const AFTER_HELP: &str = "\
 Results go to standard output in the form that --format names (--json is short for --format json). -o FILE writes them to a file \
 instead, in the form of its ending: .txt, .json or .jsonl, .csv, .md, .npy, .safetensors, .parquet, as far as the command has it. \
 The file appears, or replaces an older one, when it is complete. Progress, notes, warnings and errors go to standard error.
+
+An image that fails has no row in any format. It is reported and counted on standard error, and the exit code is 1. An interrupted \
+`embed -o FILE` or `classify -o FILE` keeps its results in FILE.partial; --resume continues it.
 
 Exit codes: 0 success, 1 some input failed, 2 wrong usage.";
 

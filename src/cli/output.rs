@@ -1,13 +1,13 @@
 //! Where results and messages go: standard output, files, which appear when they are complete, and standard error.
 
-use std::fs::{self, File};
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
-use tempfile::NamedTempFile;
+
+use super::target::Target;
 
 /// Whether only results and errors are printed.
 static QUIET: AtomicBool = AtomicBool::new(false);
@@ -135,76 +135,65 @@ pub enum Sink {
     File(BufWriter<Target>, PathBuf),
 }
 
-/// What is written to.
-pub enum Target {
-    /// Beside the file that it becomes.
-    Temporary(NamedTempFile),
-    Device(File),
-}
-
 impl Sink {
-    /// A new file for `path`, beside it, which takes its place in [`finish`](Self::finish).
+    /// Begins to write `path`. An existing file stays as it is until [`finish`](Self::finish).
+    ///
+    /// # Errors
+    ///
+    /// [`hipvit::Error::Io`] if the file cannot be written.
     pub fn file(path: &Path) -> hipvit::Result<Self> {
-        let target = Target::new(path).map_err(super::refused(path))?;
-        Ok(Self::File(BufWriter::new(target), path.to_owned()))
+        let target = Target::open(path).map_err(super::refused(path))?;
+        Ok(Self::File(
+            BufWriter::with_capacity(BUFFER, target),
+            path.to_owned(),
+        ))
     }
 
-    /// The end: until here, an existing file is as it was. A sink that is dropped instead leaves nothing behind.
+    /// Path of the file, if results go to a file rather than to a device or pipe.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::File(writer, path) if writer.get_ref().is_file() => Some(path),
+            _ => None,
+        }
+    }
+
+    /// Directory for temporary files that are as large as the results.
+    pub fn directory(&self) -> PathBuf {
+        match self {
+            Self::File(writer, _) => writer.get_ref().directory(),
+            Self::Text(_) | Self::Binary(_) => std::env::temp_dir(),
+        }
+    }
+
+    /// Writes `bytes`, which are the whole content, and ends the results.
+    ///
+    /// # Errors
+    ///
+    /// [`io::Error`] that names the file.
+    pub fn write_whole(mut self, bytes: &[u8]) -> anyhow::Result<()> {
+        self.write_all(bytes)?;
+        Ok(self.finish()?)
+    }
+
+    /// Ends the results. A file appears, or replaces an older one. A sink that is dropped instead leaves nothing behind.
+    ///
+    /// # Errors
+    ///
+    /// [`io::Error`] that names the file, and where its results are kept if they are complete.
     pub fn finish(mut self) -> io::Result<()> {
         self.flush()?;
         match self {
             Self::Text(_) | Self::Binary(_) => Ok(()),
             Self::File(writer, path) => {
                 let target = writer.into_inner().map_err(io::IntoInnerError::into_error);
-                let finished = target.and_then(|target| match target {
-                    Target::Temporary(file) => Ok(file.persist(&path).map(drop)?),
-                    Target::Device(_) => Ok(()),
-                });
-                finished.map_err(|error| at(&path, &error))
+                target.and_then(Target::finish).map_err(|error| at(&path, &error))
             }
         }
     }
 }
 
-impl Target {
-    fn new(path: &Path) -> io::Result<Self> {
-        // A device or a pipe cannot be replaced by a renamed file.
-        if fs::metadata(path).is_ok_and(|m| !m.is_file()) {
-            return Ok(Self::Device(File::create(path)?));
-        }
-        let directory = path
-            .parent()
-            .filter(|p| !p.as_os_str().is_empty())
-            .unwrap_or(Path::new("."));
-        let mut builder = tempfile::Builder::new();
-        // The permissions of any new file, by the umask, not those of a temporary one.
-        #[cfg(unix)]
-        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-        let file = builder.tempfile_in(directory).map_err(|error| {
-            // Without the temporary file's name, which means nothing to the user.
-            let text = error.to_string();
-            let cause = text.split(" at path ").next().unwrap_or(&text);
-            io::Error::new(error.kind(), cause)
-        })?;
-        Ok(Self::Temporary(file))
-    }
-}
-
-impl Write for Target {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Temporary(file) => file.write(bytes),
-            Self::Device(file) => file.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        match self {
-            Self::Temporary(file) => file.flush(),
-            Self::Device(file) => file.flush(),
-        }
-    }
-}
+/// Buffer size of a file in bytes.
+const BUFFER: usize = 64 << 10;
 
 impl Write for Sink {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -228,10 +217,23 @@ fn at(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
+/// Says on a terminal what was written to `path`, such as its shape.
+pub fn wrote(path: &Path, what: &str) {
+    if !is_quiet() && io::stderr().is_terminal() {
+        say(&super::one_line(&format!("{}: {what}", path.display())));
+    }
+}
+
+/// Makes sure that `path` can be written.
+///
+/// # Errors
+///
+/// [`hipvit::Error::Io`] if it cannot.
+pub fn check(path: &Path) -> hipvit::Result<()> {
+    Sink::file(path).map(drop)
+}
+
 /// Writes `bytes` to `path`. On an error, an existing file is left unchanged.
 pub fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    let mut sink = Sink::file(path)?;
-    sink.write_all(bytes)?;
-    sink.finish()?;
-    Ok(())
+    Sink::file(path)?.write_whole(bytes)
 }

@@ -10,6 +10,7 @@ use super::arrays::{Npy, Tensors};
 use super::format::{self, Format, Formats, OutputArgs};
 use super::inputs::Inputs;
 use super::output::Sink;
+use super::results::note_failed;
 use super::{ImageSize, Outcome, load_model};
 
 #[derive(Debug, clap::Args)]
@@ -45,7 +46,9 @@ impl Args {
     pub fn run(&self) -> Result<Outcome> {
         self.inputs.require()?;
         let (format, sink) = self.output.open()?;
+        let names = self.output.open_names(format, Some(&sink))?;
         let images = self.inputs.list()?;
+        let listed = images.len();
         let options = LoadOptions {
             image_size: self.image_size.map(|size| size.0),
             ..LoadOptions::default()
@@ -53,11 +56,13 @@ impl Args {
         let model = load_model(self.model.as_ref(), &options)?;
         let rule = &model.preprocess;
         let decode = self.inputs.decode.options();
+        let directory = sink.directory();
         let mut writer = match format {
-            Format::Npy => Writer::Npy(Npy::new(sink, images.len())),
-            _ => Writer::Safetensors(sink, Tensors::default()),
+            Format::Npy => Writer::Npy(Npy::new(sink, names, &directory)),
+            _ => Writer::Safetensors(sink, Tensors::new(&directory)),
         };
-        let mut written = 0;
+        // Of the pixel values: images, then the extents of one.
+        let mut extents = vec![0];
         let outcome = images.for_each(
             |source| {
                 let image = source.resize(&source.decode(decode)?, rule)?;
@@ -69,28 +74,31 @@ impl Args {
                 rule.normalize(&image.data, &mut values)?;
                 Ok((vec![3, image.height, image.width], values, None))
             },
-            |index, name, (shape, values, grid)| {
-                written += 1;
+            |_, name, (shape, values, grid)| {
+                extents = [&[extents[0] + 1], &shape[..]].concat();
                 match &mut writer {
-                    Writer::Npy(npy) => npy.push(index, &shape, &values)?,
+                    Writer::Npy(npy) => npy.push(name, &shape, &values)?,
                     Writer::Safetensors(_, tensors) => {
                         tensors.image(name);
-                        tensors.push("pixel_values", &shape, &values);
+                        tensors.push("pixel_values", &shape, &values)?;
                         if let Some(grid) = grid {
-                            tensors.push("spatial_shapes", &[2], &grid.map(|n| n as f32));
+                            tensors.push("spatial_shapes", &[2], &grid.map(|n| n as f32))?;
                         }
                     }
                 }
                 Ok(())
             },
         )?;
-        let sink = match writer {
+        let files = match writer {
             Writer::Npy(npy) => npy.finish()?,
-            Writer::Safetensors(mut sink, tensors) => {
+            Writer::Safetensors(mut sink, mut tensors) => {
                 tensors.write(&mut sink)?;
-                sink
+                vec![sink]
             }
         };
-        format::finish(sink, outcome, written)
+        note_failed(listed - extents[0], listed);
+        let outcome = format::finish(files, outcome, extents[0])?;
+        self.output.wrote(&format::shape(&extents));
+        Ok(outcome)
     }
 }

@@ -58,6 +58,11 @@ impl Progress {
         self.bar.inc(1);
     }
 
+    /// Estimates the speed from the next step on.
+    pub fn forget_speed(&self) {
+        self.bar.reset_eta();
+    }
+
     /// Prints to standard output: above the bar if both are on a terminal.
     pub fn print<R>(&self, print: impl FnOnce() -> R) -> R {
         if self.lines_on_terminal {

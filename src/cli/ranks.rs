@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::agreement::{self, Facts};
 use super::inputs::DecodeArgs;
 use super::launcher::{DistributedArgs, Place, Sharing};
+use super::partial::{Journal, Partial, Stamp};
 use super::results::Results;
 use super::{Followed, Outcome, RunArgs, is_broken_pipe, output};
 
@@ -45,10 +46,10 @@ enum Stage {
 /// What another rank sends to rank 0.
 #[derive(Serialize, Deserialize)]
 pub enum Message {
-    /// Of the next image of its share.
-    Results(ItemParts),
-    /// Why that has none.
-    ImageFailed(String),
+    /// Results of the next image of its share, and the stamp of its file.
+    Results(ItemParts, Option<Stamp>),
+    /// Why the next image has none.
+    ImageFailed(String, Option<Stamp>),
     /// The share is complete.
     Complete,
     /// Why there are no more results.
@@ -72,6 +73,19 @@ pub struct Work<'a> {
     decode: &'a DecodeArgs,
     /// Whether the device's phases are measured.
     timed: bool,
+    /// Where results of an interrupted run are kept.
+    partial: Option<Partial>,
+}
+
+/// What is known of a run before its first result.
+pub struct Run {
+    /// Number of all images.
+    pub images: usize,
+    /// Number of images that an interrupted run has finished. They are the first ones.
+    pub finished: usize,
+    /// The other images, for the journal.
+    pub recorded: Vec<Source>,
+    pub journal: Option<Journal>,
 }
 
 impl DistributedArgs {
@@ -152,45 +166,47 @@ impl Ranks {
 
     /// The results of all images, at the process that writes them. The others run their share in here, and have nothing left to do
     /// (`None`).
-    pub fn results(&mut self, work: Work<'_>) -> Result<Option<Results>> {
-        let images = work.sources.len();
+    pub fn results(&mut self, mut work: Work<'_>) -> Result<Option<Results>> {
+        let journal = work.begin()?;
+        let finished = journal.as_ref().map_or(0, Journal::unread);
         let Some(world) = self.world.clone().filter(|_| !self.divide) else {
-            let own = work.pipeline(1).run(work.sources)?;
+            let (sources, run) = work.remaining(finished, journal);
+            let own = work.pipeline(1).run(sources)?;
             return Ok(Some(Results::new(
                 work.session,
+                run,
                 own,
-                images,
                 Vec::new(),
                 self.timeout,
             )));
         };
+        let finished = self.read_at_rank_0(|| Ok(finished.to_le_bytes().to_vec()))?;
+        let finished = usize::from_le_bytes(finished.try_into().unwrap_or_default());
         self.agree(&work)?;
         let Stage::Preparing(rendezvous) = std::mem::replace(&mut self.stage, Stage::Alone) else {
             bail!("the other processes are lost");
         };
         let pipeline = work.pipeline(self.sharing.host);
         let batch = work.session.batch();
-        let share = share(&work.sources, batch, &world);
+        let (sources, run) = work.remaining(finished, journal);
+        let share = share(&sources, batch, &world);
         match rendezvous.into_connections() {
             Connections::Leaf(root) => run_share(root, &pipeline.timed(false), share).map(|()| None),
             Connections::Root(others) => {
                 let clones = others.iter().map(Connection::try_clone);
                 self.stage = Stage::Merging(clones.collect::<hip::Result<_>>()?);
                 let own = pipeline.run(share)?;
-                Ok(Some(Results::new(
-                    work.session,
-                    own,
-                    images,
-                    others,
-                    self.timeout,
-                )))
+                Ok(Some(Results::new(work.session, run, own, others, self.timeout)))
             }
         }
     }
 
     /// Compares what the ranks are about to run.
     fn agree(&mut self, work: &Work<'_>) -> Result<()> {
-        let facts = self.exchange(&serde_json::to_vec(&work.facts()?)?)?;
+        let mut facts = Facts::default();
+        facts.add("images", agreement::images(&work.sources));
+        facts.append(work.facts()?);
+        let facts = self.exchange(&serde_json::to_vec(&facts)?)?;
         if let Some(differences) = Facts::differences(&decoded(&facts)?) {
             // All of them know.
             self.stage = Stage::Alone;
@@ -264,11 +280,43 @@ impl<'a> Work<'a> {
             sources,
             decode,
             timed: false,
+            partial: None,
         }
+    }
+
+    /// Keeps results in a file, from which an interrupted run can be resumed.
+    pub fn resumable(self, partial: Option<Partial>) -> Self {
+        Self { partial, ..self }
     }
 
     pub fn timed(self, timed: bool) -> Self {
         Self { timed, ..self }
+    }
+
+    /// Begins the file of partial results, or continues that of an interrupted run.
+    fn begin(&mut self) -> Result<Option<Journal>> {
+        match self.partial.take() {
+            Some(partial) => partial.begin(|| self.facts(), &self.sources, self.session.batch()),
+            None => Ok(None),
+        }
+    }
+
+    /// The images without the first `finished`.
+    fn remaining(&mut self, finished: usize, journal: Option<Journal>) -> (Vec<Source>, Run) {
+        let images = self.sources.len();
+        let sources = self.sources.split_off(finished.min(images));
+        let recorded = if journal.is_some() {
+            sources.clone()
+        } else {
+            Vec::new()
+        };
+        let run = Run {
+            images,
+            finished,
+            recorded,
+            journal,
+        };
+        (sources, run)
     }
 
     /// That of one of `processes` of the host.
@@ -278,13 +326,12 @@ impl<'a> Work<'a> {
             .timed(self.timed)
     }
 
-    /// What has to be the same at all ranks.
+    /// What has to be the same at all ranks, and when a run is resumed. The images are compared apart.
     fn facts(&self) -> Result<Facts> {
         let (session, args) = (self.session, &self.model.model);
         let mut facts = Facts::default();
         facts.add("version", env!("CARGO_PKG_VERSION"));
         facts.add("command", self.command);
-        facts.add("images", agreement::images(&self.sources));
         facts.add("model", agreement::model(args.model.as_deref())?);
         let device = match session.device() {
             Device::Hip(_) => "GPU",
@@ -337,10 +384,12 @@ fn run_share(mut root: Connection, pipeline: &Pipeline, share: Vec<Source>) -> R
 
 /// Ends early where rank 0 takes no more: its verdict says why.
 fn send_results(root: &mut Connection, pipeline: &Pipeline, share: Vec<Source>) -> Result<()> {
-    for result in pipeline.run(share)? {
+    for (result, source) in pipeline.run(share.clone())?.zip(share) {
         let message = match result {
-            Ok(item) => Message::Results(item.parts()),
-            Err(error) if error.index().is_some() => Message::ImageFailed(error.to_string()),
+            Ok(item) => Message::Results(item.parts(), Stamp::of(&source)),
+            Err(error) if error.index().is_some() => {
+                Message::ImageFailed(error.to_string(), Stamp::of(&source))
+            }
             Err(error) => return Err(hipvit::Error::from(error).into()),
         };
         if root.send(&message).is_err() {

@@ -40,6 +40,12 @@ pub fn write(out: &mut impl Write, value: &impl Serialize) -> Result<()> {
     Ok(())
 }
 
+/// The text as it is within the quotes of a JSON string, on one line whatever it contains.
+pub fn json_text(text: &str) -> String {
+    let quoted = serde_json::Value::from(text).to_string();
+    ascii_controls(&quoted[1..quoted.len() - 1])
+}
+
 /// Escapes the control characters that JSON allows in strings, which are nowhere else: terminals act on them.
 fn ascii_controls(line: &str) -> String {
     escaped(line, acts_on_terminal, |c, line| {

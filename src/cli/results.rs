@@ -5,21 +5,26 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use hipvit::Session;
 use hipvit::hip::Connection;
-use hipvit::pipeline::{self, Item};
+use hipvit::pipeline::{self, Item, Source};
 use hipvit::timing::Timing;
 
+use super::partial::{ImageResult, Journal, Recorded, Stamp};
 use super::progress::Progress;
-use super::ranks::Message;
-use super::{report, warn_non_finite};
+use super::ranks::{Message, Run};
+use super::{output, report, warn_non_finite};
 
 /// Why an image has no results, as it is reported. The others go on.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct ImageError(String);
 
-/// The results of images, in their order: of each batch from the rank whose turn it is.
+/// The results of images, in their order: first those of an interrupted run, then of each batch from the rank whose turn it is.
 pub struct Results {
     session: Session,
+    /// Images whose results the journal gets.
+    recorded: std::vec::IntoIter<Source>,
+    /// Finished results, and the file that keeps new ones.
+    journal: Option<Journal>,
     /// This rank's, which is rank 0 or the only process.
     own: pipeline::Results,
     /// To rank 1 and so on, until all is received.
@@ -28,42 +33,45 @@ pub struct Results {
     timeout: Duration,
     ranks: usize,
     images: usize,
+    /// Number of images that an interrupted run has finished.
+    finished: usize,
     /// The next image.
     index: usize,
 }
 
 impl Results {
-    /// Of `images` images, of which this process has its share in `own`; waits `timeout` for each result of another rank.
+    /// The results of `run`, whose other parts come from `others`. Waits `timeout` for each of them.
     pub fn new(
         session: &Session,
+        run: Run,
         own: pipeline::Results,
-        images: usize,
         others: Vec<Connection>,
         timeout: Duration,
     ) -> Self {
         Self {
             session: session.clone(),
+            images: run.images,
+            finished: run.finished,
+            recorded: run.recorded.into_iter(),
+            journal: run.journal,
             own,
             ranks: others.len() + 1,
             others,
             timeout,
-            images,
             index: 0,
         }
     }
 
-    /// The number of images.
-    pub fn images(&self) -> usize {
-        self.images
-    }
-
-    /// Calls `each` with the results of every image, beside a progress bar, and reports each image that has none. How many
-    /// those are.
+    /// Calls `each` with the results of every image, beside a progress bar. Reports each image that failed, and then how many did.
+    /// Returns their number.
     pub fn visit(&mut self, mut each: impl FnMut(&Item) -> Result<()>) -> Result<usize> {
         let progress = Progress::images(self.images);
         let mut failed = 0;
         while let Some(result) = self.next()? {
             progress.step();
+            if self.index == self.finished {
+                progress.forget_speed();
+            }
             match result {
                 Ok(item) => {
                     warn_non_finite(&item, &progress);
@@ -75,7 +83,18 @@ impl Results {
                 }
             }
         }
+        drop(progress);
+        note_failed(failed, self.images);
         Ok(failed)
+    }
+
+    /// Removes the file of partial results, because the output is complete.
+    ///
+    /// # Errors
+    ///
+    /// [`hipvit::Error::Io`] if the file cannot be removed.
+    pub fn complete(mut self) -> Result<()> {
+        self.journal.take().map_or(Ok(()), Journal::complete)
     }
 
     /// The time of each phase, in this process.
@@ -90,19 +109,41 @@ impl Results {
             return self.finish().map(|()| None);
         }
         self.index += 1;
-        let rank = index / self.session.batch() % self.ranks;
+        if let Some(recorded) = self.journal.as_mut().map(Journal::read).transpose()?.flatten() {
+            return Ok(Some(match recorded.result {
+                ImageResult::Parts(parts) => Ok(Item::from_parts(&self.session, index, parts)?),
+                ImageResult::Failed(text) => Err(ImageError(text)),
+            }));
+        }
+        let (result, stamp) = self.compute(index)?;
+        if let (Some(journal), Some(source)) = (&self.journal, self.recorded.next()) {
+            journal.record(&Recorded {
+                name: source.name(),
+                stamp: stamp.or_else(|| Stamp::of(&source)),
+                result: match &result {
+                    Ok(item) => ImageResult::Parts(item.parts()),
+                    Err(ImageError(text)) => ImageResult::Failed(text.clone()),
+                },
+            })?;
+        }
+        Ok(Some(result))
+    }
+
+    /// The result of an image that no earlier run has finished. Another rank sends the image's stamp too.
+    fn compute(&mut self, index: usize) -> Result<(Result<Item, ImageError>, Option<Stamp>)> {
+        let rank = (index - self.finished) / self.session.batch() % self.ranks;
         if rank > 0 {
-            return Ok(Some(match self.receive(rank)? {
-                Message::Results(parts) => Ok(Item::from_parts(&self.session, index, parts)?),
-                Message::ImageFailed(text) => Err(ImageError(text)),
+            return Ok(match self.receive(rank)? {
+                Message::Results(parts, stamp) => (Ok(Item::from_parts(&self.session, index, parts)?), stamp),
+                Message::ImageFailed(text, stamp) => (Err(ImageError(text)), stamp),
                 Message::Complete | Message::Failed(_) => {
                     bail!("rank {rank} of {}: image {index} has no result", self.ranks)
                 }
-            }));
+            });
         }
         match self.own.next() {
-            Some(Ok(item)) => Ok(Some(Ok(item.with_index(index)))),
-            Some(Err(error)) if error.index().is_some() => Ok(Some(Err(ImageError(error.to_string())))),
+            Some(Ok(item)) => Ok((Ok(item.with_index(index)), None)),
+            Some(Err(error)) if error.index().is_some() => Ok((Err(ImageError(error.to_string())), None)),
             Some(Err(error)) => Err(hipvit::Error::from(error).into()),
             None => bail!("image {index} has no result"),
         }
@@ -129,5 +170,12 @@ impl Results {
             Message::Failed(text) => bail!("rank {rank} of {}: {text}", self.ranks),
             message => Ok(message),
         }
+    }
+}
+
+/// Says how many images of several failed.
+pub fn note_failed(failed: usize, images: usize) {
+    if failed > 0 && images > 1 {
+        output::note(&format!("{failed} of {images} images failed and are left out"));
     }
 }

@@ -18,6 +18,7 @@ use hipvit::{DType, Device, Session};
 use serde::Serialize;
 
 use super::format::{self, Format, Formats, OutputArgs};
+use super::output::Sink;
 use super::progress::Progress;
 use super::{ImageSize, Outcome, Usage, choices, completions, inputs, output, report};
 
@@ -188,6 +189,7 @@ impl Args {
             return Err(Usage("--images are for a model: add --model, --against or --tier").into());
         }
         let (format, mut sink) = self.output.open()?;
+        let certificate_file = self.certificate.as_deref().map(Sink::file).transpose()?;
         if format == Format::Csv && (of_model || self.tier.is_some()) {
             return Err(Usage("CSV has the rows of ops alone: use --format json").into());
         }
@@ -226,10 +228,10 @@ impl Args {
                 tier.limit().as_secs()
             ));
         }
-        if let Some(file) = &self.certificate {
+        if let Some(file) = certificate_file {
             let certificate = Certificate::new(self.device, self.tier, ops.as_ref(), &models)?;
             let text = serde_json::to_string_pretty(&certificate)? + "\n";
-            output::write(file, text.as_bytes())?;
+            file.write_whole(text.as_bytes())?;
         }
         sink.finish()?;
         let clean = ops.iter().all(OpsReport::is_clean) && models.iter().all(LayerReport::is_clean);

@@ -354,7 +354,7 @@ pub(crate) fn ends_soon(mut rank: Child) -> Output {
 }
 
 #[test]
-fn a_killed_rank_is_named_and_leaves_no_output() {
+fn a_killed_rank_is_named_and_leaves_partial_results() {
     let folder = images(2);
     let [root, mut other] = ranks_at_work(folder.path());
     other.kill().unwrap();
@@ -362,8 +362,15 @@ fn a_killed_rank_is_named_and_leaves_no_output() {
     assert_eq!(output.status.code(), Some(1));
     let text = stderr(&output);
     assert!(text.contains("rank 1 has ended"), "{text}");
-    assert_eq!(text.lines().count(), 1, "{text}");
-    assert_eq!(fs::read_dir(folder.path().join("out")).unwrap().count(), 0);
+    let (note, error) = text.split_once('\n').unwrap();
+    assert!(
+        note.starts_with("note: out/out.jsonl.partial: has the results of "),
+        "{text}"
+    );
+    assert_eq!(error.lines().count(), 1, "{text}");
+    let left = fs::read_dir(folder.path().join("out")).unwrap();
+    let left: Vec<_> = left.map(|file| file.unwrap().file_name()).collect();
+    assert_eq!(left, ["out.jsonl.partial"]);
     other.wait().unwrap();
 }
 

@@ -29,10 +29,12 @@ mod labels;
 mod limits;
 mod model;
 mod naflex;
+mod output_files;
 mod outputs;
 mod plan_cache;
 mod profile;
 mod quantize;
+mod resume;
 #[cfg(feature = "serve")]
 mod serve;
 mod session;

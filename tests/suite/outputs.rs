@@ -205,7 +205,7 @@ fn tokens_and_layers_are_tensors_of_their_own() {
 }
 
 #[test]
-fn an_image_that_fails_is_a_row_of_nan_in_npy_and_left_out_elsewhere() {
+fn an_image_that_fails_has_no_row_in_any_form() {
     let images = one_of_three_is_damaged();
     let folder = tempfile::tempdir().unwrap();
     for command in ["embed", "preprocess"] {
@@ -218,15 +218,21 @@ fn an_image_that_fails_is_a_row_of_nan_in_npy_and_left_out_elsewhere() {
             ];
             let output = hipvit(args);
             assert_eq!(output.status.code(), Some(1), "{command}");
-            assert!(stderr(&output).contains("b.png"), "{}", stderr(&output));
+            let text = stderr(&output);
+            assert!(text.contains("b.png"), "{text}");
+            assert!(
+                text.ends_with("note: 1 of 3 images failed and are left out\n"),
+                "{text}"
+            );
         };
         let file = folder.path().join("x.npy");
         run(&file);
-        let (shape, values) = npy(&file);
-        assert_eq!(shape[0], 3);
-        let rows: Vec<&[f32]> = values.chunks(values.len() / 3).collect();
-        let failed: Vec<bool> = rows.iter().map(|row| row.iter().all(|v| v.is_nan())).collect();
-        assert_eq!(failed, [false, true, false], "{command}");
+        let (shape, array) = npy(&file);
+        assert_eq!(shape[0], 2);
+        assert!(array.iter().all(|value| value.is_finite()), "{command}");
+        let names = fs::read_to_string(folder.path().join("x.names.txt")).unwrap();
+        let names: Vec<&str> = names.lines().map(|name| &name[name.len() - 5..]).collect();
+        assert_eq!(names, ["a.png", "c.png"], "{command}");
         let file = folder.path().join("x.safetensors");
         run(&file);
         let bytes = fs::read(&file).unwrap();
@@ -238,7 +244,20 @@ fn an_image_that_fails_is_a_row_of_nan_in_npy_and_left_out_elsewhere() {
         );
         let tensors = SafeTensors::deserialize(&bytes).unwrap();
         let (_, tensor) = tensors.tensors().pop().unwrap();
-        assert_eq!(floats(tensor.data()), [rows[0], rows[2]].concat(), "{command}");
+        assert_eq!(floats(tensor.data()), array, "{command}");
+    }
+    for (form, rows) in [("x.jsonl", 2), ("x.csv", 3)] {
+        let file = folder.path().join(form);
+        let args = [
+            OsStr::new("embed"),
+            images.path().as_os_str(),
+            "-o".as_ref(),
+            file.as_os_str(),
+        ];
+        assert_eq!(hipvit(args).status.code(), Some(1), "{form}");
+        let text = fs::read_to_string(&file).unwrap();
+        assert_eq!(text.lines().count(), rows, "{form}");
+        assert!(!text.contains("b.png"), "{form}");
     }
 }
 

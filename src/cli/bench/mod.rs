@@ -174,6 +174,7 @@ impl Args {
         }
         self.print(&rows, format, &mut sink)?;
         sink.finish()?;
+        self.output.wrote(&format!("{} rows", rows.len()));
         Ok(Outcome::of(failed))
     }
 

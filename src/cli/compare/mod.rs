@@ -13,7 +13,8 @@ use anyhow::Result;
 
 use self::comparison::{Comparison, Regression};
 use super::format::{Format, Formats, OutputArgs};
-use super::{Outcome, Usage, one_line, output, report};
+use super::output::Sink;
+use super::{Outcome, Usage, one_line, report};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -50,6 +51,7 @@ fn percent(text: &str) -> Result<f64, String> {
 impl Args {
     pub fn run(&self) -> Result<Outcome> {
         let (format, mut sink) = self.output.open()?;
+        let html = self.html.as_deref().map(Sink::file).transpose()?;
         let mut files = Vec::with_capacity(self.files.len());
         for path in &self.files {
             files.push((path.as_path(), rows::read(path)?));
@@ -65,9 +67,9 @@ impl Args {
             Some(found) => found,
             None => None,
         };
-        if let Some(path) = &self.html {
+        if let Some(html) = html {
             let page = html::page(&comparison, regressions.as_deref());
-            output::write(path, page.as_bytes())?;
+            html.write_whole(page.as_bytes())?;
         }
         let printed = match format {
             Format::Json => text::json(&comparison, regressions.as_deref())? + "\n",

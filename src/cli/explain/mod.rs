@@ -3,6 +3,7 @@
 mod overview;
 mod statistics;
 
+use std::env;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::Write as _;
@@ -138,6 +139,7 @@ impl Args {
         }
         // Before the work, which would be lost.
         fs::create_dir_all(&self.output).map_err(refused(&self.output))?;
+        output::check(&self.output.join(REPORT))?;
         let explanation = explainer.explain_with(&image, &options)?;
         let name = source.name();
         let mut files = Files {
@@ -153,9 +155,9 @@ impl Args {
             grid: explanation.grid,
             patch: explanation.patch,
             attribution: self.attributes().then(|| summary(&explanation)),
-            files: files.written.clone(),
+            files: files.written_with(REPORT),
         };
-        files.add("explanation.json", &serde_json::to_vec(&report)?)?;
+        files.add(REPORT, &serde_json::to_vec(&report)?)?;
         if let Some(summary) = &report.attribution {
             warn_incomplete(summary);
         }
@@ -178,7 +180,7 @@ impl Args {
         let resized = &explanation.resized;
         let image = &enlarge(resized, LEGIBLE.div_ceil(resized.width.min(resized.height)));
         files.picture("image.png", image)?;
-        let mut arrays = Tensors::default();
+        let mut arrays = Tensors::new(&env::temp_dir());
         arrays.image(name);
         let mut all = Vec::new();
         for (layer, map) in explanation.attention.iter().enumerate() {
@@ -187,7 +189,7 @@ impl Args {
             let maps = maps.collect::<hipvit::Result<Vec<_>>>()?;
             let shape = <[usize; 3]>::from(map.weights.dim());
             let values: Vec<f32> = map.weights.iter().copied().collect();
-            arrays.push(&map.name, &shape, &values);
+            arrays.push(&map.name, &shape, &values)?;
             files.picture(&format!("{}.png", map.name), &tiles(&maps, maps.len())?)?;
             all.push(maps);
         }
@@ -206,7 +208,7 @@ impl Args {
             files.picture("rollout.png", &heat(image, &explanation.rollout)?)?;
             files.npy("rollout.npy", std::slice::from_ref(&explanation.rollout))?;
             let values: Vec<f32> = explanation.rollout.iter().copied().collect();
-            arrays.push("rollout", &explanation.grid, &values);
+            arrays.push("rollout", &explanation.grid, &values)?;
         }
         if self.attributes() {
             let attribution = &explanation.attribution;
@@ -220,7 +222,7 @@ impl Args {
             let planes: Vec<Array2<f32>> = planes.collect();
             files.npy("attribution.npy", &planes)?;
             let values: Vec<f32> = planes.iter().flatten().copied().collect();
-            arrays.push("attribution", &[3, resized.height, resized.width], &values);
+            arrays.push("attribution", &[3, resized.height, resized.width], &values)?;
         }
         let mut bytes = Vec::new();
         arrays.write(&mut bytes)?;
@@ -283,6 +285,9 @@ fn warn_incomplete(summary: &Summary) {
     }
 }
 
+/// Name of the file that describes the others.
+const REPORT: &str = "explanation.json";
+
 /// What is written to the directory.
 struct Files<'a> {
     directory: &'a Path,
@@ -290,6 +295,11 @@ struct Files<'a> {
 }
 
 impl Files<'_> {
+    /// Names of the files written so far, and of one more.
+    fn written_with(&self, name: &str) -> Vec<String> {
+        self.written.iter().cloned().chain([name.to_owned()]).collect()
+    }
+
     fn add(&mut self, name: &str, bytes: &[u8]) -> Result<()> {
         output::write(&self.directory.join(name), bytes)?;
         self.written.push(name.to_owned());
@@ -302,24 +312,20 @@ impl Files<'_> {
 
     /// `[rows, columns]` for one plane, `[planes, rows, columns]` for several.
     fn npy(&mut self, name: &str, planes: &[Array2<f32>]) -> Result<()> {
-        let rows = match planes {
-            [plane] => plane.nrows(),
-            _ => planes.len(),
-        };
-        let mut npy = Npy::new(Vec::new(), rows);
+        let mut npy = Npy::new(Vec::new(), None, &env::temp_dir());
         match planes {
             [plane] => {
-                for (index, row) in plane.rows().into_iter().enumerate() {
-                    npy.push(index, &[plane.ncols()], &row.to_vec())?;
+                for row in plane.rows() {
+                    npy.push(name, &[plane.ncols()], &row.to_vec())?;
                 }
             }
             _ => {
-                for (index, plane) in planes.iter().enumerate() {
+                for plane in planes {
                     let values: Vec<f32> = plane.iter().copied().collect();
-                    npy.push(index, &[plane.nrows(), plane.ncols()], &values)?;
+                    npy.push(name, &[plane.nrows(), plane.ncols()], &values)?;
                 }
             }
         }
-        self.add(name, &npy.finish()?)
+        self.add(name, &npy.into_parts()?.0)
     }
 }

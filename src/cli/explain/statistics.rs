@@ -1,6 +1,7 @@
 //! `hipvit explain --method statistics`: how focused each attention head is, from the statistics that the fused kernel computes as
 //! the model runs, on the device and in the dtype that it runs in.
 
+use std::env;
 use std::fs;
 use std::io::Write as _;
 
@@ -60,6 +61,7 @@ impl Args {
         let builder = self.labels.apply(self.model.builder())?;
         let session = self.model.load_with(builder.attention_statistics(true))?;
         fs::create_dir_all(&self.output).map_err(refused(&self.output))?;
+        output::check(&self.output.join(REPORT))?;
         let outputs = session.run([image])?;
         let statistics = outputs.image(0).attention_statistics();
         let name = source.name();
@@ -74,21 +76,25 @@ impl Args {
             device: session.device().to_string(),
             dtype: session.dtype().to_string(),
             layers: statistics.iter().map(layer).collect(),
-            files: files.written.clone(),
+            files: files.written_with(REPORT),
         };
-        files.add("statistics.json", &serde_json::to_vec(&report)?)?;
+        files.add(REPORT, &serde_json::to_vec(&report)?)?;
         let mut out = output::stdout();
         match self.json {
             true => record::write(&mut out, &report)?,
             false => out.write_all(lines(&text(&report)).as_bytes())?,
         }
+        output::wrote(&self.output, &report.files.join(", "));
         Ok(Outcome::Complete)
     }
 }
 
+/// Name of the file that describes the other.
+const REPORT: &str = "statistics.json";
+
 /// Each `[1, heads, queries]`.
 fn arrays(image: &str, statistics: &[AttentionStatistics]) -> Result<Vec<u8>> {
-    let mut arrays = Tensors::default();
+    let mut arrays = Tensors::new(&env::temp_dir());
     arrays.image(image);
     for layer in statistics {
         for (name, values) in [
@@ -98,7 +104,7 @@ fn arrays(image: &str, statistics: &[AttentionStatistics]) -> Result<Vec<u8>> {
         ] {
             let shape = <[usize; 2]>::from(values.dim());
             let values: Vec<f32> = values.iter().copied().collect();
-            arrays.push(format!("{}.{name}", layer.name), &shape, &values);
+            arrays.push(format!("{}.{name}", layer.name), &shape, &values)?;
         }
     }
     let mut bytes = Vec::new();

@@ -16,6 +16,7 @@ use serde::Serialize;
 use super::format::{Format, Formats, OutputArgs};
 use super::inputs::{self, DecodeArgs};
 use super::labels::LabelArgs;
+use super::output::Sink;
 use super::{ModelArgs, Outcome, lines, output, record};
 use machine::Machine;
 use places::{Memory, Places};
@@ -86,6 +87,7 @@ impl Args {
             return Machine::run(self);
         }
         let (format, mut sink) = self.output.open()?;
+        let page = self.html.as_deref().map(Sink::file).transpose()?;
         let source = inputs::source(&self.image);
         let image = source.decode(self.decode.options())?;
         let session = self.model.load_with(self.labels.apply(self.model.builder())?)?;
@@ -103,14 +105,18 @@ impl Args {
             memory: &places,
             machine: Machine::follow(&session, &trace)?,
         };
-        if let Some(file) = &self.html {
-            output::write(file, html::page(&report)?.as_bytes())?;
+        if let Some(page) = page {
+            page.write_whole(html::page(&report)?.as_bytes())?;
         }
         match format {
             Format::Json => record::write(&mut sink, &report)?,
             _ => sink.write_all(lines(&text::text(&report, self.output.width())?).as_bytes())?,
         }
         sink.finish()?;
+        if let Some(file) = &self.html {
+            output::wrote(file, "a page for a browser");
+        }
+        self.output.wrote(&format!("one pixel of {}", source.name()));
         Ok(Outcome::Complete)
     }
 }

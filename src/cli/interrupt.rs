@@ -1,0 +1,102 @@
+//! What happens to results when a signal ends the process: Ctrl-C, `kill`, a terminal that is closed.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::IsTerminal;
+use std::os::raw::c_int;
+use std::sync::Arc;
+use std::thread;
+
+use anyhow::{Context, Result};
+use parking_lot::Mutex;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
+
+use super::output;
+use super::partial::JournalFile;
+
+/// From now on, a signal that ends the process first keeps the results in `file`.
+///
+/// # Errors
+///
+/// The handler or its thread cannot be started.
+pub fn keep(file: &Arc<Mutex<JournalFile>>) -> Result<()> {
+    let ignored = ignored_signals(&fs::read_to_string("/proc/self/status").unwrap_or_default());
+    let ends = |signal: &c_int| ignored & (1 << (signal - 1)) == 0;
+    let signals = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(ends);
+    let mut signals = Signals::new(signals).context("cannot handle signals")?;
+    let file = file.clone();
+    let wait = move || {
+        for signal in &mut signals {
+            let mut file = file.lock();
+            let kept = file.keep();
+            if std::io::stderr().is_terminal() {
+                // Below the progress bar.
+                output::say("");
+            }
+            if let Some(kept) = kept {
+                output::say(&format!("interrupted: {}", super::one_line(&kept)));
+            }
+            // Ends the process as if there were no handler. Holding the lock, no result is written meanwhile.
+            let _ = emulate_default_handler(signal);
+        }
+    };
+    let thread = thread::Builder::new().name("hipvit-signals".into());
+    thread.spawn(wait).context("cannot start a thread")?;
+    Ok(())
+}
+
+/// Bit mask of the signals that the process ignores, as `nohup` and shells without job control set them.
+fn ignored_signals(status: &str) -> u64 {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or(0)
+}
+
+/// The command line with `--resume`, as a shell takes it.
+pub fn resume_command(args: impl Iterator<Item = OsString>) -> String {
+    let mut words: Vec<String> = args.map(|arg| arg.to_string_lossy().into_owned()).collect();
+    if !words.iter().any(|word| word == "--resume") {
+        // Behind the subcommand: an option at the end could follow `--`.
+        let command = words
+            .iter()
+            .position(|word| word == "embed" || word == "classify");
+        words.insert(command.map_or(words.len(), |at| at + 1), "--resume".into());
+    }
+    let quoted: Vec<String> = words.iter().map(|word| quoted(word)).collect();
+    quoted.join(" ")
+}
+
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "-_./,:=@%+".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_to_resume_can_be_pasted() {
+        let command = |args: &[&str]| resume_command(args.iter().map(OsString::from));
+        assert_eq!(
+            command(&["hipvit", "-q", "embed", "my photos", "-o", "e.npy"]),
+            "hipvit -q embed --resume 'my photos' -o e.npy"
+        );
+        assert_eq!(
+            command(&["hipvit", "classify", "--resume", "--", "a'b"]),
+            r"hipvit classify --resume -- 'a'\''b'"
+        );
+    }
+
+    #[test]
+    fn ignored_signals_are_read_from_the_status() {
+        let ignored = ignored_signals("SigBlk:\t0\nSigIgn:\t0000000000001001\n");
+        assert_eq!((ignored & 1, ignored >> 12 & 1, ignored >> 1 & 1), (1, 1, 0));
+        assert_eq!(ignored_signals(""), 0);
+    }
+}
