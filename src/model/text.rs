@@ -8,6 +8,8 @@ mod open_clip;
 #[cfg(feature = "text")]
 mod python;
 #[cfg(feature = "text")]
+mod sentencepiece;
+#[cfg(feature = "text")]
 mod siglip;
 #[cfg(feature = "text")]
 mod tokenizer;

@@ -203,3 +203,23 @@ fn replaced(
     result += &text[end..];
     Ok(result)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Cleaner, Cleaning};
+
+    /// Cleaning of texts, many of them damaged, as open_clip 3.3 with ftfy 6.3 does it.
+    #[test]
+    fn texts_are_cleaned_as_open_clip_does() {
+        let data = include_str!("../../../tests/data/text/cleaning.json");
+        let cases: Vec<[String; 4]> = serde_json::from_str(data).unwrap();
+        let ways = [Cleaning::Lower, Cleaning::Whitespace, Cleaning::Canonicalize];
+        for (way, cleaning) in ways.into_iter().enumerate() {
+            let cleaner = Cleaner::new(cleaning).unwrap();
+            for case in &cases {
+                let text = &case[0];
+                assert_eq!(cleaner.clean(text).unwrap(), case[way + 1], "{cleaning:?} of {text:?}");
+            }
+        }
+    }
+}

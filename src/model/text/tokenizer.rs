@@ -32,6 +32,8 @@ struct Transformers {
     inner: tokenizers::Tokenizer,
     /// Set for SigLIP's cleaning of a text: whether it makes small letters.
     canonicalize: Option<bool>,
+    /// Tokens that SigLIP's texts cannot contain.
+    cuts: Vec<String>,
     padding: Option<Padding>,
     /// The token that becomes 0.
     stripped: Option<u32>,
@@ -123,6 +125,7 @@ impl Tokenizer {
             kind: Kind::Transformers(Box::new(Transformers {
                 inner: loaded.inner,
                 canonicalize: loaded.canonicalize,
+                cuts: loaded.cuts,
                 padding,
                 stripped: loaded.separator.filter(|_| strips),
             })),
@@ -155,6 +158,9 @@ impl Tokenizer {
 
 impl Transformers {
     fn encode(&self, text: &str, context: usize) -> std::result::Result<Tokens, tokenizers::Error> {
+        if let Some(token) = self.cuts.iter().find(|token| text.contains(token.as_str())) {
+            return Err(format!("it contains the special token {token}").into());
+        }
         let encoding = match self.canonicalize {
             None => self.inner.encode(text, true)?,
             Some(lower) => self.inner.encode(canonicalize(text, lower), true)?,
@@ -216,20 +222,30 @@ impl std::fmt::Debug for Tokenizer {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::path::Path;
+    use std::path::{Path, PathBuf};
 
     use safetensors::SafeTensors;
+    use serde_json::{Map, Value};
 
-    use crate::model::{self, LoadOptions};
+    use super::Tokenizer;
+    use crate::model::source::Source;
+    use crate::model::{self, LoadOptions, TextTower};
+
+    fn root() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests")
+    }
+
+    fn tower(case: &str) -> TextTower {
+        let directory = root().join("golden/zero_shot").join(case);
+        model::load(&directory, &LoadOptions::default()).unwrap().text.unwrap()
+    }
 
     #[test]
     fn ids_are_those_of_transformers() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/zero_shot");
         for case in ["hf_clip", "hf_clip_older", "open_clip", "hf_siglip", "hf_siglip2"] {
-            let directory = root.join(case);
-            let model = model::load(&directory, &LoadOptions::default()).unwrap();
-            let tokenizer = model.text.unwrap().tokenizer().unwrap();
-            let golden: serde_json::Value =
+            let directory = root().join("golden/zero_shot").join(case);
+            let tokenizer = tower(case).tokenizer().unwrap();
+            let golden: Value =
                 serde_json::from_slice(&fs::read(directory.join("golden.json")).unwrap()).unwrap();
             let bytes = fs::read(directory.join("golden.safetensors")).unwrap();
             let tensors = SafeTensors::deserialize(&bytes).unwrap();
@@ -250,6 +266,100 @@ mod tests {
                 let expected: Vec<u32> = expected.iter().filter_map(|&id| u32::try_from(id).ok()).collect();
                 assert_eq!(got, expected, "{case}: {text}");
             }
+        }
+    }
+
+    /// A copy of a golden's directory with the keys of `edits` set in its files.
+    fn edited(base: &str, edits: &Map<String, Value>, remove: &[Value]) -> tempfile::TempDir {
+        let copy = tempfile::tempdir().unwrap();
+        for entry in fs::read_dir(root().join("golden/zero_shot").join(base)).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap();
+            if path.extension().is_some_and(|ending| ending != "safetensors") && !remove.contains(&name.into()) {
+                fs::copy(&path, copy.path().join(name)).unwrap();
+            }
+        }
+        for (file, keys) in edits {
+            let path = copy.path().join(file);
+            let text = fs::read(&path).unwrap_or_else(|_| b"{}".to_vec());
+            let mut content: Value = serde_json::from_slice(&text).unwrap();
+            let target = match file.as_str() {
+                "open_clip_config.json" => &mut content["model_cfg"]["text_cfg"],
+                _ => &mut content,
+            };
+            let target = target.as_object_mut().unwrap();
+            for (key, value) in keys.as_object().unwrap() {
+                if value == "absent" {
+                    target.remove(key);
+                } else {
+                    target.insert(key.clone(), value.clone());
+                }
+            }
+            fs::write(&path, content.to_string()).unwrap();
+        }
+        copy
+    }
+
+    /// `None` where the library fails.
+    #[test]
+    fn keys_do_what_they_do_in_the_libraries() {
+        let data: Vec<Value> =
+            serde_json::from_slice(&fs::read(root().join("data/text/tokens.json")).unwrap()).unwrap();
+        let texts: Vec<&str> = data[0]["texts"].as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect();
+        let mut wrong = Vec::new();
+        for case in &data[1..] {
+            let base = case["base"].as_str().unwrap();
+            let edits = case["edits"].as_object().unwrap();
+            let directory = edited(base, edits, case["remove"].as_array().unwrap());
+            for name in case["add"].as_array().unwrap() {
+                let name = name.as_str().unwrap();
+                fs::copy(root().join("data/text").join(name), directory.path().join(name)).unwrap();
+            }
+            let source = Source::open(directory.path()).unwrap();
+            let tokenizer = Tokenizer::load(&source, &tower(base).spec);
+            let Some(expected) = case["ids"].as_array() else {
+                // SiglipTokenizer reads spiece.model only; hipvit takes tokenizer.json for it.
+                let siglip = base == "hf_siglip" && !format!("{edits:?}").contains("pad_token");
+                assert!(siglip || tokenizer.is_err(), "{base} {edits:?}");
+                continue;
+            };
+            let tokenizer = tokenizer.unwrap_or_else(|error| panic!("{base} {edits:?}: {error}"));
+            for (text, expected) in texts.iter().zip(expected) {
+                let got = tokenizer.encode(text);
+                if text.contains("</s>") && directory.path().join("spiece.model").is_file() {
+                    let error = got.unwrap_err().to_string();
+                    assert!(error.contains("contains the special token </s>"), "{error}");
+                    continue;
+                }
+                let got = Value::from(got.unwrap().ids);
+                if got != *expected {
+                    wrong.push(format!("{base} {edits:?} {text:?}: {got}, expected {expected}"));
+                }
+            }
+        }
+        assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong[..wrong.len().min(20)].join("\n"));
+    }
+
+    #[test]
+    fn keys_that_are_not_followed_are_named() {
+        let config = "tokenizer_config.json";
+        for (base, file, key, value, reason) in [
+            ("hf_clip", config, "tokenizer_class", serde_json::json!("BertTokenizer"), "is \"BertTokenizer\""),
+            ("hf_clip", config, "padding_side", "left".into(), "depends on the longest text"),
+            ("hf_clip", config, "padding_side", "top".into(), "expected \"left\" or \"right\""),
+            ("hf_clip", config, "auto_map", serde_json::json!({"AutoTokenizer": ["a.B", null]}), "does not run"),
+            ("hf_clip", config, "fast_tokenizer_files", serde_json::json!(["tokenizer.4.json"]), "expected [\"tokenizer.json\"]"),
+            ("hf_siglip", config, "model_max_length", 8.into(), "the model's context is 16"),
+            ("open_clip", "open_clip_config.json", "tokenizer_kwargs", serde_json::json!({"reduction_mask": "simple"}), "reduction_mask"),
+            ("open_clip", "open_clip_config.json", "tokenizer_kwargs", serde_json::json!({"clean": "all"}), "expected \"whitespace\""),
+            ("open_clip", "open_clip_config.json", "tokenizer_kwargs", serde_json::json!({"bpe_path": "x"}), "bpe_path"),
+        ] {
+            let keys = serde_json::json!({ key: value });
+            let edits = Map::from_iter([(file.to_owned(), keys)]);
+            let directory = edited(base, &edits, &[]);
+            let source = Source::open(directory.path()).unwrap();
+            let error = Tokenizer::load(&source, &tower(base).spec).unwrap_err().to_string();
+            assert!(error.contains(reason) && error.contains(key), "{error}");
         }
     }
 }

@@ -20,7 +20,7 @@ use tokenizers::{
 };
 
 use self::added::Special;
-use super::TokenizerKind;
+use super::{TokenizerKind, sentencepiece};
 use crate::error::{Error, Result};
 use crate::model::fields::Fields;
 use crate::model::source::{Document, Source};
@@ -108,6 +108,8 @@ pub(super) struct Loaded {
     pub(super) truncation: TruncationDirection,
     pub(super) pad: Option<u32>,
     pub(super) pads_left: bool,
+    /// The tokens at which `SiglipTokenizer` cuts a text.
+    pub(super) cuts: Vec<String>,
     /// The separator's id.
     pub(super) separator: Option<u32>,
     /// Tokens of a text, at most; of the tokenizer, not of the model.
@@ -134,9 +136,9 @@ pub(super) fn load(source: &Source<'_>, kind: TokenizerKind) -> Result<Loaded> {
     };
     let config = files.config.fields()?;
     let class = files.class(config)?;
-    check(config)?;
-    let (base, file) = files.base(class, kind)?;
+    check(config, class)?;
     let special = Special::read(source, config, class.special_tokens())?;
+    let (base, file) = files.base(class, kind, special.named("eos_token"))?;
     let mut inner = match class {
         Class::Backend | Class::Siglip => base.clone(),
         Class::Clip | Class::Gemma | Class::Siglip2 => {
@@ -170,6 +172,11 @@ pub(super) fn load(source: &Source<'_>, kind: TokenizerKind) -> Result<Loaded> {
     let separator = id("sep_token");
     inner.with_padding(None);
     Ok(Loaded {
+        cuts: if class == Class::Siglip {
+            special.added(&base).into_iter().map(|token| token.content).collect()
+        } else {
+            Vec::new()
+        },
         canonicalize: if class == Class::Siglip {
             Some(config.flag("do_lower_case")?.unwrap_or(true))
         } else {
@@ -212,7 +219,17 @@ impl Files<'_> {
     }
 
     /// The tokenizer that the files have, with the path of the file.
-    fn base(&self, class: Class, kind: TokenizerKind) -> Result<(tokenizers::Tokenizer, PathBuf)> {
+    fn base(&self, class: Class, kind: TokenizerKind, end: Option<&str>) -> Result<(tokenizers::Tokenizer, PathBuf)> {
+        if class == Class::Siglip
+            && let Some(bytes) = self.source.bytes(SENTENCE_PIECE)?
+        {
+            let file = self.source.place(SENTENCE_PIECE);
+            let tokenizer = sentencepiece::tokenizer(&bytes, end.unwrap_or("</s>"));
+            return match tokenizer {
+                Ok(tokenizer) => Ok((tokenizer, file)),
+                Err(reason) => Err(Error::config(&file, reason)),
+            };
+        }
         if let Some(found) = from_json(self.source)? {
             let unigram = matches!(found.0.get_model(), ModelWrapper::Unigram(_));
             if class == Class::Siglip && !unigram {
@@ -232,10 +249,18 @@ impl Files<'_> {
 }
 
 /// Refuses keys that would change the tokens in a way that is not followed here.
-fn check(config: Fields<'_>) -> Result<()> {
+fn check(config: Fields<'_>, class: Class) -> Result<()> {
     let code = config.object("auto_map").ok().flatten();
     if code.is_some_and(|map| map.has("AutoTokenizer")) || matches!(config.get("auto_map"), Some(Value::Array(_))) {
         return Err(config.error("auto_map", "names a tokenizer's code, which hipvit does not run"));
+    }
+    if config.flag("legacy")? == Some(false) && class == Class::Siglip {
+        return Err(config.error("legacy", "is false, which is not supported for SiglipTokenizer"));
+    }
+    if let Some(arguments) = config.get("sp_model_kwargs")
+        && arguments.as_object().is_none_or(|map| !map.is_empty())
+    {
+        return Err(config.unexpected("sp_model_kwargs", arguments, "{}"));
     }
     if let Some(files) = config.get("fast_tokenizer_files")
         && files.as_array().is_none_or(|files| files.iter().any(|file| file.as_str() != Some(TOKENIZER)))
@@ -306,8 +331,7 @@ pub(super) fn clip_vocabulary(source: &Source<'_>) -> Result<(BPE, PathBuf)> {
 
 fn missing(source: &Source<'_>, kind: TokenizerKind) -> Error {
     let why = if kind == TokenizerKind::Siglip && source.place(SENTENCE_PIECE).is_file() {
-        "which texts need; of spiece.model, transformers makes it: python3 -c 'import sys, transformers as t; \
-         t.AutoTokenizer.from_pretrained(sys.argv[1]).save_pretrained(sys.argv[1])' and the directory"
+        "which texts need; its spiece.model is for `tokenizer_class` SiglipTokenizer"
     } else {
         "which texts need"
     };
