@@ -436,7 +436,9 @@ fn check_vacant(out: &Path) -> Result<()> {
             "output",
             format_args!("{} exists and is not empty", out.display()),
         )),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound && !out.is_symlink() => check_writable(out),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && !out.is_symlink() => {
+            check_writable(out)
+        }
         Err(error) => Err(Error::io(out, error)),
     }
 }

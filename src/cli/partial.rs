@@ -171,8 +171,13 @@ impl Partial {
     ///
     /// # Errors
     ///
-    /// The partial results are those of another run, or an image has changed.
-    pub fn begin(self, facts: &Facts, sources: &[Source], batch: usize) -> Result<Option<Journal>> {
+    /// The partial results are those of another run, or an image has changed. Errors of `facts`, which states what the run is.
+    pub fn begin(
+        self,
+        facts: impl FnOnce() -> Result<Facts>,
+        sources: &[Source],
+        batch: usize,
+    ) -> Result<Option<Journal>> {
         if sources.iter().any(|source| matches!(source, Source::Stdin)) {
             return match self.interrupted {
                 Some(_) => bail!(
@@ -183,13 +188,13 @@ impl Partial {
             };
         }
         if let Some(file) = self.interrupted {
-            return Journal::resume(file, &self.path, facts, sources, batch).map(Some);
+            return Journal::resume(file, &self.path, &facts()?, sources, batch).map(Some);
         }
         // A run of one batch is as quickly repeated.
         if sources.len() <= batch {
             return Ok(None);
         }
-        match create(&self.path, facts) {
+        match create(&self.path, &facts()?) {
             Ok(file) => Journal::new(file, self.path, 0, sources.len()).map(Some),
             Err(error) if self.resume => Err(error),
             Err(error) => {
