@@ -154,7 +154,10 @@ impl Tensors {
 
     /// Names the rows as texts.
     pub fn of_texts(self) -> Self {
-        Self { kind: "texts", ..self }
+        Self {
+            kind: "texts",
+            ..self
+        }
     }
 
     /// Begins the row of the next image.

@@ -203,13 +203,19 @@ impl Args {
         let model = self.model.at(ranks)?;
         let session = model.load_with(model.builder())?;
         let embedded = session.embed_texts(&texts)?;
-        warn_of_truncated(&session, embedded.truncated.iter().filter_map(|&index| texts.get(index)));
+        warn_of_truncated(
+            &session,
+            embedded.truncated.iter().filter_map(|&index| texts.get(index)),
+        );
         let mut writer = Writer::new(format, sink, names, "text")?;
         for (text, embedding) in texts.iter().zip(embedded.embeddings.rows()) {
             let embedding = self.scaled(embedding.to_vec());
             match &mut writer {
                 Writer::Json(out) => {
-                    record::write(out, &Record::of_text(&session, text, json!({ "embedding": embedding })))?;
+                    record::write(
+                        out,
+                        &Record::of_text(&session, text, json!({ "embedding": embedding })),
+                    )?;
                 }
                 writer => writer.row(text, &embedding)?,
             }
@@ -234,7 +240,9 @@ impl Args {
             return Err(Usage(text).into());
         }
         if ranks.world().is_some() {
-            return Err(Usage("--text is for one process: leave out the launcher, or add --distributed off").into());
+            return Err(
+                Usage("--text is for one process: leave out the launcher, or add --distributed off").into(),
+            );
         }
         Ok(())
     }
@@ -278,7 +286,11 @@ impl Writer {
             Format::Npy => Self::Npy(Npy::new(sink, names, &directory)),
             Format::Safetensors => {
                 let tensors = Tensors::new(&directory);
-                let tensors = if kind == "text" { tensors.of_texts() } else { tensors };
+                let tensors = if kind == "text" {
+                    tensors.of_texts()
+                } else {
+                    tensors
+                };
                 Self::Safetensors(sink, tensors)
             }
             Format::Parquet => Self::Parquet(Box::new(Parquet::new(sink, kind)?)),

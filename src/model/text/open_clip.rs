@@ -21,7 +21,8 @@ use crate::model::fields::Fields;
 pub(super) type Fault = Box<fancy_regex::Error>;
 
 /// The words of the library's `SimpleTokenizer`.
-const WORDS: &str = r"(?i:<start_of_text>|<end_of_text>|'s|'t|'re|'ve|'m|'ll|'d)|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+";
+const WORDS: &str =
+    r"(?i)<start_of_text>|<end_of_text>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+";
 /// The tokens around a text, by the library's names. Directories have the names of transformers.
 const START: &str = "<start_of_text>";
 const END: &str = "<end_of_text>";
@@ -61,7 +62,11 @@ impl Options {
         }
         let arguments = text.object_or_empty("tokenizer_kwargs")?;
         let mut options = Self {
-            cleaning: if transformers { Cleaning::Whitespace } else { Cleaning::Lower },
+            cleaning: if transformers {
+                Cleaning::Whitespace
+            } else {
+                Cleaning::Lower
+            },
             transformers,
             strip_separator: false,
         };
@@ -72,7 +77,8 @@ impl Options {
                 "strip_sep_token" if transformers => options.strip_separator = value.is_some_and(is_true),
                 // The tokenizers that hipvit reads have no languages; the library warns.
                 "language" if transformers => {}
-                "additional_special_tokens" | "reduction_mask" if !transformers && !value.is_some_and(is_true) => {}
+                "additional_special_tokens" | "reduction_mask"
+                    if !transformers && !value.is_some_and(is_true) => {}
                 "reduction_mask" if !transformers => {
                     return Err(arguments.error(key, "leaves out tokens at random, which is not supported"));
                 }
@@ -164,7 +170,11 @@ impl SimpleTokenizer {
     }
 
     /// The tokens of a clean text, at most `context`.
-    pub(super) fn encode(&self, text: &str, context: usize) -> std::result::Result<Tokens, tokenizers::Error> {
+    pub(super) fn encode(
+        &self,
+        text: &str,
+        context: usize,
+    ) -> std::result::Result<Tokens, tokenizers::Error> {
         let mut ids = vec![self.start];
         for word in self.words.find_iter(text) {
             match word?.as_str() {
@@ -218,7 +228,11 @@ mod tests {
             let cleaner = Cleaner::new(cleaning).unwrap();
             for case in &cases {
                 let text = &case[0];
-                assert_eq!(cleaner.clean(text).unwrap(), case[way + 1], "{cleaning:?} of {text:?}");
+                assert_eq!(
+                    cleaner.clean(text).unwrap(),
+                    case[way + 1],
+                    "{cleaning:?} of {text:?}"
+                );
             }
         }
     }

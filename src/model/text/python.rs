@@ -28,7 +28,10 @@ mod tests {
 
     #[test]
     fn spaces_are_those_of_python() {
-        assert_eq!(single_spaced(" a\u{1c}b\u{a0}\u{3000}\n c\u{200b}"), "a b c\u{200b}");
+        assert_eq!(
+            single_spaced(" a\u{1c}b\u{a0}\u{3000}\n c\u{200b}"),
+            "a b c\u{200b}"
+        );
     }
 
     #[test]

@@ -32,7 +32,9 @@ pub(super) fn tokenizer(bytes: &[u8], end: &str) -> Result<Tokenizer, String> {
             (PIECES, Value::Bytes(bytes)) => {
                 let (piece, score, kind) = piece(bytes).ok_or_else(damaged)?;
                 if !TYPES.contains(&kind) {
-                    return Err(format!("has the piece \"{piece}\" of type {kind}; user-defined, unused and byte pieces are not supported"));
+                    return Err(format!(
+                        "has the piece \"{piece}\" of type {kind}; user-defined, unused and byte pieces are not supported"
+                    ));
                 }
                 if kind == UNKNOWN {
                     unknown = Some(pieces.len());
@@ -41,12 +43,26 @@ pub(super) fn tokenizer(bytes: &[u8], end: &str) -> Result<Tokenizer, String> {
             }
             // The type of the model, white space as a suffix, and unknown characters as bytes.
             (TRAINER, Value::Bytes(bytes)) => {
-                check(bytes, &[(3, 1, "model_type"), (24, 0, "treat_whitespace_as_suffix"), (35, 0, "byte_fallback")])
-                    .ok_or_else(damaged)??;
+                check(
+                    bytes,
+                    &[
+                        (3, 1, "model_type"),
+                        (24, 0, "treat_whitespace_as_suffix"),
+                        (35, 0, "byte_fallback"),
+                    ],
+                )
+                .ok_or_else(damaged)??;
             }
             (NORMALIZER, Value::Bytes(bytes)) => {
-                check(bytes, &[(3, 1, "add_dummy_prefix"), (4, 1, "remove_extra_whitespaces"), (5, 1, "escape_whitespaces")])
-                    .ok_or_else(damaged)??;
+                check(
+                    bytes,
+                    &[
+                        (3, 1, "add_dummy_prefix"),
+                        (4, 1, "remove_extra_whitespaces"),
+                        (5, 1, "escape_whitespaces"),
+                    ],
+                )
+                .ok_or_else(damaged)??;
                 for field in fields(bytes) {
                     if let (2, Value::Bytes(bytes)) = field.ok_or_else(damaged)? {
                         charsmap = bytes;
@@ -64,8 +80,10 @@ pub(super) fn tokenizer(bytes: &[u8], end: &str) -> Result<Tokenizer, String> {
         let normalizer = Precompiled::from(charsmap).map_err(|error| error.to_string())?;
         tokenizer.with_normalizer(Some(normalizer)).map_err(text)?;
     }
-    let words: Vec<PreTokenizerWrapper> =
-        vec![WhitespaceSplit.into(), Metaspace::new('▁', PrependScheme::Always, true).into()];
+    let words: Vec<PreTokenizerWrapper> = vec![
+        WhitespaceSplit.into(),
+        Metaspace::new('▁', PrependScheme::Always, true).into(),
+    ];
     let ends = TemplateProcessing::builder()
         .try_single(vec!["$A", end])
         .map_err(|error| error.to_string())?

@@ -77,7 +77,10 @@ impl Tokenizer {
         let (model, file) = clip_vocabulary(source)?;
         let tokenizer = SimpleTokenizer::new(model).map_err(fault)?;
         let tokenizer = tokenizer.ok_or_else(|| {
-            Error::config(&file, "has no tokens <|startoftext|> and <|endoftext|>, so it is not CLIP's")
+            Error::config(
+                &file,
+                "has no tokens <|startoftext|> and <|endoftext|>, so it is not CLIP's",
+            )
         })?;
         Ok(Self {
             file,
@@ -91,7 +94,10 @@ impl Tokenizer {
         let file = loaded.file.clone();
         let unusable = |reason: String| Error::config(&file, reason);
         let context = context(spec, &file, loaded.longest, options.is_some())?;
-        let added = loaded.inner.get_post_processor().map_or(0, |p| p.added_tokens(false));
+        let added = loaded
+            .inner
+            .get_post_processor()
+            .map_or(0, |p| p.added_tokens(false));
         if added >= context {
             return Err(unusable(format!(
                 "adds {added} tokens to each text, but the model's context is {context}"
@@ -147,7 +153,11 @@ impl Tokenizer {
     }
 
     fn tokens(&self, text: &str) -> std::result::Result<Tokens, tokenizers::Error> {
-        let clean = self.cleaner.as_ref().map(|cleaner| cleaner.clean(text)).transpose()?;
+        let clean = self
+            .cleaner
+            .as_ref()
+            .map(|cleaner| cleaner.clean(text))
+            .transpose()?;
         let text = clean.as_deref().unwrap_or(text);
         match &self.kind {
             Kind::OpenClip(tokenizer) => tokenizer.encode(text, self.context),
@@ -172,7 +182,9 @@ impl Transformers {
             ids.splice(at..at, std::iter::repeat_n(id, missing));
         }
         if let Some(stripped) = self.stripped {
-            ids.iter_mut().filter(|id| **id == stripped).for_each(|id| *id = 0);
+            ids.iter_mut()
+                .filter(|id| **id == stripped)
+                .for_each(|id| *id = 0);
         }
         Ok(Tokens {
             ids,
@@ -205,18 +217,30 @@ fn check_clip_padding(loaded: &Loaded, spec: &TextSpec) -> Result<()> {
         Err(Error::config(file, format!("`{key}` {reason}")))
     };
     if loaded.pads_left {
-        return refused("padding_side", "is \"left\", by which a text's embedding depends on the longest text beside it");
+        return refused(
+            "padding_side",
+            "is \"left\", by which a text's embedding depends on the longest text beside it",
+        );
     }
-    let end = loaded.inner.encode("", true).ok().and_then(|encoding| encoding.get_ids().iter().max().copied());
+    let end = loaded
+        .inner
+        .encode("", true)
+        .ok()
+        .and_then(|encoding| encoding.get_ids().iter().max().copied());
     if spec.pooling == TextPooling::Largest && loaded.pad.zip(end).is_some_and(|(pad, end)| pad > end) {
-        return refused("pad_token", "has a larger id than the end token, which the model finds by its id");
+        return refused(
+            "pad_token",
+            "has a larger id than the end token, which the model finds by its id",
+        );
     }
     Ok(())
 }
 
 impl std::fmt::Debug for Tokenizer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tokenizer").field("file", &self.file).finish_non_exhaustive()
+        f.debug_struct("Tokenizer")
+            .field("file", &self.file)
+            .finish_non_exhaustive()
     }
 }
 #[cfg(test)]
@@ -237,7 +261,10 @@ mod tests {
 
     fn tower(case: &str) -> TextTower {
         let directory = root().join("golden/zero_shot").join(case);
-        model::load(&directory, &LoadOptions::default()).unwrap().text.unwrap()
+        model::load(&directory, &LoadOptions::default())
+            .unwrap()
+            .text
+            .unwrap()
     }
 
     #[test]
@@ -275,7 +302,9 @@ mod tests {
         for entry in fs::read_dir(root().join("golden/zero_shot").join(base)).unwrap() {
             let path = entry.unwrap().path();
             let name = path.file_name().unwrap().to_str().unwrap();
-            if path.extension().is_some_and(|ending| ending != "safetensors") && !remove.contains(&name.into()) {
+            if path.extension().is_some_and(|ending| ending != "safetensors")
+                && !remove.contains(&name.into())
+            {
                 fs::copy(&path, copy.path().join(name)).unwrap();
             }
         }
@@ -305,7 +334,12 @@ mod tests {
     fn keys_do_what_they_do_in_the_libraries() {
         let data: Vec<Value> =
             serde_json::from_slice(&fs::read(root().join("data/text/tokens.json")).unwrap()).unwrap();
-        let texts: Vec<&str> = data[0]["texts"].as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect();
+        let texts: Vec<&str> = data[0]["texts"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|text| text.as_str().unwrap())
+            .collect();
         let mut wrong = Vec::new();
         for case in &data[1..] {
             let base = case["base"].as_str().unwrap();
@@ -337,28 +371,89 @@ mod tests {
                 }
             }
         }
-        assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong[..wrong.len().min(20)].join("\n"));
+        assert!(
+            wrong.is_empty(),
+            "{} wrong:\n{}",
+            wrong.len(),
+            wrong[..wrong.len().min(20)].join("\n")
+        );
     }
 
     #[test]
     fn keys_that_are_not_followed_are_named() {
         let config = "tokenizer_config.json";
         for (base, file, key, value, reason) in [
-            ("hf_clip", config, "tokenizer_class", serde_json::json!("BertTokenizer"), "is \"BertTokenizer\""),
-            ("hf_clip", config, "padding_side", "left".into(), "depends on the longest text"),
-            ("hf_clip", config, "padding_side", "top".into(), "expected \"left\" or \"right\""),
-            ("hf_clip", config, "auto_map", serde_json::json!({"AutoTokenizer": ["a.B", null]}), "does not run"),
-            ("hf_clip", config, "fast_tokenizer_files", serde_json::json!(["tokenizer.4.json"]), "expected [\"tokenizer.json\"]"),
-            ("hf_siglip", config, "model_max_length", 8.into(), "the model's context is 16"),
-            ("open_clip", "open_clip_config.json", "tokenizer_kwargs", serde_json::json!({"reduction_mask": "simple"}), "reduction_mask"),
-            ("open_clip", "open_clip_config.json", "tokenizer_kwargs", serde_json::json!({"clean": "all"}), "expected \"whitespace\""),
-            ("open_clip", "open_clip_config.json", "tokenizer_kwargs", serde_json::json!({"bpe_path": "x"}), "bpe_path"),
+            (
+                "hf_clip",
+                config,
+                "tokenizer_class",
+                serde_json::json!("BertTokenizer"),
+                "is \"BertTokenizer\"",
+            ),
+            (
+                "hf_clip",
+                config,
+                "padding_side",
+                "left".into(),
+                "depends on the longest text",
+            ),
+            (
+                "hf_clip",
+                config,
+                "padding_side",
+                "top".into(),
+                "expected \"left\" or \"right\"",
+            ),
+            (
+                "hf_clip",
+                config,
+                "auto_map",
+                serde_json::json!({"AutoTokenizer": ["a.B", null]}),
+                "does not run",
+            ),
+            (
+                "hf_clip",
+                config,
+                "fast_tokenizer_files",
+                serde_json::json!(["tokenizer.4.json"]),
+                "expected [\"tokenizer.json\"]",
+            ),
+            (
+                "hf_siglip",
+                config,
+                "model_max_length",
+                8.into(),
+                "the model's context is 16",
+            ),
+            (
+                "open_clip",
+                "open_clip_config.json",
+                "tokenizer_kwargs",
+                serde_json::json!({"reduction_mask": "simple"}),
+                "reduction_mask",
+            ),
+            (
+                "open_clip",
+                "open_clip_config.json",
+                "tokenizer_kwargs",
+                serde_json::json!({"clean": "all"}),
+                "expected \"whitespace\"",
+            ),
+            (
+                "open_clip",
+                "open_clip_config.json",
+                "tokenizer_kwargs",
+                serde_json::json!({"bpe_path": "x"}),
+                "bpe_path",
+            ),
         ] {
             let keys = serde_json::json!({ key: value });
             let edits = Map::from_iter([(file.to_owned(), keys)]);
             let directory = edited(base, &edits, &[]);
             let source = Source::open(directory.path()).unwrap();
-            let error = Tokenizer::load(&source, &tower(base).spec).unwrap_err().to_string();
+            let error = Tokenizer::load(&source, &tower(base).spec)
+                .unwrap_err()
+                .to_string();
             assert!(error.contains(reason) && error.contains(key), "{error}");
         }
     }

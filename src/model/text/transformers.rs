@@ -16,7 +16,8 @@ use tokenizers::pre_tokenizers::sequence::Sequence as PreTokenizers;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::processors::roberta::RobertaProcessing;
 use tokenizers::{
-    ModelWrapper, NormalizerWrapper, PaddingDirection, PreTokenizerWrapper, SplitDelimiterBehavior, TruncationDirection,
+    ModelWrapper, NormalizerWrapper, PaddingDirection, PreTokenizerWrapper, SplitDelimiterBehavior,
+    TruncationDirection,
 };
 
 use self::added::Special;
@@ -90,7 +91,11 @@ impl Class {
                 ("pad_token", "<pad>"),
                 ("mask_token", "<mask>"),
             ],
-            Self::Siglip => &[("eos_token", "</s>"), ("unk_token", "<unk>"), ("pad_token", "</s>")],
+            Self::Siglip => &[
+                ("eos_token", "</s>"),
+                ("unk_token", "<unk>"),
+                ("pad_token", "</s>"),
+            ],
         }
     }
 
@@ -160,20 +165,28 @@ pub(super) fn load(source: &Source<'_>, kind: TokenizerKind) -> Result<Loaded> {
     }
     let id = |key: &str| special.named(key).and_then(|token| inner.token_to_id(token));
     let padding = base.get_padding();
-    let pad_of_file = padding.filter(|_| class == Class::Backend).map(|padding| padding.pad_token.clone());
+    let pad_of_file = padding
+        .filter(|_| class == Class::Backend)
+        .map(|padding| padding.pad_token.clone());
     let pad = match (config.has("pad_token"), special.named("pad_token"), pad_of_file) {
         (false, None, Some(token)) => inner.token_to_id(&token),
         _ => id("pad_token"),
     };
     let truncates_left = side(config, "truncation_side")?;
     let pads_left = side(config, "padding_side")?;
-    let file_truncates_left = base.get_truncation().map(|truncation| truncation.direction == TruncationDirection::Left);
+    let file_truncates_left = base
+        .get_truncation()
+        .map(|truncation| truncation.direction == TruncationDirection::Left);
     let file_pads_left = padding.map(|padding| matches!(padding.direction, PaddingDirection::Left));
     let separator = id("sep_token");
     inner.with_padding(None);
     Ok(Loaded {
         cuts: if class == Class::Siglip {
-            special.added(&base).into_iter().map(|token| token.content).collect()
+            special
+                .added(&base)
+                .into_iter()
+                .map(|token| token.content)
+                .collect()
         } else {
             Vec::new()
         },
@@ -219,7 +232,12 @@ impl Files<'_> {
     }
 
     /// The tokenizer that the files have, with the path of the file.
-    fn base(&self, class: Class, kind: TokenizerKind, end: Option<&str>) -> Result<(tokenizers::Tokenizer, PathBuf)> {
+    fn base(
+        &self,
+        class: Class,
+        kind: TokenizerKind,
+        end: Option<&str>,
+    ) -> Result<(tokenizers::Tokenizer, PathBuf)> {
         if class == Class::Siglip
             && let Some(bytes) = self.source.bytes(SENTENCE_PIECE)?
         {
@@ -251,7 +269,9 @@ impl Files<'_> {
 /// Refuses keys that would change the tokens in a way that is not followed here.
 fn check(config: Fields<'_>, class: Class) -> Result<()> {
     let code = config.object("auto_map").ok().flatten();
-    if code.is_some_and(|map| map.has("AutoTokenizer")) || matches!(config.get("auto_map"), Some(Value::Array(_))) {
+    if code.is_some_and(|map| map.has("AutoTokenizer"))
+        || matches!(config.get("auto_map"), Some(Value::Array(_)))
+    {
         return Err(config.error("auto_map", "names a tokenizer's code, which hipvit does not run"));
     }
     if config.flag("legacy")? == Some(false) && class == Class::Siglip {
@@ -263,7 +283,9 @@ fn check(config: Fields<'_>, class: Class) -> Result<()> {
         return Err(config.unexpected("sp_model_kwargs", arguments, "{}"));
     }
     if let Some(files) = config.get("fast_tokenizer_files")
-        && files.as_array().is_none_or(|files| files.iter().any(|file| file.as_str() != Some(TOKENIZER)))
+        && files
+            .as_array()
+            .is_none_or(|files| files.iter().any(|file| file.as_str() != Some(TOKENIZER)))
     {
         return Err(config.unexpected("fast_tokenizer_files", files, "[\"tokenizer.json\"]"));
     }
@@ -276,7 +298,10 @@ fn side(config: Fields<'_>, key: &str) -> Result<Option<bool>> {
         None => Ok(None),
         Some("left") => Ok(Some(true)),
         Some("right") => Ok(Some(false)),
-        Some(other) => Err(config.error(key, format_args!("is \"{other}\", expected \"left\" or \"right\""))),
+        Some(other) => Err(config.error(
+            key,
+            format_args!("is \"{other}\", expected \"left\" or \"right\""),
+        )),
     }
 }
 

@@ -9,7 +9,9 @@ use fancy_regex::Regex;
 use tokenizers::NormalizedString;
 
 use super::html::Html;
-use super::tables::{BADNESS, BADNESS_SETS, ENCODINGS, LIGATURES, UTF8_DETECTOR, UTF8_DETECTOR_SETS, WINDOWS_1252};
+use super::tables::{
+    BADNESS, BADNESS_SETS, ENCODINGS, LIGATURES, UTF8_DETECTOR, UTF8_DETECTOR_SETS, WINDOWS_1252,
+};
 use super::{Fault, replaced};
 
 /// UTF-8 in which a no-break space became a space.
@@ -40,7 +42,11 @@ struct Encoding {
 
 impl Encoding {
     fn new((name, upper): (&'static str, &'static str)) -> Self {
-        let substitute = if name.starts_with("sloppy") { '\u{fffd}' } else { '\x1a' };
+        let substitute = if name.starts_with("sloppy") {
+            '\u{fffd}'
+        } else {
+            '\x1a'
+        };
         let bytes = upper.chars().zip(0x80..=0xff).chain([(substitute, 0x1a)]);
         Self {
             name,
@@ -61,7 +67,9 @@ impl Encoding {
 impl Ftfy {
     pub(super) fn new() -> Result<Self, Fault> {
         let with_sets = |expression: &str, sets: &[(&str, &str)]| {
-            let named = sets.iter().fold(expression.to_owned(), |text, (name, set)| text.replace(name, set));
+            let named = sets
+                .iter()
+                .fold(expression.to_owned(), |text, (name, set)| text.replace(name, set));
             Regex::new(&named)
         };
         Ok(Self {
@@ -139,7 +147,11 @@ impl Ftfy {
             }
         }
         let fixed = replaced(&self.detector, text, |part| {
-            if part.len() < text.len() && self.is_bad(part)? { self.fix_encoding(part) } else { Ok(part.to_owned()) }
+            if part.len() < text.len() && self.is_bad(part)? {
+                self.fix_encoding(part)
+            } else {
+                Ok(part.to_owned())
+            }
         })?;
         if fixed != text {
             return Ok(fixed);
@@ -202,7 +214,10 @@ fn decode_utf8_variants(mut bytes: &[u8]) -> Option<String> {
 /// C1 control characters as Windows-1252 has their bytes.
 fn fix_c1_controls(text: &str) -> String {
     let fixed = |character: char| match character {
-        '\u{80}'..='\u{9f}' => WINDOWS_1252.chars().nth(character as usize - 0x80).unwrap_or(character),
+        '\u{80}'..='\u{9f}' => WINDOWS_1252
+            .chars()
+            .nth(character as usize - 0x80)
+            .unwrap_or(character),
         _ => character,
     };
     text.chars().map(fixed).collect()
@@ -218,7 +233,10 @@ fn without_ligature(character: char) -> String {
 fn in_usual_width(character: char) -> String {
     match character {
         '\u{3000}' => " ".to_owned(),
-        '\u{ff01}'..='\u{ffef}' => NormalizedString::from(character.to_string()).nfkc().get().to_owned(),
+        '\u{ff01}'..='\u{ffef}' => NormalizedString::from(character.to_string())
+            .nfkc()
+            .get()
+            .to_owned(),
         _ => character.into(),
     }
 }
@@ -232,7 +250,8 @@ fn straight(quote: char) -> char {
 }
 
 fn with_unix_line_breaks(text: &str) -> String {
-    text.replace("\r\n", "\n").replace(['\r', '\u{2028}', '\u{2029}', '\u{85}'], "\n")
+    text.replace("\r\n", "\n")
+        .replace(['\r', '\u{2028}', '\u{2029}', '\u{85}'], "\n")
 }
 
 /// Characters that ftfy removes: they are neither seen nor white space.

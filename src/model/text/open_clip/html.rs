@@ -49,7 +49,11 @@ impl Html {
             let resolved = self.unescape(reference)?;
             if name.starts_with('#') {
                 // Not if only a part of it was a reference.
-                return Ok(if resolved.contains(';') { reference.to_owned() } else { resolved });
+                return Ok(if resolved.contains(';') {
+                    reference.to_owned()
+                } else {
+                    resolved
+                });
             }
             let lower = name.to_ascii_lowercase();
             let in_capitals = lower.to_ascii_uppercase() == name && resolved == reference;
@@ -69,7 +73,11 @@ impl Html {
             return characters.clone();
         }
         // The longest name that the word begins with.
-        let ends = name.char_indices().map(|(end, _)| end).skip(2).collect::<Vec<_>>();
+        let ends = name
+            .char_indices()
+            .map(|(end, _)| end)
+            .skip(2)
+            .collect::<Vec<_>>();
         for end in ends.into_iter().rev() {
             if let Some(characters) = self.entities.get(&name[..end]) {
                 return format!("{characters}{}", &name[end..]);

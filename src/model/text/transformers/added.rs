@@ -14,8 +14,15 @@ const ADDED_TOKENS: &str = "added_tokens.json";
 /// The key whose presence makes the library leave out the two older files.
 const DECODER: &str = "added_tokens_decoder";
 /// The names of special tokens, in the library's order.
-const NAMES: [&str; 7] =
-    ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
+const NAMES: [&str; 7] = [
+    "bos_token",
+    "eos_token",
+    "unk_token",
+    "sep_token",
+    "pad_token",
+    "cls_token",
+    "mask_token",
+];
 
 /// The special and the added tokens of a directory.
 pub(super) struct Special {
@@ -60,7 +67,10 @@ impl Special {
         }
         // Names of the model's own.
         for fields in std::iter::once(config).chain(older) {
-            for key in fields.keys().filter(|key| key.ends_with("_token") && !NAMES.contains(key)) {
+            for key in fields
+                .keys()
+                .filter(|key| key.ends_with("_token") && !NAMES.contains(key))
+            {
                 let token = fields.get(key).and_then(token);
                 named.extend(token.map(|token| (key.to_owned(), token)));
             }
@@ -68,16 +78,22 @@ impl Special {
         let mut extra = Vec::new();
         for key in ["extra_special_tokens", "additional_special_tokens"] {
             match value(key).1 {
-                Some(Value::Array(tokens)) if extra.is_empty() => extra.extend(tokens.iter().filter_map(token)),
+                Some(Value::Array(tokens)) if extra.is_empty() => {
+                    extra.extend(tokens.iter().filter_map(token))
+                }
                 Some(Value::Object(tokens)) if key == "extra_special_tokens" => {
-                    let tokens = tokens.iter().filter_map(|(name, value)| Some((name.clone(), token(value)?)));
+                    let tokens = tokens
+                        .iter()
+                        .filter_map(|(name, value)| Some((name.clone(), token(value)?)));
                     named.extend(tokens);
                 }
                 _ => {}
             }
         }
         let decoder = decoder.map(|fields| {
-            let tokens = fields.keys().filter_map(|key| Some((key.parse::<u32>().ok()?, token(fields.get(key)?)?)));
+            let tokens = fields
+                .keys()
+                .filter_map(|key| Some((key.parse::<u32>().ok()?, token(fields.get(key)?)?)));
             let sorted: BTreeMap<u32, AddedToken> = tokens.collect();
             sorted.into_values().collect()
         });
@@ -145,7 +161,11 @@ fn older_tokens(
     let fields = document.fields()?;
     let mut tokens = BTreeMap::new();
     for content in fields.keys() {
-        let special = named.iter().map(|(_, token)| token).chain(extra).any(|token| token.content == *content);
+        let special = named
+            .iter()
+            .map(|(_, token)| token)
+            .chain(extra)
+            .any(|token| token.content == *content);
         tokens.insert(fields.count(content)?, AddedToken::from(content, special));
     }
     Ok(tokens.into_values().collect())
