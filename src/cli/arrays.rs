@@ -135,6 +135,8 @@ fn little_endian(values: &[f32]) -> Vec<u8> {
 /// Named f32 arrays with one row per image, which are written at the end.
 pub struct Tensors {
     directory: PathBuf,
+    /// Key of the rows' names in the metadata.
+    kind: &'static str,
     images: Vec<String>,
     arrays: BTreeMap<String, Rows>,
 }
@@ -144,8 +146,17 @@ impl Tensors {
     pub fn new(directory: &Path) -> Self {
         Self {
             directory: directory.to_owned(),
+            kind: "images",
             images: Vec::new(),
             arrays: BTreeMap::new(),
+        }
+    }
+
+    /// Names the rows as texts.
+    pub fn of_texts(self) -> Self {
+        Self {
+            kind: "texts",
+            ..self
         }
     }
 
@@ -177,7 +188,7 @@ impl Tensors {
             offset = end;
         }
         let images = serde_json::to_string(&self.images)?;
-        let metadata = HashMap::from([("images".to_owned(), images)]);
+        let metadata = HashMap::from([(self.kind.to_owned(), images)]);
         let mut header = serde_json::to_string(&Metadata::new(Some(metadata), tensors)?)?;
         while !header.len().is_multiple_of(size_of::<u64>()) {
             header.push(' ');
@@ -230,17 +241,19 @@ impl Parquet {
     /// Rows that a reader has in memory at once.
     const GROUP: usize = 16 * 1024;
 
-    /// An empty table.
+    /// An empty table, whose column `kind` names the rows.
     ///
     /// # Errors
     ///
     /// An error of the parquet library.
-    pub fn new(out: Sink) -> Result<Self> {
-        const SCHEMA: &str = "message embeddings {
-            required binary image (UTF8);
-            required group embedding (LIST) { repeated group list { required float element; } }
-        }";
-        let schema = Arc::new(parse_message_type(SCHEMA)?);
+    pub fn new(out: Sink, kind: &str) -> Result<Self> {
+        let schema = format!(
+            "message embeddings {{
+                required binary {kind} (UTF8);
+                required group embedding (LIST) {{ repeated group list {{ required float element; }} }}
+            }}"
+        );
+        let schema = Arc::new(parse_message_type(&schema)?);
         let properties = Arc::new(WriterProperties::default());
         Ok(Self {
             out,
@@ -302,7 +315,7 @@ pub struct Parquet(Sink);
 
 #[cfg(not(feature = "parquet"))]
 impl Parquet {
-    pub fn new(_: Sink) -> Result<Self> {
+    pub fn new(_: Sink, _: &str) -> Result<Self> {
         Err(super::format::no_parquet())
     }
 

@@ -135,7 +135,7 @@ impl Args {
                 Usage("--labels names a classifier's classes; with --text the texts are the labels").into(),
             );
         }
-        Ok(self.texts.read()?)
+        self.texts.read(!self.inputs.is_empty())
     }
 
     fn images(&self, ranks: &mut Ranks) -> Result<Listing> {

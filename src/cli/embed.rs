@@ -18,6 +18,7 @@ use super::output::{self, Sink};
 use super::partial::ResumeArgs;
 use super::ranks::{Ranks, Work};
 use super::record::{self, Record};
+use super::texts::{Texts, warn_of_truncated};
 use super::{Outcome, RunArgs, Usage, report_fallback};
 
 #[derive(Debug, clap::Args)]
@@ -26,6 +27,8 @@ pub struct Args {
     inputs: Inputs,
     #[command(flatten)]
     model: RunArgs,
+    #[command(flatten)]
+    texts: Texts,
     /// Scale each embedding to a Euclidean norm of 1
     #[arg(long)]
     normalize: bool,
@@ -88,8 +91,8 @@ enum Tokens {
 /// What an image's results are written to.
 enum Writer {
     Json(Sink),
-    /// And whether the line of names is written.
-    Csv(Box<csv::Writer<Sink>>, bool),
+    /// With the name of the first column until the header is written.
+    Csv(Box<csv::Writer<Sink>>, Option<&'static str>),
     Npy(Npy<Sink>),
     Safetensors(Sink, Tensors),
     Parquet(Box<Parquet>),
@@ -101,6 +104,9 @@ impl Args {
     }
 
     fn run_at(&self, ranks: &mut Ranks) -> Result<Outcome> {
+        if self.texts.is_given() {
+            return self.run_texts(ranks);
+        }
         self.inputs.require()?;
         let (format, sink) = self.output.open_at(ranks)?;
         let names = self.output.open_names(format, sink.as_ref())?;
@@ -130,7 +136,7 @@ impl Args {
         let Some((mut results, sink)) = results.zip(sink) else {
             return Ok(Outcome::Complete);
         };
-        let mut writer = Writer::new(format, sink, names)?;
+        let mut writer = Writer::new(format, sink, names, "image")?;
         let (mut embedded, mut width) = (0, 0);
         let failed = results.visit(|item| {
             embedded += 1;
@@ -138,7 +144,12 @@ impl Args {
             if let Writer::Json(out) = &mut writer {
                 return record::write(out, &Record::new(&session, item.name(), self.embedded(item)));
             }
-            self.write(&mut writer, item)
+            let outputs = item.outputs();
+            writer.row(item.name(), &self.embedding(&outputs))?;
+            match &mut writer {
+                Writer::Safetensors(_, tensors) => self.push_tokens(tensors, &outputs),
+                _ => Ok(()),
+            }
         })?;
         let timed = self.timing.then(|| (results.timing(), session.hip_graphs()));
         let files = writer.finish(timed)?;
@@ -171,34 +182,67 @@ impl Args {
     }
 
     fn embedding(&self, outputs: &ImageOutputs<'_>) -> Vec<f32> {
-        let mut embedding = outputs.embedding().to_vec();
+        self.scaled(outputs.embedding().to_vec())
+    }
+
+    fn scaled(&self, mut embedding: Vec<f32>) -> Vec<f32> {
         if self.normalize {
             normalize(&mut embedding);
         }
         embedding
     }
 
-    fn write(&self, writer: &mut Writer, item: &Item) -> Result<()> {
-        let outputs = item.outputs();
-        let embedding = self.embedding(&outputs);
-        match writer {
-            // As records.
-            Writer::Json(_) => {}
-            Writer::Csv(out, begun) => {
-                if !std::mem::replace(begun, true) {
-                    let names = (0..embedding.len()).map(|index| format!("e{index}"));
-                    format::written(out.write_record(std::iter::once("image".to_owned()).chain(names)))?;
+    /// Embeds texts in place of images.
+    fn run_texts(&self, ranks: &mut Ranks) -> Result<Outcome> {
+        self.check_texts(ranks)?;
+        let (format, sink) = self.output.open_at(ranks)?;
+        let names = self.output.open_names(format, sink.as_ref())?;
+        let Some((sink, texts)) = sink.zip(self.texts.read(false)?) else {
+            return Ok(Outcome::Complete);
+        };
+        let model = self.model.at(ranks)?;
+        let session = model.load_with(model.builder())?;
+        let embedded = session.embed_texts(&texts)?;
+        warn_of_truncated(
+            &session,
+            embedded.truncated.iter().filter_map(|&index| texts.get(index)),
+        );
+        let mut writer = Writer::new(format, sink, names, "text")?;
+        for (text, embedding) in texts.iter().zip(embedded.embeddings.rows()) {
+            let embedding = self.scaled(embedding.to_vec());
+            match &mut writer {
+                Writer::Json(out) => {
+                    record::write(
+                        out,
+                        &Record::of_text(&session, text, json!({ "embedding": embedding })),
+                    )?;
                 }
-                let values = embedding.iter().map(ToString::to_string);
-                format::written(out.write_record(std::iter::once(item.name().to_owned()).chain(values)))?;
+                writer => writer.row(text, &embedding)?,
             }
-            Writer::Npy(npy) => npy.push(item.name(), &[embedding.len()], &embedding)?,
-            Writer::Safetensors(_, tensors) => {
-                tensors.image(item.name());
-                tensors.push("embeddings", &[embedding.len()], &embedding)?;
-                self.push_tokens(tensors, &outputs)?;
-            }
-            Writer::Parquet(table) => table.push(item.name(), &embedding)?,
+        }
+        let outcome = format::finish(writer.finish(None)?, Outcome::Complete, texts.len())?;
+        self.output.wrote(&format::shape(embedded.embeddings.shape()));
+        Ok(outcome)
+    }
+
+    /// Refuses options that are for images.
+    fn check_texts(&self, ranks: &Ranks) -> Result<()> {
+        let options = [
+            (!self.inputs.is_empty(), "images"),
+            (self.tokens, "--tokens"),
+            (!self.layers.is_empty(), "--layers"),
+            (self.dense, "--dense"),
+            (self.resume.is_given(), "--resume"),
+            (self.timing, "--timing"),
+        ];
+        if let Some((_, option)) = options.iter().find(|(given, _)| *given) {
+            let text = format!("--text and {option}: texts are embedded by a command of their own");
+            return Err(Usage(text).into());
+        }
+        if ranks.world().is_some() {
+            return Err(
+                Usage("--text is for one process: leave out the launcher, or add --distributed off").into(),
+            );
         }
         Ok(())
     }
@@ -234,15 +278,46 @@ impl Args {
 }
 
 impl Writer {
-    fn new(format: Format, sink: Sink, names: Option<Sink>) -> Result<Self> {
+    /// A writer of rows that are each an "image" or a "text".
+    fn new(format: Format, sink: Sink, names: Option<Sink>, kind: &'static str) -> Result<Self> {
         let directory = sink.directory();
         Ok(match format {
-            Format::Csv => Self::Csv(Box::new(csv::Writer::from_writer(sink)), false),
+            Format::Csv => Self::Csv(Box::new(csv::Writer::from_writer(sink)), Some(kind)),
             Format::Npy => Self::Npy(Npy::new(sink, names, &directory)),
-            Format::Safetensors => Self::Safetensors(sink, Tensors::new(&directory)),
-            Format::Parquet => Self::Parquet(Box::new(Parquet::new(sink)?)),
+            Format::Safetensors => {
+                let tensors = Tensors::new(&directory);
+                let tensors = if kind == "text" {
+                    tensors.of_texts()
+                } else {
+                    tensors
+                };
+                Self::Safetensors(sink, tensors)
+            }
+            Format::Parquet => Self::Parquet(Box::new(Parquet::new(sink, kind)?)),
             _ => Self::Json(sink),
         })
+    }
+
+    /// Writes the row of an image or a text. JSON has records instead.
+    fn row(&mut self, name: &str, embedding: &[f32]) -> Result<()> {
+        match self {
+            Self::Json(_) => {}
+            Self::Csv(out, header) => {
+                if let Some(kind) = header.take() {
+                    let names = (0..embedding.len()).map(|index| format!("e{index}"));
+                    format::written(out.write_record(std::iter::once(kind.to_owned()).chain(names)))?;
+                }
+                let values = embedding.iter().map(ToString::to_string);
+                format::written(out.write_record(std::iter::once(name.to_owned()).chain(values)))?;
+            }
+            Self::Npy(npy) => npy.push(name, &[embedding.len()], embedding)?,
+            Self::Safetensors(_, tensors) => {
+                tensors.image(name);
+                tensors.push("embeddings", &[embedding.len()], embedding)?;
+            }
+            Self::Parquet(table) => table.push(name, embedding)?,
+        }
+        Ok(())
     }
 
     /// Writes what remains, and returns the files to finish. The time of the phases is the last line of JSON; otherwise it goes to

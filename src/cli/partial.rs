@@ -94,6 +94,11 @@ impl Stamp {
 }
 
 impl ResumeArgs {
+    /// True if an interrupted run is to be continued.
+    pub fn is_given(&self) -> bool {
+        self.resume
+    }
+
     /// Finds the partial results of an earlier run for the file in `sink`.
     ///
     /// # Errors

@@ -9,10 +9,13 @@ use serde::Serialize;
 
 use super::{acts_on_terminal, escaped};
 
-/// One image's results, model and device. `R`'s fields come last.
+/// The results of an image or a text, the model and the device. `R`'s fields come last.
 #[derive(Debug, Serialize)]
 pub struct Record<'a, R> {
-    image: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    image: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<&'a str>,
     model: &'a str,
     device: String,
     dtype: DType,
@@ -23,11 +26,20 @@ pub struct Record<'a, R> {
 impl<'a, R: Serialize> Record<'a, R> {
     pub fn new(session: &'a Session, image: &'a str, results: R) -> Self {
         Self {
-            image,
+            image: Some(image),
+            text: None,
             model: session.name(),
             device: session.devices().to_string(),
             dtype: session.dtype(),
             results,
+        }
+    }
+
+    pub fn of_text(session: &'a Session, text: &'a str, results: R) -> Self {
+        Self {
+            image: None,
+            text: Some(text),
+            ..Self::new(session, text, results)
         }
     }
 }

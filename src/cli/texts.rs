@@ -1,70 +1,111 @@
-//! `--text` and what belongs to it: labels as texts, for commands that classify.
+//! `--text` and the options beside it, for commands that embed texts or classify by them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use anyhow::Result;
 use hipvit::labels::Labels;
 use hipvit::{Session, ZeroShot, ZeroShotOptions};
 
-use super::output;
+use super::inputs::is_image;
+use super::{Usage, output};
 
+/// Texts on the command line.
 #[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Zero-shot classification")]
-pub struct TextArgs {
-    /// Classify by these texts, with a model that has a text tower (CLIP, SigLIP). Takes all that follows up to the next option:
-    /// name the images first
-    #[arg(long, value_name = "TEXT", num_args = 1.., value_parser = not_blank)]
+pub struct Texts {
+    /// Texts for a model that has a text tower (CLIP, SigLIP). Name images first: all words up to the next option are texts
+    #[arg(long, value_name = "TEXT", num_args = 1.., value_parser = not_blank, help_heading = "Texts")]
     text: Vec<String>,
     /// File with the texts: one per line, or JSON
-    #[arg(long, value_name = "FILE", conflicts_with = "text")]
+    #[arg(long, value_name = "FILE", conflicts_with = "text", help_heading = "Texts")]
     text_file: Option<PathBuf>,
-    /// What is written around a text, with {} in its place, as "a photo of a {}."; of several, the mean of the embeddings counts
-    #[arg(long = "template", value_name = "TEMPLATE", value_parser = template)]
+}
+
+/// Texts as labels.
+#[derive(Debug, clap::Args)]
+pub struct TextArgs {
+    #[command(flatten)]
+    texts: Texts,
+    /// Prompt template; {} is replaced by the text, as in "a photo of a {}." Repeat to average several
+    #[arg(long = "template", value_name = "TEMPLATE", value_parser = template, help_heading = "Texts")]
     templates: Vec<String>,
 }
 
 fn not_blank(text: &str) -> Result<String, String> {
-    match text.trim().is_empty() {
-        true => Err("must not be blank".into()),
-        false => Ok(text.into()),
+    if text.trim().is_empty() {
+        return Err("must not be blank".into());
     }
+    Ok(text.into())
 }
 
 fn template(text: &str) -> Result<String, String> {
-    match text.contains("{}") {
-        true => Ok(text.into()),
-        false => Err("must have {} where the text goes".into()),
+    if text.contains("{}") {
+        return Ok(text.into());
     }
+    Err("must have {} where the text goes".into())
 }
 
-impl TextArgs {
-    /// Whether texts are to be the labels.
+impl Texts {
+    /// True if there are texts.
     pub fn is_given(&self) -> bool {
         !self.text.is_empty() || self.text_file.is_some()
     }
 
-    /// Whether there are templates, which need texts.
-    pub fn has_templates(&self) -> bool {
-        !self.templates.is_empty()
-    }
-
-    /// Reads the texts; before a model is loaded, so that what is wrong with them is said at once.
-    pub fn read(&self) -> hipvit::Result<Option<Vec<String>>> {
+    /// Reads the texts, before a model is loaded. `has_images` is true if the command line names images too.
+    ///
+    /// # Errors
+    ///
+    /// [`Usage`] if `--text` took the images of the command line; an error of the file.
+    pub fn read(&self, has_images: bool) -> Result<Option<Vec<String>>> {
+        if let Some(taken) = self.text.iter().find(|text| is_image_file(Path::new(text))) {
+            let reason = format!("--text took `{taken}` as a text. Name images before --text");
+            if !has_images {
+                return Err(Usage(reason).into());
+            }
+            output::note(&reason);
+        }
         Ok(match &self.text_file {
             Some(file) => Some(Labels::from_file(file)?.iter().map(str::to_owned).collect()),
             None => (!self.text.is_empty()).then(|| self.text.clone()),
         })
     }
+}
 
-    /// Embeds the texts, and says which were cut.
+/// True for an existing file with an image's extension.
+fn is_image_file(path: &Path) -> bool {
+    is_image(path) && path.is_file()
+}
+
+/// Warns of texts that were longer than the model's context.
+pub fn warn_of_truncated<'a>(session: &Session, texts: impl IntoIterator<Item = &'a String>) {
+    for text in texts {
+        let context = session.info().text.as_ref().map_or(0, |text| text.context);
+        output::warning(&format!(
+            "longer than the model's {context} tokens, its end was left out: \"{text}\""
+        ));
+    }
+}
+
+impl TextArgs {
+    /// True if texts are the labels.
+    pub fn is_given(&self) -> bool {
+        self.texts.is_given()
+    }
+
+    /// True if there are templates, which need texts.
+    pub fn has_templates(&self) -> bool {
+        !self.templates.is_empty()
+    }
+
+    /// Reads the texts. See [`Texts::read`].
+    pub fn read(&self, has_images: bool) -> Result<Option<Vec<String>>> {
+        self.texts.read(has_images)
+    }
+
+    /// Embeds the texts, and warns of those that were cut.
     pub fn zero_shot(&self, session: &Session, texts: &[String]) -> hipvit::Result<ZeroShot> {
         let options = ZeroShotOptions::new().templates(&self.templates);
         let zero_shot = session.zero_shot_with(texts, &options)?;
-        for text in zero_shot.truncated() {
-            let context = session.info().text.as_ref().map_or(0, |text| text.context);
-            output::warning(&format!(
-                "longer than the model's {context} tokens, its end was left out: \"{text}\""
-            ));
-        }
+        warn_of_truncated(session, zero_shot.truncated());
         Ok(zero_shot)
     }
 }

@@ -65,7 +65,10 @@ const TEXT_KEYS: &[&str] = &[
     "proj_bias",
     "output_tokens",
     "final_ln_after_pool",
+    // Read with the tokenizer, see `text::open_clip`.
+    "hf_tokenizer_name",
     "tokenizer_kwargs",
+    "tokenizer_mode",
 ];
 
 /// The model that `config` describes, its image rules beside it.
@@ -223,8 +226,7 @@ fn text(
             true => Scores::Sigmoid,
             false => Scores::Softmax,
         },
-        tokenizer: TokenizerKind::Clip,
-        padding: None,
+        tokenizer: TokenizerKind::OpenClip,
     })
 }
 

@@ -4,9 +4,17 @@
 //! SigLIP 2 it has 197 million parameters, more than all else in the tower, and a few thousand of them count for a text.
 
 #[cfg(feature = "text")]
+mod open_clip;
+#[cfg(feature = "text")]
+mod python;
+#[cfg(feature = "text")]
+mod sentencepiece;
+#[cfg(feature = "text")]
 mod siglip;
 #[cfg(feature = "text")]
 mod tokenizer;
+#[cfg(feature = "text")]
+mod transformers;
 
 use std::fmt;
 use std::sync::Arc;
@@ -51,9 +59,8 @@ pub(super) struct TextSpec {
     /// Channels of the embedding.
     pub(super) width: usize,
     pub(super) scores: Scores,
-    /// What the family's tokenizer is, where its files leave it open.
+    /// How texts become tokens, where the tokenizer's files leave it open.
     pub(super) tokenizer: TokenizerKind,
-    pub(super) padding: Option<u32>,
 }
 
 /// The token that stands for the text.
@@ -70,10 +77,12 @@ pub(super) enum TextPooling {
 /// The families' tokenizers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TokenizerKind {
-    /// Byte-level BPE; a text has the tokens that it has.
+    /// transformers' for CLIP: a text has the tokens that it has.
     Clip,
-    /// SentencePiece, padded to the context.
+    /// transformers' for SigLIP: a text is filled up to the context.
     Siglip,
+    /// open_clip's: `text_cfg` chooses.
+    OpenClip,
 }
 
 /// The sizes of a text trunk.

@@ -41,6 +41,7 @@ mod resume;
 mod serve;
 mod session;
 mod sparse;
+mod texts;
 mod validate;
 mod zero_shot;
 

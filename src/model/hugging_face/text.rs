@@ -85,7 +85,6 @@ pub(super) fn spec(kind: &Kind, config: Fields<'_>, weights: &Weights) -> Result
             true => TokenizerKind::Clip,
             false => TokenizerKind::Siglip,
         },
-        padding: text.count("pad_token_id")?.or(Some(1)).map(|id| id as u32),
     };
     Ok(Some(spec))
 }

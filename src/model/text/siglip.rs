@@ -1,14 +1,16 @@
 //! How SigLIP's tokenizer prepares a text: as in training, in lower case and without punctuation.
 
-/// As transformers' `SiglipTokenizer.canonicalize_text`. Doing it twice changes nothing, so that it does not matter whether
-/// `tokenizer.json` has it too.
+use super::python;
+
+/// A text as transformers' `SiglipTokenizer` cleans it. Doing it twice changes nothing, so that `tokenizer.json` may do it too.
 pub(super) fn canonicalize(text: &str, lower_case: bool) -> String {
-    let lower = match lower_case {
-        true => text.to_lowercase(),
-        false => text.to_owned(),
-    };
-    let bare: String = lower.chars().filter(|c| !c.is_ascii_punctuation()).collect();
-    bare.split_whitespace().collect::<Vec<_>>().join(" ")
+    // SentencePiece has this character for a space.
+    let mut text = text.replace('▁', " ");
+    if lower_case {
+        text = text.to_lowercase();
+    }
+    text.retain(|character| !character.is_ascii_punctuation());
+    python::single_spaced(&text)
 }
 
 #[cfg(test)]

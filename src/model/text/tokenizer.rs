@@ -1,59 +1,55 @@
-//! From texts to tokens, by the `tokenizers` crate: `tokenizer.json`, or CLIP's older `vocab.json` and `merges.txt`.
+//! From texts to tokens, by the `tokenizers` crate and what the libraries do around it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use serde_json::Value;
-use tokenizers::models::bpe::BPE;
-use tokenizers::normalizers::{Lowercase, NFC, Replace, Sequence as Normalizers};
-use tokenizers::pre_tokenizers::byte_level::ByteLevel;
-use tokenizers::pre_tokenizers::sequence::Sequence as PreTokenizers;
-use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
-use tokenizers::processors::roberta::RobertaProcessing;
-use tokenizers::{
-    AddedToken, ModelWrapper, NormalizerWrapper, PaddingDirection, PostProcessor, PreTokenizerWrapper,
-    SplitDelimiterBehavior, TruncationDirection, TruncationParams,
-};
+use tokenizers::{PostProcessor, TruncationParams};
 
+use super::open_clip::{Cleaner, Fault, Options, SimpleTokenizer};
 use super::siglip::canonicalize;
-use super::{TextSpec, TokenizerKind};
+use super::transformers::{self, Loaded, clip_vocabulary, json_or_empty};
+use super::{TextPooling, TextSpec, TokenizerKind};
 use crate::error::{Error, Result};
 use crate::model::source::Source;
 
-const TOKENIZER: &str = "tokenizer.json";
-const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
-const SPECIAL_TOKENS: &str = "special_tokens_map.json";
-const VOCABULARY: &str = "vocab.json";
-const MERGES: &str = "merges.txt";
-const SENTENCE_PIECE: &str = "spiece.model";
+const OPEN_CLIP: &str = "open_clip_config.json";
 
-/// CLIP's words, by `tokenizer.json` of its repositories.
-const CLIP_WORDS: &str =
-    r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+";
-const CLIP_START: &str = "<|startoftext|>";
-const CLIP_END: &str = "<|endoftext|>";
-
-/// Makes tokens of texts, as transformers' processor of the model does.
+/// Makes tokens of texts, as the model's library does.
 pub(crate) struct Tokenizer {
-    inner: tokenizers::Tokenizer,
     file: PathBuf,
-    canonical: Option<Canonical>,
-    /// The context, the id that fills it, and whether from the front.
-    padding: Option<(usize, u32, bool)>,
+    /// open_clip's cleaning of a text.
+    cleaner: Option<Cleaner>,
+    kind: Kind,
+    context: usize,
 }
 
-/// What is done to a text before its tokens are found.
-#[derive(Clone, Copy, Debug)]
-enum Canonical {
-    /// SigLIP's, in lower case or not.
-    Siglip(bool),
-    /// SigLIP 2's.
-    Lower,
+enum Kind {
+    OpenClip(Box<SimpleTokenizer>),
+    Transformers(Box<Transformers>),
+}
+
+/// A tokenizer of transformers.
+struct Transformers {
+    inner: tokenizers::Tokenizer,
+    /// Set for SigLIP's cleaning of a text: whether it makes small letters.
+    canonicalize: Option<bool>,
+    /// Tokens that SigLIP's texts cannot contain.
+    cuts: Vec<String>,
+    padding: Option<Padding>,
+    /// The token that becomes 0.
+    stripped: Option<u32>,
+}
+
+/// How a text is filled up to the context.
+#[derive(Clone, Copy)]
+struct Padding {
+    id: u32,
+    left: bool,
 }
 
 /// A text's tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Tokens {
-    /// With the tokens that begin and end a text.
+    /// The ids, with the tokens that begin and end a text.
     pub(crate) ids: Vec<u32>,
     /// Whether the text was longer than the context.
     pub(crate) truncated: bool,
@@ -61,68 +57,86 @@ pub(crate) struct Tokens {
 
 impl Tokenizer {
     pub(super) fn load(source: &Source<'_>, spec: &TextSpec) -> Result<Self> {
-        let config = match source.json(TOKENIZER_CONFIG)? {
-            Some(document) => document.value,
-            None => Value::Null,
-        };
-        let (mut inner, file) = match source.bytes(TOKENIZER)? {
-            Some(bytes) => {
-                let file = source.place(TOKENIZER);
-                let inner = tokenizers::Tokenizer::from_bytes(&bytes)
-                    .map_err(|error| Error::config(&file, format!("is not a tokenizer: {error}")))?;
-                (inner, file)
-            }
-            None => older_clip(source, spec)?,
-        };
+        if spec.tokenizer == TokenizerKind::OpenClip {
+            return Self::open_clip(source, spec);
+        }
+        let loaded = transformers::load(source, spec.tokenizer)?;
+        Self::new(loaded, spec, None)
+    }
+
+    /// The tokenizer that open_clip's `get_tokenizer` makes for the directory.
+    fn open_clip(source: &Source<'_>, spec: &TextSpec) -> Result<Self> {
+        let config = json_or_empty(source, OPEN_CLIP)?;
+        let model = config.fields()?.object_or_empty("model_cfg")?;
+        let options = Options::read(model.object_or_empty("text_cfg")?)?;
+        let fault = |error: Fault| Error::config(source.place(OPEN_CLIP), error);
+        if options.transformers {
+            let loaded = transformers::load(source, spec.tokenizer)?;
+            return Self::new(loaded, spec, Some(options));
+        }
+        let (model, file) = clip_vocabulary(source)?;
+        let tokenizer = SimpleTokenizer::new(model).map_err(fault)?;
+        let tokenizer = tokenizer.ok_or_else(|| {
+            Error::config(
+                &file,
+                "has no tokens <|startoftext|> and <|endoftext|>, so it is not CLIP's",
+            )
+        })?;
+        Ok(Self {
+            file,
+            cleaner: Some(Cleaner::new(options.cleaning).map_err(fault)?),
+            kind: Kind::OpenClip(Box::new(tokenizer)),
+            context: spec.context,
+        })
+    }
+
+    fn new(mut loaded: Loaded, spec: &TextSpec, options: Option<Options>) -> Result<Self> {
+        let file = loaded.file.clone();
         let unusable = |reason: String| Error::config(&file, reason);
-        let added = inner.get_post_processor().map_or(0, |p| p.added_tokens(false));
-        if added >= spec.context {
+        let context = context(spec, &file, loaded.longest, options.is_some())?;
+        let added = loaded
+            .inner
+            .get_post_processor()
+            .map_or(0, |p| p.added_tokens(false));
+        if added >= context {
             return Err(unusable(format!(
-                "adds {added} tokens to each text, but the model's context is {}",
-                spec.context
+                "adds {added} tokens to each text, but the model's context is {context}"
             )));
         }
-        let right = config.get("truncation_side").and_then(Value::as_str) != Some("left");
         let truncation = TruncationParams {
-            max_length: spec.context,
-            direction: match right {
-                true => TruncationDirection::Right,
-                false => TruncationDirection::Left,
-            },
+            max_length: context,
+            direction: loaded.truncation,
             ..TruncationParams::default()
         };
-        inner
+        loaded
+            .inner
             .with_truncation(Some(truncation))
             .map_err(|error| unusable(error.to_string()))?;
-        let padding = match spec.tokenizer {
-            TokenizerKind::Clip => None,
-            TokenizerKind::Siglip => {
-                let from_file = inner.get_padding().map(|padding| padding.pad_id);
-                let id = match pad_token(source, &config)? {
-                    Some(token) => inner.token_to_id(&token),
-                    None => from_file.or(spec.padding),
-                };
-                let id = id.ok_or_else(|| {
-                    unusable(format!(
-                        "has no padding token; {TOKENIZER_CONFIG}'s `pad_token` names it"
-                    ))
-                })?;
-                let of_file = inner.get_padding().map(|padding| padding.direction);
-                let left = match config.get("padding_side").and_then(Value::as_str) {
-                    Some(side) => side == "left",
-                    None => matches!(of_file, Some(PaddingDirection::Left)),
-                };
-                Some((spec.context, id, left))
-            }
+        let padding = if spec.tokenizer == TokenizerKind::Clip {
+            check_clip_padding(&loaded, spec)?;
+            None
+        } else {
+            let id = loaded.pad.ok_or_else(|| {
+                unusable("has no padding token; `pad_token` of tokenizer_config.json names it".to_owned())
+            })?;
+            Some(Padding {
+                id,
+                left: loaded.pads_left,
+            })
         };
-        // Ours is after truncation, so that what is padding is known.
-        inner.with_padding(None);
-        let canonical = canonical(&config, spec, inner.get_model());
+        let cleaner = options.map(|options| Cleaner::new(options.cleaning)).transpose();
+        let strips = options.is_some_and(|options| options.strip_separator);
         Ok(Self {
-            inner,
+            cleaner: cleaner.map_err(|error| Error::config(&file, error))?,
+            kind: Kind::Transformers(Box::new(Transformers {
+                inner: loaded.inner,
+                canonicalize: loaded.canonicalize,
+                cuts: loaded.cuts,
+                padding,
+                stripped: loaded.separator.filter(|_| strips),
+            })),
+            context,
             file,
-            canonical,
-            padding,
         })
     }
 
@@ -132,20 +146,45 @@ impl Tokenizer {
     ///
     /// [`Error::Config`] if the tokenizer cannot make tokens of it.
     pub(crate) fn encode(&self, text: &str) -> Result<Tokens> {
-        let encoding = match self.canonical {
-            None => self.inner.encode(text, true),
-            Some(Canonical::Siglip(lower)) => self.inner.encode(canonicalize(text, lower), true),
-            Some(Canonical::Lower) => self.inner.encode(text.to_lowercase(), true),
-        };
-        let encoding = encoding.map_err(|error| {
+        self.tokens(text).map_err(|error| {
             let reason = format!("makes no tokens of \"{text}\": {error}");
             Error::config(&self.file, reason)
-        })?;
+        })
+    }
+
+    fn tokens(&self, text: &str) -> std::result::Result<Tokens, tokenizers::Error> {
+        let clean = self
+            .cleaner
+            .as_ref()
+            .map(|cleaner| cleaner.clean(text))
+            .transpose()?;
+        let text = clean.as_deref().unwrap_or(text);
+        match &self.kind {
+            Kind::OpenClip(tokenizer) => tokenizer.encode(text, self.context),
+            Kind::Transformers(tokenizer) => tokenizer.encode(text, self.context),
+        }
+    }
+}
+
+impl Transformers {
+    fn encode(&self, text: &str, context: usize) -> std::result::Result<Tokens, tokenizers::Error> {
+        if let Some(token) = self.cuts.iter().find(|token| text.contains(token.as_str())) {
+            return Err(format!("it contains the special token {token}").into());
+        }
+        let encoding = match self.canonicalize {
+            None => self.inner.encode(text, true)?,
+            Some(lower) => self.inner.encode(canonicalize(text, lower), true)?,
+        };
         let mut ids = encoding.get_ids().to_vec();
-        if let Some((context, pad, left)) = self.padding {
+        if let Some(Padding { id, left }) = self.padding {
             let missing = context.saturating_sub(ids.len());
             let at = if left { 0 } else { ids.len() };
-            ids.splice(at..at, std::iter::repeat_n(pad, missing));
+            ids.splice(at..at, std::iter::repeat_n(id, missing));
+        }
+        if let Some(stripped) = self.stripped {
+            ids.iter_mut()
+                .filter(|id| **id == stripped)
+                .for_each(|id| *id = 0);
         }
         Ok(Tokens {
             ids,
@@ -154,118 +193,86 @@ impl Tokenizer {
     }
 }
 
-/// The preparation of texts that transformers' class has beside `tokenizer.json`.
-fn canonical(config: &Value, spec: &TextSpec, model: &ModelWrapper) -> Option<Canonical> {
-    let lower = config.get("do_lower_case").and_then(Value::as_bool);
-    let class = config.get("tokenizer_class").and_then(Value::as_str);
-    match class.map(|class| class.strip_suffix("Fast").unwrap_or(class)) {
-        Some("SiglipTokenizer") => Some(Canonical::Siglip(lower.unwrap_or(true))),
-        Some("Siglip2Tokenizer") => Some(Canonical::Lower),
-        Some(_) => None,
-        // The class is the model type's, unless it is SigLIP 2's tokenizer.
-        None => {
-            let siglip = spec.tokenizer == TokenizerKind::Siglip && matches!(model, ModelWrapper::Unigram(_));
-            siglip.then(|| Canonical::Siglip(lower.unwrap_or(true)))
-        }
+/// Tokens of a text, at most: the model's context, or the tokenizer's if that is shorter.
+fn context(spec: &TextSpec, file: &Path, longest: Option<f64>, open_clip: bool) -> Result<usize> {
+    let shorter = longest.filter(|&longest| longest >= 1.0 && longest < spec.context as f64 && !open_clip);
+    match (shorter, spec.tokenizer) {
+        (None, _) => Ok(spec.context),
+        (Some(longest), TokenizerKind::Clip) => Ok(longest as usize),
+        (Some(longest), _) => Err(Error::config(
+            file.with_file_name("tokenizer_config.json"),
+            format!(
+                "`model_max_length` is {longest}, but the model's context is {}: transformers' processor and its pipeline fill texts up \
+                 to different lengths. Set both to the length of training",
+                spec.context
+            ),
+        )),
     }
 }
 
-/// The padding token that the tokenizer's other files name.
-fn pad_token(source: &Source<'_>, config: &Value) -> Result<Option<String>> {
-    let of = |value: &Value| {
-        let token = value.get("pad_token")?;
-        let text = token.as_str().or_else(|| token.get("content")?.as_str())?;
-        Some(text.to_owned())
+/// Refuses padding by which a text's embedding would depend on the texts beside it: the library fills texts up to the longest.
+fn check_clip_padding(loaded: &Loaded, spec: &TextSpec) -> Result<()> {
+    let refused = |key: &str, reason: &str| {
+        let file = loaded.file.with_file_name("tokenizer_config.json");
+        Err(Error::config(file, format!("`{key}` {reason}")))
     };
-    if let Some(token) = of(config) {
-        return Ok(Some(token));
+    if loaded.pads_left {
+        return refused(
+            "padding_side",
+            "is \"left\", by which a text's embedding depends on the longest text beside it",
+        );
     }
-    let special = source.json(SPECIAL_TOKENS)?;
-    Ok(special.and_then(|document| of(&document.value)))
-}
-
-/// CLIP's tokenizer of `vocab.json` and `merges.txt`, as transformers makes it.
-fn older_clip(source: &Source<'_>, spec: &TextSpec) -> Result<(tokenizers::Tokenizer, PathBuf)> {
-    let [vocabulary, merges, sentence_piece] =
-        [VOCABULARY, MERGES, SENTENCE_PIECE].map(|name| source.place(name));
-    if spec.tokenizer != TokenizerKind::Clip || !vocabulary.is_file() || !merges.is_file() {
-        let why = match sentence_piece.is_file() {
-            true => {
-                "which texts need; of spiece.model, transformers makes it: python3 -c 'import sys, transformers as t; \
-                 t.AutoTokenizer.from_pretrained(sys.argv[1]).save_pretrained(sys.argv[1])' and the directory"
-            }
-            false => "which texts need",
-        };
-        return Err(source.missing(&[TOKENIZER.to_owned()], why));
+    let end = loaded
+        .inner
+        .encode("", true)
+        .ok()
+        .and_then(|encoding| encoding.get_ids().iter().max().copied());
+    if spec.pooling == TextPooling::Largest && loaded.pad.zip(end).is_some_and(|(pad, end)| pad > end) {
+        return refused(
+            "pad_token",
+            "has a larger id than the end token, which the model finds by its id",
+        );
     }
-    let unusable =
-        |error: tokenizers::Error| Error::config(&vocabulary, format!("is not a vocabulary: {error}"));
-    let [vocabulary_file, merges_file] = [&vocabulary, &merges].map(|path| path.to_string_lossy());
-    let model = BPE::from_file(&vocabulary_file, &merges_file)
-        .end_of_word_suffix("</w>".into())
-        .unk_token(CLIP_END.into())
-        .build()
-        .map_err(unusable)?;
-    let mut tokenizer = tokenizers::Tokenizer::new(model);
-    let id = |token: &str| {
-        let id = tokenizer.token_to_id(token);
-        id.ok_or_else(|| Error::config(&vocabulary, format!("has no token {token}, so it is not CLIP's")))
-    };
-    let ends = RobertaProcessing::new(
-        (CLIP_END.to_owned(), id(CLIP_END)?),
-        (CLIP_START.to_owned(), id(CLIP_START)?),
-    );
-    let spaces = Replace::new(
-        tokenizers::normalizers::replace::ReplacePattern::Regex(r"\s+".into()),
-        " ",
-    );
-    let normalizers: Vec<NormalizerWrapper> =
-        vec![NFC.into(), spaces.map_err(unusable)?.into(), Lowercase.into()];
-    let words = Split::new(
-        SplitPattern::Regex(CLIP_WORDS.into()),
-        SplitDelimiterBehavior::Removed,
-        true,
-    );
-    let pre_tokenizers: Vec<PreTokenizerWrapper> = vec![
-        words.map_err(unusable)?.into(),
-        ByteLevel::default().add_prefix_space(false).into(),
-    ];
-    tokenizer
-        .with_normalizer(Some(Normalizers::new(normalizers)))
-        .map_err(unusable)?
-        .with_pre_tokenizer(Some(PreTokenizers::new(pre_tokenizers)))
-        .with_post_processor(Some(ends.trim_offsets(false).add_prefix_space(false)));
-    let special = [CLIP_START, CLIP_END].map(|token| AddedToken::from(token, true));
-    tokenizer.add_special_tokens(special).map_err(unusable)?;
-    Ok((tokenizer, vocabulary))
+    Ok(())
 }
 
 impl std::fmt::Debug for Tokenizer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Tokenizer")
             .field("file", &self.file)
-            .field("canonical", &self.canonical)
             .finish_non_exhaustive()
     }
 }
-
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::path::Path;
+    use std::path::{Path, PathBuf};
 
     use safetensors::SafeTensors;
+    use serde_json::{Map, Value};
 
-    use crate::model::{self, LoadOptions};
+    use super::Tokenizer;
+    use crate::model::source::Source;
+    use crate::model::{self, LoadOptions, TextTower};
+
+    fn root() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests")
+    }
+
+    fn tower(case: &str) -> TextTower {
+        let directory = root().join("golden/zero_shot").join(case);
+        model::load(&directory, &LoadOptions::default())
+            .unwrap()
+            .text
+            .unwrap()
+    }
 
     #[test]
     fn ids_are_those_of_transformers() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/zero_shot");
         for case in ["hf_clip", "hf_clip_older", "open_clip", "hf_siglip", "hf_siglip2"] {
-            let directory = root.join(case);
-            let model = model::load(&directory, &LoadOptions::default()).unwrap();
-            let tokenizer = model.text.unwrap().tokenizer().unwrap();
-            let golden: serde_json::Value =
+            let directory = root().join("golden/zero_shot").join(case);
+            let tokenizer = tower(case).tokenizer().unwrap();
+            let golden: Value =
                 serde_json::from_slice(&fs::read(directory.join("golden.json")).unwrap()).unwrap();
             let bytes = fs::read(directory.join("golden.safetensors")).unwrap();
             let tensors = SafeTensors::deserialize(&bytes).unwrap();
@@ -286,6 +293,168 @@ mod tests {
                 let expected: Vec<u32> = expected.iter().filter_map(|&id| u32::try_from(id).ok()).collect();
                 assert_eq!(got, expected, "{case}: {text}");
             }
+        }
+    }
+
+    /// A copy of a golden's directory with the keys of `edits` set in its files.
+    fn edited(base: &str, edits: &Map<String, Value>, remove: &[Value]) -> tempfile::TempDir {
+        let copy = tempfile::tempdir().unwrap();
+        for entry in fs::read_dir(root().join("golden/zero_shot").join(base)).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap();
+            if path.extension().is_some_and(|ending| ending != "safetensors")
+                && !remove.contains(&name.into())
+            {
+                fs::copy(&path, copy.path().join(name)).unwrap();
+            }
+        }
+        for (file, keys) in edits {
+            let path = copy.path().join(file);
+            let text = fs::read(&path).unwrap_or_else(|_| b"{}".to_vec());
+            let mut content: Value = serde_json::from_slice(&text).unwrap();
+            let target = match file.as_str() {
+                "open_clip_config.json" => &mut content["model_cfg"]["text_cfg"],
+                _ => &mut content,
+            };
+            let target = target.as_object_mut().unwrap();
+            for (key, value) in keys.as_object().unwrap() {
+                if value == "absent" {
+                    target.remove(key);
+                } else {
+                    target.insert(key.clone(), value.clone());
+                }
+            }
+            fs::write(&path, content.to_string()).unwrap();
+        }
+        copy
+    }
+
+    /// `None` where the library fails.
+    #[test]
+    fn keys_do_what_they_do_in_the_libraries() {
+        let data: Vec<Value> =
+            serde_json::from_slice(&fs::read(root().join("data/text/tokens.json")).unwrap()).unwrap();
+        let texts: Vec<&str> = data[0]["texts"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|text| text.as_str().unwrap())
+            .collect();
+        let mut wrong = Vec::new();
+        for case in &data[1..] {
+            let base = case["base"].as_str().unwrap();
+            let edits = case["edits"].as_object().unwrap();
+            let directory = edited(base, edits, case["remove"].as_array().unwrap());
+            for name in case["add"].as_array().unwrap() {
+                let name = name.as_str().unwrap();
+                fs::copy(root().join("data/text").join(name), directory.path().join(name)).unwrap();
+            }
+            let source = Source::open(directory.path()).unwrap();
+            let tokenizer = Tokenizer::load(&source, &tower(base).spec);
+            let Some(expected) = case["ids"].as_array() else {
+                // SiglipTokenizer reads spiece.model only; hipvit takes tokenizer.json for it.
+                let siglip = base == "hf_siglip" && !format!("{edits:?}").contains("pad_token");
+                assert!(siglip || tokenizer.is_err(), "{base} {edits:?}");
+                continue;
+            };
+            let tokenizer = tokenizer.unwrap_or_else(|error| panic!("{base} {edits:?}: {error}"));
+            for (text, expected) in texts.iter().zip(expected) {
+                let got = tokenizer.encode(text);
+                if text.contains("</s>") && directory.path().join("spiece.model").is_file() {
+                    let error = got.unwrap_err().to_string();
+                    assert!(error.contains("contains the special token </s>"), "{error}");
+                    continue;
+                }
+                let got = Value::from(got.unwrap().ids);
+                if got != *expected {
+                    wrong.push(format!("{base} {edits:?} {text:?}: {got}, expected {expected}"));
+                }
+            }
+        }
+        assert!(
+            wrong.is_empty(),
+            "{} wrong:\n{}",
+            wrong.len(),
+            wrong[..wrong.len().min(20)].join("\n")
+        );
+    }
+
+    #[test]
+    fn keys_that_are_not_followed_are_named() {
+        let config = "tokenizer_config.json";
+        for (base, file, key, value, reason) in [
+            (
+                "hf_clip",
+                config,
+                "tokenizer_class",
+                serde_json::json!("BertTokenizer"),
+                "is \"BertTokenizer\"",
+            ),
+            (
+                "hf_clip",
+                config,
+                "padding_side",
+                "left".into(),
+                "depends on the longest text",
+            ),
+            (
+                "hf_clip",
+                config,
+                "padding_side",
+                "top".into(),
+                "expected \"left\" or \"right\"",
+            ),
+            (
+                "hf_clip",
+                config,
+                "auto_map",
+                serde_json::json!({"AutoTokenizer": ["a.B", null]}),
+                "does not run",
+            ),
+            (
+                "hf_clip",
+                config,
+                "fast_tokenizer_files",
+                serde_json::json!(["tokenizer.4.json"]),
+                "expected [\"tokenizer.json\"]",
+            ),
+            (
+                "hf_siglip",
+                config,
+                "model_max_length",
+                8.into(),
+                "the model's context is 16",
+            ),
+            (
+                "open_clip",
+                "open_clip_config.json",
+                "tokenizer_kwargs",
+                serde_json::json!({"reduction_mask": "simple"}),
+                "reduction_mask",
+            ),
+            (
+                "open_clip",
+                "open_clip_config.json",
+                "tokenizer_kwargs",
+                serde_json::json!({"clean": "all"}),
+                "expected \"whitespace\"",
+            ),
+            (
+                "open_clip",
+                "open_clip_config.json",
+                "tokenizer_kwargs",
+                serde_json::json!({"bpe_path": "x"}),
+                "bpe_path",
+            ),
+        ] {
+            let keys = serde_json::json!({ key: value });
+            let edits = Map::from_iter([(file.to_owned(), keys)]);
+            let directory = edited(base, &edits, &[]);
+            let source = Source::open(directory.path()).unwrap();
+            let error = Tokenizer::load(&source, &tower(base).spec)
+                .unwrap_err()
+                .to_string();
+            assert!(error.contains(reason) && error.contains(key), "{error}");
         }
     }
 }

@@ -1,0 +1,107 @@
+//! HTML's character references, as Python's `html.unescape` resolves them.
+
+use std::collections::HashMap;
+
+use fancy_regex::Regex;
+
+use super::{Fault, replaced, tables};
+
+/// Longest name of an entity that Python looks for.
+const REFERENCE: &str = r"&(?:#[0-9]+;?|#[xX][0-9a-fA-F]+;?|[^\t\n\x0c <&#;]{1,32};?)";
+/// References that ftfy resolves: they end with a semicolon.
+const STRICT_REFERENCE: &str = "&#?[0-9A-Za-z]{1,24};";
+
+/// The named entities, and the expressions that find references.
+pub(super) struct Html {
+    /// By name, with its semicolon if it has one.
+    entities: HashMap<&'static str, String>,
+    reference: Regex,
+    strict: Regex,
+}
+
+impl Html {
+    pub(super) fn new() -> Result<Self, Fault> {
+        let character = |code: &str| u32::from_str_radix(code, 16).ok().and_then(char::from_u32);
+        let lines = include_str!("entities.txt").lines();
+        let entities = lines.filter_map(|line| {
+            let (name, codes) = line.split_once(' ')?;
+            Some((name, codes.split(' ').filter_map(character).collect()))
+        });
+        Ok(Self {
+            entities: entities.collect(),
+            reference: Regex::new(REFERENCE)?,
+            strict: Regex::new(STRICT_REFERENCE)?,
+        })
+    }
+
+    /// Resolves all references, as `html.unescape` does: names without a semicolon too, and names that begin a longer word.
+    pub(super) fn unescape(&self, text: &str) -> Result<String, Fault> {
+        replaced(&self.reference, text, |reference| Ok(self.resolve(reference)))
+    }
+
+    /// Resolves the references that ftfy takes for no accident: with a semicolon, of names in capitals too.
+    pub(super) fn unescape_strictly(&self, text: &str) -> Result<String, Fault> {
+        replaced(&self.strict, text, |reference| {
+            let name = &reference[1..];
+            if let Some(characters) = self.entities.get(name) {
+                return Ok(characters.clone());
+            }
+            let resolved = self.unescape(reference)?;
+            if name.starts_with('#') {
+                // Not if only a part of it was a reference.
+                return Ok(if resolved.contains(';') {
+                    reference.to_owned()
+                } else {
+                    resolved
+                });
+            }
+            let lower = name.to_ascii_lowercase();
+            let in_capitals = lower.to_ascii_uppercase() == name && resolved == reference;
+            Ok(match self.entities.get(lower.as_str()) {
+                Some(characters) if in_capitals => characters.to_uppercase(),
+                _ => reference.to_owned(),
+            })
+        })
+    }
+
+    fn resolve(&self, reference: &str) -> String {
+        let name = &reference[1..];
+        if let Some(number) = name.strip_prefix('#') {
+            return numbered(number.trim_end_matches(';'));
+        }
+        if let Some(characters) = self.entities.get(name) {
+            return characters.clone();
+        }
+        // The longest name that the word begins with.
+        let ends = name
+            .char_indices()
+            .map(|(end, _)| end)
+            .skip(2)
+            .collect::<Vec<_>>();
+        for end in ends.into_iter().rev() {
+            if let Some(characters) = self.entities.get(&name[..end]) {
+                return format!("{characters}{}", &name[end..]);
+            }
+        }
+        reference.to_owned()
+    }
+}
+
+/// The character of a number, which may be hexadecimal: HTML5's replacements, nothing for what is no character.
+fn numbered(number: &str) -> String {
+    let code = match number.strip_prefix(['x', 'X']) {
+        Some(digits) => u32::from_str_radix(digits, 16),
+        None => number.parse(),
+    };
+    // Only a number that is too large fails.
+    let code = code.unwrap_or(u32::MAX);
+    let character = match code {
+        0 => Some('\u{fffd}'),
+        0x0d => Some('\r'),
+        0x80..=0x9f => tables::WINDOWS_1252.chars().nth(code as usize - 0x80),
+        0x01..=0x08 | 0x0b | 0x0e..=0x1f | 0x7f | 0xfdd0..=0xfdef => None,
+        _ if code & 0xfffe == 0xfffe && code <= 0x10_ffff => None,
+        _ => Some(char::from_u32(code).unwrap_or('\u{fffd}')),
+    };
+    character.into_iter().collect()
+}

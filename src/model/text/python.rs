@@ -1,0 +1,44 @@
+//! What Python's `str` methods do, where Rust's differ, and CLIP's characters for bytes.
+
+/// Python's white space: Unicode's and the four separators of ASCII.
+pub(super) fn is_space(character: char) -> bool {
+    character.is_whitespace() || ('\x1c'..='\x1f').contains(&character)
+}
+
+/// The words of a text with one space between them.
+pub(super) fn single_spaced(text: &str) -> String {
+    let words: Vec<&str> = text.split(is_space).filter(|word| !word.is_empty()).collect();
+    words.join(" ")
+}
+
+/// The characters that stand for the 256 bytes in byte-level vocabularies: those that are visible for themselves, others from
+/// U+0100.
+pub(super) fn byte_characters() -> Vec<char> {
+    let mut others = '\u{100}'..;
+    let character = |byte: u8| match byte {
+        b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff => Some(char::from(byte)),
+        _ => others.next(),
+    };
+    (0..=255).filter_map(character).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{byte_characters, single_spaced};
+
+    #[test]
+    fn spaces_are_those_of_python() {
+        assert_eq!(
+            single_spaced(" a\u{1c}b\u{a0}\u{3000}\n c\u{200b}"),
+            "a b c\u{200b}"
+        );
+    }
+
+    #[test]
+    fn bytes_have_distinct_visible_characters() {
+        let characters = byte_characters();
+        assert_eq!(characters.len(), 256);
+        assert_eq!(characters[usize::from(b'a')], 'a');
+        assert_eq!(characters[usize::from(b' ')], 'Ġ');
+    }
+}

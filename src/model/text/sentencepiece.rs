@@ -1,0 +1,184 @@
+//! SentencePiece's model files, of the kind that SigLIP has: `spiece.model` as a tokenizer of the `tokenizers` crate.
+
+use tokenizers::models::unigram::Unigram;
+use tokenizers::normalizers::Precompiled;
+use tokenizers::pre_tokenizers::metaspace::{Metaspace, PrependScheme};
+use tokenizers::pre_tokenizers::sequence::Sequence;
+use tokenizers::pre_tokenizers::whitespace::WhitespaceSplit;
+use tokenizers::processors::template::TemplateProcessing;
+use tokenizers::{PreTokenizerWrapper, Tokenizer};
+
+/// Field numbers of the file's messages.
+const PIECES: u32 = 1;
+const TRAINER: u32 = 2;
+const NORMALIZER: u32 = 3;
+/// The types of pieces that texts can have, by their numbers: a usual piece, the unknown one, control symbols.
+const TYPES: std::ops::RangeInclusive<u64> = 1..=3;
+const UNKNOWN: u64 = 2;
+
+/// The tokenizer of a unigram model, which ends a text with `end`.
+///
+/// # Errors
+///
+/// What the file has that is not supported, or that it is damaged.
+pub(super) fn tokenizer(bytes: &[u8], end: &str) -> Result<Tokenizer, String> {
+    let damaged = || "is no SentencePiece model, or damaged".to_owned();
+    let mut pieces = Vec::new();
+    let mut unknown = None;
+    let mut charsmap: &[u8] = &[];
+    for field in fields(bytes) {
+        let (number, value) = field.ok_or_else(damaged)?;
+        match (number, value) {
+            (PIECES, Value::Bytes(bytes)) => {
+                let (piece, score, kind) = piece(bytes).ok_or_else(damaged)?;
+                if !TYPES.contains(&kind) {
+                    return Err(format!(
+                        "has the piece \"{piece}\" of type {kind}; user-defined, unused and byte pieces are not supported"
+                    ));
+                }
+                if kind == UNKNOWN {
+                    unknown = Some(pieces.len());
+                }
+                pieces.push((piece, f64::from(score)));
+            }
+            // The type of the model, white space as a suffix, and unknown characters as bytes.
+            (TRAINER, Value::Bytes(bytes)) => {
+                check(
+                    bytes,
+                    &[
+                        (3, 1, "model_type"),
+                        (24, 0, "treat_whitespace_as_suffix"),
+                        (35, 0, "byte_fallback"),
+                    ],
+                )
+                .ok_or_else(damaged)??;
+            }
+            (NORMALIZER, Value::Bytes(bytes)) => {
+                check(
+                    bytes,
+                    &[
+                        (3, 1, "add_dummy_prefix"),
+                        (4, 1, "remove_extra_whitespaces"),
+                        (5, 1, "escape_whitespaces"),
+                    ],
+                )
+                .ok_or_else(damaged)??;
+                for field in fields(bytes) {
+                    if let (2, Value::Bytes(bytes)) = field.ok_or_else(damaged)? {
+                        charsmap = bytes;
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    let text = |error: tokenizers::Error| error.to_string();
+    let end_id = pieces.iter().position(|(piece, _)| piece == end);
+    let end_id = end_id.ok_or_else(|| format!("lacks the end token {end}"))?;
+    let mut tokenizer = Tokenizer::new(Unigram::from(pieces, unknown, false).map_err(text)?);
+    if !charsmap.is_empty() {
+        let normalizer = Precompiled::from(charsmap).map_err(|error| error.to_string())?;
+        tokenizer.with_normalizer(Some(normalizer)).map_err(text)?;
+    }
+    let words: Vec<PreTokenizerWrapper> = vec![
+        WhitespaceSplit.into(),
+        Metaspace::new('▁', PrependScheme::Always, true).into(),
+    ];
+    let ends = TemplateProcessing::builder()
+        .try_single(vec!["$A", end])
+        .map_err(|error| error.to_string())?
+        .special_tokens(vec![(end, end_id as u32)])
+        .build()
+        .map_err(|error| error.to_string())?;
+    tokenizer
+        .with_pre_tokenizer(Some(Sequence::new(words)))
+        .with_post_processor(Some(ends));
+    Ok(tokenizer)
+}
+
+/// A field's value in a message of protocol buffers.
+enum Value<'a> {
+    Number(u64),
+    Float(f32),
+    Bytes(&'a [u8]),
+}
+
+/// The fields of a message; an item is `None` where it is damaged.
+fn fields(mut bytes: &[u8]) -> impl Iterator<Item = Option<(u32, Value<'_>)>> {
+    std::iter::from_fn(move || {
+        if bytes.is_empty() {
+            return None;
+        }
+        let field = field(&mut bytes);
+        if field.is_none() {
+            bytes = &[];
+        }
+        Some(field)
+    })
+}
+
+fn field<'a>(bytes: &mut &'a [u8]) -> Option<(u32, Value<'a>)> {
+    let tag = number(bytes)?;
+    let value = match tag & 7 {
+        0 => Value::Number(number(bytes)?),
+        1 => {
+            take(bytes, 8)?;
+            Value::Number(0)
+        }
+        2 => {
+            let length = usize::try_from(number(bytes)?).ok()?;
+            Value::Bytes(take(bytes, length)?)
+        }
+        5 => Value::Float(f32::from_le_bytes(take(bytes, 4)?.try_into().ok()?)),
+        _ => return None,
+    };
+    Some((u32::try_from(tag >> 3).ok()?, value))
+}
+
+fn take<'a>(bytes: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
+    let (taken, rest) = bytes.split_at_checked(length)?;
+    *bytes = rest;
+    Some(taken)
+}
+
+/// A number in base 128, its lowest digit first.
+fn number(bytes: &mut &[u8]) -> Option<u64> {
+    let mut value = 0;
+    for shift in (0..64).step_by(7) {
+        let (&byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte < 0x80 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+/// A piece's text, score and type.
+fn piece(bytes: &[u8]) -> Option<(String, f32, u64)> {
+    let (mut text, mut score, mut kind) = (String::new(), 0.0, 1);
+    for field in fields(bytes) {
+        match field? {
+            (1, Value::Bytes(bytes)) => text = str::from_utf8(bytes).ok()?.to_owned(),
+            (2, Value::Float(value)) => score = value,
+            (3, Value::Number(value)) => kind = value,
+            _ => {}
+        }
+    }
+    Some((text, score, kind))
+}
+
+/// Checks that numbers of a message have the values that are supported, which are their defaults. `None` for a damaged message.
+fn check(bytes: &[u8], supported: &[(u32, u64, &str)]) -> Option<Result<(), String>> {
+    for field in fields(bytes) {
+        let (number, value) = field?;
+        let known = supported.iter().find(|(key, ..)| *key == number);
+        if let (Some((_, expected, name)), Value::Number(value)) = (known, value)
+            && value != *expected
+        {
+            return Some(Err(format!("has `{name}` {value}, which is not supported")));
+        }
+    }
+    Some(Ok(()))
+}

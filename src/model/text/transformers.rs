@@ -1,0 +1,454 @@
+//! The tokenizers of transformers: which class the library takes for a directory, and how that class is set up.
+//!
+//! Most classes make their own pipeline around the vocabulary, whatever `tokenizer.json` says about normalisation and words;
+//! `TokenizersBackend` takes the file as it is.
+
+mod added;
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+use tokenizers::models::bpe::BPE;
+use tokenizers::normalizers::replace::ReplacePattern;
+use tokenizers::normalizers::{Lowercase, NFC, Replace, Sequence as Normalizers};
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+use tokenizers::pre_tokenizers::sequence::Sequence as PreTokenizers;
+use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
+use tokenizers::processors::roberta::RobertaProcessing;
+use tokenizers::{
+    ModelWrapper, NormalizerWrapper, PaddingDirection, PreTokenizerWrapper, SplitDelimiterBehavior,
+    TruncationDirection,
+};
+
+use self::added::Special;
+use super::{TokenizerKind, sentencepiece};
+use crate::error::{Error, Result};
+use crate::model::fields::Fields;
+use crate::model::source::{Document, Source};
+
+pub(super) const TOKENIZER: &str = "tokenizer.json";
+const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
+const CONFIG: &str = "config.json";
+const VOCABULARY: &str = "vocab.json";
+const MERGES: &str = "merges.txt";
+const SENTENCE_PIECE: &str = "spiece.model";
+
+/// CLIP's words.
+const CLIP_WORDS: &str =
+    r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+";
+
+/// The classes that hipvit sets up as transformers does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Class {
+    /// `TokenizersBackend`: `tokenizer.json` as it is.
+    Backend,
+    /// `CLIPTokenizer`.
+    Clip,
+    /// `GemmaTokenizer`.
+    Gemma,
+    /// `SiglipTokenizer`.
+    Siglip,
+    /// `Siglip2Tokenizer`: Gemma's in small letters.
+    Siglip2,
+}
+
+impl Class {
+    /// The class that `AutoTokenizer` takes for a model of type `model` whose files name the class `named`. `None` for a class
+    /// that hipvit does not support.
+    fn of(model: Option<&str>, named: Option<&str>) -> Option<Self> {
+        if model == Some("siglip2") {
+            return Some(Self::Siglip2);
+        }
+        match named.map(|name| name.strip_suffix("Fast").unwrap_or(name)) {
+            Some("TokenizersBackend" | "PreTrainedTokenizer") => Some(Self::Backend),
+            Some("CLIPTokenizer") => Some(Self::Clip),
+            Some("GemmaTokenizer") => Some(Self::Gemma),
+            Some("SiglipTokenizer") => Some(Self::Siglip),
+            Some("Siglip2Tokenizer") => Some(Self::Siglip2),
+            Some(_) => None,
+            None => Some(match model {
+                Some("clip") => Self::Clip,
+                Some("siglip") => Self::Siglip,
+                _ => Self::Backend,
+            }),
+        }
+    }
+
+    /// The special tokens that the class has without being told, by the keys that name others.
+    fn special_tokens(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::Backend => &[],
+            Self::Clip => &[
+                ("bos_token", "<|startoftext|>"),
+                ("eos_token", "<|endoftext|>"),
+                ("unk_token", "<|endoftext|>"),
+                ("pad_token", "<|endoftext|>"),
+            ],
+            Self::Gemma | Self::Siglip2 => &[
+                ("bos_token", "<bos>"),
+                ("eos_token", "<eos>"),
+                ("unk_token", "<unk>"),
+                ("pad_token", "<pad>"),
+                ("mask_token", "<mask>"),
+            ],
+            Self::Siglip => &[
+                ("eos_token", "</s>"),
+                ("unk_token", "<unk>"),
+                ("pad_token", "</s>"),
+            ],
+        }
+    }
+
+    fn pads_left(self) -> bool {
+        matches!(self, Self::Gemma | Self::Siglip2)
+    }
+}
+
+/// A tokenizer with what its class does around it.
+pub(super) struct Loaded {
+    pub(super) inner: tokenizers::Tokenizer,
+    pub(super) file: PathBuf,
+    /// For `SiglipTokenizer`: its cleaning, and whether that makes small letters.
+    pub(super) canonicalize: Option<bool>,
+    pub(super) truncation: TruncationDirection,
+    pub(super) pad: Option<u32>,
+    pub(super) pads_left: bool,
+    /// The tokens at which `SiglipTokenizer` cuts a text.
+    pub(super) cuts: Vec<String>,
+    /// The separator's id.
+    pub(super) separator: Option<u32>,
+    /// Tokens of a text, at most; of the tokenizer, not of the model.
+    pub(super) longest: Option<f64>,
+}
+
+/// The JSON files that describe a tokenizer.
+struct Files<'a> {
+    source: &'a Source<'a>,
+    config: Document,
+    model: Option<Document>,
+}
+
+/// Sets up the tokenizer of the directory as `AutoTokenizer.from_pretrained` does.
+///
+/// # Errors
+///
+/// [`Error::Config`] for a file that is missing or unusable, and for a key that hipvit does not follow.
+pub(super) fn load(source: &Source<'_>, kind: TokenizerKind) -> Result<Loaded> {
+    let files = Files {
+        source,
+        config: json_or_empty(source, TOKENIZER_CONFIG)?,
+        model: source.json(CONFIG)?,
+    };
+    let config = files.config.fields()?;
+    let class = files.class(config)?;
+    check(config, class)?;
+    let special = Special::read(source, config, class.special_tokens())?;
+    let (base, file) = files.base(class, kind, special.named("eos_token"))?;
+    let mut inner = match class {
+        Class::Backend | Class::Siglip => base.clone(),
+        Class::Clip | Class::Gemma | Class::Siglip2 => {
+            let unknown = special.named("unk_token");
+            pipeline(class, &base, unknown).map_err(|reason| Error::config(&file, reason))?
+        }
+    };
+    let unusable = |error: tokenizers::Error| Error::config(&file, error.to_string());
+    inner.add_tokens(special.added(&base)).map_err(unusable)?;
+    inner.set_encode_special_tokens(config.flag("split_special_tokens")?.unwrap_or(false));
+    if class == Class::Clip {
+        let ends = ["eos_token", "bos_token"].map(|key| special.named(key).map(str::to_owned));
+        let ends = ends.map(|token| token.and_then(|token| inner.token_to_id(&token).map(|id| (token, id))));
+        let [Some(end), Some(start)] = ends else {
+            return Err(Error::config(&file, "has no tokens that begin and end a text"));
+        };
+        let ends = RobertaProcessing::new(end, start);
+        inner.with_post_processor(Some(ends.trim_offsets(false).add_prefix_space(false)));
+    }
+    let id = |key: &str| special.named(key).and_then(|token| inner.token_to_id(token));
+    let padding = base.get_padding();
+    let pad_of_file = padding
+        .filter(|_| class == Class::Backend)
+        .map(|padding| padding.pad_token.clone());
+    let pad = match (config.has("pad_token"), special.named("pad_token"), pad_of_file) {
+        (false, None, Some(token)) => inner.token_to_id(&token),
+        _ => id("pad_token"),
+    };
+    let truncates_left = side(config, "truncation_side")?;
+    let pads_left = side(config, "padding_side")?;
+    let file_truncates_left = base
+        .get_truncation()
+        .map(|truncation| truncation.direction == TruncationDirection::Left);
+    let file_pads_left = padding.map(|padding| matches!(padding.direction, PaddingDirection::Left));
+    let separator = id("sep_token");
+    inner.with_padding(None);
+    Ok(Loaded {
+        cuts: if class == Class::Siglip {
+            special
+                .added(&base)
+                .into_iter()
+                .map(|token| token.content)
+                .collect()
+        } else {
+            Vec::new()
+        },
+        canonicalize: if class == Class::Siglip {
+            Some(config.flag("do_lower_case")?.unwrap_or(true))
+        } else {
+            None
+        },
+        truncation: if truncates_left.or(file_truncates_left).unwrap_or(false) {
+            TruncationDirection::Left
+        } else {
+            TruncationDirection::Right
+        },
+        pad,
+        pads_left: pads_left.or(file_pads_left).unwrap_or(class.pads_left()),
+        separator,
+        longest: config.number("model_max_length")?.or(config.number("max_len")?),
+        inner,
+        file,
+    })
+}
+
+impl Files<'_> {
+    fn class(&self, config: Fields<'_>) -> Result<Class> {
+        let model = self.model.as_ref().map(Document::fields).transpose()?;
+        let model_type = model.map(|model| model.text("model_type")).transpose()?.flatten();
+        let named = match (config.text("tokenizer_class")?, model) {
+            (Some(class), _) => Some((class, config)),
+            (None, Some(model)) => model.text("tokenizer_class")?.map(|class| (class, model)),
+            (None, None) => None,
+        };
+        let class = Class::of(model_type, named.map(|(class, _)| class));
+        class.ok_or_else(|| {
+            let (name, fields) = named.unwrap_or(("", config));
+            fields.error(
+                "tokenizer_class",
+                format_args!(
+                    "is \"{name}\", which is not supported. CLIPTokenizer, GemmaTokenizer, SiglipTokenizer, Siglip2Tokenizer and \
+                     TokenizersBackend are"
+                ),
+            )
+        })
+    }
+
+    /// The tokenizer that the files have, with the path of the file.
+    fn base(
+        &self,
+        class: Class,
+        kind: TokenizerKind,
+        end: Option<&str>,
+    ) -> Result<(tokenizers::Tokenizer, PathBuf)> {
+        if class == Class::Siglip
+            && let Some(bytes) = self.source.bytes(SENTENCE_PIECE)?
+        {
+            let file = self.source.place(SENTENCE_PIECE);
+            let tokenizer = sentencepiece::tokenizer(&bytes, end.unwrap_or("</s>"));
+            return match tokenizer {
+                Ok(tokenizer) => Ok((tokenizer, file)),
+                Err(reason) => Err(Error::config(&file, reason)),
+            };
+        }
+        if let Some(found) = from_json(self.source)? {
+            let unigram = matches!(found.0.get_model(), ModelWrapper::Unigram(_));
+            if class == Class::Siglip && !unigram {
+                let reason = "is no SentencePiece model, which SiglipTokenizer needs; `tokenizer_class` of \
+                              tokenizer_config.json names another class";
+                return Err(Error::config(&found.1, reason));
+            }
+            return Ok(found);
+        }
+        if class == Class::Clip
+            && let Some(bpe) = bpe_files(self.source)?
+        {
+            return Ok((tokenizers::Tokenizer::new(bpe), self.source.place(VOCABULARY)));
+        }
+        Err(missing(self.source, kind))
+    }
+}
+
+/// Refuses keys that would change the tokens in a way that is not followed here.
+fn check(config: Fields<'_>, class: Class) -> Result<()> {
+    let code = config.object("auto_map").ok().flatten();
+    if code.is_some_and(|map| map.has("AutoTokenizer"))
+        || matches!(config.get("auto_map"), Some(Value::Array(_)))
+    {
+        return Err(config.error("auto_map", "names a tokenizer's code, which hipvit does not run"));
+    }
+    if config.flag("legacy")? == Some(false) && class == Class::Siglip {
+        return Err(config.error("legacy", "is false, which is not supported for SiglipTokenizer"));
+    }
+    if let Some(arguments) = config.get("sp_model_kwargs")
+        && arguments.as_object().is_none_or(|map| !map.is_empty())
+    {
+        return Err(config.unexpected("sp_model_kwargs", arguments, "{}"));
+    }
+    if let Some(files) = config.get("fast_tokenizer_files")
+        && files
+            .as_array()
+            .is_none_or(|files| files.iter().any(|file| file.as_str() != Some(TOKENIZER)))
+    {
+        return Err(config.unexpected("fast_tokenizer_files", files, "[\"tokenizer.json\"]"));
+    }
+    Ok(())
+}
+
+/// Whether the key says "left".
+fn side(config: Fields<'_>, key: &str) -> Result<Option<bool>> {
+    match config.text(key)? {
+        None => Ok(None),
+        Some("left") => Ok(Some(true)),
+        Some("right") => Ok(Some(false)),
+        Some(other) => Err(config.error(
+            key,
+            format_args!("is \"{other}\", expected \"left\" or \"right\""),
+        )),
+    }
+}
+
+/// The JSON file `name` of the directory, or an empty object without the file.
+pub(super) fn json_or_empty(source: &Source<'_>, name: &str) -> Result<Document> {
+    let found = source.json(name)?;
+    Ok(found.unwrap_or_else(|| Document {
+        file: source.place(name),
+        value: Value::Object(serde_json::Map::new()),
+    }))
+}
+
+/// The tokenizer of `tokenizer.json` and the file's path; `None` without the file.
+fn from_json(source: &Source<'_>) -> Result<Option<(tokenizers::Tokenizer, PathBuf)>> {
+    let Some(bytes) = source.bytes(TOKENIZER)? else {
+        return Ok(None);
+    };
+    let file = source.place(TOKENIZER);
+    match tokenizers::Tokenizer::from_bytes(&bytes) {
+        Ok(tokenizer) => Ok(Some((tokenizer, file))),
+        Err(error) => Err(Error::config(&file, format!("is not a tokenizer: {error}"))),
+    }
+}
+
+/// The model of `vocab.json` and `merges.txt`; `None` without them.
+fn bpe_files(source: &Source<'_>) -> Result<Option<BPE>> {
+    let [vocabulary, merges] = [VOCABULARY, MERGES].map(|name| source.place(name));
+    if !vocabulary.is_file() || !merges.is_file() {
+        return Ok(None);
+    }
+    let [vocabulary_file, merges_file] = [&vocabulary, &merges].map(|path| path.to_string_lossy());
+    let model = BPE::from_file(&vocabulary_file, &merges_file).build();
+    model
+        .map(Some)
+        .map_err(|error| Error::config(&vocabulary, format!("is not a vocabulary: {error}")))
+}
+
+/// The vocabulary and merges of CLIP in the directory, in either form, with the file's path.
+pub(super) fn clip_vocabulary(source: &Source<'_>) -> Result<(BPE, PathBuf)> {
+    let (model, file) = match from_json(source)? {
+        Some((tokenizer, file)) => match tokenizer.get_model() {
+            ModelWrapper::BPE(model) => (model.clone(), file),
+            _ => return Err(Error::config(&file, "is no byte-pair model, which CLIP's is")),
+        },
+        None => match bpe_files(source)? {
+            Some(model) => (model, source.place(VOCABULARY)),
+            None => return Err(missing(source, TokenizerKind::Clip)),
+        },
+    };
+    Ok((clip_model(model, None), file))
+}
+
+fn missing(source: &Source<'_>, kind: TokenizerKind) -> Error {
+    let why = if kind == TokenizerKind::Siglip && source.place(SENTENCE_PIECE).is_file() {
+        "which texts need; its spiece.model is for `tokenizer_class` SiglipTokenizer"
+    } else {
+        "which texts need"
+    };
+    source.missing(&[TOKENIZER.to_owned()], why)
+}
+
+fn clip_model(mut model: BPE, unknown: Option<&str>) -> BPE {
+    model.dropout = None;
+    model.unk_token = unknown.map(str::to_owned);
+    model.continuing_subword_prefix = None;
+    model.end_of_word_suffix = Some("</w>".to_owned());
+    model.fuse_unk = false;
+    model.byte_fallback = false;
+    model.ignore_merges = false;
+    model
+}
+
+/// The class's pipeline around the vocabulary of `base`, whose post-processor stays.
+fn pipeline(
+    class: Class,
+    base: &tokenizers::Tokenizer,
+    unknown: Option<&str>,
+) -> std::result::Result<tokenizers::Tokenizer, String> {
+    let ModelWrapper::BPE(model) = base.get_model() else {
+        return Err(format!("is no byte-pair model, which {class:?}Tokenizer needs"));
+    };
+    let text = |error: tokenizers::Error| error.to_string();
+    let model = model.clone();
+    let mut tokenizer = if class == Class::Clip {
+        let spaces = Replace::new(ReplacePattern::Regex(r"\s+".into()), " ").map_err(text)?;
+        let normalizers: Vec<NormalizerWrapper> = vec![NFC.into(), spaces.into(), Lowercase.into()];
+        let words = SplitPattern::Regex(CLIP_WORDS.into());
+        let words = Split::new(words, SplitDelimiterBehavior::Removed, true).map_err(text)?;
+        let pre_tokenizers: Vec<PreTokenizerWrapper> =
+            vec![words.into(), ByteLevel::default().add_prefix_space(false).into()];
+        let mut tokenizer = tokenizers::Tokenizer::new(clip_model(model, unknown));
+        tokenizer
+            .with_normalizer(Some(Normalizers::new(normalizers)))
+            .map_err(text)?
+            .with_pre_tokenizer(Some(PreTokenizers::new(pre_tokenizers)));
+        tokenizer
+    } else {
+        let mut model = model;
+        model.dropout = None;
+        model.unk_token = unknown.map(str::to_owned);
+        model.continuing_subword_prefix = None;
+        model.end_of_word_suffix = None;
+        model.fuse_unk = true;
+        model.byte_fallback = true;
+        model.ignore_merges = false;
+        let spaces = Replace::new(ReplacePattern::String(" ".into()), "▁").map_err(text)?;
+        let lower = (class == Class::Siglip2).then(|| Lowercase.into());
+        let normalizers: Vec<NormalizerWrapper> = lower.into_iter().chain([spaces.into()]).collect();
+        let words = SplitPattern::String(" ".into());
+        let words = Split::new(words, SplitDelimiterBehavior::MergedWithPrevious, false).map_err(text)?;
+        let mut tokenizer = tokenizers::Tokenizer::new(model);
+        tokenizer
+            .with_normalizer(Some(Normalizers::new(normalizers)))
+            .map_err(text)?
+            .with_pre_tokenizer(Some(words));
+        tokenizer
+    };
+    tokenizer.with_post_processor(base.get_post_processor().cloned());
+    Ok(tokenizer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Class;
+
+    /// As transformers 5.23 chooses, which was run for each pair.
+    #[test]
+    fn the_class_is_the_named_one_but_for_siglip2() {
+        for (model, named, class) in [
+            ("siglip2", None, Some(Class::Siglip2)),
+            ("siglip2", Some("GemmaTokenizer"), Some(Class::Siglip2)),
+            ("siglip2", Some("GemmaTokenizerFast"), Some(Class::Siglip2)),
+            ("siglip2", Some("TokenizersBackend"), Some(Class::Siglip2)),
+            ("siglip2", Some("SiglipTokenizer"), Some(Class::Siglip2)),
+            ("siglip", None, Some(Class::Siglip)),
+            ("siglip", Some("GemmaTokenizer"), Some(Class::Gemma)),
+            ("siglip", Some("GemmaTokenizerFast"), Some(Class::Gemma)),
+            ("siglip", Some("Siglip2Tokenizer"), Some(Class::Siglip2)),
+            ("siglip", Some("PreTrainedTokenizerFast"), Some(Class::Backend)),
+            ("siglip", Some("T5Tokenizer"), None),
+            ("clip", None, Some(Class::Clip)),
+            ("clip", Some("CLIPTokenizerFast"), Some(Class::Clip)),
+            ("clip", Some("TokenizersBackend"), Some(Class::Backend)),
+            ("clip", Some("BertTokenizer"), None),
+        ] {
+            assert_eq!(Class::of(Some(model), named), class, "{model} {named:?}");
+        }
+        assert_eq!(Class::of(None, None), Some(Class::Backend));
+    }
+}
