@@ -286,9 +286,10 @@ pub(crate) fn decode_in(
         // A decoder that panics on some bytes has a bug, which should fail this image and not the process.
         catch_unwind(AssertUnwindSafe(|| {
             // TIFFs are turned in any case.
-            let orientation = match options.exif_orientation && !is_tiff(bytes) {
-                true => orientation::stored(bytes),
-                false => 1,
+            let orientation = if options.exif_orientation && !is_tiff(bytes) {
+                orientation::stored(bytes, &mut claim)?
+            } else {
+                1
             };
             if orientation::turns(orientation) {
                 claim.copy_pixels();

@@ -13,8 +13,24 @@ pub(super) struct Entry {
     pub(super) kind: u16,
     /// The number of values.
     pub(super) count: usize,
-    /// Where the values are, if they are as small as an offset; else where their offset is.
+    /// Position of the values, if they are as small as an offset; else of their offset.
     pub(super) value: usize,
+    /// Bytes of an offset.
+    pub(super) inline: usize,
+}
+
+impl Entry {
+    /// Bytes of the values. 0 if their type is unknown.
+    pub(super) fn bytes(&self) -> usize {
+        let bytes = match self.kind {
+            1 | 2 | 6 | 7 => 1,
+            3 | 8 => 2,
+            4 | 9 | 11 | 13 => 4,
+            5 | 10 | 12 | 16 => 8,
+            _ => 0,
+        };
+        self.count.saturating_mul(bytes)
+    }
 }
 
 impl<'a> Reader<'a> {
@@ -42,6 +58,7 @@ impl<'a> Reader<'a> {
                 kind: self.short(at + 2)?,
                 count: self.number(at + 4, value - 4)?,
                 value: at + value,
+                inline: entry - value,
             })
         }))
     }
@@ -61,4 +78,50 @@ impl<'a> Reader<'a> {
         };
         usize::try_from(value).ok()
     }
+
+    /// The bytes of an entry's values. `None` if some are missing.
+    pub(super) fn bytes_of(&self, entry: &Entry) -> Option<&'a [u8]> {
+        let at = if entry.bytes() > entry.inline {
+            self.number(entry.value, entry.inline)?
+        } else {
+            entry.value
+        };
+        self.bytes.get(at..at.checked_add(entry.bytes())?)
+    }
+
+    /// The first value of an entry, if it is a whole number from 0 to 65,535, be it stored as a fraction.
+    pub(super) fn whole_number(&self, entry: &Entry) -> Option<u16> {
+        let values = self.bytes_of(entry)?;
+        let number = |at: usize, length: usize| {
+            let bytes = values.get(at..at + length)?.iter();
+            let push = |value: u64, byte: &u8| value << 8 | u64::from(*byte);
+            Some(if self.big_endian {
+                bytes.fold(0, push)
+            } else {
+                bytes.rev().fold(0, push)
+            })
+        };
+        let value = match entry.kind {
+            6 => i128::from(number(0, 1)? as i8),
+            3 => i128::from(number(0, 2)?),
+            8 => i128::from(number(0, 2)? as i16),
+            4 | 13 => i128::from(number(0, 4)?),
+            9 => i128::from(number(0, 4)? as i32),
+            16 => i128::from(number(0, 8)?),
+            5 => quotient(number(0, 4)? as i64, number(4, 4)? as i64)?,
+            10 => quotient((number(0, 4)? as i32).into(), (number(4, 4)? as i32).into())?,
+            11 => whole(f32::from_bits(number(0, 4)? as u32).into())?,
+            12 => whole(f64::from_bits(number(0, 8)?))?,
+            _ => return None,
+        };
+        u16::try_from(value).ok()
+    }
+}
+
+fn quotient(numerator: i64, denominator: i64) -> Option<i128> {
+    (denominator != 0 && numerator % denominator == 0).then(|| (numerator / denominator).into())
+}
+
+fn whole(value: f64) -> Option<i128> {
+    (value.fract() == 0.0).then_some(value as i128)
 }

@@ -14,8 +14,11 @@ mod planes;
 mod rows;
 mod scan;
 
+use std::borrow::Cow;
+
 use super::Failure;
 use super::memory::Claim;
+use super::orientation::Metadata;
 use crate::image::RgbImage;
 use frame::Frame;
 use markers::{Markers, Scan};
@@ -39,12 +42,23 @@ pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>, pixels: Vec<u8>) -> Re
     Ok(RgbImage { width, height, data })
 }
 
-/// The EXIF data that precedes the first scan.
-pub(super) fn exif(bytes: &[u8]) -> Option<&[u8]> {
-    let mut markers = Markers::new(bytes).ok()?;
+/// The EXIF data and the XMP that precede the first scan. Segments of EXIF data are one, as in Pillow.
+pub(super) fn metadata<'a>(bytes: &'a [u8], claim: &mut Claim<'_>) -> Result<Metadata<'a>, Failure> {
+    let Ok(mut markers) = Markers::new(bytes) else {
+        return Ok(Metadata::default());
+    };
     // Damage behind it does not matter here.
     let _ = markers.next_scan();
-    markers.exif
+    let exif = match &markers.exif[..] {
+        [] => None,
+        [only] => Some(Cow::Borrowed(*only)),
+        segments => {
+            claim.reserve(segments.iter().map(|segment| segment.len() as u64).sum())?;
+            Some(Cow::Owned(segments.concat()))
+        }
+    };
+    let xmp = markers.xmp.map(Cow::Borrowed);
+    Ok(Metadata { exif, xmp })
 }
 
 /// A JPEG of which everything up to its first scan is read.

@@ -14,7 +14,7 @@ use ::tiff::tags::Tag;
 use ::tiff::{ColorType, TiffError};
 
 use super::memory::Claim;
-use super::orientation::upright;
+use super::orientation::{self, upright};
 use super::{Failure, color};
 use crate::error::ImageErrorKind;
 use crate::image::RgbImage;
@@ -48,8 +48,7 @@ pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Fa
     }
     let layout = Layout::read(&mut decoder, width, height, color)?;
     claim.limits.check_chunks(layout.chunks())?;
-    let orientation = decoder.find_tag_unsigned::<u16>(Tag::Orientation).ok().flatten();
-    let orientation = orientation.unwrap_or(1);
+    let orientation = orientation::of_tiff(bytes);
     let jpegs = Jpegs::find(&mut decoder, bytes, color, layout.planar)?;
     // Of a strip or tile: as many bytes as its samples, a copy, and a row; or whatever a JPEG takes.
     let chunk = match &jpegs {

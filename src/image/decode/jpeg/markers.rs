@@ -50,8 +50,10 @@ pub(super) struct Markers<'a> {
     pub(super) jfif: bool,
     /// The colour transform of Adobe's marker.
     pub(super) adobe: Option<u8>,
-    /// The first EXIF data.
-    pub(super) exif: Option<&'a [u8]>,
+    /// The segments of EXIF data, the later ones without their prefix.
+    pub(super) exif: Vec<&'a [u8]>,
+    /// The last XMP.
+    pub(super) xmp: Option<&'a [u8]>,
 }
 
 /// A scan's header.
@@ -90,7 +92,8 @@ impl<'a> Markers<'a> {
             restart_interval: 0,
             jfif: false,
             adobe: None,
-            exif: None,
+            exif: Vec::new(),
+            xmp: None,
         })
     }
 
@@ -145,7 +148,7 @@ impl<'a> Markers<'a> {
                     self.restart_interval = u16::from_be_bytes(interval).into();
                 }
                 0xDA => return self.scan(segment).map(Some),
-                0xE1 if segment.starts_with(b"Exif\0\0") => self.exif = self.exif.or(Some(segment)),
+                0xE1 => self.application_1(segment),
                 0xE0 => self.jfif |= segment.len() >= 14 && segment.starts_with(b"JFIF\0"),
                 0xEE if segment.len() >= 12 && segment.starts_with(b"Adobe") => {
                     self.adobe = Some(segment[11]);
@@ -174,6 +177,14 @@ impl<'a> Markers<'a> {
         let segment = rest.get(2..length).ok_or_else(cut)?;
         self.at += length;
         Ok(segment)
+    }
+
+    fn application_1(&mut self, segment: &'a [u8]) {
+        if let Some(rest) = segment.strip_prefix(b"Exif\0\0") {
+            self.exif.push(if self.exif.is_empty() { segment } else { rest });
+        } else if let Some(xmp) = segment.strip_prefix(b"http://ns.adobe.com/xap/1.0/\0") {
+            self.xmp = Some(xmp);
+        }
     }
 
     fn huffman_tables(&mut self, mut segment: &[u8]) -> Result<(), Failure> {
