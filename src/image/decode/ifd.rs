@@ -53,6 +53,8 @@ impl<'a> Reader<'a> {
         };
         Some((0..count).map(move |index: usize| {
             let at = entries.checked_add(index.checked_mul(entry)?)?;
+            // The whole entry must be there.
+            self.bytes.get(at..at.checked_add(entry)?)?;
             Some(Entry {
                 tag: self.short(at)?,
                 kind: self.short(at + 2)?,
@@ -87,6 +89,24 @@ impl<'a> Reader<'a> {
             entry.value
         };
         self.bytes.get(at..at.checked_add(entry.bytes())?)
+    }
+
+    /// The values of an entry, if they are shorts or longs.
+    #[cfg(feature = "tiff")]
+    pub(super) fn unsigned(&self, entry: &Entry) -> Option<Vec<usize>> {
+        let length = match entry.kind {
+            3 => 2,
+            4 | 13 => 4,
+            16 => 8,
+            _ => return None,
+        };
+        let values = Reader {
+            bytes: self.bytes_of(entry)?,
+            big_endian: self.big_endian,
+        };
+        (0..entry.count)
+            .map(|index| values.number(index * length, length))
+            .collect()
     }
 
     /// The first value of an entry, if it is a whole number from 0 to 65,535, be it stored as a fraction.

@@ -4,6 +4,7 @@
 
 mod directory;
 mod jpegs;
+mod raw;
 
 use std::borrow::Cow;
 use std::io::Cursor;
@@ -20,6 +21,7 @@ use crate::error::ImageErrorKind;
 use crate::image::RgbImage;
 use directory::Photometric;
 use jpegs::Jpegs;
+use raw::Raw;
 
 /// Maximum number of samples per pixel in Pillow: four inks and two extra ones.
 const MAX_SAMPLES: u16 = 6;
@@ -28,12 +30,13 @@ const MAX_SAMPLES: u16 = 6;
 const PREMULTIPLIED: u16 = 1;
 
 pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Failure> {
+    claim.reserve(directory::memory(bytes)?)?;
     let directory = directory::read_ahead(bytes)?;
     let photometric = directory.photometric;
     // A list is read as values, beside offsets and lengths of strips that were.
     let lists = directory
         .longest
-        .saturating_mul(2 * size_of::<Value>() as u64 + 4 * size_of::<u64>() as u64);
+        .saturating_mul(2 * size_of::<Value>() as u64 + 6 * size_of::<u64>() as u64);
     let copy = match &directory.file {
         Cow::Owned(copy) => copy.len() as u64,
         Cow::Borrowed(_) => 0,
@@ -44,12 +47,29 @@ pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Fa
     let (width, height) = claim.check(width, height)?;
     let color = decoder.colortype().map_err(|error| reason(&error))?;
     if color.num_samples() > MAX_SAMPLES || color.bit_depth() > 32 {
-        return Err(Failure::unsupported(format!("a TIFF with pixels of {color:?}")));
+        return Err(Failure::unsupported(format!(
+            "a TIFF with pixels of {}",
+            name(color)
+        )));
     }
     let layout = Layout::read(&mut decoder, width, height, color)?;
     claim.limits.check_chunks(layout.chunks())?;
     let orientation = orientation::of_tiff(bytes);
+    let lowest_bit_first = directory.lowest_bit_first;
+    if lowest_bit_first {
+        check_fill_order(&mut decoder, bytes, photometric, color)?;
+    }
     let jpegs = Jpegs::find(&mut decoder, bytes, color, layout.planar)?;
+    let raw = directory.raw.map(|offsets| {
+        // Pillow reverses no bits of planes.
+        Raw::new(
+            &mut decoder,
+            bytes,
+            offsets,
+            color,
+            lowest_bit_first && !layout.planar,
+        )
+    });
     // Of a strip or tile: as many bytes as its samples, a copy, and a row; or whatever a JPEG takes.
     let chunk = match &jpegs {
         Some(jpegs) => jpegs.memory(&layout)?,
@@ -83,7 +103,7 @@ pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Fa
     buffers.decoding_buffer_size = usize::try_from(layout.chunk_bytes().max(lists)).unwrap_or(usize::MAX);
     buffers.intermediate_buffer_size = bytes.len();
     let mut decoder = decoder.with_limits(buffers);
-    let samples = read_samples(&mut decoder, &layout, color, jpegs.as_ref())?;
+    let samples = read_samples(&mut decoder, &layout, color, jpegs.as_ref(), raw.as_ref())?;
 
     let channels = usize::from(color.num_samples());
     let data = match (photometric, color) {
@@ -118,10 +138,61 @@ pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Fa
         (_, ColorType::CMYK(8 | 16) | ColorType::CMYKA(8 | 16)) => {
             color::cmyk(samples.chunks_exact(channels).map(|s| [s[0], s[1], s[2], s[3]]))
         }
-        _ => return Err(Failure::unsupported(format!("a TIFF with pixels of {color:?}"))),
+        _ => {
+            return Err(Failure::unsupported(format!(
+                "a TIFF with pixels of {}",
+                name(color)
+            )));
+        }
     };
     let image = RgbImage { width, height, data };
     Ok(upright(image, orientation))
+}
+
+/// Pillow reads FillOrder 2 with these kinds of samples alone: bilevel pictures, greys and palettes, and RGB of 8 bits.
+fn check_fill_order(
+    decoder: &mut Source<'_>,
+    file: &[u8],
+    photometric: Photometric,
+    color: ColorType,
+) -> Result<(), Failure> {
+    let signed = decoder
+        .find_tag_unsigned_vec::<u16>(Tag::SampleFormat)
+        .ok()
+        .flatten();
+    let signed = signed.is_some_and(|formats| formats.iter().any(|&format| format != 1));
+    let read = match color {
+        _ if signed => false,
+        ColorType::Gray(1 | 2 | 4 | 8) | ColorType::RGB(8) => true,
+        ColorType::Gray(16) => photometric == Photometric::Other && file.starts_with(b"I"),
+        _ => false,
+    };
+    if read {
+        return Ok(());
+    }
+    Err(Failure::unsupported(format!(
+        "a TIFF with FillOrder (tag 266) 2 and pixels of {}",
+        name(color)
+    )))
+}
+
+/// What pixels of this kind are called.
+fn name(color: ColorType) -> String {
+    let bits = color.bit_depth();
+    let kind = match color {
+        ColorType::Gray(_) => "grey",
+        ColorType::GrayA(_) => "grey and alpha",
+        ColorType::RGB(_) => "RGB",
+        ColorType::RGBA(_) => "RGBA",
+        ColorType::Palette(_) => "a palette",
+        ColorType::CMYK(_) => "CMYK",
+        ColorType::CMYKA(_) => "CMYK and alpha",
+        ColorType::YCbCr(_) => "YCbCr",
+        ColorType::Lab(_) => "Lab",
+        ColorType::Multiband { num_samples, .. } => return format!("{num_samples} samples of {bits} bits"),
+        _ => "an unknown kind",
+    };
+    format!("{kind} with {bits} bits per sample")
 }
 
 fn reason(error: &TiffError) -> Failure {
@@ -234,6 +305,7 @@ fn read_samples(
     layout: &Layout,
     color: ColorType,
     jpegs: Option<&Jpegs<'_>>,
+    raw: Option<&Raw<'_>>,
 ) -> Result<Vec<u8>, Failure> {
     let &Layout {
         width,
@@ -251,16 +323,20 @@ fn read_samples(
         for top in (0..height).step_by(chunk_height) {
             for left in (0..width).step_by(chunk_width) {
                 let used_width = chunk_width.min(width - left);
-                // The TIFF decoder leaves out what is beyond the image's right edge.
-                let (chunk, chunk_width) = match jpegs {
-                    Some(jpegs) => (jpegs.decode(index, layout)?, chunk_width),
-                    None => {
+                let used_height = chunk_height.min(height - top);
+                // All but JPEGs are without what is beyond the image's right edge.
+                let (chunk, chunk_width) = match (jpegs, raw) {
+                    (Some(jpegs), _) => (jpegs.decode(index, layout)?, chunk_width),
+                    (None, Some(raw)) => {
+                        let samples = raw.samples(index, layout, [used_width, used_height])?;
+                        (to_bytes(samples, color, used_width)?, used_width)
+                    }
+                    (None, None) => {
                         let samples = decoder.read_chunk(index as u32);
                         let samples = samples.map_err(|error| reason(&error))?;
                         (to_bytes(samples, color, used_width)?, used_width)
                     }
                 };
-                let used_height = chunk_height.min(height - top);
                 if chunk.len() < chunk_width * used_height * channels_in_chunk {
                     return Err("the TIFF's pixel data does not fit its size".into());
                 }
@@ -310,7 +386,8 @@ fn to_bytes(samples: DecodingResult, color: ColorType, width: usize) -> Result<V
         (DecodingResult::F32(samples), _) if grey => samples.into_iter().map(|s| s as u8).collect(),
         _ => {
             return Err(Failure::unsupported(format!(
-                "a TIFF with samples of another kind than Pillow reads ({color:?})"
+                "a TIFF with samples of another kind than Pillow reads ({})",
+                name(color)
             )));
         }
     })

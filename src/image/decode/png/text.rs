@@ -26,6 +26,8 @@ const RAW_PROFILE: &[u8] = b"Raw profile type exif";
 struct Text<'a> {
     keyword: &'a [u8],
     text: Cow<'a, [u8]>,
+    /// False if it is not in the encoding of its chunk.
+    readable: bool,
 }
 
 /// The EXIF data and the XMP. Of several chunks of a kind, the last one counts. Pillow reads those behind the data too, up
@@ -34,7 +36,7 @@ pub(in crate::image::decode) fn metadata<'a>(
     file: &'a [u8],
     claim: &mut Claim<'_>,
 ) -> Result<Metadata<'a>, Failure> {
-    let (mut exif, mut raw, mut xmp) = (None, None, None);
+    let (mut exif, mut raw, mut xmp, mut unreadable_xmp) = (None, None, None, None);
     let (mut frames, mut data_seen) = (0, false);
     for chunk in Chunks::new(file) {
         match chunk.kind {
@@ -49,14 +51,24 @@ pub(in crate::image::decode) fn metadata<'a>(
             b"fcTL" if data_seen && frames > 1 => break,
             b"eXIf" => exif = Some(Cow::Borrowed(chunk.content)),
             b"tEXt" | b"zTXt" | b"iTXt" => match text(chunk.kind, chunk.content, claim)? {
-                Some(Text { keyword: XMP, text }) => xmp = Some(text),
+                Some(Text {
+                    keyword: XMP,
+                    text,
+                    readable: true,
+                }) => xmp = Some(text),
+                Some(Text {
+                    keyword: XMP, text, ..
+                }) => unreadable_xmp = Some(text),
+                Some(Text { readable: false, .. }) => {}
                 Some(Text {
                     keyword: RAW_PROFILE,
                     text,
+                    ..
                 }) => raw = Some(from_digits(&text, claim)?),
                 Some(Text {
                     keyword: b"exif",
                     text,
+                    ..
                 }) if chunk.kind == b"tEXt" => exif = Some(text),
                 _ => {}
             },
@@ -65,7 +77,7 @@ pub(in crate::image::decode) fn metadata<'a>(
     }
     Ok(Metadata {
         exif: exif.or(raw.map(Cow::Owned)),
-        xmp,
+        xmp: xmp.filter(|xmp| !xmp.is_empty()).or(unreadable_xmp),
     })
 }
 
@@ -76,10 +88,10 @@ fn text<'a>(kind: &[u8; 4], content: &'a [u8], claim: &mut Claim<'_>) -> Result<
     if ![XMP, RAW_PROFILE, b"exif"].contains(&keyword) {
         return Ok(None);
     }
-    let (compressed, text) = match kind {
-        b"tEXt" => (false, rest),
+    let (compressed, names, text) = match kind {
+        b"tEXt" => (false, &[][..], rest),
         b"zTXt" => match rest {
-            [0, text @ ..] => (true, text),
+            [0, text @ ..] => (true, &[][..], text),
             _ => return Ok(None),
         },
         _ => {
@@ -87,9 +99,11 @@ fn text<'a>(kind: &[u8; 4], content: &'a [u8], claim: &mut Claim<'_>) -> Result<
                 return Ok(None);
             };
             // Language and translated keyword.
-            let text = split(rest).and_then(|(_, rest)| split(rest));
-            match text {
-                Some((_, text)) if compressed == 0 || method == 0 => (compressed != 0, text),
+            let names = split(rest).and_then(|(language, rest)| Some((language.len() + 1, split(rest)?)));
+            match names {
+                Some((start, (name, text))) if compressed == 0 || method == 0 => {
+                    (compressed != 0, &rest[..start + name.len()], text)
+                }
                 _ => return Ok(None),
             }
         }
@@ -99,7 +113,12 @@ fn text<'a>(kind: &[u8; 4], content: &'a [u8], claim: &mut Claim<'_>) -> Result<
     } else {
         Some(Cow::Borrowed(text))
     };
-    Ok(text.map(|text| Text { keyword, text }))
+    Ok(text.map(|text| Text {
+        keyword,
+        // The texts of the other kinds are in Latin-1.
+        readable: kind != b"iTXt" || std::str::from_utf8(names).is_ok() && std::str::from_utf8(&text).is_ok(),
+        text,
+    }))
 }
 
 /// What precedes the first zero byte, and what follows it.

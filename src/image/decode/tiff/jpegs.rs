@@ -4,7 +4,7 @@ use ::tiff::ColorType;
 use ::tiff::decoder::ifd::Value;
 use ::tiff::tags::Tag;
 
-use super::{Layout, Source, reason};
+use super::{Layout, Source, name, reason};
 use crate::image::decode::Failure;
 use crate::image::decode::jpeg::{Coding, Jpeg};
 
@@ -38,7 +38,12 @@ impl<'a> Jpegs<'a> {
             }
             ColorType::YCbCr(8) => Coding::YCbCr,
             _ if color.bit_depth() == 8 => Coding::Stored,
-            _ => return Err(Failure::unsupported(format!("a TIFF with JPEGs of {color:?}"))),
+            _ => {
+                return Err(Failure::unsupported(format!(
+                    "a TIFF with JPEGs of {}",
+                    name(color)
+                )));
+            }
         };
         let samples = decoder.find_tag_unsigned(Tag::SamplesPerPixel);
         let components = match samples.ok().flatten() {
