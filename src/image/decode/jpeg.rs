@@ -3,7 +3,7 @@
 //!
 //! The scans' coefficients ([`scan`]) are transformed to samples a row of MCUs at a time ([`planes`], [`idct`]), and those to
 //! pixels while they are in the cache ([`rows`]). Where a file has several scans, its coefficients are collected first.
-//! Where libjpeg warns and makes up what is missing, this is an error.
+//! Where libjpeg warns and makes up what is missing, this is an error, except between restart markers ([`scan::Reader`]).
 
 mod bits;
 mod frame;
@@ -221,13 +221,17 @@ fn stream(frame: &Frame, markers: &Markers<'_>, scan: &Scan, output: &mut Output
     let mut reader = Reader::new(markers, scan);
     for mcu_row in 0..frame.mcus_high {
         for mcu in 0..frame.mcus_wide {
-            reader.start_mcu()?;
+            let has_data = reader.start_mcu()?;
             for &(index, h, v, dc, ac, ref steps) in &parts {
                 let plane = &mut output.planes[index];
                 for y in 0..v {
                     for x in 0..h {
                         let mut block = [0; 64];
-                        let last = reader.sequential(index, dc, ac, steps, &mut block)?;
+                        let last = if has_data {
+                            reader.sequential(index, dc, ac, steps, &mut block)
+                        } else {
+                            0
+                        };
                         plane.put(mcu * h + x, y, &block, last);
                     }
                 }

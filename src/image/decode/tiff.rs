@@ -59,15 +59,32 @@ pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Fa
     if lowest_bit_first {
         check_fill_order(&mut decoder, bytes, photometric, color)?;
     }
+    // Pillow itself reads raw planes, and neither inverts them nor reverses their bits.
+    let raw_planes = directory.raw.is_some() && layout.planar;
+    let photometric = match photometric {
+        Photometric::WhiteIsZero if raw_planes && matches!(color, ColorType::Gray(1 | 8)) => {
+            Photometric::Other
+        }
+        photometric => photometric,
+    };
+    let misread = match color {
+        ColorType::Gray(1) => photometric == Photometric::Palette,
+        color => matches!(color, ColorType::Gray(2 | 4)),
+    };
+    if raw_planes && lowest_bit_first && misread {
+        return Err(Failure::unsupported(format!(
+            "a TIFF with FillOrder (tag 266) 2 and planes of {}",
+            name(color)
+        )));
+    }
     let jpegs = Jpegs::find(&mut decoder, bytes, color, layout.planar)?;
     let raw = directory.raw.map(|offsets| {
-        // Pillow reverses no bits of planes.
         Raw::new(
             &mut decoder,
             bytes,
             offsets,
             color,
-            lowest_bit_first && !layout.planar,
+            lowest_bit_first && !raw_planes,
         )
     });
     // Of a strip or tile: as many bytes as its samples, a copy, and a row; or whatever a JPEG takes.

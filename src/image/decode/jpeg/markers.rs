@@ -301,7 +301,12 @@ impl<'a> Markers<'a> {
     }
 
     pub(super) fn dc(&self, table: usize) -> Result<&Huffman, Failure> {
-        present(&self.dc, table)
+        let huffman = present(&self.dc, table)?;
+        if huffman.is_of_dc() {
+            Ok(huffman)
+        } else {
+            Err("damaged JPEG: a DC coefficient has more than 15 bits".into())
+        }
     }
 
     pub(super) fn ac(&self, table: usize) -> Result<&Huffman, Failure> {
