@@ -12,7 +12,7 @@ use crate::image::decode::Failure;
 ///
 /// Damage in a scan without restart markers is an error: what follows it is lost. In one with restart markers, decoding goes on
 /// as in libjpeg: up to the next marker, blocks are zero, and a marker with another number than the expected one is passed,
-/// skipped or waited for. A scan whose data ends early is an error in any case, unless it does so for a marker that is missing.
+/// skipped or waited for. A scan whose data ends early is an error, unless damage was passed before.
 pub(super) struct Reader<'a> {
     bits: Bits<'a>,
     bytes: &'a [u8],
@@ -27,8 +27,8 @@ pub(super) struct Reader<'a> {
     ended: u32,
     /// True if the interval has no more data.
     exhausted: bool,
-    /// True if data was skipped up to a marker that ends the scan.
-    restart_missing: bool,
+    /// True if damage was passed, in this scan or in one before.
+    resynchronised: bool,
 }
 
 impl<'a> Reader<'a> {
@@ -42,7 +42,7 @@ impl<'a> Reader<'a> {
             before: [0; 4],
             ended: 0,
             exhausted: false,
-            restart_missing: false,
+            resynchronised: false,
         }
     }
 
@@ -69,12 +69,20 @@ impl<'a> Reader<'a> {
     fn check_interval(&mut self) -> Result<(), Failure> {
         if !self.exhausted && self.bits.overrun() {
             let (marker, _) = next_marker(self.bytes, self.bits.position())?;
-            if !is_restart(marker) && !self.restart_missing {
-                return Err(ended_early(marker));
-            }
+            self.pass_damage(marker, false)?;
             self.exhausted = true;
         }
         Ok(())
+    }
+
+    /// Notes damage, before which data up to this marker may have been skipped.
+    fn pass_damage(&mut self, marker: u8, skipped: bool) -> Result<(), Failure> {
+        self.resynchronised |= skipped || is_restart(marker);
+        if self.resynchronised {
+            Ok(())
+        } else {
+            Err(ended_early(marker))
+        }
     }
 
     /// Does what libjpeg's `jpeg_resync_to_restart` does with the next marker.
@@ -94,16 +102,13 @@ impl<'a> Reader<'a> {
                 }
             }
         };
+        if skipped || marker != 0xD0 | self.restart {
+            self.pass_damage(marker, skipped)?;
+        }
         if passed {
             self.bits = Bits::new(self.bytes, at);
             self.exhausted = false;
         } else {
-            if !is_restart(marker) {
-                self.restart_missing |= skipped;
-                if !self.restart_missing {
-                    return Err(ended_early(marker));
-                }
-            }
             // The marker is found again.
             self.bits = Bits::new(self.bytes, at - 2);
         }
@@ -328,6 +333,8 @@ pub(super) struct Coefficients {
     /// For each component's coefficients, in the order of the file, the bits of precision that are missing; `None` before
     /// its first scan.
     pub(super) missing: Vec<[Option<u32>; 64]>,
+    /// True if damage was passed.
+    resynchronised: bool,
 }
 
 impl Coefficients {
@@ -340,6 +347,7 @@ impl Coefficients {
             blocks: frame.components.iter().map(blocks).collect(),
             steps: vec![None; frame.components.len()],
             missing: vec![[None; 64]; frame.components.len()],
+            resynchronised: false,
         }
     }
 
@@ -359,6 +367,7 @@ impl Coefficients {
     ) -> Result<usize, Failure> {
         let unit: Steps = [1; 64];
         let mut reader = Reader::new(markers, scan);
+        reader.resynchronised = self.resynchronised;
         for &ScanComponent { index, .. } in &scan.components {
             if self.steps[index].is_none() {
                 self.steps[index] = Some(markers.steps(frame.components[index].table)?);
@@ -424,6 +433,7 @@ impl Coefficients {
             }
         }
         reader.check()?;
+        self.resynchronised = reader.resynchronised;
         Ok(reader.position())
     }
 }
