@@ -1,10 +1,50 @@
 //! The first frame of a GIF, through the `gif` crate, on a canvas that the frame may enlarge.
 
+use std::io::Read;
+
 use gif::{ColorOutput, DecodeOptions};
 
 use super::memory::Claim;
 use super::{Failure, color};
 use crate::image::RgbImage;
+
+/// The end of a frame's data, and of the file.
+const END: &[u8] = b"\0;";
+
+/// True if the file ends behind a block of the first frame's data, which may be its last one.
+fn lacks_end(bytes: &[u8]) -> bool {
+    /// Bytes of a palette by the flags that tell of it.
+    fn palette(flags: u8) -> usize {
+        if flags & 0x80 == 0 { 0 } else { 6 << (flags & 7) }
+    }
+    /// Passes blocks up to an empty one. `Err` at the file's end, with whether it is behind a block.
+    fn blocks(mut rest: &[u8]) -> Result<&[u8], bool> {
+        loop {
+            let (&length, after) = rest.split_first().ok_or(true)?;
+            rest = after.get(usize::from(length)..).ok_or(false)?;
+            if length == 0 {
+                return Ok(rest);
+            }
+        }
+    }
+    let Some(&flags) = bytes.get(10) else { return false };
+    let mut rest = bytes.get(13 + palette(flags)..).unwrap_or_default();
+    loop {
+        rest = match rest {
+            // An extension, behind its label.
+            [b'!', _, rest @ ..] => match blocks(rest) {
+                Ok(rest) => rest,
+                Err(_) => return false,
+            },
+            // A frame, with its size, flags, palette and the size of its codes.
+            [b',', _, _, _, _, _, _, _, _, flags, rest @ ..] => {
+                let data = rest.get(palette(*flags) + 1..);
+                return data.is_some_and(|data| blocks(data) == Err(true));
+            }
+            _ => return false,
+        };
+    }
+}
 
 pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Failure> {
     let reason = |error: gif::DecodingError| match error {
@@ -15,7 +55,8 @@ pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Fa
     };
     let mut options = DecodeOptions::new();
     options.set_color_output(ColorOutput::Indexed);
-    let mut decoder = options.read_info(bytes).map_err(reason)?;
+    let end = if lacks_end(bytes) { END } else { &[] };
+    let mut decoder = options.read_info(bytes.chain(end)).map_err(reason)?;
     let screen = (decoder.width(), decoder.height());
 
     let frame = decoder

@@ -46,8 +46,8 @@ pub(super) fn stored(file: &[u8], claim: &mut Claim<'_>) -> Result<u16, Failure>
 #[cfg(feature = "tiff")]
 pub(super) fn of_tiff(file: &[u8]) -> u16 {
     let reader = Reader::new(file);
-    let in_directory = in_directory(&reader, file.len());
-    let in_xmp = || in_xmp(reader.bytes_of(&find(&reader, file.len(), XMP)?)?);
+    let in_directory = in_directory(&reader);
+    let in_xmp = || in_xmp(reader.bytes_of(&find(&reader, XMP)?)?);
     in_directory.or_else(in_xmp).unwrap_or(UPRIGHT)
 }
 
@@ -59,41 +59,28 @@ fn in_exif(exif: &[u8]) -> Option<u16> {
     match exif {
         [] => None,
         [b'I', b'I', 42, 0, _, _, _, _, ..] | [b'M', b'M', 0, 42, _, _, _, _, ..] => {
-            in_directory(&Reader::new(exif), exif.len())
+            in_directory(&Reader::new(exif))
         }
         // Numbers of Pillow's that no standard has.
         [b'I', b'I', 0, 42, _, _, _, _, ..] | [b'M', b'M', 42, 0, _, _, _, _, ..] => {
-            in_directory(&Reader::new(exif), exif.len())
+            in_directory(&Reader::new(exif))
         }
         _ => Some(UPRIGHT),
     }
 }
 
 /// The orientation in the first directory. Upright if it is not a number from 1 to 8.
-fn in_directory(reader: &Reader<'_>, length: usize) -> Option<u16> {
-    let entry = find(reader, length, ORIENTATION)?;
+fn in_directory(reader: &Reader<'_>) -> Option<u16> {
+    let entry = find(reader, ORIENTATION)?;
     let value = reader.whole_number(&entry).unwrap_or(0);
     Some(if turns(value) { value } else { UPRIGHT })
 }
 
-/// The first entry with this tag and any value. Entries behind one whose value is missing are not looked at.
-fn find(reader: &Reader<'_>, length: usize, tag: u16) -> Option<Entry> {
-    let mut listed = 0_usize;
-    for entry in reader.first_directory()? {
-        let entry = entry?;
-        let bytes = entry.bytes();
-        if bytes > entry.inline {
-            listed = listed.saturating_add(bytes);
-            if listed > length {
-                continue;
-            }
-            reader.bytes_of(&entry)?;
-        }
-        if entry.tag == tag && bytes > 0 {
-            return Some(entry);
-        }
-    }
-    None
+/// The first entry with this tag and any value.
+fn find(reader: &Reader<'_>, tag: u16) -> Option<Entry> {
+    reader
+        .entries()
+        .find(|entry| entry.tag == tag && entry.bytes() > 0)
 }
 
 /// The digit that Pillow's regular expression `tiff:Orientation(="|>)([0-9])` finds. `None` without a match.

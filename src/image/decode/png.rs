@@ -23,6 +23,9 @@ pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Fa
     if copied > 0 {
         claim.reserve(copied)?;
     }
+    if !parts.decompress_to(parts.decompressed_bytes()) {
+        return Err(chunks::CUT);
+    }
     let file = parts.file(bytes);
     let mut decoder = Decoder::new(Cursor::new(&file[..]));
     decoder.ignore_checksums(true);

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use flate2::{Decompress, FlushDecompress};
+
 use crate::image::decode::Failure;
 
 const SIGNATURE: &[u8; 8] = b"\x89PNG\r\n\x1a\n";
@@ -80,6 +82,9 @@ impl<'a> Iterator for Chunks<'a> {
     }
 }
 
+/// Zeros behind data that is cut off: more than the decoder looks ahead.
+const PADDING: usize = 8;
+
 /// What the decoder needs of a file.
 pub(super) struct Parts<'a> {
     header: [u8; HEADER_BYTES],
@@ -136,6 +141,63 @@ impl<'a> Parts<'a> {
         (side(0), side(4))
     }
 
+    /// Bytes of the data when it is decompressed: the rows of all passes, each behind its filter.
+    pub(super) fn decompressed_bytes(&self) -> u64 {
+        let [.., depth, color, _, _, interlace] = self.header;
+        let channels = match color {
+            2 => 3,
+            4 => 2,
+            6 => 4,
+            _ => 1,
+        };
+        let (width, height) = self.size();
+        let pass = |width: u64, height: u64| match width {
+            0 => 0,
+            _ => height * (1 + (width * channels * u64::from(depth)).div_ceil(8)),
+        };
+        let part = |side: u32, first: u32, step: u32| u64::from(side.saturating_sub(first).div_ceil(step));
+        if interlace == 0 {
+            return pass(width.into(), height.into());
+        }
+        // Adam7: the first column and row, and the steps between them.
+        let passes = [
+            (0, 0, 8, 8),
+            (4, 0, 8, 8),
+            (0, 4, 4, 8),
+            (2, 0, 4, 4),
+            (0, 2, 2, 4),
+            (1, 0, 2, 2),
+            (0, 1, 1, 2),
+        ];
+        let bytes = |(x, y, right, down)| pass(part(width, x, right), part(height, y, down));
+        passes.into_iter().map(bytes).sum()
+    }
+
+    /// True if the data is whole, or has at least so many bytes when it is decompressed, be it without its end.
+    pub(super) fn decompress_to(&self, bytes: u64) -> bool {
+        let [whole @ .., last] = &self.data[..] else {
+            return false;
+        };
+        if last.is_whole() {
+            return true;
+        }
+        let mut inflate = Decompress::new(true);
+        let mut output = [0; 4096];
+        for chunk in whole.iter().chain([last]) {
+            let mut rest = chunk.content;
+            loop {
+                let (taken, made) = (inflate.total_in(), inflate.total_out());
+                let status = inflate.decompress(rest, &mut output, FlushDecompress::None);
+                rest = &rest[(inflate.total_in() - taken) as usize..];
+                let stalled = inflate.total_out() == made && inflate.total_in() == taken;
+                if stalled || status.is_err() || inflate.total_out() >= bytes {
+                    break;
+                }
+            }
+        }
+        inflate.total_out() >= bytes
+    }
+
     /// Bytes of the copy that [`Parts::file`] makes.
     pub(super) fn copied(&self) -> u64 {
         if self.regular {
@@ -143,7 +205,7 @@ impl<'a> Parts<'a> {
         }
         let chunks = self.data.iter().chain(&self.palette);
         let contents: usize = chunks.map(|chunk| chunk.content.len() + FRAME_BYTES).sum();
-        (SIGNATURE.len() + HEADER_BYTES + 2 * FRAME_BYTES + contents) as u64
+        (SIGNATURE.len() + HEADER_BYTES + 3 * FRAME_BYTES + contents + PADDING) as u64
     }
 
     /// The file, or a copy that has the header, the palette, the data and the end alone.
@@ -163,6 +225,7 @@ impl<'a> Parts<'a> {
             .iter()
             .chain(&self.data)
             .for_each(|chunk| chunk.write(&mut copy));
+        part(b"IDAT", &[0; PADDING]).write(&mut copy);
         part(b"IEND", &[]).write(&mut copy);
         Cow::Owned(copy)
     }

@@ -65,7 +65,7 @@ struct Facts {
 
 /// Bytes that reading ahead takes, beside the file.
 pub(super) fn memory(bytes: &[u8]) -> Result<u64, Failure> {
-    let facts = Facts::read(&Reader::new(bytes), bytes.len())?;
+    let facts = Facts::read(&Reader::new(bytes))?;
     // Offsets and lengths.
     Ok(facts
         .longest
@@ -78,7 +78,7 @@ pub(super) fn read_ahead(bytes: &[u8]) -> Result<Directory<'_>, Failure> {
     const RAW: u16 = 1;
     const JPEG: u16 = 7;
     let reader = Reader::new(bytes);
-    let facts = Facts::read(&reader, bytes.len())?;
+    let facts = Facts::read(&reader)?;
     let lowest_bit_first = match facts.fill_order {
         1 => false,
         2 => true,
@@ -102,7 +102,18 @@ pub(super) fn read_ahead(bytes: &[u8]) -> Result<Directory<'_>, Failure> {
     };
     let offsets = list(&facts.offsets);
     let mut file = Cow::Borrowed(bytes);
-    if let (Photometric::WhiteIsZero | Photometric::Palette, Some(at)) = (photometric, facts.photometric) {
+    // libtiff, which Pillow leaves compressed pages to, insists on all entries.
+    if facts.compression != RAW && !reader.has_whole_entries() {
+        return Err(Failure::truncated(
+            "the TIFF is truncated: values of its directory are missing",
+        ));
+    }
+    if !reader.has_whole_directory() || facts.lengths.is_none() && !lowest_bit_first {
+        file = Cow::Owned(with_whole_directory(bytes, &reader, &facts, &offsets));
+    }
+    // The decoder may read another directory.
+    let patched = Facts::read(&Reader::new(&file))?;
+    if let (Photometric::WhiteIsZero | Photometric::Palette, Some(at)) = (photometric, patched.photometric) {
         let value = if bytes.starts_with(b"M") {
             [0, BLACK_IS_ZERO]
         } else {
@@ -124,6 +135,66 @@ pub(super) fn read_ahead(bytes: &[u8]) -> Result<Directory<'_>, Failure> {
     })
 }
 
+/// A copy of the file with a directory behind it that is not cut off and has the lengths of strips or tiles. Where the file lacks
+/// these, they reach to its end, as in libtiff: decoders stop when they have all rows.
+fn with_whole_directory(bytes: &[u8], reader: &Reader<'_>, facts: &Facts, offsets: &[usize]) -> Vec<u8> {
+    const LONG: usize = 4;
+    let big = reader.is_big_tiff();
+    let (count_bytes, offset_bytes) = if big { (8, 8) } else { (2, 4) };
+    let put = |file: &mut Vec<u8>, value: usize, length: usize| {
+        let value = (value as u64).to_be_bytes();
+        let value = &value[8 - length..];
+        if reader.is_big_endian() {
+            file.extend(value);
+        } else {
+            file.extend(value.iter().rev());
+        }
+    };
+    let mut entries: Vec<(u16, Vec<u8>)> = Vec::new();
+    for entry in reader.entries().filter(|entry| READ.contains(&entry.tag)) {
+        if entries.iter().all(|(tag, _)| *tag != entry.tag) {
+            entries.push((entry.tag, reader.entry(&entry).to_vec()));
+        }
+    }
+    let mut file = bytes.to_vec();
+    file.resize(file.len().next_multiple_of(2), 0);
+    if facts.lengths.is_none() {
+        let tag = match &facts.offsets {
+            Some(Entry {
+                tag: TILE_OFFSETS, ..
+            }) => TILE_LENGTHS,
+            _ => STRIP_LENGTHS,
+        };
+        let mut values = Vec::new();
+        offsets
+            .iter()
+            .for_each(|&offset| put(&mut values, bytes.len().saturating_sub(offset), LONG));
+        let mut entry = Vec::new();
+        put(&mut entry, tag.into(), 2);
+        put(&mut entry, LONG, 2);
+        put(&mut entry, offsets.len(), offset_bytes);
+        if values.len() > offset_bytes {
+            put(&mut entry, file.len(), offset_bytes);
+            file.append(&mut values);
+        } else {
+            values.resize(offset_bytes, 0);
+            entry.append(&mut values);
+        }
+        entries.push((tag, entry));
+    }
+    entries.sort_unstable_by_key(|(tag, _)| *tag);
+    let mut header = Vec::new();
+    put(&mut header, file.len(), offset_bytes);
+    let at = if big { 8 } else { 4 };
+    if let Some(place) = file.get_mut(at..at + offset_bytes) {
+        place.copy_from_slice(&header);
+    }
+    put(&mut file, entries.len(), count_bytes);
+    entries.iter().for_each(|(_, entry)| file.extend(entry));
+    put(&mut file, 0, offset_bytes);
+    file
+}
+
 /// Reverses the bits of the bytes in these ranges, given by offset and length, each byte once.
 fn reverse_bits(file: &mut [u8], ranges: impl Iterator<Item = (usize, usize)>) {
     let mut ranges: Vec<_> = ranges.collect();
@@ -138,25 +209,18 @@ fn reverse_bits(file: &mut [u8], ranges: impl Iterator<Item = (usize, usize)>) {
 }
 
 impl Facts {
-    fn read(reader: &Reader<'_>, length: usize) -> Result<Self, Failure> {
+    fn read(reader: &Reader<'_>) -> Result<Self, Failure> {
         const CUT: Failure = Failure::truncated("the TIFF is truncated: its directory is missing");
         let mut facts = Self {
             compression: 1,
             fill_order: 1,
             ..Self::default()
         };
-        for entry in reader.first_directory().ok_or(CUT)? {
-            let entry = entry.ok_or(CUT)?;
-            if !READ.contains(&entry.tag) {
-                continue;
-            }
-            let bytes = entry.count.checked_mul(value_bytes(entry.kind));
-            if bytes.is_none_or(|bytes| bytes > length) {
-                return Err(Failure::truncated_by(format!(
-                    "the TIFF is truncated: the values of its tag {} are missing",
-                    entry.tag
-                )));
-            }
+        // Entries that are cut off are not looked at. The decoder says which one is missing.
+        if !reader.has_directory() {
+            return Err(CUT);
+        }
+        for entry in reader.entries().filter(|entry| READ.contains(&entry.tag)) {
             facts.longest = facts.longest.max(entry.count as u64);
             let number = || reader.whole_number(&entry).unwrap_or(0);
             match entry.tag {
@@ -171,15 +235,5 @@ impl Facts {
             }
         }
         Ok(facts)
-    }
-}
-
-/// Bytes of a value of this type.
-fn value_bytes(kind: u16) -> usize {
-    match kind {
-        3 | 8 => 2,
-        4 | 9 | 11 | 13 => 4,
-        5 | 10 | 12 | 16 | 17 | 18 => 8,
-        _ => 1,
     }
 }
