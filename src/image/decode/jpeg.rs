@@ -19,13 +19,14 @@ use std::borrow::Cow;
 use super::Failure;
 use super::memory::Claim;
 use super::orientation::Metadata;
+use crate::error::ImageErrorKind;
 use crate::image::RgbImage;
 use frame::Frame;
 use markers::{Markers, Scan};
 use planes::Plane;
 pub(super) use rows::Coding;
 use rows::Rows;
-use scan::{Coefficients, Reader};
+use scan::{Coefficients, End, Reader};
 
 /// The coefficients, in the order of the file, that libjpeg estimates from the neighbouring blocks' where they are not there.
 const ESTIMATED: usize = 10;
@@ -128,9 +129,14 @@ impl<'a> Jpeg<'a> {
         match self.several {
             false => {
                 let end = stream(frame, &self.markers, &self.scan, &mut output)?;
-                self.markers.resume(end);
-                if self.markers.next_scan()?.is_some() {
-                    return Err("damaged JPEG: a scan follows the one that has all components".into());
+                self.markers.resume(end.position);
+                match self.markers.next_scan() {
+                    Ok(None) => {}
+                    Ok(Some(_)) => {
+                        return Err("damaged JPEG: a scan follows the one that has all components".into());
+                    }
+                    Err(failure) if failure.kind == ImageErrorKind::Truncated && end.suffices => {}
+                    Err(failure) => return Err(failure),
                 }
             }
             true => {
@@ -204,8 +210,8 @@ impl Output {
     }
 }
 
-/// Decodes the only scan of an image. Returns where it ends.
-fn stream(frame: &Frame, markers: &Markers<'_>, scan: &Scan, output: &mut Output) -> Result<usize, Failure> {
+/// Decodes the only scan of an image.
+fn stream(frame: &Frame, markers: &Markers<'_>, scan: &Scan, output: &mut Output) -> Result<End, Failure> {
     let mut parts = Vec::new();
     for part in &scan.components {
         let component = &frame.components[part.index];
@@ -240,7 +246,7 @@ fn stream(frame: &Frame, markers: &Markers<'_>, scan: &Scan, output: &mut Output
         reader.check()?;
         output.flush(frame, mcu_row);
     }
-    Ok(reader.position())
+    Ok(reader.end())
 }
 
 /// Collects the coefficients of all scans.

@@ -38,9 +38,9 @@ impl<'a> Bits<'a> {
         u64::from(self.count) < self.padding
     }
 
-    /// True if a byte or more of the data has not been taken.
-    pub(super) fn has_whole_byte(&self) -> bool {
-        u64::from(self.count) >= self.padding + 8
+    /// Whole bytes of the data that are in the buffer.
+    pub(super) fn whole_bytes(&self) -> usize {
+        (u64::from(self.count).saturating_sub(self.padding) / 8) as usize
     }
 
     /// Notes that the bits cannot be what an encoder wrote.

@@ -8,6 +8,17 @@ use super::markers::{Markers, Scan, ScanComponent, Steps, ZIGZAG, next_marker};
 use crate::error::ImageErrorKind;
 use crate::image::decode::Failure;
 
+/// The end of a scan's data.
+pub(super) struct End {
+    /// Where to look for the next marker.
+    pub(super) position: usize,
+    /// True if libjpeg decodes the scan whatever follows it: up to a marker, or with as many bytes as it looks ahead.
+    pub(super) suffices: bool,
+}
+
+/// Bytes that libjpeg looks ahead.
+const LOOKAHEAD: usize = 7;
+
 /// Reads the blocks of a scan.
 ///
 /// Damage in a scan without restart markers is an error: what follows it is lost. In one with restart markers, decoding goes on
@@ -91,7 +102,7 @@ impl<'a> Reader<'a> {
         let from = self.bits.position();
         let (mut marker, mut at) = next_marker(self.bytes, from)?;
         let between = self.bytes.get(from..at - 2).unwrap_or_default();
-        let mut skipped = self.bits.has_whole_byte() || between.iter().any(|&byte| byte != 0xFF);
+        let mut skipped = self.bits.whole_bytes() > 0 || between.iter().any(|&byte| byte != 0xFF);
         let passed = loop {
             match Resync::new(marker, self.restart) {
                 Resync::Pass => break true,
@@ -132,6 +143,16 @@ impl<'a> Reader<'a> {
             return Err("damaged JPEG: its data has codes or coefficients that do not exist".into());
         }
         Ok(())
+    }
+
+    /// The end of the data, after the last MCU.
+    pub(super) fn end(&self) -> End {
+        let position = self.position();
+        let unread = self.bytes.len().saturating_sub(position) + self.bits.whole_bytes();
+        End {
+            position,
+            suffices: unread >= LOOKAHEAD || next_marker(self.bytes, position).is_ok(),
+        }
     }
 
     /// Where to look for the marker behind the data.

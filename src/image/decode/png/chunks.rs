@@ -102,15 +102,16 @@ impl<'a> Parts<'a> {
             return Err("damaged PNG: its first 8 bytes are not the PNG signature".into());
         }
         let mut chunks = Chunks::new(file).peekable();
-        let header = chunks.next().ok_or(CUT)?;
-        if header.kind != b"IHDR" {
-            return Err("damaged PNG: its first chunk is not IHDR".into());
+        let (mut before, mut header) = (0, chunks.next().ok_or(CUT)?);
+        while header.kind != b"IHDR" {
+            before += 1;
+            header = chunks.next().ok_or("damaged PNG: it has no header (IHDR)")?;
         }
         let mut parts = Self {
             header: checked_header(&header)?,
             palette: None,
             data: Vec::new(),
-            regular: header.content.len() == HEADER_BYTES,
+            regular: before == 0,
         };
         parts.regular &= parts.header == *header.content;
         while let Some(chunk) = chunks.next_if(|chunk| chunk.kind != b"IDAT") {
