@@ -3,23 +3,24 @@
 //! tag is applied, as Pillow does for TIFF alone.
 
 mod directory;
+mod failure;
 mod jpegs;
 mod raw;
 
 use std::borrow::Cow;
 use std::io::Cursor;
 
+use ::tiff::ColorType;
 use ::tiff::decoder::ifd::Value;
 use ::tiff::decoder::{ChunkType, Decoder, DecodingResult, Limits as BufferLimits};
 use ::tiff::tags::Tag;
-use ::tiff::{ColorType, TiffError};
 
 use super::memory::Claim;
 use super::orientation::{self, upright};
 use super::{Failure, color};
-use crate::error::ImageErrorKind;
 use crate::image::RgbImage;
 use directory::Photometric;
+use failure::{name, reason};
 use jpegs::Jpegs;
 use raw::Raw;
 
@@ -191,40 +192,6 @@ fn check_fill_order(
         "a TIFF with FillOrder (tag 266) 2 and pixels of {}",
         name(color)
     )))
-}
-
-/// What pixels of this kind are called.
-fn name(color: ColorType) -> String {
-    let bits = color.bit_depth();
-    let kind = match color {
-        ColorType::Gray(_) => "grey",
-        ColorType::GrayA(_) => "grey and alpha",
-        ColorType::RGB(_) => "RGB",
-        ColorType::RGBA(_) => "RGBA",
-        ColorType::Palette(_) => "a palette",
-        ColorType::CMYK(_) => "CMYK",
-        ColorType::CMYKA(_) => "CMYK and alpha",
-        ColorType::YCbCr(_) => "YCbCr",
-        ColorType::Lab(_) => "Lab",
-        ColorType::Multiband { num_samples, .. } => return format!("{num_samples} samples of {bits} bits"),
-        _ => "an unknown kind",
-    };
-    format!("{kind} with {bits} bits per sample")
-}
-
-fn reason(error: &TiffError) -> Failure {
-    let kind = match error {
-        TiffError::UnsupportedError(_) => ImageErrorKind::Unsupported,
-        TiffError::LimitsExceeded => ImageErrorKind::TooLarge,
-        TiffError::IoError(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
-            ImageErrorKind::Truncated
-        }
-        _ => ImageErrorKind::Damaged,
-    };
-    Failure {
-        kind,
-        reason: format!("damaged, truncated or unsupported TIFF: {error}").into(),
-    }
 }
 
 /// How a page is stored: its strips or tiles.

@@ -76,7 +76,8 @@ fn still(bytes: &[u8], claim: &mut Claim<'_>, beside: u64) -> Result<RgbImage, F
         image_webp::DecodingError::IoError(error) if error.kind() == ErrorKind::UnexpectedEof => {
             Failure::truncated("the WebP is truncated")
         }
-        other => format!("{INVALID}: {other}").into(),
+        // Its messages have bytes in Rust's Debug form.
+        _ => format!("{INVALID}: its compressed pixel data is damaged").into(),
     };
     let mut decoder = WebPDecoder::new(Cursor::new(bytes)).map_err(reason)?;
     let (width, height) = decoder.dimensions();

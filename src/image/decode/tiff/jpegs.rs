@@ -4,7 +4,8 @@ use ::tiff::ColorType;
 use ::tiff::decoder::ifd::Value;
 use ::tiff::tags::Tag;
 
-use super::{Layout, Source, name, reason};
+use super::failure::{name, reason};
+use super::{Layout, Source};
 use crate::image::decode::Failure;
 use crate::image::decode::jpeg::{Coding, Jpeg};
 
