@@ -17,7 +17,7 @@
 //! - A JPEG that ends directly behind its data, without EOI: Pillow refuses most of these, and shows one by chance.
 //! - JPEGs with arithmetic coding, and lossless ones.
 //! - TIFFs in Lab, with 12-bit samples, with old-style JPEG, CCITT Group 3 or modified Huffman compression, and with YCbCr that
-//!   is not JPEG; GIFs and PNGs without the palette that they need.
+//!   is not JPEG; PNGs without the palette that they need.
 //!
 //! Decoded, though Pillow refuses them:
 //! - 4-bit BMPs with a palette of greys.

@@ -350,12 +350,24 @@ def make_jpeg():
         write(f"without-end-{name}.jpg", plain + end)
 
 
+def make_irregular():
+    gif = encoded(picture(37, 29).quantize(32), "gif")
+    frame = 13 + 3 * 2 ** ((gif[10] & 7) + 1)
+    write("junk-between-blocks.gif", gif[:frame] + b"\0\0x" + gif[frame:])
+    write("unknown-extension.gif", gif[:frame] + b"!\x42\2ab\0" + gif[frame:])
+    write("long-control.gif", gif[:frame] + b"!\xf9\6\1\0\0\3\0\0\0" + gif[frame:])
+    write("without-palette.gif", gif[:10] + bytes([gif[10] & 0x7F]) + gif[11:13] + gif[frame:])
+    grey = smooth(channels=1)
+    for name, data in (("8", tiff(grey, 1, 8)), ("2", tiff(grey // 100, 1, 2, ">")), ("deflate", tiff(grey, 1, 8, compress=8))):
+        write(f"without-photometric-{name}.tif", with_tags(data, {}, without=[262]))
+
+
 def main():
     DAMAGED.mkdir(exist_ok=True)
     for old in DAMAGED.iterdir():
         old.unlink()
     make_jpeg_orientation(), make_png_orientation(), make_webp(), make_tiff_orientation(), make_tiff(), make_png()
-    make_other_ends(), make_jpeg()
+    make_other_ends(), make_jpeg(), make_irregular()
     cases = []
     for path in sorted(DAMAGED.iterdir()):
         with warnings.catch_warnings():

@@ -89,7 +89,7 @@ pub(super) fn read_ahead(bytes: &[u8]) -> Result<Directory<'_>, Failure> {
         }
     };
     // A file without the tag means "white is zero" to Pillow, but the decoder insists on it.
-    let photometric = match facts.photometric.and_then(|at| reader.short(at)) {
+    let photometric = match facts.photometric.map_or(Some(0), |at| reader.short(at)) {
         Some(0) => Photometric::WhiteIsZero,
         Some(3) => Photometric::Palette,
         _ => Photometric::Other,
@@ -108,7 +108,8 @@ pub(super) fn read_ahead(bytes: &[u8]) -> Result<Directory<'_>, Failure> {
             "the TIFF is truncated: values of its directory are missing",
         ));
     }
-    if !reader.has_whole_directory() || facts.lengths.is_none() && !lowest_bit_first {
+    let lacks_tags = facts.photometric.is_none() || facts.lengths.is_none() && !lowest_bit_first;
+    if lacks_tags || !reader.has_whole_directory() {
         file = Cow::Owned(with_whole_directory(bytes, &reader, &facts, &offsets));
     }
     // The decoder may read another directory.
@@ -135,9 +136,10 @@ pub(super) fn read_ahead(bytes: &[u8]) -> Result<Directory<'_>, Failure> {
     })
 }
 
-/// A copy of the file with a directory behind it that is not cut off and has the lengths of strips or tiles. Where the file lacks
-/// these, they reach to its end, as in libtiff: decoders stop when they have all rows.
+/// A copy of the file with a directory behind it that is not cut off, says what the samples mean, and has the lengths of strips or
+/// tiles. Where the file lacks these, they reach to its end, as in libtiff: decoders stop when they have all rows.
 fn with_whole_directory(bytes: &[u8], reader: &Reader<'_>, facts: &Facts, offsets: &[usize]) -> Vec<u8> {
+    const SHORT: usize = 3;
     const LONG: usize = 4;
     let big = reader.is_big_tiff();
     let (count_bytes, offset_bytes) = if big { (8, 8) } else { (2, 4) };
@@ -181,6 +183,15 @@ fn with_whole_directory(bytes: &[u8], reader: &Reader<'_>, facts: &Facts, offset
             entry.append(&mut values);
         }
         entries.push((tag, entry));
+    }
+    if facts.photometric.is_none() {
+        let mut entry = Vec::new();
+        put(&mut entry, PHOTOMETRIC.into(), 2);
+        put(&mut entry, SHORT, 2);
+        put(&mut entry, 1, offset_bytes);
+        put(&mut entry, BLACK_IS_ZERO.into(), 2);
+        entry.resize(entry.len() + offset_bytes - 2, 0);
+        entries.push((PHOTOMETRIC, entry));
     }
     entries.sort_unstable_by_key(|(tag, _)| *tag);
     let mut header = Vec::new();
