@@ -166,13 +166,6 @@ impl Failure {
         }
     }
 
-    fn truncated_by(reason: String) -> Self {
-        Self {
-            kind: ImageErrorKind::Truncated,
-            reason: reason.into(),
-        }
-    }
-
     fn unsupported(reason: impl Into<Cow<'static, str>>) -> Self {
         Self {
             kind: ImageErrorKind::Unsupported,

@@ -58,6 +58,12 @@ impl<'a> Raw<'a> {
         } else {
             self.stored_channels.max(channels)
         };
+        if self.bits == 0 || stored != channels && !self.bits.is_multiple_of(8) {
+            return Err(Failure::unsupported(format!(
+                "a TIFF with {stored} samples of {} bits per pixel",
+                self.bits
+            )));
+        }
         let row_bytes = |width: usize| (width * stored * self.bits).div_ceil(8);
         let (stride, used) = (row_bytes(layout.chunk[0]), row_bytes(width));
         let offset = *self.offsets.get(index).ok_or(MISSING)?;
