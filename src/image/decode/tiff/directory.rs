@@ -158,9 +158,9 @@ fn with_whole_directory(bytes: &[u8], reader: &Reader<'_>, facts: &Facts, offset
             entries.push((entry.tag, reader.entry(&entry).to_vec()));
         }
     }
-    // With room for the lengths and for entries of at most 20 bytes.
-    let room = LONG * offsets.len() + 20 * (entries.len() + 3);
-    let mut file = Vec::with_capacity(bytes.len() + room);
+    // The lengths, and entries of at most 20 bytes.
+    let appended = LONG * offsets.len() + 20 * (entries.len() + 3);
+    let mut file = Vec::with_capacity(bytes.len() + appended);
     file.extend_from_slice(bytes);
     file.resize(file.len().next_multiple_of(2), 0);
     if facts.lengths.is_none() {
