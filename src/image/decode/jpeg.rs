@@ -35,7 +35,7 @@ const ESTIMATED: usize = 10;
 const MAX_SCANS: usize = 500;
 
 pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>, pixels: Vec<u8>) -> Result<RgbImage, Failure> {
-    let jpeg = Jpeg::read(bytes, None)?;
+    let jpeg = Jpeg::read(bytes)?;
     let (width, height) = claim.check(jpeg.frame.width as u64, jpeg.frame.height as u64)?;
     let coding = coding(&jpeg.frame, &jpeg.markers);
     claim.reserve(jpeg.memory(coding)?)?;
@@ -72,12 +72,23 @@ pub(super) struct Jpeg<'a> {
 }
 
 impl<'a> Jpeg<'a> {
-    /// `tables` are those of an abbreviated JPEG, which come before its own.
-    pub(super) fn read(bytes: &'a [u8], tables: Option<&'a [u8]>) -> Result<Self, Failure> {
+    pub(super) fn read(bytes: &'a [u8]) -> Result<Self, Failure> {
+        Self::from_markers(Markers::new(bytes)?)
+    }
+
+    /// Reads a JPEG in a TIFF, whose EOI may be missing, as in libtiff. `tables` are those of an abbreviated JPEG, which come
+    /// before its own.
+    #[cfg(feature = "tiff")]
+    pub(super) fn in_tiff(bytes: &'a [u8], tables: Option<&'a [u8]>) -> Result<Self, Failure> {
         let mut markers = match tables {
             Some(tables) => Markers::with_tables(bytes, tables)?,
             None => Markers::new(bytes)?,
         };
+        markers.imply_end();
+        Self::from_markers(markers)
+    }
+
+    fn from_markers(mut markers: Markers<'a>) -> Result<Self, Failure> {
         let scan = markers.next_scan()?.ok_or(NO_IMAGE)?;
         markers.default_tables()?;
         let frame = markers.frame.clone().ok_or(NO_IMAGE)?;

@@ -360,6 +360,14 @@ def make_irregular():
     grey = smooth(channels=1)
     for name, data in (("8", tiff(grey, 1, 8)), ("2", tiff(grey // 100, 1, 2, ">")), ("deflate", tiff(grey, 1, 8, compress=8))):
         write(f"without-photometric-{name}.tif", with_tags(data, {}, without=[262]))
+    # EOI is cut off from each strip or tile.
+    for name in ("strips-420", "tiles-444", "progressive", "tables-420"):
+        data = (HERE / "samples" / f"jpeg-{name}.tif").read_bytes()
+        order, tags = entries(data)
+        tag = 279 if 279 in tags else 325
+        lengths = struct.unpack(f"{order}{len(tags[tag][1]) // 4}I", tags[tag][1])
+        lengths = struct.pack(f"{order}{len(lengths)}I", *(length - 2 for length in lengths))
+        write(f"jpeg-without-end-{name}.tif", with_tags(data, {tag: (4, lengths)}))
 
 
 def main():

@@ -50,6 +50,8 @@ pub(super) struct Markers<'a> {
     pub(super) jfif: bool,
     /// The colour transform of Adobe's marker.
     pub(super) adobe: Option<u8>,
+    /// True if the end of the bytes is that of the image.
+    end_implied: bool,
     /// The segments of EXIF data, the later ones without their prefix.
     pub(super) exif: Vec<&'a [u8]>,
     /// The last XMP.
@@ -92,12 +94,20 @@ impl<'a> Markers<'a> {
             restart_interval: 0,
             jfif: false,
             adobe: None,
+            end_implied: false,
             exif: Vec::new(),
             xmp: None,
         })
     }
 
+    /// Takes the end of the bytes for that of the image, if it has no EOI.
+    #[cfg(feature = "tiff")]
+    pub(super) fn imply_end(&mut self) {
+        self.end_implied = true;
+    }
+
     /// With the tables of another stream, as TIFFs keep those that their JPEGs share.
+    #[cfg(feature = "tiff")]
     pub(super) fn with_tables(bytes: &'a [u8], tables: &'a [u8]) -> Result<Self, Failure> {
         let mut before = Self::new(tables)?;
         if before.next_scan()?.is_some() || before.frame.is_some() {
@@ -162,9 +172,14 @@ impl<'a> Markers<'a> {
 
     /// The next marker. Bytes before it are skipped.
     fn marker(&mut self) -> Result<u8, Failure> {
-        let (marker, at) = next_marker(self.bytes, self.at)?;
-        self.at = at;
-        Ok(marker)
+        match next_marker(self.bytes, self.at) {
+            Ok((marker, at)) => {
+                self.at = at;
+                Ok(marker)
+            }
+            Err(_) if self.end_implied => Ok(EOI),
+            Err(failure) => Err(failure),
+        }
     }
 
     fn segment(&mut self) -> Result<&'a [u8], Failure> {

@@ -111,7 +111,7 @@ impl<'a> Jpegs<'a> {
         let place = self.offsets.get(index).zip(self.lengths.get(index));
         let (&offset, &length) = place.ok_or("damaged TIFF: a strip or tile is missing")?;
         let rest = self.file.get(offset..).unwrap_or_default();
-        let jpeg = Jpeg::read(&rest[..length.min(rest.len())], self.tables.as_deref())?;
+        let jpeg = Jpeg::in_tiff(&rest[..length.min(rest.len())], self.tables.as_deref())?;
         let [width, height, components] = jpeg.size();
         let expected = layout.stored(index);
         // Some programs fill up the last strip.
