@@ -3,18 +3,29 @@
 //! The format is detected by content, never by name: PNG, JPEG, WebP, BMP, GIF (its first frame) and TIFF (its first page).
 //! Each has a module that maps a maintained decoder's raw samples to RGB by Pillow's rules; BMP and JPEG are decoded here.
 //! Alpha is dropped, not blended; a palette's or colour's transparency is ignored; 16-bit colours keep their high byte,
-//! but 16-bit greys are clipped at 255, because that is what Pillow does with them. An EXIF orientation is not applied,
-//! as neither Pillow nor timm nor transformers do, unless [`DecodeOptions`] ask for it; in TIFF it
-//! always is, because Pillow itself turns the image there.
+//! but 16-bit greys are clipped at 255, because that is what Pillow does with them. An orientation in EXIF data or XMP is not
+//! applied, as neither Pillow nor timm nor transformers do, unless [`DecodeOptions`] ask for it; in TIFF it always is, because
+//! Pillow itself turns the image there.
 //!
-//! Differences:
-//! - A JPEG whose entropy-coded data is damaged, or ends before the last pixel, is an error here, while libjpeg warns and
-//!   makes up what is missing (Pillow refuses it only where the file itself ends). So is one whose progressive scans do not
-//!   have all bits, which libjpeg smooths.
-//! - Not supported: JPEGs with arithmetic coding, and lossless ones.
-//! - Not supported: TIFFs in LAB, with 12-bit samples, with old-style JPEG or with CCITT Group 3 compression, and with
-//!   YCbCr that is not JPEG; GIFs without any palette.
-//! - Supported here, but not by Pillow: 4-bit BMPs with a palette of greys.
+//! A file whose last bytes are missing is decoded if all pixels are there.
+//!
+//! Refused, though Pillow shows them:
+//! - A JPEG without restart markers whose entropy-coded data is damaged: all pixels after the damage are lost. libjpeg makes
+//!   them up. With restart markers damage is confined, and such a file is decoded as libjpeg does.
+//! - A JPEG whose entropy-coded data ends before the last pixel, or whose progressive scans do not have all bits: libjpeg fills
+//!   or smooths what is missing.
+//! - A JPEG that ends directly behind its data, without EOI: Pillow refuses most of these, and shows one by chance.
+//! - JPEGs with arithmetic coding, and lossless ones.
+//! - TIFFs in Lab, with 12-bit samples, with old-style JPEG, CCITT Group 3 or modified Huffman compression, and with YCbCr that
+//!   is not JPEG; PNGs without the palette that they need.
+//!
+//! Decoded, though Pillow refuses them:
+//! - 4-bit BMPs with a palette of greys.
+//! - Damaged metadata, as far as no pixel depends on it: an orientation that cannot be read is none.
+//! - TIFFs without compression with FillOrder 2 and a palette or inverted greys of 8 bits.
+//!
+//! Decoded otherwise than Pillow: TIFFs without compression whose 16-bit samples are in planes of their own. Pillow takes their
+//! bytes for 8-bit samples.
 
 mod bmp;
 mod color;
@@ -29,6 +40,7 @@ mod png;
 mod tests;
 #[cfg(feature = "tiff")]
 mod tiff;
+mod unsupported;
 #[cfg(feature = "webp")]
 mod webp;
 
@@ -80,8 +92,8 @@ const CHUNK_PIXELS: u64 = 1024;
 pub struct DecodeOptions {
     /// Which images are too large.
     pub limits: Limits,
-    /// Whether JPEG, PNG and WebP images are turned as their EXIF orientation says, as image viewers do. Off by default,
-    /// because timm and transformers ignore it.
+    /// True if JPEG, PNG and WebP images are turned as the orientation in their EXIF data or XMP says, as image viewers do. Off
+    /// by default, because timm and transformers ignore it.
     pub exif_orientation: bool,
 }
 
@@ -154,13 +166,6 @@ impl Failure {
         }
     }
 
-    fn truncated_by(reason: String) -> Self {
-        Self {
-            kind: ImageErrorKind::Truncated,
-            reason: reason.into(),
-        }
-    }
-
     fn unsupported(reason: impl Into<Cow<'static, str>>) -> Self {
         Self {
             kind: ImageErrorKind::Unsupported,
@@ -216,9 +221,6 @@ pub struct DecodeBuffers {
     pub(crate) permit: Option<Permit>,
 }
 
-/// The number of bytes at the beginning of a file that determine its format.
-const SIGNATURE: u64 = 12;
-
 /// The decoder for a file with this beginning.
 fn decoder(bytes: &[u8]) -> Result<Decoder, Failure> {
     Ok(match bytes {
@@ -229,17 +231,14 @@ fn decoder(bytes: &[u8]) -> Result<Decoder, Failure> {
         _ if is_webp(bytes) => |bytes, claim, _| webp::decode(bytes, claim),
         #[cfg(feature = "gif")]
         _ if is_gif(bytes) => |bytes, claim, _| gif::decode(bytes, claim),
+        _ if unsupported::is_cr2(bytes) => return Err(unsupported::cr2()),
         #[cfg(feature = "tiff")]
         _ if is_tiff(bytes) => |bytes, claim, _| tiff::decode(bytes, claim),
         [b'B', b'M', ..] => |bytes, claim, _| bmp::decode(bytes, claim),
         _ if is_webp(bytes) => return Err(left_out("WebP")),
         _ if is_gif(bytes) => return Err(left_out("GIF")),
         _ if is_tiff(bytes) => return Err(left_out("TIFF")),
-        _ => {
-            return Err(Failure::unsupported(
-                "not a PNG, JPEG, WebP, BMP, GIF or TIFF image",
-            ));
-        }
+        _ => return Err(unsupported::failure(bytes)),
     })
 }
 
@@ -286,9 +285,10 @@ pub(crate) fn decode_in(
         // A decoder that panics on some bytes has a bug, which should fail this image and not the process.
         catch_unwind(AssertUnwindSafe(|| {
             // TIFFs are turned in any case.
-            let orientation = match options.exif_orientation && !is_tiff(bytes) {
-                true => orientation::stored(bytes),
-                false => 1,
+            let orientation = if options.exif_orientation && !is_tiff(bytes) {
+                orientation::stored(bytes, &mut claim)?
+            } else {
+                1
             };
             if orientation::turns(orientation) {
                 claim.copy_pixels();
@@ -327,7 +327,7 @@ fn read_in(
     buffers.permit = None;
     let bytes = &mut buffers.file;
     bytes.clear();
-    let mut beginning = reader.by_ref().take(SIGNATURE);
+    let mut beginning = reader.by_ref().take(unsupported::PREFIX as u64);
     beginning.read_to_end(bytes).map_err(io)?;
     decoder(bytes).map_err(|failure| failure.of(name))?;
     let too_long = || {

@@ -95,7 +95,8 @@ fn the_error_of_an_image_has_a_kind() {
     };
     assert_eq!(kind(decode("x", &sample(), few)), TooLarge);
     let mut bmp = image_file(4, 4);
-    assert_eq!(of(&bmp[..bmp.len() - 1]), Truncated);
+    // The last row is padded by three bytes, which may be missing.
+    assert_eq!(of(&bmp[..bmp.len() - 4]), Truncated);
     bmp[30] = 9;
     assert_eq!(of(&bmp), Unsupported);
     let sliver = Source::Bytes("x".into(), image_file((1 << 24) + 32, 1).into());

@@ -143,11 +143,15 @@ fn mend_png(bytes: &mut [u8]) {
 }
 
 fn samples() -> Vec<(PathBuf, Vec<u8>)> {
-    let mut files: Vec<PathBuf> = ["tests/data/image/samples", "tests/data/robustness"]
-        .iter()
-        .flat_map(|folder| fs::read_dir(at(folder)).unwrap())
-        .map(|entry| entry.unwrap().path())
-        .collect();
+    let mut files: Vec<PathBuf> = [
+        "tests/data/image/samples",
+        "tests/data/image/damaged",
+        "tests/data/robustness",
+    ]
+    .iter()
+    .flat_map(|folder| fs::read_dir(at(folder)).unwrap())
+    .map(|entry| entry.unwrap().path())
+    .collect();
     files.sort();
     files
         .into_iter()

@@ -21,11 +21,14 @@ pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Fa
 
     let bits = usize::from(header.bits);
     let row_bytes = (width * bits).div_ceil(32) * 4;
-    let rows = |count: usize| {
-        bytes
+    let used = (width * bits).div_ceil(8);
+    // The padding of the last row may be missing.
+    let rows = || {
+        let rows = bytes
             .get(offset..)
-            .and_then(|rest| rest.get(..count))
-            .ok_or(TRUNCATED)
+            .and_then(|rest| rest.get(..row_bytes * (height - 1) + used));
+        let rows = rows.ok_or(TRUNCATED)?.chunks(row_bytes);
+        Ok::<_, Failure>(rows.map(|row| &row[..used]))
     };
     let mut data = match (header.compression, bits) {
         (RLE8, 8) | (RLE4, 4) => {
@@ -37,16 +40,13 @@ pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Fa
             )
         }
         (RAW, 1 | 4 | 8) => {
-            let used = (width * bits).div_ceil(8);
-            let rows = rows(row_bytes * height)?.chunks_exact(row_bytes);
             let mut packed = Vec::with_capacity(used * height);
-            rows.for_each(|row| packed.extend_from_slice(&row[..used]));
+            rows()?.for_each(|row| packed.extend_from_slice(row));
             color::palette(width * height, color::unpack(&packed, width, bits), &palette)
         }
         (RAW | BITFIELDS, 16 | 24 | 32) => {
             let unpack = header.unpacker()?;
-            let rows = rows(row_bytes * height)?.chunks_exact(row_bytes);
-            let pixels = rows.flat_map(|row| row.chunks_exact(bits / 8).take(width).map(unpack));
+            let pixels = rows()?.flat_map(|row| row.chunks_exact(bits / 8).map(unpack));
             color::rgb(width * height, pixels)
         }
         (compression, _) => {

@@ -6,6 +6,17 @@ pub(super) struct Reader<'a> {
     big_endian: bool,
 }
 
+/// Where the first directory is.
+struct Form {
+    /// The number of entries.
+    count: usize,
+    /// Position of the first entry.
+    entries: usize,
+    /// Bytes of an entry, and of an offset.
+    entry: usize,
+    offset: usize,
+}
+
 /// A tag with its values.
 pub(super) struct Entry {
     pub(super) tag: u16,
@@ -13,8 +24,24 @@ pub(super) struct Entry {
     pub(super) kind: u16,
     /// The number of values.
     pub(super) count: usize,
-    /// Where the values are, if they are as small as an offset; else where their offset is.
+    /// Position of the values, if they are as small as an offset; else of their offset.
     pub(super) value: usize,
+    /// Bytes of an offset.
+    pub(super) inline: usize,
+}
+
+impl Entry {
+    /// Bytes of the values. 0 if their type is unknown.
+    pub(super) fn bytes(&self) -> usize {
+        let bytes = match self.kind {
+            1 | 2 | 6 | 7 => 1,
+            3 | 8 => 2,
+            4 | 9 | 11 | 13 => 4,
+            5 | 10 | 12 | 16 => 8,
+            _ => 0,
+        };
+        self.count.saturating_mul(bytes)
+    }
 }
 
 impl<'a> Reader<'a> {
@@ -25,25 +52,98 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The entries of the first directory; `None` in place of one that is cut off.
-    pub(super) fn first_directory(&self) -> Option<impl Iterator<Item = Option<Entry>>> {
-        let big_tiff = self.short(2)? == 43;
-        let (count, entries, entry, value) = if big_tiff {
+    fn form(&self) -> Option<Form> {
+        if self.is_big_tiff() {
             let directory = self.number(8, 8)?;
-            (self.number(directory, 8)?, directory.checked_add(8)?, 20, 12)
+            Some(Form {
+                count: self.number(directory, 8)?,
+                entries: directory.checked_add(8)?,
+                entry: 20,
+                offset: 8,
+            })
         } else {
             let directory = self.number(4, 4)?;
-            (self.number(directory, 2)?, directory.checked_add(2)?, 12, 8)
-        };
-        Some((0..count).map(move |index: usize| {
-            let at = entries.checked_add(index.checked_mul(entry)?)?;
+            Some(Form {
+                count: self.number(directory, 2)?,
+                entries: directory.checked_add(2)?,
+                entry: 12,
+                offset: 4,
+            })
+        }
+    }
+
+    #[cfg(feature = "tiff")]
+    pub(super) fn is_big_endian(&self) -> bool {
+        self.big_endian
+    }
+
+    pub(super) fn is_big_tiff(&self) -> bool {
+        self.short(2) == Some(43)
+    }
+
+    /// True if the number of the first directory's entries can be read.
+    #[cfg(feature = "tiff")]
+    pub(super) fn has_directory(&self) -> bool {
+        self.form().is_some()
+    }
+
+    /// True if all entries of the first directory can be read, and the offset of the next directory.
+    #[cfg(feature = "tiff")]
+    pub(super) fn has_whole_directory(&self) -> bool {
+        let end = self.form().and_then(|form| {
+            let next = form.entries.checked_add(form.count.checked_mul(form.entry)?)?;
+            self.number(next, form.offset)
+        });
+        end.is_some() && self.has_whole_entries()
+    }
+
+    /// True if all entries of the first directory can be read.
+    #[cfg(feature = "tiff")]
+    pub(super) fn has_whole_entries(&self) -> bool {
+        self.form()
+            .is_some_and(|form| self.entries().count() == form.count)
+    }
+
+    /// The entries of the first directory that Pillow reads: up to the first one that is cut off, or whose values are missing.
+    /// Those with more values than the file has bytes, together with the ones before, are left out.
+    pub(super) fn entries(&self) -> impl Iterator<Item = Entry> {
+        let form = self.form();
+        let count = form.as_ref().map_or(0, |form| form.count);
+        let entry = move |index: usize| {
+            let form = form.as_ref()?;
+            let at = form.entries.checked_add(index.checked_mul(form.entry)?)?;
+            // The whole entry must be there.
+            self.bytes.get(at..at.checked_add(form.entry)?)?;
+            let value = form.entry - form.offset;
             Some(Entry {
                 tag: self.short(at)?,
                 kind: self.short(at + 2)?,
                 count: self.number(at + 4, value - 4)?,
                 value: at + value,
+                inline: form.offset,
             })
-        }))
+        };
+        let mut listed = 0_usize;
+        let entries = (0..count).map_while(entry).map_while(move |entry| {
+            if entry.bytes() > entry.inline {
+                listed = listed.saturating_add(entry.bytes());
+                if listed > self.bytes.len() {
+                    return Some(None);
+                }
+                self.bytes_of(&entry)?;
+            }
+            Some(Some(entry))
+        });
+        entries.flatten()
+    }
+
+    /// The bytes of an entry in its directory.
+    #[cfg(feature = "tiff")]
+    pub(super) fn entry(&self, entry: &Entry) -> &'a [u8] {
+        let end = entry.value + entry.inline;
+        // A BigTIFF's entry has 20 bytes, of which the last 8 are the value.
+        let length = if entry.inline == 8 { 20 } else { 12 };
+        self.bytes.get(end - length..end).unwrap_or_default()
     }
 
     pub(super) fn short(&self, at: usize) -> Option<u16> {
@@ -61,4 +161,68 @@ impl<'a> Reader<'a> {
         };
         usize::try_from(value).ok()
     }
+
+    /// The bytes of an entry's values. `None` if some are missing.
+    pub(super) fn bytes_of(&self, entry: &Entry) -> Option<&'a [u8]> {
+        let at = if entry.bytes() > entry.inline {
+            self.number(entry.value, entry.inline)?
+        } else {
+            entry.value
+        };
+        self.bytes.get(at..at.checked_add(entry.bytes())?)
+    }
+
+    /// The values of an entry, if they are shorts or longs.
+    #[cfg(feature = "tiff")]
+    pub(super) fn unsigned(&self, entry: &Entry) -> Option<Vec<usize>> {
+        let length = match entry.kind {
+            3 => 2,
+            4 | 13 => 4,
+            16 => 8,
+            _ => return None,
+        };
+        let values = Reader {
+            bytes: self.bytes_of(entry)?,
+            big_endian: self.big_endian,
+        };
+        (0..entry.count)
+            .map(|index| values.number(index * length, length))
+            .collect()
+    }
+
+    /// The first value of an entry, if it is a whole number from 0 to 65,535, be it stored as a fraction.
+    pub(super) fn whole_number(&self, entry: &Entry) -> Option<u16> {
+        let values = self.bytes_of(entry)?;
+        let number = |at: usize, length: usize| {
+            let bytes = values.get(at..at + length)?.iter();
+            let push = |value: u64, byte: &u8| value << 8 | u64::from(*byte);
+            Some(if self.big_endian {
+                bytes.fold(0, push)
+            } else {
+                bytes.rev().fold(0, push)
+            })
+        };
+        let value = match entry.kind {
+            6 => i128::from(number(0, 1)? as i8),
+            3 => i128::from(number(0, 2)?),
+            8 => i128::from(number(0, 2)? as i16),
+            4 | 13 => i128::from(number(0, 4)?),
+            9 => i128::from(number(0, 4)? as i32),
+            16 => i128::from(number(0, 8)?),
+            5 => quotient(number(0, 4)? as i64, number(4, 4)? as i64)?,
+            10 => quotient((number(0, 4)? as i32).into(), (number(4, 4)? as i32).into())?,
+            11 => whole(f32::from_bits(number(0, 4)? as u32).into())?,
+            12 => whole(f64::from_bits(number(0, 8)?))?,
+            _ => return None,
+        };
+        u16::try_from(value).ok()
+    }
+}
+
+fn quotient(numerator: i64, denominator: i64) -> Option<i128> {
+    (denominator != 0 && numerator % denominator == 0).then(|| (numerator / denominator).into())
+}
+
+fn whole(value: f64) -> Option<i128> {
+    (value.fract() == 0.0).then_some(value as i128)
 }

@@ -3,7 +3,7 @@
 //!
 //! The scans' coefficients ([`scan`]) are transformed to samples a row of MCUs at a time ([`planes`], [`idct`]), and those to
 //! pixels while they are in the cache ([`rows`]). Where a file has several scans, its coefficients are collected first.
-//! Where libjpeg warns and makes up what is missing, this is an error.
+//! Where libjpeg warns and makes up what is missing, this is an error, except between restart markers ([`scan::Reader`]).
 
 mod bits;
 mod frame;
@@ -14,15 +14,19 @@ mod planes;
 mod rows;
 mod scan;
 
+use std::borrow::Cow;
+
 use super::Failure;
 use super::memory::Claim;
+use super::orientation::Metadata;
+use crate::error::ImageErrorKind;
 use crate::image::RgbImage;
 use frame::Frame;
 use markers::{Markers, Scan};
 use planes::Plane;
 pub(super) use rows::Coding;
 use rows::Rows;
-use scan::{Coefficients, Reader};
+use scan::{Coefficients, End, Reader};
 
 /// The coefficients, in the order of the file, that libjpeg estimates from the neighbouring blocks' where they are not there.
 const ESTIMATED: usize = 10;
@@ -31,7 +35,7 @@ const ESTIMATED: usize = 10;
 const MAX_SCANS: usize = 500;
 
 pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>, pixels: Vec<u8>) -> Result<RgbImage, Failure> {
-    let jpeg = Jpeg::read(bytes, None)?;
+    let jpeg = Jpeg::read(bytes)?;
     let (width, height) = claim.check(jpeg.frame.width as u64, jpeg.frame.height as u64)?;
     let coding = coding(&jpeg.frame, &jpeg.markers);
     claim.reserve(jpeg.memory(coding)?)?;
@@ -39,12 +43,23 @@ pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>, pixels: Vec<u8>) -> Re
     Ok(RgbImage { width, height, data })
 }
 
-/// The EXIF data that precedes the first scan.
-pub(super) fn exif(bytes: &[u8]) -> Option<&[u8]> {
-    let mut markers = Markers::new(bytes).ok()?;
+/// The EXIF data and the XMP that precede the first scan. Segments of EXIF data are one, as in Pillow.
+pub(super) fn metadata<'a>(bytes: &'a [u8], claim: &mut Claim<'_>) -> Result<Metadata<'a>, Failure> {
+    let Ok(mut markers) = Markers::new(bytes) else {
+        return Ok(Metadata::default());
+    };
     // Damage behind it does not matter here.
     let _ = markers.next_scan();
-    markers.exif
+    let exif = match &markers.exif[..] {
+        [] => None,
+        [only] => Some(Cow::Borrowed(*only)),
+        segments => {
+            claim.reserve(segments.iter().map(|segment| segment.len() as u64).sum())?;
+            Some(Cow::Owned(segments.concat()))
+        }
+    };
+    let xmp = markers.xmp.map(Cow::Borrowed);
+    Ok(Metadata { exif, xmp })
 }
 
 /// A JPEG of which everything up to its first scan is read.
@@ -57,12 +72,23 @@ pub(super) struct Jpeg<'a> {
 }
 
 impl<'a> Jpeg<'a> {
-    /// `tables` are those of an abbreviated JPEG, which come before its own.
-    pub(super) fn read(bytes: &'a [u8], tables: Option<&'a [u8]>) -> Result<Self, Failure> {
+    pub(super) fn read(bytes: &'a [u8]) -> Result<Self, Failure> {
+        Self::from_markers(Markers::new(bytes)?)
+    }
+
+    /// Reads a JPEG in a TIFF, whose EOI may be missing, as in libtiff. `tables` are those of an abbreviated JPEG, which come
+    /// before its own.
+    #[cfg(feature = "tiff")]
+    pub(super) fn in_tiff(bytes: &'a [u8], tables: Option<&'a [u8]>) -> Result<Self, Failure> {
         let mut markers = match tables {
             Some(tables) => Markers::with_tables(bytes, tables)?,
             None => Markers::new(bytes)?,
         };
+        markers.imply_end();
+        Self::from_markers(markers)
+    }
+
+    fn from_markers(mut markers: Markers<'a>) -> Result<Self, Failure> {
         let scan = markers.next_scan()?.ok_or(NO_IMAGE)?;
         markers.default_tables()?;
         let frame = markers.frame.clone().ok_or(NO_IMAGE)?;
@@ -114,9 +140,14 @@ impl<'a> Jpeg<'a> {
         match self.several {
             false => {
                 let end = stream(frame, &self.markers, &self.scan, &mut output)?;
-                self.markers.resume(end);
-                if self.markers.next_scan()?.is_some() {
-                    return Err("damaged JPEG: a scan follows the one that has all components".into());
+                self.markers.resume(end.position);
+                match self.markers.next_scan() {
+                    Ok(None) => {}
+                    Ok(Some(_)) => {
+                        return Err("damaged JPEG: a scan follows the one that has all components".into());
+                    }
+                    Err(failure) if failure.kind == ImageErrorKind::Truncated && end.suffices => {}
+                    Err(failure) => return Err(failure),
                 }
             }
             true => {
@@ -190,8 +221,8 @@ impl Output {
     }
 }
 
-/// Decodes the only scan of an image. Returns where it ends.
-fn stream(frame: &Frame, markers: &Markers<'_>, scan: &Scan, output: &mut Output) -> Result<usize, Failure> {
+/// Decodes the only scan of an image.
+fn stream(frame: &Frame, markers: &Markers<'_>, scan: &Scan, output: &mut Output) -> Result<End, Failure> {
     let mut parts = Vec::new();
     for part in &scan.components {
         let component = &frame.components[part.index];
@@ -207,13 +238,17 @@ fn stream(frame: &Frame, markers: &Markers<'_>, scan: &Scan, output: &mut Output
     let mut reader = Reader::new(markers, scan);
     for mcu_row in 0..frame.mcus_high {
         for mcu in 0..frame.mcus_wide {
-            reader.start_mcu()?;
+            let has_data = reader.start_mcu()?;
             for &(index, h, v, dc, ac, ref steps) in &parts {
                 let plane = &mut output.planes[index];
                 for y in 0..v {
                     for x in 0..h {
                         let mut block = [0; 64];
-                        let last = reader.sequential(index, dc, ac, steps, &mut block)?;
+                        let last = if has_data {
+                            reader.sequential(index, dc, ac, steps, &mut block)
+                        } else {
+                            0
+                        };
                         plane.put(mcu * h + x, y, &block, last);
                     }
                 }
@@ -222,7 +257,7 @@ fn stream(frame: &Frame, markers: &Markers<'_>, scan: &Scan, output: &mut Output
         reader.check()?;
         output.flush(frame, mcu_row);
     }
-    Ok(reader.position())
+    Ok(reader.end())
 }
 
 /// Collects the coefficients of all scans.

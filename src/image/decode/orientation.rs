@@ -1,63 +1,101 @@
-//! The EXIF orientation: which way up a camera was held.
+//! The orientation of a picture, which a camera stores as EXIF data and editors as XMP.
 
-use super::ifd::Reader;
-use super::jpeg;
+use std::borrow::Cow;
+
+use super::ifd::{Entry, Reader};
+use super::memory::Claim;
 #[cfg(feature = "webp")]
 use super::webp;
+use super::{Failure, jpeg, png};
 use crate::image::RgbImage;
 
-/// The tag of the orientation, and the types that its value may have.
+/// The tag of the orientation.
 const ORIENTATION: u16 = 274;
-const SHORT: u16 = 3;
-const LONG: u16 = 4;
 
-/// What the EXIF data of a JPEG, PNG or WebP file says; 1, upright, where it says nothing or is damaged.
+/// The tag of XMP in a TIFF.
+#[cfg(feature = "tiff")]
+const XMP: u16 = 700;
+
+const UPRIGHT: u16 = 1;
+
+/// Where a file may say how it is to be shown.
+#[derive(Default)]
+pub(super) struct Metadata<'a> {
+    pub(super) exif: Option<Cow<'a, [u8]>>,
+    pub(super) xmp: Option<Cow<'a, [u8]>>,
+}
+
+/// The orientation (1 to 8) of a JPEG, PNG or WebP file, by Pillow's rules: that of the EXIF data; if there is none, that of
+/// the XMP. Upright if the file says nothing, another number, or the data is damaged.
 ///
-/// Only this one value is read, where it stands: a parser of all EXIF data can be made to take memory beyond any budget.
-pub(super) fn stored(file: &[u8]) -> u16 {
-    let exif = match file {
-        [0xFF, 0xD8, ..] => jpeg::exif(file),
-        [0x89, b'P', b'N', b'G', ..] => exif_of_png(file),
+/// Only this one value is read, in its place: a parser of all EXIF data can be made to take memory beyond any budget.
+pub(super) fn stored(file: &[u8], claim: &mut Claim<'_>) -> Result<u16, Failure> {
+    let metadata = match file {
+        [0xFF, 0xD8, ..] => jpeg::metadata(file, claim)?,
+        [0x89, b'P', b'N', b'G', ..] => png::metadata(file, claim)?,
         #[cfg(feature = "webp")]
-        [b'R', b'I', b'F', b'F', ..] => webp::exif(file),
-        _ => None,
+        [b'R', b'I', b'F', b'F', ..] => webp::metadata(file),
+        _ => Metadata::default(),
     };
-    exif.and_then(in_exif).unwrap_or(1)
+    let in_exif = metadata.exif.and_then(|exif| in_exif(&exif));
+    let orientation = in_exif.or_else(|| in_xmp(&metadata.xmp?));
+    Ok(orientation.unwrap_or(UPRIGHT))
 }
 
-/// The content of the chunk `eXIf`.
-fn exif_of_png(file: &[u8]) -> Option<&[u8]> {
-    let mut rest = file.get(8..)?;
-    loop {
-        let (length, after) = rest.split_first_chunk::<4>()?;
-        let (kind, after) = after.split_first_chunk::<4>()?;
-        let length = u32::from_be_bytes(*length) as usize;
-        let content = after.get(..length)?;
-        if kind == b"eXIf" {
-            return Some(content);
-        }
-        // Behind the content is a checksum.
-        rest = after.get(length.checked_add(4)?..)?;
-    }
+/// The orientation of a TIFF file's first page, which may be in its XMP, too.
+#[cfg(feature = "tiff")]
+pub(super) fn of_tiff(file: &[u8]) -> u16 {
+    let reader = Reader::new(file);
+    let in_directory = in_directory(&reader);
+    let in_xmp = || in_xmp(reader.bytes_of(&find(&reader, XMP)?)?);
+    in_directory.or_else(in_xmp).unwrap_or(UPRIGHT)
 }
 
+/// `None` if the EXIF data has no orientation. Upright if it is not EXIF data.
 fn in_exif(exif: &[u8]) -> Option<u16> {
-    let exif = exif.strip_prefix(b"Exif\0\0").unwrap_or(exif);
-    if !matches!(exif, [b'I', b'I', 42, 0, ..] | [b'M', b'M', 0, 42, ..]) {
-        return None;
-    }
-    let reader = Reader::new(exif);
-    let entries = reader.first_directory()?.map_while(|entry| entry);
-    let mut orientations = entries.filter(|entry| entry.tag == ORIENTATION && entry.count > 0);
-    let entry = orientations.next()?;
-    match entry.kind {
-        SHORT => reader.short(entry.value),
-        LONG => u16::try_from(reader.number(entry.value, 4)?).ok(),
-        _ => None,
+    const PREFIX: &[u8] = b"Exif\0\0";
+    let exif = exif.strip_prefix(PREFIX).unwrap_or(exif);
+    let exif = exif.strip_prefix(PREFIX).unwrap_or(exif);
+    match exif {
+        [] => None,
+        [b'I', b'I', 42, 0, _, _, _, _, ..] | [b'M', b'M', 0, 42, _, _, _, _, ..] => {
+            in_directory(&Reader::new(exif))
+        }
+        // Numbers of Pillow's that no standard has.
+        [b'I', b'I', 0, 42, _, _, _, _, ..] | [b'M', b'M', 42, 0, _, _, _, _, ..] => {
+            in_directory(&Reader::new(exif))
+        }
+        _ => Some(UPRIGHT),
     }
 }
 
-/// Whether such an image is stored in another order than it is shown.
+/// The orientation in the first directory. Upright if it is not a number from 1 to 8.
+fn in_directory(reader: &Reader<'_>) -> Option<u16> {
+    let entry = find(reader, ORIENTATION)?;
+    let value = reader.whole_number(&entry).unwrap_or(0);
+    Some(if turns(value) { value } else { UPRIGHT })
+}
+
+/// The first entry with this tag and any value.
+fn find(reader: &Reader<'_>, tag: u16) -> Option<Entry> {
+    reader
+        .entries()
+        .find(|entry| entry.tag == tag && entry.bytes() > 0)
+}
+
+/// The digit that Pillow's regular expression `tiff:Orientation(="|>)([0-9])` finds. `None` without a match.
+fn in_xmp(xmp: &[u8]) -> Option<u16> {
+    const NAME: &[u8] = b"tiff:Orientation";
+    let digit = |at: usize| {
+        let rest = xmp[at..].strip_prefix(NAME)?;
+        let rest = rest.strip_prefix(b"=\"").or_else(|| rest.strip_prefix(b">"))?;
+        let digit = rest.first().filter(|digit| digit.is_ascii_digit())?;
+        Some(u16::from(digit - b'0'))
+    };
+    (0..xmp.len()).find_map(digit)
+}
+
+/// True if an image of this orientation is stored in another order than it is shown.
 pub(super) fn turns(orientation: u16) -> bool {
     (2..=8).contains(&orientation)
 }

@@ -1,4 +1,9 @@
 //! PNG, through the `png` crate: all colour types and depths, interlaced or not; of an animation the default image.
+//!
+//! As in Pillow, a file is decoded if its data has all pixels: `IEND`, the end of the data and their checksums may be missing.
+
+mod chunks;
+mod text;
 
 use std::io::Cursor;
 
@@ -7,9 +12,23 @@ use ::png::{BitDepth, ColorType, Decoder, Transformations};
 use super::memory::Claim;
 use super::{Failure, color};
 use crate::image::RgbImage;
+use chunks::Parts;
+pub(super) use text::metadata;
 
 pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Failure> {
-    let mut decoder = Decoder::new(Cursor::new(bytes));
+    let parts = Parts::find(bytes)?;
+    let (width, height) = parts.size();
+    claim.check(width, height)?;
+    let copied = parts.copied();
+    if copied > 0 {
+        claim.reserve(copied)?;
+    }
+    if !parts.decompress_to(parts.decompressed_bytes()) {
+        return Err(chunks::CUT);
+    }
+    let file = parts.file(bytes);
+    let mut decoder = Decoder::new(Cursor::new(&file[..]));
+    decoder.ignore_checksums(true);
     decoder.set_transformations(Transformations::IDENTITY);
     decoder.set_ignore_text_chunk(true);
     decoder.set_ignore_iccp_chunk(true);
@@ -26,7 +45,12 @@ pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Fa
     // The decoder has some rows and copies of chunks beside the samples.
     let of_decoder = row.saturating_mul(6).saturating_add(bytes.len() as u64);
     let samples = row.saturating_mul(height as u64);
-    claim.reserve(samples.saturating_add(rgb).saturating_add(of_decoder))?;
+    claim.reserve(
+        samples
+            .saturating_add(rgb)
+            .saturating_add(of_decoder)
+            .saturating_add(copied),
+    )?;
     decoder.set_limits(::png::Limits {
         bytes: usize::try_from(of_decoder).unwrap_or(usize::MAX),
     });
@@ -72,8 +96,10 @@ pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Fa
 fn reason(error: ::png::DecodingError) -> Failure {
     match error {
         ::png::DecodingError::IoError(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
-            Failure::truncated("the PNG is truncated")
+            chunks::CUT
         }
-        other => format!("damaged PNG: {other}").into(),
+        ::png::DecodingError::LimitsExceeded => Failure::too_large("a chunk of the PNG is too large"),
+        // The header has been checked. The decoder's messages have the Debug form of its types.
+        _ => "damaged PNG: its compressed pixel data is damaged or ends early".into(),
     }
 }

@@ -3,23 +3,26 @@
 //! tag is applied, as Pillow does for TIFF alone.
 
 mod directory;
+mod failure;
 mod jpegs;
+mod raw;
 
 use std::borrow::Cow;
 use std::io::Cursor;
 
+use ::tiff::ColorType;
 use ::tiff::decoder::ifd::Value;
 use ::tiff::decoder::{ChunkType, Decoder, DecodingResult, Limits as BufferLimits};
 use ::tiff::tags::Tag;
-use ::tiff::{ColorType, TiffError};
 
 use super::memory::Claim;
-use super::orientation::upright;
+use super::orientation::{self, upright};
 use super::{Failure, color};
-use crate::error::ImageErrorKind;
 use crate::image::RgbImage;
 use directory::Photometric;
+use failure::{name, reason};
 use jpegs::Jpegs;
+use raw::Raw;
 
 /// Maximum number of samples per pixel in Pillow: four inks and two extra ones.
 const MAX_SAMPLES: u16 = 6;
@@ -28,12 +31,13 @@ const MAX_SAMPLES: u16 = 6;
 const PREMULTIPLIED: u16 = 1;
 
 pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Failure> {
+    claim.reserve(directory::memory(bytes)?)?;
     let directory = directory::read_ahead(bytes)?;
     let photometric = directory.photometric;
     // A list is read as values, beside offsets and lengths of strips that were.
     let lists = directory
         .longest
-        .saturating_mul(2 * size_of::<Value>() as u64 + 4 * size_of::<u64>() as u64);
+        .saturating_mul(2 * size_of::<Value>() as u64 + 6 * size_of::<u64>() as u64);
     let copy = match &directory.file {
         Cow::Owned(copy) => copy.len() as u64,
         Cow::Borrowed(_) => 0,
@@ -44,13 +48,46 @@ pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Fa
     let (width, height) = claim.check(width, height)?;
     let color = decoder.colortype().map_err(|error| reason(&error))?;
     if color.num_samples() > MAX_SAMPLES || color.bit_depth() > 32 {
-        return Err(Failure::unsupported(format!("a TIFF with pixels of {color:?}")));
+        return Err(Failure::unsupported(format!(
+            "a TIFF with pixels of {}",
+            name(color)
+        )));
     }
     let layout = Layout::read(&mut decoder, width, height, color)?;
     claim.limits.check_chunks(layout.chunks())?;
-    let orientation = decoder.find_tag_unsigned::<u16>(Tag::Orientation).ok().flatten();
-    let orientation = orientation.unwrap_or(1);
+    let orientation = orientation::of_tiff(bytes);
+    let lowest_bit_first = directory.lowest_bit_first;
+    if lowest_bit_first {
+        check_fill_order(&mut decoder, bytes, photometric, color)?;
+    }
+    // Pillow itself reads raw planes, and neither inverts them nor reverses their bits.
+    let raw_planes = directory.raw.is_some() && layout.planar;
+    let photometric = match photometric {
+        Photometric::WhiteIsZero if raw_planes && matches!(color, ColorType::Gray(1 | 8)) => {
+            Photometric::Other
+        }
+        photometric => photometric,
+    };
+    let misread = match color {
+        ColorType::Gray(1) => photometric == Photometric::Palette,
+        color => matches!(color, ColorType::Gray(2 | 4)),
+    };
+    if raw_planes && lowest_bit_first && misread {
+        return Err(Failure::unsupported(format!(
+            "a TIFF with FillOrder (tag 266) 2 and planes of {}",
+            name(color)
+        )));
+    }
     let jpegs = Jpegs::find(&mut decoder, bytes, color, layout.planar)?;
+    let raw = directory.raw.map(|offsets| {
+        Raw::new(
+            &mut decoder,
+            bytes,
+            offsets,
+            color,
+            lowest_bit_first && !raw_planes,
+        )
+    });
     // Of a strip or tile: as many bytes as its samples, a copy, and a row; or whatever a JPEG takes.
     let chunk = match &jpegs {
         Some(jpegs) => jpegs.memory(&layout)?,
@@ -84,7 +121,7 @@ pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Fa
     buffers.decoding_buffer_size = usize::try_from(layout.chunk_bytes().max(lists)).unwrap_or(usize::MAX);
     buffers.intermediate_buffer_size = bytes.len();
     let mut decoder = decoder.with_limits(buffers);
-    let samples = read_samples(&mut decoder, &layout, color, jpegs.as_ref())?;
+    let samples = read_samples(&mut decoder, &layout, color, jpegs.as_ref(), raw.as_ref())?;
 
     let channels = usize::from(color.num_samples());
     let data = match (photometric, color) {
@@ -119,25 +156,42 @@ pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Fa
         (_, ColorType::CMYK(8 | 16) | ColorType::CMYKA(8 | 16)) => {
             color::cmyk(samples.chunks_exact(channels).map(|s| [s[0], s[1], s[2], s[3]]))
         }
-        _ => return Err(Failure::unsupported(format!("a TIFF with pixels of {color:?}"))),
+        _ => {
+            return Err(Failure::unsupported(format!(
+                "a TIFF with pixels of {}",
+                name(color)
+            )));
+        }
     };
     let image = RgbImage { width, height, data };
     Ok(upright(image, orientation))
 }
 
-fn reason(error: &TiffError) -> Failure {
-    let kind = match error {
-        TiffError::UnsupportedError(_) => ImageErrorKind::Unsupported,
-        TiffError::LimitsExceeded => ImageErrorKind::TooLarge,
-        TiffError::IoError(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
-            ImageErrorKind::Truncated
-        }
-        _ => ImageErrorKind::Damaged,
+/// Pillow reads FillOrder 2 with these kinds of samples alone: bilevel pictures, greys and palettes, and RGB of 8 bits.
+fn check_fill_order(
+    decoder: &mut Source<'_>,
+    file: &[u8],
+    photometric: Photometric,
+    color: ColorType,
+) -> Result<(), Failure> {
+    let signed = decoder
+        .find_tag_unsigned_vec::<u16>(Tag::SampleFormat)
+        .ok()
+        .flatten();
+    let signed = signed.is_some_and(|formats| formats.iter().any(|&format| format != 1));
+    let read = match color {
+        _ if signed => false,
+        ColorType::Gray(1 | 2 | 4 | 8) | ColorType::RGB(8) => true,
+        ColorType::Gray(16) => photometric == Photometric::Other && file.starts_with(b"I"),
+        _ => false,
     };
-    Failure {
-        kind,
-        reason: format!("damaged, truncated or unsupported TIFF: {error}").into(),
+    if read {
+        return Ok(());
     }
+    Err(Failure::unsupported(format!(
+        "a TIFF with FillOrder (tag 266) 2 and pixels of {}",
+        name(color)
+    )))
 }
 
 /// How a page is stored: its strips or tiles.
@@ -235,6 +289,7 @@ fn read_samples(
     layout: &Layout,
     color: ColorType,
     jpegs: Option<&Jpegs<'_>>,
+    raw: Option<&Raw<'_>>,
 ) -> Result<Vec<u8>, Failure> {
     let &Layout {
         width,
@@ -252,16 +307,20 @@ fn read_samples(
         for top in (0..height).step_by(chunk_height) {
             for left in (0..width).step_by(chunk_width) {
                 let used_width = chunk_width.min(width - left);
-                // The TIFF decoder leaves out what is beyond the image's right edge.
-                let (chunk, chunk_width) = match jpegs {
-                    Some(jpegs) => (jpegs.decode(index, layout)?, chunk_width),
-                    None => {
+                let used_height = chunk_height.min(height - top);
+                // All but JPEGs are without what is beyond the image's right edge.
+                let (chunk, chunk_width) = match (jpegs, raw) {
+                    (Some(jpegs), _) => (jpegs.decode(index, layout)?, chunk_width),
+                    (None, Some(raw)) => {
+                        let samples = raw.samples(index, layout, [used_width, used_height])?;
+                        (to_bytes(samples, color, used_width)?, used_width)
+                    }
+                    (None, None) => {
                         let samples = decoder.read_chunk(index as u32);
                         let samples = samples.map_err(|error| reason(&error))?;
                         (to_bytes(samples, color, used_width)?, used_width)
                     }
                 };
-                let used_height = chunk_height.min(height - top);
                 if chunk.len() < chunk_width * used_height * channels_in_chunk {
                     return Err("the TIFF's pixel data does not fit its size".into());
                 }
@@ -311,7 +370,8 @@ fn to_bytes(samples: DecodingResult, color: ColorType, width: usize) -> Result<V
         (DecodingResult::F32(samples), _) if grey => samples.into_iter().map(|s| s as u8).collect(),
         _ => {
             return Err(Failure::unsupported(format!(
-                "a TIFF with samples of another kind than Pillow reads ({color:?})"
+                "a TIFF with samples of another kind than Pillow reads ({})",
+                name(color)
             )));
         }
     })

@@ -1,40 +1,57 @@
 //! WebP, through `image-webp`: lossy, lossless, and the first frame of an animation.
 //!
-//! An animation's first frame is placed on a transparent black canvas, unblended: its chunks become a still image of the
-//! frame's size, which is decoded and copied to the canvas.
+//! The container is read here, by libwebp's rules, which let flags, sizes and unknown chunks be wrong where no pixel depends on
+//! them. The decoder gets a simple file of the picture's chunk alone: alpha is dropped anyway. An animation's first frame is
+//! placed on a transparent black canvas, unblended.
 
 mod partitions;
 
+use std::borrow::Cow;
 use std::io::{Cursor, ErrorKind};
 
 use image_webp::WebPDecoder;
 
 use super::memory::Claim;
+use super::orientation::Metadata;
 use super::{Failure, color};
 use crate::image::RgbImage;
 
 const INVALID: &str = "damaged or truncated WebP";
 const CUT: Failure = Failure::truncated("the WebP is truncated: its frame is cut short");
 
+/// Flags of a `VP8X` header.
+const ANIMATION: u8 = 1 << 1;
+const XMP: u8 = 1 << 2;
+const EXIF: u8 = 1 << 3;
+
+/// Bytes that precede the chunks: `RIFF`, the size, `WEBP`.
+const RIFF_HEADER: usize = 12;
+
 pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Failure> {
-    // As libwebp, which reads nothing of a file that is shorter than its header says.
-    let promised = bytes.get(4..8).map_or(0, |size| {
-        u64::from(u32::from_le_bytes([size[0], size[1], size[2], size[3]]))
-    });
-    if (bytes.len() as u64) < promised + 8 {
-        return Err(Failure::truncated("the WebP is truncated"));
-    }
-    let Some(canvas) = animation_canvas(bytes)? else {
-        return still(bytes, claim, 0);
-    };
-    let (width, height) = claim.check(canvas.0, canvas.1)?;
-    let frame = FirstFrame::find(bytes)?;
-    let (left, top) = (frame.left, frame.top);
-    let file = frame.into_still();
-    let canvas = (width as u64 * height as u64).saturating_mul(3);
-    let image = still(&file, claim, canvas.saturating_add(file.len() as u64))?;
-    if left + image.width > width || top + image.height > height {
+    let bytes = contained(bytes).ok_or(Failure::truncated("the WebP is truncated"))?;
+    let picture = Picture::find(bytes)?;
+    let (width, height) = claim.check(picture.canvas.0, picture.canvas.1)?;
+    let (left, top) = (picture.left, picture.top);
+    let frame_end = (
+        left + picture.frame.size.0 as usize,
+        top + picture.frame.size.1 as usize,
+    );
+    if frame_end.0 > width || frame_end.1 > height {
         return Err(format!("{INVALID}: the first frame leaves the canvas").into());
+    }
+    if picture.frame.lossy && !partitions::fit(picture.frame.content) {
+        return Err(CUT);
+    }
+    let fills_canvas = (left, top) == (0, 0) && frame_end == (width, height);
+    let canvas = if fills_canvas {
+        0
+    } else {
+        (width as u64 * height as u64).saturating_mul(3)
+    };
+    let file = picture.frame.file();
+    let image = still(&file, claim, canvas.saturating_add(file.len() as u64))?;
+    if fills_canvas {
+        return Ok(image);
     }
     let mut data = vec![0; width * height * 3];
     for (row, from) in data
@@ -47,24 +64,23 @@ pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>) -> Result<RgbImage, Fa
     Ok(RgbImage { width, height, data })
 }
 
-/// Decodes a still image, with `beside` bytes of memory in use beside it.
+/// The file up to the end that its header states. `None` if it is shorter, of which libwebp reads nothing.
+fn contained(bytes: &[u8]) -> Option<&[u8]> {
+    let size = bytes.get(4..8)?.try_into().ok().map(u32::from_le_bytes)?;
+    bytes.get(..usize::try_from(size).ok()?.checked_add(8)?)
+}
+
+/// Decodes a simple file, with `beside` bytes of memory in use beside it.
 fn still(bytes: &[u8], claim: &mut Claim<'_>, beside: u64) -> Result<RgbImage, Failure> {
     let reason = |error: image_webp::DecodingError| match error {
         image_webp::DecodingError::IoError(error) if error.kind() == ErrorKind::UnexpectedEof => {
             Failure::truncated("the WebP is truncated")
         }
-        other => format!("{INVALID}: {other}").into(),
+        // Its messages have bytes in Rust's Debug form.
+        _ => format!("{INVALID}: its compressed pixel data is damaged").into(),
     };
     let mut decoder = WebPDecoder::new(Cursor::new(bytes)).map_err(reason)?;
     let (width, height) = decoder.dimensions();
-    // The decoder allocates what the frame says before it compares, and before it reads.
-    let frame = Frame::find(bytes).ok_or(CUT)?;
-    if frame.size != (width, height) {
-        return Err(format!("{INVALID}: the frame has another size than the canvas").into());
-    }
-    if frame.lossy && !partitions::fit(frame.content) {
-        return Err(CUT);
-    }
     let (width, height) = claim.check(width, height)?;
     let alpha = decoder.has_alpha();
     claim.reserve(memory(&mut decoder, width as u64, height as u64, bytes).saturating_add(beside))?;
@@ -81,41 +97,139 @@ fn still(bytes: &[u8], claim: &mut Claim<'_>, beside: u64) -> Result<RgbImage, F
     Ok(RgbImage { width, height, data })
 }
 
-/// The EXIF data.
-pub(super) fn exif(file: &[u8]) -> Option<&[u8]> {
-    let mut chunks = Chunks(file.get(12..)?);
-    chunks.find_map(|(kind, content)| (kind == b"EXIF").then_some(content))
+/// The EXIF data and the XMP, if the header's flags say that they are there.
+pub(super) fn metadata(file: &[u8]) -> Metadata<'_> {
+    let chunks = || {
+        Chunks(
+            contained(file)
+                .and_then(|file| file.get(RIFF_HEADER..))
+                .unwrap_or_default(),
+        )
+    };
+    let flags = match chunks().next() {
+        Some((b"VP8X", &[flags, ..])) => flags,
+        _ => 0,
+    };
+    let content = |flag: u8, wanted: &[u8; 4]| {
+        let mut chunks = chunks().filter(|_| flags & flag != 0);
+        let (_, content) = chunks.find(|(kind, _)| *kind == wanted)?;
+        (!content.is_empty()).then_some(Cow::Borrowed(content))
+    };
+    Metadata {
+        exif: content(EXIF, b"EXIF"),
+        xmp: content(XMP, b"XMP "),
+    }
 }
 
-/// The frame of a still image.
+/// The picture that is shown: a still one, or the first frame of an animation.
+struct Picture<'a> {
+    /// Width and height.
+    canvas: (u32, u32),
+    left: usize,
+    top: usize,
+    frame: Frame<'a>,
+}
+
+impl<'a> Picture<'a> {
+    fn find(bytes: &'a [u8]) -> Result<Self, Failure> {
+        let mut chunks = Chunks(bytes.get(RIFF_HEADER..).ok_or(CUT)?);
+        let first = Chunks(chunks.0).next().ok_or(CUT)?;
+        if let Some(frame) = Frame::parse(first)? {
+            return Ok(Self {
+                canvas: frame.size,
+                left: 0,
+                top: 0,
+                frame,
+            });
+        }
+        let (b"VP8X", header) = first else {
+            return Err(format!("{INVALID}: its first chunk is not VP8, VP8L or VP8X").into());
+        };
+        let canvas = (u24(header, 4)? + 1, u24(header, 7)? + 1);
+        let animated = header.first().is_some_and(|flags| flags & ANIMATION != 0);
+        for (kind, content) in chunks.by_ref().skip(1) {
+            if kind == b"ANMF" && animated {
+                return Self::first_frame(canvas, content);
+            }
+            if let Some(frame) = Frame::parse((kind, content))? {
+                if !animated && frame.size != canvas {
+                    return Err(format!("{INVALID}: the frame has another size than the canvas").into());
+                }
+                return Ok(Self {
+                    canvas,
+                    left: 0,
+                    top: 0,
+                    frame,
+                });
+            }
+        }
+        Err(match chunks.0 {
+            [] => format!("{INVALID}: it has no picture").into(),
+            _ => CUT,
+        })
+    }
+
+    /// From the content of a frame's chunk.
+    fn first_frame(canvas: (u32, u32), content: &'a [u8]) -> Result<Self, Failure> {
+        let (left, top) = (u24(content, 0)? as usize * 2, u24(content, 3)? as usize * 2);
+        let size = (u24(content, 6)? + 1, u24(content, 9)? + 1);
+        for chunk in Chunks(content.get(16..).ok_or(CUT)?) {
+            if let Some(frame) = Frame::parse(chunk)? {
+                if frame.size != size {
+                    return Err(format!("{INVALID}: the first frame has two sizes").into());
+                }
+                return Ok(Self {
+                    canvas,
+                    left,
+                    top,
+                    frame,
+                });
+            }
+        }
+        Err(CUT)
+    }
+}
+
+/// A picture's chunk.
 struct Frame<'a> {
     lossy: bool,
-    /// The width and height that it says.
+    /// The width and height that it states.
     size: (u32, u32),
     content: &'a [u8],
 }
 
 impl<'a> Frame<'a> {
-    /// The first one; `None` if it is cut short.
-    fn find(bytes: &'a [u8]) -> Option<Self> {
-        Chunks(&bytes[12..]).find_map(|(kind, content)| {
-            let lossy = match kind {
-                b"VP8 " => true,
-                b"VP8L" => false,
-                _ => return None,
-            };
-            let size = if lossy {
-                let side = |at: usize| {
-                    let side = u16::from_le_bytes([*content.get(at)?, *content.get(at + 1)?]);
-                    Some(u32::from(side & 0x3FFF))
-                };
-                (side(6)?, side(8)?)
-            } else {
-                let bits = u32::from_le_bytes(content.get(1..5)?.try_into().ok()?);
-                ((bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1)
-            };
-            Some(Self { lossy, size, content })
-        })
+    /// `None` if the chunk is of another kind.
+    fn parse((kind, content): (&[u8; 4], &'a [u8])) -> Result<Option<Self>, Failure> {
+        let lossy = match kind {
+            b"VP8 " => true,
+            b"VP8L" => false,
+            _ => return Ok(None),
+        };
+        let size = if lossy {
+            let &[.., w0, w1, h0, h1] = content.first_chunk::<10>().ok_or(CUT)?;
+            let side = |low, high| u32::from(u16::from_le_bytes([low, high]) & 0x3FFF);
+            (side(w0, w1), side(h0, h1))
+        } else {
+            let &[_, bits @ ..] = content.first_chunk::<5>().ok_or(CUT)?;
+            let bits = u32::from_le_bytes(bits);
+            ((bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1)
+        };
+        Ok(Some(Self { lossy, size, content }))
+    }
+
+    /// A simple file of the chunk alone.
+    fn file(&self) -> Vec<u8> {
+        let padded = self.content.len().next_multiple_of(2);
+        let mut file = Vec::with_capacity(RIFF_HEADER + 8 + padded);
+        file.extend(b"RIFF");
+        file.extend((4 + 8 + padded as u32).to_le_bytes());
+        file.extend(b"WEBP");
+        file.extend(if self.lossy { b"VP8 " } else { b"VP8L" });
+        file.extend((self.content.len() as u32).to_le_bytes());
+        file.extend(self.content);
+        file.resize(RIFF_HEADER + 8 + padded, 0);
+        file
     }
 }
 
@@ -124,67 +238,14 @@ fn memory(decoder: &mut WebPDecoder<Cursor<&[u8]>>, width: u64, height: u64, byt
     let pixels = width * height;
     // Macroblocks of 16×16, chroma at half the size.
     let planes = width.next_multiple_of(16) * height.next_multiple_of(16) * 3 / 2;
-    let per_pixel = match (decoder.is_lossy(), decoder.has_alpha()) {
-        (true, false) => 3,
-        // RGBA, and alpha as a lossless image, its green channel and a copy of it; or RGB at the end.
-        (true, true) => 4 + 6,
+    let per_pixel = if decoder.is_lossy() {
+        3
+    } else {
         // RGB or RGBA, samples of 4 bytes, transforms and codes of blocks of at least 4×4.
-        (false, _) => 4 + 4 + 2,
+        4 + 4 + 2
     };
     // Chunks are copied. Codes have tables.
     (planes + pixels.saturating_mul(per_pixel)).saturating_add(bytes.len() as u64)
-}
-
-/// The canvas's size if the file is an animation.
-fn animation_canvas(bytes: &[u8]) -> Result<Option<(u32, u32)>, Failure> {
-    const ANIMATION: u8 = 1 << 1;
-    match Chunks(&bytes[12..]).next() {
-        Some((b"VP8X", header)) if header.first().is_some_and(|flags| flags & ANIMATION != 0) => {
-            Ok(Some((u24(header, 4)? + 1, u24(header, 7)? + 1)))
-        }
-        _ => Ok(None),
-    }
-}
-
-struct FirstFrame<'a> {
-    left: usize,
-    top: usize,
-    /// Width and height, each minus one, as a `VP8X` header has them.
-    size: &'a [u8],
-    /// `ALPH`, `VP8 ` or `VP8L` chunks.
-    chunks: &'a [u8],
-}
-
-impl<'a> FirstFrame<'a> {
-    fn find(bytes: &'a [u8]) -> Result<Self, Failure> {
-        let (_, body) = Chunks(&bytes[12..])
-            .find(|(kind, _)| *kind == b"ANMF")
-            .ok_or_else(|| format!("{INVALID}: an animation without a frame"))?;
-        let (left, top) = (u24(body, 0)? as usize * 2, u24(body, 3)? as usize * 2);
-        let (size, chunks) = body.get(6..12).zip(body.get(16..)).ok_or(INVALID)?;
-        Ok(Self {
-            left,
-            top,
-            size,
-            chunks,
-        })
-    }
-
-    fn into_still(self) -> Vec<u8> {
-        const ALPHA: u8 = 1 << 4;
-        let has_alpha = self.chunks.starts_with(b"ALPH");
-        let mut file = b"RIFF\0\0\0\0WEBP".to_vec();
-        // A lossless image says itself whether it has alpha; a lossy one needs the extended header for it.
-        if has_alpha {
-            file.extend(b"VP8X\x0A\0\0\0");
-            file.extend([ALPHA, 0, 0, 0]);
-            file.extend(self.size);
-        }
-        file.extend(self.chunks);
-        let riff_size = (file.len() - 8) as u32;
-        file[4..8].copy_from_slice(&riff_size.to_le_bytes());
-        file
-    }
 }
 
 /// The chunks of a RIFF body: kind and content. Ends at the first one that is cut short.

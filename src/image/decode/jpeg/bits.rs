@@ -12,6 +12,7 @@ pub(super) struct Bits<'a> {
     count: u32,
     /// How many zeros were appended behind the data.
     padding: u64,
+    damaged: bool,
 }
 
 impl<'a> Bits<'a> {
@@ -23,6 +24,7 @@ impl<'a> Bits<'a> {
             buffer: 0,
             count: 0,
             padding: 0,
+            damaged: false,
         }
     }
 
@@ -34,6 +36,21 @@ impl<'a> Bits<'a> {
     /// Whether more bits were taken than there are.
     pub(super) fn overrun(&self) -> bool {
         u64::from(self.count) < self.padding
+    }
+
+    /// Whole bytes of the data that are in the buffer.
+    pub(super) fn whole_bytes(&self) -> usize {
+        (u64::from(self.count).saturating_sub(self.padding) / 8) as usize
+    }
+
+    /// Notes that the bits cannot be what an encoder wrote.
+    pub(super) fn mark_damaged(&mut self) {
+        self.damaged = true;
+    }
+
+    /// True if [`Bits::mark_damaged`] was called.
+    pub(super) fn is_damaged(&self) -> bool {
+        self.damaged
     }
 
     /// At least 32 bits are in the buffer afterwards: enough for a code and the bits that follow it.

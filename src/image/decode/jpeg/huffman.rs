@@ -106,58 +106,62 @@ impl Huffman {
 
     /// What the next bits begin with; the bits that it covers are skipped. They must have been refilled.
     #[inline(always)]
-    pub(super) fn entry(&self, bits: &mut Bits<'_>) -> Result<Entry, Failure> {
+    pub(super) fn entry(&self, bits: &mut Bits<'_>) -> Entry {
         let entry = self.lookup[bits.peek(LOOKUP_BITS) as usize & ((1 << LOOKUP_BITS) - 1)];
         if entry.0 == 0 {
-            let entry = self.long(bits.peek(16))?;
-            bits.skip(entry.length());
-            return Ok(entry);
+            return self.long(bits);
         }
         bits.skip(entry.length());
-        Ok(entry)
+        entry
     }
 
     /// The next symbol, without its number.
     #[inline(always)]
-    pub(super) fn symbol(&self, bits: &mut Bits<'_>) -> Result<u8, Failure> {
+    pub(super) fn symbol(&self, bits: &mut Bits<'_>) -> u8 {
         bits.refill();
         let entry = self.lookup[bits.peek(LOOKUP_BITS) as usize & ((1 << LOOKUP_BITS) - 1)];
         if entry.0 == 0 {
-            let entry = self.long(bits.peek(16))?;
-            bits.skip(entry.length());
-            return Ok(entry.symbol());
+            return self.long(bits).symbol();
         }
         let size = match entry.value() {
             Some(_) => u32::from(entry.symbol() & 15),
             None => 0,
         };
         bits.skip(entry.length() - size);
-        Ok(entry.symbol())
+        entry.symbol()
     }
 
-    /// A code that is longer than the lookup, from the next 16 bits.
+    /// A code that is longer than the lookup, which is skipped. Bits that no code begins with are damage: as in libjpeg, 17 of
+    /// them are the symbol 0.
     #[inline(never)]
-    fn long(&self, next: u32) -> Result<Entry, Failure> {
-        let length = (LOOKUP_BITS + 1..=16)
-            .find(|&length| next < self.ends[length as usize])
-            .ok_or("damaged JPEG: no Huffman code begins with these bits")?;
+    fn long(&self, bits: &mut Bits<'_>) -> Entry {
+        let next = bits.peek(16);
+        let length = (LOOKUP_BITS + 1..=16).find(|&length| next < self.ends[length as usize]);
+        let Some(length) = length else {
+            bits.skip(17);
+            bits.mark_damaged();
+            return Entry::new(0, 0);
+        };
+        bits.skip(length);
         let index = (next >> (16 - length)) as i32 + self.offsets[length as usize];
-        Ok(Entry::new(length, self.symbols[index as usize & 255]))
+        Entry::new(length, self.symbols[index as usize & 255])
     }
 
     /// The difference to the DC coefficient before.
     #[inline(always)]
-    pub(super) fn difference(&self, bits: &mut Bits<'_>) -> Result<i32, Failure> {
+    pub(super) fn difference(&self, bits: &mut Bits<'_>) -> i32 {
         bits.refill();
-        let entry = self.entry(bits)?;
+        let entry = self.entry(bits);
         if let Some(value) = entry.value() {
-            return Ok(value.into());
+            return value.into();
         }
-        if entry.symbol() > 15 {
-            return Err("damaged JPEG: a DC coefficient has more than 15 bits".into());
-        }
-        let size = u32::from(entry.symbol());
-        Ok(extend(bits.take(size), size))
+        let size = u32::from(entry.symbol() & 15);
+        extend(bits.take(size), size)
+    }
+
+    /// True if the symbols can be the sizes of differences.
+    pub(super) fn is_of_dc(&self) -> bool {
+        self.symbols.iter().all(|&symbol| symbol <= 15)
     }
 }
 
@@ -237,19 +241,19 @@ mod tests {
             });
             let bytes: Vec<u8> = stuffed.chain([0; 8]).collect();
             let mut bits = Bits::new(&bytes, 0);
-            assert_eq!(
-                huffman.difference(&mut bits).unwrap(),
-                (1 << size) - 1,
-                "length {length}"
-            );
+            assert_eq!(huffman.difference(&mut bits), (1 << size) - 1, "length {length}");
             let mut bits = Bits::new(&bytes, 0);
-            assert_eq!(huffman.symbol(&mut bits).unwrap(), symbol);
+            assert_eq!(huffman.symbol(&mut bits), symbol);
             assert_eq!(bits.take(size), (1 << size) - 1);
         }
         let mut bits = Bits::new(&[0x7F; 8], 0);
         bits.refill();
-        assert!(huffman.entry(&mut bits).is_ok());
+        huffman.entry(&mut bits);
+        assert!(!bits.is_damaged());
         let ones = [0xFF, 0, 0xFF, 0, 0xFF, 0, 0xFF, 0];
-        assert!(huffman.symbol(&mut Bits::new(&ones, 0)).is_err());
+        let mut bits = Bits::new(&ones, 0);
+        assert_eq!(huffman.symbol(&mut bits), 0);
+        assert!(bits.is_damaged());
+        assert_eq!(bits.take(16), 0b1111_1111_1111_1110);
     }
 }

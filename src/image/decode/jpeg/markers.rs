@@ -50,8 +50,12 @@ pub(super) struct Markers<'a> {
     pub(super) jfif: bool,
     /// The colour transform of Adobe's marker.
     pub(super) adobe: Option<u8>,
-    /// The first EXIF data.
-    pub(super) exif: Option<&'a [u8]>,
+    /// True if the end of the bytes is that of the image.
+    end_implied: bool,
+    /// The segments of EXIF data, the later ones without their prefix.
+    pub(super) exif: Vec<&'a [u8]>,
+    /// The last XMP.
+    pub(super) xmp: Option<&'a [u8]>,
 }
 
 /// A scan's header.
@@ -90,11 +94,20 @@ impl<'a> Markers<'a> {
             restart_interval: 0,
             jfif: false,
             adobe: None,
-            exif: None,
+            end_implied: false,
+            exif: Vec::new(),
+            xmp: None,
         })
     }
 
+    /// Takes the end of the bytes for that of the image, if it has no EOI.
+    #[cfg(feature = "tiff")]
+    pub(super) fn imply_end(&mut self) {
+        self.end_implied = true;
+    }
+
     /// With the tables of another stream, as TIFFs keep those that their JPEGs share.
+    #[cfg(feature = "tiff")]
     pub(super) fn with_tables(bytes: &'a [u8], tables: &'a [u8]) -> Result<Self, Failure> {
         let mut before = Self::new(tables)?;
         if before.next_scan()?.is_some() || before.frame.is_some() {
@@ -145,7 +158,7 @@ impl<'a> Markers<'a> {
                     self.restart_interval = u16::from_be_bytes(interval).into();
                 }
                 0xDA => return self.scan(segment).map(Some),
-                0xE1 if segment.starts_with(b"Exif\0\0") => self.exif = self.exif.or(Some(segment)),
+                0xE1 => self.application_1(segment),
                 0xE0 => self.jfif |= segment.len() >= 14 && segment.starts_with(b"JFIF\0"),
                 0xEE if segment.len() >= 12 && segment.starts_with(b"Adobe") => {
                     self.adobe = Some(segment[11]);
@@ -159,9 +172,14 @@ impl<'a> Markers<'a> {
 
     /// The next marker. Bytes before it are skipped.
     fn marker(&mut self) -> Result<u8, Failure> {
-        let (marker, at) = next_marker(self.bytes, self.at)?;
-        self.at = at;
-        Ok(marker)
+        match next_marker(self.bytes, self.at) {
+            Ok((marker, at)) => {
+                self.at = at;
+                Ok(marker)
+            }
+            Err(_) if self.end_implied => Ok(EOI),
+            Err(failure) => Err(failure),
+        }
     }
 
     fn segment(&mut self) -> Result<&'a [u8], Failure> {
@@ -174,6 +192,14 @@ impl<'a> Markers<'a> {
         let segment = rest.get(2..length).ok_or_else(cut)?;
         self.at += length;
         Ok(segment)
+    }
+
+    fn application_1(&mut self, segment: &'a [u8]) {
+        if let Some(rest) = segment.strip_prefix(b"Exif\0\0") {
+            self.exif.push(if self.exif.is_empty() { segment } else { rest });
+        } else if let Some(xmp) = segment.strip_prefix(b"http://ns.adobe.com/xap/1.0/\0") {
+            self.xmp = Some(xmp);
+        }
     }
 
     fn huffman_tables(&mut self, mut segment: &[u8]) -> Result<(), Failure> {
@@ -290,7 +316,12 @@ impl<'a> Markers<'a> {
     }
 
     pub(super) fn dc(&self, table: usize) -> Result<&Huffman, Failure> {
-        present(&self.dc, table)
+        let huffman = present(&self.dc, table)?;
+        if huffman.is_of_dc() {
+            Ok(huffman)
+        } else {
+            Err("damaged JPEG: a DC coefficient has more than 15 bits".into())
+        }
     }
 
     pub(super) fn ac(&self, table: usize) -> Result<&Huffman, Failure> {

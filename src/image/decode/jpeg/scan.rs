@@ -8,7 +8,22 @@ use super::markers::{Markers, Scan, ScanComponent, Steps, ZIGZAG, next_marker};
 use crate::error::ImageErrorKind;
 use crate::image::decode::Failure;
 
-/// Where a scan's data stands.
+/// The end of a scan's data.
+pub(super) struct End {
+    /// Where to look for the next marker.
+    pub(super) position: usize,
+    /// True if libjpeg decodes the scan whatever follows it: up to a marker, or with as many bytes as it looks ahead.
+    pub(super) suffices: bool,
+}
+
+/// Bytes that libjpeg looks ahead.
+const LOOKAHEAD: usize = 7;
+
+/// Reads the blocks of a scan.
+///
+/// Damage in a scan without restart markers is an error: what follows it is lost. In one with restart markers, decoding goes on
+/// as in libjpeg: up to the next marker, blocks are zero, and a marker with another number than the expected one is passed,
+/// skipped or waited for. A scan whose data ends early is an error, unless damage was passed before.
 pub(super) struct Reader<'a> {
     bits: Bits<'a>,
     bytes: &'a [u8],
@@ -21,6 +36,10 @@ pub(super) struct Reader<'a> {
     before: [i32; 4],
     /// Blocks that have no more coefficients in a progressive scan.
     ended: u32,
+    /// True if the interval has no more data.
+    exhausted: bool,
+    /// True if damage was passed, in this scan or in one before.
+    resynchronised: bool,
 }
 
 impl<'a> Reader<'a> {
@@ -33,29 +52,77 @@ impl<'a> Reader<'a> {
             restart: 0,
             before: [0; 4],
             ended: 0,
+            exhausted: false,
+            resynchronised: false,
         }
     }
 
-    /// To be called before each MCU: passes a restart marker if one is due.
+    /// Passes a restart marker if one is due. Must be called before each MCU. Returns false if the MCU has no data, and its
+    /// coefficients are 0.
     #[inline(always)]
-    pub(super) fn start_mcu(&mut self) -> Result<(), Failure> {
-        if self.restart_interval > 0 {
-            if self.left == 0 {
-                self.pass_restart()?;
-            }
-            self.left -= 1;
+    pub(super) fn start_mcu(&mut self) -> Result<bool, Failure> {
+        if self.restart_interval == 0 {
+            return Ok(true);
+        }
+        self.start_mcu_in_interval()
+    }
+
+    fn start_mcu_in_interval(&mut self) -> Result<bool, Failure> {
+        self.check_interval()?;
+        if self.left == 0 {
+            self.pass_restart()?;
+        }
+        self.left -= 1;
+        Ok(!self.exhausted)
+    }
+
+    /// Notes whether the last MCU took more data than the interval has.
+    fn check_interval(&mut self) -> Result<(), Failure> {
+        if !self.exhausted && self.bits.overrun() {
+            let (marker, _) = next_marker(self.bytes, self.bits.position())?;
+            self.pass_damage(marker, false)?;
+            self.exhausted = true;
         }
         Ok(())
     }
 
+    /// Notes damage, before which data up to this marker may have been skipped.
+    fn pass_damage(&mut self, marker: u8, skipped: bool) -> Result<(), Failure> {
+        self.resynchronised |= skipped || is_restart(marker);
+        if self.resynchronised {
+            Ok(())
+        } else {
+            Err(ended_early(marker))
+        }
+    }
+
+    /// Does what libjpeg's `jpeg_resync_to_restart` does with the next marker.
     #[cold]
     fn pass_restart(&mut self) -> Result<(), Failure> {
-        self.check()?;
-        let (marker, at) = next_marker(self.bytes, self.bits.position())?;
-        if marker != 0xD0 | self.restart {
-            return Err(ended_early(marker));
+        let from = self.bits.position();
+        let (mut marker, mut at) = next_marker(self.bytes, from)?;
+        let between = self.bytes.get(from..at - 2).unwrap_or_default();
+        let mut skipped = self.bits.whole_bytes() > 0 || between.iter().any(|&byte| byte != 0xFF);
+        let passed = loop {
+            match Resync::new(marker, self.restart) {
+                Resync::Pass => break true,
+                Resync::Wait => break false,
+                Resync::Skip => {
+                    skipped = true;
+                    (marker, at) = next_marker(self.bytes, at)?;
+                }
+            }
+        };
+        if skipped || marker != 0xD0 | self.restart {
+            self.pass_damage(marker, skipped)?;
         }
-        self.bits = Bits::new(self.bytes, at);
+        if passed {
+            self.bits = Bits::new(self.bytes, at);
+            self.exhausted = false;
+        } else {
+            // The marker is found again.
+            self.bits = Bits::new(self.bytes, at - 2);
+        }
         self.left = self.restart_interval;
         self.restart = (self.restart + 1) % 8;
         self.before = [0; 4];
@@ -63,13 +130,29 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Whether all blocks until now were there. To be called now and then, and at the end.
-    pub(super) fn check(&self) -> Result<(), Failure> {
-        if !self.bits.overrun() {
-            return Ok(());
+    /// Fails if blocks until now were damaged or missing. Must be called now and then, and at the end.
+    pub(super) fn check(&mut self) -> Result<(), Failure> {
+        if self.restart_interval > 0 {
+            return self.check_interval();
         }
-        let (marker, _) = next_marker(self.bytes, self.bits.position())?;
-        Err(ended_early(marker))
+        if self.bits.overrun() {
+            let (marker, _) = next_marker(self.bytes, self.bits.position())?;
+            return Err(ended_early(marker));
+        }
+        if self.bits.is_damaged() {
+            return Err("damaged JPEG: its data has codes or coefficients that do not exist".into());
+        }
+        Ok(())
+    }
+
+    /// The end of the data, after the last MCU.
+    pub(super) fn end(&self) -> End {
+        let position = self.position();
+        let unread = self.bytes.len().saturating_sub(position) + self.bits.whole_bytes();
+        End {
+            position,
+            suffices: unread >= LOOKAHEAD || next_marker(self.bytes, position).is_ok(),
+        }
     }
 
     /// Where to look for the marker behind the data.
@@ -87,15 +170,15 @@ impl<'a> Reader<'a> {
         ac: &Huffman,
         steps: &Steps,
         block: &mut Block,
-    ) -> Result<usize, Failure> {
+    ) -> usize {
         let mut bits = self.bits;
         let before = &mut self.before[component & 3];
-        *before = before.wrapping_add(dc.difference(&mut bits)?);
+        *before = before.wrapping_add(dc.difference(&mut bits));
         block[0] = (*before as i16).wrapping_mul(steps[0]);
         let (mut next, mut last) = (1, 0);
         while next < 64 {
             bits.refill();
-            let entry = ac.entry(&mut bits)?;
+            let entry = ac.entry(&mut bits);
             let run = usize::from(entry.symbol() >> 4);
             let value = if let Some(value) = entry.value() {
                 value
@@ -117,35 +200,28 @@ impl<'a> Reader<'a> {
             next += 1;
         }
         if next > 64 {
-            return Err(too_many());
+            bits.mark_damaged();
         }
         self.bits = bits;
-        Ok(last)
+        last
     }
 
-    fn first_dc(
-        &mut self,
-        component: usize,
-        dc: &Huffman,
-        low: u32,
-        block: &mut Block,
-    ) -> Result<(), Failure> {
+    fn first_dc(&mut self, component: usize, dc: &Huffman, low: u32, block: &mut Block) {
         let before = &mut self.before[component & 3];
-        *before = before.wrapping_add(dc.difference(&mut self.bits)?);
+        *before = before.wrapping_add(dc.difference(&mut self.bits));
         block[0] = (*before << low) as i16;
-        Ok(())
     }
 
-    fn first_ac(&mut self, ac: &Huffman, scan: &Scan, block: &mut Block) -> Result<(), Failure> {
+    fn first_ac(&mut self, ac: &Huffman, scan: &Scan, block: &mut Block) {
         if self.ended > 0 {
             self.ended -= 1;
-            return Ok(());
+            return;
         }
         let mut bits = self.bits;
         let mut next = scan.first;
         while next <= scan.last {
             bits.refill();
-            let entry = ac.entry(&mut bits)?;
+            let entry = ac.entry(&mut bits);
             let (run, size) = (u32::from(entry.symbol() >> 4), u32::from(entry.symbol() & 15));
             let value = if let Some(value) = entry.value() {
                 value
@@ -163,20 +239,19 @@ impl<'a> Reader<'a> {
             next += 1;
         }
         if next > 64 {
-            return Err(too_many());
+            bits.mark_damaged();
         }
         self.bits = bits;
-        Ok(())
     }
 
     /// One more bit of each coefficient that is not 0, and those that are new.
-    fn refine_ac(&mut self, ac: &Huffman, scan: &Scan, block: &mut Block) -> Result<(), Failure> {
+    fn refine_ac(&mut self, ac: &Huffman, scan: &Scan, block: &mut Block) {
         let bit = 1_i16 << scan.low;
         let mut bits = self.bits;
         let mut next = scan.first;
         if self.ended == 0 {
             while next <= scan.last {
-                let symbol = ac.symbol(&mut bits)?;
+                let symbol = ac.symbol(&mut bits);
                 let mut run = u32::from(symbol >> 4);
                 let new = match symbol & 15 {
                     0 if run < 15 => {
@@ -194,15 +269,18 @@ impl<'a> Reader<'a> {
                     if *coefficient != 0 {
                         refine(&mut bits, coefficient, bit);
                     } else if run == 0 {
-                        *coefficient = new;
                         break;
                     } else {
                         run -= 1;
                     }
                     next += 1;
                 }
-                if next > scan.last && new != 0 {
-                    return Err(too_many());
+                if new != 0 {
+                    // As in libjpeg, be it one behind the scan's last coefficient.
+                    block[usize::from(ZIGZAG[next & 127]) & 63] = new;
+                    if next > scan.last {
+                        bits.mark_damaged();
+                    }
                 }
                 next += 1;
             }
@@ -217,8 +295,38 @@ impl<'a> Reader<'a> {
             self.ended -= 1;
         }
         self.bits = bits;
-        Ok(())
     }
+}
+
+/// What libjpeg does where a restart marker is due.
+enum Resync {
+    /// Takes the marker for the expected one.
+    Pass,
+    /// Leaves the marker for later, and takes the interval for empty.
+    Wait,
+    /// Looks at the next marker.
+    Skip,
+}
+
+impl Resync {
+    /// `expected` are the low bits of the expected marker.
+    fn new(marker: u8, expected: u8) -> Self {
+        match marker {
+            ..0xC0 => Self::Skip,
+            0xD0..=0xD7 => match marker.wrapping_sub(expected) % 8 {
+                // One of the next two.
+                1 | 2 => Self::Wait,
+                // One of the two before.
+                6 | 7 => Self::Skip,
+                _ => Self::Pass,
+            },
+            _ => Self::Wait,
+        }
+    }
+}
+
+fn is_restart(marker: u8) -> bool {
+    matches!(marker, 0xD0..=0xD7)
 }
 
 /// One more bit of a coefficient that is not 0.
@@ -246,6 +354,8 @@ pub(super) struct Coefficients {
     /// For each component's coefficients, in the order of the file, the bits of precision that are missing; `None` before
     /// its first scan.
     pub(super) missing: Vec<[Option<u32>; 64]>,
+    /// True if damage was passed.
+    resynchronised: bool,
 }
 
 impl Coefficients {
@@ -258,6 +368,7 @@ impl Coefficients {
             blocks: frame.components.iter().map(blocks).collect(),
             steps: vec![None; frame.components.len()],
             missing: vec![[None; 64]; frame.components.len()],
+            resynchronised: false,
         }
     }
 
@@ -277,6 +388,7 @@ impl Coefficients {
     ) -> Result<usize, Failure> {
         let unit: Steps = [1; 64];
         let mut reader = Reader::new(markers, scan);
+        reader.resynchronised = self.resynchronised;
         for &ScanComponent { index, .. } in &scan.components {
             if self.steps[index].is_none() {
                 self.steps[index] = Some(markers.steps(frame.components[index].table)?);
@@ -302,36 +414,38 @@ impl Coefficients {
             });
         }
         let decode = |reader: &mut Reader<'_>, part: Part<'_>, block: &mut Block| match (part.dc, part.ac) {
-            (Some(dc), Some(ac)) => reader.sequential(part.index, dc, ac, &unit, block).map(|_| ()),
+            (Some(dc), Some(ac)) => {
+                reader.sequential(part.index, dc, ac, &unit, block);
+            }
             (Some(dc), None) => reader.first_dc(part.index, dc, scan.low, block),
             (None, Some(ac)) if refines => reader.refine_ac(ac, scan, block),
             (None, Some(ac)) => reader.first_ac(ac, scan, block),
-            (None, None) => {
-                block[0] |= (reader.bits.take(1) << scan.low) as i16;
-                Ok(())
-            }
+            (None, None) => block[0] |= (reader.bits.take(1) << scan.low) as i16,
         };
         if let [part] = parts[..] {
             let component = &frame.components[part.index];
             let rows = self.blocks[part.index].chunks_mut(component.padded_wide);
             for row in rows.take(component.blocks_high) {
                 for block in row.iter_mut().take(component.blocks_wide) {
-                    reader.start_mcu()?;
-                    decode(&mut reader, part, block)?;
+                    if reader.start_mcu()? {
+                        decode(&mut reader, part, block);
+                    }
                 }
                 reader.check()?;
             }
         } else {
             for mcu_y in 0..frame.mcus_high {
                 for mcu_x in 0..frame.mcus_wide {
-                    reader.start_mcu()?;
+                    if !reader.start_mcu()? {
+                        continue;
+                    }
                     for &part in &parts {
                         let component = &frame.components[part.index];
                         for y in 0..component.v {
                             let first =
                                 (mcu_y * component.v + y) * component.padded_wide + mcu_x * component.h;
                             for block in &mut self.blocks[part.index][first..first + component.h] {
-                                decode(&mut reader, part, block)?;
+                                decode(&mut reader, part, block);
                             }
                         }
                     }
@@ -340,6 +454,7 @@ impl Coefficients {
             }
         }
         reader.check()?;
+        self.resynchronised = reader.resynchronised;
         Ok(reader.position())
     }
 }
@@ -353,8 +468,4 @@ fn ended_early(marker: u8) -> Failure {
             reason: "truncated JPEG: a scan ends before its last pixels".into(),
         },
     }
-}
-
-fn too_many() -> Failure {
-    "damaged JPEG: a block has more than 64 coefficients".into()
 }

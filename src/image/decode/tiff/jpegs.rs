@@ -4,7 +4,8 @@ use ::tiff::ColorType;
 use ::tiff::decoder::ifd::Value;
 use ::tiff::tags::Tag;
 
-use super::{Layout, Source, reason};
+use super::failure::{name, reason};
+use super::{Layout, Source};
 use crate::image::decode::Failure;
 use crate::image::decode::jpeg::{Coding, Jpeg};
 
@@ -38,7 +39,12 @@ impl<'a> Jpegs<'a> {
             }
             ColorType::YCbCr(8) => Coding::YCbCr,
             _ if color.bit_depth() == 8 => Coding::Stored,
-            _ => return Err(Failure::unsupported(format!("a TIFF with JPEGs of {color:?}"))),
+            _ => {
+                return Err(Failure::unsupported(format!(
+                    "a TIFF with JPEGs of {}",
+                    name(color)
+                )));
+            }
         };
         let samples = decoder.find_tag_unsigned(Tag::SamplesPerPixel);
         let components = match samples.ok().flatten() {
@@ -105,7 +111,7 @@ impl<'a> Jpegs<'a> {
         let place = self.offsets.get(index).zip(self.lengths.get(index));
         let (&offset, &length) = place.ok_or("damaged TIFF: a strip or tile is missing")?;
         let rest = self.file.get(offset..).unwrap_or_default();
-        let jpeg = Jpeg::read(&rest[..length.min(rest.len())], self.tables.as_deref())?;
+        let jpeg = Jpeg::in_tiff(&rest[..length.min(rest.len())], self.tables.as_deref())?;
         let [width, height, components] = jpeg.size();
         let expected = layout.stored(index);
         // Some programs fill up the last strip.
