@@ -199,6 +199,7 @@ pub mod float8;
 #[doc(hidden)]
 pub mod graph;
 pub mod image;
+mod json;
 #[doc(hidden)]
 pub mod kernels;
 pub mod labels;

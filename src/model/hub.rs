@@ -6,13 +6,16 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Component, Path, PathBuf};
 use std::{env, fs};
 
+use super::source::PREPROCESSOR;
 use super::timm;
 use crate::error::{Error, Result};
 use crate::nearest::nearest;
 
 /// What a model needs, as patterns of `hf download`.
-const PATTERNS: &str =
-    "--include config.json --include preprocessor_config.json --include 'model*.safetensors*'";
+const PATTERNS: &str = "--include config.json --include '*processor_config.json' --include 'model*.safetensors*'";
+/// The image processor's file, which is preprocessor_config.json or, in repositories that transformers 5 wrote,
+/// processor_config.json.
+const PROCESSOR: &str = "--include '*processor_config.json'";
 /// Its weights, in one file or in several with their index.
 const WEIGHTS: &str = "--include 'model*.safetensors*'";
 /// The same for a model of timm.
@@ -114,6 +117,7 @@ impl Repository {
         match (files, self.id.starts_with("timm/")) {
             ([], true) => self.command(TIMM_FILES),
             ([], false) => self.command(PATTERNS),
+            ([file], _) if file == PREPROCESSOR => self.command(PROCESSOR),
             (files, _) => self.command(&files.join(" ")),
         }
     }
