@@ -124,7 +124,7 @@ fn what_the_cache_lacks_is_said_with_the_command() {
     for (file, download) in [
         ("config.json", "config.json"),
         ("model.safetensors", "--include 'model*.safetensors*'"),
-        ("preprocessor_config.json", "preprocessor_config.json"),
+        ("preprocessor_config.json", "--include '*processor_config.json'"),
     ] {
         let expected = format!(
             "error: someone/vit-tiny: its snapshot in the cache (DIR/models--someone--vit-tiny/snapshots/0123abcd) is missing \

@@ -9,6 +9,8 @@
 //! white, while [`crate::image::decode()`] drops alpha, as transformers' own `load_image` does before the processor.
 
 mod class;
+#[cfg(test)]
+mod tests;
 
 use std::path::Path;
 

@@ -101,7 +101,7 @@ fn a_revision_is_a_branch_a_tag_or_a_commit() {
         .to_string();
     let expected = "org/name@v3: is in the Hugging Face cache (DIR/models--org--name), but not its revision v3: there is aaa, \
                     bbb, main, refs/pr/1, v2, which @ behind the name selects; download it: hf download org/name --include \
-                    config.json --include preprocessor_config.json --include 'model*.safetensors*' --revision v3";
+                    config.json --include '*processor_config.json' --include 'model*.safetensors*' --revision v3";
     assert_eq!(error.replace(root.path().to_str().unwrap(), "DIR"), expected);
     // Without a main branch none is guessed.
     cache(root.path(), "org/other", "ccc", &[]);
@@ -131,7 +131,7 @@ fn what_is_not_cached_is_an_error_with_the_command() {
     assert_eq!(
         error("google/vit-base-patch16-224"),
         "google/vit-base-patch16-224: is no directory here, and not in the Hugging Face cache (looked in DIR); if the hub has \
-         it, download it: hf download google/vit-base-patch16-224 --include config.json --include preprocessor_config.json \
+         it, download it: hf download google/vit-base-patch16-224 --include config.json --include '*processor_config.json' \
          --include 'model*.safetensors*'"
     );
     // timm's repositories have a tag, which its bare names leave out.
