@@ -18,15 +18,19 @@ const NON_FINITE: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
 /// The reason why Python's reader refuses the bytes too, without the file's name.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Value, String> {
     if bytes.starts_with(b"\xef\xbb\xbf") {
-        return Err("begins with a byte order mark, which JSON does not allow. Save it as UTF-8 without one.".to_owned());
+        return Err(
+            "begins with a byte order mark, which JSON does not allow. Save it as UTF-8 without one."
+                .to_owned(),
+        );
     }
     if bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff") {
         return Err("is UTF-16, and JSON files are UTF-8. Save it as UTF-8.".to_owned());
     }
-    let parsed = serde_json::from_slice(bytes).or_else(|error| match std::str::from_utf8(bytes).map(marked) {
-        Ok(Cow::Owned(text)) => serde_json::from_str(&text),
-        _ => Err(error),
-    });
+    let parsed =
+        serde_json::from_slice(bytes).or_else(|error| match std::str::from_utf8(bytes).map(marked) {
+            Ok(Cow::Owned(text)) => serde_json::from_str(&text),
+            _ => Err(error),
+        });
     parsed.map_err(|error| format!("is not valid JSON: {error}"))
 }
 
@@ -111,17 +115,39 @@ mod tests {
     #[test]
     fn the_last_of_equal_keys_counts() {
         assert_eq!(parse(br#"{"a": 1, "a": NaN, "a": 3}"#).unwrap()["a"], 3);
-        assert_eq!(parse(br#"{"a": {"b": 1}, "a": {}}"#).unwrap()["a"], Value::Object(<_>::default()));
+        assert_eq!(
+            parse(br#"{"a": {"b": 1}, "a": {}}"#).unwrap()["a"],
+            Value::Object(<_>::default())
+        );
     }
 
     #[test]
     fn what_python_refuses_is_refused() {
         let sources = [
-            "nan", "NAN", "infinity", "Inf", "+Infinity", "-NaN", "- Infinity", "1NaN", "NaN1", "[NaN", "{NaN}", "{'a': NaN}",
-            "[NaN,]", "// NaN\n1", "\"NaN", "",
+            "nan",
+            "NAN",
+            "infinity",
+            "Inf",
+            "+Infinity",
+            "-NaN",
+            "- Infinity",
+            "1NaN",
+            "NaN1",
+            "[NaN",
+            "{NaN}",
+            "{'a': NaN}",
+            "[NaN,]",
+            "// NaN\n1",
+            "\"NaN",
+            "",
         ];
         for source in sources {
-            assert!(parse(source.as_bytes()).unwrap_err().starts_with("is not valid JSON: "), "{source}");
+            assert!(
+                parse(source.as_bytes())
+                    .unwrap_err()
+                    .starts_with("is not valid JSON: "),
+                "{source}"
+            );
         }
         let utf_16: Vec<u8> = "\u{feff}{}".encode_utf16().flat_map(u16::to_le_bytes).collect();
         for (bytes, reason) in [

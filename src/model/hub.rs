@@ -12,7 +12,8 @@ use crate::error::{Error, Result};
 use crate::nearest::nearest;
 
 /// What a model needs, as patterns of `hf download`.
-const PATTERNS: &str = "--include config.json --include '*processor_config.json' --include 'model*.safetensors*'";
+const PATTERNS: &str =
+    "--include config.json --include '*processor_config.json' --include 'model*.safetensors*'";
 /// The image processor's file, which is preprocessor_config.json or, in repositories that transformers 5 wrote,
 /// processor_config.json.
 const PROCESSOR: &str = "--include '*processor_config.json'";

@@ -118,7 +118,8 @@ mod tests {
 
     #[test]
     fn another_size_scales_what_surrounds_the_crop() {
-        let rules = |config| Preprocess::from_hf(Path::new("preprocessor_config.json"), &config, None).unwrap();
+        let rules =
+            |config| Preprocess::from_hf(Path::new("preprocessor_config.json"), &config, None).unwrap();
         let deit = json!({
             "image_processor_type": "DeiTImageProcessor",
             "size": { "height": 256, "width": 256 },

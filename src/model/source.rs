@@ -266,7 +266,9 @@ impl Source<'_> {
                 };
                 // It may be either file: the name is not known.
                 let document = parse(self.place(PREPROCESSOR), bytes)?;
-                if document.value.get("image_processor_type").is_none() && document.value.get(IMAGE_PROCESSOR).is_some() {
+                if document.value.get("image_processor_type").is_none()
+                    && document.value.get(IMAGE_PROCESSOR).is_some()
+                {
                     return Ok(document.image_processor());
                 }
                 Ok(Some(document))
@@ -282,7 +284,11 @@ impl Source<'_> {
             return self.missing(&[PREPROCESSOR.to_owned()], why);
         }
         // A broken link of the hub's cache.
-        let file = if processor.is_symlink() { PROCESSOR } else { PREPROCESSOR };
+        let file = if processor.is_symlink() {
+            PROCESSOR
+        } else {
+            PREPROCESSOR
+        };
         let why = "which says how images are prepared, and has no processor_config.json instead";
         self.missing(&[file.to_owned()], why)
     }

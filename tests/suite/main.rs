@@ -31,6 +31,7 @@ mod model;
 mod naflex;
 mod outputs;
 mod plan_cache;
+mod processors;
 mod profile;
 mod quantize;
 #[cfg(feature = "serve")]

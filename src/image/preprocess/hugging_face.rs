@@ -78,7 +78,9 @@ impl<'a> Config<'a> {
         match self.keys.get(key) {
             Some(Value::Null) => Err(self.error(
                 key,
-                format_args!("is null, but {user} needs it. Set it, or remove the key for the class's default."),
+                format_args!(
+                    "is null, but {user} needs it. Set it, or remove the key for the class's default."
+                ),
             )),
             value => Ok(value),
         }
@@ -88,20 +90,34 @@ impl<'a> Config<'a> {
     fn class(&self, model: Option<&str>) -> Result<&'static Class> {
         let key = "image_processor_type";
         // With code of its own beside it, transformers does not read the older name.
-        let older = match self.keys.get("auto_map").and_then(|map| map.get("AutoImageProcessor")) {
+        let older = match self
+            .keys
+            .get("auto_map")
+            .and_then(|map| map.get("AutoImageProcessor"))
+        {
             Some(_) => None,
             None => Some("feature_extractor_type"),
         };
         for key in [Some(key), older].into_iter().flatten() {
             if let Some(name) = self.given(key) {
                 let class = name.as_str().and_then(Class::by_name);
-                return class.ok_or_else(|| self.error(key, format_args!("is {}, which is not supported", json::text(name))));
+                return class.ok_or_else(|| {
+                    self.error(
+                        key,
+                        format_args!("is {}, which is not supported", json::text(name)),
+                    )
+                });
             }
         }
         match model {
             Some(model) => Class::by_model_type(model)
                 .or_else(|| Class::by_name(model))
-                .ok_or_else(|| self.error(key, format_args!("is missing, and unknown for `{model}` in config.json"))),
+                .ok_or_else(|| {
+                    self.error(
+                        key,
+                        format_args!("is missing, and unknown for `{model}` in config.json"),
+                    )
+                }),
             None => Err(self.error(key, "is missing")),
         }
     }
@@ -119,7 +135,11 @@ impl<'a> Config<'a> {
 
     fn number(&self, key: &str, user: &str) -> Result<Option<f64>> {
         let value = self.needed(key, user)?;
-        let number = |value: &Value| value.as_f64().ok_or_else(|| self.unexpected(key, value, "a number"));
+        let number = |value: &Value| {
+            value
+                .as_f64()
+                .ok_or_else(|| self.unexpected(key, value, "a number"))
+        };
         value.map(number).transpose()
     }
 
@@ -222,7 +242,9 @@ impl Config<'_> {
         let key = "size";
         match self.needed(key, "`do_resize`")? {
             None => Ok(class.size),
-            Some(Value::Object(entries)) if entries.contains_key("shortest_edge") => self.shortest_edge(entries),
+            Some(Value::Object(entries)) if entries.contains_key("shortest_edge") => {
+                self.shortest_edge(entries)
+            }
             Some(Value::Number(edge)) if !self.flag("default_to_square", class.default_to_square)? => {
                 Ok(Resize::Shortest {
                     edge: self.pixels(key, &Value::Number(edge.clone()))?,
@@ -246,7 +268,11 @@ impl Config<'_> {
             (Some(edge), longest) if known => Ok(Resize::Shortest { edge, longest }),
             _ => {
                 let value = Value::Object(entries.clone());
-                Err(self.unexpected("size", &value, "height and width, or shortest_edge and maybe longest_edge"))
+                Err(self.unexpected(
+                    "size",
+                    &value,
+                    "height and width, or shortest_edge and maybe longest_edge",
+                ))
             }
         }
     }
@@ -261,7 +287,10 @@ impl Config<'_> {
         }
         let crop_pct = self.number("crop_pct", "`size`")?.unwrap_or(crop_pct);
         if crop_pct <= 0.0 {
-            return Err(self.error("crop_pct", format_args!("is {crop_pct}, expected a positive number")));
+            return Err(self.error(
+                "crop_pct",
+                format_args!("is {crop_pct}, expected a positive number"),
+            ));
         }
         let resize = Resize::Shortest {
             edge: (edge as f64 / crop_pct) as usize,
@@ -282,7 +311,10 @@ impl Config<'_> {
     /// SigLIP 2's resize.
     fn patches(&self, patch_size: usize, max_num_patches: usize) -> Result<Resize> {
         if !self.flag("do_resize", true)? {
-            return Err(self.error("do_resize", "is false, but images must be resized to whole patches"));
+            return Err(self.error(
+                "do_resize",
+                "is false, but images must be resized to whole patches",
+            ));
         }
         let number = |key, default| match self.needed(key, "the resize to patches")? {
             None => Ok(default),
@@ -301,7 +333,10 @@ impl Config<'_> {
                 Rescale::Multiply(factor.unwrap_or(1.0 / 255.0))
             }
             false if class.variant == Variant::Dinov3 => {
-                return Err(self.error("do_rescale", "is false, but DINOv3's processor resizes rescaled images"));
+                return Err(self.error(
+                    "do_rescale",
+                    "is false, but DINOv3's processor resizes rescaled images",
+                ));
             }
             false => Rescale::None,
         };
@@ -326,7 +361,10 @@ impl Config<'_> {
 
     /// Padding changes nothing if images are as large as `pad_size`, or without it, since they are all of one size.
     fn check_padding(&self, class: &Class, (height, width): (usize, usize)) -> Result<()> {
-        let (key, pads) = ("pad_size", matches!(class.variant, Variant::Common | Variant::Clip));
+        let (key, pads) = (
+            "pad_size",
+            matches!(class.variant, Variant::Common | Variant::Clip),
+        );
         match self.given(key) {
             Some(size) if pads && self.flag("do_pad", false)? => {
                 if self.height_and_width(key, size)? == [height, width] {

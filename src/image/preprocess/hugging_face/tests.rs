@@ -30,7 +30,10 @@ fn rules(config: &Value, model: Option<&str>) -> Result<Preprocess> {
 
 fn message(config: &Value) -> String {
     let error = rules(config, Some("clip")).unwrap_err().to_string();
-    error.strip_prefix("DIR/preprocessor_config.json: ").unwrap().to_owned()
+    error
+        .strip_prefix("DIR/preprocessor_config.json: ")
+        .unwrap()
+        .to_owned()
 }
 
 /// The pixel values of `images` as transformers orders them.
@@ -45,7 +48,9 @@ fn crc32(rules: &Preprocess, images: &[RgbImage]) -> u32 {
             rules.normalize(&bytes, &mut values).unwrap();
             values
         };
-        values.iter().for_each(|value| hasher.update(&value.to_le_bytes()));
+        values
+            .iter()
+            .for_each(|value| hasher.update(&value.to_le_bytes()));
     }
     hasher.finalize()
 }
@@ -56,7 +61,13 @@ fn each_key_does_what_it_does_in_transformers() {
     let classes: Vec<Cases> = serde_json::from_str(text).unwrap();
     let images = [noise(70, 50, 1), noise(33, 64, 2)];
     let (mut wrong, mut count) = (Vec::new(), 0);
-    for Cases { class, base, crc32: unchanged, cases } in classes {
+    for Cases {
+        class,
+        base,
+        crc32: unchanged,
+        cases,
+    } in classes
+    {
         for (edit, expected) in std::iter::once((Map::new(), Expected::Crc32(unchanged))).chain(cases) {
             let mut config = base.clone();
             config.insert("image_processor_type".to_owned(), json!(class));
@@ -68,7 +79,9 @@ fn each_key_does_what_it_does_in_transformers() {
                     edit.keys().any(|key| text.contains(&format!("`{key}")))
                 }
                 // Not needed here, so not read; transformers looks at it all the same.
-                (Ok(rules), Expected::Refused(by)) => by == "error" && crc32(&rules, &images) == unchanged && unread(&class, &edit),
+                (Ok(rules), Expected::Refused(by)) => {
+                    by == "error" && crc32(&rules, &images) == unchanged && unread(&class, &edit)
+                }
                 (Err(_), Expected::Crc32(_)) => false,
             };
             count += 1;
@@ -90,7 +103,10 @@ fn unread(class: &str, edit: &Map<String, Value>) -> bool {
 #[test]
 fn nulls_say_what_needs_the_value() {
     for (config, expected) in [
-        (json!({"size": null}), "`size` is null, but `do_resize` needs it. Set it, or remove the key for the class's default."),
+        (
+            json!({"size": null}),
+            "`size` is null, but `do_resize` needs it. Set it, or remove the key for the class's default.",
+        ),
         (
             json!({"do_center_crop": null}),
             "`size` (shortest edge to 224) keeps the aspect ratio and `do_center_crop` is false, but the model takes images of \
@@ -100,15 +116,30 @@ fn nulls_say_what_needs_the_value() {
             json!({"do_resize": null, "do_center_crop": null}),
             "`do_resize` and `do_center_crop` are false, but the model takes images of one size. Set one of them to true.",
         ),
-        (json!({"size": {"max_height": 9, "max_width": 9}}), "`size` is {\"max_height\":9,\"max_width\":9}, expected height and width"),
-        (json!({"do_rescale": "false"}), "`do_rescale` is \"false\", expected true or false"),
-        (json!({"do_pad": 1, "pad_size": 300}), "`pad_size` is 300, and padding images of 224×224 is not supported. Set `do_pad` to false."),
+        (
+            json!({"size": {"max_height": 9, "max_width": 9}}),
+            "`size` is {\"max_height\":9,\"max_width\":9}, expected height and width",
+        ),
+        (
+            json!({"do_rescale": "false"}),
+            "`do_rescale` is \"false\", expected true or false",
+        ),
+        (
+            json!({"do_pad": 1, "pad_size": 300}),
+            "`pad_size` is 300, and padding images of 224×224 is not supported. Set `do_pad` to false.",
+        ),
         (
             json!({"image_processor_type": "DINOv3ViTImageProcessor", "do_rescale": null}),
             "`do_rescale` is false, but DINOv3's processor resizes rescaled images",
         ),
-        (json!({"image_processor_type": "FooImageProcessor"}), "`image_processor_type` is \"FooImageProcessor\", which is not supported"),
-        (json!([]), "the image processor's configuration is not a JSON object"),
+        (
+            json!({"image_processor_type": "FooImageProcessor"}),
+            "`image_processor_type` is \"FooImageProcessor\", which is not supported",
+        ),
+        (
+            json!([]),
+            "the image processor's configuration is not a JSON object",
+        ),
     ] {
         assert_eq!(message(&config), expected);
     }
@@ -117,10 +148,22 @@ fn nulls_say_what_needs_the_value() {
 #[test]
 fn nan_is_no_number() {
     for (text, expected) in [
-        (r#"{"rescale_factor": NaN}"#, "`rescale_factor` is NaN, expected a number"),
-        (r#"{"image_std": [0.5, -Infinity, 0.5]}"#, "`image_std` is [0.5,-Infinity,0.5], expected a number or a list of three"),
-        (r#"{"size": {"shortest_edge": Infinity}}"#, "`size.shortest_edge` is Infinity, expected a number of pixels"),
-        (r#"{"do_resize": NaN}"#, "`do_resize` is NaN, expected true or false"),
+        (
+            r#"{"rescale_factor": NaN}"#,
+            "`rescale_factor` is NaN, expected a number",
+        ),
+        (
+            r#"{"image_std": [0.5, -Infinity, 0.5]}"#,
+            "`image_std` is [0.5,-Infinity,0.5], expected a number or a list of three",
+        ),
+        (
+            r#"{"size": {"shortest_edge": Infinity}}"#,
+            "`size.shortest_edge` is Infinity, expected a number of pixels",
+        ),
+        (
+            r#"{"do_resize": NaN}"#,
+            "`do_resize` is NaN, expected true or false",
+        ),
     ] {
         assert_eq!(message(&json::parse(text.as_bytes()).unwrap()), expected);
     }
@@ -141,8 +184,17 @@ fn the_class_is_the_files_or_that_of_config_json() {
     let own_code = json!({"feature_extractor_type": "DeiTFeatureExtractor", "auto_map": {"AutoImageProcessor": "module.Class"}});
     assert_eq!(filter(own_code, Some("vit")).unwrap(), Filter::Bilinear);
     // config.json's image_processor_type.
-    assert_eq!(filter(json!({}), Some("BeitImageProcessor")).unwrap(), Filter::Bicubic);
-    assert_eq!(filter(json!({}), Some("aimv2_vision_model")).unwrap(), Filter::Bicubic);
+    assert_eq!(
+        filter(json!({}), Some("BeitImageProcessor")).unwrap(),
+        Filter::Bicubic
+    );
+    assert_eq!(
+        filter(json!({}), Some("aimv2_vision_model")).unwrap(),
+        Filter::Bicubic
+    );
     let error = filter(json!({}), Some("swin")).unwrap_err().to_string();
-    assert!(error.ends_with("`image_processor_type` is missing, and unknown for `swin` in config.json"), "{error}");
+    assert!(
+        error.ends_with("`image_processor_type` is missing, and unknown for `swin` in config.json"),
+        "{error}"
+    );
 }
