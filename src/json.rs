@@ -67,9 +67,13 @@ fn marked(text: &str) -> Cow<'_, str> {
             _ if in_string => 1,
             _ => {
                 if let Some(number) = NON_FINITE.iter().find(|number| from.starts_with(**number)) {
-                    output.extend(["\"", MARK.encode_utf8(&mut [0; 3]), number, "\""]);
-                    rest = &from[number.len()..];
-                    continue;
+                    let after = &from[number.len()..];
+                    // A key must be a string.
+                    if !after.trim_start().starts_with(':') {
+                        output.extend(["\"", MARK.encode_utf8(&mut [0; 3]), number, "\""]);
+                        rest = after;
+                        continue;
+                    }
                 }
                 1
             }
@@ -135,6 +139,7 @@ mod tests {
             "NaN1",
             "[NaN",
             "{NaN}",
+            "{NaN : NaN}",
             "{'a': NaN}",
             "[NaN,]",
             "// NaN\n1",

@@ -265,7 +265,6 @@ fn the_cases_have_the_values_of_transformers() {
         &rescale,
         1e-5,
     );
-    near("near", logits(&case("near"), &[]), &NEAR, 1e-5);
     near("14", logits(&case("14_json_nan"), &[]), &NEAR, 1e-5);
 
     let image = open(at("tests/cases/image.png"), Limits::default()).unwrap();

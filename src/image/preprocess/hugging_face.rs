@@ -23,6 +23,10 @@ use super::values::{Rescale, ValueRule};
 use crate::image::Filter;
 use crate::{Error, Result, json};
 
+/// The names of [`Class::by_name`] before `ImageProcessor`, for errors.
+const SUPPORTED: &str =
+    "the image processors ViT, DeiT, Beit, Bit, DINOv3ViT, CLIP, Siglip, Siglip2 and ConvNext";
+
 pub(super) fn parse(file: &Path, config: &Value, model: Option<&str>) -> Result<Preprocess> {
     let Value::Object(keys) = config else {
         let reason = "the image processor's configuration is not a JSON object";
@@ -104,7 +108,10 @@ impl<'a> Config<'a> {
                 return class.ok_or_else(|| {
                     self.error(
                         key,
-                        format_args!("is {}, which is not supported", json::text(name)),
+                        format_args!(
+                            "is {}, which is not supported; supported are {SUPPORTED}",
+                            json::text(name)
+                        ),
                     )
                 });
             }
