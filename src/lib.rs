@@ -126,6 +126,7 @@
 //! - `cli` (default): the program `hipvit`. Applications turn it off by `default-features = false`.
 //! - `text`: texts through CLIP's and SigLIP's text towers, and the module [`zero_shot`]; part of `cli`.
 //! - `inspect`, `validate`: what the commands of these names need; part of `cli`.
+//! - `hub` (default): `hipvit pull` and [`model::pull`], which download models from the Hugging Face hub.
 //! - `gif`, `tiff`, `webp`: decoders of these formats; part of `cli`. PNG, JPEG and BMP always are there.
 //! - `parquet`: `hipvit embed -o FILE.parquet`.
 //! - `serve`: `hipvit serve` and `hipvit top`, and the module `serve`.
@@ -144,6 +145,10 @@
         reason = "some internals are used by `validate` alone"
     )
 )]
+
+// The command line names the library as a program of its own would.
+#[cfg(feature = "cli")]
+extern crate self as hipvit;
 
 /// Compiles the Rust code in README.md.
 #[cfg(doctest)]
@@ -185,6 +190,10 @@ pub mod bench;
 #[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod certificate;
+#[cfg(feature = "cli")]
+#[doc(hidden)]
+#[allow(unreachable_pub, reason = "its modules are written as those of a program")]
+pub mod cli;
 pub mod digits;
 #[cfg(feature = "inspect")]
 #[doc(hidden)]

@@ -1,11 +1,7 @@
-//! The program `hipvit`; see `cli`.
-
-#![allow(unreachable_pub)]
-
-mod cli;
+//! The program `hipvit`; see `hipvit::cli`.
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    cli::main()
+    ExitCode::from(hipvit::cli::run(std::env::args_os()))
 }

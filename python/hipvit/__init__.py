@@ -28,14 +28,15 @@ from hipvit._errors import (
     WeightsError,
 )
 from hipvit._hipvit import __VERSION__ as __version__
-from hipvit._hipvit import GpuOutputs, GpuTensor, Model, Outputs, ZeroShot, load, samples
-from hipvit._results import Prediction
+from hipvit._hipvit import GpuOutputs, GpuTensor, Model, Outputs, ZeroShot, devices, load, pull, samples
+from hipvit._results import DeviceInfo, Prediction
 
 __all__ = [
     "ArgumentError",
     "ClosedError",
     "ConfigError",
     "DeviceError",
+    "DeviceInfo",
     "Error",
     "ForkError",
     "GpuOutputs",
@@ -53,6 +54,8 @@ __all__ = [
     "WeightsError",
     "ZeroShot",
     "__version__",
+    "devices",
     "load",
+    "pull",
     "samples",
 ]

@@ -1,7 +1,8 @@
 """The extension module's types. Everything here is what ``hipvit`` exports."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from os import PathLike
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Optional, Union, final, overload
 
@@ -9,10 +10,22 @@ import numpy as np
 import numpy.typing as npt
 
 from hipvit._errors import ImageError
-from hipvit._results import Prediction
+from hipvit._results import DeviceInfo, Prediction
 from hipvit.types import Float32, Images
 
-__all__ = ["GpuOutputs", "GpuTensor", "Model", "Outputs", "ZeroShot", "__VERSION__", "load", "samples"]
+__all__ = [
+    "GpuOutputs",
+    "GpuTensor",
+    "Model",
+    "Outputs",
+    "ZeroShot",
+    "__VERSION__",
+    "command_line",
+    "devices",
+    "load",
+    "pull",
+    "samples",
+]
 
 __VERSION__: str
 
@@ -35,7 +48,7 @@ def load(
     """Load a model.
 
     ``model`` is a directory as timm or transformers write it, a ``.safetensors`` file beside its ``config.json``, or a name on the
-    Hugging Face hub that is in its local cache (nothing is downloaded). Without it: TinyViT32, the embedded classifier of
+    Hugging Face hub that is in its local cache (``pull`` downloads it). Without it: TinyViT32, the embedded classifier of
     handwritten digits.
 
     ``device`` is ``"auto"`` (the first GPU, else the CPU), ``"cpu"``, ``"hip"`` or ``"hip:N"``; ``"cuda:N"`` and ``torch.device``
@@ -46,6 +59,19 @@ def load(
     processors return, float32 ``[B, 3, H, W]``. ``tokens`` and ``hidden_layers`` request these results. With ``reproducible`` an
     image's results have the same bits at any batch size; with ``strict`` NaN and infinity are errors.
     """
+
+def pull(model: str, *, progress: Optional[Callable[[int, int], object]] = None) -> Path:
+    """Download ``ORG/NAME`` or ``ORG/NAME@REVISION`` from the Hugging Face hub into its local cache. Returns the model's directory.
+
+    ``progress(done, total)`` is called with numbers of bytes; an exception that it raises stops the download, and the next one
+    continues there. The environment variables are those of ``huggingface_hub``.
+    """
+
+def devices() -> list[DeviceInfo]:
+    """The devices of this machine: the CPU, then each GPU."""
+
+def command_line(arguments: Sequence[str]) -> int:
+    """Run the command line, and return its exit code. The first argument is the program's name."""
 
 def samples() -> list[tuple[str, bytes]]:
     """Ten handwritten digits, as name and PNG file, that the embedded model was not trained on."""
@@ -66,9 +92,17 @@ class Model:
         """Logits, ``[B, classes]``: before softmax or sigmoid."""
 
     def run(
-        self, images: Images, *, resize: bool = True, on_error: Literal["raise", "skip"] = "raise"
+        self,
+        images: Images,
+        *,
+        resize: bool = True,
+        on_error: Literal["raise", "skip"] = "raise",
+        progress: Optional[Callable[[int, int], object]] = None,
     ) -> Outputs:
-        """All results. With ``on_error="skip"`` an image that fails has NaN in its row, and an error in ``Outputs.errors``."""
+        """All results. With ``on_error="skip"`` an image that fails has NaN in its row, and an error in ``Outputs.errors``.
+
+        ``progress(done, total)`` is called after each image. An exception that it raises ends the run.
+        """
 
     def run_on_gpu(self, images: Images, *, resize: bool = True) -> GpuOutputs:
         """All results, left on the model's GPU in its dtype: ``torch.from_dlpack(model.run_on_gpu(images).tokens)``. They are written when

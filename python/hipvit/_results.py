@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Optional
 
 from hipvit import _hipvit
 
@@ -16,6 +16,20 @@ class Prediction:
     label: str
     logit: float
     probability: float
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+    """A device that a model can run on."""
+
+    device: str
+    """What ``load`` calls it: ``cpu`` or ``hip:N``."""
+    name: str
+    """The product's name."""
+    target: Optional[str]
+    """The GPU's code target, such as ``gfx942``; ``None`` for the CPU."""
+    memory: Optional[int]
+    """The GPU's memory in bytes; ``None`` for the CPU."""
 
 
 def load_again(options: dict[str, Any]) -> _hipvit.Model:

@@ -5,6 +5,7 @@
 #![allow(unreachable_pub, reason = "methods of Python classes are called from Python")]
 
 mod arguments;
+mod command_line;
 mod dlpack;
 mod error;
 mod gpu_outputs;
@@ -12,6 +13,7 @@ mod images;
 mod model;
 mod outputs;
 mod process;
+mod progress;
 mod zero_shot;
 
 use pyo3::prelude::*;
@@ -21,6 +23,8 @@ use pyo3::prelude::*;
 mod _hipvit {
     #[pymodule_export]
     use super::arguments::load;
+    #[pymodule_export]
+    use super::command_line::{command_line, devices, pull};
     #[pymodule_export]
     use super::gpu_outputs::{GpuOutputs, GpuTensor};
     #[pymodule_export]

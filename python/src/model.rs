@@ -20,6 +20,7 @@ use crate::gpu_outputs::GpuOutputs;
 use crate::images::{self, Input};
 use crate::outputs::{Outputs, Rows};
 use crate::process;
+use crate::progress::Progress;
 use crate::zero_shot::{self, ZeroShot};
 
 /// A loaded model. Any number of threads can call it at once; other Python threads run meanwhile.
@@ -111,17 +112,34 @@ impl Model {
     }
 
     pub fn rows(&self, images: &Bound<'_, PyAny>, resize: bool, on_error: OnError) -> PyResult<Rows> {
+        self.rows_with(images, resize, on_error, None)
+    }
+
+    /// Runs images and calls `progress(done, total)` after each.
+    fn rows_with(
+        &self,
+        images: &Bound<'_, PyAny>,
+        resize: bool,
+        on_error: OnError,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<Rows> {
         let py = images.py();
         let session = self.session(py)?;
-        if self.values || !resize {
+        let mut progress = Progress::new(progress);
+        let run = if self.values || !resize {
             let outputs = self.run_array(images, |session, input| {
                 session.run_with(input, RunOptions::new())
             })?;
-            return Ok(rows(&session, &outputs));
-        }
-        let sources = images::collect(images)?;
-        py.detach(|| run(&session, sources, on_error))
-            .map_err(|(error, index)| convert(py, &error, index))
+            let count = outputs.len() as u64;
+            // The array is one run, which cannot be stopped.
+            let _ = progress.report(count, count);
+            Ok(rows(&session, &outputs))
+        } else {
+            let sources = images::collect(images)?;
+            py.detach(|| run(&session, sources, on_error, &mut progress))
+        };
+        progress.finish()?;
+        run.map_err(|(error, index)| convert(py, &error, index))
     }
 }
 
@@ -140,7 +158,12 @@ fn rows(session: &Session, outputs: &LibraryOutputs) -> Rows {
 
 /// Runs images, those that are decoded already without the threads of a pipeline. An error comes with the position of its
 /// image.
-fn run(session: &Session, sources: Vec<Source>, on_error: OnError) -> Result<Rows, (Error, Option<usize>)> {
+fn run(
+    session: &Session,
+    sources: Vec<Source>,
+    on_error: OnError,
+    progress: &mut Progress,
+) -> Result<Rows, (Error, Option<usize>)> {
     let whole_run = |error| (error, None);
     let count = sources.len();
     let decoded = |source: &Source| matches!(source, Source::Decoded(..));
@@ -157,11 +180,16 @@ fn run(session: &Session, sources: Vec<Source>, on_error: OnError) -> Result<Row
             });
         let images: Vec<RgbImage> = images.collect::<Result<_, _>>()?;
         let outputs = session.run(&images).map_err(whole_run)?;
+        let _ = progress.report(count as u64, count as u64);
         return Ok(rows(session, &outputs));
     }
     let empty = session.run([] as [RgbImage; 0]).map_err(whole_run)?;
     let mut rows = Rows::missing(&empty, count, session.labels().clone(), session.scores());
-    for item in Pipeline::new(session).run(sources).map_err(whole_run)? {
+    for (done, item) in Pipeline::new(session)
+        .run(sources)
+        .map_err(whole_run)?
+        .enumerate()
+    {
         match item {
             Ok(item) => rows.set(item.index(), item.outputs()),
             Err(error) => match (error.index(), on_error) {
@@ -170,6 +198,9 @@ fn run(session: &Session, sources: Vec<Source>, on_error: OnError) -> Result<Row
                 }
                 (index, _) => return Err((error.into(), index)),
             },
+        }
+        if progress.report(done as u64 + 1, count as u64).is_break() {
+            break;
         }
     }
     Ok(rows)
@@ -215,11 +246,20 @@ impl Model {
     }
 
     /// Everything that the model computes for the images.
-    #[pyo3(signature = (images, *, resize = true, on_error = "raise"))]
-    fn run(&self, images: &Bound<'_, PyAny>, resize: bool, on_error: &str) -> PyResult<Outputs> {
+    #[pyo3(signature = (images, *, resize = true, on_error = "raise", progress = None))]
+    fn run(
+        &self,
+        images: &Bound<'_, PyAny>,
+        resize: bool,
+        on_error: &str,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<Outputs> {
         let py = images.py();
         let on_error = parse_on_error(py, on_error)?;
-        Ok(Outputs::new(py, self.rows(images, resize, on_error)?))
+        Ok(Outputs::new(
+            py,
+            self.rows_with(images, resize, on_error, progress)?,
+        ))
     }
 
     /// As `run`, with the results left on the model's GPU.

@@ -23,6 +23,8 @@ mod output;
 mod preprocess;
 mod profile;
 mod progress;
+#[cfg(feature = "hub")]
+mod pull;
 mod quantize;
 mod ranks;
 mod record;
@@ -36,9 +38,9 @@ mod trace;
 mod tune;
 mod validate;
 
+use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
@@ -108,6 +110,9 @@ enum Command {
     Validate(validate::Args),
     /// Write a model in 8 bits: int8 is a quarter of the memory and faster on CPUs, fp8 a quarter of the file
     Quantize(quantize::Args),
+    /// Download models from the Hugging Face hub into its local cache
+    #[cfg(feature = "hub")]
+    Pull(pull::Args),
     /// List the GPUs, their memory and their links, and the CPU
     Devices(devices::Args),
     /// Print a shell's completion script
@@ -388,10 +393,10 @@ pub struct Followed;
 #[error("{0}")]
 pub struct Usage<T = &'static str>(T);
 
-/// Runs the command line and returns the exit code.
-pub fn main() -> ExitCode {
+/// Runs the command line and returns the exit code. The first argument is the program's name.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     completions::answer();
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
@@ -415,20 +420,22 @@ pub fn main() -> ExitCode {
         Command::Compare(args) => args.run(),
         Command::Validate(args) => args.run(),
         Command::Quantize(args) => args.run(),
+        #[cfg(feature = "hub")]
+        Command::Pull(args) => args.run(),
         Command::Devices(args) => args.run(),
         Command::Completions(args) => args.run(),
     };
     match result {
-        Ok(Outcome::Complete) => ExitCode::SUCCESS,
-        Ok(Outcome::SomeFailed) => ExitCode::from(1),
+        Ok(Outcome::Complete) => 0,
+        Ok(Outcome::SomeFailed) => 1,
         Err(error) => failed(&error),
     }
 }
 
 /// Reports what stopped the command; the exit code.
-fn failed(error: &anyhow::Error) -> ExitCode {
+fn failed(error: &anyhow::Error) -> u8 {
     if is_broken_pipe(error) {
-        return ExitCode::SUCCESS;
+        return 0;
     }
     say_error(error);
     if let Some(hipvit::Error::Hip(hipvit::hip::Error::Provider { .. })) = error.downcast_ref()
@@ -437,7 +444,7 @@ fn failed(error: &anyhow::Error) -> ExitCode {
         output::note(&format!("{advice}; --device cpu needs none of them"));
     }
     let usage = error.is::<Usage>() || error.is::<Usage<String>>();
-    ExitCode::from(if usage { 2 } else { 1 })
+    if usage { 2 } else { 1 }
 }
 
 /// How a GPU's libraries can be named, unless they were.
@@ -449,7 +456,7 @@ fn gpu_libraries() -> Option<&'static str> {
 }
 
 /// Shows the help that was asked for, or what is wrong with the command line; the exit code.
-fn usage(error: &clap::Error) -> ExitCode {
+fn usage(error: &clap::Error) -> u8 {
     let printed = error.print();
     if !cfg!(feature = "serve")
         && let Some(ContextValue::String(command)) = error.get(ContextKind::InvalidSubcommand)
@@ -462,7 +469,7 @@ fn usage(error: &clap::Error) -> ExitCode {
     match printed {
         Err(refused) if !error.use_stderr() => failed(&output::named(refused).into()),
         // Nobody reads what is wrong: the exit code still tells that something is.
-        _ => ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2)),
+        _ => u8::try_from(error.exit_code()).unwrap_or(2),
     }
 }
 

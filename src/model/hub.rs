@@ -1,26 +1,20 @@
-//! Models of the Hugging Face hub in its local cache, where `hf download`, timm and transformers keep them:
+//! Models of the Hugging Face hub in its local cache, where `hipvit pull`, `hf download`, timm and transformers keep them:
 //! `models--<org>--<name>` with `refs/<revision>`, which names a commit, and `snapshots/<commit>/<file>`, usually links to
-//! `blobs`. Nothing is downloaded here: an error has the command that does it.
+//! `blobs`. Loading a model downloads nothing: an error has the command that does it. `download` does it.
+
+#[cfg(feature = "hub")]
+mod client;
+#[cfg(feature = "hub")]
+pub(super) mod download;
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Component, Path, PathBuf};
 use std::{env, fs};
 
-use super::source::PREPROCESSOR;
 use super::timm;
 use crate::error::{Error, Result};
 use crate::nearest::nearest;
 
-/// What a model needs, as patterns of `hf download`.
-const PATTERNS: &str =
-    "--include config.json --include '*processor_config.json' --include 'model*.safetensors*'";
-/// The image processor's file, which is preprocessor_config.json or, in repositories that transformers 5 wrote,
-/// processor_config.json.
-const PROCESSOR: &str = "--include '*processor_config.json'";
-/// Its weights, in one file or in several with their index.
-const WEIGHTS: &str = "--include 'model*.safetensors*'";
-/// The same for a model of timm.
-const TIMM_FILES: &str = "config.json model.safetensors";
 const MAIN: &str = "main";
 
 /// A model's repository on the hub, `org/name`.
@@ -99,6 +93,11 @@ impl Repository {
         &self.id
     }
 
+    /// The branch, tag or commit.
+    fn revision(&self) -> &str {
+        self.revision.as_deref().unwrap_or(MAIN)
+    }
+
     /// The name of its folder in a cache.
     fn folder(&self) -> String {
         format!("models--{}", self.id.replace('/', "--"))
@@ -113,31 +112,15 @@ impl Repository {
         })
     }
 
-    /// The command that downloads `files`, or whatever the model needs.
-    pub(super) fn download(&self, files: &[String]) -> String {
-        match (files, self.id.starts_with("timm/")) {
-            ([], true) => self.command(TIMM_FILES),
-            ([], false) => self.command(PATTERNS),
-            ([file], _) if file == PREPROCESSOR => self.command(PROCESSOR),
-            (files, _) => self.command(&files.join(" ")),
-        }
-    }
-
-    /// The command that downloads the weights, be they one file or several.
-    pub(super) fn download_weights(&self) -> String {
-        self.command(WEIGHTS)
-    }
-
-    fn command(&self, files: &str) -> String {
-        let mut command = format!("hf download {} {files}", self.id);
-        if let Some(revision) = &self.revision {
-            command.extend([" --revision ", revision]);
-        }
+    /// The command that downloads what the model needs.
+    pub(super) fn download(&self) -> String {
+        let revision = self.revision.as_ref().map(|revision| format!("@{revision}"));
+        let command = format!("hipvit pull {}{}", self.id, revision.unwrap_or_default());
         let elsewhere = |cache: &&Path| Some(*cache) != environment().as_deref();
-        if let Some(cache) = self.cache.as_deref().filter(elsewhere) {
-            command.extend([" --cache-dir ", &shell(cache)]);
+        match self.cache.as_deref().filter(elsewhere) {
+            Some(cache) => format!("HF_HUB_CACHE={} {command}", shell(cache)),
+            None => command,
         }
-        command
     }
 
     /// An error about the model.
@@ -157,9 +140,9 @@ impl Repository {
         match environment() {
             Some(cache) => self.cached_in(&cache),
             None => Err(self.error(format_args!(
-                "is no directory, and there is no home directory to have a Hugging Face cache; set HF_HUB_CACHE, \
-                 then download it: {}",
-                self.download(&[])
+                "not a local directory, and there is no home directory to have a Hugging Face cache. Set HF_HUB_CACHE, then \
+                 download it with: {}",
+                self.download()
             ))),
         }
     }
@@ -172,10 +155,10 @@ impl Repository {
         match &named {
             Some(named) if cache.join(named.folder()).is_dir() => named.snapshot(cache),
             _ => Err(self.error(format_args!(
-                "is no directory here, and not in the Hugging Face cache (looked in {}{}); if the hub has it, download it: {}",
+                "not a local directory and not in the Hugging Face cache ({}{}). Download it with: {}",
                 cache.display(),
                 self.others(cache),
-                named.as_ref().unwrap_or(self).download(&[])
+                named.as_ref().unwrap_or(self).download()
             ))),
         }
     }
@@ -205,7 +188,7 @@ impl Repository {
     /// The snapshot of this repository, which has a folder in `cache`.
     fn snapshot(&self, cache: &Path) -> Result<Snapshot> {
         let folder = cache.join(self.folder());
-        let revision = self.revision.as_deref().unwrap_or(MAIN);
+        let revision = self.revision();
         let commit = match fs::read_to_string(folder.join("refs").join(revision)) {
             Ok(commit) => commit.trim().to_owned(),
             Err(_) => revision.to_owned(),
@@ -234,9 +217,9 @@ impl Repository {
             false => format!("{}, which @ behind the name selects", there.join(", ")),
         };
         Err(self.error(format_args!(
-            "is in the Hugging Face cache ({}), but not its revision {revision}: there is {there}; download it: {}",
+            "in the Hugging Face cache ({}), but not its revision {revision}. There is {there}. Download it with: {}",
             folder.display(),
-            self.download(&[])
+            self.download()
         )))
     }
 }
@@ -280,24 +263,42 @@ fn is_name(text: &str) -> bool {
         && !text.contains("..")
 }
 
+/// The value of an environment variable, unless it is empty.
+#[cfg(feature = "hub")]
+fn variable(name: &str) -> Option<OsString> {
+    env::var_os(name).filter(|value| !value.is_empty())
+}
+
 /// The hub's cache, by the variables that its own library reads.
 fn environment() -> Option<PathBuf> {
     find(|name| env::var_os(name), env::home_dir())
 }
 
+/// The folder of the hub's own library: its cache, and the token of `hf auth login`.
+#[cfg(feature = "hub")]
+fn hugging_face_home() -> Option<PathBuf> {
+    find_home(&|name: &str| env::var_os(name), env::home_dir().as_deref())
+}
+
 fn find(variable: impl Fn(&str) -> Option<OsString>, home: Option<PathBuf>) -> Option<PathBuf> {
-    let folder = |name: &str| {
-        let value = PathBuf::from(variable(name).filter(|value| !value.is_empty())?);
-        match (value.strip_prefix("~"), &home) {
-            (Ok(rest), Some(home)) => Some(home.join(rest)),
-            _ => Some(value),
-        }
-    };
-    folder("HF_HUB_CACHE")
-        .or_else(|| folder("HUGGINGFACE_HUB_CACHE"))
-        .or_else(|| Some(folder("HF_HOME")?.join("hub")))
-        .or_else(|| Some(folder("XDG_CACHE_HOME")?.join("huggingface/hub")))
-        .or_else(|| Some(home.as_ref()?.join(".cache/huggingface/hub")))
+    folder(&variable, home.as_deref(), "HF_HUB_CACHE")
+        .or_else(|| folder(&variable, home.as_deref(), "HUGGINGFACE_HUB_CACHE"))
+        .or_else(|| Some(find_home(&variable, home.as_deref())?.join("hub")))
+}
+
+fn find_home(variable: &impl Fn(&str) -> Option<OsString>, home: Option<&Path>) -> Option<PathBuf> {
+    folder(variable, home, "HF_HOME")
+        .or_else(|| Some(folder(variable, home, "XDG_CACHE_HOME")?.join("huggingface")))
+        .or_else(|| Some(home?.join(".cache/huggingface")))
+}
+
+/// The folder that a variable names, where `~` is the home directory.
+fn folder(variable: &impl Fn(&str) -> Option<OsString>, home: Option<&Path>, name: &str) -> Option<PathBuf> {
+    let value = PathBuf::from(variable(name).filter(|value| !value.is_empty())?);
+    match (value.strip_prefix("~"), home) {
+        (Ok(rest), Some(home)) => Some(home.join(rest)),
+        _ => Some(value),
+    }
 }
 
 /// A path as a shell's word.

@@ -46,6 +46,8 @@ use crate::tensor::{Bytes, DType};
 use bf16_layers::Bf16Layers;
 pub(crate) use checkpoint::{Checkpoint, Format, Replacement};
 pub use compressed_tensors::{Quantization, Sparsity};
+#[cfg(feature = "hub")]
+pub use hub::download::{PullProgress, Pulled, pull};
 pub(crate) use mapped::map;
 use source::{Document, Source};
 pub use text::TextInfo;

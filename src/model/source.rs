@@ -17,9 +17,9 @@ use crate::json;
 
 pub(super) const CONFIG: &str = "config.json";
 pub(super) const WEIGHTS: &str = "model.safetensors";
-const INDEX: &str = "model.safetensors.index.json";
-const OPEN_CLIP: &str = "open_clip_config.json";
-const OPEN_CLIP_WEIGHTS: &str = "open_clip_model.safetensors";
+pub(super) const INDEX: &str = "model.safetensors.index.json";
+pub(super) const OPEN_CLIP: &str = "open_clip_config.json";
+pub(super) const OPEN_CLIP_WEIGHTS: &str = "open_clip_model.safetensors";
 /// Writes the vision tower of the open_clip model in the directory that is the first argument as a timm model, to the second.
 const CONVERT_OPEN_CLIP: &str = "import json, pathlib, sys, timm; from timm.models import save_for_hf; d = pathlib.Path(sys.argv[1]); \
                             c = json.load(open(d / \"open_clip_config.json\")); m, p = c[\"model_cfg\"], c.get(\"preprocess_cfg\", \
@@ -37,7 +37,7 @@ const CONVERT: &str = "import pathlib, sys, torch; from safetensors.torch import
                        torch.load(f, map_location=\"cpu\", weights_only=True).items()}, d / \"model.safetensors\")";
 pub(super) const PREPROCESSOR: &str = "preprocessor_config.json";
 /// What `save_pretrained` of a processor writes, with the image processor's configuration under [`IMAGE_PROCESSOR`].
-const PROCESSOR: &str = "processor_config.json";
+pub(super) const PROCESSOR: &str = "processor_config.json";
 const IMAGE_PROCESSOR: &str = "image_processor";
 
 /// A model's files.
@@ -245,8 +245,8 @@ impl Source<'_> {
                 repository: Some(repository),
                 ..
             } => self.fault(format_args!(
-                "{state} {listed}; download it: {}",
-                repository.download(files)
+                "{state} {listed}. Download it with: {}",
+                repository.download()
             )),
             _ => self.fault(format_args!("{state} {listed}, {why}")),
         }
@@ -358,8 +358,8 @@ impl Source<'_> {
         } = self
         {
             return self.fault(format_args!(
-                "is missing {WEIGHTS}; download it: {}",
-                repository.download_weights()
+                "is missing {WEIGHTS}. Download it with: {}",
+                repository.download()
             ));
         }
         let mut others = files.iter().filter(|file| file.ends_with(".safetensors"));
@@ -387,7 +387,7 @@ fn not_found(path: &Path) -> Error {
     Error::io(path, io::Error::new(io::ErrorKind::NotFound, reason))
 }
 
-fn parse(file: PathBuf, bytes: &[u8]) -> Result<Document> {
+pub(super) fn parse(file: PathBuf, bytes: &[u8]) -> Result<Document> {
     match json::parse(bytes) {
         Ok(value) => Ok(Document { file, value }),
         Err(reason) => Err(Error::config(&file, reason)),
@@ -395,7 +395,7 @@ fn parse(file: PathBuf, bytes: &[u8]) -> Result<Document> {
 }
 
 /// The files that an index lists.
-fn shard_names(index: &Document) -> Result<Vec<&str>> {
+pub(super) fn shard_names(index: &Document) -> Result<Vec<&str>> {
     let Some(map) = index.fields()?.object("weight_map")? else {
         return Err(Error::config(&index.file, "has no `weight_map`"));
     };

@@ -109,7 +109,8 @@ fn what_the_cache_lacks_is_said_with_the_command() {
     let refused = |model: &str| refusal(&cached, root.path(), model);
     let absent = refused("someone/vit-tiny");
     assert!(
-        absent.contains("looked in DIR") && absent.contains("hf download someone/vit-tiny --include"),
+        absent
+            .contains("not in the Hugging Face cache (DIR). Download it with: hipvit pull someone/vit-tiny"),
         "{absent}"
     );
 
@@ -121,14 +122,10 @@ fn what_the_cache_lacks_is_said_with_the_command() {
         fs::rename(kept, snapshot.join(file)).unwrap();
         text
     };
-    for (file, download) in [
-        ("config.json", "config.json"),
-        ("model.safetensors", "--include 'model*.safetensors*'"),
-        ("preprocessor_config.json", "--include '*processor_config.json'"),
-    ] {
+    for file in ["config.json", "model.safetensors", "preprocessor_config.json"] {
         let expected = format!(
             "error: someone/vit-tiny: its snapshot in the cache (DIR/models--someone--vit-tiny/snapshots/0123abcd) is missing \
-             {file}; download it: hf download someone/vit-tiny {download}\n"
+             {file}. Download it with: hipvit pull someone/vit-tiny\n"
         );
         assert_eq!(without(file), expected);
     }
@@ -137,7 +134,7 @@ fn what_the_cache_lacks_is_said_with_the_command() {
     fs::remove_file(blob).unwrap();
     let text = refused("someone/vit-tiny");
     assert!(
-        text.contains("has only a broken link for model.safetensors; download it"),
+        text.contains("has only a broken link for model.safetensors. Download it with"),
         "{text}"
     );
 
@@ -148,7 +145,7 @@ fn what_the_cache_lacks_is_said_with_the_command() {
     let text = refused("someone/sharded");
     assert!(
         text.contains(&format!(
-            "is missing {shard}; download it: hf download someone/sharded {shard}"
+            "is missing {shard}. Download it with: hipvit pull someone/sharded"
         )),
         "{text}"
     );

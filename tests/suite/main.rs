@@ -23,6 +23,7 @@ mod goldens;
 mod gpu;
 mod hip;
 mod hub;
+mod hub_server;
 mod image;
 mod inputs;
 mod labels;
@@ -33,6 +34,7 @@ mod outputs;
 mod plan_cache;
 mod processors;
 mod profile;
+mod pull;
 mod quantize;
 #[cfg(feature = "serve")]
 mod serve;

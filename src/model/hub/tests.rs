@@ -99,9 +99,8 @@ fn a_revision_is_a_branch_a_tag_or_a_commit() {
         .cached_in(root.path())
         .unwrap_err()
         .to_string();
-    let expected = "org/name@v3: is in the Hugging Face cache (DIR/models--org--name), but not its revision v3: there is aaa, \
-                    bbb, main, refs/pr/1, v2, which @ behind the name selects; download it: hf download org/name --include \
-                    config.json --include '*processor_config.json' --include 'model*.safetensors*' --revision v3";
+    let expected = "org/name@v3: in the Hugging Face cache (DIR/models--org--name), but not its revision v3. There is aaa, \
+                    bbb, main, refs/pr/1, v2, which @ behind the name selects. Download it with: hipvit pull org/name@v3";
     assert_eq!(error.replace(root.path().to_str().unwrap(), "DIR"), expected);
     // Without a main branch none is guessed.
     cache(root.path(), "org/other", "ccc", &[]);
@@ -109,7 +108,7 @@ fn a_revision_is_a_branch_a_tag_or_a_commit() {
         .cached_in(root.path())
         .unwrap_err()
         .to_string();
-    assert!(error.contains("not its revision main: there is ccc,"), "{error}");
+    assert!(error.contains("not its revision main. There is ccc,"), "{error}");
     // A file of `refs` cannot lead out of the cache.
     fs::write(root.path().join("models--org--other/refs"), "").unwrap();
     cache(root.path(), "org/third", "ddd", &["main"]);
@@ -130,13 +129,12 @@ fn what_is_not_cached_is_an_error_with_the_command() {
     };
     assert_eq!(
         error("google/vit-base-patch16-224"),
-        "google/vit-base-patch16-224: is no directory here, and not in the Hugging Face cache (looked in DIR); if the hub has \
-         it, download it: hf download google/vit-base-patch16-224 --include config.json --include '*processor_config.json' \
-         --include 'model*.safetensors*'"
+        "google/vit-base-patch16-224: not a local directory and not in the Hugging Face cache (DIR). Download it with: \
+         hipvit pull google/vit-base-patch16-224"
     );
     // timm's repositories have a tag, which its bare names leave out.
-    let bare = "timm/vit_base_patch16_224: is no directory here, and not in the Hugging Face cache (looked in DIR); if the hub \
-                has it, download it: hf download timm/vit_base_patch16_224.augreg2_in21k_ft_in1k config.json model.safetensors";
+    let bare = "timm/vit_base_patch16_224: not a local directory and not in the Hugging Face cache (DIR). Download it with: \
+                hipvit pull timm/vit_base_patch16_224.augreg2_in21k_ft_in1k";
     assert_eq!(error("timm/vit_base_patch16_224"), bare);
     cache(
         root.path(),
@@ -147,12 +145,12 @@ fn what_is_not_cached_is_an_error_with_the_command() {
     cache(root.path(), "google/vit-base-patch16-224-in21k", "aaa", &["main"]);
     let other = error("timm/vit_base_patch16_224");
     assert!(
-        other.contains("(looked in DIR, which has timm/vit_base_patch16_224.orig_in21k)"),
+        other.contains("(DIR, which has timm/vit_base_patch16_224.orig_in21k)"),
         "{other}"
     );
     let other = error("google/vit-base-patch16-224");
     assert!(
-        other.contains("(looked in DIR, which has google/vit-base-patch16-224-in21k"),
+        other.contains("(DIR, which has google/vit-base-patch16-224-in21k"),
         "{other}"
     );
     let named = cache(
@@ -181,13 +179,9 @@ fn a_path_into_a_cache_names_its_repository() {
     assert_eq!((&snapshot.path, snapshot.repository.id()), (&path, "org/name"));
     let found = Repository::of_snapshot(&path).unwrap();
     assert_eq!((found.id(), found.revision.as_deref()), ("org/name", Some("aaa")));
-    let command = found.download(&["config.json".into()]);
     assert_eq!(
-        command,
-        format!(
-            "hf download org/name config.json --revision aaa --cache-dir {}",
-            shell(&root)
-        )
+        found.download(),
+        format!("HF_HUB_CACHE={} hipvit pull org/name@aaa", shell(&root))
     );
     assert_eq!(Repository::of_snapshot(&root), None);
     assert!(Snapshot::of_folder(&root).is_none());

@@ -1,0 +1,92 @@
+//! `hipvit pull`: models from the Hugging Face hub.
+
+use std::io::Write;
+use std::ops::ControlFlow;
+
+use hipvit::model::{self, PullProgress, Pulled};
+use indicatif::{DecimalBytes, ProgressBar, ProgressStyle};
+
+use super::{Outcome, output};
+
+const EXAMPLES: &str = "\
+Examples:
+  hipvit pull timm/vit_base_patch16_224
+  hipvit classify cat.jpg -m timm/vit_base_patch16_224
+  hipvit pull openai/clip-vit-base-patch32@main
+
+The files go into the Hugging Face cache, where Python's libraries find them too. A file that is there is not downloaded again, and
+an interrupted download continues.
+
+Environment: HF_HOME or HF_HUB_CACHE (the cache), HF_TOKEN (private and gated models), HF_ENDPOINT (a mirror), HTTPS_PROXY,
+SSL_CERT_FILE.";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Models: ORG/NAME or ORG/NAME@REVISION
+    #[arg(value_name = "MODEL", required = true)]
+    models: Vec<String>,
+}
+
+impl Args {
+    pub fn run(self) -> anyhow::Result<Outcome> {
+        for model in &self.models {
+            let bar = Bar::new();
+            let pulled = model::pull(model, |progress| {
+                bar.show(progress);
+                ControlFlow::Continue(())
+            })?;
+            drop(bar);
+            report(&pulled)?;
+        }
+        Ok(Outcome::Complete)
+    }
+}
+
+/// Prints the directory of a model, and on standard error how much was downloaded.
+fn report(pulled: &Pulled) -> anyhow::Result<()> {
+    if let Some(base) = &pulled.base {
+        report(base)?;
+    }
+    let size = match pulled.downloaded {
+        0 => "in the cache already".to_owned(),
+        bytes => format!("{} downloaded", DecimalBytes(bytes)),
+    };
+    output::note(&format!("{}: {size}", pulled.repository));
+    let mut stdout = output::stdout();
+    let printed = writeln!(stdout, "{}", super::one_line(&pulled.path.display().to_string()));
+    printed.and_then(|()| stdout.flush()).map_err(output::named)?;
+    Ok(())
+}
+
+/// A progress bar in bytes on standard error, if that is a terminal.
+struct Bar(ProgressBar);
+
+impl Bar {
+    fn new() -> Self {
+        let bar = if output::is_quiet() {
+            ProgressBar::hidden()
+        } else {
+            ProgressBar::no_length()
+        };
+        let template =
+            "{bar:32} {decimal_bytes}/{decimal_total_bytes}, {decimal_bytes_per_sec}, {eta} left {wide_msg}";
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        Self(bar)
+    }
+
+    fn show(&self, progress: PullProgress<'_>) {
+        self.0.set_length(progress.total);
+        self.0.set_position(progress.done);
+        self.0.set_message(super::one_line(progress.file));
+    }
+}
+
+/// The bar disappears when the download ends, with an error too.
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}

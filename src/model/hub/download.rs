@@ -1,0 +1,457 @@
+//! Downloads models from the Hugging Face hub into its local cache.
+//!
+//! The cache has the layout of Python's `huggingface_hub`, so that Python finds what hipvit downloads, and the reverse:
+//! `blobs/<hash>` has the bytes, `snapshots/<commit>/<file>` links to them, and `refs/<revision>` names the commit. An
+//! interrupted download continues from `blobs/<hash>.incomplete`.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+
+use super::client::{Client, Failure, Listing, Metadata};
+use super::{Repository, environment};
+use crate::error::{Error, Result};
+use crate::model::source;
+
+/// Files that hipvit reads beside a model's weights, where a repository has them.
+const CONFIGS: [&str; 11] = [
+    source::CONFIG,
+    source::PREPROCESSOR,
+    source::PROCESSOR,
+    source::OPEN_CLIP,
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "vocab.json",
+    "merges.txt",
+    "adapter_config.json",
+    "adapter_model.safetensors",
+];
+/// Maximum number of attempts without progress.
+const ATTEMPTS: u32 = 5;
+/// Bytes that are read at a time.
+const BUFFER: usize = 1 << 18;
+/// Pause before the second attempt; each further one takes twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+
+type Report<'a> = dyn FnMut(PullProgress<'_>) -> ControlFlow<()> + 'a;
+/// Takes the number of bytes of one file that are there.
+type Bytes<'a> = dyn FnMut(u64) -> ControlFlow<()> + 'a;
+
+/// State of a download.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct PullProgress<'a> {
+    /// Name of the repository, `org/name`.
+    pub repository: &'a str,
+    /// Name of the file that is being downloaded.
+    pub file: &'a str,
+    /// Bytes of the model that are in the cache.
+    pub done: u64,
+    /// Bytes of all files of the model.
+    pub total: u64,
+}
+
+/// A model in the local cache of the Hugging Face hub.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Pulled {
+    /// Name of the repository, `org/name`.
+    pub repository: String,
+    /// The commit that the revision names.
+    pub commit: String,
+    /// Directory of the model's files.
+    pub path: PathBuf,
+    /// Bytes that were downloaded; 0 if the cache had all files.
+    pub downloaded: u64,
+    /// The model that the repository's adapter (LoRA) belongs to, if it is an adapter alone.
+    pub base: Option<Box<Pulled>>,
+}
+
+/// Downloads what hipvit reads of a model on the Hugging Face hub into the hub's local cache, where
+/// [`Session::load`](crate::Session::load) and Python's libraries find it. `model` is `org/name` or `org/name@revision`.
+///
+/// `progress` is called as bytes arrive, and can stop the download. Files that the cache has are not downloaded again, and an interrupted download continues where it ended. The environment
+/// variables are those of Python's `huggingface_hub`: `HF_HOME` and `HF_HUB_CACHE` for the cache, `HF_ENDPOINT`, `HF_TOKEN`,
+/// `HF_HUB_OFFLINE`.
+///
+/// # Errors
+///
+/// [`Error::Hub`] if `model` is no such name, if `progress` stops the download, if the hub cannot be reached or refuses, if the repository has no weights that
+/// hipvit reads, or if a file's SHA-256 is wrong; [`Error::Io`] if the cache cannot be written.
+pub fn pull(model: &str, mut progress: impl FnMut(PullProgress<'_>) -> ControlFlow<()>) -> Result<Pulled> {
+    let repository = Repository::parse(model).ok_or_else(|| Error::Hub {
+        model: model.to_owned(),
+        reason: "not a name on the Hugging Face hub. Names are ORG/NAME or ORG/NAME@REVISION, for example \
+                 timm/vit_base_patch16_224."
+            .to_owned(),
+    })?;
+    pull_repository(repository, &mut progress)
+}
+
+fn pull_repository(repository: Repository, progress: &mut Report<'_>) -> Result<Pulled> {
+    let repository = repository.default_weights().unwrap_or(repository);
+    let cache = environment().ok_or_else(|| {
+        repository.error("there is no home directory for the cache. Set HF_HUB_CACHE to a folder.")
+    })?;
+    let client = Client::from_environment(&repository)?;
+    let listing = patiently(|| client.listing(&repository))?;
+    let download = Download {
+        client: &client,
+        folder: cache.join(repository.folder()),
+        locks: cache.join(".locks").join(repository.folder()),
+        repository: &repository,
+        listing: &listing,
+    };
+    let downloaded = download.run(progress)?;
+    let path = download.snapshot();
+    Ok(Pulled {
+        repository: repository.id().to_owned(),
+        commit: listing.commit.clone(),
+        base: pull_base(&path, progress)?,
+        path,
+        downloaded,
+    })
+}
+
+/// Downloads the model that an adapter belongs to, if `path` has an adapter and no model.
+fn pull_base(path: &Path, progress: &mut Report<'_>) -> Result<Option<Box<Pulled>>> {
+    let adapter = path.join("adapter_config.json");
+    if path.join(source::CONFIG).exists() || !adapter.exists() {
+        return Ok(None);
+    }
+    let bytes = fs::read(&adapter).map_err(|error| Error::io(&adapter, error))?;
+    let config: serde_json::Value = serde_json::from_slice(&bytes)
+        .map_err(|error| Error::config(&adapter, format_args!("not valid JSON: {error}")))?;
+    let base = config["base_model_name_or_path"].as_str();
+    match base
+        .filter(|base| !Path::new(base).exists())
+        .and_then(Repository::parse)
+    {
+        Some(base) => pull_repository(base, progress).map(|base| Some(Box::new(base))),
+        None => Ok(None),
+    }
+}
+
+/// The download of one repository at one commit.
+struct Download<'a> {
+    client: &'a Client,
+    repository: &'a Repository,
+    listing: &'a Listing,
+    /// The repository's folder in the cache.
+    folder: PathBuf,
+    locks: PathBuf,
+}
+
+impl Download<'_> {
+    /// Downloads what is missing and returns its size in bytes.
+    fn run(&self, progress: &mut Report<'_>) -> Result<u64> {
+        let mut files = self.configs()?;
+        if let Some(index) = files.iter().position(|file| file == source::INDEX) {
+            // The index names the shards, so it comes first.
+            let metadata = self.metadata(source::INDEX)?;
+            self.store(&files[index], &metadata, &mut |_| ControlFlow::Continue(()))?;
+            files.extend(self.shards()?);
+        }
+        let files: Vec<(String, Metadata)> = files
+            .into_iter()
+            .map(|file| self.metadata(&file).map(|metadata| (file, metadata)))
+            .collect::<Result<_>>()?;
+        let total = files.iter().map(|(_, metadata)| metadata.size).sum();
+        let (mut before, mut downloaded) = (0, 0);
+        for (file, metadata) in &files {
+            downloaded += self.store(file, metadata, &mut |done| {
+                progress(PullProgress {
+                    repository: self.repository.id(),
+                    file,
+                    done: before + done,
+                    total,
+                })
+            })?;
+            before += metadata.size;
+        }
+        // Last, so that a revision always names a complete snapshot.
+        self.refer()?;
+        Ok(downloaded)
+    }
+
+    fn stopped(&self) -> Error {
+        self.repository
+            .error("stopped. The next download continues here.")
+    }
+
+    fn snapshot(&self) -> PathBuf {
+        self.folder.join("snapshots").join(&self.listing.commit)
+    }
+
+    fn metadata(&self, file: &str) -> Result<Metadata> {
+        patiently(|| self.client.metadata(self.repository, &self.listing.commit, file))
+    }
+
+    /// The files to download, but for shards.
+    fn configs(&self) -> Result<Vec<String>> {
+        let has = |name: &str| self.listing.files().any(|file| file == name);
+        let weights = if has(source::CONFIG) {
+            [source::WEIGHTS, source::INDEX]
+                .into_iter()
+                .find(|name| has(name))
+        } else if has(source::OPEN_CLIP) {
+            Some(source::OPEN_CLIP_WEIGHTS).filter(|name| has(name))
+        } else {
+            Some("adapter_model.safetensors").filter(|name| has(name))
+        };
+        match weights {
+            Some(weights) => {
+                let configs = CONFIGS.into_iter().filter(|name| has(name) && *name != weights);
+                Ok(configs.chain([weights]).map(str::to_owned).collect())
+            }
+            None => Err(self.no_weights()),
+        }
+    }
+
+    fn no_weights(&self) -> Error {
+        let pickled = |file: &&str| file.ends_with(".bin") || file.ends_with(".pt") || file.ends_with(".pth");
+        let reason = match self.listing.files().find(pickled) {
+            Some(file) => format!(
+                "has its weights in PyTorch's format only ({file}), which hipvit does not read. Save the model with \
+                 save_pretrained, or timm's save_for_hf, and safetensors."
+            ),
+            None => {
+                let files: Vec<&str> = self.listing.files().take(12).collect();
+                format!(
+                    "not a model that hipvit reads: it has no {} with {}. Its files: {}",
+                    source::CONFIG,
+                    source::WEIGHTS,
+                    files.join(", ")
+                )
+            }
+        };
+        self.repository.error(reason)
+    }
+
+    /// The weight files that the index in the snapshot lists.
+    fn shards(&self) -> Result<Vec<String>> {
+        let file = self.snapshot().join(source::INDEX);
+        let bytes = fs::read(&file).map_err(|error| Error::io(&file, error))?;
+        let index = source::parse(file, &bytes)?;
+        Ok(source::shard_names(&index)?
+            .into_iter()
+            .map(str::to_owned)
+            .collect())
+    }
+
+    /// Puts `file` into the snapshot, from the cache or from the hub. Returns the number of bytes that were downloaded.
+    fn store(&self, file: &str, metadata: &Metadata, progress: &mut Bytes<'_>) -> Result<u64> {
+        let (blobs, snapshot) = (self.folder.join("blobs"), self.snapshot());
+        for folder in [&blobs, &snapshot, &self.locks] {
+            fs::create_dir_all(folder).map_err(|error| Error::io(folder, error))?;
+        }
+        let blob = blobs.join(&metadata.etag);
+        // Python's library takes the same lock.
+        let lock = self.locks.join(format!("{}.lock", metadata.etag));
+        let lock_file = File::create(&lock).map_err(|error| Error::io(&lock, error))?;
+        lock_file.lock().map_err(|error| Error::io(&lock, error))?;
+        let complete = |path: &Path| fs::metadata(path).is_ok_and(|found| found.len() == metadata.size);
+        let mut downloaded = 0;
+        let place = snapshot.join(file);
+        if !complete(&place) {
+            if !complete(&blob) {
+                downloaded = self.fetch(file, metadata, &blob, progress)?;
+            }
+            link(&blob, &metadata.etag, &place)?;
+        }
+        if progress(metadata.size).is_break() {
+            return Err(self.stopped());
+        }
+        Ok(downloaded)
+    }
+
+    /// Downloads a file's bytes to `blob`, from where an earlier attempt ended.
+    fn fetch(&self, file: &str, metadata: &Metadata, blob: &Path, progress: &mut Bytes<'_>) -> Result<u64> {
+        let mut partial = blob.as_os_str().to_owned();
+        partial.push(".incomplete");
+        let mut partial = Partial::open(PathBuf::from(partial))?;
+        let mut downloaded = 0;
+        let mut attempts = Attempts::default();
+        while partial.length != metadata.size {
+            if partial.length > metadata.size {
+                partial.truncate(0)?;
+            }
+            match self.continue_with(&mut partial, file, metadata.size, progress) {
+                Ok(0) => attempts.failed(Failure::Transient(self.repository.error(format_args!(
+                    "{file}: the connection ended after {} of {} bytes",
+                    partial.length, metadata.size
+                ))))?,
+                Ok(bytes) => {
+                    downloaded += bytes;
+                    attempts = Attempts::default();
+                }
+                Err(failure) => attempts.failed(failure)?,
+            }
+        }
+        self.verify(&partial, file, metadata)?;
+        fs::rename(&partial.path, blob).map_err(|error| Error::io(blob, error))?;
+        Ok(downloaded)
+    }
+
+    /// Appends what one request brings. Returns the number of bytes, which may be fewer than are missing.
+    fn continue_with(
+        &self,
+        partial: &mut Partial,
+        file: &str,
+        size: u64,
+        progress: &mut Bytes<'_>,
+    ) -> Result<u64, Failure> {
+        let commit = &self.listing.commit;
+        let (begin, mut body) = self.client.read(self.repository, commit, file, partial.length)?;
+        if begin != partial.length {
+            partial.truncate(begin)?;
+        }
+        let mut buffer = vec![0; BUFFER];
+        let mut received = 0;
+        // A broken connection ends the request. What it brought is kept.
+        while let Ok(bytes @ 1..) = body.read(&mut buffer) {
+            let fitting = bytes.min(usize::try_from(size - partial.length).unwrap_or(bytes));
+            if fitting < bytes {
+                return Err(Failure::Final(self.repository.error(format_args!(
+                    "{file}: the hub sends more than the {size} bytes that it announced"
+                ))));
+            }
+            partial.append(&buffer[..bytes])?;
+            received += bytes as u64;
+            if progress(partial.length).is_break() {
+                return Err(Failure::Final(self.stopped()));
+            }
+        }
+        Ok(received)
+    }
+
+    /// Compares a large file's SHA-256 with the hub's; a wrong file is removed.
+    fn verify(&self, partial: &Partial, file: &str, metadata: &Metadata) -> Result<()> {
+        if metadata.etag.len() != 64 {
+            return Ok(());
+        }
+        let mut content = File::open(&partial.path).map_err(|error| Error::io(&partial.path, error))?;
+        let mut hash = Sha256::new();
+        let mut buffer = vec![0; BUFFER];
+        loop {
+            match content.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(bytes) => hash.update(&buffer[..bytes]),
+                Err(error) => return Err(Error::io(&partial.path, error)),
+            }
+        }
+        let found: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        if found == metadata.etag.to_ascii_lowercase() {
+            return Ok(());
+        }
+        fs::remove_file(&partial.path).map_err(|error| Error::io(&partial.path, error))?;
+        Err(self.repository.error(format_args!(
+            "{file}: its SHA-256 is {found}, not {} as the hub says. The file was removed; download it again.",
+            metadata.etag
+        )))
+    }
+
+    /// Makes the revision name the commit.
+    fn refer(&self) -> Result<()> {
+        let (revision, commit) = (self.repository.revision(), &self.listing.commit);
+        if revision == commit {
+            return Ok(());
+        }
+        let reference = self.folder.join("refs").join(revision);
+        let parent = reference.parent().unwrap_or(&self.folder);
+        let written = fs::create_dir_all(parent).and_then(|()| {
+            let mut file = tempfile::NamedTempFile::new_in(parent)?;
+            file.write_all(commit.as_bytes())?;
+            file.persist(&reference)?;
+            Ok(())
+        });
+        written.map_err(|error| Error::io(&reference, error))
+    }
+}
+
+/// A file that is being downloaded.
+struct Partial {
+    path: PathBuf,
+    file: File,
+    length: u64,
+}
+
+impl Partial {
+    fn open(path: PathBuf) -> Result<Self> {
+        let opened = OpenOptions::new().create(true).append(true).open(&path);
+        let file = opened.map_err(|error| Error::io(&path, error))?;
+        let length = file.metadata().map_err(|error| Error::io(&path, error))?.len();
+        Ok(Self { path, file, length })
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        let written = self.file.write_all(bytes);
+        written.map_err(|error| Error::io(&self.path, error))?;
+        self.length += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn truncate(&mut self, length: u64) -> Result<()> {
+        let truncated = self
+            .file
+            .set_len(length)
+            .and_then(|()| self.file.seek(SeekFrom::End(0)));
+        self.length = truncated.map_err(|error| Error::io(&self.path, error))?;
+        Ok(())
+    }
+}
+
+/// Attempts in a row that failed.
+#[derive(Default)]
+struct Attempts(u32);
+
+impl Attempts {
+    /// Waits before the next attempt, if one makes sense; else returns the error.
+    fn failed(&mut self, failure: Failure) -> Result<()> {
+        self.0 += 1;
+        match failure {
+            Failure::Transient(_) if self.0 < ATTEMPTS => {
+                thread::sleep(FIRST_PAUSE * 2_u32.pow(self.0 - 1));
+                Ok(())
+            }
+            failure => Err(failure.into_error()),
+        }
+    }
+}
+
+/// Repeats a request that fails for a reason that may pass.
+fn patiently<T>(request: impl Fn() -> Result<T, Failure>) -> Result<T> {
+    let mut attempts = Attempts::default();
+    loop {
+        match request() {
+            Ok(answer) => return Ok(answer),
+            Err(failure) => attempts.failed(failure)?,
+        }
+    }
+}
+
+/// Makes `place` in a snapshot a link to the blob, or a copy where the file system has no links.
+fn link(blob: &Path, etag: &str, place: &Path) -> Result<()> {
+    let removed = fs::remove_file(place);
+    if let Err(error) = removed.as_ref()
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        return removed.map_err(|error| Error::io(place, error));
+    }
+    #[cfg(unix)]
+    let linked = std::os::unix::fs::symlink(Path::new("../../blobs").join(etag), place);
+    #[cfg(not(unix))]
+    let linked = Err(io::Error::from(io::ErrorKind::Unsupported));
+    match linked {
+        Ok(()) => Ok(()),
+        Err(_) => fs::copy(blob, place)
+            .map(drop)
+            .map_err(|error| Error::io(place, error)),
+    }
+}
