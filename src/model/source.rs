@@ -72,7 +72,7 @@ impl Document {
     /// The image processor's configuration in a processor's, unless it is missing or null.
     fn image_processor(mut self) -> Option<Self> {
         let value = self.value.get_mut(IMAGE_PROCESSOR)?.take();
-        (!value.is_null()).then(|| Self { value, ..self })
+        (!value.is_null()).then_some(Self { value, ..self })
     }
 }
 
