@@ -209,6 +209,7 @@ mod foreign;
 #[doc(hidden)]
 pub mod graph;
 pub mod image;
+mod json;
 #[doc(hidden)]
 pub mod kernels;
 pub mod labels;

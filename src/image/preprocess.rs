@@ -89,15 +89,18 @@ impl Preprocess {
         timm::parse(file, pretrained_cfg, options)
     }
 
-    /// The rule of a `preprocessor_config.json`, with the defaults of its processor's class for what is missing.
-    /// `model_type` (of `config.json`) tells the class if the file does not. `file` is named in errors.
+    /// The rule of an image processor of transformers: of `preprocessor_config.json`, or of `image_processor` in
+    /// `processor_config.json`. A missing key takes the default of the processor's class. `file` is named in errors.
     ///
-    /// Supported are the processors of ViT, DeiT, DINOv2 (BiT's), DINOv3, CLIP, SigLIP, SigLIP 2 and ConvNeXt.
+    /// `model` is the `image_processor_type` of the model's `config.json`, or its `model_type`. It selects the class if the
+    /// processor's configuration does not.
+    ///
+    /// Supported are the processors of ViT, DeiT, BEiT, DINOv2 (BiT's), DINOv3, CLIP, SigLIP, SigLIP 2 and ConvNeXt.
     ///
     /// # Errors
     /// [`Error::Config`] that names the key, if its value is of the wrong kind or not supported.
-    pub fn from_hf(file: &Path, config: &Value, model_type: Option<&str>) -> Result<Self> {
-        hugging_face::parse(file, config, model_type)
+    pub fn from_hf(file: &Path, config: &Value, model: Option<&str>) -> Result<Self> {
+        hugging_face::parse(file, config, model)
     }
 
     /// Height and width of the result, in pixels. Of a rule that [resizes to patches](Resize::Patches) these are those of bytes

@@ -16,6 +16,7 @@ use super::source::{CONFIG, Document, PREPROCESSOR, Source, WEIGHTS};
 use super::weights::{Stored, Weights};
 use super::{LoadOptions, Model, ModelBytes, bf16_layers, compressed_tensors, embedded, from_bytes};
 use crate::error::{Error, Result};
+use crate::json;
 use crate::ops::Float8Scale;
 use crate::tensor::{DType, Tensor};
 
@@ -385,5 +386,5 @@ fn little_endian(values: &[f32]) -> Vec<u8> {
 }
 
 fn write_json(file: &Path, value: &Value) -> Result<()> {
-    fs::write(file, format!("{value:#}\n")).map_err(|error| Error::io(file, error))
+    fs::write(file, json::indented(value) + "\n").map_err(|error| Error::io(file, error))
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
+use crate::json;
 
 /// Maximum size in a configuration, so that the product of two sizes cannot overflow.
 const LARGEST: u64 = 1 << 20;
@@ -149,6 +150,7 @@ impl<'a> Fields<'a> {
             .map(|value| {
                 value
                     .as_str()
+                    .filter(|text| !json::is_non_finite(text))
                     .ok_or_else(|| self.unexpected(key, value, "a string"))
             })
             .transpose()
@@ -156,7 +158,7 @@ impl<'a> Fields<'a> {
 
     /// An error that says what `key` should have been.
     pub(super) fn unexpected(&self, key: &str, value: &Value, expected: &str) -> Error {
-        let shown: String = value.to_string().chars().take(40).collect();
+        let shown: String = json::text(value).chars().take(40).collect();
         self.error(key, format_args!("is {shown}, expected {expected}"))
     }
 

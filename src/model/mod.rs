@@ -283,7 +283,7 @@ pub struct ModelBytes<'a> {
     pub config: &'a [u8],
     /// `model.safetensors`.
     pub weights: Arc<dyn Bytes>,
-    /// `preprocessor_config.json`, which models of transformers need.
+    /// `preprocessor_config.json` or `processor_config.json`, which models of transformers need.
     pub preprocessor: Option<&'a [u8]>,
 }
 
@@ -547,8 +547,7 @@ fn describe(
             Ok((description, preprocess))
         }
         false => {
-            let model_type = fields.text("model_type")?;
-            let preprocess = preprocessing::transformers(source, model_type, options.image_size)?;
+            let preprocess = preprocessing::transformers(source, fields, options.image_size)?;
             let (height, width) = preprocess.output_size();
             let description = hugging_face::describe(fields, [height, width], weights)?;
             check(&description.vit)?;

@@ -1,7 +1,8 @@
 //! A model's preprocessing, read from its library's configuration file and adapted to the requested image size. The rules
 //! themselves are in [`crate::image`].
 
-use super::source::{Document, PREPROCESSOR, Source};
+use super::fields::Fields;
+use super::source::{Document, Source};
 use crate::error::{Error, Result};
 use crate::image::{Crop, Filter, Preprocess, Rescale, Resize, TimmOptions, ValueRule};
 use crate::ops::Normalize;
@@ -17,16 +18,19 @@ pub(super) fn timm(config: &Document, [height, width]: [usize; 2]) -> Result<Pre
     Preprocess::from_timm(&config.file, rules, &options)
 }
 
-/// transformers' image processor, for images of the processor's own size unless the caller wants another.
+/// transformers' image processor, for images of the processor's own size unless the caller wants another. `config` is
+/// `config.json`.
 pub(super) fn transformers(
     source: &Source<'_>,
-    model_type: Option<&str>,
+    config: Fields<'_>,
     image_size: Option<[usize; 2]>,
 ) -> Result<Preprocess> {
     let Some(document) = source.preprocessor()? else {
-        return Err(source.missing(&[PREPROCESSOR.to_owned()], "which says how images are prepared"));
+        return Err(source.no_preprocessor());
     };
-    let rules = Preprocess::from_hf(&document.file, &document.value, model_type)?;
+    let class = config.text("image_processor_type")?;
+    let model = class.or(config.text("model_type")?);
+    let rules = Preprocess::from_hf(&document.file, &document.value, model)?;
     if let (Some(_), Some((Resize::Patches { .. }, _))) = (image_size, rules.resize()) {
         let reason = format!(
             "the model takes images of any aspect ratio; {}: max_num_patches says how many patches they are resized to",
@@ -114,7 +118,8 @@ mod tests {
 
     #[test]
     fn another_size_scales_what_surrounds_the_crop() {
-        let rules = |config| Preprocess::from_hf(Path::new(PREPROCESSOR), &config, None).unwrap();
+        let rules =
+            |config| Preprocess::from_hf(Path::new("preprocessor_config.json"), &config, None).unwrap();
         let deit = json!({
             "image_processor_type": "DeiTImageProcessor",
             "size": { "height": 256, "width": 256 },

@@ -13,6 +13,7 @@ use super::timm;
 use super::weights::Weights;
 use crate::error::{Error, Result};
 use crate::hip::regular_file;
+use crate::json;
 
 pub(super) const CONFIG: &str = "config.json";
 pub(super) const WEIGHTS: &str = "model.safetensors";
@@ -35,6 +36,9 @@ const CONVERT: &str = "import pathlib, sys, torch; from safetensors.torch import
                        save_file({k: v.clone().contiguous() for f in d.glob(\"pytorch_model*.bin\") for k, v in \
                        torch.load(f, map_location=\"cpu\", weights_only=True).items()}, d / \"model.safetensors\")";
 pub(super) const PREPROCESSOR: &str = "preprocessor_config.json";
+/// What `save_pretrained` of a processor writes, with the image processor's configuration under [`IMAGE_PROCESSOR`].
+pub(super) const PROCESSOR: &str = "processor_config.json";
+const IMAGE_PROCESSOR: &str = "image_processor";
 
 /// A model's files.
 #[derive(Debug)]
@@ -63,6 +67,12 @@ impl Document {
     /// The top-level object's keys.
     pub(super) fn fields(&self) -> Result<Fields<'_>> {
         Fields::new(&self.file, &self.value)
+    }
+
+    /// The image processor's configuration in a processor's, unless it is missing or null.
+    fn image_processor(mut self) -> Option<Self> {
+        let value = self.value.get_mut(IMAGE_PROCESSOR)?.take();
+        (!value.is_null()).then_some(Self { value, ..self })
     }
 }
 
@@ -242,15 +252,45 @@ impl Source<'_> {
         }
     }
 
-    /// `preprocessor_config.json`, or `None` if there is none.
+    /// The image processor's configuration, found as transformers finds it: under `image_processor` in
+    /// `processor_config.json`, else `preprocessor_config.json`. `None` if there is neither.
     pub(super) fn preprocessor(&self) -> Result<Option<Document>> {
         match self {
-            Self::Directory { .. } => self.json(PREPROCESSOR),
-            Self::Bytes(files) => files
-                .preprocessor
-                .map(|bytes| parse(self.place(PREPROCESSOR), bytes))
-                .transpose(),
+            Self::Directory { .. } => match self.json(PROCESSOR)?.and_then(Document::image_processor) {
+                Some(document) => Ok(Some(document)),
+                None => self.json(PREPROCESSOR),
+            },
+            Self::Bytes(files) => {
+                let Some(bytes) = files.preprocessor else {
+                    return Ok(None);
+                };
+                // It may be either file: the name is not known.
+                let document = parse(self.place(PREPROCESSOR), bytes)?;
+                if document.value.get("image_processor_type").is_none()
+                    && document.value.get(IMAGE_PROCESSOR).is_some()
+                {
+                    return Ok(document.image_processor());
+                }
+                Ok(Some(document))
+            }
         }
+    }
+
+    /// The error of a model without [`preprocessor`](Self::preprocessor).
+    pub(super) fn no_preprocessor(&self) -> Error {
+        let processor = self.place(PROCESSOR);
+        if processor.exists() {
+            let why = "which says how images are prepared, and its processor_config.json has no `image_processor` instead";
+            return self.missing(&[PREPROCESSOR.to_owned()], why);
+        }
+        // A broken link of the hub's cache.
+        let file = if processor.is_symlink() {
+            PROCESSOR
+        } else {
+            PREPROCESSOR
+        };
+        let why = "which says how images are prepared, and has no processor_config.json instead";
+        self.missing(&[file.to_owned()], why)
     }
 
     /// The JSON file `name` of the directory, or `None` if there is none.
@@ -348,9 +388,9 @@ fn not_found(path: &Path) -> Error {
 }
 
 pub(super) fn parse(file: PathBuf, bytes: &[u8]) -> Result<Document> {
-    match serde_json::from_slice(bytes) {
+    match json::parse(bytes) {
         Ok(value) => Ok(Document { file, value }),
-        Err(error) => Err(Error::config(&file, format!("is not valid JSON: {error}"))),
+        Err(reason) => Err(Error::config(&file, reason)),
     }
 }
 

@@ -317,7 +317,7 @@ impl SessionBuilder {
     }
 
     /// Loads a model from the contents of its files: `config.json`, `model.safetensors` and, for a model of transformers,
-    /// `preprocessor_config.json`.
+    /// `preprocessor_config.json` or `processor_config.json`.
     ///
     /// # Errors
     ///

@@ -34,6 +34,7 @@ mod naflex;
 mod output_files;
 mod outputs;
 mod plan_cache;
+mod processors;
 mod profile;
 mod pull;
 mod quantize;

@@ -1,378 +1,396 @@
-//! The image processors of transformers, from a `preprocessor_config.json`: what their Pillow-backed classes do with it
-//! (transformers 5.23). Keys that a class does not know are ignored, as there.
+//! The image processors of transformers, from the configuration that `save_pretrained` writes: what their Pillow-backed
+//! classes do with it (transformers 5.23).
 //!
-//! Every image is RGB here, so `do_convert_rgb` has no effect; in transformers it blends an image with alpha over
-//! white, while [`crate::image::decode()`] drops alpha, as `Image.convert("RGB")` before the processor does.
+//! A missing key takes the class's default. A null is false for a flag, and an error for a value that is needed. A key
+//! without an effect on pixel values passes, as in transformers: `device`, `return_tensors`, `data_format`,
+//! `input_data_format`, `disable_grouping`, `do_reduce_labels`, and keys of other classes.
+//!
+//! Every image is RGB here, so `do_convert_rgb` has no effect. In transformers it blends an image with alpha over
+//! white, while [`crate::image::decode()`] drops alpha, as transformers' own `load_image` does before the processor.
+
+mod class;
+#[cfg(test)]
+mod tests;
 
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
+use self::class::{Class, Variant, square};
 use super::Preprocess;
 use super::geometry::{Crop, Resize, Rounding};
 use super::values::{Rescale, ValueRule};
 use crate::image::Filter;
-use crate::{Error, Result};
+use crate::{Error, Result, json};
 
-const STANDARD: [f64; 3] = [0.5; 3];
-const IMAGENET_MEAN: [f64; 3] = [0.485, 0.456, 0.406];
-const IMAGENET_STD: [f64; 3] = [0.229, 0.224, 0.225];
-const CLIP_MEAN: [f64; 3] = [0.481_454_66, 0.457_827_5, 0.408_210_73];
-const CLIP_STD: [f64; 3] = [0.268_629_54, 0.261_302_58, 0.275_777_11];
+/// The names of [`Class::by_name`] before `ImageProcessor`, for errors.
+const SUPPORTED: &str =
+    "the image processors ViT, DeiT, Beit, Bit, DINOv3ViT, CLIP, Siglip, Siglip2 and ConvNext";
 
-/// A processor class's defaults.
-struct Class {
-    filter: Filter,
-    mean: [f64; 3],
-    std: [f64; 3],
-    size: Size,
-    /// Whether a single number is the size of a square, or of the shorter edge.
-    square: bool,
-    crop: Option<usize>,
-    /// ConvNeXt's resize below 384 pixels: larger by this part, then cropped.
-    crop_pct: Option<f64>,
-}
-
-/// The meanings of `size`.
-#[derive(Clone, Copy)]
-enum Size {
-    Exact {
-        height: usize,
-        width: usize,
-    },
-    Shortest {
-        edge: usize,
-        longest: Option<usize>,
-    },
-    /// Whole patches, as `patch_size` and `max_num_patches` say.
-    Patches {
-        patch: usize,
-        max_patches: usize,
-    },
-}
-
-const VIT: Class = Class {
-    filter: Filter::Bilinear,
-    mean: STANDARD,
-    std: STANDARD,
-    size: Size::Exact {
-        height: 224,
-        width: 224,
-    },
-    square: true,
-    crop: None,
-    crop_pct: None,
-};
-/// Resizes as Pillow does, in 8 bits; the library's own resizes what has been rescaled, in f32, which differs by a level of
-/// 255 at most.
-const DINOV3: Class = Class {
-    mean: IMAGENET_MEAN,
-    std: IMAGENET_STD,
-    square: false,
-    ..VIT
-};
-const DEIT: Class = Class {
-    filter: Filter::Bicubic,
-    size: Size::Exact {
-        height: 256,
-        width: 256,
-    },
-    crop: Some(224),
-    ..VIT
-};
-const BEIT: Class = Class {
-    filter: Filter::Bicubic,
-    ..VIT
-};
-const SIGLIP: Class = Class {
-    filter: Filter::Bicubic,
-    square: false,
-    ..VIT
-};
-const SIGLIP2: Class = Class {
-    size: Size::Patches {
-        patch: 16,
-        max_patches: 256,
-    },
-    ..VIT
-};
-const CLIP: Class = Class {
-    filter: Filter::Bicubic,
-    mean: CLIP_MEAN,
-    std: CLIP_STD,
-    size: Size::Shortest {
-        edge: 224,
-        longest: None,
-    },
-    square: false,
-    crop: Some(224),
-    crop_pct: None,
-};
-const CONVNEXT: Class = Class {
-    filter: Filter::Bicubic,
-    size: Size::Shortest {
-        edge: 384,
-        longest: None,
-    },
-    square: false,
-    crop_pct: Some(224.0 / 256.0),
-    ..VIT
-};
-
-impl Class {
-    /// The class of this name; older files call it a feature extractor, and some append the backend.
-    fn by_name(name: &str) -> Option<&'static Self> {
-        let name = name.trim_end_matches("Fast").trim_end_matches("Pil");
-        let name = name
-            .strip_suffix("ImageProcessor")
-            .or_else(|| name.strip_suffix("FeatureExtractor"))?;
-        Some(match name {
-            "ViT" => &VIT,
-            "DeiT" => &DEIT,
-            "DINOv3ViT" => &DINOV3,
-            "Bit" | "CLIP" => &CLIP,
-            "Beit" => &BEIT,
-            "Siglip" => &SIGLIP,
-            "Siglip2" => &SIGLIP2,
-            "ConvNext" => &CONVNEXT,
-            _ => return None,
-        })
-    }
-
-    /// The class that a model of this type uses.
-    fn by_model_type(model_type: &str) -> Option<&'static Self> {
-        Some(match model_type {
-            "vit" | "vit_mae" | "vit_msn" | "ijepa" => &VIT,
-            "deit" => &DEIT,
-            "beit" => &BEIT,
-            "dinov3_vit" => &DINOV3,
-            "dinov2" | "dinov2_with_registers" | "clip" | "clip_vision_model" => &CLIP,
-            "siglip" | "siglip_vision_model" => &SIGLIP,
-            "siglip2" | "siglip2_vision_model" => &SIGLIP2,
-            "convnext" | "convnextv2" => &CONVNEXT,
-            _ => return None,
-        })
-    }
-}
-
-pub(super) fn parse(file: &Path, config: &Value, model_type: Option<&str>) -> Result<Preprocess> {
-    let config = Config { file, config };
-    if !config.config.is_object() {
-        return Err(Error::config(file, "not a JSON object"));
-    }
-    let class = config.class(model_type)?;
-    if config.flag("do_pad", false)? {
-        return Err(config.error("do_pad", "padding is not supported"));
-    }
-
-    let mut crop = None;
-    let mut resize = None;
-    if config.flag("do_resize", true)? {
-        let mut size = config.size(class)?;
-        if let Some(default) = class.crop_pct {
-            let Size::Shortest { edge, longest: None } = size else {
-                return Err(config.error("size", "this processor needs a shortest_edge"));
-            };
-            if edge < 384 {
-                let crop_pct = config.number("crop_pct")?.unwrap_or(default);
-                size = Size::Shortest {
-                    edge: (edge as f64 / crop_pct) as usize,
-                    longest: None,
-                };
-                crop = Some((edge, edge));
-            } else {
-                size = Size::Exact {
-                    height: edge,
-                    width: edge,
-                };
-            }
-        }
-        let resized = match size {
-            Size::Exact { height, width } => Resize::Exact { height, width },
-            Size::Shortest { edge, longest } => Resize::Shortest { edge, longest },
-            Size::Patches { patch, max_patches } => Resize::Patches { patch, max_patches },
-        };
-        resize = Some((resized, config.filter(class)?));
-    }
-    if let (Size::Patches { .. }, None) = (class.size, resize) {
-        return Err(config.error(
-            "do_resize",
-            "is false; images that are not resized to patches are not supported",
-        ));
-    }
-    if config.flag("do_center_crop", class.crop.is_some())? {
-        if crop.is_some() {
-            return Err(config.error("do_center_crop", "this processor crops already"));
-        }
-        crop = Some(config.crop_size(class)?);
-    }
-    let crop = crop.map(|(height, width)| Crop {
+pub(super) fn parse(file: &Path, config: &Value, model: Option<&str>) -> Result<Preprocess> {
+    let Value::Object(keys) = config else {
+        let reason = "the image processor's configuration is not a JSON object";
+        return Err(Error::config(file, reason));
+    };
+    let config = Config { file, keys };
+    let class = config.class(model)?;
+    let (resize, crop) = match class.variant {
+        Variant::Siglip2 {
+            patch_size,
+            max_num_patches,
+        } => (Some(config.patches(patch_size, max_num_patches)?), None),
+        _ => config.resize_and_crop(class)?,
+    };
+    let resize = match resize {
+        Some(resize) => Some((resize, config.filter(class)?)),
+        None => None,
+    };
+    let crop = crop.map(|[height, width]| Crop {
         height,
         width,
         rounding: Rounding::Transformers,
         fill: [0; 3],
     });
-
-    let rescale = if config.flag("do_rescale", true)? {
-        Rescale::Multiply(config.number("rescale_factor")?.unwrap_or(1.0 / 255.0))
-    } else {
-        Rescale::None
-    };
-    let normalize = if config.flag("do_normalize", true)? {
-        Some((
-            config.three("image_mean", class.mean)?,
-            config.three("image_std", class.std)?,
-        ))
-    } else {
-        None
-    };
-    Preprocess::new(resize, crop, ValueRule { rescale, normalize })
-        .map_err(|error| Error::config(file, format!("size, crop_size, image_std: {error}")))
+    let rules = Preprocess::new(resize, crop, config.values(class)?)
+        .map_err(|error| Error::config(file, format!("`patch_size`, `max_num_patches`: {error}")))?;
+    config.check_padding(class, rules.output_size())?;
+    Ok(rules)
 }
 
 struct Config<'a> {
     file: &'a Path,
-    config: &'a Value,
+    keys: &'a Map<String, Value>,
 }
 
 impl<'a> Config<'a> {
     fn error(&self, key: &str, reason: impl std::fmt::Display) -> Error {
-        Error::config(self.file, format!("{key}: {reason}"))
+        Error::config(self.file, format!("`{key}` {reason}"))
     }
 
-    /// The key's value; null stands for the class's default, like a missing key.
-    fn get(&self, key: &str) -> Option<&'a Value> {
-        self.config.get(key).filter(|value| !value.is_null())
+    fn unexpected(&self, key: &str, value: &Value, expected: &str) -> Error {
+        let shown: String = json::text(value).chars().take(60).collect();
+        self.error(key, format_args!("is {shown}, expected {expected}"))
     }
 
-    fn class(&self, model_type: Option<&str>) -> Result<&'static Class> {
-        for key in ["image_processor_type", "feature_extractor_type"] {
-            if let Some(name) = self.get(key) {
+    /// The key's value if it is not null.
+    fn given(&self, key: &str) -> Option<&'a Value> {
+        self.keys.get(key).filter(|value| !value.is_null())
+    }
+
+    /// The key's value, or `None` if the class's default holds. A null is an error: `user` needs the value.
+    fn needed(&self, key: &str, user: &str) -> Result<Option<&'a Value>> {
+        match self.keys.get(key) {
+            Some(Value::Null) => Err(self.error(
+                key,
+                format_args!(
+                    "is null, but {user} needs it. Set it, or remove the key for the class's default."
+                ),
+            )),
+            value => Ok(value),
+        }
+    }
+
+    /// `model` is the class or the model's type that `config.json` names.
+    fn class(&self, model: Option<&str>) -> Result<&'static Class> {
+        let key = "image_processor_type";
+        // With code of its own beside it, transformers does not read the older name.
+        let older = match self
+            .keys
+            .get("auto_map")
+            .and_then(|map| map.get("AutoImageProcessor"))
+        {
+            Some(_) => None,
+            None => Some("feature_extractor_type"),
+        };
+        for key in [Some(key), older].into_iter().flatten() {
+            if let Some(name) = self.given(key) {
                 let class = name.as_str().and_then(Class::by_name);
-                return class.ok_or_else(|| self.error(key, format!("{name} is not supported")));
+                return class.ok_or_else(|| {
+                    self.error(
+                        key,
+                        format_args!(
+                            "is {}, which is not supported; supported are {SUPPORTED}",
+                            json::text(name)
+                        ),
+                    )
+                });
             }
         }
-        match model_type {
-            Some(model_type) => Class::by_model_type(model_type).ok_or_else(|| {
-                self.error(
-                    "image_processor_type",
-                    format!("missing, and unknown for a `{model_type}` model"),
-                )
-            }),
-            None => Err(self.error("image_processor_type", "missing")),
+        match model {
+            Some(model) => Class::by_model_type(model)
+                .or_else(|| Class::by_name(model))
+                .ok_or_else(|| {
+                    self.error(
+                        key,
+                        format_args!("is missing, and unknown for `{model}` in config.json"),
+                    )
+                }),
+            None => Err(self.error(key, "is missing")),
         }
     }
 
+    /// True, false, or a number, of which 0 is false. Null is false too.
     fn flag(&self, key: &str, default: bool) -> Result<bool> {
-        match self.get(key) {
+        match self.keys.get(key) {
             None => Ok(default),
+            Some(Value::Null) => Ok(false),
             Some(Value::Bool(flag)) => Ok(*flag),
-            Some(other) => Err(self.error(key, format!("{other} is not true or false"))),
+            Some(Value::Number(number)) => Ok(number.as_f64() != Some(0.0)),
+            Some(other) => Err(self.unexpected(key, other, "true or false")),
         }
     }
 
-    fn number(&self, key: &str) -> Result<Option<f64>> {
-        match self.get(key).map(|value| (value, value.as_f64())) {
-            None => Ok(None),
-            Some((_, Some(number))) if number > 0.0 => Ok(Some(number)),
-            Some((value, _)) => Err(self.error(key, format!("{value} is not a positive number"))),
-        }
-    }
-
-    fn three(&self, key: &str, default: [f64; 3]) -> Result<[f64; 3]> {
-        let numbers = match self.get(key) {
-            None => return Ok(default),
-            Some(Value::Array(list)) => list.iter().map(Value::as_f64).collect::<Option<Vec<f64>>>(),
-            Some(value) => value.as_f64().map(|all| vec![all; 3]),
+    fn number(&self, key: &str, user: &str) -> Result<Option<f64>> {
+        let value = self.needed(key, user)?;
+        let number = |value: &Value| {
+            value
+                .as_f64()
+                .ok_or_else(|| self.unexpected(key, value, "a number"))
         };
-        match numbers.as_deref() {
-            Some(&[red, green, blue]) => Ok([red, green, blue]),
-            _ => Err(self.error(key, "not a list of three numbers")),
-        }
+        value.map(number).transpose()
     }
 
-    fn filter(&self, class: &Class) -> Result<Filter> {
-        match self.get("resample") {
-            None => Ok(class.filter),
-            Some(value) => value
-                .as_u64()
-                .and_then(Filter::from_pillow_id)
-                .ok_or_else(|| self.error("resample", format!("{value} is not a Pillow filter (0 to 5)"))),
-        }
+    /// A number for each of red, green and blue, or one for all. It must be in f32's range.
+    fn three(&self, key: &str, default: [f64; 3]) -> Result<[f64; 3]> {
+        let Some(value) = self.needed(key, "`do_normalize`")? else {
+            return Ok(default);
+        };
+        let numbers = match value {
+            Value::Array(list) => list.iter().map(Value::as_f64).collect::<Option<Vec<f64>>>(),
+            value => value.as_f64().map(|all| vec![all]),
+        };
+        let three = match numbers.as_deref() {
+            Some(&[red, green, blue]) => Some([red, green, blue]),
+            Some(&[all]) => Some([all; 3]),
+            _ => None,
+        };
+        three
+            .filter(|numbers| numbers.iter().all(|&number| (number as f32).is_finite()))
+            .ok_or_else(|| self.unexpected(key, value, "a number or a list of three"))
     }
 
     fn pixels(&self, key: &str, value: &Value) -> Result<usize> {
         let pixels = value.as_u64().filter(|pixels| (1..=1 << 24).contains(pixels));
         pixels
             .map(|pixels| pixels as usize)
-            .ok_or_else(|| self.error(key, format!("{value} is not a number of pixels")))
+            .ok_or_else(|| self.unexpected(key, value, "a number of pixels"))
     }
 
-    fn size(&self, class: &Class) -> Result<Size> {
-        let key = "size";
-        if let Size::Patches { patch, max_patches } = class.size {
-            let number = |key, default| self.get(key).map_or(Ok(default), |value| self.pixels(key, value));
-            return Ok(Size::Patches {
-                patch: number("patch_size", patch)?,
-                max_patches: number("max_num_patches", max_patches)?,
-            });
+    /// Height and width: by name, as a list, of which the rest is ignored, or one number for both.
+    fn height_and_width(&self, key: &str, value: &Value) -> Result<[usize; 2]> {
+        match value {
+            Value::Object(entries) if has(entries, &["height", "width"]) => Ok([
+                self.pixels(&format!("{key}.height"), &entries["height"])?,
+                self.pixels(&format!("{key}.width"), &entries["width"])?,
+            ]),
+            Value::Object(_) => Err(self.unexpected(key, value, "height and width")),
+            Value::Array(list) => match list.as_slice() {
+                [height, width, ..] => Ok([self.pixels(key, height)?, self.pixels(key, width)?]),
+                _ => Err(self.unexpected(key, value, "height and width")),
+            },
+            value => self.pixels(key, value).map(|side| [side, side]),
         }
-        match self.get(key) {
-            None => Ok(class.size),
-            Some(Value::Object(entries)) => {
-                let edge = |name: &str| match entries.get(name) {
-                    None | Some(Value::Null) => Ok(None),
-                    Some(value) => self.pixels(&format!("{key}.{name}"), value).map(Some),
-                };
-                match (
-                    edge("shortest_edge")?,
-                    edge("longest_edge")?,
-                    edge("height")?,
-                    edge("width")?,
-                ) {
-                    (Some(edge), longest, None, None) => Ok(Size::Shortest { edge, longest }),
-                    (None, None, Some(height), Some(width)) => Ok(Size::Exact { height, width }),
-                    _ => {
-                        let names: Vec<&str> = entries.keys().map(String::as_str).collect();
-                        Err(self.error(key, format!("the keys {} are not supported", names.join(", "))))
-                    }
-                }
+    }
+}
+
+/// The steps.
+impl Config<'_> {
+    fn filter(&self, class: &Class) -> Result<Filter> {
+        let value = match class.variant {
+            // Its null is Pillow's bilinear, which is its default as well.
+            Variant::Siglip2 { .. } => self.given("resample"),
+            _ => self.needed("resample", "`do_resize`")?,
+        };
+        match value {
+            None => Ok(class.filter),
+            Some(value) => value
+                .as_u64()
+                .and_then(Filter::from_pillow_id)
+                .ok_or_else(|| self.unexpected("resample", value, "the number of a Pillow filter, 0 to 5")),
+        }
+    }
+
+    /// The resize, and height and width of the crop. The result must be of one size.
+    fn resize_and_crop(&self, class: &Class) -> Result<(Option<Resize>, Option<[usize; 2]>)> {
+        let (mut resize, mut crop) = (None, None);
+        if self.flag("do_resize", true)? {
+            let size = self.size(class)?;
+            (resize, crop) = match class.variant {
+                Variant::ConvNext { crop_pct } => self.conv_next(size, crop_pct)?,
+                _ => (Some(size), None),
+            };
+        }
+        if self.flag("do_center_crop", class.do_center_crop)? {
+            if crop.is_some() {
+                return Err(self.error("do_center_crop", "is true, but this processor crops already"));
             }
-            Some(Value::Array(list)) if list.len() == 2 => Ok(Size::Exact {
-                height: self.pixels(key, &list[0])?,
-                width: self.pixels(key, &list[1])?,
-            }),
-            Some(value) => {
-                let edge = self.pixels(key, value)?;
-                let square = Size::Exact {
-                    height: edge,
-                    width: edge,
-                };
-                Ok(if class.square {
-                    square
-                } else {
-                    Size::Shortest { edge, longest: None }
+            crop = Some(self.crop_size(class)?);
+        }
+        match (resize, crop) {
+            (_, Some(_)) | (Some(Resize::Exact { .. }), None) => Ok((resize, crop)),
+            (Some(resize), None) => Err(self.error(
+                "size",
+                format_args!(
+                    "({resize}) keeps the aspect ratio and `do_center_crop` is false, but the model takes images of one \
+                     size. Give `size` a height and a width, or set `do_center_crop`."
+                ),
+            )),
+            (None, None) => Err(self.error(
+                "do_resize",
+                "and `do_center_crop` are false, but the model takes images of one size. Set one of them to true.",
+            )),
+        }
+    }
+
+    fn size(&self, class: &Class) -> Result<Resize> {
+        if class.variant == Variant::Clip && self.flag("use_square_size", false)? {
+            return Ok(square(224));
+        }
+        let key = "size";
+        match self.needed(key, "`do_resize`")? {
+            None => Ok(class.size),
+            Some(Value::Object(entries)) if entries.contains_key("shortest_edge") => {
+                self.shortest_edge(entries)
+            }
+            Some(Value::Number(edge)) if !self.flag("default_to_square", class.default_to_square)? => {
+                Ok(Resize::Shortest {
+                    edge: self.pixels(key, &Value::Number(edge.clone()))?,
+                    longest: None,
                 })
             }
+            Some(value) => {
+                let [height, width] = self.height_and_width(key, value)?;
+                Ok(Resize::Exact { height, width })
+            }
         }
     }
 
-    fn crop_size(&self, class: &Class) -> Result<(usize, usize)> {
-        let key = "crop_size";
-        match (self.get(key), class.crop) {
-            (None, Some(edge)) => Ok((edge, edge)),
-            (None, None) => Err(self.error(key, "missing")),
-            (Some(Value::Object(entries)), _) => match (entries.get("height"), entries.get("width")) {
-                (Some(height), Some(width)) => Ok((self.pixels(key, height)?, self.pixels(key, width)?)),
-                _ => Err(self.error(key, "needs height and width")),
-            },
-            (Some(Value::Array(list)), _) if list.len() == 2 => {
-                Ok((self.pixels(key, &list[0])?, self.pixels(key, &list[1])?))
-            }
-            (Some(value), _) => {
-                let edge = self.pixels(key, value)?;
-                Ok((edge, edge))
+    fn shortest_edge(&self, entries: &Map<String, Value>) -> Result<Resize> {
+        let edge = |name: &str| match entries.get(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(value) => self.pixels(&format!("size.{name}"), value).map(Some),
+        };
+        let known = has(entries, &["shortest_edge"]) || has(entries, &["shortest_edge", "longest_edge"]);
+        match (edge("shortest_edge")?, edge("longest_edge")?) {
+            (Some(edge), longest) if known => Ok(Resize::Shortest { edge, longest }),
+            _ => {
+                let value = Value::Object(entries.clone());
+                Err(self.unexpected(
+                    "size",
+                    &value,
+                    "height and width, or shortest_edge and maybe longest_edge",
+                ))
             }
         }
     }
+
+    /// ConvNeXt's resize, and the crop that belongs to it.
+    fn conv_next(&self, size: Resize, crop_pct: f64) -> Result<(Option<Resize>, Option<[usize; 2]>)> {
+        let Resize::Shortest { edge, .. } = size else {
+            return Err(self.error("size", format_args!("is {size}, expected a shortest_edge")));
+        };
+        if edge >= 384 {
+            return Ok((Some(square(edge)), None));
+        }
+        let crop_pct = self.number("crop_pct", "`size`")?.unwrap_or(crop_pct);
+        if crop_pct <= 0.0 {
+            return Err(self.error(
+                "crop_pct",
+                format_args!("is {crop_pct}, expected a positive number"),
+            ));
+        }
+        let resize = Resize::Shortest {
+            edge: (edge as f64 / crop_pct) as usize,
+            longest: None,
+        };
+        Ok((Some(resize), Some([edge, edge])))
+    }
+
+    fn crop_size(&self, class: &Class) -> Result<[usize; 2]> {
+        let key = "crop_size";
+        match (self.needed(key, "`do_center_crop`")?, class.crop_size) {
+            (Some(value), _) => self.height_and_width(key, value),
+            (None, Some(side)) => Ok([side, side]),
+            (None, None) => Err(self.error(key, "is missing, but `do_center_crop` needs it")),
+        }
+    }
+
+    /// SigLIP 2's resize.
+    fn patches(&self, patch_size: usize, max_num_patches: usize) -> Result<Resize> {
+        if !self.flag("do_resize", true)? {
+            return Err(self.error(
+                "do_resize",
+                "is false, but images must be resized to whole patches",
+            ));
+        }
+        let number = |key, default| match self.needed(key, "the resize to patches")? {
+            None => Ok(default),
+            Some(value) => self.pixels(key, value),
+        };
+        Ok(Resize::Patches {
+            patch: number("patch_size", patch_size)?,
+            max_patches: number("max_num_patches", max_num_patches)?,
+        })
+    }
+
+    fn values(&self, class: &Class) -> Result<ValueRule> {
+        let rescale = match self.flag("do_rescale", true)? {
+            true => {
+                let factor = self.number("rescale_factor", "`do_rescale`")?;
+                Rescale::Multiply(factor.unwrap_or(1.0 / 255.0))
+            }
+            false if class.variant == Variant::Dinov3 => {
+                return Err(self.error(
+                    "do_rescale",
+                    "is false, but DINOv3's processor resizes rescaled images",
+                ));
+            }
+            false => Rescale::None,
+        };
+        if !self.flag("do_normalize", true)? {
+            return Ok(ValueRule {
+                rescale,
+                normalize: None,
+            });
+        }
+        let (mean, std) = (
+            self.three("image_mean", class.mean)?,
+            self.three("image_std", class.std)?,
+        );
+        if std.iter().any(|&std| std as f32 == 0.0) {
+            return Err(self.error("image_std", format_args!("is {std:?}, of which none may be 0")));
+        }
+        Ok(ValueRule {
+            rescale,
+            normalize: Some((mean, std)),
+        })
+    }
+
+    /// Padding changes nothing if images are as large as `pad_size`, or without it, since they are all of one size.
+    fn check_padding(&self, class: &Class, (height, width): (usize, usize)) -> Result<()> {
+        let (key, pads) = (
+            "pad_size",
+            matches!(class.variant, Variant::Common | Variant::Clip),
+        );
+        match self.given(key) {
+            Some(size) if pads && self.flag("do_pad", false)? => {
+                if self.height_and_width(key, size)? == [height, width] {
+                    return Ok(());
+                }
+                Err(self.error(
+                    key,
+                    format_args!(
+                        "is {}, and padding images of {height}×{width} is not supported. Set `do_pad` to false.",
+                        json::text(size)
+                    ),
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Returns true if the object has these keys and no other.
+fn has(entries: &Map<String, Value>, keys: &[&str]) -> bool {
+    entries.len() == keys.len() && keys.iter().all(|key| entries.contains_key(*key))
 }

@@ -120,7 +120,7 @@ fn the_processor_class_comes_from_the_file_or_the_model_type() {
             ))
         );
     }
-    let rule = hf(&json!({"feature_extractor_type": "DeiTFeatureExtractor", "crop_size": null})).unwrap();
+    let rule = hf(&json!({"feature_extractor_type": "DeiTFeatureExtractor"})).unwrap();
     assert_eq!(rule.output_size(), (224, 224));
     assert_eq!(hf(&json!({})).unwrap().resize().unwrap().1, Filter::Bilinear);
     assert!(Preprocess::from_hf(Path::new("p.json"), &json!({}), None).is_err());
@@ -157,10 +157,10 @@ fn bad_configurations_name_the_file_and_the_key() {
         (hf(&json!({"size": -3})), "size"),
         (hf(&json!({"size": {"shortest_edge": 10}})), "size"),
         (hf(&json!({"do_center_crop": true})), "crop_size"),
-        (hf(&json!({"do_pad": true})), "do_pad"),
+        (hf(&json!({"do_pad": true, "pad_size": 300})), "pad_size"),
         (hf(&json!({"do_resize": "yes"})), "do_resize"),
         (hf(&json!({"rescale_factor": "tiny"})), "rescale_factor"),
-        (hf(&json!({"image_mean": [0.5]})), "image_mean"),
+        (hf(&json!({"image_mean": [0.5, 0.5]})), "image_mean"),
         (hf(&json!({"image_std": [0.5, 0.0, 0.5]})), "image_std"),
         (hf(&json!([1, 2])), "object"),
         (timm_rule(&json!({"input_size": [224, 224]})), "input_size"),

@@ -22,7 +22,7 @@ use crate::model::source;
 const CONFIGS: [&str; 11] = [
     source::CONFIG,
     source::PREPROCESSOR,
-    "processor_config.json",
+    source::PROCESSOR,
     source::OPEN_CLIP,
     "tokenizer.json",
     "tokenizer_config.json",

@@ -265,7 +265,7 @@ fn a_directory_without_a_model_says_what_is_missing() {
     let remove = |name: &'static str| move |directory: &Path| fs::remove_file(directory.join(name)).unwrap();
     assert_eq!(
         refusal("hf_vit", remove("preprocessor_config.json")),
-        "DIR: is missing preprocessor_config.json, which says how images are prepared"
+        "DIR: is missing preprocessor_config.json, which says how images are prepared, and has no processor_config.json instead"
     );
     let write =
         |text: &'static str| move |directory: &Path| fs::write(directory.join("config.json"), text).unwrap();
