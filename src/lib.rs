@@ -196,6 +196,7 @@ pub mod exec;
 pub mod explain;
 #[doc(hidden)]
 pub mod float8;
+mod foreign;
 #[doc(hidden)]
 pub mod graph;
 pub mod image;
