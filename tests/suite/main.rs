@@ -6,6 +6,7 @@
     reason = "a test that cannot go on should fail there"
 )]
 
+mod adapters;
 mod advise;
 mod attention_statistics;
 mod bad_input;
@@ -38,6 +39,7 @@ mod serve;
 mod session;
 mod sparse;
 mod validate;
+mod weight_files;
 mod zero_shot;
 
 use std::path::{Path, PathBuf};
