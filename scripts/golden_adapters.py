@@ -1,6 +1,6 @@
 """Writes tests/golden/adapters: LoRA adapters as peft saves them, for the models of tests/golden, with peft's outputs in double precision:
 
-    venv/bin/pip install -r scripts/requirements.txt peft==0.21.2
+    venv/bin/pip install -r scripts/requirements.txt
     venv/bin/python scripts/golden_adapters.py
 
 Each folder has adapter_config.json, adapter_model.safetensors and golden.safetensors: `output`, what the base model with the adapter makes

@@ -21,7 +21,9 @@ pub(super) fn timm(config: &Document, [height, width]: [usize; 2]) -> Result<Pre
 /// what `config.json` says.
 pub(super) fn has_processor(source: &Source<'_>) -> Result<bool> {
     let document = source.preprocessor()?;
-    let kind = document.as_ref().and_then(|document| document.value.get("image_processor_type"));
+    let kind = document
+        .as_ref()
+        .and_then(|document| document.value.get("image_processor_type"));
     Ok(document.is_some() && kind.and_then(serde_json::Value::as_str) != Some("TimmWrapperImageProcessor"))
 }
 

@@ -159,7 +159,10 @@ impl Source<'_> {
     pub(super) fn bytes(&self, name: &str) -> Result<Option<Vec<u8>>> {
         let file = self.place(name);
         match regular_file::read(&file) {
-            Ok(bytes) => Ok(Some(bytes)),
+            Ok(bytes) => match foreign::describe(&bytes).filter(|_| name.ends_with(".json")) {
+                Some(what) => Err(Error::config(&file, format_args!("is {what}"))),
+                None => Ok(Some(bytes)),
+            },
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(Error::io(&file, error)),
         }
@@ -308,13 +311,8 @@ impl Source<'_> {
 
     /// The JSON file `name` of the directory, or `None` if there is none.
     pub(super) fn json(&self, name: &str) -> Result<Option<Document>> {
-        let Some(bytes) = self.bytes(name)? else {
-            return Ok(None);
-        };
-        if let Some(what) = foreign::describe(&bytes) {
-            return Err(Error::config(self.place(name), format_args!("is {what}")));
-        }
-        parse(self.place(name), &bytes).map(Some)
+        let parsed = self.bytes(name)?.map(|bytes| parse(self.place(name), &bytes));
+        parsed.transpose()
     }
 
     /// The weights by the names of the library's files, with the adapter's changes if there is an adapter.

@@ -101,10 +101,16 @@ pub(super) fn is_wrapped(config: Fields<'_>) -> Result<bool> {
 
 /// Returns true if transformers' wrapper has made the model without its classifier, whatever `num_classes` says.
 fn is_without_head(config: Fields<'_>) -> Result<bool> {
-    let class = config.get("architectures").and_then(|list| list.get(0)).and_then(Value::as_str);
+    let class = config
+        .get("architectures")
+        .and_then(|list| list.get(0))
+        .and_then(Value::as_str);
     let without = is_wrapped(config)? && class == Some("TimmWrapperModel");
     if without && config.flag("do_pooling")? == Some(false) {
-        return Err(config.error("do_pooling", "is false, so the model makes no embedding of an image"));
+        return Err(config.error(
+            "do_pooling",
+            "is false, so the model makes no embedding of an image",
+        ));
     }
     Ok(without)
 }

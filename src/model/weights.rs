@@ -55,6 +55,8 @@ pub(super) struct Stored {
     pub(super) range: Range<usize>,
     pub(super) dtype: Dtype,
     pub(super) shape: Vec<usize>,
+    /// True if the bytes are not those of the file.
+    pub(super) computed: bool,
 }
 
 impl Stored {
@@ -80,8 +82,17 @@ impl Stored {
                 )));
             }
         };
-        Tensor::view(self.shape.clone(), dtype, self.bytes.clone(), self.range.clone())
-            .ok_or_else(|| wrong("does not have the bytes of its shape".into()))
+        let tensor = Tensor::view(self.shape.clone(), dtype, self.bytes.clone(), self.range.clone())
+            .ok_or_else(|| wrong("does not have the bytes of its shape".into()))?;
+        Ok(if self.computed { tensor.computed() } else { tensor })
+    }
+
+    /// Replaces the bytes by others, which are of `dtype` and of the tensor's shape.
+    fn replace(&mut self, dtype: Dtype, bytes: Vec<u8>) {
+        self.range = 0..bytes.len();
+        self.bytes = Arc::new(bytes);
+        self.dtype = dtype;
+        self.computed = true;
     }
 
     /// Converts F64 to F32, rounding each value to the nearest, as the libraries do when they copy weights into a model in F32.
@@ -99,9 +110,7 @@ impl Stored {
             }
             narrow.extend(value.to_le_bytes());
         }
-        self.range = 0..narrow.len();
-        self.bytes = Arc::new(narrow);
-        self.dtype = Dtype::F32;
+        self.replace(Dtype::F32, narrow);
         Ok(())
     }
 }
@@ -192,9 +201,7 @@ impl Weights {
     /// Gives the tensor `name` other bytes, which are of `dtype` and of the tensor's shape.
     pub(super) fn replace(&mut self, name: &str, dtype: Dtype, bytes: Vec<u8>) {
         if let Some(stored) = self.tensors.get_mut(name) {
-            stored.range = 0..bytes.len();
-            stored.bytes = Arc::new(bytes);
-            stored.dtype = dtype;
+            stored.replace(dtype, bytes);
         }
     }
 
@@ -268,6 +275,7 @@ impl Weights {
                 range: start + begin..start + end,
                 dtype: info.dtype,
                 shape: info.shape.clone(),
+                computed: false,
             };
             stored.narrow(&name)?;
             self.insert(renames::bare(&name).to_owned(), stored)?;
