@@ -205,7 +205,14 @@ impl Adapter {
             return Err(Error::weights(self.weights.place(), "has no tensor"));
         }
         for (module, layer) in &layers {
-            self.merge_layer(module, layer, weights)?;
+            // peft 0.21 adds the update of the output projection of PyTorch's attention twice, in training too.
+            let attention = module.strip_suffix(".out_proj");
+            let times = if attention.is_some_and(|module| layers.contains_key(module)) {
+                2.0
+            } else {
+                1.0
+            };
+            self.merge_layer(module, layer, times, weights)?;
         }
         for (name, stored) in &others {
             self.replace(name, stored, weights)?;
@@ -263,7 +270,7 @@ impl Adapter {
         Error::tensor(self.weights.place(), module, reason)
     }
 
-    fn merge_layer(&self, module: &str, layer: &Layer, weights: &mut Weights) -> Result<()> {
+    fn merge_layer(&self, module: &str, layer: &Layer, times: f64, weights: &mut Weights) -> Result<()> {
         if !self.config.targets(module) {
             let reason = format!("has tensors, but `target_modules` of {CONFIG} does not name it");
             return Err(self.wrong(module, reason));
@@ -274,7 +281,8 @@ impl Adapter {
         let stored = &weights.tensors()[&name];
         let base = stored.tensor(&name)?;
         let rows = rows(part, base.shape());
-        let factors = self.factors(module, layer, base.shape(), &rows)?;
+        let mut factors = self.factors(module, layer, base.shape(), &rows)?;
+        factors.scaling *= times;
         let merged = merge::merge(&base, &rows, &factors);
         let bytes = merged.iter().flat_map(|value| value.to_le_bytes()).collect();
         weights.replace(&name, safetensors::Dtype::F32, bytes);

@@ -444,8 +444,8 @@ fn not_a_model(path: &Path) -> Error {
             path,
             format_args!("{expected}: it {}", not_weights(path, &start, what)),
         ),
-        Some(what) => Error::config(path, format_args!("{expected}: it is {what}")),
-        None => Error::config(path, expected),
+        Some(what) if !start.is_empty() => Error::config(path, format_args!("{expected}: it is {what}")),
+        _ => Error::config(path, expected),
     }
 }
 

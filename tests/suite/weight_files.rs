@@ -15,11 +15,14 @@ use tempfile::TempDir;
 use crate::at;
 use crate::command_line::{hipvit, stderr, stdout};
 
+/// Copies a model's directory but for its goldens.
 fn copy(from: &Path) -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     for entry in fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
-        fs::copy(entry.path(), directory.path().join(entry.file_name())).unwrap();
+        if !entry.file_name().to_str().unwrap().starts_with("golden") {
+            fs::copy(entry.path(), directory.path().join(entry.file_name())).unwrap();
+        }
     }
     directory
 }
