@@ -100,6 +100,15 @@ fn merge_command(config: Fields<'_>, directory: &Path) -> String {
     )
 }
 
+/// An adapter's tensors by what they are for.
+#[derive(Default)]
+struct Tensors<'a> {
+    /// Layers that are adapted, by their module.
+    layers: BTreeMap<String, Layer>,
+    /// Tensors that replace the model's.
+    replaced: BTreeMap<String, &'a Stored>,
+}
+
 /// The tensors of one layer's adapter.
 #[derive(Debug, Default)]
 struct Layer {
@@ -200,8 +209,8 @@ impl Adapter {
             );
             return Err(Error::config(&self.file, reason));
         }
-        let (layers, others) = self.layers()?;
-        if layers.is_empty() && others.is_empty() {
+        let Tensors { layers, replaced } = self.tensors()?;
+        if layers.is_empty() && replaced.is_empty() {
             return Err(Error::weights(self.weights.place(), "has no tensor"));
         }
         for (module, layer) in &layers {
@@ -214,7 +223,7 @@ impl Adapter {
             };
             self.merge_layer(module, layer, times, weights)?;
         }
-        for (name, stored) in &others {
+        for (name, stored) in &replaced {
             self.replace(name, stored, weights)?;
         }
         weights.add_files(&self.weights);
@@ -226,15 +235,14 @@ impl Adapter {
         weights.adapter = Some(format!(
             "LoRA adapter{base}: merged into {} layers, {} tensors replaced",
             layers.len(),
-            others.len()
+            replaced.len()
         ));
         Ok(())
     }
 
-    /// The adapter's layers by their module, and the tensors that replace the model's.
-    fn layers(&self) -> Result<(BTreeMap<String, Layer>, BTreeMap<String, &Stored>)> {
-        let mut layers: BTreeMap<String, Layer> = BTreeMap::new();
-        let mut others = BTreeMap::new();
+    /// Sorts the tensors by their names.
+    fn tensors(&self) -> Result<Tensors<'_>> {
+        let mut sorted = Tensors::default();
         for (stored_name, stored) in self.weights.tensors() {
             let name = stored_name
                 .strip_prefix("base_model.model.")
@@ -247,10 +255,10 @@ impl Adapter {
                 .find_map(|(end, part)| Some((name.strip_suffix(end)?, *part)));
             let twice = match part {
                 Some((module, part)) => {
-                    let layer = layers.entry(module.to_owned()).or_default();
+                    let layer = sorted.layers.entry(module.to_owned()).or_default();
                     layer.parts.insert(part, stored.tensor(stored_name)?).is_some()
                 }
-                None if self.config.replaces(&name) => others.insert(name, stored).is_some(),
+                None if self.config.replaces(&name) => sorted.replaced.insert(name, stored).is_some(),
                 None => {
                     let reason = "is unexpected: it is no part of a LoRA layer, no bias that `bias` says was trained, and in no module of \
                                   `modules_to_save`";
@@ -262,7 +270,7 @@ impl Adapter {
                 return Err(Error::tensor(&stored.file, stored_name, reason));
             }
         }
-        Ok((layers, others))
+        Ok(sorted)
     }
 
     /// An error about a layer's adapter.

@@ -112,6 +112,9 @@ impl Source<'_> {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
+        if path.file_name().is_some_and(|name| name == adapter::WEIGHTS) {
+            return Self::of_directory(parent.to_owned(), None).with_base();
+        }
         Ok(Self::of_directory(parent.to_owned(), Some(path.to_owned())))
     }
 

@@ -142,6 +142,8 @@ fn an_adapter_that_is_named_is_applied_to_its_base_model() {
     let image = hipvit::image::open(at("tests/golden/images/small.png"), Limits::default()).unwrap();
     let logits = |session: &Session| session.run([&image]).unwrap().logits().unwrap().clone();
     assert_eq!(logits(&session), logits(&Session::load(expected.path()).unwrap()));
+    let file = Session::load(alone.join("adapter_model.safetensors")).unwrap();
+    assert_eq!(logits(&file), logits(&session));
     // The processor's file beside the adapter counts before the base model's.
     let processor = fs::read_to_string(base.join("preprocessor_config.json")).unwrap();
     let mut processor: Value = serde_json::from_str(&processor).unwrap();
@@ -350,4 +352,10 @@ fn an_adapter_beside_a_model_is_applied_by_the_command_line() {
     for (got, expected) in row["logits"].as_array().unwrap().iter().zip(expected) {
         assert!((got.as_f64().unwrap() - expected).abs() < 2e-6, "{row}");
     }
+    let output = hipvit([OsStr::new("inspect"), case.as_os_str()]);
+    let text = stdout(&output);
+    assert!(
+        text.contains("merged into 2 layers, 0 tensors replaced"),
+        "{text}"
+    );
 }
