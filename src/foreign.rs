@@ -41,6 +41,11 @@ pub(crate) fn is_pytorch(content: &[u8]) -> bool {
     matches!(pickled(content), Some(PYTORCH | PICKLE))
 }
 
+/// Returns true if `content` begins as a safetensors file does: the length of a header, then JSON.
+pub(crate) fn is_safetensors(content: &[u8]) -> bool {
+    starts_with(content, 8, br#"{""#)
+}
+
 const PYTORCH: &str =
     "a PyTorch file (a ZIP archive with a pickle, as torch.save writes .bin, .pt and .pth files)";
 const PICKLE: &str = "a Python pickle (as old PyTorch files are)";

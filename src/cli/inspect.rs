@@ -266,6 +266,9 @@ fn facts(report: &Report<'_>) -> Table {
             inspection.total.flops as f64 * 1e-9 / inspection.batch as f64
         ),
     );
+    if let Some(adapter) = &info.adapter {
+        fact("adapter", adapter.clone());
+    }
     // A vision tower may leave hundreds of tensors unused, for one reason.
     let mut reasons: Vec<(String, Vec<&str>)> = Vec::new();
     if let Some(quantization) = &info.quantization {

@@ -76,7 +76,7 @@ impl Checkpoint {
         }
         Ok(Self {
             preprocessor: source.preprocessor()?,
-            weights: source.weights()?,
+            weights: source.weights(config.fields()?)?,
             config,
             sparse: None,
         })
@@ -86,7 +86,7 @@ impl Checkpoint {
     ///
     /// # Errors
     ///
-    /// [`Error::Tensor`] if there is none, or if it is not of type f32, f16 or bf16.
+    /// [`Error::Tensor`] if there is none, or if it is not of type f64, f32, f16 or bf16.
     pub(crate) fn tensor(&self, name: &str) -> Result<Tensor> {
         match self.weights.tensors().get(name) {
             Some(stored) => stored.tensor(name),
@@ -103,6 +103,11 @@ impl Checkpoint {
     pub(crate) fn prune(&mut self, pruned: BTreeMap<String, Vec<f32>>, others: Vec<String>) -> Result<()> {
         for (name, values) in &pruned {
             let dtype = self.tensor(name)?.dtype();
+            let stored = match dtype {
+                DType::F16 => Dtype::F16,
+                DType::BF16 => Dtype::BF16,
+                _ => Dtype::F32,
+            };
             // Of the same type: its bits, and whether it is finite in it.
             let (bytes, finite): (Vec<u8>, bool) = match dtype {
                 DType::F16 => (
@@ -125,7 +130,7 @@ impl Checkpoint {
                 let reason = format!("has values that exceed {dtype} when others are pruned");
                 return Err(Error::tensor(self.place(), name, reason));
             }
-            self.weights.replace(name, bytes);
+            self.weights.replace(name, stored, bytes);
         }
         self.sparse = Some(Sparse {
             weights: pruned.into_keys().collect(),
@@ -363,21 +368,6 @@ impl View for Written<'_> {
 
     fn data_len(&self) -> usize {
         self.bytes.len()
-    }
-}
-
-impl Stored {
-    /// The values of a tensor of floating-point numbers.
-    fn tensor(&self, name: &str) -> Result<Tensor> {
-        let wrong = |reason: String| Error::tensor(&self.file, name, reason);
-        let dtype = match self.dtype {
-            Dtype::F32 => DType::F32,
-            Dtype::F16 => DType::F16,
-            Dtype::BF16 => DType::BF16,
-            other => return Err(wrong(format!("has dtype {other}, expected F32, F16 or BF16"))),
-        };
-        Tensor::view(self.shape.clone(), dtype, self.bytes.clone(), self.range.clone())
-            .ok_or_else(|| wrong("does not have the bytes of its shape".into()))
     }
 }
 

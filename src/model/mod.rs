@@ -5,6 +5,7 @@
 //! one description (`vit`) with the library's tensor names (`names`), and `builder` makes the graph of both.
 //! Neighbours: [`crate::image`] prepares the pixels, [`crate::graph`] makes the graph fast.
 
+mod adapter;
 mod bf16_layers;
 mod builder;
 mod checkpoint;
@@ -18,6 +19,7 @@ mod open_clip;
 mod positions;
 mod preprocessing;
 mod relative;
+mod renames;
 mod rotary;
 mod source;
 // Without the feature a text tower is loaded, so that each of its tensors is accounted for, and not run.
@@ -118,6 +120,9 @@ pub struct Info {
     /// The text tower, of a model that compares images with texts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<TextInfo>,
+    /// Description of the adapter that was merged into the weights, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adapter: Option<String>,
     /// How the weights were quantised, if they were.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quantization: Option<Quantization>,
@@ -237,6 +242,9 @@ impl fmt::Display for Info {
         }
         if let Some(text) = &self.text {
             writeln!(f, "{text}")?;
+        }
+        if let Some(adapter) = &self.adapter {
+            writeln!(f, "{adapter}")?;
         }
         if let Some(quantization) = &self.quantization {
             writeln!(f, "quantised, {quantization}")?;
@@ -396,7 +404,7 @@ fn assemble(source: &Source<'_>, options: &LoadOptions) -> Result<Model> {
     let config = source.config()?;
     // Before files are missed: of a model that is not supported none would help.
     check_supported(source, &config)?;
-    let mut weights = source.weights()?;
+    let mut weights = source.weights(config.fields()?)?;
     weights.scheme = compressed_tensors::scheme(config.fields()?)?;
     weights.bf16_layers = Bf16Layers::new(config.fields()?)?;
     weights.unpack()?;
@@ -465,6 +473,7 @@ fn assemble(source: &Source<'_>, options: &LoadOptions) -> Result<Model> {
     }
     let (quantization, sparsity) = (weights.quantization(), weights.sparsity());
     let files = weights.files().to_vec();
+    let adapter = weights.adapter.take();
     let ignored = weights.finish()?;
     let [rows, columns] = vit.grid();
     let sigmoid = description.multi_label || vit.classes == 1;
@@ -491,6 +500,7 @@ fn assemble(source: &Source<'_>, options: &LoadOptions) -> Result<Model> {
             interpolated,
             ignored,
             text: text.as_ref().map(|text| text.info(text_parameters)),
+            adapter,
             quantization,
             sparsity,
         },
@@ -540,7 +550,21 @@ fn describe(
         return Ok((description, preprocess));
     }
     match fields.has("architecture") {
+        true if timm::is_wrapped(fields)? && preprocessing::has_processor(source)? => {
+            let model_type = fields.text("model_type")?;
+            let preprocess = preprocessing::transformers(source, model_type, options.image_size)?;
+            let (height, width) = preprocess.output_size();
+            let description = timm::describe(fields, Some([height, width]))?;
+            check(&description.vit)?;
+            Ok((description, preprocess))
+        }
         true => {
+            if timm::is_wrapped(fields)? && fields.get("pretrained_cfg").is_none() {
+                let reason = "is missing, which says how images are prepared: transformers cannot make an image processor without it \
+                              either. Add it, for example {\"input_size\": [3, 224, 224], \"mean\": [0.5, 0.5, 0.5], \"std\": [0.5, 0.5, 0.5], \
+                              \"interpolation\": \"bicubic\", \"crop_pct\": 0.9}, with the values of training";
+                return Err(fields.error("pretrained_cfg", reason));
+            }
             let description = timm::describe(fields, options.image_size)?;
             check(&description.vit)?;
             let preprocess = preprocessing::timm(config, description.vit.image)?;

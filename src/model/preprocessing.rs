@@ -18,6 +18,16 @@ pub(super) fn timm(config: &Document, [height, width]: [usize; 2]) -> Result<Pre
     Preprocess::from_timm(&config.file, rules, &options)
 }
 
+/// Returns true if a model of timm that transformers wraps has a processor of transformers beside it. The wrapper's own processor is
+/// what `config.json` says.
+pub(super) fn has_processor(source: &Source<'_>) -> Result<bool> {
+    let document = source.preprocessor()?;
+    let kind = document
+        .as_ref()
+        .and_then(|document| document.value.get("image_processor_type"));
+    Ok(document.is_some() && kind.and_then(serde_json::Value::as_str) != Some("TimmWrapperImageProcessor"))
+}
+
 /// transformers' image processor, for images of the processor's own size unless the caller wants another. `config` is
 /// `config.json`.
 pub(super) fn transformers(

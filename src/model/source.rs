@@ -1,17 +1,20 @@
 //! Where a model's files come from: a directory, the local cache of the Hugging Face hub, or bytes in memory. All go
 //! through the same loader.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use serde_json::Value;
 
 use super::ModelBytes;
+use super::adapter::{self, Adapter};
 use super::fields::Fields;
 use super::hub::{self, Repository, Snapshot};
-use super::timm;
 use super::weights::Weights;
+use super::{renames, timm};
 use crate::error::{Error, Result};
+use crate::foreign;
 use crate::hip::regular_file;
 use crate::json;
 
@@ -35,6 +38,15 @@ const CONVERT_OPEN_CLIP: &str = "import json, pathlib, sys, timm; from timm.mode
 const CONVERT: &str = "import pathlib, sys, torch; from safetensors.torch import save_file; d = pathlib.Path(sys.argv[1]); \
                        save_file({k: v.clone().contiguous() for f in d.glob(\"pytorch_model*.bin\") for k, v in \
                        torch.load(f, map_location=\"cpu\", weights_only=True).items()}, d / \"model.safetensors\")";
+/// The same for one file of PyTorch, the first argument, to the second.
+const CONVERT_FILE: &str = "import sys, torch; from safetensors.torch import save_file; s = torch.load(sys.argv[1], map_location=\"cpu\", \
+                            weights_only=True); s = next((s[k] for k in (\"state_dict_ema\", \"model_ema\", \"state_dict\", \"model\") \
+                            if k in s), s); save_file({k: v.clone().contiguous() for k, v in s.items() if hasattr(v, \"shape\")}, \
+                            sys.argv[2], metadata={\"format\": \"pt\"})";
+/// Endings of PyTorch's files.
+const PYTORCH: [&str; 5] = [".bin", ".pt", ".pth", ".ckpt", ".pth.tar"];
+/// Endings of files with weights that are neither safetensors nor PyTorch's.
+const OTHER_WEIGHTS: [&str; 6] = [".onnx", ".h5", ".keras", ".msgpack", ".gguf", ".npz"];
 pub(super) const PREPROCESSOR: &str = "preprocessor_config.json";
 /// What `save_pretrained` of a processor writes, with the image processor's configuration under [`IMAGE_PROCESSOR`].
 pub(super) const PROCESSOR: &str = "processor_config.json";
@@ -49,6 +61,8 @@ pub(super) enum Source<'a> {
         weights: Option<PathBuf>,
         /// The hub's repository of which the directory is a snapshot, if it is one.
         repository: Option<Repository>,
+        /// The directory of an adapter whose base model `path` is, if the caller named the adapter.
+        adapter: Option<PathBuf>,
     },
     /// In memory.
     Bytes(ModelBytes<'a>),
@@ -84,7 +98,7 @@ impl Source<'_> {
             Ok(metadata) => metadata,
             Err(error) => {
                 return match path.to_str().and_then(Repository::parse) {
-                    Some(repository) => repository.cached().map(Self::of_snapshot),
+                    Some(repository) => Self::of_snapshot(repository.cached()?).with_base(),
                     None if error.kind() == io::ErrorKind::NotFound => Err(not_found(path)),
                     None => Err(Error::io(path, error)),
                 };
@@ -94,23 +108,23 @@ impl Source<'_> {
             if !path.join(CONFIG).exists()
                 && let Some(snapshot) = Snapshot::of_folder(path)
             {
-                return snapshot.map(Self::of_snapshot);
+                return Self::of_snapshot(snapshot?).with_base();
             }
-            return Ok(Self::of_directory(path.to_owned(), None));
+            return Self::of_directory(path.to_owned(), None).with_base();
         }
         if path
             .extension()
             .is_none_or(|extension| extension != "safetensors")
         {
-            return Err(Error::config(
-                path,
-                "is neither a model directory nor a .safetensors file",
-            ));
+            return Err(not_a_model(path));
         }
         let parent = match path.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
+        if path.file_name().is_some_and(|name| name == adapter::WEIGHTS) {
+            return Self::of_directory(parent.to_owned(), None).with_base();
+        }
         Ok(Self::of_directory(parent.to_owned(), Some(path.to_owned())))
     }
 
@@ -122,19 +136,46 @@ impl Source<'_> {
                 path,
                 weights,
                 repository,
+                adapter,
             } => Some(Source::Directory {
                 path: path.clone(),
                 weights: weights.clone(),
                 repository: repository.clone(),
+                adapter: adapter.clone(),
             }),
         }
+    }
+
+    /// Replaces the directory of an adapter alone by its base model's, as transformers' `from_pretrained` does.
+    fn with_base(self) -> Result<Self> {
+        let is_there = |name: &str| self.place(name).exists();
+        let Self::Directory { path, .. } = &self else {
+            return Ok(self);
+        };
+        if is_there(CONFIG) || is_there(OPEN_CLIP) {
+            return Ok(self);
+        }
+        let Some(config) = self.json(adapter::CONFIG)? else {
+            return Ok(self);
+        };
+        let mut base = match adapter::base(&config)? {
+            adapter::Base::Directory(base) => Source::of_directory(base, None),
+            adapter::Base::Snapshot(snapshot) => Source::of_snapshot(snapshot),
+        };
+        if let Source::Directory { adapter, .. } = &mut base {
+            *adapter = Some(path.clone());
+        }
+        Ok(base)
     }
 
     /// The file `name` of the directory, or `None` if there is none.
     pub(super) fn bytes(&self, name: &str) -> Result<Option<Vec<u8>>> {
         let file = self.place(name);
         match regular_file::read(&file) {
-            Ok(bytes) => Ok(Some(bytes)),
+            Ok(bytes) => match foreign::describe(&bytes).filter(|_| name.ends_with(".json")) {
+                Some(what) => Err(Error::config(&file, format_args!("is {what}"))),
+                None => Ok(Some(bytes)),
+            },
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(Error::io(&file, error)),
         }
@@ -146,6 +187,7 @@ impl Source<'_> {
             repository: repository.as_deref().and_then(Repository::of_snapshot),
             path,
             weights,
+            adapter: None,
         }
     }
 
@@ -154,24 +196,33 @@ impl Source<'_> {
             path: snapshot.path,
             weights: None,
             repository: Some(snapshot.repository),
+            adapter: None,
         }
     }
 
     /// The model's name: the hub's, or the directory's.
     pub(super) fn name(&self) -> String {
+        let of_directory = |path: &Path| {
+            let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+            match Repository::of_snapshot(&path) {
+                Some(repository) => repository.id().to_owned(),
+                None => path
+                    .file_name()
+                    .unwrap_or(path.as_os_str())
+                    .to_string_lossy()
+                    .into_owned(),
+            }
+        };
         match self {
             Self::Bytes(files) => files.name.to_owned(),
+            Self::Directory {
+                adapter: Some(path), ..
+            } => of_directory(path),
             Self::Directory {
                 repository: Some(repository),
                 ..
             } => repository.id().to_owned(),
-            Self::Directory { path, .. } => fs::canonicalize(path)
-                .ok()
-                .as_deref()
-                .and_then(Path::file_name)
-                .unwrap_or(path.as_os_str())
-                .to_string_lossy()
-                .into_owned(),
+            Self::Directory { path, .. } => of_directory(path),
         }
     }
 
@@ -183,9 +234,17 @@ impl Source<'_> {
         }
     }
 
-    /// The path of the model's file `name`, whether it exists or not.
+    /// The path of the model's file `name`, whether it exists or not. A file beside an adapter replaces the base model's.
     pub(super) fn place(&self, name: &str) -> PathBuf {
-        self.directory().join(name)
+        let beside_adapter = match self {
+            Self::Directory {
+                adapter: Some(path), ..
+            } => Some(path.join(name)),
+            _ => None,
+        };
+        beside_adapter
+            .filter(|file| file.exists())
+            .unwrap_or_else(|| self.directory().join(name))
     }
 
     /// `config.json`.
@@ -299,8 +358,25 @@ impl Source<'_> {
         parsed.transpose()
     }
 
-    /// The weights: `model.safetensors`, or the shards that its index lists.
-    pub(super) fn weights(&self) -> Result<Weights> {
+    /// The weights by the names of the library's files, with the adapter's changes if there is an adapter.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`], [`Error::Weights`] and [`Error::Tensor`] for files that are missing, damaged or something else;
+    /// [`Error::Config`] for an adapter that is not supported.
+    pub(super) fn weights(&self, config: Fields<'_>) -> Result<Weights> {
+        let mut weights = self.stored_weights()?;
+        if let Some(model_type) = config.text("model_type")? {
+            weights.rename(|name| renames::in_files(model_type, name))?;
+        }
+        if let Some(adapter) = Adapter::open(self)? {
+            adapter.merge(config, &mut weights)?;
+        }
+        Ok(weights)
+    }
+
+    /// The weights as stored: `model.safetensors`, or the shards that its index lists.
+    fn stored_weights(&self) -> Result<Weights> {
         let (path, named) = match self {
             Self::Bytes(files) => {
                 let mut store = Weights::new(&self.place(WEIGHTS));
@@ -342,6 +418,8 @@ impl Source<'_> {
         let entries = fs::read_dir(path).into_iter().flatten().flatten();
         let mut files: Vec<String> = entries
             .filter_map(|entry| entry.file_name().into_string().ok())
+            // Such as macOS's `._model.safetensors`, which has a file's attributes.
+            .filter(|name| !name.starts_with('.') && name != adapter::WEIGHTS)
             .collect();
         files.sort_unstable();
         let pickled = |file: &&String| file.starts_with("pytorch_model") && file.ends_with(".bin");
@@ -362,8 +440,25 @@ impl Source<'_> {
                 repository.download()
             ));
         }
+        let with_end = |ends: &[&str]| {
+            files
+                .iter()
+                .find(|file| ends.iter().any(|end| file.ends_with(end)))
+        };
         let mut others = files.iter().filter(|file| file.ends_with(".safetensors"));
-        match (others.next(), others.next()) {
+        let others = (others.next(), others.next());
+        if let (None, Some(file)) = (others.0, with_end(&PYTORCH)) {
+            return self.fault(format_args!(
+                "has its weights in PyTorch's format only ({file}), not as {WEIGHTS}. {}",
+                convert(&path.join(file))
+            ));
+        }
+        if let (None, Some(file)) = (others.0, with_end(&OTHER_WEIGHTS)) {
+            return self.fault(format_args!(
+                "is missing {WEIGHTS}; {file} has weights in a format that is not read. Save the model with timm or transformers"
+            ));
+        }
+        match others {
             (Some(file), None) if !file.starts_with("model-") => self.fault(format_args!(
                 "has neither {WEIGHTS} nor {INDEX}; to use {file}, name the file instead of the directory"
             )),
@@ -373,6 +468,53 @@ impl Source<'_> {
             ),
         }
     }
+}
+
+/// What is said of a file that is none of a model.
+fn not_a_model(path: &Path) -> Error {
+    let start = regular_file::open(path).and_then(|file| {
+        let mut start = Vec::new();
+        file.take(foreign::PREFIX as u64).read_to_end(&mut start)?;
+        Ok(start)
+    });
+    let start = match start {
+        Ok(start) => start,
+        Err(error) => return Error::io(path, error),
+    };
+    let expected = "is neither a model directory nor a .safetensors file";
+    match foreign::describe(&start) {
+        Some(what) if foreign::is_pytorch(&start) => Error::config(
+            path,
+            format_args!("{expected}: it {}", not_weights(path, &start, what)),
+        ),
+        Some(what) if !start.is_empty() => Error::config(path, format_args!("{expected}: it is {what}")),
+        _ => Error::config(path, expected),
+    }
+}
+
+/// Says what the content of a weight file is, if it is no safetensors file, and what to do.
+pub(super) fn not_weights(file: &Path, content: &[u8], what: &str) -> String {
+    let advice = if foreign::is_pytorch(content) {
+        format!(": not safetensors. {}", convert(file))
+    } else {
+        String::new()
+    };
+    format!("is {what}{advice}")
+}
+
+/// The command that converts a file of PyTorch.
+fn convert(file: &Path) -> String {
+    let target = file.with_file_name(WEIGHTS);
+    let target = if target == file {
+        file.with_file_name("converted.safetensors")
+    } else {
+        target
+    };
+    format!(
+        "Convert it with Python, torch and safetensors: python3 -c '{CONVERT_FILE}' {} {}",
+        hub::shell(file),
+        hub::shell(&target)
+    )
 }
 
 /// What is said for a path where nothing is and that cannot be a name on the hub.
@@ -426,7 +568,7 @@ fn shards(directory: &Path, index: &Document, files: &[&str]) -> Result<Weights>
     for tensor in map.keys() {
         let Some(name) = map.text(tensor)? else { continue };
         let file = directory.join(name);
-        if store.file(tensor) != Some(&file) {
+        if store.file(renames::bare(tensor)) != Some(&file) {
             return Err(Error::tensor(
                 &file,
                 tensor,

@@ -94,6 +94,27 @@ pub(super) fn describe(config: Fields<'_>, image_size: Option<[usize; 2]>) -> Re
     })
 }
 
+/// Returns true if transformers wrote the model, by its wrapper for models of timm.
+pub(super) fn is_wrapped(config: Fields<'_>) -> Result<bool> {
+    Ok(config.text("model_type")? == Some("timm_wrapper"))
+}
+
+/// Returns true if transformers' wrapper has made the model without its classifier, whatever `num_classes` says.
+fn is_without_head(config: Fields<'_>) -> Result<bool> {
+    let class = config
+        .get("architectures")
+        .and_then(|list| list.get(0))
+        .and_then(Value::as_str);
+    let without = is_wrapped(config)? && class == Some("TimmWrapperModel");
+    if without && config.flag("do_pooling")? == Some(false) {
+        return Err(config.error(
+            "do_pooling",
+            "is false, so the model makes no embedding of an image",
+        ));
+    }
+    Ok(without)
+}
+
 /// Whether the configuration's architecture is supported.
 pub(super) fn check_architecture(config: Fields<'_>) -> Result<()> {
     let name = config.text("architecture")?.unwrap_or_default();
@@ -393,6 +414,9 @@ fn input_size(pretrained: Fields<'_>) -> Result<Option<[usize; 2]>> {
 }
 
 fn classes(config: Fields<'_>, pretrained: Fields<'_>, given: Option<Fields<'_>>) -> Result<usize> {
+    if is_without_head(config)? {
+        return Ok(0);
+    }
     let stored = match config.count("num_classes")? {
         Some(count) => count,
         None => pretrained.count("num_classes")?.unwrap_or(IMAGENET_CLASSES),

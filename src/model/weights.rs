@@ -11,9 +11,10 @@ use safetensors::{Dtype, SafeTensorError, SafeTensors};
 
 use super::bf16_layers::{self, Bf16Layers};
 use super::compressed_tensors::{self, Quantization, Scheme, Sparsity};
-use super::mapped;
 use super::weight_file::WeightFile;
+use super::{hub, mapped, renames};
 use crate::error::{Error, Result};
+use crate::foreign;
 use crate::ops::Rounding;
 use crate::tensor::{Bytes, DType, Tensor};
 
@@ -43,6 +44,8 @@ pub(super) struct Weights {
     quantization: Quantization,
     sparsity: Sparsity,
     files: Vec<WeightFile>,
+    /// Description of the adapter that was merged, if there is one.
+    pub(super) adapter: Option<String>,
 }
 
 /// A tensor of a weight file.
@@ -52,12 +55,63 @@ pub(super) struct Stored {
     pub(super) range: Range<usize>,
     pub(super) dtype: Dtype,
     pub(super) shape: Vec<usize>,
+    /// True if the bytes are not those of the file.
+    pub(super) computed: bool,
 }
 
 impl Stored {
     /// Its bytes, if the file has them.
     pub(super) fn data(&self) -> Option<&[u8]> {
         (*self.bytes).as_ref().get(self.range.clone())
+    }
+
+    /// The values of the tensor, which the file calls `name`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Tensor`] if the dtype is not F32, F16 or BF16, or if the bytes are not those of the shape.
+    pub(super) fn tensor(&self, name: &str) -> Result<Tensor> {
+        let wrong = |reason: String| Error::tensor(&self.file, name, reason);
+        let dtype = match self.dtype {
+            Dtype::F32 => DType::F32,
+            Dtype::F16 => DType::F16,
+            Dtype::BF16 => DType::BF16,
+            other => {
+                return Err(wrong(format!(
+                    "has dtype {other}, expected F64, F32, F16 or BF16"
+                )));
+            }
+        };
+        let tensor = Tensor::view(self.shape.clone(), dtype, self.bytes.clone(), self.range.clone())
+            .ok_or_else(|| wrong("does not have the bytes of its shape".into()))?;
+        Ok(if self.computed { tensor.computed() } else { tensor })
+    }
+
+    /// Replaces the bytes by others, which are of `dtype` and of the tensor's shape.
+    fn replace(&mut self, dtype: Dtype, bytes: Vec<u8>) {
+        self.range = 0..bytes.len();
+        self.bytes = Arc::new(bytes);
+        self.dtype = dtype;
+        self.computed = true;
+    }
+
+    /// Converts F64 to F32, rounding each value to the nearest, as the libraries do when they copy weights into a model in F32.
+    fn narrow(&mut self, name: &str) -> Result<()> {
+        let Some(data) = self.data().filter(|_| self.dtype == Dtype::F64) else {
+            return Ok(());
+        };
+        let mut narrow = Vec::with_capacity(data.len() / 2);
+        for bytes in data.as_chunks().0 {
+            let wide = f64::from_le_bytes(*bytes);
+            let value = wide as f32;
+            if wide.is_finite() && !value.is_finite() {
+                let reason = format!("has the value {wide:e}, which exceeds F32");
+                return Err(Error::tensor(&self.file, name, reason));
+            }
+            narrow.extend(value.to_le_bytes());
+        }
+        self.replace(Dtype::F32, narrow);
+        Ok(())
     }
 }
 
@@ -76,6 +130,7 @@ impl Weights {
             quantization: Quantization::default(),
             sparsity: Sparsity::default(),
             files: Vec::new(),
+            adapter: None,
         }
     }
 
@@ -143,11 +198,39 @@ impl Weights {
         (self.sparsity.weights > 0).then(|| self.sparsity.clone())
     }
 
-    /// Gives the tensor `name` other bytes of its type and shape.
-    pub(super) fn replace(&mut self, name: &str, bytes: Vec<u8>) {
+    /// Gives the tensor `name` other bytes, which are of `dtype` and of the tensor's shape.
+    pub(super) fn replace(&mut self, name: &str, dtype: Dtype, bytes: Vec<u8>) {
         if let Some(stored) = self.tensors.get_mut(name) {
-            stored.range = 0..bytes.len();
-            stored.bytes = Arc::new(bytes);
+            stored.replace(dtype, bytes);
+        }
+    }
+
+    /// Renames the tensors.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Tensor`] if two tensors would have one name.
+    pub(super) fn rename(&mut self, new: impl Fn(&str) -> String) -> Result<()> {
+        for (name, stored) in std::mem::take(&mut self.tensors) {
+            self.insert(new(&name), stored)?;
+        }
+        Ok(())
+    }
+
+    fn insert(&mut self, name: String, stored: Stored) -> Result<()> {
+        let file = stored.file.clone();
+        match self.tensors.insert(name.clone(), stored) {
+            Some(other) if other.file == file => Err(Error::tensor(
+                file,
+                name,
+                "is there twice, with different prefixes",
+            )),
+            Some(other) => Err(Error::tensor(
+                file,
+                name,
+                format_args!("is also in {}", other.file.display()),
+            )),
+            None => Ok(()),
         }
     }
 
@@ -163,12 +246,17 @@ impl Weights {
         Ok(())
     }
 
+    /// Adds the files of `other`, from which tensors were computed.
+    pub(super) fn add_files(&mut self, other: &Self) {
+        self.files.extend(other.files.iter().cloned());
+    }
+
     /// The files that were mapped.
     pub(super) fn files(&self) -> &[WeightFile] {
         &self.files
     }
 
-    /// Adds all tensors of one safetensors file.
+    /// Adds all tensors of one safetensors file, without the prefixes of [`renames::bare`]. Tensors in F64 become F32.
     ///
     /// # Errors
     ///
@@ -177,21 +265,20 @@ impl Weights {
     pub(super) fn add(&mut self, file: &Path, bytes: &Arc<dyn Bytes>) -> Result<()> {
         let content: &[u8] = (**bytes).as_ref();
         let (header, metadata) =
-            SafeTensors::read_metadata(content).map_err(|error| broken(file, content.len(), error))?;
+            SafeTensors::read_metadata(content).map_err(|error| broken(file, content, error))?;
         let start = size_of::<u64>() + header;
         for (name, info) in metadata.tensors() {
             let (begin, end) = info.data_offsets;
-            let stored = Stored {
+            let mut stored = Stored {
                 file: file.to_owned(),
                 bytes: bytes.clone(),
                 range: start + begin..start + end,
                 dtype: info.dtype,
                 shape: info.shape.clone(),
+                computed: false,
             };
-            if let Some(other) = self.tensors.insert(name.clone(), stored) {
-                let reason = format!("is also in {}", other.file.display());
-                return Err(Error::tensor(file, name, reason));
-            }
+            stored.narrow(&name)?;
+            self.insert(renames::bare(&name).to_owned(), stored)?;
         }
         Ok(())
     }
@@ -210,7 +297,7 @@ impl Weights {
     ///
     /// # Errors
     ///
-    /// [`Error::Tensor`] if it is not there, has another shape, or is not of type f32, f16 or bf16, or of a quantised model
+    /// [`Error::Tensor`] if it is not there, has another shape, or is not of type f64, f32, f16 or bf16, or of a quantised model
     /// int8 or FP8 with scales; if its layer is in bf16, but not the tensor.
     pub(super) fn take(&mut self, name: &str, shape: &[usize]) -> Result<Tensor> {
         let Some(stored) = self.tensors.remove(name) else {
@@ -224,7 +311,7 @@ impl Weights {
             )));
         }
         let in_bf16 = self.bf16_layers.has(name);
-        let dtype = match stored.dtype {
+        match stored.dtype {
             other if in_bf16 && other != Dtype::BF16 => {
                 let reason = format!(
                     "is {other}, but config.json says under `{}` that its layer is in bf16",
@@ -240,13 +327,9 @@ impl Weights {
                 );
                 return Err(error(reason));
             }
-            Dtype::F32 => DType::F32,
-            Dtype::F16 => DType::F16,
-            Dtype::BF16 => DType::BF16,
-            other => return Err(error(format!("has dtype {other}, expected F32, F16 or BF16"))),
-        };
-        let tensor = Tensor::view(shape, dtype, stored.bytes.clone(), stored.range.clone())
-            .ok_or_else(|| error("does not have the bytes of its shape".into()))?;
+            _ => {}
+        }
+        let tensor = stored.tensor(name)?;
         self.parameters += tensor.len() as u64;
         if in_bf16 {
             self.rounding.insert(name.to_owned(), Rounding::Bf16);
@@ -294,7 +377,33 @@ impl Weights {
 
     /// An error about a tensor that should be in the store.
     pub(super) fn missing(&self, name: &str, expected: impl fmt::Display) -> Error {
-        Error::tensor(&self.place, name, format_args!("is missing; {expected}"))
+        let prefixed = self.tensors.keys().find_map(|other| {
+            let prefix = other.strip_suffix(name)?;
+            prefix.ends_with('.').then_some(prefix)
+        });
+        let begin = |prefix: &&str| {
+            self.tensors
+                .keys()
+                .filter(|other| other.starts_with(*prefix))
+                .count()
+        };
+        // A part of the model may end with the same name.
+        let Some(prefix) = prefixed.filter(|prefix| 2 * begin(prefix) > self.tensors.len()) else {
+            return Error::tensor(&self.place, name, format_args!("is missing; {expected}"));
+        };
+        let which = if begin(&prefix) == self.tensors.len() {
+            "all"
+        } else {
+            "most"
+        };
+        let reason = format!(
+            "is missing, but `{prefix}{name}` is there: {which} tensors of the file begin with `{prefix}`, which the training program has \
+             put there. Write the weights without it, with Python: python3 -c '{}' {} {} model.safetensors",
+            renames::REMOVE_PREFIX,
+            hub::shell(&self.place),
+            hub::shell(Path::new(prefix)),
+        );
+        Error::tensor(&self.place, name, reason)
     }
 
     /// Ignores the remaining tensors that match `pattern`. A `*` at its start or end stands for any characters.
@@ -358,8 +467,19 @@ impl fmt::Debug for Weights {
 }
 
 /// The safetensors crate's error, with its cause in words.
-fn broken(file: &Path, length: usize, error: SafeTensorError) -> Error {
+fn broken(file: &Path, content: &[u8], error: SafeTensorError) -> Error {
     use SafeTensorError as E;
+    let length = content.len();
+    if let Some(what) = foreign::describe(&content[..length.min(foreign::PREFIX)]) {
+        // The first bytes of a damaged file may still be those of a safetensors file.
+        if !foreign::is_safetensors(content) {
+            return Error::weights(file, super::source::not_weights(file, content, what));
+        }
+    }
+    if let Some(expected) = expected_length(content).filter(|&expected| expected > length) {
+        let reason = format!("is truncated: it has {length} of {expected} bytes. Download or copy it again");
+        return Error::weights(file, reason);
+    }
     let reason = match error {
         E::HeaderTooSmall => format!("is truncated: {length} bytes are too few for a safetensors file"),
         E::InvalidHeaderLength => {
@@ -381,4 +501,23 @@ fn broken(file: &Path, length: usize, error: SafeTensorError) -> Error {
         other => other.to_string(),
     };
     Error::weights(file, reason)
+}
+
+/// Returns the length that a safetensors file's header asks for, as far as it can be read.
+fn expected_length(content: &[u8]) -> Option<usize> {
+    /// Maximum header that the safetensors crate reads.
+    const LARGEST_HEADER: usize = 100_000_000;
+    let (&length, rest) = content.split_first_chunk()?;
+    let header = usize::try_from(u64::from_le_bytes(length)).ok()?;
+    if header > LARGEST_HEADER || rest.first() != Some(&b'{') {
+        return None;
+    }
+    let Some(json) = rest.get(..header) else {
+        return Some(size_of::<u64>() + header);
+    };
+    let tensors: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(json).ok()?;
+    let end =
+        |tensor: &serde_json::Value| usize::try_from(tensor.get("data_offsets")?.get(1)?.as_u64()?).ok();
+    let data = tensors.values().filter_map(end).max()?;
+    (size_of::<u64>() + header).checked_add(data)
 }

@@ -6,6 +6,7 @@
     reason = "a test that cannot go on should fail there"
 )]
 
+mod adapters;
 mod advise;
 mod attention_statistics;
 mod bad_input;
@@ -45,6 +46,7 @@ mod session;
 mod sparse;
 mod texts;
 mod validate;
+mod weight_files;
 mod zero_shot;
 
 use std::path::{Path, PathBuf};

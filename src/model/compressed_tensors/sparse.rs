@@ -272,6 +272,7 @@ fn dense(
         bytes: Arc::new(bytes),
         dtype: compressed.dtype,
         shape: vec![rows, columns],
+        computed: true,
     })
 }
 
@@ -286,6 +287,7 @@ mod tests {
             bytes: Arc::new(bytes.clone()),
             dtype: *dtype,
             shape: shape.clone(),
+            computed: false,
         }
     }
 

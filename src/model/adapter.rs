@@ -1,0 +1,472 @@
+//! LoRA adapters of peft: `adapter_config.json` and `adapter_model.safetensors`, merged into the weights at load.
+//!
+//! As transformers' `from_pretrained` does, an adapter beside a model is applied, and an adapter alone is applied to the model that its
+//! `base_model_name_or_path` names. The values are those of peft's `merge_and_unload`, computed in f64 and kept in f32. `config` says
+//! what each key of the configuration does, `merge` has the formulas.
+
+mod config;
+mod merge;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::fields::Fields;
+use super::hub::{self, Repository, Snapshot};
+use super::source::{Document, Source};
+use super::weights::{Stored, Weights};
+use super::{bf16_layers, compressed_tensors, renames};
+use crate::error::{Error, Result};
+use crate::tensor::Tensor;
+use config::Config;
+use merge::{Factors, Rows};
+
+pub(super) const CONFIG: &str = "adapter_config.json";
+pub(super) const WEIGHTS: &str = "adapter_model.safetensors";
+const PYTORCH_WEIGHTS: &str = "adapter_model.bin";
+/// Merges an adapter with peft. Arguments: the class of transformers, the base model, the adapter, the directory that is written.
+const MERGE: &str = "import sys, transformers as t; from peft import PeftModel; c, b, a, o = sys.argv[1:]; \
+                     PeftModel.from_pretrained(getattr(t, c).from_pretrained(b), a).merge_and_unload().save_pretrained(o); \
+                     t.AutoImageProcessor.from_pretrained(b).save_pretrained(o)";
+/// Writes `adapter_model.safetensors` from PyTorch's file, the first argument, to the second.
+const CONVERT: &str = "import sys, torch; from safetensors.torch import save_file; save_file({k: v.clone().contiguous() for k, v in \
+                       torch.load(sys.argv[1], map_location=\"cpu\", weights_only=True).items()}, sys.argv[2])";
+
+/// An adapter's files, opened.
+#[derive(Debug)]
+pub(super) struct Adapter {
+    /// The configuration file, for errors.
+    file: PathBuf,
+    config: Config,
+    weights: Weights,
+    /// The model that it was trained for, as its configuration names it.
+    base: String,
+}
+
+/// The model that an adapter alone is for.
+#[derive(Debug)]
+pub(super) enum Base {
+    Directory(PathBuf),
+    Snapshot(Snapshot),
+}
+
+/// Finds the base model of an adapter that is alone in its directory: a directory, relative to the current one, else a model in the
+/// cache of the Hugging Face hub. This is transformers' order.
+///
+/// # Errors
+///
+/// [`Error::Config`] if the adapter is of a type that is not supported, or if its base model is not there.
+pub(super) fn base(config: &Document) -> Result<Base> {
+    let fields = config.fields()?;
+    config::check_type(fields)?;
+    let directory = config.file.parent().unwrap_or(Path::new("."));
+    let Some(name) = fields
+        .text("base_model_name_or_path")?
+        .filter(|name| !name.is_empty())
+    else {
+        let reason = "is missing, so the adapter's base model is unknown. Copy the adapter's files into the directory of the base model";
+        return Err(fields.error("base_model_name_or_path", reason));
+    };
+    if Path::new(name).is_dir() {
+        return Ok(Base::Directory(name.into()));
+    }
+    let revision = fields
+        .text("revision")?
+        .map_or(String::new(), |revision| format!("@{revision}"));
+    let why = match Repository::parse(&format!("{name}{revision}")) {
+        Some(repository) => match repository.cached() {
+            Ok(snapshot) => return Ok(Base::Snapshot(snapshot)),
+            Err(error) => error.to_string(),
+        },
+        None => format!("{name}: there is no such directory"),
+    };
+    let reason = format!(
+        "is a LoRA adapter of `{name}`, without a model of its own. It needs its base model ({why}). Or copy {CONFIG} and {WEIGHTS} into \
+         the directory of the base model. Or merge them first: {}",
+        merge_command(fields, directory)
+    );
+    Err(Error::config(directory, reason))
+}
+
+/// The command line that merges an adapter with peft.
+fn merge_command(config: Fields<'_>, directory: &Path) -> String {
+    let class = config.object("auto_mapping").ok().flatten();
+    let class = class.and_then(|mapping| mapping.text("base_model_class").ok().flatten());
+    let base = config.text("base_model_name_or_path").ok().flatten();
+    format!(
+        "python3 -c '{MERGE}' {} {} {} merged",
+        class.unwrap_or("AutoModelForImageClassification"),
+        hub::shell(Path::new(base.unwrap_or("BASE"))),
+        hub::shell(directory)
+    )
+}
+
+/// An adapter's tensors by what they are for.
+#[derive(Default)]
+struct Tensors<'a> {
+    /// Layers that are adapted, by their module.
+    layers: BTreeMap<String, Layer>,
+    /// Tensors that replace the model's.
+    replaced: BTreeMap<String, &'a Stored>,
+}
+
+/// The tensors of one layer's adapter.
+#[derive(Debug, Default)]
+struct Layer {
+    parts: BTreeMap<Part, Tensor>,
+}
+
+/// What a tensor of an adapter is to its layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Part {
+    A,
+    B,
+    BiasOfB,
+    EmbeddingA,
+    EmbeddingB,
+    Magnitude,
+}
+
+/// The ends of their names. Early releases of peft stored a magnitude as a layer's weight.
+const PARTS: [(&str, Part); 7] = [
+    (".lora_A.weight", Part::A),
+    (".lora_B.weight", Part::B),
+    (".lora_B.bias", Part::BiasOfB),
+    (".lora_embedding_A", Part::EmbeddingA),
+    (".lora_embedding_B", Part::EmbeddingB),
+    (".lora_magnitude_vector", Part::Magnitude),
+    (".lora_magnitude_vector.weight", Part::Magnitude),
+];
+
+impl Adapter {
+    /// Opens the adapter of a model, if it has one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for a key that is not supported or weights that are missing; the errors of [`Weights::map`].
+    pub(super) fn open(source: &Source<'_>) -> Result<Option<Self>> {
+        if let Source::Bytes(_) = source {
+            return Ok(None);
+        }
+        let Some(document) = source.json(CONFIG)? else {
+            return Ok(None);
+        };
+        let fields = document.fields()?;
+        let directory = document.file.parent().unwrap_or(Path::new("."));
+        let config = Config::new(fields).map_err(|error| match error {
+            Error::Config { file, reason } => {
+                let merge = merge_command(fields, directory);
+                Error::config(
+                    file,
+                    format!("{reason}. Merge the adapter first, with Python: {merge}"),
+                )
+            }
+            other => other,
+        })?;
+        let file = source.place(WEIGHTS);
+        if !file.exists() {
+            let pickled = source.place(PYTORCH_WEIGHTS);
+            let reason = if pickled.exists() {
+                format!(
+                    "its weights are in PyTorch's format only ({PYTORCH_WEIGHTS}). Convert them with Python, torch and safetensors: \
+                     python3 -c '{CONVERT}' {} {}",
+                    hub::shell(&pickled),
+                    hub::shell(&file)
+                )
+            } else {
+                format!(
+                    "{WEIGHTS} is missing beside it. To use the base model alone, move {CONFIG} elsewhere"
+                )
+            };
+            return Err(Error::config(&document.file, reason));
+        }
+        let mut weights = Weights::new(&file);
+        weights.map(&file)?;
+        let base = fields
+            .text("base_model_name_or_path")?
+            .unwrap_or_default()
+            .to_owned();
+        Ok(Some(Self {
+            file: document.file.clone(),
+            config,
+            weights,
+            base,
+        }))
+    }
+
+    /// Merges the adapter into the weights of the model that `model` describes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] if the model is quantised; [`Error::Tensor`] for a tensor of the adapter that has no place in the model, or
+    /// that does not fit it.
+    pub(super) fn merge(&self, model: Fields<'_>, weights: &mut Weights) -> Result<()> {
+        let quantized = [compressed_tensors::KEY, bf16_layers::KEY];
+        if let Some(key) = quantized.into_iter().find(|key| model.get(key).is_some()) {
+            let reason = format!(
+                "the adapter cannot be merged into a quantised model (`{key}` in {}). Merge it into the original model, then quantise \
+                 that: hipvit quantize",
+                model.file().display()
+            );
+            return Err(Error::config(&self.file, reason));
+        }
+        let Tensors { layers, replaced } = self.tensors()?;
+        if layers.is_empty() && replaced.is_empty() {
+            return Err(Error::weights(self.weights.place(), "has no tensor"));
+        }
+        for (module, layer) in &layers {
+            // peft 0.21 adds the update of the output projection of PyTorch's attention twice, in training too.
+            let attention = module.strip_suffix(".out_proj");
+            let times = if attention.is_some_and(|module| layers.contains_key(module)) {
+                2.0
+            } else {
+                1.0
+            };
+            self.merge_layer(module, layer, times, weights)?;
+        }
+        for (name, stored) in &replaced {
+            self.replace(name, stored, weights)?;
+        }
+        weights.add_files(&self.weights);
+        let base = if self.base.is_empty() {
+            String::new()
+        } else {
+            format!(" of {}", self.base)
+        };
+        weights.adapter = Some(format!(
+            "LoRA adapter{base}: merged into {} layers, {} tensors replaced",
+            layers.len(),
+            replaced.len()
+        ));
+        Ok(())
+    }
+
+    /// Sorts the tensors by their names.
+    fn tensors(&self) -> Result<Tensors<'_>> {
+        let mut sorted = Tensors::default();
+        for (stored_name, stored) in self.weights.tensors() {
+            let name = stored_name
+                .strip_prefix("base_model.model.")
+                .unwrap_or(stored_name);
+            // A layer that is adapted is below its adapter, which has its name.
+            let parts: Vec<&str> = name.split('.').filter(|part| *part != "base_layer").collect();
+            let name = parts.join(".");
+            let part = PARTS
+                .iter()
+                .find_map(|(end, part)| Some((name.strip_suffix(end)?, *part)));
+            let twice = match part {
+                Some((module, part)) => {
+                    let layer = sorted.layers.entry(module.to_owned()).or_default();
+                    layer.parts.insert(part, stored.tensor(stored_name)?).is_some()
+                }
+                None if self.config.replaces(&name) => sorted.replaced.insert(name, stored).is_some(),
+                None => {
+                    let reason = "is unexpected: it is no part of a LoRA layer, no bias that `bias` says was trained, and in no module of \
+                                  `modules_to_save`";
+                    return Err(Error::tensor(&stored.file, stored_name, reason));
+                }
+            };
+            if twice {
+                let reason = "is there twice: only one parameter of a module can have an adapter";
+                return Err(Error::tensor(&stored.file, stored_name, reason));
+            }
+        }
+        Ok(sorted)
+    }
+
+    /// An error about a layer's adapter.
+    fn wrong(&self, module: &str, reason: impl std::fmt::Display) -> Error {
+        Error::tensor(self.weights.place(), module, reason)
+    }
+
+    fn merge_layer(&self, module: &str, layer: &Layer, times: f64, weights: &mut Weights) -> Result<()> {
+        if !self.config.targets(module) {
+            let reason = format!("has tensors, but `target_modules` of {CONFIG} does not name it");
+            return Err(self.wrong(module, reason));
+        }
+        let Some((name, part)) = place(module, weights) else {
+            return Err(self.wrong(module, "matches no module of the model that has weights"));
+        };
+        let stored = &weights.tensors()[&name];
+        let base = stored.tensor(&name)?;
+        let rows = rows(part, base.shape());
+        let mut factors = self.factors(module, layer, base.shape(), &rows)?;
+        factors.scaling *= times;
+        let merged = merge::merge(&base, &rows, &factors);
+        let bytes = merged.iter().flat_map(|value| value.to_le_bytes()).collect();
+        weights.replace(&name, safetensors::Dtype::F32, bytes);
+        match layer.parts.get(&Part::BiasOfB) {
+            Some(bias) => self.add_bias(module, &name, part, (bias, factors.scaling), weights),
+            None => Ok(()),
+        }
+    }
+
+    /// The layer's factors, checked against the shape of the weight.
+    fn factors(&self, module: &str, layer: &Layer, shape: &[usize], rows: &Rows) -> Result<Factors> {
+        let part = |part| layer.parts.get(&part);
+        let embedding = part(Part::EmbeddingA).is_some();
+        let pair = if embedding {
+            part(Part::EmbeddingA).zip(part(Part::EmbeddingB))
+        } else {
+            part(Part::A).zip(part(Part::B))
+        };
+        let Some((a, b)) = pair else {
+            return Err(self.wrong(module, "has only one of lora_A and lora_B"));
+        };
+        let rank = a.shape().first().copied().unwrap_or_default();
+        let (r, scaling) = self.config.scaling(module)?;
+        if rank != r || rank == 0 {
+            let reason = format!(
+                "has rank {rank} (lora_A is {:?}), but {CONFIG} says {r}",
+                a.shape()
+            );
+            return Err(self.wrong(module, reason));
+        }
+        let outputs = rows.count;
+        let of_row = shape.get(1..).unwrap_or_default();
+        let inputs = of_row.iter().product::<usize>();
+        let fits = if embedding {
+            a.shape() == [rank, outputs] && b.shape() == [inputs, rank] && shape.len() == 2
+        } else {
+            let of_conv = shape.len() == 4 && b.shape() == [outputs, rank, 1, 1];
+            a.shape().get(1..) == Some(of_row) && (of_conv || b.shape() == [outputs, rank])
+        };
+        if !fits {
+            let reason = format!(
+                "has lora_A {:?} and lora_B {:?}, which do not fit the model's weight {shape:?}",
+                a.shape(),
+                b.shape()
+            );
+            return Err(self.wrong(module, reason));
+        }
+        let magnitude = match (part(Part::Magnitude), self.config.dora) {
+            (Some(magnitude), true) => {
+                let expected = if embedding { inputs } else { outputs };
+                if magnitude.len() != expected {
+                    let reason = format!("has {} magnitudes, expected {expected}", magnitude.len());
+                    return Err(self.wrong(module, reason));
+                }
+                Some(magnitude.to_f32().into_owned())
+            }
+            (None, false) => None,
+            (found, _) => {
+                let reason = match found {
+                    Some(_) => format!("has a lora_magnitude_vector, but `use_dora` of {CONFIG} is not true"),
+                    None => format!("has no lora_magnitude_vector, but `use_dora` of {CONFIG} is true"),
+                };
+                return Err(self.wrong(module, reason));
+            }
+        };
+        Ok(Factors::new(a, b, embedding, scaling, magnitude))
+    }
+
+    /// Adds a bias of lora_B to the layer's.
+    fn add_bias(
+        &self,
+        module: &str,
+        weight: &str,
+        part: Packed,
+        (bias, scaling): (&Tensor, f64),
+        weights: &mut Weights,
+    ) -> Result<()> {
+        let name = match weight.strip_suffix("weight") {
+            Some(layer) => format!("{layer}bias"),
+            None => return Err(self.wrong(module, "has a bias, but is not of a layer")),
+        };
+        let Some(stored) = weights.tensors().get(&name) else {
+            return Err(self.wrong(module, "has a bias (`lora_bias`), but the model's layer has none"));
+        };
+        let base = stored.tensor(&name)?;
+        let rows = rows(part, base.shape());
+        if rows.count != bias.len() {
+            let reason = format!(
+                "has a bias of {} values, but the model's has {}",
+                bias.len(),
+                rows.count
+            );
+            return Err(self.wrong(module, reason));
+        }
+        let mut values = base.to_f32().into_owned();
+        for (value, added) in values[rows.start..].iter_mut().zip(&*bias.to_f32()) {
+            *value = (f64::from(*value) + scaling * f64::from(*added)) as f32;
+        }
+        let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        weights.replace(&name, safetensors::Dtype::F32, bytes);
+        Ok(())
+    }
+
+    /// Replaces a tensor of the model, of a module that was trained whole or of a bias.
+    fn replace(&self, name: &str, stored: &Stored, weights: &mut Weights) -> Result<()> {
+        let found = renames::find(name, |other| weights.shape(other).is_some());
+        let Some(found) = found else {
+            let reason = format!(
+                "has no place in the model: the class in its config.json has no such module. If the adapter was trained with a new head, \
+                 merge it in Python into a model that has this head: {}",
+                self.merge_with_head(stored)
+            );
+            return Err(self.wrong(name, reason));
+        };
+        let shape = weights.shape(&found).unwrap_or_default().to_vec();
+        if shape != stored.shape {
+            let reason = format!(
+                "has shape {:?}, but the model's has {shape:?}. If the adapter was trained for other classes, merge it in Python into a \
+                 model that has them: {}",
+                stored.shape,
+                self.merge_with_head(stored)
+            );
+            return Err(self.wrong(name, reason));
+        }
+        let values = stored.tensor(name)?.to_f32().into_owned();
+        let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        weights.replace(&found, safetensors::Dtype::F32, bytes);
+        Ok(())
+    }
+
+    /// Python that loads the base model with another head, which has the rows of `head`.
+    fn merge_with_head(&self, head: &Stored) -> String {
+        format!(
+            "PeftModel.from_pretrained(AutoModelForImageClassification.from_pretrained(\"{}\", num_labels={}, \
+             ignore_mismatched_sizes=True), \"{}\").merge_and_unload().save_pretrained(\"merged\")",
+            self.base,
+            head.shape.first().copied().unwrap_or_default(),
+            self.file.parent().unwrap_or(Path::new(".")).display()
+        )
+    }
+}
+
+/// The rows of a tensor that belong to a module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Packed {
+    All,
+    FirstHalf,
+    SecondHalf,
+}
+
+fn rows(part: Packed, shape: &[usize]) -> Rows {
+    let all = shape.first().copied().unwrap_or(1);
+    match part {
+        Packed::All => Rows { start: 0, count: all },
+        Packed::FirstHalf => Rows {
+            start: 0,
+            count: all / 2,
+        },
+        Packed::SecondHalf => Rows {
+            start: all / 2,
+            count: all - all / 2,
+        },
+    }
+}
+
+/// Returns the tensor of the model that has a module's weight, and which part of it.
+fn place(module: &str, weights: &Weights) -> Option<(String, Packed)> {
+    let find = |name: &str| renames::find(name, |other| weights.shape(other).is_some());
+    let whole = |end: &str| Some((find(&format!("{module}.{end}"))?, Packed::All));
+    // PyTorch's attention has the weights of its projections in one parameter.
+    whole("weight").or_else(|| whole("in_proj_weight")).or_else(|| {
+        // DINOv2's files have the gate and the value of SwiGLU in one layer, in this order.
+        let halves = [("gate_proj", Packed::FirstHalf), ("up_proj", Packed::SecondHalf)];
+        halves.into_iter().find_map(|(end, half)| {
+            let mlp = module.strip_suffix(end)?;
+            Some((find(&format!("{mlp}weights_in.weight"))?, half))
+        })
+    })
+}

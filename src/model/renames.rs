@@ -1,0 +1,146 @@
+//! Tensor names that differ from those of the libraries' files: prefixes that training puts before all names, and the names that
+//! the modules of transformers 5 have while a model is in memory.
+
+/// Prefixes that change nothing else:
+///
+/// - `module.`: PyTorch's `DataParallel` and `DistributedDataParallel`;
+/// - `_orig_mod.`: `torch.compile`;
+/// - `timm_model.`: transformers' wrapper for models of timm.
+const PREFIXES: [&str; 3] = ["module.", "_orig_mod.", "timm_model."];
+
+/// Removes a prefix from all names in a file. Arguments: the model's directory or file, the prefix, the file that is written.
+pub(super) const REMOVE_PREFIX: &str = "import pathlib, sys; from safetensors.torch import load_file, save_file; p = pathlib.Path(sys.argv[1]); \
+                                        save_file({k.removeprefix(sys.argv[2]): v for f in (sorted(p.glob(\"model*.safetensors\")) \
+                                        if p.is_dir() else [p]) for k, v in load_file(f).items()}, sys.argv[3], metadata={\"format\": \"pt\"})";
+
+/// Returns `name` without the [`PREFIXES`], which may be repeated and in any order.
+///
+/// timm removes `module.` and `_orig_mod.` from each name too. transformers does not: it would leave the model's weights random.
+pub(super) fn bare(name: &str) -> &str {
+    let mut rest = name;
+    while let Some(bare) = PREFIXES.iter().find_map(|prefix| rest.strip_prefix(prefix)) {
+        rest = bare;
+    }
+    rest
+}
+
+/// Parts of module names in transformers 5, and those in the files of the same models.
+type Dialect = &'static [(&'static str, &'static str)];
+
+/// ViT, DeiT and BEiT.
+const VIT: Dialect = &[
+    ("layers", "encoder.layer"),
+    ("attention.q_proj", "attention.attention.query"),
+    ("attention.k_proj", "attention.attention.key"),
+    ("attention.v_proj", "attention.attention.value"),
+    ("attention.o_proj", "attention.output.dense"),
+    ("mlp.fc1", "intermediate.dense"),
+    ("mlp.fc2", "output.dense"),
+];
+
+/// DINOv2, with registers or not.
+const DINOV2: Dialect = &[
+    ("attention.q_proj", "attention.attention.query"),
+    ("attention.k_proj", "attention.attention.key"),
+    ("attention.v_proj", "attention.attention.value"),
+    ("attention.o_proj", "attention.output.dense"),
+    ("mlp.down_proj", "mlp.weights_out"),
+];
+
+const DINOV3: Dialect = &[("model.layer", "layer")];
+
+/// Prefixes of a trunk below its head. A trunk that is saved alone does not have them.
+const TRUNKS: [&str; 7] = [
+    "vit.",
+    "deit.",
+    "beit.",
+    "dinov2.",
+    "dinov2_with_registers.",
+    "vision_model.",
+    "model.",
+];
+
+/// Returns the name that the tensor `name` of a model of this type has in the files that transformers writes. Files of a model's
+/// `state_dict()` have the names of its modules instead.
+pub(super) fn in_files(model_type: &str, name: &str) -> String {
+    match model_type {
+        // Without its blocks' name, a name is of another release, or of no block.
+        "vit" | "deit" | "beit" if has_part(name, "layers") => translate(VIT, name),
+        "dinov2" | "dinov2_with_registers" => translate(DINOV2, name),
+        _ => name.to_owned(),
+    }
+}
+
+/// Returns the tensor that a model calls `name`, in any of the libraries' ways, out of those that exist.
+pub(super) fn find(name: &str, exists: impl Fn(&str) -> bool) -> Option<String> {
+    let bare = bare(name);
+    let two_towers = exists("logit_scale");
+    let names = [&[][..], VIT, DINOV2, DINOV3].map(|dialect| translate(dialect, bare));
+    names.into_iter().find_map(|name| {
+        let shorter = TRUNKS
+            .iter()
+            .filter_map(|trunk| name.strip_prefix(trunk))
+            .map(str::to_owned);
+        let longer = TRUNKS
+            .iter()
+            .filter(|trunk| !(two_towers && **trunk == "vision_model."))
+            .map(|trunk| format!("{trunk}{name}"));
+        let mut candidates = std::iter::once(name.clone()).chain(shorter).chain(longer);
+        candidates.find(|candidate| exists(candidate))
+    })
+}
+
+fn has_part(name: &str, part: &str) -> bool {
+    name.split('.').any(|other| other == part)
+}
+
+/// Replaces whole parts of a name.
+fn translate(dialect: Dialect, name: &str) -> String {
+    let mut name = format!(".{name}.");
+    for (module, file) in dialect {
+        name = name.replace(&format!(".{module}."), &format!(".{file}."));
+    }
+    name.trim_matches('.').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes_of_training_are_removed_from_the_front_alone() {
+        for name in [
+            "blocks.0.norm1.weight",
+            "module.blocks.0.norm1.weight",
+            "_orig_mod.blocks.0.norm1.weight",
+            "_orig_mod.module._orig_mod.blocks.0.norm1.weight",
+            "module.module.blocks.0.norm1.weight",
+            "module._orig_mod.timm_model.blocks.0.norm1.weight",
+        ] {
+            assert_eq!(bare(name), "blocks.0.norm1.weight");
+        }
+        assert_eq!(bare("head.module.weight"), "head.module.weight");
+        assert_eq!(bare("modules.weight"), "modules.weight");
+    }
+
+    #[test]
+    fn modules_of_transformers_5_have_the_names_of_its_files() {
+        let vit = |name| in_files("vit", name);
+        assert_eq!(
+            vit("vit.layers.0.mlp.fc1.weight"),
+            "vit.encoder.layer.0.intermediate.dense.weight"
+        );
+        assert_eq!(
+            vit("layers.11.attention.o_proj.bias"),
+            "encoder.layer.11.attention.output.dense.bias"
+        );
+        let own = "vit.encoder.layer.0.attention.attention.query.weight";
+        assert_eq!(vit(own), own);
+        assert_eq!(
+            in_files("dinov2", "encoder.layer.0.attention.v_proj.weight"),
+            "encoder.layer.0.attention.attention.value.weight"
+        );
+        let clip = "vision_model.encoder.layers.0.mlp.fc1.weight";
+        assert_eq!(in_files("clip", clip), clip);
+    }
+}
