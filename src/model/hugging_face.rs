@@ -398,6 +398,7 @@ fn trunk(kind: &Kind, class: Class, config: Fields<'_>, image: [usize; 2]) -> Re
     Ok(Vit {
         image,
         patch,
+        patch_filter: None,
         dim,
         depth: config.count("num_hidden_layers")?.unwrap_or(12),
         heads,

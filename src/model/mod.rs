@@ -15,6 +15,7 @@ mod hugging_face;
 mod mapped;
 mod names;
 mod open_clip;
+mod patches;
 mod positions;
 mod preprocessing;
 mod relative;
@@ -539,7 +540,7 @@ fn describe(
     }
     match fields.has("architecture") {
         true => {
-            let description = timm::describe(fields, options.image_size)?;
+            let description = timm::describe(fields, options.image_size, weights)?;
             check(&description.vit)?;
             let preprocess = preprocessing::timm(config, description.vit.image)?;
             Ok((description, preprocess))

@@ -138,6 +138,7 @@ fn trunk(config: Fields<'_>, [configured, image]: [[usize; 2]; 2], activation: A
     Ok(Vit {
         image,
         patch,
+        patch_filter: None,
         dim,
         depth: config.count("layers")?.unwrap_or(12),
         heads: dim / head_width,
@@ -158,6 +159,7 @@ fn trunk(config: Fields<'_>, [configured, image]: [[usize; 2]; 2], activation: A
             prefix: 1,
             fitting: Fitting::Timm {
                 configured: [0, 1].map(|axis| configured[axis] / patch[axis]),
+                model: None,
                 filter: Filter::CubicAntialiased,
             },
         }),
