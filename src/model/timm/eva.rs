@@ -249,6 +249,11 @@ fn family(name: &str) -> Family {
 /// Replaces the architecture's arguments by those that are given.
 pub(super) fn apply(given: Fields<'_>, arguments: &mut Arguments) -> Result<()> {
     check_channels(given)?;
+    for key in ["attn_type", "rope_grid_indexing", "rope_type"] {
+        if given.has(key) && given.get(key).is_none() {
+            return Err(given.error(key, "is null, expected a string"));
+        }
+    }
     let a = arguments;
     if let Some(kind) = given.text("attn_type")? {
         a.plain_attention = match kind {
