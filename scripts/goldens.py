@@ -120,7 +120,7 @@ def main() -> None:
         index = [{key: value for key, value in golden.items()
                   if key not in ("versions", "unused_tensors", "inert_tensors", "note", "call")} for golden in goldens]
         (ROOT / "cases.json").write_text(json.dumps(index, indent=2) + "\n")
-        for stale in {path.name for path in ROOT.iterdir() if path.is_dir()} - {case.name for case in cases} - {"images", "naflex", "quantized", "zero_shot"}:
+        for stale in {path.name for path in ROOT.iterdir() if path.is_dir()} - {case.name for case in cases} - {"images", "naflex", "quantized", "saved", "zero_shot"}:
             shutil.rmtree(ROOT / stale)
         total = sum(file.stat().st_size for file in ROOT.rglob("*") if file.is_file())
         print(f"{len(cases)} cases, {total / 1e6:.2f} MB")

@@ -66,7 +66,10 @@ pub(crate) fn nearest_by_words<S: AsRef<str>, T: PartialEq>(
     found.truncate(SHOWN_BY_WORDS);
     if found.len() < SHOWN {
         let similar = nearest(name, rest);
-        let new: Vec<T> = similar.into_iter().filter(|shown| !found.contains(shown)).collect();
+        let new: Vec<T> = similar
+            .into_iter()
+            .filter(|shown| !found.contains(shown))
+            .collect();
         found.extend(new);
         found.truncate(SHOWN);
     }
@@ -119,7 +122,16 @@ mod tests {
         let of = |name| {
             nearest_by_words(
                 name,
-                ["crate", "cat bear", "tabby cat", "carton", "Persian cat", "polecat", "cherry"].map(|n| (n, n)),
+                [
+                    "crate",
+                    "cat bear",
+                    "tabby cat",
+                    "carton",
+                    "Persian cat",
+                    "polecat",
+                    "cherry",
+                ]
+                .map(|n| (n, n)),
             )
         };
         assert_eq!(of("cat"), ["tabby cat", "Persian cat", "cat bear"]);

@@ -14,6 +14,7 @@ mod bf16_layers;
 mod command_line;
 mod compare;
 mod compressed_tensors;
+mod configs;
 mod digits;
 mod distributed;
 mod emu;

@@ -33,7 +33,10 @@ impl<'a> Classes<'a> {
         let mut ids = BTreeMap::new();
         for key in map.iter().flat_map(Fields::keys) {
             let id = id(key).ok_or_else(|| {
-                config.error(NAMES, format_args!("has the key \"{key}\", expected a whole number"))
+                config.error(
+                    NAMES,
+                    format_args!("has the key \"{key}\", expected a whole number"),
+                )
             })?;
             ids.insert(id, map.and_then(|map| map.get(key)));
         }
@@ -49,7 +52,10 @@ impl<'a> Classes<'a> {
             config,
             key,
             count,
-            names: ids.into_iter().filter_map(|(id, name)| Some((id, text(name?)?))).collect(),
+            names: ids
+                .into_iter()
+                .filter_map(|(id, name)| Some((id, text(name?)?)))
+                .collect(),
         })
     }
 
@@ -129,27 +135,49 @@ mod tests {
 
     #[test]
     fn the_library_counts_names_or_believes_the_number() {
-        let named = |labels: &[&str]| Ok((labels.len(), labels.iter().map(|&name| name.to_owned()).collect()));
+        let named =
+            |labels: &[&str]| Ok((labels.len(), labels.iter().map(|&name| name.to_owned()).collect()));
         for (config, expected) in [
             (json!({}), named(&["LABEL_0", "LABEL_1"])),
-            (json!({ "num_labels": 3, "id2label": null }), named(&["LABEL_0", "LABEL_1", "LABEL_2"])),
-            (json!({ "id2label": { "0": "a", "1": "b" }, "num_labels": 2 }), named(&["a", "b"])),
+            (
+                json!({ "num_labels": 3, "id2label": null }),
+                named(&["LABEL_0", "LABEL_1", "LABEL_2"]),
+            ),
+            (
+                json!({ "id2label": { "0": "a", "1": "b" }, "num_labels": 2 }),
+                named(&["a", "b"]),
+            ),
             // A hole: three names, so three classes.
-            (json!({ "id2label": { "0": "a", "1": "b", "9": "z" } }), named(&["a", "b", "LABEL_2"])),
+            (
+                json!({ "id2label": { "0": "a", "1": "b", "9": "z" } }),
+                named(&["a", "b", "LABEL_2"]),
+            ),
             // Another number drops the names.
             (
                 json!({ "id2label": { "0": "a", "1": "b" }, "num_labels": 3 }),
                 named(&["LABEL_0", "LABEL_1", "LABEL_2"]),
             ),
             // Keys are what Python's `int` makes of them; the last of several wins.
-            (json!({ "id2label": { " 0": "a", "01": "x", "1": "b" } }), named(&["a", "b"])),
-            (json!({ "id2label": { "0": 7, "1": null } }), named(&["7", "LABEL_1"])),
-            (json!({ "id2label": { "-1": "a", "0": "b" } }), named(&["b", "LABEL_1"])),
+            (
+                json!({ "id2label": { " 0": "a", "01": "x", "1": "b" } }),
+                named(&["a", "b"]),
+            ),
+            (
+                json!({ "id2label": { "0": 7, "1": null } }),
+                named(&["7", "LABEL_1"]),
+            ),
+            (
+                json!({ "id2label": { "-1": "a", "0": "b" } }),
+                named(&["b", "LABEL_1"]),
+            ),
         ] {
             assert_eq!(read(&config), expected, "{config}");
         }
         let error = read(&json!({ "id2label": { "x": "a" } })).unwrap_err();
-        assert_eq!(error, "config.json: `id2label` has the key \"x\", expected a whole number");
+        assert_eq!(
+            error,
+            "config.json: `id2label` has the key \"x\", expected a whole number"
+        );
     }
 
     #[test]
