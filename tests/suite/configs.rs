@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::at;
 
-/// A golden model whose configuration has these values, by JSON pointer; null removes a key's value.
+/// A golden model whose configuration has these values, by JSON pointer.
 fn edited(case: &str, edits: &[(&str, Value)]) -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     for entry in fs::read_dir(at("tests/golden").join(case)).unwrap() {
