@@ -209,7 +209,8 @@ impl Builder<'_> {
         let error = |reason: String| Error::tensor(self.weights.place(), name, reason);
         let resampling = patches::Resampling::new(stored, patch, filter).map_err(error)?;
         let weight = self.weights.take(name, &[dim, 3, stored[0], stored[1]])?;
-        let values = resampling.apply(&weight.to_f32());
+        // timm keeps the stored type.
+        let values = positions::rounded(resampling.apply(&weight.to_f32()), weight.dtype());
         let [[height, width], [to_height, to_width]] = [stored, patch];
         let name = format!("{name} {height}×{width}→{to_height}×{to_width}");
         let tensor = Tensor::from_f32([dim, 3, to_height, to_width], values)
@@ -304,7 +305,11 @@ impl Builder<'_> {
             Some(&Resample { from, .. }) => {
                 self.interpolated = Some((from, grid));
                 let values = steps.iter().fold(patches.to_f32().into_owned(), |table, step| {
-                    positions::resample(&table, dim, step.from, step.to, step.filter)
+                    let fitted = positions::resample(&table, dim, step.from, step.to, step.filter);
+                    match step.rounds {
+                        true => positions::rounded(fitted, stored.dtype()),
+                        false => fitted,
+                    }
                 });
                 let [[rows, columns], [to_rows, to_columns]] = [from, grid];
                 let name = format!("{name} {rows}×{columns}→{to_rows}×{to_columns}");

@@ -5,6 +5,10 @@
 //! a = −0.75 where it interpolates, and Pillow's −0.5 with a kernel that widens as the grid shrinks where it
 //! antialiases. Computed in double precision; the result is rounded to f32 once.
 
+use half::{bf16, f16};
+
+use crate::tensor::DType;
+
 /// Rows and columns of patches.
 pub(super) type Grid = [usize; 2];
 
@@ -49,6 +53,22 @@ pub(super) struct Resample {
     pub(super) from: Grid,
     pub(super) to: Grid,
     pub(super) filter: Filter,
+    /// Whether the library rounds the result to the type of the stored table, as it does at load.
+    pub(super) rounds: bool,
+}
+
+/// Rounds values to the type in which a tensor is stored.
+pub(super) fn rounded(mut values: Vec<f32>, dtype: DType) -> Vec<f32> {
+    match dtype {
+        DType::F16 => values
+            .iter_mut()
+            .for_each(|value| *value = f16::from_f32(*value).to_f32()),
+        DType::BF16 => values
+            .iter_mut()
+            .for_each(|value| *value = bf16::from_f32(*value).to_f32()),
+        _ => {}
+    }
+    values
 }
 
 /// Positions `[rows · columns, channels]` from sines and cosines, as AIMv2 computes them: a quarter of the channels each for
@@ -101,6 +121,7 @@ impl Fitting {
                         from: own,
                         to: target,
                         filter: Filter::CubicAntialiased,
+                        rounds: false,
                     });
                 }
                 Ok(steps)
@@ -125,6 +146,7 @@ impl Fitting {
                     from,
                     to: target,
                     filter,
+                    rounds: false,
                 }])
             }
         }
@@ -418,8 +440,13 @@ mod tests {
         }
     }
 
-    fn resample_step(from: Grid, to: Grid, filter: Filter) -> Resample {
-        Resample { from, to, filter }
+    fn resample_step(from: Grid, to: Grid, filter: Filter, rounds: bool) -> Resample {
+        Resample {
+            from,
+            to,
+            filter,
+            rounds,
+        }
     }
 
     #[test]
@@ -429,8 +456,8 @@ mod tests {
             model,
             filter: Filter::Linear,
         };
-        let step = |from, to| resample_step(from, to, Filter::Linear);
-        let when_run = |from, to| resample_step(from, to, Filter::CubicAntialiased);
+        let step = |from, to| resample_step(from, to, Filter::Linear, true);
+        let when_run = |from, to| resample_step(from, to, Filter::CubicAntialiased, false);
         assert_eq!(fitting(None).fit(18, [3, 6]), Ok(vec![]));
         assert_eq!(fitting(None).fit(18, [6, 3]), Ok(vec![step([3, 6], [6, 3])]));
         assert_eq!(fitting(None).fit(16, [4, 4]), Ok(vec![]));
@@ -453,7 +480,7 @@ mod tests {
             square_image,
             filter: Filter::Cubic,
         };
-        let resampled = Ok(vec![resample_step([4, 4], [2, 8], Filter::Cubic)]);
+        let resampled = Ok(vec![resample_step([4, 4], [2, 8], Filter::Cubic, false)]);
         assert_eq!(fitting(true, false).fit(16, [4, 4]), Ok(vec![]));
         assert_eq!(fitting(false, true).fit(16, [4, 4]), Ok(vec![]));
         assert_eq!(fitting(false, false).fit(16, [2, 8]), resampled);
