@@ -27,19 +27,18 @@ from golden_zero_shot import CONTEXT, IMAGES, LABELS, TEMPLATES, TEXTS, clip_tok
 
 GOLDEN = Path(__file__).resolve().parent.parent / "tests" / "golden"
 TINY = {"embed_dim": 12, "depth": 1, "num_heads": 2, "mlp_ratio": 2, "num_classes": 4}
-ATTRIBUTES = "".join(f"*.{ending} filter=lfs diff=lfs merge=lfs -text\n" for ending in ("bin", "safetensors", "tflite"))
 
 
 @dataclass
 class HubCase(TimmCase):
-    """The files of `timm.models.push_to_hf_hub`: weights in both formats, a model card and git's attributes."""
+    """The files of `timm.models.push_to_hf_hub`: weights in both formats and a model card. The hub adds `.gitattributes`, which here
+    would make git take the weights for LFS files."""
 
     def save(self, directory: Path) -> None:
         model = timm.create_model(self.architecture, **self.args).eval()
         randomise(model, self.name)
         save_for_hf(model, directory, model_config=self.labels, data_config=self.data, safe_serialization="both")
         (directory / "README.md").write_text(generate_readme({"license": "mit"}, self.name))
-        (directory / ".gitattributes").write_text(ATTRIBUTES)
 
 
 def edited(model_args: dict | None = None, pretrained_cfg: dict | None = None, **top):

@@ -406,7 +406,6 @@ fn a_norm_or_activation_of_null_is_the_default_of_the_class() {
 #[test]
 fn sizes_follow_timm() {
     let sizes = |config: Value| {
-        let config = config;
         let fields = Fields::new(Path::new("config.json"), &config).unwrap();
         let sizes = Config::new(fields).unwrap().sizes(None, false);
         sizes.map(|sizes| [sizes.stored, sizes.model, sizes.image])
@@ -440,7 +439,6 @@ fn sizes_follow_timm() {
 #[test]
 fn the_arguments_decide_on_the_classes() {
     let classes = |config: Value| {
-        let config = config;
         let fields = Fields::new(Path::new("config.json"), &config).unwrap();
         let classes = Config::new(fields).unwrap().classes();
         classes.map(|classes| (classes.count, classes.ignored().count()))
@@ -467,7 +465,6 @@ fn the_arguments_decide_on_the_classes() {
 #[test]
 fn labels_have_holes_numbers_and_an_older_name() {
     let labels = |config: Value| {
-        let config = config;
         let fields = Fields::new(Path::new("config.json"), &config).unwrap();
         let labels = Config::new(fields).unwrap().labels(4).unwrap();
         labels.iter().map(str::to_owned).collect::<Vec<_>>()
