@@ -114,6 +114,7 @@ impl Fitting {
                         from,
                         to: own,
                         filter,
+                        rounds: true,
                     });
                 }
                 if own != target {
