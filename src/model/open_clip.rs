@@ -87,6 +87,7 @@ const WITHOUT_EFFECT: &[&str] = &[
     "pad_id",
     "timm_drop",
     "timm_drop_path",
+    "timm_model_pretrained",
     "timm_pool",
     "timm_proj",
     "timm_proj_bias",
@@ -138,6 +139,8 @@ pub(super) fn describe(
 fn check_keys(fields: Fields<'_>, known: &[&str]) -> Result<()> {
     let is_set = |key: &&str| match fields.get(key) {
         None | Some(Value::Bool(false)) => false,
+        Some(Value::Number(number)) => number.as_f64() != Some(0.0),
+        Some(Value::String(text)) if text.is_empty() => false,
         Some(Value::String(text)) => !DEFAULTS.contains(&(*key, text.as_str())),
         Some(_) => true,
     };

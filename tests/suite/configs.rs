@@ -63,7 +63,7 @@ fn label_maps_of_transformers_have_holes_and_other_lengths() {
         map.insert(last.to_owned(), json!("last"));
         Value::Object(map)
     };
-    let expected = |last: &str| [&names[..], &[last]].concat();
+    let expected = |last: &'static str| [&names[..], &[last]].concat();
     // Seven names make seven classes, whatever their numbers.
     for (key, last) in [
         ("6", "last"),

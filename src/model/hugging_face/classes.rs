@@ -46,7 +46,7 @@ impl<'a> Classes<'a> {
                 (COUNT, count)
             }
             (Some(_), _) => (NAMES, ids.len()),
-            (None, _) => (COUNT, DEFAULT),
+            (None, _) => (NAMES, DEFAULT),
         };
         Ok(Self {
             config,
@@ -77,11 +77,15 @@ impl<'a> Classes<'a> {
         let tensor = format!("{head}.weight");
         match weights.shape(&tensor) {
             Some(&[rows, _]) if rows != self.count => {
+                let (count, key) = (self.count, self.key);
+                let says = match self.config.get(key) {
+                    Some(_) => "makes it",
+                    None => "is missing, which makes it",
+                };
                 let reason = format_args!(
-                    "makes it {} classes, but the checkpoint's classifier, `{tensor}`, has {rows}",
-                    self.count
+                    "{says} {count} classes, but the checkpoint's classifier, `{tensor}`, has {rows}"
                 );
-                Err(self.config.error(self.key, reason))
+                Err(self.config.error(key, reason))
             }
             _ => Ok(()),
         }
